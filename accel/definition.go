@@ -1,0 +1,160 @@
+package accel
+
+// Definition describes one kind of accelerator as data. The built-in ones are YAML under vendors/; a user adds one as
+// a file in /etc/acceld/definitions.d. Strings marked "template" are Go templates over [Runtime].
+type Definition struct {
+	// Kind is "<vendor>-<hardware>", such as "qemu-edu": lower-case letters, digits and one or more dashes.
+	Kind string `json:"kind"`
+	// Title is the name for people, such as "QEMU educational device".
+	Title string `json:"title,omitempty"`
+	// Resource is the extended resource and the CDI kind, such as "qemu.org/edu".
+	Resource string `json:"resource"`
+	// Match recognises PCI functions; one matching row suffices.
+	Match  []Match          `json:"match"`
+	Driver DriverDefinition `json:"driver"`
+	// Nodes say which device nodes belong to an accelerator.
+	Nodes []NodeSource `json:"nodes,omitempty"`
+	// Container is what a container gets besides the device nodes.
+	Container Edits `json:"container,omitzero"`
+	// Check proves that the device works, by computing on it.
+	Check *Check `json:"check,omitempty"`
+	// Serial is an attribute file, relative to the PCI function's sysfs directory, that holds the serial number.
+	Serial string `json:"serial,omitempty"`
+	// Health are attribute files that tell health.
+	Health []HealthSource `json:"health,omitempty"`
+	// Metrics are attribute files that hold numbers.
+	Metrics []MetricSource `json:"metrics,omitempty"`
+	// Hotplug is "safe" when the driver's removal of a device in use is clean; informational.
+	Hotplug string `json:"hotplug,omitempty"`
+}
+
+// Match is one row of recognition: every field that is set must be equal. Ids are lower-case hexadecimal.
+type Match struct {
+	Vendor string `json:"vendor"`
+	// Device is a device id; empty matches every device of the vendor with the class.
+	Device string `json:"device,omitempty"`
+	// Class is a prefix of the six-digit class, such as "0302".
+	Class string `json:"class,omitempty"`
+}
+
+// DriverDefinition says which kernel modules a kind needs and where they come from.
+type DriverDefinition struct {
+	// Version is the wanted driver version; empty accepts what the source says.
+	Version string `json:"version,omitempty"`
+	// Modules in load order.
+	Modules []Module `json:"modules"`
+	// Binds is the name of the PCI driver that must be bound to every device, such as "edu".
+	Binds string `json:"binds"`
+	// Conflicts are modules or PCI drivers that must not own a device of this kind, such as "nouveau".
+	Conflicts []string `json:"conflicts,omitempty"`
+	// Sources in order of preference, after "already loaded", "store" and "installed", which always come first.
+	Sources []Source `json:"sources,omitempty"`
+}
+
+// Module is one kernel module.
+type Module struct {
+	Name string `json:"name"`
+	// Parameters by name; values are templates.
+	Parameters map[string]string `json:"parameters,omitempty"`
+	// After names modules outside the definition that must be loaded first, such as "i2c_core"; those of the kernel
+	// itself are loaded from /lib/modules.
+	After []string `json:"after,omitempty"`
+	// Firmware files, relative to the firmware directory, that must be there before the load.
+	Firmware []string `json:"firmware,omitempty"`
+	// Optional modules may fail to load without failing the kind.
+	Optional bool `json:"optional,omitempty"`
+}
+
+// SourceType is a way to get kernel modules.
+type SourceType string
+
+// The source types. The first three need no configuration.
+const (
+	SourceLoaded    SourceType = "loaded"
+	SourceStore     SourceType = "store"
+	SourceInstalled SourceType = "installed"
+	SourceBuild     SourceType = "build"
+)
+
+// Source is one configured place that kernel modules come from.
+type Source struct {
+	Type SourceType `json:"type"`
+	// Path is the source tree of a build, as the host sees it (template), such as "/usr/src/edu-{{.DriverVersion}}".
+	Path string `json:"path,omitempty"`
+	// Make are extra arguments for make, "NAME=value" each (template).
+	Make []string `json:"make,omitempty"`
+}
+
+// Runtime are the facts that templates in a definition may use.
+type Runtime struct {
+	KernelVersion             string // uname -r
+	OperatingSystemMajor      string // such as "debian12"
+	OperatingSystemMajorMinor string // such as "rhel9.4"
+	RuntimeArchitecture       string // GOARCH
+	HardwareResource          string // the kind
+	NodeFeature               string // the label that marks a node with this hardware
+	ClusterVersion            string // the Kubernetes version, empty without a cluster
+	DriverVersion             string
+}
+
+// NodeSource finds device nodes of an accelerator through sysfs: every directory under the PCI function's sysfs
+// directory that Glob matches and that has a "dev" file is one device node, named by DEVNAME of its uevent file.
+type NodeSource struct {
+	// Glob is relative to the PCI function's sysfs directory, such as "accel/edu*".
+	Glob string `json:"glob"`
+	// Permissions are those of the device cgroup, "rw" when empty.
+	Permissions string `json:"permissions,omitempty"`
+}
+
+// Edits are what a container gets when it is given an accelerator of a kind.
+type Edits struct {
+	Env    []string `json:"env,omitempty"` // "NAME=value"
+	Mounts []Mount  `json:"mounts,omitempty"`
+	// Nodes are device nodes that every accelerator of the kind shares, such as "/dev/nvidiactl".
+	Nodes []string `json:"nodes,omitempty"`
+}
+
+// Mount is a bind mount from the host.
+type Mount struct {
+	HostPath      string   `json:"hostPath"`
+	ContainerPath string   `json:"containerPath"`
+	Options       []string `json:"options,omitempty"`
+}
+
+// Check is a proof of work: Write is written to File, then File is read and must equal Want.
+type Check struct {
+	// File is an attribute relative to the PCI function's sysfs directory.
+	File  string `json:"file"`
+	Write string `json:"write"`
+	Want  string `json:"want"`
+	// Sentence says for people what was proven, such as "10! computed by the device".
+	Sentence string `json:"sentence,omitempty"`
+}
+
+// HealthSource is an attribute that says whether a device is healthy.
+type HealthSource struct {
+	// File is relative to the PCI function's sysfs directory.
+	File string `json:"file"`
+	// Healthy is the content, trimmed, that means healthy; any other content is the message of an unhealthy device.
+	Healthy string `json:"healthy"`
+}
+
+// MetricSource is a number in an attribute.
+type MetricSource struct {
+	// Name is a row of exporter's metric table, such as "accelerator_temperature_celsius".
+	Name string `json:"name"`
+	// File is relative to the PCI function's sysfs directory.
+	File string `json:"file"`
+	// Scale converts the attribute's unit to the unit in Name by multiplication; 0 means 1.
+	Scale float64 `json:"scale,omitempty"`
+}
+
+// Recognises reports whether the definition describes the PCI function d.
+func (def *Definition) Recognises(d PCIDevice) bool {
+	for _, m := range def.Match {
+		if m.Vendor == d.Vendor && (m.Device == "" || m.Device == d.Device) && len(d.Class) >= len(m.Class) && d.Class[:len(m.Class)] == m.Class {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,109 @@
+package accel
+
+// Facts are what is on the host, as package detect read it. Every field may be empty on an incomplete host; Problems
+// then says what could not be read.
+type Facts struct {
+	Kernel  Kernel          `json:"kernel"`
+	OS      OS              `json:"os"`
+	PCI     []PCIDevice     `json:"pci,omitempty"`
+	Modules []LoadedModule  `json:"modules,omitempty"`
+	Runtime ContainerEngine `json:"runtime"`
+	Kubelet Kubelet         `json:"kubelet"`
+	// Problems are sentences about what could not be read, each naming the file.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Kernel is the running kernel. Release is not unique (a distribution rebuilds a release), BuildID and Version are.
+type Kernel struct {
+	Release string `json:"release"`           // uname -r
+	Version string `json:"version"`           // uname -v
+	Arch    string `json:"arch"`              // uname -m, such as "x86_64"
+	BuildID string `json:"buildID,omitempty"` // hex, from /sys/kernel/notes
+	BootID  string `json:"bootID,omitempty"`  // /proc/sys/kernel/random/boot_id
+	Taint   uint64 `json:"taint"`             // /proc/sys/kernel/tainted, a bit set
+	// Lockdown is "none", "integrity" or "confidentiality"; empty when the kernel has no lockdown.
+	Lockdown string `json:"lockdown,omitempty"`
+	// SecureBoot is true when the firmware's SecureBoot variable is set.
+	SecureBoot bool `json:"secureBoot"`
+	// SigEnforce is /sys/module/module/parameters/sig_enforce: unsigned modules are refused.
+	SigEnforce bool `json:"sigEnforce"`
+	// ModulesDisabled is /proc/sys/kernel/modules_disabled: no module can be loaded until the next boot.
+	ModulesDisabled bool `json:"modulesDisabled"`
+	// Headers is the directory of the build headers for Release, as the host sees it; empty when not installed.
+	Headers string `json:"headers,omitempty"`
+}
+
+// OS is the distribution, from os-release(5).
+type OS struct {
+	ID        string `json:"id"`
+	VersionID string `json:"versionID,omitempty"`
+	Pretty    string `json:"pretty,omitempty"`
+}
+
+// PCIDevice is one PCI function. Ids are lower-case hexadecimal without "0x", as in the PCI id database.
+type PCIDevice struct {
+	Address   string `json:"address"` // domain:bus:device.function
+	Class     string `json:"class"`   // six digits: class, subclass, programming interface
+	Vendor    string `json:"vendor"`
+	Device    string `json:"device"`
+	SubVendor string `json:"subVendor,omitempty"`
+	SubDevice string `json:"subDevice,omitempty"`
+	Revision  string `json:"revision,omitempty"`
+	// VendorName and DeviceName come from the PCI id database; empty when it is not there or was not asked.
+	VendorName string `json:"vendorName,omitempty"`
+	DeviceName string `json:"deviceName,omitempty"`
+	NUMANode   int    `json:"numaNode"`             // -1 when the platform names none
+	IOMMUGroup int    `json:"iommuGroup"`           // -1 without an IOMMU
+	Driver     string `json:"driver,omitempty"`     // the bound driver
+	Override   string `json:"override,omitempty"`   // driver_override
+	ParentPort string `json:"parentPort,omitempty"` // address of the PCI bridge above; empty on the root bus
+	Link       Link   `json:"link"`
+	SRIOV      SRIOV  `json:"sriov"`
+}
+
+// Link is a PCI Express link. Speeds are in GT/s; zero when the function has no link or it is down.
+type Link struct {
+	SpeedGTs    float64 `json:"speedGTs"`
+	MaxSpeedGTs float64 `json:"maxSpeedGTs"`
+	Width       int     `json:"width"`
+	MaxWidth    int     `json:"maxWidth"`
+}
+
+// SRIOV tells a function's place in single-root I/O virtualisation.
+type SRIOV struct {
+	TotalVFs int `json:"totalVFs"`
+	NumVFs   int `json:"numVFs"`
+	// PhysFn is the address of the physical function of a virtual one; empty otherwise.
+	PhysFn string `json:"physFn,omitempty"`
+}
+
+// LoadedModule is a live kernel module, from /sys/module.
+type LoadedModule struct {
+	Name       string `json:"name"`
+	Version    string `json:"version,omitempty"`
+	SrcVersion string `json:"srcVersion,omitempty"`
+	BuildID    string `json:"buildID,omitempty"` // hex, from notes/.note.gnu.build-id
+	// State is "live", "coming" or "going".
+	State   string   `json:"state"`
+	RefCnt  int      `json:"refcnt"`
+	Holders []string `json:"holders,omitempty"`
+	Taint   string   `json:"taint,omitempty"`
+}
+
+// ContainerEngine is the container runtime that the kubelet uses, or that was found on a host without one.
+type ContainerEngine struct {
+	// Name is "cri-o", "containerd", "docker" or "podman"; empty when none was found.
+	Name string `json:"name,omitempty"`
+	// Endpoint is the CRI socket as the host sees it, such as "unix:///var/run/crio/crio.sock".
+	Endpoint string `json:"endpoint,omitempty"`
+	// From says how it was found: "kubelet" (its configuration or arguments) or "socket".
+	From string `json:"from,omitempty"`
+}
+
+// Kubelet tells whether a kubelet is on the host.
+type Kubelet struct {
+	// Present is true when the kubelet's device plugin directory exists.
+	Present bool `json:"present"`
+	// Root is the kubelet's --root-dir, "/var/lib/kubelet" unless its arguments say otherwise.
+	Root string `json:"root,omitempty"`
+}

@@ -1,0 +1,140 @@
+package accel
+
+import "time"
+
+// Machine is one immutable snapshot of an accelerator host. See the package comment.
+type Machine struct {
+	// Taken is when the snapshot was made.
+	Taken time.Time `json:"taken"`
+	// Agent says which agent made it.
+	Agent Agent `json:"agent"`
+	Facts Facts `json:"facts"`
+	Want  Want  `json:"want"`
+	// Have is what is true now, by kind.
+	Have map[string]Have `json:"have,omitempty"`
+	// Status is the verdict, by kind.
+	Status map[string]Status `json:"status,omitempty"`
+}
+
+// Agent identifies the running agent.
+type Agent struct {
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	// Node is the Kubernetes node name, or the host name on bare metal.
+	Node string `json:"node"`
+}
+
+// Have is what is true now about one kind of accelerator.
+type Have struct {
+	// Accelerators are the devices of this kind, ordered by ID, vanished ones included.
+	Accelerators []Accelerator `json:"accelerators,omitempty"`
+	Driver       DriverHave    `json:"driver"`
+	Runtime      RuntimeHave   `json:"runtime"`
+	Plugin       PluginHave    `json:"plugin"`
+	Monitoring   Monitoring    `json:"monitoring"`
+	// Failure is the last failed step that has not succeeded since; nil when none.
+	Failure *Failure `json:"failure,omitempty"`
+}
+
+// Accelerator is a PCI function that a definition recognises.
+type Accelerator struct {
+	// ID is the PCI address, such as "0000:01:00.0".
+	ID       string `json:"id"`
+	NUMANode int    `json:"numaNode"` // -1 when the platform names none
+	// Bound is the kernel driver bound to the function; empty when none.
+	Bound string `json:"bound,omitempty"`
+	// Nodes are the device nodes a container gets; empty while no driver is bound.
+	Nodes []DeviceNode `json:"nodes,omitempty"`
+	// Serial is the device's own serial number where its definition says how to read it.
+	Serial string `json:"serial,omitempty"`
+	Health Health `json:"health"`
+	// Metrics holds the last reading by metric name (see [MetricSource]), in the base unit of the name.
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+}
+
+// DeviceNode is a character or block device of an accelerator.
+type DeviceNode struct {
+	// Path is the node as the host sees it, such as "/dev/edu0".
+	Path  string `json:"path"`
+	Major uint32 `json:"major"`
+	Minor uint32 `json:"minor"`
+}
+
+// HealthState is the health of one accelerator.
+type HealthState string
+
+// The health states. Gone is a tombstone: the PCI function is no longer there.
+const (
+	Healthy   HealthState = "healthy"
+	Unhealthy HealthState = "unhealthy"
+	Gone      HealthState = "gone"
+)
+
+// Health is the health of one accelerator with its reason.
+type Health struct {
+	State   HealthState `json:"state"`
+	Reason  Reason      `json:"reason,omitempty"`
+	Message string      `json:"message,omitempty"`
+	Since   time.Time   `json:"since"`
+}
+
+// DriverHave is what is true about the kernel modules of one kind.
+type DriverHave struct {
+	// Right is true when every wanted module is live, is the chosen one and has the wanted parameters, and every
+	// accelerator that is present is bound to it and has its device nodes.
+	Right bool `json:"right"`
+	// Source is where the modules came from ("loaded", "store", "installed", "build"); empty while not known.
+	Source string `json:"source,omitempty"`
+	// Key is the identity of the driver in the store; empty for modules that did not come from it.
+	Key     string         `json:"key,omitempty"`
+	Version string         `json:"version,omitempty"`
+	Modules []LoadedModule `json:"modules,omitempty"`
+	// Proven is the time of the last successful check of the definition; zero when not proven since the driver changed.
+	Proven time.Time `json:"proven,omitzero"`
+	// Proof is one sentence about the last successful check.
+	Proof string `json:"proof,omitempty"`
+}
+
+// RuntimeHave is what is true about the container runtime's access to one kind.
+type RuntimeHave struct {
+	// Applied is true when the CDI spec on disk is byte for byte the one this machine needs.
+	Applied bool `json:"applied"`
+	// Spec is the path of the CDI spec as the host sees it.
+	Spec string `json:"spec,omitempty"`
+	// Hook is the path of the OCI hook's JSON; empty where no hook is used.
+	Hook string `json:"hook,omitempty"`
+	// Devices are the fully qualified CDI names in the spec, such as "qemu.org/edu=0000:01:00.0".
+	Devices []string `json:"devices,omitempty"`
+}
+
+// PluginHave is what is true about the kubelet's view of one kind.
+type PluginHave struct {
+	// Registered is true while a ListAndWatch stream of the kubelet is open.
+	Registered bool `json:"registered"`
+	// Registrations counts successful registrations since the agent started.
+	Registrations int `json:"registrations"`
+	// Allocatable is how many devices the kubelet itself says can be allocated; -1 when it has not said yet.
+	Allocatable int `json:"allocatable"`
+}
+
+// Monitoring is what is true about metrics and labels of one kind.
+type Monitoring struct {
+	// Collected is the time of the last complete collection; zero before the first.
+	Collected time.Time `json:"collected,omitzero"`
+	// Labelled is true when the API server holds the node's labels as rendered from this machine.
+	Labelled bool `json:"labelled"`
+	// LabelProblem says why labels wait, such as an API server that cannot be reached; empty when they do not.
+	LabelProblem string `json:"labelProblem,omitempty"`
+}
+
+// Failure is a step that failed and when it is tried again.
+type Failure struct {
+	// Step is the step that failed.
+	Step Step `json:"step"`
+	Problem
+	// Since is when this step first failed without a success in between.
+	Since    time.Time `json:"since"`
+	Attempts int       `json:"attempts"`
+	// RetryAt is when the step runs again; zero when only a change of the machine can help.
+	RetryAt time.Time `json:"retryAt,omitzero"`
+}

@@ -1,0 +1,153 @@
+package accel
+
+// Reason is a stable code for why something is not as wanted. The same text is in labels, metrics, events, the
+// condition and `acceld status`.
+type Reason string
+
+// Actor is who must act on a reason.
+type Actor string
+
+// The actors.
+const (
+	ActorAgent    Actor = "acceld"        // it repairs itself, given time
+	ActorOperator Actor = "node operator" // somebody with root on the node
+	ActorCluster  Actor = "cluster admin" // somebody with rights in the cluster
+	ActorVendor   Actor = "driver vendor"
+	ActorHardware Actor = "hardware" // a hand on the machine
+)
+
+// ReasonDoc documents one reason.
+type ReasonDoc struct {
+	Reason Reason
+	// Sentence says what is the case.
+	Sentence string
+	// Actor must act.
+	Actor Actor
+	// Remedy says what to do.
+	Remedy string
+	// Permanent is true when trying again without a change of the machine or the configuration cannot help.
+	Permanent bool
+}
+
+// The reasons. [Reasons] documents each.
+const (
+	InternalError      Reason = "InternalError"
+	ConfigInvalid      Reason = "ConfigInvalid"
+	DefinitionInvalid  Reason = "DefinitionInvalid"
+	PermissionDenied   Reason = "PermissionDenied"
+	ReadOnly           Reason = "ReadOnly"
+	NoSpace            Reason = "NoSpace"
+	AlreadyRunning     Reason = "AlreadyRunning"
+	ProbeUnanswered    Reason = "ProbeUnanswered"
+	NoDriverSource     Reason = "NoDriverSource"
+	SourceMissing      Reason = "SourceMissing"
+	HeadersMissing     Reason = "HeadersMissing"
+	CompilerMissing    Reason = "CompilerMissing"
+	BuildFailed        Reason = "BuildFailed"
+	BuildTimeout       Reason = "BuildTimeout"
+	ModuleInvalid      Reason = "ModuleInvalid"
+	ArchMismatch       Reason = "ArchMismatch"
+	KernelMismatch     Reason = "KernelMismatch"
+	DigestMismatch     Reason = "DigestMismatch"
+	SymbolMismatch     Reason = "SymbolMismatch"
+	SymbolMissing      Reason = "SymbolMissing"
+	ParameterUnknown   Reason = "ParameterUnknown"
+	ParameterInvalid   Reason = "ParameterInvalid"
+	ParametersDiffer   Reason = "ParametersDiffer"
+	DependencyMissing  Reason = "DependencyMissing"
+	Unsigned           Reason = "Unsigned"
+	KeyUnknown         Reason = "KeyUnknown"
+	LockedDown         Reason = "LockedDown"
+	ModulesDisabled    Reason = "ModulesDisabled"
+	OtherModuleLoaded  Reason = "OtherModuleLoaded"
+	InUse              Reason = "InUse"
+	ConflictDriver     Reason = "ConflictDriver"
+	ProbeFailed        Reason = "ProbeFailed"
+	NodeMissing        Reason = "NodeMissing"
+	LoadTimeout        Reason = "LoadTimeout"
+	LoadFailed         Reason = "LoadFailed"
+	RebootRequired     Reason = "RebootRequired"
+	Quarantined        Reason = "Quarantined"
+	CheckFailed        Reason = "CheckFailed"
+	RuntimeMissingCDI  Reason = "RuntimeWithoutCDI"
+	SpecConflict       Reason = "SpecConflict"
+	SpecInvalid        Reason = "SpecInvalid"
+	HookMissing        Reason = "HookMissing"
+	KubeletAbsent      Reason = "KubeletAbsent"
+	RegistrationFailed Reason = "RegistrationFailed"
+	AllocatableDiffers Reason = "AllocatableDiffers"
+	APIUnreachable     Reason = "APIUnreachable"
+	APIForbidden       Reason = "APIForbidden"
+	NodeNotFound       Reason = "NodeNotFound"
+	CollectFailed      Reason = "CollectFailed"
+	DeviceGone         Reason = "DeviceGone"
+	DeviceUnhealthy    Reason = "DeviceUnhealthy"
+)
+
+// Reasons returns the documentation of every reason, in the order of docs/reasons.md.
+func Reasons() []ReasonDoc {
+	return []ReasonDoc{
+		{InternalError, "Something happened that acceld has no name for.", ActorAgent, "Report it with the output of `acceld doctor -o json`.", false},
+		{ConfigInvalid, "The configuration file cannot be used.", ActorOperator, "Correct the named line of the file and restart the agent; `acceld doctor` checks it without starting.", true},
+		{DefinitionInvalid, "A definition file cannot be used.", ActorOperator, "Correct the named field; the other definitions stay in force.", true},
+		{PermissionDenied, "The agent lacks a right on the named file or system call.", ActorOperator, "Run it as root with CAP_SYS_MODULE, or as the privileged DaemonSet.", false},
+		{ReadOnly, "The named directory is on a read-only file system.", ActorOperator, "Make /var/lib/acceld (or the named directory) writable; nothing was changed.", false},
+		{NoSpace, "The file system of the named directory is full.", ActorOperator, "Free space; the step is tried again by itself.", false},
+		{AlreadyRunning, "Another acceld works on this host.", ActorOperator, "Stop one of the two: the DaemonSet or the systemd unit.", false},
+		{ProbeUnanswered, "A probe could not answer; the last answer is kept.", ActorAgent, "None while it is short; see the sentence for what did not answer.", false},
+		{NoDriverSource, "No configured source has the driver for this kernel.", ActorOperator, "Install the driver or its source, or add a source to the definition; the sentence lists what was tried.", false},
+		{SourceMissing, "The source tree of a build is not there.", ActorOperator, "Put the source at the named path.", false},
+		{HeadersMissing, "The headers of the running kernel are not installed.", ActorOperator, "Install the named package.", false},
+		{CompilerMissing, "A program that a build needs is not installed.", ActorOperator, "Install the named package.", false},
+		{BuildFailed, "The kernel module did not compile.", ActorVendor, "The sentence is the compiler's first error; the log is in the store. Use a driver version that supports this kernel.", true},
+		{BuildTimeout, "The build did not end within its time.", ActorOperator, "Look at the build log for what hangs.", false},
+		{ModuleInvalid, "A module file is truncated or is not an ELF relocatable.", ActorOperator, "Replace the named file. It was not given to the kernel.", true},
+		{ArchMismatch, "A module file is for another processor architecture.", ActorOperator, "Use the driver for this architecture.", true},
+		{KernelMismatch, "A module file was built for another kernel.", ActorOperator, "Use the driver for the running kernel. The kernel might have loaded it all the same; acceld does not.", true},
+		{DigestMismatch, "A file in the store is not the one that was put there.", ActorOperator, "Find out who changed it; the entry is not used.", true},
+		{SymbolMismatch, "The module needs another version of a kernel symbol.", ActorVendor, "Build the driver against the headers of exactly this kernel.", true},
+		{SymbolMissing, "The module needs a symbol that neither the kernel nor a loaded module has.", ActorVendor, "Load the named prerequisite first, or use a driver for this kernel.", true},
+		{ParameterUnknown, "The module has no parameter of this name.", ActorOperator, "Correct the name; the kernel would have ignored it silently.", true},
+		{ParameterInvalid, "The module refused the value of a parameter.", ActorOperator, "Correct the value.", true},
+		{ParametersDiffer, "The module is loaded with other parameters than wanted.", ActorOperator, "Unload it when it is not in use (`acceld driver unload`); it is loaded again as wanted.", true},
+		{DependencyMissing, "A module that must be loaded first is not on the host.", ActorOperator, "Install the package that holds the named module.", false},
+		{Unsigned, "The kernel takes signed modules only, and the module is unsigned.", ActorOperator, "Sign the module with an enrolled key.", true},
+		{KeyUnknown, "The module is signed with a key that this kernel does not know.", ActorOperator, "Enrol the named key (mokutil --import) or sign with one that is enrolled.", true},
+		{LockedDown, "The kernel is locked down and refuses this load.", ActorOperator, "Sign the module, or boot without lockdown.", true},
+		{ModulesDisabled, "Loading modules is switched off until the next boot.", ActorOperator, "Remove kernel.modules_disabled=1 from sysctl and reboot.", true},
+		{OtherModuleLoaded, "A module of the right name but of other content is loaded.", ActorOperator, "Unload it when it is not in use (`acceld driver unload`); acceld does not touch a driver it did not choose.", true},
+		{InUse, "The driver is in use by the named processes.", ActorOperator, "End the named processes or pods, then try again.", false},
+		{ConflictDriver, "Another driver owns the device.", ActorOperator, "Unbind the named driver or blacklist it.", true},
+		{ProbeFailed, "The module was loaded and refused a device.", ActorVendor, "The sentence has the kernel's own words; look at the device.", true},
+		{NodeMissing, "The driver is bound and a device node is missing.", ActorOperator, "Look at devtmpfs and udev on the host.", false},
+		{LoadTimeout, "The module's initialisation did not end within its time.", ActorVendor, "The load goes on in the kernel; a reboot may be needed.", true},
+		{LoadFailed, "The kernel refused the module for a reason that has no name here.", ActorVendor, "The sentence has the error number and the kernel's own words.", true},
+		{RebootRequired, "The kernel is in a state that only a reboot clears.", ActorOperator, "Reboot the node.", true},
+		{Quarantined, "Two loads of this driver ended uncleanly; it is not tried a third time.", ActorOperator, "Use another driver version, or clear it with `acceld driver ensure --retry`.", true},
+		{CheckFailed, "The driver is there and the device does not compute.", ActorHardware, "Look at the device; the sentence says what was asked and what came back.", false},
+		{RuntimeMissingCDI, "The container runtime does not read CDI specs.", ActorOperator, "Use a runtime with CDI, or set `cdi: false` for device specs.", true},
+		{SpecConflict, "Another CDI spec defines the same device.", ActorOperator, "Remove the named file: with both, the runtime gives out neither.", false},
+		{SpecInvalid, "The CDI spec would not be accepted by the runtime.", ActorVendor, "Correct the definition's container edits.", true},
+		{HookMissing, "The hook's program is not on the host.", ActorOperator, "Install acceld-hook beside acceld, or set `hook: false`.", false},
+		{KubeletAbsent, "No kubelet listens on the host.", ActorOperator, "Start the kubelet; registration follows by itself.", false},
+		{RegistrationFailed, "The kubelet refused the registration.", ActorAgent, "It is tried again with a new socket; the sentence has the kubelet's own words.", false},
+		{AllocatableDiffers, "The kubelet's allocatable is not the number of healthy devices.", ActorAgent, "Registration is renewed by itself when it lasts.", false},
+		{APIUnreachable, "The API server does not answer; labels, condition and events wait.", ActorCluster, "None on the node: devices stay usable and everything is written when it answers.", false},
+		{APIForbidden, "The API server refuses a write to the own node.", ActorCluster, "Apply the RBAC manifest of this version.", false},
+		{NodeNotFound, "The cluster has no node of this name.", ActorOperator, "Set `node` in the configuration to the kubelet's node name.", false},
+		{CollectFailed, "An attribute that metrics or health are read from did not answer.", ActorVendor, "The sentence names the file; look at the kernel log.", false},
+		{DeviceGone, "The device is no longer on the PCI bus.", ActorHardware, "Look at the slot; when the device comes back it is used again by itself.", false},
+		{DeviceUnhealthy, "The device reports an error.", ActorHardware, "The sentence is the driver's own; when it clears, the device is used again by itself.", false},
+	}
+}
+
+// Doc returns the documentation of r; an unknown code gets that of InternalError.
+func (r Reason) Doc() ReasonDoc {
+	all := Reasons()
+	for _, d := range all {
+		if d.Reason == r {
+			return d
+		}
+	}
+	return all[0]
+}

@@ -1,0 +1,13 @@
+package accel
+
+// Want is what the operator's file or a policy asks of this host, validated.
+type Want struct {
+	// Kubernetes tells whether the host serves a kubelet: device plugin, labels, condition and taint.
+	Kubernetes bool `json:"kubernetes"`
+	// Hook asks for the CRI-O OCI hook besides the CDI spec.
+	Hook bool `json:"hook"`
+	// CDI is false where the runtime cannot inject CDI devices: Allocate then answers with device specs.
+	CDI bool `json:"cdi"`
+	// Kinds are the definitions in force, by kind, the file's overrides applied. A disabled kind is not in the map.
+	Kinds map[string]*Definition `json:"kinds,omitempty"`
+}
