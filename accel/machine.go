@@ -78,6 +78,31 @@ type Health struct {
 	Since   time.Time   `json:"since"`
 }
 
+// Present reports whether the PCI function is on the bus.
+func (a Accelerator) Present() bool { return a.Health.State != Gone }
+
+// CountHealthy returns how many of accs are healthy.
+func CountHealthy(accs []Accelerator) int {
+	n := 0
+	for _, a := range accs {
+		if a.Health.State == Healthy {
+			n++
+		}
+	}
+	return n
+}
+
+// CountPresent returns how many of accs are on the bus.
+func CountPresent(accs []Accelerator) int {
+	n := 0
+	for _, a := range accs {
+		if a.Present() {
+			n++
+		}
+	}
+	return n
+}
+
 // DriverHave is what is true about the kernel modules of one kind.
 type DriverHave struct {
 	// Right is true when every wanted module is live, is the chosen one and has the wanted parameters, and every

@@ -36,7 +36,7 @@ const (
 	StepProve    Step = "prove"    // run the definition's check on every accelerator
 	StepRuntime  Step = "runtime"  // write the CDI spec and, where wanted, the hook
 	StepRegister Step = "register" // register with the kubelet
-	StepAdvance  Step = "await"    // wait for the kubelet's own view to equal ours
+	StepAwait    Step = "await"    // wait for the kubelet's own view to equal ours
 	StepMonitor  Step = "monitor"  // first complete collection, labels read back
 	StepWithdraw Step = "withdraw" // no device is left: take back what was published
 )

@@ -2,8 +2,10 @@ package accel
 
 // Want is what the operator's file or a policy asks of this host, validated.
 type Want struct {
-	// Kubernetes tells whether the host serves a kubelet: device plugin, labels, condition and taint.
+	// Kubernetes tells whether the host serves a kubelet: the device plugin.
 	Kubernetes bool `json:"kubernetes"`
+	// Labels tells whether there are credentials for the API server: labels, condition, events and taint.
+	Labels bool `json:"labels"`
 	// Hook asks for the CRI-O OCI hook besides the CDI spec.
 	Hook bool `json:"hook"`
 	// CDI is false where the runtime cannot inject CDI devices: Allocate then answers with device specs.
