@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exit codes; doc.go and test/edu/README.md say what they mean.
+const (
+	exitPass = iota
+	exitFail
+	exitUsage
+	exitGone
+)
+
+// config is what the flags say.
+type config struct {
+	devices []string      // nil: every one that is visible
+	expect  int           // -1: any number but none
+	hold    time.Duration // 0: check once
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	code := run(ctx, os.Args[1:], os.DirFS("/dev"), open, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// parse reads the flags; it has printed the reason when it fails.
+func parse(args []string, stderr io.Writer) (config, error) {
+	var c config
+	var devices string
+	flags := flag.NewFlagSet("edu-check", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&devices, "devices", "", "comma-separated device `nodes`; empty: every visible /dev/edu<N>")
+	flags.IntVar(&c.expect, "expect", -1, "fail unless exactly `N` devices are there; -1: one or more")
+	flags.DurationVar(&c.hold, "hold", 0, "keep computing for this `long`, or until SIGTERM")
+	if err := flags.Parse(args); err != nil {
+		return c, err
+	}
+	var err error
+	switch {
+	case flags.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case c.hold < 0:
+		err = fmt.Errorf("-hold %v is negative", c.hold)
+	case c.expect < -1:
+		err = fmt.Errorf("-expect %d is negative", c.expect)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "edu-check:", err)
+	}
+	if devices != "" {
+		c.devices = strings.Split(devices, ",")
+	}
+	return c, err
+}
+
+// exitCode is what err means to whoever started the program.
+func exitCode(err error) int {
+	switch {
+	case err == nil:
+		return exitPass
+	case errors.Is(err, errGone):
+		return exitGone
+	default:
+		return exitFail
+	}
+}
