@@ -1,0 +1,204 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Config is the agent's configuration, validated. See docs/config.yaml for the annotated file.
+type Config struct {
+	// Node is the Kubernetes node name.
+	Node string
+	// Kubeconfig is a file as this process sees it; empty for the service account of a pod.
+	Kubeconfig string
+	// Kubernetes is "auto" (a kubelet on the host), "on" or "off".
+	Kubernetes string
+	// Listen is the loopback address of the endpoint; empty for the unix socket alone.
+	Listen string
+	// Socket is the unix socket of the endpoint.
+	Socket string
+	// Definitions is the directory of definition files, as the host sees it.
+	Definitions string
+	// StateDir is the directory of store and ledger, as the host sees it.
+	StateDir string
+	Hook     bool
+	CDI      bool
+	// LogLevel is "debug", "info", "warn" or "error".
+	LogLevel string
+	// Resync is the safety net under the events; SampleEvery is how often metrics are read.
+	Resync, SampleEvery time.Duration
+	LoadTimeout         time.Duration
+	BuildTimeout        time.Duration
+	// Kinds overrides definitions, by kind.
+	Kinds map[string]KindConfig
+}
+
+// KindConfig overrides parts of one definition.
+type KindConfig struct {
+	Enabled *bool              `json:"enabled,omitempty"`
+	Driver  KindDriverOverride `json:"driver,omitzero"`
+}
+
+// KindDriverOverride overrides the driver of one definition; empty fields leave it as it is.
+type KindDriverOverride struct {
+	Version string         `json:"version,omitempty"`
+	Sources []accel.Source `json:"sources,omitempty"`
+	// Parameters by module, then by name.
+	Parameters map[string]map[string]string `json:"parameters,omitempty"`
+}
+
+// rawConfig is the file. Unknown fields are errors: a misspelt option that does nothing is worse than none.
+type rawConfig struct {
+	Node       string `json:"node,omitempty"`
+	Kubernetes struct {
+		Enabled    string `json:"enabled,omitempty"`
+		Kubeconfig string `json:"kubeconfig,omitempty"`
+	} `json:"kubernetes,omitzero"`
+	Endpoint struct {
+		Listen *string `json:"listen,omitempty"`
+		Socket string  `json:"socket,omitempty"`
+	} `json:"endpoint,omitzero"`
+	Runtime struct {
+		Hook *bool `json:"hook,omitempty"`
+		CDI  *bool `json:"cdi,omitempty"`
+	} `json:"runtime,omitzero"`
+	Definitions  string                `json:"definitions,omitempty"`
+	StateDir     string                `json:"stateDir,omitempty"`
+	LogLevel     string                `json:"logLevel,omitempty"`
+	Resync       string                `json:"resync,omitempty"`
+	SampleEvery  string                `json:"sampleEvery,omitempty"`
+	LoadTimeout  string                `json:"loadTimeout,omitempty"`
+	BuildTimeout string                `json:"buildTimeout,omitempty"`
+	Kinds        map[string]KindConfig `json:"kinds,omitempty"`
+}
+
+// ParseConfig reads a configuration file's bytes; name is for messages. Empty bytes give the defaults.
+func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
+	var raw rawConfig
+	if err := yaml.UnmarshalStrict(data, &raw); err != nil {
+		text := strings.TrimPrefix(err.Error(), "error unmarshaling JSON: while decoding JSON: ")
+		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot read %q: %s", name, text)
+	}
+	c := Config{
+		Node: raw.Node, Kubeconfig: raw.Kubernetes.Kubeconfig, Kubernetes: or(raw.Kubernetes.Enabled, "auto"),
+		Listen: "127.0.0.1:9480", Socket: or(raw.Endpoint.Socket, "/run/acceld/acceld.sock"),
+		Definitions: or(raw.Definitions, "/etc/acceld/definitions.d"), StateDir: or(raw.StateDir, "/var/lib/acceld"),
+		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
+		LogLevel: or(raw.LogLevel, "info"), Kinds: raw.Kinds,
+	}
+	if raw.Endpoint.Listen != nil {
+		c.Listen = *raw.Endpoint.Listen
+	}
+	var errs []error
+	for _, d := range []struct {
+		field, text, otherwise string
+		into                   *time.Duration
+	}{
+		{"resync", raw.Resync, "5m", &c.Resync},
+		{"sampleEvery", raw.SampleEvery, "15s", &c.SampleEvery},
+		{"loadTimeout", raw.LoadTimeout, "60s", &c.LoadTimeout},
+		{"buildTimeout", raw.BuildTimeout, "30m", &c.BuildTimeout},
+	} {
+		v, err := time.ParseDuration(or(d.text, d.otherwise))
+		if err == nil && v < time.Second {
+			err = errors.New("must be at least 1s")
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", d.field, err))
+		}
+		*d.into = v
+	}
+	errs = append(errs, c.check()...)
+	if err := errors.Join(errs...); err != nil {
+		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot use %q: %s", name, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return c, nil
+}
+
+// check returns what is wrong with the values of c.
+func (c Config) check() []error {
+	var errs []error
+	if !slices.Contains([]string{"auto", "on", "off"}, c.Kubernetes) {
+		errs = append(errs, fmt.Errorf("kubernetes.enabled: %q is not one of auto, on, off", c.Kubernetes))
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) {
+		errs = append(errs, fmt.Errorf("logLevel: %q is not one of debug, info, warn, error", c.LogLevel))
+	}
+	for _, p := range []struct{ field, value string }{{"stateDir", c.StateDir}, {"definitions", c.Definitions}, {"endpoint.socket", c.Socket}} {
+		if !path.IsAbs(p.value) {
+			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", p.field, p.value))
+		}
+	}
+	if c.Listen != "" {
+		host, _, err := net.SplitHostPort(c.Listen)
+		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
+			errs = append(errs, fmt.Errorf("endpoint.listen: %q is not a loopback address with a port, such as 127.0.0.1:9480", c.Listen))
+		}
+	}
+	return errs
+}
+
+// Override returns the definitions in force: defs with the configuration's overrides, disabled kinds left out. A kind
+// that no definition has is an error, because it is a typing mistake.
+func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.Definition, *accel.Problem) {
+	out := maps.Clone(defs)
+	for _, name := range slices.Sorted(maps.Keys(c.Kinds)) {
+		def, ok := defs[name]
+		if !ok {
+			return nil, accel.Problemf(accel.ConfigInvalid, "kinds.%s: no definition has this kind (known: %s)", name, strings.Join(slices.Sorted(maps.Keys(defs)), ", "))
+		}
+		k := c.Kinds[name]
+		if k.Enabled != nil && !*k.Enabled {
+			delete(out, name)
+			continue
+		}
+		d := *def
+		d.Driver.Version = or(k.Driver.Version, d.Driver.Version)
+		if k.Driver.Sources != nil {
+			d.Driver.Sources = k.Driver.Sources
+		}
+		d.Driver.Modules = slices.Clone(d.Driver.Modules)
+		for module, parameters := range k.Driver.Parameters {
+			i := slices.IndexFunc(d.Driver.Modules, func(m accel.Module) bool { return m.Name == module })
+			if i < 0 {
+				return nil, accel.Problemf(accel.ConfigInvalid, "kinds.%s.driver.parameters.%s: the definition has no such module", name, module)
+			}
+			d.Driver.Modules[i].Parameters = parameters
+		}
+		out[name] = &d
+	}
+	return out, nil
+}
+
+// ReadConfig reads the configuration from file. A missing file gives the defaults unless it was asked for by name.
+func ReadConfig(file string, asked bool) (Config, *accel.Problem) {
+	data, err := os.ReadFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !asked:
+		return ParseConfig("the defaults", nil)
+	case errors.Is(err, fs.ErrPermission):
+		return Config{}, accel.Problemf(accel.PermissionDenied, "cannot read %q: permission denied", file)
+	case err != nil:
+		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot read %q: %v", file, err)
+	}
+	return ParseConfig(file, data)
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,329 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Probes read the machine. They are quick and change nothing.
+type Probes struct {
+	Facts func() accel.Facts
+	// Accelerators returns the devices of a kind with health; Since of Health is the loop's to fill.
+	Accelerators func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator
+	// Collect reads the metrics of one device.
+	Collect func(*accel.Definition, accel.Accelerator) (map[string]float64, error)
+	Driver  func(*accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
+	Runtime func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem)
+}
+
+// Effects change the machine. Each may take its time; the loop runs at most one per kind at once.
+type Effects struct {
+	Ensure   func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
+	Prove    func(context.Context, *accel.Definition, []accel.Accelerator) (string, *accel.Problem)
+	Apply    func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem)
+	Withdraw func(*accel.Definition) *accel.Problem
+	// Publish is called with every new machine: the hook's gate, the API server.
+	Publish func(accel.Machine)
+	// Plugin starts the device plugin of a kind; nil on hosts that never have a kubelet.
+	Plugin func(context.Context, *accel.Definition) Plugin
+}
+
+// Plugin is the device plugin of one kind.
+type Plugin interface {
+	Update([]accel.Accelerator)
+	State() accel.PluginHave
+	Problem() *accel.Problem
+}
+
+// Observer is told of what happened, for metrics.
+type Observer interface {
+	Observe(kind string, from, to accel.State, took time.Duration)
+	ObserveFailure(kind string, step accel.Step, reason accel.Reason)
+}
+
+// Sync is what the API server holds of this node.
+type Sync struct {
+	Labelled bool
+	Problem  *accel.Problem
+}
+
+// Options of a [Loop].
+type Options struct {
+	Agent    accel.Agent
+	Want     accel.Want
+	Probes   Probes
+	Effects  Effects
+	Observer Observer
+	Log      *slog.Logger
+	// KubeSync returns what the API server holds; nil without credentials.
+	KubeSync func() Sync
+	// KubeletAuto makes Want.Kubernetes follow whether a kubelet is on the host.
+	KubeletAuto bool
+	// SampleEvery is how often metrics are read; Resync is the safety net under the events.
+	SampleEvery, Resync time.Duration
+}
+
+// Loop is the one writer of the machine value. See the package comment.
+type Loop struct {
+	o       Options
+	wake    chan string   // an event: something on the host may have changed
+	changes chan struct{} // a plugin or the API server has news
+	done    chan outcome  // a step ended
+	now     atomic.Pointer[accel.Machine]
+	beat    atomic.Int64 // unix nanoseconds of the last pass
+	ready   chan struct{}
+	once    sync.Once
+	kinds   map[string]*kind // owned by Run
+	facts   accel.Facts      // owned by Run
+	want    accel.Want       // owned by Run
+}
+
+// kind is what the loop keeps about one kind between passes. What is here and not derived says who reads it.
+type kind struct {
+	def  *accel.Definition
+	have accel.Have
+	// status is the last verdict; its state, since and took are read by the next pass to record transitions.
+	status accel.Status
+	// running is the step in flight; no second one starts before it ended.
+	running accel.Step
+	// sampling is true while a collection is in flight; a device that hangs must not stop the loop, nor pile them up.
+	sampling bool
+	// proven maps a device to the driver identity its check passed with; read by observe to set Driver.Proven.
+	proven map[string]string
+	proof  string
+	at     time.Time
+	plugin Plugin
+	stop   context.CancelFunc
+	// vanished maps a device to when it left the bus; read by observe to end tombstones.
+	vanished map[string]time.Time
+}
+
+// outcome is the end of a step.
+type outcome struct {
+	kind    string
+	step    accel.Step
+	merge   func(*kind)
+	problem *accel.Problem
+}
+
+// NewLoop returns a loop that has not observed anything yet.
+func NewLoop(o Options) *Loop {
+	l := &Loop{
+		o: o, want: o.Want, kinds: map[string]*kind{}, ready: make(chan struct{}),
+		wake: make(chan bool, 256), changes: make(chan struct{}, 1), done: make(chan outcome, 16),
+	}
+	for name, def := range o.Want.Kinds {
+		l.kinds[name] = &kind{def: def, proven: map[string]string{}, vanished: map[string]time.Time{}, status: accel.Status{State: accel.Absent, Since: time.Now()}}
+	}
+	l.store(time.Now())
+	return l
+}
+
+// String names the task.
+func (l *Loop) String() string { return "machine loop" }
+
+// Ready is closed after the first pass.
+func (l *Loop) Ready() <-chan struct{} { return l.ready }
+
+// Machine returns the newest snapshot.
+func (l *Loop) Machine() accel.Machine { return *l.now.Load() }
+
+// Beat returns when the loop last completed a pass or found itself idle; the watchdog and /livez read it.
+func (l *Loop) Beat() time.Time { return time.Unix(0, l.beat.Load()) }
+
+// Wake tells the loop that something on the host may have changed. With helps, steps that failed for good are tried
+// again: somebody changed a file that they read. It never blocks: a full queue means that a pass is due anyway.
+func (l *Loop) Wake(helps bool) {
+	select {
+	case l.wake <- helps:
+	default:
+	}
+}
+
+// Changed tells the loop that a plugin or the API server has news; the host need not be read for it.
+func (l *Loop) Changed() {
+	select {
+	case l.changes <- struct{}{}:
+	default:
+	}
+}
+
+// settle is how long events are gathered before the host is read once for all of them: one hot-plug makes a dozen.
+const settle = 10 * time.Millisecond
+
+// pulse is the longest silence of the loop; it must be well below the watchdog's interval.
+const pulse = 5 * time.Second
+
+// Run observes, decides and starts steps until ctx ends. Steps in flight are awaited.
+func (l *Loop) Run(ctx context.Context) error {
+	sample, resync := time.NewTicker(l.o.SampleEvery), time.NewTicker(l.o.Resync)
+	defer sample.Stop()
+	defer resync.Stop()
+	var steps sync.WaitGroup
+	defer steps.Wait()
+	defer l.stopPlugins()
+	l.facts = l.o.Probes.Facts()
+	for {
+		l.pass(ctx, &steps)
+		l.once.Do(func() { close(l.ready) })
+		l.beat.Store(time.Now().UnixNano())
+		timer := time.NewTimer(l.untilRetry())
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case helps := <-l.wake:
+			helps = l.gather(ctx) || helps
+			before := fingerprint(l.facts)
+			l.facts = l.o.Probes.Facts()
+			if helps || fingerprint(l.facts) != before {
+				l.forgive()
+			}
+		case <-l.changes:
+		case r := <-l.done:
+			l.finish(r)
+		case <-sample.C:
+			l.collect(&steps)
+		case <-resync.C:
+			l.facts = l.o.Probes.Facts()
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// gather drains the events that follow the first one closely and reports whether one of them helps.
+func (l *Loop) gather(ctx context.Context) bool {
+	timer := time.NewTimer(settle)
+	defer timer.Stop()
+	helps := false
+	for {
+		select {
+		case h := <-l.wake:
+			helps = helps || h
+		case <-timer.C:
+			return helps
+		case <-ctx.Done():
+			return helps
+		}
+	}
+}
+
+// fingerprint is equal for two readings of a host when no device, binding or module changed. A step that loads a
+// module and takes it back makes events and leaves the fingerprint alone, so its failure does not call it again.
+func fingerprint(f accel.Facts) string {
+	var b strings.Builder
+	for _, d := range f.PCI {
+		b.WriteString(d.Address + d.Vendor + d.Device + d.Driver + ";")
+	}
+	for _, m := range f.Modules {
+		b.WriteString(m.Name + m.BuildID + m.SrcVersion + m.State + ";")
+	}
+	return b.String() + f.Kernel.Headers
+}
+
+// forgive lets steps whose failure only a change of the machine can help run again, because there was a change.
+func (l *Loop) forgive() {
+	for _, k := range l.kinds {
+		if f := k.have.Failure; f != nil && f.RetryAt.IsZero() {
+			again := *f
+			again.RetryAt = time.Now()
+			k.have.Failure = &again
+		}
+	}
+}
+
+// pass observes every kind, records transitions, publishes the machine and starts the steps that are due.
+func (l *Loop) pass(ctx context.Context, steps *sync.WaitGroup) {
+	if l.o.KubeletAuto {
+		l.want.Kubernetes = l.facts.Kubelet.Present
+	}
+	now := time.Now()
+	for _, k := range l.kinds {
+		l.observe(k, now)
+	}
+	l.judge(now)
+	for _, name := range slices.Sorted(maps.Keys(l.kinds)) {
+		l.start(ctx, steps, name, l.kinds[name])
+	}
+}
+
+// judge derives every status from the machine, records transitions and publishes.
+func (l *Loop) judge(now time.Time) {
+	m := l.snapshot(now)
+	for name, k := range l.kinds {
+		next := Next(m, name)
+		next.Since, next.Took = k.status.Since, k.status.Took
+		if next.State != k.status.State {
+			l.transit(m, name, k, &next, now)
+		}
+		k.status = next
+	}
+	l.store(now)
+	if l.o.Effects.Publish != nil {
+		l.o.Effects.Publish(l.Machine())
+	}
+}
+
+// transit records the transitions from the last state to the new one, one allowed edge at a time.
+func (l *Loop) transit(m accel.Machine, name string, k *kind, next *accel.Status, now time.Time) {
+	took := maps.Clone(k.status.Took)
+	if took == nil {
+		took = map[accel.State]time.Duration{}
+	}
+	from, since := k.status.State, k.status.Since
+	for _, to := range path(m, from, next.State) {
+		spent := now.Sub(since)
+		took[from] = spent
+		if l.o.Observer != nil {
+			l.o.Observer.Observe(name, from, to, spent)
+		}
+		l.o.Log.Info("state changed", "kind", name, "from", from, "to", to, "took", spent.Round(time.Microsecond))
+		from, since = to, now
+	}
+	next.Since, next.Took = now, took
+}
+
+// snapshot makes a machine from what the loop holds. Everything in it is copied: nobody can change it later.
+func (l *Loop) snapshot(now time.Time) accel.Machine {
+	m := accel.Machine{Taken: now, Agent: l.o.Agent, Facts: l.facts, Want: l.want, Have: map[string]accel.Have{}, Status: map[string]accel.Status{}}
+	for name, k := range l.kinds {
+		h := k.have
+		h.Accelerators = slices.Clone(h.Accelerators)
+		m.Have[name] = h
+		m.Status[name] = k.status
+	}
+	return m
+}
+
+func (l *Loop) store(now time.Time) {
+	m := l.snapshot(now)
+	l.now.Store(&m)
+}
+
+// untilRetry returns how long until the earliest failed step is due again, at most the pulse.
+func (l *Loop) untilRetry() time.Duration {
+	wait := pulse
+	for _, k := range l.kinds {
+		if f := k.have.Failure; f != nil && !f.RetryAt.IsZero() && k.running == accel.StepNone {
+			wait = min(wait, max(time.Until(f.RetryAt), time.Millisecond))
+		}
+	}
+	return wait
+}
+
+func (l *Loop) stopPlugins() {
+	for _, k := range l.kinds {
+		if k.stop != nil {
+			k.stop()
+		}
+	}
+}

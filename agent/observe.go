@@ -1,0 +1,178 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// tombstoneFor is how long a vanished device is kept as "gone": as long as the kubelet keeps a plugin's resource after
+// its stream ended (endpointStopGracePeriod in pkg/kubelet/cm/devicemanager/types.go, Kubernetes 1.37).
+const tombstoneFor = 5 * time.Minute
+
+// observe refreshes what is true about one kind from the probes.
+func (l *Loop) observe(k *kind, now time.Time) {
+	k.have.Accelerators = l.accelerators(k, now)
+	if accel.CountPresent(k.have.Accelerators) == 0 {
+		k.have.Driver = accel.DriverHave{}
+	} else if k.running != accel.StepDriver {
+		// While a driver step runs, modules come and go on purpose; its outcome is what counts.
+		driver, _ := l.o.Probes.Driver(k.def, l.facts, present(k.have.Accelerators))
+		if driver.Source == "" {
+			driver.Source = k.have.Driver.Source
+		}
+		k.have.Driver = driver
+	}
+	l.judgeProof(k)
+	if run, problem := l.o.Probes.Runtime(k.def, k.have.Accelerators, l.want); problem == nil || problem.Reason != accel.ProbeUnanswered {
+		k.have.Runtime = run
+	}
+	l.observePlugin(k, now)
+	l.observeLabels(k)
+	if f := k.have.Failure; f != nil && k.running == accel.StepNone && l.passedStep(k, f.Step) {
+		k.have.Failure = nil // the machine got there without the step
+	}
+}
+
+// accelerators merges the devices on the bus with the tombstones of those that left it.
+func (l *Loop) accelerators(k *kind, now time.Time) []accel.Accelerator {
+	found := l.o.Probes.Accelerators(k.def, l.facts.PCI)
+	before := map[string]accel.Accelerator{}
+	for _, a := range k.have.Accelerators {
+		before[a.ID] = a
+	}
+	for i, a := range found {
+		old, known := before[a.ID]
+		delete(before, a.ID)
+		delete(k.vanished, a.ID)
+		if a.Health.State == "" && known && old.Present() {
+			found[i].Health = old.Health // the probe could not answer: keep what was known
+		}
+		if found[i].Health.State == "" {
+			found[i].Health.State = accel.Healthy
+		}
+		found[i].Health.Since = since(old.Health, found[i].Health, now)
+		if a.Metrics == nil {
+			found[i].Metrics = old.Metrics
+		}
+	}
+	for id, a := range before {
+		if a.Present() {
+			k.vanished[id] = now
+			a.Health = accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: "no longer on the PCI bus", Since: now}
+			a.Bound, a.Nodes, a.Metrics = "", nil, nil
+		}
+		if now.Sub(k.vanished[id]) < tombstoneFor {
+			found = append(found, a)
+		} else {
+			delete(k.vanished, id)
+		}
+	}
+	slices.SortFunc(found, func(a, b accel.Accelerator) int { return strings.Compare(a.ID, b.ID) })
+	return found
+}
+
+// since keeps the time of the earlier health while it says the same.
+func since(old, now accel.Health, at time.Time) time.Time {
+	if old.State == now.State && old.Reason == now.Reason && old.Message == now.Message && !old.Since.IsZero() {
+		return old.Since
+	}
+	return at
+}
+
+// judgeProof sets Driver.Proven when every healthy device has computed with exactly the driver that is live now.
+func (l *Loop) judgeProof(k *kind) {
+	identity := driverIdentity(k.have.Driver)
+	for id := range k.proven {
+		if k.proven[id] != identity {
+			delete(k.proven, id)
+		}
+	}
+	for _, a := range k.have.Accelerators {
+		if a.Health.State != accel.Healthy {
+			delete(k.proven, a.ID) // it has to compute again before it is trusted again
+		}
+	}
+	k.have.Driver.Proven, k.have.Driver.Proof = time.Time{}, ""
+	if k.have.Driver.Right && len(unproven(k)) == 0 {
+		k.have.Driver.Proven, k.have.Driver.Proof = k.at, k.proof
+		if k.at.IsZero() { // every device is unhealthy: there is nothing to prove
+			k.have.Driver.Proven = l.o.Agent.Started
+		}
+	}
+}
+
+// driverIdentity changes when another module is live, never when the agent restarts.
+func driverIdentity(d accel.DriverHave) string {
+	var b strings.Builder
+	for _, m := range d.Modules {
+		b.WriteString(m.Name + "@" + m.BuildID + m.SrcVersion + ";")
+	}
+	return b.String()
+}
+
+// unproven returns the healthy devices that have not computed with the live driver.
+func unproven(k *kind) []accel.Accelerator {
+	var out []accel.Accelerator
+	for _, a := range k.have.Accelerators {
+		if _, ok := k.proven[a.ID]; a.Health.State == accel.Healthy && !ok {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func present(accs []accel.Accelerator) []accel.Accelerator {
+	return slices.DeleteFunc(slices.Clone(accs), func(a accel.Accelerator) bool { return !a.Present() })
+}
+
+// observePlugin takes over the plugin's view and gives it the inventory. A device that has not computed yet is offered
+// as unhealthy: the gate is per device, so that a hot-plugged one never makes the others wait.
+func (l *Loop) observePlugin(k *kind, now time.Time) {
+	if k.plugin == nil {
+		return
+	}
+	k.have.Plugin = k.plugin.State()
+	offer := slices.Clone(k.have.Accelerators)
+	for i, a := range offer {
+		if _, ok := k.proven[a.ID]; a.Health.State == accel.Healthy && (!ok || !k.have.Runtime.Applied || !k.have.Driver.Right) {
+			offer[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "not proven yet", Since: now}
+		}
+	}
+	k.plugin.Update(offer)
+	if f := k.have.Failure; f != nil && !waits(f.Step) {
+		return // what failed earlier on the way is the reason that counts
+	}
+	step := accel.StepRegister
+	if k.have.Plugin.Registered {
+		step = accel.StepAwait
+	}
+	l.note(k, step, k.plugin.Problem(), now)
+}
+
+// observeLabels takes over what the API server holds. Once labels were read back they count as there: a later write
+// that waits for the API server is told by LabelProblem and takes nothing away from the devices.
+func (l *Loop) observeLabels(k *kind) {
+	if l.o.KubeSync == nil {
+		return
+	}
+	s := l.o.KubeSync()
+	k.have.Monitoring.Labelled = k.have.Monitoring.Labelled || s.Labelled
+	k.have.Monitoring.LabelProblem = ""
+	if s.Problem != nil {
+		k.have.Monitoring.LabelProblem = s.Problem.Message
+	}
+}
+
+// passedStep reports whether the state that step leaves is behind the kind.
+func (l *Loop) passedStep(k *kind, step accel.Step) bool {
+	m := accel.Machine{Want: l.want}
+	for _, r := range table() {
+		if r.step == step && r.state != accel.Absent {
+			return r.passed(m, k.have)
+		}
+	}
+	return false
+}
