@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 )
 
 // Problem is a failure with a typed reason: the only kind of error that states are decided on.
@@ -36,4 +37,18 @@ func AsProblem(err error) *Problem {
 		return p
 	}
 	return &Problem{Reason: InternalError, Message: err.Error()}
+}
+
+// ReasonForError returns the reason for an error of a file or system call: NoSpace, ReadOnly or PermissionDenied by
+// its errno, and otherwise what the caller says.
+func ReasonForError(err error, otherwise Reason) Reason {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return NoSpace
+	case errors.Is(err, syscall.EROFS):
+		return ReadOnly
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		return PermissionDenied
+	}
+	return otherwise
 }

@@ -55,6 +55,7 @@ const (
 	ParameterInvalid   Reason = "ParameterInvalid"
 	ParametersDiffer   Reason = "ParametersDiffer"
 	DependencyMissing  Reason = "DependencyMissing"
+	FirmwareMissing    Reason = "FirmwareMissing"
 	Unsigned           Reason = "Unsigned"
 	KeyUnknown         Reason = "KeyUnknown"
 	LockedDown         Reason = "LockedDown"
@@ -111,6 +112,7 @@ func Reasons() []ReasonDoc {
 		{ParameterInvalid, "The module refused the value of a parameter.", ActorOperator, "Correct the value.", true},
 		{ParametersDiffer, "The module is loaded with other parameters than wanted.", ActorOperator, "Unload it when it is not in use (`acceld driver unload`); it is loaded again as wanted.", true},
 		{DependencyMissing, "A module that must be loaded first is not on the host.", ActorOperator, "Install the package that holds the named module.", false},
+		{FirmwareMissing, "A firmware file that the driver needs is not on the host.", ActorOperator, "Install the package that holds the named file.", false},
 		{Unsigned, "The kernel takes signed modules only, and the module is unsigned.", ActorOperator, "Sign the module with an enrolled key.", true},
 		{KeyUnknown, "The module is signed with a key that this kernel does not know.", ActorOperator, "Enrol the named key (mokutil --import) or sign with one that is enrolled.", true},
 		{LockedDown, "The kernel is locked down and refuses this load.", ActorOperator, "Sign the module, or boot without lockdown.", true},
