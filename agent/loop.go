@@ -74,7 +74,7 @@ type Options struct {
 // Loop is the one writer of the machine value. See the package comment.
 type Loop struct {
 	o       Options
-	wake    chan string   // an event: something on the host may have changed
+	wake    chan bool     // an event: the host may have changed; true when it may help a failed step
 	changes chan struct{} // a plugin or the API server has news
 	done    chan outcome  // a step ended
 	now     atomic.Pointer[accel.Machine]
@@ -280,7 +280,7 @@ func (l *Loop) transit(m accel.Machine, name string, k *kind, next *accel.Status
 		took = map[accel.State]time.Duration{}
 	}
 	from, since := k.status.State, k.status.Since
-	for _, to := range path(m, from, next.State) {
+	for _, to := range route(m, from, next.State) {
 		spent := now.Sub(since)
 		took[from] = spent
 		if l.o.Observer != nil {

@@ -112,9 +112,9 @@ func Allowed(m accel.Machine, from, to accel.State) bool {
 	return true
 }
 
-// path returns the transitions from one state to another, each of them allowed: every gate in between was validated
+// route returns the transitions from one state to another, each of them allowed: every gate in between was validated
 // in this observation, so each is passed in order.
-func path(m accel.Machine, from, to accel.State) []accel.State {
+func route(m accel.Machine, from, to accel.State) []accel.State {
 	a, b := rank(from), rank(to)
 	if b <= a {
 		return []accel.State{to}
