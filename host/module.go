@@ -1,0 +1,105 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// LoadModule gives the kernel module in f, uncompressed, to the running kernel with finit_module(2) and no flags:
+// neither the module's version nor its symbol versions are ever ignored. Parameters are "name=value", separated by
+// spaces. It blocks while the module initialises, possibly for ever, so a long-lived process calls it in a helper. The
+// error has the kernel's errno in its chain.
+func (h *Host) LoadModule(f *os.File, parameters string) error {
+	if !h.Live() {
+		return fmt.Errorf("cannot load a module: host root %q is not the running machine: %w", h.root, unix.EPERM)
+	}
+	if err := unix.FinitModule(int(f.Fd()), parameters, 0); err != nil {
+		return fmt.Errorf("cannot load %q: %w", f.Name(), err)
+	}
+	return nil
+}
+
+// DeleteModule removes the module name from the running kernel with delete_module(2), never by force and never
+// waiting for its users: those are EAGAIN in the error's chain.
+func (h *Host) DeleteModule(name string) error {
+	if !h.Live() {
+		return fmt.Errorf("cannot remove module %q: host root %q is not the running machine: %w", name, h.root, unix.EPERM)
+	}
+	if err := unix.DeleteModule(name, unix.O_NONBLOCK); err != nil {
+		return fmt.Errorf("cannot remove module %q: %w", name, err)
+	}
+	return nil
+}
+
+// MemoryFile returns an empty anonymous file in memory that can be given to [Host.LoadModule]; name is for people.
+func (h *Host) MemoryFile(name string) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a file in memory: %w", err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// KernelTail is the kernel log from one moment on.
+type KernelTail struct {
+	fd   int
+	rest string // a record that has not ended, where the log is a plain file
+}
+
+// KernelTail opens /dev/kmsg at its present end: what is read later was written after this call.
+func (h *Host) KernelTail() (*KernelTail, error) {
+	p, err := h.Path("/dev/kmsg")
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Open(p, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open %q: %w", "/dev/kmsg", err)
+	}
+	if _, err := unix.Seek(fd, 0, unix.SEEK_END); err != nil {
+		_ = unix.Close(fd) // nothing was written
+		return nil, fmt.Errorf("cannot seek in %q: %w", "/dev/kmsg", err)
+	}
+	return &KernelTail{fd: fd}, nil
+}
+
+// Lines returns the text of the messages since the last call, oldest first, without waiting.
+func (t *KernelTail) Lines() []string {
+	var text strings.Builder
+	text.WriteString(t.rest)
+	t.rest = ""
+	buf := make([]byte, 8192) // the kernel never returns a longer record (CONSOLE_EXT_LOG_MAX)
+	for {
+		n, err := unix.Read(t.fd, buf)
+		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EPIPE) { // EPIPE: records were overwritten; go on
+			continue
+		}
+		if err != nil || n <= 0 {
+			break
+		}
+		text.Write(buf[:n])
+	}
+	all := text.String()
+	if i := strings.LastIndexByte(all, '\n'); i >= 0 {
+		all, t.rest = all[:i], all[i+1:]
+	} else {
+		all, t.rest = "", all
+	}
+	var lines []string
+	for _, record := range strings.Split(all, "\n") {
+		if strings.HasPrefix(record, " ") { // the record's dictionary
+			continue
+		}
+		if _, message, ok := strings.Cut(record, ";"); ok {
+			lines = append(lines, message)
+		}
+	}
+	return lines
+}
+
+// Close ends the tail.
+func (t *KernelTail) Close() error { return unix.Close(t.fd) }

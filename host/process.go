@@ -1,0 +1,136 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Helper prepares a program of this process's own file system, not of the machine's: argv[0] is usually the agent
+// itself. Files become the descriptors 3, 4, … It leads its own process group and dies with this process.
+func (h *Host) Helper(ctx context.Context, argv []string, files ...*os.File) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.ExtraFiles = files
+	return cmd
+}
+
+// StartQuietly starts the command that prepare makes with the lowest scheduling priority and, where this process may
+// do so, without a network. Prepare is called again when the kernel allows no network namespace.
+func (h *Host) StartQuietly(prepare func() *exec.Cmd) (*exec.Cmd, error) {
+	const lowest = 19 // setpriority(2)
+	cmd := prepare()
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWNET
+	}
+	err := cmd.Start()
+	if cmd.SysProcAttr.Cloneflags != 0 && (errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EINVAL)) {
+		cmd = prepare()
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot start %q: %w", cmd.Path, err)
+	}
+	_ = unix.Setpriority(unix.PRIO_PGRP, cmd.Process.Pid, lowest) // a build at normal priority is a build all the same
+	return cmd, nil
+}
+
+// Lock takes the exclusive lock (flock(2)) of the file name, made when it is missing, and writes text into it for
+// people. It waits until ctx ends. A lock is gone when its holder calls release or dies.
+func (h *Host) Lock(ctx context.Context, name, text string) (release func(), err error) {
+	f, err := h.openLock(name)
+	if err != nil {
+		return nil, err
+	}
+	got := make(chan error, 1)
+	go func() { got <- flock(f, unix.LOCK_EX) }()
+	select {
+	case err = <-got:
+	case <-ctx.Done():
+		go func() { // flock cannot be called off: give back what comes late
+			<-got
+			_ = f.Close()
+		}()
+		return nil, fmt.Errorf("cannot lock %q: %w", name, ctx.Err())
+	}
+	return h.locked(f, name, text, err)
+}
+
+// TryLock is [Host.Lock] without waiting: EWOULDBLOCK is in the error's chain when another process has the lock.
+func (h *Host) TryLock(name, text string) (release func(), err error) {
+	f, err := h.openLock(name)
+	if err != nil {
+		return nil, err
+	}
+	return h.locked(f, name, text, flock(f, unix.LOCK_EX|unix.LOCK_NB))
+}
+
+func (h *Host) openLock(name string) (*os.File, error) {
+	p, err := h.parent(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(p, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	return f, relabel(err, name)
+}
+
+func (h *Host) locked(f *os.File, name, text string, err error) (func(), error) {
+	if err != nil {
+		_ = f.Close() // the error that matters is the one before
+		return nil, fmt.Errorf("cannot lock %q: %w", name, err)
+	}
+	if err := f.Truncate(0); err == nil {
+		_, _ = f.WriteString(text) // the text is a courtesy; the lock is what counts
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+func flock(f *os.File, how int) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// MakeTemp makes a directory with a name that nobody has, mode 0700, in the directory dir and returns its path.
+func (h *Host) MakeTemp(dir, prefix string) (string, error) {
+	p, err := h.Path(dir)
+	if err != nil {
+		return "", err
+	}
+	made, err := os.MkdirTemp(p, prefix)
+	if err != nil {
+		return "", relabel(err, dir)
+	}
+	return path.Join(dir, filepath.Base(made)), nil
+}
+
+// Create makes the file name, which must not be there, for writing.
+func (h *Host) Create(name string, mode fs.FileMode) (*os.File, error) {
+	p, err := h.parent(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(p, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	return f, relabel(err, name)
+}
+
+// Symlink makes name a symbolic link with the given text.
+func (h *Host) Symlink(text, name string) error {
+	p, err := h.parent(name)
+	if err != nil {
+		return err
+	}
+	return relabel(os.Symlink(text, p), name)
+}
