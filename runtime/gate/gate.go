@@ -1,0 +1,146 @@
+// Package gate is the contract between the agent, which knows whether a device is ready, and acceld-hook, which stops
+// a container that was given one that is not. It is the format of one small file and the decision over it. It uses the
+// standard library only, because the hook must stay tiny and start fast, and it may not look at an image, at a
+// container's environment or at its annotations: all three are written by strangers.
+package gate
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Path is where the agent publishes the readiness of devices. It is on a volatile file system on purpose: after a
+// reboot nothing is ready until an agent has said so.
+const Path = "/run/acceld/devices.json"
+
+// Annotation is the container annotation that makes CRI-O and podman run the hook. It is a trigger and never an
+// authority: a pod's author can write it too.
+const Annotation = "acceld.dev/devices"
+
+// Version is the version of the file format.
+const Version = 1
+
+// File is the content of the readiness file.
+type File struct {
+	Version int `json:"version"`
+	// Devices are ordered by ID.
+	Devices []Device `json:"devices"`
+}
+
+// Device is the readiness of one accelerator.
+type Device struct {
+	ID   string `json:"id"`   // PCI address
+	Kind string `json:"kind"` // "<vendor>-<hardware>"
+	// Nodes are its device nodes; empty when the device is gone, because their names may be another device's by now.
+	Nodes []Node `json:"nodes,omitempty"`
+	Ready bool   `json:"ready"`
+	// Reason and Message say why a device is not ready.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Node is a device node as the host sees it.
+type Node struct {
+	Path  string `json:"path"`
+	Major uint32 `json:"major"`
+	Minor uint32 `json:"minor"`
+}
+
+// Container is what the gate reads of an OCI bundle's config.json.
+type Container struct {
+	Linux struct {
+		Devices []ContainerDevice `json:"devices"`
+	} `json:"linux"`
+}
+
+// ContainerDevice is an entry of linux.devices of the OCI runtime specification.
+type ContainerDevice struct {
+	Path  string `json:"path"`
+	Type  string `json:"type"` // "c", "b", "u" or "p"
+	Major int64  `json:"major"`
+	Minor int64  `json:"minor"`
+}
+
+// Encode renders f, its devices sorted by ID, as the bytes of the readiness file.
+func Encode(f File) ([]byte, error) {
+	f.Version = Version
+	f.Devices = slices.Clone(f.Devices)
+	slices.SortFunc(f.Devices, func(a, b Device) int { return cmp.Compare(a.ID, b.ID) })
+	b, err := json.MarshalIndent(f, "", "  ")
+	return append(b, '\n'), err
+}
+
+// Decode parses the bytes of a readiness file. A version that is not this one is an error: what the hook does not
+// understand must not open the gate.
+func Decode(b []byte) (File, error) {
+	var f File
+	if err := json.Unmarshal(b, &f); err != nil {
+		return File{}, fmt.Errorf("cannot parse the readiness of devices: %w", err)
+	}
+	if f.Version != Version {
+		return File{}, fmt.Errorf("cannot use the readiness of devices: version %d is not %d", f.Version, Version)
+	}
+	return f, nil
+}
+
+// Named decides about the devices that the CDI spec injected, by ID: nil when all of them are ready, otherwise an
+// error whose text is the one line that a pod's event shows.
+func (f File) Named(ids []string) error {
+	for _, id := range ids {
+		i := slices.IndexFunc(f.Devices, func(d Device) bool { return d.ID == id })
+		if i < 0 {
+			return notReady("", id, "Unknown", "the agent has not published it")
+		}
+		if err := f.Devices[i].err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Given decides about the devices in a container's specification: an entry that is a known device, by number or by
+// name, must be ready; what acceld does not know is none of its business.
+func (f File) Given(devices []ContainerDevice) error {
+	for _, given := range devices {
+		for _, d := range f.Devices {
+			if !slices.ContainsFunc(d.Nodes, given.is) {
+				continue
+			}
+			if err := d.err(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c ContainerDevice) is(n Node) bool {
+	if c.Type != "c" && c.Type != "u" && c.Type != "b" {
+		return false
+	}
+	return c.Path == n.Path || (c.Type != "b" && c.Major == int64(n.Major) && c.Minor == int64(n.Minor))
+}
+
+func (d Device) err() error {
+	if d.Ready {
+		return nil
+	}
+	node := ""
+	if len(d.Nodes) > 0 {
+		node = d.Nodes[0].Path
+	}
+	return notReady(node, d.ID, d.Reason, d.Message)
+}
+
+// notReady makes the one line; node may be empty.
+func notReady(node, id, reason, message string) error {
+	name := id
+	if node != "" {
+		name = node + " (" + id + ")"
+	}
+	why := strings.TrimSuffix(reason+": "+message, ": ")
+	return fmt.Errorf("device %s is not ready: %s", name, strings.Join(strings.Fields(why), " "))
+}

@@ -1,0 +1,120 @@
+package gate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// Limits on what the hook reads, in bytes: a container's specification is tens of KiB, a readiness file a few.
+const (
+	maxState = 1 << 20
+	maxSpec  = 16 << 20
+)
+
+// Request is what one run of the hook was asked.
+type Request struct {
+	// IDs are the devices that the CDI spec injected; empty when the hook was started by an annotation.
+	IDs []string
+	// State is the path of the readiness file.
+	State string
+}
+
+// Parse reads the arguments of the hook, without its name: "createRuntime [--device ID]... [--state PATH]".
+func Parse(args []string) (Request, error) {
+	r := Request{State: Path}
+	if len(args) == 0 || args[0] != "createRuntime" {
+		return r, fmt.Errorf("cannot run: the only stage is createRuntime, got %q", args)
+	}
+	for args = args[1:]; len(args) > 0; args = args[2:] {
+		if len(args) < 2 || args[1] == "" {
+			return r, fmt.Errorf("cannot run: argument %q has no value", args[0])
+		}
+		switch args[0] {
+		case "--device":
+			r.IDs = append(r.IDs, args[1])
+		case "--state":
+			r.State = args[1]
+		default:
+			return r, fmt.Errorf("cannot run: unknown argument %q", args[0])
+		}
+	}
+	return r, nil
+}
+
+// Decide is the hook: it reads the OCI state from stdin and answers nil when the container may start. With r.IDs the
+// container has those devices, so anything that is unknown stops it. Without, the bundle says what the container was
+// given, and a container with no device at all passes without a look at the readiness file.
+func Decide(r Request, stdin io.Reader) error {
+	// Read in any case: a runtime that writes to a closed pipe reports that instead of our line.
+	state, err := io.ReadAll(io.LimitReader(stdin, maxState))
+	if err != nil {
+		return fmt.Errorf("cannot read the container's state: %w", err)
+	}
+	if len(r.IDs) > 0 {
+		f, err := load(r.State)
+		if err != nil {
+			return notReady("", r.IDs[0], "Unknown", err.Error())
+		}
+		return f.Named(r.IDs)
+	}
+	devices, err := given(state)
+	if err != nil || len(devices) == 0 {
+		return err
+	}
+	f, err := load(r.State)
+	if err != nil {
+		return fmt.Errorf("device %s is not ready: Unknown: %w", devices[0].Path, err)
+	}
+	return f.Given(devices)
+}
+
+// given returns the devices in the specification of the container whose OCI state is given.
+func given(state []byte) ([]ContainerDevice, error) {
+	var s struct {
+		Bundle string `json:"bundle"`
+	}
+	if err := json.Unmarshal(state, &s); err != nil {
+		return nil, fmt.Errorf("cannot parse the container's state: %w", err)
+	}
+	if !filepath.IsAbs(s.Bundle) {
+		return nil, fmt.Errorf("cannot use the container's state: bundle %q is not an absolute path", s.Bundle)
+	}
+	b, err := read(filepath.Join(s.Bundle, "config.json"), maxSpec)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the container's specification: %w", err)
+	}
+	var c Container
+	if err := json.Unmarshal(b, &c); err != nil {
+		return nil, fmt.Errorf("cannot parse the container's specification: %w", err)
+	}
+	return c.Linux.Devices, nil
+}
+
+func load(name string) (File, error) {
+	b, err := read(name, maxState)
+	if errors.Is(err, os.ErrNotExist) {
+		return File{}, fmt.Errorf("no agent has published %q since the boot", name)
+	}
+	if err != nil {
+		return File{}, fmt.Errorf("cannot read the readiness of devices: %w", err)
+	}
+	return Decode(b)
+}
+
+// read returns the content of a regular file of at most limit bytes.
+func read(name string, limit int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // opened for reading
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("%q is larger than %d bytes", name, limit)
+	}
+	return b, err
+}
