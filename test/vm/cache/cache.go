@@ -1,0 +1,210 @@
+// Package cache keeps what the test bed builds: one folder outside the tree, each entry named by the content it was made
+// from. It never changes an entry once it exists; whoever wants another content gets another name.
+package cache
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dir is the cache folder.
+type Dir struct {
+	path string
+	say  func(format string, args ...any)
+}
+
+// Open returns the folder named by the environment variable ACCELD_CACHE, or `acceld` in the user's cache folder, and
+// creates it. say hears about waiting for another run; it may be nil.
+func Open(say func(format string, args ...any)) (Dir, error) {
+	path := os.Getenv("ACCELD_CACHE")
+	if path == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return Dir{}, fmt.Errorf("cannot find a cache folder (set ACCELD_CACHE): %w", err)
+		}
+		path = filepath.Join(user, "acceld")
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return Dir{}, fmt.Errorf("cannot resolve cache folder %q: %w", path, err)
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return Dir{}, fmt.Errorf("cannot create cache folder: %w", err)
+	}
+	if say == nil {
+		say = func(string, ...any) {}
+	}
+	return Dir{path: path, say: say}, nil
+}
+
+// Path joins names below the folder.
+func (d Dir) Path(names ...string) string {
+	return filepath.Join(append([]string{d.path}, names...)...)
+}
+
+// Lock holds the named lock of the folder until unlock is called or the process ends. It waits for another holder.
+func (d Dir) Lock(name string) (unlock func(), err error) {
+	dir := d.Path("locks")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("cannot create lock folder: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open lock %q: %w", name, err)
+	}
+	if err := d.flock(f, name); err != nil {
+		f.Close()
+		return nil, err
+	}
+	if err := f.Truncate(0); err == nil {
+		fmt.Fprintf(f, "pid %d", os.Getpid())
+	}
+	return func() { f.Close() }, nil
+}
+
+func (d Dir) flock(f *os.File, name string) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("cannot lock %q: %w", name, err)
+	}
+	holder, _ := io.ReadAll(io.LimitReader(f, 100))
+	d.say("waiting for lock %q, held by %s", name, holder)
+	for {
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("cannot lock %q: %w", name, err)
+	}
+	return nil
+}
+
+// Entry returns the folder of the entry `<kind>-<key>`. When it does not exist, build fills a temporary folder that then
+// takes that name in one step, so that an interrupted build leaves nothing that looks like a result. One process builds
+// a kind at a time.
+func (d Dir) Entry(kind string, key *Key, build func(tmp string) error) (string, error) {
+	final := d.Path(kind + "-" + key.String())
+	if exists(final) {
+		return final, touch(final)
+	}
+	unlock, err := d.Lock(kind)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if exists(final) {
+		return final, touch(final)
+	}
+	tmp := final + ".tmp"
+	if err := os.RemoveAll(tmp); err != nil {
+		return "", fmt.Errorf("cannot clear %q: %w", tmp, err)
+	}
+	if err := os.MkdirAll(tmp, 0o755); err != nil {
+		return "", fmt.Errorf("cannot create %q: %w", tmp, err)
+	}
+	if err := build(tmp); err != nil {
+		os.RemoveAll(tmp)
+		return "", err
+	}
+	if err := os.Rename(tmp, final); err != nil {
+		return "", fmt.Errorf("cannot finish cache entry %q: %w", final, err)
+	}
+	return final, d.prune(kind, final)
+}
+
+// keepEntries is how many entries of one kind stay: the newest one and the one before it, to go back and forth between
+// two branches without a rebuild.
+const keepEntries = 3
+
+// prune removes the least recently used entries of a kind.
+func (d Dir) prune(kind, keep string) error {
+	matches, err := filepath.Glob(d.Path(kind + "-" + "????????????????"))
+	if err != nil {
+		return fmt.Errorf("cannot list cache entries of kind %q: %w", kind, err)
+	}
+	for len(matches) > keepEntries {
+		oldest := -1
+		var when time.Time
+		for i, m := range matches {
+			info, err := os.Stat(m)
+			if err != nil || m == keep {
+				continue
+			}
+			if oldest < 0 || info.ModTime().Before(when) {
+				oldest, when = i, info.ModTime()
+			}
+		}
+		if oldest < 0 {
+			return nil
+		}
+		if err := os.RemoveAll(matches[oldest]); err != nil {
+			return fmt.Errorf("cannot remove old cache entry %q: %w", matches[oldest], err)
+		}
+		matches = append(matches[:oldest], matches[oldest+1:]...)
+	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// touch marks an entry as used just now, for prune.
+func touch(path string) error {
+	now := time.Now()
+	if err := os.Chtimes(path, now, now); err != nil {
+		return fmt.Errorf("cannot mark cache entry %q as used: %w", path, err)
+	}
+	return nil
+}
+
+// Key is the hash of everything that an entry is made from.
+type Key struct {
+	sum []byte
+	err error
+}
+
+// NewKey starts a key with some words, such as a recipe version.
+func NewKey(words ...string) *Key {
+	return (&Key{}).Add(words...)
+}
+
+// Add puts words into the key.
+func (k *Key) Add(words ...string) *Key {
+	for _, w := range words {
+		h := sha256.New()
+		h.Write(k.sum)
+		fmt.Fprintf(h, "%d:%s", len(w), w)
+		k.sum = h.Sum(nil)
+	}
+	return k
+}
+
+// AddFile puts a file's content into the key. A file that cannot be read shows in Err.
+func (k *Key) AddFile(path string) *Key {
+	content, err := os.ReadFile(path)
+	if err != nil && k.err == nil {
+		k.err = fmt.Errorf("cannot hash %q: %w", path, err)
+	}
+	return k.Add(string(content))
+}
+
+// Err is the first error met while the key was made.
+func (k *Key) Err() error { return k.err }
+
+// String is the key as 16 hexadecimal digits.
+func (k *Key) String() string { return hex.EncodeToString(k.sum)[:16] }

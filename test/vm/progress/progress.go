@@ -1,0 +1,66 @@
+// Package progress tells a person what the test bed is doing, one line per step with the elapsed time. It only writes
+// lines to the writer it was given; it may not decide anything.
+package progress
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// Log prints steps. A nil Log is silent.
+type Log struct {
+	mu    sync.Mutex
+	out   io.Writer
+	start time.Time
+}
+
+// stillEvery is how often a long step says that it is still at work, so that nobody takes it for hung.
+const stillEvery = 20 * time.Second
+
+// New returns a Log that counts its elapsed time from now.
+func New(out io.Writer) *Log {
+	return &Log{out: out, start: time.Now()}
+}
+
+// Say prints one line.
+func (l *Log) Say(format string, args ...any) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fmt.Fprintf(l.out, "bed %6.1fs  %s\n", time.Since(l.start).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// Do runs a step and says when it starts, that it still runs, and how it ended.
+func (l *Log) Do(step string, work func() error) error {
+	l.Say("%s …", step)
+	began := time.Now()
+	done := make(chan struct{})
+	var ticking sync.WaitGroup
+	ticking.Go(func() { l.tick(step, began, done) })
+	err := work()
+	close(done)
+	ticking.Wait()
+	outcome := "done"
+	if err != nil {
+		outcome = "failed"
+	}
+	l.Say("%s: %s in %.1fs", step, outcome, time.Since(began).Seconds())
+	return err
+}
+
+func (l *Log) tick(step string, began time.Time, done <-chan struct{}) {
+	ticker := time.NewTicker(stillEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-ticker.C:
+			l.Say("%s: still at it after %.0fs", step, time.Since(began).Seconds())
+		}
+	}
+}
