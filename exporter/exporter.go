@@ -1,0 +1,125 @@
+package exporter
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// Options of an [Exporter].
+type Options struct {
+	// Machine returns the newest snapshot; it must be quick and safe for concurrent use. Required.
+	Machine func() accel.Machine
+	// Ready reports whether every task is ready; the text lists those that are not, one a line. Nil means ready.
+	Ready func() (bool, string)
+	// Live returns an error when the agent's loop has stopped turning. It must not depend on devices. Nil means alive.
+	Live func() error
+	// Holders returns who holds a device, by accelerator ID. Nil means that nobody keeps books.
+	Holders func() map[string]Holder
+	// Log gets what goes wrong while a page is rendered; nil discards it.
+	Log *slog.Logger
+	// Process adds the go_ and process_ metrics of the agent itself.
+	Process bool
+	// Now is the clock of the status page; nil is time.Now.
+	Now func() time.Time
+}
+
+// Holder is the container that holds an accelerator.
+type Holder struct {
+	Namespace, Pod, Container string
+	// Resource is the extended resource or the claim that the device was given out for.
+	Resource string
+}
+
+// Exporter renders a Machine. It is safe for concurrent use.
+type Exporter struct {
+	o        Options
+	registry *prometheus.Registry
+	mu       sync.Mutex
+	tally    tally
+}
+
+// tally is the little that a snapshot cannot tell: what happened since the agent started. Its readers are the counter
+// rows of the agent's table.
+type tally struct {
+	transitions map[transition]float64
+	seconds     map[lived]float64
+	failures    map[failed]float64
+}
+
+type transition struct {
+	kind     string
+	from, to accel.State
+}
+
+type lived struct {
+	kind  string
+	state accel.State
+}
+
+type failed struct {
+	kind   string
+	step   accel.Step
+	reason accel.Reason
+}
+
+// New returns an Exporter.
+func New(o Options) *Exporter {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	e := &Exporter{
+		o:        o,
+		registry: prometheus.NewPedanticRegistry(),
+		tally:    tally{map[transition]float64{}, map[lived]float64{}, map[failed]float64{}},
+	}
+	e.registry.MustRegister(newCollector(e))
+	if o.Process {
+		e.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}
+	return e
+}
+
+// Observe records that kind went from one state to another after it had been took in from.
+func (e *Exporter) Observe(kind string, from, to accel.State, took time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tally.transitions[transition{kind, from, to}]++
+	e.tally.seconds[lived{kind, from}] += took.Seconds()
+}
+
+// ObserveFailure records that a step of kind failed.
+func (e *Exporter) ObserveFailure(kind string, step accel.Step, reason accel.Reason) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tally.failures[failed{kind, step, reason}]++
+}
+
+// view returns what one page is rendered from.
+func (e *Exporter) view() view {
+	v := view{Machine: e.o.Machine()}
+	if e.o.Holders != nil {
+		v.holders = e.o.Holders()
+	}
+	e.mu.Lock()
+	v.tally = tally{maps.Clone(e.tally.transitions), maps.Clone(e.tally.seconds), maps.Clone(e.tally.failures)}
+	e.mu.Unlock()
+	v.devices = devices(v.Machine)
+	return v
+}
+
+// slogErrors passes the errors of the metrics handler on.
+type slogErrors struct{ log *slog.Logger }
+
+func (l slogErrors) Println(v ...any) {
+	l.log.Error("metrics page incomplete", "error", fmt.Sprint(v...))
+}

@@ -1,0 +1,57 @@
+package exporter
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Handler serves /metrics, /healthz, /livez, /readyz, /v1/machine and the status page at /. It answers GET and HEAD
+// only: nothing can be changed through it. Timeouts and the address are the server's.
+func (e *Exporter) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(e.registry, promhttp.HandlerOpts{
+		ErrorLog: slogErrors{e.o.Log},
+		// One series that cannot be rendered must not hide the others.
+		ErrorHandling:     promhttp.ContinueOnError,
+		EnableOpenMetrics: true,
+		// Beyond it the answer is 503: scrapers that pile up must not grow the agent.
+		MaxRequestsInFlight: 40,
+	}))
+	mux.HandleFunc("/healthz", e.healthz)
+	mux.HandleFunc("/livez", e.livez)
+	mux.HandleFunc("/readyz", e.readyz)
+	mux.HandleFunc("/v1/machine", e.machine)
+	mux.Handle("/{$}", newPage(e))
+	return readOnly(mux)
+}
+
+// readOnly refuses everything but GET and HEAD, and sets the headers that every answer has.
+func readOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			h.Set("Allow", "GET, HEAD")
+			http.Error(w, "this endpoint is read-only", http.StatusMethodNotAllowed)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// machine answers with the newest snapshot, as `acceld status -o json` prints it.
+func (e *Exporter) machine(w http.ResponseWriter, _ *http.Request) {
+	b, err := json.MarshalIndent(e.o.Machine(), "", "  ")
+	if err != nil {
+		e.o.Log.Error("snapshot cannot be encoded", "error", err)
+		http.Error(w, "cannot encode the snapshot", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(b, '\n')) // the client may have gone
+}

@@ -1,0 +1,85 @@
+package exporter
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// healthz tells whether the accelerators are well: 503 when a kind is blocked or a device is unhealthy or gone. It is
+// for people, cron and load balancers; a liveness probe must use /livez, or bad hardware would restart the agent.
+func (e *Exporter) healthz(w http.ResponseWriter, _ *http.Request) {
+	text, bad := health(e.view())
+	answer(w, !bad, text)
+}
+
+// health returns one line for every kind on the host and for every device that is not healthy.
+func health(v view) (text string, bad bool) {
+	var b strings.Builder
+	for _, k := range v.kinds() {
+		s := v.Status[k]
+		if s.State == accel.Absent && len(v.Have[k].Accelerators) == 0 && s.Blocked == nil {
+			continue
+		}
+		fmt.Fprintf(&b, "%s: %s: %s\n", k, s.State, line(s.Sentence))
+		if p := s.Blocked; p != nil {
+			bad = true
+			fmt.Fprintf(&b, "%s: blocked: %s: %s\n", k, p.Reason, line(p.Message))
+		}
+		for _, a := range v.Have[k].Accelerators {
+			if a.Health.State != accel.Healthy {
+				bad = true
+				fmt.Fprintf(&b, "%s: %s: %s: %s: %s\n", k, a.ID, a.Health.State, a.Health.Reason, line(a.Health.Message))
+			}
+		}
+	}
+	if b.Len() == 0 {
+		return "no accelerator on this host\n", false
+	}
+	return b.String(), bad
+}
+
+// livez tells whether the agent's loop turns. It never depends on devices.
+func (e *Exporter) livez(w http.ResponseWriter, _ *http.Request) {
+	if e.o.Live != nil {
+		if err := e.o.Live(); err != nil {
+			answer(w, false, err.Error())
+			return
+		}
+	}
+	answer(w, true, "ok")
+}
+
+// readyz tells whether every task is ready, and which are not.
+func (e *Exporter) readyz(w http.ResponseWriter, _ *http.Request) {
+	ok, text := true, ""
+	if e.o.Ready != nil {
+		ok, text = e.o.Ready()
+	}
+	if text == "" {
+		text = map[bool]string{true: "ok", false: "not ready"}[ok]
+	}
+	answer(w, ok, text)
+}
+
+// answer writes a plain text with 200 or 503.
+func answer(w http.ResponseWriter, ok bool, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if !ok {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_, _ = io.WriteString(w, strings.TrimSuffix(text, "\n")+"\n") // the client may have gone
+}
+
+// line makes one line of a text that came from a driver or a compiler, so that nobody forges another one.
+func line(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.TrimSpace(s))
+}

@@ -1,0 +1,108 @@
+package exporter
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// noon is the clock of the tests.
+func noon() time.Time { return time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC) }
+
+// exampleMachine has one ready kind with a healthy, an unhealthy and a vanished device, one that is blocked, and one
+// that is not on the host.
+func exampleMachine() accel.Machine {
+	started := noon().Add(-26 * time.Hour)
+	dev := func(n int, h accel.Health, metrics map[string]float64) accel.Accelerator {
+		return accel.Accelerator{
+			ID: fmt.Sprintf("0000:0%d:00.0", n), NUMANode: n % 2, Bound: "edu", Serial: fmt.Sprintf("E%04d", n),
+			Nodes: []accel.DeviceNode{{Path: fmt.Sprintf("/dev/edu%d", n), Major: 240, Minor: uint32(n)}}, Health: h, Metrics: metrics,
+		}
+	}
+	readings := map[string]float64{
+		"accelerator_temperature_celsius": 41.5, "accelerator_operations_total": 362880, "accelerator_dma_bytes_total": 7516192768,
+		"accelerator_errors_total": 0, "not_in_the_table": 1,
+	}
+	well := accel.Health{State: accel.Healthy, Since: started}
+	return accel.Machine{
+		Taken: noon().Add(-time.Second),
+		Agent: accel.Agent{Version: "0.1.0", Started: started, Node: "node-a"},
+		Facts: accel.Facts{
+			Kernel: accel.Kernel{Release: "6.12.9-1-lts", Arch: "x86_64", Lockdown: "none", Taint: 4096},
+			OS:     accel.OS{ID: "debian", Pretty: "Debian GNU/Linux 12 (bookworm)"},
+			PCI: []accel.PCIDevice{
+				{Address: "0000:01:00.0", Vendor: "1234", Device: "11e8", DeviceName: "EDU", Link: accel.Link{SpeedGTs: 8, MaxSpeedGTs: 16, Width: 8, MaxWidth: 16}},
+				{Address: "0000:02:00.0", Vendor: "1234", Device: "11e8"},
+			},
+			Runtime:  accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock"},
+			Kubelet:  accel.Kubelet{Present: true, Root: "/var/lib/kubelet"},
+			Problems: []string{"cannot read \"/sys/kernel/notes\": permission denied"},
+		},
+		Want: accel.Want{Kubernetes: true, Labels: true, CDI: true, Kinds: map[string]*accel.Definition{
+			"qemu-edu":     {Kind: "qemu-edu", Title: "QEMU educational device", Resource: "qemu.org/edu"},
+			"example-npu":  {Kind: "example-npu", Title: "Example NPU", Resource: "example.com/npu"},
+			"example-fpga": {Kind: "example-fpga", Title: "Example FPGA", Resource: "example.com/fpga"},
+		}},
+		Have: map[string]accel.Have{
+			"qemu-edu": {
+				Accelerators: []accel.Accelerator{
+					dev(1, well, readings),
+					dev(2, accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "the engine reports \"parity error\"", Since: noon().Add(-5 * time.Minute)}, map[string]float64{"accelerator_temperature_celsius": 88}),
+					dev(3, accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: "0000:03:00.0 left the bus", Since: noon().Add(-2 * time.Hour)}, readings),
+				},
+				Driver:     accel.DriverHave{Right: true, Source: "store", Version: "1.2.0", Proven: started.Add(time.Second), Proof: "10! computed by the device"},
+				Runtime:    accel.RuntimeHave{Applied: true, Spec: "/etc/cdi/acceld-qemu-edu.json"},
+				Plugin:     accel.PluginHave{Registered: true, Registrations: 2, Allocatable: 1},
+				Monitoring: accel.Monitoring{Collected: noon().Add(-3 * time.Second), Labelled: true},
+			},
+			"example-npu": {
+				Accelerators: []accel.Accelerator{{ID: "0000:81:00.0", NUMANode: -1, Health: well}},
+				Plugin:       accel.PluginHave{Allocatable: -1},
+			},
+		},
+		Status: map[string]accel.Status{
+			"qemu-edu": {
+				State: accel.Ready, Since: started.Add(4 * time.Second), Sentence: "1 of 3 devices can be scheduled.",
+				Published: map[accel.Published]accel.Phase{
+					accel.DriverContainer: accel.PhaseReady, accel.RuntimeEnablement: accel.PhaseReady, accel.DevicePlugin: accel.PhaseReady,
+					accel.DeviceMonitoring: accel.PhaseReady, accel.FeatureDiscovery: accel.PhaseReady,
+				},
+				Took: map[accel.State]time.Duration{accel.DriverMissing: 120 * time.Millisecond, accel.DriverUnproven: 8 * time.Millisecond},
+			},
+			"example-npu": {
+				State: accel.DriverMissing, Next: accel.StepDriver, Since: started, Sentence: "The driver is not loaded; a build failed.",
+				Published: map[accel.Published]accel.Phase{
+					accel.DriverContainer: accel.PhaseFailed, accel.RuntimeEnablement: accel.PhasePending, accel.DevicePlugin: accel.PhasePending,
+					accel.DeviceMonitoring: accel.PhasePending, accel.FeatureDiscovery: accel.PhasePending,
+				},
+				Blocked: &accel.Failure{
+					Step: accel.StepDriver, Since: noon().Add(-40 * time.Minute), Attempts: 3, RetryAt: noon().Add(90 * time.Second),
+					Problem: accel.Problem{
+						Reason: accel.HeadersMissing, Message: "cannot build \"npu\": the headers of 6.12.9-1-lts are not installed: package \"linux-headers-6.12.9-1-lts\"",
+						Tried: []string{"store: no entry for 6.12.9-1-lts", "installed: no module \"npu\" in /lib/modules/6.12.9-1-lts"},
+					},
+				},
+			},
+			"example-fpga": {State: accel.Absent, Since: started},
+		},
+	}
+}
+
+func exampleHolders() map[string]Holder {
+	return map[string]Holder{"0000:01:00.0": {Namespace: "ml", Pod: "train-0", Container: "main", Resource: "qemu.org/edu"}}
+}
+
+// example is an exporter of [exampleMachine] that has seen something happen.
+func example(change ...func(*Options)) *Exporter {
+	o := Options{Machine: exampleMachine, Holders: exampleHolders, Now: noon}
+	for _, f := range change {
+		f(&o)
+	}
+	e := New(o)
+	e.Observe("qemu-edu", accel.DriverMissing, accel.DriverUnproven, 120*time.Millisecond)
+	e.Observe("qemu-edu", accel.DriverUnproven, accel.RuntimeMissing, 8*time.Millisecond)
+	e.ObserveFailure("example-npu", accel.StepDriver, accel.HeadersMissing)
+	e.ObserveFailure("example-npu", accel.StepDriver, accel.HeadersMissing)
+	return e
+}

@@ -1,0 +1,140 @@
+package exporter
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/xml"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// wellFormed parses html as strictly as XML.
+func wellFormed(html string) error {
+	d := xml.NewDecoder(strings.NewReader(html))
+	d.Entity = xml.HTMLEntity
+	for {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+func TestPage(t *testing.T) {
+	w := httptest.NewRecorder()
+	example().Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	body := w.Body.String()
+	if err := wellFormed(body); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`Needs attention: example-npu, qemu-edu. 2 of 4 accelerators healthy.`,
+		`HeadersMissing`, accel.HeadersMissing.Doc().Remedy, `It is tried again in 1 min.`, `no entry for 6.12.9-1-lts`,
+		`left the bus`, `parity error`, `ml/train-0`, `<b>41.5 °C</b>`, `<b>7.0 GiB</b>`, `Example FPGA`, `<meta http-equiv="refresh" content="5"/>`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %q on the page", want)
+		}
+	}
+	// The policy admits exactly the style that the page has.
+	_, rest, _ := strings.Cut(body, "<style>")
+	style, _, _ := strings.Cut(rest, "</style>")
+	hash := sha256.Sum256([]byte(style))
+	if p := w.Header().Get("Content-Security-Policy"); !strings.Contains(p, "style-src 'sha256-"+base64.StdEncoding.EncodeToString(hash[:])+"'") {
+		t.Errorf("policy %q does not admit the style", p)
+	}
+	if strings.Contains(body, "style=") || strings.Contains(body, "<script") || strings.Contains(body, "src=") {
+		t.Error("the page has something that its policy forbids")
+	}
+	if path := os.Getenv("ACCELD_TEST_PAGE"); path != "" { // to look at it with a browser
+		if err := os.WriteFile(path, []byte(body), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestPageEscapes(t *testing.T) {
+	const hostile = `</style><script>alert("x")</script>`
+	m := exampleMachine()
+	have := m.Have["qemu-edu"]
+	have.Accelerators[1].Serial = hostile
+	have.Accelerators[1].Health.Message = hostile
+	have.Driver.Proof = hostile
+	m.Have["qemu-edu"] = have
+	m.Facts.OS.Pretty = hostile
+	m.Facts.Problems = []string{hostile}
+	m.Agent.Node = hostile
+	st := m.Status["example-npu"]
+	st.Blocked.Message, st.Sentence = hostile, hostile
+	m.Status["example-npu"] = st
+	_, body := get(t, example(func(o *Options) { o.Machine = func() accel.Machine { return m } }).Handler(), "/")
+	if strings.Contains(body, "<script") || strings.Count(body, "</style>") != 1 {
+		t.Error("hostile text reached the page as markup")
+	}
+	if err := wellFormed(body); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	at := func(change func(*accel.Machine)) string {
+		m := exampleMachine()
+		change(&m)
+		return newSheet(view{Machine: m, devices: devices(m)}, noon()).Verdict
+	}
+	only := func(m *accel.Machine, n int) {
+		have := m.Have["qemu-edu"]
+		have.Accelerators = have.Accelerators[:n]
+		m.Have = map[string]accel.Have{"qemu-edu": have}
+		m.Status = map[string]accel.Status{"qemu-edu": m.Status["qemu-edu"]}
+	}
+	for _, tt := range []struct {
+		want   string
+		change func(*accel.Machine)
+	}{
+		{"The host has not been read yet.", func(m *accel.Machine) { *m = accel.Machine{} }},
+		{"No accelerator on this host.", func(m *accel.Machine) { m.Have, m.Status = nil, nil }},
+		{"Ready. The accelerator is healthy.", func(m *accel.Machine) { only(m, 1) }},
+		{"On the way: qemu-edu. 1 of 1 accelerator healthy.", func(m *accel.Machine) {
+			only(m, 1)
+			m.Status["qemu-edu"] = accel.Status{State: accel.DriverUnproven}
+		}},
+		{"Ready. All 2 accelerators are healthy.", func(m *accel.Machine) {
+			only(m, 2)
+			m.Have["qemu-edu"].Accelerators[1].Health.State = accel.Healthy
+		}},
+	} {
+		if got := at(tt.change); got != tt.want {
+			t.Errorf("verdict %q, want %q", got, tt.want)
+		}
+	}
+}
+
+func TestQuantity(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		n    float64
+		want string
+	}{
+		{"accelerator_temperature_celsius", 41.55, "41.5 °C"},
+		{"accelerator_utilization_ratio", 0.5, "50 %"},
+		{"accelerator_gpu_utilization", 50, "50 %"},
+		{"accelerator_memory_used_bytes", 512, "512 B"},
+		{"accelerator_memory_used_bytes", 80 << 30, "80.0 GiB"},
+		{"accelerator_sm_clock_hertz", 1.98e9, "2.0 GHz"},
+		{"accelerator_energy_joules_total", 3.6e6, "3.6 MJ"},
+		{"accelerator_operations_total", 362880, "362880"},
+	} {
+		if got := quantity(tt.name, tt.n); got != tt.want {
+			t.Errorf("%s %v: %q, want %q", tt.name, tt.n, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package exporter
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// row is one metric.
+type row struct {
+	name, help string
+	counter    bool
+	labels     []string
+	// collect calls emit once for every series: the value, then one value for every label.
+	collect func(v view, emit emit)
+}
+
+type emit func(value float64, labels ...string)
+
+// typ is the metric's type in words.
+func (r row) typ() string {
+	if r.counter {
+		return "counter"
+	}
+	return "gauge"
+}
+
+// view is what one page is rendered from.
+type view struct {
+	accel.Machine
+	tally   tally
+	holders map[string]Holder
+	devices []device
+}
+
+// device is an accelerator with what the rest of the snapshot says about it.
+type device struct {
+	accel.Accelerator
+	kind, vendor string
+	pci          accel.PCIDevice
+}
+
+// devices returns every accelerator once, ordered by kind and ID. A function that two definitions recognise counts for
+// the first kind only: two series with the same labels would cost the whole page.
+func devices(m accel.Machine) []device {
+	pci := make(map[string]accel.PCIDevice, len(m.Facts.PCI))
+	for _, d := range m.Facts.PCI {
+		pci[d.Address] = d
+	}
+	seen := map[string]bool{}
+	var all []device
+	for _, kind := range slices.Sorted(maps.Keys(m.Have)) {
+		vendor, _, _ := strings.Cut(kind, "-")
+		for _, a := range m.Have[kind].Accelerators {
+			if !seen[a.ID] {
+				seen[a.ID] = true
+				all = append(all, device{a, kind, vendor, pci[a.ID]})
+			}
+		}
+	}
+	return all
+}
+
+// kinds returns the kinds in order.
+func (v view) kinds() []string { return slices.Sorted(maps.Keys(v.Status)) }
+
+// collector makes the table a prometheus.Collector.
+type collector struct {
+	e     *Exporter
+	rows  []row
+	descs []*prometheus.Desc
+}
+
+func newCollector(e *Exporter) *collector {
+	c := &collector{e: e, rows: rows()}
+	for _, r := range c.rows {
+		c.descs = append(c.descs, prometheus.NewDesc(r.name, r.help, r.labels, nil))
+	}
+	return c
+}
+
+// rows returns the whole table.
+func rows() []row { return slices.Concat(agentRows(), deviceRows(), readingRows()) }
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	v := c.e.view()
+	for i, r := range c.rows {
+		typ := prometheus.GaugeValue
+		if r.counter {
+			typ = prometheus.CounterValue
+		}
+		r.collect(v, func(value float64, labels ...string) {
+			if math.IsNaN(value) || math.IsInf(value, 0) {
+				return // not known is absent
+			}
+			for j, l := range labels {
+				labels[j] = strings.ToValidUTF8(l, "\uFFFD") // a serial number is whatever the device says
+			}
+			ch <- prometheus.MustNewConstMetric(c.descs[i], typ, value, labels...)
+		})
+	}
+}
+
+// truth is 1 for true.
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,197 @@
+package exporter
+
+import (
+	"cmp"
+	"maps"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// states returns every state, in order.
+func states() []accel.State {
+	return []accel.State{accel.Absent, accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing, accel.PluginMissing, accel.KubeletPending, accel.Unwatched, accel.Ready}
+}
+
+// agentRows are the metrics about the agent and the kinds.
+func agentRows() []row {
+	return slices.Concat(identityRows(), stateRows(), tallyRows(), kubeRows())
+}
+
+func identityRows() []row {
+	return []row{
+		{
+			name: "acceld_build_info", help: "The running agent; the value is 1.", labels: []string{"version", "goversion"},
+			collect: func(v view, emit emit) { emit(1, v.Agent.Version, runtime.Version()) },
+		},
+		{
+			name: "acceld_start_time_seconds", help: "When the agent started, since the epoch.",
+			collect: func(v view, emit emit) { stamp(emit, v.Agent.Started) },
+		},
+		{
+			name: "acceld_snapshot_timestamp_seconds", help: "When the snapshot that this page shows was made, since the epoch.",
+			collect: func(v view, emit emit) { stamp(emit, v.Taken) },
+		},
+		{
+			name: "acceld_unreadable_facts", help: "Facts about the host that could not be read; /v1/machine names them.",
+			collect: func(v view, emit emit) { emit(float64(len(v.Facts.Problems))) },
+		},
+	}
+}
+
+func stateRows() []row {
+	return []row{
+		{
+			name: "acceld_kind_state", help: "The state of a kind of accelerator: 1 for the one it is in, 0 for the others.", labels: []string{"kind", "state"},
+			collect: func(v view, emit emit) {
+				for _, k := range v.kinds() {
+					for _, s := range states() {
+						emit(truth(v.Status[k].State == s), k, string(s))
+					}
+				}
+			},
+		},
+		{
+			name: "acceld_kind_state_since_timestamp_seconds", help: "When the kind entered its state, since the epoch.", labels: []string{"kind"},
+			collect: func(v view, emit emit) {
+				for _, k := range v.kinds() {
+					stamp(emit, v.Status[k].Since, k)
+				}
+			},
+		},
+		{
+			name: "acceld_blocked", help: "1 for a kind that cannot leave its state, by reason.", labels: []string{"kind", "reason"},
+			collect: func(v view, emit emit) {
+				for _, k := range v.kinds() {
+					if b := v.Status[k].Blocked; b != nil {
+						emit(1, k, string(b.Reason))
+					}
+				}
+			},
+		},
+		{
+			name: "acceld_blocked_since_timestamp_seconds", help: "When the step that blocks the kind first failed, since the epoch.", labels: []string{"kind"},
+			collect: func(v view, emit emit) {
+				for _, k := range v.kinds() {
+					if b := v.Status[k].Blocked; b != nil {
+						stamp(emit, b.Since, k)
+					}
+				}
+			},
+		},
+		{
+			name: "acceld_state_seconds", help: "How long each state on the way lasted the last time it was passed.", labels: []string{"kind", "state"},
+			collect: func(v view, emit emit) {
+				for _, k := range v.kinds() {
+					took := v.Status[k].Took
+					for _, s := range slices.Sorted(maps.Keys(took)) {
+						emit(took[s].Seconds(), k, string(s))
+					}
+				}
+			},
+		},
+	}
+}
+
+func tallyRows() []row {
+	return []row{
+		{
+			name: "acceld_state_transitions_total", help: "Changes of state since the agent started.", counter: true, labels: []string{"kind", "from", "to"},
+			collect: func(v view, emit emit) {
+				for _, t := range sorted(v.tally.transitions, func(t transition) string { return t.kind + " " + string(t.from) + " " + string(t.to) }) {
+					emit(v.tally.transitions[t], t.kind, string(t.from), string(t.to))
+				}
+			},
+		},
+		{
+			name: "acceld_state_seconds_total", help: "Time spent in states that were left, since the agent started.", counter: true, labels: []string{"kind", "state"},
+			collect: func(v view, emit emit) {
+				for _, l := range sorted(v.tally.seconds, func(l lived) string { return l.kind + " " + string(l.state) }) {
+					emit(v.tally.seconds[l], l.kind, string(l.state))
+				}
+			},
+		},
+		{
+			name: "acceld_step_failures_total", help: "Failed steps since the agent started, by reason.", counter: true, labels: []string{"kind", "step", "reason"},
+			collect: func(v view, emit emit) {
+				for _, f := range sorted(v.tally.failures, func(f failed) string { return f.kind + " " + string(f.step) + " " + string(f.reason) }) {
+					emit(v.tally.failures[f], f.kind, string(f.step), string(f.reason))
+				}
+			},
+		},
+	}
+}
+
+func kubeRows() []row {
+	return []row{
+		{
+			name: "acceld_registrations_total", help: "Successful registrations with the kubelet since the agent started.", counter: true, labels: []string{"kind"},
+			collect: func(v view, emit emit) {
+				for _, k := range served(v) {
+					emit(float64(v.Have[k].Plugin.Registrations), k)
+				}
+			},
+		},
+		{
+			name: "acceld_allocatable", help: "Devices that the kubelet itself says can be allocated; absent until it has said.", labels: []string{"kind"},
+			collect: func(v view, emit emit) {
+				for _, k := range served(v) {
+					if n := v.Have[k].Plugin.Allocatable; n >= 0 {
+						emit(float64(n), k)
+					}
+				}
+			},
+		},
+		{
+			name: "acceld_labels_synced", help: "1 when the API server holds the node's labels as rendered; absent without credentials for it.",
+			collect: func(v view, emit emit) {
+				if !v.Want.Labels {
+					return
+				}
+				synced := true
+				for _, k := range v.kinds() {
+					synced = synced && (v.Status[k].State == accel.Absent || v.Have[k].Monitoring.Labelled)
+				}
+				emit(truth(synced))
+			},
+		},
+		{
+			name: "acceld_collector_last_success_timestamp_seconds", help: "When metrics and health of a kind were last completely read, since the epoch.", labels: []string{"kind"},
+			collect: func(v view, emit emit) {
+				for _, k := range v.kinds() {
+					stamp(emit, v.Have[k].Monitoring.Collected, k)
+				}
+			},
+		},
+		{
+			name: "acceld_driver_proven_timestamp_seconds", help: "When every device of a kind last passed its check, since the epoch; absent while not proven.", labels: []string{"kind"},
+			collect: func(v view, emit emit) {
+				for _, k := range v.kinds() {
+					stamp(emit, v.Have[k].Driver.Proven, k)
+				}
+			},
+		},
+	}
+}
+
+// served returns the kinds that the kubelet is told about.
+func served(v view) []string {
+	if !v.Want.Kubernetes {
+		return nil
+	}
+	return slices.DeleteFunc(v.kinds(), func(k string) bool { return len(v.Have[k].Accelerators) == 0 })
+}
+
+// stamp emits t; nothing when it is zero.
+func stamp(emit emit, t time.Time, labels ...string) {
+	if !t.IsZero() {
+		emit(float64(t.UnixMilli())/1000, labels...)
+	}
+}
+
+// sorted returns the keys of m ordered by what name makes of them.
+func sorted[K comparable](m map[K]float64, name func(K) string) []K {
+	return slices.SortedFunc(maps.Keys(m), func(a, b K) int { return cmp.Compare(name(a), name(b)) })
+}

@@ -1,0 +1,185 @@
+package exporter
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// deviceRows are the metrics that every accelerator has, whatever its vendor. Identity is written once, in
+// accelerator_info; every other series has the ID and the vendor and at most one dimension more.
+func deviceRows() []row {
+	return slices.Concat([]row{
+		{
+			name: "accelerator_info", help: "An accelerator; the value is 1.",
+			labels: []string{"accelerator_id", "vendor", "kind", "pci_address", "model", "serial", "driver", "driver_version", "numa_node"},
+			collect: func(v view, emit emit) {
+				for _, d := range v.devices {
+					emit(1, d.ID, d.vendor, d.kind, d.ID, model(v, d), d.Serial, d.Bound, v.Have[d.kind].Driver.Version, numa(d.NUMANode))
+				}
+			},
+		},
+		{
+			name: "accelerator_up", help: "1 when the accelerator is present and healthy.", labels: perDevice(),
+			collect: func(v view, emit emit) {
+				for _, d := range v.devices {
+					emit(truth(d.Health.State == accel.Healthy), d.ID, d.vendor)
+				}
+			},
+		},
+		{
+			name: "accelerator_health_state", help: "The health of an accelerator: 1 for the state it is in, 0 for the others.", labels: perDevice("state"),
+			collect: func(v view, emit emit) {
+				for _, d := range v.devices {
+					for _, s := range []accel.HealthState{accel.Healthy, accel.Unhealthy, accel.Gone} {
+						emit(truth(d.Health.State == s), d.ID, d.vendor, string(s))
+					}
+				}
+			},
+		},
+		{
+			name: "accelerator_health_reason", help: "1 for an accelerator that is not healthy, by reason.", labels: perDevice("reason"),
+			collect: func(v view, emit emit) {
+				for _, d := range v.devices {
+					if d.Health.State != accel.Healthy && d.Health.Reason != "" {
+						emit(1, d.ID, d.vendor, string(d.Health.Reason))
+					}
+				}
+			},
+		},
+		{
+			name: "accelerator_health_since_timestamp_seconds", help: "When the accelerator's health last changed, since the epoch.", labels: perDevice(),
+			collect: func(v view, emit emit) {
+				for _, d := range v.devices {
+					stamp(emit, d.Health.Since, d.ID, d.vendor)
+				}
+			},
+		},
+		{
+			name: "accelerator_allocation_info", help: "Which container holds an accelerator; the value is 1. Absent for one that nobody holds.",
+			labels: perDevice("namespace", "pod", "container", "resource"),
+			collect: func(v view, emit emit) {
+				for _, d := range v.devices {
+					if h, ok := v.holders[d.ID]; ok {
+						emit(1, d.ID, d.vendor, h.Namespace, h.Pod, h.Container, h.Resource)
+					}
+				}
+			},
+		},
+	}, linkRows())
+}
+
+// linkRows are the metrics about the PCI Express link, for devices that have one.
+func linkRows() []row {
+	link := func(name, help string, value func(accel.Link) float64) row {
+		return row{name: name, help: help, labels: perDevice(), collect: func(v view, emit emit) {
+			for _, d := range v.devices {
+				if n := value(d.pci.Link); n > 0 && d.Present() {
+					emit(n, d.ID, d.vendor)
+				}
+			}
+		}}
+	}
+	const giga = 1e9 // sysfs says GT/s
+	return []row{
+		link("accelerator_pcie_link_current_transfers_per_second", "Speed of the PCI Express link now.", func(l accel.Link) float64 { return l.SpeedGTs * giga }),
+		link("accelerator_pcie_link_max_transfers_per_second", "Speed that the PCI Express link could have.", func(l accel.Link) float64 { return l.MaxSpeedGTs * giga }),
+		link("accelerator_pcie_link_current_width", "Lanes of the PCI Express link now.", func(l accel.Link) float64 { return float64(l.Width) }),
+		link("accelerator_pcie_link_max_width", "Lanes that the PCI Express link could have.", func(l accel.Link) float64 { return float64(l.MaxWidth) }),
+	}
+}
+
+// reading is a metric that a definition may read from a device.
+type reading struct {
+	name, help string
+	counter    bool
+}
+
+// readings is the table of what a definition's metrics may be called; anything else is refused before it is read.
+// The names accelerator_gpu_utilization, _memory_*_bytes, _power_usage_watts, _temperature_celsius and _*_clock_hertz
+// are those of OpenShift's recording rules (gpu-operator assets/state-dcgm-exporter, 1000_prometheus_rule_openshift.yaml,
+// read 2026-05), with true units, so that dashboards made for them work.
+func readings() []reading {
+	return []reading{
+		{"accelerator_temperature_celsius", "Temperature of the device.", false},
+		{"accelerator_memory_temperature_celsius", "Temperature of the device's memory.", false},
+		{"accelerator_utilization_ratio", "Share of time in which the device was busy, 0 to 1.", false},
+		{"accelerator_gpu_utilization", "Share of time in which the device was busy, 0 to 100: the inherited name, kept at its inherited scale.", false},
+		{"accelerator_memory_utilization_ratio", "Share of time in which the device's memory was busy, 0 to 1.", false},
+		{"accelerator_memory_used_bytes", "Device memory in use.", false},
+		{"accelerator_memory_total_bytes", "Device memory.", false},
+		{"accelerator_power_usage_watts", "Power that the device draws.", false},
+		{"accelerator_power_limit_watts", "Power that the device may draw.", false},
+		{"accelerator_energy_joules_total", "Energy that the device has used.", true},
+		{"accelerator_voltage_volts", "Supply voltage of the device.", false},
+		{"accelerator_fan_speed_ratio", "Speed of the fan as a share of its maximum, 0 to 1.", false},
+		{"accelerator_sm_clock_hertz", "Clock of the compute units.", false},
+		{"accelerator_memory_clock_hertz", "Clock of the device's memory.", false},
+		{"accelerator_throttle_seconds_total", "Time in which the device ran slower than it could.", true},
+		{"accelerator_operations_total", "Operations that the device has completed.", true},
+		{"accelerator_interrupts_total", "Interrupts that the device has raised.", true},
+		{"accelerator_dma_bytes_total", "Bytes that the device has moved to or from host memory.", true},
+		{"accelerator_open_files", "Open files of the device's nodes.", false},
+		{"accelerator_errors_total", "Errors that the device has reported.", true},
+		{"accelerator_timeouts_total", "Operations that the device did not end within their time.", true},
+		{"accelerator_resets_total", "Resets of the device.", true},
+		{"accelerator_ecc_corrected_errors_total", "Memory errors that were corrected.", true},
+		{"accelerator_ecc_uncorrected_errors_total", "Memory errors that could not be corrected.", true},
+		{"accelerator_remapped_rows", "Memory rows that were replaced by spare ones.", false},
+		{"accelerator_row_remap_pending", "1 when a memory row is replaced at the next reset.", false},
+		{"accelerator_row_remap_failed", "1 when a memory row could not be replaced.", false},
+		{"accelerator_pcie_replays_total", "Packets that the PCI Express link sent again.", true},
+		{"accelerator_pcie_correctable_errors_total", "Correctable errors that PCI Express advanced error reporting counted.", true},
+		{"accelerator_pcie_nonfatal_errors_total", "Non-fatal errors that PCI Express advanced error reporting counted.", true},
+		{"accelerator_pcie_fatal_errors_total", "Fatal errors that PCI Express advanced error reporting counted.", true},
+	}
+}
+
+// MetricNames returns the names that a definition's metrics may have, in the order of docs/metrics.md.
+func MetricNames() []string {
+	var names []string
+	for _, r := range readings() {
+		names = append(names, r.name)
+	}
+	return names
+}
+
+// readingRows are the metrics that definitions read. A device that is gone has none: its last reading is no news.
+func readingRows() []row {
+	var rows []row
+	for _, r := range readings() {
+		rows = append(rows, row{name: r.name, help: r.help, counter: r.counter, labels: perDevice(), collect: func(v view, emit emit) {
+			for _, d := range v.devices {
+				if n, ok := d.Metrics[r.name]; ok && d.Present() {
+					emit(n, d.ID, d.vendor)
+				}
+			}
+		}})
+	}
+	return rows
+}
+
+// perDevice returns the labels of a device metric.
+func perDevice(more ...string) []string {
+	return append([]string{"accelerator_id", "vendor"}, more...)
+}
+
+// model is the best name there is for a device.
+func model(v view, d device) string {
+	if d.pci.DeviceName != "" {
+		return d.pci.DeviceName
+	}
+	if def := v.Want.Kinds[d.kind]; def != nil {
+		return def.Title
+	}
+	return ""
+}
+
+// numa is empty when the platform names no node.
+func numa(node int) string {
+	if node < 0 {
+		return ""
+	}
+	return strconv.Itoa(node)
+}
