@@ -1,0 +1,134 @@
+package house
+
+import (
+	"fmt"
+	"go/ast"
+	"path"
+	"slices"
+	"strings"
+)
+
+// rooms lists every top-level directory of the product and the ones it may import. A new room is a decision about
+// the house: it gets its row here and its line in ARCHITECTURE.md.
+func rooms() map[string][]string {
+	organ := []string{"accel", "host"}
+	return map[string][]string{
+		"accel":        {},
+		"host":         {"accel"},
+		"vendors":      {"accel"},
+		"detect":       organ,
+		"driver":       organ,
+		"runtime":      organ,
+		"deviceplugin": organ,
+		"dra":          organ,
+		"exporter":     organ,
+		"kube":         organ,
+		"systemd":      organ,
+		"agent":        {"accel", "host", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "kube", "systemd"},
+		"controller":   {"accel", "kube"},
+		"cmd":          {"accel", "host", "vendors", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "kube", "systemd", "agent", "controller"},
+	}
+}
+
+// outside are the directories that are not part of the product.
+func outside() []string { return []string{"test", "tools", "packaging"} }
+
+func imports(t *Tree) []Finding {
+	var out []Finding
+	for _, s := range t.Sources {
+		allowed, ok := rooms()[s.Top()]
+		if !ok {
+			continue
+		}
+		for _, spec := range s.AST.Imports {
+			p, ours := strings.CutPrefix(importPath(spec), t.Module+"/")
+			if !ours || top(p) == s.Top() || slices.Contains(allowed, top(p)) {
+				continue
+			}
+			if s.Test() && top(p) == "test" {
+				continue // fixtures that several packages' tests share
+			}
+			out = append(out, t.find(s, spec, "%s imports %s", s.Top(), p))
+		}
+	}
+	return out
+}
+
+func dependencies(t *Tree) []Finding {
+	extra := map[string][]string{
+		"accel":   {},
+		"vendors": {"sigs.k8s.io/yaml", "go.yaml.in/yaml/v3", "gopkg.in/yaml.v3"},
+	}
+	var out []Finding
+	for _, s := range t.Sources {
+		allowed, ok := extra[s.Top()]
+		if !ok || s.Test() {
+			continue
+		}
+		for _, spec := range s.AST.Imports {
+			p := importPath(spec)
+			standard := !strings.Contains(top(p), ".")
+			ours := strings.HasPrefix(p, t.Module+"/")
+			if !standard && !ours && !slices.Contains(allowed, p) {
+				out = append(out, t.find(s, spec, "%s imports %s", s.Top(), p))
+			}
+		}
+	}
+	return out
+}
+
+func places(t *Tree) []Finding {
+	var out []Finding
+	seen := map[string]bool{}
+	for _, s := range t.Sources {
+		if seen[s.Dir()] {
+			continue
+		}
+		seen[s.Dir()] = true
+		if _, ok := rooms()[s.Top()]; !ok && !slices.Contains(outside(), s.Top()) {
+			out = append(out, Finding{s.Dir(), 0, "no such room in the house: see rooms in test/house/imports.go"})
+		}
+		for _, name := range []string{path.Base(s.Dir()), s.AST.Name.Name} {
+			if slices.Contains([]string{"util", "utils", "helper", "helpers", "common", "misc", "shared", "lib", "pkg"}, name) {
+				out = append(out, Finding{s.Dir(), 0, fmt.Sprintf("%q says nothing about what is inside", name)})
+				break
+			}
+		}
+	}
+	return out
+}
+
+func doc(t *Tree) []Finding {
+	files := map[string][]Source{} // by directory; tests only where there is nothing else
+	for _, s := range t.Sources {
+		files[s.Dir()] = append(files[s.Dir()], s)
+	}
+	var out []Finding
+	for dir, sources := range files {
+		if slices.ContainsFunc(sources, func(s Source) bool { return !s.Test() }) {
+			sources = slices.DeleteFunc(sources, Source.Test)
+		}
+		var documented []string
+		for _, s := range sources {
+			if s.AST.Doc == nil {
+				continue
+			}
+			documented = append(documented, path.Base(s.Path))
+			if want := opening(s.AST); !strings.HasPrefix(s.AST.Doc.Text(), want) {
+				out = append(out, t.find(s, s.AST.Doc, "the package comment does not start with %q", want))
+			}
+		}
+		if len(documented) != 1 {
+			out = append(out, Finding{dir, 0, fmt.Sprintf("%d package comments %v, want 1", len(documented), documented)})
+		}
+	}
+	return out
+}
+
+// opening is how the comment of a package starts, as go doc expects it.
+func opening(f *ast.File) string {
+	if f.Name.Name == "main" {
+		return "Command "
+	}
+	return "Package " + strings.TrimSuffix(f.Name.Name, "_test") + " "
+}

@@ -1,0 +1,3 @@
+package accel
+
+import _ "github.com/google/go-cmp/cmp"

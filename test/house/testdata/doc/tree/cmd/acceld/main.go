@@ -1,0 +1,2 @@
+// This is the program.
+package main

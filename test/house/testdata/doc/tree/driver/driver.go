@@ -1,0 +1,2 @@
+// Package driver is documented here.
+package driver

@@ -1,0 +1,2 @@
+// A test is not the place for it.
+package driver

@@ -1,0 +1,2 @@
+// Package kube is documented here.
+package kube

@@ -1,0 +1,2 @@
+// Package kube is documented there too.
+package kube

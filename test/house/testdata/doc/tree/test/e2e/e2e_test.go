@@ -1,0 +1,2 @@
+// Package e2e has tests only.
+package e2e_test

@@ -1,0 +1,13 @@
+package driver
+
+
+
+
+
+
+
+
+
+
+
+

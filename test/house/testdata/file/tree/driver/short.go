@@ -1,0 +1,12 @@
+package driver
+
+
+
+
+
+
+
+
+
+
+

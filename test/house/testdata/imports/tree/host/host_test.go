@@ -1,0 +1,3 @@
+package host
+
+import _ "example.com/house/driver"

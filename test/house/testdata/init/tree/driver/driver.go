@@ -1,0 +1,7 @@
+package driver
+
+type t struct{}
+
+func (t) init() {}
+
+func init() {}

@@ -1,0 +1,10 @@
+package driver
+
+type reader interface {
+	read()
+}
+
+type wide interface {
+	reader
+	write()
+}

@@ -1,0 +1,3 @@
+package driver
+
+import _ "os/exec"

@@ -1,0 +1,7 @@
+package main
+
+// Another file may be longer.
+
+func flags() {
+	print(1)
+}

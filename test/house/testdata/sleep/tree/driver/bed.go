@@ -1,0 +1,7 @@
+package driver
+
+type bed struct{}
+
+func (bed) Sleep() {}
+
+func rest(time bed) { time.Sleep() }

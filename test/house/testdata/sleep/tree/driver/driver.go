@@ -1,0 +1,5 @@
+package driver
+
+import clock "time"
+
+func wait() { clock.Sleep(clock.Second) }

@@ -1,0 +1,5 @@
+package driver
+
+import "time"
+
+func wait() { time.Sleep(time.Second) }

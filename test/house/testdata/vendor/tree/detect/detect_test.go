@@ -1,0 +1,3 @@
+package detect
+
+const id = "10de"

@@ -1,0 +1,3 @@
+package zag
+
+const name = "zag"
