@@ -1,0 +1,195 @@
+package runtime
+
+import (
+	"encoding/json"
+	"path"
+	"slices"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/runtime/gate"
+)
+
+// jsonName is the hook's file in a hooks.d directory; hooks run in the order of these names.
+const jsonName = "50-acceld.json"
+
+// command is a hook as the OCI runtime specification has it.
+type command struct {
+	Path    string   `json:"path"`
+	Args    []string `json:"args"` // the first is the program's own name
+	Env     []string `json:"env"`
+	Timeout int      `json:"timeout"` // seconds
+}
+
+// hookFile is a hooks.d file, schema 1.0.0 (oci-hooks(5)).
+type hookFile struct {
+	Version string  `json:"version"`
+	Hook    command `json:"hook"`
+	When    struct {
+		Annotations map[string]string `json:"annotations"`
+	} `json:"when"`
+	Stages []string `json:"stages"`
+}
+
+// hookCommand is how the program is started for the injected device id; empty for one that looks into the bundle. The
+// environment is always written: without it a hook gets its caller's, and an image had a say in that (CVE-2025-23266).
+func hookCommand(program, id string) command {
+	c := command{
+		Path:    program,
+		Args:    []string{programName, "createRuntime"},
+		Env:     []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"},
+		Timeout: 5,
+	}
+	if id != "" {
+		c.Args = append(c.Args, "--device", id)
+	}
+	return c
+}
+
+// renderJSON renders the hooks.d file. The patterns are anchored, because the schema's are not, and there is neither
+// "always" nor "commands": pods without our devices never pay for the hook, and "commands" fails a container that
+// has none.
+func renderJSON(program string) ([]byte, error) {
+	f := hookFile{Version: "1.0.0", Hook: hookCommand(program, ""), Stages: []string{"createRuntime"}}
+	f.When.Annotations = map[string]string{`^acceld\.dev/devices$`: `^.+$`}
+	b, err := json.MarshalIndent(f, "", "  ")
+	return append(b, '\n'), err
+}
+
+// located is the hooks.d file as it should be and as it is.
+type located struct {
+	path  string // the file that is in force, or would be; empty when no runtime would read one or none is wanted
+	right bool
+}
+
+// locateJSON finds the hook's file: a file of our name in a later directory masks those in earlier ones.
+func (r *Runtime) locateJSON(want accel.Want, program string) located {
+	dirs := r.hookDirs()
+	current := r.currentJSON(dirs)
+	if !want.Hook {
+		return located{right: current == ""}
+	}
+	if len(dirs) == 0 {
+		return located{right: true}
+	}
+	data, err := renderJSON(program)
+	if current == "" {
+		return located{path: path.Join(r.writeOrder(dirs)[0], jsonName)}
+	}
+	return located{path: current, right: err == nil && r.same(current, data, 0o644)}
+}
+
+func (r *Runtime) currentJSON(dirs []string) string {
+	for _, dir := range slices.Backward(dirs) {
+		if name := path.Join(dir, jsonName); r.host.Exists(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// writeOrder returns the directories to try for a new file: the highest that exists first, because CRI-O watches only
+// those that were there when it started. When none is there, the highest: CRI-O makes it when it starts.
+func (r *Runtime) writeOrder(dirs []string) []string {
+	existing := slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return !r.host.Exists(dir) })
+	if len(existing) == 0 {
+		return dirs[len(dirs)-1:]
+	}
+	slices.Reverse(existing)
+	return existing
+}
+
+// installJSON writes the hook's file where the runtime reads it, or removes it where none is wanted.
+func (r *Runtime) installJSON(want accel.Want, program string) *accel.Problem {
+	if !want.Hook {
+		return r.removeJSON()
+	}
+	dirs := r.hookDirs()
+	if len(dirs) == 0 {
+		return nil
+	}
+	data, err := renderJSON(program)
+	if err != nil {
+		return accel.Problemf(accel.InternalError, "cannot render %q: %v", jsonName, err)
+	}
+	if current := r.currentJSON(dirs); current != "" {
+		return r.write(current, data, 0o644)
+	}
+	var p *accel.Problem
+	for _, dir := range r.writeOrder(dirs) {
+		if p = r.write(path.Join(dir, jsonName), data, 0o644); p == nil || !elsewhere(p) {
+			return p
+		}
+	}
+	return p
+}
+
+// removeJSON removes the hook's file from every directory that is read now or may have been when it was written.
+func (r *Runtime) removeJSON() *accel.Problem {
+	for _, dir := range r.everyHookDir() {
+		if p := r.remove(path.Join(dir, jsonName)); p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+func (r *Runtime) everyHookDir() []string {
+	dirs := append(r.hookDirs(), defaultHookDir, "/etc/containers/oci/hooks.d", "/run/containers/oci/hooks.d")
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
+}
+
+// programInJSON returns the program that the hook's file in force names; empty when there is none.
+func (r *Runtime) programInJSON() string {
+	b, err := r.host.ReadFile(r.currentJSON(r.hookDirs()))
+	if err != nil {
+		return ""
+	}
+	var f hookFile
+	if json.Unmarshal(b, &f) != nil {
+		return ""
+	}
+	return f.Hook.Path
+}
+
+// PublishReadiness writes what the hook decides on, for the accelerators of all kinds, when it differs from what is
+// there. A device is ready when it is healthy and has its nodes. The agent publishes on every change of health, before
+// Apply and also when no hook is wanted: a hook that is already in a container's specification still asks.
+func (r *Runtime) PublishReadiness(kinds map[string][]accel.Accelerator) *accel.Problem {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := gate.File{Devices: []gate.Device{}}
+	for kind, accs := range kinds {
+		for _, a := range accs {
+			f.Devices = append(f.Devices, readiness(kind, a))
+		}
+	}
+	b, err := gate.Encode(f)
+	if err != nil {
+		return accel.Problemf(accel.InternalError, "cannot render %q: %v", gate.Path, err)
+	}
+	return r.write(gate.Path, b, 0o644)
+}
+
+func readiness(kind string, a accel.Accelerator) gate.Device {
+	d := gate.Device{ID: a.ID, Kind: kind, Reason: string(a.Health.Reason), Message: a.Health.Message}
+	if a.Health.State == accel.Gone {
+		if d.Reason == "" {
+			d.Reason, d.Message = string(accel.DeviceGone), accel.DeviceGone.Doc().Sentence
+		}
+		return d
+	}
+	for _, n := range a.Nodes {
+		d.Nodes = append(d.Nodes, gate.Node{Path: n.Path, Major: n.Major, Minor: n.Minor})
+	}
+	switch {
+	case len(a.Nodes) == 0 && d.Reason == "":
+		d.Reason, d.Message = string(accel.NodeMissing), "no driver has made its device node"
+	case len(a.Nodes) == 0:
+	case a.Health.State == accel.Healthy:
+		d.Ready, d.Reason, d.Message = true, "", ""
+	case d.Reason == "":
+		d.Reason, d.Message = string(accel.DeviceUnhealthy), accel.DeviceUnhealthy.Doc().Sentence
+	}
+	return d
+}

@@ -1,0 +1,75 @@
+package runtime
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// link makes the links /dev/char/<major>:<minor> (or /dev/block) of the spec's nodes that are missing or point to
+// another node. udev usually has made them; drivers whose nodes it does not know leave them out, and then runc with
+// systemd cgroups loses the device at the next `systemctl daemon-reload`.
+func (r *Runtime) link(s *spec) *accel.Problem {
+	for _, n := range s.nodes {
+		name := r.linkName(n)
+		if name == "" || r.linked(name, n.Path) {
+			continue
+		}
+		if err := r.host.MkdirAll(path.Dir(name), 0o755); err != nil {
+			return problem("make the directory of", name, err)
+		}
+		if err := r.host.Remove(name); err != nil {
+			return problem("replace the link", name, err)
+		}
+		// Both are below /dev, so the text climbs two directories and goes down again.
+		if err := r.host.Symlink("../"+strings.TrimPrefix(n.Path, "/dev/"), name); err != nil {
+			return problem("make the link", name, err)
+		}
+		r.log.Info("made link for the container runtime", "path", name, "node", n.Path)
+	}
+	return nil
+}
+
+func (r *Runtime) linksRight(s *spec) bool {
+	for _, n := range s.nodes {
+		if name := r.linkName(n); name != "" && !r.linked(name, n.Path) {
+			return false
+		}
+	}
+	return true
+}
+
+// linkName returns the link of a node; empty when its numbers are not known, or it is not below /dev.
+func (r *Runtime) linkName(n accel.DeviceNode) string {
+	class, major, minor := "char", n.Major, n.Minor
+	if st, err := r.host.Stat(n.Path); err == nil && st.Mode()&fs.ModeDevice != 0 {
+		if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+			major, minor = unix.Major(sys.Rdev), unix.Minor(sys.Rdev)
+		}
+		if st.Mode()&fs.ModeCharDevice == 0 {
+			class = "block"
+		}
+	}
+	if major == 0 || !strings.HasPrefix(n.Path, "/dev/") {
+		return ""
+	}
+	return fmt.Sprintf("/dev/%s/%d:%d", class, major, minor)
+}
+
+// linked reports whether the link's text, relative or absolute, means the node.
+func (r *Runtime) linked(link, node string) bool {
+	text, err := r.host.Readlink(link)
+	if err != nil {
+		return false
+	}
+	if !path.IsAbs(text) {
+		text = path.Join(path.Dir(link), text)
+	}
+	return path.Clean(text) == path.Clean(node)
+}

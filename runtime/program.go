@@ -1,0 +1,170 @@
+package runtime
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+const programName = "acceld-hook"
+
+// programDirs are where the hook's program is installed, preferred first: immutable systems have a read-only /usr.
+func programDirs() []string { return []string{"/usr/local/lib/acceld", "/var/lib/acceld/bin"} }
+
+// programPath is versioned by content, so that an upgrade never replaces a program that a container being created at
+// this moment is about to start.
+func programPath(dir, sum string) string { return path.Join(dir, sum[:12], programName) }
+
+// ours reports whether a program is one that this package installed.
+func ours(program string) bool {
+	return path.Base(program) == programName && slices.Contains(programDirs(), path.Dir(path.Dir(program)))
+}
+
+// digest is the SHA-256 of a file that was Size bytes long and last changed at Time.
+type digest struct {
+	size int64
+	time time.Time
+	sum  string
+}
+
+// sum returns the SHA-256 of a regular file in hexadecimal. A file whose size and time are as before is not read.
+func (r *Runtime) sum(h *host.Host, name string) (string, error) {
+	st, err := h.Stat(name)
+	if err != nil {
+		return "", err
+	}
+	if !st.Mode().IsRegular() {
+		return "", &fs.PathError{Op: "read", Path: name, Err: errors.New("not a regular file")}
+	}
+	key := path.Join(h.Root(), name)
+	if d, ok := r.digests[key]; ok && d.size == st.Size() && d.time.Equal(st.ModTime()) {
+		return d.sum, nil
+	}
+	f, err := h.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }() // opened for reading
+	sha := sha256.New()
+	if _, err := io.Copy(sha, f); err != nil {
+		return "", err
+	}
+	d := digest{st.Size(), st.ModTime(), hex.EncodeToString(sha.Sum(nil))}
+	r.digests[key] = d
+	return d.sum, nil
+}
+
+// locateProgram returns where the hook's program is on the host, or where it would be put. Without want.Hook there is
+// none, and none is missing.
+func (r *Runtime) locateProgram(want accel.Want) (program string, installed bool, p *accel.Problem) {
+	if !want.Hook {
+		return "", true, nil
+	}
+	if r.program == "" {
+		return "", false, accel.Problemf(accel.HookMissing, "cannot install the hook: its program is not part of this installation")
+	}
+	sum, err := r.sum(r.self, r.program)
+	if err != nil {
+		return "", false, accel.Problemf(accel.HookMissing, "cannot install the hook: %v", err)
+	}
+	for _, dir := range programDirs() {
+		program := programPath(dir, sum)
+		st, err := r.host.Stat(program)
+		if err != nil || st.Mode().Perm() != 0o755 {
+			continue
+		}
+		if there, err := r.sum(r.host, program); err == nil && there == sum {
+			return program, true, nil
+		}
+	}
+	return programPath(programDirs()[0], sum), false, nil
+}
+
+// installProgram puts the hook's program on the host, where it can be written, and returns where that is.
+func (r *Runtime) installProgram(want accel.Want) (string, *accel.Problem) {
+	program, installed, p := r.locateProgram(want)
+	if p != nil || installed {
+		return program, p
+	}
+	data, err := r.self.ReadFile(r.program)
+	if err != nil {
+		return "", accel.Problemf(accel.HookMissing, "cannot install the hook: %v", err)
+	}
+	sum := sha256.Sum256(data)
+	for _, dir := range programDirs() {
+		program = programPath(dir, hex.EncodeToString(sum[:]))
+		if p = r.write(program, data, 0o755); p == nil || !elsewhere(p) {
+			return program, p
+		}
+	}
+	return "", p
+}
+
+// elsewhere reports whether a write may succeed in another directory.
+func elsewhere(p *accel.Problem) bool {
+	return p.Reason == accel.ReadOnly || p.Reason == accel.PermissionDenied
+}
+
+// programs returns the programs that this package has put on the host, the oldest first.
+func (r *Runtime) programs() []string {
+	type installed struct {
+		path string
+		time time.Time
+	}
+	var all []installed
+	for _, dir := range programDirs() {
+		entries, err := r.host.ReadDir(dir)
+		if err != nil {
+			continue // usually the directory is not there
+		}
+		for _, e := range entries {
+			program := path.Join(dir, e.Name(), programName)
+			if st, err := r.host.Stat(program); err == nil && isVersion(e.Name()) {
+				all = append(all, installed{program, st.ModTime()})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b installed) int { return a.time.Compare(b.time) })
+	var paths []string
+	for _, i := range all {
+		paths = append(paths, i.path)
+	}
+	return paths
+}
+
+func isVersion(name string) bool {
+	return len(name) == 12 && strings.Trim(name, "0123456789abcdef") == ""
+}
+
+// removePrograms removes the programs that nothing on the host names any more. Besides keep, the newest of the others
+// stays too: a container that is being created may be about to start it. An empty keep removes all.
+func (r *Runtime) removePrograms(keep string) *accel.Problem {
+	named := append(r.programsInSpecs(), keep, r.programInJSON())
+	old := slices.DeleteFunc(r.programs(), func(p string) bool { return slices.Contains(named, p) })
+	if keep != "" && len(old) > 0 {
+		old = old[:len(old)-1]
+	}
+	for _, program := range old {
+		if p := r.remove(program); p != nil {
+			return p
+		}
+		for _, dir := range []string{path.Dir(program), path.Dir(path.Dir(program))} {
+			if entries, err := r.host.ReadDir(dir); err != nil || len(entries) > 0 {
+				break
+			}
+			if p := r.remove(dir); p != nil {
+				return p
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package runtime
+
+import (
+	"log/slog"
+	"path"
+	"slices"
+	"sync"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// Options are what a Runtime is made of.
+type Options struct {
+	// Log receives one line per file that was changed; nothing in steady state.
+	Log *slog.Logger
+	// HookProgram is the path of the acceld-hook binary as this process sees it; the file is installed on the host.
+	// Empty when there is none: a Want with Hook then fails with HookMissing.
+	HookProgram string
+	// Engine is the container runtime of the host; it decides whether a hooks.d directory is read by anybody.
+	Engine accel.ContainerEngine
+}
+
+// Runtime gives the containers of one host access to its devices. Its methods may be called concurrently.
+type Runtime struct {
+	host    *host.Host
+	self    *host.Host // the file system of this process, where HookProgram is
+	log     *slog.Logger
+	program string
+	engine  accel.ContainerEngine
+
+	mu      sync.Mutex
+	digests map[string]digest // of programs, by path, so that an unchanged file is hashed once
+}
+
+// New returns the Runtime of h.
+func New(h *host.Host, o Options) *Runtime {
+	log := o.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	self, err := host.New("/")
+	if err != nil {
+		self = h // a process without a root directory; the program is then reported as missing
+	}
+	return &Runtime{host: h, self: self, log: log, program: o.HookProgram, engine: o.Engine, digests: map[string]digest{}}
+}
+
+// Check compares the host's files with those that accs need, and changes nothing. Applied is true when the spec (or
+// its absence), the hook's JSON and its program, where want asks for them, are byte for byte right. A Problem says what
+// an Apply would fail with, or what makes the runtime ignore right files: SpecConflict, SpecInvalid, HookMissing, or a
+// file that cannot be read.
+func (r *Runtime) Check(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave, *accel.Problem) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.check(def, accs, want)
+}
+
+func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave, *accel.Problem) {
+	var have accel.RuntimeHave
+	program, installed, p := r.locateProgram(want)
+	if p != nil {
+		return have, p
+	}
+	spec, p := r.specFor(def, accs, want, program)
+	if p != nil {
+		return have, p
+	}
+	right, p := r.specRight(spec)
+	if p != nil {
+		return have, p
+	}
+	linked := r.linksRight(spec)
+	json := r.locateJSON(want, program)
+	if len(spec.bytes) > 0 {
+		have.Spec, have.Devices = spec.path, spec.devices
+	}
+	have.Hook = json.path
+	have.Applied = right && linked && json.right && installed
+	return have, nil
+}
+
+// Apply makes the host's files those that accs need and writes only what differs: the hook's program, the links in
+// /dev/char, the spec, the hook's JSON. It returns what is true afterwards. Killed at any line it leaves a host on
+// which a later Apply converges, and never a file that names a program that is not there.
+//
+// On a SpecConflict nothing is published, and a spec of ours that is already there stays: while two files define one
+// device the runtime gives out neither, whereas withdrawing ours would give out a device that we do not gate.
+func (r *Runtime) Apply(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave, *accel.Problem) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	program, p := r.installProgram(want)
+	if p != nil {
+		return accel.RuntimeHave{}, p
+	}
+	spec, p := r.specFor(def, accs, want, program)
+	if p != nil {
+		return accel.RuntimeHave{}, p
+	}
+	if p := r.link(spec); p != nil {
+		return accel.RuntimeHave{}, p
+	}
+	if p := r.publish(spec); p != nil {
+		return accel.RuntimeHave{}, p
+	}
+	if p := r.installJSON(want, program); p != nil {
+		return accel.RuntimeHave{}, p
+	}
+	if p := r.removePrograms(program); p != nil {
+		return accel.RuntimeHave{}, p
+	}
+	return r.check(def, accs, want)
+}
+
+// Remove withdraws the kind from the container runtime: its spec first, so that no new container gets a device. When
+// no other kind of acceld is left in the CDI directory, the hook's JSON and then its programs go too. The links in
+// /dev/char stay: they are true as long as the device is there, and others may rely on them.
+func (r *Runtime) Remove(def *accel.Definition) *accel.Problem {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	path, _, _, p := specPath(def)
+	if p != nil {
+		return p
+	}
+	if p := r.remove(path); p != nil {
+		return p
+	}
+	if len(r.programsInSpecs()) > 0 {
+		return nil
+	}
+	if p := r.removeJSON(); p != nil {
+		return p
+	}
+	return r.removePrograms("")
+}
+
+// Paths returns the directories, as the host sees them, in which a change may mean that Check answers otherwise than
+// before. Some may not exist yet.
+func (r *Runtime) Paths(*accel.Definition) []string {
+	paths := slices.Clone(specDirs())
+	if r.program == "" {
+		return paths
+	}
+	paths = append(paths, r.hookDirs()...)
+	for _, program := range r.programs() {
+		paths = append(paths, path.Dir(program))
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}

@@ -1,0 +1,273 @@
+package runtime
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+	"tags.cncf.io/container-device-interface/pkg/parser"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// specDir is the volatile one of the two CDI directories: after a reboot nothing stale is offered.
+const specDir = "/var/run/cdi"
+
+// specDirs are the directories that runtimes read by default, lowest precedence first.
+func specDirs() []string { return []string{"/etc/cdi", specDir} }
+
+// spec is a CDI spec as it should be on the host.
+type spec struct {
+	path    string
+	bytes   []byte             // empty: the file must not be there, because a spec without devices is invalid
+	devices []string           // fully qualified names
+	nodes   []accel.DeviceNode // every node that is injected, numbers zero where they are not known
+}
+
+// specPath returns the file of a kind's spec with the vendor and the class in its resource name.
+func specPath(def *accel.Definition) (file, vendor, class string, p *accel.Problem) {
+	vendor, class = parser.ParseQualifier(def.Resource)
+	if err := parser.ValidateVendorName(vendor); err != nil {
+		return "", "", "", accel.Problemf(accel.SpecInvalid, "cannot use resource %q as a CDI kind: %v", def.Resource, err)
+	}
+	if err := parser.ValidateClassName(class); err != nil {
+		return "", "", "", accel.Problemf(accel.SpecInvalid, "cannot use resource %q as a CDI kind: %v", def.Resource, err)
+	}
+	return path.Join(specDir, cdi.GenerateSpecName(vendor, class)+".json"), vendor, class, nil
+}
+
+// specFor renders the spec of a kind. Its devices are the accelerators that are present and have nodes, also those
+// that are not healthy: the kubelet does not offer them and the gate stops them with their reason, whereas a device
+// that is not in the spec would be "unresolvable". program is the hook's path, empty without a hook.
+func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want accel.Want, program string) (*spec, *accel.Problem) {
+	file, vendor, class, p := specPath(def)
+	if p != nil {
+		return nil, p
+	}
+	s := &spec{path: file}
+	raw := &specs.Spec{Kind: vendor + "/" + class, ContainerEdits: r.sharedEdits(def)}
+	for _, a := range accs {
+		if a.Health.State == accel.Gone || len(a.Nodes) == 0 {
+			continue
+		}
+		raw.Devices = append(raw.Devices, r.device(a, program))
+		s.devices = append(s.devices, parser.QualifiedName(vendor, class, a.ID))
+		s.nodes = append(s.nodes, a.Nodes...)
+	}
+	if len(raw.Devices) == 0 || !want.CDI {
+		return &spec{path: file}, nil
+	}
+	for _, n := range def.Container.Nodes {
+		s.nodes = append(s.nodes, accel.DeviceNode{Path: n})
+	}
+	version, err := specs.MinimumRequiredVersion(raw)
+	if err != nil {
+		return nil, accel.Problemf(accel.SpecInvalid, "cannot choose the version of %q: %v", file, err)
+	}
+	raw.Version = version
+	b, err := json.MarshalIndent(raw, "", "  ")
+	if err != nil {
+		return nil, accel.Problemf(accel.SpecInvalid, "cannot render %q: %v", file, err)
+	}
+	s.bytes = append(b, '\n')
+	if err := validate(s.bytes); err != nil {
+		return nil, accel.Problemf(accel.SpecInvalid, "cannot use the CDI spec of %q: %v", def.Kind, err)
+	}
+	return s, nil
+}
+
+// device renders one accelerator with the gate in front of it.
+func (r *Runtime) device(a accel.Accelerator, program string) specs.Device {
+	d := specs.Device{Name: a.ID}
+	for _, n := range a.Nodes {
+		d.ContainerEdits.DeviceNodes = append(d.ContainerEdits.DeviceNodes, r.node(n.Path, n.Permissions))
+	}
+	if program != "" {
+		h := hookCommand(program, a.ID)
+		timeout := h.Timeout
+		d.ContainerEdits.Hooks = []*specs.Hook{{
+			HookName: cdi.CreateRuntimeHook, Path: h.Path, Args: h.Args, Env: h.Env, Timeout: &timeout,
+		}}
+	}
+	return d
+}
+
+// sharedEdits renders what every container of the kind gets.
+func (r *Runtime) sharedEdits(def *accel.Definition) specs.ContainerEdits {
+	e := specs.ContainerEdits{Env: def.Container.Env}
+	for _, n := range def.Container.Nodes {
+		e.DeviceNodes = append(e.DeviceNodes, r.node(n, ""))
+	}
+	for _, m := range def.Container.Mounts {
+		options := slices.Clone(m.Options)
+		if len(options) == 0 {
+			options = []string{"ro", "nosuid", "nodev"}
+		}
+		if !slices.Contains(options, "bind") && !slices.Contains(options, "rbind") {
+			options = append(options, "rbind") // without a type, runc knows a bind mount by this option only
+		}
+		e.Mounts = append(e.Mounts, &specs.Mount{HostPath: m.HostPath, ContainerPath: m.ContainerPath, Options: options})
+	}
+	return e
+}
+
+// node renders a device node. Type and numbers are left out so that the runtime looks at the host's node when it
+// injects: with the driver gone the container fails instead of getting a dead node. The mode is the host's own, and
+// always written: CRI-O 1.34 made 0666 of a host's 0600 without it.
+func (r *Runtime) node(name, permissions string) *specs.DeviceNode {
+	if permissions == "" {
+		permissions = "rw" // the format's own default is "rwm", which lets a container make nodes
+	}
+	mode := fs.FileMode(0o660)
+	if st, err := r.host.Stat(name); err == nil {
+		mode = st.Mode().Perm()
+	}
+	return &specs.DeviceNode{Path: name, Permissions: permissions, FileMode: &mode}
+}
+
+// validate reads a spec as runtimes do: strictly, with every rule of the library's loader, and with those that only
+// show when a container starts.
+func validate(data []byte) error {
+	raw, err := cdi.ParseSpec(data)
+	if err != nil {
+		return err
+	}
+	if err := specs.ValidateVersion(raw); err != nil {
+		return err
+	}
+	if err := validateEdits(&raw.ContainerEdits); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for i := range raw.Devices {
+		d := &raw.Devices[i]
+		if err := parser.ValidateDeviceName(d.Name); err != nil {
+			return fmt.Errorf("device %q: %w", d.Name, err)
+		}
+		if seen[d.Name] {
+			return fmt.Errorf("device %q is there twice", d.Name)
+		}
+		seen[d.Name] = true
+		if err := validateEdits(&d.ContainerEdits); err != nil {
+			return fmt.Errorf("device %q: %w", d.Name, err)
+		}
+	}
+	return nil
+}
+
+func validateEdits(e *specs.ContainerEdits) error {
+	if err := (&cdi.ContainerEdits{ContainerEdits: e}).Validate(); err != nil {
+		return err
+	}
+	for _, n := range e.DeviceNodes {
+		if !path.IsAbs(n.Path) {
+			return fmt.Errorf("device node %q is not an absolute path", n.Path)
+		}
+	}
+	for _, m := range e.Mounts {
+		if !path.IsAbs(m.HostPath) || !path.IsAbs(m.ContainerPath) {
+			return fmt.Errorf("mount of %q at %q: not absolute paths", m.HostPath, m.ContainerPath)
+		}
+	}
+	return nil
+}
+
+// specRight reports whether the host has exactly this spec and nobody else defines its devices.
+func (r *Runtime) specRight(s *spec) (bool, *accel.Problem) {
+	if len(s.bytes) == 0 {
+		return !r.host.Exists(s.path), nil
+	}
+	if p := r.conflict(s); p != nil {
+		return false, p
+	}
+	return r.same(s.path, s.bytes, 0o644), nil
+}
+
+// publish makes the host's spec this one.
+func (r *Runtime) publish(s *spec) *accel.Problem {
+	if len(s.bytes) == 0 {
+		return r.remove(s.path)
+	}
+	if p := r.conflict(s); p != nil {
+		return p
+	}
+	return r.write(s.path, s.bytes, 0o644)
+}
+
+// conflict looks for another file that defines one of our devices. A file that no runtime can read is left alone: it
+// defines nothing.
+func (r *Runtime) conflict(s *spec) *accel.Problem {
+	vendor, _, _ := strings.Cut(s.devices[0], "/")
+	for _, other := range r.specsMentioning(vendor) {
+		if other.path == s.path {
+			continue
+		}
+		for _, d := range other.Devices {
+			if q := other.Kind + "=" + d.Name; slices.Contains(s.devices, q) {
+				return accel.Problemf(accel.SpecConflict, "cannot offer device %q in %q: %q defines it too", q, s.path, other.path)
+			}
+		}
+	}
+	return nil
+}
+
+// foundSpec is a CDI spec that runtimes would load.
+type foundSpec struct {
+	path string
+	*specs.Spec
+}
+
+// specsMentioning reads the specs in the CDI directories that contain the text, in the order of precedence. Those
+// without it are not parsed: a vendor's own spec can have thousands of lines.
+func (r *Runtime) specsMentioning(text string) []foundSpec {
+	var found []foundSpec
+	for _, dir := range specDirs() {
+		entries, err := r.host.ReadDir(dir)
+		if err != nil {
+			continue // usually the directory is not there
+		}
+		for _, e := range entries {
+			ext := path.Ext(e.Name())
+			if e.IsDir() || (ext != ".json" && ext != ".yaml") {
+				continue
+			}
+			b, err := r.host.ReadFile(path.Join(dir, e.Name()))
+			if err != nil || !bytes.Contains(b, []byte(text)) {
+				continue
+			}
+			if raw, err := cdi.ParseSpec(b); err == nil && raw != nil {
+				found = append(found, foundSpec{path.Join(dir, e.Name()), raw})
+			}
+		}
+	}
+	return found
+}
+
+// programsInSpecs returns the programs of ours that specs on the host name, sorted: acceld still serves those kinds.
+func (r *Runtime) programsInSpecs() []string {
+	var programs []string
+	for _, s := range r.specsMentioning(programName) {
+		programs = append(programs, programsIn(&s.ContainerEdits)...)
+		for i := range s.Devices {
+			programs = append(programs, programsIn(&s.Devices[i].ContainerEdits)...)
+		}
+	}
+	slices.Sort(programs)
+	return slices.Compact(programs)
+}
+
+func programsIn(e *specs.ContainerEdits) []string {
+	var programs []string
+	for _, h := range e.Hooks {
+		if h != nil && ours(h.Path) {
+			programs = append(programs, h.Path)
+		}
+	}
+	return programs
+}
