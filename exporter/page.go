@@ -95,8 +95,10 @@ type pair struct{ Name, Value string }
 // card is one kind.
 type card struct {
 	Kind, Title, Resource string
-	Tone                  tone
+	Tone                  tone // of the whole card
 	State                 accel.State
+	StateTone             tone
+	Unwell                string // how many devices are not healthy, empty when none
 	Sentence              string
 	Since, SinceFull      string
 	Phases                []phase
@@ -205,12 +207,18 @@ func newCard(v view, k string, now time.Time) card {
 			c.Devices = append(c.Devices, newEntry(v, d, now))
 		}
 	}
-	if accel.CountHealthy(have.Accelerators) < len(have.Accelerators) {
-		c.Tone = bad
-	}
 	if f := st.Blocked; f != nil {
 		c.Tone = bad
 		c.Blocked = &blocked{Failure: f, Doc: f.Reason.Doc(), Since: ago(now, f.Since), Next: next(now, f)}
+		for i := range c.Phases {
+			if c.Phases[i].Tone == busy {
+				c.Phases[i].Tone = idle // nobody works on it until the block is gone
+			}
+		}
+	}
+	c.StateTone = c.Tone
+	if n := len(have.Accelerators) - accel.CountHealthy(have.Accelerators); n > 0 {
+		c.Tone, c.Unwell = bad, strconv.Itoa(n)+" not healthy"
 	}
 	return c
 }
