@@ -1,0 +1,115 @@
+package deviceplugin
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// DevicesAnnotation is set on every container that was given accelerators: their ids, sorted, separated by commas. The
+// OCI hook acts on containers that have it.
+const DevicesAnnotation = "acceld.dev/devices"
+
+// Allocate answers from memory. The kubelet keeps the answer in its checkpoint and uses it again when the container
+// restarts, so that it names devices by what survives restarts and reboots.
+func (s *service) Allocate(_ context.Context, req *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
+	defer s.list.enter()()
+	devices := s.list.load().devices
+	resp := &pluginapi.AllocateResponse{}
+	for _, c := range req.GetContainerRequests() {
+		answer, err := s.allocate(devices, c.GetDevicesIds())
+		if err != nil {
+			return nil, err
+		}
+		resp.ContainerResponses = append(resp.ContainerResponses, answer)
+	}
+	return resp, nil
+}
+
+func (s *service) allocate(devices map[string]device, ids []string) (*pluginapi.ContainerAllocateResponse, error) {
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	answer := &pluginapi.ContainerAllocateResponse{Annotations: map[string]string{DevicesAnnotation: strings.Join(ids, ",")}}
+	for _, id := range ids {
+		d, known := devices[id]
+		switch {
+		case !known:
+			return nil, status.Errorf(codes.NotFound, "cannot allocate device %q: %s has no such device", id, s.cfg.Resource)
+		case !d.healthy():
+			return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate device %q: %s", id, why(d.health))
+		case s.cfg.CDI:
+			answer.CdiDevices = append(answer.CdiDevices, &pluginapi.CDIDevice{Name: s.cfg.Resource + "=" + id})
+		case len(d.nodes) == 0 && len(s.cfg.Definition.Nodes) > 0:
+			return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate device %q: it has no device node (%s)", id, accel.NodeMissing)
+		default:
+			for _, n := range d.nodes {
+				answer.Devices = append(answer.Devices, deviceSpec(n.Path, permissions(s.cfg.Definition.Nodes)))
+			}
+		}
+	}
+	if !s.cfg.CDI {
+		edit(answer, s.cfg.Definition)
+	}
+	return answer, nil
+}
+
+// edit adds what every container of the kind gets besides its devices.
+func edit(answer *pluginapi.ContainerAllocateResponse, def *accel.Definition) {
+	for _, path := range def.Container.Nodes {
+		answer.Devices = append(answer.Devices, deviceSpec(path, permissions(def.Nodes)))
+	}
+	for _, m := range def.Container.Mounts {
+		answer.Mounts = append(answer.Mounts, &pluginapi.Mount{
+			HostPath: m.HostPath, ContainerPath: m.ContainerPath, ReadOnly: slices.Contains(m.Options, "ro"),
+		})
+	}
+	for _, e := range def.Container.Env {
+		if name, value, ok := strings.Cut(e, "="); ok {
+			if answer.Envs == nil {
+				answer.Envs = map[string]string{}
+			}
+			answer.Envs[name] = value
+		}
+	}
+}
+
+func deviceSpec(path, permissions string) *pluginapi.DeviceSpec {
+	return &pluginapi.DeviceSpec{HostPath: path, ContainerPath: path, Permissions: permissions}
+}
+
+// permissions are those of the definition's nodes together, "rw" when it names none.
+func permissions(sources []accel.NodeSource) string {
+	var all string
+	for _, s := range sources {
+		all += s.Permissions
+	}
+	var sum string
+	for _, p := range "rwm" {
+		if strings.ContainsRune(all, p) {
+			sum += string(p)
+		}
+	}
+	if sum == "" {
+		return "rw"
+	}
+	return sum
+}
+
+// why is the reason of a device that is not healthy, for people who read the pod's events.
+func why(h accel.Health) string {
+	sentence := h.Message
+	if sentence == "" {
+		sentence = "it is " + string(h.State)
+		if h.State == "" {
+			sentence = "its health is not known"
+		}
+	}
+	if h.Reason != "" {
+		sentence += " (" + string(h.Reason) + ")"
+	}
+	return sentence
+}

@@ -1,0 +1,176 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+// PodRef names the container that holds a device.
+type PodRef struct {
+	Namespace string
+	Pod       string
+	Container string
+}
+
+// kubelet asks the kubelet's PodResources service, on one long-lived connection.
+type kubelet struct {
+	resource string
+	socket   string
+
+	mu   sync.Mutex
+	conn *grpc.ClientConn
+	last map[string]PodRef // the last good answer of holders
+}
+
+func newKubelet(resource, socket string) *kubelet {
+	return &kubelet{resource: resource, socket: socket}
+}
+
+// maxAnswer is the size of an answer that the kubelet's own clients accept, bytes (podresources/client.go).
+const maxAnswer = 16 << 20
+
+// client returns the connection, which is opened by the first question and opens itself again after the kubelet's end.
+func (k *kubelet) client() (podresources.PodResourcesListerClient, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.socket == "" {
+		return nil, accel.Problemf(accel.ProbeUnanswered, "cannot ask the kubelet for pod resources: no socket is configured")
+	}
+	if k.conn == nil {
+		conn, err := grpc.NewClient("unix:"+k.socket,
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+				MinConnectTimeout: time.Second,
+			}))
+		if err != nil {
+			return nil, accel.Problemf(accel.ProbeUnanswered, "cannot ask the kubelet on %q: %s", k.socket, err)
+		}
+		k.conn = conn
+	}
+	k.conn.ResetConnectBackoff() // the callers have their own
+	return podresources.NewPodResourcesListerClient(k.conn), nil
+}
+
+func (k *kubelet) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.conn != nil {
+		_ = k.conn.Close() // nothing is in flight that anybody waits for
+		k.conn = nil
+	}
+}
+
+// allocatable returns the ids of the resource's devices that the kubelet counts as healthy, sorted; given to pods or not.
+func (k *kubelet) allocatable(ctx context.Context) ([]string, error) {
+	client, err := k.client()
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
+	if err != nil {
+		return nil, accel.Problemf(accel.ProbeUnanswered, "cannot ask the kubelet what is allocatable: %s", status.Convert(err).Message())
+	}
+	ids := map[string]bool{} // a device of two NUMA nodes is listed twice
+	for _, d := range resp.GetDevices() {
+		if d.GetResourceName() == k.resource {
+			for _, id := range d.GetDeviceIds() {
+				ids[id] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(ids)), nil
+}
+
+// holders returns who holds which device; with an error it is the last good answer.
+func (k *kubelet) holders(ctx context.Context) (map[string]PodRef, error) {
+	client, err := k.client()
+	if err != nil {
+		return k.lastHolders(), err
+	}
+	resp, err := client.List(ctx, &podresources.ListPodResourcesRequest{})
+	if err != nil {
+		return k.lastHolders(), accel.Problemf(accel.ProbeUnanswered, "cannot ask the kubelet who holds devices: %s", status.Convert(err).Message())
+	}
+	held := map[string]PodRef{}
+	for _, pod := range resp.GetPodResources() {
+		for _, c := range pod.GetContainers() {
+			for _, d := range c.GetDevices() {
+				if d.GetResourceName() != k.resource {
+					continue
+				}
+				for _, id := range d.GetDeviceIds() {
+					held[id] = PodRef{Namespace: pod.GetNamespace(), Pod: pod.GetName(), Container: c.GetName()}
+				}
+			}
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.last = held
+	return maps.Clone(held), nil
+}
+
+func (k *kubelet) lastHolders() map[string]PodRef {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return maps.Clone(k.last)
+}
+
+// register tells the kubelet of dir about the socket endpoint. An answer that nobody listens is KubeletAbsent, any
+// other failure RegistrationFailed with the kubelet's own words.
+func register(ctx context.Context, dir, endpoint, resource string) *accel.Problem {
+	socket := filepath.Join(dir, kubeletSocket)
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return accel.Problemf(accel.RegistrationFailed, "cannot register %q with the kubelet on %q: %s", resource, socket, err)
+	}
+	defer conn.Close()
+	_, err = pluginapi.NewRegistrationClient(conn).Register(ctx, &pluginapi.RegisterRequest{
+		Version:      pluginapi.Version,
+		Endpoint:     endpoint,
+		ResourceName: resource,
+		Options:      &pluginapi.DevicePluginOptions{GetPreferredAllocationAvailable: true},
+	})
+	switch status.Code(err) {
+	case codes.OK:
+		return nil
+	case codes.Unavailable:
+		return accel.Problemf(accel.KubeletAbsent, "cannot register %q: no kubelet answers on %q", resource, socket)
+	case codes.DeadlineExceeded, codes.Canceled:
+		return accel.Problemf(accel.RegistrationFailed, "cannot register %q: the kubelet did not answer in time", resource)
+	}
+	return accel.Problemf(accel.RegistrationFailed, "cannot register %q: the kubelet refused: %s", resource, status.Convert(err).Message())
+}
+
+// refused reports that a socket is there and nobody listens on it.
+func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+
+// absent is the problem of a host without kubelet.
+func absent(dir string) *accel.Problem {
+	return accel.Problemf(accel.KubeletAbsent, "cannot find the kubelet's socket %q", filepath.Join(dir, kubeletSocket))
+}
+
+func differs(healthy, allocatable int) *accel.Problem {
+	return &accel.Problem{
+		Reason:  accel.AllocatableDiffers,
+		Message: fmt.Sprintf("the kubelet counts %d devices, %d are healthy", allocatable, healthy),
+	}
+}

@@ -1,0 +1,167 @@
+// Package deviceplugin tells the kubelet about one kind of accelerator: a device plugin (API v1beta1) whose registration
+// cannot get stuck. It renders the accelerators that it is given with [Plugin.Update], and answers every call of the
+// kubelet from memory. It touches only sockets in the kubelet's directories; it may not look at a device, and decides
+// nothing about health.
+package deviceplugin
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Config says what a plugin serves and where the kubelet is.
+type Config struct {
+	// Resource is the extended resource, such as "qemu.org/edu".
+	Resource string
+	// Dir is the directory of kubelet.sock as this process sees it, such as "/var/lib/kubelet/device-plugins". It need
+	// not exist yet. The kubelet fixes its place; it does not follow the kubelet's --root-dir.
+	Dir string
+	// PodResources is the kubelet's PodResources socket as this process sees it, such as
+	// "/var/lib/kubelet/pod-resources/kubelet.sock". Without it ("") nothing can be checked: Allocatable stays -1 and
+	// tombstones stay for good.
+	PodResources string
+	// CDI makes Allocate answer with the CDI names "<Resource>=<ID>", otherwise with device nodes, environment and
+	// mounts.
+	CDI bool
+	// Definition describes the kind. Its Kind is part of the socket's name, its Container edits are used without CDI.
+	Definition *accel.Definition
+	// Log gets one record per transition. Nil is silence.
+	Log *slog.Logger
+	// OnChange is called with the latest state after each change of [Plugin.State] or [Plugin.Problem], from one
+	// goroutine and under no lock. Changes that happen during a call are reported by one more call.
+	OnChange func(accel.PluginHave)
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+}
+
+// Plugin is the device plugin of one kind of accelerator. Its methods may be called from any goroutine.
+type Plugin struct {
+	cfg      Config
+	timing   timing
+	list     *inventory
+	kubelet  *kubelet
+	standing *standing
+	watchdog watchdog
+	ready    chan struct{}
+	readied  sync.Once
+}
+
+// timing holds every duration, so that tests can shorten them.
+type timing struct {
+	register time.Duration // deadline of one Register; the kubelet itself gives up after 10 s (plugin/v1beta1/client.go)
+	open     time.Duration // from Register to the kubelet's ListAndWatch
+	ask      time.Duration // deadline of one question to PodResources
+	askFirst time.Duration // between a new list and the first question; doubles up to askMax while the answer differs
+	askMax   time.Duration
+	zero     time.Duration // how long the kubelet may count none of the healthy devices
+	differs  time.Duration // how long it may count other devices than the healthy ones
+	resync   time.Duration // between questions when all is well
+	silent   time.Duration // how long PodResources may be silent before it is a problem
+	grace    time.Duration // how long a tombstone stays at least
+	retry    time.Duration // after a failed registration; doubles up to retryMax
+	retryMax time.Duration
+	stop     time.Duration // for calls in flight when a socket is closed
+	poll     time.Duration // between looks at the directory where inotify is not to be had
+}
+
+func defaultTiming() timing {
+	return timing{
+		register: 12 * time.Second,
+		open:     5 * time.Second,
+		ask:      2 * time.Second,
+		askFirst: 10 * time.Millisecond,
+		askMax:   250 * time.Millisecond,
+		zero:     500 * time.Millisecond,
+		differs:  10 * time.Second,
+		resync:   30 * time.Second,
+		silent:   2 * time.Minute,
+		// The kubelet forgets a resource without plugin after the same time (devicemanager/types.go,
+		// endpointStopGracePeriod).
+		grace:    5 * time.Minute,
+		retry:    50 * time.Millisecond,
+		retryMax: 10 * time.Second,
+		stop:     500 * time.Millisecond,
+		poll:     2 * time.Second,
+	}
+}
+
+// New returns a plugin that serves nothing until [Plugin.Run] runs.
+func New(cfg Config) *Plugin {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Definition == nil {
+		cfg.Definition = &accel.Definition{Kind: strings.ReplaceAll(cfg.Resource, "/", "-")}
+	}
+	cfg.Log = cfg.Log.With("resource", cfg.Resource)
+	t := defaultTiming()
+	return &Plugin{
+		cfg:      cfg,
+		timing:   t,
+		list:     newInventory(),
+		kubelet:  newKubelet(cfg.Resource, cfg.PodResources),
+		standing: newStanding(),
+		watchdog: watchdog{timing: t},
+		ready:    make(chan struct{}),
+	}
+}
+
+// String names the task.
+func (p *Plugin) String() string { return "device plugin " + p.cfg.Resource }
+
+// Ready is closed when the first attempt to register has ended, whichever way, or while there is no kubelet to register
+// with or no first Update: neither an agent that starts before the kubelet nor a host without driver is held up.
+func (p *Plugin) Ready() <-chan struct{} { return p.ready }
+
+// State is what is true about the kubelet's view. Allocatable is -1 from the end of a stream until the kubelet has
+// answered after the next one began.
+func (p *Plugin) State() accel.PluginHave {
+	have, _ := p.standing.get()
+	return have
+}
+
+// Problem says why the kubelet does not offer every healthy device; nil when it does or nothing is known against it.
+// The reasons are KubeletAbsent, RegistrationFailed, AllocatableDiffers, ProbeUnanswered, and PermissionDenied, ReadOnly
+// or NoSpace for the socket.
+func (p *Plugin) Problem() *accel.Problem {
+	_, problem := p.standing.get()
+	return problem
+}
+
+// Update replaces the inventory. It never blocks. The kubelet gets a new list only when the list differs. A device that
+// is gone, or is no longer named, stays as an unhealthy tombstone until no pod holds it.
+func (p *Plugin) Update(accelerators []accel.Accelerator) {
+	p.list.update(accelerators, p.cfg.Now())
+}
+
+// Holders tells which container holds which device, by device id, as the kubelet's PodResources List says. With an
+// error it returns the last good answer, which may be nil.
+func (p *Plugin) Holders(ctx context.Context) (map[string]PodRef, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.timing.ask)
+	defer cancel()
+	return p.kubelet.holders(ctx)
+}
+
+// Run serves the kubelet until ctx ends, over any number of its restarts. It begins with the first Update, so that the
+// kubelet never sees an empty list that means "not known yet". It returns nil; it has no other end than ctx's, and may
+// be called once.
+func (p *Plugin) Run(ctx context.Context) error {
+	dir := watchDirectory(p.cfg.Dir, p.timing, p.cfg.Log)
+	var wg sync.WaitGroup
+	over := make(chan struct{})
+	wg.Go(func() { dir.run(over) })
+	wg.Go(func() { p.standing.report(over, p.cfg.OnChange) })
+	p.register(ctx, dir)
+	close(over)
+	wg.Wait()
+	p.kubelet.close()
+	return nil
+}

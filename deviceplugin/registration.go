@@ -1,0 +1,268 @@
+package deviceplugin
+
+import (
+	"context"
+	"math/rand/v2"
+	"path/filepath"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// outcome is how a registration ended.
+type outcome struct {
+	problem *accel.Problem // why there was no stream; nil when there was one
+	held    bool           // the kubelet's view was right, or the stream was long
+	fresh   bool           // the kubelet is another one now
+}
+
+// register registers again and again until ctx ends: a registration lasts as long as the kubelet's stream, the kubelet
+// never dials again by itself, and no two registrations of this plugin are ever open together.
+func (p *Plugin) register(ctx context.Context, dir *directory) {
+	defer p.disconnected(nil)
+	select {
+	case <-p.list.given:
+	default:
+		p.becomeReady()
+		select {
+		case <-p.list.given:
+		case <-ctx.Done():
+			return
+		}
+	}
+	retry := p.timing.retry
+	for p.awaitKubelet(ctx, dir) {
+		out := p.serveOnce(ctx, dir)
+		if ctx.Err() != nil {
+			return
+		}
+		p.disconnected(out.problem)
+		if out.held || out.fresh {
+			retry = p.timing.retry
+		}
+		if out.fresh {
+			continue
+		}
+		limit := p.timing.retryMax
+		if out.problem != nil && out.problem.Reason == accel.KubeletAbsent {
+			limit = p.timing.resync // a socket that a dead kubelet left; the next kubelet makes a new one
+		}
+		if p.pause(ctx, dir, retry) {
+			retry = p.timing.retry
+		} else {
+			retry = min(2*retry, limit)
+		}
+	}
+}
+
+// awaitKubelet waits for kubelet.sock; false when ctx ended first.
+func (p *Plugin) awaitKubelet(ctx context.Context, dir *directory) bool {
+	for {
+		if there, _ := dir.look(); there {
+			return true
+		}
+		p.disconnected(absent(p.cfg.Dir))
+		resync := time.NewTimer(jitter(p.timing.resync))
+		select {
+		case <-dir.changed:
+		case <-resync.C: // a directory that was mounted over tells nobody
+		case <-ctx.Done():
+			resync.Stop()
+			return false
+		}
+		resync.Stop()
+	}
+}
+
+// pause waits before the next attempt; true when the kubelet's socket changed meanwhile.
+func (p *Plugin) pause(ctx context.Context, dir *directory, d time.Duration) bool {
+	timer := time.NewTimer(jitter(d))
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			return false
+		case <-ctx.Done():
+			return false
+		case <-dir.changed:
+			if _, other := dir.look(); other {
+				return true
+			}
+		}
+	}
+}
+
+// serveOnce is one registration from its socket to the end of its stream.
+func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
+	removeLeftovers(p.cfg.Dir, p.cfg.Definition.Kind, time.Now())
+	s, problem := p.serve()
+	if problem != nil {
+		return outcome{problem: problem}
+	}
+	defer s.stop(p.timing.stop)
+
+	rctx, cancel := context.WithTimeout(ctx, p.timing.register)
+	defer cancel()
+	if problem := register(rctx, p.cfg.Dir, filepath.Base(s.path), p.cfg.Resource); problem != nil {
+		return outcome{problem: problem}
+	}
+	late := time.NewTimer(p.timing.open)
+	defer late.Stop()
+	select {
+	case <-s.opened:
+	case <-s.ended:
+		return outcome{problem: accel.Problemf(accel.RegistrationFailed, "cannot register %q: the kubelet ended its stream before the first list", p.cfg.Resource)}
+	case <-late.C:
+		return outcome{problem: accel.Problemf(accel.RegistrationFailed, "cannot register %q: the kubelet agreed and did not open its stream", p.cfg.Resource)}
+	case <-ctx.Done():
+		return outcome{}
+	}
+	p.standing.set(nil, func(h *accel.PluginHave) {
+		h.Registered, h.Allocatable = true, -1
+		h.Registrations++
+	})
+	p.cfg.Log.Info("registered with the kubelet", "socket", filepath.Base(s.path), "registrations", p.State().Registrations)
+	p.becomeReady()
+	return p.attend(ctx, dir, s)
+}
+
+// attend watches an open stream, compares the kubelet's view with the list, and returns when a new registration is
+// needed.
+func (p *Plugin) attend(ctx context.Context, dir *directory, s *service) outcome {
+	ctx, cancel := context.WithCancel(ctx) // ends a question that is on its way
+	defer cancel()
+	ask := time.NewTimer(p.timing.askFirst)
+	defer ask.Stop()
+	answers := make(chan view, 1)
+	asking := false
+	began := time.Now()
+	look := &attention{answered: began}
+	end := func(fresh bool) outcome {
+		return outcome{held: look.settled || time.Since(began) > p.timing.open, fresh: fresh}
+	}
+	p.watchdog.begin()
+	l := p.list.load()
+	for {
+		select {
+		case <-ctx.Done():
+			return outcome{}
+		case <-s.ended:
+			p.cfg.Log.Info("the kubelet ended its stream")
+			return end(false)
+		case <-dir.changed:
+			// A socket that is only removed says nothing: the stream's end will.
+			if there, other := dir.look(); there && other {
+				p.cfg.Log.Info("the kubelet's socket is another one")
+				return end(true)
+			}
+		case <-l.replaced:
+			before := l
+			if l = p.list.load(); l.revision != before.revision {
+				ask.Reset(p.timing.askFirst)
+			}
+		case <-ask.C:
+			if asking || p.cfg.PodResources == "" {
+				continue
+			}
+			asking = true
+			go func(holders bool) { answers <- p.ask(ctx, holders) }(!look.held || p.list.load().tombstones())
+		case v := <-answers:
+			asking = false
+			if there, other := dir.look(); there && other { // the safety net for a lost event
+				return end(true)
+			}
+			next, renew := p.judge(look, v)
+			if renew {
+				return end(false)
+			}
+			ask.Reset(next)
+		}
+	}
+}
+
+// view is one answer of the kubelet.
+type view struct {
+	allocatable []string
+	holders     map[string]PodRef // nil when not asked or not answered
+	err         error
+}
+
+// attention is what one stream has learned from the kubelet's answers.
+type attention struct {
+	answered time.Time     // the last answer
+	held     bool          // who holds devices was answered once
+	settled  bool          // the kubelet's view was right once
+	backoff  time.Duration // after an answer that failed
+}
+
+// ask asks the kubelet. It runs beside the loop: a kubelet that hangs must not keep it from seeing the stream's end.
+func (p *Plugin) ask(ctx context.Context, holders bool) view {
+	ctx, cancel := context.WithTimeout(ctx, p.timing.ask)
+	defer cancel()
+	var v view
+	v.allocatable, v.err = p.kubelet.allocatable(ctx)
+	if v.err == nil && holders {
+		// Without an answer tombstones stay, which is the safe side.
+		if held, err := p.kubelet.holders(ctx); err == nil {
+			v.holders = held
+		}
+	}
+	return v
+}
+
+// judge takes in one answer, and says when to ask again or that a new registration is needed.
+func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool) {
+	now := time.Now()
+	if v.err != nil {
+		if !look.settled || now.Sub(look.answered) > p.timing.silent {
+			_, before := p.standing.get()
+			if p.standing.set(accel.AsProblem(v.err), nil) && before == nil {
+				p.cfg.Log.Warn("the kubelet does not say what is allocatable", "error", v.err)
+			}
+		}
+		look.backoff = min(max(2*look.backoff, 10*p.timing.askFirst), p.timing.resync)
+		return jitter(look.backoff), false
+	}
+	look.answered, look.backoff = now, 0
+	if v.holders != nil {
+		look.held = true
+		p.list.adopt(v.holders, p.cfg.Now())
+		p.list.sweep(v.holders, p.cfg.Now(), p.timing.grace)
+	}
+	l := p.list.load()
+	verdict := p.watchdog.observe(now, l.revision, l.healthy, v.allocatable)
+	var problem *accel.Problem
+	if !verdict.settled {
+		problem = differs(len(l.healthy), len(v.allocatable))
+	}
+	p.standing.set(problem, func(h *accel.PluginHave) { h.Allocatable = len(v.allocatable) })
+	if verdict.settled && !look.settled {
+		p.cfg.Log.Info("the kubelet offers the devices", "allocatable", len(v.allocatable))
+	}
+	look.settled = look.settled || verdict.settled
+	if verdict.renew {
+		p.cfg.Log.Warn("the kubelet's view differs from the healthy devices, registering anew", "allocatable", len(v.allocatable), "healthy", len(l.healthy))
+	}
+	if verdict.settled {
+		return jitter(verdict.next), false
+	}
+	return verdict.next, verdict.renew
+}
+
+// disconnected is the state without a stream.
+func (p *Plugin) disconnected(problem *accel.Problem) {
+	other := p.standing.set(problem, func(h *accel.PluginHave) { h.Registered, h.Allocatable = false, -1 })
+	if other && problem != nil {
+		p.cfg.Log.Warn("not registered with the kubelet", "reason", problem.Reason, "problem", problem.Message)
+	}
+	if problem != nil {
+		p.becomeReady()
+	}
+}
+
+func (p *Plugin) becomeReady() { p.readied.Do(func() { close(p.ready) }) }
+
+// jitter varies d by a fifth either way, so that a thousand nodes do not act together.
+func jitter(d time.Duration) time.Duration {
+	return d - d/5 + rand.N(2*d/5+1)
+}

@@ -1,0 +1,197 @@
+package deviceplugin
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// callDeadline is this plugin's own deadline for one call: the kubelet's Allocate has none, and one that hangs stops the
+// admission of every pod of the node.
+const callDeadline = 2 * time.Second
+
+// service is one registration: a socket of its own and what is served on it. A second registration under the same name
+// would poison the kubelet's bookkeeping (measured on 1.37.1), so that every name is used once.
+type service struct {
+	pluginapi.UnsafeDevicePluginServer
+	cfg  Config
+	list *inventory
+
+	path    string
+	server  *grpc.Server
+	opened  chan struct{} // closed when the kubelet's stream has the first list
+	ended   chan struct{} // closed when that stream has ended
+	closing chan struct{} // closed to end the stream from this side
+	stream  sync.Once     // the first ListAndWatch
+}
+
+// serve listens on a new socket. The kubelet dials back while it is being registered with, so that serving comes first.
+func (p *Plugin) serve() (*service, *accel.Problem) {
+	name, err := socketName(p.cfg.Definition.Kind)
+	if err != nil {
+		return nil, accel.AsProblem(err)
+	}
+	s := &service{
+		cfg: p.cfg, list: p.list,
+		path:    filepath.Join(p.cfg.Dir, name),
+		opened:  make(chan struct{}),
+		ended:   make(chan struct{}),
+		closing: make(chan struct{}),
+	}
+	l, err := net.Listen("unix", s.path)
+	if err != nil {
+		return nil, accel.Problemf(listenReason(err), "cannot listen on %q: %s", s.path, err)
+	}
+	if err := os.Chmod(s.path, 0o600); err != nil {
+		_ = l.Close() // the error that matters is the one before
+		return nil, accel.Problemf(listenReason(err), "cannot protect %q: %s", s.path, err)
+	}
+	s.server = grpc.NewServer(grpc.UnaryInterceptor(guard))
+	pluginapi.RegisterDevicePluginServer(s.server, s)
+	go func() { _ = s.server.Serve(l) }() // ends with stop; what it fails with shows as the end of the stream
+	return s, nil
+}
+
+func listenReason(err error) accel.Reason {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return accel.PermissionDenied
+	case errors.Is(err, syscall.EROFS):
+		return accel.ReadOnly
+	case errors.Is(err, syscall.ENOSPC):
+		return accel.NoSpace
+	}
+	return accel.RegistrationFailed
+}
+
+// stop ends the stream, lets calls in flight finish for at most patience, and removes the socket.
+func (s *service) stop(patience time.Duration) {
+	close(s.closing)
+	forced := time.AfterFunc(patience, s.server.Stop)
+	s.server.GracefulStop() // closes the listener, which unlinks the socket
+	forced.Stop()
+	_ = os.Remove(s.path) // left only when the listener could not unlink it
+}
+
+// guard gives a call its deadline and keeps a panic in it away from the other kinds.
+func guard(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	type result struct {
+		resp any
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				done <- result{err: status.Errorf(codes.Internal, "cannot answer %s: %v", info.FullMethod, r)}
+			}
+		}()
+		resp, err := handler(ctx, req)
+		done <- result{resp, err}
+	}()
+	deadline := time.NewTimer(callDeadline)
+	defer deadline.Stop()
+	var r result
+	select {
+	case r = <-done:
+	case <-deadline.C:
+		r.err = status.Errorf(codes.DeadlineExceeded, "cannot answer %s within %s", info.FullMethod, callDeadline)
+	}
+	if _, advisory := req.(*pluginapi.PreferredAllocationRequest); advisory && r.err != nil {
+		return &pluginapi.PreferredAllocationResponse{}, nil // the kubelet then chooses by itself
+	}
+	return r.resp, r.err
+}
+
+// GetDevicePluginOptions says what the kubelet may call.
+func (s *service) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
+	return &pluginapi.DevicePluginOptions{GetPreferredAllocationAvailable: true}, nil
+}
+
+// PreStartContainer is not asked for in the options and does nothing.
+func (s *service) PreStartContainer(context.Context, *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
+	return &pluginapi.PreStartContainerResponse{}, nil
+}
+
+// ListAndWatch sends the list, and again after each change that the kubelet can see. The kubelet opens one stream per
+// registration; a second one is served and does not count.
+func (s *service) ListAndWatch(_ *pluginapi.Empty, stream pluginapi.DevicePlugin_ListAndWatchServer) error {
+	first := false
+	s.stream.Do(func() { first = true })
+	if first {
+		defer close(s.ended)
+	}
+	sent := -1
+	for {
+		l := s.list.load()
+		if l.revision != sent {
+			if err := stream.Send(l.message); err != nil {
+				return err
+			}
+			if first && sent < 0 {
+				close(s.opened)
+			}
+			sent = l.revision
+		}
+		select {
+		case <-l.replaced:
+		case <-stream.Context().Done():
+			return nil
+		case <-s.closing:
+			return nil
+		}
+	}
+}
+
+// socketName is new for every registration: "acceld-<kind>-<8 hex digits>.sock".
+func socketName(kind string) (string, error) {
+	var b [4]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return "", fmt.Errorf("cannot name a socket: %s", err)
+	}
+	return "acceld-" + kind + "-" + hex.EncodeToString(b[:]) + ".sock", nil
+}
+
+// leftover is how old a socket must be to be taken for left: between bind and listen nobody answers on a socket that is
+// about to be used.
+const leftover = time.Second
+
+// removeLeftovers removes sockets of this kind on which nobody listens any more: those of a killed predecessor.
+func removeLeftovers(dir, kind string, now time.Time) {
+	ours := regexp.MustCompile(`^acceld-` + regexp.QuoteMeta(kind) + `-[0-9a-f]{8}\.sock$`)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return // registering says what is wrong with the directory
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || info.Mode().Type() != fs.ModeSocket || !ours.MatchString(e.Name()) || now.Sub(info.ModTime()) < leftover {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		c, err := net.DialTimeout("unix", path, leftover)
+		if err == nil {
+			_ = c.Close() // a live predecessor keeps its socket
+			continue
+		}
+		if refused(err) {
+			_ = os.Remove(path) // tried again at the next registration
+		}
+	}
+}

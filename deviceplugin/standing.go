@@ -1,0 +1,71 @@
+package deviceplugin
+
+import (
+	"sync"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// standing is what the plugin knows about the kubelet's view, and tells the agent.
+type standing struct {
+	mu      sync.Mutex
+	have    accel.PluginHave
+	problem *accel.Problem
+	changed chan struct{}
+}
+
+func newStanding() *standing {
+	return &standing{have: accel.PluginHave{Allocatable: -1}, changed: make(chan struct{}, 1)}
+}
+
+func (s *standing) get() (accel.PluginHave, *accel.Problem) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.have, s.problem
+}
+
+// set changes the state and reports whether the problem became another one.
+func (s *standing) set(problem *accel.Problem, change func(*accel.PluginHave)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have := s.have
+	if change != nil {
+		change(&have)
+	}
+	other := !sameProblem(s.problem, problem)
+	if have == s.have && !other {
+		return false
+	}
+	s.have, s.problem = have, problem
+	select {
+	case s.changed <- struct{}{}:
+	default: // the report that waits will read this state too
+	}
+	return other
+}
+
+// report calls onChange after each change until over is closed, and once more when a change was left then.
+func (s *standing) report(over <-chan struct{}, onChange func(accel.PluginHave)) {
+	for {
+		select {
+		case <-s.changed:
+		case <-over:
+			select {
+			case <-s.changed:
+			default:
+				return
+			}
+		}
+		if onChange != nil {
+			have, _ := s.get()
+			onChange(have)
+		}
+	}
+}
+
+func sameProblem(a, b *accel.Problem) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Reason == b.Reason && a.Message == b.Message
+}
