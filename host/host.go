@@ -12,10 +12,12 @@ import (
 	"path"
 	"path/filepath"
 	"sort"
+	"strconv"
 	"strings"
 	"syscall"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
+	"golang.org/x/sys/unix"
 )
 
 // Host is a machine seen through a root directory: "/" for the machine itself, "/host" in a container that has the
@@ -23,6 +25,7 @@ import (
 // the machine sees them; symbolic links, also absolute ones, are resolved inside the root and never leave it.
 type Host struct {
 	root string
+	dir  *os.File // the root, opened for resolving below it; closed with the Host by the garbage collector
 }
 
 // New returns the host under root. It fails when root is not a directory.
@@ -38,7 +41,11 @@ func New(root string) (*Host, error) {
 	if !st.IsDir() {
 		return nil, fmt.Errorf("cannot use host root %q: not a directory", root)
 	}
-	return &Host{root: abs}, nil
+	dir, err := os.OpenFile(abs, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use host root %q: %w", root, err)
+	}
+	return &Host{root: abs, dir: dir}, nil
 }
 
 // Root returns the root directory.
@@ -86,39 +93,29 @@ func (h *Host) parent(name string) (string, error) {
 	return filepath.Join(dir, path.Base(name)), nil
 }
 
-// ReadFile reads the whole file name.
-func (h *Host) ReadFile(name string) ([]byte, error) {
-	p, err := h.Path(name)
-	if err != nil {
-		return nil, err
-	}
-	b, err := os.ReadFile(p)
-	return b, relabel(err, name)
-}
+// ReadFile reads the whole file name, which must be a regular one. For what may be hostile or is small by nature use
+// [Host.ReadAttribute], which is bounded.
+func (h *Host) ReadFile(name string) ([]byte, error) { return h.readAll(name) }
 
-// ReadString reads the file name and trims white space and NUL bytes around it, as sysfs attributes are read.
-func (h *Host) ReadString(name string) (string, error) {
-	b, err := h.ReadFile(name)
-	return strings.Trim(string(b), " \t\r\n\x00"), err
-}
+// ReadString reads the file name and trims white space and NUL bytes around it, as sysfs attributes are read. It is
+// [Host.ReadAttribute].
+func (h *Host) ReadString(name string) (string, error) { return h.ReadAttribute(name) }
 
-// Open opens the file name for reading.
-func (h *Host) Open(name string) (*os.File, error) {
-	p, err := h.Path(name)
-	if err != nil {
-		return nil, err
-	}
-	f, err := os.Open(p)
-	return f, relabel(err, name)
-}
+// Open opens the file name for reading. It never blocks, not even on a FIFO.
+func (h *Host) Open(name string) (*os.File, error) { return h.openFile(name, unix.O_RDONLY) }
 
 // Stat describes name, links resolved inside the root.
 func (h *Host) Stat(name string) (fs.FileInfo, error) {
-	p, err := h.Path(name)
+	if h.root == "/" {
+		st, err := os.Stat(path.Clean("/" + name))
+		return st, relabel(err, name)
+	}
+	f, err := h.openFile(name, unix.O_PATH)
 	if err != nil {
 		return nil, err
 	}
-	st, err := os.Lstat(p)
+	defer f.Close()
+	st, err := f.Stat()
 	return st, relabel(err, name)
 }
 
@@ -130,11 +127,19 @@ func (h *Host) Exists(name string) bool {
 
 // ReadDir lists the directory name, sorted.
 func (h *Host) ReadDir(name string) ([]fs.DirEntry, error) {
-	p, err := h.Path(name)
+	fd, err := h.open(name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
-	es, err := os.ReadDir(p)
+	// The entries' Info goes through the file's name, so it must be the resolved one.
+	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil {
+		real = filepath.Join(h.root, name)
+	}
+	f := os.NewFile(uintptr(fd), real)
+	defer f.Close()
+	es, err := f.ReadDir(-1)
+	sort.Slice(es, func(i, j int) bool { return es[i].Name() < es[j].Name() })
 	return es, relabel(err, name)
 }
 

@@ -1,0 +1,176 @@
+package detect
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"path"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// Accelerators returns the functions of pci that def recognises, ordered by ID. Nodes are empty while no driver is
+// bound. Health.State is empty when it is not known (see [Health]); Health.Since is always zero: the caller knows when
+// it changed. Metrics are left to [Collect].
+func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+	var list []accel.Accelerator
+	for _, d := range pci {
+		if !def.Recognises(d) {
+			continue
+		}
+		a := accel.Accelerator{ID: d.Address, NUMANode: d.NUMANode, Bound: d.Driver}
+		if a.Bound != "" {
+			a.Nodes = nodes(h, def, a.ID)
+		}
+		if def.Serial != "" {
+			if s, err := attribute(h, a.ID, def.Serial); err == nil && printable(s) {
+				a.Serial = s
+			}
+		}
+		if health, err := Health(h, def, a); err == nil {
+			a.Health = health
+		}
+		list = append(list, a)
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].ID < list[j].ID })
+	return list
+}
+
+// Health reads the health of a. An attribute that cannot be read is an error: not known, keep the last answer. A
+// content other than the healthy one is unhealthy with the content as message. A function that is no longer on the bus
+// is gone. Since is zero.
+func Health(h *host.Host, def *accel.Definition, a accel.Accelerator) (accel.Health, error) {
+	if !h.Exists(path.Join(pciDevices, a.ID)) && h.Exists(pciDevices) {
+		return accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: a.ID + " is not on the PCI bus"}, nil
+	}
+	for _, source := range def.Health {
+		s, err := attribute(h, a.ID, source.File)
+		if err != nil {
+			return accel.Health{}, accel.Problemf(accel.CollectFailed, "cannot read the health of %s: %v", a.ID, err)
+		}
+		if s != source.Healthy {
+			return accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: clean(s)}, nil
+		}
+	}
+	return accel.Health{State: accel.Healthy}, nil
+}
+
+// Collect reads the metrics of a, by name, in the base unit of the name. With an error, which names each attribute that
+// did not answer, the map has the others.
+func Collect(h *host.Host, def *accel.Definition, a accel.Accelerator) (map[string]float64, error) {
+	values := make(map[string]float64, len(def.Metrics))
+	var failed []string
+	for _, m := range def.Metrics {
+		s, err := attribute(h, a.ID, m.File)
+		var v float64
+		if err == nil {
+			v, err = number(s)
+		}
+		if err != nil {
+			failed = append(failed, fmt.Sprintf("%s: %v", m.File, err))
+			continue
+		}
+		if m.Scale != 0 {
+			v *= m.Scale
+		}
+		values[m.Name] = v
+	}
+	if failed != nil {
+		return values, accel.Problemf(accel.CollectFailed, "cannot collect metrics of %s: %s", a.ID, strings.Join(failed, "; "))
+	}
+	return values, nil
+}
+
+// attribute reads file relative to the function's directory. A file with "*", "?" or "[" is a pattern and means the
+// first match: hwmon and drm number their directories.
+func attribute(h *host.Host, id, file string) (string, error) {
+	dir := path.Join(pciDevices, id)
+	if strings.ContainsAny(file, "*?[") {
+		matches := h.Glob(dir, file)
+		if len(matches) == 0 {
+			return "", &fs.PathError{Op: "open", Path: path.Join(dir, file), Err: fs.ErrNotExist}
+		}
+		return h.ReadAttribute(matches[0])
+	}
+	return h.ReadAttribute(path.Join(dir, file))
+}
+
+// number parses a decimal number, or a hexadecimal one with "0x".
+func number(s string) (float64, error) {
+	if digits, ok := strings.CutPrefix(s, "0x"); ok {
+		n, err := strconv.ParseUint(digits, 16, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%q is not a number", clean(s))
+		}
+		return float64(n), nil
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0, fmt.Errorf("%q is not a number", clean(s))
+	}
+	return v, nil
+}
+
+// clean makes the content of an attribute fit for a sentence.
+func clean(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+			return ' '
+		}
+		return r
+	}, s)
+	const longest = 200
+	if len(s) > longest {
+		s = strings.ToValidUTF8(s[:longest], "") + "…"
+	}
+	return strings.TrimSpace(s)
+}
+
+// nodes finds the device nodes of one accelerator, ordered by path.
+func nodes(h *host.Host, def *accel.Definition, id string) []accel.DeviceNode {
+	var list []accel.DeviceNode
+	seen := map[string]bool{}
+	for _, source := range def.Nodes {
+		for _, dir := range h.Glob(path.Join(pciDevices, id), source.Glob) {
+			n, err := node(h, dir)
+			if err == nil && !seen[n.Path] {
+				seen[n.Path] = true
+				list = append(list, n)
+			}
+		}
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].Path < list[j].Path })
+	return list
+}
+
+// node reads one device directory: "dev" is "major:minor", DEVNAME in "uevent" is the path below /dev.
+func node(h *host.Host, dir string) (accel.DeviceNode, error) {
+	dev, err := h.ReadAttribute(path.Join(dir, "dev"))
+	if err != nil {
+		return accel.DeviceNode{}, err
+	}
+	first, second, _ := strings.Cut(dev, ":")
+	major, err1 := strconv.ParseUint(first, 10, 32)
+	minor, err2 := strconv.ParseUint(second, 10, 32)
+	if err := errors.Join(err1, err2); err != nil {
+		return accel.DeviceNode{}, err
+	}
+	text, err := h.ReadAttribute(path.Join(dir, "uevent"))
+	if err != nil {
+		return accel.DeviceNode{}, err
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		if name, ok := strings.CutPrefix(line, "DEVNAME="); ok && printable(name) {
+			p := path.Join("/dev", name)
+			if strings.HasPrefix(p, "/dev/") {
+				return accel.DeviceNode{Path: p, Major: uint32(major), Minor: uint32(minor)}, nil
+			}
+		}
+	}
+	return accel.DeviceNode{}, fmt.Errorf("no DEVNAME in %s/uevent", dir)
+}

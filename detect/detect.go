@@ -1,0 +1,43 @@
+package detect
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// problemLimit is how many problems are named of each part; a broken copy could have one for each of 10,000 devices.
+const problemLimit = 50
+
+// Options say what a detection includes.
+type Options struct {
+	// Names asks for vendor and device names from the PCI id database.
+	Names bool
+}
+
+// Detect reads everything about h. It never fails: what cannot be read is empty and named in Facts.Problems.
+func Detect(h *host.Host, o Options) accel.Facts {
+	var f accel.Facts
+	var pci, modules, rest []string
+	var wg sync.WaitGroup
+	wg.Go(func() { f.PCI, pci = PCI(h) })
+	wg.Go(func() { f.Modules, modules = Modules(h) })
+	f.Kernel, rest = Kernel(h)
+	osFacts, problems := OS(h)
+	f.OS, rest = osFacts, append(rest, problems...)
+	f.Kubelet, f.Runtime, problems = kubeletAndEngine(h)
+	rest = append(rest, problems...)
+	wg.Wait()
+	if o.Names {
+		rest = append(rest, Names(h, f.PCI)...)
+	}
+	for _, list := range [][]string{rest, pci, modules} {
+		if more := len(list) - problemLimit; more > 0 {
+			list = append(list[:problemLimit:problemLimit], fmt.Sprintf("%d more like the last one", more))
+		}
+		f.Problems = append(f.Problems, list...)
+	}
+	return f
+}

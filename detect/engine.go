@@ -1,0 +1,161 @@
+package detect
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"sort"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// Kubelet tells whether a kubelet is on the host and where its root is, and what could not be read.
+func Kubelet(h *host.Host) (accel.Kubelet, []string) {
+	k, _, problems := kubeletAndEngine(h)
+	return k, problems
+}
+
+// Engine tells which container runtime the kubelet uses, or which is there without a kubelet, and what could not be
+// read.
+func Engine(h *host.Host) (accel.ContainerEngine, []string) {
+	_, e, problems := kubeletAndEngine(h)
+	return e, problems
+}
+
+// kubeletAndEngine answers both from one look at the processes. Arguments win over the configuration file, its
+// drop-ins over it, as in the kubelet.
+func kubeletAndEngine(h *host.Host) (accel.Kubelet, accel.ContainerEngine, []string) {
+	if st, err := h.Stat(kubeletPlugins); err != nil || !st.IsDir() {
+		var problems []string
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			problems = append(problems, fmt.Sprintf("cannot look for the kubelet: %v", err))
+		}
+		return accel.Kubelet{}, engineBySocket(h), problems
+	}
+	k := accel.Kubelet{Present: true, Root: kubeletRoot}
+	args, problems := kubeletArguments(h)
+	if root := argument(args, "root-dir"); path.IsAbs(root) {
+		k.Root = path.Clean(root)
+	}
+	endpoint := argument(args, "container-runtime-endpoint")
+	if endpoint == "" {
+		files := []string{argument(args, "config")}
+		if files[0] == "" {
+			files[0] = kubeletConfig
+		}
+		if dir := argument(args, "config-dir"); path.IsAbs(dir) {
+			files = append(files, h.Glob(dir, "*.conf")...)
+		}
+		for _, name := range files {
+			e, err := configuredEndpoint(h, name)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				problems = append(problems, fmt.Sprintf("cannot read the kubelet's configuration: %v", err))
+			}
+			if e != "" {
+				endpoint = e
+			}
+		}
+	}
+	if endpoint == "" || !printable(endpoint) {
+		return k, engineBySocket(h), problems
+	}
+	if strings.HasPrefix(endpoint, "/") {
+		endpoint = "unix://" + endpoint
+	}
+	return k, accel.ContainerEngine{Name: engineName(endpoint), Endpoint: endpoint, From: "kubelet"}, problems
+}
+
+// kubeletArguments returns the arguments of the kubelet with the lowest process id; that of a nested one (a cluster in
+// containers) is higher.
+func kubeletArguments(h *host.Host) ([]string, []string) {
+	all, err := h.OpenDir(procDir)
+	if err != nil {
+		return nil, []string{fmt.Sprintf("cannot look for the kubelet's arguments: %v", err)}
+	}
+	defer all.Close()
+	names, err := all.Names()
+	if err != nil {
+		return nil, []string{fmt.Sprintf("cannot look for the kubelet's arguments: %v", err)}
+	}
+	var pids []int
+	for _, name := range names {
+		if isPID(name) {
+			pid, _ := strconv.Atoi(name) // isPID has parsed it
+			pids = append(pids, pid)
+		}
+	}
+	sort.Ints(pids)
+	for _, pid := range pids {
+		p := path.Join(procDir, strconv.Itoa(pid))
+		if comm, err := h.ReadAttribute(p + "/comm"); err != nil || comm != "kubelet" {
+			continue // gone, or another program
+		}
+		b, err := h.ReadBinary(p + "/cmdline")
+		if err != nil {
+			return nil, []string{fmt.Sprintf("cannot read the kubelet's arguments: %v", err)}
+		}
+		return strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"), nil
+	}
+	return nil, nil
+}
+
+// argument returns the last value of a flag: "--name=value", "--name value", and with one dash.
+func argument(args []string, name string) string {
+	var value string
+	for i, a := range args {
+		a, dashed := strings.CutPrefix(a, "-")
+		a = strings.TrimPrefix(a, "-")
+		if !dashed {
+			continue
+		}
+		if v, ok := strings.CutPrefix(a, name+"="); ok {
+			value = v
+		} else if a == name && i+1 < len(args) {
+			value = args[i+1]
+		}
+	}
+	return value
+}
+
+// configuredEndpoint reads containerRuntimeEndpoint of a KubeletConfiguration, YAML or JSON.
+func configuredEndpoint(h *host.Host, name string) (string, error) {
+	b, err := h.ReadBinary(name)
+	if err != nil {
+		return "", err
+	}
+	var c struct {
+		Endpoint string `json:"containerRuntimeEndpoint"`
+	}
+	if err := yaml.Unmarshal(b, &c); err != nil {
+		return "", fmt.Errorf("read %s: %s", name, clip(err.Error()))
+	}
+	return c.Endpoint, nil
+}
+
+// engineBySocket returns the first known container runtime whose socket is there.
+func engineBySocket(h *host.Host) accel.ContainerEngine {
+	for _, name := range engineSockets() {
+		if st, err := h.Stat(name); err == nil && !st.IsDir() { // a copy of a machine has a plain file
+			return accel.ContainerEngine{Name: engineName(name), Endpoint: "unix://" + name, From: "socket"}
+		}
+	}
+	return accel.ContainerEngine{}
+}
+
+// engineName tells the container runtime by its socket; empty for one that is not known.
+func engineName(endpoint string) string {
+	for _, k := range []struct{ word, name string }{
+		{"crio", "cri-o"}, {"cri-dockerd", "docker"}, {"dockershim", "docker"}, {"containerd", "containerd"}, {"podman", "podman"},
+	} {
+		if strings.Contains(endpoint, k.word) {
+			return k.name
+		}
+	}
+	return ""
+}

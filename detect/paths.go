@@ -1,0 +1,54 @@
+package detect
+
+// Every place that this package reads, as the machine sees it. Sources: Documentation/ABI/{stable,testing}/sysfs-*,
+// proc(5), os-release(5), and the kubelet's reference.
+const (
+	pciDevices = "/sys/bus/pci/devices"
+	modulesDir = "/sys/module"
+
+	procOSRelease       = "/proc/sys/kernel/osrelease"
+	procVersion         = "/proc/sys/kernel/version"
+	procArch            = "/proc/sys/kernel/arch" // Linux 6.1
+	procBootID          = "/proc/sys/kernel/random/boot_id"
+	procTainted         = "/proc/sys/kernel/tainted"
+	procModulesDisabled = "/proc/sys/kernel/modules_disabled"
+	kernelNotes         = "/sys/kernel/notes"
+	kernelLockdown      = "/sys/kernel/security/lockdown"
+	sigEnforce          = "/sys/module/module/parameters/sig_enforce"
+	secureBootVariable  = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+
+	procDir = "/proc"
+
+	// The kubelet makes this directory whatever its --root-dir is (pkg/kubelet/cm/devicemanager).
+	kubeletPlugins = "/var/lib/kubelet/device-plugins"
+	kubeletRoot    = "/var/lib/kubelet"
+	kubeletConfig  = "/var/lib/kubelet/config.yaml" // where kubeadm puts it
+)
+
+// osReleases, in the order of os-release(5).
+func osReleases() []string { return []string{"/etc/os-release", "/usr/lib/os-release"} }
+
+// headerDirs are where distributions put the build headers of a kernel release.
+func headerDirs(release string) []string {
+	return []string{
+		"/lib/modules/" + release + "/build",
+		"/usr/src/linux-headers-" + release, // Debian, Ubuntu
+		"/usr/src/kernels/" + release,       // Fedora, RHEL
+	}
+}
+
+// pciIDs are where distributions put the PCI id database.
+func pciIDs() []string {
+	return []string{"/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids", "/var/lib/pciutils/pci.ids", "/usr/share/pci.ids"}
+}
+
+// engineSockets are the CRI sockets of known container runtimes, in order of preference where no kubelet says which.
+func engineSockets() []string {
+	return []string{
+		"/var/run/crio/crio.sock",
+		"/run/containerd/containerd.sock",
+		"/run/k3s/containerd/containerd.sock",
+		"/run/cri-dockerd.sock",
+		"/run/podman/podman.sock",
+	}
+}
