@@ -23,7 +23,8 @@ type accelerator interface {
 
 // info is who a device is.
 type info struct {
-	Serial, BDF string
+	Serial, BDF  string
+	MaxFactorial uint32 // the largest n it takes
 }
 
 // errGone is for a device that went away under its holder.
@@ -116,7 +117,7 @@ func (n node) Info() (info, error) {
 	if i.ABIVersion != abiVersion {
 		return info{}, fmt.Errorf("driver speaks abi %d, not %d", i.ABIVersion, abiVersion)
 	}
-	return info{unix.ByteSliceToString(i.Serial[:]), unix.ByteSliceToString(i.BDF[:])}, nil
+	return info{unix.ByteSliceToString(i.Serial[:]), unix.ByteSliceToString(i.BDF[:]), i.MaxFactorial}, nil
 }
 
 func (n node) Factorial(x uint32) (uint32, error) {

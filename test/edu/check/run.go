@@ -89,7 +89,7 @@ func hold(ctx context.Context, d time.Duration, held map[string]accelerator, std
 			err := holdOne(ctx, a, func(ops int, took time.Duration) {
 				mu.Lock()
 				defer mu.Unlock()
-				fmt.Fprintf(stdout, "%s alive, %d operations, slowest %v\n", path, ops, took.Round(time.Microsecond))
+				fmt.Fprintf(stdout, "%s alive, %d factorials, slowest %v\n", path, ops, took.Round(time.Microsecond))
 			})
 			if err != nil {
 				errs <- gone(path, err)
@@ -102,8 +102,10 @@ func hold(ctx context.Context, d time.Duration, held map[string]accelerator, std
 	return <-errs // nil when nobody failed
 }
 
-// holdOne computes on one device until ctx ends, and calls beat each second
-// with the operations since the last beat and the time of the slowest.
+// holdOne computes on one device until ctx ends. Each second it also moves
+// some data, which keeps the device visibly busy (a copy takes it 200 ms), and
+// calls beat with the number of factorials since the last beat and the time
+// that the slowest took.
 func holdOne(ctx context.Context, a accelerator, beat func(ops int, slowest time.Duration)) error {
 	tick := time.NewTicker(holdEvery)
 	defer tick.Stop()
@@ -115,6 +117,9 @@ func holdOne(ctx context.Context, a accelerator, beat func(ops int, slowest time
 		}
 		ops, slowest = ops+1, max(slowest, time.Since(start))
 		if time.Since(last) >= heartbeatEvery {
+			if err := verifyCopy(a, 64); err != nil {
+				return err
+			}
 			beat(ops, slowest)
 			last, ops, slowest = time.Now(), 0, 0
 		}

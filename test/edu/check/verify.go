@@ -20,7 +20,12 @@ func factorial(n uint32) uint32 {
 	return result
 }
 
+// verifyFactorial has the device compute n!, unless it says that it cannot.
 func verifyFactorial(a accelerator, n uint32) error {
+	i, err := a.Info()
+	if err != nil || n > i.MaxFactorial {
+		return err
+	}
 	got, err := a.Factorial(n)
 	if err != nil {
 		return err
