@@ -1,0 +1,168 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// runDir holds the locks: it is empty after a boot, as locks must be.
+const runDir = "/run/acceld"
+
+// settleTime is how long devices may take to be bound and to get their nodes after their module is live: probes run
+// inside the load, udev and devtmpfs follow within milliseconds.
+const settleTime = 5 * time.Second
+
+// deviceDeadline is how long one device may take to answer a check.
+const deviceDeadline = 5 * time.Second
+
+// Options of a [Driver]. The zero value of each field is usable.
+type Options struct {
+	// StateDir is the persistent directory as the machine sees it; "/var/lib/acceld" when empty.
+	StateDir string
+	Log      *slog.Logger
+	// LoadTimeout bounds the initialisation of one module; 60 s when zero.
+	LoadTimeout time.Duration
+	// BuildTimeout bounds one build; 30 min when zero.
+	BuildTimeout time.Duration
+	// Jobs is make's -j; the number of processors when zero.
+	Jobs int
+	// Progress is told of each line of a build worth showing, such as "CC [M] edu_main.o"; nil when nobody looks.
+	Progress func(kind, line string)
+	// Helper is the program and its first arguments that runs [LoadModuleMain]; this process's own program with the
+	// argument "load-module" when empty.
+	Helper []string
+	// Kernel takes and gives up modules; the running kernel, through Helper, when nil.
+	Kernel Kernel
+	// Now is the clock of what is written into the store; time.Now when nil.
+	Now func() time.Time
+	// ClusterVersion is what templates in definitions see as .ClusterVersion.
+	ClusterVersion string
+}
+
+// Driver makes drivers present on one host. It is safe for concurrent use.
+type Driver struct {
+	h      *host.Host
+	o      Options
+	log    *slog.Logger
+	kernel Kernel
+
+	mu     sync.Mutex
+	coming map[string]time.Time // since when a module has been seen neither live nor gone
+	asked  map[string]chan error
+}
+
+// New returns the driver manager of h and removes what an interrupted build left behind.
+func New(h *host.Host, o Options) *Driver {
+	if o.StateDir == "" {
+		o.StateDir = "/var/lib/acceld"
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.LoadTimeout == 0 {
+		o.LoadTimeout = time.Minute
+	}
+	if o.BuildTimeout == 0 {
+		o.BuildTimeout = 30 * time.Minute
+	}
+	if o.Jobs <= 0 {
+		o.Jobs = runtime.NumCPU()
+	}
+	if o.Progress == nil {
+		o.Progress = func(string, string) {}
+	}
+	if len(o.Helper) == 0 {
+		o.Helper = []string{"/proc/self/exe", "load-module"}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	d := &Driver{h: h, o: o, log: o.Log, kernel: o.Kernel, coming: map[string]time.Time{}, asked: map[string]chan error{}}
+	if d.kernel == nil {
+		d.kernel = &helperKernel{h: h, argv: o.Helper}
+	}
+	d.sweep()
+	return d
+}
+
+// Lock takes the lock that makes an agent the only one on its host. Release gives it back; so does the end of the
+// process.
+func Lock(h *host.Host) (release func(), problem *accel.Problem) {
+	name := path.Join(runDir, "agent.lock")
+	if err := h.MkdirAll(runDir, 0o755); err != nil {
+		return nil, problemOf(err, "cannot make %q", runDir)
+	}
+	release, err := h.TryLock(name, lockText(h))
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, accel.Problemf(accel.AlreadyRunning, "another acceld holds %q: %s", name, holderOf(h, name))
+	}
+	if err != nil {
+		return nil, problemOf(err, "cannot take the agent's lock")
+	}
+	return release, nil
+}
+
+// lock excludes every other acceld on the host (a DaemonSet and a unit) from loading and unloading.
+func (d *Driver) lock(ctx context.Context) (release func(), problem *accel.Problem) {
+	name := path.Join(runDir, "driver.lock")
+	if err := d.h.MkdirAll(runDir, 0o755); err != nil {
+		return nil, problemOf(err, "cannot make %q", runDir)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.o.LoadTimeout)
+	defer cancel()
+	release, err := d.h.Lock(ctx, name, lockText(d.h))
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return nil, accel.Problemf(accel.AlreadyRunning, "another acceld is changing drivers and holds %q: %s", name, holderOf(d.h, name))
+	}
+	if err != nil {
+		return nil, problemOf(err, "cannot take the driver lock")
+	}
+	return release, nil
+}
+
+// owner is the text of a lock file.
+type owner struct {
+	PID    int    `json:"pid"`
+	BootID string `json:"bootID"`
+}
+
+func lockText(h *host.Host) string {
+	b, err := json.Marshal(owner{PID: os.Getpid(), BootID: bootID(h)})
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+func holderOf(h *host.Host, name string) string {
+	text, err := h.ReadString(name)
+	var o owner
+	if err != nil || json.Unmarshal([]byte(text), &o) != nil || o.PID == 0 {
+		return "holder unknown"
+	}
+	comm, err := h.ReadString(fmt.Sprintf("/proc/%d/comm", o.PID))
+	if err != nil {
+		return fmt.Sprintf("process %d", o.PID)
+	}
+	return fmt.Sprintf("process %d (%s)", o.PID, comm)
+}
+
+func bootID(h *host.Host) string {
+	id, err := h.ReadString("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return id
+}

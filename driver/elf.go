@@ -1,0 +1,194 @@
+package driver
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// moduleFile is what a module file says about itself.
+type moduleFile struct {
+	machine    elf.Machine
+	name       string
+	version    string
+	srcVersion string
+	buildID    string
+	vermagic   string
+	depends    []string
+	softBefore []string // modules that are loaded first when they are there ("softdep: pre")
+	parameters map[string]bool
+	signed     bool
+	crcs       map[string]uint32 // of each symbol it imports, empty on kernels without symbol versions
+	undefined  []string          // symbols it imports, sorted
+	defined    map[string]bool   // global symbols it has itself
+}
+
+// readModule reads a kernel module, an ELF64 relocatable file of size bytes. The file may be anything: what is not
+// such a module, or ends early, is ModuleInvalid.
+func readModule(r io.ReaderAt, size int64) (*moduleFile, *accel.Problem) {
+	f, err := elf.NewFile(io.NewSectionReader(r, 0, size))
+	if err != nil {
+		return nil, accel.Problemf(accel.ModuleInvalid, "not a whole ELF file: %v", err)
+	}
+	defer f.Close()
+	if f.Class != elf.ELFCLASS64 || f.Type != elf.ET_REL {
+		return nil, accel.Problemf(accel.ModuleInvalid, "an ELF file of type %v and class %v, not a 64-bit relocatable", f.Type, f.Class)
+	}
+	for _, s := range f.Sections {
+		if s.Type != elf.SHT_NOBITS && s.Type != elf.SHT_NULL && (s.Offset > uint64(size) || s.FileSize > uint64(size)-s.Offset) {
+			return nil, accel.Problemf(accel.ModuleInvalid, "truncated: section %q ends after the file", s.Name)
+		}
+	}
+	m := &moduleFile{machine: f.Machine, signed: signed(r, size), parameters: map[string]bool{}, crcs: map[string]uint32{}, defined: map[string]bool{}}
+	info, ok := sectionBytes(f, ".modinfo")
+	if !ok {
+		return nil, accel.Problemf(accel.ModuleInvalid, "no .modinfo section: not a kernel module")
+	}
+	m.readInfo(info)
+	if note, ok := sectionBytes(f, ".note.gnu.build-id"); ok {
+		m.buildID = noteBuildID(note, f.ByteOrder)
+	}
+	m.readVersions(f)
+	return m, m.readSymbols(f)
+}
+
+// sectionBytes returns a section's bytes. The file's size bounds them: sections were checked to lie inside it, and
+// compressed ones, which only debug information has, are not taken.
+func sectionBytes(f *elf.File, name string) ([]byte, bool) {
+	s := f.Section(name)
+	if s == nil || s.Type == elf.SHT_NOBITS || s.Flags&elf.SHF_COMPRESSED != 0 {
+		return nil, false
+	}
+	b, err := s.Data()
+	return b, err == nil
+}
+
+// readInfo reads .modinfo: "name=value" strings, each ended by NUL.
+func (m *moduleFile) readInfo(b []byte) {
+	for _, field := range strings.Split(string(b), "\x00") {
+		key, value, ok := strings.Cut(field, "=")
+		if !ok {
+			continue
+		}
+		switch key {
+		case "name":
+			m.name = normal(value)
+		case "version":
+			m.version = value
+		case "srcversion":
+			m.srcVersion = value
+		case "vermagic":
+			m.vermagic = strings.TrimSpace(value)
+		case "depends":
+			m.depends = append(m.depends, names(value, ",")...)
+		case "softdep":
+			m.softBefore = append(m.softBefore, softBefore(value)...)
+		case "parm", "parmtype":
+			name, _, _ := strings.Cut(value, ":")
+			m.parameters[name] = true
+		}
+	}
+}
+
+// names splits a list and spells the names as the kernel does.
+func names(list, separator string) []string {
+	var out []string
+	for _, n := range strings.Split(list, separator) {
+		if n = strings.TrimSpace(n); n != "" {
+			out = append(out, normal(n))
+		}
+	}
+	return out
+}
+
+// softBefore returns the "pre:" names of a soft dependency, "pre: a b post: c".
+func softBefore(text string) []string {
+	var out []string
+	before := false
+	for _, word := range strings.Fields(text) {
+		switch word {
+		case "pre:":
+			before = true
+		case "post:":
+			before = false
+		default:
+			if before {
+				out = append(out, normal(word))
+			}
+		}
+	}
+	return out
+}
+
+// readVersions reads the symbol versions: records of 64 bytes in __versions (struct modversion_info,
+// include/linux/module.h), or the two sections that newer kernels (6.14) write for long names.
+func (m *moduleFile) readVersions(f *elf.File) {
+	const record, word = 64, 8
+	if b, ok := sectionBytes(f, "__versions"); ok {
+		for ; len(b) >= record; b = b[record:] {
+			name, _, _ := bytes.Cut(b[word:record], []byte{0})
+			m.crcs[string(name)] = uint32(f.ByteOrder.Uint64(b))
+		}
+	}
+	crcs, ok1 := sectionBytes(f, "__version_ext_crcs")
+	list, ok2 := sectionBytes(f, "__version_ext_names")
+	if !ok1 || !ok2 {
+		return
+	}
+	for _, name := range bytes.Split(list, []byte{0}) {
+		if len(name) == 0 || len(crcs) < 4 {
+			break
+		}
+		m.crcs[string(name)] = f.ByteOrder.Uint32(crcs)
+		crcs = crcs[4:]
+	}
+}
+
+// readSymbols reads which symbols the module has and which it wants.
+func (m *moduleFile) readSymbols(f *elf.File) *accel.Problem {
+	table := f.SectionByType(elf.SHT_SYMTAB)
+	if table == nil || table.Flags&elf.SHF_COMPRESSED != 0 || int(table.Link) >= len(f.Sections) || f.Sections[table.Link].Flags&elf.SHF_COMPRESSED != 0 {
+		return accel.Problemf(accel.ModuleInvalid, "no symbol table: not a kernel module")
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		return accel.Problemf(accel.ModuleInvalid, "its symbol table cannot be read: %v", err)
+	}
+	for _, s := range symbols {
+		bind := elf.ST_BIND(s.Info)
+		switch {
+		case s.Name == "" || bind == elf.STB_LOCAL:
+		case s.Section != elf.SHN_UNDEF:
+			m.defined[s.Name] = true
+		case bind == elf.STB_GLOBAL && s.Name != "_GLOBAL_OFFSET_TABLE_" && s.Name != ".TOC.":
+			m.undefined = append(m.undefined, s.Name)
+		}
+	}
+	slices.Sort(m.undefined)
+	m.undefined = slices.Compact(m.undefined)
+	return nil
+}
+
+// elfMachine is the ELF machine and byte order of what `uname -m` says; ok is false for a machine not known here.
+func elfMachine(uname string) (machine elf.Machine, order binary.ByteOrder, ok bool) {
+	switch uname {
+	case "x86_64":
+		return elf.EM_X86_64, binary.LittleEndian, true
+	case "aarch64":
+		return elf.EM_AARCH64, binary.LittleEndian, true
+	case "riscv64":
+		return elf.EM_RISCV, binary.LittleEndian, true
+	case "ppc64le":
+		return elf.EM_PPC64, binary.LittleEndian, true
+	case "s390x":
+		return elf.EM_S390, binary.BigEndian, true
+	case "loongarch64":
+		return elf.EM_LOONGARCH, binary.LittleEndian, true
+	}
+	return elf.EM_NONE, nil, false
+}

@@ -1,0 +1,122 @@
+package driver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"github.com/acceld/acceld/host"
+)
+
+// Kernel takes and gives up modules.
+type Kernel interface {
+	// Load loads the uncompressed module in f. The error has the kernel's syscall.Errno, or context.DeadlineExceeded
+	// when the module's initialisation did not end, or [ErrDied] when it took its caller with it, in its chain.
+	Load(ctx context.Context, f *os.File, parameters string) error
+	// Unload removes a module that nobody uses, with errors as of Load.
+	Unload(ctx context.Context, name string) error
+}
+
+// ErrDied says that the process that called the kernel was killed inside the call: the kernel oopsed.
+var ErrDied = errors.New("the kernel killed the process that loads the module")
+
+// helperRequest is what the helper reads from its standard input.
+type helperRequest struct {
+	// Load asks for the module in descriptor 3; otherwise Unload names the module to remove.
+	Load       bool   `json:"load"`
+	Parameters string `json:"parameters,omitempty"`
+	Unload     string `json:"unload,omitempty"`
+}
+
+// helperAnswer is what it writes to its standard output: the kernel's errno, 0 for success.
+type helperAnswer struct {
+	Errno int `json:"errno"`
+}
+
+// LoadModuleMain is the body of the helper process that the agent starts to call the kernel: a module's initialisation
+// may hang or oops, and takes only its caller with it. It reads one request from in, answers on out and returns the
+// process's exit status. The module to load is the file descriptor 3.
+func LoadModuleMain(h *host.Host, in io.Reader, out io.Writer) int {
+	var request helperRequest
+	if err := json.NewDecoder(io.LimitReader(in, 1<<20)).Decode(&request); err != nil {
+		return 2
+	}
+	var err error
+	if request.Load {
+		const first = 3 // the first of exec.Cmd's ExtraFiles
+		err = h.LoadModule(os.NewFile(first, "module"), request.Parameters)
+	} else {
+		err = h.DeleteModule(request.Unload)
+	}
+	var answer helperAnswer
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &errno):
+		answer.Errno = int(errno)
+	case err != nil:
+		return 2
+	}
+	if json.NewEncoder(out).Encode(answer) != nil {
+		return 2
+	}
+	return 0
+}
+
+// helperKernel is the running kernel, called by a helper process.
+type helperKernel struct {
+	h    *host.Host
+	argv []string
+}
+
+func (k *helperKernel) Load(ctx context.Context, f *os.File, parameters string) error {
+	return k.ask(ctx, helperRequest{Load: true, Parameters: parameters}, f)
+}
+
+func (k *helperKernel) Unload(ctx context.Context, name string) error {
+	return k.ask(ctx, helperRequest{Unload: name})
+}
+
+func (k *helperKernel) ask(ctx context.Context, r helperRequest, files ...*os.File) error {
+	if !k.h.Live() {
+		return fmt.Errorf("host root %q is not the running machine: %w", k.h.Root(), syscall.EPERM)
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	cmd := k.h.Helper(ctx, k.argv, files...)
+	var out bytes.Buffer
+	cmd.Stdin, cmd.Stdout = bytes.NewReader(text), &out
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("cannot start the load helper %q: %w", k.argv[0], err)
+	}
+	// A helper inside the kernel cannot always be killed: it is left there and collected whenever it comes back.
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var answer helperAnswer
+	if json.Unmarshal(out.Bytes(), &answer) != nil {
+		if cmd.ProcessState != nil {
+			if s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+				return fmt.Errorf("%w (signal %v)", ErrDied, s.Signal())
+			}
+		}
+		return fmt.Errorf("the load helper gave no answer: %w", errors.Join(err, errors.New(out.String())))
+	}
+	if answer.Errno != 0 {
+		return syscall.Errno(answer.Errno)
+	}
+	return nil
+}

@@ -1,0 +1,223 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// load makes the modules of a plan live as one transaction: when one is refused, or no device comes up, what this call
+// loaded is unloaded again, in reverse. Devices that came up beside ones that did not are left working.
+func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, p *plan) (accel.DriverHave, *accel.Problem) {
+	release, problem := d.lock(ctx)
+	if problem != nil {
+		return accel.DriverHave{}, problem
+	}
+	defer release()
+	if problem := d.awaitStill(ctx, def); problem != nil {
+		return accel.DriverHave{}, problem
+	}
+	if problem := d.quarantined(p.id); problem != nil {
+		return accel.DriverHave{}, problem
+	}
+	if problem := d.openAttempt(p.id); problem != nil {
+		return accel.DriverHave{}, problem
+	}
+	loaded, log, problem := d.insertAll(ctx, facts, p)
+	if problem != nil {
+		d.abandon(ctx, p, loaded, problem)
+		return accel.DriverHave{}, problem
+	}
+	before, _ := d.pointer(def.Kind, facts.Kernel)
+	if err := d.choose(def.Kind, facts.Kernel, p.key); err != nil {
+		problem = problemOf(err, "cannot note the driver of %q", def.Kind)
+		d.abandon(ctx, p, loaded, problem)
+		return accel.DriverHave{}, problem
+	}
+	have, problem := d.awaitDevices(ctx, def, facts, accs)
+	if problem != nil {
+		if line := kernelLine(log, def.Driver.Binds); line != "" {
+			problem.Message += "; the kernel says: " + line
+		}
+		if len(loaded) > 0 && !d.anyBound(def, accs) && ctx.Err() == nil {
+			d.abandon(ctx, p, loaded, problem)
+			if err := d.choose(def.Kind, facts.Kernel, before); err != nil {
+				d.log.Warn("cannot note the driver as before", "kind", def.Kind, "error", err)
+			}
+			return accel.DriverHave{}, problem
+		}
+		d.closeAttempt(p.id, false)
+		return have, problem
+	}
+	d.closeAttempt(p.id, true)
+	have.Source, have.Key = string(p.source), p.key
+	d.log.Info("driver loaded", "kind", def.Kind, "source", p.source, "version", have.Version, "key", p.key)
+	return have, nil
+}
+
+// insertAll loads what is not live yet. It returns the names of what it loaded, in order, and the kernel's lines.
+func (d *Driver) insertAll(ctx context.Context, facts accel.Facts, p *plan) (loaded, log []string, problem *accel.Problem) {
+	for _, m := range p.modules {
+		if live, ok := d.liveModule(m.name); ok && live.State == stateLive {
+			if !m.prior && !sameModule(live, m.buildID, m.srcVersion, m.image.version) {
+				return loaded, log, accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded with build-id %q, the one in %q has %q", m.name, live.BuildID, m.path, m.buildID)
+			}
+			continue
+		}
+		did, lines, problem := d.insert(ctx, facts, m)
+		log = append(log, lines...)
+		if did {
+			loaded = append(loaded, m.name)
+		}
+		if problem == nil {
+			continue
+		}
+		if m.optional && problem.Reason != accel.LoadTimeout && problem.Reason != accel.RebootRequired {
+			d.log.Warn("an optional module is left out", "module", m.name, "problem", problem)
+			continue
+		}
+		return loaded, log, problem
+	}
+	return loaded, log, nil
+}
+
+// insert gives one module to the kernel. It tells whether this call made it live and what the kernel said meanwhile.
+func (d *Driver) insert(ctx context.Context, facts accel.Facts, m planned) (did bool, log []string, problem *accel.Problem) {
+	tail, err := d.h.KernelTail()
+	if err == nil {
+		defer tail.Close()
+	}
+	limited, cancel := context.WithTimeout(ctx, d.o.LoadTimeout)
+	defer cancel()
+	loadErr := d.kernel.Load(limited, m.file, joinParameters(m.parameters))
+	if err == nil {
+		log = tail.Lines()
+	}
+	c := circumstances{module: m.name, signed: m.signed, lockdown: facts.Kernel.Lockdown, modulesDisabled: facts.Kernel.ModulesDisabled, log: log}
+	if text, err := d.h.ReadString("/proc/sys/kernel/modules_disabled"); err == nil {
+		c.modulesDisabled = text == "1"
+	}
+	var errno syscall.Errno
+	switch {
+	case loadErr == nil:
+		return true, log, nil
+	case errors.Is(loadErr, context.DeadlineExceeded):
+		return false, log, accel.Problemf(accel.LoadTimeout, "the initialisation of module %q did not end within %v%s", m.name, d.o.LoadTimeout, c.quote())
+	case ctx.Err() != nil:
+		return false, log, accel.Problemf(accel.LoadTimeout, "the load of module %q was called off: %v", m.name, ctx.Err())
+	case errors.Is(loadErr, ErrDied):
+		if d.taint()&taintDied == 0 {
+			return false, log, accel.Problemf(accel.LoadFailed, "cannot load module %q: %v%s", m.name, loadErr, c.quote())
+		}
+		return false, log, accel.Problemf(accel.RebootRequired, "the initialisation of module %q crashed in the kernel%s", m.name, c.quote())
+	case errors.As(loadErr, &errno):
+		if errno == syscall.EEXIST || errno == syscall.EBUSY {
+			return false, log, d.raced(ctx, m)
+		}
+		return false, log, loadProblem(errno, c)
+	}
+	return false, log, problemOf(loadErr, "cannot load module %q", m.name)
+}
+
+// raced decides about a module that somebody else was loading at the same moment.
+func (d *Driver) raced(ctx context.Context, m planned) *accel.Problem {
+	if problem := d.awaitModule(ctx, m.name); problem != nil {
+		return problem
+	}
+	live, ok := d.liveModule(m.name)
+	if !ok {
+		return accel.Problemf(accel.LoadFailed, "module %q was loaded by somebody else and failed", m.name)
+	}
+	if !m.prior && !sameModule(live, m.buildID, m.srcVersion, m.image.version) {
+		return accel.Problemf(accel.OtherModuleLoaded, "somebody else loaded module %q with build-id %q, the one in %q has %q", m.name, live.BuildID, m.path, m.buildID)
+	}
+	return nil
+}
+
+// abandon unloads what a transaction loaded and closes its attempt, unless the kernel still works on it.
+func (d *Driver) abandon(ctx context.Context, p *plan, loaded []string, problem *accel.Problem) {
+	calledOff := ctx.Err() != nil
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.o.LoadTimeout) // also when the caller gives up
+	defer cancel()
+	for _, name := range slices.Backward(loaded) {
+		if err := d.kernel.Unload(ctx, name); err != nil {
+			d.log.Warn("cannot unload a module again", "module", name, "error", err)
+		}
+	}
+	if problem.Reason == accel.LoadTimeout || problem.Reason == accel.RebootRequired {
+		if !calledOff { // otherwise the next attempt sees for itself what became of it
+			d.hung(p.id)
+		}
+		return
+	}
+	d.closeAttempt(p.id, false)
+}
+
+// awaitStill waits until no module of the definition is on its way in or out.
+func (d *Driver) awaitStill(ctx context.Context, def *accel.Definition) *accel.Problem {
+	for _, m := range def.Driver.Modules {
+		if problem := d.awaitModule(ctx, m.Name); problem != nil {
+			return problem
+		}
+	}
+	return nil
+}
+
+// awaitModule waits until a module is live or gone. Sysfs announces neither.
+func (d *Driver) awaitModule(ctx context.Context, name string) *accel.Problem {
+	state := ""
+	arrived := d.until(ctx, d.o.LoadTimeout, func() bool {
+		m, ok := d.liveModule(name)
+		state = m.State
+		return !ok || state == stateLive || d.taint()&taintDied != 0
+	})
+	if m, ok := d.liveModule(name); arrived && (!ok || m.State == stateLive) {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return accel.Problemf(accel.LoadTimeout, "module %q is in state %q: %v", name, state, ctx.Err())
+	}
+	return accel.Problemf(accel.RebootRequired, "module %q is stuck in state %q", name, state)
+}
+
+// awaitDevices waits until every device is bound and has its nodes: udev and devtmpfs follow a load.
+func (d *Driver) awaitDevices(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
+	d.until(ctx, settleTime, func() bool {
+		return deviceProblem(def, d.observe(def, accs), true) == nil
+	})
+	have, problem := d.Probe(def, facts, accs)
+	if problem == nil && !have.Right {
+		problem = accel.Problemf(accel.LoadFailed, "the modules of %q went away while they were loaded", def.Kind)
+	}
+	return have, problem
+}
+
+// anyBound reports whether some device works with the driver: then it is not taken away from it.
+func (d *Driver) anyBound(def *accel.Definition, accs []accel.Accelerator) bool {
+	return slices.ContainsFunc(d.observe(def, accs), func(v device) bool { return v.bound == def.Driver.Binds && v.missing == "" })
+}
+
+// until asks at growing distances, 1 ms to 100 ms, until done or limit is over or ctx ends.
+func (d *Driver) until(ctx context.Context, limit time.Duration, done func() bool) bool {
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		if done() {
+			return true
+		}
+		next := time.NewTimer(wait)
+		select {
+		case <-next.C:
+		case <-over.C:
+			next.Stop()
+			return done()
+		case <-ctx.Done():
+			next.Stop()
+			return false
+		}
+	}
+}

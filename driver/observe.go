@@ -1,0 +1,212 @@
+package driver
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Words of /sys/module/<name>/initstate; a module that is gone has no directory.
+const (
+	stateLive   = "live"
+	stateComing = "coming"
+	stateGoing  = "going"
+)
+
+// taintDied is the bit of /proc/sys/kernel/tainted that an oops sets (TAINT_DIE, include/linux/panic.h).
+const taintDied = 1 << 7
+
+// normal is the kernel's own spelling of a module's name.
+func normal(name string) string { return strings.ReplaceAll(name, "-", "_") }
+
+// liveModule reads what sysfs shows of a module; ok is false when it is not there. Code that is part of the kernel has
+// a directory without initstate when it has parameters, and is not a module.
+func (d *Driver) liveModule(name string) (m accel.LoadedModule, ok bool) {
+	dir := path.Join("/sys/module", normal(name))
+	state, err := d.h.ReadString(path.Join(dir, "initstate"))
+	if err != nil {
+		return accel.LoadedModule{}, false
+	}
+	read := func(file string) string {
+		s, err := d.h.ReadString(path.Join(dir, file))
+		if err != nil {
+			return ""
+		}
+		return s
+	}
+	m = accel.LoadedModule{Name: normal(name), State: state, Version: read("version"), SrcVersion: read("srcversion"), Taint: read("taint")}
+	m.RefCnt, err = strconv.Atoi(read("refcnt"))
+	if err != nil {
+		m.RefCnt = 0 // a kernel that cannot unload modules shows none
+	}
+	if note, err := d.h.ReadFile(path.Join(dir, "notes/.note.gnu.build-id")); err == nil {
+		m.BuildID = noteBuildID(note, binary.NativeEndian)
+	}
+	if holders, err := d.h.ReadDir(path.Join(dir, "holders")); err == nil {
+		for _, e := range holders {
+			m.Holders = append(m.Holders, e.Name())
+		}
+	}
+	return m, true
+}
+
+// noteBuildID finds the GNU build-id in the bytes of an ELF note section, "" when there is none.
+func noteBuildID(b []byte, order binary.ByteOrder) string {
+	const gnuBuildID = 3 // NT_GNU_BUILD_ID, elf.h
+	for len(b) >= 12 {
+		name, desc, kind := int64(order.Uint32(b)), int64(order.Uint32(b[4:])), order.Uint32(b[8:])
+		start := 12 + (name+3)&^3
+		end := start + desc
+		if end > int64(len(b)) {
+			return ""
+		}
+		if kind == gnuBuildID && name == 4 && string(b[12:15]) == "GNU" {
+			return hex.EncodeToString(b[start:end])
+		}
+		next := start + (desc+3)&^3
+		if next > int64(len(b)) {
+			return ""
+		}
+		b = b[next:]
+	}
+	return ""
+}
+
+// device is what is true now about one accelerator and its driver.
+type device struct {
+	id      string
+	bound   string // the PCI driver
+	nodes   []accel.DeviceNode
+	missing string // what is not there: a node's path or the pattern that nothing matches; empty when all are
+}
+
+func functionDir(id string) string { return path.Join("/sys/bus/pci/devices", id) }
+
+// observe reads the driver and the nodes of the accelerators that are present. What the caller knows of them may be
+// older than a load.
+func (d *Driver) observe(def *accel.Definition, accs []accel.Accelerator) []device {
+	var out []device
+	for _, a := range accs {
+		if !a.Present() || !d.h.Exists(functionDir(a.ID)) {
+			continue
+		}
+		v := device{id: a.ID}
+		if link, err := d.h.Readlink(path.Join(functionDir(a.ID), "driver")); err == nil {
+			v.bound = path.Base(link)
+		}
+		for _, n := range def.Nodes {
+			d.findNodes(&v, n.Glob)
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// findNodes appends the nodes that one row of the definition finds.
+func (d *Driver) findNodes(v *device, glob string) {
+	found := false
+	for _, dir := range d.h.Glob(functionDir(v.id), glob) {
+		major, minor, ok := d.number(path.Join(dir, "dev"))
+		if !ok {
+			continue
+		}
+		found = true
+		node := accel.DeviceNode{Path: "/dev/" + path.Base(dir), Major: major, Minor: minor}
+		if uevent, err := d.h.ReadString(path.Join(dir, "uevent")); err == nil {
+			for _, line := range strings.Split(uevent, "\n") {
+				if name, ok := strings.CutPrefix(line, "DEVNAME="); ok {
+					node.Path = path.Join("/dev", name)
+				}
+			}
+		}
+		v.nodes = append(v.nodes, node)
+		if !d.nodeThere(node) && v.missing == "" {
+			v.missing = node.Path
+		}
+	}
+	if !found && v.missing == "" {
+		v.missing = glob
+	}
+}
+
+func (d *Driver) number(file string) (major, minor uint32, ok bool) {
+	text, err := d.h.ReadString(file)
+	if err != nil {
+		return 0, 0, false
+	}
+	a, b, _ := strings.Cut(text, ":")
+	x, err1 := strconv.ParseUint(a, 10, 32)
+	y, err2 := strconv.ParseUint(b, 10, 32)
+	return uint32(x), uint32(y), err1 == nil && err2 == nil
+}
+
+// nodeThere reports whether the node is the device that sysfs says. On a copy of a machine any file will do.
+func (d *Driver) nodeThere(n accel.DeviceNode) bool {
+	st, err := d.h.Stat(n.Path)
+	if err != nil {
+		return false
+	}
+	if st.Mode()&fs.ModeDevice == 0 {
+		return !d.h.Live()
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return !ok || unix.Major(uint64(sys.Rdev)) == n.Major && unix.Minor(uint64(sys.Rdev)) == n.Minor
+}
+
+// deviceProblem says why the devices are not all driven by def's driver: nil when they are. Free tells whether the
+// modules are live, so that an unbound device is one that was refused.
+func deviceProblem(def *accel.Definition, devices []device, live bool) *accel.Problem {
+	for _, v := range devices {
+		if v.bound != "" && v.bound != def.Driver.Binds {
+			return accel.Problemf(accel.ConflictDriver, "device %q is bound to driver %q, not to %q", v.id, v.bound, def.Driver.Binds)
+		}
+	}
+	if !live {
+		return nil
+	}
+	for _, v := range devices {
+		if v.bound == "" {
+			return accel.Problemf(accel.ProbeFailed, "driver %q is loaded and device %q is not bound to it", def.Driver.Binds, v.id)
+		}
+	}
+	for _, v := range devices {
+		if v.missing != "" {
+			return accel.Problemf(accel.NodeMissing, "device %q is bound to %q and its device node %q is missing", v.id, v.bound, v.missing)
+		}
+	}
+	return nil
+}
+
+// taint reads the kernel's taint bits, 0 when they cannot be read.
+func (d *Driver) taint() uint64 {
+	text, err := d.h.ReadString("/proc/sys/kernel/tainted")
+	if err != nil {
+		return 0
+	}
+	bits, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return bits
+}
+
+// nodeAt returns the device node at a path; without numbers when it is not a device.
+func (d *Driver) nodeAt(name string) accel.DeviceNode {
+	n := accel.DeviceNode{Path: name}
+	st, err := d.h.Stat(name)
+	if err != nil || st.Mode()&fs.ModeDevice == 0 {
+		return n
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		n.Major, n.Minor = unix.Major(uint64(sys.Rdev)), unix.Minor(uint64(sys.Rdev))
+	}
+	return n
+}

@@ -1,0 +1,301 @@
+package driver
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// storeSchema changes when the meaning of a manifest does; entries of another schema are not used.
+const storeSchema = 1
+
+// Manifest describes one entry of the store: everything that went into its key, and what came out.
+type Manifest struct {
+	Schema int    `json:"schema"`
+	Key    string `json:"key"`
+	Identity
+	Built   time.Time      `json:"built"`
+	Modules []StoredModule `json:"modules"`
+}
+
+// Identity is what a key is made of. Equal things have equal keys on every host of a fleet.
+type Identity struct {
+	Kind          string `json:"kind"`
+	Version       string `json:"version"` // that the definition wants; empty when it takes what the source says
+	SourceDigest  string `json:"sourceDigest"`
+	Arch          string `json:"arch"`
+	KernelRelease string `json:"kernelRelease"`
+	// KernelID is the kernel's build-id, or `uname -v` where it has none.
+	KernelID string   `json:"kernelID"`
+	Make     []string `json:"make,omitempty"`
+}
+
+// StoredModule is one module file of an entry.
+type StoredModule struct {
+	Name       string   `json:"name"`
+	File       string   `json:"file"`
+	SHA256     string   `json:"sha256"`
+	BuildID    string   `json:"buildID,omitempty"`
+	SrcVersion string   `json:"srcVersion,omitempty"`
+	Vermagic   string   `json:"vermagic"`
+	Depends    []string `json:"depends,omitempty"`
+	Version    string   `json:"version,omitempty"`
+}
+
+// Entry is one driver in the store.
+type Entry struct {
+	Manifest
+	// Path is the entry's directory as the machine sees it.
+	Path string `json:"path"`
+	// Current is true when the driver is the one chosen for its kind and kernel.
+	Current bool `json:"current"`
+	// Problem says why the entry cannot be used; empty when it can. The modules' digests are checked at each load.
+	Problem string `json:"problem,omitempty"`
+}
+
+// key names an entry: the first 32 hexadecimal digits of the SHA-256 of the identity's canonical JSON.
+func (id Identity) key() string {
+	b, err := json.Marshal(struct {
+		Schema int `json:"schema"`
+		Identity
+	}{storeSchema, id})
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])[:32]
+}
+
+// kernelID is what makes a kernel itself, where a release is not enough.
+func kernelID(k accel.Kernel) string { return cmp.Or(k.BuildID, k.Version) }
+
+func (m Manifest) module(name string) (StoredModule, bool) {
+	i := slices.IndexFunc(m.Modules, func(s StoredModule) bool { return normal(s.Name) == normal(name) })
+	if i < 0 {
+		return StoredModule{}, false
+	}
+	return m.Modules[i], true
+}
+
+// modulesVersion is the driver's version as its modules say it.
+func (m Manifest) modulesVersion() string {
+	for _, s := range m.Modules {
+		if s.Version != "" {
+			return s.Version
+		}
+	}
+	return ""
+}
+
+func (d *Driver) storeDir() string            { return path.Join(d.o.StateDir, "kmod") }
+func (d *Driver) entryDir(key string) string  { return path.Join(d.storeDir(), key) }
+func (d *Driver) buildDir() string            { return path.Join(d.o.StateDir, "build") }
+func (d *Driver) currentDir() string          { return path.Join(d.storeDir(), "current") }
+func (d *Driver) failedLog(key string) string { return path.Join(d.storeDir(), "failed", key+".log") }
+
+// isKey tells an entry's directory from the store's others.
+func isKey(name string) bool {
+	b, err := hex.DecodeString(name)
+	return err == nil && len(b) == 16
+}
+
+// manifest reads and checks an entry's manifest. It must say that it is of this key: an entry that was copied or whose
+// manifest was changed is not used.
+func (d *Driver) manifest(key string) (Manifest, error) {
+	name := path.Join(d.entryDir(key), "manifest.json")
+	b, err := d.h.ReadFile(name)
+	if err != nil {
+		return Manifest{}, err
+	}
+	var m Manifest
+	if err := json.Unmarshal(b, &m); err != nil {
+		return Manifest{}, fmt.Errorf("cannot read %q: %w", name, err)
+	}
+	if m.Schema != storeSchema || m.Key != key || m.Identity.key() != key || len(m.Modules) == 0 {
+		return Manifest{}, fmt.Errorf("cannot use %q: it does not describe this entry", name)
+	}
+	for _, s := range m.Modules {
+		if s.File != path.Base(s.File) || !strings.HasSuffix(s.File, ".ko") {
+			return Manifest{}, fmt.Errorf("cannot use %q: it names the file %q", name, s.File)
+		}
+	}
+	return m, nil
+}
+
+// List returns the entries of the store, the oldest first. A directory that is no usable entry is listed with its
+// problem.
+func (d *Driver) List() ([]Entry, error) {
+	dirs, err := d.h.ReadDir(d.storeDir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	used := d.pointers()
+	var entries []Entry
+	for _, e := range dirs {
+		if !isKey(e.Name()) {
+			continue
+		}
+		entry := Entry{Path: d.entryDir(e.Name()), Current: used[e.Name()]}
+		if entry.Manifest, err = d.manifest(e.Name()); err != nil {
+			entry.Key, entry.Problem = e.Name(), err.Error()
+		}
+		entries = append(entries, entry)
+	}
+	slices.SortStableFunc(entries, func(a, b Entry) int { return a.Built.Compare(b.Built) })
+	return entries, nil
+}
+
+// find returns the usable entries for the kind on the running kernel: the current one first, then the youngest first.
+// It needs no source tree and no network.
+func (d *Driver) find(def *accel.Definition, k accel.Kernel) ([]Entry, error) {
+	all, err := d.List()
+	if err != nil {
+		return nil, err
+	}
+	var out []Entry
+	for _, e := range all {
+		if e.Problem == "" && e.Kind == def.Kind && e.Arch == k.Arch && e.KernelRelease == k.Release && e.KernelID == kernelID(k) &&
+			(def.Driver.Version == "" || e.Version == def.Driver.Version || e.modulesVersion() == def.Driver.Version) {
+			out = append(out, e)
+		}
+	}
+	chosen, _ := d.pointer(def.Kind, k)
+	slices.SortStableFunc(out, func(a, b Entry) int {
+		if (a.Key == chosen) != (b.Key == chosen) {
+			if a.Key == chosen {
+				return -1
+			}
+			return 1
+		}
+		return b.Built.Compare(a.Built)
+	})
+	return out, nil
+}
+
+// pointerName is the file that names the key in use for a kind on a kernel.
+func (d *Driver) pointerName(kind string, k accel.Kernel) string {
+	id := kernelID(k)
+	if k.BuildID == "" { // `uname -v` has spaces and more
+		sum := sha256.Sum256([]byte(id))
+		id = hex.EncodeToString(sum[:])
+	}
+	return path.Join(d.currentDir(), kind+"@"+strings.ReplaceAll(k.Release, "/", "_")+"+"+id[:min(12, len(id))])
+}
+
+func (d *Driver) pointer(kind string, k accel.Kernel) (key string, ok bool) {
+	key, err := d.h.ReadString(d.pointerName(kind, k))
+	return key, err == nil && isKey(key)
+}
+
+// pointers returns the set of keys in use on any kernel.
+func (d *Driver) pointers() map[string]bool {
+	out := map[string]bool{}
+	for _, name := range d.h.Glob(d.currentDir(), "*") {
+		if key, err := d.h.ReadString(name); err == nil {
+			out[key] = true
+		}
+	}
+	return out
+}
+
+// current returns the manifest that the pointer of a kind names; false when it names none that can be read.
+func (d *Driver) current(def *accel.Definition, facts accel.Facts) (Manifest, bool) {
+	key, ok := d.pointer(def.Kind, facts.Kernel)
+	if !ok {
+		return Manifest{}, false
+	}
+	m, err := d.manifest(key)
+	return m, err == nil
+}
+
+// choose makes key the driver in use for a kind; an empty key says that it does not come from the store.
+func (d *Driver) choose(kind string, k accel.Kernel, key string) error {
+	name := d.pointerName(kind, k)
+	if old, _ := d.pointer(kind, k); old == key {
+		return nil // also when there is neither
+	}
+	if key == "" {
+		return d.h.Remove(name)
+	}
+	if err := d.h.MkdirAll(d.currentDir(), 0o700); err != nil {
+		return err
+	}
+	return d.h.WriteFile(name, []byte(key+"\n"), 0o600)
+}
+
+// digest returns the SHA-256 of what r has left, in hexadecimal.
+func digest(r io.Reader) (string, error) {
+	sum := sha256.New()
+	if _, err := io.Copy(sum, r); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// checkDigest compares a module file of the store with its manifest.
+func (d *Driver) checkDigest(e Entry, s StoredModule) *accel.Problem {
+	name := path.Join(e.Path, s.File)
+	f, err := d.h.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return accel.Problemf(accel.DigestMismatch, "file %q of the store is gone", name)
+	}
+	if err != nil {
+		return problemOf(err, "cannot read module %q", name)
+	}
+	defer f.Close()
+	sum, err := digest(f)
+	if err != nil {
+		return problemOf(err, "cannot read module %q", name)
+	}
+	if sum != s.SHA256 {
+		return accel.Problemf(accel.DigestMismatch, "file %q has SHA-256 %s, stored was %s", name, sum, s.SHA256)
+	}
+	return nil
+}
+
+// publish moves a finished directory to its place in the store. An entry that is there and readable wins: it has the
+// same content by its name. One that is not readable is replaced.
+func (d *Driver) publish(from, key string) error {
+	to := d.entryDir(key)
+	if d.h.Exists(to) {
+		if _, err := d.manifest(key); err == nil {
+			return nil
+		}
+		if err := d.h.RemoveAll(to); err != nil {
+			return err
+		}
+	}
+	return d.h.Rename(from, to)
+}
+
+// sweep removes what builds that did not end left behind. A build holds the lock beside its directory.
+func (d *Driver) sweep() {
+	dirs := map[string]bool{}
+	for _, name := range d.h.Glob(d.buildDir(), "*") {
+		dirs[strings.TrimSuffix(name, ".lock")] = true
+	}
+	for _, dir := range sortedKeys(dirs) {
+		release, err := d.h.TryLock(dir+".lock", "")
+		if err != nil {
+			continue // at work
+		}
+		if err := errors.Join(d.h.RemoveAll(dir), d.h.Remove(dir+".lock")); err != nil {
+			d.log.Warn("cannot remove an old build", "directory", dir, "error", err)
+		}
+		release()
+	}
+}

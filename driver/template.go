@@ -1,0 +1,106 @@
+package driver
+
+import (
+	"path"
+	"regexp"
+	"strings"
+	"text/template"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// RuntimeOf returns the facts that templates in def may use on the machine of facts.
+func RuntimeOf(def *accel.Definition, facts accel.Facts, clusterVersion string) accel.Runtime {
+	major, _, _ := strings.Cut(facts.OS.VersionID, ".")
+	r := accel.Runtime{
+		KernelVersion:             facts.Kernel.Release,
+		OperatingSystemMajor:      facts.OS.ID + major,
+		OperatingSystemMajorMinor: facts.OS.ID + facts.OS.VersionID,
+		RuntimeArchitecture:       goArch(facts.Kernel.Arch),
+		HardwareResource:          def.Kind,
+		ClusterVersion:            clusterVersion,
+		DriverVersion:             def.Driver.Version,
+	}
+	if len(def.Match) > 0 {
+		r.NodeFeature = "feature.node.kubernetes.io/pci-" + def.Match[0].Vendor + ".present"
+	}
+	return r
+}
+
+// goArch is Go's name of what `uname -m` calls machine.
+func goArch(machine string) string {
+	switch machine {
+	case "x86_64":
+		return "amd64"
+	case "aarch64":
+		return "arm64"
+	case "loongarch64":
+		return "loong64"
+	}
+	return machine // ppc64le, s390x and riscv64 agree
+}
+
+// expand executes one template of a definition; field names it for people.
+func expand(kind, field, text string, r accel.Runtime) (string, *accel.Problem) {
+	if !strings.Contains(text, "{{") {
+		return text, nil
+	}
+	t, err := template.New(field).Option("missingkey=error").Parse(text)
+	if err != nil {
+		return "", accel.Problemf(accel.DefinitionInvalid, "cannot read the template in %s of %q: %v", field, kind, err)
+	}
+	var out strings.Builder
+	if err := t.Execute(&out, r); err != nil {
+		return "", accel.Problemf(accel.DefinitionInvalid, "cannot fill the template in %s of %q: %v", field, kind, err)
+	}
+	return out.String(), nil
+}
+
+// makeArgument is what a source may give to make: a variable, never an option or a target.
+const makeArgument = `^[A-Za-z_][A-Za-z0-9_]*=[^\x00\n]*$`
+
+// buildSource is a source with its templates filled.
+type buildSource struct {
+	path string
+	make []string
+}
+
+func (d *Driver) expandSource(def *accel.Definition, facts accel.Facts, s accel.Source) (buildSource, *accel.Problem) {
+	r := RuntimeOf(def, facts, d.o.ClusterVersion)
+	p, problem := expand(def.Kind, "driver.sources.path", s.Path, r)
+	if problem != nil {
+		return buildSource{}, problem
+	}
+	if !path.IsAbs(p) {
+		return buildSource{}, accel.Problemf(accel.DefinitionInvalid, "driver.sources.path of %q is %q: not an absolute path", def.Kind, p)
+	}
+	out := buildSource{path: path.Clean(p)}
+	valid := regexp.MustCompile(makeArgument)
+	for _, a := range s.Make {
+		a, problem := expand(def.Kind, "driver.sources.make", a, r)
+		if problem != nil {
+			return buildSource{}, problem
+		}
+		if !valid.MatchString(a) {
+			return buildSource{}, accel.Problemf(accel.DefinitionInvalid, "driver.sources.make of %q has %q: not NAME=value", def.Kind, a)
+		}
+		out.make = append(out.make, a)
+	}
+	return out, nil
+}
+
+// expandParameters fills the templates in the parameters of one module.
+func (d *Driver) expandParameters(def *accel.Definition, facts accel.Facts, m accel.Module) (map[string]string, *accel.Problem) {
+	out := map[string]string{}
+	for name, text := range m.Parameters {
+		value, problem := expand(def.Kind, "driver.modules."+m.Name+".parameters."+name, text, RuntimeOf(def, facts, d.o.ClusterVersion))
+		if problem != nil {
+			return nil, problem
+		}
+		if strings.ContainsAny(value, "\x00\n\"") {
+			return nil, accel.Problemf(accel.DefinitionInvalid, "parameter %q of module %q is %q: quotes and line ends cannot be given to the kernel", name, m.Name, value)
+		}
+		out[name] = value
+	}
+	return out, nil
+}

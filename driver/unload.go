@@ -1,0 +1,201 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// Unload removes the modules of one kind, whoever loaded them, in reverse order. First it finds everyone who uses them:
+// if anyone does, nothing is removed and InUse names them. When the kernel refuses one after others were removed, those
+// are loaded back. Modules that are not loaded are no problem.
+func (d *Driver) Unload(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) *accel.Problem {
+	release, problem := d.lock(ctx)
+	if problem != nil {
+		return problem
+	}
+	defer release()
+	if problem := d.awaitStill(ctx, def); problem != nil {
+		return problem
+	}
+	var order []accel.LoadedModule // as they are removed
+	for _, m := range slices.Backward(def.Driver.Modules) {
+		if live, ok := d.liveModule(m.Name); ok {
+			order = append(order, live)
+		}
+	}
+	if len(order) == 0 {
+		return nil
+	}
+	if facts.Kernel.ModulesDisabled {
+		return accel.Problemf(accel.ModulesDisabled, "kernel.modules_disabled is 1: the modules of %q cannot be removed until the next boot", def.Kind)
+	}
+	if problem := d.users(def, accs, order); problem != nil {
+		return problem
+	}
+	back := d.restorable(def, facts, order)
+	defer back.close()
+	for i, m := range order {
+		limited, cancel := context.WithTimeout(ctx, d.o.LoadTimeout)
+		err := d.kernel.Unload(limited, m.Name)
+		cancel()
+		if err == nil || errors.Is(err, syscall.ENOENT) {
+			continue
+		}
+		problem := d.unloadFailed(def, facts, accs, m, err)
+		d.reload(ctx, facts, back, order[:i], problem)
+		return problem
+	}
+	d.log.Info("driver unloaded", "kind", def.Kind, "modules", len(order))
+	return nil
+}
+
+// unloadFailed types the refusal to remove one module.
+func (d *Driver) unloadFailed(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, m accel.LoadedModule, err error) *accel.Problem {
+	var errno syscall.Errno
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return accel.Problemf(accel.LoadTimeout, "the removal of module %q did not end within %v", m.Name, d.o.LoadTimeout)
+	case errors.As(err, &errno):
+		problem := unloadProblem(m.Name, errno, facts.Kernel.ModulesDisabled)
+		if problem.Reason == accel.InUse {
+			if live, ok := d.liveModule(m.Name); ok {
+				if named := d.users(def, accs, []accel.LoadedModule{live}); named != nil {
+					return named
+				}
+			}
+		}
+		return problem
+	}
+	return problemOf(err, "cannot remove module %q", m.Name)
+}
+
+// users names everyone who uses the modules: other modules, processes with a device node open, or, when only the
+// kernel's count tells, that there is somebody.
+func (d *Driver) users(def *accel.Definition, accs []accel.Accelerator, order []accel.LoadedModule) *accel.Problem {
+	ours := map[string]bool{}
+	for _, m := range def.Driver.Modules {
+		ours[normal(m.Name)] = true
+	}
+	var who []string
+	counted := ""
+	for _, m := range order {
+		for _, holder := range m.Holders {
+			if !ours[normal(holder)] {
+				who = append(who, "module "+holder)
+			}
+		}
+		if m.RefCnt > len(m.Holders) && counted == "" {
+			counted = m.Name
+		}
+	}
+	for _, o := range d.h.Holders(d.nodes(def, accs)) {
+		who = append(who, o.String())
+	}
+	if len(who) == 0 && counted != "" {
+		who = []string{"somebody who cannot be seen from here (the kernel counts a use of module " + counted + ")"}
+	}
+	if len(who) == 0 {
+		return nil
+	}
+	return accel.Problemf(accel.InUse, "the driver of %q is in use by %s", def.Kind, strings.Join(who, ", "))
+}
+
+// Holders returns the processes that have a device node of the kind open or mapped.
+func (d *Driver) Holders(def *accel.Definition, accs []accel.Accelerator) []host.Holder {
+	return d.h.Holders(d.nodes(def, accs))
+}
+
+// nodes are the device nodes of the kind: those of each accelerator as they are now and as the caller knows them, and
+// the shared ones.
+func (d *Driver) nodes(def *accel.Definition, accs []accel.Accelerator) []accel.DeviceNode {
+	var out []accel.DeviceNode
+	for _, v := range d.observe(def, accs) {
+		out = append(out, v.nodes...)
+	}
+	for _, a := range accs {
+		out = append(out, a.Nodes...)
+	}
+	for _, name := range def.Container.Nodes {
+		out = append(out, d.nodeAt(name))
+	}
+	return out
+}
+
+// restorable opens the files of the live modules that can be found again by their build-id: what is loaded back when
+// removing stops half-way. The order is the load order.
+func (d *Driver) restorable(def *accel.Definition, facts accel.Facts, order []accel.LoadedModule) *plan {
+	p := &plan{}
+	if len(order) < 2 {
+		return p // there is no half-way
+	}
+	x := d.modulesOf(facts.Kernel.Release)
+	entries, err := d.List()
+	if err != nil {
+		d.log.Warn("cannot read the store", "error", err)
+	}
+	for _, want := range def.Driver.Modules {
+		i := slices.IndexFunc(order, func(m accel.LoadedModule) bool { return m.Name == normal(want.Name) })
+		if i < 0 {
+			continue
+		}
+		var files []string
+		for _, e := range entries {
+			if s, ok := e.module(want.Name); ok && sameModule(order[i], s.BuildID, s.SrcVersion, s.Version) {
+				files = append(files, path.Join(e.Path, s.File))
+			}
+		}
+		if file, ok := x.file(want.Name); ok {
+			files = append(files, file)
+		}
+		for _, file := range files {
+			m, problem := openImage(d.h, file)
+			if problem != nil {
+				continue
+			}
+			if !sameModule(order[i], m.buildID, m.srcVersion, m.version) {
+				m.close()
+				continue
+			}
+			m.name = normal(want.Name)
+			p.modules = append(p.modules, planned{image: m, parameters: d.liveParameters(want, m)})
+			break
+		}
+	}
+	return p
+}
+
+// liveParameters reads the values that the definition's parameters have now.
+func (d *Driver) liveParameters(want accel.Module, m *image) map[string]string {
+	out := map[string]string{}
+	for name := range want.Parameters {
+		if value, err := d.h.ReadString(path.Join("/sys/module", m.name, "parameters", name)); err == nil && value != "(null)" {
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// reload loads back what was removed, and says in problem what could not be.
+func (d *Driver) reload(ctx context.Context, facts accel.Facts, back *plan, removed []accel.LoadedModule, problem *accel.Problem) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.o.LoadTimeout) // also when the caller gives up
+	defer cancel()
+	for _, m := range slices.Backward(removed) {
+		i := slices.IndexFunc(back.modules, func(p planned) bool { return p.name == m.Name })
+		if i < 0 {
+			problem.Tried = append(problem.Tried, "load back module "+m.Name+": no file with its build-id was found")
+			continue
+		}
+		if _, _, p := d.insert(ctx, facts, back.modules[i]); p != nil {
+			problem.Tried = append(problem.Tried, "load back module "+m.Name+": "+p.Message)
+			continue
+		}
+		problem.Tried = append(problem.Tried, "load back module "+m.Name+": done")
+	}
+}
