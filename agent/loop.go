@@ -96,6 +96,9 @@ type kind struct {
 	running accel.Step
 	// sampling is true while a collection is in flight; a device that hangs must not stop the loop, nor pile them up.
 	sampling bool
+	// ended is the step that ended last, read by start to keep calm.
+	ended   accel.Step
+	endedAt time.Time
 	// proven maps a device to the driver identity its check passed with; read by observe to set Driver.Proven.
 	proven map[string]string
 	proof  string
@@ -309,12 +312,24 @@ func (l *Loop) store(now time.Time) {
 	l.now.Store(&m)
 }
 
-// untilRetry returns how long until the earliest failed step is due again, at most the pulse.
+// untilRetry returns how long until the earliest step that waits for the clock is due, at most the pulse. A time well
+// in the past is of a step that waits for something else.
 func (l *Loop) untilRetry() time.Duration {
 	wait := pulse
+	due := func(at time.Time) {
+		if left := time.Until(at); left > -settle {
+			wait = min(wait, max(left, time.Millisecond))
+		}
+	}
 	for _, k := range l.kinds {
-		if f := k.have.Failure; f != nil && !f.RetryAt.IsZero() && k.running == accel.StepNone {
-			wait = min(wait, max(time.Until(f.RetryAt), time.Millisecond))
+		if k.running != accel.StepNone {
+			continue
+		}
+		if f := k.have.Failure; f != nil && !f.RetryAt.IsZero() {
+			due(f.RetryAt)
+		}
+		if k.ended != accel.StepNone && k.ended == k.status.Next {
+			due(k.endedAt.Add(calm))
 		}
 	}
 	return wait

@@ -19,7 +19,7 @@ func Next(m accel.Machine, kind string) accel.Status {
 		}
 	}
 	s := accel.Status{State: at.state, Next: at.step}
-	if at.state == accel.Absent && !have.Runtime.Applied && len(have.Runtime.Devices) == 0 {
+	if at.state == accel.Absent && len(have.Runtime.Devices) == 0 {
 		s.Next = accel.StepNone // nothing was published, so there is nothing to take back
 	}
 	if f := have.Failure; f != nil && f.Step == at.step && at.step != accel.StepNone {

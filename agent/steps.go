@@ -11,6 +11,10 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
+// calm is the least time between two runs of the same step of a kind, so that a step whose effect does not last never
+// becomes a hot loop.
+const calm = time.Second
+
 // start runs the step a kind needs, unless one runs already or a failed one is not due yet.
 func (l *Loop) start(ctx context.Context, steps *sync.WaitGroup, name string, k *kind) {
 	step := k.status.Next
@@ -19,6 +23,9 @@ func (l *Loop) start(ctx context.Context, steps *sync.WaitGroup, name string, k 
 	}
 	if f := k.have.Failure; f != nil && f.Step == step && (f.RetryAt.IsZero() || time.Now().Before(f.RetryAt)) {
 		return
+	}
+	if k.ended == step && time.Since(k.endedAt) < calm {
+		return // it succeeded and its gate is still shut: the machine gets a moment before it runs again
 	}
 	work := l.work(ctx, k, step)
 	if work == nil {
@@ -64,6 +71,7 @@ func (l *Loop) finish(r outcome) {
 		return // a sample: its failure shows as series that are absent, the next one is due anyway
 	}
 	k.running = accel.StepNone
+	k.ended, k.endedAt = r.step, time.Now()
 	l.note(k, r.step, r.problem, time.Now())
 	if r.problem != nil {
 		l.o.Log.Warn("step failed", "kind", r.kind, "step", r.step, "reason", r.problem.Reason, "message", r.problem.Message, "tried", r.problem.Tried)
@@ -165,7 +173,7 @@ func (l *Loop) startPlugin(ctx context.Context, k *kind) {
 	}
 	ctx, k.stop = context.WithCancel(ctx)
 	k.plugin = l.o.Effects.Plugin(ctx, k.def)
-	l.observePlugin(k, time.Now())
+	l.Changed() // the next pass gives it the inventory
 }
 
 // collect is the sampler: metrics of every kind whose driver works.

@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+func TestReferenceConfigHoldsTheDefaults(t *testing.T) {
+	data, err := os.ReadFile("../docs/config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, problem := ParseConfig("docs/config.yaml", data)
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	want, _ := ParseConfig("nothing", nil)
+	got.Kinds = nil // the one part that has no default
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("docs/config.yaml differs from the defaults (-defaults +file):\n%s", diff)
+	}
+}
+
+func TestConfigRefusals(t *testing.T) {
+	for _, c := range []struct{ name, text, says string }{
+		{"unknown field", "nodde: a", `unknown field "nodde"`},
+		{"duplicate key", "node: a\nnode: b", "already set"},
+		{"not yaml", "node: [", "did not find"},
+		{"wrong type", "resync: [1]", "resync"},
+		{"duration", "resync: soon", `resync: time: invalid duration "soon"`},
+		{"too short", "sampleEvery: 10ms", "sampleEvery: must be at least 1s"},
+		{"reachable from outside", "endpoint: {listen: '0.0.0.0:9480'}", "not a loopback address"},
+		{"relative path", "stateDir: var", `stateDir: "var" is not an absolute path`},
+		{"switch", "kubernetes: {enabled: maybe}", "not one of auto, on, off"},
+		{"level", "logLevel: loud", "not one of debug"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, problem := ParseConfig("c.yaml", []byte(c.text))
+			if problem == nil {
+				t.Fatal("accepted")
+			}
+			if problem.Reason != accel.ConfigInvalid || !strings.Contains(problem.Message, c.says) || !strings.Contains(problem.Message, "c.yaml") {
+				t.Errorf("got %v, want ConfigInvalid naming c.yaml and %q", problem, c.says)
+			}
+		})
+	}
+}
+
+func TestOverride(t *testing.T) {
+	defs := map[string]*accel.Definition{
+		"a-one": {Kind: "a-one", Driver: accel.DriverDefinition{Version: "1", Modules: []accel.Module{{Name: "m"}}}},
+		"a-two": {Kind: "a-two"},
+	}
+	no := false
+	c := Config{Kinds: map[string]KindConfig{
+		"a-one": {Driver: KindDriverOverride{Version: "2", Parameters: map[string]map[string]string{"m": {"p": "1"}}}},
+		"a-two": {Enabled: &no},
+	}}
+	got, problem := c.Override(defs)
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	want := map[string]*accel.Definition{"a-one": {Kind: "a-one", Driver: accel.DriverDefinition{Version: "2", Modules: []accel.Module{{Name: "m", Parameters: map[string]string{"p": "1"}}}}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("override (-want +got):\n%s", diff)
+	}
+	if defs["a-one"].Driver.Version != "1" || defs["a-one"].Driver.Modules[0].Parameters != nil {
+		t.Error("the built-in definition was changed")
+	}
+	for _, kinds := range []map[string]KindConfig{
+		{"a-three": {}},
+		{"a-one": {Driver: KindDriverOverride{Parameters: map[string]map[string]string{"q": {}}}}},
+	} {
+		if _, problem := (Config{Kinds: kinds}).Override(defs); problem == nil || problem.Reason != accel.ConfigInvalid {
+			t.Errorf("%v: got %v, want ConfigInvalid", kinds, problem)
+		}
+	}
+}
