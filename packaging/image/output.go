@@ -1,0 +1,151 @@
+package main
+
+import (
+	"archive/tar"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// Write writes the image as an OCI layout: into the directory out, which it replaces, or into the file out when that
+// ends in ".tar". The layout's index calls it ref, whole ("io.containerd.image.name") and as a tag.
+func Write(img v1.Image, out, ref string) error {
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return fmt.Errorf("cannot write the layout: %w", err)
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(out), ".image-*")
+	if err != nil {
+		return fmt.Errorf("cannot write the layout: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(tmp) }() // empty, or what an error left
+	dir := filepath.Join(tmp, "layout")
+	l, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return fmt.Errorf("cannot write the layout: %w", err)
+	}
+	parsed, err := name.NewTag(ref)
+	if err != nil {
+		return fmt.Errorf("cannot use name %q: %w", ref, err)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return fmt.Errorf("cannot write the layout: %w", err)
+	}
+	if err := l.AppendImage(img, layout.WithPlatform(v1.Platform{OS: config.OS, Architecture: config.Architecture}),
+		layout.WithAnnotations(map[string]string{
+			"org.opencontainers.image.ref.name": parsed.TagStr(),
+			"io.containerd.image.name":          parsed.Name(),
+		})); err != nil {
+		return fmt.Errorf("cannot write the layout: %w", err)
+	}
+	if strings.HasSuffix(out, ".tar") {
+		return archive(dir, filepath.Join(tmp, "tar"), out)
+	}
+	if err := replaceable(out); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(out); err != nil {
+		return fmt.Errorf("cannot replace the layout: %w", err)
+	}
+	return os.Rename(dir, out)
+}
+
+// replaceable fails for a directory that is not a layout: somebody named the wrong one.
+func replaceable(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if os.IsNotExist(err) || (err == nil && len(entries) == 0) {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(dir, "oci-layout")); err != nil {
+		return fmt.Errorf("cannot replace %q: it is not an OCI layout", dir)
+	}
+	return nil
+}
+
+// archive puts the files of dir into one tar, sorted and without a time, and moves it to out.
+func archive(dir, tmp, out string) error {
+	f, err := os.Create(tmp)
+	if err != nil {
+		return fmt.Errorf("cannot write the archive: %w", err)
+	}
+	w := tar.NewWriter(f)
+	err = filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		return add(w, dir, file)
+	})
+	if err == nil {
+		err = w.Close()
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(tmp, out)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write the archive: %w", err)
+	}
+	return nil
+}
+
+func add(w *tar.Writer, dir, file string) error {
+	rel, err := filepath.Rel(dir, file)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // opened for reading
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: filepath.ToSlash(rel), Mode: 0o644, Size: st.Size(), Format: tar.FormatUSTAR}); err != nil {
+		return err
+	}
+	_, err = io.Copy(w, f)
+	return err
+}
+
+// Push pushes the image to ref with the credentials of the user's container tools.
+func Push(img v1.Image, ref string, insecure bool) error {
+	var options []name.Option
+	if insecure {
+		options = append(options, name.Insecure)
+	}
+	tag, err := name.ParseReference(ref, options...)
+	if err != nil {
+		return fmt.Errorf("cannot push to %q: %w", ref, err)
+	}
+	if insecure && !loopback(tag.Context().RegistryStr()) {
+		return fmt.Errorf("cannot push to %q without TLS: the registry is not on a loopback address", ref)
+	}
+	if err := remote.Write(tag, img, remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+		return fmt.Errorf("cannot push to %q: %w", ref, err)
+	}
+	return nil
+}
+
+func loopback(registry string) bool {
+	host := registry
+	if h, _, err := net.SplitHostPort(registry); err == nil {
+		host = h
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
