@@ -1,0 +1,176 @@
+// Package manifests_test holds the manifests to the API's own types and to the rights that the agent says it needs.
+package manifests_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// objects reads every document of the manifests strictly into the type of its kind.
+func objects(t *testing.T) []metav1.Object {
+	t.Helper()
+	types := map[string]func() metav1.Object{
+		"v1 Namespace":                                    func() metav1.Object { return &corev1.Namespace{} },
+		"v1 ServiceAccount":                               func() metav1.Object { return &corev1.ServiceAccount{} },
+		"apps/v1 DaemonSet":                               func() metav1.Object { return &appsv1.DaemonSet{} },
+		"rbac.authorization.k8s.io/v1 ClusterRole":        func() metav1.Object { return &rbacv1.ClusterRole{} },
+		"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() metav1.Object { return &rbacv1.ClusterRoleBinding{} },
+	}
+	var all []metav1.Object
+	for _, file := range resources(t) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+		for {
+			doc, err := documents.Read()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var meta metav1.TypeMeta
+			if err := yaml.Unmarshal(doc, &meta); err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			make, ok := types[meta.APIVersion+" "+meta.Kind]
+			if !ok {
+				t.Fatalf("%s: unexpected %s %s", file, meta.APIVersion, meta.Kind)
+			}
+			o := make()
+			if err := yaml.UnmarshalStrict(doc, o); err != nil {
+				t.Fatalf("%s: %s: %v", file, meta.Kind, err)
+			}
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// resources are the files of the kustomization, which must be all files of the directory.
+func resources(t *testing.T) []string {
+	t.Helper()
+	data, err := os.ReadFile("kustomization.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var k struct {
+		metav1.TypeMeta
+		Resources []string
+		Images    []struct{ Name, NewName, NewTag string }
+	}
+	if err := yaml.UnmarshalStrict(data, &k); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = slices.DeleteFunc(files, func(f string) bool { return f == "kustomization.yaml" })
+	if diff := cmp.Diff(files, slices.Sorted(slices.Values(k.Resources))); diff != "" {
+		t.Fatalf("resources of the kustomization (-files +listed):\n%s", diff)
+	}
+	return k.Resources
+}
+
+func find[T metav1.Object](t *testing.T) T {
+	t.Helper()
+	for _, o := range objects(t) {
+		if found, ok := o.(T); ok {
+			return found
+		}
+	}
+	t.Fatalf("no %T", *new(T))
+	panic("unreachable")
+}
+
+func TestNamesFit(t *testing.T) {
+	for _, o := range objects(t) {
+		if o.GetLabels()["app.kubernetes.io/name"] != "acceld" {
+			t.Errorf("%T has no name label", o)
+		}
+	}
+	namespace, account := find[*corev1.Namespace](t).Name, find[*corev1.ServiceAccount](t)
+	binding, role, set := find[*rbacv1.ClusterRoleBinding](t), find[*rbacv1.ClusterRole](t), find[*appsv1.DaemonSet](t)
+	want := []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: namespace}}
+	if diff := cmp.Diff(want, binding.Subjects); diff != "" {
+		t.Errorf("subjects (-want +got):\n%s", diff)
+	}
+	if binding.RoleRef.Kind != "ClusterRole" || binding.RoleRef.Name != role.Name {
+		t.Errorf("role is %+v", binding.RoleRef)
+	}
+	if set.Namespace != namespace || account.Namespace != namespace || set.Spec.Template.Spec.ServiceAccountName != account.Name {
+		t.Error("namespace and account do not fit")
+	}
+	selector, err := metav1.LabelSelectorAsMap(set.Spec.Selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(selector, set.Spec.Template.Labels); diff != "" {
+		t.Errorf("selector and labels:\n%s", diff)
+	}
+}
+
+// The agent's rights, all of them: one more is a decision that this table must show.
+func TestRights(t *testing.T) {
+	want := []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "patch"}},
+		{APIGroups: []string{""}, Resources: []string{"nodes/status"}, Verbs: []string{"patch"}},
+		{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+	}
+	if diff := cmp.Diff(want, find[*rbacv1.ClusterRole](t).Rules); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+}
+
+func TestDaemonSet(t *testing.T) {
+	pod := find[*appsv1.DaemonSet](t).Spec.Template.Spec
+	if !pod.HostNetwork || !pod.HostPID || pod.HostIPC {
+		t.Errorf("host namespaces: network %v, pid %v, ipc %v", pod.HostNetwork, pod.HostPID, pod.HostIPC)
+	}
+	if diff := cmp.Diff([]corev1.Toleration{{Operator: corev1.TolerationOpExists}}, pod.Tolerations); diff != "" {
+		t.Errorf("tolerations (-want +got):\n%s", diff)
+	}
+	if len(pod.Containers) != 1 || len(pod.InitContainers) != 0 {
+		t.Fatal("the agent is one process")
+	}
+	c := pod.Containers[0]
+	for name, probe := range map[string]*corev1.Probe{"startup": c.StartupProbe, "liveness": c.LivenessProbe, "readiness": c.ReadinessProbe} {
+		if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Host != "127.0.0.1" || probe.HTTPGet.Port.IntValue() != 9480 {
+			t.Errorf("%s probe is %+v", name, probe)
+		}
+	}
+	if s := c.SecurityContext; s == nil || !*s.Privileged || !*s.ReadOnlyRootFilesystem {
+		t.Errorf("security context %+v", s)
+	}
+	if len(c.VolumeMounts) != 1 || len(pod.Volumes) != 1 {
+		t.Fatal("there is one volume, the host")
+	}
+	m, v := c.VolumeMounts[0], pod.Volumes[0]
+	if v.Name != m.Name || v.HostPath == nil || v.HostPath.Path != "/" || m.MountPath != "/host" || m.ReadOnly ||
+		m.MountPropagation == nil || *m.MountPropagation != corev1.MountPropagationHostToContainer {
+		t.Errorf("mount %+v of %+v", m, v)
+	}
+	if e := c.Env; len(e) != 1 || e[0].Name != "NODE_NAME" || e[0].ValueFrom.FieldRef.FieldPath != "spec.nodeName" {
+		t.Errorf("environment %+v", e)
+	}
+	if len(c.Resources.Limits) > 0 {
+		t.Errorf("limits %v would end a build", c.Resources.Limits)
+	}
+}
