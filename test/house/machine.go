@@ -2,6 +2,7 @@ package house
 
 import (
 	"go/ast"
+	"path"
 	"slices"
 	"strings"
 )
@@ -20,17 +21,30 @@ func exceptions() []exception {
 func machine(t *Tree) []Finding {
 	keep := func(s Source) bool { return s.Product() && s.Top() != "host" }
 	return t.inspect(keep, func(s Source, n ast.Node) []Finding {
-		if spec, ok := n.(*ast.ImportSpec); ok {
-			if p := importPath(spec); p == "os/exec" || p == "golang.org/x/sys/unix" {
-				return []Finding{t.find(s, n, "%s belongs in host", p)}
+		pkg, name := selector(s, n)
+		if call, ok := n.(*ast.CallExpr); ok {
+			pkg, name = selector(s, call.Fun)
+			if !(pkg == "golang.org/x/sys/unix" || pkg == "syscall") || plain(name) {
+				return nil
 			}
+		} else if !(pkg == "os" && touches(name) || pkg == "os/exec" && runs(name)) {
 			return nil
 		}
-		if pkg, name := selector(s, n); pkg == "os" && touches(name) && !excepted(s, "os."+name) {
-			return []Finding{t.find(s, n, "os.%s belongs in host", name)}
+		if what := path.Base(pkg) + "." + name; !excepted(s, what) {
+			return []Finding{t.find(s, n, "%s belongs in host", what)}
 		}
 		return nil
 	})
+}
+
+// runs reports whether the function os/exec.<name> finds or prepares a program. Types of the package may be used.
+func runs(name string) bool {
+	return name == "Command" || name == "CommandContext" || name == "LookPath"
+}
+
+// plain reports whether a call of unix.<name> or syscall.<name> only converts a value.
+func plain(name string) bool {
+	return slices.Contains([]string{"Errno", "Signal", "Major", "Minor", "Mkdev", "ByteSliceToString", "ErrnoName", "SignalName"}, name)
 }
 
 func excepted(s Source, what string) bool {

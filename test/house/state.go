@@ -100,11 +100,11 @@ func (s Source) mayTest() bool {
 	return slices.ContainsFunc(s.AST.Imports, func(spec *ast.ImportSpec) bool { return importPath(spec) == "testing" })
 }
 
-// sentence reports whether e is, or starts with, a string literal of at least three words.
+// sentence reports whether e is, or starts with, a string literal of at least two words.
 func sentence(e ast.Expr) bool {
 	if sum, ok := e.(*ast.BinaryExpr); ok {
 		return sentence(sum.X)
 	}
 	lit, ok := e.(*ast.BasicLit)
-	return ok && lit.Kind == token.STRING && len(strings.Fields(lit.Value)) >= 3
+	return ok && lit.Kind == token.STRING && len(strings.Fields(lit.Value)) >= 2
 }

@@ -1,0 +1,123 @@
+# One command checks a change: make. No root, no network once the modules are there, no accelerator, no virtual machine.
+# One command checks everything: make test, as root. make help lists the rest.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := check
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+# Go may be outside the PATH of root and of a CI runner.
+GO := $(or $(shell command -v go 2>/dev/null),$(wildcard /usr/local/go/bin/go),$(lastword $(wildcard /usr/lib/go-*/bin/go)))
+ifeq ($(GO),)
+$(error cannot find go: install Go 1.26 or newer)
+endif
+export PATH := $(dir $(GO)):$(PATH)
+
+# What is slow to build is kept outside the tree, where the test bed looks too.
+export HOME ?= /root
+export ACCELD_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/acceld
+export GOLANGCI_LINT_CACHE := $(ACCELD_CACHE)/golangci-lint
+TOOLS := $(ACCELD_CACHE)/tools/$(shell cat tools/go.sum <($(GO) version) | sha256sum | cut -c1-16)
+
+# The race detector needs a C compiler; without one the tests run without it.
+RACE := $(if $(shell command -v gcc 2>/dev/null),-race)
+# Stamp the commit into programs where there is one to stamp, whatever GOFLAGS says.
+STAMP := -buildvcs=$(if $(shell git rev-parse --verify -q HEAD 2>/dev/null),true,false)
+
+# Checked by targets of their own, before the long ones.
+RULES := %/test/house %/test/docs
+# Packages that need the test bed: a virtual machine, a cluster, root. Without ACCELD_TESTBED they skip, and say so.
+TESTBED := $(addsuffix /...,$(addprefix ./,$(wildcard test/vm test/e2e test/faults test/bench)))
+
+##@ Every day
+
+.PHONY: check
+check: format house docs lint unit ## What make alone does: format, house, docs, lint, unit tests
+
+.PHONY: format
+format: $(TOOLS) ## Fail for files that gofumpt would change
+	@unformatted=$$($(TOOLS)/gofumpt -l .); \
+	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt mends it):"; echo "$$unformatted"; exit 1; fi
+
+.PHONY: fmt
+fmt: $(TOOLS) ## Format every Go file
+	$(TOOLS)/gofumpt -w .
+
+.PHONY: house
+house: ## The rules of STYLE.md
+	$(GO) test ./test/house
+
+.PHONY: docs
+docs: ## Links, snippets, and generated pages against the code
+	$(GO) test ./test/docs
+
+.PHONY: lint
+lint: $(TOOLS) ## golangci-lint, with go vet in it
+	$(TOOLS)/golangci-lint run ./...
+
+.PHONY: unit
+unit: ## Unit tests, with the race detector
+	$(GO) test $(RACE) $(filter-out $(RULES),$(shell $(GO) list ./...))
+
+.PHONY: generate
+generate: ## Write the generated pages of docs
+	$(GO) run ./test/docs/gen
+
+.PHONY: demo
+demo: ## See it work: a bare virtual machine becomes a node with accelerators
+	$(GO) run ./test/demo
+
+##@ Programs
+
+.PHONY: build
+build: ## Static programs in bin
+	CGO_ENABLED=0 $(GO) build -trimpath $(STAMP) -ldflags='-s -w' -o bin/ ./cmd/...
+
+.PHONY: install
+install: ## Programs and units below DESTDIR, after make build
+	install -D -t $(DESTDIR)/usr/bin bin/acceld bin/acceld-hook
+	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system systemd/*.service systemd/*.socket
+
+.PHONY: image
+image: build ## The agent's container image as an OCI layout in dist
+	cd packaging/image && $(GO) run . -bin ../../bin -out ../../dist/image
+
+##@ Everything
+
+.PHONY: test
+test: check vuln ## Everything, as root: make, and the test bed with its real kernels, kubelet and container runtime
+	$(GO) build $(TESTBED)
+	ACCELD_TESTBED=1 $(GO) test -count=1 -p=1 -timeout=50m $(TESTBED)
+	cd test/kubelet && ACCELD_TESTBED=1 $(GO) test -count=1 -timeout=20m ./...
+
+.PHONY: bench
+bench: $(TOOLS) ## Go benchmarks into bin/bench.txt; OLD=file compares with an earlier one
+	@mkdir -p bin
+	$(GO) test -run='^$$' -bench=. -benchmem -count=6 ./... | tee bin/bench.txt
+	$(TOOLS)/benchstat $(OLD) bin/bench.txt
+
+# The database of vulnerabilities is on the network. Where it does not answer that is said, and is no failure; a finding is.
+.PHONY: vuln
+vuln: $(TOOLS) ## Known vulnerabilities in what the programs call
+	@out=$$($(TOOLS)/govulncheck ./cmd/... 2>&1) && rc=0 || rc=$$?; \
+	if [ $$rc -ne 0 ] && grep -q 'govulncheck: fetching vulnerabilities' <<<"$$out"; then \
+		echo "vuln: NOT CHECKED, the vulnerability database does not answer from here"; \
+	else echo "$$out"; exit $$rc; fi
+
+##@ Housekeeping
+
+# The name holds the hash of go.sum, so what is there is right, whatever its age.
+$(TOOLS):
+	@echo "building golangci-lint, gofumpt, govulncheck and benchstat into $@ (once)"
+	@mkdir -p $@.$$PPID && cd tools && $(GO) build -buildvcs=false -o $@.$$PPID/ tool
+	@mv -T $@.$$PPID $@ || rm -rf $@.$$PPID
+
+.PHONY: clean
+clean: ## Remove what make built in the tree; the cache outside stays
+	rm -rf bin dist
+
+.PHONY: help
+help: ## This list
+	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
