@@ -6,13 +6,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
 // Monitor is a connection to QEMU's machine protocol (QMP). It carries one command at a time and keeps the events.
 type Monitor struct {
-	conn    net.Conn
+	conn    *net.UnixConn
 	mu      sync.Mutex
 	replies chan reply
 	events  *events
@@ -28,19 +30,18 @@ type reply struct {
 	Data  map[string]any `json:"data"`
 }
 
-// dialMonitor connects to the socket that QEMU listens on and does the handshake.
-func dialMonitor(ctx context.Context, socket string) (*Monitor, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", socket)
-	if err != nil {
-		return nil, fmt.Errorf("cannot reach QEMU's monitor: %w", err)
-	}
+// newMonitor does the handshake on a connection to QEMU.
+func newMonitor(ctx context.Context, conn *net.UnixConn) (*Monitor, error) {
 	m := &Monitor{conn: conn, replies: make(chan reply, 1), events: newEvents()}
-	in := bufio.NewReader(conn)
-	if _, err := in.ReadBytes('\n'); err != nil { // the greeting
-		conn.Close()
-		return nil, fmt.Errorf("cannot read the monitor's greeting: %w", err)
+	if deadline, ok := ctx.Deadline(); ok {
+		conn.SetReadDeadline(deadline)
 	}
+	in := bufio.NewReader(conn)
+	if _, err := in.ReadBytes('\n'); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("cannot read the monitor's greeting, so QEMU did not start: %w", err)
+	}
+	conn.SetReadDeadline(time.Time{})
 	go m.read(in)
 	if err := m.Execute(ctx, "qmp_capabilities", nil, nil); err != nil {
 		conn.Close()
@@ -68,6 +69,15 @@ func (m *Monitor) read(in *bufio.Reader) {
 
 // Execute runs one command; arguments and result may be nil.
 func (m *Monitor) Execute(ctx context.Context, command string, arguments, result any) error {
+	return m.execute(ctx, command, arguments, result, nil)
+}
+
+// sendFile hands an open file to QEMU under a name.
+func (m *Monitor) sendFile(ctx context.Context, name string, file *os.File) error {
+	return m.execute(ctx, "getfd", map[string]any{"fdname": name}, nil, syscall.UnixRights(int(file.Fd())))
+}
+
+func (m *Monitor) execute(ctx context.Context, command string, arguments, result any, rights []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	request := map[string]any{"execute": command}
@@ -79,7 +89,7 @@ func (m *Monitor) Execute(ctx context.Context, command string, arguments, result
 		return fmt.Errorf("cannot encode monitor command %q: %w", command, err)
 	}
 	m.conn.SetWriteDeadline(time.Now().Add(10 * time.Second))
-	if _, err := m.conn.Write(append(line, '\n')); err != nil {
+	if _, _, err := m.conn.WriteMsgUnix(append(line, '\n'), rights, nil); err != nil {
 		return fmt.Errorf("cannot send monitor command %q: %w", command, err)
 	}
 	select {

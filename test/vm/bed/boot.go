@@ -1,0 +1,250 @@
+package bed
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/test/vm/cluster"
+	"github.com/acceld/acceld/test/vm/disk"
+	"github.com/acceld/acceld/test/vm/initramfs"
+	"github.com/acceld/acceld/test/vm/qemu"
+	"github.com/acceld/acceld/test/vm/seed"
+)
+
+// Options say what guest a scenario wants. The zero value is a ready node without accelerators.
+type Options struct {
+	// Accelerators are put into the first slots.
+	Accelerators int
+	// Kernel is a release of disk.Kernels; empty means disk.DefaultKernel.
+	Kernel string
+	// FreshBoot boots from power-on instead of going on from a snapshot.
+	FreshBoot bool
+	// NoKubernetes is a host with systemd: no control plane, kubelet not installed, CRI-O installed but not started.
+	NoKubernetes bool
+	// Cmdline is added to the kernel's command line and implies FreshBoot.
+	Cmdline string
+	// MemoryMiB is 2048 unless set.
+	MemoryMiB int
+	// Devices are more QEMU arguments, for devices that only one scenario needs, and imply FreshBoot.
+	Devices []string
+}
+
+func (o Options) withDefaults() Options {
+	if o.Kernel == "" {
+		o.Kernel = disk.DefaultKernel
+	}
+	if o.MemoryMiB == 0 {
+		o.MemoryMiB = 2048
+	}
+	if o.Cmdline != "" || len(o.Devices) > 0 {
+		o.FreshBoot = true
+	}
+	return o
+}
+
+func (o Options) check() error {
+	if o.Accelerators < 0 || o.Accelerators > qemu.Slots {
+		return fmt.Errorf("cannot plug %d accelerators: there are %d slots", o.Accelerators, qemu.Slots)
+	}
+	for _, k := range disk.Kernels() {
+		if o.Kernel == k {
+			return nil
+		}
+	}
+	return fmt.Errorf("cannot boot kernel %q: the disk has %q", o.Kernel, disk.Kernels())
+}
+
+// commandLine is the kernel's. Names of network cards are left alone and the mitigations off to save emulated time.
+func commandLine(kind seed.Kind, more string) string {
+	line := "console=ttyS0 panic=5 net.ifnames=0 mitigations=off audit=0 apparmor=0 random.trust_cpu=on bed.kind=" + string(kind)
+	return strings.TrimSpace(line + " " + more)
+}
+
+// cpus is the number of virtual processors: two, so that what only breaks with two can break.
+const cpus = 2
+
+// newGuest lays out a guest's folder; nothing runs yet.
+func (b *Bed) newGuest(kind seed.Kind, o Options) (*Guest, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(b.dir, string(kind)+"-")
+	if err != nil {
+		return nil, fmt.Errorf("cannot make the guest's folder: %w", err)
+	}
+	g := &Guest{bed: b, kind: kind, dir: dir}
+	if g.log, err = os.Create(g.file("qemu.log")); err != nil {
+		return nil, fmt.Errorf("cannot make QEMU's log: %w", err)
+	}
+	g.config = qemu.Config{
+		Accel: b.accel, Kernel: b.debian.Kernel(o.Kernel), Append: commandLine(kind, o.Cmdline),
+		Disk: g.file("root.qcow2"), Programs: b.programs, Console: g.file("console.log"),
+		MemoryMiB: o.MemoryMiB, CPUs: cpus, Extra: o.Devices,
+	}
+	return g, nil
+}
+
+// seedFiles renders what the initramfs lays over the disk.
+func (b *Bed) seedFiles(kind seed.Kind) (map[string]initramfs.File, error) {
+	apiServer := fmt.Sprintf("%s:%d", seed.HostIP, b.ports.API)
+	id := sha256.Sum256([]byte(b.keys.authorized))
+	values := seed.Values{
+		Kind: kind, MachineID: hex.EncodeToString(id[:16]),
+		HostKey: b.keys.hostPEM, AuthorizedKey: b.keys.authorized,
+		Registry: b.GuestRegistry(), APIServer: apiServer, Programs: guestPrograms(),
+	}
+	if kind == seed.Node {
+		var err error
+		if values.Files, err = cluster.OpenPKI(b.keys.dir).NodeFiles(apiServer); err != nil {
+			return nil, err
+		}
+	}
+	return seed.Render(values)
+}
+
+// GuestRegistry is the image registry's host:port as a guest sees it.
+func (b *Bed) GuestRegistry() string { return fmt.Sprintf("%s:%d", seed.HostIP, b.ports.Registry) }
+
+// boot powers a guest on with an initramfs of its own.
+func (g *Guest) boot(ctx context.Context, o Options) error {
+	files, err := g.bed.seedFiles(g.kind)
+	if err != nil {
+		return err
+	}
+	if g.config.Initrd, err = g.bed.writeInitrd(g.dir, o.Kernel, files); err != nil {
+		return err
+	}
+	for slot := range o.Accelerators {
+		g.config.Plugged = append(g.config.Plugged, slot)
+	}
+	return g.powerOn(ctx)
+}
+
+// StartLight boots a guest that has Debian's programs, busybox for an init, and no memory of its writes.
+func (b *Bed) StartLight(ctx context.Context, o Options) (_ *Guest, err error) {
+	o = o.withDefaults()
+	g, err := b.newGuest(seed.Light, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			g.Stop()
+		}
+	}()
+	g.config.Disk, g.config.DiskReadOnly = b.debian.Root(), true
+	err = b.log.Do("booting a light guest", func() error {
+		if err := g.boot(ctx, o); err != nil {
+			return err
+		}
+		return g.connect(ctx, bootTimeout)
+	})
+	return g, err
+}
+
+// overlay makes the guest's own disk on top of another that stays as it is.
+func (g *Guest) overlay(ctx context.Context, base, format string) error {
+	cmd := exec.CommandContext(ctx, "qemu-img", "create", "-q", "-f", "qcow2", "-F", format, "-b", base, g.config.Disk)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot make the guest's disk: %w\n%s", err, output)
+	}
+	return nil
+}
+
+// Reboot is how a guest is restarted.
+type Reboot struct {
+	// NetworkCut boots it with the cluster's cable out.
+	NetworkCut bool
+	// Kernel boots another kernel of the disk; empty keeps the present one.
+	Kernel string
+	// PowerCut gives the guest no chance to shut down. It cannot be combined with Kernel.
+	PowerCut bool
+}
+
+// Reboot shuts the guest down and boots it again, with the accelerators that are plugged now. A light guest forgets all
+// that was written.
+func (g *Guest) Reboot(ctx context.Context, r Reboot) error {
+	if r.PowerCut {
+		return g.powerCut(ctx, r)
+	}
+	if r.Kernel != "" {
+		if err := (Options{Kernel: r.Kernel}).check(); err != nil {
+			return err
+		}
+		files, err := g.bed.seedFiles(g.kind)
+		if err != nil {
+			return err
+		}
+		if g.config.Initrd, err = g.bed.writeInitrd(g.dir, r.Kernel, files); err != nil {
+			return err
+		}
+		g.config.Kernel = g.bed.debian.Kernel(r.Kernel)
+	}
+	if err := g.shutDown(ctx); err != nil {
+		return err
+	}
+	g.config.State = ""
+	if err := g.powerOn(ctx); err != nil {
+		return err
+	}
+	if r.NetworkCut {
+		if err := g.CutNetwork(ctx); err != nil {
+			return err
+		}
+	}
+	return g.connect(ctx, bootTimeout)
+}
+
+// shutDown asks the guest to switch itself off and waits until it has.
+func (g *Guest) shutDown(ctx context.Context) error {
+	off := []string{"systemctl", "poweroff"}
+	if g.kind == seed.Light {
+		off = []string{"busybox", "poweroff", "-f"}
+	}
+	// The answer may be cut off by the shutdown itself.
+	if _, err := g.Start(ctx, nil, nil, off...); err != nil {
+		return err
+	}
+	select {
+	case <-g.machine.Done():
+	case <-ctx.Done():
+		return fmt.Errorf("cannot wait for the guest to switch off: %w", ctx.Err())
+	case <-time.After(bootTimeout):
+		return fmt.Errorf("cannot wait any longer for the guest to switch off\n%s", g.consoleTail())
+	}
+	g.disconnect()
+	g.machine.Stop()
+	return nil
+}
+
+func (g *Guest) powerCut(ctx context.Context, r Reboot) error {
+	if r.Kernel != "" {
+		return fmt.Errorf("cannot boot kernel %q after a power cut: shut down instead", r.Kernel)
+	}
+	if r.NetworkCut {
+		if err := g.CutNetwork(ctx); err != nil {
+			return err
+		}
+	}
+	// The reset button, not the end of QEMU: the latter would also lose what the disk image keeps in QEMU's memory.
+	if err := g.machine.Reset(ctx); err != nil {
+		return err
+	}
+	g.disconnect()
+	return g.connect(ctx, bootTimeout)
+}
+
+// copyTree copies a folder of plain files.
+func copyTree(from, to string) error {
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		return fmt.Errorf("cannot copy %q: %w", filepath.Base(from), err)
+	}
+	return nil
+}

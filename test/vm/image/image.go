@@ -1,0 +1,164 @@
+// Package image makes container images from files and serves them from a registry on the host's loopback, which a guest
+// reaches under the host's address. Images live in memory and end with the registry.
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"path"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// File is a file in an image: content with a mode, or a link.
+type File struct {
+	Mode    int64
+	Content []byte
+	Link    string
+}
+
+// Spec describes an image of one layer.
+type Spec struct {
+	// Files by absolute path.
+	Files      map[string]File
+	Entrypoint []string
+	Env        []string
+}
+
+// Registry serves images.
+type Registry struct {
+	port   int
+	server *http.Server
+}
+
+// Serve starts a registry on a port of the loopback address.
+func Serve(port int) (*Registry, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("cannot start the image registry: %w", err)
+	}
+	silent := log.New(io.Discard, "", 0)
+	r := &Registry{port: port, server: &http.Server{Handler: registry.New(registry.Logger(silent)), ErrorLog: silent}}
+	go r.server.Serve(l)
+	return r, nil
+}
+
+// Address is the registry's host:port on the host.
+func (r *Registry) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)) }
+
+// Close ends the registry and forgets its images.
+func (r *Registry) Close() { r.server.Close() }
+
+// Push makes an image and stores it under a name such as "demo/app:1".
+func (r *Registry) Push(ctx context.Context, repository string, s Spec) error {
+	img, err := s.build()
+	if err != nil {
+		return err
+	}
+	return r.PushImage(ctx, repository, img)
+}
+
+// PushImage stores an image that somebody else made.
+func (r *Registry) PushImage(ctx context.Context, repository string, img v1.Image) error {
+	ref, err := name.ParseReference(r.Address()+"/"+repository, name.Insecure)
+	if err != nil {
+		return fmt.Errorf("cannot name image %q: %w", repository, err)
+	}
+	if err := remote.Write(ref, img, remote.WithContext(ctx)); err != nil {
+		return fmt.Errorf("cannot push image %q: %w", repository, err)
+	}
+	return nil
+}
+
+func (s Spec) build() (v1.Image, error) {
+	content, err := s.tar()
+	if err != nil {
+		return nil, err
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(content)), nil
+	}, tarball.WithMediaType(types.OCILayer))
+	if err != nil {
+		return nil, fmt.Errorf("cannot make image layer: %w", err)
+	}
+	base := mutate.MediaType(mutate.ConfigMediaType(empty.Image, types.OCIConfigJSON), types.OCIManifestSchema1)
+	img, err := mutate.AppendLayers(base, layer)
+	if err != nil {
+		return nil, fmt.Errorf("cannot add image layer: %w", err)
+	}
+	config := v1.Config{
+		Entrypoint: s.Entrypoint,
+		Env:        append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, s.Env...),
+		// Process 1 ignores signals that it has no handler for, so a pod of a plain program would take its whole grace
+		// period to end.
+		StopSignal: "SIGKILL",
+	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("cannot read image configuration: %w", err)
+	}
+	file = file.DeepCopy()
+	file.Architecture, file.OS, file.Config = "amd64", "linux", config
+	if img, err = mutate.ConfigFile(img, file); err != nil {
+		return nil, fmt.Errorf("cannot set image configuration: %w", err)
+	}
+	return img, nil
+}
+
+// tar is the layer. It has no times in it, so that the same files are always the same image.
+func (s Spec) tar() ([]byte, error) {
+	files := map[string]File{"/tmp/": {Mode: 0o1777}, "/etc/passwd": {Mode: 0o644, Content: []byte("root:x:0:0:root:/root:/bin/sh\n")}}
+	for p, f := range s.Files {
+		files[path.Clean("/"+p)] = f
+	}
+	for p := range files {
+		for dir := path.Dir(strings.TrimSuffix(p, "/")); dir != "/"; dir = path.Dir(dir) {
+			if _, there := files[dir+"/"]; !there {
+				files[dir+"/"] = File{Mode: 0o755}
+			}
+		}
+	}
+	names := make([]string, 0, len(files))
+	for p := range files {
+		names = append(names, p)
+	}
+	sort.Strings(names)
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, p := range names {
+		f := files[p]
+		header := &tar.Header{Name: strings.TrimPrefix(p, "/"), Mode: f.Mode, Size: int64(len(f.Content)), Typeflag: tar.TypeReg}
+		switch {
+		case strings.HasSuffix(p, "/"):
+			header.Typeflag = tar.TypeDir
+		case f.Link != "":
+			header.Typeflag, header.Linkname, header.Size, header.Mode = tar.TypeSymlink, f.Link, 0, 0o777
+		}
+		if err := w.WriteHeader(header); err != nil {
+			return nil, fmt.Errorf("cannot write %q into an image: %w", p, err)
+		}
+		if _, err := w.Write(f.Content[:header.Size]); err != nil {
+			return nil, fmt.Errorf("cannot write %q into an image: %w", p, err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("cannot finish an image: %w", err)
+	}
+	return out.Bytes(), nil
+}

@@ -1,0 +1,53 @@
+package qemu
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// Accel is how the processors are run.
+type Accel struct {
+	// Name is "kvm" or "tcg".
+	Name string
+	// CPU is the model to show.
+	CPU string
+}
+
+// option is the value of QEMU's -accel.
+func (a Accel) option() string {
+	if a.Name == "tcg" {
+		return "tcg,thread=multi"
+	}
+	return a.Name
+}
+
+// Emulated runs the processors in software, one thread each.
+func Emulated() Accel { return Accel{Name: "tcg", CPU: "max"} }
+
+// probeMarker is what the initramfs prints under bed.kind=probe.
+const probeMarker = "bed: the processor works"
+
+// Probe finds out whether KVM runs an ordinary kernel: a /dev/kvm inside another virtual machine often exists and then
+// hangs or aborts. It boots the kernel with an initramfs that prints one line.
+func Probe(ctx context.Context, kernel, initrd string) Accel {
+	kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		return Emulated()
+	}
+	kvm.Close()
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
+		"-machine", "q35,accel=kvm", "-cpu", "host", "-m", "256", "-no-reboot", "-serial", "stdio",
+		"-kernel", kernel, "-initrd", initrd, "-append", "console=ttyS0 panic=-1 bed.kind=probe")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	output, err := cmd.CombinedOutput()
+	if err == nil && bytes.Contains(output, []byte(probeMarker)) {
+		return Accel{Name: "kvm", CPU: "host"}
+	}
+	return Emulated()
+}
