@@ -57,6 +57,7 @@ type Driver struct {
 	o      Options
 	log    *slog.Logger
 	kernel Kernel
+	settle time.Duration // settleTime, less in tests
 
 	mu     sync.Mutex
 	coming map[string]time.Time // since when a module has been seen neither live nor gone
@@ -89,7 +90,7 @@ func New(h *host.Host, o Options) *Driver {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	d := &Driver{h: h, o: o, log: o.Log, kernel: o.Kernel, coming: map[string]time.Time{}, asked: map[string]chan error{}}
+	d := &Driver{h: h, o: o, log: o.Log, kernel: o.Kernel, settle: settleTime, coming: map[string]time.Time{}, asked: map[string]chan error{}}
 	if d.kernel == nil {
 		d.kernel = &helperKernel{h: h, argv: o.Helper}
 	}

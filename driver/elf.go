@@ -54,7 +54,10 @@ func readModule(r io.ReaderAt, size int64) (*moduleFile, *accel.Problem) {
 		m.buildID = noteBuildID(note, f.ByteOrder)
 	}
 	m.readVersions(f)
-	return m, m.readSymbols(f)
+	if problem := m.readSymbols(f); problem != nil {
+		return nil, problem
+	}
+	return m, nil
 }
 
 // sectionBytes returns a section's bytes. The file's size bounds them: sections were checked to lie inside it, and

@@ -186,7 +186,7 @@ func (d *Driver) awaitModule(ctx context.Context, name string) *accel.Problem {
 
 // awaitDevices waits until every device is bound and has its nodes: udev and devtmpfs follow a load.
 func (d *Driver) awaitDevices(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
-	d.until(ctx, settleTime, func() bool {
+	d.until(ctx, d.settle, func() bool {
 		return deviceProblem(def, d.observe(def, accs), true) == nil
 	})
 	have, problem := d.Probe(def, facts, accs)

@@ -1,0 +1,73 @@
+package driver
+
+import (
+	"bytes"
+	"debug/elf"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+func TestReadModule(t *testing.T) {
+	x := edu()
+	x.info = append(x.info, "depends=i2c-core,drm", "srcversion=ABC", "softdep=pre: a-b post: c")
+	x.crcs = map[string]uint32{"module_layout": 0xdeadbeef, "printk": 7}
+	x.undefined, x.defined = []string{"printk", "kfree"}, []string{"edu_go"}
+	x.signed = true
+	b := x.bytes()
+	got, problem := readModule(bytes.NewReader(b), int64(len(b)))
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	want := &moduleFile{
+		machine: elf.EM_X86_64, name: "edu", version: "1.0.0", srcVersion: "ABC", buildID: x.buildID,
+		vermagic: testRelease + " " + testFlags, depends: []string{"i2c_core", "drm"}, softBefore: []string{"a_b"},
+		parameters: map[string]bool{"fail_probe": true, "max_factorial": true}, signed: true,
+		crcs: map[string]uint32{"module_layout": 0xdeadbeef, "printk": 7}, undefined: []string{"kfree", "printk"}, defined: map[string]bool{"edu_go": true},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(moduleFile{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestReadModuleTruncated cuts a module everywhere: never a panic, and never a module that claims to be whole.
+func TestReadModuleTruncated(t *testing.T) {
+	x := edu()
+	x.crcs = map[string]uint32{"module_layout": 1, "printk": 2}
+	x.undefined = []string{"printk"}
+	b := x.bytes()
+	for n := range len(b) {
+		if _, problem := readModule(bytes.NewReader(b[:n]), int64(n)); problem == nil || problem.Reason != accel.ModuleInvalid {
+			t.Fatalf("cut at %d of %d: %v", n, len(b), problem)
+		}
+	}
+}
+
+func TestReadModuleNotAModule(t *testing.T) {
+	executable := edu().bytes()
+	executable[16] = byte(elf.ET_EXEC)
+	small := edu().bytes()
+	small[4] = byte(elf.ELFCLASS32)
+	for name, b := range map[string][]byte{"empty": nil, "text": []byte("hello"), "executable": executable, "32-bit": small, "zeros": make([]byte, 4096)} {
+		if _, problem := readModule(bytes.NewReader(b), int64(len(b))); problem == nil || problem.Reason != accel.ModuleInvalid {
+			t.Errorf("%s: %v", name, problem)
+		}
+	}
+}
+
+func FuzzReadModule(f *testing.F) {
+	x := edu()
+	x.crcs = map[string]uint32{"module_layout": 1}
+	x.undefined, x.defined = []string{"printk"}, []string{"x"}
+	f.Add(x.bytes())
+	x.signed = true
+	f.Add(x.bytes())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, problem := readModule(bytes.NewReader(b), int64(len(b)))
+		if (m == nil) == (problem == nil) {
+			t.Fatal("both or neither of a module and a problem")
+		}
+	})
+}

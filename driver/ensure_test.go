@@ -1,0 +1,441 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+func TestEnsureIsIdle(t *testing.T) {
+	m := newMachine(t)
+	d := m.driver(Options{})
+	m.enter(d, edu(), 1)
+	have, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+	if problem != nil || !have.Right || have.Source != "store" || have.Key == "" || have.Version != "1.0.0" {
+		t.Fatalf("%+v %v", have, problem)
+	}
+	for range 3 { // another agent each time
+		d = m.driver(Options{})
+		again, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+		if problem != nil || cmp.Diff(have, again) != "" {
+			t.Fatal(problem, cmp.Diff(have, again))
+		}
+	}
+	if len(m.loads) != 1 {
+		t.Errorf("loads: %v", m.loads)
+	}
+	if _, err := os.Stat(m.path(d.attemptName(have.Key))); !os.IsNotExist(err) {
+		t.Error("the marker of the load is still there")
+	}
+}
+
+// TestOrder has a row for what each source may answer. Only unavailable falls through.
+func TestOrder(t *testing.T) {
+	newer := edu()
+	newer.version, newer.buildID = "2.0.0", "c2c2"
+	for _, c := range []struct {
+		name    string
+		prepare func(*testMachine, *Driver, *accel.Definition)
+		want    accel.Reason
+		source  string
+		tried   []string // prefixes
+	}{
+		{"nothing", func(*testMachine, *Driver, *accel.Definition) {}, accel.NoDriverSource, "", []string{"loaded: unavailable", "store: unavailable", "installed: unavailable"}},
+		{"store before installed", func(m *testMachine, d *Driver, _ *accel.Definition) {
+			m.enter(d, edu(), 1)
+			m.install("updates/edu.ko", newer)
+		}, "", "store", nil},
+		{"installed before build", func(m *testMachine, _ *Driver, def *accel.Definition) {
+			m.install("updates/edu.ko", edu())
+			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
+		}, "", "installed", nil},
+		{"installed in another version", func(m *testMachine, _ *Driver, def *accel.Definition) {
+			m.install("updates/edu.ko", newer)
+			def.Driver.Version = "1.0.0"
+		}, accel.NoDriverSource, "", []string{"loaded: unavailable", "store: unavailable", `installed: unavailable: installed is version "2.0.0"`}},
+		{"store in another version", func(m *testMachine, d *Driver, def *accel.Definition) {
+			m.enter(d, newer, 1)
+			m.install("updates/edu.ko", edu())
+			def.Driver.Version = "1.0.0"
+		}, "", "installed", nil},
+		{"source missing", func(_ *testMachine, _ *Driver, def *accel.Definition) {
+			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src-{{.DriverVersion}}"}}
+			def.Driver.Version = "1.0.0"
+		}, accel.SourceMissing, "", []string{"loaded: ", "store: ", "installed: ", `build from /src-{{.DriverVersion}}: unavailable: the source of "qemu-edu" is not at "/src-1.0.0"`}},
+		{"headers missing", func(m *testMachine, _ *Driver, def *accel.Definition) {
+			m.write("/src/a.c", "x")
+			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
+		}, accel.HeadersMissing, "", []string{"loaded: ", "store: ", "installed: ", `build from /src: unavailable: the headers of kernel "6.1.0-test" are not installed: install package "linux-headers-6.1.0-test"`}},
+		{"compiler missing", func(m *testMachine, _ *Driver, def *accel.Definition) {
+			m.write("/src/a.c", "x")
+			m.write("/lib/modules/"+testRelease+"/build/Makefile", "x")
+			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
+		}, accel.CompilerMissing, "", []string{"loaded: ", "store: ", "installed: ", "build from /src: unavailable: program \"make\""}},
+		{"a changed file does not degrade into a build", func(m *testMachine, d *Driver, def *accel.Definition) {
+			e := m.enter(d, edu(), 1)
+			m.write(e.Path+"/edu.ko", string(newer.bytes()))
+			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
+		}, accel.DigestMismatch, "", []string{"loaded: unavailable", "store: refused: file "}},
+		{"a file of the store that is gone", func(m *testMachine, d *Driver, _ *accel.Definition) {
+			e := m.enter(d, edu(), 1)
+			_ = os.Remove(m.path(e.Path + "/edu.ko"))
+		}, accel.DigestMismatch, "", []string{"loaded: unavailable", "store: refused: file "}},
+		{"a manifest that was changed", func(m *testMachine, d *Driver, _ *accel.Definition) {
+			e := m.enter(d, edu(), 1)
+			m.write(e.Path+"/manifest.json", strings.Replace(fmt.Sprint(m.read(e.Path+"/manifest.json")), "1.0.0", "9.9.9", 1))
+		}, accel.NoDriverSource, "", []string{"loaded: unavailable", "store: unavailable", "installed: unavailable"}},
+		{"a template that cannot be filled", func(_ *testMachine, _ *Driver, def *accel.Definition) {
+			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src-{{.Nonsense}}"}}
+		}, accel.DefinitionInvalid, "", []string{"loaded: ", "store: ", "installed: ", "build from "}},
+		{"an option for make", func(m *testMachine, _ *Driver, def *accel.Definition) {
+			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src", Make: []string{"--eval=$(shell id)"}}}
+		}, accel.DefinitionInvalid, "", []string{"loaded: ", "store: ", "installed: ", "build from "}},
+		{"a source that nobody knows", func(_ *testMachine, _ *Driver, def *accel.Definition) {
+			def.Driver.Sources = []accel.Source{{Type: "magic"}}
+		}, accel.DefinitionInvalid, "", []string{"loaded: ", "store: ", "installed: ", "magic: refused"}},
+		{"another module is loaded", func(m *testMachine, d *Driver, def *accel.Definition) {
+			m.enter(d, edu(), 1)
+			m.live(newer)
+			def.Driver.Version = "1.0.0"
+		}, accel.OtherModuleLoaded, "", []string{"loaded: refused: "}},
+		{"another driver has the device", func(m *testMachine, d *Driver, _ *accel.Definition) {
+			m.enter(d, edu(), 1)
+			m.bind(testDevice, "vfio-pci")
+		}, accel.ConflictDriver, "", []string{"loaded: refused: "}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(t)
+			d := m.driver(Options{})
+			def := eduDefinition()
+			c.prepare(m, d, def)
+			have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
+			if c.want == "" {
+				if problem != nil || have.Source != c.source || !have.Right {
+					t.Fatalf("%+v %v", have, problem)
+				}
+				return
+			}
+			if problem == nil || problem.Reason != c.want {
+				t.Fatalf("got %v, want %s", problem, c.want)
+			}
+			if len(m.loads) > 0 {
+				t.Errorf("the kernel was asked to load %v", m.loads)
+			}
+			if len(problem.Tried) != len(c.tried) {
+				t.Fatalf("tried %q", problem.Tried)
+			}
+			for i, prefix := range c.tried {
+				if !strings.HasPrefix(problem.Tried[i], prefix) {
+					t.Errorf("tried %q, want %q", problem.Tried[i], prefix)
+				}
+			}
+		})
+	}
+}
+
+func (m *testMachine) read(name string) string {
+	m.t.Helper()
+	b, err := os.ReadFile(m.path(name))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestEarlyNeverBuilds(t *testing.T) {
+	m := newMachine(t)
+	m.write("/src/a.c", "x")
+	def := eduDefinition()
+	def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
+	d := m.driver(Options{})
+	got := d.Early(t.Context(), []*accel.Definition{def, {Kind: "no-device"}}, m.facts(), map[string][]accel.Accelerator{"qemu-edu": m.accs()})
+	if len(got) != 1 || got["qemu-edu"].Problem == nil || got["qemu-edu"].Problem.Reason != accel.NoDriverSource {
+		t.Fatalf("%+v", got)
+	}
+	m.enter(d, edu(), 1)
+	got = d.Early(t.Context(), []*accel.Definition{def}, m.facts(), map[string][]accel.Accelerator{"qemu-edu": m.accs()})
+	if r := got["qemu-edu"]; r.Problem != nil || !r.Have.Right {
+		t.Fatalf("%+v", r)
+	}
+}
+
+func TestLoadDependenciesFirst(t *testing.T) {
+	m := newMachine(t)
+	m.install("kernel/base.ko", elfModule{name: "base"})
+	m.install("kernel/core.ko", elfModule{name: "core", info: []string{"depends=base"}}, "kernel/base.ko")
+	m.install("kernel/soft.ko", elfModule{name: "soft"})
+	m.install("kernel/first.ko", elfModule{name: "first"})
+	x := edu()
+	x.info = append(x.info, "depends=core,edu_lib", "softdep=pre: soft absent")
+	m.install("updates/edu.ko", x, "kernel/core.ko", "kernel/base.ko")
+	m.install("updates/edu-lib.ko", elfModule{name: "edu_lib"})
+	def := eduDefinition()
+	def.Driver.Modules = []accel.Module{{Name: "edu-lib"}, {Name: "edu", After: []string{"first", "builtinfs"}, Parameters: map[string]string{"max_factorial": "12", "fail_probe": "{{if .KernelVersion}}0{{end}}"}}, {Name: "extra", Optional: true}}
+	have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
+	if problem != nil || !have.Right {
+		t.Fatal(have, problem)
+	}
+	if diff := cmp.Diff([]string{"edu_lib", "soft", "first", "base", "core", "edu"}, m.loads); diff != "" {
+		t.Error(diff)
+	}
+	if m.parameters["edu"] != "fail_probe=0 max_factorial=12" {
+		t.Error(m.parameters["edu"])
+	}
+}
+
+// TestTransaction has a row for each way in which a load ends badly: what this call loaded is unloaded again, in
+// reverse, and nothing else.
+func TestTransaction(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		prepare func(*testMachine)
+		want    accel.Reason
+		says    string
+		unloads []string
+	}{
+		{"probe fails", func(m *testMachine) {
+			m.failProbe[testDevice] = true
+			m.onLoad = func(name string) {
+				if name == "edu" {
+					m.write("/dev/kmsg", "3,1,1,-;edu: loading out-of-tree module taints kernel.\n3,2,2,-;edu: probe of 0000:01:00.0 failed with error -5\n SUBSYSTEM=pci\n")
+				}
+			}
+		}, accel.ProbeFailed, "failed with error -5", []string{"edu", "base"}},
+		{"node missing", func(m *testMachine) { m.noNodes = true }, accel.NodeMissing, "/dev/edu0", []string{"edu", "base"}},
+		{"refused by the kernel", func(m *testMachine) { m.refuse["edu"] = syscall.ENOMEM }, accel.LoadFailed, "cannot allocate memory", []string{"base"}},
+		{"refused key", func(m *testMachine) {
+			m.refuse["edu"] = syscall.EKEYREJECTED
+		}, accel.Unsigned, "edu", []string{"base"}},
+		{"bad parameter", func(m *testMachine) {
+			m.refuse["edu"] = syscall.EINVAL
+			m.onLoad = func(name string) {
+				if name == "edu" {
+					m.write("/dev/kmsg", "3,2,2,-;edu: `x' invalid for parameter `max_factorial'\n")
+				}
+			}
+		}, accel.ParameterInvalid, "invalid for parameter", []string{"base"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(t)
+			m.install("kernel/base.ko", elfModule{name: "base"})
+			x := edu()
+			x.info = append(x.info, "depends=base")
+			m.install("updates/edu.ko", x, "kernel/base.ko")
+			c.prepare(m)
+			d := m.driver(Options{})
+			_, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+			if problem == nil || problem.Reason != c.want || !strings.Contains(problem.Message, c.says) {
+				t.Fatalf("got %v, want %s with %q", problem, c.want, c.says)
+			}
+			if diff := cmp.Diff(c.unloads, m.unloads); diff != "" {
+				t.Error(diff)
+			}
+			if marks, _ := os.ReadDir(m.path(d.o.StateDir + "/attempts")); len(marks) != 0 {
+				t.Error("a clean refusal left the marker of an attempt")
+			}
+		})
+	}
+}
+
+func TestOneBadDeviceDoesNotStopTheOthers(t *testing.T) {
+	m := newMachine(t)
+	m.addDevice("0000:02:00.0")
+	m.failProbe["0000:02:00.0"] = true
+	m.install("updates/edu.ko", edu())
+	d := m.driver(Options{})
+	_, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+	if problem == nil || problem.Reason != accel.ProbeFailed || !strings.Contains(problem.Message, "0000:02:00.0") {
+		t.Fatal(problem)
+	}
+	if len(m.unloads) != 0 {
+		t.Error("the driver of a working device was unloaded")
+	}
+}
+
+func TestPointerReturnsAfterABadLoad(t *testing.T) {
+	m := newMachine(t)
+	d := m.driver(Options{})
+	good := m.enter(d, edu(), 1)
+	if _, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem != nil {
+		t.Fatal(problem)
+	}
+	if problem := d.Unload(t.Context(), eduDefinition(), m.facts(), m.accs()); problem != nil {
+		t.Fatal(problem)
+	}
+	newer := edu()
+	newer.version, newer.buildID = "2.0.0", "c2c2"
+	m.enter(d, newer, 2)
+	m.failProbe[testDevice] = true
+	def := eduDefinition()
+	def.Driver.Version = "2.0.0"
+	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem == nil {
+		t.Fatal("no problem")
+	}
+	if key, _ := d.pointer("qemu-edu", m.facts().Kernel); key != good.Key {
+		t.Errorf("the pointer names %q, the last good one was %q", key, good.Key)
+	}
+}
+
+func TestHungLoad(t *testing.T) {
+	m := newMachine(t)
+	d := m.driver(Options{LoadTimeout: 30 * time.Millisecond})
+	e := m.enter(d, edu(), 1)
+	m.hang = true
+	_, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+	if problem == nil || problem.Reason != accel.LoadTimeout {
+		t.Fatal(problem)
+	}
+	_, problem = d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+	if problem == nil || problem.Reason != accel.RebootRequired {
+		t.Fatal(problem)
+	}
+	if len(m.loads) != 1 {
+		t.Errorf("a module on its way in was loaded again: %v", m.loads)
+	}
+	// After a reboot it is tried once more, and then no more.
+	m.reboot("boot-2")
+	if _, problem = d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem == nil || problem.Reason != accel.LoadTimeout {
+		t.Fatal(problem)
+	}
+	m.reboot("boot-3")
+	d = m.driver(Options{LoadTimeout: 30 * time.Millisecond})
+	if _, problem = d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem == nil || problem.Reason != accel.Quarantined {
+		t.Fatal(problem)
+	}
+	if len(m.loads) != 2 {
+		t.Errorf("loads: %v", m.loads)
+	}
+	m.hang = false
+	if _, problem = d.EnsureWith(t.Context(), eduDefinition(), m.facts(), m.accs(), EnsureOptions{Retry: true}); problem != nil {
+		t.Fatal(problem)
+	}
+	if problem := d.quarantined(e.Key); problem != nil {
+		t.Error(problem)
+	}
+}
+
+func (m *testMachine) reboot(id string) {
+	_ = os.RemoveAll(m.path("/sys/module/edu"))
+	_ = os.RemoveAll(m.path("/run"))
+	m.write("/proc/sys/kernel/random/boot_id", id+"\n")
+	m.write("/proc/sys/kernel/tainted", "0\n")
+}
+
+func TestOopsInInit(t *testing.T) {
+	m := newMachine(t)
+	d := m.driver(Options{LoadTimeout: 50 * time.Millisecond})
+	m.enter(d, edu(), 1)
+	older := edu()
+	older.buildID = "a0a0"
+	m.refuse["edu"] = fmt.Errorf("%w (signal killed)", ErrDied)
+	m.onLoad = func(string) {
+		m.write("/proc/sys/kernel/tainted", "4224\n") // D and O
+		m.write("/sys/module/edu/initstate", "coming\n")
+		m.write("/dev/kmsg", "0,1,1,-;BUG: kernel NULL pointer dereference, address: 0\n")
+	}
+	for i := range 2 {
+		_, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+		if problem == nil || problem.Reason != accel.RebootRequired {
+			t.Fatal(i, problem)
+		}
+		if _, problem := d.Probe(eduDefinition(), m.facts(), m.accs()); problem == nil || problem.Reason != accel.RebootRequired {
+			t.Fatal(i, problem)
+		}
+		m.reboot(fmt.Sprint("next-", i))
+	}
+	if _, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem == nil || problem.Reason != accel.Quarantined {
+		t.Fatal(problem)
+	}
+	// The last one that was good serves.
+	m.refuse, m.onLoad = map[string]error{}, nil
+	m.enter(d, older, 0)
+	if have, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem != nil || have.Modules[0].BuildID != "a0a0" {
+		t.Fatal(have, problem)
+	}
+}
+
+// TestKilledInTheMiddle stops the agent after each step of a load, as kill -9 does: the next one converges, and the
+// load is not counted as unclean, because the kernel took no harm.
+func TestKilledInTheMiddle(t *testing.T) {
+	for _, loaded := range []bool{false, true} {
+		m := newMachine(t)
+		d := m.driver(Options{})
+		e := m.enter(d, edu(), 1)
+		for range 3 {
+			if problem := d.openAttempt(e.Key); problem != nil {
+				t.Fatal(problem)
+			}
+		}
+		if loaded { // after finit_module, before the pointer was written
+			m.live(edu())
+			m.probe()
+		}
+		have, problem := m.driver(Options{}).Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+		if problem != nil || !have.Right {
+			t.Fatalf("loaded %t: %v", loaded, problem)
+		}
+		if a := d.settledAttempt(e.Key); a.Unclean != 0 {
+			t.Errorf("loaded %t: %+v", loaded, a)
+		}
+	}
+}
+
+func TestTwoAgentsLoadOnce(t *testing.T) {
+	m := newMachine(t)
+	one, two := m.driver(Options{}), m.driver(Options{})
+	m.enter(one, edu(), 1)
+	problems := make(chan *accel.Problem, 2)
+	for _, d := range []*Driver{one, two} {
+		go func() {
+			_, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+			problems <- problem
+		}()
+	}
+	for range 2 {
+		if p := <-problems; p != nil {
+			t.Error(p)
+		}
+	}
+	if len(m.loads) != 1 {
+		t.Errorf("loads: %v", m.loads)
+	}
+}
+
+func TestLocks(t *testing.T) {
+	m := newMachine(t)
+	release, problem := Lock(m.h)
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	if _, problem := Lock(m.h); problem == nil || problem.Reason != accel.AlreadyRunning || !strings.Contains(problem.Message, fmt.Sprint("process ", os.Getpid())) {
+		t.Fatal(problem)
+	}
+	release()
+	if release, problem = Lock(m.h); problem != nil {
+		t.Fatal(problem)
+	}
+	release()
+	d := m.driver(Options{})
+	m.enter(d, edu(), 1)
+	held, err := m.h.Lock(t.Context(), "/run/acceld/driver.lock", "{}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	if _, problem := d.Ensure(ctx, eduDefinition(), m.facts(), m.accs()); problem == nil || problem.Reason != accel.AlreadyRunning {
+		t.Fatal(problem)
+	}
+	held()
+	if _, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem != nil {
+		t.Fatal(problem)
+	}
+}

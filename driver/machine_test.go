@@ -1,0 +1,341 @@
+package driver
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+const (
+	testRelease = "6.1.0-test"
+	testDevice  = "0000:01:00.0"
+	testFlags   = "SMP preempt mod_unload modversions"
+)
+
+// elfModule describes a module file to make.
+type elfModule struct {
+	name, version, buildID string
+	info                   []string // more fields of .modinfo
+	vermagic               string
+	machine                elf.Machine
+	crcs                   map[string]uint32
+	undefined, defined     []string
+	signed                 bool
+}
+
+func (m elfModule) bytes() []byte {
+	if m.machine == 0 {
+		m.machine = elf.EM_X86_64
+	}
+	if m.vermagic == "" {
+		m.vermagic = testRelease + " " + testFlags + " "
+	}
+	le := binary.LittleEndian
+	info := "name=" + m.name + "\x00vermagic=" + m.vermagic + "\x00"
+	if m.version != "" {
+		info += "version=" + m.version + "\x00"
+	}
+	for _, f := range m.info {
+		info += f + "\x00"
+	}
+	var versions bytes.Buffer
+	for _, name := range sortedKeys(m.crcs) {
+		record := make([]byte, 64)
+		le.PutUint64(record, uint64(m.crcs[name]))
+		copy(record[8:], name)
+		versions.Write(record)
+	}
+	var note []byte
+	if id, _ := hex.DecodeString(m.buildID); len(id) > 0 {
+		note = le.AppendUint32(le.AppendUint32(le.AppendUint32(nil, 4), uint32(len(id))), 3)
+		note = append(append(note, "GNU\x00"...), id...)
+	}
+	strtab, symtab := []byte{0}, make([]byte, 24)
+	symbol := func(name string, section uint16) {
+		s := le.AppendUint32(nil, uint32(len(strtab)))
+		s = append(s, byte(elf.STB_GLOBAL)<<4, 0)
+		s = le.AppendUint16(s, section)
+		symtab = append(symtab, append(s, make([]byte, 16)...)...)
+		strtab = append(append(strtab, name...), 0)
+	}
+	for _, n := range m.undefined {
+		symbol(n, 0)
+	}
+	for _, n := range m.defined {
+		symbol(n, 1)
+	}
+	type section struct {
+		name       string
+		kind       elf.SectionType
+		data       []byte
+		link       uint32
+		entry, off uint64
+	}
+	sections := []section{{}, {name: ".modinfo", kind: elf.SHT_PROGBITS, data: []byte(info)}, {name: "__versions", kind: elf.SHT_PROGBITS, data: versions.Bytes()},
+		{name: ".note.gnu.build-id", kind: elf.SHT_NOTE, data: note}, {name: ".symtab", kind: elf.SHT_SYMTAB, data: symtab, link: 5, entry: 24},
+		{name: ".strtab", kind: elf.SHT_STRTAB, data: strtab}, {name: ".shstrtab", kind: elf.SHT_STRTAB}}
+	names := []byte{0}
+	offsets := make([]uint32, len(sections))
+	for i, s := range sections[1:] {
+		offsets[i+1] = uint32(len(names))
+		names = append(append(names, s.name...), 0)
+	}
+	sections[6].data = names
+	body := make([]byte, 64)
+	for i := range sections[1:] {
+		s := &sections[i+1]
+		for len(body)%8 != 0 {
+			body = append(body, 0)
+		}
+		s.off = uint64(len(body))
+		body = append(body, s.data...)
+	}
+	for len(body)%8 != 0 {
+		body = append(body, 0)
+	}
+	table := uint64(len(body))
+	for i, s := range sections {
+		h := le.AppendUint32(le.AppendUint32(nil, offsets[i]), uint32(s.kind))
+		for _, v := range []uint64{0, 0, s.off, uint64(len(s.data))} {
+			h = le.AppendUint64(h, v)
+		}
+		h = le.AppendUint32(le.AppendUint32(h, s.link), 1)
+		body = append(body, le.AppendUint64(le.AppendUint64(h, 1), s.entry)...)
+	}
+	copy(body, "\x7fELF\x02\x01\x01")
+	le.PutUint16(body[16:], uint16(elf.ET_REL))
+	le.PutUint16(body[18:], uint16(m.machine))
+	le.PutUint32(body[20:], 1)
+	le.PutUint64(body[40:], table)
+	le.PutUint16(body[52:], 64)
+	le.PutUint16(body[58:], 64)
+	le.PutUint16(body[60:], uint16(len(sections)))
+	le.PutUint16(body[62:], 6)
+	if m.signed {
+		body = append(append(body, make([]byte, 40)...), signatureMagic...)
+	}
+	return body
+}
+
+// testMachine is a tree that looks like a machine, and a kernel whose loads change it.
+type testMachine struct {
+	t    *testing.T
+	root string
+	h    *host.Host
+	mu   sync.Mutex
+
+	loads, unloads []string // what the kernel was asked, in order
+	parameters     map[string]string
+	refuse         map[string]error // by module, on load
+	refuseUnload   map[string]error
+	failProbe      map[string]bool // by device: it is not bound
+	noNodes        bool
+	hang           bool
+	devices        []string
+	onLoad         func(name string)
+}
+
+func newMachine(t *testing.T) *testMachine {
+	t.Helper()
+	m := &testMachine{t: t, root: t.TempDir(), parameters: map[string]string{}, refuse: map[string]error{}, refuseUnload: map[string]error{}, failProbe: map[string]bool{}}
+	m.write("/proc/sys/kernel/tainted", "0\n")
+	m.write("/proc/sys/kernel/random/boot_id", "boot-1\n")
+	m.write("/dev/kmsg", "")
+	m.write("/sys/module/.keep", "")
+	m.write("/lib/modules/"+testRelease+"/modules.builtin", "kernel/fs/builtinfs.ko\n")
+	m.addDevice(testDevice)
+	h, err := host.New(m.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.h = h
+	return m
+}
+
+func (m *testMachine) path(name string) string { return filepath.Join(m.root, name) }
+
+func (m *testMachine) write(name, text string) {
+	m.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(m.path(name)), 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.WriteFile(m.path(name), []byte(text), 0o644); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *testMachine) addDevice(id string) {
+	m.devices = append(m.devices, id)
+	m.write("/sys/bus/pci/devices/"+id+"/vendor", "0x1234\n")
+}
+
+func (m *testMachine) accs() []accel.Accelerator {
+	var out []accel.Accelerator
+	for _, id := range m.devices {
+		out = append(out, accel.Accelerator{ID: id, Health: accel.Health{State: accel.Healthy}})
+	}
+	return out
+}
+
+func (m *testMachine) bind(id, driver string) {
+	m.t.Helper()
+	dir := m.path("/sys/bus/pci/drivers/" + driver)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.Symlink("../../drivers/"+driver, m.path("/sys/bus/pci/devices/"+id+"/driver")); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// install puts modules below /lib/modules with their modules.dep line.
+func (m *testMachine) install(file string, module elfModule, depends ...string) {
+	m.t.Helper()
+	dir := "/lib/modules/" + testRelease + "/"
+	m.write(dir+file, string(module.bytes()))
+	old, _ := os.ReadFile(m.path(dir + "modules.dep"))
+	m.write(dir+"modules.dep", string(old)+file+": "+strings.Join(depends, " ")+"\n")
+}
+
+// live shows a module in sysfs as the kernel does.
+func (m *testMachine) live(x elfModule) {
+	dir := "/sys/module/" + x.name + "/"
+	m.write(dir+"initstate", "live\n")
+	m.write(dir+"refcnt", "0\n")
+	if x.version != "" {
+		m.write(dir+"version", x.version+"\n")
+	}
+	id, _ := hex.DecodeString(x.buildID)
+	ne := binary.NativeEndian
+	note := ne.AppendUint32(ne.AppendUint32(ne.AppendUint32(nil, 4), uint32(len(id))), 3)
+	m.write(dir+"notes/.note.gnu.build-id", string(append(append(note, "GNU\x00"...), id...)))
+}
+
+func (m *testMachine) Load(ctx context.Context, f *os.File, parameters string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	module, problem := readModule(f, st.Size())
+	if problem != nil {
+		return syscall.ENOEXEC
+	}
+	m.loads = append(m.loads, module.name)
+	m.parameters[module.name] = parameters
+	if m.onLoad != nil {
+		m.onLoad(module.name)
+	}
+	if m.hang {
+		m.write("/sys/module/"+module.name+"/initstate", "coming\n")
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if err := m.refuse[module.name]; err != nil {
+		return err
+	}
+	if _, err := os.Stat(m.path("/sys/module/" + module.name)); err == nil {
+		return syscall.EEXIST
+	}
+	m.live(elfModule{name: module.name, version: module.version, buildID: module.buildID})
+	for _, p := range strings.Fields(parameters) {
+		name, value, _ := strings.Cut(p, "=")
+		m.write("/sys/module/"+module.name+"/parameters/"+name, value+"\n")
+	}
+	if module.name == "edu" {
+		m.probe()
+	}
+	return nil
+}
+
+func (m *testMachine) probe() {
+	for i, id := range m.devices {
+		if _, err := os.Lstat(m.path("/sys/bus/pci/devices/" + id + "/driver")); err == nil || m.failProbe[id] {
+			continue
+		}
+		m.bind(id, "edu")
+		node := fmt.Sprintf("edu%d", i)
+		dir := "/sys/bus/pci/devices/" + id + "/accelerator_edu/" + node
+		m.write(dir+"/dev", fmt.Sprintf("240:%d\n", i))
+		m.write(dir+"/uevent", "MAJOR=240\nDEVNAME="+node+"\n")
+		if !m.noNodes {
+			m.write("/dev/"+node, "")
+		}
+	}
+}
+
+func (m *testMachine) Unload(_ context.Context, name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unloads = append(m.unloads, name)
+	if err := m.refuseUnload[name]; err != nil {
+		return err
+	}
+	if err := os.RemoveAll(m.path("/sys/module/" + name)); err != nil {
+		m.t.Fatal(err)
+	}
+	for i, id := range m.devices {
+		link := m.path("/sys/bus/pci/devices/" + id + "/driver")
+		if to, err := os.Readlink(link); name == "edu" && err == nil && filepath.Base(to) == "edu" {
+			_ = os.Remove(link)
+			_ = os.RemoveAll(m.path("/sys/bus/pci/devices/" + id + "/accelerator_edu"))
+			_ = os.Remove(m.path(fmt.Sprintf("/dev/edu%d", i)))
+		}
+	}
+	return nil
+}
+
+func (m *testMachine) driver(o Options) *Driver {
+	o.Kernel = m
+	d := New(m.h, o)
+	d.settle = 50 * time.Millisecond
+	return d
+}
+
+func (m *testMachine) facts() accel.Facts {
+	return accel.Facts{
+		Kernel: accel.Kernel{Release: testRelease, Version: "#1 SMP", Arch: "x86_64", BuildID: "abcdef0123456789"},
+		OS:     accel.OS{ID: "debian", VersionID: "12"},
+	}
+}
+
+// edu is a good module file.
+func edu() elfModule {
+	return elfModule{name: "edu", version: "1.0.0", defined: []string{"init_module"}, buildID: "b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1", info: []string{"parm=fail_probe:x", "parmtype=max_factorial:uint"}}
+}
+
+// enter puts an entry into the store as a build does.
+func (m *testMachine) enter(d *Driver, x elfModule, built int64) Entry {
+	m.t.Helper()
+	data := x.bytes()
+	sum, err := digest(bytes.NewReader(data))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	k := m.facts().Kernel
+	man := Manifest{Schema: storeSchema, Built: time.Unix(built, 0).UTC(), Modules: []StoredModule{{Name: x.name, File: x.name + ".ko", SHA256: sum, BuildID: x.buildID, Version: x.version}},
+		Identity: Identity{Kind: "qemu-edu", Version: x.version, SourceDigest: fmt.Sprint(built), Arch: k.Arch, KernelRelease: k.Release, KernelID: kernelID(k)}}
+	man.Key = man.Identity.key()
+	text, err := json.Marshal(man)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.write(d.entryDir(man.Key)+"/manifest.json", string(text))
+	m.write(d.entryDir(man.Key)+"/"+x.name+".ko", string(data))
+	return Entry{Manifest: man, Path: d.entryDir(man.Key)}
+}

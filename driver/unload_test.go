@@ -1,0 +1,133 @@
+package driver
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// pair is a definition with two modules, and both installed.
+func pair(m *testMachine) *accel.Definition {
+	m.install("updates/base.ko", elfModule{name: "base", buildID: "aa", version: "1.0.0"})
+	x := edu()
+	x.info = append(x.info, "depends=base")
+	m.install("updates/edu.ko", x, "updates/base.ko")
+	def := eduDefinition()
+	def.Driver.Modules = []accel.Module{{Name: "base"}, {Name: "edu"}}
+	return def
+}
+
+func TestUnload(t *testing.T) {
+	m := newMachine(t)
+	d := m.driver(Options{})
+	def := pair(m)
+	if problem := d.Unload(t.Context(), def, m.facts(), m.accs()); problem != nil || len(m.unloads) != 0 {
+		t.Fatal("what is not loaded:", problem, m.unloads)
+	}
+	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+		t.Fatal(problem)
+	}
+	m.write("/sys/module/base/holders/edu", "")
+	m.write("/sys/module/base/refcnt", "1\n")
+	if problem := d.Unload(t.Context(), def, m.facts(), m.accs()); problem != nil {
+		t.Fatal(problem)
+	}
+	if diff := cmp.Diff([]string{"edu", "base"}, m.unloads); diff != "" {
+		t.Error(diff)
+	}
+	if have, problem := d.Probe(def, m.facts(), m.accs()); have.Right || problem != nil {
+		t.Error(have, problem)
+	}
+}
+
+func TestUnloadInUse(t *testing.T) {
+	const pod = "12345678-1234-1234-1234-123456789012"
+	open := func(m *testMachine) {
+		m.write("/proc/42/comm", "python3\n")
+		m.write("/proc/42/cgroup", "0::/kubepods.slice/kubepods-pod"+strings.ReplaceAll(pod, "-", "_")+".slice/crio-"+strings.Repeat("ab", 32)+".scope\n")
+		if err := os.MkdirAll(m.path("/proc/42/fd"), 0o755); err != nil {
+			m.t.Fatal(err)
+		}
+		if err := os.Symlink("/dev/edu0", m.path("/proc/42/fd/7")); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		prepare func(*testMachine)
+		says    string
+	}{
+		{"process", open, "python3 (pid 42, pod " + pod + ")"},
+		{"mapping", func(m *testMachine) {
+			m.write("/proc/43/comm", "miner\n")
+			m.write("/proc/43/maps", "7f00-7f01 rw-s 00000000 00:05 123                     /dev/edu0\n")
+		}, "miner (pid 43)"},
+		{"module", func(m *testMachine) {
+			m.write("/sys/module/edu/holders/edu_net", "")
+			m.write("/sys/module/edu/refcnt", "1\n")
+		}, "module edu_net"},
+		{"count", func(m *testMachine) { m.write("/sys/module/edu/refcnt", "2\n") }, "cannot be seen"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(t)
+			d := m.driver(Options{})
+			def := pair(m)
+			if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+				t.Fatal(problem)
+			}
+			c.prepare(m)
+			problem := d.Unload(t.Context(), def, m.facts(), m.accs())
+			if problem == nil || problem.Reason != accel.InUse || !strings.Contains(problem.Message, c.says) {
+				t.Fatalf("got %v, want %q", problem, c.says)
+			}
+			if len(m.unloads) != 0 {
+				t.Errorf("removed %v all the same", m.unloads)
+			}
+		})
+	}
+}
+
+func TestUnloadStopsHalfway(t *testing.T) {
+	m := newMachine(t)
+	d := m.driver(Options{})
+	def := pair(m)
+	def.Driver.Modules[1].Parameters = map[string]string{"max_factorial": "12"}
+	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+		t.Fatal(problem)
+	}
+	m.refuseUnload["base"] = syscall.EAGAIN
+	problem := d.Unload(t.Context(), def, m.facts(), m.accs())
+	if problem == nil || problem.Reason != accel.InUse {
+		t.Fatal(problem)
+	}
+	if m.parameters["edu"] != "max_factorial=12" || fmt.Sprint(m.loads) != "[base edu edu]" {
+		t.Error(m.loads, m.parameters)
+	}
+	if have, problem := d.Probe(def, m.facts(), m.accs()); !have.Right {
+		t.Error(have, problem)
+	}
+}
+
+func TestRebind(t *testing.T) {
+	m := newMachine(t)
+	d := m.driver(Options{})
+	def := pair(m)
+	m.live(elfModule{name: "base", buildID: "aa"})
+	m.live(edu())
+	m.write("/sys/bus/pci/drivers_probe", "")
+	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.ProbeFailed {
+		t.Fatal(problem)
+	}
+	if got := m.read("/sys/bus/pci/drivers_probe"); got != testDevice {
+		t.Errorf("asked to probe %q", got)
+	}
+	if len(m.loads)+len(m.unloads) != 0 {
+		t.Error("a live driver was touched", m.loads, m.unloads)
+	}
+}
