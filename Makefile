@@ -23,12 +23,16 @@ TOOLS := $(ACCELD_CACHE)/tools/$(shell cat tools/go.sum <($(GO) version) | sha25
 # The race detector needs a C compiler; without one the tests run without it.
 RACE := $(if $(shell command -v gcc 2>/dev/null),-race)
 # Stamp the commit into programs where there is one to stamp, whatever GOFLAGS says.
-STAMP := -buildvcs=$(if $(shell git rev-parse --verify -q HEAD 2>/dev/null),true,false)
+REVISION = $(shell git rev-parse --verify -q HEAD 2>/dev/null)
+VERSION = $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
+STAMP = -buildvcs=$(if $(REVISION),true,false)
 
 # Checked by targets of their own, before the long ones.
 RULES := %/test/house %/test/docs
 # Packages that need the test bed: a virtual machine, a cluster, root. Without ACCELD_TESTBED they skip, and say so.
 TESTBED := $(addsuffix /...,$(addprefix ./,$(wildcard test/vm test/e2e test/faults test/bench)))
+# Modules of their own with tests, so that what they need is not what the agent needs.
+NESTED := test/kubelet packaging/image
 
 ##@ Every day
 
@@ -80,8 +84,9 @@ install: ## Programs and units below DESTDIR, after make build
 	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system systemd/*.service systemd/*.socket
 
 .PHONY: image
-image: build ## The agent's container image as an OCI layout in dist
-	cd packaging/image && $(GO) run . -bin ../../bin -out ../../dist/image
+image: build ## The agent's image as an OCI layout in dist; PUSH=registry.example.com/acceld:v1 pushes it instead
+	cd packaging/image && $(GO) run . -bin $(CURDIR)/bin -version '$(VERSION)' -revision '$(REVISION)' \
+		$(if $(PUSH),-push '$(PUSH)',-out $(CURDIR)/dist/image)
 
 ##@ Everything
 
@@ -89,7 +94,7 @@ image: build ## The agent's container image as an OCI layout in dist
 test: check vuln ## Everything, as root: make, and the test bed with its real kernels, kubelet and container runtime
 	$(GO) build $(TESTBED)
 	ACCELD_TESTBED=1 $(GO) test -count=1 -p=1 -timeout=50m $(TESTBED)
-	cd test/kubelet && ACCELD_TESTBED=1 $(GO) test -count=1 -timeout=20m ./...
+	for module in $(NESTED); do (cd $$module && ACCELD_TESTBED=1 $(GO) test -count=1 -timeout=20m ./...); done
 
 .PHONY: bench
 bench: $(TOOLS) ## Go benchmarks into bin/bench.txt; OLD=file compares with an earlier one

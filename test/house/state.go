@@ -58,7 +58,7 @@ func constant(s Source, e ast.Expr) bool {
 		return false
 	}
 	pkg, name := selector(s, call.Fun)
-	return pkg == "errors" && name == "New" || pkg == "regexp" && name == "MustCompile"
+	return slices.Contains([]string{"errors.New", "fmt.Errorf", "regexp.MustCompile"}, pkg+"."+name)
 }
 
 func sleep(t *Tree) []Finding {

@@ -3,6 +3,7 @@ package vendors
 import (
 	"embed"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"regexp"
@@ -13,6 +14,7 @@ var files embed.FS
 
 var (
 	errGone = errors.New("gone")
+	errLate = fmt.Errorf("not within %d s", 5)
 	pattern = regexp.MustCompile("a+")
 	_       io.Reader = os.Stdin
 )
