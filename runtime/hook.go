@@ -63,7 +63,7 @@ type located struct {
 
 // locateJSON finds the hook's file: a file of our name in a later directory masks those in earlier ones.
 func (r *Runtime) locateJSON(want accel.Want, program string) located {
-	dirs := r.hookDirs()
+	dirs := r.hookDirs
 	current := r.currentJSON(dirs)
 	if !want.Hook {
 		return located{right: current == ""}
@@ -103,7 +103,7 @@ func (r *Runtime) installJSON(want accel.Want, program string) *accel.Problem {
 	if !want.Hook {
 		return r.removeJSON()
 	}
-	dirs := r.hookDirs()
+	dirs := r.hookDirs
 	if len(dirs) == 0 {
 		return nil
 	}
@@ -134,14 +134,14 @@ func (r *Runtime) removeJSON() *accel.Problem {
 }
 
 func (r *Runtime) everyHookDir() []string {
-	dirs := append(r.hookDirs(), defaultHookDir, "/etc/containers/oci/hooks.d", "/run/containers/oci/hooks.d")
+	dirs := slices.Concat(r.hookDirs, []string{defaultHookDir, "/etc/containers/oci/hooks.d", "/run/containers/oci/hooks.d"})
 	slices.Sort(dirs)
 	return slices.Compact(dirs)
 }
 
 // programInJSON returns the program that the hook's file in force names; empty when there is none.
 func (r *Runtime) programInJSON() string {
-	b, err := r.host.ReadFile(r.currentJSON(r.hookDirs()))
+	b, err := r.host.ReadFile(r.currentJSON(r.hookDirs))
 	if err != nil {
 		return ""
 	}

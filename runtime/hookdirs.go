@@ -17,9 +17,9 @@ import (
 // manuals mention, is read only when it is listed.
 const defaultHookDir = "/usr/share/containers/oci/hooks.d"
 
-// hookDirs returns the directories that the container runtime reads hooks from, the lowest precedence first; none for
-// a runtime that reads no hooks.
-func (r *Runtime) hookDirs() []string {
+// readHookDirs finds the directories that the container runtime reads hooks from, the lowest precedence first; none
+// for a runtime that reads no hooks.
+func (r *Runtime) readHookDirs() []string {
 	switch r.engine.Name {
 	case "cri-o":
 		if b, err := r.crioConfig(); err == nil {
@@ -136,7 +136,11 @@ func (r *Runtime) crioConfig() ([]byte, error) {
 			},
 		},
 	}
-	resp, err := client.Get("http://crio/config")
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://crio/config", http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func TestHookDirs(t *testing.T) {
 				b.write(file, text)
 			}
 			b.restart("", test.engine)
-			if diff := cmp.Diff(test.want, b.r.hookDirs()); diff != "" {
+			if diff := cmp.Diff(test.want, b.r.readHookDirs()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -80,13 +80,13 @@ func TestHookDirsOfLiveCRIO(t *testing.T) {
 	go func() { _ = server.Serve(listener) }()
 
 	r := New(h, Options{Engine: accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///run/crio/crio.sock"}})
-	if diff := cmp.Diff([]string{"/opt/hooks.d"}, r.hookDirs()); diff != "" {
+	if diff := cmp.Diff([]string{"/opt/hooks.d"}, r.readHookDirs()); diff != "" {
 		t.Errorf("of the running one (-want +got):\n%s", diff)
 	}
 	if err := server.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{defaultHookDir}, r.hookDirs()); diff != "" {
+	if diff := cmp.Diff([]string{defaultHookDir}, r.readHookDirs()); diff != "" {
 		t.Errorf("after it stopped (-want +got):\n%s", diff)
 	}
 }

@@ -29,8 +29,15 @@ type Runtime struct {
 	program string
 	engine  accel.ContainerEngine
 
-	mu      sync.Mutex
-	digests map[string]digest // of programs, by path, so that an unchanged file is hashed once
+	mu       sync.Mutex
+	digests  map[string]digest // of programs, by path, so that an unchanged file is hashed once
+	hookDirs []string          // as every exported method finds them anew
+}
+
+// begin starts an exported method; the caller unlocks.
+func (r *Runtime) begin() {
+	r.mu.Lock()
+	r.hookDirs = r.readHookDirs()
 }
 
 // New returns the Runtime of h.
@@ -51,7 +58,7 @@ func New(h *host.Host, o Options) *Runtime {
 // an Apply would fail with, or what makes the runtime ignore right files: SpecConflict, SpecInvalid, HookMissing, or a
 // file that cannot be read.
 func (r *Runtime) Check(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave, *accel.Problem) {
-	r.mu.Lock()
+	r.begin()
 	defer r.mu.Unlock()
 	return r.check(def, accs, want)
 }
@@ -87,7 +94,7 @@ func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want ac
 // On a SpecConflict nothing is published, and a spec of ours that is already there stays: while two files define one
 // device the runtime gives out neither, whereas withdrawing ours would give out a device that we do not gate.
 func (r *Runtime) Apply(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave, *accel.Problem) {
-	r.mu.Lock()
+	r.begin()
 	defer r.mu.Unlock()
 	program, p := r.installProgram(want)
 	if p != nil {
@@ -116,7 +123,7 @@ func (r *Runtime) Apply(def *accel.Definition, accs []accel.Accelerator, want ac
 // no other kind of acceld is left in the CDI directory, the hook's JSON and then its programs go too. The links in
 // /dev/char stay: they are true as long as the device is there, and others may rely on them.
 func (r *Runtime) Remove(def *accel.Definition) *accel.Problem {
-	r.mu.Lock()
+	r.begin()
 	defer r.mu.Unlock()
 	path, _, _, p := specPath(def)
 	if p != nil {
@@ -137,11 +144,13 @@ func (r *Runtime) Remove(def *accel.Definition) *accel.Problem {
 // Paths returns the directories, as the host sees them, in which a change may mean that Check answers otherwise than
 // before. Some may not exist yet.
 func (r *Runtime) Paths(*accel.Definition) []string {
+	r.begin()
+	defer r.mu.Unlock()
 	paths := slices.Clone(specDirs())
 	if r.program == "" {
 		return paths
 	}
-	paths = append(paths, r.hookDirs()...)
+	paths = append(paths, r.hookDirs...)
 	for _, program := range r.programs() {
 		paths = append(paths, path.Dir(program))
 	}

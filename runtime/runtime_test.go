@@ -169,8 +169,10 @@ func TestApplyWritesWhatIsNeeded(t *testing.T) {
 		t.Fatalf("Check wrote %d files", n)
 	}
 	have := b.apply()
-	want := accel.RuntimeHave{Applied: true, Spec: specFile, Hook: jsonFile,
-		Devices: []string{"qemu.org/edu=0000:01:00.0", "qemu.org/edu=0000:02:00.0"}}
+	want := accel.RuntimeHave{
+		Applied: true, Spec: specFile, Hook: jsonFile,
+		Devices: []string{"qemu.org/edu=0000:01:00.0", "qemu.org/edu=0000:02:00.0"},
+	}
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("have (-want +got):\n%s", diff)
 	}
@@ -306,6 +308,12 @@ func TestWithoutCDIOrHook(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.apply()
 	b.want.CDI = false
+	if err := os.Remove(b.path("/dev/char/240:0")); err != nil {
+		t.Fatal(err)
+	}
+	if b.applied() {
+		t.Error("Applied without the link, which device specs need too")
+	}
 	if have := b.apply(); have.Spec != "" || b.r.host.Exists(specFile) || have.Hook == "" {
 		t.Errorf("without CDI: %+v", have)
 	}
@@ -452,6 +460,19 @@ func TestPublishReadiness(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, b.files()); diff != "" {
 		t.Errorf("published again without a change:\n%s", diff)
+	}
+}
+
+func TestPaths(t *testing.T) {
+	b := newBed(t, t.TempDir())
+	b.apply()
+	want := []string{"/etc/cdi", "/usr/local/lib/acceld/a61eaa185490", "/usr/share/containers/oci/hooks.d", "/var/run/cdi"}
+	if diff := cmp.Diff(want, b.r.Paths(b.def)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	b.restart("", "cri-o")
+	if diff := cmp.Diff([]string{"/etc/cdi", "/var/run/cdi"}, b.r.Paths(b.def)); diff != "" {
+		t.Errorf("without a hook (-want +got):\n%s", diff)
 	}
 }
 

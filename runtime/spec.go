@@ -60,22 +60,25 @@ func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want 
 		s.devices = append(s.devices, parser.QualifiedName(vendor, class, a.ID))
 		s.nodes = append(s.nodes, a.Nodes...)
 	}
-	if len(raw.Devices) == 0 || !want.CDI {
-		return &spec{path: file}, nil
+	if len(raw.Devices) == 0 {
+		return s, nil
 	}
 	for _, n := range def.Container.Nodes {
 		s.nodes = append(s.nodes, accel.DeviceNode{Path: n})
+	}
+	if !want.CDI {
+		return &spec{path: file, nodes: s.nodes}, nil // containers get the same nodes in another way
 	}
 	version, err := specs.MinimumRequiredVersion(raw)
 	if err != nil {
 		return nil, accel.Problemf(accel.SpecInvalid, "cannot choose the version of %q: %v", file, err)
 	}
 	raw.Version = version
-	b, err := json.MarshalIndent(raw, "", "  ")
+	s.bytes, err = json.MarshalIndent(raw, "", "  ")
 	if err != nil {
 		return nil, accel.Problemf(accel.SpecInvalid, "cannot render %q: %v", file, err)
 	}
-	s.bytes = append(b, '\n')
+	s.bytes = append(s.bytes, '\n')
 	if err := validate(s.bytes); err != nil {
 		return nil, accel.Problemf(accel.SpecInvalid, "cannot use the CDI spec of %q: %v", def.Kind, err)
 	}

@@ -1,5 +1,5 @@
-// Package manifests_test holds the manifests to the API's own types and to the rights that the agent says it needs.
-package manifests_test
+// Package manifests holds the manifests to the API's own types and to the rights that the agent says it needs.
+package manifests
 
 import (
 	"bufio"
@@ -24,9 +24,9 @@ import (
 func objects(t *testing.T) []metav1.Object {
 	t.Helper()
 	types := map[string]func() metav1.Object{
-		"v1 Namespace":                                    func() metav1.Object { return &corev1.Namespace{} },
-		"v1 ServiceAccount":                               func() metav1.Object { return &corev1.ServiceAccount{} },
-		"apps/v1 DaemonSet":                               func() metav1.Object { return &appsv1.DaemonSet{} },
+		"v1 Namespace":      func() metav1.Object { return &corev1.Namespace{} },
+		"v1 ServiceAccount": func() metav1.Object { return &corev1.ServiceAccount{} },
+		"apps/v1 DaemonSet": func() metav1.Object { return &appsv1.DaemonSet{} },
 		"rbac.authorization.k8s.io/v1 ClusterRole":        func() metav1.Object { return &rbacv1.ClusterRole{} },
 		"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() metav1.Object { return &rbacv1.ClusterRoleBinding{} },
 	}
@@ -91,13 +91,14 @@ func resources(t *testing.T) []string {
 
 func find[T metav1.Object](t *testing.T) T {
 	t.Helper()
+	var none T
 	for _, o := range objects(t) {
 		if found, ok := o.(T); ok {
 			return found
 		}
 	}
-	t.Fatalf("no %T", *new(T))
-	panic("unreachable")
+	t.Fatalf("no %T", none)
+	return none
 }
 
 func TestNamesFit(t *testing.T) {
