@@ -1,0 +1,100 @@
+package kube
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Labels renders the labels that the node of m should have:
+//
+//	acceld.dev/<published state>-<kind>            ready, pending or failed
+//	acceld.dev/<kind>.count                        devices on the bus, healthy or not
+//	acceld.dev/<kind>.driver-version, .product, .memory (MiB), where known
+//	feature.node.kubernetes.io/pci-<vendor>.present, kernel-version.full
+//
+// A key or a value that the API server would refuse is left out or made acceptable: one bad label must not cost the
+// others.
+func Labels(m accel.Machine) map[string]string {
+	labels := map[string]string{}
+	vendors := map[string]string{}
+	for _, d := range m.Facts.PCI {
+		vendors[d.Address] = d.Vendor
+	}
+	for kind, st := range m.Status {
+		for p, phase := range st.Published {
+			if phase == accel.PhasePending && complete(m, kind) {
+				phase = accel.PhaseReady
+			}
+			labels[Prefix+string(p)+"-"+kind] = string(phase)
+		}
+		for _, a := range m.Have[kind].Accelerators {
+			if v := vendors[a.ID]; v != "" && a.Present() {
+				labels[pciLabel(v)] = "true"
+			}
+		}
+		for f, value := range kindFeatures(m, kind) {
+			labels[Prefix+kind+"."+f] = value
+		}
+	}
+	if len(labels) > 0 { // a host without accelerators is not acceld's to describe
+		labels[kernelLabel] = m.Facts.Kernel.Release
+	}
+	acceptable := map[string]string{}
+	for key, value := range labels {
+		if value = labelValue(value); value != "" && len(validation.IsQualifiedName(key)) == 0 {
+			acceptable[key] = value
+		}
+	}
+	return acceptable
+}
+
+// kindFeatures returns what is known about a kind; nothing when no device of it is here or remembered.
+func kindFeatures(m accel.Machine, kind string) map[string]string {
+	have := m.Have[kind]
+	if len(have.Accelerators) == 0 {
+		return nil
+	}
+	f := map[string]string{
+		"count":          strconv.Itoa(accel.CountPresent(have.Accelerators)),
+		"driver-version": have.Driver.Version,
+	}
+	names := map[string]string{}
+	for _, d := range m.Facts.PCI {
+		names[d.Address] = d.DeviceName
+	}
+	for _, a := range slices.Backward(have.Accelerators) { // the first device that says something wins
+		if n := names[a.ID]; n != "" {
+			f["product"] = n
+		}
+		if b := a.Metrics["accelerator_memory_total_bytes"]; b > 0 {
+			f["memory"] = strconv.FormatInt(int64(b)>>20, 10)
+		}
+	}
+	return f
+}
+
+// complete reports whether everything about a kind is true but what the next write itself makes true: its labels. It
+// saves each node that comes up a second round of writes.
+func complete(m accel.Machine, kind string) bool {
+	st, mon := m.Status[kind], m.Have[kind].Monitoring
+	return st.State == accel.Ready ||
+		st.State == accel.Unwatched && st.Blocked == nil && !mon.Collected.IsZero() && !mon.Labelled && mon.LabelProblem == ""
+}
+
+// labelValue makes a label value of s: at most 63 of [A-Za-z0-9_.-], beginning and ending with a letter or digit.
+func labelValue(s string) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '.', r == '-':
+			return r
+		case r == ' ':
+			return '-'
+		}
+		return '_'
+	}, strings.TrimSpace(s))
+	return strings.Trim(s[:min(len(s), maxValue)], "_.-")
+}

@@ -1,0 +1,66 @@
+package kube
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// What other people depend on.
+const (
+	// Prefix of every label of acceld.
+	Prefix = "acceld.dev/"
+	// ConditionType is the node condition.
+	ConditionType = "AcceleratorsReady"
+	// TaintKey is the startup taint, with effect NoSchedule: nodes join with it, the agent takes it away.
+	TaintKey = "acceld.dev/not-ready"
+	// FieldManager owns the fields that acceld writes.
+	FieldManager = "acceld"
+	// Controller is the reporting controller of events.
+	Controller = "acceld.dev/agent"
+)
+
+// Labels that workloads select on and that Node Feature Discovery writes too (its documentation, v0.19, features).
+const (
+	featurePrefix = "feature.node.kubernetes.io/"
+	kernelLabel   = featurePrefix + "kernel-version.full"
+)
+
+// maxValue is the length of a label value (k8s.io/apimachinery/pkg/util/validation).
+const maxValue = 63
+
+// pciLabel is the label that says that a PCI vendor's device is there.
+func pciLabel(vendor string) string { return featurePrefix + "pci-" + vendor + ".present" }
+
+// shared reports whether a label is one that others may write too.
+func shared(key string) bool { return strings.HasPrefix(key, featurePrefix) }
+
+// ours reports whether key has the shape of a label that this package writes for some kind, so that one left over by
+// an earlier version or a removed kind is recognised. Other labels with the prefix are people's and are left alone.
+func ours(key string) bool {
+	name, ok := strings.CutPrefix(key, Prefix)
+	return ok && (isPhase(key) || slices.ContainsFunc(features(), func(f string) bool { return strings.HasSuffix(name, "."+f) }))
+}
+
+// oursShared reports whether key has the shape of a shared label that this package writes.
+func oursShared(key string) bool {
+	vendor, ok := strings.CutPrefix(key, featurePrefix+"pci-")
+	vendor, end := strings.CutSuffix(vendor, ".present")
+	// Four digits: Node Feature Discovery's own keys have the class too, "pci-0302_1234.present".
+	return key == kernelLabel || ok && end && len(vendor) == 4 && strings.Trim(vendor, "0123456789abcdef") == ""
+}
+
+// published returns the published states, in order.
+func published() []accel.Published {
+	return []accel.Published{accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery}
+}
+
+// features returns the last parts of the labels "acceld.dev/<kind>.<feature>".
+func features() []string { return []string{"count", "driver-version", "memory", "product"} }
+
+// isPhase reports whether key is the label of a published state.
+func isPhase(key string) bool {
+	name, ok := strings.CutPrefix(key, Prefix)
+	return ok && slices.ContainsFunc(published(), func(p accel.Published) bool { return strings.HasPrefix(name, string(p)+"-") })
+}

@@ -1,0 +1,114 @@
+package kube
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// extent is how much of the node one patch touches. The node authorizer's admission (NodeRestriction) refuses a kubelet's
+// credentials the shared labels and the taints, and refuses the whole patch for them: what is refused is tried again
+// with less.
+type extent int
+
+const (
+	everything    extent = iota
+	withoutShared        // own labels and the taint
+	ownLabels
+	nothing
+)
+
+// metadataPatch returns the JSON merge patch that gives the node its labels and its taints, nil when it has them.
+// retaint puts the startup taint back on a node that is not ready.
+func metadataPatch(node *corev1.Node, r *rendered, x extent, retaint bool) []byte {
+	meta := map[string]any{}
+	if labels := labelChanges(node, r.labels, x); len(labels) > 0 {
+		meta["labels"] = labels
+	}
+	patch := map[string]any{}
+	if taints, changed := taintChange(node.Spec.Taints, r.ready, retaint); changed && x <= withoutShared {
+		// The list is replaced as a whole (listType atomic), so it must be the one that was read.
+		meta["resourceVersion"] = node.ResourceVersion
+		patch["spec"] = map[string]any{"taints": taints}
+	}
+	if len(meta) == 0 {
+		return nil
+	}
+	patch["metadata"] = meta
+	return encode(patch)
+}
+
+// labelChanges returns the labels to set, and nil for those to remove.
+func labelChanges(node *corev1.Node, want map[string]string, x extent) map[string]any {
+	changes := map[string]any{}
+	owners := labelClaims(node)
+	for key, value := range want {
+		have, there := node.Labels[key]
+		if have == value && there || shared(key) && (x > everything || there && !owners.mayChange(key)) {
+			continue
+		}
+		changes[key] = value
+	}
+	for key := range node.Labels {
+		if _, wanted := want[key]; wanted {
+			continue
+		}
+		if ours(key) || x == everything && oursShared(key) && owners.mayChange(key) {
+			changes[key] = nil
+		}
+	}
+	return changes
+}
+
+// taintChange returns the node's taints as they should be and whether they differ from what they are.
+func taintChange(have []corev1.Taint, ready, retaint bool) ([]corev1.Taint, bool) {
+	mine := func(t corev1.Taint) bool { return t.Key == TaintKey && t.Effect == corev1.TaintEffectNoSchedule }
+	there := slices.ContainsFunc(have, mine)
+	switch {
+	case ready && there:
+		return slices.DeleteFunc(slices.Clone(have), mine), true
+	case !ready && retaint && !there:
+		return append(slices.Clone(have), corev1.Taint{Key: TaintKey, Effect: corev1.TaintEffectNoSchedule}), true
+	}
+	return have, false
+}
+
+// statusPatch returns the strategic merge patch that gives the node its condition, nil when it has it. Conditions are
+// merged by type, so those of the kubelet and of others stay as they are.
+func statusPatch(node *corev1.Node, want corev1.NodeCondition, now time.Time) []byte {
+	want.LastHeartbeatTime, want.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
+	for _, have := range node.Status.Conditions {
+		if have.Type != want.Type || have.Status != want.Status {
+			continue
+		}
+		if have.Reason == want.Reason && have.Message == want.Message {
+			return nil
+		}
+		want.LastTransitionTime = have.LastTransitionTime
+	}
+	return encode(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{want}}})
+}
+
+// labelled reports whether the node has every feature label of r. The values may be those of a moment ago, and the
+// labels of published states are not asked for: the state that they show depends on this answer.
+func labelled(node *corev1.Node, r *rendered, x extent) bool {
+	for key := range r.labels {
+		if _, there := node.Labels[key]; !there && !isPhase(key) && (x == everything || !shared(key)) {
+			return false
+		}
+	}
+	return true
+}
+
+// encode is JSON of maps, strings and API types, which always works.
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("a patch that is no JSON: %v", err))
+	}
+	return b
+}

@@ -1,0 +1,242 @@
+package kube
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+func TestLabels(t *testing.T) {
+	ready := map[string]string{
+		"acceld.dev/driver-container-qemu-edu":           "ready",
+		"acceld.dev/runtime-enablement-qemu-edu":         "ready",
+		"acceld.dev/device-plugin-qemu-edu":              "ready",
+		"acceld.dev/device-monitoring-qemu-edu":          "ready",
+		"acceld.dev/device-feature-discovery-qemu-edu":   "ready",
+		"acceld.dev/qemu-edu.count":                      "2",
+		"acceld.dev/qemu-edu.driver-version":             "1.2.0",
+		"acceld.dev/qemu-edu.product":                    "EDU-_rev-1",
+		"feature.node.kubernetes.io/pci-1234.present":    "true",
+		"feature.node.kubernetes.io/kernel-version.full": "6.12.9-1-lts",
+	}
+	with := func(pairs ...string) map[string]string {
+		m := map[string]string{}
+		for k, v := range ready {
+			m[k] = v
+		}
+		for i := 0; i < len(pairs); i += 2 {
+			if m[pairs[i]] = pairs[i+1]; pairs[i+1] == "" {
+				delete(m, pairs[i])
+			}
+		}
+		return m
+	}
+	for _, tt := range []struct {
+		name string
+		m    accel.Machine
+		want map[string]string
+	}{
+		{"ready", readyMachine(), ready},
+		{"the write that makes itself true", readyMachine(at(accel.Unwatched, 3)), ready},
+		{"not collected yet", readyMachine(at(accel.Unwatched, 3), func(m *accel.Machine) {
+			have := m.Have["qemu-edu"]
+			have.Monitoring = accel.Monitoring{}
+			m.Have["qemu-edu"] = have
+		}), with("acceld.dev/device-monitoring-qemu-edu", "pending", "acceld.dev/device-feature-discovery-qemu-edu", "pending")},
+		{"blocked", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.HeadersMissing, "no headers")), with(
+			"acceld.dev/driver-container-qemu-edu", "failed", "acceld.dev/runtime-enablement-qemu-edu", "pending", "acceld.dev/device-plugin-qemu-edu", "pending",
+			"acceld.dev/device-monitoring-qemu-edu", "pending", "acceld.dev/device-feature-discovery-qemu-edu", "pending")},
+		{"unhealthy counts", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "x")), ready},
+		{"gone does not", readyMachine(health(accel.Gone, accel.DeviceGone, "x")), with("acceld.dev/qemu-edu.count", "1")},
+		{"memory", readyMachine(func(m *accel.Machine) {
+			m.Have["qemu-edu"].Accelerators[1].Metrics = map[string]float64{"accelerator_memory_total_bytes": 80 << 30}
+		}), with("acceld.dev/qemu-edu.memory", "81920")},
+		{"nothing known", readyMachine(func(m *accel.Machine) {
+			have := m.Have["qemu-edu"]
+			have.Driver.Version = ""
+			m.Have["qemu-edu"] = have
+			m.Facts.PCI = nil
+		}), with("acceld.dev/qemu-edu.driver-version", "", "acceld.dev/qemu-edu.product", "", "feature.node.kubernetes.io/pci-1234.present", "")},
+		{"no accelerator", readyMachine(none), map[string]string{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if d := cmp.Diff(tt.want, Labels(tt.m)); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+		})
+	}
+}
+
+// One label that the API server would refuse must not cost all the others.
+func TestLabelsAreAcceptable(t *testing.T) {
+	m := readyMachine(func(m *accel.Machine) {
+		m.Facts.Kernel.Release = "6.1.0+" + strings.Repeat("very-long-", 20) + "µ"
+		have := m.Have["qemu-edu"]
+		have.Driver.Version = "///"
+		long := kindOf(60)
+		m.Have["qemu-edu"], m.Have[long] = have, have
+		m.Status[long] = m.Status["qemu-edu"]
+	})
+	labels := Labels(m)
+	if len(labels) == 0 {
+		t.Fatal("no labels")
+	}
+	for k, v := range labels {
+		if e := append(validation.IsQualifiedName(k), validation.IsValidLabelValue(v)...); len(e) > 0 {
+			t.Errorf("%s=%s: %v", k, v, e)
+		}
+	}
+}
+
+func TestLabelValue(t *testing.T) {
+	for in, want := range map[string]string{
+		"6.12.9-1-lts": "6.12.9-1-lts", "6.1.0+deb": "6.1.0_deb", "  A100 SXM4 80GB ": "A100-SXM4-80GB", "": "", "_.-": "", "é": "",
+		"x" + strings.Repeat("-", 70): "x", "[a]": "a",
+	} {
+		if got := labelValue(in); got != want {
+			t.Errorf("labelValue(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestShapes(t *testing.T) {
+	for key, want := range map[string]bool{
+		"acceld.dev/driver-container-old-kind": true, "acceld.dev/old-kind.count": true, "acceld.dev/old-kind.driver-version": true,
+		"acceld.dev/team": false, "acceld.dev/upgrade-window": false, "acceld.dev/not-ready": false, "other.dev/x.count": false,
+	} {
+		if ours(key) != want {
+			t.Errorf("ours(%q) is %v", key, !want)
+		}
+	}
+	for key, want := range map[string]bool{
+		"feature.node.kubernetes.io/pci-1234.present": true, "feature.node.kubernetes.io/kernel-version.full": true,
+		"feature.node.kubernetes.io/pci-0302_1234.present": false, "feature.node.kubernetes.io/kernel-version.major": false,
+		"feature.node.kubernetes.io/pci-xyzw.present": false, "acceld.dev/pci-1234.present": false,
+	} {
+		if oursShared(key) != want {
+			t.Errorf("oursShared(%q) is %v", key, !want)
+		}
+	}
+}
+
+func TestCondition(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		m       accel.Machine
+		status  corev1.ConditionStatus
+		reason  string
+		message string
+	}{
+		{"ready", readyMachine(), "True", "Ready", "qemu-edu: 2 healthy"},
+		{"idle", readyMachine(none), "True", "Idle", "no accelerator on this host"},
+		{"moving", readyMachine(at(accel.DriverUnproven, 0)), "False", "InProgress", "qemu-edu is driver-unproven"},
+		{"blocked", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.HeadersMissing, "no headers\nfor 6.12")), "False", "HeadersMissing", "qemu-edu is driver-missing: no headers for 6.12"},
+		{"unhealthy", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity error")), "False", "DeviceUnhealthy", "qemu-edu 0000:02:00.0 is unhealthy: parity error; qemu-edu: 2 healthy"},
+		{"gone", readyMachine(health(accel.Gone, accel.DeviceGone, "left the bus")), "False", "DeviceGone", "qemu-edu 0000:02:00.0 is gone: left the bus; qemu-edu: 1 healthy"},
+		{"one of two", readyMachine(func(m *accel.Machine) { m.Status["example-npu"] = accel.Status{State: accel.PluginMissing} }), "False", "InProgress", "example-npu is plugin-missing; qemu-edu: 2 healthy"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			want := corev1.NodeCondition{Type: "AcceleratorsReady", Status: tt.status, Reason: tt.reason, Message: tt.message}
+			want.Message = strings.Replace(want.Message, "parity error; qemu-edu: 2 healthy", "parity error; qemu-edu: 1 healthy", 1)
+			if d := cmp.Diff(want, Condition(tt.m)); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+		})
+	}
+	long := Condition(readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.BuildFailed, strings.Repeat("ü", 5000)+"\xff")))
+	if n := len(long.Message); n > maxMessage || n < maxMessage-4 {
+		t.Errorf("a long message has %d bytes", n)
+	}
+}
+
+func TestTransitions(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		from, to accel.Machine
+		want     []news
+	}{
+		{"first machine, well", accel.Machine{}, readyMachine(), nil},
+		{"first machine, blocked", accel.Machine{}, readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.HeadersMissing, "no headers")), []news{
+			{true, "HeadersMissing", "qemu-edu: driver-missing: no headers. Install the named package."}}},
+		{"nothing", readyMachine(), readyMachine(temperature(50)), nil},
+		{"on the way", readyMachine(at(accel.DriverMissing, 0)), readyMachine(at(accel.DriverUnproven, 0)), []news{
+			{false, "DriverUnproven", "qemu-edu: driver-unproven, was driver-missing"}}},
+		{"regression", readyMachine(), readyMachine(at(accel.PluginMissing, 2)), []news{
+			{true, "PluginMissing", "qemu-edu: plugin-missing, was ready"}}},
+		{"another reason", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.HeadersMissing, "a")), readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.NoSpace, "b")), []news{
+			{true, "NoSpace", "qemu-edu: driver-missing: b. " + accel.NoSpace.Doc().Remedy}}},
+		{"the same again", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.NoSpace, "a")), readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.NoSpace, "b")), nil},
+		{"fault", readyMachine(), readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity")), []news{
+			{true, "DeviceUnhealthy", "qemu-edu: 0000:02:00.0 is unhealthy: parity"}}},
+		{"recovery", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity")), readyMachine(), []news{
+			{false, "DeviceHealthy", "qemu-edu: 0000:02:00.0 is healthy, was unhealthy"}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if d := cmp.Diff(tt.want, transitions(tt.from, tt.to), cmp.AllowUnexported(news{})); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+		})
+	}
+}
+
+func TestMetadataPatch(t *testing.T) {
+	want := &rendered{ready: true, labels: map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.12"}}
+	owned := func(manager string, keys ...string) metav1.ManagedFieldsEntry {
+		raw := `{"f:metadata":{"f:labels":{`
+		for i, k := range keys {
+			raw += strings.Repeat(",", min(i, 1)) + `"f:` + k + `":{}`
+		}
+		f := &metav1.FieldsV1{}
+		f.SetRawBytes([]byte(raw + `}}}`))
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: f}
+	}
+	node := func(labels map[string]string, fields ...metav1.ManagedFieldsEntry) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", ResourceVersion: "7", Labels: labels, ManagedFields: fields}}
+	}
+	both := map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.12"}
+	taint := corev1.Taint{Key: TaintKey, Effect: corev1.TaintEffectNoSchedule}
+	other := corev1.Taint{Key: "example.com/x", Effect: corev1.TaintEffectNoExecute}
+	tainted := func(taints ...corev1.Taint) *corev1.Node {
+		n := node(both)
+		n.Spec.Taints = taints
+		return n
+	}
+	for _, tt := range []struct {
+		name    string
+		node    *corev1.Node
+		r       *rendered
+		x       extent
+		retaint bool
+		want    string
+	}{
+		{"nothing to do", node(both), want, everything, false, ""},
+		{"new", node(nil), want, everything, false, `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"2","` + kernelLabel + `":"6.12"}}}`},
+		{"own labels only", node(nil), want, ownLabels, false, `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"2"}}}`},
+		{"drift", node(map[string]string{"acceld.dev/qemu-edu.count": "9", kernelLabel: "6.12"}), want, everything, false, `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"2"}}}`},
+		{"drift by a manager", node(map[string]string{"acceld.dev/qemu-edu.count": "9", kernelLabel: "6.12"}, owned("kubectl-label", "acceld.dev/qemu-edu.count")), want, everything, false, `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"2"}}}`},
+		{"left over and foreign", node(map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.12", "acceld.dev/old-kind.count": "1", "acceld.dev/device-plugin-old-kind": "ready", "acceld.dev/team": "a", "x": "y"}), want, everything, false, `{"metadata":{"labels":{"acceld.dev/device-plugin-old-kind":null,"acceld.dev/old-kind.count":null}}}`},
+		{"another component's", node(map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.1"}, owned("nfd-master", kernelLabel)), want, everything, false, ""},
+		{"nobody's", node(map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.1"}), want, everything, false, ""},
+		{"shared with another", node(map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.1"}, owned("acceld", kernelLabel), owned("nfd-master", kernelLabel)), want, everything, false, ""},
+		{"own shared label", node(map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.1"}, owned("acceld", kernelLabel)), want, everything, false, `{"metadata":{"labels":{"` + kernelLabel + `":"6.12"}}}`},
+		{"own shared label left over", node(map[string]string{kernelLabel: "6.1", pciLabel("1234"): "true"}, owned("acceld", kernelLabel), owned("nfd", pciLabel("1234"))), &rendered{}, everything, false, `{"metadata":{"labels":{"` + kernelLabel + `":null}}}`},
+		{"unreadable claims", node(both, metav1.ManagedFieldsEntry{Manager: "x"}), want, everything, false, ""},
+		{"taint goes", tainted(taint, other), want, everything, false, `{"metadata":{"resourceVersion":"7"},"spec":{"taints":[{"key":"example.com/x","effect":"NoExecute"}]}}`},
+		{"last taint goes", tainted(taint), want, everything, false, `{"metadata":{"resourceVersion":"7"},"spec":{"taints":[]}}`},
+		{"taint stays", tainted(taint, other), &rendered{labels: both}, everything, false, ""},
+		{"taint is not put back", tainted(other), &rendered{labels: both}, everything, false, ""},
+		{"taint is put back", tainted(other), &rendered{labels: both}, everything, true, `{"metadata":{"resourceVersion":"7"},"spec":{"taints":[{"key":"example.com/x","effect":"NoExecute"},{"key":"acceld.dev/not-ready","effect":"NoSchedule"}]}}`},
+		{"another effect is another's", tainted(corev1.Taint{Key: TaintKey, Effect: corev1.TaintEffectNoExecute}), want, everything, false, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if d := cmp.Diff(tt.want, string(metadataPatch(tt.node, tt.r, tt.x, tt.retaint))); d != "" {
+				t.Errorf("-want +got:\n%s", d)
+			}
+		})
+	}
+}

@@ -1,0 +1,228 @@
+package kube
+
+import (
+	"context"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+const (
+	// deadline of one request.
+	deadline = 10 * time.Second
+	// settle gathers the changes of one moment into one write.
+	settle = 50 * time.Millisecond
+	// hold keeps back, after a start, what would only say that the agent is on its way: a restart does not flap.
+	hold = 2 * time.Second
+)
+
+// session is the time of one watch. All of its fields belong to one goroutine.
+type session struct {
+	k *Kube
+	// node is the newest that the API server said; nil while there is no node of the name.
+	node *corev1.Node
+	// connected is true once the API server answered.
+	connected bool
+	// failures in a row of writes, and when the next pass is due; zero when none is.
+	failures int
+	due      time.Time
+	lastTry  time.Time
+	// extent is how much of the node the API server lets this agent write, as far as is known.
+	extent extent
+}
+
+// run reads the node, then follows it and what is published until the watch ends.
+func (s *session) run(ctx context.Context) *accel.Problem {
+	node, err := s.get(ctx)
+	switch {
+	case err == nil:
+		s.node = node
+	case apierrors.IsNotFound(err):
+	default:
+		return problem("get node", s.k.c.Node, err)
+	}
+	o := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", s.k.c.Node).String()}
+	if s.node != nil {
+		o.ResourceVersion = s.node.ResourceVersion // without one the watch begins with the node as soon as it is there
+	}
+	w, err := s.k.c.Client.Nodes.Watch(ctx, o)
+	if err != nil {
+		return problem("watch node", s.k.c.Node, err)
+	}
+	defer w.Stop()
+	s.connected = true
+	s.found()
+	s.pass(ctx)
+	s.version(ctx)
+	return s.follow(ctx, w)
+}
+
+func (s *session) get(ctx context.Context) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	return s.k.c.Client.Nodes.Get(ctx, s.k.c.Node, metav1.GetOptions{})
+}
+
+// version asks once for the version of the API server. Not to know it harms nobody.
+func (s *session) version(ctx context.Context) {
+	if s.k.c.Client.Version == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	v, err := s.k.c.Client.Version(ctx)
+	if err != nil {
+		s.k.logOnce("version of the API server unknown", "error", err)
+		return
+	}
+	s.k.report(func(y *Sync) { y.ClusterVersion = v })
+}
+
+// found makes known whether there is a node, and nothing else about it yet.
+func (s *session) found() {
+	s.k.report(func(y *Sync) {
+		y.NodeFound = s.node != nil
+		if s.node == nil {
+			y.Labelled = false
+			y.Problem = accel.Problemf(accel.NodeNotFound, "the cluster has no node %q", s.k.c.Node)
+		}
+	})
+}
+
+// follow is the loop of a session.
+func (s *session) follow(ctx context.Context, w watch.Interface) *accel.Problem {
+	for {
+		var timer <-chan time.Time
+		if !s.due.IsZero() {
+			timer = time.After(time.Until(s.due))
+		}
+		s.k.once.Do(func() { close(s.k.ready) })
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.k.wake:
+			s.schedule(s.moment())
+		case <-timer:
+			s.due = time.Time{}
+			s.pass(ctx)
+		case e, ok := <-w.ResultChan():
+			if !ok {
+				return nil
+			}
+			if err := s.take(e); err != nil {
+				return err
+			}
+			s.pass(ctx)
+		}
+	}
+}
+
+// moment is when something new is written: soon, but while writes fail not faster than the API server can bear.
+func (s *session) moment() time.Time {
+	at := time.Now().Add(settle)
+	if s.failures > 0 && at.Before(s.lastTry.Add(backoffMin)) {
+		at = s.lastTry.Add(backoffMin)
+	}
+	return at
+}
+
+// schedule makes a pass due at t unless one is due before.
+func (s *session) schedule(t time.Time) {
+	if s.due.IsZero() || t.Before(s.due) {
+		s.due = t
+	}
+}
+
+// take updates the node from a watch event. Events older than the answer to an own patch are no news.
+func (s *session) take(e watch.Event) *accel.Problem {
+	node, _ := e.Object.(*corev1.Node)
+	switch e.Type {
+	case watch.Added, watch.Modified:
+		if node == nil || s.node != nil && s.node.UID == node.UID && older(node, s.node) {
+			return nil
+		}
+		s.node = node
+		s.found()
+	case watch.Deleted:
+		s.node = nil
+		s.found()
+	case watch.Error:
+		err := apierrors.FromObject(e.Object)
+		if apierrors.IsGone(err) || apierrors.IsResourceExpired(err) {
+			return accel.Problemf(accel.APIUnreachable, "the watch of node %q is too old", s.k.c.Node)
+		}
+		return problem("watch node", s.k.c.Node, err)
+	}
+	return nil
+}
+
+// older reports whether a was before b; an API server that counts in no known way is believed.
+func older(a, b *corev1.Node) bool {
+	c, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err == nil && c < 0
+}
+
+// pass compares the node with what is wanted, writes what differs and tells what happened.
+func (s *session) pass(ctx context.Context) {
+	r, began, retaint := s.k.desired()
+	if s.node == nil {
+		return
+	}
+	if r == nil { // nothing to write yet, and the API server is there
+		s.k.report(func(y *Sync) { y.Problem = nil })
+		return
+	}
+	if until := began.Add(hold); !r.settled && time.Now().Before(until) {
+		s.k.report(func(y *Sync) { y.Labelled, y.Problem = labelled(s.node, r, s.extent), nil })
+		s.schedule(until)
+		return
+	}
+	if wait := s.allowance(r, retaint); wait > 0 {
+		s.schedule(time.Now().Add(wait))
+		return
+	}
+	s.lastTry = time.Now()
+	p, kept := s.write(ctx, r, retaint)
+	if ctx.Err() != nil {
+		return
+	}
+	s.k.report(func(y *Sync) {
+		has := s.node != nil && labelled(s.node, r, s.extent)
+		y.Problem, y.NodeFound = p, s.node != nil
+		y.Labelled = has && (kept || y.Labelled && p != nil && p.Reason == accel.APIUnreachable) // not reached is "don't know"
+	})
+	s.settleAccounts(ctx, p)
+}
+
+// settleAccounts makes the next attempt due after a failure, and tells the events while the API server answers.
+func (s *session) settleAccounts(ctx context.Context, p *accel.Problem) {
+	if p == nil {
+		s.failures = 0
+	} else {
+		s.failures++
+		s.extent = everything // somebody may have changed the rules
+		s.schedule(time.Now().Add(backoff(s.failures)))
+	}
+	if s.node == nil || p != nil && p.Reason == accel.APIUnreachable {
+		return
+	}
+	s.k.collect()
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	wait, err := s.k.outbox.flush(ctx, s.k.c.Client.Events, s.node, s.k.c.Now())
+	switch {
+	case err != nil && refused(err):
+		s.k.logOnce("the API server refuses events", "error", err)
+		s.schedule(time.Now().Add(settle)) // the next one
+	case err != nil:
+		s.schedule(time.Now().Add(backoff(1)))
+	case wait > 0:
+		s.schedule(time.Now().Add(wait))
+	}
+}

@@ -1,0 +1,70 @@
+package kube
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// news is something to tell by an event. Equal news within [repeatWithin] are one event with a count.
+type news struct {
+	warning      bool
+	reason, note string
+}
+
+// transitions returns what changed from one machine to the next, in the order of kinds. The first machine of a process
+// tells only what is wrong: that everything is as before a restart is no news.
+func transitions(from, to accel.Machine) []news {
+	var all []news
+	for _, kind := range slices.Sorted(maps.Keys(to.Status)) {
+		was, known := from.Status[kind]
+		is := to.Status[kind]
+		if known && was.State != is.State {
+			all = append(all, news{
+				warning: was.State == accel.Ready && is.State != accel.Absent,
+				reason:  camel(string(is.State)),
+				note:    shorten(fmt.Sprintf("%s: %s, was %s", kind, is.State, was.State)),
+			})
+		}
+		if b := is.Blocked; b != nil && (was.Blocked == nil || was.Blocked.Reason != b.Reason) {
+			all = append(all, news{true, string(b.Reason), shorten(fmt.Sprintf("%s: %s: %s. %s", kind, is.State, b.Message, b.Reason.Doc().Remedy))})
+		}
+		all = append(all, healthNews(kind, from.Have[kind].Accelerators, to.Have[kind].Accelerators)...)
+	}
+	return all
+}
+
+// healthNews returns the changes of health. A device that is seen for the first time is news only when it is not well.
+func healthNews(kind string, from, to []accel.Accelerator) []news {
+	was := map[string]accel.HealthState{}
+	for _, a := range from {
+		was[a.ID] = a.Health.State
+	}
+	var all []news
+	for _, a := range to {
+		before, known := was[a.ID]
+		switch {
+		case a.Health.State == before || !known && a.Health.State == accel.Healthy:
+		case a.Health.State == accel.Healthy:
+			all = append(all, news{false, "DeviceHealthy", fmt.Sprintf("%s: %s is healthy, was %s", kind, a.ID, before)})
+		default:
+			reason := string(first(a.Health.Reason, accel.DeviceUnhealthy))
+			all = append(all, news{true, reason, shorten(fmt.Sprintf("%s: %s is %s: %s", kind, a.ID, a.Health.State, a.Health.Message))})
+		}
+	}
+	return all
+}
+
+// camel is "DriverMissing" of "driver-missing": reasons of events are in CamelCase.
+func camel(s string) string {
+	var b strings.Builder
+	for word := range strings.SplitSeq(s, "-") {
+		if word != "" {
+			b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+		}
+	}
+	return b.String()
+}
