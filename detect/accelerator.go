@@ -45,7 +45,7 @@ func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []
 // content other than the healthy one is unhealthy with the content as message. A function that is no longer on the bus
 // is gone. Since is zero.
 func Health(h *host.Host, def *accel.Definition, a accel.Accelerator) (accel.Health, error) {
-	if !h.Exists(path.Join(pciDevices, a.ID)) && h.Exists(pciDevices) {
+	if _, err := h.Stat(path.Join(pciDevices, a.ID)); errors.Is(err, fs.ErrNotExist) && h.Exists(pciDevices) {
 		return accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: a.ID + " is not on the PCI bus"}, nil
 	}
 	for _, source := range def.Health {

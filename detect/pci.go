@@ -24,11 +24,11 @@ func PCI(h *host.Host) ([]accel.PCIDevice, []string) {
 	if err != nil {
 		return nil, []string{fmt.Sprintf("cannot list PCI functions: %v", err)}
 	}
-	var problems []string
+	var problems, strange []string
 	devices := make([]accel.PCIDevice, 0, len(names))
 	for _, name := range names {
 		if !isAddress(name) {
-			problems = append(problems, fmt.Sprintf("%q in %s is not a PCI address", name, pciDevices))
+			strange = append(strange, name)
 			continue
 		}
 		d, err := function(all, name)
@@ -38,6 +38,9 @@ func PCI(h *host.Host) ([]accel.PCIDevice, []string) {
 		if d.Vendor != "" {
 			devices = append(devices, d)
 		}
+	}
+	if len(strange) > 0 {
+		problems = append(problems, fmt.Sprintf("%d entries of %s are not PCI addresses, such as %q", len(strange), pciDevices, clip(strange[0])))
 	}
 	return devices, problems
 }
@@ -147,8 +150,10 @@ func (r *reader) identity(d *accel.PCIDevice) {
 	if link := r.dir.Readlink("driver"); link != "" {
 		d.Driver = path.Base(link)
 	}
-	if r.err == nil && (d.Class == "" || d.Vendor == "" || d.Device == "") {
-		r.fail(errors.New("class, vendor or device is missing"))
+	for _, must := range []struct{ file, text string }{{"class", d.Class}, {"vendor", d.Vendor}, {"device", d.Device}} {
+		if must.text == "" {
+			r.fail(fmt.Errorf("%s: not there", must.file))
+		}
 	}
 }
 

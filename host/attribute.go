@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"sort"
 	"strings"
 
@@ -37,7 +38,8 @@ func (h *Host) open(name string, flags int) (int, error) {
 		return openPath(clean, flags, name)
 	}
 	how := unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
-	for range 8 { // EAGAIN: a rename somewhere raced with "..", see openat2(2)
+	defer runtime.KeepAlive(h) // and with it the descriptor of the root
+	for range 8 {              // EAGAIN: a rename somewhere raced with "..", see openat2(2)
 		fd, err := unix.Openat2(int(h.dir.Fd()), clean, &how)
 		switch {
 		case err == nil:
