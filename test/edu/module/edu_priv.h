@@ -77,6 +77,8 @@ struct edu_dev {
 	char bdf[16];
 	char serial[32];
 
+	u32 factorial;			/* of the attribute of that name, its last result */
+
 	struct mutex lock;		/* one operation at a time */
 	bool gone;			/* set once, under no lock: a hint until lock is held */
 	wait_queue_head_t wait;

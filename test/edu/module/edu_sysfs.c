@@ -119,6 +119,36 @@ static ssize_t inject_error_show(struct device *dev, struct device_attribute *at
 	return sysfs_emit(buf, "%s\n", edu_faults[READ_ONCE(edu_of(dev)->injected)].name);
 }
 
+/*
+ * A proof of work without a program: write n, read n! as the device computed
+ * it. One result is kept per device; the last writer's is read.
+ */
+static ssize_t factorial_show(struct device *dev, struct device_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%u\n", READ_ONCE(edu_of(dev)->factorial));
+}
+
+static ssize_t factorial_store(struct device *dev, struct device_attribute *attr,
+			       const char *buf, size_t count)
+{
+	struct edu_dev *edu = edu_of(dev);
+	struct edu_factorial f = {};
+	int ret;
+
+	ret = kstrtou32(buf, 0, &f.n);
+	if (ret)
+		return ret;
+	if (f.n > READ_ONCE(edu_max_factorial))
+		return -EINVAL;
+	WRITE_ONCE(edu->factorial, 0);	/* a failure must not show an older result */
+	ret = edu_compute(edu, &f);
+	if (ret)
+		return ret;
+	WRITE_ONCE(edu->factorial, f.result);
+	return count;
+}
+static DEVICE_ATTR(factorial, 0600, factorial_show, factorial_store);
+
 static void edu_inject(struct edu_dev *edu, enum edu_fault_id id)
 {
 	spin_lock(&edu->state_lock);
@@ -165,6 +195,7 @@ static struct attribute *edu_attrs[] = {
 	&dev_attr_errors.attr,
 	&dev_attr_corrected_errors.attr,
 	&dev_attr_dma_bytes.attr,
+	&dev_attr_factorial.attr,
 	&dev_attr_inject_error.attr,
 	NULL,
 };
