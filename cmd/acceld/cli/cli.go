@@ -1,0 +1,132 @@
+// Package cli is the command line of acceld: it wires the packages together and prints what they say. It may not
+// decide anything about a machine.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Exit codes, documented by `acceld help`.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitNotReady    = 3
+	exitUnreachable = 4
+)
+
+// exit is an error that carries its exit code.
+type exit struct {
+	code int
+	err  error
+}
+
+func (e exit) Error() string { return e.err.Error() }
+func (e exit) Unwrap() error { return e.err }
+
+// common are the flags of every command: where, and how loud.
+type common struct {
+	hostRoot string
+	config   string
+	asked    bool // the configuration file was named by the user, so it must exist
+}
+
+// Main runs the command line args and returns the exit code.
+func Main(args []string, in io.Reader, out, errs io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	cmd := New()
+	cmd.SetArgs(args)
+	cmd.SetIn(in)
+	cmd.SetOut(out)
+	cmd.SetErr(errs)
+	err := cmd.ExecuteContext(ctx)
+	var e exit
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &e):
+		if e.err.Error() != "" {
+			fmt.Fprintln(errs, "acceld:", e.err)
+		}
+		return e.code
+	default: // cobra's own: an unknown command, flag or argument
+		fmt.Fprintf(errs, "acceld: %v\nRun '%s --help' for usage.\n", err, cmd.CommandPath())
+		return exitUsage
+	}
+}
+
+// New returns the command tree.
+func New() *cobra.Command {
+	var c common
+	root := &cobra.Command{
+		Use:   "acceld",
+		Short: "Takes a host from a bare kernel to accelerators that work",
+		Long: `acceld takes a host from a bare kernel to accelerators that are schedulable, usable in containers and watched.
+
+Exit codes: 0 done; 1 failed, with a reason on standard error; 2 wrong usage; 3 status: not everything is ready;
+4 status: no agent answers.`,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+			c.asked = cmd.Flags().Changed("config")
+		},
+	}
+	root.PersistentFlags().StringVar(&c.hostRoot, "host-root", "/", "the directory where the machine's root is")
+	root.PersistentFlags().StringVar(&c.config, "config", "/etc/acceld/config.yaml", "the configuration file")
+	root.AddCommand(runCommand(&c), statusCommand(&c), detectCommand(&c), driverCommand(&c), doctorCommand(&c), versionCommand(), loadModuleCommand(&c))
+	return root
+}
+
+// failed turns a Problem into the error of a command; nil stays nil.
+func failed(p *accel.Problem) error {
+	if p == nil {
+		return nil
+	}
+	return exit{exitFailed, errors.New(p.Error() + "\n  " + p.Reason.Doc().Remedy)}
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			fmt.Fprintln(cmd.OutOrStdout(), "acceld", version())
+			return nil
+		},
+	}
+}
+
+// version is what the Go toolchain stamped: a release's tag, or the commit.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v, rev, dirty := info.Main.Version, "", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			rev = s.Value[:min(12, len(s.Value))]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "+changes"
+		}
+	}
+	if v != "" && v != "(devel)" {
+		return v
+	}
+	if rev == "" {
+		return "unstamped"
+	}
+	return "commit " + rev + dirty
+}

@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/host"
+)
+
+func driverCommand(c *common) *cobra.Command {
+	cmd := &cobra.Command{Use: "driver", Short: "Look at drivers, make them present, unload them", Args: cobra.NoArgs}
+	cmd.AddCommand(driverListCommand(c), driverEnsureCommand(c), driverUnloadCommand(c))
+	return cmd
+}
+
+func driverListCommand(c *common) *cobra.Command {
+	var format outputFormat
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the drivers in the store", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, problem := c.open()
+			if problem != nil {
+				return failed(problem)
+			}
+			entries, err := p.driver(nil).List()
+			if err != nil {
+				return failed(accel.AsProblem(err))
+			}
+			if format.json() {
+				return writeJSON(cmd.OutOrStdout(), entries)
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "KIND\tVERSION\tKERNEL\tKEY\tCURRENT\tPROBLEM")
+			for _, e := range entries {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%t\t%s\n", e.Kind, e.Version, e.KernelRelease, e.Key[:min(12, len(e.Key))], e.Current, e.Problem)
+			}
+			return w.Flush()
+		},
+	}
+	format.flag(cmd)
+	return cmd
+}
+
+func driverEnsureCommand(c *common) *cobra.Command {
+	var all, stored, retry bool
+	cmd := &cobra.Command{
+		Use: "ensure [KIND...]", Short: "Make the drivers of kinds present",
+		Long: `ensure makes the drivers of the named kinds present: already loaded, from the store, installed on the host, built.
+With --stored-only nothing is built and nothing is fetched: this is what runs at boot before the kubelet.`,
+		RunE: func(cmd *cobra.Command, kinds []string) error {
+			p, problem := c.open()
+			if problem != nil {
+				return failed(problem)
+			}
+			d := p.driver(func(kind, line string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", kind, line) })
+			facts := detect.Detect(p.host, detect.Options{})
+			defs, err := p.chosen(kinds, all)
+			if err != nil {
+				return err
+			}
+			var errs []error
+			for _, def := range defs {
+				accs := p.accelerators(def, facts)
+				if len(accs) == 0 {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: no device\n", def.Kind)
+					continue
+				}
+				have, problem := d.EnsureWith(cmd.Context(), def, facts, accs, driver.EnsureOptions{NoBuild: stored, Retry: retry})
+				if problem != nil {
+					errs = append(errs, fmt.Errorf("%s: %w", def.Kind, problem))
+					continue
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s present (%s) on %d devices\n", def.Kind, have.Version, have.Source, len(accs))
+			}
+			if len(errs) > 0 {
+				return exit{exitFailed, errors.Join(errs...)}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "every kind that has a device")
+	cmd.Flags().BoolVar(&stored, "stored-only", false, "neither build nor fetch")
+	cmd.Flags().BoolVar(&retry, "retry", false, "forget that earlier loads ended uncleanly")
+	return cmd
+}
+
+func driverUnloadCommand(c *common) *cobra.Command {
+	return &cobra.Command{
+		Use: "unload KIND...", Short: "Unload the drivers of kinds that nobody uses", Args: cobra.MinimumNArgs(1),
+		Long: `unload first finds everything that holds the driver, and names it; only when nothing does are the modules removed. A running
+agent loads them again: disable the kind in the configuration first when they are to stay away.`,
+		RunE: func(cmd *cobra.Command, kinds []string) error {
+			p, problem := c.open()
+			if problem != nil {
+				return failed(problem)
+			}
+			defs, err := p.chosen(kinds, false)
+			if err != nil {
+				return err
+			}
+			facts := detect.Detect(p.host, detect.Options{})
+			for _, def := range defs {
+				if problem := p.driver(nil).Unload(cmd.Context(), def, facts, p.accelerators(def, facts)); problem != nil {
+					return failed(problem)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: unloaded\n", def.Kind)
+			}
+			return nil
+		},
+	}
+}
+
+// chosen returns the definitions of kinds, or all of them.
+func (p *parts) chosen(kinds []string, all bool) ([]*accel.Definition, error) {
+	if all == (len(kinds) > 0) {
+		return nil, exit{exitUsage, errors.New("name the kinds, or say --all")}
+	}
+	if all {
+		kinds = sorted(p.defs)
+	}
+	var out []*accel.Definition
+	for _, k := range kinds {
+		def, ok := p.defs[k]
+		if !ok {
+			return nil, exit{exitUsage, fmt.Errorf("no definition has kind %q (known: %s)", k, strings.Join(sorted(p.defs), ", "))}
+		}
+		out = append(out, def)
+	}
+	return out, nil
+}
+
+// loadModuleCommand is the helper process that calls the kernel; see driver.LoadModuleMain.
+func loadModuleCommand(c *common) *cobra.Command {
+	return &cobra.Command{
+		Use: "load-module", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, err := host.New(c.hostRoot)
+			if err != nil {
+				return exit{exitFailed, err}
+			}
+			if code := driver.LoadModuleMain(h, os.Stdin, cmd.OutOrStdout()); code != 0 {
+				return exit{code, errors.New("")}
+			}
+			return nil
+		},
+	}
+}

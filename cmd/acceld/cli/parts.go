@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent"
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/exporter"
+	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/vendors"
+)
+
+// parts are what most commands need.
+type parts struct {
+	host   *host.Host
+	config agent.Config
+	// defs are the definitions in force.
+	defs map[string]*accel.Definition
+	// skipped are definition files that cannot be used.
+	skipped []*accel.Problem
+	log     *slog.Logger
+}
+
+// open reads configuration and definitions. The configuration is read in this process's own file system, the
+// definitions in the host's.
+func (c *common) open() (*parts, *accel.Problem) {
+	h, err := host.New(c.hostRoot)
+	if err != nil {
+		return nil, accel.Problemf(accel.ConfigInvalid, "%v", err)
+	}
+	config, problem := agent.ReadConfig(c.config, c.asked)
+	if problem != nil {
+		return nil, problem
+	}
+	p := &parts{host: h, config: config}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(config.LogLevel)); err != nil {
+		return nil, accel.Problemf(accel.ConfigInvalid, "logLevel: %v", err)
+	}
+	p.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	if p.defs, p.skipped, problem = definitions(h, config); problem != nil {
+		return nil, problem
+	}
+	return p, nil
+}
+
+// definitions returns the definitions in force and the files that cannot be used.
+func definitions(h *host.Host, config agent.Config) (map[string]*accel.Definition, []*accel.Problem, *accel.Problem) {
+	defs, problem := vendors.Definitions()
+	if problem != nil {
+		return nil, nil, problem
+	}
+	var skipped []*accel.Problem
+	if dir, err := h.Path(config.Definitions); err == nil {
+		skipped = vendors.Load(os.DirFS(dir), defs)
+	}
+	names := exporter.MetricNames()
+	for kind, def := range defs {
+		if problem := knownMetrics(def, names); problem != nil {
+			skipped = append(skipped, problem)
+			delete(defs, kind)
+		}
+	}
+	defs, problem = config.Override(defs)
+	return defs, skipped, problem
+}
+
+// knownMetrics refuses a definition whose metrics the exporter has no row for.
+func knownMetrics(def *accel.Definition, names []string) *accel.Problem {
+	known := map[string]bool{}
+	for _, n := range names {
+		known[n] = true
+	}
+	for _, m := range def.Metrics {
+		if !known[m.Name] {
+			return accel.Problemf(accel.DefinitionInvalid, "cannot use definition %q: metric %q is not in docs/metrics.md", def.Kind, m.Name)
+		}
+	}
+	return nil
+}
+
+// driver returns the driver manager; progress may be nil.
+func (p *parts) driver(progress func(kind, line string)) *driver.Driver {
+	return driver.New(p.host, driver.Options{
+		StateDir: p.config.StateDir, Log: p.log, Progress: progress,
+		LoadTimeout: p.config.LoadTimeout, BuildTimeout: p.config.BuildTimeout,
+		Helper: []string{"/proc/self/exe", "load-module"},
+	})
+}
+
+// accelerators returns the devices of a kind, healthy unless they say otherwise.
+func (p *parts) accelerators(def *accel.Definition, facts accel.Facts) []accel.Accelerator {
+	accs := detect.Accelerators(p.host, def, facts.PCI)
+	for i := range accs {
+		if accs[i].Health.State == "" {
+			accs[i].Health.State = accel.Healthy
+		}
+	}
+	return accs
+}
+
+// hookProgram finds acceld-hook beside this program.
+func hookProgram() string {
+	self, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	p := filepath.Join(filepath.Dir(self), "acceld-hook")
+	if _, err := os.Stat(p); err != nil {
+		return ""
+	}
+	return p
+}
+
+// nodeName is the configured name, the pod's node or the host name.
+func nodeName(config agent.Config) (string, error) {
+	if config.Node != "" {
+		return config.Node, nil
+	}
+	if n := os.Getenv("NODE_NAME"); n != "" {
+		return n, nil
+	}
+	n, err := os.Hostname()
+	if err != nil || n == "" {
+		return "", errors.New("cannot find the node name: set node in the configuration")
+	}
+	return n, nil
+}

@@ -1,0 +1,278 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent"
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/deviceplugin"
+	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/exporter"
+	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/runtime"
+	"github.com/acceld/acceld/systemd"
+)
+
+func runCommand(c *common) *cobra.Command {
+	return &cobra.Command{
+		Use: "run", Short: "Run the agent", Args: cobra.NoArgs,
+		Long: `run is the agent: it brings the host's accelerators to ready and keeps them there until it is told to stop. Stopping it touches
+neither drivers nor containers. It serves the local endpoint, and the kubelet and the API server where there are any.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, problem := c.open()
+			if problem != nil {
+				return failed(problem)
+			}
+			for _, s := range p.skipped {
+				p.log.Warn("definition left out", "reason", s.Reason, "message", s.Message)
+			}
+			return p.run(cmd.Context())
+		},
+	}
+}
+
+// running is the agent while it is wired.
+type running struct {
+	*parts
+	driver   *driver.Driver
+	runtime  *runtime.Runtime
+	kube     *kube.Kube // nil without credentials
+	exporter *exporter.Exporter
+	notifier *systemd.Notifier
+	loop     *agent.Loop
+	tasks    []agent.Task
+	// plugins are read by the exporter while the loop starts them.
+	mu      sync.Mutex
+	plugins map[string]*deviceplugin.Plugin
+	group   sync.WaitGroup
+	said    string // the last status sentence; the loop's
+}
+
+// run wires the agent and serves until ctx ends.
+func (p *parts) run(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return failed(accel.Problemf(accel.PermissionDenied, "cannot run the agent as user %d: loading modules and serving the kubelet need root", os.Geteuid()))
+	}
+	release, problem := driver.Lock(p.host)
+	if problem != nil {
+		return failed(problem)
+	}
+	defer release()
+	facts := detect.Detect(p.host, detect.Options{})
+	a := &running{parts: p, notifier: systemd.NewNotifier(p.log), plugins: map[string]*deviceplugin.Plugin{}}
+	a.driver = p.driver(func(kind, line string) { p.log.Debug("build", "kind", kind, "line", line) })
+	a.runtime = runtime.New(p.host, runtime.Options{Log: p.log, HookProgram: hookProgram(), Engine: facts.Runtime})
+	want := accel.Want{
+		Kubernetes: p.config.Kubernetes == "on" || p.config.Kubernetes == "auto" && facts.Kubelet.Present,
+		Hook:       p.config.Hook && hookProgram() != "", CDI: p.config.CDI, Kinds: p.defs,
+	}
+	if problem := a.connect(&want); problem != nil {
+		return failed(problem)
+	}
+	if err := a.wire(want); err != nil {
+		return failed(accel.AsProblem(err))
+	}
+	if err := a.watch(ctx, facts); err != nil {
+		return failed(accel.AsProblem(err))
+	}
+	p.log.Info("agent starts", "version", version(), "hostRoot", p.host.Root(), "kubernetes", want.Kubernetes, "labels", want.Labels, "kinds", len(p.defs))
+	err := agent.Serve(ctx, p.log, a.notifier.Ready, a.tasks...)
+	a.notifier.Stopping()
+	a.group.Wait()
+	if err != nil {
+		return failed(accel.AsProblem(err))
+	}
+	return nil
+}
+
+// connect makes the way to the API server where there are credentials.
+func (a *running) connect(want *accel.Want) *accel.Problem {
+	inCluster := os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+	if a.config.Kubernetes == "off" || (a.config.Kubeconfig == "" && !inCluster) {
+		return nil
+	}
+	client, err := kube.NewClient(a.config.Kubeconfig)
+	if err != nil {
+		return accel.Problemf(accel.ConfigInvalid, "cannot use the API server's credentials: %v", err)
+	}
+	node, err := nodeName(a.config)
+	if err != nil {
+		return accel.Problemf(accel.ConfigInvalid, "%v", err)
+	}
+	want.Labels = true
+	a.kube = kube.New(kube.Config{Client: client, Node: node, Log: a.log, OnChange: func() { a.loop.Changed() }})
+	return nil
+}
+
+// wire makes loop, exporter and endpoint, and the list of tasks.
+func (a *running) wire(want accel.Want) error {
+	node, err := nodeName(a.config)
+	if err != nil {
+		return err
+	}
+	a.exporter = exporter.New(exporter.Options{
+		Machine: func() accel.Machine { return a.loop.Machine() },
+		Ready:   func() (bool, string) { text := agent.Unready(a.tasks); return text == "", text },
+		Live:    a.alive, Holders: a.holders, Log: a.log, Process: true,
+	})
+	o := agent.Options{
+		Agent: accel.Agent{Version: version(), Started: time.Now(), Node: node},
+		Want:  want, Probes: a.probes(), Effects: a.effects(), Observer: a.exporter, Log: a.log,
+		KubeletAuto: a.config.Kubernetes == "auto", SampleEvery: a.config.SampleEvery, Resync: a.config.Resync,
+	}
+	if a.kube != nil {
+		o.KubeSync = func() agent.Sync { s := a.kube.State(); return agent.Sync{Labelled: s.Labelled, Problem: s.Problem} }
+	}
+	a.loop = agent.NewLoop(o)
+	listeners, err := a.listeners()
+	if err != nil {
+		return err
+	}
+	watchdog, err := systemd.NewWatchdog(a.notifier, a.alive)
+	if err != nil {
+		return err
+	}
+	a.tasks = []agent.Task{a.loop, agent.NewEndpoint(a.exporter.Handler(), listeners...), watchdog}
+	if a.kube != nil {
+		a.tasks = append(a.tasks, a.kube)
+	}
+	return nil
+}
+
+// probes are the reading half of the packages below.
+func (a *running) probes() agent.Probes {
+	return agent.Probes{
+		Facts: func() accel.Facts { return detect.Detect(a.host, detect.Options{}) },
+		Accelerators: func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+			return detect.Accelerators(a.host, def, pci)
+		},
+		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
+			return detect.Collect(a.host, def, x)
+		},
+		Driver:  a.driver.Probe,
+		Runtime: a.runtime.Check,
+	}
+}
+
+// effects are the changing half.
+func (a *running) effects() agent.Effects {
+	return agent.Effects{
+		Ensure: a.driver.Ensure, Prove: a.driver.Prove, Apply: a.runtime.Apply, Withdraw: a.runtime.Remove,
+		Publish: a.publish, Plugin: a.plugin,
+	}
+}
+
+// publish hands a new machine to everybody who renders it.
+func (a *running) publish(m accel.Machine) {
+	kinds := map[string][]accel.Accelerator{}
+	for kind, have := range m.Have {
+		kinds[kind] = have.Accelerators
+	}
+	if problem := a.runtime.PublishReadiness(kinds); problem != nil {
+		a.log.Warn("readiness not published", "reason", problem.Reason, "message", problem.Message)
+	}
+	if a.kube != nil {
+		a.kube.Publish(m)
+	}
+	if s := summary(m); s != a.said {
+		a.said = s
+		a.notifier.Status(s)
+	}
+}
+
+// plugin starts the device plugin of a kind; it ends with ctx.
+func (a *running) plugin(ctx context.Context, def *accel.Definition) agent.Plugin {
+	// The directory is fixed in the kubelet and does not follow its --root-dir.
+	dir, err := a.host.Path("/var/lib/kubelet/device-plugins")
+	if err != nil {
+		dir = filepath.Join(a.host.Root(), "/var/lib/kubelet/device-plugins")
+	}
+	resources, err := a.host.Path(filepath.Join(a.loop.Machine().Facts.Kubelet.Root, "pod-resources/kubelet.sock"))
+	if err != nil {
+		resources = ""
+	}
+	plugin := deviceplugin.New(deviceplugin.Config{
+		Resource: def.Resource, Dir: dir, PodResources: resources, CDI: a.config.CDI, Definition: def, Log: a.log,
+		OnChange: func(accel.PluginHave) { a.loop.Changed() },
+	})
+	a.mu.Lock()
+	a.plugins[def.Resource] = plugin
+	a.mu.Unlock()
+	a.group.Go(func() {
+		if err := plugin.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			a.log.Error("device plugin ended", "kind", def.Kind, "error", err)
+		}
+	})
+	return plugin
+}
+
+// holders tells the exporter who holds which device, as the kubelet last said.
+func (a *running) holders() map[string]exporter.Holder {
+	out := map[string]exporter.Holder{}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for resource, plugin := range a.plugins {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		refs, err := plugin.Holders(ctx)
+		cancel()
+		if err != nil {
+			continue // the series are absent, which is the truth
+		}
+		for id, r := range refs {
+			out[id] = exporter.Holder{Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, Resource: resource}
+		}
+	}
+	return out
+}
+
+// alive fails when the loop has not turned for a while: its longest silence is five seconds.
+func (a *running) alive() error {
+	if age := time.Since(a.loop.Beat()); age > 20*time.Second {
+		return fmt.Errorf("the loop has not turned for %s", age.Round(time.Second))
+	}
+	return nil
+}
+
+// listeners are those of systemd, or our own.
+func (a *running) listeners() ([]net.Listener, error) {
+	inherited, err := systemd.Listeners("acceld.socket")
+	if err != nil || len(inherited) > 0 {
+		return inherited, err
+	}
+	if err := a.host.MkdirAll(filepath.Dir(a.config.Socket), 0o755); err != nil {
+		return nil, err
+	}
+	socket, err := a.host.Path(a.config.Socket)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.host.Remove(a.config.Socket); err != nil { // the agent's lock is held, so it is a dead agent's
+		return nil, err
+	}
+	unix, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %q: %w", a.config.Socket, err)
+	}
+	if err := os.Chmod(socket, 0o660); err != nil {
+		return nil, err
+	}
+	out := []net.Listener{unix}
+	if a.config.Listen != "" {
+		tcp, err := net.Listen("tcp", a.config.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("cannot listen on %q: %w", a.config.Listen, err)
+		}
+		out = append(out, tcp)
+	}
+	return out, nil
+}

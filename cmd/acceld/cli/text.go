@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// summary is one line about a machine: what systemctl status shows.
+func summary(m accel.Machine) string {
+	var parts []string
+	for _, kind := range sorted(m.Status) {
+		if s := m.Status[kind]; s.State != accel.Absent || len(m.Have[kind].Accelerators) > 0 {
+			parts = append(parts, fmt.Sprintf("%s: %s, %s", kind, s.State, s.Sentence))
+		}
+	}
+	if len(parts) == 0 {
+		return "idle: no accelerator on this host"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// ink colours words on a terminal and leaves them alone elsewhere.
+type ink bool
+
+func (i ink) paint(code, s string) string {
+	if !i {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+func (i ink) good(s string) string { return i.paint("32", s) }
+func (i ink) bad(s string) string  { return i.paint("1;31", s) }
+func (i ink) wait(s string) string { return i.paint("33", s) }
+func (i ink) dim(s string) string  { return i.paint("2", s) }
+
+// printMachine prints the page that an operator reads at night: what is wrong first, then the rest.
+func printMachine(out io.Writer, m accel.Machine, colour bool) error {
+	i := ink(colour)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  kernel %s  acceld %s  up %s\n", m.Agent.Node, m.Facts.Kernel.Release, m.Agent.Version, age(m.Taken.Sub(m.Agent.Started)))
+	shown := 0
+	for _, kind := range sorted(m.Status) {
+		if m.Status[kind].State == accel.Absent && len(m.Have[kind].Accelerators) == 0 {
+			continue
+		}
+		shown++
+		printKind(&b, i, m, kind)
+	}
+	if shown == 0 {
+		fmt.Fprintf(&b, "\n%s  no accelerator on this host (known kinds: %s)\n", i.good("idle"), strings.Join(sorted(m.Status), ", "))
+	}
+	for _, p := range m.Facts.Problems {
+		fmt.Fprintln(&b, i.dim("note: "+p))
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// printKind prints one kind.
+func printKind(b *strings.Builder, i ink, m accel.Machine, kind string) {
+	s, have := m.Status[kind], m.Have[kind]
+	state := i.wait(string(s.State))
+	switch {
+	case s.Blocked != nil:
+		state = i.bad(string(s.State) + ", blocked")
+	case s.State == accel.Ready && accel.CountHealthy(have.Accelerators) == len(have.Accelerators):
+		state = i.good(string(s.State))
+	}
+	fmt.Fprintf(b, "\n%s  %s  for %s\n", kind, state, age(m.Taken.Sub(s.Since)))
+	if f := s.Blocked; f != nil {
+		printBlocked(b, i, m, f)
+	} else {
+		fmt.Fprintf(b, "  %s\n", s.Sentence)
+	}
+	if d := have.Driver; len(d.Modules) > 0 {
+		fmt.Fprintf(b, "  driver   %s\n", driverLine(d))
+	}
+	if have.Runtime.Spec != "" && have.Runtime.Applied {
+		fmt.Fprintf(b, "  runtime  %s%s\n", have.Runtime.Spec, prefixed(", hook ", have.Runtime.Hook))
+	}
+	if m.Want.Kubernetes && have.Plugin.Registered {
+		fmt.Fprintf(b, "  kubelet  %d of %d allocatable as %s\n", max(have.Plugin.Allocatable, 0), len(have.Accelerators), m.Want.Kinds[kind].Resource)
+	}
+	if have.Monitoring.LabelProblem != "" {
+		fmt.Fprintf(b, "  labels   %s\n", i.wait(have.Monitoring.LabelProblem))
+	}
+	if len(s.Published) > 0 {
+		fmt.Fprintf(b, "  states   %s\n", published(i, s))
+	}
+	printDevices(b, i, m, have)
+}
+
+// printBlocked prints why a kind is not ready, what was tried, and what to do.
+func printBlocked(b *strings.Builder, i ink, m accel.Machine, f *accel.Failure) {
+	doc := f.Reason.Doc()
+	fmt.Fprintf(b, "  %s  %s\n", i.bad(string(f.Reason)), f.Message)
+	for _, t := range f.Tried {
+		fmt.Fprintf(b, "    tried: %s\n", t)
+	}
+	fmt.Fprintf(b, "    since %s, %d attempts; %s\n", f.Since.Format("15:04:05"), f.Attempts, retry(m, f))
+	fmt.Fprintf(b, "    %s: %s\n", doc.Actor, doc.Remedy)
+}
+
+func retry(m accel.Machine, f *accel.Failure) string {
+	if f.RetryAt.IsZero() {
+		return "tried again when the machine or the configuration changes"
+	}
+	return "tried again in " + age(max(f.RetryAt.Sub(m.Taken), 0))
+}
+
+func driverLine(d accel.DriverHave) string {
+	var mods []string
+	for _, m := range d.Modules {
+		mods = append(mods, strings.TrimSpace(m.Name+" "+m.Version))
+	}
+	return strings.Join(mods, ", ") + prefixed(", from ", d.Source) + prefixed("; ", d.Proof)
+}
+
+func published(i ink, s accel.Status) string {
+	var parts []string
+	for _, p := range []accel.Published{accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery} {
+		phase, ok := s.Published[p]
+		if !ok {
+			continue
+		}
+		paint := map[accel.Phase]func(string) string{accel.PhaseReady: i.good, accel.PhaseFailed: i.bad, accel.PhasePending: i.wait}[phase]
+		parts = append(parts, string(p)+" "+paint(string(phase)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// printDevices prints the table of devices.
+func printDevices(b *strings.Builder, i ink, m accel.Machine, have accel.Have) {
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "  DEVICE\tSERIAL\tNUMA\tNODES\tTEMP\tHEALTH")
+	for _, a := range have.Accelerators {
+		health := i.good(string(a.Health.State))
+		if a.Health.State != accel.Healthy {
+			health = i.bad(string(a.Health.State)) + " " + a.Health.Message + ", for " + age(m.Taken.Sub(a.Health.Since))
+		}
+		temp := "-"
+		if t, ok := a.Metrics["accelerator_temperature_celsius"]; ok {
+			temp = fmt.Sprintf("%.0f °C", t)
+		}
+		numa := "-"
+		if a.NUMANode >= 0 {
+			numa = fmt.Sprint(a.NUMANode)
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", a.ID, dash(a.Serial), numa, dash(nodes(a)), temp, health)
+	}
+	_ = w.Flush() // a strings.Builder does not fail
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func prefixed(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + s
+}
+
+// age is a duration as people say it: "350ms", "12s", "4m", "3h", "9d".
+func age(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+}

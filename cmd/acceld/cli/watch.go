@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/host"
+)
+
+// watch starts everything that wakes the loop: the kernel's events and the files that the steps read or wrote.
+func (a *running) watch(ctx context.Context, facts accel.Facts) error {
+	events, err := a.host.Uevents(ctx)
+	if err != nil {
+		return accel.Problemf(accel.ReasonForError(err, accel.InternalError), "cannot listen to the kernel's events: %v", err)
+	}
+	a.group.Go(func() {
+		for e := range events {
+			if concerns(e) {
+				a.loop.Wake(false)
+			}
+		}
+	})
+	// What a step wrote: somebody else's change of it is drift.
+	var written []string
+	// What a step reads: a change of it may help one that failed.
+	read := []string{"/lib/modules/" + facts.Kernel.Release, "/var/lib/kubelet"}
+	for _, def := range a.defs {
+		written = append(written, a.runtime.Paths(def)...)
+		read = append(read, driver.SourceDirs(def, facts)...)
+	}
+	if err := a.follow(ctx, written, false); err != nil {
+		return err
+	}
+	return a.follow(ctx, read, true)
+}
+
+// follow wakes the loop when an entry of one of the directories changes.
+func (a *running) follow(ctx context.Context, dirs []string, helps bool) error {
+	changes, err := a.host.Watch(ctx, dirs...)
+	if err != nil {
+		return fmt.Errorf("cannot watch %s: %w", strings.Join(dirs, ", "), err)
+	}
+	a.group.Go(func() {
+		for range changes {
+			a.loop.Wake(helps)
+		}
+	})
+	return nil
+}
+
+// concerns reports whether an event can be about an accelerator: the PCI bus, a module, or anything below a PCI
+// function, such as the device nodes of a driver.
+func concerns(e host.Uevent) bool {
+	return e.Action == host.UeventOverflow || e.Subsystem == "pci" || e.Subsystem == "module" || strings.HasPrefix(e.DevPath, "/devices/pci")
+}
