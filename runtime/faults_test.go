@@ -156,3 +156,21 @@ func TestReadOnlyUsr(t *testing.T) {
 		t.Errorf("the second time wrote:\n%s", diff)
 	}
 }
+
+// No file may name a program that is not there: the program comes first, and without it nothing follows.
+func TestNoProgramNoSpec(t *testing.T) {
+	if !inMountNamespace(t) {
+		return
+	}
+	b := newBed(t, t.TempDir())
+	for _, dir := range []string{"/usr/local", "/var/lib"} {
+		mount(t, b.path(dir), "")
+		readOnly(t, b.path(dir), true)
+	}
+	if _, p := b.r.Apply(b.def, b.accs, b.want); p == nil || p.Reason != accel.ReadOnly {
+		t.Fatalf("Apply: %v; want ReadOnly", p)
+	}
+	if n := b.files(); len(n) != 0 {
+		t.Errorf("files are %v", n)
+	}
+}
