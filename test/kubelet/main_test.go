@@ -1,0 +1,121 @@
+package kubelet
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/deviceplugin"
+)
+
+// role says what this process is: the test program starts itself again as the judge in a mount namespace of its own, and
+// the judge starts it as a kubelet or a plugin that is to be killed.
+const role = "ACCELD_KUBELET_ROLE"
+
+const thing = "example.com/thing"
+
+var (
+	restarts = flag.Int("restarts", 100, "restarts of each kind")
+	verbose  = flag.Bool("log", false, "show the logs of the plugin")
+)
+
+// missing says why the tests cannot run here; empty in the judge.
+var missing string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	klog.SetLogger(logr.Discard())
+	switch os.Getenv(role) {
+	case "":
+		os.Exit(enter(m))
+	case "judge":
+		if err := privateKubeletDir(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(m.Run())
+	case "kubelet":
+		if _, err := Start(NewPods()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		select {}
+	case "plugin":
+		p := newPlugin()
+		p.Update(two())
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer stop()
+		p.Run(ctx)
+	}
+}
+
+// enter runs the tests in a child with a mount namespace of its own, or says why that cannot be.
+func enter(m *testing.M) int {
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), role+"=judge")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	err := cmd.Start()
+	if err != nil {
+		missing = fmt.Sprintf("a mount namespace of its own (root) is needed: %v", err)
+		return m.Run()
+	}
+	_ = cmd.Wait() // its exit status says it
+	return cmd.ProcessState.ExitCode()
+}
+
+// privateKubeletDir puts an empty file system where the kubelet works. It covers /var/lib, so that nothing is made on
+// the host.
+func privateKubeletDir() error {
+	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("cannot make the mounts private: %w", err)
+	}
+	if err := syscall.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"); err != nil {
+		return fmt.Errorf("cannot mount over /var/lib: %w", err)
+	}
+	return os.MkdirAll(PluginDir, 0o750)
+}
+
+// need skips where the condition is missing, and fails where it should hold.
+func need(t *testing.T) {
+	t.Helper()
+	if missing == "" {
+		return
+	}
+	if os.Getenv("ACCELD_TESTBED") == "1" {
+		t.Fatal(missing)
+	}
+	t.Skip(missing)
+}
+
+func newPlugin(change ...func(*deviceplugin.Config)) *deviceplugin.Plugin {
+	cfg := deviceplugin.Config{
+		Resource: thing, Dir: PluginDir, PodResources: PodResources, CDI: true,
+		Definition: &accel.Definition{Kind: "example-thing", Resource: thing},
+	}
+	if *verbose {
+		cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return deviceplugin.New(cfg)
+}
+
+func device(id string, numa int, state accel.HealthState) accel.Accelerator {
+	return accel.Accelerator{ID: id, NUMANode: numa, Health: accel.Health{State: state}}
+}
+
+func two() []accel.Accelerator {
+	return []accel.Accelerator{device("a", 0, accel.Healthy), device("b", 1, accel.Healthy)}
+}
