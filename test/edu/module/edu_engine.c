@@ -31,7 +31,7 @@ static bool edu_dma_idle(struct edu_dev *edu)
 	return !(readl(edu->bar + EDU_REG_DMA_CMD) & EDU_DMA_RUN);
 }
 
-/* A device that is no longer on the bus answers every read with ones. */
+/* A device that is no longer on the bus answers with ones, or with zeros. */
 bool edu_alive(struct edu_dev *edu)
 {
 	const u32 probe = 0x00c0ffee;
@@ -146,9 +146,15 @@ static int edu_wait_hung(struct edu_dev *edu)
 	return ret < 0 ? -EINTR : -ETIMEDOUT;
 }
 
-/* Gives the device back, and returns the operation's error. */
+/*
+ * Gives the device back, and returns the operation's error. A device that fell
+ * off the bus looks idle where reads give zeros (QEMU does that), so no answer
+ * is believed before the device has shown that it is still there.
+ */
 static int edu_end(struct edu_dev *edu, int err, u64 dma_bytes)
 {
+	if (!err && !edu_alive(edu))
+		err = -ENODEV;
 	spin_lock(&edu->state_lock);
 	edu_account_running(edu);
 	edu->busy_since = 0;
@@ -160,6 +166,8 @@ static int edu_end(struct edu_dev *edu, int err, u64 dma_bytes)
 	spin_unlock(&edu->state_lock);
 	if (err == -ETIMEDOUT)
 		edu_set_health(edu, EDU_FAULT_HANG);
+	else if (err == -ENODEV && !READ_ONCE(edu->gone))
+		edu_set_health(edu, EDU_FAULT_DEAD);	/* bound, but off the bus */
 	mutex_unlock(&edu->lock);
 	return err;
 }
@@ -190,12 +198,14 @@ static int edu_begin(struct edu_dev *edu)
 	/* The caller before us may have been killed while the engine ran. */
 	deadline = jiffies + msecs_to_jiffies(READ_ONCE(edu_op_timeout_ms));
 	while (!(idle = edu_factorial_idle(edu) && edu_dma_idle(edu)) &&
-	       !READ_ONCE(edu->gone) && time_before(jiffies, deadline))
+	       !READ_ONCE(edu->gone) && edu_alive(edu) && time_before(jiffies, deadline))
 		usleep_range(500, 1000);
 	if (idle)
 		return 0;
 	/* What is written now would be ignored, and the old answer taken for ours. */
-	return edu_end(edu, edu->gone || !edu_alive(edu) ? -ENODEV : -ETIMEDOUT, 0);
+	if (READ_ONCE(edu->gone) || !edu_alive(edu))
+		return edu_end(edu, -ENODEV, 0);
+	return edu_end(edu, -ETIMEDOUT, 0);
 }
 
 /* What was injected and is due now; an injected hang happens once. */
