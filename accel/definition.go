@@ -133,7 +133,7 @@ type Check struct {
 
 // HealthSource is an attribute that says whether a device is healthy.
 type HealthSource struct {
-	// File is relative to the PCI function's sysfs directory.
+	// File is relative to the PCI function's sysfs directory. It may be a pattern; the first match is read.
 	File string `json:"file"`
 	// Healthy is the content, trimmed, that means healthy; any other content is the message of an unhealthy device.
 	Healthy string `json:"healthy"`
@@ -143,7 +143,8 @@ type HealthSource struct {
 type MetricSource struct {
 	// Name is a row of exporter's metric table, such as "accelerator_temperature_celsius".
 	Name string `json:"name"`
-	// File is relative to the PCI function's sysfs directory.
+	// File is relative to the PCI function's sysfs directory. It may be a pattern, such as "hwmon/hwmon*/temp1_input";
+	// the first match is read.
 	File string `json:"file"`
 	// Scale converts the attribute's unit to the unit in Name by multiplication; 0 means 1.
 	Scale float64 `json:"scale,omitempty"`

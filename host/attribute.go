@@ -47,15 +47,20 @@ func (h *Host) open(name string, flags int) (int, error) {
 		case err == unix.EAGAIN || err == unix.EINTR:
 			continue
 		case err == unix.ENOSYS || err == unix.EPERM:
-			p, err := securejoin.SecureJoin(h.root, clean)
-			if err != nil {
-				return -1, relabel(err, name)
-			}
-			return openPath(p, flags|unix.O_NOFOLLOW, name)
+			return h.openJoined(clean, flags, name)
 		}
 		return -1, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
 	return -1, &fs.PathError{Op: "open", Path: name, Err: unix.EAGAIN}
+}
+
+// openJoined is open without openat2.
+func (h *Host) openJoined(clean string, flags int, name string) (int, error) {
+	p, err := securejoin.SecureJoin(h.root, clean)
+	if err != nil {
+		return -1, relabel(err, name)
+	}
+	return openPath(p, flags|unix.O_NOFOLLOW, name)
 }
 
 func openPath(p string, flags int, name string) (int, error) {

@@ -44,7 +44,8 @@ func (h *Host) MemoryFile(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// KernelTail is the kernel log from one moment on.
+// KernelTail is the kernel log from one moment on, read when asked: what the kernel said during a call is there when the
+// call returns, which a channel that another goroutine fills cannot promise.
 type KernelTail struct {
 	fd   int
 	rest string // a record that has not ended, where the log is a plain file
@@ -67,7 +68,7 @@ func (h *Host) KernelTail() (*KernelTail, error) {
 	return &KernelTail{fd: fd}, nil
 }
 
-// Lines returns the text of the messages since the last call, oldest first, without waiting.
+// Lines returns the text of the kernel's own messages since the last call, oldest first, without waiting.
 func (t *KernelTail) Lines() []string {
 	var text strings.Builder
 	text.WriteString(t.rest)
@@ -90,12 +91,13 @@ func (t *KernelTail) Lines() []string {
 		all, t.rest = "", all
 	}
 	var lines []string
-	for _, record := range strings.Split(all, "\n") {
-		if strings.HasPrefix(record, " ") { // the record's dictionary
+	for record := range strings.SplitSeq(all, "\n") {
+		if strings.HasPrefix(record, " ") { // the record's fields
 			continue
 		}
-		if _, message, ok := strings.Cut(record, ";"); ok {
-			lines = append(lines, message)
+		// What a process wrote into the log proves nothing about a module.
+		if r, ok := parseKmsg([]byte(record)); ok && r.Facility == 0 {
+			lines = append(lines, r.Text)
 		}
 	}
 	return lines
