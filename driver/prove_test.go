@@ -3,6 +3,7 @@ package driver
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,8 +44,8 @@ func TestWithin(t *testing.T) {
 		d := &Driver{asked: map[string]chan error{}}
 		hang := make(chan struct{})
 		start := time.Now()
-		runs := 0
-		operation := func() error { runs++; <-hang; return nil }
+		var runs atomic.Int32
+		operation := func() error { runs.Add(1); <-hang; return nil }
 		if err := d.within(t.Context(), "x", operation); !errors.Is(err, errNoAnswer) || time.Since(start) != deviceDeadline {
 			t.Error(err, time.Since(start))
 		}
@@ -53,16 +54,16 @@ func TestWithin(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if runs != 1 {
-			t.Error(runs)
+		if runs.Load() != 1 {
+			t.Error(runs.Load())
 		}
 		if err := d.within(t.Context(), "y", func() error { return nil }); err != nil {
 			t.Error(err)
 		}
 		close(hang)
 		synctest.Wait()
-		if err := d.within(t.Context(), "x", operation); err != nil || runs != 2 {
-			t.Error(err, runs)
+		if err := d.within(t.Context(), "x", operation); err != nil || runs.Load() != 2 {
+			t.Error(err, runs.Load())
 		}
 	})
 }

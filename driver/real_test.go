@@ -22,7 +22,7 @@ func TestRealBuild(t *testing.T) {
 		t.Skip("no kernel headers are installed")
 	}
 	if testing.Short() {
-		t.Skip("short")
+		t.Skip("compiling a real module takes its time, and -short was asked for")
 	}
 	h, err := host.New("/")
 	if err != nil {

@@ -1,0 +1,231 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+func tempHost(t *testing.T) *Host {
+	t.Helper()
+	h, err := New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func put(t *testing.T, h *Host, name, text string) {
+	t.Helper()
+	p := filepath.Join(h.Root(), name)
+	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLock(t *testing.T) {
+	h := tempHost(t)
+	release, err := h.TryLock("/lock", "me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.TryLock("/lock", "you"); !errors.Is(err, syscall.EWOULDBLOCK) {
+		t.Fatal(err)
+	}
+	if text, _ := h.ReadString("/lock"); text != "me" {
+		t.Error("a lock that was not got changed its text to", text)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := h.Lock(ctx, "/lock", ""); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	got := make(chan error)
+	go func() {
+		next, err := h.Lock(t.Context(), "/lock", "next")
+		if err == nil {
+			defer next()
+		}
+		got <- err
+	}()
+	release()
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	// The waiter that gave up does not keep what came late.
+	if release, err = h.Lock(t.Context(), "/lock", ""); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if _, err := h.TryLock("/no/dir/lock", ""); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+func TestHolders(t *testing.T) {
+	h := tempHost(t)
+	const uid = "0a1b2c3d-1111-2222-3333-444455556666"
+	id := strings.Repeat("0f", 32)
+	node := accel.DeviceNode{Path: "/dev/edu0", Major: 240}
+	put(t, h, "/proc/9/comm", "nine\n")
+	put(t, h, "/proc/9/maps", "1-2 rw-p 0 00:00 0 /dev/edu00\n") // another node
+	put(t, h, "/proc/100/comm", "later\n")
+	put(t, h, "/proc/100/maps", "1-2 rw-s 0 00:00 0    /dev/edu0\n")
+	put(t, h, "/proc/20/comm", "python3\n")
+	put(t, h, "/proc/20/cgroup", "12:devices:/kubepods/burstable/pod"+uid+"/"+id+"\n")
+	put(t, h, "/proc/20/fd/.keep", "")
+	put(t, h, "/proc/self/comm", "x")
+	if err := os.Symlink("/dev/edu0", filepath.Join(h.Root(), "proc/20/fd/5")); err != nil {
+		t.Fatal(err)
+	}
+	want := []Holder{{PID: 20, Comm: "python3", Node: "/dev/edu0", Pod: uid, Container: id}, {PID: 100, Comm: "later", Node: "/dev/edu0"}}
+	got := h.Holders([]accel.DeviceNode{node})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if s := got[0].String() + ", " + got[1].String(); s != "python3 (pid 20, pod "+uid+"), later (pid 100)" {
+		t.Error(s)
+	}
+	if got := h.Holders(nil); got != nil {
+		t.Error(got)
+	}
+}
+
+// TestHoldersLive finds this process by the number of a device that it has open under another name.
+func TestHoldersLive(t *testing.T) {
+	h, err := New("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open("/dev/zero")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, o := range h.Holders([]accel.DeviceNode{{Path: "/dev/other-name", Major: 1, Minor: 5}}) {
+		if o.PID == os.Getpid() && o.Node == "/dev/other-name" {
+			return
+		}
+	}
+	t.Error("this process is not among the holders of /dev/zero")
+}
+
+func TestPodOf(t *testing.T) {
+	const uid = "0a1b2c3d-1111-2222-3333-444455556666"
+	id := strings.Repeat("0f", 32)
+	for text, want := range map[string][2]string{
+		"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod0a1b2c3d_1111_2222_3333_444455556666.slice/crio-" + id + ".scope": {uid, id},
+		"0::/kubepods/pod" + uid + "/" + id:                {uid, id},
+		"0::/kubepods/pod" + strings.Repeat("a", 32) + "/": {strings.Repeat("a", 32), ""}, // from a file of the kubelet's
+		"0::/machine.slice/libpod-" + id + ".scope":        {"", id},
+		"0::/user.slice/user-0.slice":                      {"", ""},
+		"":                                                 {"", ""},
+	} {
+		pod, container := podOf(text)
+		if [2]string{pod, container} != want {
+			t.Errorf("%q: pod %q, container %q", text, pod, container)
+		}
+	}
+}
+
+func TestKernelTail(t *testing.T) {
+	h := tempHost(t)
+	put(t, h, "/dev/kmsg", "6,1,1,-;before\n")
+	tail, err := h.KernelTail()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tail.Close()
+	f, err := os.OpenFile(filepath.Join(h.Root(), "dev/kmsg"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fmt.Fprint(f, "3,2,5,-;edu: one; two\n SUBSYSTEM=pci\n12,3,6,-;a process says so\n4,4,7,-;ha")
+	if diff := cmp.Diff([]string{"edu: one; two"}, tail.Lines()); diff != "" {
+		t.Error(diff)
+	}
+	fmt.Fprint(f, "lf\\x0a\n")
+	if diff := cmp.Diff([]string{"half\n"}, tail.Lines()); diff != "" {
+		t.Error(diff)
+	}
+	if got := tail.Lines(); got != nil {
+		t.Error(got)
+	}
+}
+
+func TestModulesOfACopy(t *testing.T) {
+	h := tempHost(t)
+	f, err := h.MemoryFile("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := h.LoadModule(f, ""); !errors.Is(err, syscall.EPERM) {
+		t.Error(err)
+	}
+	if err := h.DeleteModule("x"); !errors.Is(err, syscall.EPERM) {
+		t.Error(err)
+	}
+}
+
+func TestStartQuietly(t *testing.T) {
+	h, err := New("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	cmd, err := h.StartQuietly(func() *exec.Cmd {
+		cmd := h.Command(t.Context(), "/bin/cat", "/proc/net/dev")
+		cmd.Stdout = &out
+		return cmd
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 && cmd.SysProcAttr.Cloneflags != 0 && strings.Count(out.String(), ":") != 1 {
+		t.Errorf("a build sees more than its own loopback:\n%s", out.String())
+	}
+	if _, err := h.StartQuietly(func() *exec.Cmd { return h.Command(t.Context(), "/no/such/program") }); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+func TestTree(t *testing.T) {
+	h := tempHost(t)
+	dir, err := h.MakeTemp("/", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := h.Create(dir+"/file", 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := h.Create(dir+"/file", 0o600); !errors.Is(err, os.ErrExist) {
+		t.Error(err)
+	}
+	if err := h.Symlink("file", dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := h.Readlink(dir + "/link"); err != nil || text != "file" {
+		t.Error(text, err)
+	}
+}
