@@ -19,22 +19,20 @@ func main() {
 	}
 	defer b.Close()
 	t := time.Now()
-	g, err := b.StartLight(ctx, bed.Options{Accelerators: 1})
+	n, err := b.StartNode(ctx, bed.Options{Accelerators: 1, FreshBoot: len(os.Args) > 1})
 	if err != nil {
 		fmt.Println(err)
+		if len(os.Args) > 2 {
+			time.Sleep(20 * time.Minute)
+		}
 		return
 	}
-	defer g.Stop()
+	defer n.Stop()
 	fmt.Println(time.Since(t))
-	fmt.Println(g.Run(ctx, "uname", "-a"))
-	fmt.Println(g.Sh(ctx, "lspci -nn; ip a; df -h; ps ax | head -20; free -m; ls -la /root"))
-	t = time.Now()
-	fmt.Println(g.Run(ctx, "true"))
-	fmt.Println(time.Since(t))
-	t = time.Now()
-	fmt.Println(g.Plug(ctx, 3))
-	fmt.Println(g.Sh(ctx, "sleep 1; lspci -nn|grep 1234; ls -la /etc/bed"))
-	fmt.Println(g.Unplug(ctx, 3))
-	fmt.Println(time.Since(t))
-	fmt.Println(g.Sh(ctx, "lspci -nn|grep 1234; dmesg | tail -5"))
+	fmt.Println(n.SSH())
+	fmt.Println(n.Kubectl(ctx, nil, "get", "nodes", "-o", "wide"))
+	fmt.Println(n.Run(ctx, "lspci"))
+	if len(os.Args) > 2 {
+		time.Sleep(20 * time.Minute)
+	}
 }

@@ -1,0 +1,298 @@
+package bed
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/acceld/acceld/test/vm/cluster"
+	"github.com/acceld/acceld/test/vm/image"
+	"github.com/acceld/acceld/test/vm/seed"
+)
+
+// Node is a guest with systemd and, unless it was started without, a Kubernetes cluster of which it is the only node.
+type Node struct {
+	*Guest
+	plane *cluster.Plane
+}
+
+// NodeName is the node's name in the cluster.
+const NodeName = seed.Hostname
+
+// Kube is the admin's client.
+func (n *Node) Kube() *kubernetes.Clientset { return n.plane.Client() }
+
+// REST is the admin's configuration for other kinds of client.
+func (n *Node) REST() *rest.Config { return n.plane.REST() }
+
+// Kubeconfig is the admin's client configuration file.
+func (n *Node) Kubeconfig() string { return n.plane.Kubeconfig() }
+
+// Plane is the control plane, or nil without Kubernetes.
+func (n *Node) Plane() *cluster.Plane { return n.plane }
+
+// Stop takes everything down at once.
+func (n *Node) Stop() {
+	if n.plane != nil {
+		n.plane.Stop()
+	}
+	n.Guest.Stop()
+}
+
+// Kubectl runs the real kubectl as the admin.
+func (n *Node) Kubectl(ctx context.Context, input io.Reader, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, n.bed.Program("kubectl"), append([]string{"--kubeconfig", n.Kubeconfig()}, args...)...)
+	cmd.Stdin = input
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("cannot run kubectl %q: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// Apply applies manifests.
+func (n *Node) Apply(ctx context.Context, manifest []byte) error {
+	_, err := n.Kubectl(ctx, bytes.NewReader(manifest), "apply", "-f", "-")
+	return err
+}
+
+// Delete deletes what manifests describe and waits until it is gone.
+func (n *Node) Delete(ctx context.Context, manifest []byte) error {
+	_, err := n.Kubectl(ctx, bytes.NewReader(manifest), "delete", "--wait", "--ignore-not-found", "-f", "-")
+	return err
+}
+
+// PushImage stores an image that is busybox with these files on top, and returns the name that a pod gives for it.
+func (n *Node) PushImage(ctx context.Context, name string, files map[string]image.File, entrypoint ...string) (string, error) {
+	all, err := n.bed.busyboxFiles()
+	if err != nil {
+		return "", err
+	}
+	for path, f := range files {
+		all[path] = f
+	}
+	err = n.bed.registry.Push(ctx, name, image.Spec{Files: all, Entrypoint: entrypoint})
+	return n.Image(name), err
+}
+
+// Image is the name that a pod gives for an image of the bed's registry. "bed/busybox:1" is always there.
+func (n *Node) Image(name string) string { return n.bed.GuestRegistry() + "/" + name }
+
+// Registry is where tests may push images themselves, as seen from the host.
+func (n *Node) Registry() string { return n.bed.registry.Address() }
+
+// PodLog is what a pod's only container said.
+func (n *Node) PodLog(ctx context.Context, namespace, name string) (string, error) {
+	log, err := n.Kube().CoreV1().Pods(namespace).GetLogs(name, &corev1.PodLogOptions{}).DoRaw(ctx)
+	if err != nil {
+		return "", fmt.Errorf("cannot read the log of pod %q: %w", namespace+"/"+name, err)
+	}
+	return string(log), nil
+}
+
+// WaitNode waits until the node's object satisfies a predicate; what names it in the error.
+func (n *Node) WaitNode(ctx context.Context, what string, satisfied func(*corev1.Node) bool) error {
+	nodes := n.Kube().CoreV1().Nodes()
+	var last *corev1.Node
+	err := wait(ctx,
+		func() (string, bool, error) {
+			list, err := nodes.List(ctx, metav1.ListOptions{FieldSelector: byName(NodeName)})
+			if err != nil {
+				return "", false, err
+			}
+			for i := range list.Items {
+				last = &list.Items[i]
+				if satisfied(last) {
+					return "", true, nil
+				}
+			}
+			return list.ResourceVersion, false, nil
+		},
+		func(version string) (watch.Interface, error) {
+			return nodes.Watch(ctx, metav1.ListOptions{FieldSelector: byName(NodeName), ResourceVersion: version})
+		},
+		func(e watch.Event) bool {
+			node, ok := e.Object.(*corev1.Node)
+			if ok {
+				last = node
+			}
+			return ok && e.Type != watch.Deleted && satisfied(node)
+		})
+	if err != nil {
+		return fmt.Errorf("cannot see that %s: %w; the node is %s", what, err, describeNode(last))
+	}
+	return nil
+}
+
+func describeNode(node *corev1.Node) string {
+	if node == nil {
+		return "not registered"
+	}
+	return fmt.Sprintf("%+v, labels %v, taints %v", node.Status.Conditions, node.Labels, node.Spec.Taints)
+}
+
+func byName(name string) string { return fields.OneTermEqualSelector("metadata.name", name).String() }
+
+// wait lists, then watches from there, and starts over when the watch ends; an API server that is away is waited for.
+func wait(ctx context.Context, list func() (string, bool, error), open func(string) (watch.Interface, error), done func(watch.Event) bool) error {
+	var lastErr error
+	for {
+		version, ok, err := list()
+		if ok {
+			return nil
+		}
+		if err == nil {
+			var w watch.Interface
+			if w, err = open(version); err == nil {
+				ok = drain(ctx, w, done)
+				w.Stop()
+			}
+			if ok {
+				return nil
+			}
+		}
+		if err != nil {
+			lastErr = err
+		}
+		select {
+		case <-ctx.Done():
+			if lastErr != nil {
+				return fmt.Errorf("%w (last error: %v)", context.Cause(ctx), lastErr)
+			}
+			return context.Cause(ctx)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func drain(ctx context.Context, w watch.Interface, done func(watch.Event) bool) bool {
+	for {
+		select {
+		case e, open := <-w.ResultChan():
+			if !open || e.Type == watch.Error {
+				return false
+			}
+			if done(e) {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// WaitPod waits until a pod is in a phase.
+func (n *Node) WaitPod(ctx context.Context, namespace, name string, phase corev1.PodPhase) error {
+	pods := n.Kube().CoreV1().Pods(namespace)
+	var last *corev1.Pod
+	satisfied := func(p *corev1.Pod) bool {
+		last = p
+		if p.Status.Phase != phase {
+			return false
+		}
+		if phase != corev1.PodRunning {
+			return true
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			if !c.Ready {
+				return false
+			}
+		}
+		return len(p.Status.ContainerStatuses) > 0
+	}
+	err := wait(ctx,
+		func() (string, bool, error) {
+			l, err := pods.List(ctx, metav1.ListOptions{FieldSelector: byName(name)})
+			if err != nil {
+				return "", false, err
+			}
+			return l.ResourceVersion, len(l.Items) > 0 && satisfied(&l.Items[0]), nil
+		},
+		func(version string) (watch.Interface, error) {
+			return pods.Watch(ctx, metav1.ListOptions{FieldSelector: byName(name), ResourceVersion: version})
+		},
+		func(e watch.Event) bool {
+			p, ok := e.Object.(*corev1.Pod)
+			return ok && e.Type != watch.Deleted && satisfied(p)
+		})
+	if err == nil {
+		return nil
+	}
+	if last == nil {
+		return fmt.Errorf("cannot wait for pod %q to be %s: %w; it does not exist", name, phase, err)
+	}
+	return fmt.Errorf("cannot wait for pod %q to be %s: %w; it is %+v", name, phase, err, last.Status)
+}
+
+// WaitLabel waits for a label of the node; an empty value waits until there is no such label.
+func (n *Node) WaitLabel(ctx context.Context, key, value string) error {
+	return n.WaitNode(ctx, fmt.Sprintf("label %q is %q", key, value), func(node *corev1.Node) bool {
+		return node.Labels[key] == value
+	})
+}
+
+// WaitCondition waits for a condition of the node; an empty reason accepts any.
+func (n *Node) WaitCondition(ctx context.Context, kind, status, reason string) error {
+	return n.WaitNode(ctx, fmt.Sprintf("condition %q is %q", kind, status), func(node *corev1.Node) bool {
+		for _, c := range node.Status.Conditions {
+			if string(c.Type) == kind {
+				return string(c.Status) == status && (reason == "" || c.Reason == reason)
+			}
+		}
+		return false
+	})
+}
+
+// WaitAllocatable waits until the node offers exactly this much of an extended resource.
+func (n *Node) WaitAllocatable(ctx context.Context, resource string, count int64) error {
+	return n.WaitNode(ctx, fmt.Sprintf("%d of %q are allocatable", count, resource), func(node *corev1.Node) bool {
+		quantity := node.Status.Allocatable[corev1.ResourceName(resource)]
+		return quantity.Value() == count
+	})
+}
+
+// WaitTaint waits until the node has, or has not, a taint.
+func (n *Node) WaitTaint(ctx context.Context, key string, present bool) error {
+	return n.WaitNode(ctx, fmt.Sprintf("taint %q present is %v", key, present), func(node *corev1.Node) bool {
+		for _, t := range node.Spec.Taints {
+			if t.Key == key {
+				return present
+			}
+		}
+		return !present
+	})
+}
+
+// StopAPIServer ends the API server; StartAPIServer brings it back and waits until it is ready.
+func (n *Node) StopAPIServer() { n.plane.StopAPIServer() }
+
+// StartAPIServer brings the API server back and waits until it is ready.
+func (n *Node) StartAPIServer(ctx context.Context) error { return n.plane.StartAPIServer(ctx) }
+
+// RestartKubelet restarts the kubelet.
+func (n *Node) RestartKubelet(ctx context.Context) error {
+	return n.systemctl(ctx, "restart", "kubelet")
+}
+
+// RestartCRIO restarts the container runtime.
+func (n *Node) RestartCRIO(ctx context.Context) error { return n.systemctl(ctx, "restart", "crio") }
+
+func (n *Node) systemctl(ctx context.Context, verb, unit string) error {
+	r, err := n.Run(ctx, "systemctl", verb, unit)
+	if err == nil && !r.OK() {
+		err = fmt.Errorf("cannot %s %q: %s", verb, unit, strings.TrimSpace(r.Stderr))
+	}
+	return err
+}

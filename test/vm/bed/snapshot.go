@@ -1,0 +1,293 @@
+package bed
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/acceld/acceld/test/vm/cache"
+	"github.com/acceld/acceld/test/vm/cluster"
+	"github.com/acceld/acceld/test/vm/initramfs"
+	"github.com/acceld/acceld/test/vm/seed"
+)
+
+// snapshotRecipe is raised when snapshots must be made anew for a reason that no hashed input shows.
+const snapshotRecipe = "1"
+
+// StartNode starts a node, and its cluster unless the options say otherwise, and returns when the node is ready. It goes
+// on from a snapshot of a ready node, which it makes when there is none.
+func (b *Bed) StartNode(ctx context.Context, o Options) (*Node, error) {
+	o = o.withDefaults()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if o.FreshBoot {
+		return b.bootNode(ctx, o)
+	}
+	snapshot, err := b.snapshot(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return b.resumeNode(ctx, o, snapshot)
+}
+
+func (o Options) kind() seed.Kind {
+	if o.NoKubernetes {
+		return seed.Host
+	}
+	return seed.Node
+}
+
+// bootNode boots a node from power-on.
+func (b *Bed) bootNode(ctx context.Context, o Options) (_ *Node, err error) {
+	g, err := b.newGuest(o.kind(), o)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{Guest: g}
+	defer func() {
+		if err != nil {
+			n.Stop()
+		}
+	}()
+	if err := g.overlay(ctx, b.debian.Root(), "raw"); err != nil {
+		return nil, err
+	}
+	return n, b.log.Do("booting a "+string(o.kind()), func() error {
+		both, starting := errgroup.WithContext(ctx)
+		both.Go(func() error {
+			if err := g.boot(starting, o); err != nil {
+				return err
+			}
+			return g.connect(starting, bootTimeout)
+		})
+		both.Go(func() error { return n.startPlane(starting) })
+		if err := both.Wait(); err != nil {
+			return err
+		}
+		return n.waitUp(ctx, time.Time{})
+	})
+}
+
+func (n *Node) startPlane(ctx context.Context) (err error) {
+	if n.kind != seed.Node {
+		return nil
+	}
+	n.plane, err = cluster.Start(ctx, cluster.Config{
+		Dir: n.file("plane"), Port: n.bed.ports.API, PKI: cluster.OpenPKI(n.bed.keys.dir),
+		Program: n.bed.Program, Starter: n.bed.starter, Dial: n.Dial,
+	})
+	return err
+}
+
+// waitUp waits until systemd has finished and, in a cluster, the node is ready by its own word after since.
+func (n *Node) waitUp(ctx context.Context, since time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
+	defer cancel()
+	if n.plane == nil {
+		// It ends with an error when a unit has failed, which is for the scenario to judge.
+		_, err := n.Run(ctx, "systemctl", "is-system-running", "--wait")
+		return err
+	}
+	if err := n.waitHeartbeat(ctx, since); err != nil {
+		return err
+	}
+	return n.WaitNode(ctx, "the node is ready", func(node *corev1.Node) bool {
+		for _, t := range node.Spec.Taints {
+			if strings.HasPrefix(t.Key, "node.kubernetes.io/") {
+				return false
+			}
+		}
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				return c.Status == corev1.ConditionTrue
+			}
+		}
+		return false
+	})
+}
+
+// waitHeartbeat waits until the kubelet has renewed its lease: the node's object in a restored etcd says "ready" long
+// before the kubelet has said so again.
+func (n *Node) waitHeartbeat(ctx context.Context, since time.Time) error {
+	for {
+		lease, err := n.Kube().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, NodeName, metav1.GetOptions{})
+		if err == nil && lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(since) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("cannot wait for the kubelet's heartbeat: %w (%v)", ctx.Err(), err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// snapshot returns the folder of a saved guest, which it makes when the cache has none.
+func (b *Bed) snapshot(ctx context.Context, o Options) (string, error) {
+	kind := o.kind()
+	files, err := b.seedFiles(kind)
+	if err != nil {
+		return "", err
+	}
+	script, err := seed.Init()
+	if err != nil {
+		return "", err
+	}
+	hash := &hasher{}
+	if err := initramfs.Write(hash, files); err != nil {
+		return "", err
+	}
+	key := cache.NewKey(snapshotRecipe, b.fingerprint(), o.Kernel, strconv.Itoa(o.MemoryMiB), commandLine(kind, ""), hash.String(), string(script))
+	return b.cache.Entry("snapshot-"+string(kind), key, func(tmp string) error {
+		return b.log.Do("making a snapshot of a ready "+string(kind), func() error {
+			n, err := b.bootNode(ctx, Options{FreshBoot: true, Kernel: o.Kernel, MemoryMiB: o.MemoryMiB, NoKubernetes: o.NoKubernetes})
+			if err != nil {
+				return err
+			}
+			defer n.Stop()
+			return n.save(ctx, tmp)
+		})
+	})
+}
+
+// warmUp runs a pod once, so that the images that every pod needs and the paths that they take are in the snapshot.
+func (n *Node) warmUp(ctx context.Context) error {
+	if n.plane == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
+	defer cancel()
+	manifest := []byte(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: warm-up, namespace: default}, spec: {
+restartPolicy: Never, containers: [{name: warm-up, image: %q, command: ["true"]}]}}`, n.Image("bed/busybox:1")))
+	if err := n.waitServiceAccount(ctx); err != nil {
+		return err
+	}
+	if err := n.Apply(ctx, manifest); err != nil {
+		return err
+	}
+	if err := n.WaitPod(ctx, "default", "warm-up", corev1.PodSucceeded); err != nil {
+		return err
+	}
+	return n.Delete(ctx, manifest)
+}
+
+// waitServiceAccount waits for the controller manager's first works, without which no pod is admitted.
+func (n *Node) waitServiceAccount(ctx context.Context) error {
+	for {
+		_, err := n.Kube().CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("cannot wait for the default service account: %w (%v)", ctx.Err(), err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// save stops the guest and its cluster and keeps them: memory and devices in "state", the disk, etcd's data, and the
+// initramfs, which must be the same when the guest goes on.
+func (n *Node) save(ctx context.Context, dir string) error {
+	if err := n.warmUp(ctx); err != nil {
+		return err
+	}
+	if _, err := n.Run(ctx, "sync"); err != nil {
+		return err
+	}
+	n.disconnect()
+	if err := n.machine.Pause(ctx); err != nil {
+		return err
+	}
+	if err := n.machine.Save(ctx, filepath.Join(dir, "state")); err != nil {
+		return err
+	}
+	n.machine.Stop()
+	if n.plane != nil {
+		n.plane.Stop()
+		if err := copyTree(n.file("plane/etcd"), filepath.Join(dir, "etcd")); err != nil {
+			return err
+		}
+	}
+	for from, to := range map[string]string{n.config.Disk: "root.qcow2", n.config.Initrd: "initrd"} {
+		if err := os.Rename(from, filepath.Join(dir, to)); err != nil {
+			return fmt.Errorf("cannot keep the guest's files: %w", err)
+		}
+	}
+	return nil
+}
+
+// resumeNode goes on from a snapshot.
+func (b *Bed) resumeNode(ctx context.Context, o Options, snapshot string) (_ *Node, err error) {
+	g, err := b.newGuest(o.kind(), o)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{Guest: g}
+	defer func() {
+		if err != nil {
+			n.Stop()
+		}
+	}()
+	if err := g.overlay(ctx, filepath.Join(snapshot, "root.qcow2"), "qcow2"); err != nil {
+		return nil, err
+	}
+	g.config.Initrd, g.config.State = filepath.Join(snapshot, "initrd"), filepath.Join(snapshot, "state")
+	return n, b.log.Do("starting a "+string(o.kind())+" from its snapshot", func() error {
+		both, starting := errgroup.WithContext(ctx)
+		both.Go(func() error { return g.powerOn(starting) })
+		both.Go(func() error {
+			if g.kind != seed.Node {
+				return nil
+			}
+			if err := copyTree(filepath.Join(snapshot, "etcd"), n.file("plane/etcd")); err != nil {
+				return err
+			}
+			return n.startPlane(starting)
+		})
+		if err := both.Wait(); err != nil {
+			return err
+		}
+		return n.resume(ctx, o)
+	})
+}
+
+// resume lets the processors run once the API server is there, so that the kubelet finds it at its first try and has
+// nothing to back off from.
+func (n *Node) resume(ctx context.Context, o Options) error {
+	since := time.Now()
+	if err := n.machine.Continue(ctx); err != nil {
+		return err
+	}
+	if err := n.connect(ctx, bootTimeout); err != nil {
+		return err
+	}
+	// The clock stood still while the guest lay on disk, and its connections to the API server lead to one that is gone:
+	// ending them makes the kubelet connect anew instead of waiting for a time-out.
+	now := strconv.FormatFloat(float64(time.Now().UnixMilli())/1000, 'f', 3, 64)
+	r, err := n.Sh(ctx, `date -u -s "@$1" >/dev/null; ss -K dst "$2" >/dev/null 2>&1 || true`, now, seed.HostIP)
+	if err == nil && !r.OK() {
+		err = fmt.Errorf("cannot step the guest's clock: %s", r.Stderr)
+	}
+	if err != nil {
+		return err
+	}
+	for slot := range o.Accelerators {
+		if err := n.Plug(ctx, slot); err != nil {
+			return err
+		}
+	}
+	if n.plane == nil {
+		return nil
+	}
+	return n.waitUp(ctx, since)
+}
