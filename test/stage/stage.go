@@ -1,0 +1,230 @@
+// Package stage puts acceld on a guest of the test bed, the way a user would, for the demo and for the end-to-end tests.
+// It builds the programs of this tree; it may not know what a scenario checks.
+package stage
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/vm/bed"
+)
+
+// Kind, Resource and Version are of the stand-in accelerator.
+const (
+	Kind     = "qemu-edu"
+	Resource = "qemu.org/edu"
+	Version  = "1.0.0"
+	// SourceDir is where the definition looks for the driver's source.
+	SourceDir = "/usr/src/edu-" + Version
+)
+
+// Stage holds the programs that were built from the tree.
+type Stage struct {
+	root, bin string
+}
+
+// New builds the programs into a directory of its own below dir.
+func New(ctx context.Context, dir string) (*Stage, error) {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &Stage{root: root, bin: filepath.Join(dir, "bin")}
+	if err := os.MkdirAll(s.bin, 0o755); err != nil {
+		return nil, err
+	}
+	// VCS stamping would change the programs with every commit of the tests.
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", s.bin+"/",
+		"./cmd/acceld", "./cmd/acceld-hook", "./test/edu/check")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("cannot build acceld: %w\n%s", err, out)
+	}
+	return s, nil
+}
+
+// Program returns the path of a built program: acceld, acceld-hook or edu-check.
+func (s *Stage) Program(name string) string {
+	if name == "edu-check" {
+		name = "check" // the package is named for its place
+	}
+	return filepath.Join(s.bin, name)
+}
+
+// File returns a path of the tree.
+func (s *Stage) File(name string) string { return filepath.Join(s.root, name) }
+
+func moduleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("cannot find the module: %w", err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(out))), nil
+}
+
+// Source puts the driver's source where a distribution's source package would, and nothing else: the guest has no driver.
+func (s *Stage) Source(ctx context.Context, g *bed.Guest) error {
+	files, err := os.ReadDir(s.File("test/edu/module"))
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		name := f.Name()
+		if ext := filepath.Ext(name); ext != ".c" && ext != ".h" && name != "Kbuild" && name != "Makefile" && name != "dkms.conf" {
+			continue
+		}
+		data, err := os.ReadFile(s.File("test/edu/module/" + name))
+		if err != nil {
+			return err
+		}
+		if err := g.WriteFile(ctx, SourceDir+"/"+name, data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Units installs programs, units and a configuration as a package would. It does not start anything.
+func (s *Stage) Units(ctx context.Context, g *bed.Guest, config string) error {
+	for _, p := range []string{"acceld", "acceld-hook", "edu-check"} {
+		if err := g.Put(ctx, s.Program(p), "/usr/bin/"+p, 0o755); err != nil {
+			return err
+		}
+	}
+	units, err := filepath.Glob(s.File("systemd/acceld*.s*"))
+	if err != nil {
+		return err
+	}
+	for _, u := range units {
+		if err := g.Put(ctx, u, "/usr/lib/systemd/system/"+filepath.Base(u), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := g.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(config), 0o644); err != nil {
+		return err
+	}
+	return Must(g.Run(ctx, "systemctl", "daemon-reload"))
+}
+
+// Enable enables and starts the units.
+func (s *Stage) Enable(ctx context.Context, g *bed.Guest) error {
+	return Must(g.Run(ctx, "systemctl", "enable", "--now", "acceld.socket", "acceld.service", "acceld-early.service"))
+}
+
+// Image pushes the agent's image and returns the name that a pod gives for it.
+func (s *Stage) Image(ctx context.Context, n *bed.Node) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "run", ".", "-bin", s.bin, "-push", n.Registry()+"/acceld:test", "-insecure")
+	cmd.Dir = s.File("packaging/image")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("cannot make the agent's image: %w\n%s", err, out)
+	}
+	return n.Image("acceld:test"), nil
+}
+
+// Deploy applies the manifests with the image of this tree.
+func (s *Stage) Deploy(ctx context.Context, n *bed.Node) error {
+	image, err := s.Image(ctx, n)
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(s.File("packaging/manifests/*.yaml"))
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("cannot find the manifests: %v", err)
+	}
+	for _, f := range files {
+		if filepath.Base(f) == "kustomization.yaml" {
+			continue
+		}
+		text, err := os.ReadFile(f)
+		if err != nil {
+			return err
+		}
+		if err := n.Apply(ctx, []byte(strings.ReplaceAll(string(text), "image: acceld:dev", "image: "+image))); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(f), err)
+		}
+	}
+	return nil
+}
+
+// Get asks the agent's endpoint on the guest's loopback, such as "/metrics", and returns the answer and its status.
+func Get(ctx context.Context, g *bed.Guest, path string) (string, int, error) {
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return g.Dial(ctx, "127.0.0.1:9480") },
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://acceld"+path, nil)
+	if err != nil {
+		return "", 0, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", 0, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return string(body), resp.StatusCode, err
+}
+
+// Machine asks the agent of the guest for its machine.
+func Machine(ctx context.Context, g *bed.Guest) (m accel.Machine, err error) {
+	body, status, err := Get(ctx, g, "/v1/machine")
+	if err != nil {
+		return m, err
+	}
+	if status != http.StatusOK {
+		return m, fmt.Errorf("the agent answered %d: %s", status, body)
+	}
+	return m, json.Unmarshal([]byte(body), &m)
+}
+
+// WaitMachine asks until the machine satisfies the predicate; what names it.
+func WaitMachine(ctx context.Context, g *bed.Guest, what string, ok func(accel.Machine) bool) (accel.Machine, error) {
+	// The agent has no way to tell a test when it changed; a fifth of a second is below what a scenario measures.
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		m, err := Machine(ctx, g)
+		if err == nil && ok(m) {
+			return m, nil
+		}
+		select {
+		case <-ctx.Done():
+			return m, fmt.Errorf("cannot wait for %s: %w; last: %s (%v)", what, ctx.Err(), m.Status[Kind].Sentence, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// InState is a predicate for [WaitMachine].
+func InState(state accel.State) func(accel.Machine) bool {
+	return func(m accel.Machine) bool { return m.Status[Kind].State == state }
+}
+
+// Blocked is a predicate for [WaitMachine].
+func Blocked(reason accel.Reason) func(accel.Machine) bool {
+	return func(m accel.Machine) bool {
+		f := m.Status[Kind].Blocked
+		return f != nil && f.Reason == reason
+	}
+}
+
+// Must makes a command that failed in the guest an error.
+func Must(r bed.Result, err error) error {
+	if err != nil {
+		return err
+	}
+	if !r.OK() {
+		return fmt.Errorf("exit status %d: %s%s", r.Status, r.Stdout, r.Stderr)
+	}
+	return nil
+}
