@@ -58,8 +58,6 @@ type DeviceNode struct {
 	Path  string `json:"path"`
 	Major uint32 `json:"major"`
 	Minor uint32 `json:"minor"`
-	// Permissions are those of the device cgroup, from the node's [NodeSource]; "rw" when empty.
-	Permissions string `json:"permissions,omitempty"`
 }
 
 // HealthState is the health of one accelerator.

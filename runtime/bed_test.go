@@ -42,14 +42,14 @@ func newBed(t *testing.T, root string) *bed {
 	if err := os.WriteFile(program, []byte("the hook"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	b.def = &accel.Definition{Kind: "qemu-edu", Resource: "qemu.org/edu", Container: accel.Edits{
+	b.def = &accel.Definition{Kind: "qemu-edu", Resource: "qemu.org/edu", Nodes: []accel.NodeSource{{Glob: "accel/*", Permissions: "w"}, {Glob: "misc/*", Permissions: "rw"}}, Container: accel.Edits{
 		Env:    []string{"EDU=1"},
 		Mounts: []accel.Mount{{HostPath: "/usr/lib/edu", ContainerPath: "/usr/lib/edu"}},
 		Nodes:  []string{"/dev/eductl"},
 	}}
 	b.accs = []accel.Accelerator{
 		{ID: "0000:01:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu0", Major: 240, Minor: 0}}, Health: accel.Health{State: accel.Healthy}},
-		{ID: "0000:02:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu1", Major: 240, Minor: 1, Permissions: "r"}}, Health: accel.Health{State: accel.Unhealthy}},
+		{ID: "0000:02:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu1", Major: 240, Minor: 1}}, Health: accel.Health{State: accel.Unhealthy}},
 		{ID: "0000:03:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu2", Major: 240, Minor: 2}}, Health: accel.Health{State: accel.Gone}},
 		{ID: "0000:04:00.0", Health: accel.Health{State: accel.Healthy}},
 	}

@@ -151,8 +151,10 @@ func (r *Runtime) Paths(*accel.Definition) []string {
 		return paths
 	}
 	paths = append(paths, r.hookDirs...)
-	for _, program := range r.programs() {
-		paths = append(paths, path.Dir(program))
+	if sum, err := r.sum(r.self, r.program); err == nil {
+		for _, dir := range programDirs() {
+			paths = append(paths, path.Dir(programPath(dir, sum)))
+		}
 	}
 	slices.Sort(paths)
 	return slices.Compact(paths)

@@ -205,7 +205,7 @@ func TestInvalidDefinitions(t *testing.T) {
 		"environment":             func(b *bed) { b.def.Container.Env = []string{"novalue"} },
 		"relative mount":          func(b *bed) { b.def.Container.Mounts[0].HostPath = "lib" },
 		"relative node":           func(b *bed) { b.def.Container.Nodes = []string{"eductl"} },
-		"permissions":             func(b *bed) { b.accs[0].Nodes[0].Permissions = "rwx" },
+		"permissions":             func(b *bed) { b.def.Nodes[0].Permissions = "rwx" },
 		"device twice":            func(b *bed) { b.accs[1].ID = b.accs[0].ID },
 		"device name":             func(b *bed) { b.accs[0].ID = "a/b" },
 	} {
@@ -322,9 +322,8 @@ func TestPublishReadiness(t *testing.T) {
 }
 
 func TestPaths(t *testing.T) {
-	b := newBed(t, t.TempDir())
-	b.apply()
-	want := []string{"/etc/cdi", "/usr/local/lib/acceld/a61eaa185490", "/usr/share/containers/oci/hooks.d", "/var/run/cdi"}
+	b := newBed(t, t.TempDir()) // and nothing applied: an agent watches before it writes
+	want := []string{"/etc/cdi", "/usr/local/lib/acceld/a61eaa185490", "/usr/share/containers/oci/hooks.d", "/var/lib/acceld/bin/a61eaa185490", "/var/run/cdi"}
 	if diff := cmp.Diff(want, b.r.Paths(b.def)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

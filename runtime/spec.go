@@ -56,7 +56,7 @@ func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want 
 		if a.Health.State == accel.Gone || len(a.Nodes) == 0 {
 			continue
 		}
-		raw.Devices = append(raw.Devices, r.device(a, program))
+		raw.Devices = append(raw.Devices, r.device(a, permissions(def.Nodes), program))
 		s.devices = append(s.devices, parser.QualifiedName(vendor, class, a.ID))
 		s.nodes = append(s.nodes, a.Nodes...)
 	}
@@ -86,10 +86,10 @@ func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want 
 }
 
 // device renders one accelerator with the gate in front of it.
-func (r *Runtime) device(a accel.Accelerator, program string) specs.Device {
+func (r *Runtime) device(a accel.Accelerator, permissions, program string) specs.Device {
 	d := specs.Device{Name: a.ID}
 	for _, n := range a.Nodes {
-		d.ContainerEdits.DeviceNodes = append(d.ContainerEdits.DeviceNodes, r.node(n.Path, n.Permissions))
+		d.ContainerEdits.DeviceNodes = append(d.ContainerEdits.DeviceNodes, r.node(n.Path, permissions))
 	}
 	if program != "" {
 		h := hookCommand(program, a.ID)
@@ -105,7 +105,7 @@ func (r *Runtime) device(a accel.Accelerator, program string) specs.Device {
 func (r *Runtime) sharedEdits(def *accel.Definition) specs.ContainerEdits {
 	e := specs.ContainerEdits{Env: def.Container.Env}
 	for _, n := range def.Container.Nodes {
-		e.DeviceNodes = append(e.DeviceNodes, r.node(n, ""))
+		e.DeviceNodes = append(e.DeviceNodes, r.node(n, permissions(def.Nodes)))
 	}
 	for _, m := range def.Container.Mounts {
 		options := slices.Clone(m.Options)
@@ -124,14 +124,29 @@ func (r *Runtime) sharedEdits(def *accel.Definition) specs.ContainerEdits {
 // injects: with the driver gone the container fails instead of getting a dead node. The mode is the host's own, and
 // always written: CRI-O 1.34 made 0666 of a host's 0600 without it.
 func (r *Runtime) node(name, permissions string) *specs.DeviceNode {
-	if permissions == "" {
-		permissions = "rw" // the format's own default is "rwm", which lets a container make nodes
-	}
 	mode := fs.FileMode(0o660)
 	if st, err := r.host.Stat(name); err == nil {
 		mode = st.Mode().Perm()
 	}
 	return &specs.DeviceNode{Path: name, Permissions: permissions, FileMode: &mode}
+}
+
+// permissions are those of the definition's nodes together; "rw" when it names none, because the format's own default is
+// "rwm", which lets a container make nodes. What is not a permission is left to the validation.
+func permissions(sources []accel.NodeSource) string {
+	var sum []byte
+	for _, s := range sources {
+		for _, p := range []byte(s.Permissions) {
+			if !slices.Contains(sum, p) {
+				sum = append(sum, p)
+			}
+		}
+	}
+	if len(sum) == 0 {
+		return "rw"
+	}
+	slices.SortFunc(sum, func(a, b byte) int { return strings.IndexByte("rwm", a) - strings.IndexByte("rwm", b) })
+	return string(sum)
 }
 
 // validate reads a spec as runtimes do: strictly, with every rule of the library's loader, and with those that only
