@@ -21,7 +21,7 @@ type directory struct {
 	watcher  *fsnotify.Watcher // nil without inotify
 	watched  string
 	failed   bool
-	changed  chan struct{} // something happened to kubelet.sock, perhaps
+	changed  chan struct{} // kubelet.sock is perhaps another one, or a socket was removed
 	identity os.FileInfo   // kubelet.sock at the last look; nil when it was not there
 }
 
@@ -56,9 +56,10 @@ func (d *directory) run(over <-chan struct{}) {
 	for {
 		select {
 		case e := <-d.watcher.Events:
-			// The kubelet writes its checkpoint into the same directory; only its socket matters, or a directory on
-			// the way to it.
-			if e.Name != socket && e.Name != d.watched && d.watched == d.path {
+			// The kubelet writes its checkpoint into the same directory; only its socket matters, a socket that it
+			// removes, and a directory on the way.
+			removed := e.Has(fsnotify.Remove) && filepath.Ext(e.Name) == ".sock"
+			if e.Name != socket && !removed && e.Name != d.watched && d.watched == d.path {
 				continue
 			}
 			if e.Has(fsnotify.Create) || e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {

@@ -34,6 +34,7 @@ type fakeKubelet struct {
 
 	mu          sync.Mutex
 	refusals    int  // that many registrations are still refused
+	wipes       int  // that many registrations lose their socket before they are dialled
 	mute        bool // the stream is not opened
 	blind       bool // the list is not counted until the next registration
 	silent      bool // PodResources fails
@@ -171,6 +172,16 @@ func (f *fakeRegistration) Register(ctx context.Context, req *pluginapi.Register
 		k.refusals--
 		k.mu.Unlock()
 		return nil, fmt.Errorf("no room for %s", req.ResourceName)
+	}
+	if k.wipes > 0 {
+		k.wipes--
+		k.mu.Unlock()
+		os.Remove(filepath.Join(k.dir, req.Endpoint))
+		select { // the real one dials for 10 s
+		case <-ctx.Done():
+		case <-time.After(10 * time.Second):
+		}
+		return nil, fmt.Errorf("failed to dial device plugin")
 	}
 	if slices.Contains(k.endpoints, req.Endpoint) {
 		k.duplicate = true

@@ -2,7 +2,10 @@ package deviceplugin
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -101,10 +104,9 @@ func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 	}
 	defer s.stop(p.timing.stop)
 
-	rctx, cancel := context.WithTimeout(ctx, p.timing.register)
-	defer cancel()
-	if problem := register(rctx, p.cfg.Dir, filepath.Base(s.path), p.cfg.Resource); problem != nil {
-		return outcome{problem: problem}
+	problem, wiped := p.introduce(ctx, dir, s)
+	if problem != nil || wiped {
+		return outcome{problem: problem, fresh: wiped}
 	}
 	late := time.NewTimer(p.timing.open)
 	defer late.Stop()
@@ -124,6 +126,27 @@ func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 	p.cfg.Log.Info("registered with the kubelet", "socket", filepath.Base(s.path), "registrations", p.State().Registrations)
 	p.becomeReady()
 	return p.attend(ctx, dir, s)
+}
+
+// introduce registers s. A kubelet that starts wipes the directory; when that happens between listening and registering,
+// it dials a socket that is no longer there for 10 s (measured), so that wiped ends the attempt at once.
+func (p *Plugin) introduce(ctx context.Context, dir *directory, s *service) (problem *accel.Problem, wiped bool) {
+	ctx, cancel := context.WithTimeout(ctx, p.timing.register)
+	defer cancel()
+	answer := make(chan *accel.Problem, 1)
+	go func() { answer <- register(ctx, p.cfg.Dir, filepath.Base(s.path), p.cfg.Resource) }()
+	for {
+		select {
+		case problem := <-answer:
+			return problem, false
+		case <-dir.changed:
+			if _, err := os.Lstat(s.path); errors.Is(err, fs.ErrNotExist) {
+				cancel()
+				<-answer
+				return nil, true
+			}
+		}
+	}
 }
 
 // attend watches an open stream, compares the kubelet's view with the list, and returns when a new registration is

@@ -136,6 +136,22 @@ func TestRegisterIsRefused(t *testing.T) {
 	}
 }
 
+// The kubelet starts between our listening and our registration: it wipes our socket and then looks for it.
+func TestSocketIsWipedDuringRegistration(t *testing.T) {
+	k := newFakeKubelet(t)
+	k.start()
+	defer k.stop()
+	k.wipes = 3
+	p := newPlugin(k, nil)
+	p.Update(two())
+	began := time.Now()
+	run(t, p)
+	eventually(t, "registered", settled(p, 1, 2))
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
 func TestKubeletAgreesAndOpensNoStream(t *testing.T) {
 	k := newFakeKubelet(t)
 	k.start()
