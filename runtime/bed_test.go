@@ -42,7 +42,7 @@ func newBed(t *testing.T, root string) *bed {
 	if err := os.WriteFile(program, []byte("the hook"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	b.def = &accel.Definition{Kind: "qemu-edu", Resource: "qemu.org/edu", Nodes: []accel.NodeSource{{Glob: "accel/*", Permissions: "w"}, {Glob: "misc/*", Permissions: "rw"}}, Container: accel.Edits{
+	b.def = &accel.Definition{Kind: "qemu-edu", Resource: "qemu.org/edu", Nodes: []accel.NodeSource{{Glob: "accel/*", Permissions: "wr"}, {Glob: "misc/*", Permissions: "m"}}, Container: accel.Edits{
 		Env:    []string{"EDU=1"},
 		Mounts: []accel.Mount{{HostPath: "/usr/lib/edu", ContainerPath: "/usr/lib/edu"}},
 		Nodes:  []string{"/dev/eductl"},

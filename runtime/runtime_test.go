@@ -337,7 +337,7 @@ func TestPaths(t *testing.T) {
 // is gone.
 func TestLibraryInjects(t *testing.T) {
 	b := newBed(t, t.TempDir())
-	b.def.Container.Nodes = nil
+	b.def.Container.Nodes, b.def.Nodes = nil, nil
 	b.accs = []accel.Accelerator{
 		{ID: "0000:01:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/null"}}, Health: accel.Health{State: accel.Healthy}},
 		{ID: "0000:02:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/acceld-no-such-node"}}, Health: accel.Health{State: accel.Healthy}},
