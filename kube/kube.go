@@ -187,6 +187,10 @@ func (k *Kube) logOnce(msg string, args ...any) {
 func (k *Kube) Run(ctx context.Context) error {
 	failures := 0
 	for ctx.Err() == nil {
+		select {
+		case <-k.wake: // what was published before now is part of this session, and no reason to hurry the next
+		default:
+		}
 		s := &session{k: k}
 		began := time.Now()
 		err := s.run(ctx)
@@ -220,8 +224,7 @@ func (k *Kube) pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-rest.C:
-	case <-k.wake:
-		k.poke() // the next session shall see it too
+	case <-k.wake: // a session begins with everything that was published
 	}
 }
 

@@ -139,12 +139,13 @@ func (s *session) schedule(t time.Time) {
 	}
 }
 
-// take updates the node from a watch event. Events older than the answer to an own patch are no news.
+// take updates the node from a watch event. Events not newer than the answer to an own patch are no
+// news.
 func (s *session) take(e watch.Event) *accel.Problem {
 	node, _ := e.Object.(*corev1.Node)
 	switch e.Type {
 	case watch.Added, watch.Modified:
-		if node == nil || s.node != nil && s.node.UID == node.UID && older(node, s.node) {
+		if node == nil || s.node != nil && s.node.UID == node.UID && !newer(node, s.node) {
 			return nil
 		}
 		s.node = node
@@ -162,10 +163,10 @@ func (s *session) take(e watch.Event) *accel.Problem {
 	return nil
 }
 
-// older reports whether a was before b; an API server that counts in no known way is believed.
-func older(a, b *corev1.Node) bool {
+// newer reports whether a is after b; an API server that counts in no known way is believed.
+func newer(a, b *corev1.Node) bool {
 	c, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
-	return err == nil && c < 0
+	return err != nil || c > 0
 }
 
 // pass compares the node with what is wanted, writes what differs and tells what happened.

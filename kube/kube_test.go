@@ -1,0 +1,585 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// cluster is a fake API server with a task that keeps node-a.
+type cluster struct {
+	t   *testing.T
+	api *fake.Clientset
+	k   *Kube
+	// refuse answers an action instead of the server when it returns an error.
+	mu      sync.Mutex
+	refuse  func(clienttesting.Action) error
+	changes int
+}
+
+// inCluster runs f in a bubble of its own, with the task running.
+func inCluster(t *testing.T, node *corev1.Node, f func(*cluster), configure ...func(*Config)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{t: t}
+		var objects []runtime.Object
+		if node != nil {
+			objects = append(objects, node)
+		}
+		c.api = fake.NewClientset(objects...)
+		c.api.PrependReactor("*", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if err := c.refusal(a); err != nil {
+				return true, nil, err
+			}
+			return c.bump(a)
+		})
+		cfg := Config{
+			Client: Client{Nodes: c.api.CoreV1().Nodes(), Events: c.api.EventsV1().Events(EventNamespace), Version: func(context.Context) (string, error) { return "v1.37.1", nil }},
+			Node:   "node-a", OnChange: func() { c.changes++ },
+		}
+		for _, g := range configure {
+			g(&cfg)
+		}
+		c.k = New(cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.k.Run(ctx) }()
+		defer func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		}()
+		f(c)
+	})
+}
+
+func (c *cluster) refusal(a clienttesting.Action) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refuse == nil {
+		return nil
+	}
+	return c.refuse(a)
+}
+
+// bump counts up the resource version with each patch of a node, as the API server does and the tracker does not.
+func (c *cluster) bump(a clienttesting.Action) (bool, runtime.Object, error) {
+	if a.GetVerb() != "patch" || a.GetResource().Resource != "nodes" {
+		return false, nil, nil
+	}
+	if _, _, err := clienttesting.ObjectReaction(c.api.Tracker())(a); err != nil {
+		return true, nil, err
+	}
+	n := c.node().DeepCopy() // with its managed fields, which the reaction's answer lacks
+	v, _ := strconv.Atoi(n.ResourceVersion)
+	n.ResourceVersion = strconv.Itoa(v + 1)
+	return true, n, c.api.Tracker().Update(a.GetResource(), n, "")
+}
+
+// refusing makes the server answer errors; nil makes it well again.
+func (c *cluster) refusing(f func(clienttesting.Action) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refuse = f
+}
+
+// after lets time pass.
+func (c *cluster) after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// node reads the node past the refusals.
+func (c *cluster) node() *corev1.Node {
+	c.t.Helper()
+	o, err := c.api.Tracker().Get(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, "", "node-a")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return o.(*corev1.Node)
+}
+
+// edit changes the node as somebody else.
+func (c *cluster) edit(patch string) {
+	c.t.Helper()
+	_, err := c.api.CoreV1().Nodes().Patch(c.t.Context(), "node-a", types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// patches returns the patches of nodes since the last call, as "metadata" or "status", and forgets every request.
+func (c *cluster) patches() []string {
+	var all []string
+	for _, a := range c.api.Actions() {
+		if p, ok := a.(clienttesting.PatchAction); ok && a.GetResource().Resource == "nodes" {
+			name := p.GetSubresource()
+			if name == "" {
+				name = "metadata"
+			}
+			all = append(all, name)
+		}
+	}
+	c.api.ClearActions()
+	return all
+}
+
+// events returns reason and note of every event.
+func (c *cluster) events() []string {
+	c.t.Helper()
+	list, err := c.api.EventsV1().Events(EventNamespace).List(c.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var all []string
+	for _, e := range list.Items {
+		all = append(all, e.Type+" "+e.Reason+" "+e.Note)
+	}
+	return all
+}
+
+func (c *cluster) condition() corev1.NodeCondition {
+	for _, cond := range c.node().Status.Conditions {
+		if cond.Type == ConditionType {
+			return cond
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+func freshNode() *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "u-1", ResourceVersion: "1", Labels: map[string]string{"kubernetes.io/hostname": "node-a"}}}
+	n.Spec.Taints = []corev1.Taint{{Key: "example.com/x", Effect: corev1.TaintEffectNoExecute}, {Key: TaintKey, Effect: corev1.TaintEffectNoSchedule}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}}
+	return n
+}
+
+// A node that comes up costs one write of the node and one of its status, whatever the number of states on the way.
+func TestBringUpIsTwoWrites(t *testing.T) {
+	inCluster(t, freshNode(), func(c *cluster) {
+		c.k.Publish(accel.Machine{}) // nobody has read the host yet
+		for i, s := range []accel.State{accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing, accel.PluginMissing, accel.KubeletPending, accel.Unwatched} {
+			c.k.Publish(readyMachine(at(s, min(i, 3))))
+			c.after(20 * time.Millisecond)
+		}
+		c.after(time.Second)
+		if d := cmp.Diff([]string{"metadata", "status"}, c.patches()); d != "" {
+			t.Errorf("writes -want +got:\n%s", d)
+		}
+		if s := c.k.State(); !s.Labelled || s.Problem != nil || s.ClusterVersion != "v1.37.1" || !s.NodeFound {
+			t.Errorf("state %+v", s)
+		}
+		c.k.Publish(readyMachine())
+		c.after(time.Second)
+		if p := c.patches(); p != nil {
+			t.Errorf("writes for nothing: %v", p)
+		}
+		n := c.node()
+		for key, want := range Labels(readyMachine()) {
+			if n.Labels[key] != want {
+				t.Errorf("label %s is %q, want %q", key, n.Labels[key], want)
+			}
+		}
+		if len(n.Spec.Taints) != 1 || n.Spec.Taints[0].Key != "example.com/x" {
+			t.Errorf("taints %v", n.Spec.Taints)
+		}
+		if cond := c.condition(); len(n.Status.Conditions) != 2 || cond.Status != corev1.ConditionTrue || cond.LastTransitionTime.IsZero() {
+			t.Errorf("conditions %v", n.Status.Conditions)
+		}
+		if e := c.events(); len(e) != 6 {
+			t.Errorf("events %q, want one for each change of state", e)
+		}
+	})
+}
+
+func TestSilence(t *testing.T) {
+	inCluster(t, freshNode(), func(c *cluster) {
+		c.k.Publish(readyMachine())
+		c.after(5 * time.Second)
+		c.api.ClearActions()
+		changes := c.changes
+		for i := range 500 {
+			c.k.Publish(readyMachine(temperature(float64(i))))
+			c.after(15 * time.Second)
+		}
+		if a := c.api.Actions(); len(a) != 0 || c.changes != changes {
+			t.Errorf("two quiet hours cost %d requests and %d changes", len(a), c.changes-changes)
+		}
+	})
+}
+
+func TestDriftIsRepairedAtOnce(t *testing.T) {
+	inCluster(t, freshNode(), func(c *cluster) {
+		c.k.Publish(readyMachine())
+		c.after(5 * time.Second)
+		c.edit(`{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"9","acceld.dev/qemu-edu.product":null,"acceld.dev/old-kind.count":"1","acceld.dev/team":"a"}}}`)
+		l := c.node().Labels
+		if l["acceld.dev/qemu-edu.count"] != "2" || l["acceld.dev/qemu-edu.product"] == "" || l["acceld.dev/old-kind.count"] != "" || l["acceld.dev/team"] != "a" {
+			t.Errorf("labels %v", l)
+		}
+		if s := c.k.State(); !s.Labelled {
+			t.Errorf("state %+v", s)
+		}
+		// Somebody who never stops gets an answer, and no war.
+		c.patches()
+		for range 1000 {
+			c.edit(`{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"9"}}}`)
+			c.after(10 * time.Millisecond)
+		}
+		c.after(time.Minute)
+		if n := len(c.patches()) - 1000; n > writeBurst+20 || c.node().Labels["acceld.dev/qemu-edu.count"] != "2" {
+			t.Errorf("%d repairs, count %q", n, c.node().Labels["acceld.dev/qemu-edu.count"])
+		}
+	})
+}
+
+func TestAnotherComponentsLabels(t *testing.T) {
+	n := freshNode()
+	n.Labels[kernelLabel] = "theirs"
+	inCluster(t, n, func(c *cluster) {
+		c.k.Publish(readyMachine())
+		c.after(5 * time.Second)
+		l := c.node().Labels
+		if l[kernelLabel] != "theirs" || l[pciLabel("1234")] != "true" || !c.k.State().Labelled {
+			t.Errorf("labels %v, state %+v", l, c.k.State())
+		}
+	})
+}
+
+// The agent's restart on a node that is well writes nothing, though its first machines are on their way.
+func TestRestartDoesNotFlap(t *testing.T) {
+	inCluster(t, freshNode(), func(c *cluster) {
+		c.k.Publish(readyMachine())
+		c.after(5 * time.Second)
+		c.patches()
+		again := New(c.k.c)
+		ctx, cancel := context.WithCancel(c.t.Context())
+		done := make(chan error)
+		go func() { done <- again.Run(ctx) }()
+		for i, s := range []accel.State{accel.DriverMissing, accel.DriverUnproven, accel.PluginMissing, accel.Unwatched} {
+			again.Publish(readyMachine(at(s, i)))
+			c.after(100 * time.Millisecond)
+		}
+		if !again.State().Labelled {
+			t.Error("labels are there and not seen")
+		}
+		again.Publish(readyMachine())
+		c.after(5 * time.Second)
+		if p := c.patches(); p != nil {
+			t.Errorf("writes %v", p)
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestRegressionIsShownAtOnce(t *testing.T) {
+	inCluster(t, freshNode(), func(c *cluster) {
+		c.k.Publish(readyMachine())
+		c.after(time.Hour)
+		before := c.condition()
+		c.patches()
+		c.k.Publish(readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity error")))
+		c.after(100 * time.Millisecond)
+		if cond := c.condition(); cond.Status != corev1.ConditionFalse || cond.Reason != "DeviceUnhealthy" || !cond.LastTransitionTime.After(before.LastTransitionTime.Time) {
+			t.Errorf("condition %+v", cond)
+		}
+		c.k.Publish(readyMachine(at(accel.DriverMissing, 0)))
+		c.after(100 * time.Millisecond)
+		if v := c.node().Labels["acceld.dev/driver-container-qemu-edu"]; v != "pending" {
+			t.Errorf("label %q", v)
+		}
+		if d := cmp.Diff([]string{"status", "metadata", "status"}, c.patches()); d != "" {
+			t.Errorf("writes -want +got:\n%s", d)
+		}
+		if len(c.node().Spec.Taints) != 1 {
+			t.Errorf("the startup taint came back: %v", c.node().Spec.Taints)
+		}
+	})
+}
+
+func TestTaintOnRegression(t *testing.T) {
+	inCluster(t, freshNode(), func(c *cluster) {
+		c.k.Publish(readyMachine())
+		c.after(5 * time.Second)
+		c.k.Publish(readyMachine(at(accel.DriverMissing, 0)))
+		c.after(5 * time.Second)
+		if len(c.node().Spec.Taints) != 2 {
+			t.Errorf("taints %v", c.node().Spec.Taints)
+		}
+	}, func(cfg *Config) { cfg.TaintOnRegression = true })
+}
+
+func TestVanishedKind(t *testing.T) {
+	inCluster(t, freshNode(), func(c *cluster) {
+		c.k.Publish(readyMachine())
+		c.after(5 * time.Second)
+		c.k.Publish(readyMachine(none))
+		c.after(5 * time.Second)
+		if d := cmp.Diff(map[string]string{"kubernetes.io/hostname": "node-a"}, c.node().Labels); d != "" {
+			t.Errorf("labels -want +got:\n%s", d)
+		}
+		if cond := c.condition(); cond.Reason != reasonIdle {
+			t.Errorf("condition %+v", cond)
+		}
+	})
+}
+
+// While the API server is away nothing is lost; when it answers everything is written, without a restart.
+func TestUnreachableThenBack(t *testing.T) {
+	inCluster(t, freshNode(), func(c *cluster) {
+		away := func(clienttesting.Action) error { return errors.New("connect: connection refused") }
+		c.refusing(away)
+		c.k.Publish(readyMachine(at(accel.DriverMissing, 0)))
+		c.after(10 * time.Minute)
+		select {
+		case <-c.k.Ready():
+		default:
+			t.Error("an API server that is away keeps the host from starting")
+		}
+		if s := c.k.State(); s.Problem == nil || s.Problem.Reason != accel.APIUnreachable || !strings.Contains(s.Problem.Message, `"node-a": connect: connection refused`) || s.Labelled {
+			t.Errorf("state %+v", s)
+		}
+		if n := len(c.api.Actions()); n > 25 {
+			t.Errorf("%d requests in ten minutes", n)
+		}
+		c.refusing(nil)
+		c.k.Publish(readyMachine()) // wakes the task at once
+		c.after(2 * time.Second)
+		if s := c.k.State(); !s.Labelled || s.Problem != nil {
+			t.Errorf("state %+v", s)
+		}
+		// Away again while the watch is open.
+		c.refusing(away)
+		c.k.Publish(readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity error")))
+		c.after(5 * time.Second)
+		if s := c.k.State(); s.Problem == nil || s.Problem.Reason != accel.APIUnreachable || !s.Labelled {
+			t.Errorf("not to reach the API server is no news about labels: %+v", s)
+		}
+		c.refusing(nil)
+		c.after(2 * time.Minute)
+		if cond := c.condition(); cond.Reason != "DeviceUnhealthy" || c.k.State().Problem != nil {
+			t.Errorf("condition %+v, state %+v", cond, c.k.State())
+		}
+		want := []string{"Normal Ready qemu-edu: ready, was driver-missing", "Warning DeviceUnhealthy qemu-edu: 0000:02:00.0 is unhealthy: parity error"}
+		if d := cmp.Diff(want, c.events()); d != "" {
+			t.Errorf("events -want +got:\n%s", d)
+		}
+	})
+}
+
+func forbidden(a clienttesting.Action) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: a.GetResource().Resource}, "node-a", errors.New("no rule"))
+}
+
+func TestForbidden(t *testing.T) {
+	inCluster(t, freshNode(), func(c *cluster) {
+		c.refusing(func(a clienttesting.Action) error {
+			if a.GetVerb() == "patch" {
+				return forbidden(a)
+			}
+			return nil
+		})
+		c.k.Publish(readyMachine())
+		c.after(10 * time.Minute)
+		s := c.k.State()
+		if s.Problem == nil || s.Problem.Reason != accel.APIForbidden || !strings.HasPrefix(s.Problem.Message, `cannot patch node "node-a": nodes "node-a" is forbidden`) || s.Labelled {
+			t.Errorf("state %+v", s)
+		}
+		if n := len(c.patches()); n > 60 {
+			t.Errorf("%d refused patches in ten minutes", n)
+		}
+		c.refusing(nil)
+		c.after(2 * time.Minute)
+		if s := c.k.State(); !s.Labelled || s.Problem != nil {
+			t.Errorf("state %+v", s)
+		}
+	})
+}
+
+func TestStatusForbidden(t *testing.T) {
+	inCluster(t, freshNode(), func(c *cluster) {
+		c.refusing(func(a clienttesting.Action) error {
+			if a.GetSubresource() == "status" {
+				return forbidden(a)
+			}
+			return nil
+		})
+		c.k.Publish(readyMachine())
+		c.after(5 * time.Second)
+		if s := c.k.State(); s.Problem == nil || !strings.HasPrefix(s.Problem.Message, `cannot patch nodes/status of "node-a"`) || !s.Labelled {
+			t.Errorf("state %+v", s)
+		}
+	})
+}
+
+// The kubelet's own credentials may neither write shared labels nor take taints away.
+func TestNodeRestriction(t *testing.T) {
+	restricted := func(a clienttesting.Action) error {
+		if p, ok := a.(clienttesting.PatchAction); ok && (strings.Contains(string(p.GetPatch()), featurePrefix) || strings.Contains(string(p.GetPatch()), "taints")) {
+			return forbidden(a)
+		}
+		return nil
+	}
+	for _, tt := range []struct {
+		name    string
+		node    func() *corev1.Node
+		problem string
+	}{
+		{"tainted", freshNode, `cannot patch taints of node "node-a"`},
+		{"not tainted", func() *corev1.Node {
+			n := freshNode()
+			n.Spec.Taints = nil
+			return n
+		}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inCluster(t, tt.node(), func(c *cluster) {
+				c.refusing(restricted)
+				c.k.Publish(readyMachine())
+				c.after(5 * time.Second)
+				s := c.k.State()
+				if !s.Labelled || c.node().Labels["acceld.dev/qemu-edu.count"] != "2" {
+					t.Errorf("state %+v, labels %v", s, c.node().Labels)
+				}
+				if (s.Problem == nil) != (tt.problem == "") || s.Problem != nil && !strings.HasPrefix(s.Problem.Message, tt.problem) {
+					t.Errorf("problem %v, want %q", s.Problem, tt.problem)
+				}
+			})
+		})
+	}
+}
+
+func TestNodeComesAndGoes(t *testing.T) {
+	inCluster(t, nil, func(c *cluster) {
+		c.k.Publish(readyMachine())
+		c.after(time.Minute)
+		if s := c.k.State(); s.NodeFound || s.Labelled || s.Problem == nil || s.Problem.Reason != accel.NodeNotFound {
+			t.Errorf("state %+v", s)
+		}
+		create := func() {
+			if _, err := c.api.CoreV1().Nodes().Create(c.t.Context(), freshNode(), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			c.after(time.Second)
+		}
+		create()
+		if s := c.k.State(); !s.NodeFound || !s.Labelled || s.Problem != nil {
+			t.Errorf("state %+v", s)
+		}
+		if err := c.api.CoreV1().Nodes().Delete(c.t.Context(), "node-a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		c.after(time.Second)
+		if s := c.k.State(); s.NodeFound || s.Labelled {
+			t.Errorf("state %+v", s)
+		}
+		create()
+		if c.node().Labels["acceld.dev/qemu-edu.count"] != "2" || c.condition().Status != corev1.ConditionTrue {
+			t.Errorf("the new node has %v", c.node().Labels)
+		}
+	})
+}
+
+// Somebody else's change of the taints between reading and writing is not undone.
+func TestTaintConflict(t *testing.T) {
+	inCluster(t, freshNode(), func(c *cluster) {
+		var bodies []string
+		c.refusing(func(a clienttesting.Action) error {
+			p, ok := a.(clienttesting.PatchAction)
+			if !ok || !strings.Contains(string(p.GetPatch()), "taints") {
+				return nil
+			}
+			bodies = append(bodies, string(p.GetPatch()))
+			if len(bodies) > 1 {
+				return nil
+			}
+			n := freshNode()
+			n.ResourceVersion = "5"
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "example.com/new", Effect: corev1.TaintEffectNoExecute})
+			if err := c.api.Tracker().Update(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, n, ""); err != nil {
+				return err
+			}
+			return apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "node-a", errors.New("changed"))
+		})
+		c.k.Publish(readyMachine())
+		c.after(200 * time.Millisecond)
+		if len(c.node().Spec.Taints) != 2 || c.node().Spec.Taints[1].Key != "example.com/new" {
+			t.Errorf("taints %v after %q", c.node().Spec.Taints, bodies)
+		}
+	})
+}
+
+func TestRepeatedEventsAreCounted(t *testing.T) {
+	inCluster(t, freshNode(), func(c *cluster) {
+		for range 100 {
+			c.k.Publish(readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity error")))
+			c.after(time.Second)
+			c.k.Publish(readyMachine())
+			c.after(time.Second)
+		}
+		c.after(5 * time.Minute)
+		list, err := c.api.EventsV1().Events(EventNamespace).List(c.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		total := int32(0)
+		for _, e := range list.Items {
+			if e.Series == nil {
+				t.Fatalf("event %+v", e)
+			}
+			total += e.Series.Count
+		}
+		if len(list.Items) != 2 || total != 199 && total != 200 {
+			t.Errorf("%d events that count %d", len(list.Items), total)
+		}
+		requests := 0
+		for _, a := range c.api.Actions() {
+			if a.GetResource().Resource == "events" && a.GetVerb() != "list" {
+				requests++
+			}
+		}
+		if requests > eventBurst+200/5+70 {
+			t.Errorf("%d requests for events", requests)
+		}
+	})
+}
+
+func TestPublishFromManyPlaces(t *testing.T) {
+	inCluster(t, freshNode(), func(c *cluster) {
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				for j := range 50 {
+					c.k.Publish(readyMachine(temperature(float64(i*j)), health(accel.Healthy, "", "")))
+					c.k.Publish(readyMachine(at(accel.DriverMissing, 0)))
+					c.k.State()
+				}
+			})
+		}
+		wg.Wait()
+		c.k.Publish(readyMachine())
+		c.after(time.Minute)
+		if !c.k.State().Labelled || c.condition().Status != corev1.ConditionTrue {
+			t.Errorf("state %+v", c.k.State())
+		}
+	})
+}
