@@ -74,7 +74,7 @@ func defaultTiming() timing {
 		register: 12 * time.Second,
 		open:     5 * time.Second,
 		ask:      2 * time.Second,
-		askFirst: 10 * time.Millisecond,
+		askFirst: 3 * time.Millisecond,
 		askMax:   250 * time.Millisecond,
 		zero:     500 * time.Millisecond,
 		differs:  10 * time.Second,

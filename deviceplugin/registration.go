@@ -243,7 +243,7 @@ func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool)
 				p.cfg.Log.Warn("the kubelet does not say what is allocatable", "error", v.err)
 			}
 		}
-		look.backoff = min(max(2*look.backoff, 10*p.timing.askFirst), p.timing.resync)
+		look.backoff = min(max(2*look.backoff, p.timing.retry), p.timing.resync)
 		return jitter(look.backoff), false
 	}
 	look.answered, look.backoff = now, 0

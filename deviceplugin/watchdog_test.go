@@ -61,6 +61,7 @@ func TestWatchdog(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := &watchdog{timing: defaultTiming()}
+			w.timing.askFirst = 10 * ms
 			t0 := time.Now()
 			w.begin()
 			for i, l := range tc.looks {
