@@ -194,6 +194,9 @@ func (d *Driver) compile(ctx context.Context, j *job, id Identity) (Manifest, *a
 	if err != nil {
 		return Manifest{}, problemOf(err, "cannot put the build of %q into the store", j.def.Kind)
 	}
+	if err := d.h.Remove(d.failedLog(m.Key)); err != nil {
+		d.log.Warn("cannot remove the log of an earlier build", "error", err)
+	}
 	d.log.Info("driver built", "kind", j.def.Kind, "key", m.Key, "took", time.Since(start).Round(time.Millisecond))
 	return m, nil
 }

@@ -3,6 +3,7 @@ package driver
 import (
 	"bytes"
 	"debug/elf"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -53,6 +54,26 @@ func TestReadModuleNotAModule(t *testing.T) {
 	for name, b := range map[string][]byte{"empty": nil, "text": []byte("hello"), "executable": executable, "32-bit": small, "zeros": make([]byte, 4096)} {
 		if _, problem := readModule(bytes.NewReader(b), int64(len(b))); problem == nil || problem.Reason != accel.ModuleInvalid {
 			t.Errorf("%s: %v", name, problem)
+		}
+	}
+}
+
+// TestReadModuleDamaged changes and cuts a module at random, the same way each time.
+func TestReadModuleDamaged(t *testing.T) {
+	x := edu()
+	x.crcs, x.undefined = map[string]uint32{"module_layout": 1}, []string{"printk"}
+	whole := x.bytes()
+	dice := rand.New(rand.NewPCG(1, 2))
+	for range 5000 {
+		b := bytes.Clone(whole)
+		for range 1 + dice.IntN(4) {
+			b[dice.IntN(len(b))] = byte(dice.IntN(256))
+		}
+		if dice.IntN(3) == 0 {
+			b = b[:dice.IntN(len(b))]
+		}
+		if m, problem := readModule(bytes.NewReader(b), int64(len(b))); (m == nil) == (problem == nil) {
+			t.Fatalf("both or neither of a module and a problem for %x", b)
 		}
 	}
 }

@@ -115,9 +115,11 @@ func sentence(source string, v verdict, p *accel.Problem) string {
 	return fmt.Sprintf("%s: %s: %s", source, v, p.Message)
 }
 
-// anyFree reports whether a device is bound to no driver or to the right one already.
+// anyFree reports whether a device is left for the driver: loading it helps then, whoever has the others.
 func (d *Driver) anyFree(def *accel.Definition, accs []accel.Accelerator) bool {
-	return slices.ContainsFunc(d.observe(def, accs), func(v device) bool { return v.bound == "" })
+	return slices.ContainsFunc(d.observe(def, accs), func(v device) bool {
+		return v.bound == "" && (v.kept == "" || v.kept == def.Driver.Binds)
+	})
 }
 
 // sources lists where the driver of def may come from, in order. What is ready always precedes what must be built.

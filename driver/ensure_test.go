@@ -110,6 +110,10 @@ func TestOrder(t *testing.T) {
 			m.enter(d, edu(), 1)
 			m.bind(testDevice, "vfio-pci")
 		}, accel.ConflictDriver, "", []string{"loaded: refused: "}},
+		{"the device is kept for another driver", func(m *testMachine, d *Driver, _ *accel.Definition) {
+			m.enter(d, edu(), 1)
+			m.write("/sys/bus/pci/devices/"+testDevice+"/driver_override", "vfio-pci\n")
+		}, accel.ConflictDriver, "", []string{"loaded: refused: "}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)

@@ -52,12 +52,9 @@ func openImage(h *host.Host, name string) (*image, *accel.Problem) {
 	}
 	if !strings.HasSuffix(name, ".ko") {
 		packed := f
-		defer packed.Close()
-		if f, err = h.MemoryFile(path.Base(name)); err != nil {
-			return nil, problemOf(err, "cannot unpack module %q", name)
-		}
-		if err := unpack(f, packed, name, moduleLimit); err != nil {
-			_ = f.Close() // only memory
+		f, err = h.MemoryFile(path.Base(name), func(w io.Writer) error { return unpack(w, packed, name, moduleLimit) })
+		_ = packed.Close() // it was only read
+		if err != nil {
 			return nil, accel.Problemf(accel.ReasonForError(err, accel.ModuleInvalid), "cannot unpack module %q: %v", name, err)
 		}
 	}

@@ -84,6 +84,7 @@ func noteBuildID(b []byte, order binary.ByteOrder) string {
 type device struct {
 	id      string
 	bound   string // the PCI driver
+	kept    string // the PCI driver that alone may bind it, by driver_override
 	nodes   []accel.DeviceNode
 	missing string // what is not there: a node's path or the pattern that nothing matches; empty when all are
 }
@@ -101,6 +102,9 @@ func (d *Driver) observe(def *accel.Definition, accs []accel.Accelerator) []devi
 		v := device{id: a.ID}
 		if link, err := d.h.Readlink(path.Join(functionDir(a.ID), "driver")); err == nil {
 			v.bound = path.Base(link)
+		}
+		if o, err := d.h.ReadString(path.Join(functionDir(a.ID), "driver_override")); err == nil && o != "(null)" {
+			v.kept = o
 		}
 		for _, n := range def.Nodes {
 			d.findNodes(&v, n.Glob)
@@ -161,12 +165,15 @@ func (d *Driver) nodeThere(n accel.DeviceNode) bool {
 	return !ok || unix.Major(uint64(sys.Rdev)) == n.Major && unix.Minor(uint64(sys.Rdev)) == n.Minor
 }
 
-// deviceProblem says why the devices are not all driven by def's driver: nil when they are. Free tells whether the
-// modules are live, so that an unbound device is one that was refused.
+// deviceProblem says why the devices are not all driven by def's driver: nil when they are. When the modules are live,
+// an unbound device is one that was refused.
 func deviceProblem(def *accel.Definition, devices []device, live bool) *accel.Problem {
 	for _, v := range devices {
 		if v.bound != "" && v.bound != def.Driver.Binds {
 			return accel.Problemf(accel.ConflictDriver, "device %q is bound to driver %q, not to %q", v.id, v.bound, def.Driver.Binds)
+		}
+		if v.bound == "" && v.kept != "" && v.kept != def.Driver.Binds {
+			return accel.Problemf(accel.ConflictDriver, "device %q is kept for driver %q by driver_override", v.id, v.kept)
 		}
 	}
 	if !live {

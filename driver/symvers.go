@@ -76,21 +76,24 @@ func (d *Driver) checkSymbols(m *moduleFile, k accel.Kernel, ours map[string]boo
 	if len(missing) == 0 {
 		return nil
 	}
-	f, err := d.h.Open("/proc/kallsyms")
-	if err != nil {
-		return nil // nothing to compare with
-	}
-	defer f.Close()
-	found, lines, err := scanKallsyms(f, lost)
-	if err != nil || lines == 0 {
-		return nil // nothing to compare with
-	}
+	found, ok := d.kallsyms(lost)
 	for _, name := range missing {
-		if !found[name] {
+		if ok && !found[name] {
 			return accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which neither kernel %q nor a loaded module has", m.name, name, k.Release)
 		}
 	}
 	return nil
+}
+
+// kallsyms returns which of the wanted symbols the running kernel has; ok is false when it does not say.
+func (d *Driver) kallsyms(wanted map[string]bool) (found map[string]bool, ok bool) {
+	f, err := d.h.Open("/proc/kallsyms")
+	if err != nil {
+		return nil, false
+	}
+	defer f.Close()
+	found, lines, err := scanKallsyms(f, wanted)
+	return found, err == nil && lines > 0
 }
 
 // symvers returns the kernel's CRCs of the wanted symbols, nil when the machine has no Module.symvers.

@@ -190,3 +190,22 @@ func TestInstalledOrder(t *testing.T) {
 		t.Error("modules.builtin was not read")
 	}
 }
+
+func TestCheckFile(t *testing.T) {
+	m := newMachine(t)
+	d := m.driver(Options{})
+	m.write("/tmp/edu.ko", string(edu().bytes()))
+	m.write("/tmp/other.ko", string(edu().bytes()))
+	bad := edu()
+	bad.vermagic = "1.0 SMP"
+	m.write("/new/edu.ko", string(bad.bytes()))
+	for name, want := range map[string]accel.Reason{"/tmp/edu.ko": "", "/tmp/other.ko": accel.ModuleInvalid, "/tmp/edu.txt": accel.ModuleInvalid, "/new/edu.ko": accel.KernelMismatch} {
+		problem := d.CheckFile(eduDefinition(), m.facts(), name)
+		if problem == nil && want != "" || problem != nil && problem.Reason != want {
+			t.Errorf("%s: %v, want %q", name, problem, want)
+		}
+	}
+	if len(m.loads) != 0 {
+		t.Error(m.loads)
+	}
+}

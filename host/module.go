@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -35,13 +36,28 @@ func (h *Host) DeleteModule(name string) error {
 	return nil
 }
 
-// MemoryFile returns an empty anonymous file in memory that can be given to [Host.LoadModule]; name is for people.
-func (h *Host) MemoryFile(name string) (*os.File, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+// MemoryFile returns an anonymous file in memory with what write puts into it, open for reading and sealed: nobody can
+// change it any more, and [Host.LoadModule] takes it. Name is for people.
+func (h *Host) MemoryFile(name string, write func(io.Writer) error) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a file in memory: %w", err)
 	}
-	return os.NewFile(uintptr(fd), name), nil
+	f := os.NewFile(uintptr(fd), name)
+	defer closeQuietly(f)
+	if err := write(f); err != nil {
+		return nil, err
+	}
+	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		return nil, fmt.Errorf("cannot seal a file in memory: %w", err)
+	}
+	// finit_module(2) takes no file that somebody has open for writing (ETXTBSY).
+	r, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("cannot open a file in memory again: %w", err)
+	}
+	return r, nil
 }
 
 // KernelTail is the kernel log from one moment on, read when asked: what the kernel said during a call is there when the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -170,11 +171,27 @@ func TestKernelTail(t *testing.T) {
 
 func TestModulesOfACopy(t *testing.T) {
 	h := tempHost(t)
-	f, err := h.MemoryFile("x")
+	f, err := h.MemoryFile("x", func(w io.Writer) error {
+		_, err := io.WriteString(w, "content")
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+	if b, err := io.ReadAll(f); err != nil || string(b) != "content" {
+		t.Error(string(b), err)
+	}
+	if w, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_WRONLY, 0); err == nil {
+		if _, err := w.WriteString("other"); !errors.Is(err, syscall.EPERM) {
+			t.Error("a sealed file was written:", err)
+		}
+		_ = w.Close()
+	}
+	full := errors.New("full")
+	if _, err := h.MemoryFile("x", func(io.Writer) error { return full }); !errors.Is(err, full) {
+		t.Error(err)
+	}
 	if err := h.LoadModule(f, ""); !errors.Is(err, syscall.EPERM) {
 		t.Error(err)
 	}
