@@ -54,12 +54,12 @@ func NewClient(kubeconfig string) (Client, error) {
 	cfg.QPS = -1 // writes have a limit of their own, see writeEvery
 	http, err := rest.HTTPClientFor(cfg)
 	if err != nil {
-		return Client{}, fmt.Errorf("cannot use the credentials of %q: %w", kubeconfig, err)
+		return Client{}, fmt.Errorf("cannot use the credentials of %q: %v", kubeconfig, err)
 	}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventsv1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			return Client{}, fmt.Errorf("cannot register API types: %w", err)
+			return Client{}, fmt.Errorf("cannot register API types: %v", err)
 		}
 	}
 	group := func(gv schema.GroupVersion, path string) (rest.Interface, error) {
@@ -70,11 +70,11 @@ func NewClient(kubeconfig string) (Client, error) {
 	}
 	core, err := group(corev1.SchemeGroupVersion, "/api")
 	if err != nil {
-		return Client{}, fmt.Errorf("cannot use %q: %w", kubeconfig, err)
+		return Client{}, fmt.Errorf("cannot use %q: %v", kubeconfig, err)
 	}
 	events, err := group(eventsv1.SchemeGroupVersion, "/apis")
 	if err != nil {
-		return Client{}, fmt.Errorf("cannot use %q: %w", kubeconfig, err)
+		return Client{}, fmt.Errorf("cannot use %q: %v", kubeconfig, err)
 	}
 	codec := runtime.NewParameterCodec(scheme)
 	return Client{
