@@ -47,6 +47,7 @@ type job struct {
 	facts   accel.Facts
 	source  buildSource
 	headers string
+	index   *moduleIndex
 	make    string   // the program
 	extra   []string // what the kernel's compiler asks of make
 	dir     string   // <StateDir>/build/<random>
@@ -63,7 +64,7 @@ func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.F
 	if !d.h.Exists(source.path) {
 		return Entry{}, answer{verdict: unavailable, problem: accel.Problemf(accel.SourceMissing, "the source of %q is not at %q", def.Kind, source.path)}
 	}
-	j := &job{def: def, facts: facts, source: source}
+	j := &job{def: def, facts: facts, source: source, index: d.modulesOf(facts.Kernel.Release)}
 	done, problem := d.openJob(j)
 	if problem != nil {
 		return Entry{}, answer{verdict: failed, problem: problem}
@@ -268,8 +269,9 @@ func (d *Driver) harvest(ctx context.Context, j *job, want accel.Module) (Stored
 		return StoredModule{}, problem
 	}
 	defer m.close()
-	if release, _, _ := strings.Cut(m.vermagic, " "); release != j.facts.Kernel.Release {
-		return StoredModule{}, accel.Problemf(accel.KernelMismatch, "the headers in %q are of kernel %q, running is %q", j.headers, release, j.facts.Kernel.Release)
+	if p := checkVermagic(m, j.facts.Kernel, j.index.flags()); p != nil {
+		p.Message = fmt.Sprintf("the headers in %q are not of the running kernel: %s", j.headers, p.Message)
+		return StoredModule{}, p
 	}
 	if v := j.def.Driver.Version; v != "" && m.version != "" && m.version != v {
 		return StoredModule{}, accel.Problemf(accel.SourceMissing, "the source in %q is of version %q, wanted is %q", j.source.path, m.version, v)

@@ -79,7 +79,7 @@ func TestBuildFails(t *testing.T) {
 		{"no module", `true`, "", accel.BuildFailed, `made no module "edu"`},
 		{"half a module", `head -c 200 good.bin > $(M)/edu.ko`, "", accel.ModuleInvalid, "not a whole ELF file"},
 		{"other version", goodMake, "2.0.0", accel.SourceMissing, `is of version "1.0.0", wanted is "2.0.0"`},
-		{"other kernel", `cp other.bin $(M)/edu.ko`, "", accel.KernelMismatch, `of kernel "5.0"`},
+		{"other kernel", `cp other.bin $(M)/edu.ko`, "", accel.KernelMismatch, `built for kernel "5.0"`},
 		{"disk", `echo "x.c: fatal error: error writing: No space left on device"; exit 1`, "", accel.NoSpace, "No space left"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -284,4 +284,29 @@ func TestReasonOfDisk(t *testing.T) {
 	if p := problemOf(errors.Join(errors.New("x"), &os.PathError{Op: "write", Path: "/x", Err: errNoSpace()}), "cannot write"); p.Reason != accel.NoSpace {
 		t.Error(p)
 	}
+}
+
+// TestBuildInAnotherRoot builds as the agent in a container does: the machine's root is not its own, and make runs
+// inside the machine's.
+func TestBuildInAnotherRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("changing the root directory needs root")
+	}
+	w := newWorkshop(t, `test -e /proc/self/root/$(M)/edu.c; `+goodMake)
+	h, err := host.New("/proc/self/root") // the machine's root by another name
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.h = h
+	d := New(w.h, Options{StateDir: w.state})
+	e, problem := d.Build(t.Context(), w.definition(), w.facts())
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	if a := d.useEntry(w.definition(), w.facts(), e); a.verdict != satisfied {
+		t.Error(a.problem)
+	} else {
+		a.plan.close()
+	}
+	w.isClean(1)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
+	"github.com/ulikunitz/xz/lzma"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
@@ -78,7 +79,7 @@ func unpack(w io.Writer, r io.Reader, name string, limit int64) error {
 	var err error
 	switch path.Ext(name) {
 	case ".xz":
-		content, err = xz.ReaderConfig{DictCap: 64 << 20}.NewReader(r)
+		content, err = xz.ReaderConfig{DictCap: lzma.MinDictCap}.NewReader(r) // the least: the file says how much it needs
 	case ".zst":
 		var z *zstd.Decoder
 		z, err = zstd.NewReader(r, zstd.WithDecoderMaxMemory(128<<20), zstd.WithDecoderConcurrency(1))

@@ -6,18 +6,24 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/acceld/acceld/host"
 )
 
-// moduleIndex is what depmod wrote about the modules of one kernel.
+// moduleIndex is what depmod wrote about the modules of one kernel, read when it is first asked: most drivers of the
+// store need nothing of it.
 type moduleIndex struct {
+	h       *host.Host
 	dir     string // /lib/modules/<release>
+	release string
+
+	read    sync.Once
 	lines   []indexLine
 	byName  map[string]int // into lines
 	builtin map[string]bool
-	before  map[string][]string // soft dependencies
 
-	once sync.Once
-	own  string // see flags
+	unpacked sync.Once
+	own      string // see flags
 }
 
 // indexLine is one line of modules.dep; paths are relative to the directory.
@@ -26,35 +32,39 @@ type indexLine struct {
 	depends []string // everything it needs, in the order that they must be loaded
 }
 
-// modulesOf reads modules.dep, modules.builtin and modules.softdep of a kernel. Without them the index is empty.
+// modulesOf returns the index of a kernel's modules.
 func (d *Driver) modulesOf(release string) *moduleIndex {
-	x := &moduleIndex{dir: path.Join("/lib/modules", release), byName: map[string]int{}, builtin: map[string]bool{}, before: map[string][]string{}}
-	d.eachLine(path.Join(x.dir, "modules.dep"), func(line string) {
+	return &moduleIndex{h: d.h, dir: path.Join("/lib/modules", release), release: release}
+}
+
+// fill reads modules.dep and modules.builtin. Without them the index is empty.
+func (x *moduleIndex) fill() {
+	x.byName, x.builtin = map[string]int{}, map[string]bool{}
+	x.eachLine("modules.dep", func(line string) {
 		file, rest, ok := strings.Cut(line, ":")
 		name, isModule := moduleBase(file)
 		if !ok || !isModule {
 			return
 		}
-		depends := strings.Fields(rest)
-		slices.Reverse(depends) // depmod writes the one that is loaded first last
 		if i, twice := x.byName[name]; twice && rank(x.lines[i].path) <= rank(file) {
 			return
 		}
+		depends := strings.Fields(rest)
+		slices.Reverse(depends) // depmod writes the one that is loaded first last
 		x.byName[name] = len(x.lines)
 		x.lines = append(x.lines, indexLine{path: file, depends: depends})
 	})
-	d.eachLine(path.Join(x.dir, "modules.builtin"), func(line string) {
+	x.eachLine("modules.builtin", func(line string) {
 		if name, ok := moduleBase(line); ok {
 			x.builtin[name] = true
 		}
 	})
-	d.eachLine(path.Join(x.dir, "modules.softdep"), func(line string) {
-		fields := strings.Fields(line) // softdep <name> pre: …
-		if len(fields) > 2 && fields[0] == "softdep" {
-			x.before[normal(fields[1])] = append(x.before[normal(fields[1])], softBefore(strings.Join(fields[2:], " "))...)
-		}
-	})
-	return x
+}
+
+// inKernel reports whether the module is a part of the kernel itself.
+func (x *moduleIndex) inKernel(name string) bool {
+	x.read.Do(x.fill)
+	return x.builtin[normal(name)]
 }
 
 // rank is depmod's default search order (depmod.d(5)): what an administrator added comes before the kernel's own.
@@ -69,6 +79,7 @@ func rank(file string) int {
 
 // file returns the path of the module as the machine sees it.
 func (x *moduleIndex) file(name string) (string, bool) {
+	x.read.Do(x.fill)
 	i, ok := x.byName[normal(name)]
 	if !ok {
 		return "", false
@@ -86,6 +97,7 @@ func (x *moduleIndex) absolute(p string) string {
 
 // chain returns the files that must be loaded for the module name, itself last; nil when it is not installed.
 func (x *moduleIndex) chain(name string) []string {
+	x.read.Do(x.fill)
 	i, ok := x.byName[normal(name)]
 	if !ok {
 		return nil
@@ -97,8 +109,8 @@ func (x *moduleIndex) chain(name string) []string {
 	return append(out, x.absolute(x.lines[i].path))
 }
 
-func (d *Driver) eachLine(name string, do func(string)) {
-	f, err := d.h.Open(name)
+func (x *moduleIndex) eachLine(file string, do func(string)) {
+	f, err := x.h.Open(path.Join(x.dir, file))
 	if err != nil {
 		return // a kernel without modules has none of these files
 	}
@@ -108,4 +120,24 @@ func (d *Driver) eachLine(name string, do func(string)) {
 	for s.Scan() {
 		do(s.Text())
 	}
+}
+
+// flags returns the vermagic flags of one of the kernel's own modules, "" when none is installed.
+func (x *moduleIndex) flags() string {
+	x.read.Do(x.fill)
+	x.unpacked.Do(func() {
+		i := slices.IndexFunc(x.lines, func(l indexLine) bool { return strings.HasPrefix(l.path, "kernel/") })
+		if i < 0 {
+			return
+		}
+		m, problem := openImage(x.h, x.absolute(x.lines[i].path))
+		if problem != nil {
+			return
+		}
+		defer m.close()
+		if r, flags, _ := strings.Cut(m.vermagic, " "); r == x.release {
+			x.own = strings.Join(strings.Fields(flags), " ")
+		}
+	})
+	return x.own
 }

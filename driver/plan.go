@@ -81,7 +81,11 @@ func (d *Driver) planModule(p *plan, def *accel.Definition, facts accel.Facts, l
 	before := len(p.modules)
 	problem = d.planPrior(p, def, facts, l.module, m, x, ours)
 	if problem == nil {
-		problem = d.verify(m, l.module.Name, parameters, facts.Kernel, x, ours)
+		own := "" // a module of the store was compared when it was built, and its key names this kernel
+		if p.source != accel.SourceStore {
+			own = x.flags()
+		}
+		problem = d.verify(m, l.module.Name, parameters, facts.Kernel, own, ours)
 	}
 	if problem != nil {
 		m.close()
@@ -101,7 +105,7 @@ func (d *Driver) planModule(p *plan, def *accel.Definition, facts accel.Facts, l
 // planPrior adds the modules that must be live before m: the definition's "after", the file's own dependencies and,
 // where they are installed, its soft ones.
 func (d *Driver) planPrior(p *plan, def *accel.Definition, facts accel.Facts, module accel.Module, m *image, x *moduleIndex, ours map[string]bool) *accel.Problem {
-	for _, name := range slices.Concat(x.before[normal(module.Name)], m.softBefore) {
+	for _, name := range m.softBefore {
 		if x.chain(name) != nil {
 			if problem := d.planChain(p, def, facts, name, module.Name, x, ours); problem != nil {
 				d.log.Warn("a soft dependency is left out", "module", module.Name, "dependency", name, "problem", problem)
@@ -135,7 +139,7 @@ func (d *Driver) planChain(p *plan, def *accel.Definition, facts accel.Facts, na
 		if problem != nil {
 			return problem
 		}
-		if problem := d.verify(m, base, nil, facts.Kernel, x, ours); problem != nil {
+		if problem := d.verify(m, base, nil, facts.Kernel, "", ours); problem != nil {
 			m.close()
 			return problem
 		}
@@ -149,7 +153,7 @@ func (d *Driver) planChain(p *plan, def *accel.Definition, facts accel.Facts, na
 
 // provided reports whether a module that is needed is there already or will be.
 func (d *Driver) provided(p *plan, def *accel.Definition, name string, x *moduleIndex) bool {
-	if x.builtin[normal(name)] {
+	if x.inKernel(name) {
 		return true
 	}
 	if slices.ContainsFunc(def.Driver.Modules, func(m accel.Module) bool { return normal(m.Name) == normal(name) }) {

@@ -7,15 +7,15 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/host"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // verify reads a module as the kernel and its policy would, and stricter: a kernel with symbol versions loads a module
-// of another release, and every kernel ignores a parameter that it does not know. Ours are the symbols of the other
-// modules that are loaded with it. A refusal here means that the kernel is not asked.
-func (d *Driver) verify(m *image, name string, parameters map[string]string, k accel.Kernel, x *moduleIndex, ours map[string]bool) *accel.Problem {
+// of another release, and every kernel ignores a parameter that it does not know. Own are the flags of
+// the kernel's own modules, empty when they need not be compared; ours are the symbols of the modules that are loaded
+// with it. A refusal here means that the kernel is not asked.
+func (d *Driver) verify(m *image, name string, parameters map[string]string, k accel.Kernel, own string, ours map[string]bool) *accel.Problem {
 	if machine, _, known := elfMachine(k.Arch); known && m.machine != machine {
 		return accel.Problemf(accel.ArchMismatch, "module file %q is for %v, the machine is %s", m.path, m.machine, k.Arch)
 	}
@@ -23,7 +23,7 @@ func (d *Driver) verify(m *image, name string, parameters map[string]string, k a
 		return accel.Problemf(accel.ModuleInvalid, "module file %q holds module %q, not %q", m.path, m.name, name)
 	}
 	m.name = normal(name)
-	if p := d.checkVermagic(m, k, x); p != nil {
+	if p := checkVermagic(m, k, own); p != nil {
 		return p
 	}
 	for _, parameter := range sortedKeys(parameters) {
@@ -39,37 +39,15 @@ func (d *Driver) verify(m *image, name string, parameters map[string]string, k a
 
 // checkVermagic compares the release, which must be the running one, and the flags, which must be those that the
 // kernel's own modules have.
-func (d *Driver) checkVermagic(m *image, k accel.Kernel, x *moduleIndex) *accel.Problem {
+func checkVermagic(m *image, k accel.Kernel, own string) *accel.Problem {
 	release, flags, _ := strings.Cut(m.vermagic, " ")
 	if release != k.Release {
 		return accel.Problemf(accel.KernelMismatch, "module file %q was built for kernel %q, running is %q", m.path, release, k.Release)
 	}
-	own := x.flags(d.h, k.Release)
 	if own != "" && strings.Join(strings.Fields(flags), " ") != own {
 		return accel.Problemf(accel.KernelMismatch, "module file %q was built with %q, the kernel's own modules with %q", m.path, flags, own)
 	}
 	return nil
-}
-
-// flags returns the vermagic flags of one of the kernel's own modules, "" when none is installed.
-func (x *moduleIndex) flags(h *host.Host, release string) string {
-	x.once.Do(func() {
-		for _, line := range x.lines {
-			if !strings.HasPrefix(line.path, "kernel/") {
-				continue
-			}
-			m, problem := openImage(h, x.absolute(line.path))
-			if problem != nil {
-				return
-			}
-			defer m.close()
-			if r, flags, _ := strings.Cut(m.vermagic, " "); r == release {
-				x.own = strings.Join(strings.Fields(flags), " ")
-			}
-			return
-		}
-	})
-	return x.own
 }
 
 // checkPolicy predicts whether the kernel's policy refuses the module.

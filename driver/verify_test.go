@@ -186,7 +186,7 @@ func TestInstalledOrder(t *testing.T) {
 	if file, ok := x.file("c_d"); !ok || !strings.HasSuffix(file, "c-d.ko.zst") {
 		t.Error(file)
 	}
-	if !x.builtin["builtinfs"] {
+	if !x.inKernel("builtinfs") {
 		t.Error("modules.builtin was not read")
 	}
 }
