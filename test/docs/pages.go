@@ -1,19 +1,16 @@
 // Package docs renders the generated pages of docs and reads the written ones. `make generate` writes the former, and
-// its test holds both to the code. It builds and asks the agent's program for its help, and touches nothing else.
+// its test holds both to the code. It runs nothing.
 package docs
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent"
+	"github.com/acceld/acceld/cmd/acceld/cli"
 	"github.com/acceld/acceld/exporter"
 )
 
@@ -24,18 +21,14 @@ type Page struct {
 	Text string
 }
 
-// Pages renders every generated page of the repository at root. It builds cmd/acceld, some seconds with a warm cache.
-func Pages(ctx context.Context, root string) ([]Page, error) {
-	pages := []Page{
+// Pages renders every generated page.
+func Pages() []Page {
+	return []Page{
+		{"docs/cli.md", commandLine()},
 		{"docs/metrics.md", metrics()},
 		{"docs/reasons.md", reasons()},
 		{"docs/states.md", agent.StatesMarkdown()},
 	}
-	if _, err := os.Stat(filepath.Join(root, "cmd/acceld")); errors.Is(err, fs.ErrNotExist) {
-		return pages, nil // a tree without the program has no page about it
-	}
-	commands, err := commandLine(ctx, root)
-	return append(pages, Page{"docs/cli.md", commands}), err
 }
 
 func reasons() string {
@@ -62,58 +55,26 @@ func metrics() string {
 
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 
-func commandLine(ctx context.Context, root string) (string, error) {
-	dir, err := os.MkdirTemp("", "acceld-docs-")
-	if err != nil {
-		return "", fmt.Errorf("cannot build the program: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	program := filepath.Join(dir, "acceld")
-	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", program, "./cmd/acceld")
-	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("cannot build the program: %w\n%s", err, out)
-	}
+func commandLine() string {
 	var b strings.Builder
 	b.WriteString("# Command line\n\nGenerated from the program's own help; do not edit.\n")
-	if err := describe(ctx, &b, program); err != nil {
-		return "", err
-	}
-	return b.String(), nil
+	describe(&b, cli.New())
+	return b.String()
 }
 
-// describe writes the help of the command at path, then that of every command below it.
-func describe(ctx context.Context, b *strings.Builder, program string, path ...string) error {
-	help := exec.CommandContext(ctx, program, append(path, "--help")...)
-	help.Env = []string{"HOME=/nonexistent"} // no default depends on who asks
-	out, err := help.Output()
-	if err != nil {
-		return fmt.Errorf("cannot get the help of %q: %w", path, err)
+// describe writes the help of c, then that of every command below it that help lists.
+func describe(b *strings.Builder, c *cobra.Command) {
+	c.InitDefaultHelpFlag()
+	text := c.Long
+	if text == "" {
+		text = c.Short
 	}
-	fmt.Fprintf(b, "\n## %s\n\n```text\n%s\n```\n", strings.Join(append([]string{"acceld"}, path...), " "), clean(string(out)))
-	for _, name := range subcommands(string(out)) {
-		if err := describe(ctx, b, program, append(path[:len(path):len(path)], name)...); err != nil {
-			return err
+	fmt.Fprintf(b, "\n## %s\n\n%s\n\n```text\n%s\n```\n", c.CommandPath(), text, clean(c.UsageString()))
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			describe(b, sub)
 		}
 	}
-	return nil
-}
-
-// subcommands reads the names under "Available Commands:" of a help text, without those every program has.
-func subcommands(help string) []string {
-	_, list, ok := strings.Cut(help, "Available Commands:\n")
-	if !ok {
-		return nil
-	}
-	list, _, _ = strings.Cut(list, "\n\n")
-	var names []string
-	for line := range strings.Lines(list) {
-		if f := strings.Fields(line); len(f) > 0 && f[0] != "help" && f[0] != "completion" {
-			names = append(names, f[0])
-		}
-	}
-	return names
 }
 
 // clean takes trailing space off every line.

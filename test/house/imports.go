@@ -48,6 +48,9 @@ func imports(t *Tree) []Finding {
 			if s.Test() && top(p) == "test" {
 				continue // fixtures that several packages' tests share
 			}
+			if s.Test() && s.Dir() == "host/hosttest" && p == "detect" {
+				continue // the fake machine is right when its reader understands it
+			}
 			out = append(out, t.find(s, spec, "%s imports %s", s.Top(), p))
 		}
 	}

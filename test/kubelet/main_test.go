@@ -95,7 +95,7 @@ func need(t *testing.T) {
 	if os.Getenv("ACCELD_TESTBED") == "1" {
 		t.Fatal(missing)
 	}
-	t.Skip(missing)
+	t.Skip("not on this machine: " + missing)
 }
 
 func newPlugin(change ...func(*deviceplugin.Config)) *deviceplugin.Plugin {

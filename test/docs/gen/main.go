@@ -2,7 +2,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 
@@ -10,21 +9,10 @@ import (
 )
 
 func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "gen:", err)
-		os.Exit(1)
-	}
-}
-
-func run() error {
-	pages, err := docs.Pages(context.Background(), ".")
-	if err != nil {
-		return err
-	}
-	for _, p := range pages {
+	for _, p := range docs.Pages() {
 		if err := os.WriteFile(p.Path, []byte(p.Text), 0o644); err != nil {
-			return fmt.Errorf("cannot write %q: %w", p.Path, err)
+			fmt.Fprintln(os.Stderr, "gen: cannot write a page:", err)
+			os.Exit(1)
 		}
 	}
-	return nil
 }
