@@ -16,9 +16,11 @@ func TestDiagnosis(t *testing.T) {
 		name, output, message string
 		reason                accel.Reason
 	}{
-		{"gcc", "make[1]: Entering directory '/usr/src/linux'\n  CC [M]  /w/edu_main.o\n/w/edu_main.c: In function 'edu_probe':\n/w/edu_main.c:12:9: warning: unused\n" +
-			"/w/edu_main.c:17:9: error: implicit declaration of function 'pci_nonsense' [-Werror]\n/w/edu_main.c:18:9: error: second\nmake[3]: *** [Makefile:250: /w/edu_main.o] Error 1\n",
-			"edu_main.c:17:9: error: implicit declaration of function 'pci_nonsense' [-Werror]", accel.BuildFailed},
+		{
+			"gcc", "make[1]: Entering directory '/usr/src/linux'\n  CC [M]  /w/edu_main.o\n/w/edu_main.c: In function 'edu_probe':\n/w/edu_main.c:12:9: warning: unused\n" +
+				"/w/edu_main.c:17:9: error: implicit declaration of function 'pci_nonsense' [-Werror]\n/w/edu_main.c:18:9: error: second\nmake[3]: *** [Makefile:250: /w/edu_main.o] Error 1\n",
+			"edu_main.c:17:9: error: implicit declaration of function 'pci_nonsense' [-Werror]", accel.BuildFailed,
+		},
 		{"missing header", "/w/a.c:1:10: fatal error: linux/nope.h: No such file or directory\ncompilation terminated.\n", "a.c:1:10: fatal error: linux/nope.h: No such file or directory", accel.BuildFailed},
 		{"clang", "/w/x/b.c:3:5: error: use of undeclared identifier 'q'\n1 error generated.\n", "x/b.c:3:5: error: use of undeclared identifier 'q'", accel.BuildFailed},
 		{"modpost", "ERROR: modpost: \"frobnicate\" [/w/edu.ko] undefined!\nmake[2]: *** [scripts/Makefile.modpost:126: /w/Module.symvers] Error 1\n", `ERROR: modpost: "frobnicate" [edu.ko] undefined!`, accel.BuildFailed},

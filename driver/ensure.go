@@ -91,7 +91,7 @@ func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts ac
 			have, problem := d.load(ctx, def, facts, accs, a.plan)
 			a.plan.close()
 			if problem != nil {
-				problem.Tried = append(tried, sentence(s.name, failed, problem))
+				problem.Tried = slices.Concat(tried, []string{sentence(s.name, failed, problem)})
 			} else {
 				d.log.Debug("driver sources", "kind", def.Kind, "tried", tried, "took", s.name)
 			}
@@ -102,7 +102,7 @@ func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts ac
 				last = a.problem
 			}
 		default:
-			a.problem.Tried = append(tried, sentence(s.name, a.verdict, a.problem))
+			a.problem.Tried = slices.Concat(tried, []string{sentence(s.name, a.verdict, a.problem)})
 			return have, a.problem
 		}
 	}

@@ -95,7 +95,7 @@ func TestOrder(t *testing.T) {
 		{"a template that cannot be filled", func(_ *testMachine, _ *Driver, def *accel.Definition) {
 			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src-{{.Nonsense}}"}}
 		}, accel.DefinitionInvalid, "", []string{"loaded: ", "store: ", "installed: ", "build from "}},
-		{"an option for make", func(m *testMachine, _ *Driver, def *accel.Definition) {
+		{"an option for make", func(_ *testMachine, _ *Driver, def *accel.Definition) {
 			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src", Make: []string{"--eval=$(shell id)"}}}
 		}, accel.DefinitionInvalid, "", []string{"loaded: ", "store: ", "installed: ", "build from "}},
 		{"a source that nobody knows", func(_ *testMachine, _ *Driver, def *accel.Definition) {

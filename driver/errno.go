@@ -94,8 +94,10 @@ func (c circumstances) quote() string {
 
 // kernelLine returns the first line of a log that tells of a failure of the module, or else the last that names it.
 func kernelLine(log []string, module string) string {
-	telling := []string{"error", "failed", "Unknown symbol", "disagrees", "invalid for parameter", "too large", "unsigned",
-		"unavailable key", "Lockdown", "version magic", "rejected", "BUG:", "Oops"}
+	telling := []string{
+		"error", "failed", "Unknown symbol", "disagrees", "invalid for parameter", "too large", "unsigned",
+		"unavailable key", "Lockdown", "version magic", "rejected", "BUG:", "Oops",
+	}
 	last := ""
 	for _, l := range log {
 		if !strings.Contains(l, module) && !strings.Contains(l, "Lockdown") && !strings.Contains(l, "BUG:") && !strings.Contains(l, "Oops") && !strings.Contains(l, "module") {

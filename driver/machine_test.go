@@ -85,9 +85,15 @@ func (m elfModule) bytes() []byte {
 		link       uint32
 		entry, off uint64
 	}
-	sections := []section{{}, {name: ".modinfo", kind: elf.SHT_PROGBITS, data: []byte(info)}, {name: "__versions", kind: elf.SHT_PROGBITS, data: versions.Bytes()},
-		{name: ".note.gnu.build-id", kind: elf.SHT_NOTE, data: note}, {name: ".symtab", kind: elf.SHT_SYMTAB, data: symtab, link: 5, entry: 24},
-		{name: ".strtab", kind: elf.SHT_STRTAB, data: strtab}, {name: ".shstrtab", kind: elf.SHT_STRTAB}}
+	sections := []section{
+		{},
+		{name: ".modinfo", kind: elf.SHT_PROGBITS, data: []byte(info)},
+		{name: "__versions", kind: elf.SHT_PROGBITS, data: versions.Bytes()},
+		{name: ".note.gnu.build-id", kind: elf.SHT_NOTE, data: note},
+		{name: ".symtab", kind: elf.SHT_SYMTAB, data: symtab, link: 5, entry: 24},
+		{name: ".strtab", kind: elf.SHT_STRTAB, data: strtab},
+		{name: ".shstrtab", kind: elf.SHT_STRTAB},
+	}
 	names := []byte{0}
 	offsets := make([]uint32, len(sections))
 	for i, s := range sections[1:] {
@@ -328,8 +334,10 @@ func (m *testMachine) enter(d *Driver, x elfModule, built int64) Entry {
 		m.t.Fatal(err)
 	}
 	k := m.facts().Kernel
-	man := Manifest{Schema: storeSchema, Built: time.Unix(built, 0).UTC(), Modules: []StoredModule{{Name: x.name, File: x.name + ".ko", SHA256: sum, BuildID: x.buildID, Version: x.version}},
-		Identity: Identity{Kind: "qemu-edu", Version: x.version, SourceDigest: fmt.Sprint(built), Arch: k.Arch, KernelRelease: k.Release, KernelID: kernelID(k)}}
+	man := Manifest{
+		Schema: storeSchema, Built: time.Unix(built, 0).UTC(), Modules: []StoredModule{{Name: x.name, File: x.name + ".ko", SHA256: sum, BuildID: x.buildID, Version: x.version}},
+		Identity: Identity{Kind: "qemu-edu", Version: x.version, SourceDigest: fmt.Sprint(built), Arch: k.Arch, KernelRelease: k.Release, KernelID: kernelID(k)},
+	}
 	man.Key = man.Identity.key()
 	text, err := json.Marshal(man)
 	if err != nil {

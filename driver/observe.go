@@ -162,7 +162,7 @@ func (d *Driver) nodeThere(n accel.DeviceNode) bool {
 		return !d.h.Live()
 	}
 	sys, ok := st.Sys().(*syscall.Stat_t)
-	return !ok || unix.Major(uint64(sys.Rdev)) == n.Major && unix.Minor(uint64(sys.Rdev)) == n.Minor
+	return !ok || unix.Major(sys.Rdev) == n.Major && unix.Minor(sys.Rdev) == n.Minor
 }
 
 // deviceProblem says why the devices are not all driven by def's driver: nil when they are. When the modules are live,
@@ -213,7 +213,7 @@ func (d *Driver) nodeAt(name string) accel.DeviceNode {
 		return n
 	}
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-		n.Major, n.Minor = unix.Major(uint64(sys.Rdev)), unix.Minor(uint64(sys.Rdev))
+		n.Major, n.Minor = unix.Major(sys.Rdev), unix.Minor(sys.Rdev)
 	}
 	return n
 }

@@ -11,10 +11,28 @@ func TestSameParameter(t *testing.T) {
 		want, have string
 		same       bool
 	}{
-		{"1", "Y", true}, {"y", "Y", true}, {"true", "Y", true}, {"on", "Y", true}, {"", "Y", true}, {"0", "N", true}, {"off", "N", true}, {"no", "N", true},
-		{"1", "N", false}, {"0", "Y", false}, {"maybe", "Y", false}, {"2", "Y", false},
-		{"0x10", "16", true}, {"16", "16", true}, {"-1", "-1", true}, {"16", "17", false}, {"0xffffffffffffffff", "18446744073709551615", true},
-		{"a b", "a b", true}, {"abc", "abcd", false}, {"", "(null)", true}, {"1,2,3", "1,2,3", true}, {"7", "seven", false},
+		{"1", "Y", true},
+		{"y", "Y", true},
+		{"true", "Y", true},
+		{"on", "Y", true},
+		{"", "Y", true},
+		{"0", "N", true},
+		{"off", "N", true},
+		{"no", "N", true},
+		{"1", "N", false},
+		{"0", "Y", false},
+		{"maybe", "Y", false},
+		{"2", "Y", false},
+		{"0x10", "16", true},
+		{"16", "16", true},
+		{"-1", "-1", true},
+		{"16", "17", false},
+		{"0xffffffffffffffff", "18446744073709551615", true},
+		{"a b", "a b", true},
+		{"abc", "abcd", false},
+		{"", "(null)", true},
+		{"1,2,3", "1,2,3", true},
+		{"7", "seven", false},
 	} {
 		if got := sameParameter(c.want, c.have); got != c.same {
 			t.Errorf("wanted %q, sysfs shows %q: %t", c.want, c.have, got)
@@ -65,10 +83,14 @@ func TestExpand(t *testing.T) {
 
 func TestHeadersPackage(t *testing.T) {
 	for _, c := range [][3]string{
-		{"debian", "6.1.0-56-amd64", "linux-headers-6.1.0-56-amd64"}, {"ubuntu", "5.15.0-1-generic", "linux-headers-5.15.0-1-generic"},
-		{"rhel", "5.14.0-1.el9.x86_64", "kernel-devel-5.14.0-1.el9.x86_64"}, {"fedora", "6.9.1-200.fc40.x86_64", "kernel-devel-6.9.1-200.fc40.x86_64"},
-		{"ol", "5.15.0-1.el8uek.x86_64", "kernel-uek-devel-5.15.0-1.el8uek.x86_64"}, {"sles", "6.4.0-150600.23-default", "kernel-default-devel"},
-		{"alpine", "6.6.52-0-lts", "linux-lts-dev"}, {"strange", "1", "the build headers of kernel 1"},
+		{"debian", "6.1.0-56-amd64", "linux-headers-6.1.0-56-amd64"},
+		{"ubuntu", "5.15.0-1-generic", "linux-headers-5.15.0-1-generic"},
+		{"rhel", "5.14.0-1.el9.x86_64", "kernel-devel-5.14.0-1.el9.x86_64"},
+		{"fedora", "6.9.1-200.fc40.x86_64", "kernel-devel-6.9.1-200.fc40.x86_64"},
+		{"ol", "5.15.0-1.el8uek.x86_64", "kernel-uek-devel-5.15.0-1.el8uek.x86_64"},
+		{"sles", "6.4.0-150600.23-default", "kernel-default-devel"},
+		{"alpine", "6.6.52-0-lts", "linux-lts-dev"},
+		{"strange", "1", "the build headers of kernel 1"},
 	} {
 		if got := headersPackage(accel.OS{ID: c[0]}, c[1]); got != c[2] {
 			t.Errorf("%v: %q", c, got)

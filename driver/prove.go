@@ -85,14 +85,12 @@ func (d *Driver) within(ctx context.Context, name string, do func() error) error
 		d.asked[name] = done
 	}
 	d.mu.Unlock()
-	if hangs {
-		select {
-		case <-done: // it came back meanwhile: its answer is for a question of the past
-			d.answered(name)
-			return d.within(ctx, name, do)
-		default:
-			return fmt.Errorf("%w, and still does not", errNoAnswer)
-		}
+	if hangs && len(done) == 0 {
+		return fmt.Errorf("%w, and still does not", errNoAnswer)
+	}
+	if hangs { // it came back meanwhile: its answer is for a question of the past
+		d.answered(name)
+		return d.within(ctx, name, do)
 	}
 	go func() { done <- do() }()
 	limit := time.NewTimer(deviceDeadline)

@@ -153,6 +153,7 @@ func (d *Driver) List() ([]Entry, error) {
 		if entry.Manifest, err = d.manifest(e.Name()); err != nil {
 			entry.Key, entry.Problem = e.Name(), err.Error()
 		}
+		entry.Version = cmp.Or(entry.Version, entry.modulesVersion())
 		entries = append(entries, entry)
 	}
 	slices.SortStableFunc(entries, func(a, b Entry) int { return a.Built.Compare(b.Built) })

@@ -58,7 +58,9 @@ func (h *Host) Lock(ctx context.Context, name, text string) (release func(), err
 	case err = <-got:
 	case <-ctx.Done():
 		go func() { // flock cannot be called off: give back what comes late
-			<-got
+			if err := <-got; err == nil {
+				_ = flock(f, unix.LOCK_UN) // closing does it too
+			}
 			_ = f.Close()
 		}()
 		return nil, fmt.Errorf("cannot lock %q: %w", name, ctx.Err())
