@@ -137,23 +137,11 @@ func (s *Stage) Deploy(ctx context.Context, n *bed.Node) error {
 	if err != nil {
 		return err
 	}
-	files, err := filepath.Glob(s.File("packaging/manifests/*.yaml"))
-	if err != nil || len(files) == 0 {
-		return fmt.Errorf("cannot find the manifests: %v", err)
+	text, err := n.Kubectl(ctx, nil, "kustomize", s.File("packaging/manifests"))
+	if err != nil {
+		return err
 	}
-	for _, f := range files {
-		if filepath.Base(f) == "kustomization.yaml" {
-			continue
-		}
-		text, err := os.ReadFile(f)
-		if err != nil {
-			return err
-		}
-		if err := n.Apply(ctx, []byte(strings.ReplaceAll(string(text), "image: acceld:dev", "image: "+image))); err != nil {
-			return fmt.Errorf("%s: %w", filepath.Base(f), err)
-		}
-	}
-	return nil
+	return n.Apply(ctx, []byte(strings.ReplaceAll(text, "image: acceld:dev", "image: "+image)))
 }
 
 // Get asks the agent's endpoint on the guest's loopback, such as "/metrics", and returns the answer and its status.

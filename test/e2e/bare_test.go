@@ -1,0 +1,108 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/stage"
+	"github.com/acceld/acceld/test/vm/bed"
+)
+
+// TestBareMetal is a host with the systemd unit and no Kubernetes at all.
+func TestBareMetal(t *testing.T) {
+	n, s := startNode(t, bed.Options{Accelerators: 2, NoKubernetes: true})
+	g := n.Guest
+	must(t, s.Source(t.Context(), g))
+	must(t, s.Units(t.Context(), g, ""))
+	timed(t, "units enabled -> ready, driver built", func() {
+		must(t, s.Enable(t.Context(), g))
+		reaches(t, g, accel.Ready, 5*time.Minute)
+	})
+	t.Run("curl and status", func(t *testing.T) {
+		if out := sh(t, g, "curl -fsS http://127.0.0.1:9480/healthz"); !strings.Contains(out, stage.Kind) {
+			t.Errorf("/healthz: %s", out)
+		}
+		if out := sh(t, g, "curl -fsS http://127.0.0.1:9480/metrics | grep -c ^accelerator_"); out == "0" {
+			t.Error("/metrics has no device")
+		}
+		t.Logf("acceld status:\n%s", sh(t, g, "acceld status"))
+		if out := sh(t, g, "systemctl show -p StatusText --value acceld"); !strings.Contains(out, "qemu-edu: ready") {
+			t.Errorf("status line of the unit: %q", out)
+		}
+		sh(t, g, "edu-check -expect 2")
+		sh(t, g, "acceld doctor")
+	})
+	t.Run("kill -9 twenty times under a holder", func(t *testing.T) { killTwenty(t, g) })
+	t.Run("a second agent is refused", func(t *testing.T) {
+		out := sh(t, g, "acceld run 2>&1 && exit 1; true")
+		if !strings.Contains(out, string(accel.AlreadyRunning)) {
+			t.Errorf("the second agent said %q", out)
+		}
+	})
+	t.Run("unload names who holds the driver", func(t *testing.T) {
+		sh(t, g, "systemctl stop acceld.socket acceld.service")
+		out := sh(t, g, "systemd-run --unit=holder edu-check -hold 1h >/dev/null 2>&1; sleep 2; acceld driver unload qemu-edu 2>&1; echo status $?; systemctl stop holder")
+		if !strings.Contains(out, string(accel.InUse)) || !strings.Contains(out, "edu-check") || !strings.Contains(out, "status 1") {
+			t.Errorf("unload said %q", out)
+		}
+		sh(t, g, "test -d /sys/module/edu && acceld driver unload qemu-edu && test ! -d /sys/module/edu")
+		sh(t, g, "systemctl start acceld.socket acceld.service")
+		reaches(t, g, accel.Ready, soon)
+	})
+}
+
+// killTwenty kills the unit's agent under a process that holds a device.
+func killTwenty(t *testing.T, g *bed.Guest) {
+	sh(t, g, "systemctl reset-failed; mkdir -p /run/systemd/system/acceld.service.d; printf '[Unit]\\nStartLimitIntervalSec=0\\n' > /run/systemd/system/acceld.service.d/limit.conf; systemctl daemon-reload")
+	sh(t, g, "systemd-run --unit=holder edu-check -expect 2 -hold 2h")
+	before := facts(t, g)
+	holder := sh(t, g, "systemctl show -p MainPID --value holder")
+	for i := range 20 {
+		pid := agentPID(t, g)
+		sh(t, g, `kill -9 "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.05; done`, pid)
+		begin := time.Now()
+		_, err := stage.WaitMachine(within(t, soon), g, "ready in a new process", func(m accel.Machine) bool {
+			return m.Status[stage.Kind].State == accel.Ready
+		})
+		must(t, err)
+		t.Logf("kill %2d -> ready again %5.2f s (1 s of it systemd's RestartSec)", i+1, time.Since(begin).Seconds())
+	}
+	if after := facts(t, g); after != before {
+		t.Errorf("module before %q, after %q", before, after)
+	}
+	if now := sh(t, g, "systemctl show -p MainPID --value holder; journalctl -u holder | grep -c gone || true"); now != holder+"\n0" {
+		t.Errorf("holder %q, before %q", now, holder)
+	}
+	sh(t, g, "systemctl stop holder")
+}
+
+// TestRebootWithoutNetwork: what was built once is loaded from the store before the kubelet starts, with no network
+// and no compiler.
+func TestRebootWithoutNetwork(t *testing.T) {
+	n, s := startNode(t, bed.Options{Accelerators: 2})
+	g := n.Guest
+	must(t, s.Source(t.Context(), g))
+	must(t, s.Units(t.Context(), g, "kubernetes: {enabled: auto}\n"))
+	must(t, s.Enable(t.Context(), g))
+	reaches(t, g, accel.Ready, 5*time.Minute)
+	// Without the programs, a build could only fail; and what a build leaves is counted.
+	sh(t, g, "sync; for p in gcc make cc ld; do for d in /usr/bin; do if [ -e $d/$p ]; then mv $d/$p $d/$p.away; fi; done; done; rm -rf "+stage.SourceDir)
+	must(t, g.Reboot(t.Context(), bed.Reboot{NetworkCut: true}))
+	reaches(t, g, accel.Ready, soon)
+	loaded := sh(t, g, `journalctl -b -o short-monotonic -u acceld-early | grep -m1 'present (store)'`)
+	t.Logf("early unit: %s", loaded)
+	early := sh(t, g, "systemctl show -p ExecMainExitTimestampMonotonic --value acceld-early")
+	kubelet := sh(t, g, "systemctl show -p ExecMainStartTimestampMonotonic --value kubelet")
+	var a, b int64
+	if _, err := fmt.Sscan(early+" "+kubelet, &a, &b); err != nil || a == 0 || b == 0 || a > b {
+		t.Errorf("driver loaded at %s us after boot, kubelet started at %s us", early, kubelet)
+	}
+	t.Logf("driver loaded %.2f s after boot, kubelet started at %.2f s", float64(a)/1e6, float64(b)/1e6)
+	m := reaches(t, g, accel.Ready, soon)
+	if m.Have[stage.Kind].Plugin.Allocatable != 2 {
+		t.Errorf("allocatable %d after the reboot", m.Have[stage.Kind].Plugin.Allocatable)
+	}
+}

@@ -1,0 +1,284 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/stage"
+	"github.com/acceld/acceld/test/vm/bed"
+)
+
+// TestDaemonSet is the life of one node, from no driver to a day of trouble. Its parts build on each other.
+func TestDaemonSet(t *testing.T) {
+	n, s := startNode(t, bed.Options{Accelerators: 2})
+	must(t, s.Source(t.Context(), n.Guest))
+	image, err := s.Workload(t.Context(), n)
+	must(t, err)
+	timed(t, "DaemonSet applied -> every state ready, driver built", func() {
+		must(t, s.Deploy(t.Context(), n))
+		reaches(t, n.Guest, accel.Ready, 5*time.Minute)
+	})
+	logDurations(t, n.Guest)
+	parts := []struct {
+		name string
+		do   func(*testing.T, *bed.Node, string)
+	}{
+		{"the cluster sees it", clusterSees},
+		{"a pod computes on its own device only", podComputes},
+		{"drift is repaired", driftRepaired},
+		{"kill -9 under a pod", killedUnderPod},
+		{"kubelet and runtime restart", restarts},
+		{"API server away", apiServerAway},
+		{"device pulled under load and put back", pulledUnderLoad},
+		{"device reports an error and recovers", sickAndWell},
+	}
+	for _, p := range parts {
+		if !t.Run(p.name, func(t *testing.T) { p.do(t, n, image) }) {
+			return // the next part would fail for the same reason
+		}
+	}
+}
+
+// logDurations prints how long each state lasted.
+func logDurations(t *testing.T, g *bed.Guest) {
+	t.Helper()
+	m, err := stage.Machine(t.Context(), g)
+	must(t, err)
+	for _, s := range []accel.State{accel.Absent, accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing, accel.PluginMissing, accel.KubeletPending, accel.Unwatched} {
+		t.Logf("  in %-16s %8.3f s", s, m.Status[stage.Kind].Took[s].Seconds())
+	}
+}
+
+func clusterSees(t *testing.T, n *bed.Node, _ string) {
+	ctx := within(t, soon)
+	must(t, n.WaitAllocatable(ctx, stage.Resource, 2))
+	for _, p := range []accel.Published{accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery} {
+		must(t, n.WaitLabel(ctx, fmt.Sprintf("acceld.dev/%s-%s", p, stage.Kind), "ready"))
+	}
+	must(t, n.WaitLabel(ctx, "acceld.dev/qemu-edu.count", "2"))
+	must(t, n.WaitLabel(ctx, "feature.node.kubernetes.io/pci-1234.present", "true"))
+	must(t, n.WaitCondition(ctx, "AcceleratorsReady", "True", ""))
+	must(t, n.WaitTaint(ctx, "acceld.dev/not-ready", false))
+	metrics, _, err := stage.Get(ctx, n.Guest, "/metrics")
+	must(t, err)
+	for _, want := range []string{`acceld_kind_state{kind="qemu-edu",state="ready"} 1`, "accelerator_temperature_celsius{", "accelerator_up{"} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("/metrics has no %s", want)
+		}
+	}
+	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+		if body, status, err := stage.Get(ctx, n.Guest, path); err != nil || status != 200 {
+			t.Errorf("%s: %d %s %v", path, status, body, err)
+		}
+	}
+	events, err := n.Kube().EventsV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "regarding.kind=Node"})
+	must(t, err)
+	seen := 0
+	for _, e := range events.Items {
+		if strings.Contains(e.ReportingController, "acceld") {
+			seen++
+		}
+	}
+	if seen == 0 {
+		t.Error("no event of acceld about the node")
+	}
+	t.Logf("%d events of acceld about the node", seen)
+}
+
+func podComputes(t *testing.T, n *bed.Node, image string) {
+	ctx := within(t, soon)
+	must(t, n.Apply(ctx, stage.Pod("one", image, 1, "-expect", "1")))
+	must(t, n.WaitPod(ctx, "default", "one", corev1.PodSucceeded))
+	must(t, n.Apply(ctx, stage.Pod("both", image, 2, "-expect", "2")))
+	must(t, n.WaitPod(ctx, "default", "both", corev1.PodSucceeded))
+	log, err := n.PodLog(ctx, "default", "one")
+	must(t, err)
+	if !strings.Contains(log, "PASS 1 device(s)") {
+		t.Errorf("log of the pod: %s", log)
+	}
+	remove(t, n, "one", "both")
+}
+
+func remove(t *testing.T, n *bed.Node, pods ...string) {
+	t.Helper()
+	_, err := n.Kubectl(within(t, soon), nil, append([]string{"-n", "default", "delete", "pod", "--wait", "--ignore-not-found"}, pods...)...)
+	must(t, err)
+}
+
+func driftRepaired(t *testing.T, n *bed.Node, _ string) {
+	for _, c := range []struct{ name, spoil, mended string }{
+		{"module removed", "rmmod edu", "test -e /sys/module/edu && test -c /dev/edu0 && test -c /dev/edu1"},
+		{"CDI spec deleted", "rm /var/run/cdi/qemu.org-edu.json", "test -s /var/run/cdi/qemu.org-edu.json"},
+		{"CDI spec edited", "echo '{}' > /var/run/cdi/qemu.org-edu.json", "grep -q 0000: /var/run/cdi/qemu.org-edu.json"},
+		{"device unbound", "echo 0000:01:00.0 > /sys/bus/pci/drivers/edu/unbind || echo $(ls /sys/bus/pci/drivers/edu | grep 0000: | head -1) > /sys/bus/pci/drivers/edu/unbind", "test $(ls /sys/bus/pci/drivers/edu | grep -c 0000:) = 2"},
+		{"device node deleted", "rm /dev/edu0", "test -c /dev/edu0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sh(t, n.Guest, c.spoil)
+			timed(t, c.name+" -> mended", func() {
+				sh(t, n.Guest, "for i in $(seq 300); do if "+c.mended+"; then exit 0; fi; sleep 0.2; done; exit 1")
+				reaches(t, n.Guest, accel.Ready, soon)
+			})
+		})
+	}
+	t.Run("label edited by hand", func(t *testing.T) {
+		ctx := within(t, soon)
+		key := "acceld.dev/driver-container-" + stage.Kind
+		_, err := n.Kubectl(ctx, nil, "label", "node", bed.NodeName, "--overwrite", key+"=broken")
+		must(t, err)
+		timed(t, "label edited -> mended", func() { must(t, n.WaitLabel(ctx, key, "ready")) })
+	})
+}
+
+func killedUnderPod(t *testing.T, n *bed.Node, image string) {
+	ctx := within(t, 8*time.Minute)
+	must(t, n.Apply(ctx, stage.Pod("holder", image, 1, "-expect", "1", "-hold", "2h")))
+	must(t, n.WaitPod(ctx, "default", "holder", corev1.PodRunning))
+	before := facts(t, n.Guest)
+	pod, err := n.Kube().CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
+	must(t, err)
+	// The unit's agent is killed twenty times in bare_test.go; here the container is, by its runtime's eyes, and the
+	// kubelet's back-off grows to minutes, so three times have to do.
+	for i := range 3 {
+		pid := agentPID(t, n.Guest)
+		sh(t, n.Guest, `kill -9 "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.1; done`, pid)
+		timed(t, fmt.Sprintf("kill -9 #%d -> ready again (kubelet's back-off included)", i+1), func() {
+			reaches(t, n.Guest, accel.Ready, 3*time.Minute)
+		})
+	}
+	must(t, n.WaitAllocatable(ctx, stage.Resource, 2))
+	if after := facts(t, n.Guest); after != before {
+		t.Errorf("module before %q, after %q", before, after)
+	}
+	same, err := n.Kube().CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
+	must(t, err)
+	if same.Status.Phase != corev1.PodRunning || same.Status.ContainerStatuses[0].RestartCount != 0 || same.UID != pod.UID {
+		t.Errorf("the pod did not stay: %+v", same.Status)
+	}
+	remove(t, n, "holder")
+}
+
+func restarts(t *testing.T, n *bed.Node, image string) {
+	pid := agentPID(t, n.Guest)
+	registrations := func() int {
+		m, err := stage.Machine(t.Context(), n.Guest)
+		must(t, err)
+		return m.Have[stage.Kind].Plugin.Registrations
+	}
+	for _, c := range []struct {
+		name    string
+		restart func(context.Context) error
+		again   bool
+	}{{"kubelet", n.RestartKubelet, true}, {"CRI-O", n.RestartCRIO, false}} {
+		before := registrations()
+		must(t, c.restart(within(t, soon)))
+		timed(t, c.name+" restarted -> allocatable and ready", func() {
+			if c.again {
+				_, err := stage.WaitMachine(within(t, soon), n.Guest, "a new registration", func(m accel.Machine) bool {
+					return m.Have[stage.Kind].Plugin.Registrations > before
+				})
+				must(t, err)
+			}
+			reaches(t, n.Guest, accel.Ready, soon)
+			must(t, n.WaitAllocatable(within(t, soon), stage.Resource, 2))
+		})
+	}
+	if now := agentPID(t, n.Guest); now != pid {
+		t.Errorf("the agent was restarted: pid %s, before %s", now, pid)
+	}
+	podComputes(t, n, image)
+}
+
+func apiServerAway(t *testing.T, n *bed.Node, image string) {
+	pid := agentPID(t, n.Guest)
+	n.StopAPIServer()
+	sh(t, n.Guest, "rm /var/run/cdi/qemu.org-edu.json") // the node goes on mending itself
+	time.Sleep(time.Minute)                             // the issue's minute
+	sh(t, n.Guest, "test -s /var/run/cdi/qemu.org-edu.json")
+	must(t, n.Unplug(within(t, soon), 1)) // something to tell that only fits into the API server later
+	_, err := stage.WaitMachine(within(t, soon), n.Guest, "the device to be gone", func(m accel.Machine) bool {
+		return accel.CountHealthy(m.Have[stage.Kind].Accelerators) == 1
+	})
+	must(t, err)
+	must(t, n.StartAPIServer(within(t, soon)))
+	timed(t, "API server back -> count label is right", func() {
+		must(t, n.WaitLabel(within(t, soon), "acceld.dev/qemu-edu.count", "1"))
+	})
+	must(t, n.Plug(within(t, soon), 1))
+	must(t, n.WaitLabel(within(t, soon), "acceld.dev/qemu-edu.count", "2"))
+	reaches(t, n.Guest, accel.Ready, soon)
+	if now := agentPID(t, n.Guest); now != pid {
+		t.Errorf("the agent was restarted: pid %s, before %s", now, pid)
+	}
+	must(t, n.WaitNode(within(t, soon), "the node to be Ready", func(node *corev1.Node) bool {
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				return c.Status == corev1.ConditionTrue
+			}
+		}
+		return false
+	}))
+	podComputes(t, n, image)
+}
+
+func pulledUnderLoad(t *testing.T, n *bed.Node, image string) {
+	ctx := within(t, 4*time.Minute)
+	must(t, n.Apply(ctx, stage.Pod("pulled", image, 2, "-expect", "2", "-hold", "2h")))
+	must(t, n.WaitPod(ctx, "default", "pulled", corev1.PodRunning))
+	must(t, n.Unplug(ctx, 0))
+	begin := time.Now()
+	lap := func(what string) { t.Logf("%-60s %6.2f s", "device_del -> "+what, time.Since(begin).Seconds()) }
+	_, err := stage.WaitMachine(ctx, n.Guest, "the device to be gone", func(m accel.Machine) bool {
+		return accel.CountHealthy(m.Have[stage.Kind].Accelerators) == 1
+	})
+	must(t, err)
+	lap("gone in the machine and the metrics")
+	must(t, n.WaitAllocatable(ctx, stage.Resource, 1))
+	lap("allocatable 1 at the API server (kubelet's own reporting included)")
+	must(t, n.WaitCondition(ctx, "AcceleratorsReady", "False", string(accel.DeviceGone)))
+	lap("condition AcceleratorsReady=False, DeviceGone")
+	metrics, _, err := stage.Get(ctx, n.Guest, "/metrics")
+	must(t, err)
+	if !strings.Contains(metrics, `state="gone"`) {
+		t.Error("/metrics does not show a device as gone")
+	}
+	must(t, n.Plug(ctx, 0))
+	begin = time.Now()
+	must(t, n.WaitAllocatable(ctx, stage.Resource, 2))
+	t.Logf("%-60s %6.2f s", "device_add -> allocatable 2", time.Since(begin).Seconds())
+	must(t, n.WaitCondition(ctx, "AcceleratorsReady", "True", ""))
+	remove(t, n, "pulled")
+	podComputes(t, n, image)
+}
+
+func sickAndWell(t *testing.T, n *bed.Node, _ string) {
+	ctx := within(t, 3*time.Minute)
+	m, err := stage.Machine(ctx, n.Guest)
+	must(t, err)
+	id := m.Have[stage.Kind].Accelerators[0].ID
+	sh(t, n.Guest, `echo fail > /sys/bus/pci/devices/$1/inject_error`, id)
+	begin := time.Now()
+	must(t, n.WaitAllocatable(ctx, stage.Resource, 1))
+	must(t, n.WaitCondition(ctx, "AcceleratorsReady", "False", string(accel.DeviceUnhealthy)))
+	t.Logf("%-60s %6.2f s", "error -> allocatable 1 and the condition", time.Since(begin).Seconds())
+	body, status, err := stage.Get(ctx, n.Guest, "/healthz")
+	must(t, err)
+	if status != 503 || !strings.Contains(body, id) {
+		t.Errorf("/healthz: %d %s", status, body)
+	}
+	sh(t, n.Guest, `echo none > /sys/bus/pci/devices/$1/inject_error`, id)
+	must(t, n.WaitAllocatable(ctx, stage.Resource, 2))
+	must(t, n.WaitCondition(ctx, "AcceleratorsReady", "True", ""))
+	var pretty json.RawMessage
+	raw, _, err := stage.Get(ctx, n.Guest, "/v1/machine")
+	must(t, err)
+	must(t, json.Unmarshal([]byte(raw), &pretty))
+}
