@@ -58,7 +58,7 @@ docs: ## Links, snippets, and generated pages against the code
 
 .PHONY: lint
 lint: $(TOOLS) ## golangci-lint, with go vet in it
-	$(TOOLS)/golangci-lint run ./...
+	$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 
 .PHONY: unit
 unit: ## Unit tests, with the race detector
