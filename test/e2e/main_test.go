@@ -132,7 +132,10 @@ func startNode(t *testing.T, o bed.Options) (*bed.Node, *stage.Stage) {
 	must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			n.Keep(t.Name(), t.Logf)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			dir, err := n.Collect(ctx, t.Name())
+			cancel()
+			t.Logf("kept in %s (%v)", dir, err)
 		}
 		n.Stop()
 	})
