@@ -96,6 +96,15 @@ func temperature(c float64) change {
 	}
 }
 
+// version sets the driver's version, and with it a label.
+func version(v string) change {
+	return func(m *accel.Machine) {
+		have := m.Have["qemu-edu"]
+		have.Driver.Version = v
+		m.Have["qemu-edu"] = have
+	}
+}
+
 // none takes every device away.
 func none(m *accel.Machine) {
 	m.Have = map[string]accel.Have{}
