@@ -1,6 +1,12 @@
 // Package kubelet runs the parts of the real kubelet that a device plugin meets: its device manager with the registration
 // server, and its PodResources service with the real rate limit. They work on the real paths under /var/lib/kubelet, so
-// that they may be used only in a mount namespace of their own. It judges acceld's device plugin and has no part in it.
+// that they may be used only in a mount namespace of their own, which the tests make (root). It judges acceld's device
+// plugin and has no part in it.
+//
+//	CGO_ENABLED=0 go test -trimpath -vet=off . -v [-restarts 1000] [-log]
+//
+// The first two flags are those that the test bed builds Kubernetes with, so that one build cache serves both; vet would
+// read the whole of Kubernetes.
 package kubelet
 
 import (
