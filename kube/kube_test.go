@@ -238,7 +238,7 @@ func forbidden(a clienttesting.Action) error {
 func TestForbidden(t *testing.T) {
 	inCluster(t, freshNode(), func(c *cluster) {
 		c.refusing(func(a clienttesting.Action) error {
-			if a.GetVerb() == "patch" {
+			if a.GetVerb() == "patch" && a.GetSubresource() == "" {
 				return forbidden(a)
 			}
 			return nil
@@ -248,6 +248,9 @@ func TestForbidden(t *testing.T) {
 		s := c.k.State()
 		if s.Problem == nil || s.Problem.Reason != accel.APIForbidden || !strings.HasPrefix(s.Problem.Message, `cannot patch node "node-a": nodes "node-a" is forbidden`) || s.Labelled {
 			t.Errorf("state %+v", s)
+		}
+		if cond := c.condition(); cond.Status != "" {
+			t.Errorf("%s although no label could be written", cond.Status)
 		}
 		if n := len(c.patches()); n > 60 {
 			t.Errorf("%d refused patches in ten minutes", n)
