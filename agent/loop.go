@@ -126,6 +126,7 @@ func NewLoop(o Options) *Loop {
 	for name, def := range o.Want.Kinds {
 		l.kinds[name] = &kind{def: def, proven: map[string]string{}, vanished: map[string]time.Time{}, status: accel.Status{State: accel.Absent, Since: time.Now()}}
 	}
+	l.beat.Store(time.Now().UnixNano())
 	l.store(time.Now())
 	return l
 }

@@ -37,14 +37,14 @@ func TestBareMetal(t *testing.T) {
 	})
 	t.Run("kill -9 twenty times under a holder", func(t *testing.T) { killTwenty(t, g) })
 	t.Run("a second agent is refused", func(t *testing.T) {
-		out := sh(t, g, "acceld run 2>&1 && exit 1; true")
+		out := sh(t, g, "acceld run 2>&1 || true")
 		if !strings.Contains(out, string(accel.AlreadyRunning)) {
 			t.Errorf("the second agent said %q", out)
 		}
 	})
 	t.Run("unload names who holds the driver", func(t *testing.T) {
 		sh(t, g, "systemctl stop acceld.socket acceld.service")
-		out := sh(t, g, "systemd-run --unit=holder edu-check -hold 1h >/dev/null 2>&1; sleep 2; acceld driver unload qemu-edu 2>&1; echo status $?; systemctl stop holder")
+		out := sh(t, g, "systemd-run --unit=holder edu-check -hold 1h >/dev/null 2>&1; sleep 2; acceld driver unload qemu-edu 2>&1 || echo status $?; systemctl stop holder")
 		if !strings.Contains(out, string(accel.InUse)) || !strings.Contains(out, "edu-check") || !strings.Contains(out, "status 1") {
 			t.Errorf("unload said %q", out)
 		}

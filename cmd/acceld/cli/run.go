@@ -197,7 +197,11 @@ func (a *running) plugin(ctx context.Context, def *accel.Definition) agent.Plugi
 	if err != nil {
 		dir = filepath.Join(a.host.Root(), "/var/lib/kubelet/device-plugins")
 	}
-	resources, err := a.host.Path(filepath.Join(a.loop.Machine().Facts.Kubelet.Root, "pod-resources/kubelet.sock"))
+	root := a.loop.Machine().Facts.Kubelet.Root
+	if root == "" { // the kubelet has not started for the first time yet
+		root = "/var/lib/kubelet"
+	}
+	resources, err := a.host.Path(filepath.Join(root, "pod-resources/kubelet.sock"))
 	if err != nil {
 		resources = ""
 	}
@@ -223,11 +227,8 @@ func (a *running) holders() map[string]exporter.Holder {
 	defer a.mu.Unlock()
 	for resource, plugin := range a.plugins {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		refs, err := plugin.Holders(ctx)
+		refs, _ := plugin.Holders(ctx) // with an error it is the last good answer, or nothing
 		cancel()
-		if err != nil {
-			continue // the series are absent, which is the truth
-		}
 		for id, r := range refs {
 			out[id] = exporter.Holder{Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, Resource: resource}
 		}
