@@ -244,6 +244,9 @@ func (g *Guest) RestoreNetwork(ctx context.Context) error { return g.machine.Set
 // Monitor is QEMU's monitor, for what only one scenario needs.
 func (g *Guest) Monitor() *qemu.Monitor { return g.machine.Monitor }
 
+// PID is QEMU's process id on the host.
+func (g *Guest) PID() int { return g.machine.PID() }
+
 // SSH is the command that a person types to get in.
 func (g *Guest) SSH() string {
 	return fmt.Sprintf("ssh -i %s -p %d -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR root@127.0.0.1",

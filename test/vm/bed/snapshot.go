@@ -291,3 +291,13 @@ func (n *Node) resume(ctx context.Context, o Options) error {
 	}
 	return n.waitUp(ctx, since)
 }
+
+// Prepare makes the snapshots that most scenarios go on from.
+func (b *Bed) Prepare(ctx context.Context) error {
+	for _, o := range []Options{{}, {NoKubernetes: true}} {
+		if _, err := b.snapshot(ctx, o.withDefaults()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -66,7 +66,8 @@ func (d Dir) Lock(name string) (unlock func(), err error) {
 		return nil, err
 	}
 	if err := f.Truncate(0); err == nil {
-		fmt.Fprintf(f, "pid %d", os.Getpid())
+		// WriteAt, because the holder before may have been read up to somewhere.
+		f.WriteAt(fmt.Appendf(nil, "pid %d", os.Getpid()), 0)
 	}
 	return func() { f.Close() }, nil
 }

@@ -123,7 +123,11 @@ func (s Spec) build() (v1.Image, error) {
 
 // tar is the layer. It has no times in it, so that the same files are always the same image.
 func (s Spec) tar() ([]byte, error) {
-	files := map[string]File{"/tmp/": {Mode: 0o1777}, "/etc/passwd": {Mode: 0o644, Content: []byte("root:x:0:0:root:/root:/bin/sh\n")}}
+	files := map[string]File{
+		"/tmp/":       {Mode: 0o1777},
+		"/etc/passwd": {Mode: 0o644, Content: []byte("root:x:0:0:root:/root:/bin/sh\n")},
+		"/etc/group":  {Mode: 0o644, Content: []byte("root:x:0:\n")},
+	}
 	for p, f := range s.Files {
 		files[path.Clean("/"+p)] = f
 	}

@@ -1,0 +1,66 @@
+package cache
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func open(t *testing.T) Dir {
+	t.Helper()
+	t.Setenv("ACCELD_CACHE", t.TempDir())
+	c, err := Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestEntryIsBuiltOnceAndWholly(t *testing.T) {
+	c, builds := open(t), 0
+	build := func(dir string) error {
+		builds++
+		if err := os.WriteFile(filepath.Join(dir, "half"), nil, 0o644); err != nil {
+			return err
+		}
+		if builds == 1 {
+			return errors.New("interrupted")
+		}
+		return nil
+	}
+	if _, err := c.Entry("thing", NewKey("a"), build); err == nil {
+		t.Fatal("a failed build made an entry")
+	}
+	for range 2 {
+		path, err := c.Entry("thing", NewKey("a"), build)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(path, "half")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if builds != 2 {
+		t.Errorf("built %d times, want 2", builds)
+	}
+}
+
+func TestOldEntriesGo(t *testing.T) {
+	c := open(t)
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		if _, err := c.Entry("thing", NewKey(name), func(string) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left, err := filepath.Glob(c.Path("thing-*"))
+	if err != nil || len(left) != keepEntries {
+		t.Errorf("%d entries are left, %v; want %d", len(left), err, keepEntries)
+	}
+}
+
+func TestKeysTellWordsApart(t *testing.T) {
+	if NewKey("ab", "c").String() == NewKey("a", "bc").String() {
+		t.Error("two different lists of words have the same key")
+	}
+}
