@@ -62,8 +62,11 @@ func TestUevent(t *testing.T) {
 		want     accel.PCIDevice
 		ok       bool
 	}{
-		{"short class", "DRIVER=edu\nPCI_CLASS=FF00\nPCI_ID=1234:11E8\nPCI_SUBSYS_ID=1AF4:1100\n",
-			accel.PCIDevice{Class: "00ff00", Vendor: "1234", Device: "11e8", SubVendor: "1af4", SubDevice: "1100", Driver: "edu"}, true},
+		{
+			"short class", "DRIVER=edu\nPCI_CLASS=FF00\nPCI_ID=1234:11E8\nPCI_SUBSYS_ID=1AF4:1100\n",
+			accel.PCIDevice{Class: "00ff00", Vendor: "1234", Device: "11e8", SubVendor: "1af4", SubDevice: "1100", Driver: "edu"},
+			true,
+		},
 		{"no driver, no subsystem", "PCI_CLASS=30200\nPCI_ID=F00D:0100", accel.PCIDevice{Class: "030200", Vendor: "f00d", Device: "0100"}, true},
 		{"no class", "PCI_ID=F00D:0100", accel.PCIDevice{}, false},
 		{"long class", "PCI_CLASS=1000000\nPCI_ID=F00D:0100", accel.PCIDevice{}, false},
@@ -114,8 +117,10 @@ func TestBuildID(t *testing.T) {
 func TestKernelGates(t *testing.T) {
 	efi := map[string]string{"on": "\x06\x00\x00\x00\x01", "off": "\x06\x00\x00\x00\x00", "short": "\x01"}
 	for name, want := range map[string]bool{"on": true, "off": false, "short": false} {
-		k, _ := Kernel(machine(t, map[string]string{secureBootVariable: efi[name], sigEnforce: "Y\n", procModulesDisabled: "1\n",
-			kernelLockdown: "none integrity [confidentiality]\n", procTainted: "12289\n"}))
+		k, _ := Kernel(machine(t, map[string]string{
+			secureBootVariable: efi[name], sigEnforce: "Y\n", procModulesDisabled: "1\n",
+			kernelLockdown: "none integrity [confidentiality]\n", procTainted: "12289\n",
+		}))
 		if k.SecureBoot != want || !k.SigEnforce || !k.ModulesDisabled || k.Lockdown != "confidentiality" || k.Taint != 12289 {
 			t.Errorf("secure boot %s: %+v", name, k)
 		}
@@ -147,18 +152,40 @@ func TestEngine(t *testing.T) {
 		root  string
 	}{
 		{"nothing", nil, accel.ContainerEngine{}, ""},
-		{"a socket without a kubelet", map[string]string{sock: "", "run/podman/podman.sock": ""},
-			accel.ContainerEngine{Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", From: "socket"}, ""},
-		{"a kubelet that does not say", map[string]string{plugins: "", "var/run/crio/crio.sock": "", sock: ""},
-			accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock", From: "socket"}, kubeletRoot},
-		{"configuration", map[string]string{plugins: "", sock: "", kubeletConfig: "containerRuntimeEndpoint: unix:///var/run/crio/crio.sock"},
-			accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock", From: "kubelet"}, kubeletRoot},
-		{"arguments win", map[string]string{plugins: "", kubeletConfig: "containerRuntimeEndpoint: unix:///var/run/crio/crio.sock",
-			"proc/20/comm": "kubelet\n", "proc/20/cmdline": kubelet("-root-dir", "/k", "--container-runtime-endpoint=/run/k3s/containerd/containerd.sock"),
-			"proc/3/comm": "systemd\n", "proc/100/comm": "kubelet\n", "proc/100/cmdline": kubelet("--root-dir=/nested")},
-			accel.ContainerEngine{Name: "containerd", Endpoint: "unix:///run/k3s/containerd/containerd.sock", From: "kubelet"}, "/k"},
-		{"another runtime", map[string]string{plugins: "", kubeletConfig: `{"containerRuntimeEndpoint":"unix:///run/other.sock"}`},
-			accel.ContainerEngine{Endpoint: "unix:///run/other.sock", From: "kubelet"}, kubeletRoot},
+		{
+			"a socket without a kubelet",
+			map[string]string{sock: "", "run/podman/podman.sock": ""},
+			accel.ContainerEngine{Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", From: "socket"},
+			"",
+		},
+		{
+			"a kubelet that does not say",
+			map[string]string{plugins: "", "var/run/crio/crio.sock": "", sock: ""},
+			accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock", From: "socket"},
+			kubeletRoot,
+		},
+		{
+			"configuration",
+			map[string]string{plugins: "", sock: "", kubeletConfig: "containerRuntimeEndpoint: unix:///var/run/crio/crio.sock"},
+			accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock", From: "kubelet"},
+			kubeletRoot,
+		},
+		{
+			"arguments win",
+			map[string]string{
+				plugins: "", kubeletConfig: "containerRuntimeEndpoint: unix:///var/run/crio/crio.sock",
+				"proc/20/comm": "kubelet\n", "proc/20/cmdline": kubelet("-root-dir", "/k", "--container-runtime-endpoint=/run/k3s/containerd/containerd.sock"),
+				"proc/3/comm": "systemd\n", "proc/100/comm": "kubelet\n", "proc/100/cmdline": kubelet("--root-dir=/nested"),
+			},
+			accel.ContainerEngine{Name: "containerd", Endpoint: "unix:///run/k3s/containerd/containerd.sock", From: "kubelet"},
+			"/k",
+		},
+		{
+			"another runtime",
+			map[string]string{plugins: "", kubeletConfig: `{"containerRuntimeEndpoint":"unix:///run/other.sock"}`},
+			accel.ContainerEngine{Endpoint: "unix:///run/other.sock", From: "kubelet"},
+			kubeletRoot,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := machine(t, c.files)

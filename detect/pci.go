@@ -69,8 +69,10 @@ func function(all *host.Dir, address string) (accel.PCIDevice, error) {
 		d.Override = o
 	}
 	if s := r.text("current_link_speed"); s != "" { // only PCI Express functions have these four
-		d.Link = accel.Link{SpeedGTs: speed(s), MaxSpeedGTs: speed(r.text("max_link_speed")),
-			Width: r.width("current_link_width"), MaxWidth: r.width("max_link_width")}
+		d.Link = accel.Link{
+			SpeedGTs: speed(s), MaxSpeedGTs: speed(r.text("max_link_speed")),
+			Width: r.width("current_link_width"), MaxWidth: r.width("max_link_width"),
+		}
 	}
 	if d.SRIOV.TotalVFs = max(0, r.number("sriov_totalvfs", 0)); d.SRIOV.TotalVFs > 0 {
 		d.SRIOV.NumVFs = max(0, r.number("sriov_numvfs", 0))

@@ -46,10 +46,18 @@ func TestReadAttributeHostile(t *testing.T) {
 		name, want string
 		err        error
 	}{
-		{"plain", "value", nil}, {"inside", "value", nil}, {"fromtop", "value", nil},
+		{"plain", "value", nil},
+		{"inside", "value", nil},
+		{"fromtop", "value", nil},
 		{"limit", strings.Repeat("x", AttributeLimit), nil},
-		{"huge", "", errTooLong}, {"fifo", "", errNotRegular}, {"directory", "", syscall.EISDIR}, {"loop", "", syscall.ELOOP},
-		{"absolute", "", fs.ErrNotExist}, {"up", "", fs.ErrNotExist}, {"dangling", "", fs.ErrNotExist}, {"absent", "", fs.ErrNotExist},
+		{"huge", "", errTooLong},
+		{"fifo", "", errNotRegular},
+		{"directory", "", syscall.EISDIR},
+		{"loop", "", syscall.ELOOP},
+		{"absolute", "", fs.ErrNotExist},
+		{"up", "", fs.ErrNotExist},
+		{"dangling", "", fs.ErrNotExist},
+		{"absent", "", fs.ErrNotExist},
 		{"../out/secret", "", fs.ErrNotExist},
 	} {
 		done := make(chan struct{})

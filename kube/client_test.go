@@ -140,7 +140,7 @@ func TestWire(t *testing.T) {
 	k.Publish(readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity error")))
 	eventually(t, "labelled", func() bool { y := k.State(); return y.Labelled && y.ClusterVersion == "v1.37.1" && len(s.sent()) == 6 })
 	want := map[string]bool{
-		"GET /api/v1/nodes/node-a":                                        true,
+		"GET /api/v1/nodes/node-a": true,
 		"GET /api/v1/nodes fieldSelector=metadata.name=node-a watch=true": true,
 		"GET /version": true,
 		"PATCH /api/v1/nodes/node-a fieldManager=acceld application/merge-patch+json":                  true,

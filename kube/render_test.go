@@ -162,19 +162,25 @@ func TestTransitions(t *testing.T) {
 	}{
 		{"first machine, well", accel.Machine{}, readyMachine(), nil},
 		{"first machine, blocked", accel.Machine{}, readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.HeadersMissing, "no headers")), []news{
-			{true, "HeadersMissing", "qemu-edu: driver-missing: no headers. Install the named package."}}},
+			{true, "HeadersMissing", "qemu-edu: driver-missing: no headers. Install the named package."},
+		}},
 		{"nothing", readyMachine(), readyMachine(temperature(50)), nil},
 		{"on the way", readyMachine(at(accel.DriverMissing, 0)), readyMachine(at(accel.DriverUnproven, 0)), []news{
-			{false, "DriverUnproven", "qemu-edu: driver-unproven, was driver-missing"}}},
+			{false, "DriverUnproven", "qemu-edu: driver-unproven, was driver-missing"},
+		}},
 		{"regression", readyMachine(), readyMachine(at(accel.PluginMissing, 2)), []news{
-			{true, "PluginMissing", "qemu-edu: plugin-missing, was ready"}}},
+			{true, "PluginMissing", "qemu-edu: plugin-missing, was ready"},
+		}},
 		{"another reason", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.HeadersMissing, "a")), readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.NoSpace, "b")), []news{
-			{true, "NoSpace", "qemu-edu: driver-missing: b. " + accel.NoSpace.Doc().Remedy}}},
+			{true, "NoSpace", "qemu-edu: driver-missing: b. " + accel.NoSpace.Doc().Remedy},
+		}},
 		{"the same again", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.NoSpace, "a")), readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.NoSpace, "b")), nil},
 		{"fault", readyMachine(), readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity")), []news{
-			{true, "DeviceUnhealthy", "qemu-edu: 0000:02:00.0 is unhealthy: parity"}}},
+			{true, "DeviceUnhealthy", "qemu-edu: 0000:02:00.0 is unhealthy: parity"},
+		}},
 		{"recovery", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity")), readyMachine(), []news{
-			{false, "DeviceHealthy", "qemu-edu: 0000:02:00.0 is healthy, was unhealthy"}}},
+			{false, "DeviceHealthy", "qemu-edu: 0000:02:00.0 is healthy, was unhealthy"},
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if d := cmp.Diff(tt.want, transitions(tt.from, tt.to), cmp.AllowUnexported(news{})); d != "" {

@@ -336,8 +336,10 @@ func (m *Machine) device(address string) string {
 func (m *Machine) tell(action, dir, subsystem string, vars ...string) {
 	m.t.Helper()
 	dir = strings.TrimPrefix(dir, "/sys")
-	e := host.Uevent{Action: action, DevPath: dir, Subsystem: subsystem,
-		Vars: map[string]string{"ACTION": action, "DEVPATH": dir, "SUBSYSTEM": subsystem}}
+	e := host.Uevent{
+		Action: action, DevPath: dir, Subsystem: subsystem,
+		Vars: map[string]string{"ACTION": action, "DEVPATH": dir, "SUBSYSTEM": subsystem},
+	}
 	if subsystem == "pci" {
 		e.Vars["PCI_SLOT_NAME"] = path.Base(dir)
 	}

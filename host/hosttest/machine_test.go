@@ -20,13 +20,17 @@ func definition() *accel.Definition {
 }
 
 func edu(address string) accel.PCIDevice {
-	return accel.PCIDevice{Address: address, Class: "00ff00", Vendor: "1234", Device: "11e8", SubVendor: "1af4", SubDevice: "1100",
-		Revision: "10", NUMANode: -1, IOMMUGroup: -1}
+	return accel.PCIDevice{
+		Address: address, Class: "00ff00", Vendor: "1234", Device: "11e8", SubVendor: "1af4", SubDevice: "1100",
+		Revision: "10", NUMANode: -1, IOMMUGroup: -1,
+	}
 }
 
 func driver() hosttest.Driver {
-	return hosttest.Driver{Module: "edu", IDs: []string{"1234:11e8"}, Version: "1.0", SrcVersion: "ABC", BuildID: "0102", Node: "accel/edu%d",
-		Attributes: map[string]string{"serial": "S1", "health": "ok", "temperature": "35000"}}
+	return hosttest.Driver{
+		Module: "edu", IDs: []string{"1234:11e8"}, Version: "1.0", SrcVersion: "ABC", BuildID: "0102", Node: "accel/edu%d",
+		Attributes: map[string]string{"serial": "S1", "health": "ok", "temperature": "35000"},
+	}
 }
 
 // The life of a device, as detect sees it: plugged, driven, ill, unplugged.
@@ -52,8 +56,10 @@ func TestLife(t *testing.T) {
 	m.Rmmod("nothing")
 	m.RemovePCI("0000:00:05.0")
 	m.Modprobe(driver())
-	a := accel.Accelerator{ID: "0000:00:04.0", NUMANode: -1, Bound: "edu", Serial: "S1", Health: accel.Health{State: accel.Healthy},
-		Nodes: []accel.DeviceNode{{Path: "/dev/edu0", Major: 240}}}
+	a := accel.Accelerator{
+		ID: "0000:00:04.0", NUMANode: -1, Bound: "edu", Serial: "S1", Health: accel.Health{State: accel.Healthy},
+		Nodes: []accel.DeviceNode{{Path: "/dev/edu0", Major: 240}},
+	}
 	if diff := cmp.Diff([]accel.Accelerator{a}, list()); diff != "" {
 		t.Errorf("with a driver: -want +got\n%s", diff)
 	}

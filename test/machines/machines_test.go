@@ -86,11 +86,15 @@ func TestAcceleratorsOfTheGuest(t *testing.T) {
 	}
 	pci, _ := detect.PCI(h)
 	want := []accel.Accelerator{
-		{ID: "0000:00:04.0", NUMANode: -1, Bound: "edu", Serial: "EDU0000000400", Health: accel.Health{State: accel.Healthy},
-			Nodes: []accel.DeviceNode{{Path: "/dev/accel/edu0", Major: 240}}},
-		{ID: "0000:00:05.0", NUMANode: -1, Bound: "edu", Serial: "EDU0000000500",
+		{
+			ID: "0000:00:04.0", NUMANode: -1, Bound: "edu", Serial: "EDU0000000400", Health: accel.Health{State: accel.Healthy},
+			Nodes: []accel.DeviceNode{{Path: "/dev/accel/edu0", Major: 240}},
+		},
+		{
+			ID: "0000:00:05.0", NUMANode: -1, Bound: "edu", Serial: "EDU0000000500",
 			Health: accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "overheated"},
-			Nodes:  []accel.DeviceNode{{Path: "/dev/accel/edu1", Major: 240, Minor: 1}}},
+			Nodes:  []accel.DeviceNode{{Path: "/dev/accel/edu1", Major: 240, Minor: 1}},
+		},
 	}
 	got := detect.Accelerators(h, def, pci)
 	if diff := cmp.Diff(want, got); diff != "" {
