@@ -443,3 +443,29 @@ func TestLocks(t *testing.T) {
 		t.Fatal(problem)
 	}
 }
+
+// Neither devtmpfs nor udev makes a node again that somebody deleted.
+func TestEnsureMakesADeletedNodeAgain(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: only root may make device nodes")
+	}
+	m := newMachine(t)
+	d := m.driver(Options{})
+	m.enter(d, edu(), 1)
+	if _, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem != nil {
+		t.Fatal(problem)
+	}
+	node := m.path("/dev/edu0")
+	if err := os.Remove(node); err != nil {
+		t.Fatal(err)
+	}
+	if have, problem := d.Probe(eduDefinition(), m.facts(), m.accs()); have.Right || problem == nil || problem.Reason != accel.NodeMissing {
+		t.Fatalf("probe: %+v %v", have, problem)
+	}
+	if have, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem != nil || !have.Right {
+		t.Fatalf("%+v %v", have, problem)
+	}
+	if st, err := os.Lstat(node); err != nil || st.Mode()&os.ModeCharDevice == 0 || len(m.loads) != 1 {
+		t.Errorf("node %v (%v), loads %v", st, err, m.loads)
+	}
+}

@@ -87,6 +87,13 @@ type device struct {
 	kept    string // the PCI driver that alone may bind it, by driver_override
 	nodes   []accel.DeviceNode
 	missing string // what is not there: a node's path or the pattern that nothing matches; empty when all are
+	deleted []node // nodes that the kernel has and /dev has not
+}
+
+// node is a device node with the mode that its driver asks for.
+type node struct {
+	accel.DeviceNode
+	mode fs.FileMode
 }
 
 func functionDir(id string) string { return path.Join("/sys/bus/pci/devices", id) }
@@ -123,17 +130,29 @@ func (d *Driver) findNodes(v *device, glob string) {
 			continue
 		}
 		found = true
-		node := accel.DeviceNode{Path: "/dev/" + path.Base(dir), Major: major, Minor: minor}
+		// Without DEVMODE the kernel makes a node for root alone (drivers/base/devtmpfs.c).
+		n := node{accel.DeviceNode{Path: "/dev/" + path.Base(dir), Major: major, Minor: minor}, 0o600}
 		if uevent, err := d.h.ReadString(path.Join(dir, "uevent")); err == nil {
 			for _, line := range strings.Split(uevent, "\n") {
 				if name, ok := strings.CutPrefix(line, "DEVNAME="); ok {
-					node.Path = path.Join("/dev", name)
+					n.Path = path.Join("/dev", name)
+				}
+				if text, ok := strings.CutPrefix(line, "DEVMODE="); ok {
+					if mode, err := strconv.ParseUint(text, 8, 32); err == nil {
+						n.mode = fs.FileMode(mode) & fs.ModePerm
+					}
 				}
 			}
 		}
-		v.nodes = append(v.nodes, node)
-		if !d.nodeThere(node) && v.missing == "" {
-			v.missing = node.Path
+		v.nodes = append(v.nodes, n.DeviceNode)
+		if d.nodeThere(n.DeviceNode) {
+			continue
+		}
+		if v.missing == "" {
+			v.missing = n.Path
+		}
+		if !d.h.Exists(n.Path) {
+			v.deleted = append(v.deleted, n)
 		}
 	}
 	if !found && v.missing == "" {

@@ -128,6 +128,18 @@ func (h *Host) Create(name string, mode fs.FileMode) (*os.File, error) {
 	return f, relabel(err, name)
 }
 
+// MakeNode makes name a character device of the given numbers and mode, whatever the umask. It must not be there.
+func (h *Host) MakeNode(name string, major, minor uint32, mode fs.FileMode) error {
+	p, err := h.parent(name)
+	if err != nil {
+		return err
+	}
+	if err := unix.Mknod(p, unix.S_IFCHR|uint32(mode.Perm()), int(unix.Mkdev(major, minor))); err != nil {
+		return &fs.PathError{Op: "mknod", Path: name, Err: err}
+	}
+	return relabel(os.Chmod(p, mode.Perm()), name)
+}
+
 // Symlink makes name a symbolic link with the given text.
 func (h *Host) Symlink(text, name string) error {
 	p, err := h.parent(name)

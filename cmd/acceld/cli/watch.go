@@ -24,7 +24,7 @@ func (a *running) watch(ctx context.Context, facts accel.Facts) error {
 		}
 	})
 	// What a step wrote: somebody else's change of it is drift.
-	var written []string
+	written := []string{"/dev"}
 	// What a step reads: a change of it may help one that failed.
 	read := []string{"/lib/modules/" + facts.Kernel.Release, "/var/lib/kubelet"}
 	for _, def := range a.defs {
