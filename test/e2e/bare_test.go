@@ -13,7 +13,7 @@ import (
 
 // TestBareMetal is a host with the systemd unit and no Kubernetes at all.
 func TestBareMetal(t *testing.T) {
-	n, s := startNode(t, bed.Options{Accelerators: 2, NoKubernetes: true})
+	n, s := stage.StartNode(t, bed.Options{Accelerators: 2, NoKubernetes: true})
 	g := n.Guest
 	must(t, s.Source(t.Context(), g))
 	must(t, s.Units(t.Context(), g, ""))
@@ -82,7 +82,7 @@ func killTwenty(t *testing.T, g *bed.Guest) {
 // TestRebootWithoutNetwork: what was built once is loaded from the store before the kubelet starts, with no network
 // and no compiler.
 func TestRebootWithoutNetwork(t *testing.T) {
-	n, s := startNode(t, bed.Options{Accelerators: 2})
+	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
 	must(t, s.Source(t.Context(), g))
 	must(t, s.Units(t.Context(), g, "kubernetes: {enabled: auto}\n"))

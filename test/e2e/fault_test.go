@@ -12,7 +12,7 @@ import (
 
 // TestTrouble: each fault of the host ends in its own reason, and the host is otherwise as it was.
 func TestTrouble(t *testing.T) {
-	n, s := startNode(t, bed.Options{Accelerators: 1, NoKubernetes: true})
+	n, s := stage.StartNode(t, bed.Options{Accelerators: 1, NoKubernetes: true})
 	g := n.Guest
 	must(t, s.Units(t.Context(), g, ""))
 	must(t, s.Source(t.Context(), g))
@@ -117,7 +117,7 @@ func says(t *testing.T, g *bed.Guest, reason accel.Reason, command string) strin
 
 // TestNoAccelerator: a host without one has an idle agent that says so.
 func TestNoAccelerator(t *testing.T) {
-	n, s := startNode(t, bed.Options{NoKubernetes: true})
+	n, s := stage.StartNode(t, bed.Options{NoKubernetes: true})
 	must(t, s.Units(t.Context(), n.Guest, ""))
 	must(t, s.Enable(t.Context(), n.Guest))
 	_, err := stage.WaitMachine(within(t, soon), n.Guest, "the agent", stage.InState(accel.Absent))

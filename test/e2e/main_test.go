@@ -5,7 +5,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,11 +13,6 @@ import (
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
 )
-
-// config is the configuration of the systemd unit on a node with a kubelet.
-const config = `kubernetes:
-  kubeconfig: /etc/acceld/kubeconfig
-`
 
 // soon is for what follows an event: generous, because an emulated machine is slow and noisy. What took how long is
 // logged.
@@ -79,65 +73,8 @@ func agentPID(t *testing.T, g *bed.Guest) string {
 	return sh(t, g, `pgrep -o -f '^(/usr/bin/|/)acceld run'`)
 }
 
-// unchanged fails when one of the facts that outlive the agent is another than before.
+// facts returns what must outlive the agent: which module is loaded, since when, and how many there are.
 func facts(t *testing.T, g *bed.Guest) string {
 	t.Helper()
 	return sh(t, g, `cat /sys/module/edu/notes/.note.gnu.build-id | od -An -tx1 | tr -d ' \n'; stat -c ' %Y' /sys/module/edu; grep -c . /proc/modules`)
-}
-
-// TestMain opens the test bed and builds the programs once for all scenarios.
-func TestMain(m *testing.M) {
-	if os.Getenv("ACCELD_TESTBED") != "1" {
-		os.Exit(m.Run())
-	}
-	code, err := withBed(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-var (
-	theBed   *bed.Bed
-	theStage *stage.Stage
-)
-
-func withBed(m *testing.M) (int, error) {
-	ctx := context.Background()
-	b, err := bed.Open(ctx, os.Stderr)
-	if err != nil {
-		return 0, err
-	}
-	defer b.Close()
-	dir, err := os.MkdirTemp("", "acceld-e2e-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(dir)
-	if theStage, err = stage.New(ctx, dir); err != nil {
-		return 0, err
-	}
-	theBed = b
-	return m.Run(), nil
-}
-
-// startNode starts a guest of the test bed that ends with the test; of a failed test it keeps what tells why.
-func startNode(t *testing.T, o bed.Options) (*bed.Node, *stage.Stage) {
-	t.Helper()
-	if theBed == nil {
-		t.Skip("set ACCELD_TESTBED=1 (make test does): needs root, QEMU and a quarter of an hour for the first time")
-	}
-	n, err := theBed.StartNode(t.Context(), o)
-	must(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			dir, err := n.Collect(ctx, t.Name())
-			cancel()
-			t.Logf("kept in %s (%v)", dir, err)
-		}
-		n.Stop()
-	})
-	return n, theStage
 }

@@ -18,7 +18,7 @@ import (
 
 // TestDaemonSet is the life of one node, from no driver to a day of trouble. Its parts build on each other.
 func TestDaemonSet(t *testing.T) {
-	n, s := startNode(t, bed.Options{Accelerators: 2})
+	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	must(t, s.Source(t.Context(), n.Guest))
 	image, err := s.Workload(t.Context(), n)
 	must(t, err)
@@ -95,10 +95,12 @@ func clusterSees(t *testing.T, n *bed.Node, _ string) {
 
 func podComputes(t *testing.T, n *bed.Node, image string) {
 	ctx := within(t, soon)
-	must(t, n.Apply(ctx, stage.Pod("one", image, 1, "-expect", "1")))
-	must(t, n.WaitPod(ctx, "default", "one", corev1.PodSucceeded))
-	must(t, n.Apply(ctx, stage.Pod("both", image, 2, "-expect", "2")))
-	must(t, n.WaitPod(ctx, "default", "both", corev1.PodSucceeded))
+	for name, devices := range map[string]int{"one": 1, "both": 2} {
+		timed(t, fmt.Sprintf("pod with %d devices applied -> computed", devices), func() {
+			must(t, n.Apply(ctx, stage.Pod(name, image, devices, "-expect", fmt.Sprint(devices))))
+			must(t, n.WaitPod(ctx, "default", name, corev1.PodSucceeded))
+		})
+	}
 	log, err := n.PodLog(ctx, "default", "one")
 	must(t, err)
 	if !strings.Contains(log, "PASS 1 device(s)") {

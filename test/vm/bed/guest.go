@@ -80,7 +80,7 @@ func (g *Guest) connect(ctx context.Context, timeout time.Duration) error {
 			return fmt.Errorf("cannot wait for the guest: it switched itself off\n%s", g.consoleTail())
 		case <-ctx.Done():
 			return fmt.Errorf("cannot wait for the guest: %w\n%s", err, g.consoleTail())
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
@@ -89,8 +89,8 @@ func (g *Guest) connect(ctx context.Context, timeout time.Duration) error {
 func (g *Guest) channel(ctx context.Context) (*channel.Client, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// QEMU accepts a connection long before the guest can: an unanswered one must end for the next try to be made.
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	// A guest that died leaves connections that never end by themselves.
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if g.client != nil {
 		if g.client.Alive(ctx) {
@@ -281,3 +281,6 @@ func (g *Guest) Stop() {
 func (g *Guest) Dir() string { return g.dir }
 
 func (g *Guest) file(name string) string { return filepath.Join(g.dir, name) }
+
+// Program is the path of a built program on this host, such as "kubectl" or "node_exporter".
+func (g *Guest) Program(name string) string { return g.bed.Program(name) }

@@ -1,0 +1,20 @@
+package stage
+
+import (
+	"testing"
+
+	"github.com/acceld/acceld/test/vm"
+	"github.com/acceld/acceld/test/vm/bed"
+)
+
+// StartNode builds the programs and starts a guest of the test bed that ends with the test. Of a failed test the bed keeps
+// what tells why.
+func StartNode(t testing.TB, o bed.Options) (*bed.Node, *Stage) {
+	t.Helper()
+	vm.Require(t)
+	s, err := New(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vm.StartNode(t, o).Cluster, s
+}
