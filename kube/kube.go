@@ -175,12 +175,11 @@ func (k *Kube) report(change func(*Sync)) {
 	k.c.OnChange()
 }
 
-// logOnce logs something that goes on and on.
-func (k *Kube) logOnce(msg string, args ...any) {
-	if !k.silent[msg] {
-		k.silent[msg] = true
-		k.c.Log.Warn(msg, args...)
-	}
+// first reports whether what goes on and on was not logged yet.
+func (k *Kube) first(what string) bool {
+	before := k.silent[what]
+	k.silent[what] = true
+	return !before
 }
 
 // Run keeps the node as the newest machine says until ctx ends. It returns nil then: what fails is tried again.
@@ -191,23 +190,29 @@ func (k *Kube) Run(ctx context.Context) error {
 		case <-k.wake: // what was published before now is part of this session, and no reason to hurry the next
 		default:
 		}
-		s := &session{k: k}
-		began := time.Now()
-		err := s.run(ctx)
-		if ctx.Err() != nil {
-			break
-		}
-		failures++
-		if s.connected && time.Since(began) > backoffMax {
-			failures = 1 // it was well for long
-		}
-		if err != nil && !s.connected { // that a watch ends is the API server's right
-			k.report(func(y *Sync) { y.Problem = err })
-		}
-		k.once.Do(func() { close(k.ready) })
+		failures = k.hold(ctx, failures)
 		k.pause(ctx, backoff(failures))
 	}
 	return nil
+}
+
+// hold is one session, until it ends. It takes and returns the number of failures in a row.
+func (k *Kube) hold(ctx context.Context, failures int) int {
+	s := &session{k: k}
+	began := time.Now()
+	err := s.run(ctx)
+	if ctx.Err() != nil {
+		return failures
+	}
+	failures++
+	if s.connected && time.Since(began) > backoffMax {
+		failures = 1 // it was well for long
+	}
+	if err != nil && !s.connected { // that a watch ends is the API server's right
+		k.report(func(y *Sync) { y.Problem = err })
+	}
+	k.once.Do(func() { close(k.ready) })
+	return failures
 }
 
 // pause waits d, and less when there is something new to write.

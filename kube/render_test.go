@@ -94,12 +94,18 @@ func TestLabelsAreAcceptable(t *testing.T) {
 }
 
 func TestLabelValue(t *testing.T) {
-	for in, want := range map[string]string{
-		"6.12.9-1-lts": "6.12.9-1-lts", "6.1.0+deb": "6.1.0_deb", "  A100 SXM4 80GB ": "A100-SXM4-80GB", "": "", "_.-": "", "é": "",
-		"x" + strings.Repeat("-", 70): "x", "[a]": "a",
+	for _, tt := range []struct{ in, want string }{
+		{"6.12.9-1-lts", "6.12.9-1-lts"},
+		{"6.1.0+deb", "6.1.0_deb"},
+		{"  A100 SXM4 80GB ", "A100-SXM4-80GB"},
+		{"", ""},
+		{"_.-", ""},
+		{"é", ""},
+		{"x" + strings.Repeat("-", 70), "x"},
+		{"[a]", "a"},
 	} {
-		if got := labelValue(in); got != want {
-			t.Errorf("labelValue(%q) = %q, want %q", in, got, want)
+		if got := labelValue(tt.in); got != tt.want {
+			t.Errorf("labelValue(%q) = %q, want %q", tt.in, got, tt.want)
 		}
 	}
 }

@@ -78,7 +78,9 @@ func (s *session) version(ctx context.Context) {
 	defer cancel()
 	v, err := s.k.c.Client.Version(ctx)
 	if err != nil {
-		s.k.logOnce("version of the API server unknown", "error", err)
+		if s.k.first("version") {
+			s.k.c.Log.Warn("version of the API server unknown", "error", err)
+		}
 		return
 	}
 	s.k.report(func(y *Sync) { y.ClusterVersion = v })
@@ -219,7 +221,9 @@ func (s *session) settleAccounts(ctx context.Context, p *accel.Problem) {
 	wait, err := s.k.outbox.flush(ctx, s.k.c.Client.Events, s.node, s.k.c.Now())
 	switch {
 	case err != nil && refused(err):
-		s.k.logOnce("the API server refuses events", "error", err)
+		if s.k.first("events") {
+			s.k.c.Log.Warn("the API server refuses events", "error", err)
+		}
 		s.schedule(time.Now().Add(settle)) // the next one
 	case err != nil:
 		s.schedule(time.Now().Add(backoff(1)))

@@ -25,7 +25,9 @@ func (s *session) allowance(r *rendered, retaint bool) time.Duration {
 	d := v.Delay()
 	if d > 0 {
 		v.Cancel()
-		s.k.logOnce("somebody keeps changing the node's labels or condition; writing slows down", "node", s.k.c.Node)
+		if s.k.first("rival") {
+			s.k.c.Log.Warn("somebody keeps changing the node's labels or condition; writing slows down", "node", s.k.c.Node)
+		}
 	}
 	return d
 }
@@ -84,7 +86,9 @@ func (s *session) writeMetadata(ctx context.Context, r *rendered, retaint bool) 
 	if _, changed := taintChange(s.node.Spec.Taints, r.ready, retaint); changed {
 		return problem("patch taints of node", s.k.c.Node, refusal), true
 	}
-	s.k.logOnce("the API server refuses labels outside acceld.dev/; they are left out", "node", s.k.c.Node, "error", refusal)
+	if s.k.first("labels") {
+		s.k.c.Log.Warn("the API server refuses labels outside acceld.dev/; they are left out", "node", s.k.c.Node, "error", refusal)
+	}
 	return nil, true
 }
 
