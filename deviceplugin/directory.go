@@ -66,7 +66,7 @@ func (d *directory) run(over <-chan struct{}) {
 				d.rewatch()
 				d.signal()
 			}
-		case <-d.watcher.Errors: // lost events, most likely
+		case <-d.watcher.Errors: //nolint:errcheck // lost events, most likely: looking again is the answer to any
 			d.rewatch()
 			d.signal()
 		case <-over:

@@ -28,7 +28,7 @@ func rows(inv *inventory) []string {
 func TestTombstones(t *testing.T) {
 	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	const grace = 5 * time.Minute
-	at := func(d time.Duration) time.Time { return t0.Add(d) }
+	at := t0.Add
 	held := map[string]PodRef{"b": {"ns", "pod", "main"}}
 	inv := newInventory()
 	step := func(what string, f func(), want ...string) {

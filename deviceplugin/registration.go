@@ -142,7 +142,7 @@ func (p *Plugin) introduce(ctx context.Context, dir *directory, s *service) (pro
 		case <-dir.changed:
 			if _, err := os.Lstat(s.path); errors.Is(err, fs.ErrNotExist) {
 				cancel()
-				<-answer
+				<-answer //nolint:errcheck // it was cancelled, that is what it says
 				return nil, true
 			}
 		}

@@ -56,7 +56,7 @@ func TestRegister(t *testing.T) {
 
 func TestKubeletComesLate(t *testing.T) {
 	k := newFakeKubelet(t)
-	p := newPlugin(k, func(c *Config) {})
+	p := newPlugin(k, nil)
 	p.timing.resync = time.Hour // events only
 	p.Update(two())
 	run(t, p)
