@@ -3,6 +3,7 @@ package host
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -59,7 +60,7 @@ func (h *Host) Uevents(ctx context.Context) (<-chan Uevent, error) {
 	go readUevents(ctx, out, func(buf []byte) (n int, from unix.Sockaddr, err error) {
 		outer := raw.Read(func(fd uintptr) bool {
 			n, from, err = unix.Recvfrom(int(fd), buf, 0)
-			return err != unix.EAGAIN && err != unix.EINTR
+			return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
 		})
 		if outer != nil {
 			err = outer
@@ -80,7 +81,7 @@ func readUevents(ctx context.Context, out chan<- Uevent, receive func([]byte) (i
 			e, ok = parseUevent(buf[:n])
 			nl, kernel := from.(*unix.SockaddrNetlink)
 			ok = ok && kernel && nl.Pid == 0 // else a process pretends to be the kernel
-		} else if err != unix.ENOBUFS {
+		} else if !errors.Is(err, unix.ENOBUFS) {
 			return
 		}
 		if ok && !send(ctx, out, e) {
