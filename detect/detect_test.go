@@ -253,7 +253,7 @@ func TestEmptyMachine(t *testing.T) {
 
 func FuzzBuildID(f *testing.F) {
 	f.Add([]byte("\x04\x00\x00\x00\x02\x00\x00\x00\x03\x00\x00\x00GNU\x00\x01\x02"))
-	f.Fuzz(func(t *testing.T, b []byte) { buildID(b) })
+	f.Fuzz(func(_ *testing.T, b []byte) { buildID(b) })
 }
 
 func FuzzNames(f *testing.F) {
