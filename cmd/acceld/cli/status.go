@@ -98,7 +98,7 @@ func watchStatus(ctx context.Context, client *http.Client, out io.Writer, asJSON
 	last := ""
 	for {
 		m, err := machine(ctx, client)
-		text := ""
+		var text string
 		if err != nil {
 			text = "no agent answers: " + err.Error()
 		} else {
