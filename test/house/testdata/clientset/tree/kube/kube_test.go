@@ -1,0 +1,3 @@
+package kube
+
+import _ "k8s.io/client-go/kubernetes/fake"

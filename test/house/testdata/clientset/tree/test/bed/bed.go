@@ -1,0 +1,3 @@
+package bed
+
+import _ "k8s.io/client-go/kubernetes"
