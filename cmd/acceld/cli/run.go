@@ -153,9 +153,9 @@ func (a *running) wire(want accel.Want) error {
 func (a *running) probes() agent.Probes {
 	return agent.Probes{
 		Facts: func() accel.Facts { return detect.Detect(a.host, detect.Options{}) },
-		Accelerators: func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+		Accelerators: agent.NewPatient(func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 			return detect.Accelerators(a.host, def, pci)
-		},
+		}, func() { a.loop.Changed() }).Accelerators,
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
 			return detect.Collect(a.host, def, x)
 		},

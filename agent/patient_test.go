@@ -1,0 +1,41 @@
+package agent
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+func TestHangingDeviceHasNoEffectOnTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang, answered := make(chan struct{}), 0
+		var reads atomic.Int32
+		def := &accel.Definition{Match: []accel.Match{{Vendor: "f00d", Device: "0001"}}}
+		p := NewPatient(func(_ *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+			if pci[0].Address == "0000:02:00.0" {
+				reads.Add(1)
+				<-hang
+			}
+			return []accel.Accelerator{{ID: pci[0].Address, Health: accel.Health{State: accel.Healthy}}}
+		}, func() { answered++ })
+		pci := []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0"), {Address: "0000:03:00.0", Vendor: "beef"}}
+		begin := time.Now()
+		for range 3 {
+			got := p.Accelerators(def, pci)
+			if len(got) != 2 || got[0].Health.State != accel.Healthy || got[1].Health.State != accel.Unhealthy {
+				t.Fatalf("got %+v", got)
+			}
+		}
+		if waited := time.Since(begin); waited != patience || reads.Load() != 1 {
+			t.Errorf("waited %v for %d reads, want %v for one", waited, reads.Load(), patience)
+		}
+		close(hang)
+		synctest.Wait()
+		if got := p.Accelerators(def, pci); answered != 1 || got[1].Health.State != accel.Healthy {
+			t.Errorf("answered %d times, then %+v", answered, got)
+		}
+	})
+}
