@@ -175,11 +175,15 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer steps.Wait()
 	defer l.stopPlugins()
 	l.facts = l.o.Probes.Facts()
-	for {
-		l.pass(ctx, &steps)
-		l.once.Do(func() { close(l.ready) })
+	for look := true; ; {
+		if look {
+			l.pass(ctx, &steps)
+			l.once.Do(func() { close(l.ready) })
+		}
 		l.beat.Store(time.Now().UnixNano())
-		timer := time.NewTimer(l.untilRetry())
+		wait := l.untilRetry()
+		timer := time.NewTimer(wait)
+		look = true
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -199,6 +203,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-resync.C:
 			l.facts = l.o.Probes.Facts()
 		case <-timer.C:
+			look = wait < pulse // the pulse alone is no news: it only shows that the loop turns
 		}
 		timer.Stop()
 	}
