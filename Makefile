@@ -96,11 +96,25 @@ image: build ## The agent's image as an OCI layout in dist; PUSH=registry.exampl
 
 ##@ Everything
 
+# What the tests use beside what the test bed installs by itself: a kernel's headers, and lspci to be measured against.
+.PHONY: packages
+packages:
+	@missing=; for p in linux-headers-amd64 pciutils; do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing; fi
+
+.PHONY: e2e
+e2e: ## Scenarios on real parts, as root; RUN=TestBareMetal picks some
+	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=50m -run='$(or $(RUN),.)' ./test/e2e
+
+.PHONY: figures
+figures: ## Figures of the running agent on the test bed, as root; RUN=TestBesideNodeExporter picks one
+	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=30m -run='$(or $(RUN),.)' ./test/bench/agent
+
 .PHONY: test
-test: check vuln size ## Everything, as root: make, and the test bed with its real kernels, kubelet and container runtime
+test: packages check vuln size ## Everything, as root: make, and the test bed with its real kernels, kubelet and container runtime
 	$(GO) build $(TESTBED)
 	ACCELD_TESTBED=1 $(GO) test -count=1 -run='^TestReal' ./driver
-	ACCELD_TESTBED=1 $(GO) test -count=1 -p=1 -timeout=50m $(TESTBED)
+	ACCELD_TESTBED=1 ACCELD_BENCH=1 $(GO) test -count=1 -p=1 -timeout=50m $(TESTBED)
 	for module in $(NESTED); do (cd $$module && ACCELD_TESTBED=1 $(GO) test -count=1 -timeout=20m ./...); done
 
 .PHONY: bench
