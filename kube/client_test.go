@@ -140,9 +140,11 @@ func TestWire(t *testing.T) {
 	k.Publish(readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity error")))
 	eventually(t, "labelled", func() bool { y := k.State(); return y.Labelled && y.ClusterVersion == "v1.37.1" && len(s.sent()) == 6 })
 	want := map[string]bool{
+		"GET /version":             true,
 		"GET /api/v1/nodes/node-a": true,
+
 		"GET /api/v1/nodes fieldSelector=metadata.name=node-a watch=true": true,
-		"GET /version": true,
+
 		"PATCH /api/v1/nodes/node-a fieldManager=acceld application/merge-patch+json":                  true,
 		"PATCH /api/v1/nodes/node-a/status fieldManager=acceld application/strategic-merge-patch+json": true,
 		"POST /apis/events.k8s.io/v1/namespaces/default/events fieldManager=acceld application/json":   true,

@@ -27,6 +27,7 @@ func objects(t *testing.T) []metav1.Object {
 		"v1 Namespace":      func() metav1.Object { return &corev1.Namespace{} },
 		"v1 ServiceAccount": func() metav1.Object { return &corev1.ServiceAccount{} },
 		"apps/v1 DaemonSet": func() metav1.Object { return &appsv1.DaemonSet{} },
+
 		"rbac.authorization.k8s.io/v1 ClusterRole":        func() metav1.Object { return &rbacv1.ClusterRole{} },
 		"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() metav1.Object { return &rbacv1.ClusterRoleBinding{} },
 	}
