@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -56,20 +55,10 @@ func TestBareMetal(t *testing.T) {
 
 // killTwenty kills the unit's agent under a process that holds a device.
 func killTwenty(t *testing.T, g *bed.Guest) {
-	sh(t, g, "systemctl reset-failed; mkdir -p /run/systemd/system/acceld.service.d; printf '[Unit]\\nStartLimitIntervalSec=0\\n' > /run/systemd/system/acceld.service.d/limit.conf; systemctl daemon-reload")
 	sh(t, g, "systemd-run --unit=holder edu-check -expect 2 -hold 2h")
 	before := facts(t, g)
 	holder := sh(t, g, "systemctl show -p MainPID --value holder")
-	for i := range 20 {
-		pid := agentPID(t, g)
-		sh(t, g, `kill -9 "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.05; done`, pid)
-		begin := time.Now()
-		_, err := stage.WaitMachine(within(t, soon), g, "ready in a new process", func(m accel.Machine) bool {
-			return m.Status[stage.Kind].State == accel.Ready
-		})
-		must(t, err)
-		t.Logf("kill %2d -> ready again %5.2f s (1 s of it systemd's RestartSec)", i+1, time.Since(begin).Seconds())
-	}
+	killAgent(t, g, 20)
 	if after := facts(t, g); after != before {
 		t.Errorf("module before %q, after %q", before, after)
 	}
@@ -79,30 +68,16 @@ func killTwenty(t *testing.T, g *bed.Guest) {
 	sh(t, g, "systemctl stop holder")
 }
 
-// TestRebootWithoutNetwork: what was built once is loaded from the store before the kubelet starts, with no network
-// and no compiler.
-func TestRebootWithoutNetwork(t *testing.T) {
-	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
-	g := n.Guest
-	must(t, s.Source(t.Context(), g))
-	must(t, s.Units(t.Context(), g, "kubernetes: {enabled: auto}\n"))
-	must(t, s.Enable(t.Context(), g))
-	reaches(t, g, accel.Ready, 5*time.Minute)
-	// Without the programs, a build could only fail; and what a build leaves is counted.
-	sh(t, g, "sync; for p in gcc make cc ld; do for d in /usr/bin; do if [ -e $d/$p ]; then mv $d/$p $d/$p.away; fi; done; done; rm -rf "+stage.SourceDir)
-	must(t, g.Reboot(t.Context(), bed.Reboot{NetworkCut: true}))
-	reaches(t, g, accel.Ready, soon)
-	loaded := sh(t, g, `journalctl -b -o short-monotonic -u acceld-early | grep -m1 'present (store)'`)
-	t.Logf("early unit: %s", loaded)
-	early := sh(t, g, "systemctl show -p ExecMainExitTimestampMonotonic --value acceld-early")
-	kubelet := sh(t, g, "systemctl show -p ExecMainStartTimestampMonotonic --value kubelet")
-	var a, b int64
-	if _, err := fmt.Sscan(early+" "+kubelet, &a, &b); err != nil || a == 0 || b == 0 || a > b {
-		t.Errorf("driver loaded at %s us after boot, kubelet started at %s us", early, kubelet)
-	}
-	t.Logf("driver loaded %.2f s after boot, kubelet started at %.2f s", float64(a)/1e6, float64(b)/1e6)
-	m := reaches(t, g, accel.Ready, soon)
-	if m.Have[stage.Kind].Plugin.Allocatable != 2 {
-		t.Errorf("allocatable %d after the reboot", m.Have[stage.Kind].Plugin.Allocatable)
+// killAgent kills the unit's agent times over, each time as soon as it was ready again, with everything that this means:
+// with a kubelet, that a new process has registered and the kubelet offers every device.
+func killAgent(t *testing.T, g *bed.Guest, times int) {
+	t.Helper()
+	sh(t, g, "mkdir -p /run/systemd/system/acceld.service.d; printf '[Unit]\\nStartLimitIntervalSec=0\\n' > /run/systemd/system/acceld.service.d/limit.conf; systemctl daemon-reload")
+	for i := range times {
+		pid := agentPID(t, g)
+		sh(t, g, `kill -9 "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.05; done`, pid)
+		begin := time.Now()
+		reaches(t, g, accel.Ready, soon)
+		t.Logf("kill %2d -> ready again %5.2f s (1 s of it systemd's RestartSec)", i+1, time.Since(begin).Seconds())
 	}
 }

@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/stage"
+	"github.com/acceld/acceld/test/vm/bed"
+)
+
+// TestUnitOnNode is the systemd unit on a node with a kubelet. Its parts build on each other.
+func TestUnitOnNode(t *testing.T) {
+	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
+	g := n.Guest
+	must(t, s.Source(t.Context(), g))
+	must(t, s.Units(t.Context(), g, ""))
+	must(t, s.Enable(t.Context(), g))
+	reaches(t, g, accel.Ready, 5*time.Minute)
+	if !t.Run("kill -9 twenty times under a pod", func(t *testing.T) { killUnderPod(t, n, s) }) {
+		return
+	}
+	t.Run("reboot without network", func(t *testing.T) { rebootCut(t, g) })
+}
+
+// killUnderPod kills the agent while a pod holds a device: pod, module and allocation stay, and each new agent registers.
+func killUnderPod(t *testing.T, n *bed.Node, s *stage.Stage) {
+	image, err := s.Workload(t.Context(), n)
+	must(t, err)
+	ctx := within(t, 8*time.Minute)
+	must(t, n.Apply(ctx, stage.Pod("holder", image, 1, "-expect", "1", "-hold", "2h")))
+	must(t, n.WaitPod(ctx, "default", "holder", corev1.PodRunning))
+	module, allocation := facts(t, n.Guest), allocated(t, n.Guest)
+	pod, err := n.Kube().CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
+	must(t, err)
+	killAgent(t, n.Guest, 20)
+	must(t, n.WaitAllocatable(ctx, stage.Resource, 2))
+	if after := facts(t, n.Guest); after != module {
+		t.Errorf("module before %q, after %q", module, after)
+	}
+	if after := allocated(t, n.Guest); after != allocation || allocation == "" {
+		t.Errorf("allocation before %q, after %q", allocation, after)
+	}
+	same, err := n.Kube().CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
+	must(t, err)
+	if same.UID != pod.UID || same.Status.Phase != corev1.PodRunning || same.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("the pod did not stay: %+v", same.Status)
+	}
+	remove(t, n, "holder")
+}
+
+// allocated returns what the kubelet has written down about who was given which device.
+func allocated(t *testing.T, g *bed.Guest) string {
+	t.Helper()
+	return sh(t, g, `grep -o '"PodDeviceEntries":[^]]*]' /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint`)
+}
+
+// rebootCut: what was built once is loaded from the store before the kubelet starts, with no network and no compiler.
+func rebootCut(t *testing.T, g *bed.Guest) {
+	// Without the programs a build could only fail, and without the source it could not begin.
+	sh(t, g, "for p in gcc make cc ld; do if [ -e /usr/bin/$p ]; then mv /usr/bin/$p /usr/bin/$p.away; fi; done; rm -rf "+stage.SourceDir+"; sync")
+	must(t, g.Reboot(within(t, 5*time.Minute), bed.Reboot{NetworkCut: true}))
+	m := reaches(t, g, accel.Ready, 2*time.Minute)
+	if m.Have[stage.Kind].Plugin.Allocatable != 2 || m.Have[stage.Kind].Driver.Source != "store" {
+		t.Errorf("allocatable %d, driver from %q after the reboot", m.Have[stage.Kind].Plugin.Allocatable, m.Have[stage.Kind].Driver.Source)
+	}
+	t.Logf("early unit: %s", sh(t, g, `journalctl -b -o short-monotonic -u acceld-early | grep -m1 'present (store)'`))
+	early := sh(t, g, "systemctl show -p ExecMainExitTimestampMonotonic --value acceld-early")
+	kubelet := sh(t, g, "systemctl show -p ExecMainStartTimestampMonotonic --value kubelet")
+	var a, b int64
+	if _, err := fmt.Sscan(early+" "+kubelet, &a, &b); err != nil || a == 0 || b == 0 || a > b {
+		t.Errorf("driver loaded at %q us after boot, kubelet started at %q us (%v)", early, kubelet, err)
+	}
+	t.Logf("driver loaded %.2f s after boot, kubelet started at %.2f s", float64(a)/1e6, float64(b)/1e6)
+}
