@@ -138,6 +138,22 @@ func (n *Node) PodLog(namespace, name string) string {
 	return log
 }
 
+// Reboot restarts the guest with the accelerators that are plugged now and, in a cluster that it can reach, waits until
+// the node is ready again by its own word.
+func (n *Node) Reboot(r Reboot) {
+	n.t.Helper()
+	ctx, cancel := n.step()
+	defer cancel()
+	n.check(n.Cluster.Reboot(ctx, r))
+}
+
+// WaitReady waits until the kubelet says, from now on, that the node is ready: the node's object alone says so for up to
+// 40 seconds after the kubelet has died.
+func (n *Node) WaitReady() {
+	n.t.Helper()
+	n.within(func(ctx context.Context) error { return n.Cluster.WaitReady(ctx) })
+}
+
 // StopAPIServer ends the API server; etcd, the guest and everything else go on.
 func (n *Node) StopAPIServer() { n.Cluster.StopAPIServer() }
 

@@ -39,7 +39,7 @@ type Guest struct {
 	t    testing.TB
 }
 
-// StartLight boots a guest that has Debian's programs, busybox for an init, and no memory of its writes. It is stopped
+// StartLight starts a guest that has Debian's programs, busybox for an init, and no memory of its writes. It is stopped
 // when the test ends.
 func StartLight(t testing.TB, o Options) *Guest {
 	t.Helper()

@@ -93,7 +93,7 @@ func TestNode(t *testing.T) {
 	n.StartAPIServer()
 	n.RestartCRIO()
 	n.RestartKubelet()
-	n.WaitCondition("Ready", "True", "KubeletReady")
+	n.WaitReady()
 }
 
 func TestNodesFromOneSnapshotAreStrangers(t *testing.T) {

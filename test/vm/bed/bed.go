@@ -66,7 +66,7 @@ func Open(ctx context.Context, out io.Writer) (_ *Bed, err error) {
 	if b.cache, err = cache.Open(b.log.Say); err != nil {
 		return nil, err
 	}
-	if err := b.take(); err != nil {
+	if err := b.take(ctx); err != nil {
 		return nil, err
 	}
 	if err := hostpkg.Ensure(ctx, b.log); err != nil {
@@ -81,7 +81,7 @@ func Open(ctx context.Context, out io.Writer) (_ *Bed, err error) {
 	if err := b.makePrograms(ctx); err != nil {
 		return nil, err
 	}
-	if err := b.openIdentity(); err != nil {
+	if err := b.openIdentity(ctx); err != nil {
 		return nil, err
 	}
 	if err := b.probe(ctx); err != nil {
@@ -91,8 +91,8 @@ func Open(ctx context.Context, out io.Writer) (_ *Bed, err error) {
 }
 
 // take locks the bed and ends what an earlier holder left behind.
-func (b *Bed) take() (err error) {
-	if b.unlock, err = b.cache.Lock("bed"); err != nil {
+func (b *Bed) take(ctx context.Context) (err error) {
+	if b.unlock, err = b.cache.Lock(ctx, "bed"); err != nil {
 		return err
 	}
 	if b.starter, err = process.NewStarter(b.cache.Path("processes")); err != nil {
@@ -167,7 +167,7 @@ func (b *Bed) buildGuestd(ctx context.Context) (string, error) {
 	if err := key.Err(); err != nil {
 		return "", err
 	}
-	dir, err := b.cache.Entry("guestd", key, func(dir string) error {
+	dir, err := b.cache.Entry(ctx, "guestd", key, func(dir string) error {
 		return os.Rename(tmp, filepath.Join(dir, "guestd"))
 	})
 	return filepath.Join(dir, "guestd"), err
@@ -175,8 +175,8 @@ func (b *Bed) buildGuestd(ctx context.Context) (string, error) {
 
 // openIdentity makes, once for a cache folder, the keys and certificates of both sides. They outlive a run because
 // snapshots hold them.
-func (b *Bed) openIdentity() error {
-	dir, err := b.cache.Entry("identity", cache.NewKey("2"), func(tmp string) error {
+func (b *Bed) openIdentity(ctx context.Context) error {
+	dir, err := b.cache.Entry(ctx, "identity", cache.NewKey("2"), func(tmp string) error {
 		for _, name := range []string{"client", "host"} {
 			if err := makeKey(filepath.Join(tmp, name)); err != nil {
 				return err
@@ -234,7 +234,7 @@ func (b *Bed) probe(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot identify this boot: %w", err)
 	}
-	dir, err := b.cache.Entry("accel", cache.NewKey(string(boot), disk.DefaultKernel), func(tmp string) error {
+	dir, err := b.cache.Entry(ctx, "accel", cache.NewKey(string(boot), disk.DefaultKernel), func(tmp string) error {
 		initrd, err := b.writeInitrd(tmp, disk.DefaultKernel, nil)
 		if err != nil {
 			return err

@@ -127,30 +127,12 @@ func (g *Guest) boot(ctx context.Context, o Options) error {
 	return g.powerOn(ctx)
 }
 
-// StartLight boots a guest that has Debian's programs, busybox for an init, and no memory of its writes.
-func (b *Bed) StartLight(ctx context.Context, o Options) (_ *Guest, err error) {
-	o = o.withDefaults()
-	g, err := b.newGuest(seed.Light, o)
-	if err != nil {
-		return nil, err
+// makeDisk makes the guest's own disk on top of another that stays as it is. A light guest has none.
+func (g *Guest) makeDisk(ctx context.Context, base, format string) error {
+	if g.kind == seed.Light {
+		g.config.Disk, g.config.DiskReadOnly = g.bed.debian.Root(), true
+		return nil
 	}
-	defer func() {
-		if err != nil {
-			g.Stop()
-		}
-	}()
-	g.config.Disk, g.config.DiskReadOnly = b.debian.Root(), true
-	err = b.log.Do("booting a light guest", func() error {
-		if err := g.boot(ctx, o); err != nil {
-			return err
-		}
-		return g.connect(ctx, bootTimeout)
-	})
-	return g, err
-}
-
-// overlay makes the guest's own disk on top of another that stays as it is.
-func (g *Guest) overlay(ctx context.Context, base, format string) error {
 	cmd := exec.CommandContext(ctx, "qemu-img", "create", "-q", "-f", "qcow2", "-F", format, "-b", base, g.config.Disk)
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot make the guest's disk: %w\n%s", err, output)

@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -12,13 +13,13 @@ import (
 
 // Clean ends what earlier runs left behind and removes everything that the bed keeps, except the Go build cache, which is
 // Go's, and the failures of tests. It removes only what the bed makes: the cache folder may hold others' things.
-func Clean(out io.Writer) error {
+func Clean(ctx context.Context, out io.Writer) error {
 	b := &Bed{log: progress.New(out)}
 	var err error
 	if b.cache, err = cache.Open(b.log.Say); err != nil {
 		return err
 	}
-	if err := b.take(); err != nil {
+	if err := b.take(ctx); err != nil {
 		return err
 	}
 	defer b.Close()

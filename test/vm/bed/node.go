@@ -50,6 +50,21 @@ func (n *Node) Stop() {
 	n.Guest.Stop()
 }
 
+// Reboot restarts the guest and, in a cluster that it can reach, waits until the node is ready again by its own word.
+func (n *Node) Reboot(ctx context.Context, r Reboot) error {
+	since := time.Now()
+	if err := n.Guest.Reboot(ctx, r); err != nil {
+		return err
+	}
+	if r.NetworkCut {
+		return nil
+	}
+	return n.waitUp(ctx, since)
+}
+
+// WaitReady waits until the kubelet says, from now on, that the node is ready.
+func (n *Node) WaitReady(ctx context.Context) error { return n.waitUp(ctx, time.Now()) }
+
 // Kubectl runs the real kubectl as the admin.
 func (n *Node) Kubectl(ctx context.Context, input io.Reader, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, n.bed.Program("kubectl"), append([]string{"--kubeconfig", n.Kubeconfig()}, args...)...)

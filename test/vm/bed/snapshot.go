@@ -25,30 +25,39 @@ const snapshotRecipe = "1"
 // StartNode starts a node, and its cluster unless the options say otherwise, and returns when the node is ready. It goes
 // on from a snapshot of a ready node, which it makes when there is none.
 func (b *Bed) StartNode(ctx context.Context, o Options) (*Node, error) {
+	if o.NoKubernetes {
+		return b.start(ctx, seed.Host, o)
+	}
+	return b.start(ctx, seed.Node, o)
+}
+
+// StartLight starts a guest that has Debian's programs, busybox for an init, and no memory of its writes.
+func (b *Bed) StartLight(ctx context.Context, o Options) (*Guest, error) {
+	n, err := b.start(ctx, seed.Light, o)
+	if err != nil {
+		return nil, err
+	}
+	return n.Guest, nil
+}
+
+func (b *Bed) start(ctx context.Context, kind seed.Kind, o Options) (*Node, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
 		return nil, err
 	}
 	if o.FreshBoot {
-		return b.bootNode(ctx, o)
+		return b.boot(ctx, kind, o)
 	}
-	snapshot, err := b.snapshot(ctx, o)
+	snapshot, err := b.snapshot(ctx, kind, o)
 	if err != nil {
 		return nil, err
 	}
-	return b.resumeNode(ctx, o, snapshot)
+	return b.resume(ctx, kind, o, snapshot)
 }
 
-func (o Options) kind() seed.Kind {
-	if o.NoKubernetes {
-		return seed.Host
-	}
-	return seed.Node
-}
-
-// bootNode boots a node from power-on.
-func (b *Bed) bootNode(ctx context.Context, o Options) (_ *Node, err error) {
-	g, err := b.newGuest(o.kind(), o)
+// boot starts a guest from power-on.
+func (b *Bed) boot(ctx context.Context, kind seed.Kind, o Options) (_ *Node, err error) {
+	g, err := b.newGuest(kind, o)
 	if err != nil {
 		return nil, err
 	}
@@ -58,10 +67,10 @@ func (b *Bed) bootNode(ctx context.Context, o Options) (_ *Node, err error) {
 			n.Stop()
 		}
 	}()
-	if err := g.overlay(ctx, b.debian.Root(), "raw"); err != nil {
+	if err := g.makeDisk(ctx, b.debian.Root(), "raw"); err != nil {
 		return nil, err
 	}
-	return n, b.log.Do("booting a "+string(o.kind()), func() error {
+	return n, b.log.Do("booting a "+string(kind), func() error {
 		both, starting := errgroup.WithContext(ctx)
 		both.Go(func() error {
 			if err := g.boot(starting, o); err != nil {
@@ -92,7 +101,10 @@ func (n *Node) startPlane(ctx context.Context) (err error) {
 func (n *Node) waitUp(ctx context.Context, since time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
-	if n.plane == nil {
+	switch n.kind {
+	case seed.Light:
+		return nil
+	case seed.Host:
 		// It ends with an error when a unit has failed, which is for the scenario to judge.
 		_, err := n.Run(ctx, "systemctl", "is-system-running", "--wait")
 		return err
@@ -132,8 +144,7 @@ func (n *Node) waitHeartbeat(ctx context.Context, since time.Time) error {
 }
 
 // snapshot returns the folder of a saved guest, which it makes when the cache has none.
-func (b *Bed) snapshot(ctx context.Context, o Options) (string, error) {
-	kind := o.kind()
+func (b *Bed) snapshot(ctx context.Context, kind seed.Kind, o Options) (string, error) {
 	files, err := b.seedFiles(kind)
 	if err != nil {
 		return "", err
@@ -147,9 +158,9 @@ func (b *Bed) snapshot(ctx context.Context, o Options) (string, error) {
 		return "", err
 	}
 	key := cache.NewKey(snapshotRecipe, b.fingerprint(), o.Kernel, strconv.Itoa(o.MemoryMiB), commandLine(kind, ""), hash.String(), string(script))
-	return b.cache.Entry("snapshot-"+string(kind), key, func(tmp string) error {
+	return b.cache.Entry(ctx, "snapshot-"+string(kind), key, func(tmp string) error {
 		return b.log.Do("making a snapshot of a ready "+string(kind), func() error {
-			n, err := b.bootNode(ctx, Options{FreshBoot: true, Kernel: o.Kernel, MemoryMiB: o.MemoryMiB, NoKubernetes: o.NoKubernetes})
+			n, err := b.boot(ctx, kind, Options{Kernel: o.Kernel, MemoryMiB: o.MemoryMiB})
 			if err != nil {
 				return err
 			}
@@ -218,7 +229,11 @@ func (n *Node) save(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	for from, to := range map[string]string{n.config.Disk: "root.qcow2", n.config.Initrd: "initrd"} {
+	kept := map[string]string{n.config.Initrd: "initrd"}
+	if n.kind != seed.Light {
+		kept[n.config.Disk] = "root.qcow2"
+	}
+	for from, to := range kept {
 		if err := os.Rename(from, filepath.Join(dir, to)); err != nil {
 			return fmt.Errorf("cannot keep the guest's files: %w", err)
 		}
@@ -226,9 +241,9 @@ func (n *Node) save(ctx context.Context, dir string) error {
 	return nil
 }
 
-// resumeNode goes on from a snapshot.
-func (b *Bed) resumeNode(ctx context.Context, o Options, snapshot string) (_ *Node, err error) {
-	g, err := b.newGuest(o.kind(), o)
+// resume goes on from a snapshot.
+func (b *Bed) resume(ctx context.Context, kind seed.Kind, o Options, snapshot string) (_ *Node, err error) {
+	g, err := b.newGuest(kind, o)
 	if err != nil {
 		return nil, err
 	}
@@ -238,15 +253,15 @@ func (b *Bed) resumeNode(ctx context.Context, o Options, snapshot string) (_ *No
 			n.Stop()
 		}
 	}()
-	if err := g.overlay(ctx, filepath.Join(snapshot, "root.qcow2"), "qcow2"); err != nil {
+	if err := g.makeDisk(ctx, filepath.Join(snapshot, "root.qcow2"), "qcow2"); err != nil {
 		return nil, err
 	}
 	g.config.Initrd, g.config.State = filepath.Join(snapshot, "initrd"), filepath.Join(snapshot, "state")
-	return n, b.log.Do("starting a "+string(o.kind())+" from its snapshot", func() error {
+	return n, b.log.Do("starting a "+string(kind)+" from its snapshot", func() error {
 		both, starting := errgroup.WithContext(ctx)
 		both.Go(func() error { return g.powerOn(starting) })
 		both.Go(func() error {
-			if g.kind != seed.Node {
+			if kind != seed.Node {
 				return nil
 			}
 			if err := copyTree(filepath.Join(snapshot, "etcd"), n.file("plane/etcd")); err != nil {
@@ -257,13 +272,13 @@ func (b *Bed) resumeNode(ctx context.Context, o Options, snapshot string) (_ *No
 		if err := both.Wait(); err != nil {
 			return err
 		}
-		return n.resume(ctx, o)
+		return n.wake(ctx, o)
 	})
 }
 
-// resume lets the processors run once the API server is there, so that the kubelet finds it at its first try and has
+// wake lets the processors run once the API server is there, so that the kubelet finds it at its first try and has
 // nothing to back off from.
-func (n *Node) resume(ctx context.Context, o Options) error {
+func (n *Node) wake(ctx context.Context, o Options) error {
 	since := time.Now()
 	if err := n.machine.Continue(ctx); err != nil {
 		return err
@@ -294,8 +309,8 @@ func (n *Node) resume(ctx context.Context, o Options) error {
 
 // Prepare makes the snapshots that most scenarios go on from.
 func (b *Bed) Prepare(ctx context.Context) error {
-	for _, o := range []Options{{}, {NoKubernetes: true}} {
-		if _, err := b.snapshot(ctx, o.withDefaults()); err != nil {
+	for _, kind := range []seed.Kind{seed.Node, seed.Host, seed.Light} {
+		if _, err := b.snapshot(ctx, kind, Options{}.withDefaults()); err != nil {
 			return err
 		}
 	}

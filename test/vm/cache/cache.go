@@ -3,6 +3,7 @@
 package cache
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -52,7 +53,7 @@ func (d Dir) Path(names ...string) string {
 }
 
 // Lock holds the named lock of the folder until unlock is called or the process ends. It waits for another holder.
-func (d Dir) Lock(name string) (unlock func(), err error) {
+func (d Dir) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	dir := d.Path("locks")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("cannot create lock folder: %w", err)
@@ -61,7 +62,7 @@ func (d Dir) Lock(name string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open lock %q: %w", name, err)
 	}
-	if err := d.flock(f, name); err != nil {
+	if err := d.flock(ctx, f, name); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -72,36 +73,37 @@ func (d Dir) Lock(name string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-func (d Dir) flock(f *os.File, name string) error {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		return nil
-	}
-	if !errors.Is(err, unix.EWOULDBLOCK) {
-		return fmt.Errorf("cannot lock %q: %w", name, err)
-	}
-	holder, _ := io.ReadAll(io.LimitReader(f, 100))
-	d.say("waiting for lock %q, held by %s", name, holder)
-	for {
-		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
-			break
+func (d Dir) flock(ctx context.Context, f *os.File, name string) error {
+	for told := false; ; told = true {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("cannot lock %q: %w", name, err)
+		}
+		if !told {
+			holder, _ := io.ReadAll(io.LimitReader(f, 100))
+			d.say("waiting for lock %q, held by %s", name, holder)
+		}
+		// Asking again and again, because a blocking flock(2) cannot be given up.
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("cannot wait for lock %q: %w", name, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("cannot lock %q: %w", name, err)
-	}
-	return nil
 }
 
 // Entry returns the folder of the entry `<kind>-<key>`. When it does not exist, build fills a temporary folder that then
 // takes that name in one step, so that an interrupted build leaves nothing that looks like a result. One process builds
 // a kind at a time.
-func (d Dir) Entry(kind string, key *Key, build func(tmp string) error) (string, error) {
+func (d Dir) Entry(ctx context.Context, kind string, key *Key, build func(tmp string) error) (string, error) {
 	final := d.Path(kind + "-" + key.String())
 	if exists(final) {
 		return final, touch(final)
 	}
-	unlock, err := d.Lock(kind)
+	unlock, err := d.Lock(ctx, kind)
 	if err != nil {
 		return "", err
 	}

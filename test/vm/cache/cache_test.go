@@ -29,11 +29,11 @@ func TestEntryIsBuiltOnceAndWholly(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := c.Entry("thing", NewKey("a"), build); err == nil {
+	if _, err := c.Entry(t.Context(), "thing", NewKey("a"), build); err == nil {
 		t.Fatal("a failed build made an entry")
 	}
 	for range 2 {
-		path, err := c.Entry("thing", NewKey("a"), build)
+		path, err := c.Entry(t.Context(), "thing", NewKey("a"), build)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestEntryIsBuiltOnceAndWholly(t *testing.T) {
 func TestOldEntriesGo(t *testing.T) {
 	c := open(t)
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		if _, err := c.Entry("thing", NewKey(name), func(string) error { return nil }); err != nil {
+		if _, err := c.Entry(t.Context(), "thing", NewKey(name), func(string) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}

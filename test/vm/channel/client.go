@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -17,12 +18,37 @@ type Client struct {
 	conn *ssh.Client
 }
 
+// greetingTimeout is how long a server that is there takes at most to say so. QEMU accepts a connection long before its
+// guest can, and one that was made too early is answered late or never: better to end it and make another.
+const greetingTimeout = time.Second
+
+// greeted is a connection whose first bytes have arrived.
+type greeted struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (g greeted) Read(p []byte) (int, error) { return g.in.Read(p) }
+
+func awaitGreeting(conn net.Conn) (net.Conn, error) {
+	conn.SetReadDeadline(time.Now().Add(greetingTimeout))
+	in := bufio.NewReader(conn)
+	_, err := in.Peek(1)
+	conn.SetReadDeadline(time.Time{})
+	return greeted{conn, in}, err
+}
+
 // Dial connects once. The host key must be the expected one.
 func Dial(ctx context.Context, address string, key ssh.Signer, host ssh.PublicKey) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("cannot reach the guest: %w", err)
+	}
+	conn, err = awaitGreeting(conn)
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("cannot hear from the guest: %w", err)
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		conn.SetDeadline(deadline)

@@ -73,7 +73,7 @@ func (d Debian) Key() string { return filepath.Base(d.dir) }
 // Make makes the Debian disk, unless the cache has it.
 func Make(ctx context.Context, c cache.Dir, log *progress.Log) (Debian, error) {
 	key := cache.NewKey(recipe, fmt.Sprint(sizeGiB)).Add(packages()...).Add(bootModules()...)
-	dir, err := c.Entry("debian", key, func(tmp string) error {
+	dir, err := c.Entry(ctx, "debian", key, func(tmp string) error {
 		root := filepath.Join(tmp, "root")
 		err := log.Do("installing Debian for the guests", func() error { return bootstrap(ctx, root) })
 		if err != nil {
@@ -151,7 +151,7 @@ func Programs(ctx context.Context, c cache.Dir, programs map[string]string) (str
 			bytes += info.Size()
 		}
 	}
-	dir, err := c.Entry("programs", key, func(tmp string) error {
+	dir, err := c.Entry(ctx, "programs", key, func(tmp string) error {
 		bin := filepath.Join(tmp, "tree", "bin")
 		if err := os.MkdirAll(bin, 0o755); err != nil {
 			return fmt.Errorf("cannot lay out programs: %w", err)

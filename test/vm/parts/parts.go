@@ -127,7 +127,7 @@ func (p part) build(ctx context.Context, module string, c cache.Dir, log *progre
 	if err := key.Err(); err != nil {
 		return "", err
 	}
-	return c.Entry("part-"+p.name, key, func(tmp string) error {
+	return c.Entry(ctx, "part-"+p.name, key, func(tmp string) error {
 		return log.Do("building "+p.name, func() error {
 			if err := p.buildGo(ctx, module, tmp); err != nil {
 				return err

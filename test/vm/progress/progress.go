@@ -14,6 +14,7 @@ type Log struct {
 	mu    sync.Mutex
 	out   io.Writer
 	start time.Time
+	steps int // begun so far
 }
 
 // stillEvery is how often a long step says that it is still at work, so that nobody takes it for hung.
@@ -36,11 +37,18 @@ func (l *Log) Say(format string, args ...any) {
 
 // Do runs a step and says when it starts, that it still runs, and how it ended.
 func (l *Log) Do(step string, work func() error) error {
+	if l == nil {
+		return work()
+	}
+	l.mu.Lock()
+	l.steps++
+	number := l.steps
+	l.mu.Unlock()
 	l.Say("%s …", step)
 	began := time.Now()
 	done := make(chan struct{})
 	var ticking sync.WaitGroup
-	ticking.Go(func() { l.tick(step, began, done) })
+	ticking.Go(func() { l.tick(step, number, began, done) })
 	err := work()
 	close(done)
 	ticking.Wait()
@@ -52,7 +60,8 @@ func (l *Log) Do(step string, work func() error) error {
 	return err
 }
 
-func (l *Log) tick(step string, began time.Time, done <-chan struct{}) {
+// tick speaks for the step that began last; the ones around it need not say it too.
+func (l *Log) tick(step string, number int, began time.Time, done <-chan struct{}) {
 	ticker := time.NewTicker(stillEvery)
 	defer ticker.Stop()
 	for {
@@ -60,6 +69,12 @@ func (l *Log) tick(step string, began time.Time, done <-chan struct{}) {
 		case <-done:
 			return
 		case <-ticker.C:
+			l.mu.Lock()
+			last := number == l.steps
+			l.mu.Unlock()
+			if !last {
+				continue
+			}
 			l.Say("%s: still at it after %.0fs", step, time.Since(began).Seconds())
 		}
 	}

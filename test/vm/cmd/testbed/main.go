@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string) error {
 	case "node", "light":
 		return guest(ctx, command, args)
 	case "clean":
-		return bed.Clean(os.Stderr)
+		return bed.Clean(ctx, os.Stderr)
 	case "help", "-h", "--help":
 		fmt.Print(usage)
 		return nil
