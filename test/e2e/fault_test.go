@@ -25,7 +25,7 @@ func TestTrouble(t *testing.T) {
 	}
 	start := func(t *testing.T) {
 		t.Helper()
-		sh(t, g, "systemctl reset-failed acceld.service 2>/dev/null || true; systemctl restart acceld.socket acceld.service")
+		sh(t, g, "systemctl reset-failed acceld.service 2>/dev/null || true; systemctl stop acceld.service; systemctl restart acceld.socket acceld.service")
 	}
 	stop := func(t *testing.T) {
 		t.Helper()

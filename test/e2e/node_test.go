@@ -21,6 +21,9 @@ func TestDaemonSet(t *testing.T) {
 	must(t, s.Source(t.Context(), n.Guest))
 	image, err := s.Workload(t.Context(), n)
 	must(t, err)
+	// What a cluster does at a node's birth, so that nothing is scheduled before the accelerators are ready.
+	_, err = n.Kubectl(within(t, soon), nil, "taint", "node", bed.NodeName, "acceld.dev/not-ready=:NoSchedule")
+	must(t, err)
 	timed(t, "DaemonSet applied -> every state ready, driver built", func() {
 		must(t, s.Deploy(t.Context(), n))
 		reaches(t, n.Guest, accel.Ready, 5*time.Minute)
@@ -38,6 +41,7 @@ func TestDaemonSet(t *testing.T) {
 		{"API server away", apiServerAway},
 		{"device pulled under load and put back", pulledUnderLoad},
 		{"device reports an error and recovers", sickAndWell},
+		{"no container starts with a sick device", gateRefuses},
 	}
 	for _, p := range parts {
 		if !t.Run(p.name, func(t *testing.T) { p.do(t, n, image) }) {
@@ -284,4 +288,46 @@ func sickAndWell(t *testing.T, n *bed.Node, _ string) {
 	sh(t, n.Guest, `echo none > /sys/bus/pci/devices/$1/inject_error`, id)
 	must(t, n.WaitAllocatable(ctx, stage.Resource, 2))
 	must(t, n.WaitCondition(ctx, "AcceleratorsReady", "True", ""))
+}
+
+// gateRefuses: the kubelet restarts a container with the devices it was given once, without asking anybody. The hook does
+// not let it start with one that has become sick, and says so in the pod's events.
+func gateRefuses(t *testing.T, n *bed.Node, image string) {
+	ctx := within(t, 5*time.Minute)
+	manifest := strings.Replace(string(stage.Pod("gated", image, 1, "-expect", "1", "-hold", "2h")), "restartPolicy: Never", "restartPolicy: Always", 1)
+	must(t, n.Apply(ctx, []byte(manifest)))
+	must(t, n.WaitPod(ctx, "default", "gated", corev1.PodRunning))
+	id := held(t, n.Guest)
+	sh(t, n.Guest, `echo fail > /sys/bus/pci/devices/$1/inject_error; pkill -KILL edu-check || true`, id)
+	message := ""
+	for message == "" {
+		events, err := n.Kube().CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=gated"})
+		must(t, err)
+		for _, e := range events.Items {
+			if strings.Contains(e.Message, "acceld: ") && strings.Contains(e.Message, id) {
+				message = e.Message
+			}
+		}
+		time.Sleep(300 * time.Millisecond)
+	}
+	t.Logf("the pod's event: %s", message)
+	sh(t, n.Guest, `echo none > /sys/bus/pci/devices/$1/inject_error`, id)
+	timed(t, "device well again -> the container runs (kubelet's back-off included)", func() {
+		for {
+			pod, err := n.Kube().CoreV1().Pods("default").Get(ctx, "gated", metav1.GetOptions{})
+			must(t, err)
+			if s := pod.Status.ContainerStatuses; len(s) == 1 && s[0].State.Running != nil && s[0].RestartCount > 0 {
+				return
+			}
+			time.Sleep(300 * time.Millisecond)
+		}
+	})
+	remove(t, n, "gated")
+}
+
+// held returns the device that the only running edu-check has open.
+func held(t *testing.T, g *bed.Guest) string {
+	t.Helper()
+	node := sh(t, g, `pid=$(pgrep -o edu-check); for f in /proc/$pid/fd/*; do l=$(readlink $f); case $l in /dev/edu*) echo ${l#/dev/};; esac; done | head -1`)
+	return sh(t, g, `basename $(readlink -f /sys/class/accelerator_edu/$1/device)`, node)
 }

@@ -24,6 +24,9 @@ func TestUnitOnNode(t *testing.T) {
 	if !t.Run("kill -9 twenty times under a pod", func(t *testing.T) { killUnderPod(t, n, s) }) {
 		return
 	}
+	if !t.Run("device nodes instead of CDI", func(t *testing.T) { withoutCDI(t, n) }) {
+		return
+	}
 	t.Run("reboot without network", func(t *testing.T) { rebootCut(t, g) })
 }
 
@@ -76,4 +79,15 @@ func rebootCut(t *testing.T, g *bed.Guest) {
 		t.Errorf("driver loaded at %q us after boot, kubelet started at %q us (%v)", early, kubelet, err)
 	}
 	t.Logf("driver loaded %.2f s after boot, kubelet started at %.2f s", float64(a)/1e6, float64(b)/1e6)
+}
+
+// withoutCDI: the kubelet is told device nodes where the runtime is not to use CDI, and no spec is left behind.
+func withoutCDI(t *testing.T, n *bed.Node) {
+	sh(t, n.Guest, "printf 'runtime: {cdi: false}\\n' > /etc/acceld/config.yaml; systemctl restart acceld.service")
+	reaches(t, n.Guest, accel.Ready, soon)
+	sh(t, n.Guest, "test ! -e /var/run/cdi/qemu.org-edu.json")
+	podComputes(t, n, n.Image("edu-check:test"))
+	sh(t, n.Guest, "rm /etc/acceld/config.yaml; systemctl restart acceld.service")
+	reaches(t, n.Guest, accel.Ready, soon)
+	sh(t, n.Guest, "test -s /var/run/cdi/qemu.org-edu.json")
 }
