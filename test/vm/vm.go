@@ -10,12 +10,15 @@ import (
 	"github.com/acceld/acceld/test/vm/image"
 )
 
-// Options, Reboot, Result and File are the core's.
 type (
+	// Options say what guest a scenario wants.
 	Options = bed.Options
-	Reboot  = bed.Reboot
-	Result  = bed.Result
-	File    = image.File
+	// Reboot is how a guest is restarted.
+	Reboot = bed.Reboot
+	// Result is how a command in the guest ended.
+	Result = bed.Result
+	// File is a file in an image.
+	File = image.File
 )
 
 // NodeName is the node's name in its cluster.

@@ -13,8 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/acceld/acceld/test/vm/disk"
 )
 
 // accelerators lists the PCI addresses of the accelerators that the guest sees.
@@ -118,18 +116,20 @@ func TestNodesFromOneSnapshotAreStrangers(t *testing.T) {
 
 func TestReboots(t *testing.T) {
 	h := StartNode(t, Options{NoKubernetes: true, Accelerators: 1})
-	if got := strings.TrimSpace(h.MustRun("uname", "-r")); got != disk.DefaultKernel {
-		t.Errorf("the kernel is %q, want %q", got, disk.DefaultKernel)
+	kernels := h.Core.Kernels()
+	newest := kernels[len(kernels)-1]
+	if got := strings.TrimSpace(h.MustRun("uname", "-r")); got != kernels[0] {
+		t.Errorf("the kernel is %q, want %q", got, kernels[0])
 	}
 	h.WriteFile("/var/lib/mark", "kept", 0o644)
 	boot := h.ReadFile("/proc/sys/kernel/random/boot_id")
 
-	h.Reboot(Reboot{Kernel: disk.NewerKernel, NetworkCut: true})
+	h.Reboot(Reboot{Kernel: newest, NetworkCut: true})
 	if again := h.ReadFile("/proc/sys/kernel/random/boot_id"); again == boot {
 		t.Error("the guest did not reboot")
 	}
-	if got := strings.TrimSpace(h.MustRun("uname", "-r")); got != disk.NewerKernel {
-		t.Errorf("the kernel is %q, want %q", got, disk.NewerKernel)
+	if got := strings.TrimSpace(h.MustRun("uname", "-r")); got != newest {
+		t.Errorf("the kernel is %q, want %q", got, newest)
 	}
 	if got := h.ReadFile("/var/lib/mark"); got != "kept" {
 		t.Errorf("the file has %q after the reboot", got)

@@ -234,12 +234,13 @@ func (b *Bed) probe(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot identify this boot: %w", err)
 	}
-	dir, err := b.cache.Entry(ctx, "accel", cache.NewKey(string(boot), disk.DefaultKernel), func(tmp string) error {
-		initrd, err := b.writeInitrd(tmp, disk.DefaultKernel, nil)
+	kernel := b.Kernels()[0]
+	dir, err := b.cache.Entry(ctx, "accel", cache.NewKey(string(boot), kernel), func(tmp string) error {
+		initrd, err := b.writeInitrd(tmp, kernel, nil)
 		if err != nil {
 			return err
 		}
-		accel := qemu.Probe(ctx, b.debian.Kernel(disk.DefaultKernel), initrd)
+		accel := qemu.Probe(ctx, b.debian.Kernel(kernel), initrd)
 		b.log.Say("processors are run by %s", accel.Name)
 		return os.WriteFile(filepath.Join(tmp, "name"), []byte(accel.Name+" "+accel.CPU), 0o644)
 	})

@@ -8,11 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/acceld/acceld/test/vm/cluster"
-	"github.com/acceld/acceld/test/vm/disk"
 	"github.com/acceld/acceld/test/vm/initramfs"
 	"github.com/acceld/acceld/test/vm/qemu"
 	"github.com/acceld/acceld/test/vm/seed"
@@ -22,7 +22,7 @@ import (
 type Options struct {
 	// Accelerators are put into the first slots.
 	Accelerators int
-	// Kernel is a release of disk.Kernels; empty means disk.DefaultKernel.
+	// Kernel is one of the disk's, see Kernels; empty means the first of them.
 	Kernel string
 	// FreshBoot boots from power-on instead of going on from a snapshot.
 	FreshBoot bool
@@ -36,9 +36,9 @@ type Options struct {
 	Devices []string
 }
 
-func (o Options) withDefaults() Options {
+func (b *Bed) withDefaults(o Options) Options {
 	if o.Kernel == "" {
-		o.Kernel = disk.DefaultKernel
+		o.Kernel = b.Kernels()[0]
 	}
 	if o.MemoryMiB == 0 {
 		o.MemoryMiB = 2048
@@ -49,16 +49,20 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func (o Options) check() error {
+// Kernels are the releases that a guest can boot, the default first; booting another is a kernel upgrade.
+func (b *Bed) Kernels() []string { return b.debian.Kernels() }
+
+// Kernels are the releases that this guest can be rebooted into.
+func (g *Guest) Kernels() []string { return g.bed.Kernels() }
+
+func (b *Bed) check(o Options) error {
 	if o.Accelerators < 0 || o.Accelerators > qemu.Slots {
 		return fmt.Errorf("cannot plug %d accelerators: there are %d slots", o.Accelerators, qemu.Slots)
 	}
-	for _, k := range disk.Kernels() {
-		if o.Kernel == k {
-			return nil
-		}
+	if !slices.Contains(b.Kernels(), o.Kernel) {
+		return fmt.Errorf("cannot boot kernel %q: the disk has %q", o.Kernel, b.Kernels())
 	}
-	return fmt.Errorf("cannot boot kernel %q: the disk has %q", o.Kernel, disk.Kernels())
+	return nil
 }
 
 // commandLine is the kernel's. Names of network cards are left alone and the mitigations off to save emulated time.
@@ -72,7 +76,7 @@ const cpus = 2
 
 // newGuest lays out a guest's folder; nothing runs yet.
 func (b *Bed) newGuest(kind seed.Kind, o Options) (*Guest, error) {
-	if err := o.check(); err != nil {
+	if err := b.check(o); err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp(b.dir, string(kind)+"-")
@@ -157,7 +161,7 @@ func (g *Guest) Reboot(ctx context.Context, r Reboot) error {
 		return g.powerCut(ctx, r)
 	}
 	if r.Kernel != "" {
-		if err := (Options{Kernel: r.Kernel}).check(); err != nil {
+		if err := g.bed.check(Options{Kernel: r.Kernel}); err != nil {
 			return err
 		}
 		files, err := g.bed.seedFiles(g.kind)
@@ -181,7 +185,7 @@ func (g *Guest) Reboot(ctx context.Context, r Reboot) error {
 			return err
 		}
 	}
-	return g.connect(ctx, bootTimeout)
+	return g.connect(ctx)
 }
 
 // shutDown asks the guest to switch itself off and waits until it has.
@@ -220,7 +224,7 @@ func (g *Guest) powerCut(ctx context.Context, r Reboot) error {
 		return err
 	}
 	g.disconnect()
-	return g.connect(ctx, bootTimeout)
+	return g.connect(ctx)
 }
 
 // copyTree copies a folder of plain files.

@@ -101,5 +101,5 @@ func keepFile(dir, name, from string) {
 
 // keep writes the end of a text. A failure to do so must not hide the failure that is being kept.
 func keep(dir, name string, content []byte) {
-	os.WriteFile(filepath.Join(dir, name), content[max(0, len(content)-keepFileBytes):], 0o644)
+	_ = os.WriteFile(filepath.Join(dir, name), content[max(0, len(content)-keepFileBytes):], 0o644)
 }

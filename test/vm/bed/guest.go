@@ -67,8 +67,8 @@ func (g *Guest) powerOn(ctx context.Context) error {
 }
 
 // connect waits until the guest answers.
-func (g *Guest) connect(ctx context.Context, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+func (g *Guest) connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	for {
 		_, err := g.channel(ctx)

@@ -41,8 +41,8 @@ func (b *Bed) StartLight(ctx context.Context, o Options) (*Guest, error) {
 }
 
 func (b *Bed) start(ctx context.Context, kind seed.Kind, o Options) (*Node, error) {
-	o = o.withDefaults()
-	if err := o.check(); err != nil {
+	o = b.withDefaults(o)
+	if err := b.check(o); err != nil {
 		return nil, err
 	}
 	if o.FreshBoot {
@@ -76,7 +76,7 @@ func (b *Bed) boot(ctx context.Context, kind seed.Kind, o Options) (_ *Node, err
 			if err := g.boot(starting, o); err != nil {
 				return err
 			}
-			return g.connect(starting, bootTimeout)
+			return g.connect(starting)
 		})
 		both.Go(func() error { return n.startPlane(starting) })
 		if err := both.Wait(); err != nil {
@@ -283,7 +283,7 @@ func (n *Node) wake(ctx context.Context, o Options) error {
 	if err := n.machine.Continue(ctx); err != nil {
 		return err
 	}
-	if err := n.connect(ctx, bootTimeout); err != nil {
+	if err := n.connect(ctx); err != nil {
 		return err
 	}
 	// The clock stood still while the guest lay on disk, and its connections to the API server lead to one that is gone:
@@ -310,7 +310,7 @@ func (n *Node) wake(ctx context.Context, o Options) error {
 // Prepare makes the snapshots that most scenarios go on from.
 func (b *Bed) Prepare(ctx context.Context) error {
 	for _, kind := range []seed.Kind{seed.Node, seed.Host, seed.Light} {
-		if _, err := b.snapshot(ctx, kind, Options{}.withDefaults()); err != nil {
+		if _, err := b.snapshot(ctx, kind, b.withDefaults(Options{})); err != nil {
 			return err
 		}
 	}

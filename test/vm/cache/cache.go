@@ -66,10 +66,10 @@ func (d Dir) Lock(ctx context.Context, name string) (unlock func(), err error) {
 		f.Close()
 		return nil, err
 	}
-	if err := f.Truncate(0); err == nil {
-		// WriteAt, because the holder before may have been read up to somewhere.
-		f.WriteAt(fmt.Appendf(nil, "pid %d", os.Getpid()), 0)
-	}
+	// Who holds it is for the others to say while they wait; the lock works without. WriteAt, because the holder before
+	// may have been read up to somewhere.
+	_ = f.Truncate(0)
+	_, _ = f.WriteAt(fmt.Appendf(nil, "pid %d", os.Getpid()), 0)
 	return func() { f.Close() }, nil
 }
 

@@ -281,13 +281,19 @@ func (p *Plane) Stop() {
 // FreePorts finds ports of the loopback address that nobody listens on now.
 func FreePorts(n int) ([]int, error) {
 	var ports []int
+	var held []net.Listener
+	// All are held until all are found, or the same one would be found twice.
+	defer func() {
+		for _, l := range held {
+			l.Close()
+		}
+	}()
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, fmt.Errorf("cannot find a free port: %w", err)
 		}
-		// All are held until all are found, or the same one would be found twice.
-		defer l.Close()
+		held = append(held, l)
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil

@@ -48,8 +48,10 @@ func identities() []identity {
 			hosts: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
 			ips:   []string{"127.0.0.1", seed.HostIP, seed.ServiceIP},
 		},
-		{name: credNodeServer, user: "system:node:" + seed.Hostname, groups: []string{"system:nodes"},
-			hosts: []string{seed.Hostname}, ips: []string{seed.GuestIP}},
+		{
+			name: credNodeServer, user: "system:node:" + seed.Hostname, groups: []string{"system:nodes"},
+			hosts: []string{seed.Hostname}, ips: []string{seed.GuestIP},
+		},
 		{name: credNodeClient, user: "system:node:" + seed.Hostname, groups: []string{"system:nodes"}},
 		{name: credToNode, user: "kube-apiserver-kubelet-client", groups: []string{"system:masters"}},
 		{name: credAdmin, user: "admin", groups: []string{"system:masters"}},

@@ -20,36 +20,47 @@ import (
 // recipe is raised when the disk changes in a way that the package list does not show.
 const recipe = "2"
 
-// The kernels on the disk, verified on 2026-11-21: Debian 12's nvidia-open-kernel-source builds on the first and fails
-// on the second (shared notes of the project, testbed), which makes booting the second a broken kernel upgrade.
+// The kernels that the disk should have, verified on 2026-11-21: Debian 12's nvidia-open-kernel-source builds on the first
+// and fails on the second (shared notes of the project, testbed), which makes booting the second a broken kernel upgrade.
+// The archive forgets old kernels; then the disk has the newest one instead.
 const (
-	DefaultKernel = "6.1.0-47-amd64"
-	NewerKernel   = "6.1.0-56-amd64"
+	olderKernel = "6.1.0-47-amd64"
+	newerKernel = "6.1.0-56-amd64"
 )
 
 // sizeGiB is the file system's size; the file is sparse.
 const sizeGiB = 16
 
-func packages() []string {
+func packages(kernels ...string) []string {
 	list := []string{
 		"systemd", "systemd-sysv", "udev", "dbus", "kmod", "procps", "iproute2", "iptables", "pciutils", "curl",
 		"ca-certificates", "openssh-server", "gcc", "make", "e2fsprogs", "ethtool", "busybox-static",
 		"containernetworking-plugins", "conmon", "libseccomp2",
 	}
-	for _, k := range Kernels() {
+	for _, k := range kernels {
 		list = append(list, "linux-image-"+k, "linux-headers-"+k)
 	}
 	return list
 }
-
-// Kernels are the kernel releases that a guest can boot.
-func Kernels() []string { return []string{DefaultKernel, NewerKernel} }
 
 // Debian is a made disk and what a guest boots it with.
 type Debian struct{ dir string }
 
 // Root is the raw ext4 image.
 func (d Debian) Root() string { return filepath.Join(d.dir, "root.ext4") }
+
+// Kernels are the kernel releases that a guest can boot, the default first.
+func (d Debian) Kernels() []string {
+	const prefix = "vmlinuz-"
+	// Only a malformed pattern is an error.
+	files, _ := filepath.Glob(filepath.Join(d.dir, prefix+"*"))
+	sort.Strings(files)
+	var releases []string
+	for _, f := range files {
+		releases = append(releases, strings.TrimPrefix(filepath.Base(f), prefix))
+	}
+	return releases
+}
 
 // Kernel is the kernel image of a release.
 func (d Debian) Kernel(release string) string { return filepath.Join(d.dir, "vmlinuz-"+release) }
@@ -72,10 +83,10 @@ func (d Debian) Key() string { return filepath.Base(d.dir) }
 
 // Make makes the Debian disk, unless the cache has it.
 func Make(ctx context.Context, c cache.Dir, log *progress.Log) (Debian, error) {
-	key := cache.NewKey(recipe, fmt.Sprint(sizeGiB)).Add(packages()...).Add(bootModules()...)
+	key := cache.NewKey(recipe, fmt.Sprint(sizeGiB)).Add(packages(olderKernel, newerKernel)...).Add(bootModules()...)
 	dir, err := c.Entry(ctx, "debian", key, func(tmp string) error {
 		root := filepath.Join(tmp, "root")
-		err := log.Do("installing Debian for the guests", func() error { return bootstrap(ctx, root) })
+		err := log.Do("installing Debian for the guests", func() error { return install(ctx, root, log) })
 		if err != nil {
 			return err
 		}
@@ -84,9 +95,22 @@ func Make(ctx context.Context, c cache.Dir, log *progress.Log) (Debian, error) {
 	return Debian{dir}, err
 }
 
-func bootstrap(ctx context.Context, root string) error {
+// install installs the wanted kernels, or the newest one when the archive has forgotten them.
+func install(ctx context.Context, root string, log *progress.Log) error {
+	err := bootstrap(ctx, root, packages(olderKernel, newerKernel))
+	if err == nil || !strings.Contains(err.Error(), "Unable to locate package linux-") {
+		return err
+	}
+	log.Say("the archive no longer has kernels %s and %s: taking its newest", olderKernel, newerKernel)
+	if err := os.RemoveAll(root); err != nil {
+		return fmt.Errorf("cannot clear the installed tree: %w", err)
+	}
+	return bootstrap(ctx, root, packages("amd64"))
+}
+
+func bootstrap(ctx context.Context, root string, packages []string) error {
 	args := []string{
-		"mmdebstrap", "--variant=minbase", "--include=" + strings.Join(packages(), ","),
+		"mmdebstrap", "--variant=minbase", "--include=" + strings.Join(packages, ","),
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
 		"--dpkgopt=path-exclude=/usr/share/doc/*", "bookworm", root,
 	}
@@ -98,7 +122,12 @@ func bootstrap(ctx context.Context, root string) error {
 
 // pack turns the installed tree into an image, with what boots it beside it, and removes the tree.
 func pack(ctx context.Context, root, dir string) error {
-	for _, k := range Kernels() {
+	kernels, err := os.ReadDir(filepath.Join(root, "lib", "modules"))
+	if err != nil {
+		return fmt.Errorf("cannot list the installed kernels: %w", err)
+	}
+	for _, entry := range kernels {
+		k := entry.Name()
 		if err := copyFile(filepath.Join(root, "boot", "vmlinuz-"+k), filepath.Join(dir, "vmlinuz-"+k)); err != nil {
 			return err
 		}

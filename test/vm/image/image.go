@@ -8,7 +8,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"path"
@@ -53,7 +53,7 @@ func Serve(port int) (*Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot start the image registry: %w", err)
 	}
-	silent := log.New(io.Discard, "", 0)
+	silent := slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	r := &Registry{port: port, server: &http.Server{Handler: registry.New(registry.Logger(silent)), ErrorLog: silent}}
 	go r.server.Serve(l)
 	return r, nil
