@@ -79,7 +79,7 @@ func sentence(m accel.Machine, have accel.Have, at row, s accel.Status) string {
 			b.WriteString("; labels wait: " + have.Monitoring.LabelProblem)
 		}
 	default:
-		fmt.Fprintf(&b, "%s (%d devices)", at.means, present)
+		fmt.Fprintf(&b, "%s (%s)", at.means, devices(present))
 	}
 	if f := s.Blocked; f != nil {
 		fmt.Fprintf(&b, "; blocked: %s (%s)", f.Message, f.Reason)
@@ -90,6 +90,14 @@ func sentence(m accel.Machine, have accel.Have, at row, s accel.Status) string {
 		}
 	}
 	return b.String()
+}
+
+// devices is "1 device", "2 devices".
+func devices(n int) string {
+	if n == 1 {
+		return "1 device"
+	}
+	return fmt.Sprintf("%d devices", n)
 }
 
 // troubled names the devices that are not healthy.

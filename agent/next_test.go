@@ -3,6 +3,7 @@ package agent
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,6 +123,18 @@ func TestPublishedPhases(t *testing.T) {
 	}
 	if got := Next(climb(false, false)[5], "k-x").Published; slices.Contains(slices.Collect(maps.Keys(got)), accel.DevicePlugin) {
 		t.Errorf("bare metal publishes %v", got)
+	}
+}
+
+func TestSentenceCountsDevices(t *testing.T) {
+	m := climb(true, true)[1] // driver-missing
+	h := m.Have["k-x"]
+	for n, want := range map[int]string{1: "(1 device)", 2: "(2 devices)"} {
+		h.Accelerators = make([]accel.Accelerator, n)
+		m.Have = map[string]accel.Have{"k-x": h}
+		if got := Next(m, "k-x").Sentence; !strings.Contains(got, want) {
+			t.Errorf("no %q in %q", want, got)
+		}
 	}
 }
 

@@ -141,7 +141,7 @@ func (l *Loop) prove(ctx context.Context, k *kind, accs []accel.Accelerator) fun
 			for _, a := range accs {
 				k.proven[a.ID] = identity
 			}
-			k.at, k.proof = time.Now(), fmt.Sprintf("%s (%d devices)", proof, len(k.proven))
+			k.at, k.proof = time.Now(), fmt.Sprintf("%s (%s)", proof, devices(len(k.proven)))
 		}, nil
 	}
 }
