@@ -89,7 +89,7 @@ const (
 func Reasons() []ReasonDoc {
 	return []ReasonDoc{
 		{InternalError, "Something happened that acceld has no name for.", ActorAgent, "Report it with the output of `acceld doctor -o json`.", false},
-		{ConfigInvalid, "The configuration file cannot be used.", ActorOperator, "Correct the named line of the file and restart the agent; `acceld doctor` checks it without starting.", true},
+		{ConfigInvalid, "The configuration file or a flag cannot be used.", ActorOperator, "Correct what is named and restart the agent; `acceld doctor` checks it without starting.", true},
 		{DefinitionInvalid, "A definition file cannot be used.", ActorOperator, "Correct the named field; the other definitions stay in force.", true},
 		{PermissionDenied, "The agent lacks a right on the named file or system call.", ActorOperator, "Run it as root with CAP_SYS_MODULE, or as the privileged DaemonSet.", false},
 		{ReadOnly, "The named directory is on a read-only file system.", ActorOperator, "Make /var/lib/acceld (or the named directory) writable; nothing was changed.", false},

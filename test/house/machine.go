@@ -15,7 +15,7 @@ func exceptions() []exception {
 	return []exception{
 		{"runtime/gate", "os.Open", "the hook is a process of its own that the container runtime starts on the host itself, and must stay small"},
 		{"agent", "os.ReadFile", "the configuration file is the process's own: in a container it is mounted there, not below the host root"},
-		{"cmd/acceld/cli", "os.Stat", "the hook's program is looked for beside this one, wherever that is"},
+		{"cmd/acceld/cli", "os.Stat", "the hook's program is looked for beside this one, and doctor says which configuration file is this process's own"},
 		{"cmd/acceld/cli", "os.Chmod", "the endpoint's own unix socket, where systemd did not make it"},
 		{"cmd/acceld/cli", "os.DirFS", "definition files are read through an fs.FS, on a path that host has resolved"},
 		{"deviceplugin", "os.*", "gRPC servers own their sockets, and the kubelet's directory of them is where this process sees it"},

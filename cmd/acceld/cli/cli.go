@@ -9,6 +9,7 @@ import (
 	"io"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -25,13 +26,19 @@ const (
 	exitUnreachable = 4
 )
 
-// exit is an error that carries its exit code.
+// exit is an error that carries its exit code. Without err there is nothing to say: what was printed says it.
 type exit struct {
 	code int
 	err  error
 }
 
-func (e exit) Error() string { return e.err.Error() }
+func (e exit) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
 func (e exit) Unwrap() error { return e.err }
 
 // common are the flags of every command: where, and how loud.
@@ -45,18 +52,18 @@ type common struct {
 func Main(args []string, in io.Reader, out, errs io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	cmd := New()
-	cmd.SetArgs(args)
-	cmd.SetIn(in)
-	cmd.SetOut(out)
-	cmd.SetErr(errs)
-	err := cmd.ExecuteContext(ctx)
+	root := New()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errs)
+	cmd, err := root.ExecuteContextC(ctx)
 	var e exit
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &e):
-		if e.err.Error() != "" {
+		if e.err != nil {
 			fmt.Fprintln(errs, "acceld:", e.err)
 		}
 		return e.code
@@ -85,6 +92,7 @@ Exit codes: 0 done; 1 failed, with a reason on standard error; 2 wrong usage; 3 
 	}
 	root.PersistentFlags().StringVar(&c.hostRoot, "host-root", "/", "the directory where the machine's root is")
 	root.PersistentFlags().StringVar(&c.config, "config", "/etc/acceld/config.yaml", "the configuration file")
+	root.SetHelpCommand(helpCommand())
 	root.AddCommand(runCommand(&c), statusCommand(&c), detectCommand(&c), driverCommand(&c), doctorCommand(&c), versionCommand(), loadModuleCommand(&c))
 	return root
 }
@@ -94,12 +102,66 @@ func failed(p *accel.Problem) error {
 	if p == nil {
 		return nil
 	}
-	return exit{exitFailed, errors.New(p.Error() + "\n  " + p.Reason.Doc().Remedy)}
+	return exit{exitFailed, errors.New(explain(p))}
+}
+
+// explain says what happened, what was tried and what to do, one line each.
+func explain(p *accel.Problem) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s (%s)", plain(p.Message), p.Reason)
+	for _, t := range p.Tried {
+		fmt.Fprintf(&b, "\n  tried: %s", plain(t))
+	}
+	fmt.Fprintf(&b, "\n  %s", p.Reason.Doc().Remedy)
+	return b.String()
+}
+
+// helpCommand is cobra's, but for a command that does not exist it fails as the command itself does.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Print the help of a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err == nil && len(rest) > 0 {
+				err = unknown(about, rest)
+			}
+			if err != nil {
+				return err
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
+}
+
+// group makes cmd one that only holds others: alone it prints its help, and another word than theirs is wrong usage.
+func group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	cmd.DisableFlagsInUseLine = true
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknown(cmd, args)
+		}
+		return cmd.Help()
+	}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+func unknown(cmd *cobra.Command, args []string) error {
+	return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+}
+
+// noArgs refuses arguments of a command that takes none.
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q", args[0])
+	}
+	return nil
 }
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			fmt.Fprintln(cmd.OutOrStdout(), "acceld", version())
 			return nil

@@ -1,10 +1,10 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
+	"io"
 	"os"
-	"text/tabwriter"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,13 +19,14 @@ type finding struct {
 	// Reason is empty when all is well.
 	Reason  accel.Reason `json:"reason,omitempty"`
 	Message string       `json:"message"`
+	Tried   []string     `json:"tried,omitempty"`
 	Remedy  string       `json:"remedy,omitempty"`
 }
 
 func doctorCommand(c *common) *cobra.Command {
 	var format outputFormat
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Look for what is wrong, change nothing", Args: cobra.NoArgs,
+		Use: "doctor", Short: "Look for what is wrong, change nothing", Args: noArgs,
 		Long: `doctor checks configuration, rights, directories, driver, runtime and agent of this host, and says for everything that
 is wrong who must do what. It changes nothing, and works without a running agent.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,21 +42,12 @@ is wrong who must do what. It changes nothing, and works without a running agent
 					return err
 				}
 			} else {
-				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				for _, f := range findings {
-					mark := "ok"
-					if f.Reason != "" {
-						mark = string(f.Reason)
-					}
-					fmt.Fprintf(w, "%s\t%s\t%s\n", f.About, mark, f.Message)
-					if f.Remedy != "" {
-						fmt.Fprintf(w, "\t\t-> %s\n", f.Remedy)
-					}
+				if err := printFindings(cmd.OutOrStdout(), findings); err != nil {
+					return err
 				}
-				_ = w.Flush() // out is a terminal or a pipe: there is nobody to tell
 			}
 			if bad > 0 {
-				return exit{exitFailed, errors.New("")}
+				return exit{exitFailed, nil}
 			}
 			return nil
 		},
@@ -64,17 +56,42 @@ is wrong who must do what. It changes nothing, and works without a running agent
 	return cmd
 }
 
+// printFindings prints what was checked, how it is, and below what is wrong what to do.
+func printFindings(out io.Writer, findings []finding) error {
+	i := ink(colourful(out))
+	about, mark := 0, 0
+	for _, f := range findings {
+		about, mark = max(about, len(f.About)), max(mark, len(f.Reason))
+	}
+	var b strings.Builder
+	for _, f := range findings {
+		word, paint := "ok", i.good
+		if f.Reason != "" {
+			word, paint = string(f.Reason), i.bad
+		}
+		line := fmt.Sprintf("%-*s  %s  %s", about, f.About, paint(fmt.Sprintf("%-*s", max(mark, len("ok")), word)), plain(f.Message))
+		fmt.Fprintln(&b, strings.TrimRight(line, " "))
+		for _, t := range f.Tried {
+			fmt.Fprintf(&b, "    tried: %s\n", plain(t))
+		}
+		if f.Remedy != "" {
+			fmt.Fprintf(&b, "    -> %s\n", f.Remedy)
+		}
+	}
+	return printPage(out, b.String())
+}
+
 func found(about, well string, problem *accel.Problem) finding {
 	if problem == nil {
 		return finding{About: about, Message: well}
 	}
-	return finding{About: about, Reason: problem.Reason, Message: problem.Message, Remedy: problem.Reason.Doc().Remedy}
+	return finding{About: about, Reason: problem.Reason, Message: problem.Message, Tried: problem.Tried, Remedy: problem.Reason.Doc().Remedy}
 }
 
 // diagnose runs every check in the order in which the agent would meet the trouble.
 func (c *common) diagnose(cmd *cobra.Command) []finding {
 	p, problem := c.open()
-	out := []finding{found("configuration", c.config, problem)}
+	out := []finding{found("configuration", c.from(), problem)}
 	if problem != nil {
 		return out
 	}
@@ -93,7 +110,7 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 	for _, kind := range sorted(p.defs) {
 		out = append(out, p.diagnoseKind(p.defs[kind], facts)...)
 	}
-	return append(out, p.diagnoseAgent(cmd))
+	return append(out, p.diagnoseAgent(cmd)...)
 }
 
 // diagnoseKind checks one kind that has devices.
@@ -102,7 +119,7 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 	if len(accs) == 0 {
 		return nil
 	}
-	out := []finding{{About: def.Kind, Message: fmt.Sprintf("%d devices", len(accs))}}
+	out := []finding{{About: def.Kind, Message: count(len(accs), "device")}}
 	have, problem := p.driver(nil).Probe(def, facts, accs)
 	if problem == nil && !have.Right {
 		problem = accel.Problemf(accel.NoDriverSource, "the driver is not loaded")
@@ -114,7 +131,11 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 	if problem == nil && !run.Applied {
 		problem = accel.Problemf(accel.ProbeUnanswered, "the CDI spec %q is not the one these devices need", run.Spec)
 	}
-	out = append(out, found(def.Kind+" runtime", run.Spec, problem))
+	well := run.Spec
+	if well == "" {
+		well = "no CDI spec, and none is needed: no device can be used yet"
+	}
+	out = append(out, found(def.Kind+" runtime", well, problem))
 	for _, a := range accs {
 		if a.Health.State != accel.Healthy {
 			out = append(out, found(a.ID, "", accel.Problemf(a.Health.Reason, "%s", a.Health.Message)))
@@ -123,20 +144,32 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 	return out
 }
 
+// from says where the configuration comes from.
+func (c *common) from() string {
+	if _, err := os.Stat(c.config); err != nil {
+		return fmt.Sprintf("the defaults: there is no %q", c.config)
+	}
+	return c.config
+}
+
 // diagnoseAgent asks the running agent.
-func (p *parts) diagnoseAgent(cmd *cobra.Command) finding {
-	client, err := endpoint(p.host, p.config.Socket)
+func (p *parts) diagnoseAgent(cmd *cobra.Command) []finding {
+	a, err := p.agent()
 	if err != nil {
-		return found("agent", "", accel.AsProblem(err))
+		return []finding{found("agent", "", accel.AsProblem(err))}
 	}
-	m, err := machine(cmd.Context(), client)
+	m, err := a.machine(cmd.Context())
 	if err != nil {
-		return finding{About: "agent", Reason: accel.ProbeUnanswered, Message: fmt.Sprintf("no agent answers on %q: %v", p.config.Socket, err), Remedy: "Start it: systemctl start acceld, or look at the DaemonSet's pod."}
+		return []finding{{About: "agent", Reason: accel.ProbeUnanswered, Message: err.Error(), Remedy: "Start it: systemctl start acceld, or look at the DaemonSet's pod."}}
 	}
-	for kind, s := range m.Status {
-		if s.Blocked != nil {
-			return found("agent, "+kind, "", &s.Blocked.Problem)
+	var out []finding
+	for _, kind := range sorted(m.Status) {
+		if f := m.Status[kind].Blocked; f != nil {
+			out = append(out, found("agent, "+kind, "", &f.Problem))
 		}
 	}
-	return finding{About: "agent", Message: summary(m)}
+	if len(out) == 0 {
+		out = []finding{{About: "agent", Message: summary(m)}}
+	}
+	return out
 }

@@ -16,15 +16,14 @@ import (
 )
 
 func driverCommand(c *common) *cobra.Command {
-	cmd := &cobra.Command{Use: "driver", Short: "Look at drivers, make them present, unload them", Args: cobra.NoArgs}
-	cmd.AddCommand(driverListCommand(c), driverEnsureCommand(c), driverUnloadCommand(c))
-	return cmd
+	return group(&cobra.Command{Use: "driver", Short: "Look at drivers, make them present, unload them"},
+		driverListCommand(c), driverEnsureCommand(c), driverUnloadCommand(c))
 }
 
 func driverListCommand(c *common) *cobra.Command {
 	var format outputFormat
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the drivers in the store", Args: cobra.NoArgs,
+		Use: "list", Short: "List the drivers in the store", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, problem := c.open()
 			if problem != nil {
@@ -35,7 +34,11 @@ func driverListCommand(c *common) *cobra.Command {
 				return failed(accel.AsProblem(err))
 			}
 			if format.json() {
-				return writeJSON(cmd.OutOrStdout(), entries)
+				return writeJSON(cmd.OutOrStdout(), append([]driver.Entry{}, entries...)) // [], not null
+			}
+			if len(entries) == 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "no driver in the store below %q\n", p.config.StateDir)
+				return nil
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "KIND\tVERSION\tKERNEL\tKEY\tCURRENT\tPROBLEM")
@@ -62,7 +65,13 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 			}
 			d := p.driver(func(kind, line string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", kind, line) })
 			facts := detect.Detect(p.host, detect.Options{})
-			defs, err := p.chosen(kinds, all)
+			if all == (len(kinds) > 0) {
+				return errors.New("name the kinds, or say --all")
+			}
+			if all {
+				kinds = sorted(p.defs)
+			}
+			defs, err := p.chosen(kinds)
 			if err != nil {
 				return err
 			}
@@ -75,10 +84,10 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 				}
 				have, problem := d.EnsureWith(cmd.Context(), def, facts, accs, driver.EnsureOptions{NoBuild: stored, Retry: retry})
 				if problem != nil {
-					errs = append(errs, fmt.Errorf("%s: %w", def.Kind, problem))
+					errs = append(errs, fmt.Errorf("%s: %s", def.Kind, explain(problem)))
 					continue
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s present (%s) on %d devices\n", def.Kind, have.Version, have.Source, len(accs))
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s present (%s) on %s\n", def.Kind, have.Version, have.Source, count(len(accs), "device"))
 			}
 			if len(errs) > 0 {
 				return exit{exitFailed, errors.Join(errs...)}
@@ -94,7 +103,7 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 
 func driverUnloadCommand(c *common) *cobra.Command {
 	return &cobra.Command{
-		Use: "unload KIND...", Short: "Unload the drivers of kinds that nobody uses", Args: cobra.MinimumNArgs(1),
+		Use: "unload KIND...", Short: "Unload the drivers of kinds that nobody uses",
 		Long: `unload first finds everything that holds the driver, and names it; only when nothing does are the modules removed. A running
 agent loads them again: disable the kind in the configuration first when they are to stay away.`,
 		RunE: func(cmd *cobra.Command, kinds []string) error {
@@ -102,7 +111,10 @@ agent loads them again: disable the kind in the configuration first when they ar
 			if problem != nil {
 				return failed(problem)
 			}
-			defs, err := p.chosen(kinds, false)
+			if len(kinds) == 0 {
+				return errors.New("name the kinds")
+			}
+			defs, err := p.chosen(kinds)
 			if err != nil {
 				return err
 			}
@@ -118,14 +130,8 @@ agent loads them again: disable the kind in the configuration first when they ar
 	}
 }
 
-// chosen returns the definitions of kinds, or all of them.
-func (p *parts) chosen(kinds []string, all bool) ([]*accel.Definition, error) {
-	if all == (len(kinds) > 0) {
-		return nil, exit{exitUsage, errors.New("name the kinds, or say --all")}
-	}
-	if all {
-		kinds = sorted(p.defs)
-	}
+// chosen returns the definitions of kinds.
+func (p *parts) chosen(kinds []string) ([]*accel.Definition, error) {
 	var out []*accel.Definition
 	for _, k := range kinds {
 		def, ok := p.defs[k]
@@ -140,14 +146,14 @@ func (p *parts) chosen(kinds []string, all bool) ([]*accel.Definition, error) {
 // loadModuleCommand is the helper process that calls the kernel; see driver.LoadModuleMain.
 func loadModuleCommand(c *common) *cobra.Command {
 	return &cobra.Command{
-		Use: "load-module", Hidden: true, Args: cobra.NoArgs,
+		Use: "load-module", Hidden: true, Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, err := host.New(c.hostRoot)
 			if err != nil {
 				return exit{exitFailed, err}
 			}
 			if code := driver.LoadModuleMain(h, os.Stdin, cmd.OutOrStdout()); code != 0 {
-				return exit{code, errors.New("")}
+				return exit{code, nil}
 			}
 			return nil
 		},

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -44,6 +45,9 @@ func (c *common) open() (*parts, *accel.Problem) {
 	}
 	p.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	if p.defs, p.skipped, problem = definitions(h, config); problem != nil {
+		if problem.Reason == accel.ConfigInvalid { // the overrides, which do not know their file
+			problem.Message = fmt.Sprintf("cannot use %q: %s", c.config, problem.Message)
+		}
 		return nil, problem
 	}
 	return p, nil

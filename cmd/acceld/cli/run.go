@@ -25,7 +25,7 @@ import (
 
 func runCommand(c *common) *cobra.Command {
 	return &cobra.Command{
-		Use: "run", Short: "Run the agent", Args: cobra.NoArgs,
+		Use: "run", Short: "Run the agent", Args: noArgs,
 		Long: `run is the agent: it brings the host's accelerators to ready and keeps them there until it is told to stop. Stopping it touches
 neither drivers nor containers. It serves the local endpoint, and the kubelet and the API server where there are any.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -6,37 +6,38 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
-	"os"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/host"
 )
 
 func statusCommand(c *common) *cobra.Command {
 	var format outputFormat
 	var watch bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Ask the running agent how things stand", Args: cobra.NoArgs,
+		Use: "status", Short: "Ask the running agent how things stand", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, problem := c.open()
 			if problem != nil {
 				return failed(problem)
 			}
-			client, err := endpoint(p.host, p.config.Socket)
+			a, err := p.agent()
 			if err != nil {
 				return exit{exitUnreachable, err}
 			}
 			if watch {
-				return watchStatus(cmd.Context(), client, cmd.OutOrStdout(), format.json())
+				return a.watch(cmd.Context(), cmd.OutOrStdout(), format.json())
 			}
-			m, err := machine(cmd.Context(), client)
+			m, err := a.machine(cmd.Context())
 			if err != nil {
-				return exit{exitUnreachable, fmt.Errorf("no agent answers on %q: %w", p.config.Socket, err)}
+				return exit{exitUnreachable, err}
 			}
 			if format.json() {
 				err = writeJSON(cmd.OutOrStdout(), m)
@@ -44,7 +45,7 @@ func statusCommand(c *common) *cobra.Command {
 				err = printMachine(cmd.OutOrStdout(), m, colourful(cmd.OutOrStdout()))
 			}
 			if err == nil && !allReady(m) {
-				return exit{exitNotReady, errors.New("")}
+				return exit{exitNotReady, nil}
 			}
 			return err
 		},
@@ -54,55 +55,75 @@ func statusCommand(c *common) *cobra.Command {
 	return cmd
 }
 
-// endpoint returns a client of the agent's unix socket.
-func endpoint(h *host.Host, socket string) (*http.Client, error) {
-	p, err := h.Path(socket)
+// asked is the running agent, as its unix socket answers for it.
+type asked struct {
+	socket string
+	client *http.Client
+}
+
+// agent finds the agent's socket; whether somebody answers there is not known yet.
+func (p *parts) agent() (*asked, error) {
+	file, err := p.host.Path(p.config.Socket)
 	if err != nil {
 		return nil, err
 	}
 	var d net.Dialer
-	return &http.Client{
+	return &asked{p.config.Socket, &http.Client{
 		Timeout: 10 * time.Second,
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return d.DialContext(ctx, "unix", p)
+			return d.DialContext(ctx, "unix", file)
 		}},
-	}, nil
+	}}, nil
 }
 
-// machine asks the agent for its machine.
-func machine(ctx context.Context, client *http.Client) (m accel.Machine, err error) {
+// machine asks the agent for its machine. The errors are whole sentences that name the socket.
+func (a *asked) machine(ctx context.Context) (m accel.Machine, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://acceld/v1/machine", nil)
 	if err != nil {
 		return m, err
 	}
-	resp, err := client.Do(req)
+	resp, err := a.client.Do(req)
 	if err != nil {
 		var op *net.OpError
-		if errors.As(err, &op) {
+		var of *url.Error
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			return m, fmt.Errorf("cannot ask the agent on %q: permission denied; ask as root", a.socket)
+		case errors.As(err, &op):
 			err = op.Err
+		case errors.As(err, &of): // its address is always the same
+			err = of.Err
 		}
-		return m, err
+		return m, fmt.Errorf("no agent answers on %q: %w", a.socket, err)
 	}
-	defer func() { err = errors.Join(err, resp.Body.Close()) }()
+	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
 	if resp.StatusCode != http.StatusOK {
-		return m, fmt.Errorf("the agent answered %s", resp.Status)
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
+		return m, fmt.Errorf("the agent on %q answered %s%s", a.socket, resp.Status, prefixed(": ", strings.TrimSpace(plain(string(text)))))
 	}
-	return m, json.NewDecoder(io.LimitReader(resp.Body, 16<<20)).Decode(&m)
+	// A large host has 2 MB; beyond 16 it is somebody else's endpoint.
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 16<<20)).Decode(&m); err != nil {
+		return m, fmt.Errorf("the agent on %q answered something else than a machine: %w", a.socket, err)
+	}
+	if m.Taken.IsZero() {
+		return m, fmt.Errorf("the agent on %q answered something else than a machine: it has no time", a.socket)
+	}
+	return m, nil
 }
 
-// watchStatus prints the machine at each change until ctx ends.
-func watchStatus(ctx context.Context, client *http.Client, out io.Writer, asJSON bool) error {
+// watch prints the machine at each change until ctx ends.
+func (a *asked) watch(ctx context.Context, out io.Writer, asJSON bool) error {
 	// The endpoint answers from memory; asking it twice a second is a person's patience, not a mechanism.
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	last := ""
 	for {
-		m, err := machine(ctx, client)
+		m, err := a.machine(ctx)
 		var text string
 		if err != nil {
-			text = "no agent answers: " + err.Error()
+			text = err.Error()
 		} else {
-			text = summary(m)
+			text = plain(summary(m))
 		}
 		if text != last && ctx.Err() == nil {
 			last = text
@@ -118,26 +139,15 @@ func watchStatus(ctx context.Context, client *http.Client, out io.Writer, asJSON
 	}
 }
 
-func printChange(out io.Writer, m accel.Machine, text string, asked error, asJSON bool) error {
+func printChange(out io.Writer, m accel.Machine, text string, failed error, asJSON bool) error {
 	switch {
-	case asked == nil && asJSON:
+	case failed == nil && asJSON:
 		return writeJSON(out, m)
 	case asJSON:
 		return nil
 	default:
-		_, err := fmt.Fprintf(out, "%s  %s\n", time.Now().Format("15:04:05"), text)
-		return err
+		return printPage(out, time.Now().Format("15:04:05")+"  "+text+"\n")
 	}
-}
-
-// colourful reports whether out is a terminal that wants colour (no-color.org).
-func colourful(out io.Writer) bool {
-	f, ok := out.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	st, err := f.Stat()
-	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }
 
 // allReady reports whether every kind that has a device is ready and every device healthy.

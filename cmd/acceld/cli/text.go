@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -14,7 +15,11 @@ import (
 func summary(m accel.Machine) string {
 	var parts []string
 	for _, kind := range sorted(m.Status) {
-		if s := m.Status[kind]; s.State != accel.Absent || len(m.Have[kind].Accelerators) > 0 {
+		s := m.Status[kind]
+		switch {
+		case s.State == "":
+			parts = append(parts, kind+": not looked at yet")
+		case s.State != accel.Absent || len(m.Have[kind].Accelerators) > 0:
 			parts = append(parts, fmt.Sprintf("%s: %s, %s", kind, s.State, s.Sentence))
 		}
 	}
@@ -56,10 +61,9 @@ func printMachine(out io.Writer, m accel.Machine, colour bool) error {
 		fmt.Fprintf(&b, "\n%s  no accelerator on this host (known kinds: %s)\n", i.good("idle"), strings.Join(sorted(m.Status), ", "))
 	}
 	for _, p := range m.Facts.Problems {
-		fmt.Fprintln(&b, i.dim("note: "+p))
+		fmt.Fprintln(&b, i.dim("note: "+plain(p)))
 	}
-	_, err := io.WriteString(out, b.String())
-	return err
+	return printPage(out, b.String())
 }
 
 // printKind prints one kind.
@@ -67,6 +71,9 @@ func printKind(b *strings.Builder, i ink, m accel.Machine, kind string) {
 	s, have := m.Status[kind], m.Have[kind]
 	state := i.wait(string(s.State))
 	switch {
+	case s.State == "": // the agent has only just begun
+		fmt.Fprintf(b, "\n%s  %s\n", kind, i.wait("not looked at yet"))
+		return
 	case s.Blocked != nil:
 		state = i.bad(string(s.State) + ", blocked")
 	case s.State == accel.Ready && accel.CountHealthy(have.Accelerators) == len(have.Accelerators):
@@ -76,7 +83,7 @@ func printKind(b *strings.Builder, i ink, m accel.Machine, kind string) {
 	if f := s.Blocked; f != nil {
 		printBlocked(b, i, m, f)
 	} else {
-		fmt.Fprintf(b, "  %s\n", s.Sentence)
+		fmt.Fprintf(b, "  %s\n", plain(s.Sentence))
 	}
 	if d := have.Driver; len(d.Modules) > 0 {
 		fmt.Fprintf(b, "  driver   %s\n", driverLine(d))
@@ -88,7 +95,7 @@ func printKind(b *strings.Builder, i ink, m accel.Machine, kind string) {
 		fmt.Fprintf(b, "  kubelet  %d of %d allocatable as %s\n", max(have.Plugin.Allocatable, 0), len(have.Accelerators), m.Want.Kinds[kind].Resource)
 	}
 	if have.Monitoring.LabelProblem != "" {
-		fmt.Fprintf(b, "  labels   %s\n", i.wait(have.Monitoring.LabelProblem))
+		fmt.Fprintf(b, "  labels   %s\n", i.wait(plain(have.Monitoring.LabelProblem)))
 	}
 	if len(s.Published) > 0 {
 		fmt.Fprintf(b, "  states   %s\n", published(i, s))
@@ -99,11 +106,11 @@ func printKind(b *strings.Builder, i ink, m accel.Machine, kind string) {
 // printBlocked prints why a kind is not ready, what was tried, and what to do.
 func printBlocked(b *strings.Builder, i ink, m accel.Machine, f *accel.Failure) {
 	doc := f.Reason.Doc()
-	fmt.Fprintf(b, "  %s  %s\n", i.bad(string(f.Reason)), f.Message)
+	fmt.Fprintf(b, "  %s  %s\n", i.bad(string(f.Reason)), plain(f.Message))
 	for _, t := range f.Tried {
-		fmt.Fprintf(b, "    tried: %s\n", t)
+		fmt.Fprintf(b, "    tried: %s\n", plain(t))
 	}
-	fmt.Fprintf(b, "    since %s, %d attempts; %s\n", f.Since.Format("15:04:05"), f.Attempts, retry(m, f))
+	fmt.Fprintf(b, "    since %s, %s; %s\n", f.Since.Local().Format("15:04:05"), count(f.Attempts, "attempt"), retry(m, f))
 	fmt.Fprintf(b, "    %s: %s\n", doc.Actor, doc.Remedy)
 }
 
@@ -119,20 +126,27 @@ func driverLine(d accel.DriverHave) string {
 	for _, m := range d.Modules {
 		mods = append(mods, strings.TrimSpace(m.Name+" "+m.Version))
 	}
-	return strings.Join(mods, ", ") + prefixed(", from ", d.Source) + prefixed("; ", d.Proof)
+	return strings.Join(mods, ", ") + prefixed(", from ", d.Source) + prefixed("; ", plain(d.Proof))
 }
 
+// published lists the published states by their phase, the worst first.
 func published(i ink, s accel.Status) string {
 	var parts []string
-	for _, p := range []accel.Published{accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery} {
-		phase, ok := s.Published[p]
-		if !ok {
-			continue
+	for _, phase := range []struct {
+		phase accel.Phase
+		paint func(string) string
+	}{{accel.PhaseFailed, i.bad}, {accel.PhasePending, i.wait}, {accel.PhaseReady, i.good}} {
+		var names []string
+		for _, p := range []accel.Published{accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery} {
+			if s.Published[p] == phase.phase {
+				names = append(names, string(p))
+			}
 		}
-		paint := map[accel.Phase]func(string) string{accel.PhaseReady: i.good, accel.PhaseFailed: i.bad, accel.PhasePending: i.wait}[phase]
-		parts = append(parts, string(p)+" "+paint(string(phase)))
+		if len(names) > 0 {
+			parts = append(parts, phase.paint(string(phase.phase))+": "+strings.Join(names, ", "))
+		}
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(parts, "; ")
 }
 
 // printDevices prints the table of devices.
@@ -142,19 +156,23 @@ func printDevices(b *strings.Builder, i ink, m accel.Machine, have accel.Have) {
 	for _, a := range have.Accelerators {
 		health := i.good(string(a.Health.State))
 		if a.Health.State != accel.Healthy {
-			health = i.bad(string(a.Health.State)) + " " + a.Health.Message + ", for " + age(m.Taken.Sub(a.Health.Since))
+			health = i.bad(string(a.Health.State)) + prefixed(": ", plain(a.Health.Message)) + ", for " + age(m.Taken.Sub(a.Health.Since))
 		}
 		temp := "-"
 		if t, ok := a.Metrics["accelerator_temperature_celsius"]; ok {
 			temp = fmt.Sprintf("%.0f °C", t)
 		}
-		numa := "-"
-		if a.NUMANode >= 0 {
-			numa = fmt.Sprint(a.NUMANode)
-		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", a.ID, dash(a.Serial), numa, dash(nodes(a)), temp, health)
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", a.ID, dash(plain(a.Serial)), numa(a), dash(nodes(a)), temp, health)
 	}
 	_ = w.Flush() // a strings.Builder does not fail
+}
+
+// numa is the device's node, "-" when the platform names none.
+func numa(a accel.Accelerator) string {
+	if a.NUMANode < 0 {
+		return "-"
+	}
+	return strconv.Itoa(a.NUMANode)
 }
 
 func dash(s string) string {
