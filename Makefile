@@ -28,7 +28,7 @@ VERSION = $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 STAMP = -buildvcs=$(if $(REVISION),true,false)
 
 # Checked by targets of their own, before the long ones.
-RULES := %/test/house %/test/docs
+RULES := %/test/house %/test/docs %/test/scripts
 # Packages that need the test bed: a virtual machine, a cluster, root. Without ACCELD_TESTBED they skip, and say so.
 TESTBED := $(addsuffix /...,$(addprefix ./,$(wildcard test/vm test/e2e test/faults test/bench)))
 # Modules of their own with tests, so that what they need is not what the agent needs.
@@ -37,7 +37,7 @@ NESTED := test/kubelet packaging/image
 ##@ Every day
 
 .PHONY: check
-check: format house docs lint unit ## What make alone does: format, house, docs, lint, unit tests
+check: format house docs lint scripts unit ## What make alone does: format, house, docs, lint, scripts, unit tests
 
 .PHONY: format
 format: $(TOOLS) ## Fail for files that gofumpt would change
@@ -59,6 +59,11 @@ docs: ## Links, snippets, and generated pages against the code
 .PHONY: lint
 lint: $(TOOLS) ## golangci-lint, with go vet in it
 	$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
+
+# Without the race detector: the program starts a hundred times, and with it takes six times as long to.
+.PHONY: scripts
+scripts: ## The command line, as test/scripts/testdata describes it
+	$(GO) test ./test/scripts
 
 .PHONY: unit
 unit: ## Unit tests, with the race detector

@@ -47,19 +47,27 @@ func Names(t testing.TB) []string {
 // Unpack writes the machine name into a temporary directory and returns it as a host.
 func Unpack(t testing.TB, name string) *host.Host {
 	t.Helper()
-	text, err := archives.ReadFile(name + ".txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
 	root := t.TempDir()
-	if err := unpack(root, string(text)); err != nil {
-		t.Fatalf("machine %q: %v", name, err)
+	if err := Write(root, name); err != nil {
+		t.Fatal(err)
 	}
 	h, err := host.New(root)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return h
+}
+
+// Write writes the machine name into the directory root.
+func Write(root, name string) error {
+	text, err := archives.ReadFile(name + ".txtar")
+	if err != nil {
+		return err
+	}
+	if err := unpack(root, string(text)); err != nil {
+		return fmt.Errorf("machine %q: %w", name, err)
+	}
+	return nil
 }
 
 // unpack splits the archive at its "-- name --" lines.
