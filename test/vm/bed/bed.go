@@ -235,7 +235,7 @@ func (b *Bed) probe(ctx context.Context) error {
 		return fmt.Errorf("cannot identify this boot: %w", err)
 	}
 	kernel := b.Kernels()[0]
-	dir, err := b.cache.Entry(ctx, "accel", cache.NewKey(string(boot), kernel), func(tmp string) error {
+	dir, err := b.cache.Entry(ctx, "accel", cache.NewKey("2", string(boot), kernel), func(tmp string) error {
 		initrd, err := b.writeInitrd(tmp, kernel, nil)
 		if err != nil {
 			return err
