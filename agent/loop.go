@@ -175,15 +175,15 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer steps.Wait()
 	defer l.stopPlugins()
 	l.facts = l.o.Probes.Facts()
-	for look := true; ; {
-		if look {
-			l.pass(ctx, &steps)
+	for look := deep; ; {
+		if look != nothing {
+			l.pass(ctx, &steps, look)
 			l.once.Do(func() { close(l.ready) })
 		}
 		l.beat.Store(time.Now().UnixNano())
 		wait := l.untilRetry()
 		timer := time.NewTimer(wait)
-		look = true
+		look = deep
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -196,14 +196,21 @@ func (l *Loop) Run(ctx context.Context) error {
 				l.forgive()
 			}
 		case <-l.changes:
+			look = shallow
 		case r := <-l.done:
+			if r.step == accel.StepNone {
+				look = shallow // a sample changed nothing on the host
+			}
 			l.finish(r)
 		case <-sample.C:
 			l.collect(&steps)
+			look = nothing // its outcome is news
 		case <-resync.C:
 			l.facts = l.o.Probes.Facts()
 		case <-timer.C:
-			look = wait < pulse // the pulse alone is no news: it only shows that the loop turns
+			if wait == pulse {
+				look = nothing // it only shows that the loop turns
+			}
 		}
 		timer.Stop()
 	}
@@ -250,14 +257,25 @@ func (l *Loop) forgive() {
 	}
 }
 
+// depth is how much of the host a pass reads.
+type depth int
+
+const (
+	nothing depth = iota
+	// shallow reads the devices' own attributes, the plugin and the API server's answer.
+	shallow
+	// deep reads modules and files too.
+	deep
+)
+
 // pass observes every kind, records transitions, publishes the machine and starts the steps that are due.
-func (l *Loop) pass(ctx context.Context, steps *sync.WaitGroup) {
+func (l *Loop) pass(ctx context.Context, steps *sync.WaitGroup, look depth) {
 	if l.o.KubeletAuto {
 		l.want.Kubernetes = l.facts.Kubelet.Present
 	}
 	now := time.Now()
 	for _, k := range l.kinds {
-		l.observe(k, now)
+		l.observe(k, now, look)
 	}
 	l.judge(now)
 	for _, name := range slices.Sorted(maps.Keys(l.kinds)) {

@@ -13,8 +13,21 @@ import (
 const tombstoneFor = 5 * time.Minute
 
 // observe refreshes what is true about one kind from the probes.
-func (l *Loop) observe(k *kind, now time.Time) {
+func (l *Loop) observe(k *kind, now time.Time, look depth) {
 	k.have.Accelerators = l.accelerators(k, now)
+	if look == deep {
+		l.observeHost(k)
+	}
+	l.judgeProof(k)
+	l.observePlugin(k, now)
+	l.observeLabels(k)
+	if f := k.have.Failure; f != nil && k.running == accel.StepNone && l.passedStep(k, f.Step) {
+		k.have.Failure = nil // the machine got there without the step
+	}
+}
+
+// observeHost refreshes what modules and files say. Whoever changes them makes an event, and an event makes a deep pass.
+func (l *Loop) observeHost(k *kind) {
 	if accel.CountPresent(k.have.Accelerators) == 0 {
 		k.have.Driver = accel.DriverHave{}
 	} else if k.running != accel.StepDriver {
@@ -25,14 +38,8 @@ func (l *Loop) observe(k *kind, now time.Time) {
 		}
 		k.have.Driver = driver
 	}
-	l.judgeProof(k)
 	if run, problem := l.o.Probes.Runtime(k.def, k.have.Accelerators, l.want); problem == nil || problem.Reason != accel.ProbeUnanswered {
 		k.have.Runtime = run
-	}
-	l.observePlugin(k, now)
-	l.observeLabels(k)
-	if f := k.have.Failure; f != nil && k.running == accel.StepNone && l.passedStep(k, f.Step) {
-		k.have.Failure = nil // the machine got there without the step
 	}
 }
 
