@@ -68,15 +68,18 @@ func TestChildDiesWithItsOwner(t *testing.T) {
 	}
 }
 
-// leave records a running child of an owner that is gone, with a start time that is off by some ticks.
-func leave(t *testing.T, dir string, off uint64) *exec.Cmd {
+// leave records a running child of an owner that is gone, with a start time that is off by some ticks. It is waited for
+// here alone, so that nobody sees it as a zombie.
+func leave(t *testing.T, dir string, off uint64) (pid int) {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	waited := make(chan error, 1)
+	go func() { waited <- cmd.Wait() }()
+	t.Cleanup(func() { cmd.Process.Kill(); <-waited })
 	child, err := identify(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +92,7 @@ func leave(t *testing.T, dir string, off uint64) *exec.Cmd {
 	if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(child.PID)+".json"), content, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return cmd
+	return cmd.Process.Pid
 }
 
 func TestSweepEndsOnlyWhatWasRecorded(t *testing.T) {
@@ -108,11 +111,10 @@ func TestSweepEndsOnlyWhatWasRecorded(t *testing.T) {
 	if err != nil || len(ended) != 1 {
 		t.Errorf("sweep ended %q, %v; want one", ended, err)
 	}
-	go left.Wait()
-	if !gone(left.Process.Pid) {
+	if !gone(left) {
 		t.Error("what was left behind still runs")
 	}
-	if _, err := identify(stranger.Process.Pid); err != nil {
+	if _, err := identify(stranger); err != nil {
 		t.Error("a process whose start time differs was ended")
 	}
 	if mine.Exited() != nil {
