@@ -97,7 +97,8 @@ func clusterSees(t *testing.T, n *bed.Node, _ string) {
 }
 
 func podComputes(t *testing.T, n *bed.Node, image string) {
-	ctx := within(t, soon)
+	// After its API server was away the kubelet alone was seen to take a minute and a half until it looked for new pods.
+	ctx := within(t, 5*time.Minute)
 	for name, devices := range map[string]int{"one": 1, "both": 2} {
 		timed(t, fmt.Sprintf("pod with %d devices applied -> computed", devices), func() {
 			must(t, n.Apply(ctx, stage.Pod(name, image, devices, "-expect", fmt.Sprint(devices))))
