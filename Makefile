@@ -38,7 +38,7 @@ NESTED := test/kubelet packaging/image
 ##@ Every day
 
 .PHONY: check
-check: format house docs lint scripts unit ## What make alone does: format, house, docs, lint, scripts, unit tests
+check: format modules house docs lint scripts unit ## What make alone does: format, house, docs, lint, scripts, unit tests
 
 .PHONY: format
 format: $(TOOLS) ## Fail for files that gofumpt would change
@@ -48,6 +48,10 @@ format: $(TOOLS) ## Fail for files that gofumpt would change
 .PHONY: fmt
 fmt: $(TOOLS) ## Format every Go file
 	$(TOOLS)/gofumpt -w .
+
+.PHONY: modules
+modules: ## Fail when a change of go.mod asks for one in a module below
+	@for module in $(NESTED); do (cd $$module && $(GO) list -deps -test ./... >/dev/null) || { echo "mend it: cd $$module && $(GO) list -mod=mod -deps -test ./..."; exit 1; }; done
 
 .PHONY: house
 house: ## The rules of STYLE.md
