@@ -216,7 +216,8 @@ func apiServerAway(t *testing.T, n *bed.Node, image string) {
 	must(t, err)
 	must(t, n.StartAPIServer(within(t, soon)))
 	timed(t, "API server back -> count label is right", func() {
-		must(t, n.WaitLabel(within(t, soon), "acceld.dev/qemu-edu.count", "1"))
+		// The agent's back-off ends at a minute and a fifth.
+		must(t, n.WaitLabel(within(t, 2*soon), "acceld.dev/qemu-edu.count", "1"))
 	})
 	must(t, n.Plug(within(t, soon), 1))
 	must(t, n.WaitLabel(within(t, soon), "acceld.dev/qemu-edu.count", "2"))
