@@ -36,9 +36,8 @@ func must(t *testing.T, err error) {
 func sh(t *testing.T, g *bed.Guest, script string, args ...string) string {
 	t.Helper()
 	res, err := g.Sh(within(t, soon), script, args...)
-	must(t, err)
-	if !res.OK() {
-		t.Fatalf("script %q: exit status %d: %s%s", script, res.Status, res.Stdout, res.Stderr)
+	if err := stage.Must(res, err); err != nil {
+		t.Fatalf("script %q: %v", script, err)
 	}
 	return strings.TrimSpace(res.Stdout)
 }

@@ -71,10 +71,11 @@ func (p *parts) run(ctx context.Context) error {
 	facts := detect.Detect(p.host, detect.Options{})
 	a := &running{parts: p, notifier: systemd.NewNotifier(p.log), plugins: map[string]*deviceplugin.Plugin{}}
 	a.driver = p.driver(func(kind, line string) { p.log.Debug("build", "kind", kind, "line", line) })
-	a.runtime = runtime.New(p.host, runtime.Options{Log: p.log, HookProgram: hookProgram(), Engine: facts.Runtime})
+	hook := hookProgram()
+	a.runtime = runtime.New(p.host, runtime.Options{Log: p.log, HookProgram: hook, Engine: facts.Runtime})
 	want := accel.Want{
 		Kubernetes: p.config.Kubernetes == "on" || p.config.Kubernetes == "auto" && facts.Kubelet.Present,
-		Hook:       p.config.Hook && hookProgram() != "", CDI: p.config.CDI, Kinds: p.defs,
+		Hook:       p.config.Hook && hook != "", CDI: p.config.CDI, Kinds: p.defs,
 	}
 	if problem := a.connect(&want); problem != nil {
 		return failed(problem)

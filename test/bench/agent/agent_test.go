@@ -142,9 +142,8 @@ func sh(t *testing.T, g *bed.Guest, script string, args ...string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	res, err := g.Sh(ctx, script, args...)
-	check(t, err)
-	if !res.OK() {
-		t.Fatalf("script %q: exit status %d: %s%s", script, res.Status, res.Stdout, res.Stderr)
+	if err := stage.Must(res, err); err != nil {
+		t.Fatalf("script %q: %v", script, err)
 	}
 	return strings.TrimSpace(res.Stdout)
 }
