@@ -47,6 +47,13 @@ type DriverDefinition struct {
 	Binds string `json:"binds"`
 	// Conflicts are modules or PCI drivers that must not own a device of this kind, such as "nouveau".
 	Conflicts []string `json:"conflicts,omitempty"`
+	// Takeover allows to take devices from the drivers in Conflicts: unbind, then driver_override. Without it they are
+	// only named.
+	Takeover bool `json:"takeover,omitempty"`
+	// Upgrade says what happens to those who use the driver when another one is wanted.
+	Upgrade UpgradePolicy `json:"upgrade,omitzero"`
+	// Sign signs modules that are built here.
+	Sign *Signer `json:"sign,omitempty"`
 	// Sources in order of preference, after "already loaded", "store" and "installed", which always come first.
 	Sources []Source `json:"sources,omitempty"`
 }
@@ -73,16 +80,64 @@ const (
 	SourceLoaded    SourceType = "loaded"
 	SourceStore     SourceType = "store"
 	SourceInstalled SourceType = "installed"
-	SourceBuild     SourceType = "build"
+	SourceOCI       SourceType = "oci"    // a prebuilt artifact in a registry
+	SourceBuild     SourceType = "build"  // from source, against the host's headers
+	SourceBundle    SourceType = "bundle" // an artifact in a file or directory
 )
 
-// Source is one configured place that kernel modules come from.
+// Source is one configured place that kernel modules come from. Which fields count depends on the type. Files are as
+// the host sees them.
 type Source struct {
 	Type SourceType `json:"type"`
-	// Path is the source tree of a build, as the host sees it (template), such as "/usr/src/edu-{{.DriverVersion}}".
+	// Path is the source tree of a build (template), such as "/usr/src/edu-{{.DriverVersion}}", or the file or directory
+	// of a bundle.
 	Path string `json:"path,omitempty"`
 	// Make are extra arguments for make, "NAME=value" each (template).
 	Make []string `json:"make,omitempty"`
+	// Image is the reference of a prebuilt artifact (template), such as
+	// "registry.example/driver:v{{.DriverVersion}}-{{.KernelVersion}}".
+	Image string `json:"image,omitempty"`
+	// Mirrors are registries, or registries with a path, that are asked for Image before its own, in order.
+	Mirrors []string `json:"mirrors,omitempty"`
+	// Digest pins the artifact, "sha256:" and 64 hexadecimal digits; then the tag is only a name.
+	Digest string `json:"digest,omitempty"`
+	// Keys are PEM files with public keys; the artifact must be signed by one of them. Empty: signatures are not asked.
+	Keys []string `json:"keys,omitempty"`
+	// CA is a PEM file with the registry's own certificate authority.
+	CA string `json:"ca,omitempty"`
+	// Credentials is a file as `docker login` writes it (config.json) with the registry's credentials.
+	Credentials string `json:"credentials,omitempty"`
+	// Proxy is the HTTP proxy to the registry; the environment's when empty.
+	Proxy string `json:"proxy,omitempty"`
+	// PlainHTTP allows a registry without TLS. On loopback it always is.
+	PlainHTTP bool `json:"plainHTTP,omitempty"`
+	// Push publishes to Image what was built here, so that hosts with the same kernel build once.
+	Push bool `json:"push,omitempty"`
+}
+
+// Holders says what an upgrade does about those who use the driver.
+type Holders string
+
+// The policies.
+const (
+	HoldersRefuse Holders = "refuse" // nothing changes while the driver is in use; the default
+	HoldersWait   Holders = "wait"   // no new allocations; the upgrade goes on when the last user ends
+	HoldersEvict  Holders = "evict"  // as wait, and the pods that use it are evicted
+)
+
+// UpgradePolicy says how a driver in use is replaced by another.
+type UpgradePolicy struct {
+	Holders Holders `json:"holders,omitempty"`
+	// Timeout is how long to wait for users to end, such as "30m"; then the upgrade is given up for this time and the old
+	// driver serves on. Empty: no limit.
+	Timeout string `json:"timeout,omitempty"`
+}
+
+// Signer are the files that modules are signed with, as scripts/sign-file of the kernel does.
+type Signer struct {
+	Key         string `json:"key"`            // PEM, readable by root alone
+	Certificate string `json:"certificate"`    // PEM or DER, X.509
+	Hash        string `json:"hash,omitempty"` // "sha256" (the default), "sha384" or "sha512"
 }
 
 // Runtime are the facts that templates in a definition may use.

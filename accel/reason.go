@@ -31,58 +31,76 @@ type ReasonDoc struct {
 
 // The reasons. [Reasons] documents each.
 const (
-	InternalError      Reason = "InternalError"
-	ConfigInvalid      Reason = "ConfigInvalid"
-	DefinitionInvalid  Reason = "DefinitionInvalid"
-	PermissionDenied   Reason = "PermissionDenied"
-	ReadOnly           Reason = "ReadOnly"
-	NoSpace            Reason = "NoSpace"
-	AlreadyRunning     Reason = "AlreadyRunning"
-	ProbeUnanswered    Reason = "ProbeUnanswered"
-	NoDriverSource     Reason = "NoDriverSource"
-	SourceMissing      Reason = "SourceMissing"
-	HeadersMissing     Reason = "HeadersMissing"
-	CompilerMissing    Reason = "CompilerMissing"
-	BuildFailed        Reason = "BuildFailed"
-	BuildTimeout       Reason = "BuildTimeout"
-	ModuleInvalid      Reason = "ModuleInvalid"
-	ArchMismatch       Reason = "ArchMismatch"
-	KernelMismatch     Reason = "KernelMismatch"
-	DigestMismatch     Reason = "DigestMismatch"
-	SymbolMismatch     Reason = "SymbolMismatch"
-	SymbolMissing      Reason = "SymbolMissing"
-	ParameterUnknown   Reason = "ParameterUnknown"
-	ParameterInvalid   Reason = "ParameterInvalid"
-	ParametersDiffer   Reason = "ParametersDiffer"
-	DependencyMissing  Reason = "DependencyMissing"
-	FirmwareMissing    Reason = "FirmwareMissing"
-	Unsigned           Reason = "Unsigned"
-	KeyUnknown         Reason = "KeyUnknown"
-	LockedDown         Reason = "LockedDown"
-	ModulesDisabled    Reason = "ModulesDisabled"
-	OtherModuleLoaded  Reason = "OtherModuleLoaded"
-	InUse              Reason = "InUse"
-	ConflictDriver     Reason = "ConflictDriver"
-	ProbeFailed        Reason = "ProbeFailed"
-	NodeMissing        Reason = "NodeMissing"
-	LoadTimeout        Reason = "LoadTimeout"
-	LoadFailed         Reason = "LoadFailed"
-	RebootRequired     Reason = "RebootRequired"
-	Quarantined        Reason = "Quarantined"
-	CheckFailed        Reason = "CheckFailed"
-	RuntimeMissingCDI  Reason = "RuntimeWithoutCDI"
-	SpecConflict       Reason = "SpecConflict"
-	SpecInvalid        Reason = "SpecInvalid"
-	HookMissing        Reason = "HookMissing"
-	KubeletAbsent      Reason = "KubeletAbsent"
-	RegistrationFailed Reason = "RegistrationFailed"
-	AllocatableDiffers Reason = "AllocatableDiffers"
-	APIUnreachable     Reason = "APIUnreachable"
-	APIForbidden       Reason = "APIForbidden"
-	NodeNotFound       Reason = "NodeNotFound"
-	CollectFailed      Reason = "CollectFailed"
-	DeviceGone         Reason = "DeviceGone"
-	DeviceUnhealthy    Reason = "DeviceUnhealthy"
+	InternalError        Reason = "InternalError"
+	ConfigInvalid        Reason = "ConfigInvalid"
+	DefinitionInvalid    Reason = "DefinitionInvalid"
+	PermissionDenied     Reason = "PermissionDenied"
+	ReadOnly             Reason = "ReadOnly"
+	NoSpace              Reason = "NoSpace"
+	AlreadyRunning       Reason = "AlreadyRunning"
+	ProbeUnanswered      Reason = "ProbeUnanswered"
+	NoDriverSource       Reason = "NoDriverSource"
+	SourceMissing        Reason = "SourceMissing"
+	HeadersMissing       Reason = "HeadersMissing"
+	CompilerMissing      Reason = "CompilerMissing"
+	BuildFailed          Reason = "BuildFailed"
+	BuildTimeout         Reason = "BuildTimeout"
+	ModuleInvalid        Reason = "ModuleInvalid"
+	ArchMismatch         Reason = "ArchMismatch"
+	KernelMismatch       Reason = "KernelMismatch"
+	DigestMismatch       Reason = "DigestMismatch"
+	SymbolMismatch       Reason = "SymbolMismatch"
+	SymbolMissing        Reason = "SymbolMissing"
+	ParameterUnknown     Reason = "ParameterUnknown"
+	ParameterInvalid     Reason = "ParameterInvalid"
+	ParametersDiffer     Reason = "ParametersDiffer"
+	DependencyMissing    Reason = "DependencyMissing"
+	FirmwareMissing      Reason = "FirmwareMissing"
+	Unsigned             Reason = "Unsigned"
+	KeyUnknown           Reason = "KeyUnknown"
+	LockedDown           Reason = "LockedDown"
+	ModulesDisabled      Reason = "ModulesDisabled"
+	OtherModuleLoaded    Reason = "OtherModuleLoaded"
+	InUse                Reason = "InUse"
+	ConflictDriver       Reason = "ConflictDriver"
+	ProbeFailed          Reason = "ProbeFailed"
+	NodeMissing          Reason = "NodeMissing"
+	LoadTimeout          Reason = "LoadTimeout"
+	LoadFailed           Reason = "LoadFailed"
+	RebootRequired       Reason = "RebootRequired"
+	Quarantined          Reason = "Quarantined"
+	CheckFailed          Reason = "CheckFailed"
+	RuntimeMissingCDI    Reason = "RuntimeWithoutCDI"
+	SpecConflict         Reason = "SpecConflict"
+	SpecInvalid          Reason = "SpecInvalid"
+	HookMissing          Reason = "HookMissing"
+	KubeletAbsent        Reason = "KubeletAbsent"
+	RegistrationFailed   Reason = "RegistrationFailed"
+	AllocatableDiffers   Reason = "AllocatableDiffers"
+	APIUnreachable       Reason = "APIUnreachable"
+	APIForbidden         Reason = "APIForbidden"
+	NodeNotFound         Reason = "NodeNotFound"
+	CollectFailed        Reason = "CollectFailed"
+	DeviceGone           Reason = "DeviceGone"
+	DeviceUnhealthy      Reason = "DeviceUnhealthy"
+	ArtifactNotFound     Reason = "ArtifactNotFound"
+	ArtifactInvalid      Reason = "ArtifactInvalid"
+	RegistryUnreachable  Reason = "RegistryUnreachable"
+	RegistryDenied       Reason = "RegistryDenied"
+	SignatureInvalid     Reason = "SignatureInvalid"
+	BuildElsewhere       Reason = "BuildElsewhere"
+	BuildOutOfMemory     Reason = "BuildOutOfMemory"
+	CompilerMismatch     Reason = "CompilerMismatch"
+	SigningFailed        Reason = "SigningFailed"
+	Blacklisted          Reason = "Blacklisted"
+	FirmwareConflict     Reason = "FirmwareConflict"
+	RolledBack           Reason = "RolledBack"
+	EvictionRefused      Reason = "EvictionRefused"
+	RuntimeConfigInvalid Reason = "RuntimeConfigInvalid"
+	RuntimeRestartNeeded Reason = "RuntimeRestartNeeded"
+	RuntimeDown          Reason = "RuntimeDown"
+	HooksUnread          Reason = "HooksUnread"
+	FileChanged          Reason = "FileChanged"
 )
 
 // Reasons returns the documentation of every reason, in the order of docs/reasons.md.
@@ -140,6 +158,24 @@ func Reasons() []ReasonDoc {
 		{CollectFailed, "An attribute that metrics or health are read from did not answer.", ActorVendor, "The sentence names the file; look at the kernel log.", false},
 		{DeviceGone, "The device is no longer on the PCI bus.", ActorHardware, "Look at the slot; when the device comes back it is used again by itself.", false},
 		{DeviceUnhealthy, "The device reports an error.", ActorHardware, "The sentence is the driver's own; when it clears, the device is used again by itself.", false},
+		{ArtifactNotFound, "No registry has a prebuilt driver for this kernel.", ActorOperator, "Push one (`acceld driver build --push`), or let it be built; the sentence names what was asked.", false},
+		{ArtifactInvalid, "A prebuilt artifact is not one that acceld can use.", ActorOperator, "Push it again; nothing of it was kept.", true},
+		{RegistryUnreachable, "The registry does not answer.", ActorOperator, "Look at the network, the proxy and the certificate authority; it is asked again by itself.", false},
+		{RegistryDenied, "The registry refuses the credentials.", ActorOperator, "Correct the file named in `credentials`; it is read anew at each request.", false},
+		{SignatureInvalid, "An artifact is not signed by one of the wanted keys.", ActorOperator, "Sign it, or correct `keys`. A bad signature is never followed by a build.", true},
+		{BuildElsewhere, "Another node builds this driver; this one waits for it.", ActorAgent, "None: the artifact is used as soon as it is there, and if the builder gives up this node builds.", false},
+		{BuildOutOfMemory, "The build was ended because it used more memory than it may.", ActorOperator, "Raise `build.memory` or lower `build.jobs`.", true},
+		{CompilerMismatch, "The compiler is not the one that the kernel was built with, and this kernel needs the same.", ActorOperator, "Install the named compiler.", true},
+		{SigningFailed, "A module could not be signed with the given key.", ActorOperator, "Correct the named key or certificate.", true},
+		{Blacklisted, "The module is forbidden on this host, by modprobe.d or the kernel's command line.", ActorOperator, "Remove the named line if the driver is wanted.", true},
+		{FirmwareConflict, "A firmware file of another content is in the place.", ActorOperator, "Remove or update the named file; acceld does not overwrite it.", true},
+		{RolledBack, "The new driver failed and the one before serves again.", ActorVendor, "The sentence says what failed; the new driver is not tried again until it, the kernel or the configuration changes.", true},
+		{EvictionRefused, "The API server refuses to evict a pod that uses the driver.", ActorCluster, "Look at the pod's disruption budget; eviction is tried again by itself.", false},
+		{RuntimeConfigInvalid, "The container runtime's configuration cannot be read, or would not be valid with ours.", ActorOperator, "Correct the named file; nothing was changed.", true},
+		{RuntimeRestartNeeded, "A change of the container runtime's configuration waits for its restart.", ActorOperator, "Restart the named service, or set `runtime.restart: idle`.", false},
+		{RuntimeDown, "The container runtime did not come back after a change; the change was taken back.", ActorOperator, "Look at the journal of the named service.", true},
+		{HooksUnread, "The container runtime does not read the directory that the hook is in.", ActorOperator, "Restart the runtime, or correct its hooks_dir; the sentence names the directory.", false},
+		{FileChanged, "A file that acceld wrote was changed by somebody else and is left as it is.", ActorOperator, "Look at the named file and remove what is not wanted.", false},
 	}
 }
 
