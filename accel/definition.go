@@ -1,16 +1,29 @@
 package accel
 
+import (
+	"slices"
+	"strings"
+)
+
 // Definition describes one kind of accelerator as data. The built-in ones are YAML under vendors/; a user adds one as
-// a file in /etc/acceld/definitions.d. Strings marked "template" are Go templates over [Runtime].
+// a file in /etc/acceld/definitions.d. Fields with the tag template:"runtime" are Go templates over [Runtime]; in those
+// with template:"device" the words {{.Address}} and {{.Number}} stand for the device's own, and nothing else does.
 type Definition struct {
 	// Kind is "<vendor>-<hardware>", such as "qemu-edu": lower-case letters, digits and one or more dashes.
 	Kind string `json:"kind"`
 	// Title is the name for people, such as "QEMU educational device".
 	Title string `json:"title,omitempty"`
-	// Resource is the extended resource and the CDI kind, such as "qemu.org/edu".
+	// Vendor is the domain that names belong to, such as "qemu.org". A resource without a domain gets it, and the node gets
+	// the labels "<vendor>/<hardware>.present", ".count" and ".product" as that vendor's own tools write them.
+	Vendor string `json:"vendor,omitempty"`
+	// Resource is the extended resource and the CDI kind, such as "qemu.org/edu", or "edu" where vendor is given.
 	Resource string `json:"resource"`
+	// After names kinds whose driver must work on this host before this kind's is touched.
+	After []string `json:"after,omitempty"`
 	// Match recognises PCI functions; one matching row suffices.
-	Match  []Match          `json:"match"`
+	Match []Match `json:"match"`
+	// Except takes functions out again that Match recognises, such as those given to virtual machines.
+	Except []Match          `json:"except,omitempty"`
 	Driver DriverDefinition `json:"driver"`
 	// Nodes say which device nodes belong to an accelerator.
 	Nodes []NodeSource `json:"nodes,omitempty"`
@@ -18,8 +31,10 @@ type Definition struct {
 	Container Edits `json:"container,omitzero"`
 	// Check proves that the device works, by computing on it.
 	Check *Check `json:"check,omitempty"`
-	// Serial is an attribute file, relative to the PCI function's sysfs directory, that holds the serial number.
-	Serial string `json:"serial,omitempty"`
+	// Steps are the definition's own steps, by the published state that they belong to.
+	Steps map[Published]StateSteps `json:"steps,omitempty"`
+	// Serial is an attribute (see HealthSource.File) that holds the serial number.
+	Serial string `json:"serial,omitempty" template:"device"`
 	// Health are attribute files that tell health.
 	Health []HealthSource `json:"health,omitempty"`
 	// Metrics are attribute files that hold numbers.
@@ -30,11 +45,14 @@ type Definition struct {
 
 // Match is one row of recognition: every field that is set must be equal. Ids are lower-case hexadecimal.
 type Match struct {
-	Vendor string `json:"vendor"`
+	// Vendor is the four-digit id; only a row of Except may leave it empty.
+	Vendor string `json:"vendor,omitempty"`
 	// Device is a device id; empty matches every device of the vendor with the class.
 	Device string `json:"device,omitempty"`
 	// Class is a prefix of the six-digit class, such as "0302".
 	Class string `json:"class,omitempty"`
+	// Driver is the PCI driver that is bound to the function now, such as "vfio-pci".
+	Driver string `json:"driver,omitempty"`
 }
 
 // DriverDefinition says which kernel modules a kind needs and where they come from.
@@ -47,6 +65,8 @@ type DriverDefinition struct {
 	Binds string `json:"binds"`
 	// Conflicts are modules or PCI drivers that must not own a device of this kind, such as "nouveau".
 	Conflicts []string `json:"conflicts,omitempty"`
+	// MakeNodes are device nodes that the devices share and that neither the driver nor udev makes.
+	MakeNodes []MadeNode `json:"makeNodes,omitempty"`
 	// Takeover allows to take devices from the drivers in Conflicts: unbind, then driver_override. Without it they are
 	// only named.
 	Takeover bool `json:"takeover,omitempty"`
@@ -61,13 +81,13 @@ type DriverDefinition struct {
 // Module is one kernel module.
 type Module struct {
 	Name string `json:"name"`
-	// Parameters by name; values are templates.
-	Parameters map[string]string `json:"parameters,omitempty"`
+	// Parameters by name.
+	Parameters map[string]string `json:"parameters,omitempty" template:"runtime"`
 	// After names modules outside the definition that must be loaded first, such as "i2c_core"; those of the kernel
 	// itself are loaded from /lib/modules.
 	After []string `json:"after,omitempty"`
 	// Firmware files, relative to the firmware directory, that must be there before the load.
-	Firmware []string `json:"firmware,omitempty"`
+	Firmware []string `json:"firmware,omitempty" template:"runtime"`
 	// Optional modules may fail to load without failing the kind.
 	Optional bool `json:"optional,omitempty"`
 }
@@ -89,14 +109,14 @@ const (
 // the host sees them.
 type Source struct {
 	Type SourceType `json:"type"`
-	// Path is the source tree of a build (template), such as "/usr/src/edu-{{.DriverVersion}}", or the file or directory
+	// Path is the source tree of a build, such as "/usr/src/edu-{{.DriverVersion}}", or the file or directory
 	// of a bundle.
-	Path string `json:"path,omitempty"`
-	// Make are extra arguments for make, "NAME=value" each (template).
-	Make []string `json:"make,omitempty"`
-	// Image is the reference of a prebuilt artifact (template), such as
+	Path string `json:"path,omitempty" template:"runtime"`
+	// Make are extra arguments for make, "NAME=value" each.
+	Make []string `json:"make,omitempty" template:"runtime"`
+	// Image is the reference of a prebuilt artifact, such as
 	// "registry.example/driver:v{{.DriverVersion}}-{{.KernelVersion}}".
-	Image string `json:"image,omitempty"`
+	Image string `json:"image,omitempty" template:"runtime"`
 	// Mirrors are registries, or registries with a path, that are asked for Image before its own, in order.
 	Mirrors []string `json:"mirrors,omitempty"`
 	// Digest pins the artifact, "sha256:" and 64 hexadecimal digits; then the tag is only a name.
@@ -152,28 +172,70 @@ type Runtime struct {
 	DriverVersion             string
 }
 
-// NodeSource finds device nodes of an accelerator through sysfs: every directory under the PCI function's sysfs
-// directory that Glob matches and that has a "dev" file is one device node, named by DEVNAME of its uevent file.
+// NodeSource finds device nodes of an accelerator, by Glob in sysfs or by Make.
 type NodeSource struct {
-	// Glob is relative to the PCI function's sysfs directory, such as "accel/edu*".
-	Glob string `json:"glob"`
+	// Glob is relative to the PCI function's sysfs directory, such as "accel/edu*", or begins with "/sys/". Every directory
+	// that it matches and that has a "dev" file is one device node, named by DEVNAME of its uevent file.
+	Glob string `json:"glob,omitempty"`
+	// Siblings are directories of further nodes of the same device that sysfs does not hold below it, such as
+	// "/sys/class/accel/accel_controlD{{.Number}}"; the number is the one that ends the name which Glob matched.
+	Siblings []string `json:"siblings,omitempty" template:"device"`
+	// Make describes a node that is not in sysfs at all.
+	Make *MadeNode `json:"make,omitempty"`
 	// Permissions are those of the device cgroup, "rw" when empty.
 	Permissions string `json:"permissions,omitempty"`
+	// Optional nodes are given to containers where they are there; their absence is no fault.
+	Optional bool `json:"optional,omitempty"`
+}
+
+// MadeNode is a device node that the driver leaves to others to make. acceld makes it where nobody has.
+type MadeNode struct {
+	// Path is the node, such as "/dev/gpu{{.Number}}"; the number is the minor number.
+	Path string `json:"path" template:"device"`
+	// Majors are names in the table of character devices, /proc/devices; the first one there has the major number.
+	Majors []string `json:"majors"`
+	// Minor is the minor number where it is fixed.
+	Minor uint32 `json:"minor,omitempty"`
+	// MinorFrom is an attribute (see HealthSource.File) that holds the minor number of the device.
+	MinorFrom string `json:"minorFrom,omitempty" template:"device"`
+	// Mode is octal, "0666" when empty.
+	Mode string `json:"mode,omitempty"`
+	// Module is the module that serves the node: without it there is none, and none is missed.
+	Module string `json:"module,omitempty"`
 }
 
 // Edits are what a container gets when it is given an accelerator of a kind.
 type Edits struct {
 	Env    []string `json:"env,omitempty"` // "NAME=value"
 	Mounts []Mount  `json:"mounts,omitempty"`
-	// Nodes are device nodes that every accelerator of the kind shares, such as "/dev/nvidiactl".
+	// Libraries are user space of the driver that comes from the host.
+	Libraries []Libraries `json:"libraries,omitempty"`
+	// Nodes are device nodes that every accelerator of the kind shares, such as "/dev/kfd".
 	Nodes []string `json:"nodes,omitempty"`
+	// OptionalNodes are as Nodes, where the host has them.
+	OptionalNodes []string `json:"optionalNodes,omitempty"`
 }
 
 // Mount is a bind mount from the host.
 type Mount struct {
-	HostPath      string   `json:"hostPath"`
-	ContainerPath string   `json:"containerPath"`
-	Options       []string `json:"options,omitempty"`
+	HostPath      string `json:"hostPath"`
+	ContainerPath string `json:"containerPath"`
+	// Options are those of mount; "ro", "nosuid", "nodev" when empty.
+	Options []string `json:"options,omitempty"`
+	// Optional mounts are made where the host has the path.
+	Optional bool `json:"optional,omitempty"`
+}
+
+// Libraries are shared libraries of the host that containers get in a directory of their own, because they must be
+// those of the loaded driver.
+type Libraries struct {
+	// Path is the directory in the container; its images must have it in LD_LIBRARY_PATH or ld.so.conf.
+	Path string `json:"path"`
+	// Names are sonames, such as "libcuda.so.1" or "libx.so.{{.DriverVersion}}"; the version is that of the loaded
+	// module. They are found as the host's loader finds them; those that the host lacks are left out.
+	Names []string `json:"names"`
+	// SameVersion refuses a library whose file name does not end with the version of the loaded module.
+	SameVersion bool `json:"sameVersion,omitempty"`
 }
 
 // Check is a proof of work: Write is written to File, then File is read and must equal Want.
@@ -188,29 +250,35 @@ type Check struct {
 
 // HealthSource is an attribute that says whether a device is healthy.
 type HealthSource struct {
-	// File is relative to the PCI function's sysfs directory. It may be a pattern; the first match is read.
-	File string `json:"file"`
+	// File is relative to the PCI function's sysfs directory, or begins with "/sys/" or "/proc/driver/" and has {{.Address}}
+	// for the function's address. It may be a pattern; the first match is read. After a "#" stands the word that begins the
+	// line which is meant, such as "aer_dev_fatal#TOTAL_ERR_FATAL"; a ":" after that word is not part of the value.
+	File string `json:"file" template:"device"`
 	// Healthy is the content, trimmed, that means healthy; any other content is the message of an unhealthy device.
 	Healthy string `json:"healthy"`
+	// Optional attributes are not on every device of the kind; one that is not there says nothing.
+	Optional bool `json:"optional,omitempty"`
 }
 
 // MetricSource is a number in an attribute.
 type MetricSource struct {
 	// Name is a row of exporter's metric table, such as "accelerator_temperature_celsius".
 	Name string `json:"name"`
-	// File is relative to the PCI function's sysfs directory. It may be a pattern, such as "hwmon/hwmon*/temp1_input";
-	// the first match is read.
-	File string `json:"file"`
+	// File is as HealthSource.File, such as "hwmon/hwmon*/temp1_input".
+	File string `json:"file" template:"device"`
 	// Scale converts the attribute's unit to the unit in Name by multiplication; 0 means 1.
 	Scale float64 `json:"scale,omitempty"`
+	// Optional attributes are not on every device of the kind.
+	Optional bool `json:"optional,omitempty"`
 }
 
 // Recognises reports whether the definition describes the PCI function d.
 func (def *Definition) Recognises(d PCIDevice) bool {
-	for _, m := range def.Match {
-		if m.Vendor == d.Vendor && (m.Device == "" || m.Device == d.Device) && len(d.Class) >= len(m.Class) && d.Class[:len(m.Class)] == m.Class {
-			return true
-		}
-	}
-	return false
+	row := func(m Match) bool { return m.matches(d) }
+	return slices.ContainsFunc(def.Match, row) && !slices.ContainsFunc(def.Except, row)
+}
+
+func (m Match) matches(d PCIDevice) bool {
+	return (m.Vendor == "" || m.Vendor == d.Vendor) && (m.Device == "" || m.Device == d.Device) &&
+		(m.Driver == "" || m.Driver == d.Driver) && strings.HasPrefix(d.Class, m.Class)
 }

@@ -101,6 +101,9 @@ const (
 	RuntimeDown          Reason = "RuntimeDown"
 	HooksUnread          Reason = "HooksUnread"
 	FileChanged          Reason = "FileChanged"
+	StepFailed           Reason = "StepFailed"
+	PrerequisitePending  Reason = "PrerequisitePending"
+	LibraryMismatch      Reason = "LibraryMismatch"
 )
 
 // Reasons returns the documentation of every reason, in the order of docs/reasons.md.
@@ -176,6 +179,9 @@ func Reasons() []ReasonDoc {
 		{RuntimeDown, "The container runtime did not come back after a change; the change was taken back.", ActorOperator, "Look at the journal of the named service.", true},
 		{HooksUnread, "The container runtime does not read the directory that the hook is in.", ActorOperator, "Restart the runtime, or correct its hooks_dir; the sentence names the directory.", false},
 		{FileChanged, "A file that acceld wrote was changed by somebody else and is left as it is.", ActorOperator, "Look at the named file and remove what is not wanted.", false},
+		{StepFailed, "A step of the definition's own failed.", ActorOperator, "The sentence names the step and has its own words; it is tried again by itself.", false},
+		{PrerequisitePending, "A kind that this one needs has no working driver yet.", ActorAgent, "None here; look at the named kind.", false},
+		{LibraryMismatch, "A user-space library on the host is not of the loaded driver's version.", ActorOperator, "Install the library and the driver in one version, or reboot into the new driver.", false},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
@@ -28,7 +29,7 @@ func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []
 			a.Nodes = nodes(h, def, a.ID)
 		}
 		if def.Serial != "" {
-			if s, err := attribute(h, a.ID, def.Serial); err == nil && printable(s) {
+			if s, err := h.DeviceAttribute(a.ID, def.Serial); err == nil && printable(s) {
 				a.Serial = s
 			}
 		}
@@ -49,7 +50,10 @@ func Health(h *host.Host, def *accel.Definition, a accel.Accelerator) (accel.Hea
 		return accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: a.ID + " is not on the PCI bus"}, nil
 	}
 	for _, source := range def.Health {
-		s, err := attribute(h, a.ID, source.File)
+		s, err := h.DeviceAttribute(a.ID, source.File)
+		if source.Optional && absent(err) {
+			continue
+		}
 		if err != nil {
 			return accel.Health{}, accel.Problemf(accel.CollectFailed, "cannot read the health of %s: %v", a.ID, err)
 		}
@@ -66,7 +70,10 @@ func Collect(h *host.Host, def *accel.Definition, a accel.Accelerator) (map[stri
 	values := make(map[string]float64, len(def.Metrics))
 	var failed []string
 	for _, m := range def.Metrics {
-		s, err := attribute(h, a.ID, m.File)
+		s, err := h.DeviceAttribute(a.ID, m.File)
+		if m.Optional && absent(err) {
+			continue
+		}
 		var v float64
 		if err == nil {
 			v, err = number(s)
@@ -86,18 +93,10 @@ func Collect(h *host.Host, def *accel.Definition, a accel.Accelerator) (map[stri
 	return values, nil
 }
 
-// attribute reads file relative to the function's directory. A file with "*", "?" or "[" is a pattern and means the
-// first match: hwmon and drm number their directories.
-func attribute(h *host.Host, id, file string) (string, error) {
-	dir := path.Join(pciDevices, id)
-	if strings.ContainsAny(file, "*?[") {
-		matches := h.Glob(dir, file)
-		if len(matches) == 0 {
-			return "", &fs.PathError{Op: "open", Path: path.Join(dir, file), Err: fs.ErrNotExist}
-		}
-		return h.ReadAttribute(matches[0])
-	}
-	return h.ReadAttribute(path.Join(dir, file))
+// absent reports whether an attribute is not there, or is there and this device has nothing to say in it: a driver
+// answers so for a sensor that the board lacks.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENODATA)
 }
 
 // number parses a decimal number, or a hexadecimal one with "0x".
@@ -133,44 +132,10 @@ func clean(s string) string {
 
 // nodes finds the device nodes of one accelerator, ordered by path.
 func nodes(h *host.Host, def *accel.Definition, id string) []accel.DeviceNode {
+	found, _ := h.DeviceNodes(id, def.Nodes)
 	var list []accel.DeviceNode
-	seen := map[string]bool{}
-	for _, source := range def.Nodes {
-		for _, dir := range h.Glob(path.Join(pciDevices, id), source.Glob) {
-			n, err := node(h, dir)
-			if err == nil && !seen[n.Path] {
-				seen[n.Path] = true
-				list = append(list, n)
-			}
-		}
+	for _, n := range found {
+		list = append(list, n.DeviceNode)
 	}
-	sort.Slice(list, func(i, j int) bool { return list[i].Path < list[j].Path })
 	return list
-}
-
-// node reads one device directory: "dev" is "major:minor", DEVNAME in "uevent" is the path below /dev.
-func node(h *host.Host, dir string) (accel.DeviceNode, error) {
-	dev, err := h.ReadAttribute(path.Join(dir, "dev"))
-	if err != nil {
-		return accel.DeviceNode{}, err
-	}
-	first, second, _ := strings.Cut(dev, ":")
-	major, err1 := strconv.ParseUint(first, 10, 32)
-	minor, err2 := strconv.ParseUint(second, 10, 32)
-	if err := errors.Join(err1, err2); err != nil {
-		return accel.DeviceNode{}, err
-	}
-	text, err := h.ReadAttribute(path.Join(dir, "uevent"))
-	if err != nil {
-		return accel.DeviceNode{}, err
-	}
-	for line := range strings.SplitSeq(text, "\n") {
-		if name, ok := strings.CutPrefix(line, "DEVNAME="); ok && printable(name) {
-			p := path.Join("/dev", name)
-			if strings.HasPrefix(p, "/dev/") {
-				return accel.DeviceNode{Path: p, Major: uint32(major), Minor: uint32(minor)}, nil
-			}
-		}
-	}
-	return accel.DeviceNode{}, fmt.Errorf("no DEVNAME in %s/uevent", dir)
 }

@@ -63,8 +63,11 @@ func edit(answer *pluginapi.ContainerAllocateResponse, def *accel.Definition) {
 		answer.Devices = append(answer.Devices, deviceSpec(path, permissions(def.Nodes)))
 	}
 	for _, m := range def.Container.Mounts {
+		if m.Optional {
+			continue // whether the host has it is not looked up in a call of the kubelet: it comes with CDI alone
+		}
 		answer.Mounts = append(answer.Mounts, &pluginapi.Mount{
-			HostPath: m.HostPath, ContainerPath: m.ContainerPath, ReadOnly: slices.Contains(m.Options, "ro"),
+			HostPath: m.HostPath, ContainerPath: m.ContainerPath, ReadOnly: len(m.Options) == 0 || slices.Contains(m.Options, "ro"),
 		})
 	}
 	for _, e := range def.Container.Env {

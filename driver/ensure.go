@@ -251,20 +251,15 @@ func (d *Driver) askBuild(ctx context.Context, def *accel.Definition, facts acce
 }
 
 // rebind mends devices under a driver that is live: it asks the kernel to try again those that no driver has, for what
-// refused them may have been mended since, and makes the nodes again that somebody deleted, which neither devtmpfs nor
-// udev does.
+// refused them may have been mended since, and makes the nodes that are missing.
 func (d *Driver) rebind(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
 	release, problem := d.lock(ctx)
 	if problem != nil {
 		return accel.DriverHave{}, problem
 	}
 	defer release()
+	d.makeNodes(def, accs, true)
 	for _, v := range d.observe(def, accs) {
-		for _, n := range v.deleted {
-			if err := d.h.MakeNode(n.Path, n.Major, n.Minor, n.mode); err != nil {
-				d.log.Warn("cannot make a device node again", "node", n.Path, "error", err)
-			}
-		}
 		if v.bound != "" {
 			continue
 		}

@@ -184,10 +184,12 @@ func (d *Driver) awaitModule(ctx context.Context, name string) *accel.Problem {
 	return accel.Problemf(accel.RebootRequired, "module %q is stuck in state %q", name, state)
 }
 
-// awaitDevices waits until every device is bound and has its nodes: udev and devtmpfs follow a load.
+// awaitDevices waits until every device is bound and has its nodes: udev and devtmpfs follow a load. What is for nobody
+// to make is made here.
 func (d *Driver) awaitDevices(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
 	d.until(ctx, d.settle, func() bool {
-		return deviceProblem(def, d.observe(def, accs), true) == nil
+		d.makeNodes(def, accs, false)
+		return deviceProblem(def, d.observe(def, accs), true) == nil && d.sharedProblem(def, true) == nil
 	})
 	have, problem := d.Probe(def, facts, accs)
 	if problem == nil && !have.Right {

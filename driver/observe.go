@@ -3,6 +3,7 @@ package driver
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"io/fs"
 	"path"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 )
 
 // Words of /sys/module/<name>/initstate; a module that is gone has no directory.
@@ -86,14 +88,8 @@ type device struct {
 	bound   string // the PCI driver
 	kept    string // the PCI driver that alone may bind it, by driver_override
 	nodes   []accel.DeviceNode
-	missing string // what is not there: a node's path or the pattern that nothing matches; empty when all are
-	deleted []node // nodes that the kernel has and /dev has not
-}
-
-// node is a device node with the mode that its driver asks for.
-type node struct {
-	accel.DeviceNode
-	mode fs.FileMode
+	missing string      // what is not there: a node's path or the pattern that nothing matches; empty when all are
+	deleted []host.Node // nodes that the kernel has and /dev has not
 }
 
 func functionDir(id string) string { return path.Join("/sys/bus/pci/devices", id) }
@@ -113,37 +109,19 @@ func (d *Driver) observe(def *accel.Definition, accs []accel.Accelerator) []devi
 		if o, err := d.h.ReadString(path.Join(functionDir(a.ID), "driver_override")); err == nil && o != "(null)" {
 			v.kept = o
 		}
-		for _, n := range def.Nodes {
-			d.findNodes(&v, n.Glob)
-		}
+		d.findNodes(&v, def.Nodes)
 		out = append(out, v)
 	}
 	return out
 }
 
-// findNodes appends the nodes that one row of the definition finds.
-func (d *Driver) findNodes(v *device, glob string) {
-	found := false
-	for _, dir := range d.h.Glob(functionDir(v.id), glob) {
-		major, minor, ok := d.number(path.Join(dir, "dev"))
-		if !ok {
-			continue
-		}
-		found = true
-		// Without DEVMODE the kernel makes a node for root alone (drivers/base/devtmpfs.c).
-		n := node{accel.DeviceNode{Path: "/dev/" + path.Base(dir), Major: major, Minor: minor}, 0o600}
-		if uevent, err := d.h.ReadString(path.Join(dir, "uevent")); err == nil {
-			for _, line := range strings.Split(uevent, "\n") {
-				if name, ok := strings.CutPrefix(line, "DEVNAME="); ok {
-					n.Path = path.Join("/dev", name)
-				}
-				if text, ok := strings.CutPrefix(line, "DEVMODE="); ok {
-					if mode, err := strconv.ParseUint(text, 8, 32); err == nil {
-						n.mode = fs.FileMode(mode) & fs.ModePerm
-					}
-				}
-			}
-		}
+// findNodes fills in the nodes that the rows of the definition find. A node of an optional row may be made by nobody.
+func (d *Driver) findNodes(v *device, sources []accel.NodeSource) {
+	found, missing := d.h.DeviceNodes(v.id, sources)
+	if len(missing) > 0 {
+		v.missing = missing[0]
+	}
+	for _, n := range found {
 		v.nodes = append(v.nodes, n.DeviceNode)
 		if d.nodeThere(n.DeviceNode) {
 			continue
@@ -155,20 +133,60 @@ func (d *Driver) findNodes(v *device, glob string) {
 			v.deleted = append(v.deleted, n)
 		}
 	}
-	if !found && v.missing == "" {
-		v.missing = glob
-	}
 }
 
-func (d *Driver) number(file string) (major, minor uint32, ok bool) {
-	text, err := d.h.ReadString(file)
-	if err != nil {
-		return 0, 0, false
+// sharedNodes looks for the nodes that all devices of the kind share: missing names the first that is not there,
+// deleted are those that can be made.
+func (d *Driver) sharedNodes(def *accel.Definition) (missing string, deleted []host.Node) {
+	made, unknown := d.h.MadeNodes("", def.Driver.MakeNodes)
+	for _, n := range made {
+		if d.nodeThere(n.DeviceNode) {
+			continue
+		}
+		unknown = append(unknown, n.Path)
+		if !d.h.Exists(n.Path) {
+			deleted = append(deleted, n)
+		}
 	}
-	a, b, _ := strings.Cut(text, ":")
-	x, err1 := strconv.ParseUint(a, 10, 32)
-	y, err2 := strconv.ParseUint(b, 10, 32)
-	return uint32(x), uint32(y), err1 == nil && err2 == nil
+	for _, name := range def.Container.Nodes {
+		if !d.h.Exists(name) {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) > 0 {
+		missing = unknown[0]
+	}
+	return missing, deleted
+}
+
+// sharedProblem says which shared node is not there when the driver is; nil when all are.
+func (d *Driver) sharedProblem(def *accel.Definition, live bool) *accel.Problem {
+	if missing, _ := d.sharedNodes(def); live && missing != "" {
+		return accel.Problemf(accel.NodeMissing, "the driver of %q is loaded and its device node %q is missing", def.Kind, missing)
+	}
+	return nil
+}
+
+// makeNodes makes the nodes that are not there and whose numbers are known: those that the driver leaves to others to
+// make and, when again is true, those that somebody deleted, which neither devtmpfs nor udev makes again. Somebody else
+// may be as quick.
+func (d *Driver) makeNodes(def *accel.Definition, accs []accel.Accelerator, again bool) {
+	_, nodes := d.sharedNodes(def)
+	for _, v := range d.observe(def, accs) {
+		nodes = append(nodes, v.deleted...)
+	}
+	for _, n := range nodes {
+		if !n.Made && !again {
+			continue
+		}
+		err := d.h.MkdirAll(path.Dir(n.Path), 0o755)
+		if err == nil {
+			err = d.h.MakeNode(n.Path, n.Major, n.Minor, n.Mode)
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			d.log.Warn("cannot make a device node", "node", n.Path, "error", err)
+		}
+	}
 }
 
 // nodeThere reports whether the node is the device that sysfs says. On a copy of a machine any file will do.

@@ -47,6 +47,7 @@ func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Ac
 		first(accel.Problemf(accel.OtherModuleLoaded, "the loaded modules of %q have no version, wanted is %q", def.Kind, def.Driver.Version))
 	}
 	first(deviceProblem(def, d.observe(def, accs), !missing))
+	first(d.sharedProblem(def, !missing))
 	have.Right = problem == nil && !missing
 	if len(have.Modules) > 0 {
 		have.Source = string(accel.SourceLoaded)

@@ -122,8 +122,12 @@ func (d *Driver) nodes(def *accel.Definition, accs []accel.Accelerator) []accel.
 	for _, a := range accs {
 		out = append(out, a.Nodes...)
 	}
-	for _, name := range def.Container.Nodes {
+	for _, name := range slices.Concat(def.Container.Nodes, def.Container.OptionalNodes) {
 		out = append(out, d.nodeAt(name))
+	}
+	made, _ := d.h.MadeNodes("", def.Driver.MakeNodes)
+	for _, n := range made {
+		out = append(out, n.DeviceNode)
 	}
 	return out
 }

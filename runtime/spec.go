@@ -51,7 +51,11 @@ func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want 
 		return nil, p
 	}
 	s := &spec{path: file}
-	raw := &specs.Spec{Kind: vendor + "/" + class, ContainerEdits: r.sharedEdits(def)}
+	shared, p := r.sharedEdits(def)
+	if p != nil {
+		return nil, p
+	}
+	raw := &specs.Spec{Kind: vendor + "/" + class, ContainerEdits: shared}
 	for _, a := range accs {
 		if a.Health.State == accel.Gone || len(a.Nodes) == 0 {
 			continue
@@ -63,7 +67,7 @@ func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want 
 	if len(raw.Devices) == 0 {
 		return s, nil
 	}
-	for _, n := range def.Container.Nodes {
+	for _, n := range r.sharedNodes(def) {
 		s.nodes = append(s.nodes, accel.DeviceNode{Path: n})
 	}
 	if !want.CDI {
@@ -101,24 +105,43 @@ func (r *Runtime) device(a accel.Accelerator, permissions, program string) specs
 	return d
 }
 
+// sharedNodes are the device nodes that every container of the kind gets; an optional one where the host has it.
+func (r *Runtime) sharedNodes(def *accel.Definition) []string {
+	nodes := slices.Clone(def.Container.Nodes)
+	for _, n := range def.Container.OptionalNodes {
+		if r.host.Exists(n) {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
 // sharedEdits renders what every container of the kind gets.
-func (r *Runtime) sharedEdits(def *accel.Definition) specs.ContainerEdits {
+func (r *Runtime) sharedEdits(def *accel.Definition) (specs.ContainerEdits, *accel.Problem) {
 	e := specs.ContainerEdits{Env: def.Container.Env}
-	for _, n := range def.Container.Nodes {
+	for _, n := range r.sharedNodes(def) {
 		e.DeviceNodes = append(e.DeviceNodes, r.node(n, permissions(def.Nodes)))
 	}
 	for _, m := range def.Container.Mounts {
+		if m.Optional && !r.host.Exists(m.HostPath) {
+			continue
+		}
 		options := slices.Clone(m.Options)
 		if len(options) == 0 {
-			options = []string{"ro", "nosuid", "nodev"}
+			options = readOnlyOptions()
 		}
 		if !slices.Contains(options, "bind") && !slices.Contains(options, "rbind") {
 			options = append(options, "rbind") // without a type, runc knows a bind mount by this option only
 		}
 		e.Mounts = append(e.Mounts, &specs.Mount{HostPath: m.HostPath, ContainerPath: m.ContainerPath, Options: options})
 	}
-	return e
+	libraries, p := r.libraries(def)
+	e.Mounts = append(e.Mounts, libraries...)
+	return e, p
 }
+
+// readOnlyOptions are the options of a mount that names none.
+func readOnlyOptions() []string { return []string{"ro", "nosuid", "nodev"} }
 
 // node renders a device node. Type and numbers are left out so that the runtime looks at the host's node when it
 // injects: with the driver gone the container fails instead of getting a dead node. The mode is the host's own, and

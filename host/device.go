@@ -1,0 +1,222 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// pciDevices has one directory for each PCI function (Documentation/ABI/testing/sysfs-bus-pci).
+const pciDevices = "/sys/bus/pci/devices"
+
+// Node is a device node that sysfs or a definition speaks of, whether or not /dev has it.
+type Node struct {
+	accel.DeviceNode
+	// Mode is what its driver asks for. Without a word the kernel makes a node for root alone (drivers/base/devtmpfs.c).
+	Mode fs.FileMode
+	// Made tells a node of an accel.MadeNode from one of sysfs.
+	Made bool
+}
+
+// DeviceNodes finds the nodes of the PCI function at address that sources describe, ordered by path. missing names
+// what the sources that are not optional did not find.
+func (h *Host) DeviceNodes(address string, sources []accel.NodeSource) (nodes []Node, missing []string) {
+	for _, s := range sources {
+		found, absent := h.sourceNodes(address, s)
+		nodes = append(nodes, found...)
+		if !s.Optional {
+			missing = append(missing, absent...)
+		}
+	}
+	slices.SortFunc(nodes, func(a, b Node) int { return strings.Compare(a.Path, b.Path) })
+	return slices.CompactFunc(nodes, func(a, b Node) bool { return a.Path == b.Path }), missing
+}
+
+func (h *Host) sourceNodes(address string, s accel.NodeSource) (nodes []Node, missing []string) {
+	if s.Make != nil {
+		return h.MadeNodes(address, []accel.MadeNode{*s.Make})
+	}
+	dir, pattern := path.Join(pciDevices, address), s.Glob
+	if path.IsAbs(pattern) {
+		dir, pattern = "/sys", strings.TrimPrefix(pattern, "/sys/")
+	}
+	for _, match := range h.Glob(dir, pattern) {
+		n, err := h.sysfsNode(match)
+		if err != nil {
+			continue
+		}
+		nodes = append(nodes, n)
+		for _, sibling := range s.Siblings {
+			name := accel.DeviceText(sibling, address, endNumber(match))
+			n, err := h.sysfsNode(name)
+			if err != nil {
+				missing = append(missing, name)
+				continue
+			}
+			nodes = append(nodes, n)
+		}
+	}
+	if len(nodes) == 0 {
+		missing = append(missing, s.Glob)
+	}
+	return nodes, missing
+}
+
+// endNumber is the decimal number that ends a name, -1 when none does.
+func endNumber(name string) int {
+	n, err := strconv.Atoi(name[len(strings.TrimRight(name, "0123456789")):])
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// sysfsNode reads one device directory: "dev" is "major:minor", and "uevent" has DEVNAME, the path below /dev, and
+// DEVMODE where the driver asks for a mode.
+func (h *Host) sysfsNode(dir string) (Node, error) {
+	dev, err := h.ReadAttribute(path.Join(dir, "dev"))
+	if err != nil {
+		return Node{}, err
+	}
+	first, second, _ := strings.Cut(dev, ":")
+	major, err1 := strconv.ParseUint(first, 10, 32)
+	minor, err2 := strconv.ParseUint(second, 10, 32)
+	if err := errors.Join(err1, err2); err != nil {
+		return Node{}, err
+	}
+	text, err := h.ReadAttribute(path.Join(dir, "uevent"))
+	if err != nil {
+		return Node{}, err
+	}
+	n := Node{DeviceNode: accel.DeviceNode{Major: uint32(major), Minor: uint32(minor)}, Mode: 0o600}
+	for line := range strings.SplitSeq(text, "\n") {
+		key, value, _ := strings.Cut(line, "=")
+		switch key {
+		case "DEVNAME":
+			if p := path.Join("/dev", value); strings.HasPrefix(p, "/dev/") && printable(value) {
+				n.Path = p
+			}
+		case "DEVMODE":
+			if mode, err := strconv.ParseUint(value, 8, 32); err == nil {
+				n.Mode = fs.FileMode(mode) & fs.ModePerm
+			}
+		}
+	}
+	if n.Path == "" {
+		return Node{}, fmt.Errorf("no DEVNAME in %s/uevent", dir)
+	}
+	return n, nil
+}
+
+// printable reports whether s is text that a path may be made of.
+func printable(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar })
+}
+
+// MadeNodes resolves nodes that are not in sysfs: the majors through /proc/devices, a minor through an attribute of
+// the function at address, which may be empty for nodes that devices share. Rows whose module is not live are left
+// out; missing names those whose numbers are not there.
+func (h *Host) MadeNodes(address string, rows []accel.MadeNode) (nodes []Node, missing []string) {
+	var majors map[string]uint32
+	for _, row := range rows {
+		if row.Module != "" && !h.Exists(path.Join("/sys/module", strings.ReplaceAll(row.Module, "-", "_"))) {
+			continue
+		}
+		if majors == nil {
+			majors = h.characterMajors()
+		}
+		major, known := uint32(0), false
+		for _, name := range row.Majors {
+			if major, known = majors[name]; known {
+				break
+			}
+		}
+		minor := uint64(row.Minor)
+		if row.MinorFrom != "" {
+			text, err := h.DeviceAttribute(address, row.MinorFrom)
+			if minor, err = parseMinor(text, err); err != nil {
+				known = false
+			}
+		}
+		if !known {
+			missing = append(missing, row.Path)
+			continue
+		}
+		mode := uint64(0o666)
+		if row.Mode != "" {
+			var err error
+			if mode, err = strconv.ParseUint(row.Mode, 8, 32); err != nil {
+				mode = 0o600 // a definition that was not validated: for root alone
+			}
+		}
+		n := accel.DeviceNode{Path: accel.DeviceText(row.Path, address, int(minor)), Major: major, Minor: uint32(minor)}
+		nodes = append(nodes, Node{n, fs.FileMode(mode) & fs.ModePerm, true})
+	}
+	return nodes, missing
+}
+
+func parseMinor(text string, err error) (uint64, error) {
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(text, 10, 20) // MINORBITS, include/linux/kdev_t.h
+}
+
+// characterMajors reads the first half of /proc/devices, "Character devices:", by name.
+func (h *Host) characterMajors() map[string]uint32 {
+	out := map[string]uint32{}
+	text, err := h.ReadAttribute("/proc/devices")
+	if err != nil {
+		return out
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		if strings.HasPrefix(line, "Block devices") {
+			break
+		}
+		fields := strings.Fields(line)
+		if len(fields) != 2 {
+			continue
+		}
+		if major, err := strconv.ParseUint(fields[0], 10, 12); err == nil {
+			if _, again := out[fields[1]]; !again { // "misc" and others may have several: the first is the driver's
+				out[fields[1]] = uint32(major)
+			}
+		}
+	}
+	return out
+}
+
+// DeviceAttribute reads an attribute of the PCI function at address, as accel.HealthSource.File describes it: relative
+// to the function's directory or absolute, perhaps a pattern, perhaps one line of it.
+func (h *Host) DeviceAttribute(address, file string) (string, error) {
+	file, key, line := strings.Cut(accel.DeviceText(file, address, -1), "#")
+	dir := path.Join(pciDevices, address)
+	if path.IsAbs(file) {
+		dir = "/"
+	}
+	name := path.Join(dir, file)
+	if strings.ContainsAny(file, "*?[") {
+		matches := h.Glob(dir, strings.TrimPrefix(file, "/"))
+		if len(matches) == 0 {
+			return "", &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+		}
+		name = matches[0]
+	}
+	text, err := h.ReadAttribute(name)
+	if err != nil || !line {
+		return text, err
+	}
+	for l := range strings.SplitSeq(text, "\n") {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(l), key); ok && (rest == "" || strings.ContainsRune(": \t=", rune(rest[0]))) {
+			return strings.TrimSpace(strings.TrimLeft(rest, ":=")), nil
+		}
+	}
+	return "", fmt.Errorf("%q has no line %q", name, key)
+}

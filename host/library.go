@@ -1,0 +1,128 @@
+package host
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// Library finds the shared library with this soname for the machine's own processor as its loader would: in
+// /etc/ld.so.cache, then in the directories that loaders know. It returns the file itself, links resolved, as the
+// machine sees it.
+func (h *Host) Library(soname string) (string, error) {
+	if strings.ContainsRune(soname, '/') {
+		return "", fmt.Errorf("%q is not the name of a library", soname)
+	}
+	var candidates []string
+	if cache, err := h.ReadFile("/etc/ld.so.cache"); err == nil {
+		candidates = cachedLibraries(cache, soname)
+	}
+	for _, dir := range h.libraryDirs() {
+		candidates = append(candidates, path.Join(dir, soname))
+	}
+	for _, name := range candidates {
+		if h.native(name) {
+			return h.realName(name)
+		}
+	}
+	return "", fmt.Errorf("cannot find library %q: %w", soname, fs.ErrNotExist)
+}
+
+// libraryDirs are the loaders' own: Debian's by architecture, then those of everybody else (ld.so(8)).
+func (h *Host) libraryDirs() []string {
+	dirs := []string{"/usr/lib64", "/lib64", "/usr/lib", "/lib"}
+	if arch := h.processor(); arch != "" {
+		dirs = append([]string{"/usr/lib/" + arch + "-linux-gnu", "/lib/" + arch + "-linux-gnu"}, dirs...)
+	}
+	return dirs
+}
+
+// cachedLibraries returns the paths that the loader's cache has for a soname, best first. The format is glibc's
+// "ld.so.cache" 1.1 (sysdeps/generic/dl-cache.h), perhaps behind the older one; offsets count from its own magic.
+func cachedLibraries(cache []byte, soname string) []string {
+	const headerSize, entrySize = 48, 24
+	start := bytes.Index(cache, []byte("glibc-ld.so.cache1.1"))
+	if start < 0 || len(cache) < start+headerSize {
+		return nil
+	}
+	cache = cache[start:]
+	text := func(offset uint32) string {
+		if int64(offset) >= int64(len(cache)) {
+			return ""
+		}
+		s, _, _ := bytes.Cut(cache[offset:], []byte{0})
+		return string(s)
+	}
+	var out []string
+	entries := int64(binary.NativeEndian.Uint32(cache[20:]))
+	for i := range entries {
+		at := headerSize + i*entrySize
+		if at+entrySize > int64(len(cache)) {
+			break
+		}
+		if text(binary.NativeEndian.Uint32(cache[at+4:])) == soname {
+			out = append(out, text(binary.NativeEndian.Uint32(cache[at+8:])))
+		}
+	}
+	return out
+}
+
+// native reports whether name is an ELF file for the machine's processor.
+func (h *Host) native(name string) bool {
+	f, err := h.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return false
+	}
+	header := make([]byte, 20) // e_ident, e_type, e_machine
+	if n, err := f.ReadAt(header, 0); n < len(header) || err != nil {
+		return false
+	}
+	if !bytes.HasPrefix(header, []byte(elf.ELFMAG)) {
+		return false
+	}
+	var order binary.ByteOrder = binary.LittleEndian
+	if elf.Data(header[elf.EI_DATA]) == elf.ELFDATA2MSB {
+		order = binary.BigEndian
+	}
+	want, known := map[string]elf.Machine{
+		"x86_64": elf.EM_X86_64, "aarch64": elf.EM_AARCH64, "ppc64le": elf.EM_PPC64, "s390x": elf.EM_S390,
+		"riscv64": elf.EM_RISCV, "loongarch64": elf.EM_LOONGARCH,
+	}[h.processor()]
+	return elf.Class(header[elf.EI_CLASS]) == elf.ELFCLASS64 && (!known || elf.Machine(order.Uint16(header[18:])) == want)
+}
+
+// processor is Arch, and for a copy of a machine what its procfs says (Linux 6.1); empty when neither knows.
+func (h *Host) processor() string {
+	if arch := h.Arch(); arch != "" {
+		return arch
+	}
+	arch, err := h.ReadAttribute("/proc/sys/kernel/arch")
+	if err != nil {
+		return ""
+	}
+	return arch
+}
+
+// realName resolves every link in name and returns the path as the machine sees it.
+func (h *Host) realName(name string) (string, error) {
+	f, err := h.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+	if err != nil {
+		return "", fmt.Errorf("cannot resolve %q: %w", name, err)
+	}
+	return "/" + strings.TrimPrefix(strings.TrimPrefix(real, h.root), "/"), nil
+}

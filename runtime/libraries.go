@@ -1,0 +1,50 @@
+package runtime
+
+import (
+	"path"
+	"strings"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// libraries renders the user space of the driver that containers get from the host. Each file is mounted under its own
+// name and under the soname that programs ask for: a link cannot be mounted.
+func (r *Runtime) libraries(def *accel.Definition) ([]*specs.Mount, *accel.Problem) {
+	var mounts []*specs.Mount
+	version := r.driverVersion(def)
+	for _, group := range def.Container.Libraries {
+		for _, name := range group.Names {
+			if strings.Contains(name, "{{.DriverVersion}}") && version == "" {
+				continue
+			}
+			name = strings.ReplaceAll(name, "{{.DriverVersion}}", version)
+			file, err := r.host.Library(name)
+			if err != nil {
+				continue // the host does not have it: containers bring their own
+			}
+			if group.SameVersion && version != "" && !strings.HasSuffix(file, "."+version) {
+				return nil, accel.Problemf(accel.LibraryMismatch, "library %q of the host is %q, and the loaded driver of %q has version %q", name, file, def.Kind, version)
+			}
+			targets := []string{path.Base(file)}
+			if name != targets[0] {
+				targets = append(targets, name)
+			}
+			for _, target := range targets {
+				mounts = append(mounts, &specs.Mount{HostPath: file, ContainerPath: path.Join(group.Path, target), Options: append(readOnlyOptions(), "rbind")})
+			}
+		}
+	}
+	return mounts, nil
+}
+
+// driverVersion is the version of the definition's first module that is loaded and says one.
+func (r *Runtime) driverVersion(def *accel.Definition) string {
+	for _, m := range def.Driver.Modules {
+		if v, err := r.host.ReadString(path.Join("/sys/module", strings.ReplaceAll(m.Name, "-", "_"), "version")); err == nil && v != "" {
+			return v
+		}
+	}
+	return ""
+}
