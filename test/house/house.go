@@ -138,7 +138,7 @@ func Load(fsys fs.FS, limits Limits) (*Tree, error) {
 			return err
 		case d.IsDir() && slices.Contains([]string{".git", "bin", "dist", "node_modules"}, d.Name()):
 			return fs.SkipDir
-		case d.IsDir() || !d.Type().IsRegular() || strings.HasSuffix(name, ".sum"):
+		case d.IsDir() || !d.Type().IsRegular() || strings.HasSuffix(name, ".sum"), name == ".git": // a work tree's is a file
 			return nil
 		}
 		return t.add(fsys, name)
