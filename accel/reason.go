@@ -104,6 +104,7 @@ const (
 	StepFailed           Reason = "StepFailed"
 	PrerequisitePending  Reason = "PrerequisitePending"
 	LibraryMismatch      Reason = "LibraryMismatch"
+	LedgerDamaged        Reason = "LedgerDamaged"
 )
 
 // Reasons returns the documentation of every reason, in the order of docs/reasons.md.
@@ -182,6 +183,7 @@ func Reasons() []ReasonDoc {
 		{StepFailed, "A step of the definition's own failed.", ActorOperator, "The sentence names the step and has its own words; it is tried again by itself.", false},
 		{PrerequisitePending, "A kind that this one needs has no working driver yet.", ActorAgent, "None here; look at the named kind.", false},
 		{LibraryMismatch, "A user-space library on the host is not of the loaded driver's version.", ActorOperator, "Install the library and the driver in one version, or reboot into the new driver.", false},
+		{LedgerDamaged, "The record of what acceld changed on this host cannot be read.", ActorOperator, "Restore the named file, or move it away: `acceld purge` then takes back only what it recognises as its own by content.", true},
 	}
 }
 
