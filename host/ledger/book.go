@@ -1,0 +1,432 @@
+package ledger
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// entry is one path that acceld changed.
+type entry struct {
+	path   string
+	seq    int // entries are undone from the highest to the lowest
+	bootID string
+	prior  *State
+	// ours are the states that may be there by our doing: the last one that was completed and, after a crash, those
+	// that were begun since.
+	ours []*State
+}
+
+// last is what acceld wrote, or was about to write, last.
+func (e *entry) last() *State { return e.ours[len(e.ours)-1] }
+
+// mine returns the state of ours that now is; nil when somebody else has been there.
+func (e *entry) mine(now *State) *State {
+	for _, s := range slices.Backward(e.ours) {
+		if s.sameContent(now) {
+			return s
+		}
+	}
+	return nil
+}
+
+// times is a directory before the first change in it.
+type times struct {
+	bootID, listing string
+	mtime           time.Time
+}
+
+// content is what a journal says.
+type content struct {
+	entries map[string]*entry
+	times   map[string]times
+	notes   []Note
+	seq     int
+}
+
+func newContent() content { return content{entries: map[string]*entry{}, times: map[string]times{}} }
+
+// apply reads one record. A change that does not say what was before it, of a path that none did, is a gap.
+func (c *content) apply(r record) error {
+	c.seq++
+	switch r.Op {
+	case opChange:
+		e := c.entries[r.Path]
+		if r.Wrote == nil || !path.IsAbs(r.Path) || e == nil && r.Prior == nil {
+			return fmt.Errorf("the record of %q is not complete", r.Path)
+		}
+		if r.Prior != nil {
+			e = &entry{path: r.Path, seq: c.seq, bootID: r.BootID, prior: r.Prior}
+			c.entries[r.Path] = e
+		}
+		e.ours = append(e.ours, r.Wrote)
+	case opDone:
+		e := c.entries[r.Path]
+		if e == nil {
+			break
+		}
+		e.ours = e.ours[len(e.ours)-1:]
+		if e.last().Kind == Absent && e.prior.Kind == Absent {
+			delete(c.entries, r.Path) // acceld took back its own: what comes there later is somebody else's
+		}
+	case opUndone:
+		delete(c.entries, r.Path)
+	case opTimed:
+		delete(c.times, r.Path)
+	case opTimes:
+		if old, ok := c.times[r.Path]; !ok || old.bootID != r.BootID {
+			c.times[r.Path] = times{r.BootID, r.Listing, r.Mtime}
+		}
+	case opNote, opForget:
+		if r.Note == nil {
+			return fmt.Errorf("a record %q is not complete", r.Op)
+		}
+		c.notes = slices.DeleteFunc(c.notes, func(n Note) bool { return n.Kind == r.Note.Kind && n.Name == r.Note.Name })
+		if r.Op == opNote {
+			c.notes = append(c.notes, *r.Note)
+		}
+	}
+	return nil
+}
+
+// newest returns the entries in the order in which they are undone.
+func (c *content) newest() []*entry {
+	var out []*entry
+	for _, e := range c.entries {
+		out = append(out, e)
+	}
+	slices.SortFunc(out, func(a, b *entry) int { return b.seq - a.seq })
+	return out
+}
+
+// records are the fewest that say the same.
+func (c *content) records() []record {
+	out := []record{{Op: opSchema, Schema: schema, Time: time.Now().UTC()}}
+	for key, t := range c.times {
+		out = append(out, record{Op: opTimes, Path: key, BootID: t.bootID, Listing: t.listing, Mtime: t.mtime})
+	}
+	for _, e := range slices.Backward(c.newest()) {
+		prior := e.prior
+		for _, s := range e.ours {
+			out = append(out, record{Op: opChange, Path: e.path, BootID: e.bootID, Prior: prior, Wrote: s})
+			prior = nil
+		}
+		if len(e.ours) == 1 {
+			out = append(out, record{Op: opDone, Path: e.path})
+		}
+	}
+	for i := range c.notes {
+		out = append(out, record{Op: opNote, Note: &c.notes[i]})
+	}
+	return out
+}
+
+// book is one journal with its blobs, in a directory of its own.
+type book struct {
+	*files
+	dir string
+	// bootID is the boot that a new record is valid in; empty for all.
+	bootID func() string
+
+	// base are the records with which a new journal begins: how it was before the book's own directory was made.
+	base []record
+
+	content
+	head  string // the first line of the journal that was read; it has the time at which it was begun
+	read  int64  // bytes of it
+	lines int
+}
+
+func (b *book) journal() string         { return path.Join(b.dir, "journal") }
+func (b *book) blob(sum string) string  { return path.Join(b.dir, "blobs", sum) }
+func (b *book) there() bool             { _, err := os.Lstat(b.path(b.dir)); return err == nil }
+func (b *book) damaged(err error) error { return fail(accel.LedgerDamaged, b.journal(), err) }
+
+// lock waits for the book's lock and makes the book where it is missing. The lock is gone with its process.
+func (b *book) lock() (release func(), err error) {
+	if err := b.found(); err != nil {
+		return nil, err
+	}
+	for {
+		f, err := os.OpenFile(b.path(path.Join(b.dir, "lock")), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, name(err, path.Join(b.dir, "lock"))
+		}
+		if err := flock(f); err != nil {
+			_ = f.Close() // nothing was written
+			return nil, fmt.Errorf("cannot lock %q: %w", b.dir, err)
+		}
+		ours, err1 := f.Stat()
+		there, err2 := os.Stat(b.path(path.Join(b.dir, "lock")))
+		if err1 == nil && err2 == nil && os.SameFile(ours, there) {
+			return func() { _ = f.Close() }, nil
+		}
+		_ = f.Close() // a purge removed it while we waited
+		if err := b.found(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func flock(f *os.File) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// found makes the book's directories, for root alone: blobs may hold secrets.
+func (b *book) found() error {
+	if _, err := os.Lstat(b.path(path.Join(b.dir, "blobs"))); err == nil {
+		return nil
+	}
+	own := path.Dir(b.dir)
+	if _, err := os.Lstat(b.path(own)); err != nil {
+		if b.base, err = b.announce(own); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(b.path(path.Dir(own)), 0o755); err != nil {
+		return name(err, b.dir)
+	}
+	for _, dir := range []string{own, b.dir, path.Join(b.dir, "blobs")} {
+		mode := fs.FileMode(0o700)
+		if dir == RunDir {
+			mode = 0o755 // others look for the socket in it
+		}
+		if err := b.mkdir(dir, mode); err != nil {
+			return err
+		}
+	}
+	return b.syncDir(b.dir)
+}
+
+// announce returns the records of what a new entry key changes around it: directories that are missing, and the time of
+// the one that is there. Directories that the book has recorded already are left out.
+func (b *book) announce(key string) (records []record, err error) {
+	bootID := b.bootID()
+	dir := path.Dir(key)
+	for ; dir != "/"; dir = path.Dir(dir) {
+		st, err := os.Lstat(b.path(dir))
+		if err == nil && !st.IsDir() {
+			return nil, &fs.PathError{Op: "mkdir", Path: dir, Err: unix.ENOTDIR}
+		}
+		if err == nil {
+			break
+		}
+		r := record{Op: opChange, Path: dir, BootID: bootID, Wrote: &State{Kind: Dir}}
+		if b.entries[dir] == nil {
+			r.Prior = &State{Kind: Absent}
+		}
+		records = append([]record{r}, records...)
+	}
+	changed := []string{dir}
+	if len(records) == 0 { // the name in which the entry passes may be in another directory
+		changed = slices.Compact([]string{dir, path.Dir(passage(key))})
+	}
+	for _, dir := range changed {
+		if t, ok := b.times[dir]; ok && t.bootID == bootID || b.entries[dir] != nil {
+			continue
+		}
+		sum, _, mtime, err := b.listing(dir)
+		if err != nil {
+			return nil, err
+		}
+		records = append([]record{{Op: opTimes, Path: dir, BootID: bootID, Listing: sum, Mtime: mtime}}, records...)
+	}
+	return records, nil
+}
+
+// catchUp reads what was added to the journal since the last time. It needs no lock: an append is seen whole or as a torn
+// line, and a compacted journal is another file.
+func (b *book) catchUp() error {
+	f, err := os.OpenFile(b.path(b.journal()), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		b.content, b.head, b.read, b.lines = newContent(), "", 0, 0
+		return nil
+	}
+	if err != nil {
+		return name(err, b.journal())
+	}
+	defer f.Close()
+	head := make([]byte, len(b.head))
+	if _, err := f.ReadAt(head, 0); b.head == "" || err != nil || string(head) != b.head {
+		b.content, b.head, b.read, b.lines = newContent(), "", 0, 0 // another journal, or none was read yet
+	}
+	text, err := io.ReadAll(io.NewSectionReader(f, b.read, math.MaxInt64-b.read))
+	if err != nil {
+		return name(err, b.journal())
+	}
+	records, good, err := split(text, b.lines)
+	if err != nil {
+		return b.damaged(err)
+	}
+	if b.lines == 0 && len(records) > 0 && records[0].Op != opSchema {
+		return b.damaged(errors.New("it does not begin as a ledger does"))
+	}
+	for _, r := range records {
+		if err := b.apply(r); err != nil {
+			b.head = "" // what was read of it is not to be trusted
+			return b.damaged(err)
+		}
+	}
+	if b.lines == 0 && good > 0 {
+		first, _, _ := bytes.Cut(text, []byte{'\n'})
+		b.head = string(first)
+	}
+	b.read += int64(good)
+	b.lines += len(records)
+	return nil
+}
+
+// add appends records to the journal. With lasting it returns when they are on the disk. The caller has the lock and has
+// caught up.
+func (b *book) add(lasting bool, records ...record) error {
+	fresh := b.lines == 0
+	if fresh {
+		begun := record{Op: opSchema, Schema: schema, Time: time.Now().UTC()}
+		records = slices.Concat([]record{begun}, b.base, records)
+	}
+	text, err := encode(records...)
+	if err != nil {
+		return err
+	}
+	var f *os.File
+	err = b.step("open", b.journal(), func(p string) (err error) {
+		f, err = os.OpenFile(p, os.O_WRONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := b.step("truncate", b.journal(), func(string) error { return f.Truncate(b.read) }); err != nil {
+		return err
+	}
+	err = b.step("append", b.journal(), func(string) error { _, err := f.WriteAt(text, b.read); return err })
+	if err != nil {
+		if b.fault != nil {
+			_, _ = f.WriteAt(text[:len(text)*2/3], b.read) // the fault of a test came in the middle of it
+		}
+		return err
+	}
+	if lasting {
+		if err := b.step("fsync", b.journal(), func(string) error { return f.Sync() }); err != nil {
+			return err
+		}
+		if fresh {
+			if err := b.syncDir(b.dir); err != nil {
+				return err
+			}
+		}
+	}
+	return b.catchUp()
+}
+
+// compactAt is the size of a journal at which it is worth writing anew what it still says: some hundred lines.
+const compactAt = 256 << 10
+
+// compact writes the journal anew when most of it is history, and removes the blobs that nothing needs any more.
+func (b *book) compact() error {
+	if b.read < compactAt || b.lines < 8*(len(b.entries)+len(b.notes)+len(b.times)) {
+		return nil
+	}
+	text, err := encode(b.records()...)
+	if err != nil {
+		return err
+	}
+	err = b.replace(b.journal(), &State{Kind: File, Mode: 0o600, UID: os.Geteuid(), GID: os.Getegid()}, func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(text)), nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.catchUp(); err != nil {
+		return err
+	}
+	return b.sweep()
+}
+
+// sweep removes blobs that no entry needs.
+func (b *book) sweep() error {
+	needed := map[string]bool{}
+	for _, e := range b.entries {
+		needed[e.prior.SHA256] = true
+	}
+	dir := path.Join(b.dir, "blobs")
+	entries, err := os.ReadDir(b.path(dir))
+	if err != nil {
+		return name(err, dir)
+	}
+	for _, e := range entries {
+		if !needed[e.Name()] {
+			err = errors.Join(err, b.unlink(path.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
+
+// keep stores the content of the file key as a blob and returns its state. The content is read once, so that what is
+// stored is what the digest says even when somebody writes at the same time.
+func (b *book) keep(key string) (*State, error) {
+	s, err := b.observe(key)
+	if err != nil || s.Kind != File {
+		return s, err
+	}
+	if sum, _, err := b.sum(b.blob(s.SHA256)); err == nil && sum == s.SHA256 {
+		return s, nil
+	}
+	temp := path.Join(b.dir, "blobs", passagePrefix+"new"+passageSuffix)
+	if err := b.unlink(temp); err != nil {
+		return nil, err
+	}
+	from, err := os.OpenFile(b.path(key), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, name(err, key)
+	}
+	defer from.Close()
+	err = b.write(temp, from)
+	if err == nil {
+		err = b.syncDir(temp)
+	}
+	if err == nil {
+		s.SHA256, s.Size, err = b.sum(temp)
+	}
+	if err == nil {
+		err = b.step("rename", temp, func(p string) error { return os.Rename(p, b.path(b.blob(s.SHA256))) })
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot keep the content of %q: %w", key, err), b.unlink(temp))
+	}
+	return s, b.syncDir(path.Join(b.dir, "blobs"))
+}
+
+// open opens the blob of a prior state and checks it first: what is restored is what was there, or nothing.
+func (b *book) open(s *State) (io.ReadCloser, error) {
+	sum, _, err := b.sum(b.blob(s.SHA256))
+	if err == nil && sum != s.SHA256 {
+		err = errSum
+	}
+	if err != nil {
+		return nil, fail(accel.LedgerDamaged, b.blob(s.SHA256), err)
+	}
+	return os.Open(b.path(b.blob(s.SHA256)))
+}
+
+// fail is an error with a reason for a file of the ledger.
+func fail(r accel.Reason, key string, err error) error {
+	return accel.Problemf(accel.ReasonForError(err, r), "cannot use %q: %v", key, err)
+}

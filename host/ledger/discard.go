@@ -1,0 +1,117 @@
+package ledger
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// Remaining returns how many changes and notes are on record still. Directories around acceld's own do not count.
+func (l *Ledger) Remaining() (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.remaining()
+}
+
+func (l *Ledger) remaining() (int, error) {
+	n, id := 0, l.bootID()
+	for _, b := range []*book{l.boot, l.disk} {
+		if err := b.catchUp(); err != nil {
+			return 0, err
+		}
+		for _, e := range b.entries {
+			if !l.above(e.path) {
+				n++
+			}
+		}
+		for _, note := range b.notes {
+			if note.BootID == id {
+				n++
+			}
+		}
+	}
+	return n, nil
+}
+
+// Discard removes acceld's own directories, the state directory and [RunDir], with all that is in them. While the
+// ledger has anything on record it stays, and everything else goes. Directories around them that acceld had to make go
+// too. It returns the paths that it removed, or would remove, and what could not be.
+func (l *Ledger) Discard(dry bool) ([]Outcome, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rest, err := l.remaining()
+	if err != nil {
+		return nil, err
+	}
+	var around []record
+	for _, b := range []*book{l.boot, l.disk} {
+		for _, r := range b.records() {
+			if (r.Op == opChange || r.Op == opTimes) && l.above(r.Path) {
+				around = append(around, r)
+			}
+		}
+	}
+	var out []Outcome
+	for _, dir := range []string{l.stateDir, RunDir} {
+		removed, err := l.discard(dir, rest > 0, dry)
+		if removed {
+			out = append(out, Outcome{Path: dir, Action: Removed})
+		}
+		if err != nil {
+			out = append(out, Outcome{Path: dir}.left(err))
+		}
+	}
+	if rest == 0 && !dry {
+		l.tidy(around)
+	}
+	return out, nil
+}
+
+// discard empties one of acceld's own directories.
+func (l *Ledger) discard(dir string, keep, dry bool) (removed bool, err error) {
+	entries, err := os.ReadDir(l.files.path(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, name(err, dir)
+	}
+	if dry {
+		return !keep, nil
+	}
+	for _, e := range entries {
+		if keep && e.Name() == "ledger" {
+			continue
+		}
+		key := path.Join(dir, e.Name())
+		err = errors.Join(err, l.files.step("removeall", key, os.RemoveAll))
+	}
+	if err != nil || keep {
+		return false, err
+	}
+	err = l.files.step("rmdir", dir, func(p string) error { return unlinked(unix.Rmdir(p)) })
+	if errors.Is(err, unix.EBUSY) {
+		return true, nil // a file system of its own is mounted there: emptied is all that can be asked
+	}
+	return err == nil, err
+}
+
+// tidy takes back what the books had to make around themselves. It has nothing to return to: the books are gone.
+func (l *Ledger) tidy(around []record) {
+	for i := len(around) - 1; i >= 0; i-- {
+		r := around[i]
+		var err error
+		if r.Op == opChange && r.Prior != nil && r.Prior.Kind == Absent {
+			err = l.files.rmdir(r.Path)
+		}
+		if sum, _, _, e := l.files.listing(r.Path); r.Op == opTimes && e == nil && sum == r.Listing {
+			err = l.files.setTime(r.Path, times{mtime: r.Mtime})
+		}
+		if err != nil {
+			l.log.Debug("a directory above acceld's own stays", "path", r.Path, "error", err)
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package ledger
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// files makes the changes below a root, one system call at a time. Keys are resolved paths as the machine sees them.
+type files struct {
+	root string
+	// fault is asked before each step; when it returns an error the step is not made, or half made where a step can be.
+	// Nil outside tests: it is how they end the process, or fill the disk, at every line.
+	fault func(step, key string) error
+}
+
+func (f *files) path(key string) string { return filepath.Join(f.root, key) }
+
+// step makes one change unless the fault forbids it.
+func (f *files) step(what, key string, do func(p string) error) error {
+	if f.fault != nil {
+		if err := f.fault(what, key); err != nil {
+			return &fs.PathError{Op: what, Path: key, Err: err}
+		}
+	}
+	return name(do(f.path(key)), key)
+}
+
+// passage is the name under which something is made before it takes its place: beside it, because libraries that watch
+// CDI directories do not see what is renamed in from elsewhere. It is the same for each path, so that what a crash leaves
+// is found. Directories "*.conf.d" get it from the directory above: their reader parses whatever is in them.
+func passage(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	dir := path.Dir(key)
+	if strings.HasSuffix(dir, ".conf.d") {
+		dir = path.Dir(dir)
+	}
+	return path.Join(dir, passagePrefix+hex.EncodeToString(sum[:8])+passageSuffix)
+}
+
+// Every reader of such directories skips names that start with a dot or end in ".tmp".
+const (
+	passagePrefix = ".acceld-"
+	passageSuffix = ".tmp"
+)
+
+func passing(base string) bool {
+	return strings.HasPrefix(base, passagePrefix) && strings.HasSuffix(base, passageSuffix)
+}
+
+// beside is [passage] in the path's own directory, for where the directory above is another file system.
+func beside(key string) string { return path.Join(path.Dir(key), path.Base(passage(key))) }
+
+// clear removes what an interrupted change of key left behind.
+func (f *files) clear(key string) error {
+	for _, temp := range slices.Compact([]string{passage(key), beside(key)}) {
+		st, err := os.Lstat(f.path(temp))
+		if err != nil {
+			continue // also when its directory is gone
+		}
+		if st.IsDir() {
+			err = f.rmdir(temp)
+		} else {
+			err = f.unlink(temp)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *files) unlink(key string) error {
+	return f.step("unlink", key, func(p string) error { return unlinked(unix.Unlink(p)) })
+}
+
+func (f *files) rmdir(key string) error {
+	return f.step("rmdir", key, func(p string) error { return unlinked(unix.Rmdir(p)) })
+}
+
+// unlinked makes what is gone already no error.
+func unlinked(err error) error {
+	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return nil
+	}
+	return err
+}
+
+func (f *files) mkdir(key string, mode fs.FileMode) error {
+	return f.step("mkdir", key, func(p string) error {
+		if err := os.Mkdir(p, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		return nil
+	})
+}
+
+// syncDir makes what happened in a directory last.
+func (f *files) syncDir(key string) error {
+	return f.step("fsync", key, func(p string) error { return syncPath(p) })
+}
+
+func syncPath(p string) error {
+	d, err := os.Open(p)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// write makes the new file key, mode 0600, with what from has.
+func (f *files) write(key string, from io.Reader) error {
+	var file *os.File
+	err := f.step("create", key, func(p string) (err error) {
+		file, err = os.OpenFile(p, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = f.step("write", key, func(string) error { _, err := io.Copy(file, from); return err })
+	if err != nil && f.fault != nil {
+		_, _ = io.CopyN(file, from, 5) // the fault of a test came in the middle of it
+	}
+	return errors.Join(err, file.Close())
+}
+
+// make makes a state under the name temp, complete with its metadata, and lasting. The content of a file comes from from.
+func (f *files) make(temp string, s *State, from io.Reader) error {
+	var err error
+	switch s.Kind {
+	case File:
+		err = f.write(temp, from)
+	case Link:
+		err = f.step("symlink", temp, func(p string) error { return os.Symlink(s.Text, p) })
+	case Dir:
+		err = f.mkdir(temp, 0o700)
+	case CharNode:
+		err = f.step("mknod", temp, func(p string) error { return unix.Mknod(p, unix.S_IFCHR|0o600, int(s.Device)) })
+	case BlockNode:
+		err = f.step("mknod", temp, func(p string) error { return unix.Mknod(p, unix.S_IFBLK|0o600, int(s.Device)) })
+	default:
+		err = fmt.Errorf("cannot make a %s", s.Kind)
+	}
+	if err == nil {
+		err = f.dress(temp, s)
+	}
+	if err == nil && s.Kind == File {
+		err = f.syncDir(temp) // fsync(2) of the file itself
+	}
+	return err
+}
+
+// dress gives a new path its owner, mode, extended attributes and time, in the order in which none undoes another:
+// chown(2) clears set-id bits and capabilities, an ACL has a say in the mode.
+func (f *files) dress(temp string, s *State) error {
+	if err := f.step("chown", temp, func(p string) error { return os.Lchown(p, s.UID, s.GID) }); err != nil {
+		return err
+	}
+	if s.Kind != Link {
+		if err := f.step("chmod", temp, func(p string) error { return unix.Chmod(p, s.Mode) }); err != nil {
+			return err
+		}
+	}
+	have, err := xattrs(f.path(temp))
+	if err != nil {
+		return name(err, temp)
+	}
+	for attr := range have {
+		// What the directory or the security module gave it and the state does not have. A label cannot be taken away.
+		if _, wanted := s.Xattrs[attr]; !wanted && !strings.HasPrefix(attr, "security.") {
+			if err := f.step("removexattr", temp, func(p string) error { return unix.Lremovexattr(p, attr) }); err != nil {
+				return err
+			}
+		}
+	}
+	for attr, value := range s.Xattrs {
+		if string(have[attr]) == string(value) && len(value) > 0 {
+			continue
+		}
+		if err := f.step("setxattr", temp, func(p string) error { return unix.Lsetxattr(p, attr, value, 0) }); err != nil {
+			return fmt.Errorf("cannot set the extended attribute %q: %w", attr, err)
+		}
+	}
+	if s.Mtime.IsZero() {
+		return nil
+	}
+	return f.step("utimes", temp, func(p string) error {
+		times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(s.Mtime.UnixNano())}
+		return unix.UtimesNanoAt(unix.AT_FDCWD, p, times, unix.AT_SYMLINK_NOFOLLOW)
+	})
+}
+
+// replace puts a state in the place of key in one step: whoever looks sees what was there or what is there now.
+// Open gives the content of a file, each time from its beginning.
+func (f *files) replace(key string, s *State, open func() (io.ReadCloser, error)) error {
+	err := f.replaceBy(passage(key), key, s, open)
+	if errors.Is(err, unix.EXDEV) {
+		err = f.replaceBy(beside(key), key, s, open)
+	}
+	return err
+}
+
+func (f *files) replaceBy(temp, key string, s *State, open func() (io.ReadCloser, error)) error {
+	err := f.clear(key)
+	if err != nil {
+		return err
+	}
+	var from io.ReadCloser
+	if open != nil {
+		if from, err = open(); err != nil {
+			return err
+		}
+		defer from.Close()
+	}
+	err = f.make(temp, s, from)
+	if err == nil {
+		err = f.step("rename", key, func(p string) error { return os.Rename(f.path(temp), p) })
+	}
+	if err != nil {
+		return errors.Join(err, f.clear(key))
+	}
+	return f.syncDir(path.Dir(key))
+}
+
+// remove removes what key is; a directory only when it is empty.
+func (f *files) remove(key string, s *State) error {
+	if err := f.clear(key); err != nil {
+		return err
+	}
+	var err error
+	if s.Kind == Dir {
+		err = f.rmdir(key)
+	} else {
+		err = f.unlink(key)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(f.path(path.Dir(key))); err != nil {
+		return nil // gone with its directory
+	}
+	return f.syncDir(path.Dir(key))
+}

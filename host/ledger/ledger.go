@@ -1,0 +1,286 @@
+package ledger
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+	"golang.org/x/sys/unix"
+
+	"github.com/acceld/acceld/host"
+)
+
+// RunDir is acceld's directory for what ends with the boot: sockets, locks, and the second book.
+const RunDir = "/run/acceld"
+
+// Ledger changes the files of one host and keeps the books. It is safe for concurrent use, also by several processes:
+// the agent and the command line share the books through a lock.
+type Ledger struct {
+	h        *host.Host
+	log      *slog.Logger
+	stateDir string
+
+	mu         sync.Mutex
+	files      *files
+	disk, boot *book
+}
+
+// Open returns the ledger of h in the directory stateDir, an absolute path as the machine sees it. Nothing is read or
+// made before the first call that needs it; the only failure is a stateDir that cannot be one.
+func Open(h *host.Host, stateDir string, log *slog.Logger) (*Ledger, error) {
+	if !path.IsAbs(stateDir) || path.Clean(stateDir) == "/" {
+		return nil, fmt.Errorf("cannot keep a ledger in %q: not an absolute path of a directory", stateDir)
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	l := &Ledger{h: h, log: log, files: &files{root: h.Root()}}
+	var err error
+	if l.stateDir, err = l.resolve(stateDir); err != nil {
+		return nil, err
+	}
+	always := func() string { return "" }
+	l.disk = &book{files: l.files, dir: path.Join(l.stateDir, "ledger"), bootID: always, content: newContent()}
+	l.boot = &book{files: l.files, dir: path.Join(RunDir, "ledger"), bootID: l.bootID, content: newContent()}
+	return l, nil
+}
+
+// resolve returns the key of a path: links in its directory resolved inside the root, its last element as it is.
+func (l *Ledger) resolve(p string) (string, error) {
+	clean := path.Clean("/" + p)
+	dir, err := securejoin.SecureJoin(l.h.Root(), path.Dir(clean))
+	if err != nil {
+		return "", fmt.Errorf("cannot resolve %q: %w", p, err)
+	}
+	return path.Join("/", strings.TrimPrefix(dir, strings.TrimSuffix(l.h.Root(), "/")), path.Base(clean)), nil
+}
+
+// below reports whether key is dir or in it.
+func below(key, dir string) bool { return key == dir || strings.HasPrefix(key, dir+"/") }
+
+// volatile reports whether what is at key does not outlive the boot.
+func volatile(key string) bool {
+	return slices.ContainsFunc([]string{"/run", "/dev", "/sys", "/proc"}, func(dir string) bool { return below(key, dir) })
+}
+
+// own reports whether key is in one of the directories that belong to acceld and go as a whole.
+func (l *Ledger) own(key string) bool { return below(key, l.stateDir) || below(key, RunDir) }
+
+// bookOf returns the book for key.
+func (l *Ledger) bookOf(key string) *book {
+	if volatile(key) {
+		return l.boot
+	}
+	return l.disk
+}
+
+func (l *Ledger) bootID() string {
+	id, err := l.h.ReadString("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "" // a copy of a machine
+	}
+	return id
+}
+
+// WriteFile makes name a regular file with this content and mode, in one step: a reader sees what was there or all of
+// what is there now. Missing directories are made, mode 0755. A file that is replaced hands down its owner and its
+// extended attributes. Nothing happens when the file is right already.
+func (l *Ledger) WriteFile(name string, data []byte, mode fs.FileMode) error {
+	sum := sha256.Sum256(data)
+	to := State{Kind: File, SHA256: hex.EncodeToString(sum[:]), Size: int64(len(data)), Mode: permissions(mode)}
+	return l.change(name, to, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil })
+}
+
+// permissions returns the bits of mode as st_mode has them.
+func permissions(mode fs.FileMode) uint32 {
+	m := uint32(mode.Perm())
+	for bit, is := range map[uint32]fs.FileMode{unix.S_ISUID: fs.ModeSetuid, unix.S_ISGID: fs.ModeSetgid, unix.S_ISVTX: fs.ModeSticky} {
+		if mode&is != 0 {
+			m |= bit
+		}
+	}
+	return m
+}
+
+// Symlink makes name a symbolic link with this text, in the place of a file or link that is there.
+func (l *Ledger) Symlink(text, name string) error {
+	return l.change(name, State{Kind: Link, Text: text}, nil)
+}
+
+// Mknod makes name a character device with these numbers and this mode, in the place of a file or node that is there.
+func (l *Ledger) Mknod(name string, major, minor uint32, mode fs.FileMode) error {
+	return l.change(name, State{Kind: CharNode, Device: unix.Mkdev(major, minor), Mode: permissions(mode)}, nil)
+}
+
+// MkdirAll makes the directory name and its parents where they are missing.
+func (l *Ledger) MkdirAll(name string, mode fs.FileMode) error {
+	key, err := l.resolve(path.Join(name, "x"))
+	if err != nil {
+		return err
+	}
+	if st, err := os.Stat(l.files.path(path.Dir(key))); err == nil && st.IsDir() {
+		return nil
+	}
+	return l.change(path.Dir(key), State{Kind: Dir, Mode: permissions(mode)}, nil)
+}
+
+// Remove removes the file, link, node or empty directory name. One that is not there is no error.
+func (l *Ledger) Remove(name string) error {
+	return l.change(name, State{Kind: Absent}, nil)
+}
+
+// change makes name the state to: record first, then change.
+func (l *Ledger) change(file string, to State, open func() (io.ReadCloser, error)) error {
+	key, err := l.resolve(file)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now, err := l.files.observe(key)
+	if err != nil {
+		return err
+	}
+	if now.sameContent(&to) && (to.Kind != File || now.Mode == to.Mode) {
+		return nil
+	}
+	if to.Kind != Absent {
+		to.UID, to.GID = os.Geteuid(), os.Getegid()
+	}
+	if to.Kind == File && now.Kind == File {
+		to.UID, to.GID, to.Xattrs = now.UID, now.GID, now.Xattrs
+	}
+	if l.own(key) {
+		if err := os.MkdirAll(l.files.path(path.Dir(key)), 0o755); err != nil {
+			return name(err, path.Dir(key))
+		}
+		return l.files.become(key, now, &to, open)
+	}
+	return l.recorded(key, now, &to, open)
+}
+
+// replaceable refuses what could not be taken back, or is never meant.
+func (f *files) replaceable(key string, now, to *State) error {
+	switch {
+	case now.Kind == Other:
+		return &fs.PathError{Op: "replace", Path: key, Err: errors.New("it is a socket or FIFO")}
+	case now.Kind == Dir && to.Kind != Absent:
+		return &fs.PathError{Op: "replace", Path: key, Err: unix.EISDIR}
+	case now.Kind != Absent && to.Kind == Dir:
+		return &fs.PathError{Op: "mkdir", Path: key, Err: unix.ENOTDIR}
+	case now.Kind == Dir:
+		if _, names, _, err := f.listing(key); err != nil || len(names) > 0 {
+			return cmp.Or(err, error(&fs.PathError{Op: "remove", Path: key, Err: unix.ENOTEMPTY}))
+		}
+	}
+	return nil
+}
+
+// become makes key, which is now, the state to.
+func (f *files) become(key string, now, to *State, open func() (io.ReadCloser, error)) error {
+	switch {
+	case to.Kind == Absent:
+		return f.remove(key, now)
+	case to.Kind == Dir:
+		if err := f.mkdir(key, fs.FileMode(to.Mode)); err != nil {
+			return err
+		}
+		return f.syncDir(path.Dir(key))
+	}
+	return f.replace(key, to, open)
+}
+
+// recorded is a change with its records.
+func (l *Ledger) recorded(key string, now, to *State, open func() (io.ReadCloser, error)) error {
+	if err := l.files.replaceable(key, now, to); err != nil {
+		return err
+	}
+	b := l.bookOf(key)
+	release, err := b.lock()
+	if err != nil {
+		return unrecorded(key, err)
+	}
+	defer release()
+	if err := b.catchUp(); err != nil {
+		return unrecorded(key, err)
+	}
+	records, err := b.announce(key)
+	if err != nil {
+		return err
+	}
+	r, err := l.announced(b, key, to)
+	if err != nil {
+		return unrecorded(key, err)
+	}
+	if err := b.add(true, append(records, r)...); err != nil {
+		return unrecorded(key, err)
+	}
+	done := []record{}
+	for _, r := range records {
+		if r.Op == opChange {
+			if err := l.files.mkdir(r.Path, 0o755); err != nil {
+				return b.failed(r.Path, err)
+			}
+			done = append(done, record{Op: opDone, Path: r.Path})
+		}
+	}
+	if err := l.files.become(key, now, to, open); err != nil {
+		return b.failed(key, err)
+	}
+	// Not waited for: without this line the change is taken back all the same. It tells a damaged record from a torn one.
+	if err := b.add(false, append(done, record{Op: opDone, Path: key})...); err != nil {
+		return err
+	}
+	return b.compact()
+}
+
+// unrecorded says that nothing was changed, because it could not have been taken back.
+func unrecorded(key string, err error) error {
+	return fmt.Errorf("%q is not changed, because what is there now cannot be recorded: %w", key, err)
+}
+
+// announced returns the record that key is about to become to. With the first change it has what is there, and the book
+// has its content.
+func (l *Ledger) announced(b *book, key string, to *State) (record, error) {
+	bootID := b.bootID()
+	r := record{Op: opChange, Path: key, BootID: bootID, Wrote: to}
+	e := b.entries[key]
+	if e == nil {
+		prior, err := b.keep(key)
+		r.Prior = prior
+		return r, err
+	}
+	now, err := b.observe(key)
+	switch {
+	case err != nil:
+		return r, err
+	case e.mine(now) != nil && e.bootID != bootID: // it outlived the boot: what was before it is still what counts
+		r.Prior = e.prior
+	case e.bootID != bootID:
+		r.Prior, err = b.keep(key)
+	case e.mine(now) == nil && !e.prior.sameContent(now):
+		l.log.Info("what somebody else wrote is replaced", "path", key, "kind", now.Kind)
+	}
+	return r, err
+}
+
+// failed notes that a change did not happen, when that is so, and returns why.
+func (b *book) failed(key string, why error) error {
+	e := b.entries[key]
+	if now, err := b.observe(key); err != nil || e == nil || len(e.ours) > 1 || !now.sameContent(e.prior) {
+		return why
+	}
+	return errors.Join(why, b.add(false, record{Op: opUndone, Path: key}))
+}

@@ -1,0 +1,219 @@
+package ledger
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kind is what a path is.
+type Kind string
+
+// The kinds. A socket and a FIFO are never replaced, so they are only found in the place of what acceld wrote.
+const (
+	Absent    Kind = "absent"
+	File      Kind = "file"
+	Link      Kind = "symbolic link"
+	Dir       Kind = "directory"
+	CharNode  Kind = "character device"
+	BlockNode Kind = "block device"
+	Attribute Kind = "attribute" // of sysfs or procfs: it has a text and nothing else
+	Other     Kind = "socket or FIFO"
+)
+
+// State is what a path is at one moment, as far as it can be restored.
+type State struct {
+	Kind Kind `json:"kind"`
+	// SHA256 and Size are of a file's content.
+	SHA256 string `json:"sha256,omitempty"`
+	Size   int64  `json:"size,omitempty"`
+	// Text is that of a link or an attribute.
+	Text string `json:"text,omitempty"`
+	// Device are the numbers of a node, as makedev(3) joins them.
+	Device uint64 `json:"device,omitempty"`
+	// Mode are the permissions with the set-id and sticky bits, 07777 of st_mode.
+	Mode  uint32    `json:"mode,omitempty"`
+	UID   int       `json:"uid,omitempty"`
+	GID   int       `json:"gid,omitempty"`
+	Mtime time.Time `json:"mtime,omitzero"`
+	// Xattrs are the extended attributes: SELinux label, POSIX ACL, capabilities, what users set.
+	Xattrs map[string][]byte `json:"xattrs,omitempty"`
+	// Names is the number of hard links of a file.
+	Names uint64 `json:"names,omitempty"`
+}
+
+// sameContent reports whether two states are of one kind and content; the metadata may differ.
+func (s *State) sameContent(o *State) bool {
+	return s.Kind == o.Kind && s.SHA256 == o.SHA256 && s.Text == o.Text && s.Device == o.Device
+}
+
+// sameMeta compares permissions, owner and extended attributes, which a link's permissions are no part of.
+func (s *State) sameMeta(o *State) bool {
+	return (s.Kind == Link || s.Mode == o.Mode) && s.UID == o.UID && s.GID == o.GID &&
+		maps.EqualFunc(s.Xattrs, o.Xattrs, func(a, b []byte) bool { return string(a) == string(b) })
+}
+
+// differs says for people how a state is not the wanted one.
+func (s *State) differs(wanted *State) string {
+	switch {
+	case s.Kind == Absent:
+		return "it is gone"
+	case s.Kind != wanted.Kind:
+		return fmt.Sprintf("it is a %s now", s.Kind)
+	case s.Kind == File:
+		return fmt.Sprintf("its content is not what acceld wrote (%d bytes, SHA-256 %.12s; written were %d bytes, %.12s)", s.Size, s.SHA256, wanted.Size, wanted.SHA256)
+	case s.Kind == Link:
+		return fmt.Sprintf("it links to %q, acceld linked to %q", s.Text, wanted.Text)
+	case s.Kind == Attribute:
+		return fmt.Sprintf("it says %q, acceld wrote %q", s.Text, wanted.Text)
+	}
+	return "it is another device"
+}
+
+// observe returns what key is now. It follows no link. Of a file the content is read to its end.
+func (f *files) observe(key string) (*State, error) {
+	p := f.path(key)
+	var st unix.Stat_t
+	if err := unix.Lstat(p, &st); err != nil {
+		// ENOTDIR: something else is in the place of its directory, so it is not there either.
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+			return &State{Kind: Absent}, nil
+		}
+		return nil, &fs.PathError{Op: "stat", Path: key, Err: err}
+	}
+	s := &State{Mode: st.Mode & 0o7777, UID: int(st.Uid), GID: int(st.Gid), Mtime: time.Unix(st.Mtim.Unix()).UTC()}
+	var err error
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		s.Kind, s.Names = File, uint64(st.Nlink)
+		s.SHA256, s.Size, err = f.sum(key)
+	case unix.S_IFLNK:
+		s.Kind, s.Mode = Link, 0
+		s.Text, err = os.Readlink(p)
+	case unix.S_IFDIR:
+		s.Kind = Dir
+	case unix.S_IFCHR:
+		s.Kind, s.Device = CharNode, st.Rdev
+	case unix.S_IFBLK:
+		s.Kind, s.Device = BlockNode, st.Rdev
+	default:
+		s.Kind = Other
+	}
+	if err != nil {
+		return nil, name(err, key)
+	}
+	s.Xattrs, err = xattrs(p)
+	return s, name(err, key)
+}
+
+// sum reads a regular file and returns its SHA-256 in hexadecimal and its size.
+func (f *files) sum(key string) (sum string, size int64, err error) {
+	file, err := os.OpenFile(f.path(key), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return "", 0, err
+	}
+	defer file.Close()
+	h := sha256.New()
+	size, err = io.Copy(h, file)
+	return hex.EncodeToString(h.Sum(nil)), size, err
+}
+
+// restorable reports whether an extended attribute is a file's own: overlayfs keeps its books in some, and an EVM
+// signature is bound to the inode.
+func restorable(attr string) bool {
+	return !strings.HasPrefix(attr, "trusted.overlay.") && attr != "security.evm"
+}
+
+// xattrs returns the extended attributes of a path that follows no link; none where the file system has none.
+func xattrs(p string) (map[string][]byte, error) {
+	list, err := grow(func(b []byte) (int, error) { return unix.Llistxattr(p, b) })
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	out := map[string][]byte{}
+	for attr := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
+		if !restorable(attr) {
+			continue
+		}
+		value, err := grow(func(b []byte) (int, error) { return unix.Lgetxattr(p, attr, b) })
+		if errors.Is(err, unix.ENODATA) {
+			continue // taken away meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the extended attribute %q: %w", attr, err)
+		}
+		out[attr] = value
+	}
+	if len(out) == 0 {
+		return nil, nil
+	}
+	return out, nil
+}
+
+// grow calls read with a buffer that is large enough. Where there are no extended attributes there is nothing.
+func grow(read func([]byte) (int, error)) ([]byte, error) {
+	for {
+		n, err := read(nil)
+		if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOENT) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		buf := make([]byte, n)
+		if n == 0 {
+			return buf, nil
+		}
+		n, err = read(buf)
+		if errors.Is(err, unix.ERANGE) { // it grew
+			continue
+		}
+		return buf[:max(n, 0)], err
+	}
+}
+
+// listing returns what tells whether a directory holds the same names as before. Names of ours on their way are none.
+func (f *files) listing(key string) (sum string, names []string, mtime time.Time, err error) {
+	st, err := os.Lstat(f.path(key))
+	if err != nil {
+		return "", nil, time.Time{}, name(err, key)
+	}
+	entries, err := os.ReadDir(f.path(key))
+	if err != nil {
+		return "", nil, time.Time{}, name(err, key)
+	}
+	h := sha256.New()
+	for _, e := range entries {
+		if passing(e.Name()) {
+			continue
+		}
+		names = append(names, e.Name())
+		_, _ = io.WriteString(h, e.Name()+"\x00") // a hash never fails
+	}
+	slices.Sort(names)
+	return hex.EncodeToString(h.Sum(nil)), names, st.ModTime().UTC(), nil
+}
+
+// name makes an error name the path as the machine sees it.
+func name(err error, key string) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return &fs.PathError{Op: pe.Op, Path: key, Err: pe.Err}
+	}
+	var le *os.LinkError
+	if errors.As(err, &le) {
+		return &fs.PathError{Op: le.Op, Path: key, Err: le.Err}
+	}
+	return err
+}

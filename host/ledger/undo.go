@@ -1,0 +1,266 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Action is what became of a path.
+type Action string
+
+// The actions.
+const (
+	Restored Action = "restored" // it is again what it was before acceld
+	Removed  Action = "removed"  // it was not there before acceld, and is not any more
+	Settled  Action = "settled"  // it was already as before
+	Left     Action = "left"     // it is as it was found; the reason says why
+)
+
+// Outcome is what Undo did with one path, or would do.
+type Outcome struct {
+	Path   string       `json:"path"`
+	Action Action       `json:"action"`
+	Reason accel.Reason `json:"reason,omitempty"` // of what was left
+	Detail string       `json:"detail,omitempty"`
+}
+
+// UndoOptions choose what is undone.
+type UndoOptions struct {
+	// DryRun changes nothing and takes no lock: the outcomes are what would be.
+	DryRun bool
+	// Only takes the paths for which it is true; nil takes all.
+	Only func(path string) bool
+}
+
+// Undo takes back what the ledger has on record, the last change first: each path goes back to what it was before acceld
+// with content, mode, owner, extended attributes and time, unless somebody else has changed it since; a directory that
+// acceld made goes when it is empty. Permissions and owner that somebody else gave to a file since stay. A path that is
+// left is kept on record, so that a later Undo finishes. An Undo that was interrupted at any step is finished by the next.
+//
+// The error is that of a ledger that cannot be read or locked; then nothing was changed.
+func (l *Ledger) Undo(o UndoOptions) ([]Outcome, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []Outcome
+	for _, b := range []*book{l.boot, l.disk} {
+		if !b.there() {
+			continue
+		}
+		if !o.DryRun {
+			release, err := b.lock()
+			if err != nil {
+				return out, err
+			}
+			defer release()
+		}
+	}
+	for _, b := range []*book{l.boot, l.disk} { // neither is touched when one cannot be read
+		if err := b.catchUp(); err != nil {
+			return nil, err
+		}
+	}
+	for _, b := range []*book{l.boot, l.disk} {
+		out = append(out, l.undoBook(b, o)...)
+	}
+	return out, nil
+}
+
+// Changed returns the paths that acceld wrote and that somebody else has changed since.
+func (l *Ledger) Changed() ([]Outcome, error) {
+	all, err := l.Undo(UndoOptions{DryRun: true})
+	return slices.DeleteFunc(all, func(o Outcome) bool { return o.Action != Left || o.Reason != accel.FileChanged }), err
+}
+
+func (l *Ledger) undoBook(b *book, o UndoOptions) []Outcome {
+	var out []Outcome
+	gone := map[string]bool{} // what a dry run would have removed
+	for _, e := range b.newest() {
+		if o.Only != nil && !o.Only(e.path) || l.above(e.path) {
+			continue
+		}
+		result := l.undoEntry(b, e, o.DryRun, gone)
+		gone[e.path] = result.Action == Removed
+		out = append(out, result)
+		if result.Action == Left || o.DryRun {
+			continue
+		}
+		if err := b.add(false, record{Op: opUndone, Path: e.path}); err != nil {
+			// Nothing is lost: the next Undo finds the path as it was before acceld.
+			l.log.Debug("an undone change is still on record", "path", e.path, "error", err)
+		}
+	}
+	if !o.DryRun {
+		out = append(out, l.undoTimes(b, o)...)
+		if err := b.sweep(); err != nil && b.there() {
+			l.log.Debug("contents that are needed no more are still there", "error", err)
+		}
+	}
+	return out
+}
+
+// above reports whether key is a directory in which acceld's own are: they go last, see [Ledger.Discard].
+func (l *Ledger) above(key string) bool { return below(l.stateDir, key) || below(RunDir, key) }
+
+func (l *Ledger) undoEntry(b *book, e *entry, dry bool, gone map[string]bool) Outcome {
+	out := Outcome{Path: e.path}
+	if e.bootID != "" && e.bootID != l.bootID() {
+		return l.undoForeignBoot(b, e, dry)
+	}
+	now, err := b.observe(e.path)
+	if e.last().Kind == Attribute {
+		now, err = l.said(e.path)
+		if errors.Is(err, fs.ErrNotExist) { // its device or module is gone, and the setting with it
+			return Outcome{Path: e.path, Action: Settled}
+		}
+	}
+	if err != nil {
+		return out.left(err)
+	}
+	mine := e.mine(now)
+	switch {
+	case now.sameContent(e.prior) && (mine == nil || now.Kind == Attribute || now.Kind == Absent || now.sameMeta(e.prior)):
+		out.Action = Settled
+		if !dry {
+			if err := b.clear(e.path); err != nil {
+				return out.left(err)
+			}
+		}
+		return out
+	case mine == nil:
+		out.Action, out.Reason, out.Detail = Left, accel.FileChanged, now.differs(e.last())
+		if e.prior.Kind == File {
+			out.Detail += fmt.Sprintf("; what was there before acceld is in %q", b.blob(e.prior.SHA256))
+		}
+		return out
+	}
+	out.Action = Restored
+	if e.prior.Kind == Absent {
+		out.Action = Removed
+	}
+	if e.prior.Names > 1 {
+		out.Detail = fmt.Sprintf("it was one of %d names of a file and is a file of its own now", e.prior.Names)
+	}
+	if now.Kind == Dir {
+		if o, full := b.full(e.path, gone); full {
+			return o
+		}
+	}
+	if !dry {
+		if err := l.restore(b, e, now, mine); err != nil {
+			return out.left(err)
+		}
+	}
+	return out
+}
+
+// full reports whether a directory holds anything that is not about to go.
+func (b *book) full(key string, gone map[string]bool) (Outcome, bool) {
+	_, names, _, err := b.listing(key)
+	if err != nil {
+		return Outcome{Path: key}.left(err), true
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return gone[path.Join(key, n)] })
+	if len(names) == 0 {
+		return Outcome{}, false
+	}
+	more := ""
+	if len(names) > 3 {
+		more = fmt.Sprintf(" and %d more", len(names)-3)
+		names = names[:3]
+	}
+	return Outcome{Path: key, Action: Left, Reason: accel.FileChanged, Detail: "it holds " + strings.Join(names, ", ") + more}, true
+}
+
+// undoForeignBoot decides about what was written in another boot below directories that a boot empties. A file that is
+// there all the same, as acceld wrote it and where nothing was, is ours; anything else is of this boot.
+func (l *Ledger) undoForeignBoot(b *book, e *entry, dry bool) Outcome {
+	out := Outcome{Path: e.path, Action: Settled}
+	now, err := b.observe(e.path)
+	if err != nil || e.prior.Kind != Absent || now.Kind != File && now.Kind != Link && now.Kind != Dir || e.mine(now) == nil {
+		return out
+	}
+	if _, names, _, err := b.listing(e.path); now.Kind == Dir && (err != nil || len(names) > 0) {
+		return out
+	}
+	out.Action = Removed
+	if !dry {
+		if err := b.remove(e.path, now); err != nil {
+			return out.left(err)
+		}
+	}
+	return out
+}
+
+// left is the outcome of a path that could not be undone.
+func (o Outcome) left(err error) Outcome {
+	o.Action, o.Reason, o.Detail = Left, accel.ReasonForError(err, accel.InternalError), err.Error()
+	var p *accel.Problem
+	if errors.As(err, &p) {
+		o.Reason, o.Detail = p.Reason, p.Message
+	}
+	return o
+}
+
+// restore makes a path what it was, in one step.
+func (l *Ledger) restore(b *book, e *entry, now, mine *State) error {
+	to := *e.prior
+	if to.Kind == Attribute {
+		return l.say(e.path, unsaid(to.Text))
+	}
+	if to.Kind == Absent {
+		return b.remove(e.path, now)
+	}
+	if st, err := os.Lstat(b.path(path.Dir(e.path))); err != nil || !st.IsDir() {
+		return accel.Problemf(accel.FileChanged, "its directory is gone")
+	}
+	if now.Kind == mine.Kind && now.Kind != Link && now.Mode != mine.Mode {
+		to.Mode = now.Mode // somebody else's decision about who may read it
+	}
+	if now.Kind == mine.Kind && (now.UID != mine.UID || now.GID != mine.GID) {
+		to.UID, to.GID = now.UID, now.GID
+	}
+	if to.Kind != File {
+		return b.replace(e.path, &to, nil)
+	}
+	return b.replace(e.path, &to, func() (io.ReadCloser, error) { return b.open(&to) })
+}
+
+// undoTimes gives directories their time back where they hold again what they held.
+func (l *Ledger) undoTimes(b *book, o UndoOptions) []Outcome {
+	var out []Outcome
+	for key, t := range b.times {
+		waits := func(e *entry) bool { return path.Dir(e.path) == key || path.Dir(passage(e.path)) == key }
+		if o.Only != nil && !o.Only(key) || l.above(key) || slices.ContainsFunc(b.newest(), waits) {
+			continue
+		}
+		sum, _, mtime, err := b.listing(key)
+		if err == nil && sum == t.listing && !mtime.Equal(t.mtime) && (t.bootID == "" || t.bootID == l.bootID()) {
+			err = b.setTime(key, t)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			out = append(out, Outcome{Path: key}.left(err))
+			continue
+		}
+		if err := b.add(false, record{Op: opTimed, Path: key}); err != nil {
+			l.log.Debug("a directory's time is still on record", "path", key, "error", err)
+		}
+	}
+	return out
+}
+
+func (f *files) setTime(key string, t times) error {
+	return f.step("utimes", key, func(p string) error {
+		ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(t.mtime.UnixNano())}
+		return unix.UtimesNanoAt(unix.AT_FDCWD, p, ts, 0)
+	})
+}
