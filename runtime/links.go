@@ -21,14 +21,8 @@ func (r *Runtime) link(s *spec) *accel.Problem {
 		if name == "" || r.linked(name, n.Path) {
 			continue
 		}
-		if err := r.host.MkdirAll(path.Dir(name), 0o755); err != nil {
-			return problem("make the directory of", name, err)
-		}
-		if err := r.host.Remove(name); err != nil {
-			return problem("replace the link", name, err)
-		}
 		// Both are below /dev, so the text climbs two directories and goes down again.
-		if err := r.host.Symlink("../"+strings.TrimPrefix(n.Path, "/dev/"), name); err != nil {
+		if err := r.ledger.Symlink("../"+strings.TrimPrefix(n.Path, "/dev/"), name); err != nil {
 			return problem("make the link", name, err)
 		}
 		r.log.Info("made link for the container runtime", "path", name, "node", n.Path)

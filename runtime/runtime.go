@@ -8,6 +8,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/host/ledger"
 )
 
 // Options are what a Runtime is made of.
@@ -17,6 +18,8 @@ type Options struct {
 	// HookProgram is the path of the acceld-hook binary as this process sees it; the file is installed on the host.
 	// Empty when there is none: a Want with Hook then fails with HookMissing.
 	HookProgram string
+	// Ledger makes every change; one in the default state directory when nil.
+	Ledger *ledger.Ledger
 	// Engine is the container runtime of the host; it decides whether a hooks.d directory is read by anybody.
 	Engine accel.ContainerEngine
 }
@@ -25,6 +28,7 @@ type Options struct {
 type Runtime struct {
 	host    *host.Host
 	self    *host.Host // the file system of this process, where HookProgram is
+	ledger  *ledger.Ledger
 	log     *slog.Logger
 	program string
 	engine  accel.ContainerEngine
@@ -50,7 +54,13 @@ func New(h *host.Host, o Options) *Runtime {
 	if err != nil {
 		self = h // a process without a root directory; the program is then reported as missing
 	}
-	return &Runtime{host: h, self: self, log: log, program: o.HookProgram, engine: o.Engine, digests: map[string]digest{}}
+	changes := o.Ledger
+	if changes == nil {
+		if changes, err = ledger.Open(h, "/var/lib/acceld", log); err != nil {
+			panic(err) // the directory is a constant
+		}
+	}
+	return &Runtime{host: h, self: self, ledger: changes, log: log, program: o.HookProgram, engine: o.Engine, digests: map[string]digest{}}
 }
 
 // Check compares the host's files with those that accs need, and changes nothing. Applied is true when the spec (or

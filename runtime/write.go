@@ -4,24 +4,17 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
-	"path"
-	"syscall"
 
 	"github.com/acceld/acceld/accel"
 )
 
 // write is the only way in which this package changes the content of a file: nothing when it is right already, an
-// atomic replacement otherwise. The directory is made when it is missing.
+// atomic replacement otherwise. The directory is made when it is missing. The ledger has what was there before.
 func (r *Runtime) write(name string, data []byte, mode fs.FileMode) *accel.Problem {
 	if r.same(name, data, mode) {
 		return nil
 	}
-	if !r.host.Exists(path.Dir(name)) {
-		if err := r.host.MkdirAll(path.Dir(name), 0o755); err != nil {
-			return problem("make the directory of", name, err)
-		}
-	}
-	if err := r.host.WriteFile(name, data, mode); err != nil {
+	if err := r.ledger.WriteFile(name, data, mode); err != nil {
 		return problem("write", name, err)
 	}
 	r.log.Info("wrote file for the container runtime", "path", name, "bytes", len(data))
@@ -33,7 +26,7 @@ func (r *Runtime) remove(name string) *accel.Problem {
 	if _, err := r.host.Readlink(name); err != nil && !r.host.Exists(name) {
 		return nil // not even a dangling link
 	}
-	if err := r.host.Remove(name); err != nil {
+	if err := r.ledger.Remove(name); err != nil {
 		return problem("remove", name, err)
 	}
 	r.log.Info("removed file of the container runtime", "path", name)
@@ -52,14 +45,9 @@ func (r *Runtime) same(name string, data []byte, mode fs.FileMode) bool {
 
 // problem gives an error of a file its reason. The error names the file itself.
 func problem(verb, name string, err error) *accel.Problem {
-	reason := accel.InternalError
-	switch {
-	case errors.Is(err, syscall.EROFS):
-		reason = accel.ReadOnly
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		reason = accel.NoSpace
-	case errors.Is(err, fs.ErrPermission):
-		reason = accel.PermissionDenied
+	var p *accel.Problem
+	if errors.As(err, &p) { // the ledger's own
+		return p
 	}
-	return accel.Problemf(reason, "cannot %s %q: %v", verb, name, err)
+	return accel.Problemf(accel.ReasonForError(err, accel.InternalError), "cannot %s %q: %v", verb, name, err)
 }

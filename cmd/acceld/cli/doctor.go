@@ -126,7 +126,7 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 	}
 	out = append(out, found(def.Kind+" driver", driverLine(have), problem))
 	want := accel.Want{CDI: p.config.CDI, Hook: p.config.Hook && hookProgram() != "", Kinds: p.defs}
-	r := runtime.New(p.host, runtime.Options{Log: p.log, HookProgram: hookProgram(), Engine: facts.Runtime})
+	r := runtime.New(p.host, runtime.Options{Log: p.log, Ledger: p.ledger, HookProgram: hookProgram(), Engine: facts.Runtime})
 	run, problem := r.Check(def, accs, want)
 	if problem == nil && !run.Applied {
 		problem = accel.Problemf(accel.ProbeUnanswered, "the CDI spec %q is not the one these devices need", run.Spec)

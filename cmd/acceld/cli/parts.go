@@ -13,6 +13,7 @@ import (
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/host/ledger"
 	"github.com/acceld/acceld/vendors"
 )
 
@@ -25,6 +26,8 @@ type parts struct {
 	// skipped are definition files that cannot be used.
 	skipped []*accel.Problem
 	log     *slog.Logger
+	// ledger makes the changes that a purge takes back.
+	ledger *ledger.Ledger
 }
 
 // open reads configuration and definitions. The configuration is read in this process's own file system, the
@@ -44,6 +47,9 @@ func (c *common) open() (*parts, *accel.Problem) {
 		return nil, accel.Problemf(accel.ConfigInvalid, "logLevel: %v", err)
 	}
 	p.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	if p.ledger, err = ledger.Open(h, config.StateDir, p.log); err != nil {
+		return nil, accel.Problemf(accel.ConfigInvalid, "stateDir: %v", err)
+	}
 	if p.defs, p.skipped, problem = definitions(h, config); problem != nil {
 		if problem.Reason == accel.ConfigInvalid { // the overrides, which do not know their file
 			problem.Message = fmt.Sprintf("cannot use %q: %s", c.config, problem.Message)

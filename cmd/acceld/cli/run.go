@@ -72,7 +72,7 @@ func (p *parts) run(ctx context.Context) error {
 	a := &running{parts: p, notifier: systemd.NewNotifier(p.log), plugins: map[string]*deviceplugin.Plugin{}}
 	a.driver = p.driver(func(kind, line string) { p.log.Debug("build", "kind", kind, "line", line) })
 	hook := hookProgram()
-	a.runtime = runtime.New(p.host, runtime.Options{Log: p.log, HookProgram: hook, Engine: facts.Runtime})
+	a.runtime = runtime.New(p.host, runtime.Options{Log: p.log, Ledger: p.ledger, HookProgram: hook, Engine: facts.Runtime})
 	want := accel.Want{
 		Kubernetes: p.config.Kubernetes == "on" || p.config.Kubernetes == "auto" && facts.Kubelet.Present,
 		Hook:       p.config.Hook && hook != "", CDI: p.config.CDI, Kinds: p.defs,
