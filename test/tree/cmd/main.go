@@ -1,4 +1,4 @@
-// Program tree prints the snapshot of file trees, or of what the kernel and systemd have, for a test that runs it in a
+// Command tree prints the snapshot of file trees, or of what the kernel and systemd have, for a test that runs it in a
 // guest. The package tree above says what is in it. It changes nothing.
 package main
 
