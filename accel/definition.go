@@ -105,6 +105,16 @@ const (
 	SourceBundle    SourceType = "bundle" // an artifact in a file or directory
 )
 
+// BuildSystem is how a source tree is built.
+type BuildSystem string
+
+// The build systems.
+const (
+	BuildKbuild BuildSystem = "kbuild" // the kernel's: make -C <headers> M=<tree> modules
+	BuildMake   BuildSystem = "make"   // the tree's own Makefile: make modules
+	BuildDKMS   BuildSystem = "dkms"   // as its dkms.conf says
+)
+
 // Source is one configured place that kernel modules come from. Which fields count depends on the type. Files are as
 // the host sees them.
 type Source struct {
@@ -114,6 +124,11 @@ type Source struct {
 	Path string `json:"path,omitempty" template:"runtime"`
 	// Make are extra arguments for make, "NAME=value" each.
 	Make []string `json:"make,omitempty" template:"runtime"`
+	// System is how the source tree is built; empty for dkms where it has a dkms.conf, else kbuild.
+	System BuildSystem `json:"system,omitempty"`
+	// AnyCompiler allows a compiler of another major version than the kernel's. A kernel with compiler plugins needs its own
+	// all the same.
+	AnyCompiler bool `json:"anyCompiler,omitempty"`
 	// Image is the reference of a prebuilt artifact, such as
 	// "registry.example/driver:v{{.DriverVersion}}-{{.KernelVersion}}".
 	Image string `json:"image,omitempty" template:"runtime"`
@@ -170,6 +185,7 @@ type Runtime struct {
 	NodeFeature               string // the label that marks a node with this hardware
 	ClusterVersion            string // the Kubernetes version, empty without a cluster
 	DriverVersion             string
+	KernelHeaders             string // the directory of the kernel's build headers; only in the make arguments of a build
 }
 
 // NodeSource finds device nodes of an accelerator, by Glob in sysfs or by Make.

@@ -41,6 +41,7 @@ const (
 	ProbeUnanswered      Reason = "ProbeUnanswered"
 	NoDriverSource       Reason = "NoDriverSource"
 	SourceMissing        Reason = "SourceMissing"
+	SourceInvalid        Reason = "SourceInvalid"
 	HeadersMissing       Reason = "HeadersMissing"
 	CompilerMissing      Reason = "CompilerMissing"
 	BuildFailed          Reason = "BuildFailed"
@@ -120,6 +121,7 @@ func Reasons() []ReasonDoc {
 		{ProbeUnanswered, "A probe could not answer; the last answer is kept.", ActorAgent, "None while it is short; see the sentence for what did not answer.", false},
 		{NoDriverSource, "No configured source has the driver for this kernel.", ActorOperator, "Install the driver or its source, or add a source to the definition; the sentence lists what was tried.", false},
 		{SourceMissing, "The source tree of a build is not there.", ActorOperator, "Put the source at the named path.", false},
+		{SourceInvalid, "The source tree of a build says how to build it in a way that acceld does not read.", ActorVendor, "Correct the named line, or set `system: make` or `system: kbuild` for the source in the definition.", true},
 		{HeadersMissing, "The headers of the running kernel are not installed.", ActorOperator, "Install the named package.", false},
 		{CompilerMissing, "A program that a build needs is not installed.", ActorOperator, "Install the named package.", false},
 		{BuildFailed, "The kernel module did not compile.", ActorVendor, "The sentence is the compiler's first error; the log is in the store. Use a driver version that supports this kernel.", true},

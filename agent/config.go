@@ -9,9 +9,11 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
 	"github.com/acceld/acceld/accel"
@@ -41,8 +43,28 @@ type Config struct {
 	Resync, SampleEvery time.Duration
 	LoadTimeout         time.Duration
 	BuildTimeout        time.Duration
+	// Build limits what the builds of drivers may use.
+	Build BuildConfig
 	// Kinds overrides definitions, by kind.
 	Kinds map[string]KindConfig
+}
+
+// BuildConfig limits what one build of a driver may use.
+type BuildConfig struct {
+	// Jobs is how many compilers run at a time; 0 for one for each processor.
+	Jobs int
+	// Memory is a cap in bytes, or, below 0, minus the percentage of the machine's memory; 0 for no cap.
+	Memory int64
+	// CPUWeight is the share of a busy processor where everybody else has 100, 1 to 10000.
+	CPUWeight int
+}
+
+// MemoryBytes is the cap on a machine with total bytes of memory; 0 for no cap.
+func (b BuildConfig) MemoryBytes(total int64) int64 {
+	if b.Memory < 0 {
+		return total / 100 * -b.Memory
+	}
+	return b.Memory
 }
 
 // KindConfig overrides parts of one definition.
@@ -74,14 +96,19 @@ type rawConfig struct {
 		Hook *bool `json:"hook,omitempty"`
 		CDI  *bool `json:"cdi,omitempty"`
 	} `json:"runtime,omitzero"`
-	Definitions  string                `json:"definitions,omitempty"`
-	StateDir     string                `json:"stateDir,omitempty"`
-	LogLevel     string                `json:"logLevel,omitempty"`
-	Resync       string                `json:"resync,omitempty"`
-	SampleEvery  string                `json:"sampleEvery,omitempty"`
-	LoadTimeout  string                `json:"loadTimeout,omitempty"`
-	BuildTimeout string                `json:"buildTimeout,omitempty"`
-	Kinds        map[string]KindConfig `json:"kinds,omitempty"`
+	Definitions  string `json:"definitions,omitempty"`
+	StateDir     string `json:"stateDir,omitempty"`
+	LogLevel     string `json:"logLevel,omitempty"`
+	Resync       string `json:"resync,omitempty"`
+	SampleEvery  string `json:"sampleEvery,omitempty"`
+	LoadTimeout  string `json:"loadTimeout,omitempty"`
+	BuildTimeout string `json:"buildTimeout,omitempty"`
+	Build        struct {
+		Jobs      int    `json:"jobs,omitempty"`
+		Memory    string `json:"memory,omitempty"`
+		CPUWeight *int   `json:"cpuWeight,omitempty"`
+	} `json:"build,omitzero"`
+	Kinds map[string]KindConfig `json:"kinds,omitempty"`
 }
 
 // ParseConfig reads a configuration file's bytes; name is for messages. Empty bytes give the defaults.
@@ -97,6 +124,10 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		Definitions: or(raw.Definitions, "/etc/acceld/definitions.d"), StateDir: or(raw.StateDir, "/var/lib/acceld"),
 		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
 		LogLevel: or(raw.LogLevel, "info"), Kinds: raw.Kinds,
+	}
+	c.Build.Jobs, c.Build.CPUWeight = raw.Build.Jobs, 20
+	if raw.Build.CPUWeight != nil {
+		c.Build.CPUWeight = *raw.Build.CPUWeight
 	}
 	if raw.Endpoint.Listen != nil {
 		c.Listen = *raw.Endpoint.Listen
@@ -120,6 +151,10 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		}
 		*d.into = v
 	}
+	var err error
+	if c.Build.Memory, err = parseMemory(or(raw.Build.Memory, "80%")); err != nil {
+		errs = append(errs, fmt.Errorf("build.memory: %w", err))
+	}
 	errs = append(errs, c.check()...)
 	if err := errors.Join(errs...); err != nil {
 		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot use %q: %s", name, strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -141,6 +176,12 @@ func (c Config) check() []error {
 			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", p.field, p.value))
 		}
 	}
+	if c.Build.CPUWeight < 1 || c.Build.CPUWeight > 10000 {
+		errs = append(errs, fmt.Errorf("build.cpuWeight: %d is not from 1 to 10000", c.Build.CPUWeight))
+	}
+	if c.Build.Jobs < 0 {
+		errs = append(errs, fmt.Errorf("build.jobs: %d is less than 0", c.Build.Jobs))
+	}
 	if c.Listen != "" {
 		host, _, err := net.SplitHostPort(c.Listen)
 		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
@@ -148,6 +189,25 @@ func (c Config) check() []error {
 		}
 	}
 	return errs
+}
+
+// parseMemory reads "80%" of the machine as -80, a quantity such as "4Gi" as its bytes, and "none" as 0.
+func parseMemory(text string) (int64, error) {
+	if text == "none" {
+		return 0, nil
+	}
+	if share, ok := strings.CutSuffix(text, "%"); ok {
+		n, err := strconv.Atoi(share)
+		if err != nil || n < 1 || n > 100 {
+			return 0, fmt.Errorf("%q is not from 1%% to 100%%", text)
+		}
+		return int64(-n), nil
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil || q.Value() < 64<<20 {
+		return 0, fmt.Errorf("%q is neither a share such as 80%%, nor at least 64Mi such as 4Gi, nor none", text)
+	}
+	return q.Value(), nil
 }
 
 // Override returns the definitions in force: defs with the configuration's overrides, disabled kinds left out. A kind

@@ -37,6 +37,10 @@ func TestConfigRefusals(t *testing.T) {
 		{"reachable from outside", "endpoint: {listen: '0.0.0.0:9480'}", "not a loopback address"},
 		{"relative path", "stateDir: var", `stateDir: "var" is not an absolute path`},
 		{"switch", "kubernetes: {enabled: maybe}", "not one of auto, on, off"},
+		{"memory", "build: {memory: 90}", `build.memory: "90" is neither a share`},
+		{"memory share", "build: {memory: 120%}", `build.memory: "120%" is not from`},
+		{"weight", "build: {cpuWeight: 0}", "build.cpuWeight: 0 is not from 1 to 10000"},
+		{"jobs", "build: {jobs: -1}", "build.jobs: -1"},
 		{"level", "logLevel: loud", "not one of debug"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -78,6 +82,15 @@ func TestOverride(t *testing.T) {
 	} {
 		if _, problem := (Config{Kinds: kinds}).Override(defs); problem == nil || problem.Reason != accel.ConfigInvalid {
 			t.Errorf("%v: got %v, want ConfigInvalid", kinds, problem)
+		}
+	}
+}
+
+func TestBuildMemory(t *testing.T) {
+	for text, want := range map[string]int64{"": 800, "memory: 50%": 500, "memory: 1Gi": 1 << 30, "memory: none": 0} {
+		c, problem := ParseConfig("c.yaml", []byte("build: {"+text+"}"))
+		if problem != nil || c.Build.MemoryBytes(1000) != want {
+			t.Errorf("%s: %d, %v, want %d", text, c.Build.MemoryBytes(1000), problem, want)
 		}
 	}
 }

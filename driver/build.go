@@ -8,14 +8,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 )
 
 // Build compiles the driver of def from the first build source that is there and puts it into the store, without
@@ -46,6 +45,8 @@ type job struct {
 	def     *accel.Definition
 	facts   accel.Facts
 	source  buildSource
+	system  accel.BuildSystem
+	dkms    *dkmsConf // for that system
 	headers string
 	index   *moduleIndex
 	make    string   // the program
@@ -53,18 +54,27 @@ type job struct {
 	dir     string   // <StateDir>/build/<random>
 	work    string   // the copy of the source in it
 	entry   string   // the entry of the store in it, until it is published
+	scope   *host.Scope
+	user    int // that the build runs as
+	counted int // lines of progress
 }
 
 // build answers for one build source. Only what an operator can put there is unavailable: source, headers, compiler.
 func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source) (Entry, answer) {
-	source, problem := d.expandSource(def, facts, s)
+	const anywhere = "/headers" // where they are changes nothing of what comes out
+	source, problem := d.expandSource(def, facts, s, anywhere)
 	if problem != nil {
 		return Entry{}, answer{verdict: refused, problem: problem}
 	}
 	if !d.h.Exists(source.path) {
 		return Entry{}, answer{verdict: unavailable, problem: accel.Problemf(accel.SourceMissing, "the source of %q is not at %q", def.Kind, source.path)}
 	}
-	j := &job{def: def, facts: facts, source: source, index: d.modulesOf(facts.Kernel.Release)}
+	j := &job{def: def, facts: facts, source: source, system: d.system(source), index: d.modulesOf(facts.Kernel.Release)}
+	if j.system == accel.BuildDKMS {
+		if j.dkms, problem = d.readDKMS(source.path); problem != nil {
+			return Entry{}, answer{verdict: refused, problem: problem}
+		}
+	}
 	done, problem := d.openJob(j)
 	if problem != nil {
 		return Entry{}, answer{verdict: failed, problem: problem}
@@ -86,10 +96,7 @@ func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.F
 	if m, err := d.manifest(id.key()); err == nil {
 		return Entry{Manifest: m, Path: d.entryDir(id.key())}, answer{verdict: satisfied}
 	}
-	if j.headers, problem = d.headers(facts); problem != nil {
-		return Entry{}, answer{verdict: unavailable, problem: problem}
-	}
-	if j.make, j.extra, problem = d.compiler(facts, j.headers); problem != nil {
+	if problem := d.equip(ctx, j, s); problem != nil {
 		return Entry{}, answer{verdict: unavailable, problem: problem}
 	}
 	m, problem := d.compile(ctx, j, id)
@@ -98,6 +105,25 @@ func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.F
 		return Entry{}, answer{verdict: failed, problem: problem}
 	}
 	return Entry{Manifest: m, Path: d.entryDir(m.Key)}, answer{verdict: satisfied}
+}
+
+// equip finds what the build needs on the host besides the source, and whether the source is for this kernel.
+func (d *Driver) equip(ctx context.Context, j *job, s accel.Source) (problem *accel.Problem) {
+	if j.headers, problem = d.headers(j.facts); problem != nil {
+		return problem
+	}
+	if j.source, problem = d.expandSource(j.def, j.facts, s, j.headers); problem != nil {
+		return problem
+	}
+	config := d.kernelConfig(j.headers)
+	if j.make, j.extra, problem = d.compiler(ctx, j.facts, config, s.AnyCompiler); problem != nil {
+		return problem
+	}
+	if j.dkms == nil {
+		return nil
+	}
+	j.dkmsFacts(d.o.Jobs)
+	return j.dkms.exclusive(j.facts.Kernel, config)
 }
 
 // problemAs is problemOf with a reason for errors without a telling errno.
@@ -126,14 +152,20 @@ func (d *Driver) openJob(j *job) (done func(), problem *accel.Problem) {
 		return nil, problemOf(err, "cannot lock %q", dir)
 	}
 	j.dir, j.work, j.entry = dir, path.Join(dir, "work"), path.Join(dir, "entry")
+	if j.dkms != nil {
+		if j.work, problem = j.dkms.work(dir); problem != nil {
+			release()
+			return nil, problem
+		}
+	}
 	done = func() {
 		if err := errors.Join(d.h.RemoveAll(dir), d.h.Remove(dir+".lock")); err != nil {
 			d.log.Warn("cannot remove a build", "directory", dir, "error", err)
 		}
 		release()
 	}
-	for _, sub := range []string{j.work, j.entry, path.Join(dir, "tmp")} {
-		if err := d.h.MkdirAll(sub, 0o700); err != nil {
+	for sub, mode := range map[string]fs.FileMode{j.work: 0o755, j.entry: 0o700, path.Join(dir, "tmp"): 0o700} {
+		if err := d.h.MkdirAll(sub, mode); err != nil {
 			done()
 			return nil, problemOf(err, "cannot make %q", sub)
 		}
@@ -166,10 +198,12 @@ func (d *Driver) compile(ctx context.Context, j *job, id Identity) (Manifest, *a
 	defer log.Close()
 	start := time.Now()
 	d.log.Info("driver build started", "kind", j.def.Kind, "source", j.source.path, "headers", j.headers, "key", id.key())
-	if problem := d.runMake(ctx, j, log); problem != nil {
+	closeScope := d.openScope(ctx, j)
+	defer closeScope()
+	if problem := d.runSteps(ctx, j, log); problem != nil {
 		return Manifest{}, problem
 	}
-	m := Manifest{Schema: storeSchema, Identity: id, Built: d.o.Now().UTC()}
+	m := Manifest{Schema: storeSchema, Identity: id, Built: d.o.Now().UTC(), Steps: j.counted}
 	for _, want := range j.def.Driver.Modules {
 		s, problem := d.harvest(ctx, j, want)
 		if problem != nil {
@@ -202,66 +236,19 @@ func (d *Driver) compile(ctx context.Context, j *job, id Identity) (Manifest, *a
 	return m, nil
 }
 
-// makeArguments are the arguments of make. Paths and builder are fixed so that equal sources give equal bytes on every
-// host of a fleet.
-func (d *Driver) makeArguments(j *job) []string {
-	flags := "-ffile-prefix-map=" + j.work + "=."
-	var rest []string
-	for _, a := range slices.Concat(j.extra, j.source.make) {
-		if more, ok := strings.CutPrefix(a, "KCFLAGS="); ok {
-			flags += " " + more
-			continue
-		}
-		rest = append(rest, a)
-	}
-	args := []string{
-		"-C", j.headers, "M=" + j.work, fmt.Sprintf("-j%d", d.o.Jobs), "KCFLAGS=" + flags,
-		"KBUILD_BUILD_USER=acceld", "KBUILD_BUILD_HOST=acceld", "KBUILD_BUILD_TIMESTAMP=1970-01-01 00:00:00 +0000",
-	}
-	return append(append(args, rest...), "modules")
-}
-
-// runMake runs the build: no shell, no network, the lowest priority, its process group killed when its time is over.
-func (d *Driver) runMake(ctx context.Context, j *job, log io.Writer) *accel.Problem {
-	limited, cancel := context.WithTimeout(ctx, d.o.BuildTimeout)
-	defer cancel()
-	words := newDiagnosis(log, j.work, func(line string) { d.o.Progress(j.def.Kind, line) })
-	cmd, err := d.h.StartQuietly(func() *exec.Cmd {
-		cmd := d.h.Command(limited, j.make, d.makeArguments(j)...)
-		cmd.Env = append(cmd.Env, "TMPDIR="+path.Join(j.dir, "tmp"), "HOME="+path.Join(j.dir, "tmp"))
-		cmd.Stdout, cmd.Stderr = words, words
-		cmd.WaitDelay = 5 * time.Second // for what a killed compiler leaves in the pipe
-		return cmd
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return accel.Problemf(accel.CompilerMissing, "cannot build the driver of %q: %v", j.def.Kind, err)
-	}
-	if err != nil {
-		return problemOf(err, "cannot build the driver of %q", j.def.Kind)
-	}
-	err = cmd.Wait()
-	switch {
-	case ctx.Err() != nil:
-		return accel.Problemf(accel.BuildTimeout, "the build of %q was called off: %v", j.def.Kind, ctx.Err())
-	case limited.Err() != nil:
-		return accel.Problemf(accel.BuildTimeout, "the build of %q did not end within %v", j.def.Kind, d.o.BuildTimeout)
-	case err != nil:
-		return words.problem(err)
-	case words.err != nil:
-		return problemOf(words.err, "cannot write the build log of %q", j.def.Kind)
-	}
-	return nil
-}
-
 // harvest strips one module of debug information, which leaves its build-id, judges it and copies it into the entry.
 func (d *Driver) harvest(ctx context.Context, j *job, want accel.Module) (StoredModule, *accel.Problem) {
-	built, ok := d.findModule(j.work, want.Name, 0)
-	if !ok {
+	built, problem := d.builtModule(j, want.Name)
+	if problem != nil {
+		return StoredModule{}, problem
+	}
+	if built == "" {
 		return StoredModule{}, accel.Problemf(accel.BuildFailed, "the build of %q made no module %q", j.def.Kind, want.Name)
 	}
 	if strip, err := d.h.LookPath("strip"); err == nil {
-		if out, err := d.h.Command(ctx, strip, "-g", built).CombinedOutput(); err != nil {
-			d.log.Warn("cannot strip a module", "module", want.Name, "error", err, "output", string(out))
+		var out strings.Builder
+		if err := d.inScope(ctx, j, step{path: strip, args: []string{"-g", built}}, &out); err != nil {
+			d.log.Warn("cannot strip a module", "module", want.Name, "error", err, "output", out.String())
 		}
 	}
 	m, problem := openImage(d.h, built)
@@ -270,7 +257,7 @@ func (d *Driver) harvest(ctx context.Context, j *job, want accel.Module) (Stored
 	}
 	defer m.close()
 	if p := checkVermagic(m, j.facts.Kernel, j.index.flags()); p != nil {
-		p.Message = fmt.Sprintf("the headers in %q are not of the running kernel: %s", j.headers, p.Message)
+		p.Message = fmt.Sprintf("the headers in %q are not of the wanted kernel: %s", j.headers, p.Message)
 		return StoredModule{}, p
 	}
 	if v := j.def.Driver.Version; v != "" && m.version != "" && m.version != v {
@@ -298,6 +285,21 @@ func (d *Driver) store(from *os.File, name string) (string, *accel.Problem) {
 		return "", problemOf(err, "cannot write %q", name)
 	}
 	return sum, nil
+}
+
+// builtModule returns the file of a module that the build left, empty when there is none.
+func (d *Driver) builtModule(j *job, name string) (string, *accel.Problem) {
+	if j.dkms != nil {
+		file, ok, problem := j.dkms.module(name)
+		if problem != nil {
+			return "", problem
+		}
+		if st, err := d.h.Stat(path.Join(j.work, file)); ok && err == nil && st.Mode().IsRegular() {
+			return path.Join(j.work, file), nil
+		}
+	}
+	built, _ := d.findModule(j.work, name, 0)
+	return built, nil
 }
 
 // findModule finds the file of a module below dir.

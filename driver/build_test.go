@@ -35,6 +35,15 @@ func newWorkshop(t *testing.T, makefile string) *workshop {
 		t.Fatal(err)
 	}
 	w := &workshop{t: t, h: h, state: t.TempDir(), source: t.TempDir(), headers: t.TempDir()}
+	for _, dir := range []string{filepath.Dir(w.headers), w.headers} { // for the user without rights that builds
+		if err := os.Chmod(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.write(w.headers, "runs", "")
+	if err := os.Chmod(filepath.Join(w.headers, "runs"), 0o666); err != nil { // each build is another user's
+		t.Fatal(err)
+	}
 	w.write(w.source, "edu.c", "int x;\n")
 	w.write(w.source, "made.ko", "what an earlier build left")
 	w.write(w.headers, "good.bin", string(edu().bytes()))
@@ -149,28 +158,61 @@ func TestBuildOnce(t *testing.T) {
 }
 
 func TestBuildTimeout(t *testing.T) {
-	w := newWorkshop(t, `echo $$$$ > pid; exec sleep 600`)
+	sleep := fmt.Sprintf("6%06d", os.Getpid())
+	w := newWorkshop(t, `setsid sleep `+sleep+` & exec sleep `+sleep)
 	d := New(w.h, Options{StateDir: w.state, BuildTimeout: 500 * time.Millisecond})
 	start := time.Now()
 	_, problem := d.Build(t.Context(), w.definition(), w.facts())
 	if problem == nil || problem.Reason != accel.BuildTimeout || time.Since(start) > 10*time.Second {
 		t.Fatal(problem, time.Since(start))
 	}
-	pid, err := os.ReadFile(w.headers + "/pid")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A child of make that was killed may be a zombie until its new parent looks.
-	status, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/status")
-	if err == nil && !strings.Contains(string(status), "State:\tZ") {
-		t.Errorf("the compiler outlived its time: %s", status)
-	}
+	w.isGone(sleep)
 	w.isClean(0)
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, problem := d.Build(ctx, w.definition(), w.facts()); problem == nil {
-		t.Error("a build that was called off succeeded")
+	d = New(w.h, Options{StateDir: w.state, Progress: func(_, _ string) { cancel() }})
+	w.write(w.headers, "Makefile", "modules:\n\t@echo '  CC [M] x.o'; setsid sleep "+sleep+" & exec sleep "+sleep+"\n")
+	start = time.Now()
+	if _, problem := d.Build(ctx, w.definition(), w.facts()); problem == nil || !strings.Contains(problem.Message, "called off") || time.Since(start) > 10*time.Second {
+		t.Error("a build that was called off:", problem)
 	}
+	w.isGone(sleep)
+	w.isClean(0)
+}
+
+// isGone checks that no process with this argument lives: what a killed build leaves would be its child's child.
+func (w *workshop) isGone(argument string) {
+	w.t.Helper()
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range all {
+		if b, err := os.ReadFile(file); err == nil && strings.Contains(string(b), argument) && os.Geteuid() == 0 {
+			w.t.Errorf("%s outlived the build: %q", file, b)
+		}
+	}
+}
+
+// TestBuildWithoutRights checks what a build may do, from inside.
+func TestBuildWithoutRights(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("giving up rights needs root")
+	}
+	w := newWorkshop(t, `test $$(id -u) -gt 1879048191; test -w $(M)/edu.c; ! cat /etc/shadow 2>/dev/null; ! ls `+"$(M)/../entry"+` 2>/dev/null; test $$(grep -c : /proc/net/dev) = 1; test $$(nice) = 19; touch "$$TMPDIR/x"; `+goodMake)
+	if _, problem := New(w.h, Options{StateDir: w.state}).Build(t.Context(), w.definition(), w.facts()); problem != nil {
+		b, _ := filepath.Glob(w.state + "/kmod/failed/*")
+		t.Fatal(problem, b)
+	}
+	st, err := os.Stat(w.state + "/kmod")
+	if err != nil || st.Mode().Perm() != 0o700 {
+		t.Error("the store is open", st, err)
+	}
+}
+
+func TestBuildOutOfMemory(t *testing.T) {
+	w := newWorkshop(t, `dd if=/dev/zero of=/dev/null bs=300M count=1 2>/dev/null || { echo "cc1: out of memory allocating 9 bytes"; exit 1; }; `+goodMake)
+	d := New(w.h, Options{StateDir: w.state, BuildMemory: 64 << 20})
+	if _, problem := d.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.BuildOutOfMemory {
+		t.Error(problem)
+	}
+	w.isClean(0)
 }
 
 func TestBuildRepairsAnEntry(t *testing.T) {

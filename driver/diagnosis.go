@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
@@ -22,7 +23,7 @@ type symptom struct {
 func symptoms() []symptom {
 	return []symptom{
 		{`No space left on device|Disk quota exceeded`, accel.NoSpace},
-		{`Killed signal terminated program|out of memory allocating|virtual memory exhausted|Cannot allocate memory|: Killed$|\] Killed$|ld terminated with signal 9`, accel.BuildFailed},
+		{`Killed signal terminated program|out of memory allocating|virtual memory exhausted|Cannot allocate memory|: Killed$|\] Killed$|ld terminated with signal 9`, accel.BuildOutOfMemory},
 		{`(^|[ /])(gcc|cc|clang|ld|ld\.lld|make)[-0-9.]*: (command )?not found|: (gcc|cc|clang|ld)[-0-9.]*: No such file or directory|: [^:]*/?(gcc|clang)-[0-9]+: not found`, accel.CompilerMissing},
 		{`^[^\s:"']+:\d+(:\d+)?: (fatal )?error: `, accel.BuildFailed},
 		{`^[^\s:"']+: (fatal |internal compiler )?error: |^error: `, accel.BuildFailed},
@@ -45,6 +46,8 @@ type diagnosis struct {
 	first    []string // by row
 	last     string
 	part     []byte // a line that has not ended
+	counted  int    // lines of progress
+	expected int    // lines of progress that the last such build had; 0 when unknown
 	written  int
 	err      error // of writing the log
 }
@@ -86,7 +89,12 @@ func (d *diagnosis) line(line string) {
 	}
 	clean := strings.ReplaceAll(strings.ReplaceAll(line, d.work+"/", ""), d.work, ".")
 	if strings.HasPrefix(clean, "  ") && len(clean) > 2 && clean[2] >= 'A' && clean[2] <= 'Z' {
-		d.progress(strings.Join(strings.Fields(clean), " "))
+		d.counted++
+		place := strconv.Itoa(d.counted)
+		if d.expected >= d.counted {
+			place += " of " + strconv.Itoa(d.expected)
+		}
+		d.progress(place + ": " + strings.Join(strings.Fields(clean), " "))
 		return
 	}
 	d.last = clean
@@ -97,8 +105,8 @@ func (d *diagnosis) line(line string) {
 	}
 }
 
-// problem returns why the build failed; exit is what the make process's end says.
-func (d *diagnosis) problem(exit error) *accel.Problem {
+// problem returns why the build failed; program is what ended, exit is what its end says.
+func (d *diagnosis) problem(program string, exit error) *accel.Problem {
 	if len(d.part) > 0 {
 		d.line(string(d.part))
 		d.part = nil
@@ -108,15 +116,11 @@ func (d *diagnosis) problem(exit error) *accel.Problem {
 	}
 	for i, s := range symptoms() {
 		if d.first[i] != "" {
-			message := strings.TrimSpace(d.first[i])
-			if i == 1 {
-				message = "not enough memory: " + message
-			}
-			return accel.Problemf(s.reason, "%s", message)
+			return accel.Problemf(s.reason, "%s", strings.TrimSpace(d.first[i]))
 		}
 	}
 	if d.last != "" {
 		return accel.Problemf(accel.BuildFailed, "%s (%v)", strings.TrimSpace(d.last), exit)
 	}
-	return accel.Problemf(accel.BuildFailed, "make ended without a word: %v", exit)
+	return accel.Problemf(accel.BuildFailed, "%s ended without a word: %v", program, exit)
 }

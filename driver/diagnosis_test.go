@@ -27,8 +27,8 @@ func TestDiagnosis(t *testing.T) {
 		{"gpl", "ERROR: modpost: GPL-incompatible module edu.ko uses GPL-only symbol 'x'\n", "ERROR: modpost: GPL-incompatible module edu.ko uses GPL-only symbol 'x'", accel.BuildFailed},
 		{"disk", "/w/a.c:9:1: error: whatever\n/w/a.c: fatal error: error writing to /tmp/x.s: No space left on device\n", "a.c: fatal error: error writing to /tmp/x.s: No space left on device", accel.NoSpace},
 		{"linker disk", "ld: final link failed: No space left on device\n", "ld: final link failed: No space left on device", accel.NoSpace},
-		{"killed", "gcc: fatal error: Killed signal terminated program cc1\ncompilation terminated.\nmake[2]: *** [a.o] Error 1\n", "not enough memory: gcc: fatal error: Killed signal terminated program cc1", accel.BuildFailed},
-		{"killed make", "make[2]: *** [scripts/Makefile.build:250: /w/a.o] Killed\n", "not enough memory: make[2]: *** [scripts/Makefile.build:250: a.o] Killed", accel.BuildFailed},
+		{"killed", "gcc: fatal error: Killed signal terminated program cc1\ncompilation terminated.\nmake[2]: *** [a.o] Error 1\n", "gcc: fatal error: Killed signal terminated program cc1", accel.BuildOutOfMemory},
+		{"killed make", "make[2]: *** [scripts/Makefile.build:250: /w/a.o] Killed\n", "make[2]: *** [scripts/Makefile.build:250: a.o] Killed", accel.BuildOutOfMemory},
 		{"no compiler", "/bin/sh: 1: gcc-12: not found\nmake[2]: *** [a.o] Error 127\n", "/bin/sh: 1: gcc-12: not found", accel.CompilerMissing},
 		{"no compiler, make says", "make[2]: gcc-12: No such file or directory\n", "make[2]: gcc-12: No such file or directory", accel.CompilerMissing},
 		{"assembler", "/w/a.S:3: Error: no such instruction: `foo'\n", "a.S:3: Error: no such instruction: `foo'", accel.BuildFailed},
@@ -46,11 +46,11 @@ func TestDiagnosis(t *testing.T) {
 				_, _ = d.Write([]byte(rest[:n]))
 				rest = rest[n:]
 			}
-			p := d.problem(errors.New("exit status 2"))
+			p := d.problem("make", errors.New("exit status 2"))
 			if p.Reason != c.reason || p.Message != c.message {
 				t.Errorf("%s in pieces of %d: %s: %s", c.name, piece, p.Reason, p.Message)
 			}
-			if c.name == "gcc" && cmp.Diff([]string{"CC [M] edu_main.o"}, progress) != "" {
+			if c.name == "gcc" && cmp.Diff([]string{"1: CC [M] edu_main.o"}, progress) != "" {
 				t.Error(progress)
 			}
 		}

@@ -38,7 +38,11 @@ type Options struct {
 	BuildTimeout time.Duration
 	// Jobs is make's -j; the number of processors when zero.
 	Jobs int
-	// Progress is told of each line of a build worth showing, such as "CC [M] edu_main.o"; nil when nobody looks.
+	// BuildMemory is what one build may use, in bytes; no cap when zero.
+	BuildMemory int64
+	// CPUWeight is a build's share of a busy processor, where everybody else has 100; it is left alone when zero.
+	CPUWeight int
+	// Progress is told of each line of a build worth showing, such as "3 of 7: CC [M] edu_main.o"; nil when nobody looks.
 	Progress func(kind, line string)
 	// Helper is the program and its first arguments that runs [LoadModuleMain]; this process's own program with the
 	// argument "load-module" when empty.

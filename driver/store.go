@@ -27,6 +27,8 @@ type Manifest struct {
 	Identity
 	Built   time.Time      `json:"built"`
 	Modules []StoredModule `json:"modules"`
+	// Steps is how many lines of progress the build had: the next one of the kind is told how far it is by it.
+	Steps int `json:"steps,omitempty"`
 }
 
 // Identity is what a key is made of. Equal things have equal keys on every host of a fleet.

@@ -61,11 +61,13 @@ const makeArgument = `^[A-Za-z_][A-Za-z0-9_]*=[^\x00\n]*$`
 
 // buildSource is a source with its templates filled.
 type buildSource struct {
-	path string
-	make []string
+	path   string
+	system accel.BuildSystem
+	make   []string
 }
 
-func (d *Driver) expandSource(def *accel.Definition, facts accel.Facts, s accel.Source) (buildSource, *accel.Problem) {
+// expandSource fills the templates of a source; headers is what .KernelHeaders in its make arguments is.
+func (d *Driver) expandSource(def *accel.Definition, facts accel.Facts, s accel.Source, headers string) (buildSource, *accel.Problem) {
 	r := RuntimeOf(def, facts, d.o.ClusterVersion)
 	p, problem := expand(def.Kind, "driver.sources.path", s.Path, r)
 	if problem != nil {
@@ -74,7 +76,8 @@ func (d *Driver) expandSource(def *accel.Definition, facts accel.Facts, s accel.
 	if !path.IsAbs(p) {
 		return buildSource{}, accel.Problemf(accel.DefinitionInvalid, "driver.sources.path of %q is %q: not an absolute path", def.Kind, p)
 	}
-	out := buildSource{path: path.Clean(p)}
+	out := buildSource{path: path.Clean(p), system: s.System}
+	r.KernelHeaders = headers
 	valid := regexp.MustCompile(makeArgument)
 	for _, a := range s.Make {
 		a, problem := expand(def.Kind, "driver.sources.make", a, r)

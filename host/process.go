@@ -25,26 +25,6 @@ func (h *Host) Helper(ctx context.Context, argv []string, files ...*os.File) *ex
 	return cmd
 }
 
-// StartQuietly starts the command that prepare makes with the lowest scheduling priority and, where this process may
-// do so, without a network. Prepare is called again when the kernel allows no network namespace.
-func (h *Host) StartQuietly(prepare func() *exec.Cmd) (*exec.Cmd, error) {
-	const lowest = 19 // setpriority(2)
-	cmd := prepare()
-	if os.Geteuid() == 0 {
-		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWNET
-	}
-	err := cmd.Start()
-	if cmd.SysProcAttr.Cloneflags != 0 && (errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EINVAL)) {
-		cmd = prepare()
-		err = cmd.Start()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot start %q: %w", cmd.Path, err)
-	}
-	_ = unix.Setpriority(unix.PRIO_PGRP, cmd.Process.Pid, lowest) // a build at normal priority is a build all the same
-	return cmd, nil
-}
-
 // Lock takes the exclusive lock (flock(2)) of the file name, made when it is missing, and writes text into it for
 // people. It waits until ctx ends. A lock is gone when its holder calls release or dies.
 func (h *Host) Lock(ctx context.Context, name, text string) (release func(), err error) {

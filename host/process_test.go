@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -196,31 +195,6 @@ func TestModulesOfACopy(t *testing.T) {
 		t.Error(err)
 	}
 	if err := h.DeleteModule("x"); !errors.Is(err, syscall.EPERM) {
-		t.Error(err)
-	}
-}
-
-func TestStartQuietly(t *testing.T) {
-	h, err := New("/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	cmd, err := h.StartQuietly(func() *exec.Cmd {
-		cmd := h.Command(t.Context(), "/bin/cat", "/proc/net/dev")
-		cmd.Stdout = &out
-		return cmd
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	if os.Geteuid() == 0 && cmd.SysProcAttr.Cloneflags != 0 && strings.Count(out.String(), ":") != 1 {
-		t.Errorf("a build sees more than its own loopback:\n%s", out.String())
-	}
-	if _, err := h.StartQuietly(func() *exec.Cmd { return h.Command(t.Context(), "/no/such/program") }); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }

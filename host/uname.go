@@ -10,3 +10,12 @@ func (h *Host) Arch() string {
 	}
 	return unix.ByteSliceToString(u.Machine[:])
 }
+
+// Memory returns the memory of this machine in bytes, 0 when it does not say.
+func (h *Host) Memory() int64 {
+	var i unix.Sysinfo_t
+	if unix.Sysinfo(&i) != nil {
+		return 0
+	}
+	return int64(i.Totalram) * int64(i.Unit)
+}

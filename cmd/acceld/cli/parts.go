@@ -98,7 +98,8 @@ func knownMetrics(def *accel.Definition, names []string) *accel.Problem {
 func (p *parts) driver(progress func(kind, line string)) *driver.Driver {
 	return driver.New(p.host, driver.Options{
 		StateDir: p.config.StateDir, Log: p.log, Progress: progress,
-		LoadTimeout: p.config.LoadTimeout, BuildTimeout: p.config.BuildTimeout,
+		LoadTimeout: p.config.LoadTimeout, BuildTimeout: p.config.BuildTimeout, Jobs: p.config.Build.Jobs,
+		BuildMemory: p.config.Build.MemoryBytes(p.host.Memory()), CPUWeight: p.config.Build.CPUWeight,
 		Helper: []string{"/proc/self/exe", "load-module"},
 	})
 }

@@ -1,0 +1,78 @@
+package driver
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// step is one program of a build.
+type step struct {
+	name string // for people
+	path string
+	args []string
+	env  []string
+}
+
+// system is how the source of a job is built: what the definition says, else by its dkms.conf, else by kbuild.
+func (d *Driver) system(s buildSource) accel.BuildSystem {
+	if s.system != "" {
+		return s.system
+	}
+	if d.h.Exists(path.Join(s.path, dkmsFile)) {
+		return accel.BuildDKMS
+	}
+	return accel.BuildKbuild
+}
+
+// steps are the programs of a build, in order.
+func (d *Driver) steps(j *job) ([]step, *accel.Problem) {
+	switch j.system {
+	case accel.BuildDKMS:
+		return d.dkmsSteps(j)
+	case accel.BuildMake:
+		return []step{{name: "make", path: j.make, args: slices.Concat([]string{fmt.Sprintf("-j%d", d.o.Jobs)}, d.variables(j), []string{"modules"})}}, nil
+	default:
+		args := []string{"-C", j.headers, "M=" + j.work, fmt.Sprintf("-j%d", d.o.Jobs)}
+		return []step{{name: "make", path: j.make, args: slices.Concat(args, d.variables(j), []string{"modules"})}}, nil
+	}
+}
+
+// variables are those of make: the kernel's compiler, what the definition says, and the paths left out of what comes out.
+func (d *Driver) variables(j *job) []string {
+	flags := "-ffile-prefix-map=" + j.work + "=."
+	var rest []string
+	for _, a := range slices.Concat(j.extra, j.source.make) {
+		if more, ok := strings.CutPrefix(a, "KCFLAGS="); ok {
+			flags += " " + more
+			continue
+		}
+		rest = append(rest, a)
+	}
+	return append([]string{"KCFLAGS=" + flags}, rest...)
+}
+
+// environment is what every step sees besides its own. Builder and time are fixed so that equal sources give equal bytes
+// on every host of a fleet (Documentation/kbuild/reproducible-builds.rst, reproducible-builds.org).
+func (j *job) environment() []string {
+	tmp := path.Join(j.dir, "tmp")
+	return []string{
+		"TMPDIR=" + tmp, "HOME=" + tmp, "SOURCE_DATE_EPOCH=0", "TZ=UTC",
+		"KBUILD_BUILD_USER=acceld", "KBUILD_BUILD_HOST=acceld", "KBUILD_BUILD_TIMESTAMP=1970-01-01 00:00:00 +0000",
+	}
+}
+
+// makeFlags is the environment variable MAKEFLAGS that gives a make, and every make that it starts, jobs and variables as
+// its command line would (GNU make, "Communicating Options to a Sub-make"): words are split at blanks, a backslash keeps
+// one, and a dollar is doubled.
+func makeFlags(jobs int, variables []string) string {
+	words := []string{fmt.Sprintf("-j%d", jobs), "--"}
+	quote := strings.NewReplacer(`\`, `\\`, " ", `\ `, "\t", "\\\t", "$", "$$")
+	for _, v := range variables {
+		words = append(words, quote.Replace(v))
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,201 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+	bus "github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
+)
+
+// pipeDelay is how long what a killed program left in its pipe is waited for.
+const pipeDelay = 5 * time.Second
+
+// busTime is how long systemd may take for one request: what waits for it must not wait for ever.
+const busTime = 10 * time.Second
+
+// systemdScope is a transient scope unit, in which a process of ours waits, so that it stays, and with it what the kernel
+// counted in it, until the last program has ended.
+type systemdScope struct {
+	conn  *dbus.Conn
+	name  string
+	path  string
+	keep  *exec.Cmd
+	leave io.Closer
+}
+
+func (h *Host) openSystemdScope(ctx context.Context, o ScopeOptions) (*systemdScope, error) {
+	ours, err := h.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return nil, err
+	}
+	if theirs, err := h.Readlink("/proc/1/ns/pid"); err != nil || ours != theirs {
+		return nil, errors.New("cannot name processes to systemd: this process is in a process namespace of its own")
+	}
+	conn, err := h.dialSystemd(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot reach systemd: %w", err)
+	}
+	s := &systemdScope{conn: conn, name: o.Name + ".scope"}
+	if err := s.open(ctx, h, o); err != nil {
+		_ = s.end() // the error that matters is the one before
+		return nil, fmt.Errorf("cannot make the scope %q: %w", s.name, err)
+	}
+	return s, nil
+}
+
+// dialSystemd connects to systemd itself, which also answers where there is no bus.
+func (h *Host) dialSystemd(ctx context.Context) (*dbus.Conn, error) {
+	socket, err := h.Path("/run/systemd/private")
+	if err != nil {
+		return nil, err
+	}
+	ctx = context.WithoutCancel(ctx) // what is called off is still ended through it
+	return dbus.NewConnection(func() (*bus.Conn, error) {
+		conn, err := bus.Dial("unix:path="+bus.EscapeBusAddressValue(socket), bus.WithContext(ctx))
+		if err != nil {
+			return nil, err
+		}
+		if err := conn.Auth([]bus.Auth{bus.AuthExternal("0")}); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		return conn, nil
+	})
+}
+
+// open starts the waiting process and the scope around it.
+func (s *systemdScope) open(ctx context.Context, h *Host, o ScopeOptions) error {
+	shell, err := h.LookPath("sh")
+	if err != nil {
+		return err
+	}
+	keep := h.Command(context.WithoutCancel(ctx), shell, "-c", "read -r end")
+	leave, err := keep.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := keep.Start(); err != nil {
+		return err
+	}
+	s.keep, s.leave = keep, leave
+	ctx, cancel := context.WithTimeout(ctx, busTime)
+	defer cancel()
+	done := make(chan string, 1)
+	if _, err := s.conn.StartTransientUnitContext(ctx, s.name, "fail", scopeProperties(o, keep.Process.Pid), done); err != nil {
+		return err
+	}
+	select {
+	case result := <-done:
+		if result != "done" {
+			return fmt.Errorf("its start ended as %q", result)
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	group, err := s.conn.GetUnitTypePropertyContext(ctx, s.name, "Scope", "ControlGroup")
+	if err != nil {
+		return err
+	}
+	text, ok := group.Value.Value().(string)
+	if !ok || text == "" {
+		return errors.New("it has no control group")
+	}
+	s.path = path.Join("/sys/fs/cgroup", text)
+	return nil
+}
+
+// scopeProperties are those of systemd.resource-control(5) and systemd.unit(5), as org.freedesktop.systemd1(5) types
+// them.
+func scopeProperties(o ScopeOptions, pid int) []dbus.Property {
+	set := func(name string, value any) dbus.Property {
+		return dbus.Property{Name: name, Value: bus.MakeVariant(value)}
+	}
+	out := []dbus.Property{
+		dbus.PropDescription(o.Description), dbus.PropPids(uint32(pid)), set("CollectMode", "inactive-or-failed"),
+		set("Delegate", true), // what is not delegated takes no processes after its start
+	}
+	if o.CPUWeight > 0 {
+		out = append(out, set("CPUWeight", uint64(o.CPUWeight)))
+	}
+	if o.MemoryBytes > 0 {
+		out = append(out, set("MemoryMax", uint64(o.MemoryBytes)), set("MemorySwapMax", uint64(0)))
+	}
+	return out
+}
+
+func (s *systemdScope) dir() string { return s.path }
+
+func (s *systemdScope) add(ctx context.Context, pid int) error {
+	ctx, cancel := context.WithTimeout(ctx, busTime)
+	defer cancel()
+	return s.conn.AttachProcessesToUnit(ctx, s.name, "", []uint32{uint32(pid)})
+}
+
+func (s *systemdScope) end() error {
+	defer s.conn.Close()
+	if s.keep == nil {
+		return nil
+	}
+	var err error
+	if s.path != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), busTime)
+		defer cancel()
+		err = s.conn.KillUnitWithTarget(ctx, s.name, dbus.All, int32(unix.SIGKILL))
+	}
+	_ = s.leave.Close()
+	_ = s.keep.Wait() // it was killed
+	return err
+}
+
+// ownGroup is a control group that we made, on a machine without systemd.
+type ownGroup struct {
+	h    *Host
+	path string
+}
+
+// openControlGroup makes a control group below the root of version 2's tree.
+func (h *Host) openControlGroup(o ScopeOptions) (*ownGroup, error) {
+	root := "/sys/fs/cgroup"
+	if !h.Exists(path.Join(root, "cgroup.procs")) {
+		root = "/sys/fs/cgroup/unified" // beside version 1, without its controllers
+	}
+	if !h.Exists(path.Join(root, "cgroup.procs")) {
+		return nil, errors.New("no control groups of version 2 are mounted")
+	}
+	for _, controller := range []string{"+cpu", "+memory"} {
+		_ = h.WriteAttribute(path.Join(root, "cgroup.subtree_control"), controller) // without it, by process
+	}
+	for _, old := range h.Glob(root, "acceld-*") {
+		_ = h.Remove(old) // of an agent that was killed; one in use stays
+	}
+	g := &ownGroup{h: h, path: path.Join(root, o.Name)}
+	if err := h.MkdirAll(g.path, 0o755); err != nil {
+		return nil, err
+	}
+	if o.CPUWeight > 0 {
+		_ = h.WriteAttribute(path.Join(g.path, "cpu.weight"), strconv.Itoa(o.CPUWeight))
+	}
+	if o.MemoryBytes > 0 {
+		_ = h.WriteAttribute(path.Join(g.path, "memory.max"), strconv.FormatInt(o.MemoryBytes, 10))
+		_ = h.WriteAttribute(path.Join(g.path, "memory.swap.max"), "0")
+	}
+	return g, nil
+}
+
+func (g *ownGroup) dir() string { return g.path }
+
+func (g *ownGroup) add(_ context.Context, pid int) error {
+	return g.h.WriteAttribute(path.Join(g.path, "cgroup.procs"), strconv.Itoa(pid))
+}
+
+func (g *ownGroup) end() error {
+	_ = g.h.WriteAttribute(path.Join(g.path, "cgroup.kill"), "1") // Linux 5.14; the namespace has done it already
+	return g.h.Remove(g.path)
+}
