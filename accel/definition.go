@@ -3,6 +3,7 @@ package accel
 import (
 	"slices"
 	"strings"
+	"time"
 )
 
 // Definition describes one kind of accelerator as data. The built-in ones are YAML under vendors/; a user adds one as
@@ -166,6 +167,11 @@ type UpgradePolicy struct {
 	// Timeout is how long to wait for users to end, such as "30m"; then the upgrade is given up for this time and the old
 	// driver serves on. Empty: no limit.
 	Timeout string `json:"timeout,omitempty"`
+	// Adopt allows to replace a driver that acceld did not load. Without it such a driver is named and never touched.
+	Adopt bool `json:"adopt,omitempty"`
+	// Asked is when somebody asked for an upgrade (`acceld driver upgrade`): the sources are then asked again, also when
+	// version and parameters are as wanted, and a driver that was rolled back is tried again. Zero when nobody did.
+	Asked time.Time `json:"asked,omitzero"`
 }
 
 // Signer are the files that modules are signed with, as scripts/sign-file of the kernel does.

@@ -105,8 +105,8 @@ func CountPresent(accs []Accelerator) int {
 
 // DriverHave is what is true about the kernel modules of one kind.
 type DriverHave struct {
-	// Right is true when every wanted module is live, is the chosen one and has the wanted parameters, and every
-	// accelerator that is present is bound to it and has its device nodes.
+	// Right is true when every wanted module is live and one that acceld may serve with, and every accelerator that is
+	// present is bound to it and has its device nodes. It may be another driver than the wanted one: see Upgrade.
 	Right bool `json:"right"`
 	// Source is where the modules came from ("loaded", "store", "installed", "build"); empty while not known.
 	Source string `json:"source,omitempty"`
@@ -118,6 +118,18 @@ type DriverHave struct {
 	Proven time.Time `json:"proven,omitzero"`
 	// Proof is one sentence about the last successful check.
 	Proof string `json:"proof,omitempty"`
+	// Upgrade is the driver that is wanted instead of this one; nil when this one is.
+	Upgrade *Upgrade `json:"upgrade,omitempty"`
+	// Next says for kernels that are installed and not running whether the driver is ready for them, by release.
+	Next map[string]Readiness `json:"next,omitempty"`
+}
+
+// Readiness is the outcome of a preflight: whether a driver is ready for a kernel before the reboot into it.
+type Readiness struct {
+	// Key is the driver in the store that will be loaded; empty when there is a problem.
+	Key     string    `json:"key,omitempty"`
+	Problem *Problem  `json:"problem,omitempty"`
+	Checked time.Time `json:"checked"`
 }
 
 // RuntimeHave is what is true about the container runtime's access to one kind.

@@ -96,6 +96,7 @@ const (
 	Blacklisted          Reason = "Blacklisted"
 	FirmwareConflict     Reason = "FirmwareConflict"
 	RolledBack           Reason = "RolledBack"
+	RollbackFailed       Reason = "RollbackFailed"
 	EvictionRefused      Reason = "EvictionRefused"
 	RuntimeConfigInvalid Reason = "RuntimeConfigInvalid"
 	RuntimeRestartNeeded Reason = "RuntimeRestartNeeded"
@@ -176,6 +177,7 @@ func Reasons() []ReasonDoc {
 		{Blacklisted, "The module is forbidden on this host, by modprobe.d or the kernel's command line.", ActorOperator, "Remove the named line if the driver is wanted.", true},
 		{FirmwareConflict, "A firmware file of another content is in the place.", ActorOperator, "Remove or update the named file; acceld does not overwrite it.", true},
 		{RolledBack, "The new driver failed and the one before serves again.", ActorVendor, "The sentence says what failed; the new driver is not tried again until it, the kernel or the configuration changes.", true},
+		{RollbackFailed, "The new driver failed and the one before could not be loaded back: no driver serves.", ActorOperator, "The sentence says why both failed; the one before is tried again by itself. Look at the kernel log; reboot if modules are stuck.", false},
 		{EvictionRefused, "The API server refuses to evict a pod that uses the driver.", ActorCluster, "Look at the pod's disruption budget; eviction is tried again by itself.", false},
 		{RuntimeConfigInvalid, "The container runtime's configuration cannot be read, or would not be valid with ours.", ActorOperator, "Correct the named file; nothing was changed.", true},
 		{RuntimeRestartNeeded, "A change of the container runtime's configuration waits for its restart.", ActorOperator, "Restart the named service, or set `runtime.restart: idle`.", false},

@@ -33,6 +33,7 @@ type Step string
 const (
 	StepNone     Step = ""         // nothing to do
 	StepDriver   Step = "driver"   // make the right modules present and bound
+	StepUpgrade  Step = "upgrade"  // replace the driver that serves by the one that is wanted
 	StepProve    Step = "prove"    // run the definition's check on every accelerator
 	StepRuntime  Step = "runtime"  // write the CDI spec and, where wanted, the hook
 	StepRegister Step = "register" // register with the kubelet
