@@ -51,6 +51,9 @@ type Options struct {
 	Kernel Kernel
 	// Now is the clock of what is written into the store; time.Now when nil.
 	Now func() time.Time
+	// StoreEntries is how many drivers that nothing needs are kept in the store, the youngest ones; 8 when zero, none when
+	// negative. StoreMiB bounds what these take; no bound when zero.
+	StoreEntries, StoreMiB int
 	// ClusterVersion is what templates in definitions see as .ClusterVersion.
 	ClusterVersion string
 }
@@ -62,6 +65,7 @@ type Driver struct {
 	log    *slog.Logger
 	kernel Kernel
 	settle time.Duration // settleTime, less in tests
+	stopAt func(string)  // see point; nil but in tests
 
 	mu     sync.Mutex
 	coming map[string]time.Time // since when a module has been seen neither live nor gone
@@ -84,6 +88,9 @@ func New(h *host.Host, o Options) *Driver {
 	}
 	if o.Jobs <= 0 {
 		o.Jobs = runtime.NumCPU()
+	}
+	if o.StoreEntries == 0 {
+		o.StoreEntries = 8
 	}
 	if o.Progress == nil {
 		o.Progress = func(string, string) {}

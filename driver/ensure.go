@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -39,6 +40,8 @@ type EnsureOptions struct {
 	NoBuild bool
 	// Retry forgets that earlier loads of the driver ended uncleanly.
 	Retry bool
+	// Fresh asks the configured sources before the host and the store, which have what served until now.
+	Fresh bool
 }
 
 // Result is the outcome of [Driver.Early] for one kind.
@@ -66,8 +69,14 @@ func (d *Driver) Early(ctx context.Context, defs []*accel.Definition, facts acce
 	return out
 }
 
-// EnsureWith is Ensure with options.
+// EnsureWith is Ensure with options. An upgrade that was interrupted goes on, or back, first. When nothing is loaded, a
+// driver that served before is preferred to one that would have to be built or fetched, and to one that fails: what was
+// good serves, and the wanted one comes by [Driver.Upgrade].
 func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, o EnsureOptions) (accel.DriverHave, *accel.Problem) {
+	interrupted, problem := d.recover(ctx, def, facts, accs)
+	if problem != nil {
+		return accel.DriverHave{}, problem
+	}
 	have, problem := d.Probe(def, facts, accs)
 	if have.Right {
 		return have, nil
@@ -82,20 +91,108 @@ func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts ac
 		problem.Tried = append(problem.Tried, sentence("loaded", refused, problem))
 		return have, problem
 	}
-	tried := []string{"loaded: unavailable: the modules are not loaded"}
+	if c := d.choice(def.Kind, facts.Kernel); c.Current != nil {
+		have, problem := d.ensureGood(ctx, def, facts, accs, o, c, interrupted)
+		if have.Right || c.Rejected != nil && c.Rejected.Stuck != nil || problem != nil && problem.Reason == accel.RebootRequired {
+			return have, problem
+		}
+	}
+	p, tried, problem := d.acquire(ctx, def, facts, o)
+	if problem != nil {
+		return have, problem
+	}
+	defer p.close()
+	have, problem = d.load(ctx, def, facts, accs, p)
+	if problem != nil {
+		problem.Tried = slices.Concat(tried, []string{sentence(string(p.source), failed, problem)})
+		return have, problem
+	}
+	d.log.Debug("driver sources", "kind", def.Kind, "tried", tried, "took", p.source)
+	return have, nil
+}
+
+// ensureGood makes a driver present on a kernel that had one already: the wanted one when it is at hand, was not
+// rejected, and the last upgrade was not ended by the machine; else the one that served last.
+func (d *Driver) ensureGood(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, o EnsureOptions, c choice, interrupted bool) (accel.DriverHave, *accel.Problem) {
+	var first *accel.Problem
+	if !interrupted && (c.Rejected == nil || c.Rejected.Wish != d.wish(def, facts)) {
+		quick := o
+		quick.NoBuild = true
+		p, _, problem := d.acquire(ctx, def, facts, quick)
+		if problem == nil {
+			have, problem := d.take(ctx, def, facts, accs, c, p)
+			p.close()
+			if problem == nil || have.Right {
+				return have, problem
+			}
+			first = problem
+			if c = d.choice(def.Kind, facts.Kernel); c.Rejected != nil && c.Rejected.Stuck != nil {
+				return have, problem // both were just tried
+			}
+		} else {
+			first = problem
+		}
+	}
+	a := d.planOf(def, facts, c.Current)
+	if a.verdict != satisfied {
+		a.problem.Tried = append(a.problem.Tried, sentence("the last good driver", a.verdict, a.problem))
+		return accel.DriverHave{}, stuck(c, a.problem)
+	}
+	defer a.plan.close()
+	have, problem := d.load(ctx, def, facts, accs, a.plan)
+	if problem != nil {
+		return have, stuck(c, problem)
+	}
+	if c = d.choice(def.Kind, facts.Kernel); c.Rejected != nil && c.Rejected.Stuck != nil {
+		c.Rejected.Stuck = nil
+		if err := d.choose(def.Kind, facts.Kernel, c); err != nil {
+			d.log.Warn("cannot note the driver", "kind", def.Kind, "error", err)
+		}
+	}
+	if first != nil {
+		d.log.Info("the last good driver serves", "kind", def.Kind, "version", have.Version, "reason", first.Reason, "message", first.Message)
+	}
+	return have, nil
+}
+
+// stuck says that no driver serves after an upgrade because both failed.
+func stuck(c choice, problem *accel.Problem) *accel.Problem {
+	if c.Rejected == nil || c.Rejected.Stuck == nil {
+		return problem
+	}
+	return accel.Problemf(accel.RollbackFailed, "%s failed (%s) and %s does not come back: %s",
+		accel.DriverRef{Version: c.Rejected.Version, Key: c.Rejected.ID}, c.Rejected.Problem.Message, c.Current.ref(), problem.Message)
+}
+
+// take loads a plan where a driver served before: the same one simply, another one as an upgrade from nothing, which
+// can be taken back.
+func (d *Driver) take(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, c choice, p *plan) (accel.DriverHave, *accel.Problem) {
+	if p.generation(def).same(c.Current) {
+		return d.load(ctx, def, facts, accs, p)
+	}
+	to, problem := d.keep(def, facts, p)
+	if problem != nil {
+		return accel.DriverHave{}, problem
+	}
+	return d.replace(ctx, def, facts, accs, c.Current, to)
+}
+
+// acquire asks the sources in order for a driver and returns it judged good, open and ready to be loaded. Nothing is
+// changed but the store. The problem lists in Tried what each source answered, as does tried with a plan.
+func (d *Driver) acquire(ctx context.Context, def *accel.Definition, facts accel.Facts, o EnsureOptions) (p *plan, tried []string, problem *accel.Problem) {
+	tried = []string{"loaded: unavailable: the modules are not loaded"}
 	last := accel.Problemf(accel.NoDriverSource, "no source has a driver of %q for kernel %q", def.Kind, facts.Kernel.Release)
-	for _, s := range d.sources(def, facts, o) {
+	sources := d.sources(def, facts, o)
+	if o.Fresh {
+		slices.SortStableFunc(sources, func(a, b source) int {
+			return cmp.Compare(lateness(a.kind), lateness(b.kind))
+		})
+	}
+	for _, s := range sources {
 		a := s.ask(ctx)
 		switch a.verdict {
 		case satisfied:
-			have, problem := d.load(ctx, def, facts, accs, a.plan)
-			a.plan.close()
-			if problem != nil {
-				problem.Tried = slices.Concat(tried, []string{sentence(s.name, failed, problem)})
-			} else {
-				d.log.Debug("driver sources", "kind", def.Kind, "tried", tried, "took", s.name)
-			}
-			return have, problem
+			return a.plan, tried, nil
 		case unavailable:
 			tried = append(tried, sentence(s.name, unavailable, a.problem))
 			if a.problem.Reason != accel.NoDriverSource {
@@ -103,12 +200,17 @@ func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts ac
 			}
 		default:
 			a.problem.Tried = slices.Concat(tried, []string{sentence(s.name, a.verdict, a.problem)})
-			return have, a.problem
+			return nil, tried, a.problem
 		}
 	}
 	final := accel.Problemf(last.Reason, "%s", last.Message)
 	final.Tried = tried
-	return have, final
+	return nil, tried, final
+}
+
+// lateness puts what the host has already behind what the configured sources have now.
+func lateness(t accel.SourceType) int {
+	return slices.Index([]accel.SourceType{accel.SourceInstalled, accel.SourceStore}, t)
 }
 
 func sentence(source string, v verdict, p *accel.Problem) string {

@@ -283,8 +283,8 @@ func TestPointerReturnsAfterABadLoad(t *testing.T) {
 	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem == nil {
 		t.Fatal("no problem")
 	}
-	if key, _ := d.pointer("qemu-edu", m.facts().Kernel); key != good.Key {
-		t.Errorf("the pointer names %q, the last good one was %q", key, good.Key)
+	if c := d.choice("qemu-edu", m.facts().Kernel); c.Current == nil || c.Current.Key != good.Key {
+		t.Errorf("the choice is %+v, the last good one was %q", c, good.Key)
 	}
 }
 

@@ -32,9 +32,8 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 		d.abandon(ctx, p, loaded, problem)
 		return accel.DriverHave{}, problem
 	}
-	before, _ := d.pointer(def.Kind, facts.Kernel)
-	if err := d.choose(def.Kind, facts.Kernel, p.key); err != nil {
-		problem = problemOf(err, "cannot note the driver of %q", def.Kind)
+	before := d.choice(def.Kind, facts.Kernel)
+	if problem := d.choosePlan(def, facts, before, p); problem != nil {
 		d.abandon(ctx, p, loaded, problem)
 		return accel.DriverHave{}, problem
 	}
@@ -54,9 +53,27 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 		return have, problem
 	}
 	d.closeAttempt(p.id, true)
-	have.Source, have.Key = string(p.source), p.key
-	d.log.Info("driver loaded", "kind", def.Kind, "source", p.source, "version", have.Version, "key", p.key)
+	d.log.Info("driver loaded", "kind", def.Kind, "source", p.source, "version", have.Version, "key", have.Key)
 	return have, nil
+}
+
+// choosePlan notes what is being loaded as what serves, with a copy in the store where it is not from there.
+func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before choice, p *plan) *accel.Problem {
+	g := p.generation(def)
+	if g.same(before.Current) && (p.key == "" || p.key == before.Current.Key) {
+		g.Key = before.Current.Key
+	}
+	if g.Key == "" {
+		if kept, problem := d.keep(def, facts, p); problem == nil {
+			g = kept
+		} else { // it serves all the same, and can be gone back to for as long as it stays installed
+			d.log.Warn("no copy of the installed driver is kept", "kind", def.Kind, "reason", problem.Reason, "message", problem.Message)
+		}
+	}
+	if err := d.choose(def.Kind, facts.Kernel, before.serve(g)); err != nil {
+		return problemOf(err, "cannot note the driver of %q", def.Kind)
+	}
+	return nil
 }
 
 // insertAll loads what is not live yet. It returns the names of what it loaded, in order, and the kernel's lines.

@@ -1,75 +1,161 @@
 package driver
 
 import (
+	"slices"
 	"time"
 
 	"github.com/acceld/acceld/accel"
 )
 
 // Probe reads what is true about the driver of one kind and changes nothing. Right means that every module that is not
-// optional is live, is the chosen one and has the wanted parameters, and that every accelerator that is present is
-// bound to it and has its nodes. The problem says why it is not right; nil without Right means: not loaded.
+// optional is live, is one that acceld may serve with, and that every accelerator that is present is bound to it and has
+// its nodes. When a driver that acceld chose serves and another version or other parameters are wanted, it is right and
+// Upgrade says what is pending; a driver that acceld did not choose is never right in that case. The problem says why it
+// is not right; nil without Right means: not loaded, or an upgrade that was interrupted.
 func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
-	var have accel.DriverHave
-	chosen, pointed := d.current(def, facts)
-	if pointed {
-		have.Key = chosen.Key
+	s := d.look(def, accs)
+	c := d.choice(def.Kind, facts.Kernel)
+	have := accel.DriverHave{Modules: s.modules, Version: s.version()}
+	ours := d.ours(def, facts, c, s.modules)
+	if len(s.modules) > 0 {
+		have.Source = string(accel.SourceLoaded)
 	}
-	missing, died := false, d.taint()&taintDied != 0
-	var problem *accel.Problem
-	first := func(p *accel.Problem) {
-		if problem == nil {
-			problem = p
+	if ours != nil {
+		have.Source, have.Key = string(ours.Source), ours.Key
+	}
+	if d.journal(def.Kind) != nil {
+		return have, nil // it goes on, or back, before anybody judges
+	}
+	problem := s.stuck
+	if problem == nil {
+		problem = d.difference(def, facts, c, s)
+	}
+	if pending := pendable(problem) || problem == nil && def.Driver.Upgrade.Asked.After(c.Asked); pending && !s.missing && (ours != nil || def.Driver.Upgrade.Adopt) {
+		have.Upgrade = &accel.Upgrade{
+			From: accel.DriverRef{Version: have.Version, Key: have.Key}, To: accel.DriverRef{Version: def.Driver.Version},
+			Why: "somebody asked for it", Wish: d.wish(def, facts), Phase: accel.UpgradePending,
+		}
+		if problem != nil {
+			have.Upgrade.Why = problem.Message
+		}
+		problem = nil
+	}
+	if problem == nil {
+		problem = s.devices
+	}
+	have.Right = problem == nil && !s.missing
+	return have, problem
+}
+
+// pendable reports whether a difference is one that another driver would end.
+func pendable(p *accel.Problem) bool {
+	return p != nil && (p.Reason == accel.OtherModuleLoaded || p.Reason == accel.ParametersDiffer)
+}
+
+// sight is what is live of a driver, whoever chose it.
+type sight struct {
+	modules []accel.LoadedModule
+	missing bool           // a module that is not optional is not live
+	stuck   *accel.Problem // a module is on its way for too long
+	devices *accel.Problem // see deviceProblem
+}
+
+// serves reports whether everything works.
+func (s sight) serves() bool { return !s.missing && s.stuck == nil && s.devices == nil }
+
+// version is the driver's version as its modules say it.
+func (s sight) version() string {
+	for _, m := range s.modules {
+		if m.Version != "" {
+			return m.Version
 		}
 	}
+	return ""
+}
+
+// look reads the modules and devices of a driver.
+func (d *Driver) look(def *accel.Definition, accs []accel.Accelerator) sight {
+	var s sight
+	died := d.taint()&taintDied != 0
 	for _, want := range def.Driver.Modules {
 		m, ok := d.liveModule(want.Name)
 		if !ok {
 			d.settled(want.Name)
-			missing = missing || !want.Optional
+			s.missing = s.missing || !want.Optional
 			continue
 		}
-		have.Modules = append(have.Modules, m)
-		if have.Version == "" {
-			have.Version = m.Version
+		s.modules = append(s.modules, m)
+		if m.State == stateLive {
+			d.settled(want.Name)
+			continue
 		}
-		if m.State != stateLive {
-			missing = true
-			if died || d.since(want.Name) > d.o.LoadTimeout {
-				first(accel.Problemf(accel.RebootRequired, "module %q is stuck in state %q", m.Name, m.State))
+		s.missing = true
+		if s.stuck == nil && (died || d.since(want.Name) > d.o.LoadTimeout) {
+			s.stuck = accel.Problemf(accel.RebootRequired, "module %q is stuck in state %q", m.Name, m.State)
+		}
+	}
+	if s.devices = deviceProblem(def, d.observe(def, accs), !s.missing); s.devices == nil {
+		s.devices = d.sharedProblem(def, !s.missing)
+	}
+	return s
+}
+
+// ours returns the driver that the modules are, when acceld chose it: what serves by its own account, what served
+// before, or anything in its store, which nobody else loads. It is nil for a foreign driver, and when nothing is loaded.
+func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c choice, live []accel.LoadedModule) *Generation {
+	for _, g := range []*Generation{c.Current, c.Previous} {
+		if g.live(live) {
+			return g
+		}
+	}
+	if len(live) == 0 {
+		return nil
+	}
+	entries, err := d.List()
+	if err != nil {
+		d.log.Warn("cannot read the store", "error", err)
+	}
+	for _, e := range entries {
+		if e.Problem != "" || e.Kind != def.Kind || e.KernelRelease != facts.Kernel.Release || e.KernelID != kernelID(facts.Kernel) {
+			continue
+		}
+		if g := e.generation(def); g.live(live) {
+			for i, m := range g.Modules {
+				g.Modules[i].Parameters = d.liveParameters(m.Module, normal(m.Name))
 			}
+			return g
+		}
+	}
+	return nil
+}
+
+// difference says how the live modules differ from the chosen and the wanted ones; nil when they do not.
+func (d *Driver) difference(def *accel.Definition, facts accel.Facts, c choice, s sight) *accel.Problem {
+	for _, want := range def.Driver.Modules {
+		i := slices.IndexFunc(s.modules, func(m accel.LoadedModule) bool { return m.Name == normal(want.Name) && m.State == stateLive })
+		if i < 0 {
 			continue
 		}
-		d.settled(want.Name)
-		first(d.judgeModule(def, facts, want, m, chosen, pointed))
-	}
-	if !missing && problem == nil && def.Driver.Version != "" && have.Version == "" {
-		first(accel.Problemf(accel.OtherModuleLoaded, "the loaded modules of %q have no version, wanted is %q", def.Kind, def.Driver.Version))
-	}
-	first(deviceProblem(def, d.observe(def, accs), !missing))
-	first(d.sharedProblem(def, !missing))
-	have.Right = problem == nil && !missing
-	if len(have.Modules) > 0 {
-		have.Source = string(accel.SourceLoaded)
-		if pointed {
-			have.Source = string(accel.SourceStore)
+		if problem := d.judgeModule(def, facts, want, s.modules[i], c.Current); problem != nil {
+			return problem
 		}
 	}
-	if !have.Right && problem != nil && problem.Reason == accel.OtherModuleLoaded || len(have.Modules) == 0 {
-		have.Key = ""
+	if !s.missing && def.Driver.Version != "" && s.version() == "" {
+		return accel.Problemf(accel.OtherModuleLoaded, "the loaded modules of %q have no version, wanted is %q", def.Kind, def.Driver.Version)
 	}
-	return have, problem
+	return nil
 }
 
 // judgeModule compares one live module with what is wanted.
-func (d *Driver) judgeModule(def *accel.Definition, facts accel.Facts, want accel.Module, m accel.LoadedModule, chosen Manifest, pointed bool) *accel.Problem {
-	if pointed {
-		if s, ok := chosen.module(want.Name); ok && !sameModule(m, s.BuildID, s.SrcVersion, s.Version) {
-			return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded with build-id %q, the chosen one has %q", m.Name, m.BuildID, s.BuildID)
-		}
-	}
+func (d *Driver) judgeModule(def *accel.Definition, facts accel.Facts, want accel.Module, m accel.LoadedModule, chosen *Generation) *accel.Problem {
 	if v := def.Driver.Version; v != "" && m.Version != "" && m.Version != v {
 		return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded in version %q, wanted is %q", m.Name, m.Version, v)
+	}
+	if chosen != nil {
+		i := slices.IndexFunc(chosen.Modules, func(g GenerationModule) bool { return normal(g.Name) == m.Name })
+		if i >= 0 && !sameModule(m, chosen.Modules[i].BuildID, chosen.Modules[i].SrcVersion, chosen.Modules[i].Version) {
+			return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded with build-id %q, the chosen one has %q", m.Name, m.BuildID, chosen.Modules[i].BuildID)
+		}
 	}
 	sentence, problem := d.differing(def, facts, want)
 	if problem != nil {

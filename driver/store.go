@@ -29,6 +29,8 @@ type Manifest struct {
 	Modules []StoredModule `json:"modules"`
 	// Steps is how many lines of progress the build had: the next one of the kind is told how far it is by it.
 	Steps int `json:"steps,omitempty"`
+	// Kept is a copy of a driver that was installed on the host: to go back to, never to be chosen otherwise.
+	Kept bool `json:"kept,omitempty"`
 }
 
 // Identity is what a key is made of. Equal things have equal keys on every host of a fleet.
@@ -62,6 +64,8 @@ type Entry struct {
 	Path string `json:"path"`
 	// Current is true when the driver is the one chosen for its kind and kernel.
 	Current bool `json:"current"`
+	// Previous is true when the driver is the one that served before the current one.
+	Previous bool `json:"previous,omitempty"`
 	// Problem says why the entry cannot be used; empty when it can. The modules' digests are checked at each load.
 	Problem string `json:"problem,omitempty"`
 }
@@ -145,13 +149,21 @@ func (d *Driver) List() ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	used := d.pointers()
+	current, previous := map[string]bool{}, map[string]bool{}
+	for _, c := range d.choices() {
+		if c.Current != nil {
+			current[c.Current.Key] = true
+		}
+		if c.Previous != nil {
+			previous[c.Previous.Key] = true
+		}
+	}
 	var entries []Entry
 	for _, e := range dirs {
 		if !isKey(e.Name()) {
 			continue
 		}
-		entry := Entry{Path: d.entryDir(e.Name()), Current: used[e.Name()]}
+		entry := Entry{Path: d.entryDir(e.Name()), Current: current[e.Name()], Previous: previous[e.Name()]}
 		if entry.Manifest, err = d.manifest(e.Name()); err != nil {
 			entry.Key, entry.Problem = e.Name(), err.Error()
 		}
@@ -171,12 +183,15 @@ func (d *Driver) find(def *accel.Definition, k accel.Kernel) ([]Entry, error) {
 	}
 	var out []Entry
 	for _, e := range all {
-		if e.Problem == "" && e.Kind == def.Kind && e.Arch == k.Arch && e.KernelRelease == k.Release && e.KernelID == kernelID(k) &&
+		if e.Problem == "" && !e.Kept && e.Kind == def.Kind && e.Arch == k.Arch && e.KernelRelease == k.Release && e.KernelID == kernelID(k) &&
 			(def.Driver.Version == "" || e.Version == def.Driver.Version || e.modulesVersion() == def.Driver.Version) {
 			out = append(out, e)
 		}
 	}
-	chosen, _ := d.pointer(def.Kind, k)
+	chosen := ""
+	if c := d.choice(def.Kind, k); c.Current != nil {
+		chosen = c.Current.Key
+	}
 	slices.SortStableFunc(out, func(a, b Entry) int {
 		if (a.Key == chosen) != (b.Key == chosen) {
 			if a.Key == chosen {
@@ -189,55 +204,17 @@ func (d *Driver) find(def *accel.Definition, k accel.Kernel) ([]Entry, error) {
 	return out, nil
 }
 
-// pointerName is the file that names the key in use for a kind on a kernel.
-func (d *Driver) pointerName(kind string, k accel.Kernel) string {
-	id := kernelID(k)
-	if k.BuildID == "" { // `uname -v` has spaces and more
-		sum := sha256.Sum256([]byte(id))
-		id = hex.EncodeToString(sum[:])
-	}
-	return path.Join(d.currentDir(), kind+"@"+strings.ReplaceAll(k.Release, "/", "_")+"+"+id[:min(12, len(id))])
-}
-
-func (d *Driver) pointer(kind string, k accel.Kernel) (key string, ok bool) {
-	key, err := d.h.ReadString(d.pointerName(kind, k))
-	return key, err == nil && isKey(key)
-}
-
-// pointers returns the set of keys in use on any kernel.
-func (d *Driver) pointers() map[string]bool {
-	out := map[string]bool{}
-	for _, name := range d.h.Glob(d.currentDir(), "*") {
-		if key, err := d.h.ReadString(name); err == nil {
-			out[key] = true
+// generation describes the driver of an entry with the parameters that def has now.
+func (e Entry) generation(def *accel.Definition) *Generation {
+	g := &Generation{Source: accel.SourceStore, Key: e.Key, ID: e.Key, Version: e.modulesVersion(), Binds: def.Driver.Binds}
+	for _, s := range e.Modules {
+		m := accel.Module{Name: s.Name}
+		if i := slices.IndexFunc(def.Driver.Modules, func(x accel.Module) bool { return normal(x.Name) == normal(s.Name) }); i >= 0 {
+			m = def.Driver.Modules[i]
 		}
+		g.Modules = append(g.Modules, GenerationModule{Module: m, BuildID: s.BuildID, SrcVersion: s.SrcVersion, Version: s.Version})
 	}
-	return out
-}
-
-// current returns the manifest that the pointer of a kind names; false when it names none that can be read.
-func (d *Driver) current(def *accel.Definition, facts accel.Facts) (Manifest, bool) {
-	key, ok := d.pointer(def.Kind, facts.Kernel)
-	if !ok {
-		return Manifest{}, false
-	}
-	m, err := d.manifest(key)
-	return m, err == nil
-}
-
-// choose makes key the driver in use for a kind; an empty key says that it does not come from the store.
-func (d *Driver) choose(kind string, k accel.Kernel, key string) error {
-	name := d.pointerName(kind, k)
-	if old, _ := d.pointer(kind, k); old == key {
-		return nil // also when there is neither
-	}
-	if key == "" {
-		return d.h.Remove(name)
-	}
-	if err := d.h.MkdirAll(d.currentDir(), 0o700); err != nil {
-		return err
-	}
-	return d.h.WriteFile(name, []byte(key+"\n"), 0o600)
+	return g
 }
 
 // digest returns the SHA-256 of what r has left, in hexadecimal.

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"path"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/host"
 )
 
 // Unload removes the modules of one kind, whoever loaded them, in reverse order. First it finds everyone who uses them:
@@ -21,6 +19,11 @@ func (d *Driver) Unload(ctx context.Context, def *accel.Definition, facts accel.
 		return problem
 	}
 	defer release()
+	return d.remove(ctx, def, facts, accs)
+}
+
+// remove is Unload under the driver lock.
+func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) *accel.Problem {
 	if problem := d.awaitStill(ctx, def); problem != nil {
 		return problem
 	}
@@ -36,7 +39,7 @@ func (d *Driver) Unload(ctx context.Context, def *accel.Definition, facts accel.
 	if facts.Kernel.ModulesDisabled {
 		return accel.Problemf(accel.ModulesDisabled, "kernel.modules_disabled is 1: the modules of %q cannot be removed until the next boot", def.Kind)
 	}
-	if problem := d.users(def, accs, order); problem != nil {
+	if problem := accel.HoldersProblem(def.Kind, d.users(def, accs, order)); problem != nil {
 		return problem
 	}
 	back := d.restorable(def, facts, order)
@@ -66,7 +69,7 @@ func (d *Driver) unloadFailed(def *accel.Definition, facts accel.Facts, accs []a
 		problem := unloadProblem(m.Name, errno, facts.Kernel.ModulesDisabled)
 		if problem.Reason == accel.InUse {
 			if live, ok := d.liveModule(m.Name); ok {
-				if named := d.users(def, accs, []accel.LoadedModule{live}); named != nil {
+				if named := accel.HoldersProblem(def.Kind, d.users(def, accs, []accel.LoadedModule{live})); named != nil {
 					return named
 				}
 			}
@@ -78,17 +81,17 @@ func (d *Driver) unloadFailed(def *accel.Definition, facts accel.Facts, accs []a
 
 // users names everyone who uses the modules: other modules, processes with a device node open, or, when only the
 // kernel's count tells, that there is somebody.
-func (d *Driver) users(def *accel.Definition, accs []accel.Accelerator, order []accel.LoadedModule) *accel.Problem {
+func (d *Driver) users(def *accel.Definition, accs []accel.Accelerator, order []accel.LoadedModule) []accel.Holder {
 	ours := map[string]bool{}
 	for _, m := range def.Driver.Modules {
 		ours[normal(m.Name)] = true
 	}
-	var who []string
+	var who []accel.Holder
 	counted := ""
 	for _, m := range order {
 		for _, holder := range m.Holders {
 			if !ours[normal(holder)] {
-				who = append(who, "module "+holder)
+				who = append(who, accel.Holder{Other: "module " + holder})
 			}
 		}
 		if m.RefCnt > len(m.Holders) && counted == "" {
@@ -96,20 +99,18 @@ func (d *Driver) users(def *accel.Definition, accs []accel.Accelerator, order []
 		}
 	}
 	for _, o := range d.h.Holders(d.nodes(def, accs)) {
-		who = append(who, o.String())
+		who = append(who, accel.Holder{PID: o.PID, Comm: o.Comm, PodUID: o.Pod, Device: o.Node})
 	}
 	if len(who) == 0 && counted != "" {
-		who = []string{"somebody who cannot be seen from here (the kernel counts a use of module " + counted + ")"}
+		who = []accel.Holder{{Other: "somebody who cannot be seen from here (the kernel counts a use of module " + counted + ")"}}
 	}
-	if len(who) == 0 {
-		return nil
-	}
-	return accel.Problemf(accel.InUse, "the driver of %q is in use by %s", def.Kind, strings.Join(who, ", "))
+	return who
 }
 
-// Holders returns the processes that have a device node of the kind open or mapped.
-func (d *Driver) Holders(def *accel.Definition, accs []accel.Accelerator) []host.Holder {
-	return d.h.Holders(d.nodes(def, accs))
+// Holders returns who uses the driver of the kind: processes that have a device node open or mapped, other modules. A
+// use that the kernel counts and nobody can be named for is one holder.
+func (d *Driver) Holders(def *accel.Definition, accs []accel.Accelerator) []accel.Holder {
+	return d.users(def, accs, d.look(def, accs).modules)
 }
 
 // nodes are the device nodes of the kind: those of each accelerator as they are now and as the caller knows them, and
@@ -168,7 +169,7 @@ func (d *Driver) restorable(def *accel.Definition, facts accel.Facts, order []ac
 				continue
 			}
 			m.name = normal(want.Name)
-			p.modules = append(p.modules, planned{image: m, parameters: d.liveParameters(want, m)})
+			p.modules = append(p.modules, planned{image: m, parameters: d.liveParameters(want, m.name)})
 			break
 		}
 	}
@@ -176,10 +177,10 @@ func (d *Driver) restorable(def *accel.Definition, facts accel.Facts, order []ac
 }
 
 // liveParameters reads the values that the definition's parameters have now.
-func (d *Driver) liveParameters(want accel.Module, m *image) map[string]string {
+func (d *Driver) liveParameters(want accel.Module, live string) map[string]string {
 	out := map[string]string{}
 	for name := range want.Parameters {
-		if value, err := d.h.ReadString(path.Join("/sys/module", m.name, "parameters", name)); err == nil && value != "(null)" {
+		if value, err := d.h.ReadString(path.Join("/sys/module", live, "parameters", name)); err == nil && value != "(null)" {
 			out[name] = value
 		}
 	}

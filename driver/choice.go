@@ -1,0 +1,218 @@
+package driver
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Generation is a driver that serves or served a kind on a kernel: all that is needed to load exactly it again.
+type Generation struct {
+	Source accel.SourceType `json:"source"`
+	// Key is its entry in the store. A driver that was installed on the host has a copy there, because a package manager
+	// replaces the installed one.
+	Key string `json:"key"`
+	// ID names its attempts.
+	ID      string `json:"id"`
+	Version string `json:"version,omitempty"`
+	// Binds is the PCI driver in it.
+	Binds   string             `json:"binds"`
+	Modules []GenerationModule `json:"modules"`
+}
+
+// GenerationModule is one module of a generation, its parameters as the kernel was given them.
+type GenerationModule struct {
+	accel.Module
+	BuildID    string `json:"buildID,omitempty"`
+	SrcVersion string `json:"srcVersion,omitempty"`
+	Version    string `json:"version,omitempty"`
+}
+
+// choice is what serves a kind on a kernel, <StateDir>/kmod/current/<kind>@<kernel>. It is read by Probe, to know the
+// drivers that acceld may replace; by Ensure, for the last one that was good; and by Upgrade, for what not to try again.
+type choice struct {
+	Current  *Generation `json:"current,omitempty"`
+	Previous *Generation `json:"previous,omitempty"`
+	// Asked is the newest request that was carried out.
+	Asked time.Time `json:"asked,omitzero"`
+	// Rejected is the driver that was tried and taken back.
+	Rejected *rejection `json:"rejected,omitempty"`
+}
+
+// rejection is a driver that is not tried again until it, the kernel or the configuration is another.
+type rejection struct {
+	ID      string         `json:"id"`
+	Wish    string         `json:"wish"`
+	Version string         `json:"version,omitempty"`
+	Problem *accel.Problem `json:"problem"`
+	At      time.Time      `json:"at"`
+	// Stuck says that the driver before could not be loaded back.
+	Stuck *accel.Problem `json:"stuck,omitempty"`
+}
+
+// ref names the generation for people.
+func (g *Generation) ref() accel.DriverRef {
+	if g == nil {
+		return accel.DriverRef{}
+	}
+	return accel.DriverRef{Version: g.Version, Key: g.Key}
+}
+
+// definition is def with the modules of the generation: what must be unloaded or loaded when def has others by now.
+func (g *Generation) definition(def *accel.Definition) *accel.Definition {
+	if g == nil {
+		return def
+	}
+	d := *def
+	d.Driver.Version, d.Driver.Modules = "", nil
+	d.Driver.Binds = cmp.Or(g.Binds, def.Driver.Binds)
+	for _, m := range g.Modules {
+		d.Driver.Modules = append(d.Driver.Modules, m.Module)
+	}
+	return &d
+}
+
+// live reports whether the modules are those of the generation; modules that it does not have are not asked about.
+func (g *Generation) live(modules []accel.LoadedModule) bool {
+	if g == nil || len(modules) == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(modules, func(m accel.LoadedModule) bool {
+		i := slices.IndexFunc(g.Modules, func(x GenerationModule) bool { return normal(x.Name) == m.Name })
+		return i < 0 || !sameModule(m, g.Modules[i].BuildID, g.Modules[i].SrcVersion, g.Modules[i].Version)
+	})
+}
+
+// same reports whether loading the other generation would change nothing.
+func (g *Generation) same(o *Generation) bool {
+	if g == nil || o == nil || len(g.Modules) != len(o.Modules) {
+		return false
+	}
+	return slices.EqualFunc(g.Modules, o.Modules, func(a, b GenerationModule) bool {
+		return normal(a.Name) == normal(b.Name) && a.BuildID == b.BuildID && a.SrcVersion == b.SrcVersion && a.Version == b.Version &&
+			joinParameters(a.Parameters) == joinParameters(b.Parameters)
+	})
+}
+
+// generation describes the driver of a plan. Its key is empty for a plan that is not from the store.
+func (p *plan) generation(def *accel.Definition) *Generation {
+	g := &Generation{Source: p.source, Key: p.key, ID: p.id, Version: p.version(), Binds: def.Driver.Binds}
+	for _, m := range p.modules {
+		if m.prior {
+			continue
+		}
+		i := slices.IndexFunc(def.Driver.Modules, func(x accel.Module) bool { return normal(x.Name) == m.name })
+		if i < 0 {
+			continue
+		}
+		module := def.Driver.Modules[i]
+		module.Parameters = m.parameters
+		g.Modules = append(g.Modules, GenerationModule{Module: module, BuildID: m.buildID, SrcVersion: m.srcVersion, Version: m.image.version})
+	}
+	return g
+}
+
+// wish names what a definition asks for.
+func (d *Driver) wish(def *accel.Definition, facts accel.Facts) string {
+	type module struct {
+		Name       string
+		Parameters string
+	}
+	w := struct {
+		Version string
+		Modules []module
+		Sources []accel.Source
+		Asked   time.Time
+	}{Version: def.Driver.Version, Sources: def.Driver.Sources, Asked: def.Driver.Upgrade.Asked}
+	for _, m := range def.Driver.Modules {
+		parameters, problem := d.expandParameters(def, facts, m)
+		if problem != nil {
+			parameters = m.Parameters
+		}
+		w.Modules = append(w.Modules, module{m.Name, joinParameters(parameters)})
+	}
+	b, err := json.Marshal(w)
+	if err != nil {
+		panic(err) // strings and times always marshal
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])[:32]
+}
+
+// choiceName is the file of the choice for a kind on a kernel.
+func (d *Driver) choiceName(kind string, k accel.Kernel) string {
+	return path.Join(d.currentDir(), kind+"@"+kernelName(k))
+}
+
+// kernelName is a kernel's release and identity as part of a file's name.
+func kernelName(k accel.Kernel) string {
+	id := kernelID(k)
+	if k.BuildID == "" { // `uname -v` has spaces and more
+		sum := sha256.Sum256([]byte(id))
+		id = hex.EncodeToString(sum[:])
+	}
+	return strings.ReplaceAll(k.Release, "/", "_") + "+" + id[:min(12, len(id))]
+}
+
+// choice returns what serves a kind on a kernel; the zero value when nothing is known or it cannot be read: then a
+// driver is chosen anew.
+func (d *Driver) choice(kind string, k accel.Kernel) choice {
+	return d.readChoice(d.choiceName(kind, k))
+}
+
+func (d *Driver) readChoice(name string) choice {
+	var c choice
+	b, err := d.h.ReadFile(name)
+	if err != nil || json.Unmarshal(b, &c) != nil {
+		return choice{}
+	}
+	return c
+}
+
+// choices returns those of every kind and kernel.
+func (d *Driver) choices() []choice {
+	var out []choice
+	for _, name := range d.h.Glob(d.currentDir(), "*") {
+		out = append(out, d.readChoice(name))
+	}
+	return out
+}
+
+// choose writes the choice for a kind; nothing when it is written already.
+func (d *Driver) choose(kind string, k accel.Kernel, c choice) error {
+	name := d.choiceName(kind, k)
+	b, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return err
+	}
+	b = append(b, '\n')
+	if old, err := d.h.ReadFile(name); err == nil && string(old) == string(b) {
+		return nil
+	}
+	d.point("choice")
+	if c == (choice{}) {
+		return d.h.Remove(name)
+	}
+	if err := d.h.MkdirAll(d.currentDir(), 0o700); err != nil {
+		return err
+	}
+	err = d.h.WriteFile(name, b, 0o600)
+	d.point("choice")
+	return err
+}
+
+// serve makes g the current generation of c. What served before becomes the previous one.
+func (c choice) serve(g *Generation) choice {
+	if c.Current != nil && !c.Current.same(g) {
+		c.Previous = c.Current
+	}
+	c.Current = g
+	return c
+}

@@ -1,0 +1,90 @@
+package driver
+
+import (
+	"path"
+	"slices"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// collect removes from the store what nothing needs any more. Kept are, for the running kernel and for every other that
+// is installed: the drivers that serve, served before or were built for it last; what is loaded; what an upgrade that
+// is under way goes from or to; and, of the rest, the youngest within the limits.
+func (d *Driver) collect(facts accel.Facts) {
+	entries, err := d.List()
+	if err != nil {
+		d.log.Warn("cannot read the store", "error", err)
+		return
+	}
+	needed := d.needed(facts, entries)
+	kept, size := 0, int64(0)
+	for _, e := range slices.Backward(entries) {
+		if needed[e.Key] {
+			continue
+		}
+		bytes := d.size(e.Path)
+		if e.Problem == "" && kept < d.o.StoreEntries && (d.o.StoreMiB == 0 || size+bytes <= int64(d.o.StoreMiB)<<20) {
+			kept++
+			size += bytes
+			continue
+		}
+		if err := d.h.RemoveAll(e.Path); err != nil {
+			d.log.Warn("cannot remove a driver from the store", "key", e.Key, "error", err)
+			continue
+		}
+		d.log.Info("driver removed from the store", "kind", e.Kind, "version", e.Version, "kernel", e.KernelRelease, "key", e.Key)
+	}
+}
+
+// needed returns the keys that must stay.
+func (d *Driver) needed(facts accel.Facts, entries []Entry) map[string]bool {
+	out := map[string]bool{}
+	need := func(gs ...*Generation) {
+		for _, g := range gs {
+			if g != nil {
+				out[g.Key] = true
+			}
+		}
+	}
+	for _, c := range d.choices() {
+		need(c.Current, c.Previous)
+	}
+	for _, name := range d.h.Glob(path.Join(d.o.StateDir, "journal"), "*.json") {
+		kind := path.Base(name)
+		if j := d.journal(kind[:len(kind)-len(".json")]); j != nil {
+			need(j.From, j.To)
+		}
+	}
+	installed := func(e Entry) bool {
+		return e.KernelRelease == facts.Kernel.Release || d.h.Exists(path.Join("/lib/modules", e.KernelRelease))
+	}
+	last := map[string]bool{} // the kinds and kernels whose youngest entry was seen
+	for _, e := range slices.Backward(entries) {
+		if !installed(e) {
+			delete(out, e.Key) // nobody can boot it
+		} else if at := e.Kind + "@" + e.KernelRelease; e.Problem == "" && !e.Kept && !last[at] {
+			last[at], out[e.Key] = true, true
+		}
+		for _, s := range e.Modules {
+			if live, ok := d.liveModule(s.Name); ok && sameModule(live, s.BuildID, s.SrcVersion, s.Version) {
+				out[e.Key] = true
+			}
+		}
+	}
+	return out
+}
+
+// size is what the files of a directory take.
+func (d *Driver) size(dir string) int64 {
+	entries, err := d.h.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	var sum int64
+	for _, e := range entries {
+		if st, err := e.Info(); err == nil {
+			sum += st.Size()
+		}
+	}
+	return sum
+}

@@ -1,0 +1,363 @@
+package driver
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// resumeLimit is how often an upgrade that was interrupted goes on before it is taken back: a driver that ends its
+// agent each time must not do so for ever.
+const resumeLimit = 2
+
+// Prepare gets the wanted driver into the store and judges it, so that [Driver.Upgrade] needs no source any more. The
+// driver that serves is not touched. It returns which driver it is. A driver that was taken back is not prepared again:
+// then the problem is RolledBack, and says what failed.
+func (d *Driver) Prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (accel.DriverRef, *accel.Problem) {
+	to, problem := d.prepare(ctx, def, facts)
+	return to.ref(), problem
+}
+
+func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (*Generation, *accel.Problem) {
+	c := d.choice(def.Kind, facts.Kernel)
+	again := c.Rejected != nil && c.Rejected.Wish == d.wish(def, facts)
+	p, _, problem := d.acquire(ctx, def, facts, EnsureOptions{Fresh: again || def.Driver.Upgrade.Asked.After(c.Asked)})
+	if problem != nil && again {
+		return nil, c.Rejected.Problem // nothing else is to be had
+	}
+	if problem != nil {
+		return nil, problem
+	}
+	defer p.close()
+	if again && c.Rejected.ID == p.id {
+		return nil, c.Rejected.Problem
+	}
+	return d.keep(def, facts, p)
+}
+
+// Upgrade replaces the driver that serves by the wanted one. The new one is acquired and judged before anything is
+// changed; while somebody uses the old one nothing is changed either, and the problem is InUse. Then the old one is
+// unloaded, the new one loaded, its devices are bound and compute, and it becomes the chosen one. When it fails, it is
+// unloaded and the old one loaded back: RolledBack, with what failed, and a driver that is right. When that fails too:
+// RollbackFailed. Every step is in the journal before it is done; a call that was killed is completed or taken back by
+// the next [Driver.Ensure].
+func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
+	if _, problem := d.recover(ctx, def, facts, accs); problem != nil {
+		return accel.DriverHave{}, problem
+	}
+	have, problem := d.Probe(def, facts, accs)
+	if have.Upgrade == nil {
+		return have, problem
+	}
+	to, problem := d.prepare(ctx, def, facts)
+	if problem != nil {
+		return have, problem
+	}
+	s := d.look(def, accs)
+	from := d.liveGeneration(def, facts, s)
+	if to.same(from) && s.serves() { // the sources have what serves
+		c := d.choice(def.Kind, facts.Kernel).serve(to)
+		c.Asked, c.Rejected = def.Driver.Upgrade.Asked, nil
+		if err := d.choose(def.Kind, facts.Kernel, c); err != nil {
+			return have, problemOf(err, "cannot note the driver of %q", def.Kind)
+		}
+		return d.Probe(def, facts, accs)
+	}
+	return d.replace(ctx, def, facts, accs, from, to)
+}
+
+// replace runs an upgrade from its first step, under the lock.
+func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, from, to *Generation) (accel.DriverHave, *accel.Problem) {
+	release, problem := d.lock(ctx)
+	if problem != nil {
+		return accel.DriverHave{}, problem
+	}
+	defer release()
+	old := from.definition(def)
+	live := d.look(old, accs)
+	if problem := accel.HoldersProblem(def.Kind, d.users(old, accs, live.modules)); problem != nil {
+		have, _ := d.Probe(def, facts, accs)
+		return have, problem
+	}
+	j := &Journal{
+		Kind: def.Kind, Step: StepUnload, Kernel: kernelName(facts.Kernel), BootID: bootID(d.h), From: from, To: to,
+		Wish: d.wish(def, facts), Asked: def.Driver.Upgrade.Asked, Since: d.o.Now().UTC(),
+	}
+	for _, v := range d.observe(old, accs) {
+		if len(live.modules) > 0 && (v.bound != old.Driver.Binds || v.missing != "") {
+			j.Bad = append(j.Bad, v.id)
+		}
+	}
+	d.log.Info("driver upgrade begins", "kind", def.Kind, "from", from.ref(), "to", to.ref())
+	return d.run(ctx, def, facts, accs, j)
+}
+
+// swap is one upgrade at work.
+type swap struct {
+	*Driver
+	def   *accel.Definition
+	facts accel.Facts
+	accs  []accel.Accelerator
+	j     *Journal
+}
+
+// run does the steps of a journal from the one that it names. Once the old driver is touched it is not called off: half
+// an upgrade is no driver.
+func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, j *Journal) (accel.DriverHave, *accel.Problem) {
+	t := &swap{d, def, facts, accs, j}
+	steps := map[UpgradeStep]func(context.Context) (next UpgradeStep, problem *accel.Problem){
+		StepUnload: t.unload, StepLoad: t.load, StepProve: t.prove, StepCommit: t.commit, StepRevert: t.revert, StepRestore: t.restore, StepReject: t.reject,
+	}
+	if problem := d.writeJournal(j); problem != nil {
+		have, _ := d.Probe(def, facts, accs)
+		return have, problem // nothing was changed
+	}
+	ctx = context.WithoutCancel(ctx)
+	for {
+		do, known := steps[j.Step]
+		if !known {
+			return accel.DriverHave{}, accel.Problemf(accel.InternalError, "the journal of %q names the step %q", j.Kind, j.Step)
+		}
+		d.log.Debug("driver upgrade", "kind", j.Kind, "step", j.Step)
+		next, problem := do(ctx)
+		if next == "" {
+			if problem == nil || problem.Reason == accel.RolledBack || problem.Reason == accel.RollbackFailed || j.Step == StepRestore || j.Step == StepUnload {
+				if stays := d.closeJournal(j); stays != nil {
+					problem = stays
+				}
+			}
+			have, seen := d.Probe(def, facts, accs)
+			if problem == nil {
+				problem = seen
+			}
+			return have, problem
+		}
+		if j.Step = next; next == StepCommit {
+			j.Problem = nil
+		}
+		if problem := d.writeJournal(j); problem != nil {
+			// Where an interrupted upgrade goes on is found by looking at the modules too.
+			d.log.Warn("cannot note a step of an upgrade", "kind", j.Kind, "step", j.Step, "reason", problem.Reason, "message", problem.Message)
+		}
+	}
+}
+
+// unload removes what is loaded, the old driver. When that is refused the old one is as it was.
+func (t *swap) unload(ctx context.Context) (UpgradeStep, *accel.Problem) {
+	old := t.j.From.definition(t.def)
+	problem := t.remove(ctx, old, t.facts, t.accs)
+	if problem == nil {
+		return StepLoad, nil
+	}
+	if t.look(old, t.accs).missing {
+		t.j.Problem = problem
+		return StepRestore, nil
+	}
+	return "", problem
+}
+
+// load makes the new driver live and its devices bound, those that were with the old one.
+func (t *swap) load(ctx context.Context) (UpgradeStep, *accel.Problem) {
+	problem := t.bring(ctx, t.j.To)
+	if problem == nil {
+		return StepProve, nil
+	}
+	t.j.Problem, t.j.Fault = problem, !slices.Contains([]accel.Reason{accel.NoSpace, accel.ReadOnly, accel.PermissionDenied}, problem.Reason)
+	return StepRevert, nil
+}
+
+// bring loads a generation, unless it is live, and waits for its devices.
+func (t *swap) bring(ctx context.Context, g *Generation) *accel.Problem {
+	def := g.definition(t.def)
+	if problem := t.awaitStill(ctx, def); problem != nil {
+		return problem
+	}
+	a := t.planOf(t.def, t.facts, g)
+	if a.verdict != satisfied {
+		return a.problem
+	}
+	defer a.plan.close()
+	if problem := t.openAttempt(g.ID); problem != nil {
+		if g == t.j.To {
+			return problem
+		}
+		t.log.Warn("cannot note a load", "kind", t.j.Kind, "reason", problem.Reason, "message", problem.Message) // to go back is worth more
+	}
+	_, log, problem := t.insertAll(ctx, t.facts, a.plan)
+	if problem == nil {
+		t.until(ctx, t.settle, func() bool { return t.devices(def) == nil })
+		if problem = t.devices(def); problem != nil {
+			if line := kernelLine(log, def.Driver.Binds); line != "" {
+				problem.Message += "; the kernel says: " + line
+			}
+		}
+	}
+	if problem != nil {
+		if problem.Reason == accel.LoadTimeout || problem.Reason == accel.RebootRequired {
+			t.hung(g.ID)
+		}
+		return problem
+	}
+	return nil
+}
+
+// devices is the problem of the devices, less those that did not work with the old driver either.
+func (t *swap) devices(def *accel.Definition) *accel.Problem {
+	all := t.observe(def, t.accs)
+	seen := slices.DeleteFunc(slices.Clone(all), func(v device) bool { return slices.Contains(t.j.Bad, v.id) })
+	if len(seen) == 0 {
+		seen = all
+	}
+	return deviceProblem(def, seen, true)
+}
+
+// prove lets the devices compute with the new driver.
+func (t *swap) prove(ctx context.Context) (UpgradeStep, *accel.Problem) {
+	if problem := t.compute(ctx); problem != nil {
+		t.j.Problem, t.j.Fault = problem, true
+		return StepRevert, nil
+	}
+	t.closeAttempt(t.j.To.ID, true)
+	return StepCommit, nil
+}
+
+// compute runs the definition's check on the devices that worked before.
+func (t *swap) compute(ctx context.Context) *accel.Problem {
+	accs := slices.DeleteFunc(slices.Clone(t.accs), func(a accel.Accelerator) bool {
+		return slices.Contains(t.j.Bad, a.ID) || !a.Present() || a.Health.State == accel.Unhealthy
+	})
+	if len(accs) == 0 {
+		return nil
+	}
+	_, problem := t.Prove(ctx, t.def, accs)
+	return problem
+}
+
+// commit makes the new driver the chosen one; the old one is the previous one from now on.
+func (t *swap) commit(context.Context) (UpgradeStep, *accel.Problem) {
+	c := t.choice(t.j.Kind, t.facts.Kernel).serve(t.j.To)
+	c.Asked, c.Rejected = t.j.Asked, nil
+	if err := t.choose(t.j.Kind, t.facts.Kernel, c); err != nil {
+		return "", problemOf(err, "cannot note the driver of %q", t.j.Kind) // the journal stays: it is tried again
+	}
+	t.log.Info("driver upgraded", "kind", t.j.Kind, "from", t.j.From.ref(), "to", t.j.To.ref(), "took", t.o.Now().Sub(t.j.Since))
+	t.collect(t.facts)
+	return "", nil
+}
+
+// revert removes the new driver.
+func (t *swap) revert(ctx context.Context) (UpgradeStep, *accel.Problem) {
+	t.log.Warn("driver upgrade is taken back", "kind", t.j.Kind, "to", t.j.To.ref(), "reason", t.j.Problem.Reason, "message", t.j.Problem.Message)
+	if problem := t.remove(ctx, t.j.To.definition(t.def), t.facts, t.accs); problem != nil {
+		t.j.Stuck = problem
+		return StepReject, nil
+	}
+	if !t.readAttempt(t.j.To.ID).Hung {
+		t.closeAttempt(t.j.To.ID, false)
+	}
+	return StepRestore, nil
+}
+
+// restore loads the old driver back and lets it compute.
+func (t *swap) restore(ctx context.Context) (UpgradeStep, *accel.Problem) {
+	if t.j.From == nil {
+		t.j.Stuck = accel.Problemf(accel.NoDriverSource, "there was none before, or no file of it is left")
+	} else if problem := t.bring(ctx, t.j.From); problem != nil {
+		t.j.Stuck = problem
+	} else {
+		t.closeAttempt(t.j.From.ID, true)
+		if problem := t.compute(ctx); problem != nil {
+			t.log.Warn("the devices do not compute with the driver before either", "kind", t.j.Kind, "message", problem.Message)
+		}
+	}
+	if t.j.Fault || t.j.Stuck != nil {
+		return StepReject, nil
+	}
+	return "", t.j.Problem // nothing is the new driver's fault
+}
+
+// reject notes that the new driver is not to be tried again, and why.
+func (t *swap) reject(context.Context) (UpgradeStep, *accel.Problem) {
+	j := t.j
+	sentence := j.To.ref().String() + " failed: " + strings.TrimSuffix(j.Problem.Message, ".")
+	problem := accel.Problemf(accel.RolledBack, "%s; %s serves again", sentence, j.From.ref())
+	if j.Stuck != nil {
+		problem = accel.Problemf(accel.RollbackFailed, "%s; %s could not be loaded back: %s", sentence, j.From.ref(), j.Stuck.Message)
+	}
+	problem.Tried = j.Problem.Tried
+	c := t.choice(j.Kind, t.facts.Kernel)
+	if c.Current == nil {
+		c.Current = j.From
+	}
+	noted := accel.Problemf(accel.RolledBack, "%s (%s)", sentence, j.Problem.Reason)
+	c.Asked = j.Asked
+	c.Rejected = &rejection{ID: j.To.ID, Wish: j.Wish, Version: j.To.Version, Problem: noted, At: t.o.Now().UTC(), Stuck: j.Stuck}
+	if err := t.choose(j.Kind, t.facts.Kernel, c); err != nil {
+		return "", problemOf(err, "cannot note that the driver of %q was taken back", j.Kind)
+	}
+	t.log.Warn("driver upgrade failed", "kind", j.Kind, "reason", problem.Reason, "message", problem.Message)
+	return "", problem
+}
+
+// recover completes or takes back an upgrade that was interrupted, before anything else is done about the driver. It
+// reports true when a reboot ended one: the driver that was being loaded may have been the cause.
+func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (rebooted bool, problem *accel.Problem) {
+	if d.journal(def.Kind) == nil {
+		return false, nil
+	}
+	release, problem := d.lock(ctx)
+	if problem != nil {
+		return false, problem
+	}
+	defer release()
+	j := d.journal(def.Kind) // whoever was at work has ended it meanwhile
+	if j == nil {
+		return false, nil
+	}
+	d.log.Info("an upgrade was interrupted", "kind", j.Kind, "step", j.Step, "from", j.From.ref(), "to", j.To.ref())
+	other := j.BootID != bootID(d.h)
+	if j.Kernel != kernelName(facts.Kernel) {
+		return true, d.closeJournal(j) // for another kernel: what is chosen there is still the old driver
+	}
+	if other {
+		return true, d.rebooted(ctx, def, facts, j)
+	}
+	switch j.Step {
+	case StepUnload:
+		if s := d.look(j.From.definition(def), accs); s.serves() && j.From.live(s.modules) {
+			return false, d.closeJournal(j) // nothing had been changed
+		}
+	case StepLoad, StepProve:
+		if j.Resumed++; j.Resumed > resumeLimit {
+			j.Step, j.Fault = StepRevert, true
+			j.Problem = accel.Problemf(accel.LoadFailed, "the upgrade was interrupted %d times", j.Resumed)
+		}
+	}
+	have, problem := d.run(ctx, def, facts, accs, j)
+	if problem != nil && have.Right {
+		d.log.Info("the driver before serves", "kind", j.Kind, "reason", problem.Reason, "message", problem.Message)
+		problem = nil
+	}
+	return false, problem
+}
+
+// rebooted ends an upgrade that the end of the machine interrupted. No module of it is live any more.
+func (d *Driver) rebooted(ctx context.Context, def *accel.Definition, facts accel.Facts, j *Journal) *accel.Problem {
+	t := &swap{d, def, facts, nil, j}
+	var problem *accel.Problem
+	switch {
+	case j.Step == StepCommit:
+		_, problem = t.commit(ctx)
+	case j.Fault:
+		j.Stuck = nil
+		if _, problem = t.reject(ctx); problem.Reason == accel.RolledBack {
+			problem = nil
+		}
+	}
+	if problem != nil {
+		return problem
+	}
+	return d.closeJournal(j)
+}
