@@ -153,6 +153,8 @@ type testMachine struct {
 	hang           bool
 	devices        []string
 	onLoad         func(name string)
+	bad            map[string]string // by version: "refused", "unbound" or "wrong", how it fails
+	before         func(op string)   // called before and after each load and unload
 }
 
 func newMachine(t *testing.T) *testMachine {
@@ -242,6 +244,8 @@ func (m *testMachine) Load(ctx context.Context, f *os.File, parameters string) e
 	if problem != nil {
 		return syscall.ENOEXEC
 	}
+	m.tell("load " + module.name)
+	defer m.tell("load " + module.name)
 	m.loads = append(m.loads, module.name)
 	m.parameters[module.name] = parameters
 	if m.onLoad != nil {
@@ -263,10 +267,27 @@ func (m *testMachine) Load(ctx context.Context, f *os.File, parameters string) e
 		name, value, _ := strings.Cut(p, "=")
 		m.write("/sys/module/"+module.name+"/parameters/"+name, value+"\n")
 	}
-	if module.name == "edu" {
+	if m.bad[module.version] == "refused" {
+		_ = os.RemoveAll(m.path("/sys/module/" + module.name))
+		return syscall.ENOMEM
+	}
+	if module.name == "edu" && m.bad[module.version] != "unbound" {
 		m.probe()
 	}
+	for _, id := range m.devices {
+		answer := "3628800\n"
+		if m.bad[module.version] == "wrong" {
+			answer = "0\n"
+		}
+		m.write("/sys/bus/pci/devices/"+id+"/factorial", answer)
+	}
 	return nil
+}
+
+func (m *testMachine) tell(op string) {
+	if m.before != nil {
+		m.before(op)
+	}
 }
 
 func (m *testMachine) probe() {
@@ -288,6 +309,8 @@ func (m *testMachine) probe() {
 func (m *testMachine) Unload(_ context.Context, name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.tell("unload " + name)
+	defer m.tell("unload " + name)
 	m.unloads = append(m.unloads, name)
 	if err := m.refuseUnload[name]; err != nil {
 		return err

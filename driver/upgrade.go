@@ -101,71 +101,95 @@ type swap struct {
 	facts accel.Facts
 	accs  []accel.Accelerator
 	j     *Journal
+
+	problem *accel.Problem // at the end
+	again   bool           // the journal stays, and its step is done again by the next Ensure
+}
+
+// end is what the last step returns.
+func (t *swap) end(problem *accel.Problem) UpgradeStep {
+	t.problem = problem
+	return ""
+}
+
+// retry is what a step returns that nothing can follow and that must be done all the same.
+func (t *swap) retry(problem *accel.Problem) UpgradeStep {
+	t.again = true
+	return t.end(problem)
 }
 
 // run does the steps of a journal from the one that it names. Once the old driver is touched it is not called off: half
 // an upgrade is no driver.
 func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, j *Journal) (accel.DriverHave, *accel.Problem) {
-	t := &swap{d, def, facts, accs, j}
-	steps := map[UpgradeStep]func(context.Context) (next UpgradeStep, problem *accel.Problem){
-		StepUnload: t.unload, StepLoad: t.load, StepProve: t.prove, StepCommit: t.commit, StepRevert: t.revert, StepRestore: t.restore, StepReject: t.reject,
-	}
+	t := &swap{Driver: d, def: def, facts: facts, accs: accs, j: j}
 	if problem := d.writeJournal(j); problem != nil {
 		have, _ := d.Probe(def, facts, accs)
 		return have, problem // nothing was changed
 	}
 	ctx = context.WithoutCancel(ctx)
-	for {
-		do, known := steps[j.Step]
-		if !known {
-			return accel.DriverHave{}, accel.Problemf(accel.InternalError, "the journal of %q names the step %q", j.Kind, j.Step)
-		}
-		d.log.Debug("driver upgrade", "kind", j.Kind, "step", j.Step)
-		next, problem := do(ctx)
-		if next == "" {
-			if problem == nil || problem.Reason == accel.RolledBack || problem.Reason == accel.RollbackFailed || j.Step == StepRestore || j.Step == StepUnload {
-				if stays := d.closeJournal(j); stays != nil {
-					problem = stays
-				}
-			}
-			have, seen := d.Probe(def, facts, accs)
-			if problem == nil {
-				problem = seen
-			}
-			return have, problem
-		}
-		if j.Step = next; next == StepCommit {
-			j.Problem = nil
-		}
+	for next := t.do(ctx, j.Step); next != ""; next = t.do(ctx, j.Step) {
+		j.Step = next
 		if problem := d.writeJournal(j); problem != nil {
 			// Where an interrupted upgrade goes on is found by looking at the modules too.
 			d.log.Warn("cannot note a step of an upgrade", "kind", j.Kind, "step", j.Step, "reason", problem.Reason, "message", problem.Message)
 		}
 	}
+	if !t.again {
+		if stays := d.closeJournal(j); stays != nil {
+			t.problem = stays
+		}
+	}
+	have, problem := d.Probe(def, facts, accs)
+	if t.problem != nil {
+		problem = t.problem
+	}
+	return have, problem
+}
+
+// do does one step and returns the next one, "" after the last.
+func (t *swap) do(ctx context.Context, s UpgradeStep) UpgradeStep {
+	t.log.Debug("driver upgrade", "kind", t.j.Kind, "step", s)
+	switch s {
+	case StepUnload:
+		return t.unload(ctx)
+	case StepLoad:
+		return t.load(ctx)
+	case StepProve:
+		return t.prove(ctx)
+	case StepCommit:
+		return t.commit(ctx)
+	case StepRevert:
+		return t.revert(ctx)
+	case StepRestore:
+		return t.restore(ctx)
+	case StepReject:
+		return t.reject(ctx)
+	}
+	return t.end(accel.Problemf(accel.InternalError, "the journal of %q names the step %q", t.j.Kind, s))
 }
 
 // unload removes what is loaded, the old driver. When that is refused the old one is as it was.
-func (t *swap) unload(ctx context.Context) (UpgradeStep, *accel.Problem) {
+func (t *swap) unload(ctx context.Context) UpgradeStep {
 	old := t.j.From.definition(t.def)
 	problem := t.remove(ctx, old, t.facts, t.accs)
 	if problem == nil {
-		return StepLoad, nil
+		return StepLoad
 	}
 	if t.look(old, t.accs).missing {
 		t.j.Problem = problem
-		return StepRestore, nil
+		return StepRestore
 	}
-	return "", problem
+	return t.end(problem)
 }
 
 // load makes the new driver live and its devices bound, those that were with the old one.
-func (t *swap) load(ctx context.Context) (UpgradeStep, *accel.Problem) {
+func (t *swap) load(ctx context.Context) UpgradeStep {
 	problem := t.bring(ctx, t.j.To)
 	if problem == nil {
-		return StepProve, nil
+		return StepProve
 	}
 	t.j.Problem, t.j.Fault = problem, !slices.Contains([]accel.Reason{accel.NoSpace, accel.ReadOnly, accel.PermissionDenied}, problem.Reason)
-	return StepRevert, nil
+	return StepRevert
 }
 
 // bring loads a generation, unless it is live, and waits for its devices.
@@ -214,13 +238,13 @@ func (t *swap) devices(def *accel.Definition) *accel.Problem {
 }
 
 // prove lets the devices compute with the new driver.
-func (t *swap) prove(ctx context.Context) (UpgradeStep, *accel.Problem) {
+func (t *swap) prove(ctx context.Context) UpgradeStep {
 	if problem := t.compute(ctx); problem != nil {
 		t.j.Problem, t.j.Fault = problem, true
-		return StepRevert, nil
+		return StepRevert
 	}
 	t.closeAttempt(t.j.To.ID, true)
-	return StepCommit, nil
+	return StepCommit
 }
 
 // compute runs the definition's check on the devices that worked before.
@@ -236,32 +260,32 @@ func (t *swap) compute(ctx context.Context) *accel.Problem {
 }
 
 // commit makes the new driver the chosen one; the old one is the previous one from now on.
-func (t *swap) commit(context.Context) (UpgradeStep, *accel.Problem) {
+func (t *swap) commit(context.Context) UpgradeStep {
 	c := t.choice(t.j.Kind, t.facts.Kernel).serve(t.j.To)
 	c.Asked, c.Rejected = t.j.Asked, nil
 	if err := t.choose(t.j.Kind, t.facts.Kernel, c); err != nil {
-		return "", problemOf(err, "cannot note the driver of %q", t.j.Kind) // the journal stays: it is tried again
+		return t.retry(problemOf(err, "cannot note the driver of %q", t.j.Kind))
 	}
 	t.log.Info("driver upgraded", "kind", t.j.Kind, "from", t.j.From.ref(), "to", t.j.To.ref(), "took", t.o.Now().Sub(t.j.Since))
 	t.collect(t.facts)
-	return "", nil
+	return t.end(nil)
 }
 
 // revert removes the new driver.
-func (t *swap) revert(ctx context.Context) (UpgradeStep, *accel.Problem) {
+func (t *swap) revert(ctx context.Context) UpgradeStep {
 	t.log.Warn("driver upgrade is taken back", "kind", t.j.Kind, "to", t.j.To.ref(), "reason", t.j.Problem.Reason, "message", t.j.Problem.Message)
 	if problem := t.remove(ctx, t.j.To.definition(t.def), t.facts, t.accs); problem != nil {
 		t.j.Stuck = problem
-		return StepReject, nil
+		return StepReject
 	}
 	if !t.readAttempt(t.j.To.ID).Hung {
 		t.closeAttempt(t.j.To.ID, false)
 	}
-	return StepRestore, nil
+	return StepRestore
 }
 
 // restore loads the old driver back and lets it compute.
-func (t *swap) restore(ctx context.Context) (UpgradeStep, *accel.Problem) {
+func (t *swap) restore(ctx context.Context) UpgradeStep {
 	if t.j.From == nil {
 		t.j.Stuck = accel.Problemf(accel.NoDriverSource, "there was none before, or no file of it is left")
 	} else if problem := t.bring(ctx, t.j.From); problem != nil {
@@ -273,13 +297,13 @@ func (t *swap) restore(ctx context.Context) (UpgradeStep, *accel.Problem) {
 		}
 	}
 	if t.j.Fault || t.j.Stuck != nil {
-		return StepReject, nil
+		return StepReject
 	}
-	return "", t.j.Problem // nothing is the new driver's fault
+	return t.end(t.j.Problem) // nothing is the new driver's fault
 }
 
 // reject notes that the new driver is not to be tried again, and why.
-func (t *swap) reject(context.Context) (UpgradeStep, *accel.Problem) {
+func (t *swap) reject(context.Context) UpgradeStep {
 	j := t.j
 	sentence := j.To.ref().String() + " failed: " + strings.TrimSuffix(j.Problem.Message, ".")
 	problem := accel.Problemf(accel.RolledBack, "%s; %s serves again", sentence, j.From.ref())
@@ -295,10 +319,10 @@ func (t *swap) reject(context.Context) (UpgradeStep, *accel.Problem) {
 	c.Asked = j.Asked
 	c.Rejected = &rejection{ID: j.To.ID, Wish: j.Wish, Version: j.To.Version, Problem: noted, At: t.o.Now().UTC(), Stuck: j.Stuck}
 	if err := t.choose(j.Kind, t.facts.Kernel, c); err != nil {
-		return "", problemOf(err, "cannot note that the driver of %q was taken back", j.Kind)
+		return t.retry(problemOf(err, "cannot note that the driver of %q was taken back", j.Kind))
 	}
 	t.log.Warn("driver upgrade failed", "kind", j.Kind, "reason", problem.Reason, "message", problem.Message)
-	return "", problem
+	return t.end(problem)
 }
 
 // recover completes or takes back an upgrade that was interrupted, before anything else is done about the driver. It
@@ -345,19 +369,16 @@ func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel
 
 // rebooted ends an upgrade that the end of the machine interrupted. No module of it is live any more.
 func (d *Driver) rebooted(ctx context.Context, def *accel.Definition, facts accel.Facts, j *Journal) *accel.Problem {
-	t := &swap{d, def, facts, nil, j}
-	var problem *accel.Problem
+	t := &swap{Driver: d, def: def, facts: facts, j: j}
 	switch {
 	case j.Step == StepCommit:
-		_, problem = t.commit(ctx)
+		t.commit(ctx)
 	case j.Fault:
 		j.Stuck = nil
-		if _, problem = t.reject(ctx); problem.Reason == accel.RolledBack {
-			problem = nil
-		}
+		t.reject(ctx)
 	}
-	if problem != nil {
-		return problem
+	if t.again {
+		return t.problem
 	}
 	return d.closeJournal(j)
 }

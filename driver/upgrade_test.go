@@ -1,0 +1,478 @@
+package driver
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// version is a good module file of a version; its build-id is made of it.
+func version(v string) elfModule {
+	x := edu()
+	x.version, x.buildID = v, fmt.Sprintf("%040x", []byte(v))
+	return x
+}
+
+// wants is the definition with a wanted version and a check that only reads.
+func wants(v string) *accel.Definition {
+	def := eduDefinition()
+	def.Driver.Version = v
+	def.Check = &accel.Check{File: "factorial", Want: "3628800"}
+	return def
+}
+
+// serving is a machine on which acceld loaded version 1.0.0 of a store that has 2.0.0, too.
+func serving(t *testing.T) (*testMachine, *Driver) {
+	t.Helper()
+	m := newMachine(t)
+	m.bad = map[string]string{}
+	d := m.driver(Options{})
+	m.enter(d, version("1.0.0"), 1)
+	m.enter(d, version("2.0.0"), 2)
+	if _, problem := d.Ensure(t.Context(), wants("1.0.0"), m.facts(), m.accs()); problem != nil {
+		t.Fatal(problem)
+	}
+	m.loads = nil
+	return m, d
+}
+
+func (m *testMachine) liveVersion() string {
+	b, _ := os.ReadFile(m.path("/sys/module/edu/version"))
+	return strings.TrimSpace(string(b))
+}
+
+func TestUpgrade(t *testing.T) {
+	m, d := serving(t)
+	def := wants("2.0.0")
+	have, problem := d.Probe(def, m.facts(), m.accs())
+	if problem != nil || !have.Right || have.Upgrade == nil || have.Version != "1.0.0" {
+		t.Fatalf("while another version is wanted the old one serves: %+v %v", have, problem)
+	}
+	if u := have.Upgrade; u.From.Version != "1.0.0" || u.To.Version != "2.0.0" || u.Phase != accel.UpgradePending || !strings.Contains(u.Why, "2.0.0") {
+		t.Errorf("%+v", u)
+	}
+	if again, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || !again.Right || len(m.loads) != 0 {
+		t.Fatalf("Ensure touched a driver that serves: %v %v", problem, m.loads)
+	}
+	if to, problem := d.Prepare(t.Context(), def, m.facts()); problem != nil || to.Version != "2.0.0" || len(m.loads) != 0 {
+		t.Fatal(to, problem, m.loads)
+	}
+	have, problem = d.Upgrade(t.Context(), def, m.facts(), m.accs())
+	if problem != nil || !have.Right || have.Upgrade != nil || have.Version != "2.0.0" || m.liveVersion() != "2.0.0" {
+		t.Fatalf("%+v %v", have, problem)
+	}
+	entries, err := d.List()
+	if err != nil || len(entries) != 2 || !entries[0].Previous || !entries[1].Current {
+		t.Errorf("%+v %v", entries, err)
+	}
+	m.clean(d)
+	// And back again, because somebody wants it.
+	if have, problem = d.Upgrade(t.Context(), wants("1.0.0"), m.facts(), m.accs()); problem != nil || have.Version != "1.0.0" {
+		t.Errorf("%+v %v", have, problem)
+	}
+}
+
+// clean fails the test when an upgrade left something behind.
+func (m *testMachine) clean(d *Driver) {
+	m.t.Helper()
+	for _, dir := range []string{"/journal", "/attempts", "/build"} {
+		if left, _ := os.ReadDir(m.path(d.o.StateDir + dir)); len(left) != 0 {
+			m.t.Errorf("left in %s: %v", dir, left)
+		}
+	}
+}
+
+func TestUpgradeOfParameters(t *testing.T) {
+	m, d := serving(t)
+	def := wants("1.0.0")
+	def.Driver.Modules[0].Parameters = map[string]string{"max_factorial": "12"}
+	m.write("/sys/module/edu/parameters/max_factorial", "20\n")
+	have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs())
+	if problem != nil || !have.Right || m.parameters["edu"] != "max_factorial=12" {
+		t.Fatalf("%+v %v %q", have, problem, m.parameters["edu"])
+	}
+}
+
+func TestUpgradeThatWasAskedFor(t *testing.T) {
+	m, d := serving(t)
+	def := wants("1.0.0")
+	def.Driver.Upgrade.Asked = time.Unix(10, 0)
+	if have, _ := d.Probe(def, m.facts(), m.accs()); have.Upgrade == nil || !have.Right {
+		t.Fatalf("%+v", have)
+	}
+	have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs())
+	if problem != nil || have.Upgrade != nil || len(m.loads) != 0 {
+		t.Errorf("the sources have what serves: %+v %v, loads %v", have, problem, m.loads)
+	}
+}
+
+// A driver that acceld did not choose is never touched, unless somebody allows it.
+func TestForeignDriver(t *testing.T) {
+	for _, adopt := range []bool{false, true} {
+		m := newMachine(t)
+		d := m.driver(Options{})
+		m.enter(d, version("2.0.0"), 2)
+		m.live(version("0.9.0"))
+		m.probe()
+		m.write("/sys/bus/pci/devices/"+testDevice+"/factorial", "3628800\n")
+		def := wants("2.0.0")
+		def.Driver.Upgrade.Adopt = adopt
+		have, problem := d.Probe(def, m.facts(), m.accs())
+		if !adopt && (have.Right || have.Upgrade != nil || problem == nil || problem.Reason != accel.OtherModuleLoaded) {
+			t.Errorf("%+v %v", have, problem)
+		}
+		have, problem = d.Upgrade(t.Context(), def, m.facts(), m.accs())
+		if !adopt && (problem == nil || len(m.loads)+len(m.unloads) != 0) {
+			t.Errorf("a foreign driver was touched: %v %v", m.loads, m.unloads)
+		}
+		if adopt && (problem != nil || have.Version != "2.0.0") {
+			t.Errorf("%+v %v", have, problem)
+		}
+	}
+}
+
+func TestUpgradeInUse(t *testing.T) {
+	m, d := serving(t)
+	m.write("/proc/42/comm", "python3\n")
+	if err := os.MkdirAll(m.path("/proc/42/fd"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/edu0", m.path("/proc/42/fd/7")); err != nil {
+		t.Fatal(err)
+	}
+	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs())
+	if problem == nil || problem.Reason != accel.InUse || !strings.Contains(problem.Message, "python3 (pid 42)") || !have.Right || have.Upgrade == nil {
+		t.Fatalf("%+v %v", have, problem)
+	}
+	if len(m.loads)+len(m.unloads) != 0 {
+		t.Error(m.loads, m.unloads)
+	}
+	m.clean(d)
+}
+
+// TestRollBack has a row for each way in which a new driver fails: the old one serves again, the reason says what
+// failed, and it is not tried again before something changes.
+func TestRollBack(t *testing.T) {
+	for how, says := range map[string]string{
+		"refused": "cannot allocate memory", "unbound": "not bound", "wrong": `gave "0" instead of "3628800"`,
+	} {
+		t.Run(how, func(t *testing.T) {
+			m, d := serving(t)
+			m.bad["2.0.0"] = how
+			def := wants("2.0.0")
+			have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs())
+			if problem == nil || problem.Reason != accel.RolledBack || !strings.Contains(problem.Message, says) || !strings.Contains(problem.Message, "version 1.0.0 serves again") {
+				t.Fatalf("got %v", problem)
+			}
+			if !have.Right || have.Version != "1.0.0" || have.Upgrade == nil {
+				t.Fatalf("%+v", have)
+			}
+			m.clean(d)
+			m.loads, m.unloads = nil, nil
+			d = m.driver(Options{}) // also another agent
+			for range 2 {
+				if _, problem = d.Upgrade(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.RolledBack || !strings.Contains(problem.Message, says) {
+					t.Fatal(problem)
+				}
+			}
+			if len(m.loads)+len(m.unloads) != 0 {
+				t.Errorf("it was tried again: %v %v", m.loads, m.unloads)
+			}
+			// Nor at the next boot.
+			m.powerCut()
+			if have, problem = m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || have.Version != "1.0.0" || len(m.loads) != 1 {
+				t.Fatalf("%+v %v %v", have, problem, m.loads)
+			}
+			// Another driver in the same version is tried, and so is the same one when somebody asks.
+			delete(m.bad, "2.0.0")
+			def.Driver.Upgrade.Asked = time.Unix(100, 0)
+			if have, problem = d.Upgrade(t.Context(), def, m.facts(), m.accs()); problem != nil || have.Version != "2.0.0" {
+				t.Fatalf("%+v %v", have, problem)
+			}
+		})
+	}
+}
+
+func TestRollBackFails(t *testing.T) {
+	m, d := serving(t)
+	m.bad["1.0.0"], m.bad["2.0.0"] = "refused", "wrong"
+	def := wants("2.0.0")
+	have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs())
+	if problem == nil || problem.Reason != accel.RollbackFailed || have.Right || !strings.Contains(problem.Message, "instead of") || !strings.Contains(problem.Message, "cannot allocate memory") {
+		t.Fatalf("%+v %v", have, problem)
+	}
+	for range 2 { // it stays loud, and only the old one is tried
+		if _, problem = d.Ensure(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.RollbackFailed {
+			t.Fatal(problem)
+		}
+	}
+	delete(m.bad, "1.0.0")
+	if have, problem = d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || have.Version != "1.0.0" || have.Upgrade == nil {
+		t.Fatalf("%+v %v", have, problem)
+	}
+	m.clean(d)
+}
+
+// powerCut ends the machine: modules, bindings and nodes are gone, and another boot begins.
+func (m *testMachine) powerCut() {
+	m.t.Helper()
+	before := m.before
+	m.before = nil
+	unloads := len(m.unloads)
+	if err := m.Unload(m.t.Context(), "edu"); err != nil {
+		m.t.Fatal(err)
+	}
+	m.unloads = m.unloads[:unloads]
+	m.before = before
+	m.reboot(fmt.Sprintf("boot-%d", time.Now().UnixNano()))
+}
+
+// killed is what a test's kill -9 panics with.
+type killed struct{}
+
+// killAt runs do and ends it as kill -9 does at the nth point, counted from 0. It returns the names of the points that
+// were passed, and whether do was ended.
+func (m *testMachine) killAt(d *Driver, n int, do func()) (points []string, dead bool) {
+	at := func(name string) {
+		points = append(points, name)
+		if len(points) == n+1 {
+			panic(killed{})
+		}
+	}
+	m.before, d.stopAt = at, at
+	defer func() {
+		m.before, d.stopAt = nil, nil
+		if r := recover(); r != nil {
+			if _, ours := r.(killed); !ours {
+				panic(r)
+			}
+			dead = true
+		}
+	}()
+	do()
+	return points, false
+}
+
+// TestUpgradeKilledAtEveryPoint ends the agent before and after everything that outlives it, in an upgrade that
+// succeeds and in one that is taken back, and goes on as another process, after kill -9 and after a power cut.
+func TestUpgradeKilledAtEveryPoint(t *testing.T) {
+	for _, how := range []string{"", "wrong"} {
+		for _, power := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s power cut %t", how, power), func(t *testing.T) {
+				t.Parallel()
+				killEverywhere(t, how, power)
+			})
+		}
+	}
+	all := UpgradeSteps()
+	if len(all) != 7 || slices.Contains(all, "") {
+		t.Error(all)
+	}
+}
+
+// killEverywhere goes through the points of one upgrade, whose new driver fails in the way of how.
+func killEverywhere(t *testing.T, how string, power bool) {
+	seen := map[string]bool{}
+	for n := 0; ; n++ {
+		m, d := serving(t)
+		m.bad["2.0.0"] = how
+		def := wants("2.0.0")
+		points, dead := m.killAt(d, n, func() { _, _ = d.Upgrade(t.Context(), def, m.facts(), m.accs()) })
+		if !dead {
+			break
+		}
+		at := fmt.Sprintf("%q, power cut %t, killed at %d (%s)", how, power, n, points[len(points)-1])
+		if j := d.journal("qemu-edu"); j != nil {
+			seen[string(j.Step)] = true
+		}
+		committed := d.choice("qemu-edu", m.facts().Kernel).Current.Version == "2.0.0"
+		if j := d.journal("qemu-edu"); j != nil && j.Step == StepCommit {
+			committed = true
+		}
+		if power {
+			m.powerCut()
+		}
+		d = m.driver(Options{})
+		have, problem := d.EnsureWith(t.Context(), def, m.facts(), m.accs(), EnsureOptions{NoBuild: true})
+		// With nothing begun, the boot itself may try the new driver, and take it back.
+		if problem != nil && problem.Reason != accel.RolledBack || !have.Right || m.liveVersion() != have.Version {
+			t.Errorf("%s: %+v %v", at, have, problem)
+			continue
+		}
+		if power && (m.liveVersion() == "2.0.0") != committed && len(points) > 2 {
+			t.Errorf("%s: after the reboot version %s is loaded, committed %t", at, m.liveVersion(), committed)
+		}
+		have, problem = d.Upgrade(t.Context(), def, m.facts(), m.accs())
+		if !have.Right || how == "" && (problem != nil || have.Version != "2.0.0") || how != "" && (problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0") {
+			t.Errorf("%s: in the end %+v %v", at, have, problem)
+		}
+		if !power { // otherwise a load that the machine did not survive stays counted
+			m.clean(d)
+		}
+	}
+	want := []UpgradeStep{StepUnload, StepLoad, StepProve, StepCommit}
+	if how != "" {
+		want = []UpgradeStep{StepUnload, StepLoad, StepProve, StepRevert, StepRestore, StepReject}
+	}
+	for _, s := range want {
+		if !seen[string(s)] {
+			t.Errorf("%q: no test stopped at step %q", how, s)
+		}
+	}
+}
+
+// A driver that ends its agent each time it is loaded is taken back.
+func TestUpgradeInterruptedForEver(t *testing.T) {
+	m, d := serving(t)
+	def := wants("2.0.0")
+	kill := func(op string) {
+		if op == "load edu" && m.liveVersion() == "2.0.0" {
+			panic(killed{})
+		}
+	}
+	for i := range 10 {
+		m.before = kill
+		ended := func() (ended bool) {
+			defer func() { ended = recover() == nil }()
+			if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+				t.Fatal(problem)
+			}
+			_, _ = d.Upgrade(t.Context(), def, m.facts(), m.accs())
+			return true
+		}()
+		m.before = nil
+		if j := d.journal("qemu-edu"); j != nil && j.Step == StepProve {
+			m.t.Fatal("it must not have come that far")
+		}
+		if ended {
+			if have, problem := d.Probe(def, m.facts(), m.accs()); problem != nil || have.Version != "1.0.0" || i > 4 {
+				t.Errorf("after %d rounds: %+v %v", i, have, problem)
+			}
+			return
+		}
+		_ = m.Unload(t.Context(), "edu") // what the kernel has then is not the point here
+		d = m.driver(Options{})
+	}
+	t.Error("it is tried for ever")
+}
+
+// Two loads of the new driver that the machine does not survive: the third boot serves the old one and does not try.
+func TestUpgradeThatCrashesTheMachine(t *testing.T) {
+	m, d := serving(t)
+	def := wants("2.0.0")
+	for range 2 {
+		m.before = func(op string) {
+			if op == "load edu" && m.liveVersion() == "2.0.0" {
+				panic(killed{})
+			}
+		}
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = d.Upgrade(t.Context(), def, m.facts(), m.accs())
+			t.Error("the machine survived")
+		}()
+		m.before = nil
+		m.powerCut()
+		d = m.driver(Options{})
+		if have, problem := d.EnsureWith(t.Context(), def, m.facts(), m.accs(), EnsureOptions{NoBuild: true}); problem != nil || have.Version != "1.0.0" || have.Upgrade == nil {
+			t.Fatalf("%+v %v", have, problem)
+		}
+	}
+	if have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.Quarantined || !have.Right {
+		t.Fatalf("%+v %v", have, problem)
+	}
+}
+
+// The package manager has put the new driver into the place of the old one: going back works all the same.
+func TestRollBackOfAnInstalledDriver(t *testing.T) {
+	m := newMachine(t)
+	m.bad = map[string]string{"2.0.0": "wrong"}
+	d := m.driver(Options{})
+	m.install("updates/edu.ko", version("1.0.0"))
+	if have, problem := d.Ensure(t.Context(), wants("1.0.0"), m.facts(), m.accs()); problem != nil || have.Source != "installed" || have.Key == "" {
+		t.Fatal(have, problem)
+	}
+	m.write("/lib/modules/"+testRelease+"/updates/edu.ko", string(version("2.0.0").bytes()))
+	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs())
+	if problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0" || !have.Right {
+		t.Fatalf("%+v %v", have, problem)
+	}
+	m.bad = nil
+	if have, problem = d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs()); problem == nil || have.Version != "1.0.0" {
+		t.Fatalf("%+v %v", have, problem)
+	}
+}
+
+// A wanted version that is not to be had leaves the last good one at the next boot.
+func TestBootWithoutTheWantedDriver(t *testing.T) {
+	m, _ := serving(t)
+	m.powerCut()
+	def := wants("3.0.0")
+	have, problem := m.driver(Options{}).EnsureWith(t.Context(), def, m.facts(), m.accs(), EnsureOptions{NoBuild: true})
+	if problem != nil || !have.Right || have.Version != "1.0.0" || have.Upgrade == nil {
+		t.Fatalf("%+v %v", have, problem)
+	}
+	if _, problem = m.driver(Options{}).Upgrade(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.NoDriverSource {
+		t.Error(problem)
+	}
+}
+
+// A device that did not work with the old driver does not condemn the new one.
+func TestUpgradeWithABadDevice(t *testing.T) {
+	m, d := serving(t)
+	m.addDevice("0000:02:00.0")
+	m.failProbe["0000:02:00.0"] = true
+	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs())
+	if have.Version != "2.0.0" || problem == nil || problem.Reason != accel.ProbeFailed {
+		t.Errorf("%+v %v", have, problem)
+	}
+}
+
+func TestUpgradeWithoutSpaceChangesNothing(t *testing.T) {
+	m, d := serving(t)
+	m.write(d.o.StateDir+"/journal", "in the way") // no directory can be made
+	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs())
+	if problem == nil || !have.Right || have.Version != "1.0.0" || len(m.unloads) != 0 {
+		t.Errorf("%+v %v %v", have, problem, m.unloads)
+	}
+}
+
+func TestUpgradeRefusedByTheKernel(t *testing.T) {
+	m, d := serving(t)
+	m.refuseUnload["edu"] = syscall.EAGAIN
+	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs())
+	if problem == nil || problem.Reason != accel.InUse || !have.Right || have.Upgrade == nil {
+		t.Errorf("%+v %v", have, problem)
+	}
+	m.clean(d)
+}
+
+func TestCollect(t *testing.T) {
+	m, d := serving(t)
+	d.o.StoreEntries = 1
+	for i := range 6 {
+		m.enter(d, version(fmt.Sprintf("0.%d.0", i)), int64(-10+i))
+	}
+	if _, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs()); problem != nil {
+		t.Fatal(problem)
+	}
+	entries, err := d.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Version)
+	}
+	if diff := cmp.Diff([]string{"0.5.0", "1.0.0", "2.0.0"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
