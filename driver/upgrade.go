@@ -211,7 +211,10 @@ func (t *swap) bring(ctx context.Context, g *Generation) *accel.Problem {
 	}
 	_, log, problem := t.insertAll(ctx, t.facts, a.plan)
 	if problem == nil {
-		t.until(ctx, t.settle, func() bool { return t.devices(def) == nil })
+		t.until(ctx, t.settle, func() bool {
+			t.makeNodes(def, t.accs, false)
+			return t.devices(def) == nil
+		})
 		if problem = t.devices(def); problem != nil {
 			if line := kernelLine(log, def.Driver.Binds); line != "" {
 				problem.Message += "; the kernel says: " + line
@@ -234,7 +237,10 @@ func (t *swap) devices(def *accel.Definition) *accel.Problem {
 	if len(seen) == 0 {
 		seen = all
 	}
-	return deviceProblem(def, seen, true)
+	if problem := deviceProblem(def, seen, true); problem != nil {
+		return problem
+	}
+	return t.sharedProblem(def, true)
 }
 
 // prove lets the devices compute with the new driver.
