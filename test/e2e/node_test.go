@@ -183,7 +183,7 @@ func restarts(t *testing.T, n *bed.Node, image string) {
 		name    string
 		restart func(context.Context) error
 		again   bool
-	}{{"kubelet", n.RestartKubelet, true}, {"CRI-O", n.RestartCRIO, false}} {
+	}{{"kubelet", n.RestartKubelet, true}, {"CRI-O", n.RestartEngine, false}} {
 		before := registrations()
 		must(t, c.restart(within(t, soon)))
 		timed(t, c.name+" restarted -> allocatable and ready", func() {

@@ -5,13 +5,16 @@
 // # What stands where
 //
 // A guest is a QEMU machine (KVM where it works, emulated elsewhere) with a plain Debian: systemd, kernels with their
-// headers, gcc, CRI-O, runc, kubelet. Beside it, natively on the host's loopback, run etcd, kube-apiserver,
+// headers, gcc, DKMS, CRI-O or containerd, runc, kubelet. Beside it, natively on the host's loopback, run etcd, kube-apiserver,
 // kube-scheduler, kube-controller-manager and an image registry. The accelerators are QEMU's `edu` devices, PCI
 // 1234:11e8, behind PCIe root ports: they have registers, interrupts and DMA, and they can be plugged and unplugged.
 //
 //	light   busybox init over the Debian disk, writes go to memory. Modules, hooks, hot-plug, container runtime
-//	host    systemd, CRI-O installed but not started. Units, upgrades, reboots
-//	node    host + CRI-O + kubelet + control plane: a Ready node
+//	host    systemd, container runtime installed but not started. Units, upgrades, reboots
+//	node    host + container runtime + kubelet + control plane: a Ready node
+//
+// Options.Engine chooses the container runtime; the other one is not in the guest. StartPair starts two nodes of one
+// cluster. image.Serve is a registry that a test can make refuse, lie, dawdle or hang up.
 //
 // # A scenario
 //

@@ -38,6 +38,25 @@ func StartNode(t testing.TB, o Options) *Node {
 	return &Node{Guest: &Guest{Core: core.Guest, t: t}, Cluster: core, Patience: 2 * time.Minute}
 }
 
+// StartPair starts two nodes of one cluster. They are stopped when the test ends.
+func StartPair(t testing.TB, o Options) (first, second *Node) {
+	t.Helper()
+	b := open(t)
+	one, two, err := b.StartPair(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			report(t, one.Collect)
+			report(t, two.Collect)
+		}
+		two.Stop()
+		one.Stop()
+	})
+	return &Node{&Guest{one.Guest, t}, one, 2 * time.Minute}, &Node{&Guest{two.Guest, t}, two, 2 * time.Minute}
+}
+
 // within gives a wait for the cluster its time.
 func (n *Node) within(wait func(context.Context) error) {
 	n.t.Helper()
@@ -169,8 +188,8 @@ func (n *Node) RestartKubelet() {
 	n.within(func(ctx context.Context) error { return n.Cluster.RestartKubelet(ctx) })
 }
 
-// RestartCRIO restarts the container runtime.
-func (n *Node) RestartCRIO() {
+// RestartEngine restarts the container runtime.
+func (n *Node) RestartEngine() {
 	n.t.Helper()
-	n.within(func(ctx context.Context) error { return n.Cluster.RestartCRIO(ctx) })
+	n.within(func(ctx context.Context) error { return n.Cluster.RestartEngine(ctx) })
 }

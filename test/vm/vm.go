@@ -8,6 +8,7 @@ import (
 
 	"github.com/acceld/acceld/test/vm/bed"
 	"github.com/acceld/acceld/test/vm/image"
+	"github.com/acceld/acceld/test/vm/seed"
 )
 
 type (
@@ -19,6 +20,12 @@ type (
 	Result = bed.Result
 	// File is a file in an image.
 	File = image.File
+)
+
+// The container runtimes of [Options].
+const (
+	CRIO       = seed.CRIO
+	Containerd = seed.Containerd
 )
 
 // NodeName is the node's name in its cluster.

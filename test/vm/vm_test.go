@@ -89,7 +89,7 @@ func TestNode(t *testing.T) {
 
 	n.StopAPIServer()
 	n.StartAPIServer()
-	n.RestartCRIO()
+	n.RestartEngine()
 	n.RestartKubelet()
 	n.WaitReady()
 }

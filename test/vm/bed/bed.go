@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/acceld/acceld/test/vm/cache"
 	"github.com/acceld/acceld/test/vm/cluster"
@@ -72,10 +73,7 @@ func Open(ctx context.Context, out io.Writer) (_ *Bed, err error) {
 	if err := hostpkg.Ensure(ctx, b.log); err != nil {
 		return nil, err
 	}
-	if b.parts, err = parts.Build(ctx, b.cache, b.log); err != nil {
-		return nil, err
-	}
-	if b.debian, err = disk.Make(ctx, b.cache, b.log); err != nil {
+	if err := b.makeParts(ctx); err != nil {
 		return nil, err
 	}
 	if err := b.makePrograms(ctx); err != nil {
@@ -88,6 +86,21 @@ func Open(ctx context.Context, out io.Writer) (_ *Bed, err error) {
 		return nil, err
 	}
 	return b, b.openRegistry(ctx)
+}
+
+// makeParts makes what takes long the first time side by side: compiling waits for processors, installing Debian for the
+// network and for the disk.
+func (b *Bed) makeParts(ctx context.Context) error {
+	both, making := errgroup.WithContext(ctx)
+	both.Go(func() (err error) {
+		b.parts, err = parts.Build(making, b.cache, b.log)
+		return err
+	})
+	both.Go(func() (err error) {
+		b.debian, err = disk.Make(making, b.cache, b.log)
+		return err
+	})
+	return both.Wait()
 }
 
 // take locks the bed and ends what an earlier holder left behind.
@@ -135,14 +148,19 @@ func (b *Bed) Program(name string) string { return b.parts.Path(name) }
 // Failures is the folder that keeps what failed tests leave.
 func (b *Bed) Failures() string { return b.cache.Path("failures") }
 
-// guestPrograms are what the second disk holds, beside guestd.
-func guestPrograms() []string {
-	return []string{"kubelet", "crio", "pinns", "runc", "pause", "node_exporter"}
+// guestPrograms are what the second disk holds, beside guestd; of an engine that a guest does not have, none is in its
+// PATH.
+func guestPrograms(engines ...seed.Engine) []string {
+	list := []string{"kubelet", "runc", "pause", "node_exporter"}
+	for _, e := range engines {
+		list = append(list, e.Programs()...)
+	}
+	return list
 }
 
 func (b *Bed) makePrograms(ctx context.Context) error {
 	programs := map[string]string{}
-	for _, name := range guestPrograms() {
+	for _, name := range guestPrograms(seed.CRIO, seed.Containerd) {
 		programs[name] = b.parts.Path(name)
 	}
 	guestd, err := b.buildGuestd(ctx)
@@ -176,7 +194,7 @@ func (b *Bed) buildGuestd(ctx context.Context) (string, error) {
 // openIdentity makes, once for a cache folder, the keys and certificates of both sides. They outlive a run because
 // snapshots hold them.
 func (b *Bed) openIdentity(ctx context.Context) error {
-	dir, err := b.cache.Entry(ctx, "identity", cache.NewKey("2"), func(tmp string) error {
+	dir, err := b.cache.Entry(ctx, "identity", cache.NewKey("3"), func(tmp string) error {
 		for _, name := range []string{"client", "host"} {
 			if err := makeKey(filepath.Join(tmp, name)); err != nil {
 				return err

@@ -26,19 +26,28 @@ type Options struct {
 	Kernel string
 	// FreshBoot boots from power-on instead of going on from a snapshot.
 	FreshBoot bool
-	// NoKubernetes is a host with systemd: no control plane, kubelet not installed, CRI-O installed but not started.
+	// NoKubernetes is a host with systemd: no control plane, kubelet not installed, the container runtime installed but
+	// not started.
 	NoKubernetes bool
+	// Engine is the container runtime: seed.CRIO unless set, or seed.Containerd.
+	Engine seed.Engine
 	// Cmdline is added to the kernel's command line and implies FreshBoot.
 	Cmdline string
 	// MemoryMiB is 2048 unless set.
 	MemoryMiB int
 	// Devices are more QEMU arguments, for devices that only one scenario needs, and imply FreshBoot.
 	Devices []string
+
+	// member is the index of the guest's place in the cluster.
+	member int
 }
 
 func (b *Bed) withDefaults(o Options) Options {
 	if o.Kernel == "" {
 		o.Kernel = b.Kernels()[0]
+	}
+	if o.Engine == "" {
+		o.Engine = seed.CRIO
 	}
 	if o.MemoryMiB == 0 {
 		o.MemoryMiB = 2048
@@ -83,7 +92,7 @@ func (b *Bed) newGuest(kind seed.Kind, o Options) (*Guest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make the guest's folder: %w", err)
 	}
-	g := &Guest{bed: b, kind: kind, dir: dir}
+	g := &Guest{bed: b, kind: kind, engine: o.Engine, member: seed.Members()[o.member], dir: dir}
 	if g.log, err = os.Create(g.file("qemu.log")); err != nil {
 		return nil, fmt.Errorf("cannot make QEMU's log: %w", err)
 	}
@@ -96,17 +105,17 @@ func (b *Bed) newGuest(kind seed.Kind, o Options) (*Guest, error) {
 }
 
 // seedFiles renders what the initramfs lays over the disk.
-func (b *Bed) seedFiles(kind seed.Kind) (map[string]initramfs.File, error) {
+func (b *Bed) seedFiles(kind seed.Kind, engine seed.Engine, member seed.Member) (map[string]initramfs.File, error) {
 	apiServer := fmt.Sprintf("%s:%d", seed.HostIP, b.ports.API)
-	id := sha256.Sum256([]byte(b.keys.authorized))
+	id := sha256.Sum256([]byte(b.keys.authorized + member.Hostname))
 	values := seed.Values{
-		Kind: kind, MachineID: hex.EncodeToString(id[:16]),
+		Kind: kind, Engine: engine, Member: member, MachineID: hex.EncodeToString(id[:16]),
 		HostKey: b.keys.hostPEM, AuthorizedKey: b.keys.authorized,
-		Registry: b.GuestRegistry(), APIServer: apiServer, Programs: guestPrograms(),
+		Registry: b.GuestRegistry(), APIServer: apiServer, Programs: guestPrograms(engine),
 	}
 	if kind == seed.Node {
 		var err error
-		if values.Files, err = cluster.OpenPKI(b.keys.dir).NodeFiles(apiServer); err != nil {
+		if values.Files, err = cluster.OpenPKI(b.keys.dir).NodeFiles(member, apiServer); err != nil {
 			return nil, err
 		}
 	}
@@ -118,7 +127,7 @@ func (b *Bed) GuestRegistry() string { return fmt.Sprintf("%s:%d", seed.HostIP, 
 
 // boot powers a guest on with an initramfs of its own.
 func (g *Guest) boot(ctx context.Context, o Options) error {
-	files, err := g.bed.seedFiles(g.kind)
+	files, err := g.bed.seedFiles(g.kind, g.engine, g.member)
 	if err != nil {
 		return err
 	}
@@ -164,7 +173,7 @@ func (g *Guest) Reboot(ctx context.Context, r Reboot) error {
 		if err := g.bed.check(Options{Kernel: r.Kernel}); err != nil {
 			return err
 		}
-		files, err := g.bed.seedFiles(g.kind)
+		files, err := g.bed.seedFiles(g.kind, g.engine, g.member)
 		if err != nil {
 			return err
 		}

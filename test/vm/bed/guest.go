@@ -27,6 +27,8 @@ import (
 type Guest struct {
 	bed     *Bed
 	kind    seed.Kind
+	engine  seed.Engine
+	member  seed.Member
 	dir     string
 	config  qemu.Config
 	machine *qemu.Machine

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os/exec"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,17 +19,26 @@ import (
 
 	"github.com/acceld/acceld/test/vm/cluster"
 	"github.com/acceld/acceld/test/vm/image"
-	"github.com/acceld/acceld/test/vm/seed"
 )
 
 // Node is a guest with systemd and, unless it was started without, a Kubernetes cluster of which it is the only node.
 type Node struct {
 	*Guest
 	plane *cluster.Plane
+	// host is the node that runs the control plane, nil for the one that does.
+	host *Node
+
+	joined struct {
+		sync.Mutex
+		nodes []*Node
+	}
 }
 
-// NodeName is the node's name in the cluster.
-const NodeName = seed.Hostname
+// NodeName is the name in the cluster of the node that was started with it.
+const NodeName = "bed-node"
+
+// Name is the node's name in the cluster.
+func (n *Node) Name() string { return n.member.Hostname }
 
 // Kube is the admin's client.
 func (n *Node) Kube() *kubernetes.Clientset { return n.plane.Client() }
@@ -44,7 +54,7 @@ func (n *Node) Plane() *cluster.Plane { return n.plane }
 
 // Stop takes everything down at once.
 func (n *Node) Stop() {
-	if n.plane != nil {
+	if n.plane != nil && n.host == nil {
 		n.plane.Stop()
 	}
 	n.Guest.Stop()
@@ -123,7 +133,7 @@ func (n *Node) WaitNode(ctx context.Context, what string, satisfied func(*corev1
 	var last *corev1.Node
 	err := wait(ctx,
 		func() (string, bool, error) {
-			list, err := nodes.List(ctx, metav1.ListOptions{FieldSelector: byName(NodeName)})
+			list, err := nodes.List(ctx, metav1.ListOptions{FieldSelector: byName(n.Name())})
 			if err != nil {
 				return "", false, err
 			}
@@ -136,7 +146,7 @@ func (n *Node) WaitNode(ctx context.Context, what string, satisfied func(*corev1
 			return list.ResourceVersion, false, nil
 		},
 		func(version string) (watch.Interface, error) {
-			return nodes.Watch(ctx, metav1.ListOptions{FieldSelector: byName(NodeName), ResourceVersion: version})
+			return nodes.Watch(ctx, metav1.ListOptions{FieldSelector: byName(n.Name()), ResourceVersion: version})
 		},
 		func(e watch.Event) bool {
 			node, ok := e.Object.(*corev1.Node)
@@ -301,8 +311,10 @@ func (n *Node) RestartKubelet(ctx context.Context) error {
 	return n.systemctl(ctx, "restart", "kubelet")
 }
 
-// RestartCRIO restarts the container runtime.
-func (n *Node) RestartCRIO(ctx context.Context) error { return n.systemctl(ctx, "restart", "crio") }
+// RestartEngine restarts the container runtime.
+func (n *Node) RestartEngine(ctx context.Context) error {
+	return n.systemctl(ctx, "restart", string(n.engine))
+}
 
 func (n *Node) systemctl(ctx context.Context, verb, unit string) error {
 	r, err := n.Run(ctx, "systemctl", verb, unit)

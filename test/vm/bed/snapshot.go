@@ -92,7 +92,7 @@ func (n *Node) startPlane(ctx context.Context) (err error) {
 	}
 	n.plane, err = cluster.Start(ctx, cluster.Config{
 		Dir: n.file("plane"), Port: n.bed.ports.API, PKI: cluster.OpenPKI(n.bed.keys.dir),
-		Program: n.bed.Program, Starter: n.bed.starter, Dial: n.Dial,
+		Program: n.bed.Program, Starter: n.bed.starter, Dial: n.dialCluster,
 	})
 	return err
 }
@@ -131,7 +131,7 @@ func (n *Node) waitUp(ctx context.Context, since time.Time) error {
 // before the kubelet has said so again.
 func (n *Node) waitHeartbeat(ctx context.Context, since time.Time) error {
 	for {
-		lease, err := n.Kube().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, NodeName, metav1.GetOptions{})
+		lease, err := n.Kube().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, n.Name(), metav1.GetOptions{})
 		if err == nil && lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(since) {
 			return nil
 		}
@@ -145,7 +145,7 @@ func (n *Node) waitHeartbeat(ctx context.Context, since time.Time) error {
 
 // snapshot returns the folder of a saved guest, which it makes when the cache has none.
 func (b *Bed) snapshot(ctx context.Context, kind seed.Kind, o Options) (string, error) {
-	files, err := b.seedFiles(kind)
+	files, err := b.seedFiles(kind, o.Engine, seed.Members()[0])
 	if err != nil {
 		return "", err
 	}
@@ -157,10 +157,14 @@ func (b *Bed) snapshot(ctx context.Context, kind seed.Kind, o Options) (string, 
 	if err := initramfs.Write(hash, files); err != nil {
 		return "", err
 	}
+	name := "snapshot-" + string(kind)
+	if o.Engine != seed.CRIO {
+		name += "-" + string(o.Engine)
+	}
 	key := cache.NewKey(snapshotRecipe, b.fingerprint(), o.Kernel, strconv.Itoa(o.MemoryMiB), commandLine(kind, ""), hash.String(), string(script))
-	return b.cache.Entry(ctx, "snapshot-"+string(kind), key, func(tmp string) error {
+	return b.cache.Entry(ctx, name, key, func(tmp string) error {
 		return b.log.Do("making a snapshot of a ready "+string(kind), func() error {
-			n, err := b.boot(ctx, kind, Options{Kernel: o.Kernel, MemoryMiB: o.MemoryMiB})
+			n, err := b.boot(ctx, kind, Options{Kernel: o.Kernel, MemoryMiB: o.MemoryMiB, Engine: o.Engine})
 			if err != nil {
 				return err
 			}

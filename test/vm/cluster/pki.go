@@ -22,8 +22,6 @@ const (
 	credCA         = "ca"
 	credServer     = "server"
 	credServiceKey = "service-accounts"
-	credNodeClient = "node-client"
-	credNodeServer = "node-server"
 	credToNode     = "apiserver-to-node"
 	credAdmin      = "admin"
 	credController = "controller-manager"
@@ -42,17 +40,12 @@ type identity struct {
 }
 
 func identities() []identity {
-	return []identity{
+	ids := []identity{
 		{
 			name: credServer, user: "kube-apiserver",
 			hosts: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
 			ips:   []string{"127.0.0.1", seed.HostIP, seed.ServiceIP},
 		},
-		{
-			name: credNodeServer, user: "system:node:" + seed.Hostname, groups: []string{"system:nodes"},
-			hosts: []string{seed.Hostname}, ips: []string{seed.GuestIP},
-		},
-		{name: credNodeClient, user: "system:node:" + seed.Hostname, groups: []string{"system:nodes"}},
 		{name: credToNode, user: "kube-apiserver-kubelet-client", groups: []string{"system:masters"}},
 		{name: credAdmin, user: "admin", groups: []string{"system:masters"}},
 		{name: credController, user: "system:kube-controller-manager"},
@@ -60,7 +53,17 @@ func identities() []identity {
 		// Only the key is used: service account tokens are signed with it.
 		{name: credServiceKey, user: "service-accounts"},
 	}
+	for _, m := range seed.Members() {
+		user, groups := "system:node:"+m.Hostname, []string{"system:nodes"}
+		ids = append(ids, identity{name: nodeServer(m), user: user, groups: groups, hosts: []string{m.Hostname}, ips: []string{m.IP}},
+			identity{name: nodeClient(m), user: user, groups: groups})
+	}
+	return ids
 }
+
+// nodeServer and nodeClient are the credentials of a node's kubelet.
+func nodeServer(m seed.Member) string { return m.Hostname + "-server" }
+func nodeClient(m seed.Member) string { return m.Hostname + "-client" }
 
 // PKI is a folder of credentials.
 type PKI struct{ dir string }
@@ -151,14 +154,14 @@ contexts: [{name: bed, context: {cluster: bed, user: bed}}]
 }
 
 // NodeFiles are the kubelet's credentials, by path in the guest. apiServer is host:port as the guest sees it.
-func (p PKI) NodeFiles(apiServer string) (map[string]string, error) {
+func (p PKI) NodeFiles(m seed.Member, apiServer string) (map[string]string, error) {
 	const dir = "/etc/kubernetes/pki/"
 	files := map[string]string{
 		"/etc/kubernetes/kubelet.conf": renderKubeconfig("https://"+apiServer, dir+"ca.crt", dir+"client.crt", dir+"client.key"),
 	}
 	for path, from := range map[string]string{
-		dir + "ca.crt": p.cert(credCA), dir + "client.crt": p.cert(credNodeClient), dir + "client.key": p.key(credNodeClient),
-		dir + "kubelet.crt": p.cert(credNodeServer), dir + "kubelet.key": p.key(credNodeServer),
+		dir + "ca.crt": p.cert(credCA), dir + "client.crt": p.cert(nodeClient(m)), dir + "client.key": p.key(nodeClient(m)),
+		dir + "kubelet.crt": p.cert(nodeServer(m)), dir + "kubelet.key": p.key(nodeServer(m)),
 	} {
 		content, err := os.ReadFile(from)
 		if err != nil {

@@ -35,7 +35,7 @@ func packages(kernels ...string) []string {
 	list := []string{
 		"systemd", "systemd-sysv", "udev", "dbus", "kmod", "procps", "iproute2", "iptables", "pciutils", "curl",
 		"ca-certificates", "openssh-server", "gcc", "make", "e2fsprogs", "ethtool", "busybox-static",
-		"containernetworking-plugins", "conmon", "libseccomp2",
+		"containernetworking-plugins", "conmon", "libseccomp2", "dkms",
 	}
 	for _, k := range kernels {
 		list = append(list, "linux-image-"+k, "linux-headers-"+k)

@@ -24,6 +24,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/acceld/acceld/test/vm/seed"
 )
 
 // File is a file in an image: content with a mode, or a link.
@@ -43,24 +45,31 @@ type Spec struct {
 
 // Registry serves images.
 type Registry struct {
-	port   int
-	server *http.Server
+	port    int
+	server  *http.Server
+	trouble *troubled
 }
 
-// Serve starts a registry on a port of the loopback address.
+// Serve starts a registry on a port of the loopback address, any free one for 0.
 func Serve(port int) (*Registry, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return nil, fmt.Errorf("cannot start the image registry: %w", err)
 	}
 	silent := slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
-	r := &Registry{port: port, server: &http.Server{Handler: registry.New(registry.Logger(silent)), ErrorLog: silent}}
+	// Referrers are how signatures are found when there is no tag of theirs.
+	handler := registry.New(registry.Logger(silent), registry.WithReferrersSupport(true))
+	r := &Registry{port: l.Addr().(*net.TCPAddr).Port, trouble: &troubled{behind: handler}}
+	r.server = &http.Server{Handler: r.trouble, ErrorLog: silent}
 	go r.server.Serve(l)
 	return r, nil
 }
 
 // Address is the registry's host:port on the host.
 func (r *Registry) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)) }
+
+// GuestAddress is the registry's host:port as a guest sees it.
+func (r *Registry) GuestAddress() string { return net.JoinHostPort(seed.HostIP, strconv.Itoa(r.port)) }
 
 // Close ends the registry and forgets its images.
 func (r *Registry) Close() { r.server.Close() }

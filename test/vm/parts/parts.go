@@ -62,6 +62,12 @@ func all() []part {
 				flags: []string{"-std=c99", "-Os", "-static", "-s"},
 			}},
 		},
+		{
+			name: "containerd", tags: "no_btrfs", packages: []string{
+				"github.com/containerd/containerd/v2/cmd/containerd",
+				"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/ctr",
+			},
+		},
 		{name: "nodeexporter", packages: []string{"github.com/prometheus/node_exporter"}},
 	}
 }

@@ -5,6 +5,7 @@ package progress
 import (
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 )
@@ -15,6 +16,7 @@ type Log struct {
 	out   io.Writer
 	start time.Time
 	steps int // begun so far
+	open  []int // at work
 }
 
 // stillEvery is how often a long step says that it is still at work, so that nobody takes it for hung.
@@ -43,6 +45,7 @@ func (l *Log) Do(step string, work func() error) error {
 	l.mu.Lock()
 	l.steps++
 	number := l.steps
+	l.open = append(l.open, number)
 	l.mu.Unlock()
 	l.Say("%s …", step)
 	began := time.Now()
@@ -52,6 +55,9 @@ func (l *Log) Do(step string, work func() error) error {
 	err := work()
 	close(done)
 	ticking.Wait()
+	l.mu.Lock()
+	l.open = slices.DeleteFunc(l.open, func(n int) bool { return n == number })
+	l.mu.Unlock()
 	outcome := "done"
 	if err != nil {
 		outcome = "failed"
@@ -60,7 +66,7 @@ func (l *Log) Do(step string, work func() error) error {
 	return err
 }
 
-// tick speaks for the step that began last; the ones around it need not say it too.
+// tick speaks for the step that began last of those at work; the ones around it need not say it too.
 func (l *Log) tick(step string, number int, began time.Time, done <-chan struct{}) {
 	ticker := time.NewTicker(stillEvery)
 	defer ticker.Stop()
@@ -70,7 +76,7 @@ func (l *Log) tick(step string, number int, began time.Time, done <-chan struct{
 			return
 		case <-ticker.C:
 			l.mu.Lock()
-			last := number == l.steps
+			last := number == slices.Max(l.open)
 			l.mu.Unlock()
 			if !last {
 				continue

@@ -1,5 +1,5 @@
 // Package seed renders the files that make a plain Debian disk a guest of the test bed: network, keys, unit files,
-// CRI-O's and the kubelet's configuration. The initramfs lays them over the disk at the first boot. The package holds no
+// the container runtime's and the kubelet's configuration. The initramfs lays them over the disk at the first boot. The package holds no
 // state and touches nothing; the files themselves are in its folder, to be read as what they are.
 package seed
 
@@ -8,6 +8,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"strings"
 	"text/template"
 
@@ -21,11 +22,58 @@ type Kind string
 const (
 	// Light is a busybox init over a read-only disk with a layer in memory.
 	Light Kind = "light"
-	// Host is systemd, with CRI-O installed but not started.
+	// Host is systemd, with a container runtime installed but not started.
 	Host Kind = "host"
-	// Node is systemd with CRI-O and kubelet.
+	// Node is systemd with a container runtime and kubelet.
 	Node Kind = "node"
 )
+
+// Engine is the container runtime of a guest; the other one is not installed.
+type Engine string
+
+// The engines, named as their unit and program.
+const (
+	CRIO       Engine = "crio"
+	Containerd Engine = "containerd"
+)
+
+// Programs are what an engine needs in the PATH, beside runc.
+func (e Engine) Programs() []string {
+	if e == Containerd {
+		return []string{"containerd", "containerd-shim-runc-v2", "ctr"}
+	}
+	return []string{"crio", "pinns"}
+}
+
+// socket is where the engine serves the CRI by default.
+func (e Engine) socket() string {
+	if e == Containerd {
+		return "/run/containerd/containerd.sock"
+	}
+	return "/var/run/crio/crio.sock"
+}
+
+// Member is the place of a node in its cluster.
+type Member struct{ Hostname, IP, PodNet string }
+
+// Owns tells whether an address is the node's or one of its pods'.
+func (m Member) Owns(address string) bool {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return false
+	}
+	pods, err := netip.ParsePrefix(m.PodNet)
+	return address == m.IP || (err == nil && pods.Contains(ip))
+}
+
+// Members are the nodes that a cluster has credentials for. Guests that are no node are the first. Each is alone in a
+// network of QEMU, so only the API server's way to them needs different addresses.
+func Members() []Member {
+	return []Member{
+		{Hostname: "bed-node", IP: "10.0.2.15", PodNet: "10.85.0.0/16"},
+		{Hostname: "bed-node-2", IP: "10.0.2.16", PodNet: "10.86.0.0/16"},
+	}
+}
 
 // The addresses in a guest. QEMU's user-mode network gives them a meaning: the first is a way in only, the second the
 // way out to the host's loopback, which the guest sees as HostIP.
@@ -33,12 +81,10 @@ const (
 	ManagementIP  = "10.0.9.15"
 	ManagementNet = "10.0.9.0/24"
 	ManagementMAC = "52:54:00:00:09:0f"
-	GuestIP       = "10.0.2.15"
 	ClusterNet    = "10.0.2.0/24"
 	ClusterMAC    = "52:54:00:00:02:0f"
 	HostIP        = "10.0.2.2"
 	ServiceIP     = "10.96.0.1"
-	Hostname      = "bed-node"
 	GuestdPort    = 7022
 	SSHPort       = 22
 )
@@ -46,6 +92,8 @@ const (
 // Values is what the files need to know.
 type Values struct {
 	Kind      Kind
+	Engine    Engine
+	Member    Member
 	MachineID string
 	// HostKey and AuthorizedKey are in OpenSSH's formats.
 	HostKey, AuthorizedKey string
@@ -73,7 +121,7 @@ func Init() ([]byte, error) {
 func Render(v Values) (map[string]initramfs.File, error) {
 	files := map[string]initramfs.File{}
 	dirs := map[Kind][]string{Light: {"all", "light"}, Host: {"all", "full"}, Node: {"all", "full", "node"}}
-	for _, dir := range dirs[v.Kind] {
+	for _, dir := range append(dirs[v.Kind], string(v.Engine)) {
 		sub, err := fs.Sub(content, "files/"+dir)
 		if err != nil {
 			return nil, fmt.Errorf("cannot open embedded files %q: %w", dir, err)
@@ -93,7 +141,7 @@ func Render(v Values) (map[string]initramfs.File, error) {
 	for _, p := range v.Programs {
 		files["/usr/local/bin/"+p] = initramfs.File{Link: "/opt/bed/bin/" + p}
 	}
-	for path, target := range links(v.Kind) {
+	for path, target := range links(v.Kind, v.Engine) {
 		files[path] = initramfs.File{Link: target}
 	}
 	return files, nil
@@ -101,13 +149,15 @@ func Render(v Values) (map[string]initramfs.File, error) {
 
 func render(dir fs.FS, v Values, into map[string]initramfs.File) error {
 	data := map[string]string{
-		"Hostname": Hostname, "GuestIP": GuestIP, "HostIP": HostIP, "ServiceIP": ServiceIP, "ClusterMAC": ClusterMAC,
+		"Hostname": v.Member.Hostname, "GuestIP": v.Member.IP, "PodNet": v.Member.PodNet, "HostIP": HostIP, "ServiceIP": ServiceIP, "ClusterMAC": ClusterMAC,
 		"ManagementIP": ManagementIP, "ManagementMAC": ManagementMAC,
 		"MachineID": v.MachineID, "Registry": v.Registry, "APIServer": v.APIServer,
-		"CgroupManager": "systemd", "ConmonCgroup": "",
+		"Engine": string(v.Engine), "EngineSocket": v.Engine.socket(), "Snapshotter": "overlayfs",
+		"CgroupManager": "systemd", "ConmonCgroup": "", "SystemdCgroup": "true",
 	}
 	if v.Kind == Light {
-		data["CgroupManager"], data["ConmonCgroup"] = "cgroupfs", "pod"
+		data["CgroupManager"], data["ConmonCgroup"], data["SystemdCgroup"] = "cgroupfs", "pod", "false"
+		data["Snapshotter"] = "native" // the root is an overlay already
 	}
 	return fs.WalkDir(dir, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -135,7 +185,7 @@ func render(dir fs.FS, v Values, into map[string]initramfs.File) error {
 }
 
 // links are the symbolic links of a kind of guest: units switched on, and units switched off that only take time at boot.
-func links(kind Kind) map[string]string {
+func links(kind Kind, engine Engine) map[string]string {
 	if kind == Light {
 		return map[string]string{"/usr/lib/bed/init": "/bin/busybox"}
 	}
@@ -155,7 +205,7 @@ func links(kind Kind) map[string]string {
 		all[units+unit] = "/dev/null"
 	}
 	if kind == Node {
-		all[wants("multi-user.target", "crio.service")] = units + "crio.service"
+		all[wants("multi-user.target", string(engine)+".service")] = units + string(engine) + ".service"
 		all[wants("multi-user.target", "kubelet.service")] = units + "kubelet.service"
 	}
 	return all

@@ -7,7 +7,14 @@ import (
 
 func TestRenderLeavesNoPlaceholder(t *testing.T) {
 	for _, kind := range []Kind{Light, Host, Node} {
-		files, err := Render(Values{Kind: kind, Registry: "10.0.2.2:5000", APIServer: "10.0.2.2:6443"})
+		testRender(t, kind, CRIO)
+		testRender(t, kind, Containerd)
+	}
+}
+
+func testRender(t *testing.T, kind Kind, engine Engine) {
+	for _, member := range Members() {
+		files, err := Render(Values{Kind: kind, Engine: engine, Member: member, Registry: "10.0.2.2:5000", APIServer: "10.0.2.2:6443"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -15,6 +22,12 @@ func TestRenderLeavesNoPlaceholder(t *testing.T) {
 			if strings.Contains(string(f.Content), "{{") {
 				t.Errorf("%s: %q keeps a placeholder", kind, path)
 			}
+			if other := map[Engine]string{CRIO: "containerd", Containerd: "crio"}[engine]; strings.Contains(path, "/"+other+".service") {
+				t.Errorf("%s with %s: has %q", kind, engine, path)
+			}
+		}
+		if host := string(files["/etc/hostname"].Content); host != member.Hostname+"\n" {
+			t.Errorf("%s: is called %q, want %q", kind, host, member.Hostname)
 		}
 		if _, there := files["/etc/systemd/system/kubelet.service"]; there != (kind == Node) {
 			t.Errorf("%s: kubelet's unit present: %v", kind, there)

@@ -69,7 +69,8 @@ func guest(ctx context.Context, command string, args []string) error {
 	flags.IntVar(&o.Accelerators, "accelerators", 1, "accelerators to plug in, 0 to 8")
 	flags.StringVar(&o.Kernel, "kernel", "", "kernel release to boot, one of those on the disk")
 	flags.BoolVar(&o.FreshBoot, "fresh", false, "boot from power-on instead of going on from a snapshot")
-	flags.BoolVar(&o.NoKubernetes, "no-kubernetes", false, "systemd only: no cluster, CRI-O not started")
+	flags.BoolVar(&o.NoKubernetes, "no-kubernetes", false, "systemd only: no cluster, container runtime not started")
+	flags.StringVar((*string)(&o.Engine), "engine", "crio", "container runtime: crio or containerd")
 	flags.StringVar(&o.Cmdline, "cmdline", "", "added to the kernel's command line; implies -fresh")
 	flags.IntVar(&o.MemoryMiB, "memory", 0, "memory in MiB")
 	if err := flags.Parse(args); err != nil {
