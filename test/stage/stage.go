@@ -19,11 +19,14 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// Kind, Resource and Version are of the stand-in accelerator.
+// Kind, Resource and the versions are of the stand-in accelerator.
 const (
 	Kind     = "qemu-edu"
 	Resource = "qemu.org/edu"
 	Version  = "1.0.0"
+	Version2 = "2.0.0"
+	// VersionWrong loads, binds and computes wrongly.
+	VersionWrong = "3.0.0"
 	// SourceDir is where the definition looks for the driver's source.
 	SourceDir = "/usr/src/edu-" + Version
 )
@@ -70,28 +73,6 @@ func moduleRoot(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("cannot find the module: %w", err)
 	}
 	return filepath.Dir(strings.TrimSpace(string(out))), nil
-}
-
-// Source puts the driver's source where a distribution's source package would, and nothing else: the guest has no driver.
-func (s *Stage) Source(ctx context.Context, g *bed.Guest) error {
-	files, err := os.ReadDir(s.File("test/edu/module"))
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		name := f.Name()
-		if ext := filepath.Ext(name); ext != ".c" && ext != ".h" && name != "Kbuild" && name != "Makefile" && name != "dkms.conf" {
-			continue
-		}
-		data, err := os.ReadFile(s.File("test/edu/module/" + name))
-		if err != nil {
-			return err
-		}
-		if err := g.WriteFile(ctx, SourceDir+"/"+name, data, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Units installs programs, units and a configuration as a package would. It does not start anything.

@@ -60,7 +60,7 @@ func TestVersionsAgree(t *testing.T) {
 		}
 		return string(m[1])
 	}
-	module := find("edu_main.c", `MODULE_VERSION\("([^"]+)"\)`)
+	module := find("edu_version.h", `EDU_VERSION\s+"([^"]+)"`)
 	if dkms := find("dkms.conf", `PACKAGE_VERSION="([^"]+)"`); dkms != module {
 		t.Errorf("dkms.conf says %s, the module %s", dkms, module)
 	}

@@ -13,6 +13,7 @@
 #include <linux/version.h>
 
 #include "edu_priv.h"
+#include "edu_version.h"
 
 #define EDU_MAX_DEVICES	64
 #define EDU_OOPS_CONFIRM 0xed
@@ -321,4 +322,4 @@ module_exit(edu_exit);
 MODULE_DESCRIPTION("QEMU edu device as a stand-in accelerator");
 MODULE_AUTHOR("The acceld authors");
 MODULE_LICENSE("Dual MIT/GPL");
-MODULE_VERSION("1.0.0");
+MODULE_VERSION(EDU_VERSION);
