@@ -14,6 +14,8 @@ type Definition struct {
 	Kind string `json:"kind"`
 	// Title is the name for people, such as "QEMU educational device".
 	Title string `json:"title,omitempty"`
+	// Enabled is false for a kind that is off until the configuration says `kinds.<kind>.enabled: true`.
+	Enabled *bool `json:"enabled,omitempty"`
 	// Vendor is the domain that names belong to, such as "qemu.org". A resource without a domain gets it, and the node gets
 	// the labels "<vendor>/<hardware>.present", ".count" and ".product" as that vendor's own tools write them.
 	Vendor string `json:"vendor,omitempty"`
@@ -82,12 +84,15 @@ type DriverDefinition struct {
 // Module is one kernel module.
 type Module struct {
 	Name string `json:"name"`
+	// Files are other names, without ".ko", that distributions give the module's file, such as "nvidia-current".
+	Files []string `json:"files,omitempty"`
 	// Parameters by name.
 	Parameters map[string]string `json:"parameters,omitempty" template:"runtime"`
 	// After names modules outside the definition that must be loaded first, such as "i2c_core"; those of the kernel
 	// itself are loaded from /lib/modules.
 	After []string `json:"after,omitempty"`
-	// Firmware files, relative to the firmware directory, that must be there before the load.
+	// Firmware files, relative to the firmware directory, that must be there before the load; one that fills to nothing is
+	// left out.
 	Firmware []string `json:"firmware,omitempty" template:"runtime"`
 	// Optional modules may fail to load without failing the kind.
 	Optional bool `json:"optional,omitempty"`

@@ -214,6 +214,10 @@ func parseMemory(text string) (int64, error) {
 // that no definition has is an error, because it is a typing mistake.
 func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.Definition, *accel.Problem) {
 	out := maps.Clone(defs)
+	maps.DeleteFunc(out, func(name string, def *accel.Definition) bool {
+		asked := c.Kinds[name].Enabled
+		return def.Enabled != nil && !*def.Enabled && (asked == nil || !*asked)
+	})
 	for _, name := range slices.Sorted(maps.Keys(c.Kinds)) {
 		def, ok := defs[name]
 		if !ok {
@@ -222,6 +226,8 @@ func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.D
 		k := c.Kinds[name]
 		if k.Enabled != nil && !*k.Enabled {
 			delete(out, name)
+		}
+		if out[name] == nil {
 			continue
 		}
 		d := *def

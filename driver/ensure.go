@@ -302,7 +302,7 @@ func (d *Driver) askInstalled(def *accel.Definition, facts accel.Facts, o Ensure
 	x := d.modulesOf(facts.Kernel.Release)
 	var where []located
 	for _, m := range def.Driver.Modules {
-		file, ok := x.file(m.Name)
+		file, ok := x.fileOf(m)
 		if !ok && !m.Optional {
 			return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "module %q is not in %q", m.Name, x.dir)}
 		}

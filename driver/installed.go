@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
 )
 
@@ -85,6 +86,16 @@ func (x *moduleIndex) file(name string) (string, bool) {
 		return "", false
 	}
 	return x.absolute(x.lines[i].path), true
+}
+
+// fileOf returns the file of a module of a definition, also under the other names that it may have.
+func (x *moduleIndex) fileOf(m accel.Module) (string, bool) {
+	for _, name := range append([]string{m.Name}, m.Files...) {
+		if file, ok := x.file(name); ok {
+			return file, true
+		}
+	}
+	return "", false
 }
 
 // absolute makes a path of modules.dep absolute: some depmods write them so already.

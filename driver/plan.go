@@ -71,6 +71,9 @@ func (d *Driver) planModule(p *plan, def *accel.Definition, facts accel.Facts, l
 	if problem != nil {
 		return problem
 	}
+	if l.module.Firmware, problem = d.expandFirmware(def, facts, l.module); problem != nil {
+		return problem
+	}
 	if problem := d.checkFirmware(l.module, facts.Kernel.Release); problem != nil {
 		return problem
 	}

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"encoding/json"
 	"path"
 	"regexp"
 	"strings"
@@ -54,6 +55,49 @@ func expand(kind, field, text string, r accel.Runtime) (string, *accel.Problem) 
 		return "", accel.Problemf(accel.DefinitionInvalid, "cannot fill the template in %s of %q: %v", field, kind, err)
 	}
 	return out.String(), nil
+}
+
+// Expand returns def with every template filled, as the machine of facts sees it. Those over a device stay as they are.
+func Expand(def *accel.Definition, facts accel.Facts, clusterVersion string) (*accel.Definition, *accel.Problem) {
+	out, problem := clone(def)
+	if problem != nil {
+		return nil, problem
+	}
+	r := RuntimeOf(def, facts, clusterVersion)
+	out.Templates(func(kind accel.TemplateKind, field, text string) string {
+		if kind != accel.RuntimeTemplate || problem != nil {
+			return text
+		}
+		text, problem = expand(def.Kind, field, text, r)
+		return text
+	})
+	return out, problem
+}
+
+// clone copies a definition with everything in it.
+func clone(def *accel.Definition) (*accel.Definition, *accel.Problem) {
+	out := &accel.Definition{}
+	b, err := json.Marshal(def)
+	if err == nil {
+		err = json.Unmarshal(b, out)
+	}
+	if err != nil {
+		return nil, accel.Problemf(accel.DefinitionInvalid, "cannot copy the definition of %q: %v", def.Kind, err)
+	}
+	return out, nil
+}
+
+// expandFirmware fills the templates in the names of one module's firmware files.
+func (d *Driver) expandFirmware(def *accel.Definition, facts accel.Facts, m accel.Module) ([]string, *accel.Problem) {
+	var out []string
+	for _, text := range m.Firmware {
+		file, problem := expand(def.Kind, "driver.modules."+m.Name+".firmware", text, RuntimeOf(def, facts, d.o.ClusterVersion))
+		if problem != nil {
+			return nil, problem
+		}
+		out = append(out, file)
+	}
+	return out, nil
 }
 
 // makeArgument is what a source may give to make: a variable, never an option or a target.

@@ -156,7 +156,7 @@ func (d *Driver) restorable(def *accel.Definition, facts accel.Facts, order []ac
 				files = append(files, path.Join(e.Path, s.File))
 			}
 		}
-		if file, ok := x.file(want.Name); ok {
+		if file, ok := x.fileOf(want); ok {
 			files = append(files, file)
 		}
 		for _, file := range files {

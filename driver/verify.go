@@ -73,6 +73,9 @@ func (d *Driver) checkFirmware(m accel.Module, release string) *accel.Problem {
 		dirs = append([]string{custom}, dirs...)
 	}
 	for _, file := range m.Firmware {
+		if file == "" {
+			continue // its template says that nothing is needed
+		}
 		there := slices.ContainsFunc(dirs, func(dir string) bool {
 			return slices.ContainsFunc([]string{"", ".xz", ".zst"}, func(suffix string) bool { return d.h.Exists(path.Join(dir, file+suffix)) })
 		})

@@ -1,0 +1,453 @@
+package vendors
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// checker gathers what is wrong with the values of a definition.
+type checker struct{ faults []Fault }
+
+func (c *checker) bad(field, format string, args ...any) {
+	c.faults = append(c.faults, Fault{Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) matches(field, value, pattern string) {
+	if !regexp.MustCompile(`^(?:` + pattern + `)$`).MatchString(value) {
+		c.bad(field, "%q is not of the form %s", value, pattern)
+	}
+}
+
+func (c *checker) oneOf(field, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		c.bad(field, "%q is not one of %s", value, strings.Join(slices.DeleteFunc(allowed, func(s string) bool { return s == "" }), ", "))
+	}
+}
+
+func (c *checker) absolute(field, value string) {
+	if strings.HasPrefix(value, "{{") {
+		return // the template may choose between paths; what it fills to is looked at where the facts are
+	}
+	if !path.IsAbs(value) {
+		c.bad(field, "%q is not an absolute path", value)
+	}
+}
+
+func (c *checker) duration(field, value string) {
+	if value == "" {
+		return
+	}
+	if d, err := time.ParseDuration(value); err != nil || d <= 0 {
+		c.bad(field, "%q is not a duration such as 30s", value)
+	}
+}
+
+func (c *checker) expression(field, value string) {
+	if strings.Contains(value, "{{") {
+		return // only known when it is filled
+	}
+	if _, err := regexp.Compile(value); err != nil {
+		c.bad(field, "%v", err)
+	}
+}
+
+// Forms of names.
+const (
+	kindForm   = `[a-z0-9]+(-[a-z0-9]+)+`
+	domainForm = `[a-z0-9]([a-z0-9.-]*[a-z0-9])?`
+	moduleForm = `[A-Za-z0-9_]+`
+	driverForm = `[A-Za-z0-9_-]+`
+	envForm    = `[A-Za-z_][A-Za-z0-9_]*=[^\x00]*`
+)
+
+// validate returns what is wrong with a definition.
+func validate(def *accel.Definition) []Fault {
+	c := &checker{}
+	c.matches("kind", def.Kind, kindForm)
+	// A label "device-feature-discovery-<kind>" may have 63 characters (Kubernetes label syntax).
+	if longest := 63 - len(accel.FeatureDiscovery) - 1; len(def.Kind) > longest {
+		c.bad("kind", "%q is longer than %d characters", def.Kind, longest)
+	}
+	if def.Vendor != "" {
+		c.matches("vendor", def.Vendor, domainForm)
+	}
+	c.matches("resource", def.Resource, domainForm+`/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?`)
+	if _, name, _ := strings.Cut(def.Resource, "/"); len(name) > 63 {
+		c.bad("resource", "%q is longer than 63 characters after the domain", def.Resource)
+	}
+	for i, kind := range def.After {
+		if kind == def.Kind {
+			c.bad(at("after", i), "%q cannot come after itself", kind)
+		}
+		c.matches(at("after", i), kind, kindForm)
+	}
+	c.match(def)
+	c.driver(def)
+	c.container(def)
+	c.attributes(def)
+	c.steps(def)
+	c.templates(def)
+	c.oneOf("hotplug", def.Hotplug, "safe", "")
+	return c.faults
+}
+
+func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
+
+func (c *checker) match(def *accel.Definition) {
+	if len(def.Match) == 0 {
+		c.bad("match", "at least one row is needed")
+	}
+	for i, m := range def.Match {
+		c.matches(at("match", i)+".vendor", m.Vendor, `[0-9a-f]{4}`)
+		c.row(at("match", i), m)
+		if m.Device == "" && m.Class == "" {
+			c.bad(at("match", i), "a device or a class is needed, or every function of the vendor would match")
+		}
+	}
+	for i, m := range def.Except {
+		c.matches(at("except", i)+".vendor", m.Vendor, `([0-9a-f]{4})?`)
+		c.row(at("except", i), m)
+		if m == (accel.Match{}) {
+			c.bad(at("except", i), "the row is empty, and so would take out every function")
+		}
+	}
+}
+
+func (c *checker) row(field string, m accel.Match) {
+	c.matches(field+".device", m.Device, `([0-9a-f]{4})?`)
+	c.matches(field+".class", m.Class, `[0-9a-f]{0,6}`)
+	c.matches(field+".driver", m.Driver, `[A-Za-z0-9_-]*`)
+}
+
+func (c *checker) driver(def *accel.Definition) {
+	d := def.Driver
+	if len(d.Modules) == 0 {
+		c.bad("driver.modules", "at least one module is needed")
+	}
+	place := map[string]int{}
+	for i, m := range d.Modules {
+		field := at("driver.modules", i)
+		c.matches(field+".name", m.Name, moduleForm)
+		if _, twice := place[m.Name]; twice {
+			c.bad(field+".name", "module %q is there twice", m.Name)
+		}
+		place[m.Name] = i
+		for name := range m.Parameters {
+			c.matches(field+".parameters", name, moduleForm)
+		}
+		for j, f := range m.Firmware {
+			c.inside(at(field+".firmware", j), f)
+		}
+	}
+	for i, m := range d.Modules {
+		for j, name := range m.After {
+			field := at(at("driver.modules", i)+".after", j)
+			c.matches(field, name, driverForm)
+			if before, ours := place[name]; ours && before >= i {
+				c.bad(field, "module %q comes after %q in the list: each would wait for the other", name, m.Name)
+			}
+		}
+	}
+	c.matches("driver.binds", d.Binds, driverForm)
+	for i, name := range d.Conflicts {
+		c.matches(at("driver.conflicts", i), name, driverForm)
+		if name == d.Binds {
+			c.bad(at("driver.conflicts", i), "%q is the driver that is wanted", name)
+		}
+	}
+	for i, n := range d.MakeNodes {
+		c.made(at("driver.makeNodes", i), n, place)
+		if n.MinorFrom != "" {
+			c.bad(at("driver.makeNodes", i)+".minorFrom", "a shared node belongs to no device that could be asked")
+		}
+	}
+	c.oneOf("driver.upgrade.holders", string(d.Upgrade.Holders), "", string(accel.HoldersRefuse), string(accel.HoldersWait), string(accel.HoldersEvict))
+	c.duration("driver.upgrade.timeout", d.Upgrade.Timeout)
+	if d.Sign != nil {
+		c.absolute("driver.sign.key", d.Sign.Key)
+		c.absolute("driver.sign.certificate", d.Sign.Certificate)
+		c.oneOf("driver.sign.hash", d.Sign.Hash, "", "sha256", "sha384", "sha512")
+	}
+	for i, s := range d.Sources {
+		c.source(at("driver.sources", i), s)
+	}
+}
+
+func (c *checker) source(field string, s accel.Source) {
+	c.oneOf(field+".type", string(s.Type), string(accel.SourceOCI), string(accel.SourceBuild), string(accel.SourceBundle))
+	switch s.Type {
+	case accel.SourceBuild, accel.SourceBundle:
+		c.absolute(field+".path", s.Path)
+	case accel.SourceOCI:
+		if s.Image == "" {
+			c.bad(field+".image", "a source of type oci needs one")
+		}
+	}
+	for i, a := range s.Make {
+		c.matches(at(field+".make", i), a, `({{.*}}|[A-Za-z_][A-Za-z0-9_]*=)[^\x00\n]*`)
+	}
+	if s.Digest != "" {
+		c.matches(field+".digest", s.Digest, `sha256:[0-9a-f]{64}`)
+	}
+	for i, k := range s.Keys {
+		c.absolute(at(field+".keys", i), k)
+	}
+	for name, file := range map[string]string{".ca": s.CA, ".credentials": s.Credentials} {
+		if file != "" {
+			c.absolute(field+name, file)
+		}
+	}
+}
+
+func (c *checker) made(field string, n accel.MadeNode, modules map[string]int) {
+	if !strings.HasPrefix(n.Path, "/dev/") || path.Clean(n.Path) != n.Path {
+		c.bad(field+".path", "%q is not a path below /dev", n.Path)
+	}
+	if len(n.Majors) == 0 {
+		c.bad(field+".majors", "at least one name of /proc/devices is needed")
+	}
+	if n.MinorFrom != "" {
+		c.attribute(field+".minorFrom", n.MinorFrom)
+	}
+	c.matches(field+".mode", n.Mode, `(0[0-7]{3})?`)
+	if _, ours := modules[n.Module]; n.Module != "" && !ours {
+		c.bad(field+".module", "driver.modules has no module %q", n.Module)
+	}
+}
+
+func (c *checker) container(def *accel.Definition) {
+	modules := map[string]int{}
+	for i, m := range def.Driver.Modules {
+		modules[m.Name] = i
+	}
+	for i, n := range def.Nodes {
+		field := at("nodes", i)
+		switch {
+		case (n.Glob == "") == (n.Make == nil):
+			c.bad(field, "either glob or make is needed")
+		case n.Make != nil:
+			c.made(field+".make", *n.Make, modules)
+		case path.IsAbs(n.Glob):
+			c.below(field+".glob", n.Glob, "/sys/")
+		default:
+			c.inside(field+".glob", n.Glob)
+		}
+		if _, err := path.Match(n.Glob, ""); err != nil {
+			c.bad(field+".glob", "%q is not a pattern", n.Glob)
+		}
+		for j, s := range n.Siblings {
+			c.below(at(field+".siblings", j), s, "/sys/")
+		}
+		c.matches(field+".permissions", n.Permissions, `r?w?m?`)
+	}
+	e := def.Container
+	for i, v := range e.Env {
+		c.matches(at("container.env", i), v, envForm)
+	}
+	for i, m := range e.Mounts {
+		c.absolute(at("container.mounts", i)+".hostPath", m.HostPath)
+		c.absolute(at("container.mounts", i)+".containerPath", m.ContainerPath)
+	}
+	for i, l := range e.Libraries {
+		field := at("container.libraries", i)
+		c.absolute(field+".path", l.Path)
+		for j, name := range l.Names {
+			c.matches(at(field+".names", j), strings.ReplaceAll(name, "{{.DriverVersion}}", "1"), `[A-Za-z0-9_+.-]+\.so(\.[A-Za-z0-9_.-]+)?`)
+		}
+	}
+	for field, nodes := range map[string][]string{"container.nodes": e.Nodes, "container.optionalNodes": e.OptionalNodes} {
+		for i, n := range nodes {
+			c.below(at(field, i), n, "/dev/")
+		}
+	}
+}
+
+// attributes looks at the attribute files of a definition.
+func (c *checker) attributes(def *accel.Definition) {
+	if def.Serial != "" {
+		c.attribute("serial", def.Serial)
+	}
+	if def.Check != nil {
+		c.inside("check.file", def.Check.File) // it is written to
+		if def.Check.Want == "" {
+			c.bad("check.want", "without it nothing is proven")
+		}
+	}
+	for i, h := range def.Health {
+		c.attribute(at("health", i)+".file", h.File)
+	}
+	for i, m := range def.Metrics {
+		c.attribute(at("metrics", i)+".file", m.File)
+		c.matches(at("metrics", i)+".name", m.Name, `[a-z_]+`)
+	}
+}
+
+// attribute refuses files that an attribute cannot be: they are read as root.
+func (c *checker) attribute(field, file string) {
+	name, _, _ := strings.Cut(file, "#")
+	switch {
+	case !path.IsAbs(name):
+		c.inside(field, name)
+	case strings.HasPrefix(name, "/proc/driver/"):
+		c.below(field, name, "/proc/driver/")
+	default:
+		c.below(field, name, "/sys/")
+	}
+	if _, err := path.Match(name, ""); err != nil {
+		c.bad(field, "%q is not a pattern", name)
+	}
+}
+
+// inside refuses a relative path that leaves its directory.
+func (c *checker) inside(field, file string) {
+	switch {
+	case file == "":
+		c.bad(field, "a file is needed")
+	case path.IsAbs(file) || slices.Contains(strings.Split(file, "/"), ".."):
+		c.bad(field, "%q leaves the directory that it is relative to", file)
+	}
+}
+
+// below refuses an absolute path that is not below a directory.
+func (c *checker) below(field, file, dir string) {
+	if !strings.HasPrefix(file, dir) || slices.Contains(strings.Split(file, "/"), "..") {
+		c.bad(field, "%q is not below %s", file, dir)
+	}
+}
+
+// templates tries every template with the facts of an invented machine: an unknown variable and a spelling mistake show
+// at once, not at the first boot into another kernel.
+func (c *checker) templates(def *accel.Definition) {
+	invented := accel.Runtime{
+		KernelVersion: "6.1.0-1-amd64", OperatingSystemMajor: "debian12", OperatingSystemMajorMinor: "debian12", RuntimeArchitecture: "amd64",
+		HardwareResource: def.Kind, NodeFeature: "feature.node.kubernetes.io/pci-1234.present", ClusterVersion: "1.37", DriverVersion: "1.0",
+	}
+	def.Templates(func(kind accel.TemplateKind, field, text string) string {
+		if !strings.Contains(text, "{{") {
+			return text
+		}
+		if kind == accel.DeviceTemplate {
+			if strings.Contains(accel.DeviceText(text, "0000:00:00.0", 0), "{{") {
+				c.bad(field, "%q: only {{.Address}} and {{.Number}} are known here", text)
+			}
+			return text
+		}
+		t, err := template.New(field).Option("missingkey=error").Parse(text)
+		if err == nil {
+			err = t.Execute(&strings.Builder{}, invented)
+		}
+		if err != nil {
+			c.bad(field, "%s", strings.TrimPrefix(err.Error(), "template: "))
+		}
+		return text
+	})
+}
+
+// steps looks at the definition's own steps.
+func (c *checker) steps(def *accel.Definition) {
+	states := []string{
+		string(accel.DriverContainer), string(accel.RuntimeEnablement), string(accel.DevicePlugin),
+		string(accel.DeviceMonitoring), string(accel.FeatureDiscovery),
+	}
+	for _, state := range slices.Sorted(maps.Keys(def.Steps)) {
+		field := "steps." + string(state)
+		c.oneOf(field, string(state), states...)
+		for _, m := range []accel.Moment{accel.Before, accel.After} {
+			for i, s := range def.Steps[state].At(m) {
+				c.step(at(field+"."+string(m), i), s)
+			}
+		}
+	}
+}
+
+func (c *checker) step(field string, s accel.CustomStep) {
+	if s.Name == "" {
+		c.bad(field+".name", "a step needs a name")
+	}
+	c.duration(field+".timeout", s.Timeout)
+	forms := 0
+	if s.Run != nil {
+		forms++
+		c.argv(field+".run.argv", s.Run.Argv)
+	}
+	if w := s.Wait; w != nil {
+		forms++
+		if set(w.File, w.Node, w.Unit, w.Socket) != 1 {
+			c.bad(field+".wait", "exactly one of file, node, unit and socket is needed")
+		}
+		for name, file := range map[string]string{"file": w.File, "node": w.Node, "socket": w.Socket} {
+			if file != "" {
+				c.absolute(field+".wait."+name, file)
+			}
+		}
+	}
+	if l := s.WaitForLogs; l != nil {
+		forms++
+		kernel := ""
+		if l.Kernel {
+			kernel = "kernel"
+		}
+		if set(kernel, l.Unit, l.File) != 1 {
+			c.bad(field+".waitForLogs", "exactly one of kernel, unit and file is needed")
+		}
+		if l.File != "" {
+			c.absolute(field+".waitForLogs.file", l.File)
+		}
+		if l.Match == "" {
+			c.bad(field+".waitForLogs.match", "an expression is needed")
+		}
+		c.expression(field+".waitForLogs.match", l.Match)
+	}
+	if v := s.Validate; v != nil {
+		forms++
+		c.answer(field+".validate", *v)
+	}
+	if forms != 1 {
+		c.bad(field, "exactly one of run, wait, waitForLogs and validate is needed")
+	}
+}
+
+func (c *checker) answer(field string, v accel.ValidateStep) {
+	switch {
+	case (len(v.Argv) == 0) == (v.File == ""):
+		c.bad(field, "either argv or file is needed")
+	case v.File != "":
+		c.attribute(field+".file", v.File)
+		if v.Want == "" {
+			c.bad(field+".want", "an expression is needed")
+		}
+		c.expression(field+".want", v.Want)
+	default:
+		c.argv(field+".argv", v.Argv)
+		c.expression(field+".output", v.Output)
+	}
+}
+
+func (c *checker) argv(field string, argv []string) {
+	if len(argv) == 0 || argv[0] == "" {
+		c.bad(field, "a program is needed")
+		return
+	}
+	if strings.Contains(argv[0], "/") && !strings.HasPrefix(argv[0], "{{") {
+		c.absolute(field+"[0]", argv[0])
+	}
+}
+
+// set counts the texts that are not empty.
+func set(texts ...string) int {
+	n := 0
+	for _, t := range texts {
+		if t != "" {
+			n++
+		}
+	}
+	return n
+}
