@@ -1,0 +1,261 @@
+package artifact
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"syscall"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// Limits bound what one artifact may make this host read, hold and write. They are far above the largest driver known
+// (an accelerator's open kernel modules and firmware: 95 MB with debug information) and far below what hurts a host.
+type Limits struct {
+	Manifest int64 // bytes of a manifest, a configuration or a signature
+	Packed   int64 // bytes of all layers as they travel
+	Unpacked int64 // bytes of all layers unpacked
+	Files    int
+	Layers   int
+}
+
+func defaultLimits() Limits {
+	return Limits{Manifest: 4 << 20, Packed: 1 << 30, Unpacked: 4 << 30, Files: 10_000, Layers: 128}
+}
+
+// decompressor returns the content of r by its first bytes, as container runtimes do: gzip, zstd or neither. Close
+// frees it.
+func decompressor(r io.Reader) (content io.Reader, closed func(), err error) {
+	in := bufio.NewReaderSize(r, 64<<10)
+	magic, _ := in.Peek(4) // shorter ones are neither
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(in)
+		return z, func() {}, err
+	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		z, err := zstd.NewReader(in, zstd.WithDecoderMaxMemory(128<<20), zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, func() {}, err
+		}
+		return z, z.Close, nil
+	}
+	return in, func() {}, nil
+}
+
+// bounded fails once more than its limit was read: io.LimitReader would end a bomb like a well-made archive.
+type bounded struct {
+	r    io.Reader
+	left *int64
+}
+
+// errTooLarge is what a bounded reader fails with.
+var errTooLarge = errors.New("it unpacks to more than an artifact may have")
+
+func (b bounded) Read(p []byte) (int, error) {
+	if *b.left < 0 {
+		return 0, errTooLarge
+	}
+	n, err := b.r.Read(p)
+	if *b.left -= int64(n); *b.left < 0 {
+		return n, errTooLarge
+	}
+	return n, err
+}
+
+// extraction unpacks layers into a directory that is empty.
+type extraction struct {
+	h      *host.Host
+	dir    string
+	limits Limits
+	left   int64 // bytes that may still be unpacked
+	count  int
+}
+
+func newExtraction(h *host.Host, dir string, limits Limits) *extraction {
+	return &extraction{h: h, dir: dir, limits: limits, left: limits.Unpacked}
+}
+
+// each calls do for every entry of one layer, until the layer's last byte. What is wrong with the layer is an
+// ArtifactInvalid; an error of its reader is returned as it is.
+func (x *extraction) each(r io.Reader, do func(*tar.Header, string, io.Reader) error) error {
+	source := &remembering{r: r}
+	invalid := func(err error) error {
+		if source.err != nil {
+			return source.err
+		}
+		var p *accel.Problem
+		if errors.As(err, &p) {
+			return err
+		}
+		return accel.Problemf(accel.ArtifactInvalid, "its layer cannot be unpacked: %v", err)
+	}
+	content, closed, err := decompressor(source)
+	if err != nil {
+		return invalid(err)
+	}
+	defer closed()
+	archive := tar.NewReader(bounded{content, &x.left})
+	for {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return invalid(err)
+		}
+		if x.count++; x.count > x.limits.Files {
+			return accel.Problemf(accel.ArtifactInvalid, "its layer has more than %d files", x.limits.Files)
+		}
+		name := strings.TrimSuffix(strings.TrimPrefix(header.Name, "./"), "/")
+		if name == "" || name == "." {
+			continue
+		}
+		if !local(name) {
+			return accel.Problemf(accel.ArtifactInvalid, "its layer has an entry named %q", header.Name)
+		}
+		if err := do(header, name, archive); err != nil {
+			return invalid(err)
+		}
+	}
+	if _, err := io.Copy(io.Discard, bounded{content, &x.left}); err != nil { // the digest is over all of it
+		return invalid(err)
+	}
+	if _, err := io.Copy(io.Discard, source); err != nil {
+		return invalid(err)
+	}
+	return nil
+}
+
+// remembering keeps the error of a reader apart from those of what reads it.
+type remembering struct {
+	r   io.Reader
+	err error
+}
+
+func (m *remembering) Read(p []byte) (int, error) {
+	n, err := m.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		m.err = err
+	}
+	return n, err
+}
+
+// write puts one file into the directory, on the disk when it returns, and returns its digest.
+func (x *extraction) write(name string, r io.Reader) (string, error) {
+	to := path.Join(x.dir, name)
+	if err := x.h.MkdirAll(path.Dir(to), 0o700); err != nil {
+		return "", writeProblem(err, to)
+	}
+	f, err := x.h.Create(to, 0o600)
+	if err != nil {
+		return "", writeProblem(err, to)
+	}
+	sum := sha256.New()
+	w := &writing{w: f}
+	_, err = io.Copy(io.MultiWriter(w, sum), r)
+	failed := errors.Join(w.err, f.Sync(), f.Close())
+	if failed != nil {
+		return "", writeProblem(failed, to)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), err
+}
+
+// writing keeps the error of a writer apart from those of what it is written from.
+type writing struct {
+	w   io.Writer
+	err error
+}
+
+func (w *writing) Write(p []byte) (int, error) {
+	n, err := w.w.Write(p)
+	w.err = errors.Join(w.err, err)
+	return n, err
+}
+
+func writeProblem(err error, name string) *accel.Problem {
+	otherwise := accel.InternalError
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG) {
+		otherwise = accel.ArtifactInvalid // two entries want one place
+	}
+	return accel.Problemf(accel.ReasonForError(err, otherwise), "cannot write %q: %v", name, err)
+}
+
+// native unpacks the one layer of an artifact: exactly the files that its configuration names, with their digests.
+func (x *extraction) native(r io.Reader, c Config) error {
+	want, have := c.files(), map[string]bool{}
+	err := x.each(r, func(header *tar.Header, name string, content io.Reader) error {
+		switch header.Typeflag {
+		case tar.TypeDir:
+			return nil // made where a file needs it
+		case tar.TypeReg:
+		default:
+			return accel.Problemf(accel.ArtifactInvalid, "its layer has %q, which is neither a file nor a directory", name)
+		}
+		digest, known := want[name]
+		if !known || have[name] {
+			return accel.Problemf(accel.ArtifactInvalid, "its layer has the file %q, which its configuration does not name or has twice", name)
+		}
+		have[name] = true
+		got, err := x.write(name, content)
+		if err != nil {
+			return err
+		}
+		if got != digest {
+			return accel.Problemf(accel.DigestMismatch, "its file %q has SHA-256 %s, its configuration says %s", name, got, digest)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for name := range want {
+		if !have[name] {
+			return accel.Problemf(accel.ArtifactInvalid, "its layer lacks the file %q", name)
+		}
+	}
+	return nil
+}
+
+// pack writes the layer of an artifact: the same bytes for the same files. Files are read from where paths says.
+func pack(w io.Writer, h *host.Host, names []string, paths map[string]string) error {
+	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression))
+	if err != nil {
+		return err
+	}
+	archive := tar.NewWriter(z)
+	for _, name := range names {
+		if err := packFile(archive, h, name, paths[name]); err != nil {
+			return fmt.Errorf("cannot pack %q: %w", name, err)
+		}
+	}
+	return errors.Join(archive.Close(), z.Close())
+}
+
+func packFile(archive *tar.Writer, h *host.Host, name, from string) error {
+	f, err := h.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: st.Size(), Mode: 0o600, Format: tar.FormatPAX}); err != nil {
+		return err
+	}
+	_, err = io.Copy(archive, io.LimitReader(f, st.Size()))
+	return err
+}

@@ -1,0 +1,114 @@
+package artifact
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// Options of a [Client]. The zero value of each field is usable.
+type Options struct {
+	Log *slog.Logger
+	// Progress is told what is transferred, at most about once a second; nil when nobody looks.
+	Progress func(line string)
+	// Limits replaces the built-in ones when its fields are set.
+	Limits Limits
+	// Backoff is the pause before a registry is asked a second time, three times that before the third and last; 1 s
+	// when zero.
+	Backoff time.Duration
+	// Stall is how long a transfer may stand still; 30 s when zero.
+	Stall time.Duration
+	// Timeout bounds one call; 10 min when zero.
+	Timeout time.Duration
+}
+
+// Client moves artifacts. It is safe for concurrent use.
+type Client struct {
+	h *host.Host
+	o Options
+}
+
+// New returns a client that reads keys, certificates, credentials and bundles from h, and writes to it.
+func New(h *host.Host, o Options) *Client {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	if o.Limits == (Limits{}) {
+		o.Limits = defaultLimits()
+	}
+	if o.Backoff == 0 {
+		o.Backoff = time.Second
+	}
+	if o.Stall == 0 {
+		o.Stall = 30 * time.Second
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 10 * time.Minute
+	}
+	return &Client{h: h, o: o}
+}
+
+// attempts is how often one registry is asked for one artifact.
+const attempts = 3
+
+// try does f until it succeeds, fails for good, or was done often enough.
+func (c *Client) try(ctx context.Context, f func() error) error {
+	pause := c.o.Backoff
+	for n := 1; ; n++ {
+		err := f()
+		if err == nil || n == attempts || ctx.Err() != nil || !temporary(err) {
+			return err
+		}
+		timer := time.NewTimer(time.Duration(float64(pause) * (0.8 + 0.4*rand.Float64())))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+		pause *= 3
+	}
+}
+
+// meter tells how far a transfer is.
+type meter struct {
+	r     io.Reader
+	c     *Client
+	what  string
+	n     int64
+	total int64
+	last  time.Time
+}
+
+func (c *Client) metered(r io.Reader, what string, total int64) *meter {
+	return &meter{r: r, c: c, what: what, total: total, last: time.Now()}
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	n, err := m.r.Read(p)
+	m.n += int64(n)
+	if now := time.Now(); now.Sub(m.last) >= time.Second {
+		m.last = now
+		m.c.o.Progress(fmt.Sprintf("%s: %s of %s", m.what, megabytes(m.n), megabytes(m.total)))
+	}
+	return n, err
+}
+
+func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
+
+// asProblem makes the error of a public call; a nil error stays nil.
+func asProblem(err error) *accel.Problem {
+	if err == nil {
+		return nil
+	}
+	return explain(err)
+}

@@ -1,0 +1,101 @@
+package artifact
+
+import (
+	"archive/tar"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// foreign collects the modules and the firmware of one kernel from the layers of an image in the layout of the kernel
+// module management operator: /opt/lib/modules/<release>/*.ko, also compressed, and /firmware. The rest of the image,
+// which is somebody's base image, is read over.
+type foreign struct {
+	x       *extraction
+	modules string            // "opt/lib/modules/<release>/"
+	files   map[string]string // path in the image → file in the directory
+	n       int
+}
+
+const whiteout = ".wh." // OCI image specification 1.1, layer.md
+
+// layer applies one layer to what the layers below it left.
+func (f *foreign) layer(r io.Reader) error {
+	return f.x.each(r, func(header *tar.Header, name string, content io.Reader) error {
+		if base := path.Base(name); strings.HasPrefix(base, whiteout) {
+			return f.remove(path.Join(path.Dir(name), strings.TrimPrefix(base, whiteout)), base == whiteout+whiteout+".opq", path.Dir(name))
+		}
+		if !f.wants(name) || header.Typeflag == tar.TypeDir {
+			return nil
+		}
+		if header.Typeflag != tar.TypeReg {
+			return accel.Problemf(accel.ArtifactInvalid, "its layer has %q, which is neither a file nor a directory", name)
+		}
+		f.n++
+		file := fmt.Sprintf("layered-%d", f.n)
+		if _, err := f.x.write(file, content); err != nil {
+			return err
+		}
+		if err := f.remove(name, false, ""); err != nil {
+			return err
+		}
+		f.files[name] = file
+		return nil
+	})
+}
+
+// wants reports whether the file of the image is one that counts.
+func (f *foreign) wants(name string) bool {
+	if strings.HasPrefix(name, firmwareDir) {
+		return true
+	}
+	return strings.HasPrefix(name, f.modules) && slices.ContainsFunc([]string{".ko", ".ko.xz", ".ko.zst", ".ko.gz"}, func(s string) bool { return strings.HasSuffix(name, s) })
+}
+
+// remove forgets name and everything below it, or everything in dir when the layer makes that opaque.
+func (f *foreign) remove(name string, opaque bool, dir string) error {
+	for have, file := range f.files {
+		below := have == name || strings.HasPrefix(have, name+"/")
+		if opaque {
+			below = strings.HasPrefix(have, dir+"/")
+		}
+		if !below {
+			continue
+		}
+		if err := f.x.h.Remove(path.Join(f.x.dir, file)); err != nil {
+			return writeProblem(err, file)
+		}
+		delete(f.files, have)
+	}
+	return nil
+}
+
+// finish gives the files their names: modules in the directory itself, firmware below "firmware".
+func (f *foreign) finish() error {
+	modules := 0
+	for _, name := range sortedKeys(f.files) {
+		to := name
+		if !strings.HasPrefix(name, firmwareDir) {
+			to = path.Base(name)
+			modules++
+		}
+		to = path.Join(f.x.dir, to)
+		if f.x.h.Exists(to) {
+			return accel.Problemf(accel.ArtifactInvalid, "it has two module files %q", path.Base(name))
+		}
+		if err := f.x.h.MkdirAll(path.Dir(to), 0o700); err != nil {
+			return writeProblem(err, to)
+		}
+		if err := f.x.h.Rename(path.Join(f.x.dir, f.files[name]), to); err != nil {
+			return writeProblem(err, to)
+		}
+	}
+	if modules == 0 {
+		return accel.Problemf(accel.ArtifactNotFound, "has no module in %q", "/"+strings.TrimSuffix(f.modules, "/"))
+	}
+	return nil
+}

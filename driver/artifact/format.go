@@ -1,0 +1,172 @@
+package artifact
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// The media types of an artifact.
+const (
+	ArtifactType = "application/vnd.acceld.kmod.v1"
+	ConfigType   = "application/vnd.acceld.kmod.config.v1+json"
+	LayerType    = "application/vnd.acceld.kmod.layer.v1.tar+zstd"
+)
+
+// Schema of [Config]; an artifact of another one is not used.
+const Schema = 1
+
+// Config is the configuration of an artifact: what it is for and what is in it.
+type Config struct {
+	Schema int `json:"schema"`
+	// Profile is the kind of accelerator, such as "qemu-edu".
+	Profile       string `json:"profile"`
+	DriverVersion string `json:"driverVersion,omitempty"`
+	// Arch is that of `uname -m`.
+	Arch          string `json:"arch"`
+	KernelRelease string `json:"kernelRelease"`
+	// KernelVersion is `uname -v` and KernelBuildID the hexadecimal build-id; either may be unknown. A release alone
+	// does not name a kernel: distributions build one more than once.
+	KernelVersion string    `json:"kernelVersion,omitempty"`
+	KernelBuildID string    `json:"kernelBuildID,omitempty"`
+	Created       time.Time `json:"created,omitzero"`
+	// BuiltBy names the program that built it.
+	BuiltBy  string   `json:"builtBy,omitempty"`
+	Modules  []Module `json:"modules"`
+	Firmware []File   `json:"firmware,omitempty"`
+	// Identity is what the builder's store names the driver by. It means something to package driver only.
+	Identity json.RawMessage `json:"identity,omitempty"`
+}
+
+// Module is one module file of an artifact.
+type Module struct {
+	Name       string   `json:"name"`
+	File       string   `json:"file"` // in the layer, without a directory: "edu.ko"
+	SHA256     string   `json:"sha256"`
+	BuildID    string   `json:"buildID,omitempty"`
+	SrcVersion string   `json:"srcVersion,omitempty"`
+	Vermagic   string   `json:"vermagic,omitempty"`
+	Depends    []string `json:"depends,omitempty"`
+	Version    string   `json:"version,omitempty"`
+}
+
+// File is one firmware file of an artifact; Path is relative to the firmware directory.
+type File struct {
+	Path   string `json:"path"`
+	SHA256 string `json:"sha256"`
+}
+
+// Wanted is what an artifact must be for.
+type Wanted struct {
+	Kind          string
+	Version       string // empty accepts every version
+	Arch          string // `uname -m`
+	KernelRelease string
+	KernelVersion string // `uname -v`
+	KernelBuildID string
+}
+
+// Tags are the tags that an artifact for w is found by when a source names none: the kernel's build-id, which is
+// exact, then its release.
+func (w Wanted) Tags() []string {
+	var out []string
+	for _, kernel := range []string{w.KernelBuildID[:min(16, len(w.KernelBuildID))], w.KernelRelease} {
+		if kernel != "" {
+			out = append(out, tag(w.Version, kernel, w.Arch))
+		}
+	}
+	return out
+}
+
+// tag joins the parts of a tag, which may have 128 of a few characters (OCI distribution specification 1.1).
+func tag(parts ...string) string {
+	parts = slices.DeleteFunc(parts, func(p string) bool { return p == "" })
+	text := regexp.MustCompile(`[^A-Za-z0-9_.-]`).ReplaceAllString(strings.Join(parts, "-"), "_")
+	return text[:min(128, len(text))]
+}
+
+// mismatch says why c is not what is wanted, nil when it is.
+func (w Wanted) mismatch(c Config) *accel.Problem {
+	switch {
+	case c.Profile != w.Kind:
+		return accel.Problemf(accel.ArtifactNotFound, "is a driver of %q, wanted is one of %q", c.Profile, w.Kind)
+	case c.Arch != w.Arch:
+		return accel.Problemf(accel.ArchMismatch, "is for %s, the machine is %s", c.Arch, w.Arch)
+	case c.KernelRelease != w.KernelRelease:
+		return accel.Problemf(accel.KernelMismatch, "is for kernel %q, running is %q", c.KernelRelease, w.KernelRelease)
+	case c.KernelBuildID != "" && w.KernelBuildID != "":
+		if c.KernelBuildID != w.KernelBuildID {
+			return accel.Problemf(accel.KernelMismatch, "is for kernel %q with build-id %s, the running one has %s", c.KernelRelease, c.KernelBuildID, w.KernelBuildID)
+		}
+	case c.KernelVersion != "" && w.KernelVersion != "" && c.KernelVersion != w.KernelVersion:
+		return accel.Problemf(accel.KernelMismatch, "is for kernel %q %q, running is %q", c.KernelRelease, c.KernelVersion, w.KernelVersion)
+	}
+	if w.Version != "" && c.version() != w.Version {
+		return accel.Problemf(accel.ArtifactNotFound, "is of version %q, wanted is %q", c.version(), w.Version)
+	}
+	return nil
+}
+
+// version is the driver's version as the configuration or its modules say it.
+func (c Config) version() string {
+	v := c.DriverVersion
+	for _, m := range c.Modules {
+		v = cmp.Or(v, m.Version)
+	}
+	return v
+}
+
+// parseConfig reads and checks a configuration.
+func parseConfig(data []byte) (Config, error) {
+	var c Config
+	if err := json.Unmarshal(data, &c); err != nil {
+		return c, fmt.Errorf("its configuration cannot be read: %w", err)
+	}
+	if c.Schema != Schema {
+		return c, fmt.Errorf("its configuration has schema %d, known is %d", c.Schema, Schema)
+	}
+	if c.Profile == "" || c.Arch == "" || c.KernelRelease == "" || len(c.Modules) == 0 {
+		return c, fmt.Errorf("its configuration lacks profile, arch, kernelRelease or modules")
+	}
+	seen := map[string]bool{}
+	for _, m := range c.Modules {
+		if m.File != path.Base(m.File) || !strings.HasSuffix(m.File, ".ko") || strings.HasPrefix(m.File, ".") || seen[m.File] || m.Name == "" {
+			return c, fmt.Errorf("its configuration names the module file %q", m.File)
+		}
+		seen[m.File] = true
+	}
+	for _, f := range c.Firmware {
+		if !local(f.Path) || seen[firmwareDir+f.Path] {
+			return c, fmt.Errorf("its configuration names the firmware file %q", f.Path)
+		}
+		seen[firmwareDir+f.Path] = true
+	}
+	return c, nil
+}
+
+// firmwareDir is where a layer has its firmware.
+const firmwareDir = "firmware/"
+
+// local reports whether name is a clean relative path that stays where it is put.
+func local(name string) bool {
+	return name != "" && name != "." && !path.IsAbs(name) && path.Clean(name) == name && name != ".." && !strings.HasPrefix(name, "../") && !strings.ContainsAny(name, "\x00\n")
+}
+
+// files returns the digest of every file in the layer by its name there.
+func (c Config) files() map[string]string {
+	out := map[string]string{}
+	for _, m := range c.Modules {
+		out[m.File] = m.SHA256
+	}
+	for _, f := range c.Firmware {
+		out[firmwareDir+f.Path] = f.SHA256
+	}
+	return out
+}

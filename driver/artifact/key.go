@@ -1,0 +1,137 @@
+package artifact
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// Key signs artifacts: ECDSA, Ed25519 or RSA.
+type Key struct{ signer crypto.Signer }
+
+// ReadKey reads a private key in PEM that is not encrypted, as `openssl genpkey` writes it. Name is as the host sees it.
+func ReadKey(h *host.Host, name string) (*Key, *accel.Problem) {
+	text, err := h.ReadFile(name)
+	if err != nil {
+		return nil, accel.Problemf(accel.ReasonForError(err, accel.SigningFailed), "cannot read the key: %v", err)
+	}
+	signer, err := parsePrivate(text)
+	if err != nil {
+		return nil, accel.Problemf(accel.SigningFailed, "cannot use the key %q: %v", name, err)
+	}
+	return &Key{signer}, nil
+}
+
+func parsePrivate(text []byte) (crypto.Signer, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("not PEM")
+	}
+	var key any
+	var err error
+	switch {
+	case strings.Contains(block.Type, "ENCRYPTED"):
+		return nil, errors.New("it is encrypted: decrypt it first, for instance with `cosign import-key-pair` the other way round or `openssl pkey`")
+	case block.Type == "EC PRIVATE KEY":
+		key, err = x509.ParseECPrivateKey(block.Bytes)
+	case block.Type == "RSA PRIVATE KEY":
+		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
+	default:
+		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+	}
+	if err != nil {
+		return nil, errors.New("not a private key") // what the parser says may hold a part of it
+	}
+	switch k := key.(type) {
+	case *ecdsa.PrivateKey:
+		return k, nil
+	case ed25519.PrivateKey:
+		return k, nil
+	case *rsa.PrivateKey:
+		return k, nil
+	}
+	return nil, errors.New("neither ECDSA, Ed25519 nor RSA")
+}
+
+// sign signs a message as cosign does with keys: SHA-256 and ASN.1 or PKCS #1 v1.5, or plain Ed25519.
+func (k *Key) sign(message []byte) ([]byte, error) {
+	if _, ok := k.signer.(ed25519.PrivateKey); ok {
+		return k.signer.Sign(rand.Reader, message, crypto.Hash(0))
+	}
+	sum := sha256.Sum256(message)
+	return k.signer.Sign(rand.Reader, sum[:], crypto.SHA256)
+}
+
+// readPublic reads the public keys that artifacts may be signed with.
+func readPublic(h *host.Host, names []string) ([]crypto.PublicKey, error) {
+	var out []crypto.PublicKey
+	for _, name := range names {
+		text, err := h.ReadFile(name)
+		if err != nil {
+			return nil, accel.Problemf(accel.ConfigInvalid, "cannot read a public key: %v", err)
+		}
+		before := len(out)
+		for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+			key, err := parsePublic(block)
+			if err != nil {
+				return nil, accel.Problemf(accel.ConfigInvalid, "cannot use the public key %q: %v", name, err)
+			}
+			out = append(out, key)
+		}
+		if len(out) == before {
+			return nil, accel.Problemf(accel.ConfigInvalid, "cannot use the public key %q: not PEM", name)
+		}
+	}
+	return out, nil
+}
+
+func parsePublic(block *pem.Block) (crypto.PublicKey, error) {
+	var key any
+	var err error
+	switch block.Type {
+	case "PUBLIC KEY":
+		key, err = x509.ParsePKIXPublicKey(block.Bytes)
+	case "RSA PUBLIC KEY":
+		key, err = x509.ParsePKCS1PublicKey(block.Bytes)
+	default:
+		return nil, fmt.Errorf("it is a %q", block.Type)
+	}
+	if err != nil {
+		return nil, err
+	}
+	switch k := key.(type) {
+	case *ecdsa.PublicKey, ed25519.PublicKey:
+		return k, nil
+	case *rsa.PublicKey:
+		if k.N.BitLen() < 2048 { // NIST SP 800-131A
+			return nil, fmt.Errorf("RSA with %d bits is too short", k.N.BitLen())
+		}
+		return k, nil
+	}
+	return nil, errors.New("neither ECDSA, Ed25519 nor RSA")
+}
+
+// verifies reports whether signature is that of message by key.
+func verifies(key crypto.PublicKey, message, signature []byte) bool {
+	sum := sha256.Sum256(message)
+	switch k := key.(type) {
+	case *ecdsa.PublicKey:
+		return ecdsa.VerifyASN1(k, sum[:], signature)
+	case ed25519.PublicKey:
+		return ed25519.Verify(k, message, signature)
+	case *rsa.PublicKey:
+		return rsa.VerifyPKCS1v15(k, crypto.SHA256, sum[:], signature) == nil
+	}
+	return false
+}

@@ -1,0 +1,136 @@
+package artifact
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"slices"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// place is where artifacts lie: one repository of a registry, or a bundle. Its errors are *accel.Problem where it knows
+// the reason; ArtifactNotFound is that of what is not there.
+type place interface {
+	// manifest returns the manifest of a tag or a digest.
+	manifest(ctx context.Context, ref string) (manifest, error)
+	// blob opens a blob. What it gives is not trusted: callers read it through open.
+	blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error)
+	// referrers lists the manifests that name digest as their subject.
+	referrers(ctx context.Context, digest v1.Hash) ([]v1.Descriptor, error)
+}
+
+// manifest is an image manifest or an index of them; its digest was computed here.
+type manifest struct {
+	raw    []byte
+	digest v1.Hash
+	kind   types.MediaType
+}
+
+func newManifest(raw []byte, kind types.MediaType) manifest {
+	sum := sha256.Sum256(raw)
+	return manifest{raw: raw, digest: v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}, kind: kind}
+}
+
+// open opens a blob for reading once: its reader fails with a DigestMismatch at its end when the bytes are not those
+// of the descriptor.
+func open(ctx context.Context, from place, d v1.Descriptor, limit int64) (io.ReadCloser, error) {
+	if d.Digest.Algorithm != "sha256" || d.Size < 0 || d.Size > limit {
+		return nil, accel.Problemf(accel.ArtifactInvalid, "its blob %q of %d bytes is not one of sha256 and at most %d bytes", d.Digest, d.Size, limit)
+	}
+	r, err := from.blob(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	return &checking{r: r, want: d, sum: sha256.New()}, nil
+}
+
+// checking compares what it reads with a descriptor.
+type checking struct {
+	r    io.ReadCloser
+	want v1.Descriptor
+	sum  hash.Hash
+	n    int64
+}
+
+func (c *checking) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.sum.Write(p[:n])
+	c.n += int64(n)
+	if c.n > c.want.Size {
+		return n, accel.Problemf(accel.DigestMismatch, "its blob %s has more than its %d bytes", c.want.Digest, c.want.Size)
+	}
+	if err == nil || errors.Is(err, io.ErrUnexpectedEOF) {
+		return n, err
+	}
+	got := hex.EncodeToString(c.sum.Sum(nil))
+	switch {
+	case errors.Is(err, io.EOF) && (c.n != c.want.Size || got != c.want.Digest.Hex):
+		return n, accel.Problemf(accel.DigestMismatch, "its blob %s is %d bytes with SHA-256 %s, wanted are %d", c.want.Digest, c.n, got, c.want.Size)
+	case !errors.Is(err, io.EOF) && c.n == c.want.Size && got == c.want.Digest.Hex:
+		return n, io.EOF // all of it came: how the connection ended does not matter
+	case !errors.Is(err, io.EOF) && c.n == c.want.Size:
+		return n, accel.Problemf(accel.DigestMismatch, "its blob %s has SHA-256 %s", c.want.Digest, got)
+	}
+	return n, err
+}
+
+func (c *checking) Close() error { return c.r.Close() }
+
+// readBlob returns the whole of a small blob.
+func readBlob(ctx context.Context, from place, d v1.Descriptor, limit int64) ([]byte, error) {
+	r, err := open(ctx, from, d, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(r)
+}
+
+// image resolves a manifest to the one of an image for an architecture (GOARCH).
+func image(ctx context.Context, from place, m manifest, arch string) (v1.Manifest, manifest, error) {
+	if m.kind.IsIndex() {
+		index, err := decode[v1.IndexManifest](m)
+		if err != nil {
+			return v1.Manifest{}, m, err
+		}
+		i := slices.IndexFunc(index.Manifests, func(d v1.Descriptor) bool {
+			return d.MediaType.IsImage() && (d.Platform == nil || d.Platform.Architecture == arch)
+		})
+		if i < 0 {
+			return v1.Manifest{}, m, accel.Problemf(accel.ArchMismatch, "has no image for %s", arch)
+		}
+		if m, err = from.manifest(ctx, index.Manifests[i].Digest.String()); err != nil {
+			return v1.Manifest{}, m, err
+		}
+	}
+	if !m.kind.IsImage() {
+		return v1.Manifest{}, m, accel.Problemf(accel.ArtifactInvalid, "is no image but %q", m.kind)
+	}
+	out, err := decode[v1.Manifest](m)
+	return out, m, err
+}
+
+func decode[T any](m manifest) (T, error) {
+	var out T
+	if err := json.Unmarshal(m.raw, &out); err != nil {
+		return out, accel.Problemf(accel.ArtifactInvalid, "its manifest cannot be read: %v", err)
+	}
+	return out, nil
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// invalidf is what is wrong with an artifact.
+func invalidf(format string, args ...any) error {
+	return accel.Problemf(accel.ArtifactInvalid, "%s", fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,229 @@
+package artifact
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"path"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// Content is an artifact to make: its configuration and where the host has the files that it names.
+type Content struct {
+	Config Config
+	// Paths are by the file's name in the layer: "edu.ko", "firmware/edu.bin".
+	Paths map[string]string
+}
+
+// PushOptions change how [Client.Push] works.
+type PushOptions struct {
+	// Keep leaves what is there when it is for the same driver and kernel: somebody else was first.
+	Keep bool
+	// Key signs the artifact; nil leaves it unsigned.
+	Key *Key
+}
+
+// Pushed is an artifact in a registry.
+type Pushed struct {
+	// Reference has tag and digest: "registry.example/edu:1.0.0-6.1.0-9-amd64-x86_64@sha256:…".
+	Reference string
+	Digest    string
+	// Kept is true when it was there before.
+	Kept bool
+}
+
+// Push makes the artifact of content and pushes it to the image that s names, not to its mirrors, under the tag of the
+// image or, without one, under all of w's. It packs into dir, which must be there.
+func (c *Client) Push(ctx context.Context, s accel.Source, w Wanted, content Content, dir string, o PushOptions) (Pushed, *accel.Problem) {
+	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
+	defer cancel()
+	r, err := parseReference(s)
+	if err != nil {
+		return Pushed{}, asProblem(err)
+	}
+	if r.digest != "" {
+		return Pushed{}, accel.Problemf(accel.ConfigInvalid, "cannot push to %q, which is pinned to a digest", s.Image)
+	}
+	repository := r.server + "/" + r.repository
+	to, err := dial(ctx, c.h, s, repository, c.o.Stall, c.o.Limits)
+	if err != nil {
+		return Pushed{}, asProblem(err)
+	}
+	defer to.close()
+	tags := r.refs(w)
+	if o.Keep {
+		if digest, there := c.present(ctx, to, tags[0], w); there {
+			return Pushed{Reference: repository + ":" + tags[0] + "@" + digest, Digest: digest, Kept: true}, nil
+		}
+	}
+	made, err := c.prepare(content, dir)
+	if err != nil {
+		return Pushed{}, asProblem(err)
+	}
+	out := Pushed{Reference: repository + ":" + tags[0] + "@" + made.manifest.digest.String(), Digest: made.manifest.digest.String()}
+	if o.Key != nil { // before the artifact, so that nobody finds it without
+		signed, err := signature(o.Key, repository, made.manifest.digest)
+		if err == nil {
+			err = c.upload(ctx, to, signed, signatureTag(made.manifest.digest))
+		}
+		if err != nil {
+			return Pushed{}, prefixed(repository, err)
+		}
+	}
+	if err := c.upload(ctx, to, made, tags...); err != nil {
+		return Pushed{}, prefixed(repository, err)
+	}
+	return out, nil
+}
+
+func prefixed(where string, err error) *accel.Problem {
+	p := explain(err)
+	return accel.Problemf(p.Reason, "%s: %s", where, p.Message)
+}
+
+// present reports whether a tag has an artifact for w.
+func (c *Client) present(ctx context.Context, at place, tag string, w Wanted) (digest string, there bool) {
+	m, err := at.manifest(ctx, tag)
+	if err != nil {
+		return "", false
+	}
+	img, m, err := image(ctx, at, m, goArch(w.Arch))
+	if err != nil {
+		return "", false
+	}
+	config, err := c.config(ctx, at, img)
+	return m.digest.String(), err == nil && w.mismatch(config) == nil
+}
+
+// blob is something to upload, with its descriptor.
+type blob struct {
+	v1.Descriptor
+	open func() (io.ReadCloser, error)
+}
+
+func memoryBlob(kind types.MediaType, data []byte) blob {
+	d := v1.Descriptor{MediaType: kind, Size: int64(len(data)), Digest: newManifest(data, "").digest}
+	return blob{d, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
+}
+
+// assembled is a manifest with everything that it names.
+type assembled struct {
+	manifest manifest
+	blobs    []blob
+}
+
+func assemble(m v1.Manifest, config blob, layers ...blob) (assembled, error) {
+	m.Config = config.Descriptor
+	for _, l := range layers {
+		m.Layers = append(m.Layers, l.Descriptor)
+	}
+	raw, err := json.Marshal(m)
+	return assembled{newManifest(raw, m.MediaType), append([]blob{config}, layers...)}, err
+}
+
+// prepare packs the layer into dir and makes the manifest.
+func (c *Client) prepare(content Content, dir string) (assembled, error) {
+	content.Config.Schema = Schema
+	config, err := json.Marshal(content.Config)
+	if err != nil {
+		return assembled{}, err
+	}
+	if _, err := parseConfig(config); err != nil {
+		return assembled{}, invalidf("cannot make an artifact: %v", err)
+	}
+	name := path.Join(dir, "layer-"+newManifest(config, "").digest.Hex[:16])
+	if err := c.h.Remove(name); err != nil {
+		return assembled{}, writeProblem(err, name)
+	}
+	f, err := c.h.Create(name, 0o600)
+	if err != nil {
+		return assembled{}, writeProblem(err, name)
+	}
+	sum, size := sha256.New(), &counting{}
+	w := &writing{w: f}
+	err = pack(io.MultiWriter(w, sum, size), c.h, sortedKeys(content.Config.files()), content.Paths)
+	if failed := errors.Join(w.err, f.Close()); failed != nil {
+		return assembled{}, writeProblem(failed, name)
+	}
+	if err != nil {
+		return assembled{}, accel.Problemf(accel.ReasonForError(err, accel.InternalError), "%v", err)
+	}
+	layer := blob{v1.Descriptor{MediaType: LayerType, Size: size.n, Digest: v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}}, opener(c.h, name)}
+	annotations := map[string]string{"org.opencontainers.image.title": content.Config.Profile}
+	if t := content.Config.Created; !t.IsZero() {
+		annotations["org.opencontainers.image.created"] = t.UTC().Format(time.RFC3339)
+	}
+	return assemble(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, ArtifactType: ArtifactType, Annotations: annotations}, memoryBlob(ConfigType, config), layer)
+}
+
+func opener(h *host.Host, name string) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) { return h.Open(name) }
+}
+
+type counting struct{ n int64 }
+
+func (c *counting) Write(p []byte) (int, error) {
+	c.n += int64(len(p))
+	return len(p), nil
+}
+
+// upload sends the blobs of a, then its manifest under every tag.
+func (c *Client) upload(ctx context.Context, to *registry, a assembled, tags ...string) error {
+	for _, b := range a.blobs {
+		if b.Size > 1<<20 {
+			c.o.Progress("pushing " + megabytes(b.Size) + " to " + to.repo.Name())
+		}
+		layer, err := partial.CompressedToLayer(layerOf{b, c})
+		if err != nil {
+			return err
+		}
+		if err := c.try(ctx, func() error { return to.pusher.Upload(ctx, to.repo, layer) }); err != nil {
+			return err
+		}
+	}
+	for _, t := range tags {
+		if _, err := name.NewTag(to.repo.Name() + ":" + t); err != nil {
+			return accel.Problemf(accel.ConfigInvalid, "%q cannot be a tag", t)
+		}
+		if err := c.try(ctx, func() error { return to.pusher.Put(ctx, to.repo.Tag(t), a.manifest) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RawManifest and MediaType make a manifest something that can be put under a tag.
+func (m manifest) RawManifest() ([]byte, error)        { return m.raw, nil }
+func (m manifest) MediaType() (types.MediaType, error) { return m.kind, nil }
+
+// layerOf is a blob as the registry library wants it.
+type layerOf struct {
+	b blob
+	c *Client
+}
+
+func (l layerOf) Digest() (v1.Hash, error)            { return l.b.Descriptor.Digest, nil }
+func (l layerOf) Size() (int64, error)                { return l.b.Descriptor.Size, nil }
+func (l layerOf) MediaType() (types.MediaType, error) { return l.b.Descriptor.MediaType, nil }
+func (l layerOf) Compressed() (io.ReadCloser, error) {
+	r, err := l.b.open()
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{l.c.metered(r, "pushing", l.b.Descriptor.Size), r}, nil
+}

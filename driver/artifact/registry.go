@@ -1,0 +1,296 @@
+package artifact
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// How long a registry may take to do one thing. A transfer has no limit of its own, but it must go on.
+const (
+	dialTimeout   = 10 * time.Second
+	headerTimeout = 30 * time.Second
+)
+
+// registry is one repository of a registry.
+type registry struct {
+	repo   name.Repository
+	puller *remote.Puller
+	pusher *remote.Pusher
+	http   *http.Transport
+	stall  time.Duration // how long a transfer may stand still
+	limits Limits
+}
+
+// dial prepares the way to a repository; nothing is sent yet. The caller closes it.
+func dial(ctx context.Context, h *host.Host, s accel.Source, repository string, stall time.Duration, limits Limits) (*registry, error) {
+	var opts []name.Option
+	plain := s.PlainHTTP || loopback(repository)
+	if plain {
+		opts = append(opts, name.Insecure)
+	}
+	repo, err := name.NewRepository(repository, opts...)
+	if err != nil {
+		return nil, accel.Problemf(accel.ConfigInvalid, "%q is not the name of a repository: %v", repository, err)
+	}
+	pool, err := authorities(h, s.CA)
+	if err != nil {
+		return nil, err
+	}
+	proxy := http.ProxyFromEnvironment
+	if s.Proxy != "" {
+		u, err := url.Parse(s.Proxy)
+		if err != nil || u.Host == "" {
+			return nil, accel.Problemf(accel.ConfigInvalid, "the proxy is not a URL") // it may hold a password
+		}
+		proxy = http.ProxyURL(u)
+	}
+	auth, err := credentials(h, s.Credentials, repo)
+	if err != nil {
+		return nil, err
+	}
+	tr := &http.Transport{
+		Proxy: proxy, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSHandshakeTimeout: dialTimeout, ResponseHeaderTimeout: headerTimeout, ForceAttemptHTTP2: true,
+		MaxResponseHeaderBytes: 1 << 20, DisableCompression: true,
+	}
+	options := []remote.Option{
+		remote.WithContext(ctx), remote.WithTransport(guard{tr, plain}), remote.WithAuth(auth), remote.WithUserAgent("acceld"),
+		remote.WithRetryBackoff(remote.Backoff{Steps: 1}), remote.WithRetryStatusCodes(), // the whole is tried again, see Client.try
+	}
+	puller, err := remote.NewPuller(options...)
+	if err != nil {
+		return nil, err
+	}
+	pusher, err := remote.NewPusher(options...)
+	if err != nil {
+		return nil, err
+	}
+	return &registry{repo: repo, puller: puller, pusher: pusher, http: tr, stall: stall, limits: limits}, nil
+}
+
+func (r *registry) close() { r.http.CloseIdleConnections() }
+
+// loopback reports whether a repository is on this machine.
+func loopback(repository string) bool {
+	server, _, _ := strings.Cut(repository, "/")
+	hostname := server
+	if h, _, err := net.SplitHostPort(server); err == nil {
+		hostname = h
+	}
+	ip := net.ParseIP(strings.Trim(hostname, "[]"))
+	return hostname == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// guard lets nothing go over the wire in the clear that may not. The registry library would, to private addresses.
+type guard struct {
+	next  http.RoundTripper
+	plain bool
+}
+
+var errPlain = errors.New("the registry does not speak TLS, and plainHTTP is not set")
+
+func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != "https" && !g.plain {
+		return nil, errPlain
+	}
+	return g.next.RoundTrip(r)
+}
+
+// authorities returns the certificate authorities that a registry may be signed by: the machine's own, which a
+// container does not have, this process's, and those of the file.
+func authorities(h *host.Host, file string) (*x509.CertPool, error) {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if h.Root() != "/" {
+		// The bundles of Debian and Alpine, Red Hat, SUSE (crypto/x509, root_linux.go).
+		for _, name := range []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"} {
+			if pem, err := h.ReadFile(name); err == nil && pool.AppendCertsFromPEM(pem) {
+				break
+			}
+		}
+	}
+	if file == "" {
+		return pool, nil
+	}
+	pem, err := h.ReadFile(file)
+	if err != nil {
+		return nil, accel.Problemf(accel.RegistryUnreachable, "cannot read the certificate authority: %v", err)
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, accel.Problemf(accel.RegistryUnreachable, "file %q has no certificate in PEM", file)
+	}
+	return pool, nil
+}
+
+func (r *registry) manifest(ctx context.Context, ref string) (manifest, error) {
+	reference := r.reference(ref)
+	if strings.HasPrefix(ref, "sha256:") {
+		return r.get(ctx, reference)
+	}
+	// Asking whether it is there costs no rate limit, and what is got by its digest is what was there.
+	d, err := r.puller.Head(ctx, reference)
+	if err == nil {
+		return r.get(ctx, r.repo.Digest(d.Digest.String()))
+	}
+	var answered *transport.Error
+	if errors.As(err, &answered) && answered.StatusCode != http.StatusMethodNotAllowed {
+		return manifest{}, err
+	}
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		return manifest{}, err
+	}
+	return r.get(ctx, reference) // an answer without a digest or a length
+}
+
+func (r *registry) reference(ref string) name.Reference {
+	if strings.HasPrefix(ref, "sha256:") {
+		return r.repo.Digest(ref)
+	}
+	return r.repo.Tag(ref)
+}
+
+func (r *registry) get(ctx context.Context, ref name.Reference) (manifest, error) {
+	d, err := r.puller.Get(ctx, ref)
+	if err != nil {
+		_, byDigest := ref.(name.Digest)
+		if byDigest && !network(err) {
+			return manifest{}, accel.Problemf(accel.DigestMismatch, "the registry has another manifest under its digest: %v", err)
+		}
+		return manifest{}, err
+	}
+	if int64(len(d.Manifest)) > r.limits.Manifest {
+		return manifest{}, accel.Problemf(accel.ArtifactInvalid, "its manifest has more than %d bytes", r.limits.Manifest)
+	}
+	m := newManifest(d.Manifest, d.MediaType)
+	if want, ok := ref.(name.Digest); ok && want.DigestStr() != m.digest.String() {
+		return manifest{}, accel.Problemf(accel.DigestMismatch, "its manifest has digest %s", m.digest)
+	}
+	return m, nil
+}
+
+func (r *registry) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	layer, err := r.puller.Layer(ctx, r.repo.Digest(d.Digest.String()))
+	if err == nil {
+		var body io.ReadCloser
+		if body, err = layer.Compressed(); err == nil {
+			watch := time.AfterFunc(r.stall, func() { cancel(fmt.Errorf("nothing came for %v", r.stall)) })
+			return &watched{body, ctx, cancel, watch, r.stall}, nil
+		}
+	}
+	cancel(nil)
+	return nil, err
+}
+
+// watched ends a transfer that stands still.
+type watched struct {
+	io.ReadCloser
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+	stall  time.Duration
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) && w.ctx.Err() != nil {
+		return n, errors.Join(context.Cause(w.ctx), io.ErrUnexpectedEOF)
+	}
+	w.timer.Reset(w.stall)
+	return n, err
+}
+
+func (w *watched) Close() error {
+	w.timer.Stop()
+	defer w.cancel(nil)
+	return w.ReadCloser.Close()
+}
+
+func (r *registry) referrers(ctx context.Context, digest v1.Hash) ([]v1.Descriptor, error) {
+	index, err := remote.Referrers(r.repo.Digest(digest.String()), remote.WithContext(ctx), remote.Reuse(r.puller))
+	if err != nil {
+		return nil, err
+	}
+	m, err := index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	return m.Manifests, nil
+}
+
+// network reports whether an error came from the way to the registry or from its answer, rather than from what it sent.
+func network(err error) bool {
+	var answered *transport.Error
+	var failed *url.Error
+	var broken net.Error
+	return errors.As(err, &answered) || errors.As(err, &failed) || errors.As(err, &broken) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// temporary reports whether asking again may help.
+func temporary(err error) bool {
+	var p *accel.Problem
+	if errors.As(err, &p) {
+		return false
+	}
+	var answered *transport.Error
+	if errors.As(err, &answered) {
+		return answered.StatusCode >= 500 || answered.StatusCode == http.StatusTooManyRequests || answered.StatusCode == http.StatusRequestTimeout
+	}
+	var certificate *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	var name *net.DNSError
+	if errors.As(err, &certificate) || errors.As(err, &record) || errors.Is(err, errPlain) || errors.As(err, &name) && name.IsNotFound {
+		return false
+	}
+	return true
+}
+
+// explain gives an error of a registry its reason. Addresses in it may hold a signature, so only what went wrong with
+// them is said.
+func explain(err error) *accel.Problem {
+	var p *accel.Problem
+	if errors.As(err, &p) {
+		return p
+	}
+	var answered *transport.Error
+	if errors.As(err, &answered) {
+		reason := accel.RegistryUnreachable
+		switch answered.StatusCode {
+		case http.StatusNotFound:
+			reason = accel.ArtifactNotFound
+		case http.StatusUnauthorized, http.StatusForbidden:
+			reason = accel.RegistryDenied
+		}
+		text := fmt.Sprintf("%d %s", answered.StatusCode, http.StatusText(answered.StatusCode))
+		for _, d := range answered.Errors {
+			text += ", " + string(d.Code)
+		}
+		return accel.Problemf(reason, "the registry answers %s", strings.ToLower(text))
+	}
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		err = failed.Err
+	}
+	return accel.Problemf(accel.RegistryUnreachable, "cannot ask the registry: %v", err)
+}
