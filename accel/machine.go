@@ -108,12 +108,15 @@ type DriverHave struct {
 	// Right is true when every wanted module is live and one that acceld may serve with, and every accelerator that is
 	// present is bound to it and has its device nodes. It may be another driver than the wanted one: see Upgrade.
 	Right bool `json:"right"`
-	// Source is where the modules came from ("loaded", "store", "installed", "build"); empty while not known.
+	// Source is where the modules came from ("loaded", "store", "installed", "oci", "build", "bundle"); empty while not known.
 	Source string `json:"source,omitempty"`
 	// Key is the identity of the driver in the store; empty for modules that did not come from it.
-	Key     string         `json:"key,omitempty"`
-	Version string         `json:"version,omitempty"`
-	Modules []LoadedModule `json:"modules,omitempty"`
+	Key     string `json:"key,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Published is the reference under which this node published what it built, or why it could not; empty when it
+	// does not publish.
+	Published string         `json:"published,omitempty"`
+	Modules   []LoadedModule `json:"modules,omitempty"`
 	// Proven is the time of the last successful check of the definition; zero when not proven since the driver changed.
 	Proven time.Time `json:"proven,omitzero"`
 	// Proof is one sentence about the last successful check.

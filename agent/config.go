@@ -45,6 +45,8 @@ type Config struct {
 	BuildTimeout        time.Duration
 	// Build limits what the builds of drivers may use.
 	Build BuildConfig
+	// Prebuilt are sources of type oci or bundle that are asked for every kind before the kind's own.
+	Prebuilt []accel.Source
 	// Kinds overrides definitions, by kind.
 	Kinds map[string]KindConfig
 }
@@ -108,7 +110,8 @@ type rawConfig struct {
 		Memory    string `json:"memory,omitempty"`
 		CPUWeight *int   `json:"cpuWeight,omitempty"`
 	} `json:"build,omitzero"`
-	Kinds map[string]KindConfig `json:"kinds,omitempty"`
+	Prebuilt []accel.Source        `json:"prebuilt,omitempty"`
+	Kinds    map[string]KindConfig `json:"kinds,omitempty"`
 }
 
 // ParseConfig reads a configuration file's bytes; name is for messages. Empty bytes give the defaults.
@@ -123,7 +126,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		Listen: "127.0.0.1:9480", Socket: or(raw.Endpoint.Socket, "/run/acceld/acceld.sock"),
 		Definitions: or(raw.Definitions, "/etc/acceld/definitions.d"), StateDir: or(raw.StateDir, "/var/lib/acceld"),
 		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
-		LogLevel: or(raw.LogLevel, "info"), Kinds: raw.Kinds,
+		LogLevel: or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Kinds: raw.Kinds,
 	}
 	c.Build.Jobs, c.Build.CPUWeight = raw.Build.Jobs, 20
 	if raw.Build.CPUWeight != nil {
@@ -188,6 +191,26 @@ func (c Config) check() []error {
 			errs = append(errs, fmt.Errorf("endpoint.listen: %q is not a loopback address with a port, such as 127.0.0.1:9480", c.Listen))
 		}
 	}
+	for i, s := range c.Prebuilt {
+		if s.Type != accel.SourceOCI && s.Type != accel.SourceBundle {
+			errs = append(errs, fmt.Errorf("prebuilt[%d].type: %q is not one of oci, bundle", i, s.Type))
+			continue
+		}
+		errs = append(errs, sourceErrors(fmt.Sprintf("prebuilt[%d]", i), s)...)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(c.Kinds)) {
+		for i, s := range c.Kinds[kind].Driver.Sources {
+			errs = append(errs, sourceErrors(fmt.Sprintf("kinds.%s.driver.sources[%d]", kind, i), s)...)
+		}
+	}
+	return errs
+}
+
+func sourceErrors(field string, s accel.Source) []error {
+	var errs []error
+	for _, text := range s.Problems() {
+		errs = append(errs, fmt.Errorf("%s.%s", field, text))
+	}
 	return errs
 }
 
@@ -213,13 +236,18 @@ func parseMemory(text string) (int64, error) {
 // Override returns the definitions in force: defs with the configuration's overrides, disabled kinds left out. A kind
 // that no definition has is an error, because it is a typing mistake.
 func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.Definition, *accel.Problem) {
-	out := maps.Clone(defs)
-	maps.DeleteFunc(out, func(name string, def *accel.Definition) bool {
+	out := map[string]*accel.Definition{}
+	for name, def := range defs {
 		asked := c.Kinds[name].Enabled
-		return def.Enabled != nil && !*def.Enabled && (asked == nil || !*asked)
-	})
+		if def.Enabled != nil && !*def.Enabled && (asked == nil || !*asked) {
+			continue
+		}
+		d := *def
+		d.Driver.Sources = slices.Concat(c.Prebuilt, def.Driver.Sources)
+		out[name] = &d
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Kinds)) {
-		def, ok := defs[name]
+		_, ok := defs[name]
 		if !ok {
 			return nil, accel.Problemf(accel.ConfigInvalid, "kinds.%s: no definition has this kind (known: %s)", name, strings.Join(slices.Sorted(maps.Keys(defs)), ", "))
 		}
@@ -230,10 +258,10 @@ func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.D
 		if out[name] == nil {
 			continue
 		}
-		d := *def
+		d := *out[name]
 		d.Driver.Version = or(k.Driver.Version, d.Driver.Version)
 		if k.Driver.Sources != nil {
-			d.Driver.Sources = k.Driver.Sources
+			d.Driver.Sources = slices.Concat(c.Prebuilt, k.Driver.Sources)
 		}
 		d.Driver.Modules = slices.Clone(d.Driver.Modules)
 		for module, parameters := range k.Driver.Parameters {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -20,9 +21,31 @@ func TestReferenceConfigHoldsTheDefaults(t *testing.T) {
 		t.Fatal(problem)
 	}
 	want, _ := ParseConfig("nothing", nil)
-	got.Kinds = nil // the one part that has no default
+	got.Kinds, got.Prebuilt = nil, nil // the parts that have no default
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("docs/config.yaml differs from the defaults (-defaults +file):\n%s", diff)
+	}
+}
+
+// The example of prebuilt sources is a comment, because it has no default. It must be right all the same.
+func TestReferenceConfigsExample(t *testing.T) {
+	data, err := os.ReadFile("../docs/config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(data), "# prebuilt:\n")
+	text, _, _ = strings.Cut(text, "\n\n")
+	text = "prebuilt:\n" + regexp.MustCompile(`(?m)^# `).ReplaceAllString(text, "")
+	c, problem := ParseConfig("the example", []byte(text))
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	if len(c.Prebuilt) != 2 || c.Prebuilt[0].Image == "" || c.Prebuilt[1].Path == "" {
+		t.Errorf("%+v", c.Prebuilt)
+	}
+	got, problem := c.Override(map[string]*accel.Definition{"a-b": {Kind: "a-b", Driver: accel.DriverDefinition{Sources: []accel.Source{{Type: accel.SourceBuild}}}}})
+	if problem != nil || len(got["a-b"].Driver.Sources) != 3 || got["a-b"].Driver.Sources[2].Type != accel.SourceBuild {
+		t.Errorf("%v %+v", problem, got["a-b"])
 	}
 }
 
@@ -42,6 +65,9 @@ func TestConfigRefusals(t *testing.T) {
 		{"weight", "build: {cpuWeight: 0}", "build.cpuWeight: 0 is not from 1 to 10000"},
 		{"jobs", "build: {jobs: -1}", "build.jobs: -1"},
 		{"level", "logLevel: loud", "not one of debug"},
+		{"prebuilt source", "prebuilt: [{type: build, path: /src}]", `prebuilt[0].type: "build" is not one of oci, bundle`},
+		{"prebuilt image", "prebuilt: [{type: oci, image: driver}]", `prebuilt[0].image: "driver" names no registry`},
+		{"source of a kind", "kinds: {a-b: {driver: {sources: [{type: oci, image: r.example/x, digest: x}]}}}", `kinds.a-b.driver.sources[0].digest: "x" is not sha256:`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, problem := ParseConfig("c.yaml", []byte(c.text))

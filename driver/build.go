@@ -26,7 +26,7 @@ func (d *Driver) Build(ctx context.Context, def *accel.Definition, facts accel.F
 		if s.Type != accel.SourceBuild {
 			continue
 		}
-		e, a := d.build(ctx, def, facts, s)
+		e, a := d.build(ctx, def, facts, s, nil)
 		if a.verdict == satisfied {
 			return e, nil
 		}
@@ -60,7 +60,8 @@ type job struct {
 }
 
 // build answers for one build source. Only what an operator can put there is unavailable: source, headers, compiler.
-func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source) (Entry, answer) {
+// Gate, when there is one, is asked before the compiler runs.
+func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, gate func(context.Context, string) *answer) (Entry, answer) {
 	const anywhere = "/headers" // where they are changes nothing of what comes out
 	source, problem := d.expandSource(def, facts, s, anywhere)
 	if problem != nil {
@@ -98,6 +99,11 @@ func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.F
 	}
 	if problem := d.equip(ctx, j, s); problem != nil {
 		return Entry{}, answer{verdict: unavailable, problem: problem}
+	}
+	if gate != nil {
+		if a := gate(ctx, id.key()); a != nil {
+			return Entry{}, *a
+		}
 	}
 	m, problem := d.compile(ctx, j, id)
 	if problem != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/host"
 )
 
@@ -54,6 +55,11 @@ type Options struct {
 	// StoreEntries is how many drivers that nothing needs are kept in the store, the youngest ones; 8 when zero, none when
 	// negative. StoreMiB bounds what these take; no bound when zero.
 	StoreEntries, StoreMiB int
+	// Artifact says how registries are asked; its zero value is usable.
+	Artifact artifact.Options
+	// Elect makes this host the builder of a driver that is published, or names the host that is. Release gives the
+	// office back. Nil, or an error: every host builds for itself.
+	Elect func(ctx context.Context, key string) (release func(), elected bool, holder string, err error)
 	// ClusterVersion is what templates in definitions see as .ClusterVersion.
 	ClusterVersion string
 }
@@ -70,6 +76,9 @@ type Driver struct {
 	mu     sync.Mutex
 	coming map[string]time.Time // since when a module has been seen neither live nor gone
 	asked  map[string]chan error
+	// awaited are the keys, by kind, that another host builds; published what became of publishing, by key.
+	awaited, published map[string]string
+	background         sync.WaitGroup // publishing
 }
 
 // New returns the driver manager of h and removes what an interrupted build left behind.
@@ -101,7 +110,7 @@ func New(h *host.Host, o Options) *Driver {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	d := &Driver{h: h, o: o, log: o.Log, kernel: o.Kernel, settle: settleTime, coming: map[string]time.Time{}, asked: map[string]chan error{}}
+	d := &Driver{h: h, o: o, log: o.Log, kernel: o.Kernel, settle: settleTime, coming: map[string]time.Time{}, asked: map[string]chan error{}, awaited: map[string]string{}, published: map[string]string{}}
 	if d.kernel == nil {
 		d.kernel = &helperKernel{h: h, argv: o.Helper}
 	}

@@ -18,6 +18,7 @@ const (
 	unavailable verdict = "unavailable" // the only one that falls through to the next source
 	refused     verdict = "refused"
 	failed      verdict = "failed"
+	waiting     verdict = "waiting" // it will be there by itself
 )
 
 // answer is what one source says about one kind.
@@ -195,9 +196,7 @@ func (d *Driver) acquire(ctx context.Context, def *accel.Definition, facts accel
 			return a.plan, tried, nil
 		case unavailable:
 			tried = append(tried, sentence(s.name, unavailable, a.problem))
-			if a.problem.Reason != accel.NoDriverSource {
-				last = a.problem
-			}
+			last = telling(last, a.problem)
 		default:
 			a.problem.Tried = slices.Concat(tried, []string{sentence(s.name, a.verdict, a.problem)})
 			return nil, tried, a.problem
@@ -211,6 +210,20 @@ func (d *Driver) acquire(ctx context.Context, def *accel.Definition, facts accel
 // lateness puts what the host has already behind what the configured sources have now.
 func lateness(t accel.SourceType) int {
 	return slices.Index([]accel.SourceType{accel.SourceInstalled, accel.SourceStore}, t)
+}
+
+// telling chooses the reason of a driver that no source has: the later one, unless the earlier one is about access,
+// which a person must see, or about something that may come by itself where the later one is for good.
+func telling(before, after *accel.Problem) *accel.Problem {
+	switch {
+	case after.Reason == accel.NoDriverSource:
+		return before
+	case before.Reason == accel.RegistryDenied && after.Reason != accel.RegistryDenied:
+		return before
+	case before.Reason != accel.NoDriverSource && !before.Reason.Doc().Permanent && after.Reason.Doc().Permanent:
+		return before
+	}
+	return after
 }
 
 func sentence(source string, v verdict, p *accel.Problem) string {
@@ -232,19 +245,39 @@ func (d *Driver) sources(def *accel.Definition, facts accel.Facts, o EnsureOptio
 	}
 	for _, s := range def.Driver.Sources {
 		switch s.Type {
-		case accel.SourceBuild:
-			ask := func(ctx context.Context) answer { return d.askBuild(ctx, def, facts, s, o) }
-			if o.NoBuild {
-				ask = func(context.Context) answer {
-					return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "nothing is built at this time")}
-				}
-			}
-			out = append(out, source{"build from " + s.Path, s.Type, ask})
-		case accel.SourceLoaded, accel.SourceStore, accel.SourceInstalled: // they always come first
+		case accel.SourceLoaded, accel.SourceStore, accel.SourceInstalled, accel.SourceOCI, accel.SourceBuild, accel.SourceBundle:
 		default:
 			out = append(out, source{string(s.Type), s.Type, func(context.Context) answer {
 				return answer{refused, nil, accel.Problemf(accel.DefinitionInvalid, "driver.sources of %q has type %q, which is not known", def.Kind, s.Type)}
 			}})
+		}
+	}
+	for _, kind := range []accel.SourceType{accel.SourceOCI, accel.SourceBuild, accel.SourceBundle} {
+		for _, s := range def.Driver.Sources {
+			if s.Type == kind {
+				out = append(out, d.configured(def, facts, s, o))
+			}
+		}
+	}
+	return out
+}
+
+// configured is a source of the definition.
+func (d *Driver) configured(def *accel.Definition, facts accel.Facts, s accel.Source, o EnsureOptions) source {
+	out := source{name: "bundle " + s.Path, kind: s.Type}
+	switch s.Type {
+	case accel.SourceOCI:
+		out.name = "oci " + s.Image
+		out.ask = func(ctx context.Context) answer { return d.askOCI(ctx, def, facts, s, o) }
+	case accel.SourceBuild:
+		out.name = "build from " + s.Path
+		out.ask = func(ctx context.Context) answer { return d.askBuild(ctx, def, facts, s, o) }
+	default:
+		out.ask = func(ctx context.Context) answer { return d.askBundle(ctx, def, facts, s, o) }
+	}
+	if o.NoBuild && s.Type != accel.SourceBundle {
+		out.ask = func(context.Context) answer {
+			return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "nothing is built or fetched at this time")}
 		}
 	}
 	return out
@@ -331,25 +364,33 @@ func (d *Driver) askInstalled(def *accel.Definition, facts accel.Facts, o Ensure
 	return answer{verdict: satisfied, plan: p}
 }
 
-// askBuild compiles the driver, unless the store has exactly what would come out.
+// askBuild compiles the driver, unless the store has exactly what would come out, or another host is at it and
+// publishes.
 func (d *Driver) askBuild(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, o EnsureOptions) answer {
-	e, a := d.build(ctx, def, facts, s)
-	if a.verdict != satisfied {
-		return a
-	}
-	if o.Retry {
-		if p := d.forgive(e.Key); p != nil {
-			return answer{failed, nil, p}
+	e, a := Entry{}, answer{}
+	if len(sharing(def)) == 0 {
+		e, a = d.build(ctx, def, facts, s, nil)
+	} else {
+		x := &election{d: d, def: def, facts: facts, o: o}
+		defer x.end()
+		if away := x.elsewhere(ctx); away != nil {
+			return *away
+		}
+		built := false
+		e, a = d.build(ctx, def, facts, s, func(ctx context.Context, key string) *answer {
+			away := x.gate(ctx, key)
+			built = away == nil
+			return away
+		})
+		if built && a.verdict == satisfied {
+			d.share(def, facts, e, x.release)
+			x.release = nil // the publisher's now
 		}
 	}
-	if p := d.quarantined(e.Key); p != nil {
-		return answer{refused, nil, p}
+	if a.verdict != satisfied || a.plan != nil { // a plan: it was there when this host was elected
+		return a
 	}
-	a = d.useEntry(def, facts, e)
-	if a.verdict == satisfied {
-		a.plan.source = accel.SourceBuild
-	}
-	return a
+	return d.useFetched(def, facts, e, accel.SourceBuild, o)
 }
 
 // rebind mends devices under a driver that is live: it asks the kernel to try again those that no driver has, for what

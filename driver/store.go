@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/artifact"
 )
 
 // storeSchema changes when the meaning of a manifest does; entries of another schema are not used.
@@ -31,6 +32,10 @@ type Manifest struct {
 	Steps int `json:"steps,omitempty"`
 	// Kept is a copy of a driver that was installed on the host: to go back to, never to be chosen otherwise.
 	Kept bool `json:"kept,omitempty"`
+	// Firmware are files below "firmware" in the entry.
+	Firmware []artifact.File `json:"firmware,omitempty"`
+	// Origin is the reference of the artifact that it came from; empty when it was built here.
+	Origin string `json:"origin,omitempty"`
 }
 
 // Identity is what a key is made of. Equal things have equal keys on every host of a fleet.

@@ -1,0 +1,83 @@
+package driver
+
+import (
+	"context"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/artifact"
+)
+
+// Export writes a bundle with entries of the store to file, a path as the host sees it. Key signs them when it is not
+// nil.
+func (d *Driver) Export(facts accel.Facts, entries []Entry, file string, key *artifact.Key) ([]artifact.Pushed, *accel.Problem) {
+	var contents []artifact.Content
+	for _, e := range entries {
+		for _, m := range e.Modules {
+			if problem := d.checkDigest(e, m); problem != nil {
+				return nil, problem
+			}
+		}
+		c, problem := contentOf(e, facts)
+		if problem != nil {
+			return nil, problem
+		}
+		contents = append(contents, c)
+	}
+	j := &job{}
+	done, problem := d.openJob(j)
+	if problem != nil {
+		return nil, problem
+	}
+	defer done()
+	return d.artifacts("bundle").Export(file, contents, j.work, key)
+}
+
+// Import puts the drivers of a bundle, a path as the host sees it, into the store: those of defs, for this kernel and
+// others. With keys each must be signed by one of them. It returns the entries, and the kinds that nobody defines.
+func (d *Driver) Import(ctx context.Context, defs map[string]*accel.Definition, facts accel.Facts, file string, keys []string) (entries []Entry, unknown []string, problem *accel.Problem) {
+	all, problem := d.artifacts("bundle").ListBundle(ctx, file)
+	if problem != nil {
+		return nil, nil, problem
+	}
+	for _, b := range all {
+		def, ok := defs[b.Config.Profile]
+		if !ok {
+			unknown = append(unknown, b.Config.Profile)
+			continue
+		}
+		e, problem := d.importOne(ctx, def, facts, accel.Source{Type: accel.SourceBundle, Path: file, Digest: b.Digest, Keys: keys}, b.Config)
+		if problem != nil {
+			return entries, unknown, problem
+		}
+		entries = append(entries, e)
+	}
+	return entries, unknown, nil
+}
+
+// importOne takes one artifact of a bundle for the kernel that it says it is for. Its modules are judged against that
+// kernel here, and against the running one before each load.
+func (d *Driver) importOne(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, c artifact.Config) (Entry, *accel.Problem) {
+	own := *def
+	own.Driver.Version = "" // a bundle may bring the next version
+	if k := facts.Kernel; k.Release != c.KernelRelease || k.Arch != c.Arch || c.KernelBuildID != "" && c.KernelBuildID != k.BuildID || c.KernelBuildID == "" && c.KernelVersion != k.Version {
+		facts.Kernel = accel.Kernel{Release: c.KernelRelease, Arch: c.Arch, BuildID: c.KernelBuildID, Version: c.KernelVersion}
+	}
+	j := &job{def: &own, facts: facts, index: d.modulesOf(facts.Kernel.Release)}
+	done, problem := d.openJob(j)
+	if problem != nil {
+		return Entry{}, problem
+	}
+	defer done()
+	pulled, problem := d.artifacts(def.Kind).PullBundle(ctx, s, wanted(&own, facts), j.work)
+	if problem != nil {
+		return Entry{}, problem
+	}
+	e, problem := d.adopt(j, pulled)
+	if problem != nil {
+		return Entry{}, problem
+	}
+	if err := d.publish(j.entry, e.Key); err != nil {
+		return Entry{}, problemOf(err, "cannot put %q into the store", pulled.Reference)
+	}
+	return e, nil
+}

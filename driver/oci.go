@@ -1,0 +1,257 @@
+package driver
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/artifact"
+)
+
+// askOCI pulls the driver from the registries of a source. Nothing of it is in the store before all of it was judged.
+func (d *Driver) askOCI(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, o EnsureOptions) answer {
+	image, problem := expand(def.Kind, "driver.sources.image", s.Image, RuntimeOf(def, facts, d.o.ClusterVersion))
+	if problem != nil {
+		return answer{verdict: refused, problem: problem}
+	}
+	s.Image = image
+	return d.fetch(ctx, def, facts, accel.SourceOCI, o, func(c *artifact.Client, dir string) (artifact.Pulled, *accel.Problem) {
+		return c.Pull(ctx, s, wanted(def, facts), dir)
+	})
+}
+
+// askBundle takes the driver from a bundle in a file or a directory.
+func (d *Driver) askBundle(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, o EnsureOptions) answer {
+	file, problem := expand(def.Kind, "driver.sources.path", s.Path, RuntimeOf(def, facts, d.o.ClusterVersion))
+	if problem != nil {
+		return answer{verdict: refused, problem: problem}
+	}
+	s.Path = file
+	return d.fetch(ctx, def, facts, accel.SourceBundle, o, func(c *artifact.Client, dir string) (artifact.Pulled, *accel.Problem) {
+		return c.PullBundle(ctx, s, wanted(def, facts), dir)
+	})
+}
+
+// wanted says what an artifact must be for.
+func wanted(def *accel.Definition, facts accel.Facts) artifact.Wanted {
+	k := facts.Kernel
+	return artifact.Wanted{Kind: def.Kind, Version: def.Driver.Version, Arch: k.Arch, KernelRelease: k.Release, KernelVersion: k.Version, KernelBuildID: k.BuildID}
+}
+
+// artifacts returns the client of registries and bundles, which tells its progress as that of a kind.
+func (d *Driver) artifacts(kind string) *artifact.Client {
+	o := d.o.Artifact
+	o.Log, o.Progress = d.log, func(line string) { d.o.Progress(kind, line) }
+	return artifact.New(d.h, o)
+}
+
+// fetch gets an artifact into a directory that nobody reads, judges it as a build is judged, moves it into the store
+// and uses it from there.
+func (d *Driver) fetch(ctx context.Context, def *accel.Definition, facts accel.Facts, from accel.SourceType, o EnsureOptions, pull func(*artifact.Client, string) (artifact.Pulled, *accel.Problem)) answer {
+	j := &job{def: def, facts: facts, index: d.modulesOf(facts.Kernel.Release)}
+	done, problem := d.openJob(j)
+	if problem != nil {
+		return answer{verdict: failed, problem: problem}
+	}
+	defer done()
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s", def.Kind, facts.Kernel.Release, kernelID(facts.Kernel)))
+	release, problem := d.lockKey(ctx, "fetch-"+hex.EncodeToString(sum[:])[:32])
+	if problem != nil {
+		return answer{verdict: failed, problem: problem}
+	}
+	defer release()
+	if a := d.askStore(def, facts, o); a.verdict == satisfied {
+		return a // somebody else fetched or built it meanwhile
+	}
+	pulled, problem := pull(d.artifacts(def.Kind), j.work)
+	if problem != nil {
+		return answer{verdict: verdictOf(problem), problem: problem}
+	}
+	e, problem := d.adopt(j, pulled)
+	if problem != nil {
+		return answer{verdict: verdictOf(problem), problem: problem}
+	}
+	if a := d.useEntry(def, facts, Entry{Manifest: e.Manifest, Path: j.entry}); a.verdict != satisfied {
+		if a.problem.Reason == accel.NoDriverSource { // a module of the definition is not in it
+			a.verdict, a.problem.Reason = refused, accel.ArtifactInvalid
+		}
+		a.problem.Message = pulled.Reference + ": " + a.problem.Message
+		return a
+	} else {
+		a.plan.close()
+	}
+	if err := d.publish(j.entry, e.Key); err != nil {
+		return answer{verdict: failed, problem: problemOf(err, "cannot put %q into the store", pulled.Reference)}
+	}
+	d.log.Info("driver fetched", "kind", def.Kind, "from", pulled.Reference, "key", e.Key)
+	return d.useFetched(def, facts, e, from, o)
+}
+
+// useFetched uses an entry of the store as what a source gave.
+func (d *Driver) useFetched(def *accel.Definition, facts accel.Facts, e Entry, from accel.SourceType, o EnsureOptions) answer {
+	if o.Retry {
+		if p := d.forgive(e.Key); p != nil {
+			return answer{failed, nil, p}
+		}
+	}
+	if p := d.quarantined(e.Key); p != nil {
+		return answer{refused, nil, p}
+	}
+	a := d.useEntry(def, facts, e)
+	if a.verdict == satisfied {
+		a.plan.source = from
+	}
+	return a
+}
+
+// verdictOf says whether another source may be asked after a problem of an artifact. What is not there, or not
+// reachable, or not for us to have, may be elsewhere. What is there and wrong is refused.
+func verdictOf(p *accel.Problem) verdict {
+	switch p.Reason {
+	case accel.ArtifactNotFound, accel.RegistryUnreachable, accel.RegistryDenied, accel.KernelMismatch, accel.ArchMismatch:
+		return unavailable
+	case accel.NoSpace, accel.ReadOnly, accel.PermissionDenied, accel.InternalError:
+		return failed
+	}
+	return refused
+}
+
+// adopt makes the entry of an artifact that was unpacked into the job's work directory.
+func (d *Driver) adopt(j *job, pulled artifact.Pulled) (Entry, *accel.Problem) {
+	id, problem := identityOf(j, pulled)
+	if problem != nil {
+		return Entry{}, problem
+	}
+	m := Manifest{Schema: storeSchema, Key: id.key(), Identity: id, Built: pulled.Config.Created, Origin: pulled.Reference}
+	if m.Built.IsZero() {
+		m.Built = d.o.Now().UTC()
+	}
+	for _, want := range j.def.Driver.Modules {
+		s, problem := d.adoptModule(j, want)
+		switch {
+		case problem == nil:
+			m.Modules = append(m.Modules, s)
+		case !want.Optional:
+			problem.Message = pulled.Reference + ": " + problem.Message
+			return Entry{}, problem
+		}
+	}
+	if m.Firmware, problem = d.adoptFirmware(j, pulled.Config); problem != nil {
+		return Entry{}, problem
+	}
+	if len(m.Modules) == 0 {
+		return Entry{}, accel.Problemf(accel.ArtifactInvalid, "%s: it has no module of %q", pulled.Reference, j.def.Kind)
+	}
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err == nil {
+		err = d.h.WriteFile(path.Join(j.entry, "manifest.json"), append(b, '\n'), 0o600)
+	}
+	if err != nil {
+		return Entry{}, problemOf(err, "cannot put %q into the store", pulled.Reference)
+	}
+	return Entry{Manifest: m, Path: d.entryDir(m.Key)}, nil
+}
+
+// identityOf names a fetched driver. One that acceld built is named as it is in its builder's store, so that fetching
+// and building it end in one entry.
+func identityOf(j *job, pulled artifact.Pulled) (Identity, *accel.Problem) {
+	k := j.facts.Kernel
+	id := Identity{Kind: j.def.Kind, Version: j.def.Driver.Version, SourceDigest: "oci:" + pulled.Digest}
+	if text := pulled.Config.Identity; len(text) > 0 {
+		id = Identity{}
+		if err := json.Unmarshal(text, &id); err != nil || id.SourceDigest == "" {
+			return id, accel.Problemf(accel.ArtifactInvalid, "%s: its identity cannot be read", pulled.Reference)
+		}
+	}
+	id.Kind, id.Arch, id.KernelRelease, id.KernelID = j.def.Kind, k.Arch, k.Release, kernelID(k)
+	return id, nil
+}
+
+// adoptModule judges one module of an artifact and copies it, uncompressed, into the entry.
+func (d *Driver) adoptModule(j *job, want accel.Module) (StoredModule, *accel.Problem) {
+	found := ""
+	entries, err := d.h.ReadDir(j.work)
+	if err != nil {
+		return StoredModule{}, problemOf(err, "cannot read an artifact")
+	}
+	for _, e := range entries {
+		if base, ok := moduleBase(e.Name()); ok && base == normal(want.Name) {
+			found = path.Join(j.work, e.Name())
+		}
+	}
+	if found == "" {
+		return StoredModule{}, accel.Problemf(accel.ArtifactInvalid, "it has no module %q", want.Name)
+	}
+	m, problem := openImage(d.h, found)
+	if problem != nil {
+		return StoredModule{}, problem
+	}
+	defer m.close()
+	m.path = path.Base(found)
+	if p := checkVermagic(m, j.facts.Kernel, j.index.flags()); p != nil {
+		return StoredModule{}, accel.Problemf(accel.ArtifactInvalid, "it says that it is for this kernel, but %s", p.Message)
+	}
+	if v := j.def.Driver.Version; v != "" && m.version != "" && m.version != v {
+		return StoredModule{}, accel.Problemf(accel.ArtifactInvalid, "its module %q is of version %q, wanted is %q", want.Name, m.version, v)
+	}
+	base, _, _ := strings.Cut(path.Base(found), ".ko")
+	s := StoredModule{Name: normal(want.Name), File: base + ".ko", BuildID: m.buildID, SrcVersion: m.srcVersion, Vermagic: m.vermagic, Depends: m.depends, Version: m.version}
+	if s.SHA256, problem = d.store(m.file, path.Join(j.entry, s.File)); problem != nil {
+		return StoredModule{}, problem
+	}
+	return s, nil
+}
+
+// adoptFirmware moves the firmware of an artifact into the entry. What an image in a foreign layout has is taken
+// without digests of its own.
+func (d *Driver) adoptFirmware(j *job, c artifact.Config) ([]artifact.File, *accel.Problem) {
+	from := path.Join(j.work, "firmware")
+	if !d.h.Exists(from) {
+		return nil, nil
+	}
+	if err := d.h.Rename(from, path.Join(j.entry, "firmware")); err != nil {
+		return nil, problemOf(err, "cannot put firmware into the store")
+	}
+	return c.Firmware, nil
+}
+
+// contentOf describes an entry of the store as an artifact.
+func contentOf(e Entry, facts accel.Facts) (artifact.Content, *accel.Problem) {
+	identity, err := json.Marshal(e.Identity)
+	if err != nil {
+		return artifact.Content{}, problemOf(err, "cannot describe %q", e.Key)
+	}
+	c := artifact.Config{
+		Schema: artifact.Schema, Profile: e.Kind, DriverVersion: cmp.Or(e.Identity.Version, e.modulesVersion()), Arch: e.Arch,
+		KernelRelease: e.KernelRelease, Created: e.Built, BuiltBy: "acceld", Identity: identity, Firmware: e.Firmware,
+	}
+	switch k := facts.Kernel; {
+	case e.KernelID == kernelID(k) && e.KernelRelease == k.Release:
+		c.KernelBuildID, c.KernelVersion = k.BuildID, k.Version
+	case isHex(e.KernelID):
+		c.KernelBuildID = e.KernelID
+	default:
+		c.KernelVersion = e.KernelID
+	}
+	out := artifact.Content{Config: c, Paths: map[string]string{}}
+	for _, m := range e.Modules {
+		out.Config.Modules = append(out.Config.Modules, artifact.Module(m))
+		out.Paths[m.File] = path.Join(e.Path, m.File)
+	}
+	for _, f := range e.Firmware {
+		out.Paths["firmware/"+f.Path] = path.Join(e.Path, "firmware", f.Path)
+	}
+	return out, nil
+}
+
+// isHex tells a build-id from the text of `uname -v`.
+func isHex(s string) bool {
+	b, err := hex.DecodeString(s)
+	return err == nil && len(b) >= 8
+}
