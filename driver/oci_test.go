@@ -1,0 +1,636 @@
+package driver
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"io/fs"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/artifact"
+)
+
+// shop is a registry on loopback whose answers a test can spoil.
+type shop struct {
+	*httptest.Server
+	mu       sync.Mutex
+	spoil    func(w http.ResponseWriter, r *http.Request, next http.Handler)
+	requests []string
+}
+
+func newShop(t *testing.T) *shop {
+	t.Helper()
+	s := &shop{}
+	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(true))
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.requests = append(s.requests, r.Method+" "+r.URL.Path)
+		spoil := s.spoil
+		s.mu.Unlock()
+		if spoil != nil {
+			spoil(w, r, inner)
+			return
+		}
+		inner.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *shop) host() string { return strings.TrimPrefix(s.URL, "http://") }
+
+func (s *shop) asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.requests)
+}
+
+// answering spoils what path has with a status.
+func answering(status int, part string) func(http.ResponseWriter, *http.Request, http.Handler) {
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if strings.Contains(r.URL.Path, part) && r.URL.Path != "/v2/" {
+			w.WriteHeader(status)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}
+}
+
+// altering changes the bytes of the answers to GETs of paths with part, whose content passes.
+func altering(part string, change func([]byte) []byte) func(http.ResponseWriter, *http.Request, http.Handler) {
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, part) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		rec := httptest.NewRecorder()
+		next.ServeHTTP(rec, r)
+		for k, v := range rec.Header() {
+			w.Header()[k] = v
+		}
+		body := rec.Body.Bytes()
+		if changed := change(bytes.Clone(body)); !bytes.Equal(changed, body) {
+			w.Header().Del("Content-Length")
+			body = changed
+		}
+		w.WriteHeader(rec.Code)
+		_, _ = w.Write(body)
+	}
+}
+
+func quick() artifact.Options {
+	return artifact.Options{Backoff: time.Millisecond, Stall: 200 * time.Millisecond, Timeout: 5 * time.Second}
+}
+
+// fromShop is the definition with the shop as its source.
+func fromShop(s *shop) *accel.Definition {
+	def := eduDefinition()
+	def.Driver.Sources = []accel.Source{{Type: accel.SourceOCI, Image: s.host() + "/edu:v{{.DriverVersion}}-{{.KernelVersion}}"}}
+	return def
+}
+
+// stock pushes a driver from another machine.
+func (s *shop) stock(t *testing.T, def *accel.Definition, x elfModule, change func(*accel.Facts, *Entry), key *artifact.Key) artifact.Pushed {
+	t.Helper()
+	other := newMachine(t)
+	d := other.driver(Options{Artifact: quick()})
+	e, facts := other.enter(d, x, 1), other.facts()
+	if change != nil {
+		change(&facts, &e)
+	}
+	pushed, problem := d.Push(t.Context(), def, facts, e, key)
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	return pushed[0]
+}
+
+// tree lists everything below the state directory with its size, but for the locks.
+func (m *testMachine) tree(d *Driver) []string {
+	var out []string
+	_ = filepath.WalkDir(m.path(d.o.StateDir), func(name string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && !strings.Contains(name, "/kmod/lock/") {
+			out = append(out, strings.TrimPrefix(name, m.root))
+		}
+		return nil
+	})
+	return out
+}
+
+func newKey(t *testing.T, m *testMachine, name string) *artifact.Key {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, _ := x509.MarshalPKCS8PrivateKey(private)
+	public, _ := x509.MarshalPKIXPublicKey(&private.PublicKey)
+	m.write("/etc/"+name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+	m.write("/etc/"+name+".pub", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})))
+	key, problem := artifact.ReadKey(m.h, "/etc/"+name+".key")
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	return key
+}
+
+// TestSources has a row for each way in which a registry fails: it lands on the next source, or on one reason, and
+// leaves nothing behind.
+func TestSources(t *testing.T) {
+	type shelf struct {
+		t   *testing.T
+		s   *shop
+		m   *testMachine
+		def *accel.Definition
+	}
+	good := func(f shelf) { f.s.stock(f.t, f.def, edu(), nil, nil) }
+	for _, c := range []struct {
+		name    string
+		prepare func(shelf)
+		want    accel.Reason // of the source; empty when it satisfies
+		falls   bool         // to the next source
+	}{
+		{"good", good, "", false},
+		{"404", func(shelf) {}, accel.ArtifactNotFound, true},
+		{"401", func(f shelf) { f.s.spoil = answering(401, "") }, accel.RegistryDenied, true},
+		{"403", func(f shelf) { f.s.spoil = answering(403, "/manifests/") }, accel.RegistryDenied, true},
+		{"500s", func(f shelf) { good(f); f.s.spoil = answering(500, "/manifests/") }, accel.RegistryUnreachable, true},
+		{"429s", func(f shelf) { good(f); f.s.spoil = answering(429, "/blobs/") }, accel.RegistryUnreachable, true},
+		{"500 once", func(f shelf) {
+			good(f)
+			var once sync.Once
+			f.s.spoil = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				failed := false
+				if strings.Contains(r.URL.Path, "/blobs/") {
+					once.Do(func() { failed = true })
+				}
+				if failed {
+					w.WriteHeader(500)
+					return
+				}
+				next.ServeHTTP(w, r)
+			}
+		}, "", false},
+		{"nobody there", func(f shelf) { f.s.Close() }, accel.RegistryUnreachable, true},
+		{"stands still", func(f shelf) {
+			good(f)
+			f.s.spoil = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				if strings.Contains(r.URL.Path, "/blobs/") {
+					w.Header().Set("Content-Length", "1000000")
+					w.WriteHeader(200)
+					_ = http.NewResponseController(w).Flush()
+					select {
+					case <-r.Context().Done():
+					case <-time.After(3 * time.Second):
+					}
+					return
+				}
+				next.ServeHTTP(w, r)
+			}
+		}, accel.RegistryUnreachable, true},
+		{"drops in the middle", func(f shelf) {
+			good(f)
+			f.s.spoil = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				if strings.Contains(r.URL.Path, "/blobs/") {
+					w.Header().Set("Content-Length", "1000")
+					_, _ = w.Write([]byte("half"))
+					panic(http.ErrAbortHandler)
+				}
+				next.ServeHTTP(w, r)
+			}
+		}, accel.RegistryUnreachable, true},
+		{"wrong digest of a blob", func(f shelf) {
+			good(f)
+			f.s.spoil = altering("/blobs/", func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
+		}, accel.DigestMismatch, false},
+		{"truncated blob", func(f shelf) {
+			good(f)
+			f.s.spoil = altering("/blobs/", func(b []byte) []byte { return b[:len(b)/2] })
+		}, accel.DigestMismatch, false},
+		{"wrong manifest under its digest", func(f shelf) {
+			good(f)
+			f.s.spoil = altering("/manifests/sha256:", func(b []byte) []byte { return append(b, ' ') })
+		}, accel.DigestMismatch, false},
+		{"pinned to what is not there", func(f shelf) {
+			good(f)
+			f.def.Driver.Sources[0].Digest = "sha256:" + strings.Repeat("a", 64)
+		}, accel.ArtifactNotFound, true},
+		{"pinned", func(f shelf) { f.def.Driver.Sources[0].Digest = f.s.stock(f.t, f.def, edu(), nil, nil).Digest }, "", false},
+		{"pinned for another kernel", func(f shelf) {
+			f.def.Driver.Sources[0].Digest = f.s.stock(f.t, f.def, edu(), func(facts *accel.Facts, e *Entry) {
+				facts.Kernel.BuildID, e.KernelID = "ffffffffffffffff", "ffffffffffffffff"
+			}, nil).Digest
+		}, accel.KernelMismatch, true},
+		{"tag of another build of the kernel", func(f shelf) {
+			f.s.stock(f.t, f.def, edu(), func(facts *accel.Facts, e *Entry) {
+				facts.Kernel.BuildID, e.KernelID = "ffffffffffffffff", "ffffffffffffffff"
+			}, nil)
+		}, accel.ArtifactNotFound, true},
+		{"tag of another release", func(f shelf) {
+			f.s.stock(f.t, f.def, edu(), func(_ *accel.Facts, e *Entry) { e.KernelRelease = "5.0" }, nil)
+		}, accel.ArtifactNotFound, true},
+		{"another architecture", func(f shelf) {
+			f.s.stock(f.t, f.def, edu(), func(_ *accel.Facts, e *Entry) { e.Arch = "aarch64" }, nil)
+		}, accel.ArtifactNotFound, true},
+		{"another kind", func(f shelf) {
+			f.s.stock(f.t, f.def, edu(), func(_ *accel.Facts, e *Entry) { e.Kind = "a-b" }, nil)
+		}, accel.ArtifactNotFound, true},
+		{"vermagic of another kernel", func(f shelf) {
+			x := edu()
+			x.vermagic = "5.0 SMP"
+			f.s.stock(f.t, f.def, x, nil, nil)
+		}, accel.ArtifactInvalid, false},
+		{"missing symbol", func(f shelf) {
+			f.m.write("/lib/modules/"+testRelease+"/build/Module.symvers", "0x00000001\tprintk\tvmlinux\tEXPORT_SYMBOL\t\n")
+			x := edu()
+			x.undefined, x.crcs = []string{"not_there"}, map[string]uint32{"not_there": 7}
+			f.s.stock(f.t, f.def, x, nil, nil)
+		}, accel.SymbolMissing, false},
+		{"module of another name", func(f shelf) {
+			x := edu()
+			x.name = "other"
+			f.s.stock(f.t, f.def, x, nil, nil)
+		}, accel.ArtifactInvalid, false},
+		{"unsigned module under enforcement", good, accel.Unsigned, false},
+		{"not signed", func(f shelf) {
+			newKey(f.t, f.m, "a")
+			good(f)
+			f.def.Driver.Sources[0].Keys = []string{"/etc/a.pub"}
+		}, accel.SignatureInvalid, false},
+		{"signed by somebody else", func(f shelf) {
+			newKey(f.t, f.m, "a")
+			f.s.stock(f.t, f.def, edu(), nil, newKey(f.t, f.m, "b"))
+			f.def.Driver.Sources[0].Keys = []string{"/etc/a.pub"}
+		}, accel.SignatureInvalid, false},
+		{"signed", func(f shelf) {
+			newKey(f.t, f.m, "a")
+			f.s.stock(f.t, f.def, edu(), nil, newKey(f.t, f.m, "b"))
+			f.def.Driver.Sources[0].Keys = []string{"/etc/a.pub", "/etc/b.pub"}
+		}, "", false},
+		{"signature of something else", func(f shelf) {
+			key := newKey(f.t, f.m, "a")
+			signed := f.s.stock(f.t, f.def, edu(), nil, key)
+			x := edu()
+			x.buildID = "0000"
+			plain := f.s.stock(f.t, f.def, x, nil, nil)
+			f.s.copyTag(f.t, sigTag(signed.Digest), sigTag(plain.Digest))
+			f.def.Driver.Sources[0].Keys = []string{"/etc/a.pub"}
+		}, accel.SignatureInvalid, false},
+		{"no key to compare with", func(f shelf) {
+			good(f)
+			f.def.Driver.Sources[0].Keys = []string{"/etc/not-there.pub"}
+		}, accel.ConfigInvalid, false},
+		{"no credentials file", func(f shelf) {
+			good(f)
+			f.def.Driver.Sources[0].Credentials = "/etc/not-there.json"
+		}, accel.RegistryDenied, true},
+		{"an archive with a link", func(f shelf) {
+			f.s.forge(f.t, f.m, tar.Header{Typeflag: tar.TypeSymlink, Name: "edu.ko", Linkname: "/etc/shadow"})
+		}, accel.ArtifactInvalid, false},
+		{"an archive with a device", func(f shelf) {
+			f.s.forge(f.t, f.m, tar.Header{Typeflag: tar.TypeChar, Name: "edu.ko"})
+		}, accel.ArtifactInvalid, false},
+		{"an archive that leaves its place", func(f shelf) {
+			f.s.forge(f.t, f.m, tar.Header{Typeflag: tar.TypeReg, Name: "../../../edu.ko", Size: 4})
+		}, accel.ArtifactInvalid, false},
+		{"an archive with absolute names", func(f shelf) {
+			f.s.forge(f.t, f.m, tar.Header{Typeflag: tar.TypeReg, Name: "/edu.ko", Size: 4})
+		}, accel.ArtifactInvalid, false},
+		{"an archive with more than is named", func(f shelf) {
+			f.s.forge(f.t, f.m, tar.Header{Typeflag: tar.TypeReg, Name: "manifest.json", Size: 4})
+		}, accel.ArtifactInvalid, false},
+		{"a bomb", func(f shelf) {
+			f.s.forge(f.t, f.m, tar.Header{Typeflag: tar.TypeReg, Name: "edu.ko", Size: 64 << 20})
+		}, accel.ArtifactInvalid, false},
+		{"another file than is named", func(f shelf) {
+			f.s.forge(f.t, f.m, tar.Header{Typeflag: tar.TypeReg, Name: "edu.ko", Size: 4})
+		}, accel.DigestMismatch, false},
+		{"an empty archive", func(f shelf) { f.s.forge(f.t, f.m) }, accel.ArtifactInvalid, false},
+		{"a template that cannot be filled", func(f shelf) { f.def.Driver.Sources[0].Image = f.s.host() + "/edu:{{.Nonsense}}" }, accel.DefinitionInvalid, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, s := newMachine(t), newShop(t)
+			o := quick()
+			o.Limits = artifact.Limits{Manifest: 1 << 20, Packed: 1 << 20, Unpacked: 32 << 20, Files: 10, Layers: 4}
+			d := m.driver(Options{Artifact: o})
+			def := fromShop(s)
+			def.Driver.Version = "1.0.0"
+			c.prepare(shelf{t, s, m, def})
+			facts := m.facts()
+			facts.Kernel.SigEnforce = c.want == accel.Unsigned
+			before := m.tree(d)
+			have, problem := d.Ensure(t.Context(), def, facts, m.accs())
+			if c.want == "" {
+				if problem != nil || !have.Right || have.Source != "oci" || have.Version != "1.0.0" {
+					t.Fatalf("%+v %v", have, problem)
+				}
+				return
+			}
+			if problem == nil || problem.Reason != c.want {
+				t.Fatalf("got %v, want %s", problem, c.want)
+			}
+			if len(m.loads) > 0 {
+				t.Errorf("the kernel was asked to load %v", m.loads)
+			}
+			if diff := cmp.Diff(before, m.tree(d)); diff != "" {
+				t.Errorf("left behind:\n%s", diff)
+			}
+			// And with another source after it.
+			m.bundle(t, "/media/b.tar")
+			def.Driver.Sources = append(def.Driver.Sources, accel.Source{Type: accel.SourceBundle, Path: "/media/b.tar"})
+			have, problem = d.Ensure(t.Context(), def, facts, m.accs())
+			if fell := problem == nil && have.Source == "bundle"; fell != c.falls {
+				t.Errorf("falls through: %t, want %t (%+v %v)", fell, c.falls, have, problem)
+			}
+		})
+	}
+}
+
+// bundle writes a bundle with a good driver.
+func (m *testMachine) bundle(t *testing.T, file string) {
+	t.Helper()
+	other := newMachine(t)
+	d := other.driver(Options{})
+	e := other.enter(d, edu(), 1)
+	if err := os.MkdirAll(filepath.Dir(other.path(file)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, problem := d.Export(other.facts(), []Entry{e}, file, nil); problem != nil {
+		t.Fatal(problem)
+	}
+	m.write(file, other.read(file))
+}
+
+func sigTag(digest string) string { return strings.Replace(digest, ":", "-", 1) + ".sig" }
+
+// copyTag gives a manifest of the shop another tag.
+func (s *shop) copyTag(t *testing.T, from, to string) {
+	t.Helper()
+	get, err := http.Get(s.URL + "/v2/edu/manifests/" + from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer get.Body.Close()
+	s.put(t, "/v2/edu/manifests/"+to, get.Header.Get("Content-Type"), get.Body)
+}
+
+func (s *shop) put(t *testing.T, path, kind string, body io.Reader) {
+	t.Helper()
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+path, body)
+	r.Header.Set("Content-Type", kind)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil || answer.StatusCode != http.StatusCreated {
+		t.Fatal(err, answer)
+	}
+	answer.Body.Close()
+}
+
+func sumOf(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// forge puts an artifact into the shop whose layer has what nobody should write.
+func (s *shop) forge(t *testing.T, m *testMachine, headers ...tar.Header) {
+	t.Helper()
+	var layer bytes.Buffer
+	z, _ := zstd.NewWriter(&layer)
+	w := tar.NewWriter(z)
+	for _, h := range headers {
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(make([]byte, h.Size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	z.Close()
+	k := m.facts().Kernel
+	config, _ := json.Marshal(artifact.Config{
+		Schema: artifact.Schema, Profile: "qemu-edu", DriverVersion: "1.0.0", Arch: k.Arch, KernelRelease: k.Release, KernelBuildID: k.BuildID,
+		Modules: []artifact.Module{{Name: "edu", File: "edu.ko", SHA256: sumOf(edu().bytes())}},
+	})
+	descriptor := func(kind string, b []byte) map[string]any {
+		s.upload(t, b)
+		return map[string]any{"mediaType": kind, "digest": "sha256:" + sumOf(b), "size": len(b)}
+	}
+	text, _ := json.Marshal(map[string]any{
+		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "artifactType": artifact.ArtifactType,
+		"config": descriptor(artifact.ConfigType, config), "layers": []any{descriptor(artifact.LayerType, layer.Bytes())},
+	})
+	s.put(t, "/v2/edu/manifests/v1.0.0-"+k.Release, "application/vnd.oci.image.manifest.v1+json", bytes.NewReader(text))
+}
+
+func (s *shop) upload(t *testing.T, b []byte) {
+	t.Helper()
+	answer, err := http.Post(s.URL+"/v2/edu/blobs/uploads/?digest=sha256:"+sumOf(b), "application/octet-stream", bytes.NewReader(b))
+	if err != nil || answer.StatusCode != http.StatusCreated {
+		t.Fatal(err, answer)
+	}
+	answer.Body.Close()
+}
+
+// TestNoNetwork: a store that has the driver asks nobody, and neither does what runs at boot.
+func TestNoNetwork(t *testing.T) {
+	m, s := newMachine(t), newShop(t)
+	def := fromShop(s)
+	s.stock(t, def, edu(), nil, nil)
+	before := s.asked()
+	d := m.driver(Options{Artifact: quick()})
+	if r := d.Early(t.Context(), []*accel.Definition{def}, m.facts(), map[string][]accel.Accelerator{def.Kind: m.accs()})[def.Kind]; r.Problem == nil || r.Problem.Reason != accel.NoDriverSource {
+		t.Errorf("early: %+v", r)
+	}
+	if s.asked() != before {
+		t.Error("a registry was asked at boot")
+	}
+	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+		t.Fatal(problem)
+	}
+	if s.asked() == before {
+		t.Error("nobody was asked")
+	}
+	before = s.asked()
+	m.reboot("boot-2")
+	_, _ = os.ReadDir(m.root)
+	for _, id := range m.devices {
+		_ = os.Remove(m.path("/sys/bus/pci/devices/" + id + "/driver"))
+	}
+	have, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.facts(), m.accs())
+	if problem != nil || have.Source != "store" || s.asked() != before {
+		t.Errorf("%+v %v, %d requests", have, problem, s.asked()-before)
+	}
+}
+
+// TestOrderOfPrebuilt: prebuilt comes before building whatever the order of the list, and bundles last.
+func TestOrderOfPrebuilt(t *testing.T) {
+	m := newMachine(t)
+	def := eduDefinition()
+	def.Driver.Sources = []accel.Source{{Type: accel.SourceBundle, Path: "/b"}, {Type: accel.SourceBuild, Path: "/src"}, {Type: accel.SourceOCI, Image: "a/x"}, {Type: accel.SourceOCI, Image: "b/x"}}
+	var got []string
+	for _, s := range m.driver(Options{}).sources(def, m.facts(), EnsureOptions{}) {
+		got = append(got, s.name)
+	}
+	if diff := cmp.Diff([]string{"store", "installed", "oci a/x", "oci b/x", "build from /src", "bundle /b"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMirrors(t *testing.T) {
+	m, own, broken, good := newMachine(t), newShop(t), newShop(t), newShop(t)
+	def := fromShop(own)
+	broken.spoil = answering(503, "")
+	def.Driver.Sources[0].Mirrors = []string{broken.host(), good.host()}
+	d := m.driver(Options{Artifact: quick()})
+	_, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
+	if problem == nil || problem.Reason != accel.RegistryUnreachable {
+		t.Fatal(problem)
+	}
+	for _, s := range []*shop{own, broken, good} {
+		if !strings.Contains(problem.Message, s.host()) {
+			t.Errorf("the message does not name %s: %s", s.host(), problem.Message)
+		}
+	}
+	good.stock(t, fromShop(good), edu(), nil, nil)
+	if have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || have.Source != "oci" {
+		t.Fatal(have, problem)
+	}
+	if all, _ := d.List(); len(all) != 1 || !strings.HasPrefix(all[0].Origin, good.host()+"/edu@sha256:") {
+		t.Errorf("%+v", all)
+	}
+}
+
+// TestFetchOnce: two agents that want one driver fetch it once.
+func TestFetchOnce(t *testing.T) {
+	m, s := newMachine(t), newShop(t)
+	def := fromShop(s)
+	s.stock(t, def, edu(), nil, nil)
+	s.requests = nil
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if _, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+				t.Error(problem)
+			}
+		})
+	}
+	all.Wait()
+	if n := len(slices.DeleteFunc(s.requests, func(r string) bool { return !strings.Contains(r, "/blobs/") })); n != 2 {
+		t.Errorf("%d blobs were asked for: %v", n, s.requests)
+	}
+	if entries, _ := m.driver(Options{}).List(); len(entries) != 1 {
+		t.Errorf("%+v", entries)
+	}
+}
+
+// TestFetchAfterACrash: what a fetch that died left is removed, and does not stand in the way.
+func TestFetchAfterACrash(t *testing.T) {
+	m, s := newMachine(t), newShop(t)
+	def := fromShop(s)
+	s.stock(t, def, edu(), nil, nil)
+	d := m.driver(Options{})
+	m.write(d.buildDir()+"/123/work/0/edu.ko", "half")
+	m.write(d.buildDir()+"/123.lock", "")
+	if _, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+		t.Fatal(problem)
+	}
+	if left := m.h.Glob(d.buildDir(), "*"); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestDenied: that a registry refuses is what a person sees when nothing else works either.
+func TestDenied(t *testing.T) {
+	m, s := newMachine(t), newShop(t)
+	s.spoil = answering(403, "/manifests/")
+	def := fromShop(s)
+	def.Driver.Sources = append(def.Driver.Sources, accel.Source{Type: accel.SourceBuild, Path: "/src"})
+	_, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.facts(), m.accs())
+	if problem == nil || problem.Reason != accel.RegistryDenied || len(problem.Tried) != 5 {
+		t.Fatal(problem)
+	}
+	if !strings.Contains(problem.Tried[4], "the source of") {
+		t.Error(problem.Tried)
+	}
+}
+
+// TestForeignImage reads an image in the layout of the kernel module management operator.
+func TestForeignImage(t *testing.T) {
+	m, s := newMachine(t), newShop(t)
+	m.write("/etc/hostname", "x")
+	def := fromShop(s)
+	var one, two bytes.Buffer
+	layer := func(to *bytes.Buffer, files map[string]string) {
+		w := tar.NewWriter(to)
+		for _, name := range sortedKeys(files) {
+			h := tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(files[name])), Mode: 0o644}
+			if name == "bin/sh" {
+				h.Typeflag, h.Size, h.Linkname = tar.TypeSymlink, 0, "busybox"
+			}
+			if err := w.WriteHeader(&h); err != nil {
+				t.Fatal(err)
+			}
+			if h.Size > 0 {
+				_, _ = w.Write([]byte(files[name]))
+			}
+		}
+		w.Close()
+	}
+	var packed bytes.Buffer
+	z, _ := zstd.NewWriter(&packed)
+	_, _ = z.Write(edu().bytes())
+	z.Close()
+	modules := "opt/lib/modules/" + testRelease + "/"
+	layer(&one, map[string]string{"bin/sh": "", modules + "edu.ko": "old", modules + "gone.ko": "x", "opt/lib/modules/5.0/edu.ko": "other"})
+	layer(&two, map[string]string{modules + "extra/edu.ko.zst": packed.String(), modules + ".wh.edu.ko": "", modules + ".wh.gone.ko": "", "firmware/edu.bin": "firmware"})
+	config := []byte(`{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}`)
+	descriptor := func(kind string, b []byte) map[string]any {
+		s.upload(t, b)
+		return map[string]any{"mediaType": kind, "digest": "sha256:" + sumOf(b), "size": len(b)}
+	}
+	text, _ := json.Marshal(map[string]any{
+		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": descriptor("application/vnd.oci.image.config.v1+json", config),
+		"layers": []any{descriptor("application/vnd.oci.image.layer.v1.tar", one.Bytes()), descriptor("application/vnd.oci.image.layer.v1.tar", two.Bytes())},
+	})
+	s.put(t, "/v2/edu/manifests/v1.0.0-"+testRelease, "application/vnd.oci.image.manifest.v1+json", bytes.NewReader(text))
+	def.Driver.Version = "1.0.0"
+	d := m.driver(Options{Artifact: quick()})
+	have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
+	if problem != nil || have.Source != "oci" {
+		t.Fatal(have, problem)
+	}
+	entries, _ := d.List()
+	if got := m.read(entries[0].Path + "/firmware/edu.bin"); len(entries) != 1 || got != "firmware" {
+		t.Errorf("%+v %q", entries, got)
+	}
+	if got := m.read(entries[0].Path + "/edu.ko"); got != string(edu().bytes()) {
+		t.Error("another module")
+	}
+	if left, _ := os.ReadDir(m.path(entries[0].Path)); len(left) != 3 {
+		t.Errorf("entry has %v", left)
+	}
+}
