@@ -2,9 +2,11 @@ package accel
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"text/template"
 )
@@ -18,17 +20,20 @@ func (s Source) Problems() []string {
 		"image": s.Image != "", "mirrors": len(s.Mirrors) > 0, "ca": s.CA != "", "credentials": s.Credentials != "",
 		"proxy": s.Proxy != "", "plainHTTP": s.PlainHTTP, "push": s.Push,
 	}
-	foreign := map[string]bool{}
+	build := map[string]bool{"make": len(s.Make) > 0, "system": s.System != "", "anyCompiler": s.AnyCompiler}
+	foreign := build
 	switch s.Type {
 	case SourceOCI:
-		foreign = map[string]bool{"path": s.Path != "", "make": len(s.Make) > 0}
+		foreign["path"] = s.Path != ""
 		out = append(out, s.registryProblems()...)
 	case SourceBuild:
 		foreign = registry
 		foreign["digest"], foreign["keys"] = s.Digest != "", len(s.Keys) > 0
+		if !slices.Contains([]BuildSystem{"", BuildKbuild, BuildMake, BuildDKMS}, s.System) {
+			bad("system: %q is not one of kbuild, make, dkms", s.System)
+		}
 	case SourceBundle:
-		foreign = registry
-		foreign["make"] = len(s.Make) > 0
+		maps.Copy(foreign, registry)
 	case SourceLoaded, SourceStore, SourceInstalled:
 		bad("type: %q always comes first and needs no entry", s.Type)
 		return out
@@ -36,7 +41,7 @@ func (s Source) Problems() []string {
 		bad("type: %q is not one of oci, build, bundle", s.Type)
 		return out
 	}
-	for _, field := range []string{"path", "make", "image", "mirrors", "digest", "keys", "ca", "credentials", "proxy", "plainHTTP", "push"} {
+	for _, field := range []string{"path", "make", "system", "anyCompiler", "image", "mirrors", "digest", "keys", "ca", "credentials", "proxy", "plainHTTP", "push"} {
 		if foreign[field] {
 			bad("%s: means nothing for a source of type %s", field, s.Type)
 		}

@@ -34,6 +34,8 @@ func TestSourceProblems(t *testing.T) {
 		{"needless", func(s *Source) { s.Type = SourceStore }, `type: "store" always comes first`},
 		{"image of a build", func(s *Source) { s.Type, s.Path = SourceBuild, "/src" }, "image: means nothing for a source of type build"},
 		{"build without a path", func(s *Source) { *s = Source{Type: SourceBuild} }, `path: "" is not an absolute path`},
+		{"system", func(s *Source) { *s = Source{Type: SourceBuild, Path: "/src", System: "bazel"} }, `system: "bazel" is not one of`},
+		{"system of a bundle", func(s *Source) { *s = Source{Type: SourceBundle, Path: "/b.tar", System: BuildMake} }, "system: means nothing"},
 		{"make", func(s *Source) { *s = Source{Type: SourceBuild, Path: "/src", Make: []string{"A={{"}} }, "make[0]: template"},
 		{"bundle", func(s *Source) { *s = Source{Type: SourceBundle, Path: "/media/b.tar", Keys: []string{"/k"}} }, ""},
 		{"bundle with a registry", func(s *Source) { *s = Source{Type: SourceBundle, Path: "/b.tar", Push: true} }, "push: means nothing"},

@@ -149,13 +149,9 @@ func (d *Driver) openJob(j *job) (done func(), problem *accel.Problem) {
 			return nil, problemOf(err, "cannot make %q", dir)
 		}
 	}
-	dir, err := d.h.MakeTemp(d.buildDir(), "")
-	if err != nil {
-		return nil, problemOf(err, "cannot make a directory in %q", d.buildDir())
-	}
-	release, err := d.h.TryLock(dir+".lock", lockText(d.h))
-	if err != nil {
-		return nil, problemOf(err, "cannot lock %q", dir)
+	dir, release, problem := d.claim()
+	if problem != nil {
+		return nil, problem
 	}
 	j.dir, j.work, j.entry = dir, path.Join(dir, "work"), path.Join(dir, "entry")
 	if j.dkms != nil {
@@ -177,6 +173,26 @@ func (d *Driver) openJob(j *job) (done func(), problem *accel.Problem) {
 		}
 	}
 	return done, nil
+}
+
+// claim makes a directory and locks it. Another process that starts at this moment may take the new directory for
+// one that nobody holds, and remove it: then this one makes another.
+func (d *Driver) claim() (dir string, release func(), problem *accel.Problem) {
+	for {
+		dir, err := d.h.MakeTemp(d.buildDir(), "")
+		if err != nil {
+			return "", nil, problemOf(err, "cannot make a directory in %q", d.buildDir())
+		}
+		release, err := d.h.TryLock(dir+".lock", lockText(d.h))
+		if err == nil && d.h.Exists(dir) && d.h.Exists(dir+".lock") {
+			return dir, release, nil
+		}
+		if err == nil {
+			release()
+		} else if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return "", nil, problemOf(err, "cannot lock %q", dir)
+		}
+	}
 }
 
 // lockKey makes this the only builder of a key on the host.
