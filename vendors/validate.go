@@ -182,28 +182,12 @@ func (c *checker) driver(def *accel.Definition) {
 }
 
 func (c *checker) source(field string, s accel.Source) {
-	c.oneOf(field+".type", string(s.Type), string(accel.SourceOCI), string(accel.SourceBuild), string(accel.SourceBundle))
-	switch s.Type {
-	case accel.SourceBuild, accel.SourceBundle:
-		c.absolute(field+".path", s.Path)
-	case accel.SourceOCI:
-		if s.Image == "" {
-			c.bad(field+".image", "a source of type oci needs one")
-		}
+	for _, p := range s.Problems() {
+		name, text, _ := strings.Cut(p, ": ")
+		c.bad(field+"."+name, "%s", text)
 	}
 	for i, a := range s.Make {
 		c.matches(at(field+".make", i), a, `({{.*}}|[A-Za-z_][A-Za-z0-9_]*=)[^\x00\n]*`)
-	}
-	if s.Digest != "" {
-		c.matches(field+".digest", s.Digest, `sha256:[0-9a-f]{64}`)
-	}
-	for i, k := range s.Keys {
-		c.absolute(at(field+".keys", i), k)
-	}
-	for name, file := range map[string]string{".ca": s.CA, ".credentials": s.Credentials} {
-		if file != "" {
-			c.absolute(field+name, file)
-		}
 	}
 }
 
