@@ -279,7 +279,7 @@ func (l *Ledger) announced(b *book, key string, to *State) (record, error) {
 // failed notes that a change did not happen, when that is so, and returns why.
 func (b *book) failed(key string, why error) error {
 	e := b.entries[key]
-	if now, err := b.observe(key); err != nil || e == nil || len(e.ours) > 1 || !now.sameContent(e.prior) {
+	if now, err := b.observe(key); err != nil || e == nil || len(e.ours) > 1 || !now.sameContent(e.prior) || !now.sameMeta(e.prior) {
 		return why
 	}
 	return errors.Join(why, b.add(false, record{Op: opUndone, Path: key}))

@@ -100,6 +100,11 @@ func purge(t testing.TB, root string) []Outcome {
 			left = append(left, o)
 		}
 	}
+	notes, err := l.Notes("")
+	must(t, err)
+	for _, n := range notes { // as the driver does when it has unloaded the module
+		must(t, l.Forget(n.Kind, n.Name))
+	}
 	_, err = l.Discard(false)
 	must(t, err)
 	return left
@@ -115,10 +120,13 @@ func everything(l *Ledger) error {
 		l.WriteFile("/run/cdi/qemu.json", []byte("{ }"), 0o644),
 		l.WriteFile("/usr/local/lib/acceld/abc/acceld-hook", []byte("ELF"), 0o755),
 		l.WriteFile("/etc/crio/crio.conf", []byte("[crio]\n"), 0o600), // the mode alone
+		l.WriteFile("/etc/crio/crio.conf.d/10-a.conf", []byte("b"), 0o644),
+		l.WriteFile("/etc/crio/crio.conf.d/10-a.conf", []byte("a"), 0o644), // put back by its writer, but not its time
 		l.Symlink("elsewhere", "/etc/alias"),
 		l.Symlink("../edu0", "/dev/char/240:0"),
 		l.Remove("/etc/cdi/other.json"),
 		l.Remove("/etc/empty"),
+		l.MkdirAll("/etc/empty", 0o700),
 		l.MkdirAll("/etc/containers/oci/hooks.d", 0o755),
 		l.Attribute("/sys/x/attr", "new-value"),
 		l.WriteFile("/etc/gone", []byte("x"), 0o644),

@@ -64,6 +64,17 @@ func (s *State) sameMeta(o *State) bool {
 		maps.EqualFunc(s.Xattrs, o.Xattrs, func(a, b []byte) bool { return string(a) == string(b) })
 }
 
+// whole reports whether a state with the same content is all that the other was.
+func (s *State) whole(o *State) bool {
+	switch s.Kind {
+	case Absent, Attribute:
+		return true
+	case Dir: // its time is kept apart
+		return s.sameMeta(o)
+	}
+	return s.sameMeta(o) && s.Mtime.Equal(o.Mtime)
+}
+
 // differs says for people how a state is not the wanted one.
 func (s *State) differs(wanted *State) string {
 	switch {

@@ -128,7 +128,7 @@ func (l *Ledger) undoEntry(b *book, e *entry, dry bool, gone map[string]bool) Ou
 	}
 	mine := e.mine(now)
 	switch {
-	case now.sameContent(e.prior) && (mine == nil || now.Kind == Attribute || now.Kind == Absent || now.sameMeta(e.prior)):
+	case now.sameContent(e.prior) && (mine == nil || now.whole(e.prior)):
 		out.Action = Settled
 		if !dry {
 			if err := b.clear(e.path); err != nil {
@@ -228,6 +228,9 @@ func (l *Ledger) restore(b *book, e *entry, now, mine *State) error {
 	}
 	if now.Kind == mine.Kind && (now.UID != mine.UID || now.GID != mine.GID) {
 		to.UID, to.GID = now.UID, now.GID
+	}
+	if to.Kind == Dir && now.Kind == Dir {
+		return b.dress(e.path, &to)
 	}
 	if to.Kind != File {
 		return b.replace(e.path, &to, nil)
