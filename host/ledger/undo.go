@@ -229,8 +229,8 @@ func (l *Ledger) restore(b *book, e *entry, now, mine *State) error {
 	if now.Kind == mine.Kind && (now.UID != mine.UID || now.GID != mine.GID) {
 		to.UID, to.GID = now.UID, now.GID
 	}
-	if to.Kind == Dir && now.Kind == Dir {
-		return b.dress(e.path, &to)
+	if to.Kind == Dir && now.Kind == Dir { // its time first: once the rest is right it is not looked at again
+		return errors.Join(b.setTime(e.path, times{mtime: to.Mtime}), b.dress(e.path, &to))
 	}
 	if to.Kind != File {
 		return b.replace(e.path, &to, nil)
