@@ -16,6 +16,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/host/ledger"
 )
 
 // runDir holds the locks: it is empty after a boot, as locks must be.
@@ -50,6 +51,8 @@ type Options struct {
 	Helper []string
 	// Kernel takes and gives up modules; the running kernel, through Helper, when nil.
 	Kernel Kernel
+	// Ledger makes and records the changes outside StateDir; the one in StateDir when nil.
+	Ledger *ledger.Ledger
 	// Now is the clock of what is written into the store; time.Now when nil.
 	Now func() time.Time
 	// StoreEntries is how many drivers that nothing needs are kept in the store, the youngest ones; 8 when zero, none when
@@ -70,6 +73,7 @@ type Driver struct {
 	o      Options
 	log    *slog.Logger
 	kernel Kernel
+	ledger *ledger.Ledger
 	settle time.Duration // settleTime, less in tests
 	stopAt func(string)  // see point; nil but in tests
 
@@ -113,6 +117,13 @@ func New(h *host.Host, o Options) *Driver {
 	d := &Driver{h: h, o: o, log: o.Log, kernel: o.Kernel, settle: settleTime, coming: map[string]time.Time{}, asked: map[string]chan error{}, awaited: map[string]string{}, published: map[string]string{}}
 	if d.kernel == nil {
 		d.kernel = &helperKernel{h: h, argv: o.Helper}
+	}
+	d.kernel = forgetful{d.kernel, d.forgetLoad}
+	if d.ledger = o.Ledger; d.ledger == nil {
+		var err error
+		if d.ledger, err = ledger.Open(h, o.StateDir, o.Log); err != nil {
+			panic(err) // a state directory that is none: configuration is validated long before
+		}
 	}
 	d.sweep()
 	return d

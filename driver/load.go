@@ -102,8 +102,21 @@ func (d *Driver) insertAll(ctx context.Context, facts accel.Facts, p *plan) (loa
 	return loaded, log, nil
 }
 
-// insert gives one module to the kernel. It tells whether this call made it live and what the kernel said meanwhile.
+// insert gives one module to the kernel. It tells whether this call made it live and what the kernel said meanwhile. The
+// ledger has it from before the call until it is known that it did not.
 func (d *Driver) insert(ctx context.Context, facts accel.Facts, m planned) (did bool, log []string, problem *accel.Problem) {
+	if problem := d.noteLoad(m); problem != nil {
+		return false, nil, problem
+	}
+	did, log, problem = d.finit(ctx, facts, m)
+	if !did && (problem == nil || problem.Reason != accel.LoadTimeout && problem.Reason != accel.RebootRequired) { // those may come yet
+		d.forgetLoad(m.name)
+	}
+	return did, log, problem
+}
+
+// finit calls the kernel.
+func (d *Driver) finit(ctx context.Context, facts accel.Facts, m planned) (did bool, log []string, problem *accel.Problem) {
 	tail, err := d.h.KernelTail()
 	if err == nil {
 		defer tail.Close()

@@ -3,7 +3,6 @@ package driver
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"io/fs"
 	"path"
 	"strconv"
@@ -179,11 +178,7 @@ func (d *Driver) makeNodes(def *accel.Definition, accs []accel.Accelerator, agai
 		if !n.Made && !again {
 			continue
 		}
-		err := d.h.MkdirAll(path.Dir(n.Path), 0o755)
-		if err == nil {
-			err = d.h.MakeNode(n.Path, n.Major, n.Minor, n.Mode)
-		}
-		if err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := d.ledger.Mknod(n.Path, n.Major, n.Minor, n.Mode); err != nil {
 			d.log.Warn("cannot make a device node", "node", n.Path, "error", err)
 		}
 	}

@@ -23,6 +23,7 @@ const (
 	Restored Action = "restored" // it is again what it was before acceld
 	Removed  Action = "removed"  // it was not there before acceld, and is not any more
 	Settled  Action = "settled"  // it was already as before
+	Kept     Action = "kept"     // the caller wanted it to stay
 	Left     Action = "left"     // it is as it was found; the reason says why
 )
 
@@ -38,6 +39,8 @@ type Outcome struct {
 type UndoOptions struct {
 	// DryRun changes nothing and takes no lock: the outcomes are what would be.
 	DryRun bool
+	// Keep leaves the paths as they are and takes them off the record.
+	Keep bool
 	// Only takes the paths for which it is true; nil takes all.
 	Only func(path string) bool
 }
@@ -88,7 +91,10 @@ func (l *Ledger) undoBook(b *book, o UndoOptions) []Outcome {
 		if o.Only != nil && !o.Only(e.path) || l.above(e.path) {
 			continue
 		}
-		result := l.undoEntry(b, e, o.DryRun, gone)
+		result := Outcome{Path: e.path, Action: Kept}
+		if !o.Keep {
+			result = l.undoEntry(b, e, o.DryRun, gone)
+		}
 		gone[e.path] = result.Action == Removed
 		out = append(out, result)
 		if result.Action == Left || o.DryRun {

@@ -97,7 +97,7 @@ func knownMetrics(def *accel.Definition, names []string) *accel.Problem {
 // driver returns the driver manager; progress may be nil.
 func (p *parts) driver(progress func(kind, line string)) *driver.Driver {
 	return driver.New(p.host, driver.Options{
-		StateDir: p.config.StateDir, Log: p.log, Progress: progress,
+		StateDir: p.config.StateDir, Log: p.log, Ledger: p.ledger, Progress: progress,
 		LoadTimeout: p.config.LoadTimeout, BuildTimeout: p.config.BuildTimeout, Jobs: p.config.Build.Jobs,
 		BuildMemory: p.config.Build.MemoryBytes(p.host.Memory()), CPUWeight: p.config.Build.CPUWeight,
 		Helper: []string{"/proc/self/exe", "load-module"},

@@ -1,0 +1,154 @@
+package driver
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host/ledger"
+)
+
+func (m *testMachine) kinds(def *accel.Definition) map[*accel.Definition][]accel.Accelerator {
+	return map[*accel.Definition][]accel.Accelerator{def: m.accs()}
+}
+
+func (m *testMachine) isLive(name string) bool { return m.h.Exists("/sys/module/" + name) }
+
+// outcomeOf returns what became of a path.
+func outcomeOf(all []ledger.Outcome, path string) ledger.Outcome {
+	for _, o := range all {
+		if o.Path == path {
+			return o
+		}
+	}
+	return ledger.Outcome{}
+}
+
+func TestPurgeUnloadsWhatAcceldLoaded(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(m *testMachine, d *Driver)
+		options PurgeOptions
+		action  ledger.Action
+		reason  accel.Reason
+		live    bool
+	}{
+		"loaded by acceld": {action: ledger.Removed},
+		"dry run":          {options: PurgeOptions{DryRun: true}, action: ledger.Removed, live: true},
+		"keep drivers":     {options: PurgeOptions{KeepDrivers: true}, action: ledger.Kept, live: true},
+		"in use by a module": {
+			prepare: func(m *testMachine, _ *Driver) {
+				m.write("/sys/module/edu/holders/edu_net", "")
+				m.write("/sys/module/edu/refcnt", "1\n")
+			}, action: ledger.Left, reason: accel.InUse, live: true,
+		},
+		"in use by somebody": {
+			prepare: func(m *testMachine, _ *Driver) { m.write("/sys/module/edu/refcnt", "1\n") },
+			action:  ledger.Left, reason: accel.InUse, live: true,
+		},
+		"refused by the kernel": {
+			prepare: func(m *testMachine, _ *Driver) { m.refuseUnload["edu"] = syscall.EAGAIN },
+			action:  ledger.Left, reason: accel.InUse, live: true,
+		},
+		"the ledger is lost": {
+			prepare: func(m *testMachine, _ *Driver) { _ = os.RemoveAll(m.path("/run/acceld/ledger")) },
+			action:  ledger.Removed,
+		},
+		"somebody else loaded another": {
+			prepare: func(m *testMachine, _ *Driver) {
+				_ = os.RemoveAll(m.path("/sys/module/edu"))
+				m.live(version("9.9.9"))
+			}, live: true,
+		},
+		"unloaded and loaded by somebody else": {
+			prepare: func(m *testMachine, d *Driver) {
+				if p := d.Unload(m.t.Context(), wants("1.0.0"), m.facts(), m.accs()); p != nil {
+					m.t.Fatal(p)
+				}
+				_ = os.RemoveAll(m.path(d.storeDir())) // else the store knows it
+				m.live(version("1.0.0"))
+			}, live: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, d := serving(t)
+			m.live(elfModule{name: "other", buildID: strings.Repeat("0f", 20)})
+			if c.prepare != nil {
+				c.prepare(m, d)
+			}
+			c.options.Kinds = m.kinds(wants("1.0.0"))
+			out, problem := m.driver(Options{}).Purge(t.Context(), c.options)
+			if problem != nil {
+				t.Fatal(problem)
+			}
+			got := outcomeOf(out, "/sys/module/edu")
+			if got.Action != c.action || got.Reason != c.reason || m.isLive("edu") != c.live || !m.isLive("other") {
+				t.Errorf("%+v, live %t", out, m.isLive("edu"))
+			}
+			if c.action != ledger.Left || c.reason != accel.InUse {
+				return
+			}
+			m.refuseUnload["edu"] = nil
+			_ = os.RemoveAll(m.path("/sys/module/edu/holders"))
+			m.write("/sys/module/edu/refcnt", "0\n")
+			if out, problem := m.driver(Options{}).Purge(t.Context(), c.options); problem != nil || m.isLive("edu") {
+				t.Errorf("the next purge: %+v %v", out, problem)
+			}
+		})
+	}
+}
+
+// Half-way through an upgrade, at every point of it, a purge leaves no module of acceld's.
+func TestPurgeInTheMiddleOfAnUpgrade(t *testing.T) {
+	for _, how := range []string{"", "wrong"} {
+		for n := 0; ; n++ {
+			m, d := serving(t)
+			m.bad["2.0.0"] = how
+			def := wants("2.0.0")
+			points, dead := m.killAt(d, n, func() { _, _ = d.Upgrade(t.Context(), def, m.facts(), m.accs()) })
+			out, problem := m.driver(Options{}).Purge(t.Context(), PurgeOptions{Kinds: m.kinds(def)})
+			if problem != nil || m.isLive("edu") {
+				t.Errorf("%q, killed at %d (%s): %+v %v", how, n, points[len(points)-1], out, problem)
+			}
+			if notes, err := m.driver(Options{}).ledger.Notes(""); err != nil || len(notes) > 0 {
+				t.Errorf("%q, killed at %d: still on record: %+v %v", how, n, notes, err)
+			}
+			if !dead {
+				break
+			}
+		}
+	}
+}
+
+func TestPurgeGivesDevicesBack(t *testing.T) {
+	m, d := serving(t)
+	m.write("/sys/bus/pci/drivers/before/bind", "")
+	override := "/sys/bus/pci/devices/" + testDevice + "/driver_override"
+	m.write(override, "(null)\n")
+	if err := d.ledger.Note(NoteTakeover, testDevice, "before"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.ledger.Attribute(override, "edu"); err != nil {
+		t.Fatal(err)
+	}
+	m.write(override, "edu\n") // the file is longer than what is written to it, which an attribute is not
+	out, problem := m.driver(Options{}).Purge(t.Context(), PurgeOptions{Kinds: m.kinds(wants("1.0.0"))})
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	bind, err := os.ReadFile(m.path("/sys/bus/pci/drivers/before/bind"))
+	if err != nil || string(bind) != testDevice {
+		t.Errorf("written to bind: %q, %v", bind, err)
+	}
+	if text, err := os.ReadFile(m.path(override)); err != nil || text[0] != '\n' {
+		t.Errorf("written to driver_override: %q, %v", text, err)
+	}
+	if o := outcomeOf(out, "/sys/bus/pci/devices/"+testDevice); o.Action != ledger.Restored || !strings.Contains(fmt.Sprint(o), "before") {
+		t.Errorf("%+v", out)
+	}
+	if n, err := d.ledger.Remaining(); err != nil || n != 0 {
+		t.Errorf("%d still on record, %v", n, err)
+	}
+}
