@@ -73,6 +73,9 @@ type DriverDefinition struct {
 	// Takeover allows to take devices from the drivers in Conflicts: unbind, then driver_override. Without it they are
 	// only named.
 	Takeover bool `json:"takeover,omitempty"`
+	// KABI is "weak" to accept installed modules of another release of the kernel whose every symbol has the version that
+	// the running kernel has (RHEL's weak-updates); empty: the release must be the running one.
+	KABI string `json:"kabi,omitempty"`
 	// Upgrade says what happens to those who use the driver when another one is wanted.
 	Upgrade UpgradePolicy `json:"upgrade,omitzero"`
 	// Sign signs modules that are built here.

@@ -20,12 +20,16 @@ type moduleFile struct {
 	buildID    string
 	vermagic   string
 	depends    []string
-	softBefore []string // modules that are loaded first when they are there ("softdep: pre")
-	parameters map[string]bool
-	signed     bool
+	softBefore []string          // modules that are loaded first when they are there ("softdep: pre")
+	softAfter  []string          // and those that are loaded afterwards ("softdep: post")
+	firmware   []string          // files that it may ask for: those of every device it knows
+	parameters map[string]string // their types, such as "array of int"; empty where it does not say
+	license    string
+	signature  *signature        // nil when it is unsigned
 	crcs       map[string]uint32 // of each symbol it imports, empty on kernels without symbol versions
 	undefined  []string          // symbols it imports, sorted
 	defined    map[string]bool   // global symbols it has itself
+	exports    map[string]uint32 // symbols it exports with their versions, 0 where it has none
 }
 
 // readModule reads a kernel module, an ELF64 relocatable file of size bytes. The file may be anything: what is not
@@ -44,7 +48,10 @@ func readModule(r io.ReaderAt, size int64) (*moduleFile, *accel.Problem) {
 			return nil, accel.Problemf(accel.ModuleInvalid, "truncated: section %q ends after the file", s.Name)
 		}
 	}
-	m := &moduleFile{machine: f.Machine, signed: signed(r, size), parameters: map[string]bool{}, crcs: map[string]uint32{}, defined: map[string]bool{}}
+	m := &moduleFile{
+		machine: f.Machine, signature: readSignature(r, size), parameters: map[string]string{},
+		crcs: map[string]uint32{}, defined: map[string]bool{}, exports: map[string]uint32{},
+	}
 	info, ok := sectionBytes(f, ".modinfo")
 	if !ok {
 		return nil, accel.Problemf(accel.ModuleInvalid, "no .modinfo section: not a kernel module")
@@ -90,10 +97,20 @@ func (m *moduleFile) readInfo(b []byte) {
 		case "depends":
 			m.depends = append(m.depends, names(value, ",")...)
 		case "softdep":
-			m.softBefore = append(m.softBefore, softBefore(value)...)
+			before, after := softDependencies(value)
+			m.softBefore, m.softAfter = append(m.softBefore, before...), append(m.softAfter, after...)
+		case "firmware":
+			m.firmware = append(m.firmware, value)
+		case "license":
+			if m.license == "" { // a module of several files repeats it, and the kernel reads the first
+				m.license = value
+			}
 		case "parm", "parmtype":
-			name, _, _ := strings.Cut(value, ":")
-			m.parameters[name] = true
+			name, text, _ := strings.Cut(value, ":")
+			if key == "parm" {
+				text = m.parameters[name] // that one is for people
+			}
+			m.parameters[name] = text
 		}
 	}
 }
@@ -109,23 +126,22 @@ func names(list, separator string) []string {
 	return out
 }
 
-// softBefore returns the "pre:" names of a soft dependency, "pre: a b post: c".
-func softBefore(text string) []string {
-	var out []string
-	before := false
+// softDependencies reads a soft dependency, "pre: a b post: c".
+func softDependencies(text string) (before, after []string) {
+	var into *[]string
 	for _, word := range strings.Fields(text) {
 		switch word {
 		case "pre:":
-			before = true
+			into = &before
 		case "post:":
-			before = false
+			into = &after
 		default:
-			if before {
-				out = append(out, normal(word))
+			if into != nil {
+				*into = append(*into, normal(word))
 			}
 		}
 	}
-	return out
+	return before, after
 }
 
 // readVersions reads the symbol versions: records of 64 bytes in __versions (struct modversion_info,
@@ -162,6 +178,7 @@ func (m *moduleFile) readSymbols(f *elf.File) *accel.Problem {
 	if err != nil {
 		return accel.Problemf(accel.ModuleInvalid, "its symbol table cannot be read: %v", err)
 	}
+	m.readExports(f, symbols)
 	for _, s := range symbols {
 		bind := elf.ST_BIND(s.Info)
 		switch {
@@ -175,6 +192,37 @@ func (m *moduleFile) readSymbols(f *elf.File) *accel.Problem {
 	slices.Sort(m.undefined)
 	m.undefined = slices.Compact(m.undefined)
 	return nil
+}
+
+// readExports reads what the module exports: symbols "__ksymtab_<name>" mark the entries of the sections __ksymtab and
+// __ksymtab_gpl, and the entry of the same number in __kcrctab and __kcrctab_gpl is the version. Before Linux 5.19 the
+// version is the value of an absolute symbol "__crc_<name>" (include/linux/export.h).
+func (m *moduleFile) readExports(f *elf.File, symbols []elf.Symbol) {
+	type row struct {
+		name   string
+		offset uint64
+	}
+	rows := map[elf.SectionIndex][]row{}
+	absolute := map[string]uint32{}
+	for _, s := range symbols {
+		if name, ok := strings.CutPrefix(s.Name, "__ksymtab_"); ok && s.Section < elf.SectionIndex(len(f.Sections)) {
+			rows[s.Section] = append(rows[s.Section], row{name, s.Value})
+		}
+		if name, ok := strings.CutPrefix(s.Name, "__crc_"); ok && s.Section == elf.SHN_ABS {
+			absolute[name] = uint32(s.Value)
+		}
+	}
+	for section, list := range rows {
+		table, _ := sectionBytes(f, strings.Replace(f.Sections[section].Name, "__ksymtab", "__kcrctab", 1))
+		entry := f.Sections[section].Size / uint64(len(list))
+		for _, r := range list {
+			crc := absolute[r.name]
+			if entry > 0 && r.offset/entry < uint64(len(table)/4) && crc == 0 {
+				crc = f.ByteOrder.Uint32(table[r.offset/entry*4:])
+			}
+			m.exports[r.name] = crc
+		}
+	}
 }
 
 // elfMachine is the ELF machine and byte order of what `uname -m` says; ok is false for a machine not known here.

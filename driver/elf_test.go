@@ -3,6 +3,7 @@ package driver
 import (
 	"bytes"
 	"debug/elf"
+	"math/big"
 	"math/rand/v2"
 	"testing"
 
@@ -16,7 +17,7 @@ func TestReadModule(t *testing.T) {
 	x.info = append(x.info, "depends=i2c-core,drm", "srcversion=ABC", "softdep=pre: a-b post: c")
 	x.crcs = map[string]uint32{"module_layout": 0xdeadbeef, "printk": 7}
 	x.undefined, x.defined = []string{"printk", "kfree"}, []string{"edu_go"}
-	x.signed = true
+	x.signature = testSignature(t, "sha512")
 	b := x.bytes()
 	got, problem := readModule(bytes.NewReader(b), int64(len(b)))
 	if problem != nil {
@@ -25,10 +26,12 @@ func TestReadModule(t *testing.T) {
 	want := &moduleFile{
 		machine: elf.EM_X86_64, name: "edu", version: "1.0.0", srcVersion: "ABC", buildID: x.buildID,
 		vermagic: testRelease + " " + testFlags, depends: []string{"i2c_core", "drm"}, softBefore: []string{"a_b"},
-		parameters: map[string]bool{"fail_probe": true, "max_factorial": true}, signed: true,
+		softAfter: []string{"c"},
+		parameters: map[string]string{"fail_probe": "", "max_factorial": "uint"}, signature: &signature{issuer: "test: signer", hash: "sha512"}, exports: map[string]uint32{},
 		crcs: map[string]uint32{"module_layout": 0xdeadbeef, "printk": 7}, undefined: []string{"kfree", "printk"}, defined: map[string]bool{"edu_go": true},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(moduleFile{})); diff != "" {
+	want.signature.serial, want.signature.rawName = got.signature.serial, got.signature.rawName
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(moduleFile{}, signature{}), cmp.Comparer(func(a, b *big.Int) bool { return a.Cmp(b) == 0 })); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -83,7 +86,7 @@ func FuzzReadModule(f *testing.F) {
 	x.crcs = map[string]uint32{"module_layout": 1}
 	x.undefined, x.defined = []string{"printk"}, []string{"x"}
 	f.Add(x.bytes())
-	x.signed = true
+	x.signature = testSignature(f, "sha256")
 	f.Add(x.bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, problem := readModule(bytes.NewReader(b), int64(len(b)))

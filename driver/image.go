@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"bytes"
 	"compress/gzip"
 	"fmt"
 	"io"
@@ -100,19 +99,4 @@ func unpack(w io.Writer, r io.Reader, name string, limit int64) error {
 		err = fmt.Errorf("larger than %d bytes", limit)
 	}
 	return err
-}
-
-// signatureMagic ends a signed module (scripts/sign-file.c).
-const signatureMagic = "~Module signature appended~\n"
-
-// signed reports whether a signature is appended; whether it is a good one only the kernel can say.
-func signed(r io.ReaderAt, size int64) bool {
-	if size < int64(len(signatureMagic)) {
-		return false
-	}
-	end := make([]byte, len(signatureMagic))
-	if _, err := r.ReadAt(end, size-int64(len(end))); err != nil {
-		return false
-	}
-	return bytes.Equal(end, []byte(signatureMagic))
 }

@@ -24,7 +24,8 @@ type moduleIndex struct {
 	builtin map[string]bool
 
 	unpacked sync.Once
-	own      string // see flags
+	own      string     // see flags
+	signed   *signature // see signer
 }
 
 // indexLine is one line of modules.dep; paths are relative to the directory.
@@ -147,8 +148,19 @@ func (x *moduleIndex) flags() string {
 		}
 		defer m.close()
 		if r, flags, _ := strings.Cut(m.vermagic, " "); r == x.release {
-			x.own = strings.Join(strings.Fields(flags), " ")
+			x.own, x.signed = strings.Join(strings.Fields(flags), " "), m.signature
 		}
 	})
 	return x.own
+}
+
+// signer returns who signed one of the kernel's own modules, nil when that is not known.
+func (x *moduleIndex) signer() *signature {
+	x.flags()
+	return x.signed
+}
+
+// ownFile reports whether a module file is one that came with the kernel.
+func (x *moduleIndex) ownFile(file string) bool {
+	return strings.HasPrefix(file, path.Join(x.dir, "kernel")+"/")
 }

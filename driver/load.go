@@ -127,7 +127,7 @@ func (d *Driver) finit(ctx context.Context, facts accel.Facts, m planned) (did b
 	if err == nil {
 		log = tail.Lines()
 	}
-	c := circumstances{module: m.name, signed: m.signed, lockdown: facts.Kernel.Lockdown, modulesDisabled: facts.Kernel.ModulesDisabled, log: log}
+	c := circumstances{module: m.name, signed: m.signature != nil, lockdown: facts.Kernel.Lockdown, modulesDisabled: facts.Kernel.ModulesDisabled, log: log}
 	if text, err := d.h.ReadString("/proc/sys/kernel/modules_disabled"); err == nil {
 		c.modulesDisabled = text == "1"
 	}

@@ -32,9 +32,9 @@ type elfModule struct {
 	info                   []string // more fields of .modinfo
 	vermagic               string
 	machine                elf.Machine
-	crcs                   map[string]uint32
+	crcs                   map[string]uint32 // version 1 of module_layout when nil
 	undefined, defined     []string
-	signed                 bool
+	signature              []byte // PKCS #7
 }
 
 func (m elfModule) bytes() []byte {
@@ -51,6 +51,9 @@ func (m elfModule) bytes() []byte {
 	}
 	for _, f := range m.info {
 		info += f + "\x00"
+	}
+	if m.crcs == nil {
+		m.crcs = map[string]uint32{"module_layout": 1}
 	}
 	var versions bytes.Buffer
 	for _, name := range sortedKeys(m.crcs) {
@@ -131,8 +134,9 @@ func (m elfModule) bytes() []byte {
 	le.PutUint16(body[58:], 64)
 	le.PutUint16(body[60:], uint16(len(sections)))
 	le.PutUint16(body[62:], 6)
-	if m.signed {
-		body = append(append(body, make([]byte, 40)...), signatureMagic...)
+	if m.signature != nil {
+		body = append(append(body, m.signature...), 0, 0, pkcs7Type, 0, 0, 0, 0, 0)
+		body = append(binary.BigEndian.AppendUint32(body, uint32(len(m.signature))), signatureMagic...)
 	}
 	return body
 }

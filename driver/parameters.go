@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"errors"
 	"maps"
 	"path"
 	"slices"
@@ -66,6 +67,101 @@ func kernelBool(s string) (value, ok bool) {
 		}
 	}
 	return false, false
+}
+
+// parameter finds a parameter of the module, dashes and underscores being the same to the kernel (parameq,
+// kernel/params.c), and returns its own spelling and its type.
+func (m *moduleFile) parameter(name string) (own, kind string, ok bool) {
+	if kind, ok := m.parameters[name]; ok {
+		return name, kind, true
+	}
+	for own, kind := range m.parameters {
+		if normal(own) == normal(name) {
+			return own, kind, true
+		}
+	}
+	return "", "", false
+}
+
+// parameterRefused says why the kernel would refuse a value of a type as modinfo names it, "" when it would not or the
+// type is the module's own (kernel/params.c).
+func parameterRefused(kind, value string) string {
+	if element, ok := strings.CutPrefix(kind, "array of "); ok {
+		for _, one := range strings.Split(value, ",") {
+			if why := parameterRefused(element, one); why != "" {
+				return why
+			}
+		}
+		return ""
+	}
+	const most = 1024 // bytes of a string
+	switch kind {
+	case "bool", "invbool", "bint":
+		if _, ok := kernelBool(value); !ok || value == "" {
+			return "not a boolean"
+		}
+	case "charp", "string":
+		if len(value) > most {
+			return "longer than 1024 bytes"
+		}
+	case "byte":
+		return numberRefused(value, 8, false)
+	case "short":
+		return numberRefused(value, 16, true)
+	case "ushort":
+		return numberRefused(value, 16, false)
+	case "int":
+		return numberRefused(value, 32, true)
+	case "uint", "hexint":
+		return numberRefused(value, 32, false)
+	case "long", "llong":
+		return numberRefused(value, 64, true)
+	case "ulong", "ullong":
+		return numberRefused(value, 64, false)
+	}
+	return ""
+}
+
+// numberRefused says why kstrtoint and its family would refuse a number (lib/kstrtox.c): they take 0x and 0 as prefixes
+// and none of what Go takes besides.
+func numberRefused(value string, bits int, signed bool) string {
+	digits := strings.TrimPrefix(value, "+")
+	if signed && digits == value {
+		digits = strings.TrimPrefix(value, "-")
+	}
+	base := 10
+	if rest, ok := strings.CutPrefix(strings.ToLower(digits), "0x"); ok {
+		base, digits = 16, rest
+	} else if len(digits) > 1 && digits[0] == '0' {
+		base = 8
+	}
+	n, err := strconv.ParseUint(digits, base, 64)
+	if errors.Is(err, strconv.ErrRange) {
+		return "out of range"
+	}
+	if err != nil || strings.ContainsAny(digits, "+-_") {
+		return "not a number"
+	}
+	limit := uint64(1)<<(bits-1)<<1 - 1 // of an unsigned one
+	if signed {
+		limit >>= 1
+		if strings.HasPrefix(value, "-") {
+			limit++
+		}
+	}
+	if n > limit {
+		return "out of range"
+	}
+	return ""
+}
+
+// asMap is how parameters are given to the kernel.
+func asMap(words []Parameter) map[string]string {
+	out := map[string]string{}
+	for _, p := range words {
+		out[p.Name] = p.Value
+	}
+	return out
 }
 
 // differing returns a sentence about the first parameter of a live module that is not as wanted, "" when there is none.

@@ -1,9 +1,9 @@
 package driver
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"path"
 	"slices"
 	"strings"
 
@@ -38,138 +38,332 @@ type located struct {
 	path   string
 }
 
+// candidate is a module of the definition with its file, until it is planned or left out.
+type candidate struct {
+	located
+	image *image // nil when problem says why
+	words []Parameter
+}
+
+// planner makes a plan: it opens, orders and judges the modules of a source and everything that must be loaded before
+// them.
+type planner struct {
+	*inspection
+	facts accel.Facts
+	plan  *plan
+	out   map[string]*accel.Problem // modules of the definition that were left out, by name
+	// alone is set where only some of the definition's modules are judged: the others are taken for granted.
+	alone bool
+	// seen is told of every check; then nothing ends at the first problem. Nil: only the plan is wanted.
+	seen func(module, file string, c Check)
+}
+
 // makePlan opens and judges the modules of a source and everything that must be loaded before them. The problem, when
 // there is one, is a refusal.
 func (d *Driver) makePlan(def *accel.Definition, facts accel.Facts, source accel.SourceType, key string, where []located) (*plan, *accel.Problem) {
-	p := &plan{source: source, key: key, id: key}
-	x := d.modulesOf(facts.Kernel.Release)
-	ours := map[string]bool{} // symbols of the modules before
-	for _, l := range where {
-		problem := d.planModule(p, def, facts, l, x, ours)
-		if problem == nil {
-			continue
-		}
-		if l.module.Optional {
-			d.log.Warn("an optional module is left out", "kind", def.Kind, "module", l.module.Name, "problem", problem)
-			continue
-		}
-		p.close()
-		return nil, problem
-	}
-	if p.id == "" {
-		p.id = planID(p)
-	}
-	return p, nil
+	return d.newPlanner(def, facts, source, key).run(where)
 }
 
-// planModule adds one module and what it needs to the plan.
-func (d *Driver) planModule(p *plan, def *accel.Definition, facts accel.Facts, l located, x *moduleIndex, ours map[string]bool) *accel.Problem {
-	if l.path == "" {
-		return accel.Problemf(accel.NoDriverSource, "module %q is not there", l.module.Name)
+func (d *Driver) newPlanner(def *accel.Definition, facts accel.Facts, source accel.SourceType, key string) *planner {
+	return &planner{
+		inspection: d.inspect(def, facts.Kernel, source), facts: facts,
+		plan: &plan{source: source, key: key, id: key}, out: map[string]*accel.Problem{},
 	}
-	parameters, problem := d.expandParameters(def, facts, l.module)
-	if problem != nil {
-		return problem
-	}
-	if l.module.Firmware, problem = d.expandFirmware(def, facts, l.module); problem != nil {
-		return problem
-	}
-	if problem := d.checkFirmware(l.module, facts.Kernel.Release); problem != nil {
-		return problem
-	}
-	m, problem := openImage(d.h, l.path)
-	if problem != nil {
-		return problem
-	}
-	before := len(p.modules)
-	problem = d.planPrior(p, def, facts, l.module, m, x, ours)
-	if problem == nil {
-		own := "" // a module of the store was compared when it was built, and its key names this kernel
-		if p.source != accel.SourceStore {
-			own = x.flags()
-		}
-		problem = d.verify(m, l.module.Name, parameters, facts.Kernel, own, ours)
-	}
-	if problem != nil {
-		m.close()
-		for _, prior := range p.modules[before:] {
-			prior.image.close()
-		}
-		p.modules = p.modules[:before]
-		return problem
-	}
-	for name := range m.defined {
-		ours[name] = true
-	}
-	p.modules = append(p.modules, planned{image: m, parameters: parameters, optional: l.module.Optional})
-	return nil
 }
 
-// planPrior adds the modules that must be live before m: the definition's "after", the file's own dependencies and,
-// where they are installed, its soft ones.
-func (d *Driver) planPrior(p *plan, def *accel.Definition, facts accel.Facts, module accel.Module, m *image, x *moduleIndex, ours map[string]bool) *accel.Problem {
-	for _, name := range m.softBefore {
-		if x.chain(name) != nil {
-			if problem := d.planChain(p, def, facts, name, module.Name, x, ours); problem != nil {
-				d.log.Warn("a soft dependency is left out", "module", module.Name, "dependency", name, "problem", problem)
+func (p *planner) run(where []located) (*plan, *accel.Problem) {
+	candidates, first := p.open(where)
+	defer func() {
+		for _, c := range candidates {
+			c.image.close() // what was planned is no candidate any more
+		}
+	}()
+	if first == nil || p.seen != nil {
+		sorted, problem := p.order(candidates)
+		first = cmp.Or(first, problem)
+		for _, c := range sorted {
+			if first != nil && p.seen == nil {
+				break
+			}
+			if c.image != nil {
+				first = cmp.Or(first, p.leaveOut(c.module, p.add(c)))
 			}
 		}
 	}
-	for _, name := range slices.Concat(module.After, m.depends) {
-		if problem := d.planChain(p, def, facts, name, module.Name, x, ours); problem != nil {
+	if first != nil {
+		p.plan.close()
+		return nil, first
+	}
+	p.softAfter()
+	if p.plan.id == "" {
+		p.plan.id = planID(p.plan)
+	}
+	return p.plan, nil
+}
+
+// leaveOut notes the problem of an optional module and returns that of another one.
+func (p *planner) leaveOut(m accel.Module, problem *accel.Problem) *accel.Problem {
+	if problem == nil {
+		return nil
+	}
+	p.out[normal(m.Name)] = problem
+	if !m.Optional {
+		return problem
+	}
+	p.d.log.Warn("an optional module is left out", "kind", p.def.Kind, "module", m.Name, "problem", problem)
+	return nil
+}
+
+// open opens the files of the definition's modules.
+func (p *planner) open(where []located) ([]*candidate, *accel.Problem) {
+	var out []*candidate
+	var first *accel.Problem
+	for _, l := range where {
+		c := &candidate{located: l}
+		var problem *accel.Problem
+		if l.path == "" {
+			problem = accel.Problemf(accel.NoDriverSource, "module %q is not there", l.module.Name)
+		} else {
+			c.image, problem = openImage(p.d.h, l.path)
+		}
+		if problem == nil {
+			var words map[string]string
+			if words, problem = p.d.expandParameters(p.def, p.facts, l.module); problem == nil {
+				c.words = p.rules.merge(l.module.Name, words)
+				c.module.Firmware, problem = p.d.expandFirmware(p.def, p.facts, l.module)
+			}
+		}
+		p.tell(l.module.Name, l.path, Check{Name: "file", Problem: problem})
+		out = append(out, c)
+		first = cmp.Or(first, p.leaveOut(l.module, problem))
+		if first != nil && p.seen == nil {
+			break
+		}
+	}
+	return out, first
+}
+
+func (p *planner) tell(module, file string, c Check) {
+	if p.seen != nil {
+		p.seen(normal(module), file, c)
+	}
+}
+
+// order sorts the candidates so that what a module needs comes before it; otherwise they stay as the definition has them.
+func (p *planner) order(candidates []*candidate) ([]*candidate, *accel.Problem) {
+	var sorted []*candidate
+	const onTheWay, done = 1, 2
+	state := map[string]int{}
+	var visit func(c *candidate, way []string) *accel.Problem
+	visit = func(c *candidate, way []string) *accel.Problem {
+		name := normal(c.module.Name)
+		way = append(way, name)
+		switch state[name] {
+		case onTheWay:
+			return accel.Problemf(accel.DefinitionInvalid, "the modules of %q need each other: %s", p.def.Kind, strings.Join(way[slices.Index(way, name):], " → "))
+		case done:
+			return nil
+		}
+		state[name] = onTheWay
+		for _, need := range c.needs() {
+			i := slices.IndexFunc(candidates, func(o *candidate) bool { return normal(o.module.Name) == normal(need) })
+			if i < 0 {
+				continue
+			}
+			if problem := visit(candidates[i], way); problem != nil {
+				return problem
+			}
+		}
+		state[name] = done
+		sorted = append(sorted, c)
+		return nil
+	}
+	for _, c := range candidates {
+		if problem := visit(c, nil); problem != nil {
+			return nil, problem
+		}
+	}
+	return sorted, nil
+}
+
+// needs are the modules that must be live before this one.
+func (c *candidate) needs() []string {
+	if c.image == nil {
+		return c.module.After
+	}
+	return slices.Concat(c.module.After, c.image.depends)
+}
+
+// add adds one module and what it needs to the plan.
+func (p *planner) add(c *candidate) *accel.Problem {
+	m := c.image
+	before := len(p.plan.modules)
+	problem := p.addNeeded(c)
+	p.tell(c.module.Name, c.path, Check{Name: "dependencies", Detail: strings.Join(c.needs(), ", "), Problem: problem})
+	if problem == nil || p.seen != nil {
+		s := &subject{image: m, wants: c.module.Name, words: c.words, firmware: c.module.Firmware}
+		problem = cmp.Or(problem, p.verify(s, p.teller(c.module.Name, c.path)))
+		c.words = s.words
+	}
+	if problem != nil {
+		for _, prior := range p.plan.modules[before:] {
+			prior.image.close()
+		}
+		p.plan.modules = p.plan.modules[:before]
+		return problem
+	}
+	p.provide(m.moduleFile)
+	p.plan.modules = append(p.plan.modules, planned{image: m, parameters: asMap(c.words), optional: c.module.Optional})
+	c.image = nil
+	return nil
+}
+
+func (p *planner) teller(module, file string) func(Check) {
+	if p.seen == nil {
+		return nil
+	}
+	return func(c Check) { p.tell(module, file, c) }
+}
+
+// provide notes the symbols that a module will have for those after it.
+func (p *planner) provide(m *moduleFile) {
+	for name := range m.defined {
+		p.ours[name] = 0
+	}
+	for name, crc := range m.exports {
+		p.ours[name] = crc
+	}
+}
+
+// addNeeded adds the modules that must be live before a candidate: the definition's "after", the file's own
+// dependencies and, where they are installed, its soft ones.
+func (p *planner) addNeeded(c *candidate) *accel.Problem {
+	soft, _ := p.rules.soft(c.module.Name, c.image.moduleFile)
+	for _, name := range soft {
+		p.addSoft(name, c.module.Name)
+	}
+	for _, name := range c.needs() {
+		if problem := p.addChain(name, c.module.Name); problem != nil {
 			return problem
 		}
 	}
 	return nil
 }
 
-// planChain adds the installed module name with everything it needs, unless it is live, part of the kernel or part of
+// addSoft adds a soft dependency: what is not installed, or not good, is left out.
+func (p *planner) addSoft(name, wants string) {
+	if p.index.chain(name) == nil {
+		return
+	}
+	if problem := p.addChain(name, wants); problem != nil {
+		p.d.log.Warn("a soft dependency is left out", "module", wants, "dependency", name, "problem", problem)
+	}
+}
+
+// softAfter adds the soft dependencies that modules want to have after them. They are extras: their failure is not the
+// plan's.
+func (p *planner) softAfter() {
+	for _, m := range p.plan.modules {
+		_, after := p.rules.soft(m.name, m.moduleFile)
+		for _, name := range after {
+			before := len(p.plan.modules)
+			p.addSoft(name, m.name)
+			for i := range p.plan.modules[before:] {
+				p.plan.modules[before+i].optional = true
+			}
+		}
+	}
+}
+
+// addChain adds the installed module name with everything it needs, unless it is live, part of the kernel or part of
 // the definition.
-func (d *Driver) planChain(p *plan, def *accel.Definition, facts accel.Facts, name, wants string, x *moduleIndex, ours map[string]bool) *accel.Problem {
-	if d.provided(p, def, name, x) {
+func (p *planner) addChain(name, wants string) *accel.Problem {
+	if p.provided(name) {
 		return nil
 	}
-	chain := x.chain(name)
-	if chain == nil {
-		return accel.Problemf(accel.DependencyMissing, "module %q needs module %q, which is neither loaded nor in %q", wants, name, x.dir)
+	if p.alone && slices.ContainsFunc(p.def.Driver.Modules, func(m accel.Module) bool { return normal(m.Name) == normal(name) }) {
+		return nil
 	}
+	if why, ok := p.out[normal(name)]; ok {
+		return accel.Problemf(accel.DependencyMissing, "module %q needs module %q, which is left out: %s", wants, name, why.Message)
+	}
+	chain := p.index.chain(name)
+	for _, other := range p.rules.alias(name) {
+		if chain == nil {
+			chain = p.index.chain(other)
+		}
+	}
+	if chain == nil {
+		return accel.Problemf(accel.DependencyMissing, "module %q needs module %q, which is neither loaded nor in %q", wants, name, p.index.dir)
+	}
+	before := len(p.plan.modules)
 	for _, file := range chain {
 		base, _ := moduleBase(file)
-		if d.provided(p, def, base, x) {
+		if p.provided(base) {
 			continue
 		}
-		m, problem := openImage(d.h, file)
-		if problem != nil {
+		if problem := p.addInstalled(file, base); problem != nil {
+			for _, prior := range p.plan.modules[before:] {
+				prior.image.close()
+			}
+			p.plan.modules = p.plan.modules[:before]
 			return problem
 		}
-		if problem := d.verify(m, base, nil, facts.Kernel, "", ours); problem != nil {
-			m.close()
-			return problem
-		}
-		for symbol := range m.defined {
-			ours[symbol] = true
-		}
-		p.modules = append(p.modules, planned{image: m, prior: true})
 	}
+	return nil
+}
+
+// addInstalled adds one module of /lib/modules.
+func (p *planner) addInstalled(file, base string) *accel.Problem {
+	m, problem := openImage(p.d.h, file)
+	if problem != nil {
+		return problem
+	}
+	if m.name != "" {
+		base = m.name // a file may be called otherwise
+	}
+	s := &subject{image: m, wants: base, words: p.rules.merge(base, nil)}
+	in := *p.inspection
+	in.flags = "" // it came with the kernel
+	if problem := in.verify(s, p.teller(base, file)); problem != nil {
+		m.close()
+		return problem
+	}
+	p.provide(m.moduleFile)
+	p.plan.modules = append(p.plan.modules, planned{image: m, prior: true, parameters: asMap(s.words)})
 	return nil
 }
 
 // provided reports whether a module that is needed is there already or will be.
-func (d *Driver) provided(p *plan, def *accel.Definition, name string, x *moduleIndex) bool {
-	if x.inKernel(name) {
+func (p *planner) provided(name string) bool {
+	if p.index.inKernel(name) || slices.ContainsFunc(p.plan.modules, func(m planned) bool { return m.name == normal(name) }) {
 		return true
 	}
-	if slices.ContainsFunc(def.Driver.Modules, func(m accel.Module) bool { return normal(m.Name) == normal(name) }) {
-		return true
-	}
-	if slices.ContainsFunc(p.modules, func(m planned) bool { return m.name == normal(name) }) {
-		return true
-	}
-	if live, ok := d.liveModule(name); ok {
+	if live, ok := p.d.liveModule(name); ok {
+		if live.State == stateLive {
+			p.learn(live)
+		}
 		return live.State == stateLive
 	}
 	// Code in the kernel that has parameters shows a directory without a state.
-	return x.chain(name) == nil && d.h.Exists(path.Join("/sys/module", normal(name)))
+	return p.index.chain(name) == nil && p.d.h.Exists("/sys/module/"+normal(name))
+}
+
+// learn notes the symbols of a live module that is not one of the kernel's own, whose symbols Module.symvers has: it must
+// be found as a file to know their versions.
+func (p *planner) learn(live accel.LoadedModule) {
+	file, ok := p.index.file(live.Name)
+	if !ok || p.index.ownFile(file) {
+		return
+	}
+	m, problem := openImage(p.d.h, file)
+	if problem != nil {
+		return
+	}
+	defer m.close()
+	if sameModule(live, m.buildID, m.srcVersion, m.version) {
+		p.provide(m.moduleFile)
+	}
 }
 
 // planID names a driver that has no key: by the build-ids of its modules.

@@ -3,24 +3,36 @@ package driver
 import (
 	"bufio"
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"path"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/acceld/acceld/accel"
 )
 
-// scanSymvers returns the CRCs of the wanted symbols from a Module.symvers: "0x<crc>\t<symbol>\t<module>\t<type>\t<ns>"
-// a line. The file has tens of thousands of lines, so only what is wanted is kept.
-func scanSymvers(r io.Reader, wanted map[string]bool) (map[string]uint32, error) {
-	found := map[string]uint32{}
+// export is one symbol that the kernel or one of its modules exports.
+type export struct {
+	crc   uint32 // 0 on kernels without symbol versions
+	owner string // "vmlinux" or a module's path without suffix, such as "drivers/gpu/drm/drm"
+	gpl   bool   // for modules of a compatible licence alone
+}
+
+// scanSymvers returns the wanted symbols of a Module.symvers: "0x<crc>\t<symbol>\t<module>\t<type>\t<namespace>" a line.
+// The file has tens of thousands of lines, so only what is wanted is kept.
+func scanSymvers(r io.Reader, wanted map[string]bool) (map[string]export, error) {
+	found := map[string]export{}
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		crc, rest, ok := bytes.Cut(lines.Bytes(), []byte("\t"))
 		if !ok {
 			continue
 		}
-		name, _, _ := bytes.Cut(rest, []byte("\t"))
+		name, rest, _ := bytes.Cut(rest, []byte("\t"))
 		if !wanted[string(name)] {
 			continue
 		}
@@ -28,7 +40,9 @@ func scanSymvers(r io.Reader, wanted map[string]bool) (map[string]uint32, error)
 		if err != nil {
 			continue
 		}
-		found[string(name)] = uint32(n)
+		owner, rest, _ := bytes.Cut(rest, []byte("\t"))
+		kind, _, _ := bytes.Cut(rest, []byte("\t"))
+		found[string(name)] = export{uint32(n), string(owner), string(kind) == "EXPORT_SYMBOL_GPL"}
 	}
 	return found, lines.Err()
 }
@@ -52,37 +66,98 @@ func scanKallsyms(r io.Reader, wanted map[string]bool) (found map[string]bool, l
 	return found, lines, s.Err()
 }
 
-// checkSymbols compares what the module imports with what the kernel exports. Where the machine has neither
-// Module.symvers nor kallsyms there is nothing to compare with, and the kernel's own check remains.
-func (d *Driver) checkSymbols(m *moduleFile, k accel.Kernel, ours map[string]bool) *accel.Problem {
-	wanted := map[string]bool{"module_layout": true}
-	for _, name := range m.undefined {
-		wanted[name] = true
+// checkSymbols compares what the module imports with what the kernel and the modules before it export. Where the machine
+// has neither Module.symvers nor kallsyms there is nothing to compare with, and the kernel's own check remains.
+func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
+	m := s.moduleFile
+	if _, flags, _ := strings.Cut(m.vermagic, " "); len(m.crcs) == 0 && slices.Contains(strings.Fields(flags), "modversions") {
+		return "", accel.Problemf(accel.SymbolMismatch, "module file %q has no symbol versions, and its kernel has: it would be loaded unchecked or not at all", s.path)
 	}
-	known := d.symvers(k, wanted)
+	known, from := in.symvers(m)
+	compared := 0
 	for _, name := range sortedKeys(m.crcs) {
-		if crc, ok := known[name]; ok && crc != 0 && crc != m.crcs[name] {
-			return accel.Problemf(accel.SymbolMismatch, "module %q needs version %#08x of symbol %q, kernel %q has %#08x", m.name, m.crcs[name], name, k.Release, crc)
+		crc, where, ok := in.version(name, known)
+		if !ok {
+			continue
+		}
+		if compared++; crc != m.crcs[name] {
+			return "", accel.Problemf(accel.SymbolMismatch, "module %q needs version %#08x of symbol %q, %s has %#08x", m.name, m.crcs[name], name, where, crc)
 		}
 	}
-	var missing []string
 	lost := map[string]bool{}
 	for _, name := range m.undefined {
-		if _, ok := known[name]; !ok && !ours[name] {
-			missing = append(missing, name)
+		row, ok := known[name]
+		if _, own := in.ours[name]; own {
+			continue
+		}
+		if ok && row.gpl && !compatibleLicence(m.license) {
+			return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which kernel %q gives to modules of a GPL-compatible licence alone, not %q", m.name, name, in.kernel.Release, m.license)
+		}
+		if !ok {
 			lost[name] = true
 		}
 	}
-	if len(missing) == 0 {
-		return nil
-	}
-	found, ok := d.kallsyms(lost)
-	for _, name := range missing {
-		if ok && !found[name] {
-			return accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which neither kernel %q nor a loaded module has", m.name, name, k.Release)
+	if len(lost) > 0 && in.running {
+		found, listed := in.d.kallsyms(lost)
+		for _, name := range sortedKeys(lost) {
+			if listed && !found[name] {
+				return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which neither kernel %q nor a loaded module has", m.name, name, in.kernel.Release)
+			}
 		}
 	}
-	return nil
+	if from == "" {
+		from = "no Module.symvers on this host"
+	}
+	return fmt.Sprintf("%d of %d versions compared (%s), %d symbols needed", compared, len(m.crcs), from, len(m.undefined)), nil
+}
+
+// version returns the version that a symbol will have when the module is loaded, and whose it is; ok is false when that
+// is not known. What Module.symvers says of another module's symbol counts only while the kernel's own build of that
+// module is the one that is installed: a vendor's stack replaces some of them.
+func (in *inspection) version(name string, known map[string]export) (crc uint32, where string, ok bool) {
+	if crc, own := in.ours[name]; own {
+		return crc, "a module that it needs", crc != 0
+	}
+	row, listed := known[name]
+	if !listed || row.crc == 0 {
+		return 0, "", false
+	}
+	if row.owner != "vmlinux" {
+		file, there := in.index.file(path.Base(row.owner))
+		if there && !in.index.ownFile(file) {
+			return 0, "", false
+		}
+	}
+	return row.crc, fmt.Sprintf("kernel %q", in.kernel.Release), true
+}
+
+// checkWeak says why a module of another release is not accepted: with every version of every symbol known and equal it
+// is as good as one of this release, which is what RHEL promises for its list of stable symbols.
+func (in *inspection) checkWeak(s *subject) string {
+	known, from := in.symvers(s.moduleFile)
+	switch {
+	case len(s.crcs) == 0:
+		return "it has no symbol versions"
+	case from == "":
+		return "there is neither Module.symvers nor symvers.gz to compare it with"
+	}
+	for _, name := range slices.Concat([]string{"module_layout"}, s.undefined) {
+		want, has := s.crcs[name]
+		if !has {
+			return fmt.Sprintf("it has no version of symbol %q", name)
+		}
+		if crc, _, ok := in.version(name, known); !ok {
+			return fmt.Sprintf("symbol %q is not in %q", name, from)
+		} else if crc != want {
+			return fmt.Sprintf("symbol %q has another version in %q", name, from)
+		}
+	}
+	return ""
+}
+
+// compatibleLicence is license_is_gpl_compatible (include/linux/license.h).
+func compatibleLicence(text string) bool {
+	return slices.Contains([]string{"GPL", "GPL v2", "GPL and additional rights", "Dual BSD/GPL", "Dual MIT/GPL", "Dual MPL/GPL"}, text)
 }
 
 // kallsyms returns which of the wanted symbols the running kernel has; ok is false when it does not say.
@@ -96,21 +171,48 @@ func (d *Driver) kallsyms(wanted map[string]bool) (found map[string]bool, ok boo
 	return found, err == nil && lines > 0
 }
 
-// symvers returns the kernel's CRCs of the wanted symbols, nil when the machine has no Module.symvers.
-func (d *Driver) symvers(k accel.Kernel, wanted map[string]bool) map[string]uint32 {
-	for _, dir := range []string{k.Headers, path.Join("/lib/modules", k.Release, "build")} {
-		if dir == "" {
-			continue
-		}
-		f, err := d.h.Open(path.Join(dir, "Module.symvers"))
-		if err != nil {
-			continue
-		}
-		found, err := scanSymvers(f, wanted)
-		_ = f.Close() // it was only read
+// symvers returns what the kernel exports of what the module imports, and the file that says so: that of the headers, or
+// the one that RHEL installs with the kernel. Without one both are empty.
+func (in *inspection) symvers(m *moduleFile) (found map[string]export, from string) {
+	wanted := map[string]bool{"module_layout": true}
+	for _, name := range m.undefined {
+		wanted[name] = true
+	}
+	dir := path.Join("/lib/modules", in.kernel.Release)
+	headers := in.kernel.Headers
+	if headers == "" {
+		headers = path.Join(dir, "build")
+	}
+	for _, name := range []string{
+		path.Join(headers, "Module.symvers"), path.Join(dir, "build/Module.symvers"),
+		path.Join(dir, "symvers.gz"), path.Join(dir, "symvers.xz"), path.Join(dir, "symvers.zst"),
+		"/boot/symvers-" + in.kernel.Release + ".gz", "/boot/symvers-" + in.kernel.Release + ".xz",
+	} {
+		found, err := in.readSymvers(name, wanted)
 		if err == nil {
-			return found
+			return found, name
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			in.d.log.Warn("cannot read the kernel's symbol versions", "file", name, "error", err)
 		}
 	}
-	return nil
+	return nil, ""
+}
+
+func (in *inspection) readSymvers(name string, wanted map[string]bool) (map[string]export, error) {
+	f, err := in.d.h.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var text io.Reader = f
+	if path.Ext(name) != ".symvers" {
+		const most = 256 << 20
+		whole := &bytes.Buffer{}
+		if err := unpack(whole, f, name, most); err != nil {
+			return nil, err
+		}
+		text = whole
+	}
+	return scanSymvers(text, wanted)
 }

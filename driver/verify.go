@@ -1,40 +1,134 @@
 package driver
 
 import (
+	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/acceld/acceld/accel"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// verify reads a module as the kernel and its policy would, and stricter: a kernel with symbol versions loads a module
-// of another release, and every kernel ignores a parameter that it does not know. Own are the flags of
-// the kernel's own modules, empty when they need not be compared; ours are the symbols of the modules that are loaded
-// with it. A refusal here means that the kernel is not asked.
-func (d *Driver) verify(m *image, name string, parameters map[string]string, k accel.Kernel, own string, ours map[string]bool) *accel.Problem {
-	if machine, _, known := elfMachine(k.Arch); known && m.machine != machine {
-		return accel.Problemf(accel.ArchMismatch, "module file %q is for %v, the machine is %s", m.path, m.machine, k.Arch)
+// inspection is what the modules of one plan are judged by. A module is read as the kernel and its policy would, and
+// stricter: a kernel with symbol versions loads a module of another release, with forced loading even one without
+// versions, and every kernel ignores a parameter that it does not know. A refusal here means that the kernel is not
+// asked.
+type inspection struct {
+	d       *Driver
+	def     *accel.Definition
+	kernel  accel.Kernel
+	index   *moduleIndex
+	flags   string // of the kernel's own modules in vermagic; empty when they need not be compared
+	running bool   // the kernel is the one that runs
+	rules   *modprobe
+	keys    func() *keyrings
+	// ours are the symbols of the modules that are loaded before, with their versions, 0 where they are not known.
+	ours map[string]uint32
+}
+
+func (d *Driver) inspect(def *accel.Definition, k accel.Kernel, source accel.SourceType) *inspection {
+	in := &inspection{d: d, def: def, kernel: k, index: d.modulesOf(k.Release), running: true, rules: readModprobe(d.h), ours: map[string]uint32{}}
+	if source != accel.SourceStore { // a module of the store was compared when it was built, and its key names this kernel
+		in.flags = in.index.flags()
 	}
-	if m.name != "" && m.name != normal(name) {
-		return accel.Problemf(accel.ModuleInvalid, "module file %q holds module %q, not %q", m.path, m.name, name)
+	if release, err := d.h.ReadString("/proc/sys/kernel/osrelease"); err == nil {
+		in.running = release == k.Release
 	}
-	m.name = normal(name)
-	if p := checkVermagic(m, k, own); p != nil {
-		return p
-	}
-	for _, parameter := range sortedKeys(parameters) {
-		if !m.parameters[parameter] {
-			return accel.Problemf(accel.ParameterUnknown, "module %q has no parameter %q", name, parameter)
+	in.keys = sync.OnceValue(func() *keyrings { return d.keyrings(def, in.index.signer()) })
+	return in
+}
+
+// subject is one module file on its way to the kernel.
+type subject struct {
+	*image
+	wants     string // the name that it must have
+	words     []Parameter
+	firmware  []string // that must be there
+	remarks   []string // for people
+	installed bool     // it is a dependency from /lib/modules
+}
+
+// Check is one thing that was looked at before a load.
+type Check struct {
+	// Name is "file", "architecture", "name", "vermagic", "modprobe.d", "parameters", "firmware", "dependencies",
+	// "signature" or "symbols".
+	Name string `json:"name"`
+	// Detail says what was found; empty when there is nothing to say.
+	Detail string `json:"detail,omitempty"`
+	// Problem is why the module is not given to the kernel; nil when the check is passed.
+	Problem *accel.Problem `json:"problem,omitempty"`
+}
+
+// verify makes the checks of one module, in order. It stops at the first that fails, unless seen wants to know of all.
+func (in *inspection) verify(s *subject, seen func(Check)) *accel.Problem {
+	var first *accel.Problem
+	for _, c := range []struct {
+		name  string
+		judge func(*subject) (string, *accel.Problem)
+	}{
+		{"architecture", in.checkArchitecture},
+		{"name", in.checkName},
+		{"vermagic", in.checkVermagic},
+		{"modprobe.d", in.checkRules},
+		{"parameters", in.checkParameters},
+		{"firmware", in.checkFirmware},
+		{"signature", in.checkSignature},
+		{"symbols", in.checkSymbols},
+	} {
+		detail, problem := c.judge(s)
+		if seen != nil {
+			seen(Check{Name: c.name, Detail: detail, Problem: problem})
+		}
+		if first == nil {
+			first = problem
+		}
+		if first != nil && seen == nil {
+			return first
 		}
 	}
-	if p := checkPolicy(m, k); p != nil {
-		return p
+	return first
+}
+
+func (in *inspection) checkArchitecture(s *subject) (string, *accel.Problem) {
+	if machine, _, known := elfMachine(in.kernel.Arch); known && s.machine != machine {
+		return "", accel.Problemf(accel.ArchMismatch, "module file %q is for %v, the machine is %s", s.path, s.machine, in.kernel.Arch)
 	}
-	return d.checkSymbols(m.moduleFile, k, ours)
+	return s.machine.String(), nil
+}
+
+func (in *inspection) checkName(s *subject) (string, *accel.Problem) {
+	if s.name != "" && s.name != normal(s.wants) {
+		return "", accel.Problemf(accel.ModuleInvalid, "module file %q holds module %q, not %q", s.path, s.name, s.wants)
+	}
+	s.name = normal(s.wants)
+	return s.name, nil
+}
+
+func (in *inspection) checkVermagic(s *subject) (string, *accel.Problem) {
+	problem := checkVermagic(s.image, in.kernel, in.flags)
+	release, flags, _ := strings.Cut(s.vermagic, " ")
+	if problem == nil || release == in.kernel.Release {
+		return s.vermagic, problem
+	}
+	const weak = "weak" // of driver.kabi
+	if in.def.Driver.KABI != weak {
+		if strings.Contains(s.path, "/weak-updates/") {
+			problem.Message += "; driver.kabi: weak accepts it when every symbol version agrees"
+		}
+		return s.vermagic, problem
+	}
+	if own := in.index.flags(); own != "" && strings.Join(strings.Fields(flags), " ") != own {
+		problem.Message += fmt.Sprintf(", and with %q, the kernel's own modules with %q", flags, own)
+		return s.vermagic, problem
+	}
+	if refusal := in.checkWeak(s); refusal != "" {
+		problem.Message += ", and " + refusal
+		return s.vermagic, problem
+	}
+	return s.vermagic + "; every symbol version agrees with the running kernel (kabi: weak)", nil
 }
 
 // checkVermagic compares the release, which must be the running one, and the flags, which must be those that the
@@ -50,38 +144,38 @@ func checkVermagic(m *image, k accel.Kernel, own string) *accel.Problem {
 	return nil
 }
 
-// checkPolicy predicts whether the kernel's policy refuses the module.
-func checkPolicy(m *image, k accel.Kernel) *accel.Problem {
-	switch {
-	case k.ModulesDisabled:
-		return accel.Problemf(accel.ModulesDisabled, "kernel.modules_disabled is 1: module %q cannot be loaded until the next boot", m.name)
-	case m.signed:
-		return nil
-	case k.SigEnforce:
-		return accel.Problemf(accel.Unsigned, "module file %q is unsigned and the kernel enforces signatures", m.path)
-	case k.Lockdown != "" && k.Lockdown != "none":
-		return accel.Problemf(accel.LockedDown, "module file %q is unsigned and the kernel is locked down (%s)", m.path, k.Lockdown)
-	}
-	return nil
+func (in *inspection) checkRules(s *subject) (string, *accel.Problem) {
+	return strings.Join(in.rules.remarks(s.name), "; "), in.rules.veto(s.name)
 }
 
-// checkFirmware looks for the firmware files that a module will ask for, where the kernel itself looks
-// (drivers/base/firmware_loader/main.c).
-func (d *Driver) checkFirmware(m accel.Module, release string) *accel.Problem {
-	dirs := []string{"/lib/firmware/updates/" + release, "/lib/firmware/updates", "/lib/firmware/" + release, "/lib/firmware"}
-	if custom, err := d.h.ReadString("/sys/module/firmware_class/parameters/path"); err == nil && custom != "" {
-		dirs = append([]string{custom}, dirs...)
-	}
-	for _, file := range m.Firmware {
-		if file == "" {
-			continue // its template says that nothing is needed
+// checkParameters refuses what the kernel would ignore or refuse. An option of modprobe.d that the module does not have
+// may be for another version of it, and is left out as modprobe leaves it to the kernel to do.
+func (in *inspection) checkParameters(s *subject) (string, *accel.Problem) {
+	var kept []Parameter
+	var left []string
+	for _, p := range s.words {
+		name, kind, known := s.parameter(p.Name)
+		if !known && p.From != fromDefinition {
+			left = append(left, fmt.Sprintf("%q of %s is left out: the module has no such parameter", p.Name, p.From))
+			continue
 		}
-		there := slices.ContainsFunc(dirs, func(dir string) bool {
-			return slices.ContainsFunc([]string{"", ".xz", ".zst"}, func(suffix string) bool { return d.h.Exists(path.Join(dir, file+suffix)) })
-		})
-		if !there {
-			return accel.Problemf(accel.FirmwareMissing, "module %q needs firmware %q, which is not below /lib/firmware", m.Name, file)
+		if !known {
+			return "", accel.Problemf(accel.ParameterUnknown, "module %q has no parameter %q", s.wants, p.Name)
 		}
+		if why := parameterRefused(kind, p.Value); why != "" {
+			return "", accel.Problemf(accel.ParameterInvalid, "parameter %q of module %q is %q (%s): %s", name, s.wants, p.Value, p.From, why)
+		}
+		p.Name = name
+		kept = append(kept, p)
 	}
-	return nil
+	s.words = kept
+	var out []string
+	for _, p := range kept {
+		out = append(out, fmt.Sprintf("%s=%s (%s)", p.Name, p.Value, p.From))
+	}
+	return strings.Join(append(out, left...), "; "), nil
+}
+
+func (in *inspection) checkSignature(s *subject) (string, *accel.Problem) {
+	return policy{in.kernel, in.keys}.judge(s.name, s.path, s.signature)
 }

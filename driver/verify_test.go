@@ -49,7 +49,7 @@ func TestVerify(t *testing.T) {
 		{"symbol", with(func(x *elfModule) { x.undefined = []string{"gone"} }), same, nil, accel.SymbolMissing},
 		{"symbol of a live module", with(func(x *elfModule) { x.undefined = []string{"of_live"} }), same, nil, ""},
 		{"unsigned", edu(), func(f *accel.Facts) { f.Kernel.SigEnforce = true }, nil, accel.Unsigned},
-		{"signed", with(func(x *elfModule) { x.signed = true }), func(f *accel.Facts) { f.Kernel.SigEnforce = true }, nil, ""},
+		{"signed", with(func(x *elfModule) { x.signature = testSignature(t, "sha256") }), func(f *accel.Facts) { f.Kernel.SigEnforce = true }, nil, ""},
 		{"lockdown", edu(), func(f *accel.Facts) { f.Kernel.Lockdown = "integrity" }, nil, accel.LockedDown},
 		{"no lockdown", edu(), func(f *accel.Facts) { f.Kernel.Lockdown = "none" }, nil, ""},
 		{"modules disabled", edu(), func(f *accel.Facts) { f.Kernel.ModulesDisabled = true }, nil, accel.ModulesDisabled},

@@ -1,0 +1,241 @@
+package driver
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// testCertificate makes a certificate of a key that signs itself.
+func testCertificate(t testing.TB, key crypto.Signer, subject pkix.Name) *x509.Certificate {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(0x0123456789abcdef), Subject: subject, SubjectKeyId: []byte{0xde, 0xad, 0xbe, 0xef},
+		NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<32, 0),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func testName() pkix.Name {
+	return pkix.Name{CommonName: "signer", Organization: []string{"test"}}
+}
+
+// testSignature signs something: the tests of what is read of a signature need no more.
+func testSignature(t testing.TB, hash string) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := signer{key: key, certificate: testCertificate(t, key, testName()), hash: hashes()[hash]}
+	message, err := s.message(strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return message
+}
+
+// keyFiles writes a key and its certificate into a machine and returns the signer that names them.
+func keyFiles(t *testing.T, m *testMachine, key crypto.Signer) *accel.Signer {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.write("/etc/keys/key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})))
+	if err := os.Chmod(m.path("/etc/keys/key.pem"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := testCertificate(t, key, testName())
+	m.write("/etc/keys/cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})))
+	m.write("/etc/keys/cert.der", string(c.Raw))
+	return &accel.Signer{Key: "/etc/keys/key.pem", Certificate: "/etc/keys/cert.pem"}
+}
+
+// TestSignLikeTheKernel compares with the kernel's own scripts/sign-file: RSA to the byte, ECDSA by openssl.
+func TestSignLikeTheKernel(t *testing.T) {
+	tools, _ := filepath.Glob("/usr/lib/linux-kbuild-*/scripts/sign-file")
+	found, _ := filepath.Glob("/lib/modules/*/build/scripts/sign-file")
+	tools = append(tools, found...)
+	openssl, err := exec.LookPath("openssl")
+	if err != nil && len(tools) == 0 {
+		t.Skip("neither scripts/sign-file nor openssl is installed")
+	}
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ecKey, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMachine(t)
+	d := m.driver(Options{})
+	for name, key := range map[string]crypto.Signer{"RSA": rsaKey, "ECDSA": ecKey} {
+		for hash := range hashes() {
+			t.Run(name+" "+hash, func(t *testing.T) {
+				def := eduDefinition()
+				def.Driver.Sign = keyFiles(t, m, key)
+				def.Driver.Sign.Hash = hash
+				s, problem := d.openSigner(def)
+				if problem != nil {
+					t.Fatal(problem)
+				}
+				plain := edu().bytes()
+				m.write("/m/edu.ko", string(plain))
+				for range 2 { // what is signed already is signed anew
+					if problem := d.sign(s, "/m/edu.ko"); problem != nil {
+						t.Fatal(problem)
+					}
+				}
+				ours := []byte(m.read("/m/edu.ko"))
+				i, problem := openImage(m.h, "/m/edu.ko")
+				if problem != nil || i.signature == nil || i.signature.damaged != "" || i.signature.hash != hash || i.signature.issuer != "test: signer" || i.signature.hexID() != "01:23:45:67:89:AB:CD:EF" {
+					t.Fatalf("%v %+v", problem, i.signature)
+				}
+				i.close()
+				for _, tool := range tools {
+					theirs := filepath.Join(t.TempDir(), "edu.ko")
+					if err := os.WriteFile(theirs, plain, 0o600); err != nil {
+						t.Fatal(err)
+					}
+					out, err := exec.CommandContext(t.Context(), tool, hash, m.path("/etc/keys/key.pem"), m.path("/etc/keys/cert.der"), theirs).CombinedOutput()
+					if err != nil {
+						t.Fatalf("%s: %v %s", tool, err, out)
+					}
+					b, err := os.ReadFile(theirs)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if name == "RSA" && !bytes.Equal(b, ours) {
+						t.Errorf("%s writes %d bytes, we %d, and not the same", tool, len(b), len(ours))
+					}
+				}
+				if openssl == "" {
+					return
+				}
+				start, end, err := signatureStart(bytes.NewReader(ours), int64(len(ours)))
+				if err != nil || start != int64(len(plain)) {
+					t.Fatal(start, err)
+				}
+				m.write("/m/message", string(ours[start:end]))
+				m.write("/m/content", string(plain))
+				out, err := exec.CommandContext(t.Context(), openssl, "cms", "-verify", "-binary", "-inform", "DER", "-in", m.path("/m/message"),
+					"-content", m.path("/m/content"), "-certfile", m.path("/etc/keys/cert.pem"), "-noverify", "-nointern", "-out", os.DevNull).CombinedOutput()
+				if err != nil {
+					t.Errorf("openssl: %v: %s", err, out)
+				}
+			})
+		}
+	}
+}
+
+// TestSignerRefused has a row for each way in which a signer is wrong.
+func TestSignerRefused(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*testMachine, *accel.Signer)
+		says   string
+	}{
+		{"good", func(*testMachine, *accel.Signer) {}, ""},
+		{"DER", func(_ *testMachine, s *accel.Signer) { s.Certificate = "/etc/keys/cert.der" }, ""},
+		{"hash", func(_ *testMachine, s *accel.Signer) { s.Hash = "md5" }, `hash "md5"`},
+		{"no key", func(_ *testMachine, s *accel.Signer) { s.Key = "/nowhere" }, "/nowhere"},
+		{"open key", func(m *testMachine, s *accel.Signer) { _ = os.Chmod(m.path(s.Key), 0o640) }, "root alone"},
+		{"no PEM", func(m *testMachine, s *accel.Signer) { m.write(s.Key, "x") }, "no private key"},
+		{"encrypted", func(m *testMachine, s *accel.Signer) {
+			m.write(s.Key, string(pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: []byte{1}})))
+		}, "encrypted"},
+		{"no certificate", func(m *testMachine, s *accel.Signer) { m.write(s.Certificate, "x") }, `certificate "/etc/keys/cert.pem"`},
+		{"another's certificate", func(m *testMachine, s *accel.Signer) {
+			m.write(s.Certificate, string(testCertificate(m.t, other, testName()).Raw))
+		}, "is not of the key"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(t)
+			def := eduDefinition()
+			def.Driver.Sign = keyFiles(t, m, key)
+			c.change(m, def.Driver.Sign)
+			s, problem := m.driver(Options{}).openSigner(def)
+			if c.says == "" {
+				if problem != nil || s == nil {
+					t.Fatal(problem)
+				}
+				return
+			}
+			if problem == nil || problem.Reason != accel.SigningFailed || !strings.Contains(problem.Message, c.says) {
+				t.Fatal(problem)
+			}
+		})
+	}
+}
+
+// TestSignatureDamaged changes every byte of a signature: never a panic, never a module that claims to be unsigned
+// while its magic is there.
+func TestSignatureDamaged(t *testing.T) {
+	x := edu()
+	plain := len(x.bytes())
+	x.signature = testSignature(t, "sha256")
+	whole := x.bytes()
+	for i := plain; i < len(whole)-len(signatureMagic); i++ {
+		for _, to := range []byte{0, 1, 0x7f, 0xff} {
+			b := bytes.Clone(whole)
+			b[i] = to
+			if readSignature(bytes.NewReader(b), int64(len(b))) == nil && b[i] != whole[i] {
+				t.Fatalf("byte %d as %#x: unsigned", i-plain, to)
+			}
+		}
+	}
+	for n := range len(signatureMagic) + trailerSize {
+		b := whole[len(whole)-len(signatureMagic)-n:]
+		s := readSignature(bytes.NewReader(b), int64(len(b)))
+		if s == nil || s.damaged == "" {
+			t.Errorf("the last %d bytes: %+v", n, s)
+		}
+	}
+}
+
+func FuzzSignature(f *testing.F) {
+	f.Add(testSignature(f, "sha256"))
+	f.Add([]byte(signatureMagic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if s, err := parseSignature(b); (s == nil) == (err == nil) {
+			t.Fatal("both or neither of a signature and an error")
+		}
+		_ = readSignature(bytes.NewReader(b), int64(len(b)))
+		for _, der := range signatureListCertificates(b) {
+			_, _ = x509.ParseCertificate(der)
+		}
+	})
+}
