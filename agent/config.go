@@ -79,6 +79,8 @@ type KindConfig struct {
 type KindDriverOverride struct {
 	Version string         `json:"version,omitempty"`
 	Sources []accel.Source `json:"sources,omitempty"`
+	// Sign signs modules that are built here.
+	Sign *accel.Signer `json:"sign,omitempty"`
 	// Parameters by module, then by name.
 	Parameters map[string]map[string]string `json:"parameters,omitempty"`
 }
@@ -262,6 +264,9 @@ func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.D
 		d.Driver.Version = or(k.Driver.Version, d.Driver.Version)
 		if k.Driver.Sources != nil {
 			d.Driver.Sources = slices.Concat(c.Prebuilt, k.Driver.Sources)
+		}
+		if k.Driver.Sign != nil {
+			d.Driver.Sign = k.Driver.Sign
 		}
 		d.Driver.Modules = slices.Clone(d.Driver.Modules)
 		for module, parameters := range k.Driver.Parameters {

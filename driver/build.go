@@ -55,8 +55,9 @@ type job struct {
 	work    string   // the copy of the source in it
 	entry   string   // the entry of the store in it, until it is published
 	scope   *host.Scope
-	user    int // that the build runs as
-	counted int // lines of progress
+	user    int     // that the build runs as
+	counted int     // lines of progress
+	signer  *signer // nil when modules are not signed
 }
 
 // build answers for one build source. Only what an operator can put there is unavailable: source, headers, compiler.
@@ -85,8 +86,11 @@ func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.F
 	if err != nil {
 		return Entry{}, answer{verdict: failed, problem: problemAs(err, accel.SourceMissing, "cannot copy the source %q", source.path)}
 	}
+	if j.signer, problem = d.openSigner(def); problem != nil {
+		return Entry{}, answer{verdict: refused, problem: problem}
+	}
 	id := Identity{
-		Kind: def.Kind, Version: def.Driver.Version, SourceDigest: tree, Arch: facts.Kernel.Arch,
+		Kind: def.Kind, Signer: j.signer.identity(), Version: def.Driver.Version, SourceDigest: tree, Arch: facts.Kernel.Arch,
 		KernelRelease: facts.Kernel.Release, KernelID: kernelID(facts.Kernel), Make: source.make,
 	}
 	release, problem := d.lockKey(ctx, id.key())
@@ -272,6 +276,9 @@ func (d *Driver) harvest(ctx context.Context, j *job, want accel.Module) (Stored
 		if err := d.inScope(ctx, j, step{path: strip, args: []string{"-g", built}}, &out); err != nil {
 			d.log.Warn("cannot strip a module", "module", want.Name, "error", err, "output", out.String())
 		}
+	}
+	if problem := d.sign(j.signer, built); problem != nil {
+		return StoredModule{}, problem
 	}
 	m, problem := openImage(d.h, built)
 	if problem != nil {

@@ -26,7 +26,7 @@ func TestReadModule(t *testing.T) {
 	want := &moduleFile{
 		machine: elf.EM_X86_64, name: "edu", version: "1.0.0", srcVersion: "ABC", buildID: x.buildID,
 		vermagic: testRelease + " " + testFlags, depends: []string{"i2c_core", "drm"}, softBefore: []string{"a_b"},
-		softAfter: []string{"c"},
+		softAfter:  []string{"c"},
 		parameters: map[string]string{"fail_probe": "", "max_factorial": "uint"}, signature: &signature{issuer: "test: signer", hash: "sha512"}, exports: map[string]uint32{},
 		crcs: map[string]uint32{"module_layout": 0xdeadbeef, "printk": 7}, undefined: []string{"kfree", "printk"}, defined: map[string]bool{"edu_go": true},
 	}

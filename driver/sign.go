@@ -49,6 +49,14 @@ type signer struct {
 	id string
 }
 
+// identity is the id of a signer, empty without one.
+func (s *signer) identity() string {
+	if s == nil {
+		return ""
+	}
+	return s.id
+}
+
 // openSigner reads the definition's signer, nil when it has none. A key that others than its owner can read is refused:
 // whoever has it can make this kernel run anything.
 func (d *Driver) openSigner(def *accel.Definition) (*signer, *accel.Problem) {

@@ -48,6 +48,8 @@ type Identity struct {
 	// KernelID is the kernel's build-id, or `uname -v` where it has none.
 	KernelID string   `json:"kernelID"`
 	Make     []string `json:"make,omitempty"`
+	// Signer is the hash and the certificate that the modules are signed with; empty when they are not.
+	Signer string `json:"signer,omitempty"`
 }
 
 // StoredModule is one module file of an entry.

@@ -17,7 +17,7 @@ import (
 
 func driverCommand(c *common) *cobra.Command {
 	return group(&cobra.Command{Use: "driver", Short: "Look at drivers, make them present, unload them"},
-		driverListCommand(c), driverEnsureCommand(c), driverUnloadCommand(c))
+		driverListCommand(c), driverEnsureCommand(c), driverVerifyCommand(c), driverUnloadCommand(c))
 }
 
 func driverListCommand(c *common) *cobra.Command {

@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/driver"
+)
+
+func driverVerifyCommand(c *common) *cobra.Command {
+	var format outputFormat
+	var kernel string
+	cmd := &cobra.Command{
+		Use: "verify [KIND...|FILE.ko...]", Short: "Judge module files as a load would, and load nothing",
+		Long: `verify makes every check that comes before a load, of what would be loaded for the named kinds (without names: for every
+kind that has a device) or of module files, and says for each what was found: architecture, name, release and flags of
+the kernel, modprobe.d, parameters and whose word they are, firmware, dependencies, who signed it and whether this
+kernel takes that, and the version of every symbol. Nothing is given to the kernel. The exit code is 1 when a module
+would be refused.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, problem := c.open()
+			if problem != nil {
+				return failed(problem)
+			}
+			facts := detect.Detect(p.host, detect.Options{})
+			if kernel != "" && kernel != facts.Kernel.Release {
+				facts.Kernel = otherKernel(facts.Kernel, kernel)
+			}
+			all, err := p.verifications(facts, args, c.hostRoot == "/")
+			if err != nil {
+				return err
+			}
+			if format.json() {
+				err = writeJSON(cmd.OutOrStdout(), append([]driver.Verification{}, all...))
+			} else {
+				writeVerifications(cmd.OutOrStdout(), facts.Kernel, all)
+			}
+			if err == nil && slices.ContainsFunc(all, func(v driver.Verification) bool { return v.Problem != nil }) {
+				return exit{exitFailed, nil}
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&kernel, "kernel", "", "judge for this release instead of the running kernel")
+	format.flag(cmd)
+	return cmd
+}
+
+// otherKernel is the kernel of another release on the same machine: what the running one says about signatures is taken
+// for what that one will say.
+func otherKernel(running accel.Kernel, release string) accel.Kernel {
+	k := running
+	k.Release, k.Version, k.BuildID = release, "", ""
+	k.Headers = path.Join("/lib/modules", release, "build")
+	return k
+}
+
+// verifications judges what the arguments name. Files of one kind are judged together.
+func (p *parts) verifications(facts accel.Facts, args []string, live bool) ([]driver.Verification, error) {
+	d := p.driver(nil)
+	var kinds []string
+	files := map[string][]string{} // by kind, empty for those that no definition knows
+	for _, a := range args {
+		if !strings.Contains(path.Base(a), ".ko") {
+			kinds = append(kinds, a)
+			continue
+		}
+		if live {
+			var err error
+			if a, err = filepath.Abs(a); err != nil {
+				return nil, exit{exitUsage, err}
+			}
+		}
+		if !p.host.Exists(a) {
+			return nil, exit{exitFailed, fmt.Errorf("cannot find %q", a)}
+		}
+		kind := p.kindOf(a)
+		files[kind] = append(files[kind], a)
+	}
+	if len(args) == 0 {
+		for _, kind := range sorted(p.defs) {
+			if len(p.accelerators(p.defs[kind], facts)) > 0 {
+				kinds = append(kinds, kind)
+			}
+		}
+	}
+	defs, err := p.chosen(kinds)
+	if err != nil {
+		return nil, err
+	}
+	var out []driver.Verification
+	for _, def := range defs {
+		out = append(out, d.Verify(def, facts))
+	}
+	for _, kind := range sorted(files) {
+		out = append(out, d.VerifyFiles(p.defs[kind], facts, files[kind]))
+	}
+	return out, nil
+}
+
+// kindOf returns the first kind whose driver has the module of a file, "" when none has.
+func (p *parts) kindOf(file string) string {
+	base, _, _ := strings.Cut(path.Base(file), ".ko")
+	for _, kind := range sorted(p.defs) {
+		if slices.ContainsFunc(p.defs[kind].Driver.Modules, func(m accel.Module) bool {
+			return strings.ReplaceAll(m.Name, "-", "_") == strings.ReplaceAll(base, "-", "_")
+		}) {
+			return kind
+		}
+	}
+	return ""
+}
+
+func writeVerifications(w io.Writer, k accel.Kernel, all []driver.Verification) {
+	fmt.Fprintf(w, "kernel %s: %s\n", k.Release, strings.Join(policyWords(k), ", "))
+	if len(all) == 0 {
+		fmt.Fprintln(w, "no device of a known kind: name a kind or a file")
+	}
+	for _, v := range all {
+		from := string(v.Source)
+		if v.Key != "" {
+			from += " " + v.Key[:min(12, len(v.Key))]
+		}
+		fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(strings.Join([]string{v.Kind, from}, " ")))
+		for _, m := range v.Modules {
+			fmt.Fprintf(w, "  %s  %s\n", m.Name, m.File)
+			for _, c := range m.Checks {
+				verdict, detail := "ok", c.Detail
+				if c.Problem != nil {
+					verdict, detail = "refused", fmt.Sprintf("%s (%s)", c.Problem.Message, c.Problem.Reason)
+				}
+				fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("    %-7s  %-12s  %s", verdict, c.Name, plain(detail)), " "))
+			}
+		}
+		if v.Problem == nil {
+			fmt.Fprintln(w, "  would be loaded")
+			continue
+		}
+		fmt.Fprintf(w, "  would not be loaded: %s\n", strings.ReplaceAll(explain(v.Problem), "\n", "\n  "))
+	}
+}
+
+// policyWords says what the kernel asks of modules.
+func policyWords(k accel.Kernel) []string {
+	var out []string
+	for _, w := range []struct {
+		so   bool
+		text string
+	}{
+		{k.SecureBoot, "Secure Boot is on"},
+		{k.SigEnforce, "signatures are enforced"},
+		{k.Lockdown != "" && k.Lockdown != "none", "locked down (" + k.Lockdown + ")"},
+		{k.ModulesDisabled, "loading modules is switched off"},
+	} {
+		if w.so {
+			out = append(out, w.text)
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, "takes unsigned modules")
+	}
+	return out
+}
+

@@ -1,0 +1,151 @@
+package driver
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// procKeys is /proc/keys of a Debian 12 with Secure Boot, shortened: two built-in keys and one of the platform's.
+const procKeys = `0a4c0cd6 I------     1 perm 1f030000     0     0 asymmetri Debian Secure Boot CA: 6ccece7e4c6c0d1f6149f3dd27dfcc5cbb419ea1: X509.rsa bb419ea1 []
+1231d2a4 I------     1 perm 1f0b0000     0     0 keyring   .builtin_trusted_keys: 2
+18ac2f32 I------     1 perm 1f030000     0     0 asymmetri Microsoft Corporation: Windows UEFI CA: a92902398e16c49778cd90f99e4f9ae17c55af53: X509.rsa 7c55af53 []
+2c3f9a11 I------     1 perm 0f0b0000     0     0 keyring   .blacklist: 77
+30b472e8 I--Q---     2 perm 1f3f0000     0 65534 keyring   _uid.0: empty
+3f3c9a01 I------     1 perm 1f0b0000     0     0 keyring   .platform: 1
+`
+
+func TestParseKeys(t *testing.T) {
+	rings, keys := parseKeys(procKeys + "short\nzz I - 1 perm 1 0 0 asymmetri x: y: X509.rsa\n")
+	if diff := cmp.Diff(map[string]int32{".builtin_trusted_keys": 0x1231d2a4, ".blacklist": 0x2c3f9a11, "_uid.0": 0x30b472e8, ".platform": 0x3f3c9a01}, rings); diff != "" {
+		t.Error(diff)
+	}
+	want := []kernelKey{
+		{serial: 0x0a4c0cd6, name: "Debian Secure Boot CA", id: "6ccece7e4c6c0d1f6149f3dd27dfcc5cbb419ea1"},
+		{serial: 0x18ac2f32, name: "Microsoft Corporation: Windows UEFI CA", id: "a92902398e16c49778cd90f99e4f9ae17c55af53"},
+	}
+	if diff := cmp.Diff(want, keys, cmp.AllowUnexported(kernelKey{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFabricatedName(t *testing.T) {
+	for _, c := range []struct{ common, organisation, want string }{
+		{"signer", "test", "test: signer"},
+		{"Debian Secure Boot CA", "", "Debian Secure Boot CA"},
+		{"", "Acme", "Acme"},
+		{"Acme module key", "Acme", "Acme module key"},
+		{"Microsoft Windows", "Microsoft Corporation", "Microsoft Windows"},
+		{"", "", ""},
+	} {
+		n := pkix.Name{CommonName: c.common}
+		if c.organisation != "" {
+			n.Organization = []string{c.organisation}
+		}
+		if got := fabricatedName(n.ToRDNSequence()); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+// TestPolicy is injection 11: what the kernel's policy will say is known before it is asked.
+func TestPolicy(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := testCertificate(t, key, testName())
+	mine := procKeys + "11111111 I------     1 perm 1f030000     0     0 asymmetri test: signer: deadbeef: X509.id-ecPub deadbeef []\n"
+	sameName := procKeys + "11111111 I------     1 perm 1f030000     0     0 asymmetri test: signer: 00c0ffee: X509.rsa 00c0ffee []\n"
+	dkms := func(m *testMachine) { m.write("/var/lib/dkms/mok.pub", string(c.Raw)) }
+	enforce := func(k *accel.Kernel) { k.SigEnforce = true }
+	lock := func(k *accel.Kernel) { k.Lockdown, k.SecureBoot = "integrity", true }
+	free := func(*accel.Kernel) {}
+	for _, row := range []struct {
+		name    string
+		signed  bool
+		keys    string
+		prepare func(*testMachine)
+		policy  func(*accel.Kernel)
+		want    accel.Reason
+		says    string
+	}{
+		{"free, unsigned", false, procKeys, dkms, free, "", ""},
+		{"free, unknown", true, procKeys, dkms, free, "", ""},
+		{"enforced, unsigned", false, procKeys, dkms, enforce, accel.Unsigned, "driver.sign"},
+		{"locked down, unsigned", false, procKeys, dkms, lock, accel.LockedDown, "Secure Boot is on"},
+		{"enforced, known", true, mine, dkms, enforce, "", ""},
+		{"locked down, known", true, mine, dkms, lock, "", ""},
+		{"enforced, unknown", true, procKeys, dkms, enforce, accel.KeyUnknown, "key 01:23:45:67:89:AB:CD:EF"},
+		{"locked down, unknown", true, procKeys, dkms, lock, accel.KeyUnknown, "`mokutil --import /var/lib/dkms/mok.pub`"},
+		{"another key of the same name", true, sameName, dkms, enforce, accel.KeyUnknown, "mokutil --import"},
+		{"the same name and no certificate", true, sameName, func(*testMachine) {}, enforce, "", ""},
+		{"unknown and no certificate", true, procKeys, func(*testMachine) {}, enforce, accel.KeyUnknown, `mokutil --import <the certificate of "test: signer"`},
+		{"no keyrings to be seen", true, "", dkms, enforce, "", ""},
+		{"signed as the kernel's own", true, procKeys, func(m *testMachine) {
+			m.install("kernel/own.ko", elfModule{name: "own", signature: signedBy(t, key, c)})
+		}, enforce, "", ""},
+		{"enrolled by the owner", true, procKeys, func(m *testMachine) {
+			m.write("/sys/firmware/efi/mok-variables/MokListRT", string(signatureList(c)))
+		}, enforce, accel.KeyUnknown, "does not take the machine owner's keys"},
+		{"modules are switched off", true, mine, dkms, func(k *accel.Kernel) { k.ModulesDisabled = true }, accel.ModulesDisabled, "next boot"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			m := newMachine(t)
+			x := edu()
+			if row.signed {
+				x.signature = signedBy(t, key, c)
+			}
+			m.install("updates/edu.ko", x)
+			if row.keys != "" {
+				m.write("/proc/keys", row.keys)
+			}
+			row.prepare(m)
+			facts := m.facts()
+			row.policy(&facts.Kernel)
+			_, problem := m.driver(Options{}).Ensure(t.Context(), eduDefinition(), facts, m.accs())
+			if row.want == "" {
+				if problem != nil {
+					t.Fatal(problem)
+				}
+				return
+			}
+			if problem == nil || problem.Reason != row.want || !strings.Contains(problem.Message, row.says) {
+				t.Fatal(problem)
+			}
+			if len(m.loads) != 0 {
+				t.Error("the kernel was asked", m.loads)
+			}
+		})
+	}
+}
+
+func signedBy(t *testing.T, key *ecdsa.PrivateKey, c *x509.Certificate) []byte {
+	t.Helper()
+	message, err := (&signer{key: key, certificate: c, hash: hashes()["sha256"]}).message(strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return message
+}
+
+// signatureList is an EFI_SIGNATURE_LIST with one certificate, behind one of hashes.
+func signatureList(c *x509.Certificate) []byte {
+	list := func(guid []byte, entry []byte) []byte {
+		b := binary.LittleEndian.AppendUint32(guid, uint32(28+16+len(entry)))
+		b = binary.LittleEndian.AppendUint32(b, 0)
+		b = binary.LittleEndian.AppendUint32(b, uint32(16+len(entry)))
+		return append(append(b, make([]byte, 16)...), entry...)
+	}
+	x509List := []byte{0xa1, 0x59, 0xc0, 0xa5, 0xe4, 0x94, 0xa7, 0x4a, 0x87, 0xb5, 0xab, 0x15, 0x5c, 0x2b, 0xf0, 0x72}
+	return append(list(make([]byte, 16), make([]byte, 32)), list(x509List, c.Raw)...)
+}
