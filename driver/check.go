@@ -71,7 +71,9 @@ func (d *Driver) VerifyFiles(def *accel.Definition, facts accel.Facts, files []s
 	var where []located
 	for _, file := range files {
 		base, ok := moduleBase(file)
-		i := slices.IndexFunc(def.Driver.Modules, func(m accel.Module) bool { return normal(m.Name) == base })
+		i := slices.IndexFunc(def.Driver.Modules, func(m accel.Module) bool {
+			return slices.ContainsFunc(append([]string{m.Name}, m.Files...), func(n string) bool { return normal(n) == base })
+		})
 		switch {
 		case !ok:
 			return Verification{Kind: def.Kind, Kernel: facts.Kernel.Release, Source: SourceFile, Problem: accel.Problemf(accel.ModuleInvalid, "%q is not the name of a module file", file)}
@@ -118,7 +120,7 @@ func (d *Driver) locateInstalled(def *accel.Definition, x *moduleIndex) ([]locat
 	var where []located
 	var rules *modprobe // most modules are found by their names
 	for _, m := range def.Driver.Modules {
-		file, ok := x.file(m.Name)
+		file, ok := x.fileOf(m)
 		if !ok {
 			if rules == nil {
 				rules = readModprobe(d.h)

@@ -332,22 +332,9 @@ func (d *Driver) useEntry(def *accel.Definition, facts accel.Facts, e Entry) ans
 
 // askInstalled finds a driver below /lib/modules, as depmod ordered it.
 func (d *Driver) askInstalled(def *accel.Definition, facts accel.Facts, o EnsureOptions) answer {
-<<<<<<< HEAD
-	x := d.modulesOf(facts.Kernel.Release)
-	var where []located
-	for _, m := range def.Driver.Modules {
-		file, ok := x.fileOf(m)
-		if !ok && !m.Optional {
-			return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "module %q is not in %q", m.Name, x.dir)}
-		}
-		if ok {
-			where = append(where, located{m, file})
-		}
-=======
 	where, problem := d.locateInstalled(def, d.modulesOf(facts.Kernel.Release))
 	if problem != nil {
 		return answer{unavailable, nil, problem}
->>>>>>> 2ee9633 (driver: read signatures, keyrings, modprobe.d and versions as the kernel will, sign as it does)
 	}
 	p, problem := d.makePlan(def, facts, accel.SourceInstalled, "", where)
 	if problem != nil {

@@ -79,7 +79,10 @@ func signatureStart(r io.ReaderAt, size int64) (start, end int64, err error) {
 		return size, size, nil
 	}
 	text := make([]byte, len(signatureMagic))
-	if _, err := r.ReadAt(text, magic); err != nil || string(text) != signatureMagic {
+	if _, err := r.ReadAt(text, magic); err != nil {
+		return 0, 0, err
+	}
+	if string(text) != signatureMagic {
 		return size, size, nil
 	}
 	if magic < trailerSize {

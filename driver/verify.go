@@ -44,11 +44,9 @@ func (d *Driver) inspect(def *accel.Definition, k accel.Kernel, source accel.Sou
 // subject is one module file on its way to the kernel.
 type subject struct {
 	*image
-	wants     string // the name that it must have
-	words     []Parameter
-	firmware  []string // that must be there
-	remarks   []string // for people
-	installed bool     // it is a dependency from /lib/modules
+	wants    string // the name that it must have
+	words    []Parameter
+	firmware []string // that must be there
 }
 
 // Check is one thing that was looked at before a load.

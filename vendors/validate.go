@@ -171,6 +171,7 @@ func (c *checker) driver(def *accel.Definition) {
 	}
 	c.oneOf("driver.upgrade.holders", string(d.Upgrade.Holders), "", string(accel.HoldersRefuse), string(accel.HoldersWait), string(accel.HoldersEvict))
 	c.duration("driver.upgrade.timeout", d.Upgrade.Timeout)
+	c.oneOf("driver.kabi", d.KABI, "", "weak")
 	if d.Sign != nil {
 		c.absolute("driver.sign.key", d.Sign.Key)
 		c.absolute("driver.sign.certificate", d.Sign.Certificate)

@@ -111,7 +111,9 @@ func (p *parts) kindOf(file string) string {
 	base, _, _ := strings.Cut(path.Base(file), ".ko")
 	for _, kind := range sorted(p.defs) {
 		if slices.ContainsFunc(p.defs[kind].Driver.Modules, func(m accel.Module) bool {
-			return strings.ReplaceAll(m.Name, "-", "_") == strings.ReplaceAll(base, "-", "_")
+			return slices.ContainsFunc(append([]string{m.Name}, m.Files...), func(n string) bool {
+				return strings.ReplaceAll(n, "-", "_") == strings.ReplaceAll(base, "-", "_")
+			})
 		}) {
 			return kind
 		}
