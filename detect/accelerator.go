@@ -15,8 +15,8 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Accelerators returns the functions of pci that def recognises, ordered by ID. Nodes are empty while no driver is
-// bound. Health.State is empty when it is not known (see [Health]); Health.Since is always zero: the caller knows when
+// Accelerators returns the functions of pci that def recognises, ordered by ID. Nodes are empty while its driver
+// is not bound. Health.State is empty when it is not known (see [Health]); Health.Since is always zero: the caller knows when
 // it changed. Metrics are left to [Collect].
 func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 	var list []accel.Accelerator
@@ -25,7 +25,7 @@ func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []
 			continue
 		}
 		a := accel.Accelerator{ID: d.Address, NUMANode: d.NUMANode, Bound: d.Driver}
-		if a.Bound != "" {
+		if a.Bound != "" && (def.Driver.Binds == "" || a.Bound == def.Driver.Binds) { // another driver's nodes are not ours
 			a.Nodes = nodes(h, def, a.ID)
 		}
 		if def.Serial != "" {

@@ -60,12 +60,26 @@ func Read(data []byte) (*accel.Definition, []Fault) {
 		return nil, []Fault{{Message: err.Error()}}
 	}
 	complete(def)
-	faults := validate(def)
+	return def, s.locate(Validate(def))
+}
+
+// Locate gives faults that were found later the lines of their fields in the file, and puts them in its order.
+func Locate(data []byte, faults []Fault) []Fault {
+	var document yaml.Node
+	if err := yaml.Unmarshal(data, &document); err != nil || len(document.Content) == 0 {
+		return faults
+	}
+	s := &shape{lines: map[string]int{}}
+	s.check(document.Content[0], reflect.TypeFor[accel.Definition](), "")
+	return s.locate(faults)
+}
+
+func (s *shape) locate(faults []Fault) []Fault {
 	for i := range faults {
 		faults[i].Line = s.line(faults[i].Field)
 	}
 	slices.SortStableFunc(faults, func(a, b Fault) int { return a.Line - b.Line })
-	return def, faults
+	return faults
 }
 
 // decode goes through JSON, whose names the vocabulary has.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -68,8 +69,8 @@ const (
 	envForm    = `[A-Za-z_][A-Za-z0-9_]*=[^\x00]*`
 )
 
-// validate returns what is wrong with a definition.
-func validate(def *accel.Definition) []Fault {
+// Validate returns what is wrong with the values of a definition, without lines.
+func Validate(def *accel.Definition) []Fault {
 	c := &checker{}
 	c.matches("kind", def.Kind, kindForm)
 	// A label "device-feature-discovery-<kind>" may have 63 characters (Kubernetes label syntax).
@@ -144,6 +145,9 @@ func (c *checker) driver(def *accel.Definition) {
 			c.matches(field+".parameters", name, moduleForm)
 		}
 		for j, f := range m.Firmware {
+			if f == "" {
+				continue // its template filled to nothing: it is not needed here
+			}
 			c.inside(at(field+".firmware", j), f)
 		}
 	}
@@ -330,10 +334,24 @@ func (c *checker) templates(def *accel.Definition) {
 			err = t.Execute(&strings.Builder{}, invented)
 		}
 		if err != nil {
-			c.bad(field, "%s", strings.TrimPrefix(err.Error(), "template: "))
+			c.bad(field, "%s", templateFault(err))
 		}
 		return text
 	})
+}
+
+// templateFault says what is wrong with a template without the words of the library around it.
+func templateFault(err error) string {
+	text := err.Error()
+	m := regexp.MustCompile(`can't evaluate field (\w+)`).FindStringSubmatch(text)
+	if m == nil {
+		return "not a template: " + text[strings.LastIndex(text, ": ")+2:]
+	}
+	var names []string
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[accel.Runtime]()) {
+		names = append(names, "."+f.Name)
+	}
+	return fmt.Sprintf("no variable .%s (there are: %s)", m[1], strings.Join(names, " "))
 }
 
 // steps looks at the definition's own steps.

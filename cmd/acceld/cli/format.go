@@ -12,30 +12,41 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// outputFormat is the value of -o.
-type outputFormat string
-
-func (f *outputFormat) flag(cmd *cobra.Command) {
-	*f = "text"
-	cmd.Flags().VarP(f, "output", "o", "text or json")
+// textFormat is the value of a flag -o with its own choices; the first is the default.
+type textFormat struct {
+	allowed []string
+	value   string
 }
 
-func (f *outputFormat) json() bool { return *f == "json" }
+func (f *textFormat) flag(cmd *cobra.Command) {
+	f.value = f.allowed[0]
+	cmd.Flags().VarP(f, "output", "o", strings.Join(f.allowed, " or "))
+}
 
 // String, Set and Type make it a flag.
-func (f *outputFormat) String() string { return string(*f) }
+func (f *textFormat) String() string { return f.value }
 
-// Set accepts text and json.
-func (f *outputFormat) Set(s string) error {
-	if s != "text" && s != "json" {
-		return fmt.Errorf("%q is not one of text, json", s)
+// Set accepts what is allowed.
+func (f *textFormat) Set(s string) error {
+	if !slices.Contains(f.allowed, s) {
+		return fmt.Errorf("%q is not one of %s", s, strings.Join(f.allowed, ", "))
 	}
-	*f = outputFormat(s)
+	f.value = s
 	return nil
 }
 
 // Type names the flag's type in help.
-func (f *outputFormat) Type() string { return "format" }
+func (f *textFormat) Type() string { return "format" }
+
+// outputFormat is the value of -o of most commands.
+type outputFormat struct{ textFormat }
+
+func (f *outputFormat) flag(cmd *cobra.Command) {
+	f.allowed = []string{"text", "json"}
+	f.textFormat.flag(cmd)
+}
+
+func (f *outputFormat) json() bool { return f.value == "json" }
 
 func orNone(s string) string {
 	if s == "" {

@@ -61,6 +61,15 @@ func (c *common) open() (*parts, *accel.Problem) {
 
 // definitions returns the definitions in force and the files that cannot be used.
 func definitions(h *host.Host, config agent.Config) (map[string]*accel.Definition, []*accel.Problem, *accel.Problem) {
+	defs, skipped, problem := loaded(h, config)
+	if problem == nil {
+		defs, problem = config.Override(defs)
+	}
+	return defs, skipped, problem
+}
+
+// loaded returns every definition that can be used, also those that are off, as their files have them.
+func loaded(h *host.Host, config agent.Config) (map[string]*accel.Definition, []*accel.Problem, *accel.Problem) {
 	defs, problem := vendors.Definitions()
 	if problem != nil {
 		return nil, nil, problem
@@ -76,8 +85,7 @@ func definitions(h *host.Host, config agent.Config) (map[string]*accel.Definitio
 			delete(defs, kind)
 		}
 	}
-	defs, problem = config.Override(defs)
-	return defs, skipped, problem
+	return defs, skipped, nil
 }
 
 // knownMetrics refuses a definition whose metrics the exporter has no row for.

@@ -1,0 +1,292 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/exporter"
+	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/vendors"
+)
+
+func definitionCommand(c *common) *cobra.Command {
+	return group(&cobra.Command{Use: "definition", Short: "Look at definitions of kinds, and check those you write"},
+		definitionListCommand(c), definitionShowCommand(c), definitionValidateCommand(c))
+}
+
+// listed is one row of `acceld definition list`.
+type listed struct {
+	Kind     string `json:"kind"`
+	Title    string `json:"title,omitempty"`
+	Resource string `json:"resource"`
+	// Enabled is false for a kind that is off, by its definition or by the configuration.
+	Enabled bool `json:"enabled"`
+	// Devices are how many functions of this host it recognises.
+	Devices int `json:"devices"`
+}
+
+func definitionListCommand(c *common) *cobra.Command {
+	var format outputFormat
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the kinds that there are definitions of", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, problem := c.open()
+			if problem != nil {
+				return failed(problem)
+			}
+			all, problem := p.everyDefinition(cmd.ErrOrStderr())
+			if problem != nil {
+				return failed(problem)
+			}
+			facts := detect.Detect(p.host, detect.Options{})
+			rows := []listed{}
+			for _, kind := range sorted(all) {
+				def := all[kind]
+				rows = append(rows, listed{kind, def.Title, def.Resource, p.defs[kind] != nil, len(p.accelerators(def, facts))})
+			}
+			if format.json() {
+				return writeJSON(cmd.OutOrStdout(), rows)
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "KIND\tRESOURCE\tENABLED\tDEVICES\tTITLE")
+			for _, r := range rows {
+				fmt.Fprintf(w, "%s\t%s\t%t\t%d\t%s\n", r.Kind, r.Resource, r.Enabled, r.Devices, plain(r.Title))
+			}
+			return w.Flush()
+		},
+	}
+	format.flag(cmd)
+	return cmd
+}
+
+// everyDefinition returns also the definitions that are off; what cannot be used is said on errs.
+func (p *parts) everyDefinition(errs io.Writer) (map[string]*accel.Definition, *accel.Problem) {
+	for _, s := range p.skipped {
+		fmt.Fprintln(errs, "acceld: definition left out:", s)
+	}
+	all, _, problem := loaded(p.host, p.config)
+	if problem != nil {
+		return nil, problem
+	}
+	for kind, def := range p.defs {
+		all[kind] = def // with the configuration's overrides
+	}
+	return all, nil
+}
+
+func definitionShowCommand(c *common) *cobra.Command {
+	format := textFormat{allowed: []string{"yaml", "json"}}
+	var expand bool
+	cmd := &cobra.Command{
+		Use: "show [KIND...]", Short: "Print definitions as they are in force",
+		Long: `show prints the definitions of the named kinds, or of all that are in force, with the configuration's overrides.
+With --expand the templates are filled with the facts of the host below --host-root, as the agent fills them.`,
+		RunE: func(cmd *cobra.Command, kinds []string) error {
+			p, problem := c.open()
+			if problem != nil {
+				return failed(problem)
+			}
+			all, problem := p.everyDefinition(cmd.ErrOrStderr())
+			if problem != nil {
+				return failed(problem)
+			}
+			if len(kinds) == 0 {
+				kinds = sorted(p.defs)
+			}
+			p.defs = all // a kind that is off can be shown too
+			defs, err := p.chosen(kinds)
+			if err != nil {
+				return err
+			}
+			if expand {
+				facts := detect.Detect(p.host, detect.Options{})
+				for i := range defs {
+					if defs[i], problem = driver.Expand(defs[i], facts, ""); problem != nil {
+						return failed(problem)
+					}
+				}
+			}
+			return writeDefinitions(cmd.OutOrStdout(), defs, format.value)
+		},
+	}
+	format.flag(cmd)
+	cmd.Flags().BoolVar(&expand, "expand", false, "fill the templates with the facts of this host")
+	return cmd
+}
+
+// writeDefinitions prints one document for each definition: YAML with "---" between them, or JSON, one after the other.
+func writeDefinitions(out io.Writer, defs []*accel.Definition, format string) error {
+	if format == "json" {
+		for _, def := range defs {
+			if err := writeJSON(out, def); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	e := yaml.NewEncoder(out)
+	e.SetIndent(2)
+	for _, def := range defs {
+		b, err := json.Marshal(def)
+		var n yaml.Node
+		if err == nil {
+			err = yaml.Unmarshal(b, &n) // JSON is YAML, and so the fields keep their order
+		}
+		if err == nil {
+			blocks(&n)
+			err = e.Encode(&n)
+		}
+		if err != nil {
+			return exit{exitFailed, err}
+		}
+	}
+	return e.Close()
+}
+
+// blocks writes a document that came from JSON as people write YAML; what needs quotes gets them from the encoder.
+func blocks(n *yaml.Node) {
+	n.Style = 0
+	for _, c := range n.Content {
+		blocks(c)
+	}
+}
+
+func definitionValidateCommand(c *common) *cobra.Command {
+	return &cobra.Command{
+		Use: "validate FILE...", Short: "Check definition files before they are put to use",
+		Long: `validate reads definition files as the agent would and says everything that is wrong with them, one line each: file, line,
+field, what is wrong. Templates are filled with the facts of the host below --host-root, metrics and other kinds that
+are named are looked up among those that there are. FILE may be "-" for standard input. Nothing is changed.`,
+		RunE: func(cmd *cobra.Command, files []string) error {
+			if len(files) == 0 {
+				return errors.New("name the files")
+			}
+			p, problem := c.open()
+			if problem != nil {
+				return failed(problem)
+			}
+			v := validation{out: cmd.OutOrStdout(), facts: detect.Detect(p.host, detect.Options{}), known: p.defs, from: map[string]string{}}
+			for _, file := range files {
+				data, err := readNamed(cmd.InOrStdin(), file)
+				if err != nil {
+					v.say(file, vendors.Fault{Message: err.Error()})
+					continue
+				}
+				v.file(file, data)
+			}
+			v.together()
+			if v.faults > 0 {
+				return exit{exitFailed, fmt.Errorf("%s in %s", count(v.faults, "fault"), count(len(files), "file"))}
+			}
+			for _, kind := range sorted(v.from) {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s is fine\n", v.from[kind], kind)
+			}
+			return nil
+		},
+	}
+}
+
+// readNamed reads a file of this process's own file system, or standard input.
+func readNamed(in io.Reader, file string) ([]byte, error) {
+	if file == "-" {
+		return io.ReadAll(in)
+	}
+	self, err := host.New("/")
+	if err != nil {
+		return nil, err
+	}
+	name, err := filepath.Abs(file)
+	if err != nil {
+		return nil, err
+	}
+	return self.ReadFile(name)
+}
+
+// validation checks files together.
+type validation struct {
+	out    io.Writer
+	facts  accel.Facts
+	known  map[string]*accel.Definition // those in force, then those of the files too
+	from   map[string]string            // the file of each kind
+	defs   []*accel.Definition
+	faults int
+}
+
+func (v *validation) say(file string, f vendors.Fault) {
+	v.faults++
+	where := file
+	if f.Line > 0 {
+		where = fmt.Sprintf("%s:%d", file, f.Line)
+	}
+	fmt.Fprintf(v.out, "%s: %s\n", where, plain(f.String()))
+}
+
+// file checks one file by itself.
+func (v *validation) file(file string, data []byte) {
+	def, faults := vendors.Read(data)
+	if def != nil && len(faults) == 0 {
+		faults = vendors.Locate(data, v.ontoHost(def))
+	}
+	for _, f := range faults {
+		v.say(file, f)
+	}
+	if def == nil || len(faults) > 0 {
+		return
+	}
+	if other := v.from[def.Kind]; other != "" {
+		v.say(file, vendors.Locate(data, []vendors.Fault{{Field: "kind", Message: fmt.Sprintf("%q is defined by %q too", def.Kind, other)}})[0])
+		return
+	}
+	v.from[def.Kind] = file
+	v.defs = append(v.defs, def)
+}
+
+// ontoHost says what is wrong with a definition on this host and with this program.
+func (v *validation) ontoHost(def *accel.Definition) []vendors.Fault {
+	var faults []vendors.Fault
+	known := map[string]bool{}
+	for _, name := range exporter.MetricNames() {
+		known[name] = true
+	}
+	for i, m := range def.Metrics {
+		if !known[m.Name] {
+			faults = append(faults, vendors.Fault{Field: fmt.Sprintf("metrics[%d].name", i), Message: fmt.Sprintf("%q is not in docs/metrics.md", m.Name)})
+		}
+	}
+	expanded, problem := driver.Expand(def, v.facts, "")
+	if problem != nil {
+		return append(faults, vendors.Fault{Message: problem.Message})
+	}
+	return append(faults, vendors.Validate(expanded)...)
+}
+
+// together checks what only shows when all definitions are there.
+func (v *validation) together() {
+	all := map[string]*accel.Definition{}
+	for kind, def := range v.known {
+		all[kind] = def
+	}
+	for _, def := range v.defs {
+		all[def.Kind] = def
+	}
+	for _, def := range v.defs {
+		for i, kind := range def.After {
+			if all[kind] == nil {
+				v.say(v.from[def.Kind], vendors.Fault{Field: fmt.Sprintf("after[%d]", i), Message: fmt.Sprintf("no definition in force has the kind %q", kind)})
+			}
+		}
+	}
+	if _, cycle := accel.InOrder(all); cycle != "" {
+		v.say(v.from[v.defs[0].Kind], vendors.Fault{Field: "after", Message: "each waits for the other: " + cycle})
+	}
+}

@@ -1,0 +1,144 @@
+package vendors
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// good is a definition that nothing is wrong with; tests change one line of it.
+const good = `kind: example-npu
+vendor: example.com
+resource: npu
+match:
+  - vendor: "f00d"
+    device: "0100"
+driver:
+  binds: npu
+  modules:
+    - name: npu
+  sources:
+    - type: build
+      path: /usr/src/npu-{{.DriverVersion}}
+nodes:
+  - glob: accel/npu*
+metrics:
+  - name: accelerator_temperature_celsius
+    file: hwmon/hwmon*/temp1_input
+steps:
+  driver-container:
+    after:
+      - name: firmware is up
+        waitForLogs:
+          kernel: true
+          match: npu .*ready
+`
+
+func TestRead(t *testing.T) {
+	def, faults := Read([]byte(good))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	if def.Resource != "example.com/npu" {
+		t.Errorf("the vendor key does not complete the resource: %q", def.Resource)
+	}
+	if s := def.Steps[accel.DriverContainer].At(accel.After); len(s) != 1 || s[0].WaitForLogs == nil {
+		t.Errorf("steps: %+v", def.Steps)
+	}
+}
+
+// TestFaults changes one thing of a good definition: the fault names line and field.
+func TestFaults(t *testing.T) {
+	for _, c := range []struct{ old, new, want string }{
+		{`kind: example-npu`, `kind: npu`, `1: kind: "npu" is not of the form [a-z0-9]+(-[a-z0-9]+)+`},
+		{`kind: example-npu`, `knd: example-npu`, `1: unknown field "knd" (there are: kind, title,`},
+		{`kind: example-npu`, `kind: example-` + strings.Repeat("n", 40), `1: kind: "example-` + strings.Repeat("n", 40) + `" is longer than 38 characters`},
+		{`resource: npu`, `resource: "-npu"`, `3: resource: "example.com/-npu" is not of the form`},
+		{`    device: "0100"`, `    device: 11e8`, `6: match[0].device: must be text: write "11e8" in quotes`},
+		{`    device: "0100"`, `    device: "0x01"`, `6: match[0].device: "0x01" is not of the form`},
+		{`    device: "0100"`, `    class: ""`, `5: match[0]: a device or a class is needed`},
+		{`  binds: npu`, `  binds: npu` + "\n  binds: npu", `9: driver.binds: is there twice`},
+		{`    - name: npu`, `    - name: npu.ko`, `10: driver.modules[0].name: "npu.ko" is not of the form`},
+		{`    - name: npu`, `    - {name: npu, after: [late]}` + "\n    - name: late", `10: driver.modules[0].after[0]: module "late" comes after "npu" in the list`},
+		{`    - name: npu`, `    - name: npu` + "\n    - name: npu", `11: driver.modules[1].name: module "npu" is there twice`},
+		{`    - name: npu`, `    - {name: npu, firmware: [../npu.bin]}`, `10: driver.modules[0].firmware[0]: "../npu.bin" leaves the directory`},
+		{`    - type: build`, `    - type: biuld`, `12: driver.sources[0].type: "biuld" is not one of oci, build, bundle`},
+		{`{{.DriverVersion}}`, `{{.Version}}`, `13: driver.sources[0].path: no variable .Version (there are: .KernelVersion `},
+		{`{{.DriverVersion}}`, `{{.DriverVersion`, `13: driver.sources[0].path: not a template: `},
+		{`/usr/src/npu-`, `src/npu-`, `13: driver.sources[0].path: "src/npu-{{.DriverVersion}}" is not an absolute path`},
+		{`accel/npu*`, `../npu*`, `15: nodes[0].glob: "../npu*" leaves the directory that it is relative to`},
+		{`accel/npu*`, `/etc/npu*`, `15: nodes[0].glob: "/etc/npu*" is not below /sys/`},
+		{`accel/npu*`, `accel/[`, `15: nodes[0].glob: "accel/[" is not a pattern`},
+		{`  - glob: accel/npu*`, `  - make: {path: /etc/npu, majors: [npu]}`, `15: nodes[0].make.path: "/etc/npu" is not a path below /dev`},
+		{`  - glob: accel/npu*`, `  - make: {path: "/dev/npu{{.Minor}}", majors: [npu]}`, `15: nodes[0].make.path: "/dev/npu{{.Minor}}": only {{.Address}} and {{.Number}} are known here`},
+		{`  - glob: accel/npu*`, `  - make: {path: /dev/npu, majors: [npu], module: other}`, `15: nodes[0].make.module: driver.modules has no module "other"`},
+		{`  - glob: accel/npu*`, `  - permissions: rw`, `15: nodes[0]: either glob or make is needed`},
+		{`    file: hwmon/hwmon*/temp1_input`, `    file: /etc/shadow`, `18: metrics[0].file: "/etc/shadow" is not below /sys/`},
+		{`    file: hwmon/hwmon*/temp1_input`, `    scale: much`, `18: metrics[0].scale: "much" is not a number`},
+		{`  driver-container:`, `  driver:`, `20: steps.driver: "driver" is not one of driver-container, runtime-enablement,`},
+		{`          kernel: true`, `          kernel: yes please`, `24: steps.driver-container.after[0].waitForLogs.kernel: "yes please" is not true or false`},
+		{`          kernel: true`, `          file: /x` + "\n          unit: x", `23: steps.driver-container.after[0].waitForLogs: exactly one of kernel, unit and file is needed`},
+		{`npu .*ready`, `npu (`, "25: steps.driver-container.after[0].waitForLogs.match: error parsing regexp"},
+		{`      - name: firmware is up`, `      - name: firmware is up` + "\n        run: {argv: [bin/npu]}", `22: steps.driver-container.after[0]: exactly one of run, wait, waitForLogs and validate is needed`},
+		{`      - name: firmware is up`, `      - name: firmware is up` + "\n        timeout: soon", `23: steps.driver-container.after[0].timeout: "soon" is not a duration`},
+		{`match:`, `match: {}` + "\nexcept:", `4: match: must be a list`},
+		{`match:`, `match`, `4: `},
+	} {
+		text := strings.Replace(good, c.old, c.new, 1)
+		if text == good {
+			t.Fatalf("%q is not in the good definition", c.old)
+		}
+		_, faults := Read([]byte(text))
+		var got []string
+		for _, f := range faults {
+			got = append(got, fmt.Sprintf("%d: %s", f.Line, f))
+		}
+		if !strings.Contains("\n"+strings.Join(got, "\n"), "\n"+c.want) {
+			t.Errorf("%q for %q: got %q, want %q", c.new, c.old, got, c.want)
+		}
+	}
+}
+
+func TestWholeFile(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                       "the file is empty",
+		good + "---\n" + good:    "only one definition can be in a file",
+		"[1]":                    "must have fields",
+		"a: &a [*a]\n":           "unknown field",
+		"kind: [\n":              "",
+		"kind: x\n\tkind: y\n":   "",
+		"match: [" + "[],[],[]]": "must have fields",
+	} {
+		def, faults := Read([]byte(text))
+		if def != nil || len(faults) == 0 || !strings.Contains(faults[0].Message, want) {
+			t.Errorf("%q: got %v, %v, want %q", text[:min(len(text), 20)], def, faults, want)
+		}
+	}
+}
+
+// TestLoad leaves out kinds that wait for each other, and says so.
+func TestLoad(t *testing.T) {
+	file := func(kind, after string) *fstest.MapFile {
+		return &fstest.MapFile{Data: []byte(strings.Replace(good, "kind: example-npu", "kind: "+kind+"\nafter: ["+after+"]", 1))}
+	}
+	defs := map[string]*accel.Definition{}
+	problems := Load(fstest.MapFS{
+		"a.yaml": file("example-a", "example-b"), "b.yaml": file("example-b", "example-a"), "c.yaml": file("example-c", "example-d"), "d.yaml": file("example-d", ""),
+	}, defs)
+	if len(problems) != 1 || !strings.Contains(problems[0].Message, "example-a after example-b after example-a") {
+		t.Errorf("problems: %v", problems)
+	}
+	var kinds []string
+	ordered, _ := accel.InOrder(defs)
+	for _, def := range ordered {
+		kinds = append(kinds, def.Kind)
+	}
+	if diff := cmp.Diff([]string{"example-d", "example-c"}, kinds); diff != "" {
+		t.Error(diff)
+	}
+}
