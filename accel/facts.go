@@ -1,5 +1,7 @@
 package accel
 
+import "time"
+
 // Facts are what is on the host, as package detect read it. Every field may be empty on an incomplete host; Problems
 // then says what could not be read.
 type Facts struct {
@@ -96,8 +98,20 @@ type ContainerEngine struct {
 	Name string `json:"name,omitempty"`
 	// Endpoint is the CRI socket as the host sees it, such as "unix:///var/run/crio/crio.sock".
 	Endpoint string `json:"endpoint,omitempty"`
-	// From says how it was found: "kubelet" (its configuration or arguments) or "socket".
+	// From says how it was found: "kubelet" (its configuration or arguments), "socket", or "files" when nothing runs.
 	From string `json:"from,omitempty"`
+	// Layout is the distribution of Kubernetes that brought it and writes its configuration: "k3s", "rke2", "k0s" or
+	// "microk8s"; empty for one that stands alone.
+	Layout string `json:"layout,omitempty"`
+	// Version is as much as is known of it without asking, such as "1.7.27" or "2"; empty when nothing is.
+	Version string `json:"version,omitempty"`
+	// Config is the top-level configuration file as the host sees it, whether it is there or not.
+	Config string `json:"config,omitempty"`
+	// Unit is the systemd unit that it runs in, such as "crio.service"; empty when it is not known.
+	Unit string `json:"unit,omitempty"`
+	// PID and Started are those of its process; zero when it does not run or cannot be seen.
+	PID     int       `json:"pid,omitempty"`
+	Started time.Time `json:"started,omitzero"`
 }
 
 // Kubelet tells whether a kubelet is on the host.

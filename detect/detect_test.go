@@ -155,19 +155,19 @@ func TestEngine(t *testing.T) {
 		{
 			"a socket without a kubelet",
 			map[string]string{sock: "", "run/podman/podman.sock": ""},
-			accel.ContainerEngine{Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", From: "socket"},
+			accel.ContainerEngine{Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", From: "socket", Config: "/etc/containerd/config.toml"},
 			"",
 		},
 		{
 			"a kubelet that does not say",
 			map[string]string{plugins: "", "var/run/crio/crio.sock": "", sock: ""},
-			accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock", From: "socket"},
+			accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock", From: "socket", Config: "/etc/crio/crio.conf"},
 			kubeletRoot,
 		},
 		{
 			"configuration",
 			map[string]string{plugins: "", sock: "", kubeletConfig: "containerRuntimeEndpoint: unix:///var/run/crio/crio.sock"},
-			accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock", From: "kubelet"},
+			accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock", From: "kubelet", Config: "/etc/crio/crio.conf"},
 			kubeletRoot,
 		},
 		{
@@ -177,7 +177,7 @@ func TestEngine(t *testing.T) {
 				"proc/20/comm": "kubelet\n", "proc/20/cmdline": kubelet("-root-dir", "/k", "--container-runtime-endpoint=/run/k3s/containerd/containerd.sock"),
 				"proc/3/comm": "systemd\n", "proc/100/comm": "kubelet\n", "proc/100/cmdline": kubelet("--root-dir=/nested"),
 			},
-			accel.ContainerEngine{Name: "containerd", Endpoint: "unix:///run/k3s/containerd/containerd.sock", From: "kubelet"},
+			accel.ContainerEngine{Name: "containerd", Endpoint: "unix:///run/k3s/containerd/containerd.sock", From: "kubelet", Layout: "k3s", Config: "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"},
 			"/k",
 		},
 		{

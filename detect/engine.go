@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"sort"
-	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -36,7 +34,7 @@ func kubeletAndEngine(h *host.Host) (accel.Kubelet, accel.ContainerEngine, []str
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			problems = append(problems, fmt.Sprintf("cannot look for the kubelet: %v", err))
 		}
-		return accel.Kubelet{}, engineBySocket(h), problems
+		return accel.Kubelet{}, complete(h, engineBySocket(h)), problems
 	}
 	k := accel.Kubelet{Present: true, Root: kubeletRoot}
 	args, problems := kubeletArguments(h)
@@ -62,47 +60,41 @@ func kubeletAndEngine(h *host.Host) (accel.Kubelet, accel.ContainerEngine, []str
 			}
 		}
 	}
+	for _, name := range rancherConfigs() {
+		if endpoint == "" {
+			endpoint = rancherEndpoint(h, name)
+		}
+	}
 	if endpoint == "" || !printable(endpoint) {
-		return k, engineBySocket(h), problems
+		return k, complete(h, engineBySocket(h)), problems
 	}
 	if strings.HasPrefix(endpoint, "/") {
 		endpoint = "unix://" + endpoint
 	}
-	return k, accel.ContainerEngine{Name: engineName(endpoint), Endpoint: endpoint, From: "kubelet"}, problems
+	return k, complete(h, accel.ContainerEngine{Name: engineName(endpoint), Endpoint: endpoint, From: "kubelet"}), problems
 }
 
 // kubeletArguments returns the arguments of the kubelet with the lowest process id; that of a nested one (a cluster in
 // containers) is higher.
 func kubeletArguments(h *host.Host) ([]string, []string) {
-	all, err := h.OpenDir(procDir)
+	pid, err := lowestPID(h, "kubelet", "kubelite")
 	if err != nil {
 		return nil, []string{fmt.Sprintf("cannot look for the kubelet's arguments: %v", err)}
 	}
-	defer all.Close()
-	names, err := all.Names()
+	if pid == 0 {
+		return nil, nil
+	}
+	args, err := arguments(h, pid)
 	if err != nil {
-		return nil, []string{fmt.Sprintf("cannot look for the kubelet's arguments: %v", err)}
+		return nil, []string{fmt.Sprintf("cannot read the kubelet's arguments: %v", err)}
 	}
-	var pids []int
-	for _, name := range names {
-		if isPID(name) {
-			pid, _ := strconv.Atoi(name) // isPID has parsed it
-			pids = append(pids, pid)
+	if len(args) == 1 { // microk8s starts one program for all of Kubernetes, which reads its arguments from a file
+		if text, err := h.ReadAttribute(microk8sArgs + "/kubelet"); err == nil {
+			text = strings.ReplaceAll(text, "${SNAP_COMMON}", "/var/snap/microk8s/common")
+			args = append(args, strings.Fields(text)...)
 		}
 	}
-	sort.Ints(pids)
-	for _, pid := range pids {
-		p := path.Join(procDir, strconv.Itoa(pid))
-		if comm, err := h.ReadAttribute(p + "/comm"); err != nil || comm != "kubelet" {
-			continue // gone, or another program
-		}
-		b, err := h.ReadBinary(p + "/cmdline")
-		if err != nil {
-			return nil, []string{fmt.Sprintf("cannot read the kubelet's arguments: %v", err)}
-		}
-		return strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"), nil
-	}
-	return nil, nil
+	return args, nil
 }
 
 // argument returns the last value of a flag: "--name=value", "--name value", and with one dash.
@@ -151,7 +143,7 @@ func engineBySocket(h *host.Host) accel.ContainerEngine {
 // engineName tells the container runtime by its socket; empty for one that is not known.
 func engineName(endpoint string) string {
 	for _, k := range []struct{ word, name string }{
-		{"crio", "cri-o"}, {"cri-dockerd", "docker"}, {"dockershim", "docker"}, {"containerd", "containerd"}, {"podman", "podman"},
+		{"crio", "cri-o"}, {"docker", "docker"}, {"containerd", "containerd"}, {"podman", "podman"},
 	} {
 		if strings.Contains(endpoint, k.word) {
 			return k.name

@@ -48,7 +48,10 @@ func engineSockets() []string {
 		"/var/run/crio/crio.sock",
 		"/run/containerd/containerd.sock",
 		"/run/k3s/containerd/containerd.sock",
+		"/run/k0s/containerd.sock",
+		"/var/snap/microk8s/common/run/containerd.sock",
 		"/run/cri-dockerd.sock",
 		"/run/podman/podman.sock",
+		"/var/run/docker.sock",
 	}
 }

@@ -2,6 +2,9 @@ package runtime
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -11,109 +14,108 @@ import (
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/acceld/acceld/runtime/engine"
 )
 
-// defaultHookDir is where CRI-O and podman look when nothing is configured. /etc/containers/oci/hooks.d, which their
-// manuals mention, is read only when it is listed.
+// defaultHookDir is where CRI-O and podman look when nothing is configured.
 const defaultHookDir = "/usr/share/containers/oci/hooks.d"
 
 // readHookDirs finds the directories that the container runtime reads hooks from, the lowest precedence first; none
-// for a runtime that reads no hooks.
+// for a runtime that reads no hooks. Files that cannot be used, and those after them, say
+// nothing: the runtime itself would not start with them.
 func (r *Runtime) readHookDirs() []string {
-	switch r.engine.Name {
-	case "cri-o":
-		if b, err := r.crioConfig(); err == nil {
-			if dirs, ok := crioHookDirs(b, nil); ok {
-				return dirs
-			}
-		}
-		return r.merge(crioHookDirs, append([]string{"/etc/crio/crio.conf"}, r.walk("/etc/crio/crio.conf.d")...))
-	case "podman":
-		files := []string{"/usr/share/containers/containers.conf", "/etc/containers/containers.conf"}
-		return r.merge(podmanHookDirs, append(files, r.host.Glob("/etc/containers/containers.conf.d", "*.conf")...))
+	if r.engine.Name != "cri-o" && r.engine.Name != "podman" {
+		return nil
 	}
-	return nil
-}
-
-// merge reads the configuration files in order. Files that are not there or cannot be parsed change nothing: with the
-// latter the runtime itself would not start.
-func (r *Runtime) merge(read func(data []byte, before []string) ([]string, bool), files []string) []string {
-	dirs := []string{defaultHookDir}
-	for _, name := range files {
-		b, err := r.host.ReadFile(name)
-		if err != nil {
-			continue
+	if b, err := r.crioConfig(); err == nil {
+		if dirs, ok := crioHookDirs(b); ok {
+			return dirs
 		}
-		if d, ok := read(b, dirs); ok {
-			dirs = d
+	}
+	c, p := engine.Read(r.host, r.engine)
+	if p != nil && c == nil {
+		return []string{defaultHookDir}
+	}
+	dirs := []string{}
+	for _, d := range c.HookDirs {
+		if path.IsAbs(d) {
+			dirs = append(dirs, path.Clean(d))
 		}
 	}
 	return dirs
 }
 
-// walk returns the files below dir in the order in which CRI-O reads them: lexical, recursive, whatever their suffix.
-func (r *Runtime) walk(dir string) []string {
-	entries, err := r.host.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
-	var files []string
-	for _, e := range entries {
-		if e.IsDir() {
-			files = append(files, r.walk(path.Join(dir, e.Name()))...)
-		} else {
-			files = append(files, path.Join(dir, e.Name()))
-		}
-	}
-	return files
-}
-
-func crioHookDirs(data []byte, before []string) ([]string, bool) {
+// crioHookDirs takes the directories from a CRI-O's whole configuration; false when it says none.
+func crioHookDirs(data []byte) ([]string, bool) {
 	var c struct {
 		Crio struct {
 			Runtime struct {
-				HooksDir []any `toml:"hooks_dir"`
+				HooksDir []string `toml:"hooks_dir"`
 			} `toml:"runtime"`
 		} `toml:"crio"`
 	}
-	if toml.Unmarshal(data, &c) != nil {
+	if toml.Unmarshal(data, &c) != nil || c.Crio.Runtime.HooksDir == nil {
 		return nil, false
 	}
-	return list(c.Crio.Runtime.HooksDir, before)
-}
-
-func podmanHookDirs(data []byte, before []string) ([]string, bool) {
-	var c struct {
-		Engine struct {
-			HooksDir []any `toml:"hooks_dir"`
-		} `toml:"engine"`
-	}
-	if toml.Unmarshal(data, &c) != nil {
-		return nil, false
-	}
-	return list(c.Engine.HooksDir, before)
-}
-
-// list takes the absolute paths of a configured list; false when the list is not there. An entry {append = true} adds
-// to the list before instead of replacing it (containers.conf(5)).
-func list(entries []any, before []string) ([]string, bool) {
-	if entries == nil {
-		return nil, false
-	}
-	dirs := []string{}
-	for _, e := range entries {
-		switch e := e.(type) {
-		case string:
-			if path.IsAbs(e) {
-				dirs = append(dirs, path.Clean(e))
-			}
-		case map[string]any:
-			if e["append"] == true {
-				dirs = append(append([]string{}, before...), dirs...)
-			}
+	var dirs []string
+	for _, d := range c.Crio.Runtime.HooksDir {
+		if path.IsAbs(d) {
+			dirs = append(dirs, path.Clean(d))
 		}
 	}
 	return dirs, true
+}
+
+// hookProblems are sentences about hooks. CRI-O reads the directories that were there when it started, and one broken
+// file in them is passed over while it runs and ends its next start; podman fails every container with one.
+func (r *Runtime) hookProblems() []string {
+	var all []string
+	for _, dir := range r.hookDirs {
+		if made := r.host.Born(dir); r.running() && made.After(r.engine.Started.Add(time.Second)) {
+			all = append(all, fmt.Sprintf("%q was made after %s started, which does not read it until it is restarted", dir, r.unit()))
+		}
+		entries, err := r.host.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if path.Ext(e.Name()) != ".json" {
+				continue
+			}
+			name := path.Join(dir, e.Name())
+			b, err := r.host.ReadFile(name)
+			if err == nil {
+				err = validHook(b)
+			}
+			if err != nil {
+				all = append(all, fmt.Sprintf("%s will not start again while %q is there: %v", r.engine.Name, name, err))
+			}
+		}
+	}
+	return all
+}
+
+// validHook reads a hooks.d file as far as the loader does when it starts.
+func validHook(data []byte) error {
+	var h struct {
+		Version string         `json:"version"`
+		Hook    map[string]any `json:"hook"`
+		Stages  []string       `json:"stages"`
+	}
+	if err := json.Unmarshal(data, &h); err != nil {
+		return err
+	}
+	switch h.Version {
+	case "1.0.0":
+		if len(h.Stages) == 0 {
+			return errors.New("it has no stages")
+		}
+	case "0.1.0", "":
+	default:
+		return fmt.Errorf("version %q is not known", h.Version)
+	}
+	return nil
 }
 
 // crioConfig asks a running CRI-O for its configuration, which knows the command line and other files too.

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"log/slog"
 	"path"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
+	"github.com/acceld/acceld/runtime/engine"
 )
 
 // Options are what a Runtime is made of.
@@ -22,6 +24,12 @@ type Options struct {
 	Ledger *ledger.Ledger
 	// Engine is the container runtime of the host; it decides whether a hooks.d directory is read by anybody.
 	Engine accel.ContainerEngine
+	// Edit says which of the container runtime's files may be changed; engine.EditNever when empty.
+	Edit engine.Edit
+	// Restart says when it may be restarted; RestartNever when empty.
+	Restart Restart
+	// Units control its unit.
+	Units Units
 }
 
 // Runtime gives the containers of one host access to its devices. Its methods may be called concurrently.
@@ -32,6 +40,10 @@ type Runtime struct {
 	log     *slog.Logger
 	program string
 	engine  accel.ContainerEngine
+	edit    engine.Edit
+	restart Restart
+	units   Units
+	live    func() bool // whether the host is the running machine's own
 
 	mu       sync.Mutex
 	digests  map[string]digest // of programs, by path, so that an unchanged file is hashed once
@@ -60,7 +72,10 @@ func New(h *host.Host, o Options) *Runtime {
 			panic(err) // the directory is a constant
 		}
 	}
-	return &Runtime{host: h, self: self, ledger: changes, log: log, program: o.HookProgram, engine: o.Engine, digests: map[string]digest{}}
+	return &Runtime{
+		host: h, self: self, ledger: changes, log: log, program: o.HookProgram, engine: o.Engine,
+		edit: cmp.Or(o.Edit, engine.EditNever), restart: cmp.Or(o.Restart, RestartNever), units: o.Units, live: h.Live, digests: map[string]digest{},
+	}
 }
 
 // Check compares the host's files with those that accs need, and changes nothing. Applied is true when the spec (or

@@ -1,0 +1,173 @@
+package detect
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// microk8sArgs is where microk8s keeps the arguments of what it starts.
+const microk8sArgs = "/var/snap/microk8s/current/args"
+
+// layout is where one container runtime's files are, by its name or by the distribution that brings it.
+type layout struct {
+	name, distribution string
+	// socket is a part of its endpoint.
+	socket string
+	// config is the top-level file; programs are where it is installed; comms are its process's names.
+	config   string
+	programs []string
+	comms    []string
+	// there is what tells that it is installed when nothing runs.
+	there []string
+}
+
+// layouts are the known ones, the more particular first. RKE2 uses the same socket as k3s.
+func layouts() []layout {
+	rancher := func(name string) layout {
+		dir := "/var/lib/rancher/" + name
+		return layout{
+			name: "containerd", distribution: name, socket: "/run/k3s/", config: dir + "/agent/etc/containerd/config.toml",
+			programs: []string{dir + "/data/current/bin/containerd", dir + "/bin/containerd"}, comms: []string{"containerd"}, there: []string{dir},
+		}
+	}
+	return []layout{
+		rancher("rke2"),
+		rancher("k3s"),
+		{
+			name: "containerd", distribution: "k0s", socket: "/k0s/", config: "/etc/k0s/containerd.toml",
+			programs: []string{"/var/lib/k0s/bin/containerd"}, comms: []string{"containerd"}, there: []string{"/etc/k0s", "/var/lib/k0s"},
+		},
+		{
+			name: "containerd", distribution: "microk8s", socket: "/microk8s/", config: microk8sArgs + "/containerd.toml",
+			programs: []string{"/snap/microk8s/current/bin/containerd"}, comms: []string{"containerd"}, there: []string{microk8sArgs},
+		},
+		{
+			name: "cri-o", socket: "crio", config: "/etc/crio/crio.conf",
+			programs: []string{"/usr/bin/crio", "/usr/local/bin/crio"}, comms: []string{"crio"}, there: []string{"/etc/crio"},
+		},
+		{
+			name: "containerd", socket: "containerd", config: "/etc/containerd/config.toml",
+			programs: []string{"/usr/bin/containerd", "/usr/local/bin/containerd"}, comms: []string{"containerd"}, there: []string{"/etc/containerd"},
+		},
+		{
+			name: "docker", socket: "docker", config: "/etc/docker/daemon.json",
+			programs: []string{"/usr/bin/dockerd", "/usr/local/bin/dockerd"}, comms: []string{"dockerd"}, there: []string{"/etc/docker"},
+		},
+		{
+			name: "podman", socket: "podman", config: "/etc/containers/containers.conf",
+			programs: []string{"/usr/bin/podman"}, there: []string{"/etc/containers/containers.conf", "/etc/containers/containers.conf.d"},
+		},
+	}
+}
+
+// installed reports whether anything of the layout is there.
+func (l layout) installed(h *host.Host) bool {
+	return slices.ContainsFunc(slices.Concat(l.there, l.programs), h.Exists)
+}
+
+// layoutOf returns the layout of a container runtime by its endpoint.
+func layoutOf(h *host.Host, endpoint string) (layout, bool) {
+	for _, l := range layouts() {
+		if strings.Contains(endpoint, l.socket) && (l.distribution != "rke2" || l.installed(h)) {
+			return l, true
+		}
+	}
+	return layout{}, false
+}
+
+// EngineNamed returns the container runtime of a name, or of the distribution that brings it ("k3s", "rke2", "k0s",
+// "microk8s"), whether it runs or not; false for a name that is not known.
+func EngineNamed(h *host.Host, name string) (accel.ContainerEngine, bool) {
+	for _, l := range layouts() {
+		if l.distribution == name || l.distribution == "" && l.name == name {
+			return l.engine(h), true
+		}
+	}
+	return accel.ContainerEngine{}, false
+}
+
+// EngineByFiles returns the container runtime whose files are on the host, for one on which nothing runs; an empty one
+// when there is none.
+func EngineByFiles(h *host.Host) accel.ContainerEngine {
+	for _, l := range layouts() {
+		if l.installed(h) {
+			return l.engine(h)
+		}
+	}
+	return accel.ContainerEngine{}
+}
+
+func (l layout) engine(h *host.Host) accel.ContainerEngine {
+	e := accel.ContainerEngine{Name: l.name, Layout: l.distribution, From: "files"}
+	for _, socket := range engineSockets() {
+		if found, ok := layoutOf(h, socket); ok && found.config == l.config {
+			e.Endpoint = "unix://" + socket
+			break
+		}
+	}
+	l.fill(h, &e)
+	return e
+}
+
+// complete finds configuration, version, unit and process of a container runtime that was found.
+func complete(h *host.Host, e accel.ContainerEngine) accel.ContainerEngine {
+	l, ok := layoutOf(h, e.Endpoint)
+	if !ok {
+		return e
+	}
+	if e.Name == "" {
+		e.Name = l.name
+	}
+	e.Layout = l.distribution
+	l.fill(h, &e)
+	return e
+}
+
+func (l layout) fill(h *host.Host, e *accel.ContainerEngine) {
+	e.Config = l.config
+	var program string
+	if e.PID = daemon(h, e.Endpoint, l.comms); e.PID > 0 {
+		e.Started, e.Unit = started(h, e.PID), unit(h, e.PID)
+		program = exe(e.PID)
+		if args, err := arguments(h, e.PID); err == nil {
+			for _, flag := range []string{"config", "c", "config-file"} {
+				if c := argument(args, flag); path.IsAbs(c) {
+					e.Config = path.Clean(c)
+				}
+			}
+		}
+		e.Version = programVersion(h, program, l.name == "containerd")
+	}
+	for _, p := range l.programs {
+		if e.Version == "" {
+			e.Version = programVersion(h, p, l.name == "containerd")
+		}
+	}
+}
+
+// rancherConfigs are the configuration files of k3s and RKE2, in which the kubelet's endpoint may be.
+func rancherConfigs() []string {
+	return []string{"/etc/rancher/k3s/config.yaml", "/etc/rancher/rke2/config.yaml"}
+}
+
+// rancherEndpoint returns the endpoint that such a file names, or that the distribution brings; empty when the file is not
+// there or cannot be read.
+func rancherEndpoint(h *host.Host, name string) string {
+	b, err := h.ReadBinary(name)
+	if err != nil {
+		return ""
+	}
+	var c struct {
+		Endpoint string `json:"container-runtime-endpoint"`
+	}
+	if yaml.Unmarshal(b, &c) != nil {
+		return ""
+	}
+	return c.Endpoint
+}

@@ -1,0 +1,53 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Peer connects to a unix socket of the machine and returns the process id of its listener, the one that called
+// listen(2): for a socket that the service manager opened that is 1. It is 0 when the process is outside this one's pid
+// namespace. Nothing is sent.
+func (h *Host) Peer(ctx context.Context, socket string) (int, error) {
+	p, err := h.Path(socket)
+	if err != nil {
+		return 0, err
+	}
+	dialer := net.Dialer{Timeout: time.Second} // a listener whose backlog is full does not answer
+	conn, err := dialer.DialContext(ctx, "unix", p)
+	if err != nil {
+		return 0, fmt.Errorf("cannot connect to %q: %w", socket, err)
+	}
+	defer func() { _ = conn.Close() }() // nothing was sent
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("cannot ask who listens at %q: %w", socket, err)
+	}
+	var cred *unix.Ucred
+	var asked error
+	if err := raw.Control(func(fd uintptr) { cred, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		asked = err
+	}
+	if asked != nil {
+		return 0, fmt.Errorf("cannot ask who listens at %q: %w", socket, asked)
+	}
+	return int(cred.Pid), nil
+}
+
+// Born returns when a file or directory was made; the zero time where the file system does not know.
+func (h *Host) Born(name string) time.Time {
+	f, err := h.openFile(name, unix.O_PATH)
+	if err != nil {
+		return time.Time{}
+	}
+	defer func() { _ = f.Close() }() // a path only
+	var st unix.Statx_t
+	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &st); err != nil || st.Mask&unix.STATX_BTIME == 0 {
+		return time.Time{}
+	}
+	return time.Unix(st.Btime.Sec, int64(st.Btime.Nsec))
+}

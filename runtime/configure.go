@@ -1,0 +1,165 @@
+package runtime
+
+import (
+	"context"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/runtime/engine"
+)
+
+// Report is what is true about the configuration of the container runtime.
+type Report struct {
+	Engine accel.ContainerEngine `json:"engine"`
+	// Config is what its files say; nil when they cannot be used.
+	Config *engine.Config `json:"config,omitempty"`
+	// Offers is true when devices reach containers as the files are.
+	Offers bool `json:"offers"`
+	// Newer are files that changed after the runtime started: what they say may not be in force yet.
+	Newer []string `json:"newer,omitempty"`
+	// Change is what an apply would do, or has done.
+	Change engine.Change `json:"change"`
+	// Hooks are sentences about hooks that the runtime does not read, or that it will not start with.
+	Hooks []string `json:"hooks,omitempty"`
+}
+
+// CheckConfig says what the configuration of the container runtime is, whether devices reach containers with it, and what
+// an ApplyConfig would change. It changes nothing. The problem is the one that an ApplyConfig would have.
+func (r *Runtime) CheckConfig() (Report, *accel.Problem) {
+	r.begin()
+	defer r.mu.Unlock()
+	return r.report()
+}
+
+func (r *Runtime) report() (Report, *accel.Problem) {
+	rep := Report{Engine: r.engine}
+	c, p := engine.Read(r.host, r.engine)
+	if p != nil {
+		return rep, p
+	}
+	rep.Config, rep.Offers = c, c.Offers(specDir)
+	rep.Newer = r.newer(c)
+	rep.Hooks = r.hookProblems()
+	rep.Change, p = engine.Plan(r.host, r.engine, specDir, r.edit)
+	if p == nil && len(rep.Change.Files) == 0 {
+		p = r.waiting()
+	}
+	return rep, p
+}
+
+// newer returns the files that changed after the daemon started.
+func (r *Runtime) newer(c *engine.Config) []string {
+	var all []string
+	for _, name := range c.Files {
+		if st, err := r.host.Stat(name); err == nil && !r.engine.Started.IsZero() && st.ModTime().After(r.engine.Started.Add(time.Second)) {
+			all = append(all, name) // the kernel tells the start to a hundredth, and the clock of the boot drifts
+		}
+	}
+	return all
+}
+
+// ApplyConfig makes the container runtime give devices to containers, with the smallest change that the policies allow,
+// and none when it does already. What is written is valid by the runtime's own rules and by its own program where that
+// can be asked. Without a running runtime that is all. Otherwise the change is taken over, by a reload where that
+// suffices, else by a restart where the policy has one: RuntimeRestartNeeded where it has not. When the runtime does not
+// come back within [comeback] with the pods that it had, every file gets its bytes back, it is restarted once more, and
+// the problem is RuntimeDown.
+//
+// A RuntimeRestartNeeded comes with the change that waits; the next call does not write it again.
+func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
+	r.begin()
+	defer r.mu.Unlock()
+	rep, p := r.report()
+	if p != nil && p.Reason != accel.RuntimeRestartNeeded {
+		return rep, p
+	}
+	if len(rep.Change.Files) == 0 && p == nil {
+		return rep, nil
+	}
+	if len(rep.Change.Files) > 0 {
+		if p := r.provenByProgram(ctx, rep.Change); p != nil {
+			return rep, p
+		}
+		if p := r.change(rep.Change); p != nil {
+			return rep, p
+		}
+	}
+	if p := r.takeOver(ctx, rep.Change); p != nil {
+		return rep, p
+	}
+	c, p := engine.Read(r.host, r.engine)
+	if p == nil {
+		rep.Config, rep.Offers = c, c.Offers(specDir)
+	}
+	return rep, p
+}
+
+// change writes the files of a change, or none: what was written before a failure gets its bytes back. A runtime that
+// runs is first noted to need a restart, so that a crash on any line leaves a restart that is not needed rather than one
+// that is forgotten.
+func (r *Runtime) change(c engine.Change) *accel.Problem {
+	if r.running() {
+		if p := r.noteRestart(c); p != nil {
+			return p
+		}
+	}
+	for i, f := range c.Files {
+		name, p := r.real(f.Path)
+		if p == nil {
+			p = r.write(name, f.After, r.mode(name))
+		}
+		if p != nil {
+			if back := r.revert(engine.Change{Files: c.Files[:i]}); back != nil {
+				return back
+			}
+			r.forgetRestart()
+			return p
+		}
+	}
+	return nil
+}
+
+// revert gives the files of a change their bytes back, the last one first.
+func (r *Runtime) revert(c engine.Change) *accel.Problem {
+	for _, f := range slices.Backward(c.Files) {
+		name, p := r.real(f.Path)
+		switch {
+		case p != nil:
+		case f.New:
+			p = r.remove(name)
+		default:
+			p = r.write(name, f.Before, r.mode(name))
+		}
+		if p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// real follows links at the end of name: the file is changed, the administrator's link stays.
+func (r *Runtime) real(name string) (string, *accel.Problem) {
+	if text, err := r.host.Readlink(name); err != nil || text == "" {
+		return name, nil
+	}
+	p, err := r.host.Path(name)
+	if err != nil {
+		return "", problem("resolve", name, err)
+	}
+	return path.Clean("/" + strings.TrimPrefix(p, strings.TrimSuffix(r.host.Root(), "/"))), nil
+}
+
+// mode is that of the file, or the usual one for a new file.
+func (r *Runtime) mode(name string) fs.FileMode {
+	if st, err := r.host.Stat(name); err == nil {
+		return st.Mode().Perm()
+	}
+	return 0o644
+}
+
+// running reports whether there is a daemon whose configuration in force can differ from its files.
+func (r *Runtime) running() bool { return r.live() && r.engine.PID > 0 && r.engine.Name != "podman" }

@@ -1,0 +1,130 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ask is how long one question to the runtime may take.
+const ask = 2 * time.Second
+
+// client connects to the CRI of the runtime, through the host's root.
+func (r *Runtime) client() (cri.RuntimeServiceClient, func(), error) {
+	socket, ok := strings.CutPrefix(r.engine.Endpoint, "unix://")
+	if !ok {
+		return nil, nil, fmt.Errorf("cannot ask the container runtime: %q is not a socket", r.engine.Endpoint)
+	}
+	file, err := r.host.Path(socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	var dialer net.Dialer
+	conn, err := grpc.NewClient("passthrough:///cri", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", file) }))
+	if err != nil {
+		return nil, nil, err
+	}
+	return cri.NewRuntimeServiceClient(conn), func() { _ = conn.Close() }, nil // there is nothing left to send
+}
+
+// pods are the ids of the pods that run, sorted.
+func (r *Runtime) pods(ctx context.Context) ([]string, error) {
+	if r.engine.Name == "docker" {
+		return nil, nil // it has no CRI of its own
+	}
+	ctx, cancel := context.WithTimeout(ctx, ask)
+	defer cancel()
+	c, done, err := r.client()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	list, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the pods: %w", err)
+	}
+	ids := []string{}
+	for _, p := range list.GetItems() {
+		if p.GetState() == cri.PodSandboxState_SANDBOX_READY {
+			ids = append(ids, p.GetId())
+		}
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// creating reports whether a container was created and not started yet. What cannot be known counts as yes.
+func (r *Runtime) creating(ctx context.Context) bool {
+	if r.engine.Name == "docker" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, ask)
+	defer cancel()
+	c, done, err := r.client()
+	if err != nil {
+		return true
+	}
+	defer done()
+	list, err := c.ListContainers(ctx, &cri.ListContainersRequest{})
+	return err != nil || slices.ContainsFunc(list.GetContainers(), func(c *cri.Container) bool {
+		return c.GetState() == cri.ContainerState_CONTAINER_CREATED
+	})
+}
+
+// alive asks once whether the runtime is ready and has all the pods in before.
+func (r *Runtime) alive(ctx context.Context, before []string) error {
+	if r.engine.Name == "docker" {
+		return r.answers(ctx)
+	}
+	short, cancel := context.WithTimeout(ctx, ask)
+	defer cancel()
+	c, done, err := r.client()
+	if err != nil {
+		return err
+	}
+	defer done()
+	status, err := c.Status(short, &cri.StatusRequest{})
+	if err != nil {
+		return fmt.Errorf("cannot ask for its status: %w", err)
+	}
+	for _, s := range status.GetStatus().GetConditions() {
+		if s.GetType() == "RuntimeReady" && !s.GetStatus() {
+			return fmt.Errorf("it is not ready: %s", s.GetMessage())
+		}
+	}
+	after, err := r.pods(ctx)
+	if err != nil {
+		return err
+	}
+	lost := slices.DeleteFunc(slices.Clone(before), func(id string) bool { return slices.Contains(after, id) })
+	if len(lost) > 0 {
+		return fmt.Errorf("it has lost %d of %d pods, %s among them", len(lost), len(before), lost[0])
+	}
+	return nil
+}
+
+// answers reports whether somebody listens at the socket.
+func (r *Runtime) answers(ctx context.Context) error {
+	file, err := r.host.Path(strings.TrimPrefix(r.engine.Endpoint, "unix://"))
+	if err != nil {
+		return err
+	}
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", file)
+	if err != nil {
+		return errors.New("nobody listens at its socket")
+	}
+	return conn.Close()
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }

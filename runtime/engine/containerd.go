@@ -1,0 +1,389 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// ownName is the name of acceld's own file in a directory of drop-ins.
+const ownName = "60-acceld"
+
+const ownComment = "# Written by acceld so that containers can be given devices by CDI; `acceld purge` takes it back."
+
+// byteOrderMark starts files of some editors. containerd 1.7 passes over it, 2.4 refuses the file.
+const byteOrderMark = "\xef\xbb\xbf"
+
+// containerdFiles are the files of one containerd as they were read.
+type containerdFiles struct {
+	version int // of the top-level file; 1 when it says none
+	files   []containerdFile
+	deep    bool // tables are merged whatever the version: k0s does it
+	dialects
+}
+
+// containerdFile is one of them.
+type containerdFile struct {
+	name    string
+	there   bool
+	data    []byte
+	masked  []byte // of a template: the same without its actions
+	version int
+	tree    map[string]any
+}
+
+// dialects says which containerds may read the files. Up to 1.7 a plugin's table in an imported file replaces the one
+// before it as a whole, and CDI is off unless it is switched on; from 2.0 tables are merged and CDI is on; from 2.4 it
+// cannot be switched off. Seen with 1.7.27 and 2.4.2.
+type dialects struct{ one, two bool }
+
+// plugins is the canonical name under which the table of the CRI's plugin is kept, whatever a file calls it.
+const plugin = "cri"
+
+// criTable is the table that holds enable_cdi and cdi_spec_dirs in a file of the version.
+func criTable(version int) []string {
+	switch {
+	case version >= 3:
+		return []string{"plugins", "io.containerd.cri.v1.runtime"}
+	case version == 2:
+		return []string{"plugins", "io.containerd.grpc.v1.cri"}
+	}
+	return []string{"plugins", "cri"}
+}
+
+func readContainerd(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
+	if c, p := readRendered(files, e); c != nil || p != nil {
+		return c, p
+	}
+	return readStandard(files, e, or(e.Config, "/etc/containerd/config.toml"), decodeContainerd)
+}
+
+// decoder makes a file of a name and its content.
+type decoder func(name string, data []byte, there bool) (containerdFile, *accel.Problem)
+
+// readStandard follows the imports of the file top, which first decodes, breadth first as containerd does.
+func readStandard(files Files, e accel.ContainerEngine, top string, first decoder) (*Config, *accel.Problem) {
+	m := &containerdFiles{version: 1}
+	seen := map[string]bool{}
+	for pending := []string{top}; len(pending) > 0; pending = pending[1:] {
+		name := pending[0]
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		decode := decodeContainerd
+		if name == top {
+			decode = first
+		}
+		f, p := parseContainerd(files, name, decode)
+		if p != nil {
+			return nil, p
+		}
+		if !f.there && name != top {
+			return nil, accel.Problemf(accel.RuntimeConfigInvalid, "%q is imported and is not there", name)
+		}
+		imports, p := importsOf(files, f)
+		if p != nil {
+			return nil, p
+		}
+		pending = append(pending, imports...)
+		m.files = append(m.files, f)
+	}
+	m.version = m.files[0].version
+	c, p := m.config(e, top)
+	for _, f := range m.files {
+		if !bytes.HasPrefix(f.data, []byte(byteOrderMark)) {
+			continue
+		}
+		if !m.one {
+			return nil, accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: it starts with a byte order mark, which containerd 2 does not take", f.name)
+		}
+		e.Version = "1" // nothing else could have started with it
+		return m.config(e, top)
+	}
+	return c, p
+}
+
+// parseContainerd reads one file by containerd's rules. A file that is not there is an empty one.
+func parseContainerd(files Files, name string, decode decoder) (containerdFile, *accel.Problem) {
+	data, there, p := read(files, name)
+	if p != nil {
+		return containerdFile{}, p
+	}
+	return decode(name, data, there)
+}
+
+func decodeContainerd(name string, data []byte, there bool) (containerdFile, *accel.Problem) {
+	f := containerdFile{name: name, there: there, data: data, version: 1, tree: map[string]any{}}
+	if err := toml.Unmarshal(bytes.TrimPrefix(data, []byte(byteOrderMark)), &f.tree); err != nil {
+		return f, broken(name, err)
+	}
+	if key := mistyped(f.tree); key != "" {
+		return f, accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: %s is not of the right type", name, key)
+	}
+	if v, ok := f.tree["version"].(int64); ok && v > 0 {
+		f.version = int(v)
+	}
+	const newest = 4 // containerd 2.4
+	if f.version > newest {
+		return f, accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: version %d of the format is not known", name, f.version)
+	}
+	return f, nil
+}
+
+// mistyped returns a key of a type that containerd does not take; empty when there is none.
+func mistyped(tree map[string]any) string {
+	if v, ok := tree["version"]; ok {
+		if _, is := v.(int64); !is {
+			return "version"
+		}
+	}
+	if v, ok := tree["imports"]; ok {
+		if l, is := list(v); !is || len(l) != len(v.([]any)) {
+			return "imports"
+		}
+	}
+	if v, ok := tree["plugins"]; ok {
+		if _, is := v.(map[string]any); !is {
+			return "plugins"
+		}
+	}
+	return ""
+}
+
+// broken says where a TOML file is broken.
+func broken(name string, err error) *accel.Problem {
+	if d, ok := err.(*toml.DecodeError); ok { //nolint:errorlint // the decoder returns it as it is
+		row, column := d.Position()
+		return accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: line %d, column %d: %v", name, row, column, err)
+	}
+	return accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: %v", name, err)
+}
+
+// importsOf resolves the imports of a file: those with a star are patterns, others must be there, relative ones are
+// relative to the file.
+func importsOf(files Files, f containerdFile) ([]string, *accel.Problem) {
+	var out []string
+	imports, _ := list(f.tree["imports"])
+	for _, name := range imports {
+		name = path.Clean(name)
+		if !path.IsAbs(name) {
+			name = path.Join(path.Dir(f.name), name)
+		}
+		if !strings.Contains(name, "*") {
+			out = append(out, name)
+			continue
+		}
+		found, err := glob(files, name)
+		if err != nil {
+			return nil, accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: import %q: %v", f.name, name, err)
+		}
+		out = append(out, found...)
+	}
+	return out, nil
+}
+
+// dialectsOf tells which containerds may be the one: by its version where that is known, else by the format of the
+// top-level file, which only newer ones read.
+func dialectsOf(version string, format int) dialects {
+	major, _, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	n, err := strconv.Atoi(major)
+	switch {
+	case format >= 3 || err == nil && n >= 2:
+		return dialects{two: true}
+	case err == nil && n == 1:
+		return dialects{one: true}
+	}
+	return dialects{one: true, two: true}
+}
+
+// config merges the files.
+func (m *containerdFiles) config(e accel.ContainerEngine, top string) (*Config, *accel.Problem) {
+	m.dialects = dialectsOf(e.Version, m.version)
+	c := &Config{Name: e.Name, Layout: e.Layout, Top: top, CDI: true, merge: m}
+	for _, f := range m.files {
+		if f.there {
+			c.Files = append(c.Files, f.name)
+		}
+	}
+	if m.one {
+		m.take(c, m.merged(m.deep), false)
+	}
+	if m.two {
+		m.take(c, m.merged(true), true)
+	}
+	return c, nil
+}
+
+// take adds what one containerd would make of the files.
+func (m *containerdFiles) take(c *Config, tree map[string]any, on bool) {
+	cri := table(tree, "plugins", plugin)
+	if v, ok := cri["enable_cdi"].(bool); ok {
+		on = v
+	}
+	c.CDI = c.CDI && on
+	dirs, ok := list(cri["cdi_spec_dirs"])
+	if !ok {
+		dirs = defaultSpecDirs()
+	}
+	if len(c.rest) == 0 {
+		c.SpecDirs = dirs
+	} else { // what both read
+		c.SpecDirs = slices.DeleteFunc(c.SpecDirs, func(d string) bool { return !slices.Contains(dirs, d) })
+	}
+	c.rest = append(c.rest, without(tree, []string{"plugins", plugin}, "enable_cdi", "cdi_spec_dirs"))
+}
+
+// merged puts the files together. Imports and versions are left out: they say where things are, not what.
+func (m *containerdFiles) merged(deep bool) map[string]any {
+	out := map[string]any{}
+	for _, f := range m.files {
+		tree := without(f.tree, nil, "imports", "version")
+		if plugins, ok := tree["plugins"].(map[string]any); ok {
+			named := map[string]any{}
+			for name, v := range plugins {
+				if name == criTable(f.version)[1] {
+					name = plugin
+				}
+				named[name] = v
+			}
+			tree["plugins"] = named
+			if before, ok := out["plugins"].(map[string]any); ok && !deep {
+				for name := range named {
+					delete(before, name)
+				}
+			}
+		}
+		out = merge(out, tree)
+	}
+	return out
+}
+
+// owner is the file whose table of the CRI's plugin is in force; the top-level one when no file has it.
+func (m *containerdFiles) owner() containerdFile {
+	for _, f := range slices.Backward(m.files) {
+		if table(f.tree, criTable(f.version)...) != nil {
+			return f
+		}
+	}
+	return m.files[0]
+}
+
+// wanted is a key of the plugin's table and its value as TOML.
+type wanted struct{ key, value string }
+
+// wants are the keys that must change.
+func wants(now *Config, dir string) []wanted {
+	var w []wanted
+	if !now.CDI {
+		w = append(w, wanted{"enable_cdi", "true"})
+	}
+	if !slices.ContainsFunc(now.SpecDirs, samePlace(dir)) {
+		w = append(w, wanted{"cdi_spec_dirs", quoted(append(slices.Clone(now.SpecDirs), dir))})
+	}
+	return w
+}
+
+// dropin renders a file of our own.
+func dropin(version int, w []wanted) []byte {
+	var b strings.Builder
+	b.WriteString(ownComment + "\n")
+	if version > 1 {
+		fmt.Fprintf(&b, "version = %d\n", version)
+	}
+	fmt.Fprintf(&b, "\n%s\n", header(criTable(version)))
+	for _, k := range w {
+		fmt.Fprintf(&b, "  %s = %s\n", k.key, k.value)
+	}
+	return []byte(b.String())
+}
+
+// containerdChanges returns, in this order: a file of our own where files are imported already; a file of our own and
+// the line that imports it; the keys in the table that is in force.
+func containerdChanges(files Files, e accel.ContainerEngine, now *Config, dir string) []Change {
+	w := wants(now, dir)
+	if rendered(e.Layout) {
+		return renderedChanges(files, e, now, w)
+	}
+	m := now.merge
+	top := m.files[0]
+	changes := ownImports(files, now, w)
+	own := path.Join(path.Dir(top.name), "conf.d", ownName+".toml")
+	if d, err := parseDocument(top.data); err == nil {
+		pattern := path.Join(path.Dir(own), "*.toml")
+		var after []byte
+		switch _, has := d.find(false, "imports"); {
+		case has:
+			after, err = d.extend(pattern, "imports")
+		case top.there:
+			after = d.addRoot("imports", `["`+pattern+`"]`, "version")
+		default:
+			after = []byte(ownComment + "\nversion = 2\nimports = [\"" + pattern + "\"]\n")
+		}
+		if err == nil {
+			version := m.version
+			if !top.there {
+				version = 2
+			}
+			changes = append(changes, Change{Files: []File{
+				change(files, own, dropin(version, w), false),
+				change(files, top.name, after, true),
+			}})
+		}
+	}
+	if after, err := setKeys(m.owner(), w); err == nil {
+		changes = append(changes, Change{Files: []File{change(files, m.owner().name, after, true)}})
+	}
+	return changes
+}
+
+// ownImports returns the changes that only add a file of our own, where a pattern of imports takes it.
+func ownImports(files Files, now *Config, w []wanted) []Change {
+	var changes []Change
+	for _, f := range now.merge.files {
+		imports, _ := list(f.tree["imports"])
+		for _, pattern := range imports {
+			if !path.IsAbs(pattern) {
+				pattern = path.Join(path.Dir(f.name), pattern)
+			}
+			dir, last := path.Split(path.Clean(pattern))
+			for _, name := range []string{ownName + ".toml", "99-acceld.toml", "zz-acceld.toml"} {
+				if ok, err := path.Match(last, name); err == nil && ok && !strings.Contains(dir, "*") && last != name {
+					changes = append(changes, Change{Files: []File{change(files, path.Join(dir, name), dropin(now.merge.version, w), false)}})
+				}
+			}
+		}
+	}
+	return changes
+}
+
+// setKeys writes the keys into the file's own table.
+func setKeys(f containerdFile, w []wanted) ([]byte, error) {
+	data := f.data
+	version := f.version
+	if !f.there {
+		data, version = []byte(ownComment+"\nversion = 2\n"), 2
+	}
+	for _, k := range slices.Backward(w) { // each is put first
+		places := data
+		if f.masked != nil {
+			places = mask(data)
+		}
+		d, err := parseDocument(places)
+		if err != nil {
+			return nil, err
+		}
+		d.data = data
+		if data, err = d.set(k.value, k.key, criTable(version)...); err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
+}

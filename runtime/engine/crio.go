@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"bytes"
+	"path"
+	"slices"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// defaultHookDir is where CRI-O and podman look for hooks when nothing is configured. /etc/containers/oci/hooks.d, which
+// their manuals mention, is read only when it is listed.
+const defaultHookDir = "/usr/share/containers/oci/hooks.d"
+
+const crioDropins = "/etc/crio/crio.conf.d"
+
+// readCRIO merges the files as CRI-O 1.34 does. CDI is always on.
+func readCRIO(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
+	c := &Config{Name: e.Name, Layout: e.Layout, Top: or(e.Config, "/etc/crio/crio.conf"), CDI: true, SpecDirs: defaultSpecDirs(), HookDirs: []string{defaultHookDir}}
+	tree := map[string]any{}
+	for _, name := range append([]string{c.Top}, walk(files, crioDropins)...) {
+		data, there, p := read(files, name)
+		if p != nil {
+			return c, p
+		}
+		if !there {
+			if name == c.Top {
+				continue
+			}
+			return c, accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: it is a link to a file that is not there", name)
+		}
+		one := map[string]any{}
+		data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // its decoder takes a byte order mark
+		if err := toml.Unmarshal(data, &one); err != nil {
+			return c, broken(name, err)
+		}
+		if p := listsOf(name, one, "crio", "runtime", "hooks_dir", "cdi_spec_dirs"); p != nil {
+			return c, p
+		}
+		tree = merge(tree, one)
+		c.Files = append(c.Files, name)
+		if dirs, ok := list(table(one, "crio", "runtime")["cdi_spec_dirs"]); ok {
+			c.SpecDirs = dirs
+		}
+		if dirs, ok := list(table(one, "crio", "runtime")["hooks_dir"]); ok {
+			c.HookDirs = dirs
+		}
+	}
+	c.rest = []any{without(tree, []string{"crio", "runtime"}, "cdi_spec_dirs")}
+	return c, nil
+}
+
+// listsOf refuses keys of a table that are there and are no lists of strings.
+func listsOf(name string, tree map[string]any, at1, at2 string, keys ...string) *accel.Problem {
+	for _, key := range keys {
+		v, ok := table(tree, at1, at2)[key]
+		if !ok {
+			continue
+		}
+		if l, isList := list(v); !isList || len(l) != len(v.([]any)) {
+			return accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: %s is not a list of directories", name, key)
+		}
+	}
+	return nil
+}
+
+// walk returns the files below dir in the order in which CRI-O reads them: lexical, recursive, whatever their suffix. So
+// nothing temporary may ever be in it.
+func walk(files Files, dir string) []string {
+	entries, err := files.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var all []string
+	for _, e := range entries {
+		if e.IsDir() {
+			all = append(all, walk(files, path.Join(dir, e.Name()))...)
+		} else {
+			all = append(all, path.Join(dir, e.Name()))
+		}
+	}
+	return all
+}
+
+// crioChanges adds a file of our own, under the first name after which no other file says otherwise.
+func crioChanges(files Files, now *Config, dir string) []Change {
+	text := ownComment + "\n[crio.runtime]\ncdi_spec_dirs = " + quoted(append(slices.Clone(now.SpecDirs), dir)) + "\n"
+	var changes []Change
+	for _, name := range []string{ownName + ".conf", "99-acceld.conf", "zz-acceld.conf"} {
+		f := change(files, path.Join(crioDropins, name), []byte(text), false)
+		changes = append(changes, Change{Files: []File{f}, Reload: true})
+	}
+	return changes
+}

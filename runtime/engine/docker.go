@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// readDocker reads the daemon's file. CDI came with 25.0 and is on by itself since 28.2; before, and where the version
+// is not known, features.cdi decides.
+func readDocker(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
+	c := &Config{Name: e.Name, Layout: e.Layout, Top: or(e.Config, "/etc/docker/daemon.json"), SpecDirs: defaultSpecDirs(), CDI: dockerOn(e.Version)}
+	data, there, p := read(files, c.Top)
+	if p != nil {
+		return nil, p
+	}
+	tree := map[string]any{}
+	if there {
+		c.Files = []string{c.Top}
+		data = bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))) // as the daemon does
+		if len(data) > 0 {
+			if err := json.Unmarshal(data, &tree); err != nil {
+				return nil, accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: %s", c.Top, jsonError(data, err))
+			}
+		}
+	}
+	for k, v := range map[string]any{"features": map[string]any{}, "cdi-spec-dirs": []any{}} {
+		if have, ok := tree[k]; ok && fmt.Sprintf("%T", have) != fmt.Sprintf("%T", v) {
+			return nil, accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: %s is not of the right type", c.Top, k)
+		}
+	}
+	if on, ok := table(tree, "features")["cdi"].(bool); ok {
+		c.CDI = on
+	}
+	if dirs, ok := list(tree["cdi-spec-dirs"]); ok && len(dirs) > 0 {
+		c.SpecDirs = dirs
+	}
+	c.rest = []any{without(without(tree, []string{"features"}, "cdi"), nil, "cdi-spec-dirs")}
+	return c, nil
+}
+
+func dockerOn(version string) bool {
+	major, rest, _ := strings.Cut(version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	m, err := strconv.Atoi(major)
+	n, _ := strconv.Atoi(minor) // none is 0
+	return err == nil && (m > 28 || m == 28 && n >= 2)
+}
+
+func jsonError(data []byte, err error) string {
+	var s *json.SyntaxError
+	if errors.As(err, &s) {
+		at := min(int(s.Offset), len(data))
+		return fmt.Sprintf("line %d: %v", 1+bytes.Count(data[:at], []byte("\n")), err)
+	}
+	return err.Error()
+}
+
+func dockerChanges(files Files, now *Config, dir string) []Change {
+	data, there, p := read(files, now.Top)
+	if p != nil {
+		return nil
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		data = []byte("{}\n")
+	}
+	var err error
+	if !slices.ContainsFunc(now.SpecDirs, samePlace(dir)) {
+		text, _ := json.Marshal(append(slices.Clone(now.SpecDirs), dir)) // strings
+		data, err = setMember(data, "cdi-spec-dirs", string(text))
+	}
+	if err == nil && !now.CDI {
+		data, err = setFeature(data)
+	}
+	if err != nil {
+		return nil
+	}
+	return []Change{{Files: []File{change(files, now.Top, data, there)}}}
+}
+
+// setFeature sets features.cdi.
+func setFeature(data []byte) ([]byte, error) {
+	all, err := members(data, bytes.IndexByte(data, '{'))
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range slices.Backward(all) { // the last of a name counts
+		if m.name == "features" {
+			inner, err := setMember(data[m.from:m.to], "cdi", "true")
+			return slices.Concat(data[:m.from], inner, data[m.to:]), err
+		}
+	}
+	return setMember(data, "features", `{"cdi": true}`)
+}
+
+// member is one of an object's, with the place of its value.
+type member struct {
+	name     string
+	from, to int
+}
+
+// members returns those of the object that starts at offset.
+func members(data []byte, offset int) ([]member, error) {
+	if offset < 0 {
+		return nil, errors.New("there is no object")
+	}
+	dec := json.NewDecoder(bytes.NewReader(data[offset:]))
+	if _, err := dec.Token(); err != nil {
+		return nil, err
+	}
+	var all []member
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return nil, err
+		}
+		to := offset + int(dec.InputOffset())
+		all = append(all, member{fmt.Sprint(name), to - len(raw), to})
+	}
+	return all, nil
+}
+
+// setMember sets a member of the object in data, keeping every other byte: its value is replaced, or it is put first in
+// the way in which the others are written.
+func setMember(data []byte, name, value string) ([]byte, error) {
+	start := bytes.IndexByte(data, '{')
+	all, err := members(data, start)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range slices.Backward(all) {
+		if m.name == name {
+			return slices.Concat(data[:m.from], []byte(value), data[m.to:]), nil
+		}
+	}
+	text := `"` + name + `": ` + value
+	rest := data[start+1:]
+	space := rest[:len(rest)-len(bytes.TrimLeft(rest, " \t\r\n"))]
+	switch {
+	case len(all) > 0:
+		if len(space) == 0 {
+			space = []byte(" ")
+			text += ","
+			return slices.Concat(data[:start+1], []byte(text), space, rest), nil
+		}
+		return slices.Concat(data[:start+1], space, []byte(text+","), rest), nil
+	case bytes.IndexByte(data[:start], '\n') < 0 && len(bytes.TrimSpace(data[:start])) == 0 && bytes.HasSuffix(data, []byte("}\n")):
+		return slices.Concat(data[:start+1], []byte("\n    "+text+"\n"), rest[len(space):]), nil // a file of its own
+	}
+	return slices.Concat(data[:start+1], []byte(text), rest[len(space):]), nil
+}

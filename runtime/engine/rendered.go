@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"bytes"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// The distributions of Kubernetes that write their containerd's configuration themselves, each from what the
+// administrator put beside it:
+//
+//	k3s, RKE2  config.toml is rendered at each start from config.toml.tmpl, or config-v3.toml.tmpl for containerd 2, or a
+//	           built-in template ("base"); newer ones import config.toml.d/*.toml or config-v3.toml.d/*.toml
+//	k0s        containerd.toml with the first line "# k0s_managed=true" is written by k0s, which merges the tables of
+//	           the CRI in containerd.d/*.toml over its own; without the line it is the administrator's
+//	microk8s   containerd.toml is made at each start from containerd-template.toml by replacing words such as ${SNAP}
+//
+// Sources: pkg/agent/templates of k3s, pkg/component/worker/containerd of k0s, run-containerd-with-args of microk8s.
+func rendered(layout string) bool { return slices.Contains([]string{"k3s", "rke2", "k0s"}, layout) }
+
+// readRendered reads the configuration of these; nothing for a containerd that reads what the administrator wrote.
+func readRendered(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
+	switch e.Layout {
+	case "k3s", "rke2":
+		return readRancher(files, e)
+	case "k0s":
+		return readK0s(files, e)
+	case "microk8s":
+		dir := path.Dir(or(e.Config, "/var/snap/microk8s/current/args/containerd.toml"))
+		return readStandard(files, e, path.Join(dir, "containerd-template.toml"), decodeContainerd)
+	}
+	return nil, nil
+}
+
+// rancher are the files of a k3s or RKE2.
+type rancher struct {
+	dir, generated, template string // template is empty when there is none
+	base                     bool   // the template includes the built-in one
+}
+
+func rancherFiles(files Files, e accel.ContainerEngine) (rancher, *accel.Problem) {
+	r := rancher{dir: "/var/lib/rancher/" + e.Layout + "/agent/etc/containerd"}
+	if e.Config != "" {
+		r.dir = path.Dir(e.Config)
+	}
+	r.generated = path.Join(r.dir, "config.toml")
+	g, p := parseContainerd(files, r.generated, decodeContainerd)
+	if p != nil {
+		return r, p
+	}
+	names := []string{"config.toml.tmpl"}
+	if dialectsOf(e.Version, g.version).two { // containerd 2 takes the other one too when its own is not there
+		names = []string{"config-v3.toml.tmpl", "config.toml.tmpl"}
+	}
+	for _, name := range names {
+		data, there, p := read(files, path.Join(r.dir, name))
+		if p != nil {
+			return r, p
+		}
+		if there {
+			r.template = path.Join(r.dir, name)
+			r.base = includesBase().Match(data)
+			break
+		}
+	}
+	return r, nil
+}
+
+func includesBase() *regexp.Regexp {
+	return regexp.MustCompile(`\{\{-?\s*template\s+["` + "`" + `]base["` + "`" + `]`)
+}
+
+// readRancher reads the template where it is a whole one; else what the last start made of the built-in one.
+func readRancher(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
+	r, p := rancherFiles(files, e)
+	if p != nil {
+		return nil, p
+	}
+	if r.template != "" && !r.base {
+		return readStandard(files, e, r.template, decodeTemplate)
+	}
+	return readStandard(files, e, r.generated, decodeContainerd)
+}
+
+const k0sMark = "# k0s_managed=true"
+
+func readK0s(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
+	top := or(e.Config, "/etc/k0s/containerd.toml")
+	f, p := parseContainerd(files, top, decodeContainerd)
+	if p != nil {
+		return nil, p
+	}
+	if f.there && !bytes.HasPrefix(bytes.TrimSpace(f.data), []byte(k0sMark)) {
+		return readStandard(files, e, top, decodeContainerd)
+	}
+	if !f.there {
+		f.version = 2 // of every k0s so far that had containerd 1
+	}
+	f.tree = map[string]any{}
+	m := &containerdFiles{version: f.version, deep: true, files: []containerdFile{f}}
+	dropins, err := glob(files, k0sDropins(top)+"/*.toml")
+	if err != nil {
+		return nil, accel.Problemf(accel.RuntimeConfigInvalid, "cannot look for files beside %q: %v", top, err)
+	}
+	for _, name := range dropins {
+		f, p := parseContainerd(files, name, decodeContainerd)
+		if p != nil {
+			return nil, p
+		}
+		if _, ok := f.tree["version"]; !ok {
+			f.version = m.version // k0s looks at the tables' names alone
+		}
+		m.files = append(m.files, f)
+	}
+	return m.config(e, top)
+}
+
+func k0sDropins(top string) string { return path.Join(path.Dir(top), "containerd.d") }
+
+// renderedChanges returns the changes for those whose configuration is rendered: never one of what is rendered.
+func renderedChanges(files Files, e accel.ContainerEngine, now *Config, w []wanted) []Change {
+	if e.Layout == "k0s" {
+		if !now.merge.deep { // the administrator's own file
+			e.Layout = ""
+			return containerdChanges(files, e, now, specDirOf(w, now))
+		}
+		var changes []Change
+		for _, name := range []string{ownName + ".toml", "99-acceld.toml", "zz-acceld.toml"} {
+			changes = append(changes, Change{Files: []File{change(files, path.Join(k0sDropins(now.Top), name), dropin(now.merge.version, w), false)}})
+		}
+		return changes
+	}
+	r, p := rancherFiles(files, e)
+	if p != nil {
+		return nil
+	}
+	changes := ownImports(files, now, w)
+	owner := now.merge.owner()
+	switch {
+	case r.template != "" && !r.base:
+		if after, err := setKeys(owner, w); err == nil {
+			changes = append(changes, Change{Files: []File{change(files, owner.name, after, true)}})
+		}
+	case r.template == "" && owner.name == r.generated && owner.there && !bytes.Contains(owner.data, []byte("{{")):
+		// The table is the built-in template's, and what is appended to that would define it a second time. What is left is a
+		// whole template: what was rendered, with our keys. It stops following the built-in one, so it needs the full policy.
+		after, err := setKeys(owner, w)
+		if err != nil {
+			break
+		}
+		name := "config.toml.tmpl"
+		if now.merge.version >= 3 {
+			name = "config-v3.toml.tmpl"
+		}
+		text := ownComment + "\n# It is the config.toml that was rendered, and one change.\n" + string(after)
+		changes = append(changes, Change{Files: []File{change(files, path.Join(r.dir, name), []byte(text), true)}})
+	}
+	return changes
+}
+
+// specDirOf is the directory that the wanted keys add.
+func specDirOf(w []wanted, now *Config) string {
+	for _, k := range w {
+		if k.key == "cdi_spec_dirs" {
+			parts := strings.Split(k.value, `"`)
+			return parts[len(parts)-2]
+		}
+	}
+	return slices.Concat(now.SpecDirs, defaultSpecDirs())[0]
+}
+
+// mask replaces the actions of a template by TOML of the same length, so that places stay the same: a line of nothing but
+// actions is a comment, and an action in the middle of one is a number or, in a string, some characters of it.
+func mask(data []byte) []byte {
+	out := slices.Clone(data)
+	for _, at := range regexp.MustCompile(`(?s)\{\{.*?\}\}`).FindAllIndex(data, -1) {
+		for i := at[0]; i < at[1]; i++ {
+			if out[i] != '\n' && out[i] != '\r' {
+				out[i] = ' '
+			}
+		}
+		start := bytes.LastIndexByte(out[:at[0]], '\n') + 1
+		if len(bytes.Trim(out[start:at[0]], " \t")) > 0 {
+			out[at[0]] = '1'
+		}
+	}
+	return out
+}
+
+// decodeTemplate reads a template as far as it can be read without its values. A key that is there once for each branch
+// of an action counts once, the last.
+func decodeTemplate(name string, data []byte, there bool) (containerdFile, *accel.Problem) {
+	masked := mask(data)
+	if bytes.Equal(masked, data) {
+		return decodeContainerd(name, data, there)
+	}
+	f := containerdFile{name: name, there: there, data: data, masked: masked, version: 1, tree: map[string]any{}}
+	d, err := parseDocument(masked)
+	if err != nil {
+		return f, broken(name, err)
+	}
+	for _, it := range d.items {
+		if it.header {
+			continue
+		}
+		var v map[string]any
+		if toml.Unmarshal([]byte("v = "+string(masked[it.value:it.end])), &v) == nil {
+			put(f.tree, v["v"], it.path)
+		}
+	}
+	if v, ok := f.tree["version"].(int64); ok {
+		f.version = int(v)
+	}
+	delete(f.tree, "imports") // they may be an action's; a whole template rarely has any
+	return f, nil
+}
+
+// put sets the value at the path, making tables on the way.
+func put(t map[string]any, v any, at []string) {
+	for _, k := range at[:len(at)-1] {
+		next, ok := t[k].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			t[k] = next
+		}
+		t = next
+	}
+	t[at[len(at)-1]] = v
+}

@@ -1,0 +1,67 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/runtime/engine"
+)
+
+// provenByProgram lets the container runtime's own program read the files as they would be, in a directory of their own.
+// Where the program cannot be asked (another machine's root, a program that is not there, one without such a command) the
+// package engine's reading has to do.
+func (r *Runtime) provenByProgram(ctx context.Context, c engine.Change) *accel.Problem {
+	if !r.host.Live() {
+		return nil
+	}
+	var name string
+	var args func(dir string) []string
+	switch r.engine.Name {
+	case "containerd":
+		name, args = "containerd", func(dir string) []string { return []string{"--config", path.Join(dir, "0.toml"), "config", "dump"} }
+	case "cri-o":
+		name, args = "crio", func(dir string) []string {
+			return []string{"--config", path.Join(dir, "crio.conf"), "--config-dir", path.Join(dir, "crio.conf.d"), "config"}
+		}
+	default:
+		return nil
+	}
+	program, err := r.host.LookPath(name)
+	if err != nil {
+		return nil //nolint:nilerr // there is nobody to ask
+	}
+	staged, err := engine.Stage(engine.With(r.host, c), r.engine)
+	if err != nil || len(staged) == 0 {
+		return nil //nolint:nilerr // what cannot be staged was proven by the package engine
+	}
+	const parent = "/run/acceld"
+	if err := r.host.MkdirAll(parent, 0o755); err != nil {
+		return problem("make", parent, err)
+	}
+	dir, err := r.host.MakeTemp(parent, "runtime-check-")
+	if err != nil {
+		return problem("make a directory in", parent, err)
+	}
+	defer func() { _ = r.host.RemoveAll(dir) }() // on a volatile file system
+	for file, data := range staged {
+		file = path.Join(dir, file)
+		data = []byte(strings.ReplaceAll(string(data), engine.StageDir, dir))
+		if err := errors.Join(r.host.MkdirAll(path.Dir(file), 0o700), r.host.WriteFile(file, data, 0o600)); err != nil {
+			return problem("write", file, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	out, err := r.host.Command(ctx, program, args(dir)...).CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return accel.Problemf(accel.RuntimeConfigInvalid, "%s refuses its configuration with the change (nothing was changed): %v: %s",
+		program, err, fmt.Sprintf("%.300s", lines[len(lines)-1]))
+}

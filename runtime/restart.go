@@ -1,0 +1,216 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/runtime/engine"
+)
+
+// Restart says when the container runtime may be restarted.
+type Restart string
+
+// The policies.
+const (
+	// RestartNever leaves it to the operator; the default.
+	RestartNever Restart = "never"
+	// RestartIdle restarts when nothing is being created: the runtime lists the same pods twice within [settle], all of them
+	// running, and no container that was created and not started. A pod that arrives between the second look and the
+	// restart is tried again by the kubelet.
+	RestartIdle Restart = "idle"
+	// RestartNow does not look.
+	RestartNow Restart = "now"
+)
+
+// Times of a restart.
+const (
+	// comeback is how long the runtime may take until it answers.
+	comeback = 30 * time.Second
+	// settle is how long nothing may change for the runtime to count as idle.
+	settle = 5 * time.Second
+	// again is between two questions while it does not answer.
+	again = 250 * time.Millisecond
+)
+
+// Units control the container runtime's unit. Without them nothing is reloaded or restarted.
+type Units struct {
+	// Reload and Restart return when the service manager has done it.
+	Reload, Restart func(ctx context.Context, unit string) error
+	// FirstError is the unit's first line at level error in the journal since the time; empty when there is none.
+	FirstError func(ctx context.Context, unit string, since time.Time) string
+}
+
+// restartFile says that a change waits for a restart. It is gone after a boot, as the runtime that waited is.
+const restartFile = "/run/acceld/runtime-restart.json"
+
+// pending is the content of restartFile.
+type pending struct {
+	Engine string `json:"engine"`
+	// PID and Started are those of the daemon that has not read the files.
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	// Reload is true when a reload is enough.
+	Reload bool     `json:"reload,omitempty"`
+	Files  []string `json:"files"`
+}
+
+func (r *Runtime) noteRestart(c engine.Change) *accel.Problem {
+	n := pending{Engine: r.engine.Name, PID: r.engine.PID, Started: r.engine.Started, Reload: c.Reload}
+	for _, f := range c.Files {
+		n.Files = append(n.Files, f.Path)
+	}
+	b, err := json.Marshal(n)
+	if err != nil {
+		return accel.Problemf(accel.InternalError, "cannot render %q: %v", restartFile, err)
+	}
+	return r.write(restartFile, append(b, '\n'), 0o644)
+}
+
+// forgetRestart is best effort: a file that stays names a daemon that no longer runs.
+func (r *Runtime) forgetRestart() { _ = r.remove(restartFile) }
+
+// noted returns the change that waits for the daemon which runs now.
+func (r *Runtime) noted() (pending, bool) {
+	var n pending
+	b, err := r.host.ReadAttribute(restartFile)
+	if err != nil || json.Unmarshal([]byte(b), &n) != nil || n.Engine != r.engine.Name || n.PID != r.engine.PID {
+		return pending{}, false
+	}
+	return n, n.Started.Sub(r.engine.Started).Abs() < time.Second
+}
+
+// waiting is the problem of a change that the daemon has not read; nil when there is none.
+func (r *Runtime) waiting() *accel.Problem {
+	n, ok := r.noted()
+	if !ok {
+		return nil
+	}
+	return accel.Problemf(accel.RuntimeRestartNeeded, "%s must be restarted to read %s", r.unit(), strings.Join(n.Files, " and "))
+}
+
+// unit is what people restart.
+func (r *Runtime) unit() string {
+	if r.engine.Unit != "" {
+		return r.engine.Unit
+	}
+	return r.engine.Name
+}
+
+// takeOver makes the running daemon read its files, as the policy allows.
+func (r *Runtime) takeOver(ctx context.Context, c engine.Change) *accel.Problem {
+	if !r.running() {
+		return nil
+	}
+	n, ok := r.noted()
+	if !ok { // it was restarted meanwhile
+		r.forgetRestart()
+		return nil
+	}
+	if r.units.Restart == nil || r.engine.Unit == "" {
+		return r.waiting()
+	}
+	before, asked := r.pods(ctx)
+	act := r.units.Restart
+	switch {
+	case n.Reload && r.units.Reload != nil && r.reloadable():
+		act = r.units.Reload
+	case r.restart == RestartNow:
+	case r.restart == RestartIdle:
+		if asked != nil || !r.idle(ctx, before) {
+			p := r.waiting()
+			p.Message += "; it is creating pods, so the restart is tried again later"
+			return p
+		}
+	default:
+		return r.waiting()
+	}
+	since := time.Now()
+	failed := act(ctx, r.engine.Unit)
+	if failed == nil {
+		failed = r.back(ctx, before)
+	}
+	if failed == nil {
+		r.log.Info("container runtime has read its configuration", "unit", r.engine.Unit)
+		r.forgetRestart()
+		return nil
+	}
+	return r.rollBack(ctx, c, since, before, failed)
+}
+
+// rollBack gives the files their bytes back and starts the runtime once more.
+func (r *Runtime) rollBack(ctx context.Context, c engine.Change, since time.Time, before []string, failed error) *accel.Problem {
+	p := accel.Problemf(accel.RuntimeDown, "%s did not come back after a change of its configuration: %v", r.engine.Unit, failed)
+	if r.units.FirstError != nil {
+		if line := r.units.FirstError(ctx, r.engine.Unit, since); line != "" {
+			p.Tried = append(p.Tried, "its first error: "+line)
+		}
+	}
+	if back := r.revert(c); back != nil {
+		p.Tried = append(p.Tried, back.Message)
+		return p
+	}
+	if err := r.units.Restart(ctx, r.engine.Unit); err != nil {
+		p.Tried = append(p.Tried, "restart with what was there before: "+err.Error())
+	} else if err := r.back(ctx, before); err != nil {
+		p.Tried = append(p.Tried, "restart with what was there before: "+err.Error())
+	} else {
+		p.Tried = append(p.Tried, "every file was given its bytes back, and it runs again")
+	}
+	r.forgetRestart()
+	return p
+}
+
+// reloadable reports whether a reload is safe: CRI-O forgets at SIGHUP what its command line said over the files
+// (cri-o#7586), so one that was told anything but where its files are is not.
+func (r *Runtime) reloadable() bool {
+	b, err := r.host.ReadBinary(path.Join("/proc", itoa(r.engine.PID), "cmdline"))
+	if err != nil {
+		return false
+	}
+	args := strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
+	return !slices.ContainsFunc(args[1:], func(a string) bool { return strings.HasPrefix(a, "-") })
+}
+
+// idle looks twice.
+func (r *Runtime) idle(ctx context.Context, before []string) bool {
+	if r.creating(ctx) {
+		return false
+	}
+	if !wait(ctx, settle) {
+		return false
+	}
+	after, err := r.pods(ctx)
+	return err == nil && slices.Equal(before, after) && !r.creating(ctx)
+}
+
+// back waits until the runtime answers and has the pods that it had.
+func (r *Runtime) back(ctx context.Context, before []string) error {
+	ctx, cancel := context.WithTimeout(ctx, comeback)
+	defer cancel()
+	var err error
+	for {
+		if err = r.alive(ctx, before); err == nil {
+			return nil
+		}
+		if !wait(ctx, again) {
+			return err
+		}
+	}
+}
+
+// wait reports false when ctx ended first.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
