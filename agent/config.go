@@ -37,6 +37,8 @@ type Config struct {
 	StateDir string
 	Hook     bool
 	CDI      bool
+	// RuntimeEdit is "never", "dropin" or "full", RuntimeRestart "never", "idle" or "now"; empty when the file says nothing.
+	RuntimeEdit, RuntimeRestart string
 	// LogLevel is "debug", "info", "warn" or "error".
 	LogLevel string
 	// Resync is the safety net under the events; SampleEvery is how often metrics are read.
@@ -97,8 +99,10 @@ type rawConfig struct {
 		Socket string  `json:"socket,omitempty"`
 	} `json:"endpoint,omitzero"`
 	Runtime struct {
-		Hook *bool `json:"hook,omitempty"`
-		CDI  *bool `json:"cdi,omitempty"`
+		Hook    *bool  `json:"hook,omitempty"`
+		CDI     *bool  `json:"cdi,omitempty"`
+		Edit    string `json:"edit,omitempty"`
+		Restart string `json:"restart,omitempty"`
 	} `json:"runtime,omitzero"`
 	Definitions  string `json:"definitions,omitempty"`
 	StateDir     string `json:"stateDir,omitempty"`
@@ -128,6 +132,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		Listen: "127.0.0.1:9480", Socket: or(raw.Endpoint.Socket, "/run/acceld/acceld.sock"),
 		Definitions: or(raw.Definitions, "/etc/acceld/definitions.d"), StateDir: or(raw.StateDir, "/var/lib/acceld"),
 		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
+		RuntimeEdit: raw.Runtime.Edit, RuntimeRestart: raw.Runtime.Restart,
 		LogLevel: or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Kinds: raw.Kinds,
 	}
 	c.Build.Jobs, c.Build.CPUWeight = raw.Build.Jobs, 20
@@ -172,6 +177,12 @@ func (c Config) check() []error {
 	var errs []error
 	if !slices.Contains([]string{"auto", "on", "off"}, c.Kubernetes) {
 		errs = append(errs, fmt.Errorf("kubernetes.enabled: %q is not one of auto, on, off", c.Kubernetes))
+	}
+	if !slices.Contains([]string{"", "never", "dropin", "full"}, c.RuntimeEdit) {
+		errs = append(errs, fmt.Errorf("runtime.edit: %q is not one of never, dropin, full", c.RuntimeEdit))
+	}
+	if !slices.Contains([]string{"", "never", "idle", "now"}, c.RuntimeRestart) {
+		errs = append(errs, fmt.Errorf("runtime.restart: %q is not one of never, idle, now", c.RuntimeRestart))
 	}
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) {
 		errs = append(errs, fmt.Errorf("logLevel: %q is not one of debug, info, warn, error", c.LogLevel))

@@ -23,6 +23,8 @@ type Report struct {
 	Newer []string `json:"newer,omitempty"`
 	// Change is what an apply would do, or has done.
 	Change engine.Change `json:"change"`
+	// Diff is the change for people.
+	Diff string `json:"diff,omitempty"`
 	// Hooks are sentences about hooks that the runtime does not read, or that it will not start with.
 	Hooks []string `json:"hooks,omitempty"`
 }
@@ -45,6 +47,7 @@ func (r *Runtime) report() (Report, *accel.Problem) {
 	rep.Newer = r.newer(c)
 	rep.Hooks = r.hookProblems()
 	rep.Change, p = engine.Plan(r.host, r.engine, specDir, r.edit)
+	rep.Diff = rep.Change.Diff()
 	if p == nil && len(rep.Change.Files) == 0 {
 		p = r.waiting()
 	}
@@ -71,22 +74,12 @@ func (r *Runtime) newer(c *engine.Config) []string {
 //
 // A RuntimeRestartNeeded comes with the change that waits; the next call does not write it again.
 func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
-	r.begin()
-	defer r.mu.Unlock()
-	rep, p := r.report()
-	if p != nil && p.Reason != accel.RuntimeRestartNeeded {
+	r.applying.Lock() // not r.mu, which a Check of the loop must not wait for
+	defer r.applying.Unlock()
+	rep, p := r.applyFiles(ctx)
+	waits := p != nil && p.Reason == accel.RuntimeRestartNeeded
+	if p != nil && !waits || !waits && len(rep.Change.Files) == 0 {
 		return rep, p
-	}
-	if len(rep.Change.Files) == 0 && p == nil {
-		return rep, nil
-	}
-	if len(rep.Change.Files) > 0 {
-		if p := r.provenByProgram(ctx, rep.Change); p != nil {
-			return rep, p
-		}
-		if p := r.change(rep.Change); p != nil {
-			return rep, p
-		}
 	}
 	if p := r.takeOver(ctx, rep.Change); p != nil {
 		return rep, p
@@ -96,6 +89,20 @@ func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
 		rep.Config, rep.Offers = c, c.Offers(specDir)
 	}
 	return rep, p
+}
+
+// applyFiles is the half of ApplyConfig that writes.
+func (r *Runtime) applyFiles(ctx context.Context) (Report, *accel.Problem) {
+	r.begin()
+	defer r.mu.Unlock()
+	rep, p := r.report()
+	if p != nil || len(rep.Change.Files) == 0 {
+		return rep, p
+	}
+	if p := r.provenByProgram(ctx, rep.Change); p != nil {
+		return rep, p
+	}
+	return rep, r.change(rep.Change)
 }
 
 // change writes the files of a change, or none: what was written before a failure gets its bytes back. A runtime that

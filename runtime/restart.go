@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host/ledger"
 	"github.com/acceld/acceld/runtime/engine"
 )
 
@@ -78,10 +79,14 @@ func (r *Runtime) forgetRestart() { _ = r.remove(restartFile) }
 func (r *Runtime) noted() (pending, bool) {
 	var n pending
 	b, err := r.host.ReadAttribute(restartFile)
-	if err != nil || json.Unmarshal([]byte(b), &n) != nil || n.Engine != r.engine.Name || n.PID != r.engine.PID {
+	if err != nil || json.Unmarshal([]byte(b), &n) != nil {
 		return pending{}, false
 	}
-	return n, n.Started.Sub(r.engine.Started).Abs() < time.Second
+	now := r.engine
+	if r.look != nil {
+		now = r.look() // it may have been restarted since
+	}
+	return n, n.Engine == now.Name && n.PID == now.PID && n.Started.Sub(now.Started).Abs() < time.Second
 }
 
 // waiting is the problem of a change that the daemon has not read; nil when there is none.
@@ -139,18 +144,23 @@ func (r *Runtime) takeOver(ctx context.Context, c engine.Change) *accel.Problem 
 		r.forgetRestart()
 		return nil
 	}
-	return r.rollBack(ctx, c, since, before, failed)
+	return r.rollBack(ctx, c, n.Files, since, before, failed)
 }
 
-// rollBack gives the files their bytes back and starts the runtime once more.
-func (r *Runtime) rollBack(ctx context.Context, c engine.Change, since time.Time, before []string, failed error) *accel.Problem {
+// rollBack gives the files their bytes back and starts the runtime once more. A change of an earlier call, of which only
+// the paths are known, is taken back by the ledger.
+func (r *Runtime) rollBack(ctx context.Context, c engine.Change, files []string, since time.Time, before []string, failed error) *accel.Problem {
 	p := accel.Problemf(accel.RuntimeDown, "%s did not come back after a change of its configuration: %v", r.engine.Unit, failed)
 	if r.units.FirstError != nil {
 		if line := r.units.FirstError(ctx, r.engine.Unit, since); line != "" {
 			p.Tried = append(p.Tried, "its first error: "+line)
 		}
 	}
-	if back := r.revert(c); back != nil {
+	back := r.revert(c)
+	if len(c.Files) == 0 {
+		back = r.undo(files)
+	}
+	if back != nil {
 		p.Tried = append(p.Tried, back.Message)
 		return p
 	}
@@ -163,6 +173,22 @@ func (r *Runtime) rollBack(ctx context.Context, c engine.Change, since time.Time
 	}
 	r.forgetRestart()
 	return p
+}
+
+// undo takes back by the ledger what acceld did to files.
+func (r *Runtime) undo(files []string) *accel.Problem {
+	var real []string
+	for _, f := range files {
+		name, p := r.real(f)
+		if p != nil {
+			return p
+		}
+		real = append(real, name)
+	}
+	if _, err := r.ledger.Undo(ledger.UndoOptions{Only: func(path string) bool { return slices.Contains(real, path) }}); err != nil {
+		return accel.AsProblem(err)
+	}
+	return nil
 }
 
 // reloadable reports whether a reload is safe: CRI-O forgets at SIGHUP what its command line said over the files

@@ -2,10 +2,12 @@ package runtime
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"path"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
@@ -24,6 +26,8 @@ type Options struct {
 	Ledger *ledger.Ledger
 	// Engine is the container runtime of the host; it decides whether a hooks.d directory is read by anybody.
 	Engine accel.ContainerEngine
+	// Look looks for it anew; nil for one that does not change.
+	Look func() accel.ContainerEngine
 	// Edit says which of the container runtime's files may be changed; engine.EditNever when empty.
 	Edit engine.Edit
 	// Restart says when it may be restarted; RestartNever when empty.
@@ -40,11 +44,13 @@ type Runtime struct {
 	log     *slog.Logger
 	program string
 	engine  accel.ContainerEngine
+	look    func() accel.ContainerEngine
 	edit    engine.Edit
 	restart Restart
 	units   Units
 	live    func() bool // whether the host is the running machine's own
 
+	applying sync.Mutex // one change of the runtime's configuration at a time
 	mu       sync.Mutex
 	digests  map[string]digest // of programs, by path, so that an unchanged file is hashed once
 	hookDirs []string          // as every exported method finds them anew
@@ -53,6 +59,9 @@ type Runtime struct {
 // begin starts an exported method; the caller unlocks.
 func (r *Runtime) begin() {
 	r.mu.Lock()
+	if r.engine.Name == "" && r.look != nil {
+		r.engine = r.look()
+	}
 	r.hookDirs = r.readHookDirs()
 }
 
@@ -74,7 +83,7 @@ func New(h *host.Host, o Options) *Runtime {
 	}
 	return &Runtime{
 		host: h, self: self, ledger: changes, log: log, program: o.HookProgram, engine: o.Engine,
-		edit: cmp.Or(o.Edit, engine.EditNever), restart: cmp.Or(o.Restart, RestartNever), units: o.Units, live: h.Live, digests: map[string]digest{},
+		look: o.Look, edit: cmp.Or(o.Edit, engine.EditNever), restart: cmp.Or(o.Restart, RestartNever), units: o.Units, live: h.Live, digests: map[string]digest{},
 	}
 }
 
@@ -109,7 +118,23 @@ func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want ac
 	}
 	have.Hook = json.path
 	have.Applied = right && linked && json.right && installed
+	if want.CDI && len(spec.bytes) > 0 {
+		return have, r.unread()
+	}
 	return have, nil
+}
+
+// unread is the problem of specs that the container runtime does not read, or does not read yet; nil when it does, or when
+// there is no runtime that acceld knows.
+func (r *Runtime) unread() *accel.Problem {
+	if r.engine.Name == "" {
+		return nil
+	}
+	rep, p := r.report()
+	if p == nil && !rep.Offers {
+		p = accel.Problemf(accel.RuntimeMissingCDI, "%s does not read CDI specs in %q", r.engine.Name, specDir)
+	}
+	return p
 }
 
 // Apply makes the host's files those that accs need and writes only what differs: the hook's program, the links in
@@ -118,7 +143,18 @@ func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want ac
 //
 // On a SpecConflict nothing is published, and a spec of ours that is already there stays: while two files define one
 // device the runtime gives out neither, whereas withdrawing ours would give out a device that we do not gate.
+//
+// Where the container runtime does not read the specs, its configuration is changed first, as ApplyConfig does; a change
+// that waits for a restart does not keep the files from being written, and is the problem that is returned.
 func (r *Runtime) Apply(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave, *accel.Problem) {
+	if want.CDI && r.configure() {
+		// It is said by the check at the end, whatever came of it, except what is not true of the files.
+		ctx, cancel := context.WithTimeout(context.Background(), restartLimit)
+		defer cancel()
+		if _, p := r.ApplyConfig(ctx); p != nil && p.Reason != accel.RuntimeRestartNeeded && p.Reason != accel.RuntimeMissingCDI {
+			return accel.RuntimeHave{}, p
+		}
+	}
 	r.begin()
 	defer r.mu.Unlock()
 	program, p := r.installProgram(want)
@@ -142,6 +178,16 @@ func (r *Runtime) Apply(def *accel.Definition, accs []accel.Accelerator, want ac
 		return accel.RuntimeHave{}, p
 	}
 	return r.check(def, accs, want)
+}
+
+// restartLimit is how long an Apply may take for a restart of the container runtime and one more with what was before.
+const restartLimit = 3 * time.Minute
+
+// configure reports whether there is a container runtime whose configuration may be changed.
+func (r *Runtime) configure() bool {
+	r.begin()
+	defer r.mu.Unlock()
+	return r.engine.Name != "" && r.edit != engine.EditNever
 }
 
 // Remove withdraws the kind from the container runtime: its spec first, so that no new container gets a device. When

@@ -189,6 +189,7 @@ func TestWithoutCDIOrHook(t *testing.T) {
 func TestContainerdGetsNoJSON(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.restart(b.r.program, "containerd")
+	b.r.engine.Version = "2.1.4"
 	if have := b.apply(); have.Hook != "" {
 		t.Errorf("have %+v", have)
 	}

@@ -276,17 +276,17 @@ func (m *containerdFiles) owner() containerdFile {
 	return m.files[0]
 }
 
-// wanted is a key of the plugin's table and its value as TOML.
-type wanted struct{ key, value string }
+// wanted is a key of the plugin's table and its value as TOML; of a list also the element that is missing.
+type wanted struct{ key, value, element string }
 
 // wants are the keys that must change.
 func wants(now *Config, dir string) []wanted {
 	var w []wanted
 	if !now.CDI {
-		w = append(w, wanted{"enable_cdi", "true"})
+		w = append(w, wanted{"enable_cdi", "true", ""})
 	}
 	if !slices.ContainsFunc(now.SpecDirs, samePlace(dir)) {
-		w = append(w, wanted{"cdi_spec_dirs", quoted(append(slices.Clone(now.SpecDirs), dir))})
+		w = append(w, wanted{"cdi_spec_dirs", quoted(append(slices.Clone(now.SpecDirs), dir)), dir})
 	}
 	return w
 }
@@ -312,6 +312,10 @@ func containerdChanges(files Files, e accel.ContainerEngine, now *Config, dir st
 	if rendered(e.Layout) {
 		return renderedChanges(files, e, now, w)
 	}
+	return standardChanges(files, now, w)
+}
+
+func standardChanges(files Files, now *Config, w []wanted) []Change {
 	m := now.merge
 	top := m.files[0]
 	changes := ownImports(files, now, w)
@@ -381,6 +385,12 @@ func setKeys(f containerdFile, w []wanted) ([]byte, error) {
 			return nil, err
 		}
 		d.data = data
+		if it, ok := d.find(false, append(criTable(version), k.key)...); ok && k.element != "" && data[it.value] == '[' {
+			if data, err = d.extend(k.element, it.path...); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if data, err = d.set(k.value, k.key, criTable(version)...); err != nil {
 			return nil, err
 		}

@@ -72,8 +72,7 @@ func dockerChanges(files Files, now *Config, dir string) []Change {
 	}
 	var err error
 	if !slices.ContainsFunc(now.SpecDirs, samePlace(dir)) {
-		text, _ := json.Marshal(append(slices.Clone(now.SpecDirs), dir)) // strings
-		data, err = setMember(data, "cdi-spec-dirs", string(text))
+		data, err = setDirs(data, now.SpecDirs, dir)
 	}
 	if err == nil && !now.CDI {
 		data, err = setFeature(data)
@@ -82,6 +81,24 @@ func dockerChanges(files Files, now *Config, dir string) []Change {
 		return nil
 	}
 	return []Change{{Files: []File{change(files, now.Top, data, there)}}}
+}
+
+// setDirs adds a directory to cdi-spec-dirs: first in the list that is there, else in a list with the others.
+func setDirs(data []byte, dirs []string, dir string) ([]byte, error) {
+	all, err := members(data, bytes.IndexByte(data, '{'))
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range slices.Backward(all) {
+		if m.name == "cdi-spec-dirs" && m.to-m.from > 2 && data[m.from] == '[' && len(bytes.TrimSpace(data[m.from+1:m.to-1])) > 0 {
+			return slices.Concat(data[:m.from+1], []byte(strconv.Quote(dir)+", "), data[m.from+1:]), nil
+		}
+	}
+	text, err := json.Marshal(append(slices.Clone(dirs), dir))
+	if err != nil {
+		return nil, err
+	}
+	return setMember(data, "cdi-spec-dirs", string(text))
 }
 
 // setFeature sets features.cdi.

@@ -5,7 +5,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 )
 
 // overlay is a file system with a change over it.
@@ -35,11 +34,14 @@ func (o overlay) ReadDir(name string) ([]fs.DirEntry, error) {
 	name = path.Clean(name)
 	added := false
 	for file := range o.changed {
-		if path.Dir(file) == name {
-			added = true
-			if !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == path.Base(file) }) {
-				entries = append(entries, entry(path.Base(file)))
-			}
+		rest, below := strings.CutPrefix(file, strings.TrimSuffix(name, "/")+"/")
+		if !below {
+			continue
+		}
+		added = true
+		first, _, dir := strings.Cut(rest, "/")
+		if !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == first }) {
+			entries = append(entries, entry{first, dir})
 		}
 	}
 	if err != nil && !added {
@@ -49,17 +51,22 @@ func (o overlay) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// entry is a regular file that is not there yet.
-type entry string
+// entry is a file or a directory that is not there yet.
+type entry struct {
+	name string
+	dir  bool
+}
 
-func (e entry) Name() string               { return string(e) }
-func (entry) IsDir() bool                  { return false }
-func (entry) Type() fs.FileMode            { return 0 }
-func (e entry) Info() (fs.FileInfo, error) { return e, nil }
-func (entry) Size() int64                  { return 0 }
-func (entry) Mode() fs.FileMode            { return 0o644 }
-func (entry) ModTime() time.Time           { return time.Time{} }
-func (entry) Sys() any                     { return nil }
+func (e entry) Name() string               { return e.name }
+func (e entry) IsDir() bool                { return e.dir }
+func (e entry) Info() (fs.FileInfo, error) { return nil, fs.ErrNotExist }
+
+func (e entry) Type() fs.FileMode {
+	if e.dir {
+		return fs.ModeDir
+	}
+	return 0
+}
 
 // glob returns the files that match an absolute pattern, sorted, as filepath.Glob does: a star does not match a slash, and
 // directories on the way may be patterns too.

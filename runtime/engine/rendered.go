@@ -5,7 +5,6 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -127,8 +126,7 @@ func k0sDropins(top string) string { return path.Join(path.Dir(top), "containerd
 func renderedChanges(files Files, e accel.ContainerEngine, now *Config, w []wanted) []Change {
 	if e.Layout == "k0s" {
 		if !now.merge.deep { // the administrator's own file
-			e.Layout = ""
-			return containerdChanges(files, e, now, specDirOf(w, now))
+			return standardChanges(files, now, w)
 		}
 		var changes []Change
 		for _, name := range []string{ownName + ".toml", "99-acceld.toml", "zz-acceld.toml"} {
@@ -162,17 +160,6 @@ func renderedChanges(files Files, e accel.ContainerEngine, now *Config, w []want
 		changes = append(changes, Change{Files: []File{change(files, path.Join(r.dir, name), []byte(text), true)}})
 	}
 	return changes
-}
-
-// specDirOf is the directory that the wanted keys add.
-func specDirOf(w []wanted, now *Config) string {
-	for _, k := range w {
-		if k.key == "cdi_spec_dirs" {
-			parts := strings.Split(k.value, `"`)
-			return parts[len(parts)-2]
-		}
-	}
-	return slices.Concat(now.SpecDirs, defaultSpecDirs())[0]
 }
 
 // mask replaces the actions of a template by TOML of the same length, so that places stay the same: a line of nothing but

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/runtime"
+	"github.com/acceld/acceld/runtime/engine"
 	"github.com/acceld/acceld/systemd"
 )
 
@@ -72,7 +74,11 @@ func (p *parts) run(ctx context.Context) error {
 	a := &running{parts: p, notifier: systemd.NewNotifier(p.log), plugins: map[string]*deviceplugin.Plugin{}}
 	a.driver = p.driver(func(kind, line string) { p.log.Debug("build", "kind", kind, "line", line) })
 	hook := hookProgram()
-	a.runtime = runtime.New(p.host, runtime.Options{Log: p.log, Ledger: p.ledger, HookProgram: hook, Engine: facts.Runtime})
+	a.runtime = runtime.New(p.host, runtime.Options{
+		Log: p.log, Ledger: p.ledger, HookProgram: hook, Engine: facts.Runtime,
+		Look: func() accel.ContainerEngine { e, _ := detect.Engine(p.host); return e }, // doctor says what cannot be read
+		Edit: engine.Edit(cmp.Or(p.config.RuntimeEdit, string(engine.EditDropin))), Restart: runtime.Restart(p.config.RuntimeRestart), Units: units(p.host),
+	})
 	want := accel.Want{
 		Kubernetes: p.config.Kubernetes == "on" || p.config.Kubernetes == "auto" && facts.Kubelet.Present,
 		Hook:       p.config.Hook && hook != "", CDI: p.config.CDI, Kinds: p.defs,

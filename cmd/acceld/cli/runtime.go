@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/runtime"
+	"github.com/acceld/acceld/runtime/engine"
+	"github.com/acceld/acceld/systemd"
+)
+
+func runtimeCommand(c *common) *cobra.Command {
+	return group(&cobra.Command{Use: "runtime", Short: "Look at the container runtime, let it give devices to containers"},
+		runtimeCheckCommand(c), runtimeApplyCommand(c))
+}
+
+// runtimeFlags are where the commands may depart from the configuration.
+type runtimeFlags struct{ engine, edit, restart string }
+
+func (f *runtimeFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.engine, "engine", "", "cri-o, containerd, docker, podman, k3s, rke2, k0s or microk8s; default: the one that is found")
+	cmd.Flags().StringVar(&f.edit, "edit", "", "never, dropin or full; default: runtime.edit of the configuration, else full")
+}
+
+// runtimeFor returns the Runtime that the flags and the configuration ask for.
+func (p *parts) runtimeFor(f runtimeFlags) (*runtime.Runtime, accel.ContainerEngine, error) {
+	edit := cmp.Or(f.edit, p.config.RuntimeEdit, string(engine.EditFull))
+	if !slices.Contains([]string{"never", "dropin", "full"}, edit) {
+		return nil, accel.ContainerEngine{}, fmt.Errorf("--edit: %q is not one of never, dropin, full", edit)
+	}
+	restart := cmp.Or(f.restart, p.config.RuntimeRestart, string(runtime.RestartNever))
+	if !slices.Contains([]string{"never", "idle", "now"}, restart) {
+		return nil, accel.ContainerEngine{}, fmt.Errorf("--restart: %q is not one of never, idle, now", restart)
+	}
+	look := func() accel.ContainerEngine {
+		e, _ := detect.Engine(p.host) // what could not be read is said by doctor
+		if e.Name == "" {
+			e = detect.EngineByFiles(p.host)
+		}
+		return e
+	}
+	if f.engine != "" {
+		if _, ok := detect.EngineNamed(p.host, f.engine); !ok {
+			return nil, accel.ContainerEngine{}, fmt.Errorf("--engine: %q is not one that is known", f.engine)
+		}
+		look = func() accel.ContainerEngine { e, _ := detect.EngineNamed(p.host, f.engine); return e }
+	}
+	e := look()
+	return runtime.New(p.host, runtime.Options{
+		Log: p.log, Ledger: p.ledger, HookProgram: hookProgram(), Engine: e, Look: look,
+		Edit: engine.Edit(edit), Restart: runtime.Restart(restart), Units: units(p.host),
+	}), e, nil
+}
+
+// units control the container runtime's unit; none on another machine's root.
+func units(h *host.Host) runtime.Units {
+	if !h.Live() {
+		return runtime.Units{}
+	}
+	u := systemd.NewUnits(h.Path)
+	return runtime.Units{
+		Reload: u.Reload, Restart: u.Restart,
+		FirstError: func(ctx context.Context, unit string, since time.Time) string {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			out, err := h.Command(ctx, "journalctl", "--unit="+unit, fmt.Sprintf("--since=@%d", since.Unix()), "--output=json", "--no-pager", "--lines=200").Output()
+			if err != nil {
+				return ""
+			}
+			return systemd.FirstError(out)
+		},
+	}
+}
+
+func runtimeCheckCommand(c *common) *cobra.Command {
+	var format outputFormat
+	var flags runtimeFlags
+	cmd := &cobra.Command{
+		Use: "check", Short: "Tell whether the container runtime gives devices to containers", Args: noArgs,
+		Long: `check tells which container runtime there is, where its configuration is, whether devices reach containers by CDI with it,
+and what apply would change. It changes nothing.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, problem := c.open()
+			if problem != nil {
+				return failed(problem)
+			}
+			r, _, err := p.runtimeFor(flags)
+			if err != nil {
+				return err
+			}
+			report, problem := r.CheckConfig()
+			if format.json() {
+				if err := writeJSON(cmd.OutOrStdout(), report); err != nil {
+					return err
+				}
+			} else {
+				fmt.Fprint(cmd.OutOrStdout(), describe(report))
+			}
+			return failed(problem)
+		},
+	}
+	format.flag(cmd)
+	flags.add(cmd)
+	return cmd
+}
+
+func runtimeApplyCommand(c *common) *cobra.Command {
+	var flags runtimeFlags
+	var dry, configOnly bool
+	cmd := &cobra.Command{
+		Use: "apply [KIND...]", Short: "Let the container runtime give devices to containers",
+		Long: `apply makes the container runtime read CDI specs, with the smallest change and with none where it does already, and publishes the
+devices of the named kinds, or of all that have one. It works on any root, also one on which nothing runs. What it
+changed is taken back by purge. The hook lets containers have a device once an agent has said that it is ready.`,
+		RunE: func(cmd *cobra.Command, kinds []string) error {
+			p, problem := c.open()
+			if problem != nil {
+				return failed(problem)
+			}
+			r, _, err := p.runtimeFor(flags)
+			if err != nil {
+				return err
+			}
+			defs, err := p.chosen(kinds)
+			if err != nil {
+				return err
+			}
+			if dry {
+				report, problem := r.CheckConfig()
+				fmt.Fprint(cmd.OutOrStdout(), describe(report))
+				return failed(problem)
+			}
+			report, problem := r.ApplyConfig(cmd.Context())
+			if problem != nil && problem.Reason != accel.RuntimeRestartNeeded {
+				return failed(problem)
+			}
+			fmt.Fprint(cmd.OutOrStdout(), applied(report))
+			if !configOnly {
+				if problem := p.applyKinds(cmd, r, defs); problem != nil {
+					return failed(problem)
+				}
+			}
+			return failed(problem)
+		},
+	}
+	flags.add(cmd)
+	cmd.Flags().StringVar(&flags.restart, "restart", "", "never, idle or now; default: runtime.restart of the configuration, else never")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "change nothing, print what would be")
+	cmd.Flags().BoolVar(&configOnly, "config-only", false, "the container runtime's configuration alone, no devices")
+	return cmd
+}
+
+// applyKinds publishes the devices of kinds; without any, of all kinds that have a device.
+func (p *parts) applyKinds(cmd *cobra.Command, r *runtime.Runtime, defs []*accel.Definition) *accel.Problem {
+	all := len(defs) == 0
+	if all {
+		for _, kind := range sorted(p.defs) {
+			defs = append(defs, p.defs[kind])
+		}
+	}
+	facts := detect.Detect(p.host, detect.Options{})
+	want := accel.Want{Hook: p.config.Hook && hookProgram() != "", CDI: p.config.CDI}
+	for _, def := range defs {
+		accs := p.accelerators(def, facts)
+		if len(accs) == 0 {
+			if !all {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: no device\n", def.Kind)
+			}
+			continue
+		}
+		have, problem := r.Apply(def, accs, want)
+		if problem != nil {
+			return problem
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s in %q\n", def.Kind, count(len(have.Devices), "device"), have.Spec)
+	}
+	return nil
+}
+
+// applied says what was done.
+func applied(r runtime.Report) string {
+	if len(r.Change.Files) == 0 {
+		return fmt.Sprintf("%s reads CDI specs; nothing to change\n", title(r))
+	}
+	var b strings.Builder
+	for _, f := range r.Change.Files {
+		fmt.Fprintf(&b, "wrote %q\n", f.Path)
+	}
+	fmt.Fprintf(&b, "%s reads CDI specs\n", title(r))
+	return b.String()
+}
+
+func title(r runtime.Report) string {
+	words := []string{cmp.Or(r.Engine.Name, "no container runtime")}
+	for _, w := range []string{r.Engine.Version, r.Engine.Layout} {
+		if w != "" {
+			words = append(words, w)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// describe renders a report for people.
+func describe(r runtime.Report) string {
+	var b strings.Builder
+	row := func(name, text string) {
+		if text != "" {
+			fmt.Fprintf(&b, "%-12s %s\n", name, text)
+		}
+	}
+	row("runtime", title(r))
+	row("found by", r.Engine.From)
+	row("unit", r.Engine.Unit)
+	if r.Config != nil {
+		row("config", r.Config.Top)
+		row("files", strings.Join(r.Config.Files, " "))
+		row("CDI", map[bool]string{true: "on", false: "off"}[r.Config.CDI])
+		row("specs", strings.Join(r.Config.SpecDirs, " "))
+		row("hooks", strings.Join(r.Config.HookDirs, " "))
+		row("devices", map[bool]string{true: "reach containers", false: "do not reach containers"}[r.Offers])
+	}
+	for _, name := range r.Newer {
+		row("newer", fmt.Sprintf("%q changed after the runtime started", name))
+	}
+	for _, h := range r.Hooks {
+		row("hook", h)
+	}
+	if r.Diff != "" {
+		fmt.Fprintf(&b, "\n%s", r.Diff)
+	}
+	return b.String()
+}

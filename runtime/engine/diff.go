@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Diff renders the change for people, in the way of diff -u, with two lines around what is different.
+func (c Change) Diff() string {
+	var b strings.Builder
+	for _, f := range c.Files {
+		before := "--- " + f.Path
+		if f.New {
+			before = "--- /dev/null"
+		}
+		fmt.Fprintf(&b, "%s\n+++ %s\n", before, f.Path)
+		diff(&b, lines(f.Before), lines(f.After))
+	}
+	return b.String()
+}
+
+func lines(b []byte) []string {
+	if len(b) == 0 {
+		return nil
+	}
+	all := strings.SplitAfter(string(b), "\n")
+	if last := len(all) - 1; all[last] == "" {
+		all = all[:last]
+	}
+	return all
+}
+
+// diff writes the one stretch that is different. Changes are one line or two close together, so nothing cleverer is needed.
+func diff(b *strings.Builder, before, after []string) {
+	same := 0
+	for same < len(before) && same < len(after) && before[same] == after[same] {
+		same++
+	}
+	tail := 0
+	for tail < len(before)-same && tail < len(after)-same && before[len(before)-1-tail] == after[len(after)-1-tail] {
+		tail++
+	}
+	const around = 2
+	from, behind := max(0, same-around), min(tail, around)
+	fmt.Fprintf(b, "@@ -%d,%d +%d,%d @@\n", from+1, len(before)-tail+behind-from, from+1, len(after)-tail+behind-from)
+	write := func(mark string, all []string) {
+		for _, l := range all {
+			text := strings.TrimSuffix(strings.TrimSuffix(l, "\n"), "\r")
+			b.WriteString(mark + text + "\n")
+			if !strings.HasSuffix(l, "\n") {
+				b.WriteString("\\ No newline at end of file\n")
+			}
+		}
+	}
+	write(" ", before[from:same])
+	write("-", before[same:len(before)-tail])
+	write("+", after[same:len(after)-tail])
+	write(" ", before[len(before)-tail:len(before)-tail+behind])
+}

@@ -1,0 +1,116 @@
+package systemd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+	godbus "github.com/godbus/dbus/v5"
+)
+
+// busSocket is the system bus as the machine sees it.
+const busSocket = "/run/dbus/system_bus_socket"
+
+// Units controls units of the machine's service manager over D-Bus: it asks for a job and waits for its end. It needs the
+// right to manage units, which root has.
+type Units struct {
+	dial func(ctx context.Context) (*dbus.Conn, error)
+}
+
+// NewUnits returns the Units of the machine whose file system path resolves: path gets [busSocket] and returns where this
+// process finds it. Nothing is connected before the first call.
+func NewUnits(path func(name string) (string, error)) *Units {
+	return &Units{dial: func(context.Context) (*dbus.Conn, error) {
+		socket, err := path(busSocket)
+		if err != nil {
+			return nil, err
+		}
+		return dbus.NewConnection(func() (*godbus.Conn, error) {
+			conn, err := godbus.Dial("unix:path=" + socket)
+			if err != nil {
+				return nil, err
+			}
+			if err := errors.Join(conn.Auth([]godbus.Auth{godbus.AuthExternal(fmt.Sprint(os.Geteuid()))}), conn.Hello()); err != nil {
+				return nil, errors.Join(err, conn.Close())
+			}
+			return conn, nil
+		})
+	}}
+}
+
+// Reload makes a unit read its configuration again, in its own way.
+func (u *Units) Reload(ctx context.Context, unit string) error {
+	return u.job(ctx, "reload", unit, func(c *dbus.Conn, done chan<- string) (int, error) {
+		return c.ReloadUnitContext(ctx, unit, "replace", done)
+	})
+}
+
+// Restart stops a unit, where it runs, and starts it. It returns when the unit says that it is up, or has failed.
+func (u *Units) Restart(ctx context.Context, unit string) error {
+	return u.job(ctx, "restart", unit, func(c *dbus.Conn, done chan<- string) (int, error) {
+		return c.RestartUnitContext(ctx, unit, "replace", done)
+	})
+}
+
+// job asks for a job and waits until it ends.
+func (u *Units) job(ctx context.Context, verb, unit string, ask func(c *dbus.Conn, done chan<- string) (int, error)) error {
+	conn, err := u.dial(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot %s %q: %w", verb, unit, err)
+	}
+	defer conn.Close()
+	done := make(chan string, 1)
+	if _, err := ask(conn, done); err != nil {
+		return fmt.Errorf("cannot %s %q: %w", verb, unit, err)
+	}
+	select {
+	case result := <-done:
+		if result != "done" { // org.freedesktop.systemd1(5), JobRemoved
+			return fmt.Errorf("cannot %s %q: the job ended as %q", verb, unit, result)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("cannot %s %q: %w", verb, unit, ctx.Err())
+	}
+}
+
+// ActiveState returns what systemctl calls ACTIVE: "active", "activating", "failed", "inactive" and so on.
+func (u *Units) ActiveState(ctx context.Context, unit string) (string, error) {
+	conn, err := u.dial(ctx)
+	if err != nil {
+		return "", fmt.Errorf("cannot ask for %q: %w", unit, err)
+	}
+	defer conn.Close()
+	p, err := conn.GetUnitPropertyContext(ctx, unit, "ActiveState")
+	if err != nil {
+		return "", fmt.Errorf("cannot ask for %q: %w", unit, err)
+	}
+	return fmt.Sprint(p.Value.Value()), nil
+}
+
+// FirstError returns the first message in what `journalctl -o json` printed that is an error: of priority 3 or less, or
+// one that says so itself in the way of the container runtimes, which log everything at the priority of their stream.
+// Empty when there is none.
+func FirstError(journal []byte) string {
+	for _, line := range strings.Split(string(journal), "\n") {
+		var entry struct {
+			Message  any    `json:"MESSAGE"`
+			Priority string `json:"PRIORITY"`
+		}
+		if json.Unmarshal([]byte(line), &entry) != nil {
+			continue
+		}
+		text, ok := entry.Message.(string)
+		if !ok { // bytes that are no text
+			continue
+		}
+		if entry.Priority <= "3" && entry.Priority != "" || strings.Contains(text, "level=fatal") || strings.Contains(text, "level=error") || strings.HasPrefix(text, "containerd: ") {
+			return text
+		}
+	}
+	return ""
+}
