@@ -1,0 +1,51 @@
+package host
+
+import (
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// AsUser makes cmd run as a user of the machine, a name or a number of its /etc/passwd, with that user's groups.
+func (h *Host) AsUser(cmd *exec.Cmd, user string) error {
+	text, err := h.ReadFile("/etc/passwd")
+	if err != nil {
+		return fmt.Errorf("cannot find user %q: %w", user, err)
+	}
+	for line := range strings.SplitSeq(string(text), "\n") {
+		f := strings.Split(line, ":") // passwd(5)
+		if len(f) < 7 || f[0] != user && f[2] != user {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(f[2], 10, 32)
+		gid, err2 := strconv.ParseUint(f[3], 10, 32)
+		if err1 != nil || err2 != nil {
+			break
+		}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: h.groupsOf(f[0])}
+		cmd.Env = append(cmd.Env, "HOME="+f[5], "USER="+f[0], "LOGNAME="+f[0])
+		return nil
+	}
+	return fmt.Errorf("cannot find user %q in /etc/passwd", user)
+}
+
+// groupsOf returns the further groups that a user is a member of; none when they cannot be read.
+func (h *Host) groupsOf(user string) []uint32 {
+	text, err := h.ReadFile("/etc/group")
+	if err != nil {
+		return nil
+	}
+	var out []uint32
+	for line := range strings.SplitSeq(string(text), "\n") {
+		f := strings.Split(line, ":") // group(5)
+		if len(f) < 4 || !strings.Contains(","+f[3]+",", ","+user+",") {
+			continue
+		}
+		if gid, err := strconv.ParseUint(f[2], 10, 32); err == nil {
+			out = append(out, uint32(gid))
+		}
+	}
+	return out
+}
