@@ -144,7 +144,7 @@ func Reasons() []ReasonDoc {
 		{ModulesDisabled, "Loading modules is switched off until the next boot.", ActorOperator, "Remove kernel.modules_disabled=1 from sysctl and reboot.", true},
 		{OtherModuleLoaded, "A module of the right name but of other content is loaded.", ActorOperator, "Unload it when it is not in use (`acceld driver unload`); acceld does not touch a driver it did not choose.", true},
 		{InUse, "The driver is in use by the named processes.", ActorOperator, "End the named processes or pods, then try again.", false},
-		{ConflictDriver, "Another driver owns the device.", ActorOperator, "Unbind the named driver or blacklist it.", true},
+		{ConflictDriver, "Another driver owns the device.", ActorOperator, "Do what the sentence says: allow `driver.takeover`, unbind the named driver or blacklist it.", true},
 		{ProbeFailed, "The module was loaded and refused a device.", ActorVendor, "The sentence has the kernel's own words; look at the device.", true},
 		{NodeMissing, "The driver is bound and a device node is missing.", ActorOperator, "Look at devtmpfs and udev on the host.", false},
 		{LoadTimeout, "The module's initialisation did not end within its time.", ActorVendor, "The load goes on in the kernel; a reboot may be needed.", true},

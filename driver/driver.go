@@ -75,6 +75,8 @@ type Driver struct {
 	kernel Kernel
 	ledger *ledger.Ledger
 	settle time.Duration // settleTime, less in tests
+	// attribute tells a bus of the kernel to bind or unbind a device; a fake machine does it in tests.
+	attribute func(name, text string) error
 	stopAt func(string)  // see point; nil but in tests
 
 	mu     sync.Mutex
@@ -114,7 +116,7 @@ func New(h *host.Host, o Options) *Driver {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	d := &Driver{h: h, o: o, log: o.Log, kernel: o.Kernel, settle: settleTime, coming: map[string]time.Time{}, asked: map[string]chan error{}, awaited: map[string]string{}, published: map[string]string{}}
+	d := &Driver{h: h, attribute: h.WriteAttribute, o: o, log: o.Log, kernel: o.Kernel, settle: settleTime, coming: map[string]time.Time{}, asked: map[string]chan error{}, awaited: map[string]string{}, published: map[string]string{}}
 	if d.kernel == nil {
 		d.kernel = &helperKernel{h: h, argv: o.Helper}
 	}

@@ -73,7 +73,18 @@ func (d *Driver) Early(ctx context.Context, defs []*accel.Definition, facts acce
 // EnsureWith is Ensure with options. An upgrade that was interrupted goes on, or back, first. When nothing is loaded, a
 // driver that served before is preferred to one that would have to be built or fetched, and to one that fails: what was
 // good serves, and the wanted one comes by [Driver.Upgrade].
+//
+// Devices of drivers that the definition allows to take them from are taken over when a driver was found and judged
+// good, and given back when it does not come up.
 func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, o EnsureOptions) (accel.DriverHave, *accel.Problem) {
+	have, problem := d.ensure(ctx, def, facts, accs, o)
+	if !have.Right && (problem == nil || problem.Reason != accel.AlreadyRunning) {
+		d.settleTaken(ctx, def, accs)
+	}
+	return have, problem
+}
+
+func (d *Driver) ensure(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, o EnsureOptions) (accel.DriverHave, *accel.Problem) {
 	interrupted, problem := d.recover(ctx, def, facts, accs)
 	if problem != nil {
 		return accel.DriverHave{}, problem
@@ -88,7 +99,7 @@ func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts ac
 			return have, nil
 		}
 	}
-	if problem != nil && (problem.Reason != accel.ConflictDriver || !d.anyFree(def, accs)) {
+	if problem = d.contested(def, accs, problem); problem != nil {
 		problem.Tried = append(problem.Tried, sentence("loaded", refused, problem))
 		return have, problem
 	}

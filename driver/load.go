@@ -27,7 +27,7 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 	if problem := d.openAttempt(p.id); problem != nil {
 		return accel.DriverHave{}, problem
 	}
-	loaded, log, problem := d.insertAll(ctx, facts, p)
+	loaded, log, problem := d.insertPlan(ctx, def, facts, accs, p)
 	if problem != nil {
 		d.abandon(ctx, p, loaded, problem)
 		return accel.DriverHave{}, problem

@@ -157,6 +157,7 @@ type testMachine struct {
 	hang           bool
 	devices        []string
 	onLoad         func(name string)
+	attributes     []string          // what the PCI bus was told, in order
 	bad            map[string]string // by version: "refused", "unbound" or "wrong", how it fails
 	before         func(op string)   // called before and after each load and unload
 }
@@ -337,7 +338,35 @@ func (m *testMachine) driver(o Options) *Driver {
 	o.Kernel = m
 	d := New(m.h, o)
 	d.settle = 50 * time.Millisecond
+	d.attribute = m.attribute
 	return d
+}
+
+// attribute does what the PCI bus does when it is told to unbind, bind or probe a device.
+func (m *testMachine) attribute(name, text string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.attributes = append(m.attributes, strings.TrimPrefix(name, "/sys/bus/pci/")+" "+text)
+	override := "/sys/bus/pci/devices/" + text + "/driver_override"
+	kept := ""
+	if b, err := os.ReadFile(m.path(override)); err == nil && strings.HasPrefix(string(b), "edu") {
+		kept = "edu" // what was there before was longer
+	}
+	link := m.path("/sys/bus/pci/devices/" + text + "/driver")
+	switch {
+	case strings.HasSuffix(name, "/unbind"):
+		return os.Remove(link)
+	case strings.HasSuffix(name, "/bind"):
+		if driver := filepath.Base(filepath.Dir(name)); kept == "" || kept == driver {
+			m.bind(text, driver)
+			return nil
+		}
+		return syscall.ENODEV
+	}
+	if _, err := os.Stat(m.path("/sys/module/edu")); err == nil {
+		m.probe()
+	}
+	return nil
 }
 
 func (m *testMachine) facts() accel.Facts {

@@ -265,7 +265,7 @@ func (d *Driver) returnDevice(ctx context.Context, n ledger.Note, dry bool) *acc
 		return nil // the device is gone, or somebody was quicker
 	}
 	if bound != "" {
-		err := d.within(ctx, "unbind "+n.Name, func() error { return d.h.WriteAttribute(path.Join(dir, "driver/unbind"), n.Name) })
+		err := d.within(ctx, "unbind "+n.Name, func() error { return d.attribute(path.Join(dir, "driver/unbind"), n.Name) })
 		if err != nil {
 			return problemOf(err, "cannot take device %q from driver %q", n.Name, bound)
 		}
@@ -277,7 +277,7 @@ func (d *Driver) returnDevice(ctx context.Context, n ledger.Note, dry bool) *acc
 	if !d.h.Exists(driver) {
 		return accel.Problemf(accel.DependencyMissing, "device %q was with driver %q, which is not loaded any more", n.Name, n.Text)
 	}
-	if err := d.within(ctx, "bind "+n.Name, func() error { return d.h.WriteAttribute(path.Join(driver, "bind"), n.Name) }); err != nil {
+	if err := d.within(ctx, "bind "+n.Name, func() error { return d.attribute(path.Join(driver, "bind"), n.Name) }); err != nil {
 		return problemOf(err, "cannot give device %q back to driver %q", n.Name, n.Text)
 	}
 	return nil

@@ -12,14 +12,18 @@ import (
 
 // Unload removes the modules of one kind, whoever loaded them, in reverse order. First it finds everyone who uses them:
 // if anyone does, nothing is removed and InUse names them. When the kernel refuses one after others were removed, those
-// are loaded back. Modules that are not loaded are no problem.
+// are loaded back. Modules that are not loaded are no problem. Devices that were taken over go back.
 func (d *Driver) Unload(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) *accel.Problem {
 	release, problem := d.lock(ctx)
 	if problem != nil {
 		return problem
 	}
 	defer release()
-	return d.remove(ctx, def, facts, accs)
+	problem = d.remove(ctx, def, facts, accs)
+	if problem == nil {
+		d.returnTaken(ctx, def, accs)
+	}
+	return problem
 }
 
 // remove is Unload under the driver lock.

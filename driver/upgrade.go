@@ -209,7 +209,7 @@ func (t *swap) bring(ctx context.Context, g *Generation) *accel.Problem {
 		}
 		t.log.Warn("cannot note a load", "kind", t.j.Kind, "reason", problem.Reason, "message", problem.Message) // to go back is worth more
 	}
-	_, log, problem := t.insertAll(ctx, t.facts, a.plan)
+	_, log, problem := t.insertPlan(ctx, def, t.facts, t.accs, a.plan)
 	if problem == nil {
 		t.until(ctx, t.settle, func() bool {
 			t.makeNodes(def, t.accs, false)

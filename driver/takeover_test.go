@@ -1,0 +1,206 @@
+package driver
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// contested is a machine whose device another driver has, and a definition that may take it.
+func contested(t *testing.T) (*testMachine, *accel.Definition) {
+	t.Helper()
+	m := newMachine(t)
+	m.bind(testDevice, "other")
+	m.write("/sys/bus/pci/drivers/other/bind", "")
+	m.write("/sys/bus/pci/drivers/other/unbind", "")
+	m.write(overrideOf(testDevice), "\n")
+	m.install("updates/edu.ko", edu())
+	def := eduDefinition()
+	def.Driver.Conflicts, def.Driver.Takeover = []string{"other"}, true
+	return m, def
+}
+
+func overrideOf(id string) string { return "/sys/bus/pci/devices/" + id + "/driver_override" }
+
+func (m *testMachine) bound(id string) string {
+	to, err := os.Readlink(m.path("/sys/bus/pci/devices/" + id + "/driver"))
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(to)
+}
+
+// kept says whether the device is kept for our driver; what the ledger writes to clear an override is shorter than the
+// file.
+func (m *testMachine) kept(id string) bool { return strings.HasPrefix(m.read(overrideOf(id)), "edu") }
+
+func TestTakeover(t *testing.T) {
+	m, def := contested(t)
+	d := m.driver(Options{})
+	have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
+	if problem != nil || !have.Right || m.bound(testDevice) != "edu" || !m.kept(testDevice) {
+		t.Fatal(have, problem, m.bound(testDevice))
+	}
+	m.attributes = nil
+	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || len(m.attributes) > 0 {
+		t.Error("not idle:", problem, m.attributes)
+	}
+	if problem := m.driver(Options{}).Unload(t.Context(), def, m.facts(), m.accs()); problem != nil {
+		t.Fatal(problem)
+	}
+	if m.bound(testDevice) != "other" || m.kept(testDevice) {
+		t.Errorf("after unload it is with %q", m.bound(testDevice))
+	}
+	if notes, err := d.ledger.Notes(""); err != nil || len(notes) > 0 {
+		t.Error(notes, err)
+	}
+}
+
+// TestTakeoverOfALiveDriver: the module is there and another driver has got hold of a device.
+func TestTakeoverOfALiveDriver(t *testing.T) {
+	m, def := contested(t)
+	second := "0000:02:00.0"
+	m.addDevice(second)
+	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+		t.Fatal(problem)
+	}
+	if err := m.attribute("/sys/bus/pci/drivers/edu/unbind", second); err != nil {
+		t.Fatal(err)
+	}
+	m.bind(second, "other")
+	m.write(overrideOf(second), "\n")
+	loads := len(m.loads)
+	have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
+	if problem != nil || !have.Right || m.bound(second) != "edu" || len(m.loads) != loads {
+		t.Error(have, problem, m.bound(second), m.loads)
+	}
+}
+
+// TestTakeoverRefused has a row for each device that is left where it is: nothing is unbound, no module is loaded.
+func TestTakeoverRefused(t *testing.T) {
+	hold := func(m *testMachine) {
+		m.write("/sys/bus/pci/devices/"+testDevice+"/drm/card0/dev", "226:0\n")
+		m.write("/sys/bus/pci/devices/"+testDevice+"/drm/card0/uevent", "DEVNAME=dri/card0\n")
+		m.write("/proc/77/comm", "Xorg\n")
+		if err := os.MkdirAll(m.path("/proc/77/fd"), 0o755); err != nil {
+			m.t.Fatal(err)
+		}
+		if err := os.Symlink("/dev/dri/card0", m.path("/proc/77/fd/3")); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	rebind := func(driver string) func(*testMachine, *accel.Definition) {
+		return func(m *testMachine, def *accel.Definition) {
+			_ = os.Remove(m.path("/sys/bus/pci/devices/" + testDevice + "/driver"))
+			m.bind(testDevice, driver)
+			def.Driver.Conflicts = append(def.Driver.Conflicts, driver)
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*testMachine, *accel.Definition)
+		reason accel.Reason
+		says   string
+	}{
+		{"not allowed", func(_ *testMachine, def *accel.Definition) { def.Driver.Takeover = false }, accel.ConflictDriver, "set driver.takeover"},
+		{"not listed", func(_ *testMachine, def *accel.Definition) { def.Driver.Conflicts = nil }, accel.ConflictDriver, "driver.conflicts does not name"},
+		{"virtual machine", rebind("vfio-pci"), accel.ConflictDriver, "set aside for a virtual machine"},
+		{"another virtual machine's", rebind("mlx5_vfio_pci"), accel.ConflictDriver, "set aside for a virtual machine"},
+		{"stub", rebind("pci-stub"), accel.ConflictDriver, "set aside for a virtual machine"},
+		{"override", func(m *testMachine, _ *accel.Definition) { m.write(overrideOf(testDevice), "mine\n") }, accel.ConflictDriver, `kept for driver "mine"`},
+		{"console", func(m *testMachine, _ *accel.Definition) {
+			m.write("/sys/bus/pci/devices/"+testDevice+"/boot_vga", "1\n")
+		}, accel.ConflictDriver, `"blacklist other"`},
+		{"frame buffer", func(m *testMachine, _ *accel.Definition) {
+			m.write("/sys/bus/pci/devices/"+testDevice+"/graphics/fb0/dev", "29:0\n")
+		}, accel.ConflictDriver, "console"},
+		{"held", func(m *testMachine, _ *accel.Definition) { hold(m) }, accel.InUse, "Xorg"},
+		{"no driver to be had", func(m *testMachine, _ *accel.Definition) { _ = os.RemoveAll(m.path("/lib/modules")) }, accel.NoDriverSource, ""},
+		{"a driver that is refused", func(m *testMachine, _ *accel.Definition) {
+			x := edu()
+			x.vermagic = "1.0 SMP"
+			m.install("updates/edu.ko", x)
+		}, accel.KernelMismatch, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, def := contested(t)
+			c.change(m, def)
+			was := m.bound(testDevice)
+			_, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
+			if problem == nil || problem.Reason != c.reason || !strings.Contains(problem.Message, c.says) {
+				t.Error(problem)
+			}
+			if len(m.loads) > 0 || len(m.attributes) > 0 || m.bound(testDevice) != was || m.kept(testDevice) {
+				t.Error("something was changed:", m.loads, m.attributes, m.bound(testDevice))
+			}
+		})
+	}
+}
+
+// TestTakeoverTakenBack: a driver that does not come up leaves the device with the one that had it.
+func TestTakeoverTakenBack(t *testing.T) {
+	for name, change := range map[string]func(*testMachine){
+		"refused by the kernel": func(m *testMachine) { m.refuse["edu"] = syscall.ENOMEM },
+		"the device is refused": func(m *testMachine) { m.failProbe[testDevice] = true },
+		"no nodes":              func(m *testMachine) { m.noNodes = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, def := contested(t)
+			change(m)
+			d := m.driver(Options{})
+			if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem == nil {
+				t.Fatal("it came up")
+			}
+			if m.bound(testDevice) != "other" || m.kept(testDevice) || m.isLive("edu") {
+				t.Error(m.bound(testDevice), m.kept(testDevice), m.attributes)
+			}
+			if notes, err := d.ledger.Notes(""); err != nil || len(notes) > 0 {
+				t.Error(notes, err)
+			}
+		})
+	}
+}
+
+// TestTakeoverKilledAtEveryPoint: what a process that was killed began is finished by the next one, and taken back when
+// the driver is not to be had any more.
+func TestTakeoverKilledAtEveryPoint(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		seen := map[string]bool{}
+		for n := 0; ; n++ {
+			m, def := contested(t)
+			d := m.driver(Options{})
+			points, dead := m.killAt(d, n, func() { _, _ = d.Ensure(t.Context(), def, m.facts(), m.accs()) })
+			for _, p := range points {
+				seen[p] = true
+			}
+			if !dead {
+				break
+			}
+			m.mu.TryLock() // the fake died in the middle of a call too
+			m.mu.Unlock()
+			if gone && !m.isLive("edu") {
+				_ = os.RemoveAll(m.path("/lib/modules"))
+			}
+			after := m.driver(Options{})
+			have, problem := after.Ensure(t.Context(), def, m.facts(), m.accs())
+			want := "edu"
+			if gone && !m.isLive("edu") {
+				want = "other"
+			}
+			if m.bound(testDevice) != want || m.kept(testDevice) != (want == "edu") || have.Right != (want == "edu") {
+				t.Errorf("killed at %q: the device is with %q, want %q: %v", points[len(points)-1], m.bound(testDevice), want, problem)
+			}
+		}
+		for _, p := range []string{"takeover noted", "device kept", "device unbound", "load edu"} {
+			if !seen[p] {
+				t.Errorf("%q was not passed: %v", p, cmp.Diff(nil, seen))
+			}
+		}
+	}
+}
