@@ -38,13 +38,17 @@ func (l *Ledger) remaining() (int, error) {
 
 // Discard removes acceld's own directories, the state directory and [RunDir], with all that is in them. While the
 // ledger has anything on record it stays, and everything else goes. Directories around them that acceld had to make go
-// too. It returns the paths that it removed, or would remove, and what could not be.
+// too. It returns the paths that it removed, and what could not be; with dry it changes nothing and answers as if
+// everything had been undone.
 func (l *Ledger) Discard(dry bool) ([]Outcome, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	rest, err := l.remaining()
 	if err != nil {
 		return nil, err
+	}
+	if dry {
+		rest = 0 // what would be undone first is still on record
 	}
 	var around []record
 	for _, b := range []*book{l.boot, l.disk} {

@@ -103,6 +103,7 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 		rights = accel.Problemf(accel.PermissionDenied, "running as user %d", os.Geteuid())
 	}
 	out = append(out, found("rights", "root", rights))
+	out = append(out, p.diagnoseLedger()...)
 	facts := detect.Detect(p.host, detect.Options{})
 	for _, note := range facts.Problems {
 		out = append(out, finding{About: "host", Reason: accel.ProbeUnanswered, Message: note})
@@ -111,6 +112,19 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 		out = append(out, p.diagnoseKind(p.defs[kind], facts)...)
 	}
 	return append(out, p.diagnoseAgent(cmd)...)
+}
+
+// diagnoseLedger names what acceld wrote and somebody else has changed since: a purge will leave it.
+func (p *parts) diagnoseLedger() []finding {
+	changed, err := p.ledger.Changed()
+	if err != nil {
+		return []finding{found("ledger", "", accel.AsProblem(err))}
+	}
+	var out []finding
+	for _, o := range changed {
+		out = append(out, found("ledger", "", accel.Problemf(o.Reason, "%q: %s", o.Path, o.Detail)))
+	}
+	return out
 }
 
 // diagnoseKind checks one kind that has devices.

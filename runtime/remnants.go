@@ -1,0 +1,77 @@
+package runtime
+
+import (
+	"bytes"
+	"encoding/json"
+	"path"
+	"strings"
+
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Remnants removes, or with dry only finds, files for the container runtime that are acceld's by their own content: what
+// a version before the ledger wrote, or one whose ledger is lost. A file counts when its name is one of ours and it names
+// our hook's program, is that program (its directory is its digest), or begins with our comment. Everything else stays.
+func (r *Runtime) Remnants(dry bool) (found []string, p *accel.Problem) {
+	r.begin()
+	defer r.mu.Unlock()
+	for _, name := range r.findRemnants() {
+		if !dry {
+			if err := r.host.Remove(name); err != nil {
+				return found, problem("remove", name, err)
+			}
+		}
+		found = append(found, name)
+	}
+	if dry {
+		return found, nil
+	}
+	for _, name := range found { // the directories of programs that are empty now
+		for dir := path.Dir(name); path.Base(name) == programName && (ours(path.Join(dir, programName)) || dir == programDirs()[0]); dir = path.Dir(dir) {
+			if entries, err := r.host.ReadDir(dir); err != nil || len(entries) > 0 || r.host.Remove(dir) != nil {
+				break
+			}
+		}
+	}
+	return found, nil
+}
+
+
+func (r *Runtime) findRemnants() []string {
+	var found []string
+	for _, s := range r.specsMentioning(programName) {
+		vendor, class := "", ""
+		if len(s.Devices) > 0 {
+			vendor, class, _ = strings.Cut(s.Kind, "/")
+		}
+		gated := len(s.Devices) > 0
+		for i := range s.Devices {
+			gated = gated && len(programsIn(&s.Devices[i].ContainerEdits)) > 0
+		}
+		if gated && path.Base(s.path) == cdi.GenerateSpecName(vendor, class)+".json" {
+			found = append(found, s.path)
+		}
+	}
+	for _, dir := range r.everyHookDir() {
+		name := path.Join(dir, jsonName)
+		var f hookFile
+		if b, err := r.host.ReadFile(name); err == nil && json.Unmarshal(b, &f) == nil && ours(f.Hook.Path) {
+			found = append(found, name)
+		}
+	}
+	for _, program := range r.programs() {
+		if sum, err := r.sum(r.host, program); err == nil && sum[:12] == path.Base(path.Dir(program)) {
+			found = append(found, program)
+		}
+	}
+	for _, dir := range []string{"/etc/crio/crio.conf.d", "/etc/containers/containers.conf.d", "/etc/containerd/conf.d"} {
+		for _, name := range r.host.Glob(dir, "*-acceld.*") {
+			if b, err := r.host.ReadFile(name); err == nil && bytes.HasPrefix(b, []byte("# Written by acceld")) {
+				found = append(found, name)
+			}
+		}
+	}
+	return found
+}
