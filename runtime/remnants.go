@@ -38,7 +38,6 @@ func (r *Runtime) Remnants(dry bool) (found []string, p *accel.Problem) {
 	return found, nil
 }
 
-
 func (r *Runtime) findRemnants() []string {
 	var found []string
 	for _, s := range r.specsMentioning(programName) {

@@ -389,7 +389,7 @@ func (b *book) keep(key string) (*State, error) {
 	if sum, _, err := b.sum(b.blob(s.SHA256)); err == nil && sum == s.SHA256 {
 		return s, nil
 	}
-	temp := path.Join(b.dir, "blobs", passagePrefix+"new"+passageSuffix)
+	temp := path.Join(b.dir, "blobs", tempPrefix+"new"+tempSuffix)
 	if err := b.unlink(temp); err != nil {
 		return nil, err
 	}

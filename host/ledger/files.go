@@ -46,17 +46,17 @@ func passage(key string) string {
 	if strings.HasSuffix(dir, ".conf.d") {
 		dir = path.Dir(dir)
 	}
-	return path.Join(dir, passagePrefix+hex.EncodeToString(sum[:8])+passageSuffix)
+	return path.Join(dir, tempPrefix+hex.EncodeToString(sum[:8])+tempSuffix)
 }
 
 // Every reader of such directories skips names that start with a dot or end in ".tmp".
 const (
-	passagePrefix = ".acceld-"
-	passageSuffix = ".tmp"
+	tempPrefix = ".acceld-"
+	tempSuffix = ".tmp"
 )
 
 func passing(base string) bool {
-	return strings.HasPrefix(base, passagePrefix) && strings.HasSuffix(base, passageSuffix)
+	return strings.HasPrefix(base, tempPrefix) && strings.HasSuffix(base, tempSuffix)
 }
 
 // beside is [passage] in the path's own directory, for where the directory above is another file system.
@@ -108,7 +108,7 @@ func (f *files) mkdir(key string, mode fs.FileMode) error {
 
 // syncDir makes what happened in a directory last.
 func (f *files) syncDir(key string) error {
-	return f.step("fsync", key, func(p string) error { return syncPath(p) })
+	return f.step("fsync", key, syncPath)
 }
 
 func syncPath(p string) error {
@@ -248,8 +248,9 @@ func (f *files) remove(key string, s *State) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Lstat(f.path(path.Dir(key))); err != nil {
-		return nil // gone with its directory
+	err = f.syncDir(path.Dir(key))
+	if errors.Is(err, fs.ErrNotExist) { // gone with its directory
+		return nil
 	}
-	return f.syncDir(path.Dir(key))
+	return err
 }

@@ -107,7 +107,7 @@ func (f *files) observe(key string) (*State, error) {
 	var err error
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		s.Kind, s.Names = File, uint64(st.Nlink)
+		s.Kind, s.Names = File, uint64(st.Nlink) //nolint:unconvert // 32 bits on some architectures
 		s.SHA256, s.Size, err = f.sum(key)
 	case unix.S_IFLNK:
 		s.Kind, s.Mode = Link, 0

@@ -55,17 +55,12 @@ func (l *Ledger) Undo(o UndoOptions) ([]Outcome, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []Outcome
-	for _, b := range []*book{l.boot, l.disk} {
-		if !b.there() {
-			continue
+	if !o.DryRun {
+		release, err := l.lock()
+		if err != nil {
+			return nil, err
 		}
-		if !o.DryRun {
-			release, err := b.lock()
-			if err != nil {
-				return out, err
-			}
-			defer release()
-		}
+		defer release()
 	}
 	for _, b := range []*book{l.boot, l.disk} { // neither is touched when one cannot be read
 		if err := b.catchUp(); err != nil {
@@ -76,6 +71,28 @@ func (l *Ledger) Undo(o UndoOptions) ([]Outcome, error) {
 		out = append(out, l.undoBook(b, o)...)
 	}
 	return out, nil
+}
+
+// lock takes the locks of the books that are there.
+func (l *Ledger) lock() (release func(), err error) {
+	var held []func()
+	release = func() {
+		for _, r := range held {
+			r()
+		}
+	}
+	for _, b := range []*book{l.boot, l.disk} {
+		if !b.there() {
+			continue
+		}
+		r, err := b.lock()
+		if err != nil {
+			release()
+			return nil, err
+		}
+		held = append(held, r)
+	}
+	return release, nil
 }
 
 // Changed returns the paths that acceld wrote and that somebody else has changed since.

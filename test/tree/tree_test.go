@@ -14,12 +14,15 @@ import (
 func TestDiffers(t *testing.T) {
 	all := Options{Mtime: true, DirTime: true}
 	for name, change := range map[string]func(root string) error{
-		"content":   func(r string) error { return os.WriteFile(filepath.Join(r, "d/f"), []byte("other"), 0o644) },
-		"mode":      func(r string) error { return os.Chmod(filepath.Join(r, "d/f"), 0o600) },
-		"dir mode":  func(r string) error { return os.Chmod(filepath.Join(r, "d"), 0o700) },
-		"new":       func(r string) error { return os.WriteFile(filepath.Join(r, "d/g"), nil, 0o644) },
-		"gone":      func(r string) error { return os.Remove(filepath.Join(r, "d/f")) },
-		"link":      func(r string) error { _ = os.Remove(filepath.Join(r, "l")); return os.Symlink("b", filepath.Join(r, "l")) },
+		"content":  func(r string) error { return os.WriteFile(filepath.Join(r, "d/f"), []byte("other"), 0o644) },
+		"mode":     func(r string) error { return os.Chmod(filepath.Join(r, "d/f"), 0o600) },
+		"dir mode": func(r string) error { return os.Chmod(filepath.Join(r, "d"), 0o700) },
+		"new":      func(r string) error { return os.WriteFile(filepath.Join(r, "d/g"), nil, 0o644) },
+		"gone":     func(r string) error { return os.Remove(filepath.Join(r, "d/f")) },
+		"link": func(r string) error {
+			_ = os.Remove(filepath.Join(r, "l"))
+			return os.Symlink("b", filepath.Join(r, "l"))
+		},
 		"time":      func(r string) error { return os.Chtimes(filepath.Join(r, "d/f"), time.Time{}, time.Unix(1, 1)) },
 		"dir time":  func(r string) error { return os.Chtimes(filepath.Join(r, "d"), time.Time{}, time.Unix(1, 1)) },
 		"attribute": func(r string) error { return unix.Setxattr(filepath.Join(r, "d/f"), "user.x", []byte("1"), 0) },
