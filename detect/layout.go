@@ -4,6 +4,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode"
 
 	"sigs.k8s.io/yaml"
 
@@ -13,6 +14,9 @@ import (
 
 // microk8sArgs is where microk8s keeps the arguments of what it starts.
 const microk8sArgs = "/var/snap/microk8s/current/args"
+
+// kubeadmFlags is where kubeadm puts the kubelet's arguments.
+const kubeadmFlags = "/var/lib/kubelet/kubeadm-flags.env"
 
 // layout is where one container runtime's files are, by its name or by the distribution that brings it.
 type layout struct {
@@ -93,8 +97,17 @@ func EngineNamed(h *host.Host, name string) (accel.ContainerEngine, bool) {
 }
 
 // EngineByFiles returns the container runtime whose files are on the host, for one on which nothing runs; an empty one
-// when there is none.
+// when there is none. The one that the kubelet's files name comes first.
 func EngineByFiles(h *host.Host) accel.ContainerEngine {
+	endpoint, err := configuredEndpoint(h, kubeletConfig)
+	if err != nil || endpoint == "" {
+		if flags, err := h.ReadAttribute(kubeadmFlags); err == nil {
+			endpoint = argument(strings.FieldsFunc(flags, func(r rune) bool { return unicode.IsSpace(r) || r == '"' }), "container-runtime-endpoint")
+		}
+	}
+	if l, ok := layoutOf(h, endpoint); ok && endpoint != "" {
+		return l.engine(h)
+	}
 	for _, l := range layouts() {
 		if l.installed(h) {
 			return l.engine(h)

@@ -87,6 +87,14 @@ func TestEngineByFiles(t *testing.T) {
 			t.Errorf("with %s: %+v, want %q", file, e, want)
 		}
 	}
+	for file, text := range map[string]string{
+		kubeletConfig: "containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n",
+		kubeadmFlags:  "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/containerd/containerd.sock --x=y\"\n",
+	} {
+		if e := EngineByFiles(machine(t, map[string]string{"/etc/crio/crio.conf": "", file: text})); e.Name != "containerd" {
+			t.Errorf("with %s: %+v", file, e)
+		}
+	}
 	if _, ok := EngineNamed(machine(t, nil), "rocket"); ok {
 		t.Error("an unknown name is known")
 	}

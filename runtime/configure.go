@@ -69,8 +69,9 @@ func (r *Runtime) newer(c *engine.Config) []string {
 // and none when it does already. What is written is valid by the runtime's own rules and by its own program where that
 // can be asked. Without a running runtime that is all. Otherwise the change is taken over, by a reload where that
 // suffices, else by a restart where the policy has one: RuntimeRestartNeeded where it has not. When the runtime does not
-// come back within [comeback] with the pods that it had, every file gets its bytes back, it is restarted once more, and
-// the problem is RuntimeDown.
+// come back within thirty seconds with the pods that it had, every file gets its bytes back, it is restarted once more, and
+// the problem is RuntimeDown. The same change is then not tried again before the next boot, except by who asks for it: a node
+// must not lose its runtime every few minutes.
 //
 // A RuntimeRestartNeeded comes with the change that waits; the next call does not write it again.
 func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
@@ -97,6 +98,9 @@ func (r *Runtime) applyFiles(ctx context.Context) (Report, *accel.Problem) {
 	defer r.mu.Unlock()
 	rep, p := r.report()
 	if p != nil || len(rep.Change.Files) == 0 {
+		return rep, p
+	}
+	if p := r.gaveUp(rep.Change); p != nil {
 		return rep, p
 	}
 	if p := r.provenByProgram(ctx, rep.Change); p != nil {

@@ -20,7 +20,7 @@ type Restart string
 const (
 	// RestartNever leaves it to the operator; the default.
 	RestartNever Restart = "never"
-	// RestartIdle restarts when nothing is being created: the runtime lists the same pods twice within [settle], all of them
+	// RestartIdle restarts when nothing is being created: the runtime lists the same pods twice within five seconds, all of them
 	// running, and no container that was created and not started. A pod that arrives between the second look and the
 	// restart is tried again by the kubelet.
 	RestartIdle Restart = "idle"
@@ -28,15 +28,19 @@ const (
 	RestartNow Restart = "now"
 )
 
-// Times of a restart.
-const (
+// patience are the times of a restart.
+type patience struct {
 	// comeback is how long the runtime may take until it answers.
-	comeback = 30 * time.Second
+	comeback time.Duration
 	// settle is how long nothing may change for the runtime to count as idle.
-	settle = 5 * time.Second
+	settle time.Duration
 	// again is between two questions while it does not answer.
-	again = 250 * time.Millisecond
-)
+	again time.Duration
+}
+
+func usual() patience {
+	return patience{comeback: 30 * time.Second, settle: 5 * time.Second, again: 250 * time.Millisecond}
+}
 
 // Units control the container runtime's unit. Without them nothing is reloaded or restarted.
 type Units struct {
@@ -172,6 +176,7 @@ func (r *Runtime) rollBack(ctx context.Context, c engine.Change, files []string,
 		p.Tried = append(p.Tried, "every file was given its bytes back, and it runs again")
 	}
 	r.forgetRestart()
+	r.giveUp(c, p)
 	return p
 }
 
@@ -207,7 +212,7 @@ func (r *Runtime) idle(ctx context.Context, before []string) bool {
 	if r.creating(ctx) {
 		return false
 	}
-	if !wait(ctx, settle) {
+	if !wait(ctx, r.patience.settle) {
 		return false
 	}
 	after, err := r.pods(ctx)
@@ -216,14 +221,14 @@ func (r *Runtime) idle(ctx context.Context, before []string) bool {
 
 // back waits until the runtime answers and has the pods that it had.
 func (r *Runtime) back(ctx context.Context, before []string) error {
-	ctx, cancel := context.WithTimeout(ctx, comeback)
+	ctx, cancel := context.WithTimeout(ctx, r.patience.comeback)
 	defer cancel()
 	var err error
 	for {
 		if err = r.alive(ctx, before); err == nil {
 			return nil
 		}
-		if !wait(ctx, again) {
+		if !wait(ctx, r.patience.again) {
 			return err
 		}
 	}

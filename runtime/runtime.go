@@ -32,6 +32,8 @@ type Options struct {
 	Edit engine.Edit
 	// Restart says when it may be restarted; RestartNever when empty.
 	Restart Restart
+	// Retry tries a change anew after which the runtime did not come back; for who asks for it.
+	Retry bool
 	// Units control its unit.
 	Units Units
 }
@@ -48,7 +50,9 @@ type Runtime struct {
 	edit    engine.Edit
 	restart Restart
 	units   Units
-	live    func() bool // whether the host is the running machine's own
+	retry   bool
+	patience
+	live func() bool // whether the host is the running machine's own
 
 	applying sync.Mutex // one change of the runtime's configuration at a time
 	mu       sync.Mutex
@@ -83,7 +87,7 @@ func New(h *host.Host, o Options) *Runtime {
 	}
 	return &Runtime{
 		host: h, self: self, ledger: changes, log: log, program: o.HookProgram, engine: o.Engine,
-		look: o.Look, edit: cmp.Or(o.Edit, engine.EditNever), restart: cmp.Or(o.Restart, RestartNever), units: o.Units, live: h.Live, digests: map[string]digest{},
+		look: o.Look, edit: cmp.Or(o.Edit, engine.EditNever), restart: cmp.Or(o.Restart, RestartNever), units: o.Units, retry: o.Retry, patience: usual(), live: h.Live, digests: map[string]digest{},
 	}
 }
 

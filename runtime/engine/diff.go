@@ -42,7 +42,8 @@ func diff(b *strings.Builder, before, after []string) {
 	}
 	const around = 2
 	from, behind := max(0, same-around), min(tail, around)
-	fmt.Fprintf(b, "@@ -%d,%d +%d,%d @@\n", from+1, len(before)-tail+behind-from, from+1, len(after)-tail+behind-from)
+	first := func(all []string) int { return min(from+1, len(all)) } // an empty file starts at line 0
+	fmt.Fprintf(b, "@@ -%d,%d +%d,%d @@\n", first(before), len(before)-tail+behind-from, first(after), len(after)-tail+behind-from)
 	write := func(mark string, all []string) {
 		for _, l := range all {
 			text := strings.TrimSuffix(strings.TrimSuffix(l, "\n"), "\r")

@@ -57,7 +57,7 @@ func (p *parts) runtimeFor(f runtimeFlags) (*runtime.Runtime, accel.ContainerEng
 	e := look()
 	return runtime.New(p.host, runtime.Options{
 		Log: p.log, Ledger: p.ledger, HookProgram: hookProgram(), Engine: e, Look: look,
-		Edit: engine.Edit(edit), Restart: runtime.Restart(restart), Units: units(p.host),
+		Edit: engine.Edit(edit), Restart: runtime.Restart(restart), Units: units(p.host), Retry: true,
 	}), e, nil
 }
 

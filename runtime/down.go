@@ -1,0 +1,46 @@
+package runtime
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/runtime/engine"
+)
+
+// downFile remembers a change after which the runtime did not come back, until the next boot.
+const downFile = "/run/acceld/runtime-down.json"
+
+// down is its content.
+type down struct {
+	Change  string         `json:"change"` // a digest
+	Problem *accel.Problem `json:"problem"`
+}
+
+func digestOf(c engine.Change) string {
+	sum := sha256.Sum256([]byte(c.Diff()))
+	return hex.EncodeToString(sum[:])
+}
+
+// giveUp notes that the change was the last try. What cannot be noted is tried once more.
+func (r *Runtime) giveUp(c engine.Change, p *accel.Problem) {
+	if len(c.Files) == 0 { // of an earlier call: planned anew, now that it is taken back
+		if c, _ = engine.Plan(r.host, r.engine, specDir, r.edit); len(c.Files) == 0 {
+			return
+		}
+	}
+	if b, err := json.Marshal(down{digestOf(c), p}); err == nil {
+		_ = r.write(downFile, append(b, '\n'), 0o600)
+	}
+}
+
+// gaveUp returns the problem of a change that was tried and taken back.
+func (r *Runtime) gaveUp(c engine.Change) *accel.Problem {
+	var d down
+	b, err := r.host.ReadFile(downFile)
+	if r.retry || err != nil || json.Unmarshal(b, &d) != nil || d.Problem == nil || d.Change != digestOf(c) {
+		return nil
+	}
+	return d.Problem
+}

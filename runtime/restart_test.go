@@ -1,0 +1,291 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/runtime/engine"
+)
+
+// daemon is a container runtime that can be restarted: it answers at its socket with the pods that it has.
+type daemon struct {
+	cri.UnimplementedRuntimeServiceServer
+	*testing.T
+	root string
+	e    accel.ContainerEngine
+
+	mu       sync.Mutex
+	server   *grpc.Server
+	pods     []string
+	creating bool
+	calls    []string
+	// spoil is asked before each start; an error is one after which nobody answers.
+	spoil func() error
+}
+
+func newDaemon(t *testing.T, name, config, text string) *daemon {
+	t.Helper()
+	root, err := os.MkdirTemp("", "engine") // a socket's path has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	d := &daemon{T: t, root: root, pods: []string{"a", "b"}, spoil: func() error { return nil }, e: accel.ContainerEngine{
+		Name: name, Endpoint: "unix:///run/s", Config: config, Unit: name + ".service", PID: 1000, Started: time.Now().Add(-time.Hour),
+	}}
+	for file, text := range map[string]string{config: text, "/proc/1000/cmdline": "/usr/bin/" + name + "\x00", "/run/x": ""} {
+		p := filepath.Join(root, file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.start()
+	t.Cleanup(d.stop)
+	return d
+}
+
+func (d *daemon) start() {
+	l, err := net.Listen("unix", filepath.Join(d.root, "run/s"))
+	if err != nil {
+		d.Error(err)
+		return
+	}
+	d.server = grpc.NewServer()
+	cri.RegisterRuntimeServiceServer(d.server, d)
+	go func() { _ = d.server.Serve(l) }() // ends with the server
+}
+
+func (d *daemon) stop() { d.server.Stop() }
+
+func (d *daemon) call(what string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = append(d.calls, what)
+}
+
+func (d *daemon) restart(context.Context, string) error {
+	d.call("restart")
+	d.stop()
+	d.e.PID++
+	d.e.Started = time.Now()
+	if err := d.spoil(); err != nil {
+		return err
+	}
+	d.start()
+	return nil
+}
+
+func (d *daemon) reload(context.Context, string) error {
+	d.call("reload")
+	return nil
+}
+
+func (d *daemon) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
+	return &cri.StatusResponse{Status: &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{{Type: "RuntimeReady", Status: true}}}}, nil
+}
+
+func (d *daemon) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var r cri.ListPodSandboxResponse
+	for _, id := range d.pods {
+		r.Items = append(r.Items, &cri.PodSandbox{Id: id, State: cri.PodSandboxState_SANDBOX_READY})
+	}
+	return &r, nil
+}
+
+func (d *daemon) ListContainers(context.Context, *cri.ListContainersRequest) (*cri.ListContainersResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var r cri.ListContainersResponse
+	if d.creating {
+		r.Containers = []*cri.Container{{Id: "c", State: cri.ContainerState_CONTAINER_CREATED}}
+	}
+	return &r, nil
+}
+
+// agent is a Runtime on the daemon's host.
+func (d *daemon) agent(restart Restart) *Runtime {
+	d.Helper()
+	h, err := host.New(d.root)
+	if err != nil {
+		d.Fatal(err)
+	}
+	r := New(h, Options{
+		Engine: d.e, Look: func() accel.ContainerEngine { return d.e }, Edit: engine.EditFull, Restart: restart,
+		Units: Units{Reload: d.reload, Restart: d.restart, FirstError: func(context.Context, string, time.Time) string { return "level=fatal no" }},
+	})
+	r.live = func() bool { return true }
+	r.patience = patience{comeback: 500 * time.Millisecond, settle: 10 * time.Millisecond, again: 10 * time.Millisecond}
+	return r
+}
+
+func (d *daemon) file(name string) string {
+	b, err := os.ReadFile(filepath.Join(d.root, name))
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+const old = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"x\"\n"
+
+func reason(p *accel.Problem) accel.Reason {
+	if p == nil {
+		return ""
+	}
+	return p.Reason
+}
+
+func TestRestartNever(t *testing.T) {
+	d := newDaemon(t, "containerd", "/etc/c.toml", old)
+	rep, p := d.agent(RestartNever).ApplyConfig(t.Context())
+	if reason(p) != accel.RuntimeRestartNeeded || len(rep.Change.Files) != 1 || !strings.Contains(p.Message, "containerd.service") {
+		t.Fatalf("%v, %+v", p, rep.Change)
+	}
+	after := d.file("/etc/c.toml")
+	if rep, p := d.agent(RestartNever).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded || len(rep.Change.Files) != 0 {
+		t.Errorf("a second apply: %v, %s", p, rep.Diff)
+	}
+	if after != d.file("/etc/c.toml") || d.calls != nil {
+		t.Errorf("a second apply: %q", d.calls)
+	}
+	if err := d.restart(t.Context(), ""); err != nil { // by somebody
+		t.Fatal(err)
+	}
+	if _, p := d.agent(RestartNever).CheckConfig(); p != nil {
+		t.Errorf("after the restart: %v", p)
+	}
+}
+
+func TestRestartNow(t *testing.T) {
+	d := newDaemon(t, "containerd", "/etc/c.toml", old)
+	rep, p := d.agent(RestartNow).ApplyConfig(t.Context())
+	if p != nil || !rep.Offers {
+		t.Fatalf("%v", p)
+	}
+	if diff := cmp.Diff([]string{"restart"}, d.calls); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := os.Stat(filepath.Join(d.root, restartFile)); err == nil {
+		t.Error("the restart is still noted")
+	}
+}
+
+func TestRestartIdle(t *testing.T) {
+	d := newDaemon(t, "containerd", "/etc/c.toml", old)
+	d.creating = true
+	if _, p := d.agent(RestartIdle).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded || d.calls != nil {
+		t.Fatalf("while a container is created: %v, %q", p, d.calls)
+	}
+	d.creating = false
+	if _, p := d.agent(RestartIdle).ApplyConfig(t.Context()); p != nil || len(d.calls) != 1 {
+		t.Fatalf("when idle: %v, %q", p, d.calls)
+	}
+}
+
+// CRI-O reads its CDI directories again at a reload, which no policy forbids, unless its command line says something that a
+// reload would make it forget.
+func TestReloadSuffices(t *testing.T) {
+	for args, want := range map[string]string{"": "reload", "--log-level=debug\x00": ""} {
+		d := newDaemon(t, "cri-o", "/etc/crio/crio.conf", "[crio.runtime]\ncdi_spec_dirs = [\"/etc/cdi\"]\n")
+		if err := os.WriteFile(filepath.Join(d.root, "proc/1000/cmdline"), []byte("crio\x00"+args), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, p := d.agent(RestartNever).ApplyConfig(t.Context())
+		if got := strings.Join(d.calls, " "); got != want || (p == nil) != (want == "reload") {
+			t.Errorf("with %q: %v, %q", args, p, got)
+		}
+	}
+}
+
+func TestRollBack(t *testing.T) {
+	for name, spoil := range map[string]func(d *daemon, starts *int) func() error{
+		"the job fails": func(_ *daemon, starts *int) func() error {
+			return func() error {
+				if *starts++; *starts == 1 {
+					return errors.New("the job ended as \"failed\"")
+				}
+				return nil
+			}
+		},
+		"a pod is lost": func(d *daemon, starts *int) func() error {
+			return func() error {
+				*starts++
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				d.pods = []string{"a", "b"}[:min(*starts, 2)]
+				return nil
+			}
+		},
+	} {
+		for _, before := range []Restart{RestartNow, RestartNever} { // in one call, or of an earlier one
+			t.Run(name+" "+string(before), func(t *testing.T) {
+				d := newDaemon(t, "containerd", "/etc/c.toml", old)
+				starts := 0
+				d.spoil = spoil(d, &starts)
+				if before == RestartNever {
+					if _, p := d.agent(RestartNever).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded {
+						t.Fatal(p)
+					}
+				}
+				_, p := d.agent(RestartNow).ApplyConfig(t.Context())
+				if reason(p) != accel.RuntimeDown {
+					t.Fatalf("got %v", p)
+				}
+				if diff := cmp.Diff([]string{"its first error: level=fatal no", "every file was given its bytes back, and it runs again"}, p.Tried); diff != "" {
+					t.Error(diff)
+				}
+				if diff := cmp.Diff(old, d.file("/etc/c.toml")); diff != "" {
+					t.Errorf("the file:\n%s", diff)
+				}
+				// It is not tried again by an agent, also not by a new one, and is by who asks.
+				if _, p := d.agent(RestartNow).ApplyConfig(t.Context()); reason(p) != accel.RuntimeDown || starts != 2 {
+					t.Errorf("again: %v after %d starts", p, starts)
+				}
+				r := d.agent(RestartNow)
+				r.retry = true
+				if _, p := r.ApplyConfig(t.Context()); p != nil || starts != 3 {
+					t.Errorf("who asks: %v after %d starts", p, starts)
+				}
+			})
+		}
+	}
+}
+
+// A hooks directory that was made anew is not read any more, and one broken file ends CRI-O's next start: both are said,
+// nothing is touched.
+func TestHookProblems(t *testing.T) {
+	d := newDaemon(t, "cri-o", "/etc/crio/crio.conf", "")
+	dir := filepath.Join(d.root, defaultHookDir)
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "99-other.json"), []byte(`{"version":`), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	rep, p := d.agent(RestartNever).CheckConfig()
+	if p != nil {
+		t.Fatal(p)
+	}
+	all := strings.Join(rep.Hooks, "\n")
+	if !strings.Contains(all, "99-other.json") || !strings.Contains(all, "will not start again") {
+		t.Errorf("the broken file is not named: %s", all)
+	}
+	if h, err := host.New(d.root); err == nil && !h.Born(defaultHookDir).IsZero() && !strings.Contains(all, "was made after") {
+		t.Errorf("the new directory is not named: %s", all)
+	}
+	if d.file(defaultHookDir+"/99-other.json") != `{"version":` {
+		t.Error("the file was touched")
+	}
+}
