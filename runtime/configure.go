@@ -154,7 +154,7 @@ func (r *Runtime) revert(c engine.Change) *accel.Problem {
 
 // real follows links at the end of name: the file is changed, the administrator's link stays.
 func (r *Runtime) real(name string) (string, *accel.Problem) {
-	if text, err := r.host.Readlink(name); err != nil || text == "" {
+	if text, _ := r.host.Readlink(name); text == "" { // no link, or not there
 		return name, nil
 	}
 	p, err := r.host.Path(name)

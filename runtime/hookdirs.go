@@ -15,6 +15,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/runtime/engine"
 )
 
@@ -72,8 +73,8 @@ func crioHookDirs(data []byte) ([]string, bool) {
 func (r *Runtime) hookProblems() []string {
 	var all []string
 	for _, dir := range r.hookDirs {
-		if made := r.host.Born(dir); r.running() && made.After(r.engine.Started.Add(time.Second)) {
-			all = append(all, fmt.Sprintf("%q was made after %s started, which does not read it until it is restarted", dir, r.unit()))
+		if p := r.hookUnread(dir); p != nil {
+			all = append(all, p.Message)
 		}
 		entries, err := r.host.ReadDir(dir)
 		if err != nil {
@@ -94,6 +95,14 @@ func (r *Runtime) hookProblems() []string {
 		}
 	}
 	return all
+}
+
+// hookUnread is the problem of a directory that was made after CRI-O started: it watches the one that was there before.
+func (r *Runtime) hookUnread(dir string) *accel.Problem {
+	if made := r.host.Born(dir); r.engine.Name != "cri-o" || !r.running() || !made.After(r.engine.Started.Add(time.Second)) {
+		return nil
+	}
+	return accel.Problemf(accel.HooksUnread, "%q was made after %s started, which does not read it until it is restarted", dir, r.unit())
 }
 
 // validHook reads a hooks.d file as far as the loader does when it starts.

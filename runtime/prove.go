@@ -33,11 +33,11 @@ func (r *Runtime) provenByProgram(ctx context.Context, c engine.Change) *accel.P
 	}
 	program, err := r.host.LookPath(name)
 	if err != nil {
-		return nil //nolint:nilerr // there is nobody to ask
+		return nil // there is nobody to ask
 	}
 	staged, err := engine.Stage(engine.With(r.host, c), r.engine)
 	if err != nil || len(staged) == 0 {
-		return nil //nolint:nilerr // what cannot be staged was proven by the package engine
+		return nil // what cannot be staged was proven by the package engine
 	}
 	const parent = "/run/acceld"
 	if err := r.host.MkdirAll(parent, 0o755); err != nil {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -122,8 +123,11 @@ func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want ac
 	}
 	have.Hook = json.path
 	have.Applied = right && linked && json.right && installed
-	if want.CDI && len(spec.bytes) > 0 {
+	switch {
+	case want.CDI && len(spec.bytes) > 0:
 		return have, r.unread()
+	case !want.CDI && json.path != "": // the JSON is the only carrier of the gate
+		return have, r.hookUnread(path.Dir(json.path))
 	}
 	return have, nil
 }
@@ -222,6 +226,12 @@ func (r *Runtime) Paths(*accel.Definition) []string {
 	r.begin()
 	defer r.mu.Unlock()
 	paths := slices.Clone(specDirs())
+	if socket, ok := strings.CutPrefix(r.engine.Endpoint, "unix://"); ok { // made anew by each start of the runtime
+		paths = append(paths, path.Dir(socket))
+	}
+	if r.engine.Config != "" {
+		paths = append(paths, path.Dir(r.engine.Config))
+	}
 	if r.program == "" {
 		return paths
 	}

@@ -32,14 +32,14 @@ func (f *runtimeFlags) add(cmd *cobra.Command) {
 }
 
 // runtimeFor returns the Runtime that the flags and the configuration ask for.
-func (p *parts) runtimeFor(f runtimeFlags) (*runtime.Runtime, accel.ContainerEngine, error) {
+func (p *parts) runtimeFor(f runtimeFlags) (*runtime.Runtime, error) {
 	edit := cmp.Or(f.edit, p.config.RuntimeEdit, string(engine.EditFull))
 	if !slices.Contains([]string{"never", "dropin", "full"}, edit) {
-		return nil, accel.ContainerEngine{}, fmt.Errorf("--edit: %q is not one of never, dropin, full", edit)
+		return nil, fmt.Errorf("--edit: %q is not one of never, dropin, full", edit)
 	}
 	restart := cmp.Or(f.restart, p.config.RuntimeRestart, string(runtime.RestartNever))
 	if !slices.Contains([]string{"never", "idle", "now"}, restart) {
-		return nil, accel.ContainerEngine{}, fmt.Errorf("--restart: %q is not one of never, idle, now", restart)
+		return nil, fmt.Errorf("--restart: %q is not one of never, idle, now", restart)
 	}
 	look := func() accel.ContainerEngine {
 		e, _ := detect.Engine(p.host) // what could not be read is said by doctor
@@ -50,15 +50,14 @@ func (p *parts) runtimeFor(f runtimeFlags) (*runtime.Runtime, accel.ContainerEng
 	}
 	if f.engine != "" {
 		if _, ok := detect.EngineNamed(p.host, f.engine); !ok {
-			return nil, accel.ContainerEngine{}, fmt.Errorf("--engine: %q is not one that is known", f.engine)
+			return nil, fmt.Errorf("--engine: %q is not one that is known", f.engine)
 		}
 		look = func() accel.ContainerEngine { e, _ := detect.EngineNamed(p.host, f.engine); return e }
 	}
-	e := look()
 	return runtime.New(p.host, runtime.Options{
-		Log: p.log, Ledger: p.ledger, HookProgram: hookProgram(), Engine: e, Look: look,
+		Log: p.log, Ledger: p.ledger, HookProgram: hookProgram(), Engine: look(), Look: look,
 		Edit: engine.Edit(edit), Restart: runtime.Restart(restart), Units: units(p.host), Retry: true,
-	}), e, nil
+	}), nil
 }
 
 // units control the container runtime's unit; none on another machine's root.
@@ -93,7 +92,7 @@ and what apply would change. It changes nothing.`,
 			if problem != nil {
 				return failed(problem)
 			}
-			r, _, err := p.runtimeFor(flags)
+			r, err := p.runtimeFor(flags)
 			if err != nil {
 				return err
 			}
@@ -126,7 +125,7 @@ changed is taken back by purge. The hook lets containers have a device once an a
 			if problem != nil {
 				return failed(problem)
 			}
-			r, _, err := p.runtimeFor(flags)
+			r, err := p.runtimeFor(flags)
 			if err != nil {
 				return err
 			}
