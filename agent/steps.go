@@ -102,6 +102,9 @@ func (l *Loop) note(k *kind, step accel.Step, problem *accel.Problem, now time.T
 		f.RetryAt = now.Add(pulse)
 	} else if !problem.Reason.Doc().Permanent {
 		f.RetryAt = now.Add(backoff(f.Attempts))
+		if problem.Reason == accel.BuildElsewhere { // the artifact is looked for every few seconds, however long the build takes
+			f.RetryAt = now.Add(backoff(min(f.Attempts, 4)))
+		}
 	}
 	k.have.Failure = f
 }

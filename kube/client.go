@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +37,8 @@ type Client struct {
 	Nodes Nodes
 	// Events are those of [EventNamespace].
 	Events Events
+	// Leases returns those of a namespace; see [Election].
+	Leases func(namespace string) Leases
 	// Version returns the version of the API server, such as "v1.37.1". Nil when nobody can tell.
 	Version func(context.Context) (string, error)
 }
@@ -44,7 +47,7 @@ type Client struct {
 const EventNamespace = metav1.NamespaceDefault
 
 // NewClient returns a client with the rights of a kubeconfig file, or of the pod's service account when the path is
-// empty. It knows nodes and events only: the client of every API group costs 24 MB of binary more
+// empty. It knows nodes, events and leases only: the client of every API group costs 24 MB of binary more
 // (test/house, rule clientset).
 func NewClient(kubeconfig string) (Client, error) {
 	cfg, err := restConfig(kubeconfig)
@@ -58,7 +61,7 @@ func NewClient(kubeconfig string) (Client, error) {
 		return Client{}, fmt.Errorf("cannot use the credentials of %q: %v", kubeconfig, err)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventsv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventsv1.AddToScheme, coordinationv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return Client{}, fmt.Errorf("cannot register API types: %v", err)
 		}
@@ -77,10 +80,17 @@ func NewClient(kubeconfig string) (Client, error) {
 	if err != nil {
 		return Client{}, fmt.Errorf("cannot use %q: %v", kubeconfig, err)
 	}
+	coordination, err := group(coordinationv1.SchemeGroupVersion, "/apis")
+	if err != nil {
+		return Client{}, fmt.Errorf("cannot use %q: %v", kubeconfig, err)
+	}
 	codec := runtime.NewParameterCodec(scheme)
 	return Client{
 		Nodes:  gentype.NewClient("nodes", core, codec, "", func() *corev1.Node { return &corev1.Node{} }),
 		Events: gentype.NewClient("events", events, codec, EventNamespace, func() *eventsv1.Event { return &eventsv1.Event{} }),
+		Leases: func(namespace string) Leases {
+			return gentype.NewClient("leases", coordination, codec, namespace, func() *coordinationv1.Lease { return &coordinationv1.Lease{} })
+		},
 		Version: func(ctx context.Context) (string, error) {
 			raw, err := core.Get().AbsPath("/version").Do(ctx).Raw()
 			if err != nil {

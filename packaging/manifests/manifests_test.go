@@ -30,6 +30,8 @@ func objects(t *testing.T) []metav1.Object {
 
 		"rbac.authorization.k8s.io/v1 ClusterRole":        func() metav1.Object { return &rbacv1.ClusterRole{} },
 		"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() metav1.Object { return &rbacv1.ClusterRoleBinding{} },
+		"rbac.authorization.k8s.io/v1 Role":               func() metav1.Object { return &rbacv1.Role{} },
+		"rbac.authorization.k8s.io/v1 RoleBinding":        func() metav1.Object { return &rbacv1.RoleBinding{} },
 	}
 	var all []metav1.Object
 	for _, file := range resources(t) {
@@ -120,6 +122,13 @@ func TestNamesFit(t *testing.T) {
 	if set.Namespace != namespace || account.Namespace != namespace || set.Spec.Template.Spec.ServiceAccountName != account.Name {
 		t.Error("namespace and account do not fit")
 	}
+	local, own := find[*rbacv1.RoleBinding](t), find[*rbacv1.Role](t)
+	if diff := cmp.Diff(want, local.Subjects); diff != "" {
+		t.Errorf("subjects in the namespace (-want +got):\n%s", diff)
+	}
+	if local.RoleRef.Kind != "Role" || local.RoleRef.Name != own.Name || local.Namespace != namespace || own.Namespace != namespace {
+		t.Errorf("role in the namespace is %+v", local.RoleRef)
+	}
 	selector, err := metav1.LabelSelectorAsMap(set.Spec.Selector)
 	if err != nil {
 		t.Fatal(err)
@@ -138,6 +147,10 @@ func TestRights(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, find[*rbacv1.ClusterRole](t).Rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+	want = []rbacv1.PolicyRule{{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}}}
+	if diff := cmp.Diff(want, find[*rbacv1.Role](t).Rules); diff != "" {
+		t.Errorf("rules in the namespace (-want +got):\n%s", diff)
 	}
 }
 
@@ -169,8 +182,12 @@ func TestDaemonSet(t *testing.T) {
 		m.MountPropagation == nil || *m.MountPropagation != corev1.MountPropagationHostToContainer {
 		t.Errorf("mount %+v of %+v", m, v)
 	}
-	if e := c.Env; len(e) != 1 || e[0].Name != "NODE_NAME" || e[0].ValueFrom.FieldRef.FieldPath != "spec.nodeName" {
-		t.Errorf("environment %+v", e)
+	environment := map[string]string{}
+	for _, e := range c.Env {
+		environment[e.Name] = e.ValueFrom.FieldRef.FieldPath
+	}
+	if diff := cmp.Diff(map[string]string{"NODE_NAME": "spec.nodeName", "POD_NAMESPACE": "metadata.namespace"}, environment); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
 	}
 	if len(c.Resources.Limits) > 0 {
 		t.Errorf("limits %v would end a build", c.Resources.Limits)

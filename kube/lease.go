@@ -1,0 +1,188 @@
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Leases is what is needed of the API of leases; the typed clients of client-go satisfy it.
+type Leases interface {
+	Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error)
+	Create(context.Context, *coordinationv1.Lease, metav1.CreateOptions) (*coordinationv1.Lease, error)
+	Update(context.Context, *coordinationv1.Lease, metav1.UpdateOptions) (*coordinationv1.Lease, error)
+}
+
+// Namespace is where acceld runs, when nothing says otherwise, and so where its leases are.
+const Namespace = "acceld-system"
+
+const (
+	// leaseDuration is how long after its last renewal a builder counts as gone; renewEvery leaves it two failures.
+	leaseDuration = 30 * time.Second
+	renewEvery    = 10 * time.Second
+	// leasePrefix and the first digits of a key are the name of its lease.
+	leasePrefix = "acceld-build-"
+	keyDigits   = 16
+)
+
+// Election chooses, among the nodes of a cluster, the one that builds a driver for all. It is safe for concurrent use.
+type Election struct {
+	leases Leases
+	node   string
+	log    *slog.Logger
+
+	mu   sync.Mutex
+	seen map[string]sighting
+}
+
+// sighting is a lease as it was when it last changed, by this process's clock: the clocks of two nodes may differ by more
+// than a lease lasts, so that its own times are compared with themselves only.
+type sighting struct {
+	version string
+	at      time.Time
+}
+
+// NewElection returns an election in which this node stands by its name.
+func NewElection(leases Leases, node string, log *slog.Logger) *Election {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Election{leases: leases, node: node, log: log, seen: map[string]sighting{}}
+}
+
+// Elect makes this node the builder of key, or returns the node that is. An elected node renews its lease until it calls
+// release, which gives it back at once. An error says that the API server cannot be asked, or refuses.
+func (e *Election) Elect(ctx context.Context, key string) (release func(), elected bool, holder string, err error) {
+	name := leasePrefix + key[:min(keyDigits, len(key))]
+	asked, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	lease, holder, err := e.take(asked, name)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) { // somebody was quicker: who?
+		lease, holder, err = e.take(asked, name)
+	}
+	switch {
+	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
+		return nil, false, "unknown", nil
+	case err != nil:
+		return nil, false, "", problem("ask for lease", name, err)
+	case holder != e.node:
+		return nil, false, holder, nil
+	}
+	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.renew(renewing, lease)
+	}()
+	return sync.OnceFunc(func() {
+		stop()
+		<-done
+	}), true, e.node, nil
+}
+
+// take makes or takes over the lease; the holder is another node when it is that one's.
+func (e *Election) take(ctx context.Context, name string) (*coordinationv1.Lease, string, error) {
+	lease, err := e.leases.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		fresh := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/name": "acceld"}}}
+		e.stamp(fresh)
+		lease, err = e.leases.Create(ctx, fresh, metav1.CreateOptions{FieldManager: FieldManager})
+		return lease, e.node, err
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	// Its own lease is from before a restart: no two agents run on one node.
+	if holder := value(lease.Spec.HolderIdentity); holder != "" && holder != e.node && !e.expired(lease) {
+		return lease, holder, nil
+	}
+	e.stamp(lease)
+	lease, err = e.leases.Update(ctx, lease, metav1.UpdateOptions{FieldManager: FieldManager})
+	return lease, e.node, err
+}
+
+// expired reports whether nobody renewed the lease for as long as it lasts, since this process first saw it so.
+func (e *Election) expired(lease *coordinationv1.Lease) bool {
+	lasts := leaseDuration
+	if s := lease.Spec.LeaseDurationSeconds; s != nil {
+		lasts = time.Duration(*s) * time.Second
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s, known := e.seen[lease.Name]
+	if !known || s.version != lease.ResourceVersion {
+		e.seen[lease.Name] = sighting{lease.ResourceVersion, time.Now()}
+		return false
+	}
+	return time.Since(s.at) >= lasts
+}
+
+// stamp makes the lease this node's, from now.
+func (e *Election) stamp(lease *coordinationv1.Lease) {
+	now, seconds := metav1.NowMicro(), int32(leaseDuration/time.Second)
+	if value(lease.Spec.HolderIdentity) != e.node {
+		lease.Spec.AcquireTime = &now
+		changes := value(lease.Spec.LeaseTransitions) + 1
+		lease.Spec.LeaseTransitions = &changes
+	}
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &e.node, &seconds, &now
+}
+
+// renew keeps the lease until ctx ends and gives it back then. A builder that loses it builds on: what it makes is the
+// same as what the other one makes.
+func (e *Election) renew(ctx context.Context, lease *coordinationv1.Lease) {
+	tick := time.NewTicker(renewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			e.giveBack(lease)
+			return
+		case <-tick.C:
+		}
+		e.stamp(lease)
+		next, err := e.update(ctx, lease)
+		switch {
+		case err == nil:
+			lease = next
+		case apierrors.IsConflict(err):
+			if next, err = e.leases.Get(ctx, lease.Name, metav1.GetOptions{}); err == nil && value(next.Spec.HolderIdentity) != e.node {
+				e.log.Warn("another node took the lease of a build", "lease", lease.Name)
+				return
+			}
+			if err == nil { // the answer to an earlier renewal was lost
+				lease = next
+			}
+		case ctx.Err() == nil:
+			e.log.Warn("cannot renew the lease of a build", "lease", lease.Name, "error", err)
+		}
+	}
+}
+
+func (e *Election) update(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	return e.leases.Update(ctx, lease.DeepCopy(), metav1.UpdateOptions{FieldManager: FieldManager})
+}
+
+// giveBack lets the next node have the lease at once. When that fails it runs out by itself.
+func (e *Election) giveBack(lease *coordinationv1.Lease) {
+	nobody, now := "", metav1.NowMicro()
+	lease.Spec.HolderIdentity, lease.Spec.RenewTime = &nobody, &now
+	if _, err := e.update(context.Background(), lease); err != nil && !apierrors.IsConflict(err) {
+		e.log.Warn("cannot give back the lease of a build", "lease", lease.Name, "error", err)
+	}
+}
+
+func value[T any](p *T) T {
+	if p == nil {
+		var none T
+		return none
+	}
+	return *p
+}
