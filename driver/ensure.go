@@ -371,7 +371,8 @@ func (d *Driver) askInstalled(def *accel.Definition, facts accel.Facts, o Ensure
 // askBuild compiles the driver, unless the store has exactly what would come out, or another host is at it and
 // publishes.
 func (d *Driver) askBuild(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, o EnsureOptions) answer {
-	e, a := Entry{}, answer{}
+	var e Entry
+	var a answer
 	if len(sharing(def)) == 0 {
 		e, a = d.build(ctx, def, facts, s, nil)
 	} else {

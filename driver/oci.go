@@ -77,15 +77,15 @@ func (d *Driver) fetch(ctx context.Context, def *accel.Definition, facts accel.F
 	if problem != nil {
 		return answer{verdict: verdictOf(problem), problem: problem}
 	}
-	if a := d.useEntry(def, facts, Entry{Manifest: e.Manifest, Path: j.entry}); a.verdict != satisfied {
+	a := d.useEntry(def, facts, Entry{Manifest: e.Manifest, Path: j.entry})
+	if a.verdict != satisfied {
 		if a.problem.Reason == accel.NoDriverSource { // a module of the definition is not in it
 			a.verdict, a.problem.Reason = refused, accel.ArtifactInvalid
 		}
 		a.problem.Message = pulled.Reference + ": " + a.problem.Message
 		return a
-	} else {
-		a.plan.close()
 	}
+	a.plan.close()
 	if err := d.publish(j.entry, e.Key); err != nil {
 		return answer{verdict: failed, problem: problemOf(err, "cannot put %q into the store", pulled.Reference)}
 	}

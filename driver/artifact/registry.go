@@ -196,7 +196,7 @@ func (r *registry) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, er
 		var body io.ReadCloser
 		if body, err = layer.Compressed(); err == nil {
 			watch := time.AfterFunc(r.stall, func() { cancel(fmt.Errorf("nothing came for %v", r.stall)) })
-			return &watched{body, ctx, cancel, watch, r.stall}, nil
+			return &watched{body, func() error { return context.Cause(ctx) }, cancel, watch, r.stall}, nil
 		}
 	}
 	cancel(nil)
@@ -206,7 +206,7 @@ func (r *registry) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, er
 // watched ends a transfer that stands still.
 type watched struct {
 	io.ReadCloser
-	ctx    context.Context
+	cause  func() error // why it was ended
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 	stall  time.Duration
@@ -214,8 +214,8 @@ type watched struct {
 
 func (w *watched) Read(p []byte) (int, error) {
 	n, err := w.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) && w.ctx.Err() != nil {
-		return n, errors.Join(context.Cause(w.ctx), io.ErrUnexpectedEOF)
+	if err != nil && !errors.Is(err, io.EOF) && w.cause() != nil {
+		return n, errors.Join(w.cause(), io.ErrUnexpectedEOF)
 	}
 	w.timer.Reset(w.stall)
 	return n, err

@@ -17,7 +17,7 @@ import (
 
 func driverCommand(c *common) *cobra.Command {
 	return group(&cobra.Command{Use: "driver", Short: "Look at drivers, make them present, unload them"},
-		driverListCommand(c), driverEnsureCommand(c), driverVerifyCommand(c), driverUnloadCommand(c))
+		driverListCommand(c), driverEnsureCommand(c), driverBuildCommand(c), driverBundleCommand(c), driverVerifyCommand(c), driverUnloadCommand(c))
 }
 
 func driverListCommand(c *common) *cobra.Command {
@@ -56,14 +56,15 @@ func driverEnsureCommand(c *common) *cobra.Command {
 	var all, stored, retry bool
 	cmd := &cobra.Command{
 		Use: "ensure [KIND...]", Short: "Make the drivers of kinds present",
-		Long: `ensure makes the drivers of the named kinds present: already loaded, from the store, installed on the host, built.
+		Long: `ensure makes the drivers of the named kinds present: already loaded, from the store, installed on the host, prebuilt
+in a registry, built, from a bundle.
 With --stored-only nothing is built and nothing is fetched: this is what runs at boot before the kubelet.`,
 		RunE: func(cmd *cobra.Command, kinds []string) error {
 			p, problem := c.open()
 			if problem != nil {
 				return failed(problem)
 			}
-			d := p.driver(func(kind, line string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", kind, line) })
+			d := p.driver(told(cmd))
 			facts := detect.Detect(p.host, detect.Options{})
 			if all == (len(kinds) > 0) {
 				return errors.New("name the kinds, or say --all")
@@ -75,6 +76,7 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 			if err != nil {
 				return err
 			}
+			defer d.Wait() // what is built may be published
 			var errs []error
 			for _, def := range defs {
 				accs := p.accelerators(def, facts)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +29,8 @@ type parts struct {
 	log     *slog.Logger
 	// ledger makes the changes that a purge takes back.
 	ledger *ledger.Ledger
+	// elect chooses the node that builds a driver for all; nil without a cluster.
+	elect func(ctx context.Context, key string) (release func(), elected bool, holder string, err error)
 }
 
 // open reads configuration and definitions. The configuration is read in this process's own file system, the
@@ -108,7 +111,7 @@ func (p *parts) driver(progress func(kind, line string)) *driver.Driver {
 		StateDir: p.config.StateDir, Log: p.log, Ledger: p.ledger, Progress: progress,
 		LoadTimeout: p.config.LoadTimeout, BuildTimeout: p.config.BuildTimeout, Jobs: p.config.Build.Jobs,
 		BuildMemory: p.config.Build.MemoryBytes(p.host.Memory()), CPUWeight: p.config.Build.CPUWeight,
-		Helper: []string{"/proc/self/exe", "load-module"},
+		Helper: []string{"/proc/self/exe", "load-module"}, Elect: p.elect,
 	})
 }
 

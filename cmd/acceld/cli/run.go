@@ -72,7 +72,6 @@ func (p *parts) run(ctx context.Context) error {
 	defer release()
 	facts := detect.Detect(p.host, detect.Options{})
 	a := &running{parts: p, notifier: systemd.NewNotifier(p.log), plugins: map[string]*deviceplugin.Plugin{}}
-	a.driver = p.driver(func(kind, line string) { p.log.Debug("build", "kind", kind, "line", line) })
 	hook := hookProgram()
 	a.runtime = runtime.New(p.host, runtime.Options{
 		Log: p.log, Ledger: p.ledger, HookProgram: hook, Engine: facts.Runtime,
@@ -86,6 +85,7 @@ func (p *parts) run(ctx context.Context) error {
 	if problem := a.connect(&want); problem != nil {
 		return failed(problem)
 	}
+	a.driver = p.driver(func(kind, line string) { p.log.Debug("build", "kind", kind, "line", line) })
 	if err := a.wire(want); err != nil {
 		return failed(accel.AsProblem(err))
 	}
@@ -117,6 +117,8 @@ func (a *running) connect(want *accel.Want) *accel.Problem {
 		return accel.Problemf(accel.ConfigInvalid, "%v", err)
 	}
 	want.Labels = true
+	namespace := cmp.Or(os.Getenv("POD_NAMESPACE"), kube.Namespace)
+	a.elect = kube.NewElection(client.Leases(namespace), node, a.log).Elect
 	a.kube = kube.New(kube.Config{Client: client, Node: node, Log: a.log, OnChange: func() { a.loop.Changed() }})
 	return nil
 }

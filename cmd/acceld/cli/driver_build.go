@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/driver/artifact"
+)
+
+func driverBuildCommand(c *common) *cobra.Command {
+	var push bool
+	var signKey string
+	cmd := &cobra.Command{
+		Use: "build KIND...", Short: "Build drivers, and publish them",
+		Long: `build compiles the drivers of the named kinds into the store, from their build sources and against the headers of the
+kernel of --host-root, and loads nothing: it needs no device, so a pipeline can run it in a toolkit image. With --push each is
+published to the kind's sources of type oci, and the reference is printed with its digest.`,
+		RunE: func(cmd *cobra.Command, kinds []string) error {
+			switch {
+			case len(kinds) == 0:
+				return errors.New("name the kinds")
+			case signKey != "" && !push:
+				return errors.New("--sign-key signs what --push publishes")
+			}
+			p, problem := c.open()
+			if problem != nil {
+				return failed(problem)
+			}
+			defs, err := p.chosen(kinds)
+			if err != nil {
+				return err
+			}
+			key, err := p.signingKey(signKey)
+			if err != nil {
+				return err
+			}
+			d, facts := p.driver(told(cmd)), detect.Detect(p.host, detect.Options{})
+			for _, def := range defs {
+				e, problem := d.Build(cmd.Context(), def, facts)
+				if problem != nil {
+					return failed(problem)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s for kernel %s is in the store: %s\n", def.Kind, e.Version, e.KernelRelease, e.Key)
+				if !push {
+					continue
+				}
+				pushed, problem := d.Push(cmd.Context(), def, facts, e, key)
+				for _, a := range pushed {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: published %s\n", def.Kind, a.Reference)
+				}
+				if problem != nil {
+					return failed(problem)
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&push, "push", false, "publish what was built to every source of type oci")
+	cmd.Flags().StringVar(&signKey, "sign-key", "", "sign what is published with this private key (PEM)")
+	return cmd
+}
+
+// signingKey reads the key of --sign-key; nil without one.
+func (p *parts) signingKey(file string) (*artifact.Key, error) {
+	if file == "" {
+		return nil, nil //nolint:nilnil // no key is an answer
+	}
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return nil, exit{exitFailed, err}
+	}
+	key, problem := artifact.ReadKey(p.host, file)
+	return key, failed(problem)
+}
+
+// told prints the progress of builds and transfers on standard error.
+func told(cmd *cobra.Command) func(kind, line string) {
+	return func(kind, line string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", kind, plain(line)) }
+}

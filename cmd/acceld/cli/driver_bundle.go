@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/driver"
+)
+
+func driverBundleCommand(c *common) *cobra.Command {
+	return group(&cobra.Command{
+		Use: "bundle", Short: "Carry drivers to hosts without a registry",
+		Long: `A bundle is an OCI image layout in a tar file: drivers of the store, as a registry would hold them. A source of type bundle
+uses one where it lies; import puts its drivers into the store.`,
+	}, bundleExportCommand(c), bundleImportCommand(c))
+}
+
+func bundleExportCommand(c *common) *cobra.Command {
+	var signKey string
+	cmd := &cobra.Command{
+		Use: "export KIND|KEY FILE", Short: "Write drivers of the store to a bundle",
+		Long: `export writes every driver of a kind that the store can use, or the one whose key begins so, to FILE. KIND and KEY are those
+of "driver list".`,
+		Args: exactly(2, "name a kind or a key, and the file"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, problem := c.open()
+			if problem != nil {
+				return failed(problem)
+			}
+			file, err := filepath.Abs(args[1])
+			if err != nil {
+				return exit{exitFailed, err}
+			}
+			key, err := p.signingKey(signKey)
+			if err != nil {
+				return err
+			}
+			d := p.driver(told(cmd))
+			entries, err := stored(d, args[0])
+			if err != nil {
+				return err
+			}
+			made, problem := d.Export(detect.Detect(p.host, detect.Options{}), entries, file, key)
+			if problem != nil {
+				return failed(problem)
+			}
+			for i, a := range made {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s for kernel %s: %s\n", entries[i].Kind, entries[i].Version, entries[i].KernelRelease, a.Digest)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&signKey, "sign-key", "", "sign the drivers with this private key (PEM)")
+	return cmd
+}
+
+// stored finds the usable entries of a kind, or the one whose key begins with what.
+func stored(d *driver.Driver, what string) ([]driver.Entry, error) {
+	all, err := d.List()
+	if err != nil {
+		return nil, failed(accel.AsProblem(err))
+	}
+	var byKind, byKey []driver.Entry
+	for _, e := range all {
+		switch {
+		case e.Problem != "":
+		case e.Kind == what:
+			byKind = append(byKind, e)
+		case strings.HasPrefix(e.Key, what):
+			byKey = append(byKey, e)
+		}
+	}
+	switch {
+	case len(byKind) > 0:
+		return byKind, nil
+	case len(byKey) == 1:
+		return byKey, nil
+	case len(byKey) > 1:
+		return nil, exit{exitUsage, fmt.Errorf("%d drivers have a key that begins with %q", len(byKey), what)}
+	}
+	return nil, failed(accel.Problemf(accel.NoDriverSource, "the store has no usable driver of kind or key %q", what))
+}
+
+func bundleImportCommand(c *common) *cobra.Command {
+	var keys []string
+	cmd := &cobra.Command{
+		Use: "import FILE...", Short: "Put the drivers of bundles into the store",
+		Long: `import puts the drivers of bundles into the store, for this kernel and for others; what a definition wants is loaded from there.
+With --key each must be signed by one of the keys.`,
+		RunE: func(cmd *cobra.Command, files []string) error {
+			if len(files) == 0 {
+				return errors.New("name the files")
+			}
+			p, problem := c.open()
+			if problem != nil {
+				return failed(problem)
+			}
+			d, facts := p.driver(told(cmd)), detect.Detect(p.host, detect.Options{})
+			for i := range keys {
+				var err error
+				if keys[i], err = filepath.Abs(keys[i]); err != nil {
+					return exit{exitFailed, err}
+				}
+			}
+			for _, file := range files {
+				file, err := filepath.Abs(file)
+				if err != nil {
+					return exit{exitFailed, err}
+				}
+				entries, unknown, problem := d.Import(cmd.Context(), p.defs, facts, file, keys)
+				for _, e := range entries {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s for kernel %s is in the store: %s\n", e.Kind, e.Version, e.KernelRelease, e.Key)
+				}
+				for _, kind := range unknown {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s: left out, no definition has this kind\n", plain(kind))
+				}
+				if problem != nil {
+					return failed(problem)
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringArrayVar(&keys, "key", nil, "a public key (PEM) that may have signed the drivers; can be repeated")
+	return cmd
+}
+
+// exactly wants n arguments, and otherwise says what is missing.
+func exactly(n int, text string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != n {
+			return errors.New(text)
+		}
+		return nil
+	}
+}

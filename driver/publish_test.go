@@ -1,0 +1,333 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// electors is an election among hosts that share it.
+type electors struct {
+	mu     sync.Mutex
+	holder map[string]string
+	asked  int
+	err    error
+}
+
+func (e *electors) as(node string) func(context.Context, string) (func(), bool, string, error) {
+	return func(_ context.Context, key string) (func(), bool, string, error) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.asked++
+		if e.err != nil {
+			return nil, false, "", e.err
+		}
+		if h := e.holder[key]; h != "" && h != node {
+			return nil, false, h, nil
+		}
+		e.holder[key] = node
+		return func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			delete(e.holder, key)
+		}, true, node, nil
+	}
+}
+
+func newElectors() *electors { return &electors{holder: map[string]string{}} }
+
+// fleet is a workshop whose hosts share a registry.
+type fleet struct {
+	*workshop
+	shop *shop
+	e    *electors
+}
+
+func newFleet(t *testing.T, makefile string) fleet {
+	return fleet{newWorkshop(t, makefile), newShop(t), newElectors()}
+}
+
+func (f fleet) definition() *accel.Definition {
+	def := f.workshop.definition()
+	def.Driver.Sources = append(def.Driver.Sources, accel.Source{Type: accel.SourceOCI, Image: f.shop.host() + "/edu", Push: true})
+	return def
+}
+
+func (f fleet) node(name string) *Driver {
+	return New(f.h, Options{StateDir: f.t.TempDir(), Artifact: quick(), Elect: f.e.as(name)})
+}
+
+// acquire asks the sources that are configured, in order, as Ensure does.
+func (f fleet) acquire(d *Driver) (string, answer) {
+	for _, s := range d.sources(f.definition(), f.facts(), EnsureOptions{}) {
+		if s.kind == accel.SourceInstalled {
+			continue
+		}
+		a := s.ask(f.t.Context())
+		if a.verdict == satisfied {
+			a.plan.close()
+			return string(a.plan.source), a
+		}
+		if a.verdict != unavailable {
+			return s.name, a
+		}
+	}
+	return "", answer{}
+}
+
+// TestFleetBuildsOnce: of two hosts with one kernel one builds, the other waits with a reason and pulls.
+func TestFleetBuildsOnce(t *testing.T) {
+	f := newFleet(t, `touch started; while test ! -e go; do sleep 0.02; done; `+goodMake)
+	one, two := f.node("one"), f.node("two")
+	got := make(chan string)
+	go func() {
+		source, _ := f.acquire(one)
+		one.Wait()
+		got <- source
+	}()
+	for !f.h.Exists(f.headers + "/started") {
+		time.Sleep(time.Millisecond)
+	}
+	for range 3 {
+		_, a := f.acquire(two)
+		if a.verdict != waiting || a.problem.Reason != accel.BuildElsewhere || !strings.Contains(a.problem.Message, `node "one" builds the driver of "qemu-edu"`) {
+			t.Fatalf("%+v %v", a, a.problem)
+		}
+	}
+	if a := accel.BuildElsewhere.Doc(); a.Permanent {
+		t.Error("nobody would look again")
+	}
+	f.write(f.headers, "go", "")
+	if source := <-got; source != "build" {
+		t.Fatal(source)
+	}
+	if source, a := f.acquire(two); source != "oci" {
+		t.Fatal(source, a.problem)
+	}
+	if f.runs() != 1 {
+		t.Errorf("%d builds", f.runs())
+	}
+	// Both have the same entry, and neither anything else.
+	a, _ := one.List()
+	b, _ := two.List()
+	if len(a) != 1 || len(b) != 1 || a[0].Key != b[0].Key || a[0].Origin != "" || b[0].Origin == "" {
+		t.Errorf("%+v\n%+v", a, b)
+	}
+	if p := one.publication(a[0].Key); !strings.HasPrefix(p, f.shop.host()+"/edu:") || two.publication(b[0].Key) != "" {
+		t.Errorf("published %q, %q", p, two.publication(b[0].Key))
+	}
+	if len(f.e.holder) != 0 {
+		t.Errorf("still builders: %v", f.e.holder)
+	}
+}
+
+// TestElectedTooLate: the artifact came between the question to the registry and the election.
+func TestElectedTooLate(t *testing.T) {
+	f := newFleet(t, goodMake)
+	one, two := f.node("one"), f.node("two")
+	elect := f.e.as("two")
+	two.o.Elect = func(ctx context.Context, key string) (func(), bool, string, error) {
+		if source, a := f.acquire(one); source != "build" {
+			t.Error(source, a.problem)
+		}
+		one.Wait()
+		return elect(ctx, key)
+	}
+	if source, a := f.acquire(two); source != "oci" || f.runs() != 1 {
+		t.Errorf("%s %v, %d builds", source, a.problem, f.runs())
+	}
+	if len(f.e.holder) != 0 {
+		t.Errorf("still builders: %v", f.e.holder)
+	}
+}
+
+// TestBuilderGivesUp: when the one who builds does not bring it, the next one builds.
+func TestBuilderGivesUp(t *testing.T) {
+	f := newFleet(t, `test -e works && `+goodMake)
+	one, two := f.node("one"), f.node("two")
+	if _, a := f.acquire(one); a.verdict != failed || a.problem.Reason != accel.BuildFailed {
+		t.Fatalf("%+v", a)
+	}
+	f.write(f.headers, "works", "")
+	if source, a := f.acquire(two); source != "build" {
+		t.Fatal(source, a.problem)
+	}
+	two.Wait()
+	if source, a := f.acquire(one); source != "oci" {
+		t.Fatal(source, a.problem)
+	}
+}
+
+// TestNobodyElects: without a cluster every host builds, and what cannot be published is used all the same.
+func TestNobodyElects(t *testing.T) {
+	f := newFleet(t, goodMake)
+	f.e.err = errors.New("connection refused")
+	f.shop.spoil = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if r.Method == http.MethodPost || r.Method == http.MethodPut {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}
+	d := f.node("one")
+	if source, a := f.acquire(d); source != "build" {
+		t.Fatal(source, a.problem)
+	}
+	d.Wait()
+	all, _ := d.List()
+	if p := d.publication(all[0].Key); !strings.HasPrefix(p, "not published: ") || !strings.Contains(p, "403") {
+		t.Errorf("published: %q", p)
+	}
+	d = f.node("two")
+	d.o.Elect = nil
+	if source, a := f.acquire(d); source != "build" || f.runs() != 2 {
+		t.Error(source, a.problem, f.runs())
+	}
+	d.Wait()
+	if left := f.h.Glob(d.buildDir(), "*"); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestNoElectionForNothing: where nothing is published there is nothing to wait for.
+func TestNoElectionForNothing(t *testing.T) {
+	f := newFleet(t, goodMake)
+	d := f.node("one")
+	def := f.definition()
+	def.Driver.Sources[1].Push = false
+	if a := d.askBuild(t.Context(), def, f.facts(), def.Driver.Sources[0], EnsureOptions{}); a.verdict != satisfied {
+		t.Fatal(a.problem)
+	} else {
+		a.plan.close()
+	}
+	d.Wait()
+	if f.e.asked != 0 {
+		t.Errorf("asked %d times", f.e.asked)
+	}
+}
+
+// TestFetchOntoAFullDisk fetches into a file system of every size from nothing to enough.
+func TestFetchOntoAFullDisk(t *testing.T) {
+	m, s := newMachine(t), newShop(t)
+	def := fromShop(s)
+	x := edu()
+	for i := range 4000 {
+		x.info = append(x.info, "alias=pci:v"+sumOf([]byte{byte(i), byte(i >> 8)}))
+	}
+	s.stock(t, def, x, nil, nil)
+	d := m.driver(Options{})
+	if err := os.MkdirAll(m.path(d.o.StateDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", m.path(d.o.StateDir), "tmpfs", 0, "size=16k"); err != nil {
+		t.Skipf("no file system can be mounted: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(m.path(d.o.StateDir), syscall.MNT_DETACH) })
+	full := 0
+	for size := 16; ; size += 64 {
+		if size > 4096 {
+			t.Fatal("never fetched")
+		}
+		if err := syscall.Mount("tmpfs", m.path(d.o.StateDir), "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%dk", size)); err != nil {
+			t.Fatal(err)
+		}
+		d := m.driver(Options{Artifact: quick()})
+		a := d.askOCI(t.Context(), def, m.facts(), def.Driver.Sources[0], EnsureOptions{})
+		if a.verdict == satisfied {
+			a.plan.close()
+			break
+		}
+		full++
+		if a.verdict != failed || a.problem.Reason != accel.NoSpace {
+			t.Errorf("with %d KiB: %s %v", size, a.verdict, a.problem)
+		}
+		if left := m.tree(d); len(left) > 0 {
+			t.Errorf("with %d KiB: left %v", size, left)
+		}
+	}
+	if full < 2 {
+		t.Errorf("the disk was full %d times", full)
+	}
+}
+
+// TestBundle carries drivers from one host to another.
+func TestBundle(t *testing.T) {
+	a, b := newMachine(t), newMachine(t)
+	from, to := a.driver(Options{}), b.driver(Options{})
+	newer := edu()
+	newer.version, newer.buildID = "2.0.0", "c2c2"
+	entries := []Entry{a.enter(from, edu(), 1), a.enter(from, newer, 2)}
+	foreign := a.enter(from, edu(), 3)
+	foreign.Kind = "a-b"
+	key := newKey(t, a, "k")
+	b.write("/etc/k.pub", a.read("/etc/k.pub"))
+	a.write("/media/.keep", "")
+	if _, problem := from.Export(a.facts(), append(entries, foreign), "/media/b.tar", key); problem != nil {
+		t.Fatal(problem)
+	}
+	if left := a.h.Glob("/media", "*.tmp"); len(left) > 0 {
+		t.Error(left)
+	}
+	b.write("/media/b.tar", a.read("/media/b.tar"))
+	defs := map[string]*accel.Definition{"qemu-edu": eduDefinition()}
+	got, unknown, problem := to.Import(t.Context(), defs, b.facts(), "/media/b.tar", []string{"/etc/k.pub"})
+	if problem != nil || len(got) != 2 || cmp.Diff([]string{"a-b"}, unknown) != "" {
+		t.Fatal(got, unknown, problem)
+	}
+	for i, e := range got {
+		if e.Key != entries[i].Key || b.read(e.Path+"/edu.ko") != a.read(entries[i].Path+"/edu.ko") {
+			t.Errorf("%+v is not %+v", e, entries[i])
+		}
+	}
+	if have, problem := to.Ensure(t.Context(), eduDefinition(), b.facts(), b.accs()); problem != nil || have.Source != "store" || have.Version != "2.0.0" {
+		t.Error(have, problem)
+	}
+	// The same, where the bundle is a source, for the version that is wanted.
+	c := newMachine(t)
+	c.write("/media/b.tar", a.read("/media/b.tar"))
+	c.write("/etc/k.pub", a.read("/etc/k.pub"))
+	def := eduDefinition()
+	def.Driver.Version = "1.0.0"
+	def.Driver.Sources = []accel.Source{{Type: accel.SourceBundle, Path: "/media/b.tar", Keys: []string{"/etc/k.pub"}}}
+	if have, problem := c.driver(Options{}).Ensure(t.Context(), def, c.facts(), c.accs()); problem != nil || have.Source != "bundle" || have.Version != "1.0.0" {
+		t.Error(have, problem)
+	}
+	for _, row := range []struct {
+		name string
+		text string
+		want accel.Reason
+	}{
+		{"cut off", a.read("/media/b.tar")[:6000], accel.ArtifactInvalid},
+		{"no bundle", "text", accel.ArtifactInvalid},
+		{"empty", "", accel.ArtifactInvalid},
+		{"changed", strings.ReplaceAll(a.read("/media/b.tar"), `"driverVersion":"2.0.0"`, `"driverVersion":"3.0.0"`), accel.DigestMismatch},
+	} {
+		d := newMachine(t)
+		d.write("/media/b.tar", row.text)
+		d.write("/etc/k.pub", a.read("/etc/k.pub"))
+		driver := d.driver(Options{})
+		if _, _, problem := driver.Import(t.Context(), defs, d.facts(), "/media/b.tar", []string{"/etc/k.pub"}); problem == nil || problem.Reason != row.want {
+			t.Errorf("%s: %v, want %s", row.name, problem, row.want)
+		}
+		if left := d.tree(driver); len(left) > 0 {
+			t.Errorf("%s: left %v", row.name, left)
+		}
+	}
+	other := newMachine(t)
+	newKey(t, other, "k")
+	other.write("/media/b.tar", a.read("/media/b.tar"))
+	if _, _, problem := other.driver(Options{}).Import(t.Context(), defs, other.facts(), "/media/b.tar", []string{"/etc/k.pub"}); problem == nil || problem.Reason != accel.SignatureInvalid {
+		t.Error(problem)
+	}
+}
