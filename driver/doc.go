@@ -1,7 +1,8 @@
 // Package driver makes the right kernel modules of a kind of accelerator present: it chooses where they come from,
 // builds them when nothing ready is there, reads each file before the kernel may, loads, proves and unloads them. It
 // may change kernel modules and its own state directory; it never forces the kernel, never touches a driver it did not
-// choose (but for devices that a definition allows to take from named drivers, on record and given back), never installs a package and never writes below /lib/modules or /etc.
+// choose (but for devices that a definition allows to take from named drivers, on record and given back), never installs
+// a package and never writes below /lib/modules or /etc.
 //
 // # The order of the sources
 //

@@ -66,7 +66,7 @@ func (d *Driver) makePlan(def *accel.Definition, facts accel.Facts, source accel
 
 func (d *Driver) newPlanner(def *accel.Definition, facts accel.Facts, source accel.SourceType, key string) *planner {
 	return &planner{
-		inspection: d.inspect(def, facts.Kernel, source), facts: facts,
+		inspection: d.inspect(def, facts.Kernel, source, key), facts: facts,
 		plan: &plan{source: source, key: key, id: key}, out: map[string]*accel.Problem{},
 	}
 }

@@ -96,6 +96,9 @@ func (d *Driver) contested(def *accel.Definition, accs []accel.Accelerator, prob
 // insertPlan makes the modules of a plan live, with what they need besides: firmware, and devices that other drivers
 // have. See insertAll for what it returns.
 func (d *Driver) insertPlan(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, p *plan) (loaded, log []string, problem *accel.Problem) {
+	if problem := d.placeFirmware(facts, p); problem != nil {
+		return nil, nil, problem
+	}
 	if problem := d.takeOver(ctx, def, accs); problem != nil {
 		return nil, nil, problem
 	}

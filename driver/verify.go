@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/artifact"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -25,11 +26,14 @@ type inspection struct {
 	running bool   // the kernel is the one that runs
 	rules   *modprobe
 	keys    func() *keyrings
+	bundled []artifact.File // firmware that comes with the driver
+	// conflict says which of it cannot be made visible because something else is in its place.
+	conflict func() *accel.Problem
 	// ours are the symbols of the modules that are loaded before, with their versions, 0 where they are not known.
 	ours map[string]uint32
 }
 
-func (d *Driver) inspect(def *accel.Definition, k accel.Kernel, source accel.SourceType) *inspection {
+func (d *Driver) inspect(def *accel.Definition, k accel.Kernel, source accel.SourceType, key string) *inspection {
 	in := &inspection{d: d, def: def, kernel: k, index: d.modulesOf(k.Release), running: true, rules: readModprobe(d.h), ours: map[string]uint32{}}
 	if source != accel.SourceStore { // a module of the store was compared when it was built, and its key names this kernel
 		in.flags = in.index.flags()
@@ -37,6 +41,11 @@ func (d *Driver) inspect(def *accel.Definition, k accel.Kernel, source accel.Sou
 	if release, err := d.h.ReadString("/proc/sys/kernel/osrelease"); err == nil {
 		in.running = release == k.Release
 	}
+	in.bundled = d.bundledFirmware(key)
+	in.conflict = sync.OnceValue(func() *accel.Problem {
+		_, problem := d.placeable(in.bundled, k.Release)
+		return problem
+	})
 	in.keys = sync.OnceValue(func() *keyrings { return d.keyrings(def, in.index.signer()) })
 	return in
 }

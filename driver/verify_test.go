@@ -4,14 +4,20 @@ import (
 	"bytes"
 	"compress/gzip"
 	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 )
 
 // TestVerify has a row for each way in which a module file is wrong; each ends in its own reason without the kernel
@@ -207,5 +213,238 @@ func TestCheckFile(t *testing.T) {
 	}
 	if len(m.loads) != 0 {
 		t.Error(m.loads)
+	}
+}
+
+// TestSymbolVersions has a row for where the versions of the kernel's symbols come from.
+func TestSymbolVersions(t *testing.T) {
+	const line = "0x00000001\tmodule_layout\tvmlinux\tEXPORT_SYMBOL\t\n0x00000003\tprintk\tvmlinux\tEXPORT_SYMBOL\t\n0x00000007\tof_gpl\tvmlinux\tEXPORT_SYMBOL_GPL\t\n0x00000008\tof_peer\tdrivers/peer\tEXPORT_SYMBOL\t\n"
+	gz := func(text string) string {
+		var b bytes.Buffer
+		w := gzip.NewWriter(&b)
+		_, _ = w.Write([]byte(text))
+		_ = w.Close()
+		return b.String()
+	}
+	wants := func(crcs map[string]uint32, info ...string) elfModule {
+		x := edu()
+		x.crcs, x.info = crcs, append(x.info, info...)
+		for name := range crcs {
+			if name != "module_layout" {
+				x.undefined = append(x.undefined, name)
+			}
+		}
+		return x
+	}
+	for _, c := range []struct {
+		name    string
+		module  elfModule
+		prepare func(*testMachine)
+		kabi    string
+		want    accel.Reason
+	}{
+		{"symvers.gz of the kernel", wants(map[string]uint32{"module_layout": 1, "printk": 9}), func(m *testMachine) {
+			m.write("/lib/modules/"+testRelease+"/symvers.gz", gz(line))
+		}, "", accel.SymbolMismatch},
+		{"symvers.gz in /boot", wants(map[string]uint32{"module_layout": 9}), func(m *testMachine) { m.write("/boot/symvers-"+testRelease+".gz", gz(line)) }, "", accel.SymbolMismatch},
+		{"a damaged symvers.gz", wants(map[string]uint32{"module_layout": 9}), func(m *testMachine) { m.write("/lib/modules/"+testRelease+"/symvers.gz", "no") }, "", ""},
+		{"no versions at all", wants(map[string]uint32{}), func(*testMachine) {}, "", accel.SymbolMismatch},
+		{"for compatible licences alone", wants(map[string]uint32{"module_layout": 1, "of_gpl": 7}, "license=Own", "license=GPL"), func(m *testMachine) {
+			m.write("/lib/modules/"+testRelease+"/symvers.gz", gz(line))
+		}, "", accel.SymbolMissing},
+		{"a compatible licence", wants(map[string]uint32{"module_layout": 1, "of_gpl": 7}, "license=Dual MIT/GPL"), func(m *testMachine) {
+			m.write("/lib/modules/"+testRelease+"/symvers.gz", gz(line))
+		}, "", ""},
+		{"a module of the kernel's own", wants(map[string]uint32{"module_layout": 1, "of_peer": 9}), func(m *testMachine) {
+			m.write("/lib/modules/"+testRelease+"/symvers.gz", gz(line))
+			m.install("kernel/drivers/peer.ko", elfModule{name: "peer"})
+		}, "", accel.SymbolMismatch},
+		{"a module that a vendor replaced", wants(map[string]uint32{"module_layout": 1, "of_peer": 9}), func(m *testMachine) {
+			m.write("/lib/modules/"+testRelease+"/symvers.gz", gz(line))
+			m.install("updates/peer.ko", elfModule{name: "peer"})
+		}, "", ""},
+		{"weak and not asked for", ofRelease(wants(map[string]uint32{"module_layout": 1, "printk": 3}), "6.1.0-old"), func(m *testMachine) {
+			m.write("/lib/modules/"+testRelease+"/symvers.gz", gz(line))
+		}, "", accel.KernelMismatch},
+		{"weak", ofRelease(wants(map[string]uint32{"module_layout": 1, "printk": 3}), "6.1.0-old"), func(m *testMachine) {
+			m.write("/lib/modules/"+testRelease+"/symvers.gz", gz(line))
+		}, "weak", ""},
+		{"weak with another version", ofRelease(wants(map[string]uint32{"module_layout": 1, "printk": 4}), "6.1.0-old"), func(m *testMachine) {
+			m.write("/lib/modules/"+testRelease+"/symvers.gz", gz(line))
+		}, "weak", accel.KernelMismatch},
+		{"weak with another layout", ofRelease(wants(map[string]uint32{"module_layout": 2, "printk": 3}), "6.1.0-old"), func(m *testMachine) {
+			m.write("/lib/modules/"+testRelease+"/symvers.gz", gz(line))
+		}, "weak", accel.KernelMismatch},
+		{"weak with an unknown symbol", ofRelease(wants(map[string]uint32{"module_layout": 1, "gone": 3}), "6.1.0-old"), func(m *testMachine) {
+			m.write("/lib/modules/"+testRelease+"/symvers.gz", gz(line))
+		}, "weak", accel.KernelMismatch},
+		{"weak and nothing to compare", ofRelease(wants(map[string]uint32{"module_layout": 1}), "6.1.0-old"), func(*testMachine) {}, "weak", accel.KernelMismatch},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(t)
+			c.prepare(m)
+			m.install("updates/edu.ko", c.module)
+			def := eduDefinition()
+			def.Driver.KABI = c.kabi
+			_, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
+			if c.want == "" && problem != nil || c.want != "" && (problem == nil || problem.Reason != c.want || len(m.loads) > 0) {
+				t.Error(problem, m.loads)
+			}
+		})
+	}
+}
+
+// ofRelease is a module of another release of the kernel.
+func ofRelease(x elfModule, release string) elfModule {
+	x.vermagic = release + " " + testFlags
+	return x
+}
+
+// TestGraph has a row for each shape of what modules need of each other.
+func TestGraph(t *testing.T) {
+	module := func(name string, info ...string) elfModule { return elfModule{name: name, buildID: "aa", info: info} }
+	for _, c := range []struct {
+		name    string
+		files   []elfModule // below updates, in modules.dep without dependencies
+		modules []accel.Module
+		rules   string
+		loads   string
+		want    accel.Reason
+	}{
+		{"the definition's order", []elfModule{module("b"), edu()}, []accel.Module{{Name: "b"}, {Name: "edu"}}, "", "b edu", ""},
+		{"a wrong order", []elfModule{module("a"), module("b", "depends=a"), edu()}, []accel.Module{{Name: "b"}, {Name: "edu"}, {Name: "a"}}, "", "a b edu", ""},
+		{"a diamond", []elfModule{module("a"), module("b", "depends=a"), module("c", "depends=a"), {name: "edu", info: []string{"depends=b,c"}}},
+			[]accel.Module{{Name: "edu"}, {Name: "c"}, {Name: "b"}, {Name: "a"}}, "", "a b c edu", ""},
+		{"a circle", []elfModule{module("a", "depends=b"), module("b", "depends=a"), edu()}, []accel.Module{{Name: "a"}, {Name: "b"}, {Name: "edu"}}, "", "", accel.DefinitionInvalid},
+		{"a circle through after", []elfModule{module("a", "depends=edu"), edu()}, []accel.Module{{Name: "a"}, {Name: "edu", After: []string{"a"}}}, "", "", accel.DefinitionInvalid},
+		{"itself", []elfModule{module("edu", "depends=edu")}, []accel.Module{{Name: "edu"}}, "", "", accel.DefinitionInvalid},
+		{"an optional one that is bad", []elfModule{{name: "a", vermagic: "1.0 SMP"}, edu()}, []accel.Module{{Name: "a", Optional: true}, {Name: "edu"}}, "", "edu", ""},
+		{"what needs an optional one that is bad", []elfModule{{name: "a", vermagic: "1.0 SMP"}, {name: "edu", info: []string{"depends=a"}}},
+			[]accel.Module{{Name: "a", Optional: true}, {Name: "edu"}}, "", "", accel.DependencyMissing},
+		{"an optional one that needs it", []elfModule{{name: "a", vermagic: "1.0 SMP"}, module("b", "depends=a"), edu()},
+			[]accel.Module{{Name: "a", Optional: true}, {Name: "b", Optional: true}, {Name: "edu"}}, "", "edu", ""},
+		{"a soft one before and one after", []elfModule{module("s"), module("p"), {name: "edu", info: []string{"softdep=pre: s gone post: p"}}}, []accel.Module{{Name: "edu"}}, "", "s edu p", ""},
+		{"a soft one that is bad", []elfModule{{name: "s", vermagic: "1.0 SMP"}, {name: "edu", info: []string{"softdep=pre: s"}}}, []accel.Module{{Name: "edu"}}, "", "edu", ""},
+		{"the administrator's soft one", []elfModule{module("s"), module("t"), {name: "edu", info: []string{"softdep=pre: s"}}}, []accel.Module{{Name: "edu"}}, "softdep edu pre: t", "t edu", ""},
+		{"an alias of the administrator", []elfModule{module("edu_current"), edu()}, []accel.Module{{Name: "edu", After: []string{"other"}}}, "alias other edu-current", "edu_current edu", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(t)
+			for _, f := range c.files {
+				m.install("updates/"+f.name+".ko", f)
+			}
+			m.write("/etc/modprobe.d/a.conf", c.rules+"\n")
+			def := eduDefinition()
+			def.Driver.Modules = c.modules
+			d := m.driver(Options{})
+			v := d.Verify(def, m.facts())
+			_, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
+			if c.want == "" && (problem != nil || v.Problem != nil) || c.want != "" && (problem == nil || problem.Reason != c.want || v.Problem == nil || v.Problem.Reason != c.want) {
+				t.Error(problem, v.Problem)
+			}
+			if got := strings.Join(m.loads, " "); got != c.loads {
+				t.Errorf("loaded %q, want %q", got, c.loads)
+			}
+		})
+	}
+}
+
+// TestVerifyShowsEverything: one bad thing does not hide another, and whose word a parameter is can be seen.
+func TestVerifyShowsEverything(t *testing.T) {
+	m := newMachine(t)
+	x := edu()
+	x.vermagic, x.info = "1.0 SMP", append(x.info, "depends=nowhere")
+	m.install("updates/edu.ko", x)
+	m.write("/etc/modprobe.d/a.conf", "options edu max_factorial=3 fail_probe=1\n")
+	def := eduDefinition()
+	def.Driver.Modules[0].Parameters = map[string]string{"fail_probe": "0"}
+	facts := m.facts()
+	facts.Kernel.SigEnforce = true
+	v := m.driver(Options{}).Verify(def, facts)
+	got := map[string]accel.Reason{}
+	detail := ""
+	for _, c := range v.Modules[0].Checks {
+		if c.Problem != nil {
+			got[c.Name] = c.Problem.Reason
+		}
+		if c.Name == "parameters" {
+			detail = c.Detail
+		}
+	}
+	want := map[string]accel.Reason{"dependencies": accel.DependencyMissing, "vermagic": accel.KernelMismatch, "signature": accel.Unsigned}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if detail != "fail_probe=0 (definition); max_factorial=3 (/etc/modprobe.d/a.conf:1)" {
+		t.Error(detail)
+	}
+	if len(m.loads) > 0 || v.Problem == nil {
+		t.Error(m.loads, v.Problem)
+	}
+}
+
+// TestRealModule is injection 10 on a real module file: as it is it passes, and each change of its bytes is refused
+// with its own reason, with no call of the kernel.
+func TestRealModule(t *testing.T) {
+	found, _ := filepath.Glob("/lib/modules/*/kernel/drivers/gpu/drm/drm.ko*")
+	if len(found) == 0 {
+		t.Skip("no kernel with its modules is installed")
+	}
+	release := strings.Split(found[0], "/")[3]
+	h, err := host.New("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, problem := openImage(h, found[0])
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	defer image.close()
+	whole, err := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d", image.file.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := New(h, Options{StateDir: t.TempDir()})
+	replaced := func(old, by string) []byte { return bytes.ReplaceAll(whole, []byte(old), []byte(by)) }
+	next := []byte(release)
+	next[len(next)-1]++
+	crc := binary.LittleEndian.AppendUint64(nil, uint64(image.crcs["module_layout"]))
+	crc = append(crc, "module_layout\x00"...)
+	wrong := bytes.Clone(crc)
+	wrong[0]++
+	arch := bytes.Clone(whole)
+	arch[18] = byte(elf.EM_AARCH64)
+	damaged := bytes.Clone(whole)
+	damaged[len(damaged)-len(signatureMagic)-3]++ // the size of the signature
+	for name, c := range map[string]struct {
+		bytes []byte
+		want  accel.Reason
+	}{
+		"as it is":    {whole, ""},
+		"vermagic":    {replaced("vermagic="+release, "vermagic="+string(next)), accel.KernelMismatch},
+		"a CRC":       {replaced(string(crc), string(wrong)), accel.SymbolMismatch},
+		"truncated":   {whole[:len(whole)/2], accel.ModuleInvalid},
+		"wrong arch":  {arch, accel.ArchMismatch},
+		"a signature": {damaged, accel.ModuleInvalid},
+		"wrong key":   {replaced("Build time autogenerated kernel key", "Build time autogenerated kernel keX"), accel.KeyUnknown},
+		"unsigned":    {bytes.TrimSuffix(whole, []byte(signatureMagic)), accel.Unsigned},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "drm.ko")
+			if err := os.WriteFile(file, c.bytes, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			facts := accel.Facts{Kernel: accel.Kernel{Release: release, Arch: "x86_64", SigEnforce: image.signature != nil}}
+			if c.want == accel.Unsigned && image.signature == nil || c.want == accel.KeyUnknown && image.signature == nil {
+				t.Skip("the kernel's modules are not signed")
+			}
+			if !d.keyrings(eduDefinition(), nil).readable && c.want == accel.KeyUnknown || name != "as it is" && bytes.Equal(c.bytes, whole) {
+				t.Skip("the machine does not show its keyrings, or the module is signed by another name")
+			}
+			v := d.VerifyFiles(nil, facts, []string{file})
+			if c.want == "" && v.Problem != nil || c.want != "" && (v.Problem == nil || v.Problem.Reason != c.want) {
+				t.Errorf("%+v", v.Problem)
+			}
+		})
 	}
 }

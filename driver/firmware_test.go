@@ -1,0 +1,136 @@
+package driver
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/host/ledger"
+)
+
+// bring puts firmware into an entry of the store, as an artifact does.
+func (m *testMachine) bring(d *Driver, e Entry, name, content string) {
+	m.t.Helper()
+	sum, err := digest(strings.NewReader(content))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	e.Firmware = append(e.Firmware, artifact.File{Path: name, SHA256: sum})
+	text, err := json.Marshal(e.Manifest)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.write(e.Path+"/manifest.json", string(text))
+	m.write(e.Path+"/firmware/"+name, content)
+}
+
+// TestFirmwareOfTheStore has a row for what is where the kernel looks for firmware that comes with a driver.
+func TestFirmwareOfTheStore(t *testing.T) {
+	var packed bytes.Buffer
+	w, err := zstd.NewWriter(&packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = w.Write([]byte("new"))
+	_ = w.Close()
+	const own = "/var/lib/acceld/firmware"
+	for _, c := range []struct {
+		name    string
+		prepare func(*testMachine)
+		reason  accel.Reason
+		path    string // the kernel's setting afterwards
+		where   string // of the file that was placed; empty when none was
+	}{
+		{"nobody uses the setting", func(m *testMachine) { m.write(firmwarePath, "") }, "", own, own + "/edu/fw.bin"},
+		{"somebody does", func(m *testMachine) { m.write(firmwarePath, "/srv/fw") }, "", "/srv/fw", updates + "/edu/fw.bin"},
+		{"a kernel without the setting", func(*testMachine) {}, "", "", updates + "/edu/fw.bin"},
+		{"it is there", func(m *testMachine) { m.write(firmwarePath, ""); m.write("/lib/firmware/edu/fw.bin", "new") }, "", "", ""},
+		{"it is there, compressed", func(m *testMachine) {
+			m.write(firmwarePath, "")
+			m.write("/lib/firmware/edu/fw.bin.zst", packed.String())
+		}, "", "", ""},
+		{"another one is there", func(m *testMachine) { m.write(firmwarePath, ""); m.write("/lib/firmware/edu/fw.bin", "old") }, accel.FirmwareConflict, "", ""},
+		{"another one is there for this kernel", func(m *testMachine) {
+			m.write(firmwarePath, "")
+			m.write("/lib/firmware/"+testRelease+"/edu/fw.bin", "old")
+		}, accel.FirmwareConflict, "", ""},
+		{"another one in somebody's directory", func(m *testMachine) {
+			m.write(firmwarePath, "/srv/fw")
+			m.write("/srv/fw/edu/fw.bin", "old")
+		}, accel.FirmwareConflict, "/srv/fw", ""},
+		{"one of an earlier driver", func(m *testMachine) {
+			m.write(firmwarePath, own)
+			m.write(own+"/edu/fw.bin", "old")
+		}, "", own, own + "/edu/fw.bin"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(t)
+			c.prepare(m)
+			d := m.driver(Options{})
+			m.bring(d, m.enter(d, edu(), 1), "edu/fw.bin", "new")
+			def := eduDefinition()
+			def.Driver.Modules[0].Firmware = []string{"edu/fw.bin"}
+			_, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
+			if c.reason == "" && problem != nil || c.reason != "" && (problem == nil || problem.Reason != c.reason || len(m.loads) > 0) {
+				t.Fatal(problem, m.loads)
+			}
+			if b, _ := os.ReadFile(m.path(firmwarePath)); string(b) != c.path {
+				t.Errorf("the setting is %q, want %q", b, c.path)
+			}
+			for _, file := range []string{own + "/edu/fw.bin", updates + "/edu/fw.bin"} {
+				b, err := os.ReadFile(m.path(file))
+				if (err == nil) != (file == c.where) || err == nil && string(b) != "new" {
+					t.Errorf("%q: %q, %v", file, b, err)
+				}
+			}
+			if _, problem := d.Purge(t.Context(), PurgeOptions{Kinds: m.kinds(def)}); problem != nil {
+				t.Fatal(problem)
+			}
+			if _, err := d.ledger.Undo(ledger.UndoOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(m.path("/lib/firmware/updates/edu")); err == nil {
+				t.Error("a purge leaves a file")
+			}
+			if b, _ := os.ReadFile(m.path(firmwarePath)); strings.HasPrefix(string(b), own) && c.name != "one of an earlier driver" {
+				t.Errorf("after a purge the setting is %q", b)
+			}
+		})
+	}
+}
+
+// TestFirmwareIsReplacedByAnUpgrade: a file that acceld placed makes room for that of another driver, and one that
+// somebody changed meanwhile does not.
+func TestFirmwareIsReplacedByAnUpgrade(t *testing.T) {
+	for _, changed := range []bool{false, true} {
+		m := newMachine(t)
+		m.write(firmwarePath, "/srv/fw")
+		d := m.driver(Options{})
+		def := wants("1.0.0")
+		m.bring(d, m.enter(d, edu(), 1), "edu/fw.bin", "one")
+		if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+			t.Fatal(problem)
+		}
+		if changed {
+			m.write(updates+"/edu/fw.bin", "mine")
+		}
+		x := edu()
+		x.version, x.buildID = "2.0.0", "c2c2"
+		m.bring(d, m.enter(d, x, 2), "edu/fw.bin", "two")
+		def.Driver.Version = "2.0.0"
+		_, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs())
+		want := "two"
+		if changed {
+			want = "mine"
+		}
+		if got := m.read(updates + "/edu/fw.bin"); got != want || (problem != nil) != changed || changed && problem.Reason != accel.FirmwareConflict {
+			t.Errorf("changed %t: %q, %v", changed, got, problem)
+		}
+	}
+}
