@@ -7,8 +7,8 @@ import (
 )
 
 // Definition describes one kind of accelerator as data. The built-in ones are YAML under vendors/; a user adds one as
-// a file in /etc/acceld/definitions.d. Fields with the tag template:"runtime" are Go templates over [Runtime]; in those
-// with template:"device" the words {{.Address}} and {{.Number}} stand for the device's own, and nothing else does.
+// a file in /etc/acceld/definitions.d. Fields with the tag `template:"runtime"` are Go templates over [Runtime]; in those
+// with `template:"device"` the words `{{.Address}}` and `{{.Number}}` stand for the device's own, and nothing else does.
 type Definition struct {
 	// Kind is "<vendor>-<hardware>", such as "qemu-edu": lower-case letters, digits and one or more dashes.
 	Kind string `json:"kind"`
@@ -26,7 +26,8 @@ type Definition struct {
 	// Match recognises PCI functions; one matching row suffices.
 	Match []Match `json:"match"`
 	// Except takes functions out again that Match recognises, such as those given to virtual machines.
-	Except []Match          `json:"except,omitempty"`
+	Except []Match `json:"except,omitempty"`
+	// Driver says which modules the kind needs and where they come from.
 	Driver DriverDefinition `json:"driver"`
 	// Nodes say which device nodes belong to an accelerator.
 	Nodes []NodeSource `json:"nodes,omitempty"`
@@ -236,8 +237,9 @@ type MadeNode struct {
 
 // Edits are what a container gets when it is given an accelerator of a kind.
 type Edits struct {
-	Env    []string `json:"env,omitempty"` // "NAME=value"
-	Mounts []Mount  `json:"mounts,omitempty"`
+	Env []string `json:"env,omitempty"` // "NAME=value" each
+	// Mounts are files and directories of the host.
+	Mounts []Mount `json:"mounts,omitempty"`
 	// Libraries are user space of the driver that comes from the host.
 	Libraries []Libraries `json:"libraries,omitempty"`
 	// Nodes are device nodes that every accelerator of the kind shares, such as "/dev/kfd".

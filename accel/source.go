@@ -46,7 +46,7 @@ func (s Source) Problems() []string {
 			bad("%s: means nothing for a source of type %s", field, s.Type)
 		}
 	}
-	if s.Type != SourceOCI && !path.IsAbs(s.Path) {
+	if s.Type != SourceOCI && !path.IsAbs(s.Path) && !strings.HasPrefix(s.Path, "{{") { // a template may choose between paths
 		bad("path: %q is not an absolute path", s.Path)
 	}
 	if s.Digest != "" && !regexp.MustCompile(`^sha256:[0-9a-f]{64}$`).MatchString(s.Digest) {

@@ -76,7 +76,9 @@ func Locate(data []byte, faults []Fault) []Fault {
 
 func (s *shape) locate(faults []Fault) []Fault {
 	for i := range faults {
-		faults[i].Line = s.line(faults[i].Field)
+		if faults[i].Line == 0 {
+			faults[i].Line = s.line(faults[i].Field)
+		}
 	}
 	slices.SortStableFunc(faults, func(a, b Fault) int { return a.Line - b.Line })
 	return faults

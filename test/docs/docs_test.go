@@ -15,13 +15,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/acceld/acceld/agent"
+	"github.com/acceld/acceld/vendors"
 )
 
 const root = "../.."
 
 // TestGenerated holds the generated pages to the code they come from.
 func TestGenerated(t *testing.T) {
-	for _, p := range Pages() {
+	for _, p := range Pages(root) {
 		got, err := os.ReadFile(filepath.Join(root, p.Path))
 		if err != nil {
 			t.Errorf("%v: run make generate", err)
@@ -175,7 +176,8 @@ func checkProgram(args []string, known map[string]string) error {
 	return nil
 }
 
-// TestSnippets parses every block of YAML; a "yaml config" is a configuration file of the agent.
+// TestSnippets parses every block of YAML; a "yaml config" is a configuration file of the agent, a "yaml definition" one of
+// a kind.
 func TestSnippets(t *testing.T) {
 	for name, m := range pages(t) {
 		for _, b := range m.Blocks {
@@ -187,6 +189,11 @@ func TestSnippets(t *testing.T) {
 				var v any
 				if err := yaml.UnmarshalStrict([]byte(document), &v); err != nil {
 					t.Errorf("%s:%d: %v", name, b.Line, err)
+				}
+			}
+			if use == "definition" {
+				if _, faults := vendors.Read([]byte(b.Text)); len(faults) > 0 {
+					t.Errorf("%s:%d: %v", name, b.Line, faults)
 				}
 			}
 			if use == "config" {

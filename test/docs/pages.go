@@ -21,10 +21,11 @@ type Page struct {
 	Text string
 }
 
-// Pages renders every generated page.
-func Pages() []Page {
+// Pages renders every generated page of the repository at root.
+func Pages(root string) []Page {
 	return []Page{
 		{"docs/cli.md", commandLine()},
+		{"docs/definition-fields.md", definitionFields(root)},
 		{"docs/metrics.md", metrics()},
 		{"docs/reasons.md", reasons()},
 		{"docs/states.md", agent.StatesMarkdown()},
@@ -53,7 +54,9 @@ func metrics() string {
 		strings.TrimSpace(exporter.Docs()) + "\n"
 }
 
-func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
+func cell(s string) string {
+	return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(s)
+}
 
 func commandLine() string {
 	var b strings.Builder

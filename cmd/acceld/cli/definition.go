@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -175,7 +176,7 @@ are named are looked up among those that there are. FILE may be "-" for standard
 			if problem != nil {
 				return failed(problem)
 			}
-			v := validation{out: cmd.OutOrStdout(), facts: detect.Detect(p.host, detect.Options{}), known: p.defs, from: map[string]string{}}
+			v := validation{out: cmd.OutOrStdout(), facts: detect.Detect(p.host, detect.Options{}), known: p.defs, from: map[string]string{}, text: map[string][]byte{}}
 			for _, file := range files {
 				data, err := readNamed(cmd.InOrStdin(), file)
 				if err != nil {
@@ -218,12 +219,14 @@ type validation struct {
 	facts  accel.Facts
 	known  map[string]*accel.Definition // those in force, then those of the files too
 	from   map[string]string            // the file of each kind
+	text   map[string][]byte            // of each file
 	defs   []*accel.Definition
 	faults int
 }
 
 func (v *validation) say(file string, f vendors.Fault) {
 	v.faults++
+	f = vendors.Locate(v.text[file], []vendors.Fault{f})[0]
 	where := file
 	if f.Line > 0 {
 		where = fmt.Sprintf("%s:%d", file, f.Line)
@@ -233,9 +236,14 @@ func (v *validation) say(file string, f vendors.Fault) {
 
 // file checks one file by itself.
 func (v *validation) file(file string, data []byte) {
+	v.text[file] = data
 	def, faults := vendors.Read(data)
-	if def != nil && len(faults) == 0 {
-		faults = vendors.Locate(data, v.ontoHost(def))
+	if def != nil {
+		faults = append(faults, unknownMetrics(def)...)
+		if len(faults) == 0 {
+			faults = v.ontoHost(def)
+		}
+		faults = vendors.Locate(data, faults)
 	}
 	for _, f := range faults {
 		v.say(file, f)
@@ -244,30 +252,32 @@ func (v *validation) file(file string, data []byte) {
 		return
 	}
 	if other := v.from[def.Kind]; other != "" {
-		v.say(file, vendors.Locate(data, []vendors.Fault{{Field: "kind", Message: fmt.Sprintf("%q is defined by %q too", def.Kind, other)}})[0])
+		v.say(file, vendors.Fault{Field: "kind", Message: fmt.Sprintf("%q is defined by %q too", def.Kind, other)})
 		return
 	}
 	v.from[def.Kind] = file
 	v.defs = append(v.defs, def)
 }
 
-// ontoHost says what is wrong with a definition on this host and with this program.
-func (v *validation) ontoHost(def *accel.Definition) []vendors.Fault {
+// unknownMetrics names the metrics that the exporter has no row for.
+func unknownMetrics(def *accel.Definition) []vendors.Fault {
 	var faults []vendors.Fault
-	known := map[string]bool{}
-	for _, name := range exporter.MetricNames() {
-		known[name] = true
-	}
+	names := exporter.MetricNames()
 	for i, m := range def.Metrics {
-		if !known[m.Name] {
+		if !slices.Contains(names, m.Name) {
 			faults = append(faults, vendors.Fault{Field: fmt.Sprintf("metrics[%d].name", i), Message: fmt.Sprintf("%q is not in docs/metrics.md", m.Name)})
 		}
 	}
+	return faults
+}
+
+// ontoHost says what is wrong with a definition when its templates are filled on this host.
+func (v *validation) ontoHost(def *accel.Definition) []vendors.Fault {
 	expanded, problem := driver.Expand(def, v.facts, "")
 	if problem != nil {
-		return append(faults, vendors.Fault{Message: problem.Message})
+		return []vendors.Fault{{Message: problem.Message}}
 	}
-	return append(faults, vendors.Validate(expanded)...)
+	return vendors.Validate(expanded)
 }
 
 // together checks what only shows when all definitions are there.

@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	for _, p := range docs.Pages() {
+	for _, p := range docs.Pages(".") {
 		if err := os.WriteFile(p.Path, []byte(p.Text), 0o644); err != nil {
 			fmt.Fprintln(os.Stderr, "gen: cannot write a page:", err)
 			os.Exit(1)
