@@ -12,4 +12,6 @@ type Want struct {
 	CDI bool `json:"cdi"`
 	// Kinds are the definitions in force, by kind, the file's overrides applied. A disabled kind is not in the map.
 	Kinds map[string]*Definition `json:"kinds,omitempty"`
+	// Problem says why the configuration on the disk cannot be used; then the one before stays in force.
+	Problem *Problem `json:"problem,omitempty"`
 }

@@ -28,6 +28,15 @@ type Probes struct {
 type Effects struct {
 	Ensure   func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
 	Prove    func(context.Context, *accel.Definition, []accel.Accelerator) (string, *accel.Problem)
+	// Prepare gets the wanted driver ready without touching the one that serves; Upgrade replaces it.
+	Prepare func(context.Context, *accel.Definition, accel.Facts) (accel.DriverRef, *accel.Problem)
+	Upgrade func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
+	// Holders returns who uses a kind's driver; AwaitHolder returns nil when one of them has ended and otherwise waits for
+	// ctx; Evict asks the API server to evict the pods among them.
+	Holders     func(context.Context, *accel.Definition, []accel.Accelerator) []accel.Holder
+	AwaitHolder func(context.Context, []accel.Holder) error
+	Evict       func(context.Context, []accel.Holder) *accel.Problem
+
 	Apply    func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem)
 	Withdraw func(*accel.Definition) *accel.Problem
 	// Publish is called with every new machine: the hook's gate, the API server.
@@ -76,6 +85,7 @@ type Loop struct {
 	o       Options
 	wake    chan bool     // an event: the host may have changed; true when it may help a failed step
 	changes chan struct{} // a plugin or the API server has news
+	wants   chan accel.Want
 	done    chan outcome  // a step ended
 	now     atomic.Pointer[accel.Machine]
 	beat    atomic.Int64 // unix nanoseconds of the last pass
@@ -105,6 +115,8 @@ type kind struct {
 	at     time.Time
 	plugin Plugin
 	stop   context.CancelFunc
+	// up is the driver that is wanted instead of the one that serves; nil when none is.
+	up *upgrading
 	// vanished maps a device to when it left the bus; read by observe to end tombstones.
 	vanished map[string]time.Time
 }
@@ -121,10 +133,10 @@ type outcome struct {
 func NewLoop(o Options) *Loop {
 	l := &Loop{
 		o: o, want: o.Want, kinds: map[string]*kind{}, ready: make(chan struct{}),
-		wake: make(chan bool, 256), changes: make(chan struct{}, 1), done: make(chan outcome, 16),
+		wake: make(chan bool, 256), changes: make(chan struct{}, 1), wants: make(chan accel.Want, 1), done: make(chan outcome, 16),
 	}
 	for name, def := range o.Want.Kinds {
-		l.kinds[name] = &kind{def: def, proven: map[string]string{}, vanished: map[string]time.Time{}, status: accel.Status{State: accel.Absent, Since: time.Now()}}
+		l.kinds[name] = newKind(def, time.Now())
 	}
 	l.beat.Store(time.Now().UnixNano())
 	l.store(time.Now())
@@ -197,13 +209,15 @@ func (l *Loop) Run(ctx context.Context) error {
 			}
 		case <-l.changes:
 			look = shallow
+		case want := <-l.wants:
+			l.reconfigure(want)
 		case r := <-l.done:
 			if r.step == accel.StepNone {
 				look = shallow // a sample changed nothing on the host
 			}
 			l.finish(r)
 		case <-sample.C:
-			l.collect(&steps)
+			l.collect(ctx)
 			look = nothing // its outcome is news
 		case <-resync.C:
 			l.facts = l.o.Probes.Facts()
@@ -254,6 +268,11 @@ func (l *Loop) forgive() {
 			again.RetryAt = time.Now()
 			k.have.Failure = &again
 		}
+		if k.up != nil && k.up.failure != nil && k.up.failure.RetryAt.IsZero() {
+			again := *k.up.failure
+			again.RetryAt = time.Now()
+			k.up.failure = &again
+		}
 	}
 }
 
@@ -273,6 +292,7 @@ func (l *Loop) pass(ctx context.Context, steps *sync.WaitGroup, look depth) {
 	if l.o.KubeletAuto {
 		l.want.Kubernetes = l.facts.Kubelet.Present
 	}
+	l.dismissUnwanted(steps)
 	now := time.Now()
 	for _, k := range l.kinds {
 		l.observe(k, now, look)
@@ -351,6 +371,9 @@ func (l *Loop) untilRetry() time.Duration {
 		}
 		if f := k.have.Failure; f != nil && !f.RetryAt.IsZero() {
 			due(f.RetryAt)
+		}
+		if k.up != nil && k.up.failure != nil && !k.up.busy && !k.up.failure.RetryAt.IsZero() {
+			due(k.up.failure.RetryAt)
 		}
 		if k.ended != accel.StepNone && k.ended == k.status.Next {
 			due(k.endedAt.Add(calm))

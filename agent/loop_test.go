@@ -32,6 +32,7 @@ type world struct {
 	labelled bool
 	states   []string
 	changed  func()
+	upgrades
 }
 
 func (w *world) set(change func()) {
@@ -45,7 +46,7 @@ func (w *world) facts() accel.Facts {
 	defer w.mu.Unlock()
 	f := accel.Facts{PCI: slices.Clone(w.pci), Kubelet: accel.Kubelet{Present: w.kubelet}}
 	if w.loaded {
-		f.Modules = []accel.LoadedModule{{Name: "m", BuildID: "1"}}
+		f.Modules = []accel.LoadedModule{{Name: "m", BuildID: w.version()}}
 	}
 	return f
 }
@@ -67,7 +68,13 @@ func (w *world) accelerators(def *accel.Definition, pci []accel.PCIDevice) []acc
 }
 
 func (w *world) driver(_ *accel.Definition, f accel.Facts, _ []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
-	return accel.DriverHave{Right: len(f.Modules) == 1, Modules: f.Modules}, nil
+	have := accel.DriverHave{Right: len(f.Modules) == 1, Modules: f.Modules}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.wanted != "" && len(f.Modules) == 1 && w.wanted != f.Modules[0].BuildID {
+		have.Upgrade = &accel.Upgrade{To: accel.DriverRef{Version: w.wanted}, Wish: w.wanted, Phase: accel.UpgradePending}
+	}
+	return have, nil
 }
 
 func (w *world) ensure(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
@@ -155,6 +162,8 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		def := &accel.Definition{Kind: "k-x", Match: []accel.Match{{Vendor: "f00d", Device: "0001"}}}
+		def.Driver.Upgrade = w.policy
+		w.free = make(chan struct{}) // of the bubble
 		l := NewLoop(Options{
 			Agent: accel.Agent{Started: time.Now()},
 			Want:  accel.Want{Kubernetes: w.kubelet, Labels: w.kubelet, Kinds: map[string]*accel.Definition{"k-x": def}},
@@ -163,6 +172,7 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 			},
 			Effects: Effects{
 				Ensure: w.ensure, Prove: w.prove, Apply: w.apply,
+				Prepare: w.prepare, Upgrade: w.upgrade, Holders: w.look, AwaitHolder: w.await, Evict: w.evict,
 				Withdraw: func(*accel.Definition) *accel.Problem { w.set(func() { w.spec = nil }); return nil },
 				Plugin:   func(context.Context, *accel.Definition) Plugin { return w },
 			},

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -25,9 +26,21 @@ func Next(m accel.Machine, kind string) accel.Status {
 	if f := have.Failure; f != nil && f.Step == at.step && at.step != accel.StepNone {
 		s.Blocked = f
 	}
+	if at.state != accel.Absent && (at.step == accel.StepNone || at.step == accel.StepMonitor || waits(at.step) || s.Blocked != nil) && upgradeDue(have, m.Taken) {
+		s.Next = accel.StepUpgrade // what brings the old driver to ready goes first, unless it is stuck
+	}
 	s.Published = phases(m, at, s.Blocked != nil)
 	s.Sentence = sentence(m, have, at, s)
 	return s
+}
+
+// upgradeDue reports whether another driver is wanted and nothing is against going on with it.
+func upgradeDue(have accel.Have, now time.Time) bool {
+	u := have.Driver.Upgrade
+	if u == nil {
+		return false
+	}
+	return u.Failure == nil || !u.Failure.RetryAt.IsZero() && !now.Before(u.Failure.RetryAt)
 }
 
 // phases renders the published states of a kind that stands in row at.
@@ -82,14 +95,34 @@ func sentence(m accel.Machine, have accel.Have, at row, s accel.Status) string {
 		fmt.Fprintf(&b, "%s (%s)", at.means, devices(present))
 	}
 	if f := s.Blocked; f != nil {
-		fmt.Fprintf(&b, "; blocked: %s (%s)", f.Message, f.Reason)
-		if f.RetryAt.IsZero() {
-			b.WriteString("; tried again when the machine or the configuration changes")
-		} else {
-			b.WriteString("; tried again at " + f.RetryAt.Format("15:04:05"))
-		}
+		fmt.Fprintf(&b, "; blocked: %s", failed(f))
+	}
+	if u := have.Driver.Upgrade; u != nil {
+		fmt.Fprintf(&b, "; upgrade from %s to %s: %s", u.From, u.To, upgradeWords(u))
 	}
 	return b.String()
+}
+
+// failed says what failed and when it is tried again.
+func failed(f *accel.Failure) string {
+	s := fmt.Sprintf("%s (%s)", f.Message, f.Reason)
+	if f.RetryAt.IsZero() {
+		return s + "; tried again when the machine or the configuration changes"
+	}
+	return s + "; tried again at " + f.RetryAt.Format("15:04:05")
+}
+
+// upgradeWords says how far an upgrade is.
+func upgradeWords(u *accel.Upgrade) string {
+	words := map[accel.UpgradePhase]string{
+		accel.UpgradePending: "the old driver serves", accel.UpgradePreparing: "the new driver is being got ready, the old one serves",
+		accel.UpgradeWaiting: "the new driver is ready, the old one serves", accel.UpgradeDraining: "waits until nobody uses the old driver, devices are given to nobody",
+		accel.UpgradeReplacing: "under way",
+	}[u.Phase]
+	if u.Failure != nil {
+		words += "; " + failed(u.Failure)
+	}
+	return words
 }
 
 // devices is "1 device", "2 devices".

@@ -18,6 +18,7 @@ func (l *Loop) observe(k *kind, now time.Time, look depth) {
 	if look == deep {
 		l.observeHost(k)
 	}
+	l.observeUpgrade(k, now)
 	l.judgeProof(k)
 	l.observePlugin(k, now)
 	l.observeLabels(k)
@@ -30,13 +31,16 @@ func (l *Loop) observe(k *kind, now time.Time, look depth) {
 func (l *Loop) observeHost(k *kind) {
 	if accel.CountPresent(k.have.Accelerators) == 0 {
 		k.have.Driver = accel.DriverHave{}
-	} else if k.running != accel.StepDriver {
+	} else if k.running != accel.StepDriver && k.running != accel.StepUpgrade {
 		// While a driver step runs, modules come and go on purpose; its outcome is what counts.
 		driver, _ := l.o.Probes.Driver(k.def, l.facts, present(k.have.Accelerators))
 		if driver.Source == "" {
 			driver.Source = k.have.Driver.Source
 		}
 		k.have.Driver = driver
+	}
+	if k.running == accel.StepUpgrade {
+		return // nor is it news that the spec names nodes that are not there for a moment
 	}
 	if run, problem := l.o.Probes.Runtime(k.def, k.have.Accelerators, l.want); problem == nil || problem.Reason != accel.ProbeUnanswered {
 		k.have.Runtime = run
@@ -146,6 +150,9 @@ func (l *Loop) observePlugin(k *kind, now time.Time) {
 	for i, a := range offer {
 		if _, ok := k.proven[a.ID]; a.Health.State == accel.Healthy && (!ok || !k.have.Runtime.Applied || !k.have.Driver.Right) {
 			offer[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "not proven yet", Since: now}
+		}
+		if offer[i].Health.State == accel.Healthy && heldBack(k.have) {
+			offer[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "held back: its driver is about to be replaced", Since: now}
 		}
 	}
 	k.plugin.Update(offer)

@@ -61,6 +61,9 @@ func table() []row {
 		{
 			state: accel.KubeletPending, step: accel.StepAwait, applies: served, shows: []accel.Published{accel.DevicePlugin},
 			passed: func(_ accel.Machine, h accel.Have) bool {
+				if heldBack(h) {
+					return true // it shall come to none, and back
+				}
 				return h.Plugin.Allocatable == accel.CountHealthy(h.Accelerators)
 			},
 			means: "the kubelet is connected; its own view differs from the healthy devices",

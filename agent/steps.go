@@ -27,15 +27,16 @@ func (l *Loop) start(ctx context.Context, steps *sync.WaitGroup, name string, k 
 	if k.ended == step && time.Since(k.endedAt) < calm {
 		return // it succeeded and its gate is still shut: the machine gets a moment before it runs again
 	}
+	if step == accel.StepUpgrade {
+		l.upgrade(ctx, steps, name, k)
+		return
+	}
 	work := l.work(ctx, k, step)
 	if work == nil {
 		return
 	}
 	k.running = step
-	steps.Go(func() {
-		merge, problem := work()
-		l.done <- outcome{kind: name, step: step, merge: merge, problem: problem}
-	})
+	l.background(steps, name, step, work)
 }
 
 // work returns what a step does, closed over copies of what it needs; nil for steps that only wait for an event.
@@ -55,7 +56,7 @@ func (l *Loop) work(ctx context.Context, k *kind, step accel.Step) func() (func(
 	case accel.StepMonitor:
 		if k.have.Monitoring.Collected.IsZero() && !k.sampling {
 			k.sampling = true
-			return l.collectKind(k.def, accs)
+			l.sample(ctx, k.def.Kind, step, l.collectKind(k.def, accs))
 		}
 	}
 	return nil
@@ -64,15 +65,22 @@ func (l *Loop) work(ctx context.Context, k *kind, step accel.Step) func() (func(
 // finish takes over the outcome of a step.
 func (l *Loop) finish(r outcome) {
 	k := l.kinds[r.kind]
+	if k == nil {
+		return // its kind is not wanted any more
+	}
 	if r.merge != nil {
 		r.merge(k)
 	}
 	if r.step == accel.StepNone {
 		return // a sample: its failure shows as series that are absent, the next one is due anyway
 	}
-	k.running = accel.StepNone
+	if k.running == r.step {
+		k.running = accel.StepNone
+	}
 	k.ended, k.endedAt = r.step, time.Now()
-	l.note(k, r.step, r.problem, time.Now())
+	if r.step != accel.StepUpgrade { // it keeps its own
+		l.note(k, r.step, r.problem, time.Now())
+	}
 	if r.problem != nil {
 		l.o.Log.Warn("step failed", "kind", r.kind, "step", r.step, "reason", r.problem.Reason, "message", r.problem.Message, "tried", r.problem.Tried)
 		if l.o.Observer != nil {
@@ -91,6 +99,11 @@ func (l *Loop) note(k *kind, step accel.Step, problem *accel.Problem, now time.T
 		}
 		return
 	}
+	k.have.Failure = failure(old, step, problem, now)
+}
+
+// failure is a problem of a step with its history.
+func failure(old *accel.Failure, step accel.Step, problem *accel.Problem, now time.Time) *accel.Failure {
 	f := &accel.Failure{Step: step, Problem: *problem, Since: now, Attempts: 1}
 	if old != nil && old.Step == step {
 		f.Since, f.Attempts = old.Since, old.Attempts+1
@@ -106,7 +119,7 @@ func (l *Loop) note(k *kind, step accel.Step, problem *accel.Problem, now time.T
 			f.RetryAt = now.Add(backoff(min(f.Attempts, 4)))
 		}
 	}
-	k.have.Failure = f
+	return f
 }
 
 // waits reports whether a step is carried by the device plugin's own loop.
@@ -180,18 +193,26 @@ func (l *Loop) startPlugin(ctx context.Context, k *kind) {
 }
 
 // collect is the sampler: metrics of every kind whose driver works.
-func (l *Loop) collect(steps *sync.WaitGroup) {
+func (l *Loop) collect(ctx context.Context) {
 	for name, k := range l.kinds {
 		if !k.have.Driver.Right || k.sampling {
 			continue
 		}
 		k.sampling = true
 		work := l.collectKind(k.def, slices.Clone(k.have.Accelerators))
-		steps.Go(func() {
-			merge, problem := work()
-			l.done <- outcome{kind: name, merge: merge, problem: problem}
-		})
+		l.sample(ctx, name, accel.StepNone, work)
 	}
+}
+
+// sample runs a collection that nobody waits for: a device that hangs in a read must not hold up the agent's end.
+func (l *Loop) sample(ctx context.Context, name string, step accel.Step, work func() (func(*kind), *accel.Problem)) {
+	go func() {
+		merge, problem := work()
+		select {
+		case l.done <- outcome{kind: name, step: step, merge: merge, problem: problem}:
+		case <-ctx.Done():
+		}
+	}()
 }
 
 // collectKind is the step out of unwatched and every later sample: one complete collection.
