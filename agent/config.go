@@ -49,6 +49,9 @@ type Config struct {
 	Build BuildConfig
 	// Prebuilt are sources of type oci or bundle that are asked for every kind before the kind's own.
 	Prebuilt []accel.Source
+	// StoreEntries is how many drivers that nothing needs any more are kept; -1 for none. StoreMiB bounds what they take; 0
+	// for no bound.
+	StoreEntries, StoreMiB int
 	// Kinds overrides definitions, by kind.
 	Kinds map[string]KindConfig
 }
@@ -81,10 +84,12 @@ type KindConfig struct {
 type KindDriverOverride struct {
 	Version string         `json:"version,omitempty"`
 	Sources []accel.Source `json:"sources,omitempty"`
-	// Sign signs modules that are built here.
-	Sign *accel.Signer `json:"sign,omitempty"`
 	// Parameters by module, then by name.
 	Parameters map[string]map[string]string `json:"parameters,omitempty"`
+	// Upgrade, Takeover and Sign replace those of the definition.
+	Upgrade  *accel.UpgradePolicy `json:"upgrade,omitempty"`
+	Takeover *bool                `json:"takeover,omitempty"`
+	Sign     *accel.Signer        `json:"sign,omitempty"`
 }
 
 // rawConfig is the file. Unknown fields are errors: a misspelt option that does nothing is worse than none.
@@ -116,8 +121,12 @@ type rawConfig struct {
 		Memory    string `json:"memory,omitempty"`
 		CPUWeight *int   `json:"cpuWeight,omitempty"`
 	} `json:"build,omitzero"`
-	Prebuilt []accel.Source        `json:"prebuilt,omitempty"`
-	Kinds    map[string]KindConfig `json:"kinds,omitempty"`
+	Prebuilt []accel.Source `json:"prebuilt,omitempty"`
+	Store struct {
+		Entries *int `json:"entries,omitempty"`
+		MiB     int  `json:"mib,omitempty"`
+	} `json:"store,omitzero"`
+	Kinds map[string]KindConfig `json:"kinds,omitempty"`
 }
 
 // ParseConfig reads a configuration file's bytes; name is for messages. Empty bytes give the defaults.
@@ -141,6 +150,12 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 	}
 	if raw.Endpoint.Listen != nil {
 		c.Listen = *raw.Endpoint.Listen
+	}
+	c.StoreEntries, c.StoreMiB = 8, raw.Store.MiB
+	if raw.Store.Entries != nil {
+		if c.StoreEntries = *raw.Store.Entries; c.StoreEntries == 0 {
+			c.StoreEntries = -1
+		}
 	}
 	var errs []error
 	for _, d := range []struct {
@@ -198,6 +213,14 @@ func (c Config) check() []error {
 	if c.Build.Jobs < 0 {
 		errs = append(errs, fmt.Errorf("build.jobs: %d is less than 0", c.Build.Jobs))
 	}
+	if c.StoreEntries < -1 || c.StoreMiB < 0 {
+		errs = append(errs, errors.New("store: entries and mib must not be negative"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Kinds)) {
+		if u := c.Kinds[name].Driver.Upgrade; u != nil {
+			errs = append(errs, checkUpgrade("kinds."+name+".driver.upgrade", *u)...)
+		}
+	}
 	if c.Listen != "" {
 		host, _, err := net.SplitHostPort(c.Listen)
 		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
@@ -246,6 +269,21 @@ func parseMemory(text string) (int64, error) {
 	return q.Value(), nil
 }
 
+// checkUpgrade returns what is wrong with an upgrade policy.
+func checkUpgrade(field string, u accel.UpgradePolicy) []error {
+	var errs []error
+	if !slices.Contains([]accel.Holders{"", accel.HoldersRefuse, accel.HoldersWait, accel.HoldersEvict}, u.Holders) {
+		errs = append(errs, fmt.Errorf("%s.holders: %q is not one of refuse, wait, evict", field, u.Holders))
+	}
+	if d, err := time.ParseDuration(or(u.Timeout, "1s")); err != nil || d <= 0 {
+		errs = append(errs, fmt.Errorf("%s.timeout: %q is not a time such as 30m", field, u.Timeout))
+	}
+	if !u.Asked.IsZero() {
+		errs = append(errs, fmt.Errorf("%s.asked: is for `acceld driver upgrade` to set", field))
+	}
+	return errs
+}
+
 // Override returns the definitions in force: defs with the configuration's overrides, disabled kinds left out. A kind
 // that no definition has is an error, because it is a typing mistake.
 func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.Definition, *accel.Problem) {
@@ -275,6 +313,12 @@ func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.D
 		d.Driver.Version = or(k.Driver.Version, d.Driver.Version)
 		if k.Driver.Sources != nil {
 			d.Driver.Sources = slices.Concat(c.Prebuilt, k.Driver.Sources)
+		}
+		if k.Driver.Upgrade != nil {
+			d.Driver.Upgrade = *k.Driver.Upgrade
+		}
+		if k.Driver.Takeover != nil {
+			d.Driver.Takeover = *k.Driver.Takeover
 		}
 		if k.Driver.Sign != nil {
 			d.Driver.Sign = k.Driver.Sign

@@ -68,6 +68,10 @@ func TestConfigRefusals(t *testing.T) {
 		{"prebuilt source", "prebuilt: [{type: build, path: /src}]", `prebuilt[0].type: "build" is not one of oci, bundle`},
 		{"prebuilt image", "prebuilt: [{type: oci, image: driver}]", `prebuilt[0].image: "driver" names no registry`},
 		{"source of a kind", "kinds: {a-b: {driver: {sources: [{type: oci, image: r.example/x, digest: x}]}}}", `kinds.a-b.driver.sources[0].digest: "x" is not sha256:`},
+		{"store", "store: {mib: -1}", "store: entries and mib must not be negative"},
+		{"upgrade policy", "kinds: {a: {driver: {upgrade: {holders: shoot}}}}", `kinds.a.driver.upgrade.holders: "shoot" is not one of`},
+		{"upgrade timeout", "kinds: {a: {driver: {upgrade: {timeout: soon}}}}", `kinds.a.driver.upgrade.timeout: "soon"`},
+		{"upgrade by hand", "kinds: {a: {driver: {upgrade: {asked: 2026-01-02T03:04:05Z}}}}", "acceld driver upgrade"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, problem := ParseConfig("c.yaml", []byte(c.text))
@@ -86,16 +90,16 @@ func TestOverride(t *testing.T) {
 		"a-one": {Kind: "a-one", Driver: accel.DriverDefinition{Version: "1", Modules: []accel.Module{{Name: "m"}}}},
 		"a-two": {Kind: "a-two"},
 	}
-	no := false
+	no, yes := false, true
 	c := Config{Kinds: map[string]KindConfig{
-		"a-one": {Driver: KindDriverOverride{Version: "2", Parameters: map[string]map[string]string{"m": {"p": "1"}}}},
+		"a-one": {Driver: KindDriverOverride{Version: "2", Parameters: map[string]map[string]string{"m": {"p": "1"}}, Upgrade: &accel.UpgradePolicy{Holders: accel.HoldersWait}, Takeover: &yes, Sign: &accel.Signer{Key: "k"}}},
 		"a-two": {Enabled: &no},
 	}}
 	got, problem := c.Override(defs)
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	want := map[string]*accel.Definition{"a-one": {Kind: "a-one", Driver: accel.DriverDefinition{Version: "2", Modules: []accel.Module{{Name: "m", Parameters: map[string]string{"p": "1"}}}}}}
+	want := map[string]*accel.Definition{"a-one": {Kind: "a-one", Driver: accel.DriverDefinition{Version: "2", Modules: []accel.Module{{Name: "m", Parameters: map[string]string{"p": "1"}}}, Upgrade: accel.UpgradePolicy{Holders: accel.HoldersWait}, Takeover: true, Sign: &accel.Signer{Key: "k"}}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("override (-want +got):\n%s", diff)
 	}

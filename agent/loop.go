@@ -26,8 +26,8 @@ type Probes struct {
 
 // Effects change the machine. Each may take its time; the loop runs at most one per kind at once.
 type Effects struct {
-	Ensure   func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
-	Prove    func(context.Context, *accel.Definition, []accel.Accelerator) (string, *accel.Problem)
+	Ensure func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
+	Prove  func(context.Context, *accel.Definition, []accel.Accelerator) (string, *accel.Problem)
 	// Prepare gets the wanted driver ready without touching the one that serves; Upgrade replaces it.
 	Prepare func(context.Context, *accel.Definition, accel.Facts) (accel.DriverRef, *accel.Problem)
 	Upgrade func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
@@ -86,7 +86,7 @@ type Loop struct {
 	wake    chan bool     // an event: the host may have changed; true when it may help a failed step
 	changes chan struct{} // a plugin or the API server has news
 	wants   chan accel.Want
-	done    chan outcome  // a step ended
+	done    chan outcome // a step ended
 	now     atomic.Pointer[accel.Machine]
 	beat    atomic.Int64 // unix nanoseconds of the last pass
 	ready   chan struct{}

@@ -64,7 +64,7 @@ func (w *world) look(context.Context, *accel.Definition, []accel.Accelerator) []
 	return slices.Clone(w.holders)
 }
 
-func (w *world) await(ctx context.Context, holders []accel.Holder) error {
+func (w *world) await(ctx context.Context, _ []accel.Holder) error {
 	select {
 	case <-w.free:
 		return nil

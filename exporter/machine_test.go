@@ -51,7 +51,9 @@ func exampleMachine() accel.Machine {
 					dev(2, accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "the engine reports \"parity error\"", Since: noon().Add(-5 * time.Minute)}, map[string]float64{"accelerator_temperature_celsius": 88}),
 					dev(3, accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: "0000:03:00.0 left the bus", Since: noon().Add(-2 * time.Hour)}, readings),
 				},
-				Driver:     accel.DriverHave{Right: true, Source: "store", Version: "1.2.0", Proven: started.Add(time.Second), Proof: "10! computed by the device"},
+				Driver: accel.DriverHave{Right: true, Source: "store", Version: "1.2.0", Proven: started.Add(time.Second), Proof: "10! computed by the device", Upgrade: &accel.Upgrade{
+					To: accel.DriverRef{Version: "1.3.0"}, Phase: accel.UpgradeWaiting, Failure: &accel.Failure{Problem: accel.Problem{Reason: accel.InUse, Message: "in use"}},
+				}},
 				Runtime:    accel.RuntimeHave{Applied: true, Spec: "/etc/cdi/acceld-qemu-edu.json"},
 				Plugin:     accel.PluginHave{Registered: true, Registrations: 2, Allocatable: 1},
 				Monitoring: accel.Monitoring{Collected: noon().Add(-3 * time.Second), Labelled: true},

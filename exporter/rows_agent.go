@@ -17,7 +17,7 @@ func states() []accel.State {
 
 // agentRows are the metrics about the agent and the kinds.
 func agentRows() []row {
-	return slices.Concat(identityRows(), stateRows(), tallyRows(), kubeRows())
+	return slices.Concat(identityRows(), stateRows(), upgradeRows(), tallyRows(), kubeRows())
 }
 
 func identityRows() []row {
@@ -91,6 +91,29 @@ func stateRows() []row {
 					}
 				}
 			},
+		},
+	}
+}
+
+func upgradeRows() []row {
+	return []row{
+		{
+			name: "acceld_upgrade", help: "1 for a kind whose driver is to be replaced by another one, by phase and by the reason that it waits for, empty when it goes on.", labels: []string{"kind", "phase", "reason"},
+			collect: func(v view, emit emit) {
+				for _, k := range v.kinds() {
+					if u := v.Have[k].Driver.Upgrade; u != nil {
+						reason := ""
+						if u.Failure != nil {
+							reason = string(u.Failure.Reason)
+						}
+						emit(1, k, string(u.Phase), reason)
+					}
+				}
+			},
+		},
+		{
+			name: "acceld_configuration_valid", help: "1 when the configuration on the disk is in force, 0 when it cannot be used and the one before stays in force.",
+			collect: func(v view, emit emit) { emit(truth(v.Want.Problem == nil)) },
 		},
 	}
 }

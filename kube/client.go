@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,6 +40,8 @@ type Client struct {
 	Events Events
 	// Leases returns those of a namespace; see [Election].
 	Leases func(namespace string) Leases
+	// Pods are those of every namespace; the agent lists its own node's, and evicts.
+	Pods Pods
 	// Version returns the version of the API server, such as "v1.37.1". Nil when nobody can tell.
 	Version func(context.Context) (string, error)
 }
@@ -47,7 +50,7 @@ type Client struct {
 const EventNamespace = metav1.NamespaceDefault
 
 // NewClient returns a client with the rights of a kubeconfig file, or of the pod's service account when the path is
-// empty. It knows nodes, events and leases only: the client of every API group costs 24 MB of binary more
+// empty. It knows nodes, events, leases and pods only: the client of every API group costs 24 MB of binary more
 // (test/house, rule clientset).
 func NewClient(kubeconfig string) (Client, error) {
 	cfg, err := restConfig(kubeconfig)
@@ -61,7 +64,7 @@ func NewClient(kubeconfig string) (Client, error) {
 		return Client{}, fmt.Errorf("cannot use the credentials of %q: %v", kubeconfig, err)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventsv1.AddToScheme, coordinationv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventsv1.AddToScheme, coordinationv1.AddToScheme, policyv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return Client{}, fmt.Errorf("cannot register API types: %v", err)
 		}
@@ -91,6 +94,7 @@ func NewClient(kubeconfig string) (Client, error) {
 		Leases: func(namespace string) Leases {
 			return gentype.NewClient("leases", coordination, codec, namespace, func() *coordinationv1.Lease { return &coordinationv1.Lease{} })
 		},
+		Pods: pods{core, codec},
 		Version: func(ctx context.Context) (string, error) {
 			raw, err := core.Get().AbsPath("/version").Do(ctx).Raw()
 			if err != nil {

@@ -46,6 +46,11 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 			}
 		}
 	}
+	for _, kind := range slices.Sorted(maps.Keys(m.Have)) {
+		if u := m.Have[kind].Driver.Upgrade; u != nil {
+			ready = append(ready, upgradeWords(kind, u))
+		}
+	}
 	switch {
 	case len(blocked) > 0:
 		c.Reason = string(blockedReason)
@@ -61,6 +66,16 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 	}
 	c.Message = shorten(strings.Join(slices.Concat(blocked, ill, moving, ready), "; "))
 	return c
+}
+
+// upgradeWords says that another driver is wanted and how far it is. While it waits the old one serves: it is no reason
+// for the condition to be False.
+func upgradeWords(kind string, u *accel.Upgrade) string {
+	s := fmt.Sprintf("%s: upgrade from %s to %s is %s", kind, u.From, u.To, u.Phase)
+	if u.Failure != nil {
+		s += fmt.Sprintf(", %s: %s", u.Failure.Reason, u.Failure.Message)
+	}
+	return s
 }
 
 // first returns the first of a and b that says something.

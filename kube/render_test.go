@@ -130,6 +130,26 @@ func TestShapes(t *testing.T) {
 	}
 }
 
+// upgrade makes another driver wanted that waits for reason.
+func upgrade(to string, reason accel.Reason) func(*accel.Machine) {
+	return func(m *accel.Machine) {
+		h := m.Have["qemu-edu"]
+		h.Driver.Upgrade = &accel.Upgrade{From: accel.DriverRef{Version: "1"}, To: accel.DriverRef{Version: to}, Why: "because", Wish: to, Phase: accel.UpgradeWaiting}
+		if reason != "" {
+			h.Driver.Upgrade.Failure = &accel.Failure{Step: accel.StepUpgrade, Problem: accel.Problem{Reason: reason, Message: "why"}}
+		}
+		m.Have["qemu-edu"] = h
+	}
+}
+
+func driverOf(v string) func(*accel.Machine) {
+	return func(m *accel.Machine) {
+		h := m.Have["qemu-edu"]
+		h.Driver.Right, h.Driver.Version = true, v
+		m.Have["qemu-edu"] = h
+	}
+}
+
 func TestCondition(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -139,6 +159,8 @@ func TestCondition(t *testing.T) {
 		message string
 	}{
 		{"ready", readyMachine(), "True", "Ready", "qemu-edu: 2 healthy"},
+		{"upgrade", readyMachine(upgrade("2", "")), "True", "Ready", "qemu-edu: 2 healthy; qemu-edu: upgrade from version 1 to version 2 is waiting"},
+		{"upgrade in use", readyMachine(upgrade("2", accel.InUse)), "True", "Ready", "qemu-edu: 2 healthy; qemu-edu: upgrade from version 1 to version 2 is waiting, InUse: why"},
 		{"idle", readyMachine(none), "True", "Idle", "no accelerator on this host"},
 		{"moving", readyMachine(at(accel.DriverUnproven, 0)), "False", "InProgress", "qemu-edu is driver-unproven"},
 		{"blocked", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.HeadersMissing, "no headers\nfor 6.12")), "False", "HeadersMissing", "qemu-edu is driver-missing: no headers for 6.12"},
@@ -181,6 +203,11 @@ func TestTransitions(t *testing.T) {
 			{true, "NoSpace", "qemu-edu: driver-missing: b. " + accel.NoSpace.Doc().Remedy},
 		}},
 		{"the same again", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.NoSpace, "a")), readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.NoSpace, "b")), nil},
+		{"upgrade wanted", readyMachine(), readyMachine(upgrade("2", "")), []news{{false, "DriverUpgradePending", "qemu-edu: upgrade from version 1 to version 2: because"}}},
+		{"upgrade waits", readyMachine(upgrade("2", "")), readyMachine(upgrade("2", accel.InUse)), []news{{true, "InUse", "qemu-edu: upgrade to version 2: why. " + accel.InUse.Doc().Remedy}}},
+		{"upgrade waits on", readyMachine(upgrade("2", accel.InUse)), readyMachine(upgrade("2", accel.InUse)), nil},
+		{"upgraded", readyMachine(upgrade("2", "")), readyMachine(driverOf("2")), []news{{false, "DriverUpgraded", "qemu-edu: the driver is version 2, was version 1"}}},
+		{"upgrade called off", readyMachine(driverOf("1"), upgrade("2", "")), readyMachine(driverOf("1")), nil},
 		{"fault", readyMachine(), readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity")), []news{
 			{true, "DeviceUnhealthy", "qemu-edu: 0000:02:00.0 is unhealthy: parity"},
 		}},

@@ -32,9 +32,35 @@ func transitions(from, to accel.Machine) []news {
 		if b := is.Blocked; b != nil && (was.Blocked == nil || was.Blocked.Reason != b.Reason) {
 			all = append(all, news{true, string(b.Reason), shorten(fmt.Sprintf("%s: %s: %s. %s", kind, is.State, b.Message, b.Reason.Doc().Remedy))})
 		}
+		all = append(all, upgradeNews(kind, from.Have[kind].Driver, to.Have[kind].Driver)...)
 		all = append(all, healthNews(kind, from.Have[kind].Accelerators, to.Have[kind].Accelerators)...)
 	}
 	return all
+}
+
+// upgradeNews returns what happened to an upgrade: it is wanted, something is against it, it is done.
+func upgradeNews(kind string, from, to accel.DriverHave) []news {
+	was, is := from.Upgrade, to.Upgrade
+	switch {
+	case was == nil && is == nil:
+		return nil
+	case is == nil && to.Right && driverChanged(from, to):
+		return []news{{false, "DriverUpgraded", shorten(fmt.Sprintf("%s: the driver is %s, was %s", kind, accel.DriverRef{Version: to.Version, Key: to.Key}, was.From))}}
+	case is == nil:
+		return nil
+	}
+	var all []news
+	if was == nil || was.Wish != is.Wish {
+		all = append(all, news{false, "DriverUpgradePending", shorten(fmt.Sprintf("%s: upgrade from %s to %s: %s", kind, is.From, is.To, is.Why))})
+	}
+	if f := is.Failure; f != nil && (was == nil || was.Failure == nil || was.Failure.Reason != f.Reason) {
+		all = append(all, news{true, string(f.Reason), shorten(fmt.Sprintf("%s: upgrade to %s: %s. %s", kind, is.To, f.Message, f.Reason.Doc().Remedy))})
+	}
+	return all
+}
+
+func driverChanged(from, to accel.DriverHave) bool {
+	return from.Version != to.Version || from.Key != to.Key
 }
 
 // healthNews returns the changes of health. A device that is seen for the first time is news only when it is not well.

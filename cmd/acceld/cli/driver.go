@@ -17,7 +17,7 @@ import (
 
 func driverCommand(c *common) *cobra.Command {
 	return group(&cobra.Command{Use: "driver", Short: "Look at drivers, make them present, unload them"},
-		driverListCommand(c), driverEnsureCommand(c), driverBuildCommand(c), driverBundleCommand(c), driverVerifyCommand(c), driverUnloadCommand(c))
+		driverListCommand(c), driverEnsureCommand(c), driverUpgradeCommand(c), driverBuildCommand(c), driverBundleCommand(c), driverVerifyCommand(c), driverUnloadCommand(c))
 }
 
 func driverListCommand(c *common) *cobra.Command {
@@ -41,15 +41,26 @@ func driverListCommand(c *common) *cobra.Command {
 				return nil
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "KIND\tVERSION\tKERNEL\tKEY\tCURRENT\tPROBLEM")
+			fmt.Fprintln(w, "KIND\tVERSION\tKERNEL\tKEY\tSERVES\tPROBLEM")
 			for _, e := range entries {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%t\t%s\n", e.Kind, e.Version, e.KernelRelease, e.Key[:min(12, len(e.Key))], e.Current, e.Problem)
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.Kind, e.Version, e.KernelRelease, e.Key[:min(12, len(e.Key))], serves(e), e.Problem)
 			}
 			return w.Flush()
 		},
 	}
 	format.flag(cmd)
 	return cmd
+}
+
+// serves says what a driver of the store is for its kind and kernel.
+func serves(e driver.Entry) string {
+	switch {
+	case e.Current:
+		return "current"
+	case e.Previous:
+		return "previous"
+	}
+	return "-"
 }
 
 func driverEnsureCommand(c *common) *cobra.Command {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -24,6 +25,8 @@ type parts struct {
 	config agent.Config
 	// defs are the definitions in force.
 	defs map[string]*accel.Definition
+	// base are the same without what was asked for by `acceld driver upgrade`.
+	base map[string]*accel.Definition
 	// skipped are definition files that cannot be used.
 	skipped []*accel.Problem
 	log     *slog.Logger
@@ -58,6 +61,14 @@ func (c *common) open() (*parts, *accel.Problem) {
 			problem.Message = fmt.Sprintf("cannot use %q: %s", c.config, problem.Message)
 		}
 		return nil, problem
+	}
+	p.base = maps.Clone(p.defs)
+	for kind, def := range p.base {
+		asked, problem := driver.Requested(h, config.StateDir, def)
+		if problem != nil {
+			p.skipped = append(p.skipped, problem)
+		}
+		p.defs[kind] = asked
 	}
 	return p, nil
 }
@@ -109,6 +120,7 @@ func knownMetrics(def *accel.Definition, names []string) *accel.Problem {
 func (p *parts) driver(progress func(kind, line string)) *driver.Driver {
 	return driver.New(p.host, driver.Options{
 		StateDir: p.config.StateDir, Log: p.log, Ledger: p.ledger, Progress: progress,
+		StoreEntries: p.config.StoreEntries, StoreMiB: p.config.StoreMiB,
 		LoadTimeout: p.config.LoadTimeout, BuildTimeout: p.config.BuildTimeout, Jobs: p.config.Build.Jobs,
 		BuildMemory: p.config.Build.MemoryBytes(p.host.Memory()), CPUWeight: p.config.Build.CPUWeight,
 		Helper: []string{"/proc/self/exe", "load-module"}, Elect: p.elect,

@@ -38,7 +38,7 @@ neither drivers nor containers. It serves the local endpoint, and the kubelet an
 			for _, s := range p.skipped {
 				p.log.Warn("definition left out", "reason", s.Reason, "message", s.Message)
 			}
-			return p.run(cmd.Context())
+			return p.run(cmd.Context(), c)
 		},
 	}
 }
@@ -58,10 +58,12 @@ type running struct {
 	plugins map[string]*deviceplugin.Plugin
 	group   sync.WaitGroup
 	said    string // the last status sentence; the loop's
+	// unfollow ends the watches of the definitions' files; reload's once the agent runs.
+	unfollow context.CancelFunc
 }
 
 // run wires the agent and serves until ctx ends.
-func (p *parts) run(ctx context.Context) error {
+func (p *parts) run(ctx context.Context, c *common) error {
 	if os.Geteuid() != 0 {
 		return failed(accel.Problemf(accel.PermissionDenied, "cannot run the agent as user %d: loading modules and serving the kubelet need root", os.Geteuid()))
 	}
@@ -82,6 +84,9 @@ func (p *parts) run(ctx context.Context) error {
 		Kubernetes: p.config.Kubernetes == "on" || p.config.Kubernetes == "auto" && facts.Kubelet.Present,
 		Hook:       p.config.Hook && hook != "", CDI: p.config.CDI, Kinds: p.defs,
 	}
+	if len(p.skipped) > 0 {
+		want.Problem = p.skipped[0]
+	}
 	if problem := a.connect(&want); problem != nil {
 		return failed(problem)
 	}
@@ -90,6 +95,9 @@ func (p *parts) run(ctx context.Context) error {
 		return failed(accel.AsProblem(err))
 	}
 	if err := a.watch(ctx, facts); err != nil {
+		return failed(accel.AsProblem(err))
+	}
+	if err := a.reload(ctx, c, want); err != nil {
 		return failed(accel.AsProblem(err))
 	}
 	p.log.Info("agent starts", "version", version(), "hostRoot", p.host.Root(), "kubernetes", want.Kubernetes, "labels", want.Labels, "kinds", len(p.defs))
@@ -177,6 +185,7 @@ func (a *running) probes() agent.Probes {
 func (a *running) effects() agent.Effects {
 	return agent.Effects{
 		Ensure: a.driver.Ensure, Prove: a.driver.Prove, Apply: a.runtime.Apply, Withdraw: a.runtime.Remove,
+		Prepare: a.driver.Prepare, Upgrade: a.driver.Upgrade, Holders: a.users, AwaitHolder: a.awaitHolder, Evict: a.evict,
 		Publish: a.publish, Plugin: a.plugin,
 	}
 }
@@ -185,7 +194,7 @@ func (a *running) effects() agent.Effects {
 func (a *running) publish(m accel.Machine) {
 	kinds := map[string][]accel.Accelerator{}
 	for kind, have := range m.Have {
-		kinds[kind] = have.Accelerators
+		kinds[kind] = heldBack(m, have)
 	}
 	if problem := a.runtime.PublishReadiness(kinds); problem != nil {
 		a.log.Warn("readiness not published", "reason", problem.Reason, "message", problem.Message)
@@ -227,22 +236,6 @@ func (a *running) plugin(ctx context.Context, def *accel.Definition) agent.Plugi
 		}
 	})
 	return plugin
-}
-
-// holders tells the exporter who holds which device, as the kubelet last said.
-func (a *running) holders() map[string]exporter.Holder {
-	out := map[string]exporter.Holder{}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for resource, plugin := range a.plugins {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		refs, _ := plugin.Holders(ctx) // with an error it is the last good answer, or nothing
-		cancel()
-		for id, r := range refs {
-			out[id] = exporter.Holder{Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, Resource: resource}
-		}
-	}
-	return out
 }
 
 // alive fails when the loop has not turned for a while: its longest silence is five seconds.

@@ -49,6 +49,9 @@ func printMachine(out io.Writer, m accel.Machine, colour bool) error {
 	i := ink(colour)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  kernel %s  acceld %s  up %s\n", m.Agent.Node, m.Facts.Kernel.Release, m.Agent.Version, age(m.Taken.Sub(m.Agent.Started)))
+	if p := m.Want.Problem; p != nil {
+		fmt.Fprintf(&b, "%s  %s; the configuration before stays in force\n", i.bad(string(p.Reason)), plain(p.Message))
+	}
 	shown := 0
 	for _, kind := range sorted(m.Status) {
 		if m.Status[kind].State == accel.Absent && len(m.Have[kind].Accelerators) == 0 {
@@ -88,6 +91,9 @@ func printKind(b *strings.Builder, i ink, m accel.Machine, kind string) {
 	if d := have.Driver; len(d.Modules) > 0 {
 		fmt.Fprintf(b, "  driver   %s\n", driverLine(d))
 	}
+	if have.Driver.Upgrade != nil {
+		printUpgrade(b, i, m, have.Driver.Upgrade)
+	}
 	if have.Runtime.Spec != "" && have.Runtime.Applied {
 		fmt.Fprintf(b, "  runtime  %s%s\n", have.Runtime.Spec, prefixed(", hook ", have.Runtime.Hook))
 	}
@@ -112,6 +118,25 @@ func printBlocked(b *strings.Builder, i ink, m accel.Machine, f *accel.Failure) 
 	}
 	fmt.Fprintf(b, "    since %s, %s; %s\n", f.Since.Local().Format("15:04:05"), count(f.Attempts, "attempt"), retry(m, f))
 	fmt.Fprintf(b, "    %s: %s\n", doc.Actor, doc.Remedy)
+}
+
+// printUpgrade prints the driver that is wanted instead of the one that serves, why it is not there yet, and what to do.
+func printUpgrade(b *strings.Builder, i ink, m accel.Machine, u *accel.Upgrade) {
+	words := map[accel.UpgradePhase]string{
+		accel.UpgradePending:   "pending, the old driver serves",
+		accel.UpgradePreparing: "the new driver is being got ready, the old one serves",
+		accel.UpgradeWaiting:   "the new driver is ready, the old one serves",
+		accel.UpgradeDraining:  "waits for the users of the old driver, new ones get no device",
+		accel.UpgradeReplacing: "under way",
+	}
+	fmt.Fprintf(b, "  upgrade  %s -> %s for %s: %s\n", u.From, u.To, age(m.Taken.Sub(u.Since)), i.wait(words[u.Phase]))
+	if f := u.Failure; f != nil {
+		doc := f.Reason.Doc()
+		fmt.Fprintf(b, "    %s  %s\n    %s; %s: %s\n", i.bad(string(f.Reason)), plain(f.Message), retry(m, f), doc.Actor, doc.Remedy)
+		for _, t := range f.Tried {
+			fmt.Fprintf(b, "    tried: %s\n", plain(t))
+		}
+	}
 }
 
 func retry(m accel.Machine, f *accel.Failure) string {

@@ -23,11 +23,20 @@ func (a *running) watch(ctx context.Context, facts accel.Facts) error {
 			}
 		}
 	})
+	return a.followSteps(ctx, a.defs, facts)
+}
+
+// followSteps watches the files that the steps of the definitions read or write, instead of those of earlier ones.
+func (a *running) followSteps(ctx context.Context, defs map[string]*accel.Definition, facts accel.Facts) error {
+	if a.unfollow != nil {
+		a.unfollow()
+	}
+	ctx, a.unfollow = context.WithCancel(ctx)
 	// What a step wrote: somebody else's change of it is drift.
 	written := []string{"/dev"}
 	// What a step reads: a change of it may help one that failed.
 	read := []string{"/lib/modules/" + facts.Kernel.Release, "/var/lib/kubelet"}
-	for _, def := range a.defs {
+	for _, def := range defs {
 		written = append(written, a.runtime.Paths(def)...)
 		read = append(read, driver.SourceDirs(def, facts)...)
 	}

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/deviceplugin"
+	"github.com/acceld/acceld/exporter"
+)
+
+// held returns which pod holds which device of a resource, as the kubelet last said.
+func (a *running) held(ctx context.Context, resource string) map[string]deviceplugin.PodRef {
+	a.mu.Lock()
+	plugin := a.plugins[resource]
+	a.mu.Unlock()
+	if plugin == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	refs, _ := plugin.Holders(ctx) // with an error it is the last good answer, or nothing
+	return refs
+}
+
+// holders tells the exporter who holds which device.
+func (a *running) holders() map[string]exporter.Holder {
+	a.mu.Lock()
+	var resources []string
+	for resource := range a.plugins {
+		resources = append(resources, resource)
+	}
+	a.mu.Unlock()
+	out := map[string]exporter.Holder{}
+	for _, resource := range resources {
+		for id, r := range a.held(context.Background(), resource) {
+			out[id] = exporter.Holder{Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, Resource: resource}
+		}
+	}
+	return out
+}
+
+// users returns who uses a kind's driver: processes and modules as the host shows them, the pods by name, and pods that
+// were given a device and have no process on it (yet).
+func (a *running) users(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) []accel.Holder {
+	holders := slices.DeleteFunc(a.driver.Holders(def, accs), func(h accel.Holder) bool { return h.PID == os.Getpid() })
+	return nameHolders(holders, a.held(ctx, def.Resource), accs)
+}
+
+// nameHolders joins processes with the pods that were given the devices.
+func nameHolders(holders []accel.Holder, held map[string]deviceplugin.PodRef, accs []accel.Accelerator) []accel.Holder {
+	seen := map[deviceplugin.PodRef]bool{}
+	for _, acc := range accs {
+		ref, ok := held[acc.ID]
+		if !ok {
+			continue
+		}
+		for i, h := range holders {
+			if h.PodUID != "" && slices.ContainsFunc(acc.Nodes, func(n accel.DeviceNode) bool { return n.Path == h.Device }) {
+				holders[i].Namespace, holders[i].Pod = ref.Namespace, ref.Pod
+				seen[ref] = true
+			}
+		}
+	}
+	for _, id := range sorted(held) {
+		if ref := held[id]; !seen[ref] {
+			seen[ref] = true
+			holders = append(holders, accel.Holder{Namespace: ref.Namespace, Pod: ref.Pod, Device: id})
+		}
+	}
+	return holders
+}
+
+// awaitHolder waits for the end of one of the processes.
+func (a *running) awaitHolder(ctx context.Context, holders []accel.Holder) error {
+	var pids []int
+	for _, h := range holders {
+		if h.PID != 0 {
+			pids = append(pids, h.PID)
+		}
+	}
+	return a.host.AwaitExit(ctx, pids)
+}
+
+// evict asks the API server to evict the pods among the holders.
+func (a *running) evict(ctx context.Context, holders []accel.Holder) *accel.Problem {
+	if a.kube == nil {
+		return accel.Problemf(accel.EvictionRefused, "there are no credentials for the API server")
+	}
+	return a.kube.Evict(ctx, holders)
+}
+
+// heldBack returns the devices of a kind as the hook may let them into containers: none while their driver is replaced,
+// and, where no kubelet gives them out, none while that waits.
+func heldBack(m accel.Machine, have accel.Have) []accel.Accelerator {
+	u := have.Driver.Upgrade
+	if u == nil || u.Phase != accel.UpgradeReplacing && (u.Phase != accel.UpgradeDraining || m.Want.Kubernetes) {
+		return have.Accelerators
+	}
+	accs := slices.Clone(have.Accelerators)
+	for i := range accs {
+		if accs[i].Health.State == accel.Healthy {
+			accs[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "its driver is about to be replaced"}
+		}
+	}
+	return accs
+}

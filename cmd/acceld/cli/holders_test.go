@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/deviceplugin"
+)
+
+func TestNameHolders(t *testing.T) {
+	accs := []accel.Accelerator{
+		{ID: "a", Nodes: []accel.DeviceNode{{Path: "/dev/edu0"}}},
+		{ID: "b", Nodes: []accel.DeviceNode{{Path: "/dev/edu1"}}},
+	}
+	got := nameHolders([]accel.Holder{
+		{PID: 1, PodUID: "u", Device: "/dev/edu0"},
+		{PID: 2, Device: "/dev/edu0"}, // of the host
+		{Other: "module x"},
+	}, map[string]deviceplugin.PodRef{"a": {Namespace: "n", Pod: "p"}, "b": {Namespace: "n", Pod: "q"}}, accs)
+	want := []accel.Holder{
+		{PID: 1, PodUID: "u", Namespace: "n", Pod: "p", Device: "/dev/edu0"},
+		{PID: 2, Device: "/dev/edu0"},
+		{Other: "module x"},
+		{Namespace: "n", Pod: "q", Device: "b"}, // it was given a device and has not opened it
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The hook lets no container in while the driver is replaced, and a host without a kubelet closes when that waits.
+func TestHeldBack(t *testing.T) {
+	for _, c := range []struct {
+		phase      accel.UpgradePhase
+		kubernetes bool
+		healthy    int
+	}{
+		{"", true, 1},
+		{accel.UpgradeWaiting, true, 1},
+		{accel.UpgradeDraining, true, 1}, // the kubelet gives out none; the containers of pods that have one may start again
+		{accel.UpgradeDraining, false, 0},
+		{accel.UpgradeReplacing, true, 0},
+	} {
+		have := accel.Have{Accelerators: []accel.Accelerator{{Health: accel.Health{State: accel.Healthy}}}}
+		if c.phase != "" {
+			have.Driver.Upgrade = &accel.Upgrade{Phase: c.phase}
+		}
+		if n := accel.CountHealthy(heldBack(accel.Machine{Want: accel.Want{Kubernetes: c.kubernetes}}, have)); n != c.healthy {
+			t.Errorf("%+v: %d", c, n)
+		}
+	}
+}

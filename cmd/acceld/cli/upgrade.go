@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/driver"
+)
+
+// upgradeFlags are the options of `acceld driver upgrade`.
+type upgradeFlags struct {
+	version, holders string
+	adopt, dryRun    bool
+}
+
+func driverUpgradeCommand(c *common) *cobra.Command {
+	var f upgradeFlags
+	cmd := &cobra.Command{
+		Use: "upgrade KIND", Short: "Replace the driver of a kind by the one that its sources have now",
+		Long: `upgrade asks the sources of a kind anew and replaces the driver that serves when they have another one. The new driver is
+got ready first; while somebody uses the old one nothing is changed, unless --holders says to wait for them or to evict their
+pods. A new driver that does not work is taken back. With --version it is that version from now on, until the configuration
+names another one than today. A running agent does the work, and goes on with it when this command is interrupted.`,
+		RunE: func(cmd *cobra.Command, kinds []string) error {
+			if len(kinds) != 1 {
+				return errors.New("name one kind")
+			}
+			switch accel.Holders(f.holders) {
+			case "", accel.HoldersRefuse, accel.HoldersWait, accel.HoldersEvict:
+			default:
+				return fmt.Errorf("--holders %q is not one of refuse, wait, evict", f.holders)
+			}
+			p, problem := c.open()
+			if problem != nil {
+				return failed(problem)
+			}
+			if _, err := p.chosen(kinds); err != nil {
+				return err
+			}
+			return p.upgrade(cmd.Context(), cmd.OutOrStdout(), kinds[0], f)
+		},
+	}
+	cmd.Flags().StringVar(&f.version, "version", "", "the wanted version; that of the configuration by default")
+	cmd.Flags().StringVar(&f.holders, "holders", "", "what to do about users of the old driver: refuse, wait or evict; the policy of the kind by default")
+	cmd.Flags().BoolVar(&f.adopt, "adopt", false, "also replace a driver that acceld did not load")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would be done, and by whom the driver is used")
+	return cmd
+}
+
+// upgrade plans, asks for and follows an upgrade.
+func (p *parts) upgrade(ctx context.Context, out io.Writer, kind string, f upgradeFlags) error {
+	r := driver.Request{
+		Version: f.version, Holders: accel.Holders(f.holders), Adopt: f.adopt, Over: p.base[kind].Driver.Version, Asked: time.Now().UTC().Round(0),
+	}
+	def := r.Apply(p.base[kind])
+	facts := detect.Detect(p.host, detect.Options{})
+	accs := p.accelerators(def, facts)
+	d := p.driver(func(kind, line string) { fmt.Fprintf(out, "%s: %s\n", kind, plain(line)) })
+	have, problem := d.Probe(def, facts, accs)
+	if have.Upgrade == nil {
+		if problem == nil {
+			problem = accel.Problemf(accel.DeviceGone, "no driver of %q serves that could be replaced", kind)
+		}
+		return failed(problem)
+	}
+	printPlan(out, def, *have.Upgrade, d.Holders(def, accs))
+	if f.dryRun {
+		return nil
+	}
+	if problem := driver.Ask(p.host, p.config.StateDir, kind, r); problem != nil {
+		return failed(problem)
+	}
+	a, err := p.agent()
+	if err != nil {
+		return exit{exitFailed, err}
+	}
+	if _, err := a.machine(ctx); err == nil {
+		return a.follow(ctx, out, kind, r)
+	}
+	have, problem = d.Upgrade(ctx, def, facts, accs)
+	if problem != nil {
+		return failed(problem)
+	}
+	fmt.Fprintf(out, "%s: version %s serves\n", kind, dash(have.Version))
+	return nil
+}
+
+// printPlan says what an upgrade would do.
+func printPlan(out io.Writer, def *accel.Definition, u accel.Upgrade, holders []accel.Holder) {
+	fmt.Fprintf(out, "%s: from %s to %s\n  why      %s\n", def.Kind, u.From, u.To, plain(u.Why))
+	who := "nobody"
+	if len(holders) > 0 {
+		var names []string
+		for _, h := range holders {
+			names = append(names, plain(h.String()))
+		}
+		who = strings.Join(names, ", ")
+	}
+	policy := string(def.Driver.Upgrade.Holders)
+	if policy == "" {
+		policy = string(accel.HoldersRefuse)
+	}
+	fmt.Fprintf(out, "  used by  %s\n  policy   %s%s\n", who, policy, prefixed(", at most ", def.Driver.Upgrade.Timeout))
+}
+
+// follow prints how an upgrade goes on in the agent until it has ended, or cannot go on.
+func (a *asked) follow(ctx context.Context, out io.Writer, kind string, r driver.Request) error {
+	tick := time.NewTicker(500 * time.Millisecond) // the endpoint answers from memory
+	defer tick.Stop()
+	last := ""
+	for {
+		m, err := a.machine(ctx)
+		if err == nil && m.Want.Kinds[kind] != nil && m.Want.Kinds[kind].Driver.Upgrade.Asked.Equal(r.Asked) {
+			u := m.Have[kind].Driver.Upgrade
+			if u == nil && m.Status[kind].State != accel.DriverMissing {
+				fmt.Fprintf(out, "%s: version %s serves\n", kind, dash(m.Have[kind].Driver.Version))
+				return nil
+			}
+			if text := progress(m, kind); text != last {
+				last = text
+				fmt.Fprintf(out, "%s: %s\n", kind, plain(text))
+			}
+			if problem := ended(m, kind); problem != nil {
+				return failed(problem)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			fmt.Fprintf(out, "%s: the agent goes on with it; see `acceld status`\n", kind)
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// progress says how far an upgrade is.
+func progress(m accel.Machine, kind string) string {
+	u := m.Have[kind].Driver.Upgrade
+	if u == nil {
+		return m.Status[kind].Sentence
+	}
+	text := string(u.Phase)
+	if u.Failure != nil {
+		text += ": " + u.Failure.Message
+	}
+	return text
+}
+
+// ended returns why an upgrade does not go on by itself; nil while it does, or waits for what it was told to wait for.
+func ended(m accel.Machine, kind string) *accel.Problem {
+	if b := m.Status[kind].Blocked; b != nil && b.Step == accel.StepDriver {
+		return &b.Problem
+	}
+	u := m.Have[kind].Driver.Upgrade
+	if u == nil || u.Failure == nil || u.Phase == accel.UpgradeDraining {
+		return nil
+	}
+	return &u.Failure.Problem
+}

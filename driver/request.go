@@ -1,0 +1,78 @@
+package driver
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"path"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// Request is an upgrade that somebody asked for by hand, <StateDir>/requests/<kind>.json. It is read with the
+// configuration, whose last word it is until the configuration names another version than when it was made.
+type Request struct {
+	// Version is the wanted one; empty for what the configuration says.
+	Version string        `json:"version,omitempty"`
+	Holders accel.Holders `json:"holders,omitempty"`
+	Adopt   bool          `json:"adopt,omitempty"`
+	// Over is the version that the configuration named at the time.
+	Over  string    `json:"over,omitempty"`
+	Asked time.Time `json:"asked"`
+}
+
+// RequestDir is the directory of the requests, as the host sees it.
+func RequestDir(stateDir string) string { return path.Join(stateDir, "requests") }
+
+// Ask notes a request for a kind. A running agent sees it at once.
+func Ask(h *host.Host, stateDir, kind string, r Request) *accel.Problem {
+	dir := RequestDir(stateDir)
+	if err := h.MkdirAll(dir, 0o700); err != nil {
+		return problemOf(err, "cannot make %q", dir)
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = h.WriteFile(path.Join(dir, kind+".json"), append(b, '\n'), 0o600)
+	}
+	if err != nil {
+		return problemOf(err, "cannot note the request for %q", kind)
+	}
+	return nil
+}
+
+// Requested returns def with the request for its kind applied; def itself when there is none, or none that counts any
+// more.
+func Requested(h *host.Host, stateDir string, def *accel.Definition) (*accel.Definition, *accel.Problem) {
+	name := path.Join(RequestDir(stateDir), def.Kind+".json")
+	b, err := h.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // who may not read it does not act on it either
+		return def, nil
+	}
+	var r Request
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		return def, accel.Problemf(accel.ReasonForError(err, accel.ConfigInvalid), "cannot use the request %q: %v", name, err)
+	}
+	if r.Over != def.Driver.Version {
+		return def, nil
+	}
+	return r.Apply(def), nil
+}
+
+// Apply returns def as the request wants it.
+func (r Request) Apply(def *accel.Definition) *accel.Definition {
+	d := *def
+	if r.Version != "" {
+		d.Driver.Version = r.Version
+	}
+	if r.Holders != "" {
+		d.Driver.Upgrade.Holders = r.Holders
+	}
+	d.Driver.Upgrade.Adopt = d.Driver.Upgrade.Adopt || r.Adopt
+	d.Driver.Upgrade.Asked = r.Asked
+	return &d
+}
