@@ -39,8 +39,8 @@ func (r *Runtime) giveUp(c engine.Change, p *accel.Problem) {
 func (r *Runtime) gaveUp(c engine.Change) *accel.Problem {
 	var d down
 	b, _ := r.host.ReadFile(downFile) // usually there is none
-	if r.retry || json.Unmarshal(b, &d) != nil || d.Change != digestOf(c) {
-		return nil
+	if json.Unmarshal(b, &d) == nil && d.Change == digestOf(c) && !r.retry {
+		return d.Problem
 	}
-	return d.Problem
+	return nil
 }

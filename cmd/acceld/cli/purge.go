@@ -53,7 +53,11 @@ nothing was left.`,
 			if problem != nil {
 				return failed(problem)
 			}
-			g := &purge{parts: p, dry: dry, keep: keep}
+			r, err := p.runtimeFor(runtimeFlags{})
+			if err != nil {
+				return err
+			}
+			g := &purge{parts: p, dry: dry, keep: keep, reread: r.Reread}
 			problem = g.run(cmd.Context())
 			if err := g.print(cmd.OutOrStdout(), format); err != nil {
 				return err
