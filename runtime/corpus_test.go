@@ -272,7 +272,7 @@ func (s sample) minimal(t *testing.T, rep Report) {
 	}
 }
 
-// byProgram lets the real runtime read the tree: those of the test bed, or those that the environment names.
+// byProgram lets the real runtimes of the test bed read the tree, and a containerd 1 that the environment names.
 func (s sample) byProgram(t *testing.T, r *Runtime) {
 	t.Helper()
 	staged, err := engine.Stage(r.host, r.engine)
@@ -296,7 +296,13 @@ func (s sample) byProgram(t *testing.T, r *Runtime) {
 		}
 	}
 	toml := filepath.Join(dir, "0.toml")
-	one, two, crio := os.Getenv("ACCELD_CONTAINERD1"), os.Getenv("ACCELD_CONTAINERD2"), os.Getenv("ACCELD_CRIO")
+	if os.Getenv("ACCELD_TESTBED") != "1" {
+		return
+	}
+	one, two, crio := os.Getenv("ACCELD_CONTAINERD1"), bedProgram(t, "containerd"), bedProgram(t, "crio") // the bed has no containerd 1
+	if major(two) != "2" {
+		t.Fatalf("the test bed's containerd %q is not a 2", two)
+	}
 	format := r.mustFormat(t)
 	if _, ok := staged["0.toml"]; ok && one != "" && format < 3 && !strings.HasPrefix(s.version, "2") {
 		run(one, "enable_cdi = true", "--config", toml, "config", "dump")
