@@ -31,6 +31,8 @@ type Kernel struct {
 	SigEnforce bool `json:"sigEnforce"`
 	// ModulesDisabled is /proc/sys/kernel/modules_disabled: no module can be loaded until the next boot.
 	ModulesDisabled bool `json:"modulesDisabled"`
+	// NotRunning is true for a kernel that is installed and not running: nothing of the live machine speaks for it.
+	NotRunning bool `json:"notRunning,omitempty"`
 	// Headers is the directory of the build headers for Release, as the host sees it; empty when not installed.
 	Headers string `json:"headers,omitempty"`
 }

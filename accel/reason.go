@@ -1,5 +1,7 @@
 package accel
 
+import "slices"
+
 // Reason is a stable code for why something is not as wanted. The same text is in labels, metrics, events, the
 // condition and `acceld status`.
 type Reason string
@@ -49,6 +51,7 @@ const (
 	ModuleInvalid        Reason = "ModuleInvalid"
 	ArchMismatch         Reason = "ArchMismatch"
 	KernelMismatch       Reason = "KernelMismatch"
+	KernelUnknown        Reason = "KernelUnknown"
 	DigestMismatch       Reason = "DigestMismatch"
 	SymbolMismatch       Reason = "SymbolMismatch"
 	SymbolMissing        Reason = "SymbolMissing"
@@ -111,6 +114,11 @@ const (
 
 // Reasons returns the documentation of every reason, in the order of docs/reasons.md.
 func Reasons() []ReasonDoc {
+	return slices.Concat(hostReasons(), driverReasons(), nodeReasons(), changeReasons())
+}
+
+// hostReasons are those of the host and of acceld itself.
+func hostReasons() []ReasonDoc {
 	return []ReasonDoc{
 		{InternalError, "Something happened that acceld has no name for.", ActorAgent, "Report it with the output of `acceld doctor -o json`.", false},
 		{ConfigInvalid, "The configuration file or a flag cannot be used.", ActorOperator, "Correct what is named and restart the agent; `acceld doctor` checks it without starting.", true},
@@ -120,6 +128,12 @@ func Reasons() []ReasonDoc {
 		{NoSpace, "The file system of the named directory is full.", ActorOperator, "Free space; the step is tried again by itself.", false},
 		{AlreadyRunning, "Another acceld works on this host.", ActorOperator, "Stop one of the two: the DaemonSet or the systemd unit.", false},
 		{ProbeUnanswered, "A probe could not answer; the last answer is kept.", ActorAgent, "None while it is short; see the sentence for what did not answer.", false},
+	}
+}
+
+// driverReasons are those of kernel modules on a host.
+func driverReasons() []ReasonDoc {
+	return []ReasonDoc{
 		{NoDriverSource, "No configured source has the driver for this kernel.", ActorOperator, "Install the driver or its source, or add a source to the definition; the sentence lists what was tried.", false},
 		{SourceMissing, "The source tree of a build is not there.", ActorOperator, "Put the source at the named path.", false},
 		{SourceInvalid, "The source tree of a build says how to build it in a way that acceld does not read.", ActorVendor, "Correct the named line, or set `system: make` or `system: kbuild` for the source in the definition.", true},
@@ -130,6 +144,7 @@ func Reasons() []ReasonDoc {
 		{ModuleInvalid, "A module file is truncated or is not an ELF relocatable.", ActorOperator, "Replace the named file. It was not given to the kernel.", true},
 		{ArchMismatch, "A module file is for another processor architecture.", ActorOperator, "Use the driver for this architecture.", true},
 		{KernelMismatch, "A module file was built for another kernel.", ActorOperator, "Use the driver for the running kernel. The kernel might have loaded it all the same; acceld does not.", true},
+		{KernelUnknown, "A kernel that is installed and not running does not tell which one it is.", ActorOperator, "Install its whole package; the sentence says what was looked for.", false},
 		{DigestMismatch, "A file in the store is not the one that was put there.", ActorOperator, "Find out who changed it; the entry is not used.", true},
 		{SymbolMismatch, "The module needs another version of a kernel symbol.", ActorVendor, "Build the driver against the headers of exactly this kernel.", true},
 		{SymbolMissing, "The module needs a symbol that neither the kernel nor a loaded module has.", ActorVendor, "Load the named prerequisite first, or use a driver for this kernel.", true},
@@ -152,6 +167,12 @@ func Reasons() []ReasonDoc {
 		{RebootRequired, "The kernel is in a state that only a reboot clears.", ActorOperator, "Reboot the node.", true},
 		{Quarantined, "Two loads of this driver ended uncleanly; it is not tried a third time.", ActorOperator, "Use another driver version, or clear it with `acceld driver ensure --retry`.", true},
 		{CheckFailed, "The driver is there and the device does not compute.", ActorHardware, "Look at the device; the sentence says what was asked and what came back.", false},
+	}
+}
+
+// nodeReasons are those of runtime, kubelet, API server and devices.
+func nodeReasons() []ReasonDoc {
+	return []ReasonDoc{
 		{RuntimeMissingCDI, "The container runtime does not read CDI specs.", ActorOperator, "Use a runtime with CDI, or set `cdi: false` for device specs.", true},
 		{SpecConflict, "Another CDI spec defines the same device.", ActorOperator, "Remove the named file: with both, the runtime gives out neither.", false},
 		{SpecInvalid, "The CDI spec would not be accepted by the runtime.", ActorVendor, "Correct the definition's container edits.", true},
@@ -165,6 +186,12 @@ func Reasons() []ReasonDoc {
 		{CollectFailed, "An attribute that metrics or health are read from did not answer.", ActorVendor, "The sentence names the file; look at the kernel log.", false},
 		{DeviceGone, "The device is no longer on the PCI bus.", ActorHardware, "Look at the slot; when the device comes back it is used again by itself.", false},
 		{DeviceUnhealthy, "The device reports an error.", ActorHardware, "The sentence is the driver's own; when it clears, the device is used again by itself.", false},
+	}
+}
+
+// changeReasons are those of prebuilt drivers, builds, upgrades and of changes to a runtime.
+func changeReasons() []ReasonDoc {
+	return []ReasonDoc{
 		{ArtifactNotFound, "No registry has a prebuilt driver for this kernel.", ActorOperator, "Push one (`acceld driver build --push`), or let it be built; the sentence names what was asked.", false},
 		{ArtifactInvalid, "A prebuilt artifact is not one that acceld can use.", ActorOperator, "Push it again; nothing of it was kept.", true},
 		{RegistryUnreachable, "The registry does not answer.", ActorOperator, "Look at the network, the proxy and the certificate authority; it is asked again by itself.", false},

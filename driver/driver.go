@@ -77,7 +77,7 @@ type Driver struct {
 	settle time.Duration // settleTime, less in tests
 	// attribute tells a bus of the kernel to bind or unbind a device; a fake machine does it in tests.
 	attribute func(name, text string) error
-	stopAt func(string)  // see point; nil but in tests
+	stopAt    func(string) // see point; nil but in tests
 
 	mu     sync.Mutex
 	coming map[string]time.Time // since when a module has been seen neither live nor gone

@@ -66,11 +66,9 @@ func (d *Driver) headers(facts accel.Facts) (string, *accel.Problem) {
 	return "", accel.Problemf(accel.HeadersMissing, "the headers of kernel %q are not installed: install package %q", facts.Kernel.Release, install)
 }
 
-// headersRelease is the kernel that headers say they are of; empty when they do not say.
+// headersRelease is the kernel that headers say they are of: what modules get. Empty when they do not say. Their
+// include/config/kernel.release is not looked at: Debian's has another one.
 func (d *Driver) headersRelease(dir string) string {
-	if release, err := d.h.ReadString(path.Join(dir, "include/config/kernel.release")); err == nil {
-		return release
-	}
 	text, err := d.h.ReadFile(path.Join(dir, "include/generated/utsrelease.h"))
 	if err != nil {
 		return ""

@@ -339,6 +339,9 @@ func (p *planner) provided(name string) bool {
 	if p.index.inKernel(name) || slices.ContainsFunc(p.plan.modules, func(m planned) bool { return m.name == normal(name) }) {
 		return true
 	}
+	if !p.running {
+		return false // what is live now will not be then
+	}
 	if live, ok := p.d.liveModule(name); ok {
 		if live.State == stateLive {
 			p.learn(live)

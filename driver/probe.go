@@ -116,7 +116,7 @@ func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c choice, live [
 		d.log.Warn("cannot read the store", "error", err)
 	}
 	for _, e := range entries {
-		if e.Problem != "" || e.Kind != def.Kind || e.KernelRelease != facts.Kernel.Release || e.KernelID != kernelID(facts.Kernel) {
+		if e.Problem != "" || e.Kind != def.Kind || e.KernelRelease != facts.Kernel.Release || !sameKernel(e.KernelID, facts.Kernel) {
 			continue
 		}
 		if g := e.generation(def); g.live(live) {

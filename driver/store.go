@@ -90,6 +90,12 @@ func (id Identity) key() string {
 	return hex.EncodeToString(sum[:])[:32]
 }
 
+// sameKernel reports whether an entry is for a kernel: by `uname -v` too, for a kernel that was not running when the entry
+// was made may not have told its build-id.
+func sameKernel(id string, k accel.Kernel) bool {
+	return id != "" && (id == k.BuildID || id == k.Version)
+}
+
 // kernelID is what makes a kernel itself, where a release is not enough.
 func kernelID(k accel.Kernel) string { return cmp.Or(k.BuildID, k.Version) }
 
@@ -190,7 +196,7 @@ func (d *Driver) find(def *accel.Definition, k accel.Kernel) ([]Entry, error) {
 	}
 	var out []Entry
 	for _, e := range all {
-		if e.Problem == "" && !e.Kept && e.Kind == def.Kind && e.Arch == k.Arch && e.KernelRelease == k.Release && e.KernelID == kernelID(k) &&
+		if e.Problem == "" && !e.Kept && e.Kind == def.Kind && e.Arch == k.Arch && e.KernelRelease == k.Release && sameKernel(e.KernelID, k) &&
 			(def.Driver.Version == "" || e.Version == def.Driver.Version || e.modulesVersion() == def.Driver.Version) {
 			out = append(out, e)
 		}

@@ -97,6 +97,9 @@ func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
 			lost[name] = true
 		}
 	}
+	if len(lost) > 0 && !in.running && from != "" {
+		return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which kernel %q does not have", m.name, sortedKeys(lost)[0], in.kernel.Release)
+	}
 	if len(lost) > 0 && in.running {
 		found, listed := in.d.kallsyms(lost)
 		for _, name := range sortedKeys(lost) {

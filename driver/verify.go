@@ -34,12 +34,12 @@ type inspection struct {
 }
 
 func (d *Driver) inspect(def *accel.Definition, k accel.Kernel, source accel.SourceType, key string) *inspection {
-	in := &inspection{d: d, def: def, kernel: k, index: d.modulesOf(k.Release), running: true, rules: readModprobe(d.h), ours: map[string]uint32{}}
+	in := &inspection{d: d, def: def, kernel: k, index: d.modulesOf(k.Release), running: !k.NotRunning, rules: readModprobe(d.h), ours: map[string]uint32{}}
 	if source != accel.SourceStore { // a module of the store was compared when it was built, and its key names this kernel
 		in.flags = in.index.flags()
 	}
 	if release, err := d.h.ReadString("/proc/sys/kernel/osrelease"); err == nil {
-		in.running = release == k.Release
+		in.running = in.running && release == k.Release
 	}
 	in.bundled = d.bundledFirmware(key)
 	in.conflict = sync.OnceValue(func() *accel.Problem {
@@ -138,12 +138,12 @@ func (in *inspection) checkVermagic(s *subject) (string, *accel.Problem) {
 	return s.vermagic + "; every symbol version agrees with the running kernel (kabi: weak)", nil
 }
 
-// checkVermagic compares the release, which must be the running one, and the flags, which must be those that the
+// checkVermagic compares the release, which must be the kernel's, and the flags, which must be those that the
 // kernel's own modules have.
 func checkVermagic(m *image, k accel.Kernel, own string) *accel.Problem {
 	release, flags, _ := strings.Cut(m.vermagic, " ")
 	if release != k.Release {
-		return accel.Problemf(accel.KernelMismatch, "module file %q was built for kernel %q, running is %q", m.path, release, k.Release)
+		return accel.Problemf(accel.KernelMismatch, "module file %q was built for kernel %q, wanted is %q", m.path, release, k.Release)
 	}
 	if own != "" && strings.Join(strings.Fields(flags), " ") != own {
 		return accel.Problemf(accel.KernelMismatch, "module file %q was built with %q, the kernel's own modules with %q", m.path, flags, own)

@@ -17,7 +17,8 @@ import (
 
 func driverCommand(c *common) *cobra.Command {
 	return group(&cobra.Command{Use: "driver", Short: "Look at drivers, make them present, unload them"},
-		driverListCommand(c), driverEnsureCommand(c), driverUpgradeCommand(c), driverBuildCommand(c), driverBundleCommand(c), driverVerifyCommand(c), driverUnloadCommand(c))
+		driverListCommand(c), driverEnsureCommand(c), driverUpgradeCommand(c), driverBuildCommand(c), driverPreflightCommand(c),
+		driverBundleCommand(c), driverVerifyCommand(c), driverUnloadCommand(c))
 }
 
 func driverListCommand(c *common) *cobra.Command {

@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/driver"
+)
+
+func driverPreflightCommand(c *common) *cobra.Command {
+	var all, keep bool
+	var kernel string
+	var format outputFormat
+	cmd := &cobra.Command{
+		Use: "preflight [KIND...]", Short: "Say whether a kernel will have the drivers of kinds",
+		Long: `preflight makes the drivers of the named kinds ready for a kernel that is installed and need not be running: from the store,
+installed, fetched or built, and checked against that kernel's own files. Nothing is loaded. What was built is kept in the
+store, so that the boot into that kernel only loads it.`,
+		RunE: func(cmd *cobra.Command, kinds []string) error {
+			p, problem := c.open()
+			if problem != nil {
+				return failed(problem)
+			}
+			if kernel == "" {
+				return fmt.Errorf("say which kernel with --kernel (installed: %s)", orNone(strings.Join(detect.InstalledKernels(p.host), ", ")))
+			}
+			if all == (len(kinds) > 0) {
+				return errors.New("name the kinds, or say --all")
+			}
+			facts := detect.Detect(p.host, detect.Options{})
+			if all {
+				kinds = slices.DeleteFunc(sorted(p.defs), func(kind string) bool { return len(p.accelerators(p.defs[kind], facts)) == 0 })
+			}
+			defs, err := p.chosen(kinds)
+			if err != nil {
+				return err
+			}
+			var notes []string
+			facts.Kernel, notes = detect.InstalledKernel(p.host, kernel, facts.Kernel)
+			for _, n := range notes {
+				fmt.Fprintln(cmd.ErrOrStderr(), "acceld:", n)
+			}
+			results := p.preflight(cmd, defs, facts, !keep)
+			if format.json() {
+				err = writeJSON(cmd.OutOrStdout(), results)
+			} else {
+				err = printPreflight(cmd.OutOrStdout(), kernel, results)
+			}
+			if err == nil && slices.ContainsFunc(results, func(r driver.PreflightResult) bool { return !r.Ready }) {
+				err = exit{exitFailed, nil}
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&kernel, "kernel", "", "the kernel's release, as uname -r says it")
+	cmd.Flags().BoolVar(&all, "all", false, "every kind that has a device")
+	cmd.Flags().BoolVar(&keep, "keep", true, "keep what was built or fetched")
+	format.flag(cmd)
+	return cmd
+}
+
+// preflight asks for each definition; people at a terminal see the builds.
+func (p *parts) preflight(cmd *cobra.Command, defs []*accel.Definition, facts accel.Facts, discard bool) []driver.PreflightResult {
+	var progress func(kind, line string)
+	if columns(cmd.ErrOrStderr()) > 0 {
+		progress = func(kind, line string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", kind, line) }
+	}
+	d := p.driver(progress)
+	results := []driver.PreflightResult{} // [], not null
+	for _, def := range defs {
+		if cmd.Context().Err() != nil {
+			break
+		}
+		results = append(results, d.Preflight(cmd.Context(), def, facts, driver.PreflightOptions{Discard: discard}))
+	}
+	return results
+}
+
+func printPreflight(out io.Writer, kernel string, results []driver.PreflightResult) error {
+	if len(results) == 0 {
+		_, err := fmt.Fprintln(out, "no device")
+		return err
+	}
+	for _, r := range results {
+		var err error
+		if r.Ready {
+			where := map[accel.SourceType]string{
+				accel.SourceStore: "in the store", accel.SourceInstalled: "installed", accel.SourceBuild: "built", accel.SourceOCI: "fetched", accel.SourceBundle: "from the bundle",
+			}[r.Source]
+			_, err = fmt.Fprintf(out, "%s: driver %s is ready for kernel %s (%s, %v)\n", r.Kind, r.Version, kernel, where, time.Duration(r.Seconds*float64(time.Second)).Round(100*time.Millisecond))
+		} else {
+			_, err = fmt.Fprintf(out, "%s: no driver for kernel %s: %s\n", r.Kind, kernel, explain(r.Problem))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

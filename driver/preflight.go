@@ -1,0 +1,105 @@
+package driver
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// PreflightOptions change how [Driver.Preflight] works.
+type PreflightOptions struct {
+	// Discard removes again what was built or fetched for the answer.
+	Discard bool
+}
+
+// PreflightResult says what a reboot into a kernel would find for one kind.
+type PreflightResult struct {
+	Kind   string `json:"kind"`
+	Kernel string `json:"kernel"` // uname -r
+	// Ready is true when the driver is there for that kernel and passes every check that needs no running kernel.
+	Ready bool `json:"ready"`
+	// Source is where it is, or came from: "store", "installed", "build" or another one of the definition's.
+	Source  accel.SourceType `json:"source,omitempty"`
+	Version string           `json:"version,omitempty"`
+	// Key is the entry of the store that the reboot will use; empty for what is installed, and for what was discarded.
+	Key string `json:"key,omitempty"`
+	// Seconds is how long the answer took.
+	Seconds float64 `json:"seconds"`
+	// Problem says why the kind will have no driver; its Tried lists what each source answered.
+	Problem *accel.Problem `json:"problem,omitempty"`
+}
+
+// Preflight answers whether a kernel will have a driver, without loading one: facts.Kernel is that kernel, running or
+// only installed. The sources are asked in the order in which the boot will ask them, so what has to be built or fetched
+// is in the store afterwards, checked against that kernel's own files, and the boot does nothing but load it.
+func (d *Driver) Preflight(ctx context.Context, def *accel.Definition, facts accel.Facts, o PreflightOptions) PreflightResult {
+	start := time.Now()
+	r := PreflightResult{Kind: def.Kind, Kernel: facts.Kernel.Release}
+	before := d.keys()
+	r.Problem = d.preflight(ctx, def, facts, &r)
+	r.Ready = r.Problem == nil
+	if o.Discard && r.Key != "" && !slices.Contains(before, r.Key) {
+		if err := d.h.RemoveAll(d.entryDir(r.Key)); err != nil {
+			d.log.Warn("cannot remove a driver that was not to be kept", "key", r.Key, "error", err)
+		} else {
+			r.Key = ""
+		}
+	}
+	r.Seconds = time.Since(start).Seconds()
+	return r
+}
+
+// PreflightAll is Preflight for several kinds, one after the other. It stops early when ctx ends.
+func (d *Driver) PreflightAll(ctx context.Context, defs []*accel.Definition, facts accel.Facts) []PreflightResult {
+	var out []PreflightResult
+	for _, def := range defs {
+		if ctx.Err() != nil {
+			break
+		}
+		out = append(out, d.Preflight(ctx, def, facts, PreflightOptions{}))
+	}
+	return out
+}
+
+func (d *Driver) preflight(ctx context.Context, def *accel.Definition, facts accel.Facts, r *PreflightResult) *accel.Problem {
+	if kernelID(facts.Kernel) == "" {
+		return accel.Problemf(accel.KernelUnknown, "cannot tell which build of kernel %q is installed: what is stored for it could be for another", facts.Kernel.Release)
+	}
+	last := accel.Problemf(accel.NoDriverSource, "no source has a driver of %q for kernel %q", def.Kind, facts.Kernel.Release)
+	var tried []string
+	for _, s := range d.sources(def, facts, EnsureOptions{}) {
+		a := s.ask(ctx)
+		switch a.verdict {
+		case satisfied:
+			r.Source, r.Version, r.Key = s.kind, a.plan.version(), a.plan.key
+			a.plan.close()
+			return nil
+		case unavailable:
+			tried = append(tried, sentence(s.name, unavailable, a.problem))
+			if a.problem.Reason != accel.NoDriverSource {
+				last = a.problem
+			}
+		default:
+			a.problem.Tried = slices.Concat(tried, []string{sentence(s.name, a.verdict, a.problem)})
+			return a.problem
+		}
+	}
+	final := accel.Problemf(last.Reason, "%s", last.Message)
+	final.Tried = tried
+	return final
+}
+
+// keys are the entries of the store.
+func (d *Driver) keys() []string {
+	entries, err := d.List()
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Key)
+	}
+	return out
+}
