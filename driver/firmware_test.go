@@ -15,7 +15,7 @@ import (
 )
 
 // bring puts firmware into an entry of the store, as an artifact does.
-func (m *testMachine) bring(d *Driver, e Entry, name, content string) {
+func (m *testMachine) bring(e Entry, name, content string) {
 	m.t.Helper()
 	sum, err := digest(strings.NewReader(content))
 	if err != nil {
@@ -73,7 +73,7 @@ func TestFirmwareOfTheStore(t *testing.T) {
 			m := newMachine(t)
 			c.prepare(m)
 			d := m.driver(Options{})
-			m.bring(d, m.enter(d, edu(), 1), "edu/fw.bin", "new")
+			m.bring(m.enter(d, edu(), 1), "edu/fw.bin", "new")
 			def := eduDefinition()
 			def.Driver.Modules[0].Firmware = []string{"edu/fw.bin"}
 			_, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
@@ -113,7 +113,7 @@ func TestFirmwareIsReplacedByAnUpgrade(t *testing.T) {
 		m.write(firmwarePath, "/srv/fw")
 		d := m.driver(Options{})
 		def := wants("1.0.0")
-		m.bring(d, m.enter(d, edu(), 1), "edu/fw.bin", "one")
+		m.bring(m.enter(d, edu(), 1), "edu/fw.bin", "one")
 		if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
 			t.Fatal(problem)
 		}
@@ -122,7 +122,7 @@ func TestFirmwareIsReplacedByAnUpgrade(t *testing.T) {
 		}
 		x := edu()
 		x.version, x.buildID = "2.0.0", "c2c2"
-		m.bring(d, m.enter(d, x, 2), "edu/fw.bin", "two")
+		m.bring(m.enter(d, x, 2), "edu/fw.bin", "two")
 		def.Driver.Version = "2.0.0"
 		_, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs())
 		want := "two"

@@ -239,3 +239,46 @@ func FuzzSignature(f *testing.F) {
 		}
 	})
 }
+
+// TestBuildSigns: what is built is signed in the store, and the signer is a part of what it is.
+func TestBuildSigns(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorkshop(t, goodMake)
+	m := newMachine(t)
+	def := w.definition()
+	def.Driver.Sign = keyFiles(t, m, key)
+	def.Driver.Sign.Key, def.Driver.Sign.Certificate = m.path(def.Driver.Sign.Key), m.path(def.Driver.Sign.Certificate)
+	d := New(w.h, Options{StateDir: w.state})
+	plain, problem := d.Build(t.Context(), w.definition(), w.facts())
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	signed, problem := d.Build(t.Context(), def, w.facts())
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	if signed.Key == plain.Key || !strings.HasPrefix(signed.Signer, "sha256:") || plain.Signer != "" {
+		t.Errorf("%q signed by %q, %q by %q", signed.Key, signed.Signer, plain.Key, plain.Signer)
+	}
+	i, problem := openImage(w.h, filepath.Join(signed.Path, signed.Modules[0].File))
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	defer i.close()
+	if i.signature == nil || i.signature.damaged != "" {
+		t.Errorf("%+v", i.signature)
+	}
+	if err := os.Chmod(def.Driver.Sign.Key, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.write(w.source, "edu.c", "int z;\n")
+	if _, problem := d.Build(t.Context(), def, w.facts()); problem == nil || problem.Reason != accel.SigningFailed {
+		t.Error(problem)
+	}
+	if w.runs() != 2 {
+		t.Errorf("%d runs of make: a signer that cannot be used must be known before", w.runs())
+	}
+}
