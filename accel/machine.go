@@ -32,6 +32,9 @@ type Have struct {
 	Runtime      RuntimeHave   `json:"runtime"`
 	Plugin       PluginHave    `json:"plugin"`
 	Monitoring   Monitoring    `json:"monitoring"`
+	// StepsLeft are the published states whose own steps of the definition, those in After, have not run to their end with
+	// the driver that is live.
+	StepsLeft []Published `json:"stepsLeft,omitempty"`
 	// Failure is the last failed step that has not succeeded since; nil when none.
 	Failure *Failure `json:"failure,omitempty"`
 }

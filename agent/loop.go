@@ -43,6 +43,8 @@ type Effects struct {
 	Publish func(accel.Machine)
 	// Plugin starts the device plugin of a kind; nil on hosts that never have a kubelet.
 	Plugin func(context.Context, *accel.Definition) Plugin
+	// Steps runs a definition's own steps; nil when there are none.
+	Steps func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator, accel.Published, accel.Moment) *accel.Problem
 }
 
 // Plugin is the device plugin of one kind.
@@ -119,6 +121,9 @@ type kind struct {
 	up *upgrading
 	// vanished maps a device to when it left the bus; read by observe to end tombstones.
 	vanished map[string]time.Time
+	// stepped maps the definition's own steps that ran to their end to the driver identity they ran with; read by observe
+	// to set StepsLeft.
+	stepped map[ownMoment]string
 }
 
 // outcome is the end of a step.

@@ -22,6 +22,8 @@ func (l *Loop) observe(k *kind, now time.Time, look depth) {
 	l.judgeProof(k)
 	l.observePlugin(k, now)
 	l.observeLabels(k)
+	l.observeSteps(k)
+	l.observePrerequisite(k, now)
 	if f := k.have.Failure; f != nil && k.running == accel.StepNone && l.passedStep(k, f.Step) {
 		k.have.Failure = nil // the machine got there without the step
 	}
@@ -156,8 +158,8 @@ func (l *Loop) observePlugin(k *kind, now time.Time) {
 		}
 	}
 	k.plugin.Update(offer)
-	if f := k.have.Failure; f != nil && !waits(f.Step) {
-		return // what failed earlier on the way is the reason that counts
+	if f := k.have.Failure; f != nil && (!waits(f.Step) || f.Reason == accel.StepFailed) {
+		return // what failed earlier on the way, or was said by somebody else, is the reason that counts
 	}
 	step := accel.StepRegister
 	if k.have.Plugin.Registered {

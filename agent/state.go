@@ -27,7 +27,7 @@ type row struct {
 // table returns the states in order. A kind stands in the first row that applies and is not passed.
 func table() []row {
 	served := func(m accel.Machine) bool { return m.Want.Kubernetes }
-	return []row{
+	return gated([]row{
 		{
 			state: accel.Absent, step: accel.StepWithdraw,
 			passed: func(_ accel.Machine, h accel.Have) bool { return accel.CountPresent(h.Accelerators) > 0 },
@@ -83,7 +83,7 @@ func table() []row {
 			means:  "everything is true",
 			gate:   "every gate above, again at each event",
 		},
-	}
+	})
 }
 
 // rank returns the place of s in the table, -1 for a state that is not in it.

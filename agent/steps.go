@@ -42,13 +42,19 @@ func (l *Loop) start(ctx context.Context, steps *sync.WaitGroup, name string, k 
 // work returns what a step does, closed over copies of what it needs; nil for steps that only wait for an event.
 func (l *Loop) work(ctx context.Context, k *kind, step accel.Step) func() (func(*kind), *accel.Problem) {
 	accs := slices.Clone(k.have.Accelerators)
+	if own := l.alone(ctx, k, step); own != nil {
+		return own
+	}
 	switch step {
 	case accel.StepDriver:
-		return l.ensureDriver(ctx, k.def, accs)
+		if l.prerequisite(k) != "" {
+			return nil // observed, and said
+		}
+		return l.around(ctx, k, step, l.ensureDriver(ctx, k.def, accs))
 	case accel.StepProve:
-		return l.prove(ctx, k, unproven(k))
+		return l.around(ctx, k, step, l.prove(ctx, k, unproven(k)))
 	case accel.StepRuntime:
-		return l.applyRuntime(k.def, accs)
+		return l.around(ctx, k, step, l.applyRuntime(k.def, accs))
 	case accel.StepWithdraw:
 		return l.withdraw(k.def)
 	case accel.StepRegister:
