@@ -184,7 +184,7 @@ func (a *running) probes() agent.Probes {
 // effects are the changing half.
 func (a *running) effects() agent.Effects {
 	return agent.Effects{
-		Steps: a.driver.RunSteps,
+		Steps:  a.driver.RunSteps,
 		Ensure: a.driver.Ensure, Prove: a.driver.Prove, Apply: a.runtime.Apply, Withdraw: a.runtime.Remove,
 		Prepare: a.driver.Prepare, Upgrade: a.driver.Upgrade, Holders: a.users, AwaitHolder: a.awaitHolder, Evict: a.evict,
 		Publish: a.publish, Plugin: a.plugin,
