@@ -10,7 +10,6 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
-	"github.com/acceld/acceld/runtime"
 )
 
 // finding is one line of the doctor.
@@ -108,6 +107,7 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 	for _, note := range facts.Problems {
 		out = append(out, finding{About: "host", Reason: accel.ProbeUnanswered, Message: note})
 	}
+	out = append(out, p.diagnoseRuntime(facts)...)
 	for _, kind := range sorted(p.defs) {
 		out = append(out, p.diagnoseKind(p.defs[kind], facts)...)
 	}
@@ -140,8 +140,7 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 	}
 	out = append(out, found(def.Kind+" driver", driverLine(have), problem))
 	want := accel.Want{CDI: p.config.CDI, Hook: p.config.Hook && hookProgram() != "", Kinds: p.defs}
-	r := runtime.New(p.host, runtime.Options{Log: p.log, Ledger: p.ledger, HookProgram: hookProgram(), Engine: facts.Runtime})
-	run, problem := r.Check(def, accs, want)
+	run, problem := p.agentRuntime(facts).Check(def, accs, want)
 	if problem == nil && !run.Applied {
 		problem = accel.Problemf(accel.ProbeUnanswered, "the CDI spec %q is not the one these devices need", run.Spec)
 	}

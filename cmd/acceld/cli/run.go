@@ -21,7 +21,6 @@ import (
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/runtime"
-	"github.com/acceld/acceld/runtime/engine"
 	"github.com/acceld/acceld/systemd"
 )
 
@@ -75,11 +74,7 @@ func (p *parts) run(ctx context.Context, c *common) error {
 	facts := detect.Detect(p.host, detect.Options{})
 	a := &running{parts: p, notifier: systemd.NewNotifier(p.log), plugins: map[string]*deviceplugin.Plugin{}}
 	hook := hookProgram()
-	a.runtime = runtime.New(p.host, runtime.Options{
-		Log: p.log, Ledger: p.ledger, HookProgram: hook, Engine: facts.Runtime,
-		Look: func() accel.ContainerEngine { e, _ := detect.Engine(p.host); return e }, // doctor says what cannot be read
-		Edit: engine.Edit(cmp.Or(p.config.RuntimeEdit, string(engine.EditDropin))), Restart: runtime.Restart(p.config.RuntimeRestart), Units: units(p.host),
-	})
+	a.runtime = p.agentRuntime(facts)
 	want := accel.Want{
 		Kubernetes: p.config.Kubernetes == "on" || p.config.Kubernetes == "auto" && facts.Kubelet.Present,
 		Hook:       p.config.Hook && hook != "", CDI: p.config.CDI, Kinds: p.defs,

@@ -60,6 +60,31 @@ func (p *parts) runtimeFor(f runtimeFlags) (*runtime.Runtime, error) {
 	}), nil
 }
 
+// agentRuntime returns the Runtime of the agent.
+func (p *parts) agentRuntime(facts accel.Facts) *runtime.Runtime {
+	return runtime.New(p.host, runtime.Options{
+		Log: p.log, Ledger: p.ledger, HookProgram: hookProgram(), Engine: facts.Runtime,
+		Look: func() accel.ContainerEngine { e, _ := detect.Engine(p.host); return e }, // doctor says what cannot be read
+		Edit: engine.Edit(cmp.Or(p.config.RuntimeEdit, string(engine.EditDropin))), Restart: runtime.Restart(p.config.RuntimeRestart), Units: units(p.host),
+	})
+}
+
+// diagnoseRuntime checks the container runtime's configuration, and names hooks that it does not read.
+func (p *parts) diagnoseRuntime(facts accel.Facts) []finding {
+	if facts.Runtime.Name == "" || !p.config.CDI {
+		return nil
+	}
+	report, problem := p.agentRuntime(facts).CheckConfig()
+	if problem == nil && !report.Offers {
+		problem = accel.Problemf(accel.RuntimeMissingCDI, "%s does not read CDI specs; a change of its configuration is allowed (acceld runtime check shows it)", title(report))
+	}
+	out := []finding{found("container runtime", title(report)+" reads CDI specs", problem)}
+	for _, h := range report.Hooks {
+		out = append(out, found("hooks", "", accel.Problemf(accel.HooksUnread, "%s", h)))
+	}
+	return out
+}
+
 // units control the container runtime's unit; none on another machine's root.
 func units(h *host.Host) runtime.Units {
 	if !h.Live() {
