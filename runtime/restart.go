@@ -62,10 +62,14 @@ type pending struct {
 	// Reload is true when a reload is enough.
 	Reload bool     `json:"reload,omitempty"`
 	Files  []string `json:"files"`
+	// Back is true when a purge gave the files back: the daemon has read what acceld wrote, and not what is there now.
+	Back bool `json:"back,omitempty"`
 }
 
-func (r *Runtime) noteRestart(c engine.Change) *accel.Problem {
-	n := pending{Engine: r.engine.Name, PID: r.engine.PID, Started: r.engine.Started, Reload: c.Reload}
+func (r *Runtime) noteRestart(c engine.Change) *accel.Problem { return r.noteRestartFor(c, false) }
+
+func (r *Runtime) noteRestartFor(c engine.Change, back bool) *accel.Problem {
+	n := pending{Engine: r.engine.Name, PID: r.engine.PID, Started: r.engine.Started, Reload: c.Reload, Back: back}
 	for _, f := range c.Files {
 		n.Files = append(n.Files, f.Path)
 	}

@@ -266,21 +266,6 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
-// After a purge the runtime reads what is there again; files that are not its own do not matter.
-func TestReread(t *testing.T) {
-	d := newDaemon(t, "containerd", "/etc/containerd/config.toml", old)
-	if p := d.agent(RestartNow).Reread(t.Context(), []string{"/var/run/cdi/x.json"}); p != nil || d.calls != nil {
-		t.Errorf("a file of somebody else: %v, %q", p, d.calls)
-	}
-	files := []string{"/etc/containerd/conf.d/60-acceld.toml"}
-	if p := d.agent(RestartNever).Reread(t.Context(), files); reason(p) != accel.RuntimeRestartNeeded || d.calls != nil {
-		t.Errorf("never: %v, %q", p, d.calls)
-	}
-	if p := d.agent(RestartNow).Reread(t.Context(), files); p != nil || len(d.calls) != 1 {
-		t.Errorf("now: %v, %q", p, d.calls)
-	}
-}
-
 // A hooks directory that was made anew is not read any more, and one broken file ends CRI-O's next start: both are said,
 // nothing is touched.
 func TestHookProblems(t *testing.T) {

@@ -129,6 +129,7 @@ func prepare(t *testing.T, dir string) string {
 	}
 	for name, text := range map[string]string{
 		"etc/crio/crio.conf.d/10-own.conf": "[crio]\n", "etc/containers/containers.conf": "[engine]\n", "etc/cdi/stale.json": "{}",
+		"etc/containerd/config.toml":                     "# ours\nversion = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"x\"\n",
 		"usr/share/containers/oci/hooks.d/10-other.json": "{}", "dev/edu0": "", "run/x": "", "usr/local/lib/x": "", "var/lib/x": "", "var/run-is-a-link": "",
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
@@ -161,6 +162,12 @@ func look(t *testing.T, root string) string {
 	return b.String()
 }
 
+// apply lets the command itself change the configuration of a container runtime.
+func apply(t *testing.T, root string, after time.Duration) (late bool) {
+	t.Helper()
+	return killed(t, after, "acceld", "--config=/dev/null", "--host-root="+root, "runtime", "apply", "--engine=containerd", "--edit=full", "--config-only")
+}
+
 func purge(t *testing.T, root string) string {
 	t.Helper()
 	cmd, out := start(t, "acceld", "--config=/dev/null", "--host-root="+root, "purge")
@@ -176,8 +183,9 @@ func TestPurge(t *testing.T) {
 	if late := killed(t, time.Minute, changes, root); !late {
 		t.Fatal("the changes took a minute")
 	}
+	apply(t, root, time.Minute)
 	changed := tree.Diff(before, look(t, root))
-	for _, name := range []string{"/run/cdi/qemu.org-edu.json", "60-acceld.conf", "/usr/local/lib/acceld/", "/dev/char/240:0", "50-acceld.json"} {
+	for _, name := range []string{"/etc/containerd/config.toml", "/run/cdi/qemu.org-edu.json", "60-acceld.conf", "/usr/local/lib/acceld/", "/dev/char/240:0", "50-acceld.json"} {
 		if !strings.Contains(changed, name) {
 			t.Errorf("%s was not made:\n%s", name, changed)
 		}
@@ -226,6 +234,9 @@ func TestPurgeAfterKills(t *testing.T) {
 		}
 		if killed(t, time.Duration(rand.Int64N(int64(took))), changes, root) {
 			late++
+		}
+		if n%4 == 0 {
+			apply(t, root, time.Duration(rand.Int64N(int64(took))))
 		}
 		if n%3 > 0 {
 			killed(t, time.Duration(rand.Int64N(int64(tookPurge))), "acceld", "--config=/dev/null", "--host-root="+root, "purge")

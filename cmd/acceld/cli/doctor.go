@@ -118,7 +118,7 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 func (p *parts) diagnoseLedger() []finding {
 	changed, err := p.ledger.Changed()
 	if err != nil {
-		return []finding{found("ledger", "", accel.AsProblem(err))}
+		return []finding{found("ledger", "", problemOf(err))}
 	}
 	var out []finding
 	for _, o := range changed {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,10 +23,8 @@ import (
 type purge struct {
 	*parts
 	dry, keep bool
-	// reread makes a running container runtime read its files again after those at the paths were given back; nil when
-	// there is none.
-	reread   func(ctx context.Context, files []string) *accel.Problem
-	outcomes []ledger.Outcome
+	runtime   *runtime.Runtime
+	outcomes  []ledger.Outcome
 }
 
 // purgeReport is what -o json prints.
@@ -57,7 +56,7 @@ nothing was left.`,
 			if err != nil {
 				return err
 			}
-			g := &purge{parts: p, dry: dry, keep: keep, reread: r.Reread}
+			g := &purge{parts: p, dry: dry, keep: keep, runtime: r}
 			problem = g.run(cmd.Context())
 			if err := g.print(cmd.OutOrStdout(), format); err != nil {
 				return err
@@ -92,15 +91,11 @@ func (g *purge) run(ctx context.Context) *accel.Problem {
 		defer release()
 	}
 	ofKernel := func(p string) bool { return hasDir(p, "/sys") || hasDir(p, "/proc") }
-	if problem := g.undo(ledger.UndoOptions{Only: func(p string) bool { return !ofKernel(p) && !hasDir(p, "/dev") }}); problem != nil {
+	if problem := g.files(ctx, func(p string) bool { return !ofKernel(p) && !hasDir(p, "/dev") }); problem != nil {
 		return problem
 	}
-	if problem := g.readAgain(ctx); problem != nil {
-		return problem
-	}
-	facts := detect.Detect(g.host, detect.Options{})
 	if live {
-		if problem := g.drivers(ctx, facts); problem != nil {
+		if problem := g.drivers(ctx); problem != nil {
 			return problem
 		}
 	} else if problem := g.forgetKernel(ofKernel); problem != nil {
@@ -109,7 +104,7 @@ func (g *purge) run(ctx context.Context) *accel.Problem {
 	if problem := g.nodes(); problem != nil {
 		return problem
 	}
-	return g.rest(facts)
+	return g.rest()
 }
 
 func hasDir(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
@@ -120,30 +115,50 @@ func (g *purge) undo(o ledger.UndoOptions) *accel.Problem {
 	out, err := g.ledger.Undo(o)
 	g.outcomes = append(g.outcomes, out...)
 	if err != nil {
-		return accel.AsProblem(err)
+		return problemOf(err)
 	}
 	return nil
 }
 
-// readAgain lets a running container runtime read its configuration, when some of it was given back.
-func (g *purge) readAgain(ctx context.Context) *accel.Problem {
-	var files []string
-	for _, o := range g.outcomes {
+// files takes back the files, and lets a running container runtime read its own again.
+func (g *purge) files(ctx context.Context, only func(string) bool) *accel.Problem {
+	if g.dry {
+		return g.undo(ledger.UndoOptions{Only: only})
+	}
+	coming, err := g.ledger.Undo(ledger.UndoOptions{DryRun: true, Only: only})
+	if err != nil {
+		return problemOf(err)
+	}
+	var paths []string
+	for _, o := range coming {
 		if o.Action == ledger.Restored || o.Action == ledger.Removed {
-			files = append(files, o.Path)
+			paths = append(paths, o.Path)
 		}
 	}
-	if g.dry || g.reread == nil || len(files) == 0 {
-		return nil
+	if problem := g.runtime.BeforePurge(paths); problem != nil {
+		return problem
 	}
-	if p := g.reread(ctx, files); p != nil {
+	if problem := g.undo(ledger.UndoOptions{Only: only}); problem != nil {
+		return problem
+	}
+	if p := g.runtime.AfterPurge(ctx); p != nil {
 		g.outcomes = append(g.outcomes, ledger.Outcome{Path: "container runtime", Action: ledger.Left, Reason: p.Reason, Detail: p.Message})
 	}
 	return nil
 }
 
+// problemOf gives an error of the ledger its reason.
+func problemOf(err error) *accel.Problem {
+	var p *accel.Problem
+	if errors.As(err, &p) {
+		return p
+	}
+	return accel.Problemf(accel.ReasonForError(err, accel.InternalError), "%v", err)
+}
+
 // drivers takes back what was done to the running kernel.
-func (g *purge) drivers(ctx context.Context, facts accel.Facts) *accel.Problem {
+func (g *purge) drivers(ctx context.Context) *accel.Problem {
+	facts := detect.Detect(g.host, detect.Options{})
 	kinds := map[*accel.Definition][]accel.Accelerator{}
 	for _, def := range g.defs {
 		if accs := g.accelerators(def, facts); len(accs) > 0 {
@@ -176,15 +191,14 @@ func (g *purge) forgetKernel(ofKernel func(string) bool) *accel.Problem {
 		}
 	}
 	if err != nil {
-		return accel.AsProblem(err)
+		return problemOf(err)
 	}
 	return nil
 }
 
 // rest removes what is acceld's by its own content, and what acceld keeps for itself.
-func (g *purge) rest(facts accel.Facts) *accel.Problem {
-	r := runtime.New(g.host, runtime.Options{Log: g.log, Ledger: g.ledger, Engine: facts.Runtime})
-	found, problem := r.Remnants(g.dry)
+func (g *purge) rest() *accel.Problem {
+	found, problem := g.runtime.Remnants(g.dry)
 	for _, name := range found {
 		known := slices.ContainsFunc(g.outcomes, func(o ledger.Outcome) bool { return g.dry && o.Path == name })
 		if !known && !hasDir(name, path.Clean(g.config.StateDir)) {
@@ -200,7 +214,7 @@ func (g *purge) rest(facts accel.Facts) *accel.Problem {
 	out, err := g.ledger.Discard(g.dry)
 	g.outcomes = append(g.outcomes, out...)
 	if err != nil {
-		return accel.AsProblem(err)
+		return problemOf(err)
 	}
 	if rest, err := g.ledger.Remaining(); err == nil && rest > 0 && !g.dry {
 		g.outcomes = append(g.outcomes, ledger.Outcome{
