@@ -105,7 +105,7 @@ type guard struct {
 	plain bool
 }
 
-var errPlain = errors.New("the registry does not speak TLS, and plainHTTP is not set")
+var errPlain = errors.New("it does not answer with TLS, and plainHTTP is not set")
 
 func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !g.plain {
@@ -260,7 +260,7 @@ func temporary(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	var name *net.DNSError
-	if errors.As(err, &certificate) || errors.As(err, &record) || errors.Is(err, errPlain) || errors.As(err, &name) && name.IsNotFound {
+	if errors.As(err, &certificate) || errors.As(err, &record) || errors.As(err, &name) && name.IsNotFound {
 		return false
 	}
 	return true
@@ -272,6 +272,14 @@ func explain(err error) *accel.Problem {
 	var p *accel.Problem
 	if errors.As(err, &p) {
 		return p
+	}
+	// Where both TLS and plain HTTP were tried there are two errors; the one about TLS tells more.
+	var certificate *tls.CertificateVerificationError
+	if errors.As(err, &certificate) {
+		return accel.Problemf(accel.RegistryUnreachable, "cannot ask the registry: %v", certificate)
+	}
+	if errors.Is(err, errPlain) {
+		return accel.Problemf(accel.RegistryUnreachable, "cannot ask the registry: %v", errPlain)
 	}
 	var answered *transport.Error
 	if errors.As(err, &answered) {

@@ -20,7 +20,6 @@ const (
 	simpleSigning    = types.MediaType("application/vnd.dev.cosign.simplesigning.v1+json")
 	simpleAnnotation = "dev.cosignproject.cosign/signature"
 	simpleType       = "cosign container image signature"
-	referredSimple   = "application/vnd.dev.cosign.artifact.sig.v1+json"
 	bundleType       = "application/vnd.dev.sigstore.bundle.v0.3+json"
 	statementType    = "application/vnd.in-toto+json"
 	signPredicate    = "https://sigstore.dev/cosign/sign/v1"
@@ -42,6 +41,9 @@ func authentic(ctx context.Context, from place, digest v1.Hash, keys []crypto.Pu
 			return err
 		}
 		for _, d := range layers {
+			if d.MediaType != simpleSigning && string(d.MediaType) != bundleType {
+				continue
+			}
 			if seen++; seen > signatureLimit {
 				return accel.Problemf(accel.SignatureInvalid, "has more than %d signatures", signatureLimit)
 			}
@@ -72,17 +74,12 @@ func referred(ctx context.Context, from place, digest v1.Hash) ([]v1.Descriptor,
 		return nil, err
 	}
 	var out []v1.Descriptor
-	for _, d := range all {
-		if d.ArtifactType != referredSimple && d.ArtifactType != bundleType {
-			continue
-		}
+	for _, d := range all[:min(len(all), signatureLimit)] { // of any type: registries disagree about what to list
 		layers, err := layersOf(ctx, from, d.Digest.String())
 		if err != nil {
 			return nil, err
 		}
-		if out = append(out, layers...); len(out) > signatureLimit {
-			break
-		}
+		out = append(out, layers...)
 	}
 	return out, nil
 }
@@ -102,9 +99,6 @@ func layersOf(ctx context.Context, from place, ref string) ([]v1.Descriptor, err
 // signedBy reports whether one layer holds a good signature. What cannot be read is no signature; what cannot be
 // fetched is an error.
 func signedBy(ctx context.Context, from place, d v1.Descriptor, digest v1.Hash, keys []crypto.PublicKey, limits Limits) (bool, error) {
-	if d.MediaType != simpleSigning && string(d.MediaType) != bundleType {
-		return false, nil
-	}
 	text, err := readBlob(ctx, from, d, limits.Manifest)
 	if err != nil {
 		if reason := explain(err).Reason; reason != accel.RegistryUnreachable && reason != accel.RegistryDenied {

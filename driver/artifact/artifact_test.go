@@ -1,0 +1,452 @@
+package artifact
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	fake "github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// workbench is a host in a directory with one driver on it.
+type workbench struct {
+	t    *testing.T
+	h    *host.Host
+	c    *Client
+	root string
+}
+
+func newWorkbench(t *testing.T) *workbench {
+	t.Helper()
+	b := &workbench{t: t, root: t.TempDir()}
+	h, err := host.New(b.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.h, b.c = h, New(h, Options{Backoff: time.Millisecond, Timeout: 10 * time.Second})
+	b.write("/store/edu.ko", "the module")
+	b.write("/store/firmware/a/edu.bin", "the firmware")
+	b.write("/tmp/.keep", "")
+	return b
+}
+
+func (b *workbench) write(name, text string) {
+	b.t.Helper()
+	p := filepath.Join(b.root, name)
+	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *workbench) read(name string) string {
+	text, err := os.ReadFile(filepath.Join(b.root, name))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// empty makes a directory to unpack into.
+func (b *workbench) empty() string {
+	b.t.Helper()
+	dir, err := os.MkdirTemp(filepath.Join(b.root, "tmp"), "")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return "/tmp/" + filepath.Base(dir)
+}
+
+func sum(text string) string {
+	s := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(s[:])
+}
+
+func content() Content {
+	return Content{
+		Config: Config{
+			Schema: Schema, Profile: "qemu-edu", DriverVersion: "1.0.0", Arch: "x86_64", KernelRelease: "6.1.0-9-amd64", KernelBuildID: "0123456789abcdef0123",
+			Modules:  []Module{{Name: "edu", File: "edu.ko", SHA256: sum("the module")}},
+			Firmware: []File{{Path: "a/edu.bin", SHA256: sum("the firmware")}},
+		},
+		Paths: map[string]string{"edu.ko": "/store/edu.ko", "firmware/a/edu.bin": "/store/firmware/a/edu.bin"},
+	}
+}
+
+func this() Wanted {
+	return Wanted{Kind: "qemu-edu", Version: "1.0.0", Arch: "x86_64", KernelRelease: "6.1.0-9-amd64", KernelVersion: "#1 SMP", KernelBuildID: "0123456789abcdef0123"}
+}
+
+func newRegistry(options ...fake.Option) http.Handler {
+	return fake.New(append(options, fake.Logger(slog.NewLogLogger(slog.DiscardHandler, 0)))...)
+}
+
+func serve(t *testing.T, h http.Handler) string {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+func (b *workbench) push(s accel.Source, o PushOptions) Pushed {
+	b.t.Helper()
+	p, problem := b.c.Push(b.t.Context(), s, this(), content(), b.empty(), o)
+	if problem != nil {
+		b.t.Fatal(problem)
+	}
+	return p
+}
+
+func TestThereAndBack(t *testing.T) {
+	b := newWorkbench(t)
+	s := accel.Source{Type: accel.SourceOCI, Image: serve(t, newRegistry()) + "/drivers/edu"}
+	first := b.push(s, PushOptions{})
+	if want := s.Image + ":1.0.0-0123456789abcdef-x86_64@sha256:"; !strings.HasPrefix(first.Reference, want) {
+		t.Errorf("reference %q, want %q…", first.Reference, want)
+	}
+	if again := b.push(s, PushOptions{}); again != first {
+		t.Errorf("the same files are %+v, then %+v", first, again)
+	}
+	dir := b.empty()
+	got, problem := b.c.Pull(t.Context(), s, this(), dir)
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	if diff := cmp.Diff(content().Config, got.Config); diff != "" || got.Digest != first.Digest || got.Reference != s.Image+"@"+first.Digest {
+		t.Errorf("%+v\n%s", got, diff)
+	}
+	if b.read(dir+"/edu.ko") != "the module" || b.read(dir+"/firmware/a/edu.bin") != "the firmware" {
+		t.Error("other files came back")
+	}
+	// A kernel without a build-id is found by its release, and by its `uname -v`, which the artifact does not say.
+	w := this()
+	w.KernelBuildID = ""
+	if _, problem := b.c.Pull(t.Context(), s, w, b.empty()); problem != nil {
+		t.Error(problem)
+	}
+	// What is there is left to who was first.
+	if kept := b.push(s, PushOptions{Keep: true}); !kept.Kept || kept.Digest != first.Digest {
+		t.Errorf("%+v", kept)
+	}
+}
+
+// TestPrivateAuthority: a registry whose certificate nobody knows is not believed, and with its authority it is.
+func TestPrivateAuthority(t *testing.T) {
+	b := newWorkbench(t)
+	server := httptest.NewTLSServer(newRegistry())
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	t.Cleanup(server.Close)
+	s := accel.Source{Image: strings.TrimPrefix(server.URL, "https://") + "/edu"}
+	_, problem := b.c.Pull(t.Context(), s, this(), b.empty())
+	if problem == nil || problem.Reason != accel.RegistryUnreachable || !strings.Contains(problem.Message, "certificate") {
+		t.Fatal(problem)
+	}
+	for file, want := range map[string]string{"/etc/none.pem": "cannot read the certificate authority", "/store/edu.ko": "has no certificate"} {
+		s.CA = file
+		if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); problem == nil || !strings.Contains(problem.Message, want) {
+			t.Errorf("%s: %v", file, problem)
+		}
+	}
+	b.write("/etc/ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
+	s.CA = "/etc/ca.pem"
+	b.push(s, PushOptions{})
+	if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); problem != nil {
+		t.Error(problem)
+	}
+	// In a container the machine's own bundle counts.
+	s.CA = ""
+	b.write("/etc/pki/tls/certs/ca-bundle.crt", b.read("/etc/ca.pem"))
+	if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); problem != nil {
+		t.Error(problem)
+	}
+}
+
+// TestPlainHTTP: only loopback, and what is allowed, is asked without TLS; a private address is not.
+func TestPlainHTTP(t *testing.T) {
+	for repository, want := range map[string]bool{"127.0.0.1:5000/x": true, "localhost/x": true, "[::1]:5000/x": true, "10.0.0.1/x": false, "registry.local/x": false, "localhost.example/x": false} {
+		if loopback(repository) != want {
+			t.Errorf("%s is loopback: %t", repository, !want)
+		}
+	}
+	clear := false
+	next := roundTripper(func(*http.Request) (*http.Response, error) { clear = true; return nil, io.EOF })
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://10.0.0.1/v2/", nil)
+	if _, err := (guard{next, false}).RoundTrip(r); err == nil || clear {
+		t.Error("went out in the clear")
+	}
+	if _, err := (guard{next, true}).RoundTrip(r); err != io.EOF {
+		t.Error(err)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestProxy(t *testing.T) {
+	b := newWorkbench(t)
+	inner := newRegistry()
+	var proxied atomic.Int32
+	proxy := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Host == "registry.test" && r.Header.Get("Proxy-Authorization") != "" {
+			proxied.Add(1)
+		}
+		if r.Method == http.MethodConnect { // TLS is tried first
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		r.RequestURI = r.URL.RequestURI()
+		inner.ServeHTTP(w, r)
+	}))
+	s := accel.Source{Image: "registry.test/edu", PlainHTTP: true, Proxy: "http://user:secret@" + proxy}
+	b.push(s, PushOptions{})
+	if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); problem != nil || proxied.Load() == 0 {
+		t.Error(problem, proxied.Load())
+	}
+	s.Proxy = "http://user:secret@127.0.0.1:1"
+	_, problem := b.c.Pull(t.Context(), s, this(), b.empty())
+	if problem == nil || problem.Reason != accel.RegistryUnreachable || strings.Contains(problem.Message, "secret") {
+		t.Error(problem)
+	}
+}
+
+// TestCredentials: the most specific entry of the file counts, nothing of it is ever said, and it goes to its registry
+// alone.
+func TestCredentials(t *testing.T) {
+	b := newWorkbench(t)
+	inner := newRegistry()
+	protected := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "me" || password != "secret" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		inner.ServeHTTP(w, r)
+	}))
+	open := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			t.Error("another registry was told the password")
+		}
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	entry := func(user, password string) map[string]string {
+		return map[string]string{"auth": base64.StdEncoding.EncodeToString([]byte(user + ":" + password))}
+	}
+	s := accel.Source{Image: protected + "/team/edu", Credentials: "/etc/config.json", Mirrors: []string{open}}
+	for name, row := range map[string]struct {
+		auths map[string]any
+		good  bool
+	}{
+		"host":          {map[string]any{protected: entry("me", "secret")}, true},
+		"URL":           {map[string]any{"http://" + protected + "/v1/": entry("me", "secret")}, true},
+		"most specific": {map[string]any{protected: entry("x", "wrong"), protected + "/team": entry("me", "secret")}, true},
+		"other path":    {map[string]any{protected + "/tea": entry("me", "secret")}, false},
+		"wrong":         {map[string]any{protected: entry("me", "wrong-secret")}, false},
+		"nothing":       {map[string]any{}, false},
+		"broken":        {map[string]any{protected: map[string]string{"auth": "secret"}}, false},
+	} {
+		text, _ := json.Marshal(map[string]any{"auths": row.auths})
+		b.write("/etc/config.json", string(text))
+		_, problem := b.c.Push(t.Context(), s, this(), content(), b.empty(), PushOptions{})
+		if row.good {
+			if problem == nil {
+				_, problem = b.c.Pull(t.Context(), s, this(), b.empty())
+			}
+			if problem != nil {
+				t.Errorf("%s: %v", name, problem)
+			}
+			continue
+		}
+		if problem == nil || problem.Reason != accel.RegistryDenied || strings.Contains(problem.Message, "secret") {
+			t.Errorf("%s: %v", name, problem)
+		}
+	}
+	b.write("/etc/config.json", "secret")
+	if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); problem == nil || problem.Reason != accel.RegistryDenied || strings.Contains(problem.Message, "secret\"") {
+		t.Error(problem)
+	}
+}
+
+// TestKeys signs and verifies with each kind of key, and shows that a signature is for one artifact and one key.
+func TestKeys(t *testing.T) {
+	p256, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	p384, _ := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	rsa2048, _ := rsa.GenerateKey(rand.Reader, 2048)
+	_, edwards, _ := ed25519.GenerateKey(rand.Reader)
+	stranger, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	for name, key := range map[string]crypto.Signer{"p256": p256, "p384": p384, "rsa": rsa2048, "ed25519": edwards} {
+		b := newWorkbench(t)
+		secret, _ := x509.MarshalPKCS8PrivateKey(key)
+		b.write("/etc/k", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+		b.public("/etc/k.pub", key.Public())
+		b.public("/etc/other.pub", stranger.Public())
+		signer, problem := ReadKey(b.h, "/etc/k")
+		if problem != nil {
+			t.Fatal(name, problem)
+		}
+		s := accel.Source{Image: serve(t, newRegistry()) + "/edu"}
+		b.push(s, PushOptions{Key: signer})
+		s.Keys = []string{"/etc/other.pub", "/etc/k.pub"}
+		if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); problem != nil {
+			t.Error(name, problem)
+		}
+		s.Keys = []string{"/etc/other.pub"}
+		if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); problem == nil || problem.Reason != accel.SignatureInvalid {
+			t.Error(name, problem)
+		}
+	}
+	b := newWorkbench(t)
+	short, _ := x509.MarshalPKIXPublicKey(&rsa.PublicKey{N: new(big.Int).Rsh(rsa2048.N, 1100), E: 65537})
+	b.write("/etc/short.pub", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: short})))
+	b.write("/etc/encrypted.key", string(pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED SIGSTORE PRIVATE KEY", Bytes: []byte("x")})))
+	if _, err := readPublic(b.h, []string{"/etc/short.pub"}); err == nil {
+		t.Error("a short key was taken")
+	}
+	if _, err := readPublic(b.h, []string{"/store/edu.ko"}); err == nil {
+		t.Error("no key was taken")
+	}
+	if _, problem := ReadKey(b.h, "/etc/encrypted.key"); problem == nil || !strings.Contains(problem.Message, "encrypted") {
+		t.Error(problem)
+	}
+}
+
+func (b *workbench) public(name string, key crypto.PublicKey) {
+	b.t.Helper()
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.write(name, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})))
+}
+
+// TestReferredSignature takes a Sigstore bundle that names the artifact as its subject, as newer versions of cosign
+// write it, also from a registry that knows no referrers and keeps them under a tag.
+func TestReferredSignature(t *testing.T) {
+	private, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	for _, row := range []struct {
+		name      string
+		referrers bool
+		predicate string
+		good      bool
+	}{
+		{"referrers", true, signPredicate, true},
+		{"fallback tag", false, signPredicate, true},
+		{"a statement about something else", true, "https://spdx.dev/Document", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			b := newWorkbench(t)
+			b.public("/etc/k.pub", private.Public())
+			s := accel.Source{Image: serve(t, newRegistry(fake.WithReferrersSupport(row.referrers))) + "/edu"}
+			pushed := b.push(s, PushOptions{})
+			statement, _ := json.Marshal(map[string]any{
+				"_type": "https://in-toto.io/Statement/v1", "predicateType": row.predicate,
+				"subject": []any{map[string]any{"digest": map[string]string{"sha256": strings.TrimPrefix(pushed.Digest, "sha256:")}}},
+			})
+			signed, _ := (&Key{private}).sign(encoded(statementType, statement))
+			text, _ := json.Marshal(map[string]any{"mediaType": bundleType, "dsseEnvelope": map[string]any{
+				"payload": statement, "payloadType": statementType, "signatures": []any{map[string]string{"sig": base64.StdEncoding.EncodeToString(signed)}},
+			}})
+			subject, _ := v1.NewHash(pushed.Digest)
+			a, err := assemble(v1.Manifest{
+				SchemaVersion: 2, MediaType: types.OCIManifestSchema1, ArtifactType: bundleType,
+				Subject: &v1.Descriptor{MediaType: types.OCIManifestSchema1, Digest: subject, Size: 1},
+			}, memoryBlob("application/vnd.oci.empty.v1+json", []byte("{}")), memoryBlob(bundleType, text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			to, err := dial(t.Context(), b.h, s, s.Image, time.Minute, defaultLimits())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer to.close()
+			if err := b.c.upload(t.Context(), to, a, "x"); err != nil {
+				t.Fatal(err)
+			}
+			s.Keys = []string{"/etc/k.pub"}
+			if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); (problem == nil) != row.good {
+				t.Error(problem)
+			}
+		})
+	}
+}
+
+// TestCalledOff: a pull ends with its context, whatever the registry does.
+func TestCalledOff(t *testing.T) {
+	b := newWorkbench(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, problem := b.c.Pull(ctx, accel.Source{Image: listener.Addr().String() + "/edu"}, this(), b.empty())
+	if problem == nil || problem.Reason != accel.RegistryUnreachable || time.Since(began) > 5*time.Second {
+		t.Error(problem, time.Since(began))
+	}
+}
+
+// FuzzUnpack: whatever a layer has, nothing is written outside of its directory and nothing panics.
+func FuzzUnpack(f *testing.F) {
+	b := &workbench{t: &testing.T{}, root: f.TempDir()}
+	h, err := host.New(b.root)
+	if err != nil {
+		f.Fatal(err)
+	}
+	var good bytes.Buffer
+	if err := os.WriteFile(filepath.Join(b.root, "edu.ko"), []byte("the module"), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	if err := pack(&good, h, []string{"edu.ko"}, map[string]string{"edu.ko": "/edu.ko"}); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good.Bytes())
+	f.Add(good.Bytes()[:good.Len()/2])
+	f.Fuzz(func(t *testing.T, layer []byte) {
+		dir, err := h.MakeTemp("/", "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.RemoveAll(dir)
+		c := content().Config
+		c.Firmware = nil
+		_ = newExtraction(h, dir, Limits{Unpacked: 1 << 20, Files: 16}).native(bytes.NewReader(layer), c)
+		entries, err := os.ReadDir(b.root)
+		if err != nil || len(entries) != 2 {
+			t.Fatalf("the root has %v (%v)", entries, err)
+		}
+	})
+}
