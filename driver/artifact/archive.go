@@ -45,7 +45,7 @@ func decompressor(r io.Reader) (content io.Reader, closed func(), err error) {
 		z, err := gzip.NewReader(in)
 		return z, func() {}, err
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(in, zstd.WithDecoderMaxMemory(128<<20), zstd.WithDecoderConcurrency(1))
+		z, err := zstd.NewReader(in, zstd.WithDecoderMaxMemory(128<<20), zstd.WithDecoderConcurrency(2))
 		if err != nil {
 			return nil, func() {}, err
 		}

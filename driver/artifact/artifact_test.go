@@ -15,8 +15,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
-
 	"log/slog"
 	"math/big"
 	"net"
@@ -206,7 +206,7 @@ func TestPlainHTTP(t *testing.T) {
 	if _, err := (guard{next, false}).RoundTrip(r); err == nil || clear {
 		t.Error("went out in the clear")
 	}
-	if _, err := (guard{next, true}).RoundTrip(r); err != io.EOF {
+	if _, err := (guard{next, true}).RoundTrip(r); !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
 }
