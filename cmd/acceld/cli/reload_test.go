@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent"
+	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/runtime"
+)
+
+// The agent follows its configuration: an override, a definition and a request are taken over without a restart, and a
+// file that cannot be used changes nothing and is shown.
+func TestReload(t *testing.T) {
+	root, dir := t.TempDir(), t.TempDir()
+	c := &common{hostRoot: root, config: filepath.Join(dir, "config.yaml"), asked: true}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(c.config, "logLevel: error\n")
+	p, problem := c.open()
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	p.log = quiet
+	want := accel.Want{Kinds: p.defs}
+	a := &running{parts: p, runtime: runtime.New(p.host, runtime.Options{Log: quiet, Ledger: p.ledger})}
+	a.loop = agent.NewLoop(agent.Options{
+		Want: want, Log: quiet, SampleEvery: time.Minute, Resync: time.Minute,
+		Probes: agent.Probes{
+			Facts:        func() accel.Facts { return accel.Facts{} },
+			Accelerators: func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator { return nil },
+			Runtime: func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem) {
+				return accel.RuntimeHave{}, nil
+			},
+		},
+		Effects: agent.Effects{Withdraw: func(*accel.Definition) *accel.Problem { return nil }},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	a.group.Go(func() { _ = a.loop.Run(ctx) })
+	defer a.group.Wait()
+	defer cancel()
+	if err := a.reload(ctx, c, want); err != nil {
+		t.Fatal(err)
+	}
+	eventually := func(what string, holds func(accel.Want) bool) {
+		t.Helper()
+		for until := time.Now().Add(20 * time.Second); !holds(a.loop.Machine().Want); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(until) {
+				t.Fatalf("%s: %+v", what, a.loop.Machine().Want.Problem)
+			}
+		}
+	}
+	version := func(v string) func(accel.Want) bool {
+		return func(w accel.Want) bool { return w.Problem == nil && w.Kinds["qemu-edu"].Driver.Version == v }
+	}
+	const override = "logLevel: error\nkinds: {qemu-edu: {driver: {version: '3.0.0'}}}\n"
+	write(c.config, override)
+	eventually("an override", version("3.0.0"))
+	write(c.config, strings.Replace(override, "version", "verzion", 1))
+	eventually("a bad file", func(w accel.Want) bool {
+		return w.Problem != nil && w.Problem.Reason == accel.ConfigInvalid && w.Kinds["qemu-edu"].Driver.Version == "3.0.0"
+	})
+	write(c.config, override)
+	eventually("the file corrected", version("3.0.0"))
+	if problem := driver.Ask(p.host, p.config.StateDir, "qemu-edu", driver.Request{Version: "4.0.0", Over: "3.0.0", Asked: time.Now()}); problem != nil {
+		t.Fatal(problem)
+	}
+	eventually("a request", version("4.0.0"))
+	definition := filepath.Join(root, "etc/acceld/definitions.d/new.yaml")
+	write(definition, "kind: example-npu\nresource: example.com/npu\nmatch: [{vendor: f00d, device: '0001'}]\ndriver: {binds: npu, modules: [{name: npu}]}\n")
+	eventually("a definition", func(w accel.Want) bool { return w.Problem == nil && w.Kinds["example-npu"] != nil })
+	write(definition, "kind: example-npu\n")
+	eventually("a bad definition", func(w accel.Want) bool { return w.Problem != nil && w.Kinds["example-npu"] != nil })
+	if err := os.Remove(definition); err != nil {
+		t.Fatal(err)
+	}
+	eventually("a definition that is gone", func(w accel.Want) bool { return w.Problem == nil && w.Kinds["example-npu"] == nil })
+	write(c.config, "logLevel: error\n")
+	eventually("the configuration has the last word", version(p.base["qemu-edu"].Driver.Version))
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil { // it must not end the agent
+		t.Fatal(err)
+	}
+	eventually("SIGHUP", version(p.base["qemu-edu"].Driver.Version))
+}
