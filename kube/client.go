@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -89,10 +88,10 @@ func NewClient(kubeconfig string) (Client, error) {
 	}
 	codec := runtime.NewParameterCodec(scheme)
 	return Client{
-		Nodes:  gentype.NewClient("nodes", core, codec, "", func() *corev1.Node { return &corev1.Node{} }),
-		Events: gentype.NewClient("events", events, codec, EventNamespace, func() *eventsv1.Event { return &eventsv1.Event{} }),
+		Nodes:  collection[corev1.Node, *corev1.Node]{core, codec, "", "nodes"},
+		Events: collection[eventsv1.Event, *eventsv1.Event]{events, codec, EventNamespace, "events"},
 		Leases: func(namespace string) Leases {
-			return gentype.NewClient("leases", coordination, codec, namespace, func() *coordinationv1.Lease { return &coordinationv1.Lease{} })
+			return collection[coordinationv1.Lease, *coordinationv1.Lease]{coordination, codec, namespace, "leases"}
 		},
 		Pods: pods{core, codec},
 		Version: func(ctx context.Context) (string, error) {
