@@ -16,8 +16,7 @@ type Definition struct {
 	Title string `json:"title,omitempty"`
 	// Enabled is false for a kind that is off until the configuration says `kinds.<kind>.enabled: true`.
 	Enabled *bool `json:"enabled,omitempty"`
-	// Vendor is the domain that names belong to, such as "qemu.org". A resource without a domain gets it, and the node gets
-	// the labels "<vendor>/<hardware>.present", ".count" and ".product" as that vendor's own tools write them.
+	// Vendor is the domain that names belong to, such as "qemu.org": a resource without a domain gets it.
 	Vendor string `json:"vendor,omitempty"`
 	// Resource is the extended resource and the CDI kind, such as "qemu.org/edu", or "edu" where vendor is given.
 	Resource string `json:"resource"`

@@ -82,7 +82,7 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 				return errors.New("name the kinds, or say --all")
 			}
 			if all {
-				kinds = sorted(p.defs)
+				kinds = p.inOrder()
 			}
 			defs, err := p.chosen(kinds)
 			if err != nil {
@@ -155,6 +155,16 @@ func (p *parts) chosen(kinds []string) ([]*accel.Definition, error) {
 		out = append(out, def)
 	}
 	return out, nil
+}
+
+// inOrder returns the kinds so that each comes after those that it needs.
+func (p *parts) inOrder() []string {
+	var kinds []string
+	ordered, _ := accel.InOrder(p.defs) // a cycle was taken out when they were read
+	for _, def := range ordered {
+		kinds = append(kinds, def.Kind)
+	}
+	return kinds
 }
 
 // loadModuleCommand is the helper process that calls the kernel; see driver.LoadModuleMain.
