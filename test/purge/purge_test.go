@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/cmd/acceld/cli"
 	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
 	"github.com/acceld/acceld/runtime"
@@ -200,6 +202,95 @@ func TestPurge(t *testing.T) {
 	}
 	if again := purge(t, root); !strings.Contains(again, "nothing of acceld") {
 		t.Errorf("a second purge said:\n%s", again)
+	}
+}
+
+// What an agent that was killed left with the kubelet goes; what is somebody else's stays.
+func TestPurgeOfSockets(t *testing.T) {
+	root, err := os.MkdirTemp("", "purge") // a socket's path has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	dir := filepath.Join(root, "var/lib/kubelet/device-plugins")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"kubelet.sock", "acceld-qemu-edu-0123abcd.sock"} {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, name), Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	said := purge(t, root)
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 || left[0].Name() != "kubelet.sock" || !strings.Contains(said, "acceld-qemu-edu-0123abcd.sock") {
+		t.Errorf("left %v, %v; said:\n%s", left, err, said)
+	}
+}
+
+// An agent that runs is named, with the ways to stop it, and nothing is changed.
+func TestPurgeBesideAnAgent(t *testing.T) {
+	root := prepare(t, t.TempDir())
+	if late := killed(t, time.Minute, changes, root); !late {
+		t.Fatal("the changes took a minute")
+	}
+	h, err := host.New(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release, problem := driver.Lock(h)
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	defer release()
+	before := look(t, root)
+	cmd, out := start(t, "acceld", "--config=/dev/null", "--host-root="+root, "purge")
+	if err := cmd.Wait(); err == nil || !strings.Contains(out.String(), "AlreadyRunning") || !strings.Contains(out.String(), "systemctl disable --now acceld.service") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if diff := tree.Diff(before, look(t, root)); diff != "" {
+		t.Errorf("something was changed:\n%s", diff)
+	}
+}
+
+// A change by somebody else is left, named, and asked for until it is settled; what was there before is not lost meanwhile.
+func TestPurgeLeavesWhatSomebodyChanged(t *testing.T) {
+	root := prepare(t, t.TempDir())
+	if late := killed(t, time.Minute, changes, root); !late {
+		t.Fatal("the changes took a minute")
+	}
+	file := filepath.Join(root, "etc/containers/containers.conf")
+	if err := os.WriteFile(file, []byte("mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		cmd, out := start(t, "acceld", "--config=/dev/null", "--host-root="+root, "purge")
+		if err := cmd.Wait(); err == nil || !strings.Contains(out.String(), "left      /etc/containers/containers.conf") || !strings.Contains(out.String(), "FileChanged") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if b, err := os.ReadFile(file); err != nil || string(b) != "mine" {
+			t.Fatalf("the file is %q, %v", b, err)
+		}
+	}
+	blobs, err := filepath.Glob(filepath.Join(root, "var/lib/acceld/ledger/blobs/*"))
+	if err != nil || len(blobs) != 1 {
+		t.Fatalf("kept are %q, %v", blobs, err)
+	}
+	before, err := os.ReadFile(blobs[0])
+	if err != nil || string(before) != "[engine]\n" {
+		t.Fatalf("kept is %q, %v", before, err)
+	}
+	if err := os.WriteFile(file, before, 0o640); err != nil { // as its owner settles it
+		t.Fatal(err)
+	}
+	purge(t, root)
+	if _, err := os.Stat(filepath.Join(root, "var/lib/acceld")); err == nil {
+		t.Error("something of acceld is still there")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -208,6 +209,9 @@ func (g *purge) rest() *accel.Problem {
 	if problem != nil {
 		return problem
 	}
+	if problem := g.sockets(); problem != nil {
+		return problem
+	}
 	if g.dry && g.left() > 0 {
 		return nil
 	}
@@ -221,6 +225,22 @@ func (g *purge) rest() *accel.Problem {
 			Path: path.Join(g.config.StateDir, "ledger"), Action: ledger.Kept,
 			Detail: "the record of what was left, and what was there before: the next purge goes on from it",
 		})
+	}
+	return nil
+}
+
+// sockets removes those that a killed agent left in the kubelet's directory: no agent runs now.
+func (g *purge) sockets() *accel.Problem {
+	for _, name := range g.host.Glob("/var/lib/kubelet/device-plugins", "acceld-*-????????.sock") {
+		if st, err := g.host.Stat(name); err != nil || st.Mode().Type() != fs.ModeSocket {
+			continue
+		}
+		if !g.dry {
+			if err := g.host.Remove(name); err != nil {
+				return problemOf(err)
+			}
+		}
+		g.outcomes = append(g.outcomes, ledger.Outcome{Path: name, Action: ledger.Removed})
 	}
 	return nil
 }
