@@ -122,7 +122,7 @@ type rawConfig struct {
 		CPUWeight *int   `json:"cpuWeight,omitempty"`
 	} `json:"build,omitzero"`
 	Prebuilt []accel.Source `json:"prebuilt,omitempty"`
-	Store struct {
+	Store    struct {
 		Entries *int `json:"entries,omitempty"`
 		MiB     int  `json:"mib,omitempty"`
 	} `json:"store,omitzero"`

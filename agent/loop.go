@@ -119,6 +119,8 @@ type kind struct {
 	stop   context.CancelFunc
 	// up is the driver that is wanted instead of the one that serves; nil when none is.
 	up *upgrading
+	// next is what Ahead found for other kernels; read by observe to show it.
+	next map[string]accel.Readiness
 	// vanished maps a device to when it left the bus; read by observe to end tombstones.
 	vanished map[string]time.Time
 	// stepped maps the definition's own steps that ran to their end to the driver identity they ran with; read by observe

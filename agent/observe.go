@@ -18,6 +18,7 @@ func (l *Loop) observe(k *kind, now time.Time, look depth) {
 	if look == deep {
 		l.observeHost(k)
 	}
+	k.have.Driver.Next = k.next
 	l.observeUpgrade(k, now)
 	l.judgeProof(k)
 	l.observePlugin(k, now)

@@ -51,7 +51,7 @@ func exampleMachine() accel.Machine {
 					dev(2, accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "the engine reports \"parity error\"", Since: noon().Add(-5 * time.Minute)}, map[string]float64{"accelerator_temperature_celsius": 88}),
 					dev(3, accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: "0000:03:00.0 left the bus", Since: noon().Add(-2 * time.Hour)}, readings),
 				},
-				Driver: accel.DriverHave{Right: true, Source: "store", Version: "1.2.0", Proven: started.Add(time.Second), Proof: "10! computed by the device", Upgrade: &accel.Upgrade{
+				Driver: accel.DriverHave{Right: true, Source: "store", Version: "1.2.0", Proven: started.Add(time.Second), Proof: "10! computed by the device", Next: map[string]accel.Readiness{"6.1.0-56-amd64": {Problem: accel.Problemf(accel.BuildFailed, "no")}}, Upgrade: &accel.Upgrade{
 					To: accel.DriverRef{Version: "1.3.0"}, Phase: accel.UpgradeWaiting, Failure: &accel.Failure{Problem: accel.Problem{Reason: accel.InUse, Message: "in use"}},
 				}},
 				Runtime:    accel.RuntimeHave{Applied: true, Spec: "/etc/cdi/acceld-qemu-edu.json"},

@@ -112,6 +112,17 @@ func upgradeRows() []row {
 			},
 		},
 		{
+			name: "acceld_next_kernel_ready", help: "1 when the driver of a kind is ready for a newer kernel that is installed, 0 when a reboot into it would find none.", labels: []string{"kind", "kernel"},
+			collect: func(v view, emit emit) {
+				for _, k := range v.kinds() {
+					next := v.Have[k].Driver.Next
+					for _, release := range slices.Sorted(maps.Keys(next)) {
+						emit(truth(next[release].Problem == nil), k, release)
+					}
+				}
+			},
+		},
+		{
 			name: "acceld_configuration_valid", help: "1 when the configuration on the disk is in force, 0 when it cannot be used and the one before stays in force.",
 			collect: func(v view, emit emit) { emit(truth(v.Want.Problem == nil)) },
 		},

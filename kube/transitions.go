@@ -32,8 +32,21 @@ func transitions(from, to accel.Machine) []news {
 		if b := is.Blocked; b != nil && (was.Blocked == nil || was.Blocked.Reason != b.Reason) {
 			all = append(all, news{true, string(b.Reason), shorten(fmt.Sprintf("%s: %s: %s. %s", kind, is.State, b.Message, b.Reason.Doc().Remedy))})
 		}
+		all = append(all, kernelNews(kind, from.Have[kind].Driver.Next, to.Have[kind].Driver.Next)...)
 		all = append(all, upgradeNews(kind, from.Have[kind].Driver, to.Have[kind].Driver)...)
 		all = append(all, healthNews(kind, from.Have[kind].Accelerators, to.Have[kind].Accelerators)...)
+	}
+	return all
+}
+
+// kernelNews warns of a reboot: a kernel that was installed would have no driver.
+func kernelNews(kind string, from, to map[string]accel.Readiness) []news {
+	var all []news
+	for _, release := range slices.Sorted(maps.Keys(to)) {
+		p, was := to[release].Problem, from[release].Problem
+		if p != nil && (was == nil || was.Reason != p.Reason) {
+			all = append(all, news{true, string(p.Reason), shorten(fmt.Sprintf("%s: a reboot into kernel %s would find no driver: %s. %s", kind, release, p.Message, p.Reason.Doc().Remedy))})
+		}
 	}
 	return all
 }

@@ -171,4 +171,3 @@ func policyWords(k accel.Kernel) []string {
 	}
 	return out
 }
-

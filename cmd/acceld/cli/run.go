@@ -56,6 +56,8 @@ type running struct {
 	mu      sync.Mutex
 	plugins map[string]*deviceplugin.Plugin
 	group   sync.WaitGroup
+	ahead   *agent.Ahead
+	right   string // the kinds whose driver works, and the drivers; the loop's
 	said    string // the last status sentence; the loop's
 	// unfollow ends the watches of the definitions' files; reload's once the agent runs.
 	unfollow context.CancelFunc
@@ -154,7 +156,11 @@ func (a *running) wire(want accel.Want) error {
 	if err != nil {
 		return err
 	}
-	a.tasks = []agent.Task{a.loop, agent.NewEndpoint(a.exporter.Handler(), listeners...), watchdog}
+	a.ahead = agent.NewAhead(agent.AheadOptions{
+		Machine: a.loop.Machine, Installed: func() []string { return detect.InstalledKernels(a.host) },
+		Preflight: a.preflightFor, Tell: a.loop.Preflighted, Watch: a.host.Watch, Log: a.log,
+	})
+	a.tasks = []agent.Task{a.loop, a.ahead, agent.NewEndpoint(a.exporter.Handler(), listeners...), watchdog}
 	if a.kube != nil {
 		a.tasks = append(a.tasks, a.kube)
 	}
@@ -197,6 +203,10 @@ func (a *running) publish(m accel.Machine) {
 	}
 	if a.kube != nil {
 		a.kube.Publish(m)
+	}
+	if right := drivers(m); right != a.right {
+		a.right = right
+		a.ahead.Wake()
 	}
 	if s := summary(m); s != a.said {
 		a.said = s

@@ -94,6 +94,13 @@ func printKind(b *strings.Builder, i ink, m accel.Machine, kind string) {
 	if have.Driver.Upgrade != nil {
 		printUpgrade(b, i, m, have.Driver.Upgrade)
 	}
+	for _, release := range sorted(have.Driver.Next) {
+		word := i.good("the driver is ready for it")
+		if p := have.Driver.Next[release].Problem; p != nil {
+			word = i.bad(string(p.Reason)) + "  " + plain(p.Message)
+		}
+		fmt.Fprintf(b, "  reboot   into kernel %s: %s\n", release, word)
+	}
 	if have.Runtime.Spec != "" && have.Runtime.Applied {
 		fmt.Fprintf(b, "  runtime  %s%s\n", have.Runtime.Spec, prefixed(", hook ", have.Runtime.Hook))
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/host"
 )
@@ -64,4 +66,22 @@ func (a *running) follow(ctx context.Context, dirs []string, helps bool) error {
 // function, such as the device nodes of a driver.
 func concerns(e host.Uevent) bool {
 	return e.Action == host.UeventOverflow || e.Subsystem == "pci" || e.Subsystem == "module" || strings.HasPrefix(e.DevPath, "/devices/pci")
+}
+
+// drivers names the drivers that work, and what is wanted of each kind.
+func drivers(m accel.Machine) string {
+	var b strings.Builder
+	for _, kind := range sorted(m.Want.Kinds) {
+		if m.Have[kind].Driver.Right {
+			fmt.Fprintf(&b, "%s %s; ", kind, m.Want.Kinds[kind].Driver.Version)
+		}
+	}
+	return b.String()
+}
+
+// preflightFor gets the driver of a definition ready for a kernel that is installed.
+func (a *running) preflightFor(ctx context.Context, def *accel.Definition, facts accel.Facts, release string) accel.Readiness {
+	facts.Kernel, _ = detect.InstalledKernel(a.host, release, facts.Kernel) // what it lacks is in the answer
+	r := a.driver.Preflight(ctx, def, facts, driver.PreflightOptions{})
+	return accel.Readiness{Key: r.Key, Problem: r.Problem, Checked: time.Now()}
 }
