@@ -187,7 +187,8 @@ func (d *Driver) List() ([]Entry, error) {
 	return entries, nil
 }
 
-// find returns the usable entries for the kind on the running kernel: the current one first, then the youngest first.
+// find returns the usable entries for the kind on a kernel: the current one first, then the youngest first. Of a kernel
+// that does not run only the release may be known.
 // It needs no source tree and no network.
 func (d *Driver) find(def *accel.Definition, k accel.Kernel) ([]Entry, error) {
 	all, err := d.List()

@@ -448,3 +448,19 @@ func TestRealModule(t *testing.T) {
 		})
 	}
 }
+
+// TestVerifyOtherKernel: of a kernel that does not run only the release is known, and what runs says nothing about it.
+func TestVerifyOtherKernel(t *testing.T) {
+	m := newMachine(t)
+	m.write("/proc/sys/kernel/osrelease", "5.0-running\n")
+	m.write("/proc/kallsyms", "0000000000000000 T startup\n")
+	x := edu()
+	x.undefined = []string{"printk"}
+	d := m.driver(Options{})
+	m.enter(d, x, 1)
+	facts := m.facts()
+	facts.Kernel.Version, facts.Kernel.BuildID = "", ""
+	if v := d.Verify(eduDefinition(), facts); v.Problem != nil || v.Source != accel.SourceStore {
+		t.Errorf("%+v", v)
+	}
+}
