@@ -38,9 +38,6 @@ func (d *Driver) inspect(def *accel.Definition, k accel.Kernel, source accel.Sou
 	if source != accel.SourceStore { // a module of the store was compared when it was built, and its key names this kernel
 		in.flags = in.index.flags()
 	}
-	if release, err := d.h.ReadString("/proc/sys/kernel/osrelease"); err == nil {
-		in.running = in.running && release == k.Release
-	}
 	in.bundled = d.bundledFirmware(key)
 	in.conflict = sync.OnceValue(func() *accel.Problem {
 		_, problem := d.placeable(in.bundled, k.Release)

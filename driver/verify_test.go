@@ -449,18 +449,23 @@ func TestRealModule(t *testing.T) {
 	}
 }
 
-// TestVerifyOtherKernel: of a kernel that does not run only the release is known, and what runs says nothing about it.
+// TestVerifyOtherKernel: what runs says nothing about a kernel that does not, neither its symbols nor its modules.
 func TestVerifyOtherKernel(t *testing.T) {
 	m := newMachine(t)
-	m.write("/proc/sys/kernel/osrelease", "5.0-running\n")
 	m.write("/proc/kallsyms", "0000000000000000 T startup\n")
 	x := edu()
 	x.undefined = []string{"printk"}
+	m.live(elfModule{name: "base"})
 	d := m.driver(Options{})
-	m.enter(d, x, 1)
+	m.install("updates/edu.ko", x)
 	facts := m.facts()
-	facts.Kernel.Version, facts.Kernel.BuildID = "", ""
-	if v := d.Verify(eduDefinition(), facts); v.Problem != nil || v.Source != accel.SourceStore {
+	facts.Kernel.NotRunning = true
+	if v := d.Verify(eduDefinition(), facts); v.Problem != nil {
+		t.Errorf("%+v", v)
+	}
+	x.info = append(x.info, "depends=base")
+	m.install("updates/edu.ko", x)
+	if v := d.Verify(eduDefinition(), facts); v.Problem == nil || v.Problem.Reason != accel.DependencyMissing {
 		t.Errorf("%+v", v)
 	}
 }

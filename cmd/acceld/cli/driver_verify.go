@@ -31,8 +31,12 @@ would be refused.`,
 				return failed(problem)
 			}
 			facts := detect.Detect(p.host, detect.Options{})
-			if kernel != "" && kernel != facts.Kernel.Release {
-				facts.Kernel = otherKernel(facts.Kernel, kernel)
+			if kernel != "" {
+				var notes []string
+				facts.Kernel, notes = detect.InstalledKernel(p.host, kernel, facts.Kernel)
+				for _, n := range notes {
+					fmt.Fprintln(cmd.ErrOrStderr(), "acceld:", n)
+				}
 			}
 			all, err := p.verifications(facts, args, c.hostRoot == "/")
 			if err != nil {
@@ -52,15 +56,6 @@ would be refused.`,
 	cmd.Flags().StringVar(&kernel, "kernel", "", "judge for this release instead of the running kernel")
 	format.flag(cmd)
 	return cmd
-}
-
-// otherKernel is the kernel of another release on the same machine: what the running one says about signatures is taken
-// for what that one will say.
-func otherKernel(running accel.Kernel, release string) accel.Kernel {
-	k := running
-	k.Release, k.Version, k.BuildID = release, "", ""
-	k.Headers = path.Join("/lib/modules", release, "build")
-	return k
 }
 
 // verifications judges what the arguments name. Files of one kind are judged together.
