@@ -30,7 +30,7 @@ STAMP = -buildvcs=$(if $(REVISION),true,false)
 # Checked by targets of their own, before the long ones.
 RULES := %/test/house %/test/docs %/test/scripts
 # Packages that need the test bed: a virtual machine, a cluster, root. Without ACCELD_TESTBED they skip, and say so.
-TESTBED := $(addsuffix /...,$(addprefix ./,$(wildcard test/vm test/e2e test/faults test/bench)))
+TESTBED := $(addsuffix /...,$(addprefix ./,$(wildcard test/vm test/e2e test/faults test/bench test/nvidia)))
 # Modules of their own with tests, so that what they need is not what the agent needs. They are built with the flags with
 # which the test bed builds Kubernetes, so that the compiler does that once.
 NESTED := test/kubelet packaging/image
@@ -126,6 +126,10 @@ test: packages check vuln size ## Everything, as root: make, and the test bed wi
 	ACCELD_TESTBED=1 $(GO) test -count=1 -run='^TestReal' ./driver
 	ACCELD_TESTBED=1 ACCELD_BENCH=1 $(GO) test -count=1 -p=1 -timeout=50m $(TESTBED)
 	for module in $(NESTED); do (cd $$module && ACCELD_TESTBED=1 CGO_ENABLED=0 $(GO) test -trimpath -vet=off -count=1 -timeout=20m ./...); done
+
+.PHONY: test-nvidia-source
+test-nvidia-source: ## The true broken kernel upgrade: all of NVIDIA's source for two kernels, beside plain make, as root; takes long
+	ACCELD_TESTBED=1 ACCELD_NVIDIA=1 $(GO) test -count=1 -v -timeout=180m -run='^TestWholeSource$$' ./test/nvidia
 
 .PHONY: bench
 bench: $(TOOLS) ## Go benchmarks into bin/bench.txt; OLD=file compares with an earlier one

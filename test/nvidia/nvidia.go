@@ -1,0 +1,198 @@
+// Package nvidia is the true broken kernel upgrade: Debian 12's package nvidia-open-kernel-source 535.261.03 compiles for
+// kernel 6.1.0-47 and not for 6.1.0-56, into which a change of pci_resize_resource was ported back. The package gets that
+// source, whole and as the smallest part that breaks the same way, from the distribution's own archive; nothing of it is in
+// this repository. It may not load what comes out.
+package nvidia
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/acceld/acceld/test/vm/cache"
+	"github.com/acceld/acceld/test/vm/progress"
+)
+
+// Version is the driver's version.
+const Version = "535.261.03"
+
+// The kernels that it builds for and fails for, of the same distribution.
+const (
+	GoodKernel   = "6.1.0-47-amd64"
+	BrokenKernel = "6.1.0-56-amd64"
+)
+
+// Error is the compiler's sentence for BrokenKernel.
+const Error = "too few arguments to function 'pci_resize_resource'"
+
+// recipe is raised when what is made here changes.
+const recipe = "1"
+
+// Source returns the directory of the unpacked source, from the cache.
+func Source(ctx context.Context, c cache.Dir, log *progress.Log) (string, error) {
+	dir, err := c.Entry(ctx, "nvidia-source", cache.NewKey(recipe, Version), func(tmp string) error {
+		return log.Do("fetching NVIDIA's source", func() error {
+			root := filepath.Join(tmp, "root")
+			// The archive's own client with the archive's own keys; mmdebstrap prepares it for another suite and component.
+			const download = `cd "$1" && APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" apt-get -q download nvidia-open-kernel-source && dpkg-deb -x nvidia-open-kernel-source_*.deb source`
+			err := run(ctx, "mmdebstrap", "--variant=extract", "--components=main,contrib", "--include=base-files",
+				"--extract-hook="+download, "bookworm", root)
+			if err != nil {
+				return err
+			}
+			if err := unpack(ctx, filepath.Join(root, "source"), tmp); err != nil {
+				return err
+			}
+			return os.RemoveAll(root)
+		})
+	})
+	return filepath.Join(dir, "nvidia-open-kernel"), err
+}
+
+// unpack unpacks the archive that the package holds.
+func unpack(ctx context.Context, from, to string) error {
+	if err := run(ctx, "tar", "-xJf", filepath.Join(from, "usr/src/nvidia-open-kernel.tar.xz"), "-C", to, "--strip-components=1"); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(to, "nvidia-open-kernel", "Kbuild"))
+	if err == nil && !strings.Contains(string(text), Version) {
+		err = fmt.Errorf("the archive has another version than %s", Version)
+	}
+	return err
+}
+
+// Root returns a Debian with both kernels, their headers, a compiler and the whole source at /usr/src/nvidia-<Version>, from
+// the cache. Whoever builds in it writes to a copy of var.
+func Root(ctx context.Context, c cache.Dir, log *progress.Log) (string, error) {
+	source, err := Source(ctx, c, log)
+	if err != nil {
+		return "", err
+	}
+	packages := []string{"gcc", "make", "kmod"}
+	for _, k := range []string{GoodKernel, BrokenKernel} {
+		packages = append(packages, "linux-image-"+k, "linux-headers-"+k)
+	}
+	dir, err := c.Entry(ctx, "nvidia-root", cache.NewKey(recipe, Version).Add(packages...), func(tmp string) error {
+		return log.Do("installing a Debian with both kernels", func() error {
+			root := filepath.Join(tmp, "root")
+			err := run(ctx, "mmdebstrap", "--variant=minbase", "--include="+strings.Join(packages, ","), "--dpkgopt=path-exclude=/usr/share/doc/*", "bookworm", root)
+			if err != nil {
+				return err
+			}
+			initrds, _ := filepath.Glob(filepath.Join(root, "boot/initrd*")) // nobody boots it
+			for _, name := range initrds {
+				_ = os.Remove(name)
+			}
+			return run(ctx, "cp", "-r", source, filepath.Join(root, "usr/src/nvidia-"+Version))
+		})
+	})
+	return filepath.Join(dir, "root"), err
+}
+
+func run(ctx context.Context, argv ...string) error {
+	out, err := exec.CommandContext(ctx, "nice", argv...).CombinedOutput()
+	if err != nil {
+		const most = 4000
+		return fmt.Errorf("cannot run %q: %w\n%s", argv[0], err, out[max(0, len(out)-most):])
+	}
+	return nil
+}
+
+// Subset makes the directory to, which must not be there, the source of a driver like the one in edu, test/edu/module,
+// whose build also compiles the one file of NVIDIA's source that breaks, with NVIDIA's own probing of the kernel and NVIDIA's
+// own flags. So edu.ko is what it always is where that file compiles, and where it does not the build ends with NVIDIA's
+// true error. Source is [Source]'s. The files carry NVIDIA's licence (MIT or GPL-2.0).
+//
+// A guest that has the result at /usr/src/edu-<version> builds, loads and computes on GoodKernel, and on BrokenKernel says
+// Error. It has 10 MB less to read and 400 files less to compile than the whole source.
+func Subset(source, edu, to string) error {
+	for _, dir := range []string{"nvidia", "common"} {
+		if err := os.MkdirAll(filepath.Join(to, dir), 0o755); err != nil {
+			return fmt.Errorf("cannot make the subset: %w", err)
+		}
+	}
+	err := errors.Join(
+		copyFiles(edu, to, func(name string) bool { return !strings.Contains(name, "/") && name != "Kbuild" && name != "dkms.conf" }),
+		copyFiles(filepath.Join(source, "common"), filepath.Join(to, "common"), func(name string) bool { return strings.HasSuffix(name, ".h") }),
+		copyFiles(filepath.Join(source, "nvidia"), filepath.Join(to, "nvidia"), func(name string) bool { return strings.HasSuffix(name, ".h") || name == "nv-pci.c" }),
+		copyFiles(source, to, func(name string) bool { return name == "conftest.sh" }),
+	)
+	if err != nil {
+		return fmt.Errorf("cannot make the subset: %w", err)
+	}
+	theirs, err := os.ReadFile(filepath.Join(source, "Kbuild"))
+	if err != nil {
+		return fmt.Errorf("cannot make the subset: %w", err)
+	}
+	tests, err := probes(source, to)
+	if err != nil {
+		return fmt.Errorf("cannot make the subset: %w", err)
+	}
+	ours := `# The edu driver, and beside it one file of NVIDIA's.
+obj-m := edu.o
+edu-y := edu_main.o edu_engine.o edu_file.o edu_sysfs.o
+ARCH ?= $(SRCARCH)
+NV_KERNEL_SOURCES := $(abs_srctree)
+NV_KERNEL_OUTPUT := $(abs_objtree)
+NV_OBJECTS_DEPEND_ON_CONFTEST := nvidia/nv-pci.o
+` + tests + `
+always-y += nvidia/nv-pci.o
+CFLAGS_nv-pci.o := -I$(src)/nvidia -DNVIDIA_UNDEF_LEGACY_BIT_MACROS -UDEBUG -U_DEBUG -DNDEBUG
+CFLAGS_nvidia/nv-pci.o := $(CFLAGS_nv-pci.o)
+include $(src)/nvidia.Kbuild
+`
+	return errors.Join(
+		os.WriteFile(filepath.Join(to, "nvidia.Kbuild"), theirs, 0o644),
+		os.WriteFile(filepath.Join(to, "Kbuild"), []byte(ours), 0o644),
+	)
+}
+
+// probes are those of NVIDIA's questions to the kernel that the copied files ask for the answer of. Each one is a
+// compiler's run.
+func probes(source, to string) (string, error) {
+	list, err := os.ReadFile(filepath.Join(source, "nvidia/nvidia.Kbuild"))
+	if err != nil {
+		return "", err
+	}
+	var used strings.Builder
+	err = filepath.WalkDir(to, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || filepath.Ext(name) != ".h" && filepath.Ext(name) != ".c" {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		used.Write(text)
+		return err
+	})
+	var out []string
+	for _, m := range regexp.MustCompile(`(?m)^(NV_CONFTEST_[A-Z]+_COMPILE_TESTS) \+= (\w+)[ \t]*$`).FindAllStringSubmatch(string(list), -1) {
+		if strings.Contains(strings.ToUpper(used.String()), strings.ToUpper(m[2])) {
+			out = append(out, m[1]+" += "+m[2])
+		}
+	}
+	return strings.Join(out, "\n"), err
+}
+
+// copyFiles copies the files of a tree that are wanted, by their path in it.
+func copyFiles(from, to string, want func(name string) bool) error {
+	return filepath.WalkDir(from, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		relative, err := filepath.Rel(from, name)
+		if err != nil || !want(relative) {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, relative)
+		return errors.Join(os.MkdirAll(filepath.Dir(target), 0o755), os.WriteFile(target, text, 0o644))
+	})
+}
