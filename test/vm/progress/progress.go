@@ -15,7 +15,7 @@ type Log struct {
 	mu    sync.Mutex
 	out   io.Writer
 	start time.Time
-	steps int // begun so far
+	steps int   // begun so far
 	open  []int // at work
 }
 
