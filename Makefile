@@ -95,9 +95,12 @@ size: build ## Fail for programs that grew beyond their budget
 		$$2 > budget { print $$1 " has " $$2 " bytes, at most " budget; over = 1 } END { exit over }'
 
 .PHONY: install
-install: ## Programs and units below DESTDIR, after make build
+install: ## Programs, units and the kernel's hooks below DESTDIR, after make build
 	install -D -t $(DESTDIR)/usr/bin bin/acceld bin/acceld-hook
 	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system systemd/*.service systemd/*.socket
+	install -D packaging/kernel/acceld-preflight $(DESTDIR)/etc/kernel/postinst.d/zz-acceld
+	install -D packaging/kernel/acceld-preflight $(DESTDIR)/etc/kernel/header_postinst.d/zz-acceld
+	install -D packaging/kernel/acceld-preflight $(DESTDIR)/usr/lib/kernel/install.d/95-acceld.install
 
 .PHONY: image
 image: build ## The agent's image as an OCI layout in dist; PUSH=registry.example.com/acceld:v1 pushes it instead

@@ -43,6 +43,7 @@ type diagnosis struct {
 	progress func(line string)
 	work     string // the work directory, left out of what people see
 	rows     []*regexp.Regexp
+	colours  *regexp.Regexp
 	first    []string // by row
 	last     string
 	part     []byte // a line that has not ended
@@ -53,7 +54,8 @@ type diagnosis struct {
 }
 
 func newDiagnosis(log io.Writer, work string, progress func(string)) *diagnosis {
-	d := &diagnosis{log: log, work: work, progress: progress}
+	// SGR and erase-in-line, which compilers write when they take a pipe for a terminal (ECMA-48).
+	d := &diagnosis{log: log, work: work, progress: progress, colours: regexp.MustCompile(`\x1b\[[0-9;]*[mK]`)}
 	for _, s := range symptoms() {
 		d.rows = append(d.rows, regexp.MustCompile(s.pattern))
 	}
@@ -83,7 +85,7 @@ func (d *diagnosis) Write(b []byte) (int, error) {
 }
 
 func (d *diagnosis) line(line string) {
-	line = strings.TrimRight(line, "\r ")
+	line = strings.TrimRight(d.colours.ReplaceAllString(line, ""), "\r ")
 	if line == "" {
 		return
 	}
