@@ -333,13 +333,20 @@ func (m *testMachine) reboot(id string) {
 	m.write("/proc/sys/kernel/tainted", "0\n")
 }
 
+// TestOopsInInit: the crash takes the helper, or only its thread that loads.
 func TestOopsInInit(t *testing.T) {
+	for _, end := range []error{fmt.Errorf("%w (signal killed)", ErrDied), context.DeadlineExceeded} {
+		t.Run(end.Error(), func(t *testing.T) { oopsInInit(t, end) })
+	}
+}
+
+func oopsInInit(t *testing.T, end error) {
 	m := newMachine(t)
 	d := m.driver(Options{LoadTimeout: 50 * time.Millisecond})
 	m.enter(d, edu(), 1)
 	older := edu()
 	older.buildID = "a0a0"
-	m.refuse["edu"] = fmt.Errorf("%w (signal killed)", ErrDied)
+	m.refuse["edu"] = end
 	m.onLoad = func(string) {
 		m.write("/proc/sys/kernel/tainted", "4224\n") // D and O
 		m.write("/sys/module/edu/initstate", "coming\n")
