@@ -58,7 +58,8 @@ func (b *Bed) withDefaults(o Options) Options {
 	return o
 }
 
-// Kernels are the releases that a guest can boot, the default first; booting another is a kernel upgrade.
+// Kernels are the releases that a guest can boot, the default and newest first; a guest that boots another one and then the
+// first has had a kernel upgrade.
 func (b *Bed) Kernels() []string { return b.debian.Kernels() }
 
 // Kernels are the releases that this guest can be rebooted into.

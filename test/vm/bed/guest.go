@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/acceld/acceld/test/vm/cache"
 	"github.com/acceld/acceld/test/vm/channel"
 	"github.com/acceld/acceld/test/vm/cluster"
 	"github.com/acceld/acceld/test/vm/qemu"
@@ -245,6 +246,14 @@ func (g *Guest) RestoreNetwork(ctx context.Context) error { return g.machine.Set
 
 // Monitor is QEMU's monitor, for what only one scenario needs.
 func (g *Guest) Monitor() *qemu.Monitor { return g.machine.Monitor }
+
+// Key tells guests whose disks differ apart.
+func (g *Guest) Key() string { return g.bed.debian.Key() + " " + g.config.Kernel }
+
+// Keep is an entry of the bed's cache, for what a scenario makes and the next one needs too; see [cache.Dir.Entry].
+func (g *Guest) Keep(ctx context.Context, kind string, key *cache.Key, build func(tmp string) error) (string, error) {
+	return g.bed.cache.Entry(ctx, kind, key, build)
+}
 
 // PID is QEMU's process id on the host.
 func (g *Guest) PID() int { return g.machine.PID() }

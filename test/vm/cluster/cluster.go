@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/acceld/acceld/test/vm/process"
 	"github.com/acceld/acceld/test/vm/seed"
@@ -256,6 +257,29 @@ func (p *Plane) REST() *rest.Config { return rest.CopyConfig(p.rest) }
 
 // Kubeconfig is the admin's file.
 func (p *Plane) Kubeconfig() string { return p.kubeconfig }
+
+// GuestKubeconfig is the admin's client configuration for a program in a guest, with the credentials in it.
+func (p *Plane) GuestKubeconfig() ([]byte, error) {
+	data := map[string][]byte{}
+	for name, file := range map[string]string{"ca": p.config.PKI.cert(credCA), "cert": p.config.PKI.cert(credAdmin), "key": p.config.PKI.key(credAdmin)} {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read a credential: %w", err)
+		}
+		data[name] = content
+	}
+	const bed = "bed"
+	c := clientcmdapi.NewConfig()
+	c.Clusters[bed] = &clientcmdapi.Cluster{Server: fmt.Sprintf("https://%s:%d", seed.HostIP, p.config.Port), CertificateAuthorityData: data["ca"]}
+	c.AuthInfos[bed] = &clientcmdapi.AuthInfo{ClientCertificateData: data["cert"], ClientKeyData: data["key"]}
+	c.Contexts[bed] = &clientcmdapi.Context{Cluster: bed, AuthInfo: bed}
+	c.CurrentContext = bed
+	text, err := clientcmd.Write(*c)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write a client configuration: %w", err)
+	}
+	return text, nil
+}
 
 // Logs is the folder of the components' logs.
 func (p *Plane) Logs() string { return filepath.Join(p.config.Dir, "logs") }

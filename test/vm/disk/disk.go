@@ -35,7 +35,7 @@ func packages(kernels ...string) []string {
 	list := []string{
 		"systemd", "systemd-sysv", "udev", "dbus", "kmod", "procps", "iproute2", "iptables", "pciutils", "curl",
 		"ca-certificates", "openssh-server", "gcc", "make", "e2fsprogs", "ethtool", "busybox-static",
-		"containernetworking-plugins", "conmon", "libseccomp2", "dkms",
+		"containernetworking-plugins", "conmon", "libseccomp2", "dkms", "strace",
 	}
 	for _, k := range kernels {
 		list = append(list, "linux-image-"+k, "linux-headers-"+k)
@@ -49,12 +49,13 @@ type Debian struct{ dir string }
 // Root is the raw ext4 image.
 func (d Debian) Root() string { return filepath.Join(d.dir, "root.ext4") }
 
-// Kernels are the kernel releases that a guest can boot, the default first.
+// Kernels are the kernel releases that a guest can boot, the newest first, which is the default: on an older one an agent
+// gets its drivers ready for the newer one too, which is a scenario of its own.
 func (d Debian) Kernels() []string {
 	const prefix = "vmlinuz-"
 	// Only a malformed pattern is an error.
 	files, _ := filepath.Glob(filepath.Join(d.dir, prefix+"*"))
-	sort.Strings(files)
+	sort.Sort(sort.Reverse(sort.StringSlice(files)))
 	var releases []string
 	for _, f := range files {
 		releases = append(releases, strings.TrimPrefix(filepath.Base(f), prefix))
@@ -114,7 +115,13 @@ func bootstrap(ctx context.Context, root string, packages []string) error {
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
 		"--dpkgopt=path-exclude=/usr/share/doc/*", "bookworm", root,
 	}
-	if output, err := exec.CommandContext(ctx, "nice", args...).CombinedOutput(); err != nil {
+	// It mounts /proc and /sys into the tree and, killed, leaves them there, for the next run to stumble over when it clears
+	// the tree: in a mount namespace of its own they go with it.
+	cmd := exec.CommandContext(ctx, "nice", append([]string{"unshare", "--mount"}, args...)...)
+	// Debian's hook of a kernel's installation makes no initramfs then: it would take a minute, and the guests have one of
+	// their own.
+	cmd.Env = append(os.Environ(), "INITRD=No")
+	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot install Debian: %w\n%s", err, tail(output))
 	}
 	return nil
@@ -137,11 +144,6 @@ func pack(ctx context.Context, root, dir string) error {
 	}
 	if err := copyFile(filepath.Join(root, "bin", "busybox"), filepath.Join(dir, "busybox")); err != nil {
 		return err
-	}
-	// The guests boot with an initramfs of their own: Debian's only take room.
-	initrds, _ := filepath.Glob(filepath.Join(root, "boot", "initrd*"))
-	for _, path := range initrds {
-		os.Remove(path)
 	}
 	if err := format(ctx, root, filepath.Join(dir, "root.ext4"), fmt.Sprintf("%dG", sizeGiB)); err != nil {
 		return err

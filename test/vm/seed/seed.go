@@ -105,7 +105,7 @@ type Values struct {
 	Files map[string]string
 }
 
-//go:embed init files
+//go:embed init all:files
 var content embed.FS
 
 // Init is the script that is process 1 in the initramfs.

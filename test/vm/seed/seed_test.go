@@ -26,6 +26,9 @@ func testRender(t *testing.T, kind Kind, engine Engine) {
 				t.Errorf("%s with %s: has %q", kind, engine, path)
 			}
 		}
+		if _, there := files["/etc/containerd/certs.d/_default/hosts.toml"]; there != (engine == Containerd) {
+			t.Errorf("%s with %s: the way to the registry is there: %v", kind, engine, there)
+		}
 		if host := string(files["/etc/hostname"].Content); host != member.Hostname+"\n" {
 			t.Errorf("%s: is called %q, want %q", kind, host, member.Hostname)
 		}
