@@ -48,7 +48,7 @@ func New(ctx context.Context, dir string) (*Stage, error) {
 	}
 	// VCS stamping would change the programs with every commit of the tests.
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", s.bin+"/",
-		"./cmd/acceld", "./cmd/acceld-hook", "./test/edu/check")
+		"./cmd/acceld", "./cmd/acceld-hook", "./test/edu/check", "./test/tree/cmd")
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("cannot build acceld: %w\n%s", err, out)
@@ -56,10 +56,13 @@ func New(ctx context.Context, dir string) (*Stage, error) {
 	return s, nil
 }
 
-// Program returns the path of a built program: acceld, acceld-hook or edu-check.
+// Program returns the path of a built program: acceld, acceld-hook, edu-check or tree.
 func (s *Stage) Program(name string) string {
-	if name == "edu-check" {
-		name = "check" // the package is named for its place
+	switch name { // two packages are named for their place
+	case "edu-check":
+		name = "check"
+	case "tree":
+		name = "cmd"
 	}
 	return filepath.Join(s.bin, name)
 }
