@@ -119,6 +119,10 @@ packages:
 e2e: ## Scenarios on real parts, as root; RUN=TestBareMetal picks some
 	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=50m -run='$(or $(RUN),.)' ./test/e2e
 
+.PHONY: faults
+faults: ## Fault injections on real parts, as root; RUN=Test14 picks some
+	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=30m -run='$(or $(RUN),.)' ./test/faults
+
 .PHONY: figures
 figures: ## Figures of the running agent on the test bed, as root; RUN=TestBesideNodeExporter picks one
 	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=30m -run='$(or $(RUN),.)' ./test/bench/agent
