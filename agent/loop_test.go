@@ -118,6 +118,13 @@ func (w *world) collect(*accel.Definition, accel.Accelerator) (map[string]float6
 	return map[string]float64{"accelerator_temperature_celsius": 40}, nil
 }
 
+// offers is how many devices the plugin was last told to give out.
+func (w *world) offers() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return accel.CountHealthy(w.offered)
+}
+
 // Update, State and Problem make the world a device plugin whose kubelet agrees at once.
 func (w *world) Update(accs []accel.Accelerator) {
 	w.mu.Lock()
@@ -311,14 +318,14 @@ func TestSickDeviceIsWithheldAloneAndMustComputeAgain(t *testing.T) {
 		l.Wake(false)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if accel.CountHealthy(w.offered) != 1 || state(l) != accel.Ready {
+		if w.offers() != 1 || state(l) != accel.Ready {
 			t.Errorf("offered %+v in state %q", w.offered, state(l))
 		}
 		w.set(func() { delete(w.sick, "0000:01:00.0") })
 		l.Wake(false)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if accel.CountHealthy(w.offered) != 2 || len(w.proofs) != 3 {
+		if w.offers() != 2 || len(w.proofs) != 3 {
 			t.Errorf("offered %+v after proofs %v", w.offered, w.proofs)
 		}
 	})

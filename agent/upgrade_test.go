@@ -130,7 +130,7 @@ func TestUpgradeOfAnIdleDriver(t *testing.T) {
 		if diff := cmp.Diff([]string{"prepare", "upgrade"}, w.calls); diff != "" {
 			t.Error(diff)
 		}
-		if state(l) != accel.Ready || l.Machine().Have["k-x"].Driver.Upgrade != nil || accel.CountHealthy(w.offered) != 1 {
+		if state(l) != accel.Ready || l.Machine().Have["k-x"].Driver.Upgrade != nil || w.offers() != 1 {
 			t.Errorf("%+v, offered %+v", l.Machine().Status["k-x"], w.offered)
 		}
 		for _, s := range w.states {
@@ -163,14 +163,14 @@ func TestUpgradeInUse(t *testing.T) {
 				if !strings.Contains(s.Sentence, "python3") {
 					t.Error(s.Sentence)
 				}
-				if n := accel.CountHealthy(w.offered); n != c.offered {
+				if n := w.offers(); n != c.offered {
 					t.Errorf("%d devices are offered, want %d", n, c.offered)
 				}
 				if w.count("upgrade") != 0 {
 					t.Fatal("a driver in use was replaced")
 				}
 				w.release() // an event, not a question of the clock
-				if w.count("upgrade") != 1 || state(l) != accel.Ready || accel.CountHealthy(w.offered) != 1 || w.count("devices were still offered") != 0 {
+				if w.count("upgrade") != 1 || state(l) != accel.Ready || w.offers() != 1 || w.count("devices were still offered") != 0 {
 					t.Errorf("calls %v, state %s, offered %+v", w.calls, state(l), w.offered)
 				}
 			})
@@ -185,13 +185,13 @@ func TestUpgradeGivesUpInTime(t *testing.T) {
 		w.want(l, "2")
 		time.Sleep(29 * time.Minute)
 		synctest.Wait()
-		if u := pendingUpgrade(t, l); u.Phase != accel.UpgradeDraining || accel.CountHealthy(w.offered) != 0 {
+		if u := pendingUpgrade(t, l); u.Phase != accel.UpgradeDraining || w.offers() != 0 {
 			t.Errorf("%+v", u)
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		u := pendingUpgrade(t, l)
-		if u.Phase != accel.UpgradeWaiting || !strings.Contains(u.Failure.Message, "given up after 30m") || !u.Failure.RetryAt.IsZero() || accel.CountHealthy(w.offered) != 1 {
+		if u.Phase != accel.UpgradeWaiting || !strings.Contains(u.Failure.Message, "given up after 30m") || !u.Failure.RetryAt.IsZero() || w.offers() != 1 {
 			t.Errorf("%+v %+v, offered %+v", u, u.Failure, w.offered)
 		}
 		time.Sleep(time.Hour)
@@ -250,7 +250,7 @@ func TestUpgradeFails(t *testing.T) {
 				time.Sleep(20 * time.Minute)
 				synctest.Wait()
 				u, s := pendingUpgrade(t, l), l.Machine().Status["k-x"]
-				if u.Failure == nil || u.Failure.Reason != c.reason || u.Failure.RetryAt.IsZero() == c.retried || s.State != accel.Ready || accel.CountHealthy(w.offered) != 1 {
+				if u.Failure == nil || u.Failure.Reason != c.reason || u.Failure.RetryAt.IsZero() == c.retried || s.State != accel.Ready || w.offers() != 1 {
 					t.Errorf("%+v %+v; %+v", u, u.Failure, s)
 				}
 				if n := w.count("upgrade"); n != c.replaced {
@@ -275,7 +275,7 @@ func TestUpgradeIsCalledOff(t *testing.T) {
 	run(t, w, func(l *Loop) {
 		w.want(l, "2")
 		w.want(l, "1")
-		if l.Machine().Have["k-x"].Driver.Upgrade != nil || accel.CountHealthy(w.offered) != 1 || w.count("upgrade") != 0 {
+		if l.Machine().Have["k-x"].Driver.Upgrade != nil || w.offers() != 1 || w.count("upgrade") != 0 {
 			t.Errorf("%+v, offered %+v", l.Machine().Have["k-x"].Driver.Upgrade, w.offered)
 		}
 	})
