@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,12 +90,13 @@ func TestOwnStepIsAGate(t *testing.T) {
 		"before device-monitoring": accel.Unwatched, "after device-feature-discovery": accel.Unwatched,
 	} {
 		w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, kubelet: true, labelled: true}
-		fails, tried := true, 0
+		var mended atomic.Bool
+		var tried atomic.Int32
 		steps := func(_, now string) *accel.Problem {
 			if now != at {
 				return nil
 			}
-			if tried++; fails {
+			if tried.Add(1); !mended.Load() {
 				return accel.Problemf(accel.StepFailed, "not yet")
 			}
 			return nil
@@ -106,10 +108,10 @@ func TestOwnStepIsAGate(t *testing.T) {
 			if s.State != stands || s.Blocked == nil || s.Blocked.Reason != accel.StepFailed {
 				t.Errorf("%s: state %q, blocked %+v", at, s.State, s.Blocked)
 			}
-			if tried < 2 || tried > 22 {
-				t.Errorf("%s: tried %d times in 20 s", at, tried)
+			if n := tried.Load(); n < 2 || n > 22 {
+				t.Errorf("%s: tried %d times in 20 s", at, n)
 			}
-			fails = false
+			mended.Store(true)
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
 			if s := l.Machine().Status["k-x"]; s.State != accel.Ready || s.Blocked != nil {
