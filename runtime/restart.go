@@ -130,7 +130,7 @@ func (r *Runtime) takeOver(ctx context.Context, c engine.Change) *accel.Problem 
 	before, asked := r.pods(ctx)
 	act := r.units.Restart
 	switch {
-	case n.Reload && r.units.Reload != nil && r.reloadable():
+	case n.Reload && r.units.Reload != nil && r.reloadable(n.Files):
 		act = r.units.Reload
 	case r.restart == RestartNow:
 	case r.restart == RestartIdle:
@@ -201,8 +201,14 @@ func (r *Runtime) undo(files []string) *accel.Problem {
 }
 
 // reloadable reports whether a reload is safe: CRI-O forgets at SIGHUP what its command line said over the files
-// (cri-o#7586), so one that was told anything but where its files are is not.
-func (r *Runtime) reloadable() bool {
+// (cri-o#7586), so one that was told anything but where its files are is not. And it reads drop-ins at SIGHUP only from a
+// directory that was there when it started (seen with 1.34.0: pkg/config/config.go, UpdateFromPath).
+func (r *Runtime) reloadable(files []string) bool {
+	for _, f := range files {
+		if made := r.host.Born(path.Dir(f)); made.IsZero() || made.After(r.engine.Started) {
+			return false
+		}
+	}
 	b, err := r.host.ReadBinary(path.Join("/proc", itoa(r.engine.PID), "cmdline"))
 	if err != nil {
 		return false

@@ -199,15 +199,26 @@ func TestRestartIdle(t *testing.T) {
 
 // CRI-O reads its CDI directories again at a reload, which no policy forbids, unless its command line says something that a
 // reload would make it forget.
+// It also needs to have seen the directory of drop-ins when it started.
 func TestReloadSuffices(t *testing.T) {
-	for args, want := range map[string]string{"": "reload", "--log-level=debug\x00": ""} {
+	for _, c := range []struct {
+		args    string
+		dropins bool
+		want    string
+	}{{"", true, "reload"}, {"", false, ""}, {"--log-level=debug\x00", true, ""}} {
 		d := newDaemon(t, "cri-o", "/etc/crio/crio.conf", "[crio.runtime]\ncdi_spec_dirs = [\"/etc/cdi\"]\n")
-		if err := os.WriteFile(filepath.Join(d.root, "proc/1000/cmdline"), []byte("crio\x00"+args), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(d.root, "proc/1000/cmdline"), []byte("crio\x00"+c.args), 0o644); err != nil {
 			t.Fatal(err)
 		}
+		if c.dropins {
+			if err := os.Mkdir(filepath.Join(d.root, "etc/crio/crio.conf.d"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			d.e.Started = time.Now().Add(time.Millisecond)
+		}
 		_, p := d.agent(RestartNever).ApplyConfig(t.Context())
-		if got := strings.Join(d.calls, " "); got != want || (p == nil) != (want == "reload") {
-			t.Errorf("with %q: %v, %q", args, p, got)
+		if got := strings.Join(d.calls, " "); got != c.want || (p == nil) != (c.want == "reload") {
+			t.Errorf("with %+v: %v, %q", c, p, got)
 		}
 	}
 }
