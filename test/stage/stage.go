@@ -164,14 +164,18 @@ func WaitMachine(ctx context.Context, g *bed.Guest, what string, ok func(accel.M
 	// The agent has no way to tell a test when it changed; a fifth of a second is below what a scenario measures.
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
+	var last accel.Machine
 	for {
 		m, err := Machine(ctx, g)
 		if err == nil && ok(m) {
 			return m, nil
 		}
+		if err == nil {
+			last = m
+		}
 		select {
 		case <-ctx.Done():
-			return m, fmt.Errorf("cannot wait for %s: %w; last: %s (%v)", what, ctx.Err(), m.Status[Kind].Sentence, err)
+			return last, fmt.Errorf("cannot wait for %s: %w; last: %s (%v)", what, ctx.Err(), last.Status[Kind].Sentence, err)
 		case <-tick.C:
 		}
 	}
