@@ -195,7 +195,11 @@ func (m *model) afterPurge() *string {
 // or what somebody else made of it.
 func TestRandomChanges(t *testing.T) {
 	quick(t)
-	for seed := range uint64(300) {
+	seeds := uint64(300)
+	if testing.Short() {
+		seeds = 50
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 1))
 		root := t.TempDir()
 		must(t, os.MkdirAll(filepath.Join(root, "var/lib"), 0o755))
