@@ -30,7 +30,7 @@ STAMP = -buildvcs=$(if $(REVISION),true,false)
 # Checked by targets of their own, before the long ones.
 RULES := %/test/house %/test/docs %/test/scripts
 # Packages that need the test bed: a virtual machine, a cluster, root. Without ACCELD_TESTBED they skip, and say so.
-TESTBED := $(addsuffix /...,$(addprefix ./,$(wildcard test/vm test/e2e test/faults test/bench test/nvidia)))
+TESTBED := $(addsuffix /...,$(addprefix ./,$(wildcard test/vm test/e2e test/faults test/nvidia)))
 # Modules of their own with tests, so that what they need is not what the agent needs. They are built with the flags with
 # which the test bed builds Kubernetes, so that the compiler does that once.
 NESTED := test/kubelet packaging/image
@@ -71,8 +71,8 @@ scripts: ## The command line, as test/scripts/testdata describes it
 	$(GO) test ./test/scripts
 
 .PHONY: unit
-unit: ## Unit tests, with the race detector
-	$(GO) test $(RACE) $(filter-out $(RULES),$(shell $(GO) list ./...))
+unit: ## Unit tests, with the race detector; the rounds of random kills are few here and many in make test
+	$(GO) test -short $(RACE) $(filter-out $(RULES),$(shell $(GO) list ./...))
 
 .PHONY: generate
 generate: ## Write the generated pages of docs
@@ -124,14 +124,16 @@ faults: ## Fault injections on real parts, as root; RUN=Test14 picks some
 	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=30m -run='$(or $(RUN),.)' ./test/faults
 
 .PHONY: figures
-figures: ## Figures of the running agent on the test bed, as root; RUN=TestBesideNodeExporter picks one
-	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=30m -run='$(or $(RUN),.)' ./test/bench/agent
+figures: ## Everything that is measured beside a peer, as root, on the test bed where it needs one; RUN=TestBesideNodeExporter picks one
+	ACCELD_TESTBED=1 ACCELD_BENCH=1 $(GO) test -count=1 -p=1 -v -timeout=30m -run='$(or $(RUN),.)' ./test/bench/...
 
 .PHONY: test
 test: packages check vuln size ## Everything, as root: make, and the test bed with its real kernels, kubelet and container runtime
-	$(GO) build $(TESTBED)
+	$(GO) build $(TESTBED) ./test/bench/...
 	ACCELD_TESTBED=1 $(GO) test -count=1 -run='^TestReal' ./driver
-	ACCELD_TESTBED=1 ACCELD_BENCH=1 $(GO) test -count=1 -p=1 -timeout=50m $(TESTBED)
+	$(GO) test -count=1 ./host/ledger ./test/purge
+	ACCELD_TESTBED=1 $(GO) test -count=1 -p=1 -timeout=50m $(TESTBED)
+	ACCELD_TESTBED=1 $(GO) test -count=1 -run='^TestReal|^TestCorpus$$' ./runtime
 	for module in $(NESTED); do (cd $$module && ACCELD_TESTBED=1 CGO_ENABLED=0 $(GO) test -trimpath -vet=off -count=1 -timeout=20m ./...); done
 
 .PHONY: test-nvidia-source
