@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +83,46 @@ func Test13_InitHangs(t *testing.T) {
 	})
 	c.until("the initialisation has ended", "grep -q live /sys/module/edu/initstate")
 	c.await("it had only been slow -> usable", soon, healthy(1))
+}
+
+// Test14_InitCrashes: the module crashes the kernel while it is loaded, twice; the third time nobody tries.
+func Test14_InitCrashes(t *testing.T) {
+	c := host(t, bed.Options{Accelerators: 1})
+	c.store(stage.Version)
+	const crashes = `oops_init: "1", oops_confirm: "0xed"`
+	c.config(parameters("loadTimeout: 5s", crashes))
+	c.sh("rm -r /var/lib/acceld/kmod/current; systemctl enable acceld.service acceld.socket 2>/dev/null") // nothing served before
+	for i := range 2 {
+		if i == 0 {
+			c.start()
+		}
+		c.blocked(fmt.Sprintf("crash %d", i+1), accel.RebootRequired, soon)
+		c.sh("sync")
+		c.must(c.g.Reboot(c.within(building), bed.Reboot{PowerCut: true}))
+	}
+	loads := c.countLoads()
+	c.start()
+	c.blocked("after the second reboot", accel.Quarantined, soon)
+	if n := loads(); n != 0 {
+		t.Errorf("%d calls to load or unload a driver that is in quarantine", n)
+	}
+	c.config("")
+	c.halt()
+	c.sh("acceld driver ensure --retry qemu-edu")
+	c.start()
+	c.await("cleared by hand, without the parameter -> usable", soon, healthy(1))
+
+	c.config(parameters("loadTimeout: 5s", crashes))
+	c.await("crash of what replaces one that served", soon, func(m accel.Machine) bool {
+		f := m.Status[stage.Kind].Blocked
+		return f != nil
+	})
+	c.sh("sync")
+	c.must(c.g.Reboot(c.within(building), bed.Reboot{PowerCut: true}))
+	m := c.await("after the reboot the one that served serves", soon, healthy(1))
+	if u := m.Have[stage.Kind].Driver.Upgrade; u == nil || u.Failure == nil || u.Failure.Reason != accel.RolledBack {
+		t.Errorf("the upgrade is %+v", u)
+	}
 }
 
 // Test16_HotPlug: devices go and come while nobody, somebody, or the load itself uses them.
