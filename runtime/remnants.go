@@ -13,11 +13,19 @@ import (
 
 // Remnants removes, or with dry only finds, files for the container runtime that are acceld's by their own content: what
 // a version before the ledger wrote, or one whose ledger is lost. A file counts when its name is one of ours and it names
-// our hook's program, is that program (its directory is its digest), or begins with our comment. Everything else stays.
+// our hook's program, is that program (its directory is its digest), or begins with our comment. Everything else stays, and so
+// does what is on record: the ledger takes that back, or has left it for a reason.
 func (r *Runtime) Remnants(dry bool) (found []string, p *accel.Problem) {
 	r.begin()
 	defer r.mu.Unlock()
 	for _, name := range r.findRemnants() {
+		recorded, err := r.ledger.Recorded(name)
+		if err != nil {
+			return found, problem("look for the record of", name, err)
+		}
+		if recorded {
+			continue
+		}
 		if !dry {
 			if err := r.host.Remove(name); err != nil {
 				return found, problem("remove", name, err)

@@ -16,6 +16,21 @@ func (l *Ledger) Remaining() (int, error) {
 	return l.remaining()
 }
 
+// Recorded reports whether a change of the file is on record still.
+func (l *Ledger) Recorded(name string) (bool, error) {
+	key, err := l.resolve(name)
+	if err != nil {
+		return false, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.bookOf(key)
+	if err := b.catchUp(); err != nil {
+		return false, err
+	}
+	return b.entries[key] != nil, nil
+}
+
 func (l *Ledger) remaining() (int, error) {
 	n, id := 0, l.bootID()
 	for _, b := range []*book{l.boot, l.disk} {

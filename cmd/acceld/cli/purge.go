@@ -201,8 +201,7 @@ func (g *purge) forgetKernel(ofKernel func(string) bool) *accel.Problem {
 func (g *purge) rest() *accel.Problem {
 	found, problem := g.runtime.Remnants(g.dry)
 	for _, name := range found {
-		known := slices.ContainsFunc(g.outcomes, func(o ledger.Outcome) bool { return g.dry && o.Path == name })
-		if !known && !hasDir(name, path.Clean(g.config.StateDir)) {
+		if !hasDir(name, path.Clean(g.config.StateDir)) {
 			g.outcomes = append(g.outcomes, ledger.Outcome{Path: name, Action: ledger.Removed, Detail: "not on record, but acceld's by its content"})
 		}
 	}

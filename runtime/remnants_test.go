@@ -1,0 +1,40 @@
+package runtime
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestRemnantsOnRecord: what somebody edited is the ledger's to leave, also under another name of its directory. Without a
+// record it is known by its content.
+func TestRemnantsOnRecord(t *testing.T) {
+	b := newBed(t, t.TempDir())
+	for _, dir := range []string{"/run", "/var"} {
+		if err := os.MkdirAll(b.path(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("../run", b.path("/var/run")); err != nil {
+		t.Fatal(err)
+	}
+	b.apply()
+	b.write(specFile, string(read(t, b.path(specFile)))+"\n")
+	if found, p := b.r.Remnants(false); p != nil || len(found) > 0 {
+		t.Errorf("with the record: %q, %v", found, p)
+	}
+	if _, err := os.Stat(b.path(specFile)); err != nil {
+		t.Error(err)
+	}
+	for _, dir := range []string{"/var/lib/acceld", "/run/acceld"} {
+		if err := os.RemoveAll(b.path(dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.restart("", "cri-o")
+	found, p := b.r.Remnants(false)
+	if p != nil || !slices.ContainsFunc(found, func(f string) bool { return strings.HasSuffix(f, "qemu.org-edu.json") }) {
+		t.Errorf("without the record: %q, %v", found, p)
+	}
+}
