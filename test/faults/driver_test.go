@@ -193,6 +193,32 @@ func Test19_StateUnwritable(t *testing.T) {
 	c.await("disk gone, the old state is there -> usable", soon, healthy(1))
 }
 
+// Test20_TwoAgents: another agent, a command that loads, and DKMS at the same time as the agent.
+func Test20_TwoAgents(t *testing.T) {
+	c := host(t, bed.Options{Accelerators: 1})
+	c.store(stage.Version)
+	loads := c.countLoads()
+	c.sh("systemctl start acceld.socket; systemctl start --no-block acceld.service; (acceld driver ensure qemu-edu > /tmp/ensure 2>&1; echo $? >> /tmp/ensure) & wait")
+	c.await("agent and command at once -> usable", soon, healthy(1))
+	t.Logf("the command said: %s", c.sh("cat /tmp/ensure"))
+	if n := loads(); n != 1 {
+		t.Errorf("%d calls to load or unload, want one load", n)
+	}
+	out, status := c.says("acceld run")
+	if status != 1 || !strings.Contains(out, string(accel.AlreadyRunning)) {
+		t.Errorf("the second agent: status %d, %s", status, out)
+	}
+	c.halt()
+	c.sh("rmmod edu; rm -rf /var/lib/acceld")
+	c.sh("systemd-run --quiet --unit=dkms -p RemainAfterExit=yes dkms install edu/1.0.0")
+	c.start()
+	c.await("agent beside DKMS, both building -> usable", building, healthy(1))
+	c.until("DKMS has ended", "systemctl show -p SubState --value dkms | grep -q exited")
+	c.sh("systemctl show -p Result --value dkms | grep -q success")
+	c.await("and still usable", soon, healthy(1))
+	c.sh(`for f in /var/lib/acceld/kmod/*/edu.ko /lib/modules/$(uname -r)/updates/dkms/edu.ko*; do test -s "$f"; done`)
+}
+
 // Test21_CannotBuild: what a build needs is not there.
 func Test21_CannotBuild(t *testing.T) {
 	c := host(t, bed.Options{Accelerators: 1})

@@ -36,6 +36,30 @@ func (c *scene) refused(what string, reason accel.Reason, loads func() int) {
 	}
 }
 
+// Test10_WrongModule: modules of which the kernel would take the first two, and others that it would not.
+func Test10_WrongModule(t *testing.T) {
+	c := light(t, bed.Options{Accelerators: 1})
+	c.module()
+	loads := c.countLoads()
+	for _, w := range []struct {
+		what, patch string
+		reason      accel.Reason
+	}{
+		{"release of another kernel", `s/vermagic=6/vermagic=7/`, accel.KernelMismatch},
+		{"version of a symbol", `s/(.{8})(?=\Q_copy_from_user\E\0)/"\x01\x02\x03\x04\0\0\0\0"/se`, accel.SymbolMismatch},
+		{"a symbol that nobody has", `s/_copy_from_user\0/_copy_from_nobd\0/g`, accel.SymbolMissing},
+		{"another architecture", `substr($_, 18, 2) = "\xb7\0"`, accel.ArchMismatch},
+		{"truncated", `$_ = substr($_, 0, 5000)`, accel.ModuleInvalid},
+		{"empty", `$_ = ""`, accel.ModuleInvalid},
+	} {
+		c.sh(`perl -0777 -pe "$1" /root/edu.ko > `+installed+`; if cmp -s /root/edu.ko `+installed+`; then echo "nothing was patched"; exit 1; fi; depmod`, w.patch)
+		c.refused(w.what, w.reason, loads)
+	}
+	c.sh("cp /root/edu.ko " + installed + "; depmod")
+	c.start()
+	c.await("the module as it was -> usable", soon, healthy(1))
+}
+
 // signed signs /root/edu.ko with a new key, as a distribution's tool does.
 const signed = `openssl req -new -x509 -newkey rsa:2048 -nodes -days 2 -subj '/CN=nobody/' -keyout /root/key.pem -out /root/key.x509 2>/dev/null
 $(ls -d /usr/lib/linux-kbuild-*/scripts/sign-file | head -1) sha256 /root/key.pem /root/key.x509 /root/edu.ko ` + installed + `; depmod`
