@@ -151,6 +151,12 @@ func (c *scene) sh(script string, args ...string) string {
 	return c.run(soon, script, args...)
 }
 
+// slow is sh for what takes minutes.
+func (c *scene) slow(script string, args ...string) string {
+	c.Helper()
+	return c.run(building, script, args...)
+}
+
 func (c *scene) run(d time.Duration, script string, args ...string) string {
 	c.Helper()
 	res, err := c.g.Sh(c.within(d), script, args...)
