@@ -102,7 +102,7 @@ func upgradeEvicts(t *testing.T, n *bed.Node, image string) {
 	podComputes(t, n, image)
 }
 
-func upgradeRolledBack(t *testing.T, n *bed.Node, image string) {
+func upgradeRolledBack(t *testing.T, n *bed.Node, _ string) {
 	timed(t, "asked for version 3.0.0 -> taken back", func() {
 		t.Logf("%s", says(t, n.Guest, accel.RolledBack, "acceld driver upgrade qemu-edu --version 3.0.0"))
 	})

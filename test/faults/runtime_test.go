@@ -259,3 +259,19 @@ func Test03_MalformedHook(t *testing.T) {
 		t.Errorf("the warning stays: %s", said)
 	}
 }
+
+// Test04_HooksUnwatched: the hooks' directory is made anew, and the running runtime does not read it any more.
+func Test04_HooksUnwatched(t *testing.T) {
+	c := node(t)
+	c.sh("rm -r /usr/share/containers/oci/hooks.d; mkdir /usr/share/containers/oci/hooks.d")
+	c.until("the hook's file is back", "test -s /usr/share/containers/oci/hooks.d/50-acceld.json")
+	if said, _ := c.says("acceld runtime check"); !strings.Contains(said, "does not read it until it is restarted") {
+		t.Errorf("nobody is warned: %s", said)
+	}
+	c.succeeds(c.pod("gated", 1)) // the spec carries the gate too
+	c.must(c.n.RestartEngine(c.within(soon)))
+	c.usable("runtime restarted", 2)
+	if said, _ := c.says("acceld runtime check"); strings.Contains(said, "until it is restarted") {
+		t.Errorf("the warning stays: %s", said)
+	}
+}
