@@ -1,0 +1,79 @@
+//go:build unproven
+
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/nvidia"
+	"github.com/acceld/acceld/test/stage"
+	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/cache"
+)
+
+// TestBrokenKernel is a kernel upgrade for which a driver's source does not compile, a true one: NVIDIA's, in its smallest
+// part. It is told before the reboot; after it the node says so and is otherwise a node; booted back, it is ready.
+func TestBrokenKernel(t *testing.T) {
+	n, s := stage.StartNode(t, bed.Options{Accelerators: 1, Kernel: nvidia.GoodKernel, FreshBoot: true})
+	g := n.Guest
+	for _, k := range []string{nvidia.GoodKernel, nvidia.BrokenKernel} {
+		if !slices.Contains(n.Kernels(), k) {
+			t.Skip("the distribution's archive no longer has the two kernels")
+		}
+	}
+	c, err := cache.Open(nil)
+	must(t, err)
+	theirs, err := nvidia.Source(t.Context(), c, nil)
+	must(t, err)
+	source := filepath.Join(t.TempDir(), "source")
+	must(t, nvidia.Subset(theirs, s.File("test/edu/module"), source))
+	must(t, s.PutTree(t.Context(), g, source, stage.SourceDir))
+	must(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"))
+	kubeconfig, err := n.Plane().GuestKubeconfig()
+	must(t, err)
+	must(t, g.WriteFile(t.Context(), "/etc/acceld/kubeconfig", kubeconfig, 0o600))
+	must(t, s.Enable(t.Context(), g))
+	timed(t, nvidia.GoodKernel+": enabled -> ready, NVIDIA's part built", func() { reaches(t, g, accel.Ready, 8*time.Minute) })
+	label := fmt.Sprintf("acceld.dev/%s-%s", accel.DriverContainer, stage.Kind)
+	must(t, n.WaitLabel(within(t, soon), label, "ready"))
+
+	sh(t, g, "acceld driver preflight --kernel "+nvidia.GoodKernel+" qemu-edu")
+	timed(t, "preflight for "+nvidia.BrokenKernel+" -> the compiler's sentence", func() {
+		res, err := g.Sh(within(t, 8*time.Minute), "acceld driver preflight --kernel "+nvidia.BrokenKernel+" qemu-edu")
+		must(t, err)
+		t.Logf("before the reboot:\n%s%s", res.Stdout, res.Stderr)
+		if res.Status != 1 || !strings.Contains(plainQuotes(res.Stdout+res.Stderr), nvidia.Error) {
+			t.Errorf("status %d, want 1 and the compiler's sentence", res.Status)
+		}
+	})
+	reaches(t, g, accel.Ready, soon)
+
+	must(t, n.Reboot(within(t, 5*time.Minute), bed.Reboot{Kernel: nvidia.BrokenKernel}))
+	m := blocked(t, g, accel.BuildFailed, 8*time.Minute)
+	if said := m.Status[stage.Kind].Blocked.Message; !strings.Contains(plainQuotes(said), nvidia.Error) {
+		t.Errorf("the sentence is %q", said)
+	}
+	must(t, n.WaitLabel(within(t, soon), label, "failed"))
+	must(t, n.Apply(within(t, soon), fmt.Appendf(nil, `{apiVersion: v1, kind: Pod, metadata: {name: works, namespace: default}, spec: {
+restartPolicy: Never, containers: [{name: main, image: %q, command: ["true"]}]}}`, n.Image("bed/busybox:1"))))
+	must(t, n.WaitPod(within(t, 2*soon), "default", "works", corev1.PodSucceeded))
+
+	must(t, n.Reboot(within(t, 5*time.Minute), bed.Reboot{Kernel: nvidia.GoodKernel}))
+	timed(t, "booted back -> ready, from the store", func() {
+		if m := reaches(t, g, accel.Ready, 3*time.Minute); m.Have[stage.Kind].Driver.Source != string(accel.SourceStore) {
+			t.Errorf("the driver is from %q", m.Have[stage.Kind].Driver.Source)
+		}
+	})
+	must(t, n.WaitLabel(within(t, soon), label, "ready"))
+}
+
+// plainQuotes makes a compiler's quotes those of every locale.
+func plainQuotes(s string) string { return strings.NewReplacer("‘", "'", "’", "'").Replace(s) }
