@@ -37,6 +37,7 @@ func Test12_ProbeFails(t *testing.T) {
 	c := host(t, bed.Options{Accelerators: 1})
 	c.store(stage.Version)
 	c.config(parameters("", `fail_probe: "1"`))
+	c.sh("rm -r /var/lib/acceld/kmod/current") // nothing served before
 	loads := c.countLoads()
 	c.start()
 	f := c.blocked("agent started", accel.ProbeFailed, soon)
