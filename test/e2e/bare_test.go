@@ -16,6 +16,8 @@ func TestBareMetal(t *testing.T) {
 	g := n.Guest
 	must(t, s.Source(t.Context(), g))
 	must(t, s.Units(t.Context(), g, ""))
+	must(t, g.Put(t.Context(), s.Program("tree"), "/usr/bin/tree", 0o755))
+	before := snapshot(t, g)
 	timed(t, "units enabled -> ready, driver built", func() {
 		must(t, s.Enable(t.Context(), g))
 		reaches(t, g, accel.Ready, 5*time.Minute)
@@ -51,6 +53,24 @@ func TestBareMetal(t *testing.T) {
 		sh(t, g, "systemctl start acceld.socket acceld.service")
 		reaches(t, g, accel.Ready, soon)
 	})
+	t.Run("purge leaves the host as it was", func(t *testing.T) { purged(t, g, before) })
+}
+
+// snapshot is everything that a purge must bring back: the files, and what the kernel and systemd have.
+func snapshot(t *testing.T, g *bed.Guest) string {
+	t.Helper()
+	files, err := stage.Files(within(t, 3*time.Minute), g)
+	must(t, err)
+	return files + sh(t, g, `find /dev -mindepth 1 ! -path '/dev/pts/*' -printf '%p %y %m %U:%G\n' | sort; tree -kernel`)
+}
+
+// purged takes acceld back after all that was done before, and looks for what is not as it was.
+func purged(t *testing.T, g *bed.Guest, before string) {
+	sh(t, g, "systemctl disable --now acceld.service acceld.socket acceld-early.service; rm -rf /run/systemd/system/acceld.service.d; systemctl daemon-reload")
+	t.Logf("acceld purge:\n%s", sh(t, g, "acceld purge"))
+	if diff := stage.Unlike(before, snapshot(t, g)); diff != "" {
+		t.Errorf("the host is not as it was:\n%s", diff)
+	}
 }
 
 // killTwenty kills the unit's agent under a process that holds a device.

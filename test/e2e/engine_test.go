@@ -1,5 +1,3 @@
-//go:build unproven
-
 package e2e
 
 import (
@@ -56,6 +54,8 @@ terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: 
 		return text
 	}
 	before := files()
+	// What the test makes, what the runtime does at each start, and the store that was put there.
+	others := []string{"/etc/crio/crio.conf.d ", "/var/lib/crio", "/run/acceld", "/var/lib/acceld"}
 	up := func(t *testing.T, what string) {
 		t.Helper()
 		sh(t, g, `systemctl is-active -q "$1"; acceld runtime check || true`, unit)
@@ -81,7 +81,7 @@ terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: 
 		// Their bytes; the times, and the directory that it made, are the purge's to take back.
 		timeless := regexp.MustCompile(` mtime=\S+`)
 		now := timeless.ReplaceAllString(files(), "")
-		if diff := stage.Unlike(timeless.ReplaceAllString(before, ""), now, "/etc/crio/crio.conf.d ", "/etc/containerd/conf.d ", "/run/acceld", "/var/lib/acceld"); diff != "" {
+		if diff := stage.Unlike(timeless.ReplaceAllString(before, ""), now, append(others, "/etc/containerd/conf.d ")...); diff != "" {
 			t.Errorf("the files are not as they were:\n%s", diff)
 		}
 		sh(t, g, `rm -r "/run/systemd/system/$1.service.d"; systemctl daemon-reload`, unit)
@@ -101,8 +101,9 @@ terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: 
 		sh(t, g, "systemctl disable --now acceld.service acceld.socket acceld-early.service")
 		t.Logf("%s", sh(t, g, "acceld purge"))
 		up(t, "purged")
-		if diff := stage.Unlike(before, files(), "/etc/crio/crio.conf.d "); diff != "" {
+		if diff := stage.Unlike(before, files(), others...); diff != "" {
 			t.Errorf("the files are not as they were:\n%s", diff)
 		}
+		sh(t, g, "test ! -e /var/lib/acceld; test ! -e /run/acceld")
 	})
 }

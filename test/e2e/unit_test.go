@@ -17,8 +17,8 @@ import (
 func TestUnitOnNode(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
-	must(t, s.Source(t.Context(), g))
 	must(t, s.Units(t.Context(), g, ""))
+	must(t, s.Store(t.Context(), g, stage.Version))
 	must(t, s.Enable(t.Context(), g))
 	reaches(t, g, accel.Ready, 5*time.Minute)
 	if !t.Run("kill -9 twenty times under a pod", func(t *testing.T) { killUnderPod(t, n, s) }) {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,7 @@ func TestUpgrade(t *testing.T) {
 		{"wait: nobody new gets a device, and it goes on when the pod ends", upgradeWaits},
 		{"evict: the pod goes", upgradeEvicts},
 		{"a driver that computes wrongly is taken back", upgradeRolledBack},
+		{"killed at every step", upgradeKilled},
 	} {
 		if !t.Run(p.name, func(t *testing.T) { p.do(t, n, image) }) {
 			return
@@ -108,4 +110,32 @@ func upgradeRolledBack(t *testing.T, n *bed.Node, _ string) {
 	})
 	serves(t, n.Guest, stage.Version)
 	sh(t, n.Guest, "edu-check -expect 2")
+}
+
+// killed runs an upgrade without an agent and kills it on entering the n-th call that lasts: a step of the journal, the
+// choice or the mark of an attempt takes its name, a module goes or comes. It prints the call, or nothing when there are
+// fewer.
+const killed = `calls=rename,renameat,renameat2,finit_module,init_module,delete_module
+strace -f -qq -o /tmp/trace -e signal=none -e trace=$calls -e inject=$calls:signal=KILL:when=$2 acceld driver upgrade qemu-edu --version "$1" >/tmp/upgrade 2>&1 || true
+while pkill -KILL -x acceld; do sleep 0.05; done
+if grep -q 'killed by SIGKILL' /tmp/trace || test "$(grep -c . /tmp/trace)" -ge "$2"; then sed -n "$2p" /tmp/trace; fi`
+
+// upgradeKilled: whatever an upgrade was doing when it was killed, the next look at the driver completes it or takes it back.
+func upgradeKilled(t *testing.T, n *bed.Node, _ string) {
+	g := n.Guest
+	sh(t, g, "systemctl stop acceld.socket acceld.service")
+	for _, version := range []string{stage.Version2, stage.VersionWrong} {
+		for i := 1; ; i++ {
+			sh(t, g, "rm -rf /var/lib/acceld/requests /var/lib/acceld/attempts; acceld driver upgrade qemu-edu --version 1.0.0 >/dev/null 2>&1 || true; test \"$(cat /sys/module/edu/version)\" = 1.0.0")
+			call := sh(t, g, killed, version, fmt.Sprint(i))
+			if call == "" {
+				break
+			}
+			after := sh(t, g, `acceld driver ensure qemu-edu >/dev/null; cat /sys/module/edu/version; ls /var/lib/acceld/journal; edu-check -expect 2 >/dev/null`)
+			t.Logf("to %s, killed at %-90.90s then serves %s", version, call, after)
+			if after != stage.Version && (after != version || version == stage.VersionWrong) {
+				t.Errorf("to %s, killed at %s: %q serves", version, call, after)
+			}
+		}
+	}
 }

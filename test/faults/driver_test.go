@@ -240,7 +240,13 @@ func Test21_CannotBuild(t *testing.T) {
 	}
 	c.sh(`test "$(find /var/lib/acceld -name '*.ko')" = ''; test "$(find /var/lib/acceld -name '*.log')" != ''`)
 	c.must(c.s.Source(t.Context(), c.g))
-	c.await("source mended -> usable, by itself", building, healthy(1))
+	c.halt()
+	c.config("build: {memory: 16Mi}\n")
+	c.start()
+	c.blocked("not enough memory", accel.BuildOutOfMemory, building)
+	c.sh(`test "$(find /var/lib/acceld -name '*.ko')" = ''`)
+	c.config("")
+	c.await("and with enough -> usable, by itself", building, healthy(1))
 }
 
 // Test22_RebootOffline: driver and devices are there without a network, from the store.

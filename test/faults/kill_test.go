@@ -1,5 +1,3 @@
-//go:build unproven
-
 package faults
 
 import (

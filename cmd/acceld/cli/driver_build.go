@@ -13,12 +13,12 @@ import (
 
 func driverBuildCommand(c *common) *cobra.Command {
 	var push bool
-	var signKey string
+	var signKey, kernel string
 	cmd := &cobra.Command{
 		Use: "build KIND...", Short: "Build drivers, and publish them",
 		Long: `build compiles the drivers of the named kinds into the store, from their build sources and against the headers of the
-kernel of --host-root, and loads nothing: it needs no device, so a pipeline can run it in a toolkit image. With --push each is
-published to the kind's sources of type oci, and the reference is printed with its digest.`,
+running kernel, or of the one named with --kernel, and loads nothing: it needs no device, so a pipeline can run it in a toolkit
+image. With --push each is published to the kind's sources of type oci, and the reference is printed with its digest.`,
 		RunE: func(cmd *cobra.Command, kinds []string) error {
 			switch {
 			case len(kinds) == 0:
@@ -39,6 +39,9 @@ published to the kind's sources of type oci, and the reference is printed with i
 				return err
 			}
 			d, facts := p.driver(told(cmd)), detect.Detect(p.host, detect.Options{})
+			if kernel != "" {
+				facts.Kernel = p.installedKernel(cmd, kernel, facts.Kernel)
+			}
 			for _, def := range defs {
 				e, problem := d.Build(cmd.Context(), def, facts)
 				if problem != nil {
@@ -59,6 +62,7 @@ published to the kind's sources of type oci, and the reference is printed with i
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&kernel, "kernel", "", "build for the installed kernel of this release, as uname -r says it, instead of the running one")
 	cmd.Flags().BoolVar(&push, "push", false, "publish what was built to every source of type oci")
 	cmd.Flags().StringVar(&signKey, "sign-key", "", "sign what is published with this private key (PEM)")
 	return cmd

@@ -43,11 +43,7 @@ store, so that the boot into that kernel only loads it.`,
 			if err != nil {
 				return err
 			}
-			var notes []string
-			facts.Kernel, notes = detect.InstalledKernel(p.host, kernel, facts.Kernel)
-			for _, n := range notes {
-				fmt.Fprintln(cmd.ErrOrStderr(), "acceld:", n)
-			}
+			facts.Kernel = p.installedKernel(cmd, kernel, facts.Kernel)
 			results := p.preflight(cmd, defs, facts, !keep)
 			if format.json() {
 				err = writeJSON(cmd.OutOrStdout(), results)
@@ -65,6 +61,15 @@ store, so that the boot into that kernel only loads it.`,
 	cmd.Flags().BoolVar(&keep, "keep", true, "keep what was built or fetched")
 	format.flag(cmd)
 	return cmd
+}
+
+// installedKernel is a kernel that need not run; what its files do not say is noted on standard error.
+func (p *parts) installedKernel(cmd *cobra.Command, release string, running accel.Kernel) accel.Kernel {
+	k, notes := detect.InstalledKernel(p.host, release, running)
+	for _, n := range notes {
+		fmt.Fprintln(cmd.ErrOrStderr(), "acceld:", n)
+	}
+	return k
 }
 
 // preflight asks for each definition; people at a terminal see the builds.

@@ -35,10 +35,10 @@ func TestBesideNodeExporter(t *testing.T) {
 	g := n.Guest
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
-	check(t, s.Source(ctx, g))
 	check(t, s.Units(ctx, g, ""))
+	check(t, s.Store(ctx, g, stage.Version))
 	check(t, g.Put(ctx, n.Program("node_exporter"), "/usr/bin/node_exporter", 0o755))
-	check(t, s.Enable(ctx, g)) // builds the driver and settles everything
+	check(t, s.Enable(ctx, g))
 	_, err := stage.WaitMachine(ctx, g, "ready", stage.InState(accel.Ready))
 	check(t, err)
 	sh(t, g, "systemctl disable --now acceld.socket acceld.service")
@@ -93,8 +93,8 @@ func TestStartToAllocatable(t *testing.T) {
 	g := n.Guest
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
-	check(t, s.Source(ctx, g))
 	check(t, s.Units(ctx, g, ""))
+	check(t, s.Store(ctx, g, stage.Version))
 	check(t, s.Enable(ctx, g))
 	_, err := stage.WaitMachine(ctx, g, "ready", stage.InState(accel.Ready))
 	check(t, err)

@@ -1,5 +1,3 @@
-//go:build unproven
-
 // Package driver measures how long a driver takes to be there: built, pulled and from the store, and the build itself
 // beside plain make and DKMS, the same source in the same guest. It prints figures and ratios; it asserts none of the
 // times, because the machine is emulated and shared.

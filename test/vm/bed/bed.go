@@ -36,6 +36,7 @@ import (
 // Bed is a prepared test bed.
 type Bed struct {
 	cache    cache.Dir
+	seat     cache.Dir
 	log      *progress.Log
 	starter  *process.Starter
 	parts    parts.Set
@@ -67,10 +68,10 @@ func Open(ctx context.Context, out io.Writer) (_ *Bed, err error) {
 	if b.cache, err = cache.Open(b.log.Say); err != nil {
 		return nil, err
 	}
-	if err := b.take(ctx); err != nil {
+	if err := b.take(ctx, seats()...); err != nil {
 		return nil, err
 	}
-	if err := hostpkg.Ensure(ctx, b.log); err != nil {
+	if err := b.installPackages(ctx); err != nil {
 		return nil, err
 	}
 	if err := b.makeParts(ctx); err != nil {
@@ -88,6 +89,15 @@ func Open(ctx context.Context, out io.Writer) (_ *Bed, err error) {
 	return b, b.openRegistry(ctx)
 }
 
+func (b *Bed) installPackages(ctx context.Context) error {
+	_, unlock, err := b.cache.Lock(ctx, "packages")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return hostpkg.Ensure(ctx, b.log)
+}
+
 // makeParts makes what takes long the first time side by side: compiling waits for processors, installing Debian for the
 // network and for the disk.
 func (b *Bed) makeParts(ctx context.Context) error {
@@ -103,12 +113,22 @@ func (b *Bed) makeParts(ctx context.Context) error {
 	return both.Wait()
 }
 
-// take locks the bed and ends what an earlier holder left behind.
-func (b *Bed) take(ctx context.Context) (err error) {
-	if b.unlock, err = b.cache.Lock(ctx, "bed"); err != nil {
+// seats are how many processes use a cache folder at a time: each has a seat with ports, guests and snapshots of its own,
+// the parts are shared. Two, because a guest leaves half of two processors idle while its scenario waits, and no more,
+// because a seat takes up to 4 GiB of memory.
+func seats() []string { return []string{"seat-1", "seat-2"} }
+
+// take locks a seat and ends what an earlier holder left behind.
+func (b *Bed) take(ctx context.Context, seats ...string) error {
+	name, unlock, err := b.cache.Lock(ctx, seats...)
+	if err != nil {
 		return err
 	}
-	if b.starter, err = process.NewStarter(b.cache.Path("processes")); err != nil {
+	b.unlock = unlock
+	if b.seat, err = b.cache.Sub(name); err != nil {
+		return err
+	}
+	if b.starter, err = process.NewStarter(b.seat.Path("processes")); err != nil {
 		return err
 	}
 	ended, err := b.starter.Sweep()
@@ -118,7 +138,7 @@ func (b *Bed) take(ctx context.Context) (err error) {
 	if len(ended) > 0 {
 		b.log.Say("ended what an earlier run left behind: %s", strings.Join(ended, ", "))
 	}
-	runs := b.cache.Path("run")
+	runs := b.seat.Path("run")
 	if err := os.RemoveAll(runs); err != nil {
 		return fmt.Errorf("cannot clear the folder of earlier runs: %w", err)
 	}
@@ -213,7 +233,7 @@ func (b *Bed) openIdentity(ctx context.Context) error {
 		return err
 	}
 	b.keys.authorized = string(ssh.MarshalAuthorizedKey(b.keys.client.PublicKey()))
-	return b.ports.open(b.cache.Path("ports.json"))
+	return b.ports.open(b.seat.Path("ports.json"))
 }
 
 // ClientKey is the file of the key that opens every guest, for a person's ssh.

@@ -14,24 +14,28 @@ import (
 // Clean ends what earlier runs left behind and removes everything that the bed keeps, except the Go build cache, which is
 // Go's, and the failures of tests. It removes only what the bed makes: the cache folder may hold others' things.
 func Clean(ctx context.Context, out io.Writer) error {
-	b := &Bed{log: progress.New(out)}
-	var err error
-	if b.cache, err = cache.Open(b.log.Say); err != nil {
+	log := progress.New(out)
+	c, err := cache.Open(log.Say)
+	if err != nil {
 		return err
 	}
-	if err := b.take(ctx); err != nil {
-		return err
+	for _, seat := range seats() {
+		b := &Bed{log: log, cache: c}
+		err := b.take(ctx, seat)
+		defer b.Close()
+		if err != nil {
+			return err
+		}
 	}
-	defer b.Close()
 	for _, pattern := range []string{
-		"accel-*", "debian-*", "guestd-*", "identity-*", "part-*", "programs-*", "snapshot-*", "ports.json",
+		"accel-*", "debian-*", "guestd-*", "identity-*", "part-*", "programs-*", "seat-*",
 	} {
-		paths, err := filepath.Glob(b.cache.Path(pattern))
+		paths, err := filepath.Glob(c.Path(pattern))
 		if err != nil {
 			return fmt.Errorf("cannot list %q: %w", pattern, err)
 		}
 		for _, path := range paths {
-			b.log.Say("removing %s", filepath.Base(path))
+			log.Say("removing %s", filepath.Base(path))
 			if err := os.RemoveAll(path); err != nil {
 				return fmt.Errorf("cannot remove %q: %w", path, err)
 			}

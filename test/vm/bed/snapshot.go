@@ -162,7 +162,7 @@ func (b *Bed) snapshot(ctx context.Context, kind seed.Kind, o Options) (string, 
 		name += "-" + string(o.Engine)
 	}
 	key := cache.NewKey(snapshotRecipe, b.fingerprint(), o.Kernel, strconv.Itoa(o.MemoryMiB), commandLine(kind, ""), hash.String(), string(script))
-	return b.cache.Entry(ctx, name, key, func(tmp string) error {
+	return b.seat.Entry(ctx, name, key, func(tmp string) error {
 		return b.log.Do("making a snapshot of a ready "+string(kind), func() error {
 			n, err := b.boot(ctx, kind, Options{Kernel: o.Kernel, MemoryMiB: o.MemoryMiB, Engine: o.Engine})
 			if err != nil {

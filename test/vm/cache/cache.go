@@ -8,10 +8,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -52,19 +52,52 @@ func (d Dir) Path(names ...string) string {
 	return filepath.Join(append([]string{d.path}, names...)...)
 }
 
-// Lock holds the named lock of the folder until unlock is called or the process ends. It waits for another holder.
-func (d Dir) Lock(ctx context.Context, name string) (unlock func(), err error) {
+// Sub is a folder in the folder, for what only one of several users of it needs.
+func (d Dir) Sub(name string) (Dir, error) {
+	path := d.Path(name)
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return Dir{}, fmt.Errorf("cannot create cache folder: %w", err)
+	}
+	return Dir{path: path, say: d.say}, nil
+}
+
+// Lock holds one of the named locks of the folder, the first that is free, until unlock is called or the process ends.
+// While all have other holders it waits.
+func (d Dir) Lock(ctx context.Context, names ...string) (name string, unlock func(), err error) {
 	dir := d.Path("locks")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("cannot create lock folder: %w", err)
+		return "", nil, fmt.Errorf("cannot create lock folder: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE, 0o644)
+	for told := false; ; told = true {
+		for _, name := range names {
+			if unlock, err := try(filepath.Join(dir, name)); unlock != nil || err != nil {
+				return name, unlock, err
+			}
+		}
+		if !told {
+			d.say("waiting for lock %s", d.holders(names))
+		}
+		// Asking again and again, because a blocking flock(2) cannot be given up.
+		select {
+		case <-ctx.Done():
+			return "", nil, fmt.Errorf("cannot wait for lock %q: %w", names, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// try takes a lock that is free; without an error unlock is nil for one that is not.
+func try(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("cannot open lock %q: %w", name, err)
+		return nil, fmt.Errorf("cannot open lock: %w", err)
 	}
-	if err := d.flock(ctx, f, name); err != nil {
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
-		return nil, err
+		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("cannot lock %q: %w", path, err)
 	}
 	// Who holds it is for the others to say while they wait; the lock works without. WriteAt, because the holder before
 	// may have been read up to somewhere.
@@ -73,26 +106,13 @@ func (d Dir) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-func (d Dir) flock(ctx context.Context, f *os.File, name string) error {
-	for told := false; ; told = true {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("cannot lock %q: %w", name, err)
-		}
-		if !told {
-			holder, _ := io.ReadAll(io.LimitReader(f, 100))
-			d.say("waiting for lock %q, held by %s", name, holder)
-		}
-		// Asking again and again, because a blocking flock(2) cannot be given up.
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("cannot wait for lock %q: %w", name, ctx.Err())
-		case <-time.After(100 * time.Millisecond):
-		}
+func (d Dir) holders(names []string) string {
+	said := make([]string, len(names))
+	for i, name := range names {
+		holder, _ := os.ReadFile(d.Path("locks", name))
+		said[i] = fmt.Sprintf("%q, held by %s", name, holder)
 	}
+	return strings.Join(said, ", ")
 }
 
 // Entry returns the folder of the entry `<kind>-<key>`. When it does not exist, build fills a temporary folder that then
@@ -103,7 +123,7 @@ func (d Dir) Entry(ctx context.Context, kind string, key *Key, build func(tmp st
 	if exists(final) {
 		return final, touch(final)
 	}
-	unlock, err := d.Lock(ctx, kind)
+	_, unlock, err := d.Lock(ctx, kind)
 	if err != nil {
 		return "", err
 	}

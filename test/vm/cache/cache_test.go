@@ -1,10 +1,12 @@
 package cache
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 func open(t *testing.T) Dir {
@@ -56,6 +58,25 @@ func TestOldEntriesGo(t *testing.T) {
 	left, err := filepath.Glob(c.Path("thing-*"))
 	if err != nil || len(left) != keepEntries {
 		t.Errorf("%d entries are left, %v; want %d", len(left), err, keepEntries)
+	}
+}
+
+func TestLockTakesTheFirstThatIsFree(t *testing.T) {
+	c := open(t)
+	take := func(ctx context.Context) (string, func(), error) { return c.Lock(ctx, "a", "b") }
+	first, _, err := take(t.Context())
+	second, unlock, err2 := take(t.Context())
+	if err != nil || err2 != nil || first != "a" || second != "b" {
+		t.Fatalf("took %q and %q, %v, %v", first, second, err, err2)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if name, _, err := take(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("took %q, %v, while both are held", name, err)
+	}
+	unlock()
+	if name, _, err := take(t.Context()); err != nil || name != "b" {
+		t.Errorf("took %q, %v, want the one that was given back", name, err)
 	}
 }
 

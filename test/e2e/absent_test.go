@@ -1,0 +1,48 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/stage"
+	"github.com/acceld/acceld/test/vm/bed"
+)
+
+// says runs a command that must fail with a reason, and returns what it said.
+func says(t *testing.T, g *bed.Guest, reason accel.Reason, command string) string {
+	t.Helper()
+	res, err := g.Sh(within(t, soon), command)
+	must(t, err)
+	if res.Status != 1 || !strings.Contains(res.Stderr, string(reason)) {
+		t.Errorf("%s: status %d, stderr %q, want status 1 and %s", command, res.Status, res.Stderr, reason)
+	}
+	return res.Stderr
+}
+
+// TestNoAccelerator: a host without one has an idle agent that says so.
+func TestNoAccelerator(t *testing.T) {
+	n, s := stage.StartNode(t, bed.Options{NoKubernetes: true})
+	must(t, s.Units(t.Context(), n.Guest, ""))
+	t.Run("no rights", func(t *testing.T) {
+		says(t, n.Guest, accel.PermissionDenied, "setpriv --reuid=65534 --regid=65534 --clear-groups acceld run")
+	})
+	t.Run("broken configuration", func(t *testing.T) {
+		sh(t, n.Guest, "printf 'nodde: x\\n' > /tmp/broken.yaml")
+		out := says(t, n.Guest, accel.ConfigInvalid, "acceld run --config /tmp/broken.yaml")
+		if !strings.Contains(out, "nodde") || !strings.Contains(out, "/tmp/broken.yaml") {
+			t.Errorf("the message does not name field and file: %s", out)
+		}
+		says(t, n.Guest, accel.ConfigInvalid, "acceld run --config /nowhere.yaml")
+	})
+	must(t, s.Enable(t.Context(), n.Guest))
+	_, err := stage.WaitMachine(within(t, soon), n.Guest, "the agent", stage.InState(accel.Absent))
+	must(t, err)
+	if out := sh(t, n.Guest, "acceld status"); !strings.Contains(out, "no accelerator") {
+		t.Errorf("status: %s", out)
+	}
+	must(t, s.Source(t.Context(), n.Guest))
+	must(t, n.Plug(within(t, soon), 0))
+	timed(t, "first device put in -> ready, driver built", func() { reaches(t, n.Guest, accel.Ready, 5*time.Minute) })
+}
