@@ -24,6 +24,7 @@ type moduleFile struct {
 	softAfter  []string          // and those that are loaded afterwards ("softdep: post")
 	firmware   []string          // files that it may ask for: those of every device it knows
 	parameters map[string]string // their types, such as "array of int"; empty where it does not say
+	namespaces []string          // those of symbols that it imports
 	license    string
 	signature  *signature        // nil when it is unsigned
 	crcs       map[string]uint32 // of each symbol it imports, empty on kernels without symbol versions
@@ -105,6 +106,8 @@ func (m *moduleFile) readInfo(b []byte) {
 			if m.license == "" { // a module of several files repeats it, and the kernel reads the first
 				m.license = value
 			}
+		case "import_ns":
+			m.namespaces = append(m.namespaces, value)
 		case "parm", "parmtype":
 			name, text, _ := strings.Cut(value, ":")
 			if key == "parm" {

@@ -3,6 +3,7 @@ package driver
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,19 @@ type export struct {
 	crc   uint32 // 0 on kernels without symbol versions
 	owner string // "vmlinux" or a module's path without suffix, such as "drivers/gpu/drm/drm"
 	gpl   bool   // for modules of a compatible licence alone
+	space string // the namespace that a module has to import, or "module:" and the modules that it is for; mostly empty
+}
+
+// open reports whether a module may use the symbol (verify_namespace_is_imported of kernel/module/main.c).
+func (e export) open(m *moduleFile) bool {
+	only, listed := strings.CutPrefix(e.space, "module:")
+	if !listed {
+		return e.space == "" || slices.Contains(m.namespaces, e.space)
+	}
+	return slices.ContainsFunc(strings.Split(only, ","), func(name string) bool {
+		start, glob := strings.CutSuffix(normal(name), "*")
+		return start == m.name || glob && strings.HasPrefix(m.name, start)
+	})
 }
 
 // scanSymvers returns the wanted symbols of a Module.symvers: "0x<crc>\t<symbol>\t<module>\t<type>\t<namespace>" a line.
@@ -41,8 +55,8 @@ func scanSymvers(r io.Reader, wanted map[string]bool) (map[string]export, error)
 			continue
 		}
 		owner, rest, _ := bytes.Cut(rest, []byte("\t"))
-		kind, _, _ := bytes.Cut(rest, []byte("\t"))
-		found[string(name)] = export{uint32(n), string(owner), string(kind) == "EXPORT_SYMBOL_GPL"}
+		kind, space, _ := bytes.Cut(rest, []byte("\t"))
+		found[string(name)] = export{uint32(n), string(owner), string(kind) == "EXPORT_SYMBOL_GPL", string(space)}
 	}
 	return found, lines.Err()
 }
@@ -95,6 +109,8 @@ func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
 		}
 		if !ok {
 			lost[name] = true
+		} else if !row.open(m) && !in.lenient() {
+			return "", accel.Problemf(accel.SymbolMissing, "module %q uses symbol %q of namespace %q and does not import it, which kernel %q refuses", m.name, name, row.space, in.kernel.Release)
 		}
 	}
 	if len(lost) > 0 && !in.running && from != "" {
@@ -112,6 +128,18 @@ func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
 		from = "no Module.symvers on this host"
 	}
 	return fmt.Sprintf("%d of %d versions compared (%s), %d symbols needed", compared, len(m.crcs), from, len(m.undefined)), nil
+}
+
+// lenient reports whether the kernel only warns of a module that uses a namespace which it does not import, or does not
+// say so.
+func (in *inspection) lenient() bool {
+	config := in.d.kernelConfig(in.headers())
+	return config == "" || configValue(config, "CONFIG_MODULE_ALLOW_MISSING_NAMESPACE_IMPORTS") == "y"
+}
+
+// headers are where the headers of the kernel are, when they are there.
+func (in *inspection) headers() string {
+	return cmp.Or(in.kernel.Headers, path.Join("/lib/modules", in.kernel.Release, "build"))
 }
 
 // version returns the version that a symbol will have when the module is loaded, and whose it is; ok is false when that
@@ -182,12 +210,8 @@ func (in *inspection) symvers(m *moduleFile) (found map[string]export, from stri
 		wanted[name] = true
 	}
 	dir := path.Join("/lib/modules", in.kernel.Release)
-	headers := in.kernel.Headers
-	if headers == "" {
-		headers = path.Join(dir, "build")
-	}
 	for _, name := range []string{
-		path.Join(headers, "Module.symvers"), path.Join(dir, "build/Module.symvers"),
+		path.Join(in.headers(), "Module.symvers"), path.Join(dir, "build/Module.symvers"),
 		path.Join(dir, "symvers.gz"), path.Join(dir, "symvers.xz"), path.Join(dir, "symvers.zst"),
 		"/boot/symvers-" + in.kernel.Release + ".gz", "/boot/symvers-" + in.kernel.Release + ".xz",
 	} {

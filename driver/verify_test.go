@@ -54,6 +54,13 @@ func TestVerify(t *testing.T) {
 		}), same, nil, ""},
 		{"symbol", with(func(x *elfModule) { x.undefined = []string{"gone"} }), same, nil, accel.SymbolMissing},
 		{"symbol of a live module", with(func(x *elfModule) { x.undefined = []string{"of_live"} }), same, nil, ""},
+		{"namespace", with(func(x *elfModule) { x.undefined = []string{"dma_buf_get"} }), same, nil, accel.SymbolMissing},
+		{"another namespace", with(func(x *elfModule) { x.undefined, x.info = []string{"dma_buf_get"}, []string{"import_ns=CXL"} }), same, nil, accel.SymbolMissing},
+		{"imported namespace", with(func(x *elfModule) {
+			x.undefined, x.info = []string{"dma_buf_get"}, []string{"import_ns=CXL", "import_ns=DMA_BUF"}
+		}), same, nil, ""},
+		{"for another module", with(func(x *elfModule) { x.undefined = []string{"for_kvm"} }), same, nil, accel.SymbolMissing},
+		{"for this module", with(func(x *elfModule) { x.undefined = []string{"for_ed"} }), same, nil, ""},
 		{"unsigned", edu(), func(f *accel.Facts) { f.Kernel.SigEnforce = true }, nil, accel.Unsigned},
 		{"signed", with(func(x *elfModule) { x.signature = testSignature(t, "sha256") }), func(f *accel.Facts) { f.Kernel.SigEnforce = true }, nil, ""},
 		{"lockdown", edu(), func(f *accel.Facts) { f.Kernel.Lockdown = "integrity" }, nil, accel.LockedDown},
@@ -65,7 +72,13 @@ func TestVerify(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
 			m.install("kernel/own.ko", elfModule{name: "own"})
-			m.write("/lib/modules/"+testRelease+"/build/Module.symvers", "0x00000001\tmodule_layout\tvmlinux\tEXPORT_SYMBOL\t\n0x00000003\tprintk\tvmlinux\tEXPORT_SYMBOL\t\n")
+			m.write("/lib/modules/"+testRelease+"/build/.config", "# CONFIG_MODULE_ALLOW_MISSING_NAMESPACE_IMPORTS is not set\n")
+			m.write("/lib/modules/"+testRelease+"/build/Module.symvers", `0x00000001	module_layout	vmlinux	EXPORT_SYMBOL	
+0x00000003	printk	vmlinux	EXPORT_SYMBOL	
+0x00000004	dma_buf_get	vmlinux	EXPORT_SYMBOL	DMA_BUF
+0x00000005	for_kvm	vmlinux	EXPORT_SYMBOL	module:kvm-intel,kvm-amd
+0x00000006	for_ed	vmlinux	EXPORT_SYMBOL	module:kvm,ed*
+`)
 			m.write("/proc/kallsyms", "0000000000000000 T startup\n0000000000000000 r __ksymtab_of_live\t[live]\n")
 			m.install("updates/edu.ko", c.module)
 			// The file's name says edu whatever the module inside says.
