@@ -272,8 +272,11 @@ func (b *Bed) probe(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot identify this boot: %w", err)
 	}
+	if b.accel.QEMU, err = qemu.Version(ctx); err != nil {
+		return err
+	}
 	kernel := b.Kernels()[0]
-	dir, err := b.cache.Entry(ctx, "accel", cache.NewKey("2", string(boot), kernel), func(tmp string) error {
+	dir, err := b.cache.Entry(ctx, "accel", cache.NewKey("2", b.accel.QEMU, string(boot), kernel), func(tmp string) error {
 		initrd, err := b.writeInitrd(tmp, kernel, nil)
 		if err != nil {
 			return err

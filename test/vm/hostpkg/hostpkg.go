@@ -1,15 +1,19 @@
 // Package hostpkg makes sure that the machine the test bed runs on has the distribution's programs that it needs. It
-// installs only what is missing, only on Debian as root, and removes nothing.
+// installs only what is missing or much slower than it could be, only on Debian as root, and removes nothing.
 package hostpkg
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"github.com/acceld/acceld/test/vm/progress"
+	"github.com/acceld/acceld/test/vm/qemu"
 )
 
 // need is a package and a way to see that it is there: a program, or a file.
@@ -45,23 +49,74 @@ func Missing() []string {
 	return missing
 }
 
-// Ensure installs what is missing.
+// Ensure installs what is missing, and a newer QEMU where the distribution's backports have one.
 func Ensure(ctx context.Context, log *progress.Log) error {
-	missing := Missing()
-	if len(missing) == 0 {
-		return nil
-	}
-	if os.Geteuid() != 0 {
-		return fmt.Errorf("cannot install %s: not root; install them and try again", strings.Join(missing, ", "))
-	}
-	return log.Do("installing "+strings.Join(missing, ", "), func() error {
-		for _, args := range [][]string{{"update"}, append([]string{"install", "-y", "--no-install-recommends"}, missing...)} {
-			cmd := exec.CommandContext(ctx, "apt-get", args...)
-			cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-			if output, err := cmd.CombinedOutput(); err != nil {
-				return fmt.Errorf("cannot run apt-get %q: %w\n%s", args[0], err, output)
-			}
+	if missing := Missing(); len(missing) > 0 {
+		if os.Geteuid() != 0 {
+			return fmt.Errorf("cannot install %s: not root; install them and try again", strings.Join(missing, ", "))
 		}
+		err := log.Do("installing "+strings.Join(missing, ", "), func() error { return install(ctx, nil, missing...) })
+		if err != nil {
+			return err
+		}
+	}
+	return renewQEMU(ctx, log)
+}
+
+// install has no recommended packages and asks nothing.
+func install(ctx context.Context, options []string, packages ...string) error {
+	for _, args := range [][]string{{"update"}, append([]string{"install", "-y", "--no-install-recommends"}, packages...)} {
+		cmd := exec.CommandContext(ctx, "apt-get", append(options, args...)...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		if output, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("cannot run apt-get %q: %w\n%s", args[0], err, output)
+		}
+	}
+	return nil
+}
+
+// renewQEMU replaces the QEMU 7.2 of Debian 12: 10.0 emulates a quarter to a third quicker (a build of the edu driver in a
+// guest: 21 s instead of 29). Where it cannot be had, the old one does it.
+func renewQEMU(ctx context.Context, log *progress.Log) error {
+	const release = "bookworm"
+	system, err := os.ReadFile("/etc/os-release")
+	if err != nil {
+		return fmt.Errorf("cannot tell the distribution: %w", err)
+	}
+	version, err := qemu.Version(ctx)
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(version, "version 7.") || !strings.Contains(string(system), "VERSION_CODENAME="+release) || os.Geteuid() != 0 {
 		return nil
+	}
+	site, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Codename: "+release).Output()
+	mirror, _, _ := strings.Cut(string(site), "\n")
+	if err != nil || mirror == "" {
+		log.Say("the old QEMU does it: no package source of %s is known (%v)", release, err)
+		return nil
+	}
+	// The machine's own list of sources stays as it is.
+	dir, err := os.MkdirTemp("", "bed-")
+	if err != nil {
+		return fmt.Errorf("cannot make a folder: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	const list = "/etc/apt/sources.list"
+	text, err := os.ReadFile(list)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot read the list of package sources: %w", err)
+	}
+	text = fmt.Appendf(text, "\ndeb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s-backports main\n", mirror, release)
+	name := filepath.Join(dir, "sources.list")
+	if err := os.WriteFile(name, text, 0o644); err != nil {
+		return fmt.Errorf("cannot write a list of package sources: %w", err)
+	}
+	err = log.Do("installing QEMU from "+release+"-backports", func() error {
+		return install(ctx, []string{"-o", "Dir::Etc::SourceList=" + name, "-t", release + "-backports"}, "qemu-system-x86", "qemu-utils")
 	})
+	if err != nil {
+		log.Say("the old QEMU does it: %v", err)
+	}
+	return nil
 }

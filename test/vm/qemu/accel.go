@@ -3,11 +3,15 @@ package qemu
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 )
+
+const program = "qemu-system-x86_64"
 
 // Accel is how the processors are run.
 type Accel struct {
@@ -15,6 +19,18 @@ type Accel struct {
 	Name string
 	// CPU is the model to show.
 	CPU string
+	// QEMU is the first line of what it says of its version: another one does not read its snapshots.
+	QEMU string
+}
+
+// Version asks the program.
+func Version(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, program, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("cannot ask QEMU for its version: %w", err)
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	return line, nil
 }
 
 // option is the value of QEMU's -accel.
@@ -43,7 +59,7 @@ func Probe(ctx context.Context, kernel, initrd string) Accel {
 	kvm.Close()
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
+	cmd := exec.CommandContext(ctx, program, "-nodefaults", "-no-user-config", "-display", "none",
 		"-machine", "q35,accel=kvm", "-cpu", "host", "-m", "256", "-no-reboot", "-serial", "stdio",
 		"-kernel", kernel, "-initrd", initrd, "-append", "console=ttyS0 panic=-1 bed.kind=probe")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -61,7 +61,7 @@ func Start(ctx context.Context, starter *process.Starter, c Config, log *os.File
 		return nil, err
 	}
 	defer theirs.Close()
-	cmd := exec.Command("qemu-system-x86_64", c.args()...)
+	cmd := exec.Command(program, c.args()...)
 	cmd.ExtraFiles = []*os.File{theirs} // becomes descriptor 3
 	child, err := starter.Start("qemu", log, cmd)
 	if err != nil {
