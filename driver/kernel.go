@@ -38,6 +38,9 @@ type helperAnswer struct {
 	Errno int `json:"errno"`
 }
 
+// helperDied is the helper's exit status when the kernel has killed its thread that called.
+const helperDied = 3
+
 // LoadModuleMain is the body of the helper process that the agent starts to call the kernel: a module's initialisation
 // may hang or oops, and takes only its caller with it. It reads one request from in, answers on out and returns the
 // process's exit status. The module to load is the file descriptor 3.
@@ -46,12 +49,15 @@ func LoadModuleMain(h *host.Host, in io.Reader, out io.Writer) int {
 	if err := json.NewDecoder(io.LimitReader(in, 1<<20)).Decode(&request); err != nil {
 		return 2
 	}
-	var err error
-	if request.Load {
+	err := host.OnThread(func() error {
+		if !request.Load {
+			return h.DeleteModule(request.Unload)
+		}
 		const first = 3 // the first of exec.Cmd's ExtraFiles
-		err = h.LoadModule(os.NewFile(first, "module"), request.Parameters)
-	} else {
-		err = h.DeleteModule(request.Unload)
+		return h.LoadModule(os.NewFile(first, "module"), request.Parameters)
+	})
+	if errors.Is(err, host.ErrThreadDied) {
+		return helperDied
 	}
 	var answer helperAnswer
 	var errno syscall.Errno
@@ -111,6 +117,9 @@ func (k *helperKernel) ask(ctx context.Context, r helperRequest, files ...*os.Fi
 		if cmd.ProcessState != nil {
 			if s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && s.Signaled() {
 				return fmt.Errorf("%w (signal %v)", ErrDied, s.Signal())
+			}
+			if cmd.ProcessState.ExitCode() == helperDied {
+				return ErrDied
 			}
 		}
 		return fmt.Errorf("the load helper gave no answer: %w", errors.Join(err, errors.New(out.String())))

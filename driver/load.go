@@ -136,7 +136,7 @@ func (d *Driver) finit(ctx context.Context, facts accel.Facts, m planned) (did b
 	case loadErr == nil:
 		return true, log, nil
 	case errors.Is(loadErr, context.DeadlineExceeded) && d.taint()&taintDied != 0:
-		// A crash takes the thread that loads; the helper's others live on and wait for it.
+		// The thread that crashed could not even end, so the helper waits for it.
 		return false, log, accel.Problemf(accel.RebootRequired, "the initialisation of module %q crashed in the kernel%s", m.name, c.quote())
 	case errors.Is(loadErr, context.DeadlineExceeded):
 		return false, log, accel.Problemf(accel.LoadTimeout, "the initialisation of module %q did not end within %v%s", m.name, d.o.LoadTimeout, c.quote())

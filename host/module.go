@@ -1,11 +1,14 @@
 package host
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,6 +37,34 @@ func (h *Host) DeleteModule(name string) error {
 		return fmt.Errorf("cannot remove module %q: %w", name, err)
 	}
 	return nil
+}
+
+// ErrThreadDied says that a call never came back because the kernel ended the thread that made it.
+var ErrThreadDied = errors.New("the kernel killed the thread that called it")
+
+// OnThread makes a call of the kernel on a thread of its own, which it watches: an oops ends the thread that runs into it,
+// not its process, and nobody else is told. The error is the call's or [ErrThreadDied].
+func OnThread(call func() error) error {
+	thread, done := make(chan int, 1), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the call
+		thread <- unix.Gettid()
+		done <- call()
+	}()
+	stat := fmt.Sprintf("/proc/self/task/%d/stat", <-thread)
+	for dead := false; ; {
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(20 * time.Millisecond): // no descriptor becomes ready at the end of a thread before Linux 6.9
+		}
+		if dead { // and has not answered since it was seen dead
+			return ErrThreadDied
+		}
+		text, err := os.ReadFile(stat)
+		state := text[bytes.LastIndexByte(text, ')')+1:] // proc_pid_stat(5); the first thread stays, as a zombie
+		dead = err != nil || bytes.HasPrefix(state, []byte(" Z")) || bytes.HasPrefix(state, []byte(" X"))
+	}
 }
 
 // MemoryFile returns an anonymous file in memory with what write puts into it, open for reading and sealed: nobody can
