@@ -241,7 +241,7 @@ func Test21_CannotBuild(t *testing.T) {
 	c.sh(`test "$(find /var/lib/acceld -name '*.ko')" = ''; test "$(find /var/lib/acceld -name '*.log')" != ''`)
 	c.must(c.s.Source(t.Context(), c.g))
 	c.halt()
-	c.config("build: {memory: 16Mi}\n")
+	c.config("build: {memory: 64Mi}\n")
 	c.start()
 	c.blocked("not enough memory", accel.BuildOutOfMemory, building)
 	c.sh(`test "$(find /var/lib/acceld -name '*.ko')" = ''`)
