@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
 	"github.com/acceld/acceld/test/vm/cache"
+	"github.com/acceld/acceld/test/vm/progress"
 )
 
 // TestBrokenKernel is a kernel upgrade for which a driver's source does not compile, a true one: NVIDIA's, in its smallest
@@ -27,12 +29,16 @@ func TestBrokenKernel(t *testing.T) {
 			t.Skip("the distribution's archive no longer has the two kernels")
 		}
 	}
-	c, err := cache.Open(nil)
+	log := progress.New(os.Stderr)
+	c, err := cache.Open(log.Say)
 	must(t, err)
-	theirs, err := nvidia.Source(t.Context(), c, nil)
+	theirs, err := nvidia.Source(t.Context(), c, log)
 	must(t, err)
 	source := filepath.Join(t.TempDir(), "source")
 	must(t, nvidia.Subset(theirs, s.File("test/edu/module"), source))
+	for _, k := range []string{nvidia.GoodKernel, nvidia.BrokenKernel} {
+		must(t, nvidia.Probe(t.Context(), c, log, source, k))
+	}
 	must(t, s.PutTree(t.Context(), g, source, stage.SourceDir))
 	must(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"))
 	kubeconfig, err := n.Plane().GuestKubeconfig()

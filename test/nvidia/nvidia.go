@@ -164,10 +164,34 @@ endif
 	)
 }
 
-// Probe lets NVIDIA's scripts ask a kernel on this machine and leaves the answers in the subset, which for that kernel then
-// compiles only what it is about: the edu driver and one file more. Root has the kernel's headers and a compiler: "/", or
-// [Root]'s, and then the caller must be root.
-func Probe(ctx context.Context, subset, root, release string) error {
+// Headers are those of a kernel: this machine's own, or those of [Root], and where they are in it.
+func Headers(ctx context.Context, c cache.Dir, log *progress.Log, release string) (root, dir string, err error) {
+	dir = "/lib/modules/" + release + "/build"
+	if _, err := os.Stat(dir + "/Module.symvers"); err == nil {
+		return "/", dir, nil
+	}
+	root, err = Root(ctx, c, log)
+	return root, dir, err
+}
+
+// Probe lets NVIDIA's scripts ask a kernel on this machine, once for a cache, and leaves the answers in the subset, which for
+// that kernel then compiles only what it is about: the edu driver and one file more. The caller must be root.
+func Probe(ctx context.Context, c cache.Dir, log *progress.Log, subset, release string) error {
+	root, _, err := Headers(ctx, c, log, release)
+	if err != nil {
+		return err
+	}
+	answers, err := c.Entry(ctx, "nvidia-probed", cache.NewKey(recipe, Version, release), func(tmp string) error {
+		return log.Do("asking kernel "+release+" NVIDIA's questions", func() error { return probe(ctx, subset, root, release, tmp) })
+	})
+	if err != nil {
+		return err
+	}
+	return os.CopyFS(filepath.Join(subset, "probed", release, "conftest"), os.DirFS(answers))
+}
+
+// probe puts the answers into the directory to.
+func probe(ctx context.Context, subset, root, release, to string) error {
 	work, err := os.MkdirTemp(filepath.Join(root, "var/tmp"), "acceld-probe")
 	if err != nil {
 		return fmt.Errorf("cannot probe kernel %q: %w", release, err)
@@ -186,7 +210,7 @@ func Probe(ctx context.Context, subset, root, release string) error {
 	if _, err := os.Stat(filepath.Join(answers, "headers.h")); err != nil {
 		return fmt.Errorf("cannot probe kernel %q: %w", release, errors.Join(err, failed))
 	}
-	return copyFiles(answers, filepath.Join(subset, "probed", release, "conftest"), func(name string) bool { return !strings.Contains(name, "/") })
+	return copyFiles(answers, to, func(name string) bool { return !strings.Contains(name, "/") })
 }
 
 // probes are those of NVIDIA's questions to the kernel that the copied files ask for the answer of. Each one is a

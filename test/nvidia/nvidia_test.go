@@ -31,20 +31,6 @@ func bed(t *testing.T) (cache.Dir, *progress.Log) {
 	return c, log
 }
 
-// headers are those of a kernel: this machine's own, or those of the Debian in the cache.
-func headers(t *testing.T, c cache.Dir, log *progress.Log, release string) (root, dir string) {
-	t.Helper()
-	dir = "/lib/modules/" + release + "/build"
-	if _, err := os.Stat(dir + "/Module.symvers"); err == nil {
-		return "/", dir
-	}
-	root, err := Root(t.Context(), c, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return root, dir
-}
-
 // TestRealSubset compiles the smallest part of NVIDIA's source that breaks, for the kernel that it is for and for the one
 // after it.
 func TestRealSubset(t *testing.T) {
@@ -55,7 +41,10 @@ func TestRealSubset(t *testing.T) {
 	}
 	for release, want := range map[string]string{GoodKernel: "", BrokenKernel: Error} {
 		t.Run(release, func(t *testing.T) {
-			root, dir := headers(t, c, log, release)
+			root, dir, err := Headers(t.Context(), c, log, release)
+			if err != nil {
+				t.Fatal(err)
+			}
 			place := filepath.Join(root, "var/tmp")
 			work, err := os.MkdirTemp(place, "acceld-nvidia")
 			if err != nil {
@@ -91,7 +80,7 @@ func TestRealSubset(t *testing.T) {
 			if release == BrokenKernel { // once is enough: it is what takes the time
 				build("probing itself")
 			}
-			if err := Probe(t.Context(), filepath.Join(work, "edu"), root, release); err != nil {
+			if err := Probe(t.Context(), c, log, filepath.Join(work, "edu"), release); err != nil {
 				t.Fatal(err)
 			}
 			build("probed before")
