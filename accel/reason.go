@@ -35,6 +35,7 @@ type ReasonDoc struct {
 const (
 	InternalError        Reason = "InternalError"
 	ConfigInvalid        Reason = "ConfigInvalid"
+	ConfigPending        Reason = "ConfigPending"
 	DefinitionInvalid    Reason = "DefinitionInvalid"
 	PermissionDenied     Reason = "PermissionDenied"
 	ReadOnly             Reason = "ReadOnly"
@@ -122,6 +123,7 @@ func hostReasons() []ReasonDoc {
 	return []ReasonDoc{
 		{InternalError, "Something happened that acceld has no name for.", ActorAgent, "Report it with the output of `acceld doctor -o json`.", false},
 		{ConfigInvalid, "The configuration file or a flag cannot be used.", ActorOperator, "Correct what is named and restart the agent; `acceld doctor` checks it without starting.", true},
+		{ConfigPending, "The configuration has a change that takes effect with the next start of the agent.", ActorOperator, "Restart the agent: `systemctl restart acceld`, or delete its pod.", false},
 		{DefinitionInvalid, "A definition file cannot be used.", ActorOperator, "Correct the named field; the other definitions stay in force.", true},
 		{PermissionDenied, "The agent lacks a right on the named file or system call.", ActorOperator, "Run it as root with CAP_SYS_MODULE, or as the privileged DaemonSet.", false},
 		{ReadOnly, "The named directory is on a read-only file system.", ActorOperator, "Make /var/lib/acceld (or the named directory) writable; nothing was changed.", false},

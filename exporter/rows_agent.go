@@ -123,7 +123,7 @@ func upgradeRows() []row {
 			},
 		},
 		{
-			name: "acceld_configuration_valid", help: "1 when the configuration on the disk is in force, 0 when it cannot be used and the one before stays in force.",
+			name: "acceld_configuration_valid", help: "1 when the configuration on the disk is in force, 0 when it cannot be used and the one before stays in force, or waits for the next start of the agent.",
 			collect: func(v view, emit emit) { emit(truth(v.Want.Problem == nil)) },
 		},
 	}

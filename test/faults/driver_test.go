@@ -246,7 +246,10 @@ func Test21_CannotBuild(t *testing.T) {
 	c.blocked("not enough memory", accel.BuildOutOfMemory, building)
 	c.sh(`test "$(find /var/lib/acceld -name '*.ko')" = ''`)
 	c.config("")
-	c.await("and with enough -> usable, by itself", building, healthy(1))
+	c.until("status says that the change waits for a restart", "acceld status | grep -q 'wait for the next start of the agent: build'")
+	c.halt()
+	c.start()
+	c.await("and with enough -> usable", building, healthy(1))
 }
 
 // Test22_RebootOffline: driver and devices are there without a network, from the store.

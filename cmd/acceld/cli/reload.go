@@ -6,10 +6,12 @@ import (
 	"os/signal"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent"
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/host"
 )
@@ -74,12 +76,11 @@ func (a *running) reread(ctx context.Context, c *common, want accel.Want) accel.
 		a.loop.Configure(want)
 		return want
 	}
-	before, after := a.config, p.config
-	before.Kinds, after.Kinds = nil, nil
-	if !reflect.DeepEqual(before, after) {
-		a.log.Warn("the configuration has changes that need a restart of the agent")
+	pending := pendingChanges(a.config, p.config)
+	if pending != nil && (want.Problem == nil || want.Problem.Message != pending.Message) {
+		a.log.Warn("configuration not taken over yet", "reason", pending.Reason, "message", pending.Message)
 	}
-	want.Problem = nil
+	want.Problem = pending
 	if !reflect.DeepEqual(want.Kinds, p.defs) {
 		want.Kinds = p.defs
 		a.log.Info("configuration taken over", "kinds", len(p.defs))
@@ -89,4 +90,21 @@ func (a *running) reread(ctx context.Context, c *common, want accel.Want) accel.
 	}
 	a.loop.Configure(want)
 	return want
+}
+
+// pendingChanges names the options that are read at the start alone and that are not as they were then; nil when there is
+// none.
+func pendingChanges(before, after agent.Config) *accel.Problem {
+	var names []string
+	was, is := reflect.ValueOf(before), reflect.ValueOf(after)
+	for i := range was.NumField() {
+		name := was.Type().Field(i).Name
+		if name != "Kinds" && !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
+			names = append(names, strings.ToLower(name[:1])+name[1:])
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return accel.Problemf(accel.ConfigPending, "changed options wait for the next start of the agent: %s", strings.Join(names, ", "))
 }

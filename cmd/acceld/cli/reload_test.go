@@ -92,6 +92,11 @@ func TestReload(t *testing.T) {
 	eventually("a definition that is gone", func(w accel.Want) bool { return w.Problem == nil && w.Kinds["example-npu"] == nil })
 	write(c.config, "logLevel: error\n")
 	eventually("the configuration has the last word", version(p.base["qemu-edu"].Driver.Version))
+	write(c.config, "logLevel: error\nbuild: {memory: 1Gi}\nkinds: {qemu-edu: {driver: {version: '5.0.0'}}}\n")
+	eventually("an option that is read at the start", func(w accel.Want) bool {
+		return w.Problem != nil && w.Problem.Reason == accel.ConfigPending && strings.HasSuffix(w.Problem.Message, ": build") && w.Kinds["qemu-edu"].Driver.Version == "5.0.0"
+	})
+	write(c.config, "logLevel: error\n")
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil { // it must not end the agent
 		t.Fatal(err)
 	}

@@ -50,7 +50,11 @@ func printMachine(out io.Writer, m accel.Machine, colour bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  kernel %s  acceld %s  up %s\n", m.Agent.Node, m.Facts.Kernel.Release, m.Agent.Version, age(m.Taken.Sub(m.Agent.Started)))
 	if p := m.Want.Problem; p != nil {
-		fmt.Fprintf(&b, "%s  %s; the configuration before stays in force\n", i.bad(string(p.Reason)), plain(p.Message))
+		if p.Reason == accel.ConfigPending {
+			fmt.Fprintf(&b, "%s  %s\n", i.wait(string(p.Reason)), plain(p.Message))
+		} else {
+			fmt.Fprintf(&b, "%s  %s; the configuration before stays in force\n", i.bad(string(p.Reason)), plain(p.Message))
+		}
 	}
 	shown := 0
 	for _, kind := range sorted(m.Status) {
