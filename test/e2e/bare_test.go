@@ -12,6 +12,7 @@ import (
 
 // TestBareMetal is a host with the systemd unit and no Kubernetes at all.
 func TestBareMetal(t *testing.T) {
+	t.Parallel()
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2, NoKubernetes: true})
 	g := n.Guest
 	must(t, s.Source(t.Context(), g))

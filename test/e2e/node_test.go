@@ -17,6 +17,7 @@ import (
 
 // TestDaemonSet is the life of one node, from no driver to a day of trouble. Its parts build on each other.
 func TestDaemonSet(t *testing.T) {
+	t.Parallel()
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	must(t, s.Source(t.Context(), n.Guest))
 	image, err := s.Workload(t.Context(), n)

@@ -16,6 +16,7 @@ import (
 // TestUpgrade replaces a driver that pods use, by every policy, and by one that computes wrongly. Its parts build on each
 // other.
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
 	must(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"))

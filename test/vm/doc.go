@@ -37,8 +37,8 @@
 //
 // Without the variable the tests skip; with it a missing part is a failure. The first time takes about a quarter of an
 // hour and needs root and the network (Debian's archive and Go modules); it installs the distribution's packages that are
-// missing. Everything is kept in $ACCELD_CACHE, by default `acceld` in the user's cache folder, keyed by content. Two
-// processes at a time find a seat there, each with ports and snapshots of its own; others wait and say so.
+// missing. Everything is kept in $ACCELD_CACHE, by default `acceld` in the user's cache folder, keyed by content. Three
+// beds at a time find a seat there, each with ports and snapshots of its own; others wait and say so.
 //
 // # How it is quick
 //

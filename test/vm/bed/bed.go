@@ -113,10 +113,10 @@ func (b *Bed) makeParts(ctx context.Context) error {
 	return both.Wait()
 }
 
-// seats are how many processes use a cache folder at a time: each has a seat with ports, guests and snapshots of its own,
-// the parts are shared. Two, because a guest leaves half of two processors idle while its scenario waits, and no more,
-// because a seat takes up to 4 GiB of memory.
-func seats() []string { return []string{"seat-1", "seat-2"} }
+// seats are how many beds there are in a cache folder at a time, of one process or several: each has a seat with ports,
+// guests and snapshots of its own, the parts are shared. Three, because a scenario waits for half of its time, for a kubelet's
+// back-off or a device's reset, and no more, because a seat takes up to 4 GiB of memory.
+func seats() []string { return []string{"seat-1", "seat-2", "seat-3"} }
 
 // take locks a seat and ends what an earlier holder left behind.
 func (b *Bed) take(ctx context.Context, seats ...string) error {
