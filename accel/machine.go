@@ -4,7 +4,7 @@ import "time"
 
 // Machine is one immutable snapshot of an accelerator host. See the package comment.
 type Machine struct {
-	// Taken is when the snapshot was made.
+	// Taken is when the snapshot was made; zero until the host has been read for the first time.
 	Taken time.Time `json:"taken"`
 	// Agent says which agent made it.
 	Agent Agent `json:"agent"`

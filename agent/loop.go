@@ -146,7 +146,7 @@ func NewLoop(o Options) *Loop {
 		l.kinds[name] = newKind(def, time.Now())
 	}
 	l.beat.Store(time.Now().UnixNano())
-	l.store(time.Now())
+	l.store(time.Time{})
 	return l
 }
 

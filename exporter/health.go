@@ -9,7 +9,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// healthz tells whether the accelerators are well: 503 when a kind is blocked or a device is unhealthy or gone. It is
+// healthz tells whether the accelerators are well: 503 when a kind is blocked or a device is unhealthy or gone, and until the host has been read. It is
 // for people, cron and load balancers; a liveness probe must use /livez, or bad hardware would restart the agent.
 func (e *Exporter) healthz(w http.ResponseWriter, _ *http.Request) {
 	text, bad := health(e.view())
@@ -19,6 +19,9 @@ func (e *Exporter) healthz(w http.ResponseWriter, _ *http.Request) {
 // health returns one line for every kind on the host and for every device that is not healthy.
 func health(v view) (text string, bad bool) {
 	var b strings.Builder
+	if v.Taken.IsZero() {
+		return "starting: the host has not been read yet\n", true
+	}
 	for _, k := range v.kinds() {
 		s := v.Status[k]
 		if s.State == accel.Absent && len(v.Have[k].Accelerators) == 0 && s.Blocked == nil {

@@ -113,13 +113,13 @@ func upgradeRolledBack(t *testing.T, n *bed.Node, _ string) {
 	sh(t, n.Guest, "edu-check -expect 2")
 }
 
-// killed runs an upgrade without an agent and kills it on entering the n-th call that lasts: a step of the journal, the
-// choice or the mark of an attempt takes its name, a module goes or comes. It prints the call, or nothing when there are
-// fewer.
+// killed runs an upgrade without an agent and kills it on entering a call that lasts, the $2-th one of a thread: a step of the
+// journal, the choice or the mark of an attempt takes its name, a module goes or comes. It prints the call, or nothing when
+// there are fewer.
 const killed = `calls=rename,renameat,renameat2,finit_module,init_module,delete_module
-strace -f -qq -o /tmp/trace -e signal=none -e trace=$calls -e inject=$calls:signal=KILL:when=$2 acceld driver upgrade qemu-edu --version "$1" >/tmp/upgrade 2>&1 || true
+strace -f -q -o /tmp/trace -e signal=none -e trace=$calls -e inject=$calls:signal=KILL:when=$2 acceld driver upgrade qemu-edu --version "$1" >/tmp/upgrade 2>&1 || true
 while pkill -KILL -x acceld; do sleep 0.05; done
-if grep -q 'killed by SIGKILL' /tmp/trace || test "$(grep -c . /tmp/trace)" -ge "$2"; then sed -n "$2p" /tmp/trace; fi`
+if grep -q 'killed by SIGKILL' /tmp/trace; then grep -v '+++' /tmp/trace | grep -e '= ?' -e unfinished | tail -n 1 | grep . || grep -v '+++' /tmp/trace | tail -n 1; fi`
 
 // upgradeKilled: whatever an upgrade was doing when it was killed, the next look at the driver completes it or takes it back.
 func upgradeKilled(t *testing.T, n *bed.Node, _ string) {

@@ -105,7 +105,7 @@ func (a *asked) machine(ctx context.Context) (m accel.Machine, err error) {
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 16<<20)).Decode(&m); err != nil {
 		return m, fmt.Errorf("the agent on %q answered something else than a machine: %w", a.socket, err)
 	}
-	if m.Taken.IsZero() {
+	if m.Taken.IsZero() && m.Agent.Started.IsZero() {
 		return m, fmt.Errorf("the agent on %q answered something else than a machine: it has no time", a.socket)
 	}
 	return m, nil
@@ -152,6 +152,9 @@ func printChange(out io.Writer, m accel.Machine, text string, failed error, asJS
 
 // allReady reports whether every kind that has a device is ready and every device healthy.
 func allReady(m accel.Machine) bool {
+	if m.Taken.IsZero() {
+		return false // the agent has not read the host yet
+	}
 	for kind, s := range m.Status {
 		if s.State != accel.Ready && s.State != accel.Absent {
 			return false

@@ -13,6 +13,9 @@ import (
 
 // summary is one line about a machine: what systemctl status shows.
 func summary(m accel.Machine) string {
+	if m.Taken.IsZero() {
+		return "starting: the host has not been read yet"
+	}
 	var parts []string
 	for _, kind := range sorted(m.Status) {
 		s := m.Status[kind]
@@ -48,6 +51,9 @@ func (i ink) dim(s string) string  { return i.paint("2", s) }
 func printMachine(out io.Writer, m accel.Machine, colour bool) error {
 	i := ink(colour)
 	var b strings.Builder
+	if m.Taken.IsZero() {
+		return printPage(out, i.wait("starting")+"  the host has not been read yet\n")
+	}
 	fmt.Fprintf(&b, "%s  kernel %s  acceld %s  up %s\n", m.Agent.Node, m.Facts.Kernel.Release, m.Agent.Version, age(m.Taken.Sub(m.Agent.Started)))
 	if p := m.Want.Problem; p != nil {
 		if p.Reason == accel.ConfigPending {
