@@ -202,27 +202,27 @@ func (h *Host) MkdirAll(name string, mode fs.FileMode) error {
 
 // WriteFile replaces name atomically: a temporary file in the same directory (libraries that watch CDI directories do
 // not see a file renamed in from another one), synced, renamed, the directory synced. A reader sees the old bytes or
-// the new ones. The temporary name starts with a dot and ends in ".tmp", which every reader of such directories skips.
+// the new ones. What a writer that was killed has left of the same file is removed.
 func (h *Host) WriteFile(name string, data []byte, mode fs.FileMode) error {
 	p, err := h.parent(name)
 	if err != nil {
 		return err
 	}
 	dir, base := filepath.Split(p)
-	f, err := os.CreateTemp(dir, "."+base+".*.tmp")
+	f, err := createTemp(dir, base)
 	if err != nil {
 		return relabel(err, name)
 	}
 	_, err = f.Write(data)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	err = errors.Join(err, f.Chmod(mode), f.Sync())
 	if err == nil {
 		err = os.Rename(f.Name(), p)
 	}
 	if err != nil {
 		_ = os.Remove(f.Name()) // the error that matters is the one before
-		return relabel(err, name)
+		return relabel(errors.Join(err, f.Close()), name)
 	}
-	return relabel(syncDir(dir), name)
+	return relabel(errors.Join(f.Close(), syncDir(dir)), name)
 }
 
 // Remove removes the file or empty directory name; a name that is not there is no error.

@@ -20,12 +20,12 @@ const blank = `rm -rf /var/lib/acceld/[!k]* /run/acceld /var/run/cdi /usr/local/
 rmmod edu 2>/dev/null || true; : > /sys/kernel/tracing/trace 2>/dev/null || true`
 
 // traced runs the agent under strace until it is ready and returns the calls of $1. With $2 those that name the path $2, and
-// with $3 it is killed on entering the first of them.
+// with $3 it is killed on entering the first of them. As under the unit, /usr is read-only.
 const traced = `calls=$1 path=$2 kill=$3
 set -- -f -qq -o /tmp/trace -e signal=none -e "trace=$calls"
 if [ -n "$path" ]; then set -- "$@" -P "$path"; fi
 if [ -n "$kill" ]; then set -- "$@" -e "inject=$calls:signal=KILL:when=1"; fi
-timeout 60 strace "$@" acceld run >/tmp/agent 2>&1 &
+timeout 60 unshare -m sh -c 'mount --bind /usr /usr; mount -o remount,bind,ro /usr; exec strace "$@"' - "$@" acceld run >/tmp/agent 2>&1 &
 strace=$!
 while kill -0 $strace 2>/dev/null; do
 	if acceld status >/dev/null 2>&1; then touch /tmp/ready; pkill -KILL -x acceld; fi
@@ -67,6 +67,9 @@ func Test01_KilledAtEveryStep(t *testing.T) {
 	loads := c.countLoads()
 	c.sh(blank)
 	all := steps(c.slow(traced, lasting, "", ""))
+	c.sh("systemctl start acceld.service")
+	c.reaches("not killed", accel.Ready, soon)
+	c.sh("systemctl stop acceld.service")
 	want := c.sh(left)
 	killed := 0
 	for _, s := range all {

@@ -1,0 +1,50 @@
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// createTemp makes a file beside base that takes its name later. Its own name starts with a dot and ends in ".tmp", which
+// every reader of such directories skips. It is locked for as long as it is open, so that whoever comes after a writer that
+// was killed can tell that nobody writes it any more.
+func createTemp(dir, base string) (*os.File, error) {
+	removeAbandoned(dir, base)
+	for {
+		f, err := os.CreateTemp(dir, "."+base+".*.tmp")
+		if err != nil {
+			return nil, err
+		}
+		var st unix.Stat_t
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX) != nil || unix.Fstat(int(f.Fd()), &st) != nil || st.Nlink > 0 {
+			return f, nil // a file system without locks has no abandoned files removed
+		}
+		closeQuietly(f) // somebody took it for an abandoned one in the moment before the lock
+	}
+}
+
+// removeAbandoned removes the temporary files of base that no process holds. What cannot be removed stays: it is in
+// nobody's way.
+func removeAbandoned(dir, base string) {
+	entries, err := os.ReadDir(filepath.Clean(dir))
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), "."+base+".") || !strings.HasSuffix(e.Name(), ".tmp") || !e.Type().IsRegular() {
+			continue
+		}
+		name := filepath.Join(dir, e.Name())
+		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		if err != nil {
+			continue
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			_ = os.Remove(name)
+		}
+		closeQuietly(f)
+	}
+}
