@@ -3,6 +3,7 @@ package driver
 import (
 	"encoding/json"
 	"path"
+	"strings"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -46,12 +47,49 @@ func (d *Driver) settledAttempt(id string) attempt {
 	if !a.Open {
 		return a
 	}
-	died := d.taint()&taintDied != 0 && a.Taint&taintDied == 0
-	if a.BootID != bootID(d.h) || died || a.Hung {
+	if a.BootID != bootID(d.h) || d.endedBadly(a) {
 		a.Unclean++
 	}
 	a.Open, a.Hung = false, false
 	return a
+}
+
+// endedBadly reports whether the kernel has oopsed since an attempt of this boot, or its module hangs.
+func (d *Driver) endedBadly(a attempt) bool {
+	return a.Hung || d.taint()&taintDied != 0 && a.Taint&taintDied == 0
+}
+
+// settleAttempts closes the attempts of this boot whose process was killed and after which the kernel went on: otherwise the
+// next boot, which cannot know how they ended, would count them as unclean. Whoever loads holds the driver lock.
+func (d *Driver) settleAttempts() {
+	orphans := func() (ids []string) {
+		for _, name := range d.h.Glob(path.Dir(d.attemptName("")), "*.json") {
+			id := strings.TrimSuffix(path.Base(name), ".json")
+			if a := d.readAttempt(id); a.Open && a.BootID == bootID(d.h) && !d.endedBadly(a) {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	if len(orphans()) == 0 {
+		return
+	}
+	if d.h.MkdirAll(runDir, 0o755) != nil {
+		return
+	}
+	release, err := d.h.TryLock(path.Join(runDir, "driver.lock"), lockText(d.h))
+	if err != nil {
+		return // one is at work
+	}
+	defer release()
+	for _, name := range d.h.Glob("/sys/module", "*/initstate") {
+		if state, err := d.h.ReadString(name); err == nil && state == stateComing {
+			return // it is not known yet whether the kernel goes on
+		}
+	}
+	for _, id := range orphans() {
+		d.closeAttempt(id, false)
+	}
 }
 
 // quarantined returns the problem of a driver that is not tried again, nil when it may be tried.

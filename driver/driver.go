@@ -128,6 +128,7 @@ func New(h *host.Host, o Options) *Driver {
 		}
 	}
 	d.sweep()
+	d.settleAttempts()
 	return d
 }
 

@@ -19,8 +19,9 @@ func createTemp(dir, base string) (*os.File, error) {
 			return nil, err
 		}
 		var st unix.Stat_t
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX) != nil || unix.Fstat(int(f.Fd()), &st) != nil || st.Nlink > 0 {
-			return f, nil // a file system without locks has no abandoned files removed
+		locked := unix.Flock(int(f.Fd()), unix.LOCK_EX) == nil // a file system without locks has no abandoned files removed
+		if known := unix.Fstat(int(f.Fd()), &st) == nil; !locked || !known || st.Nlink > 0 {
+			return f, nil
 		}
 		closeQuietly(f) // somebody took it for an abandoned one in the moment before the lock
 	}

@@ -19,11 +19,15 @@ func Clean(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	var beds []*Bed
+	defer func() {
+		for _, b := range beds {
+			b.Close()
+		}
+	}()
 	for _, seat := range seats() {
-		b := &Bed{log: log, cache: c}
-		err := b.take(ctx, seat)
-		defer b.Close()
-		if err != nil {
+		beds = append(beds, &Bed{log: log, cache: c})
+		if err := beds[len(beds)-1].take(ctx, seat); err != nil {
 			return err
 		}
 	}

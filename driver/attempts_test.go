@@ -1,0 +1,39 @@
+package driver
+
+import "testing"
+
+// TestOrphanedAttempts: the marker of a load whose process was killed while the kernel went on says at the next start that it
+// is over; otherwise a later boot would count it against the driver.
+func TestOrphanedAttempts(t *testing.T) {
+	const name = "/var/lib/acceld/attempts/abc.json"
+	for _, c := range []struct {
+		name, marker string
+		prepare      func(*testMachine)
+		want         attempt
+	}{
+		{"over", `{"open":true,"bootID":"boot-1"}`, nil, attempt{}},
+		{"one unclean before", `{"open":true,"bootID":"boot-1","unclean":1}`, nil, attempt{BootID: "boot-1", Unclean: 1}},
+		{"another boot", `{"open":true,"bootID":"boot-0"}`, nil, attempt{Open: true, BootID: "boot-0"}},
+		{"hangs", `{"open":true,"bootID":"boot-1","hung":true}`, nil, attempt{Open: true, BootID: "boot-1", Hung: true}},
+		{"a crash since", `{"open":true,"bootID":"boot-1"}`, func(m *testMachine) { m.write("/proc/sys/kernel/tainted", "128\n") }, attempt{Open: true, BootID: "boot-1"}},
+		{"on its way in", `{"open":true,"bootID":"boot-1"}`, func(m *testMachine) { m.write("/sys/module/edu/initstate", "coming\n") }, attempt{Open: true, BootID: "boot-1"}},
+		{"somebody loads", `{"open":true,"bootID":"boot-1"}`, func(m *testMachine) {
+			release, problem := m.driver(Options{}).lock(m.t.Context())
+			if problem != nil {
+				m.t.Fatal(problem)
+			}
+			m.t.Cleanup(release)
+		}, attempt{Open: true, BootID: "boot-1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(t)
+			if c.prepare != nil {
+				c.prepare(m)
+			}
+			m.write(name, c.marker)
+			if got := m.driver(Options{}).readAttempt("abc"); got != c.want {
+				t.Errorf("the marker is %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
