@@ -117,11 +117,11 @@ packages:
 
 .PHONY: e2e
 e2e: ## Scenarios on real parts, as root; RUN=TestBareMetal picks some
-	ACCELD_TESTBED=1 $(GO) test -count=1 -v -parallel=2 -timeout=50m -run='$(or $(RUN),.)' ./test/e2e
+	ACCELD_TESTBED=1 ACCELD_EVERY=1 $(GO) test -count=1 -v -timeout=90m -run='$(or $(RUN),.)' ./test/e2e
 
 .PHONY: faults
 faults: ## Fault injections on real parts, as root; RUN=Test14 picks some
-	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=30m -run='$(or $(RUN),.)' ./test/faults
+	ACCELD_TESTBED=1 ACCELD_EVERY=1 $(GO) test -count=1 -v -timeout=60m -run='$(or $(RUN),.)' ./test/faults
 
 .PHONY: figures
 figures: ## Everything that is measured beside a peer, as root, on the test bed where it needs one; RUN=TestBesideNodeExporter picks one
@@ -132,7 +132,7 @@ test: packages check vuln size ## Everything, as root: make, and the test bed wi
 	$(GO) build $(TESTBED) ./test/bench/...
 	ACCELD_TESTBED=1 $(GO) test -count=1 -run='^TestReal' ./driver
 	$(GO) test -count=1 ./host/ledger ./test/purge
-	ACCELD_TESTBED=1 $(GO) test -count=1 -p=2 -parallel=2 -timeout=60m $(TESTBED)
+	ACCELD_TESTBED=1 $(GO) test -count=1 -p=2 -timeout=60m $(TESTBED)
 	ACCELD_TESTBED=1 $(GO) test -count=1 -run='^TestReal|^TestCorpus$$' ./runtime
 	for module in $(NESTED); do (cd $$module && ACCELD_TESTBED=1 CGO_ENABLED=0 $(GO) test -trimpath -vet=off -count=1 -timeout=20m ./...); done
 

@@ -23,7 +23,6 @@ func says(t *testing.T, g *bed.Guest, reason accel.Reason, command string) strin
 
 // TestNoAccelerator: a host without one has an idle agent that says so.
 func TestNoAccelerator(t *testing.T) {
-	t.Parallel()
 	n, s := stage.StartNode(t, bed.Options{NoKubernetes: true})
 	must(t, s.Units(t.Context(), n.Guest, ""))
 	t.Run("no rights", func(t *testing.T) {

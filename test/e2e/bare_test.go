@@ -12,7 +12,6 @@ import (
 
 // TestBareMetal is a host with the systemd unit and no Kubernetes at all.
 func TestBareMetal(t *testing.T) {
-	t.Parallel()
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2, NoKubernetes: true})
 	g := n.Guest
 	must(t, s.Source(t.Context(), g))
@@ -21,7 +20,7 @@ func TestBareMetal(t *testing.T) {
 	before := snapshot(t, g)
 	timed(t, "units enabled -> ready, driver built", func() {
 		must(t, s.Enable(t.Context(), g))
-		reaches(t, g, accel.Ready, 5*time.Minute)
+		reaches(t, g, accel.Ready, 10*time.Minute)
 	})
 	t.Run("curl and status", func(t *testing.T) {
 		if out := sh(t, g, "curl -fsS http://127.0.0.1:9480/healthz"); !strings.Contains(out, stage.Kind) {

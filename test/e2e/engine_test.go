@@ -19,14 +19,12 @@ import (
 // survive is taken back, with the runtime up and pods running; a good one gives a pod its device; purge brings every
 // byte back.
 func TestCRIO(t *testing.T) {
-	t.Parallel()
 	configured(t, bed.Options{Accelerators: 1, Engine: vm.CRIO}, "crio",
 		`sed -i 's|^\[crio.runtime\]$|&\ncdi_spec_dirs = ["/opt/cdi"]|' /etc/crio/crio.conf`, "/etc/crio/crio.conf.d/50-garbage.conf")
 }
 
 // TestContainerd is said above.
 func TestContainerd(t *testing.T) {
-	t.Parallel()
 	configured(t, bed.Options{Accelerators: 1, Engine: vm.Containerd}, "containerd",
 		`printf '\n[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/opt/cdi"]\n' >> /etc/containerd/config.toml`, "/etc/containerd/config.toml")
 }

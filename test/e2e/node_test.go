@@ -17,7 +17,6 @@ import (
 
 // TestDaemonSet is the life of one node, from no driver to a day of trouble. Its parts build on each other.
 func TestDaemonSet(t *testing.T) {
-	t.Parallel()
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	must(t, s.Source(t.Context(), n.Guest))
 	image, err := s.Workload(t.Context(), n)
@@ -27,7 +26,7 @@ func TestDaemonSet(t *testing.T) {
 	must(t, err)
 	timed(t, "DaemonSet applied -> every state ready, driver built", func() {
 		must(t, s.Deploy(t.Context(), n))
-		reaches(t, n.Guest, accel.Ready, 5*time.Minute)
+		reaches(t, n.Guest, accel.Ready, 10*time.Minute)
 	})
 	logDurations(t, n.Guest)
 	parts := []struct {

@@ -15,7 +15,6 @@ import (
 
 // TestUnitOnNode is the systemd unit on a node with a kubelet. Its parts build on each other.
 func TestUnitOnNode(t *testing.T) {
-	t.Parallel()
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
 	must(t, s.Units(t.Context(), g, ""))

@@ -23,7 +23,9 @@ func Test09_ModuleUnloaded(t *testing.T) {
 	c.start()
 	c.reaches("agent started", accel.Ready, building)
 	c.sh("mv /var/lib/acceld/kmod /root/kmod; mv /usr/src/edu-1.0.0 /root/source; rmmod edu")
-	c.await("rmmod -> driver missing", soon, func(m accel.Machine) bool { return m.Status[stage.Kind].State == accel.DriverMissing })
+	c.await("rmmod -> driver missing, and told why", soon, func(m accel.Machine) bool {
+		return m.Status[stage.Kind].State == accel.DriverMissing && m.Status[stage.Kind].Blocked != nil
+	})
 	c.until("the gate is shut for both", `! grep -q '"ready": true' /run/acceld/devices.json`)
 	if body, status, err := stage.Get(t.Context(), c.g, "/healthz"); err != nil || status != 503 {
 		t.Errorf("/healthz: %d %s %v", status, body, err)

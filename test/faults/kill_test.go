@@ -71,8 +71,10 @@ func Test01_KilledAtEveryStep(t *testing.T) {
 	c.reaches("not killed", accel.Ready, soon)
 	c.sh("systemctl stop acceld.service")
 	want := c.sh(left)
+	first, every := stage.Sample(t)
 	killed := 0
-	for _, s := range all {
+	for i := first; i < len(all); i += every {
+		s := all[i]
 		name := strings.TrimSpace(s.call + " " + s.path)
 		c.sh(blank + "; rm -f /tmp/ready")
 		c.slow(traced, s.call, s.path, "kill")
@@ -92,7 +94,7 @@ func Test01_KilledAtEveryStep(t *testing.T) {
 		}
 	}
 	t.Logf("killed at %d of %d steps", killed, len(all))
-	if killed < 10 {
-		t.Errorf("only %d steps", killed)
+	if killed < 4 || len(all) < 12 {
+		t.Errorf("killed at %d of %d steps: too few to prove anything", killed, len(all))
 	}
 }

@@ -114,8 +114,8 @@ func (b *Bed) makeParts(ctx context.Context) error {
 }
 
 // seats are how many beds there are in a cache folder at a time, of one process or several: each has a seat with ports,
-// guests and snapshots of its own, the parts are shared. Three, because a scenario waits for half of its time, for a kubelet's
-// back-off or a device's reset, and no more, because a seat takes up to 4 GiB of memory.
+// guests and snapshots of its own, the parts are shared. A seat takes up to 4 GiB of memory, and three guests at once are all
+// that two processors can carry.
 func seats() []string { return []string{"seat-1", "seat-2", "seat-3"} }
 
 // take locks a seat and ends what an earlier holder left behind.
