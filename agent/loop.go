@@ -270,7 +270,7 @@ func fingerprint(f accel.Facts) string {
 // forgive lets steps whose failure only a change of the machine can help run again, because there was a change.
 func (l *Loop) forgive() {
 	for _, k := range l.kinds {
-		if f := k.have.Failure; f != nil && f.RetryAt.IsZero() {
+		if f := k.have.Failure; f != nil && (f.RetryAt.IsZero() || f.Reason == accel.BuildElsewhere) {
 			again := *f
 			again.RetryAt = time.Now()
 			k.have.Failure = &again

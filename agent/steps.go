@@ -121,9 +121,6 @@ func failure(old *accel.Failure, step accel.Step, problem *accel.Problem, now ti
 		f.RetryAt = now.Add(pulse)
 	} else if !problem.Reason.Doc().Permanent {
 		f.RetryAt = now.Add(backoff(f.Attempts))
-		if problem.Reason == accel.BuildElsewhere { // the artifact is looked for every few seconds, however long the build takes
-			f.RetryAt = now.Add(backoff(min(f.Attempts, 4)))
-		}
 	}
 	return f
 }

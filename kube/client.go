@@ -37,8 +37,8 @@ type Client struct {
 	Nodes Nodes
 	// Events are those of [EventNamespace].
 	Events Events
-	// Leases returns those of a namespace; see [Election].
-	Leases func(namespace string) Leases
+	// Leases returns those of a namespace, and how to follow them; see [Election].
+	Leases func(namespace string) (Leases, LeaseWatch)
 	// Pods are those of every namespace; the agent lists its own node's, and evicts.
 	Pods Pods
 	// Version returns the version of the API server, such as "v1.37.1". Nil when nobody can tell.
@@ -90,8 +90,9 @@ func NewClient(kubeconfig string) (Client, error) {
 	return Client{
 		Nodes:  collection[corev1.Node, *corev1.Node]{core, codec, "", "nodes"},
 		Events: collection[eventsv1.Event, *eventsv1.Event]{events, codec, EventNamespace, "events"},
-		Leases: func(namespace string) Leases {
-			return collection[coordinationv1.Lease, *coordinationv1.Lease]{coordination, codec, namespace, "leases"}
+		Leases: func(namespace string) (Leases, LeaseWatch) {
+			c := collection[coordinationv1.Lease, *coordinationv1.Lease]{coordination, codec, namespace, "leases"}
+			return c, c
 		},
 		Pods: pods{core, codec},
 		Version: func(ctx context.Context) (string, error) {

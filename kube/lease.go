@@ -9,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // Leases is what is needed of the API of leases; the typed clients of client-go satisfy it.
@@ -16,6 +17,11 @@ type Leases interface {
 	Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error)
 	Create(context.Context, *coordinationv1.Lease, metav1.CreateOptions) (*coordinationv1.Lease, error)
 	Update(context.Context, *coordinationv1.Lease, metav1.UpdateOptions) (*coordinationv1.Lease, error)
+}
+
+// LeaseWatch follows leases.
+type LeaseWatch interface {
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
 // Namespace is where acceld runs, when nothing says otherwise, and so where its leases are.
@@ -58,7 +64,7 @@ func NewElection(leases Leases, node string, log *slog.Logger) *Election {
 // Elect makes this node the builder of key, or returns the node that is. An elected node renews its lease until it calls
 // release, which gives it back at once. An error says that the API server cannot be asked, or refuses.
 func (e *Election) Elect(ctx context.Context, key string) (release func(), elected bool, holder string, err error) {
-	name := leasePrefix + key[:min(keyDigits, len(key))]
+	name := leaseName(key)
 	asked, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	lease, holder, err := e.take(asked, name)
@@ -121,6 +127,8 @@ func (e *Election) expired(lease *coordinationv1.Lease) bool {
 	}
 	return time.Since(s.at) >= lasts
 }
+
+func leaseName(key string) string { return leasePrefix + key[:min(keyDigits, len(key))] }
 
 // stamp makes the lease this node's, from now.
 func (e *Election) stamp(lease *coordinationv1.Lease) {

@@ -148,7 +148,7 @@ func TestRights(t *testing.T) {
 	if diff := cmp.Diff(want, find[*rbacv1.ClusterRole](t).Rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
-	want = []rbacv1.PolicyRule{{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}}}
+	want = []rbacv1.PolicyRule{{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update", "watch"}}}
 	if diff := cmp.Diff(want, find[*rbacv1.Role](t).Rules); diff != "" {
 		t.Errorf("rules in the namespace (-want +got):\n%s", diff)
 	}

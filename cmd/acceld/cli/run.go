@@ -55,6 +55,8 @@ type running struct {
 	// plugins are read by the exporter while the loop starts them.
 	mu      sync.Mutex
 	plugins map[string]*deviceplugin.Plugin
+	// awaited are the keys of drivers that other nodes build.
+	awaited map[string]bool
 	group   sync.WaitGroup
 	ahead   *agent.Ahead
 	right   string // the kinds whose driver works, and the drivers; the loop's
@@ -74,7 +76,7 @@ func (p *parts) run(ctx context.Context, c *common) error {
 	}
 	defer release()
 	facts := detect.Detect(p.host, detect.Options{})
-	a := &running{parts: p, notifier: systemd.NewNotifier(p.log), plugins: map[string]*deviceplugin.Plugin{}}
+	a := &running{parts: p, notifier: systemd.NewNotifier(p.log), plugins: map[string]*deviceplugin.Plugin{}, awaited: map[string]bool{}}
 	hook := hookProgram()
 	a.runtime = p.agentRuntime(facts)
 	want := accel.Want{
@@ -84,7 +86,7 @@ func (p *parts) run(ctx context.Context, c *common) error {
 	if len(p.skipped) > 0 {
 		want.Problem = p.skipped[0]
 	}
-	if problem := a.connect(&want); problem != nil {
+	if problem := a.connect(ctx, &want); problem != nil {
 		return failed(problem)
 	}
 	a.driver = p.driver(func(kind, line string) { p.log.Debug("build", "kind", kind, "line", line) })
@@ -108,7 +110,7 @@ func (p *parts) run(ctx context.Context, c *common) error {
 }
 
 // connect makes the way to the API server where there are credentials.
-func (a *running) connect(want *accel.Want) *accel.Problem {
+func (a *running) connect(ctx context.Context, want *accel.Want) *accel.Problem {
 	inCluster := os.Getenv("KUBERNETES_SERVICE_HOST") != ""
 	if a.config.Kubernetes == "off" || (a.config.Kubeconfig == "" && !inCluster) {
 		return nil
@@ -123,7 +125,8 @@ func (a *running) connect(want *accel.Want) *accel.Problem {
 	}
 	want.Labels = true
 	namespace := cmp.Or(os.Getenv("POD_NAMESPACE"), kube.Namespace)
-	a.elect = kube.NewElection(client.Leases(namespace), node, a.log).Elect
+	leases, follow := client.Leases(namespace)
+	a.elect = a.electing(ctx, kube.NewElection(leases, node, a.log), follow)
 	a.kube = kube.New(kube.Config{Client: client, Node: node, Log: a.log, OnChange: func() { a.loop.Changed() }})
 	return nil
 }
