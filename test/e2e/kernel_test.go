@@ -83,3 +83,11 @@ restartPolicy: Never, containers: [{name: main, image: %q, command: ["true"]}]}}
 
 // plainQuotes makes a compiler's quotes those of every locale.
 func plainQuotes(s string) string { return strings.NewReplacer("‘", "'", "’", "'").Replace(s) }
+
+// blocked waits until the kind is blocked for a reason and returns the machine.
+func blocked(t *testing.T, g *bed.Guest, reason accel.Reason, d time.Duration) accel.Machine {
+	t.Helper()
+	m, err := stage.WaitMachine(within(t, d), g, fmt.Sprintf("reason %q", reason), stage.Blocked(reason))
+	must(t, err)
+	return m
+}

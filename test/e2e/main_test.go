@@ -50,14 +50,6 @@ func reaches(t *testing.T, g *bed.Guest, state accel.State, d time.Duration) acc
 	return m
 }
 
-// blocked waits until the kind is blocked for a reason and returns the machine.
-func blocked(t *testing.T, g *bed.Guest, reason accel.Reason, d time.Duration) accel.Machine {
-	t.Helper()
-	m, err := stage.WaitMachine(within(t, d), g, fmt.Sprintf("reason %q", reason), stage.Blocked(reason))
-	must(t, err)
-	return m
-}
-
 // timed logs how long something took; what is measured is never asserted on a shared machine.
 func timed(t *testing.T, what string, do func()) {
 	t.Helper()
