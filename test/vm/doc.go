@@ -32,7 +32,7 @@
 //
 // # How to run it
 //
-//	ACCELD_TESTBED=1 go test -p 2 -timeout 40m ./test/...
+//	ACCELD_TESTBED=1 go test -p 1 -timeout 40m ./test/...
 //	go run ./test/vm/cmd/testbed parts | node | light | clean
 //
 // Without the variable the tests skip; with it a missing part is a failure. The first time takes about a quarter of an
