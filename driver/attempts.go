@@ -77,7 +77,7 @@ func (d *Driver) settleAttempts() {
 	if d.h.MkdirAll(runDir, 0o755) != nil {
 		return
 	}
-	release, err := d.h.TryLock(path.Join(runDir, "driver.lock"), lockText(d.h))
+	release, err := d.h.TryLock(driverLock(), lockText(d.h))
 	if err != nil {
 		return // one is at work
 	}

@@ -149,9 +149,12 @@ func Lock(h *host.Host) (release func(), problem *accel.Problem) {
 	return release, nil
 }
 
+// driverLock is the file that is locked while drivers change.
+func driverLock() string { return path.Join(runDir, "driver.lock") }
+
 // lock excludes every other acceld on the host (a DaemonSet and a unit) from loading and unloading.
 func (d *Driver) lock(ctx context.Context) (release func(), problem *accel.Problem) {
-	name := path.Join(runDir, "driver.lock")
+	name := driverLock()
 	if err := d.h.MkdirAll(runDir, 0o755); err != nil {
 		return nil, problemOf(err, "cannot make %q", runDir)
 	}

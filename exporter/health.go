@@ -9,8 +9,9 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// healthz tells whether the accelerators are well: 503 when a kind is blocked or a device is unhealthy or gone, and until the host has been read. It is
-// for people, cron and load balancers; a liveness probe must use /livez, or bad hardware would restart the agent.
+// healthz tells whether the accelerators are well: 503 when a kind is blocked or a device is unhealthy or gone, and until
+// the host has been read. It is for people, cron and load balancers; a liveness probe must use /livez, or bad hardware
+// would restart the agent.
 func (e *Exporter) healthz(w http.ResponseWriter, _ *http.Request) {
 	text, bad := health(e.view())
 	answer(w, !bad, text)

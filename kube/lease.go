@@ -104,8 +104,8 @@ func (e *Election) take(ctx context.Context, name string) (*coordinationv1.Lease
 		return nil, "", err
 	}
 	// Its own lease is from before a restart: no two agents run on one node.
-	if holder := value(lease.Spec.HolderIdentity); holder != "" && holder != e.node && !e.expired(lease) {
-		return lease, holder, nil
+	if !e.free(lease) {
+		return lease, value(lease.Spec.HolderIdentity), nil
 	}
 	e.stamp(lease)
 	lease, err = e.leases.Update(ctx, lease, metav1.UpdateOptions{FieldManager: FieldManager})

@@ -13,8 +13,8 @@ import (
 // says runs a command that must fail with a reason, and returns what it said.
 func says(t *testing.T, g *bed.Guest, reason accel.Reason, command string) string {
 	t.Helper()
-	res, err := g.Sh(within(t, soon), command)
-	must(t, err)
+	res, err := g.Sh(stage.Within(t, soon), command)
+	stage.Check(t, err)
 	if res.Status != 1 || !strings.Contains(res.Stderr, string(reason)) {
 		t.Errorf("%s: status %d, stderr %q, want status 1 and %s", command, res.Status, res.Stderr, reason)
 	}
@@ -24,7 +24,7 @@ func says(t *testing.T, g *bed.Guest, reason accel.Reason, command string) strin
 // TestNoAccelerator: a host without one has an idle agent that says so.
 func TestNoAccelerator(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{NoKubernetes: true})
-	must(t, s.Units(t.Context(), n.Guest, ""))
+	stage.Check(t, s.Units(t.Context(), n.Guest, ""))
 	t.Run("no rights", func(t *testing.T) {
 		says(t, n.Guest, accel.PermissionDenied, "setpriv --reuid=65534 --regid=65534 --clear-groups acceld run")
 	})
@@ -36,13 +36,13 @@ func TestNoAccelerator(t *testing.T) {
 		}
 		says(t, n.Guest, accel.ConfigInvalid, "acceld run --config /nowhere.yaml")
 	})
-	must(t, s.Enable(t.Context(), n.Guest))
-	_, err := stage.WaitMachine(within(t, soon), n.Guest, "the agent", stage.InState(accel.Absent))
-	must(t, err)
+	stage.Check(t, s.Enable(t.Context(), n.Guest))
+	_, err := stage.WaitMachine(stage.Within(t, soon), n.Guest, "the agent", stage.InState(accel.Absent))
+	stage.Check(t, err)
 	if out := sh(t, n.Guest, "acceld status"); !strings.Contains(out, "no accelerator") {
 		t.Errorf("status: %s", out)
 	}
-	must(t, s.Store(t.Context(), n.Guest, stage.Version))
-	must(t, n.Plug(within(t, soon), 0))
+	stage.Check(t, s.Store(t.Context(), n.Guest, stage.Version))
+	stage.Check(t, n.Plug(stage.Within(t, soon), 0))
 	timed(t, "first device put in -> ready", func() { reaches(t, n.Guest, accel.Ready, 5*time.Minute) })
 }

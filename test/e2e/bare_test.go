@@ -14,12 +14,12 @@ import (
 func TestBareMetal(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2, NoKubernetes: true})
 	g := n.Guest
-	must(t, s.Source(t.Context(), g))
-	must(t, s.Units(t.Context(), g, ""))
-	must(t, g.Put(t.Context(), s.Program("tree"), "/usr/bin/tree", 0o755))
+	stage.Check(t, s.Source(t.Context(), g))
+	stage.Check(t, s.Units(t.Context(), g, ""))
+	stage.Check(t, g.Put(t.Context(), s.Program("tree"), "/usr/bin/tree", 0o755))
 	before := snapshot(t, g)
 	timed(t, "units enabled -> ready, driver built", func() {
-		must(t, s.Enable(t.Context(), g))
+		stage.Check(t, s.Enable(t.Context(), g))
 		reaches(t, g, accel.Ready, 10*time.Minute)
 	})
 	t.Run("curl and status", func(t *testing.T) {
@@ -59,9 +59,7 @@ func TestBareMetal(t *testing.T) {
 // snapshot is everything that a purge must bring back: the files, and what the kernel and systemd have.
 func snapshot(t *testing.T, g *bed.Guest) string {
 	t.Helper()
-	files, err := stage.Files(within(t, 3*time.Minute), g)
-	must(t, err)
-	return files + sh(t, g, `find /dev -mindepth 1 ! -path '/dev/pts/*' -printf '%p %y %m %U:%G\n' | sort; tree -kernel`)
+	return files(t, g) + sh(t, g, `find /dev -mindepth 1 ! -path '/dev/pts/*' -printf '%p %y %m %U:%G\n' | sort; tree -kernel`)
 }
 
 // purged takes acceld back after all that was done before, and looks for what is not as it was.

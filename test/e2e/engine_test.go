@@ -40,31 +40,26 @@ systemctl daemon-reload`
 func configured(t *testing.T, o bed.Options, unit, without, garbage string) {
 	n, s := stage.StartNode(t, o)
 	g := n.Guest
-	must(t, s.Units(t.Context(), g, "runtime: {edit: full, restart: now}\n")) // also a purge makes the runtime read its files again
-	must(t, s.Store(t.Context(), g, stage.Version))
-	must(t, g.Put(t.Context(), s.Program("tree"), "/usr/bin/tree", 0o755))
+	stage.Check(t, s.Units(t.Context(), g, "runtime: {edit: full, restart: now}\n")) // also a purge makes the runtime read its files again
+	stage.Check(t, s.Store(t.Context(), g, stage.Version))
+	stage.Check(t, g.Put(t.Context(), s.Program("tree"), "/usr/bin/tree", 0o755))
 	sh(t, g, without+`; systemctl restart "$1"`, unit)
-	ctx := within(t, 10*time.Minute)
-	must(t, n.Apply(ctx, fmt.Appendf(nil, `{apiVersion: v1, kind: Pod, metadata: {name: stays, namespace: default}, spec: {
+	ctx := stage.Within(t, 10*time.Minute)
+	stage.Check(t, n.Apply(ctx, fmt.Appendf(nil, `{apiVersion: v1, kind: Pod, metadata: {name: stays, namespace: default}, spec: {
 terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: ["sleep", "36000"]}]}}`, n.Image("bed/busybox:1"))))
-	must(t, n.WaitPod(ctx, "default", "stays", corev1.PodRunning))
-	files := func() string {
-		text, err := stage.Files(within(t, 3*time.Minute), g)
-		must(t, err)
-		return text
-	}
-	before := files()
+	stage.Check(t, n.WaitPod(ctx, "default", "stays", corev1.PodRunning))
+	before := files(t, g)
 	// What the test makes, what the runtime does at each start, and the store that was put there.
 	others := []string{"/etc/crio/crio.conf.d ", "/var/lib/crio", "/run/acceld", "/var/lib/acceld"}
 	up := func(t *testing.T, what string) {
 		t.Helper()
 		sh(t, g, `systemctl is-active -q "$1"; acceld runtime check || true`, unit)
 		pod, err := n.Kube().CoreV1().Pods("default").Get(ctx, "stays", metav1.GetOptions{})
-		must(t, err)
+		stage.Check(t, err)
 		if s := pod.Status.ContainerStatuses[0]; s.RestartCount != 0 || s.State.Running == nil {
 			t.Errorf("%s: the pod did not stay: %+v", what, s)
 		}
-		must(t, n.WaitReady(ctx))
+		stage.Check(t, n.WaitReady(ctx))
 	}
 	apply := "acceld runtime apply --config-only --edit full --restart now"
 
@@ -80,7 +75,7 @@ terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: 
 		up(t, "taken back")
 		// Their bytes; the times, and the directory that it made, are the purge's to take back.
 		timeless := regexp.MustCompile(` mtime=\S+`)
-		now := timeless.ReplaceAllString(files(), "")
+		now := timeless.ReplaceAllString(files(t, g), "")
 		if diff := stage.Unlike(timeless.ReplaceAllString(before, ""), now, append(others, "/etc/containerd/conf.d ")...); diff != "" {
 			t.Errorf("the files are not as they were:\n%s", diff)
 		}
@@ -89,19 +84,19 @@ terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: 
 	t.Run("a good change gives a pod its device", func(t *testing.T) {
 		t.Logf("%s", sh(t, g, apply))
 		up(t, "applied")
-		must(t, s.Enable(t.Context(), g))
+		stage.Check(t, s.Enable(t.Context(), g))
 		reaches(t, g, accel.Ready, soon)
 		image, err := s.Workload(t.Context(), n)
-		must(t, err)
-		must(t, n.WaitAllocatable(ctx, stage.Resource, 1))
-		must(t, n.Apply(ctx, stage.Pod("computes", image, 1, "-expect", "1")))
-		must(t, n.WaitPod(ctx, "default", "computes", corev1.PodSucceeded))
+		stage.Check(t, err)
+		stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 1))
+		stage.Check(t, n.Apply(ctx, stage.Pod("computes", image, 1, "-expect", "1")))
+		stage.Check(t, n.WaitPod(ctx, "default", "computes", corev1.PodSucceeded))
 	})
 	t.Run("purge brings every byte back", func(t *testing.T) {
 		sh(t, g, "systemctl disable --now acceld.service acceld.socket acceld-early.service")
 		t.Logf("%s", sh(t, g, "acceld purge"))
 		up(t, "purged")
-		if diff := stage.Unlike(before, files(), others...); diff != "" {
+		if diff := stage.Unlike(before, files(t, g), others...); diff != "" {
 			t.Errorf("the files are not as they were:\n%s", diff)
 		}
 		sh(t, g, "test ! -e /var/lib/acceld; test ! -e /run/acceld")

@@ -33,28 +33,28 @@ func TestBrokenKernel(t *testing.T) {
 	}
 	log := progress.New(os.Stderr)
 	c, err := cache.Open(log.Say)
-	must(t, err)
+	stage.Check(t, err)
 	theirs, err := nvidia.Source(t.Context(), c, log)
-	must(t, err)
+	stage.Check(t, err)
 	source := filepath.Join(t.TempDir(), "source")
-	must(t, nvidia.Subset(theirs, s.File("test/edu/module"), source))
+	stage.Check(t, nvidia.Subset(theirs, s.File("test/edu/module"), source))
 	for _, k := range []string{nvidia.GoodKernel, nvidia.BrokenKernel} {
-		must(t, nvidia.Probe(t.Context(), c, log, source, k))
+		stage.Check(t, nvidia.Probe(t.Context(), c, log, source, k))
 	}
-	must(t, s.PutTree(t.Context(), g, source, stage.SourceDir))
-	must(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"))
+	stage.Check(t, s.PutTree(t.Context(), g, source, stage.SourceDir))
+	stage.Check(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"))
 	kubeconfig, err := n.Plane().GuestKubeconfig()
-	must(t, err)
-	must(t, g.WriteFile(t.Context(), "/etc/acceld/kubeconfig", kubeconfig, 0o600))
-	must(t, s.Enable(t.Context(), g))
+	stage.Check(t, err)
+	stage.Check(t, g.WriteFile(t.Context(), "/etc/acceld/kubeconfig", kubeconfig, 0o600))
+	stage.Check(t, s.Enable(t.Context(), g))
 	timed(t, nvidia.GoodKernel+": enabled -> ready, NVIDIA's part built", func() { reaches(t, g, accel.Ready, 8*time.Minute) })
 	label := fmt.Sprintf("acceld.dev/%s-%s", accel.DriverContainer, stage.Kind)
-	must(t, n.WaitLabel(within(t, soon), label, "ready"))
+	stage.Check(t, n.WaitLabel(stage.Within(t, soon), label, "ready"))
 
 	sh(t, g, "acceld driver preflight --kernel "+nvidia.GoodKernel+" qemu-edu")
 	timed(t, "preflight for "+nvidia.BrokenKernel+" -> the compiler's sentence", func() {
-		res, err := g.Sh(within(t, 8*time.Minute), "acceld driver preflight --kernel "+nvidia.BrokenKernel+" qemu-edu")
-		must(t, err)
+		res, err := g.Sh(stage.Within(t, 8*time.Minute), "acceld driver preflight --kernel "+nvidia.BrokenKernel+" qemu-edu")
+		stage.Check(t, err)
 		t.Logf("before the reboot:\n%s%s", res.Stdout, res.Stderr)
 		if res.Status != 1 || !strings.Contains(plainQuotes(res.Stdout+res.Stderr), nvidia.Error) {
 			t.Errorf("status %d, want 1 and the compiler's sentence", res.Status)
@@ -62,23 +62,23 @@ func TestBrokenKernel(t *testing.T) {
 	})
 	reaches(t, g, accel.Ready, soon)
 
-	must(t, n.Reboot(within(t, 5*time.Minute), bed.Reboot{Kernel: nvidia.BrokenKernel}))
+	stage.Check(t, n.Reboot(stage.Within(t, 5*time.Minute), bed.Reboot{Kernel: nvidia.BrokenKernel}))
 	m := blocked(t, g, accel.BuildFailed, 8*time.Minute)
 	if said := m.Status[stage.Kind].Blocked.Message; !strings.Contains(plainQuotes(said), nvidia.Error) {
 		t.Errorf("the sentence is %q", said)
 	}
-	must(t, n.WaitLabel(within(t, soon), label, "failed"))
-	must(t, n.Apply(within(t, soon), fmt.Appendf(nil, `{apiVersion: v1, kind: Pod, metadata: {name: works, namespace: default}, spec: {
+	stage.Check(t, n.WaitLabel(stage.Within(t, soon), label, "failed"))
+	stage.Check(t, n.Apply(stage.Within(t, soon), fmt.Appendf(nil, `{apiVersion: v1, kind: Pod, metadata: {name: works, namespace: default}, spec: {
 restartPolicy: Never, containers: [{name: main, image: %q, command: ["true"]}]}}`, n.Image("bed/busybox:1"))))
-	must(t, n.WaitPod(within(t, 2*soon), "default", "works", corev1.PodSucceeded))
+	stage.Check(t, n.WaitPod(stage.Within(t, 2*soon), "default", "works", corev1.PodSucceeded))
 
-	must(t, n.Reboot(within(t, 5*time.Minute), bed.Reboot{Kernel: nvidia.GoodKernel}))
+	stage.Check(t, n.Reboot(stage.Within(t, 5*time.Minute), bed.Reboot{Kernel: nvidia.GoodKernel}))
 	timed(t, "booted back -> ready, from the store", func() {
 		if m := reaches(t, g, accel.Ready, 3*time.Minute); m.Have[stage.Kind].Driver.Source != string(accel.SourceStore) {
 			t.Errorf("the driver is from %q", m.Have[stage.Kind].Driver.Source)
 		}
 	})
-	must(t, n.WaitLabel(within(t, soon), label, "ready"))
+	stage.Check(t, n.WaitLabel(stage.Within(t, soon), label, "ready"))
 }
 
 // plainQuotes makes a compiler's quotes those of every locale.
@@ -87,7 +87,7 @@ func plainQuotes(s string) string { return strings.NewReplacer("‘", "'", "’"
 // blocked waits until the kind is blocked for a reason and returns the machine.
 func blocked(t *testing.T, g *bed.Guest, reason accel.Reason, d time.Duration) accel.Machine {
 	t.Helper()
-	m, err := stage.WaitMachine(within(t, d), g, fmt.Sprintf("reason %q", reason), stage.Blocked(reason))
-	must(t, err)
+	m, err := stage.WaitMachine(stage.Within(t, d), g, fmt.Sprintf("reason %q", reason), stage.Blocked(reason))
+	stage.Check(t, err)
 	return m
 }

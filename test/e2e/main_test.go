@@ -3,9 +3,7 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,35 +16,25 @@ import (
 // logged.
 const soon = 90 * time.Second
 
-func within(t *testing.T, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // sh runs a fixed script in the guest and fails the test when it fails.
 func sh(t *testing.T, g *bed.Guest, script string, args ...string) string {
 	t.Helper()
-	res, err := g.Sh(within(t, soon), script, args...)
-	if err := stage.Must(res, err); err != nil {
-		t.Fatalf("script %q: %v", script, err)
-	}
-	return strings.TrimSpace(res.Stdout)
+	return stage.Sh(t, g, soon, script, args...)
+}
+
+// files is a snapshot of the guest's files; the guest needs the program tree.
+func files(t *testing.T, g *bed.Guest) string {
+	t.Helper()
+	text, err := stage.Files(stage.Within(t, 3*time.Minute), g)
+	stage.Check(t, err)
+	return text
 }
 
 // reaches waits for a state of the kind and returns the machine.
 func reaches(t *testing.T, g *bed.Guest, state accel.State, d time.Duration) accel.Machine {
 	t.Helper()
-	m, err := stage.WaitMachine(within(t, d), g, fmt.Sprintf("state %q", state), stage.InState(state))
-	must(t, err)
+	m, err := stage.WaitMachine(stage.Within(t, d), g, fmt.Sprintf("state %q", state), stage.InState(state))
+	stage.Check(t, err)
 	return m
 }
 

@@ -16,34 +16,34 @@ import (
 func TestOneCompile(t *testing.T) {
 	first, second, s := stage.StartPair(t, bed.Options{Accelerators: 1})
 	registry, err := image.Serve(0)
-	must(t, err)
+	stage.Check(t, err)
 	t.Cleanup(registry.Close)
 	nodes := []*bed.Node{first, second}
 	for _, n := range nodes {
-		must(t, s.Source(t.Context(), n.Guest))
-		must(t, s.Prebuilt(t.Context(), n.Guest, registry, true))
+		stage.Check(t, s.Source(t.Context(), n.Guest))
+		stage.Check(t, s.Prebuilt(t.Context(), n.Guest, registry, true))
 	}
-	must(t, s.Deploy(t.Context(), first))
+	stage.Check(t, s.Deploy(t.Context(), first))
 	waits := make(chan error, len(nodes))
 	timed(t, "DaemonSet applied -> both nodes ready, driver built once", func() {
 		for _, n := range nodes {
 			go func() {
-				_, err := stage.WaitMachine(within(t, 10*time.Minute), n.Guest, "node "+n.Name()+" to be ready", stage.InState(accel.Ready))
+				_, err := stage.WaitMachine(stage.Within(t, 10*time.Minute), n.Guest, "node "+n.Name()+" to be ready", stage.InState(accel.Ready))
 				waits <- err
 			}()
 		}
 		for range nodes {
-			must(t, <-waits)
+			stage.Check(t, <-waits)
 		}
 	})
 	built, waited := 0, 0
 	for _, n := range nodes {
 		m, err := stage.Machine(t.Context(), n.Guest)
-		must(t, err)
+		stage.Check(t, err)
 		pod, err := first.Kubectl(t.Context(), nil, "-n", "acceld-system", "get", "pods", "-o", "name", "--field-selector", "spec.nodeName="+n.Name())
-		must(t, err)
+		stage.Check(t, err)
 		log, err := first.Kubectl(t.Context(), nil, "-n", "acceld-system", "logs", strings.TrimSpace(pod))
-		must(t, err)
+		stage.Check(t, err)
 		compiles := strings.Count(log, "driver build started")
 		t.Logf("%s: driver from %q, %d builds", n.Name(), m.Have[stage.Kind].Driver.Source, compiles)
 		built += compiles

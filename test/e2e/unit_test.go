@@ -17,9 +17,9 @@ import (
 func TestUnitOnNode(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
-	must(t, s.Units(t.Context(), g, ""))
-	must(t, s.Store(t.Context(), g, stage.Version))
-	must(t, s.Enable(t.Context(), g))
+	stage.Check(t, s.Units(t.Context(), g, ""))
+	stage.Check(t, s.Store(t.Context(), g, stage.Version))
+	stage.Check(t, s.Enable(t.Context(), g))
 	reaches(t, g, accel.Ready, 5*time.Minute)
 	if !t.Run("kill -9 twenty times under a pod", func(t *testing.T) { killUnderPod(t, n, s) }) {
 		return
@@ -33,15 +33,15 @@ func TestUnitOnNode(t *testing.T) {
 // killUnderPod kills the agent while a pod holds a device: pod, module and allocation stay, and each new agent registers.
 func killUnderPod(t *testing.T, n *bed.Node, s *stage.Stage) {
 	image, err := s.Workload(t.Context(), n)
-	must(t, err)
-	ctx := within(t, 8*time.Minute)
-	must(t, n.Apply(ctx, stage.Pod("holder", image, 1, "-expect", "1", "-hold", "2h")))
-	must(t, n.WaitPod(ctx, "default", "holder", corev1.PodRunning))
+	stage.Check(t, err)
+	ctx := stage.Within(t, 8*time.Minute)
+	stage.Check(t, n.Apply(ctx, stage.Pod("holder", image, 1, "-expect", "1", "-hold", "2h")))
+	stage.Check(t, n.WaitPod(ctx, "default", "holder", corev1.PodRunning))
 	module, allocation := facts(t, n.Guest), allocated(t, n.Guest)
 	pod, err := n.Kube().CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
-	must(t, err)
+	stage.Check(t, err)
 	killAgent(t, n.Guest, 20)
-	must(t, n.WaitAllocatable(ctx, stage.Resource, 2))
+	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
 	if after := facts(t, n.Guest); after != module {
 		t.Errorf("module before %q, after %q", module, after)
 	}
@@ -49,7 +49,7 @@ func killUnderPod(t *testing.T, n *bed.Node, s *stage.Stage) {
 		t.Errorf("allocation before %q, after %q", allocation, after)
 	}
 	same, err := n.Kube().CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
-	must(t, err)
+	stage.Check(t, err)
 	if same.UID != pod.UID || same.Status.Phase != corev1.PodRunning || same.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("the pod did not stay: %+v", same.Status)
 	}
@@ -66,7 +66,7 @@ func allocated(t *testing.T, g *bed.Guest) string {
 func rebootCut(t *testing.T, g *bed.Guest) {
 	// Without the programs a build could only fail, and without the source it could not begin.
 	sh(t, g, "for p in gcc make cc ld; do if [ -e /usr/bin/$p ]; then mv /usr/bin/$p /usr/bin/$p.away; fi; done; rm -rf "+stage.SourceDir+"; sync")
-	must(t, g.Reboot(within(t, 5*time.Minute), bed.Reboot{NetworkCut: true}))
+	stage.Check(t, g.Reboot(stage.Within(t, 5*time.Minute), bed.Reboot{NetworkCut: true}))
 	m := reaches(t, g, accel.Ready, 2*time.Minute)
 	if m.Have[stage.Kind].Plugin.Allocatable != 2 || m.Have[stage.Kind].Driver.Source != "store" {
 		t.Errorf("allocatable %d, driver from %q after the reboot", m.Have[stage.Kind].Plugin.Allocatable, m.Have[stage.Kind].Driver.Source)

@@ -18,20 +18,20 @@ import (
 func TestUpgrade(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
-	must(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"))
+	stage.Check(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"))
 	// An admin's credentials, as the DaemonSet's role and the one for evictions give them together.
 	kubeconfig, err := n.Plane().GuestKubeconfig()
-	must(t, err)
-	must(t, g.WriteFile(t.Context(), "/etc/acceld/kubeconfig", kubeconfig, 0o600))
+	stage.Check(t, err)
+	stage.Check(t, g.WriteFile(t.Context(), "/etc/acceld/kubeconfig", kubeconfig, 0o600))
 	for _, version := range []string{stage.VersionWrong, stage.Version2, stage.Version} {
-		must(t, s.SourceOf(t.Context(), g, version))
-		must(t, s.Store(t.Context(), g, version))
+		stage.Check(t, s.SourceOf(t.Context(), g, version))
+		stage.Check(t, s.Store(t.Context(), g, version))
 	}
 	image, err := s.Workload(t.Context(), n)
-	must(t, err)
-	must(t, s.Enable(t.Context(), g))
+	stage.Check(t, err)
+	stage.Check(t, s.Enable(t.Context(), g))
 	serves(t, g, stage.Version)
-	must(t, n.WaitAllocatable(within(t, soon), stage.Resource, 2))
+	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 2))
 	for _, p := range []struct {
 		name string
 		do   func(*testing.T, *bed.Node, string)
@@ -51,18 +51,18 @@ func TestUpgrade(t *testing.T) {
 // serves waits until a version of the driver serves.
 func serves(t *testing.T, g *bed.Guest, version string) {
 	t.Helper()
-	_, err := stage.WaitMachine(within(t, 5*time.Minute), g, "version "+version+" to serve", func(m accel.Machine) bool {
+	_, err := stage.WaitMachine(stage.Within(t, 5*time.Minute), g, "version "+version+" to serve", func(m accel.Machine) bool {
 		return m.Status[stage.Kind].State == accel.Ready && m.Have[stage.Kind].Driver.Version == version
 	})
-	must(t, err)
+	stage.Check(t, err)
 	sh(t, g, `test "$(cat /sys/module/edu/version)" = "$1"`, version)
 }
 
 // holder starts a pod that holds both devices.
 func holder(t *testing.T, n *bed.Node, image string) {
 	t.Helper()
-	must(t, n.Apply(within(t, soon), stage.Pod("holder", image, 2, "-expect", "2", "-hold", "2h")))
-	must(t, n.WaitPod(within(t, soon), "default", "holder", corev1.PodRunning))
+	stage.Check(t, n.Apply(stage.Within(t, soon), stage.Pod("holder", image, 2, "-expect", "2", "-hold", "2h")))
+	stage.Check(t, n.WaitPod(stage.Within(t, soon), "default", "holder", corev1.PodRunning))
 }
 
 func upgradeRefused(t *testing.T, n *bed.Node, image string) {
@@ -75,22 +75,22 @@ func upgradeRefused(t *testing.T, n *bed.Node, image string) {
 	if after := facts(t, n.Guest); after != before {
 		t.Errorf("module before %q, after %q", before, after)
 	}
-	must(t, n.WaitAllocatable(within(t, soon), stage.Resource, 2))
+	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 2))
 }
 
 func upgradeWaits(t *testing.T, n *bed.Node, _ string) {
 	sh(t, n.Guest, "systemd-run --quiet --unit=upgrade -p RemainAfterExit=yes acceld driver upgrade qemu-edu --version 2.0.0 --holders wait")
-	_, err := stage.WaitMachine(within(t, soon), n.Guest, "the upgrade to wait", func(m accel.Machine) bool {
+	_, err := stage.WaitMachine(stage.Within(t, soon), n.Guest, "the upgrade to wait", func(m accel.Machine) bool {
 		u := m.Have[stage.Kind].Driver.Upgrade
 		return u != nil && u.Phase == accel.UpgradeDraining && len(u.Holders) > 0
 	})
-	must(t, err)
+	stage.Check(t, err)
 	t.Logf("acceld status:\n%s", sh(t, n.Guest, "acceld status || true"))
-	must(t, n.WaitAllocatable(within(t, soon), stage.Resource, 0))
+	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 0))
 	sh(t, n.Guest, `test "$(cat /sys/module/edu/version)" = 1.0.0`)
 	remove(t, n, "holder")
 	timed(t, "the holder has ended -> version 2.0.0 serves", func() { serves(t, n.Guest, stage.Version2) })
-	must(t, n.WaitAllocatable(within(t, soon), stage.Resource, 2))
+	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 2))
 }
 
 func upgradeEvicts(t *testing.T, n *bed.Node, image string) {
@@ -99,7 +99,7 @@ func upgradeEvicts(t *testing.T, n *bed.Node, image string) {
 		t.Logf("%s", sh(t, n.Guest, "acceld driver upgrade qemu-edu --version 1.0.0 --holders evict"))
 		serves(t, n.Guest, stage.Version)
 	})
-	must(t, n.WaitAllocatable(within(t, soon), stage.Resource, 2))
+	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 2))
 	remove(t, n, "holder")
 	podComputes(t, n, image)
 }

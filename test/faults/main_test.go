@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -134,36 +133,21 @@ func (c *scene) store(version string) {
 
 func (c *scene) must(err error) {
 	c.Helper()
-	if err != nil {
-		c.Fatal(err)
-	}
+	stage.Check(c, err)
 }
 
-func (c *scene) within(d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(c.Context(), d)
-	c.Cleanup(cancel)
-	return ctx
-}
+func (c *scene) within(d time.Duration) context.Context { return stage.Within(c, d) }
 
 // sh runs a fixed script in the guest, which must succeed, and returns what it said.
 func (c *scene) sh(script string, args ...string) string {
 	c.Helper()
-	return c.run(soon, script, args...)
+	return stage.Sh(c, c.g, soon, script, args...)
 }
 
 // slow is sh for what takes minutes.
 func (c *scene) slow(script string, args ...string) string {
 	c.Helper()
-	return c.run(building, script, args...)
-}
-
-func (c *scene) run(d time.Duration, script string, args ...string) string {
-	c.Helper()
-	res, err := c.g.Sh(c.within(d), script, args...)
-	if err := stage.Must(res, err); err != nil {
-		c.Fatalf("script %q: %v", script, err)
-	}
-	return strings.TrimSpace(res.Stdout)
+	return stage.Sh(c, c.g, building, script, args...)
 }
 
 // says runs a script that may fail, and returns its status and everything that it said.

@@ -6,7 +6,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -35,12 +34,12 @@ func TestBesideNodeExporter(t *testing.T) {
 	g := n.Guest
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
-	check(t, s.Units(ctx, g, ""))
-	check(t, s.Store(ctx, g, stage.Version))
-	check(t, g.Put(ctx, n.Program("node_exporter"), "/usr/bin/node_exporter", 0o755))
-	check(t, s.Enable(ctx, g))
+	stage.Check(t, s.Units(ctx, g, ""))
+	stage.Check(t, s.Store(ctx, g, stage.Version))
+	stage.Check(t, g.Put(ctx, n.Program("node_exporter"), "/usr/bin/node_exporter", 0o755))
+	stage.Check(t, s.Enable(ctx, g))
 	_, err := stage.WaitMachine(ctx, g, "ready", stage.InState(accel.Ready))
-	check(t, err)
+	stage.Check(t, err)
 	sh(t, g, "systemctl disable --now acceld.socket acceld.service")
 	ours := measure(t, g, "/usr/bin/acceld", "run", "http://127.0.0.1:9480/livez")
 	peer := measure(t, g, "/usr/bin/node_exporter", "--web.listen-address=127.0.0.1:9100", "http://127.0.0.1:9100/")
@@ -93,18 +92,18 @@ func TestStartToAllocatable(t *testing.T) {
 	g := n.Guest
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
-	check(t, s.Units(ctx, g, ""))
-	check(t, s.Store(ctx, g, stage.Version))
-	check(t, s.Enable(ctx, g))
+	stage.Check(t, s.Units(ctx, g, ""))
+	stage.Check(t, s.Store(ctx, g, stage.Version))
+	stage.Check(t, s.Enable(ctx, g))
 	_, err := stage.WaitMachine(ctx, g, "ready", stage.InState(accel.Ready))
-	check(t, err)
+	stage.Check(t, err)
 	for i := range 3 {
 		sh(t, g, "systemctl stop acceld.socket acceld.service; rmmod edu")
 		insmod := seconds(t, g, "insmod /var/lib/acceld/kmod/*/edu.ko; until test -c /dev/edu1; do sleep 0.01; done")
 		sh(t, g, "rmmod edu")
 		start := seconds(t, g, "systemctl start acceld.socket acceld.service")
 		m, err := stage.WaitMachine(ctx, g, "ready", stage.InState(accel.Ready))
-		check(t, err)
+		stage.Check(t, err)
 		took := m.Status[stage.Kind].Took
 		total := m.Status[stage.Kind].Since.Sub(m.Agent.Started).Seconds()
 		kubelet := (took[accel.PluginMissing] + took[accel.KubeletPending]).Seconds()
@@ -130,20 +129,7 @@ func seconds(t *testing.T, g *bed.Guest, script string) float64 {
 	return ms / 1000
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func sh(t *testing.T, g *bed.Guest, script string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	res, err := g.Sh(ctx, script, args...)
-	if err := stage.Must(res, err); err != nil {
-		t.Fatalf("script %q: %v", script, err)
-	}
-	return strings.TrimSpace(res.Stdout)
+	return stage.Sh(t, g, 5*time.Minute, script, args...)
 }

@@ -4,8 +4,6 @@
 package driver
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -18,6 +16,9 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 	"github.com/acceld/acceld/test/vm/image"
 )
+
+// patience is for a build in an emulated guest.
+const patience = 10 * time.Minute
 
 // way is one way to get the same kernel module from the same source.
 type way struct {
@@ -46,13 +47,13 @@ func ways() []way {
 func TestBuild(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1, NoKubernetes: true, MemoryMiB: 2048})
 	g := n.Guest
-	check(t, s.Units(t.Context(), g, ""))
-	check(t, s.Source(t.Context(), g))
+	stage.Check(t, s.Units(t.Context(), g, ""))
+	stage.Check(t, s.Source(t.Context(), g))
 	took := map[string]time.Duration{}
 	do := func(w way) time.Duration {
-		run(t, g, w.prepare)
+		stage.Sh(t, g, patience, w.prepare)
 		begin := time.Now()
-		run(t, g, w.build)
+		stage.Sh(t, g, patience, w.build)
 		return time.Since(begin)
 	}
 	t.Logf("%-10s %7.1f s, with cold caches, not counted", "make -j", do(ways()[0]).Seconds())
@@ -83,22 +84,22 @@ func TestReady(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1, NoKubernetes: true})
 	g := n.Guest
 	registry, err := image.Serve(0)
-	check(t, err)
+	stage.Check(t, err)
 	t.Cleanup(registry.Close)
-	check(t, s.Units(t.Context(), g, ""))
-	check(t, s.Source(t.Context(), g))
-	check(t, s.Prebuilt(t.Context(), g, registry, true))
+	stage.Check(t, s.Units(t.Context(), g, ""))
+	stage.Check(t, s.Source(t.Context(), g))
+	stage.Check(t, s.Prebuilt(t.Context(), g, registry, true))
 	took := map[string]time.Duration{}
 	for _, from := range []struct{ source, before string }{
 		{string(accel.SourceBuild), "true"},
 		{string(accel.SourceOCI), "rm -rf /var/lib/acceld"},
 		{string(accel.SourceStore), "true"},
 	} {
-		run(t, g, "systemctl stop acceld.socket acceld.service; rmmod edu 2>/dev/null || true; sync; "+from.before)
+		stage.Sh(t, g, patience, "systemctl stop acceld.socket acceld.service; rmmod edu 2>/dev/null || true; sync; "+from.before)
 		begin := time.Now()
-		run(t, g, "systemctl start acceld.socket acceld.service")
-		m, err := stage.WaitMachine(within(t, 10*time.Minute), g, "ready", stage.InState(accel.Ready))
-		check(t, err)
+		stage.Sh(t, g, patience, "systemctl start acceld.socket acceld.service")
+		m, err := stage.WaitMachine(stage.Within(t, patience), g, "ready", stage.InState(accel.Ready))
+		stage.Check(t, err)
 		took[from.source] = time.Since(begin)
 		if got := m.Have[stage.Kind].Driver.Source; got != from.source {
 			t.Errorf("the driver is from %q, want %q", got, from.source)
@@ -116,32 +117,12 @@ func TestReady(t *testing.T) {
 
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx := within(t, time.Minute)
+	ctx := stage.Within(t, time.Minute)
 	for !ok() {
 		select {
 		case <-ctx.Done():
 			t.Fatalf("cannot wait any longer until %s", what)
 		case <-time.After(100 * time.Millisecond):
 		}
-	}
-}
-
-func within(t *testing.T, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func run(t *testing.T, g *bed.Guest, script string) {
-	t.Helper()
-	if err := stage.Must(g.Sh(within(t, 10*time.Minute), script)); err != nil {
-		t.Fatal(fmt.Errorf("script %q: %w", script, err))
-	}
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
