@@ -89,13 +89,19 @@ type Loop struct {
 	changes chan struct{} // a plugin or the API server has news
 	wants   chan accel.Want
 	done    chan outcome // a step ended
-	now     atomic.Pointer[accel.Machine]
+	now     atomic.Pointer[newest]
 	beat    atomic.Int64 // unix nanoseconds of the last pass
 	ready   chan struct{}
 	once    sync.Once
 	kinds   map[string]*kind // owned by Run
 	facts   accel.Facts      // owned by Run
 	want    accel.Want       // owned by Run
+}
+
+// newest is the newest snapshot; replaced is closed when it is that no more.
+type newest struct {
+	machine  accel.Machine
+	replaced chan struct{}
 }
 
 // kind is what the loop keeps about one kind between passes. What is here and not derived says who reads it.
@@ -157,7 +163,13 @@ func (l *Loop) String() string { return "machine loop" }
 func (l *Loop) Ready() <-chan struct{} { return l.ready }
 
 // Machine returns the newest snapshot.
-func (l *Loop) Machine() accel.Machine { return *l.now.Load() }
+func (l *Loop) Machine() accel.Machine { return l.now.Load().machine }
+
+// Follow returns the newest snapshot and a channel that is closed when there is a newer one.
+func (l *Loop) Follow() (m accel.Machine, replaced <-chan struct{}) {
+	n := l.now.Load()
+	return n.machine, n.replaced
+}
 
 // Beat returns when the loop last completed a pass or found itself idle; the watchdog and /livez read it.
 func (l *Loop) Beat() time.Time { return time.Unix(0, l.beat.Load()) }
@@ -359,8 +371,10 @@ func (l *Loop) snapshot(now time.Time) accel.Machine {
 }
 
 func (l *Loop) store(now time.Time) {
-	m := l.snapshot(now)
-	l.now.Store(&m)
+	before := l.now.Swap(&newest{l.snapshot(now), make(chan struct{})})
+	if before != nil {
+		close(before.replaced)
+	}
 }
 
 // untilRetry returns how long until the earliest step that waits for the clock is due, at most the pulse. A time well

@@ -16,6 +16,9 @@ import (
 type Options struct {
 	// Machine returns the newest snapshot; it must be quick and safe for concurrent use. Required.
 	Machine func() accel.Machine
+	// Follow returns the newest snapshot and a channel that is closed when there is a newer one, for clients that wait for
+	// that. Nil means that nobody can wait.
+	Follow func() (accel.Machine, <-chan struct{})
 	// Ready reports whether every task is ready; the text lists those that are not, one a line. Nil means ready.
 	Ready func() (bool, string)
 	// Live returns an error when the agent's loop has stopped turning. It must not depend on devices. Nil means alive.
@@ -41,6 +44,7 @@ type Holder struct {
 type Exporter struct {
 	o        Options
 	registry *prometheus.Registry
+	waiting  chan struct{} // has a place for each request that may wait
 	mu       sync.Mutex
 	tally    tally
 }
@@ -80,6 +84,7 @@ func New(o Options) *Exporter {
 	e := &Exporter{
 		o:        o,
 		registry: prometheus.NewPedanticRegistry(),
+		waiting:  make(chan struct{}, maxWaiting),
 		tally:    tally{map[transition]float64{}, map[lived]float64{}, map[failed]float64{}},
 	}
 	e.registry.MustRegister(newCollector(e))

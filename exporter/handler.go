@@ -1,7 +1,6 @@
 package exporter
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -44,14 +43,3 @@ func readOnly(next http.Handler) http.Handler {
 	})
 }
 
-// machine answers with the newest snapshot, as `acceld status -o json` prints it.
-func (e *Exporter) machine(w http.ResponseWriter, _ *http.Request) {
-	b, err := json.MarshalIndent(e.o.Machine(), "", "  ")
-	if err != nil {
-		e.o.Log.Error("snapshot cannot be encoded", "error", err)
-		http.Error(w, "cannot encode the snapshot", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(b, '\n')) // the client may have gone
-}

@@ -28,8 +28,8 @@ if [ -n "$kill" ]; then set -- "$@" -e "inject=$calls:signal=KILL:when=1"; fi
 timeout 60 unshare -m sh -c 'mount --bind /usr /usr; mount -o remount,bind,ro /usr; exec strace "$@"' - "$@" acceld run >/tmp/agent 2>&1 &
 strace=$!
 while kill -0 $strace 2>/dev/null; do
-	if acceld status >/dev/null 2>&1; then touch /tmp/ready; pkill -KILL -x acceld; fi
-	sleep 0.1
+	if curl -s -m 5 http://127.0.0.1:9480/metrics | grep -q 'acceld_kind_state.*state="ready"} 1'; then touch /tmp/ready; pkill -KILL -x acceld; fi
+	sleep 0.2
 done
 wait $strace 2>/dev/null || true
 while pkill -KILL -x acceld; do sleep 0.1; done

@@ -227,7 +227,8 @@ func (c *scene) await(what string, d time.Duration, ok func(accel.Machine) bool)
 func (c *scene) until(what, condition string, args ...string) {
 	c.Helper()
 	begin := time.Now()
-	c.sh("for i in $(seq 400); do if "+condition+"; then exit 0; fi; sleep 0.1; done; exit 1", args...)
+	// Each look takes some of the emulated processor from what is looked for.
+	c.sh("for i in $(seq 150); do if "+condition+"; then exit 0; fi; sleep 0.3; done; exit 1", args...)
 	c.Logf("%-70s %6.2f s", what, time.Since(begin).Seconds())
 }
 

@@ -130,53 +130,82 @@ func (s *Stage) Deploy(ctx context.Context, n *bed.Node) error {
 
 // Get asks the agent's endpoint on the guest's loopback, such as "/metrics", and returns the answer and its status.
 func Get(ctx context.Context, g *bed.Guest, path string) (string, int, error) {
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+	body, resp, err := ask(ctx, g, path, http.Header{})
+	if err != nil {
+		return "", 0, err
+	}
+	return string(body), resp.StatusCode, nil
+}
+
+// held is how many seconds the agent may hold an answer back until something has changed.
+const held = 5
+
+func ask(ctx context.Context, g *bed.Guest, path string, header http.Header) ([]byte, *http.Response, error) {
+	client := &http.Client{Timeout: (10 + held) * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return g.Dial(ctx, "127.0.0.1:9480") },
 	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://acceld"+path, nil)
 	if err != nil {
-		return "", 0, err
+		return nil, nil, err
 	}
+	req.Header = header
 	resp, err := client.Do(req)
 	if err != nil {
-		return "", 0, err
+		return nil, nil, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	return string(body), resp.StatusCode, err
+	return body, resp, err
 }
 
 // Machine asks the agent of the guest for its machine.
-func Machine(ctx context.Context, g *bed.Guest) (m accel.Machine, err error) {
-	body, status, err := Get(ctx, g, "/v1/machine")
-	if err != nil {
-		return m, err
-	}
-	if status != http.StatusOK {
-		return m, fmt.Errorf("the agent answered %d: %s", status, body)
-	}
-	return m, json.Unmarshal([]byte(body), &m)
+func Machine(ctx context.Context, g *bed.Guest) (accel.Machine, error) {
+	m, _, err := next(ctx, g, "")
+	return m, err
 }
 
-// WaitMachine asks until the machine satisfies the predicate; what names it.
+// next asks for another machine than the one with the tag, and returns its tag. The agent answers when it has one, and after
+// a while with a zero machine and the same tag.
+func next(ctx context.Context, g *bed.Guest, tag string) (m accel.Machine, newTag string, err error) {
+	header := http.Header{}
+	if tag != "" {
+		header.Set("If-None-Match", tag)
+		header.Set("Prefer", fmt.Sprintf("wait=%d", held))
+	}
+	body, resp, err := ask(ctx, g, "/v1/machine", header)
+	switch {
+	case err != nil:
+		return m, "", err
+	case resp.StatusCode == http.StatusNotModified:
+		return m, tag, nil
+	case resp.StatusCode != http.StatusOK:
+		return m, "", fmt.Errorf("the agent answered %d: %s", resp.StatusCode, body)
+	}
+	return m, resp.Header.Get("ETag"), json.Unmarshal(body, &m)
+}
+
+// WaitMachine waits until the machine satisfies the predicate; what names it. The agent tells when it changed: asking over
+// and over would take a tenth of an emulated processor from what is waited for.
 func WaitMachine(ctx context.Context, g *bed.Guest, what string, ok func(accel.Machine) bool) (accel.Machine, error) {
-	// The agent has no way to tell a test when it changed; a fifth of a second is below what a scenario measures.
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
+	const pause = 200 * time.Millisecond // while no agent answers
 	var last accel.Machine
+	tag := ""
 	for {
-		m, err := Machine(ctx, g)
-		if err == nil && ok(m) {
-			return m, nil
+		m, now, err := next(ctx, g, tag)
+		if err == nil && now != tag {
+			if last = m; ok(m) {
+				return m, nil
+			}
 		}
-		if err == nil {
-			last = m
+		tag = now
+		if err == nil && ctx.Err() == nil {
+			continue
 		}
 		select {
 		case <-ctx.Done():
 			return last, fmt.Errorf("cannot wait for %s: %w; last: %s (%v)", what, ctx.Err(), last.Status[Kind].Sentence, err)
-		case <-tick.C:
+		case <-time.After(pause):
 		}
 	}
 }

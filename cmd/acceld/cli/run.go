@@ -139,6 +139,7 @@ func (a *running) wire(want accel.Want) error {
 	}
 	a.exporter = exporter.New(exporter.Options{
 		Machine: func() accel.Machine { return a.loop.Machine() },
+		Follow:  func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
 		Ready:   func() (bool, string) { text := agent.Unready(a.tasks); return text == "", text },
 		Live:    a.alive, Holders: a.holders, Log: a.log, Process: true,
 	})

@@ -59,6 +59,8 @@ func statusCommand(c *common) *cobra.Command {
 type asked struct {
 	socket string
 	client *http.Client
+	// tag is of the machine that came last, for watch.
+	tag string
 }
 
 // agent finds the agent's socket; whether somebody answers there is not known yet.
@@ -68,20 +70,43 @@ func (p *parts) agent() (*asked, error) {
 		return nil, err
 	}
 	var d net.Dialer
-	return &asked{p.config.Socket, &http.Client{
-		Timeout: 10 * time.Second,
+	return &asked{socket: p.config.Socket, client: &http.Client{
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return d.DialContext(ctx, "unix", file)
 		}},
 	}}, nil
 }
 
+const (
+	// patience is how long the agent may take for an answer, and maxWait how many seconds it may wait for a change.
+	patience = 10 * time.Second
+	maxWait  = 20
+	// breath is between two lines of what is watched.
+	breath = 300 * time.Millisecond
+)
+
 // machine asks the agent for its machine. The errors are whole sentences that name the socket.
-func (a *asked) machine(ctx context.Context) (m accel.Machine, err error) {
+func (a *asked) machine(ctx context.Context) (accel.Machine, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return a.ask(ctx, http.Header{})
+}
+
+// next waits until the agent has another machine than the one that came last; none after a while is errUnchanged.
+func (a *asked) next(ctx context.Context) (accel.Machine, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience+maxWait*time.Second)
+	defer cancel()
+	return a.ask(ctx, http.Header{"If-None-Match": {a.tag}, "Prefer": {fmt.Sprintf("wait=%d", maxWait)}})
+}
+
+var errUnchanged = errors.New("nothing has changed")
+
+func (a *asked) ask(ctx context.Context, header http.Header) (m accel.Machine, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://acceld/v1/machine", nil)
 	if err != nil {
 		return m, err
 	}
+	req.Header = header
 	resp, err := a.client.Do(req)
 	if err != nil {
 		var op *net.OpError
@@ -97,6 +122,9 @@ func (a *asked) machine(ctx context.Context) (m accel.Machine, err error) {
 		return m, fmt.Errorf("no agent answers on %q: %w", a.socket, err)
 	}
 	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
+	if resp.StatusCode == http.StatusNotModified {
+		return m, errUnchanged
+	}
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
 		return m, fmt.Errorf("the agent on %q answered %s%s", a.socket, resp.Status, prefixed(": ", strings.TrimSpace(plain(string(text)))))
@@ -108,33 +136,35 @@ func (a *asked) machine(ctx context.Context) (m accel.Machine, err error) {
 	if m.Taken.IsZero() && m.Agent.Started.IsZero() {
 		return m, fmt.Errorf("the agent on %q answered something else than a machine: it has no time", a.socket)
 	}
+	a.tag = resp.Header.Get("ETag")
 	return m, nil
 }
 
 // watch prints the machine at each change until ctx ends.
 func (a *asked) watch(ctx context.Context, out io.Writer, asJSON bool) error {
-	// The endpoint answers from memory; asking it twice a second is a person's patience, not a mechanism.
-	tick := time.NewTicker(500 * time.Millisecond)
-	defer tick.Stop()
-	last := ""
-	for {
-		m, err := a.machine(ctx)
-		var text string
+	for last := ""; ; {
+		m, err := a.next(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, errUnchanged) {
+			continue
+		}
+		text := plain(summary(m))
 		if err != nil {
 			text = err.Error()
-		} else {
-			text = plain(summary(m))
 		}
-		if text != last && ctx.Err() == nil {
+		if text != last {
 			last = text
 			if err := printChange(out, m, text, err, asJSON); err != nil {
 				return err
 			}
 		}
+		// Changes come in bursts, and nobody reads faster; while no agent answers it is asked again and again.
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-time.After(breath):
 		}
 	}
 }
