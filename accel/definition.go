@@ -36,6 +36,10 @@ type Definition struct {
 	Check *Check `json:"check,omitempty"`
 	// Steps are the definition's own steps, by the published state that they belong to.
 	Steps map[Published]StateSteps `json:"steps,omitempty"`
+	// Allocation is the way in which the kubelet gives the devices out; devicePlugin when empty.
+	Allocation Allocation `json:"allocation,omitempty"`
+	// Capacity are the amounts that a device has, such as its memory. They are published where Allocation is dra.
+	Capacity []Capacity `json:"capacity,omitempty"`
 	// Serial is an attribute (see HealthSource.File) that holds the serial number.
 	Serial string `json:"serial,omitempty" template:"device"`
 	// Health are attribute files that tell health.

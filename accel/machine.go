@@ -50,7 +50,9 @@ type Accelerator struct {
 	Nodes []DeviceNode `json:"nodes,omitempty"`
 	// Serial is the device's own serial number where its definition says how to read it.
 	Serial string `json:"serial,omitempty"`
-	Health Health `json:"health"`
+	// Capacity are the amounts that its definition reads from files, by name; what could not be read is not there.
+	Capacity map[string]int64 `json:"capacity,omitempty"`
+	Health   Health           `json:"health"`
 	// Metrics holds the last reading by metric name (see [MetricSource]), in the base unit of the name.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
@@ -152,11 +154,13 @@ type RuntimeHave struct {
 
 // PluginHave is what is true about the kubelet's view of one kind.
 type PluginHave struct {
-	// Registered is true while a ListAndWatch stream of the kubelet is open.
+	// Registered is true while the kubelet is connected: its ListAndWatch stream is open, or, with DRA, it has taken the
+	// registration and holds its connection.
 	Registered bool `json:"registered"`
 	// Registrations counts successful registrations since the agent started.
 	Registrations int `json:"registrations"`
-	// Allocatable is how many devices the kubelet itself says can be allocated; -1 when it has not said yet.
+	// Allocatable is how many devices the kubelet itself says can be allocated, or, with DRA, how many the API server
+	// offers to the scheduler; -1 when neither has been said yet.
 	Allocatable int `json:"allocatable"`
 }
 

@@ -111,11 +111,15 @@ const (
 	PrerequisitePending  Reason = "PrerequisitePending"
 	LibraryMismatch      Reason = "LibraryMismatch"
 	LedgerDamaged        Reason = "LedgerDamaged"
+	ClaimUnusable        Reason = "ClaimUnusable"
+	CheckpointDamaged    Reason = "CheckpointDamaged"
+	ClaimsUnsupported    Reason = "ClaimsUnsupported"
+	DeviceHeld           Reason = "DeviceHeld"
 )
 
 // Reasons returns the documentation of every reason, in the order of docs/reasons.md.
 func Reasons() []ReasonDoc {
-	return slices.Concat(hostReasons(), driverReasons(), nodeReasons(), changeReasons())
+	return slices.Concat(hostReasons(), driverReasons(), nodeReasons(), claimReasons(), changeReasons())
 }
 
 // hostReasons are those of the host and of acceld itself.
@@ -188,6 +192,16 @@ func nodeReasons() []ReasonDoc {
 		{CollectFailed, "An attribute that metrics or health are read from did not answer.", ActorVendor, "The sentence names the file; look at the kernel log.", false},
 		{DeviceGone, "The device is no longer on the PCI bus.", ActorHardware, "Look at the slot; when the device comes back it is used again by itself.", false},
 		{DeviceUnhealthy, "The device reports an error.", ActorHardware, "The sentence is the driver's own; when it clears, the device is used again by itself.", false},
+	}
+}
+
+// claimReasons are those of resource claims.
+func claimReasons() []ReasonDoc {
+	return []ReasonDoc{
+		{ClaimUnusable, "A resource claim cannot be prepared as it is.", ActorCluster, "Correct what the sentence names in the claim, its template or the device class; the pod is tried again by itself.", false},
+		{CheckpointDamaged, "The record of a prepared claim cannot be read.", ActorAgent, "None: the claim is read anew from the API server when its pod needs it.", false},
+		{ClaimsUnsupported, "The API server does not serve resource.k8s.io/v1.", ActorCluster, "Use Kubernetes 1.34 or later, or set `allocation: devicePlugin` for the kind.", false},
+		{DeviceHeld, "A pod holds a device by the way of allocation that was in force before.", ActorAgent, "None: the device is offered as soon as the pod has ended.", false},
 	}
 }
 

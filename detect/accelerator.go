@@ -33,6 +33,7 @@ func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []
 				a.Serial = s
 			}
 		}
+		a.Capacity = capacity(h, def, a)
 		if health, err := Health(h, def, a); err == nil {
 			a.Health = health
 		}
@@ -40,6 +41,32 @@ func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i].ID < list[j].ID })
 	return list
+}
+
+// capacity reads the amounts that def finds in files; what does not answer is left out.
+func capacity(h *host.Host, def *accel.Definition, a accel.Accelerator) map[string]int64 {
+	var amounts map[string]int64
+	for _, c := range def.Capacity {
+		if c.File == "" {
+			continue
+		}
+		s, err := h.DeviceAttribute(a.ID, c.File)
+		if err != nil {
+			continue
+		}
+		v, err := number(s)
+		if c.Scale != 0 {
+			v *= c.Scale
+		}
+		if err != nil || v < 0 || v >= math.MaxInt64 {
+			continue
+		}
+		if amounts == nil {
+			amounts = map[string]int64{}
+		}
+		amounts[c.Name] = int64(v)
+	}
+	return amounts
 }
 
 // Health reads the health of a. An attribute that cannot be read is an error: not known, keep the last answer. A

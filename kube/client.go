@@ -41,6 +41,8 @@ type Client struct {
 	Leases func(namespace string) (Leases, LeaseWatch)
 	// Pods are those of every namespace; the agent lists its own node's, and evicts.
 	Pods Pods
+	// Documents are the objects of every other API group.
+	Documents Documents
 	// Version returns the version of the API server, such as "v1.37.1". Nil when nobody can tell.
 	Version func(context.Context) (string, error)
 }
@@ -49,7 +51,7 @@ type Client struct {
 const EventNamespace = metav1.NamespaceDefault
 
 // NewClient returns a client with the rights of a kubeconfig file, or of the pod's service account when the path is
-// empty. It knows nodes, events, leases and pods only: the client of every API group costs 24 MB of binary more
+// empty. The types that it knows are nodes, events, leases and pods only: the client of every API group costs 24 MB of binary more
 // (test/house, rule clientset).
 func NewClient(kubeconfig string) (Client, error) {
 	cfg, err := restConfig(kubeconfig)
@@ -94,7 +96,8 @@ func NewClient(kubeconfig string) (Client, error) {
 			c := collection[coordinationv1.Lease, *coordinationv1.Lease]{coordination, codec, namespace, "leases"}
 			return c, c
 		},
-		Pods: pods{core, codec},
+		Pods:      pods{core, codec},
+		Documents: Documents{core},
 		Version: func(ctx context.Context) (string, error) {
 			raw, err := core.Get().AbsPath("/version").Do(ctx).Raw()
 			if err != nil {

@@ -1,0 +1,84 @@
+package dra
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// recordOf reads from a claim what its containers are to be given by one driver on one node. What is wrong with it is
+// ClaimUnusable and names the claim and the field.
+func recordOf(c claim, uid, driver, node string, def *accel.Definition) (record, *accel.Problem) {
+	r := record{Version: recordVersion, Namespace: c.Metadata.Namespace, Name: c.Metadata.Name, UID: c.Metadata.UID}
+	unusable := func(format string, args ...any) (record, *accel.Problem) {
+		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare claim %s/%s: %s", c.Metadata.Namespace, c.Metadata.Name, fmt.Sprintf(format, args...))
+	}
+	if c.Metadata.UID != uid {
+		return unusable("the kubelet asks for the one with UID %s, and there is another one of the name, %s", uid, c.Metadata.UID)
+	}
+	if c.Status.Allocation == nil {
+		return unusable("it is not allocated")
+	}
+	for i, d := range c.Status.Allocation.Devices.Results {
+		if d.Driver != driver {
+			continue
+		}
+		if d.Pool != node {
+			return unusable("status.allocation.devices.results[%d] is in pool %q, and this is node %q", i, d.Pool, node)
+		}
+		env, err := environment(c.Status.Allocation.Devices.Config, driver, d.Request, def)
+		if err != nil {
+			return unusable("status.allocation.devices.%v", err)
+		}
+		r.Devices = append(r.Devices, given{
+			Request: d.Request, Pool: d.Pool, Device: d.Device, Share: d.ShareID, Admin: d.AdminAccess, Env: append(env, parts(d)...),
+		})
+	}
+	for _, who := range c.Status.ReservedFor {
+		if who.Resource == "pods" {
+			r.Pods = append(r.Pods, pod{Name: who.Name, UID: who.UID})
+		}
+	}
+	r.Prepared = time.Now().UTC().Truncate(time.Second)
+	return r, nil
+}
+
+// parts tells a container its parts of a shared device: "ACCELD_MEMORY_0000_01_00_0=5368709120". Keeping to them is its own
+// business.
+func parts(d result) []string {
+	if d.ShareID == "" {
+		return nil
+	}
+	word := strings.NewReplacer("-", "_", ".", "_", "/", "_")
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(d.Consumed)) {
+		q, err := resource.ParseQuantity(d.Consumed[name])
+		if err != nil {
+			continue // the API server writes quantities
+		}
+		_, short, ok := strings.Cut(name, "/")
+		if !ok {
+			short = name
+		}
+		out = append(out, fmt.Sprintf("ACCELD_%s_%s=%d", strings.ToUpper(word.Replace(short)), strings.ToUpper(word.Replace(d.Device)), q.Value()))
+	}
+	return out
+}
+
+// allocated reports whether the claim that a record was made for still has its devices.
+func allocated(c claim, r record) bool {
+	if c.Metadata.UID != r.UID || c.Status.Allocation == nil {
+		return false
+	}
+	return slices.ContainsFunc(r.Devices, func(g given) bool {
+		return slices.ContainsFunc(c.Status.Allocation.Devices.Results, func(d result) bool {
+			return d.Pool == g.Pool && d.Device == g.Device && d.ShareID == g.Share
+		})
+	})
+}

@@ -1,0 +1,225 @@
+package dra
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// TaintKey is the key of the taint on a device that new claims shall not get; its value is an [accel.Reason].
+const TaintKey = "acceld.dev/unusable"
+
+// Attributes of every driver (k8s.io/dynamic-resource-allocation/deviceattribute, v0.37).
+const (
+	pcieRoot = "resource.kubernetes.io/pcieRoot"
+	pciBusID = "resource.kubernetes.io/pciBusID"
+	numaNode = "resource.kubernetes.io/numaNode"
+)
+
+// maxText is the length of a string or a version of an attribute.
+const maxText = 64
+
+// semantic is a version of semver.org, 2.0.0, as the API server takes it.
+var semantic = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
+
+// View is what the devices of one kind are rendered from.
+type View struct {
+	Driver, Node string
+	Definition   *accel.Definition
+	Accelerators []accel.Accelerator
+	// PCI are the functions of the host, bridges included.
+	PCI []accel.PCIDevice
+	// DriverVersion is that of the live driver; empty when it has none.
+	DriverVersion string
+}
+
+// device renders one accelerator.
+func (v View) device(a accel.Accelerator) Device {
+	d := Device{Name: DeviceName(a.ID), Attributes: v.attributes(a), Taints: taints(a.Health)}
+	d.Capacity, d.Shared = v.capacity(a)
+	return d
+}
+
+// attributes renders what claims can select by. What is not known is not there, so that an expression can ask for it.
+// There are at most 14 of the 32 that a device may have together with its capacities.
+func (v View) attributes(a accel.Accelerator) map[string]Attribute {
+	out := map[string]Attribute{}
+	text := func(name, value string) {
+		if value != "" {
+			value = shorten(value, maxText)
+			out[name] = Attribute{String: &value}
+		}
+	}
+	number := func(name string, value int64) { out[name] = Attribute{Int: &value} }
+	text("kind", v.Definition.Kind)
+	text("serial", a.Serial)
+	text(pciBusID, a.ID)
+	text(pcieRoot, rootOf(a.ID, v.PCI))
+	if version, ok := semver(v.DriverVersion); ok {
+		out["driverVersion"] = Attribute{Version: &version}
+	} else {
+		text("driverVersion", v.DriverVersion)
+	}
+	if a.NUMANode >= 0 {
+		number(numaNode, int64(a.NUMANode))
+	}
+	for _, d := range v.PCI {
+		if d.Address != a.ID {
+			continue
+		}
+		text("product", product(d, v.Definition))
+		text("vendorID", d.Vendor)
+		text("deviceID", d.Device)
+		// What the link can do, not what it does now: an idle link trains down, and a slice that followed it would flap.
+		if d.Link.MaxSpeedGTs > 0 && d.Link.MaxWidth > 0 {
+			number("linkSpeedMTs", int64(d.Link.MaxSpeedGTs*1000))
+			number("linkWidth", int64(d.Link.MaxWidth))
+		}
+	}
+	return out
+}
+
+// product is the name of the model, as well as it is known.
+func product(d accel.PCIDevice, def *accel.Definition) string {
+	if d.DeviceName != "" {
+		return d.DeviceName
+	}
+	if def.Title != "" {
+		return def.Title
+	}
+	return d.Vendor + ":" + d.Device
+}
+
+// rootOf returns the PCI Express root complex above a function as sysfs names it, such as "pci0000:00"; empty when a
+// bridge on the way is not known.
+func rootOf(address string, pci []accel.PCIDevice) string {
+	parents := make(map[string]string, len(pci))
+	for _, d := range pci {
+		parents[d.Address] = d.ParentPort
+	}
+	for range pci { // a way cannot be longer than there are bridges
+		parent, known := parents[address]
+		switch {
+		case !known:
+			return ""
+		case parent == "":
+			if i := strings.LastIndex(address, ":"); i > 0 {
+				return "pci" + address[:i]
+			}
+			return ""
+		}
+		address = parent
+	}
+	return ""
+}
+
+// semver makes a version of a driver's: vendors write zeros in front of numbers, such as "580.65.06", which semantic
+// versions do not have.
+func semver(text string) (string, bool) {
+	parts := strings.SplitN(text, ".", 3)
+	for i, p := range parts {
+		end := strings.IndexFunc(p, func(r rune) bool { return r < '0' || r > '9' })
+		if end < 0 {
+			end = len(p)
+		}
+		if trimmed := strings.TrimLeft(p[:end], "0"); trimmed != "" {
+			parts[i] = trimmed + p[end:]
+		}
+	}
+	text = strings.Join(parts, ".")
+	return text, semantic.MatchString(text) && len(text) <= maxText
+}
+
+// taints renders the health of a device. One that is not well is given to no new claim; those who have it keep it.
+func taints(h accel.Health) []Taint {
+	if h.State == accel.Healthy {
+		return nil
+	}
+	reason := h.Reason
+	if reason == "" {
+		reason = accel.DeviceUnhealthy
+	}
+	return []Taint{{Key: TaintKey, Value: string(reason), Effect: "NoSchedule", TimeAdded: h.Since.UTC().Truncate(1e9)}}
+}
+
+// capacity renders the amounts of a device and whether claims may share it. One that is not known is left out, and with it
+// the share: a claim that asks for a part of it then finds no device, instead of one that is given out without counting.
+func (v View) capacity(a accel.Accelerator) (map[string]Amount, bool) {
+	var out map[string]Amount
+	shared := false
+	for _, c := range v.Definition.Capacity {
+		amount := c.Value
+		if c.File != "" {
+			read, known := a.Capacity[c.Name]
+			if !known {
+				continue
+			}
+			amount = strconv.FormatInt(read, 10)
+		}
+		value, err := canonical(amount, c.File != "")
+		if err != nil {
+			continue // the definition was validated
+		}
+		if out == nil {
+			out = map[string]Amount{}
+		}
+		out[c.Name] = Amount{Value: value, Policy: policy(c.Share, value)}
+		shared = shared || c.Share != nil
+	}
+	return out, shared
+}
+
+// policy renders which parts of an amount claims may ask for.
+func policy(s *accel.Share, whole string) *Policy {
+	if s == nil {
+		return nil
+	}
+	text := func(q string) string {
+		c, err := canonical(q, false)
+		if err != nil {
+			return ""
+		}
+		return c
+	}
+	p := &Policy{Default: text(s.Default)}
+	if p.Default == "" {
+		p.Default = whole
+	}
+	if s.Min != "" || s.Max != "" || s.Step != "" {
+		r := Range{Min: text(s.Min), Max: text(s.Max), Step: text(s.Step)}
+		if r.Min == "" { // the API wants one
+			r.Min = "0"
+			if r.Step != "" {
+				r.Min = r.Step
+			}
+		}
+		p.Range = &r
+	}
+	return p
+}
+
+// canonical is the form in which the API server gives a quantity back; bytes in binary units.
+func canonical(text string, binary bool) (string, error) {
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return "", fmt.Errorf("%q is not a quantity: %w", text, err)
+	}
+	if binary {
+		q = *resource.NewQuantity(q.Value(), resource.BinarySI)
+	}
+	return q.String(), nil
+}
+
+// shorten makes valid text of at most n bytes.
+func shorten(s string, n int) string {
+	s = strings.ToValidUTF8(s, "?")
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
+}

@@ -1,0 +1,503 @@
+package dra
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/host/ledger"
+)
+
+const node = "node-a"
+
+// server is the little of an API server that matters here: slices with versions and a watch, and claims to read.
+type server struct {
+	mu       sync.Mutex
+	version  int
+	slices   map[string]Slice
+	claims   map[string]claim
+	classes  map[string]class
+	watchers map[*io.PipeWriter]chan string
+	// refuse answers a request instead of the server when it returns an error.
+	refuse   func(method, path string) error
+	forgets  func(*Slice) // drops fields as an older server does
+	requests []string
+}
+
+func newServer() *server {
+	return &server{slices: map[string]Slice{}, claims: map[string]claim{}, classes: map[string]class{}, watchers: map[*io.PipeWriter]chan string{}, version: 10}
+}
+
+func (s *server) Do(_ context.Context, method, path string, _ url.Values, body, into any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests = append(s.requests, method+" "+path)
+	if s.refuse != nil {
+		if err := s.refuse(method, path); err != nil {
+			return err
+		}
+	}
+	answer, err := s.answer(method, strings.TrimPrefix(path, apiRoot), body)
+	if err != nil || into == nil {
+		return err
+	}
+	data, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, into)
+}
+
+func (s *server) answer(method, path string, body any) (any, error) {
+	resource, name, _ := strings.Cut(path, "/")
+	missing := apierrors.NewNotFound(schema.GroupResource{Resource: resource}, name)
+	switch {
+	case path == "/api/v1/nodes/"+node:
+		return map[string]any{"metadata": meta{Name: node, UID: "node-uid"}}, nil
+	case resource == "namespaces": // <namespace>/resourceclaims/<name>
+		c, ok := s.claims[filepath.Base(path)]
+		if !ok {
+			return nil, missing
+		}
+		return c, nil
+	case resource == "deviceclasses":
+		c := body.(class)
+		if _, ok := s.classes[c.Metadata.Name]; ok {
+			return nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: resource}, c.Metadata.Name)
+		}
+		s.classes[c.Metadata.Name] = c
+		return c, nil
+	case resource != "resourceslices":
+		return nil, missing
+	case method == http.MethodGet:
+		var list []Slice
+		for _, x := range s.slices {
+			list = append(list, x)
+		}
+		return map[string]any{"metadata": meta{ResourceVersion: strconv.Itoa(s.version)}, "items": list}, nil
+	case method == http.MethodDelete:
+		if _, ok := s.slices[name]; !ok {
+			return nil, missing
+		}
+		s.drop(name)
+		return nil, nil
+	}
+	data, _ := json.Marshal(body)
+	var x Slice
+	if err := json.Unmarshal(data, &x); err != nil {
+		return nil, err
+	}
+	old, exists := s.slices[x.Metadata.Name]
+	switch {
+	case method == http.MethodPost && exists:
+		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: resource}, name)
+	case method == http.MethodPut && !exists:
+		return nil, missing
+	case method == http.MethodPut && old.Metadata.ResourceVersion != x.Metadata.ResourceVersion:
+		return nil, apierrors.NewConflict(schema.GroupResource{Resource: resource}, name, fmt.Errorf("version %s", x.Metadata.ResourceVersion))
+	}
+	if s.forgets != nil {
+		s.forgets(&x)
+	}
+	s.version++
+	x.Metadata.ResourceVersion, x.Metadata.UID = strconv.Itoa(s.version), old.Metadata.UID
+	kind := "MODIFIED"
+	if !exists {
+		x.Metadata.UID, kind = "slice-"+strconv.Itoa(s.version), "ADDED"
+	}
+	s.slices[x.Metadata.Name] = x
+	s.tell(kind, x)
+	return x, nil
+}
+
+// drop deletes a slice; the caller holds the lock.
+func (s *server) drop(name string) {
+	s.version++
+	x := s.slices[name]
+	x.Metadata.ResourceVersion = strconv.Itoa(s.version)
+	delete(s.slices, name)
+	s.tell("DELETED", x)
+}
+
+func (s *server) tell(kind string, x Slice) {
+	data, _ := json.Marshal(map[string]any{"type": kind, "object": x})
+	for _, events := range s.watchers {
+		events <- string(data)
+	}
+}
+
+func (s *server) Watch(ctx context.Context, _ string, _ url.Values) (io.ReadCloser, error) {
+	r, w := io.Pipe()
+	events := make(chan string, 1024)
+	s.mu.Lock()
+	s.watchers[w] = events
+	s.mu.Unlock()
+	go func() {
+		defer w.Close()
+		for {
+			select {
+			case e := <-events:
+				if _, err := io.WriteString(w, e); err != nil {
+					return
+				}
+			case <-ctx.Done():
+				s.mu.Lock()
+				delete(s.watchers, w)
+				s.mu.Unlock()
+				return
+			}
+		}
+	}()
+	return r, nil
+}
+
+// wipe deletes every slice of the node, as a kubelet does when it starts.
+func (s *server) wipe() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.slices {
+		s.drop(name)
+	}
+}
+
+// allocate makes a claim with devices "request=device", "request=device/share" or "request=device!" for admin access.
+func (s *server) allocate(name, uid string, devices ...string) {
+	c := claim{Metadata: meta{Namespace: "team", Name: name, UID: uid}}
+	data := `{"devices":{"results":[`
+	for i, d := range devices {
+		request, device, _ := strings.Cut(d, "=")
+		device, admin := strings.CutSuffix(device, "!")
+		device, share, _ := strings.Cut(device, "/")
+		if i > 0 {
+			data += ","
+		}
+		data += fmt.Sprintf(`{"request":%q,"driver":"qemu-edu.acceld.dev","pool":%q,"device":%q,"adminAccess":%v,"shareID":%q,"consumedCapacity":{"memory":"5Gi"}}`, request, node, device, admin, share)
+	}
+	if err := json.Unmarshal([]byte(data+`]}}`), &c.Status.Allocation); err != nil {
+		panic(err)
+	}
+	c.Status.ReservedFor = []consumer{{Resource: "pods", Name: "pod-of-" + name, UID: "pod-uid"}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.claims[name] = c
+}
+
+// configure adds parameters to a claim.
+func (s *server) configure(name string, requests []string, parameters string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claims[name]
+	c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, configuration{
+		Source: "FromClaim", Requests: requests, Opaque: &opaque{Driver: "qemu-edu.acceld.dev", Parameters: raw(parameters)},
+	})
+	s.claims[name] = c
+}
+
+func (r raw) MarshalJSON() ([]byte, error) { return r, nil }
+
+func (s *server) release(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.claims, name)
+}
+
+func (s *server) refusing(f func(method, path string) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse = f
+}
+
+func (s *server) published() []Slice {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []Slice
+	for _, x := range s.slices {
+		all = append(all, x)
+	}
+	slices.SortFunc(all, func(a, b Slice) int { return compare(a.Metadata.Name, b.Metadata.Name) })
+	return all
+}
+
+// writes returns how many requests changed slices.
+func (s *server) writes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, r := range s.requests {
+		if !strings.HasPrefix(r, "GET") && strings.Contains(r, "resourceslices") {
+			n++
+		}
+	}
+	return n
+}
+
+// bed is a node with an API server, on which plugins and kubelets come and go.
+type bed struct {
+	*testing.T
+	root   string
+	host   *host.Host
+	server *server
+	def    *accel.Definition
+	pci    []accel.PCIDevice
+	log    *strings.Builder
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	root, err := os.MkdirTemp("", "dra") // a socket's path has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(root) })
+	h, err := host.New(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{T: t, root: root, host: h, server: newServer(), def: &accel.Definition{
+		Kind: "qemu-edu", Resource: "qemu.org/edu", Title: "QEMU educational device", Nodes: []accel.NodeSource{{Glob: "x"}},
+		Container: accel.Edits{Env: []string{"EDU=1"}},
+	}}
+	b.mkdir("/var/lib/kubelet/plugins_registry")
+	b.mkdir("/var/run/cdi")
+	return b
+}
+
+func (b *bed) mkdir(name string) {
+	b.Helper()
+	if err := os.MkdirAll(filepath.Join(b.root, name), 0o755); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// plugin makes a plugin that has the devices; it does not run.
+func (b *bed) plugin(accs ...accel.Accelerator) *Plugin {
+	b.Helper()
+	l, err := ledger.Open(b.host, "/var/lib/acceld", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := New(Config{
+		Definition: b.def, Node: node, Host: b.host, Ledger: l, StateDir: "/var/lib/acceld", API: b.server,
+		Machine: func() accel.Machine {
+			return accel.Machine{Facts: accel.Facts{PCI: b.pci}, Have: map[string]accel.Have{"qemu-edu": {Driver: accel.DriverHave{Version: "1.0.0"}}}}
+		},
+		Edits: func(def *accel.Definition, a accel.Accelerator) (shared, own specs.ContainerEdits, problem *accel.Problem) {
+			shared.Env = def.Container.Env
+			for _, n := range a.Nodes {
+				own.DeviceNodes = append(own.DeviceNodes, &specs.DeviceNode{Path: n.Path})
+			}
+			return shared, own, nil
+		},
+		Log: slog.New(slog.NewTextHandler(b.Output(), nil)),
+	})
+	p.timing.settle, p.timing.retry, p.timing.stop = time.Millisecond, 10*time.Millisecond, 50*time.Millisecond
+	if len(accs) > 0 {
+		p.Update(accs)
+	}
+	return p
+}
+
+// run runs a plugin until the function that it returns is called, or the test ends.
+func (b *bed) run(p *Plugin) (stop func()) {
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Errorf("Run: %v", err)
+		}
+	})
+	b.Cleanup(stop)
+	return stop
+}
+
+// kubelet does what the kubelet's plugin watcher and DRA manager do with one driver.
+type kubelet struct {
+	*bed
+	mu       sync.Mutex
+	conns    map[string]*grpc.ClientConn // by registration socket
+	order    []string
+	refusals int
+	over     chan struct{}
+}
+
+func (b *bed) kubelet() *kubelet {
+	b.Helper()
+	k := &kubelet{bed: b, conns: map[string]*grpc.ClientConn{}, over: make(chan struct{})}
+	go k.watch()
+	b.Cleanup(k.stop)
+	return k
+}
+
+func (k *kubelet) watch() {
+	for {
+		k.look()
+		select {
+		case <-k.over:
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func (k *kubelet) look() {
+	dir := filepath.Join(k.root, "/var/lib/kubelet/plugins_registry")
+	found, _ := filepath.Glob(filepath.Join(dir, "*.sock"))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for name, conn := range k.conns {
+		if !slices.Contains(found, name) {
+			conn.Close()
+			delete(k.conns, name)
+			k.order = slices.DeleteFunc(k.order, func(o string) bool { return o == name })
+		}
+	}
+	for _, name := range found {
+		if k.conns[name] == nil {
+			k.register(name)
+		}
+	}
+}
+
+func (k *kubelet) register(name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	conn, err := grpc.NewClient("unix:"+name, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	client := registration.NewRegistrationClient(conn)
+	info, err := client.GetInfo(ctx, &registration.InfoRequest{})
+	if err != nil {
+		return
+	}
+	if k.refusals > 0 {
+		k.refusals--
+		client.NotifyRegistrationStatus(ctx, &registration.RegistrationStatus{Error: "not today"})
+		return
+	}
+	plugin, err := grpc.NewClient("unix:"+filepath.Join(k.root, info.GetEndpoint()), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return
+	}
+	plugin.Connect()
+	k.conns[name] = plugin
+	k.order = append(k.order, name)
+	client.NotifyRegistrationStatus(ctx, &registration.RegistrationStatus{PluginRegistered: true})
+}
+
+func (k *kubelet) stop() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	select {
+	case <-k.over:
+	default:
+		close(k.over)
+	}
+	for name, conn := range k.conns {
+		conn.Close()
+		delete(k.conns, name)
+	}
+	k.order = nil
+}
+
+// conn waits for the newest connection.
+func (k *kubelet) conn() *grpc.ClientConn {
+	k.Helper()
+	var conn *grpc.ClientConn
+	k.until("a plugin to be registered", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if len(k.order) > 0 {
+			conn = k.conns[k.order[len(k.order)-1]]
+		}
+		return conn != nil
+	})
+	return conn
+}
+
+// until waits for something that follows an event.
+func (b *bed) until(what string, is func() bool) {
+	b.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+func ref(name, uid string) *drapb.Claim {
+	return &drapb.Claim{Namespace: "team", Name: name, Uid: uid}
+}
+
+// prepare asks for one claim and returns the CDI names, or the error.
+func prepare(t *testing.T, p *Plugin, name, uid string) ([]string, string) {
+	t.Helper()
+	resp, err := claims{Plugin: p}.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{ref(name, uid)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, d := range resp.GetClaims()[uid].GetDevices() {
+		ids = append(ids, d.GetCdiDeviceIds()...)
+	}
+	return ids, resp.GetClaims()[uid].GetError()
+}
+
+func unprepare(t *testing.T, p *Plugin, uid string) string {
+	t.Helper()
+	resp, err := claims{Plugin: p}.NodeUnprepareResources(t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: []*drapb.Claim{ref("x", uid)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, there := resp.GetClaims()[uid]
+	if !there {
+		t.Errorf("no answer about claim %s", uid)
+	}
+	return answer.GetError()
+}
+
+// edu is the i-th healthy device.
+func edu(i int) accel.Accelerator {
+	return accel.Accelerator{
+		ID: fmt.Sprintf("0000:%02x:00.0", i), NUMANode: -1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: fmt.Sprintf("/dev/edu%d", i)}},
+		Health: accel.Health{State: accel.Healthy},
+	}
+}
+
+func sick(a accel.Accelerator) accel.Accelerator {
+	a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "ecc error", Since: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)}
+	return a
+}
+
+func edus(n int) []accel.Accelerator {
+	var all []accel.Accelerator
+	for i := range n {
+		all = append(all, edu(i+1))
+	}
+	return all
+}

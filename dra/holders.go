@@ -1,0 +1,63 @@
+package dra
+
+import (
+	"context"
+	"slices"
+)
+
+// Holder is a pod that has a device by a claim.
+type Holder struct {
+	// Device is the accelerator's id.
+	Device string
+	// Namespace, Pod and UID are the pod's; only the namespace when the API server does not say who uses the claim.
+	Namespace, Pod, UID string
+	Claim               string
+}
+
+// Held returns the ids of the devices that claims hold, ordered.
+func (p *Plugin) Held() []string {
+	var ids []string
+	for _, r := range p.book.all() {
+		for _, g := range r.Devices {
+			if !g.Admin {
+				ids = append(ids, p.id(g.Device))
+			}
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// Holders returns the pods that have devices by claims. They are asked for at the API server: a claim that several pods
+// share is prepared once. While it does not answer they are those that were known when the claim was prepared.
+func (p *Plugin) Holders(ctx context.Context) []Holder {
+	var out []Holder
+	for _, r := range p.book.all() {
+		pods := r.Pods
+		if c, err := limited(ctx, p.timing.request, func(ctx context.Context) (claim, error) { return p.api.claim(ctx, r.Namespace, r.Name) }); err == nil && c.Metadata.UID == r.UID {
+			pods = pods[:0:0]
+			for _, who := range c.Status.ReservedFor {
+				if who.Resource == "pods" {
+					pods = append(pods, pod{Name: who.Name, UID: who.UID})
+				}
+			}
+		}
+		if len(pods) == 0 {
+			pods = []pod{{}}
+		}
+		for _, g := range r.Devices {
+			for _, x := range pods {
+				out = append(out, Holder{Device: p.id(g.Device), Namespace: r.Namespace, Pod: x.Name, UID: x.UID, Claim: r.Name})
+			}
+		}
+	}
+	return out
+}
+
+// id returns the accelerator's id of a device's name; the name itself when nobody knows the device any more.
+func (p *Plugin) id(name string) string {
+	if a, known := p.list.load().accelerators[name]; known {
+		return a.ID
+	}
+	return name
+}

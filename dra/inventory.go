@@ -1,0 +1,78 @@
+package dra
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// inventory are the accelerators of the kind as the agent says them, and who holds which of them in another way. Readers
+// take a version without a lock.
+type inventory struct {
+	current atomic.Pointer[version]
+	mu      sync.Mutex // one writer at a time
+}
+
+// version is an immutable version of the inventory.
+type version struct {
+	accelerators map[string]accel.Accelerator // by the name that the API server knows
+	elsewhere    map[string]string            // holders by id; nil when nobody has said yet
+	told         bool                         // the agent has named the devices once
+	replaced     chan struct{}                // closed when there is a newer one
+}
+
+func newInventory() *inventory {
+	inv := &inventory{}
+	inv.current.Store(&version{replaced: make(chan struct{})})
+	return inv
+}
+
+func (inv *inventory) load() *version { return inv.current.Load() }
+
+func (inv *inventory) update(accs []accel.Accelerator) {
+	next := make(map[string]accel.Accelerator, len(accs))
+	for _, a := range accs {
+		a.Nodes, a.Metrics = slices.Clone(a.Nodes), nil
+		next[DeviceName(a.ID)] = a
+	}
+	if now := inv.load(); now.told && reflect.DeepEqual(now.accelerators, next) {
+		return
+	}
+	inv.replace(func(v *version) { v.accelerators, v.told = next, true })
+}
+
+// hold notes who holds devices in another way.
+func (inv *inventory) hold(elsewhere map[string]string) {
+	inv.replace(func(v *version) { v.elsewhere = maps.Clone(elsewhere) })
+}
+
+func (inv *inventory) replace(change func(*version)) {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	before := inv.load()
+	next := *before
+	next.replaced = make(chan struct{})
+	change(&next)
+	inv.current.Store(&next)
+	close(before.replaced)
+}
+
+// list returns the accelerators, ordered by id, as claims may get them: those that are held in another way are not healthy.
+func (v *version) list() []accel.Accelerator {
+	out := v.sorted()
+	for i, a := range out {
+		if who, held := v.elsewhere[a.ID]; held && a.Health.State == accel.Healthy {
+			out[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceHeld, Message: "held by " + who, Since: a.Health.Since}
+		}
+	}
+	return out
+}
+
+// sorted returns the accelerators, ordered by id.
+func (v *version) sorted() []accel.Accelerator {
+	return slices.SortedFunc(maps.Values(v.accelerators), func(a, b accel.Accelerator) int { return compare(a.ID, b.ID) })
+}

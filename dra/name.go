@@ -1,0 +1,43 @@
+package dra
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// domain ends the names of drivers, which are global in a cluster.
+const domain = ".acceld.dev"
+
+// DriverName is the name of a kind's driver at the API server and the kubelet, such as "qemu-edu.acceld.dev". It is the
+// name of its DeviceClass, too. A kind has at most 38 characters, a driver's name at most 63.
+func DriverName(def *accel.Definition) string { return def.Kind + domain }
+
+// DeviceName makes a DNS label of an accelerator's id: "0000-01-00-0" of "0000:01:00.0".
+func DeviceName(id string) string {
+	return strings.Map(func(r rune) rune {
+		if r == ':' || r == '.' {
+			return '-'
+		}
+		return r
+	}, strings.ToLower(id))
+}
+
+// sliceName names the i-th slice of a pool. It is made of what the slice is for, so that a create that was answered to
+// nobody is found again. Names of objects have at most 253 characters.
+func sliceName(node, driver string, i int) string {
+	end := "-" + driver + "-" + digits(i)
+	if len(node)+len(end) > 253 {
+		sum := sha256.Sum256([]byte(node))
+		node = node[:253-len(end)-17] + "-" + hex.EncodeToString(sum[:8])
+	}
+	return node + end
+}
+
+// digits writes i so that names sort as their slices do: the scheduler allocates in this order.
+func digits(i int) string {
+	const hexadecimal = "0123456789abcdef"
+	return string([]byte{hexadecimal[i>>8&15], hexadecimal[i>>4&15], hexadecimal[i&15]})
+}

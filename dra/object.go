@@ -1,0 +1,169 @@
+package dra
+
+import "time"
+
+// The fields of resource.k8s.io/v1 that this package reads or writes. The test of this file holds them to the types of
+// k8s.io/api, which would bring 1 MB of protobuf code into the program. Quantities are kept as text in the form that the
+// API server gives back (k8s.io/apimachinery/pkg/api/resource).
+
+const (
+	apiVersion = "resource.k8s.io/v1"
+	apiRoot    = "/apis/resource.k8s.io/v1/"
+)
+
+// meta is the metadata of an object.
+type meta struct {
+	Name            string  `json:"name,omitempty"`
+	Namespace       string  `json:"namespace,omitempty"`
+	UID             string  `json:"uid,omitempty"`
+	ResourceVersion string  `json:"resourceVersion,omitempty"`
+	OwnerReferences []owner `json:"ownerReferences,omitempty"`
+}
+
+type owner struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
+	UID        string `json:"uid"`
+	Controller bool   `json:"controller,omitempty"`
+}
+
+// Slice is a ResourceSlice: some of the devices of one pool.
+type Slice struct {
+	APIVersion string    `json:"apiVersion,omitempty"`
+	Kind       string    `json:"kind,omitempty"`
+	Metadata   meta      `json:"metadata"`
+	Spec       SliceSpec `json:"spec"`
+}
+
+// SliceSpec is the content of a ResourceSlice.
+type SliceSpec struct {
+	Driver   string   `json:"driver"`
+	NodeName string   `json:"nodeName"`
+	Pool     Pool     `json:"pool"`
+	Devices  []Device `json:"devices,omitempty"`
+}
+
+// Pool says which slices belong together: consumers use the highest generation, and only when they see Count slices of it.
+type Pool struct {
+	Name       string `json:"name"`
+	Generation int64  `json:"generation"`
+	Count      int64  `json:"resourceSliceCount"`
+}
+
+// Device is one device as the scheduler sees it.
+type Device struct {
+	Name       string               `json:"name"`
+	Attributes map[string]Attribute `json:"attributes,omitempty"`
+	Capacity   map[string]Amount    `json:"capacity,omitempty"`
+	Taints     []Taint              `json:"taints,omitempty"`
+	// Shared allows several claims to have the device, each with a part of its capacity.
+	Shared bool `json:"allowMultipleAllocations,omitempty"`
+}
+
+// Attribute is a typed value; exactly one field is set.
+type Attribute struct {
+	Int     *int64  `json:"int,omitempty"`
+	Bool    *bool   `json:"bool,omitempty"`
+	String  *string `json:"string,omitempty"`
+	Version *string `json:"version,omitempty"`
+}
+
+// Amount is a capacity.
+type Amount struct {
+	Value  string  `json:"value"`
+	Policy *Policy `json:"requestPolicy,omitempty"`
+}
+
+// Policy says which parts of a shared capacity claims may ask for.
+type Policy struct {
+	Default string `json:"default"`
+	Range   *Range `json:"validRange,omitempty"`
+}
+
+// Range are the parts from Min to Max in steps.
+type Range struct {
+	Min  string `json:"min,omitempty"`
+	Max  string `json:"max,omitempty"`
+	Step string `json:"step,omitempty"`
+}
+
+// Taint keeps claims that do not tolerate it away from a device.
+type Taint struct {
+	Key       string    `json:"key"`
+	Value     string    `json:"value,omitempty"`
+	Effect    string    `json:"effect"`
+	TimeAdded time.Time `json:"timeAdded,omitzero"`
+}
+
+// claim is a ResourceClaim.
+type claim struct {
+	Metadata meta `json:"metadata"`
+	Status   struct {
+		Allocation *struct {
+			Devices struct {
+				Results []result        `json:"results"`
+				Config  []configuration `json:"config"`
+			} `json:"devices"`
+		} `json:"allocation"`
+		ReservedFor []consumer `json:"reservedFor"`
+	} `json:"status"`
+}
+
+// result is one device that a claim was given.
+type result struct {
+	Request     string            `json:"request"`
+	Driver      string            `json:"driver"`
+	Pool        string            `json:"pool"`
+	Device      string            `json:"device"`
+	AdminAccess bool              `json:"adminAccess,omitempty"`
+	ShareID     string            `json:"shareID,omitempty"`
+	Consumed    map[string]string `json:"consumedCapacity,omitempty"`
+}
+
+// configuration is what a class or a claim says to a driver.
+type configuration struct {
+	Source   string   `json:"source"`
+	Requests []string `json:"requests,omitempty"`
+	Opaque   *opaque  `json:"opaque,omitempty"`
+}
+
+type opaque struct {
+	Driver     string `json:"driver"`
+	Parameters raw    `json:"parameters"`
+}
+
+// raw is JSON as it came.
+type raw []byte
+
+func (r *raw) UnmarshalJSON(b []byte) error {
+	*r = append((*r)[:0], b...)
+	return nil
+}
+
+// consumer is somebody who may use a claim.
+type consumer struct {
+	Resource string `json:"resource"`
+	Name     string `json:"name"`
+	UID      string `json:"uid"`
+}
+
+// class is a DeviceClass.
+type class struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Metadata   meta      `json:"metadata"`
+	Spec       classSpec `json:"spec"`
+}
+
+type classSpec struct {
+	Selectors []selector `json:"selectors,omitempty"`
+	// ExtendedResourceName lets pods that ask for this extended resource be served by claims.
+	ExtendedResourceName string `json:"extendedResourceName,omitempty"`
+}
+
+type selector struct {
+	CEL struct {
+		Expression string `json:"expression"`
+	} `json:"cel"`
+}

@@ -1,0 +1,90 @@
+package dra
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Version and kind of the parameters that a claim or a class may have for this driver.
+const (
+	ParametersVersion = "acceld.dev/v1alpha1"
+	ParametersKind    = "DeviceParameters"
+)
+
+// Parameters are the opaque configuration of this driver.
+type Parameters struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Env is the environment that a container gets with the device; not a variable that the kind sets itself.
+	Env map[string]string `json:"env,omitempty"`
+}
+
+var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// environment returns what the configuration of a claim gives to the device of a request, "NAME=value" each, in order of
+// names. A later configuration wins: the API server lists those of the class before those of the claim.
+func environment(configs []configuration, driver, request string, def *accel.Definition) ([]string, error) {
+	set := map[string]string{}
+	for i, c := range configs {
+		if c.Opaque == nil || c.Opaque.Driver != driver || !applies(c.Requests, request) {
+			continue
+		}
+		field := fmt.Sprintf("config[%d]", i)
+		if c.Source == "FromClass" {
+			field = fmt.Sprintf("config[%d] of its device class", i)
+		}
+		p, err := parse(c.Opaque.Parameters)
+		if err != nil {
+			return nil, fmt.Errorf("%s.opaque.parameters: %w", field, err)
+		}
+		for _, name := range slices.Sorted(maps.Keys(p.Env)) {
+			switch {
+			case !envName.MatchString(name):
+				return nil, fmt.Errorf("%s.opaque.parameters.env: %q is not the name of a variable", field, name)
+			case slices.ContainsFunc(def.Container.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") }):
+				return nil, fmt.Errorf("%s.opaque.parameters.env: %q is set by kind %q itself", field, name, def.Kind)
+			case strings.ContainsRune(p.Env[name], 0):
+				return nil, fmt.Errorf("%s.opaque.parameters.env: the value of %q has a zero byte", field, name)
+			}
+			set[name] = p.Env[name]
+		}
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		out = append(out, name+"="+set[name])
+	}
+	return out, nil
+}
+
+// applies reports whether a configuration for some requests, or for all when there are none, is for this one. A request
+// with alternatives is named with the one that was chosen, "request/alternative", or without.
+func applies(requests []string, request string) bool {
+	main, _, _ := strings.Cut(request, "/")
+	return len(requests) == 0 || slices.Contains(requests, request) || slices.Contains(requests, main)
+}
+
+// parse reads parameters strictly: a misspelt one that does nothing is worse than none.
+func parse(data []byte) (Parameters, error) {
+	var p Parameters
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&p); err != nil {
+		return p, errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return p, errors.New("there is something after the object")
+	}
+	if p.APIVersion != ParametersVersion || p.Kind != ParametersKind {
+		return p, fmt.Errorf("%q of %q is not %q of %q", p.Kind, p.APIVersion, ParametersKind, ParametersVersion)
+	}
+	return p, nil
+}

@@ -1,0 +1,144 @@
+package dra
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// perSlice is how many devices a slice may have when one of them has a taint (ResourceSliceMaxDevicesWithAdvancedFeatures of
+// k8s.io/api/resource/v1). Always to leave room for taints makes a fault change one slice and move no device.
+const perSlice = 64
+
+// Slices renders a view as the slices of the node's one pool, without generation, in order. There is at least one: a pool
+// without devices says that there are none.
+func Slices(v View) []Slice {
+	accs := slices.Clone(v.Accelerators)
+	slices.SortFunc(accs, func(a, b accel.Accelerator) int { return compare(a.ID, b.ID) })
+	var out []Slice
+	for i := 0; i == 0 || i*perSlice < len(accs); i++ {
+		s := Slice{APIVersion: apiVersion, Kind: "ResourceSlice", Metadata: meta{Name: sliceName(v.Node, v.Driver, i)}}
+		s.Spec = SliceSpec{Driver: v.Driver, NodeName: v.Node, Pool: Pool{Name: v.Node}}
+		for _, a := range accs[i*perSlice : min((i+1)*perSlice, len(accs))] {
+			s.Spec.Devices = append(s.Spec.Devices, v.device(a))
+		}
+		out = append(out, s)
+	}
+	for i := range out {
+		out[i].Spec.Pool.Count = int64(len(out))
+	}
+	return out
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// plan is what makes the slices at the API server those that are wanted.
+type plan struct {
+	create, update []Slice
+	remove         []Slice
+}
+
+func (p plan) empty() bool { return len(p.create)+len(p.update)+len(p.remove) == 0 }
+
+// planFor compares. Contents that the API server gave back otherwise than it was told are in settled, by name: it has left
+// fields out that it does not know, and would do so again. The generation rises when more than one slice that is there has
+// to change, because a reader must not put old and new ones together, or when their number changes.
+func planFor(wanted []Slice, there map[string]Slice, settled map[string]Slice) plan {
+	var p plan
+	var generation int64 = 1
+	for _, s := range there {
+		generation = max(generation, s.Spec.Pool.Generation)
+	}
+	stale, changed := map[string]bool{}, 0
+	for _, w := range wanted {
+		old, exists := there[w.Metadata.Name]
+		w.Spec.Pool.Generation = generation
+		if exists && same(old, w, settled) {
+			continue
+		}
+		stale[w.Metadata.Name] = true
+		if exists {
+			changed++
+		}
+		if exists && old.Spec.Pool.Count != w.Spec.Pool.Count {
+			changed = len(wanted) + 1
+		}
+	}
+	if changed > 1 {
+		generation++
+	}
+	names := map[string]bool{}
+	for _, w := range wanted {
+		names[w.Metadata.Name] = true
+		old, exists := there[w.Metadata.Name]
+		w.Spec.Pool.Generation = generation
+		switch {
+		case !exists:
+			p.create = append(p.create, w)
+		case changed > 1 || stale[w.Metadata.Name]:
+			w.Metadata.ResourceVersion, w.Metadata.OwnerReferences = old.Metadata.ResourceVersion, old.Metadata.OwnerReferences
+			p.update = append(p.update, w)
+		}
+	}
+	for name, s := range there {
+		if !names[name] {
+			p.remove = append(p.remove, s)
+		}
+	}
+	slices.SortFunc(p.remove, func(a, b Slice) int { return compare(a.Metadata.Name, b.Metadata.Name) })
+	return p
+}
+
+// same reports whether the slice that is there is what is wanted, or what the API server made of it.
+func same(there, wanted Slice, settled map[string]Slice) bool {
+	if equal(there.Spec, wanted.Spec) {
+		return true
+	}
+	told, ok := settled[wanted.Metadata.Name]
+	return ok && told.Metadata.ResourceVersion == there.Metadata.ResourceVersion && equal(told.Spec, wanted.Spec)
+}
+
+// equal compares contents. When a taint was added is left out: the API server sets it where it is missing, and an agent
+// that starts again sees the fault anew.
+func equal(a, b SliceSpec) bool {
+	a.Devices, b.Devices = timeless(a.Devices), timeless(b.Devices)
+	return reflect.DeepEqual(a, b)
+}
+
+func timeless(devices []Device) []Device {
+	var out []Device
+	for _, d := range devices {
+		d.Taints = slices.Clone(d.Taints)
+		for i := range d.Taints {
+			d.Taints[i].TimeAdded = time.Time{}
+		}
+		if len(d.Taints) == 0 {
+			d.Taints = nil
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// usable counts the devices that new claims may get.
+func usable(all []Slice) int {
+	n := 0
+	for _, s := range all {
+		for _, d := range s.Spec.Devices {
+			if len(d.Taints) == 0 {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,234 @@
+package dra
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// callDeadline is this plugin's own deadline for the claims of one call; the kubelet's is 45 s (pkg/kubelet/cm/dra/plugin).
+const callDeadline = 30 * time.Second
+
+// claims answers the kubelet about claims.
+type claims struct {
+	drapb.UnsafeDRAPluginServer
+	*Plugin
+}
+
+// NodePrepareResources prepares claims, each by itself and all at once. The kubelet asks again for a claim that is
+// prepared: after its own restart, and after a reboot, when the CDI specs are gone.
+func (s claims) NodePrepareResources(ctx context.Context, req *drapb.NodePrepareResourcesRequest) (*drapb.NodePrepareResourcesResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callDeadline)
+	defer cancel()
+	resp := &drapb.NodePrepareResourcesResponse{Claims: map[string]*drapb.NodePrepareResourceResponse{}}
+	var mu sync.Mutex
+	each(req.GetClaims(), func(c *drapb.Claim) {
+		answer := &drapb.NodePrepareResourceResponse{}
+		r, problem := s.prepare(ctx, c)
+		if problem != nil {
+			answer.Error = problem.Error()
+			s.cfg.Log.Warn("claim not prepared", "namespace", c.GetNamespace(), "claim", c.GetName(), "uid", c.GetUid(), "reason", problem.Reason, "problem", problem.Message)
+		}
+		for _, g := range r.Devices {
+			d := &drapb.Device{RequestNames: []string{g.Request}, PoolName: g.Pool, DeviceName: g.Device, CdiDeviceIds: []string{s.cdiID(r.UID, g)}}
+			if g.Share != "" {
+				d.ShareId = &g.Share
+			}
+			answer.Devices = append(answer.Devices, d)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		resp.Claims[c.GetUid()] = answer
+	})
+	return resp, nil
+}
+
+// NodeUnprepareResources takes claims back. It needs neither driver nor device nor API server, and one that is not known
+// is taken back already.
+func (s claims) NodeUnprepareResources(_ context.Context, req *drapb.NodeUnprepareResourcesRequest) (*drapb.NodeUnprepareResourcesResponse, error) {
+	resp := &drapb.NodeUnprepareResourcesResponse{Claims: map[string]*drapb.NodeUnprepareResourceResponse{}}
+	var mu sync.Mutex
+	each(req.GetClaims(), func(c *drapb.Claim) {
+		answer := &drapb.NodeUnprepareResourceResponse{}
+		if problem := s.unprepare(c.GetUid()); problem != nil {
+			answer.Error = problem.Error()
+			s.cfg.Log.Warn("claim not taken back", "namespace", c.GetNamespace(), "claim", c.GetName(), "uid", c.GetUid(), "reason", problem.Reason, "problem", problem.Message)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		resp.Claims[c.GetUid()] = answer
+	})
+	return resp, nil
+}
+
+// each calls do for all claims at once and waits.
+func each(all []*drapb.Claim, do func(*drapb.Claim)) {
+	var wg sync.WaitGroup
+	for _, c := range all {
+		wg.Go(func() { do(c) })
+	}
+	wg.Wait()
+}
+
+// prepare brings one claim to where a container can be given its devices. The record comes first: whoever is killed after
+// it holds the devices, and does the rest when the kubelet asks again.
+func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.Problem) {
+	uid := ref.GetUid()
+	if !uidForm.MatchString(uid) {
+		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare claim %s/%s: %q is not a UID", ref.GetNamespace(), ref.GetName(), uid)
+	}
+	defer p.claims.lock(uid)()
+	known, prepared := p.book.get(uid)
+	r, problem := p.read(ctx, ref)
+	switch {
+	case problem != nil && prepared && (problem.Reason == accel.APIUnreachable || problem.Reason == accel.APIForbidden):
+		r = known // its pods go on without the API server
+	case problem != nil:
+		return record{}, problem
+	case p.retired.Load() && !prepared:
+		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare %s: %q is not given out by claims on this node any more", r, p.cfg.Definition.Kind)
+	case len(r.Devices) == 0:
+		return r, nil // another driver's
+	}
+	accs, problem := p.usable(r)
+	if problem != nil {
+		return record{}, problem
+	}
+	if !prepared || !known.same(r) {
+		if problem := p.keep(ctx, r); problem != nil {
+			return record{}, problem
+		}
+	}
+	spec, problem := p.spec(r, accs)
+	if problem != nil {
+		return record{}, problem
+	}
+	if err := p.cfg.Ledger.WriteFile(p.specFile(uid), spec, 0o644); err != nil {
+		return record{}, fileProblem("cannot write the CDI spec of "+r.String(), err)
+	}
+	if !prepared {
+		p.cfg.Log.Info("claim prepared", "namespace", r.Namespace, "claim", r.Name, "uid", r.UID, "devices", len(r.Devices))
+	}
+	return r, nil
+}
+
+// read asks the API server what the claim was given.
+func (p *Plugin) read(ctx context.Context, ref *drapb.Claim) (record, *accel.Problem) {
+	c, err := limited(ctx, p.timing.request, func(ctx context.Context) (claim, error) {
+		return p.api.claim(ctx, ref.GetNamespace(), ref.GetName())
+	})
+	if apierrors.IsNotFound(err) {
+		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare claim %s/%s: there is none", ref.GetNamespace(), ref.GetName())
+	}
+	if err != nil {
+		return record{}, problem("get claim "+ref.GetNamespace()+"/"+ref.GetName(), err)
+	}
+	return recordOf(c, ref.GetUid(), p.driver, p.cfg.Node, p.cfg.Definition)
+}
+
+// keep puts a record into the book. A device that another claim holds is given away only when that claim, asked of the API
+// server, does not have it any more: the kubelet then forgot to take it back.
+func (p *Plugin) keep(ctx context.Context, r record) *accel.Problem {
+	for range 2 * max(1, len(r.Devices)) {
+		rival, problem := p.book.put(r)
+		if rival == nil {
+			return problem
+		}
+		over, err := p.over(ctx, *rival)
+		if err != nil || !over {
+			return accel.Problemf(accel.ClaimUnusable, "cannot prepare %s: %s holds one of its devices", r, rival)
+		}
+		p.cfg.Log.Warn("claim taken back that the kubelet has forgotten", "namespace", rival.Namespace, "claim", rival.Name, "uid", rival.UID)
+		if problem := p.forget(rival.UID); problem != nil {
+			return problem
+		}
+	}
+	return accel.Problemf(accel.ClaimUnusable, "cannot prepare %s: others keep taking its devices", r)
+}
+
+// over reports whether the claim of a record is gone or has its devices no more.
+func (p *Plugin) over(ctx context.Context, r record) (bool, error) {
+	c, err := limited(ctx, p.timing.request, func(ctx context.Context) (claim, error) { return p.api.claim(ctx, r.Namespace, r.Name) })
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return err == nil && !allocated(c, r), err
+}
+
+// unprepare takes a claim back.
+func (p *Plugin) unprepare(uid string) *accel.Problem {
+	if !uidForm.MatchString(uid) {
+		return accel.Problemf(accel.ClaimUnusable, "cannot take claim %q back: that is not a UID", uid)
+	}
+	defer p.claims.lock(uid)()
+	_, prepared := p.book.get(uid)
+	problem := p.forget(uid)
+	if problem == nil && prepared {
+		p.cfg.Log.Info("claim taken back", "uid", uid)
+	}
+	return problem
+}
+
+// forget removes what there is of a claim. The record goes last: what is killed before is done again.
+func (p *Plugin) forget(uid string) *accel.Problem {
+	if p.cfg.Host.Exists(p.specFile(uid)) {
+		if err := p.cfg.Ledger.Remove(p.specFile(uid)); err != nil {
+			return fileProblem("cannot remove the CDI spec of claim "+uid, err)
+		}
+	}
+	if problem := p.book.drop(uid); problem != nil {
+		return problem
+	}
+	p.release()
+	return nil
+}
+
+func fileProblem(what string, err error) *accel.Problem {
+	p := accel.AsProblem(err)
+	if p.Reason == accel.InternalError {
+		p = accel.Problemf(accel.ReasonForError(err, accel.InternalError), "%s: %v", what, err)
+	}
+	return p
+}
+
+// tidy takes back, once after a start, the claims that are over: their pods went while no agent was there to be told.
+func (p *Plugin) tidy(ctx context.Context) {
+	retry := p.timing.retry
+	left := p.book.all()
+	for {
+		left = slices.DeleteFunc(left, func(r record) bool { return p.settle(ctx, r) })
+		if len(left) == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(retry):
+		}
+		retry = min(2*retry, p.timing.retryMax)
+	}
+}
+
+// settle takes a claim back if it is over, and reports whether that was found out.
+func (p *Plugin) settle(ctx context.Context, r record) bool {
+	defer p.claims.lock(r.UID)()
+	if now, there := p.book.get(r.UID); !there || !now.same(r) { // it is the kubelet's again
+		return true
+	}
+	over, err := p.over(ctx, r)
+	if err != nil || !over {
+		return err == nil
+	}
+	if problem := p.forget(r.UID); problem != nil {
+		p.cfg.Log.Warn("claim not taken back", "namespace", r.Namespace, "claim", r.Name, "uid", r.UID, "reason", problem.Reason, "problem", problem.Message)
+		return false
+	}
+	p.cfg.Log.Info("claim taken back that is over", "namespace", r.Namespace, "claim", r.Name, "uid", r.UID)
+	return true
+}

@@ -1,0 +1,355 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/acceld/acceld/accel"
+)
+
+const (
+	// writeBurst and writeEvery bound the war with somebody who keeps changing or deleting the slices.
+	writeBurst = 40
+	writeEvery = 5 * time.Second
+)
+
+// publisher keeps the slices of the node as the inventory says. Its fields belong to one goroutine.
+type publisher struct {
+	*Plugin
+	there   map[string]Slice // as the API server last said
+	settled map[string]Slice // what was written, and the version that the API server made of it
+	owner   owner
+	writes  *rate.Limiter
+	classed bool // the DeviceClass is there, or cannot be made
+	partial bool // it was said that the API server leaves fields out
+}
+
+// change is an event of the watch.
+type change struct {
+	kind  string
+	slice Slice
+}
+
+// publish works until ctx ends: list, watch, write what differs.
+func (p *Plugin) publish(ctx context.Context) {
+	b := &publisher{Plugin: p, settled: map[string]Slice{}, writes: rate.NewLimiter(rate.Every(writeEvery), writeBurst)}
+	retry := p.timing.retry
+	for ctx.Err() == nil {
+		began := time.Now()
+		problem := b.session(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if problem == nil || time.Since(began) > p.timing.retryMax {
+			retry = p.timing.retry
+		}
+		b.withhold(problem)
+		pause := retry
+		if problem != nil {
+			retry = min(2*retry, p.timing.retryMax)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause - pause/5 + rand.N(2*pause/5+1)):
+		}
+	}
+}
+
+// withhold notes that what is published is not known; nil is the end of a watch, which says nothing.
+func (b *publisher) withhold(problem *accel.Problem) {
+	if problem == nil {
+		return
+	}
+	change := func(h *accel.PluginHave) { h.Allocatable = -1 }
+	if problem.Reason == accel.APIUnreachable {
+		change = nil // what was published stands
+	}
+	if b.standing.setPublication(problem, change) {
+		b.cfg.Log.Warn("slices are not published", "reason", problem.Reason, "problem", problem.Message)
+	}
+}
+
+// session is the time of one watch. It returns nil when the watch ended by itself.
+func (b *publisher) session(ctx context.Context) *accel.Problem {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if b.owner.UID == "" {
+		uid, err := limited(ctx, b.timing.request, func(ctx context.Context) (string, error) { return b.api.nodeUID(ctx, b.cfg.Node) })
+		if apierrors.IsNotFound(err) {
+			return accel.Problemf(accel.NodeNotFound, "the cluster has no node %q", b.cfg.Node)
+		}
+		if err != nil {
+			return problem("get node "+b.cfg.Node, err)
+		}
+		b.owner = owner{APIVersion: "v1", Kind: "Node", Name: b.cfg.Node, UID: uid, Controller: true}
+	}
+	since, err := limited(ctx, b.timing.request, func(ctx context.Context) (string, error) {
+		there, since, err := b.api.slices(ctx, b.driver, b.cfg.Node)
+		b.there = there
+		return since, err
+	})
+	if err != nil {
+		return problem("list the slices of "+b.driver, err)
+	}
+	changes, ended := make(chan change), make(chan error, 1)
+	go func() {
+		ended <- b.api.watch(ctx, b.driver, b.cfg.Node, since, func(kind string, s Slice) {
+			select {
+			case changes <- change{kind, s}:
+			case <-ctx.Done():
+			}
+		})
+	}()
+	return b.follow(ctx, changes, ended)
+}
+
+// follow writes what differs, at the beginning and after each change of either side.
+func (b *publisher) follow(ctx context.Context, changes <-chan change, ended <-chan error) *accel.Problem {
+	due := time.NewTimer(0)
+	defer due.Stop()
+	pending := true
+	schedule := func(d time.Duration) {
+		if !pending {
+			pending = true
+			due.Reset(d)
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ended:
+			return nil // listing says what is wrong, if anything is
+		case <-b.wake:
+			schedule(b.timing.settle)
+		case c := <-changes:
+			b.take(c)
+			schedule(b.timing.settle)
+		case <-due.C:
+			pending = false
+			again, err := b.reconcile(ctx)
+			if errors.Is(err, errOvertaken) {
+				return nil
+			}
+			if err != nil {
+				return accel.AsProblem(err)
+			}
+			if again > 0 {
+				schedule(again)
+			}
+		}
+	}
+}
+
+// take notes what the watch says. An event that is older than the answer to an own write is no news.
+func (b *publisher) take(c change) {
+	name := c.slice.Metadata.Name
+	known, exists := b.there[name]
+	twin := exists && known.Metadata.UID == c.slice.Metadata.UID
+	switch c.kind {
+	case "ADDED", "MODIFIED":
+		if !twin || newer(c.slice, known) {
+			b.there[name] = c.slice
+		}
+	case "DELETED":
+		if twin {
+			delete(b.there, name)
+		}
+	}
+}
+
+// newer reports whether a is after b; an API server that counts in no known way is believed.
+func newer(a, b Slice) bool {
+	order, err := resourceversion.CompareResourceVersion(a.Metadata.ResourceVersion, b.Metadata.ResourceVersion)
+	return err != nil || order > 0
+}
+
+// reconcile writes what differs and notes what is offered. It returns when to come again, 0 for the next change.
+func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
+	wanted, again, ready := b.wanted(ctx)
+	if !ready {
+		b.standing.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = -1 })
+		return again, nil
+	}
+	p := planFor(wanted, b.there, b.settled)
+	if err := b.write(ctx, p); err != nil {
+		return 0, err
+	}
+	if b.retired.Load() {
+		b.standing.withdraw()
+		b.release()
+		b.standing.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = 0 })
+		return 0, nil
+	}
+	if !p.empty() {
+		b.cfg.Log.Info("slices published", "slices", len(wanted), "devices", usable(wanted), "generation", generation(b.there))
+	}
+	b.makeClass(ctx)
+	held := len(b.list.load().elsewhere)
+	var why *accel.Problem
+	if held > 0 {
+		why = accel.Problemf(accel.DeviceHeld, "%d devices are held by pods through the device plugin", held)
+		again = b.timing.look
+	}
+	b.standing.setPublication(why, func(h *accel.PluginHave) { h.Allocatable = usable(slices.Collect(maps.Values(b.there))) })
+	return again, nil
+}
+
+// wanted returns the slices as they should be. It is not ready before the agent has named the devices, while no kubelet
+// could prepare a claim, and before it is known who holds devices in another way.
+func (b *publisher) wanted(ctx context.Context) (all []Slice, again time.Duration, ready bool) {
+	if b.retired.Load() {
+		return nil, 0, true
+	}
+	if !b.list.load().told || !b.standing.registered() {
+		return nil, 0, false
+	}
+	if err := b.askElsewhere(ctx); err != nil {
+		b.withhold(accel.Problemf(accel.ProbeUnanswered, "cannot find out who holds devices of %q in another way: %v", b.cfg.Definition.Kind, err))
+		return nil, time.Second, false
+	}
+	m := b.cfg.Machine()
+	all = Slices(View{
+		Driver: b.driver, Node: b.cfg.Node, Definition: b.cfg.Definition, Accelerators: b.list.load().list(),
+		PCI: m.Facts.PCI, DriverVersion: m.Have[b.cfg.Definition.Kind].Driver.Version,
+	})
+	for i := range all {
+		all[i].Metadata.OwnerReferences = []owner{b.owner}
+	}
+	return all, 0, true
+}
+
+// askElsewhere asks who holds devices in another way until nobody does: nothing is given out in that way any more.
+func (b *publisher) askElsewhere(ctx context.Context) error {
+	if now := b.list.load().elsewhere; b.cfg.Elsewhere == nil || now != nil && len(now) == 0 {
+		return nil
+	}
+	held, err := limited(ctx, b.timing.request, b.cfg.Elsewhere)
+	if err != nil {
+		return err
+	}
+	if held == nil {
+		held = map[string]string{}
+	}
+	b.list.hold(held)
+	return nil
+}
+
+// write makes the changes of a plan.
+func (b *publisher) write(ctx context.Context, p plan) error {
+	for _, s := range p.remove {
+		name := s.Metadata.Name
+		if err := b.one(ctx, "delete slice "+name, func(ctx context.Context) error { return b.api.remove(ctx, name) }); err != nil {
+			return err
+		}
+		delete(b.there, name)
+		delete(b.settled, name)
+	}
+	for _, w := range []struct {
+		verb   string
+		slices []Slice
+		do     func(context.Context, Slice) (Slice, error)
+	}{{"update", p.update, b.api.update}, {"create", p.create, b.api.create}} {
+		for _, s := range w.slices {
+			err := b.one(ctx, w.verb+" slice "+s.Metadata.Name, func(ctx context.Context) error {
+				made, err := w.do(ctx, s)
+				if err == nil {
+					b.keep(s, made)
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// errOvertaken says that somebody else wrote at the same time: the list tells what.
+var errOvertaken = errors.New("somebody else was faster")
+
+// one makes one write within its time and the allowance. Its error is errOvertaken or a *accel.Problem.
+func (b *publisher) one(ctx context.Context, what string, do func(context.Context) error) error {
+	if err := b.writes.Wait(ctx); err != nil {
+		return accel.Problemf(accel.APIUnreachable, "cannot %s: %v", what, err)
+	}
+	_, err := limited(ctx, b.timing.request, func(ctx context.Context) (struct{}, error) { return struct{}{}, do(ctx) })
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+		return errOvertaken
+	}
+	return problem(what, err)
+}
+
+// keep notes what the API server made of a slice.
+func (b *publisher) keep(told, made Slice) {
+	name := told.Metadata.Name
+	b.there[name] = made
+	delete(b.settled, name)
+	if equal(told.Spec, made.Spec) {
+		return
+	}
+	told.Metadata.ResourceVersion = made.Metadata.ResourceVersion
+	b.settled[name] = told
+	if !b.partial {
+		b.partial = true
+		b.cfg.Log.Warn("the API server leaves out what it does not know of a slice; features of its version are missing", "slice", name)
+	}
+}
+
+// makeClass creates the DeviceClass of the kind, once.
+func (b *publisher) makeClass(ctx context.Context) {
+	if b.classed {
+		return
+	}
+	made, err := limited(ctx, b.timing.request, func(ctx context.Context) (bool, error) {
+		return b.api.makeClass(ctx, classFor(b.driver, b.cfg.Definition))
+	})
+	if err != nil && problem("make device class", err).Reason == accel.APIUnreachable {
+		return // with the next change
+	}
+	b.classed = true
+	switch {
+	case err != nil:
+		b.cfg.Log.Warn("the device class cannot be made; somebody with the right has to", "class", b.driver, "error", err)
+	case made:
+		b.cfg.Log.Info("device class made", "class", b.driver)
+	}
+}
+
+// classFor is the DeviceClass of a kind: all of its devices. Pods that ask for the extended resource are served, too.
+func classFor(driver string, def *accel.Definition) class {
+	c := class{APIVersion: apiVersion, Kind: "DeviceClass", Metadata: meta{Name: driver}}
+	s := selector{}
+	s.CEL.Expression = fmt.Sprintf("device.driver == %q", driver)
+	c.Spec = classSpec{Selectors: []selector{s}, ExtendedResourceName: def.Resource}
+	return c
+}
+
+// generation is the newest of some slices.
+func generation(all map[string]Slice) int64 {
+	var n int64
+	for _, s := range all {
+		n = max(n, s.Spec.Pool.Generation)
+	}
+	return n
+}
+
+// limited calls do with a deadline.
+func limited[T any](ctx context.Context, d time.Duration, do func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return do(ctx)
+}

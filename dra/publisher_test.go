@@ -1,0 +1,280 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/acceld/acceld/accel"
+)
+
+func TestPublishes(t *testing.T) {
+	b := newBed(t)
+	p := b.plugin(edus(2)...)
+	b.kubelet()
+	b.run(p)
+	b.offered(p, 2)
+	s := b.server.published()[0]
+	if s.Spec.Driver != "qemu-edu.acceld.dev" || s.Spec.NodeName != node || s.Spec.Pool.Name != node || s.Spec.Pool.Generation != 1 || s.Metadata.OwnerReferences[0].UID != "node-uid" {
+		t.Errorf("the slice: %+v", s)
+	}
+	b.until("the class", func() bool { b.server.mu.Lock(); defer b.server.mu.Unlock(); return len(b.server.classes) == 1 })
+	c := b.server.classes["qemu-edu.acceld.dev"]
+	if c.Spec.ExtendedResourceName != "qemu.org/edu" || c.Spec.Selectors[0].CEL.Expression != `device.driver == "qemu-edu.acceld.dev"` {
+		t.Errorf("the class: %+v", c)
+	}
+	// Steady state: what does not change is not written, however often it is said.
+	writes := b.server.writes()
+	for range 20 {
+		p.Update(edus(2))
+		p.poke()
+	}
+	time.Sleep(50 * time.Millisecond)
+	if n := b.server.writes(); n != writes {
+		t.Errorf("%d writes without a change", n-writes)
+	}
+	// A fault is one write in the same generation, and so is its end.
+	p.Update([]accel.Accelerator{edu(1), sick(edu(2))})
+	b.offered(p, 1)
+	if s := b.server.published()[0]; s.Spec.Pool.Generation != 1 || s.Spec.Devices[1].Taints[0].Value != "DeviceUnhealthy" || b.server.writes() != writes+1 {
+		t.Errorf("after a fault: %+v, %d writes", s.Spec, b.server.writes()-writes)
+	}
+	p.Update(edus(2))
+	b.offered(p, 2)
+	if s := b.server.published()[0]; len(s.Spec.Devices[1].Taints) != 0 {
+		t.Errorf("after its end: %+v", s.Spec)
+	}
+}
+
+// TestDrift: what somebody deletes or changes is mended, and what is not ours in our name is taken away.
+func TestDrift(t *testing.T) {
+	b := newBed(t)
+	p := b.plugin(edus(2)...)
+	b.kubelet()
+	b.run(p)
+	b.offered(p, 2)
+	right := func() bool {
+		all := b.server.published()
+		return len(all) == 1 && len(all[0].Spec.Devices) == 2 && len(all[0].Spec.Devices[0].Taints) == 0
+	}
+	for name, spoil := range map[string]func(){
+		"deleted": b.server.wipe,
+		"changed": func() {
+			s := b.server.published()[0]
+			s.Spec.Devices = s.Spec.Devices[:1]
+			if err := b.server.Do(t.Context(), "PUT", apiRoot+"resourceslices/"+s.Metadata.Name, nil, s, nil); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"doubled": func() {
+			s := b.server.published()[0]
+			s.Metadata = meta{Name: "stray"}
+			if err := b.server.Do(t.Context(), "POST", apiRoot+"resourceslices", nil, s, nil); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		spoil()
+		if right() && name != "deleted" {
+			continue // mended already
+		}
+		b.until(name+" slices to be mended", right)
+		b.offered(p, 2)
+	}
+}
+
+// TestOlderServer leaves fields out: that is said once, and is no reason to write for ever.
+func TestOlderServer(t *testing.T) {
+	b := newBed(t)
+	b.server.forgets = func(s *Slice) {
+		for i := range s.Spec.Devices {
+			s.Spec.Devices[i].Taints = nil
+		}
+	}
+	p := b.plugin(edu(1), sick(edu(2)))
+	b.kubelet()
+	b.run(p)
+	b.offered(p, 2) // the truth: this server would give both out
+	writes := b.server.writes()
+	for range 5 {
+		p.poke()
+		time.Sleep(5 * time.Millisecond)
+	}
+	if n := b.server.writes(); n != writes {
+		t.Errorf("%d writes again", n-writes)
+	}
+}
+
+func TestAPIServerRefuses(t *testing.T) {
+	resource := schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceslices"}
+	for name, c := range map[string]struct {
+		err    error
+		reason accel.Reason
+	}{
+		"away":          {errors.New("connection refused"), accel.APIUnreachable},
+		"no rights":     {apierrors.NewForbidden(resource, "", errors.New("no")), accel.APIForbidden},
+		"too old for it": {apierrors.NewNotFound(resource, ""), accel.ClaimsUnsupported},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.server.refusing(func(_, path string) error {
+				if strings.Contains(path, "resourceslices") {
+					return c.err
+				}
+				return nil
+			})
+			p := b.plugin(edu(1))
+			b.kubelet()
+			b.run(p)
+			b.until("the reason", func() bool { return p.State().Registered && p.Problem() != nil && p.Problem().Reason == c.reason })
+			if p.State().Allocatable != -1 {
+				t.Errorf("%+v", p.State())
+			}
+			b.server.refusing(nil)
+			b.offered(p, 1)
+		})
+	}
+}
+
+// TestAPIServerAwayLater: what was published stands while nobody answers.
+func TestAPIServerAwayLater(t *testing.T) {
+	b := newBed(t)
+	p := b.plugin(edu(1))
+	b.kubelet()
+	b.run(p)
+	b.offered(p, 1)
+	b.server.refusing(func(string, string) error { return errors.New("connection refused") })
+	p.Update([]accel.Accelerator{sick(edu(1))})
+	b.until("the reason", func() bool { return p.Problem() != nil && p.Problem().Reason == accel.APIUnreachable })
+	if p.State().Allocatable != 1 {
+		t.Errorf("not reached is no reason to count none: %+v", p.State())
+	}
+	b.server.refusing(nil)
+	b.until("the fault to be published", func() bool { return p.State().Allocatable == 0 })
+}
+
+// TestElsewhere: a device that a pod holds through the device plugin is given to no claim until that pod ends.
+func TestElsewhere(t *testing.T) {
+	b := newBed(t)
+	p := b.plugin(edus(2)...)
+	p.timing.look = 10 * time.Millisecond
+	answers := make(chan map[string]string, 8)
+	answers <- nil // not known yet
+	answers <- map[string]string{"0000:02:00.0": "pod team/train"}
+	last := map[string]string{}
+	p.cfg.Elsewhere = func(context.Context) (map[string]string, error) {
+		select {
+		case a := <-answers:
+			if a == nil {
+				return nil, errors.New("the kubelet does not answer")
+			}
+			last = a
+		default:
+		}
+		return last, nil
+	}
+	b.kubelet()
+	b.run(p)
+	b.until("one device to be offered", func() bool {
+		return p.State().Allocatable == 1 && p.Problem() != nil && p.Problem().Reason == accel.DeviceHeld
+	})
+	if s := b.server.published()[0]; len(s.Spec.Devices[1].Taints) != 1 || s.Spec.Devices[1].Taints[0].Value != "DeviceHeld" {
+		t.Errorf("%+v", s.Spec.Devices)
+	}
+	b.server.allocate("c", "u-1", "r=0000-02-00-0")
+	if _, fault := prepare(t, p, "c", "u-1"); !strings.Contains(fault, "held by pod team/train") {
+		t.Errorf("%q", fault)
+	}
+	answers <- map[string]string{}
+	b.offered(p, 2)
+}
+
+// TestRetire: the way back. Nothing is offered, pods that run keep theirs, and the plugin ends with the last of them.
+func TestRetire(t *testing.T) {
+	b := newBed(t)
+	p := b.plugin(edus(2)...)
+	b.kubelet()
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(t.Context()) }()
+	b.offered(p, 2)
+	b.server.allocate("c", "u-1", "r=0000-01-00-0")
+	if _, fault := prepare(t, p, "c", "u-1"); fault != "" {
+		t.Fatal(fault)
+	}
+	p.Retire()
+	b.until("the slices to be gone", func() bool { return len(b.server.published()) == 0 })
+	if _, fault := prepare(t, p, "c", "u-1"); fault != "" {
+		t.Errorf("a pod that runs starts a container again: %s", fault)
+	}
+	if held := p.Held(); !slices.Equal(held, []string{"0000:01:00.0"}) {
+		t.Errorf("held: %v", held)
+	}
+	select {
+	case <-ended:
+		t.Error("it ended while a claim was held")
+	case <-time.After(50 * time.Millisecond):
+	}
+	if fault := unprepare(t, p, "u-1"); fault != "" {
+		t.Error(fault)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it does not end with the last claim")
+	}
+}
+
+// TestTidy: claims that were over while no agent was there are taken back at its start, others are not.
+func TestTidy(t *testing.T) {
+	b := newBed(t)
+	before := b.plugin(edus(3)...)
+	for i, name := range []string{"gone", "again", "kept"} {
+		b.server.allocate(name, "u-"+name, "r="+DeviceName(edu(i+1).ID))
+		if _, fault := prepare(t, before, name, "u-"+name); fault != "" {
+			t.Fatal(fault)
+		}
+	}
+	b.server.release("gone")
+	b.server.allocate("again", "u-other", "r=0000-02-00-0") // another claim of the name
+	b.server.refusing(func(string, string) error { return errors.New("connection refused") })
+	p := b.plugin(edus(3)...)
+	b.run(p)
+	time.Sleep(30 * time.Millisecond)
+	if n := len(p.book.all()); n != 3 {
+		t.Fatalf("%d claims while nobody can say anything about them", n)
+	}
+	b.server.refusing(nil)
+	b.until("the claims to be taken back", func() bool { return len(p.book.all()) == 1 })
+	if p.book.all()[0].UID != "u-kept" || b.there("/var/run/cdi/acceld-claim-qemu-edu.acceld.dev-u-gone.json") {
+		t.Errorf("%v", p.book.all())
+	}
+}
+
+// TestSpecsFollow: the spec of a claim is what its device is now, whoever changed what.
+func TestSpecsFollow(t *testing.T) {
+	const spec = "/var/run/cdi/acceld-claim-qemu-edu.acceld.dev-u-1.json"
+	b := newBed(t)
+	p := b.plugin(edu(1))
+	b.run(p)
+	b.server.allocate("c", "u-1", "r=0000-01-00-0")
+	if _, fault := prepare(t, p, "c", "u-1"); fault != "" {
+		t.Fatal(fault)
+	}
+	if err := b.host.Remove(spec); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the spec to be back", func() bool { return b.there(spec) })
+	a := edu(1)
+	a.Nodes = []accel.DeviceNode{{Path: "/dev/edu7"}}
+	p.Update([]accel.Accelerator{a})
+	b.until("the spec to name the new node", func() bool { return b.there(spec) && strings.Contains(b.file(spec), "/dev/edu7") })
+}

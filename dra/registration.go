@@ -1,0 +1,119 @@
+package dra
+
+import (
+	"context"
+	"path"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// register keeps the plugin registered until ctx ends. The kubelet finds it: at its start, and when a socket appears in its
+// directory. A restarted kubelet therefore needs nothing from here; what is looked after is that nothing stays stuck.
+func (p *Plugin) register(ctx context.Context) {
+	events, err := p.cfg.Host.Watch(ctx, p.registry())
+	if err != nil {
+		p.cfg.Log.Warn("cannot watch the kubelet's directory, looking at it from time to time", "error", err)
+	}
+	retry, patience := p.timing.retry, p.timing.unheard
+	for ctx.Err() == nil {
+		if !p.cfg.Host.Exists(p.registry()) {
+			p.disconnected(accel.Problemf(accel.KubeletAbsent, "there is no %q: no kubelet has run on this host", p.registry()))
+			pause(ctx, events, p.timing.retryMax)
+			continue
+		}
+		p.removeLeftovers(time.Now())
+		s, problem := p.serve()
+		if problem == nil {
+			var heard bool
+			heard, problem = p.attend(ctx, s, events, patience)
+			s.stop()
+			if heard {
+				retry, patience = p.timing.retry, p.timing.unheard
+			} else {
+				patience = min(2*patience, p.timing.unheardMax)
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		p.disconnected(problem)
+		pause(ctx, nil, retry)
+		retry = min(2*retry, p.timing.retryMax)
+	}
+	p.disconnected(nil)
+}
+
+// pause waits for an event, for a time or for the end.
+func pause(ctx context.Context, events <-chan string, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-events:
+	case <-t.C:
+	}
+}
+
+// disconnected is the state without a kubelet.
+func (p *Plugin) disconnected(problem *accel.Problem) {
+	other := p.standing.setRegistration(problem, func(h *accel.PluginHave) { h.Registered, h.Allocatable = false, -1 })
+	if other && problem != nil {
+		p.cfg.Log.Warn("not registered with the kubelet", "reason", problem.Reason, "problem", problem.Message)
+	}
+	p.poke()
+}
+
+// attend follows one registration until it has to be made anew: the kubelet refuses it or does not come, has gone for long,
+// or the socket that it finds was removed. Heard tells that the kubelet has taken it once.
+func (p *Plugin) attend(ctx context.Context, s *service, events <-chan string, patience time.Duration) (heard bool, problem *accel.Problem) {
+	taken := false
+	waiting := time.NewTimer(patience)
+	defer waiting.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return heard, nil
+		case text := <-s.verdicts:
+			if text != "" {
+				return heard, accel.Problemf(accel.RegistrationFailed, "the kubelet refused to register %q: %s", p.driver, text)
+			}
+			heard, taken = true, true
+			p.standing.setRegistration(nil, func(h *accel.PluginHave) { h.Registrations++ })
+			p.cfg.Log.Info("registered with the kubelet")
+			p.connection(s, taken, waiting)
+			p.poke() // a kubelet that started has just deleted every slice of the node
+		case <-s.told:
+			p.connection(s, taken, waiting)
+		case name := <-events:
+			if (name == s.announced || name == p.registry()) && !p.cfg.Host.Exists(s.announced) {
+				p.cfg.Log.Info("the registration socket was removed", "socket", path.Base(s.announced))
+				return heard, nil
+			}
+		case <-waiting.C:
+			if p.standing.registered() {
+				continue
+			}
+			if taken {
+				return heard, accel.Problemf(accel.KubeletAbsent, "the kubelet has left the socket of %q", p.driver)
+			}
+			return heard, accel.Problemf(accel.KubeletAbsent, "no kubelet has come for the registration of %q in %s", p.driver, patience)
+		}
+	}
+}
+
+// connection takes in whether the kubelet is connected. It counts as registered when it has said so and can call.
+func (p *Plugin) connection(s *service, taken bool, waiting *time.Timer) {
+	connected := taken && s.connections.Load() > 0
+	if connected == p.standing.registered() {
+		return
+	}
+	if connected {
+		waiting.Stop()
+		p.standing.setRegistration(nil, func(h *accel.PluginHave) { h.Registered = true })
+		p.poke()
+		return
+	}
+	waiting.Reset(p.timing.lost)
+	p.disconnected(accel.Problemf(accel.KubeletAbsent, "the kubelet has closed its connection to %q", p.driver))
+}

@@ -1,0 +1,121 @@
+package dra
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// specDir is the volatile CDI directory: what a reboot loses is made again, because the kubelet prepares again.
+const specDir = "/var/run/cdi"
+
+// specPrefix begins the files of prepared claims; the driver's name and the claim's UID follow.
+const specPrefix = "acceld-claim-"
+
+// specFile is the CDI spec of a claim.
+func (p *Plugin) specFile(uid string) string {
+	return path.Join(specDir, specPrefix+p.driver+"-"+uid+".json")
+}
+
+// cdiClass is the class of CDI devices that are claims' devices; their vendor is the driver.
+const cdiClass = "claim"
+
+// cdiName is the name of a claim's device, unique for all times: runtimes keep what they read of one.
+func cdiName(uid string, g given) string {
+	name := uid + "-" + g.Device
+	if g.Share != "" {
+		name += "-" + g.Share
+	}
+	if g.Admin {
+		name += "-admin"
+	}
+	return name
+}
+
+func (p *Plugin) cdiID(uid string, g given) string {
+	return p.driver + "/" + cdiClass + "=" + cdiName(uid, g)
+}
+
+// spec renders the CDI spec of a claim with the accelerators by device name.
+func (p *Plugin) spec(r record, accs map[string]accel.Accelerator) ([]byte, *accel.Problem) {
+	raw := &specs.Spec{Kind: p.driver + "/" + cdiClass}
+	made := map[string]bool{}
+	for _, g := range r.Devices {
+		name := cdiName(r.UID, g)
+		if made[name] { // one device for two requests
+			continue
+		}
+		made[name] = true
+		shared, own, problem := p.cfg.Edits(p.cfg.Definition, accs[g.Device])
+		if problem != nil {
+			return nil, problem
+		}
+		raw.ContainerEdits = shared
+		own.Env = append(own.Env, g.Env...)
+		raw.Devices = append(raw.Devices, specs.Device{Name: name, ContainerEdits: own})
+	}
+	version, err := specs.MinimumRequiredVersion(raw)
+	if err != nil {
+		return nil, unusableSpec(r, err)
+	}
+	raw.Version = version
+	data, err := json.MarshalIndent(raw, "", "  ")
+	if err != nil {
+		return nil, unusableSpec(r, err)
+	}
+	read, err := cdi.ParseSpec(data)
+	if err == nil {
+		err = specs.ValidateVersion(read)
+	}
+	if err != nil {
+		return nil, unusableSpec(r, err)
+	}
+	return append(data, '\n'), nil
+}
+
+func unusableSpec(r record, err error) *accel.Problem {
+	return accel.Problemf(accel.SpecInvalid, "cannot render the CDI spec of %s: %v", r, err)
+}
+
+// usable returns the accelerators of a claim by device name, or why they cannot be given to a container. Whoever has admin
+// access may look at a device that is not well, as long as it has something to look at.
+func (p *Plugin) usable(r record) (map[string]accel.Accelerator, *accel.Problem) {
+	now := map[string]accel.Accelerator{}
+	for _, a := range p.list.load().list() {
+		now[DeviceName(a.ID)] = a
+	}
+	for _, g := range r.Devices {
+		a, known := now[g.Device]
+		h := a.Health
+		switch {
+		case !known:
+			return nil, accel.Problemf(accel.DeviceGone, "cannot prepare %s: there is no device %q on this node", r, g.Device)
+		case h.State != accel.Healthy && !g.Admin:
+			reason := h.Reason
+			if reason == "" {
+				reason = accel.DeviceUnhealthy
+			}
+			return nil, accel.Problemf(reason, "cannot prepare %s: device %q is %s", r, g.Device, wellness(h))
+		case len(a.Nodes) == 0 && len(p.cfg.Definition.Nodes) > 0:
+			return nil, accel.Problemf(accel.NodeMissing, "cannot prepare %s: device %q has no device node", r, g.Device)
+		}
+	}
+	return now, nil
+}
+
+// wellness is a device's health for people.
+func wellness(h accel.Health) string {
+	state := string(h.State)
+	if state == "" {
+		state = "not known to be healthy"
+	}
+	if h.Message == "" {
+		return state
+	}
+	return fmt.Sprintf("%s: %s", state, h.Message)
+}

@@ -1,0 +1,73 @@
+package dra
+
+import (
+	"reflect"
+	"sync"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// standing is what the plugin knows about the kubelet and the API server, and tells the agent.
+type standing struct {
+	changed func() // called under no lock
+
+	mu   sync.Mutex
+	have accel.PluginHave
+	// registration and publication are what is in the way of either; the first counts.
+	registration, publication *accel.Problem
+	gone                      bool // the slices of a retired plugin are gone
+}
+
+func (s *standing) get() (accel.PluginHave, *accel.Problem) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.registration != nil {
+		return s.have, s.registration
+	}
+	return s.have, s.publication
+}
+
+// setRegistration notes what is true about the kubelet and reports whether the problem became another one.
+func (s *standing) setRegistration(problem *accel.Problem, change func(*accel.PluginHave)) bool {
+	return s.set(&s.registration, problem, change)
+}
+
+// setPublication does the same for the API server.
+func (s *standing) setPublication(problem *accel.Problem, change func(*accel.PluginHave)) bool {
+	return s.set(&s.publication, problem, change)
+}
+
+func (s *standing) set(into **accel.Problem, problem *accel.Problem, change func(*accel.PluginHave)) bool {
+	s.mu.Lock()
+	have := s.have
+	if change != nil {
+		change(&have)
+	}
+	other := !reflect.DeepEqual(*into, problem)
+	news := other || have != s.have
+	s.have, *into = have, problem
+	s.mu.Unlock()
+	if news {
+		s.changed()
+	}
+	return other
+}
+
+func (s *standing) registered() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.have.Registered
+}
+
+// withdraw notes that a retired plugin offers nothing any more.
+func (s *standing) withdraw() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = true
+}
+
+func (s *standing) withdrawn() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gone
+}

@@ -1,0 +1,63 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"k8s.io/client-go/rest"
+)
+
+// Documents are objects of the API server as JSON, for API groups whose Go types this program does without: those of
+// resource.k8s.io alone, with their protobuf code, are 1 MB.
+type Documents struct{ client rest.Interface }
+
+// Do sends one request: a method of HTTP, an absolute path such as "/apis/resource.k8s.io/v1/resourceslices", the JSON of
+// body unless it is nil. What the API server answers is decoded into into unless that is nil; fields that into lacks are
+// passed over. A refusal is an error of k8s.io/apimachinery/pkg/api/errors.
+func (d Documents) Do(ctx context.Context, method, path string, query url.Values, body, into any) error {
+	r, err := d.request(method, path, query, body)
+	if err != nil {
+		return err
+	}
+	answer, err := r.Do(ctx).Raw()
+	if err != nil {
+		return err
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("cannot read the answer to %s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// Watch opens a watch: a stream of JSON objects with "type" and "object", until ctx ends or the API server has enough.
+func (d Documents) Watch(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	r, err := d.request(http.MethodGet, path, query, nil)
+	if err != nil {
+		return nil, err
+	}
+	return r.Param("watch", "true").Stream(ctx)
+}
+
+func (d Documents) request(method, path string, query url.Values, body any) (*rest.Request, error) {
+	r := d.client.Verb(method).AbsPath(path)
+	for name, values := range query {
+		for _, v := range values {
+			r = r.Param(name, v)
+		}
+	}
+	if body == nil {
+		return r, nil
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("cannot render the body of %s %s: %w", method, path, err)
+	}
+	return r.SetHeader("Content-Type", "application/json").Body(b), nil
+}

@@ -1,0 +1,20 @@
+package runtime
+
+import (
+	"github.com/acceld/acceld/accel"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+)
+
+// Edits renders what a container gets with an accelerator, as the CDI spec of its kind has it: what all of the kind share,
+// and the accelerator's own, with the gate in front of it where want asks for one. It writes nothing.
+func (r *Runtime) Edits(def *accel.Definition, a accel.Accelerator, want accel.Want) (shared, own specs.ContainerEdits, problem *accel.Problem) {
+	r.begin()
+	defer r.mu.Unlock()
+	program, _, problem := r.locateProgram(want)
+	if problem != nil {
+		return shared, own, problem
+	}
+	shared, problem = r.sharedEdits(def)
+	return shared, r.device(a, permissions(def.Nodes), program).ContainerEdits, problem
+}
