@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,6 +28,9 @@ type Config struct {
 	Kubeconfig string
 	// Kubernetes is "auto" (a kubelet on the host), "on" or "off".
 	Kubernetes string
+	// Allocation is the way in which devices are given to pods where neither the kind's own options nor its definition say it;
+	// the device plugin when empty.
+	Allocation accel.Allocation
 	// Listen is the loopback address of the endpoint; empty for the unix socket alone.
 	Listen string
 	// Socket is the unix socket of the endpoint.
@@ -76,8 +80,9 @@ func (b BuildConfig) MemoryBytes(total int64) int64 {
 
 // KindConfig overrides parts of one definition.
 type KindConfig struct {
-	Enabled *bool              `json:"enabled,omitempty"`
-	Driver  KindDriverOverride `json:"driver,omitzero"`
+	Enabled    *bool              `json:"enabled,omitempty"`
+	Allocation accel.Allocation   `json:"allocation,omitempty"`
+	Driver     KindDriverOverride `json:"driver,omitzero"`
 }
 
 // KindDriverOverride overrides the driver of one definition; empty fields leave it as it is.
@@ -96,8 +101,9 @@ type KindDriverOverride struct {
 type rawConfig struct {
 	Node       string `json:"node,omitempty"`
 	Kubernetes struct {
-		Enabled    string `json:"enabled,omitempty"`
-		Kubeconfig string `json:"kubeconfig,omitempty"`
+		Enabled    string           `json:"enabled,omitempty"`
+		Kubeconfig string           `json:"kubeconfig,omitempty"`
+		Allocation accel.Allocation `json:"allocation,omitempty"`
 	} `json:"kubernetes,omitzero"`
 	Endpoint struct {
 		Listen *string `json:"listen,omitempty"`
@@ -137,7 +143,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot read %q: %s", name, text)
 	}
 	c := Config{
-		Node: raw.Node, Kubeconfig: raw.Kubernetes.Kubeconfig, Kubernetes: or(raw.Kubernetes.Enabled, "auto"),
+		Node: raw.Node, Kubeconfig: raw.Kubernetes.Kubeconfig, Kubernetes: or(raw.Kubernetes.Enabled, "auto"), Allocation: raw.Kubernetes.Allocation,
 		Listen: "127.0.0.1:9480", Socket: or(raw.Endpoint.Socket, "/run/acceld/acceld.sock"),
 		Definitions: or(raw.Definitions, "/etc/acceld/definitions.d"), StateDir: or(raw.StateDir, "/var/lib/acceld"),
 		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
@@ -193,6 +199,7 @@ func (c Config) check() []error {
 	if !slices.Contains([]string{"auto", "on", "off"}, c.Kubernetes) {
 		errs = append(errs, fmt.Errorf("kubernetes.enabled: %q is not one of auto, on, off", c.Kubernetes))
 	}
+	errs = append(errs, checkAllocation("kubernetes.allocation", c.Allocation)...)
 	if !slices.Contains([]string{"", "never", "dropin", "full"}, c.RuntimeEdit) {
 		errs = append(errs, fmt.Errorf("runtime.edit: %q is not one of never, dropin, full", c.RuntimeEdit))
 	}
@@ -217,6 +224,7 @@ func (c Config) check() []error {
 		errs = append(errs, errors.New("store: entries and mib must not be negative"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Kinds)) {
+		errs = append(errs, checkAllocation("kinds."+name+".allocation", c.Kinds[name].Allocation)...)
 		if u := c.Kinds[name].Driver.Upgrade; u != nil {
 			errs = append(errs, checkUpgrade("kinds."+name+".driver.upgrade", *u)...)
 		}
@@ -269,6 +277,14 @@ func parseMemory(text string) (int64, error) {
 	return q.Value(), nil
 }
 
+// checkAllocation returns what is wrong with a way of allocation.
+func checkAllocation(field string, a accel.Allocation) []error {
+	if slices.Contains([]accel.Allocation{"", accel.AllocateByPlugin, accel.AllocateByDRA}, a) {
+		return nil
+	}
+	return []error{fmt.Errorf("%s: %q is not one of %s, %s", field, a, accel.AllocateByPlugin, accel.AllocateByDRA)}
+}
+
 // checkUpgrade returns what is wrong with an upgrade policy.
 func checkUpgrade(field string, u accel.UpgradePolicy) []error {
 	var errs []error
@@ -295,6 +311,7 @@ func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.D
 		}
 		d := *def
 		d.Driver.Sources = slices.Concat(c.Prebuilt, def.Driver.Sources)
+		d.Allocation = cmp.Or(c.Kinds[name].Allocation, def.Allocation, c.Allocation)
 		out[name] = &d
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Kinds)) {

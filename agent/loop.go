@@ -41,13 +41,14 @@ type Effects struct {
 	Withdraw func(*accel.Definition) *accel.Problem
 	// Publish is called with every new machine: the hook's gate, the API server.
 	Publish func(accel.Machine)
-	// Plugin starts the device plugin of a kind; nil on hosts that never have a kubelet.
+	// Plugin starts what offers a kind to the kubelet, the device plugin or the DRA plugin as the definition says; nil on hosts
+	// that never have a kubelet.
 	Plugin func(context.Context, *accel.Definition) Plugin
 	// Steps runs a definition's own steps; nil when there are none.
 	Steps func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator, accel.Published, accel.Moment) *accel.Problem
 }
 
-// Plugin is the device plugin of one kind.
+// Plugin offers the devices of one kind to the kubelet.
 type Plugin interface {
 	Update([]accel.Accelerator)
 	State() accel.PluginHave

@@ -36,7 +36,7 @@ func (l *Loop) reconfigure(want accel.Want) {
 	l.want = want
 	for name, k := range l.kinds {
 		if def, wanted := want.Kinds[name]; wanted && !reflect.DeepEqual(def, k.def) {
-			if k.stop != nil && (def.Resource != k.def.Resource || !reflect.DeepEqual(def.Container, k.def.Container)) {
+			if k.stop != nil && offersOtherwise(k.def, def) {
 				k.stop() // the plugin tells the kubelet what the definition said when it started
 				k.stop, k.plugin, k.have.Plugin = nil, nil, accel.PluginHave{Allocatable: -1}
 			}
@@ -51,6 +51,11 @@ func (l *Loop) reconfigure(want accel.Want) {
 		}
 	}
 	l.forgive()
+}
+
+// offersOtherwise reports whether the kubelet is told something else by one definition than by another.
+func offersOtherwise(a, b *accel.Definition) bool {
+	return a.Resource != b.Resource || a.AllocatedBy() != b.AllocatedBy() || !reflect.DeepEqual(a.Container, b.Container) || !reflect.DeepEqual(a.Capacity, b.Capacity)
 }
 
 // dismissUnwanted stops serving the kinds that are not wanted any more. Their drivers stay as they are. What is under way

@@ -56,7 +56,7 @@ func table() []row {
 			state: accel.PluginMissing, step: accel.StepRegister, applies: served, shows: []accel.Published{accel.DevicePlugin},
 			passed: func(_ accel.Machine, h accel.Have) bool { return h.Plugin.Registered },
 			means:  "the kubelet does not know the resource yet",
-			gate:   "the kubelet's ListAndWatch stream is open",
+			gate:   "the kubelet's ListAndWatch stream is open; with DRA, it has taken the registration and is connected",
 		},
 		{
 			state: accel.KubeletPending, step: accel.StepAwait, applies: served, shows: []accel.Published{accel.DevicePlugin},
@@ -67,7 +67,7 @@ func table() []row {
 				return h.Plugin.Allocatable == accel.CountHealthy(h.Accelerators)
 			},
 			means: "the kubelet is connected; its own view differs from the healthy devices",
-			gate:  "allocatable, asked of the kubelet, equals the healthy devices",
+			gate:  "allocatable, asked of the kubelet, equals the healthy devices; with DRA, the devices without taint in the slices that were read back do",
 		},
 		{
 			state: accel.Unwatched, step: accel.StepMonitor, shows: []accel.Published{accel.DeviceMonitoring, accel.FeatureDiscovery},

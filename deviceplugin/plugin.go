@@ -117,6 +117,9 @@ func New(cfg Config) *Plugin {
 // String names the task.
 func (p *Plugin) String() string { return "device plugin " + p.cfg.Resource }
 
+// Resource is the extended resource.
+func (p *Plugin) Resource() string { return p.cfg.Resource }
+
 // Ready is closed when the first attempt to register has ended, whichever way, or while there is no kubelet to register
 // with or no first Update: neither an agent that starts before the kubelet nor a host without driver is held up.
 func (p *Plugin) Ready() <-chan struct{} { return p.ready }

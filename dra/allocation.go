@@ -40,11 +40,7 @@ func recordOf(c claim, uid, driver, node string, def *accel.Definition) (record,
 			Request: d.Request, Pool: d.Pool, Device: d.Device, Share: d.ShareID, Admin: d.AdminAccess, Env: append(env, parts(d)...),
 		})
 	}
-	for _, who := range c.Status.ReservedFor {
-		if who.Resource == "pods" {
-			r.Pods = append(r.Pods, pod{Name: who.Name, UID: who.UID})
-		}
-	}
+	r.Pods = podsOf(c)
 	r.Prepared = time.Now().UTC().Truncate(time.Second)
 	return r, nil
 }

@@ -23,11 +23,25 @@ type book struct {
 	log  *slog.Logger
 
 	mu      sync.Mutex
+	opened  bool
 	records map[string]record // by UID
+	// damaged are the claims whose records cannot be read: they were prepared, and nobody knows with what.
+	damaged map[string]bool
+}
+
+// records is the directory of the records of a kind.
+func records(stateDir string, def *accel.Definition) string {
+	return path.Join(stateDir, "dra", def.Kind)
+}
+
+// Served reports whether claims of a kind were served on a host and perhaps still are held: somebody has to take back what
+// was published, and the claims.
+func Served(h *host.Host, stateDir string, def *accel.Definition) bool {
+	return h.Exists(records(stateDir, def))
 }
 
 func newBook(h *host.Host, dir string, log *slog.Logger) *book {
-	return &book{host: h, dir: dir, log: log, records: map[string]record{}}
+	return &book{host: h, dir: dir, log: log, records: map[string]record{}, damaged: map[string]bool{}}
 }
 
 func (b *book) file(uid string) string { return path.Join(b.dir, uid+".json") }
@@ -35,11 +49,10 @@ func (b *book) file(uid string) string { return path.Join(b.dir, uid+".json") }
 // open reads the records that are there. One that cannot be read is said and passed over: what it was about is read from
 // the API server when a pod needs it, and its file goes when the claim is taken back.
 func (b *book) open() *accel.Problem {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	entries, err := b.host.ReadDir(b.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return accel.Problemf(accel.ReasonForError(err, accel.InternalError), "cannot read the records of claims: %v", err)
 	}
 	for _, e := range entries {
@@ -55,12 +68,28 @@ func (b *book) open() *accel.Problem {
 		if err != nil {
 			p := damaged(b.file(uid), err)
 			b.log.Warn("record of a claim left out", "reason", p.Reason, "problem", p.Message)
+			b.damaged[uid] = true
 			continue
 		}
 		r.saved = true
 		b.records[uid] = r
 	}
+	b.opened = true
 	return nil
+}
+
+// begin makes the directory of the records, by which a later agent knows that claims were served here; end removes it.
+func (b *book) begin() *accel.Problem {
+	if err := b.host.MkdirAll(b.dir, 0o700); err != nil {
+		return accel.Problemf(accel.ReasonForError(err, accel.InternalError), "cannot make the directory of the records of claims: %v", err)
+	}
+	return nil
+}
+
+func (b *book) end() {
+	if err := b.host.Remove(b.dir); err != nil {
+		b.log.Warn("cannot remove the directory of the records of claims", "path", b.dir, "error", err)
+	}
 }
 
 // get returns the record of a claim that is on the disk.
@@ -78,10 +107,17 @@ func (b *book) all() []record {
 	return slices.SortedFunc(maps.Values(b.records), func(x, y record) int { return compare(x.UID, y.UID) })
 }
 
+// read reports whether the records were read.
+func (b *book) read() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.opened
+}
+
 func (b *book) empty() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.records) == 0
+	return len(b.records)+len(b.damaged) == 0
 }
 
 // put keeps r, in memory at once and then on the disk. When another claim holds one of its devices, that claim's record is
@@ -111,6 +147,7 @@ func (b *book) put(r record) (rival *record, problem *accel.Problem) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.records[r.UID] = r
+	delete(b.damaged, r.UID)
 	return nil, nil
 }
 
@@ -122,5 +159,6 @@ func (b *book) drop(uid string) *accel.Problem {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.records, uid)
+	delete(b.damaged, uid)
 	return nil
 }

@@ -368,6 +368,11 @@ func (k *kubelet) look() {
 	found, _ := filepath.Glob(filepath.Join(dir, "*.sock"))
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	select {
+	case <-k.over:
+		return
+	default:
+	}
 	for name, conn := range k.conns {
 		if !slices.Contains(found, name) {
 			conn.Close()

@@ -14,9 +14,8 @@ type Holder struct {
 	Claim               string
 }
 
-// Held returns the ids of the devices that claims hold, ordered.
-func (p *Plugin) Held() []string {
-	var ids []string
+// Held returns the ids of the devices that claims hold, ordered. It is not known before the records were read.
+func (p *Plugin) Held() (ids []string, known bool) {
 	for _, r := range p.book.all() {
 		for _, g := range r.Devices {
 			if !g.Admin {
@@ -25,30 +24,53 @@ func (p *Plugin) Held() []string {
 		}
 	}
 	slices.Sort(ids)
-	return slices.Compact(ids)
+	return slices.Compact(ids), p.book.read()
+}
+
+// Known returns the pods that the claims were reserved for when they were prepared. It asks nobody.
+func (p *Plugin) Known() []Holder {
+	var out []Holder
+	for _, r := range p.book.all() {
+		out = append(out, p.holders(r, r.Pods)...)
+	}
+	return out
 }
 
 // Holders returns the pods that have devices by claims. They are asked for at the API server: a claim that several pods
-// share is prepared once. While it does not answer they are those that were known when the claim was prepared.
+// share is prepared once. While it does not answer they are those of [Plugin.Known].
 func (p *Plugin) Holders(ctx context.Context) []Holder {
 	var out []Holder
 	for _, r := range p.book.all() {
 		pods := r.Pods
-		if c, err := limited(ctx, p.timing.request, func(ctx context.Context) (claim, error) { return p.api.claim(ctx, r.Namespace, r.Name) }); err == nil && c.Metadata.UID == r.UID {
-			pods = pods[:0:0]
-			for _, who := range c.Status.ReservedFor {
-				if who.Resource == "pods" {
-					pods = append(pods, pod{Name: who.Name, UID: who.UID})
-				}
-			}
+		c, err := limited(ctx, p.timing.request, func(ctx context.Context) (claim, error) { return p.api.claim(ctx, r.Namespace, r.Name) })
+		if err == nil && c.Metadata.UID == r.UID {
+			pods = podsOf(c)
 		}
-		if len(pods) == 0 {
-			pods = []pod{{}}
+		out = append(out, p.holders(r, pods)...)
+	}
+	return out
+}
+
+// podsOf returns the pods that may use a claim.
+func podsOf(c claim) []pod {
+	var pods []pod
+	for _, who := range c.Status.ReservedFor {
+		if who.Resource == "pods" {
+			pods = append(pods, pod{Name: who.Name, UID: who.UID})
 		}
-		for _, g := range r.Devices {
-			for _, x := range pods {
-				out = append(out, Holder{Device: p.id(g.Device), Namespace: r.Namespace, Pod: x.Name, UID: x.UID, Claim: r.Name})
-			}
+	}
+	return pods
+}
+
+// holders joins the devices of a claim with pods.
+func (p *Plugin) holders(r record, pods []pod) []Holder {
+	if len(pods) == 0 {
+		pods = []pod{{}}
+	}
+	var out []Holder
+	for _, g := range r.Devices {
+		for _, x := range pods {
+			out = append(out, Holder{Device: p.id(g.Device), Namespace: r.Namespace, Pod: x.Name, UID: x.UID, Claim: r.Name})
 		}
 	}
 	return out

@@ -3,7 +3,6 @@ package dra
 import (
 	"context"
 	"log/slog"
-	"path"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -102,7 +101,7 @@ func New(cfg Config) *Plugin {
 	t := usual()
 	return &Plugin{
 		cfg: cfg, driver: driver, timing: t, api: objects{cfg.API}, list: newInventory(),
-		book:     newBook(cfg.Host, path.Join(cfg.StateDir, "dra", cfg.Definition.Kind), cfg.Log),
+		book:     newBook(cfg.Host, records(cfg.StateDir, cfg.Definition), cfg.Log),
 		standing: &standing{have: accel.PluginHave{Allocatable: -1}, changed: cfg.OnChange},
 		wake:     make(chan struct{}, 1), released: make(chan struct{}, 1),
 	}
@@ -110,6 +109,9 @@ func New(cfg Config) *Plugin {
 
 // String names the task.
 func (p *Plugin) String() string { return "DRA plugin " + p.driver }
+
+// Driver is the name of the driver.
+func (p *Plugin) Driver() string { return p.driver }
 
 // State is what is true about the kubelet and the API server. Allocatable is how many devices the slices offer that were
 // read back; -1 while they are not as they should be.
@@ -140,13 +142,18 @@ func (p *Plugin) Retire() {
 }
 
 // Run serves the kubelet and the API server until ctx ends, over any number of their restarts. What is published stays: the
-// kubelet takes it away when nobody comes back. It returns a *accel.Problem when the records cannot be read, and nil
-// otherwise. It may be called once.
+// kubelet takes it away when nobody comes back. It returns a *accel.Problem when the directory of the records cannot
+// be read or made, and nil otherwise. It may be called once.
 func (p *Plugin) Run(ctx context.Context) error {
-	if problem := p.book.open(); problem != nil {
+	problem := p.book.open()
+	if problem == nil && !p.retired.Load() {
+		problem = p.book.begin()
+	}
+	if problem != nil {
 		p.standing.setRegistration(problem, nil)
 		return problem
 	}
+	p.cfg.OnChange()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -162,6 +169,9 @@ func (p *Plugin) Run(ctx context.Context) error {
 	}
 	cancel()
 	wg.Wait()
+	if p.done() {
+		p.book.end()
+	}
 	p.standing.setRegistration(nil, func(h *accel.PluginHave) { h.Registered, h.Allocatable = false, -1 })
 	return nil
 }
@@ -177,8 +187,9 @@ func (p *Plugin) poke() {
 	}
 }
 
-// release tells Run that there may be nothing left to do.
+// release tells Run that there may be nothing left to do, and the agent that a device is free.
 func (p *Plugin) release() {
+	p.cfg.OnChange()
 	select {
 	case p.released <- struct{}{}:
 	default:

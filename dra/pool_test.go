@@ -15,7 +15,7 @@ func view(accs ...accel.Accelerator) View {
 	return View{Driver: DriverName(def), Node: node, Definition: def, Accelerators: accs}
 }
 
-func text(s string) Attribute { return Attribute{String: &s} }
+func text(s string) Attribute  { return Attribute{String: &s} }
 func number(n int64) Attribute { return Attribute{Int: &n} }
 
 func TestDevice(t *testing.T) {

@@ -117,8 +117,8 @@ func TestAPIServerRefuses(t *testing.T) {
 		err    error
 		reason accel.Reason
 	}{
-		"away":          {errors.New("connection refused"), accel.APIUnreachable},
-		"no rights":     {apierrors.NewForbidden(resource, "", errors.New("no")), accel.APIForbidden},
+		"away":           {errors.New("connection refused"), accel.APIUnreachable},
+		"no rights":      {apierrors.NewForbidden(resource, "", errors.New("no")), accel.APIForbidden},
 		"too old for it": {apierrors.NewNotFound(resource, ""), accel.ClaimsUnsupported},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -212,8 +212,11 @@ func TestRetire(t *testing.T) {
 	if _, fault := prepare(t, p, "c", "u-1"); fault != "" {
 		t.Errorf("a pod that runs starts a container again: %s", fault)
 	}
-	if held := p.Held(); !slices.Equal(held, []string{"0000:01:00.0"}) {
-		t.Errorf("held: %v", held)
+	if held, known := p.Held(); !known || !slices.Equal(held, []string{"0000:01:00.0"}) || !Served(b.host, "/var/lib/acceld", b.def) {
+		t.Errorf("held: %v %v", held, known)
+	}
+	if who := p.Known(); len(who) != 1 || who[0].Pod != "pod-of-c" || who[0].Namespace != "team" {
+		t.Errorf("holders: %+v", who)
 	}
 	select {
 	case <-ended:
@@ -230,6 +233,9 @@ func TestRetire(t *testing.T) {
 		}
 	case <-time.After(5 * time.Second):
 		t.Error("it does not end with the last claim")
+	}
+	if Served(b.host, "/var/lib/acceld", b.def) {
+		t.Error("a later agent would look for claims again")
 	}
 }
 

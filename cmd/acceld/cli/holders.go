@@ -2,41 +2,46 @@ package cli
 
 import (
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/deviceplugin"
+	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/exporter"
 )
 
-// held returns which pod holds which device of a resource, as the kubelet last said.
-func (a *running) held(ctx context.Context, resource string) map[string]deviceplugin.PodRef {
+// held returns which pod holds which device of a kind through the device plugin, as the kubelet last said.
+func (a *running) held(ctx context.Context, slot string) map[string]deviceplugin.PodRef {
 	a.mu.Lock()
-	plugin := a.plugins[resource]
+	s := a.plugins[slot]
 	a.mu.Unlock()
-	if plugin == nil {
+	if s == nil || s.devices == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	refs, _ := plugin.Holders(ctx) // with an error it is the last good answer, or nothing
+	refs, _ := s.devices.Holders(ctx) // with an error it is the last good answer, or nothing
 	return refs
 }
 
-// holders tells the exporter who holds which device.
+// holders tells the exporter who holds which device. It asks the kubelet at most, never the API server.
 func (a *running) holders() map[string]exporter.Holder {
 	a.mu.Lock()
-	var resources []string
-	for resource := range a.plugins {
-		resources = append(resources, resource)
-	}
+	now := maps.Clone(a.plugins)
 	a.mu.Unlock()
 	out := map[string]exporter.Holder{}
-	for _, resource := range resources {
-		for id, r := range a.held(context.Background(), resource) {
-			out[id] = exporter.Holder{Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, Resource: resource}
+	for slot, s := range now {
+		if s.claims != nil {
+			for _, h := range s.claims.Known() {
+				out[h.Device] = exporter.Holder{Namespace: h.Namespace, Pod: h.Pod, Resource: s.claims.Driver()}
+			}
+			continue
+		}
+		for id, r := range a.held(context.Background(), slot) {
+			out[id] = exporter.Holder{Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, Resource: s.devices.Resource()}
 		}
 	}
 	return out
@@ -46,7 +51,44 @@ func (a *running) holders() map[string]exporter.Holder {
 // were given a device and have no process on it (yet).
 func (a *running) users(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) []accel.Holder {
 	holders := slices.DeleteFunc(a.driver.Holders(def, accs), func(h accel.Holder) bool { return h.PID == os.Getpid() })
-	return nameHolders(holders, a.held(ctx, def.Resource), accs)
+	holders = nameHolders(holders, a.held(ctx, devicesOf(def)), accs)
+	a.mu.Lock()
+	s := a.plugins[claimsOf(def)]
+	a.mu.Unlock()
+	if s == nil {
+		return holders
+	}
+	return nameClaimants(holders, s.claims.Holders(ctx))
+}
+
+// nameClaimants joins processes with the pods that were given devices by claims.
+func nameClaimants(holders []accel.Holder, pods []dra.Holder) []accel.Holder {
+	seen := map[string]bool{}
+	for _, p := range pods {
+		key := p.UID + p.Namespace + "/" + p.Pod
+		if p.Pod == "" {
+			key += " " + p.Claim
+		}
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		found := false
+		for i, h := range holders {
+			if h.PodUID != "" && h.PodUID == p.UID {
+				holders[i].Namespace, holders[i].Pod = p.Namespace, p.Pod
+				found = true
+			}
+		}
+		switch {
+		case found:
+		case p.Pod == "":
+			holders = append(holders, accel.Holder{Other: "claim " + p.Namespace + "/" + p.Claim, Device: p.Device})
+		default:
+			holders = append(holders, accel.Holder{Namespace: p.Namespace, Pod: p.Pod, PodUID: p.UID, Device: p.Device})
+		}
+	}
+	return holders
 }
 
 // nameHolders joins processes with the pods that were given the devices.

@@ -99,7 +99,10 @@ func pendingChanges(before, after agent.Config) *accel.Problem {
 	was, is := reflect.ValueOf(before), reflect.ValueOf(after)
 	for i := range was.NumField() {
 		name := was.Type().Field(i).Name
-		if name != "Kinds" && !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
+		if name == "Kinds" || name == "Allocation" { // they are in the definitions, which are taken over
+			continue
+		}
+		if !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
 			names = append(names, strings.ToLower(name[:1])+name[1:])
 		}
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -16,7 +15,6 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent"
 	"github.com/acceld/acceld/detect"
-	"github.com/acceld/acceld/deviceplugin"
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/kube"
@@ -52,15 +50,18 @@ type running struct {
 	notifier *systemd.Notifier
 	loop     *agent.Loop
 	tasks    []agent.Task
-	// plugins are read by the exporter while the loop starts them.
+	// plugins are what offers kinds to the kubelet, by slot; read by the exporter while the loop starts them.
 	mu      sync.Mutex
-	plugins map[string]*deviceplugin.Plugin
+	plugins map[string]*serving
 	// awaited are the keys of drivers that other nodes build.
 	awaited map[string]bool
-	group   sync.WaitGroup
-	ahead   *agent.Ahead
-	right   string // the kinds whose driver works, and the drivers; the loop's
-	said    string // the last status sentence; the loop's
+	// documents is the way to the objects of claims; nil without credentials.
+	documents *kube.Documents
+	ctx       context.Context //nolint:containedctx // the agent's own: what outlives the plugin of a kind ends with it
+	group     sync.WaitGroup
+	ahead     *agent.Ahead
+	right     string // the kinds whose driver works, and the drivers; the loop's
+	said      string // the last status sentence; the loop's
 	// unfollow ends the watches of the definitions' files; reload's once the agent runs.
 	unfollow context.CancelFunc
 }
@@ -76,7 +77,7 @@ func (p *parts) run(ctx context.Context, c *common) error {
 	}
 	defer release()
 	facts := detect.Detect(p.host, detect.Options{})
-	a := &running{parts: p, notifier: systemd.NewNotifier(p.log), plugins: map[string]*deviceplugin.Plugin{}, awaited: map[string]bool{}}
+	a := &running{parts: p, notifier: systemd.NewNotifier(p.log), plugins: map[string]*serving{}, awaited: map[string]bool{}, ctx: ctx}
 	hook := hookProgram()
 	a.runtime = p.agentRuntime(facts)
 	want := accel.Want{
@@ -86,7 +87,7 @@ func (p *parts) run(ctx context.Context, c *common) error {
 	if len(p.skipped) > 0 {
 		want.Problem = p.skipped[0]
 	}
-	if problem := a.connect(ctx, &want); problem != nil {
+	if problem := a.connect(&want); problem != nil {
 		return failed(problem)
 	}
 	a.driver = p.driver(func(kind, line string) { p.log.Debug("build", "kind", kind, "line", line) })
@@ -110,7 +111,7 @@ func (p *parts) run(ctx context.Context, c *common) error {
 }
 
 // connect makes the way to the API server where there are credentials.
-func (a *running) connect(ctx context.Context, want *accel.Want) *accel.Problem {
+func (a *running) connect(want *accel.Want) *accel.Problem {
 	inCluster := os.Getenv("KUBERNETES_SERVICE_HOST") != ""
 	if a.config.Kubernetes == "off" || (a.config.Kubeconfig == "" && !inCluster) {
 		return nil
@@ -124,9 +125,10 @@ func (a *running) connect(ctx context.Context, want *accel.Want) *accel.Problem 
 		return accel.Problemf(accel.ConfigInvalid, "%v", err)
 	}
 	want.Labels = true
+	a.documents = &client.Documents
 	namespace := cmp.Or(os.Getenv("POD_NAMESPACE"), kube.Namespace)
 	leases, follow := client.Leases(namespace)
-	a.elect = a.electing(ctx, kube.NewElection(leases, node, a.log), follow)
+	a.elect = a.electing(kube.NewElection(leases, node, a.log), follow)
 	a.kube = kube.New(kube.Config{Client: client, Node: node, Log: a.log, OnChange: func() { a.loop.Changed() }})
 	return nil
 }
@@ -190,7 +192,7 @@ func (a *running) probes() agent.Probes {
 func (a *running) effects() agent.Effects {
 	return agent.Effects{
 		Steps:  a.driver.RunSteps,
-		Ensure: a.driver.Ensure, Prove: a.driver.Prove, Apply: a.runtime.Apply, Withdraw: a.runtime.Remove,
+		Ensure: a.driver.Ensure, Prove: a.driver.Prove, Apply: a.runtime.Apply, Withdraw: a.withdraw,
 		Prepare: a.driver.Prepare, Upgrade: a.driver.Upgrade, Holders: a.users, AwaitHolder: a.awaitHolder, Evict: a.evict,
 		Publish: a.publish, Plugin: a.plugin,
 	}
@@ -216,36 +218,6 @@ func (a *running) publish(m accel.Machine) {
 		a.said = s
 		a.notifier.Status(s)
 	}
-}
-
-// plugin starts the device plugin of a kind; it ends with ctx.
-func (a *running) plugin(ctx context.Context, def *accel.Definition) agent.Plugin {
-	// The directory is fixed in the kubelet and does not follow its --root-dir.
-	dir, err := a.host.Path("/var/lib/kubelet/device-plugins")
-	if err != nil {
-		dir = filepath.Join(a.host.Root(), "/var/lib/kubelet/device-plugins")
-	}
-	root := a.loop.Machine().Facts.Kubelet.Root
-	if root == "" { // the kubelet has not started for the first time yet
-		root = "/var/lib/kubelet"
-	}
-	resources, err := a.host.Path(filepath.Join(root, "pod-resources/kubelet.sock"))
-	if err != nil {
-		resources = ""
-	}
-	plugin := deviceplugin.New(deviceplugin.Config{
-		Resource: def.Resource, Dir: dir, PodResources: resources, CDI: a.config.CDI, Definition: def, Log: a.log,
-		OnChange: func(accel.PluginHave) { a.loop.Changed() },
-	})
-	a.mu.Lock()
-	a.plugins[def.Resource] = plugin
-	a.mu.Unlock()
-	a.group.Go(func() {
-		if err := plugin.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
-			a.log.Error("device plugin ended", "kind", def.Kind, "error", err)
-		}
-	})
-	return plugin
 }
 
 // alive fails when the loop has not turned for a while: its longest silence is five seconds.
