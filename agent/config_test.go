@@ -59,6 +59,8 @@ func TestConfigRefusals(t *testing.T) {
 		{"too short", "sampleEvery: 10ms", "sampleEvery: must be at least 1s"},
 		{"reachable from outside", "endpoint: {listen: '0.0.0.0:9480'}", "not a loopback address"},
 		{"relative path", "stateDir: var", `stateDir: "var" is not an absolute path`},
+		{"allocation", "kubernetes: {allocation: DRA}", `kubernetes.allocation: "DRA" is not one of devicePlugin, dra`},
+		{"allocation of a kind", "kinds: {a: {allocation: both}}", `kinds.a.allocation: "both" is not one of`},
 		{"switch", "kubernetes: {enabled: maybe}", "not one of auto, on, off"},
 		{"memory", "build: {memory: 90}", `build.memory: "90" is neither a share`},
 		{"memory share", "build: {memory: 120%}", `build.memory: "120%" is not from`},
@@ -121,6 +123,25 @@ func TestBuildMemory(t *testing.T) {
 		c, problem := ParseConfig("c.yaml", []byte("build: {"+text+"}"))
 		if problem != nil || c.Build.MemoryBytes(1000) != want {
 			t.Errorf("%s: %d, %v, want %d", text, c.Build.MemoryBytes(1000), problem, want)
+		}
+	}
+}
+
+// TestAllocation: the kind's own options win over its definition, and that over what holds for all.
+func TestAllocation(t *testing.T) {
+	def := func(a accel.Allocation) map[string]*accel.Definition {
+		return map[string]*accel.Definition{"a-b": {Kind: "a-b", Allocation: a}}
+	}
+	for _, c := range []struct{ kind, definition, all, want accel.Allocation }{
+		{"", "", "", accel.AllocateByPlugin},
+		{"", "", accel.AllocateByDRA, accel.AllocateByDRA},
+		{"", accel.AllocateByPlugin, accel.AllocateByDRA, accel.AllocateByPlugin},
+		{accel.AllocateByDRA, accel.AllocateByPlugin, "", accel.AllocateByDRA},
+	} {
+		config := Config{Allocation: c.all, Kinds: map[string]KindConfig{"a-b": {Allocation: c.kind}}}
+		got, problem := config.Override(def(c.definition))
+		if problem != nil || got["a-b"].AllocatedBy() != c.want {
+			t.Errorf("%+v: %v %s", c, problem, got["a-b"].AllocatedBy())
 		}
 	}
 }

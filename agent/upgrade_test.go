@@ -338,3 +338,33 @@ func TestConfigure(t *testing.T) {
 		}
 	})
 }
+
+// TestOtherAllocation: what offered the devices ends, and another one is started for the way that is wanted now.
+func TestOtherAllocation(t *testing.T) {
+	w := served(accel.UpgradePolicy{})
+	run(t, w, func(l *Loop) {
+		var started []accel.Allocation
+		var ended int
+		plugin := l.o.Effects.Plugin
+		l.o.Effects.Plugin = func(ctx context.Context, def *accel.Definition) Plugin {
+			started = append(started, def.AllocatedBy())
+			context.AfterFunc(ctx, func() { ended++ })
+			return plugin(ctx, def)
+		}
+		want := l.Machine().Want
+		for _, way := range []accel.Allocation{accel.AllocateByDRA, accel.AllocateByDRA, accel.AllocateByPlugin} {
+			changed := *want.Kinds["k-x"]
+			changed.Allocation = way
+			want.Kinds = map[string]*accel.Definition{"k-x": &changed}
+			l.Configure(want)
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if m := l.Machine(); m.Status["k-x"].State != accel.Ready {
+				t.Errorf("%s: %+v", way, m.Status)
+			}
+		}
+		if !slices.Equal(started, []accel.Allocation{accel.AllocateByDRA, accel.AllocateByPlugin}) || ended != 1 {
+			t.Errorf("started %v, %d of them ended", started, ended)
+		}
+	})
+}

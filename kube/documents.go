@@ -23,12 +23,13 @@ func (d Documents) Do(ctx context.Context, method, path string, query url.Values
 	if err != nil {
 		return err
 	}
-	answer, err := r.Do(ctx).Raw()
-	if err != nil {
+	result := r.Do(ctx)
+	if err := result.Error(); err != nil || into == nil { // with the API server's own words, which Raw lacks
 		return err
 	}
-	if into == nil {
-		return nil
+	answer, err := result.Raw()
+	if err != nil {
+		return err
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
 		return fmt.Errorf("cannot read the answer to %s %s: %w", method, path, err)

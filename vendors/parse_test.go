@@ -86,6 +86,12 @@ func TestFaults(t *testing.T) {
 		{`npu .*ready`, `npu (`, "25: steps.driver-container.after[0].waitForLogs.match: error parsing regexp"},
 		{`      - name: firmware is up`, `      - name: firmware is up` + "\n        run: {argv: [bin/npu]}", `22: steps.driver-container.after[0]: exactly one of run, wait, waitForLogs and validate is needed`},
 		{`      - name: firmware is up`, `      - name: firmware is up` + "\n        timeout: soon", `23: steps.driver-container.after[0].timeout: "soon" is not a duration`},
+		{`resource: npu`, "resource: npu\nallocation: DRA", `4: allocation: "DRA" is not one of devicePlugin, dra`},
+		{`resource: npu`, "resource: npu\ncapacity: [{name: memory}]", `4: capacity[0]: exactly one of value and file is needed`},
+		{`resource: npu`, "resource: npu\ncapacity: [{name: mem-ory, value: 8Gi}]", `4: capacity[0].name: "mem-ory" is not of the form`},
+		{`resource: npu`, "resource: npu\ncapacity: [{name: memory, value: 8 GB}]", `4: capacity[0].value: "8 GB" is not of the form`},
+		{`resource: npu`, "resource: npu\ncapacity: [{name: memory, file: ../mem}]", `4: capacity[0].file: "../mem" leaves the directory`},
+		{`resource: npu`, "resource: npu\ncapacity: [{name: memory, value: 8Gi, share: {step: much}}]", `4: capacity[0].share.step: "much" is not of the form`},
 		{`match:`, `match: {}` + "\nexcept:", `4: match: must be a list`},
 		{`match:`, `match`, `4: `},
 	} {

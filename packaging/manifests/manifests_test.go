@@ -9,9 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -21,7 +23,10 @@ import (
 )
 
 // objects reads every document of the manifests strictly into the type of its kind.
-func objects(t *testing.T) []metav1.Object {
+func objects(t *testing.T) []metav1.Object { return objectsIn(t, ".") }
+
+// objectsIn does the same for one directory with a kustomization.
+func objectsIn(t *testing.T, dir string) []metav1.Object {
 	t.Helper()
 	types := map[string]func() metav1.Object{
 		"v1 Namespace":      func() metav1.Object { return &corev1.Namespace{} },
@@ -32,9 +37,12 @@ func objects(t *testing.T) []metav1.Object {
 		"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() metav1.Object { return &rbacv1.ClusterRoleBinding{} },
 		"rbac.authorization.k8s.io/v1 Role":               func() metav1.Object { return &rbacv1.Role{} },
 		"rbac.authorization.k8s.io/v1 RoleBinding":        func() metav1.Object { return &rbacv1.RoleBinding{} },
+
+		"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy":        func() metav1.Object { return &admissionv1.ValidatingAdmissionPolicy{} },
+		"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding": func() metav1.Object { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
 	}
 	var all []metav1.Object
-	for _, file := range resources(t) {
+	for _, file := range resources(t, dir) {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -67,9 +75,9 @@ func objects(t *testing.T) []metav1.Object {
 }
 
 // resources are the files of the kustomization, which must be all files of the directory.
-func resources(t *testing.T) []string {
+func resources(t *testing.T, dir string) []string {
 	t.Helper()
-	data, err := os.ReadFile("kustomization.yaml")
+	data, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,11 +89,14 @@ func resources(t *testing.T) []string {
 	if err := yaml.UnmarshalStrict(data, &k); err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob("*.yaml")
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	files = slices.DeleteFunc(files, func(f string) bool { return f == "kustomization.yaml" })
+	files = slices.DeleteFunc(files, func(f string) bool { return filepath.Base(f) == "kustomization.yaml" })
+	for i := range k.Resources {
+		k.Resources[i] = filepath.Join(dir, k.Resources[i])
+	}
 	if diff := cmp.Diff(files, slices.Sorted(slices.Values(k.Resources))); diff != "" {
 		t.Fatalf("resources of the kustomization (-files +listed):\n%s", diff)
 	}
@@ -151,6 +162,44 @@ func TestRights(t *testing.T) {
 	want = []rbacv1.PolicyRule{{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update", "watch"}}}
 	if diff := cmp.Diff(want, find[*rbacv1.Role](t).Rules); diff != "" {
 		t.Errorf("rules in the namespace (-want +got):\n%s", diff)
+	}
+}
+
+// The rights that `allocation: dra` needs, all of them, and the policy that keeps them to the own node.
+func TestRightsForClaims(t *testing.T) {
+	var rules []rbacv1.PolicyRule
+	var subjects []rbacv1.Subject
+	policy, bound := "", ""
+	for _, o := range objectsIn(t, "dra") {
+		if o.GetLabels()["app.kubernetes.io/name"] != "acceld" {
+			t.Errorf("%T has no name label", o)
+		}
+		switch o := o.(type) {
+		case *rbacv1.ClusterRole:
+			rules = o.Rules
+		case *rbacv1.ClusterRoleBinding:
+			subjects = o.Subjects
+		case *admissionv1.ValidatingAdmissionPolicy:
+			account := "system:serviceaccount:" + find[*corev1.Namespace](t).Name + ":" + find[*corev1.ServiceAccount](t).Name
+			if *o.Spec.FailurePolicy != admissionv1.Fail || !strings.Contains(o.Spec.MatchConditions[0].Expression, account) {
+				t.Errorf("the policy: %+v", o.Spec)
+			}
+			policy = o.Name
+		case *admissionv1.ValidatingAdmissionPolicyBinding:
+			bound = o.Spec.PolicyName
+		}
+	}
+	group := []string{"resource.k8s.io"}
+	want := []rbacv1.PolicyRule{
+		{APIGroups: group, Resources: []string{"resourceslices"}, Verbs: []string{"list", "watch", "create", "update", "delete"}},
+		{APIGroups: group, Resources: []string{"resourceclaims"}, Verbs: []string{"get"}},
+		{APIGroups: group, Resources: []string{"deviceclasses"}, Verbs: []string{"create"}},
+	}
+	if diff := cmp.Diff(want, rules); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(find[*rbacv1.ClusterRoleBinding](t).Subjects, subjects); diff != "" || policy == "" || policy != bound {
+		t.Errorf("policy %q, bound %q: %s", policy, bound, diff)
 	}
 }
 
