@@ -12,7 +12,7 @@ import (
 // TestCapacity: amounts come from files in whole units; what does not answer, or answers nonsense, is not there.
 func TestCapacity(t *testing.T) {
 	m := hosttest.New(t)
-	pci := []accel.PCIDevice{{Address: "0000:01:00.0", Vendor: "1234", Device: "11e8"}}
+	pci := []accel.PCIDevice{{Address: "0000:01:00.0", Vendor: "1234", Device: "11e8", Class: "00ff00"}}
 	m.AddPCI(pci...)
 	m.SetAttribute("0000:01:00.0", "mem_mib", "8192\n")
 	m.SetAttribute("0000:01:00.0", "odd", "much")

@@ -1,0 +1,57 @@
+package stage
+
+import "fmt"
+
+// Class is the DeviceClass of the stand-in accelerator.
+const Class = Kind + ".acceld.dev"
+
+// Claim is the manifest of a ResourceClaim for one device of the class. More is YAML of the exact request, indented by
+// eight, such as "        selectors: […]\n".
+func Claim(name, more string) []byte {
+	return fmt.Appendf(nil, "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: %s, namespace: default}\nspec:\n%s", name, claimSpec("  ", more))
+}
+
+// ClaimTemplate is the manifest of a ResourceClaimTemplate for the same.
+func ClaimTemplate(name, more string) []byte {
+	return fmt.Appendf(nil, "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {name: %s, namespace: default}\nspec:\n  spec:\n%s", name, claimSpec("    ", more))
+}
+
+func claimSpec(indent, more string) string {
+	return indent + "devices:\n" + indent + "  requests:\n" + indent + "  - name: edu\n" + indent + "    exactly:\n" +
+		indent + "      deviceClassName: " + Class + "\n" + more
+}
+
+// ClaimPod is the manifest of a pod that computes on the devices of a claim. Source is "resourceClaimName: <name>" or
+// "resourceClaimTemplateName: <name>"; arguments are edu-check's.
+func ClaimPod(name, image, source string, args ...string) []byte {
+	return fmt.Appendf(nil, "---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: default, labels: {app: claim}}\nspec:\n%s", name, claimPodSpec("  ", image, source, args))
+}
+
+// ClaimDeployment is the manifest of a Deployment of such pods.
+func ClaimDeployment(name, image, source string, replicas int, args ...string) []byte {
+	return fmt.Appendf(nil, `---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %[1]s, namespace: default}
+spec:
+  replicas: %[2]d
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata: {labels: {app: %[1]s}}
+    spec:
+%[3]s`, name, replicas, claimPodSpec("      ", image, source, args))
+}
+
+func claimPodSpec(indent, image, source string, args []string) string {
+	text := indent + "terminationGracePeriodSeconds: 1\n"
+	if indent == "  " {
+		text += indent + "restartPolicy: Never\n"
+	}
+	text += indent + "resourceClaims:\n" + indent + "- name: edu\n" + indent + "  " + source + "\n" +
+		indent + "containers:\n" + indent + "- name: compute\n" + indent + "  image: " + image + "\n" +
+		indent + "  resources: {claims: [{name: edu}]}\n" + indent + "  args:\n"
+	for _, a := range args {
+		text += indent + fmt.Sprintf("  - %q\n", a)
+	}
+	return text
+}
