@@ -68,6 +68,13 @@ func TestDRA(t *testing.T) {
 	t.Run("to the device plugin and back", func(t *testing.T) { allocationSwitches(t, n, image) })
 }
 
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	must(t, err)
+	return string(data)
+}
+
 // offers waits until the slices that the API server has offer as many devices, and the agent has nothing left to do.
 func offers(t *testing.T, n *bed.Node, devices int) {
 	t.Helper()
@@ -351,10 +358,8 @@ func claimOverReboot(t *testing.T, n *bed.Node, image string) {
 // memoryShared is the example of per-card memory: cards of 8 GiB, pods of 5 GiB. One for each card runs; one more waits.
 func memoryShared(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
 	ctx := within(t, 6*time.Minute)
-	definition, err := os.ReadFile(s.File("vendors/qemu/edu.yaml"))
-	must(t, err)
-	definition = append(definition, "capacity:\n  - name: memory\n    value: 8Gi\n    share: {default: 1Gi, min: 1Gi, step: 1Gi}\n"...)
-	must(t, n.WriteFile(ctx, "/etc/acceld/definitions.d/edu.yaml", definition, 0o644))
+	definition := readFile(t, s.File("vendors/qemu/edu.yaml")) + "capacity:\n  - name: memory\n    value: 8Gi\n    share: {default: 1Gi, min: 1Gi, step: 1Gi}\n"
+	must(t, n.WriteFile(ctx, "/etc/acceld/definitions.d/edu.yaml", []byte(definition), 0o644))
 	for {
 		all := slicesOf(ctx, t, n)
 		if len(all) == 1 && len(all[0].Spec.Devices) == 4 && all[0].Spec.Devices[0].AllowMultipleAllocations != nil {

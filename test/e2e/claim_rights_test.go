@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/stage"
+	"github.com/acceld/acceld/test/vm/bed"
+)
+
+// TestClaimRights gives devices out by claims with the rights of the manifests alone, and tries what somebody with an agent's
+// stolen token could do with them.
+func TestClaimRights(t *testing.T) {
+	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
+	must(t, s.Source(t.Context(), n.Guest))
+	must(t, n.WriteFile(t.Context(), "/etc/acceld/definitions.d/edu.yaml", []byte(byDefinition(t, s)), 0o644))
+	image, err := s.Workload(t.Context(), n)
+	must(t, err)
+	must(t, s.Deploy(t.Context(), n))
+	timed(t, "no rights -> said", func() {
+		_, err := stage.WaitMachine(within(t, 5*time.Minute), n.Guest, "the missing rights to be said", stage.Blocked(accel.APIForbidden))
+		must(t, err)
+	})
+	text, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/dra"))
+	must(t, err)
+	apply(t, n, []byte(text))
+	timed(t, "rights given -> offered", func() { offers(t, n, 1) })
+	apply(t, n, stage.Claim("one", ""), stage.ClaimPod("one", image, "resourceClaimName: one", "-expect", "1"))
+	must(t, n.WaitPod(within(t, 3*time.Minute), "default", "one", corev1.PodSucceeded))
+	removeClaims(t, n, "one")
+	reaches(t, n.Guest, accel.Ready, soon)
+	stolen(t, n)
+}
+
+// byDefinition is the built-in definition, given out by claims.
+func byDefinition(t *testing.T, s *stage.Stage) string {
+	t.Helper()
+	return readFile(t, s.File("vendors/qemu/edu.yaml")) + "allocation: dra\n"
+}
+
+// stolen tries the token of the agent's pod on slices of its own and of another node.
+func stolen(t *testing.T, n *bed.Node) {
+	ctx := within(t, soon)
+	pods, err := n.Kube().CoreV1().Pods("acceld-system").List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=acceld"})
+	must(t, err)
+	bound := tokenClient(ctx, t, n, "--bound-object-kind=Pod", "--bound-object-name="+pods.Items[0].Name)
+	loose := tokenClient(ctx, t, n)
+	for _, c := range []struct {
+		name   string
+		client *kubernetes.Clientset
+		node   string
+		driver string
+		says   string // empty: it is allowed
+	}{
+		{"its own node", bound, n.Name(), "spare.acceld.dev", ""},
+		{"another node", bound, "other", stage.Class, "of that node only"},
+		{"another's driver", bound, n.Name(), "gpu.example.com", "its own drivers only"},
+		{"a token without a node", loose, n.Name(), stage.Class, "names no node"},
+	} {
+		slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: "stolen-"}}
+		slice.Spec = resourceapi.ResourceSliceSpec{Driver: c.driver, NodeName: &c.node, Pool: resourceapi.ResourcePool{Name: "p", ResourceSliceCount: 1, Generation: 1}}
+		_, err := c.client.ResourceV1().ResourceSlices().Create(ctx, slice, metav1.CreateOptions{})
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("a slice of %s: %v", c.name, err)
+		}
+	}
+	if _, err := bound.ResourceV1().ResourceClaims("default").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("claims can be listed: %v", err)
+	}
+}
+
+// tokenClient is a client with a new token of the agent's service account.
+func tokenClient(ctx context.Context, t *testing.T, n *bed.Node, args ...string) *kubernetes.Clientset {
+	t.Helper()
+	token, err := n.Kubectl(ctx, nil, append([]string{"-n", "acceld-system", "create", "token", "acceld"}, args...)...)
+	must(t, err)
+	config := rest.AnonymousClientConfig(n.REST())
+	config.BearerToken = strings.TrimSpace(token)
+	client, err := kubernetes.NewForConfig(config)
+	must(t, err)
+	return client
+}
