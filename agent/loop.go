@@ -44,6 +44,9 @@ type Effects struct {
 	// Plugin starts what offers a kind to the kubelet, the device plugin or the DRA plugin as the definition says; nil on hosts
 	// that never have a kubelet.
 	Plugin func(context.Context, *accel.Definition) Plugin
+	// Early reports whether what offers a kind is to be started without waiting for its driver, because pods may hold devices
+	// that only it can take back. Nil is never.
+	Early func(*accel.Definition) bool
 	// Steps runs a definition's own steps; nil when there are none.
 	Steps func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator, accel.Published, accel.Moment) *accel.Problem
 }
@@ -319,6 +322,7 @@ func (l *Loop) pass(ctx context.Context, steps *sync.WaitGroup, look depth) {
 	}
 	l.judge(now)
 	for _, name := range slices.Sorted(maps.Keys(l.kinds)) {
+		l.startEarly(ctx, l.kinds[name])
 		l.start(ctx, steps, name, l.kinds[name])
 	}
 }

@@ -195,6 +195,13 @@ func (l *Loop) startPlugin(ctx context.Context, k *kind) {
 	l.Changed() // the next pass gives it the inventory
 }
 
+// startEarly starts what offers a kind when pods wait for it to take devices back.
+func (l *Loop) startEarly(ctx context.Context, k *kind) {
+	if k.plugin == nil && l.want.Kubernetes && ctx.Err() == nil && l.o.Effects.Early != nil && l.o.Effects.Early(k.def) {
+		l.startPlugin(ctx, k)
+	}
+}
+
 // collect is the sampler: metrics of every kind whose driver works.
 func (l *Loop) collect(ctx context.Context) {
 	for name, k := range l.kinds {

@@ -368,3 +368,29 @@ func TestOtherAllocation(t *testing.T) {
 		}
 	})
 }
+
+// TestEarly: claims are taken back on a host whose driver does not load; nothing is offered there.
+func TestEarly(t *testing.T) {
+	w := served(accel.UpgradePolicy{})
+	w.refuse, w.loaded = accel.Problemf(accel.LoadFailed, "no"), false
+	run(t, w, func(l *Loop) {
+		started := 0
+		plugin := l.o.Effects.Plugin
+		l.o.Effects.Plugin = func(ctx context.Context, def *accel.Definition) Plugin {
+			started++
+			return plugin(ctx, def)
+		}
+		look := func(wanted int) {
+			t.Helper()
+			l.Wake(false)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if state(l) != accel.DriverMissing || started != wanted || w.offers() != 0 {
+				t.Errorf("in %s %d were started, %d devices are offered", state(l), started, w.offers())
+			}
+		}
+		look(0)
+		l.o.Effects.Early = func(*accel.Definition) bool { return true }
+		look(1)
+	})
+}

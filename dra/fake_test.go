@@ -255,16 +255,15 @@ func (s *server) writes() int {
 
 // bed is a node with an API server, on which plugins and kubelets come and go.
 type bed struct {
-	*testing.T
+	testing.TB
 	root   string
 	host   *host.Host
 	server *server
 	def    *accel.Definition
 	pci    []accel.PCIDevice
-	log    *strings.Builder
 }
 
-func newBed(t *testing.T) *bed {
+func newBed(t testing.TB) *bed {
 	t.Helper()
 	root, err := os.MkdirTemp("", "dra") // a socket's path has at most 107 bytes
 	if err != nil {
@@ -275,7 +274,7 @@ func newBed(t *testing.T) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{T: t, root: root, host: h, server: newServer(), def: &accel.Definition{
+	b := &bed{TB: t, root: root, host: h, server: newServer(), def: &accel.Definition{
 		Kind: "qemu-edu", Resource: "qemu.org/edu", Title: "QEMU educational device", Nodes: []accel.NodeSource{{Glob: "x"}},
 		Container: accel.Edits{Env: []string{"EDU=1"}},
 	}}

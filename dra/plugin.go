@@ -66,6 +66,7 @@ type timing struct {
 	settle   time.Duration // gathers the changes of one moment into one write
 	retry    time.Duration // after something failed; doubles up to retryMax
 	retryMax time.Duration
+	lasting  time.Duration // what lasted so long has not failed at once
 	unheard  time.Duration // how long a registration may wait for the kubelet; doubles up to unheardMax
 	// lost is how long the kubelet may be without a connection before its bookkeeping is not believed any more: 1.34.0 and
 	// 1.34.1 could lose an idle one for good (kubernetes/kubernetes#133920).
@@ -79,7 +80,7 @@ type timing struct {
 
 func usual() timing {
 	return timing{
-		settle: 20 * time.Millisecond, retry: 100 * time.Millisecond, retryMax: time.Minute,
+		settle: 20 * time.Millisecond, retry: 100 * time.Millisecond, retryMax: time.Minute, lasting: 5 * time.Second,
 		unheard: 15 * time.Second, lost: 30 * time.Second, unheardMax: 5 * time.Minute,
 		request: 10 * time.Second, confirm: 10 * time.Second, look: 10 * time.Second, stop: 500 * time.Millisecond,
 	}

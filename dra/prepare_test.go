@@ -258,6 +258,16 @@ func TestNewerRecord(t *testing.T) {
 	}
 }
 
+// TestNotKnownYet: an agent that has just started does not say that the devices are gone.
+func TestNotKnownYet(t *testing.T) {
+	b := newBed(t)
+	p := b.plugin()
+	b.server.allocate("c", "u-1", "r=0000-01-00-0")
+	if _, fault := prepare(t, p, "c", "u-1"); !strings.Contains(fault, string(accel.ProbeUnanswered)) {
+		t.Errorf("%q", fault)
+	}
+}
+
 // TestFullDisk: what cannot be kept is not given out, and is when there is room again.
 func TestFullDisk(t *testing.T) {
 	b := newBed(t)

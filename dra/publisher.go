@@ -49,18 +49,15 @@ func (p *Plugin) publish(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if problem == nil || time.Since(began) > p.timing.retryMax {
-			retry = p.timing.retry
-		}
 		b.withhold(problem)
-		pause := retry
-		if problem != nil {
-			retry = min(2*retry, p.timing.retryMax)
+		if time.Since(began) > p.timing.lasting {
+			retry = p.timing.retry
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause - pause/5 + rand.N(2*pause/5+1)):
+		case <-time.After(retry - retry/5 + rand.N(2*retry/5+1)):
 		}
+		retry = min(2*retry, p.timing.retryMax)
 	}
 }
 
@@ -127,8 +124,11 @@ func (b *publisher) follow(ctx context.Context, changes <-chan change, ended <-c
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ended:
-			return nil // listing says what is wrong, if anything is
+		case err := <-ended:
+			if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+				return problem("watch the slices of "+b.driver, err)
+			}
+			return nil // as every watch ends; listing says what is wrong, if anything is
 		case <-b.wake:
 			schedule(b.timing.settle)
 		case c := <-changes:
@@ -175,15 +175,22 @@ func newer(a, b Slice) bool {
 
 // reconcile writes what differs and notes what is offered. It returns when to come again, 0 for the next change.
 func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
-	wanted, again, ready := b.wanted(ctx)
-	if !ready {
-		b.standing.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = -1 })
-		return again, nil
+	if !b.retired.Load() {
+		if !b.list.load().told || !b.standing.registered() { // nobody could prepare a claim
+			b.standing.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = -1 })
+			return 0, nil
+		}
+		if err := b.askElsewhere(ctx); err != nil {
+			b.withhold(accel.Problemf(accel.ProbeUnanswered, "cannot find out who holds devices of %q in another way: %v", b.cfg.Definition.Kind, err))
+			return b.timing.look / 10, nil
+		}
 	}
+	wanted := b.wanted()
 	p := planFor(wanted, b.there, b.settled)
 	if err := b.write(ctx, p); err != nil {
 		return 0, err
 	}
+	again := time.Duration(0)
 	if b.retired.Load() {
 		b.standing.withdraw()
 		b.release()
@@ -204,28 +211,20 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 	return again, nil
 }
 
-// wanted returns the slices as they should be. It is not ready before the agent has named the devices, while no kubelet
-// could prepare a claim, and before it is known who holds devices in another way.
-func (b *publisher) wanted(ctx context.Context) (all []Slice, again time.Duration, ready bool) {
+// wanted returns the slices as they should be.
+func (b *publisher) wanted() []Slice {
 	if b.retired.Load() {
-		return nil, 0, true
-	}
-	if !b.list.load().told || !b.standing.registered() {
-		return nil, 0, false
-	}
-	if err := b.askElsewhere(ctx); err != nil {
-		b.withhold(accel.Problemf(accel.ProbeUnanswered, "cannot find out who holds devices of %q in another way: %v", b.cfg.Definition.Kind, err))
-		return nil, time.Second, false
+		return nil
 	}
 	m := b.cfg.Machine()
-	all = Slices(View{
+	all := Slices(View{
 		Driver: b.driver, Node: b.cfg.Node, Definition: b.cfg.Definition, Accelerators: b.list.load().list(),
 		PCI: m.Facts.PCI, DriverVersion: m.Have[b.cfg.Definition.Kind].Driver.Version,
 	})
 	for i := range all {
 		all[i].Metadata.OwnerReferences = []owner{b.owner}
 	}
-	return all, 0, true
+	return all
 }
 
 // askElsewhere asks who holds devices in another way until nobody does: nothing is given out in that way any more.

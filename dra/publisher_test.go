@@ -3,8 +3,11 @@ package dra
 import (
 	"context"
 	"errors"
+	"io"
+	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -142,6 +145,36 @@ func TestAPIServerRefuses(t *testing.T) {
 	}
 }
 
+// TestWatchRefused: who may list and not watch asks more and more seldom, and says why.
+func TestWatchRefused(t *testing.T) {
+	b := newBed(t)
+	p := b.plugin(edu(1))
+	p.cfg.API = unwatched{b.server}
+	p.api = objects{p.cfg.API}
+	b.kubelet()
+	b.run(p)
+	b.until("the reason", func() bool { return p.Problem() != nil && p.Problem().Reason == accel.APIForbidden })
+	time.Sleep(300 * time.Millisecond) // at 10 ms and doubling these are six lists
+	b.server.mu.Lock()
+	defer b.server.mu.Unlock()
+	lists := 0
+	for _, r := range b.server.requests {
+		if strings.HasPrefix(r, "GET") && strings.HasSuffix(r, "resourceslices") {
+			lists++
+		}
+	}
+	if lists > 10 {
+		t.Errorf("%d lists", lists)
+	}
+}
+
+// unwatched is a server that refuses watches.
+type unwatched struct{ *server }
+
+func (unwatched) Watch(context.Context, string, url.Values) (io.ReadCloser, error) {
+	return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "resourceslices"}, "", errors.New("no watch"))
+}
+
 // TestAPIServerAwayLater: what was published stands while nobody answers.
 func TestAPIServerAwayLater(t *testing.T) {
 	b := newBed(t)
@@ -164,23 +197,23 @@ func TestElsewhere(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edus(2)...)
 	p.timing.look = 10 * time.Millisecond
-	answers := make(chan map[string]string, 8)
-	answers <- nil // not known yet
-	answers <- map[string]string{"0000:02:00.0": "pod team/train"}
-	last := map[string]string{}
+	var known, ended atomic.Bool
 	p.cfg.Elsewhere = func(context.Context) (map[string]string, error) {
-		select {
-		case a := <-answers:
-			if a == nil {
-				return nil, errors.New("the kubelet does not answer")
-			}
-			last = a
-		default:
+		switch {
+		case !known.Load():
+			return nil, errors.New("the kubelet does not answer")
+		case ended.Load():
+			return nil, nil
 		}
-		return last, nil
+		return map[string]string{"0000:02:00.0": "pod team/train"}, nil
 	}
 	b.kubelet()
 	b.run(p)
+	b.until("the silence to be said", func() bool { return p.Problem() != nil && p.Problem().Reason == accel.ProbeUnanswered })
+	if n := len(b.server.published()); n > 0 {
+		t.Errorf("%d slices while nobody knows who holds devices", n)
+	}
+	known.Store(true)
 	b.until("one device to be offered", func() bool {
 		return p.State().Allocatable == 1 && p.Problem() != nil && p.Problem().Reason == accel.DeviceHeld
 	})
@@ -191,7 +224,7 @@ func TestElsewhere(t *testing.T) {
 	if _, fault := prepare(t, p, "c", "u-1"); !strings.Contains(fault, "held by pod team/train") {
 		t.Errorf("%q", fault)
 	}
-	answers <- map[string]string{}
+	ended.Store(true)
 	b.offered(p, 2)
 }
 

@@ -252,7 +252,8 @@ func TestHealth(t *testing.T) {
 	}
 	<-got // confirmed again without a change
 	p.Update([]accel.Accelerator{edu(1), sick(edu(2))})
-	for m = <-got; m.GetDevices()[1].GetHealth() == drahealth.HealthStatus_HEALTHY; m = <-got {
+	for m.GetDevices()[1].GetHealth() == drahealth.HealthStatus_HEALTHY {
+		m = <-got
 	}
 	if d := m.GetDevices()[1]; d.GetHealth() != drahealth.HealthStatus_UNHEALTHY || d.GetMessage() != "ecc error" || d.GetHealthCheckTimeoutSeconds() != 30 {
 		t.Errorf("%v", d)

@@ -85,8 +85,12 @@ func unusableSpec(r record, err error) *accel.Problem {
 // usable returns the accelerators of a claim by device name, or why they cannot be given to a container. Whoever has admin
 // access may look at a device that is not well, as long as it has something to look at.
 func (p *Plugin) usable(r record) (map[string]accel.Accelerator, *accel.Problem) {
+	v := p.list.load()
+	if !v.told {
+		return nil, accel.Problemf(accel.ProbeUnanswered, "cannot prepare %s: the devices of this node are not known yet", r)
+	}
 	now := map[string]accel.Accelerator{}
-	for _, a := range p.list.load().list() {
+	for _, a := range v.list() {
 		now[DeviceName(a.ID)] = a
 	}
 	for _, g := range r.Devices {

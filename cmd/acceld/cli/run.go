@@ -15,6 +15,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent"
 	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/kube"
@@ -195,6 +196,7 @@ func (a *running) effects() agent.Effects {
 		Ensure: a.driver.Ensure, Prove: a.driver.Prove, Apply: a.runtime.Apply, Withdraw: a.withdraw,
 		Prepare: a.driver.Prepare, Upgrade: a.driver.Upgrade, Holders: a.users, AwaitHolder: a.awaitHolder, Evict: a.evict,
 		Publish: a.publish, Plugin: a.plugin,
+		Early: func(def *accel.Definition) bool { return dra.Served(a.host, a.config.StateDir, def) },
 	}
 }
 
