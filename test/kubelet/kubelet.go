@@ -1,7 +1,7 @@
-// Package kubelet runs the parts of the real kubelet that a device plugin meets: its device manager with the registration
-// server, and its PodResources service with the real rate limit. They work on the real paths under /var/lib/kubelet, so
-// that they may be used only in a mount namespace of their own, which the tests make (root). It judges acceld's device
-// plugin and has no part in it.
+// Package kubelet runs the parts of the real kubelet that a device plugin and a DRA plugin meet: its device manager with the
+// registration server, its PodResources service with the real rate limit, its plugin watcher and its manager of claims. They
+// work on the real paths under /var/lib/kubelet, so that they may be used only in a mount namespace of their own, which the
+// tests make (root). It judges acceld's plugins and has no part in them.
 //
 //	CGO_ENABLED=0 go test -trimpath -vet=off . -v [-restarts 1000] [-log]
 //

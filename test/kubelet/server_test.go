@@ -1,0 +1,122 @@
+package kubelet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"sync"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
+	resource "k8s.io/kubernetes/pkg/apis/resource"
+	conversion "k8s.io/kubernetes/pkg/apis/resource/v1"
+	"k8s.io/kubernetes/pkg/apis/resource/validation"
+)
+
+// apiServer gives the plugin the objects that the kubelet sees, and holds what the plugin writes to the API's own types and
+// rules.
+type apiServer struct {
+	t      *testing.T
+	client *fake.Clientset
+	mu     sync.Mutex
+	writes int
+}
+
+func (s *apiServer) slices() resourceclient.ResourceSliceInterface {
+	return s.client.ResourceV1().ResourceSlices()
+}
+
+func (s *apiServer) Do(ctx context.Context, method, p string, _ url.Values, body, into any) error {
+	var answer any
+	var err error
+	switch resource := strings.TrimPrefix(p, "/apis/resource.k8s.io/v1/"); {
+	case strings.HasPrefix(p, "/api/v1/nodes/"):
+		answer, err = s.client.CoreV1().Nodes().Get(ctx, path.Base(p), metav1.GetOptions{})
+	case strings.HasPrefix(resource, "namespaces/test/resourceclaims/"):
+		answer, err = s.client.ResourceV1().ResourceClaims("test").Get(ctx, path.Base(p), metav1.GetOptions{})
+	case resource == "deviceclasses" && method == http.MethodPost:
+		answer, err = s.client.ResourceV1().DeviceClasses().Create(ctx, decoded[resourceapi.DeviceClass](s.t, body), metav1.CreateOptions{})
+	case method == http.MethodGet:
+		answer, err = s.slices().List(ctx, metav1.ListOptions{})
+	case method == http.MethodPost:
+		answer, err = s.slices().Create(ctx, s.checked(body), metav1.CreateOptions{})
+	case method == http.MethodPut:
+		answer, err = s.slices().Update(ctx, s.checked(body), metav1.UpdateOptions{})
+	case method == http.MethodDelete:
+		err = s.slices().Delete(ctx, path.Base(p), metav1.DeleteOptions{})
+	}
+	if err != nil || into == nil {
+		return err
+	}
+	data, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, into)
+}
+
+// checked is a slice that the API server would take.
+func (s *apiServer) checked(body any) *resourceapi.ResourceSlice {
+	s.mu.Lock()
+	s.writes++
+	s.mu.Unlock()
+	slice := decoded[resourceapi.ResourceSlice](s.t, body)
+	var internal resource.ResourceSlice
+	if err := conversion.Convert_v1_ResourceSlice_To_resource_ResourceSlice(slice.DeepCopy(), &internal, nil); err != nil {
+		s.t.Errorf("a slice is not one: %v", err)
+	}
+	if faults := validation.ValidateResourceSlice(&internal); len(faults) > 0 {
+		s.t.Errorf("the API server would refuse %s: %v", slice.Name, faults.ToAggregate())
+	}
+	return slice
+}
+
+// decoded reads what the plugin sends strictly.
+func decoded[T any](t *testing.T, body any) *T {
+	data, err := json.Marshal(body)
+	if err != nil {
+		t.Error(err)
+	}
+	d := json.NewDecoder(strings.NewReader(string(data)))
+	d.DisallowUnknownFields()
+	out := new(T)
+	if err := d.Decode(out); err != nil {
+		t.Errorf("%T: %v", *out, err)
+	}
+	return out
+}
+
+func (s *apiServer) Watch(ctx context.Context, _ string, _ url.Values) (io.ReadCloser, error) {
+	w, err := s.slices().Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	r, out := io.Pipe()
+	go func() {
+		defer out.Close()
+		defer w.Stop()
+		for {
+			select {
+			case e := <-w.ResultChan():
+				data, err := json.Marshal(map[string]any{"type": e.Type, "object": e.Object})
+				if err == nil {
+					_, err = fmt.Fprintf(out, "%s\n", data)
+				}
+				if err != nil {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return r, nil
+}
