@@ -233,13 +233,13 @@ func parametersRefused(t *testing.T, n *bed.Node, image string) {
 	claim := string(stage.Claim("odd", "")) + fmt.Sprintf(`    config:
     - opaque:
         driver: %s
-        parameters: {apiVersion: acceld.dev/v1alpha1, kind: DeviceParameters, enviroment: {}}
+        parameters: {apiVersion: acceld.dev/v1alpha1, kind: DeviceParameters, envs: {}}
 `, stage.Class)
 	apply(t, n, []byte(claim), stage.ClaimPod("odd", image, "resourceClaimName: odd", "-expect", "1"))
 	for {
 		events, err := n.Kube().CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=odd"})
 		must(t, err)
-		i := slices.IndexFunc(events.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, "enviroment") })
+		i := slices.IndexFunc(events.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, "envs") })
 		if i >= 0 {
 			t.Logf("the pod's event: %s", events.Items[i].Message)
 			break

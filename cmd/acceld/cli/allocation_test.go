@@ -1,7 +1,11 @@
 package cli
 
 import (
+	"context"
+	"log/slog"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -55,6 +59,39 @@ func TestDraining(t *testing.T) {
 	if n := accel.CountHealthy(devices.told); n != 2 || d.Problem() != nil {
 		t.Errorf("%d devices are offered: %v", n, d.Problem())
 	}
+}
+
+// TestOneAfterTheOther: what serves a kind begins when what served it before has ended, not when it was told to.
+func TestOneAfterTheOther(t *testing.T) {
+	a := &running{parts: &parts{log: slog.New(slog.DiscardHandler)}, plugins: map[string]*serving{}}
+	ending := make(chan struct{})
+	begun := make(chan string, 2)
+	first := &serving{}
+	a.serve(t.Context(), "slot", first, func(ctx context.Context) error {
+		begun <- "first"
+		<-ctx.Done()
+		<-ending // calls in flight
+		return ctx.Err()
+	})
+	if got := <-begun; got != "first" || first.stopped() {
+		t.Fatalf("%s began", got)
+	}
+	second := &serving{}
+	a.serve(t.Context(), "slot", second, func(context.Context) error { begun <- "second"; return nil })
+	for !first.stopped() {
+		runtime.Gosched()
+	}
+	select {
+	case got := <-begun:
+		t.Errorf("%s began while the first had calls in flight", got)
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(ending)
+	if got := <-begun; got != "second" {
+		t.Errorf("%s began", got)
+	}
+	a.group.Wait()
+	<-second.done
 }
 
 func TestNameClaimants(t *testing.T) {

@@ -78,7 +78,10 @@ func (p *parts) run(ctx context.Context, c *common) error {
 	}
 	defer release()
 	facts := detect.Detect(p.host, detect.Options{})
-	a := &running{parts: p, notifier: systemd.NewNotifier(p.log), plugins: map[string]*serving{}, awaited: map[string]bool{}, ctx: ctx}
+	a := &running{parts: p, notifier: systemd.NewNotifier(p.log), plugins: map[string]*serving{}, awaited: map[string]bool{}}
+	var end context.CancelFunc
+	a.ctx, end = context.WithCancel(ctx)
+	defer end()
 	hook := hookProgram()
 	a.runtime = p.agentRuntime(facts)
 	want := accel.Want{
@@ -104,6 +107,7 @@ func (p *parts) run(ctx context.Context, c *common) error {
 	p.log.Info("agent starts", "version", version(), "hostRoot", p.host.Root(), "kubernetes", want.Kubernetes, "labels", want.Labels, "kinds", len(p.defs))
 	err := agent.Serve(ctx, p.log, a.notifier.Ready, a.tasks...)
 	a.notifier.Stopping()
+	end()
 	a.group.Wait()
 	if err != nil {
 		return failed(accel.AsProblem(err))
