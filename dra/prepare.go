@@ -3,6 +3,7 @@ package dra
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,7 +37,8 @@ func (s claims) NodePrepareResources(ctx context.Context, req *drapb.NodePrepare
 			s.cfg.Log.Warn("claim not prepared", "namespace", c.GetNamespace(), "claim", c.GetName(), "uid", c.GetUid(), "reason", problem.Reason, "problem", problem.Message)
 		}
 		for _, g := range r.Devices {
-			d := &drapb.Device{RequestNames: []string{g.Request}, PoolName: g.Pool, DeviceName: g.Device, CdiDeviceIds: []string{s.cdiID(r.UID, g)}}
+			request, _, _ := strings.Cut(g.Request, "/") // the kubelet knows requests, not which alternative was chosen
+			d := &drapb.Device{RequestNames: []string{request}, PoolName: g.Pool, DeviceName: g.Device, CdiDeviceIds: []string{s.cdiID(r.UID, g)}}
 			if g.Share != "" {
 				d.ShareId = &g.Share
 			}

@@ -76,6 +76,31 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
+// TestAlternatives: the kubelet is told the request that a container names, a configuration may name the alternative.
+func TestAlternatives(t *testing.T) {
+	b := newBed(t)
+	p := b.plugin(edus(2)...)
+	b.server.allocate("c", "u-1", "gpu/big=0000-01-00-0", "gpu2/small=0000-02-00-0")
+	b.server.configure("c", []string{"gpu"}, `{"apiVersion":"acceld.dev/v1alpha1","kind":"DeviceParameters","env":{"A":"1"}}`)
+	b.server.configure("c", []string{"gpu2/small"}, `{"apiVersion":"acceld.dev/v1alpha1","kind":"DeviceParameters","env":{"B":"2"}}`)
+	b.server.configure("c", []string{"gpu2/other"}, `{"apiVersion":"acceld.dev/v1alpha1","kind":"DeviceParameters","env":{"C":"3"}}`)
+	resp, err := claims{Plugin: p}.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{ref("c", "u-1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var requests []string
+	for _, d := range resp.GetClaims()["u-1"].GetDevices() {
+		requests = append(requests, d.GetRequestNames()...)
+	}
+	r, _ := p.book.get("u-1")
+	if diff := cmp.Diff([]string{"gpu", "gpu2"}, requests); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([][]string{{"A=1"}, {"B=2"}}, [][]string{r.Devices[0].Env, r.Devices[1].Env}); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestPrepareRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name  string

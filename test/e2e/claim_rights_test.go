@@ -21,6 +21,7 @@ import (
 // TestClaimRights gives devices out by claims with the rights of the manifests alone, and tries what somebody with an agent's
 // stolen token could do with them.
 func TestClaimRights(t *testing.T) {
+	t.Parallel()
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	must(t, s.Source(t.Context(), n.Guest))
 	must(t, n.WriteFile(t.Context(), "/etc/acceld/definitions.d/edu.yaml", []byte(byDefinition(t, s)), 0o644))

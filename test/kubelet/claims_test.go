@@ -17,7 +17,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/acceld/acceld/accel"
@@ -50,7 +49,7 @@ func newClaimNode(t *testing.T) *claimNode {
 	os.Remove(filepath.Join(claimsDir, "dra_manager_state"))
 	return &claimNode{
 		t: t, pods: NewPods(), state: "/var/lib/acceld-" + strings.ToLower(t.Name()),
-		server: &apiServer{t: t, client: fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: ownNode, UID: "node-uid"}})},
+		server: newAPIServer(t, ownNode),
 	}
 }
 
@@ -208,13 +207,18 @@ func TestClaimRestarts(t *testing.T) {
 				if which[0] {
 					k.Stop()
 					wait(t, "the kubelet to be gone", func() bool { return which[1] || !p.State().Registered })
-					k = n.kubelet()
 				}
-				begin := time.Now()
+				begin, wipes := time.Now(), n.server.wipes.Load()
+				if which[0] {
+					k = n.kubelet()
+					wipes++
+				}
 				if which[1] {
 					p, stop = n.plugin()
 				}
-				wait(t, fmt.Sprintf("two devices in slices after restart %d", i), func() bool { return p.State().Registrations > before && n.offered(p)() })
+				wait(t, fmt.Sprintf("two devices in slices after restart %d", i), func() bool {
+					return n.server.wipes.Load() >= wipes && p.State().Registrations > before && n.offered(p)()
+				})
 				took = append(took, time.Since(begin))
 				if _, err := k.Prepare(t.Context(), pod); err != nil {
 					t.Fatalf("restart %d: %v", i, err)

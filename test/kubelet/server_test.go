@@ -9,13 +9,16 @@ import (
 	"net/url"
 	"path"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
+	clienttesting "k8s.io/client-go/testing"
 	resource "k8s.io/kubernetes/pkg/apis/resource"
 	conversion "k8s.io/kubernetes/pkg/apis/resource/v1"
 	"k8s.io/kubernetes/pkg/apis/resource/validation"
@@ -26,8 +29,28 @@ import (
 type apiServer struct {
 	t      *testing.T
 	client *fake.Clientset
-	mu     sync.Mutex
-	writes int
+	wipes  atomic.Int32 // how often a kubelet deleted all slices
+}
+
+// newAPIServer makes one with a node. The fake does not know how to delete a collection, which a kubelet does at its start.
+func newAPIServer(t *testing.T, node string) *apiServer {
+	s := &apiServer{t: t, client: fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, UID: "node-uid"}})}
+	s.client.PrependReactor("delete-collection", "resourceslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+		// The fake holds its lock during a reaction: the tracker is asked past it.
+		gvr := resourceapi.SchemeGroupVersion.WithResource("resourceslices")
+		list, err := s.client.Tracker().List(gvr, resourceapi.SchemeGroupVersion.WithKind("ResourceSlice"), "")
+		if err != nil {
+			return true, nil, err
+		}
+		for _, x := range list.(*resourceapi.ResourceSliceList).Items {
+			if err := s.client.Tracker().Delete(gvr, "", x.Name); err != nil {
+				return true, nil, err
+			}
+		}
+		s.wipes.Add(1)
+		return true, nil, nil
+	})
+	return s
 }
 
 func (s *apiServer) slices() resourceclient.ResourceSliceInterface {
@@ -65,9 +88,6 @@ func (s *apiServer) Do(ctx context.Context, method, p string, _ url.Values, body
 
 // checked is a slice that the API server would take.
 func (s *apiServer) checked(body any) *resourceapi.ResourceSlice {
-	s.mu.Lock()
-	s.writes++
-	s.mu.Unlock()
 	slice := decoded[resourceapi.ResourceSlice](s.t, body)
 	var internal resource.ResourceSlice
 	if err := conversion.Convert_v1_ResourceSlice_To_resource_ResourceSlice(slice.DeepCopy(), &internal, nil); err != nil {
