@@ -2,6 +2,7 @@ package dra
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -147,9 +148,7 @@ func (p *Plugin) keep(ctx context.Context, r record) *accel.Problem {
 			return accel.Problemf(accel.ClaimUnusable, "cannot prepare %s: %s holds one of its devices", r, rival)
 		}
 		p.cfg.Log.Warn("claim taken back that the kubelet has forgotten", "namespace", rival.Namespace, "claim", rival.Name, "uid", rival.UID)
-		if problem := p.forget(rival.UID); problem != nil {
-			return problem
-		}
+		p.forget(rival.UID)
 	}
 	return accel.Problemf(accel.ClaimUnusable, "cannot prepare %s: others keep taking its devices", r)
 }
@@ -163,32 +162,32 @@ func (p *Plugin) over(ctx context.Context, r record) (bool, error) {
 	return err == nil && !allocated(c, r), err
 }
 
-// unprepare takes a claim back.
+// unprepare takes a claim back. What it needs of disk and ledger can fail without stopping it: a pod's end waits for it.
 func (p *Plugin) unprepare(uid string) *accel.Problem {
 	if !uidForm.MatchString(uid) {
 		return accel.Problemf(accel.ClaimUnusable, "cannot take claim %q back: that is not a UID", uid)
 	}
 	defer p.claims.lock(uid)()
 	_, prepared := p.book.get(uid)
-	problem := p.forget(uid)
-	if problem == nil && prepared {
+	p.forget(uid)
+	if prepared {
 		p.cfg.Log.Info("claim taken back", "uid", uid)
 	}
-	return problem
+	return nil
 }
 
-// forget removes what there is of a claim. The record goes last: what is killed before is done again.
-func (p *Plugin) forget(uid string) *accel.Problem {
-	if p.cfg.Host.Exists(p.specFile(uid)) {
-		if err := p.cfg.Ledger.Remove(p.specFile(uid)); err != nil {
-			return fileProblem("cannot remove the CDI spec of claim "+uid, err)
+// forget removes what there is of a claim. The record goes last: what is killed before is done again. A spec that stays is
+// named by no container any more.
+func (p *Plugin) forget(uid string) {
+	if file := p.specFile(uid); p.cfg.Host.Exists(file) {
+		err := p.cfg.Ledger.Remove(file)
+		if err != nil {
+			err = errors.Join(err, p.cfg.Host.Remove(file))
+			p.cfg.Log.Warn("CDI spec of a claim not removed in order", "path", file, "error", err)
 		}
 	}
-	if problem := p.book.drop(uid); problem != nil {
-		return problem
-	}
+	p.book.drop(uid)
 	p.release()
-	return nil
 }
 
 func fileProblem(what string, err error) *accel.Problem {
@@ -227,10 +226,7 @@ func (p *Plugin) settle(ctx context.Context, r record) bool {
 	if err != nil || !over {
 		return err == nil
 	}
-	if problem := p.forget(r.UID); problem != nil {
-		p.cfg.Log.Warn("claim not taken back", "namespace", r.Namespace, "claim", r.Name, "uid", r.UID, "reason", problem.Reason, "problem", problem.Message)
-		return false
-	}
+	p.forget(r.UID)
 	p.cfg.Log.Info("claim taken back that is over", "namespace", r.Namespace, "claim", r.Name, "uid", r.UID)
 	return true
 }

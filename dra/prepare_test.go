@@ -315,6 +315,33 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestUnprepareAlwaysWorks: neither the ledger nor the disk keeps a pod from ending.
+func TestUnprepareAlwaysWorks(t *testing.T) {
+	b := newBed(t)
+	p := b.plugin(edu(1))
+	b.server.allocate("c", "u-1", "r=0000-01-00-0")
+	if _, fault := prepare(t, p, "c", "u-1"); fault != "" {
+		t.Fatal(fault)
+	}
+	for _, book := range []string{"/run/acceld/ledger/journal", "/var/lib/acceld/ledger/journal"} {
+		name := filepath.Join(b.root, book)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte("no journal\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(b.root, fmt.Sprintf(recordIn, "u-1"))
+	os.Remove(file)
+	if err := os.MkdirAll(filepath.Join(file, "in the way"), 0o755); err != nil { // fails for root, too
+		t.Fatal(err)
+	}
+	if fault := unprepare(t, b.plugin(edu(1)), "u-1") + unprepare(t, p, "u-1"); fault != "" || !p.book.empty() || b.there(fmt.Sprintf(specOf, "u-1")) {
+		t.Errorf("%q, spec there: %v", fault, b.there(fmt.Sprintf(specOf, "u-1")))
+	}
+}
+
 // TestMany: many claims at once, each by itself; one that is bad fails alone.
 func TestMany(t *testing.T) {
 	b := newBed(t)

@@ -57,8 +57,10 @@ func (p *Plugin) serve() (*service, *accel.Problem) {
 		Plugin: p, endpoint: path.Join(p.directory(), "dra-"+name+".sock"), announced: path.Join(p.registry(), "acceld-"+p.cfg.Definition.Kind+"-"+name+"-reg.sock"),
 		told: make(chan struct{}, 1), verdicts: make(chan string, 8), over: make(chan struct{}),
 	}
-	if err := p.cfg.Ledger.MkdirAll(p.directory(), 0o750); err != nil { // a purge takes it away
-		return nil, listening(p.directory(), err)
+	if !p.cfg.Host.Exists(p.directory()) {
+		if err := p.cfg.Ledger.MkdirAll(p.directory(), 0o750); err != nil { // a purge takes it away
+			return nil, listening(p.directory(), err)
+		}
 	}
 	if problem := s.listen(s.endpoint, func(g *grpc.Server) {
 		drapb.RegisterDRAPluginServer(g, claims{Plugin: p})

@@ -53,6 +53,7 @@ func TestDRA(t *testing.T) {
 		{"a template: four replicas on four devices", templateReplicas},
 		{"two pods share a claim", claimShared},
 		{"a claim selects its device by an attribute", claimSelects},
+		{"the second of two alternatives", claimAlternatives},
 		{"a pod that asks for the extended resource gets a claim", extendedResource},
 		{"parameters that are wrong are named in the pod's events", parametersRefused},
 		{"the agent is killed while a claim is held", agentKilled},
@@ -219,6 +220,26 @@ func claimSelects(t *testing.T, n *bed.Node, image string) {
 		t.Errorf("the pod has %s, and asked for %s", id, want.ID)
 	}
 	removeClaims(t, n, "chosen")
+}
+
+func claimAlternatives(t *testing.T, n *bed.Node, image string) {
+	ctx := within(t, 3*time.Minute)
+	claim := fmt.Sprintf(`---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: either, namespace: default}
+spec:
+  devices:
+    requests:
+    - name: edu
+      firstAvailable:
+      - {name: none, deviceClassName: %[1]s, selectors: [{cel: {expression: "false"}}]}
+      - {name: some, deviceClassName: %[1]s, count: 2}
+`, stage.Class)
+	pod := strings.Replace(string(stage.ClaimPod("either", image, "resourceClaimName: either", "-expect", "2")), "claims: [{name: edu}]", "claims: [{name: edu, request: edu}]", 1)
+	apply(t, n, []byte(claim), []byte(pod))
+	must(t, n.WaitPod(ctx, "default", "either", corev1.PodSucceeded))
+	removeClaims(t, n, "either")
 }
 
 func extendedResource(t *testing.T, n *bed.Node, image string) {
