@@ -36,7 +36,7 @@ func TestClaimRights(t *testing.T) {
 	must(t, err)
 	apply(t, n, []byte(text))
 	timed(t, "rights given -> offered", func() { offers(t, n, 1) })
-	apply(t, n, stage.Claim("one", ""), stage.ClaimPod("one", image, "resourceClaimName: one", "-expect", "1"))
+	apply(t, n, stage.Claim("one"), stage.ClaimPod("one", image, "resourceClaimName: one", "-expect", "1"))
 	must(t, n.WaitPod(within(t, 3*time.Minute), "default", "one", corev1.PodSucceeded))
 	removeClaims(t, n, "one")
 	reaches(t, n.Guest, accel.Ready, soon)

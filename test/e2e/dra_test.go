@@ -161,7 +161,7 @@ func removeClaims(t *testing.T, n *bed.Node, names ...string) {
 func claimComputes(t *testing.T, n *bed.Node, image string) {
 	ctx := within(t, 3*time.Minute)
 	timed(t, "claim and pod applied -> computed", func() {
-		apply(t, n, stage.Claim("one", ""), stage.ClaimPod("one", image, "resourceClaimName: one", "-expect", "1"))
+		apply(t, n, stage.Claim("one"), stage.ClaimPod("one", image, "resourceClaimName: one", "-expect", "1"))
 		must(t, n.WaitPod(ctx, "default", "one", corev1.PodSucceeded))
 	})
 	log, err := n.PodLog(ctx, "default", "one")
@@ -175,7 +175,7 @@ func claimComputes(t *testing.T, n *bed.Node, image string) {
 func templateReplicas(t *testing.T, n *bed.Node, image string) {
 	ctx := within(t, 4*time.Minute)
 	timed(t, "Deployment of 4 applied -> 4 pods compute", func() {
-		apply(t, n, stage.ClaimTemplate("each", ""), stage.ClaimDeployment("each", image, "resourceClaimTemplateName: each", 4, "-expect", "1", "-hold", "2h"))
+		apply(t, n, stage.ClaimTemplate("each"), stage.ClaimDeployment("each", image, "resourceClaimTemplateName: each", 4, "-expect", "1", "-hold", "2h"))
 		_, err := n.Kubectl(ctx, nil, "-n", "default", "rollout", "status", "deployment/each", "--timeout=200s")
 		must(t, err)
 	})
@@ -194,7 +194,7 @@ func templateReplicas(t *testing.T, n *bed.Node, image string) {
 
 func claimShared(t *testing.T, n *bed.Node, image string) {
 	ctx := within(t, 3*time.Minute)
-	apply(t, n, stage.Claim("both", ""),
+	apply(t, n, stage.Claim("both"),
 		stage.ClaimPod("first", image, "resourceClaimName: both", "-expect", "1", "-hold", "2h"),
 		stage.ClaimPod("second", image, "resourceClaimName: both", "-expect", "1", "-hold", "2h"))
 	for _, pod := range []string{"first", "second"} {
@@ -213,7 +213,7 @@ func claimSelects(t *testing.T, n *bed.Node, image string) {
 	must(t, err)
 	want := m.Have[stage.Kind].Accelerators[2]
 	expression := fmt.Sprintf(`device.attributes["resource.kubernetes.io"].pciBusID == %q && device.attributes[%q].driverVersion.compareTo(semver("0.9.0")) > 0`, want.ID, stage.Class)
-	apply(t, n, stage.Claim("chosen", fmt.Sprintf("        selectors: [{cel: {expression: %q}}]\n", expression)),
+	apply(t, n, stage.Claim("chosen", fmt.Sprintf("selectors: [{cel: {expression: %q}}]", expression)),
 		stage.ClaimPod("chosen", image, "resourceClaimName: chosen", "-expect", "1", "-hold", "2h"))
 	must(t, n.WaitPod(ctx, "default", "chosen", corev1.PodRunning))
 	if id := held(t, n.Guest); id != want.ID {
@@ -252,7 +252,7 @@ func extendedResource(t *testing.T, n *bed.Node, image string) {
 
 func parametersRefused(t *testing.T, n *bed.Node, image string) {
 	ctx := within(t, 3*time.Minute)
-	claim := string(stage.Claim("odd", "")) + fmt.Sprintf(`    config:
+	claim := string(stage.Claim("odd")) + fmt.Sprintf(`    config:
     - opaque:
         driver: %s
         parameters: {apiVersion: acceld.dev/v1alpha1, kind: DeviceParameters, envs: {}}
@@ -273,7 +273,7 @@ func parametersRefused(t *testing.T, n *bed.Node, image string) {
 
 func agentKilled(t *testing.T, n *bed.Node, image string) {
 	ctx := within(t, 6*time.Minute)
-	apply(t, n, stage.Claim("kept", ""), stage.ClaimPod("kept", image, "resourceClaimName: kept", "-expect", "1", "-hold", "2h"))
+	apply(t, n, stage.Claim("kept"), stage.ClaimPod("kept", image, "resourceClaimName: kept", "-expect", "1", "-hold", "2h"))
 	must(t, n.WaitPod(ctx, "default", "kept", corev1.PodRunning))
 	before := sh(t, n.Guest, `cat "$1"/*.json`, records)
 	for i := range 5 {
@@ -302,7 +302,7 @@ func agentKilled(t *testing.T, n *bed.Node, image string) {
 // agentAway: the pod's end waits for the agent, as the kubelet has it, and nothing is left afterwards.
 func agentAway(t *testing.T, n *bed.Node, image string) {
 	ctx := within(t, 6*time.Minute)
-	apply(t, n, stage.Claim("late", ""), stage.ClaimPod("late", image, "resourceClaimName: late", "-expect", "1", "-hold", "2h"))
+	apply(t, n, stage.Claim("late"), stage.ClaimPod("late", image, "resourceClaimName: late", "-expect", "1", "-hold", "2h"))
 	must(t, n.WaitPod(ctx, "default", "late", corev1.PodRunning))
 	sh(t, n.Guest, "systemctl stop acceld.service")
 	_, err := n.Kubectl(ctx, nil, "-n", "default", "delete", "pod", "late", "--wait=false")
@@ -317,7 +317,7 @@ func agentAway(t *testing.T, n *bed.Node, image string) {
 
 func claimsOverRestarts(t *testing.T, n *bed.Node, image string) {
 	ctx := within(t, 8*time.Minute)
-	apply(t, n, stage.Claim("stay", ""), stage.ClaimPod("stay", image, "resourceClaimName: stay", "-expect", "1", "-hold", "2h"))
+	apply(t, n, stage.Claim("stay"), stage.ClaimPod("stay", image, "resourceClaimName: stay", "-expect", "1", "-hold", "2h"))
 	must(t, n.WaitPod(ctx, "default", "stay", corev1.PodRunning))
 	for i := range 3 {
 		before, err := stage.Machine(ctx, n.Guest)
@@ -333,7 +333,7 @@ func claimsOverRestarts(t *testing.T, n *bed.Node, image string) {
 		t.Logf("%-60s %6.2f s (restart %.2f s)", fmt.Sprintf("kubelet restart #%d -> slices right", i+1), time.Since(begin).Seconds(), restarted.Seconds())
 	}
 	must(t, n.RestartEngine(ctx))
-	apply(t, n, stage.Claim("next", ""), stage.ClaimPod("next", image, "resourceClaimName: next", "-expect", "1"))
+	apply(t, n, stage.Claim("next"), stage.ClaimPod("next", image, "resourceClaimName: next", "-expect", "1"))
 	must(t, n.WaitPod(ctx, "default", "next", corev1.PodSucceeded))
 	must(t, n.WaitPod(ctx, "default", "stay", corev1.PodRunning))
 	removeClaims(t, n, "stay", "next")
@@ -366,7 +366,7 @@ func sickIsTainted(t *testing.T, n *bed.Node, _ string) {
 func claimOverReboot(t *testing.T, n *bed.Node, image string) {
 	ctx := within(t, 10*time.Minute)
 	manifest := strings.Replace(string(stage.ClaimPod("again", image, "resourceClaimName: again", "-expect", "1", "-hold", "2h")), "restartPolicy: Never", "restartPolicy: Always", 1)
-	apply(t, n, stage.Claim("again", ""), []byte(manifest))
+	apply(t, n, stage.Claim("again"), []byte(manifest))
 	must(t, n.WaitPod(ctx, "default", "again", corev1.PodRunning))
 	must(t, n.Reboot(ctx, bed.Reboot{}))
 	timed(t, "node up -> the pod computes again", func() {
@@ -392,7 +392,7 @@ func memoryShared(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
 	var names []string
 	for i := range 5 {
 		names = append(names, fmt.Sprintf("part-%d", i))
-		apply(t, n, stage.Claim(names[i], "        capacity: {requests: {memory: 5Gi}}\n"),
+		apply(t, n, stage.Claim(names[i], "capacity: {requests: {memory: 5Gi}}"),
 			stage.ClaimPod(names[i], image, "resourceClaimName: "+names[i], "-expect", "1", "-hold", "2h"))
 	}
 	running := func() []string {
@@ -415,7 +415,7 @@ func memoryShared(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
 		t.Errorf("%v run on four cards", up)
 	}
 	// What is left of a card fits a smaller pod.
-	apply(t, n, stage.Claim("small", "        capacity: {requests: {memory: 3Gi}}\n"), stage.ClaimPod("small", image, "resourceClaimName: small", "-expect", "1"))
+	apply(t, n, stage.Claim("small", "capacity: {requests: {memory: 3Gi}}"), stage.ClaimPod("small", image, "resourceClaimName: small", "-expect", "1"))
 	must(t, n.WaitPod(ctx, "default", "small", corev1.PodSucceeded))
 	if env := sh(t, n.Guest, `tr '\0' '\n' < /proc/$(pgrep -o edu-check)/environ | grep ^ACCELD_MEMORY_ | cut -d= -f2`); env != fmt.Sprint(5<<30) {
 		t.Errorf("a container is told that it has %s bytes", env)
@@ -428,7 +428,7 @@ func memoryShared(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
 func allocationSwitches(t *testing.T, n *bed.Node, image string) {
 	ctx := within(t, 12*time.Minute)
 	offers(t, n, 4)
-	apply(t, n, stage.Claim("old", ""), stage.ClaimPod("old", image, "resourceClaimName: old", "-expect", "1", "-hold", "2h"))
+	apply(t, n, stage.Claim("old"), stage.ClaimPod("old", image, "resourceClaimName: old", "-expect", "1", "-hold", "2h"))
 	must(t, n.WaitPod(ctx, "default", "old", corev1.PodRunning))
 	must(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(strings.Replace(byClaims, "dra", "devicePlugin", 1)), 0o644))
 	timed(t, "to the device plugin -> three devices allocatable, no slice", func() {

@@ -5,20 +5,24 @@ import "fmt"
 // Class is the DeviceClass of the stand-in accelerator.
 const Class = Kind + ".acceld.dev"
 
-// Claim is the manifest of a ResourceClaim for one device of the class. More is YAML of the exact request, indented by
-// eight, such as "        selectors: […]\n".
-func Claim(name, more string) []byte {
+// Claim is the manifest of a ResourceClaim for one device of the class. More are lines of the request, such as
+// "selectors: […]".
+func Claim(name string, more ...string) []byte {
 	return fmt.Appendf(nil, "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: %s, namespace: default}\nspec:\n%s", name, claimSpec("  ", more))
 }
 
 // ClaimTemplate is the manifest of a ResourceClaimTemplate for the same.
-func ClaimTemplate(name, more string) []byte {
+func ClaimTemplate(name string, more ...string) []byte {
 	return fmt.Appendf(nil, "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {name: %s, namespace: default}\nspec:\n  spec:\n%s", name, claimSpec("    ", more))
 }
 
-func claimSpec(indent, more string) string {
-	return indent + "devices:\n" + indent + "  requests:\n" + indent + "  - name: edu\n" + indent + "    exactly:\n" +
-		indent + "      deviceClassName: " + Class + "\n" + more
+func claimSpec(indent string, more []string) string {
+	text := indent + "devices:\n" + indent + "  requests:\n" + indent + "  - name: edu\n" + indent + "    exactly:\n" +
+		indent + "      deviceClassName: " + Class + "\n"
+	for _, line := range more {
+		text += indent + "      " + line + "\n"
+	}
+	return text
 }
 
 // ClaimPod is the manifest of a pod that computes on the devices of a claim. Source is "resourceClaimName: <name>" or
