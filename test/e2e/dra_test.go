@@ -1,3 +1,5 @@
+//go:build unproven
+
 package e2e
 
 import (
