@@ -25,21 +25,21 @@ import (
 func TestClaimRights(t *testing.T) {
 	t.Parallel()
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
-	must(t, s.Source(t.Context(), n.Guest))
-	must(t, n.WriteFile(t.Context(), "/etc/acceld/definitions.d/edu.yaml", []byte(byDefinition(t, s)), 0o644))
+	stage.Check(t, s.Source(t.Context(), n.Guest))
+	stage.Check(t, n.WriteFile(t.Context(), "/etc/acceld/definitions.d/edu.yaml", []byte(byDefinition(t, s)), 0o644))
 	image, err := s.Workload(t.Context(), n)
-	must(t, err)
-	must(t, s.Deploy(t.Context(), n))
+	stage.Check(t, err)
+	stage.Check(t, s.Deploy(t.Context(), n))
 	timed(t, "no rights -> said", func() {
-		_, err := stage.WaitMachine(within(t, 5*time.Minute), n.Guest, "the missing rights to be said", stage.Blocked(accel.APIForbidden))
-		must(t, err)
+		_, err := stage.WaitMachine(stage.Within(t, 5*time.Minute), n.Guest, "the missing rights to be said", stage.Blocked(accel.APIForbidden))
+		stage.Check(t, err)
 	})
 	text, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/dra"))
-	must(t, err)
+	stage.Check(t, err)
 	apply(t, n, []byte(text))
 	timed(t, "rights given -> offered", func() { offers(t, n, 1) })
 	apply(t, n, stage.Claim("one"), stage.ClaimPod("one", image, "resourceClaimName: one", "-expect", "1"))
-	must(t, n.WaitPod(within(t, 3*time.Minute), "default", "one", corev1.PodSucceeded))
+	stage.Check(t, n.WaitPod(stage.Within(t, 3*time.Minute), "default", "one", corev1.PodSucceeded))
 	removeClaims(t, n, "one")
 	reaches(t, n.Guest, accel.Ready, soon)
 	stolen(t, n)
@@ -53,9 +53,9 @@ func byDefinition(t *testing.T, s *stage.Stage) string {
 
 // stolen tries the token of the agent's pod on slices of its own and of another node.
 func stolen(t *testing.T, n *bed.Node) {
-	ctx := within(t, soon)
+	ctx := stage.Within(t, soon)
 	pods, err := n.Kube().CoreV1().Pods("acceld-system").List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=acceld"})
-	must(t, err)
+	stage.Check(t, err)
 	bound := tokenClient(ctx, t, n, "--bound-object-kind=Pod", "--bound-object-name="+pods.Items[0].Name)
 	loose := tokenClient(ctx, t, n)
 	for _, c := range []struct {
@@ -86,10 +86,10 @@ func stolen(t *testing.T, n *bed.Node) {
 func tokenClient(ctx context.Context, t *testing.T, n *bed.Node, args ...string) *kubernetes.Clientset {
 	t.Helper()
 	token, err := n.Kubectl(ctx, nil, append([]string{"-n", "acceld-system", "create", "token", "acceld"}, args...)...)
-	must(t, err)
+	stage.Check(t, err)
 	config := rest.AnonymousClientConfig(n.REST())
 	config.BearerToken = strings.TrimSpace(token)
 	client, err := kubernetes.NewForConfig(config)
-	must(t, err)
+	stage.Check(t, err)
 	return client
 }

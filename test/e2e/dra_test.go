@@ -36,15 +36,15 @@ func TestDRA(t *testing.T) {
 	t.Parallel()
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 4})
 	g := n.Guest
-	must(t, s.Units(t.Context(), g, byClaims))
+	stage.Check(t, s.Units(t.Context(), g, byClaims))
 	kubeconfig, err := n.Plane().GuestKubeconfig()
-	must(t, err)
-	must(t, g.WriteFile(t.Context(), "/etc/acceld/kubeconfig", kubeconfig, 0o600))
-	must(t, s.Source(t.Context(), g))
-	must(t, s.Store(t.Context(), g, stage.Version))
+	stage.Check(t, err)
+	stage.Check(t, g.WriteFile(t.Context(), "/etc/acceld/kubeconfig", kubeconfig, 0o600))
+	stage.Check(t, s.Source(t.Context(), g))
+	stage.Check(t, s.Store(t.Context(), g, stage.Version))
 	image, err := s.Workload(t.Context(), n)
-	must(t, err)
-	must(t, s.Enable(t.Context(), g))
+	stage.Check(t, err)
+	stage.Check(t, s.Enable(t.Context(), g))
 	timed(t, "agent started -> four devices in slices, every state ready", func() { offers(t, n, 4) })
 	for _, p := range []struct {
 		name string
@@ -75,18 +75,18 @@ func TestDRA(t *testing.T) {
 func readFile(t *testing.T, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(name)
-	must(t, err)
+	stage.Check(t, err)
 	return string(data)
 }
 
 // offers waits until the slices that the API server has offer as many devices, and the agent has nothing left to do.
 func offers(t *testing.T, n *bed.Node, devices int) {
 	t.Helper()
-	ctx := within(t, 5*time.Minute)
+	ctx := stage.Within(t, 5*time.Minute)
 	_, err := stage.WaitMachine(ctx, n.Guest, fmt.Sprintf("%d devices to be offered by claims", devices), func(m accel.Machine) bool {
 		return m.Have[stage.Kind].Plugin.Registered && m.Have[stage.Kind].Plugin.Allocatable == devices
 	})
-	must(t, err)
+	stage.Check(t, err)
 	if got := untainted(ctx, t, n); len(got) != devices {
 		t.Errorf("%d devices without taint are in the slices, want %d", len(got), devices)
 	}
@@ -96,7 +96,7 @@ func offers(t *testing.T, n *bed.Node, devices int) {
 func slicesOf(ctx context.Context, t *testing.T, n *bed.Node) []resourceapi.ResourceSlice {
 	t.Helper()
 	list, err := n.Kube().ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.driver=" + stage.Class})
-	must(t, err)
+	stage.Check(t, err)
 	return list.Items
 }
 
@@ -123,13 +123,13 @@ ls -l %[1]s /var/run/cdi; exit 1`, records, claimSpecs, claims))
 }
 
 func slicesTell(t *testing.T, n *bed.Node, _ string) {
-	ctx := within(t, soon)
+	ctx := stage.Within(t, soon)
 	all := slicesOf(ctx, t, n)
 	if len(all) != 1 || all[0].Spec.NodeName == nil || *all[0].Spec.NodeName != n.Name() || len(all[0].OwnerReferences) != 1 {
 		t.Fatalf("slices: %+v", all)
 	}
 	m, err := stage.Machine(ctx, n.Guest)
-	must(t, err)
+	stage.Check(t, err)
 	for i, d := range all[0].Spec.Devices {
 		a := m.Have[stage.Kind].Accelerators[i]
 		id, serial, version := d.Attributes["resource.kubernetes.io/pciBusID"], d.Attributes["serial"], d.Attributes["driverVersion"]
@@ -138,7 +138,7 @@ func slicesTell(t *testing.T, n *bed.Node, _ string) {
 		}
 	}
 	class, err := n.Kube().ResourceV1().DeviceClasses().Get(ctx, stage.Class, metav1.GetOptions{})
-	must(t, err)
+	stage.Check(t, err)
 	if class.Spec.ExtendedResourceName == nil || *class.Spec.ExtendedResourceName != stage.Resource {
 		t.Errorf("class: %+v", class.Spec)
 	}
@@ -147,27 +147,27 @@ func slicesTell(t *testing.T, n *bed.Node, _ string) {
 // apply applies several manifests.
 func apply(t *testing.T, n *bed.Node, manifests ...[]byte) {
 	t.Helper()
-	must(t, n.Apply(within(t, soon), slices.Concat(manifests...)))
+	stage.Check(t, n.Apply(stage.Within(t, soon), slices.Concat(manifests...)))
 }
 
 // removeClaims deletes pods and claims, and waits until the agent has taken the claims back.
 func removeClaims(t *testing.T, n *bed.Node, names ...string) {
 	t.Helper()
 	for _, kind := range []string{"pod", "resourceclaim"} {
-		_, err := n.Kubectl(within(t, 2*soon), nil, append([]string{"-n", "default", "delete", kind, "--wait", "--ignore-not-found"}, names...)...)
-		must(t, err)
+		_, err := n.Kubectl(stage.Within(t, 2*soon), nil, append([]string{"-n", "default", "delete", kind, "--wait", "--ignore-not-found"}, names...)...)
+		stage.Check(t, err)
 	}
 	given(t, n, 0)
 }
 
 func claimComputes(t *testing.T, n *bed.Node, image string) {
-	ctx := within(t, 3*time.Minute)
+	ctx := stage.Within(t, 3*time.Minute)
 	timed(t, "claim and pod applied -> computed", func() {
 		apply(t, n, stage.Claim("one"), stage.ClaimPod("one", image, "resourceClaimName: one", "-expect", "1"))
-		must(t, n.WaitPod(ctx, "default", "one", corev1.PodSucceeded))
+		stage.Check(t, n.WaitPod(ctx, "default", "one", corev1.PodSucceeded))
 	})
 	log, err := n.PodLog(ctx, "default", "one")
-	must(t, err)
+	stage.Check(t, err)
 	if !strings.Contains(log, "PASS 1 device(s)") {
 		t.Errorf("log of the pod: %s", log)
 	}
@@ -175,11 +175,11 @@ func claimComputes(t *testing.T, n *bed.Node, image string) {
 }
 
 func templateReplicas(t *testing.T, n *bed.Node, image string) {
-	ctx := within(t, 4*time.Minute)
+	ctx := stage.Within(t, 4*time.Minute)
 	timed(t, "Deployment of 4 applied -> 4 pods compute", func() {
 		apply(t, n, stage.ClaimTemplate("each"), stage.ClaimDeployment("each", image, "resourceClaimTemplateName: each", 4, "-expect", "1", "-hold", "2h"))
 		_, err := n.Kubectl(ctx, nil, "-n", "default", "rollout", "status", "deployment/each", "--timeout=200s")
-		must(t, err)
+		stage.Check(t, err)
 	})
 	given(t, n, 4)
 	// Four pods with four different nodes open are four devices.
@@ -189,35 +189,35 @@ func templateReplicas(t *testing.T, n *bed.Node, image string) {
 	}
 	timed(t, "Deployment deleted -> 4 claims taken back", func() {
 		_, err := n.Kubectl(ctx, nil, "-n", "default", "delete", "deployment/each", "resourceclaimtemplate/each", "--wait", "--cascade=foreground")
-		must(t, err)
+		stage.Check(t, err)
 		given(t, n, 0)
 	})
 }
 
 func claimShared(t *testing.T, n *bed.Node, image string) {
-	ctx := within(t, 3*time.Minute)
+	ctx := stage.Within(t, 3*time.Minute)
 	apply(t, n, stage.Claim("both"),
 		stage.ClaimPod("first", image, "resourceClaimName: both", "-expect", "1", "-hold", "2h"),
 		stage.ClaimPod("second", image, "resourceClaimName: both", "-expect", "1", "-hold", "2h"))
 	for _, pod := range []string{"first", "second"} {
-		must(t, n.WaitPod(ctx, "default", pod, corev1.PodRunning))
+		stage.Check(t, n.WaitPod(ctx, "default", pod, corev1.PodRunning))
 	}
 	given(t, n, 1)
 	remove(t, n, "first")
 	given(t, n, 1) // the other has it still
-	must(t, n.WaitPod(ctx, "default", "second", corev1.PodRunning))
+	stage.Check(t, n.WaitPod(ctx, "default", "second", corev1.PodRunning))
 	removeClaims(t, n, "second", "both")
 }
 
 func claimSelects(t *testing.T, n *bed.Node, image string) {
-	ctx := within(t, 3*time.Minute)
+	ctx := stage.Within(t, 3*time.Minute)
 	m, err := stage.Machine(ctx, n.Guest)
-	must(t, err)
+	stage.Check(t, err)
 	want := m.Have[stage.Kind].Accelerators[2]
 	expression := fmt.Sprintf(`device.attributes["resource.kubernetes.io"].pciBusID == %q && device.attributes[%q].driverVersion.compareTo(semver("0.9.0")) > 0`, want.ID, stage.Class)
 	apply(t, n, stage.Claim("chosen", fmt.Sprintf("selectors: [{cel: {expression: %q}}]", expression)),
 		stage.ClaimPod("chosen", image, "resourceClaimName: chosen", "-expect", "1", "-hold", "2h"))
-	must(t, n.WaitPod(ctx, "default", "chosen", corev1.PodRunning))
+	stage.Check(t, n.WaitPod(ctx, "default", "chosen", corev1.PodRunning))
 	if id := held(t, n.Guest); id != want.ID {
 		t.Errorf("the pod has %s, and asked for %s", id, want.ID)
 	}
@@ -225,7 +225,7 @@ func claimSelects(t *testing.T, n *bed.Node, image string) {
 }
 
 func claimAlternatives(t *testing.T, n *bed.Node, image string) {
-	ctx := within(t, 3*time.Minute)
+	ctx := stage.Within(t, 3*time.Minute)
 	claim := fmt.Sprintf(`---
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
@@ -240,20 +240,20 @@ spec:
 `, stage.Class)
 	pod := strings.Replace(string(stage.ClaimPod("either", image, "resourceClaimName: either", "-expect", "2")), "claims: [{name: edu}]", "claims: [{name: edu, request: edu}]", 1)
 	apply(t, n, []byte(claim), []byte(pod))
-	must(t, n.WaitPod(ctx, "default", "either", corev1.PodSucceeded))
+	stage.Check(t, n.WaitPod(ctx, "default", "either", corev1.PodSucceeded))
 	removeClaims(t, n, "either")
 }
 
 func extendedResource(t *testing.T, n *bed.Node, image string) {
-	ctx := within(t, 3*time.Minute)
-	must(t, n.Apply(ctx, stage.Pod("plain", image, 2, "-expect", "2")))
-	must(t, n.WaitPod(ctx, "default", "plain", corev1.PodSucceeded))
+	ctx := stage.Within(t, 3*time.Minute)
+	stage.Check(t, n.Apply(ctx, stage.Pod("plain", image, 2, "-expect", "2")))
+	stage.Check(t, n.WaitPod(ctx, "default", "plain", corev1.PodSucceeded))
 	remove(t, n, "plain")
 	given(t, n, 0)
 }
 
 func parametersRefused(t *testing.T, n *bed.Node, image string) {
-	ctx := within(t, 3*time.Minute)
+	ctx := stage.Within(t, 3*time.Minute)
 	claim := string(stage.Claim("odd")) + fmt.Sprintf(`    config:
     - opaque:
         driver: %s
@@ -262,7 +262,7 @@ func parametersRefused(t *testing.T, n *bed.Node, image string) {
 	apply(t, n, []byte(claim), stage.ClaimPod("odd", image, "resourceClaimName: odd", "-expect", "1"))
 	for {
 		events, err := n.Kube().CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=odd"})
-		must(t, err)
+		stage.Check(t, err)
 		i := slices.IndexFunc(events.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, "envs") })
 		if i >= 0 {
 			t.Logf("the pod's event: %s", events.Items[i].Message)
@@ -274,9 +274,9 @@ func parametersRefused(t *testing.T, n *bed.Node, image string) {
 }
 
 func agentKilled(t *testing.T, n *bed.Node, image string) {
-	ctx := within(t, 6*time.Minute)
+	ctx := stage.Within(t, 6*time.Minute)
 	apply(t, n, stage.Claim("kept"), stage.ClaimPod("kept", image, "resourceClaimName: kept", "-expect", "1", "-hold", "2h"))
-	must(t, n.WaitPod(ctx, "default", "kept", corev1.PodRunning))
+	stage.Check(t, n.WaitPod(ctx, "default", "kept", corev1.PodRunning))
 	before := sh(t, n.Guest, `cat "$1"/*.json`, records)
 	for i := range 5 {
 		pid := agentPID(t, n.Guest)
@@ -291,7 +291,7 @@ func agentKilled(t *testing.T, n *bed.Node, image string) {
 		t.Errorf("the record was %s and is %s", before, after)
 	}
 	pod, err := n.Kube().CoreV1().Pods("default").Get(ctx, "kept", metav1.GetOptions{})
-	must(t, err)
+	stage.Check(t, err)
 	if pod.Status.Phase != corev1.PodRunning || pod.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("the pod did not stay: %+v", pod.Status)
 	}
@@ -303,12 +303,12 @@ func agentKilled(t *testing.T, n *bed.Node, image string) {
 
 // agentAway: the pod's end waits for the agent, as the kubelet has it, and nothing is left afterwards.
 func agentAway(t *testing.T, n *bed.Node, image string) {
-	ctx := within(t, 6*time.Minute)
+	ctx := stage.Within(t, 6*time.Minute)
 	apply(t, n, stage.Claim("late"), stage.ClaimPod("late", image, "resourceClaimName: late", "-expect", "1", "-hold", "2h"))
-	must(t, n.WaitPod(ctx, "default", "late", corev1.PodRunning))
+	stage.Check(t, n.WaitPod(ctx, "default", "late", corev1.PodRunning))
 	sh(t, n.Guest, "systemctl stop acceld.service")
 	_, err := n.Kubectl(ctx, nil, "-n", "default", "delete", "pod", "late", "--wait=false")
-	must(t, err)
+	stage.Check(t, err)
 	sh(t, n.Guest, `for i in $(seq 300); do pgrep edu-check >/dev/null || exit 0; sleep 0.1; done; exit 1`)
 	sh(t, n.Guest, "systemctl start acceld.service")
 	timed(t, "agent started -> claim taken back, four devices offered", func() {
@@ -318,33 +318,33 @@ func agentAway(t *testing.T, n *bed.Node, image string) {
 }
 
 func claimsOverRestarts(t *testing.T, n *bed.Node, image string) {
-	ctx := within(t, 8*time.Minute)
+	ctx := stage.Within(t, 8*time.Minute)
 	apply(t, n, stage.Claim("stay"), stage.ClaimPod("stay", image, "resourceClaimName: stay", "-expect", "1", "-hold", "2h"))
-	must(t, n.WaitPod(ctx, "default", "stay", corev1.PodRunning))
+	stage.Check(t, n.WaitPod(ctx, "default", "stay", corev1.PodRunning))
 	for i := range 3 {
 		before, err := stage.Machine(ctx, n.Guest)
-		must(t, err)
+		stage.Check(t, err)
 		begin := time.Now()
-		must(t, n.RestartKubelet(ctx))
+		stage.Check(t, n.RestartKubelet(ctx))
 		restarted := time.Since(begin)
 		_, err = stage.WaitMachine(ctx, n.Guest, "a new registration", func(m accel.Machine) bool {
 			return m.Have[stage.Kind].Plugin.Registrations > before.Have[stage.Kind].Plugin.Registrations
 		})
-		must(t, err)
+		stage.Check(t, err)
 		offers(t, n, 4)
 		t.Logf("%-60s %6.2f s (restart %.2f s)", fmt.Sprintf("kubelet restart #%d -> slices right", i+1), time.Since(begin).Seconds(), restarted.Seconds())
 	}
-	must(t, n.RestartEngine(ctx))
+	stage.Check(t, n.RestartEngine(ctx))
 	apply(t, n, stage.Claim("next"), stage.ClaimPod("next", image, "resourceClaimName: next", "-expect", "1"))
-	must(t, n.WaitPod(ctx, "default", "next", corev1.PodSucceeded))
-	must(t, n.WaitPod(ctx, "default", "stay", corev1.PodRunning))
+	stage.Check(t, n.WaitPod(ctx, "default", "next", corev1.PodSucceeded))
+	stage.Check(t, n.WaitPod(ctx, "default", "stay", corev1.PodRunning))
 	removeClaims(t, n, "stay", "next")
 }
 
 func sickIsTainted(t *testing.T, n *bed.Node, _ string) {
-	ctx := within(t, 3*time.Minute)
+	ctx := stage.Within(t, 3*time.Minute)
 	m, err := stage.Machine(ctx, n.Guest)
-	must(t, err)
+	stage.Check(t, err)
 	id := m.Have[stage.Kind].Accelerators[1].ID
 	generation := slicesOf(ctx, t, n)[0].Spec.Pool.Generation
 	timed(t, "error -> taint in the slice", func() {
@@ -366,11 +366,11 @@ func sickIsTainted(t *testing.T, n *bed.Node, _ string) {
 
 // claimOverReboot: the CDI specs are gone with the boot, the kubelet asks again, and the pod computes again.
 func claimOverReboot(t *testing.T, n *bed.Node, image string) {
-	ctx := within(t, 10*time.Minute)
+	ctx := stage.Within(t, 10*time.Minute)
 	manifest := strings.Replace(string(stage.ClaimPod("again", image, "resourceClaimName: again", "-expect", "1", "-hold", "2h")), "restartPolicy: Never", "restartPolicy: Always", 1)
 	apply(t, n, stage.Claim("again"), []byte(manifest))
-	must(t, n.WaitPod(ctx, "default", "again", corev1.PodRunning))
-	must(t, n.Reboot(ctx, bed.Reboot{}))
+	stage.Check(t, n.WaitPod(ctx, "default", "again", corev1.PodRunning))
+	stage.Check(t, n.Reboot(ctx, bed.Reboot{}))
 	timed(t, "node up -> the pod computes again", func() {
 		offers(t, n, 4)
 		sh(t, n.Guest, `for i in $(seq 600); do pgrep edu-check >/dev/null && exit 0; sleep 0.2; done; exit 1`)
@@ -381,9 +381,9 @@ func claimOverReboot(t *testing.T, n *bed.Node, image string) {
 
 // memoryShared is the example of per-card memory: cards of 8 GiB, pods of 5 GiB. One for each card runs; one more waits.
 func memoryShared(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
-	ctx := within(t, 6*time.Minute)
+	ctx := stage.Within(t, 6*time.Minute)
 	definition := readFile(t, s.File("vendors/qemu/edu.yaml")) + "capacity:\n  - name: memory\n    value: 8Gi\n    share: {default: 1Gi, min: 1Gi, step: 1Gi}\n"
-	must(t, n.WriteFile(ctx, "/etc/acceld/definitions.d/edu.yaml", []byte(definition), 0o644))
+	stage.Check(t, n.WriteFile(ctx, "/etc/acceld/definitions.d/edu.yaml", []byte(definition), 0o644))
 	for {
 		all := slicesOf(ctx, t, n)
 		if len(all) == 1 && len(all[0].Spec.Devices) == 4 && all[0].Spec.Devices[0].AllowMultipleAllocations != nil {
@@ -400,7 +400,7 @@ func memoryShared(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
 	running := func() []string {
 		var up []string
 		list, err := n.Kube().CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=claim"})
-		must(t, err)
+		stage.Check(t, err)
 		for _, p := range list.Items {
 			if p.Status.Phase == corev1.PodRunning {
 				up = append(up, p.Name)
@@ -418,7 +418,7 @@ func memoryShared(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
 	}
 	// What is left of a card fits a smaller pod.
 	apply(t, n, stage.Claim("small", "capacity: {requests: {memory: 3Gi}}"), stage.ClaimPod("small", image, "resourceClaimName: small", "-expect", "1"))
-	must(t, n.WaitPod(ctx, "default", "small", corev1.PodSucceeded))
+	stage.Check(t, n.WaitPod(ctx, "default", "small", corev1.PodSucceeded))
 	if env := sh(t, n.Guest, `tr '\0' '\n' < /proc/$(pgrep -o edu-check)/environ | grep ^ACCELD_MEMORY_ | cut -d= -f2`); env != fmt.Sprint(5<<30) {
 		t.Errorf("a container is told that it has %s bytes", env)
 	}
@@ -428,25 +428,25 @@ func memoryShared(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
 
 // allocationSwitches: what a pod holds in one way is not offered in the other until the pod has ended.
 func allocationSwitches(t *testing.T, n *bed.Node, image string) {
-	ctx := within(t, 12*time.Minute)
+	ctx := stage.Within(t, 12*time.Minute)
 	offers(t, n, 4)
 	apply(t, n, stage.Claim("old"), stage.ClaimPod("old", image, "resourceClaimName: old", "-expect", "1", "-hold", "2h"))
-	must(t, n.WaitPod(ctx, "default", "old", corev1.PodRunning))
-	must(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(strings.Replace(byClaims, "dra", "devicePlugin", 1)), 0o644))
+	stage.Check(t, n.WaitPod(ctx, "default", "old", corev1.PodRunning))
+	stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(strings.Replace(byClaims, "dra", "devicePlugin", 1)), 0o644))
 	timed(t, "to the device plugin -> three devices allocatable, no slice", func() {
-		must(t, n.WaitAllocatable(ctx, stage.Resource, 3))
+		stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 3))
 		for len(slicesOf(ctx, t, n)) > 0 {
 			time.Sleep(200 * time.Millisecond)
 		}
 	})
 	timed(t, "the pod of before deleted -> four devices", func() {
 		removeClaims(t, n, "old")
-		must(t, n.WaitAllocatable(ctx, stage.Resource, 4))
+		stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 4))
 	})
 	reaches(t, n.Guest, accel.Ready, soon)
-	must(t, n.Apply(ctx, stage.Pod("plugged", image, 1, "-expect", "1", "-hold", "2h")))
-	must(t, n.WaitPod(ctx, "default", "plugged", corev1.PodRunning))
-	must(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(byClaims), 0o644))
+	stage.Check(t, n.Apply(ctx, stage.Pod("plugged", image, 1, "-expect", "1", "-hold", "2h")))
+	stage.Check(t, n.WaitPod(ctx, "default", "plugged", corev1.PodRunning))
+	stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(byClaims), 0o644))
 	timed(t, "back to claims -> three devices offered", func() { offers(t, n, 3) })
 	timed(t, "the pod of before deleted -> four devices", func() {
 		remove(t, n, "plugged")
