@@ -42,4 +42,3 @@ func readOnly(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
-

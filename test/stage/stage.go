@@ -130,33 +130,38 @@ func (s *Stage) Deploy(ctx context.Context, n *bed.Node) error {
 
 // Get asks the agent's endpoint on the guest's loopback, such as "/metrics", and returns the answer and its status.
 func Get(ctx context.Context, g *bed.Guest, path string) (string, int, error) {
-	body, resp, err := ask(ctx, g, path, http.Header{})
-	if err != nil {
-		return "", 0, err
-	}
-	return string(body), resp.StatusCode, nil
+	a, err := ask(ctx, g, path, http.Header{})
+	return string(a.body), a.status, err
 }
 
 // held is how many seconds the agent may hold an answer back until something has changed.
 const held = 5
 
-func ask(ctx context.Context, g *bed.Guest, path string, header http.Header) ([]byte, *http.Response, error) {
+// answer is what the endpoint answered; tag is of the machine.
+type answer struct {
+	status int
+	tag    string
+	body   []byte
+}
+
+func ask(ctx context.Context, g *bed.Guest, path string, header http.Header) (a answer, err error) {
 	client := &http.Client{Timeout: (10 + held) * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return g.Dial(ctx, "127.0.0.1:9480") },
 	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://acceld"+path, nil)
 	if err != nil {
-		return nil, nil, err
+		return a, err
 	}
 	req.Header = header
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, nil, err
+		return a, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	return body, resp, err
+	a.status, a.tag = resp.StatusCode, resp.Header.Get("ETag")
+	a.body, err = io.ReadAll(resp.Body)
+	return a, err
 }
 
 // Machine asks the agent of the guest for its machine.
@@ -173,16 +178,16 @@ func next(ctx context.Context, g *bed.Guest, tag string) (m accel.Machine, newTa
 		header.Set("If-None-Match", tag)
 		header.Set("Prefer", fmt.Sprintf("wait=%d", held))
 	}
-	body, resp, err := ask(ctx, g, "/v1/machine", header)
+	a, err := ask(ctx, g, "/v1/machine", header)
 	switch {
 	case err != nil:
 		return m, "", err
-	case resp.StatusCode == http.StatusNotModified:
+	case a.status == http.StatusNotModified:
 		return m, tag, nil
-	case resp.StatusCode != http.StatusOK:
-		return m, "", fmt.Errorf("the agent answered %d: %s", resp.StatusCode, body)
+	case a.status != http.StatusOK:
+		return m, "", fmt.Errorf("the agent answered %d: %s", a.status, a.body)
 	}
-	return m, resp.Header.Get("ETag"), json.Unmarshal(body, &m)
+	return m, a.tag, json.Unmarshal(a.body, &m)
 }
 
 // WaitMachine waits until the machine satisfies the predicate; what names it. The agent tells when it changed: asking over

@@ -142,12 +142,9 @@ func (a *asked) ask(ctx context.Context, header http.Header) (m accel.Machine, e
 
 // watch prints the machine at each change until ctx ends.
 func (a *asked) watch(ctx context.Context, out io.Writer, asJSON bool) error {
-	for last := ""; ; {
+	for last := ""; ctx.Err() == nil; {
 		m, err := a.next(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if errors.Is(err, errUnchanged) {
+		if errors.Is(err, errUnchanged) || ctx.Err() != nil {
 			continue
 		}
 		text := plain(summary(m))
@@ -163,10 +160,10 @@ func (a *asked) watch(ctx context.Context, out io.Writer, asJSON bool) error {
 		// Changes come in bursts, and nobody reads faster; while no agent answers it is asked again and again.
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-time.After(breath):
 		}
 	}
+	return nil
 }
 
 func printChange(out io.Writer, m accel.Machine, text string, failed error, asJSON bool) error {
