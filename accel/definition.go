@@ -42,6 +42,9 @@ type Definition struct {
 	Capacity []Capacity `json:"capacity,omitempty"`
 	// Serial is an attribute (see HealthSource.File) that holds the serial number.
 	Serial string `json:"serial,omitempty" template:"device"`
+	// Fabric is an attribute (see HealthSource.File) that is the same on devices which have links of their own to each other,
+	// beside the bus, and differs on others. Containers that ask for several devices are given such ones where they can be.
+	Fabric string `json:"fabric,omitempty" template:"device"`
 	// Health are attribute files that tell health.
 	Health []HealthSource `json:"health,omitempty"`
 	// Metrics are attribute files that hold numbers.

@@ -44,6 +44,11 @@ type Accelerator struct {
 	// ID is the PCI address, such as "0000:01:00.0".
 	ID       string `json:"id"`
 	NUMANode int    `json:"numaNode"` // -1 when the platform names none
+	// Ports are the PCI bridges above the function, the topmost first; empty on a root bus.
+	Ports []string `json:"ports,omitempty"`
+	// Fabric is the same text on devices that have links of their own to each other; empty without such links or where its
+	// definition does not say how to tell.
+	Fabric string `json:"fabric,omitempty"`
 	// Bound is the kernel driver bound to the function; empty when none.
 	Bound string `json:"bound,omitempty"`
 	// Nodes are the device nodes a container gets; empty while no driver is bound.

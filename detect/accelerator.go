@@ -28,11 +28,8 @@ func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []
 		if a.Bound != "" && (def.Driver.Binds == "" || a.Bound == def.Driver.Binds) { // another driver's nodes are not ours
 			a.Nodes = nodes(h, def, a.ID)
 		}
-		if def.Serial != "" {
-			if s, err := h.DeviceAttribute(a.ID, def.Serial); err == nil && printable(s) {
-				a.Serial = s
-			}
-		}
+		a.Ports, _ = accel.PortsAbove(a.ID, pci) // as far up as they are known
+		a.Serial, a.Fabric = word(h, a.ID, def.Serial), word(h, a.ID, def.Fabric)
 		a.Capacity = capacity(h, def, a)
 		if health, err := Health(h, def, a); err == nil {
 			a.Health = health
@@ -41,6 +38,18 @@ func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i].ID < list[j].ID })
 	return list
+}
+
+// word reads an attribute that names something; empty where there is none to be read, or what is there is no text.
+func word(h *host.Host, id, file string) string {
+	if file == "" {
+		return ""
+	}
+	s, err := h.DeviceAttribute(id, file)
+	if err != nil || !printable(s) {
+		return ""
+	}
+	return s
 }
 
 // capacity reads the amounts that def finds in files; what does not answer is left out.

@@ -16,13 +16,14 @@ import (
 type device struct {
 	id     string
 	numa   int // -1 when the platform names none
+	at     place
 	health accel.Health
 	nodes  []accel.DeviceNode
 	gone   time.Time // since when it is a tombstone; zero for a device that is there
 }
 
 func (d device) equal(e device) bool {
-	return d.id == e.id && d.numa == e.numa && d.health == e.health && d.gone.Equal(e.gone) && slices.Equal(d.nodes, e.nodes)
+	return d.id == e.id && d.numa == e.numa && d.health == e.health && d.gone.Equal(e.gone) && slices.Equal(d.at, e.at) && slices.Equal(d.nodes, e.nodes)
 }
 
 func (d device) healthy() bool { return d.health.State == accel.Healthy }
@@ -64,8 +65,9 @@ func (inv *inventory) update(accelerators []accel.Accelerator, now time.Time) {
 	old := inv.load().devices
 	next := make(map[string]device, len(accelerators))
 	forgotten := map[string]bool{}
+	places := placesOf(accelerators)
 	for _, a := range accelerators {
-		d := device{id: a.ID, numa: a.NUMANode, health: a.Health, nodes: slices.Clone(a.Nodes)}
+		d := device{id: a.ID, numa: a.NUMANode, at: places[a.ID], health: a.Health, nodes: slices.Clone(a.Nodes)}
 		if a.Health.State == accel.Gone {
 			before, known := old[a.ID]
 			if !known && inv.forgotten[a.ID] {

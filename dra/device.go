@@ -98,22 +98,10 @@ func product(d accel.PCIDevice, def *accel.Definition) string {
 // rootOf returns the PCI Express root complex above a function as sysfs names it, such as "pci0000:00"; empty when a
 // bridge on the way is not known.
 func rootOf(address string, pci []accel.PCIDevice) string {
-	parents := make(map[string]string, len(pci))
-	for _, d := range pci {
-		parents[d.Address] = d.ParentPort
-	}
-	for range pci { // a way cannot be longer than there are bridges
-		parent, known := parents[address]
-		switch {
-		case !known:
-			return ""
-		case parent == "":
-			if i := strings.LastIndex(address, ":"); i > 0 {
-				return "pci" + address[:i]
-			}
-			return ""
-		}
-		address = parent
+	ports, known := accel.PortsAbove(address, pci)
+	top := append(ports, address)[0]
+	if i := strings.LastIndex(top, ":"); known && i > 0 {
+		return "pci" + top[:i]
 	}
 	return ""
 }

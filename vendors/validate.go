@@ -297,8 +297,10 @@ func (c *checker) container(def *accel.Definition) {
 
 // attributes looks at the attribute files of a definition.
 func (c *checker) attributes(def *accel.Definition) {
-	if def.Serial != "" {
-		c.attribute("serial", def.Serial)
+	for field, file := range map[string]string{"serial": def.Serial, "fabric": def.Fabric} {
+		if file != "" {
+			c.attribute(field, file)
+		}
 	}
 	if def.Check != nil {
 		c.inside("check.file", def.Check.File) // it is written to
