@@ -40,6 +40,8 @@ type Definition struct {
 	Allocation Allocation `json:"allocation,omitempty"`
 	// Capacity are the amounts that a device has, such as its memory. They are published where Allocation is dra.
 	Capacity []Capacity `json:"capacity,omitempty"`
+	// Sharing gives a device to several containers at a time, by time slicing; nil: to one.
+	Sharing *Sharing `json:"sharing,omitempty"`
 	// Serial is an attribute (see HealthSource.File) that holds the serial number.
 	Serial string `json:"serial,omitempty" template:"device"`
 	// Fabric is an attribute (see HealthSource.File) that is the same on devices which have links of their own to each other,

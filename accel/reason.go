@@ -201,7 +201,7 @@ func claimReasons() []ReasonDoc {
 		{ClaimUnusable, "A resource claim cannot be prepared as it is.", ActorCluster, "Correct what the sentence names in the claim, its template or the device class; the pod is tried again by itself.", false},
 		{CheckpointDamaged, "The record of a prepared claim cannot be read.", ActorAgent, "None: the claim is read anew from the API server when its pod needs it.", false},
 		{ClaimsUnsupported, "The API server does not serve resource.k8s.io/v1.", ActorCluster, "Use Kubernetes 1.34 or later, or set `allocation: devicePlugin` for the kind.", false},
-		{DeviceHeld, "A pod holds a device by the way of allocation that was in force before.", ActorAgent, "None: the device is offered as soon as the pod has ended.", false},
+		{DeviceHeld, "A pod holds a device as it was offered before: by another way of allocation, under another name, or as a part.", ActorAgent, "None: the device is offered as soon as the pod has ended.", false},
 	}
 }
 

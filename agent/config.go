@@ -80,9 +80,11 @@ func (b BuildConfig) MemoryBytes(total int64) int64 {
 
 // KindConfig overrides parts of one definition.
 type KindConfig struct {
-	Enabled    *bool              `json:"enabled,omitempty"`
-	Allocation accel.Allocation   `json:"allocation,omitempty"`
-	Driver     KindDriverOverride `json:"driver,omitzero"`
+	Enabled    *bool            `json:"enabled,omitempty"`
+	Allocation accel.Allocation `json:"allocation,omitempty"`
+	// Sharing replaces that of the definition.
+	Sharing *accel.Sharing     `json:"sharing,omitempty"`
+	Driver  KindDriverOverride `json:"driver,omitzero"`
 }
 
 // KindDriverOverride overrides the driver of one definition; empty fields leave it as it is.
@@ -224,7 +226,7 @@ func (c Config) check() []error {
 		errs = append(errs, errors.New("store: entries and mib must not be negative"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Kinds)) {
-		errs = append(errs, checkAllocation("kinds."+name+".allocation", c.Kinds[name].Allocation)...)
+		errs = append(errs, c.Kinds[name].checkOffer("kinds."+name)...)
 		if u := c.Kinds[name].Driver.Upgrade; u != nil {
 			errs = append(errs, checkUpgrade("kinds."+name+".driver.upgrade", *u)...)
 		}
@@ -285,6 +287,21 @@ func checkAllocation(field string, a accel.Allocation) []error {
 	return []error{fmt.Errorf("%s: %q is not one of %s, %s", field, a, accel.AllocateByPlugin, accel.AllocateByDRA)}
 }
 
+// checkOffer returns what is wrong with the way in which devices of a kind are offered.
+func (k KindConfig) checkOffer(field string) []error {
+	errs := checkAllocation(field+".allocation", k.Allocation)
+	if k.Sharing == nil {
+		return errs
+	}
+	for _, text := range k.Sharing.Problems() {
+		errs = append(errs, fmt.Errorf("%s.sharing.%s", field, text))
+	}
+	if k.Allocation == accel.AllocateByDRA {
+		errs = append(errs, fmt.Errorf("%s.sharing: is for allocation %s", field, accel.AllocateByPlugin))
+	}
+	return errs
+}
+
 // checkUpgrade returns what is wrong with an upgrade policy.
 func checkUpgrade(field string, u accel.UpgradePolicy) []error {
 	var errs []error
@@ -327,6 +344,9 @@ func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.D
 			continue
 		}
 		d := *out[name]
+		if k.Sharing != nil {
+			d.Sharing = k.Sharing
+		}
 		d.Driver.Version = or(k.Driver.Version, d.Driver.Version)
 		if k.Driver.Sources != nil {
 			d.Driver.Sources = slices.Concat(c.Prebuilt, k.Driver.Sources)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -61,6 +62,8 @@ func TestConfigRefusals(t *testing.T) {
 		{"relative path", "stateDir: var", `stateDir: "var" is not an absolute path`},
 		{"allocation", "kubernetes: {allocation: DRA}", `kubernetes.allocation: "DRA" is not one of devicePlugin, dra`},
 		{"allocation of a kind", "kinds: {a: {allocation: both}}", `kinds.a.allocation: "both" is not one of`},
+		{"too few replicas", "kinds: {a: {sharing: {rename: true}}}", "kinds.a.sharing.replicas: 0 is not from 1 to 256"},
+		{"claims are shared otherwise", "kinds: {a: {allocation: dra, sharing: {replicas: 2}}}", "kinds.a.sharing: is for allocation devicePlugin"},
 		{"switch", "kubernetes: {enabled: maybe}", "not one of auto, on, off"},
 		{"memory", "build: {memory: 90}", `build.memory: "90" is neither a share`},
 		{"memory share", "build: {memory: 120%}", `build.memory: "120%" is not from`},
@@ -143,5 +146,25 @@ func TestAllocation(t *testing.T) {
 		if problem != nil || got["a-b"].AllocatedBy() != c.want {
 			t.Errorf("%+v: %v %s", c, problem, got["a-b"].AllocatedBy())
 		}
+	}
+}
+
+// TestSharing: the kind's own options replace those of its definition, and a change of them starts the plugin anew.
+func TestSharing(t *testing.T) {
+	def := map[string]*accel.Definition{"a-b": {Kind: "a-b", Resource: "a/b", Sharing: &accel.Sharing{Replicas: 4, Rename: true}}}
+	got := map[string]*accel.Definition{}
+	for text, want := range map[string]string{"{}": "4 a/b.shared", "{sharing: {replicas: 1}}": "1 a/b", "{sharing: {replicas: 8}}": "8 a/b"} {
+		c, problem := ParseConfig("c.yaml", []byte("kinds: {a-b: "+text+"}"))
+		if problem != nil {
+			t.Fatal(problem)
+		}
+		out, problem := c.Override(def)
+		if problem != nil || fmt.Sprint(out["a-b"].Replicas(), " ", out["a-b"].Offered()) != want {
+			t.Errorf("%s: %v, %d of %q, want %s", text, problem, out["a-b"].Replicas(), out["a-b"].Offered(), want)
+		}
+		got[text] = out["a-b"]
+	}
+	if !offersOtherwise(got["{}"], got["{sharing: {replicas: 8}}"]) || offersOtherwise(got["{}"], got["{}"]) {
+		t.Error("the plugin must be another one where the devices are shared otherwise, and only there")
 	}
 }

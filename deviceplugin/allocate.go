@@ -33,16 +33,25 @@ func (s *service) Allocate(_ context.Context, req *pluginapi.AllocateRequest) (*
 
 func (s *service) allocate(devices map[string]device, ids []string) (*pluginapi.ContainerAllocateResponse, error) {
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	answer := &pluginapi.ContainerAllocateResponse{Annotations: map[string]string{DevicesAnnotation: strings.Join(ids, ",")}}
+	if def := s.cfg.Definition; len(ids) > 1 && def.Replicas() > 1 && def.Sharing.FailRequestsGreaterThanOne {
+		return nil, status.Errorf(codes.InvalidArgument, "cannot allocate %d of %s: a container may ask for one, because its devices are shared", len(ids), s.cfg.Resource)
+	}
+	names := make([]string, 0, len(ids))
+	answer := &pluginapi.ContainerAllocateResponse{}
 	for _, id := range ids {
 		d, known := devices[id]
 		switch {
 		case !known:
 			return nil, status.Errorf(codes.NotFound, "cannot allocate device %q: %s has no such device", id, s.cfg.Resource)
 		case !d.healthy():
-			return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate device %q: %s", id, why(d.health))
+			return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate device %q: %s", id, why(d.state()))
+		case slices.Contains(names, d.of):
+			continue // another replica of a device that the container has
+		}
+		names = append(names, d.of)
+		switch {
 		case s.cfg.CDI:
-			answer.CdiDevices = append(answer.CdiDevices, &pluginapi.CDIDevice{Name: s.cfg.Resource + "=" + id})
+			answer.CdiDevices = append(answer.CdiDevices, &pluginapi.CDIDevice{Name: s.cfg.Definition.Resource + "=" + d.of})
 		case len(d.nodes) == 0 && len(s.cfg.Definition.Nodes) > 0:
 			return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate device %q: it has no device node (%s)", id, accel.NodeMissing)
 		default:
@@ -51,6 +60,7 @@ func (s *service) allocate(devices map[string]device, ids []string) (*pluginapi.
 			}
 		}
 	}
+	answer.Annotations = map[string]string{DevicesAnnotation: strings.Join(names, ",")}
 	if !s.cfg.CDI {
 		edit(answer, s.cfg.Definition)
 	}

@@ -18,7 +18,8 @@ import (
 
 func TestAllocate(t *testing.T) {
 	def := &accel.Definition{
-		Nodes: []accel.NodeSource{{Glob: "accel/*"}, {Glob: "misc/*", Permissions: "rwm"}},
+		Resource: testResource,
+		Nodes:    []accel.NodeSource{{Glob: "accel/*"}, {Glob: "misc/*", Permissions: "rwm"}},
 		Container: accel.Edits{
 			Env:    []string{"THING=a=b", "broken"},
 			Mounts: []accel.Mount{{HostPath: "/usr/lib/x", ContainerPath: "/x", Options: []string{"ro", "bind"}}},

@@ -31,15 +31,16 @@ type PodRef struct {
 // kubelet asks the kubelet's PodResources service, on one long-lived connection.
 type kubelet struct {
 	resource string
+	former   []string // names that the resource had before
 	socket   string
 
 	mu   sync.Mutex
 	conn *grpc.ClientConn
-	last map[string]PodRef // the last good answer of holders
+	last heldRefs // the last good answer of holders
 }
 
-func newKubelet(resource, socket string) *kubelet {
-	return &kubelet{resource: resource, socket: socket}
+func newKubelet(resource string, former []string, socket string) *kubelet {
+	return &kubelet{resource: resource, former: former, socket: socket}
 }
 
 // maxAnswer is the size of an answer that the kubelet's own clients accept, bytes (podresources/client.go).
@@ -100,7 +101,7 @@ func (k *kubelet) allocatable(ctx context.Context) ([]string, error) {
 }
 
 // holders returns who holds which device; with an error it is the last good answer.
-func (k *kubelet) holders(ctx context.Context) (map[string]PodRef, error) {
+func (k *kubelet) holders(ctx context.Context) (heldRefs, error) {
 	client, err := k.client()
 	if err != nil {
 		return k.lastHolders(), err
@@ -109,15 +110,20 @@ func (k *kubelet) holders(ctx context.Context) (map[string]PodRef, error) {
 	if err != nil {
 		return k.lastHolders(), accel.Problemf(accel.ProbeUnanswered, "cannot ask the kubelet who holds devices: %s", status.Convert(err).Message())
 	}
-	held := map[string]PodRef{}
+	held := heldRefs{now: map[string]PodRef{}, before: map[string]PodRef{}}
 	for _, pod := range resp.GetPodResources() {
 		for _, c := range pod.GetContainers() {
 			for _, d := range c.GetDevices() {
-				if d.GetResourceName() != k.resource {
+				into := held.now
+				switch {
+				case d.GetResourceName() == k.resource:
+				case slices.Contains(k.former, d.GetResourceName()):
+					into = held.before
+				default:
 					continue
 				}
 				for _, id := range d.GetDeviceIds() {
-					held[id] = PodRef{Namespace: pod.GetNamespace(), Pod: pod.GetName(), Container: c.GetName()}
+					into[id] = PodRef{Namespace: pod.GetNamespace(), Pod: pod.GetName(), Container: c.GetName()}
 				}
 			}
 		}
@@ -125,13 +131,13 @@ func (k *kubelet) holders(ctx context.Context) (map[string]PodRef, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.last = held
-	return maps.Clone(held), nil
+	return held, nil
 }
 
-func (k *kubelet) lastHolders() map[string]PodRef {
+func (k *kubelet) lastHolders() heldRefs {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return maps.Clone(k.last)
+	return k.last
 }
 
 // register tells the kubelet of dir about the socket endpoint. An answer that nobody listens is KubeletAbsent, any
@@ -171,6 +177,6 @@ func absent(dir string) *accel.Problem {
 func differs(healthy, allocatable int) *accel.Problem {
 	return &accel.Problem{
 		Reason:  accel.AllocatableDiffers,
-		Message: fmt.Sprintf("the kubelet counts %d devices, %d are healthy", allocatable, healthy),
+		Message: fmt.Sprintf("the kubelet counts %d devices (replicas of shared ones included), %d are healthy", allocatable, healthy),
 	}
 }

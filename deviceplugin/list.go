@@ -12,21 +12,26 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// device is one row of the list that the kubelet gets. It is a value; nobody changes one that is in a list.
+// device is one row of the list that the kubelet gets: a device, or one of its replicas. It is a value; nobody changes one
+// that is in a list.
 type device struct {
 	id     string
-	numa   int // -1 when the platform names none
+	of     string // the device's id
+	numa   int    // -1 when the platform names none
 	at     place
 	health accel.Health
 	nodes  []accel.DeviceNode
 	gone   time.Time // since when it is a tombstone; zero for a device that is there
+	kept   bool      // it is there for the pod that holds it alone, see keep
+	taken  bool      // it is not offered, see occupy
 }
 
 func (d device) equal(e device) bool {
-	return d.id == e.id && d.numa == e.numa && d.health == e.health && d.gone.Equal(e.gone) && slices.Equal(d.at, e.at) && slices.Equal(d.nodes, e.nodes)
+	return d.id == e.id && d.of == e.of && d.numa == e.numa && d.health == e.health && d.gone.Equal(e.gone) && d.kept == e.kept && d.taken == e.taken &&
+		slices.Equal(d.at, e.at) && slices.Equal(d.nodes, e.nodes)
 }
 
-func (d device) healthy() bool { return d.health.State == accel.Healthy }
+func (d device) healthy() bool { return d.state().State == accel.Healthy }
 
 // list is an immutable version of the inventory.
 type list struct {
@@ -48,6 +53,9 @@ type inventory struct {
 	given chan struct{} // closed by the first update
 	// forgotten are tombstones that were dropped while the agent still names them as gone.
 	forgotten map[string]bool
+	// replicas is how many times each device is offered; less than 2 for once. It does not change.
+	replicas int
+	held     heldRefs // the last answer
 }
 
 func newInventory() *inventory {
@@ -65,13 +73,11 @@ func (inv *inventory) update(accelerators []accel.Accelerator, now time.Time) {
 	old := inv.load().devices
 	next := make(map[string]device, len(accelerators))
 	forgotten := map[string]bool{}
-	places := placesOf(accelerators)
-	for _, a := range accelerators {
-		d := device{id: a.ID, numa: a.NUMANode, at: places[a.ID], health: a.Health, nodes: slices.Clone(a.Nodes)}
-		if a.Health.State == accel.Gone {
-			before, known := old[a.ID]
-			if !known && inv.forgotten[a.ID] {
-				forgotten[a.ID] = true
+	for _, d := range inv.rows(accelerators) {
+		if d.health.State == accel.Gone {
+			before, known := old[d.id]
+			if !known && inv.forgotten[d.id] {
+				forgotten[d.id] = true
 				continue
 			}
 			d.gone = now
@@ -79,12 +85,17 @@ func (inv *inventory) update(accelerators []accel.Accelerator, now time.Time) {
 				d.gone = before.gone
 			}
 		}
-		next[a.ID] = d
+		next[d.id] = d
 	}
 	for id, d := range old {
-		if _, named := next[id]; !named && !forgotten[id] {
-			next[id] = tombstone(d, now)
+		if _, named := next[id]; named || forgotten[id] {
+			continue
 		}
+		if kept, there := keep(next, id); there && d.kept {
+			next[id] = kept
+			continue
+		}
+		next[id] = tombstone(d, now)
 	}
 	inv.forgotten = forgotten
 	inv.replace(next)
@@ -95,27 +106,48 @@ func (inv *inventory) update(accelerators []accel.Accelerator, now time.Time) {
 	}
 }
 
-// adopt makes tombstones of devices that a pod holds and nobody names: they vanished while no agent ran. Without it the
-// kubelet would report them as healthy to their pods.
-func (inv *inventory) adopt(held map[string]PodRef, now time.Time) {
+// rows are the devices as the kubelet gets them, each replica as one.
+func (inv *inventory) rows(accelerators []accel.Accelerator) []device {
+	places := placesOf(accelerators)
+	var rows []device
+	for _, a := range accelerators {
+		nodes := slices.Clone(a.Nodes)
+		for n := range max(1, inv.replicas) {
+			rows = append(rows, device{id: replicaID(a.ID, n), of: a.ID, numa: a.NUMANode, at: places[a.ID], health: a.Health, nodes: nodes})
+		}
+	}
+	return rows
+}
+
+// adopt takes in who holds devices. It makes rows of those that a pod holds and nobody names: tombstones of devices that
+// vanished while no agent ran, which the kubelet would report as healthy to their pods without, and replicas of devices that
+// are shared less than before.
+func (inv *inventory) adopt(held heldRefs, now time.Time) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
-	old := inv.load().devices
-	next := maps.Clone(old)
+	inv.held = held
+	next := maps.Clone(inv.load().devices)
 	if next == nil {
 		next = map[string]device{}
 	}
-	for id := range held {
-		if _, known := old[id]; !known {
-			next[id] = tombstone(device{id: id, numa: -1}, now)
+	for id := range held.now {
+		d, known := next[id]
+		if known && d.gone.IsZero() {
+			continue
+		}
+		if kept, there := keep(next, id); there {
+			next[id] = kept
+		} else if !known {
+			next[id] = tombstone(device{id: id, of: DeviceOf(id), numa: -1}, now)
 		}
 	}
 	inv.replace(next)
 }
 
-// sweep drops tombstones that no pod holds and that have been unhealthy for at least grace. It drops nothing while a
-// call is in flight: the kubelet panics when a device leaves the list between its choice and the end of its Allocate.
-// The kubelet chose before the call arrived here, which the grace covers: it chooses among healthy devices only.
+// sweep drops tombstones that no pod holds and that have been unhealthy for at least grace, and makes tombstones of the rows
+// that were kept for pods which have ended. It drops nothing while a call is in flight: the kubelet panics when a device
+// leaves the list between its choice and the end of its Allocate. The kubelet chose before the call arrived here, which the
+// grace covers: it chooses among healthy devices only.
 func (inv *inventory) sweep(held map[string]PodRef, now time.Time, grace time.Duration) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
@@ -125,22 +157,16 @@ func (inv *inventory) sweep(held map[string]PodRef, now time.Time, grace time.Du
 	old := inv.load().devices
 	next := maps.Clone(old)
 	for id, d := range old {
-		if _, isHeld := held[id]; !isHeld && !d.gone.IsZero() && now.Sub(d.gone) >= grace {
+		switch _, isHeld := held[id]; {
+		case isHeld:
+		case d.kept && d.gone.IsZero():
+			next[id] = tombstone(d, now)
+		case !d.gone.IsZero() && now.Sub(d.gone) >= grace:
 			delete(next, id)
 			inv.forgotten[id] = true
 		}
 	}
 	inv.replace(next)
-}
-
-// tombstones reports whether any device is one.
-func (l *list) tombstones() bool {
-	for _, d := range l.devices {
-		if !d.gone.IsZero() {
-			return true
-		}
-	}
-	return false
 }
 
 // enter marks a call as in flight until the function that it returns is called.
@@ -157,6 +183,7 @@ func (inv *inventory) enter() (leave func()) {
 
 // replace publishes devices as the next list, unless nothing is different. The caller holds the lock.
 func (inv *inventory) replace(devices map[string]device) {
+	inv.occupy(devices)
 	before := inv.load()
 	if maps.EqualFunc(devices, before.devices, device.equal) {
 		return
@@ -186,7 +213,11 @@ func tombstone(d device, now time.Time) device {
 	if !d.gone.IsZero() {
 		return d
 	}
-	d.gone = now
-	d.health = accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: "the device is no longer there", Since: now}
+	message := "the device is no longer there"
+	if d.kept {
+		message = "the device has fewer replicas than before"
+	}
+	d.gone, d.kept = now, false
+	d.health = accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: message, Since: now}
 	return d
 }

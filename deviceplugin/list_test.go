@@ -56,7 +56,7 @@ func TestTombstones(t *testing.T) {
 	step("gone again", func() { inv.update(gone, at(8*grace)) }, "a", "b!")
 
 	step("held and never named: it vanished while no agent ran", func() {
-		inv.adopt(map[string]PodRef{"a": {}, "c": {}}, at(8*grace))
+		inv.adopt(heldRefs{now: map[string]PodRef{"a": {}, "c": {}}}, at(8*grace))
 	}, "a", "b!", "c!")
 	step("an update keeps it", func() { inv.update(two(), at(8*grace)) }, "a", "b", "c!")
 	step("all gone", func() { inv.update(nil, at(8*grace)) }, "a!", "b!", "c!")

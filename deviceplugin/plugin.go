@@ -7,6 +7,7 @@ package deviceplugin
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -25,10 +26,13 @@ type Config struct {
 	// "/var/lib/kubelet/pod-resources/kubelet.sock". Without it ("") nothing can be checked: Allocatable stays -1 and
 	// tombstones stay for good.
 	PodResources string
-	// CDI makes Allocate answer with the CDI names "<Resource>=<ID>", otherwise with device nodes, environment and
+	// Former are names that the resource had, or may have had, before: what pods hold under them is not offered.
+	Former []string
+	// CDI makes Allocate answer with the CDI names "<Definition.Resource>=<ID>", otherwise with device nodes, environment and
 	// mounts.
 	CDI bool
-	// Definition describes the kind. Its Kind is part of the socket's name, its Container edits are used without CDI.
+	// Definition describes the kind. Its Kind is part of the socket's name, its Resource the CDI kind, its Sharing says how
+	// often each device is offered; its Container edits are used without CDI.
 	Definition *accel.Definition
 	// Log gets one record per transition. Nil is silence.
 	Log *slog.Logger
@@ -99,15 +103,17 @@ func New(cfg Config) *Plugin {
 		cfg.Now = time.Now
 	}
 	if cfg.Definition == nil {
-		cfg.Definition = &accel.Definition{Kind: strings.ReplaceAll(cfg.Resource, "/", "-")}
+		cfg.Definition = &accel.Definition{Kind: strings.ReplaceAll(cfg.Resource, "/", "-"), Resource: cfg.Resource}
 	}
 	cfg.Log = cfg.Log.With("resource", cfg.Resource)
 	t := defaultTiming()
+	list := newInventory()
+	list.replicas = cfg.Definition.Replicas()
 	return &Plugin{
 		cfg:      cfg,
 		timing:   t,
-		list:     newInventory(),
-		kubelet:  newKubelet(cfg.Resource, cfg.PodResources),
+		list:     list,
+		kubelet:  newKubelet(cfg.Resource, cfg.Former, cfg.PodResources),
 		standing: newStanding(),
 		watchdog: watchdog{timing: t},
 		ready:    make(chan struct{}),
@@ -119,6 +125,9 @@ func (p *Plugin) String() string { return "device plugin " + p.cfg.Resource }
 
 // Resource is the extended resource.
 func (p *Plugin) Resource() string { return p.cfg.Resource }
+
+// Names are the extended resource and those that it had before.
+func (p *Plugin) Names() []string { return append([]string{p.cfg.Resource}, p.cfg.Former...) }
 
 // Ready is closed when the first attempt to register has ended, whichever way, or while there is no kubelet to register
 // with or no first Update: neither an agent that starts before the kubelet nor a host without driver is held up.
@@ -132,10 +141,13 @@ func (p *Plugin) State() accel.PluginHave {
 }
 
 // Problem says why the kubelet does not offer every healthy device; nil when it does or nothing is known against it.
-// The reasons are KubeletAbsent, RegistrationFailed, AllocatableDiffers, ProbeUnanswered, and PermissionDenied, ReadOnly
-// or NoSpace for the socket.
+// The reasons are KubeletAbsent, RegistrationFailed, AllocatableDiffers, ProbeUnanswered, PermissionDenied, ReadOnly
+// or NoSpace for the socket, and DeviceHeld for devices that pods hold as they were offered before.
 func (p *Plugin) Problem() *accel.Problem {
 	_, problem := p.standing.get()
+	if n := p.list.load().taken(); problem == nil && n > 0 {
+		return accel.Problemf(accel.DeviceHeld, "%d devices are held by pods as they were offered before", n)
+	}
 	return problem
 }
 
@@ -145,12 +157,19 @@ func (p *Plugin) Update(accelerators []accel.Accelerator) {
 	p.list.update(accelerators, p.cfg.Now())
 }
 
-// Holders tells which container holds which device, by device id, as the kubelet's PodResources List says. With an
-// error it returns the last good answer, which may be nil.
+// Holders tells which container holds which device or replica of one, by the kubelet's id (see [DeviceOf]), as the kubelet's
+// PodResources List says, also under names that the resource had before. With an error it returns the last good answer, which
+// may be nil.
 func (p *Plugin) Holders(ctx context.Context) (map[string]PodRef, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timing.ask)
 	defer cancel()
-	return p.kubelet.holders(ctx)
+	held, err := p.kubelet.holders(ctx)
+	all := maps.Clone(held.before)
+	if all == nil {
+		all = maps.Clone(held.now)
+	}
+	maps.Copy(all, held.now)
+	return all, err
 }
 
 // Run serves the kubelet until ctx ends, over any number of its restarts. It begins with the first Update, so that the

@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -20,29 +21,90 @@ func (s *service) GetPreferredAllocation(_ context.Context, req *pluginapi.Prefe
 	return resp, nil
 }
 
+// stock is a device with its free replicas.
+type stock struct {
+	spot
+	ids   []string
+	given int // replicas that the container has
+	taken int // replicas that are not free
+}
+
 // prefer chooses size of the available devices, those that must be included first and the others close to them and to each
-// other (see [pick]). Devices that are not healthy here are chosen only when nothing else is left.
+// other (see [pick]). Of shared devices it takes those of which the container has the fewest replicas, and of them those of
+// which others have the fewest. What is not healthy here is chosen only when nothing else is left.
 func prefer(devices map[string]device, available, must []string, size int) []string {
 	chosen := slices.Compact(slices.Sorted(slices.Values(must)))
+	stocks, poor := stocksOf(devices, available, chosen)
 	near := make([]spot, 0, len(chosen))
 	for _, id := range chosen {
-		near = append(near, spot{id, devices[id].at})
+		near = append(near, spot{devices[id].of, devices[id].at})
 	}
-	var free []spot
-	var poor []string
+	for missing := size - len(chosen); missing > 0 && len(stocks) > 0; missing = size - len(chosen) {
+		var free []spot
+		for _, s := range leastUsed(stocks) {
+			free = append(free, s.spot)
+		}
+		for _, s := range pick(free, near, missing, 0).spots {
+			t := stocks[s.id]
+			chosen, near = append(chosen, t.ids[0]), append(near, s)
+			t.ids, t.given, t.taken = t.ids[1:], t.given+1, t.taken+1
+			if len(t.ids) == 0 {
+				delete(stocks, s.id)
+			}
+		}
+	}
+	return append(chosen, poor[:max(0, min(len(poor), size-len(chosen)))]...)
+}
+
+// stocksOf groups the available ids by device, without those that are chosen already. Poor are ids that are not healthy here.
+func stocksOf(devices map[string]device, available, chosen []string) (stocks map[string]*stock, poor []string) {
+	stocks = map[string]*stock{}
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(available))) {
 		if _, taken := slices.BinarySearch(chosen, id); taken {
 			continue
 		}
-		if d := devices[id]; d.healthy() {
-			free = append(free, spot{id, d.at})
-		} else {
+		d := devices[id]
+		if !d.healthy() {
 			poor = append(poor, id)
+			continue
+		}
+		s := stocks[d.of]
+		if s == nil {
+			s = &stock{spot: spot{d.of, d.at}}
+			stocks[d.of] = s
+		}
+		s.ids = append(s.ids, id)
+		s.taken--
+	}
+	for _, d := range devices {
+		if s := stocks[d.of]; s != nil && d.healthy() {
+			s.taken++
 		}
 	}
-	sortSpots(free)
-	for _, s := range pick(free, near, size-len(chosen), 0).spots {
-		chosen = append(chosen, s.id)
+	for _, id := range chosen {
+		if s := stocks[devices[id].of]; s != nil {
+			s.given++
+		}
 	}
-	return append(chosen, poor[:max(0, min(len(poor), size-len(chosen)))]...)
+	return stocks, poor
+}
+
+// leastUsed returns the devices that are shared with the fewest, by place.
+func leastUsed(stocks map[string]*stock) []*stock {
+	var least []*stock
+	for _, s := range stocks {
+		switch {
+		case len(least) == 0 || use(s, least[0]) < 0:
+			least = []*stock{s}
+		case use(s, least[0]) == 0:
+			least = append(least, s)
+		}
+	}
+	slices.SortFunc(least, func(a, b *stock) int { return comparePlaces(a.spot, b.spot) })
+	return least
+}
+
+// use orders devices by how much they are used, first by the container itself.
+func use(a, b *stock) int {
+	return cmp.Or(cmp.Compare(a.given, b.given), cmp.Compare(a.taken, b.taken))
 }

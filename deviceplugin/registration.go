@@ -34,7 +34,8 @@ func (p *Plugin) register(ctx context.Context, dir *directory) {
 		}
 	}
 	retry := p.timing.retry
-	for p.awaitKubelet(ctx, dir) {
+	for recalled := false; p.awaitKubelet(ctx, dir); {
+		recalled = recalled || p.recall(ctx)
 		out := p.serveOnce(ctx, dir)
 		if ctx.Err() != nil {
 			return
@@ -56,6 +57,21 @@ func (p *Plugin) register(ctx context.Context, dir *directory) {
 			retry = min(2*retry, limit)
 		}
 	}
+}
+
+// recall asks who holds devices before they are offered for the first time, so that the first list has what pods hold as it
+// was offered before. Without an answer the devices are offered all the same, and the question is asked again.
+func (p *Plugin) recall(ctx context.Context) bool {
+	if p.cfg.PodResources == "" {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.timing.ask)
+	defer cancel()
+	held, err := p.kubelet.holders(ctx)
+	if err == nil {
+		p.list.adopt(held, p.cfg.Now())
+	}
+	return err == nil
 }
 
 // awaitKubelet waits for kubelet.sock; false when ctx ended first.
@@ -188,7 +204,7 @@ func (p *Plugin) attend(ctx context.Context, dir *directory, s *service) outcome
 				continue
 			}
 			asking = true
-			go func(holders bool) { answers <- p.ask(ctx, holders) }(!look.held || p.list.load().tombstones())
+			go func(holders bool) { answers <- p.ask(ctx, holders) }(!look.held || p.list.load().passing())
 		case v := <-answers:
 			asking = false
 			if there, other := dir.look(); there && other { // the safety net for a lost event
@@ -206,7 +222,7 @@ func (p *Plugin) attend(ctx context.Context, dir *directory, s *service) outcome
 // view is one answer of the kubelet.
 type view struct {
 	allocatable []string
-	holders     map[string]PodRef // nil when not asked or not answered
+	holders     *heldRefs // nil when not asked or not answered
 	err         error
 }
 
@@ -227,7 +243,7 @@ func (p *Plugin) ask(ctx context.Context, holders bool) view {
 	if v.err == nil && holders {
 		// Without an answer tombstones stay, which is the safe side.
 		if held, err := p.kubelet.holders(ctx); err == nil {
-			v.holders = held
+			v.holders = &held
 		}
 	}
 	return v
@@ -249,8 +265,8 @@ func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool)
 	look.answered, look.backoff = now, 0
 	if v.holders != nil {
 		look.held = true
-		p.list.adopt(v.holders, p.cfg.Now())
-		p.list.sweep(v.holders, p.cfg.Now(), p.timing.grace)
+		p.list.adopt(*v.holders, p.cfg.Now())
+		p.list.sweep(v.holders.now, p.cfg.Now(), p.timing.grace)
 	}
 	l := p.list.load()
 	verdict := p.watchdog.observe(now, l.revision, l.healthy, v.allocatable)
@@ -258,7 +274,7 @@ func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool)
 	if !verdict.settled {
 		problem = differs(len(l.healthy), len(v.allocatable))
 	}
-	p.standing.set(problem, func(h *accel.PluginHave) { h.Allocatable = len(v.allocatable) })
+	p.standing.set(problem, func(h *accel.PluginHave) { h.Allocatable = l.count(v.allocatable) })
 	if verdict.settled && !look.settled {
 		p.cfg.Log.Info("the kubelet offers the devices", "allocatable", len(v.allocatable))
 	}

@@ -55,8 +55,10 @@ type spot struct {
 
 // sortSpots orders devices by their places, so that those of one place are beside each other at every level.
 func sortSpots(spots []spot) {
-	slices.SortFunc(spots, func(a, b spot) int { return cmp.Or(slices.Compare(a.at, b.at), cmp.Compare(a.id, b.id)) })
+	slices.SortFunc(spots, comparePlaces)
 }
+
+func comparePlaces(a, b spot) int { return cmp.Or(slices.Compare(a.at, b.at), cmp.Compare(a.id, b.id)) }
 
 // choice is a set of devices, and how many of the same places stay free, by level.
 type choice struct {

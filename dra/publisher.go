@@ -333,7 +333,7 @@ func classFor(driver string, def *accel.Definition) class {
 	c := class{APIVersion: apiVersion, Kind: "DeviceClass", Metadata: meta{Name: driver}}
 	s := selector{}
 	s.CEL.Expression = fmt.Sprintf("device.driver == %q", driver)
-	c.Spec = classSpec{Selectors: []selector{s}, ExtendedResourceName: def.Resource}
+	c.Spec = classSpec{Selectors: []selector{s}, ExtendedResourceName: def.Offered()}
 	return c
 }
 

@@ -23,8 +23,9 @@ type Options struct {
 	Ready func() (bool, string)
 	// Live returns an error when the agent's loop has stopped turning. It must not depend on devices. Nil means alive.
 	Live func() error
-	// Holders returns who holds a device, by accelerator ID. Nil means that nobody keeps books.
-	Holders func() map[string]Holder
+	// Holders returns who holds a device, by accelerator ID; a shared one has several, each named once. Nil means that nobody
+	// keeps books.
+	Holders func() map[string][]Holder
 	// Log gets what goes wrong while a page is rendered; nil discards it.
 	Log *slog.Logger
 	// Process adds the go_ and process_ metrics of the agent itself.

@@ -91,8 +91,8 @@ func exampleMachine() accel.Machine {
 	}
 }
 
-func exampleHolders() map[string]Holder {
-	return map[string]Holder{"0000:01:00.0": {Namespace: "ml", Pod: "train-0", Container: "main", Resource: "qemu.org/edu"}}
+func exampleHolders() map[string][]Holder {
+	return map[string][]Holder{"0000:01:00.0": {{Namespace: "ml", Pod: "train-0", Container: "main", Resource: "qemu.org/edu"}}}
 }
 
 // example is an exporter of [exampleMachine] that has seen something happen.

@@ -193,7 +193,7 @@ func newCard(v view, k string, now time.Time) card {
 		Since: ago(now, st.Since), SinceFull: full(st.Since), Facts: kindFacts(v, k, now),
 	}
 	if def := v.Want.Kinds[k]; def != nil {
-		c.Resource = def.Resource
+		c.Resource = def.Offered()
 	}
 	if st.State == accel.Ready {
 		c.Tone = good
@@ -237,8 +237,8 @@ func newEntry(v view, d device, now time.Time) entry {
 		nodes = append(nodes, n.Path)
 	}
 	e.Nodes = strings.Join(nodes, " ")
-	if h, ok := v.holders[d.ID]; ok {
-		e.Holder = h.Namespace + "/" + h.Pod
+	for _, h := range v.holders[d.ID] {
+		e.Holder = strings.TrimSpace(e.Holder + " " + h.Namespace + "/" + h.Pod)
 	}
 	for _, r := range readings() {
 		if n, ok := d.Metrics[r.name]; ok && d.Present() {

@@ -33,7 +33,7 @@ func (r row) typ() string {
 type view struct {
 	accel.Machine
 	tally   tally
-	holders map[string]Holder
+	holders map[string][]Holder // by device
 	devices []device
 }
 

@@ -61,7 +61,7 @@ func deviceRows() []row {
 			labels: perDevice("namespace", "pod", "container", "resource"),
 			collect: func(v view, emit emit) {
 				for _, d := range v.devices {
-					if h, ok := v.holders[d.ID]; ok {
+					for _, h := range v.holders[d.ID] {
 						emit(1, d.ID, d.vendor, h.Namespace, h.Pod, h.Container, h.Resource)
 					}
 				}

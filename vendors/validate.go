@@ -81,10 +81,7 @@ func Validate(def *accel.Definition) []Fault {
 	if def.Vendor != "" {
 		c.matches("vendor", def.Vendor, domainForm)
 	}
-	c.matches("resource", def.Resource, domainForm+`/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?`)
-	if _, name, _ := strings.Cut(def.Resource, "/"); len(name) > 63 {
-		c.bad("resource", "%q is longer than 63 characters after the domain", def.Resource)
-	}
+	c.offer(def)
 	for i, kind := range def.After {
 		if kind == def.Kind {
 			c.bad(at("after", i), "%q cannot come after itself", kind)
@@ -97,43 +94,8 @@ func Validate(def *accel.Definition) []Fault {
 	c.attributes(def)
 	c.steps(def)
 	c.templates(def)
-	c.oneOf("allocation", string(def.Allocation), string(accel.AllocateByPlugin), string(accel.AllocateByDRA), "")
-	c.capacity(def)
 	c.oneOf("hotplug", def.Hotplug, "safe", "")
 	return c.faults
-}
-
-// capacity checks amounts. Names are those of resource.k8s.io/v1 without a domain (DeviceMaxIDLength), and with the
-// attributes a device may have 32 of them.
-func (c *checker) capacity(def *accel.Definition) {
-	if len(def.Capacity) > 16 {
-		c.bad("capacity", "there are more than 16")
-	}
-	seen := map[string]bool{}
-	for i, x := range def.Capacity {
-		field := at("capacity", i)
-		c.matches(field+".name", x.Name, `[A-Za-z_][A-Za-z0-9_]{0,31}`)
-		if seen[x.Name] {
-			c.bad(field+".name", "%q is there twice", x.Name)
-		}
-		seen[x.Name] = true
-		switch {
-		case (x.Value == "") == (x.File == ""):
-			c.bad(field, "exactly one of value and file is needed")
-		case x.File != "":
-			c.attribute(field+".file", x.File)
-		default:
-			c.matches(field+".value", x.Value, amountForm)
-			if x.Scale != 0 {
-				c.bad(field+".scale", "is for file alone")
-			}
-		}
-		if s := x.Share; s != nil {
-			for name, text := range map[string]string{"default": s.Default, "min": s.Min, "max": s.Max, "step": s.Step} {
-				c.matches(field+".share."+name, text, `(`+amountForm+`)?`)
-			}
-		}
-	}
 }
 
 func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }

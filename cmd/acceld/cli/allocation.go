@@ -75,9 +75,23 @@ func (a *running) devicePlugin(def *accel.Definition) *deviceplugin.Plugin {
 		resources = ""
 	}
 	return deviceplugin.New(deviceplugin.Config{
-		Resource: def.Resource, Dir: dir, PodResources: resources, CDI: a.config.CDI, Definition: def, Log: a.log,
+		Resource: def.Offered(), Former: a.formerly(def), Dir: dir, PodResources: resources, CDI: a.config.CDI, Definition: def, Log: a.log,
 		OnChange: func(accel.PluginHave) { a.loop.Changed() },
 	})
+}
+
+// formerly returns the names under which pods may hold devices of a kind from before: those of its definition, and those that it
+// had in this process.
+func (a *running) formerly(def *accel.Definition) []string {
+	names := def.FormerlyOffered()
+	a.mu.Lock()
+	before := a.plugins[devicesOf(def)]
+	a.mu.Unlock()
+	if before != nil && before.devices != nil {
+		names = append(names, before.devices.Names()...)
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == def.Offered() })
 }
 
 func (a *running) kubeletRoot() string {
@@ -147,7 +161,7 @@ func (a *running) heldDevices(def *accel.Definition, before *serving) func(conte
 		}
 		held := map[string]string{}
 		for id, r := range refs {
-			held[id] = fmt.Sprintf("pod %s/%s through the device plugin", r.Namespace, r.Pod)
+			held[deviceplugin.DeviceOf(id)] = fmt.Sprintf("pod %s/%s through the device plugin", r.Namespace, r.Pod)
 		}
 		return held, nil
 	}

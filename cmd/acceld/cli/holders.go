@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -13,8 +15,9 @@ import (
 	"github.com/acceld/acceld/exporter"
 )
 
-// held returns which pod holds which device of a kind through the device plugin, as the kubelet last said.
-func (a *running) held(ctx context.Context, slot string) map[string]deviceplugin.PodRef {
+// held returns which containers hold which device of a kind through the device plugin, as the kubelet last said, each container
+// once and in order of their names.
+func (a *running) held(ctx context.Context, slot string) map[string][]deviceplugin.PodRef {
 	a.mu.Lock()
 	s := a.plugins[slot]
 	a.mu.Unlock()
@@ -24,24 +27,45 @@ func (a *running) held(ctx context.Context, slot string) map[string]deviceplugin
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	refs, _ := s.devices.Holders(ctx) // with an error it is the last good answer, or nothing
-	return refs
+	return byDevice(refs)
+}
+
+// byDevice joins the replicas of each device.
+func byDevice(refs map[string]deviceplugin.PodRef) map[string][]deviceplugin.PodRef {
+	out := map[string][]deviceplugin.PodRef{}
+	for id, r := range refs {
+		of := deviceplugin.DeviceOf(id)
+		out[of] = append(out[of], r)
+	}
+	for id, all := range out {
+		slices.SortFunc(all, func(a, b deviceplugin.PodRef) int {
+			return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod), strings.Compare(a.Container, b.Container))
+		})
+		out[id] = slices.Compact(all)
+	}
+	return out
 }
 
 // holders tells the exporter who holds which device. It asks the kubelet at most, never the API server.
-func (a *running) holders() map[string]exporter.Holder {
+func (a *running) holders() map[string][]exporter.Holder {
 	a.mu.Lock()
 	now := maps.Clone(a.plugins)
 	a.mu.Unlock()
-	out := map[string]exporter.Holder{}
+	out := map[string][]exporter.Holder{}
 	for slot, s := range now {
 		if s.claims != nil {
 			for _, h := range s.claims.Known() {
-				out[h.Device] = exporter.Holder{Namespace: h.Namespace, Pod: h.Pod, Resource: s.claims.Driver()}
+				x := exporter.Holder{Namespace: h.Namespace, Pod: h.Pod, Resource: s.claims.Driver()}
+				if !slices.Contains(out[h.Device], x) {
+					out[h.Device] = append(out[h.Device], x)
+				}
 			}
 			continue
 		}
-		for id, r := range a.held(context.Background(), slot) {
-			out[id] = exporter.Holder{Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, Resource: s.devices.Resource()}
+		for id, refs := range a.held(context.Background(), slot) {
+			for _, r := range refs {
+				out[id] = append(out[id], exporter.Holder{Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, Resource: s.devices.Resource()})
+			}
 		}
 	}
 	return out
@@ -91,25 +115,28 @@ func nameClaimants(holders []accel.Holder, pods []dra.Holder) []accel.Holder {
 	return holders
 }
 
-// nameHolders joins processes with the pods that were given the devices.
-func nameHolders(holders []accel.Holder, held map[string]deviceplugin.PodRef, accs []accel.Accelerator) []accel.Holder {
+// nameHolders joins processes with the pods that were given the devices. Of a shared device it cannot be said whose process one
+// is; its pods are named beside the processes.
+func nameHolders(holders []accel.Holder, held map[string][]deviceplugin.PodRef, accs []accel.Accelerator) []accel.Holder {
 	seen := map[deviceplugin.PodRef]bool{}
 	for _, acc := range accs {
-		ref, ok := held[acc.ID]
-		if !ok {
+		refs := held[acc.ID]
+		if len(refs) != 1 {
 			continue
 		}
 		for i, h := range holders {
 			if h.PodUID != "" && slices.ContainsFunc(acc.Nodes, func(n accel.DeviceNode) bool { return n.Path == h.Device }) {
-				holders[i].Namespace, holders[i].Pod = ref.Namespace, ref.Pod
-				seen[ref] = true
+				holders[i].Namespace, holders[i].Pod = refs[0].Namespace, refs[0].Pod
+				seen[refs[0]] = true
 			}
 		}
 	}
 	for _, id := range sorted(held) {
-		if ref := held[id]; !seen[ref] {
-			seen[ref] = true
-			holders = append(holders, accel.Holder{Namespace: ref.Namespace, Pod: ref.Pod, Device: id})
+		for _, ref := range held[id] {
+			if !seen[ref] {
+				seen[ref] = true
+				holders = append(holders, accel.Holder{Namespace: ref.Namespace, Pod: ref.Pod, Device: id})
+			}
 		}
 	}
 	return holders

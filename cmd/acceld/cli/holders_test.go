@@ -18,12 +18,31 @@ func TestNameHolders(t *testing.T) {
 		{PID: 1, PodUID: "u", Device: "/dev/edu0"},
 		{PID: 2, Device: "/dev/edu0"}, // of the host
 		{Other: "module x"},
-	}, map[string]deviceplugin.PodRef{"a": {Namespace: "n", Pod: "p"}, "b": {Namespace: "n", Pod: "q"}}, accs)
+	}, map[string][]deviceplugin.PodRef{"a": {{Namespace: "n", Pod: "p"}}, "b": {{Namespace: "n", Pod: "q"}}}, accs)
 	want := []accel.Holder{
 		{PID: 1, PodUID: "u", Namespace: "n", Pod: "p", Device: "/dev/edu0"},
 		{PID: 2, Device: "/dev/edu0"},
 		{Other: "module x"},
 		{Namespace: "n", Pod: "q", Device: "b"}, // it was given a device and has not opened it
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Who has a part of a device is named, and no process of it is put down to one of them.
+func TestNameHoldersOfShared(t *testing.T) {
+	accs := []accel.Accelerator{{ID: "a", Nodes: []accel.DeviceNode{{Path: "/dev/edu0"}}}}
+	p, q := deviceplugin.PodRef{Namespace: "n", Pod: "p"}, deviceplugin.PodRef{Namespace: "n", Pod: "q"}
+	held := byDevice(map[string]deviceplugin.PodRef{"a": q, "a::1": p, "a::2": q})
+	if diff := cmp.Diff(map[string][]deviceplugin.PodRef{"a": {p, q}}, held); diff != "" {
+		t.Fatal(diff)
+	}
+	got := nameHolders([]accel.Holder{{PID: 1, PodUID: "u", Device: "/dev/edu0"}}, held, accs)
+	want := []accel.Holder{
+		{PID: 1, PodUID: "u", Device: "/dev/edu0"},
+		{Namespace: "n", Pod: "p", Device: "a"},
+		{Namespace: "n", Pod: "q", Device: "a"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

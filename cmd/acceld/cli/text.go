@@ -115,7 +115,12 @@ func printKind(b *strings.Builder, i ink, m accel.Machine, kind string) {
 		fmt.Fprintf(b, "  runtime  %s%s\n", have.Runtime.Spec, prefixed(", hook ", have.Runtime.Hook))
 	}
 	if m.Want.Kubernetes && have.Plugin.Registered {
-		fmt.Fprintf(b, "  kubelet  %d of %d allocatable as %s\n", max(have.Plugin.Allocatable, 0), len(have.Accelerators), m.Want.Kinds[kind].Resource)
+		def := m.Want.Kinds[kind]
+		shared := ""
+		if n := def.Replicas(); n > 1 {
+			shared = fmt.Sprintf(", each %d times", n)
+		}
+		fmt.Fprintf(b, "  kubelet  %d of %d allocatable as %s%s\n", max(have.Plugin.Allocatable, 0), len(have.Accelerators), def.Offered(), shared)
 	}
 	if have.Monitoring.LabelProblem != "" {
 		fmt.Fprintf(b, "  labels   %s\n", i.wait(plain(have.Monitoring.LabelProblem)))

@@ -1,0 +1,115 @@
+package deviceplugin
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// replicaMark is between a device's id and the number of a replica.
+const replicaMark = "::"
+
+// replicaID is the id that the kubelet has for the n-th replica of a device, beginning with 0: "<id>::<n>". The first one has
+// the device's own id: what a pod holds stays what it is when a device begins to be shared, and when that ends.
+func replicaID(id string, n int) string {
+	if n == 0 {
+		return id
+	}
+	return id + replicaMark + strconv.Itoa(n)
+}
+
+// DeviceOf is the id of the device that one of the kubelet's ids stands for.
+func DeviceOf(id string) string {
+	of, _, _ := strings.Cut(id, replicaMark)
+	return of
+}
+
+// heldRefs is who holds devices, by the ids that the kubelet has.
+type heldRefs struct {
+	now    map[string]PodRef // by the resource
+	before map[string]PodRef // by names that the resource had before
+}
+
+// keep gives a pod that holds a replica beyond those that there are now a row of its own: it shows the device's health to
+// the pod, and ends with it. False when the device is not there.
+func keep(rows map[string]device, id string) (device, bool) {
+	d, there := rows[DeviceOf(id)]
+	if !there || !d.gone.IsZero() {
+		return device{}, false
+	}
+	d.id, d.kept, d.taken = id, true, false
+	return d, true
+}
+
+// occupy marks the rows that are not offered, because a pod holds the device in a way that was in force before: under another
+// name of the resource, or as one of several replicas where there is one now. What pods hold stays as it is.
+func (inv *inventory) occupy(rows map[string]device) {
+	busy := map[string]bool{}
+	for id := range inv.held.before {
+		busy[DeviceOf(id)] = true
+	}
+	for _, d := range rows {
+		if d.kept && inv.replicas <= 1 {
+			busy[d.of] = true
+		}
+	}
+	for id, d := range rows {
+		_, mine := inv.held.now[id]
+		d.taken = busy[d.of] && !mine && !d.kept
+		rows[id] = d
+	}
+}
+
+// state is the health of a row with the reason why it is not offered.
+func (d device) state() accel.Health {
+	if d.taken && d.health.State == accel.Healthy {
+		return accel.Health{State: accel.Unhealthy, Reason: accel.DeviceHeld, Message: "a pod holds it as it was offered before", Since: d.health.Since}
+	}
+	return d.health
+}
+
+// count is how many devices are among the kubelet's ids. One of which healthy replicas are missing, or that is not offered, is
+// not counted.
+func (l *list) count(ids []string) int {
+	have, want := map[string]int{}, map[string]int{}
+	for _, d := range l.devices {
+		if d.taken {
+			want[d.of] = len(ids) + 1
+		}
+	}
+	for _, id := range ids {
+		have[DeviceOf(id)]++
+	}
+	for _, id := range l.healthy {
+		want[DeviceOf(id)]++
+	}
+	n := 0
+	for of, k := range have {
+		if k >= want[of] {
+			n++
+		}
+	}
+	return n
+}
+
+// passing reports whether any row waits for the end of a pod.
+func (l *list) passing() bool {
+	for _, d := range l.devices {
+		if !d.gone.IsZero() || d.kept || d.taken {
+			return true
+		}
+	}
+	return false
+}
+
+// taken counts the devices that pods hold as they were offered before.
+func (l *list) taken() int {
+	devices := map[string]bool{}
+	for _, d := range l.devices {
+		if d.taken {
+			devices[d.of] = true
+		}
+	}
+	return len(devices)
+}

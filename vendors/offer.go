@@ -1,0 +1,65 @@
+package vendors
+
+import (
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// resourceForm is the form of an extended resource: a domain and a name, as qualified names of Kubernetes have them.
+const resourceForm = domainForm + `/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?`
+
+// offer checks how the devices are known to pods: the name of the resource, and the way in which they are given out.
+func (c *checker) offer(def *accel.Definition) {
+	c.matches("resource", def.Resource, resourceForm)
+	if _, name, _ := strings.Cut(def.Offered(), "/"); len(name) > 63 {
+		c.bad("resource", "%q is longer than 63 characters after the domain", name)
+	}
+	c.oneOf("allocation", string(def.Allocation), string(accel.AllocateByPlugin), string(accel.AllocateByDRA), "")
+	c.sharing(def)
+	c.capacity(def)
+}
+
+// sharing checks how devices are shared through the device plugin.
+func (c *checker) sharing(def *accel.Definition) {
+	if def.Sharing == nil {
+		return
+	}
+	for _, p := range def.Sharing.Problems() {
+		name, text, _ := strings.Cut(p, ": ")
+		c.bad("sharing."+name, "%s", text)
+	}
+}
+
+// capacity checks amounts. Names are those of resource.k8s.io/v1 without a domain (DeviceMaxIDLength), and with the
+// attributes a device may have 32 of them.
+func (c *checker) capacity(def *accel.Definition) {
+	if len(def.Capacity) > 16 {
+		c.bad("capacity", "there are more than 16")
+	}
+	seen := map[string]bool{}
+	for i, x := range def.Capacity {
+		field := at("capacity", i)
+		c.matches(field+".name", x.Name, `[A-Za-z_][A-Za-z0-9_]{0,31}`)
+		if seen[x.Name] {
+			c.bad(field+".name", "%q is there twice", x.Name)
+		}
+		seen[x.Name] = true
+		switch {
+		case (x.Value == "") == (x.File == ""):
+			c.bad(field, "exactly one of value and file is needed")
+		case x.File != "":
+			c.attribute(field+".file", x.File)
+		default:
+			c.matches(field+".value", x.Value, amountForm)
+			if x.Scale != 0 {
+				c.bad(field+".scale", "is for file alone")
+			}
+		}
+		if s := x.Share; s != nil {
+			for name, text := range map[string]string{"default": s.Default, "min": s.Min, "max": s.Max, "step": s.Step} {
+				c.matches(field+".share."+name, text, `(`+amountForm+`)?`)
+			}
+		}
+	}
+}
