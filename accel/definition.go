@@ -20,6 +20,9 @@ type Definition struct {
 	Vendor string `json:"vendor,omitempty"`
 	// Resource is the extended resource and the CDI kind, such as "qemu.org/edu", or "edu" where vendor is given.
 	Resource string `json:"resource"`
+	// Rename is the extended resource where it is not Resource. The CDI kind stays Resource, so that containers which exist can
+	// start again when the name changes.
+	Rename string `json:"rename,omitempty"`
 	// After names kinds whose driver must work on this host before this kind's is touched.
 	After []string `json:"after,omitempty"`
 	// Match recognises PCI functions; one matching row suffices.

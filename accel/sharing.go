@@ -1,6 +1,12 @@
 package accel
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
 
 // Sharing offers each device of a kind several times to the kubelet. The containers that have one device take turns on it as
 // its driver lets them: each can use up its memory, a fault of one is a fault of all, and nobody gets a fair part of the time.
@@ -38,22 +44,42 @@ func (def *Definition) Replicas() int {
 	return max(1, def.Sharing.Replicas)
 }
 
-// Offered is the extended resource that the kubelet knows the devices as.
+// Offered is the extended resource that pods ask for.
 func (def *Definition) Offered() string {
+	name := cmp.Or(def.Rename, def.Resource)
 	if def.Replicas() > 1 && def.Sharing.Rename {
-		return def.Resource + sharedSuffix
+		return name + sharedSuffix
 	}
-	return def.Resource
+	return name
 }
 
 // FormerlyOffered are the other names that the kubelet may know devices of the kind as, because another configuration was in
 // force before.
 func (def *Definition) FormerlyOffered() []string {
 	var names []string
-	for _, name := range []string{def.Resource, def.Resource + sharedSuffix} {
-		if name != def.Offered() {
-			names = append(names, name)
+	for _, name := range []string{def.Resource, cmp.Or(def.Rename, def.Resource)} {
+		for _, name := range []string{name, name + sharedSuffix} {
+			if name != def.Offered() && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
 		}
 	}
 	return names
+}
+
+// resourceName is a domain and a name, as qualified names of Kubernetes have them.
+var resourceName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?$`)
+
+// ResourceProblem says what is wrong with the name of an extended resource; empty when nothing is.
+func ResourceProblem(name string) string {
+	domain, last, _ := strings.Cut(name, "/")
+	switch {
+	case !resourceName.MatchString(name):
+		return fmt.Sprintf("%q is not of the form %s", name, strings.Trim(resourceName.String(), "^$"))
+	case len(last) > 63 || len(domain) > 253:
+		return fmt.Sprintf("%q is longer than 63 characters after the domain, or 253 in it", name)
+	case domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io"):
+		return fmt.Sprintf("%q is a name of Kubernetes itself, which the kubelet refuses", name)
+	}
+	return ""
 }

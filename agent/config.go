@@ -82,6 +82,8 @@ func (b BuildConfig) MemoryBytes(total int64) int64 {
 type KindConfig struct {
 	Enabled    *bool            `json:"enabled,omitempty"`
 	Allocation accel.Allocation `json:"allocation,omitempty"`
+	// Resource is the extended resource that pods ask for; the definition's when empty.
+	Resource string `json:"resource,omitempty"`
 	// Sharing replaces that of the definition.
 	Sharing *accel.Sharing     `json:"sharing,omitempty"`
 	Driver  KindDriverOverride `json:"driver,omitzero"`
@@ -290,6 +292,9 @@ func checkAllocation(field string, a accel.Allocation) []error {
 // checkOffer returns what is wrong with the way in which devices of a kind are offered.
 func (k KindConfig) checkOffer(field string) []error {
 	errs := checkAllocation(field+".allocation", k.Allocation)
+	if text := accel.ResourceProblem(k.Resource); k.Resource != "" && text != "" {
+		errs = append(errs, fmt.Errorf("%s.resource: %s", field, text))
+	}
 	if k.Sharing == nil {
 		return errs
 	}
@@ -344,6 +349,7 @@ func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.D
 			continue
 		}
 		d := *out[name]
+		d.Rename = or(k.Resource, d.Rename)
 		if k.Sharing != nil {
 			d.Sharing = k.Sharing
 		}
@@ -370,7 +376,27 @@ func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.D
 		}
 		out[name] = &d
 	}
+	if problem := sameResource(out); problem != nil {
+		return nil, problem
+	}
 	return out, nil
+}
+
+// sameResource refuses two kinds by the same name for pods, where that is for the configuration to mend: the kubelet would
+// take one of them for the other. Nil when no name is given twice.
+func sameResource(defs map[string]*accel.Definition) *accel.Problem {
+	by := map[string]string{}
+	for _, kind := range slices.Sorted(maps.Keys(defs)) {
+		name := defs[kind].Offered()
+		if text := accel.ResourceProblem(name); text != "" && name != defs[kind].Resource {
+			return accel.Problemf(accel.ConfigInvalid, "kinds.%s: %s", kind, text)
+		}
+		if other := by[name]; other != "" && (name != defs[kind].Resource || name != defs[other].Resource) {
+			return accel.Problemf(accel.ConfigInvalid, "kinds.%s: the resource %q is that of kind %q", kind, name, other)
+		}
+		by[name] = kind
+	}
+	return nil
 }
 
 // ReadConfig reads the configuration from file. A missing file gives the defaults unless it was asked for by name.

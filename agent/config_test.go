@@ -62,6 +62,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"relative path", "stateDir: var", `stateDir: "var" is not an absolute path`},
 		{"allocation", "kubernetes: {allocation: DRA}", `kubernetes.allocation: "DRA" is not one of devicePlugin, dra`},
 		{"allocation of a kind", "kinds: {a: {allocation: both}}", `kinds.a.allocation: "both" is not one of`},
+		{"resource", "kinds: {a: {resource: npu}}", `kinds.a.resource: "npu" is not of the form`},
 		{"too few replicas", "kinds: {a: {sharing: {rename: true}}}", "kinds.a.sharing.replicas: 0 is not from 1 to 256"},
 		{"claims are shared otherwise", "kinds: {a: {allocation: dra, sharing: {replicas: 2}}}", "kinds.a.sharing: is for allocation devicePlugin"},
 		{"switch", "kubernetes: {enabled: maybe}", "not one of auto, on, off"},
@@ -166,5 +167,35 @@ func TestSharing(t *testing.T) {
 	}
 	if !offersOtherwise(got["{}"], got["{sharing: {replicas: 8}}"]) || offersOtherwise(got["{}"], got["{}"]) {
 		t.Error("the plugin must be another one where the devices are shared otherwise, and only there")
+	}
+}
+
+// TestResource: the name that pods ask for is the configuration's, the CDI kind the definition's; no two kinds have one name.
+func TestResource(t *testing.T) {
+	defs := map[string]*accel.Definition{"a-b": {Kind: "a-b", Resource: "a/b"}, "c-d": {Kind: "c-d", Resource: "c/d"}}
+	for text, want := range map[string]string{
+		"a-b: {}":              "a/b a/b",
+		"a-b: {resource: x/y}": "x/y a/b",
+		"a-b: {resource: c/d}": `kinds.c-d: the resource "c/d" is that of kind "a-b"`,
+		"{a-b: {resource: c/d}, c-d: {enabled: false}}":                                            "c/d a/b",
+		"{a-b: {resource: c/d}, c-d: {resource: a/b}}":                                             "c/d a/b",
+		"a-b: {resource: c/d, sharing: {replicas: 2, rename: true}}":                               "c/d.shared a/b",
+		"a-b: {resource: c/" + strings.Repeat("n", 60) + ", sharing: {replicas: 2, rename: true}}": `.shared" is longer than 63 characters`,
+	} {
+		if !strings.HasPrefix(text, "{") {
+			text = "{" + text + "}"
+		}
+		c, problem := ParseConfig("c.yaml", []byte("kinds: "+text))
+		if problem != nil {
+			t.Fatal(problem)
+		}
+		out, problem := c.Override(defs)
+		got := fmt.Sprint(problem)
+		if problem == nil {
+			got = out["a-b"].Offered() + " " + out["a-b"].Resource
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
 	}
 }

@@ -6,18 +6,24 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// resourceForm is the form of an extended resource: a domain and a name, as qualified names of Kubernetes have them.
-const resourceForm = domainForm + `/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?`
-
 // offer checks how the devices are known to pods: the name of the resource, and the way in which they are given out.
 func (c *checker) offer(def *accel.Definition) {
-	c.matches("resource", def.Resource, resourceForm)
-	if _, name, _ := strings.Cut(def.Offered(), "/"); len(name) > 63 {
-		c.bad("resource", "%q is longer than 63 characters after the domain", name)
+	c.resource("resource", def.Resource)
+	if def.Rename != "" {
+		c.resource("rename", def.Rename)
+	}
+	if def.Offered() != def.Resource && def.Offered() != def.Rename {
+		c.resource("sharing.rename", def.Offered())
 	}
 	c.oneOf("allocation", string(def.Allocation), string(accel.AllocateByPlugin), string(accel.AllocateByDRA), "")
 	c.sharing(def)
 	c.capacity(def)
+}
+
+func (c *checker) resource(field, name string) {
+	if text := accel.ResourceProblem(name); text != "" {
+		c.bad(field, "%s", text)
+	}
 }
 
 // sharing checks how devices are shared through the device plugin.

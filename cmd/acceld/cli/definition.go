@@ -53,7 +53,7 @@ func definitionListCommand(c *common) *cobra.Command {
 			rows := []listed{}
 			for _, kind := range sorted(all) {
 				def := all[kind]
-				rows = append(rows, listed{kind, def.Title, def.Resource, p.defs[kind] != nil, len(p.accelerators(def, facts))})
+				rows = append(rows, listed{kind, def.Title, def.Offered(), p.defs[kind] != nil, len(p.accelerators(def, facts))})
 			}
 			if format.json() {
 				return writeJSON(cmd.OutOrStdout(), rows)
