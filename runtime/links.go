@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -12,10 +13,16 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
+// linkDir has a link "<major>:<minor>" to each character device, by which systemd finds what a device rule is about.
+const linkDir = "/dev/char"
+
 // link makes the links /dev/char/<major>:<minor> (or /dev/block) of the spec's nodes that are missing or point to
 // another node. udev usually has made them; drivers whose nodes it does not know leave them out, and then runc with
 // systemd cgroups loses the device at the next `systemctl daemon-reload`.
 func (r *Runtime) link(s *spec) *accel.Problem {
+	if p := r.unlinkStale(s); p != nil {
+		return p
+	}
 	for _, n := range s.nodes {
 		name := r.linkName(n)
 		if name == "" || r.linked(name, n.Path) {
@@ -26,6 +33,33 @@ func (r *Runtime) link(s *spec) *accel.Problem {
 			return problem("make the link", name, err)
 		}
 		r.log.Info("made link for the container runtime", "path", name, "node", n.Path)
+	}
+	return nil
+}
+
+// unlinkStale takes away the links of our own that lead to one of the spec's nodes under numbers which it had before: a driver
+// that is loaded again may get another major number. Whoever has the old one by then would be taken for our device.
+func (r *Runtime) unlinkStale(s *spec) *accel.Problem {
+	entries, err := r.host.ReadDir(linkDir)
+	if err != nil {
+		return nil // there is none yet
+	}
+	for _, e := range entries {
+		name := path.Join(linkDir, e.Name())
+		stale := slices.ContainsFunc(s.nodes, func(n accel.DeviceNode) bool {
+			right := r.linkName(n)
+			return right != "" && right != name && r.linked(name, n.Path)
+		})
+		if !stale {
+			continue
+		}
+		if ours, err := r.ledger.Recorded(name); err != nil || !ours {
+			continue // udev keeps its own
+		}
+		if err := r.ledger.Remove(name); err != nil {
+			return problem("remove the link", name, err)
+		}
+		r.log.Info("removed link to a node that has other numbers now", "path", name)
 	}
 	return nil
 }

@@ -225,7 +225,7 @@ func (r *Runtime) Remove(def *accel.Definition) *accel.Problem {
 func (r *Runtime) Paths(*accel.Definition) []string {
 	r.begin()
 	defer r.mu.Unlock()
-	paths := slices.Clone(specDirs())
+	paths := append(slices.Clone(specDirs()), linkDir)
 	if socket, ok := strings.CutPrefix(r.engine.Endpoint, "unix://"); ok { // made anew by each start of the runtime
 		paths = append(paths, path.Dir(socket))
 	}

@@ -324,12 +324,12 @@ func TestPublishReadiness(t *testing.T) {
 
 func TestPaths(t *testing.T) {
 	b := newBed(t, t.TempDir()) // and nothing applied: an agent watches before it writes
-	want := []string{"/etc/cdi", "/usr/local/lib/acceld/a61eaa185490", "/usr/share/containers/oci/hooks.d", "/var/lib/acceld/bin/a61eaa185490", "/var/run/cdi"}
+	want := []string{"/dev/char", "/etc/cdi", "/usr/local/lib/acceld/a61eaa185490", "/usr/share/containers/oci/hooks.d", "/var/lib/acceld/bin/a61eaa185490", "/var/run/cdi"}
 	if diff := cmp.Diff(want, b.r.Paths(b.def)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	b.restart("", "cri-o")
-	if diff := cmp.Diff([]string{"/etc/cdi", "/var/run/cdi"}, b.r.Paths(b.def)); diff != "" {
+	if diff := cmp.Diff([]string{"/etc/cdi", "/var/run/cdi", "/dev/char"}, b.r.Paths(b.def)); diff != "" {
 		t.Errorf("without a hook (-want +got):\n%s", diff)
 	}
 }
