@@ -25,7 +25,7 @@ func (d device) equal(e device) bool {
 	return d.id == e.id && d.numa == e.numa && d.health == e.health && d.gone.Equal(e.gone) && slices.Equal(d.nodes, e.nodes)
 }
 
-func (d device) healthy() bool { return d.health.State == accel.Healthy }
+func (d device) healthy() bool { return d.health.Usable() }
 
 // list is an immutable version of the inventory.
 type list struct {

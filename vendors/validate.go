@@ -99,6 +99,7 @@ func Validate(def *accel.Definition) []Fault {
 	c.templates(def)
 	c.oneOf("allocation", string(def.Allocation), string(accel.AllocateByPlugin), string(accel.AllocateByDRA), "")
 	c.capacity(def)
+	c.signals(def)
 	c.oneOf("hotplug", def.Hotplug, "safe", "")
 	return c.faults
 }
