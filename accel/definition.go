@@ -306,8 +306,12 @@ type HealthSource struct {
 type LogRule struct {
 	// Match is a regular expression (RE2) for a part of the line. Its group "device" is the PCI address, in any way that
 	// drivers write it (0000:01:00.0, 0000:01:00, 01:00.0); without the group the record's own field DEVICE tells the device.
-	// Its group "code" chooses from Codes; without the group, or for a code that is not there, Otherwise holds.
+	// Its group "code" chooses from Codes; without the group, or for a code that is not there, Otherwise holds. Of several
+	// rules the first one that matches a line counts.
 	Match string `json:"match"`
+	// Code is the code of lines in which no group says it. Rules may share one: the newest line of a code counts, so that a
+	// line which is only counted takes back what one before it said.
+	Code string `json:"code,omitempty"`
 	// Codes are what the codes mean.
 	Codes map[string]Verdict `json:"codes,omitempty"`
 	// Otherwise is what any other line means; empty, it is only counted.

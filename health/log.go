@@ -24,10 +24,15 @@ func (e *Engine) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	e.Follow(records)
+	return nil
+}
+
+// Follow judges records until there are no more.
+func (e *Engine) Follow(records <-chan host.KmsgRecord) {
 	for r := range records {
 		e.record(r)
 	}
-	return nil
 }
 
 // record judges a record that was not judged before.
@@ -59,7 +64,7 @@ func (e *Engine) judged(r host.KmsgRecord) bool {
 	e.memory.Cursor = r.Sequence
 	s.at = e.when(r)
 	first := e.count(s)
-	if s.verdict.State != "" && !e.stale(s) && e.note(e.conclude(s)) {
+	if s.verdict.State == "" && e.takeBack(s) || s.verdict.State != "" && !e.stale(s) && e.note(e.conclude(s)) {
 		e.save()
 		return true
 	}

@@ -100,6 +100,15 @@ func (e *Engine) note(f finding) bool {
 	return true
 }
 
+// takeBack forgets what an earlier line of the same code said, and reports whether there was one. e.mu is held.
+func (e *Engine) takeBack(s sighting) bool {
+	before := len(e.memory.Findings)
+	e.memory.Findings = slices.DeleteFunc(e.memory.Findings, func(f finding) bool {
+		return f.Device == s.device && f.Source == "log" && f.Code == s.code
+	})
+	return len(e.memory.Findings) != before
+}
+
 // standing returns the findings about a device that count, and forgets those that do not. e.mu is held.
 func (e *Engine) standing(id string) (counting []finding) {
 	now, binding, before := e.o.Now(), e.binding(id), len(e.memory.Findings)

@@ -1,6 +1,8 @@
 package health
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -70,6 +72,7 @@ func (b ruleBook) read(r host.KmsgRecord) (sighting, bool) {
 		} else {
 			s.device = address(strings.TrimPrefix(r.Fields["DEVICE"], "+pci:"))
 		}
+		s.code = rule.Code
 		if rule.code >= 0 {
 			s.code = m[rule.code]
 			if v, ok := rule.Codes[s.code]; ok {
@@ -86,19 +89,25 @@ func (b ruleBook) read(r host.KmsgRecord) (sighting, bool) {
 // address is a PCI address as sysfs writes it, of any way in which drivers write it: "00000000:01:00.0", "0000:01:00" and
 // "01:00.0" are "0000:01:00.0". It is empty for anything else.
 func address(s string) string {
-	m := regexp.MustCompile(`^(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.([0-7]))?$`).FindStringSubmatch(s)
-	if m == nil {
+	head, function, ok := strings.Cut(s, ".")
+	if !ok {
+		function = "0"
+	}
+	parts := strings.Split(head, ":")
+	if len(parts) == 2 {
+		parts = append([]string{"0"}, parts...)
+	}
+	if len(parts) != 3 || len(parts[0]) > 8 {
 		return ""
 	}
-	number := func(s string) uint64 {
-		n, _ := strconv.ParseUint(s, 16, 32) // the expression lets nothing else through; empty is 0
-		return n
+	domain, err1 := strconv.ParseUint(parts[0], 16, 32)
+	bus, err2 := strconv.ParseUint(parts[1], 16, 8)
+	dev, err3 := strconv.ParseUint(parts[2], 16, 5)
+	number, err4 := strconv.ParseUint(function, 8, 3)
+	if errors.Join(err1, err2, err3, err4) != nil {
+		return ""
 	}
-	pad := func(s string, width int) string {
-		text := strconv.FormatUint(number(s), 16)
-		return strings.Repeat("0", max(0, width-len(text))) + text
-	}
-	return pad(m[1], 4) + ":" + pad(m[2], 2) + ":" + pad(m[3], 2) + "." + pad(m[4], 1)
+	return fmt.Sprintf("%04x:%02x:%02x.%d", domain, bus, dev, number)
 }
 
 // line is a line of the log as evidence: valid, and not longer than a person reads.
