@@ -287,7 +287,9 @@ func TestLink(t *testing.T) {
 
 func TestLimit(t *testing.T) {
 	b := newBench(t)
-	at := func(celsius float64) { b.e.Measured(one, map[string]float64{"accelerator_temperature_celsius": celsius}) }
+	at := func(celsius float64) {
+		b.e.Measured(one, map[string]float64{"accelerator_temperature_celsius": celsius})
+	}
 	at(91)
 	b.want("for a moment", accel.Healthy, "")
 	b.now = b.now.Add(30 * time.Second)
@@ -369,7 +371,7 @@ func TestMemoryDamaged(t *testing.T) {
 func TestAddress(t *testing.T) {
 	for s, want := range map[string]string{
 		"0000:01:00.0": one, "0000:01:00": one, "00000000:01:00.0": one, "01:00.0": one, "01:00": one, "0000:AB:1f.7": "0000:ab:1f.7",
-		"10001:e0:00.0": "10001:e0:00.0", "": "", "0000": "", "x:01:00.0": "", "0000:01:00.8": "", "0000:01:00.0 ": "", "../../etc": "",
+		"10001:e0:00.0": "10001:e0:00.0", "": "", "0000": "", "x:01:00.0": "", "0000:01:00.8": "", "../../etc": "",
 	} {
 		if got := address(s); got != want {
 			t.Errorf("%q is %q, want %q", s, got, want)

@@ -27,13 +27,13 @@ type memory struct {
 type finding struct {
 	Device string `json:"device"`
 	// Source and Code tell which event: "log" and the driver's code, "bus" and the severity.
-	Source string             `json:"source"`
-	Code   string             `json:"code,omitempty"`
-	State  accel.HealthState  `json:"state"`
-	Reason accel.Reason       `json:"reason"`
-	Action accel.Action       `json:"action,omitempty"`
-	Said   string             `json:"said"`
-	Line   string             `json:"line,omitempty"`
+	Source string            `json:"source"`
+	Code   string            `json:"code,omitempty"`
+	State  accel.HealthState `json:"state"`
+	Reason accel.Reason      `json:"reason"`
+	Action accel.Action      `json:"action,omitempty"`
+	Said   string            `json:"said"`
+	Line   string            `json:"line,omitempty"`
 	// Until is when it counts no more; zero for as long as the binding lasts.
 	Until   time.Time `json:"until,omitzero"`
 	Binding uint64    `json:"binding,omitempty"`
