@@ -326,7 +326,8 @@ type Verdict struct {
 	State HealthState `json:"state,omitempty"`
 	// Action is what to do: "RestartWorkload", "ResetDevice", "Reboot" or "Service".
 	Action Action `json:"action,omitempty"`
-	// For is how long one line counts, such as "10m"; empty for until the driver is bound to the device anew, or the host boots.
+	// For is how long one line counts at most, such as "10m". In any case it ends when the driver is bound to the device anew, or
+	// the host boots.
 	For string `json:"for,omitempty"`
 }
 

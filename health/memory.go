@@ -34,17 +34,14 @@ type finding struct {
 	Action accel.Action      `json:"action,omitempty"`
 	Said   string            `json:"said"`
 	Line   string            `json:"line,omitempty"`
-	// Until is when it counts no more; zero for as long as the binding lasts.
+	// Until is when it counts no more at the latest; zero for as long as the binding lasts.
 	Until   time.Time `json:"until,omitzero"`
 	Binding uint64    `json:"binding,omitempty"`
 }
 
 // over reports whether a finding counts no more: its time is up, or a driver was bound to the device since.
 func (f finding) over(now time.Time, binding uint64) bool {
-	if !f.Until.IsZero() {
-		return !now.Before(f.Until)
-	}
-	return binding != 0 && binding != f.Binding
+	return !f.Until.IsZero() && !now.Before(f.Until) || binding != 0 && binding != f.Binding
 }
 
 // load reads the file. One that cannot be read is as none: the kernel log is then judged from its beginning, with care.
