@@ -52,6 +52,13 @@ type Definition struct {
 	Fabric string `json:"fabric,omitempty" template:"device"`
 	// Health are attribute files that tell health.
 	Health []HealthSource `json:"health,omitempty"`
+	// Log are rules for the kernel log: which lines tell something about a device.
+	Log []LogRule `json:"log,omitempty"`
+	// Limits are bounds of metrics.
+	Limits []Limit `json:"limits,omitempty"`
+	// FixedLinkSpeed says that devices of the kind do not slow their PCI Express link down when they are idle, so that a link
+	// which is slower than it could be is a fault. One with fewer lanes always is.
+	FixedLinkSpeed bool `json:"fixedLinkSpeed,omitempty"`
 	// Metrics are attribute files that hold numbers.
 	Metrics []MetricSource `json:"metrics,omitempty"`
 	// Hotplug is "safe" when the driver's removal of a device in use is clean; informational.
@@ -301,6 +308,51 @@ type HealthSource struct {
 	Healthy string `json:"healthy"`
 	// Optional attributes are not on every device of the kind; one that is not there says nothing.
 	Optional bool `json:"optional,omitempty"`
+}
+
+// LogRule says what lines of the kernel log mean. Only what the kernel itself has written counts.
+type LogRule struct {
+	// Match is a regular expression (RE2) for a part of the line. Its group "device" is the PCI address, in any way that
+	// drivers write it (0000:01:00.0, 0000:01:00, 01:00.0); without the group the record's own field DEVICE tells the device.
+	// Its group "code" chooses from Codes; without the group, or for a code that is not there, Otherwise holds. Of several
+	// rules the first one that matches a line counts.
+	Match string `json:"match"`
+	// Code is the code of lines in which no group says it. Rules may share one: the newest line of a code counts, so that a
+	// line which is only counted takes back what one before it said.
+	Code string `json:"code,omitempty"`
+	// Codes are what the codes mean.
+	Codes map[string]Verdict `json:"codes,omitempty"`
+	// Otherwise is what any other line means; empty, it is only counted.
+	Otherwise Verdict `json:"otherwise,omitzero"`
+}
+
+// Verdict is what an error means for the device.
+type Verdict struct {
+	// Title says for people what happened, such as "memory page retired".
+	Title string `json:"title,omitempty"`
+	// State is "degraded", "unhealthy", or empty for what is only counted.
+	State HealthState `json:"state,omitempty"`
+	// Action is what to do: "RestartWorkload", "ResetDevice", "Reboot" or "Service".
+	Action Action `json:"action,omitempty"`
+	// For is how long one line counts at most, such as "10m". In any case it ends when the driver is bound to the device anew, or
+	// the host boots.
+	For string `json:"for,omitempty"`
+}
+
+// Limit is a bound of a metric.
+type Limit struct {
+	// Metric is one of the definition's Metrics, by name.
+	Metric string `json:"metric"`
+	// Above is the highest value that is well, in the unit of the metric's name.
+	Above float64 `json:"above"`
+	// Until is the value down to which a metric must fall to be well again; Above when it is 0.
+	Until float64 `json:"until,omitempty"`
+	// For is how long the metric must have been above before it counts, such as "30s"; at once when empty.
+	For string `json:"for,omitempty"`
+	// State is "degraded", which is the default, or "unhealthy".
+	State HealthState `json:"state,omitempty"`
+	// Action is what to do, as in Verdict.
+	Action Action `json:"action,omitempty"`
 }
 
 // MetricSource is a number in an attribute.

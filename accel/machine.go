@@ -58,6 +58,8 @@ type Accelerator struct {
 	// Capacity are the amounts that its definition reads from files, by name; what could not be read is not there.
 	Capacity map[string]int64 `json:"capacity,omitempty"`
 	Health   Health           `json:"health"`
+	// Faults are the errors that it has reported through the kernel log, by code, as far as the agent has seen them.
+	Faults []Fault `json:"faults,omitempty"`
 	// Metrics holds the last reading by metric name (see [MetricSource]), in the base unit of the name.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
@@ -68,38 +70,6 @@ type DeviceNode struct {
 	Path  string `json:"path"`
 	Major uint32 `json:"major"`
 	Minor uint32 `json:"minor"`
-}
-
-// HealthState is the health of one accelerator.
-type HealthState string
-
-// The health states. Gone is a tombstone: the PCI function is no longer there.
-const (
-	Healthy   HealthState = "healthy"
-	Unhealthy HealthState = "unhealthy"
-	Gone      HealthState = "gone"
-)
-
-// Health is the health of one accelerator with its reason.
-type Health struct {
-	State   HealthState `json:"state"`
-	Reason  Reason      `json:"reason,omitempty"`
-	Message string      `json:"message,omitempty"`
-	Since   time.Time   `json:"since"`
-}
-
-// Present reports whether the PCI function is on the bus.
-func (a Accelerator) Present() bool { return a.Health.State != Gone }
-
-// CountHealthy returns how many of accs are healthy.
-func CountHealthy(accs []Accelerator) int {
-	n := 0
-	for _, a := range accs {
-		if a.Health.State == Healthy {
-			n++
-		}
-	}
-	return n
 }
 
 // CountPresent returns how many of accs are on the bus.

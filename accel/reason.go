@@ -88,6 +88,12 @@ const (
 	CollectFailed        Reason = "CollectFailed"
 	DeviceGone           Reason = "DeviceGone"
 	DeviceUnhealthy      Reason = "DeviceUnhealthy"
+	DeviceFault          Reason = "DeviceFault"
+	DeviceUnreachable    Reason = "DeviceUnreachable"
+	BusErrors            Reason = "BusErrors"
+	LinkDegraded         Reason = "LinkDegraded"
+	LimitExceeded        Reason = "LimitExceeded"
+	Unstable             Reason = "Unstable"
 	ArtifactNotFound     Reason = "ArtifactNotFound"
 	ArtifactInvalid      Reason = "ArtifactInvalid"
 	RegistryUnreachable  Reason = "RegistryUnreachable"
@@ -192,6 +198,12 @@ func nodeReasons() []ReasonDoc {
 		{CollectFailed, "An attribute that metrics or health are read from did not answer.", ActorVendor, "The sentence names the file; look at the kernel log.", false},
 		{DeviceGone, "The device is no longer on the PCI bus.", ActorHardware, "Look at the slot; when the device comes back it is used again by itself.", false},
 		{DeviceUnhealthy, "The device reports an error.", ActorHardware, "The sentence is the driver's own; when it clears, the device is used again by itself.", false},
+		{DeviceFault, "The driver has reported an error of the device to the kernel log.", ActorHardware, "Do what the sentence says; the device is used again when its driver was bound anew, or the error is old enough.", false},
+		{DeviceUnreachable, "The device answers nothing any more: every byte of its configuration space reads as ff.", ActorHardware, "Reboot the node; when it comes back so, look at slot and power.", false},
+		{BusErrors, "PCI Express has counted errors of the device or of the port above it.", ActorHardware, "Look at slot, riser and cables; fatal ones need a reset.", false},
+		{LinkDegraded, "The PCI Express link has fewer lanes, or is slower, than device and port can do.", ActorHardware, "Seat the card again; look at the slot's wiring in the machine's manual.", false},
+		{LimitExceeded, "A reading of the device is above its limit.", ActorHardware, "Look at cooling and power; it clears by itself.", false},
+		{Unstable, "The device has become unhealthy and well again too often in short time.", ActorHardware, "Look at the device; it is used again when it was well for a while.", false},
 	}
 }
 

@@ -122,13 +122,13 @@ func (w *world) collect(*accel.Definition, accel.Accelerator) (map[string]float6
 func (w *world) offers() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return accel.CountHealthy(w.offered)
+	return accel.CountUsable(w.offered)
 }
 
 // Update, State and Problem make the world a device plugin whose kubelet agrees at once.
 func (w *world) Update(accs []accel.Accelerator) {
 	w.mu.Lock()
-	news := accel.CountHealthy(accs) != accel.CountHealthy(w.offered)
+	news := accel.CountUsable(accs) != accel.CountUsable(w.offered)
 	w.offered = accs
 	w.mu.Unlock()
 	if news {
@@ -139,7 +139,7 @@ func (w *world) Update(accs []accel.Accelerator) {
 func (w *world) State() accel.PluginHave {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return accel.PluginHave{Registered: true, Allocatable: accel.CountHealthy(w.offered)}
+	return accel.PluginHave{Registered: true, Allocatable: accel.CountUsable(w.offered)}
 }
 
 func (w *world) Problem() *accel.Problem { return nil }

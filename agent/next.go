@@ -73,7 +73,7 @@ func phases(m accel.Machine, at row, blocked bool) map[accel.Published]accel.Pha
 
 // sentence says for people where a kind stands and what happens next.
 func sentence(m accel.Machine, have accel.Have, at row, s accel.Status) string {
-	present, healthy := accel.CountPresent(have.Accelerators), accel.CountHealthy(have.Accelerators)
+	present, healthy := accel.CountPresent(have.Accelerators), accel.CountUsable(have.Accelerators)
 	var b strings.Builder
 	switch at.state {
 	case accel.Ready:

@@ -105,7 +105,7 @@ func (l *Loop) judgeProof(k *kind) {
 		}
 	}
 	for _, a := range k.have.Accelerators {
-		if a.Health.State != accel.Healthy {
+		if !a.Health.Usable() {
 			delete(k.proven, a.ID) // it has to compute again before it is trusted again
 		}
 	}
@@ -131,7 +131,7 @@ func driverIdentity(d accel.DriverHave) string {
 func unproven(k *kind) []accel.Accelerator {
 	var out []accel.Accelerator
 	for _, a := range k.have.Accelerators {
-		if _, ok := k.proven[a.ID]; a.Health.State == accel.Healthy && !ok {
+		if _, ok := k.proven[a.ID]; a.Health.Usable() && !ok {
 			out = append(out, a)
 		}
 	}
@@ -151,10 +151,10 @@ func (l *Loop) observePlugin(k *kind, now time.Time) {
 	k.have.Plugin = k.plugin.State()
 	offer := slices.Clone(k.have.Accelerators)
 	for i, a := range offer {
-		if _, ok := k.proven[a.ID]; a.Health.State == accel.Healthy && (!ok || !k.have.Runtime.Applied || !k.have.Driver.Right) {
+		if _, ok := k.proven[a.ID]; a.Health.Usable() && (!ok || !k.have.Runtime.Applied || !k.have.Driver.Right) {
 			offer[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "not proven yet", Since: now}
 		}
-		if offer[i].Health.State == accel.Healthy && heldBack(k.have) {
+		if offer[i].Health.Usable() && heldBack(k.have) {
 			offer[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "held back: its driver is about to be replaced", Since: now}
 		}
 	}

@@ -240,7 +240,7 @@ func (l *Loop) replace(ctx context.Context, k *kind, u *upgrading) func() (func(
 			}
 			u.failure = nil
 			for _, a := range accs { // each has computed, or it would have been taken back
-				if a.Health.State == accel.Healthy {
+				if a.Health.Usable() {
 					k.proven[a.ID] = driverIdentity(have)
 				}
 			}

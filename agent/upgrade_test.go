@@ -45,7 +45,7 @@ func (w *world) upgrade(context.Context, *accel.Definition, accel.Facts, []accel
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls = append(w.calls, "upgrade")
-	if n := accel.CountHealthy(w.offered); n > 0 {
+	if n := accel.CountUsable(w.offered); n > 0 {
 		w.calls = append(w.calls, "devices were still offered")
 	}
 	have := accel.DriverHave{Right: true, Modules: []accel.LoadedModule{{Name: "m", BuildID: w.version()}}}

@@ -3,6 +3,7 @@ package detect
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"path"
@@ -85,6 +86,9 @@ func Health(h *host.Host, def *accel.Definition, a accel.Accelerator) (accel.Hea
 	if _, err := h.Stat(path.Join(pciDevices, a.ID)); errors.Is(err, fs.ErrNotExist) && h.Exists(pciDevices) {
 		return accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: a.ID + " is not on the PCI bus"}, nil
 	}
+	if unreachable(h, a.ID) {
+		return accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnreachable, Action: accel.ActionReboot, Message: "it does not answer on the bus any more"}, nil
+	}
 	for _, source := range def.Health {
 		s, err := h.DeviceAttribute(a.ID, source.File)
 		if source.Optional && absent(err) {
@@ -98,6 +102,22 @@ func Health(h *host.Host, def *accel.Definition, a accel.Accelerator) (accel.Hea
 		}
 	}
 	return accel.Health{State: accel.Healthy}, nil
+}
+
+// unreachable reports whether the bus answers for a device that does not: all bits set, which is no vendor's number. A device
+// that sleeps is not woken up for the question.
+func unreachable(h *host.Host, id string) bool {
+	if s, err := h.DeviceAttribute(id, "power/runtime_status"); err == nil && s == "suspended" {
+		return false
+	}
+	f, err := h.Open(path.Join(pciDevices, id, "config"))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	var head [4]byte
+	_, err = io.ReadFull(f, head[:])
+	return err == nil && head == [4]byte{0xff, 0xff, 0xff, 0xff}
 }
 
 // Collect reads the metrics of a, by name, in the base unit of the name. With an error, which names each attribute that

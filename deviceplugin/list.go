@@ -31,7 +31,7 @@ func (d device) equal(e device) bool {
 		slices.Equal(d.at, e.at) && slices.Equal(d.nodes, e.nodes)
 }
 
-func (d device) healthy() bool { return d.state().State == accel.Healthy }
+func (d device) healthy() bool { return d.state().Usable() }
 
 // list is an immutable version of the inventory.
 type list struct {

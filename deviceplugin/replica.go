@@ -63,7 +63,7 @@ func (inv *inventory) occupy(rows map[string]device) {
 
 // state is the health of a row with the reason why it is not offered.
 func (d device) state() accel.Health {
-	if d.taken && d.health.State == accel.Healthy {
+	if d.taken && d.health.Usable() {
 		return accel.Health{State: accel.Unhealthy, Reason: accel.DeviceHeld, Message: "a pod holds it as it was offered before", Since: d.health.Since}
 	}
 	return d.health

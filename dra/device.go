@@ -125,7 +125,7 @@ func semver(text string) (string, bool) {
 
 // taints renders the health of a device. One that is not well is given to no new claim; those who have it keep it.
 func taints(h accel.Health) []Taint {
-	if h.State == accel.Healthy {
+	if h.Usable() {
 		return nil
 	}
 	reason := h.Reason

@@ -51,7 +51,7 @@ func healthOf(v *version, pool string, now time.Time) *drahealth.NodeWatchResour
 			Message: shorten(a.Health.Message, maxMessage),
 		}
 		switch a.Health.State {
-		case accel.Healthy:
+		case accel.Healthy, accel.Degraded:
 			d.Health = drahealth.HealthStatus_HEALTHY
 		case accel.Unhealthy, accel.Gone:
 			d.Health = drahealth.HealthStatus_UNHEALTHY

@@ -65,7 +65,7 @@ func (inv *inventory) replace(change func(*version)) {
 func (v *version) list() []accel.Accelerator {
 	out := v.sorted()
 	for i, a := range out {
-		if who, held := v.elsewhere[a.ID]; held && a.Health.State == accel.Healthy {
+		if who, held := v.elsewhere[a.ID]; held && a.Health.Usable() {
 			out[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceHeld, Message: "held by " + who, Since: a.Health.Since}
 		}
 	}

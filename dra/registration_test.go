@@ -96,16 +96,21 @@ func (b *bed) sockets() []string {
 func TestRefused(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edu(1))
-	k := &kubelet{bed: b, conns: nil, refusals: 1, over: make(chan struct{})}
+	k := &kubelet{bed: b, conns: nil, refusals: 1 << 20, over: make(chan struct{})}
 	k.conns = map[string]*grpc.ClientConn{}
 	b.run(p)
 	b.until("an announcement", func() bool { return len(b.sockets()) == 1 })
 	first := b.sockets()[0]
-	k.look()
-	b.until("the refusal to be said", func() bool { return p.Problem() != nil && p.Problem().Reason == accel.RegistrationFailed })
+	b.until("the refusal to be said", func() bool {
+		k.look()
+		return p.Problem() != nil && p.Problem().Reason == accel.RegistrationFailed
+	})
 	if !strings.Contains(p.Problem().Message, "not today") {
 		t.Errorf("%v", p.Problem())
 	}
+	k.mu.Lock()
+	k.refusals = 0
+	k.mu.Unlock()
 	go k.watch()
 	b.Cleanup(k.stop)
 	b.offered(p, 1)

@@ -99,7 +99,7 @@ func (p *Plugin) usable(r record) (map[string]accel.Accelerator, *accel.Problem)
 		switch {
 		case !known:
 			return nil, accel.Problemf(accel.DeviceGone, "cannot prepare %s: there is no device %q on this node", r, g.Device)
-		case h.State != accel.Healthy && !g.Admin:
+		case !h.Usable() && !g.Admin:
 			reason := h.Reason
 			if reason == "" {
 				reason = accel.DeviceUnhealthy

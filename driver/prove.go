@@ -23,7 +23,7 @@ func (d *Driver) Prove(ctx context.Context, def *accel.Definition, accs []accel.
 	}
 	var ids []string
 	for _, a := range accs {
-		if a.Present() && (a.Health.State == accel.Healthy || a.Health.State == "") {
+		if a.Health.Usable() || a.Health.State == "" {
 			ids = append(ids, a.ID)
 		}
 	}

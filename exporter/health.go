@@ -10,7 +10,7 @@ import (
 )
 
 // healthz tells whether the accelerators are well: 503 when a kind is blocked or a device is unhealthy or gone, and until
-// the host has been read. It is for people, cron and load balancers; a liveness probe must use /livez, or bad hardware
+// the host has been read. A degraded device is named, and well enough. It is for people, cron and load balancers; a liveness probe must use /livez, or bad hardware
 // would restart the agent.
 func (e *Exporter) healthz(w http.ResponseWriter, _ *http.Request) {
 	text, bad := health(e.view())
@@ -35,7 +35,7 @@ func health(v view) (text string, bad bool) {
 		}
 		for _, a := range v.Have[k].Accelerators {
 			if a.Health.State != accel.Healthy {
-				bad = true
+				bad = bad || !a.Health.Usable()
 				fmt.Fprintf(&b, "%s: %s: %s: %s: %s\n", k, a.ID, a.Health.State, a.Health.Reason, line(a.Health.Message))
 			}
 		}

@@ -47,8 +47,8 @@ func exampleMachine() accel.Machine {
 		Have: map[string]accel.Have{
 			"qemu-edu": {
 				Accelerators: []accel.Accelerator{
-					dev(1, well, readings),
-					dev(2, accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "the engine reports \"parity error\"", Since: noon().Add(-5 * time.Minute)}, map[string]float64{"accelerator_temperature_celsius": 88}),
+					withFaults(dev(1, well, readings), accel.Fault{Code: "7", Title: "an operation failed", Count: 3, Last: noon().Add(-time.Hour)}),
+					dev(2, accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Action: accel.ActionResetDevice, Message: "the engine reports \"parity error\"", Since: noon().Add(-5 * time.Minute)}, map[string]float64{"accelerator_temperature_celsius": 88}),
 					dev(3, accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: "0000:03:00.0 left the bus", Since: noon().Add(-2 * time.Hour)}, readings),
 				},
 				Driver: accel.DriverHave{Right: true, Source: "store", Version: "1.2.0", Proven: started.Add(time.Second), Proof: "10! computed by the device", Next: map[string]accel.Readiness{"6.1.0-56-amd64": {Problem: accel.Problemf(accel.BuildFailed, "no")}}, Upgrade: &accel.Upgrade{
@@ -89,6 +89,11 @@ func exampleMachine() accel.Machine {
 			"example-fpga": {State: accel.Absent, Since: started},
 		},
 	}
+}
+
+func withFaults(a accel.Accelerator, faults ...accel.Fault) accel.Accelerator {
+	a.Faults = faults
+	return a
 }
 
 func exampleHolders() map[string][]Holder {

@@ -150,10 +150,11 @@ func newSheet(v view, now time.Time) sheet {
 
 // verdict sums the host up in one sentence.
 func verdict(v view, kinds []card) (tone, string) {
-	healthy, total := 0, 0
+	healthy, degraded, total := 0, 0, 0
 	for _, d := range v.devices {
 		total++
 		healthy += int(truth(d.Health.State == accel.Healthy))
+		degraded += int(truth(d.Health.State == accel.Degraded))
 	}
 	var blocked, waiting []string
 	for _, c := range kinds {
@@ -173,6 +174,8 @@ func verdict(v view, kinds []card) (tone, string) {
 		return busy, "On the way: " + strings.Join(waiting, ", ") + fmt.Sprintf(". %d of %s healthy.", healthy, count(total))
 	case total == 0:
 		return idle, "No accelerator on this host."
+	case degraded > 0:
+		return busy, fmt.Sprintf("Ready. %d of %s degraded, and usable.", degraded, count(total))
 	case total == 1:
 		return good, "Ready. The accelerator is healthy."
 	}
@@ -218,7 +221,7 @@ func newCard(v view, k string, now time.Time) card {
 		}
 	}
 	c.StateTone = c.Tone
-	if n := len(have.Accelerators) - accel.CountHealthy(have.Accelerators); n > 0 {
+	if n := len(have.Accelerators) - accel.CountUsable(have.Accelerators); n > 0 {
 		c.Tone, c.Unwell = bad, strconv.Itoa(n)+" not healthy"
 	}
 	return c
@@ -229,8 +232,11 @@ func newEntry(v view, d device, now time.Time) entry {
 		ID: d.ID, Model: model(v, d), Serial: d.Serial, Driver: d.Bound, NUMA: numa(d.NUMANode), Health: d.Health, Tone: bad,
 		Since: ago(now, d.Health.Since),
 	}
-	if d.Health.State == accel.Healthy {
+	switch {
+	case d.Health.State == accel.Healthy:
 		e.Tone = good
+	case d.Health.Usable():
+		e.Tone = busy
 	}
 	var nodes []string
 	for _, n := range d.Nodes {
@@ -263,7 +269,7 @@ func kindFacts(v view, k string, now time.Time) []pair {
 	add("CDI spec", have.Runtime.Spec)
 	add("Hook", have.Runtime.Hook)
 	if v.Want.Kubernetes && len(have.Accelerators) > 0 && have.Plugin.Allocatable >= 0 {
-		add("Allocatable", fmt.Sprintf("%d of %d healthy", have.Plugin.Allocatable, accel.CountHealthy(have.Accelerators)))
+		add("Allocatable", fmt.Sprintf("%d of %d usable", have.Plugin.Allocatable, accel.CountUsable(have.Accelerators)))
 	}
 	add("Labels wait", have.Monitoring.LabelProblem)
 	return facts

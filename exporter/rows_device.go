@@ -21,18 +21,35 @@ func deviceRows() []row {
 			},
 		},
 		{
-			name: "accelerator_up", help: "1 when the accelerator is present and healthy.", labels: perDevice(),
+			name: "accelerator_up", help: "1 when the accelerator is present and can be used: healthy or degraded.", labels: perDevice(),
 			collect: func(v view, emit emit) {
 				for _, d := range v.devices {
-					emit(truth(d.Health.State == accel.Healthy), d.ID, d.vendor)
+					emit(truth(d.Health.Usable()), d.ID, d.vendor)
 				}
 			},
 		},
 		{
+			name: "accelerator_allocation_info", help: "Which container holds an accelerator; the value is 1. Absent for one that nobody holds.",
+			labels: perDevice("namespace", "pod", "container", "resource"),
+			collect: func(v view, emit emit) {
+				for _, d := range v.devices {
+					for _, h := range v.holders[d.ID] {
+						emit(1, d.ID, d.vendor, h.Namespace, h.Pod, h.Container, h.Resource)
+					}
+				}
+			},
+		},
+	}, healthRows(), linkRows())
+}
+
+// healthRows are the metrics about how well a device is, why not, and what to do.
+func healthRows() []row {
+	return []row{
+		{
 			name: "accelerator_health_state", help: "The health of an accelerator: 1 for the state it is in, 0 for the others.", labels: perDevice("state"),
 			collect: func(v view, emit emit) {
 				for _, d := range v.devices {
-					for _, s := range []accel.HealthState{accel.Healthy, accel.Unhealthy, accel.Gone} {
+					for _, s := range accel.HealthStates() {
 						emit(truth(d.Health.State == s), d.ID, d.vendor, string(s))
 					}
 				}
@@ -49,6 +66,36 @@ func deviceRows() []row {
 			},
 		},
 		{
+			name: "accelerator_required_action", help: "1 for what makes an accelerator well again, 0 for the other actions.", labels: perDevice("action"),
+			collect: func(v view, emit emit) {
+				for _, d := range v.devices {
+					for _, a := range accel.Actions() {
+						emit(truth(d.Health.Action == a), d.ID, d.vendor, string(a))
+					}
+				}
+			},
+		},
+		{
+			name: "accelerator_driver_errors_total", help: "Errors of the accelerator that the kernel log reported, by the driver's code.", counter: true, labels: perDevice("code"),
+			collect: func(v view, emit emit) {
+				for _, d := range v.devices {
+					for _, f := range d.Faults {
+						emit(float64(f.Count), d.ID, d.vendor, f.Code)
+					}
+				}
+			},
+		},
+		{
+			name: "accelerator_driver_error_last_timestamp_seconds", help: "When the kernel log reported such an error last, since the epoch.", labels: perDevice("code"),
+			collect: func(v view, emit emit) {
+				for _, d := range v.devices {
+					for _, f := range d.Faults {
+						stamp(emit, f.Last, d.ID, d.vendor, f.Code)
+					}
+				}
+			},
+		},
+		{
 			name: "accelerator_health_since_timestamp_seconds", help: "When the accelerator's health last changed, since the epoch.", labels: perDevice(),
 			collect: func(v view, emit emit) {
 				for _, d := range v.devices {
@@ -56,18 +103,7 @@ func deviceRows() []row {
 				}
 			},
 		},
-		{
-			name: "accelerator_allocation_info", help: "Which container holds an accelerator; the value is 1. Absent for one that nobody holds.",
-			labels: perDevice("namespace", "pod", "container", "resource"),
-			collect: func(v view, emit emit) {
-				for _, d := range v.devices {
-					for _, h := range v.holders[d.ID] {
-						emit(1, d.ID, d.vendor, h.Namespace, h.Pod, h.Container, h.Resource)
-					}
-				}
-			},
-		},
-	}, linkRows())
+	}
 }
 
 // linkRows are the metrics about the PCI Express link, for devices that have one.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -50,4 +51,18 @@ func (h *Host) Born(name string) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(st.Btime.Sec, int64(st.Btime.Nsec))
+}
+
+// Identity returns the number that the file system has given an entry itself, a link as the link: another one after it was
+// removed and made again in sysfs (kernfs counts them up).
+func (h *Host) Identity(name string) (uint64, error) {
+	p, err := h.parent(name)
+	if err != nil {
+		return 0, err
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(p, &st); err != nil {
+		return 0, &os.PathError{Op: "lstat", Path: name, Err: err}
+	}
+	return st.Ino, nil
 }

@@ -1,6 +1,13 @@
 package host
 
-import "golang.org/x/sys/unix"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 // Arch returns the machine's architecture as uname -m says it, such as "x86_64"; empty for a copy of a machine.
 func (h *Host) Arch() string {
@@ -18,4 +25,18 @@ func (h *Host) Memory() int64 {
 		return 0
 	}
 	return int64(i.Totalram) * int64(i.Unit)
+}
+
+// Uptime returns how long ago the kernel started.
+func (h *Host) Uptime() (time.Duration, error) {
+	s, err := h.ReadAttribute("/proc/uptime")
+	if err != nil {
+		return 0, err
+	}
+	first, _, _ := strings.Cut(s, " ")
+	seconds, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return 0, fmt.Errorf("cannot read %q: %w", "/proc/uptime", err)
+	}
+	return time.Duration(seconds * float64(time.Second)), nil
 }

@@ -21,12 +21,12 @@ const (
 const maxMessage = 1000
 
 // Condition renders the node condition, without its times. It is True when every kind on the host is ready and every
-// device of them healthy, and on a host without accelerators (reason Idle). Otherwise it is False, and the reason is
+// device of them healthy or at least usable, and on a host without accelerators (reason Idle). Otherwise it is False, and the reason is
 // that of the first blocked kind, else of the first unhealthy device, else InProgress. The message has no times and no
 // counters in it, so that a step that is tried again and again causes no writes.
 func Condition(m accel.Machine) corev1.NodeCondition {
 	c := corev1.NodeCondition{Type: ConditionType, Status: corev1.ConditionFalse}
-	var blocked, ill, moving, ready []string
+	var blocked, ill, moving, ready, worn []string
 	var blockedReason, illReason accel.Reason
 	for _, kind := range slices.Sorted(maps.Keys(m.Status)) {
 		st, accs := m.Status[kind], m.Have[kind].Accelerators
@@ -35,12 +35,16 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 			blocked = append(blocked, fmt.Sprintf("%s is %s: %s", kind, st.State, st.Blocked.Message))
 			blockedReason = first(blockedReason, st.Blocked.Reason)
 		case complete(m, kind):
-			ready = append(ready, fmt.Sprintf("%s: %d healthy", kind, accel.CountHealthy(accs)))
+			ready = append(ready, fmt.Sprintf("%s: %d usable", kind, accel.CountUsable(accs)))
 		case st.State != accel.Absent:
 			moving = append(moving, fmt.Sprintf("%s is %s", kind, st.State))
 		}
 		for _, a := range accs {
-			if a.Health.State != accel.Healthy {
+			switch {
+			case a.Health.State == accel.Healthy:
+			case a.Health.Usable():
+				worn = append(worn, fmt.Sprintf("%s %s is %s: %s", kind, a.ID, a.Health.State, a.Health.Message))
+			default:
 				ill = append(ill, fmt.Sprintf("%s %s is %s: %s", kind, a.ID, a.Health.State, a.Health.Message))
 				illReason = first(illReason, a.Health.Reason)
 			}
@@ -64,7 +68,7 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 		c.Status, c.Reason = corev1.ConditionTrue, reasonIdle
 		ready = []string{"no accelerator on this host"}
 	}
-	c.Message = shorten(strings.Join(slices.Concat(blocked, ill, moving, ready), "; "))
+	c.Message = shorten(strings.Join(slices.Concat(blocked, ill, moving, worn, ready), "; "))
 	return c
 }
 

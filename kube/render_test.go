@@ -158,19 +158,19 @@ func TestCondition(t *testing.T) {
 		reason  string
 		message string
 	}{
-		{"ready", readyMachine(), "True", "Ready", "qemu-edu: 2 healthy"},
-		{"upgrade", readyMachine(upgrade("2", "")), "True", "Ready", "qemu-edu: 2 healthy; qemu-edu: upgrade from version 1 to version 2 is waiting"},
-		{"upgrade in use", readyMachine(upgrade("2", accel.InUse)), "True", "Ready", "qemu-edu: 2 healthy; qemu-edu: upgrade from version 1 to version 2 is waiting, InUse: why"},
+		{"ready", readyMachine(), "True", "Ready", "qemu-edu: 2 usable"},
+		{"upgrade", readyMachine(upgrade("2", "")), "True", "Ready", "qemu-edu: 2 usable; qemu-edu: upgrade from version 1 to version 2 is waiting"},
+		{"upgrade in use", readyMachine(upgrade("2", accel.InUse)), "True", "Ready", "qemu-edu: 2 usable; qemu-edu: upgrade from version 1 to version 2 is waiting, InUse: why"},
 		{"idle", readyMachine(none), "True", "Idle", "no accelerator on this host"},
 		{"moving", readyMachine(at(accel.DriverUnproven, 0)), "False", "InProgress", "qemu-edu is driver-unproven"},
 		{"blocked", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.HeadersMissing, "no headers\nfor 6.12")), "False", "HeadersMissing", "qemu-edu is driver-missing: no headers for 6.12"},
-		{"unhealthy", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity error")), "False", "DeviceUnhealthy", "qemu-edu 0000:02:00.0 is unhealthy: parity error; qemu-edu: 2 healthy"},
-		{"gone", readyMachine(health(accel.Gone, accel.DeviceGone, "left the bus")), "False", "DeviceGone", "qemu-edu 0000:02:00.0 is gone: left the bus; qemu-edu: 1 healthy"},
-		{"one of two", readyMachine(func(m *accel.Machine) { m.Status["example-npu"] = accel.Status{State: accel.PluginMissing} }), "False", "InProgress", "example-npu is plugin-missing; qemu-edu: 2 healthy"},
+		{"unhealthy", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity error")), "False", "DeviceUnhealthy", "qemu-edu 0000:02:00.0 is unhealthy: parity error; qemu-edu: 2 usable"},
+		{"gone", readyMachine(health(accel.Gone, accel.DeviceGone, "left the bus")), "False", "DeviceGone", "qemu-edu 0000:02:00.0 is gone: left the bus; qemu-edu: 1 usable"},
+		{"one of two", readyMachine(func(m *accel.Machine) { m.Status["example-npu"] = accel.Status{State: accel.PluginMissing} }), "False", "InProgress", "example-npu is plugin-missing; qemu-edu: 2 usable"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			want := corev1.NodeCondition{Type: "AcceleratorsReady", Status: tt.status, Reason: tt.reason, Message: tt.message}
-			want.Message = strings.Replace(want.Message, "parity error; qemu-edu: 2 healthy", "parity error; qemu-edu: 1 healthy", 1)
+			want.Message = strings.Replace(want.Message, "parity error; qemu-edu: 2 usable", "parity error; qemu-edu: 1 usable", 1)
 			if d := cmp.Diff(want, Condition(tt.m)); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}

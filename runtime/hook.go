@@ -186,7 +186,7 @@ func readiness(kind string, a accel.Accelerator) gate.Device {
 	case len(a.Nodes) == 0 && d.Reason == "":
 		d.Reason, d.Message = string(accel.NodeMissing), "no driver has made its device node"
 	case len(a.Nodes) == 0:
-	case a.Health.State == accel.Healthy:
+	case a.Health.Usable():
 		d.Ready, d.Reason, d.Message = true, "", ""
 	case d.Reason == "":
 		d.Reason, d.Message = string(accel.DeviceUnhealthy), accel.DeviceUnhealthy.Doc().Sentence

@@ -94,6 +94,7 @@ func Validate(def *accel.Definition) []Fault {
 	c.attributes(def)
 	c.steps(def)
 	c.templates(def)
+	c.signals(def)
 	c.oneOf("hotplug", def.Hotplug, "safe", "")
 	return c.faults
 }

@@ -304,7 +304,9 @@ func (m *Machine) unbind(address string) {
 			m.Remove(path.Join(dir, file))
 		}
 	}
-	m.Remove(dir + "/driver")
+	// The kernel never gives the next link the number of this one; a file system would, if it were removed.
+	m.Dir("/past")
+	m.check(os.Rename(m.path(dir+"/driver"), m.path(fmt.Sprintf("/past/%d", m.writes.Add(1)))))
 	f.Driver = ""
 	m.pci[address] = f
 	m.uevent(f)

@@ -1,13 +1,18 @@
 package docs
 
 import (
+	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -176,6 +181,111 @@ func checkProgram(args []string, known map[string]string) error {
 	return nil
 }
 
+// TestNamedTests holds every `file_test.go:TestName` in a page to the tree: the file is there and has the test, and a part
+// behind a slash is one of its parts.
+func TestNamedTests(t *testing.T) {
+	for name := range pages(t) {
+		for _, ref := range testRefs(read(t, name)) {
+			if err := ref.check(root); err != nil {
+				t.Errorf("%s: %q: %v", name, ref, err)
+			}
+		}
+	}
+}
+
+// TestNodeE2E holds each row of docs/node-e2e.md to its form. A result that says "covered" names a test, one that has been
+// seen to pass; the others give a reason.
+func TestNodeE2E(t *testing.T) {
+	rows, seen := 0, map[string]bool{}
+	file := ""
+	for line := range strings.Lines(read(t, "docs/node-e2e.md")) {
+		if title, ok := strings.CutPrefix(line, "## "); ok {
+			file = strings.TrimSpace(title)
+		}
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) != 6 || strings.TrimSpace(cells[1]) == "theirs" || strings.HasPrefix(cells[1], "-") {
+			continue
+		}
+		rows++
+		theirs := strings.TrimSpace(cells[1])
+		if seen[file+theirs] {
+			t.Errorf("%s: %s is there twice", file, theirs)
+		}
+		seen[file+theirs] = true
+		if err := checkRow(cells[3], strings.TrimSpace(cells[4])); err != nil {
+			t.Errorf("%s: %s: %v", file, theirs, err)
+		}
+	}
+	if rows == 0 {
+		t.Error("the page has no row")
+	}
+}
+
+// checkRow looks at what a row names and what it says comes of it.
+func checkRow(ours, result string) error {
+	refs := testRefs(ours)
+	word, reason, _ := strings.Cut(result, ":")
+	switch word {
+	case "covered":
+		if len(refs) == 0 {
+			return errors.New("covered by no test")
+		}
+		for _, ref := range refs {
+			if text, err := os.ReadFile(filepath.Join(root, ref.file)); err == nil && strings.HasPrefix(string(text), "//go:build unproven") {
+				return fmt.Errorf("covered by %q, which has not been seen to pass", ref)
+			}
+		}
+	case "not ours", "open":
+		if strings.TrimSpace(reason) == "" {
+			return fmt.Errorf("%s without a reason", word)
+		}
+	default:
+		return fmt.Errorf("no such result: %q", word)
+	}
+	return nil
+}
+
+// testRef is a test as a page names it.
+type testRef struct{ file, test, part string }
+
+func (r testRef) String() string { return strings.TrimSuffix(r.file+":"+r.test+"/"+r.part, "/") }
+
+// testRefs finds the tests that a text names in code, by path.
+func testRefs(text string) []testRef {
+	var all []testRef
+	for _, m := range regexp.MustCompile("`([a-z][a-z0-9_/]*_test\\.go):(Test[A-Za-z0-9_]*)(?:/([^`]+))?`").FindAllStringSubmatch(text, -1) {
+		all = append(all, testRef{m[1], m[2], m[3]})
+	}
+	return all
+}
+
+// check looks for the test in the tree at root.
+func (r testRef) check(root string) error {
+	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, r.file), nil, 0)
+	if err != nil {
+		return err
+	}
+	test := slices.IndexFunc(f.Decls, func(d ast.Decl) bool {
+		fn, ok := d.(*ast.FuncDecl)
+		return ok && fn.Recv == nil && fn.Name.Name == r.test
+	})
+	if test < 0 {
+		return errors.New("the file has no such test")
+	}
+	found := r.part == ""
+	ast.Inspect(f.Decls[test], func(n ast.Node) bool {
+		if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+			text, err := strconv.Unquote(l.Value)
+			found = found || err == nil && text == r.part
+		}
+		return true
+	})
+	if !found {
+		return errors.New("the test has no such part")
+	}
+	return nil
+}
+
 // TestSnippets parses every block of YAML; a "yaml config" is a configuration file of the agent, a "yaml definition" one of
 // a kind.
 func TestSnippets(t *testing.T) {
@@ -233,6 +343,39 @@ func TestCheck(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%q: got %q, want %q", line, got, want)
+		}
+	}
+}
+
+// TestCheckNamedTests shows the checks of named tests what they must catch.
+func TestCheckNamedTests(t *testing.T) {
+	for text, want := range map[string]string{
+		"`test/docs/docs_test.go:TestParse`":                                           "",
+		"`test/e2e/node_test.go:TestDaemonSet/kill -9 under a pod` and so on":          "",
+		"`test/docs/docs_test.go:TestParse/a part`":                                    "the test has no such part",
+		"`test/docs/docs_test.go:TestParses`":                                          "the file has no such test",
+		"`test/docs/nothing_test.go:TestParse`, `test/docs/docs_test.go:TestSnippets`": "no such file or directory",
+	} {
+		got := testRefs(text)[0].check(root)
+		if (got == nil) != (want == "") || got != nil && !strings.HasSuffix(got.Error(), want) {
+			t.Errorf("%q: got %v, want %q", text, got, want)
+		}
+	}
+	for row, want := range map[[2]string]string{
+		{"`test/docs/docs_test.go:TestParse`", "covered"}: "",
+		{"", "covered"}: "covered by no test",
+		{"`test/e2e/dra_test.go:TestDRA`", "covered"}:                               `covered by "test/e2e/dra_test.go:TestDRA", which has not been seen to pass`,
+		{"`test/e2e/dra_test.go:TestDRA`", "open: the scenario has not passed yet"}: "",
+		{"", "not ours: the kubelet alone"}:                                         "",
+		{"", "not ours"}:                                                            "not ours without a reason",
+		{"", "perhaps"}:                                                             `no such result: "perhaps"`,
+	} {
+		got := ""
+		if err := checkRow(row[0], row[1]); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: got %q, want %q", row, got, want)
 		}
 	}
 }

@@ -33,7 +33,6 @@ const byClaims = "kubernetes: {kubeconfig: /etc/acceld/kubeconfig, allocation: d
 // TestDRA gives devices out by resource claims, with the real scheduler, kubelet and container runtime. Its parts build on
 // each other.
 func TestDRA(t *testing.T) {
-	t.Parallel()
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 4})
 	g := n.Guest
 	stage.Check(t, s.Units(t.Context(), g, byClaims))

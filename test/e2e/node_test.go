@@ -211,7 +211,7 @@ func apiServerAway(t *testing.T, n *bed.Node, image string) {
 	sh(t, n.Guest, "test -s /var/run/cdi/qemu.org-edu.json")
 	stage.Check(t, n.Unplug(stage.Within(t, soon), 1)) // something to tell that only fits into the API server later
 	_, err := stage.WaitMachine(stage.Within(t, soon), n.Guest, "the device to be gone", func(m accel.Machine) bool {
-		return accel.CountHealthy(m.Have[stage.Kind].Accelerators) == 1
+		return accel.CountUsable(m.Have[stage.Kind].Accelerators) == 1
 	})
 	stage.Check(t, err)
 	stage.Check(t, n.StartAPIServer(stage.Within(t, soon)))
@@ -244,7 +244,7 @@ func pulledUnderLoad(t *testing.T, n *bed.Node, image string) {
 	begin := time.Now()
 	lap := func(what string) { t.Logf("%-60s %6.2f s", "device_del -> "+what, time.Since(begin).Seconds()) }
 	_, err := stage.WaitMachine(ctx, n.Guest, "the device to be gone", func(m accel.Machine) bool {
-		return accel.CountHealthy(m.Have[stage.Kind].Accelerators) == 1
+		return accel.CountUsable(m.Have[stage.Kind].Accelerators) == 1
 	})
 	stage.Check(t, err)
 	lap("gone in the machine and the metrics")
@@ -261,7 +261,7 @@ func pulledUnderLoad(t *testing.T, n *bed.Node, image string) {
 	begin = time.Now()
 	back := func(what string) { t.Logf("%-60s %6.2f s", "device_add -> "+what, time.Since(begin).Seconds()) }
 	_, err = stage.WaitMachine(ctx, n.Guest, "the device to be back", func(m accel.Machine) bool {
-		return accel.CountHealthy(m.Have[stage.Kind].Accelerators) == 2 && m.Have[stage.Kind].Plugin.Allocatable == 2
+		return accel.CountUsable(m.Have[stage.Kind].Accelerators) == 2 && m.Have[stage.Kind].Plugin.Allocatable == 2
 	})
 	stage.Check(t, err)
 	back("bound, computed, allocatable at the kubelet")

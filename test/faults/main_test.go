@@ -235,7 +235,7 @@ func (c *scene) until(what, condition string, args ...string) {
 // healthy is a predicate for await: so many devices are usable.
 func healthy(n int) func(accel.Machine) bool {
 	return func(m accel.Machine) bool {
-		return accel.CountHealthy(m.Have[stage.Kind].Accelerators) == n && m.Status[stage.Kind].State == accel.Ready
+		return accel.CountUsable(m.Have[stage.Kind].Accelerators) == n && m.Status[stage.Kind].State == accel.Ready
 	}
 }
 

@@ -20,13 +20,14 @@ func rooms() map[string][]string {
 		"driver":       organ,
 		"runtime":      organ,
 		"deviceplugin": organ,
+		"health":       organ,
 		"dra":          organ,
 		"exporter":     organ,
 		"kube":         organ,
 		"systemd":      organ,
-		"agent":        {"accel", "host", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "kube", "systemd"},
+		"agent":        {"accel", "host", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "health", "kube", "systemd"},
 		"controller":   {"accel", "kube"},
-		"cmd":          {"accel", "host", "vendors", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "kube", "systemd", "agent", "controller"},
+		"cmd":          {"accel", "host", "vendors", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "health", "kube", "systemd", "agent", "controller"},
 	}
 }
 

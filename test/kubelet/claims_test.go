@@ -65,19 +65,26 @@ func (n *claimNode) kubelet() *Claims {
 // plugin starts a plugin with two devices.
 func (n *claimNode) plugin() (*dra.Plugin, func()) {
 	n.t.Helper()
+	return n.kind("example-thing")
+}
+
+// kind starts the plugin of a kind with two devices.
+func (n *claimNode) kind(kind string) (*dra.Plugin, func()) {
+	n.t.Helper()
 	h, err := host.New("/")
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	l, err := ledger.Open(h, n.state, nil)
+	state := n.state + "/" + kind
+	l, err := ledger.Open(h, state, nil)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	cfg := dra.Config{
-		Definition: &accel.Definition{Kind: "example-thing", Resource: thing, Capacity: []accel.Capacity{
+		Definition: &accel.Definition{Kind: kind, Resource: "example.com/" + kind, Capacity: []accel.Capacity{
 			{Name: "memory", Value: "8Gi", Share: &accel.Share{Default: "1Gi", Min: "1Gi", Max: "8Gi", Step: "512Mi"}}, {Name: "engines", Value: "2"},
 		}},
-		Node: ownNode, Host: h, Ledger: l, StateDir: n.state, API: n.server,
+		Node: ownNode, Host: h, Ledger: l, StateDir: state, API: n.server,
 		Machine: func() accel.Machine {
 			return accel.Machine{Facts: accel.Facts{PCI: []accel.PCIDevice{{Address: "0000:01:00.0", Vendor: "f00d", Device: "0001", DeviceName: strings.Repeat("long ", 30), Link: accel.Link{MaxSpeedGTs: 16, MaxWidth: 16}}}}}
 		},
@@ -104,8 +111,14 @@ func things() []accel.Accelerator {
 	return []accel.Accelerator{device("0000:01:00.0", 0, accel.Healthy), device("0000:02:00.0", -1, accel.Healthy)}
 }
 
-// claim makes an allocated claim and a pod that has it.
+// claim makes a claim of one device and a pod that has it.
 func (n *claimNode) claim(name, device string) *v1.Pod {
+	n.t.Helper()
+	return n.claimOf(name, resourceapi.DeviceRequestAllocationResult{Request: "r", Driver: driver, Pool: ownNode, Device: device})
+}
+
+// claimOf makes a claim that has its devices and a pod that has the claim.
+func (n *claimNode) claimOf(name string, devices ...resourceapi.DeviceRequestAllocationResult) *v1.Pod {
 	n.t.Helper()
 	uid := types.UID("uid-of-" + name)
 	pod := &v1.Pod{
@@ -119,7 +132,7 @@ func (n *claimNode) claim(name, device string) *v1.Pod {
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "test", UID: uid}}
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: pod.UID}}
 	c.Status.Allocation = &resourceapi.AllocationResult{}
-	c.Status.Allocation.Devices.Results = []resourceapi.DeviceRequestAllocationResult{{Request: "r", Driver: driver, Pool: ownNode, Device: device}}
+	c.Status.Allocation.Devices.Results = devices
 	if _, err := n.server.client.ResourceV1().ResourceClaims("test").Create(n.t.Context(), c, metav1.CreateOptions{}); err != nil {
 		n.t.Fatal(err)
 	}

@@ -99,7 +99,17 @@ func (k *Kubelet) Stop() error {
 // Allocatable is what the kubelet would write to the node's status: -1 for a resource that it does not know.
 func (k *Kubelet) Allocatable(name string) int {
 	_, allocatable, _ := k.manager.GetCapacity(k.log)
-	q, known := allocatable[v1.ResourceName(name)]
+	return count(allocatable, name)
+}
+
+// Capacity is the node's capacity in the same way.
+func (k *Kubelet) Capacity(name string) int {
+	capacity, _, _ := k.manager.GetCapacity(k.log)
+	return count(capacity, name)
+}
+
+func count(list v1.ResourceList, name string) int {
+	q, known := list[v1.ResourceName(name)]
 	if !known {
 		return -1
 	}

@@ -74,14 +74,16 @@ func enter(m *testing.M) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// privateKubeletDir puts an empty file system where the kubelet works. It covers /var/lib, so that nothing is made on
-// the host.
+// privateKubeletDir puts empty file systems where the kubelet and the plugins work. They cover /var/lib and /run, so that
+// nothing is made on the host.
 func privateKubeletDir() error {
 	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("cannot make the mounts private: %w", err)
 	}
-	if err := syscall.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"); err != nil {
-		return fmt.Errorf("cannot mount over /var/lib: %w", err)
+	for _, dir := range []string{"/var/lib", "/run"} {
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755"); err != nil {
+			return fmt.Errorf("cannot mount over %s: %w", dir, err)
+		}
 	}
 	return os.MkdirAll(PluginDir, 0o750)
 }

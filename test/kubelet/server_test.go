@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
@@ -30,12 +32,22 @@ type apiServer struct {
 	t      *testing.T
 	client *fake.Clientset
 	wipes  atomic.Int32 // how often a kubelet deleted all slices
+	// fault, if any, is what the plugin is answered that asks for a claim.
+	fault atomic.Pointer[func(context.Context) error]
+}
+
+// failClaims makes the plugin's questions for claims fail; nil lets them succeed again.
+func (s *apiServer) failClaims(fault func(context.Context) error) {
+	s.fault.Store(nil)
+	if fault != nil {
+		s.fault.Store(&fault)
+	}
 }
 
 // newAPIServer makes one with a node. The fake does not know how to delete a collection, which a kubelet does at its start.
 func newAPIServer(t *testing.T, node string) *apiServer {
 	s := &apiServer{t: t, client: fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, UID: "node-uid"}})}
-	s.client.PrependReactor("delete-collection", "resourceslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+	s.client.PrependReactor("delete-collection", "resourceslices", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		// The fake holds its lock during a reaction: the tracker is asked past it.
 		gvr := resourceapi.SchemeGroupVersion.WithResource("resourceslices")
 		list, err := s.client.Tracker().List(gvr, resourceapi.SchemeGroupVersion.WithKind("ResourceSlice"), "")
@@ -43,6 +55,9 @@ func newAPIServer(t *testing.T, node string) *apiServer {
 			return true, nil, err
 		}
 		for _, x := range list.(*resourceapi.ResourceSliceList).Items {
+			if !matches(a.(clienttesting.DeleteCollectionAction).GetListRestrictions().Fields, &x) {
+				continue
+			}
 			if err := s.client.Tracker().Delete(gvr, "", x.Name); err != nil {
 				return true, nil, err
 			}
@@ -53,22 +68,34 @@ func newAPIServer(t *testing.T, node string) *apiServer {
 	return s
 }
 
+// matches reports whether a slice is one of those that a selector of fields means; the fake knows none.
+func matches(selector fields.Selector, s *resourceapi.ResourceSlice) bool {
+	set := fields.Set{"spec.driver": s.Spec.Driver}
+	if s.Spec.NodeName != nil {
+		set["spec.nodeName"] = *s.Spec.NodeName
+	}
+	return selector.Matches(set)
+}
+
 func (s *apiServer) slices() resourceclient.ResourceSliceInterface {
 	return s.client.ResourceV1().ResourceSlices()
 }
 
-func (s *apiServer) Do(ctx context.Context, method, p string, _ url.Values, body, into any) error {
+func (s *apiServer) Do(ctx context.Context, method, p string, query url.Values, body, into any) error {
 	var answer any
 	var err error
 	switch resource := strings.TrimPrefix(p, "/apis/resource.k8s.io/v1/"); {
 	case strings.HasPrefix(p, "/api/v1/nodes/"):
 		answer, err = s.client.CoreV1().Nodes().Get(ctx, path.Base(p), metav1.GetOptions{})
 	case strings.HasPrefix(resource, "namespaces/test/resourceclaims/"):
+		if fault := s.fault.Load(); fault != nil {
+			return (*fault)(ctx)
+		}
 		answer, err = s.client.ResourceV1().ResourceClaims("test").Get(ctx, path.Base(p), metav1.GetOptions{})
 	case resource == "deviceclasses" && method == http.MethodPost:
 		answer, err = s.client.ResourceV1().DeviceClasses().Create(ctx, decoded[resourceapi.DeviceClass](s.t, body), metav1.CreateOptions{})
 	case method == http.MethodGet:
-		answer, err = s.slices().List(ctx, metav1.ListOptions{})
+		answer, err = s.list(ctx, query)
 	case method == http.MethodPost:
 		answer, err = s.slices().Create(ctx, s.checked(body), metav1.CreateOptions{})
 	case method == http.MethodPut:
@@ -84,6 +111,20 @@ func (s *apiServer) Do(ctx context.Context, method, p string, _ url.Values, body
 		return err
 	}
 	return json.Unmarshal(data, into)
+}
+
+// list returns the slices that a query asks for.
+func (s *apiServer) list(ctx context.Context, query url.Values) (*resourceapi.ResourceSliceList, error) {
+	selector, err := fields.ParseSelector(query.Get("fieldSelector"))
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.slices().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	all.Items = slices.DeleteFunc(all.Items, func(x resourceapi.ResourceSlice) bool { return !matches(selector, &x) })
+	return all, nil
 }
 
 // checked is a slice that the API server would take.
@@ -114,7 +155,11 @@ func decoded[T any](t *testing.T, body any) *T {
 	return out
 }
 
-func (s *apiServer) Watch(ctx context.Context, _ string, _ url.Values) (io.ReadCloser, error) {
+func (s *apiServer) Watch(ctx context.Context, _ string, query url.Values) (io.ReadCloser, error) {
+	selector, err := fields.ParseSelector(query.Get("fieldSelector"))
+	if err != nil {
+		return nil, err
+	}
 	w, err := s.slices().Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -126,6 +171,9 @@ func (s *apiServer) Watch(ctx context.Context, _ string, _ url.Values) (io.ReadC
 		for {
 			select {
 			case e := <-w.ResultChan():
+				if x, ok := e.Object.(*resourceapi.ResourceSlice); ok && !matches(selector, x) {
+					continue
+				}
 				data, err := json.Marshal(map[string]any{"type": e.Type, "object": e.Object})
 				if err == nil {
 					_, err = fmt.Fprintf(out, "%s\n", data)

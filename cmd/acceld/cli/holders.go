@@ -170,7 +170,7 @@ func heldBack(m accel.Machine, have accel.Have) []accel.Accelerator {
 	}
 	accs := slices.Clone(have.Accelerators)
 	for i := range accs {
-		if accs[i].Health.State == accel.Healthy {
+		if accs[i].Health.Usable() {
 			accs[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "its driver is about to be replaced"}
 		}
 	}

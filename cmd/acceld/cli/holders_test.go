@@ -66,7 +66,7 @@ func TestHeldBack(t *testing.T) {
 		if c.phase != "" {
 			have.Driver.Upgrade = &accel.Upgrade{Phase: c.phase}
 		}
-		if n := accel.CountHealthy(heldBack(accel.Machine{Want: accel.Want{Kubernetes: c.kubernetes}}, have)); n != c.healthy {
+		if n := accel.CountUsable(heldBack(accel.Machine{Want: accel.Want{Kubernetes: c.kubernetes}}, have)); n != c.healthy {
 			t.Errorf("%+v: %d", c, n)
 		}
 	}

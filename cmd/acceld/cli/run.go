@@ -18,6 +18,7 @@ import (
 	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/exporter"
+	"github.com/acceld/acceld/health"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/runtime"
 	"github.com/acceld/acceld/systemd"
@@ -58,6 +59,7 @@ type running struct {
 	awaited map[string]bool
 	// documents is the way to the objects of claims; nil without credentials.
 	documents *kube.Documents
+	health    *health.Engine
 	ctx       context.Context //nolint:containedctx // the agent's own: what outlives the plugin of a kind ends with it
 	group     sync.WaitGroup
 	ahead     *agent.Ahead
@@ -171,7 +173,7 @@ func (a *running) wire(want accel.Want) error {
 		Machine: a.loop.Machine, Installed: func() []string { return detect.InstalledKernels(a.host) },
 		Preflight: a.preflightFor, Tell: a.loop.Preflighted, Watch: a.host.Watch, Log: a.log,
 	})
-	a.tasks = []agent.Task{a.loop, a.ahead, agent.NewEndpoint(a.exporter.Handler(), listeners...), watchdog}
+	a.tasks = []agent.Task{a.loop, a.ahead, a.health, agent.NewEndpoint(a.exporter.Handler(), listeners...), watchdog}
 	if a.kube != nil {
 		a.tasks = append(a.tasks, a.kube)
 	}
@@ -180,13 +182,22 @@ func (a *running) wire(want accel.Want) error {
 
 // probes are the reading half of the packages below.
 func (a *running) probes() agent.Probes {
+	a.health = health.New(health.Options{
+		Host: a.host, File: "/run/acceld/health.json", Log: a.log, Changed: func() { a.loop.Changed() },
+		Definitions: func() map[string]*accel.Definition { return a.loop.Machine().Want.Kinds },
+	})
+	patient := agent.NewPatient(func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+		return detect.Accelerators(a.host, def, pci)
+	}, func() { a.loop.Changed() })
 	return agent.Probes{
 		Facts: func() accel.Facts { return detect.Detect(a.host, detect.Options{}) },
-		Accelerators: agent.NewPatient(func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
-			return detect.Accelerators(a.host, def, pci)
-		}, func() { a.loop.Changed() }).Accelerators,
+		Accelerators: func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+			return a.health.Judge(def, pci, patient.Accelerators(def, pci))
+		},
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
-			return detect.Collect(a.host, def, x)
+			metrics, err := detect.Collect(a.host, def, x)
+			a.health.Measured(x.ID, metrics)
+			return metrics, err
 		},
 		Driver:  a.driver.Probe,
 		Runtime: a.runtime.Check,

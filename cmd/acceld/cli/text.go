@@ -89,7 +89,7 @@ func printKind(b *strings.Builder, i ink, m accel.Machine, kind string) {
 		return
 	case s.Blocked != nil:
 		state = i.bad(string(s.State) + ", blocked")
-	case s.State == accel.Ready && accel.CountHealthy(have.Accelerators) == len(have.Accelerators):
+	case s.State == accel.Ready && accel.CountUsable(have.Accelerators) == len(have.Accelerators):
 		state = i.good(string(s.State))
 	}
 	fmt.Fprintf(b, "\n%s  %s  for %s\n", kind, state, age(m.Taken.Sub(s.Since)))
@@ -203,7 +203,11 @@ func printDevices(b *strings.Builder, i ink, m accel.Machine, have accel.Have) {
 	for _, a := range have.Accelerators {
 		health := i.good(string(a.Health.State))
 		if a.Health.State != accel.Healthy {
-			health = i.bad(string(a.Health.State)) + prefixed(": ", plain(a.Health.Message)) + ", for " + age(m.Taken.Sub(a.Health.Since))
+			colour := i.bad
+			if a.Health.Usable() {
+				colour = i.wait
+			}
+			health = colour(string(a.Health.State)) + prefixed(": ", plain(a.Health.Message)) + ", for " + age(m.Taken.Sub(a.Health.Since)) + prefixed("; ", a.Health.Action.Sentence())
 		}
 		temp := "-"
 		if t, ok := a.Metrics["accelerator_temperature_celsius"]; ok {

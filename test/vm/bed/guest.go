@@ -267,13 +267,16 @@ func (g *Guest) SSH() string {
 // Console is the file with everything the serial console said.
 func (g *Guest) Console() string { return g.config.Console }
 
+// consoleText is all that the guest has written to its serial console; empty before it has begun.
+func (g *Guest) consoleText() string {
+	content, _ := os.ReadFile(g.config.Console)
+	return string(content)
+}
+
 func (g *Guest) consoleTail() string {
-	content, err := os.ReadFile(g.config.Console)
-	if err != nil {
-		return ""
-	}
 	const most = 3000
-	return "end of the serial console:\n" + string(content[max(0, len(content)-most):])
+	text := g.consoleText()
+	return "end of the serial console:\n" + text[max(0, len(text)-most):]
 }
 
 // Stop switches the guest off at once and removes what it wrote.

@@ -1,0 +1,83 @@
+package accel
+
+import "time"
+
+// HealthState is the health of one accelerator.
+type HealthState string
+
+// The health states, from best to worst. Degraded is usable, and somebody should look at it. Gone is a tombstone: the PCI
+// function is no longer there.
+const (
+	Healthy   HealthState = "healthy"
+	Degraded  HealthState = "degraded"
+	Unhealthy HealthState = "unhealthy"
+	Gone      HealthState = "gone"
+)
+
+// HealthStates returns all health states, from best to worst.
+func HealthStates() []HealthState { return []HealthState{Healthy, Degraded, Unhealthy, Gone} }
+
+// Action is what makes a device well again that does not recover by itself.
+type Action string
+
+// The actions, from cheap to dear. The empty one is to wait, or to do what the reason says.
+const (
+	ActionRestartWorkload Action = "RestartWorkload"
+	ActionResetDevice     Action = "ResetDevice"
+	ActionReboot          Action = "Reboot"
+	ActionService         Action = "Service"
+)
+
+// Actions returns all actions, from cheap to dear.
+func Actions() []Action {
+	return []Action{ActionRestartWorkload, ActionResetDevice, ActionReboot, ActionService}
+}
+
+// Sentence says what to do; empty for no action.
+func (a Action) Sentence() string {
+	return map[Action]string{
+		ActionRestartWorkload: "restart the programs that use it",
+		ActionResetDevice:     "reset it, or bind its driver anew",
+		ActionReboot:          "reboot the node",
+		ActionService:         "a hand on the machine is needed",
+	}[a]
+}
+
+// Health is the health of one accelerator with its reason.
+type Health struct {
+	State  HealthState `json:"state"`
+	Reason Reason      `json:"reason,omitempty"`
+	// Action is what to do; empty when it recovers by itself or the reason says more.
+	Action  Action `json:"action,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Evidence is what the verdict was read from, such as a line of the kernel log.
+	Evidence string    `json:"evidence,omitempty"`
+	Since    time.Time `json:"since"`
+}
+
+// Fault is an error that a device has reported through the kernel log.
+type Fault struct {
+	// Code is the driver's own, such as "79".
+	Code  string `json:"code"`
+	Title string `json:"title,omitempty"`
+	// Count is how often it was reported since the agent started to look.
+	Count uint64    `json:"count"`
+	Last  time.Time `json:"last"`
+}
+
+// Present reports whether the PCI function is on the bus.
+func (a Accelerator) Present() bool { return a.Health.State != Gone }
+
+// Usable reports whether a device in this health can be given to somebody.
+func (h Health) Usable() bool { return h.State == Healthy || h.State == Degraded }
+
+// CountUsable returns how many of accs are usable.
+func CountUsable(accs []Accelerator) int {
+	n := 0
+	for _, a := range accs {
+		if a.Health.Usable() {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,144 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+const (
+	// A device that became unhealthy flipsMany times within flipsWindow is held back until nothing happened for flipsCalm.
+	flipsMany   = 5
+	flipsWindow = 10 * time.Minute
+	flipsCalm   = 5 * time.Minute
+)
+
+// Judge completes the health of the devices of a kind, whose Health says what their attributes tell and is empty where these
+// did not answer. The result is accs.
+func (e *Engine) Judge(def *accel.Definition, pci []accel.PCIDevice, accs []accel.Accelerator) []accel.Accelerator {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, a := range accs {
+		if !a.Present() {
+			continue
+		}
+		d := e.of(a.ID)
+		if d == nil {
+			continue
+		}
+		if a.Health.State == "" {
+			a.Health = d.base // not known is not another answer
+		}
+		d.flip(d.base, a.Health, e.o.Now())
+		d.base = a.Health
+		accs[i].Health = e.worst(def, d, function(pci, a.ID), pci, a)
+		accs[i].Faults = d.list()
+	}
+	return accs
+}
+
+// worst puts all that is known about a device together. e.mu is held.
+func (e *Engine) worst(def *accel.Definition, d *device, f accel.PCIDevice, pci []accel.PCIDevice, a accel.Accelerator) accel.Health {
+	e.bus(d, a.ID, f.ParentPort)
+	all := []accel.Health{a.Health}
+	for _, n := range e.standing(a.ID) {
+		all = append(all, accel.Health{State: n.State, Reason: n.Reason, Action: n.Action, Message: n.Said, Evidence: n.Line})
+	}
+	all = append(all, link(f, function(pci, f.ParentPort), def.FixedLinkSpeed))
+	all = append(all, e.limits(def, d)...)
+	all = append(all, d.unstable(e.o.Now()))
+	bad := slices.DeleteFunc(slices.Clone(all), func(h accel.Health) bool { return rank(h.State) == 0 })
+	if len(bad) == 0 {
+		return a.Health
+	}
+	worst := slices.MaxFunc(bad, func(x, y accel.Health) int {
+		if c := rank(x.State) - rank(y.State); c != 0 {
+			return c
+		}
+		return slices.Index(accel.Actions(), x.Action) - slices.Index(accel.Actions(), y.Action)
+	})
+	if more := len(bad) - 1; more > 0 {
+		worst.Message += fmt.Sprintf("; and %d more", more)
+	}
+	return worst
+}
+
+// rank orders states; 0 for what is nothing bad.
+func rank(s accel.HealthState) int { return max(0, slices.Index(accel.HealthStates(), s)) }
+
+// function returns the PCI function with an address; a zero one when there is none.
+func function(pci []accel.PCIDevice, address string) accel.PCIDevice {
+	i := slices.IndexFunc(pci, func(d accel.PCIDevice) bool { return address != "" && d.Address == address })
+	if i < 0 {
+		return accel.PCIDevice{}
+	}
+	return pci[i]
+}
+
+// link judges a PCI Express link by what device and port can do both. One that is down says nothing, and neither does a
+// slow one where devices slow it down when they are idle.
+func link(f, port accel.PCIDevice, fixedSpeed bool) accel.Health {
+	lanes, speed := f.Link.MaxWidth, f.Link.MaxSpeedGTs
+	if port.Link.MaxWidth > 0 {
+		lanes, speed = min(lanes, port.Link.MaxWidth), min(speed, port.Link.MaxSpeedGTs)
+	}
+	bad := func(format string, args ...any) accel.Health {
+		return accel.Health{State: accel.Degraded, Reason: accel.LinkDegraded, Message: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case f.Link.Width > 0 && f.Link.Width < lanes:
+		return bad("the PCI Express link has %d of %d lanes", f.Link.Width, lanes)
+	case fixedSpeed && f.Link.SpeedGTs > 0 && f.Link.SpeedGTs < speed:
+		return bad("the PCI Express link runs at %s of %s GT/s", text(f.Link.SpeedGTs), text(speed))
+	}
+	return accel.Health{}
+}
+
+func text(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
+// limits judges the last reading. e.mu is held.
+func (e *Engine) limits(def *accel.Definition, d *device) (bad []accel.Health) {
+	for i, l := range def.Limits {
+		v, known := d.metrics[l.Metric]
+		since, was := d.over[i]
+		switch {
+		case !known || v <= l.Above && (!was || l.Until == 0 || v <= l.Until):
+			delete(d.over, i)
+			continue
+		case !was:
+			since = e.o.Now()
+			d.over[i] = since
+		}
+		wait, _ := time.ParseDuration(l.For) // looked at when the definition was read
+		if e.o.Now().Sub(since) < wait {
+			continue
+		}
+		h := accel.Health{State: l.State, Reason: accel.LimitExceeded, Action: l.Action, Message: fmt.Sprintf("%s is above %s", l.Metric, text(l.Above)), Evidence: fmt.Sprintf("%s = %s", l.Metric, text(v))}
+		if h.State == "" {
+			h.State = accel.Degraded
+		}
+		bad = append(bad, h)
+	}
+	return bad
+}
+
+// flip notes when a device becomes unhealthy.
+func (d *device) flip(before, now accel.Health, at time.Time) {
+	if now.State == accel.Unhealthy && before.State != accel.Unhealthy {
+		d.flips = append(d.flips, at)
+	}
+	d.flips = slices.DeleteFunc(d.flips, func(t time.Time) bool { return at.Sub(t) >= flipsWindow })
+}
+
+// unstable holds a device back that is well and ill by turns.
+func (d *device) unstable(now time.Time) accel.Health {
+	if len(d.flips) < flipsMany || now.Sub(d.flips[len(d.flips)-1]) >= flipsCalm {
+		return accel.Health{}
+	}
+	return accel.Health{
+		State: accel.Unhealthy, Reason: accel.Unstable, Message: fmt.Sprintf("it became unhealthy %d times within %s", len(d.flips), flipsWindow),
+	}
+}

@@ -1,0 +1,149 @@
+package health
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// String names the task.
+func (e *Engine) String() string { return "health engine" }
+
+// Ready is closed when the kernel log is followed, or cannot be.
+func (e *Engine) Ready() <-chan struct{} { return e.ready }
+
+// Run follows the kernel log until ctx ends. Without the right to read it devices are judged by all the rest.
+func (e *Engine) Run(ctx context.Context) error {
+	records, err := e.o.Host.Kmsg(ctx, false)
+	e.once.Do(func() { close(e.ready) })
+	if err != nil {
+		e.o.Log.Warn("errors that only the kernel log tells are not seen", "error", err)
+		<-ctx.Done()
+		return nil
+	}
+	e.Follow(records)
+	return nil
+}
+
+// Follow judges records until there are no more.
+func (e *Engine) Follow(records <-chan host.KmsgRecord) {
+	for r := range records {
+		e.record(r)
+	}
+}
+
+// record judges a record that was not judged before.
+func (e *Engine) record(r host.KmsgRecord) {
+	e.mu.Lock()
+	news := e.judged(r)
+	e.mu.Unlock()
+	if news {
+		e.o.Changed()
+	}
+}
+
+// judged takes in what a record says and reports whether a device may be judged otherwise. e.mu is held.
+func (e *Engine) judged(r host.KmsgRecord) bool {
+	if r.Lost > 0 {
+		e.o.Log.Warn("lines of the kernel log were overwritten before they could be read", "lost", r.Lost)
+	}
+	if r.Sequence != 0 && r.Sequence <= e.memory.Cursor {
+		return false
+	}
+	if defs := e.o.Definitions(); !same(defs, e.rules.from) {
+		e.rules = compile(defs)
+	}
+	s, ok := e.rules.read(r)
+	if !ok {
+		// The bus reports its own errors so; the counters are read with the next look.
+		return r.Facility == 0 && r.Level <= 4 && r.Fields["SUBSYSTEM"] == "pci"
+	}
+	e.memory.Cursor = r.Sequence
+	s.at = e.when(r)
+	first := e.count(s)
+	if s.verdict.State == "" && e.takeBack(s) || s.verdict.State != "" && !e.stale(s) && e.note(e.conclude(s)) {
+		e.save()
+		return true
+	}
+	if now := e.o.Now(); first || now.Sub(e.told) >= quiet {
+		e.told = now
+		return true
+	}
+	return false
+}
+
+// when is the time of a record.
+func (e *Engine) when(r host.KmsgRecord) time.Time {
+	now := e.o.Now()
+	up, err := e.o.Host.Uptime()
+	if err != nil || up < r.Boot {
+		return now
+	}
+	return now.Add(r.Boot - up)
+}
+
+// stale reports whether an error was there long before anybody on this host kept books: its driver may have been bound anew
+// since, and the log does not tell. It is counted only.
+func (e *Engine) stale(s sighting) bool {
+	return e.unread && e.o.Now().Sub(s.at) > fresh
+}
+
+// count counts an error and reports whether it is the first of its code. e.mu is held.
+func (e *Engine) count(s sighting) bool {
+	d := e.of(s.device)
+	if d == nil {
+		return false
+	}
+	f, known := d.faults[s.code]
+	if !known {
+		if len(d.faults) >= maxCodes {
+			return false
+		}
+		f = &accel.Fault{Code: s.code, Title: s.verdict.Title}
+		d.faults[s.code] = f
+	}
+	f.Count++
+	f.Last = s.at
+	return !known
+}
+
+// conclude makes a finding of an error. e.mu is held.
+func (e *Engine) conclude(s sighting) finding {
+	f := finding{
+		Device: s.device, Source: "log", Code: s.code, State: s.verdict.State, Reason: accel.DeviceFault, Action: s.verdict.Action,
+		Said: said(s), Line: s.line, Binding: e.binding(s.device),
+	}
+	if d := lasts(s.verdict); d > 0 {
+		f.Until = s.at.Add(d).Truncate(time.Second)
+	}
+	return f
+}
+
+// said names an error in a sentence that stays the same when it is reported again.
+func said(s sighting) string {
+	switch {
+	case s.code == "" && s.verdict.Title == "":
+		return "the driver reports: " + s.line
+	case s.code == "":
+		return s.verdict.Title
+	case s.verdict.Title == "":
+		return fmt.Sprintf("the driver reports error %s", s.code)
+	}
+	return fmt.Sprintf("error %s, %s", s.code, s.verdict.Title)
+}
+
+// same reports whether two sets of definitions are the same values.
+func same(a, b map[string]*accel.Definition) bool {
+	if len(a) != len(b) || b == nil {
+		return false
+	}
+	for kind, def := range a {
+		if b[kind] != def {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,127 @@
+package health
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// rule is a rule for the kernel log, compiled.
+type rule struct {
+	accel.LogRule
+	expression *regexp.Regexp
+	// literal is in every line that the expression matches; most lines are told apart by it.
+	literal      string
+	device, code int // groups; -1 without
+}
+
+// ruleBook are the rules of the definitions that they were compiled from.
+type ruleBook struct {
+	from  map[string]*accel.Definition
+	rules []rule
+}
+
+// compile returns the rules of definitions. An expression that does not compile was refused when its definition was read.
+func compile(defs map[string]*accel.Definition) ruleBook {
+	b := ruleBook{from: maps.Clone(defs)}
+	for _, kind := range slices.Sorted(maps.Keys(defs)) {
+		for _, r := range defs[kind].Log {
+			x, err := regexp.Compile(r.Match)
+			if err != nil {
+				continue
+			}
+			literal, _ := x.LiteralPrefix()
+			b.rules = append(b.rules, rule{LogRule: r, expression: x, literal: literal, device: x.SubexpIndex("device"), code: x.SubexpIndex("code")})
+		}
+	}
+	return b
+}
+
+// sighting is an error that a line of the kernel log reports.
+type sighting struct {
+	device, code string
+	verdict      accel.Verdict
+	line         string
+	at           time.Time
+}
+
+// read returns what a record reports. Lines that a process has written report nothing.
+func (b ruleBook) read(r host.KmsgRecord) (sighting, bool) {
+	if r.Facility != 0 {
+		return sighting{}, false
+	}
+	for _, rule := range b.rules {
+		if !strings.Contains(r.Text, rule.literal) {
+			continue
+		}
+		m := rule.expression.FindStringSubmatch(r.Text)
+		if m == nil {
+			continue
+		}
+		s := sighting{line: line(r.Text), verdict: rule.Otherwise}
+		if rule.device >= 0 {
+			s.device = address(m[rule.device])
+		} else {
+			s.device = address(strings.TrimPrefix(r.Fields["DEVICE"], "+pci:"))
+		}
+		s.code = rule.Code
+		if rule.code >= 0 {
+			s.code = m[rule.code]
+			if v, ok := rule.Codes[s.code]; ok {
+				s.verdict = v
+			}
+		}
+		if s.device != "" {
+			return s, true
+		}
+	}
+	return sighting{}, false
+}
+
+// address is a PCI address as sysfs writes it, of any way in which drivers write it: "00000000:01:00.0", "0000:01:00" and
+// "01:00.0" are "0000:01:00.0". It is empty for anything else.
+func address(s string) string {
+	head, function, ok := strings.Cut(s, ".")
+	if !ok {
+		function = "0"
+	}
+	parts := strings.Split(head, ":")
+	if len(parts) == 2 {
+		parts = append([]string{"0"}, parts...)
+	}
+	if len(parts) != 3 || len(parts[0]) > 8 {
+		return ""
+	}
+	domain, err1 := strconv.ParseUint(parts[0], 16, 32)
+	bus, err2 := strconv.ParseUint(parts[1], 16, 8)
+	dev, err3 := strconv.ParseUint(parts[2], 16, 5)
+	number, err4 := strconv.ParseUint(function, 8, 3)
+	if errors.Join(err1, err2, err3, err4) != nil {
+		return ""
+	}
+	return fmt.Sprintf("%04x:%02x:%02x.%d", domain, bus, dev, number)
+}
+
+// line is a line of the log as evidence: valid, and not longer than a person reads.
+func line(s string) string {
+	const longest = 300
+	s = strings.ToValidUTF8(strings.TrimSpace(s), "?")
+	if len(s) > longest {
+		s = strings.ToValidUTF8(s[:longest], "") + "…"
+	}
+	return s
+}
+
+// lasts is how long a verdict counts; 0 until the driver is bound anew.
+func lasts(v accel.Verdict) time.Duration {
+	d, _ := time.ParseDuration(v.For) // looked at when the definition was read
+	return d
+}
