@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -41,8 +42,11 @@ func (r *Runtime) link(s *spec) *accel.Problem {
 // that is loaded again may get another major number. Whoever has the old one by then would be taken for our device.
 func (r *Runtime) unlinkStale(s *spec) *accel.Problem {
 	entries, err := r.host.ReadDir(linkDir)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil // there is none yet
+	}
+	if err != nil {
+		return problem("read the links", linkDir, err)
 	}
 	for _, e := range entries {
 		name := path.Join(linkDir, e.Name())

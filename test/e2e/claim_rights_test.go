@@ -1,5 +1,3 @@
-//go:build unproven
-
 package e2e
 
 import (

@@ -1,5 +1,3 @@
-//go:build unproven
-
 package e2e
 
 import (
@@ -277,7 +275,7 @@ func agentKilled(t *testing.T, n *bed.Node, image string) {
 	apply(t, n, stage.Claim("kept"), stage.ClaimPod("kept", image, "resourceClaimName: kept", "-expect", "1", "-hold", "2h"))
 	stage.Check(t, n.WaitPod(ctx, "default", "kept", corev1.PodRunning))
 	before := sh(t, n.Guest, `cat "$1"/*.json`, records)
-	for i := range 5 {
+	for i := range stage.Times(t, 5) {
 		pid := agentPID(t, n.Guest)
 		sh(t, n.Guest, `kill -9 "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.1; done`, pid)
 		timed(t, fmt.Sprintf("kill -9 #%d -> registered, slices right", i+1), func() {
@@ -320,7 +318,7 @@ func claimsOverRestarts(t *testing.T, n *bed.Node, image string) {
 	ctx := stage.Within(t, 8*time.Minute)
 	apply(t, n, stage.Claim("stay"), stage.ClaimPod("stay", image, "resourceClaimName: stay", "-expect", "1", "-hold", "2h"))
 	stage.Check(t, n.WaitPod(ctx, "default", "stay", corev1.PodRunning))
-	for i := range 3 {
+	for i := range stage.Times(t, 3) {
 		before, err := stage.Machine(ctx, n.Guest)
 		stage.Check(t, err)
 		begin := time.Now()

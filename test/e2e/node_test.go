@@ -153,7 +153,7 @@ func killedUnderPod(t *testing.T, n *bed.Node, image string) {
 	stage.Check(t, err)
 	// The unit's agent is killed twenty times in bare_test.go; here the container is, by its runtime's eyes, and the
 	// kubelet's back-off grows to minutes, so three times have to do.
-	for i := range 3 {
+	for i := range stage.Times(t, 3) {
 		pid := agentPID(t, n.Guest)
 		sh(t, n.Guest, `kill -9 "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.1; done`, pid)
 		timed(t, fmt.Sprintf("kill -9 #%d -> ready again (kubelet's back-off included)", i+1), func() {

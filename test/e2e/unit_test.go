@@ -40,7 +40,7 @@ func killUnderPod(t *testing.T, n *bed.Node, s *stage.Stage) {
 	module, allocation := facts(t, n.Guest), allocated(t, n.Guest)
 	pod, err := n.Kube().CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
 	stage.Check(t, err)
-	killAgent(t, n.Guest, 20)
+	killAgent(t, n.Guest, stage.Times(t, 20))
 	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
 	if after := facts(t, n.Guest); after != module {
 		t.Errorf("module before %q, after %q", module, after)

@@ -41,12 +41,18 @@ func TestMain(m *testing.M) {
 }
 
 func (s *shop) close() {
-	if s.node != nil {
-		s.node.Stop()
-	}
+	s.closeNode()
 	if s.bed != nil {
 		s.bed.Close()
 		os.RemoveAll(s.dir)
+	}
+}
+
+// closeNode ends the shared node: nobody may hold a guest and wait for another.
+func (s *shop) closeNode() {
+	if s.node != nil {
+		s.node.Stop()
+		s.node = nil
 	}
 }
 
@@ -86,6 +92,7 @@ func host(t *testing.T, o bed.Options) *scene {
 	t.Helper()
 	o.NoKubernetes = true
 	sh := enter(t)
+	sh.closeNode()
 	n, err := sh.bed.StartNode(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -101,6 +108,7 @@ func host(t *testing.T, o bed.Options) *scene {
 func light(t *testing.T, o bed.Options) *scene {
 	t.Helper()
 	sh := enter(t)
+	sh.closeNode()
 	g, err := sh.bed.StartLight(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

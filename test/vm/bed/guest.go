@@ -35,6 +35,7 @@ type Guest struct {
 	machine *qemu.Machine
 	log     *os.File // QEMU's own words
 	sshPort int
+	leave   func() // gives its place back; nil for a guest that has none of its own
 
 	mu     sync.Mutex // guards what follows
 	client *channel.Client
@@ -289,6 +290,9 @@ func (g *Guest) Stop() {
 		g.log.Close()
 	}
 	os.RemoveAll(g.dir)
+	if g.leave != nil {
+		g.leave()
+	}
 }
 
 // Dir is the folder of this guest's run, removed by Stop.

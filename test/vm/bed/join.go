@@ -12,14 +12,23 @@ import (
 // StartPair starts a node and another one of the same cluster, side by side. The second boots from power-on: a snapshot
 // of it would remember a cluster of its own.
 func (b *Bed) StartPair(ctx context.Context, o Options) (first, second *Node, err error) {
-	first, err = b.StartNode(ctx, o)
+	leave, err := b.enter(ctx, 2)
 	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			leave()
+		}
+	}()
+	if first, err = b.startIn(ctx, seed.Node, o); err != nil {
 		return nil, nil, err
 	}
 	if second, err = b.join(ctx, first, b.withDefaults(o)); err != nil {
 		first.Stop()
 		return nil, nil, err
 	}
+	first.leave = leave // it carries the cluster, and ends last
 	return first, second, nil
 }
 

@@ -41,6 +41,21 @@ func (b *Bed) StartLight(ctx context.Context, o Options) (*Guest, error) {
 }
 
 func (b *Bed) start(ctx context.Context, kind seed.Kind, o Options) (*Node, error) {
+	leave, err := b.enter(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	n, err := b.startIn(ctx, kind, o)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	n.leave = leave
+	return n, nil
+}
+
+// startIn starts a guest in a place that somebody holds.
+func (b *Bed) startIn(ctx context.Context, kind seed.Kind, o Options) (*Node, error) {
 	o = b.withDefaults(o)
 	if err := b.check(o); err != nil {
 		return nil, err
