@@ -361,8 +361,8 @@ func TestCheckNamedTests(t *testing.T) {
 		{"", "covered"}: "covered by no test",
 		{"`test/e2e/dra_test.go:TestDRA`", "open: one engine only"}: "",
 		{"", "not ours: the kubelet alone"}:                         "",
-		{"", "not ours"}: "not ours without a reason",
-		{"", "perhaps"}:  `no such result: "perhaps"`,
+		{"", "not ours"}:                                            "not ours without a reason",
+		{"", "perhaps"}:                                             `no such result: "perhaps"`,
 	} {
 		got := ""
 		if err := checkRow(row[0], row[1]); err != nil {
