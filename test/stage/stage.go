@@ -199,7 +199,7 @@ func WaitMachine(ctx context.Context, g *bed.Guest, what string, ok func(accel.M
 	for {
 		m, now, err := next(ctx, g, tag)
 		if err == nil && now != tag {
-			if last = m; ok(m) {
+			if last = m; !m.Taken.IsZero() && ok(m) { // the first one is from before the host was read
 				return m, nil
 			}
 		}
