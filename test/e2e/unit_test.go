@@ -24,6 +24,12 @@ func TestUnitOnNode(t *testing.T) {
 	if !t.Run("kill -9 twenty times under a pod", func(t *testing.T) { killUnderPod(t, n, s) }) {
 		return
 	}
+	if !t.Run("restarts of everything in random order", func(t *testing.T) { storms(t, n) }) {
+		return
+	}
+	if !t.Run("a device for several pods", func(t *testing.T) { shared(t, n) }) {
+		return
+	}
 	if !t.Run("device nodes instead of CDI", func(t *testing.T) { withoutCDI(t, n) }) {
 		return
 	}

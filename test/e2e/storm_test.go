@@ -1,0 +1,71 @@
+package e2e
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/stage"
+	"github.com/acceld/acceld/test/vm/bed"
+)
+
+// storms restarts kubelet, agent and container runtime in random order, with random pauses, under a pod that holds a device:
+// after each storm everything is ready, and what the pod has is what it had. ACCELD_SEED repeats an order.
+func storms(t *testing.T, n *bed.Node) {
+	seed, err := strconv.ParseUint(os.Getenv("ACCELD_SEED"), 10, 64)
+	if err != nil {
+		seed = rand.Uint64()
+	}
+	t.Logf("ACCELD_SEED=%d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	restarts := []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"kubelet", n.RestartKubelet},
+		{"CRI-O", n.RestartEngine},
+		{"agent", func(ctx context.Context) error {
+			return stage.Must(n.Run(ctx, "systemctl", "restart", "acceld.service"))
+		}},
+		{"agent (killed)", func(ctx context.Context) error {
+			return stage.Must(n.Run(ctx, "systemctl", "kill", "-s", "KILL", "acceld.service"))
+		}},
+	}
+	stage.Check(t, n.Apply(stage.Within(t, soon), stage.Pod("weathers", n.Image("edu-check:test"), 1, "-expect", "1", "-hold", "2h")))
+	stage.Check(t, n.WaitPod(stage.Within(t, soon), "default", "weathers", corev1.PodRunning))
+	before := allocated(t, n.Guest)
+	for i := range stage.Times(t, 20) {
+		order := ""
+		for _, k := range random.Perm(len(restarts)) {
+			pause := time.Duration(random.IntN(2000)) * time.Millisecond
+			order += restarts[k].name + ", " + pause.String() + "; "
+			sh(t, n.Guest, "systemctl reset-failed kubelet crio acceld.service 2>/dev/null || true")
+			stage.Check(t, restarts[k].do(stage.Within(t, soon)))
+			time.Sleep(pause)
+		}
+		begin := time.Now()
+		_, err := stage.WaitMachine(stage.Within(t, 2*soon), n.Guest, "everything to be ready", func(m accel.Machine) bool {
+			return m.Status[stage.Kind].State == accel.Ready && m.Have[stage.Kind].Plugin.Allocatable == 2
+		})
+		stage.Check(t, err)
+		stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 2))
+		t.Logf("storm %2d: %s-> right after %5.2f s", i+1, order, time.Since(begin).Seconds())
+		if after := allocated(t, n.Guest); after != before || before == "" {
+			t.Errorf("storm %d (%s): allocation before %q, after %q", i+1, order, before, after)
+		}
+	}
+	pod, err := n.Kube().CoreV1().Pods("default").Get(stage.Within(t, soon), "weathers", metav1.GetOptions{})
+	stage.Check(t, err)
+	if pod.Status.Phase != corev1.PodRunning || pod.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("the pod did not stay: %+v", pod.Status)
+	}
+	remove(t, n, "weathers")
+	podComputes(t, n, n.Image("edu-check:test"))
+}
