@@ -132,7 +132,7 @@ test: packages check vuln size ## Everything, as root: make, and the test bed wi
 	$(GO) build $(TESTBED) ./test/bench/...
 	ACCELD_TESTBED=1 $(GO) test -count=1 -run='^TestReal' ./driver
 	$(GO) test -count=1 ./host/ledger ./test/purge
-	ACCELD_TESTBED=1 $(GO) test -count=1 -p=2 -timeout=60m $(TESTBED)
+	ACCELD_TESTBED=1 $(GO) test -count=1 -p=2 -timeout=80m $(TESTBED)
 	ACCELD_TESTBED=1 $(GO) test -count=1 -run='^TestReal|^TestCorpus$$' ./runtime
 	for module in $(NESTED); do (cd $$module && ACCELD_TESTBED=1 CGO_ENABLED=0 $(GO) test -trimpath -vet=off -count=1 -timeout=20m ./...); done
 
