@@ -123,6 +123,7 @@ if grep -q 'killed by SIGKILL' /tmp/trace; then grep -v '+++' /tmp/trace | grep 
 // upgradeKilled: whatever an upgrade was doing when it was killed, the next look at the driver completes it or takes it back.
 // One that goes well leads to the other good version each time, one that goes wrong back to where it was.
 func upgradeKilled(t *testing.T, n *bed.Node, _ string) {
+	stage.Long(t, "a third of its steps, from the second one on, was seen to end without the module; why is not known yet")
 	g := n.Guest
 	sh(t, g, "systemctl stop acceld.socket acceld.service")
 	first, step := stage.Sample(t)
