@@ -25,7 +25,7 @@ const role = "ACCELD_KUBELET_ROLE"
 const thing = "example.com/thing"
 
 var (
-	restarts = flag.Int("restarts", 100, "restarts of each kind")
+	restarts = flag.Int("restarts", 20, "restarts of each kind")
 	verbose  = flag.Bool("log", false, "show the logs of the plugin")
 )
 
