@@ -46,11 +46,10 @@ var ErrThreadDied = errors.New("the kernel killed the thread that called it")
 // not its process, and nobody else is told. The error is the call's or [ErrThreadDied].
 func OnThread(call func() error) error {
 	thread, done := make(chan int, 1), make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the call
+	onSpareThread(func() {
 		thread <- unix.Gettid()
 		done <- call()
-	}()
+	})
 	stat := fmt.Sprintf("/proc/self/task/%d/stat", <-thread)
 	for dead := false; ; {
 		select {
@@ -65,6 +64,24 @@ func OnThread(call func() error) error {
 		state := text[bytes.LastIndexByte(text, ')')+1:] // proc_pid_stat(5); the first thread stays, as a zombie
 		dead = err != nil || bytes.HasPrefix(state, []byte(" Z")) || bytes.HasPrefix(state, []byte(" X"))
 	}
+}
+
+// onSpareThread starts f on a thread that ends with it. It is not the first one, with whose end a process has no longer
+// anything below /proc/self/fd.
+func onSpareThread(f func()) {
+	started := make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // and stay so: the thread ends with the goroutine
+		if unix.Gettid() == unix.Getpid() {
+			onSpareThread(f) // which cannot be here, for as long as this goroutine is
+			runtime.UnlockOSThread()
+			close(started)
+			return
+		}
+		close(started)
+		f()
+	}()
+	<-started
 }
 
 // MemoryFile returns an anonymous file in memory with what write puts into it, open for reading and sealed: nobody can

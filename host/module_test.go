@@ -2,12 +2,30 @@ package host
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
 	"runtime"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// TestMain is also the program of TestOnFirstThread.
+func TestMain(m *testing.M) {
+	if os.Getenv("ACCELD_TEST_FIRST_THREAD") == "" {
+		os.Exit(m.Run())
+	}
+	if unix.Gettid() != unix.Getpid() { // Go runs main there, until something waits
+		fmt.Println("this is another thread")
+		os.Exit(2)
+	}
+	if err := loseThread(); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
 
 // TestOnThread: a call that comes back, and one whose thread ends inside the kernel, which is what an oops does to it.
 func TestOnThread(t *testing.T) {
@@ -20,12 +38,29 @@ func TestOnThread(t *testing.T) {
 	if err := OnThread(func() error { time.Sleep(100 * time.Millisecond); return refused }); !errors.Is(err, refused) {
 		t.Errorf("a slow call: %v", err)
 	}
+	if err := loseThread(); err != nil {
+		t.Error(err)
+	}
+	runtime.GC() // the others go on
+}
+
+// TestOnFirstThread: called from a program's first thread, where Go would run what it starts next, it takes another one.
+func TestOnFirstThread(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), "ACCELD_TEST_FIRST_THREAD=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func loseThread() error {
 	err := OnThread(func() error {
 		_, _, errno := unix.Syscall(unix.SYS_EXIT, 0, 0, 0) // this thread's end, not the process's
 		return errno
 	})
 	if !errors.Is(err, ErrThreadDied) {
-		t.Errorf("error %v, want %v", err, ErrThreadDied)
+		return fmt.Errorf("error %w, want %w", err, ErrThreadDied)
 	}
-	runtime.GC() // the others go on
+	_, err = os.Stat("/proc/self/fd/0")
+	return err
 }
