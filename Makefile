@@ -20,7 +20,10 @@ export ACCELD_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/acceld
 export GOLANGCI_LINT_CACHE := $(ACCELD_CACHE)/golangci-lint
 TOOLS := $(ACCELD_CACHE)/tools/$(shell cat tools/go.sum <($(GO) version) | sha256sum | cut -c1-16)
 
-# The race detector needs a C compiler; without one the tests run without it.
+# One set of flags for all that is compiled, here and by the test bed, so that the compiler does each package once. The race
+# detector has another and needs a C compiler; without one the tests run without it.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 RACE := $(if $(shell command -v gcc 2>/dev/null),-race)
 # Stamp the commit into programs where there is one to stamp, whatever GOFLAGS says.
 REVISION = $(shell git rev-parse --verify -q HEAD 2>/dev/null)
@@ -28,7 +31,7 @@ VERSION = $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 STAMP = -buildvcs=$(if $(REVISION),true,false)
 
 # Checked by targets of their own, before the long ones.
-RULES := %/test/house %/test/docs %/test/scripts
+RULES := %/test/house %/test/docs %/test/scripts %/test/purge
 # Packages that need the test bed: a virtual machine, a cluster, root. Without ACCELD_TESTBED they skip, and say so.
 TESTBED := $(addsuffix /...,$(addprefix ./,$(wildcard test/vm test/e2e test/faults test/nvidia)))
 # Modules of their own with tests, so that what they need is not what the agent needs. They are built with the flags with
@@ -65,14 +68,14 @@ docs: ## Links, snippets, and generated pages against the code
 lint: $(TOOLS) ## golangci-lint, with go vet in it
 	$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 
-# Without the race detector: the program starts a hundred times, and with it takes six times as long to.
+# Without the race detector: the program starts hundreds of times, and with it takes six times as long to.
 .PHONY: scripts
-scripts: ## The command line, as test/scripts/testdata describes it
-	$(GO) test ./test/scripts
+scripts: ## The command line, as test/scripts/testdata describes it, and a purge after kills
+	$(GO) test -short ./test/scripts ./test/purge
 
 .PHONY: unit
 unit: ## Unit tests, with the race detector; the rounds of random kills are few here and many in make test
-	$(GO) test -short $(RACE) $(filter-out $(RULES),$(shell $(GO) list ./...))
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test -short $(RACE) $(filter-out $(RULES),$(shell $(GO) list ./...))
 
 .PHONY: generate
 generate: ## Write the generated pages of docs
@@ -86,7 +89,7 @@ demo: ## See it work: a bare virtual machine becomes a node with accelerators
 
 .PHONY: build
 build: ## Static programs in bin
-	CGO_ENABLED=0 $(GO) build -trimpath $(STAMP) -ldflags='-s -w' -o bin/ ./cmd/...
+	$(GO) build $(STAMP) -ldflags='-s -w' -o bin/ ./cmd/...
 
 # Every node loads them, and the hook runs at each start of a container. In bytes; they had 28.8 and 2.0 MB when this was set.
 .PHONY: size
@@ -134,7 +137,7 @@ test: packages check vuln size ## Everything, as root: make, and the test bed wi
 	$(GO) test -count=1 ./host/ledger ./test/purge
 	ACCELD_TESTBED=1 $(GO) test -count=1 -p=2 -timeout=80m $(TESTBED)
 	ACCELD_TESTBED=1 $(GO) test -count=1 -run='^TestReal|^TestCorpus$$' ./runtime
-	for module in $(NESTED); do (cd $$module && ACCELD_TESTBED=1 CGO_ENABLED=0 $(GO) test -trimpath -vet=off -count=1 -timeout=20m ./...); done
+	for module in $(NESTED); do (cd $$module && ACCELD_TESTBED=1 $(GO) test -vet=off -count=1 -timeout=20m ./...); done
 
 .PHONY: test-nvidia-source
 test-nvidia-source: ## The true broken kernel upgrade: all of NVIDIA's source for two kernels, beside plain make, as root; takes long

@@ -192,6 +192,7 @@ func templateReplicas(t *testing.T, n *bed.Node, image string) {
 }
 
 func claimShared(t *testing.T, n *bed.Node, image string) {
+	stage.Long(t, "another two pods")
 	ctx := stage.Within(t, 3*time.Minute)
 	apply(t, n, stage.Claim("both"),
 		stage.ClaimPod("first", image, "resourceClaimName: both", "-expect", "1", "-hold", "2h"),
@@ -222,6 +223,7 @@ func claimSelects(t *testing.T, n *bed.Node, image string) {
 }
 
 func claimAlternatives(t *testing.T, n *bed.Node, image string) {
+	stage.Long(t, "another pod")
 	ctx := stage.Within(t, 3*time.Minute)
 	claim := fmt.Sprintf(`---
 apiVersion: resource.k8s.io/v1
@@ -300,6 +302,7 @@ func agentKilled(t *testing.T, n *bed.Node, image string) {
 
 // agentAway: the pod's end waits for the agent, as the kubelet has it, and nothing is left afterwards.
 func agentAway(t *testing.T, n *bed.Node, image string) {
+	stage.Long(t, "the agent that is killed was away too")
 	ctx := stage.Within(t, 6*time.Minute)
 	apply(t, n, stage.Claim("late"), stage.ClaimPod("late", image, "resourceClaimName: late", "-expect", "1", "-hold", "2h"))
 	stage.Check(t, n.WaitPod(ctx, "default", "late", corev1.PodRunning))
@@ -315,6 +318,7 @@ func agentAway(t *testing.T, n *bed.Node, image string) {
 }
 
 func claimsOverRestarts(t *testing.T, n *bed.Node, image string) {
+	stage.Long(t, "several restarts")
 	ctx := stage.Within(t, 8*time.Minute)
 	apply(t, n, stage.Claim("stay"), stage.ClaimPod("stay", image, "resourceClaimName: stay", "-expect", "1", "-hold", "2h"))
 	stage.Check(t, n.WaitPod(ctx, "default", "stay", corev1.PodRunning))
@@ -363,6 +367,7 @@ func sickIsTainted(t *testing.T, n *bed.Node, _ string) {
 
 // claimOverReboot: the CDI specs are gone with the boot, the kubelet asks again, and the pod computes again.
 func claimOverReboot(t *testing.T, n *bed.Node, image string) {
+	stage.Long(t, "a reboot")
 	ctx := stage.Within(t, 10*time.Minute)
 	manifest := strings.Replace(string(stage.ClaimPod("again", image, "resourceClaimName: again", "-expect", "1", "-hold", "2h")), "restartPolicy: Never", "restartPolicy: Always", 1)
 	apply(t, n, stage.Claim("again"), []byte(manifest))
@@ -425,6 +430,7 @@ func memoryShared(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
 
 // allocationSwitches: what a pod holds in one way is not offered in the other until the pod has ended.
 func allocationSwitches(t *testing.T, n *bed.Node, image string) {
+	stage.Long(t, "three restarts of the agent and four pods")
 	ctx := stage.Within(t, 12*time.Minute)
 	offers(t, n, 4)
 	apply(t, n, stage.Claim("old"), stage.ClaimPod("old", image, "resourceClaimName: old", "-expect", "1", "-hold", "2h"))

@@ -145,6 +145,7 @@ func driftRepaired(t *testing.T, n *bed.Node, _ string) {
 }
 
 func killedUnderPod(t *testing.T, n *bed.Node, image string) {
+	stage.Long(t, "TestUnitOnNode kills the unit's agent")
 	ctx := stage.Within(t, 8*time.Minute)
 	stage.Check(t, n.Apply(ctx, stage.Pod("holder", image, 1, "-expect", "1", "-hold", "2h")))
 	stage.Check(t, n.WaitPod(ctx, "default", "holder", corev1.PodRunning))
@@ -204,6 +205,7 @@ func restarts(t *testing.T, n *bed.Node, image string) {
 }
 
 func apiServerAway(t *testing.T, n *bed.Node, image string) {
+	stage.Long(t, "two minutes of waiting")
 	pid := agentPID(t, n.Guest)
 	n.StopAPIServer()
 	sh(t, n.Guest, "rm /var/run/cdi/qemu.org-edu.json") // the node goes on mending itself
@@ -295,6 +297,7 @@ func sickAndWell(t *testing.T, n *bed.Node, _ string) {
 // gateRefuses: the kubelet restarts a container with the devices it was given once, without asking anybody. The hook does
 // not let it start with one that has become sick, and says so in the pod's events.
 func gateRefuses(t *testing.T, n *bed.Node, image string) {
+	stage.Long(t, "test/faults refuses devices too")
 	ctx := stage.Within(t, 5*time.Minute)
 	manifest := strings.Replace(string(stage.Pod("gated", image, 1, "-expect", "1", "-hold", "2h")), "restartPolicy: Never", "restartPolicy: Always", 1)
 	stage.Check(t, n.Apply(ctx, []byte(manifest)))

@@ -15,6 +15,7 @@ import (
 
 // shared gives each of two devices to two pods at a time, and takes that back under a pod that has a part.
 func shared(t *testing.T, n *bed.Node) {
+	stage.Long(t, "it starts ten pods")
 	image := n.Image("edu-check:test")
 	ctx := stage.Within(t, 5*soon)
 	configure := func(text string) {

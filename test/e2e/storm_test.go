@@ -19,6 +19,7 @@ import (
 // storms restarts kubelet, agent and container runtime in random order, with random pauses, under a pod that holds a device:
 // after each storm everything is ready, and what the pod has is what it had. ACCELD_SEED repeats an order.
 func storms(t *testing.T, n *bed.Node) {
+	stage.Long(t, "half a minute for each storm")
 	seed, err := strconv.ParseUint(os.Getenv("ACCELD_SEED"), 10, 64)
 	if err != nil {
 		seed = rand.Uint64()

@@ -115,6 +115,9 @@ func Test14_InitCrashes(t *testing.T) {
 	c.start()
 	c.await("cleared by hand, without the parameter -> usable", soon, healthy(1))
 
+	if stage.Rest(c, "a third reboot") {
+		return
+	}
 	c.config(parameters("loadTimeout: 5s", crashes))
 	c.await("crash of what replaces one that served", soon, func(m accel.Machine) bool {
 		f := m.Status[stage.Kind].Blocked
@@ -211,6 +214,9 @@ func Test20_TwoAgents(t *testing.T) {
 	if status != 1 || !strings.Contains(out, string(accel.AlreadyRunning)) {
 		t.Errorf("the second agent: status %d, %s", status, out)
 	}
+	if stage.Rest(c, "two compilers at once") {
+		return
+	}
 	c.halt()
 	c.sh("rmmod edu; rm -rf /var/lib/acceld")
 	c.sh("systemd-run --quiet --unit=dkms -p RemainAfterExit=yes dkms install edu/1.0.0")
@@ -234,6 +240,9 @@ func Test21_CannotBuild(t *testing.T) {
 	c.sh("mv /usr/src/away /usr/src/linux-headers-$(uname -r); mkdir /root/away; mv /usr/bin/gcc* /usr/bin/cc /usr/bin/x86_64-linux-gnu-gcc* /root/away/ 2>/dev/null || true")
 	c.start()
 	c.blocked("compiler missing", accel.CompilerMissing, soon)
+	if stage.Rest(c, "three runs of the compiler") {
+		return
+	}
 	c.halt()
 	c.sh("mv /root/away/* /usr/bin/; sed -i 's/^static struct class .edu_class;/& this is no C;/' /usr/src/edu-1.0.0/edu_main.c")
 	c.start()
@@ -256,6 +265,7 @@ func Test21_CannotBuild(t *testing.T) {
 
 // Test22_RebootOffline: driver and devices are there without a network, from the store.
 func Test22_RebootOffline(t *testing.T) {
+	stage.Long(t, "TestUnitOnNode reboots without a network too")
 	c := host(t, bed.Options{Accelerators: 2})
 	c.store(stage.Version)
 	c.must(c.s.Enable(t.Context(), c.g))
