@@ -46,6 +46,22 @@ spec:
 %[3]s`, name, replicas, claimPodSpec("      ", image, source, args))
 }
 
+// ClaimJob is the manifest of a Job of such pods, some of them at a time. One that fails is the end of it.
+func ClaimJob(name, image, source string, completions, parallelism int, args ...string) []byte {
+	return fmt.Appendf(nil, `---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: %[1]s, namespace: default}
+spec:
+  completions: %[2]d
+  parallelism: %[3]d
+  backoffLimit: 0
+  template:
+    spec:
+      restartPolicy: Never
+%[4]s`, name, completions, parallelism, claimPodSpec("      ", image, source, args))
+}
+
 func claimPodSpec(indent, image, source string, args []string) string {
 	text := indent + "terminationGracePeriodSeconds: 1\n"
 	if indent == "  " {
