@@ -1,0 +1,274 @@
+// Package health measures who learns of a fault within which time, on a node of the test bed: what acceld knows, what it
+// shows to others, and what the cluster has of it. It prints medians; it asserts none of the times, because the machine is
+// emulated and shared.
+package health
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/stage"
+	"github.com/acceld/acceld/test/vm/bed"
+)
+
+// rounds is how often each fault is made; medians are of these.
+const rounds = 5
+
+// device is the accelerator in the first slot.
+const device = "0000:01:00.0"
+
+// fault is something that happens to the device, and how the machine says it.
+type fault struct {
+	name, undone string
+	do, undo     func(context.Context) error
+	state        accel.HealthState
+	// usable is how many of two devices can be used during it, and reason is the condition's then.
+	usable int
+	reason accel.Reason
+}
+
+// faults are those that can be made here. The monitor's command injects the error into the port above the device, whose
+// counter the kernel keeps: it is not taken back.
+func faults(n *bed.Node) []fault {
+	script := func(text string) func(context.Context) error {
+		return func(ctx context.Context) error { return stage.Must(n.Sh(ctx, text, device)) }
+	}
+	return []fault{
+		{
+			"unplugged under a pod", "plugged in again",
+			func(ctx context.Context) error { return n.Unplug(ctx, 0) }, func(ctx context.Context) error { return n.Plug(ctx, 0) },
+			accel.Unhealthy, 1, accel.DeviceGone,
+		},
+		{
+			"the driver's attribute says fail", "it says ok",
+			script(`echo fail > /sys/bus/pci/devices/$1/inject_error`), script(`echo none > /sys/bus/pci/devices/$1/inject_error`),
+			accel.Unhealthy, 1, accel.DeviceUnhealthy,
+		},
+	}
+}
+
+// watcher waits for one who learns; the error ends the measurement.
+type watcher struct {
+	name string
+	wait func(ctx context.Context, usable int, reason accel.Reason) error
+}
+
+func byPlugin(n *bed.Node) []watcher {
+	return append(everybody(n), watcher{"allocatable at the API server", func(ctx context.Context, usable int, _ accel.Reason) error {
+		return n.WaitAllocatable(ctx, stage.Resource, int64(usable))
+	}})
+}
+
+func byClaims(n *bed.Node) []watcher {
+	return append(everybody(n), watcher{"taint in the slice", func(ctx context.Context, usable int, _ accel.Reason) error {
+		for {
+			list, err := n.Kube().ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.driver=" + stage.Class})
+			if err != nil {
+				return err
+			}
+			free := 0
+			for _, s := range list.Items {
+				for _, d := range s.Spec.Devices {
+					if len(d.Taints) == 0 {
+						free++
+					}
+				}
+			}
+			if free == usable {
+				return nil
+			}
+			if err := nap(ctx); err != nil {
+				return err
+			}
+		}
+	}})
+}
+
+// everybody is who learns of a fault, however devices are given out.
+func everybody(n *bed.Node) []watcher {
+	return []watcher{
+		{"the agent", func(ctx context.Context, usable int, _ accel.Reason) error {
+			_, err := stage.WaitMachine(ctx, n.Guest, "the devices to be counted", func(m accel.Machine) bool {
+				return accel.CountUsable(m.Have[stage.Kind].Accelerators) == usable
+			})
+			return err
+		}},
+		{"who asks /metrics", func(ctx context.Context, usable int, _ accel.Reason) error {
+			return metrics(ctx, n.Guest, func(healthy int) bool { return healthy == usable })
+		}},
+		{"the node's condition", func(ctx context.Context, _ int, reason accel.Reason) error {
+			if reason == "" {
+				return n.WaitCondition(ctx, "AcceleratorsReady", "True", "")
+			}
+			return n.WaitCondition(ctx, "AcceleratorsReady", "False", string(reason))
+		}},
+	}
+}
+
+// metrics asks until as many devices are healthy as ok likes.
+func metrics(ctx context.Context, g *bed.Guest, ok func(healthy int) bool) error {
+	for {
+		text, _, err := stage.Get(ctx, g, "/metrics")
+		if err != nil {
+			return err
+		}
+		healthy := 0
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "accelerator_health_state{") && strings.Contains(line, `state="healthy"`) && strings.HasSuffix(line, " 1\n") {
+				healthy++
+			}
+		}
+		if ok(healthy) {
+			return nil
+		}
+		if err := nap(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// nap is between two questions to somebody who does not tell by himself.
+func nap(ctx context.Context) error {
+	select {
+	case <-time.After(50 * time.Millisecond):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// learns does something and returns when each watcher knew, in their order.
+func learns(t *testing.T, all []watcher, do func(context.Context) error, usable int, reason accel.Reason) []time.Duration {
+	t.Helper()
+	ctx := stage.Within(t, 3*time.Minute)
+	took, errs := make([]time.Duration, len(all)), make([]error, len(all))
+	var wg sync.WaitGroup
+	begin := time.Now()
+	stage.Check(t, do(ctx))
+	for i, w := range all {
+		wg.Go(func() {
+			errs[i] = w.wait(ctx, usable, reason)
+			took[i] = time.Since(begin)
+		})
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if err != nil {
+			t.Fatalf("%s: %v", all[i].name, err)
+		}
+	}
+	return took
+}
+
+func TestWhoLearns(t *testing.T) {
+	if os.Getenv("ACCELD_BENCH") != "1" {
+		t.Skip("ACCELD_BENCH=1 measures it, as make figures does")
+	}
+	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
+	g := n.Guest
+	stage.Check(t, s.Units(t.Context(), g, ""))
+	stage.Check(t, s.Store(t.Context(), g, stage.Version))
+	kubeconfig, err := n.Plane().GuestKubeconfig()
+	stage.Check(t, err)
+	stage.Check(t, g.WriteFile(t.Context(), "/etc/acceld/kubeconfig", kubeconfig, 0o600))
+	image, err := s.Workload(t.Context(), n)
+	stage.Check(t, err)
+	stage.Check(t, s.Enable(t.Context(), g))
+	ctx := stage.Within(t, 25*time.Minute)
+	_, err = stage.WaitMachine(ctx, g, "ready", stage.InState(accel.Ready))
+	stage.Check(t, err)
+
+	t.Run("device plugin", func(t *testing.T) {
+		stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
+		stage.Check(t, n.Apply(ctx, stage.Pod("holder", image, 2, "-expect", "2", "-hold", "2h")))
+		stage.Check(t, n.WaitPod(ctx, "default", "holder", corev1.PodRunning))
+		table(t, n, byPlugin(n))
+		_, err := n.Kubectl(ctx, nil, "-n", "default", "delete", "pod", "holder", "--wait")
+		stage.Check(t, err)
+	})
+	t.Run("claims", func(t *testing.T) {
+		stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte("kubernetes: {kubeconfig: /etc/acceld/kubeconfig, allocation: dra}\n"), 0o644))
+		claimed := func(m accel.Machine) bool {
+			return m.Have[stage.Kind].Plugin.Registered && m.Have[stage.Kind].Plugin.Allocatable == 2 && m.Status[stage.Kind].State == accel.Ready
+		}
+		_, err := stage.WaitMachine(ctx, g, "claims", claimed)
+		stage.Check(t, err)
+		for i := range 2 {
+			name := fmt.Sprint("holder-", i)
+			stage.Check(t, n.Apply(ctx, slices.Concat(stage.Claim(name), stage.ClaimPod(name, image, "resourceClaimName: "+name, "-expect", "1", "-hold", "2h"))))
+			stage.Check(t, n.WaitPod(ctx, "default", name, corev1.PodRunning))
+		}
+		table(t, n, byClaims(n))
+	})
+	t.Run("bus errors", func(t *testing.T) { busErrors(t, n) })
+}
+
+// table makes each fault several times and logs the medians.
+func table(t *testing.T, n *bed.Node, all []watcher) {
+	t.Helper()
+	row := fmt.Sprintf("%-36s", "seconds, median of "+fmt.Sprint(rounds))
+	for _, w := range all {
+		row += fmt.Sprintf(" %30s", w.name)
+	}
+	t.Log(row)
+	for _, f := range faults(n) {
+		var fault, undone [][]time.Duration
+		for range rounds {
+			fault = append(fault, learns(t, all, f.do, f.usable, f.reason))
+			undone = append(undone, learns(t, all, f.undo, 2, ""))
+		}
+		t.Log(medians(f.name, fault))
+		t.Log(medians(f.undone, undone))
+	}
+}
+
+func medians(what string, measured [][]time.Duration) string {
+	row := fmt.Sprintf("%-36s", what)
+	for i := range measured[0] {
+		var column []time.Duration
+		for _, m := range measured {
+			column = append(column, m[i])
+		}
+		slices.Sort(column)
+		row += fmt.Sprintf(" %30.2f", column[len(column)/2].Seconds())
+	}
+	return row
+}
+
+// busErrors: each error of the port above the device makes it degraded for another while. Nobody loses it.
+func busErrors(t *testing.T, n *bed.Node) {
+	ctx := stage.Within(t, 10*time.Minute)
+	count := func(m accel.Machine) string {
+		for _, a := range m.Have[stage.Kind].Accelerators {
+			if a.ID == device {
+				return fmt.Sprint(a.Health)
+			}
+		}
+		return ""
+	}
+	var took []time.Duration
+	for i := range rounds {
+		before, err := stage.Machine(ctx, n.Guest)
+		stage.Check(t, err)
+		begin := time.Now()
+		stage.Check(t, n.Monitor().Execute(ctx, "human-monitor-command", map[string]any{"command-line": "pcie_aer_inject_error slot0 POISON_TLP"}, nil))
+		after, err := stage.WaitMachine(ctx, n.Guest, fmt.Sprintf("bus error %d", i+1), func(m accel.Machine) bool { return count(m) != count(before) })
+		stage.Check(t, err)
+		took = append(took, time.Since(begin))
+		if got := count(after); !strings.Contains(got, string(accel.BusErrors)) {
+			t.Fatalf("after a bus error the device is %s", got)
+		}
+	}
+	slices.Sort(took)
+	t.Logf("%-36s %.2f s to the agent, who tells everybody as above", "bus error of the port, median", took[len(took)/2].Seconds())
+}
