@@ -1,0 +1,250 @@
+package rollout
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var start = time.Date(2026, time.March, 4, 12, 0, 0, 0, time.UTC) // a Wednesday
+
+func waits(name string) Node {
+	return Node{Name: name, Version: "1", Serving: true, Ready: true, Phase: Waiting, For: "2"}
+}
+
+func with(n Node, change func(*Node)) Node {
+	change(&n)
+	return n
+}
+
+func TestDecide(t *testing.T) {
+	slot := func(name string) Slot { return Slot{name, "2", start.Add(-time.Minute)} }
+	upgrading := func(n *Node) { n.Phase = Upgrading }
+	failed := func(n *Node) { n.Phase = Failed }
+	done := func(n *Node) { n.Phase, n.For, n.Version = Silent, "", "2" }
+	night := []Window{{From: 22 * time.Hour, To: 4 * time.Hour}}
+	for _, c := range []struct {
+		name   string
+		limits Limits
+		nodes  []Node
+		slots  []Slot
+		given  []string
+		ended  map[string]Why
+		waits  map[string]Why
+		next   time.Time
+	}{
+		{name: "one at a time, by name", nodes: []Node{waits("b"), waits("a")}, given: []string{"a"}, waits: map[string]Why{"b": Parallel}},
+		{
+			name: "who is without anyhow comes first", limits: Limits{MaxParallel: 2},
+			nodes: []Node{waits("a"), waits("b"), with(waits("c"), func(n *Node) { n.Serving = false })},
+			given: []string{"a", "c"}, waits: map[string]Why{"b": Parallel},
+		},
+		{
+			name: "unavailable", limits: Limits{MaxParallel: 5, MaxUnavailable: 2},
+			nodes: []Node{waits("a"), waits("b"), with(waits("down"), func(n *Node) { n.Serving = false })},
+			given: []string{"a", "down"}, waits: map[string]Why{"b": Unavailable},
+		},
+		{
+			name: "a node that is down counts and gets none", limits: Limits{MaxParallel: 5, MaxUnavailable: 1},
+			nodes: []Node{waits("a"), with(waits("down"), func(n *Node) { n.Ready = false })},
+			waits: map[string]Why{"a": Unavailable, "down": NotReady},
+		},
+		{
+			name: "canary first", limits: Limits{MaxParallel: 5},
+			nodes: []Node{waits("a"), with(waits("z"), func(n *Node) { n.Canary = true })},
+			given: []string{"z"}, waits: map[string]Why{"a": CanaryFirst},
+		},
+		{
+			name: "canary done", limits: Limits{MaxParallel: 5},
+			nodes: []Node{waits("a"), with(with(waits("z"), func(n *Node) { n.Canary = true }), done)},
+			slots: []Slot{slot("z")}, ended: map[string]Why{"z": Done}, given: []string{"a"},
+		},
+		{
+			name: "stopped", limits: Limits{MaxParallel: 5},
+			nodes: []Node{waits("a"), with(waits("b"), failed)}, slots: []Slot{slot("b")},
+			ended: map[string]Why{"b": GaveUp}, waits: map[string]Why{"a": Stopped, "b": DidFail},
+		},
+		{
+			name: "one failure is allowed", limits: Limits{MaxParallel: 5, StopAfter: 2},
+			nodes: []Node{waits("a"), with(waits("b"), failed)}, given: []string{"a"}, waits: map[string]Why{"b": DidFail},
+		},
+		{
+			name: "not asked, left out, paused", limits: Limits{Paused: true},
+			nodes: []Node{
+				with(waits("a"), func(n *Node) { n.Phase, n.For = Silent, "" }), with(waits("b"), func(n *Node) { n.Skip = true }),
+				waits("c"), with(waits("d"), func(n *Node) { n.For = "1.5" }),
+			},
+			waits: map[string]Why{"a": Unheard, "b": Skipped, "c": IsPaused, "d": Unheard},
+		},
+		{
+			name: "late", limits: Limits{MaxParallel: 5, Timeout: time.Minute},
+			nodes: []Node{waits("a"), with(waits("b"), upgrading)}, slots: []Slot{slot("b")}, waits: map[string]Why{"a": Stopped},
+		},
+		{
+			name: "by day", limits: Limits{Windows: night}, nodes: []Node{waits("a"), with(waits("b"), upgrading)}, slots: []Slot{slot("b")},
+			waits: map[string]Why{"a": Closed}, next: time.Date(2026, time.March, 4, 22, 0, 0, 0, time.UTC),
+		},
+		{
+			name: "slots of another version: kept while acted on, or while the node may", limits: Limits{MaxParallel: 9},
+			nodes: []Node{
+				with(waits("acts"), func(n *Node) { n.Phase, n.For = Upgrading, "3" }), with(waits("may"), func(n *Node) { n.For = "3" }),
+				waits("knows"), with(waits("silent"), func(n *Node) { n.Phase, n.For = Silent, "" }),
+			},
+			slots: []Slot{{"acts", "3", start}, {"may", "3", start}, {"knows", "3", start}, {"silent", "3", start}, {"gone", "3", start}},
+			ended: map[string]Why{"gone": Gone, "knows": Withdrawn, "silent": Withdrawn}, given: []string{"knows"}, waits: map[string]Why{"silent": Unheard},
+		},
+	} {
+		p := Decide(start, "2", c.limits, c.nodes, c.slots)
+		if c.ended == nil {
+			c.ended = map[string]Why{}
+		}
+		if c.waits == nil {
+			c.waits = map[string]Why{}
+		}
+		if diff := cmp.Diff([]any{c.given, c.ended, c.waits}, []any{p.Given, p.Ended, p.Waits}); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
+		}
+		if !c.next.IsZero() && !p.Next.Equal(c.next) {
+			t.Errorf("%s: next %s, want %s", c.name, p.Next, c.next)
+		}
+	}
+}
+
+func TestWindows(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Skip("no time zones: ", err)
+	}
+	weekend := []Window{{Days: []time.Weekday{time.Saturday}, From: 22 * time.Hour, To: 4 * time.Hour, Location: berlin}}
+	for _, c := range []struct {
+		now, change string
+		open        bool
+	}{
+		{"2026-03-04T12:00:00Z", "2026-03-07T21:00:00Z", false},
+		{"2026-03-07T21:00:00Z", "2026-03-08T03:00:00Z", true},
+		{"2026-03-08T02:59:59Z", "2026-03-08T03:00:00Z", true}, // opened on Saturday
+		{"2026-03-08T03:00:00Z", "2026-03-14T21:00:00Z", false},
+		{"2026-03-28T22:00:00Z", "2026-03-29T02:00:00Z", true}, // the clock is put forward: four is an hour sooner
+	} {
+		now, _ := time.Parse(time.RFC3339, c.now)
+		open, change := isOpen(weekend, now)
+		if got := change.UTC().Format(time.RFC3339); open != c.open || got != c.change {
+			t.Errorf("%s: open %v until %s, want %v until %s", c.now, open, got, c.open, c.change)
+		}
+	}
+}
+
+// fleet is nodes that behave, and a controller that is killed between any two of its writes.
+type fleet struct {
+	t     *testing.T
+	r     *rand.Rand
+	now   time.Time
+	nodes map[string]*Node
+	// slots are written with the version that was read, and granted is what a node was told.
+	slots   []Slot
+	granted map[string]string
+	want    string
+	bad     map[string]bool // versions that fail
+}
+
+func (f *fleet) view() []Node {
+	var all []Node
+	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
+		all = append(all, *f.nodes[name])
+	}
+	return all
+}
+
+// live lets a node take one step: it acts on a grant only with its own word "upgrading" beside it.
+func (f *fleet) live(n *Node) {
+	grant := f.granted[n.Name]
+	switch {
+	case n.Phase == Upgrading && f.r.IntN(4) == 0:
+		if f.bad[n.For] {
+			n.Phase, n.Serving = Failed, true
+		} else {
+			n.Version, n.Phase, n.For, n.Serving = n.For, Silent, "", true
+		}
+	case n.Phase == Upgrading:
+		n.Serving = false
+	case n.Phase == Waiting && n.For == f.want && grant == n.For && f.r.IntN(3) == 0:
+		n.Phase = Upgrading
+	case n.Version != f.want && n.For != f.want && f.r.IntN(3) == 0:
+		n.Phase, n.For = Waiting, f.want
+	case n.Version == f.want && n.Phase != Silent && f.r.IntN(3) == 0: // it is to have what it has, again
+		n.Phase, n.For = Silent, ""
+	}
+}
+
+// control is one round of a controller, which may die after any write.
+func (f *fleet) control(l Limits) {
+	p := Decide(f.now, f.want, l, f.view(), f.slots)
+	for name, why := range p.Ended {
+		if n := f.nodes[name]; why == Withdrawn && n.Phase == Upgrading {
+			f.t.Fatal("taken from a node that acts on it")
+		}
+		delete(f.granted, name)
+		if f.r.IntN(20) == 0 {
+			return
+		}
+	}
+	f.slots = p.Slots
+	for _, s := range p.Slots {
+		if f.r.IntN(20) == 0 {
+			return
+		}
+		f.granted[s.Node] = s.Version
+	}
+}
+
+// TestNeverTooMany: whatever nodes do and whenever the controller dies, the limits hold, and in the end every node has what
+// is wanted.
+func TestNeverTooMany(t *testing.T) {
+	for seed := range uint64(200) {
+		f := &fleet{t: t, r: rand.New(rand.NewPCG(seed, 7)), now: start, nodes: map[string]*Node{}, granted: map[string]string{}, want: "2", bad: map[string]bool{"3": true}}
+		for i := range 30 {
+			name := fmt.Sprintf("n%02d", i)
+			f.nodes[name] = &Node{Name: name, Version: "1", Serving: true, Ready: true, Canary: i == 17}
+		}
+		l := Limits{MaxParallel: 1 + f.r.IntN(6), MaxUnavailable: 1 + f.r.IntN(6), StopAfter: 1 + f.r.IntN(3)}
+		for round := 0; ; round++ {
+			f.now = f.now.Add(time.Second)
+			if round == 40 { // in the middle of it, to a version that nobody can load
+				f.want = "3"
+			}
+			if round == 200 {
+				f.want = "4"
+			}
+			for _, n := range f.nodes {
+				f.live(n)
+			}
+			f.control(l)
+			acting, without, failed := 0, 0, 0
+			for _, n := range f.nodes {
+				if n.Phase == Upgrading {
+					acting++
+				}
+				if !n.Serving {
+					without++
+				}
+				if n.Phase == Failed && n.For == "3" {
+					failed++
+				}
+			}
+			if acting > l.MaxParallel || without > l.MaxUnavailable || failed > l.StopAfter+l.MaxParallel-1 {
+				t.Fatalf("seed %d, round %d: %d act, %d without, %d failed; limits %+v", seed, round, acting, without, failed, l)
+			}
+			if round > 200 && !slices.ContainsFunc(f.view(), func(n Node) bool { return n.Version != "4" }) {
+				break
+			}
+			if round > 5000 {
+				t.Fatalf("seed %d: never ended: %+v\n%+v", seed, f.view(), Decide(f.now, f.want, l, f.view(), f.slots))
+			}
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package rollout
+
+import (
+	"slices"
+	"time"
+)
+
+// Window is a time of the day, on some days of the week, in some place.
+type Window struct {
+	// Days on which it opens; none is every day.
+	Days []time.Weekday
+	// From and To are times since midnight, From below 24 h. With To not after From it ends on the next day.
+	From, To time.Duration
+	// Location is where the clock hangs; nil is UTC.
+	Location *time.Location
+}
+
+// isOpen reports whether a window is open at now, and when that changes next; zero when it never does. Days on which the
+// clock is changed are as long as the clock says they are.
+func isOpen(all []Window, now time.Time) (open bool, change time.Time) {
+	if len(all) == 0 {
+		return true, time.Time{}
+	}
+	sooner := func(t time.Time) {
+		if t.After(now) && (change.IsZero() || t.Before(change)) {
+			change = t
+		}
+	}
+	for _, w := range all {
+		at := now.In(w.location())
+		for day := -1; day <= 7; day++ { // one that opened yesterday may be open still, and the next is within a week
+			from, to := w.on(at.Year(), at.Month(), at.Day()+day)
+			if from.IsZero() {
+				continue
+			}
+			if !now.Before(from) && now.Before(to) {
+				open = true
+				sooner(to)
+			}
+			sooner(from)
+		}
+	}
+	return open, change
+}
+
+func (w Window) location() *time.Location {
+	if w.Location == nil {
+		return time.UTC
+	}
+	return w.Location
+}
+
+// on returns when the window that opens on a day opens and closes; zero when it does not open on that day.
+func (w Window) on(year int, month time.Month, day int) (from, to time.Time) {
+	midnight := time.Date(year, month, day, 0, 0, 0, 0, w.location())
+	if len(w.Days) > 0 && !slices.Contains(w.Days, midnight.Weekday()) {
+		return time.Time{}, time.Time{}
+	}
+	clock := func(day int, d time.Duration) time.Time {
+		return time.Date(year, month, day, int(d/time.Hour), int(d/time.Minute)%60, 0, 0, w.location())
+	}
+	if w.To > w.From {
+		return clock(day, w.From), clock(day, w.To)
+	}
+	return clock(day, w.From), clock(day+1, w.To)
+}
