@@ -46,6 +46,7 @@ type Engine struct {
 	unread  bool               // there was no memory of this boot
 	devices map[string]*device // by ID
 	told    time.Time          // when Changed was called last for a repeated error
+	expiry  *time.Timer        // calls Changed when a finding counts no more
 }
 
 // device is what the engine knows about one device.
@@ -74,7 +75,25 @@ func New(o Options) *Engine {
 	}
 	e := &Engine{o: o, ready: make(chan struct{}), devices: map[string]*device{}}
 	e.memory, e.unread = e.load()
+	e.expiry = time.AfterFunc(time.Hour, e.o.Changed)
+	e.expire()
 	return e
+}
+
+// expire makes Changed be called when the next finding counts no more. e.mu is held.
+func (e *Engine) expire() {
+	now := e.o.Now()
+	var next time.Time
+	for _, f := range e.memory.Findings {
+		if f.Until.After(now) && (next.IsZero() || f.Until.Before(next)) {
+			next = f.Until
+		}
+	}
+	if next.IsZero() {
+		e.expiry.Stop()
+		return
+	}
+	e.expiry.Reset(next.Sub(now))
 }
 
 // of returns what is known about a device, nil when there are too many to begin another.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -389,4 +390,25 @@ func BenchmarkRecord(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestTimeIsUp: the end of what counts for a time is told, as its beginning is.
+func TestTimeIsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		changes := make(chan struct{}, 100)
+		b.e = New(Options{
+			Host: b.m.Host, File: "/run/acceld/health.json", Changed: func() { changes <- struct{}{} },
+			Definitions: func() map[string]*accel.Definition { return map[string]*accel.Definition{b.def.Kind: b.def} },
+		})
+		b.says("NPU: err (0000:01:00.0): 63", 0)
+		<-changes
+		b.want("an error that counts for ten minutes", accel.Degraded, accel.DeviceFault)
+		began := time.Now()
+		<-changes
+		if took := time.Since(began).Round(time.Second); took != 10*time.Minute && took != 10*time.Minute-time.Second {
+			t.Errorf("told after %s", took)
+		}
+		b.want("its time is up", accel.Healthy, "")
+	})
 }

@@ -84,6 +84,7 @@ func (e *Engine) save() {
 // note takes a finding in, in the place of the one that the same event made before, and reports whether the device may be
 // judged otherwise now. e.mu is held.
 func (e *Engine) note(f finding) bool {
+	defer e.expire()
 	for i, old := range e.memory.Findings {
 		if old.Device == f.Device && old.Source == f.Source && old.Code == f.Code {
 			e.memory.Findings[i] = f
@@ -117,6 +118,7 @@ func (e *Engine) standing(id string) (counting []finding) {
 	}
 	if len(e.memory.Findings) != before {
 		e.save()
+		e.expire()
 	}
 	return counting
 }
