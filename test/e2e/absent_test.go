@@ -23,22 +23,12 @@ func says(t *testing.T, g *bed.Guest, reason accel.Reason, command string) strin
 
 // TestNoAccelerator: a host without one has an idle agent that says so.
 func TestNoAccelerator(t *testing.T) {
+	stage.Long(t, "test/scripts and unit tests have it")
 	n, s := stage.StartNode(t, bed.Options{NoKubernetes: true})
 	stage.Check(t, s.Units(t.Context(), n.Guest, ""))
 	stage.Check(t, n.Plug(stage.Within(t, soon), 0)) // a driver that is not built yet is built with a device
 	stage.Check(t, s.Store(t.Context(), n.Guest, stage.Version))
 	stage.Check(t, n.Unplug(stage.Within(t, soon), 0))
-	t.Run("no rights", func(t *testing.T) {
-		says(t, n.Guest, accel.PermissionDenied, "setpriv --reuid=65534 --regid=65534 --clear-groups acceld run")
-	})
-	t.Run("broken configuration", func(t *testing.T) {
-		sh(t, n.Guest, "printf 'nodde: x\\n' > /tmp/broken.yaml")
-		out := says(t, n.Guest, accel.ConfigInvalid, "acceld run --config /tmp/broken.yaml")
-		if !strings.Contains(out, "nodde") || !strings.Contains(out, "/tmp/broken.yaml") {
-			t.Errorf("the message does not name field and file: %s", out)
-		}
-		says(t, n.Guest, accel.ConfigInvalid, "acceld run --config /nowhere.yaml")
-	})
 	stage.Check(t, s.Enable(t.Context(), n.Guest))
 	_, err := stage.WaitMachine(stage.Within(t, soon), n.Guest, "the agent", stage.InState(accel.Absent))
 	stage.Check(t, err)

@@ -18,6 +18,18 @@ func TestBareMetal(t *testing.T) {
 	stage.Check(t, s.Units(t.Context(), g, ""))
 	stage.Check(t, g.Put(t.Context(), s.Program("tree"), "/usr/bin/tree", 0o755))
 	before := snapshot(t, g)
+	t.Run("no rights", func(t *testing.T) {
+		says(t, g, accel.PermissionDenied, "setpriv --reuid=65534 --regid=65534 --clear-groups acceld run")
+	})
+	t.Run("broken configuration", func(t *testing.T) {
+		sh(t, g, "printf 'nodde: x\\n' > /tmp/broken.yaml")
+		out := says(t, g, accel.ConfigInvalid, "acceld run --config /tmp/broken.yaml")
+		if !strings.Contains(out, "nodde") || !strings.Contains(out, "/tmp/broken.yaml") {
+			t.Errorf("the message does not name field and file: %s", out)
+		}
+		says(t, g, accel.ConfigInvalid, "acceld run --config /nowhere.yaml")
+		sh(t, g, "rm /tmp/broken.yaml")
+	})
 	timed(t, "units enabled -> ready, driver built", func() {
 		stage.Check(t, s.Enable(t.Context(), g))
 		reaches(t, g, accel.Ready, 10*time.Minute)

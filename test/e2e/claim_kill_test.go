@@ -32,6 +32,7 @@ const (
 // agentKilledMidway: the agent is killed in the middle of preparing a claim and in the middle of taking it back. The kubelet
 // asks the next one again: nothing is lost, nothing is left.
 func agentKilledMidway(t *testing.T, n *bed.Node, image string) {
+	stage.Long(t, "four restarts of the agent under strace")
 	g := n.Guest
 	ctx := stage.Within(t, 12*time.Minute)
 	for i, k := range []struct {
@@ -71,6 +72,7 @@ func specOf(uid string) string { return claimSpecs + uid + ".json" }
 // agentUpgraded: the agent's program is replaced and the agent restarted, over and over, while ten pods with a claim each
 // start and end. None fails.
 func agentUpgraded(t *testing.T, n *bed.Node, image string) {
+	stage.Long(t, "ten pods")
 	ctx := stage.Within(t, 12*time.Minute)
 	apply(t, n, stage.ClaimTemplate("ten"), stage.ClaimJob("ten", image, "resourceClaimTemplateName: ten", 10, 4, "-expect", "1", "-hold", "3s"))
 	upgrades := 0

@@ -184,6 +184,7 @@ func claimComputes(t *testing.T, n *bed.Node, image string) {
 }
 
 func templateReplicas(t *testing.T, n *bed.Node, image string) {
+	stage.Long(t, "four pods")
 	ctx := stage.Within(t, 4*time.Minute)
 	timed(t, "Deployment of 4 applied -> 4 pods compute", func() {
 		apply(t, n, stage.ClaimTemplate("each"), stage.ClaimDeployment("each", image, "resourceClaimTemplateName: each", 4, "-expect", "1", "-hold", "2h"))
@@ -220,6 +221,7 @@ func claimShared(t *testing.T, n *bed.Node, image string) {
 }
 
 func claimSelects(t *testing.T, n *bed.Node, image string) {
+	stage.Long(t, "another pod")
 	ctx := stage.Within(t, 3*time.Minute)
 	m, err := stage.Machine(ctx, n.Guest)
 	stage.Check(t, err)

@@ -25,6 +25,7 @@ func TestCRIO(t *testing.T) {
 
 // TestContainerd is said above.
 func TestContainerd(t *testing.T) {
+	stage.Long(t, "TestCRIO is alike, and runtime has a test on the real containerd")
 	configured(t, bed.Options{Accelerators: 1, Engine: vm.Containerd}, "containerd",
 		`printf '\n[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/opt/cdi"]\n' >> /etc/containerd/config.toml`, "/etc/containerd/config.toml")
 }
@@ -36,14 +37,6 @@ check='/bin/sh -c "! grep -rq cdi_spec_dirs.*/var/run/cdi /etc/crio /etc/contain
 printf '[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStartPre=%s\n' "$check" > "/run/systemd/system/$1.service.d/refuses.conf"
 if systemctl show -p CanReload --value "$1" | grep -q yes; then printf 'ExecReload=\nExecReload=%s\n' "$check" >> "/run/systemd/system/$1.service.d/refuses.conf"; fi
 systemctl daemon-reload`
-
-// likeOther leaves what differs little between the runtimes to one of them.
-func likeOther(t *testing.T, o bed.Options) {
-	t.Helper()
-	if o.Engine != vm.CRIO {
-		stage.Long(t, "TestCRIO does it")
-	}
-}
 
 func configured(t *testing.T, o bed.Options, unit, without, garbage string) {
 	n, s := stage.StartNode(t, o)
@@ -72,14 +65,12 @@ terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: 
 	apply := "acceld runtime apply --config-only --edit full --restart now"
 
 	t.Run("a configuration that is broken already is left alone", func(t *testing.T) {
-		likeOther(t, o)
 		sh(t, g, `if test -e "$1"; then cp -a "$1" /tmp/kept; fi; mkdir -p "$(dirname "$1")"; printf 'garbage = [\n' >> "$1"`, garbage)
 		says(t, g, accel.RuntimeConfigInvalid, apply)
 		sh(t, g, `rm "$1"; if test -e /tmp/kept; then mv /tmp/kept "$1"; fi`, garbage)
 		up(t, "after the refusal")
 	})
 	t.Run("a change that the runtime does not survive is taken back", func(t *testing.T) {
-		likeOther(t, o)
 		sh(t, g, refuses, unit)
 		timed(t, "apply -> taken back", func() { t.Logf("%s", says(t, g, accel.RuntimeDown, apply)) })
 		up(t, "taken back")
