@@ -8,7 +8,8 @@ import (
 
 // Definition describes one kind of accelerator as data. The built-in ones are YAML under vendors/; a user adds one as
 // a file in /etc/acceld/definitions.d. Fields with the tag `template:"runtime"` are Go templates over [Runtime]; in those
-// with `template:"device"` the words `{{.Address}}` and `{{.Number}}` stand for the device's own, and nothing else does.
+// with `template:"device"` the words `{{.Address}}` and `{{.Number}}` stand for the device's own, and nothing else does; in those
+// with `template:"partition"` `{{.Address}}`, `{{.Name}}` and `{{.Profile}}`.
 type Definition struct {
 	// Kind is "<vendor>-<hardware>", such as "qemu-edu": lower-case letters, digits and one or more dashes.
 	Kind string `json:"kind"`
@@ -43,6 +44,8 @@ type Definition struct {
 	Allocation Allocation `json:"allocation,omitempty"`
 	// Capacity are the amounts that a device has, such as its memory. They are published where Allocation is dra.
 	Capacity []Capacity `json:"capacity,omitempty"`
+	// Partitions says how the parts into which a device is divided are found; nil: devices are not divided.
+	Partitions *Partitions `json:"partitions,omitempty"`
 	// Sharing gives a device to several containers at a time, by time slicing; nil: to one.
 	Sharing *Sharing `json:"sharing,omitempty"`
 	// Serial is an attribute (see HealthSource.File) that holds the serial number.
@@ -367,8 +370,12 @@ type MetricSource struct {
 	Optional bool `json:"optional,omitempty"`
 }
 
-// Recognises reports whether the definition describes the PCI function d.
+// Recognises reports whether the definition describes the PCI function d. Where devices are divided, a virtual function is at
+// most a part of one.
 func (def *Definition) Recognises(d PCIDevice) bool {
+	if def.Partitions != nil && d.SRIOV.PhysFn != "" {
+		return false
+	}
 	row := func(m Match) bool { return m.matches(d) }
 	return slices.ContainsFunc(def.Match, row) && !slices.ContainsFunc(def.Except, row)
 }

@@ -39,10 +39,13 @@ type Have struct {
 	Failure *Failure `json:"failure,omitempty"`
 }
 
-// Accelerator is a PCI function that a definition recognises.
+// Accelerator is a PCI function that a definition recognises, or a partition of one.
 type Accelerator struct {
-	// ID is the PCI address, such as "0000:01:00.0".
-	ID       string `json:"id"`
+	// ID is the PCI address, such as "0000:01:00.0"; of a partition see [PartitionID].
+	ID string `json:"id"`
+	// Parent is the ID of the device that a partition is of, and Profile the kind of partition that it is; empty for a device.
+	Parent   string `json:"parent,omitempty"`
+	Profile  string `json:"profile,omitempty"`
 	NUMANode int    `json:"numaNode"` // -1 when the platform names none
 	// Ports are the PCI bridges above the function, the topmost first; empty on a root bus.
 	Ports []string `json:"ports,omitempty"`
@@ -53,6 +56,8 @@ type Accelerator struct {
 	Bound string `json:"bound,omitempty"`
 	// Nodes are the device nodes a container gets; empty while no driver is bound.
 	Nodes []DeviceNode `json:"nodes,omitempty"`
+	// Env is what a container gets with a partition, "NAME=value" each.
+	Env []string `json:"env,omitempty"`
 	// Serial is the device's own serial number where its definition says how to read it.
 	Serial string `json:"serial,omitempty"`
 	// Capacity are the amounts that its definition reads from files, by name; what could not be read is not there.
@@ -62,6 +67,8 @@ type Accelerator struct {
 	Faults []Fault `json:"faults,omitempty"`
 	// Metrics holds the last reading by metric name (see [MetricSource]), in the base unit of the name.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
+	// Partitions are the parts into which the device is divided, ordered by ID, vanished ones included.
+	Partitions []Accelerator `json:"partitions,omitempty"`
 }
 
 // DeviceNode is a character or block device of an accelerator.

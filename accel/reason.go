@@ -121,6 +121,8 @@ const (
 	CheckpointDamaged    Reason = "CheckpointDamaged"
 	ClaimsUnsupported    Reason = "ClaimsUnsupported"
 	DeviceHeld           Reason = "DeviceHeld"
+	DevicePartitioned    Reason = "DevicePartitioned"
+	PartitionAbsent      Reason = "PartitionAbsent"
 )
 
 // Reasons returns the documentation of every reason, in the order of docs/reasons.md.
@@ -214,6 +216,8 @@ func claimReasons() []ReasonDoc {
 		{CheckpointDamaged, "The record of a prepared claim cannot be read.", ActorAgent, "None: the claim is read anew from the API server when its pod needs it.", false},
 		{ClaimsUnsupported, "The API server does not serve resource.k8s.io/v1.", ActorCluster, "Use Kubernetes 1.34 or later, or set `allocation: devicePlugin` for the kind.", false},
 		{DeviceHeld, "A pod holds a device as it was offered before: by another way of allocation, under another name, or as a part.", ActorAgent, "None: the device is offered as soon as the pod has ended.", false},
+		{DevicePartitioned, "A device is divided into partitions and not given out whole.", ActorAgent, "None: its partitions are offered. It is offered whole as soon as it is not divided any more.", false},
+		{PartitionAbsent, "A device is not divided into the partition, though it could be.", ActorOperator, "Divide the device with the tools of its vendor if the partition is wanted.", false},
 	}
 }
 

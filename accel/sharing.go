@@ -56,10 +56,15 @@ func (def *Definition) Offered() string {
 // FormerlyOffered are the other names that the kubelet may know devices of the kind as, because another configuration was in
 // force before.
 func (def *Definition) FormerlyOffered() []string {
+	return others(def.Offered(), def.Resource, cmp.Or(def.Rename, def.Resource))
+}
+
+// others are those of some names, shared and not, that are not the one in force.
+func others(now string, all ...string) []string {
 	var names []string
-	for _, name := range []string{def.Resource, cmp.Or(def.Rename, def.Resource)} {
+	for _, name := range all {
 		for _, name := range []string{name, name + sharedSuffix} {
-			if name != def.Offered() && !slices.Contains(names, name) {
+			if name != now && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}

@@ -14,6 +14,8 @@ type TemplateKind string
 const (
 	RuntimeTemplate TemplateKind = "runtime" // Go templates over [Runtime]
 	DeviceTemplate  TemplateKind = "device"  // {{.Address}} and {{.Number}}
+	// PartitionTemplate knows {{.Address}}, {{.Name}} and {{.Profile}}.
+	PartitionTemplate TemplateKind = "partition"
 )
 
 // Templates calls visit for every text of def that may be a template, with the path of its field, such as
@@ -74,4 +76,9 @@ func DeviceText(text, address string, number int) string {
 		text = strings.ReplaceAll(text, "{{.Number}}", fmt.Sprint(number))
 	}
 	return text
+}
+
+// PartitionText fills a template of the kind [PartitionTemplate].
+func PartitionText(text, address, name, profile string) string {
+	return strings.NewReplacer("{{.Address}}", address, "{{.Name}}", name, "{{.Profile}}", profile).Replace(text)
 }

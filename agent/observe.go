@@ -71,12 +71,14 @@ func (l *Loop) accelerators(k *kind, now time.Time) []accel.Accelerator {
 		if a.Metrics == nil {
 			found[i].Metrics = old.Metrics
 		}
+		found[i].Partitions = partitions(found[i], old, now)
 	}
 	for id, a := range before {
 		if a.Present() {
 			k.vanished[id] = now
 			a.Health = accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: "no longer on the PCI bus", Since: now}
 			a.Bound, a.Nodes, a.Metrics = "", nil, nil
+			a.Partitions = partitions(accel.Accelerator{Health: a.Health}, a, now)
 		}
 		if now.Sub(k.vanished[id]) < tombstoneFor {
 			found = append(found, a)
@@ -86,6 +88,43 @@ func (l *Loop) accelerators(k *kind, now time.Time) []accel.Accelerator {
 	}
 	slices.SortFunc(found, func(a, b accel.Accelerator) int { return strings.Compare(a.ID, b.ID) })
 	return found
+}
+
+// partitions merges the parts into which a device is divided with the tombstones of those that it was divided into before, and
+// gives them the device's health where they have none of their own.
+func partitions(device, before accel.Accelerator, now time.Time) []accel.Accelerator {
+	there := map[string]bool{}
+	var list []accel.Accelerator
+	for _, p := range device.Partitions {
+		there[p.ID] = true
+		p.Health = p.Health.Below(device.Health)
+		for _, old := range before.Partitions {
+			if old.ID == p.ID {
+				p.Health.Since = since(old.Health, p.Health, now)
+			}
+		}
+		if p.Health.Since.IsZero() {
+			p.Health.Since = now
+		}
+		list = append(list, p)
+	}
+	for _, p := range before.Partitions {
+		if there[p.ID] {
+			continue
+		}
+		if p.Present() {
+			p.Health = accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: "the device is not divided in this way any more", Since: now}
+			if !device.Present() {
+				p.Health.Message = device.Health.Message
+			}
+			p.Bound, p.Nodes, p.Env = "", nil, nil
+		}
+		if now.Sub(p.Health.Since) < tombstoneFor {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b accel.Accelerator) int { return strings.Compare(a.ID, b.ID) })
+	return list
 }
 
 // since keeps the time of the earlier health while it says the same.
@@ -158,7 +197,7 @@ func (l *Loop) observePlugin(k *kind, now time.Time) {
 			offer[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "held back: its driver is about to be replaced", Since: now}
 		}
 	}
-	k.plugin.Update(offer)
+	k.plugin.Update(accel.Units(offer))
 	if f := k.have.Failure; f != nil && (!waits(f.Step) || f.Reason == accel.StepFailed) {
 		return // what failed earlier on the way, or was said by somebody else, is the reason that counts
 	}

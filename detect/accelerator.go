@@ -31,7 +31,10 @@ func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []
 		}
 		a.Ports, _ = accel.PortsAbove(a.ID, pci) // as far up as they are known
 		a.Serial, a.Fabric = word(h, a.ID, def.Serial), word(h, a.ID, def.Fabric)
-		a.Capacity = capacity(h, def, a)
+		a.Capacity = amounts(def.Capacity, func(file string) (string, error) { return h.DeviceAttribute(a.ID, file) })
+		if len(a.Nodes) > 0 || len(def.Nodes) == 0 {
+			a.Partitions = partitions(h, def, a)
+		}
 		if health, err := Health(h, def, a); err == nil {
 			a.Health = health
 		}
@@ -53,14 +56,14 @@ func word(h *host.Host, id, file string) string {
 	return s
 }
 
-// capacity reads the amounts that def finds in files; what does not answer is left out.
-func capacity(h *host.Host, def *accel.Definition, a accel.Accelerator) map[string]int64 {
+// amounts reads those capacities that are in files; what does not answer is left out.
+func amounts(all []accel.Capacity, read func(file string) (string, error)) map[string]int64 {
 	var amounts map[string]int64
-	for _, c := range def.Capacity {
+	for _, c := range all {
 		if c.File == "" {
 			continue
 		}
-		s, err := h.DeviceAttribute(a.ID, c.File)
+		s, err := read(c.File)
 		if err != nil {
 			continue
 		}

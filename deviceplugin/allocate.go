@@ -52,12 +52,13 @@ func (s *service) allocate(devices map[string]device, ids []string) (*pluginapi.
 		switch {
 		case s.cfg.CDI:
 			answer.CdiDevices = append(answer.CdiDevices, &pluginapi.CDIDevice{Name: s.cfg.Definition.Resource + "=" + d.of})
-		case len(d.nodes) == 0 && len(s.cfg.Definition.Nodes) > 0:
+		case len(d.nodes) == 0 && len(s.cfg.nodeSources()) > 0:
 			return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate device %q: it has no device node (%s)", id, accel.NodeMissing)
 		default:
 			for _, n := range d.nodes {
-				answer.Devices = append(answer.Devices, deviceSpec(n.Path, permissions(s.cfg.Definition.Nodes)))
+				answer.Devices = append(answer.Devices, deviceSpec(n.Path, permissions(s.cfg.nodeSources())))
 			}
+			addEnv(answer, d.env)
 		}
 	}
 	answer.Annotations = map[string]string{DevicesAnnotation: strings.Join(names, ",")}
@@ -80,7 +81,11 @@ func edit(answer *pluginapi.ContainerAllocateResponse, def *accel.Definition) {
 			HostPath: m.HostPath, ContainerPath: m.ContainerPath, ReadOnly: len(m.Options) == 0 || slices.Contains(m.Options, "ro"),
 		})
 	}
-	for _, e := range def.Container.Env {
+	addEnv(answer, def.Container.Env)
+}
+
+func addEnv(answer *pluginapi.ContainerAllocateResponse, env []string) {
+	for _, e := range env {
 		if name, value, ok := strings.Cut(e, "="); ok {
 			if answer.Envs == nil {
 				answer.Envs = map[string]string{}

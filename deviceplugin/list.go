@@ -21,6 +21,7 @@ type device struct {
 	at     place
 	health accel.Health
 	nodes  []accel.DeviceNode
+	env    []string
 	gone   time.Time // since when it is a tombstone; zero for a device that is there
 	kept   bool      // it is there for the pod that holds it alone, see keep
 	taken  bool      // it is not offered, see occupy
@@ -28,7 +29,7 @@ type device struct {
 
 func (d device) equal(e device) bool {
 	return d.id == e.id && d.of == e.of && d.numa == e.numa && d.health == e.health && d.gone.Equal(e.gone) && d.kept == e.kept && d.taken == e.taken &&
-		slices.Equal(d.at, e.at) && slices.Equal(d.nodes, e.nodes)
+		slices.Equal(d.at, e.at) && slices.Equal(d.nodes, e.nodes) && slices.Equal(d.env, e.env)
 }
 
 func (d device) healthy() bool { return d.state().Usable() }
@@ -111,9 +112,9 @@ func (inv *inventory) rows(accelerators []accel.Accelerator) []device {
 	places := placesOf(accelerators)
 	var rows []device
 	for _, a := range accelerators {
-		nodes := slices.Clone(a.Nodes)
+		nodes, env := slices.Clone(a.Nodes), slices.Clone(a.Env)
 		for n := range max(1, inv.replicas) {
-			rows = append(rows, device{id: replicaID(a.ID, n), of: a.ID, numa: a.NUMANode, at: places[a.ID], health: a.Health, nodes: nodes})
+			rows = append(rows, device{id: replicaID(a.ID, n), of: a.ID, numa: a.NUMANode, at: places[a.ID], health: a.Health, nodes: nodes, env: env})
 		}
 	}
 	return rows

@@ -34,6 +34,8 @@ type Config struct {
 	// Definition describes the kind. Its Kind is part of the socket's name, its Resource the CDI kind, its Sharing says how
 	// often each device is offered; its Container edits are used without CDI.
 	Definition *accel.Definition
+	// Profile is that of the partitions which are served; empty for whole devices.
+	Profile string
 	// Log gets one record per transition. Nil is silence.
 	Log *slog.Logger
 	// OnChange is called with the latest state after each change of [Plugin.State] or [Plugin.Problem], from one
@@ -42,6 +44,9 @@ type Config struct {
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
+
+// nodeSources is how the nodes of what is served are described.
+func (c Config) nodeSources() []accel.NodeSource { return c.Definition.NodesOf(c.Profile) }
 
 // Plugin is the device plugin of one kind of accelerator. Its methods may be called from any goroutine.
 type Plugin struct {

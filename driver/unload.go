@@ -124,7 +124,7 @@ func (d *Driver) nodes(def *accel.Definition, accs []accel.Accelerator) []accel.
 	for _, v := range d.observe(def, accs) {
 		out = append(out, v.nodes...)
 	}
-	for _, a := range accs {
+	for _, a := range accel.Flat(accs) {
 		out = append(out, a.Nodes...)
 	}
 	for _, name := range slices.Concat(def.Container.Nodes, def.Container.OptionalNodes) {

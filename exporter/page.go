@@ -269,7 +269,7 @@ func kindFacts(v view, k string, now time.Time) []pair {
 	add("CDI spec", have.Runtime.Spec)
 	add("Hook", have.Runtime.Hook)
 	if v.Want.Kubernetes && len(have.Accelerators) > 0 && have.Plugin.Allocatable >= 0 {
-		add("Allocatable", fmt.Sprintf("%d of %d usable", have.Plugin.Allocatable, accel.CountUsable(have.Accelerators)))
+		add("Allocatable", fmt.Sprintf("%d of %d usable", have.Plugin.Allocatable, accel.CountUsable(accel.Units(have.Accelerators))))
 	}
 	add("Labels wait", have.Monitoring.LabelProblem)
 	return facts

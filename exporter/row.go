@@ -44,7 +44,7 @@ type device struct {
 	pci          accel.PCIDevice
 }
 
-// devices returns every accelerator once, ordered by kind and ID. A function that two definitions recognise counts for
+// devices returns every accelerator and every partition of one once, ordered by kind and ID. A function that two definitions recognise counts for
 // the first kind only: two series with the same labels would cost the whole page.
 func devices(m accel.Machine) []device {
 	pci := make(map[string]accel.PCIDevice, len(m.Facts.PCI))
@@ -55,10 +55,10 @@ func devices(m accel.Machine) []device {
 	var all []device
 	for _, kind := range slices.Sorted(maps.Keys(m.Have)) {
 		vendor, _, _ := strings.Cut(kind, "-")
-		for _, a := range m.Have[kind].Accelerators {
+		for _, a := range accel.Flat(m.Have[kind].Accelerators) {
 			if !seen[a.ID] {
 				seen[a.ID] = true
-				all = append(all, device{a, kind, vendor, pci[a.ID]})
+				all = append(all, device{a, kind, vendor, pci[a.Address()]})
 			}
 		}
 	}

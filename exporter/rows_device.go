@@ -12,11 +12,11 @@ import (
 func deviceRows() []row {
 	return slices.Concat([]row{
 		{
-			name: "accelerator_info", help: "An accelerator; the value is 1.",
-			labels: []string{"accelerator_id", "vendor", "kind", "pci_address", "model", "serial", "driver", "driver_version", "numa_node"},
+			name: "accelerator_info", help: "An accelerator, or a partition of one, which has a profile; the value is 1.",
+			labels: []string{"accelerator_id", "vendor", "kind", "pci_address", "model", "serial", "driver", "driver_version", "numa_node", "profile"},
 			collect: func(v view, emit emit) {
 				for _, d := range v.devices {
-					emit(1, d.ID, d.vendor, d.kind, d.ID, model(v, d), d.Serial, d.Bound, v.Have[d.kind].Driver.Version, numa(d.NUMANode))
+					emit(1, d.ID, d.vendor, d.kind, d.Address(), model(v, d), d.Serial, d.Bound, v.Have[d.kind].Driver.Version, numa(d.NUMANode), d.Profile)
 				}
 			},
 		},
@@ -111,7 +111,7 @@ func linkRows() []row {
 	link := func(name, help string, value func(accel.Link) float64) row {
 		return row{name: name, help: help, labels: perDevice(), collect: func(v view, emit emit) {
 			for _, d := range v.devices {
-				if n := value(d.pci.Link); n > 0 && d.Present() {
+				if n := value(d.pci.Link); n > 0 && d.Present() && d.Profile == "" {
 					emit(n, d.ID, d.vendor)
 				}
 			}

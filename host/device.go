@@ -8,7 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"unicode"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -28,8 +31,14 @@ type Node struct {
 // DeviceNodes finds the nodes of the PCI function at address that sources describe, ordered by path. missing names
 // what the sources that are not optional did not find.
 func (h *Host) DeviceNodes(address string, sources []accel.NodeSource) (nodes []Node, missing []string) {
+	return h.NodesAt(path.Join(pciDevices, address), address, sources)
+}
+
+// NodesAt is [Host.DeviceNodes] for a part of the function, in which what is relative is relative to base: a directory, or a
+// device node below /dev, which the glob "." means.
+func (h *Host) NodesAt(base, address string, sources []accel.NodeSource) (nodes []Node, missing []string) {
 	for _, s := range sources {
-		found, absent := h.sourceNodes(address, s)
+		found, absent := h.sourceNodes(base, address, s)
 		nodes = append(nodes, found...)
 		if !s.Optional {
 			missing = append(missing, absent...)
@@ -39,16 +48,20 @@ func (h *Host) DeviceNodes(address string, sources []accel.NodeSource) (nodes []
 	return slices.CompactFunc(nodes, func(a, b Node) bool { return a.Path == b.Path }), missing
 }
 
-func (h *Host) sourceNodes(address string, s accel.NodeSource) (nodes []Node, missing []string) {
+func (h *Host) sourceNodes(base, address string, s accel.NodeSource) (nodes []Node, missing []string) {
 	if s.Make != nil {
-		return h.MadeNodes(address, []accel.MadeNode{*s.Make})
+		return h.madeNodes(base, address, []accel.MadeNode{*s.Make})
 	}
-	dir, pattern := path.Join(pciDevices, address), s.Glob
+	dir, pattern := base, s.Glob
 	if path.IsAbs(pattern) {
 		dir, pattern = "/sys", strings.TrimPrefix(pattern, "/sys/")
 	}
-	for _, match := range h.Glob(dir, pattern) {
-		n, err := h.sysfsNode(match)
+	matches := []string{base}
+	if pattern != "." {
+		matches = h.Glob(dir, pattern)
+	}
+	for _, match := range matches {
+		n, err := h.nodeOf(match)
 		if err != nil {
 			continue
 		}
@@ -76,6 +89,23 @@ func endNumber(name string) int {
 		return -1
 	}
 	return n
+}
+
+// nodeOf returns the device node at a path: one in /dev itself, or what a directory of sysfs speaks of.
+func (h *Host) nodeOf(name string) (Node, error) {
+	if !strings.HasPrefix(name, "/dev/") {
+		return h.sysfsNode(name)
+	}
+	info, err := h.Stat(name)
+	if err != nil {
+		return Node{}, err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || info.Mode()&fs.ModeDevice == 0 {
+		return Node{}, fmt.Errorf("%q is no device node", name)
+	}
+	n := accel.DeviceNode{Path: name, Major: unix.Major(uint64(st.Rdev)), Minor: unix.Minor(uint64(st.Rdev))}
+	return Node{DeviceNode: n, Mode: info.Mode().Perm()}, nil
 }
 
 // sysfsNode reads one device directory: "dev" is "major:minor", and "uevent" has DEVNAME, the path below /dev, and
@@ -124,6 +154,10 @@ func printable(s string) bool {
 // the function at address, which may be empty for nodes that devices share. Rows whose module is not live are left
 // out; missing names those whose numbers are not there.
 func (h *Host) MadeNodes(address string, rows []accel.MadeNode) (nodes []Node, missing []string) {
+	return h.madeNodes(path.Join(pciDevices, address), address, rows)
+}
+
+func (h *Host) madeNodes(base, address string, rows []accel.MadeNode) (nodes []Node, missing []string) {
 	var majors map[string]uint32
 	for _, row := range rows {
 		if row.Module != "" && !h.Exists(path.Join("/sys/module", strings.ReplaceAll(row.Module, "-", "_"))) {
@@ -140,7 +174,7 @@ func (h *Host) MadeNodes(address string, rows []accel.MadeNode) (nodes []Node, m
 		}
 		minor := uint64(row.Minor)
 		if row.MinorFrom != "" {
-			text, err := h.DeviceAttribute(address, row.MinorFrom)
+			text, err := h.AttributeAt(base, address, row.MinorFrom)
 			if minor, err = parseMinor(text, err); err != nil {
 				known = false
 			}
@@ -196,8 +230,12 @@ func (h *Host) characterMajors() map[string]uint32 {
 // DeviceAttribute reads an attribute of the PCI function at address, as accel.HealthSource.File describes it: relative
 // to the function's directory or absolute, perhaps a pattern, perhaps one line of it.
 func (h *Host) DeviceAttribute(address, file string) (string, error) {
+	return h.AttributeAt(path.Join(pciDevices, address), address, file)
+}
+
+// AttributeAt is [Host.DeviceAttribute] for a part of the function, in which a relative file is relative to dir.
+func (h *Host) AttributeAt(dir, address, file string) (string, error) {
 	file, key, line := strings.Cut(accel.DeviceText(file, address, -1), "#")
-	dir := path.Join(pciDevices, address)
 	if path.IsAbs(file) {
 		dir = "/"
 	}

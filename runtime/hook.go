@@ -160,7 +160,7 @@ func (r *Runtime) PublishReadiness(kinds map[string][]accel.Accelerator) *accel.
 	defer r.mu.Unlock()
 	f := gate.File{Devices: []gate.Device{}}
 	for kind, accs := range kinds {
-		for _, a := range accs {
+		for _, a := range accel.Flat(accs) {
 			f.Devices = append(f.Devices, readiness(kind, a))
 		}
 	}

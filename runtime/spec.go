@@ -56,11 +56,11 @@ func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want 
 		return nil, p
 	}
 	raw := &specs.Spec{Kind: vendor + "/" + class, ContainerEdits: shared}
-	for _, a := range accs {
+	for _, a := range accel.Flat(accs) {
 		if a.Health.State == accel.Gone || len(a.Nodes) == 0 {
 			continue
 		}
-		raw.Devices = append(raw.Devices, r.device(a, permissions(def.Nodes), program))
+		raw.Devices = append(raw.Devices, r.device(a, permissions(def.NodesOf(a.Profile)), program))
 		s.devices = append(s.devices, parser.QualifiedName(vendor, class, a.ID))
 		s.nodes = append(s.nodes, a.Nodes...)
 	}
@@ -91,7 +91,7 @@ func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want 
 
 // device renders one accelerator with the gate in front of it.
 func (r *Runtime) device(a accel.Accelerator, permissions, program string) specs.Device {
-	d := specs.Device{Name: a.ID}
+	d := specs.Device{Name: a.ID, ContainerEdits: specs.ContainerEdits{Env: a.Env}}
 	for _, n := range a.Nodes {
 		d.ContainerEdits.DeviceNodes = append(d.ContainerEdits.DeviceNodes, r.node(n.Path, permissions))
 	}

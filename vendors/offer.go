@@ -17,7 +17,7 @@ func (c *checker) offer(def *accel.Definition) {
 	}
 	c.oneOf("allocation", string(def.Allocation), string(accel.AllocateByPlugin), string(accel.AllocateByDRA), "")
 	c.sharing(def)
-	c.capacity(def)
+	c.amounts("capacity", def.Capacity, c.attribute)
 }
 
 func (c *checker) resource(field, name string) {
@@ -37,15 +37,15 @@ func (c *checker) sharing(def *accel.Definition) {
 	}
 }
 
-// capacity checks amounts. Names are those of resource.k8s.io/v1 without a domain (DeviceMaxIDLength), and with the
+// amounts checks capacities. Names are those of resource.k8s.io/v1 without a domain (DeviceMaxIDLength), and with the
 // attributes a device may have 32 of them.
-func (c *checker) capacity(def *accel.Definition) {
-	if len(def.Capacity) > 16 {
-		c.bad("capacity", "there are more than 16")
+func (c *checker) amounts(list string, all []accel.Capacity, attribute func(field, file string)) {
+	if len(all) > 16 {
+		c.bad(list, "there are more than 16")
 	}
 	seen := map[string]bool{}
-	for i, x := range def.Capacity {
-		field := at("capacity", i)
+	for i, x := range all {
+		field := at(list, i)
 		c.matches(field+".name", x.Name, `[A-Za-z_][A-Za-z0-9_]{0,31}`)
 		if seen[x.Name] {
 			c.bad(field+".name", "%q is there twice", x.Name)
@@ -55,7 +55,7 @@ func (c *checker) capacity(def *accel.Definition) {
 		case (x.Value == "") == (x.File == ""):
 			c.bad(field, "exactly one of value and file is needed")
 		case x.File != "":
-			c.attribute(field+".file", x.File)
+			attribute(field+".file", x.File)
 		default:
 			c.matches(field+".value", x.Value, amountForm)
 			if x.Scale != 0 {

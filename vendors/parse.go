@@ -102,6 +102,13 @@ func complete(def *accel.Definition) {
 	if def.Vendor != "" && def.Resource != "" && !strings.Contains(def.Resource, "/") {
 		def.Resource = def.Vendor + "/" + def.Resource
 	}
+	if d := def.Partitions; d != nil && def.Vendor != "" {
+		for i, p := range d.Profiles {
+			if p.Rename != "" && !strings.Contains(p.Rename, "/") {
+				d.Profiles[i].Rename = def.Vendor + "/" + p.Rename
+			}
+		}
+	}
 }
 
 func syntaxFault(err error) Fault {

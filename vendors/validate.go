@@ -91,6 +91,7 @@ func Validate(def *accel.Definition) []Fault {
 	c.match(def)
 	c.driver(def)
 	c.container(def)
+	c.partitions(def)
 	c.attributes(def)
 	c.steps(def)
 	c.templates(def)
@@ -217,24 +218,7 @@ func (c *checker) container(def *accel.Definition) {
 		modules[m.Name] = i
 	}
 	for i, n := range def.Nodes {
-		field := at("nodes", i)
-		switch {
-		case (n.Glob == "") == (n.Make == nil):
-			c.bad(field, "either glob or make is needed")
-		case n.Make != nil:
-			c.made(field+".make", *n.Make, modules)
-		case path.IsAbs(n.Glob):
-			c.below(field+".glob", n.Glob, "/sys/")
-		default:
-			c.inside(field+".glob", n.Glob)
-		}
-		if _, err := path.Match(n.Glob, ""); err != nil {
-			c.bad(field+".glob", "%q is not a pattern", n.Glob)
-		}
-		for j, s := range n.Siblings {
-			c.below(at(field+".siblings", j), s, "/sys/")
-		}
-		c.matches(field+".permissions", n.Permissions, `r?w?m?`)
+		c.node(at("nodes", i), n, modules)
 	}
 	e := def.Container
 	for i, v := range e.Env {
@@ -256,6 +240,27 @@ func (c *checker) container(def *accel.Definition) {
 			c.below(at(field, i), n, "/dev/")
 		}
 	}
+}
+
+// node checks one way to find device nodes.
+func (c *checker) node(field string, n accel.NodeSource, modules map[string]int) {
+	switch {
+	case (n.Glob == "") == (n.Make == nil):
+		c.bad(field, "either glob or make is needed")
+	case n.Make != nil:
+		c.made(field+".make", *n.Make, modules)
+	case path.IsAbs(n.Glob):
+		c.below(field+".glob", n.Glob, "/sys/")
+	default:
+		c.inside(field+".glob", n.Glob)
+	}
+	if _, err := path.Match(n.Glob, ""); err != nil {
+		c.bad(field+".glob", "%q is not a pattern", n.Glob)
+	}
+	for j, s := range n.Siblings {
+		c.below(at(field+".siblings", j), s, "/sys/")
+	}
+	c.matches(field+".permissions", n.Permissions, `r?w?m?`)
 }
 
 // attributes looks at the attribute files of a definition.
@@ -322,6 +327,12 @@ func (c *checker) templates(def *accel.Definition) {
 	}
 	def.Templates(func(kind accel.TemplateKind, field, text string) string {
 		if !strings.Contains(text, "{{") {
+			return text
+		}
+		if kind == accel.PartitionTemplate {
+			if strings.Contains(accel.PartitionText(text, "0", "0", "0"), "{{") {
+				c.bad(field, "%q: only {{.Address}}, {{.Name}} and {{.Profile}} are known here", text)
+			}
 			return text
 		}
 		if kind == accel.DeviceTemplate {

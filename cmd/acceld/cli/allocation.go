@@ -20,7 +20,7 @@ type serving struct {
 	stopped func() bool
 	done    chan struct{}
 	// devices or claims is set.
-	devices *deviceplugin.Plugin
+	devices *deviceplugin.Kind
 	claims  *dra.Plugin
 }
 
@@ -63,8 +63,8 @@ func (a *running) serve(ctx context.Context, slot string, s *serving, run func(c
 func devicesOf(def *accel.Definition) string { return "device plugin " + def.Kind }
 func claimsOf(def *accel.Definition) string  { return "DRA plugin " + def.Kind }
 
-// devicePlugin makes the device plugin of a kind.
-func (a *running) devicePlugin(def *accel.Definition) *deviceplugin.Plugin {
+// devicePlugin makes the device plugins of a kind.
+func (a *running) devicePlugin(def *accel.Definition) *deviceplugin.Kind {
 	// The directory is fixed in the kubelet and does not follow its --root-dir.
 	dir, err := a.host.Path("/var/lib/kubelet/device-plugins")
 	if err != nil {
@@ -74,16 +74,20 @@ func (a *running) devicePlugin(def *accel.Definition) *deviceplugin.Plugin {
 	if err != nil {
 		resources = ""
 	}
-	return deviceplugin.New(deviceplugin.Config{
+	return deviceplugin.NewKind(deviceplugin.Config{
 		Resource: def.Offered(), Former: a.formerly(def), Dir: dir, PodResources: resources, CDI: a.config.CDI, Definition: def, Log: a.log,
 		OnChange: func(accel.PluginHave) { a.loop.Changed() },
 	})
 }
 
-// formerly returns the names under which pods may hold devices of a kind from before: those of its definition, and those that it
-// had in this process.
+// formerly returns the names under which pods may hold devices of a kind from before, or partitions of them: those of its
+// definition, and those that it had in this process.
 func (a *running) formerly(def *accel.Definition) []string {
 	names := def.FormerlyOffered()
+	for _, profile := range profiles(def, a.loop.Machine().Have[def.Kind].Accelerators) {
+		names = append(names, def.OfferedAs(profile))
+		names = append(names, def.FormerlyOfferedAs(profile)...)
+	}
 	a.mu.Lock()
 	before := a.plugins[devicesOf(def)]
 	a.mu.Unlock()
@@ -94,6 +98,23 @@ func (a *running) formerly(def *accel.Definition) []string {
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == def.Offered() })
 }
 
+// profiles are those that partitions of a kind have or may have.
+func profiles(def *accel.Definition, accs []accel.Accelerator) []string {
+	var all []string
+	for _, u := range accel.Flat(accs) {
+		if u.Profile != "" {
+			all = append(all, u.Profile)
+		}
+	}
+	if def.Partitions != nil {
+		for _, p := range def.Partitions.Profiles {
+			all = append(all, accel.PartitionWord(p.Name))
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 func (a *running) kubeletRoot() string {
 	if root := a.loop.Machine().Facts.Kubelet.Root; root != "" {
 		return root
@@ -101,7 +122,7 @@ func (a *running) kubeletRoot() string {
 	return "/var/lib/kubelet" // the kubelet has not started for the first time yet
 }
 
-func (a *running) serveDevices(ctx context.Context, def *accel.Definition) *deviceplugin.Plugin {
+func (a *running) serveDevices(ctx context.Context, def *accel.Definition) *deviceplugin.Kind {
 	p := a.devicePlugin(def)
 	a.serve(ctx, devicesOf(def), &serving{devices: p}, p.Run)
 	return p
@@ -148,7 +169,7 @@ func (a *running) serveClaims(ctx context.Context, def *accel.Definition, retire
 // heldDevices asks the kubelet which devices pods hold through the device plugin that ran before, in this process or in
 // one before it.
 func (a *running) heldDevices(def *accel.Definition, before *serving) func(context.Context) (map[string]string, error) {
-	var devices *deviceplugin.Plugin
+	var devices *deviceplugin.Kind
 	if before != nil {
 		devices = before.devices
 	} else {

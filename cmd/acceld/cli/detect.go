@@ -72,7 +72,7 @@ func printDetected(out *strings.Builder, d detected) {
 		w = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "KIND\tDEVICE\tNUMA\tDRIVER\tNODES\tHEALTH")
 		for _, kind := range sorted(d.Accelerators) {
-			for _, a := range d.Accelerators[kind] {
+			for _, a := range accel.Flat(d.Accelerators[kind]) {
 				health := string(a.Health.State)
 				if a.Health.Message != "" {
 					health += ": " + plain(a.Health.Message)

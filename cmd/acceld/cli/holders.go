@@ -51,6 +51,12 @@ func (a *running) holders() map[string][]exporter.Holder {
 	a.mu.Lock()
 	now := maps.Clone(a.plugins)
 	a.mu.Unlock()
+	profile := map[string]string{}
+	for _, have := range a.loop.Machine().Have {
+		for _, u := range accel.Flat(have.Accelerators) {
+			profile[u.ID] = u.Profile
+		}
+	}
 	out := map[string][]exporter.Holder{}
 	for slot, s := range now {
 		if s.claims != nil {
@@ -64,7 +70,7 @@ func (a *running) holders() map[string][]exporter.Holder {
 		}
 		for id, refs := range a.held(context.Background(), slot) {
 			for _, r := range refs {
-				out[id] = append(out[id], exporter.Holder{Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, Resource: s.devices.Resource()})
+				out[id] = append(out[id], exporter.Holder{Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, Resource: s.devices.Resource(profile[id])})
 			}
 		}
 	}
@@ -119,7 +125,7 @@ func nameClaimants(holders []accel.Holder, pods []dra.Holder) []accel.Holder {
 // is; its pods are named beside the processes.
 func nameHolders(holders []accel.Holder, held map[string][]deviceplugin.PodRef, accs []accel.Accelerator) []accel.Holder {
 	seen := map[deviceplugin.PodRef]bool{}
-	for _, acc := range accs {
+	for _, acc := range accel.Flat(accs) {
 		refs := held[acc.ID]
 		if len(refs) != 1 {
 			continue

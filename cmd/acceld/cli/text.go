@@ -120,7 +120,8 @@ func printKind(b *strings.Builder, i ink, m accel.Machine, kind string) {
 		if n := def.Replicas(); n > 1 {
 			shared = fmt.Sprintf(", each %d times", n)
 		}
-		fmt.Fprintf(b, "  kubelet  %d of %d allocatable as %s%s\n", max(have.Plugin.Allocatable, 0), len(have.Accelerators), def.Offered(), shared)
+		total, names := offered(def, have.Accelerators)
+		fmt.Fprintf(b, "  kubelet  %d of %d allocatable as %s%s\n", max(have.Plugin.Allocatable, 0), total, strings.Join(names, ", "), shared)
 	}
 	if have.Monitoring.LabelProblem != "" {
 		fmt.Fprintf(b, "  labels   %s\n", i.wait(plain(have.Monitoring.LabelProblem)))
@@ -129,6 +130,22 @@ func printKind(b *strings.Builder, i ink, m accel.Machine, kind string) {
 		fmt.Fprintf(b, "  states   %s\n", published(i, s))
 	}
 	printDevices(b, i, m, have)
+}
+
+// offered is how many devices and partitions there are to be given out, and the resources that they are. A device that is divided
+// is none of them.
+func offered(def *accel.Definition, accs []accel.Accelerator) (total int, names []string) {
+	profiles := map[string]bool{}
+	for _, u := range accel.Units(accs) {
+		if u.Health.Reason != accel.DevicePartitioned && (u.Profile == "" || u.Present()) {
+			total++
+			profiles[u.Profile] = true
+		}
+	}
+	for _, profile := range sorted(profiles) {
+		names = append(names, def.OfferedAs(profile))
+	}
+	return total, names
 }
 
 // printBlocked prints why a kind is not ready, what was tried, and what to do.
@@ -200,7 +217,7 @@ func published(i ink, s accel.Status) string {
 func printDevices(b *strings.Builder, i ink, m accel.Machine, have accel.Have) {
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "  DEVICE\tSERIAL\tNUMA\tNODES\tTEMP\tHEALTH")
-	for _, a := range have.Accelerators {
+	for _, a := range accel.Flat(have.Accelerators) {
 		health := i.good(string(a.Health.State))
 		if a.Health.State != accel.Healthy {
 			colour := i.bad
@@ -213,7 +230,11 @@ func printDevices(b *strings.Builder, i ink, m accel.Machine, have accel.Have) {
 		if t, ok := a.Metrics["accelerator_temperature_celsius"]; ok {
 			temp = fmt.Sprintf("%.0f °C", t)
 		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", a.ID, dash(plain(a.Serial)), numa(a), dash(nodes(a)), temp, health)
+		name := a.ID
+		if a.Profile != "" {
+			name = "- " + a.ID // below its device
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", name, dash(plain(a.Serial)), numa(a), dash(nodes(a)), temp, health)
 	}
 	_ = w.Flush() // a strings.Builder does not fail
 }

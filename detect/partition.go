@@ -1,0 +1,131 @@
+package detect
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// partitions returns the parts into which a is divided now, ordered by ID. A part of which the profile cannot be read is left
+// out: what makes it tells when it is complete. Health.State is empty where it is the device's.
+func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator) []accel.Accelerator {
+	d := def.Partitions
+	if d == nil {
+		return nil
+	}
+	number := -1
+	if d.NumberFrom != "" {
+		text, err := h.DeviceAttribute(a.ID, d.NumberFrom)
+		if err != nil {
+			return nil
+		}
+		if number, err = strconv.Atoi(text); err != nil {
+			return nil
+		}
+	}
+	dir, pattern := path.Join(pciDevices, a.ID), accel.DeviceText(d.Find, a.ID, number)
+	if path.IsAbs(pattern) {
+		dir, pattern = "/", pattern[1:]
+	}
+	form, err := regexp.Compile(d.Form)
+	if err != nil {
+		return nil // the definition was validated
+	}
+	var list []accel.Accelerator
+	for _, found := range h.Glob(dir, pattern) {
+		m := form.FindStringSubmatch(found)
+		if m == nil || !belongs(h, d.Of, found, a.ID) {
+			continue
+		}
+		name, profile := patterned(pattern, found), ""
+		if i := form.SubexpIndex("name"); i > 0 {
+			name = m[i]
+		}
+		if i := form.SubexpIndex("profile"); i > 0 {
+			profile = m[i]
+		}
+		if d.Profile != "" {
+			if profile, err = h.AttributeAt(found, a.ID, d.Profile); err != nil {
+				continue
+			}
+		}
+		if profile == d.Whole && profile != "" {
+			continue
+		}
+		if p, ok := partition(h, def, a, found, accel.PartitionWord(profile), accel.PartitionWord(name)); ok {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(x, y accel.Accelerator) int { return strings.Compare(x.ID, y.ID) })
+	return slices.CompactFunc(list, func(x, y accel.Accelerator) bool { return x.ID == y.ID })
+}
+
+// partition is the part of a that was found at a path.
+func partition(h *host.Host, def *accel.Definition, a accel.Accelerator, found, profile, name string) (accel.Accelerator, bool) {
+	if profile == "" || name == "" {
+		return accel.Accelerator{}, false
+	}
+	d := def.Partitions
+	p := accel.Accelerator{
+		ID: accel.PartitionID(a.ID, profile, name), Parent: a.ID, Profile: profile,
+		NUMANode: a.NUMANode, Ports: a.Ports, Fabric: a.Fabric, Bound: a.Bound, Serial: a.Serial,
+		Capacity: amounts(def.Profile(profile).Capacity, func(file string) (string, error) { return h.AttributeAt(found, a.ID, file) }),
+	}
+	nodes, missing := h.NodesAt(found, a.ID, d.Nodes)
+	for _, n := range nodes {
+		p.Nodes = append(p.Nodes, n.DeviceNode)
+		if !h.Exists(n.Path) {
+			missing = append(missing, n.Path)
+		}
+	}
+	if d.WithDevice {
+		p.Nodes = append(p.Nodes, a.Nodes...)
+	}
+	for _, e := range d.Env {
+		p.Env = append(p.Env, accel.PartitionText(e, a.ID, name, profile))
+	}
+	if len(missing) > 0 {
+		p.Health = accel.Health{State: accel.Unhealthy, Reason: accel.NodeMissing, Message: "there is no device node for " + strings.Join(missing, ", ")}
+	}
+	return p, true
+}
+
+// patterned joins the elements of a path that are patterns.
+func patterned(pattern, found string) string {
+	patterns := strings.Split(path.Clean(pattern), "/")
+	elements := strings.Split(found, "/")
+	elements = elements[max(0, len(elements)-len(patterns)):]
+	var names []string
+	for i, e := range elements {
+		if strings.ContainsAny(patterns[i], "*?[") {
+			names = append(names, e)
+		}
+	}
+	return strings.Join(names, "-")
+}
+
+// belongs reports whether what was found belongs to the device.
+func belongs(h *host.Host, of *accel.Belonging, found, id string) bool {
+	if of == nil {
+		return true
+	}
+	theirs, err := h.AttributeAt(found, id, of.File)
+	if err != nil {
+		return false
+	}
+	ours, err := h.DeviceAttribute(id, of.Device)
+	if err != nil {
+		return false
+	}
+	if of.Hex {
+		ours = "0x" + strings.TrimPrefix(ours, "0x")
+	}
+	x, err1 := strconv.ParseUint(theirs, 0, 64)
+	y, err2 := strconv.ParseUint(ours, 0, 64)
+	return err1 == nil && err2 == nil && x == y
+}

@@ -1,0 +1,184 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Kind are the device plugins of one kind of accelerator: one for the whole devices, and one for each profile of partitions that
+// a device has been divided into. Each is an extended resource of its own, with a registration of its own. Its methods may be
+// called from any goroutine.
+type Kind struct {
+	cfg Config
+	// more is told when there are plugins to start.
+	more chan struct{}
+
+	mu      sync.Mutex
+	plugins map[string]*Plugin // by profile, whole devices as ""
+	waiting []*Plugin          // those that do not run yet
+	refused map[string]*accel.Problem
+}
+
+// NewKind returns plugins that serve nothing until [Kind.Run] runs. What cfg says is for whole devices; partitions are offered
+// as its definition names them, and Former is for all.
+func NewKind(cfg Config) *Kind {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	k := &Kind{more: make(chan struct{}, 1), plugins: map[string]*Plugin{}, refused: map[string]*accel.Problem{}}
+	if onChange := cfg.OnChange; onChange != nil {
+		cfg.OnChange = func(accel.PluginHave) { onChange(k.State()) }
+	}
+	k.cfg = cfg
+	k.add("", New(cfg))
+	return k
+}
+
+// add takes in a plugin. The caller holds the lock, or is the only one.
+func (k *Kind) add(profile string, p *Plugin) {
+	k.plugins[profile] = p
+	k.waiting = append(k.waiting, p)
+	select {
+	case k.more <- struct{}{}:
+	default:
+	}
+}
+
+// Resource is the extended resource of a profile, of whole devices for the empty one.
+func (k *Kind) Resource(profile string) string {
+	if profile == "" {
+		return k.cfg.Resource
+	}
+	return k.cfg.Definition.OfferedAs(profile)
+}
+
+// Names are all extended resources, and those that they had before.
+func (k *Kind) Names() []string {
+	var names []string
+	for _, p := range k.all() {
+		names = append(names, p.Names()...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// all returns the plugins, that of whole devices first.
+func (k *Kind) all() []*Plugin {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var all []*Plugin
+	for _, profile := range slices.Sorted(maps.Keys(k.plugins)) {
+		all = append(all, k.plugins[profile])
+	}
+	return all
+}
+
+// Update replaces the inventory: devices and partitions as [accel.Units] has them. It never blocks. A profile that was not there
+// before is registered with the kubelet; one of which nothing is left stays, without devices.
+func (k *Kind) Update(units []accel.Accelerator) {
+	byProfile := map[string][]accel.Accelerator{}
+	for _, u := range units {
+		if u.Health.Reason == accel.DevicePartitioned {
+			u.Health.State = accel.Gone // from this resource: nothing counts it once no pod holds it
+		}
+		byProfile[u.Profile] = append(byProfile[u.Profile], u)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, profile := range slices.Sorted(maps.Keys(byProfile)) {
+		if k.plugins[profile] == nil && accel.CountPresent(byProfile[profile]) > 0 {
+			k.offer(profile)
+		}
+	}
+	for profile, p := range k.plugins {
+		p.Update(byProfile[profile])
+	}
+	maps.DeleteFunc(k.refused, func(profile string, _ *accel.Problem) bool { return accel.CountPresent(byProfile[profile]) == 0 })
+}
+
+// offer begins to serve a profile.
+func (k *Kind) offer(profile string) {
+	cfg := k.cfg
+	cfg.Profile, cfg.Resource = profile, k.Resource(profile)
+	if text := accel.ResourceProblem(cfg.Resource); text != "" {
+		if k.refused[profile] == nil {
+			k.cfg.Log.Warn("partitions cannot be offered", "profile", profile, "problem", text)
+		}
+		k.refused[profile] = accel.Problemf(accel.RegistrationFailed, "cannot offer partitions of profile %q: %s", profile, text)
+		return
+	}
+	names := slices.Concat(cfg.Former, cfg.Definition.FormerlyOfferedAs(profile))
+	slices.Sort(names)
+	cfg.Former = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == cfg.Resource })
+	k.add(profile, New(cfg))
+}
+
+// State is the sum of what is true about the kubelet's view of each. Registered is true when all are, and Allocatable is -1 while
+// one of them is.
+func (k *Kind) State() accel.PluginHave {
+	sum := accel.PluginHave{Registered: true}
+	unknown := false
+	for _, p := range k.all() {
+		have := p.State()
+		sum.Registered = sum.Registered && have.Registered
+		sum.Registrations += have.Registrations
+		sum.Allocatable += have.Allocatable
+		unknown = unknown || have.Allocatable < 0
+	}
+	if unknown {
+		sum.Allocatable = -1
+	}
+	return sum
+}
+
+// Problem is the first of [Plugin.Problem], or why a profile cannot be offered.
+func (k *Kind) Problem() *accel.Problem {
+	for _, p := range k.all() {
+		if problem := p.Problem(); problem != nil {
+			return problem
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if profiles := slices.Sorted(maps.Keys(k.refused)); len(profiles) > 0 {
+		return k.refused[profiles[0]]
+	}
+	return nil
+}
+
+// Holders are those of all plugins, as [Plugin.Holders] has them.
+func (k *Kind) Holders(ctx context.Context) (map[string]PodRef, error) {
+	all, errs := map[string]PodRef{}, []error(nil)
+	for _, p := range k.all() {
+		held, err := p.Holders(ctx)
+		maps.Copy(all, held)
+		errs = append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// Run serves the kubelet until ctx ends, and returns nil. It may be called once.
+func (k *Kind) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		k.mu.Lock()
+		begin := k.waiting
+		k.waiting = nil
+		k.mu.Unlock()
+		for _, p := range begin {
+			wg.Go(func() { _ = p.Run(ctx) }) // it returns nil
+		}
+		select {
+		case <-k.more:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

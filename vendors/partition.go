@@ -1,0 +1,136 @@
+package vendors
+
+import (
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// The limits of resource.k8s.io/v1 on the counters of a set, and the form of their names (ResourceSliceMaxCountersPerCounterSet).
+const (
+	maxCounters = 32
+	counterForm = `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`
+)
+
+// partitions checks how the parts of devices are found and known.
+func (c *checker) partitions(def *accel.Definition) {
+	d := def.Partitions
+	if d == nil {
+		return
+	}
+	c.found("partitions.find", d.Find)
+	if d.NumberFrom != "" {
+		c.attribute("partitions.numberFrom", d.NumberFrom)
+	}
+	if strings.Contains(d.Find, "{{.Number}}") && d.NumberFrom == "" {
+		c.bad("partitions.find", "{{.Number}} needs numberFrom")
+	}
+	if d.Of != nil {
+		c.beside("partitions.of.file", d.Find, d.Of.File)
+		c.attribute("partitions.of.device", d.Of.Device)
+	}
+	form, err := regexp.Compile(d.Form)
+	switch {
+	case err != nil:
+		c.bad("partitions.form", "%v", err)
+	case (form.SubexpIndex("profile") < 0) == (d.Profile == ""):
+		c.bad("partitions", "the profile comes either from the file in profile or from the group (?P<profile>…) in form")
+	}
+	if d.Profile != "" {
+		c.beside("partitions.profile", d.Find, d.Profile)
+	}
+	if len(d.Nodes) == 0 && !d.WithDevice {
+		c.bad("partitions.nodes", "a container needs a device node")
+	}
+	modules := map[string]int{}
+	for i, m := range def.Driver.Modules {
+		modules[m.Name] = i
+	}
+	for i, n := range d.Nodes {
+		if n.Make != nil && n.Make.MinorFrom != "" {
+			c.beside(at("partitions.nodes", i)+".make.minorFrom", d.Find, n.Make.MinorFrom)
+			made := *n.Make
+			made.MinorFrom, n.Make = "", &made
+		}
+		c.node(at("partitions.nodes", i), n, modules)
+	}
+	for i, e := range d.Env {
+		c.matches(at("partitions.env", i), accel.PartitionText(e, "0", "0", "0"), envForm)
+	}
+	c.profiles(d)
+}
+
+// found refuses a pattern that is not in a place where partitions may be looked for.
+func (c *checker) found(field, pattern string) {
+	dir := "/sys/"
+	for _, other := range []string{"/proc/driver/", "/dev/"} {
+		if strings.HasPrefix(pattern, other) {
+			dir = other
+		}
+	}
+	if path.IsAbs(pattern) {
+		c.below(field, pattern, dir)
+	} else {
+		c.inside(field, pattern)
+	}
+	if _, err := path.Match(pattern, ""); err != nil {
+		c.bad(field, "%q is not a pattern", pattern)
+	}
+}
+
+// beside refuses a file that is relative to what a pattern matches and not in a place where attributes may be.
+func (c *checker) beside(field, pattern, file string) {
+	if name, key, line := strings.Cut(file, "#"); !path.IsAbs(name) && name != "" {
+		file = path.Join(pattern, name)
+		if line {
+			file += "#" + key
+		}
+	}
+	c.attribute(field, file)
+}
+
+// profiles checks what is said about profiles, and the counters that they take from.
+func (c *checker) profiles(d *accel.Partitions) {
+	if len(d.Counters) > maxCounters {
+		c.bad("partitions.counters", "there are more than %d", maxCounters)
+	}
+	for name, amount := range d.Counters {
+		c.matches("partitions.counters", name, counterForm)
+		c.matches("partitions.counters."+name, amount, amountForm)
+	}
+	seen := map[string]bool{}
+	for i, p := range d.Profiles {
+		field := at("partitions.profiles", i)
+		word := accel.PartitionWord(p.Name)
+		switch {
+		case word == "":
+			c.bad(field+".name", "a name with a letter or a digit is needed")
+		case seen[word]:
+			c.bad(field+".name", "%q is there twice", p.Name)
+		}
+		seen[word] = true
+		if p.Rename != "" {
+			c.resource(field+".rename", p.Rename)
+		}
+		c.amounts(field+".capacity", p.Capacity, func(field, file string) { c.beside(field, d.Find, file) })
+		for name, amount := range p.Uses {
+			if _, known := d.Counters[name]; !known {
+				c.bad(field+".uses", "partitions.counters has no %q", name)
+			}
+			c.matches(field+".uses."+name, amount, amountForm)
+		}
+		if len(d.Counters) > 0 && len(p.Uses) == 0 {
+			c.bad(field+".uses", "where there are counters, it is to be known what a partition takes of them")
+		}
+		for j, name := range p.Possible {
+			if accel.PartitionWord(name) != name || name == "" {
+				c.bad(at(field+".possible", j), "%q is not a name of letters, digits, dots, underscores and dashes", name)
+			}
+		}
+		if len(p.Possible) > 0 && len(d.Counters) == 0 {
+			c.bad(field+".possible", "is for definitions with counters")
+		}
+	}
+}
