@@ -162,7 +162,7 @@ func Units(accs []Accelerator) []Accelerator {
 		divided[a.ID] = a.Partitioned()
 	}
 	for i, a := range out {
-		if divided[a.ID] && a.Health.Usable() {
+		if divided[a.ID] && a.Present() {
 			out[i].Health = Health{State: Unhealthy, Reason: DevicePartitioned, Message: "it is divided into partitions", Since: a.Health.Since}
 		}
 	}

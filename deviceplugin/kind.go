@@ -3,7 +3,6 @@ package deviceplugin
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -28,9 +27,7 @@ type Kind struct {
 // NewKind returns plugins that serve nothing until [Kind.Run] runs. What cfg says is for whole devices; partitions are offered
 // as its definition names them, and Former is for all.
 func NewKind(cfg Config) *Kind {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg = cfg.complete()
 	k := &Kind{more: make(chan struct{}, 1), plugins: map[string]*Plugin{}, refused: map[string]*accel.Problem{}}
 	if onChange := cfg.OnChange; onChange != nil {
 		cfg.OnChange = func(accel.PluginHave) { onChange(k.State()) }

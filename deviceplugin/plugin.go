@@ -45,6 +45,20 @@ type Config struct {
 	Now func() time.Time
 }
 
+// complete fills in what need not be said.
+func (c Config) complete() Config {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Definition == nil {
+		c.Definition = &accel.Definition{Kind: strings.ReplaceAll(c.Resource, "/", "-"), Resource: c.Resource}
+	}
+	return c
+}
+
 // nodeSources is how the nodes of what is served are described.
 func (c Config) nodeSources() []accel.NodeSource { return c.Definition.NodesOf(c.Profile) }
 
@@ -101,15 +115,7 @@ func defaultTiming() timing {
 
 // New returns a plugin that serves nothing until [Plugin.Run] runs.
 func New(cfg Config) *Plugin {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.Definition == nil {
-		cfg.Definition = &accel.Definition{Kind: strings.ReplaceAll(cfg.Resource, "/", "-"), Resource: cfg.Resource}
-	}
+	cfg = cfg.complete()
 	cfg.Log = cfg.Log.With("resource", cfg.Resource)
 	t := defaultTiming()
 	list := newInventory()

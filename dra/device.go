@@ -40,13 +40,13 @@ type View struct {
 
 // device renders one accelerator.
 func (v View) device(a accel.Accelerator) Device {
-	d := Device{Name: DeviceName(a.ID), Attributes: v.attributes(a), Taints: taints(a.Health)}
+	d := Device{Name: DeviceName(a.ID), Attributes: v.attributes(a), Consumes: v.uses(a), Taints: taints(a.Health)}
 	d.Capacity, d.Shared = v.capacity(a)
 	return d
 }
 
 // attributes renders what claims can select by. What is not known is not there, so that an expression can ask for it.
-// There are at most 14 of the 32 that a device may have together with its capacities.
+// There are at most 16 of the 32 that a device may have together with its capacities.
 func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 	out := map[string]Attribute{}
 	text := func(name, value string) {
@@ -58,8 +58,12 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 	number := func(name string, value int64) { out[name] = Attribute{Int: &value} }
 	text("kind", v.Definition.Kind)
 	text("serial", a.Serial)
-	text(pciBusID, a.ID)
-	text(pcieRoot, rootOf(a.ID, v.PCI))
+	text("profile", a.Profile)
+	if a.Parent != "" {
+		text("parent", DeviceName(a.Parent))
+	}
+	text(pciBusID, a.Address())
+	text(pcieRoot, rootOf(a.Address(), v.PCI))
 	if version, ok := semver(v.DriverVersion); ok {
 		out["driverVersion"] = Attribute{Version: &version}
 	} else {
@@ -69,7 +73,7 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 		number(numaNode, int64(a.NUMANode))
 	}
 	for _, d := range v.PCI {
-		if d.Address != a.ID {
+		if d.Address != a.Address() {
 			continue
 		}
 		text("product", product(d, v.Definition))
@@ -139,8 +143,11 @@ func taints(h accel.Health) []Taint {
 // the share: a claim that asks for a part of it then finds no device, instead of one that is given out without counting.
 func (v View) capacity(a accel.Accelerator) (map[string]Amount, bool) {
 	var out map[string]Amount
-	shared := false
-	for _, c := range v.Definition.Capacity {
+	shared, all := false, v.Definition.Capacity
+	if a.Profile != "" {
+		all = v.Definition.Profile(a.Profile).Capacity
+	}
+	for _, c := range all {
 		amount := c.Value
 		if c.File != "" {
 			read, known := a.Capacity[c.Name]

@@ -15,14 +15,28 @@ const domain = ".acceld.dev"
 // name of its DeviceClass, too. A kind has at most 38 characters, a driver's name at most 63.
 func DriverName(def *accel.Definition) string { return def.Kind + domain }
 
-// DeviceName makes a DNS label of an accelerator's id: "0000-01-00-0" of "0000:01:00.0".
+// DeviceName makes a DNS label, of at most 63 characters, of an accelerator's id: "0000-01-00-0" of "0000:01:00.0".
 func DeviceName(id string) string {
-	return strings.Map(func(r rune) rune {
-		if r == ':' || r == '.' {
-			return '-'
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
 		}
-		return r
+		return '-'
 	}, strings.ToLower(id))
+	if len(name) > 63 {
+		sum := sha256.Sum256([]byte(id))
+		name = name[:63-9] + "-" + hex.EncodeToString(sum[:4])
+	}
+	return name
+}
+
+// ClassName is the name of the DeviceClass of a profile of partitions, such as "half.qemu-edu.acceld.dev"; of whole devices for the
+// empty one.
+func ClassName(def *accel.Definition, profile string) string {
+	if profile == "" {
+		return DriverName(def)
+	}
+	return strings.ToLower(strings.ReplaceAll(profile, "_", "-")) + "." + DriverName(def)
 }
 
 // sliceName names the i-th slice of a pool. It is made of what the slice is for, so that a create that was answered to

@@ -42,6 +42,25 @@ type SliceSpec struct {
 	NodeName string   `json:"nodeName"`
 	Pool     Pool     `json:"pool"`
 	Devices  []Device `json:"devices,omitempty"`
+	// SharedCounters are amounts that devices of the pool take from.
+	SharedCounters []CounterSet `json:"sharedCounters,omitempty"`
+}
+
+// CounterSet are the counters of one physical device.
+type CounterSet struct {
+	Name     string             `json:"name"`
+	Counters map[string]Counter `json:"counters"`
+}
+
+// Counter is an amount.
+type Counter struct {
+	Value string `json:"value"`
+}
+
+// Consumption is what a device takes of a counter set while it is given to somebody.
+type Consumption struct {
+	CounterSet string             `json:"counterSet"`
+	Counters   map[string]Counter `json:"counters"`
 }
 
 // Pool says which slices belong together: consumers use the highest generation, and only when they see Count slices of it.
@@ -56,6 +75,7 @@ type Device struct {
 	Name       string               `json:"name"`
 	Attributes map[string]Attribute `json:"attributes,omitempty"`
 	Capacity   map[string]Amount    `json:"capacity,omitempty"`
+	Consumes   []Consumption        `json:"consumesCounters,omitempty"`
 	Taints     []Taint              `json:"taints,omitempty"`
 	// Shared allows several claims to have the device, each with a part of its capacity.
 	Shared bool `json:"allowMultipleAllocations,omitempty"`

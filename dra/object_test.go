@@ -28,7 +28,9 @@ func TestObjects(t *testing.T) {
 	s.Metadata.ResourceVersion = "7"
 	s.Metadata.OwnerReferences = []owner{{APIVersion: "v1", Kind: "Node", Name: node, UID: "u", Controller: true}}
 	roundTrip[resourceapi.ResourceSlice](t, s)
-	roundTrip[resourceapi.DeviceClass](t, classFor(DriverName(def), def))
+	for _, c := range classesFor(def, nil) {
+		roundTrip[resourceapi.DeviceClass](t, c)
+	}
 }
 
 // roundTrip reads x strictly as a type of the API, writes it, and reads it again as x.

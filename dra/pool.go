@@ -4,8 +4,6 @@ import (
 	"reflect"
 	"slices"
 	"time"
-
-	"github.com/acceld/acceld/accel"
 )
 
 // perSlice is how many devices a slice may have when one of them has a taint (ResourceSliceMaxDevicesWithAdvancedFeatures of
@@ -15,16 +13,26 @@ const perSlice = 64
 // Slices renders a view as the slices of the node's one pool, without generation, in order. There is at least one: a pool
 // without devices says that there are none.
 func Slices(v View) []Slice {
-	accs := slices.Clone(v.Accelerators)
-	slices.SortFunc(accs, func(a, b accel.Accelerator) int { return compare(a.ID, b.ID) })
-	var out []Slice
-	for i := 0; i == 0 || i*perSlice < len(accs); i++ {
-		s := Slice{APIVersion: apiVersion, Kind: "ResourceSlice", Metadata: meta{Name: sliceName(v.Node, v.Driver, i)}}
-		s.Spec = SliceSpec{Driver: v.Driver, NodeName: v.Node, Pool: Pool{Name: v.Node}}
-		for _, a := range accs[i*perSlice : min((i+1)*perSlice, len(accs))] {
-			s.Spec.Devices = append(s.Spec.Devices, v.device(a))
+	slice := func(i int) Slice {
+		return Slice{
+			APIVersion: apiVersion, Kind: "ResourceSlice", Metadata: meta{Name: sliceName(v.Node, v.Driver, i)},
+			Spec: SliceSpec{Driver: v.Driver, NodeName: v.Node, Pool: Pool{Name: v.Node}},
 		}
-		out = append(out, s)
+	}
+	out := []Slice{slice(0)}
+	for i, d := range v.devices() {
+		if i > 0 && i%perSlice == 0 {
+			out = append(out, slice(i/perSlice))
+		}
+		last := &out[len(out)-1].Spec
+		last.Devices = append(last.Devices, d)
+	}
+	for i, set := range v.counterSets() {
+		if i%setsPerSlice == 0 {
+			out = append(out, slice(firstCounters+i/setsPerSlice))
+		}
+		last := &out[len(out)-1].Spec
+		last.SharedCounters = append(last.SharedCounters, set)
 	}
 	for i := range out {
 		out[i].Spec.Pool.Count = int64(len(out))

@@ -29,7 +29,7 @@ type publisher struct {
 	settled map[string]Slice // what was written, and the version that the API server made of it
 	owner   owner
 	writes  *rate.Limiter
-	classed bool // the DeviceClass is there, or cannot be made
+	classed map[string]bool // DeviceClasses that are there, or cannot be made
 	partial bool // it was said that the API server leaves fields out
 }
 
@@ -41,7 +41,7 @@ type change struct {
 
 // publish works until ctx ends: list, watch, write what differs.
 func (p *Plugin) publish(ctx context.Context) {
-	b := &publisher{Plugin: p, settled: map[string]Slice{}, writes: rate.NewLimiter(rate.Every(writeEvery), writeBurst)}
+	b := &publisher{Plugin: p, settled: map[string]Slice{}, classed: map[string]bool{}, writes: rate.NewLimiter(rate.Every(writeEvery), writeBurst)}
 	retry := p.timing.retry
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -200,7 +200,7 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 	if !p.empty() {
 		b.cfg.Log.Info("slices published", "slices", len(wanted), "devices", usable(wanted), "generation", generation(b.there))
 	}
-	b.makeClass(ctx)
+	b.makeClasses(ctx)
 	held := len(b.list.load().elsewhere)
 	var why *accel.Problem
 	if held > 0 {
@@ -308,33 +308,58 @@ func (b *publisher) keep(told, made Slice) {
 	}
 }
 
-// makeClass creates the DeviceClass of the kind, once.
-func (b *publisher) makeClass(ctx context.Context) {
-	if b.classed {
-		return
-	}
-	made, err := limited(ctx, b.timing.request, func(ctx context.Context) (bool, error) {
-		return b.api.makeClass(ctx, classFor(b.driver, b.cfg.Definition))
-	})
-	if err != nil && problem("make device class", err).Reason == accel.APIUnreachable {
-		return // with the next change
-	}
-	b.classed = true
-	switch {
-	case err != nil:
-		b.cfg.Log.Warn("the device class cannot be made; somebody with the right has to", "class", b.driver, "error", err)
-	case made:
-		b.cfg.Log.Info("device class made", "class", b.driver)
+// makeClasses creates the DeviceClasses of the kind, each once.
+func (b *publisher) makeClasses(ctx context.Context) {
+	for _, c := range classesFor(b.cfg.Definition, b.list.load().sorted()) {
+		name := c.Metadata.Name
+		if b.classed[name] {
+			continue
+		}
+		made, err := limited(ctx, b.timing.request, func(ctx context.Context) (bool, error) { return b.api.makeClass(ctx, c) })
+		if err != nil && problem("make device class", err).Reason == accel.APIUnreachable {
+			return // with the next change
+		}
+		b.classed[name] = true
+		switch {
+		case err != nil:
+			b.cfg.Log.Warn("the device class cannot be made; somebody with the right has to", "class", name, "error", err)
+		case made:
+			b.cfg.Log.Info("device class made", "class", name)
+		}
 	}
 }
 
-// classFor is the DeviceClass of a kind: all of its devices. Pods that ask for the extended resource are served, too.
-func classFor(driver string, def *accel.Definition) class {
-	c := class{APIVersion: apiVersion, Kind: "DeviceClass", Metadata: meta{Name: driver}}
-	s := selector{}
-	s.CEL.Expression = fmt.Sprintf("device.driver == %q", driver)
-	c.Spec = classSpec{Selectors: []selector{s}, ExtendedResourceName: def.Offered()}
-	return c
+// classesFor are the DeviceClasses of a kind: one of its devices, and one of each profile of partitions that it says or that is
+// there. Pods that ask for the extended resource are served, too.
+func classesFor(def *accel.Definition, units []accel.Accelerator) []class {
+	profiles := []string{""}
+	for _, u := range units {
+		profiles = append(profiles, u.Profile)
+	}
+	if def.Partitions != nil {
+		for _, p := range def.Partitions.Profiles {
+			profiles = append(profiles, accel.PartitionWord(p.Name))
+		}
+	}
+	slices.Sort(profiles)
+	var all []class
+	for _, profile := range slices.Compact(profiles) {
+		driver := DriverName(def)
+		expression := fmt.Sprintf("device.driver == %q", driver)
+		switch {
+		case profile != "":
+			expression += fmt.Sprintf(" && has(device.attributes[%[1]q].profile) && device.attributes[%[1]q].profile == %[2]q", driver, profile)
+		case def.Partitions != nil:
+			expression += fmt.Sprintf(" && !has(device.attributes[%q].profile)", driver)
+		}
+		s := selector{}
+		s.CEL.Expression = expression
+		all = append(all, class{
+			APIVersion: apiVersion, Kind: "DeviceClass", Metadata: meta{Name: ClassName(def, profile)},
+			Spec: classSpec{Selectors: []selector{s}, ExtendedResourceName: def.OfferedAs(profile)},
+		})
+	}
+	return all
 }
 
 // generation is the newest of some slices.

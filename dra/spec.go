@@ -105,7 +105,7 @@ func (p *Plugin) usable(r record) (map[string]accel.Accelerator, *accel.Problem)
 				reason = accel.DeviceUnhealthy
 			}
 			return nil, accel.Problemf(reason, "cannot prepare %s: device %q is %s", r, g.Device, wellness(h))
-		case len(a.Nodes) == 0 && len(p.cfg.Definition.Nodes) > 0:
+		case len(a.Nodes) == 0 && len(p.cfg.Definition.NodesOf(a.Profile)) > 0:
 			return nil, accel.Problemf(accel.NodeMissing, "cannot prepare %s: device %q has no device node", r, g.Device)
 		}
 	}

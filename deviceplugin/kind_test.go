@@ -1,0 +1,167 @@
+package deviceplugin
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// divided are devices of which some are divided: "a b:half0,half1" is a whole one and one in two halves.
+func divided(words string) []accel.Accelerator {
+	var accs []accel.Accelerator
+	for _, w := range strings.Fields(words) {
+		id, parts, _ := strings.Cut(w, ":")
+		a := thing(strings.TrimSuffix(id, "!"), 0, accel.Healthy)
+		if strings.HasSuffix(id, "!") {
+			a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy}
+		}
+		for _, name := range strings.FieldsFunc(parts, func(r rune) bool { return r == ',' }) {
+			profile := strings.TrimRight(name, "0123456789")
+			p := thing(accel.PartitionID(a.ID, profile, name), 0, accel.Healthy)
+			p.Parent, p.Profile = a.ID, profile
+			p.Nodes, p.Env = []accel.DeviceNode{{Path: "/dev/" + a.ID + name}}, []string{"PART=" + name}
+			a.Partitions = append(a.Partitions, p)
+		}
+		accs = append(accs, a)
+	}
+	return accs
+}
+
+// offered are the lists of all resources, by the end of their names: "id" or "id!" for what is not healthy.
+func offered(k *Kind) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var all []string
+	for _, profile := range slices.Sorted(maps.Keys(k.plugins)) {
+		all = append(all, strings.TrimPrefix(k.plugins[profile].Resource(), "example.com/")+"=["+strings.Join(rows(k.plugins[profile].list), " ")+"]")
+	}
+	return strings.Join(all, " ")
+}
+
+// The layout changes while the plugin runs: profiles are resources of their own, what is divided is not offered whole, and what
+// vanished stays as a tombstone as long as a pod holds it.
+func TestPartitionsComeAndGo(t *testing.T) {
+	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	now := t0
+	def := &accel.Definition{Kind: "example-thing", Resource: testResource, Partitions: &accel.Partitions{Profiles: []accel.Profile{{Name: "quarter", Rename: "example.com/small"}}}}
+	k := NewKind(Config{Resource: testResource, Definition: def, Now: func() time.Time { return now }})
+	sweep := func(held ...string) {
+		refs := map[string]PodRef{}
+		for _, id := range held {
+			refs[id] = PodRef{Pod: "p"}
+		}
+		now = now.Add(time.Hour)
+		for _, p := range k.all() {
+			p.list.sweep(refs, now, time.Minute)
+		}
+	}
+	step := func(what, layout, want string) {
+		t.Helper()
+		k.Update(accel.Units(divided(layout)))
+		if diff := cmp.Diff(want, offered(k)); diff != "" {
+			t.Fatalf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	step("whole devices", "a b", "thing=[a b]")
+	step("one is divided", "a b:half0,half1", "thing=[a b!] thing-half=[b-half-half0 b-half-half1]")
+	sweep("b-half-half1")
+	step("nobody counts it whole any more", "a b:half0,half1", "thing=[a] thing-half=[b-half-half0 b-half-half1]")
+	step("it is sick, and so are its parts", "a b!:half0,half1", "thing=[a] thing-half=[b-half-half0! b-half-half1!]")
+	step("it is well again", "a b:half0,half1", "thing=[a] thing-half=[b-half-half0 b-half-half1]")
+	step("it is divided otherwise", "a b:quarter0,half1", "thing=[a] thing-half=[b-half-half0! b-half-half1] small=[b-quarter-quarter0]")
+	step("and whole again", "a b", "thing=[a b] thing-half=[b-half-half0! b-half-half1!] small=[b-quarter-quarter0!]")
+	sweep("b-half-half1")
+	step("what a pod holds stays", "a b", "thing=[a b] thing-half=[b-half-half1!] small=[]")
+	sweep()
+	step("until it has ended", "a b", "thing=[a b] thing-half=[] small=[]")
+	step("and it comes back", "a:half1 b", "thing=[a! b] thing-half=[a-half-half1] small=[]")
+}
+
+// A container is given what belongs to its partition and nothing of another.
+func TestAllocatePartition(t *testing.T) {
+	for _, cdi := range []bool{true, false} {
+		t.Run(fmt.Sprintf("CDI %v", cdi), func(t *testing.T) {
+			def := &accel.Definition{Kind: "example-thing", Resource: testResource, Partitions: &accel.Partitions{Nodes: []accel.NodeSource{{Glob: ".", Permissions: "r"}}}}
+			k := NewKind(Config{Resource: testResource, Definition: def, CDI: cdi})
+			k.Update(accel.Units(divided("a:half0,half1")))
+			p := k.plugins["half"]
+			s := &service{cfg: p.cfg, list: p.list}
+			resp, err := s.Allocate(t.Context(), &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: []string{"a-half-half1"}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := resp.ContainerResponses[0]
+			if cdi {
+				if len(got.CdiDevices) != 1 || got.CdiDevices[0].Name != testResource+"=a-half-half1" || len(got.Envs) != 0 {
+					t.Errorf("%v", got)
+				}
+				return
+			}
+			if len(got.Devices) != 1 || got.Devices[0].HostPath != "/dev/ahalf1" || got.Devices[0].Permissions != "r" || got.Envs["PART"] != "half1" {
+				t.Errorf("%v", got)
+			}
+		})
+	}
+	k := NewKind(Config{Resource: testResource})
+	k.Update(accel.Units(divided("a:half0")))
+	s := &service{cfg: k.plugins[""].cfg, list: k.plugins[""].list}
+	_, err := s.Allocate(t.Context(), &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: []string{"a"}}}})
+	if err == nil || !strings.Contains(err.Error(), "DevicePartitioned") {
+		t.Errorf("the whole of a divided device: %v", err)
+	}
+}
+
+// A profile whose name no resource can have is said, and does not stop the others.
+func TestProfileThatCannotBeOffered(t *testing.T) {
+	long := strings.Repeat("x", 60)
+	k := NewKind(Config{Resource: testResource, Definition: &accel.Definition{Kind: "example-thing", Resource: testResource}})
+	k.Update(accel.Units(divided("a:half0," + long + "1")))
+	if p := k.Problem(); p == nil || p.Reason != accel.RegistrationFailed || !strings.Contains(p.Message, long) {
+		t.Errorf("%+v", p)
+	}
+	if want := "thing=[a!] thing-half=[a-half-half0]"; offered(k) != want {
+		t.Errorf("offered %s, want %s", offered(k), want)
+	}
+	k.Update(accel.Units(divided("a:half0")))
+	if p := k.Problem(); p != nil {
+		t.Errorf("it is gone, and still: %+v", p)
+	}
+}
+
+// A profile that appears while the plugin runs registers at once, beside the others.
+func TestProfileRegisters(t *testing.T) {
+	kubelet := newFakeKubelet(t)
+	kubelet.start()
+	defer kubelet.stop()
+	k := NewKind(Config{Resource: testResource, Dir: kubelet.dir, Definition: &accel.Definition{Kind: "example-thing", Resource: testResource}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	registered := func(n int) {
+		t.Helper()
+		eventually(t, fmt.Sprint(n, " registrations"), func() bool {
+			have := k.State()
+			return have.Registered && have.Registrations == n
+		})
+	}
+	k.Update(accel.Units(divided("a b")))
+	registered(1)
+	k.Update(accel.Units(divided("a b:half0,half1")))
+	registered(2)
+	eventually(t, "the halves", func() bool { return slices.Equal(kubelet.health(), []string{"b-half-half0", "b-half-half1"}) })
+	kubelet.start() // both come back
+	registered(4)
+	cancel()
+	if err := <-done; err != nil || k.State().Registered {
+		t.Errorf("the end: %v, %+v", err, k.State())
+	}
+}

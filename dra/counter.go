@@ -1,0 +1,95 @@
+package dra
+
+import (
+	"slices"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// setsPerSlice is how many counter sets a slice may have (ResourceSliceMaxCounterSets of k8s.io/api/resource/v1). Since
+// Kubernetes 1.35 a slice with counters has no devices.
+const setsPerSlice = 8
+
+// firstCounters is the number of the first slice with counters: they come after those with devices, and keep their names when
+// there are more devices.
+const firstCounters = 0x800
+
+// devices renders what there is to be given: devices and partitions, and, where the definition says what a device could be
+// divided into, the partitions that it is not divided into, with a taint.
+func (v View) devices() []Device {
+	all := slices.Clone(v.Accelerators)
+	if d := v.Definition.Partitions; d != nil {
+		for _, a := range v.Accelerators {
+			if a.Parent == "" && a.Present() {
+				all = append(all, absent(a, d, all)...)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b accel.Accelerator) int { return compare(a.ID, b.ID) })
+	var out []Device
+	for _, a := range all {
+		out = append(out, v.device(a))
+	}
+	return out
+}
+
+// absent are the partitions that a could have and has not.
+func absent(a accel.Accelerator, d *accel.Partitions, there []accel.Accelerator) []accel.Accelerator {
+	var out []accel.Accelerator
+	for _, p := range d.Profiles {
+		profile := accel.PartitionWord(p.Name)
+		for _, name := range p.Possible {
+			id := accel.PartitionID(a.ID, profile, name)
+			if slices.ContainsFunc(there, func(x accel.Accelerator) bool { return x.ID == id }) {
+				continue
+			}
+			out = append(out, accel.Accelerator{
+				ID: id, Parent: a.ID, Profile: profile, NUMANode: a.NUMANode, Serial: a.Serial,
+				Health: accel.Health{State: accel.Unhealthy, Reason: accel.PartitionAbsent, Since: a.Health.Since},
+			})
+		}
+	}
+	return out
+}
+
+// uses renders what a device takes of the counters: all of its own, or what its profile says of its parent's.
+func (v View) uses(a accel.Accelerator) []Consumption {
+	d := v.Definition.Partitions
+	if d == nil || len(d.Counters) == 0 {
+		return nil
+	}
+	taken := d.Counters
+	if a.Profile != "" {
+		taken = v.Definition.Profile(a.Profile).Uses
+	}
+	if len(taken) == 0 {
+		return nil // a profile of which nothing is known
+	}
+	return []Consumption{{CounterSet: DeviceName(a.Address()), Counters: counters(taken)}}
+}
+
+// counterSets renders the counters of each device.
+func (v View) counterSets() []CounterSet {
+	d := v.Definition.Partitions
+	if d == nil || len(d.Counters) == 0 {
+		return nil
+	}
+	var out []CounterSet
+	for _, a := range v.Accelerators {
+		if a.Parent == "" {
+			out = append(out, CounterSet{Name: DeviceName(a.ID), Counters: counters(d.Counters)})
+		}
+	}
+	slices.SortFunc(out, func(a, b CounterSet) int { return compare(a.Name, b.Name) })
+	return out
+}
+
+func counters(amounts map[string]string) map[string]Counter {
+	out := map[string]Counter{}
+	for name, text := range amounts {
+		if value, err := canonical(text, false); err == nil { // the definition was validated
+			out[name] = Counter{Value: value}
+		}
+	}
+	return out
+}
