@@ -21,6 +21,7 @@ type world struct {
 	pci      []accel.PCIDevice
 	loaded   bool
 	sick     map[string]string // device to health message
+	parts    []string          // names of the halves of the first device
 	spec     []string          // devices in the CDI spec
 	refuse   *accel.Problem    // answer of the next driver steps
 	tried    int
@@ -61,6 +62,11 @@ func (w *world) accelerators(def *accel.Definition, pci []accel.PCIDevice) []acc
 			if m := w.sick[d.Address]; m != "" {
 				a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: m}
 			}
+			for _, name := range w.parts {
+				if len(out) == 0 {
+					a.Partitions = append(a.Partitions, accel.Accelerator{ID: accel.PartitionID(a.ID, "half", name), Parent: a.ID, Profile: "half"})
+				}
+			}
 			out = append(out, a)
 		}
 	}
@@ -100,11 +106,11 @@ func (w *world) prove(_ context.Context, _ *accel.Definition, accs []accel.Accel
 func (w *world) runtime(_ *accel.Definition, accs []accel.Accelerator, _ accel.Want) (accel.RuntimeHave, *accel.Problem) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return accel.RuntimeHave{Applied: slices.Equal(w.spec, ids(accs)), Devices: w.spec}, nil
+	return accel.RuntimeHave{Applied: slices.Equal(w.spec, ids(accel.Flat(accs))), Devices: w.spec}, nil
 }
 
 func (w *world) apply(_ *accel.Definition, accs []accel.Accelerator, _ accel.Want) (accel.RuntimeHave, *accel.Problem) {
-	w.set(func() { w.spec = ids(accs) })
+	w.set(func() { w.spec = ids(accel.Flat(accs)) })
 	return accel.RuntimeHave{Applied: true}, nil
 }
 
@@ -308,6 +314,43 @@ func TestVanishedDeviceIsATombstoneAndComesBack(t *testing.T) {
 		if n := len(l.Machine().Have["k-x"].Accelerators); n != 1 {
 			t.Errorf("%d accelerators after the tombstone's time", n)
 		}
+	})
+}
+
+// A device is divided and made whole again while the loop runs: its parts are offered instead of it, as well as it is, and are
+// remembered for a while when they are no more.
+func TestPartitionsFollowTheirDevice(t *testing.T) {
+	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0")}, kubelet: true, labelled: true, sick: map[string]string{}}
+	run(t, w, func(l *Loop) {
+		step := func(what string, change func(), wait time.Duration, usable int, want ...string) {
+			t.Helper()
+			w.set(change)
+			l.Wake(false)
+			time.Sleep(wait)
+			synctest.Wait()
+			var got []string
+			for _, a := range accel.Flat(l.Machine().Have["k-x"].Accelerators) {
+				got = append(got, strings.TrimPrefix(a.ID, "0000:")+" "+string(a.Health.State))
+				if a.Health.Since.IsZero() {
+					t.Errorf("%s: nobody knows since when %s is %s", what, a.ID, a.Health.State)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" || w.offers() != usable || state(l) != accel.Ready {
+				t.Errorf("%s: state %q, %d offered, want %d (-want +got):\n%s", what, state(l), w.offers(), usable, diff)
+			}
+		}
+		step("divided", func() { w.parts = []string{"p0", "p1"} }, 2*time.Second, 3, "01:00.0 healthy", "01:00.0-half-p0 healthy", "01:00.0-half-p1 healthy", "02:00.0 healthy")
+		if u := w.offered[0]; u.Health.Reason != accel.DevicePartitioned {
+			t.Errorf("the whole is offered: %+v", u)
+		}
+		step("sick", func() { w.sick["0000:01:00.0"] = "too hot" }, 2*time.Second, 1, "01:00.0 unhealthy", "01:00.0-half-p0 unhealthy", "01:00.0-half-p1 unhealthy", "02:00.0 healthy")
+		step("well", func() { delete(w.sick, "0000:01:00.0") }, 2*time.Second, 3, "01:00.0 healthy", "01:00.0-half-p0 healthy", "01:00.0-half-p1 healthy", "02:00.0 healthy")
+		step("whole again", func() { w.parts = nil }, 2*time.Second, 2, "01:00.0 healthy", "01:00.0-half-p0 gone", "01:00.0-half-p1 gone", "02:00.0 healthy")
+		step("later", func() {}, tombstoneFor+time.Minute, 2, "01:00.0 healthy", "02:00.0 healthy")
+		w.set(func() { w.parts = []string{"p0"} })
+		l.Wake(false)
+		time.Sleep(2 * time.Second)
+		step("unplugged", func() { w.pci = w.pci[1:]; w.parts = nil }, 2*time.Second, 1, "01:00.0 gone", "01:00.0-half-p0 gone", "02:00.0 healthy")
 	})
 }
 

@@ -66,10 +66,14 @@ func TestPartitions(t *testing.T) {
 				Profiles: []accel.Profile{{Name: "half", Capacity: []accel.Capacity{{Name: "memory", File: "memory"}}}},
 			},
 			[]accel.Accelerator{
-				{ID: card + "-half-p0", Parent: card, Profile: "half", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/edu7p0", Major: 241, Minor: 1}},
-					Env: []string{"PART=half/p0@" + card}, Capacity: map[string]int64{"memory": 2048}},
-				{ID: card + "-half-p1", Parent: card, Profile: "half", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/edu7p1", Major: 241, Minor: 1}},
-					Env: []string{"PART=half/p1@" + card}, Capacity: map[string]int64{"memory": 2048}},
+				{
+					ID: card + "-half-p0", Parent: card, Profile: "half", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/edu7p0", Major: 241, Minor: 1}},
+					Env: []string{"PART=half/p0@" + card}, Capacity: map[string]int64{"memory": 2048},
+				},
+				{
+					ID: card + "-half-p1", Parent: card, Profile: "half", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/edu7p1", Major: 241, Minor: 1}},
+					Env: []string{"PART=half/p1@" + card}, Capacity: map[string]int64{"memory": 2048},
+				},
 			},
 		},
 		{
@@ -85,8 +89,10 @@ func TestPartitions(t *testing.T) {
 			},
 			[]accel.Accelerator{
 				{ID: card + "-virtfn-virtfn0", Parent: card, Profile: "virtfn", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/vfio/devices/vfio4", Major: 511, Minor: 4}}},
-				{ID: card + "-virtfn-virtfn1", Parent: card, Profile: "virtfn", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/vfio/devices/vfio5", Major: 511, Minor: 4}},
-					Health: accel.Health{State: accel.Unhealthy, Reason: accel.NodeMissing, Message: "there is no device node for /dev/vfio/devices/vfio5"}},
+				{
+					ID: card + "-virtfn-virtfn1", Parent: card, Profile: "virtfn", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/vfio/devices/vfio5", Major: 511, Minor: 4}},
+					Health: accel.Health{State: accel.Unhealthy, Reason: accel.NodeMissing, Message: "there is no device node for /dev/vfio/devices/vfio5"},
+				},
 			},
 		},
 		{
@@ -140,7 +146,8 @@ func TestPartitions(t *testing.T) {
 		},
 		{
 			"one that says that the device is whole", func(m *hosttest.Machine) { m.SetAttribute(card, "parts/a/mode", "SPX") },
-			accel.Partitions{Find: "parts/*", Profile: "mode", Whole: "SPX", WithDevice: true}, nil,
+			accel.Partitions{Find: "parts/*", Profile: "mode", Whole: "SPX", WithDevice: true},
+			nil,
 		},
 		{
 			"words of a driver become words of names", func(m *hosttest.Machine) { m.SetAttribute(card, "parts/a b/mode", "1g.5gb+me ") },

@@ -30,7 +30,7 @@ type publisher struct {
 	owner   owner
 	writes  *rate.Limiter
 	classed map[string]bool // DeviceClasses that are there, or cannot be made
-	partial bool // it was said that the API server leaves fields out
+	partial bool            // it was said that the API server leaves fields out
 }
 
 // change is an event of the watch.

@@ -114,6 +114,62 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestPartitionFaults changes one thing of what a good definition says about partitions.
+func TestPartitionFaults(t *testing.T) {
+	const parts = `partitions:
+  find: parts/*
+  form: (?P<name>p[0-9])$
+  profile: profile
+  nodes:
+    - glob: .
+  env: ["PART={{.Name}}"]
+  counters: {slots: "4"}
+  profiles:
+    - {name: half, rename: npu-half, uses: {slots: "2"}, possible: [p0], capacity: [{name: memory, file: memory}]}
+`
+	if def, faults := Read([]byte(good + parts)); len(faults) > 0 || def.Partitions.Profiles[0].Rename != "example.com/npu-half" {
+		t.Fatalf("%+v, %v", def, faults)
+	}
+	for _, c := range []struct{ old, new, want string }{
+		{`parts/*`, `../parts/*`, `partitions.find: "../parts/*" leaves the directory`},
+		{`parts/*`, `/etc/parts/*`, `partitions.find: "/etc/parts/*" is not below /sys/`},
+		{`parts/*`, `/proc/driver/../x`, `partitions.find: "/proc/driver/../x" is not below /proc/driver/`},
+		{`parts/*`, `parts/[`, `partitions.find: "parts/[" is not a pattern`},
+		{`parts/*`, `"/proc/driver/x/gpu{{.Number}}/*"`, `partitions.find: {{.Number}} needs numberFrom`},
+		{`(?P<name>p[0-9])$`, `"("`, `partitions.form: error parsing regexp`},
+		{`(?P<name>p[0-9])$`, `(?P<profile>p[0-9])$`, `partitions: the profile comes either from the file`},
+		{"  profile: profile\n", ``, `partitions: the profile comes either from the file`},
+		{`  profile: profile`, `  profile: ../../../x`, `partitions.profile: "../x" leaves the directory`},
+		{"  nodes:\n    - glob: .\n", ``, `partitions.nodes: a container needs a device node`},
+		{`glob: .`, `glob: ../x`, `partitions.nodes[0].glob: "../x" leaves the directory`},
+		{`glob: .`, `make: {path: "/dev/x{{.Number}}", majors: [x], minorFrom: ../../../m}`, `partitions.nodes[0].make.minorFrom: "../m" leaves`},
+		{`{{.Name}}`, `{{.Serial}}`, `partitions.env[0]: "PART={{.Serial}}": only {{.Address}}, {{.Name}} and {{.Profile}} are known here`},
+		{`PART={{.Name}}`, `{{.Name}}`, `partitions.env[0]: "0" is not of the form`},
+		{`counters: {slots: "4"}`, `counters: {Slots: "4"}`, `partitions.counters: "Slots" is not of the form`},
+		{`counters: {slots: "4"}`, `counters: {slots: "many"}`, `partitions.counters.slots: "many" is not of the form`},
+		{`uses: {slots: "2"}`, `uses: {other: "2"}`, `partitions.profiles[0].uses: partitions.counters has no "other"`},
+		{`uses: {slots: "2"}, `, ``, `partitions.profiles[0].uses: where there are counters`},
+		{`  counters: {slots: "4"}` + "\n", ``, `partitions.profiles[0].possible: is for definitions with counters`},
+		{`name: half`, `name: "--"`, `partitions.profiles[0].name: a name with a letter or a digit is needed`},
+		{`npu-half`, `kubernetes.io/x`, `partitions.profiles[0].rename: "kubernetes.io/x" is a name of Kubernetes`},
+		{`possible: [p0]`, `possible: ["p 0"]`, `partitions.profiles[0].possible[0]: "p 0" is not a name of letters`},
+		{`file: memory`, `file: /etc/memory`, `partitions.profiles[0].capacity[0].file: "/etc/memory" is not below /sys/`},
+		{`    - {name: half`, "    - {name: half, uses: {slots: \"1\"}}\n    - {name: half", `partitions.profiles[1].name: "half" is there twice`},
+	} {
+		if !strings.Contains(parts, c.old) {
+			t.Fatalf("nothing to change: %q", c.old)
+		}
+		_, faults := Read([]byte(good + strings.Replace(parts, c.old, c.new, 1)))
+		found := false
+		for _, f := range faults {
+			found = found || strings.HasPrefix(f.String(), c.want) && f.Line > 0
+		}
+		if !found {
+			t.Errorf("%q: %v, want %q with its line", c.new, faults, c.want)
+		}
+	}
+}
+
 func TestWholeFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                       "the file is empty",
