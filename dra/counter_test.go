@@ -147,6 +147,12 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// What the classes select by; compiled and tried with the scheduler's own k8s.io/dynamic-resource-allocation/cel, v0.37.1.
+const (
+	halfExpression  = `device.driver == "qemu-edu.acceld.dev" && has(device.attributes["qemu-edu.acceld.dev"].profile) && device.attributes["qemu-edu.acceld.dev"].profile == "half"`
+	wholeExpression = `device.driver == "qemu-edu.acceld.dev" && !has(device.attributes["qemu-edu.acceld.dev"].profile)`
+)
+
 // TestPartitionClaims: the layout changes under a plugin that runs; a claim gets exactly its partition, and keeps it over
 // whatever else changes.
 func TestPartitionClaims(t *testing.T) {
@@ -160,8 +166,11 @@ func TestPartitionClaims(t *testing.T) {
 	b.offered(p, 3)
 	b.until("the classes", func() bool { b.server.mu.Lock(); defer b.server.mu.Unlock(); return len(b.server.classes) == 2 })
 	half := b.server.classes["half.qemu-edu.acceld.dev"]
-	if half.Spec.ExtendedResourceName != "qemu.org/edu-half" || !strings.Contains(half.Spec.Selectors[0].CEL.Expression, `.profile == "half"`) {
+	if half.Spec.ExtendedResourceName != "qemu.org/edu-half" || half.Spec.Selectors[0].CEL.Expression != halfExpression {
 		t.Errorf("the class of halves: %+v", half)
+	}
+	if whole := b.server.classes["qemu-edu.acceld.dev"]; whole.Spec.ExtendedResourceName != "qemu.org/edu" || whole.Spec.Selectors[0].CEL.Expression != wholeExpression {
+		t.Errorf("the class of whole devices: %+v", whole)
 	}
 
 	b.server.allocate("c", "u-1", "half=0000-01-00-0-half-p1")

@@ -137,7 +137,7 @@ func Subset(source, edu, to string) error {
 	}
 	ours := `# The edu driver, and beside it one file of NVIDIA's.
 obj-m := edu.o
-edu-y := edu_main.o edu_engine.o edu_file.o edu_sysfs.o
+edu-y := edu_main.o edu_engine.o edu_file.o edu_part.o edu_sysfs.o
 ARCH ?= $(SRCARCH)
 NV_KERNEL_SOURCES := $(abs_srctree)
 NV_KERNEL_OUTPUT := $(abs_objtree)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -25,6 +26,7 @@ type fake struct {
 	corrupt bool
 	max     uint32
 	biggest int // the largest copy
+	memory  int // what may be copied at once; 0 for all of a device's
 }
 
 func (f *fake) set(err error, corrupt bool) {
@@ -34,7 +36,7 @@ func (f *fake) set(err error, corrupt bool) {
 }
 
 func (f *fake) Info() (info, error) {
-	return info{"EDU-0000-01-00-0", "0000:01:00.0", f.max}, nil
+	return info{"EDU-0000-01-00-0", "0000:01:00.0", f.max, cmp.Or(f.memory, dmaMax)}, nil
 }
 
 func (f *fake) Factorial(n uint32) (uint32, error) {
@@ -54,6 +56,9 @@ func (f *fake) Copy(data []byte) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.biggest = max(f.biggest, len(data))
+	if f.memory > 0 && len(data) > f.memory {
+		return nil, unix.EINVAL
+	}
 	out := slices.Clone(data)
 	if f.corrupt {
 		out[len(out)-1] ^= 0x80
@@ -144,6 +149,20 @@ func TestFindIsInNumericOrder(t *testing.T) {
 	got, err := find(host{"/dev/edu10": nil, "/dev/edu2": nil, "/dev/edu0": nil}.dev())
 	if want := []string{"/dev/edu0", "/dev/edu2", "/dev/edu10"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	got, err = find(host{"/dev/edu1p1": nil, "/dev/edu1": nil, "/dev/edu0": nil, "/dev/edu1p0": nil, "/dev/edu1p": nil, "/dev/edu1p0x": nil}.dev())
+	if want := []string{"/dev/edu0", "/dev/edu1p0", "/dev/edu1p1"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("of a divided device got %q, %v, want %q", got, err, want)
+	}
+}
+
+// TestPartitionIsChecked: a partition is asked for no more than its part of the memory, and for all of it.
+func TestPartitionIsChecked(t *testing.T) {
+	f := good()
+	f.memory = 1023
+	code, stdout, stderr := host{"/dev/edu0p3": f}.run(t.Context(), "-expect", "1")
+	if code != exitPass || f.biggest != 1023 || !strings.HasPrefix(stdout, "/dev/edu0p3 serial ") {
+		t.Errorf("code %d, copied %d bytes at most, %q, %q", code, f.biggest, stdout, stderr)
 	}
 }
 

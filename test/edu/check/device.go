@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +25,7 @@ type accelerator interface {
 type info struct {
 	Serial, BDF  string
 	MaxFactorial uint32 // the largest n it takes
+	DMAMax       int    // the most that it copies at once, bytes
 }
 
 // errGone is for a device that went away under its holder.
@@ -38,24 +39,45 @@ func gone(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// find returns the paths of the device nodes in dev, lowest number first.
+// numbers are those of a device node; part is -1 for a whole device.
+type numbers struct{ device, part int }
+
+// nodeName is /dev/edu<N> or /dev/edu<N>p<M>.
+var nodeName = regexp.MustCompile(`^edu(0|[1-9][0-9]{0,5})(?:p([0-9]))?$`)
+
+// find returns the paths of the device nodes in dev, lowest number first. A device is left out of which a partition is
+// there: it cannot be opened while it is divided.
 func find(dev fs.FS) ([]string, error) {
 	entries, err := fs.ReadDir(dev, ".")
 	if err != nil {
 		return nil, err
 	}
-	var numbers []int
+	var found []numbers
+	divided := map[int]bool{}
 	for _, e := range entries {
-		digits, ok := strings.CutPrefix(e.Name(), "edu")
-		n, err := strconv.Atoi(digits)
-		if ok && err == nil && strconv.Itoa(n) == digits {
-			numbers = append(numbers, n)
+		m := nodeName.FindStringSubmatch(e.Name())
+		if m == nil {
+			continue
 		}
+		n := numbers{part: -1}
+		n.device, _ = strconv.Atoi(m[1]) // at most six digits
+		if m[2] != "" {
+			n.part, _ = strconv.Atoi(m[2])
+			divided[n.device] = true
+		}
+		found = append(found, n)
 	}
-	slices.SortFunc(numbers, cmp.Compare[int])
+	slices.SortFunc(found, func(a, b numbers) int { return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.part, b.part)) })
 	var paths []string
-	for _, n := range numbers {
-		paths = append(paths, "/dev/edu"+strconv.Itoa(n))
+	for _, n := range found {
+		path := "/dev/edu" + strconv.Itoa(n.device)
+		switch {
+		case n.part >= 0:
+			path += "p" + strconv.Itoa(n.part)
+		case divided[n.device]:
+			continue
+		}
+		paths = append(paths, path)
 	}
 	return paths, nil
 }
@@ -76,7 +98,7 @@ type eduInfo struct {
 	Index        uint32
 	ABIVersion   uint32
 	MaxFactorial uint32
-	_            uint32
+	DMAMax       uint32
 }
 
 type eduFactorial struct {
@@ -88,7 +110,7 @@ type eduCopy struct {
 	Len, _   uint32
 }
 
-// node is an open /dev/edu<N>. It is closed by the end of the process, as a
+// node is an open /dev/edu<N> or /dev/edu<N>p<M>. It is closed by the end of the process, as a
 // workload's would be.
 type node struct {
 	fd int
@@ -117,7 +139,10 @@ func (n node) Info() (info, error) {
 	if i.ABIVersion != abiVersion {
 		return info{}, fmt.Errorf("driver speaks abi %d, not %d", i.ABIVersion, abiVersion)
 	}
-	return info{unix.ByteSliceToString(i.Serial[:]), unix.ByteSliceToString(i.BDF[:]), i.MaxFactorial}, nil
+	if i.DMAMax == 0 { // of a driver from before there were partitions
+		i.DMAMax = dmaMax
+	}
+	return info{unix.ByteSliceToString(i.Serial[:]), unix.ByteSliceToString(i.BDF[:]), i.MaxFactorial, int(i.DMAMax)}, nil
 }
 
 func (n node) Factorial(x uint32) (uint32, error) {

@@ -1,5 +1,6 @@
 // Command edu-check proves that an edu accelerator works: it finds every
-// /dev/edu<N> that it can see, has each compute factorials and move a block of
+// /dev/edu<N> that it can see, or the partitions /dev/edu<N>p<M> of one that
+// is divided, has each compute factorials and move a block of
 // data through its memory, and compares the answers with the CPU's.
 //
 // It is what a workload is in the test bed: a static binary that runs in a

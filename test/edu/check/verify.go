@@ -65,7 +65,11 @@ func verify(a accelerator) error {
 			return err
 		}
 	}
-	for _, size := range []int{dmaMax, 1 + rand.IntN(dmaMax)} {
+	i, err := a.Info()
+	if err != nil {
+		return err
+	}
+	for _, size := range []int{i.DMAMax, 1 + rand.IntN(max(1, i.DMAMax))} {
 		if err := verifyCopy(a, size); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * What user space says to /dev/edu<N>. Every struct has the same layout for
+ * What user space says to /dev/edu<N>, and to /dev/edu<N>p<M> where the device
+ * is divided. Every struct has the same layout for
  * 32- and 64-bit callers; reserved fields must be zero.
  */
 #ifndef EDU_H
@@ -29,7 +30,7 @@ struct edu_info {
 	__u32 index;		/* the N of /dev/edu<N> */
 	__u32 abi_version;	/* EDU_ABI_VERSION */
 	__u32 max_factorial;	/* the largest n that EDU_FACTORIAL takes */
-	__u32 reserved;
+	__u32 dma_max;		/* the most that EDU_DMA_COPY takes; 0: EDU_DMA_MAX */
 };
 
 struct edu_factorial {
@@ -42,7 +43,7 @@ struct edu_factorial {
 struct edu_dma_copy {
 	__u64 src;		/* in: user address to read from */
 	__u64 dst;		/* in: user address to write to */
-	__u32 len;		/* in: 1 to EDU_DMA_MAX bytes */
+	__u32 len;		/* in: 1 to dma_max bytes */
 	__u32 reserved;		/* in: 0 */
 };
 

@@ -260,9 +260,12 @@ static int edu_dma(struct edu_dev *edu, u64 src, u64 dst, u32 len, u32 dir)
 	return ret < 0 ? ret : 0;
 }
 
-/* Moves data into the device's memory and out again. */
-int edu_copy(struct edu_dev *edu, u8 *data, u32 len)
+/* Moves data into the device's memory, from offset on, and out again. */
+int edu_copy(struct edu_dev *edu, u32 offset, u8 *data, u32 len)
 {
+	u64 there = EDU_DMA_BUFFER + offset;
+	u64 here = edu->dma_addr + offset;
+	u8 *buf = edu->dma_buf + offset;
 	enum edu_fault_id fault;
 	u64 moved = 0;
 	int ret = edu_begin(edu);
@@ -273,18 +276,18 @@ int edu_copy(struct edu_dev *edu, u8 *data, u32 len)
 	if (fault == EDU_FAULT_HANG)
 		return edu_end(edu, edu_wait_hung(edu), 0);
 
-	memcpy(edu->dma_buf, data, len);
-	ret = edu_dma(edu, edu->dma_addr, EDU_DMA_BUFFER, len, 0);
+	memcpy(buf, data, len);
+	ret = edu_dma(edu, here, there, len, 0);
 	if (ret)
 		return edu_end(edu, ret, moved);
 	moved += len;
 	/* What comes back must come from the device, not from this buffer. */
-	memset(edu->dma_buf, 0, len);
-	ret = edu_dma(edu, EDU_DMA_BUFFER, edu->dma_addr, len, EDU_DMA_TO_RAM);
+	memset(buf, 0, len);
+	ret = edu_dma(edu, there, here, len, EDU_DMA_TO_RAM);
 	if (ret)
 		return edu_end(edu, ret, moved);
 	moved += len;
-	memcpy(data, edu->dma_buf, len);
+	memcpy(data, buf, len);
 	if (fault == EDU_FAULT_CORRUPT)
 		data[0] ^= 1;
 	return edu_end(edu, 0, moved);

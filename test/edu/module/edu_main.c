@@ -15,7 +15,7 @@
 #include "edu_priv.h"
 #include "edu_version.h"
 
-#define EDU_MAX_DEVICES	64
+#define EDU_MINORS	(EDU_MAX_DEVICES * (1 + EDU_MAX_PARTS))
 #define EDU_OOPS_CONFIRM 0xed
 
 static bool fail_probe;
@@ -70,13 +70,17 @@ static char *edu_devnode(struct device *dev, umode_t *mode)
 	return NULL;
 }
 
-static struct class *edu_class_create(void)
+struct class *edu_class_create(const char *name)
 {
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 4, 0)
-	return class_create("accelerator_edu");
+	struct class *class = class_create(name);
 #else
-	return class_create(THIS_MODULE, "accelerator_edu");
+	struct class *class = class_create(THIS_MODULE, name);
 #endif
+
+	if (!IS_ERR(class))
+		class->devnode = edu_devnode;
+	return class;
 }
 
 static void edu_dev_release(struct device *dev)
@@ -96,6 +100,8 @@ static struct edu_dev *edu_alloc(struct pci_dev *pdev)
 	edu->dev.release = edu_dev_release;
 	edu->pdev = pdev;
 	mutex_init(&edu->lock);
+	mutex_init(&edu->layout);
+	edu->parts = 1;
 	spin_lock_init(&edu->state_lock);
 	init_waitqueue_head(&edu->wait);
 	strscpy(edu->bdf, pci_name(pdev), sizeof(edu->bdf));
@@ -213,6 +219,7 @@ static void edu_remove(struct pci_dev *pdev)
 	/* First nobody gets in, then who waits is sent away, then nobody is in. */
 	cdev_device_del(&edu->cdev, &edu->dev);
 	WRITE_ONCE(edu->gone, true);
+	edu_parts_end(edu);
 	wake_up_all(&edu->wait);
 	mutex_lock(&edu->lock);
 	edu_quiesce(edu);
@@ -289,23 +296,27 @@ static int __init edu_init(void)
 
 	if (ret)
 		return ret;
-	ret = alloc_chrdev_region(&edu_devt, 0, EDU_MAX_DEVICES, "edu");
+	ret = alloc_chrdev_region(&edu_devt, 0, EDU_MINORS, "edu");
 	if (ret)
 		return ret;
-	edu_class = edu_class_create();
+	edu_class = edu_class_create("accelerator_edu");
 	if (IS_ERR(edu_class)) {
 		ret = PTR_ERR(edu_class);
 		goto region;
 	}
-	edu_class->devnode = edu_devnode;
-	ret = pci_register_driver(&edu_driver);
+	ret = edu_parts_init();
 	if (ret)
 		goto class;
+	ret = pci_register_driver(&edu_driver);
+	if (ret)
+		goto parts;
 	return 0;
+parts:
+	edu_parts_exit();
 class:
 	class_destroy(edu_class);
 region:
-	unregister_chrdev_region(edu_devt, EDU_MAX_DEVICES);
+	unregister_chrdev_region(edu_devt, EDU_MINORS);
 	return ret;
 }
 module_init(edu_init);
@@ -313,8 +324,9 @@ module_init(edu_init);
 static void __exit edu_exit(void)
 {
 	pci_unregister_driver(&edu_driver);
+	edu_parts_exit();
 	class_destroy(edu_class);
-	unregister_chrdev_region(edu_devt, EDU_MAX_DEVICES);
+	unregister_chrdev_region(edu_devt, EDU_MINORS);
 	ida_destroy(&edu_ida);
 }
 module_exit(edu_exit);

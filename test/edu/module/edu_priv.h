@@ -32,6 +32,11 @@
 #define  EDU_DMA_IRQ		0x04
 #define EDU_DMA_BUFFER		0x40000	/* the device's 4 KiB, as the engine sees it */
 
+#define EDU_MEMORY		4096
+
+#define EDU_MAX_DEVICES		64
+#define EDU_MAX_PARTS		4
+
 /* Utilization is the busy share of the last ten whole slots: one second. */
 #define EDU_SLOT_NS		(100 * NSEC_PER_MSEC)
 #define EDU_WINDOW_SLOTS	10
@@ -59,6 +64,22 @@ struct edu_fault {
 
 extern const struct edu_fault edu_faults[EDU_FAULTS];
 
+struct edu_dev;
+
+/*
+ * A part of a device that is divided. It lives as long as its struct device,
+ * which every open file holds, and holds the device's.
+ */
+struct edu_part {
+	struct device dev;
+	struct cdev cdev;
+	struct edu_dev *edu;
+	const char *profile;
+	unsigned int number;
+	u32 offset, size;		/* of the device's memory, bytes */
+	bool gone;			/* under edu->layout */
+};
+
 /*
  * One device. It lives as long as its struct device, which every open file
  * holds through the cdev: the PCI device may be long gone by then, so nothing
@@ -78,6 +99,11 @@ struct edu_dev {
 	char serial[32];
 
 	u32 factorial;			/* of the attribute of that name, its last result */
+
+	struct mutex layout;		/* how it is divided, and who has it open */
+	unsigned int parts;		/* 1: it is whole */
+	unsigned int opens;		/* of it and of its parts */
+	struct edu_part *part[EDU_MAX_PARTS];
 
 	struct mutex lock;		/* one operation at a time */
 	bool gone;			/* set once, under no lock: a hint until lock is held */
@@ -100,14 +126,24 @@ struct edu_dev {
 };
 
 extern const struct file_operations edu_fops;
+extern const struct file_operations edu_part_fops;
 extern const struct attribute_group *edu_groups[];
 extern unsigned int edu_max_factorial;
 extern unsigned int edu_op_timeout_ms;
 
+/* edu_main.c */
+struct class *edu_class_create(const char *name);
+
+/* edu_part.c */
+int edu_parts_init(void);
+void edu_parts_exit(void);
+int edu_divide(struct edu_dev *edu, unsigned int parts);
+void edu_parts_end(struct edu_dev *edu);
+
 /* edu_engine.c */
 irqreturn_t edu_interrupt(int irq, void *data);
 int edu_compute(struct edu_dev *edu, struct edu_factorial *f);
-int edu_copy(struct edu_dev *edu, u8 *data, u32 len);
+int edu_copy(struct edu_dev *edu, u32 offset, u8 *data, u32 len);
 bool edu_alive(struct edu_dev *edu);
 void edu_quiesce(struct edu_dev *edu);
 u64 edu_busy_ns(struct edu_dev *edu);

@@ -185,6 +185,23 @@ static ssize_t inject_error_store(struct device *dev, struct device_attribute *a
 }
 static DEVICE_ATTR(inject_error, 0600, inject_error_show, inject_error_store);
 
+static ssize_t partitions_show(struct device *dev, struct device_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%u\n", READ_ONCE(edu_of(dev)->parts));
+}
+
+static ssize_t partitions_store(struct device *dev, struct device_attribute *attr,
+				const char *buf, size_t count)
+{
+	unsigned int parts;
+	int ret = kstrtouint(buf, 0, &parts);
+
+	if (!ret)
+		ret = edu_divide(edu_of(dev), parts);
+	return ret ? ret : count;
+}
+static DEVICE_ATTR_RW(partitions);
+
 static struct attribute *edu_attrs[] = {
 	&dev_attr_serial.attr,
 	&dev_attr_health.attr,
@@ -197,6 +214,7 @@ static struct attribute *edu_attrs[] = {
 	&dev_attr_dma_bytes.attr,
 	&dev_attr_factorial.attr,
 	&dev_attr_inject_error.attr,
+	&dev_attr_partitions.attr,
 	NULL,
 };
 static const struct attribute_group edu_group = { .attrs = edu_attrs };
