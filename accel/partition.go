@@ -27,7 +27,7 @@ type Partitions struct {
 	Whole string `json:"whole,omitempty"`
 	// Nodes are the device nodes of a partition, as those of a device are described, but relative to what Find has matched; the glob
 	// "." is that itself.
-	Nodes []NodeSource `json:"nodes"`
+	Nodes []NodeSource `json:"nodes,omitempty"`
 	// WithDevice gives containers the nodes of the device besides those of the partition.
 	WithDevice bool `json:"withDevice,omitempty"`
 	// Env is what containers get with a partition, "NAME=value" each, in which {{.Address}}, {{.Name}} and {{.Profile}} are known.

@@ -286,3 +286,28 @@ func BenchmarkScrape(b *testing.B) {
 		}
 	}
 }
+
+// TestPartitions: a partition is an accelerator of its own in every series about health, told from others by its profile, and
+// says nothing that only its device can know.
+func TestPartitions(t *testing.T) {
+	m := exampleMachine()
+	a := &m.Have["qemu-edu"].Accelerators[0]
+	a.Partitions = []accel.Accelerator{{ID: a.ID + "-half-p0", Parent: a.ID, Profile: "half", NUMANode: -1}, {ID: a.ID + "-half-p1", Parent: a.ID, Profile: "half", Health: accel.Health{State: accel.Gone}}}
+	_, body := get(t, example(func(o *Options) { o.Machine = func() accel.Machine { return m } }).Handler(), "/metrics")
+	for _, want := range []string{
+		`pci_address="0000:01:00.0",profile="half"`,
+		`accelerator_up{accelerator_id="0000:01:00.0",vendor="qemu"} 1`,
+		`accelerator_up{accelerator_id="0000:01:00.0-half-p0",vendor="qemu"} 1`,
+		`accelerator_up{accelerator_id="0000:01:00.0-half-p1",vendor="qemu"} 0`,
+		`accelerator_health_state{accelerator_id="0000:01:00.0-half-p0",state="healthy",vendor="qemu"} 1`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%s is not there", want)
+		}
+	}
+	for _, no := range []string{`accelerator_pcie_link_max_width{accelerator_id="0000:01:00.0-half`, `accelerator_temperature_celsius{accelerator_id="0000:01:00.0-half`} {
+		if strings.Contains(body, no) {
+			t.Errorf("%s is there", no)
+		}
+	}
+}

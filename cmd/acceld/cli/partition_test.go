@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/deviceplugin"
+)
+
+// divided is a machine with one device in two halves, one of which has no node, and a whole one.
+func divided() accel.Machine {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	healthy := accel.Health{State: accel.Healthy, Since: now}
+	part := func(name string, h accel.Health) accel.Accelerator {
+		return accel.Accelerator{
+			ID: "0000:01:00.0-half-" + name, Parent: "0000:01:00.0", Profile: "half", Health: h, NUMANode: -1, Nodes: []accel.DeviceNode{{Path: "/dev/edu0" + name}},
+		}
+	}
+	def := &accel.Definition{Kind: "qemu-edu", Resource: "qemu.org/edu", Partitions: &accel.Partitions{Profiles: []accel.Profile{{Name: "quarter"}}}}
+	return accel.Machine{
+		Taken: now, Want: accel.Want{Kubernetes: true, Kinds: map[string]*accel.Definition{"qemu-edu": def}},
+		Status: map[string]accel.Status{"qemu-edu": {State: accel.Ready, Sentence: "well"}},
+		Have: map[string]accel.Have{"qemu-edu": {
+			Accelerators: []accel.Accelerator{
+				{ID: "0000:01:00.0", Health: healthy, NUMANode: -1, Nodes: []accel.DeviceNode{{Path: "/dev/edu0"}}, Partitions: []accel.Accelerator{
+					part("p0", healthy), part("p1", accel.Health{State: accel.Unhealthy, Reason: accel.NodeMissing, Message: "no node", Since: now}),
+				}},
+				{ID: "0000:02:00.0", Health: healthy, NUMANode: -1},
+			},
+			Plugin: accel.PluginHave{Registered: true, Allocatable: 2},
+		}},
+	}
+}
+
+// TestPartitionsInStatus: they are below their device, and what is allocatable is counted in what can be given out.
+func TestPartitionsInStatus(t *testing.T) {
+	var b strings.Builder
+	if err := printMachine(&b, divided(), false); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(b.String()) {
+		if strings.Contains(line, "0000:") || strings.Contains(line, "kubelet") {
+			got = append(got, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	want := []string{
+		"kubelet 2 of 3 allocatable as qemu.org/edu, qemu.org/edu-half",
+		"0000:01:00.0 - - /dev/edu0 - healthy",
+		"- 0000:01:00.0-half-p0 - - /dev/edu0p0 - healthy",
+		"- 0000:01:00.0-half-p1 - - /dev/edu0p1 - unhealthy: no node, for 0s",
+		"0000:02:00.0 - - - - healthy",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestProfiles: whoever held a partition is found also when the definition does not name its profile, or when it is gone.
+func TestProfiles(t *testing.T) {
+	m := divided()
+	if diff := cmp.Diff([]string{"half", "quarter"}, profiles(m.Want.Kinds["qemu-edu"], m.Have["qemu-edu"].Accelerators)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNameHoldersOfPartitions(t *testing.T) {
+	m := divided()
+	holders := []accel.Holder{{PID: 7, PodUID: "u", Device: "/dev/edu0p1"}}
+	held := map[string][]deviceplugin.PodRef{"0000:01:00.0-half-p1": {{Namespace: "team", Pod: "train"}}}
+	got := nameHolders(holders, held, m.Have["qemu-edu"].Accelerators)
+	if len(got) != 1 || got[0].Pod != "train" {
+		t.Errorf("%+v", got)
+	}
+}
