@@ -20,6 +20,11 @@ func (s *Stage) Workload(ctx context.Context, n *bed.Node) (string, error) {
 
 // Pod is the manifest of a pod that requests accelerators and computes on them. Arguments are edu-check's.
 func Pod(name, image string, devices int, args ...string) []byte {
+	return PodOf(Resource, name, image, devices, args...)
+}
+
+// PodOf is [Pod] for another resource.
+func PodOf(resource, name, image string, devices int, args ...string) []byte {
 	list := ""
 	for _, a := range args {
 		list += fmt.Sprintf("\n    - %q", a)
@@ -39,5 +44,5 @@ spec:
     resources:
       limits:
         %s: %d
-`, name, image, list, Resource, devices)
+`, name, image, list, resource, devices)
 }
