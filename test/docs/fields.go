@@ -121,7 +121,7 @@ func (v *vocabulary) section(b *strings.Builder, name string) (next []string) {
 			meaning = "**Required.** " + meaning
 		}
 		if kind := tag.Get("template"); kind != "" {
-			meaning += map[string]string{"runtime": " *Template.*", "device": " *Device.*"}[kind]
+			meaning += map[string]string{"runtime": " *Template.*", "device": " *Device.*", "partition": " *Partition.*"}[kind]
 		}
 		text, used := v.typeText(f.Type)
 		next = append(next, used...)

@@ -179,7 +179,7 @@ func countedPartitions(t *testing.T, n *bed.Node, s *stage.Stage, image string) 
 	ctx := stage.Within(t, 8*time.Minute)
 	definition := readFile(t, s.File("vendors/qemu/edu.yaml"))
 	for old, text := range map[string]string{
-		"  profiles:\n":       "  counters: {quarters: \"4\"}\n  profiles:\n",
+		"  profiles:\n":         "  counters: {quarters: \"4\"}\n  profiles:\n",
 		"    - name: half\n":    "    - name: half\n      uses: {quarters: \"2\"}\n      possible: [p0, p1]\n",
 		"    - name: quarter\n": "    - name: quarter\n      uses: {quarters: \"1\"}\n      possible: [p0, p1, p2, p3]\n",
 	} {

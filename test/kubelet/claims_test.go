@@ -69,7 +69,7 @@ func (n *claimNode) plugin() (*dra.Plugin, func()) {
 }
 
 // kind starts the plugin of a kind with two devices.
-func (n *claimNode) kind(kind string) (*dra.Plugin, func()) {
+func (n *claimNode) kind(kind string, change ...func(*accel.Definition)) (*dra.Plugin, func()) {
 	n.t.Helper()
 	h, err := host.New("/")
 	if err != nil {
@@ -91,6 +91,9 @@ func (n *claimNode) kind(kind string) (*dra.Plugin, func()) {
 		Edits: func(_ *accel.Definition, a accel.Accelerator) (shared, own specs.ContainerEdits, problem *accel.Problem) {
 			return shared, specs.ContainerEdits{DeviceNodes: []*specs.DeviceNode{{Path: "/dev/null"}}}, nil
 		},
+	}
+	for _, f := range change {
+		f(cfg.Definition)
 	}
 	if *verbose {
 		cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
