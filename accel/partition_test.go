@@ -20,7 +20,7 @@ func TestPartitionNames(t *testing.T) {
 	if got := def.OfferedAs("half"); got != "qemu.org/card-half.shared" {
 		t.Errorf("renamed and shared it is %q", got)
 	}
-	for text, want := range map[string]string{"1g.5gb+me": "1g.5gb-me", " half\n": "half", "--": "", "Ä": ""} {
+	for text, want := range map[string]string{"1g.5gb+me": "1g.5gb-me", "+half+": "half", "--": "", "Ä": ""} {
 		if got := PartitionWord(text); got != want {
 			t.Errorf("PartitionWord(%q) = %q, want %q", text, got, want)
 		}

@@ -104,7 +104,7 @@ func (h *Host) nodeOf(name string) (Node, error) {
 	if !ok || info.Mode()&fs.ModeDevice == 0 {
 		return Node{}, fmt.Errorf("%q is no device node", name)
 	}
-	n := accel.DeviceNode{Path: name, Major: unix.Major(uint64(st.Rdev)), Minor: unix.Minor(uint64(st.Rdev))}
+	n := accel.DeviceNode{Path: name, Major: unix.Major(st.Rdev), Minor: unix.Minor(st.Rdev)}
 	return Node{DeviceNode: n, Mode: info.Mode().Perm()}, nil
 }
 

@@ -32,7 +32,7 @@ func TestPartitionsAreDevices(t *testing.T) {
 		t.Fatalf("(-want +got):\n%s", diff)
 	}
 	var spec specs.Spec
-	if err := json.Unmarshal([]byte(read(t, b.path(specFile))), &spec); err != nil {
+	if err := json.Unmarshal(read(t, b.path(specFile)), &spec); err != nil {
 		t.Fatal(err)
 	}
 	e := spec.Devices[1].ContainerEdits
@@ -49,7 +49,7 @@ func TestPartitionsAreDevices(t *testing.T) {
 	if p := b.r.PublishReadiness(map[string][]accel.Accelerator{"qemu-edu": b.accs}); p != nil {
 		t.Fatal(p)
 	}
-	f, err := gate.Decode([]byte(read(t, b.path(gate.Path))))
+	f, err := gate.Decode(read(t, b.path(gate.Path)))
 	if err != nil {
 		t.Fatal(err)
 	}
