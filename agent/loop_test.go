@@ -329,10 +329,12 @@ func TestPartitionsFollowTheirDevice(t *testing.T) {
 			time.Sleep(wait)
 			synctest.Wait()
 			var got []string
-			for _, a := range accel.Flat(l.Machine().Have["k-x"].Accelerators) {
-				got = append(got, strings.TrimPrefix(a.ID, "0000:")+" "+string(a.Health.State))
-				if a.Health.Since.IsZero() {
-					t.Errorf("%s: nobody knows since when %s is %s", what, a.ID, a.Health.State)
+			for _, device := range l.Machine().Have["k-x"].Accelerators {
+				for _, a := range append([]accel.Accelerator{device}, device.Partitions...) {
+					got = append(got, strings.TrimPrefix(a.ID, "0000:")+" "+string(a.Health.State))
+					if a.Health.Since.IsZero() {
+						t.Errorf("%s: nobody knows since when %s is %s", what, a.ID, a.Health.State)
+					}
 				}
 			}
 			if diff := cmp.Diff(want, got); diff != "" || w.offers() != usable || state(l) != accel.Ready {

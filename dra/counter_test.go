@@ -157,7 +157,7 @@ const (
 // whatever else changes.
 func TestPartitionClaims(t *testing.T) {
 	b := newBed(t)
-	b.def.Partitions = halves(true).Partitions
+	b.def.Partitions, b.def.Nodes = halves(true).Partitions, nil // nothing else has nodes
 	p := b.plugin(accel.Units(edus(2))...)
 	b.kubelet()
 	b.run(p)
@@ -192,6 +192,13 @@ func TestPartitionClaims(t *testing.T) {
 		if _, fault := prepare(t, p, "d", "u-2"); !strings.Contains(fault, words) {
 			t.Errorf("%s is given out, or why not is not said: %q", name, fault)
 		}
+	}
+	bare := divide(edu(1), "half", "p0")
+	bare.Partitions[0].Nodes = nil
+	p.Update(accel.Units([]accel.Accelerator{bare, edu(2)}))
+	b.server.allocate("d", "u-2", "r=0000-01-00-0-half-p0")
+	if _, fault := prepare(t, p, "d", "u-2"); !strings.Contains(fault, "NodeMissing") {
+		t.Errorf("a partition without a node: %q", fault)
 	}
 	if fault := unprepare(t, p, "u-1"); fault != "" || b.there(fmt.Sprintf(specOf, "u-1")) {
 		t.Error(fault)

@@ -64,6 +64,10 @@ func TestUnloadInUse(t *testing.T) {
 		says    string
 	}{
 		{"process", open, "python3 (pid 42, pod " + pod + ")"},
+		{"process on a partition", func(m *testMachine) {
+			m.write("/proc/44/comm", "part\n")
+			m.write("/proc/44/maps", "7f00-7f01 rw-s 00000000 00:05 123                     /dev/edu0p1\n")
+		}, "part (pid 44)"},
 		{"mapping", func(m *testMachine) {
 			m.write("/proc/43/comm", "miner\n")
 			m.write("/proc/43/maps", "7f00-7f01 rw-s 00000000 00:05 123                     /dev/edu0\n")
@@ -82,7 +86,9 @@ func TestUnloadInUse(t *testing.T) {
 				t.Fatal(problem)
 			}
 			c.prepare(m)
-			problem := d.Unload(t.Context(), def, m.facts(), m.accs())
+			accs := m.accs()
+			accs[0].Partitions = []accel.Accelerator{{ID: accs[0].ID + "-half-p1", Parent: accs[0].ID, Nodes: []accel.DeviceNode{{Path: "/dev/edu0p1"}}}}
+			problem := d.Unload(t.Context(), def, m.facts(), accs)
 			if problem == nil || problem.Reason != accel.InUse || !strings.Contains(problem.Message, c.says) {
 				t.Fatalf("got %v, want %q", problem, c.says)
 			}
