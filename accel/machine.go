@@ -126,6 +126,9 @@ type Readiness struct {
 type RuntimeHave struct {
 	// Applied is true when the CDI spec on disk is byte for byte the one this machine needs.
 	Applied bool `json:"applied"`
+	// Right are the IDs of devices and partitions that containers get rightly although Applied is false, because it is others
+	// that came or went.
+	Right []string `json:"right,omitempty"`
 	// Spec is the path of the CDI spec as the host sees it.
 	Spec string `json:"spec,omitempty"`
 	// Hook is the path of the OCI hook's JSON; empty where no hook is used.

@@ -29,6 +29,7 @@ type world struct {
 	hangs    bool          // the first collection does not return before hang is closed
 	hang     chan struct{} // made in the bubble
 	offered  []accel.Accelerator
+	fewest   int // of the devices that were offered as usable at a time, since it was set
 	kubelet  bool
 	labelled bool
 	states   []string
@@ -106,7 +107,11 @@ func (w *world) prove(_ context.Context, _ *accel.Definition, accs []accel.Accel
 func (w *world) runtime(_ *accel.Definition, accs []accel.Accelerator, _ accel.Want) (accel.RuntimeHave, *accel.Problem) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return accel.RuntimeHave{Applied: slices.Equal(w.spec, ids(accel.Flat(accs))), Devices: w.spec}, nil
+	have := accel.RuntimeHave{Applied: slices.Equal(w.spec, ids(accel.Flat(accs))), Devices: w.spec}
+	if !have.Applied {
+		have.Right = w.spec
+	}
+	return have, nil
 }
 
 func (w *world) apply(_ *accel.Definition, accs []accel.Accelerator, _ accel.Want) (accel.RuntimeHave, *accel.Problem) {
@@ -135,7 +140,7 @@ func (w *world) offers() int {
 func (w *world) Update(accs []accel.Accelerator) {
 	w.mu.Lock()
 	news := accel.CountUsable(accs) != accel.CountUsable(w.offered)
-	w.offered = accs
+	w.offered, w.fewest = accs, min(w.fewest, accel.CountUsable(accs))
 	w.mu.Unlock()
 	if news {
 		w.changed()
@@ -319,6 +324,25 @@ func TestVanishedDeviceIsATombstoneAndComesBack(t *testing.T) {
 
 // A device is divided and made whole again while the loop runs: its parts are offered instead of it, as well as it is, and are
 // remembered for a while when they are no more.
+// TestHotPlugLeavesOthersAlone: while one device comes or goes, the kubelet may give the others out.
+func TestHotPlugLeavesOthersAlone(t *testing.T) {
+	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0")}, kubelet: true, labelled: true}
+	run(t, w, func(l *Loop) {
+		for _, devices := range [][]accel.PCIDevice{
+			{device("0000:01:00.0"), device("0000:02:00.0"), device("0000:03:00.0")},
+			{device("0000:01:00.0"), device("0000:02:00.0")},
+		} {
+			w.set(func() { w.pci, w.fewest = devices, 3 })
+			l.Wake(false)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if n := w.offers(); n != len(devices) || w.fewest < 2 {
+				t.Errorf("%d of %d devices are offered, and %d were at a time", n, len(devices), w.fewest)
+			}
+		}
+	})
+}
+
 func TestPartitionsFollowTheirDevice(t *testing.T) {
 	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0")}, kubelet: true, labelled: true, sick: map[string]string{}}
 	run(t, w, func(l *Loop) {

@@ -181,23 +181,25 @@ func present(accs []accel.Accelerator) []accel.Accelerator {
 	return slices.DeleteFunc(slices.Clone(accs), func(a accel.Accelerator) bool { return !a.Present() })
 }
 
-// observePlugin takes over the plugin's view and gives it the inventory. A device that has not computed yet is offered
-// as unhealthy: the gate is per device, so that a hot-plugged one never makes the others wait.
+// observePlugin takes over the plugin's view and gives it the inventory. A device that has not computed yet, or that containers
+// would not get rightly, is offered as unhealthy: both are per device, so that a hot-plugged one never makes the others wait.
 func (l *Loop) observePlugin(k *kind, now time.Time) {
 	if k.plugin == nil {
 		return
 	}
 	k.have.Plugin = k.plugin.State()
-	offer := slices.Clone(k.have.Accelerators)
+	offer := accel.Units(k.have.Accelerators)
 	for i, a := range offer {
-		if _, ok := k.proven[a.ID]; a.Health.Usable() && (!ok || !k.have.Runtime.Applied || !k.have.Driver.Right) {
+		_, proven := k.proven[a.Address()]
+		given := k.have.Runtime.Applied || slices.Contains(k.have.Runtime.Right, a.ID)
+		if a.Health.Usable() && (!proven || !given || !k.have.Driver.Right) {
 			offer[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "not proven yet", Since: now}
 		}
 		if offer[i].Health.Usable() && heldBack(k.have) {
 			offer[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "held back: its driver is about to be replaced", Since: now}
 		}
 	}
-	k.plugin.Update(accel.Units(offer))
+	k.plugin.Update(offer)
 	if f := k.have.Failure; f != nil && (!waits(f.Step) || f.Reason == accel.StepFailed) {
 		return // what failed earlier on the way, or was said by somebody else, is the reason that counts
 	}

@@ -123,6 +123,9 @@ func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want ac
 	}
 	have.Hook = json.path
 	have.Applied = right && linked && json.right && installed
+	if !have.Applied && json.right && installed {
+		have.Right = r.rightDevices(spec)
+	}
 	switch {
 	case want.CDI && len(spec.bytes) > 0:
 		return have, r.unread()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -228,6 +229,24 @@ func (r *Runtime) specRight(s *spec) (bool, *accel.Problem) {
 		return false, p
 	}
 	return r.same(s.path, s.bytes, 0o644), nil
+}
+
+// rightDevices returns the IDs of the devices that the file has as s has them.
+func (r *Runtime) rightDevices(s *spec) (ids []string) {
+	var want, have specs.Spec
+	data, err := r.host.ReadFile(s.path)
+	if err != nil || json.Unmarshal(data, &have) != nil || json.Unmarshal(s.bytes, &want) != nil {
+		return nil
+	}
+	if want.Kind != have.Kind || !reflect.DeepEqual(want.ContainerEdits, have.ContainerEdits) {
+		return nil
+	}
+	for _, d := range want.Devices {
+		if slices.ContainsFunc(have.Devices, func(other specs.Device) bool { return reflect.DeepEqual(d, other) }) {
+			ids = append(ids, d.Name)
+		}
+	}
+	return ids
 }
 
 // publish makes the host's spec this one.
