@@ -147,7 +147,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot read %q: %s", name, text)
 	}
 	c := Config{
-		Node: raw.Node, Kubeconfig: raw.Kubernetes.Kubeconfig, Kubernetes: or(raw.Kubernetes.Enabled, "auto"), Allocation: raw.Kubernetes.Allocation,
+		Node: raw.Node, Kubeconfig: raw.Kubernetes.Kubeconfig, Kubernetes: switched(or(raw.Kubernetes.Enabled, "auto")), Allocation: raw.Kubernetes.Allocation,
 		Listen: "127.0.0.1:9480", Socket: or(raw.Endpoint.Socket, "/run/acceld/acceld.sock"),
 		Definitions: or(raw.Definitions, "/etc/acceld/definitions.d"), StateDir: or(raw.StateDir, "/var/lib/acceld"),
 		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
@@ -195,6 +195,17 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot use %q: %s", name, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return c, nil
+}
+
+// switched is the word that was written: to the YAML reader on and off are true and false (YAML 1.1).
+func switched(word string) string {
+	switch word {
+	case "true":
+		return "on"
+	case "false":
+		return "off"
+	}
+	return word
 }
 
 // check returns what is wrong with the values of c.

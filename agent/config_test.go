@@ -50,6 +50,16 @@ func TestReferenceConfigsExample(t *testing.T) {
 	}
 }
 
+// The words of docs/config.yaml need no quotes.
+func TestConfigSwitch(t *testing.T) {
+	for written, want := range map[string]string{"on": "on", "off": "off", "auto": "auto", "'on'": "on", "true": "on", "false": "off", "''": "auto"} {
+		c, problem := ParseConfig("it", []byte("kubernetes: {enabled: "+written+"}"))
+		if problem != nil || c.Kubernetes != want {
+			t.Errorf("%s: %q, %v", written, c.Kubernetes, problem)
+		}
+	}
+}
+
 func TestConfigRefusals(t *testing.T) {
 	for _, c := range []struct{ name, text, says string }{
 		{"unknown field", "nodde: a", `unknown field "nodde"`},
