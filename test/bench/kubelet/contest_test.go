@@ -1,0 +1,115 @@
+package kubelet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// callers is how many calls are under way at a time.
+const callers = 50
+
+// contestant is one way to get an answer. Do makes the i-th call of a round, the first one 0, and says what is wrong with
+// the answer.
+type contestant struct {
+	name string
+	do   func(i int) error
+	took []time.Duration
+}
+
+// contest calls each contestant in turn, so that a noisy moment hits all alike: rounds of so many calls after one that is
+// not counted. Between are called after each round of a contestant, under no watch.
+func contest(t *testing.T, rounds, calls, callers int, all []*contestant, between ...func(*contestant)) {
+	t.Helper()
+	for round := range rounds + 1 {
+		for i := range all {
+			c := all[(i+round)%len(all)]
+			took := storm(t, c, calls, callers)
+			if round > 0 {
+				c.took = append(c.took, took...)
+			}
+			for _, f := range between {
+				f(c)
+			}
+			if t.Failed() {
+				t.FailNow()
+			}
+		}
+	}
+}
+
+// storm makes calls, so many at a time, and returns how long each took.
+func storm(t *testing.T, c *contestant, calls, callers int) []time.Duration {
+	took := make([]time.Duration, calls)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= calls {
+					return
+				}
+				begin := time.Now()
+				err := c.do(i)
+				took[i] = time.Since(begin)
+				if err != nil {
+					t.Errorf("%s, call %d: %v", c.name, i, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return took
+}
+
+func quantile(took []time.Duration, q float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(took))
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
+
+// table gathers rows: what was measured, ours, the peer's, and ours over theirs.
+type table struct{ strings.Builder }
+
+func newTable(ours, theirs string) *table {
+	b := &table{}
+	fmt.Fprintf(b, "\n%-58s %12s %24s %7s\n", "", ours, theirs, "ratio")
+	return b
+}
+
+// times adds a median and a 99th percentile. Without a peer theirs is nil.
+func (b *table) times(what string, ours, theirs []time.Duration) {
+	for _, q := range []struct {
+		name string
+		at   float64
+	}{{"p50", 0.5}, {"p99", 0.99}} {
+		var peer float64
+		if theirs != nil {
+			peer = ms(quantile(theirs, q.at))
+		}
+		b.row(fmt.Sprintf("%s, %s of %d, ms", what, q.name, len(ours)), ms(quantile(ours, q.at)), peer)
+	}
+}
+
+func (b *table) row(what string, ours, theirs float64) {
+	if theirs == 0 {
+		fmt.Fprintf(b, "%-58s %12.3f %24s %7s\n", what, ours, "-", "-")
+		return
+	}
+	fmt.Fprintf(b, "%-58s %12.3f %24.3f %7.2f\n", what, ours, theirs, ours/theirs)
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// rounds is how often what is quick is called, in rounds of 2,000 calls; few where only the bench itself is tried.
+func rounds() (n, calls int) {
+	if testing.Short() {
+		return 1, 200
+	}
+	return 10, 2000
+}
