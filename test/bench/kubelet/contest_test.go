@@ -18,22 +18,30 @@ const callers = 50
 type contestant struct {
 	name string
 	do   func(i int) error
-	took []time.Duration
+	by   *program // who answers; may be nil
+	figures
+}
+
+// figures are how long calls took, and how long the processors worked for them in the process that answers.
+type figures struct {
+	took   []time.Duration
+	worked time.Duration
+}
+
+func (f *figures) add(o figures) {
+	f.took, f.worked = append(f.took, o.took...), f.worked+o.worked
 }
 
 // contest calls each contestant in turn, so that a noisy moment hits all alike: rounds of so many calls after one that is
-// not counted. Between are called after each round of a contestant, under no watch.
-func contest(t *testing.T, rounds, calls, callers int, all []*contestant, between ...func(*contestant)) {
+// not counted.
+func contest(t *testing.T, rounds, calls, callers int, all []*contestant) {
 	t.Helper()
 	for round := range rounds + 1 {
 		for i := range all {
 			c := all[(i+round)%len(all)]
-			took := storm(t, c, calls, callers)
+			f := storm(t, c, calls, callers)
 			if round > 0 {
-				c.took = append(c.took, took...)
-			}
-			for _, f := range between {
-				f(c)
+				c.add(f)
 			}
 			if t.Failed() {
 				t.FailNow()
@@ -42,9 +50,10 @@ func contest(t *testing.T, rounds, calls, callers int, all []*contestant, betwee
 	}
 }
 
-// storm makes calls, so many at a time, and returns how long each took.
-func storm(t *testing.T, c *contestant, calls, callers int) []time.Duration {
-	took := make([]time.Duration, calls)
+// storm makes calls, so many at a time.
+func storm(t *testing.T, c *contestant, calls, callers int) figures {
+	t.Helper()
+	f := figures{took: make([]time.Duration, calls), worked: -c.by.processor(t)}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range callers {
@@ -56,7 +65,7 @@ func storm(t *testing.T, c *contestant, calls, callers int) []time.Duration {
 				}
 				begin := time.Now()
 				err := c.do(i)
-				took[i] = time.Since(begin)
+				f.took[i] = time.Since(begin)
 				if err != nil {
 					t.Errorf("%s, call %d: %v", c.name, i, err)
 					return
@@ -65,7 +74,8 @@ func storm(t *testing.T, c *contestant, calls, callers int) []time.Duration {
 		})
 	}
 	wg.Wait()
-	return took
+	f.worked += c.by.processor(t)
+	return f
 }
 
 func quantile(took []time.Duration, q float64) time.Duration {
@@ -78,11 +88,31 @@ type table struct{ strings.Builder }
 
 func newTable(ours, theirs string) *table {
 	b := &table{}
-	fmt.Fprintf(b, "\n%-58s %12s %24s %7s\n", "", ours, theirs, "ratio")
+	fmt.Fprintf(b, "\n%-66s %12s %24s %7s\n", "", ours, theirs, "ratio")
 	return b
 }
 
-// times adds a median and a 99th percentile. Without a peer theirs is nil.
+// calls adds what calls took, and what they cost the process that answers. Without a peer theirs is nil.
+func (b *table) calls(what string, ours, theirs *figures) {
+	b.times(what, ours.took, peerTimes(theirs))
+	if ours.worked == 0 {
+		return
+	}
+	var peer float64
+	if theirs != nil {
+		peer = ms(theirs.worked) / float64(len(theirs.took))
+	}
+	b.row(what+", processor for one, ms", ms(ours.worked)/float64(len(ours.took)), peer)
+}
+
+func peerTimes(theirs *figures) []time.Duration {
+	if theirs == nil {
+		return nil
+	}
+	return theirs.took
+}
+
+// times adds a median and a 99th percentile.
 func (b *table) times(what string, ours, theirs []time.Duration) {
 	for _, q := range []struct {
 		name string
@@ -98,10 +128,10 @@ func (b *table) times(what string, ours, theirs []time.Duration) {
 
 func (b *table) row(what string, ours, theirs float64) {
 	if theirs == 0 {
-		fmt.Fprintf(b, "%-58s %12.3f %24s %7s\n", what, ours, "-", "-")
+		fmt.Fprintf(b, "%-66s %12.3f %24s %7s\n", what, ours, "-", "-")
 		return
 	}
-	fmt.Fprintf(b, "%-58s %12.3f %24.3f %7.2f\n", what, ours, theirs, ours/theirs)
+	fmt.Fprintf(b, "%-66s %12.3f %24.3f %7.2f\n", what, ours, theirs, ours/theirs)
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -150,14 +150,14 @@ func (m *machine) nudge() {
 }
 
 // process is a contestant that runs.
-type process struct {
+type program struct {
 	name string
 	cmd  *exec.Cmd
 	log  string
 }
 
 // start starts a contestant; it ends with the test.
-func start(t *testing.T, name string, cmd *exec.Cmd) *process {
+func start(t *testing.T, name string, cmd *exec.Cmd) *program {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), name+".log"))
 	check(t, err)
@@ -168,7 +168,7 @@ func start(t *testing.T, name string, cmd *exec.Cmd) *process {
 	}
 	cmd.SysProcAttr.Setpgid = true
 	check(t, cmd.Start())
-	p := &process{name: name, cmd: cmd, log: log.Name()}
+	p := &program{name: name, cmd: cmd, log: log.Name()}
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		late := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
@@ -176,14 +176,14 @@ func start(t *testing.T, name string, cmd *exec.Cmd) *process {
 		_ = cmd.Wait()
 		if t.Failed() {
 			text, _ := os.ReadFile(p.log)
-			t.Logf("%s said:\n%s", name, text[max(0, len(text)-20000):])
+			t.Logf("%s said:\n%s", name, text[max(0, len(text)-4000):])
 		}
 	})
 	return p
 }
 
 // agent builds acceld, puts it into the machine and starts it there: its root is the machine's.
-func (m *machine) agent(config string) *process {
+func (m *machine) agent(config string) *program {
 	m.t.Helper()
 	check(m.t, os.MkdirAll(m.path("usr/bin"), 0o755))
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", m.path("usr/bin/acceld"), "github.com/acceld/acceld/cmd/acceld")
@@ -198,8 +198,20 @@ func (m *machine) agent(config string) *process {
 	return start(m.t, "acceld", cmd)
 }
 
+// processor returns how long processors have worked for a process, user and system; 0 for none.
+func (p *program) processor(t *testing.T) time.Duration {
+	t.Helper()
+	if p == nil {
+		return 0
+	}
+	var used unix.Timespec
+	// The clock of another process (clock_getcpuclockid(3)): the inverted id, and 2 for all of its threads.
+	check(t, unix.ClockGettime(int32(^p.cmd.Process.Pid<<3|2), &used))
+	return time.Duration(used.Nano())
+}
+
 // memory returns the resident and the most resident memory of a process, MiB.
-func (p *process) memory(t *testing.T) (now, most float64) {
+func (p *program) memory(t *testing.T) (now, most float64) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	check(t, err)

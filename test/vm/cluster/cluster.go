@@ -35,6 +35,8 @@ type Config struct {
 	Starter *process.Starter
 	// Dial reaches kubelets and pods.
 	Dial Dialer
+	// Alone leaves scheduler and controller manager out: nobody but the caller changes objects.
+	Alone bool
 }
 
 // Plane is a running control plane.
@@ -81,8 +83,8 @@ func Start(ctx context.Context, c Config) (_ *Plane, err error) {
 	if err := p.startEtcd(); err != nil {
 		return nil, err
 	}
-	if err := p.StartAPIServer(ctx); err != nil {
-		return nil, err
+	if err := p.StartAPIServer(ctx); err != nil || c.Alone {
+		return p, err
 	}
 	if err := p.startController(); err != nil {
 		return nil, err
