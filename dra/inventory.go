@@ -61,15 +61,21 @@ func (inv *inventory) replace(change func(*version)) {
 	close(before.replaced)
 }
 
-// list returns the accelerators, ordered by id, as claims may get them: those that are held in another way are not healthy.
+// list returns the accelerators, ordered by id, as claims may get them.
 func (v *version) list() []accel.Accelerator {
 	out := v.sorted()
 	for i, a := range out {
-		if who, held := v.elsewhere[a.ID]; held && a.Health.Usable() {
-			out[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceHeld, Message: "held by " + who, Since: a.Health.Since}
-		}
+		out[i] = v.offered(a)
 	}
 	return out
+}
+
+// offered is an accelerator as claims may get it: one that is held in another way is not healthy.
+func (v *version) offered(a accel.Accelerator) accel.Accelerator {
+	if who, held := v.elsewhere[a.ID]; held && a.Health.Usable() {
+		a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceHeld, Message: "held by " + who, Since: a.Health.Since}
+	}
+	return a
 }
 
 // sorted returns the accelerators, ordered by id.

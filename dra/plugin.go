@@ -55,6 +55,7 @@ type Plugin struct {
 	claims   keyed
 	standing *standing
 	retired  atomic.Bool
+	written  sync.Map // of prepared claims by UID, the digest of the CDI spec that was written last
 	// wake tells the publisher that what it publishes may have changed.
 	wake chan struct{}
 	// released is told when a claim was taken back.

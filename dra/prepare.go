@@ -112,7 +112,7 @@ func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.
 	if problem != nil {
 		return record{}, problem
 	}
-	if err := p.cfg.Ledger.WriteFile(p.specFile(uid), spec, 0o644); err != nil {
+	if err := p.writeSpec(uid, spec); err != nil {
 		return record{}, fileProblem("cannot write the CDI spec of "+r.String(), err)
 	}
 	if !prepared {
@@ -186,6 +186,7 @@ func (p *Plugin) forget(uid string) {
 			p.cfg.Log.Warn("CDI spec of a claim not removed in order", "path", file, "error", err)
 		}
 	}
+	p.written.Delete(uid)
 	p.book.drop(uid)
 	p.release()
 }

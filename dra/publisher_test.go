@@ -3,8 +3,11 @@ package dra
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -13,6 +16,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -316,4 +320,42 @@ func TestSpecsFollow(t *testing.T) {
 	a.Nodes = []accel.DeviceNode{{Path: "/dev/edu7"}}
 	p.Update([]accel.Accelerator{a})
 	b.until("the spec to name the new node", func() bool { return b.there(spec) && strings.Contains(b.file(spec), "/dev/edu7") })
+}
+
+// TestOwnWritesAreNoDrift: what a prepare writes does not have the other claims' specs rendered again.
+func TestOwnWritesAreNoDrift(t *testing.T) {
+	const claims = 20
+	bed := newBed(t)
+	var rendered atomic.Int32
+	p := bed.plugin(edus(claims)...)
+	edits := p.cfg.Edits
+	p.cfg.Edits = func(def *accel.Definition, a accel.Accelerator) (shared, own specs.ContainerEdits, problem *accel.Problem) {
+		rendered.Add(1)
+		return edits(def, a)
+	}
+	bed.run(p)
+	bed.until("the records", p.book.read)
+	for i := range claims {
+		bed.server.allocate(fmt.Sprintf("c%d", i), fmt.Sprintf("u-%d", i), "r="+DeviceName(edu(i+1).ID))
+		if _, problem := p.prepare(t.Context(), ref(fmt.Sprintf("c%d", i), fmt.Sprintf("u-%d", i))); problem != nil {
+			t.Fatal(problem)
+		}
+	}
+	for i, change := range []func(file string) error{os.Remove, func(file string) error { return os.WriteFile(file, []byte("{}"), 0o644) }} {
+		file := filepath.Join(bed.root, fmt.Sprintf("/var/run/cdi/acceld-claim-qemu-edu.acceld.dev-u-%d.json", i))
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := change(file); err != nil {
+			t.Fatal(err)
+		}
+		bed.until("the spec that somebody changed", func() bool { // events come in order: those of the writes are over then
+			now, _ := os.ReadFile(file)
+			return string(now) == string(want)
+		})
+	}
+	if n := rendered.Load(); n > claims+2 {
+		t.Errorf("%d specs were rendered for %d claims and two changes by somebody else", n, claims)
+	}
 }

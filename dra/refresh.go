@@ -2,6 +2,7 @@ package dra
 
 import (
 	"context"
+	"crypto/sha256"
 	"path"
 	"strings"
 )
@@ -27,7 +28,8 @@ func (p *Plugin) refresh(ctx context.Context) {
 	}
 }
 
-// awaitDrift waits until specs may not be right any more; false when ctx ended.
+// awaitDrift waits until every spec may not be right any more, and sees to those that somebody changed meanwhile; false when
+// ctx ended.
 func (p *Plugin) awaitDrift(ctx context.Context, v *version, events <-chan string) bool {
 	for {
 		select {
@@ -40,11 +42,42 @@ func (p *Plugin) awaitDrift(ctx context.Context, v *version, events <-chan strin
 				events = nil
 				continue
 			}
-			if name == specDir || strings.HasPrefix(path.Base(name), specPrefix+p.driver) {
+			if name == specDir {
 				return true
+			}
+			if uid, ours := p.claimOf(name); ours && v.told && p.drifted(uid) {
+				p.renew(uid)
 			}
 		}
 	}
+}
+
+// claimOf returns the UID of the claim that a spec of this driver is for.
+func (p *Plugin) claimOf(name string) (uid string, ours bool) {
+	uid, ours = strings.CutPrefix(path.Base(name), specPrefix+p.driver+"-")
+	uid, json := strings.CutSuffix(uid, ".json")
+	return uid, ours && json
+}
+
+// ClaimSpec reports whether a file in a directory of CDI specs is one of a prepared claim. They come and go with pods, and
+// are looked after here.
+func ClaimSpec(name string) bool { return strings.HasPrefix(path.Base(name), specPrefix) }
+
+// writeSpec writes the spec of a claim and notes what it says.
+func (p *Plugin) writeSpec(uid string, spec []byte) error {
+	p.written.Store(uid, sha256.Sum256(spec))
+	return p.cfg.Ledger.WriteFile(p.specFile(uid), spec, 0o644)
+}
+
+// drifted reports whether the spec of a prepared claim is not what was written last. The watch tells of own writes too, and to
+// render all of them again with each would cost more than to prepare the claims.
+func (p *Plugin) drifted(uid string) bool {
+	if _, prepared := p.book.get(uid); !prepared {
+		return false
+	}
+	data, err := p.cfg.Host.ReadFile(p.specFile(uid))
+	sum, known := p.written.Load(uid)
+	return err != nil || !known || sum != sha256.Sum256(data)
 }
 
 // renew writes the spec of a claim where it differs. One whose device cannot be given now is left as it is: the gate stands
@@ -61,7 +94,7 @@ func (p *Plugin) renew(uid string) {
 	}
 	spec, problem := p.spec(r, accs)
 	if problem == nil {
-		if err := p.cfg.Ledger.WriteFile(p.specFile(uid), spec, 0o644); err != nil {
+		if err := p.writeSpec(uid, spec); err != nil {
 			problem = fileProblem("cannot write the CDI spec of "+r.String(), err)
 		}
 	}

@@ -90,11 +90,10 @@ func (p *Plugin) usable(r record) (map[string]accel.Accelerator, *accel.Problem)
 		return nil, accel.Problemf(accel.ProbeUnanswered, "cannot prepare %s: the devices of this node are not known yet", r)
 	}
 	now := map[string]accel.Accelerator{}
-	for _, a := range v.list() {
-		now[DeviceName(a.ID)] = a
-	}
 	for _, g := range r.Devices {
-		a, known := now[g.Device]
+		a, known := v.accelerators[g.Device]
+		a = v.offered(a)
+		now[g.Device] = a
 		h := a.Health
 		switch {
 		case !known:

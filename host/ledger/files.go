@@ -59,6 +59,10 @@ func passing(base string) bool {
 	return strings.HasPrefix(base, tempPrefix) && strings.HasSuffix(base, tempSuffix)
 }
 
+// Passing reports whether a path is one under which something is made before it takes its place: whoever watches a directory
+// hears of that place next.
+func Passing(name string) bool { return passing(path.Base(name)) }
+
 // beside is [passage] in the path's own directory, for where the directory above is another file system.
 func beside(key string) string { return path.Join(path.Dir(key), path.Base(passage(key))) }
 

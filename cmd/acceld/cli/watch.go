@@ -8,8 +8,10 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/host/ledger"
 )
 
 // watch starts everything that wakes the loop: the kernel's events and the files that the steps read or wrote.
@@ -48,15 +50,18 @@ func (a *running) followSteps(ctx context.Context, defs map[string]*accel.Defini
 	return a.follow(ctx, read, true)
 }
 
-// follow wakes the loop when an entry of one of the directories changes.
+// follow wakes the loop when an entry of one of the directories changes that a step reads or writes: not for the specs of
+// claims, which come and go with pods and are looked after by their plugin.
 func (a *running) follow(ctx context.Context, dirs []string, helps bool) error {
 	changes, err := a.host.Watch(ctx, dirs...)
 	if err != nil {
 		return fmt.Errorf("cannot watch %s: %w", strings.Join(dirs, ", "), err)
 	}
 	a.group.Go(func() {
-		for range changes {
-			a.loop.Wake(helps)
+		for name := range changes {
+			if !ledger.Passing(name) && !dra.ClaimSpec(name) {
+				a.loop.Wake(helps)
+			}
 		}
 	})
 	return nil
