@@ -92,7 +92,9 @@ func controlPlane(t *testing.T, m *machine) *cluster.Plane {
 	check(t, err)
 	plane, err := cluster.Start(t.Context(), cluster.Config{
 		Dir: filepath.Join(dir, "plane"), Port: ports[0], PKI: cluster.OpenPKI(dir), Program: set.Path, Starter: starter, Alone: true,
-		Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("there is no kubelet and no pod") },
+		Dial: func(context.Context, string) (net.Conn, error) {
+			return nil, errors.New("there is no kubelet and no pod")
+		},
 	})
 	check(t, err)
 	t.Cleanup(plane.Stop)
@@ -319,8 +321,8 @@ func taint(t *testing.T, m *machine, client kubernetes.Interface, p *party, b *t
 			}
 		}
 	}
-	b.times("an attribute says ill, to NodeWatchResources", told, nil)
-	b.times("the same, to the taint in the ResourceSlice", tainted, nil)
+	b.events("an attribute says ill, to NodeWatchResources", told, nil)
+	b.events("the same, to the taint in the ResourceSlice", tainted, nil)
 }
 
 func taints(s *resourceapi.ResourceSlice) []string {

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -114,15 +115,21 @@ func peerTimes(theirs *figures) []time.Duration {
 
 // times adds a median and a 99th percentile.
 func (b *table) times(what string, ours, theirs []time.Duration) {
-	for _, q := range []struct {
-		name string
-		at   float64
-	}{{"p50", 0.5}, {"p99", 0.99}} {
+	b.quantiles(what, map[string]float64{"p50": 0.5, "p99": 0.99}, ours, theirs)
+}
+
+// events adds a median and the worst of a few.
+func (b *table) events(what string, ours, theirs []time.Duration) {
+	b.quantiles(what, map[string]float64{"median": 0.5, "worst": 1}, ours, theirs)
+}
+
+func (b *table) quantiles(what string, names map[string]float64, ours, theirs []time.Duration) {
+	for _, name := range slices.Sorted(maps.Keys(names)) {
 		var peer float64
 		if theirs != nil {
-			peer = ms(quantile(theirs, q.at))
+			peer = ms(quantile(theirs, names[name]))
 		}
-		b.row(fmt.Sprintf("%s, %s of %d, ms", what, q.name, len(ours)), ms(quantile(ours, q.at)), peer)
+		b.row(fmt.Sprintf("%s, %s of %d, ms", what, name, len(ours)), ms(quantile(ours, names[name])), peer)
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
-
 )
 
 const (
@@ -72,4 +71,3 @@ func peer(t *testing.T, variable string) string {
 	t.Logf("beside %s %s %s", info.Main.Path, info.Main.Version, revision)
 	return program
 }
-
