@@ -62,12 +62,6 @@ func peer(t *testing.T, variable string) string {
 	if err != nil {
 		t.Fatalf("%s: %v", variable, err)
 	}
-	revision := "of no known revision"
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			revision = "at " + s.Value
-		}
-	}
-	t.Logf("beside %s %s %s", info.Main.Path, info.Main.Version, revision)
+	t.Logf("beside %s %s", info.Main.Path, info.Main.Version)
 	return program
 }
