@@ -37,6 +37,8 @@ TESTBED := $(addsuffix /...,$(addprefix ./,$(wildcard test/vm test/e2e test/faul
 # Modules of their own with tests, so that what they need is not what the agent needs. They are built with the flags with
 # which the test bed builds Kubernetes, so that the compiler does that once.
 NESTED := test/kubelet packaging/image
+# The same tests of a kubelet with the one before.
+KUBELET136 := -modfile=go136.mod -tags=kubelet136
 
 ##@ Every day
 
@@ -55,6 +57,7 @@ fmt: $(TOOLS) ## Format every Go file
 .PHONY: modules
 modules: ## Fail when a change of go.mod asks for one in a module below
 	@for module in $(NESTED); do (cd $$module && $(GO) list -deps -test ./... >/dev/null) || { echo "mend it: cd $$module && $(GO) list -mod=mod -deps -test ./..."; exit 1; }; done
+	@cd test/kubelet && $(GO) list $(KUBELET136) -deps -test . >/dev/null || { echo "mend it: cd test/kubelet && $(GO) list $(KUBELET136) -mod=mod -deps -test ."; exit 1; }
 
 .PHONY: house
 house: ## The rules of STYLE.md
@@ -125,6 +128,11 @@ e2e: ## Scenarios on real parts, as root; RUN=TestBareMetal picks some
 .PHONY: faults
 faults: ## Fault injections on real parts, as root; RUN=Test14 picks some
 	ACCELD_TESTBED=1 ACCELD_EVERY=1 $(GO) test -count=1 -v -timeout=60m -run='$(or $(RUN),.)' ./test/faults
+
+.PHONY: kubelets
+kubelets: ## The real kubelets 1.37.1 and 1.36.3 as judges, as root; RESTARTS=1000 of each kind instead of 20, RUN=Claim picks some
+	cd test/kubelet && ACCELD_TESTBED=1 $(GO) test -vet=off -count=1 -v -timeout=120m -run='$(or $(RUN),.)' . -restarts=$(or $(RESTARTS),20)
+	cd test/kubelet && ACCELD_TESTBED=1 $(GO) test -vet=off -count=1 -v -timeout=120m $(KUBELET136) -run='$(or $(RUN),.)' . -restarts=$(or $(RESTARTS),20)
 
 .PHONY: figures
 figures: ## Everything that is measured beside a peer, as root, on the test bed where it needs one; RUN=TestBesideNodeExporter picks one

@@ -55,7 +55,7 @@ func StartClaims(pods *Pods, client kubernetes.Interface, node string) (*Claims,
 // Stop ends the kubelet as SIGTERM does; what it knows of claims is on the disk.
 func (c *Claims) Stop() {
 	c.stop()
-	c.manager.Stop()
+	stopClaims(c.manager)
 }
 
 // Prepare makes the claims of a pod ready, as the start of its sandbox does, and returns what its container gets.
@@ -82,7 +82,7 @@ func (c *Claims) Unprepare(ctx context.Context, pod *v1.Pod) error {
 // Health is the health of the devices of a pod's container with its message, as its status would say.
 func (c *Claims) Health(pod *v1.Pod) []string {
 	status := pod.Status.DeepCopy()
-	c.manager.UpdateAllocatedResourcesStatus(c.log, pod, status)
+	updateClaimStatus(c.manager, c.log, pod, status)
 	var all []string
 	for _, s := range status.ContainerStatuses {
 		for _, r := range s.AllocatedResourcesStatus {

@@ -59,6 +59,9 @@ func (*naive) ListAndWatch(_ *pluginapi.Empty, s pluginapi.DevicePlugin_ListAndW
 // The judge can see what it looks for: with this kubelet (1.37.1) a plugin that registers twice poisons its name.
 func TestNaivePluginGetsStuck(t *testing.T) {
 	need(t)
+	if !newest {
+		t.Skip("a kubelet before 1.37 takes a second registration under a name")
+	}
 	k := startKubelet(t, NewPods())
 	defer k.Stop()
 	n := startNaive(t)

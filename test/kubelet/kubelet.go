@@ -4,8 +4,9 @@
 // tests make (root). It judges acceld's plugins and has no part in them.
 //
 //	CGO_ENABLED=0 go test -trimpath -vet=off . -v [-restarts 1000] [-log]
+//	CGO_ENABLED=0 go test -trimpath -vet=off -modfile=go136.mod -tags=kubelet136 . -v [-restarts 1000] [-log]
 //
-// The first two flags are those that the test bed builds Kubernetes with, so that one build cache serves both; vet would
+// The second is the kubelet of Kubernetes 1.36. What differs between the two is in a file for each. The first two flags are those that the test bed builds Kubernetes with, so that one build cache serves both; vet would
 // read the whole of Kubernetes.
 package kubelet
 
@@ -29,8 +30,6 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/apis/podresources"
 	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
-	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
-	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 )
 
 // The real kubelet's paths. The first is a constant of the kubelet, the second follows its --root-dir.
@@ -62,7 +61,7 @@ func Start(pods *Pods) (*Kubelet, error) {
 	if err := os.MkdirAll(PluginDir, 0o750); err != nil {
 		return nil, err
 	}
-	manager, err := devicemanager.NewManagerImpl(log, nil, topologymanager.NewFakeManager(log))
+	manager, err := newManager(log)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a device manager: %w", err)
 	}
@@ -98,14 +97,14 @@ func (k *Kubelet) Stop() error {
 
 // Allocatable is what the kubelet would write to the node's status: -1 for a resource that it does not know.
 func (k *Kubelet) Allocatable(name string) int {
-	_, allocatable, _ := k.manager.GetCapacity(k.log)
+	_, allocatable := capacity(k.manager, k.log)
 	return count(allocatable, name)
 }
 
 // Capacity is the node's capacity in the same way.
 func (k *Kubelet) Capacity(name string) int {
-	capacity, _, _ := k.manager.GetCapacity(k.log)
-	return count(capacity, name)
+	all, _ := capacity(k.manager, k.log)
+	return count(all, name)
 }
 
 func count(list v1.ResourceList, name string) int {
@@ -128,7 +127,7 @@ func (k *Kubelet) Admit(name, res string, n int) error {
 		Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "main"}}},
 	}
 	k.pods.set(name, pod)
-	if err := k.manager.Allocate(context.Background(), pod, &pod.Spec.Containers[0], lifecycle.AddOperation); err != nil {
+	if err := allocate(k.manager, pod, &pod.Spec.Containers[0]); err != nil {
 		k.pods.set(name, nil)
 		return err
 	}
@@ -151,7 +150,7 @@ func (k *Kubelet) Health(name string) map[string]string {
 		return nil
 	}
 	status := pod.Status.DeepCopy()
-	k.manager.UpdateAllocatedResourcesStatus(k.log, pod, status)
+	updateStatus(k.manager, k.log, pod, status)
 	health := map[string]string{}
 	for _, c := range status.ContainerStatuses {
 		for _, r := range c.AllocatedResourcesStatus {
@@ -212,10 +211,6 @@ func (d devices) GetDevices(podUID, container string) []*podresourcesapi.Contain
 	return convert(d.ManagerImpl.GetDevices(podUID, container))
 }
 
-func (d devices) GetAllocatableDevices(log klog.Logger) []*podresourcesapi.ContainerDevices {
-	return convert(d.ManagerImpl.GetAllocatableDevices(log))
-}
-
 func convert(all devicemanager.ResourceDeviceInstances) []*podresourcesapi.ContainerDevices {
 	var rows []*podresourcesapi.ContainerDevices
 	for name, instances := range all {
@@ -238,14 +233,4 @@ func convert(all devicemanager.ResourceDeviceInstances) []*podresourcesapi.Conta
 // nothing is a node without exclusive processors, memory and dynamic resources.
 type nothing struct{}
 
-func (nothing) GetCPUs(*v1.Pod, *v1.Container) []int64 { return nil }
-func (nothing) GetPodCPUs(string) []int64              { return nil }
-func (nothing) GetAllocatableCPUs() []int64            { return nil }
-func (nothing) GetMemory(klog.Logger, *v1.Pod, *v1.Container) []*podresourcesapi.ContainerMemory {
-	return nil
-}
-func (nothing) GetPodMemory(klog.Logger, string) []*podresourcesapi.ContainerMemory { return nil }
-func (nothing) GetAllocatableMemory(klog.Logger) []*podresourcesapi.ContainerMemory { return nil }
-func (nothing) GetDynamicResources(klog.Logger, *v1.Pod, *v1.Container) []*podresourcesapi.DynamicResource {
-	return nil
-}
+func (nothing) GetAllocatableCPUs() []int64 { return nil }

@@ -150,7 +150,7 @@ func TestPluginRestartsOverlapping(t *testing.T) {
 	wg.Wait()
 	ts.report(t)
 	t.Logf("%d dips of allocatable", dips)
-	if dips > 0 {
+	if dips > 0 && newest {
 		t.Error("allocatable dipped while two plugins overlapped")
 	}
 }
