@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"path"
 	"strings"
 	"time"
 
@@ -13,6 +14,9 @@ import (
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
 )
+
+// kubeletDir is where a kubelet keeps its configuration and its books, and makes the directory of device plugins.
+const kubeletDir = "/var/lib/kubelet"
 
 // watch starts everything that wakes the loop: the kernel's events and the files that the steps read or wrote.
 func (a *running) watch(ctx context.Context, facts accel.Facts) error {
@@ -39,7 +43,7 @@ func (a *running) followSteps(ctx context.Context, defs map[string]*accel.Defini
 	// What a step wrote: somebody else's change of it is drift.
 	written := []string{"/dev"}
 	// What a step reads: a change of it may help one that failed.
-	read := []string{"/lib/modules/" + facts.Kernel.Release, "/var/lib/kubelet"}
+	read := []string{"/lib/modules/" + facts.Kernel.Release, kubeletDir}
 	for _, def := range defs {
 		written = append(written, a.runtime.Paths(def)...)
 		read = append(read, driver.SourceDirs(def, facts)...)
@@ -50,8 +54,7 @@ func (a *running) followSteps(ctx context.Context, defs map[string]*accel.Defini
 	return a.follow(ctx, read, true)
 }
 
-// follow wakes the loop when an entry of one of the directories changes that a step reads or writes: not for the specs of
-// claims, which come and go with pods and are looked after by their plugin.
+// follow wakes the loop when an entry of one of the directories changes.
 func (a *running) follow(ctx context.Context, dirs []string, helps bool) error {
 	changes, err := a.host.Watch(ctx, dirs...)
 	if err != nil {
@@ -59,12 +62,22 @@ func (a *running) follow(ctx context.Context, dirs []string, helps bool) error {
 	}
 	a.group.Go(func() {
 		for name := range changes {
-			if !ledger.Passing(name) && !dra.ClaimSpec(name) {
+			if !routine(name) {
 				a.loop.Wake(helps)
 			}
 		}
 	})
 	return nil
+}
+
+// routine reports whether a file comes and goes with every pod, so that its change says nothing about this host: what is made
+// beside its place first, the specs of claims, which their plugin looks after, and the kubelet's own books
+// (pkg/kubelet/allocation, kuberuntime, cm: allocated_pods_state, dra_manager_state and others; checkpointmanager writes
+// them under a name with a dot first). Nobody is to read the whole machine for a pod, nor try again what has failed.
+func routine(name string) bool {
+	dir, base := path.Split(name)
+	books := dir == kubeletDir+"/" && (strings.HasPrefix(base, ".") || strings.HasSuffix(base, "_state"))
+	return books || ledger.Passing(name) || dra.ClaimSpec(name)
 }
 
 // concerns reports whether an event can be about an accelerator: the PCI bus, a module, or anything below a PCI
