@@ -64,7 +64,7 @@ type Plugin struct {
 
 // timing holds every duration, so that tests can shorten them.
 type timing struct {
-	settle   time.Duration // gathers the changes of one moment into one write
+	settle   time.Duration // gathers the changes of one moment
 	retry    time.Duration // after something failed; doubles up to retryMax
 	retryMax time.Duration
 	lasting  time.Duration // what lasted so long has not failed at once
@@ -167,6 +167,8 @@ func (p *Plugin) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-p.released:
+			pause(ctx, nil, p.timing.settle) // the agent looks at every device then: once for pods that end together
+			p.cfg.OnChange()
 		}
 	}
 	cancel()
@@ -189,9 +191,8 @@ func (p *Plugin) poke() {
 	}
 }
 
-// release tells Run that there may be nothing left to do, and the agent that a device is free.
+// release tells Run that there may be nothing left to do, and a device is free.
 func (p *Plugin) release() {
-	p.cfg.OnChange()
 	select {
 	case p.released <- struct{}{}:
 	default:

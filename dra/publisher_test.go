@@ -359,3 +359,32 @@ func TestOwnWritesAreNoDrift(t *testing.T) {
 		t.Errorf("%d specs were rendered for %d claims and two changes by somebody else", n, claims)
 	}
 }
+
+// TestReleasedTogether: the agent, which looks at every device then, is told once of pods that end together.
+func TestReleasedTogether(t *testing.T) {
+	const claims = 20
+	bed := newBed(t)
+	var told atomic.Int32
+	p := bed.plugin(edus(claims)...)
+	p.timing.settle = 100 * time.Millisecond
+	p.cfg.OnChange = func() { told.Add(1) }
+	bed.run(p)
+	bed.until("the records", p.book.read)
+	for i := range claims {
+		bed.server.allocate(fmt.Sprintf("c%d", i), fmt.Sprintf("u-%d", i), "r="+DeviceName(edu(i+1).ID))
+		if _, problem := p.prepare(t.Context(), ref(fmt.Sprintf("c%d", i), fmt.Sprintf("u-%d", i))); problem != nil {
+			t.Fatal(problem)
+		}
+	}
+	before := told.Load()
+	for i := range claims {
+		if problem := p.unprepare(fmt.Sprintf("u-%d", i)); problem != nil {
+			t.Fatal(problem)
+		}
+	}
+	bed.until("the agent to be told", func() bool { return told.Load() > before })
+	time.Sleep(3 * p.timing.settle)
+	if n := told.Load() - before; n >= claims/2 {
+		t.Errorf("the agent was told %d times of %d claims", n, claims)
+	}
+}

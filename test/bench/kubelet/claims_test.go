@@ -48,8 +48,11 @@ func TestBesideExampleDriver(t *testing.T) {
 	m := newMachine(t, devices)
 	newKubelet(t, m) // slices are published when it says that no pod holds a device in another way
 	plane := controlPlane(t, m)
-	client := plane.Client()
-	_, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})
+	config := plane.REST()
+	config.QPS = -1 // as fast as it can
+	client, err := kubernetes.NewForConfig(config)
+	check(t, err)
+	_, err = client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})
 	check(t, err)
 	ours := &party{name: "acceld", process: m.agent("  kubeconfig: /etc/acceld/kubeconfig\n  allocation: dra\n"), driver: driver, specs: m.path("run/cdi")}
 	ours.device = func(i int) string { return strings.NewReplacer(":", "-", ".", "-").Replace(address(i)) }
