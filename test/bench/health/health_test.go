@@ -198,11 +198,8 @@ func TestWhoLearns(t *testing.T) {
 	})
 	t.Run("claims", func(t *testing.T) {
 		stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte("kubernetes: {kubeconfig: /etc/acceld/kubeconfig, allocation: dra}\n"), 0o644))
-		claimed := func(m accel.Machine) bool {
-			return m.Have[stage.Kind].Plugin.Registered && m.Have[stage.Kind].Plugin.Allocatable == 2 && m.Status[stage.Kind].State == accel.Ready
-		}
-		_, err := stage.WaitMachine(ctx, g, "claims", claimed)
-		stage.Check(t, err)
+		all := byClaims(n)
+		stage.Check(t, all[len(all)-1].wait(ctx, 2, ""))
 		for i := range 2 {
 			name := fmt.Sprint("holder-", i)
 			stage.Check(t, n.Apply(ctx, slices.Concat(stage.Claim(name), stage.ClaimPod(name, image, "resourceClaimName: "+name, "-expect", "1", "-hold", "2h"))))
