@@ -1,0 +1,313 @@
+package fit
+
+import (
+	"slices"
+)
+
+// dive is one search on one node: depth first, in the order in which cards are to be tried, taking back what leads nowhere.
+type dive struct {
+	s      *Search
+	n      *Node
+	m      *matched
+	stride int
+	steps  int
+	// base is what is free of each card without this pod, free what is left as its choices are made.
+	base, free []int64
+	// order are the cards that may be used, in the order of trying.
+	order []int
+	// on counts the items of this pod on each card.
+	on []int
+	// chosen are the cards of each container, tiles theirs; taken are this pod's tiles by card.
+	chosen [][]int
+	tiles  [][]uint64
+	taken  []uint64
+}
+
+func newDive(s *Search, n *Node, m *matched, free []int64) *dive {
+	d := &dive{
+		s: s, n: n, m: m, stride: len(n.schema.names), steps: min(Budget, s.total), base: free, free: slices.Clone(free),
+		on: make([]int, len(n.cards)), taken: make([]uint64, len(n.cards)),
+		chosen: make([][]int, len(m.needs)), tiles: make([][]uint64, len(m.needs)),
+	}
+	for c, name := range n.cards {
+		if !n.off[c] && s.mayUse(name) {
+			d.order = append(d.order, c)
+		}
+	}
+	if i := slices.Index(d.order, n.preferred); i > 0 && s.rules.Balance == "" {
+		d.order[0], d.order[i] = d.order[i], d.order[0]
+	}
+	return d
+}
+
+// row is what is free of a card.
+func (d *dive) row(card int) []int64 { return d.free[card*d.stride : (card+1)*d.stride] }
+
+// place chooses cards for the items from k on, and then for the init containers.
+func (d *dive) place(k int) bool {
+	if k == len(d.m.items) {
+		return d.inits()
+	}
+	it := &d.m.items[k]
+	order, from := d.order, 0
+	if column, ok := slices.BinarySearch(d.n.schema.names, d.s.rules.Balance); ok {
+		order = d.balanced(column)
+	} else if it.again && !d.s.req.SingleNUMA && !d.s.req.Linked {
+		from = slices.Index(order, d.chosen[d.m.items[k-1].containers[0]][0])
+	}
+	try := func(order []int, from int) bool {
+		if d.s.req.Linked {
+			return d.pairs(k, order, 0, it.cards)
+		}
+		return d.pick(k, order, from, it.cards)
+	}
+	if !d.s.req.SingleNUMA || d.n.numa == nil {
+		return try(order, from)
+	}
+	for group := range d.n.numaGroups {
+		if try(d.inGroup(order, group), 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// balanced are the cards that may be used, the least used of a resource first.
+func (d *dive) balanced(column int) []int {
+	used := func(card int) int64 { return d.n.capacity[card*d.stride+column] - d.free[card*d.stride+column] }
+	order := slices.Clone(d.order)
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch x, y := used(a), used(b); {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return 0
+	})
+	return order
+}
+
+// inGroup are the cards of one NUMA node.
+func (d *dive) inGroup(order []int, group int) []int {
+	return slices.DeleteFunc(slices.Clone(order), func(c int) bool { return d.n.numa[c] != group })
+}
+
+// pick chooses left more cards for item k, from position from of order on.
+func (d *dive) pick(k int, order []int, from, left int) bool {
+	if left == 0 {
+		return d.place(k + 1)
+	}
+	it := &d.m.items[k]
+	enough := 0
+	for _, c := range order[min(from, len(order)):] {
+		if room(d.row(c), it.needs) {
+			enough++
+		}
+	}
+	var failed []int
+	for i := from; enough >= left && i < len(order); i++ {
+		c := order[i]
+		if !room(d.row(c), it.needs) {
+			continue
+		}
+		if enough--; slices.ContainsFunc(failed, func(f int) bool { return d.alike(c, f) }) {
+			continue
+		}
+		if d.steps--; d.steps < 0 {
+			return false
+		}
+		d.take(it, c)
+		if d.pick(k, order, i+1, left-1) {
+			return true
+		}
+		d.untake(it, c)
+		if d.steps < 0 {
+			return false
+		}
+		failed = append(failed, c)
+	}
+	return false
+}
+
+// alike reports whether two cards are the same to this pod as things are: what led nowhere with one does with the other.
+func (d *dive) alike(a, b int) bool {
+	return slices.Equal(d.row(a), d.row(b)) && (d.on[a] > 0) == (d.on[b] > 0) && (d.n.numa == nil || d.n.numa[a] == d.n.numa[b])
+}
+
+func (d *dive) take(it *item, card int) {
+	for _, need := range it.needs {
+		d.row(card)[need.column] -= need.count
+	}
+	for _, c := range it.containers {
+		d.chosen[c] = append(d.chosen[c], card)
+	}
+	d.on[card]++
+}
+
+func (d *dive) untake(it *item, card int) {
+	for _, need := range it.needs {
+		d.row(card)[need.column] += need.count
+	}
+	for _, c := range it.containers {
+		d.chosen[c] = d.chosen[c][:len(d.chosen[c])-1]
+	}
+	d.on[card]--
+}
+
+// pairs chooses left more cards for item k as linked pairs, from the link at position from on. The tile at each end must be
+// free, and is the one that the container gets.
+func (d *dive) pairs(k int, order []int, from, left int) bool {
+	if left == 0 {
+		return d.place(k + 1)
+	}
+	it := &d.m.items[k]
+	c := it.containers[0]
+	for i := from; i < len(d.n.links); i++ {
+		l := d.n.links[i]
+		if !d.end(it, order, l.card, l.tile) || !d.end(it, order, l.otherCard, l.otherTile) {
+			continue
+		}
+		if d.steps--; d.steps < 0 {
+			return false
+		}
+		before1, before2 := d.taken[l.card], d.taken[l.otherCard]
+		for _, end := range [][2]int{{l.card, l.tile}, {l.otherCard, l.otherTile}} {
+			d.take(it, end[0])
+			d.tiles[c] = append(d.tiles[c], d.freeTiles(end[0], it.tiles, end[1]))
+			d.taken[end[0]] |= d.tiles[c][len(d.tiles[c])-1]
+		}
+		if d.pairs(k, order, i+1, left-2) {
+			return true
+		}
+		d.untake(it, l.otherCard)
+		d.untake(it, l.card)
+		d.tiles[c] = d.tiles[c][:len(d.tiles[c])-2]
+		d.taken[l.card], d.taken[l.otherCard] = before1, before2
+		if d.steps < 0 {
+			return false
+		}
+	}
+	return false
+}
+
+// end reports whether one end of a link can be had by an item.
+func (d *dive) end(it *item, order []int, card, tile int) bool {
+	if !slices.Contains(order, card) || slices.Contains(d.chosen[it.containers[0]], card) || !room(d.row(card), it.needs) {
+		return false
+	}
+	busy := d.n.tilesOff[card]
+	if it.tiles > 0 {
+		busy |= d.n.tilesUsed[card] | d.taken[card] | ^tileMask(d.n.tiles(card))
+	}
+	return busy>>tile&1 == 0
+}
+
+// freeTiles chooses tiles of a card: the one given unless it is negative, the preferred one, then from the first on.
+func (d *dive) freeTiles(card int, count int64, given int) uint64 {
+	free := tileMask(d.n.tiles(card)) &^ d.n.tilesOff[card] &^ d.n.tilesUsed[card] &^ d.taken[card]
+	var out uint64
+	for _, t := range []int{given, d.n.tileFirst[card]} {
+		if count > 0 && t >= 0 && free>>t&1 == 1 {
+			out |= 1 << t
+			free &^= 1 << t
+			count--
+		}
+	}
+	for ; count > 0 && free != 0; count-- {
+		out |= free & -free
+		free &= free - 1
+	}
+	return out
+}
+
+// inits gives the init containers their cards. Each runs alone with the sidecars before it, so they do not disturb each other.
+func (d *dive) inits() bool {
+	shape := d.s.req.Shape
+	for i, c := range shape.Containers[shape.Beside:] {
+		at := shape.Beside + i
+		d.chosen[at] = nil
+		if c.Cards == 0 {
+			continue
+		}
+		fits := func(card int) bool { return d.initRoom(at, shape.Before[i], card) }
+		if !d.s.req.SingleNUMA || d.n.numa == nil {
+			d.chosen[at] = d.init(d.order, int(c.Cards), fits)
+		}
+		for group := 0; group < d.n.numaGroups && d.s.req.SingleNUMA && d.chosen[at] == nil; group++ {
+			d.chosen[at] = d.init(d.inGroup(d.order, group), int(c.Cards), fits)
+		}
+		if d.chosen[at] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// initRoom reports whether a card has room for container at when it runs beside the first sidecars.
+func (d *dive) initRoom(at, sidecars, card int) bool {
+	row := slices.Clone(d.base[card*d.stride : (card+1)*d.stride])
+	for j := d.s.req.Shape.Apps; j < d.s.req.Shape.Apps+sidecars; j++ {
+		if slices.Contains(d.chosen[j], card) {
+			for _, need := range d.m.needs[j] {
+				row[need.column] -= need.count
+			}
+		}
+	}
+	return room(row, d.m.needs[at])
+}
+
+// init chooses the cards of one init container among those in order: of the pod's own as many as it asks for, or all of
+// them and others besides. It is nil when there are none.
+func (d *dive) init(order []int, count int, fits func(card int) bool) []int {
+	own := 0
+	for _, on := range d.on {
+		if on > 0 {
+			own++
+		}
+	}
+	var out []int
+	for card, on := range d.on {
+		if on == 0 || len(out) == count {
+			continue
+		}
+		if slices.Contains(order, card) && fits(card) {
+			out = append(out, card)
+		}
+	}
+	for _, card := range order {
+		if d.on[card] == 0 && len(out) >= own && len(out) < count && fits(card) {
+			out = append(out, card)
+		}
+	}
+	if len(out) < count {
+		return nil
+	}
+	return out
+}
+
+// write turns the choice into a record.
+func (d *dive) write(r *Record) {
+	shape := d.s.req.Shape
+	for i, c := range shape.Containers {
+		for j, card := range d.chosen[i] {
+			if j < len(d.tiles[i]) {
+				continue // came with the link
+			}
+			var tiles uint64
+			count := c.Tiles
+			if c.When == Init { // it has the pod's own tiles before others
+				for left := d.taken[card]; left != 0 && count > 0; left &= left - 1 {
+					tiles |= left & -left
+					count--
+				}
+			}
+			tiles |= d.freeTiles(card, count, -1)
+			d.taken[card] |= tiles
+			d.tiles[i] = append(d.tiles[i], tiles)
+		}
+	}
+	r.Tiles = d.n.formatTiles(d.chosen[:shape.Apps], d.tiles[:shape.Apps])
+	r.InitTiles = d.n.formatTiles(d.chosen[shape.Apps:], d.tiles[shape.Apps:])
+	r.Cards, r.InitCards = d.n.formatCards(d.chosen[:shape.Apps]), d.n.formatCards(d.chosen[shape.Apps:])
+}

@@ -1,0 +1,166 @@
+package fit
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// Report is how things stand with one pod on one node, for people.
+type Report struct {
+	Node string `json:"node"`
+	Fits bool   `json:"fits"`
+	// Verdict is a sentence, the same as the scheduler is given.
+	Verdict string `json:"verdict"`
+	// Choice are the cards that it would get, in the form of the annotation.
+	Choice string       `json:"choice,omitempty"`
+	Cards  []CardReport `json:"cards,omitempty"`
+	// Wide are the resources of the node as a whole.
+	Wide []ResourceReport `json:"wholeNode,omitempty"`
+	// Unplaced are pods that run here with accelerator resources and of which nobody knows the card.
+	Unplaced []string `json:"unplaced,omitempty"`
+}
+
+// CardReport is one card.
+type CardReport struct {
+	Card      string           `json:"card"`
+	Verdict   string           `json:"verdict"`
+	Resources []ResourceReport `json:"resources"`
+	// Pods have a part of the card: "namespace/name", with what of each resource.
+	Pods []HolderReport `json:"pods,omitempty"`
+}
+
+// ResourceReport is one resource of a card or a node. Free may be negative where a card has lost capacity.
+type ResourceReport struct {
+	Name     string `json:"name"`
+	Capacity int64  `json:"capacity"`
+	Used     int64  `json:"used"`
+	Free     int64  `json:"free"`
+	// Need is the largest part that a container of the pod asks of one card.
+	Need int64 `json:"need,omitempty"`
+}
+
+// HolderReport is a pod on a card.
+type HolderReport struct {
+	Pod  string           `json:"pod"`
+	Uses map[string]int64 `json:"uses"`
+}
+
+// Explain reports on one node what the pod of the search asks and what is there.
+func (s *Search) Explain(n *Node) Report {
+	record, cause := s.Place(n)
+	out := Report{Node: n.name, Fits: cause == Fits, Verdict: cause.String()}
+	if record != nil {
+		out.Choice = record.Cards
+	}
+	needs := map[string]int64{}
+	for _, c := range s.req.Shape.Containers {
+		for _, a := range c.PerCard {
+			needs[a.Name] = max(needs[a.Name], a.Count)
+		}
+	}
+	for _, a := range s.req.Shape.Wide {
+		needs[a.Name] = max(needs[a.Name], a.Count)
+	}
+	pods := n.holders()
+	for c, name := range n.cards {
+		card := CardReport{Card: name, Verdict: "has room for each container that asks for a card", Pods: pods[c]}
+		for i, resource := range n.schema.names {
+			if n.rules.wide(resource) {
+				continue
+			}
+			at := c*len(n.schema.names) + i
+			r := ResourceReport{resource, n.capacity[at], n.used[at], n.free[at], needs[resource]}
+			if r.Need > r.Free {
+				card.Verdict = "too little " + resource
+			}
+			card.Resources = append(card.Resources, r)
+		}
+		for missing := range needs {
+			if _, ok := slices.BinarySearch(n.schema.names, missing); !ok {
+				card.Verdict = "has no " + missing
+			}
+		}
+		switch {
+		case n.off[c]:
+			card.Verdict = "taken out of use by a label or its agent"
+		case !s.mayUse(name):
+			card.Verdict = "not among the cards that the pod may use"
+		}
+		out.Cards = append(out.Cards, card)
+	}
+	for i, resource := range n.schema.names {
+		if n.rules.wide(resource) {
+			out.Wide = append(out.Wide, ResourceReport{resource, n.wideCapacity[i], n.wideUsed[i], n.wideCapacity[i] - n.wideUsed[i], needs[resource]})
+		}
+	}
+	for _, r := range n.sorted() {
+		if r.Cards == "" && r.InitCards == "" && r.Shape.Wants() {
+			out.Unplaced = append(out.Unplaced, r.Namespace+"/"+r.Name)
+		}
+	}
+	return out
+}
+
+// holders are the pods on each card.
+func (n *Node) holders() [][]HolderReport {
+	out, stride := make([][]HolderReport, len(n.cards)), len(n.schema.names)
+	for _, r := range n.sorted() {
+		load, _ := n.load(r)
+		for c := range n.cards {
+			uses := map[string]int64{}
+			for i, name := range n.schema.names {
+				if amount := load[c*stride+i]; amount > 0 {
+					uses[name] = amount
+				}
+			}
+			if len(uses) > 0 {
+				out[c] = append(out[c], HolderReport{r.Namespace + "/" + r.Name, uses})
+			}
+		}
+	}
+	return out
+}
+
+func (n *Node) sorted() []*Record {
+	return slices.SortedFunc(maps.Values(n.records), func(a, b *Record) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+}
+
+// Use is how much of one resource of one card is used, for metrics.
+type Use struct {
+	Card, Resource string
+	Used, Capacity int64
+}
+
+// Uses lists every resource of every card of the node.
+func (n *Node) Uses() []Use {
+	var out []Use
+	for c, card := range n.cards {
+		for i, name := range n.schema.names {
+			if at := c*len(n.schema.names) + i; n.capacity[at] > 0 || n.used[at] > 0 {
+				out = append(out, Use{card, name, n.used[at], n.capacity[at]})
+			}
+		}
+	}
+	return out
+}
+
+// Fullness is how full the node is, from 0 to 1: the mean over its cards of their scarcest resource.
+func (n *Node) Fullness() float64 {
+	sum, stride := 0.0, len(n.schema.names)
+	for c := range n.cards {
+		most := 0.0
+		for at := c * stride; at < (c+1)*stride; at++ {
+			if n.capacity[at] > 0 {
+				most = max(most, min(1, float64(n.used[at])/float64(n.capacity[at])))
+			}
+		}
+		sum += most
+	}
+	if len(n.cards) == 0 {
+		return 0
+	}
+	return sum / float64(len(n.cards))
+}

@@ -1,0 +1,209 @@
+package fit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// continued is the lead-in of a label value that goes on with another label's: a value may have 63 characters only.
+const continued = "Z"
+
+// splice reads the label key with the ones that continue it, key2 and so on. A part without its lead-in voids the whole.
+func splice(labels map[string]string, key string) string {
+	value := labels[key]
+	for i := 2; ; i++ {
+		part, ok := labels[key+strconv.Itoa(i)]
+		if !ok {
+			return value
+		}
+		if part, ok = strings.CutPrefix(part, continued); !ok {
+			return ""
+		}
+		value += part
+	}
+}
+
+// digits reads a decimal number without sign, of at most six digits.
+func digits(s string) (int, bool) {
+	if s == "" || len(s) > 6 || strings.Trim(s, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.Atoi(s)
+	return n, err == nil
+}
+
+func cardName(number int) string { return "card" + strconv.Itoa(number) }
+
+// parseNumbers reads "0.1.5": card0, card1 and card5. One that is no number voids the whole.
+func parseNumbers(value string) []string {
+	if value == "" {
+		return nil
+	}
+	var names []string
+	for part := range strings.SplitSeq(value, ".") {
+		n, ok := digits(part)
+		if !ok {
+			return nil
+		}
+		names = append(names, cardName(n))
+	}
+	return unique(names)
+}
+
+// parseCards reads "card0.card1", the form before numbers.
+func parseCards(value string) []string {
+	var names []string
+	for part := range strings.SplitSeq(value, ".") {
+		if part != "" {
+			names = append(names, part)
+		}
+	}
+	return unique(names)
+}
+
+// unique sorts names as text and drops what is there twice.
+func unique(names []string) []string {
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// parseGroups reads "0.1_2.3.4", cards that share a PCI group: the group of each, from 0.
+func parseGroups(value string) (map[string]int, error) {
+	groups := map[string]int{}
+	for i, part := range strings.Split(value, "_") {
+		cards := parseNumbers(part)
+		if cards == nil {
+			return nil, fmt.Errorf("cannot read group %q", part)
+		}
+		for _, c := range cards {
+			groups[c] = i
+		}
+	}
+	return groups, nil
+}
+
+// parseNUMA reads "0-0.1_1-2.3", NUMA node and its cards: the position of each card's NUMA node in the label, from 0.
+func parseNUMA(value string) (map[string]int, error) {
+	groups, seen := map[string]int{}, map[int]bool{}
+	for i, part := range strings.Split(value, "_") {
+		node, list, _ := strings.Cut(part, "-")
+		n, ok := digits(node)
+		cards := parseNumbers(list)
+		if !ok || cards == nil || seen[n] {
+			return nil, fmt.Errorf("cannot read NUMA node %q", part)
+		}
+		seen[n] = true
+		for _, c := range cards {
+			if _, twice := groups[c]; twice {
+				return nil, fmt.Errorf("%s is on two NUMA nodes", c)
+			}
+			groups[c] = i
+		}
+	}
+	return groups, nil
+}
+
+// link joins a tile of one card with a tile of another; the cards are indexes into the cards by number.
+type link struct {
+	card, tile           int
+	otherCard, otherTile int
+}
+
+// parseLinks reads "0.0-1.0_2.1-3.2": device and part of it, a dash, and the same of the other end.
+func parseLinks(value string) ([]link, error) {
+	var links []link
+	for part := range strings.SplitSeq(value, "_") {
+		left, right, _ := strings.Cut(part, "-")
+		card, tile, ok1 := parseEnd(left)
+		otherCard, otherTile, ok2 := parseEnd(right)
+		if !ok1 || !ok2 || card == otherCard {
+			return nil, fmt.Errorf("cannot read link %q", part)
+		}
+		links = append(links, link{card, tile, otherCard, otherTile})
+	}
+	return links, nil
+}
+
+func parseEnd(s string) (card, tile int, ok bool) {
+	device, part, _ := strings.Cut(s, ".")
+	card, ok1 := digits(device)
+	tile, ok2 := digits(part)
+	return card, tile, ok1 && ok2
+}
+
+// byNumber sorts names by the number at their end, and those with the same or without one as text: the order in which
+// links count devices.
+func byNumber(names []string) []string {
+	number := func(name string) int {
+		n, ok := digits(name[len(strings.TrimRight(name, "0123456789")):])
+		if !ok {
+			return -1
+		}
+		return n
+	}
+	sorted := slices.Clone(names)
+	slices.SortFunc(sorted, func(a, b string) int { return cmp.Or(cmp.Compare(number(a), number(b)), strings.Compare(a, b)) })
+	return sorted
+}
+
+// marks are what telemetry labels say of cards and tiles.
+type marks struct {
+	off       map[string]bool // cards
+	group     map[string]bool // cards whose PCI group is off with them
+	preferred string
+	tilesOff  map[string]uint64 // by card, a bit for each tile
+	tileFirst map[string]int    // by card
+}
+
+// groupWide as the value of a label widens it to the card's PCI group.
+const groupWide = "PCI_GROUP"
+
+// readMarks reads the labels "<telemetry><name>/gas-…": cards and tiles to keep new work off, and those to take first.
+func readMarks(labels map[string]string, telemetry string) marks {
+	m := marks{off: map[string]bool{}, group: map[string]bool{}, tilesOff: map[string]uint64{}, tileFirst: map[string]int{}}
+	for key, value := range labels {
+		space, name, ok := strings.Cut(key, "/")
+		if !ok || strings.Contains(name, "/") || !strings.HasPrefix(space, telemetry) || len(space) == len(telemetry) {
+			continue
+		}
+		if name == "gas-prefer-gpu" {
+			if m.preferred == "" || value < m.preferred { // two policies may differ: the same one each time
+				m.preferred = value
+			}
+			continue
+		}
+		if card, ok := strings.CutPrefix(name, "gas-tile-preferred-"); ok {
+			if tile, ok := parseTile(value); ok {
+				m.tileFirst[card] = tile
+			}
+			continue
+		}
+		for _, prefix := range []string{"gas-tile-disable-", "gas-tile-deschedule-"} {
+			if at, ok := strings.CutPrefix(name, prefix); ok {
+				card, tile, _ := strings.Cut(at, "_")
+				if n, ok := parseTile(tile); ok {
+					m.tilesOff[card] |= 1 << n
+				}
+			}
+		}
+		for _, prefix := range []string{"gas-disable-", "gas-deschedule-pods-"} {
+			if card, ok := strings.CutPrefix(name, prefix); ok {
+				m.off[card] = true
+				m.group[card] = m.group[card] || value == groupWide
+			}
+		}
+	}
+	return m
+}
+
+// maxTiles of a card can be told apart; the books keep a bit for each.
+const maxTiles = 64
+
+// parseTile reads "gt3".
+func parseTile(s string) (int, bool) {
+	n, ok := digits(strings.TrimPrefix(s, "gt"))
+	return n, ok && strings.HasPrefix(s, "gt") && n < maxTiles
+}

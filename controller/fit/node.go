@@ -1,0 +1,258 @@
+package fit
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Facts are what is known of a node.
+type Facts struct {
+	Name string
+	// Labels are those that the rules read; the others do no harm.
+	Labels map[string]string
+	// Allocatable are the node's totals by full name, rounded down ([Floor]).
+	Allocatable map[string]int64
+	// Inventory is what the agent says of each card; where it is nil, labels name the cards and each has its part of
+	// Allocatable. Broken says that there is one and that it cannot be read.
+	Inventory []Card
+	Broken    bool
+}
+
+// Card is one card of an inventory.
+type Card struct {
+	Name string `json:"name"`
+	// Has are amounts by the name of the resource without prefix.
+	Has map[string]resource.Quantity `json:"has"`
+	// NUMA is the NUMA node; nil when it is not known.
+	NUMA *int `json:"numa,omitempty"`
+	// Off keeps new pods from the card.
+	Off bool `json:"off,omitempty"`
+}
+
+// ParseInventory reads the annotation [InventoryAnnotation], a list of [Card] such as
+//
+//	[{"name":"card0","has":{"memory":"8G","shares":"10"},"numa":0},{"name":"card1","has":{},"off":true}]
+//
+// An error names what is wrong; then the node takes no pod, rather than one on a card that cannot hold it.
+func ParseInventory(text string) ([]Card, error) {
+	cards := []Card{}
+	if err := json.Unmarshal([]byte(text), &cards); err != nil {
+		return nil, fmt.Errorf("cannot read annotation %q: %w", InventoryAnnotation, err)
+	}
+	seen := map[string]bool{}
+	for _, c := range cards {
+		if c.Name == "" || strings.ContainsAny(c.Name, ",|:+") || seen[c.Name] {
+			return nil, fmt.Errorf("cannot read annotation %q: card %q has no name of its own", InventoryAnnotation, c.Name)
+		}
+		seen[c.Name] = true
+	}
+	return cards, nil
+}
+
+// Node is one node with its books. It is not safe for concurrent use.
+//
+// Amounts are flat tables with a row for each card and a column for each resource of the node.
+type Node struct {
+	rules *Rules
+	name  string
+	// broken is why no pod fits at all.
+	broken Cause
+	schema *schema
+	cards  []string // as text sorted: the order of trying
+	// capacity, used and free have len(cards)*len(schema.names) numbers. free is what is left for others, also without
+	// tiles that are off; empty is free as it were without any pod.
+	capacity, used, free, empty []int64
+	wideCapacity, wideUsed      []int64 // by resource
+	off                         []bool
+	preferred                   int      // index of a card, or -1
+	tilesOff, tilesUsed         []uint64 // by card
+	tileFirst                   []int    // by card, or -1
+	numa                        []int    // by card, or -1; nil when nothing says
+	numaGroups                  int
+	numaBroken, linksBroken     bool
+	links                       []link // between indexes of cards
+	records                     map[string]*Record
+}
+
+// schema is a list of resources that nodes of a kind have in common, so that a pod is matched to it once.
+type schema struct {
+	names []string // sorted
+	tiles int      // index of the resource that counts tiles, or -1
+}
+
+// Schemas holds the schemas in use. It is not safe for concurrent use.
+type Schemas map[string]*schema
+
+func (s Schemas) of(names []string, tiles string) *schema {
+	key := strings.Join(names, ",")
+	if s[key] == nil {
+		s[key] = &schema{names, slices.Index(names, tiles)}
+	}
+	return s[key]
+}
+
+// NewNode makes the node of facts, with the records that were on it before.
+func NewNode(r *Rules, schemas Schemas, facts Facts, records map[string]*Record) *Node {
+	n := &Node{rules: r, name: facts.Name, preferred: -1, records: records}
+	if n.records == nil {
+		n.records = map[string]*Record{}
+	}
+	inventory := facts.Inventory != nil
+	switch {
+	case facts.Broken:
+		n.broken = LabelUnclear
+	case inventory:
+		for _, c := range facts.Inventory {
+			n.cards = append(n.cards, c.Name)
+		}
+		slices.Sort(n.cards)
+	default:
+		n.cards = parseNumbers(splice(facts.Labels, r.LabelPrefix+labelNumbers))
+		if len(n.cards) == 0 {
+			n.cards = parseCards(facts.Labels[r.LabelPrefix+labelCards])
+		}
+	}
+	if len(n.cards) == 0 && n.broken == Fits {
+		n.broken = NoCards
+	}
+	names := map[string]bool{}
+	for full := range facts.Allocatable {
+		if short, ok := r.Resource(full); ok {
+			names[short] = true
+		}
+	}
+	for _, c := range facts.Inventory {
+		for short := range c.Has {
+			names[short] = true
+		}
+	}
+	n.schema = schemas.of(slices.Sorted(maps.Keys(names)), r.Tiles)
+	n.fill(facts)
+	n.readMarks(facts)
+	n.readPlaces(facts)
+	n.recount()
+	return n
+}
+
+// fill writes what the cards and the node have.
+func (n *Node) fill(facts Facts) {
+	stride := len(n.schema.names)
+	n.capacity, n.wideCapacity = make([]int64, len(n.cards)*stride), make([]int64, stride)
+	n.off = make([]bool, len(n.cards))
+	for i, short := range n.schema.names {
+		total := facts.Allocatable[n.rules.Prefix+short]
+		if n.rules.wide(short) {
+			n.wideCapacity[i] = total
+			continue
+		}
+		for c := range n.cards {
+			if facts.Inventory == nil {
+				n.capacity[c*stride+i] = total / int64(len(n.cards))
+			}
+		}
+	}
+	for _, card := range facts.Inventory {
+		c, _ := slices.BinarySearch(n.cards, card.Name)
+		n.off[c] = card.Off
+		for short, q := range card.Has {
+			i, _ := slices.BinarySearch(n.schema.names, short)
+			n.capacity[c*stride+i] = Floor(q)
+		}
+	}
+}
+
+// readMarks reads which cards and tiles are off and which come first.
+func (n *Node) readMarks(facts Facts) {
+	m := readMarks(facts.Labels, n.rules.Telemetry)
+	n.tilesOff, n.tileFirst = make([]uint64, len(n.cards)), make([]int, len(n.cards))
+	groups, err := map[string]int{}, error(nil)
+	if label := splice(facts.Labels, n.rules.LabelPrefix+labelGroups); label != "" && len(m.group) > 0 {
+		if groups, err = parseGroups(label); err != nil {
+			groups = nil // the card itself is off all the same
+		}
+	}
+	for c, name := range n.cards {
+		n.off[c] = n.off[c] || m.off[name]
+		for other, wide := range m.group {
+			g1, ok1 := groups[name]
+			g2, ok2 := groups[other]
+			n.off[c] = n.off[c] || wide && ok1 && ok2 && g1 == g2
+		}
+		if name == m.preferred {
+			n.preferred = c
+		}
+		n.tileFirst[c] = -1
+		if t, ok := m.tileFirst[name]; ok {
+			n.tileFirst[c] = t
+		}
+		n.tilesOff[c] = m.tilesOff[name] & tileMask(n.tiles(c))
+	}
+}
+
+// readPlaces reads where the cards are: NUMA nodes and links.
+func (n *Node) readPlaces(facts Facts) {
+	positions, err := map[string]int{}, error(nil)
+	for _, c := range facts.Inventory {
+		if c.NUMA != nil {
+			positions[c.Name] = *c.NUMA
+		}
+	}
+	if value, there := facts.Labels[n.rules.LabelPrefix+labelNUMA]; there && len(positions) == 0 {
+		positions, err = parseNUMA(splice(facts.Labels, n.rules.LabelPrefix+labelNUMA))
+		n.numaBroken = err != nil || value == ""
+	}
+	if len(positions) > 0 {
+		nodes := slices.Sorted(maps.Values(positions))
+		nodes = slices.Compact(nodes)
+		n.numaGroups = len(nodes)
+		for _, name := range n.cards {
+			group := -1
+			if at, ok := positions[name]; ok {
+				group, _ = slices.BinarySearch(nodes, at)
+			}
+			n.numa = append(n.numa, group)
+		}
+	}
+	label := splice(facts.Labels, n.rules.LabelPrefix+labelLinks)
+	if label == "" {
+		return
+	}
+	links, err := parseLinks(label)
+	n.linksBroken = err != nil
+	numbered := byNumber(n.cards)
+	for _, l := range links {
+		if l.card >= len(numbered) || l.otherCard >= len(numbered) || l.tile >= maxTiles || l.otherTile >= maxTiles {
+			continue
+		}
+		l.card, _ = slices.BinarySearch(n.cards, numbered[l.card])
+		l.otherCard, _ = slices.BinarySearch(n.cards, numbered[l.otherCard])
+		n.links = append(n.links, l)
+	}
+	slices.SortStableFunc(n.links, func(a, b link) int { return a.card - b.card })
+}
+
+// tiles is how many tiles a card has that can be told apart.
+func (n *Node) tiles(card int) int {
+	if n.schema.tiles < 0 {
+		return 0
+	}
+	return int(min(n.capacity[card*len(n.schema.names)+n.schema.tiles], maxTiles))
+}
+
+func tileMask(tiles int) uint64 {
+	if tiles >= maxTiles {
+		return ^uint64(0)
+	}
+	return 1<<tiles - 1
+}
+
+// Name is the node's name.
+func (n *Node) Name() string { return n.name }
+
+// Records are the pods on the node by UID; the map is the node's own.
+func (n *Node) Records() map[string]*Record { return n.records }

@@ -1,0 +1,238 @@
+package fit
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// When says when a container of a pod runs.
+type When int
+
+const (
+	// App containers run beside each other.
+	App When = iota
+	// Init containers run before them, one after the other.
+	Init
+	// Sidecar is an init container that goes on running beside all that start after it.
+	Sidecar
+)
+
+// Asked is one container as the pod's author wrote it.
+type Asked struct {
+	Name string
+	When When
+	// Amounts by full name, rounded up ([Ceil]); those without the prefix of the rules are passed over.
+	Amounts map[string]int64
+}
+
+// Amount is so much of a resource, named without its prefix.
+type Amount struct {
+	Name  string
+	Count int64
+}
+
+// Container is what one container of a pod needs.
+type Container struct {
+	Name string
+	When When
+	// Cards is how many cards it gets, each once.
+	Cards int64
+	// PerCard is what it needs of each of them, Total of all together; both by name, without zeros.
+	PerCard, Total []Amount
+	// Tiles is how many tiles it needs of each card.
+	Tiles int64
+}
+
+// Shape is what a pod needs, the same for all pods that need the same. It is never changed.
+type Shape struct {
+	// Containers are the app containers, then the sidecars, then the init containers, each in the order of the pod.
+	Containers []Container
+	// Apps is how many of them are app containers, Beside how many run beside each other: apps and sidecars.
+	Apps, Beside int
+	// Before is, for each of Containers that is an init container, how many sidecars started before it.
+	Before []int
+	// Wide is what the pod needs of resources that belong to the node as a whole.
+	Wide []Amount
+}
+
+// Request is a pod that looks for a node.
+type Request struct {
+	UID, Namespace, Name string
+	Shape                *Shape
+	// Same are the app containers that must be on one card, by index; empty or at least two.
+	Same []int
+	// SingleNUMA wants the cards of each container on one NUMA node, Linked wants them in linked pairs.
+	SingleNUMA, Linked bool
+	// Allow and Deny are lists of cards; nil when there is none.
+	Allow, Deny []string
+	// Contradiction is the cause when the pod's own words cannot be met by any node.
+	Contradiction Cause
+}
+
+// NewRequest reads what a pod asks for. Containers come in the order of the pod, init containers among themselves too.
+func NewRequest(r *Rules, uid, namespace, name string, annotations map[string]string, asked []Asked) Request {
+	q := Request{UID: uid, Namespace: namespace, Name: name, Shape: NewShape(r, asked)}
+	_, q.Linked = annotations[r.Annotations.Linked]
+	_, q.SingleNUMA = annotations[r.Annotations.SingleNUMA]
+	if list, ok := annotations[r.Annotations.Allow]; ok && r.Allow {
+		q.Allow = commaList(list)
+	}
+	if list, ok := annotations[r.Annotations.Deny]; ok && r.Deny {
+		q.Deny = commaList(list)
+	}
+	if list, ok := annotations[r.Annotations.Same]; ok {
+		q.readSame(r, list)
+	}
+	if q.Linked {
+		for _, c := range q.Shape.Containers[:q.Shape.Beside] {
+			if c.Cards%2 != 0 {
+				q.Contradiction = LinkedOdd
+			}
+		}
+	}
+	return q
+}
+
+// commaList reads a list with commas; it is never nil.
+func commaList(s string) []string {
+	out := []string{}
+	for part := range strings.SplitSeq(s, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+// readSame reads the names of the containers that are to share a card: at least two, none twice, all there, each asking for
+// one card and nothing that is counted by tile or for the node as a whole.
+func (q *Request) readSame(r *Rules, list string) {
+	names := commaList(list)
+	if q.Linked {
+		q.Contradiction = SameAndLinked
+		return
+	}
+	for _, name := range names {
+		i := slices.IndexFunc(q.Shape.Containers[:q.Shape.Apps], func(c Container) bool { return c.Name == name })
+		if i < 0 || slices.Contains(q.Same, i) {
+			q.Contradiction = SameUnclear
+			return
+		}
+		c := q.Shape.Containers[i]
+		if c.Cards != 1 || c.Tiles > 0 || slices.ContainsFunc(c.Total, func(a Amount) bool { return r.wide(a.Name) }) {
+			q.Contradiction = SameUnclear
+			return
+		}
+		q.Same = append(q.Same, i)
+	}
+	if len(names) < 2 {
+		q.Contradiction = SameUnclear
+	}
+	slices.Sort(q.Same)
+}
+
+// Wants reports whether the pod asks for any card.
+func (s *Shape) Wants() bool {
+	return slices.ContainsFunc(s.Containers, func(c Container) bool { return c.Cards > 0 })
+}
+
+// NewShape divides what the containers of a pod ask for.
+func NewShape(r *Rules, asked []Asked) *Shape {
+	s := &Shape{}
+	byWhen := func(when When) (n int) {
+		for _, a := range asked {
+			if a.When == when {
+				s.Containers = append(s.Containers, newContainer(r, a))
+				n++
+			}
+		}
+		return n
+	}
+	s.Apps = byWhen(App)
+	s.Beside = s.Apps + byWhen(Sidecar)
+	byWhen(Init)
+	sidecars := 0
+	for _, a := range asked {
+		switch a.When {
+		case Sidecar:
+			sidecars++
+		case Init:
+			s.Before = append(s.Before, sidecars)
+		case App:
+		}
+	}
+	s.Wide = s.wide(r)
+	return s
+}
+
+func newContainer(r *Rules, a Asked) Container {
+	c := Container{Name: a.Name, When: a.When}
+	for full, n := range a.Amounts {
+		if short, ok := r.Resource(full); ok && n > 0 {
+			c.Total = append(c.Total, Amount{short, n})
+		}
+	}
+	slices.SortFunc(c.Total, func(a, b Amount) int { return cmp.Compare(a.Name, b.Name) })
+	for _, name := range r.Cards {
+		if n := amountOf(c.Total, name); n > 0 {
+			c.Cards = n
+			break
+		}
+	}
+	c.PerCard = c.over(r, c.Cards)
+	if c.Cards > 0 && r.Tiles != "" {
+		c.Tiles = amountOf(c.PerCard, r.Tiles)
+	}
+	return c
+}
+
+// over divides the total over so many cards, rounded up.
+func (c *Container) over(r *Rules, cards int64) []Amount {
+	if cards == 0 {
+		return nil
+	}
+	var out []Amount
+	for _, a := range c.Total {
+		if !r.wide(a.Name) {
+			out = append(out, Amount{a.Name, divideUp(a.Count, cards)})
+		}
+	}
+	return out
+}
+
+func amountOf(list []Amount, name string) int64 {
+	for _, a := range list {
+		if a.Name == name {
+			return a.Count
+		}
+	}
+	return 0
+}
+
+// wide is what the pod needs of the node as a whole: the sum of what runs beside each other, or one init container with
+// the sidecars before it where that is more.
+func (s *Shape) wide(r *Rules) []Amount {
+	most := map[string]int64{}
+	phase := func(containers ...Container) {
+		sum := map[string]int64{}
+		for _, c := range containers {
+			for _, a := range c.Total {
+				if r.wide(a.Name) {
+					sum[a.Name] = add(sum[a.Name], a.Count)
+					most[a.Name] = max(most[a.Name], sum[a.Name])
+				}
+			}
+		}
+	}
+	phase(s.Containers[:s.Beside]...)
+	for i, c := range s.Containers[s.Beside:] {
+		phase(append(slices.Clone(s.Containers[s.Apps:s.Apps+s.Before[i]]), c)...)
+	}
+	var out []Amount
+	for name, n := range most {
+		out = append(out, Amount{name, n})
+	}
+	slices.SortFunc(out, func(a, b Amount) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}

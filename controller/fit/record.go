@@ -1,0 +1,241 @@
+package fit
+
+import (
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Record is a pod that has cards. Cards and tiles are in the form of the annotations, so that a pod that the API server
+// shows and one that was placed a moment ago are the same.
+type Record struct {
+	UID, Namespace, Name string
+	Shape                *Shape
+	// Cards are those of each app container: "card0,card1||card2", with "|" between containers.
+	Cards string
+	// Tiles are theirs: "card0:gt0+gt1,card1:gt0||card2:gt3". Empty where nobody asks for tiles.
+	Tiles string
+	// InitCards and InitTiles are the same for sidecars and init containers, in this order.
+	InitCards, InitTiles string
+}
+
+// Add puts a pod into the books. One with the same UID is replaced.
+func (n *Node) Add(r *Record) {
+	if n.records[r.UID] != nil {
+		n.records[r.UID] = r
+		n.recount()
+		return
+	}
+	n.records[r.UID] = r
+	n.apply(r)
+	n.free = n.left(n.used, n.tilesUsed)
+}
+
+// Remove takes a pod out of the books, and reports whether it was in them.
+func (n *Node) Remove(uid string) bool {
+	if n.records[uid] == nil {
+		return false
+	}
+	delete(n.records, uid)
+	n.recount()
+	return true
+}
+
+// recount makes the books anew from the records: what pods have is never subtracted, so nothing is left of one that is gone.
+func (n *Node) recount() {
+	n.used, n.wideUsed = make([]int64, len(n.capacity)), make([]int64, len(n.wideCapacity))
+	n.tilesUsed = make([]uint64, len(n.cards))
+	n.empty = n.left(n.used, n.tilesUsed)
+	for _, r := range n.records {
+		n.apply(r)
+	}
+	n.free = n.left(n.used, n.tilesUsed)
+}
+
+// left is what is free beside what is used. A tile that is off and used counts once.
+func (n *Node) left(used []int64, tilesUsed []uint64) []int64 {
+	free, stride := make([]int64, len(n.capacity)), len(n.schema.names)
+	for i := range free {
+		free[i] = n.capacity[i] - used[i]
+	}
+	if n.schema.tiles >= 0 {
+		for c, off := range n.tilesOff {
+			free[c*stride+n.schema.tiles] -= int64(bits.OnesCount64(off &^ tilesUsed[c]))
+		}
+	}
+	return free
+}
+
+// apply adds what a pod has to the books.
+func (n *Node) apply(r *Record) {
+	load, taken := n.load(r)
+	for i, amount := range load {
+		n.used[i] = add(n.used[i], amount)
+	}
+	for c := range taken {
+		n.tilesUsed[c] |= taken[c]
+	}
+	for _, a := range r.Shape.Wide {
+		if i, ok := slices.BinarySearch(n.schema.names, a.Name); ok {
+			n.wideUsed[i] = add(n.wideUsed[i], a.Count)
+		}
+	}
+}
+
+// load is what a pod has of each card: the sum of the containers that run beside each other, or one init container with the
+// sidecars before it where that is more; and its tiles.
+func (n *Node) load(r *Record) (load []int64, taken []uint64) {
+	cards := n.cardsOf(r)
+	load, taken = make([]int64, len(n.capacity)), n.tilesOf(r)
+	for i := range r.Shape.Beside {
+		n.charge(load, &r.Shape.Containers[i], cards[i])
+	}
+	for i, c := range r.Shape.Containers[r.Shape.Beside:] {
+		if len(cards[r.Shape.Beside+i]) == 0 {
+			continue
+		}
+		phase := make([]int64, len(load))
+		for j := range r.Shape.Before[i] {
+			n.charge(phase, &r.Shape.Containers[r.Shape.Apps+j], cards[r.Shape.Apps+j])
+		}
+		n.charge(phase, &c, cards[r.Shape.Beside+i])
+		for k := range load {
+			load[k] = max(load[k], phase[k])
+		}
+	}
+	if n.schema.tiles >= 0 {
+		for c := range n.cards {
+			at := c*len(n.schema.names) + n.schema.tiles
+			load[at] = max(load[at], int64(bits.OnesCount64(taken[c])))
+		}
+	}
+	return load, taken
+}
+
+// charge adds a container's part to each of its cards; -1 is a card that the node has no more, whose part nobody gets.
+func (n *Node) charge(load []int64, c *Container, cards []int) {
+	part := c.PerCard
+	if int64(len(cards)) != c.Cards {
+		part = c.over(n.rules, int64(len(cards)))
+	}
+	for _, a := range part {
+		i, ok := slices.BinarySearch(n.schema.names, a.Name)
+		if !ok {
+			continue
+		}
+		for _, card := range cards {
+			if card >= 0 {
+				at := card*len(n.schema.names) + i
+				load[at] = add(load[at], a.Count)
+			}
+		}
+	}
+}
+
+// cardsOf are the cards of each container of the record, as indexes. Where nothing says which ones init containers have,
+// they have the first ones of the pod's.
+func (n *Node) cardsOf(r *Record) [][]int {
+	out := make([][]int, len(r.Shape.Containers))
+	var all []int
+	read := func(text string, from, to int) {
+		for i, part := range strings.Split(text, "|") {
+			if from+i >= to || part == "" {
+				continue
+			}
+			for name := range strings.SplitSeq(part, ",") {
+				c, ok := slices.BinarySearch(n.cards, name)
+				if !ok {
+					c = -1
+				}
+				out[from+i] = append(out[from+i], c)
+				if ok && !slices.Contains(all, c) {
+					all = append(all, c)
+				}
+			}
+		}
+	}
+	read(r.Cards, 0, r.Shape.Apps)
+	read(r.InitCards, r.Shape.Apps, len(out))
+	if r.InitCards == "" {
+		for i := r.Shape.Apps; i < len(out); i++ {
+			out[i] = all[:min(int64(len(all)), r.Shape.Containers[i].Cards)]
+		}
+	}
+	return out
+}
+
+// tilesOf are the tiles of a record, by card.
+func (n *Node) tilesOf(r *Record) []uint64 {
+	taken := make([]uint64, len(n.cards))
+	if r.Tiles == "" && r.InitTiles == "" {
+		return taken
+	}
+	for _, part := range strings.FieldsFunc(r.Tiles+"|"+r.InitTiles, func(c rune) bool { return c == '|' || c == ',' }) {
+		name, list, _ := strings.Cut(part, ":")
+		c, ok := slices.BinarySearch(n.cards, name)
+		if !ok {
+			continue
+		}
+		for tile := range strings.SplitSeq(list, "+") {
+			if t, ok := parseTile(tile); ok {
+				taken[c] |= 1 << t
+			}
+		}
+	}
+	return taken
+}
+
+// formatCards writes the cards of some containers.
+func (n *Node) formatCards(containers [][]int) string {
+	var b strings.Builder
+	some := false
+	for i, cards := range containers {
+		if i > 0 {
+			b.WriteByte('|')
+		}
+		for j, c := range cards {
+			if j > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(n.cards[c])
+			some = true
+		}
+	}
+	if !some {
+		return ""
+	}
+	return b.String()
+}
+
+// formatTiles writes the tiles of some containers.
+func (n *Node) formatTiles(containers [][]int, tiles [][]uint64) string {
+	var b strings.Builder
+	some := false
+	for i, cards := range containers {
+		if i > 0 {
+			b.WriteByte('|')
+		}
+		first := true
+		for j, c := range cards {
+			if tiles[i][j] == 0 {
+				continue
+			}
+			if !first {
+				b.WriteByte(',')
+			}
+			b.WriteString(n.cards[c] + ":")
+			for k, left := 0, tiles[i][j]; left != 0; k, left = k+1, left&(left-1) {
+				if k > 0 {
+					b.WriteByte('+')
+				}
+				b.WriteString("gt" + strconv.Itoa(bits.TrailingZeros64(left)))
+			}
+			first, some = false, true
+		}
+	}
+	if !some {
+		return ""
+	}
+	return b.String()
+}

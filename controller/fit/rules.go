@@ -1,0 +1,118 @@
+package fit
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+)
+
+// Rules are the names that a cluster uses. All but Prefix and Cards have defaults, see [Rules.Complete].
+type Rules struct {
+	// Prefix of the resources that are kept book of, such as "gpu.example.com/".
+	Prefix string `json:"prefix"`
+	// Cards are the resources, without prefix, whose amount is a number of cards. The first one that a container asks for
+	// counts.
+	Cards []string `json:"cards"`
+	// Tiles is the resource, without prefix, that counts parts of a card which are given out by number.
+	Tiles string `json:"tiles,omitempty"`
+	// NodeWide are patterns, as path.Match knows them, of resources without prefix that belong to a node as a whole and so
+	// are not divided by its cards.
+	NodeWide []string `json:"nodeWide,omitempty"`
+	// LabelPrefix is the prefix of the node labels that name cards, groups and links.
+	LabelPrefix string `json:"labelPrefix,omitempty"`
+	// Telemetry is how the prefix of labels begins that disable and prefer cards; a name and a slash follow it.
+	Telemetry string `json:"telemetry,omitempty"`
+	// Allow and Deny say whether a pod's lists of cards are followed.
+	Allow bool `json:"allow,omitempty"`
+	Deny  bool `json:"deny,omitempty"`
+	// Balance is the resource, without prefix, of which the least used card is tried first. Empty: the order of names.
+	Balance string `json:"balance,omitempty"`
+	// Annotations are the names of the annotations of pods.
+	Annotations Annotations `json:"annotations,omitzero"`
+}
+
+// Annotations are names of annotations of pods: the first three are read and written, InitCards is this project's own, the others
+// are read.
+type Annotations struct {
+	Time       string `json:"time,omitempty"`
+	Cards      string `json:"cards,omitempty"`
+	Tiles      string `json:"tiles,omitempty"`
+	InitCards  string `json:"initCards,omitempty"`
+	InitTiles  string `json:"initTiles,omitempty"`
+	Allow      string `json:"allow,omitempty"`
+	Deny       string `json:"deny,omitempty"`
+	Same       string `json:"same,omitempty"`
+	Linked     string `json:"linked,omitempty"`
+	SingleNUMA string `json:"singleNUMA,omitempty"`
+}
+
+// InventoryAnnotation is the annotation of a node in which its agent says what each card has; see [ParseInventory].
+const InventoryAnnotation = "acceld.dev/cards"
+
+// Names of node labels, after the label prefix.
+const (
+	labelNumbers = "gpu-numbers"
+	labelCards   = "cards"
+	labelGroups  = "pci-groups"
+	labelNUMA    = "numa-gpu-map"
+	labelLinks   = "xe-links"
+)
+
+// Complete fills in the defaults, and says what is wrong.
+func (r Rules) Complete() (Rules, error) {
+	if !strings.HasSuffix(r.Prefix, "/") || len(r.Prefix) < 2 {
+		return r, fmt.Errorf("cannot use prefix %q: it must be a domain and a slash", r.Prefix)
+	}
+	if len(r.Cards) == 0 {
+		return r, errors.New("cannot do without a resource that counts cards: cards is empty")
+	}
+	for _, name := range append(append([]string{}, r.Cards...), r.Tiles, r.Balance) {
+		if strings.Contains(name, "/") {
+			return r, fmt.Errorf("cannot use resource %q: write it without its prefix", name)
+		}
+	}
+	for _, pattern := range r.NodeWide {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return r, fmt.Errorf("cannot use pattern %q: %w", pattern, err)
+		}
+	}
+	for _, d := range []struct {
+		field *string
+		value string
+	}{
+		{&r.LabelPrefix, r.Prefix},
+		{&r.Telemetry, "telemetry.aware.scheduling."},
+		{&r.Annotations.Time, "gas-ts"},
+		{&r.Annotations.Cards, "gas-container-cards"},
+		{&r.Annotations.Tiles, "gas-container-tiles"},
+		{&r.Annotations.InitCards, "acceld.dev/init-container-cards"},
+		{&r.Annotations.InitTiles, "acceld.dev/init-container-tiles"},
+		{&r.Annotations.Allow, "gas-allow"},
+		{&r.Annotations.Deny, "gas-deny"},
+		{&r.Annotations.Same, "gas-same-gpu"},
+		{&r.Annotations.Linked, "gas-allocate-xelink"},
+		{&r.Annotations.SingleNUMA, "gas-allocate-single-numa"},
+	} {
+		if *d.field == "" {
+			*d.field = d.value
+		}
+	}
+	return r, nil
+}
+
+// Resource returns the name without the prefix, for a resource that is kept book of.
+func (r *Rules) Resource(name string) (string, bool) {
+	short, ok := strings.CutPrefix(name, r.Prefix)
+	return short, ok && short != ""
+}
+
+// wide reports whether a resource belongs to the node as a whole.
+func (r *Rules) wide(short string) bool {
+	for _, pattern := range r.NodeWide {
+		if ok, err := path.Match(pattern, short); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
