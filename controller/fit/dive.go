@@ -11,8 +11,9 @@ type dive struct {
 	m      *matched
 	stride int
 	steps  int
-	// base is what is free of each card without this pod, free what is left as its choices are made.
-	base, free []int64
+	// base are the books without this pod, free is what is left of each card as its choices are made.
+	base books
+	free []int64
 	// order are the cards that may be used, in the order of trying.
 	order []int
 	// on counts the items of this pod on each card.
@@ -23,9 +24,9 @@ type dive struct {
 	taken  []uint64
 }
 
-func newDive(s *Search, n *Node, m *matched, free []int64) *dive {
+func newDive(s *Search, n *Node, m *matched, b books) *dive {
 	d := &dive{
-		s: s, n: n, m: m, stride: len(n.schema.names), steps: min(Budget, s.total), base: free, free: slices.Clone(free),
+		s: s, n: n, m: m, stride: len(n.schema.names), steps: min(Budget, s.total), base: b, free: slices.Clone(b.free),
 		on: make([]int, len(n.cards)), taken: make([]uint64, len(n.cards)),
 		chosen: make([][]int, len(m.needs)), tiles: make([][]uint64, len(m.needs)),
 	}
@@ -198,14 +199,14 @@ func (d *dive) end(it *item, order []int, card, tile int) bool {
 	}
 	busy := d.n.tilesOff[card]
 	if it.tiles > 0 {
-		busy |= d.n.tilesUsed[card] | d.taken[card] | ^tileMask(d.n.tiles(card))
+		busy |= d.base.tilesUsed[card] | d.taken[card] | ^tileMask(d.n.tiles(card))
 	}
 	return busy>>tile&1 == 0
 }
 
 // freeTiles chooses tiles of a card: the one given unless it is negative, the preferred one, then from the first on.
 func (d *dive) freeTiles(card int, count int64, given int) uint64 {
-	free := tileMask(d.n.tiles(card)) &^ d.n.tilesOff[card] &^ d.n.tilesUsed[card] &^ d.taken[card]
+	free := tileMask(d.n.tiles(card)) &^ d.n.tilesOff[card] &^ d.base.tilesUsed[card] &^ d.taken[card]
 	var out uint64
 	for _, t := range []int{given, d.n.tileFirst[card]} {
 		if count > 0 && t >= 0 && free>>t&1 == 1 {
@@ -246,7 +247,7 @@ func (d *dive) inits() bool {
 
 // initRoom reports whether a card has room for container at when it runs beside the first sidecars.
 func (d *dive) initRoom(at, sidecars, card int) bool {
-	row := slices.Clone(d.base[card*d.stride : (card+1)*d.stride])
+	row := slices.Clone(d.base.free[card*d.stride : (card+1)*d.stride])
 	for j := d.s.req.Shape.Apps; j < d.s.req.Shape.Apps+sidecars; j++ {
 		if slices.Contains(d.chosen[j], card) {
 			for _, need := range d.m.needs[j] {

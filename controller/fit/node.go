@@ -77,6 +77,8 @@ type Node struct {
 	numaBroken, linksBroken     bool
 	links                       []link // between indexes of cards
 	records                     map[string]*Record
+	noneUsed                    []int64 // zeros
+	noneTiles                   []uint64
 }
 
 // schema is a list of resources that nodes of a kind have in common, so that a pod is matched to it once.
@@ -135,6 +137,7 @@ func NewNode(r *Rules, schemas Schemas, facts Facts, records map[string]*Record)
 	n.fill(facts)
 	n.readMarks(facts)
 	n.readPlaces(facts)
+	n.noneUsed, n.noneTiles = make([]int64, len(n.schema.names)), make([]uint64, len(n.cards))
 	n.recount()
 	return n
 }

@@ -128,11 +128,11 @@ func plus(a, b []need) []need {
 // Try reports whether the pod fits on the node now: [Fits], or why not. What would not fit on the empty node either is
 // TooMuch, unless a cause says more.
 func (s *Search) Try(n *Node) Cause {
-	cause := s.on(n, n.free, n.wideUsed, nil)
+	cause := s.on(n, n.now(), nil)
 	if cause == Fits || cause.Final() {
 		return cause
 	}
-	if empty := s.on(n, n.empty, nil, nil); empty != Fits && empty != NotFound {
+	if empty := s.on(n, n.bare(), nil); empty != Fits && empty != NotFound {
 		return TooMuch
 	}
 	return cause
@@ -141,14 +141,24 @@ func (s *Search) Try(n *Node) Cause {
 // Place chooses the cards; the record is for [Node.Add]. It is nil unless the pod fits.
 func (s *Search) Place(n *Node) (*Record, Cause) {
 	r := &Record{UID: s.req.UID, Namespace: s.req.Namespace, Name: s.req.Name, Shape: s.req.Shape}
-	if cause := s.on(n, n.free, n.wideUsed, r); cause != Fits {
+	if cause := s.on(n, n.now(), r); cause != Fits {
 		return nil, s.Try(n)
 	}
 	return r, Fits
 }
 
-// on looks for the pod on a node of which so much is free, and writes its choice into r unless that is nil.
-func (s *Search) on(n *Node, free, wideUsed []int64, r *Record) Cause {
+// books are those of a node as they are, or as they were without any pod.
+type books struct {
+	free, wideUsed []int64
+	tilesUsed      []uint64
+}
+
+func (n *Node) now() books { return books{n.free, n.wideUsed, n.tilesUsed} }
+
+func (n *Node) bare() books { return books{n.empty, n.noneUsed[:len(n.wideUsed)], n.noneTiles} }
+
+// on looks for the pod on a node with such books, and writes its choice into r unless that is nil.
+func (s *Search) on(n *Node, b books, r *Record) Cause {
 	switch {
 	case n.broken != Fits:
 		return n.broken
@@ -162,18 +172,14 @@ func (s *Search) on(n *Node, free, wideUsed []int64, r *Record) Cause {
 		return TooMuch
 	}
 	for _, w := range m.wide {
-		used := int64(0)
-		if wideUsed != nil {
-			used = wideUsed[w.column]
-		}
-		if w.count > n.wideCapacity[w.column]-used {
+		if w.count > n.wideCapacity[w.column]-b.wideUsed[w.column] {
 			return NodeRoom
 		}
 	}
 	if m.simple && r == nil {
-		return s.count(n, free, &m.items[0])
+		return s.count(n, b.free, &m.items[0])
 	}
-	d := newDive(s, n, m, free)
+	d := newDive(s, n, m, b)
 	found := d.place(0)
 	s.total -= Budget - d.steps
 	switch {
