@@ -1,0 +1,333 @@
+package extender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/acceld/acceld/controller/fit"
+)
+
+// API is what is asked of the API server one by one.
+type API struct {
+	// Pod returns a pod; its error may be of k8s.io/apimachinery/pkg/api/errors.
+	Pod func(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+	// Bind creates the Binding, whose annotations the API server gives to the pod in the same write.
+	Bind func(ctx context.Context, b *corev1.Binding) error
+}
+
+// pod returns the pod "namespace/name", nil when there is none.
+func (a API) pod(ctx context.Context, key string) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiDeadline)
+	defer cancel()
+	namespace, name, _ := strings.Cut(key, "/")
+	p, err := a.Pod(ctx, namespace, name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return p, err
+}
+
+// apiDeadline is less than the five seconds after which the scheduler gives a binding up, and than what lies between the last
+// renewal of a lease that failed and the moment at which another replica may have it.
+const apiDeadline = 4 * time.Second
+
+// Packing says which of the nodes that fit is better.
+type Packing string
+
+const (
+	// Pack prefers nodes that are in use, so that whole cards stay free.
+	Pack Packing = "pack"
+	// Spread prefers nodes that are free.
+	Spread Packing = "spread"
+)
+
+// Extender answers the scheduler. Make it with [New].
+type Extender struct {
+	rules   *fit.Rules
+	api     API
+	packing Packing
+	log     *slog.Logger
+	metrics *Metrics
+
+	term   atomic.Pointer[term]
+	stamp  atomic.Int64 // the last gas-ts
+	seenMu sync.Mutex
+	seen   map[string]fit.Request // by UID: pods that filter was asked about and that are not bound yet
+}
+
+// term is a time of leadership, with its books.
+type term struct {
+	books *Books
+	ctx   context.Context
+	// binding counts what is under way.
+	binding sync.WaitGroup
+}
+
+// New returns an extender that is not in office: it answers 503.
+func New(r *fit.Rules, api API, packing Packing, log *slog.Logger) *Extender {
+	e := &Extender{rules: r, api: api, packing: packing, log: log, seen: map[string]fit.Request{}}
+	e.metrics = newMetrics(e)
+	return e
+}
+
+// Lead keeps books from the sources and answers the scheduler from when they are complete, until ctx ends; then it returns when
+// no binding is under way any more.
+func (e *Extender) Lead(ctx context.Context, from Sources) {
+	b := NewBooks(e.rules)
+	e.During(ctx, b, func(ctx context.Context) {
+		go b.check(ctx, e.api, func(err error) { e.log.Warn("cannot tell what became of a pod", "error", err) })
+		b.follow(ctx, from)
+	})
+}
+
+// During answers from the books that run keeps, until it returns or ctx ends.
+func (e *Extender) During(ctx context.Context, b *Books, run func(context.Context)) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t := &term{books: b, ctx: ctx}
+	e.term.Store(t)
+	run(ctx)
+	e.term.Store(nil)
+	t.binding.Wait()
+}
+
+// Ready reports whether the books of this term are complete.
+func (e *Extender) Ready() bool {
+	t := e.term.Load()
+	return t != nil && t.ctx.Err() == nil && t.books.Complete()
+}
+
+// inOffice returns the books, or the error that says that there are none.
+func (e *Extender) inOffice() (*term, error) {
+	if !e.Ready() {
+		return nil, wrong{http.StatusServiceUnavailable, "the books of the cards are not complete yet, or another replica keeps them"}
+	}
+	if t := e.term.Load(); t != nil {
+		return t, nil
+	}
+	return nil, wrong{http.StatusServiceUnavailable, "another replica keeps the books of the cards"}
+}
+
+// Handler serves the verbs of the scheduler, and explain.
+func (e *Extender) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for verb, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"filter": e.filter, "prioritize": e.prioritize, "bind": e.bind,
+	} {
+		mux.HandleFunc("/scheduler/"+verb, func(w http.ResponseWriter, r *http.Request) {
+			start := time.Now()
+			err := serve(w, r)
+			if err != nil {
+				fail(w, err)
+			}
+			e.metrics.seconds.WithLabelValues(verb, result(err)).Observe(time.Since(start).Seconds())
+		})
+	}
+	mux.HandleFunc("GET /v1/explain", e.explain)
+	return mux
+}
+
+func result(err error) string {
+	if err != nil {
+		return "error"
+	}
+	return "ok"
+}
+
+func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
+	q, names, t, err := e.read(w, r)
+	if err != nil {
+		return err
+	}
+	e.remember(q)
+	search := fit.NewSearch(e.rules, &q)
+	verdicts := make([]verdict, len(names))
+	for i, entry := range t.books.find(names) {
+		verdicts[i] = verdict{names[i], fit.UnknownNode}
+		entry.look(func(n *fit.Node) { verdicts[i].cause = search.Try(n) })
+	}
+	answer(w, http.StatusOK, filterResult(make([]byte, 0, 256+64*len(names)), verdicts))
+	return nil
+}
+
+// read reads the arguments that filter and prioritize have.
+func (e *Extender) read(w http.ResponseWriter, r *http.Request) (fit.Request, []string, *term, error) {
+	var a args
+	if err := decode(w, r, &a); err != nil {
+		return fit.Request{}, nil, nil, err
+	}
+	t, err := e.inOffice()
+	switch {
+	case err != nil:
+		return fit.Request{}, nil, nil, err
+	case a.Pod == nil:
+		return fit.Request{}, nil, nil, wrong{http.StatusBadRequest, "there is no Pod in the arguments"}
+	case a.NodeNames == nil:
+		return fit.Request{}, nil, nil, errors.New("there are no NodeNames in the arguments: set nodeCacheCapable to true")
+	}
+	return a.Pod.request(e.rules), *a.NodeNames, t, nil
+}
+
+// maxScore of a node (MaxExtenderPriority of k8s.io/kube-scheduler/extender/v1); a preferred card is worth three of ten.
+const (
+	maxScore   = 10
+	preference = 3
+)
+
+func (e *Extender) prioritize(w http.ResponseWriter, r *http.Request) error {
+	q, names, t, err := e.read(w, r)
+	if err != nil {
+		return err
+	}
+	search := fit.NewSearch(e.rules, &q)
+	scores := make([]int, len(names))
+	for i, entry := range t.books.find(names) {
+		entry.look(func(n *fit.Node) {
+			full := n.Fullness()
+			if e.packing == Spread {
+				full = 1 - full
+			}
+			scores[i] = int(full*(maxScore-preference) + 0.5)
+			if search.PrefersFirst(n) {
+				scores[i] += preference
+			}
+		})
+	}
+	answer(w, http.StatusOK, priorities(nil, names, scores))
+	return nil
+}
+
+// maxSeen pods are remembered between filter and bind; a pod that is not is looked up.
+const maxSeen = 10000
+
+func (e *Extender) remember(q fit.Request) {
+	if q.UID == "" {
+		return
+	}
+	e.seenMu.Lock()
+	defer e.seenMu.Unlock()
+	if len(e.seen) >= maxSeen {
+		clear(e.seen)
+	}
+	e.seen[q.UID] = q
+}
+
+func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
+	var a bindingArgs
+	if err := decode(w, r, &a); err != nil {
+		return err
+	}
+	t, err := e.inOffice()
+	if err != nil {
+		return err
+	}
+	t.binding.Add(1)
+	defer t.binding.Done()
+	ctx, cancel := context.WithTimeout(t.ctx, apiDeadline)
+	defer cancel()
+	if err := e.bindPod(ctx, t.books, a); err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, []byte(`{"Error":""}`))
+	return nil
+}
+
+// bindPod chooses the cards, holds them, and writes both choice and binding at once.
+func (e *Extender) bindPod(ctx context.Context, b *Books, a bindingArgs) error {
+	q, err := e.requestOf(ctx, a)
+	if err != nil {
+		return err
+	}
+	record, cause, err := b.Reserve(&q, a.Node)
+	if err != nil {
+		return err
+	}
+	if record == nil {
+		return fmt.Errorf("cannot bind pod %s/%s to node %q: %v", a.PodNamespace, a.PodName, a.Node, cause)
+	}
+	err = e.api.Bind(ctx, &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: a.PodNamespace, Name: a.PodName, UID: types.UID(q.UID), Annotations: e.annotations(record),
+		},
+		Target: corev1.ObjectReference{Kind: "Node", Name: a.Node},
+	})
+	bound := err == nil
+	switch {
+	case bound || definite(err):
+		b.Settle(q.UID, &bound)
+	default: // perhaps it is bound: the cards are held until the API server has said so
+		b.Settle(q.UID, nil)
+	}
+	e.seenMu.Lock()
+	delete(e.seen, q.UID)
+	e.seenMu.Unlock()
+	if err != nil {
+		return fmt.Errorf("cannot bind pod %s/%s to node %q: %w", a.PodNamespace, a.PodName, a.Node, err)
+	}
+	return nil
+}
+
+// definite reports whether an error says that nothing was written.
+func definite(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) ||
+		apierrors.IsBadRequest(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err) || apierrors.IsAlreadyExists(err)
+}
+
+// requestOf returns what the pod of a binding asks for: as filter saw it, else as the API server has it.
+func (e *Extender) requestOf(ctx context.Context, a bindingArgs) (fit.Request, error) {
+	e.seenMu.Lock()
+	q, ok := e.seen[a.PodUID]
+	e.seenMu.Unlock()
+	if ok && q.Namespace == a.PodNamespace && q.Name == a.PodName {
+		return q, nil
+	}
+	p, err := e.api.pod(ctx, a.PodNamespace+"/"+a.PodName)
+	switch {
+	case err != nil:
+		return fit.Request{}, fmt.Errorf("cannot look at pod %s/%s: %w", a.PodNamespace, a.PodName, err)
+	case p == nil || a.PodUID != "" && string(p.UID) != a.PodUID:
+		return fit.Request{}, fmt.Errorf("cannot bind pod %s/%s: it is gone", a.PodNamespace, a.PodName)
+	case p.Spec.NodeName != "":
+		return fit.Request{}, fmt.Errorf("cannot bind pod %s/%s: it is bound to node %q", a.PodNamespace, a.PodName, p.Spec.NodeName)
+	}
+	return e.requestFor(p), nil
+}
+
+func (e *Extender) requestFor(p *corev1.Pod) fit.Request {
+	return fit.NewRequest(e.rules, string(p.UID), p.Namespace, p.Name, p.Annotations, asks(e.rules, p.Spec.InitContainers, p.Spec.Containers))
+}
+
+// annotations of a binding: when, in nanoseconds of Unix and never twice the same, so that who reads it knows the order; which
+// cards; which tiles.
+func (e *Extender) annotations(r *fit.Record) map[string]string {
+	now := time.Now().UnixNano()
+	for {
+		last := e.stamp.Load()
+		now = max(now, last+1)
+		if e.stamp.CompareAndSwap(last, now) {
+			break
+		}
+	}
+	a := &e.rules.Annotations
+	out := map[string]string{}
+	for _, x := range [][2]string{{a.Cards, r.Cards}, {a.Tiles, r.Tiles}, {a.InitCards, r.InitCards}, {a.InitTiles, r.InitTiles}} {
+		if x[1] != "" {
+			out[x[0]] = x[1]
+			out[a.Time] = strconv.FormatInt(now, 10)
+		}
+	}
+	return out
+}

@@ -1,0 +1,165 @@
+package extender
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/acceld/acceld/controller/fit"
+)
+
+// BoundPods selects the pods that may hold cards: bound, and not over. The API server then shows the end of one as its
+// deletion.
+const BoundPods = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+
+// feed is a store of client-go that keeps nothing itself: it turns what a watch brings into changes of the books. Objects are
+// trimmed as they arrive, one at a time, so that a large cluster is never in memory as a whole.
+type feed struct {
+	books  *Books
+	trim   func(any) any // of what is sent, or of what it returned before
+	set    func(any)
+	drop   func(any)
+	listed func([]any)
+}
+
+func (f *feed) Transformer() cache.TransformFunc {
+	return func(o any) (any, error) { return f.trim(o), nil }
+}
+
+func (f *feed) Add(o any) error {
+	if o = f.trim(o); o != nothing {
+		f.set(o)
+	}
+	return nil
+}
+
+func (f *feed) Update(o any) error { return f.Add(o) }
+
+func (f *feed) Delete(o any) error {
+	if o = f.trim(o); o != nothing {
+		f.drop(o)
+	}
+	return nil
+}
+
+func (f *feed) Replace(all []any, _ string) error {
+	kept := make([]any, 0, len(all))
+	for _, o := range all {
+		if o = f.trim(o); o != nothing {
+			kept = append(kept, o)
+		}
+	}
+	f.listed(kept)
+	return nil
+}
+
+func (f *feed) Resync() error { return nil }
+
+// Bookmark is told when a watch has nothing to say.
+func (f *feed) Bookmark(string) error {
+	f.books.heard()
+	return nil
+}
+
+// nodes feeds nodes.
+func (b *Books) nodeFeed() *feed {
+	return &feed{
+		books: b,
+		trim: func(o any) any {
+			if n, ok := o.(*corev1.Node); ok {
+				return &facts{Facts(b.rules, n)}
+			}
+			return o
+		},
+		set:  func(o any) { b.SetNode(o.(*facts).Facts) },
+		drop: func(o any) { b.DropNode(o.(*facts).Name) },
+		listed: func(all []any) {
+			list := make([]fit.Facts, len(all))
+			for i, o := range all {
+				list[i] = o.(*facts).Facts
+			}
+			b.ListNodes(list)
+		},
+	}
+}
+
+// podFeed feeds pods.
+func (b *Books) podFeed() *feed {
+	return &feed{
+		books: b,
+		trim: func(o any) any {
+			p, ok := o.(*corev1.Pod)
+			if !ok {
+				return o
+			}
+			if trimmed := Trim(b.rules, p); trimmed != nil {
+				return trimmed
+			}
+			return nothing
+		},
+		set:  func(o any) { b.SetPod(*o.(*Pod)) },
+		drop: func(o any) { b.DropPod(o.(*Pod).UID) },
+		listed: func(all []any) {
+			list := make([]Pod, len(all))
+			for i, o := range all {
+				list[i] = *o.(*Pod)
+			}
+			b.ListPods(list)
+		},
+	}
+}
+
+// Sources are where nodes and pods come from: watches of all nodes, and of the pods of [BoundPods] in all namespaces.
+type Sources struct{ Nodes, Pods cache.ListerWatcher }
+
+// follow keeps the books until ctx ends.
+func (b *Books) follow(ctx context.Context, from Sources) {
+	done := make(chan struct{})
+	for _, r := range []*cache.Reflector{
+		cache.NewReflectorWithOptions(from.Nodes, &corev1.Node{}, b.nodeFeed(), cache.ReflectorOptions{Name: "nodes"}),
+		cache.NewReflectorWithOptions(from.Pods, &corev1.Pod{}, b.podFeed(), cache.ReflectorOptions{Name: "pods"}),
+	} {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			r.RunWithContext(ctx)
+		}()
+	}
+	<-done
+	<-done
+}
+
+// Doubts are looked at this often, when the API server has not shown a pod for this long after it was bound.
+const (
+	checkEvery = 5 * time.Second
+	doubtAfter = 20 * time.Second
+)
+
+// check asks the API server for pods that it should have shown by now, until ctx ends: an answer to a binding that was lost,
+// or a pod that was gone before the watch saw it.
+func (b *Books) check(ctx context.Context, api API, failed func(error)) {
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for uid, name := range b.Doubts(doubtAfter) {
+			p, err := api.pod(ctx, name)
+			if err != nil {
+				failed(fmt.Errorf("cannot look at pod %s: %w", name, err))
+				continue
+			}
+			if p == nil || string(p.UID) != uid || p.Spec.NodeName == "" {
+				b.corrections.Add(1)
+				b.DropPod(uid)
+			} else if trimmed := Trim(b.rules, p); trimmed != nil {
+				b.SetPod(*trimmed)
+			}
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package extender
+
+import (
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/acceld/acceld/controller/fit"
+)
+
+// facts are what is needed of a node.
+type facts struct{ fit.Facts }
+
+// GetObjectMeta names the node for a store of client-go.
+func (f *facts) GetObjectMeta() metav1.Object { return &metav1.ObjectMeta{Name: f.Name} }
+
+// GetObjectMeta names the pod for a store of client-go.
+func (p *Pod) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}
+}
+
+// nothing stands for every object of which nothing is needed.
+const nothing = cache.ExplicitKey("")
+
+// Facts takes from a node what the rules read.
+func Facts(r *fit.Rules, n *corev1.Node) fit.Facts {
+	f := fit.Facts{Name: n.Name, Labels: map[string]string{}, Allocatable: map[string]int64{}}
+	for key, value := range n.Labels {
+		if strings.HasPrefix(key, r.LabelPrefix) || strings.HasPrefix(key, r.Telemetry) {
+			f.Labels[strings.Clone(key)] = strings.Clone(value)
+		}
+	}
+	for name, q := range n.Status.Allocatable {
+		if short, ok := r.Resource(string(name)); ok {
+			f.Allocatable[r.Prefix+strings.Clone(short)] = fit.Floor(q)
+		}
+	}
+	if text, ok := n.Annotations[fit.InventoryAnnotation]; ok {
+		cards, err := fit.ParseInventory(text)
+		f.Inventory, f.Broken = cards, err != nil
+	}
+	return f
+}
+
+// sameCard reports whether two cards of an inventory are the same.
+func sameCard(a, b fit.Card) bool {
+	if a.Name != b.Name || a.Off != b.Off || (a.NUMA == nil) != (b.NUMA == nil) || a.NUMA != nil && *a.NUMA != *b.NUMA || len(a.Has) != len(b.Has) {
+		return false
+	}
+	for name, q := range a.Has {
+		other, ok := b.Has[name]
+		if !ok || q.Cmp(other) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Trim takes from a pod what the rules read; nil when it asks for nothing that is kept book of.
+func Trim(r *fit.Rules, p *corev1.Pod) *Pod {
+	asked := asks(r, p.Spec.InitContainers, p.Spec.Containers)
+	if asked == nil {
+		return nil
+	}
+	out := &Pod{
+		UID: string(p.UID), Namespace: p.Namespace, Name: p.Name, Node: p.Spec.NodeName, Asked: asked,
+		Over: p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
+	}
+	out.Annotations = annotations(r, p.Annotations)
+	return out
+}
+
+// annotations keeps those that the rules name.
+func annotations(r *fit.Rules, all map[string]string) map[string]string {
+	a := &r.Annotations
+	keep := map[string]string{}
+	for _, key := range []string{a.Cards, a.Tiles, a.InitCards, a.InitTiles, a.Allow, a.Deny, a.Same, a.Linked, a.SingleNUMA} {
+		if value, ok := all[key]; ok {
+			keep[key] = strings.Clone(value)
+		}
+	}
+	return keep
+}
+
+// asks is what the containers of a pod ask for, in the order in which they start; nil when none asks for anything with the
+// prefix. A container whose requests lack a resource that its limits have asks for the limit, as the API's defaults say.
+func asks(r *fit.Rules, inits, apps []corev1.Container) []fit.Asked {
+	var out []fit.Asked
+	any := false
+	one := func(c *corev1.Container, when fit.When) {
+		a := fit.Asked{Name: strings.Clone(c.Name), When: when}
+		merged := maps.Clone(c.Resources.Limits)
+		if merged == nil {
+			merged = corev1.ResourceList{}
+		}
+		maps.Copy(merged, c.Resources.Requests)
+		for name, q := range merged {
+			if short, ok := r.Resource(string(name)); ok {
+				if a.Amounts == nil {
+					a.Amounts = map[string]int64{}
+				}
+				a.Amounts[r.Prefix+strings.Clone(short)] = fit.Ceil(q)
+				any = true
+			}
+		}
+		out = append(out, a)
+	}
+	for i := range inits {
+		when := fit.Init
+		if p := inits[i].RestartPolicy; p != nil && *p == corev1.ContainerRestartPolicyAlways {
+			when = fit.Sidecar
+		}
+		one(&inits[i], when)
+	}
+	for i := range apps {
+		one(&apps[i], fit.App)
+	}
+	if !any {
+		return nil
+	}
+	return out
+}
