@@ -94,10 +94,12 @@ demo: ## See it work: a bare virtual machine becomes a node with accelerators
 build: ## Static programs in bin
 	$(GO) build $(STAMP) -ldflags='-s -w' -o bin/ ./cmd/...
 
-# Every node loads them, and the hook runs at each start of a container. In bytes; they had 28.8 and 2.0 MB when this was set.
+# Every node loads the first two, and the hook runs at each start of a container; the controller is in the cluster once or twice,
+# and has client-go's clientset. In bytes; they had 28.8, 2.0 and 29.8 MB when this was set.
 .PHONY: size
 size: build ## Fail for programs that grew beyond their budget
-	@stat -c '%n %s' bin/acceld bin/acceld-hook | awk '{ budget = $$1 ~ /hook$$/ ? 3000000 : 32000000 } \
+	@stat -c '%n %s' bin/acceld bin/acceld-hook bin/acceld-controller | \
+	awk '{ budget = $$1 ~ /hook$$/ ? 3000000 : 32000000 } \
 		$$2 > budget { print $$1 " has " $$2 " bytes, at most " budget; over = 1 } END { exit over }'
 
 .PHONY: install

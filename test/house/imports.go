@@ -84,11 +84,12 @@ func dependencies(t *Tree) []Finding {
 // clientset looks for the generated client of every API group there is. html/template, which the status page needs, calls
 // methods by name, and so the linker keeps all methods of all types that are reachable: with the clientset the agent has
 // 53 MB instead of 29. gentype, the generic client under it, brings the fake API server and the OpenAPI models, 2.5 MB
-// (measured: client-go v0.37.1, Go 1.26.8, stripped).
+// (measured: client-go v0.37.1, Go 1.26.8, stripped). The controller is not on every node, and the election of client-go
+// needs the clientset.
 func clientset(t *Tree) []Finding {
 	var out []Finding
 	for _, s := range t.Sources {
-		if !s.Product() {
+		if !s.Product() || s.Top() == "controller" || strings.HasPrefix(s.Path, "cmd/acceld-controller/") {
 			continue
 		}
 		for _, spec := range s.AST.Imports {

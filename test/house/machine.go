@@ -18,6 +18,8 @@ func exceptions() []exception {
 		{"cmd/acceld/cli", "os.Stat", "the hook's program is looked for beside this one, and doctor says which configuration file is this process's own"},
 		{"cmd/acceld/cli", "os.Chmod", "the endpoint's own unix socket, where systemd did not make it"},
 		{"cmd/acceld/cli", "os.DirFS", "definition files are read through an fs.FS, on a path that host has resolved"},
+		{"controller/extender", "os.ReadFile", "its certificates are mounted into its own container, and it changes no machine"},
+		{"cmd/acceld-controller/cli", "os.ReadFile", "its configuration file is mounted into its own container"},
 		{"deviceplugin", "os.*", "gRPC servers own their sockets, and the kubelet's directory of them is where this process sees it"},
 	}
 }

@@ -1,0 +1,67 @@
+// Package cli is the command line of acceld-controller: it reads the configuration, stands for election and serves. What the
+// scheduler is answered is decided in controller.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Main runs the command line args and returns the exit code: 0 done, 1 failed, 2 wrong usage.
+func Main(args []string, out, errs io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	failed := false
+	root := New(&failed)
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(errs)
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(errs, "acceld-controller:", err)
+		if failed {
+			return 1
+		}
+		return 2
+	}
+	return 0
+}
+
+// New returns the command. It sets failed when it ran and failed, rather than was called wrongly.
+func New(failed *bool) *cobra.Command {
+	var config, kubeconfig, identity string
+	var check, debug bool
+	root := &cobra.Command{
+		Use:   "acceld-controller",
+		Short: "Keeps book of accelerator cards for the Kubernetes scheduler",
+		Long: `acceld-controller answers the Kubernetes scheduler as an extender: it keeps book of each card of each node, and chooses the
+cards of a pod when it binds it. Of several replicas one is in office, by a Lease.`,
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			*failed = true
+			c, err := readConfig(config)
+			if err != nil || check {
+				return err
+			}
+			level := slog.LevelInfo
+			if debug {
+				level = slog.LevelDebug
+			}
+			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			return run(cmd.Context(), c, kubeconfig, identity, log)
+		},
+	}
+	flags := root.Flags()
+	flags.StringVar(&config, "config", "/etc/acceld/controller.yaml", "the configuration file")
+	flags.StringVar(&kubeconfig, "kubeconfig", "", "the way to the API server; empty: the pod's service account")
+	flags.StringVar(&identity, "identity", "", "the name under which this replica stands for election; empty: the host's name and a random part")
+	flags.BoolVar(&check, "check", false, "check the configuration and end")
+	flags.BoolVar(&debug, "debug", false, "log more")
+	return root
+}

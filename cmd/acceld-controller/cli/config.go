@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/acceld/acceld/controller/extender"
+	"github.com/acceld/acceld/controller/fit"
+	"github.com/acceld/acceld/kube"
+)
+
+// Config is the configuration file.
+type Config struct {
+	// Listen is where the scheduler is answered, over TLS.
+	Listen string         `json:"listen,omitempty"`
+	TLS    extender.Files `json:"tls"`
+	// Watched is where health, readiness and metrics are, over plain HTTP; "off" for nowhere.
+	Watched string `json:"watched,omitempty"`
+	// Resources are the names by which cards are kept book of.
+	Resources fit.Rules `json:"resources"`
+	// Packing is "pack" or "spread".
+	Packing extender.Packing `json:"packing,omitempty"`
+	// CardNodes is up to how many nodes each card has metrics of its own.
+	CardNodes *int `json:"cardNodes,omitempty"`
+	// Lease is how replicas agree which one keeps the books.
+	Lease Lease `json:"lease,omitzero"`
+}
+
+// Lease is the one that the replica in office holds.
+type Lease struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	// Seconds is how long after its last renewal a replica counts as gone; at least 10.
+	Seconds int `json:"seconds,omitempty"`
+}
+
+// minLease leaves room for a binding that is under way when a renewal fails for good.
+const minLease = 10
+
+// ParseConfig reads the text of a configuration file strictly, and fills in the defaults.
+func ParseConfig(data []byte) (*Config, error) {
+	c := &Config{
+		Listen: ":9443", Watched: ":9482", Packing: extender.Pack,
+		Lease: Lease{Namespace: kube.Namespace, Name: "acceld-controller", Seconds: 15},
+	}
+	if err := yaml.UnmarshalStrict(data, c); err != nil {
+		return nil, err
+	}
+	var err error
+	if c.Resources, err = c.Resources.Complete(); err != nil {
+		return nil, fmt.Errorf("resources: %w", err)
+	}
+	switch {
+	case c.TLS.Cert == "" || c.TLS.Key == "":
+		return nil, errors.New("tls: cert and key are needed, the scheduler is answered over TLS only")
+	case c.Packing != extender.Pack && c.Packing != extender.Spread:
+		return nil, fmt.Errorf("packing: %q is neither %q nor %q", c.Packing, extender.Pack, extender.Spread)
+	case c.Lease.Seconds < minLease:
+		return nil, fmt.Errorf("lease: seconds: %d is less than %d", c.Lease.Seconds, minLease)
+	case c.Lease.Namespace == "" || c.Lease.Name == "":
+		return nil, errors.New("lease: namespace and name are needed")
+	case c.CardNodes != nil && *c.CardNodes < 0:
+		return nil, errors.New("cardNodes: must not be negative")
+	}
+	return c, nil
+}
+
+func readConfig(file string) (*Config, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the configuration: %w", err)
+	}
+	c, err := ParseConfig(data)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use configuration %q: %w", file, err)
+	}
+	return c, nil
+}
+
+// duration of the lease, of the time in which a renewal must succeed, and between tries: as client-go wants them, each less
+// than the one before. What lies between the first two is more than a binding may take.
+func (l Lease) durations() (lease, deadline, retry time.Duration) {
+	lease = time.Duration(l.Seconds) * time.Second
+	return lease, lease / 2, lease / 8
+}

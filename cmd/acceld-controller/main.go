@@ -1,0 +1,11 @@
+// Command acceld-controller serves the Kubernetes scheduler: it keeps book of accelerator cards, and chooses them for pods.
+// See `acceld-controller --help` and docs/scheduling.md.
+package main
+
+import (
+	"os"
+
+	"github.com/acceld/acceld/cmd/acceld-controller/cli"
+)
+
+func main() { os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -1,0 +1,425 @@
+package extender
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/acceld/acceld/controller/fit"
+	"github.com/acceld/acceld/test/fleet"
+)
+
+// lab is an extender in office, with the pods that its API server has.
+type lab struct {
+	*Extender
+	books *Books
+	mu    sync.Mutex
+	pods  map[string]*corev1.Pod
+	// after is what the API server answers when it has bound a pod, before is what it answers instead of binding it.
+	before, after error
+	bound         []*corev1.Binding
+}
+
+// office starts an extender with one node of two cards with 8 of memory each, and pods.
+func office(t *testing.T, pods ...*corev1.Pod) *lab {
+	t.Helper()
+	rules, err := fit.Rules{Prefix: fleet.Prefix, Cards: []string{"shares"}, Tiles: "tiles"}.Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{pods: map[string]*corev1.Pod{}, books: NewBooks(&rules)}
+	for _, p := range pods {
+		l.pods[p.Name] = p
+	}
+	l.Extender = New(&rules, API{Pod: l.get, Bind: l.write}, Pack, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	up, down := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(down)
+		l.During(ctx, l.books, func(ctx context.Context) {
+			close(up)
+			<-ctx.Done()
+		})
+	}()
+	<-up
+	t.Cleanup(func() {
+		cancel()
+		<-down
+	})
+	return l
+}
+
+// list fills the books.
+func (l *lab) list(nodes ...*corev1.Node) {
+	var facts []fit.Facts
+	for _, n := range nodes {
+		facts = append(facts, Facts(l.rules, n))
+	}
+	var pods []Pod
+	for _, p := range l.pods {
+		if trimmed := Trim(l.rules, p); trimmed != nil {
+			pods = append(pods, *trimmed)
+		}
+	}
+	l.books.ListNodes(facts)
+	l.books.ListPods(pods)
+}
+
+func (l *lab) get(_ context.Context, _, name string) (*corev1.Pod, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.pods[name]; p != nil {
+		return p.DeepCopy(), nil
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, name)
+}
+
+func (l *lab) write(_ context.Context, b *corev1.Binding) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.before != nil {
+		return l.before
+	}
+	l.bound = append(l.bound, b)
+	p := l.pods[b.Name].DeepCopy()
+	p.Spec.NodeName = b.Target.Name
+	maps.Copy(p.Annotations, b.Annotations)
+	l.pods[b.Name] = p
+	return l.after
+}
+
+func (l *lab) post(verb string, body any) (int, string) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		panic(err)
+	}
+	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/scheduler/"+verb, bytes.NewReader(data))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	l.Handler().ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+func (l *lab) passes(p *corev1.Pod) bool {
+	_, body := l.post("filter", map[string]any{"Pod": p, "NodeNames": []string{"n1"}})
+	return strings.Contains(body, `"NodeNames":["n1"]`)
+}
+
+func (l *lab) tryBind(p *corev1.Pod) string {
+	_, body := l.post("bind", map[string]any{"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID, "Node": "n1"})
+	var got struct{ Error string }
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		panic(err)
+	}
+	return got.Error
+}
+
+func twoCards() *corev1.Node {
+	return fleet.Node("n1", 2, fleet.Amounts{"shares": "20", "memory": "16G"})
+}
+
+func five(name string) *corev1.Pod {
+	return fleet.Pod(name, "", "", fleet.Amounts{"shares": "1", "memory": "5G"})
+}
+
+func TestNotReady(t *testing.T) {
+	p := five("p")
+	l := office(t, p)
+	if status, _ := l.post("filter", map[string]any{"Pod": p, "NodeNames": []string{"n1"}}); status != http.StatusServiceUnavailable {
+		t.Errorf("without books: status %d", status)
+	}
+	l.books.ListNodes(nil)
+	if status, body := l.post("bind", map[string]any{"PodName": "p", "PodNamespace": "default", "PodUID": p.UID, "Node": "n1"}); status != http.StatusServiceUnavailable {
+		t.Errorf("with half of the books: status %d: %s", status, body)
+	}
+	l.list(twoCards())
+	if !l.passes(p) {
+		t.Error("with the books: the pod does not pass")
+	}
+	l.term.Store(nil)
+	if status, _ := l.post("filter", map[string]any{"Pod": p, "NodeNames": []string{"n1"}}); status != http.StatusServiceUnavailable {
+		t.Errorf("out of office: status %d", status)
+	}
+}
+
+func TestArguments(t *testing.T) {
+	l := office(t)
+	l.list(twoCards())
+	for body, want := range map[string]int{`{"NodeNames":["n1"]}`: http.StatusBadRequest, `{"Pod":null,"NodeNames":[]}`: http.StatusBadRequest, `{"Pod":{}}`: http.StatusOK, `[]`: http.StatusBadRequest} {
+		if status, answer := l.post("filter", json.RawMessage(body)); status != want || !strings.Contains(answer, `"Error":"`) {
+			t.Errorf("%s: status %d, want %d: %s", body, status, want, answer)
+		}
+	}
+}
+
+// TestConcurrentBinds binds more pods at once than there is room for.
+func TestConcurrentBinds(t *testing.T) {
+	var pods []*corev1.Pod
+	for i := range 200 {
+		pods = append(pods, fleet.Pod(fmt.Sprint("p", i), "", "", fleet.Amounts{"shares": "1", "memory": "3"}))
+	}
+	l := office(t, pods...)
+	l.list(fleet.Node("n1", 8, fleet.Amounts{"shares": "800", "memory": "160"})) // six pods on each card
+	var done sync.WaitGroup
+	for _, p := range pods {
+		done.Go(func() {
+			if l.passes(p) {
+				_ = l.tryBind(p)
+			}
+		})
+	}
+	done.Wait()
+	cards, times := map[string]int{}, map[string]bool{}
+	for _, b := range l.bound {
+		cards[b.Annotations["gas-container-cards"]]++
+		times[b.Annotations["gas-ts"]] = true
+	}
+	if len(l.bound) != 48 || len(times) != 48 {
+		t.Errorf("%d pods are bound, at %d times, want 48", len(l.bound), len(times))
+	}
+	for card, n := range cards {
+		if n != 6 {
+			t.Errorf("%s has %d pods, want 6", card, n)
+		}
+	}
+}
+
+// TestRefusedBind gives back what was held, and says why.
+func TestRefusedBind(t *testing.T) {
+	p, q := five("p"), five("q")
+	l := office(t, p, q)
+	l.list(fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"}))
+	l.before = apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "p", errors.New("it is another one"))
+	if got := l.tryBind(p); !strings.Contains(got, "it is another one") {
+		t.Errorf("error %q", got)
+	}
+	if l.before = nil; !l.passes(q) {
+		t.Error("the cards are held for a pod that was refused")
+	}
+	other := five("p")
+	other.UID = "other"
+	if got := l.tryBind(other); got != "cannot bind pod default/p: it is gone" {
+		t.Errorf("a pod of another UID: %q", got)
+	}
+}
+
+// TestLostAnswer holds the cards while nobody knows whether a pod is bound, and asks.
+func TestLostAnswer(t *testing.T) {
+	for _, wrote := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			p, q := five("p"), five("q")
+			l := office(t, p, q)
+			l.list(fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"}))
+			go l.books.check(t.Context(), l.api, func(err error) { t.Error(err) })
+			lost := apierrors.NewTimeoutError("the answer was lost", 1)
+			if l.after = lost; !wrote {
+				l.before = lost
+			}
+			if l.tryBind(p) == "" {
+				t.Fatal("a lost answer is taken for a good one")
+			}
+			l.before, l.after = nil, nil
+			if l.passes(q) {
+				t.Fatal("the cards are given away while nobody knows")
+			}
+			time.Sleep(doubtAfter + 2*checkEvery)
+			synctest.Wait()
+			if l.passes(q) == wrote {
+				t.Errorf("written %v: the other pod passes %v", wrote, !wrote)
+			}
+			if got := l.books.corrections.Load(); (got == 1) == wrote {
+				t.Errorf("%d corrections", got)
+			}
+		})
+	}
+}
+
+// TestOwnWord shows that annotations that somebody changes later free nothing, and that pods which are gone do.
+func TestOwnWord(t *testing.T) {
+	p, q := five("p"), five("q")
+	l := office(t, p, q)
+	l.list(fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"}))
+	if err := l.tryBind(p); err != "" {
+		t.Fatal(err)
+	}
+	if err := l.tryBind(p); err == "" {
+		t.Error("a pod is bound twice")
+	}
+	changed := l.pods["p"].DeepCopy()
+	changed.Annotations["gas-container-cards"] = "card7"
+	l.books.SetPod(*Trim(l.rules, changed))
+	if l.passes(q) {
+		t.Error("a changed annotation freed a card")
+	}
+	l.books.ListPods(nil)
+	if !l.passes(q) {
+		t.Error("a pod that is in no list any more holds its card")
+	}
+	if got := l.books.corrections.Load(); got != 1 {
+		t.Errorf("%d corrections", got)
+	}
+}
+
+func TestPrioritize(t *testing.T) {
+	p := five("p")
+	l := office(t, p, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "8G"}))
+	preferred := fleet.Node("n2", 2, fleet.Amounts{"shares": "20", "memory": "16G"})
+	preferred.Labels["telemetry.aware.scheduling.p/gas-prefer-gpu"] = "card1"
+	l.list(twoCards(), preferred, fleet.Node("n3", 2, fleet.Amounts{"shares": "20", "memory": "16G"}))
+	body := map[string]any{"Pod": p, "NodeNames": []string{"n1", "n2", "n3", "ghost"}}
+	if _, got := l.post("prioritize", body); got != `[{"Host":"n1","Score":4},{"Host":"n2","Score":3},{"Host":"n3","Score":0},{"Host":"ghost","Score":0}]` {
+		t.Error(got)
+	}
+}
+
+// TestUnresolvable tells apart what other pods could make room for.
+func TestUnresolvable(t *testing.T) {
+	p := five("p")
+	l := office(t, p, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "8G"}))
+	l.list(fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"}), fleet.Node("n2", 2, fleet.Amounts{"shares": "20", "memory": "9G"}))
+	_, body := l.post("filter", map[string]any{"Pod": p, "NodeNames": []string{"n1", "n2"}})
+	var got struct {
+		FailedNodes, FailedAndUnresolvableNodes map[string]string
+	}
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.FailedNodes) != 2 || !slices.Equal(slices.Collect(maps.Keys(got.FailedAndUnresolvableNodes)), []string{"n2"}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	p := five("p")
+	l := office(t, p, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "5G"}), fleet.Pod("y", "n1", "", fleet.Amounts{"shares": "1", "memory": "5G"}))
+	l.list(twoCards())
+	ask := func(query string) (int, string) {
+		w := httptest.NewRecorder()
+		l.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/explain"+query, http.NoBody))
+		return w.Code, w.Body.String()
+	}
+	status, body := ask("?pod=default/p")
+	var got Explanation
+	if err := json.Unmarshal([]byte(body), &got); err != nil || status != http.StatusOK {
+		t.Fatalf("status %d: %s", status, body)
+	}
+	n := got.Nodes[0]
+	if !n.Fits || n.Choice != "card1" || len(n.Cards) != 2 || n.Cards[0].Pods[0].Pod != "default/x" || n.Unplaced[0] != "default/y" {
+		t.Errorf("%s", body)
+	}
+	if r := n.Cards[0].Resources[0]; n.Cards[0].Verdict != "too little memory" || r.Free != 3e9 || r.Need != 5e9 {
+		t.Errorf("card0: %+v", n.Cards[0])
+	}
+	for query, want := range map[string]int{"": http.StatusBadRequest, "?pod=p": http.StatusBadRequest, "?pod=default/z": http.StatusNotFound} {
+		if status, _ := ask(query); status != want {
+			t.Errorf("%q: status %d, want %d", query, status, want)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	l := office(t, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "5G"}))
+	l.list(twoCards())
+	l.passes(five("p"))
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(l.Metrics())
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range families {
+		names = append(names, strings.TrimPrefix(f.GetName(), "acceld_extender_"))
+	}
+	want := []string{"books_age_seconds", "capacity", "card_capacity", "card_used", "corrections_total", "largest_free", "nodes", "ready", "request_seconds", "used"}
+	if !slices.Equal(names, want) {
+		t.Errorf("metrics %v, want %v", names, want)
+	}
+}
+
+// TestCertificates exchanges the files under a running server.
+func TestCertificates(t *testing.T) {
+	dir := t.TempDir()
+	cert, key, err := fleet.Certificate(dir, "server")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := Files{Cert: cert, Key: key, ClientCA: cert}
+	config, err := files.TLS(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listen net.ListenConfig
+	l, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ctx, l, http.NotFoundHandler(), config, slog.New(slog.DiscardHandler)) }()
+	serial := func(client ...tls.Certificate) (string, error) {
+		c, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, Certificates: client}}).DialContext(t.Context(), "tcp", l.Addr().String())
+		if err != nil {
+			return "", err
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")); err != nil {
+			return "", err
+		}
+		_, err = c.Read(make([]byte, 1)) // a refused certificate is told here
+		return c.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String(), err
+	}
+	own, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := serial(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := serial(); err == nil {
+		t.Error("a client without a certificate is answered")
+	}
+	if err := os.WriteFile(key, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := serial(own); err != nil || again != first {
+		t.Errorf("with a broken key: %v", err)
+	}
+	if _, _, err := fleet.Certificate(dir, "server"); err != nil {
+		t.Fatal(err)
+	}
+	if own, err = tls.LoadX509KeyPair(cert, key); err != nil {
+		t.Fatal(err)
+	}
+	if second, err := serial(own); err != nil || second == first {
+		t.Errorf("with new files: %v, the same certificate %v", err, second == first)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := (Files{Cert: cert, Key: dir + "/none"}).TLS(slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a missing key is no error")
+	}
+}

@@ -1,0 +1,130 @@
+package extender
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+// Files are those of TLS. They are read again at each handshake, so that new ones are in force for the next connection; what
+// cannot be used leaves the ones of before in force.
+type Files struct {
+	Cert string `json:"cert"`
+	Key  string `json:"key"`
+	// ClientCA, where it is set, holds the authorities one of which must have signed the certificate of every client.
+	ClientCA string `json:"clientCA,omitempty"`
+}
+
+// certificates holds what the files said last.
+type certificates struct {
+	files Files
+	log   *slog.Logger
+
+	mu       sync.Mutex
+	contents [3][]byte
+	config   *tls.Config
+	bad      bool // the files changed to something that cannot be used, and that has been said
+}
+
+// TLS returns a configuration that follows the files. They must be usable now.
+func (f Files) TLS(log *slog.Logger) (*tls.Config, error) {
+	c := &certificates{files: f, log: log}
+	if err := c.load(); err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return c.current(), nil
+		},
+	}, nil
+}
+
+// current reads the files, and returns what is in force.
+func (c *certificates) current() *tls.Config {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := c.load()
+	if err != nil && !c.bad {
+		c.log.Error("cannot use the new certificates, the ones of before stay in force", "error", err)
+	}
+	c.bad = err != nil
+	return c.config
+}
+
+// load reads the files and, where they are new, makes the configuration of them. mu is held, or nobody else is there yet.
+func (c *certificates) load() error {
+	var contents [3][]byte
+	for i, name := range []string{c.files.Cert, c.files.Key, c.files.ClientCA} {
+		if name == "" {
+			continue
+		}
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("cannot read a file of TLS: %w", err)
+		}
+		contents[i] = data
+	}
+	if c.config != nil && bytes.Equal(contents[0], c.contents[0]) && bytes.Equal(contents[1], c.contents[1]) && bytes.Equal(contents[2], c.contents[2]) {
+		return nil
+	}
+	pair, err := tls.X509KeyPair(contents[0], contents[1])
+	if err != nil {
+		return fmt.Errorf("cannot use certificate %q with key %q: %w", c.files.Cert, c.files.Key, err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	if c.files.ClientCA != "" {
+		config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		if !config.ClientCAs.AppendCertsFromPEM(contents[2]) {
+			return fmt.Errorf("cannot use %q: there is no certificate in it", c.files.ClientCA)
+		}
+	}
+	c.contents, c.config = contents, config
+	return nil
+}
+
+// Times of a connection. An answer is written in milliseconds, a binding waits for the API server.
+const (
+	headerTimeout = 5 * time.Second
+	bodyTimeout   = 30 * time.Second
+	idleTimeout   = 5 * time.Minute
+	goodbye       = 2 * time.Second
+)
+
+// Serve answers on a listener until ctx ends, with TLS where config is set. Requests that are under way then have two seconds.
+// HTTP/1.1 alone is spoken: the scheduler sends one request at a time.
+func Serve(ctx context.Context, l net.Listener, handler http.Handler, config *tls.Config, log *slog.Logger) error {
+	s := &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), Protocols: new(http.Protocols),
+	}
+	s.Protocols.SetHTTP1(true)
+	if config != nil {
+		l = tls.NewListener(l, config)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(l) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("cannot serve on %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	defer cancel()
+	if err := s.Shutdown(limited); err != nil {
+		if err := s.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			return fmt.Errorf("cannot close %s: %w", l.Addr(), err)
+		}
+	}
+	<-ended
+	return nil
+}

@@ -1,0 +1,3 @@
+package main
+
+import _ "k8s.io/client-go/kubernetes"

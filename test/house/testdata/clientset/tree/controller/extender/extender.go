@@ -1,0 +1,3 @@
+package extender
+
+import _ "k8s.io/client-go/kubernetes"
