@@ -111,9 +111,10 @@ install: ## Programs, units and the kernel's hooks below DESTDIR, after make bui
 	install -D packaging/kernel/acceld-preflight $(DESTDIR)/usr/lib/kernel/install.d/95-acceld.install
 
 .PHONY: image
-image: build ## The agent's image as an OCI layout in dist; PUSH=registry.example.com/acceld:v1 pushes it instead
+image: build ## The agent's image as an OCI layout in dist; PUSH=registry.example.com/acceld:v1 pushes it instead, CONTROLLER=1 makes the controller's
 	cd packaging/image && $(GO) run . -bin $(CURDIR)/bin -version '$(VERSION)' -revision '$(REVISION)' \
-		$(if $(PUSH),-push '$(PUSH)',-out $(CURDIR)/dist/image)
+		$(if $(CONTROLLER),-controller -name acceld-controller:dev) \
+		$(if $(PUSH),-push '$(PUSH)',-out $(CURDIR)/dist/$(if $(CONTROLLER),controller,image))
 
 ##@ Everything
 

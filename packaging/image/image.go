@@ -23,7 +23,12 @@ const maxSize = 40_000_000
 
 // programs are the files of the image, one layer each, what changes least first: an upgrade of the agent alone then
 // moves one layer.
-func programs() []string { return []string{"acceld-hook", "acceld"} }
+func programs(o Options) []string {
+	if o.Controller {
+		return []string{"acceld-controller"}
+	}
+	return []string{"acceld-hook", "acceld"}
+}
 
 // Options describe an image.
 type Options struct {
@@ -33,6 +38,8 @@ type Options struct {
 	Revision string
 	// Created is the time of everything in the image.
 	Created time.Time
+	// Controller makes the controller's image rather than the agent's.
+	Controller bool
 }
 
 // New makes the image from the programs in the directory bin. It fails when one of them is missing, is not static, is
@@ -41,7 +48,7 @@ func New(bin string, o Options) (v1.Image, error) {
 	arch := ""
 	img := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
 	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
-	for _, program := range programs() {
+	for _, program := range programs(o) {
 		data, err := os.ReadFile(filepath.Join(bin, program))
 		if err != nil {
 			return nil, fmt.Errorf("cannot read program: %w", err)
@@ -100,6 +107,11 @@ func configure(img v1.Image, arch string, o Options) (v1.Image, error) {
 			"org.opencontainers.image.source":      "https://github.com/acceld/acceld",
 			"org.opencontainers.image.version":     o.Version,
 		},
+	}
+	if o.Controller {
+		file.Config.Entrypoint, file.Config.Env = []string{"/acceld-controller"}, nil
+		file.Config.Labels["org.opencontainers.image.title"] = "acceld-controller"
+		file.Config.Labels["org.opencontainers.image.description"] = "keeps book of accelerator cards for the Kubernetes scheduler"
 	}
 	if o.Revision != "" {
 		file.Config.Labels["org.opencontainers.image.revision"] = o.Revision

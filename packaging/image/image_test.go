@@ -26,7 +26,7 @@ func programsIn(t *testing.T) string {
 	if err := os.WriteFile(main, []byte("package main\n\nfunc main() {}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range programs() {
+	for _, p := range append(programs(Options{}), programs(Options{Controller: true})...) {
 		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, p), main)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOFLAGS=")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -76,6 +76,21 @@ func TestLayout(t *testing.T) {
 	}
 	if !strings.Contains(stdout.String(), d.Digest.String()) {
 		t.Errorf("printed %q", stdout.String())
+	}
+}
+
+// The controller's image has its program alone, and starts it.
+func TestController(t *testing.T) {
+	img, err := New(programsIn(t), Options{Name: "acceld-controller:dev", Controller: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(file.RootFS.DiffIDs) != 1 || len(file.Config.Entrypoint) != 1 || file.Config.Entrypoint[0] != "/acceld-controller" {
+		t.Errorf("%+v", file)
 	}
 }
 

@@ -1,4 +1,4 @@
-// Command image makes the agent's container image from its static programs, without a container engine and without a
+// Command image makes the container image of the agent, or of the controller, from static programs, without a container engine and without a
 // base image. The same programs give the same bytes, on any machine and at any time.
 package main
 
@@ -22,12 +22,13 @@ func main() {
 func run(args []string, stdout io.Writer) error {
 	var o Options
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
-	bin := flags.String("bin", "bin", "directory of the static programs acceld and acceld-hook")
+	bin := flags.String("bin", "bin", "directory of the static programs")
 	out := flags.String("out", "", "write an OCI layout into this directory, or into this file when it ends in .tar")
 	push := flags.String("push", "", "push to this reference, such as registry.example.com/acceld:v1")
 	insecure := flags.Bool("insecure", false, "push without TLS; to a loopback registry only")
 	flags.StringVar(&o.Name, "name", "acceld:dev", "name of the image in the layout")
 	flags.StringVar(&o.Version, "version", "dev", "version label")
+	flags.BoolVar(&o.Controller, "controller", false, "make the controller's image rather than the agent's")
 	flags.StringVar(&o.Revision, "revision", "", "commit label")
 	if err := flags.Parse(args); err != nil {
 		return err
