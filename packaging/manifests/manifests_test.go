@@ -33,6 +33,10 @@ func objectsIn(t *testing.T, dir string) []metav1.Object {
 		"v1 ServiceAccount": func() metav1.Object { return &corev1.ServiceAccount{} },
 		"apps/v1 DaemonSet": func() metav1.Object { return &appsv1.DaemonSet{} },
 
+		"apps/v1 Deployment": func() metav1.Object { return &appsv1.Deployment{} },
+		"v1 Service":         func() metav1.Object { return &corev1.Service{} },
+		"v1 ConfigMap":       func() metav1.Object { return &corev1.ConfigMap{} },
+
 		"rbac.authorization.k8s.io/v1 ClusterRole":        func() metav1.Object { return &rbacv1.ClusterRole{} },
 		"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() metav1.Object { return &rbacv1.ClusterRoleBinding{} },
 		"rbac.authorization.k8s.io/v1 Role":               func() metav1.Object { return &rbacv1.Role{} },
@@ -240,5 +244,39 @@ func TestDaemonSet(t *testing.T) {
 	}
 	if len(c.Resources.Limits) > 0 {
 		t.Errorf("limits %v would end a build", c.Resources.Limits)
+	}
+}
+
+// The controller's rights, all of them; one replica at a time is ready, so a rolling update would not end.
+func TestController(t *testing.T) {
+	for _, o := range objectsIn(t, "controller") {
+		if o.GetLabels()["app.kubernetes.io/name"] != "acceld" {
+			t.Errorf("%T has no name label", o)
+		}
+		var got, want []rbacv1.PolicyRule
+		switch o := o.(type) {
+		case *rbacv1.ClusterRole:
+			got, want = o.Rules, []rbacv1.PolicyRule{
+				{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list", "watch"}},
+				{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch"}},
+				{APIGroups: []string{""}, Resources: []string{"pods/binding"}, Verbs: []string{"create"}},
+			}
+		case *rbacv1.Role:
+			leases := []string{"coordination.k8s.io"}
+			got, want = o.Rules, []rbacv1.PolicyRule{
+				{APIGroups: leases, Resources: []string{"leases"}, Verbs: []string{"create"}},
+				{APIGroups: leases, Resources: []string{"leases"}, ResourceNames: []string{"acceld-controller"}, Verbs: []string{"get", "update"}},
+			}
+		case *appsv1.Deployment:
+			if o.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
+				t.Errorf("strategy %q", o.Spec.Strategy.Type)
+			}
+			if diff := cmp.Diff(o.Spec.Selector.MatchLabels["app.kubernetes.io/component"], o.Spec.Template.Labels["app.kubernetes.io/component"]); diff != "" {
+				t.Errorf("selector and labels:\n%s", diff)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%T (-want +got):\n%s", o, diff)
+		}
 	}
 }
