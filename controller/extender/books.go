@@ -12,14 +12,12 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// Pod is what is kept of a pod that the API server shows.
+// Pod is what is kept of a pod that the API server shows; see [Books.Trim].
 type Pod struct {
-	UID, Namespace, Name string
-	Node                 string
+	fit.Record
+	Node string
 	// Over: it has ended, and holds nothing any more. A pod that is being deleted holds its cards until it is gone.
-	Over        bool
-	Annotations map[string]string
-	Asked       []fit.Asked
+	Over bool
 }
 
 // Books are those of all nodes, in one term of leadership. They are safe for concurrent use.
@@ -32,10 +30,15 @@ type Books struct {
 	mu      sync.RWMutex
 	nodes   map[string]*entry
 	pods    map[string]*held // by UID
-	shapes  map[string]*fit.Shape
 	schemas fit.Schemas
 
+	shapesMu sync.Mutex
+	shapes   map[string]*fit.Shape
+
 	nodesListed, podsListed atomic.Bool
+	// complete is closed when both are true for the first time.
+	complete     chan struct{}
+	completeOnce sync.Once
 	// told is when the API server was last heard of, in nanoseconds of Unix; corrections counts what a list or a check found
 	// to be otherwise than the books said.
 	told        atomic.Int64
@@ -63,11 +66,17 @@ type held struct {
 
 // NewBooks returns empty books.
 func NewBooks(r *fit.Rules) *Books {
-	return &Books{rules: r, nodes: map[string]*entry{}, pods: map[string]*held{}, shapes: map[string]*fit.Shape{}, schemas: fit.Schemas{}}
+	return &Books{rules: r, nodes: map[string]*entry{}, pods: map[string]*held{}, shapes: map[string]*fit.Shape{}, schemas: fit.Schemas{}, complete: make(chan struct{})}
 }
 
 // Complete reports whether nodes and pods have been listed.
 func (b *Books) Complete() bool { return b.nodesListed.Load() && b.podsListed.Load() }
+
+func (b *Books) tellComplete() {
+	if b.Complete() {
+		b.completeOnce.Do(func() { close(b.complete) })
+	}
+}
 
 // heard notes that the API server said something.
 func (b *Books) heard() { b.told.Store(time.Now().UnixNano()) }
@@ -120,7 +129,7 @@ func (b *Books) DropNode(name string) {
 
 // SetPod puts a pod into the books that the API server shows, or takes it out when it is over. What this process chose for
 // it stands, whatever somebody wrote into its annotations since.
-func (b *Books) SetPod(p Pod) {
+func (b *Books) SetPod(p *Pod) {
 	b.heard()
 	if p.Over || p.Node == "" {
 		b.DropPod(p.UID)
@@ -128,24 +137,14 @@ func (b *Books) SetPod(p Pod) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	shape := b.shape(p.Asked)
-	if !shape.Wants() && len(shape.Wide) == 0 {
-		return
-	}
 	if h := b.pods[p.UID]; h != nil {
 		h.shown = h.shown || h.node == p.Node
-		if h.node == p.Node && (h.record.Cards != "" || h.record.InitCards != "" || p.Annotations[b.rules.Annotations.Cards] == "") {
+		if h.node == p.Node && (h.record.Cards != "" || h.record.InitCards != "" || p.Cards == "") {
 			return
 		}
 		b.remove(p.UID, h)
 	}
-	a := &b.rules.Annotations
-	record := &fit.Record{
-		UID: p.UID, Namespace: p.Namespace, Name: p.Name, Shape: shape,
-		Cards: p.Annotations[a.Cards], Tiles: p.Annotations[a.Tiles],
-		InitCards: p.Annotations[a.InitCards], InitTiles: p.Annotations[a.InitTiles],
-	}
-	b.put(record, p.Node)
+	b.put(&p.Record, p.Node)
 	b.pods[p.UID].shown = true
 }
 
@@ -208,10 +207,11 @@ func (b *Books) ListNodes(all []fit.Facts) {
 		b.DropNode(name)
 	}
 	b.nodesListed.Store(true)
+	b.tellComplete()
 }
 
 // ListPods makes the books those of exactly these pods, and of those that are being bound.
-func (b *Books) ListPods(all []Pod) {
+func (b *Books) ListPods(all []*Pod) {
 	there := map[string]bool{}
 	for _, p := range all {
 		there[p.UID] = true
@@ -226,6 +226,7 @@ func (b *Books) ListPods(all []Pod) {
 	}
 	b.mu.Unlock()
 	b.podsListed.Store(true)
+	b.tellComplete()
 }
 
 // Reserve chooses cards for a pod on a node and holds them, until [Books.Settle].
@@ -286,7 +287,7 @@ func (b *Books) Doubts(since time.Duration) map[string]string {
 // maxShapes are kept; pods of a Deployment share one, and a cluster has few.
 const maxShapes = 4096
 
-// shape divides what containers ask, once for all pods that ask the same. mu is held.
+// shape divides what containers ask, once for all pods that ask the same.
 func (b *Books) shape(asked []fit.Asked) *fit.Shape {
 	var key strings.Builder
 	for _, a := range asked {
@@ -296,6 +297,8 @@ func (b *Books) shape(asked []fit.Asked) *fit.Shape {
 		}
 		key.WriteByte('\n')
 	}
+	b.shapesMu.Lock()
+	defer b.shapesMu.Unlock()
 	s := b.shapes[key.String()]
 	if s == nil {
 		if len(b.shapes) >= maxShapes {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -88,9 +89,19 @@ func New(r *fit.Rules, api API, packing Packing, log *slog.Logger) *Extender {
 func (e *Extender) Lead(ctx context.Context, from Sources) {
 	b := NewBooks(e.rules)
 	e.During(ctx, b, func(ctx context.Context) {
+		go release(ctx, b)
 		go b.check(ctx, e.api, func(err error) { e.log.Warn("cannot tell what became of a pod", "error", err) })
 		b.follow(ctx, from)
 	})
+}
+
+// release gives back the memory that the first lists took, many times of what is kept, when the books are complete.
+func release(ctx context.Context, b *Books) {
+	select {
+	case <-ctx.Done():
+	case <-b.complete:
+		debug.FreeOSMemory()
+	}
 }
 
 // During answers from the books that run keeps, until it returns or ctx ends.
@@ -154,12 +165,15 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	}
 	e.remember(q)
 	search := fit.NewSearch(e.rules, &q)
-	verdicts := make([]verdict, len(names))
+	verdicts, size := make([]verdict, len(names)), 256
 	for i, entry := range t.books.find(names) {
 		verdicts[i] = verdict{names[i], fit.UnknownNode}
 		entry.look(func(n *fit.Node) { verdicts[i].cause = search.Try(n) })
+		if size += len(names[i]) + 3; verdicts[i].cause != fit.Fits {
+			size += len(verdicts[i].cause.String()) + 3
+		}
 	}
-	answer(w, http.StatusOK, filterResult(make([]byte, 0, 256+64*len(names)), verdicts))
+	answer(w, http.StatusOK, filterResult(make([]byte, 0, size), verdicts))
 	return nil
 }
 

@@ -95,17 +95,17 @@ func (b *Books) podFeed() *feed {
 			if !ok {
 				return o
 			}
-			if trimmed := Trim(b.rules, p); trimmed != nil {
+			if trimmed := b.Trim(p); trimmed != nil {
 				return trimmed
 			}
 			return nothing
 		},
-		set:  func(o any) { b.SetPod(*o.(*Pod)) },
+		set:  func(o any) { b.SetPod(o.(*Pod)) },
 		drop: func(o any) { b.DropPod(o.(*Pod).UID) },
 		listed: func(all []any) {
-			list := make([]Pod, len(all))
+			list := make([]*Pod, len(all))
 			for i, o := range all {
-				list[i] = *o.(*Pod)
+				list[i] = o.(*Pod)
 			}
 			b.ListPods(list)
 		},
@@ -157,8 +157,8 @@ func (b *Books) check(ctx context.Context, api API, failed func(error)) {
 			if p == nil || string(p.UID) != uid || p.Spec.NodeName == "" {
 				b.corrections.Add(1)
 				b.DropPod(uid)
-			} else if trimmed := Trim(b.rules, p); trimmed != nil {
-				b.SetPod(*trimmed)
+			} else if trimmed := b.Trim(p); trimmed != nil {
+				b.SetPod(trimmed)
 			}
 		}
 	}

@@ -30,12 +30,12 @@ func Facts(r *fit.Rules, n *corev1.Node) fit.Facts {
 	f := fit.Facts{Name: n.Name, Labels: map[string]string{}, Allocatable: map[string]int64{}}
 	for key, value := range n.Labels {
 		if strings.HasPrefix(key, r.LabelPrefix) || strings.HasPrefix(key, r.Telemetry) {
-			f.Labels[strings.Clone(key)] = strings.Clone(value)
+			f.Labels[key] = value
 		}
 	}
 	for name, q := range n.Status.Allocatable {
-		if short, ok := r.Resource(string(name)); ok {
-			f.Allocatable[r.Prefix+strings.Clone(short)] = fit.Floor(q)
+		if _, ok := r.Resource(string(name)); ok {
+			f.Allocatable[string(name)] = fit.Floor(q)
 		}
 	}
 	if text, ok := n.Annotations[fit.InventoryAnnotation]; ok {
@@ -59,27 +59,35 @@ func sameCard(a, b fit.Card) bool {
 	return true
 }
 
-// Trim takes from a pod what the rules read; nil when it asks for nothing that is kept book of.
-func Trim(r *fit.Rules, p *corev1.Pod) *Pod {
-	asked := asks(r, p.Spec.InitContainers, p.Spec.Containers)
+// Trim takes from a pod what the books need; nil when it asks for nothing that is kept book of.
+func (b *Books) Trim(p *corev1.Pod) *Pod {
+	asked := asks(b.rules, p.Spec.InitContainers, p.Spec.Containers)
 	if asked == nil {
 		return nil
 	}
-	out := &Pod{
-		UID: string(p.UID), Namespace: p.Namespace, Name: p.Name, Node: p.Spec.NodeName, Asked: asked,
+	shape := b.shape(asked)
+	if !shape.Wants() && len(shape.Wide) == 0 {
+		return nil
+	}
+	a := &b.rules.Annotations
+	return &Pod{
+		Record: fit.Record{
+			UID: string(p.UID), Namespace: p.Namespace, Name: p.Name, Shape: shape,
+			Cards: p.Annotations[a.Cards], Tiles: p.Annotations[a.Tiles],
+			InitCards: p.Annotations[a.InitCards], InitTiles: p.Annotations[a.InitTiles],
+		},
+		Node: p.Spec.NodeName,
 		Over: p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 	}
-	out.Annotations = annotations(r, p.Annotations)
-	return out
 }
 
-// annotations keeps those that the rules name.
+// annotations keeps those that a request is read from.
 func annotations(r *fit.Rules, all map[string]string) map[string]string {
 	a := &r.Annotations
 	keep := map[string]string{}
-	for _, key := range []string{a.Cards, a.Tiles, a.InitCards, a.InitTiles, a.Allow, a.Deny, a.Same, a.Linked, a.SingleNUMA} {
+	for _, key := range []string{a.Allow, a.Deny, a.Same, a.Linked, a.SingleNUMA} {
 		if value, ok := all[key]; ok {
-			keep[key] = strings.Clone(value)
+			keep[key] = value
 		}
 	}
 	return keep
@@ -91,18 +99,18 @@ func asks(r *fit.Rules, inits, apps []corev1.Container) []fit.Asked {
 	var out []fit.Asked
 	any := false
 	one := func(c *corev1.Container, when fit.When) {
-		a := fit.Asked{Name: strings.Clone(c.Name), When: when}
+		a := fit.Asked{Name: c.Name, When: when}
 		merged := maps.Clone(c.Resources.Limits)
 		if merged == nil {
 			merged = corev1.ResourceList{}
 		}
 		maps.Copy(merged, c.Resources.Requests)
 		for name, q := range merged {
-			if short, ok := r.Resource(string(name)); ok {
+			if _, ok := r.Resource(string(name)); ok {
 				if a.Amounts == nil {
 					a.Amounts = map[string]int64{}
 				}
-				a.Amounts[r.Prefix+strings.Clone(short)] = fit.Ceil(q)
+				a.Amounts[string(name)] = fit.Ceil(q)
 				any = true
 			}
 		}

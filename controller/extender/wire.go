@@ -70,7 +70,11 @@ func decode(w http.ResponseWriter, r *http.Request, into any) error {
 		}
 		return wrong{http.StatusBadRequest, fmt.Sprintf("cannot read the body: %v", err)}
 	}
-	if err := json.Unmarshal(data, into); err != nil {
+	unmarshal := func() error { return json.Unmarshal(data, into) }
+	if a, ok := into.(*args); ok {
+		unmarshal = func() error { return readArgs(data, a) }
+	}
+	if err := unmarshal(); err != nil {
 		return wrong{http.StatusBadRequest, fmt.Sprintf("cannot read the body: %v", err)}
 	}
 	return nil

@@ -199,8 +199,9 @@ func (s *Search) on(n *Node, b books, r *Record) Cause {
 // count is the short way: enough cards with room.
 func (s *Search) count(n *Node, free []int64, it *item) Cause {
 	left, stride := it.cards, len(n.schema.names)
+	choosy := n.anyOff || s.req.Allow != nil || s.req.Deny != nil
 	for c := range n.cards {
-		if !n.off[c] && room(free[c*stride:(c+1)*stride], it.needs) && s.mayUse(n.cards[c]) {
+		if room(free[c*stride:(c+1)*stride], it.needs) && !(choosy && (n.off[c] || !s.mayUse(n.cards[c]))) {
 			if left--; left <= 0 {
 				return Fits
 			}

@@ -78,10 +78,10 @@ func (c *cluster) start() {
 			for _, n := range c.nodes {
 				nodes = append(nodes, extender.Facts(&c.rules, n))
 			}
-			var pods []extender.Pod
+			var pods []*extender.Pod
 			for _, p := range c.pods {
-				if t := extender.Trim(&c.rules, p); t != nil {
-					pods = append(pods, *t)
+				if t := c.books.Trim(p); t != nil {
+					pods = append(pods, t)
 				}
 			}
 			c.books.ListNodes(nodes)
@@ -121,8 +121,8 @@ func (c *cluster) bindPod(_ context.Context, b *corev1.Binding) error {
 
 // show tells the books about a pod, as a watch does.
 func (c *cluster) show(p *corev1.Pod) {
-	if t := extender.Trim(&c.rules, p); t != nil {
-		c.books.SetPod(*t)
+	if t := c.books.Trim(p); t != nil {
+		c.books.SetPod(t)
 	}
 }
 
