@@ -72,9 +72,9 @@ type Extender struct {
 // term is a time of leadership, with its books.
 type term struct {
 	books *Books
-	ctx   context.Context
-	// binding counts what is under way.
-	binding sync.WaitGroup
+	ctx   context.Context //nolint:containedctx // the end of the term ends what is begun in it
+	// binding is held for reading by each binding that is under way, and for writing to end them all.
+	binding sync.RWMutex
 }
 
 // New returns an extender that is not in office: it answers 503.
@@ -112,7 +112,9 @@ func (e *Extender) During(ctx context.Context, b *Books, run func(context.Contex
 	e.term.Store(t)
 	run(ctx)
 	e.term.Store(nil)
-	t.binding.Wait()
+	cancel()
+	t.binding.Lock() // whoever comes later finds the term over
+	defer t.binding.Unlock()
 }
 
 // Ready reports whether the books of this term are complete.
@@ -248,8 +250,11 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	t.binding.Add(1)
-	defer t.binding.Done()
+	t.binding.RLock()
+	defer t.binding.RUnlock()
+	if _, err := e.inOffice(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(t.ctx, apiDeadline)
 	defer cancel()
 	if err := e.bindPod(ctx, t.books, a); err != nil {

@@ -125,6 +125,8 @@ func Serve(ctx context.Context, l net.Listener, handler http.Handler, config *tl
 			return fmt.Errorf("cannot close %s: %w", l.Addr(), err)
 		}
 	}
-	<-ended
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("cannot end serving on %s: %w", l.Addr(), err)
+	}
 	return nil
 }

@@ -3,6 +3,7 @@ package extender
 import (
 	"maps"
 	"strings"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,14 +73,17 @@ func (b *Books) Trim(p *corev1.Pod) *Pod {
 	a := &b.rules.Annotations
 	return &Pod{
 		Record: fit.Record{
-			UID: string(p.UID), Namespace: p.Namespace, Name: p.Name, Shape: shape,
-			Cards: p.Annotations[a.Cards], Tiles: p.Annotations[a.Tiles],
+			UID: string(p.UID), Namespace: once(p.Namespace), Name: p.Name, Shape: shape,
+			Cards: once(p.Annotations[a.Cards]), Tiles: p.Annotations[a.Tiles],
 			InitCards: p.Annotations[a.InitCards], InitTiles: p.Annotations[a.InitTiles],
 		},
-		Node: p.Spec.NodeName,
+		Node: once(p.Spec.NodeName),
 		Over: p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 	}
 }
+
+// once keeps one copy of a text that many pods have.
+func once(s string) string { return unique.Make(s).Value() }
 
 // annotations keeps those that a request is read from.
 func annotations(r *fit.Rules, all map[string]string) map[string]string {

@@ -169,7 +169,7 @@ func answer(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // who has gone needs no answer
+	_, _ = w.Write(body) //nolint:gosec // it is JSON and says so; who has gone needs no answer
 }
 
 // fail sends an error in the form that every result of the protocol has.

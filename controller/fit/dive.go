@@ -133,7 +133,7 @@ func (d *dive) pick(k int, order []int, from, left int) bool {
 
 // alike reports whether two cards are the same to this pod as things are: what led nowhere with one does with the other.
 func (d *dive) alike(a, b int) bool {
-	return slices.Equal(d.row(a), d.row(b)) && (d.on[a] > 0) == (d.on[b] > 0) && (d.n.numa == nil || d.n.numa[a] == d.n.numa[b])
+	return slices.Equal(d.row(a), d.row(b)) && (d.on[a] > 0) == (d.on[b] > 0) && (len(d.n.numa) == 0 || d.n.numa[a] == d.n.numa[b])
 }
 
 func (d *dive) take(it *item, card int) {

@@ -177,11 +177,10 @@ func (n *Node) fill(facts Facts) {
 func (n *Node) readMarks(facts Facts) {
 	m := readMarks(facts.Labels, n.rules.Telemetry)
 	n.tilesOff, n.tileFirst = make([]uint64, len(n.cards)), make([]int, len(n.cards))
-	groups, err := map[string]int{}, error(nil)
-	if label := splice(facts.Labels, n.rules.LabelPrefix+labelGroups); label != "" && len(m.group) > 0 {
-		if groups, err = parseGroups(label); err != nil {
-			groups = nil // the card itself is off all the same
-		}
+	// Where the label cannot be read, the card itself is off all the same.
+	groups, err := parseGroups(splice(facts.Labels, n.rules.LabelPrefix+labelGroups))
+	if err != nil {
+		groups = nil
 	}
 	for c, name := range n.cards {
 		n.off[c] = n.off[c] || m.off[name]
@@ -203,13 +202,14 @@ func (n *Node) readMarks(facts Facts) {
 
 // readPlaces reads where the cards are: NUMA nodes and links.
 func (n *Node) readPlaces(facts Facts) {
-	positions, err := map[string]int{}, error(nil)
+	positions := map[string]int{}
 	for _, c := range facts.Inventory {
 		if c.NUMA != nil {
 			positions[c.Name] = *c.NUMA
 		}
 	}
 	if value, there := facts.Labels[n.rules.LabelPrefix+labelNUMA]; there && len(positions) == 0 {
+		var err error
 		positions, err = parseNUMA(splice(facts.Labels, n.rules.LabelPrefix+labelNUMA))
 		n.numaBroken = err != nil || value == ""
 	}

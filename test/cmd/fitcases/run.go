@@ -285,7 +285,7 @@ func (c *cluster) event(s step) error {
 
 // http sends a request as the step has it, and compares status and answer.
 func (c *cluster) http(s step) error {
-	body := ""
+	var body string
 	if s.Raw != nil {
 		body = *s.Raw
 	} else {
