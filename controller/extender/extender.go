@@ -73,8 +73,9 @@ type Extender struct {
 type term struct {
 	books *Books
 	ctx   context.Context //nolint:containedctx // the end of the term ends what is begun in it
-	// binding is held for reading by each binding that is under way, and for writing to end them all.
+	// binding is held for reading by each binding that is under way, and for writing to end the term: over.
 	binding sync.RWMutex
+	over    bool
 }
 
 // New returns an extender that is not in office: it answers 503.
@@ -113,8 +114,9 @@ func (e *Extender) During(ctx context.Context, b *Books, run func(context.Contex
 	run(ctx)
 	e.term.Store(nil)
 	cancel()
-	t.binding.Lock() // whoever comes later finds the term over
-	defer t.binding.Unlock()
+	t.binding.Lock()
+	t.over = true
+	t.binding.Unlock()
 }
 
 // Ready reports whether the books of this term are complete.
@@ -252,8 +254,8 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 	}
 	t.binding.RLock()
 	defer t.binding.RUnlock()
-	if _, err := e.inOffice(); err != nil {
-		return err
+	if t.over {
+		return wrong{http.StatusServiceUnavailable, "the term of this replica is over"}
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, apiDeadline)
 	defer cancel()
