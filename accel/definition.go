@@ -202,6 +202,9 @@ type UpgradePolicy struct {
 	// Asked is when somebody asked for an upgrade (`acceld driver upgrade`): the sources are then asked again, also when
 	// version and parameters are as wanted, and a driver that was rolled back is tried again. Zero when nobody did.
 	Asked time.Time `json:"asked,omitzero"`
+	// By names the policy of the cluster that orders upgrades: a driver that is ready is not used before the node has its
+	// grant. The agent sets it; empty when nobody orders them.
+	By string `json:"by,omitempty"`
 }
 
 // Signer are the files that modules are signed with, as scripts/sign-file of the kernel does.

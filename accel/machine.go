@@ -37,6 +37,9 @@ type Have struct {
 	StepsLeft []Published `json:"stepsLeft,omitempty"`
 	// Failure is the last failed step that has not succeeded since; nil when none.
 	Failure *Failure `json:"failure,omitempty"`
+	// Word is what the node says of an upgrade that a policy of the cluster orders, the text of a [Word]; empty for silence,
+	// nil while nobody can tell: then what was said last holds.
+	Word *string `json:"word,omitempty"`
 }
 
 // Accelerator is a PCI function that a definition recognises, or a partition of one.

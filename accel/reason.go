@@ -123,6 +123,8 @@ const (
 	DeviceHeld           Reason = "DeviceHeld"
 	DevicePartitioned    Reason = "DevicePartitioned"
 	PartitionAbsent      Reason = "PartitionAbsent"
+	WaitingForSlot       Reason = "WaitingForSlot"
+	PolicyInvalid        Reason = "PolicyInvalid"
 )
 
 // Reasons returns the documentation of every reason, in the order of docs/reasons.md.
@@ -237,6 +239,8 @@ func changeReasons() []ReasonDoc {
 		{FirmwareConflict, "A firmware file of another content is in the place.", ActorOperator, "Remove or update the named file; acceld does not overwrite it.", true},
 		{RolledBack, "The new driver failed and the one before serves again.", ActorVendor, "The sentence says what failed; the new driver is not tried again until it, the kernel or the configuration changes.", true},
 		{RollbackFailed, "The new driver failed and the one before could not be loaded back: no driver serves.", ActorOperator, "The sentence says why both failed; the one before is tried again by itself. Look at the kernel log; reboot if modules are stuck.", false},
+		{WaitingForSlot, "The new driver is ready and waits for the cluster's controller to let this node go on.", ActorCluster, "None while the policy's limits hold it back; `kubectl get acceleratorpolicies` says what it waits for. Without the controller nothing goes on.", false},
+		{PolicyInvalid, "A policy of the cluster cannot be used on this node.", ActorCluster, "Correct the named field of the AcceleratorPolicy; what was in force stays.", true},
 		{EvictionRefused, "The API server refuses to evict a pod that uses the driver.", ActorCluster, "Look at the pod's disruption budget; eviction is tried again by itself.", false},
 		{RuntimeConfigInvalid, "The container runtime's configuration cannot be read, or would not be valid with ours.", ActorOperator, "Correct the named file; nothing was changed.", true},
 		{RuntimeRestartNeeded, "A change of the container runtime's configuration waits for its restart.", ActorOperator, "Restart the named service, or set `runtime.restart: idle`.", false},

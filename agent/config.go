@@ -28,6 +28,8 @@ type Config struct {
 	Kubeconfig string
 	// Kubernetes is "auto" (a kubelet on the host), "on" or "off".
 	Kubernetes string
+	// Policies tells whether the policies of the cluster are read where there are credentials.
+	Policies bool
 	// Allocation is the way in which devices are given to pods where neither the kind's own options nor its definition say it;
 	// the device plugin when empty.
 	Allocation accel.Allocation
@@ -57,7 +59,7 @@ type Config struct {
 	// for no bound.
 	StoreEntries, StoreMiB int
 	// Kinds overrides definitions, by kind.
-	Kinds map[string]KindConfig
+	Kinds map[string]accel.KindConfig
 }
 
 // BuildConfig limits what one build of a driver may use.
@@ -78,29 +80,6 @@ func (b BuildConfig) MemoryBytes(total int64) int64 {
 	return b.Memory
 }
 
-// KindConfig overrides parts of one definition.
-type KindConfig struct {
-	Enabled    *bool            `json:"enabled,omitempty"`
-	Allocation accel.Allocation `json:"allocation,omitempty"`
-	// Resource is the extended resource that pods ask for; the definition's when empty.
-	Resource string `json:"resource,omitempty"`
-	// Sharing replaces that of the definition.
-	Sharing *accel.Sharing     `json:"sharing,omitempty"`
-	Driver  KindDriverOverride `json:"driver,omitzero"`
-}
-
-// KindDriverOverride overrides the driver of one definition; empty fields leave it as it is.
-type KindDriverOverride struct {
-	Version string         `json:"version,omitempty"`
-	Sources []accel.Source `json:"sources,omitempty"`
-	// Parameters by module, then by name.
-	Parameters map[string]map[string]string `json:"parameters,omitempty"`
-	// Upgrade, Takeover and Sign replace those of the definition.
-	Upgrade  *accel.UpgradePolicy `json:"upgrade,omitempty"`
-	Takeover *bool                `json:"takeover,omitempty"`
-	Sign     *accel.Signer        `json:"sign,omitempty"`
-}
-
 // rawConfig is the file. Unknown fields are errors: a misspelt option that does nothing is worse than none.
 type rawConfig struct {
 	Node       string `json:"node,omitempty"`
@@ -108,6 +87,7 @@ type rawConfig struct {
 		Enabled    string           `json:"enabled,omitempty"`
 		Kubeconfig string           `json:"kubeconfig,omitempty"`
 		Allocation accel.Allocation `json:"allocation,omitempty"`
+		Policies   string           `json:"policies,omitempty"`
 	} `json:"kubernetes,omitzero"`
 	Endpoint struct {
 		Listen *string `json:"listen,omitempty"`
@@ -136,7 +116,7 @@ type rawConfig struct {
 		Entries *int `json:"entries,omitempty"`
 		MiB     int  `json:"mib,omitempty"`
 	} `json:"store,omitzero"`
-	Kinds map[string]KindConfig `json:"kinds,omitempty"`
+	Kinds map[string]accel.KindConfig `json:"kinds,omitempty"`
 }
 
 // ParseConfig reads a configuration file's bytes; name is for messages. Empty bytes give the defaults.
@@ -152,7 +132,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		Definitions: or(raw.Definitions, "/etc/acceld/definitions.d"), StateDir: or(raw.StateDir, "/var/lib/acceld"),
 		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
 		RuntimeEdit: raw.Runtime.Edit, RuntimeRestart: raw.Runtime.Restart,
-		LogLevel: or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Kinds: raw.Kinds,
+		LogLevel: or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Kinds: raw.Kinds, Policies: raw.Kubernetes.Policies != "off",
 	}
 	c.Build.Jobs, c.Build.CPUWeight = raw.Build.Jobs, 20
 	if raw.Build.CPUWeight != nil {
@@ -168,6 +148,9 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		}
 	}
 	var errs []error
+	if !slices.Contains([]string{"", "on", "off"}, raw.Kubernetes.Policies) {
+		errs = append(errs, fmt.Errorf("kubernetes.policies: %q is not one of on, off", raw.Kubernetes.Policies))
+	}
 	for _, d := range []struct {
 		field, text, otherwise string
 		into                   *time.Duration
@@ -214,7 +197,9 @@ func (c Config) check() []error {
 	if !slices.Contains([]string{"auto", "on", "off"}, c.Kubernetes) {
 		errs = append(errs, fmt.Errorf("kubernetes.enabled: %q is not one of auto, on, off", c.Kubernetes))
 	}
-	errs = append(errs, checkAllocation("kubernetes.allocation", c.Allocation)...)
+	for _, text := range (accel.KindConfig{Allocation: c.Allocation}).Problems() {
+		errs = append(errs, errors.New("kubernetes."+text))
+	}
 	if !slices.Contains([]string{"", "never", "dropin", "full"}, c.RuntimeEdit) {
 		errs = append(errs, fmt.Errorf("runtime.edit: %q is not one of never, dropin, full", c.RuntimeEdit))
 	}
@@ -239,9 +224,8 @@ func (c Config) check() []error {
 		errs = append(errs, errors.New("store: entries and mib must not be negative"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Kinds)) {
-		errs = append(errs, c.Kinds[name].checkOffer("kinds."+name)...)
-		if u := c.Kinds[name].Driver.Upgrade; u != nil {
-			errs = append(errs, checkUpgrade("kinds."+name+".driver.upgrade", *u)...)
+		for _, text := range c.Kinds[name].Problems() {
+			errs = append(errs, fmt.Errorf("kinds.%s.%s", name, text))
 		}
 	}
 	if c.Listen != "" {
@@ -255,20 +239,9 @@ func (c Config) check() []error {
 			errs = append(errs, fmt.Errorf("prebuilt[%d].type: %q is not one of oci, bundle", i, s.Type))
 			continue
 		}
-		errs = append(errs, sourceErrors(fmt.Sprintf("prebuilt[%d]", i), s)...)
-	}
-	for _, kind := range slices.Sorted(maps.Keys(c.Kinds)) {
-		for i, s := range c.Kinds[kind].Driver.Sources {
-			errs = append(errs, sourceErrors(fmt.Sprintf("kinds.%s.driver.sources[%d]", kind, i), s)...)
+		for _, text := range s.Problems() {
+			errs = append(errs, fmt.Errorf("prebuilt[%d].%s", i, text))
 		}
-	}
-	return errs
-}
-
-func sourceErrors(field string, s accel.Source) []error {
-	var errs []error
-	for _, text := range s.Problems() {
-		errs = append(errs, fmt.Errorf("%s.%s", field, text))
 	}
 	return errs
 }
@@ -290,47 +263,6 @@ func parseMemory(text string) (int64, error) {
 		return 0, fmt.Errorf("%q is neither a share such as 80%%, nor at least 64Mi such as 4Gi, nor none", text)
 	}
 	return q.Value(), nil
-}
-
-// checkAllocation returns what is wrong with a way of allocation.
-func checkAllocation(field string, a accel.Allocation) []error {
-	if slices.Contains([]accel.Allocation{"", accel.AllocateByPlugin, accel.AllocateByDRA}, a) {
-		return nil
-	}
-	return []error{fmt.Errorf("%s: %q is not one of %s, %s", field, a, accel.AllocateByPlugin, accel.AllocateByDRA)}
-}
-
-// checkOffer returns what is wrong with the way in which devices of a kind are offered.
-func (k KindConfig) checkOffer(field string) []error {
-	errs := checkAllocation(field+".allocation", k.Allocation)
-	if text := accel.ResourceProblem(k.Resource); k.Resource != "" && text != "" {
-		errs = append(errs, fmt.Errorf("%s.resource: %s", field, text))
-	}
-	if k.Sharing == nil {
-		return errs
-	}
-	for _, text := range k.Sharing.Problems() {
-		errs = append(errs, fmt.Errorf("%s.sharing.%s", field, text))
-	}
-	if k.Allocation == accel.AllocateByDRA {
-		errs = append(errs, fmt.Errorf("%s.sharing: is for allocation %s", field, accel.AllocateByPlugin))
-	}
-	return errs
-}
-
-// checkUpgrade returns what is wrong with an upgrade policy.
-func checkUpgrade(field string, u accel.UpgradePolicy) []error {
-	var errs []error
-	if !slices.Contains([]accel.Holders{"", accel.HoldersRefuse, accel.HoldersWait, accel.HoldersEvict}, u.Holders) {
-		errs = append(errs, fmt.Errorf("%s.holders: %q is not one of refuse, wait, evict", field, u.Holders))
-	}
-	if d, err := time.ParseDuration(or(u.Timeout, "1s")); err != nil || d <= 0 {
-		errs = append(errs, fmt.Errorf("%s.timeout: %q is not a time such as 30m", field, u.Timeout))
-	}
-	if !u.Asked.IsZero() {
-		errs = append(errs, fmt.Errorf("%s.asked: is for `acceld driver upgrade` to set", field))
-	}
-	return errs
 }
 
 // Override returns the definitions in force: defs with the configuration's overrides, disabled kinds left out. A kind
@@ -359,33 +291,14 @@ func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.D
 		if out[name] == nil {
 			continue
 		}
-		d := *out[name]
-		d.Rename = or(k.Resource, d.Rename)
-		if k.Sharing != nil {
-			d.Sharing = k.Sharing
-		}
-		d.Driver.Version = or(k.Driver.Version, d.Driver.Version)
 		if k.Driver.Sources != nil {
-			d.Driver.Sources = slices.Concat(c.Prebuilt, k.Driver.Sources)
+			k.Driver.Sources = slices.Concat(c.Prebuilt, k.Driver.Sources)
 		}
-		if k.Driver.Upgrade != nil {
-			d.Driver.Upgrade = *k.Driver.Upgrade
+		d, misfit := k.Apply(out[name])
+		if misfit != "" {
+			return nil, accel.Problemf(accel.ConfigInvalid, "kinds.%s.%s", name, misfit)
 		}
-		if k.Driver.Takeover != nil {
-			d.Driver.Takeover = *k.Driver.Takeover
-		}
-		if k.Driver.Sign != nil {
-			d.Driver.Sign = k.Driver.Sign
-		}
-		d.Driver.Modules = slices.Clone(d.Driver.Modules)
-		for module, parameters := range k.Driver.Parameters {
-			i := slices.IndexFunc(d.Driver.Modules, func(m accel.Module) bool { return m.Name == module })
-			if i < 0 {
-				return nil, accel.Problemf(accel.ConfigInvalid, "kinds.%s.driver.parameters.%s: the definition has no such module", name, module)
-			}
-			d.Driver.Modules[i].Parameters = parameters
-		}
-		out[name] = &d
+		out[name] = d
 	}
 	if problem := sameResource(out); problem != nil {
 		return nil, problem

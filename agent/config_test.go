@@ -107,8 +107,8 @@ func TestOverride(t *testing.T) {
 		"a-two": {Kind: "a-two"},
 	}
 	no, yes := false, true
-	c := Config{Kinds: map[string]KindConfig{
-		"a-one": {Driver: KindDriverOverride{Version: "2", Parameters: map[string]map[string]string{"m": {"p": "1"}}, Upgrade: &accel.UpgradePolicy{Holders: accel.HoldersWait}, Takeover: &yes, Sign: &accel.Signer{Key: "k"}}},
+	c := Config{Kinds: map[string]accel.KindConfig{
+		"a-one": {Driver: accel.KindDriverOverride{Version: "2", Parameters: map[string]map[string]string{"m": {"p": "1"}}, Upgrade: &accel.UpgradePolicy{Holders: accel.HoldersWait}, Takeover: &yes, Sign: &accel.Signer{Key: "k"}}},
 		"a-two": {Enabled: &no},
 	}}
 	got, problem := c.Override(defs)
@@ -122,9 +122,9 @@ func TestOverride(t *testing.T) {
 	if defs["a-one"].Driver.Version != "1" || defs["a-one"].Driver.Modules[0].Parameters != nil {
 		t.Error("the built-in definition was changed")
 	}
-	for _, kinds := range []map[string]KindConfig{
+	for _, kinds := range []map[string]accel.KindConfig{
 		{"a-three": {}},
-		{"a-one": {Driver: KindDriverOverride{Parameters: map[string]map[string]string{"q": {}}}}},
+		{"a-one": {Driver: accel.KindDriverOverride{Parameters: map[string]map[string]string{"q": {}}}}},
 	} {
 		if _, problem := (Config{Kinds: kinds}).Override(defs); problem == nil || problem.Reason != accel.ConfigInvalid {
 			t.Errorf("%v: got %v, want ConfigInvalid", kinds, problem)
@@ -152,7 +152,7 @@ func TestAllocation(t *testing.T) {
 		{"", accel.AllocateByPlugin, accel.AllocateByDRA, accel.AllocateByPlugin},
 		{accel.AllocateByDRA, accel.AllocateByPlugin, "", accel.AllocateByDRA},
 	} {
-		config := Config{Allocation: c.all, Kinds: map[string]KindConfig{"a-b": {Allocation: c.kind}}}
+		config := Config{Allocation: c.all, Kinds: map[string]accel.KindConfig{"a-b": {Allocation: c.kind}}}
 		got, problem := config.Override(def(c.definition))
 		if problem != nil || got["a-b"].AllocatedBy() != c.want {
 			t.Errorf("%+v: %v %s", c, problem, got["a-b"].AllocatedBy())

@@ -68,6 +68,8 @@ type Observer interface {
 type Sync struct {
 	Labelled bool
 	Problem  *accel.Problem
+	// Words are what node and controller say to each other, by kind, all of one node object.
+	Words map[string]Exchange
 }
 
 // Options of a [Loop].
@@ -129,6 +131,8 @@ type kind struct {
 	stop   context.CancelFunc
 	// up is the driver that is wanted instead of the one that serves; nil when none is.
 	up *upgrading
+	// word is what the node said last of an upgrade; read by observeWord when the driver of before is not back.
+	word accel.Word
 	// next is what Ahead found for other kernels; read by observe to show it.
 	next map[string]accel.Readiness
 	// vanished maps a device to when it left the bus; read by observe to end tombstones.

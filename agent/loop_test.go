@@ -184,7 +184,7 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 		w.free = make(chan struct{}) // of the bubble
 		l := NewLoop(Options{
 			Agent: accel.Agent{Started: time.Now()},
-			Want:  accel.Want{Kubernetes: w.kubelet, Labels: w.kubelet, Kinds: map[string]*accel.Definition{"k-x": def}},
+			Want:  accel.Want{Kubernetes: w.kubelet, Labels: w.kubelet, Unsure: w.unsure, Kinds: map[string]*accel.Definition{"k-x": def}},
 			Probes: Probes{
 				Facts: w.facts, Accelerators: w.accelerators, Collect: w.collect, Driver: w.driver, Runtime: w.runtime,
 			},
@@ -195,7 +195,7 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 				Plugin:   func(context.Context, *accel.Definition) Plugin { return w },
 			},
 			Observer: w, Log: slog.New(slog.DiscardHandler), SampleEvery: 15 * time.Second, Resync: 5 * time.Minute,
-			KubeSync: func() Sync { w.mu.Lock(); defer w.mu.Unlock(); return Sync{Labelled: w.labelled} },
+			KubeSync: func() Sync { w.mu.Lock(); defer w.mu.Unlock(); return Sync{Labelled: w.labelled, Words: w.words} },
 		})
 		w.changed = l.Changed
 		if w.hangs {

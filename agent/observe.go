@@ -20,6 +20,7 @@ func (l *Loop) observe(k *kind, now time.Time, look depth) {
 	}
 	k.have.Driver.Next = k.next
 	l.observeUpgrade(k, now)
+	l.observeWord(k)
 	l.judgeProof(k)
 	l.observePlugin(k, now)
 	l.observeLabels(k)

@@ -28,6 +28,10 @@ type upgrading struct {
 	// drained is since when nobody is given a device; zero while devices are given out.
 	drained time.Time
 	failure *accel.Failure
+	// word is what the node says to the controller where a policy of the cluster orders upgrades; acting is true from when
+	// the node has its slot until the old or the new driver serves for good.
+	word   accel.Word
+	acting bool
 	// stop ends waiting for a holder's end.
 	stop context.CancelFunc
 }
@@ -46,6 +50,7 @@ func (l *Loop) observeUpgrade(k *kind, now time.Time) {
 		k.up = &upgrading{wish: wanted.Wish, since: now, phase: accel.UpgradePending}
 		l.o.Log.Info("driver upgrade wanted", "kind", k.def.Kind, "from", wanted.From, "to", wanted.To, "why", wanted.Why)
 	}
+	l.observeSlot(k, now)
 	shown := *wanted
 	shown.Since, shown.Phase, shown.Failure, shown.Holders = k.up.since, k.up.phase, k.up.failure, k.up.holders
 	if k.up.prepared {
@@ -83,6 +88,8 @@ func (l *Loop) upgrade(ctx context.Context, steps *sync.WaitGroup, name string, 
 		u.busy, u.phase = true, accel.UpgradePreparing
 		l.background(steps, name, accel.StepNone, l.prepare(ctx, k, u))
 		l.Changed()
+	case l.ordered(k) && !u.acting:
+		// The node is watched: that it has its slot is an event.
 	case !u.drained.IsZero() && !l.withheld(k):
 		// The kubelet still counts devices: that it does not any more is an event.
 	default:
@@ -112,9 +119,12 @@ func (l *Loop) prepare(ctx context.Context, k *kind, u *upgrading) func() (func(
 			u.phase = accel.UpgradePending
 			if problem != nil {
 				l.failUpgrade(k, u, problem, time.Now())
+				if u.word = (accel.Word{}); problem.Reason.Doc().Permanent && k.have.Driver.Upgrade != nil {
+					u.gaveUp(k.have.Driver.Upgrade.To, problem)
+				}
 				return
 			}
-			u.to, u.prepared, u.failure = to, true, nil
+			u.to, u.prepared, u.failure, u.word = to, true, nil, accel.Word{}
 		}, nil
 	}
 }
@@ -177,6 +187,7 @@ func (l *Loop) judgeHolders(ctx context.Context, steps *sync.WaitGroup, name str
 		problem.Message = "given up after " + limit.String() + ": " + problem.Message
 		l.failUpgrade(k, u, problem, now)
 		u.failure.RetryAt = time.Time{}
+		u.gaveUp(u.to, problem)
 		l.awaitHolder(ctx, steps, name, u, holders, time.Time{})
 		return
 	}
@@ -236,9 +247,11 @@ func (l *Loop) replace(ctx context.Context, k *kind, u *upgrading) func() (func(
 			}
 			if problem != nil {
 				l.failUpgrade(k, u, problem, time.Now())
+				u.gaveUp(u.to, problem)
+				k.word = u.word
 				return
 			}
-			u.failure = nil
+			u.failure, u.acting, u.word = nil, false, accel.Word{}
 			for _, a := range accs { // each has computed, or it would have been taken back
 				if a.Health.Usable() {
 					k.proven[a.ID] = driverIdentity(have)

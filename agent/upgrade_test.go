@@ -24,6 +24,8 @@ type upgrades struct {
 	fails    *accel.Problem // answer of the next upgrade
 	refused  *accel.Problem // answer of the next eviction
 	evicted  int
+	words    map[string]Exchange
+	unsure   bool
 	calls    []string // prepare, upgrade, with what the kubelet was offered
 }
 

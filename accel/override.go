@@ -1,0 +1,125 @@
+package accel
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// KindConfig overrides parts of one definition. The agent's file has one for each kind, and so have policies of the cluster.
+type KindConfig struct {
+	Enabled    *bool      `json:"enabled,omitempty"`
+	Allocation Allocation `json:"allocation,omitempty"`
+	// Resource is the extended resource that pods ask for; the definition's when empty.
+	Resource string `json:"resource,omitempty"`
+	// Sharing replaces that of the definition.
+	Sharing *Sharing           `json:"sharing,omitempty"`
+	Driver  KindDriverOverride `json:"driver,omitzero"`
+}
+
+// KindDriverOverride overrides the driver of one definition; empty fields leave it as it is.
+type KindDriverOverride struct {
+	Version string   `json:"version,omitempty"`
+	Sources []Source `json:"sources,omitempty"`
+	// Parameters by module, then by name.
+	Parameters map[string]map[string]string `json:"parameters,omitempty"`
+	// Upgrade, Takeover and Sign replace those of the definition.
+	Upgrade  *UpgradePolicy `json:"upgrade,omitempty"`
+	Takeover *bool          `json:"takeover,omitempty"`
+	Sign     *Signer        `json:"sign,omitempty"`
+}
+
+// Problems returns what is wrong with k, each as "<field>: <sentence>".
+func (k KindConfig) Problems() []string {
+	out := k.Allocation.problems("allocation")
+	if text := ResourceProblem(k.Resource); k.Resource != "" && text != "" {
+		out = append(out, "resource: "+text)
+	}
+	if k.Sharing != nil {
+		for _, text := range k.Sharing.Problems() {
+			out = append(out, "sharing."+text)
+		}
+		if k.Allocation == AllocateByDRA {
+			out = append(out, fmt.Sprintf("sharing: is for allocation %s", AllocateByPlugin))
+		}
+	}
+	for i, s := range k.Driver.Sources {
+		for _, text := range s.Problems() {
+			out = append(out, fmt.Sprintf("driver.sources[%d].%s", i, text))
+		}
+	}
+	if u := k.Driver.Upgrade; u != nil {
+		for _, text := range u.Problems() {
+			out = append(out, "driver.upgrade."+text)
+		}
+	}
+	return out
+}
+
+// Problems returns what is wrong with an upgrade policy that somebody wrote, each as "<field>: <sentence>".
+func (u UpgradePolicy) Problems() []string {
+	var out []string
+	if !slices.Contains([]Holders{"", HoldersRefuse, HoldersWait, HoldersEvict}, u.Holders) {
+		out = append(out, fmt.Sprintf("holders: %q is not one of refuse, wait, evict", u.Holders))
+	}
+	if d, err := time.ParseDuration(u.Timeout); u.Timeout != "" && (err != nil || d <= 0) {
+		out = append(out, fmt.Sprintf("timeout: %q is not a time such as 30m", u.Timeout))
+	}
+	if !u.Asked.IsZero() {
+		out = append(out, "asked: is for `acceld driver upgrade` to set")
+	}
+	if u.By != "" {
+		out = append(out, "by: is for a policy of the cluster to set")
+	}
+	return out
+}
+
+// problems returns what is wrong with a way of allocation.
+func (a Allocation) problems(field string) []string {
+	if slices.Contains([]Allocation{"", AllocateByPlugin, AllocateByDRA}, a) {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: %q is not one of %s, %s", field, a, AllocateByPlugin, AllocateByDRA)}
+}
+
+// Apply returns def with what k overrides. The text says what does not fit, as "<field>: <sentence>"; empty when all does.
+func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) {
+	d := *def
+	if k.Enabled != nil {
+		d.Enabled = k.Enabled
+	}
+	if k.Allocation != "" {
+		d.Allocation = k.Allocation
+	}
+	if k.Resource != "" {
+		d.Rename = k.Resource
+	}
+	if k.Sharing != nil {
+		d.Sharing = k.Sharing
+	}
+	if k.Driver.Version != "" {
+		d.Driver.Version = k.Driver.Version
+	}
+	if k.Driver.Sources != nil {
+		d.Driver.Sources = k.Driver.Sources
+	}
+	if k.Driver.Upgrade != nil {
+		d.Driver.Upgrade = *k.Driver.Upgrade
+	}
+	if k.Driver.Takeover != nil {
+		d.Driver.Takeover = *k.Driver.Takeover
+	}
+	if k.Driver.Sign != nil {
+		d.Driver.Sign = k.Driver.Sign
+	}
+	d.Driver.Modules = slices.Clone(d.Driver.Modules)
+	for _, module := range slices.Sorted(maps.Keys(k.Driver.Parameters)) {
+		i := slices.IndexFunc(d.Driver.Modules, func(m Module) bool { return m.Name == module })
+		if i < 0 {
+			return nil, fmt.Sprintf("driver.parameters.%s: the definition has no such module", module)
+		}
+		d.Driver.Modules[i].Parameters = k.Driver.Parameters[module]
+	}
+	return &d, ""
+}

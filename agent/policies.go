@@ -1,0 +1,133 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// Policies are the policies of the cluster and what selects among them, as far as this node has heard. They are kept in the
+// state directory, so that an agent without an API server works on with the last ones; [ReadPolicies] is their one reader.
+type Policies struct {
+	// Labels are those of the node.
+	Labels map[string]string `json:"labels,omitempty"`
+	All    []accel.Policy    `json:"policies"`
+}
+
+func policiesFile(stateDir string) string { return path.Join(stateDir, "policies.json") }
+
+// ReadPolicies returns what was kept. Known is false when nothing was, or nothing that can be read.
+func ReadPolicies(h *host.Host, stateDir string) (p Policies, known bool, problem *accel.Problem) {
+	name := policiesFile(stateDir)
+	b, err := h.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // who may not read it does not act on it either
+		return Policies{}, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &p)
+	}
+	if err != nil {
+		return Policies{}, false, accel.Problemf(accel.ReasonForError(err, accel.PolicyInvalid), "cannot use the policies kept in %q: %v", name, err)
+	}
+	return p, true, nil
+}
+
+// Keep writes p for [ReadPolicies].
+func (p Policies) Keep(h *host.Host, stateDir string) *accel.Problem {
+	p.Labels = p.selecting()
+	b, err := json.Marshal(p)
+	if err == nil {
+		err = h.MkdirAll(stateDir, 0o755)
+	}
+	if err == nil {
+		err = h.WriteFile(policiesFile(stateDir), b, 0o600)
+	}
+	if err != nil {
+		return accel.Problemf(accel.ReasonForError(err, accel.InternalError), "cannot keep the policies of the cluster: %v", err)
+	}
+	return nil
+}
+
+// Equal reports whether p and q ask the same of the node.
+func (p Policies) Equal(q Policies) bool {
+	a, errA := json.Marshal(Policies{p.selecting(), p.All})
+	b, errB := json.Marshal(Policies{q.selecting(), q.All})
+	return errA == nil && errB == nil && string(a) == string(b)
+}
+
+// selecting are the node's labels that a policy asks for: the others come and go and change nothing.
+func (p Policies) selecting() map[string]string {
+	asked := map[string]string{}
+	for _, x := range p.All {
+		for key := range x.Spec.NodeSelector {
+			if value, there := p.Labels[key]; there {
+				asked[key] = value
+			}
+		}
+	}
+	return asked
+}
+
+// Definitions returns the definitions of the policies that select the node, as they were written, the one that goes before
+// all others last.
+func (p Policies) Definitions() [][]byte {
+	var all [][]byte
+	for _, x := range slices.Backward(accel.Precedence(p.All)) {
+		if x.Spec.DryRun || !x.Spec.Selects(p.Labels) {
+			continue
+		}
+		for _, raw := range x.Spec.Definitions {
+			all = append(all, raw)
+		}
+	}
+	return all
+}
+
+// Apply returns the definitions with what the policies override. A policy that cannot be used for a kind is left out there,
+// and said.
+func (p Policies) Apply(defs map[string]*accel.Definition) (map[string]*accel.Definition, []*accel.Problem) {
+	out := maps.Clone(defs)
+	var problems []*accel.Problem
+	by, _ := accel.Governing(p.All, p.Labels)
+	for _, kind := range slices.Sorted(maps.Keys(by)) {
+		k := by[kind].Spec.Kinds[kind]
+		if out[kind] == nil {
+			continue // the kinds of a cluster are not those of each node
+		}
+		misfit := ""
+		if texts := k.Problems(); len(texts) > 0 {
+			misfit = texts[0]
+		}
+		var d *accel.Definition
+		if misfit == "" {
+			d, misfit = k.Apply(out[kind])
+		}
+		if misfit != "" {
+			problems = append(problems, accel.Problemf(accel.PolicyInvalid, "the policy %q: kinds.%s.%s", by[kind].Name, kind, misfit))
+			continue
+		}
+		out[kind] = d
+	}
+	return out, problems
+}
+
+// Order returns the definitions with the name of the policy that orders their upgrades. It comes after all overrides.
+func (p Policies) Order(defs map[string]*accel.Definition) map[string]*accel.Definition {
+	by, _ := accel.Governing(p.All, p.Labels)
+	out := maps.Clone(defs)
+	for kind, policy := range by {
+		if out[kind] == nil || policy.Spec.Upgrade == nil {
+			continue
+		}
+		d := *out[kind]
+		d.Driver.Upgrade.By = policy.Name
+		out[kind] = &d
+	}
+	return out
+}

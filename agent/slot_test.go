@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// ordered is a world whose upgrades a policy of the cluster orders, with the node that the API server has.
+func ordered(policy accel.UpgradePolicy) *world {
+	policy.By = "fleet"
+	return served(policy)
+}
+
+// says takes over what the node has to say, as the task that writes the node does, and wakes the loop.
+func (w *world) says(t *testing.T, l *Loop, grant string) string {
+	t.Helper()
+	word := l.Machine().Have["k-x"].Word
+	w.set(func() {
+		x := w.words["k-x"]
+		if word != nil {
+			x.Word = accel.ParseWord(*word)
+		}
+		x.Grant = accel.ParseGrant(grant)
+		w.words = map[string]Exchange{"k-x": x}
+	})
+	l.Changed()
+	time.Sleep(time.Second)
+	synctest.Wait()
+	if word == nil {
+		return "?"
+	}
+	return *word
+}
+
+// An upgrade that a policy orders waits with the driver ready, and goes on when one node object has both grant and word.
+func TestUpgradeWaitsForItsSlot(t *testing.T) {
+	w := ordered(accel.UpgradePolicy{})
+	run(t, w, func(l *Loop) {
+		if got := w.says(t, l, ""); got != "" {
+			t.Errorf("before there is anything to do: %q", got)
+		}
+		w.want(l, "2")
+		if got := w.says(t, l, ""); got != "waiting 2" {
+			t.Errorf("the node says %q", got)
+		}
+		u, s := pendingUpgrade(t, l), l.Machine().Status["k-x"]
+		if u.Phase != accel.UpgradeWaiting || u.Failure == nil || u.Failure.Reason != accel.WaitingForSlot || s.State != accel.Ready || w.offers() != 1 {
+			t.Errorf("%+v %+v %+v", u, u.Failure, s)
+		}
+		time.Sleep(time.Hour)
+		w.says(t, l, "3 2026-03-04T12:00:00Z") // another version's
+		w.says(t, l, "- 2026-03-04T12:00:00Z") // taken back
+		if got := w.says(t, l, "2 2026-03-04T12:00:00Z"); got != "waiting 2" || w.count("upgrade") != 0 {
+			t.Fatalf("it acts without its own word: %q, %v", got, w.calls)
+		}
+		if got := w.says(t, l, ""); got != "upgrading 2" || w.count("upgrade") != 0 {
+			t.Fatalf("it acts on a grant that was taken back: %q, %v", got, w.calls)
+		}
+		w.says(t, l, "2")
+		w.says(t, l, "2")
+		if diff := cmp.Diff([]string{"prepare", "upgrade"}, w.calls); diff != "" {
+			t.Error(diff)
+		}
+		if got := w.says(t, l, "2"); got != "" {
+			t.Errorf("after it: %q", got)
+		}
+	})
+}
+
+// The word stays while the node may act, whoever uses the driver, and while the driver of before is not back.
+func TestWordWhileActing(t *testing.T) {
+	w := ordered(accel.UpgradePolicy{Holders: accel.HoldersWait, Timeout: "30m"})
+	w.holders = []accel.Holder{holder}
+	run(t, w, func(l *Loop) {
+		w.want(l, "2")
+		for range 3 {
+			w.says(t, l, "2")
+		}
+		if got := w.says(t, l, "2"); got != "upgrading 2" || pendingUpgrade(t, l).Phase != accel.UpgradeDraining || w.offers() != 0 {
+			t.Errorf("%q, %+v", got, pendingUpgrade(t, l))
+		}
+		if got := w.says(t, l, ""); got != "upgrading 2" { // nobody may take it back now; who did is not obeyed halfway
+			t.Errorf("%q", got)
+		}
+		time.Sleep(31 * time.Minute)
+		if got := w.says(t, l, "2"); got != "failed 2 InUse" || w.offers() != 1 || w.count("upgrade") != 0 {
+			t.Errorf("%q, %v", got, w.calls)
+		}
+		w.set(func() { w.holders, w.fails = nil, accel.Problemf(accel.RolledBack, "it computes wrongly"); close(w.free) })
+		w.want(l, "3")
+		for range 5 {
+			w.says(t, l, "3")
+		}
+		if got := w.says(t, l, "3"); got != "failed 3 RolledBack" || w.count("upgrade") != 1 {
+			t.Errorf("%q, %v", got, w.calls)
+		}
+	})
+}
+
+// Before anybody knows the policies no driver that serves is replaced, and the word of an agent before this one stays.
+func TestUnsure(t *testing.T) {
+	w := served(accel.UpgradePolicy{})
+	w.unsure = true
+	run(t, w, func(l *Loop) {
+		w.want(l, "2")
+		if got := w.says(t, l, ""); got != "?" || w.count("upgrade") != 0 {
+			t.Errorf("%q, %v", got, w.calls)
+		}
+		sure := l.Machine().Want
+		sure.Unsure = false
+		l.Configure(sure)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if w.count("upgrade") != 1 {
+			t.Errorf("%v", w.calls)
+		}
+	})
+}
+
+func TestPolicies(t *testing.T) {
+	no := false
+	p := Policies{
+		Labels: map[string]string{"pool": "a", "noise": "1"},
+		All: []accel.Policy{
+			{Name: "fleet", Spec: accel.PolicySpec{
+				NodeSelector: map[string]string{"pool": "a"}, Upgrade: &accel.Rollout{},
+				Kinds: map[string]accel.KindConfig{"k-x": {Driver: accel.KindDriverOverride{Version: "2"}}, "k-y": {Enabled: &no}, "k-none": {}},
+			}},
+			{Name: "bad", Spec: accel.PolicySpec{Kinds: map[string]accel.KindConfig{"k-z": {Driver: accel.KindDriverOverride{Parameters: map[string]map[string]string{"q": {}}}}}}},
+		},
+	}
+	defs := map[string]*accel.Definition{"k-x": {Kind: "k-x"}, "k-y": {Kind: "k-y"}, "k-z": {Kind: "k-z"}}
+	got, problems := p.Apply(defs)
+	if got["k-x"].Driver.Version != "2" || *got["k-y"].Enabled || got["k-z"] != defs["k-z"] || defs["k-x"].Driver.Version != "" {
+		t.Errorf("%+v", got)
+	}
+	if len(problems) != 1 || problems[0].Reason != accel.PolicyInvalid {
+		t.Errorf("%v", problems)
+	}
+	if o := p.Order(got); o["k-x"].Driver.Upgrade.By != "fleet" || o["k-z"].Driver.Upgrade.By != "" {
+		t.Errorf("%+v", o)
+	}
+	q := p
+	q.Labels = map[string]string{"pool": "a", "noise": "2"}
+	if !p.Equal(q) {
+		t.Error("a label that nobody asks for is news")
+	}
+	q.Labels = map[string]string{"pool": "b"}
+	if p.Equal(q) {
+		t.Error("a label that selects is no news")
+	}
+}

@@ -1,0 +1,224 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// Meta is what this package reads of the metadata of objects.
+type Meta struct {
+	Name              string            `json:"name,omitempty"`
+	Namespace         string            `json:"namespace,omitempty"`
+	UID               string            `json:"uid,omitempty"`
+	ResourceVersion   string            `json:"resourceVersion,omitempty"`
+	Generation        int64             `json:"generation,omitempty"`
+	CreationTimestamp time.Time         `json:"creationTimestamp,omitzero"`
+	DeletionTimestamp *time.Time        `json:"deletionTimestamp,omitempty"`
+	Finalizers        []string          `json:"finalizers,omitempty"`
+	Labels            map[string]string `json:"labels,omitempty"`
+	Annotations       map[string]string `json:"annotations,omitempty"`
+}
+
+// Key names an object among those of its resource.
+func (m *Meta) Key() string {
+	if m.Namespace == "" {
+		return m.Name
+	}
+	return m.Namespace + "/" + m.Name
+}
+
+// generation is another number once somebody has asked for the object's deletion.
+func (m *Meta) generation() int64 {
+	if m.DeletionTimestamp != nil {
+		return -m.Generation
+	}
+	return m.Generation
+}
+
+// Described is a pointer to an object of type T, of which its fields are what is read.
+type Described[T any] interface {
+	*T
+	Described() *Meta
+}
+
+// Mirror keeps the objects of one resource as the API server has them: read in pages, then watched. An object that is in it
+// must not be changed. T has the fields that are wanted; nothing else is kept.
+type Mirror[T any, P Described[T]] struct {
+	API   API
+	Path  string
+	Query url.Values
+	// Changed is called after something has; it must not block.
+	Changed func()
+	// Optional resources may not be there, and may be forbidden: then there are none of them.
+	Optional bool
+
+	mu     sync.Mutex
+	all    map[string]P
+	synced bool
+	err    error
+}
+
+// page is how many objects are read at a time: a node takes 10 to 30 KB of JSON.
+const page = 250
+
+// All returns the objects by key, and whether all of them have been read once.
+func (m *Mirror[T, P]) All() (all map[string]P, synced bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.all), m.synced
+}
+
+// Err says why the objects are not read anew; nil while they are followed.
+func (m *Mirror[T, P]) Err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
+}
+
+// Put takes over the answer to a write of one's own, unless something newer is known.
+func (m *Mirror[T, P]) Put(x P) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := x.Described().Key()
+	if old := m.all[key]; m.all != nil && (old == nil || later(x.Described(), old.Described())) {
+		m.all[key] = x
+	}
+}
+
+// later reports whether a is after b; another object of the name is.
+func later(a, b *Meta) bool {
+	c, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err != nil || c > 0
+}
+
+// Run follows the objects until ctx ends.
+func (m *Mirror[T, P]) Run(ctx context.Context) error {
+	failures := 0
+	for ctx.Err() == nil {
+		version, err := m.list(ctx)
+		for err == nil && ctx.Err() == nil {
+			began := time.Now()
+			version, err = m.watch(ctx, version)
+			if failures++; time.Since(began) > backoffMax {
+				failures = 0
+			}
+			if err == nil {
+				rest(ctx, backoff(failures))
+			}
+		}
+		m.note(err)
+		if tooOld(err) && failures == 0 {
+			continue
+		}
+		failures++
+		wait := backoff(failures)
+		if m.Optional && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {
+			m.replace(map[string]P{})
+			wait = seldom
+		}
+		rest(ctx, wait)
+	}
+	return nil
+}
+
+func (m *Mirror[T, P]) note(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err = err
+}
+
+// list reads all objects.
+func (m *Mirror[T, P]) list(ctx context.Context) (version string, err error) {
+	all := map[string]P{}
+	query := url.Values{"limit": {strconv.Itoa(page)}}
+	maps.Copy(query, m.Query)
+	for {
+		var list struct {
+			Metadata metav1.ListMeta `json:"metadata"`
+			Items    []P             `json:"items"`
+		}
+		limited, cancel := context.WithTimeout(ctx, 6*deadline)
+		err := m.API.Do(limited, http.MethodGet, m.Path, query, nil, &list)
+		cancel()
+		if err != nil {
+			return "", err
+		}
+		for _, x := range list.Items {
+			all[x.Described().Key()] = x
+		}
+		if list.Metadata.Continue == "" {
+			m.replace(all)
+			return list.Metadata.ResourceVersion, nil
+		}
+		query.Set("continue", list.Metadata.Continue)
+	}
+}
+
+func (m *Mirror[T, P]) replace(all map[string]P) {
+	m.mu.Lock()
+	m.all, m.synced, m.err = all, true, nil
+	m.mu.Unlock()
+	m.Changed()
+}
+
+// watch takes over changes until the watch ends, and returns the last version that it has seen.
+func (m *Mirror[T, P]) watch(ctx context.Context, version string) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	query := url.Values{"resourceVersion": {version}, "allowWatchBookmarks": {"true"}}
+	maps.Copy(query, m.Query)
+	stream, err := m.API.Watch(ctx, m.Path, query)
+	if err != nil {
+		return version, lasting(err)
+	}
+	defer stream.Close()
+	for d := json.NewDecoder(stream); ; {
+		var e event[T]
+		if d.Decode(&e) != nil {
+			return version, nil
+		}
+		if err := e.failure(); err != nil {
+			return version, lasting(err)
+		}
+		x := P(&e.Object)
+		version = x.Described().ResourceVersion
+		if e.Type != "BOOKMARK" {
+			m.take(e.Type, x)
+		}
+	}
+}
+
+// lasting drops errors after which a watch may be begun again where it was.
+func lasting(err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && (tooOld(err) || refused(err) || apierrors.IsNotFound(err)) {
+		return err
+	}
+	return nil
+}
+
+func (m *Mirror[T, P]) take(kind string, x P) {
+	m.mu.Lock()
+	key := x.Described().Key()
+	old := m.all[key]
+	newer := old == nil || later(x.Described(), old.Described())
+	switch {
+	case kind == "DELETED" && (newer || old.Described().UID == x.Described().UID):
+		delete(m.all, key)
+	case newer:
+		m.all[key] = x
+	}
+	m.mu.Unlock()
+	m.Changed()
+}

@@ -1,0 +1,209 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// PoliciesPath is where the policies of the cluster are.
+const PoliciesPath = "/apis/acceld.dev/v1alpha1/acceleratorpolicies"
+
+// API is the way to the objects of the API server as JSON; [Documents] is one.
+type API interface {
+	Do(ctx context.Context, method, path string, query url.Values, body, into any) error
+	Watch(ctx context.Context, path string, query url.Values) (io.ReadCloser, error)
+}
+
+// Policies is the task that follows the policies of the cluster for an agent. Their status, which the controller keeps, is no
+// news: thousands of agents hear of it by a watch of the metadata alone, and read the policies again when one of them asks for
+// something else.
+type Policies struct {
+	// API reads policies, Outlines their metadata.
+	API, Outlines API
+	Log           *slog.Logger
+	// Tell is called with all policies, at first and when they have changed.
+	Tell func([]accel.Policy)
+
+	ready chan struct{}
+	once  sync.Once
+	told  bool // that the cluster has no policies
+}
+
+const (
+	// seldom is how often a cluster without the definition of policies is asked for it.
+	seldom = 15 * time.Minute
+	// spread keeps the agents of a cluster from reading a policy at the same moment.
+	spread = 2 * time.Second
+)
+
+// NewPolicies returns a task that has not spoken with the API server yet.
+func NewPolicies(d Documents, log *slog.Logger, tell func([]accel.Policy)) *Policies {
+	return &Policies{API: d, Outlines: d.Outlines(), Log: log, Tell: tell, ready: make(chan struct{})}
+}
+
+// String names the task.
+func (p *Policies) String() string { return "policies of the cluster" }
+
+// Ready is closed after the first answer of the API server, or that there was none: without it the last policies hold.
+func (p *Policies) Ready() <-chan struct{} { return p.ready }
+
+// Run follows the policies until ctx ends.
+func (p *Policies) Run(ctx context.Context) error {
+	for failures := 0; ctx.Err() == nil; {
+		generations, version, err := p.read(ctx)
+		p.once.Do(func() { close(p.ready) })
+		wait := time.Duration(0)
+		switch {
+		case ctx.Err() != nil:
+		case apierrors.IsNotFound(err):
+			if !p.told {
+				p.Log.Debug("the cluster has no accelerator policies; it is asked again seldom", "every", seldom)
+			}
+			p.told, failures, wait = true, 0, seldom+rand.N(seldom/10)
+			p.Tell(nil)
+		case err != nil:
+			if failures++; failures == 1 {
+				p.Log.Warn("cannot read the policies of the cluster; the last ones hold", "problem", err)
+			}
+			wait = backoff(failures)
+		default:
+			p.told, failures = false, 0
+			p.follow(ctx, generations, version)
+			wait = rand.N(spread)
+		}
+		rest(ctx, wait)
+	}
+	return nil
+}
+
+// read tells all policies and returns their generations by UID.
+func (p *Policies) read(ctx context.Context) (generations map[string]int64, version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	var list struct {
+		Metadata metav1.ListMeta `json:"metadata"`
+		Items    []struct {
+			Metadata Meta             `json:"metadata"`
+			Spec     accel.PolicySpec `json:"spec"`
+		} `json:"items"`
+	}
+	if err := p.API.Do(ctx, http.MethodGet, PoliciesPath, nil, nil, &list); err != nil {
+		return nil, "", err
+	}
+	all := []accel.Policy{}
+	generations = map[string]int64{}
+	for _, x := range list.Items {
+		generations[x.Metadata.UID] = x.Metadata.generation()
+		if x.Metadata.DeletionTimestamp == nil {
+			all = append(all, accel.Policy{Name: x.Metadata.Name, Created: x.Metadata.CreationTimestamp, Spec: x.Spec})
+		}
+	}
+	p.Tell(all)
+	return generations, list.Metadata.ResourceVersion, nil
+}
+
+// follow returns when a policy has come, gone or asks for something else, or when nobody can tell. A watch that ends is begun
+// again where it was.
+func (p *Policies) follow(ctx context.Context, generations map[string]int64, version string) {
+	for failures := 0; ctx.Err() == nil; {
+		began := time.Now()
+		news, last, err := p.watch(ctx, generations, version)
+		if news || err != nil && (apierrors.IsNotFound(err) || tooOld(err)) {
+			return
+		}
+		if version = last; err != nil || time.Since(began) < backoffMax {
+			failures++
+		} else {
+			failures = 0
+		}
+		rest(ctx, backoff(failures))
+	}
+}
+
+// watch is one watch. It returns the last version that it has seen.
+func (p *Policies) watch(ctx context.Context, generations map[string]int64, version string) (news bool, last string, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := p.Outlines.Watch(ctx, PoliciesPath, url.Values{"resourceVersion": {version}, "allowWatchBookmarks": {"true"}})
+	if err != nil {
+		return false, version, err
+	}
+	defer stream.Close()
+	for d := json.NewDecoder(stream); ; {
+		var e event[struct {
+			Metadata Meta `json:"metadata"`
+		}]
+		if d.Decode(&e) != nil {
+			return false, version, nil
+		}
+		if err := e.failure(); err != nil {
+			return false, version, err
+		}
+		m := e.Object.Metadata
+		if known, there := generations[m.UID]; e.Type != "BOOKMARK" && (e.Type == "DELETED" || !there || known != m.generation()) {
+			return true, version, nil
+		}
+		version = m.ResourceVersion
+	}
+}
+
+// rest waits d or for the end of ctx.
+func rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// event is one of a watch.
+type event[T any] struct {
+	Type   string          `json:"type"`
+	Raw    json.RawMessage `json:"object"`
+	Object T               `json:"-"`
+}
+
+// UnmarshalJSON reads an event; what it is about as T unless it is an error.
+func (e *event[T]) UnmarshalJSON(b []byte) error {
+	var plain struct {
+		Type   string          `json:"type"`
+		Object json.RawMessage `json:"object"`
+	}
+	if err := json.Unmarshal(b, &plain); err != nil {
+		return err
+	}
+	e.Type = plain.Type
+	if plain.Type == "ERROR" {
+		e.Raw = plain.Object
+		return nil
+	}
+	return json.Unmarshal(plain.Object, &e.Object)
+}
+
+// failure is the error of an event that is one.
+func (e *event[T]) failure() error {
+	if e.Type != "ERROR" {
+		return nil
+	}
+	var s metav1.Status
+	if err := json.Unmarshal(e.Raw, &s); err != nil {
+		return fmt.Errorf("a watch has ended: %s", e.Raw)
+	}
+	return &apierrors.StatusError{ErrStatus: s}
+}
+
+func tooOld(err error) bool { return apierrors.IsGone(err) || apierrors.IsResourceExpired(err) }
