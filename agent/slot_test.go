@@ -91,7 +91,10 @@ func TestWordWhileActing(t *testing.T) {
 		if got := w.says(t, l, "2"); got != "failed 2 InUse" || w.offers() != 1 || w.count("upgrade") != 0 {
 			t.Errorf("%q, %v", got, w.calls)
 		}
-		w.set(func() { w.holders, w.fails = nil, accel.Problemf(accel.RolledBack, "it computes wrongly"); close(w.free) })
+		w.set(func() {
+			w.holders, w.fails = nil, accel.Problemf(accel.RolledBack, "it computes wrongly")
+			close(w.free)
+		})
 		w.want(l, "3")
 		for range 5 {
 			w.says(t, l, "3")

@@ -97,7 +97,7 @@ func NewClient(kubeconfig string) (Client, error) {
 			return c, c
 		},
 		Pods:      pods{core, codec},
-		Documents: Documents{core},
+		Documents: Documents{client: core},
 		Version: func(ctx context.Context) (string, error) {
 			raw, err := core.Get().AbsPath("/version").Do(ctx).Raw()
 			if err != nil {

@@ -8,12 +8,27 @@ import (
 	"net/http"
 	"net/url"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 )
 
 // Documents are objects of the API server as JSON, for API groups whose Go types this program does without: those of
 // resource.k8s.io alone, with their protobuf code, are 1 MB.
-type Documents struct{ client rest.Interface }
+type Documents struct {
+	client rest.Interface
+	// accept is the form of the answers; JSON of the whole objects when empty.
+	accept string
+}
+
+// Outlines is the same way, on which the objects of a watch have their metadata alone.
+func (d Documents) Outlines() Documents {
+	d.accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	return d
+}
+
+// StrategicPatch is the body of a patch that merges lists by the keys of their elements, which objects of one's own
+// definition do not know. Every other body of a patch is a merge patch (RFC 7386).
+type StrategicPatch map[string]any
 
 // Do sends one request: a method of HTTP, an absolute path such as "/apis/resource.k8s.io/v1/resourceslices", the JSON of
 // body unless it is nil. What the API server answers is decoded into into unless that is nil; fields that into lacks are
@@ -48,6 +63,9 @@ func (d Documents) Watch(ctx context.Context, path string, query url.Values) (io
 
 func (d Documents) request(method, path string, query url.Values, body any) (*rest.Request, error) {
 	r := d.client.Verb(method).AbsPath(path)
+	if d.accept != "" {
+		r = r.SetHeader("Accept", d.accept)
+	}
 	for name, values := range query {
 		for _, v := range values {
 			r = r.Param(name, v)
@@ -60,5 +78,12 @@ func (d Documents) request(method, path string, query url.Values, body any) (*re
 	if err != nil {
 		return nil, fmt.Errorf("cannot render the body of %s %s: %w", method, path, err)
 	}
-	return r.SetHeader("Content-Type", "application/json").Body(b), nil
+	form := "application/json"
+	if method == http.MethodPatch {
+		form = string(types.MergePatchType)
+		if _, strategic := body.(StrategicPatch); strategic {
+			form = string(types.StrategicMergePatchType)
+		}
+	}
+	return r.SetHeader("Content-Type", form).Body(b), nil
 }

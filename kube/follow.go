@@ -114,7 +114,7 @@ func (m *Mirror[T, P]) Run(ctx context.Context) error {
 				failures = 0
 			}
 			if err == nil {
-				rest(ctx, backoff(failures))
+				linger(ctx, backoff(failures))
 			}
 		}
 		m.note(err)
@@ -127,7 +127,7 @@ func (m *Mirror[T, P]) Run(ctx context.Context) error {
 			m.replace(map[string]P{})
 			wait = seldom
 		}
-		rest(ctx, wait)
+		linger(ctx, wait)
 	}
 	return nil
 }
@@ -213,12 +213,17 @@ func (m *Mirror[T, P]) take(kind string, x P) {
 	key := x.Described().Key()
 	old := m.all[key]
 	newer := old == nil || later(x.Described(), old.Described())
+	news := newer
 	switch {
 	case kind == "DELETED" && (newer || old.Described().UID == x.Described().UID):
 		delete(m.all, key)
 	case newer:
 		m.all[key] = x
+		s, can := any(x).(interface{ Same(P) bool })
+		news = old == nil || !can || !s.Same(old)
 	}
 	m.mu.Unlock()
-	m.Changed()
+	if news {
+		m.Changed()
+	}
 }

@@ -23,6 +23,8 @@ type Config struct {
 	OnChange func()
 	// Now is the clock of what is written; nil is time.Now.
 	Now func() time.Time
+	// Origin is written to [OriginAnnotation]; nothing is when it is empty.
+	Origin string
 	// TaintOnRegression puts the startup taint back when a kind that was ready is not any more. Without it a regression
 	// shows in labels, condition and events only, and the kubelet refuses what it cannot serve.
 	TaintOnRegression bool
@@ -39,6 +41,8 @@ type Sync struct {
 	ClusterVersion string
 	// NodeFound is true when the own node exists.
 	NodeFound bool
+	// NodeLabels and NodeAnnotations are those of one node object, the newest that was read.
+	NodeLabels, NodeAnnotations map[string]string
 }
 
 // Kube is the task that keeps the own node as the newest machine says.
@@ -113,6 +117,7 @@ func (k *Kube) Publish(m accel.Machine) {
 		return
 	}
 	r := render(m)
+	r.origin = k.c.Origin
 	k.mu.Lock()
 	if k.want == nil {
 		k.began = time.Now()

@@ -45,7 +45,7 @@ func Labels(m accel.Machine) map[string]string {
 	}
 	acceptable := map[string]string{}
 	for key, value := range labels {
-		if value = labelValue(value); value != "" && len(validation.IsQualifiedName(key)) == 0 {
+		if value = LabelValue(value); value != "" && len(validation.IsQualifiedName(key)) == 0 {
 			acceptable[key] = value
 		}
 	}
@@ -85,8 +85,8 @@ func complete(m accel.Machine, kind string) bool {
 		st.State == accel.Unwatched && st.Blocked == nil && !mon.Collected.IsZero() && !mon.Labelled && mon.LabelProblem == ""
 }
 
-// labelValue makes a label value of s: at most 63 of [A-Za-z0-9_.-], beginning and ending with a letter or digit.
-func labelValue(s string) string {
+// LabelValue makes a label value of s: at most 63 of [A-Za-z0-9_.-], beginning and ending with a letter or digit.
+func LabelValue(s string) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '.', r == '-':

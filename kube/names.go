@@ -15,6 +15,10 @@ const (
 	ConditionType = "AcceleratorsReady"
 	// TaintKey is the startup taint, with effect NoSchedule: nodes join with it, the agent takes it away.
 	TaintKey = "acceld.dev/not-ready"
+	// OriginAnnotation tells how the agent of a node is run: [OriginPod] is an agent that has gone when its pod has.
+	OriginAnnotation = "acceld.dev/agent"
+	OriginPod        = "pod"
+	OriginUnit       = "unit"
 	// FieldManager owns the fields that acceld writes.
 	FieldManager = "acceld"
 	// Controller is the reporting controller of events.
@@ -42,6 +46,9 @@ func ours(key string) bool {
 	name, ok := strings.CutPrefix(key, Prefix)
 	return ok && (isPhase(key) || slices.ContainsFunc(features(), func(f string) bool { return strings.HasSuffix(name, "."+f) }))
 }
+
+// Ours reports whether key has the shape of a label that agents write.
+func Ours(key string) bool { return ours(key) }
 
 // oursShared reports whether key has the shape of a shared label that this package writes.
 func oursShared(key string) bool {

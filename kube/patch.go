@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/acceld/acceld/accel"
 )
 
 // extent is how much of the node one patch touches. The node authorizer's admission (NodeRestriction) refuses a kubelet's
@@ -28,6 +31,11 @@ func metadataPatch(node *corev1.Node, r *rendered, x extent, retaint bool) []byt
 	meta := map[string]any{}
 	if labels := labelChanges(node, r.labels, x); len(labels) > 0 {
 		meta["labels"] = labels
+	}
+	if words := wordChanges(node, r); len(words) > 0 {
+		meta["annotations"] = words
+		// One that the API server takes late, after its answer was given up, must not come after a later one.
+		meta["resourceVersion"] = node.ResourceVersion
 	}
 	patch := map[string]any{}
 	if taints, changed := taintChange(node.Spec.Taints, r.ready, retaint); changed && x <= withoutShared {
@@ -60,6 +68,29 @@ func labelChanges(node *corev1.Node, want map[string]string, x extent) map[strin
 		if ours(key) || x == everything && oursShared(key) && owners.mayChange(key) {
 			changes[key] = nil
 		}
+	}
+	return changes
+}
+
+// wordChanges returns the annotations to set, and nil for those to remove.
+func wordChanges(node *corev1.Node, r *rendered) map[string]any {
+	changes := map[string]any{}
+	for key, text := range r.words {
+		switch have, there := node.Annotations[key]; {
+		case text == "" && there:
+			changes[key] = nil
+		case text != "" && text != have:
+			changes[key] = text
+		}
+	}
+	for key := range node.Annotations {
+		kind, word := strings.CutPrefix(key, accel.WordAnnotation)
+		if _, known := r.kinds[kind]; word && !known {
+			changes[key] = nil
+		}
+	}
+	if r.origin != "" && len(r.labels) > 0 && node.Annotations[OriginAnnotation] != r.origin {
+		changes[OriginAnnotation] = r.origin
 	}
 	return changes
 }

@@ -39,7 +39,7 @@ type Policies struct {
 
 	ready chan struct{}
 	once  sync.Once
-	told  bool // that the cluster has no policies
+	told  bool // that the cluster has no policies; owned by Run
 }
 
 const (
@@ -84,7 +84,7 @@ func (p *Policies) Run(ctx context.Context) error {
 			p.follow(ctx, generations, version)
 			wait = rand.N(spread)
 		}
-		rest(ctx, wait)
+		linger(ctx, wait)
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (p *Policies) follow(ctx context.Context, generations map[string]int64, ver
 		} else {
 			failures = 0
 		}
-		rest(ctx, backoff(failures))
+		linger(ctx, backoff(failures))
 	}
 }
 
@@ -160,8 +160,8 @@ func (p *Policies) watch(ctx context.Context, generations map[string]int64, vers
 	}
 }
 
-// rest waits d or for the end of ctx.
-func rest(ctx context.Context, d time.Duration) {
+// linger waits d or for the end of ctx.
+func linger(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -104,8 +104,8 @@ func TestLabelValue(t *testing.T) {
 		{"x" + strings.Repeat("-", 70), "x"},
 		{"[a]", "a"},
 	} {
-		if got := labelValue(tt.in); got != tt.want {
-			t.Errorf("labelValue(%q) = %q, want %q", tt.in, got, tt.want)
+		if got := LabelValue(tt.in); got != tt.want {
+			t.Errorf("LabelValue(%q) = %q, want %q", tt.in, got, tt.want)
 		}
 	}
 }

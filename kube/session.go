@@ -89,12 +89,20 @@ func (s *session) version(ctx context.Context) {
 // found makes known whether there is a node, and nothing else about it yet.
 func (s *session) found() {
 	s.k.report(func(y *Sync) {
-		y.NodeFound = s.node != nil
+		y.see(s.node)
 		if s.node == nil {
 			y.Labelled = false
 			y.Problem = accel.Problemf(accel.NodeNotFound, "the cluster has no node %q", s.k.c.Node)
 		}
 	})
+}
+
+// see takes over what the newest node object says.
+func (y *Sync) see(node *corev1.Node) {
+	y.NodeFound, y.NodeLabels, y.NodeAnnotations = node != nil, nil, nil
+	if node != nil {
+		y.NodeLabels, y.NodeAnnotations = node.Labels, node.Annotations
+	}
 }
 
 // follow is the loop of a session.
@@ -197,7 +205,8 @@ func (s *session) pass(ctx context.Context) {
 	}
 	s.k.report(func(y *Sync) {
 		has := s.node != nil && labelled(s.node, r, s.extent)
-		y.Problem, y.NodeFound = p, s.node != nil
+		y.Problem = p
+		y.see(s.node)
 		y.Labelled = has && (kept || y.Labelled && p != nil && p.Reason == accel.APIUnreachable) // not reached is "don't know"
 	})
 	s.settleAccounts(ctx, p)

@@ -102,7 +102,8 @@ type Plan struct {
 	Next time.Time
 }
 
-// Decide gives and takes slots for a version, as of now. Nodes must be all that belong to the rollout, each once.
+// Decide gives and takes slots for a version, as of now; with an empty one for whatever each node says that it is to have.
+// Nodes must be all that belong to the rollout, each once.
 func Decide(now time.Time, version string, l Limits, nodes []Node, slots []Slot) Plan {
 	d := decision{now: now, version: version, limits: l, plan: Plan{Ended: map[string]Why{}, Waits: map[string]Why{}}, nodes: map[string]Node{}}
 	for _, n := range nodes {
@@ -155,12 +156,20 @@ func (d *decision) ended(s Slot) Why {
 		return ""
 	case n.Phase == Failed && n.For == s.Version:
 		return GaveUp
-	case n.Phase == Silent && n.Version == s.Version && n.Serving:
+	case n.Phase == Silent && n.Serving && (n.Version == s.Version || d.version == ""):
 		return Done
-	case s.Version != d.version && (n.For != s.Version || n.Phase == Silent):
+	case s.Version != d.wanted(n) && (n.For != s.Version || n.Phase == Silent):
 		return Withdrawn // it does not act on this slot, because it waits for another version's
 	}
 	return ""
+}
+
+// wanted is the version that a node is to have.
+func (d *decision) wanted(n Node) string {
+	if d.version == "" {
+		return n.For
+	}
+	return d.version
 }
 
 func (d *decision) wake(at time.Time) {
@@ -173,9 +182,10 @@ func (d *decision) hasSlot(name string) bool {
 	return slices.ContainsFunc(d.plan.Slots, func(s Slot) bool { return s.Node == name })
 }
 
-// changed reports whether a node has what is wanted.
+// changed reports whether a node has what is wanted. One that says something has not: it may be to have other parameters of
+// the same version.
 func (d *decision) changed(n Node) bool {
-	return n.Version == d.version && n.Serving && n.Phase != Upgrading && !d.hasSlot(n.Name)
+	return (n.Version == d.version || d.version == "") && n.Serving && n.Phase == Silent && !d.hasSlot(n.Name)
 }
 
 func (d *decision) count() {
@@ -184,7 +194,7 @@ func (d *decision) count() {
 		if !n.Serving || !n.Ready || d.hasSlot(n.Name) || n.Phase == Upgrading {
 			d.unavailable++
 		}
-		if n.Phase == Failed && n.For == d.version {
+		if n.Phase == Failed && n.For == d.wanted(n) {
 			d.plan.Failures++
 		}
 		if n.Canary && !n.Skip && !d.changed(n) {
@@ -209,7 +219,7 @@ func (d *decision) give() {
 		}
 		why := d.refuses(n, open)
 		if why == "" {
-			d.plan.Slots = append(d.plan.Slots, Slot{Node: name, Version: d.version, Since: d.now})
+			d.plan.Slots = append(d.plan.Slots, Slot{Node: name, Version: d.wanted(n), Since: d.now})
 			d.plan.Given = append(d.plan.Given, name)
 			if n.Serving {
 				d.unavailable++
@@ -238,9 +248,9 @@ func (d *decision) refuses(n Node, open bool) Why {
 	switch {
 	case n.Skip:
 		return Skipped
-	case n.Phase == Failed && n.For == d.version:
+	case n.Phase == Failed && n.For == d.wanted(n):
 		return DidFail
-	case n.Phase != Waiting || n.For != d.version:
+	case n.Phase != Waiting || n.For != d.wanted(n):
 		return Unheard
 	case !n.Ready:
 		return NotReady

@@ -37,6 +37,7 @@ func TestDecide(t *testing.T) {
 		ended  map[string]Why
 		waits  map[string]Why
 		next   time.Time
+		none   bool
 	}{
 		{name: "one at a time, by name", nodes: []Node{waits("b"), waits("a")}, given: []string{"a"}, waits: map[string]Why{"b": Parallel}},
 		{
@@ -98,8 +99,24 @@ func TestDecide(t *testing.T) {
 			slots: []Slot{{"acts", "3", start}, {"may", "3", start}, {"knows", "3", start}, {"silent", "3", start}, {"gone", "3", start}},
 			ended: map[string]Why{"gone": Gone, "knows": Withdrawn, "silent": Withdrawn}, given: []string{"knows"}, waits: map[string]Why{"silent": Unheard},
 		},
+		{
+			name: "of no version: what each node says", limits: Limits{MaxParallel: 2, StopAfter: 2},
+			nodes: []Node{
+				with(waits("a"), func(n *Node) { n.For = "key-1" }), with(waits("b"), func(n *Node) { n.For = "key-2" }),
+				with(waits("c"), func(n *Node) { n.Phase, n.For = Failed, "key-2" }), with(waits("d"), done), with(waits("e"), upgrading),
+			},
+			slots: []Slot{{"d", "key-2", start}}, ended: map[string]Why{"d": Done}, given: []string{"a", "b"}, waits: map[string]Why{"c": DidFail},
+			none: true,
+		},
+		{
+			name: "other parameters of the same version", nodes: []Node{with(waits("a"), func(n *Node) { n.Version = "2" })}, given: []string{"a"},
+		},
 	} {
-		p := Decide(start, "2", c.limits, c.nodes, c.slots)
+		version := "2"
+		if c.none {
+			version = ""
+		}
+		p := Decide(start, version, c.limits, c.nodes, c.slots)
 		if c.ended == nil {
 			c.ended = map[string]Why{}
 		}

@@ -46,6 +46,8 @@ type common struct {
 	hostRoot string
 	config   string
 	asked    bool // the configuration file was named by the user, so it must exist
+	// followed are the policies of the cluster in a running agent; nil in other commands, which read what it has kept.
+	followed *followed
 }
 
 // Main runs the command line args and returns the exit code.

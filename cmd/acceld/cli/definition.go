@@ -75,7 +75,7 @@ func (p *parts) everyDefinition(errs io.Writer) (map[string]*accel.Definition, *
 	for _, s := range p.skipped {
 		fmt.Fprintln(errs, "acceld: definition left out:", s)
 	}
-	all, _, problem := loaded(p.host, p.config)
+	all, _, problem := loaded(p.host, p.config, p.policies)
 	if problem != nil {
 		return nil, problem
 	}

@@ -29,7 +29,12 @@ type parts struct {
 	base map[string]*accel.Definition
 	// skipped are definition files that cannot be used.
 	skipped []*accel.Problem
-	log     *slog.Logger
+	// policies are those of the cluster, as far as is known, and unfit what of them cannot be used here. Unsure is true while
+	// nobody knows them.
+	policies agent.Policies
+	unfit    []*accel.Problem
+	unsure   bool
+	log      *slog.Logger
 	// ledger makes the changes that a purge takes back.
 	ledger *ledger.Ledger
 	// elect chooses the node that builds a driver for all; nil without a cluster.
@@ -56,7 +61,7 @@ func (c *common) open() (*parts, *accel.Problem) {
 	if p.ledger, err = ledger.Open(h, config.StateDir, p.log); err != nil {
 		return nil, accel.Problemf(accel.ConfigInvalid, "stateDir: %v", err)
 	}
-	if p.defs, p.skipped, problem = definitions(h, config); problem != nil {
+	if problem := p.define(c); problem != nil {
 		if problem.Reason == accel.ConfigInvalid { // the overrides, which do not know their file
 			problem.Message = fmt.Sprintf("cannot use %q: %s", c.config, problem.Message)
 		}
@@ -73,24 +78,41 @@ func (c *common) open() (*parts, *accel.Problem) {
 	return p, nil
 }
 
-// definitions returns the definitions in force and the files that cannot be used.
-func definitions(h *host.Host, config agent.Config) (map[string]*accel.Definition, []*accel.Problem, *accel.Problem) {
-	defs, skipped, problem := loaded(h, config)
-	if problem == nil {
-		defs, problem = config.Override(defs)
+// define finds the definitions in force: built in, of policies, of files, with what policies and the configuration override.
+func (p *parts) define(c *common) *accel.Problem {
+	policies, known, unread := c.policies(p.host, p.config)
+	p.policies, p.unsure = policies, !known
+	if unread != nil {
+		p.unfit = append(p.unfit, unread)
 	}
-	return defs, skipped, problem
+	defs, skipped, problem := loaded(p.host, p.config, policies)
+	if problem != nil {
+		return problem
+	}
+	for _, s := range skipped {
+		if s.Reason == accel.PolicyInvalid {
+			p.unfit = append(p.unfit, s)
+		} else {
+			p.skipped = append(p.skipped, s)
+		}
+	}
+	var misfits []*accel.Problem
+	if p.defs, misfits, problem = ordered(p.config, defs, policies); problem != nil {
+		return problem
+	}
+	p.unfit = append(p.unfit, misfits...)
+	return nil
 }
 
 // loaded returns every definition that can be used, also those that are off, as their files have them.
-func loaded(h *host.Host, config agent.Config) (map[string]*accel.Definition, []*accel.Problem, *accel.Problem) {
+func loaded(h *host.Host, config agent.Config, policies agent.Policies) (map[string]*accel.Definition, []*accel.Problem, *accel.Problem) {
 	defs, problem := vendors.Definitions()
 	if problem != nil {
 		return nil, nil, problem
 	}
-	var skipped []*accel.Problem
+	skipped := addDefinitions(defs, policies)
 	if dir, err := h.Path(config.Definitions); err == nil {
-		skipped = vendors.Load(os.DirFS(dir), defs)
+		skipped = append(skipped, vendors.Load(os.DirFS(dir), defs)...)
 	}
 	names := exporter.MetricNames()
 	for kind, def := range defs {

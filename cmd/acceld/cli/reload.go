@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/signal"
@@ -38,6 +39,10 @@ func (a *running) reload(ctx context.Context, c *common, want accel.Want) error 
 	if err != nil {
 		return err
 	}
+	var policies chan struct{}
+	if c.followed != nil {
+		policies = c.followed.news
+	}
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	a.group.Go(func() {
@@ -53,6 +58,8 @@ func (a *running) reload(ctx context.Context, c *common, want accel.Want) error 
 			case <-theirs:
 				quiet.Reset(editing)
 			case <-hangup:
+				quiet.Reset(0)
+			case <-policies:
 				quiet.Reset(0)
 			case <-quiet.C:
 				want = a.reread(ctx, c, want)
@@ -76,14 +83,17 @@ func (a *running) reread(ctx context.Context, c *common, want accel.Want) accel.
 		a.loop.Configure(want)
 		return want
 	}
-	pending := pendingChanges(a.config, p.config)
+	shown, pending := want.Problem, pendingChanges(a.config, p.config)
 	if pending != nil && (want.Problem == nil || want.Problem.Message != pending.Message) {
 		a.log.Warn("configuration not taken over yet", "reason", pending.Reason, "message", pending.Message)
 	}
-	want.Problem = pending
+	want.Problem, want.Unsure = cmp.Or(pending, firstProblem(p.unfit)), p.unsure
+	if pending == nil && want.Problem != nil && (shown == nil || shown.Message != want.Problem.Message) {
+		a.log.Warn("policy left out", "reason", want.Problem.Reason, "message", want.Problem.Message)
+	}
 	if !reflect.DeepEqual(want.Kinds, p.defs) {
 		want.Kinds = p.defs
-		a.log.Info("configuration taken over", "kinds", len(p.defs))
+		a.log.Info("configuration taken over", "kinds", len(p.defs), "policies", governed(p.policies))
 		if err := a.followSteps(ctx, p.defs, a.loop.Machine().Facts); err != nil {
 			a.log.Warn("changes of a driver's source will be seen late", "error", err)
 		}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/health"
+	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/runtime"
 	"github.com/acceld/acceld/systemd"
@@ -30,12 +32,24 @@ func runCommand(c *common) *cobra.Command {
 		Long: `run is the agent: it brings the host's accelerators to ready and keeps them there until it is told to stop. Stopping it touches
 neither drivers nor containers. It serves the local endpoint, and the kubelet and the API server where there are any.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, problem := agent.ReadConfig(c.config, c.asked)
+			if problem != nil {
+				return failed(problem)
+			}
+			h, err := host.New(c.hostRoot)
+			if err != nil {
+				return failed(accel.Problemf(accel.ConfigInvalid, "%v", err))
+			}
+			unread := c.follow(h, config)
 			p, problem := c.open()
 			if problem != nil {
 				return failed(problem)
 			}
-			for _, s := range p.skipped {
-				p.log.Warn("definition left out", "reason", s.Reason, "message", s.Message)
+			for _, s := range slices.Concat(p.skipped, p.unfit) {
+				p.log.Warn("definition or policy left out", "reason", s.Reason, "message", s.Message)
+			}
+			if unread != nil {
+				p.log.Warn("policies of the cluster are read anew", "reason", unread.Reason, "message", unread.Message)
 			}
 			return p.run(cmd.Context(), c)
 		},
@@ -88,16 +102,14 @@ func (p *parts) run(ctx context.Context, c *common) error {
 	a.runtime = p.agentRuntime(facts)
 	want := accel.Want{
 		Kubernetes: p.config.Kubernetes == "on" || p.config.Kubernetes == "auto" && facts.Kubelet.Present,
-		Hook:       p.config.Hook && hook != "", CDI: p.config.CDI, Kinds: p.defs,
+		Hook:       p.config.Hook && hook != "", CDI: p.config.CDI, Kinds: p.defs, Unsure: p.unsure,
 	}
-	if len(p.skipped) > 0 {
-		want.Problem = p.skipped[0]
-	}
-	if problem := a.connect(&want); problem != nil {
+	want.Problem = firstProblem(p.skipped, p.unfit)
+	if problem := a.connect(&want, c.followed); problem != nil {
 		return failed(problem)
 	}
 	a.driver = p.driver(func(kind, line string) { p.log.Debug("build", "kind", kind, "line", line) })
-	if err := a.wire(want); err != nil {
+	if err := a.wire(want, a.followPolicies(c.followed)); err != nil {
 		return failed(accel.AsProblem(err))
 	}
 	if err := a.watch(ctx, facts); err != nil {
@@ -106,7 +118,7 @@ func (p *parts) run(ctx context.Context, c *common) error {
 	if err := a.reload(ctx, c, want); err != nil {
 		return failed(accel.AsProblem(err))
 	}
-	p.log.Info("agent starts", "version", version(), "hostRoot", p.host.Root(), "kubernetes", want.Kubernetes, "labels", want.Labels, "kinds", len(p.defs))
+	p.log.Info("agent starts", "version", version(), "hostRoot", p.host.Root(), "kubernetes", want.Kubernetes, "labels", want.Labels, "kinds", len(p.defs), "policies", governed(p.policies))
 	err := agent.Serve(ctx, p.log, a.notifier.Ready, a.tasks...)
 	a.notifier.Stopping()
 	end()
@@ -118,9 +130,8 @@ func (p *parts) run(ctx context.Context, c *common) error {
 }
 
 // connect makes the way to the API server where there are credentials.
-func (a *running) connect(want *accel.Want) *accel.Problem {
-	inCluster := os.Getenv("KUBERNETES_SERVICE_HOST") != ""
-	if a.config.Kubernetes == "off" || (a.config.Kubeconfig == "" && !inCluster) {
+func (a *running) connect(want *accel.Want, f *followed) *accel.Problem {
+	if !credentials(a.config) {
 		return nil
 	}
 	client, err := kube.NewClient(a.config.Kubeconfig)
@@ -136,12 +147,16 @@ func (a *running) connect(want *accel.Want) *accel.Problem {
 	namespace := cmp.Or(os.Getenv("POD_NAMESPACE"), kube.Namespace)
 	leases, follow := client.Leases(namespace)
 	a.elect = a.electing(kube.NewElection(leases, node, a.log), follow)
-	a.kube = kube.New(kube.Config{Client: client, Node: node, Log: a.log, OnChange: func() { a.loop.Changed() }})
+	origin := kube.OriginUnit
+	if os.Getenv("POD_NAMESPACE") != "" {
+		origin = kube.OriginPod
+	}
+	a.kube = kube.New(kube.Config{Client: client, Node: node, Log: a.log, Origin: origin, OnChange: func() { a.loop.Changed(); a.labelled(f) }})
 	return nil
 }
 
 // wire makes loop, exporter and endpoint, and the list of tasks.
-func (a *running) wire(want accel.Want) error {
+func (a *running) wire(want accel.Want, policies agent.Task) error {
 	node, err := nodeName(a.config)
 	if err != nil {
 		return err
@@ -158,7 +173,10 @@ func (a *running) wire(want accel.Want) error {
 		KubeletAuto: a.config.Kubernetes == "auto", SampleEvery: a.config.SampleEvery, Resync: a.config.Resync,
 	}
 	if a.kube != nil {
-		o.KubeSync = func() agent.Sync { s := a.kube.State(); return agent.Sync{Labelled: s.Labelled, Problem: s.Problem} }
+		o.KubeSync = func() agent.Sync {
+			s := a.kube.State()
+			return agent.Sync{Labelled: s.Labelled, Problem: s.Problem, Words: agent.Exchanges(s.NodeAnnotations)}
+		}
 	}
 	a.loop = agent.NewLoop(o)
 	listeners, err := a.listeners()
@@ -176,6 +194,9 @@ func (a *running) wire(want accel.Want) error {
 	a.tasks = []agent.Task{a.loop, a.ahead, a.health, agent.NewEndpoint(a.exporter.Handler(), listeners...), watchdog}
 	if a.kube != nil {
 		a.tasks = append(a.tasks, a.kube)
+	}
+	if policies != nil {
+		a.tasks = append(a.tasks, policies)
 	}
 	return nil
 }

@@ -1,0 +1,152 @@
+package policy
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
+)
+
+// carryOut makes a verdict true, in the order that keeps every promise: take back the grants of slots that ended, write down
+// the slots that hold, tell the nodes of theirs. A write that is refused leaves the rest for the next pass.
+func (c *Controller) carryOut(ctx context.Context, v view, d *verdict, held map[string]bool, due *due) {
+	due.on(d.next)
+	slots, retained := slices.Clone(d.slots), 0
+	for s := range d.ended {
+		if !c.takeBack(ctx, v.nodes[s.Node], s, d.policy) {
+			slots = append(slots, s)
+			retained++
+		}
+	}
+	if retained == 0 { // who is given a slot counts on those that ended
+		slots = append(slots, d.given...)
+	}
+	written, ok := c.tell(ctx, v, d, slots, due)
+	for _, s := range written {
+		held[s.Node] = true
+	}
+	if !ok {
+		for _, s := range slots {
+			held[s.Node] = true // nothing about these nodes is undone before it is known
+		}
+		return
+	}
+	if d.policy.Meta.DeletionTimestamp != nil || d.policy.Spec.Upgrade == nil {
+		return
+	}
+	for _, s := range written {
+		if _, over := d.ended[s]; !over {
+			c.grant(ctx, v.nodes[s.Node], s, d.policy)
+		}
+	}
+}
+
+// takeBack takes the grant of a slot from its node. It reports whether the slot can be freed: the node does not act on it, and
+// nobody who has read something older can tell it to.
+func (c *Controller) takeBack(ctx context.Context, n *Node, s Slot, p *Policy) bool {
+	if n == nil {
+		return true
+	}
+	if n.acts(s.Kind) && p.Meta.DeletionTimestamp == nil {
+		return false // it belongs to the policy no more and finishes all the same
+	}
+	if g := n.granted(s.Kind); g.Version == "" && !g.Since.Before(s.Since) {
+		return true // it was taken back before
+	}
+	err := c.patchNode(ctx, n, map[string]any{accel.GrantAnnotation + s.Kind: accel.Grant{Since: s.Since}.String()}, nil)
+	if err != nil {
+		c.failed(ctx, "taking back a grant", n.Meta.Name, err)
+		return false
+	}
+	c.o.Log.Info("slot ended", "policy", p.Meta.Name, "kind", s.Kind, "node", s.Node, "version", s.Version)
+	return true
+}
+
+// tell writes the status. It returns the slots that are written down; not ok when nobody can tell.
+func (c *Controller) tell(ctx context.Context, v view, d *verdict, slots []Slot, due *due) (written []Slot, ok bool) {
+	before, want := d.policy.Status, v.status(d, slots)
+	name := d.policy.Meta.Name
+	c.report(ctx, d.policy, want)
+	if same(before, want) {
+		return before.Slots, true
+	}
+	if sameSlots(before, want) {
+		if next := c.told[name].Add(telling); v.now.Before(next) {
+			due.on(next)
+			return before.Slots, true
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	// A merge patch with the version that was read is taken only if nobody has written since. What is empty is removed.
+	patch := map[string]any{"metadata": map[string]any{"resourceVersion": d.policy.Meta.ResourceVersion}, "status": map[string]any{
+		"observedGeneration": want.ObservedGeneration, "nodes": want.Nodes, "blocked": orNull(want.Blocked), "slots": orNull(want.Slots),
+		"lastSlot": orNull(want.LastSlot), "conditions": want.Conditions,
+	}}
+	answer := &Policy{}
+	if err := c.o.API.Do(ctx, http.MethodPatch, kube.PoliciesPath+"/"+name+"/status", query(), patch, answer); err != nil {
+		c.failed(ctx, "writing the status of a policy", name, err)
+		return before.Slots, false
+	}
+	c.policies.Put(answer)
+	c.told[name] = v.now
+	for _, s := range d.given {
+		if slices.ContainsFunc(answer.Status.Slots, s.equal) {
+			c.metrics.slots.Inc()
+			c.o.Log.Info("slot given", "policy", name, "kind", s.Kind, "node", s.Node, "version", s.Version)
+		}
+	}
+	d.policy = answer
+	return answer.Status.Slots, true
+}
+
+// grant tells a node of its slot, after it was cordoned and drained where the policy asks for that.
+func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
+	if n == nil || p.Spec.DryRun {
+		return
+	}
+	now := n.granted(s.Kind)
+	if !now.Since.Before(s.Since) {
+		return // it was told, or the slot is over and this is old
+	}
+	u := p.Spec.Upgrade
+	if (u.Cordon || u.Drain != nil) && !n.Spec.Unschedulable {
+		if err := c.patchNode(ctx, n, map[string]any{cordonAnnotation: p.Meta.Name}, map[string]any{"unschedulable": true}); err != nil {
+			c.failed(ctx, "cordoning a node", n.Meta.Name, err)
+			return
+		}
+		c.o.Log.Info("node cordoned", "policy", p.Meta.Name, "node", n.Meta.Name)
+		n = c.node(n.Meta.Name)
+	}
+	if n == nil || u.Drain != nil && !c.drains.done(ctx, n.Meta.Name, *u.Drain) {
+		return // that it is drained makes a pass
+	}
+	if err := c.patchNode(ctx, n, map[string]any{accel.GrantAnnotation + s.Kind: s.grant().String()}, nil); err != nil {
+		c.failed(ctx, "granting an upgrade", n.Meta.Name, err)
+	}
+}
+
+// node is the newest known.
+func (c *Controller) node(name string) *Node {
+	all, _ := c.nodes.All()
+	return all[name]
+}
+
+// patchNode changes annotations and fields of a node, only if it is the one that was read. Nil takes an annotation away.
+func (c *Controller) patchNode(ctx context.Context, n *Node, annotations, spec map[string]any) error {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	patch := map[string]any{"metadata": map[string]any{"resourceVersion": n.Meta.ResourceVersion, "annotations": annotations}}
+	if spec != nil {
+		patch["spec"] = spec
+	}
+	answer := &Node{}
+	if err := c.o.API.Do(ctx, http.MethodPatch, nodesPath+"/"+n.Meta.Name, query(), patch, answer); err != nil {
+		return err
+	}
+	c.metrics.writes.Inc()
+	c.nodes.Put(answer)
+	return nil
+}

@@ -1,0 +1,94 @@
+package policy
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
+)
+
+// class is a PriorityClass.
+type class struct {
+	APIVersion  string    `json:"apiVersion,omitempty"`
+	Kind        string    `json:"kind,omitempty"`
+	Meta        kube.Meta `json:"metadata"`
+	Value       int32     `json:"value"`
+	Description string    `json:"description,omitempty"`
+}
+
+// Described returns the metadata.
+func (c *class) Described() *kube.Meta { return &c.Meta }
+
+// makeClasses makes the priority classes that policies ask for and removes those that none asks for any more. It returns, by
+// policy, why one is not there: its name is somebody else's, or two policies want it with different values.
+func (c *Controller) makeClasses(ctx context.Context, policies []*Policy, have map[string]*class) map[string]string {
+	want, unmade := map[string]int32{}, map[string]string{}
+	for _, p := range ordered(policies) {
+		if p.Spec.Partition == nil || p.Spec.Partition.PriorityClasses == nil || p.Spec.DryRun || p.Meta.DeletionTimestamp != nil || len(p.problems()) > 0 {
+			continue
+		}
+		both := p.Spec.Partition.PriorityClasses
+		for _, x := range []accel.PriorityClass{both.High, both.Low} {
+			if value, taken := want[x.Name]; taken && value != x.Value {
+				unmade[p.Meta.Name] = "priority class " + x.Name + " is that of another policy, with another value"
+				continue
+			}
+			want[x.Name] = x.Value
+			if have[x.Name] == nil && c.makeClass(ctx, x) {
+				unmade[p.Meta.Name] = "priority class " + x.Name + " is somebody else's"
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		if value, wanted := want[name]; wanted && value == have[name].Value {
+			continue
+		}
+		// The value of a class cannot be changed; one of another value is made by the next pass.
+		limited, cancel := context.WithTimeout(ctx, deadline)
+		err := c.o.API.Do(limited, http.MethodDelete, classesPath+"/"+name, nil, map[string]any{"preconditions": map[string]any{"uid": have[name].Meta.UID}}, nil)
+		cancel()
+		if err != nil && !apierrors.IsNotFound(err) {
+			c.failed(ctx, "removing a priority class", name, err)
+		}
+	}
+	return unmade
+}
+
+// makeClass makes a priority class. It reports whether there is one of the name already that is not of the controller.
+func (c *Controller) makeClass(ctx context.Context, x accel.PriorityClass) (taken bool) {
+	limited, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	body := class{
+		APIVersion: "scheduling.k8s.io/v1", Kind: "PriorityClass", Value: x.Value, Description: "Made by acceld for the partition of a policy.",
+		Meta: kube.Meta{Name: x.Name, Labels: map[string]string{classLabel: "true"}},
+	}
+	answer := &class{}
+	err := c.o.API.Do(limited, http.MethodPost, classesPath, query(), body, answer)
+	switch {
+	case err == nil:
+		c.classes.Put(answer)
+	case apierrors.IsAlreadyExists(err):
+		return true
+	default:
+		c.failed(ctx, "making a priority class", x.Name, err)
+	}
+	return false
+}
+
+// ordered returns the policies in the order of precedence.
+func ordered(policies []*Policy) []*Policy {
+	byName := map[string]*Policy{}
+	for _, p := range policies {
+		byName[p.Meta.Name] = p
+	}
+	var out []*Policy
+	for _, p := range accel.Precedence(all(policies)) {
+		out = append(out, byName[p.Name])
+	}
+	return out
+}

@@ -1,0 +1,210 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/acceld/acceld/kube"
+)
+
+// Options of a [Controller].
+type Options struct {
+	API kube.API
+	// Namespace is that of the agents' DaemonSet.
+	Namespace string
+	Log       *slog.Logger
+	// Registry gets the metrics; may be nil.
+	Registry prometheus.Registerer
+}
+
+// Controller is the task that carries out the policies of a cluster. Several may run: only what they do twice is lost.
+type Controller struct {
+	o        Options
+	nodes    *kube.Mirror[Node, *Node]
+	policies *kube.Mirror[Policy, *Policy]
+	agents   *kube.Mirror[agent, *agent]
+	others   *kube.Mirror[daemonSet, *daemonSet]
+	classes  *kube.Mirror[class, *class]
+	metrics  *metrics
+	wake     chan struct{}
+	ready    chan struct{}
+	once     sync.Once
+
+	// Owned by Run.
+	rivals  []rival
+	told    map[string]time.Time // when a status was written that only tells, by policy
+	missing map[string]time.Time // since when a node has had no agent
+	news    map[string]Condition // the last that an event told of, by policy and type
+	drains  *drains
+	again   bool // a write was refused because something is newer than what was read
+}
+
+const (
+	nodesPath   = "/api/v1/nodes"
+	classesPath = "/apis/scheduling.k8s.io/v1/priorityclasses"
+	// settle gathers events: the nodes of a rollout report in the same seconds.
+	settle = 100 * time.Millisecond
+	// telling is the least time between two writes of a status that change no slot.
+	telling = 2 * time.Second
+	// deadline of one request.
+	deadline = 15 * time.Second
+)
+
+// New returns a controller that has not spoken with the API server yet.
+func New(o Options) (*Controller, error) {
+	rivals, err := rivalTable()
+	if err != nil {
+		return nil, err
+	}
+	c := &Controller{
+		o: o, rivals: rivals, wake: make(chan struct{}, 1), ready: make(chan struct{}),
+		told: map[string]time.Time{}, missing: map[string]time.Time{}, news: map[string]Condition{},
+	}
+	c.nodes = &kube.Mirror[Node, *Node]{API: o.API, Path: nodesPath, Changed: c.poke}
+	c.policies = &kube.Mirror[Policy, *Policy]{API: o.API, Path: kube.PoliciesPath, Changed: c.poke, Optional: true}
+	c.agents = &kube.Mirror[agent, *agent]{
+		API: o.API, Path: "/api/v1/namespaces/" + o.Namespace + "/pods", Changed: c.poke,
+		Query: url.Values{"labelSelector": {agentSelector}},
+	}
+	c.others = &kube.Mirror[daemonSet, *daemonSet]{API: o.API, Path: "/apis/apps/v1/daemonsets", Changed: c.poke, Optional: true}
+	c.classes = &kube.Mirror[class, *class]{API: o.API, Path: classesPath, Changed: c.poke, Query: url.Values{"labelSelector": {classLabel}}}
+	c.drains = newDrains(o.API, o.Log, c.poke)
+	if c.metrics, err = newMetrics(o.Registry); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// String names the task.
+func (c *Controller) String() string { return "policies" }
+
+// Ready is closed when the objects of the cluster have been read and the first decision was carried out.
+func (c *Controller) Ready() <-chan struct{} { return c.ready }
+
+// poke makes a pass due.
+func (c *Controller) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run carries out the policies until ctx ends.
+func (c *Controller) Run(ctx context.Context) error {
+	var group sync.WaitGroup
+	defer group.Wait()
+	for _, mirror := range []func(context.Context) error{c.nodes.Run, c.policies.Run, c.agents.Run, c.others.Run, c.classes.Run} {
+		group.Go(func() { _ = mirror(ctx) }) // it ends with ctx alone
+	}
+	defer c.drains.end()
+	timer := time.NewTimer(0)
+	<-timer.C
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.wake:
+		case <-timer.C:
+		}
+		if !sleep(ctx, settle) {
+			return nil
+		}
+		select {
+		case <-c.wake:
+		default:
+		}
+		timer.Stop()
+		if wait := c.pass(ctx); wait > 0 {
+			timer.Reset(wait)
+		}
+	}
+}
+
+// sleep waits d; false when ctx ended before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// pass looks, decides and carries out. It returns when the next one is due without an event; 0 for never.
+func (c *Controller) pass(ctx context.Context) time.Duration {
+	nodes, synced := c.nodes.All()
+	policies, known := c.policies.All()
+	agents, counted := c.agents.All()
+	others, looked := c.others.All()
+	classes, read := c.classes.All()
+	if !synced || !known || !counted || !looked || !read {
+		return 0 // what is read last makes an event
+	}
+	c.again = false
+	v := view{now: time.Now(), nodes: nodes, rivals: recognise(c.rivals, others), hindered: c.drains.hindered()}
+	for _, p := range policies {
+		v.policies = append(v.policies, p)
+	}
+	v.unmade = c.makeClasses(ctx, v.policies, classes)
+	due := &due{now: v.now}
+	verdicts := judge(v)
+	held := map[string]bool{} // nodes with a slot
+	for _, d := range verdicts {
+		c.carryOut(ctx, v, d, held, due)
+	}
+	c.drains.keep(held)
+	c.upkeep(ctx, verdicts, held)
+	c.clearAway(ctx, nodes, agents, due)
+	for _, d := range verdicts {
+		c.release(ctx, d)
+	}
+	c.metrics.show(verdicts)
+	c.once.Do(func() { close(c.ready) })
+	if c.again {
+		due.in(settle)
+	}
+	maps.DeleteFunc(c.told, func(name string, _ time.Time) bool { return policies[name] == nil })
+	return due.wait()
+}
+
+// due is when the next pass is to be without an event.
+type due struct{ now, at time.Time }
+
+func (d *due) in(wait time.Duration) { d.on(d.now.Add(wait)) }
+
+func (d *due) on(at time.Time) {
+	if !at.IsZero() && (d.at.IsZero() || at.Before(d.at)) {
+		d.at = at
+	}
+}
+
+func (d *due) wait() time.Duration {
+	if d.at.IsZero() {
+		return 0
+	}
+	return max(time.Until(d.at), time.Millisecond)
+}
+
+// failed notes that a write was refused. That somebody else was faster is no news: what is newer comes by the watch.
+func (c *Controller) failed(ctx context.Context, what, name string, err error) {
+	c.again = true
+	switch {
+	case ctx.Err() != nil || errors.Is(err, context.Canceled):
+	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+		c.metrics.conflicts.Inc()
+		c.o.Log.Debug("something is newer than what was read", "what", what, "name", name, "error", err)
+	default:
+		c.o.Log.Warn("the API server does not take a write", "what", what, "name", name, "error", err)
+	}
+}

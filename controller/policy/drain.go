@@ -1,0 +1,228 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
+)
+
+// drains are the nodes that are being drained. Nothing of them is kept: a controller that comes after finds pods or none.
+type drains struct {
+	api  kube.API
+	log  *slog.Logger
+	poke func()
+
+	mu    sync.Mutex
+	group sync.WaitGroup
+	nodes map[string]*draining
+}
+
+// draining is one node. Its fields are read and written under the lock of drains.
+type draining struct {
+	how   accel.Drain
+	stop  context.CancelFunc
+	done  bool
+	stays string // what keeps pods on the node
+	since time.Time
+}
+
+// refused is how often a pod is asked for again whose eviction its budget forbids now: that a budget allows it is no event.
+const refusedAgain = 10 * time.Second
+
+func newDrains(api kube.API, log *slog.Logger, poke func()) *drains {
+	return &drains{api: api, log: log, poke: poke, nodes: map[string]*draining{}}
+}
+
+// done reports whether no pod that is to go is on a node any more, and begins to drain it when nobody does.
+func (d *drains) done(ctx context.Context, node string, how accel.Drain) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if x := d.nodes[node]; x != nil {
+		return x.done
+	}
+	ctx, stop := context.WithCancel(ctx)
+	x := &draining{how: how, stop: stop, since: time.Now()}
+	d.nodes[node] = x
+	d.group.Go(func() {
+		for ctx.Err() == nil && !d.round(ctx, node, x) {
+		}
+	})
+	return false
+}
+
+// keep ends the drains of nodes that have no slot any more.
+func (d *drains) keep(held map[string]bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.nodes, func(node string, x *draining) bool {
+		if !held[node] {
+			x.stop()
+		}
+		return !held[node]
+	})
+}
+
+// hindered says what keeps pods on each node.
+func (d *drains) hindered() map[string]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := map[string]string{}
+	for node, x := range d.nodes {
+		if !x.done && x.stays != "" {
+			out[node] = x.stays
+		}
+	}
+	return out
+}
+
+// end ends all of them.
+func (d *drains) end() {
+	d.keep(nil)
+	d.group.Wait()
+}
+
+// note shows what keeps pods on the node.
+func (d *drains) note(x *draining, stays string, done bool) {
+	d.mu.Lock()
+	news := x.stays != stays || x.done != done
+	x.stays, x.done = stays, done
+	d.mu.Unlock()
+	if news {
+		d.poke()
+	}
+}
+
+// pod is what is read of a pod.
+type pod struct {
+	Meta struct {
+		kube.Meta
+		OwnerReferences []struct {
+			Kind       string `json:"kind"`
+			Controller bool   `json:"controller,omitempty"`
+		} `json:"ownerReferences,omitempty"`
+	} `json:"metadata"`
+	Status struct {
+		Phase string `json:"phase"`
+	} `json:"status"`
+}
+
+// stays reports whether a pod is none of those that leave: it has ended, or its DaemonSet or the kubelet would make it again.
+func (p *pod) stays() bool {
+	if p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" || p.Meta.Annotations["kubernetes.io/config.mirror"] != "" {
+		return true
+	}
+	for _, o := range p.Meta.OwnerReferences {
+		if o.Controller && o.Kind == "DaemonSet" {
+			return true
+		}
+	}
+	return false
+}
+
+// round asks the pods to leave and waits for the next event. It reports whether all have.
+func (d *drains) round(ctx context.Context, node string, x *draining) bool {
+	on := url.Values{"fieldSelector": {"spec.nodeName=" + node}}
+	var list struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+		Items []pod `json:"items"`
+	}
+	limited, cancel := context.WithTimeout(ctx, deadline)
+	err := d.api.Do(limited, http.MethodGet, "/api/v1/pods", on, nil, &list)
+	cancel()
+	if err != nil {
+		d.note(x, fmt.Sprintf("cannot list its pods: %v", err), false)
+		sleep(ctx, refusedAgain)
+		return false
+	}
+	left, until := d.evict(ctx, list.Items, x)
+	if len(left) == 0 {
+		d.log.Info("node drained", "node", node)
+		d.note(x, "", true)
+		return true
+	}
+	slices.Sort(left)
+	d.note(x, strings.Join(left, "; "), false)
+	ctx, cancel = context.WithTimeout(ctx, until)
+	defer cancel()
+	on.Set("resourceVersion", list.Metadata.ResourceVersion)
+	d.await(ctx, on)
+	return false
+}
+
+// evict asks every pod to leave that is to. It returns those that are still there, and when to ask again.
+func (d *drains) evict(ctx context.Context, pods []pod, x *draining) (left []string, again time.Duration) {
+	again = time.Hour
+	limit, _ := time.ParseDuration(x.how.WaitTimeout) // the policy was checked
+	for _, p := range pods {
+		labels, name := p.Meta.Labels, p.Meta.Key()
+		if p.stays() || !accel.Has(labels, x.how.PodSelector) {
+			continue
+		}
+		if p.Meta.DeletionTimestamp != nil {
+			left = append(left, name+" ends")
+			continue
+		}
+		if len(x.how.WaitFor) > 0 && accel.Has(labels, x.how.WaitFor) {
+			over := limit - time.Since(x.since)
+			if limit == 0 || over > 0 {
+				left = append(left, name+" is waited for")
+				if limit > 0 {
+					again = min(again, over+time.Second)
+				}
+				continue
+			}
+		}
+		if text := d.ask(ctx, p); text != "" {
+			left, again = append(left, name+": "+text), min(again, refusedAgain)
+			continue
+		}
+		left = append(left, name+" is evicted")
+	}
+	return left, again
+}
+
+// ask asks one pod to leave; the text says why it does not.
+func (d *drains) ask(ctx context.Context, p pod) string {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	body := map[string]any{
+		"apiVersion": "policy/v1", "kind": "Eviction", "metadata": map[string]any{"name": p.Meta.Name, "namespace": p.Meta.Namespace},
+		"deleteOptions": map[string]any{"preconditions": map[string]any{"uid": p.Meta.UID}}, // another pod may have the name by now
+	}
+	err := d.api.Do(ctx, http.MethodPost, "/api/v1/namespaces/"+p.Meta.Namespace+"/pods/"+p.Meta.Name+"/eviction", nil, body, nil)
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return ""
+	}
+	return err.Error()
+}
+
+// await returns when a pod of the node has changed, or ctx has ended.
+func (d *drains) await(ctx context.Context, on url.Values) {
+	stream, err := d.api.Watch(ctx, "/api/v1/pods", on)
+	if err != nil {
+		sleep(ctx, refusedAgain)
+		return
+	}
+	defer stream.Close()
+	var e json.RawMessage
+	if json.NewDecoder(stream).Decode(&e) != nil {
+		sleep(ctx, settle)
+		return
+	}
+	sleep(ctx, settle) // several end at once
+}

@@ -1,0 +1,307 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/controller/rollout"
+	"github.com/acceld/acceld/kube"
+)
+
+// view is what is known at one moment. Nothing in it is changed.
+type view struct {
+	now      time.Time
+	policies []*Policy
+	nodes    map[string]*Node
+	// rivals says which other operator serves a kind on a node; empty when none does.
+	rivals func(n *Node, kind string) string
+	// hindered says what keeps pods on a node that is drained, by node.
+	hindered map[string]string
+	// unmade says why priority classes of a policy are not there, by policy.
+	unmade map[string]string
+}
+
+// verdict is what a policy comes to. It is derived from a view; carrying it out is somebody else's.
+type verdict struct {
+	policy *Policy
+	// members are the kinds that the policy holds for, by node that has one.
+	members   map[string][]string
+	conflicts map[accel.PolicyConflict]string // with a node as an example
+	rolls     map[string]roll
+	// slots hold from now on if those that ended can be taken back; ended are those, and how they ended.
+	slots []Slot
+	ended map[Slot]rollout.Why
+	given []Slot
+	next  time.Time
+}
+
+// roll is the upgrade of one kind.
+type roll struct {
+	version string
+	plan    rollout.Plan
+}
+
+// judge derives the verdicts, in the order of precedence.
+func judge(v view) []*verdict {
+	asked := make([]accel.Policy, 0, len(v.policies))
+	verdicts := map[string]*verdict{}
+	for _, p := range v.policies {
+		if p.Meta.DeletionTimestamp == nil {
+			asked = append(asked, p.asked())
+		}
+		verdicts[p.Meta.Name] = &verdict{policy: p, members: map[string][]string{}, conflicts: map[accel.PolicyConflict]string{}, rolls: map[string]roll{}, ended: map[Slot]rollout.Why{}}
+	}
+	v.assign(asked, verdicts, func(*Policy) bool { return true })
+	for i, p := range asked { // what a dry run would hold for if it were none
+		if p.Spec.DryRun {
+			real := slices.Clone(asked)
+			real[i].Spec.DryRun = false
+			v.assign(real, verdicts, func(x *Policy) bool { return x.Meta.Name == p.Name })
+		}
+	}
+	var out []*verdict
+	for _, p := range accel.Precedence(all(v.policies)) {
+		d := verdicts[p.Name]
+		v.decide(d)
+		out = append(out, d)
+	}
+	return out
+}
+
+func all(policies []*Policy) []accel.Policy {
+	out := make([]accel.Policy, len(policies))
+	for i, p := range policies {
+		out[i] = p.asked()
+	}
+	return out
+}
+
+// assign finds the nodes and kinds that each policy holds for, of those that are wanted.
+func (v view) assign(policies []accel.Policy, verdicts map[string]*verdict, wanted func(*Policy) bool) {
+	for _, name := range slices.Sorted(maps.Keys(v.nodes)) {
+		n := v.nodes[name]
+		by, conflicts := accel.Governing(policies, n.Meta.Labels)
+		for _, kind := range slices.Sorted(maps.Keys(by)) {
+			if d := verdicts[by[kind].Name]; n.has(kind) && wanted(d.policy) {
+				d.members[name] = append(d.members[name], kind)
+			}
+		}
+		for _, c := range conflicts {
+			if d := verdicts[c.Policy]; n.has(c.Kind) && wanted(d.policy) && d.conflicts[c] == "" {
+				d.conflicts[c] = name
+			}
+		}
+	}
+}
+
+// decide gives and takes the slots of a policy.
+func (v view) decide(d *verdict) {
+	p := d.policy
+	byKind := map[string][]rollout.Slot{}
+	for _, s := range p.Status.Slots {
+		byKind[s.Kind] = append(byKind[s.Kind], rollout.Slot{Node: s.Node, Version: s.Version, Since: s.Since})
+	}
+	ordered := p.Spec.Upgrade != nil && p.Meta.DeletionTimestamp == nil && !p.Spec.DryRun
+	if ordered {
+		for kind := range p.Spec.Kinds {
+			byKind[kind] = byKind[kind] //nolint:staticcheck // that it is there counts
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
+		_, named := p.Spec.Kinds[kind]
+		if !ordered || !named {
+			v.wind(d, kind, byKind[kind])
+			continue
+		}
+		version := p.Spec.Kinds[kind].Driver.Version
+		plan := rollout.Decide(v.now, version, limits(p, len(d.members)), v.team(d, kind, version, byKind[kind]), byKind[kind])
+		d.rolls[kind] = roll{version, plan}
+		for _, s := range byKind[kind] {
+			if why, over := plan.Ended[s.Node]; over {
+				d.ended[slot(kind, s)] = why
+			}
+		}
+		for _, s := range plan.Slots {
+			if slices.Contains(plan.Given, s.Node) {
+				s.Since = v.since(p, kind, s)
+				d.given = append(d.given, slot(kind, s))
+				continue
+			}
+			d.slots = append(d.slots, slot(kind, s))
+		}
+		if !plan.Next.IsZero() && (d.next.IsZero() || plan.Next.Before(d.next)) {
+			d.next = plan.Next
+		}
+	}
+}
+
+// wind ends the slots of a kind whose upgrades nobody orders any more, as far as nobody acts on them.
+func (v view) wind(d *verdict, kind string, slots []rollout.Slot) {
+	for _, s := range slots {
+		if n := v.nodes[s.Node]; n != nil && n.acts(kind) && d.policy.Meta.DeletionTimestamp == nil {
+			d.slots = append(d.slots, slot(kind, s))
+			continue
+		}
+		d.ended[slot(kind, s)] = rollout.Gone
+	}
+}
+
+func slot(kind string, s rollout.Slot) Slot { return Slot{s.Node, kind, s.Version, s.Since} }
+
+// since is when a slot that is given now began: later than every slot before it, and than what the node was told last.
+func (v view) since(p *Policy, kind string, s rollout.Slot) time.Time {
+	at := v.now.UTC().Truncate(time.Microsecond)
+	for _, before := range []time.Time{p.Status.LastSlot, v.nodes[s.Node].granted(kind).Since} {
+		if !at.After(before) {
+			at = before.Add(time.Microsecond)
+		}
+	}
+	return at
+}
+
+// team are the nodes of a rollout, with those that belong to it no more and act on their slot still.
+func (v view) team(d *verdict, kind, version string, slots []rollout.Slot) []rollout.Node {
+	var out []rollout.Node
+	for name, kinds := range d.members {
+		if slices.Contains(kinds, kind) {
+			m := v.nodes[name].member(kind, version, *d.policy.Spec.Upgrade)
+			m.Skip = m.Skip || v.rivals(v.nodes[name], kind) != ""
+			out = append(out, m)
+		}
+	}
+	for _, s := range slots {
+		if n := v.nodes[s.Node]; n != nil && !slices.Contains(d.members[s.Node], kind) && n.acts(kind) {
+			m := n.member(kind, version, *d.policy.Spec.Upgrade)
+			m.Skip = true
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// limits are those of a policy that holds for total nodes.
+func limits(p *Policy, total int) rollout.Limits {
+	u := p.Spec.Upgrade
+	timeout, _ := time.ParseDuration(u.Timeout) // what is wrong is said by Problems
+	l := rollout.Limits{
+		MaxParallel: max(1, u.MaxParallel), MaxUnavailable: u.MaxUnavailable.Of(total), StopAfter: max(1, u.StopAfter),
+		Timeout: timeout, Paused: u.Paused || len(p.problems()) > 0,
+	}
+	for _, w := range u.Windows {
+		x := rollout.Window{}
+		for _, name := range w.Days {
+			day, _ := accel.Weekday(name)
+			x.Days = append(x.Days, day)
+		}
+		x.From, _ = accel.TimeOfDay(w.From)
+		x.To, _ = accel.TimeOfDay(w.To)
+		if where, err := time.LoadLocation(w.TimeZone); err == nil {
+			x.Location = where
+		}
+		l.Windows = append(l.Windows, x)
+	}
+	return l
+}
+
+// problems are what is wrong with the policy.
+func (p *Policy) problems() []string {
+	out := p.Spec.Problems()
+	if p.Spec.Upgrade == nil {
+		return out
+	}
+	for i, w := range p.Spec.Upgrade.Windows {
+		if _, err := time.LoadLocation(w.TimeZone); err != nil {
+			out = append(out, fmt.Sprintf("upgrade.windows[%d].timeZone: %v", i, err))
+		}
+	}
+	return out
+}
+
+// blocks collects reasons with the number of nodes and one of them.
+type blocks map[string]*Blocked
+
+func (b blocks) add(reason, node, text string) {
+	x := b[reason]
+	if x == nil {
+		x = &Blocked{Reason: reason, Example: shorten(strings.TrimSuffix(node+": "+text, ": "))}
+		b[reason] = x
+	}
+	x.Count++
+}
+
+func (b blocks) sorted() []Blocked {
+	var out []Blocked
+	for _, x := range b {
+		out = append(out, *x)
+	}
+	slices.SortFunc(out, func(a, b Blocked) int { return cmp.Or(b.Count-a.Count, cmp.Compare(a.Reason, b.Reason)) })
+	return out[:min(len(out), maxBlocked)]
+}
+
+const (
+	// maxBlocked and maxText keep the status small: thousands of agents hear of it.
+	maxBlocked = 16
+	maxText    = 300
+)
+
+func shorten(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText], "") + "…"
+}
+
+// tally counts the nodes of a policy and says why those are blocked that are.
+func (v view) tally(d *verdict, slots []Slot) (Nodes, []Blocked) {
+	counts, b := Nodes{Matched: len(d.members)}, blocks{}
+	if why := v.unmade[d.policy.Meta.Name]; why != "" {
+		b.add("PriorityClassTaken", why, "")
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.members)) {
+		n := v.nodes[name]
+		failed, upgrading, waiting, ready := false, false, false, true
+		for _, kind := range d.members[name] {
+			w, why := n.word(kind), d.rolls[kind].plan.Waits[name]
+			holds := slices.ContainsFunc(slots, func(s Slot) bool { return s.Node == name && s.Kind == kind })
+			rival := v.rivals(n, kind)
+			switch {
+			case rival != "":
+				b.add("OtherOperator", name, rival)
+			case w.Phase == accel.WordFailed:
+				failed = true
+				b.add(cmp.Or(string(w.Reason), "Failed"), name, kind+" "+w.Version)
+			case w.Phase == accel.WordUpgrading || holds:
+				upgrading = true
+				if text := v.hindered[name]; text != "" {
+					b.add("Draining", name, text)
+				}
+			case why != "":
+				waiting = true
+				b.add(string(why), name, kind)
+			}
+			ready = ready && n.serves(kind) && why == "" && rival == ""
+		}
+		switch {
+		case failed:
+			counts.Failed++
+		case upgrading:
+			counts.Upgrading++
+		case waiting:
+			counts.Waiting++
+		case ready:
+			counts.Ready++
+		default:
+			if c := n.condition(kube.ConditionType); c.Status != "True" && c.Reason != "" {
+				b.add(c.Reason, name, c.Message)
+			} else {
+				b.add("NotReady", name, "")
+			}
+		}
+	}
+	return counts, b.sorted()
+}

@@ -1,0 +1,198 @@
+package policy
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/controller/rollout"
+	"github.com/acceld/acceld/kube"
+)
+
+// Marks of the controller on nodes and other objects.
+const (
+	finalizer        = kube.Prefix + "policy"
+	cordonAnnotation = kube.Prefix + "cordoned-by" // the policy on whose behalf
+	taintsAnnotation = kube.Prefix + "taints"      // those that were put there, as JSON
+	classLabel       = kube.Prefix + "partition"   // of a priority class
+)
+
+// Policy is an AcceleratorPolicy.
+type Policy struct {
+	Meta   kube.Meta        `json:"metadata"`
+	Spec   accel.PolicySpec `json:"spec"`
+	Status Status           `json:"status"`
+}
+
+// Described returns the metadata.
+func (p *Policy) Described() *kube.Meta { return &p.Meta }
+
+func (p *Policy) asked() accel.Policy {
+	return accel.Policy{Name: p.Meta.Name, Created: p.Meta.CreationTimestamp, Spec: p.Spec}
+}
+
+// Status is what the controller says of a policy.
+type Status struct {
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	Nodes              Nodes `json:"nodes"`
+	// Blocked says why nodes are not as the policy asks, the most frequent reason first, with an example of each.
+	Blocked []Blocked `json:"blocked,omitempty"`
+	// Slots are the nodes that may replace a driver now; nobody else writes them.
+	Slots []Slot `json:"slots,omitempty"`
+	// LastSlot is when the newest slot there ever was began: the next one begins later.
+	LastSlot   time.Time   `json:"lastSlot,omitzero"`
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// Nodes counts nodes: those that the policy holds for, and how many of them are how far.
+type Nodes struct {
+	Matched   int `json:"matched"`
+	Ready     int `json:"ready"`
+	Upgrading int `json:"upgrading"`
+	Waiting   int `json:"waiting"`
+	Failed    int `json:"failed"`
+}
+
+// Blocked is one reason with the number of nodes that it is the reason of.
+type Blocked struct {
+	Reason  string `json:"reason"`
+	Count   int    `json:"count"`
+	Example string `json:"example"`
+}
+
+// Slot is the permission of a node to replace the driver of a kind.
+type Slot struct {
+	Node    string    `json:"node"`
+	Kind    string    `json:"kind"`
+	Version string    `json:"version"`
+	Since   time.Time `json:"since"`
+}
+
+func (s Slot) grant() accel.Grant { return accel.Grant{Version: s.Version, Since: s.Since} }
+
+func (s Slot) equal(o Slot) bool {
+	return s.Node == o.Node && s.Kind == o.Kind && s.Version == o.Version && s.Since.Equal(o.Since)
+}
+
+// Condition is one of a policy, as conditions of the API are.
+type Condition struct {
+	Type               string    `json:"type"`
+	Status             string    `json:"status"`
+	Reason             string    `json:"reason"`
+	Message            string    `json:"message"`
+	ObservedGeneration int64     `json:"observedGeneration,omitempty"`
+	LastTransitionTime time.Time `json:"lastTransitionTime"`
+}
+
+// Node is what is read of a node.
+type Node struct {
+	Meta   kube.Meta  `json:"metadata"`
+	Spec   nodeSpec   `json:"spec"`
+	Status nodeStatus `json:"status"`
+}
+
+type nodeSpec struct {
+	Unschedulable bool    `json:"unschedulable,omitempty"`
+	Taints        []taint `json:"taints,omitempty"`
+}
+
+type nodeStatus struct {
+	Conditions []nodeCondition `json:"conditions,omitempty"`
+}
+
+type nodeCondition struct {
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// taint is a taint with what others have noted of it, which is written back.
+type taint struct {
+	accel.Taint
+	TimeAdded string `json:"timeAdded,omitempty"`
+}
+
+// Described returns the metadata.
+func (n *Node) Described() *kube.Meta { return &n.Meta }
+
+// UnmarshalJSON reads a node and drops what nobody asks for: there are thousands.
+func (n *Node) UnmarshalJSON(b []byte) error {
+	type plain Node
+	if err := json.Unmarshal(b, (*plain)(n)); err != nil {
+		return err
+	}
+	n.Meta.Finalizers = nil
+	maps.DeleteFunc(n.Meta.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, kube.Prefix) })
+	n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c nodeCondition) bool { return c.Type != "Ready" && c.Type != kube.ConditionType })
+	n.Status.Conditions = slices.Clip(n.Status.Conditions)
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == "Ready" || c.Status == "True" {
+			c.Reason, c.Message = "", ""
+		}
+	}
+	return nil
+}
+
+// Same reports whether two versions of a node are the same to everybody here: kubelets report every few minutes.
+func (n *Node) Same(o *Node) bool {
+	return n.Meta.UID == o.Meta.UID && maps.Equal(n.Meta.Labels, o.Meta.Labels) && maps.Equal(n.Meta.Annotations, o.Meta.Annotations) &&
+		n.Spec.Unschedulable == o.Spec.Unschedulable && slices.Equal(n.Spec.Taints, o.Spec.Taints) && slices.Equal(n.Status.Conditions, o.Status.Conditions)
+}
+
+func (n *Node) condition(kind string) nodeCondition {
+	i := slices.IndexFunc(n.Status.Conditions, func(c nodeCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return nodeCondition{}
+	}
+	return n.Status.Conditions[i]
+}
+
+func (n *Node) label(p accel.Published, kind string) string {
+	return n.Meta.Labels[kube.Prefix+string(p)+"-"+kind]
+}
+
+// has reports whether the node has a kind of accelerator, or says something about one.
+func (n *Node) has(kind string) bool {
+	return n.label(accel.DriverContainer, kind) != "" || n.Meta.Labels[kube.Prefix+kind+".count"] != "" || n.word(kind) != accel.Word{}
+}
+
+func (n *Node) word(kind string) accel.Word {
+	return accel.ParseWord(n.Meta.Annotations[accel.WordAnnotation+kind])
+}
+
+func (n *Node) granted(kind string) accel.Grant {
+	return accel.ParseGrant(n.Meta.Annotations[accel.GrantAnnotation+kind])
+}
+
+// acts reports whether the node may be replacing the driver of a kind.
+func (n *Node) acts(kind string) bool { return n.word(kind).Phase == accel.WordUpgrading }
+
+// serves reports whether the kind's accelerators can be used.
+func (n *Node) serves(kind string) bool {
+	plugin := n.label(accel.DevicePlugin, kind)
+	return n.label(accel.DriverContainer, kind) == string(accel.PhaseReady) && (plugin == "" || plugin == string(accel.PhaseReady))
+}
+
+// up reports whether the node runs pods and takes new ones, but for a cordon of our own.
+func (n *Node) up() bool {
+	return n.condition("Ready").Status == "True" && (!n.Spec.Unschedulable || n.Meta.Annotations[cordonAnnotation] != "")
+}
+
+// member is the node as one of a rollout of version.
+func (n *Node) member(kind, version string, r accel.Rollout) rollout.Node {
+	w := n.word(kind)
+	m := rollout.Node{
+		Name: n.Meta.Name, Version: n.Meta.Labels[kube.Prefix+kind+".driver-version"], Serving: n.serves(kind), Ready: n.up(),
+		Phase: rollout.Phase(w.Phase), For: w.Version,
+		Canary: r.Canary != nil && accel.Has(n.Meta.Labels, r.Canary.NodeSelector),
+		Skip:   slices.ContainsFunc(r.SkipLabels, func(key string) bool { return n.Meta.Labels[key] == "true" }),
+	}
+	if version != "" && m.Version == kube.LabelValue(version) {
+		m.Version = version
+	}
+	return m
+}

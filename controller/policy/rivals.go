@@ -1,0 +1,90 @@
+package policy
+
+import (
+	_ "embed"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
+)
+
+//go:embed rivals.yaml
+var rivalsYAML []byte
+
+// rival is another operator that deals with drivers or devices.
+type rival struct {
+	Name  string   `json:"name"`
+	Kinds []string `json:"kinds"` // prefixes
+	// Sets are words in the name of a DaemonSet, Labels patterns of label keys of a node.
+	Sets   []string `json:"sets,omitempty"`
+	Labels []string `json:"labels,omitempty"`
+}
+
+func rivalTable() ([]rival, error) {
+	var all []rival
+	if err := yaml.UnmarshalStrict(rivalsYAML, &all); err != nil {
+		return nil, fmt.Errorf("cannot read the table of other operators: %v", err)
+	}
+	return all, nil
+}
+
+// daemonSet is what is read of a DaemonSet.
+type daemonSet struct {
+	Meta kube.Meta `json:"metadata"`
+	Spec struct {
+		Template struct {
+			Spec struct {
+				NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+			} `json:"spec"`
+		} `json:"template"`
+	} `json:"spec"`
+}
+
+// Described returns the metadata.
+func (s *daemonSet) Described() *kube.Meta { return &s.Meta }
+
+// Same reports whether two versions of a DaemonSet are the same here.
+func (s *daemonSet) Same(o *daemonSet) bool {
+	a, b := s.Spec.Template.Spec.NodeSelector, o.Spec.Template.Spec.NodeSelector
+	return len(a) == len(b) && accel.Has(a, b)
+}
+
+// recognise returns how one finds the operator that serves a kind on a node.
+func recognise(table []rival, sets map[string]*daemonSet) func(*Node, string) string {
+	type found struct {
+		rival
+		set *daemonSet
+	}
+	var present []found
+	for _, r := range table {
+		for _, s := range sets {
+			if slices.ContainsFunc(r.Sets, func(word string) bool { return strings.Contains(s.Meta.Name, word) }) {
+				present = append(present, found{r, s})
+			}
+		}
+	}
+	slices.SortFunc(present, func(a, b found) int { return strings.Compare(a.set.Meta.Key(), b.set.Meta.Key()) })
+	return func(n *Node, kind string) string {
+		of := func(r rival) bool {
+			return slices.ContainsFunc(r.Kinds, func(prefix string) bool { return strings.HasPrefix(kind, prefix) })
+		}
+		for _, f := range present {
+			if of(f.rival) && accel.Has(n.Meta.Labels, f.set.Spec.Template.Spec.NodeSelector) {
+				return fmt.Sprintf("%s: DaemonSet %s serves %s", f.Name, f.set.Meta.Key(), kind)
+			}
+		}
+		for _, r := range table {
+			for key := range n.Meta.Labels {
+				if of(r) && slices.ContainsFunc(r.Labels, func(pattern string) bool { ok, _ := path.Match(pattern, key); return ok }) {
+					return fmt.Sprintf("%s: the node has the label %s", r.Name, key)
+				}
+			}
+		}
+		return ""
+	}
+}

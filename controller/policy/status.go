@@ -1,0 +1,158 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
+)
+
+// Types of the conditions of a policy.
+const (
+	ConditionAccepted = "Accepted" // it can be used
+	ConditionReady    = "Ready"    // every node of it is as it asks
+	ConditionConflict = "Conflict" // another policy holds where nobody decided between the two
+	ConditionDryRun   = "DryRun"   // it changes nothing, and would change what the message says
+)
+
+// status is what the policy's status should be with these slots.
+func (v view) status(d *verdict, slots []Slot) Status {
+	s := Status{ObservedGeneration: d.policy.Meta.Generation, Slots: slots, LastSlot: d.policy.Status.LastSlot}
+	slices.SortFunc(s.Slots, func(a, b Slot) int { return strings.Compare(a.Kind+" "+a.Node, b.Kind+" "+b.Node) })
+	for _, x := range slots {
+		if x.Since.After(s.LastSlot) {
+			s.LastSlot = x.Since
+		}
+	}
+	s.Nodes, s.Blocked = v.tally(d, slots)
+	accepted := Condition{Type: ConditionAccepted, Status: "True", Reason: "Valid"}
+	if problems := d.policy.problems(); len(problems) > 0 {
+		accepted = Condition{Type: ConditionAccepted, Status: "False", Reason: string(accel.PolicyInvalid), Message: shorten(strings.Join(problems, "; "))}
+	}
+	conditions := []Condition{accepted, v.ready(d, s), conflict(d)}
+	if d.policy.Spec.DryRun {
+		conditions = append(conditions, Condition{Type: ConditionDryRun, Status: "True", Reason: "NothingIsChanged", Message: shorten(v.wouldChange(d))})
+	}
+	for _, c := range conditions {
+		c.ObservedGeneration, c.LastTransitionTime = s.ObservedGeneration, v.now.UTC().Truncate(time.Second)
+		if i := slices.IndexFunc(d.policy.Status.Conditions, func(x Condition) bool { return x.Type == c.Type && x.Status == c.Status }); i >= 0 {
+			c.LastTransitionTime = d.policy.Status.Conditions[i].LastTransitionTime
+		}
+		s.Conditions = append(s.Conditions, c)
+	}
+	return s
+}
+
+// ready is the condition that people look at first.
+func (v view) ready(d *verdict, s Status) Condition {
+	c := Condition{Type: ConditionReady, Status: "False"}
+	var stopped, late []string
+	for _, kind := range slices.Sorted(maps.Keys(d.rolls)) {
+		r := d.rolls[kind]
+		if r.plan.Failures >= max(1, d.policy.Spec.Upgrade.StopAfter) {
+			stopped = append(stopped, fmt.Sprintf("%s: %d failed", kind, r.plan.Failures))
+		}
+		for _, name := range r.plan.Late {
+			late = append(late, name)
+		}
+	}
+	n := s.Nodes
+	c.Message = fmt.Sprintf("%d of %d nodes are as asked, %d upgrading, %d waiting, %d failed", n.Ready, n.Matched, n.Upgrading, n.Waiting, n.Failed)
+	switch {
+	case d.policy.Spec.DryRun:
+		c.Status, c.Reason = "Unknown", "DryRun"
+	case n.Matched == 0:
+		c.Status, c.Reason, c.Message = "True", "NoNodes", "no node has a kind that the policy holds for"
+	case len(stopped) > 0:
+		c.Reason = "Stopped"
+		c.Message += "; no other node begins: " + strings.Join(stopped, ", ")
+		if len(late) > 0 {
+			c.Message += "; too late: " + strings.Join(late, ", ")
+		}
+	case n.Ready == n.Matched:
+		c.Status, c.Reason = "True", "AllReady"
+	case d.policy.Spec.Upgrade != nil && d.policy.Spec.Upgrade.Paused && n.Upgrading == 0:
+		c.Reason = "Paused"
+	case n.Upgrading > 0 || n.Waiting > 0:
+		c.Reason = "Progressing"
+	case n.Failed > 0:
+		c.Reason = "Failed"
+	default:
+		c.Reason = "NotReady"
+	}
+	c.Message = shorten(c.Message)
+	return c
+}
+
+func conflict(d *verdict) Condition {
+	var texts []string
+	for c, node := range d.conflicts {
+		texts = append(texts, fmt.Sprintf("%s: the policy %q holds on %s; give one of them a higher priority", c.Kind, c.Other, node))
+	}
+	if len(texts) == 0 {
+		return Condition{Type: ConditionConflict, Status: "False", Reason: "None"}
+	}
+	slices.Sort(texts)
+	return Condition{Type: ConditionConflict, Status: "True", Reason: "EqualPriority", Message: shorten(strings.Join(texts, "; "))}
+}
+
+// wouldChange says what a dry run would change.
+func (v view) wouldChange(d *verdict) string {
+	var texts []string
+	kinds := map[string]map[string]int{}
+	for name, has := range d.members {
+		for _, kind := range has {
+			want := d.policy.Spec.Kinds[kind].Driver.Version
+			have := v.nodes[name].Meta.Labels[kube.Prefix+kind+".driver-version"]
+			if want == "" || kube.LabelValue(want) == have {
+				continue
+			}
+			if kinds[kind] == nil {
+				kinds[kind] = map[string]int{}
+			}
+			kinds[kind][have]++
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		for _, have := range slices.Sorted(maps.Keys(kinds[kind])) {
+			from := "no version"
+			if have != "" {
+				from = "version " + have
+			}
+			texts = append(texts, fmt.Sprintf("%s: %d nodes from %s to version %s", kind, kinds[kind][have], from, d.policy.Spec.Kinds[kind].Driver.Version))
+		}
+	}
+	if p := d.policy.Spec.Partition; p != nil {
+		texts = append(texts, fmt.Sprintf("%d taints on %d nodes", len(p.Taints), len(d.members)))
+	}
+	if len(texts) == 0 {
+		return fmt.Sprintf("it would hold for %d nodes and change nothing on them", len(d.members))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// sameSlots reports whether two statuses have the same slots, which must be written before anything else.
+func sameSlots(a, b Status) bool {
+	return slices.EqualFunc(a.Slots, b.Slots, Slot.equal)
+}
+
+// same reports whether two statuses say the same.
+func same(a, b Status) bool {
+	return sameSlots(a, b) && a.ObservedGeneration == b.ObservedGeneration && a.Nodes == b.Nodes && slices.Equal(a.Blocked, b.Blocked) &&
+		reflect.DeepEqual(texts(a.Conditions), texts(b.Conditions))
+}
+
+// texts are conditions without their times.
+func texts(all []Condition) []Condition {
+	out := make([]Condition, len(all))
+	for i, c := range all {
+		c.LastTransitionTime = time.Time{}
+		out[i] = c
+	}
+	return out
+}

@@ -1,0 +1,103 @@
+package policy
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/acceld/acceld/kube"
+)
+
+// report makes an event of each condition of a policy that has changed. The first that this process sees of a policy is no
+// news unless it differs from what is written down.
+func (c *Controller) report(ctx context.Context, p *Policy, now Status) {
+	for _, x := range now.Conditions {
+		key := p.Meta.UID + "/" + x.Type
+		was, known := c.news[key]
+		for _, y := range p.Status.Conditions {
+			if !known && y.Type == x.Type {
+				was, known = y, true
+			}
+		}
+		c.news[key] = x
+		if known && was.Status == x.Status && was.Reason == x.Reason || !known && (x.Type == ConditionConflict || x.Type == ConditionAccepted) && x.Reason != "" && (x.Status == "True") == (x.Type == ConditionAccepted) {
+			continue
+		}
+		kind := "Normal"
+		if x.Reason == "Stopped" || x.Type == ConditionConflict && x.Status == "True" || x.Type == ConditionAccepted && x.Status == "False" {
+			kind = "Warning"
+		}
+		c.event(ctx, p, kind, x)
+	}
+}
+
+// event tells one; that it cannot be told harms nobody.
+func (c *Controller) event(ctx context.Context, p *Policy, kind string, x Condition) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	body := map[string]any{
+		"apiVersion": "events.k8s.io/v1", "kind": "Event", "type": kind, "action": x.Type, "reason": x.Type + x.Reason, "note": x.Message,
+		"metadata":            map[string]any{"generateName": p.Meta.Name + ".", "namespace": kube.EventNamespace},
+		"eventTime":           time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00"), // MicroTime
+		"reportingController": kube.Prefix + "controller", "reportingInstance": "acceld-controller",
+		"regarding": map[string]any{"apiVersion": "acceld.dev/v1alpha1", "kind": "AcceleratorPolicy", "name": p.Meta.Name, "uid": p.Meta.UID},
+	}
+	if err := c.o.API.Do(ctx, http.MethodPost, "/apis/events.k8s.io/v1/namespaces/"+kube.EventNamespace+"/events", nil, body, nil); err != nil {
+		c.o.Log.Debug("an event was not told", "policy", p.Meta.Name, "error", err)
+	}
+}
+
+// metrics are what the controller counts.
+type metrics struct {
+	nodes, blocked           *prometheus.GaugeVec
+	held                     *prometheus.GaugeVec
+	slots, writes, conflicts prometheus.Counter
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "acceld_controller_" + name, Help: help})
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "acceld_policy_" + name, Help: help}, labels)
+	}
+	m := &metrics{
+		nodes:     gauge("nodes", "Nodes of a policy, by state: matched, ready, upgrading, waiting, failed.", "policy", "state"),
+		blocked:   gauge("blocked_nodes", "Nodes that are not as a policy asks, by reason.", "policy", "reason"),
+		held:      gauge("slots", "Slots that are held.", "policy"),
+		slots:     counter("slots_given_total", "Slots given."),
+		writes:    counter("node_writes_total", "Writes of nodes that the API server took."),
+		conflicts: counter("conflicts_total", "Writes that were refused because something newer was there."),
+	}
+	if r == nil {
+		return m, nil
+	}
+	for _, x := range []prometheus.Collector{m.nodes, m.blocked, m.held, m.slots, m.writes, m.conflicts} {
+		if err := r.Register(x); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// show sets the gauges to what the statuses say.
+func (m *metrics) show(verdicts []*verdict) {
+	m.nodes.Reset()
+	m.blocked.Reset()
+	m.held.Reset()
+	for _, d := range verdicts {
+		name, s := d.policy.Meta.Name, d.policy.Status
+		for _, x := range []struct {
+			state string
+			count int
+		}{{"matched", s.Nodes.Matched}, {"ready", s.Nodes.Ready}, {"upgrading", s.Nodes.Upgrading}, {"waiting", s.Nodes.Waiting}, {"failed", s.Nodes.Failed}} {
+			m.nodes.WithLabelValues(name, x.state).Set(float64(x.count))
+		}
+		for _, b := range s.Blocked {
+			m.blocked.WithLabelValues(name, b.Reason).Set(float64(b.Count))
+		}
+		m.held.WithLabelValues(name).Set(float64(len(s.Slots)))
+	}
+}

@@ -1,0 +1,234 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
+)
+
+// fieldManager owns the fields that the controller writes.
+const fieldManager = "acceld-controller"
+
+func query() url.Values { return url.Values{"fieldManager": {fieldManager}} }
+
+// orNull is nil for what is empty: a merge patch removes it.
+func orNull[T any](x T) any {
+	switch v := any(x).(type) {
+	case time.Time:
+		if v.IsZero() {
+			return nil
+		}
+	case []Slot:
+		if len(v) == 0 {
+			return nil
+		}
+	case []Blocked:
+		if len(v) == 0 {
+			return nil
+		}
+	}
+	return x
+}
+
+// upkeep gives nodes the taints of the policies that hold for them, takes those away that were put there for one that does not
+// any more, and ends cordons of nodes without a slot.
+func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[string]bool) {
+	want := map[string][]accel.Taint{}
+	for _, d := range verdicts {
+		p := d.policy
+		if p.Spec.Partition == nil || p.Spec.DryRun || p.Meta.DeletionTimestamp != nil || len(p.problems()) > 0 {
+			continue
+		}
+		for name := range d.members {
+			for _, t := range p.Spec.Partition.Taints {
+				if !slices.ContainsFunc(want[name], func(x accel.Taint) bool { return x.Key == t.Key && x.Effect == t.Effect }) {
+					want[name] = append(want[name], t)
+				}
+			}
+		}
+	}
+	nodes, _ := c.nodes.All()
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		n := nodes[name]
+		annotations, spec := keepTaints(n, want[name])
+		if n.Meta.Annotations[cordonAnnotation] != "" && !held[name] {
+			annotations[cordonAnnotation], spec["unschedulable"] = nil, nil
+		}
+		if len(annotations) == 0 && len(spec) == 0 {
+			continue
+		}
+		if err := c.patchNode(ctx, n, annotations, spec); err != nil {
+			c.failed(ctx, "keeping a node", name, err)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// keepTaints returns the annotations and fields to change so that a node has the taints that are wanted, and none that was put
+// there before and is not. A taint that somebody else put there is theirs.
+func keepTaints(n *Node, want []accel.Taint) (annotations, spec map[string]any) {
+	annotations, spec = map[string]any{}, map[string]any{}
+	var mine []accel.Taint
+	text, marked := n.Meta.Annotations[taintsAnnotation]
+	_ = json.Unmarshal([]byte(text), &mine) // one that nobody can read says nothing
+	is := func(t accel.Taint) func(taint) bool {
+		return func(x taint) bool { return x.Key == t.Key && x.Effect == t.Effect }
+	}
+	taints, owned := slices.Clone(n.Spec.Taints), []accel.Taint{}
+	for _, t := range mine {
+		if i := slices.IndexFunc(taints, is(t)); i >= 0 && taints[i].Taint == t && !slices.Contains(want, t) {
+			taints = slices.Delete(taints, i, i+1)
+		}
+	}
+	for _, t := range want {
+		i := slices.IndexFunc(taints, is(t))
+		switch {
+		case i < 0:
+			taints, owned = append(taints, taint{Taint: t}), append(owned, t)
+		case slices.Contains(mine, t):
+			owned = append(owned, t)
+		}
+	}
+	if !slices.Equal(taints, n.Spec.Taints) {
+		spec["taints"] = taints
+	}
+	b, err := json.Marshal(owned)
+	switch {
+	case err != nil:
+	case len(owned) == 0 && marked:
+		annotations[taintsAnnotation] = nil
+	case len(owned) > 0 && string(b) != text:
+		annotations[taintsAnnotation] = string(b)
+	}
+	return annotations, spec
+}
+
+// release puts the finalizer on policies whose traces must be taken back, and takes it from those that are to go and have
+// left none.
+func (c *Controller) release(ctx context.Context, d *verdict) {
+	p := d.policy
+	marked := slices.Contains(p.Meta.Finalizers, finalizer)
+	leaves := !p.Spec.DryRun && (p.Spec.Partition != nil || p.Spec.Upgrade != nil)
+	finalizers := slices.Clone(p.Meta.Finalizers)
+	switch {
+	case p.Meta.DeletionTimestamp == nil && leaves && !marked:
+		finalizers = append(finalizers, finalizer)
+	case p.Meta.DeletionTimestamp != nil && marked && !c.again && len(p.Status.Slots) == 0:
+		finalizers = slices.DeleteFunc(finalizers, func(s string) bool { return s == finalizer })
+	default:
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	patch := map[string]any{"metadata": map[string]any{"resourceVersion": p.Meta.ResourceVersion, "finalizers": finalizers}}
+	answer := &Policy{}
+	if err := c.o.API.Do(ctx, http.MethodPatch, kube.PoliciesPath+"/"+p.Meta.Name, query(), patch, answer); err != nil {
+		c.failed(ctx, "marking a policy", p.Meta.Name, err)
+		return
+	}
+	if answer.Meta.DeletionTimestamp == nil {
+		c.policies.Put(answer)
+	}
+}
+
+// agent is the pod of an agent.
+type agent struct {
+	Meta kube.Meta `json:"metadata"`
+	Spec struct {
+		NodeName string `json:"nodeName,omitempty"`
+	} `json:"spec"`
+}
+
+// agentSelector selects the pods of agents in their namespace.
+const agentSelector = "app.kubernetes.io/name=acceld"
+
+// Described returns the metadata.
+func (a *agent) Described() *kube.Meta { return &a.Meta }
+
+// Same reports whether two versions of a pod are the same here.
+func (a *agent) Same(o *agent) bool { return a.Spec.NodeName == o.Spec.NodeName }
+
+// gone is how long a node has no agent before what it left is cleared away: longer than replacing the DaemonSet takes.
+const gone = 10 * time.Minute
+
+// clearAway takes labels, condition and startup taint from nodes whose agent ran in a pod and has none any more: nobody would
+// correct them. An agent that comes back writes them again.
+func (c *Controller) clearAway(ctx context.Context, nodes map[string]*Node, agents map[string]*agent, due *due) {
+	has := map[string]bool{}
+	for _, a := range agents {
+		has[a.Spec.NodeName] = true
+	}
+	for name, n := range nodes {
+		if has[name] || n.Meta.Annotations[kube.OriginAnnotation] != kube.OriginPod {
+			delete(c.missing, name)
+			continue
+		}
+		since, known := c.missing[name]
+		if !known {
+			since = due.now
+			c.missing[name] = since
+		}
+		if at := since.Add(gone); due.now.Before(at) {
+			due.on(at)
+			continue
+		}
+		if err := c.clear(ctx, n); err != nil {
+			c.failed(ctx, "clearing away what an agent left", name, err)
+			continue
+		}
+		delete(c.missing, name)
+		c.o.Log.Info("cleared away what an agent left", "node", name, "gone", gone)
+	}
+	maps.DeleteFunc(c.missing, func(name string, _ time.Time) bool { return nodes[name] == nil })
+}
+
+// clear is one node's part of it. The mark goes last, so that one that ends midway is done again.
+func (c *Controller) clear(ctx context.Context, n *Node) error {
+	if n.condition(kube.ConditionType).Type != "" {
+		limited, cancel := context.WithTimeout(ctx, deadline)
+		defer cancel()
+		body := kube.StrategicPatch{"status": map[string]any{"conditions": []any{map[string]any{"type": kube.ConditionType, "$patch": "delete"}}}}
+		answer := &Node{}
+		if err := c.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+n.Meta.Name+"/status", query(), body, answer); err != nil {
+			return err
+		}
+		c.nodes.Put(answer)
+		n = answer
+	}
+	labels := map[string]any{}
+	for key := range n.Meta.Labels {
+		if kube.Ours(key) {
+			labels[key] = nil
+		}
+	}
+	annotations := map[string]any{kube.OriginAnnotation: nil}
+	for key, text := range n.Meta.Annotations {
+		// A node that was at it when its agent went keeps its slot: nobody knows what became of it.
+		if strings.HasPrefix(key, accel.WordAnnotation) && accel.ParseWord(text).Phase != accel.WordUpgrading {
+			annotations[key] = nil
+		}
+	}
+	patch := map[string]any{"metadata": map[string]any{"resourceVersion": n.Meta.ResourceVersion, "labels": labels, "annotations": annotations}}
+	if taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t taint) bool { return t.Key == kube.TaintKey }); len(taints) < len(n.Spec.Taints) {
+		patch["spec"] = map[string]any{"taints": taints}
+	}
+	limited, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	answer := &Node{}
+	if err := c.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+n.Meta.Name, query(), patch, answer); err != nil {
+		return err
+	}
+	c.metrics.writes.Inc()
+	c.nodes.Put(answer)
+	return nil
+}
