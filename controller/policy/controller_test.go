@@ -1,0 +1,486 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
+)
+
+const (
+	kind       = "qemu-edu"
+	policyPath = kube.PoliciesPath + "/fleet"
+	servesKey  = kube.Prefix + "driver-container-" + kind
+	versionKey = kube.Prefix + kind + ".driver-version"
+	wordKey    = accel.WordAnnotation + kind
+	grantKey   = accel.GrantAnnotation + kind
+)
+
+// aNode is a node with one kind, ready in version 1.
+func aNode(labels object) object {
+	all := object{servesKey: "ready", kube.Prefix + kind + ".count": "1", versionKey: "1"}
+	merge(all, labels)
+	return object{"metadata": object{"labels": all}, "status": object{"conditions": []any{
+		object{"type": "Ready", "status": "True"}, object{"type": "AcceleratorsReady", "status": "True", "reason": "Ready", "message": "fine"},
+	}}}
+}
+
+func nodePath(name string) string { return nodesPath + "/" + name }
+
+// fleetPolicy asks for a version, with limits.
+func fleetPolicy(version string, upgrade, more object) object {
+	spec := object{"kinds": object{kind: object{"driver": object{"version": version}}}}
+	if upgrade != nil {
+		spec["upgrade"] = upgrade
+	}
+	merge(spec, more)
+	return object{"spec": spec}
+}
+
+// start runs a controller until stop is called.
+func start(t *testing.T, s *server) (c *Controller, stop func()) {
+	t.Helper()
+	c, err := New(Options{API: s, Namespace: "acceld-system", Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	return c, func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func wait(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func status(t *testing.T, s *server) Status {
+	t.Helper()
+	var p Policy
+	b, err := json.Marshal(s.get(policyPath))
+	if err == nil {
+		err = json.Unmarshal(b, &p)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Status
+}
+
+func annotation(o object, key string) string {
+	text, _ := part(part(o, "metadata"), "annotations")[key].(string)
+	return text
+}
+
+func annotate(pairs ...string) object {
+	a := object{}
+	for i := 0; i < len(pairs); i += 2 {
+		a[pairs[i]] = pairs[i+1]
+		if pairs[i+1] == "" {
+			a[pairs[i]] = nil
+		}
+	}
+	return object{"metadata": object{"annotations": a}}
+}
+
+// One node after the other is granted, each when the one before serves; nothing is written while nothing happens.
+func TestOneAfterTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		for _, name := range []string{"a", "b"} {
+			s.edit(nodePath(name), aNode(nil))
+		}
+		s.edit(nodePath("cpu"), object{"metadata": object{"labels": object{"x": "y"}}})
+		s.edit(policyPath, fleetPolicy("2", object{}, nil))
+		_, stop := start(t, s)
+		defer stop()
+		wait(10 * time.Second)
+		if got := status(t, s); got.Nodes != (Nodes{Matched: 2, Waiting: 2}) || len(got.Slots) != 0 || got.Blocked[0] != (Blocked{"Unheard", 2, "a: qemu-edu"}) {
+			t.Errorf("before the nodes have it ready: %+v", got)
+		}
+		s.edit(nodePath("a"), annotate(wordKey, "waiting 2"))
+		s.edit(nodePath("b"), annotate(wordKey, "waiting 2"))
+		wait(10 * time.Second)
+		got := status(t, s)
+		if len(got.Slots) != 1 || got.Slots[0].Node != "a" || got.Nodes != (Nodes{Matched: 2, Upgrading: 1, Waiting: 1}) {
+			t.Errorf("%+v", got)
+		}
+		if g := accel.ParseGrant(annotation(s.get(nodePath("a")), grantKey)); g.Version != "2" || !g.Since.Equal(got.Slots[0].Since) || annotation(s.get(nodePath("b")), grantKey) != "" {
+			t.Errorf("a has %+v", g)
+		}
+		s.edit(nodePath("a"), annotate(wordKey, "upgrading 2"))
+		wait(time.Minute)
+		writes := len(s.writes)
+		wait(time.Hour)
+		if len(s.writes) != writes {
+			t.Errorf("writes while nothing happens: %v", s.writes[writes:])
+		}
+		s.edit(nodePath("a"), object{"metadata": object{"labels": object{versionKey: "2"}, "annotations": object{wordKey: nil}}})
+		wait(10 * time.Second)
+		if g := annotation(s.get(nodePath("a")), grantKey); !strings.HasPrefix(g, "- ") {
+			t.Errorf("a keeps its grant: %q", g)
+		}
+		if got := status(t, s); len(got.Slots) != 1 || got.Slots[0].Node != "b" || got.Nodes.Ready != 1 {
+			t.Errorf("%+v", got)
+		}
+		s.edit(nodePath("b"), annotate(wordKey, "failed 2 RolledBack"))
+		wait(10 * time.Second)
+		got = status(t, s)
+		if got.Conditions[1].Reason != "Stopped" || got.Nodes != (Nodes{Matched: 2, Ready: 1, Failed: 1}) || got.Blocked[0].Reason != "RolledBack" || len(got.Slots) != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// simulated is a node's agent: it acts when it has read one node object that has both the grant and its own word.
+type simulated struct {
+	name   string
+	acting string // the version that it is at
+	seen   object // what it has read, which may be old
+}
+
+// fleet is nodes that behave, on a server that does not, with controllers that are killed.
+type fleet struct {
+	t         *testing.T
+	s         *server
+	r         *rand.Rand
+	agents    []*simulated
+	want, bad string
+	limits    struct{ parallel, unavailable, stop int }
+}
+
+// step lets an agent do one thing.
+func (f *fleet) step(a *simulated) {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	now := f.s.objects[nodePath(a.name)]
+	if a.seen == nil || f.r.IntN(3) > 0 {
+		a.seen = clone(now)
+	}
+	word, grant := accel.ParseWord(annotation(a.seen, wordKey)), accel.ParseGrant(annotation(a.seen, grantKey))
+	version := part(part(now, "metadata"), "labels")[versionKey]
+	say := func(text string, labels object) {
+		patch := annotate(wordKey, text)
+		if labels != nil {
+			part(patch, "metadata")["labels"] = labels
+		}
+		f.s.editLocked(nodePath(a.name), patch)
+		a.seen = clone(f.s.objects[nodePath(a.name)]) // the answer to its own write
+	}
+	switch {
+	case a.acting != "" && f.r.IntN(4) == 0:
+		v := a.acting
+		a.acting = ""
+		if v == f.bad {
+			say("failed "+v+" RolledBack", object{servesKey: "ready"})
+		} else {
+			say("", object{servesKey: "ready", versionKey: v})
+		}
+	case a.acting != "":
+		if part(part(now, "metadata"), "labels")[servesKey] == "ready" {
+			say("upgrading "+a.acting, object{servesKey: "pending"})
+		}
+	case word.Phase == accel.WordUpgrading && grant.Version == word.Version && word.Version == f.want:
+		a.acting = word.Version
+		f.check()
+	case word.Phase == accel.WordWaiting && grant.Version == word.Version && word.Version == f.want:
+		say("upgrading "+f.want, nil)
+	case version == f.want && word != accel.Word{}:
+		say("", nil)
+	case version != f.want && word.Version != f.want, word.Phase == accel.WordUpgrading:
+		say("waiting "+f.want, nil)
+	}
+}
+
+// check holds every write to the limits. The server is locked.
+func (f *fleet) check() {
+	p := f.s.objects[policyPath]
+	if p == nil {
+		return
+	}
+	held := map[string]bool{}
+	for _, x := range list(part(p, "status")["slots"]) {
+		held[fmt.Sprint(x.(object)["node"])] = true
+	}
+	acting, without, failed := 0, 0, 0
+	for _, a := range f.agents {
+		labels := part(part(f.s.objects[nodePath(a.name)], "metadata"), "labels")
+		if a.acting != "" {
+			acting++
+			if !held[a.name] {
+				f.t.Errorf("%s acts without a slot: %v", a.name, p["status"])
+			}
+		}
+		if labels[servesKey] != "ready" {
+			without++
+		}
+		if w := accel.ParseWord(annotation(f.s.objects[nodePath(a.name)], wordKey)); w.Phase == accel.WordFailed && w.Version == f.bad {
+			failed++
+		}
+	}
+	l := f.limits
+	if len(held) > l.parallel || acting > l.parallel || without > l.unavailable || failed > l.stop+l.parallel-1 {
+		f.t.Errorf("%d slots, %d act, %d without, %d failed; limits %+v", len(held), acting, without, failed, l)
+	}
+}
+
+func (f *fleet) behind() int {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	n := 0
+	for _, a := range f.agents {
+		if part(part(f.s.objects[nodePath(a.name)], "metadata"), "labels")[versionKey] != f.want {
+			n++
+		}
+	}
+	return n
+}
+
+// TestNeverTooMany: requests that fail before or after they were taken, watches with gaps, controllers that are killed at any
+// moment and two at a time: seen from the writes in their order, no node ever acts without a slot and no limit is passed, and
+// in the end every node has what is wanted.
+func TestNeverTooMany(t *testing.T) {
+	seeds := uint64(12)
+	if testing.Short() {
+		seeds = 4
+	}
+	for seed := range seeds {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fleet{t: t, s: newServer(seed), r: rand.New(rand.NewPCG(seed, 7)), want: "2", bad: "3"}
+			f.s.faults, f.s.late = 4, 300*time.Millisecond
+			f.limits.parallel, f.limits.unavailable, f.limits.stop = 1+f.r.IntN(4), 1+f.r.IntN(4), 1+f.r.IntN(2)
+			for i := range 20 {
+				a := &simulated{name: fmt.Sprintf("n%02d", i)}
+				labels := object{}
+				if i == 11 {
+					labels["canary"] = "true"
+				}
+				f.s.edit(nodePath(a.name), aNode(labels))
+				f.agents = append(f.agents, a)
+			}
+			f.s.edit(policyPath, fleetPolicy("2", object{
+				"maxParallel": f.limits.parallel, "maxUnavailable": f.limits.unavailable, "stopAfter": f.limits.stop,
+				"canary": object{"nodeSelector": object{"canary": "true"}},
+			}, nil))
+			f.s.check = f.check
+			_, stop := start(t, f.s)
+			_, stopOther := start(t, f.s)
+			for round := 0; ; round++ {
+				for range 5 {
+					f.step(f.agents[f.r.IntN(len(f.agents))])
+				}
+				time.Sleep(time.Duration(f.r.IntN(400)) * time.Millisecond)
+				if f.r.IntN(10) == 0 {
+					stop()
+					_, stop = start(t, f.s)
+				}
+				if f.r.IntN(17) == 0 {
+					stopOther()
+					_, stopOther = start(t, f.s)
+				}
+				for at, version := range map[int]string{60: "3", 500: "4"} {
+					if round == at { // to one that nobody can load, and away from it
+						f.s.mu.Lock()
+						f.want = version
+						f.s.mu.Unlock()
+						f.s.edit(policyPath, fleetPolicy(version, nil, nil))
+					}
+				}
+				if t.Failed() || round > 500 && f.behind() == 0 {
+					break
+				}
+				if round > 20000 {
+					t.Errorf("seed %d: %d nodes are behind: %v", seed, f.behind(), f.s.get(policyPath)["status"])
+					break
+				}
+			}
+			stop()
+			stopOther()
+		})
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// A node is cordoned and drained before its grant, pods that may end by themselves are waited for, and a cordon of ours ends
+// with the slot.
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		s.edit(nodePath("a"), aNode(nil))
+		s.edit(nodePath("a"), annotate(wordKey, "waiting 2"))
+		podPath := func(name string) string { return "/api/v1/namespaces/team/pods/" + name }
+		on := func(labels object, owner string) object {
+			m := object{"namespace": "team", "labels": labels}
+			if owner != "" {
+				m["ownerReferences"] = []any{object{"kind": owner, "controller": true}}
+			}
+			return object{"metadata": m, "spec": object{"nodeName": "a"}, "status": object{"phase": "Running"}}
+		}
+		s.edit(podPath("web"), on(object{"app": "web"}, "ReplicaSet"))
+		s.edit(podPath("job"), on(object{"job": "true"}, "Job"))
+		s.edit(podPath("agent"), on(object{}, "DaemonSet"))
+		s.edit(policyPath, fleetPolicy("2", object{"drain": object{"waitFor": object{"job": "true"}, "waitTimeout": "12h"}}, nil))
+		budget := true
+		s.refuse = func(method, path string, _ object) error {
+			if budget && strings.HasSuffix(path, "/web/eviction") {
+				return fmt.Errorf("the budget forbids it")
+			}
+			return nil
+		}
+		_, stop := start(t, s)
+		defer stop()
+		wait(time.Minute)
+		got := status(t, s)
+		if part(s.get(nodePath("a")), "spec")["unschedulable"] != true || annotation(s.get(nodePath("a")), grantKey) != "" || len(got.Slots) != 1 {
+			t.Fatalf("%v", s.get(nodePath("a")))
+		}
+		if i := slices.IndexFunc(got.Blocked, func(b Blocked) bool { return b.Reason == "Draining" }); i < 0 || !strings.Contains(got.Blocked[i].Example, "team/job is waited for; team/web: the budget forbids it") {
+			t.Errorf("%+v", got.Blocked)
+		}
+		s.mu.Lock()
+		budget = false
+		s.mu.Unlock()
+		wait(time.Minute)
+		if s.get(podPath("web")) != nil || s.get(podPath("job")) == nil {
+			t.Error("web stays, or the job was evicted")
+		}
+		wait(13 * time.Hour)
+		if s.get(podPath("job")) != nil || s.get(podPath("agent")) == nil || annotation(s.get(nodePath("a")), grantKey) == "" {
+			t.Errorf("not drained in its time: %v", s.get(nodePath("a")))
+		}
+		s.edit(nodePath("a"), object{"metadata": object{"labels": object{versionKey: "2"}, "annotations": object{wordKey: nil}}})
+		wait(time.Minute)
+		if n := s.get(nodePath("a")); part(n, "spec")["unschedulable"] != nil || annotation(n, cordonAnnotation) != "" {
+			t.Errorf("it stays cordoned: %v", n)
+		}
+	})
+}
+
+// Taints and classes come with a policy and go with it; those of others stay.
+func TestPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		s.edit(nodePath("a"), aNode(nil))
+		theirs := object{"key": "maintenance", "effect": "NoExecute", "timeAdded": "2026-03-04T12:00:00Z"}
+		s.edit(nodePath("a"), object{"spec": object{"taints": []any{theirs, object{"key": "also", "value": "theirs", "effect": "NoSchedule"}}}})
+		s.edit(nodePath("cpu"), object{})
+		s.edit(classesPath+"/taken", object{"value": 1})
+		partition := object{
+			"taints":          []any{object{"key": "edu", "value": "only", "effect": "NoSchedule"}, object{"key": "also", "value": "theirs", "effect": "NoSchedule"}},
+			"priorityClasses": object{"high": object{"name": "edu-high", "value": 1000}, "low": object{"name": "taken", "value": -10}},
+		}
+		s.edit(policyPath, fleetPolicy("1", nil, object{"partition": partition}))
+		before := s.get(nodePath("a"))["spec"]
+		_, stop := start(t, s)
+		defer stop()
+		wait(time.Minute)
+		taints := list(part(s.get(nodePath("a")), "spec")["taints"])
+		if len(taints) != 3 || !cmp.Equal(taints[0], any(theirs)) || taints[2].(object)["key"] != "edu" || s.get(nodePath("cpu"))["spec"] != nil {
+			t.Errorf("%v", taints)
+		}
+		if s.get(classesPath+"/edu-high")["value"] != float64(1000) || s.get(classesPath+"/taken")["value"] != float64(1) {
+			t.Error("classes")
+		}
+		if got := status(t, s); !slices.ContainsFunc(got.Blocked, func(b Blocked) bool { return b.Reason == "PriorityClassTaken" }) {
+			t.Errorf("%+v", got)
+		}
+		s.edit(policyPath, object{"metadata": object{"deletionTimestamp": "2026-03-04T13:00:00Z"}})
+		wait(time.Minute)
+		if diff := cmp.Diff(before, s.get(nodePath("a"))["spec"]); diff != "" || annotation(s.get(nodePath("a")), taintsAnnotation) != "" {
+			t.Errorf("left behind: %s", diff)
+		}
+		if s.get(classesPath+"/edu-high") != nil || s.get(classesPath+"/taken") == nil || s.get(policyPath) != nil {
+			t.Errorf("class %v, policy %v", s.get(classesPath+"/edu-high"), s.get(policyPath))
+		}
+	})
+}
+
+// What a vanished agent has left is cleared away after a while, and nothing of a node whose agent is no pod.
+func TestClearAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		for name, origin := range map[string]string{"gone": kube.OriginPod, "unit": kube.OriginUnit, "well": kube.OriginPod} {
+			n := aNode(object{"team": "x"})
+			merge(n, annotate(kube.OriginAnnotation, origin, wordKey, "waiting 2"))
+			n["spec"] = object{"taints": []any{object{"key": kube.TaintKey, "effect": "NoSchedule"}, object{"key": "other", "effect": "NoSchedule"}}}
+			s.edit(nodePath(name), n)
+		}
+		s.edit("/api/v1/namespaces/acceld-system/pods/x", object{"metadata": object{"namespace": "acceld-system", "labels": object{"app.kubernetes.io/name": "acceld"}}, "spec": object{"nodeName": "well"}})
+		_, stop := start(t, s)
+		defer stop()
+		wait(9 * time.Minute)
+		if len(s.writes) != 0 {
+			t.Errorf("too soon: %v", s.writes)
+		}
+		wait(2 * time.Minute)
+		n := s.get(nodePath("gone"))
+		if diff := cmp.Diff(object{"team": "x"}, part(part(n, "metadata"), "labels")); diff != "" || len(list(part(n, "spec")["taints"])) != 1 || len(list(part(n, "status")["conditions"])) != 1 || annotation(n, wordKey) != "" {
+			t.Errorf("%v", n)
+		}
+		for _, name := range []string{"unit", "well"} {
+			if len(part(part(s.get(nodePath(name)), "metadata"), "labels")) < 3 {
+				t.Errorf("%s was cleared", name)
+			}
+		}
+		writes := len(s.writes)
+		wait(time.Hour)
+		if len(s.writes) != writes {
+			t.Errorf("again: %v", s.writes[writes:])
+		}
+	})
+}
+
+// A dry run, a conflict, another operator: each is said, and nothing is written to a node.
+func TestWhatIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		for _, name := range []string{"a", "b"} {
+			s.edit(nodePath(name), aNode(object{"pool": name}))
+			s.edit(nodePath(name), annotate(wordKey, "waiting 2"))
+		}
+		s.edit(policyPath, fleetPolicy("2", object{}, object{"dryRun": true}))
+		_, stop := start(t, s)
+		defer stop()
+		wait(time.Minute)
+		got := status(t, s)
+		if c := got.Conditions[3]; c.Type != ConditionDryRun || c.Message != "qemu-edu: 2 nodes from version 1 to version 2" || got.Nodes.Matched != 2 {
+			t.Errorf("%+v", got)
+		}
+		s.edit("/apis/apps/v1/namespaces/x/daemonsets/nvidia-driver-daemonset-abc", object{"metadata": object{"namespace": "x"}, "spec": object{"template": object{"spec": object{"nodeSelector": object{"pool": "a"}}}}})
+		s.edit(policyPath, object{"spec": object{"dryRun": false, "kinds": object{"nvidia-gpu": object{}}, "priority": 3}})
+		s.edit(kube.PoliciesPath+"/younger", object{"metadata": object{"creationTimestamp": "2026-03-05T12:00:00Z"}, "spec": object{"priority": 3, "kinds": object{kind: object{}}}})
+		s.edit(nodePath("a"), object{"metadata": object{"labels": object{kube.Prefix + "driver-container-nvidia-gpu": "ready"}, "annotations": object{accel.WordAnnotation + "nvidia-gpu": "waiting 9"}}})
+		wait(time.Minute)
+		got = status(t, s)
+		if !slices.ContainsFunc(got.Blocked, func(b Blocked) bool { return b.Reason == "OtherOperator" && strings.Contains(b.Example, "x/nvidia-driver-daemonset-abc") }) {
+			t.Errorf("%+v", got.Blocked)
+		}
+		if annotation(s.get(nodePath("a")), accel.GrantAnnotation+"nvidia-gpu") != "" {
+			t.Error("an upgrade was granted where another operator is")
+		}
+		conditions := list(part(s.get(kube.PoliciesPath+"/younger"), "status")["conditions"])
+		if c := conditions[2].(object); c["status"] != "True" || !strings.Contains(fmt.Sprint(c["message"]), `qemu-edu: the policy "fleet" holds on a`) {
+			t.Errorf("%v", conditions)
+		}
+	})
+}
