@@ -296,13 +296,18 @@ func TestNeverTooMany(t *testing.T) {
 					stopOther()
 					_, stopOther = start(t, f.s)
 				}
-				for at, version := range map[int]string{60: "3", 500: "4"} {
-					if round == at { // to one that nobody can load, and away from it
-						f.s.mu.Lock()
-						f.want = version
-						f.s.mu.Unlock()
-						f.s.edit(policyPath, fleetPolicy(version, nil, nil))
-					}
+				version := ""
+				switch { // while nodes hold slots of another one, and to one that nobody can load
+				case round < 400 && f.r.IntN(15) == 0:
+					version = []string{"2", "3", "5"}[f.r.IntN(3)]
+				case round == 500:
+					version = "4"
+				}
+				if version != "" {
+					f.s.mu.Lock()
+					f.want = version
+					f.s.mu.Unlock()
+					f.s.edit(policyPath, fleetPolicy(version, nil, nil))
 				}
 				if t.Failed() || round > 500 && f.behind() == 0 {
 					break
@@ -318,6 +323,57 @@ func TestNeverTooMany(t *testing.T) {
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
+	}
+}
+
+// Who has read something old takes nothing back and grants nothing.
+func TestOldReading(t *testing.T) {
+	s := newServer(1)
+	s.edit(nodePath("a"), aNode(nil))
+	s.edit(policyPath, fleetPolicy("2", object{}, nil))
+	c, err := New(Options{API: s, Namespace: "acceld-system", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func() *Node {
+		n := &Node{}
+		if err := s.Do(t.Context(), "GET", nodePath("a"), nil, nil, n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	p := &Policy{}
+	if err := s.Do(t.Context(), "GET", policyPath, nil, nil, p); err != nil {
+		t.Fatal(err)
+	}
+	slot := Slot{Node: "a", Kind: kind, Version: "2", Since: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)}
+	old := read()
+	c.grant(t.Context(), old, slot, p)
+	granted := read()
+	if !granted.granted(kind).Since.Equal(slot.Since) {
+		t.Fatalf("not granted: %v", granted.Meta.Annotations)
+	}
+	s.edit(nodePath("a"), annotate(wordKey, "upgrading 2"))
+	if c.takeBack(t.Context(), granted, slot, p) || annotation(s.get(nodePath("a")), grantKey) == "" {
+		t.Error("taken from a node that acts, seen when it did not")
+	}
+	s.edit(nodePath("a"), annotate(wordKey, ""))
+	if !c.takeBack(t.Context(), read(), slot, p) {
+		t.Error("not taken back")
+	}
+	c.grant(t.Context(), read(), slot, p) // another controller has read the node, and not that the slot is over
+	if g := read().granted(kind); g.Version != "" {
+		t.Errorf("granted for a slot that is over: %+v", g)
+	}
+	never := Slot{Node: "a", Kind: kind, Version: "2", Since: slot.Since.Add(time.Second)}
+	seen := read()
+	if !c.takeBack(t.Context(), seen, never, p) {
+		t.Error("a slot that its node never heard of is not freed")
+	}
+	c.grant(t.Context(), seen, never, p)
+	c.grant(t.Context(), read(), never, p)
+	if g := read().granted(kind); g.Version != "" {
+		t.Errorf("granted for a slot that was freed before the node heard of it: %+v", g)
 	}
 }
 

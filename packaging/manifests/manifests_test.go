@@ -42,6 +42,8 @@ func objectsIn(t *testing.T, dir string) []metav1.Object {
 		"rbac.authorization.k8s.io/v1 Role":               func() metav1.Object { return &rbacv1.Role{} },
 		"rbac.authorization.k8s.io/v1 RoleBinding":        func() metav1.Object { return &rbacv1.RoleBinding{} },
 
+		"apiextensions.k8s.io/v1 CustomResourceDefinition": func() metav1.Object { return &definition{} },
+
 		"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy":        func() metav1.Object { return &admissionv1.ValidatingAdmissionPolicy{} },
 		"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding": func() metav1.Object { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
 	}
@@ -76,6 +78,13 @@ func objectsIn(t *testing.T, dir string) []metav1.Object {
 		}
 	}
 	return all
+}
+
+// definition is a CustomResourceDefinition, of which the test of its own looks at the schema.
+type definition struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              map[string]any `json:"spec"`
 }
 
 // resources are the files of the kustomization, which must be all files of the directory.
