@@ -36,6 +36,8 @@ type Policies struct {
 	Log           *slog.Logger
 	// Tell is called with all policies, at first and when they have changed.
 	Tell func([]accel.Policy)
+	// Kept is whether there are policies from before, which hold until others are read.
+	Kept bool
 
 	ready chan struct{}
 	once  sync.Once
@@ -50,8 +52,8 @@ const (
 )
 
 // NewPolicies returns a task that has not spoken with the API server yet.
-func NewPolicies(d Documents, log *slog.Logger, tell func([]accel.Policy)) *Policies {
-	return &Policies{API: d, Outlines: d.Outlines(), Log: log, Tell: tell, ready: make(chan struct{})}
+func NewPolicies(d Documents, log *slog.Logger, kept bool, tell func([]accel.Policy)) *Policies {
+	return &Policies{API: d, Outlines: d.Outlines(), Log: log, Kept: kept, Tell: tell, ready: make(chan struct{})}
 }
 
 // String names the task.
@@ -78,9 +80,11 @@ func (p *Policies) Run(ctx context.Context) error {
 			if failures++; failures == 1 {
 				p.Log.Warn("cannot read the policies of the cluster; the last ones hold", "problem", err)
 			}
-			wait = backoff(failures)
+			if wait = backoff(failures); apierrors.IsForbidden(err) && !p.Kept {
+				p.Tell(nil) // an agent that never could must not wait for it
+			}
 		default:
-			p.told, failures = false, 0
+			p.told, p.Kept, failures = false, true, 0
 			p.follow(ctx, generations, version)
 			wait = rand.N(spread)
 		}

@@ -454,7 +454,7 @@ func TestPartition(t *testing.T) {
 		if len(taints) != 3 || !cmp.Equal(taints[0], any(theirs)) || taints[2].(object)["key"] != "edu" || s.get(nodePath("cpu"))["spec"] != nil {
 			t.Errorf("%v", taints)
 		}
-		if s.get(classesPath+"/edu-high")["value"] != float64(1000) || s.get(classesPath+"/taken")["value"] != float64(1) {
+		if s.get(classesPath + "/edu-high")["value"] != float64(1000) || s.get(classesPath + "/taken")["value"] != float64(1) {
 			t.Error("classes")
 		}
 		if got := status(t, s); !slices.ContainsFunc(got.Blocked, func(b Blocked) bool { return b.Reason == "PriorityClassTaken" }) {
@@ -528,7 +528,9 @@ func TestWhatIsSaid(t *testing.T) {
 		s.edit(nodePath("a"), object{"metadata": object{"labels": object{kube.Prefix + "driver-container-nvidia-gpu": "ready"}, "annotations": object{accel.WordAnnotation + "nvidia-gpu": "waiting 9"}}})
 		wait(time.Minute)
 		got = status(t, s)
-		if !slices.ContainsFunc(got.Blocked, func(b Blocked) bool { return b.Reason == "OtherOperator" && strings.Contains(b.Example, "x/nvidia-driver-daemonset-abc") }) {
+		if !slices.ContainsFunc(got.Blocked, func(b Blocked) bool {
+			return b.Reason == "OtherOperator" && strings.Contains(b.Example, "x/nvidia-driver-daemonset-abc")
+		}) {
 			t.Errorf("%+v", got.Blocked)
 		}
 		if annotation(s.get(nodePath("a")), accel.GrantAnnotation+"nvidia-gpu") != "" {

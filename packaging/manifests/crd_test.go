@@ -90,7 +90,7 @@ func compare(t *testing.T, at string, schema map[string]any, typ reflect.Type) {
 	}
 }
 
-// The controller's rights, all of them, and those of agents where there are policies: no secrets, nothing that runs.
+// The controller's rights, all of them: no secrets, nothing that runs.
 func TestRightsOfTheController(t *testing.T) {
 	got := map[string][]rbacv1.PolicyRule{}
 	for _, o := range objectsIn(t, "controller") {
@@ -111,7 +111,6 @@ func TestRightsOfTheController(t *testing.T) {
 			rule("", "pods/eviction", "create"), rule("apps", "daemonsets", "list watch"),
 			rule("scheduling.k8s.io", "priorityclasses", "list watch create delete"), rule("events.k8s.io", "events", "create patch"),
 		},
-		"acceld-policies":  {rule("acceld.dev", "acceleratorpolicies", "get list watch")},
 		"in the namespace": {rule("coordination.k8s.io", "leases", "get create update")},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

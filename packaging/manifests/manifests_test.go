@@ -168,6 +168,7 @@ func TestRights(t *testing.T) {
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "patch"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes/status"}, Verbs: []string{"patch"}},
 		{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+		{APIGroups: []string{"acceld.dev"}, Resources: []string{"acceleratorpolicies"}, Verbs: []string{"get", "list", "watch"}},
 	}
 	if diff := cmp.Diff(want, find[*rbacv1.ClusterRole](t).Rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)

@@ -82,7 +82,7 @@ func (a *running) followPolicies(f *followed) agent.Task {
 	if a.documents == nil || !a.config.Policies {
 		return nil
 	}
-	return kube.NewPolicies(*a.documents, a.log, func(all []accel.Policy) {
+	return kube.NewPolicies(*a.documents, a.log, f.known, func(all []accel.Policy) {
 		a.hear(f, func() { f.now.All, f.listed = all, true })
 	})
 }

@@ -1,0 +1,381 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/controller/policy"
+	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/test/stage"
+	"github.com/acceld/acceld/test/vm/bed"
+)
+
+const agents = "acceld-system"
+
+// withPolicies applies the manifests of policies and of confinement, and runs the controller here, with a token of its own
+// account: it may do what the manifests say and no more.
+func withPolicies(t *testing.T, n *bed.Node, s *stage.Stage) {
+	t.Helper()
+	for _, dir := range []string{"controller", "confine"} {
+		text, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/"+dir))
+		stage.Check(t, err)
+		apply(t, n, []byte(text))
+	}
+	_, err := n.Kubectl(stage.Within(t, soon), nil, "wait", "--for=condition=Established", "crd/acceleratorpolicies.acceld.dev", "--timeout=60s")
+	stage.Check(t, err)
+	token, err := n.Kubectl(t.Context(), nil, "-n", agents, "create", "token", "acceld-controller", "--duration=3h")
+	stage.Check(t, err)
+	config := clientcmdapi.NewConfig()
+	config.Clusters["bed"] = &clientcmdapi.Cluster{Server: n.REST().Host, CertificateAuthority: n.REST().CAFile, CertificateAuthorityData: n.REST().CAData}
+	config.AuthInfos["bed"] = &clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)}
+	config.Contexts["bed"] = &clientcmdapi.Context{Cluster: "bed", AuthInfo: "bed"}
+	config.CurrentContext = "bed"
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	stage.Check(t, clientcmd.WriteToFile(*config, file))
+	client, err := kube.NewClient(file)
+	stage.Check(t, err)
+	c, err := policy.New(policy.Options{API: client.Documents, Namespace: agents, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	stage.Check(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+// eduPolicy asks for a version of the edu driver; more are further lines of its spec.
+func eduPolicy(version, more string) []byte {
+	return fmt.Appendf(nil, `apiVersion: acceld.dev/v1alpha1
+kind: AcceleratorPolicy
+metadata: {name: edu}
+spec:
+  kinds:
+    qemu-edu: {driver: {version: %q}}
+%s`, version, more)
+}
+
+// policyState waits until the condition Ready of the policy has a reason.
+func policyState(t *testing.T, n *bed.Node, reason string, d time.Duration) {
+	t.Helper()
+	_, err := n.Kubectl(stage.Within(t, d), nil, "wait", "acceleratorpolicy/edu", "--timeout="+d.String(), `--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=`+reason)
+	text, _ := n.Kubectl(stage.Within(t, soon), nil, "get", "acceleratorpolicies", "-o", "wide")
+	t.Logf("\n%s", text)
+	if err != nil {
+		whole, _ := n.Kubectl(stage.Within(t, soon), nil, "get", "acceleratorpolicy/edu", "-o", "yaml")
+		t.Fatalf("%v\n%s", err, whole)
+	}
+}
+
+// watchFleet looks at every version of every node: no two may be at it at a time.
+func watchFleet(t *testing.T, n *bed.Node) (order func() []string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	list, err := n.Kube().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	stage.Check(t, err)
+	w, err := n.Kube().CoreV1().Nodes().Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	stage.Check(t, err)
+	var mu sync.Mutex
+	var seen []string
+	words := map[string]string{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for e := range w.ResultChan() {
+			node, ok := e.Object.(*corev1.Node)
+			if !ok {
+				continue
+			}
+			word := node.Annotations[accel.WordAnnotation+stage.Kind]
+			mu.Lock()
+			if word != words[node.Name] && strings.HasPrefix(word, "upgrading") {
+				seen = append(seen, node.Name+" "+word)
+			}
+			words[node.Name] = word
+			acting := 0
+			for _, x := range words {
+				if strings.HasPrefix(x, "upgrading") {
+					acting++
+				}
+			}
+			mu.Unlock()
+			if acting > 1 {
+				t.Errorf("%d nodes are at it at a time: %v", acting, words)
+			}
+		}
+	}()
+	t.Cleanup(func() { w.Stop(); cancel(); <-done })
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return append([]string(nil), seen...)
+	}
+}
+
+// workload is one pod for each device, of which one may be away at a time.
+const workload = `apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: compute, namespace: default}
+spec:
+  minAvailable: 1
+  selector: {matchLabels: {app: compute}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: compute, namespace: default}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: compute}}
+  template:
+    metadata: {labels: {app: compute}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: compute
+        image: %s
+        args: ["-expect", "1", "-hold", "2h"]
+        resources: {limits: {%s: 1}}
+`
+
+// TestPolicy: two nodes of one cluster replace their driver one after the other under a workload with a disruption budget, as
+// a policy orders, with the controller's own rights and the agents held to their nodes. A version that computes wrongly stops
+// after the first node, which takes it back.
+func TestPolicy(t *testing.T) {
+	stage.Long(t, "it needs every place for guests, and both boot from power-on")
+	first, second, s := stage.StartPair(t, bed.Options{Accelerators: 1})
+	nodes := []*bed.Node{first, second}
+	for _, n := range nodes {
+		for _, version := range []string{stage.VersionWrong, stage.Version2, stage.Version} {
+			stage.Check(t, s.SourceOf(t.Context(), n.Guest, version))
+			stage.Check(t, s.Store(t.Context(), n.Guest, version))
+		}
+	}
+	image, err := s.Workload(t.Context(), first)
+	stage.Check(t, err)
+	stage.Check(t, s.Deploy(t.Context(), first))
+	for _, n := range nodes {
+		serves(t, n.Guest, stage.Version)
+		stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 1))
+	}
+	withPolicies(t, first, s)
+	apply(t, first, fmt.Appendf(nil, workload, image, stage.Resource))
+	_, err = first.Kubectl(stage.Within(t, 3*time.Minute), nil, "wait", "deployment/compute", "--for=jsonpath={.status.availableReplicas}=2", "--timeout=3m")
+	stage.Check(t, err)
+	order := watchFleet(t, first)
+	limits := "  upgrade: {maxParallel: 1, maxUnavailable: 1, stopAfter: 1, drain: {podSelector: {app: compute}}}\n"
+	timed(t, "policy applied -> both nodes serve version 2.0.0, one after the other", func() {
+		apply(t, first, eduPolicy(stage.Version2, limits))
+		for _, n := range nodes {
+			serves(t, n.Guest, stage.Version2)
+		}
+	})
+	policyState(t, first, "AllReady", 2*time.Minute)
+	if seen := order(); len(seen) != 2 {
+		t.Errorf("%v, want each node once", seen)
+	}
+	_, err = first.Kubectl(stage.Within(t, 3*time.Minute), nil, "wait", "deployment/compute", "--for=jsonpath={.status.availableReplicas}=2", "--timeout=3m")
+	stage.Check(t, err)
+	for _, n := range nodes {
+		node, err := first.Kube().CoreV1().Nodes().Get(t.Context(), n.Name(), metav1.GetOptions{})
+		stage.Check(t, err)
+		if node.Spec.Unschedulable || node.Annotations[accel.WordAnnotation+stage.Kind] != "" {
+			t.Errorf("%s is left cordoned or says something: %v", n.Name(), node.Annotations)
+		}
+	}
+	before := map[string]string{}
+	for _, n := range nodes {
+		before[n.Name()] = facts(t, n.Guest)
+	}
+	timed(t, "a version that computes wrongly -> stopped after one node, taken back", func() {
+		apply(t, first, eduPolicy(stage.VersionWrong, limits))
+		policyState(t, first, "Stopped", 6*time.Minute)
+	})
+	touched := 0
+	for _, n := range nodes {
+		serves(t, n.Guest, stage.Version2)
+		if facts(t, n.Guest) != before[n.Name()] {
+			touched++
+		}
+	}
+	if seen := order(); touched != 1 || len(seen) != 3 {
+		t.Errorf("%d nodes were touched, want 1: %v", touched, seen)
+	}
+	unordered := eduPolicy(stage.Version2, "")
+	apply(t, first, unordered) // back to what serves, and nothing is ordered any more
+	policyState(t, first, "AllReady", 2*time.Minute)
+	stage.Check(t, first.Delete(stage.Within(t, 2*time.Minute), unordered))
+}
+
+// TestPartition: the real scheduler keeps a pod that wants no accelerator away from a node of a policy, and lets one of high
+// priority take the place of one of low priority; when the policy goes, so does all of it.
+func TestPartition(t *testing.T) {
+	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
+	stage.Check(t, s.SourceOf(t.Context(), n.Guest, stage.Version))
+	stage.Check(t, s.Store(t.Context(), n.Guest, stage.Version))
+	image, err := s.Workload(t.Context(), n)
+	stage.Check(t, err)
+	stage.Check(t, s.Deploy(t.Context(), n))
+	serves(t, n.Guest, stage.Version)
+	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 1))
+	withPolicies(t, n, s)
+	p := eduPolicy(stage.Version, `  partition:
+    taints: [{key: example.com/edu, effect: NoSchedule}]
+    priorityClasses: {high: {name: edu-high}, low: {name: edu-low}}
+`)
+	apply(t, n, p)
+	stage.Check(t, n.WaitTaint(stage.Within(t, soon), "example.com/edu", true))
+	cpu := fmt.Appendf(nil, "apiVersion: v1\nkind: Pod\nmetadata: {name: cpu, namespace: default}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - {name: sleep, image: %q, command: [sleep, \"3600\"]}\n", n.Image("bed/busybox:1"))
+	apply(t, n, cpu)
+	_, err = n.Kubectl(stage.Within(t, soon), nil, "wait", "pod/cpu", "--for=jsonpath={.status.conditions[?(@.type==\"PodScheduled\")].reason}=Unschedulable", "--timeout=60s")
+	stage.Check(t, err)
+	ranked := func(name, class string) []byte {
+		return []byte(strings.Replace(string(stage.Pod(name, image, 1, "-expect", "1", "-hold", "2h")), "spec:\n",
+			"spec:\n  priorityClassName: "+class+"\n  tolerations: [{key: example.com/edu, operator: Exists}]\n", 1))
+	}
+	apply(t, n, ranked("low", "edu-low"))
+	stage.Check(t, n.WaitPod(stage.Within(t, soon), "default", "low", corev1.PodRunning))
+	timed(t, "a pod of high priority -> in the place of that of low priority", func() {
+		apply(t, n, ranked("high", "edu-high"))
+		stage.Check(t, n.WaitPod(stage.Within(t, soon), "default", "high", corev1.PodRunning))
+	})
+	if _, err := n.Kube().CoreV1().Pods("default").Get(t.Context(), "low", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the pod of low priority is still there: %v", err)
+	}
+	stage.Check(t, n.Delete(stage.Within(t, soon), p))
+	stage.Check(t, n.WaitTaint(stage.Within(t, soon), "example.com/edu", false))
+	stage.Check(t, n.WaitPod(stage.Within(t, soon), "default", "cpu", corev1.PodRunning))
+	for _, class := range []string{"edu-high", "edu-low"} {
+		if _, err := n.Kube().SchedulingV1().PriorityClasses().Get(t.Context(), class, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("the priority class %q is still there: %v", class, err)
+		}
+	}
+}
+
+// TestStolenToken tries what somebody with the token of one agent could do to the rest of a cluster, at the real API server,
+// and that the agent can do what it must.
+func TestStolenToken(t *testing.T) {
+	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
+	stage.Check(t, s.Source(t.Context(), n.Guest))
+	stage.Check(t, s.Deploy(t.Context(), n))
+	withPolicies(t, n, s)
+	reaches(t, n.Guest, accel.Ready, 5*time.Minute)
+	stage.Check(t, n.WaitCondition(stage.Within(t, soon), kube.ConditionType, "True", "")) // the confined agent writes what it must
+	apply(t, n, []byte("apiVersion: v1\nkind: Node\nmetadata: {name: other}\n"))
+	t.Cleanup(func() { _, _ = n.Kubectl(context.WithoutCancel(t.Context()), nil, "delete", "node", "other") })
+	ctx := stage.Within(t, 3*time.Minute)
+	pods, err := n.Kube().CoreV1().Pods(agents).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=acceld"})
+	stage.Check(t, err)
+	own := tokenClient(ctx, t, n, "--bound-object-kind=Pod", "--bound-object-name="+pods.Items[0].Name)
+	loose := tokenClient(ctx, t, n)
+	for _, c := range stolenPatches(n.Name()) {
+		t.Run(c.name, func(t *testing.T) {
+			client := own
+			if c.loose {
+				client = loose
+			}
+			_, err := client.CoreV1().Nodes().Patch(ctx, c.node, c.form, []byte(c.patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, c.sub...)
+			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v, want %q", err, c.says)
+			}
+		})
+	}
+	for name, try := range stolenVerbs(ctx, own, n.Name()) {
+		if err := try(); !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// stolenPatch is one patch of a node with a stolen token; it is allowed when it says nothing.
+type stolenPatch struct {
+	name, node  string
+	form        types.PatchType
+	patch, says string
+	sub         []string
+	loose       bool
+}
+
+func stolenPatches(own string) []stolenPatch {
+	merge, strategic := types.MergePatchType, types.StrategicMergePatchType
+	status := []string{"status"}
+	condition := `{"status":{"conditions":[{"type":%q,"status":"True","reason":"X","message":"x"}]}}`
+	of := "may write that node only"
+	return []stolenPatch{
+		{name: "own label", node: own, form: merge, patch: `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"7"}}}`},
+		{name: "own state", node: own, form: merge, patch: `{"metadata":{"labels":{"acceld.dev/driver-container-qemu-edu":"pending"}}}`},
+		{name: "shared label", node: own, form: merge, patch: `{"metadata":{"labels":{"feature.node.kubernetes.io/pci-1234.present":"true"}}}`},
+		{name: "own word", node: own, form: merge, patch: `{"metadata":{"annotations":{"acceld.dev/upgrade-qemu-edu":"waiting 2.0.0"}}}`},
+		{name: "own condition", node: own, form: strategic, patch: fmt.Sprintf(condition, kube.ConditionType), sub: status},
+		{name: "grant itself", node: own, form: merge, patch: `{"metadata":{"annotations":{"acceld.dev/grant-qemu-edu":"2.0.0"}}}`, says: "may not write these annotations"},
+		{name: "somebody's label", node: own, form: merge, patch: `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`, says: "may not write these labels"},
+		{name: "people's label", node: own, form: merge, patch: `{"metadata":{"labels":{"acceld.dev/team":"x"}}}`, says: "may not write these labels"},
+		{name: "taint", node: own, form: merge, patch: `{"spec":{"taints":[{"key":"x","effect":"NoExecute"}]}}`, says: "acceld.dev/not-ready only"},
+		{name: "startup taint", node: own, form: merge, patch: `{"spec":{"taints":[{"key":"acceld.dev/not-ready","effect":"NoSchedule"}]}}`},
+		{name: "cordon", node: own, form: merge, patch: `{"spec":{"unschedulable":true}}`, says: "may not cordon"},
+		{name: "owner", node: own, form: merge, patch: `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"x","uid":"y"}]}}`, says: "owners and finalizers"},
+		{name: "finalizer", node: own, form: merge, patch: `{"metadata":{"finalizers":["example.com/x"]}}`, says: "owners and finalizers"},
+		{name: "kubelet's condition", node: own, form: strategic, patch: fmt.Sprintf(condition, "Ready"), sub: status, says: "AcceleratorsReady only"},
+		{name: "capacity", node: own, form: merge, patch: `{"status":{"capacity":{"example.com/gold":"9"}}}`, sub: status, says: "AcceleratorsReady only"},
+		{name: "addresses", node: own, form: merge, patch: `{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.1"}]}}`, sub: status, says: "AcceleratorsReady only"},
+		{name: "another's label", node: "other", form: merge, patch: `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"7"}}}`, says: of},
+		{name: "another's word", node: "other", form: merge, patch: `{"metadata":{"annotations":{"acceld.dev/upgrade-qemu-edu":"failed 2.0.0 X"}}}`, says: of},
+		{name: "another's condition", node: "other", form: strategic, patch: fmt.Sprintf(condition, kube.ConditionType), sub: status, says: of},
+		{name: "another's taint", node: "other", form: merge, patch: `{"spec":{"taints":null}}`, says: of},
+		{name: "a token of no node", node: own, form: merge, patch: `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"7"}}}`, says: "names no node", loose: true},
+	}
+}
+
+// stolenVerbs are what RBAC alone must refuse.
+func stolenVerbs(ctx context.Context, c *kubernetes.Clientset, own string) map[string]func() error {
+	dry := metav1.DryRunAll
+	core := c.CoreV1()
+	return map[string]func() error{
+		"nodes create": func() error {
+			_, err := core.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{DryRun: []string{dry}})
+			return err
+		},
+		"nodes update": func() error {
+			_, err := core.Nodes().Update(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: own}}, metav1.UpdateOptions{DryRun: []string{dry}})
+			return err
+		},
+		"nodes delete": func() error { return core.Nodes().Delete(ctx, "other", metav1.DeleteOptions{DryRun: []string{dry}}) },
+		"secrets list": func() error { _, err := core.Secrets("").List(ctx, metav1.ListOptions{}); return err },
+		"pods list":    func() error { _, err := core.Pods("").List(ctx, metav1.ListOptions{}); return err },
+		"pods create": func() error {
+			_, err := core.Pods(agents).Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
+			return err
+		},
+		"pods delete": func() error { return core.Pods(agents).Delete(ctx, "x", metav1.DeleteOptions{}) },
+		"pods/exec": func() error {
+			return c.CoreV1().RESTClient().Post().Namespace(agents).Resource("pods").Name("x").SubResource("exec").Do(ctx).Error()
+		},
+		"tokens": func() error {
+			return c.CoreV1().RESTClient().Post().Namespace(agents).Resource("serviceaccounts").Name("acceld").SubResource("token").Do(ctx).Error()
+		},
+		"config maps": func() error { _, err := core.ConfigMaps(agents).List(ctx, metav1.ListOptions{}); return err },
+		"daemon sets": func() error {
+			return c.AppsV1().DaemonSets(agents).Delete(ctx, "acceld", metav1.DeleteOptions{DryRun: []string{dry}})
+		},
+		"cluster roles": func() error { _, err := c.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{}); return err },
+		"policies": func() error {
+			return c.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(kube.PoliciesPath + "/edu").Body([]byte(`{"spec":{"dryRun":true}}`)).Do(ctx).Error()
+		},
+		"slots": func() error {
+			return c.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(kube.PoliciesPath + "/edu/status").Body([]byte(`{"status":{"slots":[]}}`)).Do(ctx).Error()
+		},
+	}
+}
