@@ -17,9 +17,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/acceld/acceld/agent"
+	"github.com/acceld/acceld/controller/policy"
 	"github.com/acceld/acceld/vendors"
 )
 
@@ -282,7 +284,7 @@ func (r testRef) check(root string) error {
 }
 
 // TestSnippets parses every block of YAML; a "yaml config" is a configuration file of the agent, a "yaml definition" one of
-// a kind.
+// a kind, a "yaml policy" an AcceleratorPolicy.
 func TestSnippets(t *testing.T) {
 	for name, m := range pages(t) {
 		for _, b := range m.Blocks {
@@ -299,6 +301,15 @@ func TestSnippets(t *testing.T) {
 			if use == "definition" {
 				if _, faults := vendors.Read([]byte(b.Text)); len(faults) > 0 {
 					t.Errorf("%s:%d: %v", name, b.Line, faults)
+				}
+			}
+			if use == "policy" {
+				var p policy.Policy
+				if err := yaml.UnmarshalStrict([]byte(b.Text), &struct {
+					metav1.TypeMeta `json:",inline"`
+					*policy.Policy  `json:",inline"`
+				}{Policy: &p}); err != nil || len(p.Spec.Problems()) > 0 {
+					t.Errorf("%s:%d: %v %v", name, b.Line, err, p.Spec.Problems())
 				}
 			}
 			if use == "config" {
