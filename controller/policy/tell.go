@@ -39,7 +39,7 @@ func (c *Controller) event(ctx context.Context, p *Policy, kind string, x Condit
 	defer cancel()
 	body := map[string]any{
 		"apiVersion": "events.k8s.io/v1", "kind": "Event", "type": kind, "action": x.Type, "reason": x.Type + x.Reason, "note": x.Message,
-		"metadata":            map[string]any{"generateName": p.Meta.Name + ".", "namespace": kube.EventNamespace},
+		"metadata":            map[string]any{"generateName": p.Meta.Name + "-", "namespace": kube.EventNamespace},
 		"eventTime":           time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00"), // MicroTime
 		"reportingController": kube.Prefix + "controller", "reportingInstance": "acceld-controller",
 		"regarding": map[string]any{"apiVersion": "acceld.dev/v1alpha1", "kind": "AcceleratorPolicy", "name": p.Meta.Name, "uid": p.Meta.UID},

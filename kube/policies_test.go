@@ -1,0 +1,295 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// shelf is an API of one collection: it answers with what it has, and its watches with what it is told.
+type shelf struct {
+	mu      sync.Mutex
+	items   []string // JSON
+	version int
+	err     error // of the next requests
+	asked   []string
+	watches []*io.PipeWriter
+	limit   int // items of a page, all when 0
+}
+
+func (s *shelf) Do(_ context.Context, method, path string, query url.Values, _, into any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, method+" "+path)
+	if s.err != nil {
+		return s.err
+	}
+	from, _ := strconv.Atoi(query.Get("continue"))
+	to, next := len(s.items), ""
+	if s.limit > 0 && from+s.limit < to {
+		to = from + s.limit
+		next = strconv.Itoa(to)
+	}
+	text := fmt.Sprintf(`{"metadata":{"resourceVersion":"%d","continue":%q},"items":[%s]}`, s.version, next, strings.Join(s.items[from:to], ","))
+	return json.Unmarshal([]byte(text), into)
+}
+
+func (s *shelf) Watch(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, "WATCH "+path+" from "+query.Get("resourceVersion"))
+	if s.err != nil {
+		return nil, s.err
+	}
+	r, w := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = w.CloseWithError(ctx.Err()) })
+	s.watches = append(s.watches, w)
+	return r, nil
+}
+
+// event sends one to the newest watch; none ends it.
+func (s *shelf) event(t *testing.T, kind, object string) {
+	t.Helper()
+	s.mu.Lock()
+	w := s.watches[len(s.watches)-1]
+	s.mu.Unlock()
+	if kind == "" {
+		_ = w.Close()
+	} else if _, err := fmt.Fprintf(w, `{"type":%q,"object":%s}`, kind, object); err != nil {
+		t.Error(err)
+	}
+	synctest.Wait()
+}
+
+// requests returns what was asked since the last call.
+func (s *shelf) requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.asked
+	s.asked = nil
+	return all
+}
+
+func (s *shelf) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func aPolicy(name string, generation, version int, more string) string {
+	return fmt.Sprintf(`{"metadata":{"name":%q,"uid":%q,"generation":%d,"resourceVersion":"%d","creationTimestamp":"2026-03-04T12:00:00Z"%s},"spec":{"priority":%d}}`, name, "uid-"+name, generation, version, more, generation)
+}
+
+// follow runs the task and returns what it tells.
+func follow(t *testing.T, s *shelf, kept bool, check func(told func() [][]accel.Policy)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var all [][]accel.Policy
+		p := &Policies{API: s, Outlines: s, Log: slog.New(slog.DiscardHandler), Kept: kept, ready: make(chan struct{}), Tell: func(x []accel.Policy) {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, x)
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- p.Run(ctx) }()
+		synctest.Wait()
+		check(func() [][]accel.Policy {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(all)
+		})
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A status that changes is no news, and costs no request; another generation is, and so is a deletion that somebody asked for.
+func TestPoliciesAreFollowed(t *testing.T) {
+	s := &shelf{version: 7, items: []string{aPolicy("a", 1, 5, "")}}
+	follow(t, s, false, func(told func() [][]accel.Policy) {
+		want := accel.Policy{Name: "a", Created: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC), Spec: accel.PolicySpec{Priority: 1}}
+		if diff := cmp.Diff([][]accel.Policy{{want}}, told()); diff != "" {
+			t.Fatal(diff)
+		}
+		s.requests()
+		for i := range 5 {
+			s.event(t, "MODIFIED", aPolicy("a", 1, 8+i, ""))
+			s.event(t, "BOOKMARK", `{"metadata":{"resourceVersion":"20"}}`)
+		}
+		time.Sleep(time.Hour)
+		if got := s.requests(); len(got) != 0 || len(told()) != 1 {
+			t.Errorf("%v, told %d times", got, len(told()))
+		}
+		s.event(t, "", "") // the API server ends it: it goes on from where it was
+		time.Sleep(time.Minute)
+		if got := s.requests(); !slices.Equal(got, []string{"WATCH " + PoliciesPath + " from 20"}) {
+			t.Errorf("%v", got)
+		}
+		s.set(func() { s.items = []string{aPolicy("a", 2, 30, "")} })
+		s.event(t, "MODIFIED", aPolicy("a", 2, 30, ""))
+		time.Sleep(time.Minute)
+		if all := told(); len(all) != 2 || all[1][0].Spec.Priority != 2 {
+			t.Errorf("%+v", all)
+		}
+		s.set(func() { s.items = []string{aPolicy("a", 2, 31, `,"deletionTimestamp":"2026-03-04T13:00:00Z"`)} })
+		s.event(t, "MODIFIED", s.items[0])
+		time.Sleep(time.Minute)
+		if all := told(); len(all) != 3 || len(all[2]) != 0 {
+			t.Errorf("%+v", all)
+		}
+		s.event(t, "ERROR", `{"code":410,"reason":"Expired","message":"too old"}`)
+		time.Sleep(time.Minute)
+		if all := told(); len(all) != 4 {
+			t.Errorf("not read anew after a watch that was too old: %d", len(all))
+		}
+	})
+}
+
+// A cluster without policies is asked seldom; one that does not answer leaves the last ones; one that refuses does not keep an
+// agent waiting that knows none.
+func TestPoliciesThatAreNotThere(t *testing.T) {
+	resource := schema.GroupResource{Group: "acceld.dev", Resource: "acceleratorpolicies"}
+	for _, c := range []struct {
+		name     string
+		err      error
+		kept     bool
+		told     int
+		requests [2]int // within an hour, at least and at most
+	}{
+		{"no definition", apierrors.NewNotFound(resource, ""), true, 4, [2]int{4, 5}},
+		{"away", errors.New("connection refused"), false, 0, [2]int{40, 90}},
+		{"refused, known", apierrors.NewForbidden(resource, "", nil), true, 0, [2]int{40, 90}},
+		{"refused, unknown", apierrors.NewForbidden(resource, "", nil), false, 40, [2]int{40, 90}},
+	} {
+		s := &shelf{err: c.err}
+		follow(t, s, c.kept, func(told func() [][]accel.Policy) {
+			time.Sleep(time.Hour - time.Minute)
+			if n := len(s.requests()); n < c.requests[0] || n > c.requests[1] || len(told()) < c.told || c.told == 0 && len(told()) > 0 {
+				t.Errorf("%s: %d requests, told %d times", c.name, n, len(told()))
+			}
+		})
+	}
+}
+
+type item struct {
+	Meta Meta `json:"metadata"`
+	Spec struct {
+		X int `json:"x"`
+	} `json:"spec"`
+}
+
+func (x *item) Described() *Meta  { return &x.Meta }
+func (x *item) Same(o *item) bool { return x.Spec == o.Spec }
+func aThing(name string, version, x int) string {
+	return fmt.Sprintf(`{"metadata":{"name":%q,"uid":%q,"resourceVersion":"%d"},"spec":{"x":%d}}`, name, name, version, x)
+}
+
+// A mirror reads in pages, follows, knows its own writes before the watch does, and what says nothing new wakes nobody.
+func TestMirror(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{version: 9, limit: 2, items: []string{aThing("a", 1, 1), aThing("b", 2, 1), aThing("c", 3, 1)}}
+		woken := 0
+		m := &Mirror[item, *item]{API: s, Path: "/items", Changed: func() { woken++ }}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		synctest.Wait()
+		all, synced := m.All()
+		if got := s.requests(); len(all) != 3 || !synced || woken != 1 || !slices.Equal(got, []string{"GET /items", "GET /items", "WATCH /items from 9"}) {
+			t.Errorf("%v %v, woken %d times", all, got, woken)
+		}
+		own := &item{}
+		if err := json.Unmarshal([]byte(aThing("a", 12, 2)), own); err != nil {
+			t.Fatal(err)
+		}
+		m.Put(own)
+		s.event(t, "MODIFIED", aThing("a", 11, 9)) // from before the own write
+		s.event(t, "MODIFIED", aThing("a", 13, 2)) // a heartbeat
+		if all, _ := m.All(); all["a"].Spec.X != 2 || all["a"].Meta.ResourceVersion != "13" || woken != 1 {
+			t.Errorf("%+v, woken %d times", all["a"], woken)
+		}
+		s.event(t, "DELETED", aThing("b", 14, 1))
+		s.event(t, "ADDED", aThing("d", 15, 1))
+		if all, _ := m.All(); len(all) != 3 || all["b"] != nil || woken != 3 {
+			t.Errorf("%v, woken %d times", all, woken)
+		}
+		s.requests()
+		s.event(t, "", "")
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if got := s.requests(); !slices.Equal(got, []string{"WATCH /items from 15"}) {
+			t.Errorf("after a watch that ended: %v", got)
+		}
+		s.set(func() { s.items = []string{aThing("e", 20, 1)}; s.version = 21 })
+		s.event(t, "ERROR", `{"code":410,"reason":"Expired"}`)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if all, _ := m.All(); len(all) != 1 || all["e"] == nil {
+			t.Errorf("after one that was too old: %v", all)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The node's word is an annotation of its own, written on the condition that the node is the one that was read; one that nobody
+// can tell stays, and that of a kind that is no more goes.
+func TestWordOfTheNode(t *testing.T) {
+	node := freshNode()
+	node.Annotations = map[string]string{accel.WordAnnotation + "old-kind": "waiting 1", accel.GrantAnnotation + "qemu-edu": "2.0.0", accel.WordAnnotation + "qemu-edu": "upgrading 2.0.0"}
+	word := func(text *string) change {
+		return func(m *accel.Machine) {
+			h := m.Have["qemu-edu"]
+			h.Word = text
+			m.Have["qemu-edu"] = h
+		}
+	}
+	inCluster(t, node, func(c *cluster) {
+		c.k.Publish(readyMachine(word(nil)))
+		c.after(5 * time.Second)
+		want := map[string]string{accel.GrantAnnotation + "qemu-edu": "2.0.0", accel.WordAnnotation + "qemu-edu": "upgrading 2.0.0", OriginAnnotation: OriginPod}
+		if diff := cmp.Diff(want, c.node().Annotations); diff != "" {
+			t.Error(diff)
+		}
+		text := "failed 2.0.0 RolledBack"
+		c.patches()
+		c.k.Publish(readyMachine(word(&text)))
+		c.after(5 * time.Second)
+		if got := c.k.State().NodeAnnotations[accel.WordAnnotation+"qemu-edu"]; got != text || len(c.patches()) != 1 {
+			t.Errorf("the node says %q", got)
+		}
+		none := ""
+		c.k.Publish(readyMachine(word(&none)))
+		c.after(5 * time.Second)
+		if got, there := c.node().Annotations[accel.WordAnnotation+"qemu-edu"]; there {
+			t.Errorf("the node says %q", got)
+		}
+	}, func(c *Config) { c.Origin = OriginPod })
+	r := render(readyMachine(word(nil)))
+	if p := metadataPatch(node, r, everything, false); !strings.Contains(string(p), `"resourceVersion"`) {
+		t.Errorf("%s", p)
+	}
+}
