@@ -72,6 +72,9 @@ type Mirror[T any, P Described[T]] struct {
 // page is how many objects are read at a time: a node takes 10 to 30 KB of JSON.
 const page = 250
 
+// absent is how often a resource that is not there is asked for: a definition may come with the program that reads it.
+const absent = 30 * time.Second
+
 // All returns the objects by key, and whether all of them have been read once.
 func (m *Mirror[T, P]) All() (all map[string]P, synced bool) {
 	m.mu.Lock()
@@ -125,7 +128,7 @@ func (m *Mirror[T, P]) Run(ctx context.Context) error {
 		wait := backoff(failures)
 		if m.Optional && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {
 			m.replace(map[string]P{})
-			wait = seldom
+			wait = absent
 		}
 		linger(ctx, wait)
 	}

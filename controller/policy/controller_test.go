@@ -397,7 +397,7 @@ func TestDrain(t *testing.T) {
 		s.edit(podPath("agent"), on(object{}, "DaemonSet"))
 		s.edit(policyPath, fleetPolicy("2", object{"drain": object{"waitFor": object{"job": "true"}, "waitTimeout": "12h"}}, nil))
 		budget := true
-		s.refuse = func(method, path string, _ object) error {
+		s.refuse = func(_, path string, _ object) error {
 			if budget && strings.HasSuffix(path, "/web/eviction") {
 				return fmt.Errorf("the budget forbids it")
 			}

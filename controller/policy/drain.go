@@ -57,7 +57,8 @@ func (d *drains) done(ctx context.Context, node string, how accel.Drain) bool {
 	x := &draining{how: how, stop: stop, since: time.Now()}
 	d.nodes[node] = x
 	d.group.Go(func() {
-		for ctx.Err() == nil && !d.round(ctx, node, x) {
+		for done := false; ctx.Err() == nil && !done; {
+			done = d.round(ctx, node, x)
 		}
 	})
 	return false

@@ -331,7 +331,7 @@ type stream struct {
 	query  url.Values
 	events chan []byte
 	rest   []byte
-	ctx    context.Context //nolint:containedctx // the stream's own
+	ctx    context.Context
 	ended  bool
 }
 

@@ -57,9 +57,7 @@ func (v view) ready(d *verdict, s Status) Condition {
 		if r.plan.Failures >= max(1, d.policy.Spec.Upgrade.StopAfter) {
 			stopped = append(stopped, fmt.Sprintf("%s: %d failed", kind, r.plan.Failures))
 		}
-		for _, name := range r.plan.Late {
-			late = append(late, name)
-		}
+		late = append(late, r.plan.Late...)
 	}
 	n := s.Nodes
 	c.Message = fmt.Sprintf("%d of %d nodes are as asked, %d upgrading, %d waiting, %d failed", n.Ready, n.Matched, n.Upgrading, n.Waiting, n.Failed)
