@@ -2,8 +2,11 @@ package policy
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/kube"
@@ -13,14 +16,16 @@ import (
 // the slots that hold, tell the nodes of theirs. A write that is refused leaves the rest for the next pass.
 func (c *Controller) carryOut(ctx context.Context, v view, d *verdict, held map[string]bool, due *due) {
 	due.on(d.next)
-	slots, retained := slices.Clone(d.slots), 0
-	for s := range d.ended {
-		if !c.takeBack(ctx, v.nodes[s.Node], s, d.policy) {
+	ended := slices.Collect(maps.Keys(d.ended))
+	freed := make([]bool, len(ended))
+	each(len(ended), func(i int) { freed[i] = c.takeBack(ctx, v.nodes[ended[i].Node], ended[i], d.policy) })
+	slots := slices.Clone(d.slots)
+	for i, s := range ended {
+		if !freed[i] {
 			slots = append(slots, s)
-			retained++
 		}
 	}
-	if retained == 0 { // who is given a slot counts on those that ended
+	if !slices.Contains(freed, false) { // who is given a slot counts on those that ended
 		slots = append(slots, d.given...)
 	}
 	written, ok := c.tell(ctx, v, d, slots, due)
@@ -36,11 +41,28 @@ func (c *Controller) carryOut(ctx context.Context, v view, d *verdict, held map[
 	if d.policy.Meta.DeletionTimestamp != nil || d.policy.Spec.Upgrade == nil {
 		return
 	}
-	for _, s := range written {
-		if _, over := d.ended[s]; !over {
-			c.grant(ctx, v.nodes[s.Node], s, d.policy)
+	each(len(written), func(i int) {
+		if _, over := d.ended[written[i]]; !over {
+			c.grant(ctx, v.nodes[written[i].Node], written[i], d.policy)
 		}
+	})
+}
+
+// together is how many requests are under way at a time.
+const together = 16
+
+// each calls do for 0 to n-1, several at a time, and returns when all have ended.
+func each(n int, do func(i int)) {
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range min(n, together) {
+		group.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
+			}
+		})
 	}
+	group.Wait()
 }
 
 // takeBack takes the grant of a slot from its node. It reports whether the slot can be freed: the node does not act on it, and

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,7 +45,8 @@ type Controller struct {
 	missing map[string]time.Time // since when a node has had no agent
 	news    map[string]Condition // the last that an event told of, by policy and type
 	drains  *drains
-	again   bool // a write was refused because something is newer than what was read
+	// again is true when a write of this pass was refused.
+	again atomic.Bool
 }
 
 const (
@@ -151,7 +153,7 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	if !synced || !known || !counted || !looked || !read {
 		return 0 // what is read last makes an event
 	}
-	c.again = false
+	c.again.Store(false)
 	v := view{now: time.Now(), nodes: nodes, rivals: recognise(c.rivals, others), hindered: c.drains.hindered()}
 	for _, p := range policies {
 		v.policies = append(v.policies, p)
@@ -171,7 +173,7 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	}
 	c.metrics.show(verdicts)
 	c.once.Do(func() { close(c.ready) })
-	if c.again {
+	if c.again.Load() {
 		due.in(settle)
 	}
 	maps.DeleteFunc(c.told, func(name string, _ time.Time) bool { return policies[name] == nil })
@@ -198,7 +200,7 @@ func (d *due) wait() time.Duration {
 
 // failed notes that a write was refused. That somebody else was faster is no news: what is newer comes by the watch.
 func (c *Controller) failed(ctx context.Context, what, name string, err error) {
-	c.again = true
+	c.again.Store(true)
 	switch {
 	case ctx.Err() != nil || errors.Is(err, context.Canceled):
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):

@@ -128,10 +128,10 @@ func TestOneAfterTheOther(t *testing.T) {
 		}
 		s.edit(nodePath("a"), annotate(wordKey, "upgrading 2"))
 		wait(time.Minute)
-		writes := len(s.writes)
+		writes := len(s.written())
 		wait(time.Hour)
-		if len(s.writes) != writes {
-			t.Errorf("writes while nothing happens: %v", s.writes[writes:])
+		if len(s.written()) != writes {
+			t.Errorf("writes while nothing happens: %v", s.written()[writes:])
 		}
 		s.edit(nodePath("a"), object{"metadata": object{"labels": object{versionKey: "2"}, "annotations": object{wordKey: nil}}})
 		wait(10 * time.Second)
@@ -485,8 +485,8 @@ func TestClearAway(t *testing.T) {
 		_, stop := start(t, s)
 		defer stop()
 		wait(9 * time.Minute)
-		if len(s.writes) != 0 {
-			t.Errorf("too soon: %v", s.writes)
+		if len(s.written()) != 0 {
+			t.Errorf("too soon: %v", s.written())
 		}
 		wait(2 * time.Minute)
 		n := s.get(nodePath("gone"))
@@ -498,10 +498,10 @@ func TestClearAway(t *testing.T) {
 				t.Errorf("%s was cleared", name)
 			}
 		}
-		writes := len(s.writes)
+		writes := len(s.written())
 		wait(time.Hour)
-		if len(s.writes) != writes {
-			t.Errorf("again: %v", s.writes[writes:])
+		if len(s.written()) != writes {
+			t.Errorf("again: %v", s.written()[writes:])
 		}
 	})
 }

@@ -136,6 +136,13 @@ func (s *server) editLocked(name string, patch object) {
 	s.put(name, kind, o)
 }
 
+// written returns what was taken.
+func (s *server) written() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.writes)
+}
+
 // get returns a copy of an object; nil when it is not there.
 func (s *server) get(name string) object {
 	s.mu.Lock()

@@ -56,22 +56,20 @@ func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[s
 		}
 	}
 	nodes, _ := c.nodes.All()
-	for _, name := range slices.Sorted(maps.Keys(nodes)) {
-		n := nodes[name]
-		annotations, spec := keepTaints(n, want[name])
-		if n.Meta.Annotations[cordonAnnotation] != "" && !held[name] {
+	names := slices.Sorted(maps.Keys(nodes))
+	each(len(names), func(i int) {
+		n := nodes[names[i]]
+		annotations, spec := keepTaints(n, want[names[i]])
+		if n.Meta.Annotations[cordonAnnotation] != "" && !held[names[i]] {
 			annotations[cordonAnnotation], spec["unschedulable"] = nil, nil
 		}
-		if len(annotations) == 0 && len(spec) == 0 {
-			continue
-		}
-		if err := c.patchNode(ctx, n, annotations, spec); err != nil {
-			c.failed(ctx, "keeping a node", name, err)
-		}
-		if ctx.Err() != nil {
+		if len(annotations) == 0 && len(spec) == 0 || ctx.Err() != nil {
 			return
 		}
-	}
+		if err := c.patchNode(ctx, n, annotations, spec); err != nil {
+			c.failed(ctx, "keeping a node", names[i], err)
+		}
+	})
 }
 
 // keepTaints returns the annotations and fields to change so that a node has the taints that are wanted, and none that was put
@@ -123,7 +121,7 @@ func (c *Controller) release(ctx context.Context, d *verdict) {
 	switch {
 	case p.Meta.DeletionTimestamp == nil && leaves && !marked:
 		finalizers = append(finalizers, finalizer)
-	case p.Meta.DeletionTimestamp != nil && marked && !c.again && len(p.Status.Slots) == 0:
+	case p.Meta.DeletionTimestamp != nil && marked && !c.again.Load() && len(p.Status.Slots) == 0:
 		finalizers = slices.DeleteFunc(finalizers, func(s string) bool { return s == finalizer })
 	default:
 		return
