@@ -277,7 +277,7 @@ func TestStolenToken(t *testing.T) {
 	apply(t, n, []byte("apiVersion: v1\nkind: Node\nmetadata: {name: other}\n"))
 	t.Cleanup(func() { _, _ = n.Kubectl(context.WithoutCancel(t.Context()), nil, "delete", "node", "other") })
 	ctx := stage.Within(t, 3*time.Minute)
-	pods, err := n.Kube().CoreV1().Pods(agents).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=acceld"})
+	pods, err := n.Kube().CoreV1().Pods(agents).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=acceld", FieldSelector: "spec.nodeName=" + n.Name()})
 	stage.Check(t, err)
 	own := tokenClient(ctx, t, n, "--bound-object-kind=Pod", "--bound-object-name="+pods.Items[0].Name)
 	loose := tokenClient(ctx, t, n)
