@@ -48,7 +48,7 @@ const (
 	// seldom is how often a cluster without the definition of policies is asked for it.
 	seldom = 15 * time.Minute
 	// spread keeps the agents of a cluster from reading a policy at the same moment.
-	spread = 2 * time.Second
+	spread = 5 * time.Second
 )
 
 // NewPolicies returns a task that has not spoken with the API server yet.

@@ -3,7 +3,6 @@ package policy
 import (
 	_ "embed"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -20,9 +19,7 @@ var rivalsYAML []byte
 type rival struct {
 	Name  string   `json:"name"`
 	Kinds []string `json:"kinds"` // prefixes
-	// Sets are words in the name of a DaemonSet, Labels patterns of label keys of a node.
-	Sets   []string `json:"sets,omitempty"`
-	Labels []string `json:"labels,omitempty"`
+	Sets  []string `json:"sets"`  // words in the name of a DaemonSet
 }
 
 func rivalTable() ([]rival, error) {
@@ -70,19 +67,10 @@ func recognise(table []rival, sets map[string]*daemonSet) func(*Node, string) st
 	}
 	slices.SortFunc(present, func(a, b found) int { return strings.Compare(a.set.Meta.Key(), b.set.Meta.Key()) })
 	return func(n *Node, kind string) string {
-		of := func(r rival) bool {
-			return slices.ContainsFunc(r.Kinds, func(prefix string) bool { return strings.HasPrefix(kind, prefix) })
-		}
 		for _, f := range present {
-			if of(f.rival) && accel.Has(n.Meta.Labels, f.set.Spec.Template.Spec.NodeSelector) {
+			served := slices.ContainsFunc(f.Kinds, func(prefix string) bool { return strings.HasPrefix(kind, prefix) })
+			if served && accel.Has(n.Meta.Labels, f.set.Spec.Template.Spec.NodeSelector) {
 				return fmt.Sprintf("%s: DaemonSet %s serves %s", f.Name, f.set.Meta.Key(), kind)
-			}
-		}
-		for _, r := range table {
-			for key := range n.Meta.Labels {
-				if of(r) && slices.ContainsFunc(r.Labels, func(pattern string) bool { ok, _ := path.Match(pattern, key); return ok }) {
-					return fmt.Sprintf("%s: the node has the label %s", r.Name, key)
-				}
 			}
 		}
 		return ""
