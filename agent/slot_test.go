@@ -158,3 +158,32 @@ func TestPolicies(t *testing.T) {
 		t.Error("a label that selects is no news")
 	}
 }
+
+// An agent that comes after one that ended midway leaves its word until a driver serves, or none can.
+func TestWordOfAnAgentBefore(t *testing.T) {
+	w := ordered(accel.UpgradePolicy{})
+	w.words = map[string]Exchange{"k-x": {Word: accel.Word{Phase: accel.WordUpgrading, Version: "2"}}}
+	w.refuse = accel.Problemf(accel.NoSpace, "full")
+	run(t, w, func(l *Loop) {
+		word := func() string {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if text := l.Machine().Have["k-x"].Word; text != nil {
+				return *text
+			}
+			return "?"
+		}
+		if got := word(); got != "?" {
+			t.Errorf("while it is tried again: %q", got)
+		}
+		w.set(func() { w.refuse = accel.Problemf(accel.KernelMismatch, "other kernel") })
+		if got := word(); got != "failed 2 KernelMismatch" {
+			t.Errorf("when nothing serves and nothing helps: %q", got)
+		}
+		w.set(func() { w.refuse = nil })
+		l.Wake(true)
+		if got := word(); got != "" {
+			t.Errorf("when a driver serves: %q", got)
+		}
+	})
+}
