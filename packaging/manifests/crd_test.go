@@ -107,12 +107,13 @@ func TestRightsOfTheController(t *testing.T) {
 	want := map[string][]rbacv1.PolicyRule{
 		"acceld-controller": {
 			rule("acceld.dev", "acceleratorpolicies", "get list watch patch"), rule("acceld.dev", "acceleratorpolicies/status", "patch"),
-			rule("", "nodes", "get list watch patch"), rule("", "nodes/status", "patch"), rule("", "pods", "list watch"),
-			rule("", "pods/eviction", "create"), rule("apps", "daemonsets", "list watch"),
+			rule("", "nodes", "get list watch patch"), rule("", "nodes/status", "patch"), rule("", "pods", "get list watch"),
+			rule("", "pods/binding", "create"), rule("", "pods/eviction", "create"), rule("apps", "daemonsets", "list watch"),
 			rule("scheduling.k8s.io", "priorityclasses", "list watch create delete"), rule("events.k8s.io", "events", "create patch"),
 		},
-		"in the namespace": {rule("coordination.k8s.io", "leases", "get create update")},
+		"in the namespace": {rule("coordination.k8s.io", "leases", "create"), rule("coordination.k8s.io", "leases", "get update")},
 	}
+	want["in the namespace"][1].ResourceNames = []string{"acceld-controller"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
