@@ -24,7 +24,7 @@ func TestPartitions(t *testing.T) {
 	stage.Long(t, "a dozen pods")
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
-	stage.Check(t, s.Units(t.Context(), g, ""))
+	stage.Check(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"))
 	kubeconfig, err := n.Plane().GuestKubeconfig()
 	stage.Check(t, err)
 	stage.Check(t, g.WriteFile(t.Context(), "/etc/acceld/kubeconfig", kubeconfig, 0o600))

@@ -176,7 +176,7 @@ func TestWhoLearns(t *testing.T) {
 	}
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
-	stage.Check(t, s.Units(t.Context(), g, ""))
+	stage.Check(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"))
 	stage.Check(t, s.Store(t.Context(), g, stage.Version))
 	kubeconfig, err := n.Plane().GuestKubeconfig()
 	stage.Check(t, err)
