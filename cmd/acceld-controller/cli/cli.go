@@ -38,9 +38,9 @@ func New(failed *bool) *cobra.Command {
 	var check, debug bool
 	root := &cobra.Command{
 		Use:   "acceld-controller",
-		Short: "Keeps book of accelerator cards for the Kubernetes scheduler",
-		Long: `acceld-controller answers the Kubernetes scheduler as an extender: it keeps book of each card of each node, and chooses the
-cards of a pod when it binds it. Of several replicas one is in office, by a Lease.`,
+		Short: "Coordinates the accelerators of a cluster",
+		Long: `acceld-controller does for a cluster what no node can do alone: it carries out AcceleratorPolicies, and answers the Kubernetes
+scheduler as an extender, for which it keeps book of each card of each node. Of several replicas one is in office, by a Lease.`,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {

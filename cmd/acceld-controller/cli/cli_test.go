@@ -201,8 +201,11 @@ func TestTwoReplicas(t *testing.T) {
 func TestParseConfig(t *testing.T) {
 	const good = "tls: {cert: c, key: k}\nresources: {prefix: gpu.example.com/, cards: [shares]}\n"
 	for text, want := range map[string]string{
-		good: "",
-		"":   `resources: cannot use prefix "": it must be a domain and a slash`,
+		good:                       "",
+		"":                         "", // policies alone
+		"policies: false\n":        "there is nothing to do",
+		"resources: {}\n":          `resources: cannot use prefix "": it must be a domain and a slash`,
+		good + "policies: false\n": "",
 		"resources: {prefix: gpu.example.com/, cards: [shares]}\n":                         "tls: cert and key are needed, the scheduler is answered over TLS only",
 		good + "packing: tight\n":                                                          `packing: "tight" is neither "pack" nor "spread"`,
 		good + "lease: {seconds: 3}\n":                                                     "lease: seconds: 3 is less than 10",

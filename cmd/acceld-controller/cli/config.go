@@ -15,13 +15,15 @@ import (
 
 // Config is the configuration file.
 type Config struct {
+	// Policies says whether AcceleratorPolicies are carried out; they are where nothing is said.
+	Policies bool `json:"policies"`
 	// Listen is where the scheduler is answered, over TLS.
 	Listen string         `json:"listen,omitempty"`
-	TLS    extender.Files `json:"tls"`
+	TLS    extender.Files `json:"tls,omitzero"`
 	// Watched is where health, readiness and metrics are, over plain HTTP; "off" for nowhere.
 	Watched string `json:"watched,omitempty"`
-	// Resources are the names by which cards are kept book of.
-	Resources fit.Rules `json:"resources"`
+	// Resources are the names by which cards are kept book of; without them the scheduler is not answered.
+	Resources *fit.Rules `json:"resources,omitempty"`
 	// Packing is "pack" or "spread".
 	Packing extender.Packing `json:"packing,omitempty"`
 	// CardNodes is up to how many nodes each card has metrics of its own.
@@ -44,18 +46,23 @@ const minLease = 10
 // ParseConfig reads the text of a configuration file strictly, and fills in the defaults.
 func ParseConfig(data []byte) (*Config, error) {
 	c := &Config{
-		Listen: ":9443", Watched: ":9482", Packing: extender.Pack,
+		Policies: true, Listen: ":9443", Watched: ":9482", Packing: extender.Pack,
 		Lease: Lease{Namespace: kube.Namespace, Name: "acceld-controller", Seconds: 15},
 	}
 	if err := yaml.UnmarshalStrict(data, c); err != nil {
 		return nil, err
 	}
-	var err error
-	if c.Resources, err = c.Resources.Complete(); err != nil {
-		return nil, fmt.Errorf("resources: %w", err)
+	if c.Resources != nil {
+		rules, err := c.Resources.Complete()
+		if err != nil {
+			return nil, fmt.Errorf("resources: %w", err)
+		}
+		c.Resources = &rules
 	}
 	switch {
-	case c.TLS.Cert == "" || c.TLS.Key == "":
+	case c.Resources == nil && !c.Policies:
+		return nil, errors.New("there is nothing to do: policies is false, and there are no resources to keep book of")
+	case c.Resources != nil && (c.TLS.Cert == "" || c.TLS.Key == ""):
 		return nil, errors.New("tls: cert and key are needed, the scheduler is answered over TLS only")
 	case c.Packing != extender.Pack && c.Packing != extender.Spread:
 		return nil, fmt.Errorf("packing: %q is neither %q nor %q", c.Packing, extender.Pack, extender.Spread)

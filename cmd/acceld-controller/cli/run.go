@@ -2,18 +2,19 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,10 +29,26 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/acceld/acceld/controller/extender"
+	"github.com/acceld/acceld/controller/policy"
+	"github.com/acceld/acceld/kube"
 )
 
 // gcPercent of what is kept may be garbage: what is kept hardly changes, so collecting twice as often costs little.
 const gcPercent = 50
+
+// controller is what this process does, in office or not.
+type controller struct {
+	config    *Config
+	client    *kubernetes.Clientset
+	documents kube.Documents
+	extender  *extender.Extender // nil: the scheduler is not answered
+	log       *slog.Logger
+
+	mu sync.Mutex
+	// policies are those of the term in office, with their metrics; nil out of office.
+	policies *policy.Controller
+	metrics  *prometheus.Registry
+}
 
 // run serves until ctx ends.
 func run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.Logger) error {
@@ -40,30 +57,86 @@ func run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.
 	if err != nil {
 		return err
 	}
-	config, err := c.TLS.TLS(log)
+	narrow, err := kube.NewClient(kubeconfig)
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot find the API server: %w", err)
 	}
-	e := extender.New(&c.Resources, api(client), c.Packing, log)
-	if c.CardNodes != nil {
-		e.Metrics().CardNodes = *c.CardNodes
-	}
+	o := &controller{config: c, client: client, documents: narrow.Documents, log: log}
 	tasks, ctx := errgroup.WithContext(ctx)
 	var l net.ListenConfig
-	scheduler, err := l.Listen(ctx, "tcp", c.Listen)
-	if err != nil {
-		return fmt.Errorf("cannot listen: %w", err)
+	if c.Resources != nil {
+		config, err := c.TLS.TLS(log)
+		if err != nil {
+			return err
+		}
+		o.extender = extender.New(c.Resources, api(client), c.Packing, log)
+		if c.CardNodes != nil {
+			o.extender.Metrics().CardNodes = *c.CardNodes
+		}
+		scheduler, err := l.Listen(ctx, "tcp", c.Listen)
+		if err != nil {
+			return fmt.Errorf("cannot listen: %w", err)
+		}
+		defer scheduler.Close()
+		tasks.Go(func() error { return extender.Serve(ctx, scheduler, o.extender.Handler(), config, log) })
 	}
-	tasks.Go(func() error { return extender.Serve(ctx, scheduler, e.Handler(), config, log) })
 	if c.Watched != "off" {
 		watched, err := l.Listen(ctx, "tcp", c.Watched)
 		if err != nil {
-			return fmt.Errorf("cannot listen: %w", errors.Join(err, scheduler.Close()))
+			return fmt.Errorf("cannot listen: %w", err)
 		}
-		tasks.Go(func() error { return extender.Serve(ctx, watched, watchedHandler(e), nil, log) })
+		tasks.Go(func() error { return extender.Serve(ctx, watched, o.watchedHandler(), nil, log) })
 	}
-	tasks.Go(func() error { return stand(ctx, c.Lease, name(identity), client, e, log) })
+	tasks.Go(func() error { return o.stand(ctx, name(identity)) })
 	return tasks.Wait()
+}
+
+// term does what only the replica in office does, until ctx ends.
+func (o *controller) term(ctx context.Context) {
+	var group sync.WaitGroup
+	if o.extender != nil {
+		group.Go(func() { o.extender.Lead(ctx, sources(o.client)) })
+	}
+	if o.config.Policies {
+		registry := prometheus.NewRegistry()
+		p, err := policy.New(policy.Options{API: o.documents, Namespace: o.config.Lease.Namespace, Log: o.log, Registry: registry})
+		if err != nil {
+			o.log.Error("policies are not carried out", "error", err)
+		} else {
+			o.office(p, registry)
+			defer o.office(nil, nil)
+			group.Go(func() { _ = p.Run(ctx) }) // it ends with ctx alone
+		}
+	}
+	group.Wait()
+}
+
+func (o *controller) office(p *policy.Controller, metrics *prometheus.Registry) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.policies, o.metrics = p, metrics
+}
+
+// ready reports whether this replica is in office and knows what it must.
+func (o *controller) ready() bool {
+	if o.extender != nil && !o.extender.Ready() {
+		return false
+	}
+	o.mu.Lock()
+	p := o.policies
+	o.mu.Unlock()
+	if !o.config.Policies {
+		return true
+	}
+	if p == nil {
+		return false
+	}
+	select {
+	case <-p.Ready():
+		return true
+	default:
+		return o.extender != nil // the scheduler waits for nobody's policies
+	}
 }
 
 func newClient(kubeconfig string) (*kubernetes.Clientset, error) {
@@ -116,11 +189,12 @@ func name(identity string) string {
 	return host + "_" + string(uuid.NewUUID())
 }
 
-// stand stands for election over and over until ctx ends. In office it keeps the books; when ctx ends it leaves office before it
+// stand stands for election over and over until ctx ends. In office it does its work; when ctx ends it leaves office before it
 // gives the lease back, so that at no time two replicas bind.
-func stand(ctx context.Context, l Lease, identity string, client *kubernetes.Clientset, e *extender.Extender, log *slog.Logger) error {
+func (o *controller) stand(ctx context.Context, identity string) error {
+	l, log := o.config.Lease, o.log
 	lock := &resourcelock.LeaseLock{
-		LeaseMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name}, Client: client.CoordinationV1(),
+		LeaseMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name}, Client: o.client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}
 	lease, deadline, retry := l.durations()
@@ -138,7 +212,7 @@ func stand(ctx context.Context, l Lease, identity string, client *kubernetes.Cli
 					term, leave := context.WithCancel(term)
 					defer leave()
 					defer context.AfterFunc(ctx, leave)()
-					e.Lead(term, sources(client))
+					o.term(term)
 					log.Info("out of office", "identity", identity)
 				},
 				OnStoppedLeading: func() {},
@@ -164,18 +238,30 @@ func stand(ctx context.Context, l Lease, identity string, client *kubernetes.Cli
 }
 
 // watchedHandler serves what probes and Prometheus ask for.
-func watchedHandler(e *extender.Extender) http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(e.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+func (o *controller) watchedHandler() http.Handler {
+	always := prometheus.NewRegistry()
+	always.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if o.extender != nil {
+		always.MustRegister(o.extender.Metrics())
+	}
+	gather := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		all := prometheus.Gatherers{always}
+		o.mu.Lock()
+		if o.metrics != nil {
+			all = append(all, o.metrics)
+		}
+		o.mu.Unlock()
+		return all.Gather()
+	})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !e.Ready() {
-			http.Error(w, "another replica is in office, or the books are not complete yet", http.StatusServiceUnavailable)
+		if !o.ready() {
+			http.Error(w, "another replica is in office, or the cluster has not been read yet", http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(gather, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
 	return mux
 }
