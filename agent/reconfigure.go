@@ -55,7 +55,8 @@ func (l *Loop) reconfigure(want accel.Want) {
 
 // offersOtherwise reports whether the kubelet is told something else by one definition than by another.
 func offersOtherwise(a, b *accel.Definition) bool {
-	return a.Resource != b.Resource || a.Offered() != b.Offered() || !reflect.DeepEqual(a.Sharing, b.Sharing) || a.AllocatedBy() != b.AllocatedBy() || !reflect.DeepEqual(a.Container, b.Container) || !reflect.DeepEqual(a.Capacity, b.Capacity)
+	return a.Resource != b.Resource || a.Offered() != b.Offered() || !reflect.DeepEqual(a.Sharing, b.Sharing) || a.AllocatedBy() != b.AllocatedBy() || !reflect.DeepEqual(a.Container, b.Container) || !reflect.DeepEqual(a.Capacity, b.Capacity) ||
+		!reflect.DeepEqual(a.Partitions, b.Partitions)
 }
 
 // dismissUnwanted stops serving the kinds that are not wanted any more. Their drivers stay as they are. What is under way
