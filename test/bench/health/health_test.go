@@ -32,7 +32,6 @@ func address(slot int) string { return fmt.Sprintf("0000:%02x:00.0", slot+1) }
 type fault struct {
 	name, undone string
 	do, undo     func(context.Context) error
-	state        accel.HealthState
 	// usable is how many of two devices can be used during it, and reason is the condition's then.
 	usable int
 	reason accel.Reason
@@ -47,12 +46,12 @@ func faults(n *bed.Node, slot int) []fault {
 		{
 			"unplugged under a pod", "plugged in again",
 			func(ctx context.Context) error { return n.Unplug(ctx, slot) }, func(ctx context.Context) error { return n.Plug(ctx, slot) },
-			accel.Unhealthy, 1, accel.DeviceGone,
+			1, accel.DeviceGone,
 		},
 		{
 			"the driver's attribute says fail", "it says ok",
 			script(`echo fail > /sys/bus/pci/devices/$1/inject_error`), script(`echo none > /sys/bus/pci/devices/$1/inject_error`),
-			accel.Unhealthy, 1, accel.DeviceUnhealthy,
+			1, accel.DeviceUnhealthy,
 		},
 	}
 }
