@@ -16,7 +16,6 @@ import (
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 	apisgrpc "k8s.io/kubernetes/pkg/kubelet/apis/grpc"
 	"k8s.io/kubernetes/pkg/kubelet/apis/podresources"
-	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -276,7 +275,7 @@ func TestInitContainers(t *testing.T) {
 	pods.set("pod", pod)
 	devices := map[string]string{}
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		if err := k.manager.Allocate(t.Context(), pod, &c, lifecycle.AddOperation); err != nil {
+		if err := allocate(k.manager, pod, &c); err != nil {
 			t.Fatal(err)
 		}
 		given, err := k.manager.GetDeviceRunContainerOptions(t.Context(), pod, &c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +26,7 @@ const (
 type Claims struct {
 	manager *dra.Manager
 	log     klog.Logger
-	stop    context.CancelFunc
+	stop    func()
 }
 
 // StartClaims starts that part on pods, with an API server. At its start it deletes every slice of the node.
@@ -47,15 +48,15 @@ func StartClaims(pods *Pods, client kubernetes.Interface, node string) (*Claims,
 		return nil, fmt.Errorf("cannot start the manager of claims: %w", err)
 	}
 	watcher := pluginmanager.NewPluginManager(Registry, &record.FakeRecorder{})
-	watcher.AddHandler(registration.DRAPlugin, manager.GetWatcherHandler())
+	handler, leave := claimsHandler(manager)
+	watcher.AddHandler(registration.DRAPlugin, handler)
 	go watcher.Run(ctx, ready{}, ctx.Done())
-	return &Claims{manager, log, stop}, nil
+	return &Claims{manager, log, func() { stop(); leave() }}, nil
 }
 
 // Stop ends the kubelet as SIGTERM does; what it knows of claims is on the disk.
 func (c *Claims) Stop() {
 	c.stop()
-	stopClaims(c.manager)
 }
 
 // Prepare makes the claims of a pod ready, as the start of its sandbox does, and returns what its container gets.
@@ -69,7 +70,10 @@ func (c *Claims) Prepare(ctx context.Context, pod *v1.Pod) ([]string, error) {
 	}
 	var names []string
 	for _, d := range info.CDIDevices {
-		names = append(names, d.Name)
+		// A kubelet before 1.37 names a device once more each time that it has it prepared (no resetDevices in cm/dra/claiminfo.go).
+		if newest || !slices.Contains(names, d.Name) {
+			names = append(names, d.Name)
+		}
 	}
 	return names, nil
 }

@@ -3,12 +3,16 @@
 package kubelet
 
 import (
+	"sync"
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/dra"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
+	"k8s.io/kubernetes/pkg/kubelet/pluginmanager/cache"
 )
 
 // newest is explained in kubelet137.go.
@@ -31,8 +35,33 @@ func updateStatus(m *devicemanager.ManagerImpl, _ klog.Logger, pod *v1.Pod, stat
 	m.UpdateAllocatedResourcesStatus(pod, status)
 }
 
-// stopClaims does nothing: the connections of this version's manager end with its context.
-func stopClaims(*dra.Manager) {}
+// claimsHandler is explained in kubelet137.go. The connections of this version end with the process, which is not over here.
+func claimsHandler(m *dra.Manager) (cache.PluginHandler, func()) {
+	k := &known{PluginHandler: m.GetWatcherHandler(), plugins: map[[2]string]bool{}}
+	return k, k.leave
+}
+
+// known are the plugins that a manager of claims is connected to, by name and endpoint.
+type known struct {
+	cache.PluginHandler
+	mu      sync.Mutex
+	plugins map[[2]string]bool
+}
+
+func (k *known) RegisterPlugin(name, endpoint string, versions []string, timeout *time.Duration) error {
+	k.mu.Lock()
+	k.plugins[[2]string{name, endpoint}] = true
+	k.mu.Unlock()
+	return k.PluginHandler.RegisterPlugin(name, endpoint, versions, timeout)
+}
+
+func (k *known) leave() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for p := range k.plugins {
+		k.DeRegisterPlugin(p[0], p[1])
+	}
+}
 
 func updateClaimStatus(m *dra.Manager, _ klog.Logger, pod *v1.Pod, status *v1.PodStatus) {
 	m.UpdateAllocatedResourcesStatus(pod, status)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/dra"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
+	"k8s.io/kubernetes/pkg/kubelet/pluginmanager/cache"
 )
 
 // newest is whether the kubelet is of the version that this module is about in the first place. It keeps several plugins of a
@@ -35,7 +36,10 @@ func updateStatus(m *devicemanager.ManagerImpl, log klog.Logger, pod *v1.Pod, st
 	m.UpdateAllocatedResourcesStatus(log, pod, status)
 }
 
-func stopClaims(m *dra.Manager) { m.Stop() }
+// claimsHandler is what the plugin watcher tells of plugins, and how their connections end.
+func claimsHandler(m *dra.Manager) (cache.PluginHandler, func()) {
+	return m.GetWatcherHandler(), m.Stop
+}
 
 func updateClaimStatus(m *dra.Manager, log klog.Logger, pod *v1.Pod, status *v1.PodStatus) {
 	m.UpdateAllocatedResourcesStatus(log, pod, status)
