@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,7 +9,6 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent"
-	"github.com/acceld/acceld/runtime"
 )
 
 // What policies ask is taken over without a restart, between definition and file; it is kept, and until it is known no driver
@@ -37,28 +34,7 @@ func TestPoliciesTakenOver(t *testing.T) {
 	if p, problem = c.open(); problem != nil || !p.unsure {
 		t.Fatalf("%v, unsure %v", problem, p.unsure)
 	}
-	quiet := slog.New(slog.DiscardHandler)
-	p.log = quiet
-	want := accel.Want{Kinds: p.defs, Unsure: p.unsure}
-	a := &running{parts: p, runtime: runtime.New(p.host, runtime.Options{Log: quiet, Ledger: p.ledger})}
-	a.loop = agent.NewLoop(agent.Options{
-		Want: want, Log: quiet, SampleEvery: time.Minute, Resync: time.Minute,
-		Probes: agent.Probes{
-			Facts:        func() accel.Facts { return accel.Facts{} },
-			Accelerators: func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator { return nil },
-			Runtime: func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem) {
-				return accel.RuntimeHave{}, nil
-			},
-		},
-		Effects: agent.Effects{Withdraw: func(*accel.Definition) *accel.Problem { return nil }},
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	a.group.Go(func() { _ = a.loop.Run(ctx) })
-	defer a.group.Wait()
-	defer cancel()
-	if err := a.reload(ctx, c, want); err != nil {
-		t.Fatal(err)
-	}
+	a := reloading(t, c, p)
 	eventually := func(what string, holds func(w accel.Want, d *accel.Definition) bool) {
 		t.Helper()
 		for range 500 {

@@ -35,28 +35,7 @@ func TestReload(t *testing.T) {
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	quiet := slog.New(slog.DiscardHandler)
-	p.log = quiet
-	want := accel.Want{Kinds: p.defs}
-	a := &running{parts: p, runtime: runtime.New(p.host, runtime.Options{Log: quiet, Ledger: p.ledger})}
-	a.loop = agent.NewLoop(agent.Options{
-		Want: want, Log: quiet, SampleEvery: time.Minute, Resync: time.Minute,
-		Probes: agent.Probes{
-			Facts:        func() accel.Facts { return accel.Facts{} },
-			Accelerators: func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator { return nil },
-			Runtime: func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem) {
-				return accel.RuntimeHave{}, nil
-			},
-		},
-		Effects: agent.Effects{Withdraw: func(*accel.Definition) *accel.Problem { return nil }},
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	a.group.Go(func() { _ = a.loop.Run(ctx) })
-	defer a.group.Wait()
-	defer cancel()
-	if err := a.reload(ctx, c, want); err != nil {
-		t.Fatal(err)
-	}
+	a := reloading(t, c, p)
 	eventually := func(what string, holds func(accel.Want) bool) {
 		t.Helper()
 		for until := time.Now().Add(20 * time.Second); !holds(a.loop.Machine().Want); time.Sleep(10 * time.Millisecond) {
@@ -101,4 +80,34 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually("SIGHUP", version(p.base["qemu-edu"].Driver.Version))
+}
+
+// reloading is an agent of p that follows its configuration, on a machine without anything. It ends with the test.
+func reloading(t *testing.T, c *common, p *parts) *running {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	p.log = quiet
+	want := accel.Want{Kinds: p.defs, Unsure: p.unsure}
+	a := &running{parts: p, runtime: runtime.New(p.host, runtime.Options{Log: quiet, Ledger: p.ledger})}
+	a.loop = agent.NewLoop(agent.Options{
+		Want: want, Log: quiet, SampleEvery: time.Minute, Resync: time.Minute,
+		Probes: agent.Probes{
+			Facts:        func() accel.Facts { return accel.Facts{} },
+			Accelerators: func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator { return nil },
+			Runtime: func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem) {
+				return accel.RuntimeHave{}, nil
+			},
+		},
+		Effects: agent.Effects{Withdraw: func(*accel.Definition) *accel.Problem { return nil }},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	a.group.Go(func() { _ = a.loop.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		a.group.Wait()
+	})
+	if err := a.reload(ctx, c, want); err != nil {
+		t.Fatal(err)
+	}
+	return a
 }
