@@ -107,13 +107,9 @@ func agentUpgraded(t *testing.T, n *bed.Node, image string) {
 func TestClaimsContainerd(t *testing.T) {
 	stage.Long(t, "TestDRA does it with CRI-O")
 	n, _, image := claimNode(t, bed.Options{Accelerators: 4, Engine: vm.Containerd})
-	for _, p := range []claimPart{
-		{"a claim: the pod computes on its device", claimComputes},
-		{"a template: four replicas on four devices", templateReplicas},
-		{"kubelet and runtime restart", claimsOverRestarts},
-	} {
-		if !t.Run(p.name, func(t *testing.T) { p.do(t, n, image) }) {
-			return
-		}
-	}
+	inOrder(t, n, image,
+		part{"a claim: the pod computes on its device", claimComputes},
+		part{"a template: four replicas on four devices", templateReplicas},
+		part{"kubelet and runtime restart", claimsOverRestarts},
+	)
 }

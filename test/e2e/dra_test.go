@@ -32,35 +32,27 @@ const byClaims = "kubernetes: {kubeconfig: /etc/acceld/kubeconfig, allocation: d
 // each other.
 func TestDRA(t *testing.T) {
 	n, s, image := claimNode(t, bed.Options{Accelerators: 4})
-	for _, p := range []claimPart{
-		{"the scheduler sees what the devices are", slicesTell},
-		{"a claim: the pod computes on its device", claimComputes},
-		{"a template: four replicas on four devices", templateReplicas},
-		{"two pods share a claim", claimShared},
-		{"a claim selects its device by an attribute", claimSelects},
-		{"the second of two alternatives", claimAlternatives},
-		{"a pod that asks for the extended resource gets a claim", extendedResource},
-		{"parameters that are wrong are named in the pod's events", parametersRefused},
-		{"the agent is killed while a claim is held", agentKilled},
-		{"the agent is killed midway", agentKilledMidway},
-		{"the agent is away when a claim is given back", agentAway},
-		{"the agent is upgraded while ten pods start and end", agentUpgraded},
-		{"kubelet and runtime restart", claimsOverRestarts},
-		{"a sick device is given to no claim", sickIsTainted},
-	} {
-		if !t.Run(p.name, func(t *testing.T) { p.do(t, n, image) }) {
-			return
-		}
+	if !inOrder(t, n, image,
+		part{"the scheduler sees what the devices are", slicesTell},
+		part{"a claim: the pod computes on its device", claimComputes},
+		part{"a template: four replicas on four devices", templateReplicas},
+		part{"two pods share a claim", claimShared},
+		part{"a claim selects its device by an attribute", claimSelects},
+		part{"the second of two alternatives", claimAlternatives},
+		part{"a pod that asks for the extended resource gets a claim", extendedResource},
+		part{"parameters that are wrong are named in the pod's events", parametersRefused},
+		part{"the agent is killed while a claim is held", agentKilled},
+		part{"the agent is killed midway", agentKilledMidway},
+		part{"the agent is away when a claim is given back", agentAway},
+		part{"the agent is upgraded while ten pods start and end", agentUpgraded},
+		part{"kubelet and runtime restart", claimsOverRestarts},
+		part{"a sick device is given to no claim", sickIsTainted},
+	) {
+		return
 	}
 	t.Run("the guest reboots with a claim held", func(t *testing.T) { claimOverReboot(t, n, image) })
 	t.Run("parts of a device's memory", func(t *testing.T) { memoryShared(t, n, s, image) })
 	t.Run("to the device plugin and back", func(t *testing.T) { allocationSwitches(t, n, image) })
-}
-
-// claimPart is a part of a scenario with claims, on a node that has what image computes with.
-type claimPart struct {
-	name string
-	do   func(t *testing.T, n *bed.Node, image string)
 }
 
 // claimNode is a node whose agent gives its devices out by claims, and the image of a program that computes on them.
@@ -69,9 +61,7 @@ func claimNode(t *testing.T, o bed.Options) (*bed.Node, *stage.Stage, string) {
 	n, s := stage.StartNode(t, o)
 	g := n.Guest
 	stage.Check(t, s.Units(t.Context(), g, byClaims))
-	kubeconfig, err := n.Plane().GuestKubeconfig()
-	stage.Check(t, err)
-	stage.Check(t, g.WriteFile(t.Context(), "/etc/acceld/kubeconfig", kubeconfig, 0o600))
+	stage.Check(t, stage.Credentials(t.Context(), n))
 	stage.Check(t, s.Source(t.Context(), g))
 	stage.Check(t, s.Store(t.Context(), g, stage.Version))
 	image, err := s.Workload(t.Context(), n)

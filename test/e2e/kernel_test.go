@@ -42,9 +42,7 @@ func TestBrokenKernel(t *testing.T) {
 	}
 	stage.Check(t, s.PutTree(t.Context(), g, source, stage.SourceDir))
 	stage.Check(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"))
-	kubeconfig, err := n.Plane().GuestKubeconfig()
-	stage.Check(t, err)
-	stage.Check(t, g.WriteFile(t.Context(), "/etc/acceld/kubeconfig", kubeconfig, 0o600))
+	stage.Check(t, stage.Credentials(t.Context(), n))
 	stage.Check(t, s.Enable(t.Context(), g))
 	timed(t, nvidia.GoodKernel+": enabled -> ready, NVIDIA's part built", func() { reaches(t, g, accel.Ready, 8*time.Minute) })
 	label := fmt.Sprintf("acceld.dev/%s-%s", accel.DriverContainer, stage.Kind)

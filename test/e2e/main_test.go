@@ -22,6 +22,24 @@ func sh(t *testing.T, g *bed.Guest, script string, args ...string) string {
 	return stage.Sh(t, g, soon, script, args...)
 }
 
+// part is a part of a scenario, on a node that has the image of a program which computes.
+type part struct {
+	name string
+	do   func(t *testing.T, n *bed.Node, image string)
+}
+
+// inOrder runs parts that build on each other. It reports false when one has failed, and leaves the rest out: they would fail
+// for the same reason.
+func inOrder(t *testing.T, n *bed.Node, image string, parts ...part) bool {
+	t.Helper()
+	for _, p := range parts {
+		if !t.Run(p.name, func(t *testing.T) { p.do(t, n, image) }) {
+			return false
+		}
+	}
+	return true
+}
+
 // files is a snapshot of the guest's files; the guest needs the program tree.
 func files(t *testing.T, g *bed.Guest) string {
 	t.Helper()

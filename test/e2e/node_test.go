@@ -29,25 +29,17 @@ func TestDaemonSet(t *testing.T) {
 		reaches(t, n.Guest, accel.Ready, 10*time.Minute)
 	})
 	logDurations(t, n.Guest)
-	parts := []struct {
-		name string
-		do   func(*testing.T, *bed.Node, string)
-	}{
-		{"the cluster sees it", clusterSees},
-		{"a pod computes on its own device only", podComputes},
-		{"drift is repaired", driftRepaired},
-		{"kill -9 under a pod", killedUnderPod},
-		{"kubelet and runtime restart", restarts},
-		{"API server away", apiServerAway},
-		{"device pulled under load and put back", pulledUnderLoad},
-		{"device reports an error and recovers", sickAndWell},
-		{"no container starts with a sick device", gateRefuses},
-	}
-	for _, p := range parts {
-		if !t.Run(p.name, func(t *testing.T) { p.do(t, n, image) }) {
-			return // the next part would fail for the same reason
-		}
-	}
+	inOrder(t, n, image,
+		part{"the cluster sees it", clusterSees},
+		part{"a pod computes on its own device only", podComputes},
+		part{"drift is repaired", driftRepaired},
+		part{"kill -9 under a pod", killedUnderPod},
+		part{"kubelet and runtime restart", restarts},
+		part{"API server away", apiServerAway},
+		part{"device pulled under load and put back", pulledUnderLoad},
+		part{"device reports an error and recovers", sickAndWell},
+		part{"no container starts with a sick device", gateRefuses},
+	)
 }
 
 // logDurations prints how long each state lasted.

@@ -25,27 +25,20 @@ func TestPartitions(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
 	stage.Check(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"))
-	kubeconfig, err := n.Plane().GuestKubeconfig()
-	stage.Check(t, err)
-	stage.Check(t, g.WriteFile(t.Context(), "/etc/acceld/kubeconfig", kubeconfig, 0o600))
+	stage.Check(t, stage.Credentials(t.Context(), n))
 	stage.Check(t, s.Store(t.Context(), g, stage.Version))
 	image, err := s.Workload(t.Context(), n)
 	stage.Check(t, err)
 	stage.Check(t, s.Enable(t.Context(), g))
 	reaches(t, g, accel.Ready, 5*time.Minute)
-	for _, p := range []struct {
-		name string
-		do   func(*testing.T, *bed.Node, string)
-	}{
-		{"two halves are a resource of their own", dividedInHalves},
-		{"a pod computes on a half, and keeps the layout", halfComputes},
-		{"a sick device has sick halves", halvesAreSick},
-		{"four quarters, and whole again", quartersAndWhole},
-		{"a claim by profile", halfByClaim},
-	} {
-		if !t.Run(p.name, func(t *testing.T) { p.do(t, n, image) }) {
-			return
-		}
+	if !inOrder(t, n, image,
+		part{"two halves are a resource of their own", dividedInHalves},
+		part{"a pod computes on a half, and keeps the layout", halfComputes},
+		part{"a sick device has sick halves", halvesAreSick},
+		part{"four quarters, and whole again", quartersAndWhole},
+		part{"a claim by profile", halfByClaim},
+	) {
+		return
 	}
 	t.Run("claims know what a device could be divided into", func(t *testing.T) { countedPartitions(t, n, s, image) })
 }

@@ -19,10 +19,7 @@ func TestUpgrade(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
 	stage.Check(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"))
-	// An admin's credentials, as the DaemonSet's role and the one for evictions give them together.
-	kubeconfig, err := n.Plane().GuestKubeconfig()
-	stage.Check(t, err)
-	stage.Check(t, g.WriteFile(t.Context(), "/etc/acceld/kubeconfig", kubeconfig, 0o600))
+	stage.Check(t, stage.Credentials(t.Context(), n))
 	for _, version := range []string{stage.VersionWrong, stage.Version2, stage.Version} {
 		stage.Check(t, s.SourceOf(t.Context(), g, version))
 		stage.Check(t, s.Store(t.Context(), g, version))
@@ -32,20 +29,13 @@ func TestUpgrade(t *testing.T) {
 	stage.Check(t, s.Enable(t.Context(), g))
 	serves(t, g, stage.Version)
 	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 2))
-	for _, p := range []struct {
-		name string
-		do   func(*testing.T, *bed.Node, string)
-	}{
-		{"refuse: nothing is changed under a pod, which is named", upgradeRefused},
-		{"wait: nobody new gets a device, and it goes on when the pod ends", upgradeWaits},
-		{"evict: the pod goes", upgradeEvicts},
-		{"a driver that computes wrongly is taken back", upgradeRolledBack},
-		{"killed at every step", upgradeKilled},
-	} {
-		if !t.Run(p.name, func(t *testing.T) { p.do(t, n, image) }) {
-			return
-		}
-	}
+	inOrder(t, n, image,
+		part{"refuse: nothing is changed under a pod, which is named", upgradeRefused},
+		part{"wait: nobody new gets a device, and it goes on when the pod ends", upgradeWaits},
+		part{"evict: the pod goes", upgradeEvicts},
+		part{"a driver that computes wrongly is taken back", upgradeRolledBack},
+		part{"killed at every step", upgradeKilled},
+	)
 }
 
 // serves waits until a version of the driver serves.

@@ -100,6 +100,16 @@ func (s *Stage) Units(ctx context.Context, g *bed.Guest, config string) error {
 	return Must(g.Run(ctx, "systemctl", "daemon-reload"))
 }
 
+// Credentials gives the agent under the unit an administrator's credentials, in /etc/acceld/kubeconfig: what the roles of the
+// manifests give to a pod together.
+func Credentials(ctx context.Context, n *bed.Node) error {
+	kubeconfig, err := n.Plane().GuestKubeconfig()
+	if err != nil {
+		return err
+	}
+	return n.WriteFile(ctx, "/etc/acceld/kubeconfig", kubeconfig, 0o600)
+}
+
 // Enable enables and starts the units.
 func (s *Stage) Enable(ctx context.Context, g *bed.Guest) error {
 	return Must(g.Run(ctx, "systemctl", "enable", "--now", "acceld.socket", "acceld.service", "acceld-early.service"))

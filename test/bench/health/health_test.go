@@ -177,9 +177,7 @@ func TestWhoLearns(t *testing.T) {
 	g := n.Guest
 	stage.Check(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"))
 	stage.Check(t, s.Store(t.Context(), g, stage.Version))
-	kubeconfig, err := n.Plane().GuestKubeconfig()
-	stage.Check(t, err)
-	stage.Check(t, g.WriteFile(t.Context(), "/etc/acceld/kubeconfig", kubeconfig, 0o600))
+	stage.Check(t, stage.Credentials(t.Context(), n))
 	image, err := s.Workload(t.Context(), n)
 	stage.Check(t, err)
 	stage.Check(t, s.Enable(t.Context(), g))
