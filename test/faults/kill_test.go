@@ -73,15 +73,18 @@ func Test01_KilledAtEveryStep(t *testing.T) {
 	want := c.sh(left)
 	first, every := stage.Sample(t)
 	killed := 0
-	for i := first; i < len(all); i += every {
-		s := all[i]
+	for i, s := range all {
+		if i < first {
+			continue
+		}
 		name := strings.TrimSpace(s.call + " " + s.path)
 		c.sh(blank + "; rm -f /tmp/ready")
 		c.slow(traced, s.call, s.path, "kill")
 		if c.sh("if test -e /tmp/ready; then echo ready; fi") != "" {
-			continue // the call named another temporary file this time
+			continue // the call named another temporary file this time: the next step stands for it
 		}
 		killed++
+		first = i + every
 		c.slow(traced, s.call, s.path, "kill")
 		c.sh("systemctl start acceld.service")
 		c.reaches("killed twice at "+name, accel.Ready, soon)
@@ -94,7 +97,7 @@ func Test01_KilledAtEveryStep(t *testing.T) {
 		}
 	}
 	t.Logf("killed at %d of %d steps", killed, len(all))
-	if killed < 4 || len(all) < 12 {
+	if 3*every*killed < len(all) || len(all) < 12 { // a third of the steps may be of temporary files
 		t.Errorf("killed at %d of %d steps: too few to prove anything", killed, len(all))
 	}
 }
