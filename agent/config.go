@@ -37,6 +37,10 @@ type Config struct {
 	Listen string
 	// Socket is the unix socket of the endpoint.
 	Socket string
+	// Compatible are the further pages of metrics, by name.
+	Compatible []string
+	// Remote is the endpoint for scrapers on other machines.
+	Remote RemoteConfig
 	// Definitions is the directory of definition files, as the host sees it.
 	Definitions string
 	// StateDir is the directory of store and ledger, as the host sees it.
@@ -90,8 +94,10 @@ type rawConfig struct {
 		Policies   string           `json:"policies,omitempty"`
 	} `json:"kubernetes,omitzero"`
 	Endpoint struct {
-		Listen *string `json:"listen,omitempty"`
-		Socket string  `json:"socket,omitempty"`
+		Listen     *string      `json:"listen,omitempty"`
+		Socket     string       `json:"socket,omitempty"`
+		Compatible []string     `json:"compatible,omitempty"`
+		Remote     RemoteConfig `json:"remote,omitzero"`
 	} `json:"endpoint,omitzero"`
 	Runtime struct {
 		Hook    *bool  `json:"hook,omitempty"`
@@ -133,6 +139,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
 		RuntimeEdit: raw.Runtime.Edit, RuntimeRestart: raw.Runtime.Restart,
 		LogLevel: or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Kinds: raw.Kinds, Policies: raw.Kubernetes.Policies != "off",
+		Compatible: raw.Endpoint.Compatible, Remote: raw.Endpoint.Remote,
 	}
 	c.Build.Jobs, c.Build.CPUWeight = raw.Build.Jobs, 20
 	if raw.Build.CPUWeight != nil {
@@ -234,6 +241,7 @@ func (c Config) check() []error {
 			errs = append(errs, fmt.Errorf("endpoint.listen: %q is not a loopback address with a port, such as 127.0.0.1:9480", c.Listen))
 		}
 	}
+	errs = append(errs, c.Remote.check()...)
 	for i, s := range c.Prebuilt {
 		if s.Type != accel.SourceOCI && s.Type != accel.SourceBundle {
 			errs = append(errs, fmt.Errorf("prebuilt[%d].type: %q is not one of oci, bundle", i, s.Type))

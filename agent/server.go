@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -61,20 +63,33 @@ func Unready(tasks []Task) string {
 	return strings.Join(names, ", ")
 }
 
-// Endpoint is the task that answers on the local listeners: a unix socket and a loopback port, reading only.
+// Endpoint is a task that answers on listeners, reading only: the local ones, a unix socket and a loopback port, or the one for
+// other machines.
 type Endpoint struct {
+	name      string
 	handler   http.Handler
 	listeners []net.Listener
 	ready     chan struct{}
+	log       *slog.Logger
 }
 
 // NewEndpoint returns an endpoint that serves handler on the listeners, which it closes in the end.
 func NewEndpoint(handler http.Handler, listeners ...net.Listener) *Endpoint {
-	return &Endpoint{handler: handler, listeners: listeners, ready: make(chan struct{})}
+	return &Endpoint{name: "local endpoint", handler: handler, listeners: listeners, ready: make(chan struct{})}
+}
+
+// maxRemote connections from other machines are open at a time; further ones wait.
+const maxRemote = 64
+
+// NewRemoteEndpoint returns an endpoint for other machines on a listener that speaks TLS. What strangers do wrong is told to log,
+// for developers.
+func NewRemoteEndpoint(handler http.Handler, listener net.Listener, c *tls.Config, log *slog.Logger) *Endpoint {
+	limited := tls.NewListener(netutil.LimitListener(listener, maxRemote), c)
+	return &Endpoint{name: "remote endpoint", handler: handler, listeners: []net.Listener{limited}, ready: make(chan struct{}), log: log}
 }
 
 // String names the task.
-func (e *Endpoint) String() string { return "local endpoint" }
+func (e *Endpoint) String() string { return e.name }
 
 // Ready is closed when the listeners are served.
 func (e *Endpoint) Ready() <-chan struct{} { return e.ready }
@@ -88,6 +103,9 @@ func (e *Endpoint) Run(ctx context.Context) error {
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
+	}
+	if e.log != nil {
+		server.ErrorLog = slog.NewLogLogger(e.log.Handler(), slog.LevelDebug)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range e.listeners {

@@ -19,7 +19,7 @@ func (p *Plugin) Held() (ids []string, known bool) {
 	for _, r := range p.book.all() {
 		for _, g := range r.Devices {
 			if !g.Admin {
-				ids = append(ids, p.id(g.Device))
+				ids = append(ids, p.AcceleratorOf(g.Device))
 			}
 		}
 	}
@@ -70,14 +70,14 @@ func (p *Plugin) holders(r record, pods []pod) []Holder {
 	var out []Holder
 	for _, g := range r.Devices {
 		for _, x := range pods {
-			out = append(out, Holder{Device: p.id(g.Device), Namespace: r.Namespace, Pod: x.Name, UID: x.UID, Claim: r.Name})
+			out = append(out, Holder{Device: p.AcceleratorOf(g.Device), Namespace: r.Namespace, Pod: x.Name, UID: x.UID, Claim: r.Name})
 		}
 	}
 	return out
 }
 
-// id returns the accelerator's id of a device's name; the name itself when nobody knows the device any more.
-func (p *Plugin) id(name string) string {
+// AcceleratorOf returns the accelerator's id of a device's name; the name itself when nobody knows the device any more.
+func (p *Plugin) AcceleratorOf(name string) string {
 	if a, known := p.list.load().accelerators[name]; known {
 		return a.ID
 	}

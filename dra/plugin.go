@@ -42,6 +42,8 @@ type Config struct {
 	Log *slog.Logger
 	// OnChange is called after [Plugin.State] or [Plugin.Problem] changed, under no lock; it must not block. May be nil.
 	OnChange func()
+	// OnClaims is called when a claim was prepared or taken back, under the lock of that claim; it must not block. May be nil.
+	OnClaims func()
 }
 
 // Plugin is the DRA plugin of one kind of accelerator. Its methods may be called from any goroutine.
@@ -97,6 +99,9 @@ func New(cfg Config) *Plugin {
 	}
 	if cfg.OnChange == nil {
 		cfg.OnChange = func() {}
+	}
+	if cfg.OnClaims == nil {
+		cfg.OnClaims = func() {}
 	}
 	driver := DriverName(cfg.Definition)
 	cfg.Log = cfg.Log.With("driver", driver)
@@ -193,6 +198,7 @@ func (p *Plugin) poke() {
 
 // release tells Run that there may be nothing left to do, and a device is free.
 func (p *Plugin) release() {
+	p.cfg.OnClaims()
 	select {
 	case p.released <- struct{}{}:
 	default:

@@ -116,6 +116,7 @@ func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.
 		return record{}, fileProblem("cannot write the CDI spec of "+r.String(), err)
 	}
 	if !prepared {
+		p.cfg.OnClaims()
 		p.cfg.Log.Info("claim prepared", "namespace", r.Namespace, "claim", r.Name, "uid", r.UID, "devices", len(r.Devices))
 	}
 	return r, nil

@@ -23,9 +23,10 @@ type Options struct {
 	Ready func() (bool, string)
 	// Live returns an error when the agent's loop has stopped turning. It must not depend on devices. Nil means alive.
 	Live func() error
-	// Holders returns who holds a device, by accelerator ID; a shared one has several, each named once. Nil means that nobody
-	// keeps books.
-	Holders func() map[string][]Holder
+	// Holders returns who holds which device, at once and without asking anybody. Nil means that nobody keeps books.
+	Holders func() Holdings
+	// Pages are further pages of metrics, each on "/metrics/<its name>".
+	Pages []accel.MetricPage
 	// Log gets what goes wrong while a page is rendered; nil discards it.
 	Log *slog.Logger
 	// Process adds the go_ and process_ metrics of the agent itself.
@@ -34,17 +35,30 @@ type Options struct {
 	Now func() time.Time
 }
 
+// Holdings is who holds which accelerator.
+type Holdings struct {
+	// By is by the accelerator's ID; a shared one has several holders, each named once.
+	By map[string][]Holder
+	// Told is when the kubelet last said so; zero before it has.
+	Told time.Time
+}
+
 // Holder is the container that holds an accelerator.
 type Holder struct {
 	Namespace, Pod, Container string
-	// Resource is the extended resource or the claim that the device was given out for.
+	// UID is the pod's; empty where it is not known.
+	UID string
+	// Resource is the extended resource, or the driver of the claim, by which the device was given out.
 	Resource string
+	// Claim is the resource claim; empty for an extended resource.
+	Claim string
 }
 
 // Exporter renders a Machine. It is safe for concurrent use.
 type Exporter struct {
 	o        Options
 	registry *prometheus.Registry
+	pages    map[string]*prometheus.Registry // further ones, by path
 	waiting  chan struct{} // has a place for each request that may wait
 	mu       sync.Mutex
 	tally    tally
@@ -86,9 +100,15 @@ func New(o Options) *Exporter {
 		o:        o,
 		registry: prometheus.NewPedanticRegistry(),
 		waiting:  make(chan struct{}, maxWaiting),
+		pages:    map[string]*prometheus.Registry{},
 		tally:    tally{map[transition]float64{}, map[lived]float64{}, map[failed]float64{}},
 	}
-	e.registry.MustRegister(newCollector(e))
+	e.registry.MustRegister(newCollector(e, rows()))
+	for _, p := range o.Pages {
+		further := prometheus.NewPedanticRegistry()
+		further.MustRegister(newCollector(e, pageRows(p)))
+		e.pages["/metrics/"+p.Name] = further
+	}
 	if o.Process {
 		e.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	}
@@ -114,7 +134,8 @@ func (e *Exporter) ObserveFailure(kind string, step accel.Step, reason accel.Rea
 func (e *Exporter) view() view {
 	v := view{Machine: e.o.Machine()}
 	if e.o.Holders != nil {
-		v.holders = e.o.Holders()
+		held := e.o.Holders()
+		v.holders, v.told = held.By, held.Told
 	}
 	e.mu.Lock()
 	v.tally = tally{maps.Clone(e.tally.transitions), maps.Clone(e.tally.seconds), maps.Clone(e.tally.failures)}

@@ -6,24 +6,42 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Handler serves /metrics, /healthz, /livez, /readyz, /v1/machine and the status page at /. It answers GET and HEAD
+// Handler serves /metrics and the further pages of metrics, /healthz, /livez, /readyz, /v1/machine and the status page at /. It answers GET and HEAD
 // only: nothing can be changed through it. Timeouts and the address are the server's.
 func (e *Exporter) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(e.registry, promhttp.HandlerOpts{
-		ErrorLog: slogErrors{e.o.Log},
-		// One series that cannot be rendered must not hide the others.
-		ErrorHandling:     promhttp.ContinueOnError,
-		EnableOpenMetrics: true,
-		// Beyond it the answer is 503: scrapers that pile up must not grow the agent.
-		MaxRequestsInFlight: 40,
-	}))
+	e.addMetrics(mux)
 	mux.HandleFunc("/healthz", e.healthz)
 	mux.HandleFunc("/livez", e.livez)
 	mux.HandleFunc("/readyz", e.readyz)
 	mux.HandleFunc("/v1/machine", e.machine)
 	mux.Handle("/{$}", newPage(e))
 	return readOnly(mux)
+}
+
+// Metrics serves /metrics and the further pages of metrics, and nothing else: what may be asked from elsewhere.
+func (e *Exporter) Metrics() http.Handler {
+	mux := http.NewServeMux()
+	e.addMetrics(mux)
+	return readOnly(mux)
+}
+
+// addMetrics adds the pages of metrics.
+func (e *Exporter) addMetrics(mux *http.ServeMux) {
+	o := promhttp.HandlerOpts{
+		ErrorLog: slogErrors{e.o.Log},
+		// One series that cannot be rendered must not hide the others.
+		ErrorHandling:     promhttp.ContinueOnError,
+		EnableOpenMetrics: true,
+		// Beyond it the answer is 503: scrapers that pile up must not grow the agent.
+		MaxRequestsInFlight: 40,
+	}
+	mux.Handle("/metrics", promhttp.HandlerFor(e.registry, o))
+	// In OpenMetrics the name of every counter ends in _total, which is not what others call theirs.
+	o.EnableOpenMetrics = false
+	for path, registry := range e.pages {
+		mux.Handle(path, promhttp.HandlerFor(registry, o))
+	}
 }
 
 // readOnly refuses everything but GET and HEAD, and sets the headers that every answer has.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,6 +35,7 @@ type view struct {
 	accel.Machine
 	tally   tally
 	holders map[string][]Holder // by device
+	told    time.Time           // when the kubelet last named them
 	devices []device
 }
 
@@ -75,8 +77,8 @@ type collector struct {
 	descs []*prometheus.Desc
 }
 
-func newCollector(e *Exporter) *collector {
-	c := &collector{e: e, rows: rows()}
+func newCollector(e *Exporter, rows []row) *collector {
+	c := &collector{e: e, rows: rows}
 	for _, r := range c.rows {
 		c.descs = append(c.descs, prometheus.NewDesc(r.name, r.help, r.labels, nil))
 	}

@@ -200,6 +200,10 @@ func kubeRows() []row {
 			},
 		},
 		{
+			name: "acceld_attribution_last_success_timestamp_seconds", help: "When the kubelet last said which containers hold accelerators, since the epoch; absent until it has.",
+			collect: func(v view, emit emit) { stamp(emit, v.told) },
+		},
+		{
 			name: "acceld_driver_proven_timestamp_seconds", help: "When every device of a kind last passed its check, since the epoch; absent while not proven.", labels: []string{"kind"},
 			collect: func(v view, emit emit) {
 				for _, k := range v.kinds() {
@@ -221,7 +225,7 @@ func served(v view) []string {
 // stamp emits t; nothing when it is zero.
 func stamp(emit emit, t time.Time, labels ...string) {
 	if !t.IsZero() {
-		emit(float64(t.UnixMilli())/1000, labels...)
+		emit(seconds(t), labels...)
 	}
 }
 

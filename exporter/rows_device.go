@@ -30,11 +30,11 @@ func deviceRows() []row {
 		},
 		{
 			name: "accelerator_allocation_info", help: "Which container holds an accelerator; the value is 1. Absent for one that nobody holds.",
-			labels: perDevice("namespace", "pod", "container", "resource"),
+			labels: perDevice("namespace", "pod", "pod_uid", "container", "resource", "claim"),
 			collect: func(v view, emit emit) {
 				for _, d := range v.devices {
 					for _, h := range v.holders[d.ID] {
-						emit(1, d.ID, d.vendor, h.Namespace, h.Pod, h.Container, h.Resource)
+						emit(1, d.ID, d.vendor, h.Namespace, h.Pod, h.UID, h.Container, h.Resource, h.Claim)
 					}
 				}
 			},
@@ -126,6 +126,13 @@ func linkRows() []row {
 	}
 }
 
+// The share of time in which a device was busy, and the same at an inherited scale of 0 to 100, which is derived from the
+// first where it is not read.
+const (
+	utilization          = "accelerator_utilization_ratio"
+	inheritedUtilization = "accelerator_gpu_utilization"
+)
+
 // reading is a metric that a definition may read from a device.
 type reading struct {
 	name, help string
@@ -140,8 +147,8 @@ func readings() []reading {
 	return []reading{
 		{"accelerator_temperature_celsius", "Temperature of the device.", false},
 		{"accelerator_memory_temperature_celsius", "Temperature of the device's memory.", false},
-		{"accelerator_utilization_ratio", "Share of time in which the device was busy, 0 to 1.", false},
-		{"accelerator_gpu_utilization", "Share of time in which the device was busy, 0 to 100: the inherited name, kept at its inherited scale.", false},
+		{utilization, "Share of time in which the device was busy, 0 to 1.", false},
+		{inheritedUtilization, "Share of time in which the device was busy, 0 to 100: the inherited name, kept at its inherited scale.", false},
 		{"accelerator_memory_utilization_ratio", "Share of time in which the device's memory was busy, 0 to 1.", false},
 		{"accelerator_memory_used_bytes", "Device memory in use.", false},
 		{"accelerator_memory_total_bytes", "Device memory.", false},
@@ -187,7 +194,7 @@ func readingRows() []row {
 	for _, r := range readings() {
 		rows = append(rows, row{name: r.name, help: r.help, counter: r.counter, labels: perDevice(), collect: func(v view, emit emit) {
 			for _, d := range v.devices {
-				if n, ok := d.Metrics[r.name]; ok && d.Present() {
+				if n, ok := measured(d, r.name); ok && d.Present() {
 					emit(n, d.ID, d.vendor)
 				}
 			}

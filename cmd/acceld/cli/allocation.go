@@ -46,6 +46,7 @@ func (a *running) serve(ctx context.Context, slot string, s *serving, run func(c
 	before := a.plugins[slot]
 	a.plugins[slot] = s
 	a.mu.Unlock()
+	a.holding.Poke()
 	a.group.Go(func() {
 		defer close(s.done)
 		defer s.stop()
@@ -136,7 +137,7 @@ func (a *running) serveClaims(ctx context.Context, def *accel.Definition, retire
 	}
 	c := dra.Config{
 		Definition: def, Node: node, Host: a.host, Ledger: a.ledger, StateDir: a.config.StateDir, KubeletRoot: a.kubeletRoot(),
-		Machine: a.loop.Machine, Alive: a.alive, Log: a.log, OnChange: a.loop.Changed,
+		Machine: a.loop.Machine, Alive: a.alive, Log: a.log, OnChange: a.loop.Changed, OnClaims: a.holding.Poke,
 		Edits: func(def *accel.Definition, x accel.Accelerator) (shared, own specs.ContainerEdits, problem *accel.Problem) {
 			return a.runtime.Edits(def, x, a.loop.Machine().Want)
 		},

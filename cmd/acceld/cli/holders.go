@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/deviceplugin"
 	"github.com/acceld/acceld/dra"
-	"github.com/acceld/acceld/exporter"
 )
 
 // held returns which containers hold which device of a kind through the device plugin, as the kubelet last said, each container
@@ -42,37 +40,6 @@ func byDevice(refs map[string]deviceplugin.PodRef) map[string][]deviceplugin.Pod
 			return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod), strings.Compare(a.Container, b.Container))
 		})
 		out[id] = slices.Compact(all)
-	}
-	return out
-}
-
-// holders tells the exporter who holds which device. It asks the kubelet at most, never the API server.
-func (a *running) holders() map[string][]exporter.Holder {
-	a.mu.Lock()
-	now := maps.Clone(a.plugins)
-	a.mu.Unlock()
-	profile := map[string]string{}
-	for _, have := range a.loop.Machine().Have {
-		for _, u := range accel.Flat(have.Accelerators) {
-			profile[u.ID] = u.Profile
-		}
-	}
-	out := map[string][]exporter.Holder{}
-	for slot, s := range now {
-		if s.claims != nil {
-			for _, h := range s.claims.Known() {
-				x := exporter.Holder{Namespace: h.Namespace, Pod: h.Pod, Resource: s.claims.Driver()}
-				if !slices.Contains(out[h.Device], x) {
-					out[h.Device] = append(out[h.Device], x)
-				}
-			}
-			continue
-		}
-		for id, refs := range a.held(context.Background(), slot) {
-			for _, r := range refs {
-				out[id] = append(out[id], exporter.Holder{Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, Resource: s.devices.Resource(profile[id])})
-			}
-		}
 	}
 	return out
 }

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent"
@@ -34,7 +36,9 @@ type parts struct {
 	policies agent.Policies
 	unfit    []*accel.Problem
 	unsure   bool
-	log      *slog.Logger
+	// pages are the further pages of metrics that are asked for.
+	pages []accel.MetricPage
+	log   *slog.Logger
 	// ledger makes the changes that a purge takes back.
 	ledger *ledger.Ledger
 	// elect chooses the node that builds a driver for all; nil without a cluster.
@@ -58,6 +62,9 @@ func (c *common) open() (*parts, *accel.Problem) {
 		return nil, accel.Problemf(accel.ConfigInvalid, "logLevel: %v", err)
 	}
 	p.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	if p.pages, problem = compatible(c.config, config.Compatible); problem != nil {
+		return nil, problem
+	}
 	if p.ledger, err = ledger.Open(h, config.StateDir, p.log); err != nil {
 		return nil, accel.Problemf(accel.ConfigInvalid, "stateDir: %v", err)
 	}
@@ -76,6 +83,24 @@ func (c *common) open() (*parts, *accel.Problem) {
 		p.defs[kind] = asked
 	}
 	return p, nil
+}
+
+// compatible returns the further pages of metrics by their names in the configuration file.
+func compatible(file string, names []string) ([]accel.MetricPage, *accel.Problem) {
+	var pages []accel.MetricPage
+	var known []string
+	for _, p := range vendors.MetricPages() {
+		known = append(known, p.Name)
+		if slices.Contains(names, p.Name) {
+			pages = append(pages, p)
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, accel.Problemf(accel.ConfigInvalid, "cannot use %q: endpoint.compatible: %q is not one of %s", file, name, strings.Join(known, ", "))
+		}
+	}
+	return pages, nil
 }
 
 // define finds the definitions in force: built in, of policies, of files, with what policies and the configuration override.

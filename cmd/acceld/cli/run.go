@@ -19,6 +19,7 @@ import (
 	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/exporter"
+	"github.com/acceld/acceld/exporter/holders"
 	"github.com/acceld/acceld/health"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/kube"
@@ -74,6 +75,7 @@ type running struct {
 	// documents is the way to the objects of claims; nil without credentials.
 	documents *kube.Documents
 	health    *health.Engine
+	holding   *holders.Follower
 	ctx       context.Context //nolint:containedctx // the agent's own: what outlives the plugin of a kind ends with it
 	group     sync.WaitGroup
 	ahead     *agent.Ahead
@@ -161,11 +163,12 @@ func (a *running) wire(want accel.Want, policies agent.Task) error {
 	if err != nil {
 		return err
 	}
+	a.holding = a.follower()
 	a.exporter = exporter.New(exporter.Options{
 		Machine: func() accel.Machine { return a.loop.Machine() },
 		Follow:  func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
 		Ready:   func() (bool, string) { text := agent.Unready(a.tasks); return text == "", text },
-		Live:    a.alive, Holders: a.holders, Log: a.log, Process: true,
+		Live:    a.alive, Holders: a.holding.Holdings, Pages: a.pages, Log: a.log, Process: true,
 	})
 	o := agent.Options{
 		Agent: accel.Agent{Version: version(), Started: time.Now(), Node: node},
@@ -191,7 +194,14 @@ func (a *running) wire(want accel.Want, policies agent.Task) error {
 		Machine: a.loop.Machine, Installed: func() []string { return detect.InstalledKernels(a.host) },
 		Preflight: a.preflightFor, Tell: a.loop.Preflighted, Watch: a.host.Watch, Log: a.log,
 	})
-	a.tasks = []agent.Task{a.loop, a.ahead, a.health, agent.NewEndpoint(a.exporter.Handler(), listeners...), watchdog}
+	a.tasks = []agent.Task{a.loop, a.ahead, a.health, a.holding, agent.NewEndpoint(a.exporter.Handler(), listeners...), watchdog}
+	if a.config.Remote.Listen != "" {
+		remote, err := a.remote(node)
+		if err != nil {
+			return err
+		}
+		a.tasks = append(a.tasks, remote)
+	}
 	if a.kube != nil {
 		a.tasks = append(a.tasks, a.kube)
 	}

@@ -1,0 +1,142 @@
+package holders
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/exporter"
+)
+
+// Hold is that somebody has an accelerator.
+type Hold struct {
+	Accelerator string
+	exporter.Holder
+}
+
+// said is a hold as the kubelet or a record of a claim has it, without the pod's UID.
+type said struct {
+	Hold
+	// slot is what only one of them can have at a time: when it is another's, this one has ended for certain.
+	slot string
+	// vague is true when the kubelet has not said yet which container it is.
+	vague bool
+}
+
+// note is what is known about one of them over time.
+type note struct {
+	uid     string
+	since   time.Time // when it was first said
+	missing time.Time // when it was first not said any more; zero while it is
+	shown   bool
+}
+
+// book is who holds what. It is plain data: what was said and when goes in, who holds what comes out. A series must not
+// change its identity and come back: what is not complete waits a little before it is shown, and what is not said any more is
+// believed to have ended when it is missing for a while, or its slot is another's.
+type book struct {
+	timing timing
+	notes  map[said]*note
+	// returned is when a kubelet answered for the first time in its life: it does not know all pods at once.
+	returned time.Time
+}
+
+func newBook(t timing) *book { return &book{timing: t, notes: map[said]*note{}} }
+
+// take takes in an answer. uid returns the UID of a pod, empty when nobody knows it.
+func (b *book) take(all []said, uid func(namespace, pod string) string, now time.Time) {
+	present, slots := map[said]bool{}, map[string]bool{}
+	for _, s := range all {
+		known := s.UID
+		s.UID = ""
+		present[s] = true
+		slots[s.slot] = slots[s.slot] || !s.vague
+		n := b.notes[s]
+		if n == nil {
+			n = &note{since: now}
+			b.notes[s] = n
+		}
+		n.missing = time.Time{}
+		n.uid = cmp.Or(known, uid(s.Namespace, s.Pod), n.uid)
+		n.shown = n.shown || n.uid != "" && !s.vague
+	}
+	for s, n := range b.notes {
+		switch {
+		case present[s]:
+		case slots[s.slot] || !n.shown:
+			delete(b.notes, s)
+		case n.missing.IsZero():
+			n.missing = now
+		}
+	}
+}
+
+// holders returns who holds what, by accelerator and in order, and when that may change without anything being said; zero for
+// never.
+func (b *book) holders(now time.Time) (by map[string][]exporter.Holder, due time.Time) {
+	by = map[string][]exporter.Holder{}
+	b.forget(now)
+	named := map[string]bool{}
+	for s := range b.notes {
+		named[s.slot] = named[s.slot] || !s.vague
+	}
+	soonest := func(t time.Time) {
+		if due.IsZero() || t.Before(due) {
+			due = t
+		}
+	}
+	for s, n := range b.notes {
+		if !n.missing.IsZero() {
+			soonest(n.missing.Add(b.patience(n.missing)))
+		}
+		if s.vague && named[s.slot] {
+			continue // the container is known, and missing for a moment
+		}
+		if complete := n.since.Add(b.timing.complete); !n.shown && now.Before(complete) {
+			soonest(minTime(complete, now.Add(b.timing.again)))
+			continue
+		}
+		n.shown = true
+		h := s.Holder
+		h.UID = n.uid
+		by[s.Accelerator] = append(by[s.Accelerator], h)
+	}
+	for id, all := range by {
+		slices.SortFunc(all, compare)
+		by[id] = slices.Compact(all)
+	}
+	return by, due
+}
+
+// forget drops who has been missing for long enough.
+func (b *book) forget(now time.Time) {
+	for s, n := range b.notes {
+		if !n.missing.IsZero() && !now.Before(n.missing.Add(b.patience(n.missing))) {
+			delete(b.notes, s)
+		}
+	}
+}
+
+// patience is how long somebody who went missing then is believed to be there all the same.
+func (b *book) patience(missing time.Time) time.Duration {
+	if until := b.returned.Add(b.timing.returned); missing.Before(until) && !b.returned.IsZero() {
+		return max(until.Sub(missing), b.timing.confirm)
+	}
+	return b.timing.confirm
+}
+
+// empty reports whether nobody holds anything, as far as is known.
+func (b *book) empty() bool { return len(b.notes) == 0 }
+
+func compare(a, b exporter.Holder) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod), strings.Compare(a.Container, b.Container),
+		strings.Compare(a.Resource, b.Resource), strings.Compare(a.Claim, b.Claim), strings.Compare(a.UID, b.UID))
+}
+
+func minTime(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,207 @@
+package holders
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/acceld/acceld/exporter"
+	"github.com/acceld/acceld/host"
+)
+
+// Options of a [Follower]. All but Log are required.
+type Options struct {
+	// Host is the machine: its sockets and directories are the kubelet's.
+	Host *host.Host
+	// Root returns the kubelet's --root-dir as the host sees it.
+	Root func() string
+	// Active reports whether anything is offered to a kubelet. While nothing is, nobody is asked.
+	Active func() bool
+	// Device returns the accelerator that the kubelet's device of an extended resource is, and whether it is one of acceld's.
+	Device func(resource, id string) (accelerator string, ours bool)
+	// Claimed does the same for a device of a driver of claims.
+	Claimed func(driver, device string) (accelerator string, ours bool)
+	// Claims returns what is prepared for the claims of pods, as the drivers' own records have it; Container is empty there.
+	Claims func() []Hold
+	// Log gets what is of use to a developer alone: that the kubelet does not answer shows elsewhere. Nil is silence.
+	Log *slog.Logger
+}
+
+// Follower is the task that knows who holds what. Its methods may be called from any goroutine.
+type Follower struct {
+	o      Options
+	timing timing
+	book   *book // Run's
+	now    atomic.Pointer[exporter.Holdings]
+	wake   chan struct{}
+	ready  chan struct{}
+	kubelet
+	// What tests replace.
+	list     func(context.Context) (*podresources.ListPodResourcesResponse, error)
+	identity func() uint64 // of the kubelet's socket; another one is another life of the kubelet
+	uids     func() map[string]string
+	watch    func(ctx context.Context, names ...string) (<-chan string, error)
+
+	life     uint64
+	failures int
+}
+
+// timing holds every duration, so that tests can shorten them.
+type timing struct {
+	settle time.Duration // gathers the changes of one moment
+	// gap is the least time between two questions. The kubelet answers all of its clients together 100 times a second, and ten
+	// at once (pkg/kubelet/apis/grpc/ratelimit.go); the rest is for the others.
+	gap      time.Duration
+	ask      time.Duration // deadline of one question
+	resync   time.Duration // between questions while somebody holds something: no event tells that a pod has completed
+	idle     time.Duration // between questions while nobody does
+	confirm  time.Duration // how long somebody must be missing to have ended
+	returned time.Duration // the same from the first answer of a kubelet's life on: its pods come to it from the API server
+	complete time.Duration // how long who holds something may be without a UID or container before it is shown all the same
+	again    time.Duration // between looks at what is not complete
+	retry    time.Duration // after a failure; doubles up to retryMax
+	retryMax time.Duration
+}
+
+func usual() timing {
+	return timing{
+		settle: 100 * time.Millisecond, gap: time.Second, ask: 2 * time.Second, resync: 15 * time.Second, idle: 5 * time.Minute,
+		confirm: 2 * time.Second, returned: 30 * time.Second, complete: 3 * time.Second, again: 500 * time.Millisecond,
+		retry: time.Second, retryMax: 30 * time.Second,
+	}
+}
+
+// New returns a follower that knows nothing until [Follower.Run] runs.
+func New(o Options) *Follower {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	t := usual()
+	f := &Follower{o: o, timing: t, book: newBook(t), wake: make(chan struct{}, 1), ready: make(chan struct{})}
+	f.list, f.identity, f.uids = f.ask, f.socketIdentity, func() map[string]string { return podUIDs(o.Host) }
+	if o.Host != nil {
+		f.watch = o.Host.Watch
+	}
+	f.now.Store(&exporter.Holdings{})
+	return f
+}
+
+// String names the task.
+func (f *Follower) String() string { return "holders of accelerators" }
+
+// Ready is closed when Run has begun: who starts before the kubelet is not held up.
+func (f *Follower) Ready() <-chan struct{} { return f.ready }
+
+// Holdings returns who holds what, as far as is known. It asks nobody. What it returns must not be changed.
+func (f *Follower) Holdings() exporter.Holdings { return *f.now.Load() }
+
+// Poke tells that devices may have been given to somebody or taken back.
+func (f *Follower) Poke() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run follows the kubelet until ctx ends, over any number of its restarts, and returns nil. It may be called once.
+func (f *Follower) Run(ctx context.Context) error {
+	defer f.kubelet.close()
+	f.follow(ctx)
+	close(f.ready)
+	last, due := time.Time{}, time.Now()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.wake:
+			at := time.Now().Add(f.timing.settle)
+			if next := last.Add(f.timing.gap); at.Before(next) {
+				at = next
+			}
+			if at.Before(due) {
+				due = at
+				timer.Reset(time.Until(at))
+			}
+		case <-timer.C:
+			last = time.Now()
+			wait := f.look(ctx)
+			due = time.Now().Add(wait)
+			timer.Reset(wait)
+		}
+	}
+}
+
+// follow pokes whenever the kubelet's directories change. The device manager writes its checkpoint after it has given a
+// device out; a pod has a directory from its beginning to its deletion, and one for its logs from the moment it is started.
+// A host that can watch no more is looked at from time to time instead.
+func (f *Follower) follow(ctx context.Context) {
+	for _, names := range [][]string{{devicePlugins}, {f.o.Root() + "/pods", podLogs}} {
+		events, err := f.watch(ctx, names...)
+		if err != nil {
+			f.o.Log.Debug("who holds accelerators is seen late", "error", err)
+			continue
+		}
+		starts := names[0] == devicePlugins
+		go func() {
+			for range events {
+				// Where nobody holds anything the beginning and the end of some pod are no news.
+				if starts || len(f.Holdings().By) > 0 {
+					f.Poke()
+				}
+			}
+		}()
+	}
+}
+
+// look asks once, makes known what follows, and returns when to look again.
+func (f *Follower) look(ctx context.Context) time.Duration {
+	if !f.o.Active() {
+		f.book = newBook(f.timing)
+		f.now.Store(&exporter.Holdings{})
+		return f.timing.idle
+	}
+	life := f.identity()
+	limited, cancel := context.WithTimeout(ctx, f.timing.ask)
+	resp, err := f.list(limited)
+	cancel()
+	now := time.Now()
+	if err != nil {
+		f.failures++
+		f.o.Log.Debug("the kubelet does not say who holds accelerators", "error", err)
+		f.show(now, f.Holdings().Told)
+		return f.backoff()
+	}
+	if life != f.life || f.failures > 0 {
+		f.book.returned = now
+	}
+	f.life, f.failures = life, 0
+	uids := f.uids()
+	f.book.take(f.read(resp), func(namespace, pod string) string { return uids[namespace+"/"+pod] }, now)
+	due := f.show(now, now)
+	switch {
+	case !due.IsZero():
+		return min(max(due.Sub(now), time.Millisecond), f.timing.resync)
+	case f.book.empty():
+		return f.timing.idle
+	}
+	return f.timing.resync
+}
+
+// show makes known who holds what, and returns when that may change by itself.
+func (f *Follower) show(now, told time.Time) (due time.Time) {
+	by, due := f.book.holders(now)
+	f.now.Store(&exporter.Holdings{By: by, Told: told})
+	return due
+}
+
+// backoff is the pause after a failure, with jitter: whoever was refused by the limiter must not come back with the others.
+func (f *Follower) backoff() time.Duration {
+	d := min(f.timing.retry<<min(f.failures-1, 6), f.timing.retryMax)
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}

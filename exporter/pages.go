@@ -1,0 +1,235 @@
+package exporter
+
+import (
+	"cmp"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// pageRows makes the rows of a page that is data.
+func pageRows(p accel.MetricPage) []row {
+	labels := make([]string, len(p.Labels))
+	for i, l := range p.Labels {
+		labels[i] = l.Name
+	}
+	rows := make([]row, 0, len(p.Rows))
+	for _, r := range p.Rows {
+		rows = append(rows, row{name: r.Name, help: r.Help, counter: r.Counter, labels: labels, collect: func(v view, emit emit) {
+			if r.Node != "" {
+				if n, ok := nodeNumber(v, r.Node); ok {
+					emit(n, pageLabels(v, p, device{}, -1, Holder{})...)
+				}
+				return
+			}
+			collectPage(v, p, r, emit)
+		}})
+	}
+	return rows
+}
+
+// collectPage emits a row about accelerators: a series for each of them, and one more for each further holder. Without labels about
+// pods there is one for each accelerator.
+func collectPage(v view, p accel.MetricPage, r accel.PageRow, emit emit) {
+	index, number := -1, map[string]int{} // of partitions, by device
+	for _, d := range v.devices {
+		if d.Parent == "" {
+			index++
+		}
+		n := number[d.Parent]
+		number[d.Parent]++
+		value, ok := pageValue(d, r)
+		if !ok {
+			continue
+		}
+		said := map[string]bool{}
+		for _, h := range orNobody(v.holders[d.ID]) {
+			labels := pageLabels(v, p, d, index, h)
+			for i, l := range p.Labels {
+				if l.Fact == accel.PagePartition && d.Parent != "" {
+					labels[i] = strconv.Itoa(n)
+				}
+			}
+			if key := strings.Join(labels, "\n"); !said[key] {
+				said[key] = true
+				emit(value, labels...)
+			}
+		}
+	}
+}
+
+func orNobody(holders []Holder) []Holder {
+	if len(holders) == 0 {
+		return []Holder{{}}
+	}
+	return holders
+}
+
+// pageValue is the value of a row for one accelerator. One that is gone has none: its last reading is no news.
+func pageValue(d device, r accel.PageRow) (float64, bool) {
+	if !d.Present() {
+		return 0, false
+	}
+	if r.LastCode {
+		return lastCode(d)
+	}
+	n, ok := measured(d, r.Reading)
+	if !ok {
+		return 0, false
+	}
+	if r.Less != "" {
+		less, ok := measured(d, r.Less)
+		if !ok {
+			return 0, false
+		}
+		n -= less
+	}
+	return n * cmp.Or(r.Scale, 1), true
+}
+
+// measured is a reading of a device. The utilization at its inherited scale is known whenever the ratio is.
+func measured(d device, name string) (float64, bool) {
+	n, ok := d.Metrics[name]
+	if !ok && name == inheritedUtilization {
+		n, ok = d.Metrics[utilization]
+		n *= 100
+	}
+	return n, ok
+}
+
+// lastCode is the code of the last error, where codes are numbers.
+func lastCode(d device) (float64, bool) {
+	var last accel.Fault
+	for _, f := range d.Faults {
+		if f.Last.After(last.Last) {
+			last = f
+		}
+	}
+	if last.Code == "" {
+		return 0, true
+	}
+	n, err := strconv.ParseFloat(last.Code, 64)
+	return n, err == nil
+}
+
+// pageLabels are the values of a page's labels.
+func pageLabels(v view, p accel.MetricPage, d device, index int, h Holder) []string {
+	values := make([]string, len(p.Labels))
+	for i, l := range p.Labels {
+		values[i] = pageFact(v, l.Fact, d, index, h)
+	}
+	return values
+}
+
+func pageFact(v view, fact accel.PageFact, d device, index int, h Holder) string {
+	if fact == accel.PageNode {
+		return v.Agent.Node
+	}
+	if d.ID == "" {
+		return ""
+	}
+	switch fact {
+	case accel.PageIndex:
+		return strconv.Itoa(index)
+	case accel.PageUUID:
+		return cmp.Or(d.Serial, d.ID)
+	case accel.PageAddress:
+		return "0000" + d.Address()
+	case accel.PageDeviceNode:
+		if len(d.Nodes) > 0 {
+			return path.Base(d.Nodes[0].Path)
+		}
+	case accel.PageModel:
+		return model(v, d)
+	case accel.PageDriverVersion:
+		return v.Have[d.kind].Driver.Version
+	case accel.PageProfile:
+		return d.Profile
+	case accel.PageNamespace:
+		return h.Namespace
+	case accel.PagePod:
+		return h.Pod
+	case accel.PagePodUID:
+		return h.UID
+	case accel.PageContainer:
+		return h.Container
+	}
+	return ""
+}
+
+// nodeNumber is a number about the whole node, and whether it is known.
+func nodeNumber(v view, fact accel.NodeFact) (float64, bool) {
+	kinds := present(v)
+	all := func(yes func(k string) bool) (float64, bool) {
+		for _, k := range kinds {
+			if !yes(k) {
+				return 0, true
+			}
+		}
+		return truth(len(kinds) > 0), true
+	}
+	published := func(p accel.Published) (float64, bool) {
+		return all(func(k string) bool { return v.Status[k].Published[p] == accel.PhaseReady })
+	}
+	sum := func(count func(k string) int) (float64, bool) {
+		n := 0
+		for _, k := range kinds {
+			n += max(0, count(k))
+		}
+		return float64(n), true
+	}
+	switch fact {
+	case accel.NodeDriverReady:
+		return published(accel.DriverContainer)
+	case accel.NodeRuntimeReady:
+		return published(accel.RuntimeEnablement)
+	case accel.NodePluginReady:
+		return published(accel.DevicePlugin)
+	case accel.NodeProven:
+		return all(func(k string) bool { return !v.Have[k].Driver.Proven.IsZero() })
+	case accel.NodeProvenTime:
+		return latest(kinds, func(k string) time.Time { return v.Have[k].Driver.Proven })
+	case accel.NodeCollectedTime:
+		return latest(kinds, func(k string) time.Time { return v.Have[k].Monitoring.Collected })
+	case accel.NodeOfferedTime:
+		if ready, _ := published(accel.DevicePlugin); ready == 1 {
+			return seconds(v.Taken), true
+		}
+	case accel.NodeAllocatable:
+		return sum(func(k string) int { return v.Have[k].Plugin.Allocatable })
+	case accel.NodeAccelerators:
+		return sum(func(k string) int { return accel.CountPresent(v.Have[k].Accelerators) })
+	}
+	return 0, false
+}
+
+// present returns the kinds that have an accelerator on the bus.
+func present(v view) []string {
+	var kinds []string
+	for _, k := range v.kinds() {
+		if accel.CountPresent(v.Have[k].Accelerators) > 0 {
+			kinds = append(kinds, k)
+		}
+	}
+	return kinds
+}
+
+// latest is the last of the kinds' times, if all have one.
+func latest(kinds []string, at func(k string) time.Time) (float64, bool) {
+	var last time.Time
+	for _, k := range kinds {
+		t := at(k)
+		if t.IsZero() {
+			return 0, false
+		}
+		if t.After(last) {
+			last = t
+		}
+	}
+	return seconds(last), !last.IsZero()
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }

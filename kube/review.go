@@ -1,0 +1,125 @@
+package kube
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// reviewKept and refusalKept are how long an answer of the API server counts: as long as a token that was taken away may still
+	// be used, and a right that was given not yet.
+	reviewKept  = time.Minute
+	refusalKept = 10 * time.Second
+	// reviewsKept bounds the answers that are remembered.
+	reviewsKept = 256
+	// reviewEvery and reviewBurst bound the questions: whoever sends made-up tokens must not use up the API server.
+	reviewEvery = 200 * time.Millisecond
+	reviewBurst = 20
+)
+
+// errReviews is that too many unknown tokens came.
+var errReviews = errors.New("too many tokens that are not known yet")
+
+// Reviewer tells whom the API server knows by a bearer token and whether that one may get a path. Its methods may be called from
+// any goroutine.
+type Reviewer struct {
+	do    func(ctx context.Context, method, path string, query url.Values, body, into any) error
+	now   func() time.Time
+	limit *rate.Limiter
+
+	mu    sync.Mutex
+	known map[[sha256.Size]byte]review // by token and path, neither of which is kept
+}
+
+// review is an answer and how long it counts.
+type review struct {
+	known, allowed bool
+	until          time.Time
+}
+
+// NewReviewer returns a reviewer that asks by d, whose credentials need the right to create tokenreviews and
+// subjectaccessreviews.
+func NewReviewer(d Documents) *Reviewer {
+	return &Reviewer{do: d.Do, now: time.Now, limit: rate.NewLimiter(rate.Every(reviewEvery), reviewBurst), known: map[[sha256.Size]byte]review{}}
+}
+
+// Review tells whether a token is anybody's and whether that one may get the path. An error is that the API server does not answer,
+// refuses to tell, or is asked too often.
+func (r *Reviewer) Review(ctx context.Context, token, path string) (known, allowed bool, err error) {
+	key := sha256.Sum256([]byte(path + "\n" + token))
+	r.mu.Lock()
+	answer, there := r.known[key]
+	r.mu.Unlock()
+	if there && r.now().Before(answer.until) {
+		return answer.known, answer.allowed, nil
+	}
+	if !r.limit.AllowN(r.now(), 1) {
+		return false, false, errReviews
+	}
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	if answer.known, answer.allowed, err = r.ask(ctx, token, path); err != nil {
+		return false, false, err
+	}
+	answer.until = r.now().Add(refusalKept)
+	if answer.allowed {
+		answer.until = r.now().Add(reviewKept)
+	}
+	r.keep(key, answer)
+	return answer.known, answer.allowed, nil
+}
+
+// keep remembers an answer. When there are too many, those of before are forgotten: they can be asked for again.
+func (r *Reviewer) keep(key [sha256.Size]byte, answer review) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.known) >= reviewsKept {
+		clear(r.known)
+	}
+	r.known[key] = answer
+}
+
+// user is whom the API server knows (k8s.io/api/authentication/v1, UserInfo).
+type user struct {
+	Username string              `json:"username,omitempty"`
+	UID      string              `json:"uid,omitempty"`
+	Groups   []string            `json:"groups,omitempty"`
+	Extra    map[string][]string `json:"extra,omitempty"`
+}
+
+// ask asks whose the token is, and then what that one may.
+func (r *Reviewer) ask(ctx context.Context, token, path string) (known, allowed bool, err error) {
+	var who struct {
+		Status struct {
+			Authenticated bool `json:"authenticated"`
+			User          user `json:"user"`
+		} `json:"status"`
+	}
+	err = r.do(ctx, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", nil, map[string]any{
+		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": map[string]any{"token": token},
+	}, &who)
+	if err != nil || !who.Status.Authenticated {
+		return false, false, err
+	}
+	var may struct {
+		Status struct {
+			Allowed bool `json:"allowed"`
+		} `json:"status"`
+	}
+	u := who.Status.User
+	err = r.do(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", nil, map[string]any{
+		"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+		"spec": map[string]any{
+			"user": u.Username, "uid": u.UID, "groups": u.Groups, "extra": u.Extra,
+			"nonResourceAttributes": map[string]any{"path": path, "verb": "get"},
+		},
+	}, &may)
+	return true, may.Status.Allowed, err
+}
