@@ -96,8 +96,10 @@ func withFaults(a accel.Accelerator, faults ...accel.Fault) accel.Accelerator {
 	return a
 }
 
-func exampleHolders() map[string][]Holder {
-	return map[string][]Holder{"0000:01:00.0": {{Namespace: "ml", Pod: "train-0", Container: "main", Resource: "qemu.org/edu"}}}
+func exampleHolders() Holdings {
+	return Holdings{Told: noon().Add(-7 * time.Second), By: map[string][]Holder{"0000:01:00.0": {
+		{Namespace: "ml", Pod: "train-0", UID: "7e8c1f5a-0000-4000-8000-000000000001", Container: "main", Resource: "qemu.org/edu"},
+	}}}
 }
 
 // example is an exporter of [exampleMachine] that has seen something happen.
