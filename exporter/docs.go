@@ -3,24 +3,83 @@ package exporter
 import (
 	"fmt"
 	"strings"
+
+	"github.com/acceld/acceld/accel"
 )
 
-// Docs returns the tables of docs/metrics.md in Markdown.
-func Docs() string {
-	var b strings.Builder
-	section := func(title string, rows []row) {
-		fmt.Fprintf(&b, "## %s\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n", title)
+// Section is a part of the table of metrics.
+type Section struct {
+	Title   string
+	Metrics []Metric
+}
+
+// Metric is one row of the table, without its value.
+type Metric struct {
+	Name, Help string
+	// Type is "gauge" or "counter".
+	Type   string
+	Labels []string
+}
+
+// Table returns what /metrics may have, in the order of docs/metrics.md.
+func Table() []Section {
+	section := func(title string, rows []row) Section {
+		s := Section{Title: title}
 		for _, r := range rows {
+			s.Metrics = append(s.Metrics, Metric{r.name, r.help, r.typ(), r.labels})
+		}
+		return s
+	}
+	return []Section{
+		section("The agent and the kinds", agentRows()),
+		section("Every accelerator", deviceRows()),
+		section("What a definition may read", readingRows()),
+	}
+}
+
+// Docs returns the tables of docs/metrics.md in Markdown, with those of further pages.
+func Docs(pages []accel.MetricPage) string {
+	var b strings.Builder
+	cell := func(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
+	for _, s := range Table() {
+		fmt.Fprintf(&b, "## %s\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n", s.Title)
+		for _, m := range s.Metrics {
 			labels := "–"
-			if len(r.labels) > 0 {
-				labels = "`" + strings.Join(r.labels, "` `") + "`"
+			if len(m.Labels) > 0 {
+				labels = "`" + strings.Join(m.Labels, "` `") + "`"
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", r.name, r.typ(), labels, strings.ReplaceAll(r.help, "|", `\|`))
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Type, labels, cell(m.Help))
 		}
 		b.WriteString("\n")
 	}
-	section("The agent and the kinds", agentRows())
-	section("Every accelerator", deviceRows())
-	section("What a definition may read", readingRows())
+	for _, p := range pages {
+		var labels []string
+		for _, l := range p.Labels {
+			labels = append(labels, "`"+l.Name+"`")
+		}
+		fmt.Fprintf(&b, "## On /metrics/%s: the names of %s\n\nWith `endpoint.compatible: [%s]` of the [configuration](config.yaml). Labels: %s.\n\n"+
+			"| metric | type | meaning | from |\n|---|---|---|---|\n", p.Name, p.Title, p.Name, strings.Join(labels, " "))
+		for _, r := range p.Rows {
+			typ := "gauge"
+			if r.Counter {
+				typ = "counter"
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", r.Name, typ, cell(r.Help), source(r))
+		}
+		b.WriteString("\n")
+	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// source says where the number of a row of a further page comes from.
+func source(r accel.PageRow) string {
+	switch {
+	case r.LastCode:
+		return "`accelerator_driver_errors_total`"
+	case r.Less != "":
+		return "`" + r.Reading + "` - `" + r.Less + "`"
+	case r.Reading != "":
+		return "`" + r.Reading + "`"
+	}
+	return "the node"
 }

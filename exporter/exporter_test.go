@@ -250,7 +250,7 @@ func TestConcurrentScrapes(t *testing.T) {
 }
 
 func TestDocs(t *testing.T) {
-	docs := Docs()
+	docs := Docs(nil)
 	for _, r := range rows() {
 		if !strings.Contains(docs, "| `"+r.name+"` | "+r.typ()+" |") {
 			t.Errorf("%s is not documented", r.name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"sync"
@@ -60,7 +61,8 @@ func (r *Reviewer) Review(ctx context.Context, token, path string) (known, allow
 	if there && r.now().Before(answer.until) {
 		return answer.known, answer.allowed, nil
 	}
-	if !r.limit.AllowN(r.now(), 1) {
+	// Who was let in before is not kept out by strangers who use the questions up.
+	if !answer.allowed && !r.limit.AllowN(r.now(), 1) {
 		return false, false, errReviews
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
@@ -76,10 +78,13 @@ func (r *Reviewer) Review(ctx context.Context, token, path string) (known, allow
 	return answer.known, answer.allowed, nil
 }
 
-// keep remembers an answer. When there are too many, those of before are forgotten: they can be asked for again.
+// keep remembers an answer. When there are too many, refusals are forgotten first: they can be asked for again.
 func (r *Reviewer) keep(key [sha256.Size]byte, answer review) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(r.known) >= reviewsKept {
+		maps.DeleteFunc(r.known, func(_ [sha256.Size]byte, x review) bool { return !x.allowed })
+	}
 	if len(r.known) >= reviewsKept {
 		clear(r.known)
 	}

@@ -106,8 +106,14 @@ func TestReviewLimit(t *testing.T) {
 	if len(j.asked) > 2+reviewBurst {
 		t.Errorf("%d questions", len(j.asked))
 	}
-	if _, allowed, err := r.Review(t.Context(), "reader", "/metrics"); !allowed || err != nil {
-		t.Errorf("who is known: %v", err)
+	for range 2 {
+		if _, allowed, err := r.Review(t.Context(), "reader", "/metrics"); !allowed || err != nil {
+			t.Errorf("who is known: %v", err)
+		}
+		now = now.Add(2 * reviewKept)
+		for i := range 1000 {
+			_, _, _ = r.Review(t.Context(), fmt.Sprint("again ", i), "/metrics")
+		}
 	}
 	r.limit = rate.NewLimiter(rate.Inf, 1)
 	for i := range 5 * reviewsKept {

@@ -171,8 +171,8 @@ func TestGate(t *testing.T) {
 	certificates, tokens := both, both
 	certificates.Review = nil
 	tokens.ClientCA, tokens.Clients = "", nil
-	any := certificates
-	any.Clients = nil
+	anyone := certificates
+	anyone.Clients = nil
 	for _, c := range []struct {
 		name   string
 		gate   Options
@@ -184,8 +184,8 @@ func TestGate(t *testing.T) {
 		{"a named client", both, client(ours, "prometheus"), "", "/metrics", 200},
 		{"another client", both, client(ours, "somebody"), "", "/metrics", 403},
 		{"another client with a token", both, client(ours, "somebody"), "Bearer good", "/metrics", 200},
-		{"any client", any, client(ours, "somebody"), "", "/metrics", 200},
-		{"a client of a stranger", any, client(theirs, "prometheus"), "", "/metrics", 0},
+		{"any client", anyone, client(ours, "somebody"), "", "/metrics", 200},
+		{"a client of a stranger", anyone, client(theirs, "prometheus"), "", "/metrics", 0},
 		{"no client certificate", certificates, client(nil, ""), "", "/metrics", 0},
 		{"a token where none is let in", certificates, client(nil, ""), "Bearer good", "/metrics", 0},
 		{"nothing", both, client(nil, ""), "", "/metrics", 401},

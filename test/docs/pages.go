@@ -12,21 +12,24 @@ import (
 	"github.com/acceld/acceld/agent"
 	"github.com/acceld/acceld/cmd/acceld/cli"
 	"github.com/acceld/acceld/exporter"
+	"github.com/acceld/acceld/vendors"
 )
 
-// Page is one generated page.
+// Page is one generated file.
 type Page struct {
 	// Path is relative to the root of the repository.
 	Path string
 	Text string
 }
 
-// Pages renders every generated page of the repository at root.
+// Pages renders every generated file of the repository at root.
 func Pages(root string) []Page {
 	return []Page{
 		{"docs/cli.md", commandLine()},
 		{"docs/definition-fields.md", definitionFields(root)},
 		{"docs/metrics.md", metrics()},
+		{"packaging/monitoring/dashboard.json", dashboard()},
+		{"packaging/monitoring/prometheusrule.yaml", prometheusRule(root)},
 		{"docs/reasons.md", reasons()},
 		{"docs/states.md", agent.StatesMarkdown()},
 	}
@@ -50,8 +53,9 @@ func reasons() string {
 
 func metrics() string {
 	return "# Metrics\n\nGenerated from the rows of package exporter; do not edit.\n\n" +
-		"They are served on `/metrics` of the local endpoint. A scrape shows the last reading and never touches a driver.\n\n" +
-		strings.TrimSpace(exporter.Docs()) + "\n"
+		"They are served on `/metrics` of the local endpoint, and of the [remote one](monitoring.md). A scrape shows the last reading and\n" +
+		"never touches a driver. What is not known is an absent series, never a zero.\n\n" +
+		strings.TrimSpace(exporter.Docs(vendors.MetricPages())) + "\n"
 }
 
 func cell(s string) string {
