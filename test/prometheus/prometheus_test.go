@@ -102,7 +102,7 @@ func newNode() *node {
 	n := &node{}
 	m := machine()
 	n.exporter = exporter.New(exporter.Options{
-		Machine: func() accel.Machine { m.Taken = time.Now(); return m }, Process: true, Pages: vendors.MetricPages(),
+		Machine: func() accel.Machine { now := m; now.Taken = time.Now(); return now }, Process: true, Pages: vendors.MetricPages(),
 		Holders: func() exporter.Holdings { n.mu.Lock(); defer n.mu.Unlock(); return n.holdings },
 	})
 	n.exporter.Observe("example-gpu", accel.DriverMissing, accel.Ready, time.Second)
