@@ -41,6 +41,8 @@ type Holdings struct {
 	By map[string][]Holder
 	// Told is when the kubelet last said so; zero before it has.
 	Told time.Time
+	// Revision is another number whenever one of the others is another.
+	Revision uint64
 }
 
 // Holder is the container that holds an accelerator.
@@ -56,12 +58,12 @@ type Holder struct {
 
 // Exporter renders a Machine. It is safe for concurrent use.
 type Exporter struct {
-	o        Options
-	registry *prometheus.Registry
-	pages    map[string]*prometheus.Registry // further ones, by path
-	waiting  chan struct{} // has a place for each request that may wait
-	mu       sync.Mutex
-	tally    tally
+	o       Options
+	metrics *gatherer
+	pages   map[string]*gatherer // further ones, by path
+	waiting chan struct{}        // has a place for each request that may wait
+	mu      sync.Mutex
+	tally   tally
 }
 
 // tally is the little that a snapshot cannot tell: what happened since the agent started. Its readers are the counter
@@ -70,6 +72,7 @@ type tally struct {
 	transitions map[transition]float64
 	seconds     map[lived]float64
 	failures    map[failed]float64
+	revision    uint64 // counts the changes
 }
 
 type transition struct {
@@ -97,20 +100,19 @@ func New(o Options) *Exporter {
 		o.Now = time.Now
 	}
 	e := &Exporter{
-		o:        o,
-		registry: prometheus.NewPedanticRegistry(),
-		waiting:  make(chan struct{}, maxWaiting),
-		pages:    map[string]*prometheus.Registry{},
-		tally:    tally{map[transition]float64{}, map[lived]float64{}, map[failed]float64{}},
+		o:       o,
+		pages:   map[string]*gatherer{},
+		waiting: make(chan struct{}, maxWaiting),
+		tally:   tally{transitions: map[transition]float64{}, seconds: map[lived]float64{}, failures: map[failed]float64{}},
 	}
-	e.registry.MustRegister(newCollector(e, rows()))
-	for _, p := range o.Pages {
-		further := prometheus.NewPedanticRegistry()
-		further.MustRegister(newCollector(e, pageRows(p)))
-		e.pages["/metrics/"+p.Name] = further
-	}
+	var own *prometheus.Registry
 	if o.Process {
-		e.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		own = prometheus.NewPedanticRegistry()
+		own.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}
+	e.metrics = newGatherer(e, rows(), own)
+	for _, p := range o.Pages {
+		e.pages["/metrics/"+p.Name] = newGatherer(e, pageRows(p), nil)
 	}
 	return e
 }
@@ -121,6 +123,7 @@ func (e *Exporter) Observe(kind string, from, to accel.State, took time.Duration
 	defer e.mu.Unlock()
 	e.tally.transitions[transition{kind, from, to}]++
 	e.tally.seconds[lived{kind, from}] += took.Seconds()
+	e.tally.revision++
 }
 
 // ObserveFailure records that a step of kind failed.
@@ -128,6 +131,7 @@ func (e *Exporter) ObserveFailure(kind string, step accel.Step, reason accel.Rea
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.tally.failures[failed{kind, step, reason}]++
+	e.tally.revision++
 }
 
 // view returns what one page is rendered from.
@@ -138,7 +142,7 @@ func (e *Exporter) view() view {
 		v.holders, v.told = held.By, held.Told
 	}
 	e.mu.Lock()
-	v.tally = tally{maps.Clone(e.tally.transitions), maps.Clone(e.tally.seconds), maps.Clone(e.tally.failures)}
+	v.tally = tally{maps.Clone(e.tally.transitions), maps.Clone(e.tally.seconds), maps.Clone(e.tally.failures), e.tally.revision}
 	e.mu.Unlock()
 	v.devices = devices(v.Machine)
 	return v

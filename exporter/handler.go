@@ -36,11 +36,11 @@ func (e *Exporter) addMetrics(mux *http.ServeMux) {
 		// Beyond it the answer is 503: scrapers that pile up must not grow the agent.
 		MaxRequestsInFlight: 40,
 	}
-	mux.Handle("/metrics", promhttp.HandlerFor(e.registry, o))
+	mux.Handle("/metrics", promhttp.HandlerFor(e.metrics, o))
 	// In OpenMetrics the name of every counter ends in _total, which is not what others call theirs.
 	o.EnableOpenMetrics = false
-	for path, registry := range e.pages {
-		mux.Handle(path, promhttp.HandlerFor(registry, o))
+	for path, page := range e.pages {
+		mux.Handle(path, promhttp.HandlerFor(page, o))
 	}
 }
 

@@ -120,9 +120,10 @@ func TestInheritedUtilization(t *testing.T) {
 
 // TestScrapeFollowsPods: the series about pods are those of the pods that are there, however many have been.
 func TestScrapeFollowsPods(t *testing.T) {
-	by := map[string][]Holder{}
-	h := example(func(o *Options) { o.Holders = func() Holdings { return Holdings{By: by, Told: noon()} } }).Handler()
+	by, revision := map[string][]Holder{}, uint64(0)
+	h := example(func(o *Options) { o.Holders = func() Holdings { return Holdings{By: by, Told: noon(), Revision: revision} } }).Handler()
 	for i := range 1000 {
+		revision++
 		pod := "train-" + time.Duration(i).String()
 		by = map[string][]Holder{"0000:01:00.0": {{Namespace: "ml", Pod: pod, UID: pod, Container: "main", Resource: "qemu.org/edu"}}}
 		_, body := get(t, h, "/metrics")
@@ -132,7 +133,44 @@ func TestScrapeFollowsPods(t *testing.T) {
 		}
 	}
 	by = nil
+	revision++
 	if _, body := get(t, h, "/metrics"); strings.Contains(body, "accelerator_allocation_info{") {
 		t.Error("a pod that has ended is still there")
+	}
+}
+
+// TestRenderedOnce: what is shown again is not rendered again, and whatever is new is shown at once.
+func TestRenderedOnce(t *testing.T) {
+	m, held, asked := exampleMachine(), exampleHolders(), 0
+	e := example(func(o *Options) {
+		o.Machine = func() accel.Machine { asked++; return m }
+		o.Holders = func() Holdings { return held }
+	})
+	h := e.Handler()
+	page := func() (string, int) {
+		before := asked
+		_, body := get(t, h, "/metrics")
+		return body, asked - before
+	}
+	_, first := page()
+	if _, again := page(); again >= first {
+		t.Errorf("the machine is asked for %d times for what was shown before, %d times for what is new", again, first)
+	}
+	for what, change := range map[string]func(){
+		`pod="another"`: func() {
+			held.By = map[string][]Holder{"0000:01:00.0": {{Namespace: "ml", Pod: "another"}}}
+			held.Revision++
+		},
+		`accelerator_operations_total{accelerator_id="0000:01:00.0",vendor="qemu"} 7`: func() {
+			m.Have["qemu-edu"].Accelerators[0].Metrics["accelerator_operations_total"] = 7
+			m.Taken = m.Taken.Add(time.Second)
+		},
+		`acceld_state_transitions_total{from="ready",kind="qemu-edu",to="unwatched"} 1`:                 func() { e.Observe("qemu-edu", accel.Ready, accel.Unwatched, time.Second) },
+		`acceld_step_failures_total{kind="qemu-edu",reason="CollectFailed",step="monitor"} 1`: func() { e.ObserveFailure("qemu-edu", accel.StepMonitor, accel.CollectFailed) },
+	} {
+		change()
+		if body, _ := page(); !strings.Contains(body, what) {
+			t.Errorf("%s is not shown", what)
+		}
 	}
 }

@@ -70,19 +70,20 @@ func devices(m accel.Machine) []device {
 // kinds returns the kinds in order.
 func (v view) kinds() []string { return slices.Sorted(maps.Keys(v.Status)) }
 
-// collector makes the table a prometheus.Collector.
+// collector makes a table a prometheus.Collector.
 type collector struct {
-	e     *Exporter
 	rows  []row
 	descs []*prometheus.Desc
+	view  func() view
 }
 
-func newCollector(e *Exporter, rows []row) *collector {
-	c := &collector{e: e, rows: rows}
-	for _, r := range c.rows {
-		c.descs = append(c.descs, prometheus.NewDesc(r.name, r.help, r.labels, nil))
+// descs are the descriptions of rows.
+func descs(rows []row) []*prometheus.Desc {
+	all := make([]*prometheus.Desc, len(rows))
+	for i, r := range rows {
+		all[i] = prometheus.NewDesc(r.name, r.help, r.labels, nil)
 	}
-	return c
+	return all
 }
 
 // rows returns the whole table.
@@ -97,7 +98,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	v := c.e.view()
+	v := c.view()
 	for i, r := range c.rows {
 		typ := prometheus.GaugeValue
 		if r.counter {

@@ -163,7 +163,7 @@ func (f *Follower) follow(ctx context.Context) {
 func (f *Follower) look(ctx context.Context) time.Duration {
 	if !f.o.Active() {
 		f.book = newBook(f.timing)
-		f.now.Store(&exporter.Holdings{})
+		f.publish(exporter.Holdings{})
 		return f.timing.idle
 	}
 	life := f.identity()
@@ -196,8 +196,14 @@ func (f *Follower) look(ctx context.Context) time.Duration {
 // show makes known who holds what, and returns when that may change by itself.
 func (f *Follower) show(now, told time.Time) (due time.Time) {
 	by, due := f.book.holders(now)
-	f.now.Store(&exporter.Holdings{By: by, Told: told})
+	f.publish(exporter.Holdings{By: by, Told: told})
 	return due
+}
+
+// publish makes holdings known.
+func (f *Follower) publish(h exporter.Holdings) {
+	h.Revision = f.Holdings().Revision + 1
+	f.now.Store(&h)
 }
 
 // backoff is the pause after a failure, with jitter: whoever was refused by the limiter must not come back with the others.

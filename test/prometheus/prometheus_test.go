@@ -114,7 +114,7 @@ func newNode() *node {
 func (n *node) gives(id, pod string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.holdings = exporter.Holdings{Told: time.Now(), By: map[string][]exporter.Holder{}}
+	n.holdings = exporter.Holdings{Told: time.Now(), By: map[string][]exporter.Holder{}, Revision: n.holdings.Revision + 1}
 	if pod != "" {
 		n.holdings.By[id] = []exporter.Holder{{Namespace: "ml", Pod: pod, UID: "uid-of-" + pod, Container: "main", Resource: "example.com/gpu"}}
 	}

@@ -89,6 +89,7 @@ func reloading(t *testing.T, c *common, p *parts) *running {
 	p.log = quiet
 	want := accel.Want{Kinds: p.defs, Unsure: p.unsure}
 	a := &running{parts: p, runtime: runtime.New(p.host, runtime.Options{Log: quiet, Ledger: p.ledger})}
+	a.holding = a.follower()
 	a.loop = agent.NewLoop(agent.Options{
 		Want: want, Log: quiet, SampleEvery: time.Minute, Resync: time.Minute,
 		Probes: agent.Probes{

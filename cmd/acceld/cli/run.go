@@ -164,12 +164,7 @@ func (a *running) wire(want accel.Want, policies agent.Task) error {
 		return err
 	}
 	a.holding = a.follower()
-	a.exporter = exporter.New(exporter.Options{
-		Machine: func() accel.Machine { return a.loop.Machine() },
-		Follow:  func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
-		Ready:   func() (bool, string) { text := agent.Unready(a.tasks); return text == "", text },
-		Live:    a.alive, Holders: a.holding.Holdings, Pages: a.pages, Log: a.log, Process: true,
-	})
+	a.exporter = exporter.New(a.exposed())
 	o := agent.Options{
 		Agent: accel.Agent{Version: version(), Started: time.Now(), Node: node},
 		Want:  want, Probes: a.probes(), Effects: a.effects(), Observer: a.exporter, Log: a.log,
@@ -209,6 +204,16 @@ func (a *running) wire(want accel.Want, policies agent.Task) error {
 		a.tasks = append(a.tasks, policies)
 	}
 	return nil
+}
+
+// exposed is what the endpoints show. All of it is in memory: a scrape waits for nobody.
+func (a *running) exposed() exporter.Options {
+	return exporter.Options{
+		Machine: func() accel.Machine { return a.loop.Machine() },
+		Follow:  func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
+		Ready:   func() (bool, string) { text := agent.Unready(a.tasks); return text == "", text },
+		Live:    a.alive, Holders: a.holding.Holdings, Pages: a.pages, Log: a.log, Process: true,
+	}
 }
 
 // probes are the reading half of the packages below.

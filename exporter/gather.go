@@ -1,0 +1,77 @@
+package exporter
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// gatherer gathers a table of rows, and renders it again only when what it is made of is another: most scrapes show what the one
+// before has shown. It is safe for concurrent use; what it returns must not be changed.
+type gatherer struct {
+	e     *Exporter
+	table *prometheus.Registry
+	// live, if any, is gathered each time.
+	live *prometheus.Registry
+
+	mu       sync.Mutex
+	made     edition
+	families []*dto.MetricFamily
+	err      error
+}
+
+// edition tells apart what pages are made of.
+type edition struct {
+	taken, started time.Time
+	holdings       uint64
+	tally          uint64
+}
+
+// newGatherer returns a gatherer of rows.
+func newGatherer(e *Exporter, rows []row, live *prometheus.Registry) *gatherer {
+	g := &gatherer{e: e, table: prometheus.NewPedanticRegistry(), live: live}
+	g.table.MustRegister(&collector{rows: rows, descs: descs(rows), view: e.view})
+	return g
+}
+
+// Gather implements prometheus.Gatherer.
+func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
+	all, err := g.rendered()
+	if g.live == nil {
+		return all, err
+	}
+	live, liveErr := g.live.Gather()
+	all = slices.Concat(all, live) // the names of the two differ
+	slices.SortFunc(all, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return all, errors.Join(err, liveErr)
+}
+
+// rendered is the table as it is now.
+func (g *gatherer) rendered() ([]*dto.MetricFamily, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.e.edition()
+	if now != g.made || now.taken.IsZero() {
+		g.families, g.err = g.table.Gather()
+		g.made = now
+	}
+	return g.families, g.err
+}
+
+// edition is what pages are made of now. What changes between this and the rendering is rendered once more at the next scrape.
+func (e *Exporter) edition() edition {
+	m := e.o.Machine()
+	now := edition{taken: m.Taken, started: m.Agent.Started}
+	if e.o.Holders != nil {
+		now.holdings = e.o.Holders().Revision
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now.tally = e.tally.revision
+	return now
+}
