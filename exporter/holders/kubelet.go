@@ -90,7 +90,7 @@ func (f *Follower) socketIdentity() uint64 {
 		return 0
 	}
 	// A number may be given twice, to the old file and the new one; the time when it was made is not.
-	return id ^ uint64(f.o.Host.Born(f.socketName()).UnixNano()) //nolint:gosec // only compared
+	return id ^ uint64(f.o.Host.Born(f.socketName()).UnixNano())
 }
 
 // read makes of an answer, and of what is prepared for claims, who holds which accelerator.

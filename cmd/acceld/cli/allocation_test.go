@@ -64,6 +64,7 @@ func TestDraining(t *testing.T) {
 // TestOneAfterTheOther: what serves a kind begins when what served it before has ended, not when it was told to.
 func TestOneAfterTheOther(t *testing.T) {
 	a := &running{parts: &parts{log: slog.New(slog.DiscardHandler)}, plugins: map[string]*serving{}}
+	a.holding = a.follower()
 	ending := make(chan struct{})
 	begun := make(chan string, 2)
 	first := &serving{}
