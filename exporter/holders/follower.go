@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,11 +41,13 @@ type Follower struct {
 	wake   chan struct{}
 	ready  chan struct{}
 	kubelet
+	pods pods
 	// What tests replace.
 	list     func(context.Context) (*podresources.ListPodResourcesResponse, error)
 	identity func() uint64 // of the kubelet's socket; another one is another life of the kubelet
 	uids     func() map[string]string
 	watch    func(ctx context.Context, names ...string) (<-chan string, error)
+	streams  func(context.Context)
 
 	life     uint64
 	failures int
@@ -57,7 +60,8 @@ type timing struct {
 	// at once (pkg/kubelet/apis/grpc/ratelimit.go); the rest is for the others.
 	gap      time.Duration
 	ask      time.Duration // deadline of one question
-	resync   time.Duration // between questions while somebody holds something: no event tells that a pod has completed
+	resync   time.Duration // between questions while somebody holds something and no event tells that a pod has completed
+	told     time.Duration // the same where the kubelet's stream of pods does
 	idle     time.Duration // between questions while nobody does
 	confirm  time.Duration // how long somebody must be missing to have ended
 	returned time.Duration // the same from the first answer of a kubelet's life on: its pods come to it from the API server
@@ -69,7 +73,7 @@ type timing struct {
 
 func usual() timing {
 	return timing{
-		settle: 100 * time.Millisecond, gap: time.Second, ask: 2 * time.Second, resync: 15 * time.Second, idle: 5 * time.Minute,
+		settle: 100 * time.Millisecond, gap: time.Second, ask: 2 * time.Second, resync: 15 * time.Second, told: time.Minute, idle: 5 * time.Minute,
 		confirm: 2 * time.Second, returned: 30 * time.Second, complete: 3 * time.Second, again: 500 * time.Millisecond,
 		retry: time.Second, retryMax: 30 * time.Second,
 	}
@@ -82,7 +86,7 @@ func New(o Options) *Follower {
 	}
 	t := usual()
 	f := &Follower{o: o, timing: t, book: newBook(t), wake: make(chan struct{}, 1), ready: make(chan struct{})}
-	f.list, f.identity, f.uids = f.ask, f.socketIdentity, func() map[string]string { return podUIDs(o.Host) }
+	f.list, f.identity, f.uids, f.streams = f.ask, f.socketIdentity, func() map[string]string { return podUIDs(o.Host) }, f.stream
 	if o.Host != nil {
 		f.watch = o.Host.Watch
 	}
@@ -110,6 +114,9 @@ func (f *Follower) Poke() {
 // Run follows the kubelet until ctx ends, over any number of its restarts, and returns nil. It may be called once.
 func (f *Follower) Run(ctx context.Context) error {
 	defer f.kubelet.close()
+	var stream sync.WaitGroup
+	defer stream.Wait()
+	stream.Go(func() { f.streams(ctx) })
 	f.follow(ctx)
 	close(f.ready)
 	last, due := time.Time{}, time.Now()
@@ -181,16 +188,26 @@ func (f *Follower) look(ctx context.Context) time.Duration {
 		f.book.returned = now
 	}
 	f.life, f.failures = life, 0
-	uids := f.uids()
-	f.book.take(f.read(resp), func(namespace, pod string) string { return uids[namespace+"/"+pod] }, now)
+	f.book.take(f.read(resp), f.uidOf(), now)
 	due := f.show(now, now)
 	switch {
 	case !due.IsZero():
 		return min(max(due.Sub(now), time.Millisecond), f.timing.resync)
 	case f.book.empty():
 		return f.timing.idle
+	case f.pods.following():
+		return f.timing.told
 	}
 	return f.timing.resync
+}
+
+// uidOf returns what knows the pods' UIDs: the kubelet's stream, or else the directories of their logs.
+func (f *Follower) uidOf() func(namespace, pod string) string {
+	if f.pods.following() {
+		return f.pods.uid
+	}
+	uids := f.uids()
+	return func(namespace, pod string) string { return uids[namespace+"/"+pod] }
 }
 
 // show makes known who holds what, and returns when that may change by itself.

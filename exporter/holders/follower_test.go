@@ -91,6 +91,7 @@ func (n *node) follow(t *testing.T) *Follower {
 	}
 	f.identity = func() uint64 { n.mu.Lock(); defer n.mu.Unlock(); return n.life }
 	f.uids = func() map[string]string { n.mu.Lock(); defer n.mu.Unlock(); return n.uids }
+	f.streams = func(ctx context.Context) { <-ctx.Done() }
 	f.watch = func(_ context.Context, names ...string) (<-chan string, error) {
 		if names[0] == devicePlugins {
 			return n.started, nil

@@ -11,7 +11,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	"github.com/acceld/acceld/host"
 )
@@ -120,5 +124,121 @@ func TestKubelet(t *testing.T) {
 		if time.Now().After(until) {
 			t.Fatal("a checkpoint was no reason to ask")
 		}
+	}
+}
+
+// stream is the kubelet's stream of pods.
+type stream struct {
+	podsapi.UnimplementedPodsServer
+	events chan *podsapi.WatchPodsEvent
+	began  atomic.Int32
+}
+
+func (s *stream) WatchPods(_ *podsapi.WatchPodsRequest, to podsapi.Pods_WatchPodsServer) error {
+	s.began.Add(1)
+	for {
+		select {
+		case <-to.Context().Done():
+			return nil
+		case e := <-s.events:
+			if e == nil {
+				return nil // the reader was too slow
+			}
+			if err := to.Send(e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// podEvent is an event about a pod.
+func podEvent(t *testing.T, typ podsapi.EventType, name, uid string, phase corev1.PodPhase) *podsapi.WatchPodsEvent {
+	t.Helper()
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid)}, Status: corev1.PodStatus{Phase: phase}}
+	data, err := pod.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &podsapi.WatchPodsEvent{Type: typ, Pod: data}
+}
+
+// TestPods: what the kubelet's stream of pods tells, and what is news for who holds devices.
+func TestPods(t *testing.T) {
+	var p pods
+	p.begin()
+	for _, e := range []struct {
+		event *podsapi.WatchPodsEvent
+		news  bool
+		uid   string
+	}{
+		{podEvent(t, podsapi.EventType_ADDED, "p", "1", corev1.PodPending), true, "1"},
+		{podEvent(t, podsapi.EventType_MODIFIED, "p", "1", corev1.PodRunning), false, "1"},
+		{podEvent(t, podsapi.EventType_MODIFIED, "p", "1", corev1.PodSucceeded), true, "1"},
+		{podEvent(t, podsapi.EventType_ADDED, "p", "2", corev1.PodPending), true, "2"},
+		{podEvent(t, podsapi.EventType_DELETED, "p", "1", corev1.PodSucceeded), true, "2"},
+		{podEvent(t, podsapi.EventType_DELETED, "p", "2", corev1.PodRunning), true, ""},
+	} {
+		if news, err := p.take(e.event); err != nil || news != e.news || p.uid("ns", "p") != e.uid {
+			t.Errorf("%s: news %t, uid %q, %v", e.event.GetType(), news, p.uid("ns", "p"), err)
+		}
+	}
+	if p.following() {
+		t.Error("not all pods have been told")
+	}
+	if _, err := p.take(&podsapi.WatchPodsEvent{Type: podsapi.EventType_INITIAL_SYNC_COMPLETE}); err != nil || !p.following() {
+		t.Errorf("all pods have been told: %v", err)
+	}
+	if _, err := p.take(&podsapi.WatchPodsEvent{Type: podsapi.EventType_ADDED, Pod: []byte{0xff}}); err == nil {
+		t.Error("what is no pod was taken")
+	}
+	if p.begin(); p.following() {
+		t.Error("a stream that begins has told nothing")
+	}
+}
+
+// TestStream: the real client at a stream, over its end.
+func TestStream(t *testing.T) {
+	root, err := os.MkdirTemp("", "ho")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(root) })
+	h, err := host.New(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(root, "var/lib/kubelet/pods-api")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f := New(Options{Host: h, Root: func() string { return "/var/lib/kubelet" }})
+	f.timing.retry = 10 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); f.stream(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	l, err := net.Listen("unix", filepath.Join(dir, "pods-api.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubelet := &stream{events: make(chan *podsapi.WatchPodsEvent)}
+	server := grpc.NewServer()
+	podsapi.RegisterPodsServer(server, kubelet)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(server.Stop)
+	until := func(what string, holds func() bool) {
+		t.Helper()
+		for begin := time.Now(); !holds(); time.Sleep(5 * time.Millisecond) {
+			if time.Since(begin) > 20*time.Second {
+				t.Fatalf("it did not happen: %s", what)
+			}
+		}
+	}
+	for life := range int32(2) {
+		kubelet.events <- podEvent(t, podsapi.EventType_ADDED, "p", "1", corev1.PodRunning)
+		kubelet.events <- &podsapi.WatchPodsEvent{Type: podsapi.EventType_INITIAL_SYNC_COMPLETE}
+		until("all pods are told", func() bool { return f.pods.following() && f.pods.uid("ns", "p") == "1" && kubelet.began.Load() == life+1 })
+		kubelet.events <- nil
+		until("the stream is begun again", func() bool { return kubelet.began.Load() == life+2 && !f.pods.following() })
 	}
 }

@@ -1,0 +1,118 @@
+package holders
+
+import (
+	"context"
+	"path"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
+)
+
+// pods are the node's pods by the kubelet's own stream of them, which it serves by default from Kubernetes 1.37 on (KEP-4188). It
+// tells their UIDs, and that one has completed, which no directory does. Without it both are found out otherwise, and later.
+type pods struct {
+	mu   sync.Mutex
+	uids map[string]string // by "<namespace>/<name>"
+	live bool              // the stream has told all pods, and goes on
+}
+
+// uid is the UID of a pod; empty when the stream has not told it.
+func (p *pods) uid(namespace, name string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.uids[namespace+"/"+name]
+}
+
+// following reports whether the stream tells every pod.
+func (p *pods) following() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live
+}
+
+// begin forgets what a stream of before has told.
+func (p *pods) begin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.uids, p.live = map[string]string{}, false
+}
+
+// take takes in an event, and reports whether somebody may hold other devices after it.
+func (p *pods) take(e *podsapi.WatchPodsEvent) (news bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.GetType() == podsapi.EventType_INITIAL_SYNC_COMPLETE {
+		p.live = true
+		return true, nil
+	}
+	var pod corev1.Pod
+	if err := pod.Unmarshal(e.GetPod()); err != nil {
+		return false, err
+	}
+	key, uid := pod.Namespace+"/"+pod.Name, string(pod.UID)
+	if e.GetType() == podsapi.EventType_DELETED {
+		if p.uids[key] == uid { // the next one may have the name already
+			delete(p.uids, key)
+		}
+		return true, nil
+	}
+	news = p.uids[key] != uid || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	p.uids[key] = uid
+	return news, nil
+}
+
+// stream follows the kubelet's stream until ctx ends. A slow reader is dropped by the kubelet, and one that comes back is told
+// every pod again.
+func (f *Follower) stream(ctx context.Context) {
+	wait := f.timing.retry
+	for ctx.Err() == nil {
+		f.pods.begin()
+		err := f.streamOnce(ctx)
+		f.o.Log.Debug("the kubelet's stream of pods has ended", "error", err)
+		if f.pods.following() {
+			wait = f.timing.retry
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+		wait = min(2*wait, f.timing.idle) // a kubelet before 1.37 never has one
+	}
+}
+
+// streamOnce follows one stream to its end.
+func (f *Follower) streamOnce(ctx context.Context) error {
+	socket, err := f.o.Host.Path(path.Join(f.o.Root(), "pods-api/pods-api.sock"))
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	events, err := podsapi.NewPodsClient(conn).WatchPods(ctx, &podsapi.WatchPodsRequest{})
+	if err != nil {
+		return err
+	}
+	for {
+		e, err := events.Recv()
+		if err != nil {
+			return err
+		}
+		news, err := f.pods.take(e)
+		if err != nil {
+			return err
+		}
+		if news && len(f.Holdings().By) > 0 {
+			f.Poke()
+		}
+	}
+}
