@@ -184,7 +184,7 @@ func (f *Follower) look(ctx context.Context) time.Duration {
 		f.show(now, f.Holdings().Told)
 		return f.backoff()
 	}
-	if life != f.life || f.failures > 0 {
+	if life != f.life && !f.book.empty() {
 		f.book.returned = now
 	}
 	f.life, f.failures = life, 0
