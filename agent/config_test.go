@@ -76,7 +76,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"remote half certificate", "endpoint: {remote: {listen: ':9481', tokens: true, key: /k}}", "endpoint.remote: certificate and key must be both there"},
 		{"remote relative file", "endpoint: {remote: {listen: ':9481', clientCA: ca.crt}}", `endpoint.remote.clientCA: "ca.crt" is not an absolute path`},
 		{"remote clients", "endpoint: {remote: {listen: ':9481', tokens: true, clients: [a]}}", "endpoint.remote.clients: without clientCA"},
-		{"remote option", "endpoint: {remote: {listen: ':9481', token: true}}", `unknown field "endpoint.remote.token"`},
+		{"remote option", "endpoint: {remote: {listen: ':9481', token: true}}", `unknown field "token"`},
 		{"relative path", "stateDir: var", `stateDir: "var" is not an absolute path`},
 		{"allocation", "kubernetes: {allocation: DRA}", `kubernetes.allocation: "DRA" is not one of devicePlugin, dra`},
 		{"allocation of a kind", "kinds: {a: {allocation: both}}", `kinds.a.allocation: "both" is not one of`},

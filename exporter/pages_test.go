@@ -14,10 +14,18 @@ func further() accel.MetricPage {
 	return accel.MetricPage{
 		Name: "example", Title: "an example",
 		Labels: []accel.PageLabel{
-			{Name: "gpu", Fact: accel.PageIndex}, {Name: "UUID", Fact: accel.PageUUID}, {Name: "pci_bus_id", Fact: accel.PageAddress},
-			{Name: "device", Fact: accel.PageDeviceNode}, {Name: "modelName", Fact: accel.PageModel}, {Name: "Hostname", Fact: accel.PageNode},
-			{Name: "version", Fact: accel.PageDriverVersion}, {Name: "profile", Fact: accel.PageProfile}, {Name: "part", Fact: accel.PagePartition},
-			{Name: "namespace", Fact: accel.PageNamespace}, {Name: "pod", Fact: accel.PagePod}, {Name: "uid", Fact: accel.PagePodUID},
+			{Name: "gpu", Fact: accel.PageIndex},
+			{Name: "UUID", Fact: accel.PageUUID},
+			{Name: "pci_bus_id", Fact: accel.PageAddress},
+			{Name: "device", Fact: accel.PageDeviceNode},
+			{Name: "modelName", Fact: accel.PageModel},
+			{Name: "Hostname", Fact: accel.PageNode},
+			{Name: "version", Fact: accel.PageDriverVersion},
+			{Name: "profile", Fact: accel.PageProfile},
+			{Name: "part", Fact: accel.PagePartition},
+			{Name: "namespace", Fact: accel.PageNamespace},
+			{Name: "pod", Fact: accel.PagePod},
+			{Name: "uid", Fact: accel.PagePodUID},
 			{Name: "container", Fact: accel.PageContainer},
 		},
 		Rows: []accel.PageRow{
@@ -62,7 +70,8 @@ func TestPagesGolden(t *testing.T) {
 		o.Pages = []accel.MetricPage{further()}
 		o.Holders = func() Holdings {
 			return Holdings{Told: noon(), By: map[string][]Holder{first.ID: {
-				{Namespace: "ml", Pod: "a", UID: "1", Container: "main"}, {Namespace: "ml", Pod: "b", UID: "2", Container: "main"},
+				{Namespace: "ml", Pod: "a", UID: "1", Container: "main"},
+				{Namespace: "ml", Pod: "b", UID: "2", Container: "main"},
 				{Namespace: "ml", Pod: "b", UID: "2", Container: "main", Claim: "another"}, // the same by these labels
 			}}}
 		}
@@ -83,7 +92,9 @@ func TestPagesGolden(t *testing.T) {
 func TestPagesKeepTheirNames(t *testing.T) {
 	m := exampleMachine()
 	m.Have["qemu-edu"].Accelerators[0].Metrics["accelerator_energy_joules_total"] = 2
-	e := example(func(o *Options) { o.Pages, o.Machine = []accel.MetricPage{further()}, func() accel.Machine { return m } })
+	e := example(func(o *Options) {
+		o.Pages, o.Machine = []accel.MetricPage{further()}, func() accel.Machine { return m }
+	})
 	_, body := get(t, e.Handler(), "/metrics/example", "Accept", "application/openmetrics-text; version=1.0.0,text/plain;q=0.5")
 	if !strings.Contains(body, "# TYPE EX_ENERGY counter\nEX_ENERGY{") || strings.HasSuffix(body, "# EOF\n") {
 		t.Errorf("the page:\n%s", body)
@@ -121,7 +132,9 @@ func TestInheritedUtilization(t *testing.T) {
 // TestScrapeFollowsPods: the series about pods are those of the pods that are there, however many have been.
 func TestScrapeFollowsPods(t *testing.T) {
 	by, revision := map[string][]Holder{}, uint64(0)
-	h := example(func(o *Options) { o.Holders = func() Holdings { return Holdings{By: by, Told: noon(), Revision: revision} } }).Handler()
+	h := example(func(o *Options) {
+		o.Holders = func() Holdings { return Holdings{By: by, Told: noon(), Revision: revision} }
+	}).Handler()
 	for i := range 1000 {
 		revision++
 		pod := "train-" + time.Duration(i).String()
@@ -165,7 +178,7 @@ func TestRenderedOnce(t *testing.T) {
 			m.Have["qemu-edu"].Accelerators[0].Metrics["accelerator_operations_total"] = 7
 			m.Taken = m.Taken.Add(time.Second)
 		},
-		`acceld_state_transitions_total{from="ready",kind="qemu-edu",to="unwatched"} 1`:                 func() { e.Observe("qemu-edu", accel.Ready, accel.Unwatched, time.Second) },
+		`acceld_state_transitions_total{from="ready",kind="qemu-edu",to="unwatched"} 1`:       func() { e.Observe("qemu-edu", accel.Ready, accel.Unwatched, time.Second) },
 		`acceld_step_failures_total{kind="qemu-edu",reason="CollectFailed",step="monitor"} 1`: func() { e.ObserveFailure("qemu-edu", accel.StepMonitor, accel.CollectFailed) },
 	} {
 		change()

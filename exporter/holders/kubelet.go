@@ -101,7 +101,9 @@ func (f *Follower) read(resp *podresources.ListPodResourcesResponse) []said {
 	for _, h := range prepared {
 		uid[h.Namespace+"/"+h.Pod] = h.UID
 	}
-	slot := func(h Hold) string { return strings.Join([]string{"claim", h.Accelerator, h.Namespace, h.Claim, h.Pod}, "\n") }
+	slot := func(h Hold) string {
+		return strings.Join([]string{"claim", h.Accelerator, h.Namespace, h.Claim, h.Pod}, "\n")
+	}
 	named := map[string]bool{}
 	for _, pod := range resp.GetPodResources() {
 		for _, c := range pod.GetContainers() {

@@ -237,7 +237,9 @@ func TestStream(t *testing.T) {
 	for life := range int32(2) {
 		kubelet.events <- podEvent(t, podsapi.EventType_ADDED, "p", "1", corev1.PodRunning)
 		kubelet.events <- &podsapi.WatchPodsEvent{Type: podsapi.EventType_INITIAL_SYNC_COMPLETE}
-		until("all pods are told", func() bool { return f.pods.following() && f.pods.uid("ns", "p") == "1" && kubelet.began.Load() == life+1 })
+		until("all pods are told", func() bool {
+			return f.pods.following() && f.pods.uid("ns", "p") == "1" && kubelet.began.Load() == life+1
+		})
 		kubelet.events <- nil
 		until("the stream is begun again", func() bool { return kubelet.began.Load() == life+2 && !f.pods.following() })
 	}

@@ -130,8 +130,8 @@ func selectors(expr string) (all []asked, groupedBy []string) {
 // TestSelectors holds the reader of expressions to what it must see: a blind one would find nothing wrong.
 func TestSelectors(t *testing.T) {
 	for expr, want := range map[string]string{
-		`up`:                               `[{up []}] []`,
-		`a{x="1", y=~"b{c}"} == 0`:         `[{a [x y]}] []`,
+		`up`:                                `[{up []}] []`,
+		`a{x="1", y=~"b{c}"} == 0`:          `[{a [x y]}] []`,
 		`sum by (x, y) (rate(a_total[5m]))`: `[{a_total []}] [x y]`,
 		`a * on (i, j) group_left () b{k!="v"} and c > 1e3`:     `[{a []} {b [k]} {c []}] [i j]`,
 		`time() - a < 600 or vector(0)`:                         `[{a []}] []`,

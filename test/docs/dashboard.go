@@ -220,9 +220,17 @@ func (g group) panels() []panel {
 // unitOf is Grafana's name of the unit that a metric's name ends in.
 func unitOf(name string) string {
 	for _, u := range []struct{ suffix, unit string }{
-		{"_bytes_per_second", "Bps"}, {"_transfers_per_second", "none"}, {"_celsius", "celsius"}, {"_ratio", "percentunit"},
-		{"_utilization", "percent"}, {"_bytes", "bytes"}, {"_watts", "watt"}, {"_joules", "joule"}, {"_volts", "volt"},
-		{"_hertz", "hertz"}, {"_seconds", "s"},
+		{"_bytes_per_second", "Bps"},
+		{"_transfers_per_second", "none"},
+		{"_celsius", "celsius"},
+		{"_ratio", "percentunit"},
+		{"_utilization", "percent"},
+		{"_bytes", "bytes"},
+		{"_watts", "watt"},
+		{"_joules", "joule"},
+		{"_volts", "volt"},
+		{"_hertz", "hertz"},
+		{"_seconds", "s"},
 	} {
 		if strings.HasSuffix(name, u.suffix) {
 			return u.unit

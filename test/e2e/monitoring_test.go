@@ -105,7 +105,9 @@ func query(t *testing.T, n *bed.Node, expr string) []map[string]string {
 	t.Helper()
 	out := sh(t, n.Guest, `curl -s --get --data-urlencode "query=$1" http://127.0.0.1:9090/api/v1/query || true`, expr)
 	var answer struct {
-		Data struct{ Result []struct{ Metric map[string]string } }
+		Data struct {
+			Result []struct{ Metric map[string]string }
+		}
 	}
 	if err := json.Unmarshal([]byte(out), &answer); err != nil {
 		return nil // it is starting

@@ -252,7 +252,9 @@ func series(t *testing.T, address, expr string) ([]map[string]string, error) {
 	}
 	var answer struct {
 		Status, Error string
-		Data          struct{ Result []struct{ Metric map[string]string } }
+		Data          struct {
+			Result []struct{ Metric map[string]string }
+		}
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, body)

@@ -110,6 +110,7 @@ func TestScrapeTouchesNothing(t *testing.T) {
 	o.Machine = func() accel.Machine { m.Taken = m.Taken.Add(time.Nanosecond); return m } // each scrape shows something new
 	h := exporter.New(o).Handler()
 	changed := touched(t, root)
+	changed() // what was touched to watch it
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	began := time.Now()

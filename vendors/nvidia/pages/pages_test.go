@@ -15,14 +15,16 @@ func TestWhatDashboardsAsk(t *testing.T) {
 		names, labels []string
 	}{
 		{
-			Exporter(), []string{
+			Exporter(),
+			[]string{
 				"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED",
 				"DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_XID_ERRORS",
 			},
 			[]string{"gpu", "UUID", "modelName", "Hostname", "hostname", "GPU_I_ID", "GPU_I_PROFILE", "pod", "namespace", "container"},
 		},
 		{
-			Operator(), []string{
+			Operator(),
+			[]string{
 				"gpu_operator_node_driver_ready", "gpu_operator_node_toolkit_ready", "gpu_operator_node_plugin_ready", "gpu_operator_node_cuda_ready",
 				"gpu_operator_node_device_plugin_devices_total",
 			},
