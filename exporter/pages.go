@@ -3,6 +3,7 @@ package exporter
 import (
 	"cmp"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -163,45 +164,38 @@ func pageFact(v view, fact accel.PageFact, d device, index int, h Holder) string
 // nodeNumber is a number about the whole node, and whether it is known.
 func nodeNumber(v view, fact accel.NodeFact) (float64, bool) {
 	kinds := present(v)
-	all := func(yes func(k string) bool) (float64, bool) {
-		for _, k := range kinds {
-			if !yes(k) {
-				return 0, true
-			}
-		}
-		return truth(len(kinds) > 0), true
+	all := func(yes func(k string) bool) float64 {
+		return truth(len(kinds) > 0 && !slices.ContainsFunc(kinds, func(k string) bool { return !yes(k) }))
 	}
-	published := func(p accel.Published) (float64, bool) {
+	published := func(p accel.Published) float64 {
 		return all(func(k string) bool { return v.Status[k].Published[p] == accel.PhaseReady })
 	}
-	sum := func(count func(k string) int) (float64, bool) {
+	sum := func(count func(k string) int) float64 {
 		n := 0
 		for _, k := range kinds {
 			n += max(0, count(k))
 		}
-		return float64(n), true
+		return float64(n)
 	}
 	switch fact {
 	case accel.NodeDriverReady:
-		return published(accel.DriverContainer)
+		return published(accel.DriverContainer), true
 	case accel.NodeRuntimeReady:
-		return published(accel.RuntimeEnablement)
+		return published(accel.RuntimeEnablement), true
 	case accel.NodePluginReady:
-		return published(accel.DevicePlugin)
+		return published(accel.DevicePlugin), true
 	case accel.NodeProven:
-		return all(func(k string) bool { return !v.Have[k].Driver.Proven.IsZero() })
+		return all(func(k string) bool { return !v.Have[k].Driver.Proven.IsZero() }), true
 	case accel.NodeProvenTime:
 		return latest(kinds, func(k string) time.Time { return v.Have[k].Driver.Proven })
 	case accel.NodeCollectedTime:
 		return latest(kinds, func(k string) time.Time { return v.Have[k].Monitoring.Collected })
 	case accel.NodeOfferedTime:
-		if ready, _ := published(accel.DevicePlugin); ready == 1 {
-			return seconds(v.Taken), true
-		}
+		return seconds(v.Taken), published(accel.DevicePlugin) == 1
 	case accel.NodeAllocatable:
-		return sum(func(k string) int { return v.Have[k].Plugin.Allocatable })
+		return sum(func(k string) int { return v.Have[k].Plugin.Allocatable }), true
 	case accel.NodeAccelerators:
-		return sum(func(k string) int { return accel.CountPresent(v.Have[k].Accelerators) })
+		return sum(func(k string) int { return accel.CountPresent(v.Have[k].Accelerators) }), true
 	}
 	return 0, false
 }

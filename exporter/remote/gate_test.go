@@ -196,7 +196,7 @@ func TestGate(t *testing.T) {
 		{"an empty token", tokens, client(nil, ""), "Bearer ", "/metrics", 401},
 		{"a password", tokens, client(nil, ""), "Basic good", "/metrics", 401},
 		{"nobody can tell", tokens, client(nil, ""), "Bearer when the API server is away", "/metrics", 503},
-		{"old TLS", tokens, &tls.Config{RootCAs: trust, ServerName: "localhost", MaxVersion: tls.VersionTLS11}, "Bearer good", "/metrics", 0}, //nolint:gosec // that is what is tried
+		{"old TLS", tokens, &tls.Config{RootCAs: trust, ServerName: "localhost", MaxVersion: tls.VersionTLS11}, "Bearer good", "/metrics", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			url, _ := serve(t, c.gate)
@@ -229,10 +229,10 @@ func TestWithoutTLS(t *testing.T) {
 // TestOwnCertificate: without files there is TLS all the same, and one who asks for proof gets none.
 func TestOwnCertificate(t *testing.T) {
 	url, _ := serve(t, Options{Name: "node-a", Review: reviews})
-	if status, body := ask(t, &tls.Config{InsecureSkipVerify: true}, url+"/metrics", "Bearer good"); status != 200 { //nolint:gosec // that is what is tried
+	if status, body := ask(t, &tls.Config{InsecureSkipVerify: true}, url+"/metrics", "Bearer good"); status != 200 {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, body := ask(t, &tls.Config{}, url+"/metrics", "Bearer good"); status != 0 || !strings.Contains(body, "certificate") { //nolint:gosec // the default
+	if status, body := ask(t, &tls.Config{}, url+"/metrics", "Bearer good"); status != 0 || !strings.Contains(body, "certificate") {
 		t.Errorf("%d %s", status, body)
 	}
 }
@@ -251,7 +251,7 @@ func TestFilesChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		status, _ := ask(t, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}, url, "") //nolint:gosec // the client is looked at here
+		status, _ := ask(t, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}, url, "")
 		return status
 	}
 	if a, b := as(cert1, key1), as(cert2, key2); a != 200 || b != 0 {

@@ -153,7 +153,7 @@ func machine() accel.Machine {
 }
 
 // token is what Prometheus proves itself with.
-const token = "a scraper's token" //nolint:gosec // of this test
+const token = "a scraper's token"
 
 // serve serves the pages of metrics as the agent does for other machines, and returns the address.
 func (n *node) serve(t *testing.T) string {
