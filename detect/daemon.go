@@ -2,7 +2,6 @@ package detect
 
 import (
 	"context"
-	"debug/buildinfo"
 	"path"
 	"regexp"
 	"slices"
@@ -138,7 +137,7 @@ func programVersion(h *host.Host, program string, containerd bool) string {
 		return ""
 	}
 	defer func() { _ = f.Close() }() // opened for reading
-	info, err := buildinfo.Read(f)
+	info, err := goProgram(f)
 	if err != nil {
 		return ""
 	}
