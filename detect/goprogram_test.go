@@ -58,7 +58,7 @@ func TestNoGoProgram(t *testing.T) {
 	if at < 0 {
 		t.Fatal("there is no magic in the test")
 	}
-	for i := at; i < at+200; i++ {
+	for i := at; i < at+64; i++ {
 		for _, bad := range []byte{0, 0x7f, 0xff} {
 			was := data[i]
 			data[i] = bad
