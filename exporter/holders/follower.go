@@ -201,13 +201,16 @@ func (f *Follower) look(ctx context.Context) time.Duration {
 	return f.timing.resync
 }
 
-// uidOf returns what knows the pods' UIDs: the kubelet's stream, or else the directories of their logs.
+// uidOf returns what knows the pods' UIDs: the kubelet's stream, or else the directories of their logs, which are looked at once and
+// only when they are needed.
 func (f *Follower) uidOf() func(namespace, pod string) string {
-	if f.pods.following() {
-		return f.pods.uid
+	uids := sync.OnceValue(f.uids)
+	return func(namespace, pod string) string {
+		if uid := f.pods.uid(namespace, pod); uid != "" {
+			return uid
+		}
+		return uids()[namespace+"/"+pod]
 	}
-	uids := f.uids()
-	return func(namespace, pod string) string { return uids[namespace+"/"+pod] }
 }
 
 // show makes known who holds what, and returns when that may change by itself.
