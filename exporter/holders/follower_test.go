@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	"github.com/acceld/acceld/exporter"
 )
@@ -264,5 +266,21 @@ func TestFollowLateUID(t *testing.T) {
 		after(t, f, time.Second)
 		n.set(func() { n.uids = map[string]string{"ns/p": "late"} })
 		after(t, f, time.Second, "a ns/p/main late")
+	})
+}
+
+// TestFollowStreamUID: the kubelet's stream knows the UID where the directories of logs are elsewhere.
+func TestFollowStreamUID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.gives("p", "a")
+		n.set(func() { n.uids = nil })
+		f := n.follow(t)
+		after(t, f, time.Second)
+		f.pods.begin()
+		if _, err := f.pods.take(podEvent(t, podsapi.EventType_ADDED, "p", "told", corev1.PodRunning)); err != nil {
+			t.Fatal(err)
+		}
+		after(t, f, time.Second, "a ns/p/main told")
 	})
 }
