@@ -29,6 +29,9 @@ RACE := $(if $(shell command -v gcc 2>/dev/null),-race)
 REVISION = $(shell git rev-parse --verify -q HEAD 2>/dev/null)
 VERSION = $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 STAMP = -buildvcs=$(if $(REVISION),true,false)
+# The time of everything in an image or a package is the commit's, so that a commit gives the same bytes.
+EPOCH = $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),0)
+ARCHES ?= amd64 arm64
 
 # Checked by targets of their own, before the long ones.
 RULES := %/test/house %/test/docs %/test/scripts %/test/purge
@@ -36,7 +39,7 @@ RULES := %/test/house %/test/docs %/test/scripts %/test/purge
 TESTBED := $(addsuffix /...,$(addprefix ./,$(wildcard test/vm test/e2e test/faults test/nvidia test/prometheus)))
 # Modules of their own with tests, so that what they need is not what the agent needs. They are built with the flags with
 # which the test bed builds Kubernetes, so that the compiler does that once.
-NESTED := test/kubelet packaging/image
+NESTED := test/kubelet packaging/image packaging/packages test/chart
 # The same tests of a kubelet with the one before.
 KUBELET136 := -modfile=go136.mod -tags=kubelet136
 
@@ -110,18 +113,28 @@ install: ## Programs, units and the kernel's hooks below DESTDIR, after make bui
 	install -D packaging/kernel/acceld-preflight $(DESTDIR)/etc/kernel/header_postinst.d/zz-acceld
 	install -D packaging/kernel/acceld-preflight $(DESTDIR)/usr/lib/kernel/install.d/95-acceld.install
 
+# What images and packages are made of: the programs for each processor, in a directory of its own.
+.PHONY: programs
+programs: ## Static programs for ARCHES (amd64 arm64) in bin/<arch>
+	@for arch in $(ARCHES); do echo "for $$arch"; GOARCH=$$arch $(GO) build $(STAMP) -ldflags='-s -w' -o bin/$$arch/ ./cmd/... || exit; done
+
 .PHONY: image
-image: build ## The agent's image as an OCI layout in dist; PUSH=registry.example.com/acceld:v1 pushes it instead, CONTROLLER=1 makes the controller's
-	cd packaging/image && $(GO) run . -bin $(CURDIR)/bin -version '$(VERSION)' -revision '$(REVISION)' \
+image: programs ## The agent's image as an OCI layout in dist; PUSH=registry.example.com/acceld:v1 pushes it instead, CONTROLLER=1 makes the controller's
+	cd packaging/image && SOURCE_DATE_EPOCH=$(EPOCH) $(GO) run . $(ARCHES:%=-bin $(CURDIR)/bin/%) -sbom -version '$(VERSION)' -revision '$(REVISION)' \
 		$(if $(CONTROLLER),-controller -name acceld-controller:dev) \
-		$(if $(PUSH),-push '$(PUSH)',-out $(CURDIR)/dist/$(if $(CONTROLLER),controller,image))
+		$(if $(PUSH),-push '$(PUSH)',-out $(CURDIR)/dist/$(if $(CONTROLLER),controller,image)$(if $(TAR),.tar))
+
+.PHONY: packages
+packages: programs ## deb and rpm of the agent in dist, for ARCHES
+	cd packaging/packages && for arch in $(ARCHES); do SOURCE_DATE_EPOCH=$(EPOCH) $(GO) run . -bin $(CURDIR)/bin/$$arch -out $(CURDIR)/dist -version '$(VERSION)' || exit; done
 
 ##@ Everything
 
-# What the tests use beside what the test bed installs by itself: a kernel's headers, and lspci to be measured against.
-.PHONY: packages
-packages:
-	@missing=; for p in linux-headers-amd64 pciutils; do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+# What the tests use beside what the test bed installs by itself: a kernel's headers, lspci to be measured against, and what judges
+# packages.
+.PHONY: test-packages
+test-packages:
+	@missing=; for p in linux-headers-amd64 pciutils lintian rpm; do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing; fi
 
 .PHONY: e2e
@@ -142,7 +155,7 @@ figures: ## Everything that is measured beside a peer, as root, on the test bed 
 	ACCELD_TESTBED=1 ACCELD_BENCH=1 $(GO) test -count=1 -p=1 -v -timeout=30m -run='$(or $(RUN),.)' ./test/bench/...
 
 .PHONY: test
-test: packages check vuln size ## Everything, as root: make, and the test bed with its real kernels, kubelet and container runtime
+test: test-packages check vuln size ## Everything, as root: make, and the test bed with its real kernels, kubelet and container runtime
 	$(GO) build $(TESTBED) ./test/bench/...
 	ACCELD_TESTBED=1 $(GO) test -count=1 -run='^TestReal' ./driver
 	$(GO) test -count=1 ./host/ledger ./test/purge

@@ -28,6 +28,32 @@ func TestReferenceConfigHoldsTheDefaults(t *testing.T) {
 	}
 }
 
+// The file that packages bring says nothing, so that an upgrade of the defaults is one of hosts that nobody has configured.
+func TestPackagedConfigSaysNothing(t *testing.T) {
+	data, err := os.ReadFile("../packaging/packages/config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, problem := ParseConfig("config.yaml", data)
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	want, _ := ParseConfig("nothing", nil)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-defaults +file):\n%s", diff)
+	}
+	// What it shows as an example is right.
+	var example strings.Builder
+	for line := range strings.Lines(string(data)) {
+		if text, ok := strings.CutPrefix(line, "# "); ok && example.Len() > 0 || text == "kubernetes:\n" {
+			example.WriteString(text)
+		}
+	}
+	if c, problem := ParseConfig("the example", []byte(example.String())); problem != nil || c.Kubeconfig == "" || len(c.Kinds) != 1 {
+		t.Errorf("%+v, %v", c, problem)
+	}
+}
+
 // The example of prebuilt sources is a comment, because it has no default. It must be right all the same.
 func TestReferenceConfigsExample(t *testing.T) {
 	data, err := os.ReadFile("../docs/config.yaml")

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,3 +41,16 @@ func labelClaims(node *corev1.Node) claims {
 
 // mayChange reports whether the label, which the node has, is acceld's alone.
 func (c claims) mayChange(key string) bool { return c.own[key] && !c.foreign[key] }
+
+// Left returns the labels of a node that agents have written and nobody else has, those that others may write too included.
+func Left(node *corev1.Node) []string {
+	var keys []string
+	owners := labelClaims(node)
+	for key := range node.Labels {
+		if ours(key) || shared(key) && owners.mayChange(key) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -18,8 +18,8 @@ import (
 // Files are those of TLS. They are read again at each handshake, so that new ones are in force for the next connection; what
 // cannot be used leaves the ones of before in force.
 type Files struct {
-	Cert string `json:"cert"`
-	Key  string `json:"key"`
+	Cert string `json:"cert,omitempty"`
+	Key  string `json:"key,omitempty"`
 	// ClientCA, where it is set, holds the authorities one of which must have signed the certificate of every client.
 	ClientCA string `json:"clientCA,omitempty"`
 }

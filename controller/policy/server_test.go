@@ -252,7 +252,12 @@ func (s *server) write(method, name string, sent object) (object, error) {
 		if s.objects[name] == nil {
 			return nil, apierrors.NewNotFound(resource, name)
 		}
-		return s.put(name, "DELETED", clone(s.objects[name])), nil
+		gone := clone(s.objects[name])
+		if len(list(part(gone, "metadata")["finalizers"])) > 0 {
+			part(gone, "metadata")["deletionTimestamp"] = "2026-03-04T12:00:00Z"
+			return s.put(name, "MODIFIED", gone), nil
+		}
+		return s.put(name, "DELETED", gone), nil
 	}
 	target, status := strings.CutSuffix(name, "/status")
 	old := s.objects[target]

@@ -1,5 +1,6 @@
 // Command image makes the container image of the agent, or of the controller, from static programs, without a container engine and without a
-// base image. The same programs give the same bytes, on any machine and at any time.
+// base image: one for each processor, under an index where there are several, and beside each a list of what is in it (SPDX). The same
+// programs give the same bytes, on any machine and at any time.
 package main
 
 import (
@@ -22,7 +23,11 @@ func main() {
 func run(args []string, stdout io.Writer) error {
 	var o Options
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
-	bin := flags.String("bin", "bin", "directory of the static programs")
+	var bins []string
+	flags.Func("bin", "directory of the static programs for one processor; may be given several times", func(dir string) error {
+		bins = append(bins, dir)
+		return nil
+	})
 	out := flags.String("out", "", "write an OCI layout into this directory, or into this file when it ends in .tar")
 	push := flags.String("push", "", "push to this reference, such as registry.example.com/acceld:v1")
 	insecure := flags.Bool("insecure", false, "push without TLS; to a loopback registry only")
@@ -30,6 +35,7 @@ func run(args []string, stdout io.Writer) error {
 	flags.StringVar(&o.Version, "version", "dev", "version label")
 	flags.BoolVar(&o.Controller, "controller", false, "make the controller's image rather than the agent's")
 	flags.StringVar(&o.Revision, "revision", "", "commit label")
+	sbom := flags.Bool("sbom", false, "attach to each image the list of the modules that are in it, as SPDX")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -41,29 +47,49 @@ func run(args []string, stdout io.Writer) error {
 		return err
 	}
 	o.Created = created
-	img, err := New(*bin, o)
+	if len(bins) == 0 {
+		bins = []string{"bin"}
+	}
+	r, err := NewRelease(bins, o, *sbom)
 	if err != nil {
 		return err
 	}
 	where := *out
 	if *push != "" {
 		where = *push
-		err = Push(img, *push, *insecure)
+		err = Push(r, *push, *insecure)
 	} else {
-		err = Write(img, *out, o.Name)
+		err = Write(r, *out, o.Name)
 	}
 	if err != nil {
 		return err
 	}
-	digest, err := img.Digest()
+	return report(stdout, where, r)
+}
+
+// report prints where what went: the digest to refer to it by, and how large each image is.
+func report(stdout io.Writer, where string, r *Release) error {
+	digest, err := r.Digest()
 	if err != nil {
 		return err
 	}
-	size, err := Size(img)
-	if err != nil {
+	if _, err := fmt.Fprintf(stdout, "%s %s", where, digest); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "%s %s %.1f MB\n", where, digest, float64(size)/1e6)
+	for _, img := range r.Images {
+		file, err := img.ConfigFile()
+		if err != nil {
+			return err
+		}
+		size, err := Size(img)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(stdout, " %s %.1f MB", file.Architecture, float64(size)/1e6); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintln(stdout)
 	return err
 }
 

@@ -18,9 +18,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// Write writes the image as an OCI layout: into the directory out, which it replaces, or into the file out when that
+// Write writes a release as an OCI layout: into the directory out, which it replaces, or into the file out when that
 // ends in ".tar". The layout's index calls it ref, whole ("io.containerd.image.name") and as a tag.
-func Write(img v1.Image, out, ref string) error {
+func Write(r *Release, out, ref string) error {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return fmt.Errorf("cannot write the layout: %w", err)
 	}
@@ -38,15 +38,10 @@ func Write(img v1.Image, out, ref string) error {
 	if err != nil {
 		return fmt.Errorf("cannot use name %q: %w", ref, err)
 	}
-	config, err := img.ConfigFile()
-	if err != nil {
-		return fmt.Errorf("cannot write the layout: %w", err)
-	}
-	if err := l.AppendImage(img, layout.WithPlatform(v1.Platform{OS: config.OS, Architecture: config.Architecture}),
-		layout.WithAnnotations(map[string]string{
-			"org.opencontainers.image.ref.name": parsed.TagStr(),
-			"io.containerd.image.name":          parsed.Name(),
-		})); err != nil {
+	if err := fill(l, r, layout.WithAnnotations(map[string]string{
+		"org.opencontainers.image.ref.name": parsed.TagStr(),
+		"io.containerd.image.name":          parsed.Name(),
+	})); err != nil {
 		return fmt.Errorf("cannot write the layout: %w", err)
 	}
 	if strings.HasSuffix(out, ".tar") {
@@ -59,6 +54,30 @@ func Write(img v1.Image, out, ref string) error {
 		return fmt.Errorf("cannot replace the layout: %w", err)
 	}
 	return os.Rename(dir, out)
+}
+
+// fill puts a release into an empty layout, under the name that the annotations give it. What is attached has no name: it is found by
+// its subject.
+func fill(l layout.Path, r *Release, named layout.Option) error {
+	if r.Index != nil {
+		if err := l.AppendIndex(r.Index, named); err != nil {
+			return err
+		}
+	} else {
+		platform, err := platformOf(r.Images[0])
+		if err != nil {
+			return err
+		}
+		if err := l.AppendImage(r.Images[0], layout.WithPlatform(*platform), named); err != nil {
+			return err
+		}
+	}
+	for _, list := range r.Lists {
+		if err := l.AppendImage(list); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // replaceable fails for a directory that is not a layout: somebody named the wrong one.
@@ -122,8 +141,8 @@ func add(w *tar.Writer, dir, file string) error {
 	return err
 }
 
-// Push pushes the image to ref with the credentials of the user's container tools.
-func Push(img v1.Image, ref string, insecure bool) error {
+// Push pushes a release to ref with the credentials of the user's container tools.
+func Push(r *Release, ref string, insecure bool) error {
 	var options []name.Option
 	if insecure {
 		options = append(options, name.Insecure)
@@ -135,7 +154,22 @@ func Push(img v1.Image, ref string, insecure bool) error {
 	if insecure && !loopback(tag.Context().RegistryStr()) {
 		return fmt.Errorf("cannot push to %q without TLS: the registry is not on a loopback address", ref)
 	}
-	if err := remote.Write(tag, img, remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+	auth := remote.WithAuthFromKeychain(authn.DefaultKeychain)
+	if r.Index != nil {
+		err = remote.WriteIndex(tag, r.Index, auth)
+	} else {
+		err = remote.Write(tag, r.Images[0], auth)
+	}
+	for _, list := range r.Lists {
+		if err != nil {
+			break
+		}
+		var digest v1.Hash
+		if digest, err = list.Digest(); err == nil {
+			err = remote.Write(tag.Context().Digest(digest.String()), list, auth)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("cannot push to %q: %w", ref, err)
 	}
 	return nil

@@ -90,7 +90,7 @@ func compare(t *testing.T, at string, schema map[string]any, typ reflect.Type) {
 	}
 }
 
-// The controller's rights, all of them: no secrets, nothing that runs.
+// The controller's rights, all of them: no secret but its own, nothing that runs.
 func TestRightsOfTheController(t *testing.T) {
 	got := map[string][]rbacv1.PolicyRule{}
 	for _, o := range objectsIn(t, "controller") {
@@ -111,9 +111,10 @@ func TestRightsOfTheController(t *testing.T) {
 			rule("", "pods/binding", "create"), rule("", "pods/eviction", "create"), rule("apps", "daemonsets", "list watch"),
 			rule("scheduling.k8s.io", "priorityclasses", "list watch create delete"), rule("events.k8s.io", "events", "create patch"),
 		},
-		"in the namespace": {rule("coordination.k8s.io", "leases", "create"), rule("coordination.k8s.io", "leases", "get update")},
+		"in the namespace": {rule("coordination.k8s.io", "leases", "create"), rule("coordination.k8s.io", "leases", "get update"), rule("", "secrets", "list watch patch")},
 	}
 	want["in the namespace"][1].ResourceNames = []string{"acceld-controller"}
+	want["in the namespace"][2].ResourceNames = []string{"acceld-controller-tls"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}

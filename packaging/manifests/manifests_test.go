@@ -15,11 +15,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/acceld/acceld/controller/policy"
 )
 
 // objects reads every document of the manifests strictly into the type of its kind.
@@ -36,6 +39,8 @@ func objectsIn(t *testing.T, dir string) []metav1.Object {
 		"apps/v1 Deployment": func() metav1.Object { return &appsv1.Deployment{} },
 		"v1 Service":         func() metav1.Object { return &corev1.Service{} },
 		"v1 ConfigMap":       func() metav1.Object { return &corev1.ConfigMap{} },
+		"v1 Secret":          func() metav1.Object { return &corev1.Secret{} },
+		"batch/v1 Job":       func() metav1.Object { return &batchv1.Job{} },
 
 		"rbac.authorization.k8s.io/v1 ClusterRole":        func() metav1.Object { return &rbacv1.ClusterRole{} },
 		"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() metav1.Object { return &rbacv1.ClusterRoleBinding{} },
@@ -279,5 +284,51 @@ func TestController(t *testing.T) {
 		if labels["app.kubernetes.io/name"] == find[*appsv1.DaemonSet](t).Spec.Selector.MatchLabels["app.kubernetes.io/name"] {
 			t.Error("its pods look like agents")
 		}
+	}
+}
+
+// The rights to remove are no more than removing takes, and nothing that removes looks like an agent.
+func TestRemoval(t *testing.T) {
+	got := map[string][]rbacv1.PolicyRule{}
+	for _, o := range objectsIn(t, "remove") {
+		if name := o.GetLabels()["app.kubernetes.io/name"]; name != policy.RemovalName || o.GetName() != policy.RemovalName {
+			t.Errorf("%T is %q with the name label %q", o, o.GetName(), name)
+		}
+		switch o := o.(type) {
+		case *rbacv1.ClusterRole:
+			got["of the cluster"] = o.Rules
+		case *rbacv1.Role:
+			got["in the namespace"] = o.Rules
+		case *appsv1.DaemonSet:
+			pod := o.Spec.Template.Spec
+			if len(pod.InitContainers) != 1 || !*pod.InitContainers[0].SecurityContext.Privileged || pod.Containers[0].SecurityContext.Privileged != nil || *pod.AutomountServiceAccountToken {
+				t.Errorf("%+v", pod)
+			}
+			agent := find[*appsv1.DaemonSet](t).Spec.Template.Spec
+			if diff := cmp.Diff(agent.Volumes, pod.Volumes); diff != "" || !cmp.Equal(agent.Tolerations, pod.Tolerations) || !pod.HostPID {
+				t.Errorf("it does not run where agents do, with what they have: %s", diff)
+			}
+		case *batchv1.Job:
+			if *o.Spec.BackoffLimit != 0 || o.Spec.Template.Spec.Containers[0].Args[0] != "remove" {
+				t.Errorf("%+v", o.Spec)
+			}
+		}
+	}
+	rule := func(group, resources, verbs string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
+	}
+	want := map[string][]rbacv1.PolicyRule{
+		"of the cluster": {
+			rule("", "nodes", "get list watch patch"), rule("", "nodes/status", "patch"),
+			rule("acceld.dev", "acceleratorpolicies", "list watch patch delete"), rule("acceld.dev", "acceleratorpolicies/status", "patch"),
+			rule("apiextensions.k8s.io", "customresourcedefinitions", "delete"),
+			rule("scheduling.k8s.io", "priorityclasses", "list watch delete"), rule("resource.k8s.io", "resourceslices deviceclasses", "list delete"),
+			rule("events.k8s.io", "events", "create patch"),
+		},
+		"in the namespace": {rule("", "pods", "list watch"), rule("apps", "daemonsets", "list watch"), rule("coordination.k8s.io", "leases", "list delete")},
+	}
+	want["of the cluster"][4].ResourceNames = []string{"acceleratorpolicies.acceld.dev"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
 	}
 }

@@ -63,5 +63,6 @@ scheduler as an extender, for which it keeps book of each card of each node. Of 
 	flags.StringVar(&identity, "identity", "", "the name under which this replica stands for election; empty: the host's name and a random part")
 	flags.BoolVar(&check, "check", false, "check the configuration and end")
 	flags.BoolVar(&debug, "debug", false, "log more")
+	root.AddCommand(removeCommand(failed))
 	return root
 }

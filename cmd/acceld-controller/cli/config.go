@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -18,8 +19,8 @@ type Config struct {
 	// Policies says whether AcceleratorPolicies are carried out; they are where nothing is said.
 	Policies bool `json:"policies"`
 	// Listen is where the scheduler is answered, over TLS.
-	Listen string         `json:"listen,omitempty"`
-	TLS    extender.Files `json:"tls,omitzero"`
+	Listen string `json:"listen,omitempty"`
+	TLS    TLS    `json:"tls,omitzero"`
 	// Watched is where health, readiness and metrics are, over plain HTTP; "off" for nowhere.
 	Watched string `json:"watched,omitempty"`
 	// Resources are the names by which cards are kept book of; without them the scheduler is not answered.
@@ -30,6 +31,13 @@ type Config struct {
 	CardNodes *int `json:"cardNodes,omitempty"`
 	// Lease is how replicas agree which one keeps the books.
 	Lease Lease `json:"lease,omitzero"`
+}
+
+// TLS says where the certificates are: in a Secret, or in files.
+type TLS struct {
+	// Secret is the name of one in the controller's namespace. Where it is empty the controller makes what belongs in it.
+	Secret         string `json:"secret,omitempty"`
+	extender.Files `json:",inline"`
 }
 
 // Lease is the one that the replica in office holds.
@@ -47,7 +55,7 @@ const minLease = 10
 func ParseConfig(data []byte) (*Config, error) {
 	c := &Config{
 		Policies: true, Listen: ":9443", Watched: ":9482", Packing: extender.Pack,
-		Lease: Lease{Namespace: kube.Namespace, Name: "acceld-controller", Seconds: 15},
+		Lease: Lease{Namespace: cmp.Or(os.Getenv("POD_NAMESPACE"), kube.Namespace), Name: "acceld-controller", Seconds: 15},
 	}
 	if err := yaml.UnmarshalStrict(data, c); err != nil {
 		return nil, err
@@ -62,8 +70,10 @@ func ParseConfig(data []byte) (*Config, error) {
 	switch {
 	case c.Resources == nil && !c.Policies:
 		return nil, errors.New("there is nothing to do: policies is false, and there are no resources to keep book of")
-	case c.Resources != nil && (c.TLS.Cert == "" || c.TLS.Key == ""):
-		return nil, errors.New("tls: cert and key are needed, the scheduler is answered over TLS only")
+	case c.TLS.Secret != "" && c.TLS.Files != extender.Files{}:
+		return nil, errors.New("tls: a secret and files are named, and only one can hold")
+	case c.Resources != nil && c.TLS.Secret == "" && (c.TLS.Cert == "" || c.TLS.Key == ""):
+		return nil, errors.New("tls: a secret, or cert and key, are needed: the scheduler is answered over TLS only")
 	case c.Packing != extender.Pack && c.Packing != extender.Spread:
 		return nil, fmt.Errorf("packing: %q is neither %q nor %q", c.Packing, extender.Pack, extender.Spread)
 	case c.Lease.Seconds < minLease:

@@ -38,7 +38,7 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	short, err := ParseConfig([]byte("tls: {cert: /etc/acceld/tls/tls.crt, key: /etc/acceld/tls/tls.key, clientCA: /etc/acceld/tls/ca.crt}\n" +
+	short, err := ParseConfig([]byte("tls: {secret: acceld-controller-tls}\n" +
 		"resources: {prefix: gpu.intel.com/, cards: [xe, i915], tiles: tiles, nodeWide: [\"*_monitoring\"]}\ncardNodes: 200\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasSuffix(c.Listen, ":9443") || !strings.HasSuffix(c.Watched, ":9482") || c.TLS.ClientCA == "" {
+	if !strings.HasSuffix(c.Listen, ":9443") || !strings.HasSuffix(c.Watched, ":9482") || c.TLS.Secret != "acceld-controller-tls" {
 		t.Errorf("%+v", c)
 	}
 }

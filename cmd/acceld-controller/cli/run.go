@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -28,6 +29,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/acceld/acceld/controller/certificate"
 	"github.com/acceld/acceld/controller/extender"
 	"github.com/acceld/acceld/controller/policy"
 	"github.com/acceld/acceld/kube"
@@ -65,9 +67,12 @@ func run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.
 	tasks, ctx := errgroup.WithContext(ctx)
 	var l net.ListenConfig
 	if c.Resources != nil {
-		config, err := c.TLS.TLS(log)
+		config, keeper, err := o.tls()
 		if err != nil {
 			return err
+		}
+		if keeper != nil {
+			tasks.Go(func() error { return keeper.Run(ctx) })
 		}
 		o.extender = extender.New(c.Resources, api(client), c.Packing, log)
 		if c.CardNodes != nil {
@@ -89,6 +94,24 @@ func run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.
 	}
 	tasks.Go(func() error { return o.stand(ctx, name(identity)) })
 	return tasks.Wait()
+}
+
+// service is the name of the controller's Service.
+const service = "acceld-controller"
+
+// tls returns how the scheduler is spoken with, and the task that keeps the certificates where they are in a Secret.
+func (o *controller) tls() (*tls.Config, *certificate.Keeper, error) {
+	if o.config.TLS.Secret == "" {
+		config, err := o.config.TLS.TLS(o.log)
+		return config, nil, err
+	}
+	namespace := o.config.Lease.Namespace
+	var names []string
+	for _, name := range []string{"." + namespace + ".svc", "." + namespace + ".svc.cluster.local", "." + namespace, ""} {
+		names = append(names, service+name)
+	}
+	k := &certificate.Keeper{API: o.documents, Namespace: namespace, Name: o.config.TLS.Secret, Names: names, Log: o.log}
+	return k.TLS(), k, nil
 }
 
 // term does what only the replica in office does, until ctx ends.

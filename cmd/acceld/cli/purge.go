@@ -38,7 +38,7 @@ type purgeReport struct {
 
 func purgeCommand(c *common) *cobra.Command {
 	var format outputFormat
-	var dry, keep bool
+	var dry, keep, stay bool
 	cmd := &cobra.Command{
 		Use: "purge", Short: "Take back everything that acceld changed on this host", Args: noArgs,
 		Long: `purge takes back what acceld changed: containers are given no device any more, the files of container runtimes are again
@@ -68,12 +68,16 @@ nothing was left.`,
 			if g.left() > 0 {
 				return exit{exitFailed, nil}
 			}
+			if stay {
+				<-cmd.Context().Done()
+			}
 			return nil
 		},
 	}
 	format.flag(cmd)
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be done, change nothing")
 	cmd.Flags().BoolVar(&keep, "keep-drivers", false, "leave the kernel modules loaded")
+	cmd.Flags().BoolVar(&stay, "stay", false, "where nothing was left, wait for a signal rather than end: for a pod that would be started again")
 	return cmd
 }
 

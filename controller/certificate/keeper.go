@@ -1,0 +1,169 @@
+package certificate
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/acceld/acceld/kube"
+)
+
+// madeAnnotation marks a Secret whose content is of the controller's making. One with content and without the mark is somebody
+// else's: it is used and never written.
+const madeAnnotation = kube.Prefix + "made-by"
+
+const (
+	madeBy = "acceld-controller"
+	// again is how soon a write that was refused is tried once more.
+	again = 10 * time.Second
+	// deadline of one request.
+	deadline = 15 * time.Second
+)
+
+// errNone is what the other side of a connection is refused with before there is a certificate.
+var errNone = errors.New("there is no certificate yet")
+
+// Keeper is the task that keeps the certificates. All replicas run it: whoever comes first makes them, and the others hear of it.
+type Keeper struct {
+	API kube.API
+	// Namespace and Name are of the Secret, which must be there; it may be empty.
+	Namespace, Name string
+	// Names are those of the controller in DNS, the first one in the subject too.
+	Names []string
+	Log   *slog.Logger
+
+	mu     sync.Mutex
+	config *tls.Config
+	said   string // the last trouble that was logged
+}
+
+// secret is what is read of a Secret.
+type secret struct {
+	Meta kube.Meta         `json:"metadata"`
+	Data map[string][]byte `json:"data,omitempty"`
+}
+
+// Described returns the metadata.
+func (s *secret) Described() *kube.Meta { return &s.Meta }
+
+// String names the task.
+func (k *Keeper) String() string { return "certificate" }
+
+// TLS returns a configuration that follows the Secret. A handshake fails before there is a certificate.
+func (k *Keeper) TLS() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.config == nil {
+			return nil, errNone
+		}
+		return k.config, nil
+	}}
+}
+
+// Run keeps the certificates until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	wake := make(chan struct{}, 1)
+	secrets := &kube.Mirror[secret, *secret]{
+		API: k.API, Path: k.collection(), Query: url.Values{"fieldSelector": {"metadata.name=" + k.Name}},
+		Changed: func() {
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		},
+	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { _ = secrets.Run(ctx) }) // it ends with ctx alone
+	timer := time.NewTimer(again)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-wake:
+		case <-timer.C:
+		}
+		all, synced := secrets.All()
+		if !synced {
+			k.trouble("the API server does not show the secret", secrets.Err())
+			timer.Reset(again)
+			continue
+		}
+		next, err := k.pass(ctx, all[k.Namespace+"/"+k.Name], time.Now())
+		k.trouble("the certificate cannot be kept", err)
+		timer.Reset(max(time.Until(next), again))
+	}
+}
+
+func (k *Keeper) collection() string { return "/api/v1/namespaces/" + k.Namespace + "/secrets" }
+
+// trouble says what is wrong once, and nothing while it stays the same.
+func (k *Keeper) trouble(what string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != k.said {
+		k.Log.Error(what, "secret", k.Namespace+"/"+k.Name, "error", err)
+	}
+	k.said = text
+}
+
+// pass takes over what the Secret has, and writes what it lacks. It returns when the next one is due without a change of it.
+func (k *Keeper) pass(ctx context.Context, s *secret, now time.Time) (next time.Time, err error) {
+	if s == nil {
+		return now.Add(again), errors.New("it is not there, and only who installs acceld may make it: apply the manifests")
+	}
+	data := maps.Clone(s.Data)
+	var verb string
+	switch {
+	case len(data) == 0:
+		verb = "made"
+		if data, err = made(now, k.Names); err != nil {
+			return now.Add(again), fmt.Errorf("cannot make certificates: %w", err)
+		}
+	default:
+		config, err := usable(data)
+		if err != nil {
+			return now.Add(again), fmt.Errorf("%w; those of before stay in force", err)
+		}
+		k.mu.Lock()
+		k.config = config
+		k.mu.Unlock()
+		if s.Meta.Annotations[madeAnnotation] != madeBy {
+			return now.Add(serverLife), nil // whoever keeps it renews it
+		}
+		if at := due(config.Certificates[0].Leaf, k.Names); now.Before(at) {
+			return at, nil
+		}
+		verb = "renewed"
+		if err := signServer(data, now, k.Names); err != nil {
+			return now.Add(again), err
+		}
+	}
+	patch := map[string]any{"data": data, "metadata": map[string]any{
+		"resourceVersion": s.Meta.ResourceVersion, "annotations": map[string]string{madeAnnotation: madeBy},
+	}}
+	limited, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	err = k.API.Do(limited, http.MethodPatch, k.collection()+"/"+k.Name, url.Values{"fieldManager": {madeBy}}, patch, nil)
+	switch {
+	case apierrors.IsConflict(err): // another replica was faster, and the watch shows what it wrote
+		return now.Add(again), nil
+	case err != nil:
+		return now.Add(again), fmt.Errorf("cannot write it: %w", err)
+	}
+	k.Log.Info("certificate written", "how", verb, "secret", k.Namespace+"/"+k.Name, "until", now.Add(serverLife).UTC().Format(time.DateOnly))
+	return now.Add(again), nil
+}

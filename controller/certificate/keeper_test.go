@@ -1,0 +1,281 @@
+package certificate
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// server has one Secret, or none.
+type server struct {
+	mu      sync.Mutex
+	object  *secret
+	version int
+	streams map[*stream]bool
+	writes  int
+	refuse  error
+}
+
+type stream struct {
+	s *server
+	*io.PipeReader
+	w *io.PipeWriter
+}
+
+// Close ends the watch.
+func (w *stream) Close() error {
+	w.s.mu.Lock()
+	delete(w.s.streams, w)
+	w.s.mu.Unlock()
+	return errors.Join(w.PipeReader.Close(), w.w.Close())
+}
+
+func (s *server) Do(_ context.Context, method, path string, query url.Values, body, into any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	resource := schema.GroupResource{Resource: "secrets"}
+	if s.refuse != nil {
+		return s.refuse
+	}
+	if method == http.MethodGet {
+		if path != "/api/v1/namespaces/ns/secrets" || query.Get("fieldSelector") != "metadata.name=tls" {
+			return apierrors.NewForbidden(resource, path, errors.New("only one secret may be read"))
+		}
+		list := map[string]any{"metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)}, "items": []any{}}
+		if s.object != nil {
+			list["items"] = []any{s.object}
+		}
+		return copyInto(list, into)
+	}
+	var patch secret
+	if err := copyInto(body, &patch); err != nil {
+		return err
+	}
+	if method != http.MethodPatch || path != "/api/v1/namespaces/ns/secrets/tls" || s.object == nil {
+		return apierrors.NewNotFound(resource, path)
+	}
+	if patch.Meta.ResourceVersion != s.object.Meta.ResourceVersion {
+		return apierrors.NewConflict(resource, path, errors.New("it is another one"))
+	}
+	s.writes++
+	s.put(patch.Data, patch.Meta.Annotations)
+	return nil
+}
+
+func copyInto(from, into any) error {
+	b, err := json.Marshal(from)
+	if err == nil && into != nil {
+		err = json.Unmarshal(b, into)
+	}
+	return err
+}
+
+// Watch sends what comes; what was before is in the list.
+func (s *server) Watch(ctx context.Context, _ string, _ url.Values) (io.ReadCloser, error) {
+	r, w := io.Pipe()
+	x := &stream{s, r, w}
+	s.mu.Lock()
+	s.streams[x] = true
+	s.mu.Unlock()
+	context.AfterFunc(ctx, func() { _ = x.Close() })
+	return x, nil
+}
+
+// put replaces the Secret's content; the caller holds the lock.
+func (s *server) put(data map[string][]byte, annotations map[string]string) {
+	s.version++
+	s.object = &secret{Data: data}
+	s.object.Meta.Namespace, s.object.Meta.Name, s.object.Meta.ResourceVersion, s.object.Meta.Annotations = "ns", "tls", strconv.Itoa(s.version), annotations
+	event, _ := json.Marshal(map[string]any{"type": "MODIFIED", "object": s.object})
+	for w := range s.streams {
+		go func() { _, _ = w.w.Write(append(event, '\n')) }()
+	}
+}
+
+func (s *server) edit(data map[string][]byte, annotations map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.put(data, annotations)
+}
+
+func (s *server) get() (data map[string][]byte, writes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.object.Data), s.writes
+}
+
+func names() []string { return []string{"controller.ns.svc", "controller"} }
+
+// keep runs a keeper until the test ends.
+func keep(t *testing.T, s *server, log io.Writer) *Keeper {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	k := &Keeper{API: s, Namespace: "ns", Name: "tls", Names: names(), Log: slog.New(slog.NewTextHandler(log, nil))}
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return k
+}
+
+// shake tries a connection as the scheduler makes it: by what is in the Secret.
+func shake(k *Keeper, data map[string][]byte, asClient bool) error {
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(data[authorityCertificate])
+	config := &tls.Config{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12, RootCAs: roots, ServerName: "controller.ns.svc"}
+	if asClient {
+		pair, err := tls.X509KeyPair(data[clientCertificate], data[clientKey])
+		if err != nil {
+			return err
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	served := make(chan error, 1)
+	go func() {
+		err := tls.Server(a, k.TLS()).Handshake()
+		a.Close()
+		served <- err
+	}()
+	err := tls.Client(b, config).Handshake()
+	b.Close()
+	return errors.Join(err, <-served)
+}
+
+func TestMadeAndRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{streams: map[*stream]bool{}}
+		s.edit(nil, nil)
+		one, two := keep(t, s, io.Discard), keep(t, s, io.Discard)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		first, writes := s.get()
+		if writes != 1 || len(first) != 6 {
+			t.Fatalf("two replicas wrote %d times: %v", writes, slices.Sorted(maps.Keys(first)))
+		}
+		for i, k := range []*Keeper{one, two} {
+			if err := shake(k, first, true); err != nil {
+				t.Errorf("replica %d: %v", i, err)
+			}
+			if shake(k, first, false) == nil {
+				t.Errorf("replica %d answers whoever asks", i)
+			}
+		}
+		time.Sleep(59 * 24 * time.Hour)
+		if _, writes := s.get(); writes != 1 {
+			t.Errorf("renewed %d times in 59 of 90 days", writes-1)
+		}
+		time.Sleep(2 * 24 * time.Hour)
+		synctest.Wait()
+		second, writes := s.get()
+		if writes != 2 || bytes.Equal(first[serverCertificate], second[serverCertificate]) {
+			t.Errorf("not renewed after 61 days: %d writes", writes)
+		}
+		for _, key := range []string{authorityCertificate, authorityKey, clientCertificate, clientKey} {
+			if !bytes.Equal(first[key], second[key]) {
+				t.Errorf("%s is another one, and the scheduler's copy is of no use", key)
+			}
+		}
+		time.Sleep(50 * 24 * time.Hour) // beyond the life of the first one
+		synctest.Wait()
+		for i, k := range []*Keeper{one, two} {
+			if err := shake(k, first, true); err != nil {
+				t.Errorf("replica %d with what the scheduler has copied: %v", i, err)
+			}
+		}
+	})
+}
+
+// What somebody else keeps there is used, followed and never written, also when it is of no use.
+func TestSomebodyElses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		theirs, err := made(time.Now(), names())
+		if err != nil {
+			t.Fatal(err)
+		}
+		newer, err := made(time.Now(), names())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &server{streams: map[*stream]bool{}}
+		s.edit(theirs, nil)
+		var log bytes.Buffer
+		k := keep(t, s, &log)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if err := shake(k, theirs, true); err != nil {
+			t.Error(err)
+		}
+		s.edit(newer, nil)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if err := shake(k, newer, true); err != nil {
+			t.Errorf("after a change: %v", err)
+		}
+		s.edit(map[string][]byte{serverCertificate: []byte("no"), serverKey: []byte("no")}, nil)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if err := shake(k, newer, true); err != nil {
+			t.Errorf("after a change for the worse: %v", err)
+		}
+		if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
+			t.Errorf("%d errors were logged:\n%s", n, log.String())
+		}
+		time.Sleep(365 * 24 * time.Hour)
+		if _, writes := s.get(); writes != 0 {
+			t.Errorf("%d writes", writes)
+		}
+	})
+}
+
+// Without the Secret, or without the right, a connection is refused, and what is wrong is said once.
+func TestNone(t *testing.T) {
+	for name, refuse := range map[string]error{
+		"it is not there":    nil,
+		"cannot list secret": apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "tls", errors.New("cannot list secret")),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{streams: map[*stream]bool{}, refuse: refuse}
+			var log bytes.Buffer
+			k := keep(t, s, &log)
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if err := shake(k, nil, false); !errors.Is(err, errNone) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if text := log.String(); strings.Count(text, "level=ERROR") != 1 || !strings.Contains(text, name) {
+				t.Errorf("%s: %s", name, text)
+			}
+			s.mu.Lock()
+			s.refuse = nil
+			s.put(nil, nil)
+			s.mu.Unlock()
+			time.Sleep(5 * time.Minute)
+			synctest.Wait()
+			data, _ := s.get()
+			if err := shake(k, data, true); err != nil {
+				t.Errorf("%s, and then it is: %v", name, err)
+			}
+		})
+	}
+}

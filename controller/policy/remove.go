@@ -1,0 +1,377 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
+)
+
+// RemovalName is the name of the DaemonSet whose pods take back what agents changed on their nodes.
+const RemovalName = "acceld-remove"
+
+// definitionPath is that of the definition of policies.
+const definitionPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/acceleratorpolicies.acceld.dev"
+
+// purgeSelector selects its pods.
+const purgeSelector = "app.kubernetes.io/component=acceld-purge"
+
+// removal takes acceld off a cluster.
+type removal struct {
+	*Controller
+	sets  *kube.Mirror[purgeSet, *purgeSet]
+	purge *kube.Mirror[purgePod, *purgePod]
+}
+
+// purgeSet is the DaemonSet that takes nodes back.
+type purgeSet struct {
+	Meta   kube.Meta `json:"metadata"`
+	Status struct {
+		ObservedGeneration     int64 `json:"observedGeneration,omitempty"`
+		DesiredNumberScheduled int   `json:"desiredNumberScheduled"`
+		NumberReady            int   `json:"numberReady"`
+	} `json:"status"`
+}
+
+// Described returns the metadata.
+func (s *purgeSet) Described() *kube.Meta { return &s.Meta }
+
+// purgePod is one of its pods.
+type purgePod struct {
+	Meta kube.Meta `json:"metadata"`
+	Spec struct {
+		NodeName string `json:"nodeName,omitempty"`
+	} `json:"spec"`
+	Status struct {
+		Conditions []nodeCondition   `json:"conditions,omitempty"`
+		Init       []containerStatus `json:"initContainerStatuses,omitempty"`
+	} `json:"status"`
+}
+
+type containerStatus struct {
+	State     containerState `json:"state"`
+	LastState containerState `json:"lastState"`
+}
+
+type containerState struct {
+	Terminated *struct {
+		ExitCode int    `json:"exitCode"`
+		Message  string `json:"message,omitempty"`
+	} `json:"terminated,omitempty"`
+}
+
+// Described returns the metadata.
+func (p *purgePod) Described() *kube.Meta { return &p.Meta }
+
+// why says why the pod's node is not taken back; empty when it is.
+func (p *purgePod) why() string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == "Ready" && c.Status == "True" {
+			return ""
+		}
+	}
+	for _, c := range p.Status.Init {
+		for _, s := range []containerState{c.State, c.LastState} {
+			if s.Terminated != nil && s.Terminated.ExitCode != 0 {
+				return strings.TrimSpace(s.Terminated.Message)
+			}
+		}
+	}
+	return "it has not begun"
+}
+
+// Remove takes acceld off a cluster. It deletes the policies and undoes what they did; when the agents have gone and their nodes are
+// taken back, where somebody does that, it clears the nodes of what agents wrote, and removes what else they made. It returns when
+// nothing is left, or with what is when ctx ends. The definition of policies goes last.
+func Remove(ctx context.Context, o Options) error {
+	c, err := New(o)
+	if err != nil {
+		return err
+	}
+	inNamespace := func(group, resource string) string { return group + "/namespaces/" + o.Namespace + "/" + resource }
+	r := &removal{
+		Controller: c,
+		sets: &kube.Mirror[purgeSet, *purgeSet]{
+			API: o.API, Path: inNamespace("/apis/apps/v1", "daemonsets"), Changed: c.poke,
+			Query: url.Values{"fieldSelector": {"metadata.name=" + RemovalName}},
+		},
+		purge: &kube.Mirror[purgePod, *purgePod]{
+			API: o.API, Path: inNamespace("/api/v1", "pods"), Changed: c.poke, Query: url.Values{"labelSelector": {purgeSelector}},
+		},
+	}
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, mirror := range []func(context.Context) error{c.nodes.Run, c.policies.Run, c.agents.Run, c.classes.Run, r.sets.Run, r.purge.Run} {
+		go func() { _ = mirror(watching) }() // it ends with the context alone
+	}
+	var left []string
+	for {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("cannot remove all of acceld, what is left: %s", strings.Join(append(left, problems(r)...), "; "))
+		case <-c.wake:
+		}
+		if !sleep(ctx, settle) {
+			continue
+		}
+		now := r.pass(ctx)
+		if len(now) == 0 {
+			return nil
+		}
+		if !slices.Equal(now, left) {
+			c.o.Log.Info("not everything is removed yet", "left", now)
+		}
+		left = now
+		if c.again.Load() {
+			time.AfterFunc(time.Second, c.poke)
+		}
+	}
+}
+
+// problems are why the API server does not show what it must.
+func problems(r *removal) []string {
+	var out []string
+	for what, err := range map[string]error{
+		"nodes": r.nodes.Err(), "policies": r.policies.Err(), "agents": r.agents.Err(), "priority classes": r.classes.Err(),
+		"daemon sets": r.sets.Err(), "pods": r.purge.Err(),
+	} {
+		if err != nil && !apierrors.IsNotFound(err) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+			out = append(out, fmt.Sprintf("cannot read %s: %v", what, err))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// pass does what can be done now, and returns what is left.
+func (r *removal) pass(ctx context.Context) (left []string) {
+	nodes, synced := r.nodes.All()
+	policies, known := r.policies.All()
+	agents, counted := r.agents.All()
+	classes, read := r.classes.All()
+	sets, set := r.sets.All()
+	pods, purged := r.purge.All()
+	if !synced || !known || !counted || !read || !set || !purged {
+		return []string{"the cluster has not been read yet"}
+	}
+	r.again.Store(false)
+	left = append(r.policiesGo(ctx, nodes, policies, classes), r.agentsLeft(agents)...)
+	left = append(left, notTaken(sets[r.o.Namespace+"/"+RemovalName], pods)...)
+	if len(left) > 0 || r.again.Load() {
+		return append(left, r.refused()...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		if ctx.Err() != nil || !traces(nodes[name]) {
+			continue
+		}
+		if err := r.clearNode(ctx, nodes[name]); err != nil {
+			r.failed(ctx, "clearing a node", name, err)
+			left = append(left, fmt.Sprintf("labels of node %s: %v", name, err))
+		}
+	}
+	if err := r.sweep(ctx); err != nil {
+		r.failed(ctx, "removing what agents made", r.o.Namespace, err)
+		left = append(left, err.Error())
+	}
+	return append(left, r.refused()...)
+}
+
+// refused says that a write was, of which a log tells more.
+func (r *removal) refused() []string {
+	if r.again.Load() {
+		return []string{"a write that the API server did not take"}
+	}
+	return nil
+}
+
+// policiesGo deletes policies, and undoes what those did that are to go. It returns those that are still there.
+func (r *removal) policiesGo(ctx context.Context, nodes map[string]*Node, policies map[string]*Policy, classes map[string]*class) (left []string) {
+	v := view{now: time.Now(), nodes: nodes, rivals: func(*Node, string) string { return "" }}
+	for _, name := range slices.Sorted(maps.Keys(policies)) {
+		p := policies[name]
+		left = append(left, "the policy "+name)
+		if p.Meta.DeletionTimestamp != nil {
+			v.policies = append(v.policies, p)
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, deadline)
+		err := r.o.API.Do(limited, http.MethodDelete, kube.PoliciesPath+"/"+name, nil, nil, nil)
+		cancel()
+		if err != nil && !apierrors.IsNotFound(err) {
+			r.failed(ctx, "deleting a policy", name, err)
+		}
+	}
+	r.makeClasses(ctx, v.policies, classes)
+	verdicts, held := judge(v), map[string]bool{}
+	for _, d := range verdicts {
+		r.carryOut(ctx, v, d, held, &due{now: v.now})
+	}
+	r.upkeep(ctx, verdicts, held)
+	for _, d := range verdicts {
+		r.release(ctx, d)
+	}
+	return left
+}
+
+// agentsLeft are those that would write again what is cleared.
+func (r *removal) agentsLeft(agents map[string]*agent) (left []string) {
+	for _, name := range slices.Sorted(maps.Keys(agents)) {
+		left = append(left, fmt.Sprintf("the agent on node %s (pod %s)", agents[name].Spec.NodeName, name))
+	}
+	return left
+}
+
+// notTaken are the nodes that are not taken back, where there is a DaemonSet that does it.
+func notTaken(set *purgeSet, pods map[string]*purgePod) (left []string) {
+	if set == nil || set.Status.ObservedGeneration >= set.Meta.Generation && set.Status.NumberReady == set.Status.DesiredNumberScheduled {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(pods)) {
+		if why := pods[name].why(); why != "" {
+			left = append(left, fmt.Sprintf("node %s: %s", pods[name].Spec.NodeName, why))
+		}
+	}
+	if len(left) == 0 {
+		left = []string{fmt.Sprintf("%d of %d nodes are taken back", set.Status.NumberReady, set.Status.DesiredNumberScheduled)}
+	}
+	return left
+}
+
+// traces reports whether a node has what agents or grants left. One with an agent that is no pod is that agent's.
+func traces(n *Node) bool {
+	origin := n.Meta.Annotations[kube.OriginAnnotation]
+	if origin == kube.OriginUnit {
+		return false
+	}
+	for key := range n.Meta.Annotations {
+		if passing(key) {
+			return true
+		}
+	}
+	for key := range n.Meta.Labels {
+		if kube.Ours(key) {
+			return true
+		}
+	}
+	return origin != ""
+}
+
+// passing reports whether an annotation is a word of an agent or a grant.
+func passing(key string) bool {
+	return strings.HasPrefix(key, accel.WordAnnotation) || strings.HasPrefix(key, accel.GrantAnnotation)
+}
+
+// clearNode takes everything of acceld from a node, also what others may write, where nobody else has.
+func (r *removal) clearNode(ctx context.Context, n *Node) error {
+	limited, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	whole := &corev1.Node{}
+	if err := r.o.API.Do(limited, http.MethodGet, nodesPath+"/"+n.Meta.Name, nil, nil, whole); err != nil {
+		return err
+	}
+	labels, annotations := map[string]any{}, map[string]any{}
+	for _, key := range kube.Left(whole) {
+		labels[key] = nil
+	}
+	for key := range whole.Annotations {
+		if passing(key) {
+			annotations[key] = nil
+		}
+	}
+	answer := &Node{}
+	patch := map[string]any{"metadata": map[string]any{"resourceVersion": whole.ResourceVersion, "labels": labels, "annotations": annotations}}
+	if err := r.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+n.Meta.Name, query(), patch, answer); err != nil {
+		return err
+	}
+	r.nodes.Put(answer)
+	return r.clear(ctx, answer)
+}
+
+// sweep removes what agents made beside their nodes: leases of builds, and what they offered by claims.
+func (r *removal) sweep(ctx context.Context) error {
+	leases := "/apis/coordination.k8s.io/v1/namespaces/" + r.o.Namespace + "/leases"
+	const resources = "/apis/resource.k8s.io/v1/"
+	return errors.Join(
+		r.undefine(ctx),
+		r.drop(ctx, leases, func(m *made) bool { return strings.HasPrefix(m.Meta.Name, "acceld-") }),
+		r.drop(ctx, resources+"resourceslices", func(m *made) bool { return strings.HasSuffix(m.Spec.Driver, ofDriver) }),
+		r.drop(ctx, resources+"deviceclasses", func(m *made) bool {
+			return strings.HasSuffix(m.Meta.Name, ofDriver) && m.by(kube.FieldManager) // one that an administrator made stays
+		}),
+	)
+}
+
+// undefine deletes the definition of policies, of which there are none any more.
+func (r *removal) undefine(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	err := r.o.API.Do(limited, http.MethodDelete, definitionPath, nil, nil, nil)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("cannot delete the definition of policies: %w", err)
+	}
+	return nil
+}
+
+// ofDriver ends the names of acceld's drivers of claims, and of their classes.
+const ofDriver = ".acceld.dev"
+
+// made is what is read of an object that an agent may have made.
+type made struct {
+	Meta struct {
+		Name    string `json:"name"`
+		Managed []struct {
+			Manager string `json:"manager"`
+		} `json:"managedFields,omitempty"`
+	} `json:"metadata"`
+	Spec struct {
+		Driver string `json:"driver,omitempty"`
+	} `json:"spec"`
+}
+
+// by reports whether somebody has written some of it.
+func (m *made) by(name string) bool {
+	for _, f := range m.Meta.Managed {
+		if f.Manager == name {
+			return true
+		}
+	}
+	return false
+}
+
+// drop deletes the objects of a collection that are acceld's. One that is not served has none.
+func (r *removal) drop(ctx context.Context, collection string, ours func(*made) bool) error {
+	limited, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	var list struct {
+		Items []made `json:"items"`
+	}
+	err := r.o.API.Do(limited, http.MethodGet, collection, nil, nil, &list)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot list %s: %w", collection, err)
+	}
+	for i := range list.Items {
+		m := &list.Items[i]
+		if !ours(m) {
+			continue
+		}
+		err := r.o.API.Do(limited, http.MethodDelete, collection+"/"+m.Meta.Name, nil, nil, nil)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("cannot delete %s/%s: %w", collection, m.Meta.Name, err)
+		}
+	}
+	return nil
+}

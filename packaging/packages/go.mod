@@ -1,0 +1,3 @@
+module github.com/acceld/acceld/packaging/packages
+
+go 1.26.0

@@ -1,0 +1,282 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goreleaser/nfpm/v2"
+	"github.com/goreleaser/nfpm/v2/deb"
+	"github.com/goreleaser/nfpm/v2/files"
+	"github.com/goreleaser/nfpm/v2/rpm"
+)
+
+// maintainer is whom a package names; Debian's form is "name <address>".
+const maintainer = "acceld <packages@acceld.dev>"
+
+// Options describe the packages of one processor.
+type Options struct {
+	Root, Bin string
+	Version   string
+	// Created is the time of everything in the packages.
+	Created time.Time
+}
+
+// Formats returns what can be made.
+func Formats() []string { return []string{"deb", "rpm"} }
+
+// packager is what nfpm has for a format.
+func packager(format string) (nfpm.PackagerWithExtension, error) {
+	switch format {
+	case "deb":
+		return deb.Default, nil
+	case "rpm":
+		return rpm.DefaultRPM, nil
+	}
+	return nil, fmt.Errorf("no such format: %q", format)
+}
+
+// Write makes a package in the directory out and returns its file. It fails when a program is missing, is not static, or is for
+// another processor than the others.
+func Write(format string, o Options, out string) (string, error) {
+	p, err := packager(format)
+	if err != nil {
+		return "", err
+	}
+	work, err := os.MkdirTemp(out, ".package-*")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(work) }() // it holds nothing that is wanted
+	info, err := describe(format, o, work)
+	if err != nil {
+		return "", err
+	}
+	var b bytes.Buffer
+	if err := p.Package(info, &b); err != nil {
+		return "", err
+	}
+	made := filepath.Join(work, "package")
+	if err := os.WriteFile(made, b.Bytes(), 0o644); err != nil {
+		return "", err
+	}
+	file := filepath.Join(out, p.ConventionalFileName(info))
+	return file, os.Rename(made, file)
+}
+
+// describe returns what is in the package of a format. Files that are not in the tree as they are needed are made in work.
+func describe(format string, o Options, work string) (*nfpm.Info, error) {
+	programs, arch, err := programsIn(o.Bin)
+	if err != nil {
+		return nil, err
+	}
+	contents, err := inTree(format, o.Root)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range programs {
+		contents = append(contents, file(filepath.Join(o.Bin, p), "/usr/bin/"+p, 0o755))
+	}
+	made, err := compressed(format, o, work)
+	if err != nil {
+		return nil, err
+	}
+	contents = append(contents, made...)
+	for _, c := range contents {
+		if c.FileInfo == nil {
+			c.FileInfo = &files.ContentFileInfo{}
+		}
+		c.FileInfo.MTime = o.Created
+	}
+	script := func(name string) string { return filepath.Join(o.Root, "packaging/packages", format, name) }
+	info := &nfpm.Info{
+		Name: "acceld", Arch: arch, Platform: "linux", Version: o.Version, VersionSchema: "none",
+		Section: "admin", Priority: "optional", Maintainer: maintainer, Vendor: "acceld", Homepage: "https://github.com/acceld/acceld",
+		License: "Apache-2.0", MTime: o.Created, DisableGlobbing: true, Description: description,
+		Overridables: nfpm.Overridables{Contents: contents, Umask: 0o022},
+	}
+	switch format {
+	case "deb":
+		info.Scripts = nfpm.Scripts{PostInstall: script("postinst"), PreRemove: script("prerm"), PostRemove: script("postrm")}
+		// Building a driver takes a compiler and the kernel's headers; loading one that is there takes neither.
+		info.Suggests = []string{"gcc", "make", "linux-headers-generic"}
+		info.Deb.Compression = "xz"
+	case "rpm":
+		info.Scripts = nfpm.Scripts{PostInstall: script("post"), PreRemove: script("preun"), PostRemove: script("postun")}
+		info.Release = "1"
+		info.RPM.Summary, _, _ = strings.Cut(description, "\n")
+		info.RPM.Group, info.RPM.BuildHost, info.RPM.Compression = "System Environment/Daemons", "localhost", "xz"
+		info.Suggests = []string{"gcc", "make", "kernel-devel"}
+	}
+	return nfpm.WithDefaults(info), nil
+}
+
+const description = `kernel drivers and container access for accelerators
+One agent for a host with accelerators: it finds them, gets and loads the
+drivers that they need, lets containers use them, and says how they are. It
+serves a kubelet where there is one, and needs none.`
+
+// programsIn returns the programs of the agent in a directory, and the GOARCH that they are for.
+func programsIn(bin string) (names []string, arch string, err error) {
+	all, err := filepath.Glob(filepath.Join(bin, "acceld*"))
+	if err != nil {
+		return nil, "", err
+	}
+	for _, path := range all {
+		name := filepath.Base(path)
+		if name == "acceld-controller" {
+			continue // it runs in a cluster, not on a host
+		}
+		is, err := architecture(path)
+		if err != nil {
+			return nil, "", fmt.Errorf("cannot use program %q: %w", name, err)
+		}
+		if arch != "" && is != arch {
+			return nil, "", fmt.Errorf("cannot use program %q: it is for %s, the others are for %s", name, is, arch)
+		}
+		names, arch = append(names, name), is
+	}
+	for _, needed := range []string{"acceld", "acceld-hook"} {
+		if !slices.Contains(names, needed) {
+			return nil, "", fmt.Errorf("cannot find program %q in %q: make build", needed, bin)
+		}
+	}
+	return names, arch, nil
+}
+
+// architecture returns the GOARCH of a static program for Linux: the package depends on no C library.
+func architecture(path string) (string, error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }() // opened for reading
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return "", errors.New("it is not static: build it with CGO_ENABLED=0")
+		}
+	}
+	switch f.Machine {
+	case elf.EM_X86_64:
+		return "amd64", nil
+	case elf.EM_AARCH64:
+		return "arm64", nil
+	}
+	return "", fmt.Errorf("machine %s is not supported", f.Machine)
+}
+
+func file(source, destination string, mode fs.FileMode) *files.Content {
+	return &files.Content{Source: source, Destination: destination, FileInfo: &files.ContentFileInfo{Mode: mode}}
+}
+
+// place is where files of the tree go: every file that pattern finds into dir, or to name alone.
+type place struct {
+	pattern, dir, name string
+	mode               fs.FileMode
+	config             bool
+	only               string // a format, or both
+	optional           bool
+}
+
+func places() []place {
+	return []place{
+		{pattern: "systemd/*.service", dir: "/usr/lib/systemd/system", mode: 0o644},
+		{pattern: "systemd/*.socket", dir: "/usr/lib/systemd/system", mode: 0o644},
+		{pattern: "packaging/packages/config.yaml", dir: "/etc/acceld", mode: 0o644, config: true},
+		{pattern: "docs/config.yaml", dir: "/usr/share/doc/acceld", mode: 0o644},
+		// Debian's kernels run what is below /etc/kernel, Fedora's, SUSE's and Red Hat's kernel-install(8).
+		{pattern: "packaging/kernel/acceld-preflight", name: "/etc/kernel/postinst.d/zz-acceld", mode: 0o755, config: true, only: "deb"},
+		{pattern: "packaging/kernel/acceld-preflight", name: "/etc/kernel/header_postinst.d/zz-acceld", mode: 0o755, config: true, only: "deb"},
+		{pattern: "packaging/kernel/acceld-preflight", name: "/usr/lib/kernel/install.d/95-acceld.install", mode: 0o755, only: "rpm"},
+		{pattern: "packaging/packages/copyright", dir: "/usr/share/doc/acceld", mode: 0o644, only: "deb"},
+		{pattern: "packaging/packages/deb/overrides", name: "/usr/share/lintian/overrides/acceld", mode: 0o644, only: "deb"},
+		{pattern: "LICENSE", dir: "/usr/share/licenses/acceld", mode: 0o644, only: "rpm"},
+		{pattern: "packaging/completions/acceld.bash", name: "/usr/share/bash-completion/completions/acceld", mode: 0o644, optional: true},
+		{pattern: "packaging/completions/acceld.fish", name: "/usr/share/fish/vendor_completions.d/acceld.fish", mode: 0o644, optional: true},
+		{pattern: "packaging/completions/acceld.zsh", name: "/usr/share/zsh/vendor-completions/_acceld", mode: 0o644, only: "deb", optional: true},
+		{pattern: "packaging/completions/acceld.zsh", name: "/usr/share/zsh/site-functions/_acceld", mode: 0o644, only: "rpm", optional: true},
+	}
+}
+
+// inTree returns what is packed as it is in the tree. A pattern that finds nothing is a failure, unless it is optional.
+func inTree(format, root string) (files.Contents, error) {
+	contents := files.Contents{{Type: files.TypeDir, Destination: "/etc/acceld/definitions.d", FileInfo: &files.ContentFileInfo{Mode: 0o755}}}
+	for _, p := range places() {
+		if p.only != "" && p.only != format {
+			continue
+		}
+		found, err := filepath.Glob(filepath.Join(root, p.pattern))
+		if err != nil || len(found) == 0 && !p.optional {
+			return nil, fmt.Errorf("cannot find %q: %v", p.pattern, err)
+		}
+		for _, source := range found {
+			destination := p.name
+			if destination == "" {
+				destination = p.dir + "/" + filepath.Base(source)
+			}
+			c := file(source, destination, p.mode)
+			if p.config {
+				c.Type = files.TypeConfigNoReplace
+			}
+			contents = append(contents, c)
+		}
+	}
+	return contents, nil
+}
+
+// compressed makes what is packed compressed: the manual pages, where there are any, and the changelog that Debian wants.
+func compressed(format string, o Options, work string) (files.Contents, error) {
+	var contents files.Contents
+	pages, err := filepath.Glob(filepath.Join(o.Root, "packaging/man/*.[1-8]"))
+	if err != nil {
+		return nil, err
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			return nil, err
+		}
+		name := filepath.Base(page)
+		if strings.HasPrefix(name, "acceld-controller") {
+			continue
+		}
+		c, err := gzipped(work, name, text, "/usr/share/man/man"+name[len(name)-1:])
+		if err != nil {
+			return nil, err
+		}
+		contents = append(contents, c)
+	}
+	if format == "deb" {
+		text := fmt.Sprintf("acceld (%s) stable; urgency=medium\n\n  * What changed is in the history of the source.\n\n -- %s  %s\n", o.Version, maintainer, o.Created.Format(time.RFC1123Z))
+		c, err := gzipped(work, "changelog", []byte(text), "/usr/share/doc/acceld")
+		if err != nil {
+			return nil, err
+		}
+		contents = append(contents, c)
+	}
+	return contents, nil
+}
+
+func gzipped(work, name string, text []byte, dir string) (*files.Content, error) {
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(text); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	source := filepath.Join(work, name+".gz")
+	return file(source, dir+"/"+name+".gz", 0o644), os.WriteFile(source, b.Bytes(), 0o644)
+}

@@ -1,0 +1,438 @@
+package chart
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	"helm.sh/helm/v3/pkg/strvals"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	chartDir  = "../../packaging/chart"
+	manifests = "../../packaging/manifests"
+)
+
+// object is an object of the API as JSON has it.
+type object = map[string]any
+
+// values reads values as a user writes them.
+func values(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var v map[string]any
+	if err := yaml.UnmarshalStrict([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// render renders the chart as helm install does, but for the API server.
+func render(t *testing.T, namespace, text string) (map[string]object, error) {
+	t.Helper()
+	c, err := loader.LoadDir(chartDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	capabilities := chartutil.DefaultCapabilities.Copy()
+	capabilities.KubeVersion = chartutil.KubeVersion{Version: "v1.37.1", Major: "1", Minor: "37"}
+	all, err := chartutil.ToRenderValues(c, values(t, text), chartutil.ReleaseOptions{Name: "acceld", Namespace: namespace, Revision: 1, IsInstall: true}, capabilities)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.Render(c, all)
+	if err != nil {
+		return nil, err
+	}
+	objects := map[string]object{}
+	for name, rendered := range files {
+		if !strings.HasSuffix(name, ".txt") {
+			read(t, name, []byte(rendered), objects)
+		}
+	}
+	return objects, nil
+}
+
+// rendered must succeed.
+func rendered(t *testing.T, namespace, text string) map[string]object {
+	t.Helper()
+	objects, err := render(t, namespace, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+// read adds the objects of a file of YAML, by kind and name.
+func read(t *testing.T, name string, text []byte, into map[string]object) {
+	t.Helper()
+	for _, document := range bytes.Split(append([]byte("\n"), text...), []byte("\n---\n")) {
+		var o object
+		if err := yaml.UnmarshalStrict(document, &o); err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, document)
+		}
+		if len(o) == 0 {
+			continue
+		}
+		meta, _ := o["metadata"].(object)
+		key := fmt.Sprint(o["kind"], " ", cmp.Or(fmt.Sprint(meta["namespace"]), "-"), "/", meta["name"])
+		if into[key] != nil {
+			t.Errorf("%s: %s is there twice", name, key)
+		}
+		into[key] = o
+	}
+}
+
+// plain reads the manifests of directories, with the images that their kustomizations name.
+func plain(t *testing.T, dirs ...string) map[string]object {
+	t.Helper()
+	objects := map[string]object{}
+	for _, dir := range dirs {
+		data, err := os.ReadFile(filepath.Join(manifests, dir, "kustomization.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var k struct {
+			Resources []string
+			Images    []struct{ Name, NewName, NewTag string }
+		}
+		if err := yaml.Unmarshal(data, &k); err != nil {
+			t.Fatal(err)
+		}
+		for _, resource := range k.Resources {
+			data, err := os.ReadFile(filepath.Join(manifests, dir, resource))
+			if err != nil {
+				t.Fatal(err)
+			}
+			own := map[string]object{}
+			read(t, resource, data, own)
+			for key, o := range own {
+				for _, c := range containers(o) {
+					name, _, _ := strings.Cut(fmt.Sprint(c["image"]), ":")
+					for _, image := range k.Images {
+						if image.Name == name {
+							c["image"] = image.NewName + ":" + image.NewTag
+						}
+					}
+				}
+				objects[key] = o
+			}
+		}
+	}
+	return objects
+}
+
+// containers returns those of the pods of an object, init containers first.
+func containers(o object) []object {
+	var out []object
+	spec, _ := at(o, "spec", "template", "spec").(object)
+	for _, list := range []string{"initContainers", "containers"} {
+		all, _ := spec[list].([]any)
+		for _, c := range all {
+			out = append(out, c.(object))
+		}
+	}
+	return out
+}
+
+// at follows keys; nil when there is nothing.
+func at(o any, keys ...any) any {
+	for _, key := range keys {
+		switch k := key.(type) {
+		case string:
+			m, _ := o.(object)
+			o = m[k]
+		case int:
+			l, _ := o.([]any)
+			if k >= len(l) {
+				return nil
+			}
+			o = l[k]
+		}
+	}
+	return o
+}
+
+// settle drops what a chart alone has: the annotations of hooks, the sum of the configuration, a pull policy that is the API's own
+// default; and parses the configuration.
+func settle(t *testing.T, objects map[string]object) {
+	t.Helper()
+	for _, o := range objects {
+		for _, path := range [][]any{{"metadata"}, {"spec", "template", "metadata"}} {
+			meta, _ := at(o, path...).(object)
+			annotations, _ := meta["annotations"].(object)
+			maps.DeleteFunc(annotations, func(key string, _ any) bool { return strings.HasPrefix(key, "helm.sh/") || key == "acceld.dev/config" })
+			if len(annotations) == 0 {
+				delete(meta, "annotations")
+			}
+		}
+		for _, c := range containers(o) {
+			if c["imagePullPolicy"] == "IfNotPresent" {
+				delete(c, "imagePullPolicy")
+			}
+		}
+		if text, ok := at(o, "data", "controller.yaml").(string); ok {
+			var config object
+			if err := yaml.UnmarshalStrict([]byte(text), &config); err != nil {
+				t.Fatal(err)
+			}
+			o["data"].(object)["controller.yaml"] = config
+		}
+	}
+}
+
+// The chart is the manifests: with its own values those that everybody applies, with all of it switched on all of them.
+func TestSameAsManifests(t *testing.T) {
+	for _, c := range []struct {
+		values string
+		dirs   []string
+	}{
+		{"", []string{".", "confine", "controller", "remove"}},
+		{"{dra: true, evict: true}", []string{".", "confine", "controller", "dra", "evict", "remove"}},
+		{"{confine: false, controller: {enabled: false}, removal: {enabled: false}}", []string{"."}},
+	} {
+		got, want := rendered(t, "acceld-system", c.values), plain(t, c.dirs...)
+		for key := range want {
+			if strings.HasPrefix(key, "Namespace ") {
+				delete(want, key) // Helm makes the namespace, or whoever labels it
+			}
+		}
+		settle(t, got)
+		settle(t, want)
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Errorf("with %q (-manifests +chart):\n%s", c.values, diff)
+		}
+	}
+}
+
+// In another namespace nothing says the usual one.
+func TestNamespace(t *testing.T) {
+	for key, o := range rendered(t, "other", "{dra: true, evict: true, openshift: true, agent: {config: {logLevel: debug}}}") {
+		b, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(b), "acceld-system") {
+			t.Errorf("%s: %s", key, b)
+		}
+	}
+}
+
+// Every value does what it says.
+func TestValues(t *testing.T) {
+	agent, controller := "DaemonSet acceld-system/acceld", "Deployment acceld-system/acceld-controller"
+	job, purge := "Job acceld-system/acceld-remove", "DaemonSet acceld-system/acceld-remove"
+	pod := func(more ...any) []any { return append([]any{"spec", "template", "spec"}, more...) }
+	digest := "sha256:" + strings.Repeat("0", 64)
+	for _, c := range []struct {
+		values, object string
+		path           []any
+		want           any
+	}{
+		{"registry: registry.example.com:5000/x", agent, pod("containers", 0, "image"), "registry.example.com:5000/x/acceld:dev"},
+		{"registry: registry.example.com:5000/x", controller, pod("containers", 0, "image"), "registry.example.com:5000/x/acceld-controller:dev"},
+		{"registry: registry.example.com:5000/x", purge, pod("initContainers", 0, "image"), "registry.example.com:5000/x/acceld:dev"},
+		{"registry: registry.example.com:5000/x", job, pod("containers", 0, "image"), "registry.example.com:5000/x/acceld-controller:dev"},
+		{"agent: {image: {tag: v1}}", agent, pod("containers", 0, "image"), "acceld:v1"},
+		{"agent: {image: {tag: v1, digest: '" + digest + "'}}", purge, pod("containers", 0, "image"), "acceld@" + digest},
+		{"controller: {image: {repository: other/name, pullPolicy: Always}}", job, pod("containers", 0, "imagePullPolicy"), "Always"},
+		{"imagePullSecrets: [{name: s}]", agent, pod("imagePullSecrets", 0, "name"), "s"},
+		{"imagePullSecrets: [{name: s}]", job, pod("imagePullSecrets", 0, "name"), "s"},
+		{"agent: {nodeSelector: {gpu: 'true'}}", agent, pod("nodeSelector", "gpu"), "true"},
+		{"agent: {nodeSelector: {gpu: 'true'}}", purge, pod("nodeSelector", "gpu"), "true"},
+		{"agent: {affinity: {nodeAffinity: {}}}", agent, pod("affinity"), object{"nodeAffinity": object{}}},
+		{"agent: {podAnnotations: {a: b}}", agent, []any{"spec", "template", "metadata", "annotations", "a"}, "b"},
+		{"agent: {podAnnotations: {a: b}}", agent, []any{"spec", "template", "metadata", "annotations", "kubectl.kubernetes.io/default-container"}, "acceld"},
+		{"agent: {resources: {requests: {cpu: 1}}}", agent, pod("containers", 0, "resources"), object{"requests": object{"cpu": 1.0}}},
+		{"agent: {resources: {requests: {cpu: 1}}}", purge, pod("containers", 0, "resources", "requests", "cpu"), "1m"},
+		{"agent: {config: {logLevel: debug}}", "ConfigMap acceld-system/acceld", []any{"data", "config.yaml"}, "logLevel: debug"},
+		{"agent: {config: {logLevel: debug}}", agent, pod("containers", 0, "volumeMounts", 1, "mountPath"), "/etc/acceld"},
+		{"agent: {config: {logLevel: debug}}", agent, pod("volumes", 1, "configMap", "name"), "acceld"},
+		{"controller: {replicas: 1}", controller, []any{"spec", "replicas"}, 1.0},
+		{"controller: {tolerations: [{operator: Exists}]}", controller, pod("tolerations", 0, "operator"), "Exists"},
+		{"controller: {podAnnotations: {a: b}}", controller, []any{"spec", "template", "metadata", "annotations", "a"}, "b"},
+		{"controller: {extender: false}", "ConfigMap acceld-system/acceld-controller", []any{"data", "controller.yaml"}, "{}\n"},
+		{"controller: {extender: false, config: {policies: true}}", "ConfigMap acceld-system/acceld-controller", []any{"data", "controller.yaml"}, "policies: true\n"},
+		{"openshift: true", "RoleBinding acceld-system/acceld-privileged", []any{"roleRef", "name"}, "system:openshift:scc:privileged"},
+		{"openshift: true", controller, pod("securityContext", "runAsUser"), nil},
+		{"openshift: true", controller, pod("securityContext", "runAsNonRoot"), true},
+		{"removal: {keepDrivers: true}", purge, pod("initContainers", 0, "command", 4), "--keep-drivers"},
+		{"removal: {timeout: 1h30m}", job, pod("containers", 0, "args", 2), "1h30m"},
+	} {
+		got := at(rendered(t, "acceld-system", c.values)[c.object], c.path...)
+		if text, ok := got.(string); ok && c.path[0] == "data" {
+			got, c.want = strings.TrimSpace(text), strings.TrimSpace(fmt.Sprint(c.want))
+		}
+		if diff := gocmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: %s %v (-want +got):\n%s", c.values, c.object, c.path, diff)
+		}
+	}
+	sum := func(text string) any {
+		return at(rendered(t, "acceld-system", text)[controller], "spec", "template", "metadata", "annotations", "acceld.dev/config")
+	}
+	if a, b := sum(""), sum("controller: {config: {packing: spread}}"); a == nil || a == b {
+		t.Errorf("another configuration does not restart the controller: %v, %v", a, b)
+	}
+}
+
+// What is misspelt, or cannot be, is refused by name before anything is changed.
+func TestRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"agnet: {}":                            "agnet",
+		"agent: {image: {taag: v1}}":           "taag",
+		"agent: {image: {digest: sha256:12}}":  "digest",
+		"agent: {image: {repository: ''}}":     "repository",
+		"registry: 'https://x'":                "registry",
+		"controller: {replicas: 0}":            "replicas",
+		"controller: {replicas: two}":          "replicas",
+		"confine: 'no'":                        "confine",
+		"removal: {timeout: 5}":                "timeout",
+		"removal: {timeout: soon}":             "timeout",
+		"imagePullSecrets: [registry]":         "imagePullSecrets",
+		"agent: {nodeSelector: {gpu: true}}":   "gpu",
+		"agent: {resources: {limit: {cpu: 1}}}": "limit",
+	} {
+		if _, err := render(t, "acceld-system", text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", text, err, want)
+		}
+	}
+}
+
+// The default of every value is in values.yaml, and the schema knows it.
+func TestSchemaHasEveryValue(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema object
+	if err := json.Unmarshal(data, &schema); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(chartDir, "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var compare func(path string, schema, have object)
+	compare = func(path string, schema, have object) {
+		properties, _ := schema["properties"].(object)
+		want := slices.DeleteFunc(slices.Sorted(maps.Keys(properties)), func(key string) bool { return key == "global" })
+		if diff := gocmp.Diff(want, slices.Sorted(maps.Keys(have))); diff != "" {
+			t.Errorf("%s (-schema +values):\n%s", path, diff)
+		}
+		for key, p := range properties {
+			if below, ok := have[key].(object); ok && p.(object)["properties"] != nil {
+				compare(path+"."+key, p.(object), below)
+			}
+		}
+	}
+	compare("values", schema, values(t, string(text)))
+}
+
+// Helm deletes hooks that are done, runs them after everything else is gone, and rights before those that need them.
+func TestHooks(t *testing.T) {
+	weights := map[string]string{"ServiceAccount": "-10", "ClusterRole": "-10", "ClusterRoleBinding": "-10", "Role": "-10", "RoleBinding": "-10", "DaemonSet": "-5", "Job": "0"}
+	hooks := 0
+	for key, o := range rendered(t, "acceld-system", "openshift: true") {
+		name := fmt.Sprint(at(o, "metadata", "name"))
+		annotations, _ := at(o, "metadata", "annotations").(object)
+		if !strings.HasPrefix(name, "acceld-remove") {
+			if annotations["helm.sh/hook"] != nil {
+				t.Errorf("%s is a hook", key)
+			}
+			continue
+		}
+		hooks++
+		want := object{"helm.sh/hook": "post-delete", "helm.sh/hook-weight": weights[fmt.Sprint(o["kind"])], "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded"}
+		if diff := gocmp.Diff(want, annotations); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", key, diff)
+		}
+	}
+	if hooks != 8 {
+		t.Errorf("%d hooks", hooks)
+	}
+}
+
+func TestLint(t *testing.T) {
+	for _, text := range []string{"", "{dra: true, evict: true, openshift: true, registry: registry.example.com, agent: {config: {logLevel: debug}}}"} {
+		for _, m := range lint.All(chartDir, values(t, text), "acceld-system", true).Messages {
+			// An icon is for catalogues.
+			if m.Severity >= support.InfoSev && !strings.Contains(m.Error(), "icon is recommended") {
+				t.Errorf("with %q: %v", text, m)
+			}
+		}
+	}
+}
+
+// TestPages holds the commands of the pages that name the chart to it: its values are known, and what is asked for renders.
+func TestPages(t *testing.T) {
+	page, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := 0
+	for line := range strings.Lines(string(page)) {
+		words := strings.Fields(line)
+		if len(words) < 4 || words[0] != "helm" || words[1] != "install" && words[1] != "upgrade" {
+			continue
+		}
+		commands++
+		set := object{}
+		for i, w := range words {
+			if w != "--set" {
+				continue
+			}
+			if err := strvals.ParseInto(words[i+1], set); err != nil {
+				t.Errorf("%s: %v", line, err)
+			}
+		}
+		text, err := yaml.Marshal(set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := render(t, "acceld-system", string(text)); err != nil || words[2] != "acceld" || words[3] != "packaging/chart" {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	if commands < 3 {
+		t.Errorf("%d commands", commands)
+	}
+	for line := range strings.Lines(string(page)) {
+		name, ok := strings.CutPrefix(line, "| `")
+		if !ok || !strings.Contains(line, "`") {
+			continue
+		}
+		for _, name := range strings.Split(strings.Split(name, " | ")[0], ",") {
+			name = strings.Trim(name, " `")
+			if has(t, name) == nil && !slices.Contains([]string{"remove"}, name) {
+				t.Errorf("the chart has no value %q", name)
+			}
+		}
+	}
+}
+
+// has returns the default of a value.
+func has(t *testing.T, name string) any {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(chartDir, "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []any
+	for _, key := range strings.Split(name, ".") {
+		keys = append(keys, key)
+	}
+	return at(values(t, string(text)), keys...)
+}

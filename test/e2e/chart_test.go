@@ -1,0 +1,164 @@
+package e2e
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/test/stage"
+	"github.com/acceld/acceld/test/vm/bed"
+)
+
+// TestChart is the life of the Helm chart in a real cluster, with the controller as a pod of its image: from install to a pod that
+// computes, a change of values, and an uninstall that leaves no object, label, taint or file. Its parts build on each other.
+func TestChart(t *testing.T) {
+	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
+	g := n.Guest
+	stage.Check(t, s.Source(t.Context(), g))
+	stage.Check(t, g.Put(t.Context(), s.Program("tree"), "/usr/bin/tree", 0o755))
+	image, err := s.Workload(t.Context(), n)
+	stage.Check(t, err)
+	_, err = s.Image(t.Context(), n)
+	stage.Check(t, err)
+	_, err = s.ControllerImage(t.Context(), n)
+	stage.Check(t, err)
+	// Whoever installs makes the namespace: its pods may be privileged.
+	apply(t, n, []byte(readFile(t, s.File("packaging/manifests/namespace.yaml"))))
+	_, err = n.Kubectl(stage.Within(t, soon), nil, "taint", "node", bed.NodeName, kube.TaintKey+"=:NoSchedule")
+	stage.Check(t, err)
+	settled(t, n)
+	before := cluster(t, n)
+	host := snapshot(t, g)
+
+	args := []string{
+		s.File("packaging/chart"), "-n", agents, "--wait", "--timeout", "10m", "--set", "registry=" + strings.TrimSuffix(n.Image(""), "/"),
+		"--set", "agent.image.tag=test,controller.image.tag=test",
+		// Of two one is ready, which --wait takes for a failure.
+		"--set", "controller.replicas=1",
+	}
+	timed(t, "helm install -> every state ready, driver built", func() {
+		out, err := s.Helm(stage.Within(t, 15*time.Minute), n, append([]string{"install", "acceld"}, args...)...)
+		stage.Check(t, err)
+		t.Logf("%s", out)
+		reaches(t, g, accel.Ready, 10*time.Minute)
+	})
+	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 1))
+	stage.Check(t, n.WaitCondition(stage.Within(t, soon), kube.ConditionType, "True", ""))
+	stage.Check(t, n.WaitTaint(stage.Within(t, soon), kube.TaintKey, false))
+	stage.Check(t, n.Apply(stage.Within(t, soon), stage.Pod("one", image, 1, "-expect", "1")))
+	stage.Check(t, n.WaitPod(stage.Within(t, 5*time.Minute), "default", "one", corev1.PodSucceeded))
+	remove(t, n, "one")
+	certificates := secretData(t, n)
+	if len(certificates) != 6 {
+		t.Errorf("the controller's secret has %d entries, want 6", len(certificates))
+	}
+	apply(t, n, eduPolicy(stage.Version, "  partition: {taints: [{key: example.com/edu, effect: NoSchedule}], priorityClasses: {high: {name: edu-high}, low: {name: edu-low}}}\n"))
+	stage.Check(t, n.WaitTaint(stage.Within(t, soon), "example.com/edu", true))
+
+	t.Run("upgrade", func(t *testing.T) {
+		driver := facts(t, g)
+		_, err := s.Helm(stage.Within(t, 15*time.Minute), n, append([]string{"upgrade", "acceld", "--set", "dra=true,agent.config.logLevel=debug"}, args...)...)
+		stage.Check(t, err)
+		reaches(t, g, accel.Ready, 3*time.Minute)
+		if now := facts(t, g); now != driver {
+			t.Errorf("the driver is %q, before %q", now, driver)
+		}
+		if diff := cmp.Diff(certificates, secretData(t, n)); diff != "" {
+			t.Error("the scheduler's copy of the certificates is of no use any more")
+		}
+		_, err = n.Kubectl(stage.Within(t, soon), nil, "get", "acceleratorpolicy/edu")
+		stage.Check(t, err)
+		_, err = n.Kubectl(stage.Within(t, soon), nil, "get", "validatingadmissionpolicy/acceld-dra")
+		stage.Check(t, err)
+	})
+	t.Run("uninstall leaves nothing", func(t *testing.T) {
+		timed(t, "helm uninstall -> nothing left", func() {
+			out, err := s.Helm(stage.Within(t, 10*time.Minute), n, "uninstall", "acceld", "-n", agents, "--wait", "--timeout", "8m")
+			if err != nil {
+				log, _ := n.Kubectl(stage.Within(t, soon), nil, "-n", agents, "logs", "job/acceld-remove")
+				t.Fatalf("%v\n%s", err, log)
+			}
+			t.Logf("%s", out)
+		})
+		settled(t, n)
+		// What an object owned is collected a little later.
+		diff := cmp.Diff(before, cluster(t, n))
+		for end := time.Now().Add(soon); diff != "" && time.Now().Before(end); time.Sleep(time.Second) {
+			diff = cmp.Diff(before, cluster(t, n))
+		}
+		if diff != "" {
+			t.Errorf("the cluster is not as it was (-before +after):\n%s", diff)
+		}
+		if diff := stage.Unlike(host, snapshot(t, g)); diff != "" {
+			t.Errorf("the host is not as it was:\n%s", diff)
+		}
+	})
+}
+
+// secretData is what the controller's Secret has.
+func secretData(t *testing.T, n *bed.Node) map[string][]byte {
+	t.Helper()
+	secret, err := n.Kube().CoreV1().Secrets(agents).Get(stage.Within(t, soon), "acceld-controller-tls", metav1.GetOptions{})
+	stage.Check(t, err)
+	return secret.Data
+}
+
+// settled waits until no pod is on its way out, so that what is collected with its owner is gone.
+func settled(t *testing.T, n *bed.Node) {
+	t.Helper()
+	_, err := n.Kubectl(stage.Within(t, 3*time.Minute), nil, "-n", agents, "wait", "pods", "--all", "--for=delete", "--timeout=150s")
+	if err != nil && !strings.Contains(err.Error(), "no matching resources") {
+		t.Fatal(err)
+	}
+}
+
+// state is what a cluster has: the names of all objects but those that come and go by themselves, and of the node what acceld may
+// write.
+type state struct {
+	Objects             []string
+	Labels, Annotations map[string]string
+	Taints              []corev1.Taint
+	Conditions          []string
+}
+
+// cluster reads the state of a cluster with one node.
+func cluster(t *testing.T, n *bed.Node) state {
+	t.Helper()
+	ctx := stage.Within(t, 5*time.Minute)
+	kinds, err := n.Kubectl(ctx, nil, "api-resources", "--verbs=list", "-o", "name")
+	stage.Check(t, err)
+	var s state
+	for _, kind := range strings.Fields(kinds) {
+		if kind == "events" || kind == "events.events.k8s.io" || kind == "componentstatuses" {
+			continue
+		}
+		names, err := n.Kubectl(ctx, nil, "get", kind, "-A", "-o", `jsonpath={range .items[*]}{.kind}{" "}{.metadata.namespace}{"/"}{.metadata.name}{"\n"}{end}`)
+		stage.Check(t, err)
+		for _, name := range strings.Split(strings.TrimSpace(names), "\n") {
+			if name != "" {
+				s.Objects = append(s.Objects, kind+": "+name)
+			}
+		}
+	}
+	slices.Sort(s.Objects)
+	node, err := n.Kube().CoreV1().Nodes().Get(ctx, bed.NodeName, metav1.GetOptions{})
+	stage.Check(t, err)
+	s.Labels, s.Annotations, s.Taints = node.Labels, node.Annotations, node.Spec.Taints
+	// The startup taint was put there for the test, and the agent has taken it away, as it must.
+	s.Taints = slices.DeleteFunc(s.Taints, func(t corev1.Taint) bool { return t.Key == kube.TaintKey })
+	if len(s.Taints) == 0 {
+		s.Taints = nil
+	}
+	for _, c := range node.Status.Conditions {
+		s.Conditions = append(s.Conditions, string(c.Type))
+	}
+	slices.Sort(s.Conditions)
+	return s
+}
