@@ -125,7 +125,7 @@ image: programs ## The agent's image as an OCI layout in dist; PUSH=registry.exa
 		$(if $(PUSH),-push '$(PUSH)',-out $(CURDIR)/dist/$(if $(CONTROLLER),controller,image)$(if $(TAR),.tar))
 
 .PHONY: packages
-packages: programs ## deb and rpm of the agent in dist, for ARCHES
+packages: programs $(if $(wildcard packaging/man),man) ## deb and rpm of the agent in dist, for ARCHES
 	cd packaging/packages && for arch in $(ARCHES); do SOURCE_DATE_EPOCH=$(EPOCH) $(GO) run . -bin $(CURDIR)/bin/$$arch -out $(CURDIR)/dist -version '$(VERSION)' || exit; done
 
 ##@ Everything

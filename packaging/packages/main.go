@@ -24,6 +24,7 @@ func run(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("packages", flag.ContinueOnError)
 	flags.StringVar(&o.Root, "root", "../..", "root of the tree")
 	flags.StringVar(&o.Bin, "bin", "../../bin", "directory of the static programs, all for one processor")
+	flags.StringVar(&o.Share, "share", "../../bin/share", "directory of manual pages and completions, where there is one")
 	out := flags.String("out", "../../dist", "directory of the packages")
 	described := flags.String("version", "dev", "the version, as git describe --tags --always --dirty says it")
 	if err := flags.Parse(args); err != nil {

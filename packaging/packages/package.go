@@ -25,7 +25,9 @@ const maintainer = "acceld <packages@acceld.dev>"
 // Options describe the packages of one processor.
 type Options struct {
 	Root, Bin string
-	Version   string
+	// Share has what goes below /usr/share, as `make man` writes it; it need not be there.
+	Share   string
+	Version string
 	// Created is the time of everything in the packages.
 	Created time.Time
 }
@@ -99,7 +101,7 @@ func describe(format string, o Options, work string) (*nfpm.Info, error) {
 	script := func(name string) string { return filepath.Join(o.Root, "packaging/packages", format, name) }
 	info := &nfpm.Info{
 		Name: "acceld", Arch: arch, Platform: "linux", Version: o.Version, VersionSchema: "none",
-		Section: "admin", Priority: "optional", Maintainer: maintainer, Vendor: "acceld", Homepage: "https://github.com/acceld/acceld",
+		Section: "admin", Priority: "optional", Maintainer: maintainer, Homepage: "https://github.com/acceld/acceld",
 		License: "Apache-2.0", MTime: o.Created, DisableGlobbing: true, Description: description,
 		Overridables: nfpm.Overridables{Contents: contents, Umask: 0o022},
 	}
@@ -111,7 +113,7 @@ func describe(format string, o Options, work string) (*nfpm.Info, error) {
 		info.Deb.Compression = "xz"
 	case "rpm":
 		info.Scripts = nfpm.Scripts{PostInstall: script("post"), PreRemove: script("preun"), PostRemove: script("postun")}
-		info.Release = "1"
+		info.Release, info.Vendor = "1", "acceld"
 		info.RPM.Summary, _, _ = strings.Cut(description, "\n")
 		info.RPM.Group, info.RPM.BuildHost, info.RPM.Compression = "System Environment/Daemons", "localhost", "xz"
 		info.Suggests = []string{"gcc", "make", "kernel-devel"}
@@ -183,7 +185,6 @@ type place struct {
 	mode               fs.FileMode
 	config             bool
 	only               string // a format, or both
-	optional           bool
 }
 
 func places() []place {
@@ -199,14 +200,10 @@ func places() []place {
 		{pattern: "packaging/packages/copyright", dir: "/usr/share/doc/acceld", mode: 0o644, only: "deb"},
 		{pattern: "packaging/packages/deb/overrides", name: "/usr/share/lintian/overrides/acceld", mode: 0o644, only: "deb"},
 		{pattern: "LICENSE", dir: "/usr/share/licenses/acceld", mode: 0o644, only: "rpm"},
-		{pattern: "packaging/completions/acceld.bash", name: "/usr/share/bash-completion/completions/acceld", mode: 0o644, optional: true},
-		{pattern: "packaging/completions/acceld.fish", name: "/usr/share/fish/vendor_completions.d/acceld.fish", mode: 0o644, optional: true},
-		{pattern: "packaging/completions/acceld.zsh", name: "/usr/share/zsh/vendor-completions/_acceld", mode: 0o644, only: "deb", optional: true},
-		{pattern: "packaging/completions/acceld.zsh", name: "/usr/share/zsh/site-functions/_acceld", mode: 0o644, only: "rpm", optional: true},
 	}
 }
 
-// inTree returns what is packed as it is in the tree. A pattern that finds nothing is a failure, unless it is optional.
+// inTree returns what is packed as it is in the tree. A pattern that finds nothing is a failure.
 func inTree(format, root string) (files.Contents, error) {
 	contents := files.Contents{{Type: files.TypeDir, Destination: "/etc/acceld/definitions.d", FileInfo: &files.ContentFileInfo{Mode: 0o755}}}
 	for _, p := range places() {
@@ -214,7 +211,7 @@ func inTree(format, root string) (files.Contents, error) {
 			continue
 		}
 		found, err := filepath.Glob(filepath.Join(root, p.pattern))
-		if err != nil || len(found) == 0 && !p.optional {
+		if err != nil || len(found) == 0 {
 			return nil, fmt.Errorf("cannot find %q: %v", p.pattern, err)
 		}
 		for _, source := range found {
@@ -232,27 +229,37 @@ func inTree(format, root string) (files.Contents, error) {
 	return contents, nil
 }
 
-// compressed makes what is packed compressed: the manual pages, where there are any, and the changelog that Debian wants.
+// compressed adds the manual pages, packed, and what shells complete with, where they were made, and the changelog that Debian wants.
 func compressed(format string, o Options, work string) (files.Contents, error) {
 	var contents files.Contents
-	pages, err := filepath.Glob(filepath.Join(o.Root, "packaging/man/*.[1-8]"))
+	err := filepath.WalkDir(o.Share, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) && path == o.Share {
+			return fs.SkipAll
+		}
+		if err != nil || d.IsDir() || strings.HasPrefix(d.Name(), "acceld-controller") {
+			return err
+		}
+		rel, err := filepath.Rel(o.Share, path)
+		if err != nil {
+			return err
+		}
+		if !strings.HasPrefix(rel, "man/") {
+			if format == "rpm" { // where its distributions look for the functions of packages
+				rel = strings.Replace(rel, "zsh/vendor-completions", "zsh/site-functions", 1)
+			}
+			contents = append(contents, file(path, "/usr/share/"+rel, 0o644))
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		c, err := gzipped(work, d.Name(), text, "/usr/share/"+filepath.Dir(rel))
+		contents = append(contents, c)
+		return err
+	})
 	if err != nil {
 		return nil, err
-	}
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			return nil, err
-		}
-		name := filepath.Base(page)
-		if strings.HasPrefix(name, "acceld-controller") {
-			continue
-		}
-		c, err := gzipped(work, name, text, "/usr/share/man/man"+name[len(name)-1:])
-		if err != nil {
-			return nil, err
-		}
-		contents = append(contents, c)
 	}
 	if format == "deb" {
 		text := fmt.Sprintf("acceld (%s) stable; urgency=medium\n\n  * What changed is in the history of the source.\n\n -- %s  %s\n", o.Version, maintainer, o.Created.Format(time.RFC1123Z))

@@ -63,10 +63,33 @@ func made(t *testing.T, bin, version string) string {
 	t.Helper()
 	out := t.TempDir()
 	t.Setenv("SOURCE_DATE_EPOCH", "1767225600")
-	if err := run([]string{"-bin", bin, "-out", out, "-version", version}, &bytes.Buffer{}); err != nil {
+	if err := run([]string{"-bin", bin, "-out", out, "-version", version, "-share", share(t)}, &bytes.Buffer{}); err != nil {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// share has what make man writes, in small.
+func share(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"man/man8/acceld.8": page("acceld"), "man/man8/acceld-hook.8": page("acceld-hook"), "man/man8/acceld-controller.8": page("acceld-controller"),
+		"zsh/vendor-completions/_acceld": "#compdef acceld\n", "bash-completion/completions/acceld": "complete -W status acceld\n",
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func page(name string) string {
+	return ".TH " + strings.ToUpper(name) + " 8\n.SH NAME\n" + name + " \\- a page\n.SH DESCRIPTION\nIt is short.\n"
 }
 
 // need ends the test where a program is not installed; on the test bed that is a failure.
@@ -141,13 +164,15 @@ const both = `/etc/acceld/config.yaml
 /usr/lib/systemd/system/acceld.service
 /usr/lib/systemd/system/acceld.socket
 /usr/share/doc/acceld/config.yaml
+/usr/share/bash-completion/completions/acceld
+/usr/share/man/man8/acceld.8.gz
 `
 
 func TestDeb(t *testing.T) {
 	need(t, "dpkg-deb")
 	deb := filepath.Join(made(t, programs(t, "arm64"), "v1.2.3-rc.1"), "acceld_1.2.3~rc.1_arm64.deb")
 	list := output(t, "dpkg-deb", "--contents", deb)
-	for _, want := range strings.Fields(both + "/etc/kernel/postinst.d/zz-acceld /etc/kernel/header_postinst.d/zz-acceld /usr/share/doc/acceld/changelog.gz /usr/share/doc/acceld/copyright") {
+	for _, want := range strings.Fields(both + "/etc/kernel/postinst.d/zz-acceld /etc/kernel/header_postinst.d/zz-acceld /usr/share/doc/acceld/changelog.gz /usr/share/doc/acceld/copyright /usr/share/zsh/vendor-completions/_acceld") {
 		if !strings.Contains(list, " ."+want+"\n") && !strings.Contains(list, " ."+want+"/\n") {
 			t.Errorf("it lacks %s:\n%s", want, list)
 		}
@@ -173,7 +198,7 @@ func TestRPM(t *testing.T) {
 	need(t, "rpm")
 	file := filepath.Join(made(t, programs(t, "amd64"), "v1.2.3"), "acceld-1.2.3-1.x86_64.rpm")
 	list := output(t, "rpm", "-qpl", file)
-	for _, want := range strings.Fields(both + "/usr/lib/kernel/install.d/95-acceld.install /usr/share/licenses/acceld/LICENSE") {
+	for _, want := range strings.Fields(both + "/usr/lib/kernel/install.d/95-acceld.install /usr/share/licenses/acceld/LICENSE /usr/share/zsh/site-functions/_acceld") {
 		if !strings.Contains(list, want+"\n") {
 			t.Errorf("it lacks %s:\n%s", want, list)
 		}
