@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +34,11 @@ func TestChart(t *testing.T) {
 	apply(t, n, []byte(readFile(t, s.File("packaging/manifests/namespace.yaml"))))
 	_, err = n.Kubectl(stage.Within(t, soon), nil, "taint", "node", bed.NodeName, kube.TaintKey+"=:NoSchedule")
 	stage.Check(t, err)
+	// The node's first pod loads what the network of pods needs, which is none of acceld's.
+	apply(t, n, fmt.Appendf(nil, `{apiVersion: v1, kind: Pod, metadata: {name: first, namespace: default}, spec: {restartPolicy: Never,
+tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command: ["true"]}]}}`, n.Image("bed/busybox:1")))
+	stage.Check(t, n.WaitPod(stage.Within(t, 3*time.Minute), "default", "first", corev1.PodSucceeded))
+	remove(t, n, "first")
 	settled(t, n)
 	before := cluster(t, n)
 	host := snapshot(t, g)
