@@ -36,7 +36,7 @@ type Options struct {
 func Formats() []string { return []string{"deb", "rpm"} }
 
 // packager is what nfpm has for a format.
-func packager(format string) (nfpm.PackagerWithExtension, error) {
+func packager(format string) (nfpm.Packager, error) {
 	switch format {
 	case "deb":
 		return deb.Default, nil

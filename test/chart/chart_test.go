@@ -48,7 +48,7 @@ func render(t *testing.T, namespace, text string) (map[string]object, error) {
 		t.Fatal(err)
 	}
 	capabilities := chartutil.DefaultCapabilities.Copy()
-	capabilities.KubeVersion = chartutil.KubeVersion{Version: "v1.37.1", Major: "1", Minor: "37"}
+	capabilities.KubeVersion = *kubernetes()
 	all, err := chartutil.ToRenderValues(c, values(t, text), chartutil.ReleaseOptions{Name: "acceld", Namespace: namespace, Revision: 1, IsInstall: true}, capabilities)
 	if err != nil {
 		return nil, err
@@ -367,7 +367,7 @@ func TestHooks(t *testing.T) {
 
 func TestLint(t *testing.T) {
 	for _, text := range []string{"", "{dra: true, evict: true, openshift: true, registry: registry.example.com, agent: {config: {logLevel: debug}}}"} {
-		for _, m := range lint.All(chartDir, values(t, text), "acceld-system", true).Messages {
+		for _, m := range lint.AllWithKubeVersion(chartDir, values(t, text), "acceld-system", kubernetes()).Messages {
 			// An icon is for catalogues.
 			if m.Severity >= support.InfoSev && !strings.Contains(m.Error(), "icon is recommended") {
 				t.Errorf("with %q: %v", text, m)
@@ -435,4 +435,9 @@ func has(t *testing.T, name string) any {
 		keys = append(keys, key)
 	}
 	return at(values(t, string(text)), keys...)
+}
+
+// kubernetes is the version that the chart is rendered for.
+func kubernetes() *chartutil.KubeVersion {
+	return &chartutil.KubeVersion{Version: "v1.37.1", Major: "1", Minor: "37"}
 }
