@@ -39,8 +39,10 @@ func inUse(t *testing.T, s *server) (before map[string]object) {
 	pci, kernel := "feature.node.kubernetes.io/pci-1234.present", "feature.node.kubernetes.io/kernel-version.full"
 	before = map[string]object{}
 	for _, name := range []string{"a", "b", "unit"} {
-		n := object{"metadata": object{"labels": object{"team": "x", kernel: "6.1"}}, "spec": object{"taints": []any{object{"key": "theirs", "effect": "NoSchedule"}}},
-			"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}}}
+		n := object{
+			"metadata": object{"labels": object{"team": "x", kernel: "6.1"}}, "spec": object{"taints": []any{object{"key": "theirs", "effect": "NoSchedule"}}},
+			"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}},
+		}
 		before[name] = clone(n)
 		merge(n, aNode(object{pci: "true"}))
 		merge(n, annotate(kube.OriginAnnotation, kube.OriginPod))

@@ -291,18 +291,18 @@ func TestValues(t *testing.T) {
 // What is misspelt, or cannot be, is refused by name before anything is changed.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"agnet: {}":                            "agnet",
-		"agent: {image: {taag: v1}}":           "taag",
-		"agent: {image: {digest: sha256:12}}":  "digest",
-		"agent: {image: {repository: ''}}":     "repository",
-		"registry: 'https://x'":                "registry",
-		"controller: {replicas: 0}":            "replicas",
-		"controller: {replicas: two}":          "replicas",
-		"confine: 'no'":                        "confine",
-		"removal: {timeout: 5}":                "timeout",
-		"removal: {timeout: soon}":             "timeout",
-		"imagePullSecrets: [registry]":         "imagePullSecrets",
-		"agent: {nodeSelector: {gpu: true}}":   "gpu",
+		"agnet: {}":                             "agnet",
+		"agent: {image: {taag: v1}}":            "taag",
+		"agent: {image: {digest: sha256:12}}":   "digest",
+		"agent: {image: {repository: ''}}":      "repository",
+		"registry: 'https://x'":                 "registry",
+		"controller: {replicas: 0}":             "replicas",
+		"controller: {replicas: two}":           "replicas",
+		"confine: 'no'":                         "confine",
+		"removal: {timeout: 5}":                 "timeout",
+		"removal: {timeout: soon}":              "timeout",
+		"imagePullSecrets: [registry]":          "imagePullSecrets",
+		"agent: {nodeSelector: {gpu: true}}":    "gpu",
 		"agent: {resources: {limit: {cpu: 1}}}": "limit",
 	} {
 		if _, err := render(t, "acceld-system", text); err == nil || !strings.Contains(err.Error(), want) {
