@@ -1,5 +1,13 @@
 package accel
 
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
 // Allocation is a way in which the kubelet gives devices to pods.
 type Allocation string
 
@@ -40,4 +48,47 @@ type Share struct {
 	Max     string `json:"max,omitempty"`
 	// Step is what parts are rounded up to a multiple of, beginning at Min.
 	Step string `json:"step,omitempty"`
+}
+
+// maxAmounts is how many capacities a kind may have.
+const maxAmounts = 16
+
+// The forms of the name of a capacity and of an amount.
+var (
+	amountName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,31}$`)
+	amountText = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$`)
+)
+
+// amounts returns what is wrong with the capacities of k.
+func (k KindConfig) amounts() []string {
+	var out []string
+	if len(k.Capacity) > maxAmounts {
+		out = append(out, fmt.Sprintf("capacity: there are more than %d", maxAmounts))
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.Capacity)) {
+		switch {
+		case !amountName.MatchString(name):
+			out = append(out, fmt.Sprintf("capacity: the name %q is not of the form %s", name, strings.Trim(amountName.String(), "^$")))
+		case !amountText.MatchString(k.Capacity[name]):
+			out = append(out, fmt.Sprintf("capacity.%s: %q is not an amount such as 8Gi", name, k.Capacity[name]))
+		}
+	}
+	return out
+}
+
+// capacity returns what a kind has with the amounts of k. How claims may share one stays as the definition says.
+func (k KindConfig) capacity(all []Capacity) []Capacity {
+	if len(k.Capacity) == 0 {
+		return all
+	}
+	out := slices.Clone(all)
+	for _, name := range slices.Sorted(maps.Keys(k.Capacity)) {
+		i := slices.IndexFunc(out, func(c Capacity) bool { return c.Name == name })
+		if i < 0 {
+			out = append(out, Capacity{Name: name, Value: k.Capacity[name]})
+			continue
+		}
+		out[i] = Capacity{Name: name, Value: k.Capacity[name], Share: out[i].Share}
+	}
+	return out
 }

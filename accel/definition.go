@@ -42,7 +42,8 @@ type Definition struct {
 	Steps map[Published]StateSteps `json:"steps,omitempty"`
 	// Allocation is the way in which the kubelet gives the devices out; devicePlugin when empty.
 	Allocation Allocation `json:"allocation,omitempty"`
-	// Capacity are the amounts that a device has, such as its memory. They are published where Allocation is dra.
+	// Capacity are the amounts that a device has, such as its memory: for claims where Allocation is dra, for the scheduler's extender
+	// where it is not.
 	Capacity []Capacity `json:"capacity,omitempty"`
 	// Partitions says how the parts into which a device is divided are found; nil: devices are not divided.
 	Partitions *Partitions `json:"partitions,omitempty"`

@@ -14,8 +14,11 @@ type KindConfig struct {
 	// Resource is the extended resource that pods ask for; the definition's when empty.
 	Resource string `json:"resource,omitempty"`
 	// Sharing replaces that of the definition.
-	Sharing *Sharing           `json:"sharing,omitempty"`
-	Driver  KindDriverOverride `json:"driver,omitzero"`
+	Sharing *Sharing `json:"sharing,omitempty"`
+	// Capacity are amounts that every device of the kind has, by name, such as "memory": "8Gi". They go before those of the
+	// definition.
+	Capacity map[string]string  `json:"capacity,omitempty"`
+	Driver   KindDriverOverride `json:"driver,omitzero"`
 }
 
 // KindDriverOverride overrides the driver of one definition; empty fields leave it as it is.
@@ -44,6 +47,7 @@ func (k KindConfig) Problems() []string {
 			out = append(out, fmt.Sprintf("sharing: is for allocation %s", AllocateByPlugin))
 		}
 	}
+	out = append(out, k.amounts()...)
 	for i, s := range k.Driver.Sources {
 		for _, text := range s.Problems() {
 			out = append(out, fmt.Sprintf("driver.sources[%d].%s", i, text))
@@ -98,6 +102,7 @@ func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) 
 	if k.Sharing != nil {
 		d.Sharing = k.Sharing
 	}
+	d.Capacity = k.capacity(def.Capacity)
 	if k.Driver.Version != "" {
 		d.Driver.Version = k.Driver.Version
 	}

@@ -56,7 +56,7 @@ type Profile struct {
 	Name string `json:"name"`
 	// Rename is the extended resource where it is not the one of the kind, a dash and Name.
 	Rename string `json:"rename,omitempty"`
-	// Capacity are the amounts that a partition has. They are published where Allocation is dra.
+	// Capacity are the amounts that a partition has, as those of a device.
 	Capacity []Capacity `json:"capacity,omitempty"`
 	// Uses is how much a partition takes of the Counters.
 	Uses map[string]string `json:"uses,omitempty"`

@@ -8,29 +8,31 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// claims tells who owns a label of the node.
+// claims tells who owns labels of the node, or annotations.
 type claims struct{ own, foreign map[string]bool }
 
-// labelClaims reads the node's managed fields. What cannot be parsed claims nothing.
-func labelClaims(node *corev1.Node) claims {
+// labelClaims and wordClaims read the node's managed fields. What cannot be parsed claims nothing.
+func labelClaims(node *corev1.Node) claims { return readClaims(node, "f:labels") }
+func wordClaims(node *corev1.Node) claims  { return readClaims(node, "f:annotations") }
+
+func readClaims(node *corev1.Node, part string) claims {
 	c := claims{map[string]bool{}, map[string]bool{}}
 	for _, entry := range node.ManagedFields {
 		if entry.FieldsV1 == nil {
 			continue
 		}
 		var fields struct {
-			Metadata struct {
-				Labels map[string]json.RawMessage `json:"f:labels"`
-			} `json:"f:metadata"`
+			Metadata map[string]json.RawMessage `json:"f:metadata"`
 		}
-		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
+		var keys map[string]json.RawMessage
+		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil || json.Unmarshal(fields.Metadata[part], &keys) != nil {
 			continue
 		}
 		owners := c.foreign
 		if entry.Manager == FieldManager {
 			owners = c.own
 		}
-		for f := range fields.Metadata.Labels {
+		for f := range keys {
 			if key, ok := strings.CutPrefix(f, "f:"); ok {
 				owners[key] = true
 			}
@@ -39,7 +41,7 @@ func labelClaims(node *corev1.Node) claims {
 	return c
 }
 
-// mayChange reports whether the label, which the node has, is acceld's alone.
+// mayChange reports whether the label or annotation, which the node has, is acceld's alone.
 func (c claims) mayChange(key string) bool { return c.own[key] && !c.foreign[key] }
 
 // Left returns the labels of a node that agents have written and nobody else has, those that others may write too included.

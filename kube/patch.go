@@ -77,6 +77,7 @@ func wordChanges(node *corev1.Node, r *rendered) map[string]any {
 	changes := map[string]any{}
 	for key, text := range r.words {
 		switch have, there := node.Annotations[key]; {
+		case key == accel.CardsAnnotation && there && text != have && !wordClaims(node).mayChange(key): // somebody else says what its cards have
 		case text == "" && there:
 			changes[key] = nil
 		case text != "" && text != have:

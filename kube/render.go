@@ -24,6 +24,7 @@ type rendered struct {
 
 func render(m accel.Machine) *rendered {
 	r := &rendered{labels: Labels(m), words: map[string]string{}, kinds: map[string]bool{}, condition: Condition(m), ready: true, settled: true}
+	r.words[accel.CardsAnnotation] = Cards(m)
 	for kind, have := range m.Have {
 		r.kinds[kind] = true
 		if have.Word != nil {

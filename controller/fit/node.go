@@ -26,7 +26,8 @@ type Facts struct {
 // Card is one card of an inventory.
 type Card struct {
 	Name string `json:"name"`
-	// Has are amounts by the name of the resource without prefix.
+	// Has are amounts by the name of the resource, in full or without the prefix of the rules. A card that has other prefixes
+	// alone is none to the rules.
 	Has map[string]resource.Quantity `json:"has"`
 	// NUMA is the NUMA node; nil when it is not known.
 	NUMA *int `json:"numa,omitempty"`
@@ -107,6 +108,7 @@ func NewNode(r *Rules, schemas Schemas, facts Facts, records map[string]*Record)
 	if n.records == nil {
 		n.records = map[string]*Record{}
 	}
+	facts.Inventory = r.own(facts.Inventory)
 	inventory := facts.Inventory != nil
 	switch {
 	case facts.Broken:
@@ -263,3 +265,26 @@ func (n *Node) Name() string { return n.name }
 
 // Records are the pods on the node by UID; the map is the node's own.
 func (n *Node) Records() map[string]*Record { return n.records }
+
+// own returns the cards of an inventory that are kept book of, with the names of resources without prefix; nil for none at all.
+func (r *Rules) own(all []Card) []Card {
+	if all == nil {
+		return nil
+	}
+	out := []Card{}
+	for _, c := range all {
+		has := make(map[string]resource.Quantity, len(c.Has))
+		for name, q := range c.Has {
+			if short, ok := r.Resource(name); ok {
+				has[short] = q
+			} else if _, full := has[name]; !full && !strings.Contains(name, "/") {
+				has[name] = q
+			}
+		}
+		if len(has) > 0 || len(c.Has) == 0 {
+			c.Has = has
+			out = append(out, c)
+		}
+	}
+	return out
+}

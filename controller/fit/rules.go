@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path"
 	"strings"
+
+	"github.com/acceld/acceld/accel"
 )
 
 // Rules are the names that a cluster uses. All but Prefix and Cards have defaults, see [Rules.Complete].
@@ -48,7 +50,7 @@ type Annotations struct {
 }
 
 // InventoryAnnotation is the annotation of a node in which its agent says what each card has; see [ParseInventory].
-const InventoryAnnotation = "acceld.dev/cards"
+const InventoryAnnotation = accel.CardsAnnotation
 
 // Names of node labels, after the label prefix.
 const (
@@ -83,10 +85,10 @@ func (r Rules) Complete() (Rules, error) {
 	}{
 		{&r.LabelPrefix, r.Prefix},
 		{&r.Telemetry, "telemetry.aware.scheduling."},
-		{&r.Annotations.Time, "gas-ts"},
-		{&r.Annotations.Cards, "gas-container-cards"},
+		{&r.Annotations.Time, accel.ChosenTimeAnnotation},
+		{&r.Annotations.Cards, accel.ChosenAnnotation},
 		{&r.Annotations.Tiles, "gas-container-tiles"},
-		{&r.Annotations.InitCards, "acceld.dev/init-container-cards"},
+		{&r.Annotations.InitCards, accel.ChosenInitAnnotation},
 		{&r.Annotations.InitTiles, "acceld.dev/init-container-tiles"},
 		{&r.Annotations.Allow, "gas-allow"},
 		{&r.Annotations.Deny, "gas-deny"},

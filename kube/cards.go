@@ -1,0 +1,73 @@
+package kube
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// card is one of the list in the annotation [accel.CardsAnnotation], which the scheduler's extender reads.
+type card struct {
+	Name string `json:"name"`
+	// Has are amounts by the full names of resources.
+	Has map[string]string `json:"has"`
+	// NUMA is the NUMA node; nil when it is not known.
+	NUMA *int `json:"numa,omitempty"`
+	// Off keeps new pods from it.
+	Off bool `json:"off,omitempty"`
+}
+
+// Cards says what each device and partition has that the device plugin gives out and that has amounts of something: how often it
+// is given out, by the resource that pods ask for, and each amount in the resource's domain, such as "qemu.org/memory" beside
+// "qemu.org/edu". One that is not usable is off, one that is gone is not there. Empty when there is none.
+func Cards(m accel.Machine) string {
+	var all []card
+	for _, kind := range slices.Sorted(maps.Keys(m.Have)) {
+		def := m.Want.Kinds[kind]
+		if def == nil || def.AllocatedBy() != accel.AllocateByPlugin || !m.Want.Kubernetes {
+			continue
+		}
+		for _, x := range accel.Units(m.Have[kind].Accelerators) {
+			if c, has := cardOf(def, x); has {
+				all = append(all, c)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return string(encode(all))
+}
+
+// cardOf is the card of one device; false for one that has no amounts or cannot be given to anybody.
+func cardOf(def *accel.Definition, x accel.Accelerator) (card, bool) {
+	amounts := def.CapacityOf(x)
+	if len(amounts) == 0 || !x.Present() || x.Health.Reason == accel.DevicePartitioned {
+		return card{}, false
+	}
+	offered := def.OfferedAs(x.Profile)
+	domain, _, _ := strings.Cut(offered, "/")
+	c := card{Name: accel.CardName(x.ID), Has: map[string]string{offered: strconv.Itoa(def.Replicas())}, Off: !x.Health.Usable()}
+	if x.NUMANode >= 0 {
+		c.NUMA = &x.NUMANode
+	}
+	for _, a := range amounts {
+		value := a.Value
+		if a.File != "" {
+			read, known := x.Capacity[a.Name]
+			if !known {
+				continue // nobody is placed by an amount that could not be read
+			}
+			value = strconv.FormatInt(read, 10)
+		}
+		if q, err := resource.ParseQuantity(value); err == nil { // the definition was validated
+			c.Has[domain+"/"+a.Name] = q.String()
+		}
+	}
+	return c, true
+}
