@@ -16,6 +16,8 @@ import (
 type Pod struct {
 	fit.Record
 	Node string
+	// Taken: its kubelet has given its containers their devices.
+	Taken bool
 	// Over: it has ended, and holds nothing any more. A pod that is being deleted holds its cards until it is gone.
 	Over bool
 }
@@ -51,6 +53,8 @@ type entry struct {
 	node    *fit.Node // nil: only its pods are known
 	facts   fit.Facts
 	records map[string]*fit.Record
+	// moved is closed when the kubelet has taken a pod, or a pod is gone; nil while nobody waits for that.
+	moved chan struct{}
 }
 
 // held is where a pod is.
@@ -60,6 +64,8 @@ type held struct {
 	// shown: the API server has shown it there; until then since is when it was put into the books.
 	shown bool
 	since time.Time
+	// taken: as of [Pod].
+	taken bool
 	// binding: the answer of the API server is not known yet.
 	binding bool
 }
@@ -139,13 +145,17 @@ func (b *Books) SetPod(p *Pod) {
 	defer b.mu.Unlock()
 	if h := b.pods[p.UID]; h != nil {
 		h.shown = h.shown || h.node == p.Node
+		if p.Taken && !h.taken && h.node == p.Node {
+			h.taken = true
+			b.nodes[h.node].tell()
+		}
 		if h.node == p.Node && (h.record.Cards != "" || h.record.InitCards != "" || p.Cards == "") {
 			return
 		}
 		b.remove(p.UID, h)
 	}
 	b.put(&p.Record, p.Node)
-	b.pods[p.UID].shown = true
+	b.pods[p.UID].shown, b.pods[p.UID].taken = true, p.Taken
 }
 
 // DropPod takes a pod out of the books.
@@ -175,6 +185,7 @@ func (b *Books) put(r *fit.Record, node string) {
 func (b *Books) remove(uid string, h *held) {
 	delete(b.pods, uid)
 	e := b.nodes[h.node]
+	e.tell()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.node != nil {
@@ -229,32 +240,65 @@ func (b *Books) ListPods(all []*Pod) {
 	b.tellComplete()
 }
 
-// Reserve chooses cards for a pod on a node and holds them, until [Books.Settle].
-func (b *Books) Reserve(q *fit.Request, node string) (*fit.Record, fit.Cause, error) {
+// Reserve chooses cards for a pod on a node and holds them, until [Books.Settle]. Behind is not nil when the kubelet of the node
+// has not taken a pod yet that was bound before and has other cards: nothing is held then, and it is worth trying again once the
+// channel is closed.
+func (b *Books) Reserve(q *fit.Request, node string) (record *fit.Record, cause fit.Cause, behind <-chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if h := b.pods[q.UID]; h != nil {
 		if h.binding {
-			return nil, fit.Fits, fmt.Errorf("cannot bind pod %s/%s: it is being bound to node %q", q.Namespace, q.Name, h.node)
+			return nil, fit.Fits, nil, fmt.Errorf("cannot bind pod %s/%s: it is being bound to node %q", q.Namespace, q.Name, h.node)
 		}
 		if h.shown {
-			return nil, fit.Fits, fmt.Errorf("cannot bind pod %s/%s: it is bound to node %q", q.Namespace, q.Name, h.node)
+			return nil, fit.Fits, nil, fmt.Errorf("cannot bind pod %s/%s: it is bound to node %q", q.Namespace, q.Name, h.node)
 		}
 		b.remove(q.UID, h) // an earlier attempt, of which nobody knows what became
 	}
 	e := b.nodes[node]
 	if e == nil || e.node == nil {
-		return nil, fit.UnknownNode, nil
+		return nil, fit.UnknownNode, nil, nil
 	}
 	e.mu.Lock()
-	record, cause := fit.NewSearch(b.rules, q).Place(e.node)
+	record, cause = fit.NewSearch(b.rules, q).Place(e.node)
 	e.mu.Unlock()
 	if record == nil {
-		return nil, cause, nil
+		return nil, cause, nil, nil
+	}
+	if e.facts.Inventory != nil && b.ahead(e, record) {
+		if e.moved == nil {
+			e.moved = make(chan struct{})
+		}
+		return nil, fit.Fits, e.moved, nil
 	}
 	b.put(record, node)
 	b.pods[q.UID].binding = true
-	return record, fit.Fits, nil
+	return record, fit.Fits, nil, nil
+}
+
+// ahead reports whether a pod with other cards than those of record waits for the kubelet of a node. The kubelet does not tell its
+// device plugin which pod it is about, so that of two such pods one could get the cards of the other. mu is held.
+func (b *Books) ahead(e *entry, record *fit.Record) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for uid, r := range e.node.Records() {
+		h := b.pods[uid]
+		if h == nil || h.taken || r.Cards == "" && r.InitCards == "" {
+			continue
+		}
+		if r.Cards != record.Cards || r.InitCards != record.InitCards {
+			return true
+		}
+	}
+	return false
+}
+
+// tell wakes who waits for something to move on a node. The lock of the books is held.
+func (e *entry) tell() {
+	if e.moved != nil {
+		close(e.moved)
+		e.moved = nil
+	}
 }
 
 // Settle says what became of a reservation: bound, not bound, or not known (nil), which [Books.Doubts] lists later.

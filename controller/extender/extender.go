@@ -272,7 +272,7 @@ func (e *Extender) bindPod(ctx context.Context, b *Books, a bindingArgs) error {
 	if err != nil {
 		return err
 	}
-	record, cause, err := b.Reserve(&q, a.Node)
+	record, cause, err := reserve(ctx, b, &q, a.Node)
 	if err != nil {
 		return err
 	}
@@ -299,6 +299,28 @@ func (e *Extender) bindPod(ctx context.Context, b *Books, a bindingArgs) error {
 		return fmt.Errorf("cannot bind pod %s/%s to node %q: %w", a.PodNamespace, a.PodName, a.Node, err)
 	}
 	return nil
+}
+
+// patience is how long a binding waits for the kubelet to take the pod before; the scheduler then tries again later.
+const patience = 2 * time.Second
+
+// reserve is [Books.Reserve] when the kubelet has taken the pods before.
+func reserve(ctx context.Context, b *Books, q *fit.Request, node string) (*fit.Record, fit.Cause, error) {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		record, cause, behind, err := b.Reserve(q, node)
+		if behind == nil {
+			return record, cause, err
+		}
+		select {
+		case <-behind:
+		case <-ctx.Done():
+			return nil, cause, fmt.Errorf("cannot bind pod %s/%s to node %q: %w", q.Namespace, q.Name, node, ctx.Err())
+		case <-late.C:
+			return nil, cause, fmt.Errorf("cannot bind pod %s/%s to node %q: its kubelet has not taken a pod with other cards yet", q.Namespace, q.Name, node)
+		}
+	}
 }
 
 // definite reports whether an error says that nothing was written.

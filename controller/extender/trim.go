@@ -77,8 +77,9 @@ func (b *Books) Trim(p *corev1.Pod) *Pod {
 			Cards: once(p.Annotations[a.Cards]), Tiles: p.Annotations[a.Tiles],
 			InitCards: p.Annotations[a.InitCards], InitTiles: p.Annotations[a.InitTiles],
 		},
-		Node: once(p.Spec.NodeName),
-		Over: p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
+		Node:  once(p.Spec.NodeName),
+		Taken: p.Status.StartTime != nil || p.Status.Phase == corev1.PodRunning, // the first status comes after admission
+		Over:  p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 	}
 }
 
