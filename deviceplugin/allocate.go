@@ -15,14 +15,15 @@ import (
 // OCI hook acts on containers that have it.
 const DevicesAnnotation = "acceld.dev/devices"
 
-// Allocate answers from memory. The kubelet keeps the answer in its checkpoint and uses it again when the container
-// restarts, so that it names devices by what survives restarts and reboots.
-func (s *service) Allocate(_ context.Context, req *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
+// Allocate answers from memory; where devices are chosen outside the kubelet it asks who has none yet. The kubelet keeps the
+// answer in its checkpoint and uses it again when the container restarts, so that it names devices by what survives restarts
+// and reboots.
+func (s *service) Allocate(ctx context.Context, req *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	defer s.list.enter()()
 	devices := s.list.load().devices
 	resp := &pluginapi.AllocateResponse{}
 	for _, c := range req.GetContainerRequests() {
-		answer, err := s.allocate(devices, c.GetDevicesIds())
+		answer, err := s.allocate(ctx, devices, c.GetDevicesIds())
 		if err != nil {
 			return nil, err
 		}
@@ -31,7 +32,7 @@ func (s *service) Allocate(_ context.Context, req *pluginapi.AllocateRequest) (*
 	return resp, nil
 }
 
-func (s *service) allocate(devices map[string]device, ids []string) (*pluginapi.ContainerAllocateResponse, error) {
+func (s *service) allocate(ctx context.Context, devices map[string]device, ids []string) (*pluginapi.ContainerAllocateResponse, error) {
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
 	if def := s.cfg.Definition; len(ids) > 1 && def.Replicas() > 1 && def.Sharing.FailRequestsGreaterThanOne {
 		return nil, status.Errorf(codes.InvalidArgument, "cannot allocate %d of %s: a container may ask for one, because its devices are shared", len(ids), s.cfg.Resource)
@@ -60,6 +61,9 @@ func (s *service) allocate(devices map[string]device, ids []string) (*pluginapi.
 			}
 			addEnv(answer, d.env)
 		}
+	}
+	if err := s.chooser.check(ctx, devices, names, len(ids)); err != nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate %s of %s: %v", strings.Join(names, ","), s.cfg.Resource, err)
 	}
 	answer.Annotations = map[string]string{DevicesAnnotation: strings.Join(names, ",")}
 	if !s.cfg.CDI {

@@ -36,6 +36,10 @@ type Config struct {
 	Definition *accel.Definition
 	// Profile is that of the partitions which are served; empty for whole devices.
 	Profile string
+	// Bound returns the containers of pods bound to this node that ask for a resource: pods in the order in which devices were chosen
+	// for them, containers in the order in which the kubelet gives them theirs. Changed is closed when there are others; known is
+	// false while nobody can tell. Nil where nobody chooses but the kubelet.
+	Bound func(resource string) (all []Bound, changed <-chan struct{}, known bool)
 	// Log gets one record per transition. Nil is silence.
 	Log *slog.Logger
 	// OnChange is called with the latest state after each change of [Plugin.State] or [Plugin.Problem], from one
@@ -69,6 +73,7 @@ type Plugin struct {
 	list     *inventory
 	kubelet  *kubelet
 	standing *standing
+	chooser  *chooser
 	watchdog watchdog
 	ready    chan struct{}
 	readied  sync.Once
@@ -120,11 +125,13 @@ func New(cfg Config) *Plugin {
 	t := defaultTiming()
 	list := newInventory()
 	list.replicas = cfg.Definition.Replicas()
+	k := newKubelet(cfg.Resource, cfg.Former, cfg.PodResources)
 	return &Plugin{
 		cfg:      cfg,
 		timing:   t,
 		list:     list,
-		kubelet:  newKubelet(cfg.Resource, cfg.Former, cfg.PodResources),
+		kubelet:  k,
+		chooser:  newChooser(cfg, k),
 		standing: newStanding(),
 		watchdog: watchdog{timing: t},
 		ready:    make(chan struct{}),

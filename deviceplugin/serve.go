@@ -32,6 +32,8 @@ type service struct {
 	pluginapi.UnsafeDevicePluginServer
 	cfg  Config
 	list *inventory
+	// chooser knows what was chosen outside the kubelet.
+	chooser *chooser
 
 	path    string
 	server  *grpc.Server
@@ -48,7 +50,7 @@ func (p *Plugin) serve() (*service, *accel.Problem) {
 		return nil, accel.AsProblem(err)
 	}
 	s := &service{
-		cfg: p.cfg, list: p.list,
+		cfg: p.cfg, list: p.list, chooser: p.chooser,
 		path:    filepath.Join(p.cfg.Dir, name),
 		opened:  make(chan struct{}),
 		ended:   make(chan struct{}),

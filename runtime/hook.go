@@ -152,13 +152,14 @@ func (r *Runtime) programInJSON() string {
 	return f.Hook.Path
 }
 
-// PublishReadiness writes what the hook decides on, for the accelerators of all kinds, when it differs from what is
-// there. A device is ready when it is healthy and has its nodes. The agent publishes on every change of health, before
-// Apply and also when no hook is wanted: a hook that is already in a container's specification still asks.
-func (r *Runtime) PublishReadiness(kinds map[string][]accel.Accelerator) *accel.Problem {
+// PublishReadiness writes what the hook decides on, for the accelerators of all kinds and what the scheduler chose for
+// containers, when it differs from what is there. A device is ready when it is healthy and has its nodes. The agent publishes on
+// every change of health, before Apply and also when no hook is wanted: a hook that is already in a container's specification
+// still asks.
+func (r *Runtime) PublishReadiness(kinds map[string][]accel.Accelerator, choices ...gate.Choice) *accel.Problem {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f := gate.File{Devices: []gate.Device{}}
+	f := gate.File{Devices: []gate.Device{}, Choices: choices}
 	for kind, accs := range kinds {
 		for _, a := range accel.Flat(accs) {
 			f.Devices = append(f.Devices, readiness(kind, a))

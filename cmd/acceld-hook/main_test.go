@@ -37,13 +37,23 @@ func TestHook(t *testing.T) {
 			{"id":"0000:01:00.0","kind":"qemu-edu","nodes":[{"path":"/dev/edu0","major":240,"minor":0}],"ready":false,"reason":"DeviceUnhealthy","message":"too\nhot"},
 			{"id":"0000:02:00.0","kind":"qemu-edu","nodes":[{"path":"/dev/edu1","major":240,"minor":1}],"ready":true},
 			{"id":"0000:03:00.0","kind":"qemu-edu","ready":false,"reason":"DeviceGone"}]}`
-		spec    = `{"annotations":{"acceld.dev/devices":"x"},"process":{"env":["LD_PRELOAD=/evil.so"]},"linux":{"devices":[%s]}}`
-		unready = `{"path":"/dev/edu0","type":"c","major":240,"minor":0}`
-		ready   = `{"path":"/dev/edu1","type":"c","major":240,"minor":1}`
-		renamed = `{"path":"/dev/accelerator","type":"c","major":240,"minor":0}`
-		other   = `{"path":"/dev/fuse","type":"c","major":10,"minor":229}`
-		block   = `{"path":"/dev/sda","type":"b","major":240,"minor":0}`
-		notHot  = "acceld: device /dev/edu0 (0000:01:00.0) is not ready: DeviceUnhealthy: too hot\n"
+		chosen = `{"version":1,"devices":[
+			{"id":"0000:01:00.0","kind":"qemu-edu","nodes":[{"path":"/dev/edu0","major":240,"minor":0}],"ready":true},
+			{"id":"0000:02:00.0","kind":"qemu-edu","nodes":[{"path":"/dev/edu1","major":240,"minor":1},{"path":"/dev/both","major":240,"minor":9}],"ready":true},
+			{"id":"0000:04:00.0","kind":"qemu-edu","nodes":[{"path":"/dev/both","major":240,"minor":9}],"ready":true},
+			{"id":"0000:05:00.0","kind":"other-thing","nodes":[{"path":"/dev/other","major":10,"minor":229}],"ready":true}],
+			"choices":[{"pod":"u","container":"main","devices":["0000:02:00.0"]}]}`
+		crio       = `{"annotations":{"io.kubernetes.pod.uid":"u","io.kubernetes.container.name":%q},"linux":{"devices":[%s]}}`
+		containerd = `{"annotations":{"io.kubernetes.cri.sandbox-uid":"u","io.kubernetes.cri.container-name":%q},"linux":{"devices":[%s]}}`
+		both       = `{"path":"/dev/both","type":"c","major":240,"minor":9}`
+		notChosen  = "acceld: device 0000:01:00.0 is not the one that the scheduler chose for this container, which is 0000:02:00.0"
+		spec       = `{"annotations":{"acceld.dev/devices":"x"},"process":{"env":["LD_PRELOAD=/evil.so"]},"linux":{"devices":[%s]}}`
+		unready    = `{"path":"/dev/edu0","type":"c","major":240,"minor":0}`
+		ready      = `{"path":"/dev/edu1","type":"c","major":240,"minor":1}`
+		renamed    = `{"path":"/dev/accelerator","type":"c","major":240,"minor":0}`
+		other      = `{"path":"/dev/fuse","type":"c","major":10,"minor":229}`
+		block      = `{"path":"/dev/sda","type":"b","major":240,"minor":0}`
+		notHot     = "acceld: device /dev/edu0 (0000:01:00.0) is not ready: DeviceUnhealthy: too hot\n"
 	)
 	for _, test := range []struct {
 		name      string
@@ -76,6 +86,16 @@ func TestHook(t *testing.T) {
 		{name: "annotated and a torn specification", published: published, spec: `{"linux":`, want: "cannot parse the container's specification"},
 		{name: "annotated and a relative bundle", published: published, stdin: `{"bundle":"x"}`, want: "is not an absolute path"},
 		{name: "annotated and no state", published: published, stdin: "\n", want: "cannot parse the container's state"},
+
+		{name: "injected and chosen", args: []string{"--device", "0000:02:00.0"}, published: chosen, spec: fmt.Sprintf(containerd, "main", ready)},
+		{name: "injected and another one chosen", args: []string{"--device", "0000:01:00.0"}, published: chosen, spec: fmt.Sprintf(containerd, "main", unready), want: notChosen},
+		{name: "injected into a container for which nobody chose", args: []string{"--device", "0000:01:00.0"}, published: chosen, spec: fmt.Sprintf(containerd, "side", unready)},
+		{name: "injected, of a kind of which nobody chose", args: []string{"--device", "0000:05:00.0"}, published: chosen, spec: fmt.Sprintf(containerd, "main", other)},
+		{name: "injected, and nobody knows who it is", args: []string{"--device", "0000:01:00.0"}, published: chosen},
+		{name: "annotated and chosen", published: chosen, spec: fmt.Sprintf(crio, "main", ready+","+other)},
+		{name: "annotated and another one chosen", published: chosen, spec: fmt.Sprintf(crio, "main", unready), want: notChosen},
+		{name: "annotated, a node that the chosen one has too", published: chosen, spec: fmt.Sprintf(crio, "main", ready+","+both)},
+		{name: "annotated, nobody chose", published: chosen, spec: fmt.Sprintf(crio, "side", unready)},
 
 		{name: "unknown argument", args: []string{"--env", "x"}, want: `unknown argument "--env"`},
 		{name: "argument without value", args: []string{"--device"}, want: "has no value"},

@@ -1,12 +1,10 @@
 package gate
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 )
 
 // Limits on what the hook reads, in bytes: a container's specification is tens of KiB, a readiness file a few.
@@ -59,39 +57,26 @@ func Decide(r Request, stdin io.Reader) error {
 		if err != nil {
 			return notReady("", r.IDs[0], "Unknown", err.Error())
 		}
-		return f.Named(r.IDs)
+		if err := f.Named(r.IDs); err != nil || len(f.Choices) == 0 {
+			return err
+		}
+		if c, err := container(state); err == nil { // without its identity nothing was chosen for it
+			return f.Chosen(c, r.IDs)
+		}
+		return nil
 	}
-	devices, err := given(state)
-	if err != nil || len(devices) == 0 {
+	c, err := container(state)
+	if err != nil || len(c.Linux.Devices) == 0 {
 		return err
 	}
 	f, err := load(r.State)
 	if err != nil {
-		return fmt.Errorf("device %s is not ready: Unknown: %w", devices[0].Path, err)
+		return fmt.Errorf("device %s is not ready: Unknown: %w", c.Linux.Devices[0].Path, err)
 	}
-	return f.Given(devices)
-}
-
-// given returns the devices in the specification of the container whose OCI state is given.
-func given(state []byte) ([]ContainerDevice, error) {
-	var s struct {
-		Bundle string `json:"bundle"`
+	if err := f.Given(c.Linux.Devices); err != nil {
+		return err
 	}
-	if err := json.Unmarshal(state, &s); err != nil {
-		return nil, fmt.Errorf("cannot parse the container's state: %w", err)
-	}
-	if !filepath.IsAbs(s.Bundle) {
-		return nil, fmt.Errorf("cannot use the container's state: bundle %q is not an absolute path", s.Bundle)
-	}
-	b, err := read(filepath.Join(s.Bundle, "config.json"), maxSpec)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the container's specification: %w", err)
-	}
-	var c Container
-	if err := json.Unmarshal(b, &c); err != nil {
-		return nil, fmt.Errorf("cannot parse the container's specification: %w", err)
-	}
-	return c.Linux.Devices, nil
+	return f.Chosen(c, nil)
 }
 
 func load(name string) (File, error) {

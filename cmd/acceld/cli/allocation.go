@@ -76,7 +76,7 @@ func (a *running) devicePlugin(def *accel.Definition) *deviceplugin.Kind {
 		resources = ""
 	}
 	return deviceplugin.NewKind(deviceplugin.Config{
-		Resource: def.Offered(), Former: a.formerly(def), Dir: dir, PodResources: resources, CDI: a.config.CDI, Definition: def, Log: a.log,
+		Resource: def.Offered(), Former: a.formerly(def), Dir: dir, PodResources: resources, CDI: a.config.CDI, Definition: def, Log: a.log, Bound: a.bound,
 		OnChange: func(accel.PluginHave) { a.loop.Changed() },
 	})
 }

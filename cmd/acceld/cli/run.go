@@ -74,13 +74,16 @@ type running struct {
 	awaited map[string]bool
 	// documents is the way to the objects of claims; nil without credentials.
 	documents *kube.Documents
-	health    *health.Engine
-	holding   *holders.Follower
-	ctx       context.Context //nolint:containedctx // the agent's own: what outlives the plugin of a kind ends with it
-	group     sync.WaitGroup
-	ahead     *agent.Ahead
-	right     string // the kinds whose driver works, and the drivers; the loop's
-	said      string // the last status sentence; the loop's
+	// pods are those of this node, which are followed where devices may be chosen one by one; nil without credentials.
+	pods    *kube.BoundPods
+	gate    sync.Mutex // of what the hook decides on
+	health  *health.Engine
+	holding *holders.Follower
+	ctx     context.Context //nolint:containedctx // the agent's own: what outlives the plugin of a kind ends with it
+	group   sync.WaitGroup
+	ahead   *agent.Ahead
+	right   string // the kinds whose driver works, and the drivers; the loop's
+	said    string // the last status sentence; the loop's
 	// unfollow ends the watches of the definitions' files; reload's once the agent runs.
 	unfollow context.CancelFunc
 }
@@ -146,6 +149,7 @@ func (a *running) connect(want *accel.Want, f *followed) *accel.Problem {
 	}
 	want.Labels = true
 	a.documents = &client.Documents
+	a.pods = kube.NewBoundPods(client.Documents, node, a.log, func() { a.openGate(a.loop.Machine) })
 	namespace := cmp.Or(os.Getenv("POD_NAMESPACE"), kube.Namespace)
 	leases, follow := client.Leases(namespace)
 	a.elect = a.electing(kube.NewElection(leases, node, a.log), follow)
@@ -198,7 +202,7 @@ func (a *running) wire(want accel.Want, policies agent.Task) error {
 		a.tasks = append(a.tasks, remote)
 	}
 	if a.kube != nil {
-		a.tasks = append(a.tasks, a.kube)
+		a.tasks = append(a.tasks, a.kube, a.pods)
 	}
 	if policies != nil {
 		a.tasks = append(a.tasks, policies)
@@ -253,15 +257,12 @@ func (a *running) effects() agent.Effects {
 
 // publish hands a new machine to everybody who renders it.
 func (a *running) publish(m accel.Machine) {
-	kinds := map[string][]accel.Accelerator{}
-	for kind, have := range m.Have {
-		kinds[kind] = heldBack(m, have)
-	}
-	if problem := a.runtime.PublishReadiness(kinds); problem != nil {
-		a.log.Warn("readiness not published", "reason", problem.Reason, "message", problem.Message)
-	}
+	a.openGate(func() accel.Machine { return m })
 	if a.kube != nil {
 		a.kube.Publish(m)
+	}
+	if a.pods != nil && kube.Cards(m) != "" { // somebody may choose among them
+		a.pods.Need()
 	}
 	if right := drivers(m); right != a.right {
 		a.right = right

@@ -1,0 +1,209 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// BoundPod is what is read of a pod that is bound to the own node.
+type BoundPod struct {
+	Meta Meta `json:"metadata"`
+	Spec struct {
+		InitContainers []BoundContainer `json:"initContainers,omitempty"`
+		Containers     []BoundContainer `json:"containers,omitempty"`
+	} `json:"spec"`
+	Status struct {
+		Phase     string     `json:"phase,omitempty"`
+		StartTime *time.Time `json:"startTime,omitempty"`
+	} `json:"status"`
+}
+
+// BoundContainer is a container of one.
+type BoundContainer struct {
+	Name          string `json:"name"`
+	RestartPolicy string `json:"restartPolicy,omitempty"` // "Always" of an init container that goes on running
+	Resources     struct {
+		Limits map[string]resource.Quantity `json:"limits,omitempty"`
+	} `json:"resources"`
+}
+
+// Described returns the metadata.
+func (p *BoundPod) Described() *Meta { return &p.Meta }
+
+// UnmarshalJSON reads a pod and drops what nobody asks for.
+func (p *BoundPod) UnmarshalJSON(b []byte) error {
+	type plain BoundPod
+	if err := json.Unmarshal(b, (*plain)(p)); err != nil {
+		return err
+	}
+	p.Meta.Labels, p.Meta.Finalizers = nil, nil
+	maps.DeleteFunc(p.Meta.Annotations, func(key, _ string) bool {
+		return key != accel.ChosenAnnotation && key != accel.ChosenInitAnnotation && key != accel.ChosenTimeAnnotation
+	})
+	for _, all := range [][]BoundContainer{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range all {
+			maps.DeleteFunc(all[i].Resources.Limits, func(name string, _ resource.Quantity) bool { return !strings.Contains(name, "/") })
+		}
+	}
+	return nil
+}
+
+// Same reports whether two versions of a pod are the same here: what containers ask for does not change.
+func (p *BoundPod) Same(o *BoundPod) bool {
+	return p.Meta.UID == o.Meta.UID && maps.Equal(p.Meta.Annotations, o.Meta.Annotations) && p.over() == o.over() &&
+		(p.Status.StartTime == nil) == (o.Status.StartTime == nil)
+}
+
+// over reports whether the pod has ended.
+func (p *BoundPod) over() bool { return p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" }
+
+// Taken reports whether the kubelet has given the pod's containers their devices: its first status comes after that.
+func (p *BoundPod) Taken() bool { return p.Status.StartTime != nil }
+
+// Asks is how much of an extended resource a container asks for.
+func (c *BoundContainer) Asks(name string) int {
+	q := c.Resources.Limits[name]
+	return int(q.Value())
+}
+
+// chosenAt is when the cards of the pod were chosen, in nanoseconds of Unix; 0 when nobody did.
+func (p *BoundPod) chosenAt() int64 {
+	at, err := strconv.ParseInt(p.Meta.Annotations[accel.ChosenTimeAnnotation], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return at
+}
+
+// BoundPods is the task that follows the pods of the own node once somebody needs them. RBAC cannot say "those of the own node":
+// only those are asked for.
+type BoundPods struct {
+	api    API
+	mirror *Mirror[BoundPod, *BoundPod]
+	query  url.Values
+	log    *slog.Logger
+	tell   func()
+
+	needed chan struct{}
+	once   sync.Once
+	ready  chan struct{}
+	mu     sync.Mutex
+	moved  chan struct{} // closed when the pods have changed
+	news   chan struct{}
+}
+
+// podsPath is where pods are.
+const podsPath = "/api/v1/pods"
+
+// NewBoundPods returns a task that asks nothing before [BoundPods.Need]. Tell is called when the pods have changed.
+func NewBoundPods(api API, node string, log *slog.Logger, tell func()) *BoundPods {
+	p := &BoundPods{
+		api: api, query: url.Values{"fieldSelector": {fields.OneTermEqualSelector("spec.nodeName", node).String()}}, log: log, tell: tell,
+		needed: make(chan struct{}), ready: make(chan struct{}), moved: make(chan struct{}), news: make(chan struct{}, 1),
+	}
+	close(p.ready) // nobody waits for it
+	p.mirror = &Mirror[BoundPod, *BoundPod]{API: api, Path: podsPath, Query: p.query, Changed: p.changed}
+	return p
+}
+
+// String names the task.
+func (p *BoundPods) String() string { return "pods of the node" }
+
+// Ready is closed from the beginning: without the pods the kubelet chooses devices alone.
+func (p *BoundPods) Ready() <-chan struct{} { return p.ready }
+
+// Need makes the task follow the pods from now on.
+func (p *BoundPods) Need() { p.once.Do(func() { close(p.needed) }) }
+
+func (p *BoundPods) changed() {
+	p.mu.Lock()
+	close(p.moved)
+	p.moved = make(chan struct{})
+	p.mu.Unlock()
+	select {
+	case p.news <- struct{}{}:
+	default:
+	}
+}
+
+// Now returns the pods that have not ended, in the order in which their devices were chosen, and a channel that is closed when
+// others are known. Known is false while nobody can tell; the pods are then those of before.
+func (p *BoundPods) Now() (pods []*BoundPod, changed <-chan struct{}, known bool) {
+	p.mu.Lock()
+	changed = p.moved
+	p.mu.Unlock()
+	all, synced := p.mirror.All()
+	for _, x := range all {
+		if !x.over() {
+			pods = append(pods, x)
+		}
+	}
+	slices.SortFunc(pods, func(a, b *BoundPod) int {
+		return cmp.Or(cmp.Compare(a.chosenAt(), b.chosenAt()), a.Meta.CreationTimestamp.Compare(b.Meta.CreationTimestamp), cmp.Compare(a.Meta.UID, b.Meta.UID))
+	})
+	return pods, changed, synced && p.mirror.Err() == nil
+}
+
+// Run follows the pods until ctx ends.
+func (p *BoundPods) Run(ctx context.Context) error {
+	select {
+	case <-p.needed:
+	case <-ctx.Done():
+		return nil
+	}
+	if !p.permitted(ctx) {
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = p.mirror.Run(ctx) // it ends with ctx alone
+	}()
+	defer func() { <-done }()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.news:
+			p.tell()
+		}
+	}
+}
+
+// permitted waits until the pods may be read; false when ctx ended before. Who may not is asked again seldom: most clusters choose
+// no devices one by one.
+func (p *BoundPods) permitted(ctx context.Context) bool {
+	query := url.Values{"limit": {"1"}}
+	maps.Copy(query, p.query)
+	for said := false; ctx.Err() == nil; {
+		limited, cancel := context.WithTimeout(ctx, deadline)
+		err := p.api.Do(limited, http.MethodGet, podsPath, query, nil, nil)
+		cancel()
+		if !apierrors.IsForbidden(err) {
+			return ctx.Err() == nil // what else is wrong is the mirror's
+		}
+		if !said {
+			p.log.Info("the pods of this node may not be read; a choice of the scheduler's extender is not looked at", "error", err)
+			said = true
+		}
+		linger(ctx, seldom+rand.N(seldom/10))
+	}
+	return false
+}

@@ -1,0 +1,101 @@
+package gate
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Choice is what the scheduler's extender chose for one container of a pod on this node. The kubelet gives devices out without
+// saying to which pod, so that it may be wrong in rare cases; here the pod is known.
+type Choice struct {
+	Pod       string `json:"pod"` // UID
+	Container string `json:"container"`
+	// Devices are the IDs of those that it is to have.
+	Devices []string `json:"devices"`
+}
+
+// identity is the pod's UID and the container's name as the container runtime says them: CRI-O, then containerd
+// (internal/cri/annotations of containerd 2.1). A pod's author who could write them would escape a check, and get no device by it.
+func (c Container) identity() (pod, container string) {
+	a := c.Annotations
+	return cmp.Or(a["io.kubernetes.pod.uid"], a["io.kubernetes.cri.sandbox-uid"]),
+		cmp.Or(a["io.kubernetes.container.name"], a["io.kubernetes.cri.container-name"])
+}
+
+// choice is what was chosen for the container; nil when nothing was.
+func (f File) choice(c Container) *Choice {
+	pod, name := c.identity()
+	i := slices.IndexFunc(f.Choices, func(x Choice) bool { return x.Pod == pod && x.Container == name })
+	if i < 0 || pod == "" {
+		return nil
+	}
+	return &f.Choices[i]
+}
+
+// kinds are those of the chosen devices: of others nobody chose.
+func (f File) kinds(x *Choice) map[string]bool {
+	out := map[string]bool{}
+	for _, d := range f.Devices {
+		if slices.Contains(x.Devices, d.ID) {
+			out[d.Kind] = true
+		}
+	}
+	return out
+}
+
+// Chosen decides whether the container has the devices that were chosen for it, and no others of their kinds. IDs are those that
+// the CDI spec injected; without any the devices in the container's specification count.
+func (f File) Chosen(c Container, ids []string) error {
+	x := f.choice(c)
+	if x == nil {
+		return nil
+	}
+	kinds := f.kinds(x)
+	for _, d := range f.Devices {
+		if !kinds[d.Kind] || slices.Contains(x.Devices, d.ID) {
+			continue
+		}
+		given := slices.Contains(ids, d.ID)
+		if len(ids) == 0 {
+			given = slices.ContainsFunc(c.Linux.Devices, func(g ContainerDevice) bool {
+				return slices.ContainsFunc(d.Nodes, g.is) && !f.shared(g, x)
+			})
+		}
+		if given {
+			return fmt.Errorf("device %s is not the one that the scheduler chose for this container, which is %s: delete the pod, so that it gets another one",
+				d.ID, strings.Join(x.Devices, ","))
+		}
+	}
+	return nil
+}
+
+// shared reports whether a device node is that of a chosen device, too, as those of a divided device may be.
+func (f File) shared(g ContainerDevice, x *Choice) bool {
+	return slices.ContainsFunc(f.Devices, func(d Device) bool { return slices.Contains(x.Devices, d.ID) && slices.ContainsFunc(d.Nodes, g.is) })
+}
+
+// container returns the specification of the container whose OCI state is given.
+func container(state []byte) (Container, error) {
+	var s struct {
+		Bundle string `json:"bundle"`
+	}
+	var c Container
+	if err := json.Unmarshal(state, &s); err != nil {
+		return c, fmt.Errorf("cannot parse the container's state: %w", err)
+	}
+	if !filepath.IsAbs(s.Bundle) {
+		return c, fmt.Errorf("cannot use the container's state: bundle %q is not an absolute path", s.Bundle)
+	}
+	b, err := read(filepath.Join(s.Bundle, "config.json"), maxSpec)
+	if err != nil {
+		return c, fmt.Errorf("cannot read the container's specification: %w", err)
+	}
+	if err := json.Unmarshal(b, &c); err != nil {
+		return c, fmt.Errorf("cannot parse the container's specification: %w", err)
+	}
+	return c, nil
+}
