@@ -108,15 +108,6 @@ func (o objects) nodeUID(ctx context.Context, name string) (string, error) {
 	return node.Metadata.UID, err
 }
 
-// makeClass creates a DeviceClass unless there is one of the name, whosever it is.
-func (o objects) makeClass(ctx context.Context, c class) (made bool, err error) {
-	err = o.do(ctx, http.MethodPost, apiRoot+"deviceclasses", nil, c, nil)
-	if apierrors.IsAlreadyExists(err) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 func (o objects) do(ctx context.Context, method, path string, query url.Values, body, into any) error {
 	if o.api == nil {
 		return accel.Problemf(accel.APIUnreachable, "there are no credentials for the API server")

@@ -3,6 +3,7 @@ package dra
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -39,6 +40,8 @@ type server struct {
 	slices   map[string]Slice
 	claims   map[string]claim
 	classes  map[string]class
+	unread   bool   // classes may be made and not read
+	owner    string // of the fields of classes
 	watchers map[*io.PipeWriter]chan string
 	// refuse answers a request instead of the server when it returns an error.
 	refuse   func(method, path string) error
@@ -47,7 +50,7 @@ type server struct {
 }
 
 func newServer() *server {
-	return &server{slices: map[string]Slice{}, claims: map[string]claim{}, classes: map[string]class{}, watchers: map[*io.PipeWriter]chan string{}, version: 10}
+	return &server{slices: map[string]Slice{}, claims: map[string]claim{}, classes: map[string]class{}, owner: manager, watchers: map[*io.PipeWriter]chan string{}, version: 10}
 }
 
 func (s *server) Do(_ context.Context, method, path string, _ url.Values, body, into any) error {
@@ -83,12 +86,7 @@ func (s *server) answer(method, path string, body any) (any, error) {
 		}
 		return c, nil
 	case resource == "deviceclasses":
-		c := body.(class)
-		if _, ok := s.classes[c.Metadata.Name]; ok {
-			return nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: resource}, c.Metadata.Name)
-		}
-		s.classes[c.Metadata.Name] = c
-		return c, nil
+		return s.class(method, name, body)
 	case resource != "resourceslices":
 		return nil, missing
 	case method == http.MethodGet:
@@ -130,6 +128,36 @@ func (s *server) answer(method, path string, body any) (any, error) {
 	s.slices[x.Metadata.Name] = x
 	s.tell(kind, x)
 	return x, nil
+}
+
+// class answers about DeviceClasses; who applies one owns what it says of it. The caller holds the lock.
+func (s *server) class(method, name string, body any) (any, error) {
+	resource := schema.GroupResource{Resource: "deviceclasses"}
+	have, there := s.classes[name]
+	switch {
+	case method == http.MethodGet && s.unread:
+		return nil, apierrors.NewForbidden(resource, name, errors.New("no"))
+	case method == http.MethodGet && there:
+		var x existing
+		x.Metadata.ResourceVersion, x.Spec = have.Metadata.ResourceVersion, have.Spec
+		x.Metadata.ManagedFields = []managed{{Manager: s.owner, Fields: []byte(`{"f:spec":{"f:selectors":{},"f:extendedResourceName":{}}}`)}}
+		return x, nil
+	case method == http.MethodPatch && there:
+		c := body.(applied).class
+		if c.Metadata.ResourceVersion != have.Metadata.ResourceVersion {
+			return nil, apierrors.NewConflict(resource, name, errors.New("version"))
+		}
+		s.classes[name] = c
+		return c, nil
+	case method == http.MethodPost:
+		c := body.(class)
+		if _, ok := s.classes[c.Metadata.Name]; ok {
+			return nil, apierrors.NewAlreadyExists(resource, c.Metadata.Name)
+		}
+		s.classes[c.Metadata.Name] = c
+		return c, nil
+	}
+	return nil, apierrors.NewNotFound(resource, name)
 }
 
 // drop deletes a slice; the caller holds the lock.

@@ -167,23 +167,3 @@ type consumer struct {
 	Name     string `json:"name"`
 	UID      string `json:"uid"`
 }
-
-// class is a DeviceClass.
-type class struct {
-	APIVersion string    `json:"apiVersion"`
-	Kind       string    `json:"kind"`
-	Metadata   meta      `json:"metadata"`
-	Spec       classSpec `json:"spec"`
-}
-
-type classSpec struct {
-	Selectors []selector `json:"selectors,omitempty"`
-	// ExtendedResourceName lets pods that ask for this extended resource be served by claims.
-	ExtendedResourceName string `json:"extendedResourceName,omitempty"`
-}
-
-type selector struct {
-	CEL struct {
-		Expression string `json:"expression"`
-	} `json:"cel"`
-}

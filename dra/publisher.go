@@ -3,7 +3,6 @@ package dra
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -29,8 +28,8 @@ type publisher struct {
 	settled map[string]Slice // what was written, and the version that the API server made of it
 	owner   owner
 	writes  *rate.Limiter
-	classed map[string]bool // DeviceClasses that are there, or cannot be made
-	partial bool            // it was said that the API server leaves fields out
+	classed map[string]classSpec // DeviceClasses as they are wanted, that are so or cannot be made so
+	partial bool                 // it was said that the API server leaves fields out
 }
 
 // change is an event of the watch.
@@ -41,7 +40,7 @@ type change struct {
 
 // publish works until ctx ends: list, watch, write what differs.
 func (p *Plugin) publish(ctx context.Context) {
-	b := &publisher{Plugin: p, settled: map[string]Slice{}, classed: map[string]bool{}, writes: rate.NewLimiter(rate.Every(writeEvery), writeBurst)}
+	b := &publisher{Plugin: p, settled: map[string]Slice{}, classed: map[string]classSpec{}, writes: rate.NewLimiter(rate.Every(writeEvery), writeBurst)}
 	retry := p.timing.retry
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -200,7 +199,7 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 	if !p.empty() {
 		b.cfg.Log.Info("slices published", "slices", len(wanted), "devices", usable(wanted), "generation", generation(b.there))
 	}
-	b.makeClasses(ctx)
+	b.keepClasses(ctx)
 	held := len(b.list.load().elsewhere)
 	var why *accel.Problem
 	if held > 0 {
@@ -306,60 +305,6 @@ func (b *publisher) keep(told, made Slice) {
 		b.partial = true
 		b.cfg.Log.Warn("the API server leaves out what it does not know of a slice; features of its version are missing", "slice", name)
 	}
-}
-
-// makeClasses creates the DeviceClasses of the kind, each once.
-func (b *publisher) makeClasses(ctx context.Context) {
-	for _, c := range classesFor(b.cfg.Definition, b.list.load().sorted()) {
-		name := c.Metadata.Name
-		if b.classed[name] {
-			continue
-		}
-		made, err := limited(ctx, b.timing.request, func(ctx context.Context) (bool, error) { return b.api.makeClass(ctx, c) })
-		if err != nil && problem("make device class", err).Reason == accel.APIUnreachable {
-			return // with the next change
-		}
-		b.classed[name] = true
-		switch {
-		case err != nil:
-			b.cfg.Log.Warn("the device class cannot be made; somebody with the right has to", "class", name, "error", err)
-		case made:
-			b.cfg.Log.Info("device class made", "class", name)
-		}
-	}
-}
-
-// classesFor are the DeviceClasses of a kind: one of its devices, and one of each profile of partitions that it says or that is
-// there. Pods that ask for the extended resource are served, too.
-func classesFor(def *accel.Definition, units []accel.Accelerator) []class {
-	profiles := []string{""}
-	for _, u := range units {
-		profiles = append(profiles, u.Profile)
-	}
-	if def.Partitions != nil {
-		for _, p := range def.Partitions.Profiles {
-			profiles = append(profiles, accel.PartitionWord(p.Name))
-		}
-	}
-	slices.Sort(profiles)
-	var all []class
-	for _, profile := range slices.Compact(profiles) {
-		driver := DriverName(def)
-		expression := fmt.Sprintf("device.driver == %q", driver)
-		switch {
-		case profile != "":
-			expression += fmt.Sprintf(" && has(device.attributes[%[1]q].profile) && device.attributes[%[1]q].profile == %[2]q", driver, profile)
-		case def.Partitions != nil:
-			expression += fmt.Sprintf(" && !has(device.attributes[%q].profile)", driver)
-		}
-		s := selector{}
-		s.CEL.Expression = expression
-		all = append(all, class{
-			APIVersion: apiVersion, Kind: "DeviceClass", Metadata: meta{Name: ClassName(def, profile)},
-			Spec: classSpec{Selectors: []selector{s}, ExtendedResourceName: def.OfferedAs(profile)},
-		})
-	}
-	return all
 }
 
 // generation is the newest of some slices.

@@ -27,8 +27,11 @@ func (d Documents) Outlines() Documents {
 }
 
 // StrategicPatch is the body of a patch that merges lists by the keys of their elements, which objects of one's own
-// definition do not know. Every other body of a patch is a merge patch (RFC 7386).
+// definition do not know. A body says by such a method what patch it is; one that says nothing is a merge patch (RFC 7386).
 type StrategicPatch map[string]any
+
+// PatchType is the content type.
+func (StrategicPatch) PatchType() string { return string(types.StrategicMergePatchType) }
 
 // Do sends one request: a method of HTTP, an absolute path such as "/apis/resource.k8s.io/v1/resourceslices", the JSON of
 // body unless it is nil. What the API server answers is decoded into into unless that is nil; fields that into lacks are
@@ -81,8 +84,8 @@ func (d Documents) request(method, path string, query url.Values, body any) (*re
 	form := "application/json"
 	if method == http.MethodPatch {
 		form = string(types.MergePatchType)
-		if _, strategic := body.(StrategicPatch); strategic {
-			form = string(types.StrategicMergePatchType)
+		if p, says := body.(interface{ PatchType() string }); says {
+			form = p.PatchType()
 		}
 	}
 	return r.SetHeader("Content-Type", form).Body(b), nil

@@ -92,6 +92,8 @@ func (s *apiServer) Do(ctx context.Context, method, p string, query url.Values, 
 			return (*fault)(ctx)
 		}
 		answer, err = s.client.ResourceV1().ResourceClaims("test").Get(ctx, path.Base(p), metav1.GetOptions{})
+	case strings.HasPrefix(resource, "deviceclasses/") && method == http.MethodGet:
+		answer, err = s.client.ResourceV1().DeviceClasses().Get(ctx, path.Base(p), metav1.GetOptions{})
 	case resource == "deviceclasses" && method == http.MethodPost:
 		answer, err = s.client.ResourceV1().DeviceClasses().Create(ctx, decoded[resourceapi.DeviceClass](s.t, body), metav1.CreateOptions{})
 	case method == http.MethodGet:
