@@ -18,6 +18,8 @@ type Policy struct {
 	// Created decides between policies of one priority.
 	Created time.Time  `json:"created"`
 	Spec    PolicySpec `json:"spec"`
+	// Named are the definitions of DefinitionsFrom, as the controller has last found them well.
+	Named []NamedDefinition `json:"named,omitempty"`
 }
 
 // PolicySpec is what people write.
@@ -30,13 +32,34 @@ type PolicySpec struct {
 	Kinds map[string]KindConfig `json:"kinds,omitempty"`
 	// Definitions are definitions of kinds, whole, as a file in definitions.d has them. A node's own file of a kind wins.
 	Definitions []json.RawMessage `json:"definitions,omitempty"`
+	// DefinitionsFrom names definitions that are in config maps. The controller reads them; those of Definitions go before them.
+	DefinitionsFrom []DefinitionSource `json:"definitionsFrom,omitempty"`
 	// Upgrade orders the upgrades of the drivers of Kinds; without it each node replaces its driver when it can.
 	Upgrade *Rollout `json:"upgrade,omitempty"`
 	// Partition keeps pods without accelerators away from nodes that have some, or lets them be preempted.
 	Partition *Partition `json:"partition,omitempty"`
+	// Validation runs pods that compute on the accelerators of a node when its driver has become another one.
+	Validation *Validation `json:"validation,omitempty"`
 	// DryRun changes nothing: the status says what would change.
 	DryRun bool `json:"dryRun,omitempty"`
 }
+
+// DefinitionSource names a config map in the namespace of the agents.
+type DefinitionSource struct {
+	ConfigMap string `json:"configMap"`
+	// Key is the one that holds the definition; empty: each key that ends with ".yaml" holds one.
+	Key string `json:"key,omitempty"`
+}
+
+// NamedDefinition is a definition that was found by name, as it was written.
+type NamedDefinition struct {
+	Name string `json:"name"` // "<config map>/<key>"
+	Text string `json:"text"`
+}
+
+// DefinitionsAnnotation is the annotation of a policy that changes with its named definitions: who follows the metadata alone reads
+// the policy again then.
+const DefinitionsAnnotation = "acceld.dev/definitions"
 
 // Rollout are the limits within which nodes replace their drivers.
 type Rollout struct {
@@ -96,6 +119,28 @@ type Partition struct {
 	Taints []Taint `json:"taints,omitempty"`
 	// PriorityClasses are made: pods of the high one preempt those of the low one.
 	PriorityClasses *PriorityClasses `json:"priorityClasses,omitempty"`
+}
+
+// Validation proves nodes by pods, as workloads would run on them.
+type Validation struct {
+	// Workloads are what runs, by kind.
+	Workloads map[string]Workload `json:"workloads"`
+	// MaxParallel is how many nodes are validated at a time; 4 when 0.
+	MaxParallel int `json:"maxParallel,omitempty"`
+	// Timeout is how long a pod may take, such as "5m", which it is when empty.
+	Timeout string `json:"timeout,omitempty"`
+}
+
+// Workload is a program that ends well when it could compute on an accelerator.
+type Workload struct {
+	Image   string   `json:"image"`
+	Command []string `json:"command,omitempty"`
+	Args    []string `json:"args,omitempty"`
+	// Resource is the extended resource of which the pod asks for one.
+	Resource string `json:"resource"`
+	// Alone runs it first in a privileged pod that asks for none, while no device of the node is in use: what fails there is the
+	// driver.
+	Alone bool `json:"alone,omitempty"`
 }
 
 // Taint is a taint of a node.
@@ -216,6 +261,11 @@ func (s PolicySpec) Problems() []string {
 		}
 		if c := s.Partition.PriorityClasses; c != nil && c.High.Value <= c.Low.Value {
 			out = append(out, fmt.Sprintf("partition.priorityClasses: %d of high is not more than %d of low", c.High.Value, c.Low.Value))
+		}
+	}
+	if s.Validation != nil {
+		for _, text := range s.Validation.problems(s.Kinds) {
+			out = append(out, "validation."+text)
 		}
 	}
 	return out

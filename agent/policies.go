@@ -82,6 +82,9 @@ func (p Policies) Definitions() [][]byte {
 		if x.Spec.DryRun || !x.Spec.Selects(p.Labels) {
 			continue
 		}
+		for _, named := range x.Named {
+			all = append(all, []byte(named.Text))
+		}
 		for _, raw := range x.Spec.Definitions {
 			all = append(all, raw)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -14,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/acceld/acceld/accel"
 )
 
 // Meta is what this package reads of the metadata of objects.
@@ -38,12 +41,9 @@ func (m *Meta) Key() string {
 	return m.Namespace + "/" + m.Name
 }
 
-// generation is another number once somebody has asked for the object's deletion.
-func (m *Meta) generation() int64 {
-	if m.DeletionTimestamp != nil {
-		return -m.Generation
-	}
-	return m.Generation
+// asked is another text when a policy asks for something else: its spec, its named definitions, or its own deletion.
+func (m *Meta) asked() string {
+	return fmt.Sprint(m.Generation, m.DeletionTimestamp != nil, m.Annotations[accel.DefinitionsAnnotation])
 }
 
 // Described is a pointer to an object of type T, of which its fields are what is read.

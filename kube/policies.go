@@ -93,8 +93,8 @@ func (p *Policies) Run(ctx context.Context) error {
 	return nil
 }
 
-// read tells all policies and returns their generations by UID.
-func (p *Policies) read(ctx context.Context) (generations map[string]int64, version string, err error) {
+// read tells all policies and returns what tells one version of what is asked from another, by UID.
+func (p *Policies) read(ctx context.Context) (generations map[string]string, version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	var list struct {
@@ -102,17 +102,20 @@ func (p *Policies) read(ctx context.Context) (generations map[string]int64, vers
 		Items    []struct {
 			Metadata Meta             `json:"metadata"`
 			Spec     accel.PolicySpec `json:"spec"`
+			Status   struct {
+				Definitions []accel.NamedDefinition `json:"definitions"`
+			} `json:"status"`
 		} `json:"items"`
 	}
 	if err := p.API.Do(ctx, http.MethodGet, PoliciesPath, nil, nil, &list); err != nil {
 		return nil, "", err
 	}
 	all := []accel.Policy{}
-	generations = map[string]int64{}
+	generations = map[string]string{}
 	for _, x := range list.Items {
-		generations[x.Metadata.UID] = x.Metadata.generation()
+		generations[x.Metadata.UID] = x.Metadata.asked()
 		if x.Metadata.DeletionTimestamp == nil {
-			all = append(all, accel.Policy{Name: x.Metadata.Name, Created: x.Metadata.CreationTimestamp, Spec: x.Spec})
+			all = append(all, accel.Policy{Name: x.Metadata.Name, Created: x.Metadata.CreationTimestamp, Spec: x.Spec, Named: x.Status.Definitions})
 		}
 	}
 	p.Tell(all)
@@ -121,7 +124,7 @@ func (p *Policies) read(ctx context.Context) (generations map[string]int64, vers
 
 // follow returns when a policy has come, gone or asks for something else, or when nobody can tell. A watch that ends is begun
 // again where it was.
-func (p *Policies) follow(ctx context.Context, generations map[string]int64, version string) {
+func (p *Policies) follow(ctx context.Context, generations map[string]string, version string) {
 	for failures := 0; ctx.Err() == nil; {
 		began := time.Now()
 		news, last, err := p.watch(ctx, generations, version)
@@ -138,7 +141,7 @@ func (p *Policies) follow(ctx context.Context, generations map[string]int64, ver
 }
 
 // watch is one watch. It returns the last version that it has seen.
-func (p *Policies) watch(ctx context.Context, generations map[string]int64, version string) (news bool, last string, err error) {
+func (p *Policies) watch(ctx context.Context, generations map[string]string, version string) (news bool, last string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := p.Outlines.Watch(ctx, PoliciesPath, url.Values{"resourceVersion": {version}, "allowWatchBookmarks": {"true"}})
@@ -157,7 +160,7 @@ func (p *Policies) watch(ctx context.Context, generations map[string]int64, vers
 			return false, version, err
 		}
 		m := e.Object.Metadata
-		if known, there := generations[m.UID]; e.Type != "BOOKMARK" && (e.Type == "DELETED" || !there || known != m.generation()) {
+		if known, there := generations[m.UID]; e.Type != "BOOKMARK" && (e.Type == "DELETED" || !there || known != m.asked()) {
 			return true, version, nil
 		}
 		version = m.ResourceVersion

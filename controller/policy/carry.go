@@ -105,7 +105,7 @@ func (c *Controller) tell(ctx context.Context, v view, d *verdict, slots []Slot,
 	// A merge patch with the version that was read is taken only if nobody has written since. What is empty is removed.
 	patch := map[string]any{"metadata": map[string]any{"resourceVersion": d.policy.Meta.ResourceVersion}, "status": map[string]any{
 		"observedGeneration": want.ObservedGeneration, "nodes": want.Nodes, "blocked": orNull(want.Blocked), "slots": orNull(want.Slots),
-		"lastSlot": orNull(want.LastSlot), "conditions": want.Conditions,
+		"lastSlot": orNull(want.LastSlot), "conditions": want.Conditions, "definitions": orNull(want.Definitions),
 	}}
 	answer := &Policy{}
 	if err := c.o.API.Do(ctx, http.MethodPatch, kube.PoliciesPath+"/"+name+"/status", query(), patch, answer); err != nil {
@@ -148,6 +148,15 @@ func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
 	if err := c.patchNode(ctx, n, map[string]any{accel.GrantAnnotation + s.Kind: s.grant().String()}, nil); err != nil {
 		c.failed(ctx, "granting an upgrade", n.Meta.Name, err)
 	}
+}
+
+// policy is the newest known.
+func (c *Controller) policy(p *Policy) *Policy {
+	all, _ := c.policies.All()
+	if newest := all[p.Meta.Name]; newest != nil && newest.Meta.UID == p.Meta.UID {
+		return newest
+	}
+	return p
 }
 
 // node is the newest known.

@@ -34,6 +34,7 @@ type Controller struct {
 	agents   *kube.Mirror[agent, *agent]
 	others   *kube.Mirror[daemonSet, *daemonSet]
 	classes  *kube.Mirror[class, *class]
+	maps     *kube.Mirror[configMap, *configMap]
 	metrics  *metrics
 	wake     chan struct{}
 	ready    chan struct{}
@@ -45,6 +46,9 @@ type Controller struct {
 	missing map[string]time.Time // since when a node has had no agent
 	news    map[string]Condition // the last that an event told of, by policy and type
 	drains  *drains
+	trials  *kube.Mirror[trial, *trial]
+	classed bool              // the priority class of validations is there
+	parses  map[string]parsed // what came of definitions, by text
 	// again is true when a write of this pass was refused.
 	again atomic.Bool
 }
@@ -68,7 +72,7 @@ func New(o Options) (*Controller, error) {
 	}
 	c := &Controller{
 		o: o, rivals: rivals, wake: make(chan struct{}, 1), ready: make(chan struct{}),
-		told: map[string]time.Time{}, missing: map[string]time.Time{}, news: map[string]Condition{},
+		told: map[string]time.Time{}, missing: map[string]time.Time{}, news: map[string]Condition{}, parses: map[string]parsed{},
 	}
 	c.nodes = &kube.Mirror[Node, *Node]{API: o.API, Path: nodesPath, Changed: c.poke}
 	c.policies = &kube.Mirror[Policy, *Policy]{API: o.API, Path: kube.PoliciesPath, Changed: c.poke, Optional: true}
@@ -78,6 +82,8 @@ func New(o Options) (*Controller, error) {
 	}
 	c.others = &kube.Mirror[daemonSet, *daemonSet]{API: o.API, Path: "/apis/apps/v1/daemonsets", Changed: c.poke, Optional: true}
 	c.classes = &kube.Mirror[class, *class]{API: o.API, Path: classesPath, Changed: c.poke, Query: url.Values{"labelSelector": {classLabel}}}
+	c.maps = &kube.Mirror[configMap, *configMap]{API: o.API, Path: "/api/v1/namespaces/" + o.Namespace + "/configmaps", Changed: c.poke, Optional: true}
+	c.trials = &kube.Mirror[trial, *trial]{API: o.API, Path: trialsPath, Changed: c.poke, Optional: true, Query: url.Values{"labelSelector": {validationSelector}}}
 	c.drains = newDrains(o.API, o.Log, c.poke)
 	if c.metrics, err = newMetrics(o.Registry); err != nil {
 		return nil, err
@@ -103,7 +109,7 @@ func (c *Controller) poke() {
 func (c *Controller) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()
-	for _, mirror := range []func(context.Context) error{c.nodes.Run, c.policies.Run, c.agents.Run, c.others.Run, c.classes.Run} {
+	for _, mirror := range []func(context.Context) error{c.nodes.Run, c.policies.Run, c.agents.Run, c.others.Run, c.classes.Run, c.maps.Run, c.trials.Run} {
 		group.Go(func() { _ = mirror(ctx) }) // it ends with ctx alone
 	}
 	defer c.drains.end()
@@ -150,13 +156,16 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	agents, counted := c.agents.All()
 	others, looked := c.others.All()
 	classes, read := c.classes.All()
-	if !synced || !known || !counted || !looked || !read {
+	texts, found := c.maps.All()
+	_, tried := c.trials.All()
+	if !synced || !known || !counted || !looked || !read || !found || !tried {
 		return 0 // what is read last makes an event
 	}
 	c.again.Store(false)
-	v := view{now: time.Now(), nodes: nodes, rivals: recognise(c.rivals, others), hindered: c.drains.hindered()}
+	v := view{now: time.Now(), nodes: nodes, rivals: recognise(c.rivals, others), hindered: c.drains.hindered(), defined: map[string]defined{}}
 	for _, p := range policies {
 		v.policies = append(v.policies, p)
+		v.defined[p.Meta.Name] = c.define(p, texts)
 	}
 	v.unmade = c.makeClasses(ctx, v.policies, classes)
 	due := &due{now: v.now}
@@ -167,9 +176,13 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	}
 	c.drains.keep(held)
 	c.upkeep(ctx, verdicts, held)
+	c.validate(ctx, v, verdicts, held, due)
 	c.clearAway(ctx, nodes, agents, due)
 	for _, d := range verdicts {
 		c.release(ctx, d)
+		if d.policy.Meta.DeletionTimestamp == nil {
+			c.mark(ctx, c.policy(d.policy))
+		}
 	}
 	c.metrics.show(verdicts)
 	c.once.Do(func() { close(c.ready) })

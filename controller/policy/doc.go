@@ -1,5 +1,6 @@
-// Package policy carries out the policies of a cluster: it says when a node may replace its driver, keeps partitions, clears
-// away what agents that have gone left behind, and tells people how far everything is. What it knows is in the API: the slots
+// Package policy carries out the policies of a cluster: it says when a node may replace its driver, keeps partitions, reads
+// the definitions that policies name, validates nodes by pods, clears away what agents that have gone left behind, and tells people
+// how far everything is. What it knows is in the API: the slots
 // in the status of the policies, grants and marks of its own in annotations of the nodes. It never talks to hardware, and a
 // node needs it for nothing but to begin an upgrade that a policy orders.
 //

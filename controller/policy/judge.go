@@ -24,6 +24,8 @@ type view struct {
 	hindered map[string]string
 	// unmade says why priority classes of a policy are not there, by policy.
 	unmade map[string]string
+	// defined are the definitions of each policy, by policy.
+	defined map[string]defined
 }
 
 // verdict is what a policy comes to. It is derived from a view; carrying it out is somebody else's.

@@ -31,7 +31,7 @@ type Policy struct {
 func (p *Policy) Described() *kube.Meta { return &p.Meta }
 
 func (p *Policy) asked() accel.Policy {
-	return accel.Policy{Name: p.Meta.Name, Created: p.Meta.CreationTimestamp, Spec: p.Spec}
+	return accel.Policy{Name: p.Meta.Name, Created: p.Meta.CreationTimestamp, Spec: p.Spec, Named: p.Status.Definitions}
 }
 
 // Status is what the controller says of a policy.
@@ -45,6 +45,8 @@ type Status struct {
 	// LastSlot is when the newest slot there ever was began: the next one begins later.
 	LastSlot   time.Time   `json:"lastSlot,omitzero"`
 	Conditions []Condition `json:"conditions,omitempty"`
+	// Definitions are those that the policy names, as they were last found well.
+	Definitions []accel.NamedDefinition `json:"definitions,omitempty"`
 }
 
 // Nodes counts nodes: those that the policy holds for, and how many of them are how far.

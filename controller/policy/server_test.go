@@ -21,9 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// object is an object of the API as JSON has it.
-type object = map[string]any
-
 // server is a small API server: objects by path, one version that counts up, merge patches on condition of a version, watches
 // from a version. It answers late and, where a test asks for that, wrongly.
 type server struct {
@@ -246,7 +243,8 @@ func (s *server) write(method, name string, sent object) (object, error) {
 		if s.objects[name+"/"+id] != nil {
 			return nil, apierrors.NewAlreadyExists(resource, id)
 		}
-		m["name"], m["uid"] = id, fmt.Sprint("uid-", s.version)
+		m["name"], m["uid"], m["creationTimestamp"] = id, fmt.Sprint("uid-", s.version), time.Now().UTC().Format(time.RFC3339)
+		m["generation"] = 1.0
 		return s.put(name+"/"+id, "ADDED", sent), nil
 	case http.MethodDelete:
 		if s.objects[name] == nil {

@@ -18,6 +18,7 @@ const (
 	ConditionReady    = "Ready"    // every node of it is as it asks
 	ConditionConflict = "Conflict" // another policy holds where nobody decided between the two
 	ConditionDryRun   = "DryRun"   // it changes nothing, and would change what the message says
+	ConditionDefined  = "Defined"  // its definitions can be used
 )
 
 // status is what the policy's status should be with these slots.
@@ -35,6 +36,11 @@ func (v view) status(d *verdict, slots []Slot) Status {
 		accepted = Condition{Type: ConditionAccepted, Status: "False", Reason: string(accel.PolicyInvalid), Message: shorten(strings.Join(problems, "; "))}
 	}
 	conditions := []Condition{accepted, v.ready(d, s), conflict(d)}
+	defs := v.defined[d.policy.Meta.Name]
+	s.Definitions = defs.named
+	if c, has := defs.condition(d.policy); has {
+		conditions = append(conditions, c)
+	}
 	if d.policy.Spec.DryRun {
 		conditions = append(conditions, Condition{Type: ConditionDryRun, Status: "True", Reason: "NothingIsChanged", Message: shorten(v.wouldChange(d))})
 	}
@@ -141,7 +147,7 @@ func sameSlots(a, b Status) bool {
 
 // same reports whether two statuses say the same.
 func same(a, b Status) bool {
-	return sameSlots(a, b) && a.ObservedGeneration == b.ObservedGeneration && a.Nodes == b.Nodes && slices.Equal(a.Blocked, b.Blocked) &&
+	return sameSlots(a, b) && a.ObservedGeneration == b.ObservedGeneration && a.Nodes == b.Nodes && slices.Equal(a.Blocked, b.Blocked) && slices.Equal(a.Definitions, b.Definitions) &&
 		reflect.DeepEqual(texts(a.Conditions), texts(b.Conditions))
 }
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -22,30 +23,36 @@ func (c *Controller) report(ctx context.Context, p *Policy, now Status) {
 			}
 		}
 		c.news[key] = x
-		if known && was.Status == x.Status && was.Reason == x.Reason || !known && (x.Type == ConditionConflict || x.Type == ConditionAccepted) && x.Reason != "" && (x.Status == "True") == (x.Type == ConditionAccepted) {
+		if known && was.Status == x.Status && was.Reason == x.Reason || !known && (x.Type == ConditionConflict || x.Type == ConditionAccepted || x.Type == ConditionDefined) && x.Reason != "" && (x.Status == "True") == (x.Type != ConditionConflict) {
 			continue
 		}
 		kind := "Normal"
-		if x.Reason == "Stopped" || x.Type == ConditionConflict && x.Status == "True" || x.Type == ConditionAccepted && x.Status == "False" {
+		if x.Reason == "Stopped" || x.Type == ConditionConflict && x.Status == "True" || (x.Type == ConditionAccepted || x.Type == ConditionDefined) && x.Status == "False" {
 			kind = "Warning"
 		}
 		c.event(ctx, p, kind, x)
 	}
 }
 
-// event tells one; that it cannot be told harms nobody.
+// event tells one of a policy.
 func (c *Controller) event(ctx context.Context, p *Policy, kind string, x Condition) {
+	about := object{"apiVersion": "acceld.dev/v1alpha1", "kind": "AcceleratorPolicy", "name": p.Meta.Name, "uid": p.Meta.UID}
+	c.emit(ctx, about, kind, x.Type, x.Type+x.Reason, x.Message)
+}
+
+// emit tells an event; that it cannot be told harms nobody.
+func (c *Controller) emit(ctx context.Context, about object, kind, action, reason, note string) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	body := map[string]any{
-		"apiVersion": "events.k8s.io/v1", "kind": "Event", "type": kind, "action": x.Type, "reason": x.Type + x.Reason, "note": x.Message,
-		"metadata":            map[string]any{"generateName": p.Meta.Name + "-", "namespace": kube.EventNamespace},
+		"apiVersion": "events.k8s.io/v1", "kind": "Event", "type": kind, "action": action, "reason": reason, "note": note,
+		"metadata":            map[string]any{"generateName": fmt.Sprintf("%s-", about["name"]), "namespace": kube.EventNamespace},
 		"eventTime":           time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00"), // MicroTime
 		"reportingController": kube.Prefix + "controller", "reportingInstance": "acceld-controller",
-		"regarding": map[string]any{"apiVersion": "acceld.dev/v1alpha1", "kind": "AcceleratorPolicy", "name": p.Meta.Name, "uid": p.Meta.UID},
+		"regarding": about,
 	}
 	if err := c.o.API.Do(ctx, http.MethodPost, "/apis/events.k8s.io/v1/namespaces/"+kube.EventNamespace+"/events", nil, body, nil); err != nil {
-		c.o.Log.Debug("an event was not told", "policy", p.Meta.Name, "error", err)
+		c.o.Log.Debug("an event was not told", "about", about["name"], "error", err)
 	}
 }
 

@@ -34,6 +34,10 @@ func orNull[T any](x T) any {
 		if len(v) == 0 {
 			return nil
 		}
+	case []accel.NamedDefinition:
+		if len(v) == 0 {
+			return nil
+		}
 	}
 	return x
 }
@@ -159,7 +163,7 @@ func (a *agent) Same(o *agent) bool { return a.Spec.NodeName == o.Spec.NodeName 
 // gone is how long a node has no agent before what it left is cleared away: longer than replacing the DaemonSet takes.
 const gone = 10 * time.Minute
 
-// clearAway takes labels, condition and startup taint from nodes whose agent ran in a pod and has none any more: nobody would
+// clearAway takes labels, condition, cards and startup taint from nodes whose agent ran in a pod and has none any more: nobody would
 // correct them. An agent that comes back writes them again.
 func (c *Controller) clearAway(ctx context.Context, nodes map[string]*Node, agents map[string]*agent, due *due) {
 	has := map[string]bool{}
@@ -209,7 +213,7 @@ func (c *Controller) clear(ctx context.Context, n *Node) error {
 			labels[key] = nil
 		}
 	}
-	annotations := map[string]any{kube.OriginAnnotation: nil}
+	annotations := map[string]any{kube.OriginAnnotation: nil, accel.CardsAnnotation: nil}
 	for key, text := range n.Meta.Annotations {
 		// A node that was at it when its agent went keeps its slot: nobody knows what became of it.
 		if strings.HasPrefix(key, accel.WordAnnotation) && accel.ParseWord(text).Phase != accel.WordUpgrading {

@@ -111,7 +111,7 @@ func TestRightsOfTheController(t *testing.T) {
 			rule("", "pods/binding", "create"), rule("", "pods/eviction", "create"), rule("apps", "daemonsets", "list watch"),
 			rule("scheduling.k8s.io", "priorityclasses", "list watch create delete"), rule("events.k8s.io", "events", "create patch"),
 		},
-		"in the namespace": {rule("coordination.k8s.io", "leases", "create"), rule("coordination.k8s.io", "leases", "get update"), rule("", "secrets", "list watch patch")},
+		"in the namespace": {rule("coordination.k8s.io", "leases", "create"), rule("coordination.k8s.io", "leases", "get update"), rule("", "secrets", "list watch patch"), rule("", "configmaps", "list watch")},
 	}
 	want["in the namespace"][1].ResourceNames = []string{"acceld-controller"}
 	want["in the namespace"][2].ResourceNames = []string{"acceld-controller-tls"}

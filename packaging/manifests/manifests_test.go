@@ -188,7 +188,7 @@ func TestRights(t *testing.T) {
 func TestRightsForClaims(t *testing.T) {
 	var rules []rbacv1.PolicyRule
 	var subjects []rbacv1.Subject
-	policy, bound := "", ""
+	held, bound := "", ""
 	for _, o := range objectsIn(t, "dra") {
 		if o.GetLabels()["app.kubernetes.io/name"] != "acceld" {
 			t.Errorf("%T has no name label", o)
@@ -203,22 +203,22 @@ func TestRightsForClaims(t *testing.T) {
 			if *o.Spec.FailurePolicy != admissionv1.Fail || !strings.Contains(o.Spec.MatchConditions[0].Expression, account) {
 				t.Errorf("the policy: %+v", o.Spec)
 			}
-			policy = o.Name
+			held += o.Name + " "
 		case *admissionv1.ValidatingAdmissionPolicyBinding:
-			bound = o.Spec.PolicyName
+			bound += o.Spec.PolicyName + " "
 		}
 	}
 	group := []string{"resource.k8s.io"}
 	want := []rbacv1.PolicyRule{
 		{APIGroups: group, Resources: []string{"resourceslices"}, Verbs: []string{"list", "watch", "create", "update", "delete"}},
 		{APIGroups: group, Resources: []string{"resourceclaims"}, Verbs: []string{"get"}},
-		{APIGroups: group, Resources: []string{"deviceclasses"}, Verbs: []string{"create"}},
+		{APIGroups: group, Resources: []string{"deviceclasses"}, Verbs: []string{"get", "create", "patch"}},
 	}
 	if diff := cmp.Diff(want, rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(find[*rbacv1.ClusterRoleBinding](t).Subjects, subjects); diff != "" || policy == "" || policy != bound {
-		t.Errorf("policy %q, bound %q: %s", policy, bound, diff)
+	if diff := cmp.Diff(find[*rbacv1.ClusterRoleBinding](t).Subjects, subjects); diff != "" || held == "" || held != bound {
+		t.Errorf("policies %q, bound %q: %s", held, bound, diff)
 	}
 }
 
@@ -330,5 +330,54 @@ func TestRemoval(t *testing.T) {
 	want["of the cluster"][4].ResourceNames = []string{"acceleratorpolicies.acceld.dev"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+}
+
+// The right that the choice of the scheduler's extender needs, and nothing else: to read pods.
+func TestRightsForCards(t *testing.T) {
+	for _, o := range objectsIn(t, "cards") {
+		if o.GetLabels()["app.kubernetes.io/name"] != "acceld" {
+			t.Errorf("%T has no name label", o)
+		}
+		switch o := o.(type) {
+		case *rbacv1.ClusterRole:
+			want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch"}}}
+			if diff := cmp.Diff(want, o.Rules); diff != "" {
+				t.Errorf("rules (-want +got):\n%s", diff)
+			}
+		case *rbacv1.ClusterRoleBinding:
+			if diff := cmp.Diff(find[*rbacv1.ClusterRoleBinding](t).Subjects, o.Subjects); diff != "" || o.RoleRef.Name != "acceld-cards" {
+				t.Errorf("bound to %q: %s", o.RoleRef.Name, diff)
+			}
+		default:
+			t.Errorf("unexpected %T", o)
+		}
+	}
+}
+
+// The controller may make pods in a namespace of their own, where none is privileged.
+func TestRightsForValidation(t *testing.T) {
+	for _, o := range objectsIn(t, "validation") {
+		if o.GetLabels()["app.kubernetes.io/name"] != "acceld-validation" {
+			t.Errorf("%T has no name label", o)
+		}
+		switch o := o.(type) {
+		case *corev1.Namespace:
+			if o.Name != policy.ValidationNamespace || o.Labels["pod-security.kubernetes.io/enforce"] != "baseline" {
+				t.Errorf("the namespace %+v", o.ObjectMeta)
+			}
+		case *rbacv1.Role:
+			want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"create", "delete"}}}
+			if diff := cmp.Diff(want, o.Rules); diff != "" || o.Namespace != policy.ValidationNamespace {
+				t.Errorf("rules in %q (-want +got):\n%s", o.Namespace, diff)
+			}
+		case *rbacv1.RoleBinding:
+			want := []rbacv1.Subject{{Kind: "ServiceAccount", Name: "acceld-controller", Namespace: find[*corev1.Namespace](t).Name}}
+			if diff := cmp.Diff(want, o.Subjects); diff != "" || o.RoleRef.Kind != "Role" || o.Namespace != policy.ValidationNamespace {
+				t.Errorf("bound %+v: %s", o.RoleRef, diff)
+			}
+		default:
+			t.Errorf("unexpected %T", o)
+		}
 	}
 }

@@ -1,0 +1,29 @@
+package accel
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// problems returns what is wrong with a validation in a policy of these kinds, each as "<field>: <sentence>".
+func (v Validation) problems(kinds map[string]KindConfig) []string {
+	var out []string
+	for _, kind := range slices.Sorted(maps.Keys(v.Workloads)) {
+		field, w := "workloads."+kind, v.Workloads[kind]
+		if _, named := kinds[kind]; !named {
+			out = append(out, field+": the policy does not hold for the kind; name it under kinds")
+		}
+		if w.Image == "" {
+			out = append(out, field+".image: it is empty")
+		}
+		if text := ResourceProblem(w.Resource); text != "" {
+			out = append(out, field+".resource: "+text)
+		}
+	}
+	if d, err := time.ParseDuration(v.Timeout); v.Timeout != "" && (err != nil || d < time.Second) {
+		out = append(out, fmt.Sprintf("timeout: %q is not a time such as 5m", v.Timeout))
+	}
+	return out
+}

@@ -1,0 +1,37 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// kindForm is that of the name of a kind.
+var kindForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
+
+// parseDefinition reads a definition and returns its kind: its fields, their types and its names. What else an agent asks of it, the
+// agent says itself: all of that is 10 MB of program.
+func parseDefinition(data []byte) (kind string, err error) {
+	var def accel.Definition
+	if err := yaml.UnmarshalStrict(data, &def); err != nil {
+		return "", err
+	}
+	resource := def.Resource
+	if def.Vendor != "" && !strings.Contains(resource, "/") {
+		resource = def.Vendor + "/" + resource
+	}
+	switch {
+	case !kindForm.MatchString(def.Kind):
+		return "", fmt.Errorf("kind: %q is not <vendor>-<hardware> in lower case", def.Kind)
+	case accel.ResourceProblem(resource) != "":
+		return "", errors.New("resource: " + accel.ResourceProblem(resource))
+	case len(def.Match) == 0:
+		return "", errors.New("match: it recognises nothing")
+	}
+	return def.Kind, nil
+}

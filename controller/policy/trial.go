@@ -1,0 +1,91 @@
+package policy
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// object is an object of the API as JSON has it.
+type object = map[string]any
+
+// trialsPath is where pods of validations are.
+const trialsPath = "/api/v1/namespaces/" + ValidationNamespace + "/pods"
+
+// whole reads a quantity of devices: such are whole numbers.
+func whole(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// create makes the pod of a validation. Alone is what came of the check without the resource.
+func (c *Controller) create(ctx context.Context, x task, does check, alone string) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	if !c.classed {
+		// Nobody is preempted for a validation, and it makes room for everybody.
+		err := c.o.API.Do(ctx, http.MethodPost, classesPath, query(), object{
+			"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": object{"name": validationClass},
+			"value": -1000, "preemptionPolicy": "Never", "description": "Of the pods with which acceld validates nodes.",
+		}, nil)
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			c.failed(ctx, "making a priority class", validationClass, err)
+			return
+		}
+		c.classed = true
+	}
+	answer := &trial{}
+	err := c.o.API.Do(ctx, http.MethodPost, trialsPath, query(), x.manifest(does, alone), answer)
+	switch {
+	case err == nil:
+		c.trials.Put(answer)
+		c.o.Log.Info("node is being validated", "node", x.node.Meta.Name, "kind", x.kind, "check", does)
+	case apierrors.IsAlreadyExists(err): // on its way out
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err), apierrors.IsInvalid(err): // packaging/manifests/validation is missing, or what it allows is less
+		c.conclude(ctx, x, validated{Outcome: validationSkipped, Why: err.Error()})
+	default:
+		c.failed(ctx, "making a pod of a validation", x.pod(does), err)
+	}
+}
+
+// manifest is the pod.
+func (x task) manifest(does check, alone string) object {
+	container := object{
+		"name": "validate", "image": x.workload.Image, "terminationMessagePolicy": "FallbackToLogsOnError",
+		"resources":       object{"limits": object{x.workload.Resource: "1"}},
+		"securityContext": object{"allowPrivilegeEscalation": false},
+	}
+	if len(x.workload.Command) > 0 {
+		container["command"] = x.workload.Command
+	}
+	if len(x.workload.Args) > 0 {
+		container["args"] = x.workload.Args
+	}
+	if does == checkAlone {
+		container["securityContext"] = object{"privileged": true}
+		delete(container, "resources")
+	}
+	return object{
+		"apiVersion": "v1", "kind": "Pod",
+		"metadata": object{
+			"name": x.pod(does), "namespace": ValidationNamespace,
+			"labels":      object{"app.kubernetes.io/name": "acceld-validation", "acceld.dev/kind": x.kind},
+			"annotations": object{"of": x.of, "check": string(does), "alone": alone, "node": x.node.Meta.Name},
+		},
+		"spec": object{
+			"restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "activeDeadlineSeconds": int(x.timeout.Seconds()),
+			"automountServiceAccountToken": false, "enableServiceLinks": false, "priorityClassName": validationClass,
+			"tolerations": []object{{"operator": "Exists"}},
+			// Through the scheduler, which counts: a pod that names its node would take a device that it has given to another one.
+			"affinity": object{"nodeAffinity": object{"requiredDuringSchedulingIgnoredDuringExecution": object{"nodeSelectorTerms": []object{{
+				"matchFields": []object{{"key": "metadata.name", "operator": "In", "values": []string{x.node.Meta.Name}}},
+			}}}}},
+			"containers": []object{container},
+		},
+	}
+}

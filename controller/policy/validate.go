@@ -1,0 +1,407 @@
+package policy
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
+)
+
+// ValidationNamespace is where pods run that validate nodes; the controller may make pods nowhere else.
+const ValidationNamespace = "acceld-validation"
+
+// Marks of a validation.
+const (
+	// validationLabel is the label of a node with the outcome, validationAnnotation its annotation with the details; a kind follows.
+	validationLabel      = kube.Prefix + "validation-"
+	validationAnnotation = kube.Prefix + "validation-"
+	validationSelector   = "app.kubernetes.io/name=acceld-validation"
+	validationClass      = "acceld-validation" // a PriorityClass that preempts nobody
+)
+
+const (
+	validationTimeout  = 5 * time.Minute  // of a policy that says none
+	validationParallel = 4                // of a policy that says none
+	unscheduled        = 30 * time.Second // how long a pod may look for a device
+	skippedFor         = 10 * time.Minute // how long after a validation that was skipped it is tried again
+)
+
+// outcome of a validation.
+type outcome string
+
+const (
+	validationPassed  outcome = "passed"
+	validationFailed  outcome = "failed"
+	validationSkipped outcome = "skipped"
+)
+
+// validated is what the annotation of a node says of the last validation of a kind.
+type validated struct {
+	// Of is the driver and the workload that were validated.
+	Of      string    `json:"of"`
+	Outcome outcome   `json:"outcome"`
+	Why     string    `json:"why,omitempty"`
+	At      time.Time `json:"at"`
+	// Alone is what came of the check without the resource; empty when there was none.
+	Alone string `json:"alone,omitempty"`
+}
+
+func (n *Node) validated(kind string) (v validated) {
+	_ = json.Unmarshal([]byte(n.Meta.Annotations[validationAnnotation+kind]), &v) // what nobody can read says nothing
+	return v
+}
+
+// check is what a pod of a validation does.
+type check string
+
+const (
+	checkAlone  check = "alone"  // computes without the resource, as root of the node
+	checkDevice check = "device" // computes on a device that it was given
+)
+
+// trial is a pod that validates a node.
+type trial struct {
+	Meta kube.Meta `json:"metadata"`
+	Spec struct {
+		NodeName string `json:"nodeName,omitempty"`
+	} `json:"spec"`
+	Status struct {
+		Phase      string `json:"phase,omitempty"`
+		Reason     string `json:"reason,omitempty"`
+		Message    string `json:"message,omitempty"`
+		Conditions []struct {
+			Type    string `json:"type"`
+			Status  string `json:"status"`
+			Message string `json:"message,omitempty"`
+		} `json:"conditions,omitempty"`
+		ContainerStatuses []struct {
+			State struct {
+				Terminated *struct {
+					ExitCode int    `json:"exitCode"`
+					Reason   string `json:"reason,omitempty"`
+					Message  string `json:"message,omitempty"`
+				} `json:"terminated,omitempty"`
+			} `json:"state"`
+		} `json:"containerStatuses,omitempty"`
+	} `json:"status"`
+}
+
+// Described returns the metadata.
+func (p *trial) Described() *kube.Meta { return &p.Meta }
+
+// task is one kind of one node that is to be validated.
+type task struct {
+	node     *Node
+	kind     string
+	workload accel.Workload
+	timeout  time.Duration
+	of       string
+}
+
+// pod is the name of the pod of a check.
+func (x task) pod(does check) string {
+	sum := sha256.Sum256([]byte(x.node.Meta.Name + "\n" + x.kind))
+	return "validate-" + string(does) + "-" + hex.EncodeToString(sum[:8])
+}
+
+// of tells one driver and workload from another.
+func of(n *Node, kind string, w accel.Workload) string {
+	b, err := json.Marshal(w)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(b)
+	return cmp.Or(n.Meta.Labels[kube.Prefix+kind+".driver-version"], "unknown") + " " + hex.EncodeToString(sum[:4])
+}
+
+// tasks are the kinds of nodes for which policies ask for validation and that serve; asked has all for which they do, as "node kind".
+func (v view) tasks(verdicts []*verdict, held map[string]bool) (all []task, asked map[string]bool, parallel int) {
+	asked, parallel = map[string]bool{}, validationParallel
+	for _, d := range verdicts {
+		p := d.policy
+		if p.Spec.Validation == nil || p.Spec.DryRun || p.Meta.DeletionTimestamp != nil || len(p.problems()) > 0 {
+			continue
+		}
+		if n := p.Spec.Validation.MaxParallel; n > 0 {
+			parallel = min(parallel, n)
+		}
+		timeout, err := time.ParseDuration(p.Spec.Validation.Timeout)
+		if err != nil {
+			timeout = validationTimeout
+		}
+		for name, kinds := range d.members {
+			n := v.nodes[name]
+			for _, kind := range kinds {
+				w, wanted := p.Spec.Validation.Workloads[kind]
+				asked[name+" "+kind] = asked[name+" "+kind] || wanted
+				if wanted && !held[name] && n.up() && n.serves(kind) && !n.acts(kind) {
+					all = append(all, task{n, kind, w, timeout, of(n, kind, w)})
+				}
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b task) int {
+		return cmp.Or(cmp.Compare(a.node.Meta.Name, b.node.Meta.Name), cmp.Compare(a.kind, b.kind))
+	})
+	return all, asked, parallel
+}
+
+// validate runs the pods of validations, notes what came of them, and removes those that nobody needs.
+func (c *Controller) validate(ctx context.Context, v view, verdicts []*verdict, held map[string]bool, due *due) {
+	trials, _ := c.trials.All()
+	tasks, asked, parallel := v.tasks(verdicts, held)
+	c.forget(ctx, v, asked)
+	needed, running := map[string]bool{}, 0
+	current := make([]*trial, len(tasks))
+	for i, x := range tasks {
+		// The pod with a device comes second: once it is there, the other one is not needed.
+		for _, does := range []check{checkDevice, checkAlone} {
+			p := trials[ValidationNamespace+"/"+x.pod(does)]
+			if p == nil || current[i] != nil || p.Meta.Annotations["of"] != x.of {
+				continue
+			}
+			current[i], needed[p.Meta.Name] = p, true
+			if !p.over() {
+				running++
+			}
+		}
+	}
+	for _, p := range trials {
+		if !needed[p.Meta.Name] && p.Meta.DeletionTimestamp == nil {
+			c.drop(ctx, p)
+		}
+	}
+	for i, x := range tasks {
+		last, p := x.node.validated(x.kind), current[i]
+		same := last.Of == x.of
+		switch {
+		case p != nil && same && last.Outcome == validationFailed: // it stays, for its log
+		case p != nil:
+			c.follow(ctx, x, p, due)
+		case same && last.Outcome == validationSkipped && due.now.Before(last.At.Add(skippedFor)):
+			due.on(last.At.Add(skippedFor))
+		case same && (last.Outcome == validationPassed || last.Outcome == validationFailed):
+		case running < parallel:
+			running++
+			c.begin(ctx, x, due)
+		}
+	}
+}
+
+// forget takes what came of validations from nodes for which no policy asks for one any more.
+func (c *Controller) forget(ctx context.Context, v view, asked map[string]bool) {
+	for _, name := range slices.Sorted(maps.Keys(v.nodes)) {
+		n, labels, annotations := v.nodes[name], object{}, object{}
+		for key := range n.Meta.Labels {
+			if kind, is := strings.CutPrefix(key, validationLabel); is && !asked[name+" "+kind] {
+				labels[key], annotations[validationAnnotation+kind] = nil, nil
+			}
+		}
+		if len(labels) == 0 || ctx.Err() != nil {
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, deadline)
+		answer := &Node{}
+		err := c.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+name, query(), object{"metadata": object{"labels": labels, "annotations": annotations}}, answer)
+		cancel()
+		if err != nil {
+			c.failed(ctx, "forgetting a validation", name, err)
+			continue
+		}
+		c.nodes.Put(answer)
+	}
+}
+
+func (p *trial) over() bool { return p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" }
+
+// begin makes the first pod of a validation, or skips it while the node has no device for it.
+func (c *Controller) begin(ctx context.Context, x task, due *due) {
+	total, used, err := c.devices(ctx, x)
+	due.in(settle) // what is written here makes no event
+	switch {
+	case err != nil:
+		c.failed(ctx, "looking for a free device", x.node.Meta.Name, err)
+	case used >= total:
+		c.conclude(ctx, x, validated{Outcome: validationSkipped, Why: fmt.Sprintf("all %d of %s are in use", total, x.workload.Resource)})
+	case x.workload.Alone && used == 0:
+		c.create(ctx, x, checkAlone, "")
+	case x.workload.Alone:
+		c.create(ctx, x, checkDevice, fmt.Sprintf("skipped: %d of %d of %s are in use", used, total, x.workload.Resource))
+	default:
+		c.create(ctx, x, checkDevice, "")
+	}
+}
+
+// follow looks at the pod of a validation.
+func (c *Controller) follow(ctx context.Context, x task, p *trial, due *due) {
+	alone := p.Meta.Annotations["alone"]
+	if p.Meta.DeletionTimestamp != nil {
+		return
+	}
+	age := due.now.Sub(p.Meta.CreationTimestamp)
+	was := check(p.Meta.Annotations["check"])
+	switch {
+	case p.Status.Phase == "Succeeded" && was == checkAlone:
+		c.create(ctx, x, checkDevice, "passed")
+	case p.Status.Phase == "Succeeded":
+		if c.conclude(ctx, x, validated{Outcome: validationPassed, Alone: alone}) {
+			c.drop(ctx, p)
+		}
+	case p.Status.Phase == "Failed" && p.ending() == "": // its kubelet never started it: somebody was faster
+		if c.conclude(ctx, x, validated{Outcome: validationSkipped, Why: strings.TrimSpace(p.Status.Reason + " " + p.Status.Message), Alone: alone}) {
+			c.drop(ctx, p)
+		}
+	case p.Status.Phase == "Failed":
+		if was == checkAlone {
+			alone = "failed"
+		}
+		c.conclude(ctx, x, validated{Outcome: validationFailed, Why: p.ending(), Alone: alone})
+	case p.Spec.NodeName == "" && age >= unscheduled:
+		if c.conclude(ctx, x, validated{Outcome: validationSkipped, Why: "no device was free: " + p.unscheduled(), Alone: alone}) {
+			c.drop(ctx, p)
+		}
+	case age >= x.timeout+unscheduled: // the kubelet ends it before, where there is one
+		if c.conclude(ctx, x, validated{Outcome: validationFailed, Why: fmt.Sprintf("it has not ended after %s", x.timeout), Alone: alone}) {
+			c.drop(ctx, p)
+		}
+	default:
+		for _, d := range []time.Duration{unscheduled, x.timeout + unscheduled} {
+			if d > age {
+				due.in(d - age)
+			}
+		}
+		return
+	}
+	due.in(settle) // what is written here makes no event
+}
+
+// ending is how a container of the pod ended; empty when none ran.
+func (p *trial) ending() string {
+	if p.Status.Reason == "DeadlineExceeded" {
+		return "it took too long"
+	}
+	for _, s := range p.Status.ContainerStatuses {
+		if t := s.State.Terminated; t != nil {
+			return fmt.Sprintf("exit status %d: %s", t.ExitCode, cmp.Or(strings.Join(strings.Fields(t.Message), " "), t.Reason))
+		}
+	}
+	return ""
+}
+
+// unscheduled is what the scheduler says.
+func (p *trial) unscheduled() string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == "PodScheduled" && c.Status == "False" {
+			return c.Message
+		}
+	}
+	return "the scheduler has said nothing"
+}
+
+// conclude writes what came of a validation to the node, and tells it. It reports whether that is written.
+func (c *Controller) conclude(ctx context.Context, x task, v validated) bool {
+	v.Of, v.At, v.Why = x.of, time.Now().UTC().Truncate(time.Second), shorten(v.Why)
+	last := x.node.validated(x.kind)
+	if last.Of == v.Of && last.Outcome == v.Outcome && last.Why == v.Why && v.At.Sub(last.At) < skippedFor {
+		return true
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return false
+	}
+	limited, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	patch := map[string]any{"metadata": map[string]any{
+		"resourceVersion": x.node.Meta.ResourceVersion, "annotations": map[string]any{validationAnnotation + x.kind: string(b)},
+		"labels": map[string]any{validationLabel + x.kind: string(v.Outcome)},
+	}}
+	answer := &Node{}
+	if err := c.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+x.node.Meta.Name, query(), patch, answer); err != nil {
+		c.failed(ctx, "noting a validation", x.node.Meta.Name, err)
+		return false
+	}
+	c.metrics.writes.Inc()
+	c.nodes.Put(answer)
+	c.o.Log.Info("node validated", "node", x.node.Meta.Name, "kind", x.kind, "outcome", v.Outcome, "why", v.Why)
+	kind := "Normal"
+	if v.Outcome == validationFailed {
+		kind = "Warning"
+	}
+	note := fmt.Sprintf("%s %s: %s", x.kind, x.of, v.Outcome)
+	if v.Why != "" {
+		note += ": " + v.Why
+	}
+	about := object{"apiVersion": "v1", "kind": "Node", "name": x.node.Meta.Name, "uid": x.node.Meta.UID}
+	c.emit(ctx, about, kind, "Validation", "Validation"+strings.ToUpper(string(v.Outcome[:1]))+string(v.Outcome[1:]), note)
+	return true
+}
+
+// devices counts those that the node can give out and those that its pods hold or wait for.
+func (c *Controller) devices(ctx context.Context, x task) (total, used int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	var n struct {
+		Status struct {
+			Allocatable map[string]string `json:"allocatable"`
+		} `json:"status"`
+	}
+	if err := c.o.API.Do(ctx, http.MethodGet, nodesPath+"/"+x.node.Meta.Name, nil, nil, &n); err != nil {
+		return 0, 0, err
+	}
+	var list struct {
+		Items []struct {
+			Spec struct {
+				Containers, InitContainers []struct {
+					Resources struct {
+						Limits map[string]string `json:"limits"`
+					} `json:"resources"`
+				}
+			} `json:"spec"`
+			Status struct {
+				Phase string `json:"phase"`
+			} `json:"status"`
+		} `json:"items"`
+	}
+	own := url.Values{"fieldSelector": {"spec.nodeName=" + x.node.Meta.Name}}
+	if err := c.o.API.Do(ctx, http.MethodGet, "/api/v1/pods", own, nil, &list); err != nil {
+		return 0, 0, err
+	}
+	for _, p := range list.Items {
+		if p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" {
+			continue
+		}
+		sum, most := 0, 0
+		for _, k := range p.Spec.Containers {
+			sum += whole(k.Resources.Limits[x.workload.Resource])
+		}
+		for _, k := range p.Spec.InitContainers {
+			most = max(most, whole(k.Resources.Limits[x.workload.Resource]))
+		}
+		used += max(sum, most)
+	}
+	return whole(n.Status.Allocatable[x.workload.Resource]), used, nil
+}
+
+// drop removes a pod.
+func (c *Controller) drop(ctx context.Context, p *trial) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	body := map[string]any{"preconditions": map[string]any{"uid": p.Meta.UID}}
+	err := c.o.API.Do(ctx, http.MethodDelete, trialsPath+"/"+p.Meta.Name, nil, body, nil)
+	if err != nil && !apierrors.IsNotFound(err) {
+		c.failed(ctx, "removing a pod of a validation", p.Meta.Name, err)
+	}
+}

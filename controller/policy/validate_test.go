@@ -1,0 +1,244 @@
+package policy
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/acceld/acceld/kube"
+)
+
+// validating asks for the validation of the kind.
+func validating(alone bool, more object) object {
+	w := object{"image": "registry.example.com/check:v1", "args": []any{"-expect", "1"}, "resource": "qemu.org/edu", "alone": alone}
+	v := object{"workloads": object{kind: w}, "timeout": "2m"}
+	merge(v, more)
+	return object{"spec": object{"kinds": object{kind: object{}}, "validation": v}}
+}
+
+// offering is what the kubelet of a node can give out.
+func offering(n string) object {
+	return object{"status": object{"allocatable": object{"qemu.org/edu": n}}}
+}
+
+// user is a pod of the node that has so many devices.
+func user(phase, n string) object {
+	return object{"spec": object{"nodeName": "a", "containers": []any{object{"resources": object{"limits": object{"qemu.org/edu": n}}}}}, "status": object{"phase": phase}}
+}
+
+// phase is how far a pod is, with the message of its container when that has ended.
+func phase(name, message string) object {
+	o := object{"spec": object{"nodeName": "a"}, "status": object{"phase": name}}
+	if message != "" {
+		part(o, "status")["containerStatuses"] = []any{object{"state": object{"terminated": object{"exitCode": 3, "message": message}}}}
+	}
+	return o
+}
+
+// trialsOf are the paths of the pods that validate.
+func trialsOf(s *server) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for name := range s.objects {
+		if strings.HasPrefix(name, trialsPath+"/") {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func outcomeOf(t *testing.T, s *server) validated {
+	t.Helper()
+	var n Node
+	b, err := json.Marshal(s.get(nodePath("a")))
+	if err == nil {
+		err = json.Unmarshal(b, &n)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := n.validated(kind)
+	if label := n.Meta.Labels[validationLabel+kind]; label != string(v.Outcome) {
+		t.Errorf("the label says %q, the annotation %q", label, v.Outcome)
+	}
+	return v
+}
+
+// TestValidation: a node is validated once for each driver, alone and with a device, and what came of it is on the node.
+func TestValidation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		s.edit(nodePath("a"), aNode(nil))
+		s.edit(nodePath("a"), offering("2"))
+		s.edit("/api/v1/namespaces/x/pods/over", user("Succeeded", "2"))
+		s.edit(policyPath, validating(true, nil))
+		_, stop := start(t, s)
+		defer stop()
+		only := func(does check) string {
+			t.Helper()
+			wait(10 * time.Second)
+			all := trialsOf(s)
+			if len(all) != 1 || !strings.Contains(all[0], "/validate-"+string(does)+"-") {
+				t.Fatalf("pods %v, want one of %s", all, does)
+			}
+			return all[0]
+		}
+		pod := only(checkAlone)
+		spec := part(s.get(pod), "spec")
+		container := spec["containers"].([]any)[0].(object)
+		if part(container, "securityContext")["privileged"] != true || container["resources"] != nil || spec["priorityClassName"] != validationClass || spec["nodeName"] != nil {
+			t.Errorf("%v", spec)
+		}
+		if s.get(classesPath + "/" + validationClass)["preemptionPolicy"] != "Never" {
+			t.Error("a validation may preempt somebody")
+		}
+		s.edit(pod, phase("Running", ""))
+		only(checkAlone)
+		s.edit(pod, phase("Succeeded", ""))
+		pod = only(checkDevice)
+		container = part(s.get(pod), "spec")["containers"].([]any)[0].(object)
+		if diff := cmp.Diff(object{"limits": object{"qemu.org/edu": "1"}}, part(container, "resources")); diff != "" || part(container, "securityContext")["privileged"] != nil {
+			t.Errorf("%v %s", container, diff)
+		}
+		s.edit(pod, phase("Succeeded", ""))
+		wait(10 * time.Second)
+		if v := outcomeOf(t, s); v.Outcome != validationPassed || v.Alone != "passed" || !strings.HasPrefix(v.Of, "1 ") || len(trialsOf(s)) != 0 {
+			t.Errorf("%+v, pods %v", v, trialsOf(s))
+		}
+		writes := len(s.written())
+		wait(3 * time.Hour)
+		if len(s.written()) != writes {
+			t.Errorf("validated again for nothing: %v", s.written()[writes:])
+		}
+		// Another driver, which computes wrongly. The pod stays, for its log.
+		s.edit(nodePath("a"), object{"metadata": object{"labels": object{versionKey: "2"}}})
+		pod = only(checkAlone)
+		s.edit("/api/v1/namespaces/x/pods/busy", user("Running", "1")) // after it began
+		s.edit(pod, phase("Failed", "11! is\n wrong"))
+		wait(10 * time.Second)
+		if v := outcomeOf(t, s); v.Outcome != validationFailed || v.Why != "exit status 3: 11! is wrong" || v.Alone != "failed" || len(trialsOf(s)) != 1 {
+			t.Errorf("%+v, pods %v", v, trialsOf(s))
+		}
+		wait(3 * time.Hour)
+		only(checkAlone)
+		// Another workload: one device is in use, so that the check alone is left out.
+		s.edit(policyPath, validating(true, object{"workloads": object{kind: object{"image": "registry.example.com/check:v2"}}}))
+		only(checkDevice)
+		s.edit(nodePath("a"), object{"metadata": object{"labels": object{servesKey: "pending"}}})
+		wait(10 * time.Second)
+		if all := trialsOf(s); len(all) != 0 {
+			t.Errorf("the driver is on its way, and there are %v", all)
+		}
+		s.edit(nodePath("a"), object{"metadata": object{"labels": object{servesKey: "ready"}}})
+		pod = only(checkDevice)
+		s.edit(pod, phase("Succeeded", ""))
+		wait(10 * time.Second)
+		if v := outcomeOf(t, s); v.Outcome != validationPassed || !strings.HasPrefix(v.Alone, "skipped: 1 of 2") {
+			t.Errorf("%+v", v)
+		}
+		s.edit(policyPath, object{"spec": object{"validation": nil}})
+		wait(10 * time.Second)
+		if v := outcomeOf(t, s); v.Outcome != "" {
+			t.Errorf("nobody asks, and the node says %+v", v)
+		}
+	})
+}
+
+// TestValidationSkipped: no device is taken from anybody, and what could not be done is said and tried again.
+func TestValidationSkipped(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(s *server)
+		pod  object // what becomes of the pod; nil when there is none
+		why  string
+	}{
+		{"all are in use", func(s *server) { s.edit("/api/v1/namespaces/x/pods/busy", user("Pending", "2")) }, nil, "all 2 of qemu.org/edu are in use"},
+		{"the node gives none out", func(s *server) { s.edit(nodePath("a"), offering("0")) }, nil, "all 0 of"},
+		{"the manifests are missing", func(s *server) {
+			s.refuse = func(method, path string, _ object) error {
+				if method == http.MethodPost && path == trialsPath {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", nil)
+				}
+				return nil
+			}
+		}, nil, "forbidden"},
+		{"somebody was faster at the scheduler", func(*server) {}, object{"status": object{"phase": "Pending", "conditions": []any{
+			object{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"},
+		}}}, "no device was free: 0/1 nodes are available"},
+		{"somebody was faster at the kubelet", func(*server) {}, object{"spec": object{"nodeName": "a"}, "status": object{"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no healthy devices"}}, "UnexpectedAdmissionError no healthy devices"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(1)
+				s.edit(nodePath("a"), aNode(nil))
+				s.edit(nodePath("a"), offering("2"))
+				c.do(s)
+				s.edit(policyPath, validating(false, nil))
+				_, stop := start(t, s)
+				defer stop()
+				wait(5 * time.Second)
+				if all := trialsOf(s); (c.pod != nil) != (len(all) == 1) {
+					t.Fatalf("pods %v", all)
+				} else if c.pod != nil {
+					s.edit(all[0], c.pod)
+				}
+				wait(unscheduled + 10*time.Second)
+				if v := outcomeOf(t, s); v.Outcome != validationSkipped || !strings.Contains(v.Why, c.why) || len(trialsOf(s)) != 0 {
+					t.Errorf("%+v, pods %v", v, trialsOf(s))
+				}
+				writes := len(s.written())
+				wait(skippedFor / 2)
+				if len(s.written()) != writes {
+					t.Errorf("tried again too soon: %v", s.written()[writes:])
+				}
+				s.mu.Lock()
+				s.refuse = nil
+				s.put("/api/v1/namespaces/x/pods/busy", "DELETED", object{"metadata": object{"name": "busy", "namespace": "x"}})
+				s.mu.Unlock()
+				s.edit(nodePath("a"), offering("2"))
+				wait(skippedFor)
+				if again := s.written()[writes:]; !slices.Contains(again, "POST "+trialsPath) {
+					t.Errorf("not tried again: %v", again)
+				}
+			})
+		})
+	}
+}
+
+// TestValidationParallel: so many nodes at a time.
+func TestValidationParallel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		for _, name := range []string{"a", "b", "c"} {
+			s.edit(nodePath(name), aNode(nil))
+			s.edit(nodePath(name), offering("1"))
+		}
+		s.edit(policyPath, validating(false, object{"maxParallel": 2}))
+		_, stop := start(t, s)
+		defer stop()
+		wait(10 * time.Second)
+		if all := trialsOf(s); len(all) != 2 {
+			t.Errorf("pods %v", all)
+		}
+		wait(4 * time.Minute) // nobody runs them: they look for a device in vain
+		if got := status(t, s); got.Nodes.Matched != 3 {
+			t.Errorf("%+v", got)
+		}
+		for _, name := range []string{"a", "b", "c"} {
+			label, _ := part(part(s.get(nodePath(name)), "metadata"), "labels")[kube.Prefix+"validation-"+kind].(string)
+			if label != string(validationSkipped) {
+				t.Errorf("%s is %q", name, label)
+			}
+		}
+	})
+}
