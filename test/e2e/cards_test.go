@@ -1,0 +1,255 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/cmd/acceld-controller/cli"
+	"github.com/acceld/acceld/controller/fit"
+	"github.com/acceld/acceld/test/fleet"
+	"github.com/acceld/acceld/test/stage"
+	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/cluster"
+)
+
+// withExtender runs the controller's program here, with a token of its own account, and a scheduler that asks it. The manifests
+// must be there.
+func withExtender(t *testing.T, n *bed.Node) {
+	t.Helper()
+	dir := t.TempDir()
+	token, err := n.Kubectl(stage.Within(t, soon), nil, "-n", agents, "create", "token", "acceld-controller", "--duration=3h")
+	stage.Check(t, err)
+	config := clientcmdapi.NewConfig()
+	config.Clusters["bed"] = &clientcmdapi.Cluster{Server: n.REST().Host, CertificateAuthority: n.REST().CAFile, CertificateAuthorityData: n.REST().CAData}
+	config.AuthInfos["bed"] = &clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)}
+	config.Contexts["bed"] = &clientcmdapi.Context{Cluster: "bed", AuthInfo: "bed"}
+	config.CurrentContext = "bed"
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	stage.Check(t, clientcmd.WriteToFile(*config, kubeconfig))
+	cert, key, err := fleet.Certificate(dir, "both")
+	stage.Check(t, err)
+	ports, err := cluster.FreePorts(1)
+	stage.Check(t, err)
+	text := fmt.Sprintf(`policies: false
+listen: 127.0.0.1:%d
+watched: "off"
+tls: {cert: %q, key: %q, clientCA: %q}
+resources: {prefix: qemu.org/, cards: [edu], allow: true}
+`, ports[0], cert, key, cert)
+	file := filepath.Join(dir, "controller.yaml")
+	stage.Check(t, os.WriteFile(file, []byte(text), 0o600))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	failed, done := false, make(chan error, 1)
+	root := cli.New(&failed)
+	root.SetArgs([]string{"--config", file, "--kubeconfig", kubeconfig})
+	root.SetOut(io.Discard)
+	go func() { done <- root.ExecuteContext(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil && ctx.Err() == nil {
+			t.Error(err)
+		}
+	})
+	stage.Check(t, n.Plane().StartScheduler(fmt.Sprintf(`- urlPrefix: https://127.0.0.1:%d/scheduler
+  filterVerb: filter
+  prioritizeVerb: prioritize
+  bindVerb: bind
+  weight: 1
+  enableHTTPS: true
+  nodeCacheCapable: true
+  httpTimeout: 5s
+  ignorable: false
+  managedResources: [{name: qemu.org/edu, ignoredByScheduler: false}]
+  tlsConfig: {serverName: localhost, caFile: %q, certFile: %q, keyFile: %q}`, ports[0], cert, cert, key)))
+	t.Cleanup(func() { _ = n.Plane().StartScheduler("") })
+}
+
+// partly is a pod that asks for a card and so much of its memory. More are further lines of its metadata.
+func partly(name, image, memory, more string) []byte {
+	return fmt.Appendf(nil, `---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: %s
+  namespace: default
+%sspec:
+  terminationGracePeriodSeconds: 1
+  restartPolicy: Never
+  containers:
+  - name: main
+    image: %s
+    args: ["-expect", "1", "-hold", "2h"]
+    resources: {limits: {qemu.org/edu: 1, qemu.org/memory: %s}}
+`, name, more, image, memory)
+}
+
+// chosen is a pod once it runs, with the card that the extender chose; the container must have that one.
+func chosen(t *testing.T, n *bed.Node, name string) string {
+	t.Helper()
+	ctx := stage.Within(t, 2*soon)
+	if err := n.WaitPod(ctx, "default", name, corev1.PodRunning); err != nil {
+		text, _ := n.Kubectl(stage.Within(t, soon), nil, "get", "pod/"+name, "-o", "yaml")
+		t.Fatalf("%v\n%s", err, text)
+	}
+	p, err := n.Kube().CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+	stage.Check(t, err)
+	card := p.Annotations[accel.ChosenAnnotation]
+	// sysfs is the host's in every container; the nodes in /dev are those that the container was given.
+	sees, err := n.Kubectl(ctx, nil, "exec", name, "--", "sh", "-c", `for d in /dev/edu[0-9]; do basename $(readlink -f /sys/class/accelerator_edu/$(basename $d)/device); done`)
+	stage.Check(t, err)
+	if got := accel.CardName(strings.TrimSpace(sees)); card == "" || got != card {
+		t.Errorf("pod %s sees %q, and the extender chose %q", name, got, card)
+	}
+	return card
+}
+
+// TestCards is the example of per-card scheduling on real parts: two cards of 8 GiB, three pods of 5 GiB. By the node's totals the
+// scheduler places all three; with the extender, and what the agent says of each card, the third waits. Each container has the card
+// that was chosen for it, also where the kubelet would take another one, after a restart of kubelet and agent, and with an agent
+// that is held to its node.
+func TestCards(t *testing.T) {
+	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
+	stage.Check(t, s.SourceOf(t.Context(), n.Guest, stage.Version))
+	stage.Check(t, s.Store(t.Context(), n.Guest, stage.Version))
+	definition := readFile(t, s.File("vendors/qemu/edu.yaml")) + "capacity: [{name: memory, value: 8Gi}]\nsharing: {replicas: 4}\n"
+	stage.Check(t, n.WriteFile(t.Context(), "/etc/acceld/definitions.d/edu.yaml", []byte(definition), 0o644))
+	image, err := s.Workload(t.Context(), n)
+	stage.Check(t, err)
+	stage.Check(t, s.Deploy(t.Context(), n))
+	for _, dir := range []string{"controller", "confine", "cards"} {
+		text, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/"+dir))
+		stage.Check(t, err)
+		apply(t, n, []byte(text))
+	}
+	reaches(t, n.Guest, accel.Ready, 5*time.Minute)
+	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 8))
+	var cards []fit.Card
+	stage.Check(t, n.WaitNode(stage.Within(t, soon), "the annotation of its cards", func(node *corev1.Node) bool {
+		cards = nil
+		return json.Unmarshal([]byte(node.Annotations[accel.CardsAnnotation]), &cards) == nil && len(cards) == 2 && !cards[0].Off && !cards[1].Off
+	}))
+	for _, c := range cards {
+		memory, edu := c.Has["qemu.org/memory"], c.Has["qemu.org/edu"]
+		if memory.String() != "8Gi" || edu.String() != "4" {
+			t.Errorf("card %+v", c)
+		}
+	}
+	// The totals, as Node Feature Discovery or an admin says them.
+	total := []byte(`{"status":{"capacity":{"qemu.org/memory":"16Gi"},"allocatable":{"qemu.org/memory":"16Gi"}}}`)
+	_, err = n.Kube().CoreV1().Nodes().Patch(stage.Within(t, soon), n.Name(), types.MergePatchType, total, metav1.PatchOptions{}, "status")
+	stage.Check(t, err)
+	three := []string{"one", "two", "three"}
+	t.Run("without the extender", func(t *testing.T) {
+		for _, name := range three {
+			apply(t, n, partly(name, image, "5Gi", ""))
+		}
+		for _, name := range three {
+			stage.Check(t, n.WaitPod(stage.Within(t, soon), "default", name, corev1.PodRunning))
+		}
+		remove(t, n, three...)
+	})
+	withExtender(t, n)
+	t.Run("the third waits", func(t *testing.T) {
+		for _, name := range three[:2] {
+			apply(t, n, partly(name, image, "5Gi", ""))
+		}
+		first, second := chosen(t, n, "one"), chosen(t, n, "two")
+		if first == second {
+			t.Errorf("both have %s", first)
+		}
+		apply(t, n, partly("three", image, "5Gi", ""))
+		_, err := n.Kubectl(stage.Within(t, soon), nil, "wait", "pod/three", `--for=jsonpath={.status.conditions[?(@.type=="PodScheduled")].reason}=Unschedulable`, "--timeout=60s")
+		stage.Check(t, err)
+		p, err := n.Kube().CoreV1().Pods("default").Get(t.Context(), "three", metav1.GetOptions{})
+		stage.Check(t, err)
+		i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
+		if !strings.Contains(p.Status.Conditions[i].Message, "not enough room on any one accelerator card") {
+			t.Errorf("it is told: %s", p.Status.Conditions[i].Message)
+		}
+		remove(t, n, "one")
+		timed(t, "a pod ends -> the one that waits has its card", func() { stage.Check(t, n.WaitPod(stage.Within(t, 3*soon), "default", "three", corev1.PodRunning)) })
+		if third := chosen(t, n, "three"); third != first {
+			t.Errorf("the third has %s, and %s is free", third, first)
+		}
+		remove(t, n, "two", "three")
+	})
+	allow := func(card string) string { return fmt.Sprintf("  annotations: {gas-allow: %q}\n", card) }
+	t.Run("not what the kubelet would take", func(t *testing.T) {
+		for _, c := range []fit.Card{cards[1], cards[0]} {
+			apply(t, n, partly("picky", image, "1Gi", allow(c.Name)))
+			if got := chosen(t, n, "picky"); got != c.Name {
+				t.Errorf("chosen %s, asked for %s", got, c.Name)
+			}
+			remove(t, n, "picky")
+		}
+	})
+	t.Run("several at once", func(t *testing.T) {
+		var names []string
+		var all []byte
+		for i := range 6 {
+			names = append(names, fmt.Sprintf("crowd-%d", i))
+			all = append(all, partly(names[i], image, "2Gi", allow(cards[i%2].Name))...)
+		}
+		timed(t, "six pods at once, by turns for either card -> all have theirs", func() {
+			apply(t, n, all)
+			for i, name := range names {
+				if got := chosen(t, n, name); got != cards[i%2].Name {
+					t.Errorf("%s has %s", name, got)
+				}
+			}
+		})
+		remove(t, n, names...)
+	})
+	t.Run("kubelet and agent away", func(t *testing.T) {
+		sh(t, n.Guest, "systemctl stop kubelet")
+		apply(t, n, partly("late", image, "1Gi", allow(cards[1].Name)))
+		_, err := n.Kubectl(stage.Within(t, soon), nil, "wait", "pod/late", "--for=condition=PodScheduled", "--timeout=60s")
+		stage.Check(t, err)
+		sh(t, n.Guest, `kill -9 "$1"; systemctl start kubelet`, agentPID(t, n.Guest))
+		stage.Check(t, n.WaitReady(stage.Within(t, 3*soon)))
+		if got := chosen(t, n, "late"); got != cards[1].Name {
+			t.Errorf("chosen %s", got)
+		}
+		remove(t, n, "late")
+	})
+	t.Run("another device than the chosen one", func(t *testing.T) {
+		// Somebody writes another choice after the kubelet has acted: the container does not start again with the device it has.
+		apply(t, n, []byte(strings.Replace(string(partly("moved", image, "1Gi", allow(cards[0].Name))), "restartPolicy: Never", "restartPolicy: Always", 1)))
+		chosen(t, n, "moved")
+		_, err := n.Kubectl(stage.Within(t, soon), nil, "annotate", "--overwrite", "pod/moved", accel.ChosenAnnotation+"="+cards[1].Name)
+		stage.Check(t, err)
+		sh(t, n.Guest, `for i in $(seq 100); do sed -n "/choices/,\$p" /run/acceld/devices.json | grep -q "$1" && exit 0; sleep 0.2; done; exit 1`, strings.ReplaceAll(cards[1].Name, "-", ":"))
+		sh(t, n.Guest, "pkill -x edu-check")
+		_, err = n.Kubectl(stage.Within(t, 2*soon), nil, "wait", "pod/moved", `--for=jsonpath={.status.containerStatuses[0].ready}=false`, "--timeout=120s")
+		stage.Check(t, err)
+		deadline := stage.Within(t, 2*soon)
+		for {
+			text, err := n.Kubectl(deadline, nil, "get", "events", "--field-selector", "involvedObject.name=moved", "-o", "jsonpath={.items[*].message}")
+			stage.Check(t, err)
+			if strings.Contains(text, "is not the one that the scheduler chose") {
+				break
+			}
+			select {
+			case <-deadline.Done():
+				t.Fatalf("no event says why: %s", text)
+			case <-time.After(time.Second):
+			}
+		}
+		remove(t, n, "moved")
+	})
+}
