@@ -51,6 +51,8 @@ type Definition struct {
 	Sharing *Sharing `json:"sharing,omitempty"`
 	// Serial is an attribute (see HealthSource.File) that holds the serial number.
 	Serial string `json:"serial,omitempty" template:"device"`
+	// UUID is an attribute (see HealthSource.File) that holds the name by which the vendor's own programs know the device.
+	UUID string `json:"uuid,omitempty" template:"device"`
 	// Fabric is an attribute (see HealthSource.File) that is the same on devices which have links of their own to each other,
 	// beside the bus, and differs on others. Containers that ask for several devices are given such ones where they can be.
 	Fabric string `json:"fabric,omitempty" template:"device"`
@@ -65,6 +67,8 @@ type Definition struct {
 	FixedLinkSpeed bool `json:"fixedLinkSpeed,omitempty"`
 	// Metrics are attribute files that hold numbers.
 	Metrics []MetricSource `json:"metrics,omitempty"`
+	// Probe is a program that tells what files do not; nil: none.
+	Probe *Probe `json:"probe,omitempty"`
 	// Hotplug is "safe" when the driver's removal of a device in use is clean; informational.
 	Hotplug string `json:"hotplug,omitempty"`
 }
@@ -348,7 +352,7 @@ type Verdict struct {
 
 // Limit is a bound of a metric.
 type Limit struct {
-	// Metric is one of the definition's Metrics, by name.
+	// Metric is one of the definition's Metrics, by name, or one that its Probe reads.
 	Metric string `json:"metric"`
 	// Above is the highest value that is well, in the unit of the metric's name.
 	Above float64 `json:"above"`

@@ -35,6 +35,8 @@ type Have struct {
 	// StepsLeft are the published states whose own steps of the definition, those in After, have not run to their end with
 	// the driver that is live.
 	StepsLeft []Published `json:"stepsLeft,omitempty"`
+	// Probe is what can be said of the definition's probe program; nil without one.
+	Probe *ProbeHave `json:"probe,omitempty"`
 	// Failure is the last failed step that has not succeeded since; nil when none.
 	Failure *Failure `json:"failure,omitempty"`
 	// Word is what the node says of an upgrade that a policy of the cluster orders, the text of a [Word]; empty for silence,
@@ -61,8 +63,11 @@ type Accelerator struct {
 	Nodes []DeviceNode `json:"nodes,omitempty"`
 	// Env is what a container gets with a partition, "NAME=value" each.
 	Env []string `json:"env,omitempty"`
-	// Serial is the device's own serial number where its definition says how to read it.
+	// Serial is the device's own serial number where its definition says how to read it, or its probe program tells it.
 	Serial string `json:"serial,omitempty"`
+	// UUID is the name by which the vendor's own programs know it, and Model the name of the product, where they are known.
+	UUID  string `json:"uuid,omitempty"`
+	Model string `json:"model,omitempty"`
 	// Capacity are the amounts that its definition reads from files, by name; what could not be read is not there.
 	Capacity map[string]int64 `json:"capacity,omitempty"`
 	Health   Health           `json:"health"`
@@ -160,6 +165,16 @@ type Monitoring struct {
 	Labelled bool `json:"labelled"`
 	// LabelProblem says why labels wait, such as an API server that cannot be reached; empty when they do not.
 	LabelProblem string `json:"labelProblem,omitempty"`
+}
+
+// ProbeHave is what is true about a probe program.
+type ProbeHave struct {
+	// Program is its own name and version; empty before it has spoken.
+	Program string `json:"program,omitempty"`
+	// Problem says why it tells nothing, or is not to be relied on; empty when it is.
+	Problem string `json:"problem,omitempty"`
+	// Labels are what it tells for the node.
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // Failure is a step that failed and when it is tried again.

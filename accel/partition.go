@@ -12,7 +12,12 @@ type Partitions struct {
 	// Find is a pattern that matches once for each partition that there is: relative to the PCI function's sysfs directory, such
 	// as "virtfn*", or below "/sys/", "/proc/driver/" or "/dev/". {{.Address}} is the function's address there, {{.Number}} the
 	// number in NumberFrom.
-	Find string `json:"find" template:"device"`
+	Find string `json:"find,omitempty" template:"device"`
+	// Told leaves it to the definition's probe program to find partitions, their profiles and nodes; then nothing else says so.
+	Told bool `json:"told,omitempty"`
+	// Rename is the extended resource of profiles that do not have their own, such as "example.com/part-{{.Profile}}"; without it
+	// that is the one of the kind, a dash and the profile.
+	Rename string `json:"rename,omitempty" template:"partition"`
 	// NumberFrom is an attribute of the device (see HealthSource.File) that holds a number by which its driver calls it.
 	NumberFrom string `json:"numberFrom,omitempty" template:"device"`
 	// Of keeps of what Find has matched what belongs to the device, where the path does not tell.
@@ -93,11 +98,19 @@ func (def *Definition) OfferedAs(profile string) string {
 	if profile == "" {
 		return def.Offered()
 	}
-	name := cmp.Or(def.Profile(profile).Rename, cmp.Or(def.Rename, def.Resource)+"-"+profile)
+	name := cmp.Or(def.Profile(profile).Rename, def.renamed(profile), cmp.Or(def.Rename, def.Resource)+"-"+profile)
 	if def.Replicas() > 1 && def.Sharing.Rename {
 		return name + sharedSuffix
 	}
 	return name
+}
+
+// renamed is the extended resource of a profile by the rule for all; empty without one.
+func (def *Definition) renamed(profile string) string {
+	if def.Partitions == nil {
+		return ""
+	}
+	return PartitionText(def.Partitions.Rename, "", "", profile)
 }
 
 // FormerlyOfferedAs are the other names of a profile's resource that the kubelet may know, as [Definition.FormerlyOffered].
@@ -105,7 +118,7 @@ func (def *Definition) FormerlyOfferedAs(profile string) []string {
 	if profile == "" {
 		return def.FormerlyOffered()
 	}
-	own, usual := def.Profile(profile).Rename, cmp.Or(def.Rename, def.Resource)+"-"+profile
+	own, usual := cmp.Or(def.Profile(profile).Rename, def.renamed(profile)), cmp.Or(def.Rename, def.Resource)+"-"+profile
 	return others(def.OfferedAs(profile), def.Resource+"-"+profile, usual, cmp.Or(own, usual))
 }
 

@@ -1,0 +1,120 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Resident is a program that runs beside this process for as long as it likes. It dies with this process.
+type Resident struct {
+	// PID is its process.
+	PID int
+	// Output is what it writes to its standard output, until its end. The caller reads it.
+	Output io.ReadCloser
+	ended  chan struct{}
+	err    error
+	tail   tail
+}
+
+// Reside starts a program of the machine. With own, argv[0] is a path in this process's own file system: the file is opened
+// here and runs among the machine's, so that its loader and every library that it asks for are the machine's. The program is
+// killed when ctx ends; what hangs in the kernel ends later, see [Resident.Ended].
+func (h *Host) Reside(ctx context.Context, argv []string, own bool) (*Resident, error) {
+	cmd := h.Command(ctx, argv[0], argv[1:]...)
+	if own && h.root != "/" {
+		program, err := os.Open(argv[0])
+		if err != nil {
+			return nil, fmt.Errorf("cannot start %q: %w", argv[0], err)
+		}
+		defer program.Close()
+		// The kernel's own link to the open file leads out of the root, and the loader that the file names is found inside it.
+		cmd = h.Command(ctx, "/proc/self/fd/3", argv[1:]...)
+		cmd.Args[0] = argv[0]
+		cmd.ExtraFiles = []*os.File{program}
+	}
+	output, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("cannot start %q: %w", argv[0], err)
+	}
+	r := &Resident{Output: output, ended: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = w, &r.tail
+	cmd.WaitDelay = time.Second // for what it has started itself and holds its standard error
+	started := make(chan error, 1)
+	go func() {
+		// The kernel sends the signal of Pdeathsig when the thread ends that has started the program, so this one stays.
+		runtime.LockOSThread()
+		err := cmd.Start()
+		_ = w.Close() // it has its own
+		started <- err
+		if err != nil {
+			return
+		}
+		r.err = cmd.Wait()
+		close(r.ended)
+	}()
+	if err := <-started; err != nil {
+		_ = output.Close()
+		return nil, fmt.Errorf("cannot start %q: %w", argv[0], err)
+	}
+	r.PID = cmd.Process.Pid
+	return r, nil
+}
+
+// Ended is closed when the program has ended.
+func (r *Resident) Ended() <-chan struct{} { return r.ended }
+
+// Err says how the program has ended, with the last line that it wrote to its standard error; only after Ended.
+func (r *Resident) Err() string {
+	how := "it ended by itself"
+	var exit *exec.ExitError
+	switch {
+	case errors.As(r.err, &exit):
+		how = exit.String()
+	case r.err != nil:
+		how = r.err.Error()
+	}
+	if last := r.tail.last(); last != "" {
+		how += ": " + last
+	}
+	return how
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const tailSize = 4 << 10
+
+// Write implements io.Writer.
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, b...)
+	if len(t.text) > tailSize {
+		t.text = append([]byte(nil), t.text[len(t.text)-tailSize:]...)
+	}
+	return len(b), nil
+}
+
+// last is the last line.
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := strings.TrimSpace(strings.ToValidUTF8(string(t.text), "?"))
+	text = text[strings.LastIndexByte(text, '\n')+1:]
+	const longest = 300
+	if len(text) > longest {
+		text = strings.ToValidUTF8(text[:longest], "") + "…"
+	}
+	return text
+}

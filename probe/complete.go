@@ -1,0 +1,122 @@
+package probe
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// complete puts on a device what is known of it. What was said before the program fell silent is kept, and said to be old.
+func (b *book) complete(h *host.Host, def *accel.Definition, a *accel.Accelerator) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !a.Present() || a.Bound == "" || a.Bound != def.Driver.Binds {
+		return
+	}
+	d, told := b.devices[a.ID]
+	if told {
+		b.identify(def, d, a)
+		if d.Health != nil {
+			a.Health = worse(a.Health, d.Health.State, d.Health.Reason, d.Health.Action, d.Health.Message)
+		}
+		if def.Partitions != nil && def.Partitions.Told {
+			a.Partitions = partitions(h, def, *a, d.Partitions)
+		}
+	}
+	switch {
+	case b.stuck != "":
+		a.Health = worse(a.Health, accel.Degraded, accel.ProbeUnanswered, "", b.stuck)
+	case b.stale():
+		why := b.quiet
+		if why == "" {
+			why = b.program + " says nothing of it"
+		}
+		a.Health = worse(a.Health, accel.Degraded, accel.ProbeUnanswered, "", why)
+	case b.problem != nil:
+		a.Health = worse(a.Health, accel.Degraded, b.problem.Reason, "", b.problem.Message)
+	case told:
+	case b.fresh && b.bound[a.ID]:
+		a.Health = worse(a.Health, accel.Unhealthy, accel.DeviceUnhealthy, "", "its driver is bound and "+b.program+" does not find it")
+	case def.Partitions != nil && def.Partitions.Told && b.quiet == "":
+		// A device that is divided must not be given out whole, and nobody has said yet whether it is.
+		a.Health = worse(a.Health, accel.Unhealthy, accel.ProbeUnanswered, "", "how it is divided is not known yet")
+	}
+}
+
+// identify puts names on a device. b.mu is held.
+func (b *book) identify(def *accel.Definition, d accel.ProbeDevice, a *accel.Accelerator) {
+	if def.UUID == "" || a.UUID == "" {
+		a.UUID = d.UUID
+	}
+	if def.Serial == "" {
+		a.Serial = d.Serial
+	}
+	if def.Fabric == "" {
+		a.Fabric = d.Fabric
+	}
+	if a.NUMANode < 0 && d.NUMANode != nil {
+		a.NUMANode = *d.NUMANode
+	}
+	a.Model = d.Model
+}
+
+// worse is the health h, or another one where that is worse. An empty one is not known.
+func worse(h accel.Health, state accel.HealthState, reason accel.Reason, action accel.Action, message string) accel.Health {
+	rank := func(s accel.HealthState) int { return slices.Index(accel.HealthStates(), s) }
+	if rank(state) <= rank(h.State) {
+		return h
+	}
+	return accel.Health{State: state, Reason: reason, Action: action, Message: message}
+}
+
+// partitions are the parts of a, ordered by ID. Health.State is empty where it is the device's.
+func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator, told []accel.ProbePartition) []accel.Accelerator {
+	if len(a.Nodes) == 0 && len(def.Nodes) > 0 {
+		return nil
+	}
+	var list []accel.Accelerator
+	for _, t := range told {
+		name, profile := accel.PartitionWord(t.Name), accel.PartitionWord(t.Profile)
+		if name == "" || profile == "" {
+			continue
+		}
+		p := accel.Accelerator{
+			ID: accel.PartitionID(a.ID, profile, name), Parent: a.ID, Profile: profile,
+			NUMANode: a.NUMANode, Ports: a.Ports, Fabric: a.Fabric, Bound: a.Bound, Serial: a.Serial, UUID: clean(t.UUID), Model: a.Model,
+			Capacity: t.Capacity,
+		}
+		var missing []string
+		p.Nodes, missing = nodes(h, a.ID, t.Nodes)
+		if def.Partitions.WithDevice {
+			p.Nodes = append(p.Nodes, a.Nodes...)
+		}
+		for _, e := range def.Partitions.Env {
+			p.Env = append(p.Env, accel.PartitionText(e, a.ID, name, profile))
+		}
+		if len(missing) > 0 {
+			p.Health = accel.Health{State: accel.Unhealthy, Reason: accel.NodeMissing, Message: "there is no device node " + strings.Join(missing, ", ")}
+		}
+		list = append(list, p)
+	}
+	slices.SortFunc(list, func(x, y accel.Accelerator) int { return strings.Compare(x.ID, y.ID) })
+	return slices.CompactFunc(list, func(x, y accel.Accelerator) bool { return x.ID == y.ID })
+}
+
+// nodes are the device nodes at paths; what is no path below /dev is passed over.
+func nodes(h *host.Host, id string, paths []string) (found []accel.DeviceNode, missing []string) {
+	for _, name := range paths {
+		if !strings.HasPrefix(name, "/dev/") || path.Clean(name) != name {
+			continue
+		}
+		all, absent := h.NodesAt(name, id, []accel.NodeSource{{Glob: "."}})
+		if len(absent) > 0 || len(all) == 0 {
+			missing = append(missing, clean(name))
+			continue
+		}
+		found = append(found, all[0].DeviceNode)
+	}
+	return found, missing
+}

@@ -1,0 +1,354 @@
+package probe
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+const (
+	// usual is how long a program may be silent when its definition does not say.
+	usual = 30 * time.Second
+	// longest is the longest line, in bytes: sixteen devices with seven partitions each have 40 kB.
+	longest = 1 << 20
+	// dying is how long a killed program is waited for before it counts as hanging in the kernel.
+	dying = 5 * time.Second
+	// settled is how long a program must have run for its next end to be the first one again.
+	settled = time.Minute
+)
+
+// program is the program of one kind, whether or not it runs.
+type program struct {
+	o    Options
+	kind string
+	end  context.CancelFunc
+	book book
+	// news wakes run: the wish has changed.
+	news chan struct{}
+
+	mu     sync.Mutex
+	def    *accel.Definition
+	bound  []string // addresses that the kind's driver is bound to
+	pauses int
+	pid    int           // 0 while none runs
+	idle   chan struct{} // closed while none runs
+	said   string        // the last thing that was logged
+}
+
+func newProgram(o Options, def *accel.Definition) *program {
+	idle := make(chan struct{})
+	close(idle)
+	p := &program{o: o, kind: def.Kind, def: def, news: make(chan struct{}, 1), idle: idle}
+	p.book = book{changed: o.Changed, metrics: map[string]bool{}}
+	for _, name := range o.Metrics {
+		p.book.metrics[name] = true
+	}
+	return p
+}
+
+// want takes in the definition and the devices for which the program is to run.
+func (p *program) want(def *accel.Definition, bound []string) {
+	p.mu.Lock()
+	changed := key(p.def, p.bound) != key(def, bound) || p.def.Probe.Silence != def.Probe.Silence
+	p.def, p.bound = def, bound
+	p.mu.Unlock()
+	if changed {
+		p.wake()
+	}
+}
+
+func (p *program) wake() {
+	select {
+	case p.news <- struct{}{}:
+	default:
+	}
+}
+
+// wish returns what is to run; ok is false for nothing.
+func (p *program) wish() (def *accel.Definition, bound []string, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.def, p.bound, p.pauses == 0 && len(p.bound) > 0
+}
+
+func (p *program) pause(ctx context.Context) (resume func()) {
+	p.mu.Lock()
+	p.pauses++
+	idle := p.idle
+	p.mu.Unlock()
+	p.wake()
+	late := time.NewTimer(2 * dying)
+	defer late.Stop()
+	select {
+	case <-idle:
+	case <-late.C: // it hangs in the kernel, and whoever unloads the driver will name it
+	case <-ctx.Done():
+	}
+	var once sync.Once
+	return func() {
+		once.Do(func() {
+			p.mu.Lock()
+			p.pauses--
+			p.mu.Unlock()
+			p.wake()
+		})
+	}
+}
+
+func (p *program) isRunning(pid int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pid == pid && pid != 0
+}
+
+// run keeps the program running while it is wanted, until ctx ends.
+func (p *program) run(ctx context.Context) {
+	defer p.book.forget()
+	for failures := 0; ctx.Err() == nil; {
+		def, bound, ok := p.wish()
+		if !ok {
+			p.book.forget()
+			failures = 0
+			select {
+			case <-p.news:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		began := time.Now()
+		err := p.once(ctx, def, bound)
+		switch {
+		case err == nil: // another wish
+			failures = 0
+			continue
+		case time.Since(began) > settled:
+			failures = 0
+		}
+		failures++
+		p.book.ended(err.Error(), silence(def))
+		wait := p.o.Backoff(failures)
+		var gone absence
+		if errors.As(err, &gone) {
+			wait = p.o.Backoff(10) // installing a library makes no event
+		}
+		if ctx.Err() == nil {
+			p.complain(err, wait)
+		}
+		p.rest(ctx, wait, silence(def))
+	}
+}
+
+// rest waits, for less when the wish changes, and tells when what was said before counts no more.
+func (p *program) rest(ctx context.Context, wait, stale time.Duration) {
+	again, old := time.NewTimer(wait), time.NewTimer(p.book.left(stale))
+	defer again.Stop()
+	defer old.Stop()
+	for {
+		select {
+		case <-again.C:
+			return
+		case <-p.news:
+			return
+		case <-ctx.Done():
+			return
+		case <-old.C:
+			p.o.Changed()
+		}
+	}
+}
+
+// complain logs why the program does not run, once for each reason.
+func (p *program) complain(err error, wait time.Duration) {
+	if p.said == err.Error() {
+		return
+	}
+	p.said = err.Error()
+	var gone absence
+	if errors.As(err, &gone) {
+		p.o.Log.Info("probe program has nothing to ask", "kind", p.kind, "message", p.said)
+		return
+	}
+	p.o.Log.Warn("probe program does not run", "kind", p.kind, "error", p.said, "again", wait.Round(time.Millisecond))
+}
+
+// absence is what a program has said when there is nothing to ask.
+type absence string
+
+func (a absence) Error() string { return string(a) }
+
+// once starts the program and listens to it. It returns nil when another wish ended it, and otherwise why it does not run.
+func (p *program) once(ctx context.Context, def *accel.Definition, bound []string) error {
+	alive, kill := context.WithCancel(ctx)
+	defer kill()
+	argv, own := append([]string(nil), def.Probe.Argv...), false
+	if !strings.Contains(argv[0], "/") {
+		argv[0], own = filepath.Join(p.o.Beside, argv[0]), true
+	}
+	if !p.occupy() {
+		return nil
+	}
+	defer p.vacate()
+	child, err := p.o.Host.Reside(alive, argv, own)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.pid = child.PID
+	p.mu.Unlock()
+	why, wanted := p.listen(alive, def, bound, child)
+	kill()
+	late := time.NewTimer(dying)
+	defer late.Stop()
+	select {
+	case <-child.Ended():
+	case <-late.C:
+		p.book.hangs(fmt.Sprintf("%s hangs in the kernel since %s and cannot be ended", filepath.Base(argv[0]), time.Now().Format("15:04:05")))
+		p.o.Changed()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		// A second one would hang in the same place.
+		select {
+		case <-child.Ended():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	switch {
+	case !wanted:
+		return nil
+	case why != nil:
+		return why
+	}
+	return fmt.Errorf("%s has ended: %s", filepath.Base(argv[0]), child.Err())
+}
+
+// occupy says that a program is about to run; false when it is paused.
+func (p *program) occupy() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pauses > 0 {
+		return false
+	}
+	p.idle = make(chan struct{})
+	return true
+}
+
+func (p *program) vacate() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pid = 0
+	close(p.idle)
+}
+
+// listen takes in what the program writes until it ends, falls silent, cannot be understood or is not wanted any more.
+func (p *program) listen(ctx context.Context, def *accel.Definition, bound []string, child *host.Resident) (why error, wanted bool) {
+	lines := make(chan []byte)
+	go func() {
+		defer close(lines)
+		defer child.Output.Close()
+		scan := bufio.NewScanner(child.Output)
+		scan.Buffer(make([]byte, 0, 64<<10), longest)
+		for scan.Scan() {
+			select {
+			case lines <- append([]byte(nil), scan.Bytes()...):
+			case <-ctx.Done():
+				return
+			}
+		}
+		if errors.Is(scan.Err(), bufio.ErrTooLong) {
+			select {
+			case lines <- nil:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	name, limit := filepath.Base(def.Probe.Argv[0]), silence(def)
+	quiet := time.NewTimer(limit)
+	defer quiet.Stop()
+	introduced := false
+	for {
+		select {
+		case line, more := <-lines:
+			if !more {
+				return nil, true
+			}
+			quiet.Reset(limit)
+			if err := p.take(def, bound, line, &introduced); err != nil {
+				return fmt.Errorf("%s: %w", name, err), true
+			}
+		case <-quiet.C:
+			return fmt.Errorf("%s has said nothing for %s", name, limit), true
+		case <-p.news:
+			if now, boundNow, ok := p.wish(); !ok || key(now, boundNow) != key(def, bound) || silence(now) != limit {
+				return nil, false
+			}
+		case <-ctx.Done():
+			return ctx.Err(), true
+		}
+	}
+}
+
+// take takes in one line.
+func (p *program) take(def *accel.Definition, bound []string, text []byte, introduced *bool) error {
+	var line accel.ProbeLine
+	if text == nil {
+		return fmt.Errorf("a line is longer than %d bytes", longest)
+	}
+	if err := json.Unmarshal(text, &line); err != nil {
+		return fmt.Errorf("a line cannot be read: %v", err)
+	}
+	switch h := line.Hello; {
+	case h != nil && h.Protocol != accel.ProbeProtocol:
+		return fmt.Errorf("it speaks version %d of the protocol, this agent %d", h.Protocol, accel.ProbeProtocol)
+	case h != nil:
+		*introduced = true
+		p.book.meet(clean(h.Program), bound)
+	case !*introduced:
+		return errors.New("its first line is no hello")
+	case line.Absent != "":
+		p.book.forget()
+		return absence(clean(line.Absent))
+	case line.Fault != nil:
+		p.book.alive()
+		f := *line.Fault
+		f.Code, f.Text = clean(f.Code), clean(f.Text)
+		if f.At.IsZero() || f.At.After(time.Now()) {
+			f.At = time.Now()
+		}
+		if p.boundTo(f.Device) && f.Code != "" {
+			p.o.Fault(def, f)
+		}
+	default:
+		p.book.hear(line)
+	}
+	return nil
+}
+
+// boundTo reports whether a device is one of the kind's.
+func (p *program) boundTo(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.bound {
+		if b == id {
+			return true
+		}
+	}
+	return false
+}
+
+// silence is how long the program of a definition may say nothing.
+func silence(def *accel.Definition) time.Duration {
+	d, _ := time.ParseDuration(def.Probe.Silence) // looked at when the definition was read
+	return cmp.Or(d, usual)
+}
