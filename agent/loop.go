@@ -20,6 +20,8 @@ type Probes struct {
 	Accelerators func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator
 	// Collect reads the metrics of one device.
 	Collect func(*accel.Definition, accel.Accelerator) (map[string]float64, error)
+	// Program is what can be said of a kind's probe program; nil where there are none.
+	Program func(kind string) *accel.ProbeHave
 	Driver  func(*accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
 	Runtime func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem)
 }

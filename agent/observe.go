@@ -18,6 +18,9 @@ func (l *Loop) observe(k *kind, now time.Time, look depth) {
 	if look == deep {
 		l.observeHost(k)
 	}
+	if l.o.Probes.Program != nil {
+		k.have.Probe = l.o.Probes.Program(k.def.Kind)
+	}
 	k.have.Driver.Next = k.next
 	l.observeUpgrade(k, now)
 	l.observeWord(k)

@@ -30,7 +30,7 @@ func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []
 			a.Nodes = nodes(h, def, a.ID)
 		}
 		a.Ports, _ = accel.PortsAbove(a.ID, pci) // as far up as they are known
-		a.Serial, a.Fabric = word(h, a.ID, def.Serial), word(h, a.ID, def.Fabric)
+		a.Serial, a.UUID, a.Fabric = word(h, a.ID, def.Serial), word(h, a.ID, def.UUID), word(h, a.ID, def.Fabric)
 		a.Capacity = amounts(def.Capacity, func(file string) (string, error) { return h.DeviceAttribute(a.ID, file) })
 		if len(a.Nodes) > 0 || len(def.Nodes) == 0 {
 			a.Partitions = partitions(h, def, a)

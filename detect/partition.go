@@ -15,7 +15,7 @@ import (
 // out: what makes it tells when it is complete. Health.State is empty where it is the device's.
 func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator) []accel.Accelerator {
 	d := def.Partitions
-	if d == nil {
+	if d == nil || d.Told {
 		return nil
 	}
 	number := -1

@@ -1,6 +1,7 @@
 package dra
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -46,7 +47,7 @@ func (v View) device(a accel.Accelerator) Device {
 }
 
 // attributes renders what claims can select by. What is not known is not there, so that an expression can ask for it.
-// There are at most 16 of the 32 that a device may have together with its capacities.
+// There are at most 17 of the 32 that a device may have together with its capacities.
 func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 	out := map[string]Attribute{}
 	text := func(name, value string) {
@@ -58,6 +59,7 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 	number := func(name string, value int64) { out[name] = Attribute{Int: &value} }
 	text("kind", v.Definition.Kind)
 	text("serial", a.Serial)
+	text("uuid", a.UUID)
 	text("profile", a.Profile)
 	if a.Parent != "" {
 		text("parent", DeviceName(a.Parent))
@@ -76,7 +78,7 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 		if d.Address != a.Address() {
 			continue
 		}
-		text("product", product(d, v.Definition))
+		text("product", cmp.Or(a.Model, product(d, v.Definition)))
 		text("vendorID", d.Vendor)
 		text("deviceID", d.Device)
 		// What the link can do, not what it does now: an idle link trains down, and a slice that followed it would flap.

@@ -210,6 +210,9 @@ func perDevice(more ...string) []string {
 
 // model is the best name there is for a device.
 func model(v view, d device) string {
+	if d.Model != "" {
+		return d.Model
+	}
 	if d.pci.DeviceName != "" {
 		return d.pci.DeviceName
 	}

@@ -1,5 +1,6 @@
 // Package health is the one place that judges how well a device is. What it puts together: the attributes that a definition
-// names (read by package detect), lines of the kernel log by the definition's rules, the error counters of PCI Express of the
+// names (read by package detect), lines of the kernel log by the definition's rules, errors that a
+// definition's program tells (package probe), the error counters of PCI Express of the
 // device and of the port above it, the link, and limits of metrics. Everybody else (device plugin, DRA, labels, condition,
 // metrics, the gate of containers) is told the outcome and judges nothing.
 //

@@ -51,7 +51,7 @@ type Engine struct {
 
 // device is what the engine knows about one device.
 type device struct {
-	faults map[string]*accel.Fault // by code
+	faults map[string]*fault // by code
 	// base is what the attributes said last; flips are the times at which it became unhealthy.
 	base  accel.Health
 	flips []time.Time
@@ -100,7 +100,7 @@ func (e *Engine) expire() {
 func (e *Engine) of(id string) *device {
 	d, ok := e.devices[id]
 	if !ok && len(e.devices) < maxDevices {
-		d = &device{faults: map[string]*accel.Fault{}, over: map[int]time.Time{}}
+		d = &device{faults: map[string]*fault{}, over: map[int]time.Time{}}
 		e.devices[id] = d
 	}
 	return d

@@ -102,18 +102,17 @@ func (e *Engine) count(s sighting) bool {
 		if len(d.faults) >= maxCodes {
 			return false
 		}
-		f = &accel.Fault{Code: s.code, Title: s.verdict.Title}
+		f = &fault{Fault: accel.Fault{Code: s.code, Title: s.verdict.Title}}
 		d.faults[s.code] = f
 	}
-	f.Count++
-	f.Last = s.at
+	f.add(s)
 	return !known
 }
 
 // conclude makes a finding of an error. e.mu is held.
 func (e *Engine) conclude(s sighting) finding {
 	f := finding{
-		Device: s.device, Source: "log", Code: s.code, State: s.verdict.State, Reason: accel.DeviceFault, Action: s.verdict.Action,
+		Device: s.device, Source: s.source(), Code: s.code, State: s.verdict.State, Reason: accel.DeviceFault, Action: s.verdict.Action,
 		Said: said(s), Line: s.line, Binding: e.binding(s.device),
 	}
 	if d := lasts(s.verdict); d > 0 {

@@ -26,7 +26,7 @@ type memory struct {
 // finding is a verdict about a device that came from an event.
 type finding struct {
 	Device string `json:"device"`
-	// Source and Code tell which event: "log" and the driver's code, "bus" and the severity.
+	// Source and Code tell which event: "log" or "probe" and the driver's code, "bus" and the severity.
 	Source string            `json:"source"`
 	Code   string            `json:"code,omitempty"`
 	State  accel.HealthState `json:"state"`
@@ -86,7 +86,10 @@ func (e *Engine) save() {
 func (e *Engine) note(f finding) bool {
 	defer e.expire()
 	for i, old := range e.memory.Findings {
-		if old.Device == f.Device && old.Source == f.Source && old.Code == f.Code {
+		if old.Device == f.Device && sameEvents(old.Source, f.Source) && old.Code == f.Code {
+			if old.Source == fromLog && f.Source == fromProbe && !old.over(e.o.Now(), e.binding(f.Device)) {
+				return false // the kernel has said it with more words
+			}
 			e.memory.Findings[i] = f
 			return old.State != f.State || old.Said != f.Said || old.over(e.o.Now(), e.binding(f.Device))
 		}
@@ -102,7 +105,7 @@ func (e *Engine) note(f finding) bool {
 func (e *Engine) takeBack(s sighting) bool {
 	before := len(e.memory.Findings)
 	e.memory.Findings = slices.DeleteFunc(e.memory.Findings, func(f finding) bool {
-		return f.Device == s.device && f.Source == "log" && f.Code == s.code
+		return f.Device == s.device && f.Source == fromLog && f.Code == s.code
 	})
 	return len(e.memory.Findings) != before
 }
@@ -127,7 +130,7 @@ func (e *Engine) standing(id string) (counting []finding) {
 func (d *device) list() []accel.Fault {
 	var out []accel.Fault
 	for _, code := range slices.Sorted(maps.Keys(d.faults)) {
-		out = append(out, *d.faults[code])
+		out = append(out, d.faults[code].Fault)
 	}
 	return out
 }

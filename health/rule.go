@@ -51,6 +51,7 @@ type sighting struct {
 	verdict      accel.Verdict
 	line         string
 	at           time.Time
+	probed       bool // a program has told it, not the log
 }
 
 // read returns what a record reports. Lines that a process has written report nothing.

@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +17,7 @@ import (
 //	acceld.dev/<kind>.count                        devices on the bus, healthy or not
 //	acceld.dev/<kind>.driver-version, .product, .memory (MiB), where known
 //	feature.node.kubernetes.io/pci-<vendor>.present, kernel-version.full
+//	<vendor's domain>/…                            what a probe program tells, as the vendor's own programs write it
 //
 // A key or a value that the API server would refuse is left out or made acceptable: one bad label must not cost the
 // others.
@@ -39,6 +42,7 @@ func Labels(m accel.Machine) map[string]string {
 		for f, value := range kindFeatures(m, kind) {
 			labels[Prefix+kind+"."+f] = value
 		}
+		maps.Copy(labels, vendorLabels(m, kind))
 	}
 	if len(labels) > 0 { // a host without accelerators is not acceld's to describe
 		labels[kernelLabel] = m.Facts.Kernel.Release
@@ -67,7 +71,7 @@ func kindFeatures(m accel.Machine, kind string) map[string]string {
 		names[d.Address] = d.DeviceName
 	}
 	for _, a := range slices.Backward(have.Accelerators) { // the first device that says something wins
-		if n := names[a.ID]; n != "" {
+		if n := cmp.Or(a.Model, names[a.ID]); n != "" {
 			f["product"] = n
 		}
 		if b := a.Metrics["accelerator_memory_total_bytes"]; b > 0 {
@@ -75,6 +79,21 @@ func kindFeatures(m accel.Machine, kind string) map[string]string {
 		}
 	}
 	return f
+}
+
+// vendorLabels are those that the kind's probe program tells, in the domain of its vendor.
+func vendorLabels(m accel.Machine, kind string) map[string]string {
+	out := map[string]string{}
+	def, have := m.Want.Kinds[kind], m.Have[kind].Probe
+	if def == nil || def.Vendor == "" || have == nil {
+		return out
+	}
+	for key, value := range have.Labels {
+		if strings.HasPrefix(key, def.Vendor+"/") && shared(key) {
+			out[key] = value
+		}
+	}
+	return out
 }
 
 // complete reports whether everything about a kind is true but what the next write itself makes true: its labels. It

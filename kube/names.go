@@ -38,7 +38,7 @@ const maxValue = 63
 func pciLabel(vendor string) string { return featurePrefix + "pci-" + vendor + ".present" }
 
 // shared reports whether a label is one that others may write too.
-func shared(key string) bool { return strings.HasPrefix(key, featurePrefix) }
+func shared(key string) bool { return !strings.HasPrefix(key, Prefix) }
 
 // ours reports whether key has the shape of a label that this package writes for some kind, so that one left over by
 // an earlier version or a removed kind is recognised. Other labels with the prefix are people's and are left alone.
@@ -49,14 +49,6 @@ func ours(key string) bool {
 
 // Ours reports whether key has the shape of a label that agents write.
 func Ours(key string) bool { return ours(key) }
-
-// oursShared reports whether key has the shape of a shared label that this package writes.
-func oursShared(key string) bool {
-	vendor, ok := strings.CutPrefix(key, featurePrefix+"pci-")
-	vendor, end := strings.CutSuffix(vendor, ".present")
-	// Four digits: Node Feature Discovery's own keys have the class too, "pci-0302_1234.present".
-	return key == kernelLabel || ok && end && len(vendor) == 4 && strings.Trim(vendor, "0123456789abcdef") == ""
-}
 
 // published returns the published states, in order.
 func published() []accel.Published {

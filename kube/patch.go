@@ -65,7 +65,7 @@ func labelChanges(node *corev1.Node, want map[string]string, x extent) map[strin
 		if _, wanted := want[key]; wanted {
 			continue
 		}
-		if ours(key) || x == everything && oursShared(key) && owners.mayChange(key) {
+		if ours(key) || x == everything && shared(key) && owners.mayChange(key) {
 			changes[key] = nil
 		}
 	}

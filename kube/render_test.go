@@ -119,15 +119,6 @@ func TestShapes(t *testing.T) {
 			t.Errorf("ours(%q) is %v", key, !want)
 		}
 	}
-	for key, want := range map[string]bool{
-		"feature.node.kubernetes.io/pci-1234.present": true, "feature.node.kubernetes.io/kernel-version.full": true,
-		"feature.node.kubernetes.io/pci-0302_1234.present": false, "feature.node.kubernetes.io/kernel-version.major": false,
-		"feature.node.kubernetes.io/pci-xyzw.present": false, "acceld.dev/pci-1234.present": false,
-	} {
-		if oursShared(key) != want {
-			t.Errorf("oursShared(%q) is %v", key, !want)
-		}
-	}
 }
 
 // upgrade makes another driver wanted that waits for reason.

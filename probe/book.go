@@ -30,6 +30,7 @@ type book struct {
 	program  string
 	bound    map[string]bool // the devices that the program which runs now was started for
 	fresh    bool            // it has given a snapshot
+	tried    bool            // one has ended, so that none may ever answer
 	heard    time.Time       // when what follows was last known to be so; zero: nothing is known
 	limit    time.Duration   // how long that counts
 	devices  map[string]accel.ProbeDevice
@@ -44,7 +45,7 @@ type book struct {
 func (b *book) forget() {
 	b.mu.Lock()
 	news := !b.heard.IsZero() || b.problem != nil || b.quiet != "" || b.stuck != ""
-	b.program, b.bound, b.fresh, b.heard, b.limit = "", nil, false, time.Time{}, 0
+	b.program, b.bound, b.fresh, b.tried, b.heard, b.limit = "", nil, false, false, time.Time{}, 0
 	b.devices, b.labels, b.readings, b.problem, b.quiet, b.stuck = nil, nil, nil, nil, "", ""
 	b.mu.Unlock()
 	if news {
@@ -53,10 +54,10 @@ func (b *book) forget() {
 }
 
 // meet begins to listen to a program. What the one before it said counts until this one has said it anew.
-func (b *book) meet(program string, bound []string) {
+func (b *book) meet(program string, bound []string, limit time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.program, b.bound, b.fresh, b.quiet, b.stuck = program, map[string]bool{}, false, "", ""
+	b.program, b.bound, b.limit, b.fresh, b.quiet, b.stuck = program, map[string]bool{}, limit, false, "", ""
 	for _, id := range bound {
 		b.bound[id] = true
 	}
@@ -104,7 +105,7 @@ func (b *book) saying() []any {
 // ended is for a program that ended without being told to.
 func (b *book) ended(why string, limit time.Duration) {
 	b.mu.Lock()
-	b.quiet, b.limit, b.fresh, b.stuck = clean(why), limit, false, ""
+	b.quiet, b.limit, b.fresh, b.tried, b.stuck = clean(why), limit, false, true, ""
 	b.mu.Unlock()
 	b.changed()
 }

@@ -40,7 +40,7 @@ func (b *book) complete(h *host.Host, def *accel.Definition, a *accel.Accelerato
 	case told:
 	case b.fresh && b.bound[a.ID]:
 		a.Health = worse(a.Health, accel.Unhealthy, accel.DeviceUnhealthy, "", "its driver is bound and "+b.program+" does not find it")
-	case def.Partitions != nil && def.Partitions.Told && b.quiet == "":
+	case def.Partitions != nil && def.Partitions.Told && !b.tried:
 		// A device that is divided must not be given out whole, and nobody has said yet whether it is.
 		a.Health = worse(a.Health, accel.Unhealthy, accel.ProbeUnanswered, "", "how it is divided is not known yet")
 	}

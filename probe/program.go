@@ -135,12 +135,13 @@ func (p *program) run(ctx context.Context) {
 			failures = 0
 		}
 		failures++
-		p.book.ended(err.Error(), silence(def))
 		wait := p.o.Backoff(failures)
 		var gone absence
 		if errors.As(err, &gone) {
+			p.book.forget()
 			wait = p.o.Backoff(10) // installing a library makes no event
 		}
+		p.book.ended(err.Error(), silence(def))
 		if ctx.Err() == nil {
 			p.complain(err, wait)
 		}
@@ -313,11 +314,10 @@ func (p *program) take(def *accel.Definition, bound []string, text []byte, intro
 		return fmt.Errorf("it speaks version %d of the protocol, this agent %d", h.Protocol, accel.ProbeProtocol)
 	case h != nil:
 		*introduced = true
-		p.book.meet(clean(h.Program), bound)
+		p.book.meet(clean(h.Program), bound, silence(def))
 	case !*introduced:
 		return errors.New("its first line is no hello")
 	case line.Absent != "":
-		p.book.forget()
 		return absence(clean(line.Absent))
 	case line.Fault != nil:
 		p.book.alive()

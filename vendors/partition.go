@@ -20,6 +20,16 @@ func (c *checker) partitions(def *accel.Definition) {
 	if d == nil {
 		return
 	}
+	if d.Rename != "" {
+		c.resource("partitions.rename", accel.PartitionText(d.Rename, "", "", "0"))
+		if !strings.Contains(d.Rename, "{{.Profile}}") {
+			c.bad("partitions.rename", "without {{.Profile}} all profiles would be one resource")
+		}
+	}
+	if d.Told {
+		c.told(def)
+		return
+	}
 	c.found("partitions.find", d.Find)
 	if d.NumberFrom != "" {
 		c.attribute("partitions.numberFrom", d.NumberFrom)
@@ -55,6 +65,21 @@ func (c *checker) partitions(def *accel.Definition) {
 			made.MinorFrom, n.Make = "", &made
 		}
 		c.node(at("partitions.nodes", i), n, modules)
+	}
+	for i, e := range d.Env {
+		c.matches(at("partitions.env", i), accel.PartitionText(e, "0", "0", "0"), envForm)
+	}
+	c.profiles(d)
+}
+
+// told checks what is said of partitions that the probe program finds.
+func (c *checker) told(def *accel.Definition) {
+	d := def.Partitions
+	if def.Probe == nil {
+		c.bad("partitions.told", "there is no probe that could tell")
+	}
+	if set(d.Find, d.NumberFrom, d.Form, d.Profile, d.Whole) > 0 || d.Of != nil || len(d.Nodes) > 0 {
+		c.bad("partitions.told", "the program finds partitions, their profiles and nodes: find, numberFrom, of, form, profile, whole and nodes say so otherwise")
 	}
 	for i, e := range d.Env {
 		c.matches(at("partitions.env", i), accel.PartitionText(e, "0", "0", "0"), envForm)

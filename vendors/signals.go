@@ -46,7 +46,7 @@ func (c *checker) signals(def *accel.Definition) {
 	}
 	for i, l := range def.Limits {
 		field := fmt.Sprintf("limits[%d]", i)
-		if !slices.ContainsFunc(def.Metrics, func(m accel.MetricSource) bool { return m.Name == l.Metric }) {
+		if def.Probe == nil && !slices.ContainsFunc(def.Metrics, func(m accel.MetricSource) bool { return m.Name == l.Metric }) {
 			c.bad(field+".metric", "%q is not among the metrics of the definition", l.Metric)
 		}
 		if l.Until > l.Above {

@@ -96,6 +96,7 @@ func Validate(def *accel.Definition) []Fault {
 	c.steps(def)
 	c.templates(def)
 	c.signals(def)
+	c.probe(def)
 	c.oneOf("hotplug", def.Hotplug, "safe", "")
 	return c.faults
 }
@@ -265,7 +266,7 @@ func (c *checker) node(field string, n accel.NodeSource, modules map[string]int)
 
 // attributes looks at the attribute files of a definition.
 func (c *checker) attributes(def *accel.Definition) {
-	for field, file := range map[string]string{"serial": def.Serial, "fabric": def.Fabric} {
+	for field, file := range map[string]string{"serial": def.Serial, "uuid": def.UUID, "fabric": def.Fabric} {
 		if file != "" {
 			c.attribute(field, file)
 		}

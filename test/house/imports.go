@@ -21,13 +21,14 @@ func rooms() map[string][]string {
 		"runtime":      organ,
 		"deviceplugin": organ,
 		"health":       organ,
+		"probe":        organ,
 		"dra":          organ,
 		"exporter":     organ,
 		"kube":         organ,
 		"systemd":      organ,
-		"agent":        {"accel", "host", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "health", "kube", "systemd"},
+		"agent":        {"accel", "host", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "health", "kube", "probe", "systemd"},
 		"controller":   {"accel", "kube"},
-		"cmd":          {"accel", "host", "vendors", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "health", "kube", "systemd", "agent", "controller"},
+		"cmd":          {"accel", "host", "vendors", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "health", "kube", "probe", "systemd", "agent", "controller"},
 	}
 }
 

@@ -47,7 +47,7 @@ func byDevice(refs map[string]deviceplugin.PodRef) map[string][]deviceplugin.Pod
 // users returns who uses a kind's driver: processes and modules as the host shows them, the pods by name, and pods that
 // were given a device and have no process on it (yet).
 func (a *running) users(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) []accel.Holder {
-	holders := slices.DeleteFunc(a.driver.Holders(def, accs), func(h accel.Holder) bool { return h.PID == os.Getpid() })
+	holders := slices.DeleteFunc(a.driver.Holders(def, accs), func(h accel.Holder) bool { return h.PID == os.Getpid() || a.programs.Owns(h.PID) })
 	holders = nameHolders(holders, a.held(ctx, devicesOf(def)), accs)
 	a.mu.Lock()
 	s := a.plugins[claimsOf(def)]

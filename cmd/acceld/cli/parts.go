@@ -185,13 +185,22 @@ func (p *parts) accelerators(def *accel.Definition, facts accel.Facts) []accel.A
 	return accs
 }
 
-// hookProgram finds acceld-hook beside this program.
-func hookProgram() string {
+// ownPrograms is the directory that this program stands in; empty when that cannot be known.
+func ownPrograms() string {
 	self, err := os.Executable()
 	if err != nil {
 		return ""
 	}
-	p := filepath.Join(filepath.Dir(self), "acceld-hook")
+	return filepath.Dir(self)
+}
+
+// hookProgram finds acceld-hook beside this program.
+func hookProgram() string {
+	dir := ownPrograms()
+	if dir == "" {
+		return ""
+	}
+	p := filepath.Join(dir, "acceld-hook")
 	if _, err := os.Stat(p); err != nil {
 		return ""
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"github.com/acceld/acceld/health"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/probe"
 	"github.com/acceld/acceld/runtime"
 	"github.com/acceld/acceld/systemd"
 )
@@ -75,15 +77,16 @@ type running struct {
 	// documents is the way to the objects of claims; nil without credentials.
 	documents *kube.Documents
 	// pods are those of this node, which are followed where devices may be chosen one by one; nil without credentials.
-	pods    *kube.BoundPods
-	gate    sync.Mutex // of what the hook decides on
-	health  *health.Engine
-	holding *holders.Follower
-	ctx     context.Context //nolint:containedctx // the agent's own: what outlives the plugin of a kind ends with it
-	group   sync.WaitGroup
-	ahead   *agent.Ahead
-	right   string // the kinds whose driver works, and the drivers; the loop's
-	said    string // the last status sentence; the loop's
+	pods     *kube.BoundPods
+	gate     sync.Mutex // of what the hook decides on
+	health   *health.Engine
+	holding  *holders.Follower
+	programs *probe.Keeper
+	ctx      context.Context //nolint:containedctx // the agent's own: what outlives the plugin of a kind ends with it
+	group    sync.WaitGroup
+	ahead    *agent.Ahead
+	right    string // the kinds whose driver works, and the drivers; the loop's
+	said     string // the last status sentence; the loop's
 	// unfollow ends the watches of the definitions' files; reload's once the agent runs.
 	unfollow context.CancelFunc
 }
@@ -193,7 +196,7 @@ func (a *running) wire(want accel.Want, policies agent.Task) error {
 		Machine: a.loop.Machine, Installed: func() []string { return detect.InstalledKernels(a.host) },
 		Preflight: a.preflightFor, Tell: a.loop.Preflighted, Watch: a.host.Watch, Log: a.log,
 	})
-	a.tasks = []agent.Task{a.loop, a.ahead, a.health, a.holding, agent.NewEndpoint(a.exporter.Handler(), listeners...), watchdog}
+	a.tasks = []agent.Task{a.loop, a.ahead, a.health, a.holding, a.programs, agent.NewEndpoint(a.exporter.Handler(), listeners...), watchdog}
 	if a.config.Remote.Listen != "" {
 		remote, err := a.remote(node)
 		if err != nil {
@@ -226,19 +229,25 @@ func (a *running) probes() agent.Probes {
 		Host: a.host, File: "/run/acceld/health.json", Log: a.log, Changed: func() { a.loop.Changed() },
 		Definitions: func() map[string]*accel.Definition { return a.loop.Machine().Want.Kinds },
 	})
+	a.programs = probe.New(probe.Options{
+		Host: a.host, Beside: ownPrograms(), Metrics: exporter.MetricNames(), Log: a.log,
+		Changed: func() { a.loop.Changed() }, Fault: a.health.Told,
+	})
 	patient := agent.NewPatient(func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 		return detect.Accelerators(a.host, def, pci)
 	}, func() { a.loop.Changed() })
 	return agent.Probes{
 		Facts: func() accel.Facts { return detect.Detect(a.host, detect.Options{}) },
 		Accelerators: func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
-			return a.health.Judge(def, pci, patient.Accelerators(def, pci))
+			return a.health.Judge(def, pci, a.programs.Complete(def, patient.Accelerators(def, pci)))
 		},
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
 			metrics, err := detect.Collect(a.host, def, x)
+			maps.Copy(metrics, a.programs.Readings(def.Kind, x.ID))
 			a.health.Measured(x.ID, metrics)
 			return metrics, err
 		},
+		Program: a.programs.State,
 		Driver:  a.driver.Probe,
 		Runtime: a.runtime.Check,
 	}
@@ -249,14 +258,22 @@ func (a *running) effects() agent.Effects {
 	return agent.Effects{
 		Steps:  a.driver.RunSteps,
 		Ensure: a.driver.Ensure, Prove: a.driver.Prove, Apply: a.runtime.Apply, Withdraw: a.withdraw,
-		Prepare: a.driver.Prepare, Upgrade: a.driver.Upgrade, Holders: a.users, AwaitHolder: a.awaitHolder, Evict: a.evict,
+		Prepare: a.driver.Prepare, Upgrade: a.upgrade, Holders: a.users, AwaitHolder: a.awaitHolder, Evict: a.evict,
 		Publish: a.publish, Plugin: a.plugin,
 		Early: func(def *accel.Definition) bool { return dra.Served(a.host, a.config.StateDir, def) },
 	}
 }
 
+// upgrade replaces a driver while the kind's probe program, which would hold it, does not run.
+func (a *running) upgrade(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
+	resume := a.programs.Pause(ctx, def.Kind)
+	defer resume()
+	return a.driver.Upgrade(ctx, def, facts, accs)
+}
+
 // publish hands a new machine to everybody who renders it.
 func (a *running) publish(m accel.Machine) {
+	a.programs.Keep(m.Want.Kinds)
 	a.openGate(func() accel.Machine { return m })
 	if a.kube != nil {
 		a.kube.Publish(m)
