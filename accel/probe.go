@@ -27,7 +27,7 @@ type ProbeLine struct {
 	// Snapshot is all that the program knows, in the place of what it said before; one is due after the start, and whenever
 	// something in it has changed.
 	Snapshot *ProbeSnapshot `json:"snapshot,omitempty"`
-	// Readings are numbers by metric name (see MetricSource.Name), by device, in the place of the last ones.
+	// Readings are numbers by metric name (see MetricSource.Name), by device, in the place of the last ones of that device.
 	Readings map[string]map[string]float64 `json:"readings,omitempty"`
 	// Fault is an error that a device has reported just now.
 	Fault *ProbeFault `json:"fault,omitempty"`

@@ -85,7 +85,7 @@ func (b *book) hear(line accel.ProbeLine) {
 		p.Reason, p.Message, p.Tried = known(p.Reason), clean(p.Message), nil
 		b.problem, b.fresh = &p, true
 	case line.Readings != nil:
-		b.readings = b.numbers(line.Readings)
+		b.numbers(line.Readings)
 	}
 	if b.fresh {
 		b.heard = time.Now()
@@ -207,12 +207,14 @@ func labels(all map[string]string) map[string]string {
 	return out
 }
 
-// numbers are the readings under names that there are.
-func (b *book) numbers(all map[string]map[string]float64) map[string]map[string]float64 {
-	out := map[string]map[string]float64{}
+// numbers takes in the readings under names that there are. b.mu is held.
+func (b *book) numbers(all map[string]map[string]float64) {
+	if b.readings == nil {
+		b.readings = map[string]map[string]float64{}
+	}
 	for id, metrics := range all {
-		if len(out) == maxDevices {
-			break
+		if _, there := b.readings[id]; !there && len(b.readings) == maxDevices {
+			continue
 		}
 		of := map[string]float64{}
 		for name, v := range metrics {
@@ -220,9 +222,8 @@ func (b *book) numbers(all map[string]map[string]float64) map[string]map[string]
 				of[name] = v
 			}
 		}
-		out[id] = of
+		b.readings[id] = of // a new map: the one before may be somebody's
 	}
-	return out
 }
 
 // clean makes what a program says fit for a sentence.

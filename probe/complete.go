@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -48,9 +49,7 @@ func (b *book) complete(h *host.Host, def *accel.Definition, a *accel.Accelerato
 
 // identify puts names on a device. b.mu is held.
 func (b *book) identify(def *accel.Definition, d accel.ProbeDevice, a *accel.Accelerator) {
-	if def.UUID == "" || a.UUID == "" {
-		a.UUID = d.UUID
-	}
+	a.UUID = cmp.Or(d.UUID, a.UUID) // a driver may know it only when somebody has opened the device
 	if def.Serial == "" {
 		a.Serial = d.Serial
 	}

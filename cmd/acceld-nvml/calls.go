@@ -1,0 +1,66 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// calls are the calls of NVML for one reading of one device. Drivers of different ages have different functions, and calling one
+// that is not there ends the program; so each is looked for before it is called.
+type calls struct {
+	lib     nvml.Interface
+	symbols map[string]bool
+	// lost is true when a call has said that the GPU is lost; then nothing more is asked. reset is true when one has said that it
+	// must be reset.
+	lost, reset bool
+}
+
+func newCalls(lib nvml.Interface) *calls { return &calls{lib: lib, symbols: map[string]bool{}} }
+
+// has reports whether a function may be called.
+func (c *calls) has(symbol string) bool {
+	there, known := c.symbols[symbol]
+	if !known {
+		there = c.lib.Extensions().LookupSymbol(symbol) == nil
+		c.symbols[symbol] = there
+	}
+	return there && !c.lost
+}
+
+// ok reports whether a call has an answer. Most that have none are not for this model.
+func (c *calls) ok(ret nvml.Return) bool {
+	c.lost = c.lost || ret == nvml.ERROR_GPU_IS_LOST
+	c.reset = c.reset || ret == nvml.ERROR_RESET_REQUIRED
+	return ret == nvml.SUCCESS
+}
+
+// text calls a function that returns a text; without an answer it is empty.
+func text(c *calls, symbol string, get func() (string, nvml.Return)) string {
+	if !c.has(symbol) {
+		return ""
+	}
+	s, ret := get()
+	if !c.ok(ret) {
+		return ""
+	}
+	return s
+}
+
+// resolved is the file that the library is now, also when it was replaced after it was loaded; empty when it is not known.
+func resolved(library string) string {
+	if !strings.Contains(library, "/") {
+		for line := range strings.Lines(files("").text("/proc/self/maps")) {
+			if i := strings.Index(line, "/"); i > 0 && strings.Contains(line, "/libnvidia-ml.so") {
+				library = filepath.Join(filepath.Dir(strings.TrimSpace(line[i:])), library)
+				break
+			}
+		}
+	}
+	file, err := filepath.EvalSymlinks(library)
+	if err != nil {
+		return ""
+	}
+	return file
+}

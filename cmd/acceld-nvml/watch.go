@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/dl"
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// watch is the program. Only the goroutines of devices call NVML once it runs: a call that does not return costs one of them.
+type watch struct {
+	lib             nvml.Interface
+	library         string
+	files           files
+	every, patience time.Duration
+	say             *voice
+
+	devices []*device
+	told    accel.ProbeSnapshot
+	spoken  bool // a snapshot was written
+}
+
+// run watches until ctx ends, or with an error until something is as the agent should start another one for.
+func (w *watch) run(ctx context.Context, version string) error {
+	w.say.line(accel.ProbeLine{Hello: &accel.ProbeHello{Protocol: accel.ProbeProtocol, Program: version}})
+	if err := dl.New(w.library, dl.RTLD_LAZY|dl.RTLD_GLOBAL).Open(); err != nil {
+		w.say.line(accel.ProbeLine{Absent: "NVML cannot be loaded: " + err.Error()})
+		return nil
+	}
+	before := w.versions()
+	if err := w.begin(ctx, before); err != nil || ctx.Err() != nil {
+		return err
+	}
+	answers, events := make(chan answer), make(chan event)
+	for _, d := range w.devices {
+		go d.work(ctx, answers)
+		go d.listen(ctx, w.lib, w.every, events)
+		d.ask()
+	}
+	tick := time.NewTicker(w.every)
+	defer tick.Stop()
+	late := time.NewTimer(w.patience)
+	defer late.Stop()
+	for {
+		if err := w.say.deaf(); err != nil {
+			return fmt.Errorf("nobody listens: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case a := <-answers:
+			a.device.take(a)
+			w.say.line(accel.ProbeLine{Readings: map[string]map[string]float64{a.device.id: a.readings}})
+		case e := <-events:
+			w.heard(e)
+		case <-late.C:
+			w.lateOnes()
+		case <-tick.C:
+			w.say.line(accel.ProbeLine{})
+			if now := w.versions(); now != before {
+				return fmt.Errorf("the driver or its library is another one than at the start: %s, was %s", now, before)
+			}
+			for _, d := range w.devices {
+				d.ask()
+			}
+			late.Reset(w.patience)
+		}
+		w.tell()
+	}
+}
+
+// versions are those of the loaded module and of the library's file.
+func (w *watch) versions() string {
+	return fmt.Sprintf("module %q, library %q", w.files.module(), resolved(w.library))
+}
+
+// begin starts NVML and finds the devices. While that takes long, and for as long as driver and library do not fit, it says so.
+func (w *watch) begin(ctx context.Context, versions string) error {
+	began := time.Now()
+	done := make(chan nvml.Return, 1)
+	go func() { done <- w.lib.Init() }()
+	tick := time.NewTicker(min(w.every, w.patience))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			w.say.line(accel.ProbeLine{Problem: &accel.Problem{
+				Reason: accel.ProbeUnanswered, Message: "NVML has been starting since " + began.Format("15:04:05"),
+			}})
+		case ret := <-done:
+			switch ret {
+			case nvml.SUCCESS:
+				return w.find(ctx)
+			case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
+				return w.mismatch(ctx, versions)
+			}
+			return fmt.Errorf("cannot start NVML: %v", ret)
+		}
+	}
+}
+
+// mismatch says that driver and library do not fit until one of them is another one.
+func (w *watch) mismatch(ctx context.Context, versions string) error {
+	library := "of another version"
+	if v, ret := w.lib.SystemGetNVMLVersion(); ret == nvml.SUCCESS && v != "" {
+		library = v
+	}
+	problem := accel.Problem{Reason: accel.LibraryMismatch, Message: fmt.Sprintf("the loaded driver is %s, and NVML on this host is %s", or(w.files.module(), "another one"), library)}
+	tick := time.NewTicker(w.every)
+	defer tick.Stop()
+	for w.versions() == versions && w.say.deaf() == nil {
+		w.say.line(accel.ProbeLine{Problem: &problem})
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return errors.New("driver or library were replaced")
+}
+
+// find makes the list of devices. One that NVML knows and cannot open is left out, and so missed by the agent.
+func (w *watch) find(ctx context.Context) error {
+	found := make(chan []*device, 1)
+	failed := make(chan error, 1)
+	go func() {
+		n, ret := w.lib.DeviceGetCount()
+		if ret != nvml.SUCCESS {
+			failed <- fmt.Errorf("cannot count devices: %v", ret)
+			return
+		}
+		var all []*device
+		for i := range n {
+			handle, ret := w.lib.DeviceGetHandleByIndex(i)
+			if ret != nvml.SUCCESS {
+				continue
+			}
+			if pci, ret := handle.GetPciInfo(); ret == nvml.SUCCESS {
+				all = append(all, newDevice(w, handle, address(pci)))
+			}
+		}
+		found <- all
+	}()
+	tick := time.NewTicker(min(w.every, w.patience))
+	defer tick.Stop()
+	for {
+		select {
+		case w.devices = <-found:
+			return nil
+		case err := <-failed:
+			return err
+		case <-tick.C:
+			w.say.line(accel.ProbeLine{Problem: &accel.Problem{Reason: accel.ProbeUnanswered, Message: "NVML does not answer which devices there are"}})
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// address is the PCI address as sysfs writes it.
+func address(p nvml.PciInfo) string {
+	return fmt.Sprintf("%04x:%02x:%02x.0", p.Domain, p.Bus, p.Device)
+}
+
+// heard passes an event on.
+func (w *watch) heard(e event) {
+	if e.fault != nil {
+		w.say.line(accel.ProbeLine{Fault: e.fault})
+	}
+	e.device.ask() // what it says may be otherwise now
+}
+
+// lateOnes takes back what late devices have said before.
+func (w *watch) lateOnes() {
+	for _, d := range w.devices {
+		if d.late(w.patience) {
+			w.say.line(accel.ProbeLine{Readings: map[string]map[string]float64{d.id: {}}})
+		}
+	}
+}
+
+// tell writes a snapshot when there is another one. The first one waits until every device has answered, or is late.
+func (w *watch) tell() {
+	late := slices.DeleteFunc(slices.Clone(w.devices), func(d *device) bool { return !d.late(w.patience) })
+	if !w.spoken && slices.ContainsFunc(w.devices, func(d *device) bool { return !d.known && !d.late(w.patience) }) {
+		return
+	}
+	s := accel.ProbeSnapshot{Devices: []accel.ProbeDevice{}, Labels: w.labels()}
+	groups := fabrics(w.devices)
+	for _, d := range w.devices {
+		about := d.about
+		about.Fabric = groups[d.id]
+		if slices.Contains(late, d) {
+			about.Health = silent(d, len(late) > 1)
+		}
+		s.Devices = append(s.Devices, about)
+	}
+	if w.spoken && reflect.DeepEqual(w.told, s) {
+		return
+	}
+	w.told, w.spoken = s, true
+	w.say.line(accel.ProbeLine{Snapshot: &s})
+}
+
+// silent is the health of a device that does not answer. When several do not, one of them may hold a lock that the others wait
+// for: then none of them is taken away from anybody.
+func silent(d *device, several bool) *accel.ProbeHealth {
+	h := &accel.ProbeHealth{State: accel.Unhealthy, Reason: accel.ProbeUnanswered, Message: "NVML has not answered about it since " + d.asked.Format("15:04:05")}
+	if several {
+		h.State = accel.Degraded
+	}
+	return h
+}
+
+func or(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
