@@ -176,6 +176,11 @@ func readings() []reading {
 		{"accelerator_pcie_correctable_errors_total", "Correctable errors that PCI Express advanced error reporting counted.", true},
 		{"accelerator_pcie_nonfatal_errors_total", "Non-fatal errors that PCI Express advanced error reporting counted.", true},
 		{"accelerator_pcie_fatal_errors_total", "Fatal errors that PCI Express advanced error reporting counted.", true},
+		{"accelerator_link_transmitted_bytes_total", "Bytes that the device has sent over links of its own to others of its kind.", true},
+		{"accelerator_link_received_bytes_total", "Bytes that the device has received over such links.", true},
+		{"accelerator_link_replays_total", "Packets that such links sent again.", true},
+		{"accelerator_link_recoveries_total", "Recoveries of such links after errors.", true},
+		{"accelerator_link_crc_errors_total", "Checksum errors on such links.", true},
 	}
 }
 

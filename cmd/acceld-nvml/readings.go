@@ -47,12 +47,11 @@ func table() []reading {
 		one("nvmlDeviceGetClockInfo", "accelerator_memory_clock_hertz", mega, func(d nvml.Device) (uint32, nvml.Return) {
 			return d.GetClockInfo(nvml.CLOCK_MEM)
 		}),
-		// Those of the device's whole life: they are in its InfoROM and do not begin anew with the driver.
 		one("nvmlDeviceGetTotalEccErrors", "accelerator_ecc_corrected_errors_total", 1, func(d nvml.Device) (uint64, nvml.Return) {
-			return d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.AGGREGATE_ECC)
+			return d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.VOLATILE_ECC)
 		}),
 		one("nvmlDeviceGetTotalEccErrors", "accelerator_ecc_uncorrected_errors_total", 1, func(d nvml.Device) (uint64, nvml.Return) {
-			return d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.AGGREGATE_ECC)
+			return d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
 		}),
 		{"nvmlDeviceGetUtilizationRates", utilisation},
 		{"nvmlDeviceGetMemoryInfo", memory},

@@ -1,0 +1,499 @@
+/*
+ * Plays libnvidia-ml.so.1 from a script: the file "script" in the directory that this library was loaded from. The script is read
+ * anew at each call, so whoever writes it changes the machine; it is to be replaced by a rename. One fact a line, a key and its
+ * value; "gpu.*." stands for every GPU that has no line of its own:
+ *
+ *	driver 580.82.07             the driver's version; "nvml" is the library's, "cuda" as 13000
+ *	init 0                       what nvmlInit returns; "init hang" never does
+ *	count 8
+ *	gpu.0.pci 0000:3b:00.0
+ *	gpu.*.temperature 41
+ *	gpu.3.lost 1                 every call about it says that the GPU is lost
+ *	gpu.3.hang 1                 no call about it returns; "lock": nor does any other
+ *	gpu.2.mig 1                  it is in the mode of instances, gpu.2.mig.0 is the first:
+ *	gpu.2.mig.0 1 0 1g.18gb MIG-uuid 18000    GPU instance, compute instance, profile, UUID, MiB
+ *	event.1 3 8 79               the first event: of GPU 3, of type 8, with the number 79
+ *
+ * A value that is not there is not supported. Structures and numbers are those of the interface, as its documentation has them.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, LOST = 15 };
+enum { MAX_GPUS = 64, MAX_PARTS = 16 };
+
+typedef struct handle { int gpu, part; } handle; /* part is -1 for the GPU itself */
+typedef struct set { int gpu; unsigned long long types; int cursor; } set;
+
+static handle gpus[MAX_GPUS], parts[MAX_GPUS][MAX_PARTS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* lookup finds a key in the script. It returns 0 when it is not there. */
+static int lookup(const char *key, char *value, size_t size)
+{
+	Dl_info self;
+	char path[4096], line[1024];
+	size_t n = strlen(key);
+	FILE *f;
+	int found = 0;
+
+	if (!dladdr((void *)lookup, &self) || !strrchr(self.dli_fname, '/'))
+		return 0;
+	snprintf(path, sizeof path, "%.*s/script", (int)(strrchr(self.dli_fname, '/') - self.dli_fname), self.dli_fname);
+	f = fopen(path, "re");
+	if (!f)
+		return 0;
+	while (!found && fgets(line, sizeof line, f)) {
+		if (strncmp(line, key, n) != 0 || line[n] != ' ')
+			continue;
+		line[strcspn(line, "\n")] = 0;
+		snprintf(value, size, "%s", line + n + 1);
+		found = 1;
+	}
+	fclose(f);
+	return found;
+}
+
+/* of finds what is said of a GPU, or of every one. */
+static int of(int gpu, const char *name, char *value, size_t size)
+{
+	char key[128];
+
+	snprintf(key, sizeof key, "gpu.%d.%s", gpu, name);
+	if (lookup(key, value, size))
+		return 1;
+	snprintf(key, sizeof key, "gpu.*.%s", name);
+	return lookup(key, value, size);
+}
+
+/* enter is the beginning of every call about a GPU. */
+static int enter(int gpu)
+{
+	char how[64];
+
+	pthread_mutex_lock(&lock);
+	while (of(gpu, "hang", how, sizeof how) && strcmp(how, "lock") == 0)
+		usleep(10000);
+	pthread_mutex_unlock(&lock);
+	while (of(gpu, "hang", how, sizeof how) && strcmp(how, "1") == 0)
+		usleep(10000);
+	return of(gpu, "lost", how, sizeof how) && strcmp(how, "1") == 0 ? LOST : OK;
+}
+
+static int number(handle *d, const char *name, unsigned long long *out)
+{
+	char text[64];
+	int ret = enter(d->gpu);
+
+	if (ret != OK)
+		return ret;
+	if (d->part >= 0 || !of(d->gpu, name, text, sizeof text))
+		return NOT_SUPPORTED;
+	*out = strtoull(text, NULL, 0);
+	return OK;
+}
+
+static int word(handle *d, const char *name, char *out, unsigned size)
+{
+	int ret = enter(d->gpu);
+
+	if (ret != OK)
+		return ret;
+	return of(d->gpu, name, out, size) ? OK : NOT_SUPPORTED;
+}
+
+static int small(handle *d, const char *name, unsigned *out)
+{
+	unsigned long long n = 0;
+	int ret = number(d, name, &n);
+
+	if (ret == OK)
+		*out = (unsigned)n;
+	return ret;
+}
+
+/* instance reads the line of a part of a GPU. */
+struct instance { unsigned gi, ci; char profile[64], uuid[96]; unsigned long long mib; };
+
+static int instance(int gpu, int part, struct instance *out)
+{
+	char key[32], text[256];
+
+	snprintf(key, sizeof key, "mig.%d", part);
+	return of(gpu, key, text, sizeof text) &&
+	       sscanf(text, "%u %u %63s %95s %llu", &out->gi, &out->ci, out->profile, out->uuid, &out->mib) == 5;
+}
+
+/* The library itself. */
+
+int nvmlInit_v2(void)
+{
+	char text[64];
+
+	while (lookup("init", text, sizeof text) && strcmp(text, "hang") == 0)
+		usleep(10000);
+	return lookup("init", text, sizeof text) ? atoi(text) : OK;
+}
+
+int nvmlShutdown(void) { return OK; }
+
+const char *nvmlErrorString(int result)
+{
+	return result == 9 ? "Driver Not Loaded" : result == 18 ? "Driver/library version mismatch" : result == LOST ? "GPU is lost" : "an error";
+}
+
+int nvmlSystemGetDriverVersion(char *out, unsigned size) { return lookup("driver", out, size) ? OK : NOT_SUPPORTED; }
+int nvmlSystemGetNVMLVersion(char *out, unsigned size) { return lookup("nvml", out, size) ? OK : NOT_SUPPORTED; }
+
+int nvmlSystemGetCudaDriverVersion_v2(int *out)
+{
+	char text[64];
+
+	if (!lookup("cuda", text, sizeof text))
+		return NOT_SUPPORTED;
+	*out = atoi(text);
+	return OK;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *out)
+{
+	char text[64];
+
+	*out = lookup("count", text, sizeof text) ? (unsigned)atoi(text) : 0;
+	return OK;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, handle **out)
+{
+	if (i >= MAX_GPUS)
+		return INVALID;
+	gpus[i] = (handle){(int)i, -1};
+	*out = &gpus[i];
+	return OK;
+}
+
+/* Names. */
+
+struct pci { char legacy[16]; unsigned domain, bus, device, id, sub; char text[32]; };
+
+int nvmlDeviceGetPciInfo_v3(handle *d, struct pci *out)
+{
+	char text[64];
+
+	/* It is known since the start, so that a lost GPU has it. */
+	memset(out, 0, sizeof *out);
+	if (!of(d->gpu, "pci", text, sizeof text) || sscanf(text, "%x:%x:%x", &out->domain, &out->bus, &out->device) != 3)
+		return NOT_SUPPORTED;
+	snprintf(out->text, sizeof out->text, "%08X:%02X:%02X.0", out->domain, out->bus, out->device);
+	return OK;
+}
+
+int nvmlDeviceGetUUID(handle *d, char *out, unsigned size)
+{
+	struct instance p;
+
+	if (d->part < 0)
+		return word(d, "uuid", out, size);
+	if (!instance(d->gpu, d->part, &p))
+		return NOT_FOUND;
+	snprintf(out, size, "%s", p.uuid);
+	return OK;
+}
+
+int nvmlDeviceGetName(handle *d, char *out, unsigned size)
+{
+	struct instance p;
+	int ret = word(d, "name", out, size);
+
+	if (ret != OK || d->part < 0)
+		return ret;
+	if (!instance(d->gpu, d->part, &p))
+		return NOT_FOUND;
+	snprintf(out + strlen(out), size - strlen(out), " MIG %s", p.profile);
+	return OK;
+}
+
+int nvmlDeviceGetSerial(handle *d, char *out, unsigned size) { return word(d, "serial", out, size); }
+int nvmlDeviceGetMinorNumber(handle *d, unsigned *out) { return small(d, "minor", out); }
+
+int nvmlDeviceGetCudaComputeCapability(handle *d, int *major, int *minor)
+{
+	char text[64];
+	int ret = word(d, "capability", text, sizeof text);
+
+	if (ret != OK)
+		return ret;
+	return sscanf(text, "%d.%d", major, minor) == 2 ? OK : NOT_SUPPORTED;
+}
+
+/* Numbers. */
+
+int nvmlDeviceGetTemperature(handle *d, int sensor, unsigned *out) { return sensor == 0 ? small(d, "temperature", out) : INVALID; }
+int nvmlDeviceGetPowerUsage(handle *d, unsigned *out) { return small(d, "power", out); }
+int nvmlDeviceGetEnforcedPowerLimit(handle *d, unsigned *out) { return small(d, "power.limit", out); }
+int nvmlDeviceGetTotalEnergyConsumption(handle *d, unsigned long long *out) { return number(d, "energy", out); }
+int nvmlDeviceGetFanSpeed(handle *d, unsigned *out) { return small(d, "fan", out); }
+int nvmlDeviceGetPcieReplayCounter(handle *d, unsigned *out) { return small(d, "replays", out); }
+
+int nvmlDeviceGetClockInfo(handle *d, int type, unsigned *out)
+{
+	return small(d, type == 1 ? "clock.sm" : type == 2 ? "clock.memory" : "clock", out);
+}
+
+int nvmlDeviceGetTotalEccErrors(handle *d, int type, int counter, unsigned long long *out)
+{
+	(void)counter;
+	return number(d, type == 0 ? "ecc.corrected" : "ecc.uncorrected", out);
+}
+
+struct utilisation { unsigned gpu, memory; };
+
+int nvmlDeviceGetUtilizationRates(handle *d, struct utilisation *out)
+{
+	int ret = small(d, "busy", &out->gpu);
+
+	return ret == OK ? small(d, "busy.memory", &out->memory) : ret;
+}
+
+struct memory { unsigned version; unsigned long long total, reserved, free, used; };
+struct old_memory { unsigned long long total, free, used; };
+
+int nvmlDeviceGetMemoryInfo(handle *d, struct old_memory *out)
+{
+	int ret = number(d, "memory", &out->total);
+
+	if (ret == OK)
+		ret = number(d, "memory.used", &out->used);
+	if (ret == OK)
+		out->free = out->total - out->used;
+	return ret;
+}
+
+int nvmlDeviceGetMemoryInfo_v2(handle *d, struct memory *out)
+{
+	struct old_memory m = {0};
+	int ret;
+
+	if (out->version != (sizeof *out | 2u << 24))
+		return 25; /* argument version mismatch */
+	ret = nvmlDeviceGetMemoryInfo(d, &m);
+	out->total = m.total;
+	out->used = m.used;
+	out->free = m.free;
+	return ret;
+}
+
+int nvmlDeviceGetRemappedRows(handle *d, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed)
+{
+	char text[64];
+	int ret = word(d, "rows", text, sizeof text); /* "0 1 0 0" */
+
+	if (ret != OK)
+		return ret;
+	return sscanf(text, "%u %u %u %u", corrected, uncorrected, pending, failed) == 4 ? OK : NOT_SUPPORTED;
+}
+
+struct violation { unsigned long long reference, violation; };
+
+int nvmlDeviceGetViolationStatus(handle *d, int policy, struct violation *out)
+{
+	return number(d, policy == 1 ? "throttled.heat" : "throttled.power", &out->violation);
+}
+
+struct field { unsigned id, scope; long long at, took; int type, result; union { unsigned u; unsigned long long ull; } value; };
+
+int nvmlDeviceGetFieldValues(handle *d, int count, struct field *values)
+{
+	char name[32];
+
+	for (int i = 0; i < count; i++) {
+		snprintf(name, sizeof name, "field.%u", values[i].id);
+		values[i].type = 3; /* unsigned long long */
+		values[i].result = number(d, name, &values[i].value.ull);
+		if (values[i].result == LOST)
+			return LOST;
+	}
+	return OK;
+}
+
+/* Links: "link.0 switch", "link.1 gpu 0000:5d:00.0", "link.2 off". */
+
+static int link_of(handle *d, unsigned link, char *text, size_t size)
+{
+	char name[32];
+	int ret = enter(d->gpu);
+
+	if (ret != OK)
+		return ret;
+	snprintf(name, sizeof name, "link.%u", link);
+	return of(d->gpu, name, text, size) ? OK : INVALID;
+}
+
+int nvmlDeviceGetNvLinkState(handle *d, unsigned link, int *out)
+{
+	char text[64];
+	int ret = link_of(d, link, text, sizeof text);
+
+	*out = ret == OK && strcmp(text, "off") != 0;
+	return ret;
+}
+
+int nvmlDeviceGetNvLinkRemoteDeviceType(handle *d, unsigned link, int *out)
+{
+	char text[64];
+	int ret = link_of(d, link, text, sizeof text);
+
+	if (ret == OK)
+		*out = strncmp(text, "switch", 6) == 0 ? 2 : 0;
+	return ret;
+}
+
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(handle *d, unsigned link, struct pci *out)
+{
+	char text[64];
+	int ret = link_of(d, link, text, sizeof text);
+
+	memset(out, 0, sizeof *out);
+	if (ret != OK)
+		return ret;
+	return sscanf(text, "gpu %x:%x:%x", &out->domain, &out->bus, &out->device) == 3 ? OK : NOT_SUPPORTED;
+}
+
+/* Instances. */
+
+int nvmlDeviceGetMigMode(handle *d, unsigned *now, unsigned *pending)
+{
+	int ret = small(d, "mig", now);
+
+	*pending = *now;
+	return ret;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(handle *d, unsigned *out)
+{
+	(void)d;
+	*out = 7;
+	return OK;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(handle *d, unsigned i, handle **out)
+{
+	struct instance p;
+	int ret = enter(d->gpu);
+
+	if (ret != OK)
+		return ret;
+	if (i >= MAX_PARTS || !instance(d->gpu, (int)i, &p))
+		return NOT_FOUND;
+	parts[d->gpu][i] = (handle){d->gpu, (int)i};
+	*out = &parts[d->gpu][i];
+	return OK;
+}
+
+int nvmlDeviceGetGpuInstanceId(handle *d, unsigned *out)
+{
+	struct instance p;
+
+	if (!instance(d->gpu, d->part, &p))
+		return NOT_FOUND;
+	*out = p.gi;
+	return OK;
+}
+
+int nvmlDeviceGetComputeInstanceId(handle *d, unsigned *out)
+{
+	struct instance p;
+
+	if (!instance(d->gpu, d->part, &p))
+		return NOT_FOUND;
+	*out = p.ci;
+	return OK;
+}
+
+struct attributes { unsigned sm, copy, decoder, encoder, jpeg, ofa, gi, ci; unsigned long long mib; };
+
+int nvmlDeviceGetAttributes_v2(handle *d, struct attributes *out)
+{
+	struct instance p;
+
+	memset(out, 0, sizeof *out);
+	if (!instance(d->gpu, d->part, &p))
+		return NOT_FOUND;
+	out->gi = out->ci = (unsigned)atoi(p.profile);
+	out->sm = 16 * out->gi;
+	out->copy = out->gi;
+	out->mib = p.mib;
+	return OK;
+}
+
+/* Events. */
+
+int nvmlDeviceGetSupportedEventTypes(handle *d, unsigned long long *out)
+{
+	int ret = enter(d->gpu);
+
+	*out = 0xff9f;
+	return ret;
+}
+
+int nvmlEventSetCreate(set **out)
+{
+	*out = calloc(1, sizeof **out);
+	return *out ? OK : 20;
+}
+
+int nvmlEventSetFree(set *s)
+{
+	free(s);
+	return OK;
+}
+
+static int event(int n, int *gpu, unsigned long long *type, unsigned long long *data)
+{
+	char key[32], text[128];
+
+	snprintf(key, sizeof key, "event.%d", n);
+	return lookup(key, text, sizeof text) && sscanf(text, "%d %llu %llu", gpu, type, data) == 3;
+}
+
+int nvmlDeviceRegisterEvents(handle *d, unsigned long long types, set *s)
+{
+	int gpu, ret = enter(d->gpu);
+	unsigned long long type, data;
+
+	if (ret != OK)
+		return ret;
+	s->gpu = d->gpu;
+	s->types = types;
+	while (event(s->cursor + 1, &gpu, &type, &data)) /* what was before is not told */
+		s->cursor++;
+	return OK;
+}
+
+struct told { handle *device; unsigned long long type, data; unsigned gi, ci; };
+
+int nvmlEventSetWait_v2(set *s, struct told *out, unsigned milliseconds)
+{
+	int gpu;
+	unsigned long long type, data;
+
+	for (unsigned waited = 0; waited <= milliseconds; waited += 5) {
+		if (enter(s->gpu) == LOST && !event(s->cursor + 1, &gpu, &type, &data))
+			return LOST;
+		while (event(s->cursor + 1, &gpu, &type, &data)) {
+			s->cursor++;
+			if (gpu == s->gpu && (type & s->types)) {
+				*out = (struct told){&gpus[gpu], type, data, 0xffffffff, 0xffffffff};
+				return OK;
+			}
+		}
+		usleep(5000);
+	}
+	return TIMEOUT;
+}
