@@ -36,7 +36,7 @@ func Rules() []Rule {
 		{"doc", "Every package has exactly one package comment.", doc},
 		{"init", "No package has an init function.", initFunctions},
 		{"globals", "Package variables are error sentinels, embedded files, compiled patterns and blank assertions.", globals},
-		{"vendor", "No vendor's name and no PCI vendor id is in an identifier or a string outside vendors and tests.", vendorNames},
+		{"vendor", "No vendor's name and no PCI vendor id is in an identifier or a string outside vendors, their probe programs and tests.", vendorNames},
 		{"function", "A function has at most 80 lines.", functionLength},
 		{"file", "A source file has at most 500 lines.", fileLength},
 		{"interface", "An interface has at most 3 methods.", interfaceSize},

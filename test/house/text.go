@@ -17,7 +17,7 @@ import (
 // those of the folders under vendors, the PCI ids those of the definitions there, and what is known besides.
 func vendorNames(t *Tree) []Finding {
 	forbidden := forbiddenNames(t)
-	keep := func(s Source) bool { return s.Product() && s.Top() != "vendors" }
+	keep := func(s Source) bool { return s.Product() && s.Top() != "vendors" && !vendorProgram(s) }
 	return t.inspect(keep, func(s Source, n ast.Node) []Finding {
 		var text string
 		switch n := n.(type) {
@@ -43,6 +43,9 @@ func vendorNames(t *Tree) []Finding {
 		return nil
 	})
 }
+
+// vendorProgram reports whether a source is of a program that exists for one vendor's devices, as a definition's probe.
+func vendorProgram(s Source) bool { return s.Dir() == "cmd/acceld-nvml" }
 
 func forbiddenNames(t *Tree) map[string]bool {
 	names := map[string]bool{}

@@ -52,30 +52,33 @@ type stand struct {
 	changes int
 }
 
-// programs builds what all tests need, once.
-var programs = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "acceld-nvml")
-	if err != nil {
-		return "", err
-	}
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		return "", err
-	}
-	if _, err := Build(context.Background(), root, dir); err != nil {
-		return "", err
-	}
-	_, err = Program(context.Background(), root, dir)
-	return dir, err
-})
+// built is where the library and the program are, once a test has asked for them.
+var built string
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if dir, err := programs(); err == nil {
-		_ = os.RemoveAll(dir)
+	dir, err := os.MkdirTemp("", "acceld-nvml")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
+	built = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }
+
+// programs builds what all tests need, once.
+var programs = sync.OnceValue(func() error {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		return err
+	}
+	if _, err := Build(context.Background(), root, built); err != nil {
+		return err
+	}
+	_, err = Program(context.Background(), root, built)
+	return err
+})
 
 // newStand starts everything with a machine of eight GPUs, or as change makes it.
 func newStand(t *testing.T, change func(*stand)) *stand {
@@ -83,8 +86,7 @@ func newStand(t *testing.T, change func(*stand)) *stand {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skip("builds a library and a program that loads it: needs gcc")
 	}
-	built, err := programs()
-	if err != nil {
+	if err := programs(); err != nil {
 		t.Fatal(err)
 	}
 	s := &stand{T: t, script: Machine("NVIDIA H200", addresses()...), root: t.TempDir(), news: make(chan struct{}, 1)}
