@@ -60,6 +60,7 @@ fmt: $(TOOLS) ## Format every Go file
 .PHONY: modules
 modules: ## Fail when a change of go.mod asks for one in a module below
 	@for module in $(NESTED); do (cd $$module && $(GO) list -deps -test ./... >/dev/null) || { echo "mend it: cd $$module && $(GO) list -mod=mod -deps -test ./..."; exit 1; }; done
+	@cd cmd/acceld-nvml && CGO_ENABLED=1 $(GO) list -deps ./... >/dev/null || { echo "mend it: cd cmd/acceld-nvml && go get ."; exit 1; }
 	@cd test/kubelet && $(GO) list $(KUBELET136) -deps -test . >/dev/null || { echo "mend it: cd test/kubelet && $(GO) list $(KUBELET136) -mod=mod -deps -test ."; exit 1; }
 
 .PHONY: house
@@ -73,6 +74,7 @@ docs: ## Links, snippets, and generated pages against the code
 .PHONY: lint
 lint: $(TOOLS) ## golangci-lint, with go vet in it
 	$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
+	cd cmd/acceld-nvml && CGO_ENABLED=1 $(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 
 # Without the race detector: the program starts hundreds of times, and with it takes six times as long to.
 .PHONY: scripts
@@ -93,9 +95,11 @@ demo: ## See it work: a bare virtual machine becomes a node with accelerators
 
 ##@ Programs
 
+# acceld-nvml loads a library of the host's, so it is the one that needs a C compiler.
 .PHONY: build
-build: ## Static programs in bin
+build: ## Static programs in bin, and acceld-nvml where there is a C compiler
 	$(GO) build $(STAMP) -ldflags='-s -w' -o bin/ ./cmd/...
+	$(if $(RACE),cd cmd/acceld-nvml && CGO_ENABLED=1 $(GO) build $(STAMP) -ldflags='-s -w' -o $(CURDIR)/bin/ .,@rm -f bin/acceld-nvml; echo "no C compiler: without acceld-nvml")
 
 # Every node loads the first two, and the hook runs at each start of a container; the controller is in the cluster once or twice,
 # and has client-go's clientset. In bytes; they had 28.8, 2.0 and 29.8 MB when this was set.
@@ -107,7 +111,7 @@ size: build ## Fail for programs that grew beyond their budget
 
 .PHONY: install
 install: ## Programs, units and the kernel's hooks below DESTDIR, after make build
-	install -D -t $(DESTDIR)/usr/bin bin/acceld bin/acceld-hook
+	install -D -t $(DESTDIR)/usr/bin bin/acceld bin/acceld-hook $(wildcard bin/acceld-nvml)
 	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system systemd/*.service systemd/*.socket
 	install -D packaging/kernel/acceld-preflight $(DESTDIR)/etc/kernel/postinst.d/zz-acceld
 	install -D packaging/kernel/acceld-preflight $(DESTDIR)/etc/kernel/header_postinst.d/zz-acceld

@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"compress/gzip"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -27,8 +29,11 @@ func programs(o Options) []string {
 	if o.Controller {
 		return []string{"acceld-controller"}
 	}
-	return []string{"acceld-hook", "acceld"}
+	return []string{library, "acceld-hook", "acceld"}
 }
+
+// library is the program that loads a library of the host. It needs a C compiler, and an image without it does without.
+const library = "acceld-nvml"
 
 // Options describe an image.
 type Options struct {
@@ -50,10 +55,13 @@ func New(bin string, o Options) (v1.Image, error) {
 	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
 	for _, program := range programs(o) {
 		data, err := os.ReadFile(filepath.Join(bin, program))
+		if program == library && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot read program: %w", err)
 		}
-		is, err := architecture(data)
+		is, err := architecture(data, program == library)
 		if err != nil {
 			return nil, fmt.Errorf("cannot use program %q: %w", program, err)
 		}
@@ -142,15 +150,16 @@ func layer(name string, data []byte, created time.Time) (v1.Layer, error) {
 	)
 }
 
-// architecture returns the GOARCH of a static program for Linux: there is no C library in the image.
-func architecture(program []byte) (string, error) {
+// architecture returns the GOARCH of a program for Linux. It is to be static, because there is no C library in the image, unless it
+// runs among the host's files.
+func architecture(program []byte, amongHosts bool) (string, error) {
 	f, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = f.Close() }() // it is in memory
 	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
+		if p.Type == elf.PT_INTERP && !amongHosts {
 			return "", fmt.Errorf("it is not static: build it with CGO_ENABLED=0")
 		}
 	}

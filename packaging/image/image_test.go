@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// programsIn makes a directory with two tiny static programs in place of the agent's.
+// programsIn makes a directory with tiny static programs in place of the agent's.
 func programsIn(t *testing.T) string {
 	t.Helper()
 	src, dir := t.TempDir(), t.TempDir()
@@ -71,11 +71,38 @@ func TestLayout(t *testing.T) {
 	if diff := cmp.Diff([]string{"/acceld", "run", "--host-root", "/host"}, config.Config.Entrypoint); diff != "" {
 		t.Error(diff)
 	}
-	if config.Config.Labels["org.opencontainers.image.version"] != "v1" || len(config.History) != 2 || config.RootFS.DiffIDs == nil {
+	if config.Config.Labels["org.opencontainers.image.version"] != "v1" || len(config.History) != 3 || config.RootFS.DiffIDs == nil {
 		t.Errorf("config %+v", config)
 	}
 	if !strings.Contains(stdout.String(), d.Digest.String()) {
 		t.Errorf("printed %q", stdout.String())
+	}
+}
+
+// The program that loads a library of the host runs among the host's files, so it need not be static; without it the image is
+// without it.
+func TestLibraryProgram(t *testing.T) {
+	bin := programsIn(t)
+	for want, change := range map[int]func() error{
+		3: func() error {
+			data, err := os.ReadFile("/bin/sh")
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(bin, library), data, 0o755)
+		},
+		2: func() error { return os.Remove(filepath.Join(bin, library)) },
+	} {
+		if err := change(); err != nil && want != 2 {
+			t.Fatal(err)
+		}
+		img, err := New(bin, Options{Name: "acceld:dev"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if layers, err := img.Layers(); err != nil || len(layers) != want {
+			t.Errorf("%d layers, want %d (%v)", len(layers), want, err)
+		}
 	}
 }
 

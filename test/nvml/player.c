@@ -8,6 +8,7 @@
  *	count 8
  *	gpu.0.pci 0000:3b:00.0
  *	gpu.*.temperature 41
+ *	gpu.0.node /dev/edu0         a device node that is held open from nvmlInit on
  *	gpu.3.lost 1                 every call about it says that the GPU is lost
  *	gpu.3.hang 1                 no call about it returns; "lock": nor does any other
  *	gpu.2.mig 1                  it is in the mode of instances, gpu.2.mig.0 is the first:
@@ -18,6 +19,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -138,6 +140,13 @@ int nvmlInit_v2(void)
 
 	while (lookup("init", text, sizeof text) && strcmp(text, "hang") == 0)
 		usleep(10000);
+	for (int i = 0; i < MAX_GPUS; i++) {
+		char key[32], node[256];
+
+		snprintf(key, sizeof key, "gpu.%d.node", i);
+		if (lookup(key, node, sizeof node))
+			(void)!open(node, O_RDWR | O_CLOEXEC); /* until the process ends */
+	}
 	return lookup("init", text, sizeof text) ? atoi(text) : OK;
 }
 
