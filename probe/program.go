@@ -132,7 +132,7 @@ func (p *program) run(ctx context.Context) {
 			failures = 0
 			continue
 		case time.Since(began) > settled:
-			failures = 0
+			failures, p.said = 0, ""
 		}
 		failures++
 		wait := p.o.Backoff(failures)
@@ -207,6 +207,12 @@ func (p *program) once(ctx context.Context, def *accel.Definition, bound []strin
 	p.pid = child.PID
 	p.mu.Unlock()
 	why, wanted := p.listen(alive, def, bound, child)
+	if why == nil && wanted { // it writes no more, and so is about to end by itself
+		select {
+		case <-child.Ended():
+		case <-time.After(time.Second):
+		}
+	}
 	kill()
 	late := time.NewTimer(dying)
 	defer late.Stop()

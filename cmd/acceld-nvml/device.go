@@ -109,7 +109,7 @@ func (d *device) work(ctx context.Context, answers chan<- answer) {
 func (d *device) read() answer {
 	a := answer{device: d, about: accel.ProbeDevice{ID: d.id}}
 	c := d.calls
-	c.lost = false
+	c.lost, c.reset = false, false
 	a.about.UUID = text(c, "nvmlDeviceGetUUID", d.handle.GetUUID)
 	a.about.Serial = text(c, "nvmlDeviceGetSerial", d.handle.GetSerial)
 	a.about.Model = text(c, "nvmlDeviceGetName", d.handle.GetName)

@@ -13,10 +13,10 @@ func links(c *calls, d nvml.Device) (switched bool, peers []string) {
 	}
 	for link := range nvml.NVLINK_MAX_LINKS {
 		state, ret := d.GetNvLinkState(link)
-		if !c.ok(ret) {
+		if !c.ok(ret) && (c.lost || ret == nvml.ERROR_INVALID_ARGUMENT) {
 			break // there are no more
 		}
-		if state != nvml.FEATURE_ENABLED {
+		if ret != nvml.SUCCESS || state != nvml.FEATURE_ENABLED {
 			continue
 		}
 		kind, ret := d.GetNvLinkRemoteDeviceType(link)
