@@ -72,8 +72,8 @@ func (b *book) alive() {
 	}
 }
 
-// hear takes in a line.
-func (b *book) hear(line accel.ProbeLine) {
+// hear takes in a line and reports whether it says something new.
+func (b *book) hear(line accel.ProbeLine) bool {
 	b.mu.Lock()
 	before := b.saying()
 	switch {
@@ -95,6 +95,7 @@ func (b *book) hear(line accel.ProbeLine) {
 	if news {
 		b.changed()
 	}
+	return news
 }
 
 // saying is what devices are completed by. b.mu is held.

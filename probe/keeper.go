@@ -18,6 +18,8 @@ type Options struct {
 	Host *host.Host
 	// Beside is the directory of the agent's own programs, in this process's file system.
 	Beside string
+	// Dir is where the host keeps what programs have said until the next boot, such as "/run/acceld/probe"; empty for nowhere.
+	Dir string
 	// Metrics are the names that readings may have.
 	Metrics []string
 	// Changed is called when something else is to be said of devices; it must not block.

@@ -31,6 +31,7 @@ type bench struct {
 	def  *accel.Definition
 	dir  string
 	news chan struct{}
+	stop func()
 
 	mu     sync.Mutex
 	faults []accel.ProbeFault
@@ -49,12 +50,20 @@ func newBench(t *testing.T, script string) *bench {
 	t.Helper()
 	b := &bench{T: t, dir: t.TempDir(), news: make(chan struct{}, 1)}
 	b.def = &accel.Definition{Kind: "example-npu", Driver: accel.DriverDefinition{Binds: "npu"}, Probe: &accel.Probe{Argv: []string{b.script(script)}, Silence: "2s"}}
+	b.start()
+	t.Cleanup(func() { b.stop() })
+	return b
+}
+
+// start is another agent.
+func (b *bench) start() {
+	b.Helper()
 	h, err := host.New("/")
 	if err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
 	b.k = New(Options{
-		Host: h, Beside: b.dir, Metrics: []string{"accelerator_temperature_celsius"}, Log: slog.New(slog.NewTextHandler(b, nil)),
+		Host: h, Beside: b.dir, Dir: b.dir, Metrics: []string{"accelerator_temperature_celsius"}, Log: slog.New(slog.NewTextHandler(b, nil)),
 		Changed: func() {
 			select {
 			case b.news <- struct{}{}:
@@ -74,8 +83,7 @@ func newBench(t *testing.T, script string) *bench {
 		defer close(done)
 		_ = b.k.Run(ctx)
 	}()
-	t.Cleanup(func() { end(); <-done })
-	return b
+	b.stop = func() { end(); <-done }
 }
 
 // script writes a program and returns its path.
@@ -292,6 +300,27 @@ func TestAbsent(t *testing.T) {
 	}
 	if b.starts() < 2 {
 		t.Error("it was not tried again")
+	}
+}
+
+// TestNextAgent: what was said before is known at once to the agent that comes next, until its own program has spoken.
+func TestNextAgent(t *testing.T) {
+	b := newBench(t, hello+both+stays)
+	b.def.Partitions = &accel.Partitions{Told: true}
+	b.until("known", model)
+	b.stop()
+	b.def.Probe.Argv = []string{b.script(hello + "sleep 1\n" + strings.ReplaceAll(both, "NPU 9", "NPU 10") + stays)}
+	b.start()
+	if a := b.look()[0]; a.Model != "NPU 9" || a.Health.State != accel.Healthy {
+		t.Errorf("before its program has spoken: %+v", a)
+	}
+	b.until("spoken", func(accs []accel.Accelerator) bool { return accs[0].Model == "NPU 10" })
+	b.k.Complete(b.def, []accel.Accelerator{{ID: one}, {ID: two}}) // unbound: the next driver may divide otherwise
+	wait(t, "nothing known", func() bool { return b.k.State(b.def.Kind).Program == "" })
+	b.stop()
+	b.start()
+	if a := b.look()[0]; a.Model != "" || a.Health.State != accel.Unhealthy {
+		t.Errorf("after the driver was away: %+v", a)
 	}
 }
 

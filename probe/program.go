@@ -39,6 +39,7 @@ type program struct {
 	mu     sync.Mutex
 	def    *accel.Definition
 	bound  []string // addresses that the kind's driver is bound to
+	asked  bool     // somebody has said which
 	pauses int
 	pid    int           // 0 while none runs
 	idle   chan struct{} // closed while none runs
@@ -53,6 +54,7 @@ func newProgram(o Options, def *accel.Definition) *program {
 	for _, name := range o.Metrics {
 		p.book.metrics[name] = true
 	}
+	p.remember()
 	return p
 }
 
@@ -60,7 +62,8 @@ func newProgram(o Options, def *accel.Definition) *program {
 func (p *program) want(def *accel.Definition, bound []string) {
 	p.mu.Lock()
 	changed := key(p.def, p.bound) != key(def, bound) || p.def.Probe.Silence != def.Probe.Silence
-	p.def, p.bound = def, bound
+	changed = changed || !p.asked
+	p.def, p.bound, p.asked = def, bound, true
 	p.mu.Unlock()
 	if changed {
 		p.wake()
@@ -79,6 +82,12 @@ func (p *program) wish() (def *accel.Definition, bound []string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.def, p.bound, p.pauses == 0 && len(p.bound) > 0
+}
+
+func (p *program) wasAsked() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
 }
 
 func (p *program) pause(ctx context.Context) (resume func()) {
@@ -117,7 +126,10 @@ func (p *program) run(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		def, bound, ok := p.wish()
 		if !ok {
-			p.book.forget()
+			if p.wasAsked() {
+				p.book.forget()
+				p.keep(nil)
+			}
 			failures = 0
 			select {
 			case <-p.news:
@@ -336,7 +348,9 @@ func (p *program) take(def *accel.Definition, bound []string, text []byte, intro
 			p.o.Fault(def, f)
 		}
 	default:
-		p.book.hear(line)
+		if p.book.hear(line) && line.Snapshot != nil {
+			p.keep(line.Snapshot)
+		}
 	}
 	return nil
 }

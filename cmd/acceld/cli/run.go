@@ -230,7 +230,7 @@ func (a *running) probes() agent.Probes {
 		Definitions: func() map[string]*accel.Definition { return a.loop.Machine().Want.Kinds },
 	})
 	a.programs = probe.New(probe.Options{
-		Host: a.host, Beside: ownPrograms(), Metrics: exporter.MetricNames(), Log: a.log,
+		Host: a.host, Beside: ownPrograms(), Dir: "/run/acceld/probe", Metrics: exporter.MetricNames(), Log: a.log,
 		Changed: func() { a.loop.Changed() }, Fault: a.health.Told,
 	})
 	patient := agent.NewPatient(func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
