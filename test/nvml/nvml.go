@@ -20,7 +20,7 @@ type Player struct {
 // Build compiles the player of the tree at root into dir.
 func Build(ctx context.Context, root, dir string) (*Player, error) {
 	p := &Player{Library: filepath.Join(dir, "libnvidia-ml.so.1")}
-	cmd := exec.CommandContext(ctx, "gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", p.Library, filepath.Join(root, "test/nvml/player.c"), "-ldl", "-lpthread")
+	cmd := exec.CommandContext(ctx, "gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", p.Library, filepath.Join(root, "test/nvml/player/player.c"), "-ldl", "-lpthread")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("cannot build the player: %w\n%s", err, out)
 	}
@@ -31,7 +31,7 @@ func Build(ctx context.Context, root, dir string) (*Player, error) {
 func Program(ctx context.Context, root, dir string) (string, error) {
 	program := filepath.Join(dir, "acceld-nvml")
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", program, ".")
-	cmd.Dir, cmd.Env = filepath.Join(root, "cmd/acceld-nvml"), append(os.Environ(), "CGO_ENABLED=1")
+	cmd.Dir, cmd.Env = filepath.Join(root, "cmd/acceld-nvml"), append(os.Environ(), "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build acceld-nvml: %w\n%s", err, out)
 	}
