@@ -178,6 +178,60 @@ func TestTakenBack(t *testing.T) {
 	b.want("also for the next agent", accel.Healthy, "")
 }
 
+// told is an error that the definition's program reports.
+func (b *bench) told(code string) {
+	b.e.Told(b.def, accel.ProbeFault{Device: one, Code: code, Text: "LIB: error " + code, At: b.now})
+}
+
+// TestTold: what a program reports means what the log's rules say of its code; what both tell is one error.
+func TestTold(t *testing.T) {
+	b := newBench(t)
+	b.told("79")
+	if b.changes != 1 {
+		t.Errorf("told %d times", b.changes)
+	}
+	h := b.want("told", accel.Unhealthy, accel.DeviceFault)
+	if h.Action != accel.ActionReboot || h.Message != "error 79, fell off the bus" || h.Evidence != "LIB: error 79" {
+		t.Errorf("health: %+v", h)
+	}
+	b.says("NPU: err (0000:01:00.0): 79, pid=7", 0)
+	h = b.want("and the log says so, too", accel.Unhealthy, accel.DeviceFault)
+	if h.Evidence != "NPU: err (0000:01:00.0): 79, pid=7" || h.Message != "error 79, fell off the bus" {
+		t.Errorf("health: %+v", h)
+	}
+	b.told("79")
+	h = b.want("and again", accel.Unhealthy, accel.DeviceFault)
+	if f := b.judged()[0].Faults; len(f) != 1 || f[0].Count != 2 || h.Evidence != "NPU: err (0000:01:00.0): 79, pid=7" {
+		t.Errorf("faults %+v, health %+v", f, h)
+	}
+	b.restart()
+	b.want("after a restart of the agent", accel.Unhealthy, accel.DeviceFault)
+	b.m.Unbind(one)
+	b.m.Bind(one, "npu")
+	b.want("bound anew", accel.Healthy, "")
+	b.told("43")
+	b.told("999")
+	b.want("what is only counted", accel.Healthy, "")
+	if f := b.judged()[0].Faults; len(f) != 2 || f[0].Code != "43" || f[0].Title != "a program was stopped" || f[1].Title != "unknown to this version of acceld" {
+		t.Errorf("faults: %+v", f)
+	}
+}
+
+// TestToldForAWhile: a verdict with a time begins it anew, whoever tells.
+func TestToldForAWhile(t *testing.T) {
+	b := newBench(t)
+	b.told("63")
+	b.want("told", accel.Degraded, accel.DeviceFault)
+	b.now = b.now.Add(9 * time.Minute)
+	b.says("NPU: err (01:00.0): 63, row 5", 0)
+	b.now = b.now.Add(9 * time.Minute)
+	b.want("nine minutes after the log", accel.Degraded, accel.DeviceFault)
+	b.now = b.now.Add(2 * time.Minute)
+	b.want("eleven minutes after the log", accel.Healthy, "")
+	b.told("63")
+	b.want("told once more", accel.Degraded, accel.DeviceFault)
+}
+
 // TestOldLines: the first agent of a boot finds lines that are older than it. What was said long ago may have been settled.
 func TestOldLines(t *testing.T) {
 	b := newBench(t)

@@ -109,6 +109,35 @@ func TestAnotherComponentsLabels(t *testing.T) {
 	})
 }
 
+// What a probe program tells is written in its vendor's domain alone, taken back when it is told no more, and left to others who have it.
+func TestVendorsLabels(t *testing.T) {
+	n := freshNode()
+	n.Labels["example.com/gpu.family"] = "theirs"
+	tells := func(labels map[string]string) change {
+		return func(m *accel.Machine) {
+			m.Want.Kinds = map[string]*accel.Definition{"qemu-edu": {Kind: "qemu-edu", Vendor: "example.com"}}
+			h := m.Have["qemu-edu"]
+			h.Probe = &accel.ProbeHave{Labels: labels}
+			m.Have["qemu-edu"] = h
+		}
+	}
+	inCluster(t, n, func(c *cluster) {
+		c.k.Publish(readyMachine(tells(map[string]string{
+			"example.com/gpu.product": "NPU 9", "example.com/gpu.family": "ours", "other.com/x": "y", "acceld.dev/team": "z", "example.com/bad key": "w",
+		})))
+		c.after(5 * time.Second)
+		l := c.node().Labels
+		if l["example.com/gpu.product"] != "NPU-9" || l["example.com/gpu.family"] != "theirs" || l["other.com/x"]+l["acceld.dev/team"]+l["example.com/bad key"] != "" || !c.k.State().Labelled {
+			t.Errorf("labels %v, state %+v", l, c.k.State())
+		}
+		c.k.Publish(readyMachine(tells(nil)))
+		c.after(5 * time.Second)
+		if l := c.node().Labels; l["example.com/gpu.product"] != "" || l["example.com/gpu.family"] != "theirs" {
+			t.Errorf("afterwards: %v", l)
+		}
+	})
+}
+
 // The agent's restart on a node that is well writes nothing, though its first machines are on their way.
 func TestRestartDoesNotFlap(t *testing.T) {
 	inCluster(t, freshNode(), func(c *cluster) {
