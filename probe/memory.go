@@ -46,7 +46,7 @@ func (p *program) keep(s *accel.ProbeSnapshot) {
 	if p.file() == "" {
 		return
 	}
-	err := error(nil)
+	var err error
 	if s == nil {
 		err = p.o.Host.Remove(p.file())
 	} else {

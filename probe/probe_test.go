@@ -291,7 +291,7 @@ func TestAbsent(t *testing.T) {
 	if h := b.look()[0].Health; h.State != accel.Unhealthy || h.Reason != accel.ProbeUnanswered {
 		t.Errorf("before it has said anything: %+v", h)
 	}
-	b.until("absent", func(accs []accel.Accelerator) bool {
+	b.until("absent", func([]accel.Accelerator) bool {
 		return strings.Contains(b.k.State(b.def.Kind).Problem, "no library here")
 	})
 	for range 20 { // it is tried again and again meanwhile

@@ -218,7 +218,7 @@ func (p *program) once(ctx context.Context, def *accel.Definition, bound []strin
 	p.mu.Lock()
 	p.pid = child.PID
 	p.mu.Unlock()
-	why, wanted := p.listen(alive, def, bound, child)
+	wanted, why := p.listen(alive, def, bound, child)
 	if why == nil && wanted { // it writes no more, and so is about to end by itself
 		select {
 		case <-child.Ended():
@@ -271,7 +271,7 @@ func (p *program) vacate() {
 }
 
 // listen takes in what the program writes until it ends, falls silent, cannot be understood or is not wanted any more.
-func (p *program) listen(ctx context.Context, def *accel.Definition, bound []string, child *host.Resident) (why error, wanted bool) {
+func (p *program) listen(ctx context.Context, def *accel.Definition, bound []string, child *host.Resident) (wanted bool, why error) {
 	lines := make(chan []byte)
 	go func() {
 		defer close(lines)
@@ -300,20 +300,20 @@ func (p *program) listen(ctx context.Context, def *accel.Definition, bound []str
 		select {
 		case line, more := <-lines:
 			if !more {
-				return nil, true
+				return true, nil
 			}
 			quiet.Reset(limit)
 			if err := p.take(def, bound, line, &introduced); err != nil {
-				return fmt.Errorf("%s: %w", name, err), true
+				return true, fmt.Errorf("%s: %w", name, err)
 			}
 		case <-quiet.C:
-			return fmt.Errorf("%s has said nothing for %s", name, limit), true
+			return true, fmt.Errorf("%s has said nothing for %s", name, limit)
 		case <-p.news:
 			if now, boundNow, ok := p.wish(); !ok || key(now, boundNow) != key(def, bound) || silence(now) != limit {
-				return nil, false
+				return false, nil
 			}
 		case <-ctx.Done():
-			return ctx.Err(), true
+			return true, ctx.Err()
 		}
 	}
 }

@@ -18,6 +18,13 @@ import (
 )
 
 func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "acceld-nvml:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
 	library := flag.String("library", "libnvidia-ml.so.1", "NVML, a path or a name that the loader finds")
 	root := flag.String("root", "", "directory in which /proc and /sys are, for a copy of a machine")
 	every := flag.Duration("every", 10*time.Second, "time between two readings")
@@ -29,10 +36,7 @@ func main() {
 		lib: nvml.New(nvml.WithLibraryPath(*library)), library: *library, files: files(*root), every: *every, patience: *patience,
 		say: newVoice(os.Stdout),
 	}
-	if err := w.run(ctx, version()); err != nil {
-		fmt.Fprintln(os.Stderr, "acceld-nvml:", err)
-		os.Exit(1)
-	}
+	return w.run(ctx, version())
 }
 
 // version is the commit that the program was built from.
