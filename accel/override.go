@@ -19,6 +19,8 @@ type KindConfig struct {
 	// definition.
 	Capacity map[string]string  `json:"capacity,omitempty"`
 	Driver   KindDriverOverride `json:"driver,omitzero"`
+	// Layout replaces that of the definition's Partitions.
+	Layout []Layout `json:"layout,omitempty"`
 }
 
 // KindDriverOverride overrides the driver of one definition; empty fields leave it as it is.
@@ -57,6 +59,9 @@ func (k KindConfig) Problems() []string {
 		for _, text := range u.Problems() {
 			out = append(out, "driver.upgrade."+text)
 		}
+	}
+	for _, text := range LayoutProblems(k.Layout) {
+		out = append(out, "layout"+text)
 	}
 	return out
 }
@@ -117,6 +122,14 @@ func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) 
 	}
 	if k.Driver.Sign != nil {
 		d.Driver.Sign = k.Driver.Sign
+	}
+	if k.Layout != nil {
+		if def.Partitions == nil || !def.Partitions.Told {
+			return nil, "layout: acceld cannot divide devices of the kind"
+		}
+		p := *def.Partitions
+		p.Layout = k.Layout
+		d.Partitions = &p
 	}
 	d.Driver.Modules = slices.Clone(d.Driver.Modules)
 	for _, module := range slices.Sorted(maps.Keys(k.Driver.Parameters)) {

@@ -7,7 +7,7 @@ import (
 )
 
 // Partitions says how the parts into which a device is divided are found, and what containers get with one of them. acceld
-// divides no device by itself: it gives out what is there, and a device that is divided is not given out whole.
+// divides no device unless Layout says so: it gives out what is there, and a device that is divided is not given out whole.
 type Partitions struct {
 	// Find is a pattern that matches once for each partition that there is: relative to the PCI function's sysfs directory, such
 	// as "virtfn*", or below "/sys/", "/proc/driver/" or "/dev/". {{.Address}} is the function's address there, {{.Number}} the
@@ -37,6 +37,8 @@ type Partitions struct {
 	WithDevice bool `json:"withDevice,omitempty"`
 	// Env is what containers get with a partition, "NAME=value" each, in which {{.Address}}, {{.Name}} and {{.Profile}} are known.
 	Env []string `json:"env,omitempty" template:"partition"`
+	// Layout says how devices are to be divided, where the probe program can do that (Told); without it acceld divides nothing.
+	Layout []Layout `json:"layout,omitempty"`
 	// Counters are amounts that a device has and its partitions take from, by name, such as "slices": "8". With them claims can
 	// be told what a device could be divided into.
 	Counters map[string]string `json:"counters,omitempty"`

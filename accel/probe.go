@@ -33,9 +33,25 @@ type ProbeLine struct {
 	Fault *ProbeFault `json:"fault,omitempty"`
 	// Problem says why devices cannot be asked, until the next snapshot. All devices of the kind are degraded by it.
 	Problem *Problem `json:"problem,omitempty"`
+	// Divided answers a request to divide a device, after a snapshot that shows what became of it.
+	Divided *ProbeDivision `json:"divided,omitempty"`
 	// Absent says that there is nothing to ask on this host, and why: the library is not installed, say. No device is worse for
 	// it. The program ends then; it is tried again after a while.
 	Absent string `json:"absent,omitempty"`
+}
+
+// ProbeRequest is one line that the agent writes to a program's standard input, as JSON. A program that divides nothing need not read.
+type ProbeRequest struct {
+	Divide *ProbeDivision `json:"divide,omitempty"`
+}
+
+// ProbeDivision is how a device that nobody uses is to be divided.
+type ProbeDivision struct {
+	Device string `json:"device"`
+	// Parts are how many partitions of each profile it is to have; none: it is to be whole.
+	Parts map[string]int `json:"parts,omitempty"`
+	// Problem says in the answer why it is not.
+	Problem string `json:"problem,omitempty"`
 }
 
 // ProbeHello introduces a program.

@@ -19,9 +19,11 @@ type Resident struct {
 	PID int
 	// Output is what it writes to its standard output, until its end. The caller reads it.
 	Output io.ReadCloser
-	ended  chan struct{}
-	err    error
-	tail   tail
+	// Input is its standard input.
+	Input *os.File
+	ended chan struct{}
+	err   error
+	tail  tail
 }
 
 // Reside starts a program of the machine. With own, argv[0] is a path in this process's own file system: the file is opened
@@ -44,15 +46,19 @@ func (h *Host) Reside(ctx context.Context, argv []string, own bool) (*Resident, 
 	if err != nil {
 		return nil, fmt.Errorf("cannot start %q: %w", argv[0], err)
 	}
-	r := &Resident{Output: output, ended: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = w, &r.tail
+	in, input, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot start %q: %w", argv[0], err), output.Close(), w.Close())
+	}
+	r := &Resident{Output: output, Input: input, ended: make(chan struct{})}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, w, &r.tail
 	cmd.WaitDelay = time.Second // for what it has started itself and holds its standard error
 	started := make(chan error, 1)
 	go func() {
 		// The kernel sends the signal of Pdeathsig when the thread ends that has started the program, so this one stays.
 		runtime.LockOSThread()
 		err := cmd.Start()
-		_ = w.Close() // it has its own
+		_, _ = w.Close(), in.Close() // it has its own
 		started <- err
 		if err != nil {
 			return
@@ -61,7 +67,7 @@ func (h *Host) Reside(ctx context.Context, argv []string, own bool) (*Resident, 
 		close(r.ended)
 	}()
 	if err := <-started; err != nil {
-		_ = output.Close()
+		_, _ = output.Close(), input.Close()
 		return nil, fmt.Errorf("cannot start %q: %w", argv[0], err)
 	}
 	r.PID = cmd.Process.Pid

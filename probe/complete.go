@@ -38,13 +38,26 @@ func (b *book) complete(h *host.Host, def *accel.Definition, a *accel.Accelerato
 		a.Health = worse(a.Health, accel.Degraded, accel.ProbeUnanswered, "", why)
 	case b.problem != nil:
 		a.Health = worse(a.Health, accel.Degraded, b.problem.Reason, "", b.problem.Message)
-	case told:
-	case b.fresh && b.bound[a.ID]:
+	case !told && b.fresh && b.bound[a.ID]:
 		a.Health = worse(a.Health, accel.Unhealthy, accel.DeviceUnhealthy, "", "its driver is bound and "+b.program+" does not find it")
-	case def.Partitions != nil && def.Partitions.Told && !b.tried:
-		// A device that is divided must not be given out whole, and nobody has said yet whether it is.
-		a.Health = worse(a.Health, accel.Unhealthy, accel.ProbeUnanswered, "", "how it is divided is not known yet")
 	}
+}
+
+// undivided reports whether a device may be divided although nobody has said so: none may be given out whole then.
+func (b *book) undivided(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, told := b.devices[id]
+	return !told && !b.fresh && !b.tried && b.problem == nil && b.stuck == ""
+}
+
+// current reports whether the program that runs now has said how a device is divided, and that nothing else is amiss with it.
+func (b *book) current(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d, told := b.devices[id]
+	lost := d.Health != nil && d.Health.State == accel.Unhealthy && d.Health.Reason != accel.DevicePartitioned
+	return told && !lost && b.fresh && b.problem == nil && !b.stale()
 }
 
 // identify puts names on a device. b.mu is held.

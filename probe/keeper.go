@@ -26,6 +26,8 @@ type Options struct {
 	Changed func()
 	// Fault is called for each error that a program reports.
 	Fault func(*accel.Definition, accel.ProbeFault)
+	// Users names the pods that hold a device or a part of it, for people; nil: nobody knows, and no device is divided.
+	Users func(context.Context, *accel.Definition, accel.Accelerator) []string
 	// Log gets what does not run; nil discards it.
 	Log *slog.Logger
 	// Backoff is how long a program waits that has ended n times in a row, from 1; nil is 1 s, twice as long each time, up to
@@ -79,7 +81,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	k.mu.Lock()
 	k.begin = func(p *program) {
 		ctx, end := context.WithCancel(ctx)
-		p.end = end
+		p.ctx, p.end = ctx, end
 		group.Go(func() { p.run(ctx) })
 	}
 	for _, p := range k.programs {
@@ -112,6 +114,26 @@ func (k *Keeper) Complete(def *accel.Definition, accs []accel.Accelerator) []acc
 	p.want(def, bound)
 	for i := range accs {
 		p.book.complete(k.o.Host, def, &accs[i])
+	}
+	return accs
+}
+
+// Hold holds back devices of which nobody has said yet how they are divided, and those that are to be divided otherwise, and sees to it
+// that these are when no pod has them. It is to be called with devices as health has judged them: holding back is no verdict. The
+// result is accs.
+func (k *Keeper) Hold(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
+	p := k.known(def.Kind)
+	if p == nil || def.Partitions == nil || !def.Partitions.Told {
+		return accs
+	}
+	for i, a := range accs {
+		switch {
+		case !a.Present() || a.Bound == "" || a.Bound != def.Driver.Binds:
+		case p.book.undivided(a.ID):
+			accs[i].Health = worse(a.Health, accel.Unhealthy, accel.ProbeUnanswered, "", "how it is divided is not known yet")
+		case k.o.Users != nil && p.book.current(a.ID):
+			p.hold(def, &accs[i])
+		}
 	}
 	return accs
 }

@@ -104,10 +104,10 @@ func (b *bench) starts() int {
 
 // look is what the agent makes of two devices.
 func (b *bench) look() []accel.Accelerator {
-	return b.k.Complete(b.def, []accel.Accelerator{
+	return b.k.Hold(b.def, b.k.Complete(b.def, []accel.Accelerator{
 		{ID: one, Bound: "npu", NUMANode: -1, Health: accel.Health{State: accel.Healthy}},
 		{ID: two, Bound: "npu", NUMANode: 1, Health: accel.Health{State: accel.Healthy}},
-	})
+	}))
 }
 
 func (b *bench) until(what string, ok func([]accel.Accelerator) bool) []accel.Accelerator {

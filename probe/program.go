@@ -33,6 +33,8 @@ type program struct {
 	kind string
 	end  context.CancelFunc
 	book book
+	divisions
+	ctx context.Context //nolint:containedctx // that of run: divisions end with it
 	// news wakes run: the wish has changed.
 	news chan struct{}
 
@@ -50,6 +52,7 @@ func newProgram(o Options, def *accel.Definition) *program {
 	idle := make(chan struct{})
 	close(idle)
 	p := &program{o: o, kind: def.Kind, def: def, news: make(chan struct{}, 1), idle: idle}
+	p.divisions = divisions{of: map[string]*division{}, asks: make(chan accel.ProbeRequest)}
 	p.book = book{changed: o.Changed, metrics: map[string]bool{}}
 	for _, name := range o.Metrics {
 		p.book.metrics[name] = true
@@ -215,6 +218,7 @@ func (p *program) once(ctx context.Context, def *accel.Definition, bound []strin
 	if err != nil {
 		return err
 	}
+	defer child.Input.Close()
 	p.mu.Lock()
 	p.pid = child.PID
 	p.mu.Unlock()
@@ -306,6 +310,10 @@ func (p *program) listen(ctx context.Context, def *accel.Definition, bound []str
 			if err := p.take(def, bound, line, &introduced); err != nil {
 				return true, fmt.Errorf("%s: %w", name, err)
 			}
+		case r := <-p.asks:
+			if err := tell(child, r); err != nil {
+				return true, fmt.Errorf("%s does not listen: %w", name, err)
+			}
 		case <-quiet.C:
 			return true, fmt.Errorf("%s has said nothing for %s", name, limit)
 		case <-p.news:
@@ -316,6 +324,18 @@ func (p *program) listen(ctx context.Context, def *accel.Definition, bound []str
 			return true, ctx.Err()
 		}
 	}
+}
+
+// tell writes a request to a program; one that does not read has a pipe's worth of them.
+func tell(child *host.Resident, r accel.ProbeRequest) error {
+	b, err := json.Marshal(r)
+	if err == nil {
+		err = child.Input.SetWriteDeadline(time.Now().Add(time.Second))
+	}
+	if err == nil {
+		_, err = child.Input.Write(append(b, '\n'))
+	}
+	return err
 }
 
 // take takes in one line.
@@ -347,6 +367,9 @@ func (p *program) take(def *accel.Definition, bound []string, text []byte, intro
 		if p.boundTo(f.Device) && f.Code != "" {
 			p.o.Fault(def, f)
 		}
+	case line.Divided != nil:
+		p.book.alive()
+		p.answered(*line.Divided)
 	default:
 		if p.book.hear(line) && line.Snapshot != nil {
 			p.keep(line.Snapshot)

@@ -26,6 +26,12 @@ func (c *checker) partitions(def *accel.Definition) {
 			c.bad("partitions.rename", "without {{.Profile}} all profiles would be one resource")
 		}
 	}
+	for _, text := range accel.LayoutProblems(d.Layout) {
+		c.bad("partitions.layout", "%s", text)
+	}
+	if len(d.Layout) > 0 && !d.Told {
+		c.bad("partitions.layout", "is for partitions that the probe program tells")
+	}
 	if d.Told {
 		c.told(def)
 		return

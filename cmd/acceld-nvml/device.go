@@ -18,6 +18,7 @@ type device struct {
 	calls  *calls
 	files  files
 	wishes chan struct{}
+	orders chan accel.ProbeDivision // how it is to be divided
 
 	known    bool // it has answered once
 	busy     bool // it was asked and has not answered
@@ -55,11 +56,12 @@ type answer struct {
 	readings map[string]float64
 	switched bool
 	peers    []string
+	divided  *accel.ProbeDivision // what became of an order
 }
 
 func newDevice(w *watch, handle nvml.Device, id string) *device {
 	return &device{
-		handle: handle, id: id, calls: newCalls(w.lib), files: w.files, wishes: make(chan struct{}, 1),
+		handle: handle, id: id, calls: newCalls(w.lib), files: w.files, wishes: make(chan struct{}, 1), orders: make(chan accel.ProbeDivision, 1),
 		about: accel.ProbeDevice{ID: id},
 	}
 }
@@ -81,7 +83,10 @@ func (d *device) late(patience time.Duration) bool {
 
 // take takes an answer in.
 func (d *device) take(a answer) {
-	d.known, d.busy = true, false
+	d.known = true
+	if a.divided == nil {
+		d.busy = false
+	}
 	d.about, d.facts, d.switched, d.peers = a.about, a.facts, a.switched, a.peers
 	if d.again {
 		d.ask()
@@ -91,12 +96,19 @@ func (d *device) take(a answer) {
 // work answers until ctx ends.
 func (d *device) work(ctx context.Context, answers chan<- answer) {
 	for {
+		var order *accel.ProbeDivision
 		select {
 		case <-d.wishes:
+		case o := <-d.orders:
+			order = &o
+			if err := d.divide(o.Parts); err != nil {
+				o.Problem = err.Error()
+			}
 		case <-ctx.Done():
 			return
 		}
 		a := d.read()
+		a.divided = order
 		select {
 		case answers <- a:
 		case <-ctx.Done():

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
 	"time"
@@ -21,6 +24,7 @@ type watch struct {
 	files           files
 	every, patience time.Duration
 	say             *voice
+	orders          io.Reader
 
 	devices []*device
 	told    accel.ProbeSnapshot
@@ -38,7 +42,8 @@ func (w *watch) run(ctx context.Context, version string) error {
 	if err := w.begin(ctx, before); err != nil || ctx.Err() != nil {
 		return err
 	}
-	answers, events := make(chan answer), make(chan event)
+	answers, events, requests := make(chan answer), make(chan event), make(chan accel.ProbeRequest)
+	go w.hear(ctx, requests)
 	for _, d := range w.devices {
 		go d.work(ctx, answers)
 		go d.listen(ctx, w.lib, w.every, events)
@@ -58,6 +63,12 @@ func (w *watch) run(ctx context.Context, version string) error {
 		case a := <-answers:
 			a.device.take(a)
 			w.say.line(accel.ProbeLine{Readings: map[string]map[string]float64{a.device.id: a.readings}})
+			if a.divided != nil {
+				w.tell()
+				w.say.line(accel.ProbeLine{Divided: a.divided})
+			}
+		case r := <-requests:
+			w.order(r)
 		case e := <-events:
 			w.heard(e)
 		case <-late.C:
@@ -74,6 +85,43 @@ func (w *watch) run(ctx context.Context, version string) error {
 		}
 		w.tell()
 	}
+}
+
+// hear reads requests until there are no more.
+func (w *watch) hear(ctx context.Context, requests chan<- accel.ProbeRequest) {
+	lines := bufio.NewScanner(w.orders)
+	for lines.Scan() {
+		var r accel.ProbeRequest
+		if json.Unmarshal(lines.Bytes(), &r) != nil {
+			continue // of an agent of another age
+		}
+		select {
+		case requests <- r:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// order passes a request on.
+func (w *watch) order(r accel.ProbeRequest) {
+	if r.Divide == nil {
+		return
+	}
+	answer := *r.Divide
+	for _, d := range w.devices {
+		if d.id != answer.Device {
+			continue
+		}
+		select {
+		case d.orders <- answer:
+			return
+		default:
+			answer.Problem = "it is being divided already"
+		}
+	}
+	answer.Problem = or(answer.Problem, "NVML does not know it")
+	w.say.line(accel.ProbeLine{Divided: &answer})
 }
 
 // versions are those of the loaded module and of the library's file.

@@ -50,6 +50,14 @@ type stand struct {
 	news    chan struct{}
 	mu      sync.Mutex
 	changes int
+	users   []string
+}
+
+// setUsers says who has every device.
+func (s *stand) setUsers(names ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users = names
 }
 
 // built is where the library and the program are, once a test has asked for them.
@@ -118,6 +126,11 @@ func newStand(t *testing.T, change func(*stand)) *stand {
 	s.keeper = probe.New(probe.Options{
 		Host: h, Beside: built, Metrics: exporter.MetricNames(), Changed: s.changed, Fault: s.engine.Told,
 		Backoff: func(int) time.Duration { return 50 * time.Millisecond },
+		Users: func(context.Context, *accel.Definition, accel.Accelerator) []string {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.users
+		},
 	})
 	ctx, end := context.WithCancel(context.Background()) // that of the test ends before its cleanups
 	done := make(chan struct{})
@@ -168,7 +181,7 @@ func (s *stand) look() []accel.Accelerator {
 			Nodes: []accel.DeviceNode{{Path: fmt.Sprintf("/dev/nvidia%d", i), Major: 195, Minor: uint32(i)}},
 		})
 	}
-	return s.engine.Judge(s.def, nil, s.keeper.Complete(s.def, accs))
+	return s.keeper.Hold(s.def, s.engine.Judge(s.def, nil, s.keeper.Complete(s.def, accs)))
 }
 
 // until waits for the devices to be as ok wants them, and returns them and how long it took.
@@ -509,4 +522,48 @@ func TestPause(t *testing.T) {
 	s.until("forgotten", func(accs []accel.Accelerator) bool { return accs[0].Model == "" && !accs[2].Partitioned() })
 	resume()
 	s.until("known again", known)
+}
+
+// TestLayout: a declared layout is made when no pod has the device, the device is held back meanwhile, and what cannot be is said.
+func TestLayout(t *testing.T) {
+	id := addresses()[1]
+	s := newStand(t, func(s *stand) {
+		s.script["profile.0"], s.script["profile.1"], s.script["profile.2"] = "1g.18gb 1 7 18000", "3g.71gb 3 2 71000", "7g.141gb+me 7 1 141000"
+	})
+	s.until("known", known)
+	layout := func(parts map[string]int) {
+		def := *s.def
+		p := *def.Partitions
+		p.Layout = []accel.Layout{{Devices: []string{id}, Parts: parts}}
+		def.Partitions = &p
+		s.def = &def
+	}
+	profiles := func(accs []accel.Accelerator) string {
+		var names []string
+		for _, p := range accs[1].Partitions {
+			names = append(names, p.Profile)
+		}
+		return strings.Join(names, " ")
+	}
+	s.setUsers("pod default/trainer")
+	layout(map[string]int{"1g.18gb": 7})
+	accs, _ := s.until("it waits", func(accs []accel.Accelerator) bool { return strings.Contains(accs[1].Health.Message, "waits for") })
+	if h := accs[1].Health; h.State != accel.Unhealthy || h.Reason != accel.DeviceHeld || h.Message != "it is to be divided into 7 of 1g.18gb; it waits for pod default/trainer" || profiles(accs) != "" {
+		t.Errorf("while a pod has it: %+v, %s", h, profiles(accs))
+	}
+	s.setUsers()
+	_, took := s.until("seven", func(accs []accel.Accelerator) bool {
+		return known(accs) && profiles(accs) == strings.TrimSpace(strings.Repeat("1g.18gb ", 7))
+	})
+	t.Logf("nobody has it -> divided: %s", took)
+	layout(map[string]int{"1g.18gb": 3, "3g.71gb": 1})
+	s.until("one large, three small", func(accs []accel.Accelerator) bool {
+		return known(accs) && profiles(accs) == "1g.18gb 1g.18gb 1g.18gb 3g.71gb"
+	})
+	layout(map[string]int{"5g.100gb": 1})
+	s.until("no such profile", func(accs []accel.Accelerator) bool {
+		return strings.Contains(accs[1].Health.Message, "that failed: it has no profile 5g.100gb; there are 1g.18gb, 3g.71gb, 7g.141gb.me")
+	})
+	layout(nil)
+	s.until("whole", func(accs []accel.Accelerator) bool { return known(accs) && profiles(accs) == "" })
 }

@@ -3,6 +3,8 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -56,6 +58,40 @@ func (a *running) users(ctx context.Context, def *accel.Definition, accs []accel
 		return holders
 	}
 	return nameClaimants(holders, s.claims.Holders(ctx))
+}
+
+// podsOn names the pods that were given a device or a part of it, or have a process on it.
+func (a *running) podsOn(ctx context.Context, def *accel.Definition, x accel.Accelerator) []string {
+	ids, nodes := map[string]bool{x.ID: true}, slices.Clone(x.Nodes)
+	for _, p := range x.Partitions {
+		ids[p.ID] = true
+		nodes = append(nodes, p.Nodes...)
+	}
+	var names []string
+	for _, h := range a.host.Holders(nodes) {
+		if h.Pod != "" || h.Container != "" {
+			names = append(names, h.String())
+		}
+	}
+	for id, refs := range a.held(ctx, devicesOf(def)) {
+		for _, r := range refs {
+			if ids[id] {
+				names = append(names, fmt.Sprintf("pod %s/%s", r.Namespace, r.Pod))
+			}
+		}
+	}
+	a.mu.Lock()
+	s := a.plugins[claimsOf(def)]
+	a.mu.Unlock()
+	if s != nil {
+		for _, h := range s.claims.Known() {
+			if ids[h.Device] {
+				names = append(names, fmt.Sprintf("claim %s/%s", h.Namespace, h.Claim))
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // nameClaimants joins processes with the pods that were given devices by claims.

@@ -231,7 +231,7 @@ func (a *running) probes() agent.Probes {
 	})
 	a.programs = probe.New(probe.Options{
 		Host: a.host, Beside: ownPrograms(), Dir: "/run/acceld/probe", Metrics: exporter.MetricNames(), Log: a.log,
-		Changed: func() { a.loop.Changed() }, Fault: a.health.Told,
+		Changed: func() { a.loop.Changed() }, Fault: a.health.Told, Users: a.podsOn,
 	})
 	patient := agent.NewPatient(func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 		return detect.Accelerators(a.host, def, pci)
@@ -239,7 +239,7 @@ func (a *running) probes() agent.Probes {
 	return agent.Probes{
 		Facts: func() accel.Facts { return detect.Detect(a.host, detect.Options{}) },
 		Accelerators: func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
-			return a.health.Judge(def, pci, a.programs.Complete(def, patient.Accelerators(def, pci)))
+			return a.programs.Hold(def, a.health.Judge(def, pci, a.programs.Complete(def, patient.Accelerators(def, pci))))
 		},
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
 			metrics, err := detect.Collect(a.host, def, x)

@@ -123,10 +123,15 @@ static int small(handle *d, const char *name, unsigned *out)
 /* instance reads the line of a part of a GPU. */
 struct instance { unsigned gi, ci; char profile[64], uuid[96]; unsigned long long mib; };
 
+static int remade[MAX_GPUS], mode[MAX_GPUS]; /* what was changed by whoever loaded the library */
+static int made_instance(int gpu, int part, struct instance *out);
+
 static int instance(int gpu, int part, struct instance *out)
 {
 	char key[32], text[256];
 
+	if (remade[gpu])
+		return made_instance(gpu, part, out);
 	snprintf(key, sizeof key, "mig.%d", part);
 	return of(gpu, key, text, sizeof text) &&
 	       sscanf(text, "%u %u %63s %95s %llu", &out->gi, &out->ci, out->profile, out->uuid, &out->mib) == 5;
@@ -380,6 +385,8 @@ int nvmlDeviceGetMigMode(handle *d, unsigned *now, unsigned *pending)
 {
 	int ret = small(d, "mig", now);
 
+	if (ret == OK && remade[d->gpu])
+		*now = (unsigned)mode[d->gpu];
 	*pending = *now;
 	return ret;
 }
@@ -505,4 +512,159 @@ int nvmlEventSetWait_v2(set *s, struct told *out, unsigned milliseconds)
 		usleep(5000);
 	}
 	return TIMEOUT;
+}
+
+/*
+ * Making and destroying instances. "profile.0 1g.18gb 1 7 18000" says which there can be: name, slices, how many, MiB. What was
+ * made is this process's until it ends; "gpu.2.busy 1" would refuse it.
+ */
+
+struct made { int used, id, profile, compute; };
+static struct made made[MAX_GPUS][MAX_PARTS];
+
+struct profile { char name[64]; unsigned slices, most; unsigned long long mib; };
+
+static int profile_of(unsigned i, struct profile *out)
+{
+	char key[32], text[128];
+
+	snprintf(key, sizeof key, "profile.%u", i);
+	return lookup(key, text, sizeof text) && sscanf(text, "%63s %u %u %llu", out->name, &out->slices, &out->most, &out->mib) == 4;
+}
+
+struct profile_info { unsigned version, id, slices, most, sm, copy, decoder, encoder, jpeg, ofa; unsigned long long mib; char name[96]; unsigned caps; };
+
+int nvmlDeviceGetGpuInstanceProfileInfoV(handle *d, unsigned i, struct profile_info *out)
+{
+	struct profile p;
+
+	(void)d;
+	if (out->version != (sizeof *out | 3u << 24))
+		return 25;
+	if (!profile_of(i, &p))
+		return NOT_SUPPORTED;
+	out->id = 100 + i;
+	out->slices = p.slices;
+	out->most = p.most;
+	out->mib = p.mib;
+	snprintf(out->name, sizeof out->name, "MIG %s", p.name);
+	return OK;
+}
+
+/* The rest of the library asks "instance" and small(d, "mig"), which look here first. */
+
+static int made_instance(int gpu, int part, struct instance *out)
+{
+	struct profile p;
+	struct made *m = &made[gpu][part];
+
+	if (!m->used || !m->compute || !profile_of((unsigned)m->profile, &p))
+		return 0;
+	out->gi = (unsigned)m->id;
+	out->ci = 0;
+	out->mib = p.mib;
+	snprintf(out->profile, sizeof out->profile, "%s", p.name);
+	snprintf(out->uuid, sizeof out->uuid, "MIG-made-%d-%d", gpu, m->id);
+	return 1;
+}
+
+static int busy(handle *d)
+{
+	char text[16];
+
+	return of(d->gpu, "busy.instances", text, sizeof text);
+}
+
+int nvmlDeviceSetMigMode(handle *d, unsigned to, int *status)
+{
+	int ret = enter(d->gpu);
+
+	if (ret != OK)
+		return ret;
+	*status = OK;
+	if (!remade[d->gpu])
+		memset(made[d->gpu], 0, sizeof made[d->gpu]);
+	remade[d->gpu] = 1;
+	mode[d->gpu] = (int)to;
+	return OK;
+}
+
+int nvmlDeviceGetGpuInstances(handle *d, unsigned profile, struct made **out, unsigned *count)
+{
+	*count = 0;
+	for (int i = 0; remade[d->gpu] && i < MAX_PARTS; i++)
+		if (made[d->gpu][i].used && made[d->gpu][i].profile == (int)profile - 100)
+			out[(*count)++] = &made[d->gpu][i];
+	return OK;
+}
+
+int nvmlDeviceCreateGpuInstance(handle *d, unsigned profile, struct made **out)
+{
+	struct profile p;
+	unsigned taken = 0;
+	int free_place = -1;
+
+	if (!profile_of(profile - 100, &p))
+		return INVALID;
+	for (int i = MAX_PARTS - 1; i >= 0; i--) {
+		struct profile other;
+
+		if (!made[d->gpu][i].used)
+			free_place = i;
+		else if (profile_of((unsigned)made[d->gpu][i].profile, &other))
+			taken += other.slices;
+	}
+	if (free_place < 0 || taken + p.slices > 7)
+		return 23; /* insufficient resources */
+	made[d->gpu][free_place] = (struct made){1, free_place + 1, (int)profile - 100, 0};
+	*out = &made[d->gpu][free_place];
+	return OK;
+}
+
+int nvmlGpuInstanceDestroy(struct made *m)
+{
+	handle d = {(int)((m - &made[0][0]) / MAX_PARTS), -1};
+
+	if (busy(&d) || m->compute)
+		return 19; /* in use */
+	m->used = 0;
+	return OK;
+}
+
+struct compute_info { unsigned id, slices, most, sm, copy, decoder, encoder, jpeg, ofa; };
+
+int nvmlGpuInstanceGetComputeInstanceProfileInfo(struct made *m, unsigned i, unsigned engines, struct compute_info *out)
+{
+	struct profile p;
+
+	(void)engines;
+	memset(out, 0, sizeof *out);
+	if (i != 0 || !profile_of((unsigned)m->profile, &p))
+		return NOT_SUPPORTED;
+	out->slices = p.slices;
+	out->most = 1;
+	return OK;
+}
+
+int nvmlGpuInstanceGetComputeInstances(struct made *m, unsigned profile, struct made **out, unsigned *count)
+{
+	(void)profile;
+	*count = (unsigned)m->compute;
+	if (m->compute)
+		*out = m;
+	return OK;
+}
+
+int nvmlGpuInstanceCreateComputeInstance(struct made *m, unsigned profile, struct made **out)
+{
+	(void)profile;
+	m->compute = 1;
+	*out = m;
+	return OK;
+}
+
+int nvmlComputeInstanceDestroy(struct made *m)
+{
+	m->compute = 0;
+	return OK;
 }

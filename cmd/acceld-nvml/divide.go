@@ -1,0 +1,162 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// divide makes the GPU consist of so many instances of each profile, or of none for one that is to be whole. Whoever asks has seen
+// to it that nobody uses the GPU; NVML refuses where somebody does. What fails half-way is left as it is, and seen in the next answer.
+func (d *device) divide(parts map[string]int) error {
+	c := d.calls
+	for _, symbol := range []string{
+		"nvmlDeviceGetMigMode", "nvmlDeviceSetMigMode", "nvmlDeviceGetGpuInstanceProfileInfoV", "nvmlDeviceCreateGpuInstance", "nvmlDeviceGetGpuInstances",
+	} {
+		if !c.has(symbol) {
+			return fmt.Errorf("NVML of this driver has no %s", symbol)
+		}
+	}
+	now, _, ret := d.handle.GetMigMode()
+	if !c.ok(ret) {
+		return fmt.Errorf("it cannot be divided (MIG): %v", ret)
+	}
+	mode := nvml.DEVICE_MIG_DISABLE
+	if len(parts) > 0 {
+		mode = nvml.DEVICE_MIG_ENABLE
+	}
+	if now == nvml.DEVICE_MIG_ENABLE {
+		if err := d.empty(); err != nil {
+			return err
+		}
+	}
+	if now != mode {
+		ret, activation := d.handle.SetMigMode(mode)
+		if !c.ok(ret) {
+			return fmt.Errorf("cannot set the mode: %v", ret)
+		}
+		if activation != nvml.SUCCESS {
+			return fmt.Errorf("the mode waits for a reset of the GPU: %v", activation)
+		}
+	}
+	return d.fill(parts)
+}
+
+// profile is a kind of instance that the GPU can have.
+type profile struct {
+	name string
+	info nvml.GpuInstanceProfileInfo
+}
+
+// profiles are those that there are.
+func (d *device) profiles() []profile {
+	var all []profile
+	for i := range nvml.GPU_INSTANCE_PROFILE_COUNT {
+		v3, ret := d.handle.GetGpuInstanceProfileInfoV(i).V3()
+		if ret != nvml.SUCCESS {
+			continue // not of this model
+		}
+		var name []byte
+		for _, b := range v3.Name {
+			if b == 0 {
+				break
+			}
+			name = append(name, byte(b))
+		}
+		text := strings.ReplaceAll(strings.TrimPrefix(string(name), "MIG "), "+", ".")
+		info := nvml.GpuInstanceProfileInfo{Id: v3.Id, SliceCount: v3.SliceCount, InstanceCount: v3.InstanceCount, MemorySizeMB: v3.MemorySizeMB}
+		all = append(all, profile{text, info})
+	}
+	return all
+}
+
+// empty destroys all instances.
+func (d *device) empty() error {
+	for _, p := range d.profiles() {
+		if p.info.InstanceCount == 0 {
+			continue
+		}
+		instances, ret := d.handle.GetGpuInstances(&p.info)
+		if ret != nvml.SUCCESS {
+			return fmt.Errorf("cannot list the instances of profile %s: %v", p.name, ret)
+		}
+		for _, gpu := range instances {
+			for i := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
+				info, ret := gpu.GetComputeInstanceProfileInfo(i, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+				if ret != nvml.SUCCESS || info.InstanceCount == 0 {
+					continue
+				}
+				computes, ret := gpu.GetComputeInstances(&info)
+				if ret != nvml.SUCCESS {
+					return fmt.Errorf("cannot list the compute instances of profile %s: %v", p.name, ret)
+				}
+				for _, compute := range computes {
+					if ret := compute.Destroy(); ret != nvml.SUCCESS {
+						return fmt.Errorf("cannot destroy a compute instance of profile %s: %v", p.name, ret)
+					}
+				}
+			}
+			if ret := gpu.Destroy(); ret != nvml.SUCCESS {
+				return fmt.Errorf("cannot destroy an instance of profile %s: %v", p.name, ret)
+			}
+		}
+	}
+	return nil
+}
+
+// fill makes the instances, the large ones first: small ones could take their place.
+func (d *device) fill(parts map[string]int) error {
+	there := d.profiles()
+	names := slices.SortedFunc(maps.Keys(parts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(sizeOf(there, b), sizeOf(there, a)), strings.Compare(a, b))
+	})
+	for _, name := range names {
+		i := slices.IndexFunc(there, func(p profile) bool { return p.name == name })
+		if i < 0 {
+			var known []string
+			for _, p := range there {
+				known = append(known, p.name)
+			}
+			return fmt.Errorf("it has no profile %s; there are %s", name, strings.Join(known, ", "))
+		}
+		for n := range parts[name] {
+			gpu, ret := d.handle.CreateGpuInstance(&there[i].info)
+			if ret != nvml.SUCCESS {
+				return fmt.Errorf("cannot make instance %d of profile %s: %v", n+1, name, ret)
+			}
+			if err := whole(gpu, there[i].info.SliceCount); err != nil {
+				return fmt.Errorf("cannot use instance %d of profile %s: %w", n+1, name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// sizeOf is how large a profile is.
+func sizeOf(all []profile, name string) uint32 {
+	for _, p := range all {
+		if p.name == name {
+			return p.info.SliceCount
+		}
+	}
+	return 0
+}
+
+// whole makes one compute instance of all that a GPU instance has.
+func whole(gpu nvml.GpuInstance, count uint32) error {
+	for i := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
+		info, ret := gpu.GetComputeInstanceProfileInfo(i, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+		if ret != nvml.SUCCESS || info.SliceCount != count {
+			continue
+		}
+		if _, ret := gpu.CreateComputeInstance(&info); ret != nvml.SUCCESS {
+			return fmt.Errorf("no compute instance: %v", ret)
+		}
+		return nil
+	}
+	return fmt.Errorf("it has no compute instance of %d slices", count)
+}
