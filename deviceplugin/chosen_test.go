@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,10 +132,16 @@ func TestChosenLate(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				began, changed, pods := time.Now(), make(chan struct{}), ""
+				began, changed := time.Now(), make(chan struct{})
+				var came atomic.Bool
 				x := choosing("", "")
-				x.bound = func(string) ([]Bound, <-chan struct{}, bool) { return podsOf(pods), changed, c.known }
-				timer := time.AfterFunc(c.comes, func() { pods = "p/m=b"; close(changed) })
+				x.bound = func(string) ([]Bound, <-chan struct{}, bool) {
+					if came.Load() {
+						return podsOf("p/m=b"), changed, c.known
+					}
+					return nil, changed, c.known
+				}
+				timer := time.AfterFunc(c.comes, func() { came.Store(true); close(changed) })
 				got := x.prefer(t.Context(), devices, []string{"a", "b"}, nil, 1)
 				timer.Stop()
 				if diff := cmp.Diff(c.want, strings.Join(got, " ")); diff != "" || time.Since(began) != c.took {

@@ -140,7 +140,7 @@ func (e *Extender) inOffice() (*term, error) {
 func (e *Extender) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for verb, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"filter": e.filter, "prioritize": e.prioritize, "bind": e.bind,
+		"filter": e.filter, "prioritize": e.prioritize, "preempt": e.preempt, "bind": e.bind,
 	} {
 		mux.HandleFunc("/scheduler/"+verb, func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()

@@ -68,6 +68,7 @@ resources: {prefix: qemu.org/, cards: [edu], allow: true}
 	stage.Check(t, n.Plane().StartScheduler(fmt.Sprintf(`- urlPrefix: https://127.0.0.1:%d/scheduler
   filterVerb: filter
   prioritizeVerb: prioritize
+  preemptVerb: preempt
   bindVerb: bind
   weight: 1
   enableHTTPS: true

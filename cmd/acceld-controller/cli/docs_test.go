@@ -91,11 +91,11 @@ type schedulerConfiguration struct {
 	ClientConnection         struct{ Kubeconfig string }
 	PercentageOfNodesToScore int
 	Extenders                []struct {
-		URLPrefix, FilterVerb, PrioritizeVerb, BindVerb string
-		Weight                                          int
-		EnableHTTPS, NodeCacheCapable, Ignorable        bool
-		HTTPTimeout                                     metav1.Duration
-		ManagedResources                                []struct {
+		URLPrefix, FilterVerb, PrioritizeVerb, PreemptVerb, BindVerb string
+		Weight                                                       int
+		EnableHTTPS, NodeCacheCapable, Ignorable                     bool
+		HTTPTimeout                                                  metav1.Duration
+		ManagedResources                                             []struct {
 			Name               string
 			IgnoredByScheduler bool
 		}
@@ -117,7 +117,7 @@ func TestSchedulerConfiguration(t *testing.T) {
 	if err != nil || u.Scheme != "https" || u.Path != "/scheduler" || u.Port() != "9443" {
 		t.Errorf("URL %q: %v", e.URLPrefix, err)
 	}
-	if e.FilterVerb != "filter" || e.PrioritizeVerb != "prioritize" || e.BindVerb != "bind" {
+	if e.FilterVerb != "filter" || e.PrioritizeVerb != "prioritize" || e.PreemptVerb != "preempt" || e.BindVerb != "bind" {
 		t.Errorf("verbs %+v", e)
 	}
 	if e.Ignorable || !e.NodeCacheCapable || !e.EnableHTTPS || e.TLSConfig.CAFile == "" {

@@ -1,0 +1,74 @@
+package extender
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+
+	"github.com/acceld/acceld/controller/fit"
+)
+
+// preemptionArgs is ExtenderPreemptionArgs, as far as it is read.
+type preemptionArgs struct {
+	Pod                   *pod
+	NodeNameToMetaVictims map[string]*victims
+}
+
+// preemptionResult is ExtenderPreemptionResult.
+type preemptionResult struct {
+	NodeNameToMetaVictims map[string]*victims
+}
+
+// victims is MetaVictims: the pods that the scheduler would end on a node.
+type victims struct {
+	Pods             []metaPod
+	NumPDBViolations int64
+}
+
+type metaPod struct{ UID string }
+
+// preempt keeps of the nodes on which the scheduler would end pods for another one those on which that would make room for it: the
+// scheduler counts by node, and nobody is ended for nothing.
+func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
+	var a preemptionArgs
+	if err := decode(w, r, &a); err != nil {
+		return err
+	}
+	t, err := e.inOffice()
+	switch {
+	case err != nil:
+		return err
+	case a.Pod == nil:
+		return wrong{http.StatusBadRequest, "there is no Pod in the arguments"}
+	case a.NodeNameToMetaVictims == nil:
+		return wrong{http.StatusBadRequest, "there are no NodeNameToMetaVictims in the arguments: set nodeCacheCapable to true"}
+	}
+	q := a.Pod.request(e.rules)
+	kept := map[string]*victims{}
+	for name, v := range a.NodeNameToMetaVictims {
+		if v != nil && t.books.fitsWithout(name, &q, v) {
+			kept[name] = v
+		}
+	}
+	b, err := json.Marshal(preemptionResult{kept})
+	if err != nil {
+		return fmt.Errorf("cannot write the answer: %w", err)
+	}
+	answer(w, http.StatusOK, b)
+	return nil
+}
+
+// fitsWithout reports whether a pod fits on a node once these pods are gone.
+func (b *Books) fitsWithout(node string, q *fit.Request, gone *victims) bool {
+	fits := false
+	entry := b.find([]string{node})[0]
+	entry.look(func(n *fit.Node) {
+		records := maps.Clone(n.Records())
+		for _, p := range gone.Pods {
+			delete(records, p.UID)
+		}
+		fits = fit.NewSearch(b.rules, q).Try(fit.NewNode(b.rules, fit.Schemas{}, entry.facts, records)) == fit.Fits
+	})
+	return fits
+}
