@@ -53,6 +53,8 @@ type Definition struct {
 	Serial string `json:"serial,omitempty" template:"device"`
 	// UUID is an attribute (see HealthSource.File) that holds the name by which the vendor's own programs know the device.
 	UUID string `json:"uuid,omitempty" template:"device"`
+	// Model is an attribute (see HealthSource.File) that holds the name of the product, where the device says it itself.
+	Model string `json:"model,omitempty" template:"device"`
 	// Fabric is an attribute (see HealthSource.File) that is the same on devices which have links of their own to each other,
 	// beside the bus, and differs on others. Containers that ask for several devices are given such ones where they can be.
 	Fabric string `json:"fabric,omitempty" template:"device"`
@@ -60,12 +62,13 @@ type Definition struct {
 	Health []HealthSource `json:"health,omitempty"`
 	// Log are rules for the kernel log: which lines tell something about a device.
 	Log []LogRule `json:"log,omitempty"`
-	// Limits are bounds of metrics.
+	// Limits are bounds of metrics, besides the [DefaultLimits].
 	Limits []Limit `json:"limits,omitempty"`
 	// FixedLinkSpeed says that devices of the kind do not slow their PCI Express link down when they are idle, so that a link
 	// which is slower than it could be is a fault. One with fewer lanes always is.
 	FixedLinkSpeed bool `json:"fixedLinkSpeed,omitempty"`
-	// Metrics are attribute files that hold numbers.
+	// Metrics are attribute files that hold numbers, besides the [DefaultMetrics]; one of the same name takes the place of a
+	// default.
 	Metrics []MetricSource `json:"metrics,omitempty"`
 	// Probe is a program that tells what files do not; nil: none.
 	Probe *Probe `json:"probe,omitempty"`
@@ -107,6 +110,9 @@ type DriverDefinition struct {
 	Upgrade UpgradePolicy `json:"upgrade,omitzero"`
 	// Sign signs modules that are built here.
 	Sign *Signer `json:"sign,omitempty"`
+	// FirmwarePackages are the packages that have the driver's firmware, for the sentence about a file that is not there. A key is
+	// an operating system with its major version ("debian12"), without ("debian"), or "*" for all others.
+	FirmwarePackages map[string]string `json:"firmwarePackages,omitempty"`
 	// Sources in order of preference, after "already loaded", "store" and "installed", which always come first.
 	Sources []Source `json:"sources,omitempty"`
 }
@@ -309,18 +315,6 @@ type Check struct {
 	Sentence string `json:"sentence,omitempty"`
 }
 
-// HealthSource is an attribute that says whether a device is healthy.
-type HealthSource struct {
-	// File is relative to the PCI function's sysfs directory, or begins with "/sys/" or "/proc/driver/" and has {{.Address}}
-	// for the function's address. It may be a pattern; the first match is read. After a "#" stands the word that begins the
-	// line which is meant, such as "aer_dev_fatal#TOTAL_ERR_FATAL"; a ":" after that word is not part of the value.
-	File string `json:"file" template:"device"`
-	// Healthy is the content, trimmed, that means healthy; any other content is the message of an unhealthy device.
-	Healthy string `json:"healthy"`
-	// Optional attributes are not on every device of the kind; one that is not there says nothing.
-	Optional bool `json:"optional,omitempty"`
-}
-
 // LogRule says what lines of the kernel log mean. Only what the kernel itself has written counts.
 type LogRule struct {
 	// Match is a regular expression (RE2) for a part of the line. Its group "device" is the PCI address, in any way that
@@ -348,34 +342,6 @@ type Verdict struct {
 	// For is how long one line counts at most, such as "10m". In any case it ends when the driver is bound to the device anew, or
 	// the host boots.
 	For string `json:"for,omitempty"`
-}
-
-// Limit is a bound of a metric.
-type Limit struct {
-	// Metric is one of the definition's Metrics, by name, or one that its Probe reads.
-	Metric string `json:"metric"`
-	// Above is the highest value that is well, in the unit of the metric's name.
-	Above float64 `json:"above"`
-	// Until is the value down to which a metric must fall to be well again; Above when it is 0.
-	Until float64 `json:"until,omitempty"`
-	// For is how long the metric must have been above before it counts, such as "30s"; at once when empty.
-	For string `json:"for,omitempty"`
-	// State is "degraded", which is the default, or "unhealthy".
-	State HealthState `json:"state,omitempty"`
-	// Action is what to do, as in Verdict.
-	Action Action `json:"action,omitempty"`
-}
-
-// MetricSource is a number in an attribute.
-type MetricSource struct {
-	// Name is a row of exporter's metric table, such as "accelerator_temperature_celsius".
-	Name string `json:"name"`
-	// File is as HealthSource.File, such as "hwmon/hwmon*/temp1_input".
-	File string `json:"file" template:"device"`
-	// Scale converts the attribute's unit to the unit in Name by multiplication; 0 means 1.
-	Scale float64 `json:"scale,omitempty"`
-	// Optional attributes are not on every device of the kind.
-	Optional bool `json:"optional,omitempty"`
 }
 
 // Recognises reports whether the definition describes the PCI function d. Where devices are divided, a virtual function is at

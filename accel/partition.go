@@ -24,7 +24,8 @@ type Partitions struct {
 	Of *Belonging `json:"of,omitempty"`
 	// Form is a regular expression (RE2) for a part of the path that Find has matched; what it does not match is no partition.
 	// Its group "name" is the partition's name, which must be the same each time that the device is divided in the same way; without
-	// it the name is the elements of the path that are patterns in Find, joined by dashes. Its group "profile" is the profile.
+	// it the name is the elements of the path that are patterns in Find, joined by dashes; with Of, whose list is that of all devices,
+	// it is the number of the partition among those of its device, from 0. Its group "profile" is the profile.
 	Form string `json:"form,omitempty"`
 	// Profile is a file that holds the name of the profile, as HealthSource.File, but relative to what Find has matched.
 	Profile string `json:"profile,omitempty" template:"device"`
@@ -46,14 +47,21 @@ type Partitions struct {
 	Profiles []Profile `json:"profiles,omitempty"`
 }
 
-// Belonging compares a number of what was found with one of the device.
+// Belonging tells whether something that was found is of the device: by a number that an attribute of the device holds, too, or by
+// the device's place on the bus.
 type Belonging struct {
 	// File is an attribute, relative to what was found, such as "properties#unique_id".
 	File string `json:"file" template:"device"`
-	// Device is an attribute of the device (see HealthSource.File) that holds the same number.
-	Device string `json:"device" template:"device"`
+	// Device is an attribute of the device (see HealthSource.File) that holds the same number. Either it or Place is needed.
+	Device string `json:"device,omitempty" template:"device"`
 	// Hex says that Device is written in hexadecimal digits without "0x".
 	Hex bool `json:"hex,omitempty"`
+	// Place says that File holds the place on the bus: the bus in bits 15 to 8, the device in bits 7 to 3. The other bits are not
+	// compared: where drivers have numbers for parts of a device, they keep them there.
+	Place bool `json:"place,omitempty"`
+	// Domain is an attribute, relative to what was found, that holds the domain of the bus, for Place. Without it the domain is not
+	// compared.
+	Domain string `json:"domain,omitempty" template:"device"`
 }
 
 // Profile is a kind of partition.

@@ -18,7 +18,7 @@ type Probes struct {
 	Facts func() accel.Facts
 	// Accelerators returns the devices of a kind with health; Since of Health is the loop's to fill.
 	Accelerators func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator
-	// Collect reads the metrics of one device.
+	// Collect reads the metrics of one device; with an error, those that answered.
 	Collect func(*accel.Definition, accel.Accelerator) (map[string]float64, error)
 	// Program is what can be said of a kind's probe program; nil where there are none.
 	Program func(kind string) *accel.ProbeHave

@@ -28,6 +28,7 @@ type world struct {
 	proofs   []string      // devices proven, in order
 	hangs    bool          // the first collection does not return before hang is closed
 	hang     chan struct{} // made in the bubble
+	mute     error         // what is answered for one of two metrics
 	offered  []accel.Accelerator
 	fewest   int // of the devices that were offered as usable at a time, since it was set
 	kubelet  bool
@@ -121,12 +122,15 @@ func (w *world) apply(_ *accel.Definition, accs []accel.Accelerator, _ accel.Wan
 
 func (w *world) collect(*accel.Definition, accel.Accelerator) (map[string]float64, error) {
 	w.mu.Lock()
-	hang := w.hang
+	hang, mute := w.hang, w.mute
 	w.mu.Unlock()
 	if hang != nil {
 		<-hang
 	}
-	return map[string]float64{"accelerator_temperature_celsius": 40}, nil
+	if mute != nil {
+		return map[string]float64{"accelerator_temperature_celsius": 41}, mute
+	}
+	return map[string]float64{"accelerator_temperature_celsius": 40, "accelerator_power_usage_watts": 75}, nil
 }
 
 // offers is how many devices the plugin was last told to give out.
@@ -411,6 +415,35 @@ func TestHangingDeviceDoesNotStopTheLoop(t *testing.T) {
 			t.Errorf("state %q while the first collection hangs", got)
 		}
 		close(w.hang)
+	})
+}
+
+// TestPartOfACollection: what answers is new, what does not is not there, and the collection was not complete.
+func TestPartOfACollection(t *testing.T) {
+	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, kubelet: true, labelled: true}
+	run(t, w, func(l *Loop) {
+		have := func() (map[string]float64, time.Time) {
+			time.Sleep(16 * time.Second)
+			synctest.Wait()
+			h := l.Machine().Have["k-x"]
+			return h.Accelerators[0].Metrics, h.Monitoring.Collected
+		}
+		metrics, complete := have()
+		if len(metrics) != 2 {
+			t.Fatalf("read: %v", metrics)
+		}
+		w.set(func() { w.mute = accel.Problemf(accel.CollectFailed, "power: input/output error") })
+		metrics, collected := have()
+		if diff := cmp.Diff(map[string]float64{"accelerator_temperature_celsius": 41}, metrics); diff != "" {
+			t.Error(diff)
+		}
+		if collected != complete || state(l) != accel.Ready {
+			t.Errorf("collected %v, before %v; state %s", collected, complete, state(l))
+		}
+		w.set(func() { w.mute = nil })
+		if metrics, collected = have(); len(metrics) != 2 || !collected.After(complete) {
+			t.Errorf("and again: %v, collected %v", metrics, collected)
+		}
 	})
 }
 

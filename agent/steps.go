@@ -236,9 +236,8 @@ func (l *Loop) collectKind(def *accel.Definition, accs []accel.Accelerator) func
 			metrics, err := l.o.Probes.Collect(def, a)
 			if err != nil {
 				problem = accel.Problemf(accel.CollectFailed, "cannot read metrics of %q: %v", a.ID, err)
-				continue
 			}
-			read[a.ID] = metrics
+			read[a.ID] = metrics // what did not answer is not there: an old number is no number
 		}
 		return func(k *kind) {
 			k.sampling = false

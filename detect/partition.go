@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"fmt"
 	"path"
 	"regexp"
 	"slices"
@@ -17,6 +18,13 @@ func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator) []acce
 	d := def.Partitions
 	if d == nil || d.Told {
 		return nil
+	}
+	fixed := ""
+	if path.IsAbs(d.Profile) { // the device's own: a device that is whole is asked nothing more
+		var err error
+		if fixed, err = h.DeviceAttribute(a.ID, d.Profile); err != nil || fixed == "" || fixed == d.Whole {
+			return nil
+		}
 	}
 	number := -1
 	if d.NumberFrom != "" {
@@ -36,20 +44,27 @@ func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator) []acce
 	if err != nil {
 		return nil // the definition was validated
 	}
+	all := h.Glob(dir, pattern)
+	slices.SortFunc(all, accel.Natural)
 	var list []accel.Accelerator
-	for _, found := range h.Glob(dir, pattern) {
+	own := 0
+	for _, found := range all {
 		m := form.FindStringSubmatch(found)
 		if m == nil || !belongs(h, d.Of, found, a.ID) {
 			continue
 		}
-		name, profile := patterned(pattern, found), ""
+		name, profile := patterned(pattern, found), fixed
+		if d.Of != nil {
+			name = strconv.Itoa(own)
+		}
+		own++
 		if i := form.SubexpIndex("name"); i > 0 {
 			name = m[i]
 		}
 		if i := form.SubexpIndex("profile"); i > 0 {
 			profile = m[i]
 		}
-		if d.Profile != "" {
+		if d.Profile != "" && fixed == "" {
 			if profile, err = h.AttributeAt(found, a.ID, d.Profile); err != nil {
 				continue
 			}
@@ -118,6 +133,9 @@ func belongs(h *host.Host, of *accel.Belonging, found, id string) bool {
 	if err != nil {
 		return false
 	}
+	if of.Place {
+		return placed(h, of, found, id, theirs)
+	}
 	ours, err := h.DeviceAttribute(id, of.Device)
 	if err != nil {
 		return false
@@ -128,4 +146,24 @@ func belongs(h *host.Host, of *accel.Belonging, found, id string) bool {
 	x, err1 := strconv.ParseUint(theirs, 0, 64)
 	y, err2 := strconv.ParseUint(ours, 0, 64)
 	return err1 == nil && err2 == nil && x == y
+}
+
+// placed reports whether a number says the place of the device on the bus: bus and device, and in another file the domain.
+func placed(h *host.Host, of *accel.Belonging, found, id, text string) bool {
+	var domain, bus, device, function uint64
+	if _, err := fmt.Sscanf(id, "%x:%x:%x.%x", &domain, &bus, &device, &function); err != nil {
+		return false
+	}
+	n, err := strconv.ParseUint(text, 0, 64)
+	if err != nil || n>>8&0xff != bus || n>>3&0x1f != device {
+		return false
+	}
+	if of.Domain == "" {
+		return true
+	}
+	if text, err = h.AttributeAt(found, id, of.Domain); err != nil {
+		return false
+	}
+	n, err = strconv.ParseUint(text, 0, 64)
+	return err == nil && n == domain
 }

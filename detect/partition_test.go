@@ -140,9 +140,44 @@ func TestPartitions(t *testing.T) {
 				Nodes: []accel.NodeSource{{Make: &accel.MadeNode{Path: "/dev/dri/renderD{{.Number}}", Majors: []string{"drm"}, MinorFrom: "properties#drm_render_minor"}}},
 			},
 			[]accel.Accelerator{
-				{ID: card + "-CPX-1", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD129", Major: 226, Minor: 129}}},
-				{ID: card + "-CPX-2", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD130", Major: 226, Minor: 130}}},
+				{ID: card + "-CPX-0", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD129", Major: 226, Minor: 129}}},
+				{ID: card + "-CPX-1", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD130", Major: 226, Minor: 130}}},
 			},
+		},
+		{
+			"of one list for all devices, by the place on the bus", func(m *hosttest.Machine) {
+				m.File("/proc/devices", "Character devices:\n226 drm\n")
+				m.SetAttribute(card, "current_compute_partition", "CPX")
+				const bus = 1 << 8
+				for i, n := range []struct{ location, domain int }{
+					{0, 0}, {2 << 8, 0}, {bus, 1}, {bus, 0}, {bus | 1, 0}, {bus | 2<<28, 0}, {bus | 1<<3, 0},
+					{}, {}, {}, {bus | 3<<28, 0}, // node 10 comes after node 5
+				} {
+					m.File(fmt.Sprintf("/sys/class/kfd/kfd/topology/nodes/%d/properties", i), fmt.Sprintf("location_id %d\ndomain %d\ndrm_render_minor %d\n", n.location, n.domain, 128+i))
+					m.File(fmt.Sprintf("/dev/dri/renderD%d", 128+i), "")
+				}
+			},
+			accel.Partitions{
+				Find: "/sys/class/kfd/kfd/topology/nodes/*", Of: &accel.Belonging{File: "properties#location_id", Place: true, Domain: "properties#domain"},
+				Profile: "/sys/bus/pci/devices/{{.Address}}/current_compute_partition", Whole: "SPX",
+				Nodes: []accel.NodeSource{{Make: &accel.MadeNode{Path: "/dev/dri/renderD{{.Number}}", Majors: []string{"drm"}, MinorFrom: "properties#drm_render_minor"}}},
+			},
+			[]accel.Accelerator{
+				{ID: card + "-CPX-0", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD131", Major: 226, Minor: 131}}},
+				{ID: card + "-CPX-1", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD132", Major: 226, Minor: 132}}},
+				{ID: card + "-CPX-2", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD133", Major: 226, Minor: 133}}},
+				{ID: card + "-CPX-3", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD138", Major: 226, Minor: 138}}},
+			},
+		},
+		{
+			"a device whose own profile cannot be read", func(m *hosttest.Machine) {
+				m.File("/sys/class/kfd/kfd/topology/nodes/1/properties", "location_id 256\ndomain 0\n")
+			},
+			accel.Partitions{
+				Find: "/sys/class/kfd/kfd/topology/nodes/*", Of: &accel.Belonging{File: "properties#location_id", Place: true},
+				Profile: "/sys/bus/pci/devices/{{.Address}}/current_compute_partition", WithDevice: true,
+			},
+			nil,
 		},
 		{
 			"one that says that the device is whole", func(m *hosttest.Machine) { m.SetAttribute(card, "parts/a/mode", "SPX") },

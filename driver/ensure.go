@@ -78,6 +78,7 @@ func (d *Driver) Early(ctx context.Context, defs []*accel.Definition, facts acce
 // good, and given back when it does not come up.
 func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, o EnsureOptions) (accel.DriverHave, *accel.Problem) {
 	have, problem := d.ensure(ctx, def, facts, accs, o)
+	problem = d.blameFirmware(def, facts, accs, problem)
 	if !have.Right && (problem == nil || problem.Reason != accel.AlreadyRunning) {
 		d.settleTaken(ctx, def, accs)
 	}

@@ -39,7 +39,7 @@ func deviceRows() []row {
 				}
 			},
 		},
-	}, healthRows(), linkRows())
+	}, healthRows(), linkRows(), functionRows())
 }
 
 // healthRows are the metrics about how well a device is, why not, and what to do.
@@ -146,7 +146,10 @@ type reading struct {
 func readings() []reading {
 	return []reading{
 		{"accelerator_temperature_celsius", "Temperature of the device.", false},
+		{"accelerator_temperature_critical_celsius", "Temperature above which the device is in danger, as it says itself.", false},
+		{"accelerator_hotspot_temperature_celsius", "Temperature of the hottest place of the device.", false},
 		{"accelerator_memory_temperature_celsius", "Temperature of the device's memory.", false},
+		{"accelerator_memory_temperature_critical_celsius", "Temperature above which the device's memory is in danger, as the device says itself.", false},
 		{utilization, "Share of time in which the device was busy, 0 to 1.", false},
 		{inheritedUtilization, "Share of time in which the device was busy, 0 to 100: the inherited name, kept at its inherited scale.", false},
 		{"accelerator_memory_utilization_ratio", "Share of time in which the device's memory was busy, 0 to 1.", false},
@@ -157,8 +160,11 @@ func readings() []reading {
 		{"accelerator_energy_joules_total", "Energy that the device has used.", true},
 		{"accelerator_voltage_volts", "Supply voltage of the device.", false},
 		{"accelerator_fan_speed_ratio", "Speed of the fan as a share of its maximum, 0 to 1.", false},
+		{"accelerator_fan_rpm", "Revolutions of the fan in a minute.", false},
 		{"accelerator_sm_clock_hertz", "Clock of the compute units.", false},
 		{"accelerator_memory_clock_hertz", "Clock of the device's memory.", false},
+		{"accelerator_idle_seconds_total", "Time in which the device was in its idle state; what is missing from the time that went by is the time in which it was busy.", true},
+		{"accelerator_throttled", "1 while the device runs slower than it could because of heat, power or current.", false},
 		{"accelerator_throttle_seconds_total", "Time in which the device ran slower than it could.", true},
 		{"accelerator_operations_total", "Operations that the device has completed.", true},
 		{"accelerator_interrupts_total", "Interrupts that the device has raised.", true},
@@ -169,6 +175,8 @@ func readings() []reading {
 		{"accelerator_resets_total", "Resets of the device.", true},
 		{"accelerator_ecc_corrected_errors_total", "Memory errors that were corrected.", true},
 		{"accelerator_ecc_uncorrected_errors_total", "Memory errors that could not be corrected.", true},
+		{"accelerator_ecc_deferred_errors_total", "Memory errors that could not be corrected and that nobody has come upon yet.", true},
+		{"accelerator_retired_pages", "Memory pages that are not used any more because they had errors.", false},
 		{"accelerator_remapped_rows", "Memory rows that were replaced by spare ones.", false},
 		{"accelerator_row_remap_pending", "1 when a memory row is replaced at the next reset.", false},
 		{"accelerator_row_remap_failed", "1 when a memory row could not be replaced.", false},
@@ -181,6 +189,7 @@ func readings() []reading {
 		{"accelerator_link_replays_total", "Packets that such links sent again.", true},
 		{"accelerator_link_recoveries_total", "Recoveries of such links after errors.", true},
 		{"accelerator_link_crc_errors_total", "Checksum errors on such links.", true},
+		{"accelerator_pci_power_state", "Power state of the function on the bus: 0 for D0, in which it works, to 3 for D3hot and 4 for D3cold.", false},
 	}
 }
 
@@ -213,7 +222,7 @@ func perDevice(more ...string) []string {
 	return append([]string{"accelerator_id", "vendor"}, more...)
 }
 
-// model is the best name there is for a device.
+// model is the best name there is for a device: its own, that of the PCI id database, or that of its kind.
 func model(v view, d device) string {
 	if d.Model != "" {
 		return d.Model

@@ -363,6 +363,30 @@ func TestLimit(t *testing.T) {
 	b.want("below the limit again before it counted", accel.Degraded, accel.LimitExceeded)
 }
 
+// TestCriticalTemperature: every device has the limit that it names itself, while it names one.
+func TestCriticalTemperature(t *testing.T) {
+	b := newBench(t)
+	b.def.Limits = nil
+	at := func(celsius, critical float64) {
+		b.e.Measured(one, map[string]float64{"accelerator_temperature_celsius": celsius, "accelerator_temperature_critical_celsius": critical})
+		b.want("for a moment", accel.Healthy, "")
+		b.now = b.now.Add(30 * time.Second)
+	}
+	at(96, 95)
+	if h := b.want("above", accel.Degraded, accel.LimitExceeded); h.Message != "accelerator_temperature_celsius is above 95" {
+		t.Errorf("health: %+v", h)
+	}
+	b.e.Measured(one, map[string]float64{"accelerator_temperature_celsius": 95, "accelerator_temperature_critical_celsius": 95})
+	b.want("below again", accel.Healthy, "")
+	at(96, 0)
+	b.want("a device that names none", accel.Healthy, "")
+	b.e.Measured(one, map[string]float64{"accelerator_temperature_celsius": 96})
+	b.want("or does not say", accel.Healthy, "")
+	b.def.Limits = []accel.Limit{{Metric: "accelerator_temperature_celsius", Above: 200}}
+	at(96, 95)
+	b.want("a definition that has a limit of its own", accel.Healthy, "")
+}
+
 func TestUnstable(t *testing.T) {
 	b := newBench(t)
 	ill, well := accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy}, accel.Health{State: accel.Healthy}

@@ -101,11 +101,16 @@ func text(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 // limits judges the last reading. e.mu is held.
 func (e *Engine) limits(def *accel.Definition, d *device) (bad []accel.Health) {
-	for i, l := range def.Limits {
+	for i, l := range def.AllLimits() {
 		v, known := d.metrics[l.Metric]
+		above := l.Above
+		if l.AboveMetric != "" {
+			above = d.metrics[l.AboveMetric]
+			known = known && above > 0
+		}
 		since, was := d.over[i]
 		switch {
-		case !known || v <= l.Above && (!was || l.Until == 0 || v <= l.Until):
+		case !known || v <= above && (!was || l.Until == 0 || v <= l.Until):
 			delete(d.over, i)
 			continue
 		case !was:
@@ -116,7 +121,7 @@ func (e *Engine) limits(def *accel.Definition, d *device) (bad []accel.Health) {
 		if e.o.Now().Sub(since) < wait {
 			continue
 		}
-		h := accel.Health{State: l.State, Reason: accel.LimitExceeded, Action: l.Action, Message: fmt.Sprintf("%s is above %s", l.Metric, text(l.Above)), Evidence: fmt.Sprintf("%s = %s", l.Metric, text(v))}
+		h := accel.Health{State: l.State, Reason: accel.LimitExceeded, Action: l.Action, Message: fmt.Sprintf("%s is above %s", l.Metric, text(above)), Evidence: fmt.Sprintf("%s = %s", l.Metric, text(v))}
 		if h.State == "" {
 			h.State = accel.Degraded
 		}

@@ -226,35 +226,3 @@ func (h *Host) characterMajors() map[string]uint32 {
 	}
 	return out
 }
-
-// DeviceAttribute reads an attribute of the PCI function at address, as accel.HealthSource.File describes it: relative
-// to the function's directory or absolute, perhaps a pattern, perhaps one line of it.
-func (h *Host) DeviceAttribute(address, file string) (string, error) {
-	return h.AttributeAt(path.Join(pciDevices, address), address, file)
-}
-
-// AttributeAt is [Host.DeviceAttribute] for a part of the function, in which a relative file is relative to dir.
-func (h *Host) AttributeAt(dir, address, file string) (string, error) {
-	file, key, line := strings.Cut(accel.DeviceText(file, address, -1), "#")
-	if path.IsAbs(file) {
-		dir = "/"
-	}
-	name := path.Join(dir, file)
-	if strings.ContainsAny(file, "*?[") {
-		matches := h.Glob(dir, strings.TrimPrefix(file, "/"))
-		if len(matches) == 0 {
-			return "", &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
-		}
-		name = matches[0]
-	}
-	text, err := h.ReadAttribute(name)
-	if err != nil || !line {
-		return text, err
-	}
-	for l := range strings.SplitSeq(text, "\n") {
-		if rest, ok := strings.CutPrefix(strings.TrimSpace(l), key); ok && (rest == "" || strings.ContainsRune(": \t=", rune(rest[0]))) {
-			return strings.TrimSpace(strings.TrimLeft(rest, ":=")), nil
-		}
-	}
-	return "", fmt.Errorf("%q has no line %q", name, key)
-}

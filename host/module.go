@@ -116,7 +116,18 @@ type KernelTail struct {
 }
 
 // KernelTail opens /dev/kmsg at its present end: what is read later was written after this call.
-func (h *Host) KernelTail() (*KernelTail, error) {
+func (h *Host) KernelTail() (*KernelTail, error) { return h.kernelLog(unix.SEEK_END) }
+
+// KernelLines returns the text of all of the kernel's own messages that it still has, oldest first, without waiting.
+func (h *Host) KernelLines() ([]string, error) {
+	all, err := h.kernelLog(unix.SEEK_SET)
+	if err != nil {
+		return nil, err
+	}
+	return all.Lines(), all.Close()
+}
+
+func (h *Host) kernelLog(whence int) (*KernelTail, error) {
 	p, err := h.Path("/dev/kmsg")
 	if err != nil {
 		return nil, err
@@ -125,7 +136,7 @@ func (h *Host) KernelTail() (*KernelTail, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open %q: %w", "/dev/kmsg", err)
 	}
-	if _, err := unix.Seek(fd, 0, unix.SEEK_END); err != nil {
+	if _, err := unix.Seek(fd, 0, whence); err != nil {
 		_ = unix.Close(fd) // nothing was written
 		return nil, fmt.Errorf("cannot seek in %q: %w", "/dev/kmsg", err)
 	}

@@ -44,8 +44,7 @@ func (c *checker) partitions(def *accel.Definition) {
 		c.bad("partitions.find", "{{.Number}} needs numberFrom")
 	}
 	if d.Of != nil {
-		c.beside("partitions.of.file", d.Find, d.Of.File)
-		c.attribute("partitions.of.device", d.Of.Device)
+		c.belonging(d)
 	}
 	form, err := regexp.Compile(d.Form)
 	switch {
@@ -112,7 +111,30 @@ func (c *checker) found(field, pattern string) {
 }
 
 // beside refuses a file that is relative to what a pattern matches and not in a place where attributes may be.
-func (c *checker) beside(field, pattern, file string) {
+func (c *checker) beside(field, pattern, files string) {
+	for _, file := range accel.Alternatives(files) {
+		c.besideOne(field, pattern, file)
+	}
+}
+
+// belonging checks how it is told whose a partition is.
+func (c *checker) belonging(d *accel.Partitions) {
+	c.beside("partitions.of.file", d.Find, d.Of.File)
+	switch {
+	case (d.Of.Device == "") == !d.Of.Place:
+		c.bad("partitions.of", "either device or place is needed")
+	case d.Of.Device != "":
+		c.attribute("partitions.of.device", d.Of.Device)
+	}
+	if d.Of.Domain != "" {
+		c.beside("partitions.of.domain", d.Find, d.Of.Domain)
+		if !d.Of.Place {
+			c.bad("partitions.of.domain", "is for place")
+		}
+	}
+}
+
+func (c *checker) besideOne(field, pattern, file string) {
 	if name, key, line := strings.Cut(file, "#"); !path.IsAbs(name) && name != "" {
 		file = path.Join(pattern, name)
 		if line {

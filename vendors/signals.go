@@ -46,14 +46,25 @@ func (c *checker) signals(def *accel.Definition) {
 	}
 	for i, l := range def.Limits {
 		field := fmt.Sprintf("limits[%d]", i)
-		if def.Probe == nil && !slices.ContainsFunc(def.Metrics, func(m accel.MetricSource) bool { return m.Name == l.Metric }) {
-			c.bad(field+".metric", "%q is not among the metrics of the definition", l.Metric)
+		c.measured(def, field+".metric", l.Metric)
+		if l.AboveMetric != "" {
+			c.measured(def, field+".aboveMetric", l.AboveMetric)
+			if l.Above != 0 {
+				c.bad(field, "either above or aboveMetric is needed")
+			}
 		}
-		if l.Until > l.Above {
+		if l.Until > l.Above && l.AboveMetric == "" {
 			c.bad(field+".until", "%v is above the limit of %v", l.Until, l.Above)
 		}
 		c.oneOf(field+".state", string(l.State), "", string(accel.Degraded), string(accel.Unhealthy))
 		c.action(field, l.Action)
 		c.duration(field+".for", l.For)
+	}
+}
+
+// measured refuses the name of a metric that no device of the kind has.
+func (c *checker) measured(def *accel.Definition, field, name string) {
+	if def.Probe == nil && !slices.ContainsFunc(def.AllMetrics(), func(m accel.MetricSource) bool { return m.Name == name }) {
+		c.bad(field, "%q is not among the metrics of the definition", name)
 	}
 }

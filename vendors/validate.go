@@ -185,6 +185,10 @@ func (c *checker) driver(def *accel.Definition) {
 	for i, s := range d.Sources {
 		c.source(at("driver.sources", i), s)
 	}
+	for system, name := range d.FirmwarePackages {
+		c.matches("driver.firmwarePackages", system, `\*|[a-z0-9][a-z0-9._-]*`)
+		c.matches("driver.firmwarePackages."+system, name, `[A-Za-z0-9][A-Za-z0-9+._-]*`)
+	}
 }
 
 func (c *checker) source(field string, s accel.Source) {
@@ -266,7 +270,7 @@ func (c *checker) node(field string, n accel.NodeSource, modules map[string]int)
 
 // attributes looks at the attribute files of a definition.
 func (c *checker) attributes(def *accel.Definition) {
-	for field, file := range map[string]string{"serial": def.Serial, "uuid": def.UUID, "fabric": def.Fabric} {
+	for field, file := range map[string]string{"serial": def.Serial, "uuid": def.UUID, "model": def.Model, "fabric": def.Fabric} {
 		if file != "" {
 			c.attribute(field, file)
 		}
@@ -278,16 +282,26 @@ func (c *checker) attributes(def *accel.Definition) {
 		}
 	}
 	for i, h := range def.Health {
-		c.attribute(at("health", i)+".file", h.File)
+		c.health(at("health", i), h)
 	}
+	seen := map[string]bool{}
 	for i, m := range def.Metrics {
-		c.attribute(at("metrics", i)+".file", m.File)
-		c.matches(at("metrics", i)+".name", m.Name, `[a-z_]+`)
+		if seen[m.Name] {
+			c.bad(at("metrics", i)+".name", "%q is there twice", m.Name)
+		}
+		seen[m.Name] = true
+		c.metric(at("metrics", i), m)
 	}
 }
 
 // attribute refuses files that an attribute cannot be: they are read as root.
-func (c *checker) attribute(field, file string) {
+func (c *checker) attribute(field, files string) {
+	for _, file := range accel.Alternatives(files) {
+		c.file(field, file)
+	}
+}
+
+func (c *checker) file(field, file string) {
 	name, _, _ := strings.Cut(file, "#")
 	switch {
 	case !path.IsAbs(name):

@@ -32,6 +32,7 @@ func Pages(root string) []Page {
 		{"packaging/monitoring/prometheusrule.yaml", prometheusRule(root)},
 		{"docs/reasons.md", reasons()},
 		{"docs/states.md", agent.StatesMarkdown()},
+		{"docs/vendors.md", vendorsPage(root)},
 	}
 }
 

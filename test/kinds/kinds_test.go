@@ -78,7 +78,7 @@ func look(t *testing.T, h *host.Host, def *accel.Definition, facts accel.Facts) 
 // TestGolden compares each kind's view of each machine that has a device of it.
 func TestGolden(t *testing.T) {
 	defs := definitions(t)
-	for _, name := range []string{"nvidia", "amd", "intel", "habana", "mixed", "qemu-edu"} {
+	for _, name := range []string{"nvidia", "amd", "amd-parts", "amd-radeon", "intel", "intel-parts", "habana", "gaudi", "mixed", "qemu-edu"} {
 		t.Run(name, func(t *testing.T) {
 			h := machines.Unpack(t, name)
 			facts := detect.Detect(h, detect.Options{})

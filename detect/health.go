@@ -1,0 +1,93 @@
+package detect
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// Health reads the health of a. An attribute that cannot be read is an error: not known, keep the last answer; unless another one
+// tells that the device is unhealthy. A content other than the healthy one means what the definition says, and without a word of
+// it unhealthy, with the content as message. A function that is no longer on the bus is gone. Since is zero.
+func Health(h *host.Host, def *accel.Definition, a accel.Accelerator) (accel.Health, error) {
+	return health(h, h.Attributes(a.ID), def, a.ID)
+}
+
+func health(h *host.Host, from attributes, def *accel.Definition, id string) (accel.Health, error) {
+	if _, err := h.Stat(path.Join(pciDevices, id)); errors.Is(err, fs.ErrNotExist) && h.Exists(pciDevices) {
+		return accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: id + " is not on the PCI bus"}, nil
+	}
+	if unreachable(h, from, id) {
+		return accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnreachable, Action: accel.ActionReboot, Message: "it does not answer on the bus any more"}, nil
+	}
+	return judge(from, def.Health, id)
+}
+
+// unreachable reports whether the bus answers for a device that does not: all bits set, which is no vendor's number. A device
+// that sleeps is not woken up for the question.
+func unreachable(h *host.Host, from attributes, id string) bool {
+	if suspended(from) {
+		return false
+	}
+	f, err := h.Open(path.Join(pciDevices, id, "config"))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	var head [4]byte
+	_, err = io.ReadFull(f, head[:])
+	return err == nil && head == [4]byte{0xff, 0xff, 0xff, 0xff}
+}
+
+// judge is the worst that attributes tell.
+func judge(from attributes, sources []accel.HealthSource, id string) (accel.Health, error) {
+	worst, unknown := accel.Health{State: accel.Healthy}, error(nil)
+	for _, s := range sources {
+		text, err := from.Read(s.File)
+		switch {
+		case s.Optional && absent(err):
+		case err != nil:
+			unknown = accel.Problemf(accel.CollectFailed, "cannot read the health of %s: %v", id, err)
+		default:
+			if told := verdict(s, text); rank(told) > rank(worst) {
+				worst = told
+			}
+		}
+	}
+	if unknown != nil && worst.State != accel.Unhealthy {
+		return accel.Health{}, unknown
+	}
+	return worst, nil
+}
+
+func rank(h accel.Health) int { return slices.Index(accel.HealthStates(), h.State) }
+
+// verdict is what the content of an attribute means.
+func verdict(s accel.HealthSource, text string) accel.Health {
+	if x, err := regexp.Compile(s.Match); err == nil && s.Match != "" { // the definition was validated
+		if part, ok := matched(x, text); ok {
+			text = part
+		}
+	}
+	v, listed := s.Verdicts[text]
+	if text == s.Healthy || listed && v.State == "" {
+		return accel.Health{State: accel.Healthy}
+	}
+	if !listed {
+		v = s.Otherwise
+	}
+	if v.State == "" {
+		v.State = accel.Unhealthy
+	}
+	h := accel.Health{State: v.State, Reason: accel.DeviceUnhealthy, Action: v.Action, Message: clean(text)}
+	if v.Title != "" {
+		h.Message, h.Evidence = v.Title, s.File+": "+clean(text)
+	}
+	return h
+}

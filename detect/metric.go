@@ -1,0 +1,195 @@
+package detect
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// attributes are those of one device at one moment: a [host.Attributes], or what a test says.
+type attributes interface {
+	Read(file string) (string, error)
+	All(file string) []host.Answer
+}
+
+// Collect reads the metrics of a, those that every device has included, by name, in the base unit of the name. An optional
+// attribute that gives no number is left out. With an error, which names each other attribute that gives none, the map has the rest.
+//
+// A device that sleeps is left to: only what the bus knows of it is read.
+func Collect(h *host.Host, def *accel.Definition, a accel.Accelerator) (map[string]float64, error) {
+	return collect(h.Attributes(a.ID), def.AllMetrics(), a.ID)
+}
+
+func collect(from attributes, metrics []accel.MetricSource, id string) (map[string]float64, error) {
+	asleep := suspended(from)
+	values := make(map[string]float64, len(metrics))
+	var failed []string
+	for _, m := range metrics {
+		if asleep && !m.OfBus() {
+			continue
+		}
+		switch v, err := measure(from, m); {
+		case err == nil:
+			values[m.Name] = v
+		case !m.Optional:
+			failed = append(failed, fmt.Sprintf("%s: %v", m.File, err))
+		}
+	}
+	if failed != nil {
+		return values, accel.Problemf(accel.CollectFailed, "cannot collect metrics of %s: %s", id, strings.Join(failed, "; "))
+	}
+	return values, nil
+}
+
+// suspended reports whether the device sleeps (Documentation/ABI/testing/sysfs-devices-power). Reading its attributes would
+// wake it, and reading them time and again keep it awake.
+func suspended(from attributes) bool {
+	s, err := from.Read("power/runtime_status")
+	return err == nil && s == "suspended"
+}
+
+// measure reads one metric.
+func measure(from attributes, m accel.MetricSource) (float64, error) {
+	texts, err := contents(from, m)
+	if err != nil {
+		return 0, err
+	}
+	var all []float64
+	for _, text := range texts {
+		found, err := numbers(m, text)
+		if err != nil {
+			return 0, err
+		}
+		all = append(all, found...)
+	}
+	v := combine(m.Combine, all)
+	if m.Scale != 0 {
+		v *= m.Scale
+	}
+	return v, nil
+}
+
+// contents are the texts that numbers of a metric are in: of several files only where something is made of all of them. One that
+// does not answer leaves the others without a meaning, unless it is not there.
+func contents(from attributes, m accel.MetricSource) ([]string, error) {
+	if m.Combine == "" || m.Combine == accel.CombineFirst {
+		text, err := from.Read(m.File)
+		return []string{text}, err
+	}
+	var texts []string
+	var missing error
+	for _, a := range from.All(m.File) {
+		switch {
+		case a.Err == nil:
+			texts = append(texts, a.Text)
+		case !absent(a.Err):
+			return nil, a.Err
+		default:
+			missing = a.Err
+		}
+	}
+	if texts == nil {
+		return nil, missing
+	}
+	return texts, nil
+}
+
+// numbers are those in the content of an attribute; at least one, unless they are counted.
+func numbers(m accel.MetricSource, text string) ([]float64, error) {
+	if m.Match == "" {
+		v, err := value(m, text)
+		return []float64{v}, err
+	}
+	x, err := regexp.Compile(m.Match)
+	if err != nil {
+		return nil, err // the definition was validated
+	}
+	var found []float64
+	for line := range strings.SplitSeq(text, "\n") {
+		part, ok := matched(x, line)
+		if !ok {
+			continue
+		}
+		var v float64
+		if m.Combine != accel.CombineCount {
+			if v, err = value(m, part); err != nil {
+				return nil, err
+			}
+		}
+		found = append(found, v)
+	}
+	if found == nil && m.Combine != accel.CombineCount {
+		return nil, fmt.Errorf("%q has no %s", clean(text), m.Match)
+	}
+	return found, nil
+}
+
+// matched returns what the group "value" of x matches in a text, or all that x matches without the group.
+func matched(x *regexp.Regexp, text string) (string, bool) {
+	m := x.FindStringSubmatch(text)
+	if m == nil {
+		return "", false
+	}
+	return m[max(0, x.SubexpIndex("value"))], true
+}
+
+// value is the number that a text says, in digits or as one of the definition's words.
+func value(m accel.MetricSource, text string) (float64, error) {
+	if v, known := m.Values[text]; known {
+		return v, nil
+	}
+	if m.Values != nil {
+		return 0, fmt.Errorf("%q is none of the words", clean(text))
+	}
+	return number(text)
+}
+
+// combine makes one number of several; of none, which only a count can be of, 0.
+func combine(how accel.Combine, all []float64) float64 {
+	switch how {
+	case accel.CombineCount:
+		return float64(len(all))
+	case accel.CombineSum:
+		sum := 0.0
+		for _, v := range all {
+			sum += v
+		}
+		return sum
+	case accel.CombineMax:
+		return slices.Max(all)
+	case accel.CombineMin:
+		return slices.Min(all)
+	}
+	return all[0]
+}
+
+// absent reports whether an attribute is not there, or is there and this device has nothing to say in it: a driver
+// answers so for a sensor that the board lacks.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENODATA)
+}
+
+// number parses a decimal number, or a hexadecimal one with "0x".
+func number(s string) (float64, error) {
+	if digits, ok := strings.CutPrefix(s, "0x"); ok {
+		n, err := strconv.ParseUint(digits, 16, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%q is not a number", clean(s))
+		}
+		return float64(n), nil
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0, fmt.Errorf("%q is not a number", clean(s))
+	}
+	return v, nil
+}

@@ -1,0 +1,76 @@
+package driver
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// blameFirmware finds out of devices that the driver has refused whether it was for firmware that is not there: the kernel has
+// said so. A problem about firmware names the package that has it, where the definition knows.
+func (d *Driver) blameFirmware(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, problem *accel.Problem) *accel.Problem {
+	if problem == nil {
+		return nil
+	}
+	told := *problem
+	if told.Reason == accel.ProbeFailed {
+		d.refusedForFirmware(&told, def, facts.Kernel.Release, accs)
+	}
+	name := firmwarePackage(def, facts.OS)
+	if told.Reason != accel.FirmwareMissing || name == "" {
+		return &told
+	}
+	if hint := fmt.Sprintf("package %q has it", name); !strings.Contains(told.Message, hint) {
+		told.Message += "; " + hint
+	}
+	return &told
+}
+
+// refusedForFirmware makes a problem one about firmware, when the kernel has said last of a device without a driver that a file is
+// not there, and it is not there now either.
+func (d *Driver) refusedForFirmware(problem *accel.Problem, def *accel.Definition, release string, accs []accel.Accelerator) {
+	var refused []string
+	for _, v := range d.observe(def, accs) {
+		if v.bound == "" {
+			refused = append(refused, v.id)
+		}
+	}
+	if len(refused) == 0 {
+		return
+	}
+	lines, err := d.h.KernelLines()
+	if err != nil {
+		return // without the right to read the log it stays as it is
+	}
+	// The first form is of drivers/base/firmware_loader/main.c, with ENOENT. The others are Debian's, whose kernels say it in words of
+	// their own, too, and refuse devices without looking for a file when a driver's whole directory is not there.
+	said := regexp.MustCompile(`Direct firmware load for (\S+) failed with error -2|firmware: failed to load (\S+) \(-2\)|requires firmware installed`)
+	for _, line := range slices.Backward(lines) {
+		m := said.FindStringSubmatch(line)
+		i := slices.IndexFunc(refused, func(id string) bool { return strings.Contains(line, id) })
+		if m == nil || i < 0 {
+			continue
+		}
+		file := cmp.Or(m[1], m[2])
+		if file != "" && d.findFirmware(file, release) != "" {
+			return // it came since: the next attempt finds it
+		}
+		problem.Reason = accel.FirmwareMissing
+		problem.Message = fmt.Sprintf("driver %q refuses device %q: no firmware for it is installed", def.Driver.Binds, refused[i])
+		if file != "" {
+			problem.Message = fmt.Sprintf("driver %q refuses device %q: it needs firmware %q, which is not below /lib/firmware", def.Driver.Binds, refused[i], file)
+		}
+		return
+	}
+}
+
+// firmwarePackage is the package that has a driver's firmware on a distribution; empty when the definition does not know.
+func firmwarePackage(def *accel.Definition, os accel.OS) string {
+	major, _, _ := strings.Cut(os.VersionID, ".")
+	all := def.Driver.FirmwarePackages
+	return cmp.Or(all[os.ID+major], all[os.ID], all["*"])
+}

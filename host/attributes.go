@@ -1,0 +1,177 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Attributes reads attributes of one PCI function, or of a part of it, at one moment: however many rows of a definition ask for
+// something, a directory is listed once and a file is read once. It is not safe for concurrent use.
+type Attributes struct {
+	h            *Host
+	dir, address string
+	listed       map[string][]string // by directory; nil in one that is asked once
+	answers      map[string]Answer   // by file
+}
+
+// Answer is what the attribute file Name says.
+type Answer struct {
+	Name, Text string
+	Err        error
+}
+
+// Attributes returns a reader of the PCI function at address.
+func (h *Host) Attributes(address string) *Attributes {
+	return &Attributes{
+		h: h, dir: path.Join(pciDevices, address), address: address, listed: map[string][]string{}, answers: map[string]Answer{},
+	}
+}
+
+// DeviceAttribute reads an attribute of the PCI function at address, as accel.HealthSource.File describes it: relative
+// to the function's directory or absolute, perhaps a pattern, perhaps one line of it, perhaps one of several.
+func (h *Host) DeviceAttribute(address, file string) (string, error) {
+	return h.AttributeAt(path.Join(pciDevices, address), address, file)
+}
+
+// AttributeAt is [Host.DeviceAttribute] for a part of the function, in which a relative file is relative to dir.
+func (h *Host) AttributeAt(dir, address, file string) (string, error) {
+	return (&Attributes{h: h, dir: dir, address: address}).Read(file)
+}
+
+// Read is [Host.DeviceAttribute]. Where nothing is there, the error is fs.ErrNotExist.
+func (a *Attributes) Read(file string) (string, error) {
+	first := a.alternative(file, 1)[0]
+	return first.Text, first.Err
+}
+
+// All is Read for every file that a pattern matches, in the order in which people count; at least one answer.
+func (a *Attributes) All(file string) []Answer { return a.alternative(file, -1) }
+
+// alternative returns the answers of the first of several files that is there and has something to say, also when it cannot be
+// read just now: another file may say another thing. When none has, they are those of the first one that is there.
+func (a *Attributes) alternative(file string, most int) []Answer {
+	var best []Answer
+	for _, one := range accel.Alternatives(file) {
+		got := a.read(one, most)
+		absent := errors.Is(got[0].Err, fs.ErrNotExist)
+		if !absent && !got[0].silent() {
+			return got
+		}
+		if best == nil || !absent && errors.Is(best[0].Err, fs.ErrNotExist) {
+			best = got
+		}
+	}
+	return best
+}
+
+// silent reports whether an attribute that is there has nothing to say on this device.
+func (a Answer) silent() bool {
+	return a.Err == nil && a.Text == "" || errors.Is(a.Err, unix.EOPNOTSUPP) || errors.Is(a.Err, unix.ENODATA)
+}
+
+// read returns the answers of up to most files that are there; one that says so when none is. Most is -1 for all.
+func (a *Attributes) read(file string, most int) []Answer {
+	name, key, line := strings.Cut(accel.DeviceText(file, a.address, -1), "#")
+	var found []Answer
+	for _, n := range a.match(name) {
+		got := a.answer(n)
+		if errors.Is(got.Err, fs.ErrNotExist) || errors.Is(got.Err, unix.ENOTDIR) {
+			continue
+		}
+		if line && got.Err == nil {
+			got.Text, got.Err = lineOf(n, got.Text, key)
+		}
+		if found = append(found, got); len(found) == most {
+			break
+		}
+	}
+	if found == nil {
+		absent := &fs.PathError{Op: "open", Path: a.path(name), Err: fs.ErrNotExist}
+		return []Answer{{Name: absent.Path, Err: absent}}
+	}
+	return found
+}
+
+// lineOf returns what stands in a line after the word that it begins with.
+func lineOf(name, text, key string) (string, error) {
+	for l := range strings.SplitSeq(text, "\n") {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(l), key); ok && (rest == "" || strings.ContainsRune(": \t=", rune(rest[0]))) {
+			return strings.TrimSpace(strings.TrimLeft(rest, ":=")), nil
+		}
+	}
+	return "", fmt.Errorf("%q has no line %q: %w", name, key, fs.ErrNotExist)
+}
+
+func (a *Attributes) path(file string) string {
+	if path.IsAbs(file) {
+		return path.Clean(file)
+	}
+	return path.Join(a.dir, file)
+}
+
+// match returns the paths that a pattern can mean; whether they are there shows when they are read.
+func (a *Attributes) match(file string) []string {
+	const special = `*?[\`
+	if !strings.ContainsAny(file, special) {
+		return []string{a.path(file)}
+	}
+	names := []string{a.dir}
+	if path.IsAbs(file) {
+		names, file = []string{""}, file[1:]
+	}
+	for element := range strings.SplitSeq(path.Clean(file), "/") {
+		var next []string
+		for _, n := range names {
+			if !strings.ContainsAny(element, special) {
+				next = append(next, n+"/"+element)
+				continue
+			}
+			for _, e := range a.list(n) {
+				if ok, err := path.Match(element, e); err == nil && ok {
+					next = append(next, n+"/"+e)
+				}
+			}
+		}
+		names = next
+	}
+	slices.SortFunc(names, accel.Natural)
+	return names
+}
+
+// list returns what is in a directory; nothing when it cannot be read.
+func (a *Attributes) list(dir string) []string {
+	if names, known := a.listed[dir]; known {
+		return names
+	}
+	var names []string
+	if d, err := a.h.OpenDir(dir); err == nil {
+		if names, err = d.Names(); err != nil {
+			names = nil
+		}
+		d.Close()
+	}
+	if a.listed != nil {
+		a.listed[dir] = names
+	}
+	return names
+}
+
+func (a *Attributes) answer(name string) Answer {
+	if got, known := a.answers[name]; known {
+		return got
+	}
+	got := Answer{Name: name}
+	got.Text, got.Err = a.h.ReadAttribute(name)
+	if a.answers != nil {
+		a.answers[name] = got
+	}
+	return got
+}
