@@ -114,6 +114,7 @@ func TestInjections(t *testing.T) {
 		{"it is in reset", "gaudi", "habana-gaudi", gaudi, change{"status": "In reset\n"}, []string{"unhealthy: it is being reset ()"}},
 		{"it is started", "gaudi", "habana-gaudi", gaudi, change{"status": "In device creation\n"}, []string{"unhealthy: it is being started ()"}},
 		{"it wants a reset", "gaudi", "habana-gaudi", gaudi, change{"status": "Needs reset\n"}, []string{"unhealthy: it has to be reset (ResetDevice)"}},
+		{"the word of its documentation", "gaudi", "habana-gaudi", gaudi, change{"status": "Malfunction\n"}, []string{"unhealthy: the driver has given it up (Reboot)"}},
 		{"a word that nobody knows", "gaudi", "habana-gaudi", gaudi, change{"status": "On fire\x1b[31m\n"}, []string{"unhealthy: On fire [31m ()"}},
 		{"its status cannot be read", "gaudi", "habana-gaudi", gaudi, change{"status": directory}, []string{":  ()"}},
 		{"its status is not there", "gaudi", "habana-gaudi", gaudi, change{"status": vanishes}, []string{":  ()"}},
