@@ -47,15 +47,22 @@ func (d *Driver) refusedForFirmware(problem *accel.Problem, def *accel.Definitio
 		return // without the right to read the log it stays as it is
 	}
 	// The first form is of drivers/base/firmware_loader/main.c, with ENOENT. The others are Debian's, whose kernels say it in words of
-	// their own, too, and refuse devices without looking for a file when a driver's whole directory is not there.
+	// their own, too, and refuse devices without looking for a file, and without a word of which device, when a driver's whole
+	// directory is not there.
 	said := regexp.MustCompile(`Direct firmware load for (\S+) failed with error -2|firmware: failed to load (\S+) \(-2\)|requires firmware installed`)
 	for _, line := range slices.Backward(lines) {
 		m := said.FindStringSubmatch(line)
-		i := slices.IndexFunc(refused, func(id string) bool { return strings.Contains(line, id) })
-		if m == nil || i < 0 {
+		if m == nil {
 			continue
 		}
 		file := cmp.Or(m[1], m[2])
+		i := slices.IndexFunc(refused, func(id string) bool { return strings.Contains(line, id) })
+		if file == "" && strings.Contains(line, "["+def.Driver.Binds+"]") {
+			i = max(i, 0)
+		}
+		if i < 0 {
+			continue
+		}
 		if file != "" && d.findFirmware(file, release) != "" {
 			return // it came since: the next attempt finds it
 		}
