@@ -59,6 +59,8 @@ type MetricSource struct {
 	Combine Combine `json:"combine,omitempty"`
 	// Scale converts the attribute's unit to the unit in Name by multiplication; 0 means 1.
 	Scale float64 `json:"scale,omitempty"`
+	// Fixed numbers do not change, such as the size of the memory: a device that sleeps keeps what it had.
+	Fixed bool `json:"fixed,omitempty"`
 	// Optional attributes are not on every device of the kind, or do not always answer: without an answer there is no such metric.
 	Optional bool `json:"optional,omitempty"`
 }
@@ -90,7 +92,7 @@ func DefaultMetrics() []MetricSource {
 	const milli, micro = 1e-3, 1e-6
 	return []MetricSource{
 		{Name: "accelerator_temperature_celsius", File: "hwmon/hwmon*/temp1_input", Scale: milli, Optional: true},
-		{Name: "accelerator_temperature_critical_celsius", File: "hwmon/hwmon*/temp1_crit", Scale: milli, Optional: true},
+		{Name: "accelerator_temperature_critical_celsius", File: "hwmon/hwmon*/temp1_crit", Scale: milli, Fixed: true, Optional: true},
 		{Name: "accelerator_power_usage_watts", File: "hwmon/hwmon*/power1_average|hwmon/hwmon*/power1_input", Scale: micro, Optional: true},
 		{
 			// 0 means that there is none.

@@ -24,17 +24,20 @@ type attributes interface {
 // Collect reads the metrics of a, those that every device has included, by name, in the base unit of the name. An optional
 // attribute that gives no number is left out. With an error, which names each other attribute that gives none, the map has the rest.
 //
-// A device that sleeps is left to: only what the bus knows of it is read.
+// A device that sleeps is left to: only what the bus knows of it is read, and of a.Metrics what does not change is kept.
 func Collect(h *host.Host, def *accel.Definition, a accel.Accelerator) (map[string]float64, error) {
-	return collect(h.Attributes(a.ID), def.AllMetrics(), a.ID)
+	return collect(h.Attributes(a.ID), def.AllMetrics(), a)
 }
 
-func collect(from attributes, metrics []accel.MetricSource, id string) (map[string]float64, error) {
+func collect(from attributes, metrics []accel.MetricSource, a accel.Accelerator) (map[string]float64, error) {
 	asleep := suspended(from)
 	values := make(map[string]float64, len(metrics))
 	var failed []string
 	for _, m := range metrics {
 		if asleep && !m.OfBus() {
+			if old, known := a.Metrics[m.Name]; known && m.Fixed {
+				values[m.Name] = old
+			}
 			continue
 		}
 		switch v, err := measure(from, m); {
@@ -45,7 +48,7 @@ func collect(from attributes, metrics []accel.MetricSource, id string) (map[stri
 		}
 	}
 	if failed != nil {
-		return values, accel.Problemf(accel.CollectFailed, "cannot collect metrics of %s: %s", id, strings.Join(failed, "; "))
+		return values, accel.Problemf(accel.CollectFailed, "cannot collect metrics of %s: %s", a.ID, strings.Join(failed, "; "))
 	}
 	return values, nil
 }

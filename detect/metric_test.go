@@ -90,12 +90,12 @@ func TestUnreadable(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EIO, syscall.EAGAIN, syscall.EINVAL, syscall.EBUSY, syscall.EPERM, syscall.ENODEV, syscall.ENODATA, syscall.EOPNOTSUPP, syscall.ETIMEDOUT, syscall.EACCES} {
 		from := said{"a": {errno}, "b": {"1"}}
 		metrics := []accel.MetricSource{{Name: "a", File: "a", Optional: true}, {Name: "b", File: "b"}}
-		got, err := collect(from, metrics, card)
+		got, err := collect(from, metrics, accel.Accelerator{ID: card})
 		if diff := cmp.Diff(map[string]float64{"b": 1}, got); diff != "" || err != nil {
 			t.Errorf("%v, optional: %v %s", errno, err, diff)
 		}
 		metrics[0].Optional = false
-		got, err = collect(from, metrics, card)
+		got, err = collect(from, metrics, accel.Accelerator{ID: card})
 		if diff := cmp.Diff(map[string]float64{"b": 1}, got); diff != "" {
 			t.Errorf("%v: %s", errno, diff)
 		}
@@ -107,18 +107,19 @@ func TestUnreadable(t *testing.T) {
 
 // TestAsleep: a device that sleeps is asked what the bus knows of it and nothing else.
 func TestAsleep(t *testing.T) {
-	def := &accel.Definition{Metrics: []accel.MetricSource{{Name: "load", File: "load"}}}
+	def := &accel.Definition{Metrics: []accel.MetricSource{{Name: "load", File: "load"}, {Name: "memory", File: "memory", Fixed: true, Optional: true}}}
+	a := accel.Accelerator{ID: card, Metrics: map[string]float64{"load": 70, "memory": 80}}
 	from := said{
 		"load": {"50"}, "hwmon/hwmon*/temp1_input": {"40000"}, "power_state": {"D3hot"}, "aer_dev_fatal#TOTAL_ERR_FATAL": {"7"},
 		"power/runtime_status": {"suspended"},
 	}
-	got, err := collect(from, def.AllMetrics(), card)
-	if diff := cmp.Diff(map[string]float64{"accelerator_pci_power_state": 3, "accelerator_pcie_fatal_errors_total": 7}, got); diff != "" || err != nil {
+	got, err := collect(from, def.AllMetrics(), a)
+	if diff := cmp.Diff(map[string]float64{"memory": 80, "accelerator_pci_power_state": 3, "accelerator_pcie_fatal_errors_total": 7}, got); diff != "" || err != nil {
 		t.Errorf("asleep: %v %s", err, diff)
 	}
 	for _, status := range []any{"active", "resuming", "unsupported", syscall.EIO} {
 		from["power/runtime_status"] = []any{status}
-		got, err = collect(from, def.AllMetrics(), card)
+		got, err = collect(from, def.AllMetrics(), a)
 		if len(got) != 4 || got["load"] != 50 || err != nil {
 			t.Errorf("%v: %v, %v", status, got, err)
 		}

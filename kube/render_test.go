@@ -56,6 +56,9 @@ func TestLabels(t *testing.T) {
 		{"memory", readyMachine(func(m *accel.Machine) {
 			m.Have["qemu-edu"].Accelerators[1].Metrics = map[string]float64{"accelerator_memory_total_bytes": 80 << 30}
 		}), with("acceld.dev/qemu-edu.memory", "81920")},
+		{"a device that names its model", readyMachine(func(m *accel.Machine) {
+			m.Have["qemu-edu"].Accelerators[0].Model = "EDU 9000"
+		}), with("acceld.dev/qemu-edu.product", "EDU-9000")},
 		{"nothing known", readyMachine(func(m *accel.Machine) {
 			have := m.Have["qemu-edu"]
 			have.Driver.Version = ""
