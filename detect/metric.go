@@ -74,11 +74,18 @@ func measure(from attributes, m accel.MetricSource) (float64, error) {
 		}
 		all = append(all, found...)
 	}
-	v := combine(m.Combine, all)
-	if m.Scale != 0 {
-		v *= m.Scale
+	return scaled(combine(m.Combine, all), m.Scale), nil
+}
+
+// scaled multiplies by a scale; 0 is none. By a thousandth and the like it divides by the whole number, which is exact.
+func scaled(v, scale float64) float64 {
+	switch whole := math.Round(1 / scale); {
+	case scale == 0:
+		return v
+	case 1/whole == scale:
+		return v / whole
 	}
-	return v, nil
+	return v * scale
 }
 
 // contents are the texts that numbers of a metric are in: of several files only where something is made of all of them. One that

@@ -49,6 +49,8 @@ func TestMeasure(t *testing.T) {
 		{"digits", one(accel.MetricSource{}), []any{"37"}, 37, ""},
 		{"hexadecimal ones", one(accel.MetricSource{}), []any{"0x1f"}, 31, ""},
 		{"scaled", one(accel.MetricSource{Scale: 0.001}), []any{"47500"}, 47.5, ""},
+		{"scaled without a rest", one(accel.MetricSource{Scale: 0.000001}), []any{"81234567890"}, 81234.56789, ""},
+		{"scaled up", one(accel.MetricSource{Scale: 1e6}), []any{"1650"}, 1650e6, ""},
 		{"below zero", one(accel.MetricSource{Scale: 0.001}), []any{"-40000"}, -40, ""},
 		{"nothing", one(accel.MetricSource{}), []any{""}, 0, `"" is not a number`},
 		{"a word", one(accel.MetricSource{}), []any{"N/A"}, 0, `"N/A" is not a number`},

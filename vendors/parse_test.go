@@ -113,7 +113,7 @@ func TestFaults(t *testing.T) {
 		{`    file: hwmon/hwmon*/temp1_input`, "    file: x\n    match: '[0-9]*'", `19: metrics[0].match: "[0-9]*" matches every line`},
 		{`    file: hwmon/hwmon*/temp1_input`, "    file: x\n    match: '([0-9]+)MHz'", `19: metrics[0].match: "([0-9]+)MHz" has groups, and none is (?P<value>…)`},
 		{`    file: hwmon/hwmon*/temp1_input`, "    file: x\n    combine: mean", `19: metrics[0].combine: "mean" is not one of first, sum, max, min, count`},
-		{`    file: hwmon/hwmon*/temp1_input`, "    file: x\n    combine: count", `metrics[0].match: is needed: it says what is counted`},
+		{`    file: hwmon/hwmon*/temp1_input`, "    file: x\n    combine: count", `17: metrics[0].match: is needed: it says what is counted`},
 		{`    file: hwmon/hwmon*/temp1_input`, "    file: x\n  - {name: accelerator_temperature_celsius, file: y}", `19: metrics[1].name: "accelerator_temperature_celsius" is there twice`},
 		{`match:`, `match: {}` + "\nexcept:", `4: match: must be a list`},
 		{`match:`, `match`, `4: `},

@@ -43,10 +43,12 @@ func vendorsPage(root string) string {
 func kindTable(def *accel.Definition) string {
 	var b strings.Builder
 	b.WriteString("| what | from |\n|---|---|\n")
+	seen := map[string]bool{}
 	row := func(what string, from ...string) {
 		from = slices.DeleteFunc(from, func(s string) bool { return s == "" || s == "``" })
-		if len(from) > 0 {
-			fmt.Fprintf(&b, "| %s | %s |\n", what, cell(strings.Join(from, "; ")))
+		if text := fmt.Sprintf("| %s | %s |\n", what, cell(strings.Join(from, "; "))); len(from) > 0 && !seen[text] {
+			seen[text] = true
+			b.WriteString(text)
 		}
 	}
 	row("resource", code(def.Resource))
@@ -151,7 +153,7 @@ func partitionRows(row func(string, ...string), def *accel.Definition) {
 		return
 	}
 	row("parts", code(d.Find))
-	row("profile of a part", files(d.Profile), d.Form)
+	row("profile of a part", files(d.Profile))
 	row("nodes of a part", nodeList(d.Nodes)...)
 	for _, p := range d.Profiles {
 		row("resource of "+code(p.Name), code(def.OfferedAs(p.Name)))
@@ -201,8 +203,11 @@ func reading(m accel.MetricSource) string {
 	if m.Combine != "" {
 		text += ", " + string(m.Combine)
 	}
-	if m.Scale != 0 {
-		text += fmt.Sprintf(", × %v", m.Scale)
+	switch {
+	case m.Scale > 0 && m.Scale < 1:
+		text += fmt.Sprintf(", ÷ %.0f", 1/m.Scale)
+	case m.Scale != 0:
+		text += fmt.Sprintf(", × %.0f", m.Scale)
 	}
 	for _, word := range slices.Sorted(maps.Keys(m.Values)) {
 		text += fmt.Sprintf(", %s is %v", code(word), m.Values[word])
