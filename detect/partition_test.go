@@ -150,8 +150,17 @@ func TestPartitions(t *testing.T) {
 				m.SetAttribute(card, "current_compute_partition", "CPX")
 				const bus = 1 << 8
 				for i, n := range []struct{ location, domain int }{
-					{0, 0}, {2 << 8, 0}, {bus, 1}, {bus, 0}, {bus | 1, 0}, {bus | 2<<28, 0}, {bus | 1<<3, 0},
-					{}, {}, {}, {bus | 3<<28, 0}, // node 10 comes after node 5
+					{0, 0},
+					{2 << 8, 0},
+					{bus, 1},
+					{bus, 0},
+					{bus | 1, 0},
+					{bus | 2<<28, 0},
+					{bus | 1<<3, 0},
+					{},
+					{},
+					{},
+					{bus | 3<<28, 0}, // node 10 comes after node 5
 				} {
 					m.File(fmt.Sprintf("/sys/class/kfd/kfd/topology/nodes/%d/properties", i), fmt.Sprintf("location_id %d\ndomain %d\ndrm_render_minor %d\n", n.location, n.domain, 128+i))
 					m.File(fmt.Sprintf("/dev/dri/renderD%d", 128+i), "")

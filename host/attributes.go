@@ -65,7 +65,7 @@ func (a *Attributes) alternative(file string, most int) []Answer {
 		if !absent && !got[0].silent() {
 			return got
 		}
-		if best == nil || !absent && errors.Is(best[0].Err, fs.ErrNotExist) {
+		if len(best) == 0 || !absent && errors.Is(best[0].Err, fs.ErrNotExist) {
 			best = got
 		}
 	}

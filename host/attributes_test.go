@@ -17,12 +17,12 @@ func TestAlternatives(t *testing.T) {
 		m.SetAttribute(address, file, text)
 	}
 	for file, want := range map[string]string{
-		"hwmon/hwmon*/energy1_input":           "9", // the first that has the file, and 9 comes before 10
-		"none|uuid":                            "U1",
-		"serial|uuid":                          "U1",
-		"uuid|serial":                          "U1",
-		"counts#de|counts#ue":                  "2",
-		"counts#ce|counts#ue":                  "2",
+		"hwmon/hwmon*/energy1_input":            "9", // the first that has the file, and 9 comes before 10
+		"none|uuid":                             "U1",
+		"serial|uuid":                           "U1",
+		"uuid|serial":                           "U1",
+		"counts#de|counts#ue":                   "2",
+		"counts#ce|counts#ue":                   "2",
 		"hwmon/hwmon*/power1_average|none|uuid": "U1",
 	} {
 		for range 2 { // alone, and from what was read before

@@ -110,9 +110,9 @@ func functions(def *accel.Definition) []string {
 		case m.Device != "":
 			ids = append(ids, m.Device)
 		case m.Driver != "":
-			out = append(out, fmt.Sprintf("class `%s` of `%s` that `%s` has", m.Class, m.Vendor, m.Driver))
+			out = append(out, "class "+code(m.Class)+" of "+code(m.Vendor)+" that "+code(m.Driver)+" has")
 		default:
-			out = append(out, fmt.Sprintf("class `%s` of `%s`", m.Class, m.Vendor))
+			out = append(out, "class "+code(m.Class)+" of "+code(m.Vendor))
 		}
 	}
 	if len(ids) > 0 {

@@ -48,6 +48,8 @@ func TestFiveLines(t *testing.T) {
 		}
 	}
 	stage.Check(t, g.Monitor().Execute(t.Context(), "human-monitor-command", map[string]any{"command-line": "pcie_aer_inject_error slot0 POISON_TLP"}, nil))
-	await("the port above counts an error", func(a accel.Accelerator) bool { return a.Health.State == accel.Degraded && a.Health.Reason == accel.BusErrors })
+	await("the port above counts an error", func(a accel.Accelerator) bool {
+		return a.Health.State == accel.Degraded && a.Health.Reason == accel.BusErrors
+	})
 	t.Logf("acceld status:\n%s", sh(t, g, "acceld status"))
 }
