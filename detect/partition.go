@@ -1,7 +1,6 @@
 package detect
 
 import (
-	"fmt"
 	"path"
 	"regexp"
 	"slices"
@@ -150,12 +149,16 @@ func belongs(h *host.Host, of *accel.Belonging, found, id string) bool {
 
 // placed reports whether a number says the place of the device on the bus: bus and device, and in another file the domain.
 func placed(h *host.Host, of *accel.Belonging, found, id, text string) bool {
-	var domain, bus, device, function uint64
-	if _, err := fmt.Sscanf(id, "%x:%x:%x.%x", &domain, &bus, &device, &function); err != nil {
+	place, err := strconv.ParseUint(text, 0, 64)
+	if err != nil || !isAddress(id) {
 		return false
 	}
-	n, err := strconv.ParseUint(text, 0, 64)
-	if err != nil || n>>8&0xff != bus || n>>3&0x1f != device {
+	parts := strings.FieldsFunc(id, func(r rune) bool { return r == ':' || r == '.' })
+	hexadecimal := func(part string) uint64 {
+		v, _ := strconv.ParseUint(part, 16, 64) // isAddress has seen it
+		return v
+	}
+	if place>>8&0xff != hexadecimal(parts[1]) || place>>3&0x1f != hexadecimal(parts[2]) {
 		return false
 	}
 	if of.Domain == "" {
@@ -164,6 +167,6 @@ func placed(h *host.Host, of *accel.Belonging, found, id, text string) bool {
 	if text, err = h.AttributeAt(found, id, of.Domain); err != nil {
 		return false
 	}
-	n, err = strconv.ParseUint(text, 0, 64)
-	return err == nil && n == domain
+	domain, err := strconv.ParseUint(text, 0, 64)
+	return err == nil && domain == hexadecimal(parts[0])
 }
