@@ -19,12 +19,19 @@ nodes: [{glob: "accelerator_edu/edu*"}]
 `
 
 // TestFiveLines is a host on which nobody knows the devices: what the kernel says of every device is there all the same, and what the
-// bus says of them is their health.
+// bus says of them is their health. It is Debian 12 with its full kernel, which has the drivers of two built-in kinds.
 func TestFiveLines(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2, NoKubernetes: true})
 	g := n.Guest
 	stage.Check(t, s.Source(t.Context(), g))
 	stage.Check(t, s.Units(t.Context(), g, ""))
+	t.Run("drivers that the distribution has need no configuration", func(t *testing.T) {
+		for kind, want := range map[string]string{"amd-gpu": "(installed", "intel-gpu": "(installed", "habana-gaudi": string(accel.NoDriverSource)} {
+			if out := sh(t, g, `acceld driver preflight "$1" --kernel "$(uname -r)" 2>&1 || true`, kind); !strings.Contains(out, want) {
+				t.Errorf("%s: want %q in\n%s", kind, want, out)
+			}
+		}
+	})
 	stage.Sh(t, g, 10*time.Minute, "acceld driver ensure qemu-edu")
 	sh(t, g, `mkdir -p /etc/acceld/definitions.d && printf '%s' "$1" > /etc/acceld/definitions.d/example-npu.yaml && printf 'kinds: {qemu-edu: {enabled: false}}\n' > /etc/acceld/config.yaml && acceld definition validate /etc/acceld/definitions.d/example-npu.yaml`, fiveLines)
 	stage.Check(t, s.Enable(t.Context(), g))

@@ -100,7 +100,7 @@ func printPreflight(out io.Writer, kernel string, results []driver.PreflightResu
 			where := map[accel.SourceType]string{
 				accel.SourceStore: "in the store", accel.SourceInstalled: "installed", accel.SourceBuild: "built", accel.SourceOCI: "fetched", accel.SourceBundle: "from the bundle",
 			}[r.Source]
-			_, err = fmt.Fprintf(out, "%s: driver %s is ready for kernel %s (%s, %v)\n", r.Kind, r.Version, kernel, where, time.Duration(r.Seconds*float64(time.Second)).Round(100*time.Millisecond))
+			_, err = fmt.Fprintf(out, "%s: %s is ready for kernel %s (%s, %v)\n", r.Kind, strings.TrimSpace("driver "+r.Version), kernel, where, time.Duration(r.Seconds*float64(time.Second)).Round(100*time.Millisecond))
 		} else {
 			_, err = fmt.Fprintf(out, "%s: no driver for kernel %s: %s\n", r.Kind, kernel, explain(r.Problem))
 		}
