@@ -87,7 +87,7 @@ func partition(h *host.Host, def *accel.Definition, a accel.Accelerator, found, 
 	d := def.Partitions
 	p := accel.Accelerator{
 		ID: accel.PartitionID(a.ID, profile, name), Parent: a.ID, Profile: profile,
-		NUMANode: a.NUMANode, Ports: a.Ports, Fabric: a.Fabric, Bound: a.Bound, Serial: a.Serial,
+		NUMANode: a.NUMANode, Ports: a.Ports, Fabric: a.Fabric, Bound: a.Bound, Serial: a.Serial, Model: a.Model,
 		Capacity: amounts(def.Profile(profile).Capacity, func(file string) (string, error) { return h.AttributeAt(found, a.ID, file) }),
 	}
 	nodes, missing := h.NodesAt(found, a.ID, d.Nodes)

@@ -44,7 +44,7 @@ func absent(a accel.Accelerator, d *accel.Partitions, there []accel.Accelerator)
 				continue
 			}
 			out = append(out, accel.Accelerator{
-				ID: id, Parent: a.ID, Profile: profile, NUMANode: a.NUMANode, Serial: a.Serial,
+				ID: id, Parent: a.ID, Profile: profile, NUMANode: a.NUMANode, Serial: a.Serial, Model: a.Model,
 				Health: accel.Health{State: accel.Unhealthy, Reason: accel.PartitionAbsent, Since: a.Health.Since},
 			})
 		}

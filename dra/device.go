@@ -78,7 +78,7 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 		if d.Address != a.Address() {
 			continue
 		}
-		text("product", cmp.Or(a.Model, product(d, v.Definition)))
+		text("product", product(a, d, v.Definition))
 		text("vendorID", d.Vendor)
 		text("deviceID", d.Device)
 		// What the link can do, not what it does now: an idle link trains down, and a slice that followed it would flap.
@@ -91,7 +91,10 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 }
 
 // product is the name of the model, as well as it is known.
-func product(d accel.PCIDevice, def *accel.Definition) string {
+func product(a accel.Accelerator, d accel.PCIDevice, def *accel.Definition) string {
+	if a.Model != "" {
+		return a.Model
+	}
 	if d.DeviceName != "" {
 		return d.DeviceName
 	}

@@ -36,6 +36,10 @@ func TestDevice(t *testing.T) {
 	if diff := cmp.Diff(want, v.device(a)); diff != "" {
 		t.Error(diff)
 	}
+	a.Model = "EDU 9000"
+	if diff := cmp.Diff(text("EDU 9000"), v.device(a).Attributes["product"]); diff != "" {
+		t.Errorf("a device that names its model: %s", diff)
+	}
 	// What is not known is not there: neither a NUMA node of -1, nor a root beyond a bridge that nobody has seen.
 	a.NUMANode, a.Serial = -1, ""
 	v.PCI, v.DriverVersion = v.PCI[1:], "nightly"
