@@ -1,7 +1,6 @@
 package dra
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"

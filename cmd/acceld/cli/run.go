@@ -236,13 +236,16 @@ func (a *running) probes() agent.Probes {
 	patient := agent.NewPatient(func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 		return detect.Accelerators(a.host, def, pci)
 	}, func() { a.loop.Changed() })
+	collect := agent.NewPatientCollect(func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
+		return detect.Collect(a.host, def, x)
+	})
 	return agent.Probes{
 		Facts: func() accel.Facts { return detect.Detect(a.host, detect.Options{}) },
 		Accelerators: func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 			return a.programs.Hold(def, a.health.Judge(def, pci, a.programs.Complete(def, patient.Accelerators(def, pci))))
 		},
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
-			metrics, err := detect.Collect(a.host, def, x)
+			metrics, err := collect(def, x)
 			maps.Copy(metrics, a.programs.Readings(def.Kind, x.ID))
 			a.health.Measured(x.ID, metrics)
 			return metrics, err
