@@ -40,7 +40,7 @@ tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command:
 	stage.Check(t, n.WaitPod(stage.Within(t, 3*time.Minute), "default", "first", corev1.PodSucceeded))
 	remove(t, n, "first")
 	settled(t, n)
-	before := cluster(t, n)
+	before := stateOf(t, n)
 	host := snapshot(t, g)
 
 	args := []string{
@@ -95,9 +95,9 @@ tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command:
 		})
 		settled(t, n)
 		// What an object owned is collected a little later.
-		diff := cmp.Diff(before, cluster(t, n))
+		diff := cmp.Diff(before, stateOf(t, n))
 		for end := time.Now().Add(soon); diff != "" && time.Now().Before(end); time.Sleep(time.Second) {
-			diff = cmp.Diff(before, cluster(t, n))
+			diff = cmp.Diff(before, stateOf(t, n))
 		}
 		if diff != "" {
 			t.Errorf("the cluster is not as it was (-before +after):\n%s", diff)
@@ -134,8 +134,8 @@ type state struct {
 	Conditions          []string
 }
 
-// cluster reads the state of a cluster with one node.
-func cluster(t *testing.T, n *bed.Node) state {
+// stateOf reads the state of a cluster with one node.
+func stateOf(t *testing.T, n *bed.Node) state {
 	t.Helper()
 	ctx := stage.Within(t, 5*time.Minute)
 	kinds, err := n.Kubectl(ctx, nil, "api-resources", "--verbs=list", "-o", "name")
