@@ -18,7 +18,7 @@ partitions:
     - {devices: ["0000:01:00.0"], parts: {half: 2}}
     - {}
 limits:
-  - {metric: accelerator_power_usage_watts, above: 300}
+  - {metric: accelerator_sm_clock_hertz, above: 300}
 `
 	if _, faults := Read([]byte(good + watched)); len(faults) > 0 {
 		t.Fatal(faults)
@@ -30,7 +30,7 @@ limits:
 		{`npu-watch,`, `..,`, `probe.argv[0]: ".." is not of the form`},
 		{`silence: 10s`, `silence: soon`, `probe.silence: "soon" is not a duration`},
 		{"probe:\n  argv: [npu-watch, --json]\n  silence: 10s\n", ``, `partitions.told: there is no probe that could tell`},
-		{"probe:\n  argv: [npu-watch, --json]\n  silence: 10s\n", ``, `limits[0].metric: "accelerator_power_usage_watts" is not among the metrics`},
+		{"probe:\n  argv: [npu-watch, --json]\n  silence: 10s\n", ``, `limits[0].metric: "accelerator_sm_clock_hertz" is not among the metrics`},
 		{`told: true`, "told: true\n  find: parts/*", `partitions.told: the program finds partitions`},
 		{`told: true`, `find: "virtfn*"`, `partitions.layout: is for partitions that the probe program tells`},
 		{`part-{{.Profile}}`, `part`, `partitions.rename: without {{.Profile}} all profiles would be one resource`},

@@ -56,6 +56,7 @@ scrape_configs:
 // TestMonitoring scrapes the agent with Debian's Prometheus, by tokens that the real API server knows, while pods come and go
 // through the device plugin and by claims. Its parts build on each other.
 func TestMonitoring(t *testing.T) {
+	stage.Long(t, "Prometheus and pods that come and go")
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
 	stage.Check(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"+monitored))
