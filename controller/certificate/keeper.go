@@ -96,12 +96,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		all, synced := secrets.All()
 		if !synced {
-			k.trouble("the API server does not show the secret", secrets.Err())
+			k.trouble(secrets.Err())
 			timer.Reset(again)
 			continue
 		}
 		next, err := k.pass(ctx, all[k.Namespace+"/"+k.Name], time.Now())
-		k.trouble("the certificate cannot be kept", err)
+		k.trouble(err)
 		timer.Reset(max(time.Until(next), again))
 	}
 }
@@ -109,13 +109,13 @@ func (k *Keeper) Run(ctx context.Context) error {
 func (k *Keeper) collection() string { return "/api/v1/namespaces/" + k.Namespace + "/secrets" }
 
 // trouble says what is wrong once, and nothing while it stays the same.
-func (k *Keeper) trouble(what string, err error) {
+func (k *Keeper) trouble(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	if text != "" && text != k.said {
-		k.Log.Error(what, "secret", k.Namespace+"/"+k.Name, "error", err)
+		k.Log.Error("the certificate cannot be kept", "secret", k.Namespace+"/"+k.Name, "error", err)
 	}
 	k.said = text
 }
@@ -123,7 +123,7 @@ func (k *Keeper) trouble(what string, err error) {
 // pass takes over what the Secret has, and writes what it lacks. It returns when the next one is due without a change of it.
 func (k *Keeper) pass(ctx context.Context, s *secret, now time.Time) (next time.Time, err error) {
 	if s == nil {
-		return now.Add(again), errors.New("it is not there, and only who installs acceld may make it: apply the manifests")
+		return now.Add(serverLife), errors.New("it is not there, and only who installs acceld may make it: apply the manifests")
 	}
 	data := maps.Clone(s.Data)
 	var verb string
@@ -136,7 +136,7 @@ func (k *Keeper) pass(ctx context.Context, s *secret, now time.Time) (next time.
 	default:
 		config, err := usable(data)
 		if err != nil {
-			return now.Add(again), fmt.Errorf("%w; those of before stay in force", err)
+			return now.Add(serverLife), fmt.Errorf("%w; those of before stay in force", err) // a change of it is heard of
 		}
 		k.mu.Lock()
 		k.config = config

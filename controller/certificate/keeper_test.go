@@ -106,8 +106,9 @@ func (s *server) put(data map[string][]byte, annotations map[string]string) {
 	s.object = &secret{Data: data}
 	s.object.Meta.Namespace, s.object.Meta.Name, s.object.Meta.ResourceVersion, s.object.Meta.Annotations = "ns", "tls", strconv.Itoa(s.version), annotations
 	event, _ := json.Marshal(map[string]any{"type": "MODIFIED", "object": s.object})
+	event = append(event, '\n')
 	for w := range s.streams {
-		go func() { _, _ = w.w.Write(append(event, '\n')) }()
+		go func() { _, _ = w.w.Write(event) }()
 	}
 }
 

@@ -234,7 +234,12 @@ func (r *removal) agentsLeft(agents map[string]*agent) (left []string) {
 
 // notTaken are the nodes that are not taken back, where there is a DaemonSet that does it.
 func notTaken(set *purgeSet, pods map[string]*purgePod) (left []string) {
-	if set == nil || set.Status.ObservedGeneration >= set.Meta.Generation && set.Status.NumberReady == set.Status.DesiredNumberScheduled {
+	switch {
+	case set == nil:
+		return nil
+	case set.Status.ObservedGeneration < set.Meta.Generation:
+		return []string{"the nodes: DaemonSet " + RemovalName + " has not begun"}
+	case set.Status.NumberReady == set.Status.DesiredNumberScheduled:
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(pods)) {

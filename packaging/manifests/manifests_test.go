@@ -309,6 +309,9 @@ func TestRemoval(t *testing.T) {
 				t.Errorf("it does not run where agents do, with what they have: %s", diff)
 			}
 		case *batchv1.Job:
+			if diff := cmp.Diff([]corev1.Toleration{{Operator: corev1.TolerationOpExists}}, o.Spec.Template.Spec.Tolerations); diff != "" {
+				t.Errorf("a partition keeps it away: %s", diff)
+			}
 			if *o.Spec.BackoffLimit != 0 || o.Spec.Template.Spec.Containers[0].Args[0] != "remove" {
 				t.Errorf("%+v", o.Spec)
 			}

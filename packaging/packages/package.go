@@ -232,29 +232,27 @@ func inTree(format, root string) (files.Contents, error) {
 // compressed adds the manual pages, packed, and what shells complete with, where they were made, and the changelog that Debian wants.
 func compressed(format string, o Options, work string) (files.Contents, error) {
 	var contents files.Contents
-	err := filepath.WalkDir(o.Share, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) && path == o.Share {
+	share := os.DirFS(o.Share)
+	err := fs.WalkDir(share, ".", func(name string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) && name == "." {
 			return fs.SkipAll
 		}
 		if err != nil || d.IsDir() || strings.HasPrefix(d.Name(), "acceld-controller") {
 			return err
 		}
-		rel, err := filepath.Rel(o.Share, path)
-		if err != nil {
-			return err
-		}
-		if !strings.HasPrefix(rel, "man/") {
+		if !strings.HasPrefix(name, "man/") {
+			destination := name
 			if format == "rpm" { // where its distributions look for the functions of packages
-				rel = strings.Replace(rel, "zsh/vendor-completions", "zsh/site-functions", 1)
+				destination = strings.Replace(name, "zsh/vendor-completions", "zsh/site-functions", 1)
 			}
-			contents = append(contents, file(path, "/usr/share/"+rel, 0o644))
+			contents = append(contents, file(filepath.Join(o.Share, name), "/usr/share/"+destination, 0o644))
 			return nil
 		}
-		text, err := os.ReadFile(path)
+		text, err := fs.ReadFile(share, name)
 		if err != nil {
 			return err
 		}
-		c, err := gzipped(work, d.Name(), text, "/usr/share/"+filepath.Dir(rel))
+		c, err := gzipped(work, d.Name(), text, "/usr/share/"+filepath.Dir(name))
 		contents = append(contents, c)
 		return err
 	})
