@@ -66,12 +66,13 @@ func (c *chooser) next(ctx context.Context, count int) []Bound {
 	defer late.Stop()
 	for {
 		all, changed, known := c.bound(c.resource)
-		if !known {
+		if !known && changed == nil {
 			return nil
 		}
-		heads := c.heads(ctx, all)
-		if len(heads) > 0 {
-			return slices.DeleteFunc(heads, func(b Bound) bool { return b.Count != count })
+		if known {
+			if heads := c.heads(ctx, all); len(heads) > 0 {
+				return slices.DeleteFunc(heads, func(b Bound) bool { return b.Count != count })
+			}
 		}
 		select {
 		case <-changed:

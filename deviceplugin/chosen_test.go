@@ -128,7 +128,8 @@ func TestChosenLate(t *testing.T) {
 	}{
 		{"soon", 100 * time.Millisecond, true, "b", 100 * time.Millisecond},
 		{"never", time.Hour, true, "", watchLag},
-		{"nobody can tell", time.Hour, false, "", 0},
+		{"nobody can tell yet", 100 * time.Millisecond, false, "b", 100 * time.Millisecond},
+		{"nobody can tell", time.Hour, false, "", watchLag},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -137,7 +138,7 @@ func TestChosenLate(t *testing.T) {
 				x := choosing("", "")
 				x.bound = func(string) ([]Bound, <-chan struct{}, bool) {
 					if came.Load() {
-						return podsOf("p/m=b"), changed, c.known
+						return podsOf("p/m=b"), nil, true
 					}
 					return nil, changed, c.known
 				}
@@ -196,4 +197,17 @@ func TestChosenReplicas(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `the scheduler chose 0000-02-00.0 for container "m" of pod /p`) {
 		t.Error(err)
 	}
+}
+
+// TestChosenNobody: where the pods of the node are not followed no call waits.
+func TestChosenNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		x := choosing("", "")
+		x.bound = func(string) ([]Bound, <-chan struct{}, bool) { return nil, nil, false }
+		devices := on("a@0 b@0")
+		if got := x.prefer(t.Context(), devices, []string{"a", "b"}, nil, 1); got != nil || x.check(t.Context(), devices, []string{"a"}, 1) != nil || time.Since(began) != 0 {
+			t.Errorf("prefers %v after %s", got, time.Since(began))
+		}
+	})
 }

@@ -37,8 +37,8 @@ type Config struct {
 	// Profile is that of the partitions which are served; empty for whole devices.
 	Profile string
 	// Bound returns the containers of pods bound to this node that ask for a resource: pods in the order in which devices were chosen
-	// for them, containers in the order in which the kubelet gives them theirs. Changed is closed when there are others; known is
-	// false while nobody can tell. Nil where nobody chooses but the kubelet.
+	// for them, containers in the order in which the kubelet gives them theirs. Changed is closed when there are others, and nil where
+	// nobody will ever tell; known is false while nobody can. Nil where nobody chooses but the kubelet.
 	Bound func(resource string) (all []Bound, changed <-chan struct{}, known bool)
 	// Log gets one record per transition. Nil is silence.
 	Log *slog.Logger

@@ -106,6 +106,7 @@ type BoundPods struct {
 	ready  chan struct{}
 	mu     sync.Mutex
 	moved  chan struct{} // closed when the pods have changed
+	may    bool          // they may be read
 	news   chan struct{}
 }
 
@@ -144,10 +145,12 @@ func (p *BoundPods) changed() {
 }
 
 // Now returns the pods that have not ended, in the order in which their devices were chosen, and a channel that is closed when
-// others are known. Known is false while nobody can tell; the pods are then those of before.
+// others are known, nil where they are not followed. Known is false while nobody can tell; the pods are then those of before.
 func (p *BoundPods) Now() (pods []*BoundPod, changed <-chan struct{}, known bool) {
 	p.mu.Lock()
-	changed = p.moved
+	if p.may {
+		changed = p.moved
+	}
 	p.mu.Unlock()
 	all, synced := p.mirror.All()
 	for _, x := range all {
@@ -171,6 +174,9 @@ func (p *BoundPods) Run(ctx context.Context) error {
 	if !p.permitted(ctx) {
 		return nil
 	}
+	p.mu.Lock()
+	p.may = true
+	p.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -50,7 +50,7 @@ func inBubble(t *testing.T, api *shelf, f func(p *BoundPods, told func() int)) {
 func TestBoundPods(t *testing.T) {
 	api := &shelf{version: 5, items: []string{boundPod("late", 3, "200", `"phase":"Pending"`), boundPod("early", 2, "100", `"phase":"Running","startTime":"2026-03-04T12:00:00Z"`), boundPod("over", 4, "1", `"phase":"Failed"`)}}
 	inBubble(t, api, func(p *BoundPods, told func() int) {
-		if _, _, known := p.Now(); known || len(api.asked) > 0 {
+		if _, changed, known := p.Now(); known || changed != nil || len(api.asked) > 0 {
 			t.Fatalf("asked before anybody needs it: %v", api.asked)
 		}
 		p.Need()
@@ -94,7 +94,7 @@ func TestBoundPodsForbidden(t *testing.T) {
 		p.Need()
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
-		if _, _, known := p.Now(); known || len(api.asked) > 13 || len(api.asked) < 10 {
+		if _, changed, known := p.Now(); known || changed != nil || len(api.asked) > 13 || len(api.asked) < 10 {
 			t.Errorf("asked %d times in three hours", len(api.asked))
 		}
 		api.mu.Lock()

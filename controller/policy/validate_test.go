@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -239,6 +240,37 @@ func TestValidationParallel(t *testing.T) {
 			if label != string(validationSkipped) {
 				t.Errorf("%s is %q", name, label)
 			}
+		}
+	})
+}
+
+// TestValidationUnprivileged: where no privileged pod may be, the check with a device is made all the same.
+func TestValidationUnprivileged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		s.edit(nodePath("a"), aNode(nil))
+		s.edit(nodePath("a"), offering("1"))
+		s.refuse = func(method, path string, sent object) error {
+			if method != http.MethodPost || path != trialsPath {
+				return nil
+			}
+			if name, _ := part(sent, "metadata")["name"].(string); strings.HasPrefix(name, "validate-alone-") {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, name, errors.New("violates PodSecurity"))
+			}
+			return nil
+		}
+		s.edit(policyPath, validating(true, nil))
+		_, stop := start(t, s)
+		defer stop()
+		wait(10 * time.Second)
+		all := trialsOf(s)
+		if len(all) != 1 {
+			t.Fatalf("pods %v", all)
+		}
+		s.edit(all[0], phase("Succeeded", ""))
+		wait(10 * time.Second)
+		if v := outcomeOf(t, s); v.Outcome != validationPassed || !strings.HasPrefix(v.Alone, "skipped: ") || !strings.Contains(v.Alone, "violates PodSecurity") {
+			t.Errorf("%+v", v)
 		}
 	})
 }

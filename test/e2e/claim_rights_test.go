@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -36,11 +37,42 @@ func TestClaimRights(t *testing.T) {
 	stage.Check(t, err)
 	apply(t, n, []byte(text))
 	timed(t, "rights given -> offered", func() { offers(t, n, 1) })
+	classFollows(t, n, s)
 	apply(t, n, stage.Claim("one"), stage.ClaimPod("one", image, "resourceClaimName: one", "-expect", "1"))
 	stage.Check(t, n.WaitPod(stage.Within(t, 3*time.Minute), "default", "one", corev1.PodSucceeded))
 	removeClaims(t, n, "one")
 	reaches(t, n.Guest, accel.Ready, soon)
 	stolen(t, n)
+}
+
+// classFollows gives the kind another name of its extended resource, and takes it back: its class follows. Then somebody writes that
+// name into the class, and the definition says another one: the class is left alone.
+func classFollows(t *testing.T, n *bed.Node, s *stage.Stage) {
+	t.Helper()
+	rename := func(line string) {
+		stage.Check(t, n.WriteFile(t.Context(), "/etc/acceld/definitions.d/edu.yaml", []byte(byDefinition(t, s)+line), 0o644))
+	}
+	is := func(name string) {
+		t.Helper()
+		_, err := n.Kubectl(stage.Within(t, soon), nil, "wait", "deviceclass/"+stage.Class, "--for=jsonpath={.spec.extendedResourceName}="+name, "--timeout=60s")
+		stage.Check(t, err)
+	}
+	is(stage.Resource)
+	rename("rename: example.com/edu\n")
+	is("example.com/edu")
+	rename("")
+	is(stage.Resource)
+	_, err := n.Kubectl(stage.Within(t, soon), nil, "patch", "deviceclass", stage.Class, "--type=merge", "-p", `{"spec":{"extendedResourceName":"example.com/theirs"}}`)
+	stage.Check(t, err)
+	rename("rename: example.com/edu\n")
+	_, err = stage.WaitMachine(stage.Within(t, soon), n.Guest, "the other name", func(m accel.Machine) bool { return m.Want.Kinds[stage.Kind].Rename != "" })
+	stage.Check(t, err)
+	offers(t, n, 1)
+	is("example.com/theirs")
+	_, err = n.Kubectl(stage.Within(t, soon), nil, "patch", "deviceclass", stage.Class, "--type=merge", "-p", `{"spec":{"extendedResourceName":"`+stage.Resource+`"}}`)
+	stage.Check(t, err)
+	rename("")
+	offers(t, n, 1)
 }
 
 // byDefinition is the built-in definition, given out by claims.
@@ -73,6 +105,16 @@ func stolen(t *testing.T, n *bed.Node) {
 		_, err := c.client.ResourceV1().ResourceSlices().Create(ctx, slice, metav1.CreateOptions{})
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("a slice of %s: %v", c.name, err)
+		}
+	}
+	for name, c := range map[string]struct{ driver, says string }{
+		"spare.acceld.dev": {"spare.acceld.dev", ""}, "gpu.example.com": {stage.Class, "its own drivers only"}, "spoiled.acceld.dev": {"gpu.example.com", "one of its own drivers"},
+	} {
+		class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", c.driver)}}}
+		_, err := bound.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("the class %s of %s: %v", name, c.driver, err)
 		}
 	}
 	if _, err := bound.ResourceV1().ResourceClaims("default").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
