@@ -55,7 +55,12 @@ func (p *program) hold(def *accel.Definition, a *accel.Accelerator) {
 		x = &division{since: time.Now(), answer: make(chan string, 1)}
 		d.of[a.ID] = x
 	}
-	x.parts = parts
+	if !maps.Equal(x.parts, parts) { // another wish, and perhaps a better one
+		x.parts, x.why, x.next = parts, "", time.Time{}
+	}
+	if a.Health.Reason == accel.DevicePartitioned { // that is what is to be mended
+		a.Health = accel.Health{}
+	}
 	a.Health = worse(a.Health, accel.Unhealthy, accel.DeviceHeld, "", "it is to be "+into(parts)+x.why)
 	if now := time.Now(); p.ctx != nil && !x.busy && !now.Before(x.next) {
 		x.busy = true
@@ -104,7 +109,10 @@ func (p *program) divide(ctx context.Context, def *accel.Definition, a accel.Acc
 		p.o.Log.Info("device divided", "kind", p.kind, "device", a.ID, "parts", parts)
 	}
 	p.divisions.mu.Lock()
-	x.busy, x.why, x.next = false, why, time.Now().Add(next)
+	x.busy = false
+	if maps.Equal(x.parts, parts) { // no other wish since
+		x.why, x.next = why, time.Now().Add(next)
+	}
 	p.divisions.mu.Unlock()
 	p.o.Changed()
 	if sleep(ctx, next+time.Millisecond) {

@@ -25,12 +25,18 @@ func (d *device) divide(parts map[string]int) error {
 	if !c.ok(ret) {
 		return fmt.Errorf("it cannot be divided (MIG): %v", ret)
 	}
+	there := d.profiles()
+	for name := range parts {
+		if !slices.ContainsFunc(there, func(p profile) bool { return p.name == name }) {
+			return fmt.Errorf("it has no profile %s; there are %s", name, strings.Join(names(there), ", "))
+		}
+	}
 	mode := nvml.DEVICE_MIG_DISABLE
 	if len(parts) > 0 {
 		mode = nvml.DEVICE_MIG_ENABLE
 	}
 	if now == nvml.DEVICE_MIG_ENABLE {
-		if err := d.empty(); err != nil {
+		if err := d.empty(there); err != nil {
 			return err
 		}
 	}
@@ -43,7 +49,15 @@ func (d *device) divide(parts map[string]int) error {
 			return fmt.Errorf("the mode waits for a reset of the GPU: %v", activation)
 		}
 	}
-	return d.fill(parts)
+	return d.fill(there, parts)
+}
+
+func names(all []profile) []string {
+	var out []string
+	for _, p := range all {
+		out = append(out, p.name)
+	}
+	return out
 }
 
 // profile is a kind of instance that the GPU can have.
@@ -75,8 +89,8 @@ func (d *device) profiles() []profile {
 }
 
 // empty destroys all instances.
-func (d *device) empty() error {
-	for _, p := range d.profiles() {
+func (d *device) empty(there []profile) error {
+	for _, p := range there {
 		if p.info.InstanceCount == 0 {
 			continue
 		}
@@ -109,20 +123,12 @@ func (d *device) empty() error {
 }
 
 // fill makes the instances, the large ones first: small ones could take their place.
-func (d *device) fill(parts map[string]int) error {
-	there := d.profiles()
-	names := slices.SortedFunc(maps.Keys(parts), func(a, b string) int {
+func (d *device) fill(there []profile, parts map[string]int) error {
+	order := slices.SortedFunc(maps.Keys(parts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(sizeOf(there, b), sizeOf(there, a)), strings.Compare(a, b))
 	})
-	for _, name := range names {
+	for _, name := range order {
 		i := slices.IndexFunc(there, func(p profile) bool { return p.name == name })
-		if i < 0 {
-			var known []string
-			for _, p := range there {
-				known = append(known, p.name)
-			}
-			return fmt.Errorf("it has no profile %s; there are %s", name, strings.Join(known, ", "))
-		}
 		for n := range parts[name] {
 			gpu, ret := d.handle.CreateGpuInstance(&there[i].info)
 			if ret != nvml.SUCCESS {

@@ -562,7 +562,12 @@ func TestLayout(t *testing.T) {
 	})
 	layout(map[string]int{"5g.100gb": 1})
 	s.until("no such profile", func(accs []accel.Accelerator) bool {
-		return strings.Contains(accs[1].Health.Message, "that failed: it has no profile 5g.100gb; there are 1g.18gb, 3g.71gb, 7g.141gb.me")
+		return strings.Contains(accs[1].Health.Message, "that failed: it has no profile 5g.100gb; there are 1g.18gb, 3g.71gb, 7g.141gb.me") &&
+			profiles(accs) == "1g.18gb 1g.18gb 1g.18gb 3g.71gb"
+	})
+	layout(map[string]int{"3g.71gb": 3}) // more than fit
+	s.until("no room", func(accs []accel.Accelerator) bool {
+		return strings.Contains(accs[1].Health.Message, "divided into 3 of 3g.71gb; that failed: cannot make instance 3 of profile 3g.71gb")
 	})
 	layout(nil)
 	s.until("whole", func(accs []accel.Accelerator) bool { return known(accs) && profiles(accs) == "" })

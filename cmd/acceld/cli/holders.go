@@ -59,7 +59,8 @@ func (a *running) users(ctx context.Context, def *accel.Definition, accs []accel
 	return nameClaimants(holders, s.claims.Holders(ctx))
 }
 
-// podsOn names the pods that were given a device or a part of it, or have a process on it.
+// podsOn names the pods that were given a device or a part of it, or have a process on it. While that cannot be known it names who
+// would have to say it.
 func (a *running) podsOn(ctx context.Context, def *accel.Definition, x accel.Accelerator) []string {
 	ids, nodes := map[string]bool{x.ID: true}, slices.Clone(x.Nodes)
 	for _, p := range x.Partitions {
@@ -72,18 +73,29 @@ func (a *running) podsOn(ctx context.Context, def *accel.Definition, x accel.Acc
 			names = append(names, h.String())
 		}
 	}
-	for id, refs := range a.held(ctx, devicesOf(def)) {
-		for _, r := range refs {
-			if ids[id] {
-				names = append(names, fmt.Sprintf("pod %s/%s", r.Namespace, r.Pod))
+	a.mu.Lock()
+	devices, claims := a.plugins[devicesOf(def)], a.plugins[claimsOf(def)]
+	a.mu.Unlock()
+	if a.loop.Machine().Want.Kubernetes && devices == nil && claims == nil {
+		names = append(names, "the kubelet, which nobody has asked yet")
+	}
+	if devices != nil {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		refs, err := devices.devices.Holders(ctx)
+		if err != nil {
+			names = append(names, "the kubelet, which does not answer")
+		}
+		for id, all := range byDevice(refs) {
+			for _, r := range all {
+				if ids[id] {
+					names = append(names, fmt.Sprintf("pod %s/%s", r.Namespace, r.Pod))
+				}
 			}
 		}
 	}
-	a.mu.Lock()
-	s := a.plugins[claimsOf(def)]
-	a.mu.Unlock()
-	if s != nil {
-		for _, h := range s.claims.Known() {
+	if claims != nil {
+		for _, h := range claims.claims.Known() {
 			if ids[h.Device] {
 				names = append(names, fmt.Sprintf("claim %s/%s", h.Namespace, h.Claim))
 			}

@@ -6,7 +6,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent"
 	"github.com/acceld/acceld/deviceplugin"
+	"github.com/acceld/acceld/host/hosttest"
 )
 
 func TestNameHolders(t *testing.T) {
@@ -27,6 +29,20 @@ func TestNameHolders(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A device is not divided before somebody can say which pods have it.
+func TestPodsOnUnknown(t *testing.T) {
+	for kubernetes, want := range map[bool][]string{true: {"the kubelet, which nobody has asked yet"}, false: nil} {
+		a := &running{
+			parts: &parts{host: hosttest.New(t).Host}, plugins: map[string]*serving{},
+			loop: agent.NewLoop(agent.Options{Want: accel.Want{Kubernetes: kubernetes}}),
+		}
+		got := a.podsOn(t.Context(), &accel.Definition{Kind: "example-npu"}, accel.Accelerator{ID: "a", Nodes: []accel.DeviceNode{{Path: "/dev/npu0", Major: 9}}})
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("kubernetes %t (-want +got):\n%s", kubernetes, diff)
+		}
 	}
 }
 
