@@ -111,7 +111,8 @@ size: build ## Fail for programs that grew beyond their budget
 
 .PHONY: install
 install: ## Programs, units and the kernel's hooks below DESTDIR, after make build
-	install -D -t $(DESTDIR)/usr/bin bin/acceld bin/acceld-hook $(wildcard bin/acceld-nvml)
+	install -D -t $(DESTDIR)/usr/bin bin/acceld bin/acceld-hook
+	if [ -e bin/acceld-nvml ]; then install -t $(DESTDIR)/usr/bin bin/acceld-nvml; fi
 	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system systemd/*.service systemd/*.socket
 	install -D packaging/kernel/acceld-preflight $(DESTDIR)/etc/kernel/postinst.d/zz-acceld
 	install -D packaging/kernel/acceld-preflight $(DESTDIR)/etc/kernel/header_postinst.d/zz-acceld

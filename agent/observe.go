@@ -90,7 +90,7 @@ func (l *Loop) accelerators(k *kind, now time.Time) []accel.Accelerator {
 			delete(k.vanished, id)
 		}
 	}
-	slices.SortFunc(found, func(a, b accel.Accelerator) int { return strings.Compare(a.ID, b.ID) })
+	accel.SortByID(found)
 	return found
 }
 
@@ -127,7 +127,7 @@ func partitions(device, before accel.Accelerator, now time.Time) []accel.Acceler
 			list = append(list, p)
 		}
 	}
-	slices.SortFunc(list, func(a, b accel.Accelerator) int { return strings.Compare(a.ID, b.ID) })
+	accel.SortByID(list)
 	return list
 }
 

@@ -2,7 +2,6 @@ package detect
 
 import (
 	"math"
-	"sort"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
@@ -34,7 +33,7 @@ func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []
 		}
 		list = append(list, a)
 	}
-	sort.Slice(list, func(i, j int) bool { return list[i].ID < list[j].ID })
+	accel.SortByID(list)
 	return list
 }
 

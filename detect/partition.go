@@ -75,7 +75,7 @@ func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator) []acce
 			list = append(list, p)
 		}
 	}
-	slices.SortFunc(list, func(x, y accel.Accelerator) int { return strings.Compare(x.ID, y.ID) })
+	accel.SortByID(list)
 	return slices.CompactFunc(list, func(x, y accel.Accelerator) bool { return x.ID == y.ID })
 }
 

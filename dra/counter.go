@@ -2,6 +2,7 @@ package dra
 
 import (
 	"slices"
+	"sort"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -25,7 +26,7 @@ func (v View) devices() []Device {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b accel.Accelerator) int { return compare(a.ID, b.ID) })
+	accel.SortByID(all)
 	var out []Device
 	for _, a := range all {
 		out = append(out, v.device(a))
@@ -80,7 +81,7 @@ func (v View) counterSets() []CounterSet {
 			out = append(out, CounterSet{Name: DeviceName(a.ID), Counters: counters(d.Counters)})
 		}
 	}
-	slices.SortFunc(out, func(a, b CounterSet) int { return compare(a.Name, b.Name) })
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out
 }
 

@@ -3,6 +3,7 @@ package dra
 import (
 	"reflect"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -103,7 +104,7 @@ func planFor(wanted []Slice, there map[string]Slice, settled map[string]Slice) p
 			p.remove = append(p.remove, s)
 		}
 	}
-	slices.SortFunc(p.remove, func(a, b Slice) int { return compare(a.Metadata.Name, b.Metadata.Name) })
+	sort.Slice(p.remove, func(i, j int) bool { return p.remove[i].Metadata.Name < p.remove[j].Metadata.Name })
 	return p
 }
 

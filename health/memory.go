@@ -7,7 +7,7 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strings"
+	"sort"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -66,8 +66,9 @@ func (e *Engine) load() (m memory, none bool) {
 
 // save writes the file; e.mu is held. What cannot be written is lost with the agent, and said.
 func (e *Engine) save() {
-	slices.SortFunc(e.memory.Findings, func(a, b finding) int {
-		return strings.Compare(a.Device+" "+a.Source+" "+a.Code, b.Device+" "+b.Source+" "+b.Code)
+	all := e.memory.Findings
+	sort.Slice(all, func(i, j int) bool {
+		return all[i].Device+" "+all[i].Source+" "+all[i].Code < all[j].Device+" "+all[j].Source+" "+all[j].Code
 	})
 	data, err := json.MarshalIndent(e.memory, "", "  ")
 	if err == nil {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"syscall"
@@ -44,7 +45,7 @@ func (h *Host) NodesAt(base, address string, sources []accel.NodeSource) (nodes 
 			missing = append(missing, absent...)
 		}
 	}
-	slices.SortFunc(nodes, func(a, b Node) int { return strings.Compare(a.Path, b.Path) })
+	sort.Slice(nodes, func(i, j int) bool { return nodes[i].Path < nodes[j].Path })
 	return slices.CompactFunc(nodes, func(a, b Node) bool { return a.Path == b.Path }), missing
 }
 

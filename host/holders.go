@@ -7,7 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"syscall"
@@ -67,7 +67,7 @@ func (h *Host) Holders(nodes []accel.DeviceNode) []Holder {
 		pod, container := podOf(cgroup)
 		holders = append(holders, Holder{PID: pid, Comm: comm, Node: node, Pod: pod, Container: container})
 	}
-	slices.SortFunc(holders, func(a, b Holder) int { return a.PID - b.PID })
+	sort.Slice(holders, func(i, j int) bool { return holders[i].PID < holders[j].PID })
 	return holders
 }
 
