@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"text/template"
 )
 
 // Problems returns what is wrong with a source as it is configured, each sentence beginning with the field; none when
@@ -58,7 +57,7 @@ func (s Source) Problems() []string {
 		}
 	}
 	for _, t := range append([]struct{ field, text string }{{"path", s.Path}, {"image", s.Image}}, makeFields(s.Make)...) {
-		if _, err := template.New(t.field).Option("missingkey=error").Parse(t.text); err != nil {
+		if _, err := ParseTemplate(t.field, t.text); err != nil {
 			bad("%s: %v", t.field, err)
 		}
 	}

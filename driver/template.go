@@ -5,7 +5,6 @@ import (
 	"path"
 	"regexp"
 	"strings"
-	"text/template"
 
 	"github.com/acceld/acceld/accel"
 )
@@ -46,15 +45,15 @@ func expand(kind, field, text string, r accel.Runtime) (string, *accel.Problem) 
 	if !strings.Contains(text, "{{") {
 		return text, nil
 	}
-	t, err := template.New(field).Option("missingkey=error").Parse(text)
+	t, err := accel.ParseTemplate(field, text)
 	if err != nil {
 		return "", accel.Problemf(accel.DefinitionInvalid, "cannot read the template in %s of %q: %v", field, kind, err)
 	}
-	var out strings.Builder
-	if err := t.Execute(&out, r); err != nil {
+	out, err := t.Fill(r)
+	if err != nil {
 		return "", accel.Problemf(accel.DefinitionInvalid, "cannot fill the template in %s of %q: %v", field, kind, err)
 	}
-	return out.String(), nil
+	return out, nil
 }
 
 // Expand returns def with every template filled, as the machine of facts sees it. Those over a device stay as they are.

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"text/template"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -356,9 +355,9 @@ func (c *checker) templates(def *accel.Definition) {
 			}
 			return text
 		}
-		t, err := template.New(field).Option("missingkey=error").Parse(text)
+		t, err := accel.ParseTemplate(field, text)
 		if err == nil {
-			err = t.Execute(&strings.Builder{}, invented)
+			_, err = t.Fill(invented)
 		}
 		if err != nil {
 			c.bad(field, "%s", templateFault(err))

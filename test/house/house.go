@@ -32,6 +32,7 @@ func Rules() []Rule {
 		{"imports", "Imports point down: cmd → agent → the organs → host → accel, never sideways, and only cmd imports vendors.", imports},
 		{"dependencies", "accel imports the standard library only; vendors add a YAML reader.", dependencies},
 		{"clientset", "The agent imports neither client-go's clientset nor its informers: one client for each resource keeps the program small.", clientset},
+		{"templates", "No program imports html/template or text/template: they make the linker keep every method of every type.", templates},
 		{"places", "Every package has a place in the house and a name that says what it is.", places},
 		{"doc", "Every package has exactly one package comment.", doc},
 		{"init", "No package has an init function.", initFunctions},

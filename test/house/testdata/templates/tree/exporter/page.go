@@ -1,0 +1,7 @@
+package exporter
+
+import (
+	_ "html/template"
+	_ "text/template"
+	_ "text/template/parse"
+)

@@ -1,0 +1,3 @@
+package exporter
+
+import _ "text/template"

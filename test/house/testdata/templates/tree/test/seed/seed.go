@@ -1,0 +1,3 @@
+package seed
+
+import _ "text/template"
