@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,13 +48,15 @@ type Holdings struct {
 
 // Holder is the container that holds an accelerator.
 type Holder struct {
-	Namespace, Pod, Container string
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	Container string `json:"container,omitempty"`
 	// UID is the pod's; empty where it is not known.
-	UID string
+	UID string `json:"uid,omitempty"`
 	// Resource is the extended resource, or the driver of the claim, by which the device was given out.
-	Resource string
+	Resource string `json:"resource,omitempty"`
 	// Claim is the resource claim; empty for an extended resource.
-	Claim string
+	Claim string `json:"claim,omitempty"`
 }
 
 // Exporter renders a Machine. It is safe for concurrent use.
@@ -64,6 +67,7 @@ type Exporter struct {
 	waiting chan struct{}        // has a place for each request that may wait
 	mu      sync.Mutex
 	tally   tally
+	history history
 }
 
 // tally is the little that a snapshot cannot tell: what happened since the agent started. Its readers are the counter
@@ -124,6 +128,9 @@ func (e *Exporter) Observe(kind string, from, to accel.State, took time.Duration
 	e.tally.transitions[transition{kind, from, to}]++
 	e.tally.seconds[lived{kind, from}] += took.Seconds()
 	e.tally.revision++
+	if from != "" {
+		e.history.add(Event{At: e.o.Now(), Kind: kind, What: WhatState, From: string(from), To: string(to)})
+	}
 }
 
 // ObserveFailure records that a step of kind failed.
@@ -135,14 +142,17 @@ func (e *Exporter) ObserveFailure(kind string, step accel.Step, reason accel.Rea
 }
 
 // view returns what one page is rendered from.
-func (e *Exporter) view() view {
-	v := view{Machine: e.o.Machine()}
+func (e *Exporter) view() view { return e.viewOf(e.o.Machine()) }
+
+func (e *Exporter) viewOf(m accel.Machine) view {
+	v := view{Machine: m}
 	if e.o.Holders != nil {
 		held := e.o.Holders()
 		v.holders, v.told = held.By, held.Told
 	}
 	e.mu.Lock()
 	v.tally = tally{maps.Clone(e.tally.transitions), maps.Clone(e.tally.seconds), maps.Clone(e.tally.failures), e.tally.revision}
+	v.events = slices.Clone(e.history.events)
 	e.mu.Unlock()
 	v.devices = devices(v.Machine)
 	return v

@@ -23,13 +23,8 @@ const (
 // with If-None-Match, and with "Prefer: wait=20" (RFC 7240) it is answered when there is a newer one, or with 304 after so
 // many seconds. So nobody has to ask over and over.
 func (e *Exporter) machine(w http.ResponseWriter, r *http.Request) {
-	m := e.o.Machine()
-	known := r.Header.Get("If-None-Match")
-	if known != "" && known == tag(m) {
-		m = e.newer(r.Context(), known, wish(r), http.NewResponseController(w))
-	}
-	w.Header().Set("ETag", tag(m))
-	if known != "" && known == tag(m) {
+	m, known := e.snapshot(w, r)
+	if known {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
@@ -41,6 +36,18 @@ func (e *Exporter) machine(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(append(b, '\n')) // the client may have gone
+}
+
+// snapshot returns the newest snapshot, and whether the client has it and would not, or could not, wait for a newer one. Its tag is
+// in the answer then.
+func (e *Exporter) snapshot(w http.ResponseWriter, r *http.Request) (m accel.Machine, known bool) {
+	m = e.o.Machine()
+	has := r.Header.Get("If-None-Match")
+	if has != "" && has == tag(m) {
+		m = e.newer(r.Context(), has, wish(r), http.NewResponseController(w))
+	}
+	w.Header().Set("ETag", tag(m))
+	return m, has != "" && has == tag(m)
 }
 
 // newer waits for a snapshot that is not the known one, at most for d, and returns the newest.

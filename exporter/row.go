@@ -36,6 +36,7 @@ type view struct {
 	tally   tally
 	holders map[string][]Holder // by device
 	told    time.Time           // when the kubelet last named them
+	events  []Event             // oldest first
 	devices []device
 }
 

@@ -1,60 +1,23 @@
 package exporter
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/acceld/acceld/accel"
 )
-
-// span is a duration in its two largest units.
-func span(d time.Duration) string {
-	d = max(d, 0)
-	days, hours, minutes := int(d.Hours())/24, int(d.Hours())%24, int(d.Minutes())%60
-	switch {
-	case days > 0:
-		return fmt.Sprintf("%d d %d h", days, hours)
-	case hours > 0:
-		return fmt.Sprintf("%d h %d min", hours, minutes)
-	case minutes > 0:
-		return fmt.Sprintf("%d min", minutes)
-	}
-	return fmt.Sprintf("%d s", int(d.Seconds()))
-}
-
-// ago says how long since t; empty for the zero time.
-func ago(now, t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return span(now.Sub(t)) + " ago"
-}
-
-func full(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.DateTime) + " UTC"
-}
-
-// next says when a failed step runs again.
-func next(now time.Time, f *accel.Failure) string {
-	switch {
-	case f.RetryAt.IsZero():
-		return "It is not tried again until something changes."
-	case !f.RetryAt.After(now):
-		return "It is being tried again now."
-	}
-	return "It is tried again in " + span(f.RetryAt.Sub(now)) + "."
-}
 
 func parenthesis(s string) string {
 	if s == "" {
 		return ""
 	}
 	return "(" + s + ")"
+}
+
+// prefixed is nothing for an empty s.
+func prefixed(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + s
 }
 
 // spoken makes words of a metric name: the prefix and the unit go, "accelerator_dma_bytes_total" is "dma".

@@ -281,6 +281,7 @@ func (a *running) upgrade(ctx context.Context, def *accel.Definition, facts acce
 func (a *running) publish(m accel.Machine) {
 	a.programs.Keep(m.Want.Kinds)
 	a.openGate(func() accel.Machine { return m })
+	a.exporter.See(m)
 	if a.kube != nil {
 		a.kube.Publish(m)
 	}

@@ -1,0 +1,257 @@
+package exporter
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/page"
+)
+
+// Event is something that happened to a kind or to a device of it.
+type Event struct {
+	At   time.Time `json:"at"`
+	Kind string    `json:"kind"`
+	// Device is empty for what happened to the whole kind.
+	Device string `json:"device,omitempty"`
+	// What says of what sort it is.
+	What What `json:"what"`
+	// From and To are states of the kind, health states of the device or phases of an upgrade.
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
+	// Reason and Message say why.
+	Reason  accel.Reason `json:"reason,omitempty"`
+	Message string       `json:"message,omitempty"`
+}
+
+// What is a sort of [Event].
+type What string
+
+// The sorts.
+const (
+	WhatState   What = "state"   // the kind went from one state to another
+	WhatBlocked What = "blocked" // the kind's step failed for a reason that it did not have before
+	WhatHealth  What = "health"  // a device came, went, or its health changed
+	WhatUpgrade What = "upgrade" // an upgrade began, went on or ended
+)
+
+// maxEvents are kept, the newest: a device that is well and ill by turns must not fill the memory. A message is cut at maxEvent
+// bytes: it may be a compiler's.
+const (
+	maxEvents = 256
+	maxEvent  = 500
+)
+
+// history is what happened since the agent started. Its readers are the status page and /v1/events.
+type history struct {
+	events []Event // oldest first
+	last   accel.Machine
+}
+
+func (h *history) add(x Event) {
+	if len(x.Message) > maxEvent {
+		x.Message = x.Message[:maxEvent] + "…"
+	}
+	if len(h.events) == maxEvents {
+		h.events = append(h.events[:0], h.events[1:]...)
+	}
+	h.events = append(h.events, x)
+}
+
+// See notes what is other in m than in the machine of before: why a kind is blocked, how devices are, how far an upgrade is. It is
+// to be called with every new machine, in their order, and is quick.
+func (e *Exporter) See(m accel.Machine) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	was := e.history.last
+	e.history.last = m
+	if was.Taken.IsZero() {
+		was = accel.Machine{}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(m.Status)) {
+		e.history.compare(m.Taken, kind, was, m)
+	}
+}
+
+// compare notes what happened to one kind.
+func (h *history) compare(at time.Time, kind string, was, m accel.Machine) {
+	if f := m.Status[kind].Blocked; f != nil && (was.Status[kind].Blocked == nil || was.Status[kind].Blocked.Reason != f.Reason) {
+		h.add(Event{At: at, Kind: kind, What: WhatBlocked, Reason: f.Reason, Message: f.Message})
+	}
+	before := map[string]accel.Health{}
+	for _, a := range accel.Flat(was.Have[kind].Accelerators) {
+		before[a.ID] = a.Health
+	}
+	for _, a := range accel.Flat(m.Have[kind].Accelerators) {
+		old, known := before[a.ID]
+		delete(before, a.ID)
+		if !known && was.Taken.IsZero() && a.Health.State == accel.Healthy || known && old.State == a.Health.State && old.Reason == a.Health.Reason {
+			continue // what was there when the agent began is no news while it is well
+		}
+		h.add(Event{At: at, Kind: kind, Device: a.ID, What: WhatHealth, From: string(old.State), To: string(a.Health.State), Reason: a.Health.Reason, Message: a.Health.Message})
+	}
+	for _, id := range sortedKeys(before) {
+		h.add(Event{At: at, Kind: kind, Device: id, What: WhatHealth, From: string(before[id].State), Message: "it is not remembered any more"})
+	}
+	old, now := was.Have[kind].Driver.Upgrade, m.Have[kind].Driver.Upgrade
+	switch {
+	case now != nil && (old == nil || old.Phase != now.Phase || old.Wish != now.Wish):
+		x := Event{At: at, Kind: kind, What: WhatUpgrade, To: string(now.Phase), Message: fmt.Sprintf("from %s to %s", now.From, now.To)}
+		if old != nil && old.Wish == now.Wish {
+			x.From = string(old.Phase)
+		}
+		h.add(x)
+	case now == nil && old != nil:
+		h.add(Event{At: at, Kind: kind, What: WhatUpgrade, From: string(old.Phase), Message: fmt.Sprintf("no other driver is wanted any more; %s serves", version(m.Have[kind].Driver))})
+	}
+}
+
+func version(d accel.DriverHave) string {
+	if !d.Right {
+		return "none"
+	}
+	return accel.DriverRef{Version: d.Version, Key: d.Key}.String()
+}
+
+// events serves what happened since the agent started, oldest first.
+func (e *Exporter) events(w http.ResponseWriter, _ *http.Request) {
+	answerJSON(w, append([]Event{}, e.view().events...)) // [], not null
+}
+
+// holders serves who holds which device.
+func (e *Exporter) holders(w http.ResponseWriter, _ *http.Request) {
+	all := map[string][]Holder{}
+	if e.o.Holders != nil {
+		maps.Copy(all, e.o.Holders().By)
+	}
+	answerJSON(w, all)
+}
+
+func answerJSON(w http.ResponseWriter, v any) {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil { // plain values: it cannot fail
+		http.Error(w, "cannot encode the answer", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(b, '\n')) // the client may have gone
+}
+
+// shownEvents are on the page; the others are below /v1/events.
+const shownEvents = 20
+
+// eventSection is what happened last, the newest first.
+func eventSection(events []Event, now time.Time) page.Node {
+	if len(events) == 0 {
+		return page.Node{}
+	}
+	list := page.El("ol", page.Class("log"))
+	for i, x := range slices.Backward(events) {
+		if len(events)-i > shownEvents {
+			break
+		}
+		when := page.Clock(x.At)
+		if now.Sub(x.At) > 20*time.Hour { // the time of the day would be ambiguous
+			when = page.Ago(now, x.At)
+		}
+		tone, words := x.words()
+		text := page.El("div", page.El("b", page.Text(x.Kind+prefixed(" ", x.Device))), page.Text(" "), page.El("span", page.Class("t-"+string(tone)), page.Text(words)))
+		if x.Reason != "" {
+			page.Row(page.Text(" "), page.El("b", page.Text(string(x.Reason)))).Into(&text)
+		}
+		page.Text(prefixed(" ", x.Message)).Into(&text)
+		page.El("li", when, text).Into(&list)
+	}
+	return page.El("section", page.Class("idle"), page.Set("id", "events"), page.El("h2", page.Text("Last events "), page.El("small", page.Text("since the agent started"))), list)
+}
+
+// words are what happened, and how that is.
+func (x Event) words() (page.Tone, string) {
+	switch {
+	case x.What == WhatBlocked:
+		return page.Bad, "blocked"
+	case x.What == WhatUpgrade && x.To == "":
+		return page.Good, "upgrade over"
+	case x.What == WhatUpgrade:
+		return page.Busy, "upgrade " + x.To
+	case x.What == WhatHealth && x.To == string(accel.Healthy):
+		return page.Good, "healthy"
+	case x.What == WhatHealth && x.To == "":
+		return page.Idle, "forgotten"
+	case x.What == WhatHealth && x.To == string(accel.Degraded):
+		return page.Busy, "degraded"
+	case x.What == WhatHealth:
+		return page.Bad, x.To
+	case x.To == string(accel.Ready):
+		return page.Good, prefixed("", x.From) + " → ready"
+	}
+	return page.Idle, x.From + " → " + x.To
+}
+
+// day is the most that a timeline shows, and shortest the least.
+const (
+	day      = 24 * time.Hour
+	shortest = 10 * time.Minute
+)
+
+// timeline is the states of a kind over the last day, or since the agent started.
+func timeline(v view, k string, now time.Time) page.Node {
+	length := min(max(now.Sub(v.Agent.Started), shortest), day)
+	begin := now.Add(-length)
+	share := func(t time.Time) float64 { return float64(t.Sub(begin)) / float64(length) }
+	var segments []page.Segment
+	at, state := later(begin, v.Agent.Started), accel.State("")
+	add := func(until time.Time, s accel.State, tone page.Tone) {
+		if until.After(at) && s != "" {
+			segments = append(segments, page.Segment{From: share(at), To: share(until), Tone: tone, Says: fmt.Sprintf("%s from %s to %s", s, page.Full(at), page.Full(until))})
+		}
+		at = later(at, until)
+	}
+	known := false
+	for _, x := range v.events {
+		if x.What == WhatState && x.Kind == k {
+			known = true
+			add(x.At, accel.State(x.From), stateTone(accel.State(x.From)))
+			state = accel.State(x.To)
+		}
+	}
+	if !known {
+		state = v.Status[k].State
+	}
+	if f := v.Status[k].Blocked; f != nil {
+		add(f.Since, state, stateTone(state))
+		add(now, state, page.Bad)
+	}
+	add(now, state, stateTone(state))
+	if len(segments) == 0 {
+		return page.Node{}
+	}
+	return page.Row(
+		page.Strip("the states of "+k+" in the last "+page.Span(length), segments),
+		page.El("p", page.Class("scale"), page.Set("aria-hidden", "true"), page.El("span", page.Text(page.Span(length)+" ago")), page.El("span", page.Text("now"))),
+	)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func stateTone(s accel.State) page.Tone {
+	switch s {
+	case accel.Ready:
+		return page.Good
+	case accel.Absent, "":
+		return page.Idle
+	case accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing, accel.PluginMissing, accel.KubeletPending, accel.Unwatched:
+	}
+	return page.Busy
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

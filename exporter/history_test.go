@@ -1,0 +1,108 @@
+package exporter
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/google/go-cmp/cmp"
+)
+
+// told are the events of e as one line each.
+func told(t *testing.T, e *Exporter) []string {
+	t.Helper()
+	_, body := get(t, e.Handler(), "/v1/events")
+	var all []Event
+	if err := json.Unmarshal([]byte(body), &all); err != nil {
+		t.Fatal(err)
+	}
+	out := []string{}
+	for _, x := range all {
+		out = append(out, strings.Join(strings.Fields(fmt.Sprint(x.What, " ", x.Kind, " ", x.Device, " ", x.From, ">", x.To, " ", x.Reason)), " "))
+	}
+	return out
+}
+
+// TestHistory: what changes from one machine to the next is an event, and what was well when the agent began is none.
+func TestHistory(t *testing.T) {
+	now := noon()
+	e := New(Options{Machine: exampleMachine, Now: noon})
+	at := func(change func(*accel.Have, *accel.Status)) {
+		m := accel.Machine{Taken: now}
+		have := accel.Have{Accelerators: []accel.Accelerator{{ID: "a", Health: accel.Health{State: accel.Healthy}}}}
+		status := accel.Status{State: accel.Ready}
+		change(&have, &status)
+		m.Have, m.Status = map[string]accel.Have{"k": have}, map[string]accel.Status{"k": status}
+		e.See(m)
+		now = now.Add(time.Second)
+	}
+	well := func(*accel.Have, *accel.Status) {}
+	ill := func(h *accel.Have, _ *accel.Status) {
+		h.Accelerators[0].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceFault}
+	}
+	blocked := func(r accel.Reason) func(*accel.Have, *accel.Status) {
+		return func(_ *accel.Have, s *accel.Status) { s.Blocked = &accel.Failure{Problem: accel.Problem{Reason: r}} }
+	}
+	upgrade := func(p accel.UpgradePhase) func(*accel.Have, *accel.Status) {
+		return func(h *accel.Have, _ *accel.Status) { h.Driver.Upgrade = &accel.Upgrade{Wish: "2", Phase: p} }
+	}
+	e.Observe("k", "", accel.Absent, 0)
+	e.Observe("k", accel.Absent, accel.Ready, time.Second)
+	for _, change := range []func(*accel.Have, *accel.Status){
+		well, well, ill, ill, well, blocked(accel.NoSpace), blocked(accel.NoSpace), blocked(accel.ReadOnly), well,
+		upgrade(accel.UpgradePending), upgrade(accel.UpgradePending), upgrade(accel.UpgradeReplacing), well,
+		func(h *accel.Have, _ *accel.Status) {
+			h.Accelerators = append(h.Accelerators, accel.Accelerator{ID: "b"})
+		},
+		func(h *accel.Have, _ *accel.Status) { h.Accelerators = nil },
+	} {
+		at(change)
+	}
+	want := []string{
+		"state k absent>ready",
+		"health k a healthy>unhealthy DeviceFault", "health k a unhealthy>healthy",
+		"blocked k > NoSpace", "blocked k > ReadOnly",
+		"upgrade k >pending", "upgrade k pending>replacing", "upgrade k replacing>",
+		"health k b >", "health k a healthy>", "health k b >",
+	}
+	if diff := cmp.Diff(want, told(t, e)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestHistoryBounded: a device that is well and ill by turns, and a compiler that says much, do not fill the memory.
+func TestHistoryBounded(t *testing.T) {
+	e := New(Options{Machine: exampleMachine, Now: noon})
+	for i := range 3 * maxEvents {
+		h := accel.Health{State: accel.Healthy}
+		if i%2 == 0 {
+			h = accel.Health{State: accel.Unhealthy, Message: strings.Repeat("x", 10*maxEvent)}
+		}
+		e.See(accel.Machine{
+			Taken: noon().Add(time.Duration(i) * time.Second), Status: map[string]accel.Status{"k": {}},
+			Have: map[string]accel.Have{"k": {Accelerators: []accel.Accelerator{{ID: "a", Health: h}}}},
+		})
+	}
+	all := e.view().events
+	if len(all) != maxEvents || len(all[0].Message) > maxEvent+len("…") && len(all[1].Message) > maxEvent+len("…") {
+		t.Errorf("%d events, the first with %d bytes", len(all), len(all[0].Message))
+	}
+	if last := all[len(all)-1]; !last.At.Equal(noon().Add(time.Duration(3*maxEvents-1) * time.Second)) {
+		t.Errorf("the newest is of %v", last.At)
+	}
+}
+
+// TestHoldersServed: who holds which device, and an empty answer where nobody keeps books.
+func TestHoldersServed(t *testing.T) {
+	_, body := get(t, example().Handler(), "/v1/holders")
+	var all map[string][]Holder
+	if err := json.Unmarshal([]byte(body), &all); err != nil || all["0000:01:00.0"][0].Pod != "train-0" {
+		t.Errorf("%s, %v", body, err)
+	}
+	if _, body := get(t, New(Options{Machine: exampleMachine}).Handler(), "/v1/holders"); strings.TrimSpace(body) != "{}" {
+		t.Errorf("%q", body)
+	}
+}

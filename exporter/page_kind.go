@@ -1,0 +1,247 @@
+package exporter
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/page"
+)
+
+// kindSection is about one kind: where it stands and since when, why and what to do, its way, its devices.
+func kindSection(v view, k string, now time.Time) page.Node {
+	st, have := v.Status[k], v.Have[k]
+	state, whole := tones(v, k)
+	about := k
+	if def := v.Want.Kinds[k]; def != nil {
+		about += " · " + def.Offered()
+	}
+	head := page.El("h2", page.Text(title(v, k)+" "), page.Badge(state, stateWord(st)), page.Text(" "))
+	if n := len(have.Accelerators) - accel.CountUsable(have.Accelerators); n > 0 {
+		page.Row(page.Badge(page.Bad, fmt.Sprintf("%d not healthy", n)), page.Text(" ")).Into(&head)
+	}
+	page.El("small", page.Text(about)).Into(&head)
+	s := page.El("section", page.Class(string(whole)), page.Set("id", k), page.Set("aria-label", title(v, k)), head)
+	page.El("p", page.Text(st.Sentence)).Into(&s)
+	if !st.Since.IsZero() {
+		page.El("p", page.Class("faint", "small"), page.Text("Since "+page.Full(st.Since)+", "), page.Ago(now, st.Since), page.Text(".")).Into(&s)
+	}
+	if f := st.Blocked; f != nil {
+		failure(*f, now, page.Bad).Into(&s)
+	}
+	if u := have.Driver.Upgrade; u != nil {
+		upgrade(*u, now).Into(&s)
+	}
+	way(v, k).Into(&s)
+	timeline(v, k, now).Into(&s)
+	page.Facts(kindFacts(v, k, now)...).Into(&s)
+	deviceTable(v, k, now).Into(&s)
+	return s
+}
+
+// stateWord is the state; empty is what a kind has before it was looked at.
+func stateWord(st accel.Status) string {
+	switch {
+	case st.State == "":
+		return "not looked at yet"
+	case st.Blocked != nil:
+		return string(st.State) + ", blocked"
+	}
+	return string(st.State)
+}
+
+// failure says why something does not go on, who must do what, and when it is tried again.
+func failure(f accel.Failure, now time.Time, tone page.Tone) page.Node {
+	doc := f.Reason.Doc()
+	box := page.El("div", page.Class("blocked", string(tone)),
+		page.El("p", page.Badge(tone, string(f.Reason)), page.Text(f.Message)),
+		page.El("p", page.Class("do"), page.Text(doc.Remedy)),
+	)
+	when := page.El("p", page.Class("faint", "small"), page.Text(doc.Sentence+" Who must act: "+string(doc.Actor)+"."))
+	if !f.Since.IsZero() {
+		page.Row(page.Text(" The step “"+string(f.Step)+"” failed first "), page.Ago(now, f.Since), page.Text(", "+page.Count(f.Attempts, "attempt")+".")).Into(&when)
+	}
+	again(f, now).Into(&when)
+	when.Into(&box)
+	if len(f.Tried) > 0 {
+		list := page.El("ul")
+		for _, t := range f.Tried {
+			page.El("li", page.Text(t)).Into(&list)
+		}
+		page.Row(page.El("p", page.Class("faint", "small"), page.Text("Tried before:")), list).Into(&box)
+	}
+	return box
+}
+
+// again says when a failed step runs again.
+func again(f accel.Failure, now time.Time) page.Node {
+	switch {
+	case f.RetryAt.IsZero():
+		return page.Row(page.Text(" It is not tried again until something changes."))
+	case !f.RetryAt.After(now):
+		return page.Row(page.Text(" It is being tried again now."))
+	}
+	return page.Row(page.Text(" It is tried again "), page.In(now, f.RetryAt), page.Text("."))
+}
+
+// upgrade says which driver is wanted instead, how far that is, and who is in the way.
+func upgrade(u accel.Upgrade, now time.Time) page.Node {
+	text := page.El("p", page.Badge(page.Busy, "upgrade "+string(u.Phase)), page.Text(" from "+u.From.String()+" to "+u.To.String()+", wanted "), page.Ago(now, u.Since), page.Text("."))
+	out := page.Row(text)
+	if len(u.Holders) > 0 {
+		var who []string
+		for _, h := range u.Holders {
+			who = append(who, h.String())
+		}
+		page.El("p", page.Class("small"), page.Text("In use by "+strings.Join(who, ", ")+".")).Into(&out)
+	}
+	if u.Failure != nil {
+		failure(*u.Failure, now, page.Busy).Into(&out)
+	}
+	return out
+}
+
+// way is the states that a kind walks on this host, with how long each took, and where it stands.
+func way(v view, k string) page.Node {
+	st := v.Status[k]
+	tone, _ := tones(v, k)
+	list := page.El("ol", page.Class("way"), page.Set("aria-label", "the way of "+k))
+	passed := true
+	for _, s := range states() {
+		if s == accel.Absent || !v.Want.Kubernetes && (s == accel.PluginMissing || s == accel.KubeletPending) {
+			continue
+		}
+		item, note := page.El("li", page.Class(string(page.Idle))), "to come"
+		switch {
+		case s == st.State:
+			passed = false
+			item, note = page.El("li", page.Class(string(tone)), page.Set("aria-current", "step")), "now"
+			if st.Blocked != nil {
+				note = "blocked"
+			}
+		case passed && st.State != accel.Absent && st.State != "":
+			item, note = page.El("li", page.Class(string(page.Good))), "done"
+		}
+		if took, ok := st.Took[s]; ok && note == "done" {
+			note = brief(took)
+		}
+		page.Row(page.El("b", page.Text(string(s))), page.Text(note)).Into(&item)
+		item.Into(&list)
+	}
+	return list
+}
+
+// brief is a short duration.
+func brief(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return "under 1 ms"
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return page.Span(d)
+}
+
+func kindFacts(v view, k string, now time.Time) []page.Pair {
+	have := v.Have[k]
+	facts := []page.Pair{page.Fact("Driver", strings.TrimSpace(have.Driver.Version+" "+parenthesis(have.Driver.Source)))}
+	if !have.Driver.Proven.IsZero() {
+		facts = append(facts, page.FactOf("Proven", page.Row(page.Ago(now, have.Driver.Proven), page.Text(" "+parenthesis(have.Driver.Proof)))))
+	}
+	for _, release := range sortedKeys(have.Driver.Next) {
+		word := "the driver is ready for it"
+		if p := have.Driver.Next[release].Problem; p != nil {
+			word = string(p.Reason) + ": " + p.Message
+		}
+		facts = append(facts, page.Fact("Next kernel", release+": "+word))
+	}
+	facts = append(facts, page.Fact("CDI spec", have.Runtime.Spec), page.Fact("Hook", have.Runtime.Hook))
+	if v.Want.Kubernetes && len(have.Accelerators) > 0 && have.Plugin.Allocatable >= 0 {
+		facts = append(facts, page.Fact("Allocatable", fmt.Sprintf("%d of %d usable", have.Plugin.Allocatable, accel.CountUsable(accel.Units(have.Accelerators)))))
+	}
+	return append(facts, page.Fact("Labels wait", have.Monitoring.LabelProblem))
+}
+
+// deviceTable is the devices of a kind, each with its partitions after it.
+func deviceTable(v view, k string, now time.Time) page.Node {
+	var rows []page.TableRow
+	for _, d := range v.devices {
+		if d.kind == k {
+			rows = append(rows, deviceRow(v, d, now))
+		}
+	}
+	if len(rows) == 0 {
+		return page.Node{}
+	}
+	return page.Table("Devices of "+k, []string{"Device", "Health", "Driver", "NUMA", "Held by"}, rows...)
+}
+
+func deviceRow(v view, d device, now time.Time) page.TableRow {
+	r := page.TableRow{}
+	if d.Profile != "" {
+		r.Class = "part"
+	}
+	tone := page.Bad
+	switch {
+	case d.Health.State == accel.Healthy:
+		tone = page.Good
+	case d.Health.Usable():
+		tone = page.Busy
+	}
+	health := page.Row(page.Badge(tone, string(d.Health.State)))
+	if tone != page.Good {
+		page.El("p", page.El("b", page.Text(string(d.Health.Reason))), page.Text(prefixed(": ", d.Health.Message)+" · "), page.Ago(now, d.Health.Since)).Into(&health)
+		do := d.Health.Action.Sentence()
+		if do == "" && d.Health.Reason != "" {
+			do = d.Health.Reason.Doc().Remedy
+		}
+		if do != "" {
+			page.El("p", page.Class("do"), page.Text(do)).Into(&health)
+		}
+		if d.Health.Evidence != "" {
+			page.El("p", page.Class("mono", "faint"), page.Text(d.Health.Evidence)).Into(&health)
+		}
+	}
+	about := page.Row(page.El("span", page.Class("mono", "id"), page.Text(d.ID)))
+	if m := model(v, d); m != title(v, d.kind) && d.Profile == "" {
+		page.El("p", page.Text(m)).Into(&about)
+	}
+	if d.Serial != "" {
+		page.El("p", page.Class("faint", "nw"), page.Text("serial "+d.Serial)).Into(&about)
+	}
+	driver := page.Row(page.When(d.Bound != "", page.El("span", page.Text(d.Bound))))
+	for _, n := range d.Nodes {
+		page.El("p", page.Class("mono", "faint"), page.Text(n.Path)).Into(&driver)
+	}
+	var holder page.Node
+	for _, h := range v.holders[d.ID] {
+		page.El("p", page.Class("holder"), page.Set("title", h.Resource), page.Text(h.Namespace+"/"+h.Pod+prefixed(", ", h.Container))).Into(&holder)
+	}
+	r.Cells = []page.Node{about, health, driver, page.Row(page.Text(numa(d.NUMANode))), holder}
+	if d.Present() {
+		r.Below = deviceReadings(d)
+	}
+	return r
+}
+
+// deviceReadings are what a device measures, and the errors that its driver has reported.
+func deviceReadings(d device) page.Node {
+	list := page.El("div", page.Class("readings"))
+	some := false
+	add := func(name, value string) {
+		some = true
+		page.Row(page.El("span", page.Text(name+" "), page.El("b", page.Text(value))), page.Text(" ")).Into(&list)
+	}
+	for _, r := range readings() {
+		if n, ok := d.Metrics[r.name]; ok {
+			add(spoken(r.name), quantity(r.name, n))
+		}
+	}
+	for _, f := range d.Faults {
+		add("fault "+f.Code+prefixed(" ", f.Title), fmt.Sprintf("%d×", f.Count))
+	}
+	return page.When(some, list)
+}

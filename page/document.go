@@ -1,0 +1,98 @@
+package page
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed" // page.css and page.js
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+//go:embed page.css
+var css string
+
+//go:embed page.js
+var script string
+
+// Document is a whole page. Its script asks for a newer one with If-None-Match and "Prefer: wait=20" (RFC 7240), and changes in the
+// browser what differs. Without scripts the browser loads the page anew now and then.
+type Document struct {
+	Title string
+	// Tone colours the mark in the browser's tab.
+	Tone Tone
+	// Tag is the ETag of the page; empty for one that does not change.
+	Tag string
+	// Now is when it was rendered; the script tells ages from then on.
+	Now                  time.Time
+	Header, Main, Footer Node
+}
+
+// Bytes renders the page.
+func (d Document) Bytes() []byte {
+	var b bytes.Buffer
+	b.WriteString("<!DOCTYPE html>\n<html lang=\"en\" data-now=\"" + strconv.FormatInt(d.Now.UnixMilli(), 10) + "\" data-tag=\"" + escape(d.Tag) + "\">\n")
+	El(
+		"head",
+		El("meta", Set("charset", "utf-8")),
+		El("meta", Set("name", "viewport"), Set("content", "width=device-width, initial-scale=1")),
+		El("meta", Set("name", "color-scheme"), Set("content", "light dark")),
+		When(d.Tag != "", El("noscript", El("meta", Set("http-equiv", "refresh"), Set("content", "15")))),
+		El("title", Text(d.Title)),
+		El("link", Set("rel", "icon"), Set("href", icon(d.Tone))),
+		raw("style", css),
+	).write(&b)
+	b.WriteString("\n")
+	El(
+		"body",
+		El("a", Class("skip"), Set("href", "#main"), Text("Skip to the content")),
+		El("header", d.Header),
+		El("main", Set("id", "main"), d.Main),
+		El("footer", d.Footer, El("p", Set("id", "live"), Set("role", "status"))),
+		When(d.Tag != "", raw("script", script)),
+	).write(&b)
+	b.WriteString("\n</html>\n")
+	return b.Bytes()
+}
+
+// raw is an element whose content is our own file.
+func raw(tag, content string) Node {
+	return Node{tag: tag, children: []Node{{own: content}}}
+}
+
+// icon is the mark in the tab: a dot.
+func icon(t Tone) string {
+	fill := map[Tone]string{Good: "#2e9e62", Busy: "#d99a1c", Bad: "#d9483f"}[t]
+	if fill == "" {
+		fill = "#8a94a0"
+	}
+	return "data:image/svg+xml," + url.PathEscape(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><circle cx="8" cy="8" r="7" fill="`+fill+`"/></svg>`)
+}
+
+// Policy is the Content-Security-Policy of every page: its own style and script, and questions to where it came from.
+func Policy() string {
+	return "default-src 'none'; style-src " + hash(css) + "; script-src " + hash(script) +
+		"; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+}
+
+func hash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// Write answers with the page.
+func Write(w http.ResponseWriter, status int, d Document) {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", Policy())
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-store")
+	if d.Tag != "" {
+		h.Set("ETag", d.Tag)
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(d.Bytes()) // the client may have gone
+}

@@ -1,0 +1,95 @@
+package page
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/xml"
+	"errors"
+	"io"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// wellFormed parses html as strictly as XML.
+func wellFormed(html string) error {
+	d := xml.NewDecoder(strings.NewReader(html))
+	d.Entity = xml.HTMLEntity
+	for {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+func at() time.Time { return time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC) }
+
+func rendered(d Document) string { return string(d.Bytes()) }
+
+// TestEscapes: whatever a text or an attribute says, it is shown and not obeyed.
+func TestEscapes(t *testing.T) {
+	hostile := "</style></script><script>alert(\"x\")</script>\" onload='x' \x1b[2J\x00\xff&amp;"
+	d := Document{Title: hostile, Tag: hostile, Now: at(), Header: El("h1", Class(hostile), Set("title", hostile), Text(hostile)), Main: Table(hostile, []string{hostile, "b"}, TableRow{
+		Class: hostile, Cells: []Node{Row(Text(hostile)), Badge(Tone(hostile), hostile)}, Below: Facts(Fact(hostile, hostile), Fact("none", "")),
+	}), Footer: Strip(hostile, []Segment{{0, 1, Tone(hostile), hostile}})}
+	html := rendered(d)
+	if err := wellFormed(html); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(html, "<script") != 1 || strings.Count(html, "</style>") != 1 || strings.Contains(html, "\x1b") || strings.Contains(html, "\x00") || strings.Contains(html, "' ") && strings.Contains(html, `onload='`) {
+		t.Error("hostile text reached the page as markup")
+	}
+	if strings.Contains(html, ">none<") {
+		t.Error("a fact without a value is shown")
+	}
+}
+
+// TestPolicy: the policy admits exactly the style and the script that the page has, and nothing of the page is forbidden by it.
+func TestPolicy(t *testing.T) {
+	w := httptest.NewRecorder()
+	Write(w, 503, Document{Title: "x", Tag: `"1"`, Now: at()})
+	html, policy := w.Body.String(), w.Header().Get("Content-Security-Policy")
+	for tag, directive := range map[string]string{"style": "style-src", "script": "script-src"} {
+		_, rest, _ := strings.Cut(html, "<"+tag+">")
+		content, _, _ := strings.Cut(rest, "</"+tag+">")
+		sum := sha256.Sum256([]byte(content))
+		if !strings.Contains(policy, directive+" 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'") {
+			t.Errorf("policy %q does not admit the %s", policy, tag)
+		}
+	}
+	if w.Code != 503 || w.Header().Get("ETag") != `"1"` || w.Header().Get("Cache-Control") != "no-store" {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+	if strings.Contains(html, "style=") || strings.Contains(html, "src=") {
+		t.Error("the page has something that its policy forbids")
+	}
+}
+
+// TestStill: a page that does not change has no script and is not loaded anew.
+func TestStill(t *testing.T) {
+	if html := rendered(Document{Title: "x", Now: at()}); strings.Contains(html, "<script") || strings.Contains(html, "refresh") {
+		t.Error(html)
+	}
+	if html := rendered(Document{Title: "x", Tag: `"1"`, Now: at()}); !strings.Contains(html, `<noscript><meta http-equiv="refresh" content="15"/></noscript>`) {
+		t.Error("without scripts it is not loaded anew")
+	}
+}
+
+func TestWords(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0 s", 59 * time.Second: "59 s", 61 * time.Second: "1 min", 3*time.Hour + 5*time.Minute: "3 h 5 min", 50 * time.Hour: "2 d 2 h",
+	} {
+		if got := Span(d); got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
+		}
+	}
+	if got := string(Document{Now: at(), Main: Ago(at(), time.Time{})}.Bytes()); strings.Contains(got, "<time") {
+		t.Error("the zero time was long ago")
+	}
+	if got := Count(1, "pod") + Count(2, "pod"); got != "1 pod2 pods" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,73 @@
+package page
+
+import "strconv"
+
+// TableRow is a row of a table.
+type TableRow struct {
+	// Class is for the style; may be empty.
+	Class string
+	// Cells begin with what the row is about.
+	Cells []Node
+	// Below goes over the whole width under the cells; may be nothing.
+	Below Node
+}
+
+// Table is a table that on a narrow screen is a list of blocks. Its roles are written out, because browsers forget them when a
+// table is not shown as one. The caption is for programs that read aloud.
+func Table(caption string, heads []string, rows ...TableRow) Node {
+	head := El("tr", Set("role", "row"))
+	for _, h := range heads {
+		El("th", Set("scope", "col"), Set("role", "columnheader"), Text(h)).put(&head)
+	}
+	body := El("tbody", Set("role", "rowgroup"))
+	for _, r := range rows {
+		tr := El("tr", Set("role", "row"), class(r.Class))
+		for i, c := range r.Cells {
+			switch {
+			case i == 0:
+				El("th", Set("scope", "row"), Set("role", "rowheader"), c).put(&tr)
+			case c.empty():
+				El("td", Set("role", "cell"), Class("none"), Text("–")).put(&tr)
+			default:
+				El("td", Set("role", "cell"), Set("data-name", heads[i]), c).put(&tr)
+			}
+		}
+		tr.put(&body)
+		if !r.Below.empty() {
+			El("tr", Set("role", "row"), Class("below"), El("td", Set("role", "cell"), Set("colspan", strconv.Itoa(len(heads))), r.Below)).put(&body)
+		}
+	}
+	return El("table", Set("role", "table"), El("caption", Text(caption)), El("thead", Set("role", "rowgroup"), head), body)
+}
+
+// class is the attribute, none for no name.
+func class(name string) Attr {
+	if name == "" {
+		return Attr{}
+	}
+	return Class(name)
+}
+
+// Segment is a part of a [Strip].
+type Segment struct {
+	// From and To are shares of the strip, from 0 to 1.
+	From, To float64
+	Tone     Tone
+	// Says is for the pointer and for programs that read aloud.
+	Says string
+}
+
+// Strip is a bar of segments, such as the states of the last day. label says what it is of.
+func Strip(label string, segments []Segment) Node {
+	svg := El("svg", Class("strip"), Set("viewBox", "0 0 1000 14"), Set("preserveAspectRatio", "none"), Set("role", "img"), Set("aria-label", label))
+	for _, s := range segments {
+		from, to := max(s.From, 0)*1000, min(s.To, 1)*1000
+		El(
+			"rect", Class(string(s.Tone)), Set("x", number(from)), Set("y", "0"), Set("height", "14"), Set("width", number(max(to-from, 1))),
+			El("title", Text(s.Says)),
+		).put(&svg)
+	}
+	return svg
+}
+
+func number(f float64) string { return strconv.FormatFloat(f, 'f', 2, 64) }
