@@ -19,6 +19,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -139,9 +140,17 @@ type fakeAgent struct {
 func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if r.URL.Path == "/v1/holders" {
+		_, _ = io.WriteString(w, `{"0000:00:04.0": [{"namespace": "ml", "pod": "train-0"}]}`) // the client may have gone
+		return
+	}
 	if r.Method != http.MethodGet || r.URL.Path != "/v1/machine" {
 		http.Error(w, "wrong question", http.StatusBadRequest)
 		return
+	}
+	var m accel.Machine
+	if json.Unmarshal(a.body, &m) == nil { // the fake agent's clock stands where the machine was taken
+		w.Header().Set("Date", m.Taken.UTC().Format(http.TimeFormat))
 	}
 	w.WriteHeader(a.code)
 	_, _ = w.Write(a.body) // the client may have gone

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,16 +19,25 @@ type finding struct {
 	// Reason is empty when all is well.
 	Reason  accel.Reason `json:"reason,omitempty"`
 	Message string       `json:"message"`
-	Tried   []string     `json:"tried,omitempty"`
-	Remedy  string       `json:"remedy,omitempty"`
+	// Evidence is what the message was read from, such as a line of the kernel log.
+	Evidence []string `json:"evidence,omitempty"`
+	Tried    []string `json:"tried,omitempty"`
+	Remedy   string   `json:"remedy,omitempty"`
+	// Actor must act.
+	Actor accel.Actor `json:"actor,omitempty"`
 }
 
 func doctorCommand(c *common) *cobra.Command {
 	var format outputFormat
+	var report string
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Look for what is wrong, change nothing", Args: noArgs,
 		Long: `doctor checks configuration, rights, directories, driver, runtime and agent of this host, and says for everything that
-is wrong who must do what. It changes nothing, and works without a running agent.`,
+is wrong what that was seen from, and who must do what. It changes nothing, and works without a running agent.
+
+With --report it also writes what is known about the host into one text file, to be shared: findings, what the agent answers,
+configuration, the drivers in the store, the end of the agent's journal and of the kernel log. Passwords, tokens, keys and
+certificates are not in it; names of the node, of pods and of devices are. Read it before you share it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := c.diagnose(cmd)
 			bad := 0
@@ -36,12 +46,20 @@ is wrong who must do what. It changes nothing, and works without a running agent
 					bad++
 				}
 			}
+			if report != "" {
+				if err := c.report(cmd, report, findings); err != nil {
+					return exit{exitFailed, err}
+				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "acceld: wrote %s; read it before you share it\n", report)
+			}
 			if format.json() {
 				if err := writeJSON(cmd.OutOrStdout(), findings); err != nil {
 					return err
 				}
 			} else {
-				if err := printFindings(cmd.OutOrStdout(), findings); err != nil {
+				s := newSheet(cmd.OutOrStdout())
+				printFindings(s, findings)
+				if _, err := io.WriteString(cmd.OutOrStdout(), s.String()); err != nil {
 					return err
 				}
 			}
@@ -52,39 +70,73 @@ is wrong who must do what. It changes nothing, and works without a running agent
 		},
 	}
 	format.flag(cmd)
+	cmd.Flags().StringVar(&report, "report", "", "write what is known about this host into this file, without secrets")
 	return cmd
 }
 
-// printFindings prints what was checked, how it is, and below what is wrong what to do.
-func printFindings(out io.Writer, findings []finding) error {
-	i := ink(colourful(out))
-	about, mark := 0, 0
+// printFindings writes what was checked, how it is, and below what is wrong what that was seen from and what to do.
+func printFindings(s *sheet, findings []finding) {
+	about, mark := 0, len("ok")
 	for _, f := range findings {
 		about, mark = max(about, len(f.About)), max(mark, len(f.Reason))
 	}
-	var b strings.Builder
+	hang := about + 2 + mark + 2
+	narrow := s.width > 0 && s.width-hang < 2*minText
 	for _, f := range findings {
-		word, paint := "ok", i.good
+		word, paint := "ok", s.good
 		if f.Reason != "" {
-			word, paint = string(f.Reason), i.bad
+			word, paint = string(f.Reason), s.bad
 		}
-		line := fmt.Sprintf("%-*s  %s  %s", about, f.About, paint(fmt.Sprintf("%-*s", max(mark, len("ok")), word)), plain(f.Message))
-		fmt.Fprintln(&b, strings.TrimRight(line, " "))
-		for _, t := range f.Tried {
-			fmt.Fprintf(&b, "    tried: %s\n", plain(t))
+		if narrow {
+			s.line(0, f.About+"  "+paint(word))
+			if f.Message != "" {
+				s.line(4, plain(f.Message))
+			}
+		} else {
+			message := plain(f.Message)
+			gap := strings.Repeat(" ", about-len(f.About)+2)
+			if message == "" {
+				s.b.WriteString(f.About + gap + paint(word) + "\n")
+			} else {
+				s.fold(f.About+gap+paint(word)+strings.Repeat(" ", mark-len(word)+2), hang, message)
+			}
 		}
-		if f.Remedy != "" {
-			fmt.Fprintf(&b, "    -> %s\n", f.Remedy)
+		labelled(s, "seen", f.Evidence)
+		labelled(s, "tried", f.Tried)
+		do := f.Remedy
+		if do != "" && f.Actor != "" {
+			do += " (" + string(f.Actor) + ")"
 		}
+		s.field(4, "do", do)
 	}
-	return printPage(out, b.String())
+}
+
+// labelled writes several texts below each other, the first with a label.
+func labelled(s *sheet, label string, texts []string) {
+	for _, t := range texts {
+		s.field(4, label, plain(t))
+		label = ""
+	}
 }
 
 func found(about, well string, problem *accel.Problem) finding {
 	if problem == nil {
 		return finding{About: about, Message: well}
 	}
-	return finding{About: about, Reason: problem.Reason, Message: problem.Message, Tried: problem.Tried, Remedy: problem.Reason.Doc().Remedy}
+	doc := problem.Reason.Doc()
+	return finding{About: about, Reason: problem.Reason, Message: problem.Message, Tried: problem.Tried, Remedy: doc.Remedy, Actor: doc.Actor}
+}
+
+// ill is the finding of a device that is not well.
+func ill(id string, h accel.Health) finding {
+	f := found(id, "", accel.Problemf(h.Reason, "%s%s", h.State, prefixed(": ", h.Message)))
+	if h.Evidence != "" {
+		f.Evidence = []string{h.Evidence}
+	}
+	if h.Action != "" {
+		f.Remedy = h.Action.Sentence()
+	}
+	return f
 }
 
 // diagnose runs every check in the order in which the agent would meet the trouble.
@@ -111,7 +163,7 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 	for _, kind := range sorted(p.defs) {
 		out = append(out, p.diagnoseKind(p.defs[kind], facts)...)
 	}
-	return append(out, p.diagnoseAgent(cmd)...)
+	return append(out, p.diagnoseAgent(cmd, out)...)
 }
 
 // diagnoseLedger names what acceld wrote and somebody else has changed since: a purge will leave it.
@@ -151,7 +203,7 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 	out = append(out, found(def.Kind+" runtime", well, problem))
 	for _, a := range accs {
 		if a.Health.State != accel.Healthy {
-			out = append(out, found(a.ID, "", accel.Problemf(a.Health.Reason, "%s", a.Health.Message)))
+			out = append(out, ill(a.ID, a.Health))
 		}
 	}
 	return out
@@ -165,8 +217,8 @@ func (c *common) from() string {
 	return c.config
 }
 
-// diagnoseAgent asks the running agent.
-func (p *parts) diagnoseAgent(cmd *cobra.Command) []finding {
+// diagnoseAgent asks the running agent. What was seen without it is not told again.
+func (p *parts) diagnoseAgent(cmd *cobra.Command, seen []finding) []finding {
 	a, err := p.agent()
 	if err != nil {
 		return []finding{found("agent", "", accel.AsProblem(err))}
@@ -176,13 +228,33 @@ func (p *parts) diagnoseAgent(cmd *cobra.Command) []finding {
 		return []finding{{About: "agent", Reason: accel.ProbeUnanswered, Message: err.Error(), Remedy: "Start it: systemctl start acceld, or look at the DaemonSet's pod."}}
 	}
 	var out []finding
+	if p := m.Want.Problem; p != nil {
+		out = append(out, found("agent", "", p))
+	}
+	if mine := version(); m.Agent.Version != mine {
+		out = append(out, finding{About: "agent", Message: fmt.Sprintf("version %s, this program is %s", m.Agent.Version, mine)})
+	}
 	for _, kind := range sorted(m.Status) {
+		about := "agent, " + kind
 		if f := m.Status[kind].Blocked; f != nil {
-			out = append(out, found("agent, "+kind, "", &f.Problem))
+			out = append(out, found(about, "", &f.Problem))
+		}
+		if u := m.Have[kind].Driver.Upgrade; u != nil && u.Failure != nil {
+			f := found(about, "", &u.Failure.Problem)
+			f.Evidence = append(f.Evidence, fmt.Sprintf("upgrade from %s to %s is %s", u.From, u.To, u.Phase))
+			out = append(out, f)
+		}
+		if text := m.Have[kind].Monitoring.LabelProblem; text != "" {
+			out = append(out, found(about, "", accel.Problemf(accel.APIUnreachable, "labels wait: %s", text)))
+		}
+		for _, a := range accel.Flat(m.Have[kind].Accelerators) {
+			if a.Health.State != accel.Healthy && !slices.ContainsFunc(seen, func(f finding) bool { return f.About == a.ID }) {
+				out = append(out, ill(a.ID, a.Health))
+			}
 		}
 	}
-	if len(out) == 0 {
-		out = []finding{{About: "agent", Message: summary(m)}}
+	if !slices.ContainsFunc(out, func(f finding) bool { return f.Reason != "" }) {
+		out = append(out, finding{About: "agent", Message: summary(m)})
 	}
 	return out
 }

@@ -38,22 +38,21 @@ func divided() accel.Machine {
 
 // TestPartitionsInStatus: they are below their device, and what is allocatable is counted in what can be given out.
 func TestPartitionsInStatus(t *testing.T) {
-	var b strings.Builder
-	if err := printMachine(&b, divided(), false); err != nil {
-		t.Fatal(err)
-	}
+	var s sheet
+	m := divided()
+	printMachine(&s, shown{Machine: m, now: m.Taken})
 	var got []string
-	for line := range strings.Lines(b.String()) {
+	for line := range strings.Lines(s.String()) {
 		if strings.Contains(line, "0000:") || strings.Contains(line, "kubelet") {
 			got = append(got, strings.Join(strings.Fields(line), " "))
 		}
 	}
 	want := []string{
 		"kubelet 2 of 3 allocatable as qemu.org/edu, qemu.org/edu-half",
-		"0000:01:00.0 - - /dev/edu0 - healthy",
-		"- 0000:01:00.0-half-p0 - - /dev/edu0p0 - healthy",
-		"- 0000:01:00.0-half-p1 - - /dev/edu0p1 - unhealthy: no node, for 0s",
-		"0000:02:00.0 - - - - healthy",
+		"0000:01:00.0 healthy 0s /dev/edu0",
+		"- 0000:01:00.0-half-p0 healthy 0s /dev/edu0p0",
+		"- 0000:01:00.0-half-p1 unhealthy 0s /dev/edu0p1",
+		"0000:02:00.0 healthy 0s -",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -16,14 +16,20 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/exporter"
 )
 
 func statusCommand(c *common) *cobra.Command {
 	var format outputFormat
 	var watch bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Ask the running agent how things stand", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Use: "status [KIND|DEVICE...]", Short: "Ask the running agent how things stand",
+		Long: `status asks the running agent how things stand: for each kind of accelerator on the host its state, why it is not ready, since
+when, what is next and who must do what; for each device its health and which pods hold it. Kinds and devices that are named are
+shown alone, and the exit code is about them. On a terminal it has colour, unless
+NO_COLOR is set, and fits the width. With --watch the page is kept up to date in its place until it is interrupted; in a pipe
+there is one line for each change.`,
+		RunE: func(cmd *cobra.Command, words []string) error {
 			p, problem := c.open()
 			if problem != nil {
 				return failed(problem)
@@ -32,26 +38,37 @@ func statusCommand(c *common) *cobra.Command {
 			if err != nil {
 				return exit{exitUnreachable, err}
 			}
-			if watch {
-				return a.watch(cmd.Context(), cmd.OutOrStdout(), format.json())
+			a.words = words
+			out := cmd.OutOrStdout()
+			switch _, height := size(out); {
+			case watch && height > 0 && !format.json():
+				return a.watchScreen(cmd.Context(), out)
+			case watch:
+				return a.watch(cmd.Context(), out, format.json())
 			}
 			m, err := a.machine(cmd.Context())
 			if err != nil {
 				return exit{exitUnreachable, err}
 			}
-			if format.json() {
-				err = writeJSON(cmd.OutOrStdout(), m)
-			} else {
-				err = printMachine(cmd.OutOrStdout(), m, colourful(cmd.OutOrStdout()))
+			picked, err := pick(m, words)
+			switch {
+			case err != nil:
+				return err
+			case format.json():
+				err = writeJSON(out, picked)
+			default:
+				s := newSheet(out)
+				printMachine(s, shown{Machine: m, picked: picked, holders: a.holders(cmd.Context()), now: a.clock()})
+				_, err = io.WriteString(out, s.String())
 			}
-			if err == nil && !allReady(m) {
+			if err == nil && !allReady(picked) {
 				return exit{exitNotReady, nil}
 			}
 			return err
 		},
 	}
 	format.flag(cmd)
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print again whenever something changed")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "keep the page up to date; in a pipe, print a line whenever something changed")
 	return cmd
 }
 
@@ -61,7 +78,14 @@ type asked struct {
 	client *http.Client
 	// tag is of the machine that came last, for watch.
 	tag string
+	// words are the kinds and devices to show; none is all.
+	words []string
+	// ahead is what the agent's clock was ahead of this one's when it answered last.
+	ahead time.Duration
 }
+
+// clock is the time by the agent's clock.
+func (a *asked) clock() time.Time { return time.Now().Add(a.ahead) }
 
 // agent finds the agent's socket; whether somebody answers there is not known yet.
 func (p *parts) agent() (*asked, error) {
@@ -81,8 +105,6 @@ const (
 	// patience is how long the agent may take for an answer, and maxWait how many seconds it may wait for a change.
 	patience = 10 * time.Second
 	maxWait  = 20
-	// breath is between two lines of what is watched.
-	breath = 300 * time.Millisecond
 )
 
 // machine asks the agent for its machine. The errors are whole sentences that name the socket.
@@ -101,10 +123,11 @@ func (a *asked) next(ctx context.Context) (accel.Machine, error) {
 
 var errUnchanged = errors.New("nothing has changed")
 
-func (a *asked) ask(ctx context.Context, header http.Header) (m accel.Machine, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://acceld/v1/machine", nil)
+// get asks for one path. The caller closes the body.
+func (a *asked) get(ctx context.Context, path string, header http.Header) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://acceld"+path, nil)
 	if err != nil {
-		return m, err
+		return nil, err
 	}
 	req.Header = header
 	resp, err := a.client.Do(req)
@@ -113,15 +136,54 @@ func (a *asked) ask(ctx context.Context, header http.Header) (m accel.Machine, e
 		var of *url.Error
 		switch {
 		case errors.Is(err, fs.ErrPermission):
-			return m, fmt.Errorf("cannot ask the agent on %q: permission denied; ask as root", a.socket)
+			return nil, fmt.Errorf("cannot ask the agent on %q: permission denied; ask as root", a.socket)
 		case errors.As(err, &op):
 			err = op.Err
 		case errors.As(err, &of): // its address is always the same
 			err = of.Err
 		}
-		return m, fmt.Errorf("no agent answers on %q: %w", a.socket, err)
+		return nil, fmt.Errorf("no agent answers on %q: %w", a.socket, err)
+	}
+	return resp, nil
+}
+
+// text asks for a page as it is, with what it has of an answer that is none; for reports.
+func (a *asked) text(ctx context.Context, path string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	resp, err := a.get(ctx, path, http.Header{})
+	if err != nil {
+		return "", err
 	}
 	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
+	return string(body), err
+}
+
+// holders asks who was given which device; nil when the agent cannot tell, such as one of an earlier version.
+func (a *asked) holders(ctx context.Context) (all map[string][]exporter.Holder) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	resp, err := a.get(ctx, "/v1/holders", http.Header{})
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
+	if resp.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(resp.Body, 16<<20)).Decode(&all) != nil {
+		return nil
+	}
+	return all
+}
+
+func (a *asked) ask(ctx context.Context, header http.Header) (m accel.Machine, err error) {
+	resp, err := a.get(ctx, "/v1/machine", header)
+	if err != nil {
+		return m, err
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
+	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		a.ahead = time.Until(at)
+	}
 	if resp.StatusCode == http.StatusNotModified {
 		return m, errUnchanged
 	}
@@ -138,43 +200,6 @@ func (a *asked) ask(ctx context.Context, header http.Header) (m accel.Machine, e
 	}
 	a.tag = resp.Header.Get("ETag")
 	return m, nil
-}
-
-// watch prints the machine at each change until ctx ends.
-func (a *asked) watch(ctx context.Context, out io.Writer, asJSON bool) error {
-	for last := ""; ctx.Err() == nil; {
-		m, err := a.next(ctx)
-		if errors.Is(err, errUnchanged) || ctx.Err() != nil {
-			continue
-		}
-		text := plain(summary(m))
-		if err != nil {
-			text = err.Error()
-		}
-		if text != last {
-			last = text
-			if err := printChange(out, m, text, err, asJSON); err != nil {
-				return err
-			}
-		}
-		// Changes come in bursts, and nobody reads faster; while no agent answers it is asked again and again.
-		select {
-		case <-ctx.Done():
-		case <-time.After(breath):
-		}
-	}
-	return nil
-}
-
-func printChange(out io.Writer, m accel.Machine, text string, failed error, asJSON bool) error {
-	switch {
-	case failed == nil && asJSON:
-		return writeJSON(out, m)
-	case asJSON:
-		return nil
-	default:
-		return printPage(out, time.Now().Format("15:04:05")+"  "+text+"\n")
-	}
 }
 
 // allReady reports whether every kind that has a device is ready and every device healthy.

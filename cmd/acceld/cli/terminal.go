@@ -1,11 +1,11 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"regexp"
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -17,16 +17,25 @@ func colourful(out io.Writer) bool {
 
 // columns is the width of the terminal that out is, 0 when it is none.
 func columns(out io.Writer) int {
-	f, ok := out.(*os.File)
-	if !ok {
-		return 0
-	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return 0
-	}
+	width, _ := size(out)
 	return width
 }
+
+// size is that of the terminal that out is, 0 and 0 when it is none.
+func size(out io.Writer) (width, height int) {
+	f, ok := out.(*os.File)
+	if !ok {
+		return 0, 0
+	}
+	width, height, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0, 0
+	}
+	return width, height
+}
+
+// newSheet is a sheet for out: as wide as the terminal, and without limit in a pipe.
+func newSheet(out io.Writer) *sheet { return &sheet{ink: ink(colourful(out)), width: columns(out)} }
 
 // printPage prints text; lines longer than the terminal is wide are wrapped, and in a pipe none is.
 func printPage(out io.Writer, text string) error {
@@ -69,7 +78,76 @@ func wrap(line string, width int) string {
 	return b.String() + "\n"
 }
 
-// visible is the number of columns that s takes: its characters without the colours.
-func visible(s string) int {
-	return utf8.RuneCountInString(regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(s, ""))
+// screen shows one page after the other in the same place of a terminal, without flicker: what changed is written over, in one
+// write, and the terminal is asked to show it at once (synchronized output, DEC private mode 2026, which others ignore).
+type screen struct {
+	out   io.Writer
+	shown bool
+}
+
+// show writes a page over the last one. What is below the terminal's last line is counted.
+func (s *screen) show(text string, width, height int) error {
+	rows := split(text, width)
+	if more := len(rows) - height; height > 0 && more > 0 {
+		rows = append(rows[:height-1], fmt.Sprintf("… %d more lines", more+1))
+	}
+	var b strings.Builder
+	if !s.shown {
+		b.WriteString("\x1b[?1049h\x1b[?25l") // another screen, no cursor
+		s.shown = true
+	}
+	b.WriteString("\x1b[?2026h\x1b[H")
+	for i, row := range rows {
+		if i > 0 {
+			b.WriteString("\r\n")
+		}
+		b.WriteString(row + "\x1b[K")
+	}
+	b.WriteString("\x1b[J\x1b[?2026l")
+	_, err := io.WriteString(s.out, b.String())
+	return err
+}
+
+// close gives the terminal back as it was, with the last page in it.
+func (s *screen) close(last string) error {
+	if !s.shown {
+		return nil
+	}
+	s.shown = false
+	_, err := io.WriteString(s.out, "\x1b[?25h\x1b[?1049l"+last)
+	return err
+}
+
+// split cuts text into rows that each leave the last column free: a terminal that has written there has not gone on yet, and what
+// erases the rest of the line would erase that character.
+func split(text string, width int) []string {
+	var rows []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		for width > 1 && visible(line) >= width {
+			at := cut(line, width-1)
+			rows, line = append(rows, line[:at]), line[at:]
+		}
+		rows = append(rows, line)
+	}
+	return rows
+}
+
+// cut is where in s the first n columns end.
+func cut(s string, n int) int {
+	for i := 0; i < len(s); {
+		if code, _, ok := strings.Cut(s[i:], "m"); ok && strings.HasPrefix(code, "\x1b[") {
+			i += len(code) + 1
+			continue
+		}
+		if n == 0 {
+			return i
+		}
+		n--
+		i++
+		for i < len(s) && s[i]&0xc0 == 0x80 {
+			i++
+		}
+	}
+	return len(s)
 }

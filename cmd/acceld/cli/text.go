@@ -2,13 +2,13 @@ package cli
 
 import (
 	"fmt"
-	"io"
+	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/exporter"
 )
 
 // summary is one line about a machine: what systemctl status shows.
@@ -47,72 +47,90 @@ func (i ink) bad(s string) string  { return i.paint("1;31", s) }
 func (i ink) wait(s string) string { return i.paint("33", s) }
 func (i ink) dim(s string) string  { return i.paint("2", s) }
 
-// printMachine prints the page that an operator reads at night: what is wrong first, then the rest.
-func printMachine(out io.Writer, m accel.Machine, colour bool) error {
-	i := ink(colour)
-	var b strings.Builder
-	if m.Taken.IsZero() {
-		return printPage(out, i.wait("starting")+"  the host has not been read yet\n")
-	}
-	fmt.Fprintf(&b, "%s  kernel %s  acceld %s  up %s\n", m.Agent.Node, m.Facts.Kernel.Release, m.Agent.Version, age(m.Taken.Sub(m.Agent.Started)))
-	if p := m.Want.Problem; p != nil {
-		if p.Reason == accel.ConfigPending {
-			fmt.Fprintf(&b, "%s  %s\n", i.wait(string(p.Reason)), plain(p.Message))
-		} else {
-			fmt.Fprintf(&b, "%s  %s; the configuration before stays in force\n", i.bad(string(p.Reason)), plain(p.Message))
-		}
-	}
-	shown := 0
-	for _, kind := range sorted(m.Status) {
-		if m.Status[kind].State == accel.Absent && len(m.Have[kind].Accelerators) == 0 {
-			continue
-		}
-		shown++
-		printKind(&b, i, m, kind)
-	}
-	if shown == 0 {
-		fmt.Fprintf(&b, "\n%s  no accelerator on this host (known kinds: %s)\n", i.good("idle"), strings.Join(sorted(m.Status), ", "))
-	}
-	for _, p := range m.Facts.Problems {
-		fmt.Fprintln(&b, i.dim("note: "+plain(p)))
-	}
-	return printPage(out, b.String())
+// shown is what a page of status is made of.
+type shown struct {
+	accel.Machine
+	// picked has the kinds and devices to show; without kinds it is all of them.
+	picked accel.Machine
+	// holders are who was given which device, by its ID; nil when nobody could tell.
+	holders map[string][]exporter.Holder
+	// now is the agent's clock when it answered.
+	now time.Time
 }
 
-// printKind prints one kind.
-func printKind(b *strings.Builder, i ink, m accel.Machine, kind string) {
-	s, have := m.Status[kind], m.Have[kind]
-	state := i.wait(string(s.State))
-	switch {
-	case s.State == "": // the agent has only just begun
-		fmt.Fprintf(b, "\n%s  %s\n", kind, i.wait("not looked at yet"))
+// printMachine writes the page that an operator reads at night: for each kind what it is, which state, why, since when, what next.
+func printMachine(s *sheet, m shown) {
+	if m.Taken.IsZero() {
+		s.line(0, s.wait("starting")+"  the host has not been read yet")
 		return
-	case s.Blocked != nil:
-		state = i.bad(string(s.State) + ", blocked")
-	case s.State == accel.Ready && accel.CountUsable(have.Accelerators) == len(have.Accelerators):
-		state = i.good(string(s.State))
 	}
-	fmt.Fprintf(b, "\n%s  %s  for %s\n", kind, state, age(m.Taken.Sub(s.Since)))
-	if f := s.Blocked; f != nil {
-		printBlocked(b, i, m, f)
-	} else {
-		fmt.Fprintf(b, "  %s\n", plain(s.Sentence))
+	s.line(0, fmt.Sprintf("%s  kernel %s  acceld %s  up %s", m.Agent.Node, m.Facts.Kernel.Release, m.Agent.Version, age(m.now.Sub(m.Agent.Started))))
+	if p := m.Want.Problem; p != nil {
+		if p.Reason == accel.ConfigPending {
+			s.line(0, s.wait(string(p.Reason))+"  "+plain(p.Message))
+		} else {
+			s.line(0, s.bad(string(p.Reason))+"  "+plain(p.Message)+"; the configuration before stays in force")
+		}
+	}
+	if m.picked.Status == nil {
+		m.picked = m.Machine
+	}
+	there := 0
+	for _, kind := range sorted(m.picked.Status) {
+		if m.Status[kind].State == accel.Absent && len(m.Have[kind].Accelerators) == 0 && m.Status[kind].Blocked == nil {
+			continue
+		}
+		there++
+		s.b.WriteString("\n")
+		printKind(s, m, kind)
+	}
+	if there == 0 {
+		s.b.WriteString("\n")
+		s.line(0, s.good("idle")+fmt.Sprintf("  no accelerator on this host (known kinds: %s)", strings.Join(sorted(m.Status), ", ")))
+	}
+	for _, p := range m.Facts.Problems {
+		s.line(0, s.dim("note: "+plain(p)))
+	}
+}
+
+// printKind writes one kind.
+func printKind(s *sheet, m shown, kind string) {
+	st, have := m.Status[kind], m.Have[kind]
+	if st.State == "" { // the agent has only just begun
+		s.line(0, kind+"  "+s.wait("not looked at yet"))
+		return
+	}
+	state := s.wait(string(st.State))
+	switch {
+	case st.Blocked != nil:
+		state = s.bad(string(st.State) + ", blocked")
+	case st.State == accel.Ready && accel.CountUsable(have.Accelerators) == len(have.Accelerators):
+		state = s.good(string(st.State))
+	}
+	s.line(0, kind+"  "+state+since("  ", m.now, st.Since))
+	switch f := st.Blocked; {
+	case f != nil:
+		printFailure(s, 2, f.Problem)
+		s.field(2, "next", fmt.Sprintf("the step %q is %s; %s%s", f.Step, retry(m.now, f), count(f.Attempts, "attempt"), prefixed(" since ", moment(m.now, f.Since))))
+	default:
+		s.field(2, "now", plain(presently(st, have)))
+		s.field(2, "next", stepWords(st.Next))
+	}
+	if u := have.Driver.Upgrade; u != nil {
+		printUpgrade(s, m, u)
 	}
 	if d := have.Driver; len(d.Modules) > 0 {
-		fmt.Fprintf(b, "  driver   %s\n", driverLine(d))
-	}
-	if have.Driver.Upgrade != nil {
-		printUpgrade(b, i, m, have.Driver.Upgrade)
+		s.field(2, "driver", driverLine(d))
 	}
 	for _, release := range sorted(have.Driver.Next) {
-		word := i.good("the driver is ready for it")
+		word := s.good("the driver is ready for it")
 		if p := have.Driver.Next[release].Problem; p != nil {
-			word = i.bad(string(p.Reason)) + "  " + plain(p.Message)
+			word = s.bad(string(p.Reason)) + "  " + plain(p.Message)
 		}
-		fmt.Fprintf(b, "  reboot   into kernel %s: %s\n", release, word)
+		s.field(2, "reboot", "into kernel "+release+": "+word)
 	}
 	if have.Runtime.Spec != "" && have.Runtime.Applied {
-		fmt.Fprintf(b, "  runtime  %s%s\n", have.Runtime.Spec, prefixed(", hook ", have.Runtime.Hook))
+		s.field(2, "runtime", have.Runtime.Spec+prefixed(", hook ", have.Runtime.Hook))
 	}
 	if m.Want.Kubernetes && have.Plugin.Registered {
 		def := m.Want.Kinds[kind]
@@ -121,15 +139,36 @@ func printKind(b *strings.Builder, i ink, m accel.Machine, kind string) {
 			shared = fmt.Sprintf(", each %d times", n)
 		}
 		total, names := offered(def, have.Accelerators)
-		fmt.Fprintf(b, "  kubelet  %d of %d allocatable as %s%s\n", max(have.Plugin.Allocatable, 0), total, strings.Join(names, ", "), shared)
+		s.field(2, "kubelet", fmt.Sprintf("%d of %d allocatable as %s%s", max(have.Plugin.Allocatable, 0), total, strings.Join(names, ", "), shared))
 	}
 	if have.Monitoring.LabelProblem != "" {
-		fmt.Fprintf(b, "  labels   %s\n", i.wait(plain(have.Monitoring.LabelProblem)))
+		s.field(2, "labels", s.wait(plain(have.Monitoring.LabelProblem)))
 	}
-	if len(s.Published) > 0 {
-		fmt.Fprintf(b, "  states   %s\n", published(i, s))
+	s.field(2, "states", published(s.ink, st))
+	printDevices(s, m, m.picked.Have[kind])
+}
+
+// presently says where a kind stands without what is said elsewhere on the page: devices that are not well, an upgrade.
+func presently(st accel.Status, have accel.Have) string {
+	if st.State == accel.Ready {
+		return fmt.Sprintf("%d of %d devices usable", accel.CountUsable(have.Accelerators), len(have.Accelerators))
 	}
-	printDevices(b, i, m, have)
+	text, _, _ := strings.Cut(st.Sentence, "; upgrade from ")
+	return text
+}
+
+// stepWords say what the agent does next; empty for nothing.
+func stepWords(step accel.Step) string {
+	return map[accel.Step]string{
+		accel.StepDriver:   "make the right modules present and bound",
+		accel.StepUpgrade:  "replace the driver that serves by the one that is wanted",
+		accel.StepProve:    "run the definition's check on every device",
+		accel.StepRuntime:  "write the CDI spec and, where wanted, the hook",
+		accel.StepRegister: "register with the kubelet",
+		accel.StepAwait:    "wait until the kubelet has the same devices",
+		accel.StepMonitor:  "collect metrics and write labels for the first time",
+		accel.StepWithdraw: "take back what was published: no device is left",
+	}[step]
 }
 
 // offered is how many devices and partitions there are to be given out, and the resources that they are. A device that is divided
@@ -148,19 +187,22 @@ func offered(def *accel.Definition, accs []accel.Accelerator) (total int, names 
 	return total, names
 }
 
-// printBlocked prints why a kind is not ready, what was tried, and what to do.
-func printBlocked(b *strings.Builder, i ink, m accel.Machine, f *accel.Failure) {
-	doc := f.Reason.Doc()
-	fmt.Fprintf(b, "  %s  %s\n", i.bad(string(f.Reason)), plain(f.Message))
-	for _, t := range f.Tried {
-		fmt.Fprintf(b, "    tried: %s\n", plain(t))
+// printFailure writes why something is not as wanted, what to do and who, and what was tried.
+func printFailure(s *sheet, indent int, p accel.Problem) {
+	doc := p.Reason.Doc()
+	s.field(indent, "why", s.bad(string(p.Reason))+prefixed(": ", plain(p.Message)))
+	s.field(indent, "do", doc.Remedy+" ("+string(doc.Actor)+")")
+	for i, t := range p.Tried {
+		label := "tried"
+		if i > 0 {
+			label = ""
+		}
+		s.field(indent, label, plain(t))
 	}
-	fmt.Fprintf(b, "    since %s, %s; %s\n", f.Since.Local().Format("15:04:05"), count(f.Attempts, "attempt"), retry(m, f))
-	fmt.Fprintf(b, "    %s: %s\n", doc.Actor, doc.Remedy)
 }
 
-// printUpgrade prints the driver that is wanted instead of the one that serves, why it is not there yet, and what to do.
-func printUpgrade(b *strings.Builder, i ink, m accel.Machine, u *accel.Upgrade) {
+// printUpgrade writes the driver that is wanted instead of the one that serves, why it is not there yet, and what to do.
+func printUpgrade(s *sheet, m shown, u *accel.Upgrade) {
 	words := map[accel.UpgradePhase]string{
 		accel.UpgradePending:   "pending, the old driver serves",
 		accel.UpgradePreparing: "the new driver is being got ready, the old one serves",
@@ -168,21 +210,45 @@ func printUpgrade(b *strings.Builder, i ink, m accel.Machine, u *accel.Upgrade) 
 		accel.UpgradeDraining:  "waits for the users of the old driver, new ones get no device",
 		accel.UpgradeReplacing: "under way",
 	}
-	fmt.Fprintf(b, "  upgrade  %s -> %s for %s: %s\n", u.From, u.To, age(m.Taken.Sub(u.Since)), i.wait(words[u.Phase]))
+	s.field(2, "upgrade", fmt.Sprintf("%s -> %s for %s: %s", u.From, u.To, age(m.now.Sub(u.Since)), s.wait(words[u.Phase])))
+	var who []string
+	for _, h := range u.Holders {
+		who = append(who, plain(h.String()))
+	}
+	s.field(4, "users", strings.Join(who, ", "))
 	if f := u.Failure; f != nil {
-		doc := f.Reason.Doc()
-		fmt.Fprintf(b, "    %s  %s\n    %s; %s: %s\n", i.bad(string(f.Reason)), plain(f.Message), retry(m, f), doc.Actor, doc.Remedy)
-		for _, t := range f.Tried {
-			fmt.Fprintf(b, "    tried: %s\n", plain(t))
-		}
+		printFailure(s, 4, f.Problem)
+		s.field(4, "next", retry(m.now, f))
 	}
 }
 
-func retry(m accel.Machine, f *accel.Failure) string {
-	if f.RetryAt.IsZero() {
+func retry(now time.Time, f *accel.Failure) string {
+	switch {
+	case f.RetryAt.IsZero():
 		return "tried again when the machine or the configuration changes"
+	case !f.RetryAt.After(now):
+		return "being tried again"
 	}
-	return "tried again in " + age(max(f.RetryAt.Sub(m.Taken), 0))
+	return "tried again in " + age(f.RetryAt.Sub(now))
+}
+
+// since is "for 4m, since 03:00:00" after a gap; empty for the zero time.
+func since(gap string, now, at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return gap + "for " + age(now.Sub(at)) + ", since " + moment(now, at)
+}
+
+// moment is the time of the day, with the date where it may be another day's; empty for the zero time.
+func moment(now, at time.Time) string {
+	switch {
+	case at.IsZero():
+		return ""
+	case now.Sub(at) < 20*time.Hour:
+		return at.Local().Format(time.TimeOnly)
+	}
+	return at.Local().Format("2006-01-02 15:04")
 }
 
 func driverLine(d accel.DriverHave) string {
@@ -213,36 +279,124 @@ func published(i ink, s accel.Status) string {
 	return strings.Join(parts, "; ")
 }
 
-// printDevices prints the table of devices.
-func printDevices(b *strings.Builder, i ink, m accel.Machine, have accel.Have) {
-	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "  DEVICE\tSERIAL\tNUMA\tNODES\tTEMP\tHEALTH")
-	for _, a := range accel.Flat(have.Accelerators) {
-		health := i.good(string(a.Health.State))
-		if a.Health.State != accel.Healthy {
-			colour := i.bad
-			if a.Health.Usable() {
-				colour = i.wait
-			}
-			health = colour(string(a.Health.State)) + prefixed(": ", plain(a.Health.Message)) + ", for " + age(m.Taken.Sub(a.Health.Since)) + prefixed("; ", a.Health.Action.Sentence())
-		}
-		temp := "-"
-		if t, ok := a.Metrics["accelerator_temperature_celsius"]; ok {
-			temp = fmt.Sprintf("%.0f °C", t)
-		}
-		name := a.ID
-		if a.Profile != "" {
-			name = "- " + a.ID // below its device
-		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", name, dash(plain(a.Serial)), numa(a), dash(nodes(a)), temp, health)
+// printDevices writes a table of the devices, with what is wrong with one below it. Where the table is wider than the sheet, the
+// serial numbers and then the NUMA nodes go, and where that is not enough, each device gets a block.
+func printDevices(s *sheet, m shown, have accel.Have) {
+	devices := accel.Flat(have.Accelerators)
+	if len(devices) == 0 {
+		return
 	}
-	_ = w.Flush() // a strings.Builder does not fail
+	rows := [][]string{{"DEVICE", "HEALTH", "FOR", "TEMP", "NODES", "HELD BY", "NUMA", "SERIAL"}}
+	for _, a := range devices {
+		rows = append(rows, []string{deviceName(a), s.health(a.Health), ageOf(m.now, a.Health.Since), temperature(a), nodes(a), m.held(a.ID), numa(a), plain(a.Serial)})
+	}
+	for last := len(rows[0]); last >= len(rows[0])-2; last-- {
+		fewer := make([][]string, len(rows))
+		for i, r := range rows {
+			fewer[i] = r[:last]
+		}
+		if lines, width := aligned(columnsOf(fewer)); s.width == 0 || width+2 <= s.width {
+			s.b.WriteString("  " + lines[0] + "\n")
+			for i, a := range devices {
+				s.b.WriteString("  " + lines[i+1] + "\n")
+				printTrouble(s, a, rows[i+1][last:])
+			}
+			return
+		}
+	}
+	for i, a := range devices {
+		printDevice(s, m, a, rows[i+1])
+	}
 }
 
-// numa is the device's node, "-" when the platform names none.
+// printDevice writes one device as a block.
+func printDevice(s *sheet, m shown, a accel.Accelerator, row []string) {
+	s.line(2, deviceName(a)+"  "+s.health(a.Health)+since("  ", m.now, a.Health.Since))
+	printTrouble(s, a, nil)
+	s.field(4, "held by", row[5])
+	s.field(4, "nodes", strings.ReplaceAll(row[4], ",", ", "))
+	var also []string
+	for _, x := range []string{row[3], prefixed("NUMA ", row[6]), prefixed("serial ", row[7])} {
+		if x != "" {
+			also = append(also, x)
+		}
+	}
+	s.field(4, "also", strings.Join(also, ", "))
+}
+
+// printTrouble writes what is wrong with a device, what that was read from, what to do, and what its row had no room for, of which
+// the last is the serial number.
+func printTrouble(s *sheet, a accel.Accelerator, left []string) {
+	h := a.Health
+	if h.State == accel.Healthy || h.State == "" {
+		return
+	}
+	s.field(4, "why", s.bad(string(h.Reason))+prefixed(": ", plain(h.Message)))
+	s.field(4, "seen", plain(h.Evidence))
+	s.field(4, "do", remedy(h))
+	if len(left) > 0 {
+		s.field(4, "serial", left[len(left)-1])
+	}
+}
+
+// remedy is what to do about a device; empty when nothing is known.
+func remedy(h accel.Health) string {
+	if h.Action != "" {
+		return h.Action.Sentence()
+	}
+	if h.Reason == "" {
+		return ""
+	}
+	return h.Reason.Doc().Remedy
+}
+
+func (i ink) health(h accel.Health) string {
+	switch {
+	case h.State == accel.Healthy:
+		return i.good(string(h.State))
+	case h.Usable():
+		return i.wait(string(h.State))
+	}
+	return i.bad(string(h.State))
+}
+
+func deviceName(a accel.Accelerator) string {
+	if a.Profile != "" {
+		return "- " + a.ID // below its device
+	}
+	return a.ID
+}
+
+func temperature(a accel.Accelerator) string {
+	t, ok := a.Metrics["accelerator_temperature_celsius"]
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%.0f °C", t)
+}
+
+func ageOf(now, at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return age(now.Sub(at))
+}
+
+// held names the pods that were given a device.
+func (m shown) held(id string) string {
+	var who []string
+	for _, h := range m.holders[id] {
+		if pod := plain(h.Namespace + "/" + h.Pod); !slices.Contains(who, pod) {
+			who = append(who, pod)
+		}
+	}
+	return strings.Join(who, ", ")
+}
+
+// numa is the device's node, empty when the platform names none.
 func numa(a accel.Accelerator) string {
 	if a.NUMANode < 0 {
-		return "-"
+		return ""
 	}
 	return strconv.Itoa(a.NUMANode)
 }

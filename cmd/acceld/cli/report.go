@@ -1,0 +1,228 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/host"
+)
+
+// Bounds of a report: what is longer is cut at its beginning, because the end is what happened last.
+const (
+	reportLines   = 400
+	reportSection = 4 << 20
+	// listening is how long the kernel log may say nothing before it counts as read.
+	listening = 200 * time.Millisecond
+)
+
+// section is a part of a report.
+type section struct{ title, text string }
+
+// report writes what is known about this host into a file of its own process, for root alone. It may stand in for nothing that is
+// there already but an earlier report.
+func (c *common) report(cmd *cobra.Command, file string, findings []finding) error {
+	own, err := host.New("/")
+	if err != nil {
+		return fmt.Errorf("cannot write a report to %q: %v", file, err)
+	}
+	abs, err := filepath.Abs(file)
+	if err != nil {
+		return fmt.Errorf("cannot write a report to %q: %v", file, err)
+	}
+	if own.Exists(abs) {
+		if old, err := own.ReadFile(abs); err != nil || len(old) > 0 && !strings.HasPrefix(string(old), reportTitle) {
+			return fmt.Errorf("cannot write a report to %q: what is there is none", file)
+		}
+	}
+	hide := &redactor{}
+	sections := []section{
+		{"program", fmt.Sprintf("acceld %s, %s, host root %s", version(), time.Now().UTC().Format(time.RFC3339), c.hostRoot)},
+		{"findings", asText(findings)},
+		{"configuration", "the defaults: there is no " + c.config},
+	}
+	if file, err := filepath.Abs(c.config); err == nil && own.Exists(file) {
+		content, err := own.ReadFile(file)
+		sections[2] = outcome("configuration "+c.config, string(content), err)
+	}
+	if p, problem := c.open(); problem == nil { // otherwise that is among the findings
+		p.secrets(hide, own)
+		sections = append(sections, p.sections(cmd.Context())...)
+	}
+	if err := own.WriteFile(abs, []byte(render(hide, sections)), 0o600); err != nil {
+		return fmt.Errorf("cannot write a report to %q: %v", file, err)
+	}
+	return nil
+}
+
+const reportTitle = "acceld report\n"
+
+// render makes one text of sections, and takes what is secret out of it. Each section is looked at by itself: one that ends in the
+// middle of a key takes nothing from the next.
+func render(hide *redactor, sections []section) string {
+	var b strings.Builder
+	b.WriteString(reportTitle)
+	b.WriteString("Without passwords, tokens, keys and certificates, as far as they can be recognised. With names of nodes, pods and devices.\n")
+	for _, s := range sections {
+		text := strings.TrimRight(hide.text(printable(s.text)), "\n")
+		if len(text) > reportSection {
+			text = "[the beginning is left out]\n" + text[len(text)-reportSection:]
+		}
+		fmt.Fprintf(&b, "\n==== %s ====\n%s\n", s.title, text)
+	}
+	return b.String()
+}
+
+// printable keeps lines and drops everything that a terminal obeys.
+func printable(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(plain(strings.ReplaceAll(strings.TrimRight(line, "\n"), "\t", "    ")) + "\n")
+	}
+	return b.String()
+}
+
+func asText(v any) string {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil { // plain values: it cannot fail
+		return err.Error()
+	}
+	return string(b)
+}
+
+// secrets reads those that this host has where acceld knows to look, so that they are found wherever they stand. What cannot be
+// read cannot be in a report by way of acceld either. own is the file system of this process.
+func (p *parts) secrets(hide *redactor, own *host.Host) {
+	files := []string{"/etc/kubernetes/kubelet.conf", "/etc/kubernetes/bootstrap-kubelet.conf", "/etc/kubernetes/admin.conf", kubeletDir + "/kubeconfig", kubeletDir + "/config.json"}
+	sources := slices.Clone(p.config.Prebuilt)
+	for _, def := range p.defs {
+		sources = append(sources, def.Driver.Sources...)
+	}
+	for _, s := range sources {
+		if s.Credentials != "" {
+			files = append(files, s.Credentials)
+		}
+	}
+	for _, f := range files {
+		if content, err := p.host.ReadFile(f); err == nil {
+			hide.learns(content)
+		}
+	}
+	for _, f := range []string{p.config.Kubeconfig, "/var/run/secrets/kubernetes.io/serviceaccount/token"} {
+		if content, err := own.ReadFile(f); f != "" && err == nil {
+			hide.learns(content)
+		}
+	}
+	for _, pair := range os.Environ() {
+		if name, value, _ := strings.Cut(pair, "="); secretName().MatchString(name) {
+			hide.knows(value)
+		}
+	}
+}
+
+// sections are what a report has beside the findings.
+func (p *parts) sections(ctx context.Context) []section {
+	out := []section{
+		{"facts of the host", asText(detect.Detect(p.host, detect.Options{Names: true}))},
+		{"definitions in force", strings.Join(sorted(p.defs), "\n")},
+	}
+	for _, name := range p.host.Glob(p.config.Definitions, "*.yaml") {
+		if content, err := p.host.ReadFile(name); err == nil {
+			out = append(out, section{"definition " + name, string(content)})
+		}
+	}
+	out = append(out, p.answers(ctx)...)
+	entries, err := p.driver(nil).List()
+	out = append(out, outcome("drivers in the store", asText(entries), err))
+	for _, name := range p.host.Glob(p.config.StateDir+"/kmod/failed", "*.log") {
+		content, err := p.host.ReadFile(name)
+		out = append(out, outcome("build log "+name, tail(string(content)), err))
+	}
+	changed, err := p.ledger.Changed()
+	out = append(out, outcome("changes on the host that somebody else has changed since", asText(changed), err))
+	if p.host.Live() {
+		journal, err := p.journal(ctx)
+		out = append(out, outcome("journal of the agent", journal, err))
+		kernel, err := p.kernelLog(ctx)
+		out = append(out, outcome("kernel log", kernel, err))
+	}
+	return out
+}
+
+func outcome(title, text string, err error) section {
+	if err != nil {
+		text = strings.TrimSpace(text + "\ncannot be read: " + err.Error())
+	}
+	return section{title, text}
+}
+
+// answers are what the agent says.
+func (p *parts) answers(ctx context.Context) []section {
+	a, err := p.agent()
+	if err != nil {
+		return []section{outcome("agent", "", err)}
+	}
+	var out []section
+	for _, path := range []string{"/v1/machine", "/v1/holders", "/v1/events", "/readyz", "/livez", "/healthz", "/metrics"} {
+		text, err := a.text(ctx, path)
+		out = append(out, outcome("agent "+path, text, err))
+		if err != nil { // nobody is there
+			break
+		}
+	}
+	return out
+}
+
+// journal is the end of what the unit has written.
+func (p *parts) journal(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	out, err := p.host.Command(ctx, "journalctl", "--unit=acceld.service", "--no-pager", "--output=short-iso", fmt.Sprintf("--lines=%d", reportLines)).Output()
+	return string(out), err
+}
+
+// kernelLog is the end of what the kernel itself has said, without what is for debugging.
+func (p *parts) kernelLog(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	records, err := p.host.Kmsg(ctx, false)
+	if err != nil {
+		return "", err
+	}
+	const debug = 7 // the level in Documentation/core-api/printk-basics.rst
+	var b strings.Builder
+	silence := time.NewTimer(listening)
+	defer silence.Stop()
+	for n := 0; n < 1<<20; n++ {
+		select {
+		case r, ok := <-records:
+			if !ok {
+				return tail(b.String()), nil
+			}
+			if r.Facility == 0 && r.Level < debug {
+				fmt.Fprintf(&b, "[%12.6f] <%d> %s\n", r.Boot.Seconds(), r.Level, plain(r.Text))
+			}
+			silence.Reset(listening)
+		case <-silence.C:
+			return tail(b.String()), nil
+		}
+	}
+	return tail(b.String()), nil
+}
+
+// tail is the last lines of a text.
+func tail(text string) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	if more := len(lines) - reportLines; more > 0 {
+		lines = append([]string{fmt.Sprintf("[%d lines are left out]", more)}, lines[more:]...)
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// labelWidth is the column at which what a label names begins.
+const labelWidth = 11
+
+// sheet is a text for people that fits a width. The zero one has no colour and is as wide as its lines.
+type sheet struct {
+	ink
+	// width is how many columns there are; 0 is no limit.
+	width int
+	b     strings.Builder
+}
+
+// String is what was written.
+func (s *sheet) String() string { return s.b.String() }
+
+// line writes a line; what does not fit goes on below, indented by four more columns.
+func (s *sheet) line(indent int, text string) { s.fold(strings.Repeat(" ", indent), indent+4, text) }
+
+// field writes a label and what it names; what does not fit goes on below it.
+func (s *sheet) field(indent int, label, text string) {
+	if text == "" {
+		return
+	}
+	prefix := strings.Repeat(" ", indent) + label
+	prefix += strings.Repeat(" ", max(1, indent+labelWidth-2-visible(prefix)))
+	s.fold(prefix, indent+labelWidth-2, text)
+}
+
+// minText is the least that a column of text is worth: in fewer columns it is mush, and lines are better left to the terminal.
+const minText = 20
+
+// fold writes prefix and text, broken at spaces where it is wider than the sheet, and further lines indented by hang.
+func (s *sheet) fold(prefix string, hang int, text string) {
+	s.b.WriteString(prefix)
+	at := visible(prefix)
+	if s.width == 0 || s.width-hang < minText {
+		s.b.WriteString(strings.TrimRight(text, " ") + "\n")
+		return
+	}
+	gap := ""
+	for word := range strings.SplitSeq(text, " ") {
+		if gap != "" && at+len(gap)+visible(word) > s.width {
+			s.b.WriteString("\n" + strings.Repeat(" ", hang))
+			at, gap = hang, ""
+			if word == "" {
+				continue // of a row of spaces that was broken
+			}
+		}
+		s.b.WriteString(gap + word)
+		at += len(gap) + visible(word)
+		gap = " "
+	}
+	s.b.WriteString("\n")
+}
+
+// columnsOf drops the columns of a table that say nothing in any row; the first row is the heads. Empty cells of others become
+// dashes.
+func columnsOf(rows [][]string) [][]string {
+	out := make([][]string, len(rows))
+	for c := range rows[0] {
+		if !slices.ContainsFunc(rows[1:], func(r []string) bool { return r[c] != "" }) {
+			continue
+		}
+		for i, r := range rows {
+			out[i] = append(out[i], dash(r[c]))
+		}
+	}
+	return out
+}
+
+// aligned makes lines of rows whose columns are below each other, and returns how wide the widest is.
+func aligned(rows [][]string) (lines []string, width int) {
+	var wide []int
+	for _, r := range rows {
+		for c, cell := range r {
+			if c == len(wide) {
+				wide = append(wide, 0)
+			}
+			wide[c] = max(wide[c], visible(cell))
+		}
+	}
+	for _, r := range rows {
+		var b strings.Builder
+		for c, cell := range r {
+			b.WriteString(cell)
+			if c < len(r)-1 {
+				b.WriteString(strings.Repeat(" ", wide[c]-visible(cell)+2))
+			}
+		}
+		line := strings.TrimRight(b.String(), " ")
+		lines, width = append(lines, line), max(width, visible(line))
+	}
+	return lines, width
+}
+
+// visible is the number of columns that s takes: its characters without the colours.
+func visible(s string) int {
+	n := 0
+	for {
+		before, after, colour := strings.Cut(s, "\x1b[")
+		n += utf8.RuneCountInString(before)
+		if !colour {
+			return n
+		}
+		_, s, _ = strings.Cut(after, "m")
+	}
+}

@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/exporter"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func night() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local) }
+
+// states are those of a kind, in order.
+func states() []accel.State {
+	return []accel.State{accel.Absent, accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing, accel.PluginMissing, accel.KubeletPending, accel.Unwatched, accel.Ready, ""}
+}
+
+// steps are what leaves them.
+func steps() map[accel.State]accel.Step {
+	return map[accel.State]accel.Step{
+		accel.Absent: accel.StepWithdraw, accel.DriverMissing: accel.StepDriver, accel.DriverUnproven: accel.StepProve, accel.RuntimeMissing: accel.StepRuntime,
+		accel.PluginMissing: accel.StepRegister, accel.KubeletPending: accel.StepAwait, accel.Unwatched: accel.StepMonitor,
+	}
+}
+
+// devices are two cards, the second in a health.
+func cards(h accel.Health) []accel.Accelerator {
+	well := accel.Health{State: accel.Healthy, Since: night().Add(-4 * time.Hour)}
+	return []accel.Accelerator{
+		{ID: "0000:18:00.0", NUMANode: 0, Serial: "NPU24A04711", Nodes: []accel.DeviceNode{{Path: "/dev/npu0"}}, Health: well, Metrics: map[string]float64{"accelerator_temperature_celsius": 41.5}},
+		{ID: "0000:20:00.0", NUMANode: 1, Serial: "NPU24A04712", Nodes: []accel.DeviceNode{{Path: "/dev/npu1"}}, Health: h, Metrics: map[string]float64{"accelerator_temperature_celsius": 88}},
+	}
+}
+
+// stood is a machine with one kind.
+func stood(st accel.Status, have accel.Have) shown {
+	st.Since = night().Add(-4 * time.Minute)
+	return shown{now: night(), Machine: accel.Machine{
+		Taken: night(), Agent: accel.Agent{Version: "1.2.3", Started: night().Add(-2 * time.Hour), Node: "gpu-17.example.com"}, Facts: accel.Facts{Kernel: accel.Kernel{Release: "6.1.0-47-amd64"}},
+		Want:   accel.Want{Kubernetes: true, Kinds: map[string]*accel.Definition{"example-npu": {Kind: "example-npu", Resource: "example.com/npu"}}},
+		Have:   map[string]accel.Have{"example-npu": have},
+		Status: map[string]accel.Status{"example-npu": st},
+	}, holders: map[string][]exporter.Holder{"0000:18:00.0": {{Namespace: "ml", Pod: "train-llama-0", Container: "main"}, {Namespace: "ml", Pod: "train-llama-0", Container: "side"}}}}
+}
+
+// message is a sentence as steps give it, about what a reason is about.
+const message = `cannot load module "npu" from "/var/lib/acceld/kmod/6.1.0-47-amd64/npu/0f1e2d3c4b5a/npu.ko": the kernel's own words`
+
+// every calls visit with a machine for every state, for every reason as what blocks a kind and as what is wrong with a device, and
+// for every phase of an upgrade.
+func every(visit func(title string, m shown)) {
+	well := accel.Health{State: accel.Healthy, Since: night().Add(-4 * time.Hour)}
+	for _, s := range states() {
+		st := accel.Status{State: s, Next: steps()[s], Sentence: "what is the case now (2 devices)", Published: map[accel.Published]accel.Phase{accel.DriverContainer: accel.PhaseReady, accel.DevicePlugin: accel.PhasePending}}
+		have := accel.Have{Accelerators: cards(well)}
+		if s == accel.Ready {
+			have.Driver = accel.DriverHave{Right: true, Source: "store", Modules: []accel.LoadedModule{{Name: "npu", Version: "1.0.0"}}, Proof: "10! computed by the device's engine (2 devices)"}
+			have.Runtime = accel.RuntimeHave{Applied: true, Spec: "/var/run/cdi/acceld-example-npu.json", Hook: "/usr/share/containers/oci/hooks.d/acceld.json"}
+			have.Plugin = accel.PluginHave{Registered: true, Allocatable: 2}
+		}
+		visit(fmt.Sprintf("state %q", s), stood(st, have))
+	}
+	for i, r := range accel.Reasons() {
+		f := accel.Failure{Step: accel.StepDriver, Problem: accel.Problem{Reason: r.Reason, Message: message}, Since: night().Add(-30 * time.Hour), Attempts: 1 + i%3}
+		if !r.Permanent {
+			f.RetryAt = night().Add(time.Minute)
+			f.Tried = []string{"store: no driver 1.0.0 for kernel 6.1.0-47-amd64", `installed: no module "npu" below /lib/modules/6.1.0-47-amd64`}
+		}
+		visit("blocked by "+string(r.Reason), stood(accel.Status{State: accel.DriverMissing, Next: accel.StepDriver, Blocked: &f}, accel.Have{}))
+		h := accel.Health{State: accel.HealthStates()[1+i%3], Reason: r.Reason, Message: message, Since: night().Add(-65 * time.Second)}
+		if i%4 > 0 {
+			h.Action, h.Evidence = accel.Actions()[i%4], "npu 0000:20:00.0: fault 79, pid 4242, name python3"
+		}
+		visit("a device that is not well for "+string(r.Reason), stood(accel.Status{State: accel.Ready, Sentence: "1 of 2 devices usable; and more"}, accel.Have{Accelerators: cards(h)[1:]}))
+	}
+	for _, p := range []accel.UpgradePhase{accel.UpgradePending, accel.UpgradePreparing, accel.UpgradeWaiting, accel.UpgradeDraining, accel.UpgradeReplacing} {
+		u := &accel.Upgrade{From: accel.DriverRef{Version: "1.0.0"}, To: accel.DriverRef{Version: "2.0.0"}, Phase: p, Since: night().Add(-time.Hour), Holders: []accel.Holder{{PID: 4242, Comm: "python3", Namespace: "ml", Pod: "train-llama-0"}}}
+		if p == accel.UpgradeWaiting {
+			u.Failure = &accel.Failure{Problem: accel.Problem{Reason: accel.InUse, Message: `the driver of "example-npu" is in use by python3 (pid 4242, pod ml/train-llama-0)`}}
+		}
+		visit("upgrade "+string(p), stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: cards(well), Driver: accel.DriverHave{Upgrade: u}}))
+	}
+}
+
+// TestStatusOfEverything compares what is printed of every state and every reason at three widths with golden files, and holds each to
+// rules: it fits, no table is broken, and nothing of what must be said is lost.
+func TestStatusOfEverything(t *testing.T) {
+	for _, width := range []int{60, 80, 120} {
+		var all strings.Builder
+		every(func(title string, m shown) {
+			s := &sheet{width: width}
+			printMachine(s, m)
+			fmt.Fprintf(&all, "==== %s\n%s\n", title, s)
+			fits(t, title, s.String(), width)
+			said(t, title, s.String(), m)
+		})
+		file := fmt.Sprintf("testdata/status-%d.txt", width)
+		if *update {
+			if err := os.WriteFile(file, []byte(all.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), all.String()); diff != "" {
+			t.Errorf("%s (go test ./cmd/acceld/cli -run StatusOfEverything -update writes it; -want +got):\n%s", file, diff)
+		}
+	}
+}
+
+// fits: no line is wider than the sheet, but for a single word that is, and what goes on below is indented.
+func fits(t *testing.T, title, text string, width int) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		if visible(line) > width && len(strings.Fields(line)) > 2 {
+			t.Errorf("%s at %d: %d columns: %q", title, width, visible(line), line)
+		}
+		if strings.HasSuffix(line, " ") {
+			t.Errorf("%s at %d: spaces at the end of %q", title, width, line)
+		}
+	}
+}
+
+// said: whatever the width, the page has the state, the reason, its message, what to do, who acts, and who holds a device.
+func said(t *testing.T, title, text string, m shown) {
+	t.Helper()
+	flat := strings.Join(strings.Fields(text), " ")
+	var want []string
+	st, have := m.Status["example-npu"], m.Have["example-npu"]
+	if f := st.Blocked; f != nil {
+		want = append(want, "example-npu driver-missing, blocked", string(f.Reason)+": "+f.Message, f.Reason.Doc().Remedy+" ("+string(f.Reason.Doc().Actor)+")", retry(m.now, f))
+		want = append(want, f.Tried...)
+	}
+	if st.Blocked == nil {
+		want = append(want, stepWords(st.Next))
+	}
+	for _, a := range have.Accelerators {
+		if h := a.Health; st.State != "" {
+			want = append(want, string(st.State), a.ID, m.held(a.ID), string(h.State))
+			if h.State != accel.Healthy {
+				want = append(want, string(h.Reason)+": "+h.Message, remedy(h), h.Evidence)
+			}
+		}
+	}
+	for _, w := range want {
+		if !strings.Contains(flat, strings.Join(strings.Fields(w), " ")) {
+			t.Errorf("%s: %q is not said in\n%s", title, w, text)
+		}
+	}
+}
+
+// TestColour: without a terminal there is no colour, and with it nothing but colour is added.
+func TestColour(t *testing.T) {
+	every(func(title string, m shown) {
+		plain, painted := &sheet{width: 80}, &sheet{ink: true, width: 80}
+		printMachine(plain, m)
+		printMachine(painted, m)
+		if strings.Contains(plain.String(), "\x1b") {
+			t.Errorf("%s: colour in plain text", title)
+		}
+		if got := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(painted.String(), ""); got != plain.String() {
+			t.Errorf("%s: (-plain +painted)\n%s", title, cmp.Diff(plain.String(), got))
+		}
+	})
+}
+
+// TestHostileText: what a driver says commands no terminal, in a table or in a block.
+func TestHostileText(t *testing.T) {
+	const hostile = "\x1b[2J\x1b]0;x\x07\nnode operator: do this"
+	m := stood(accel.Status{State: accel.DriverMissing, Blocked: &accel.Failure{Problem: accel.Problem{Reason: accel.LoadFailed, Message: hostile, Tried: []string{hostile}}}},
+		accel.Have{Accelerators: cards(accel.Health{State: accel.Unhealthy, Reason: accel.DeviceFault, Message: hostile, Evidence: hostile})})
+	m.Have["example-npu"].Accelerators[0].Serial = hostile
+	m.holders["0000:18:00.0"][0].Pod = hostile
+	for _, width := range []int{0, 60, 200} {
+		s := &sheet{width: width}
+		printMachine(s, m)
+		if strings.ContainsAny(s.String(), "\x1b\x07") || strings.Contains(s.String(), "\nnode operator") {
+			t.Errorf("width %d: %q", width, s)
+		}
+	}
+}
+
+func TestPick(t *testing.T) {
+	have := func(ids ...string) accel.Have {
+		var h accel.Have
+		for _, id := range ids {
+			h.Accelerators = append(h.Accelerators, accel.Accelerator{ID: id, Partitions: []accel.Accelerator{{ID: id + "-p"}}})
+		}
+		return h
+	}
+	m := accel.Machine{Status: map[string]accel.Status{"x": {}, "y": {}}, Have: map[string]accel.Have{"x": have("a", "b"), "y": have("c")}}
+	for words, want := range map[string]string{"": "x:a,b y:c", "x": "x:a,b", "b": "x:b", "b a": "x:a,b", "a-p c": "x:a y:c", "a x": "x:a,b", "x a": "x:a,b", "z": "error"} {
+		got, err := pick(m, strings.Fields(words))
+		var parts []string
+		for _, kind := range sorted(got.Status) {
+			var ids []string
+			for _, a := range got.Have[kind].Accelerators {
+				ids = append(ids, a.ID)
+			}
+			parts = append(parts, kind+":"+strings.Join(ids, ","))
+		}
+		text := strings.Join(parts, " ")
+		if err != nil {
+			text = "error"
+		}
+		if text != want {
+			t.Errorf("%q: %s, want %s", words, text, want)
+		}
+	}
+}
