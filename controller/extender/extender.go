@@ -66,7 +66,7 @@ type Extender struct {
 	term   atomic.Pointer[term]
 	stamp  atomic.Int64 // the last gas-ts
 	seenMu sync.Mutex
-	seen   map[string]fit.Request // by UID: pods that filter was asked about and that are not bound yet
+	seen   map[string]seen // by UID: pods that filter was asked about and that are not bound yet
 }
 
 // term is a time of leadership, with its books.
@@ -80,7 +80,7 @@ type term struct {
 
 // New returns an extender that is not in office: it answers 503.
 func New(r *fit.Rules, api API, packing Packing, log *slog.Logger) *Extender {
-	e := &Extender{rules: r, api: api, packing: packing, log: log, seen: map[string]fit.Request{}}
+	e := &Extender{rules: r, api: api, packing: packing, log: log, seen: map[string]seen{}}
 	e.metrics = newMetrics(e)
 	return e
 }
@@ -240,7 +240,7 @@ func (e *Extender) remember(q fit.Request) {
 	if len(e.seen) >= maxSeen {
 		clear(e.seen)
 	}
-	e.seen[q.UID] = q
+	e.seen[q.UID] = seen{q, time.Now()}
 }
 
 func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
@@ -335,7 +335,7 @@ func (e *Extender) requestOf(ctx context.Context, a bindingArgs) (fit.Request, e
 	q, ok := e.seen[a.PodUID]
 	e.seenMu.Unlock()
 	if ok && q.Namespace == a.PodNamespace && q.Name == a.PodName {
-		return q, nil
+		return q.Request, nil
 	}
 	p, err := e.api.pod(ctx, a.PodNamespace+"/"+a.PodName)
 	switch {

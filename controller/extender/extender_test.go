@@ -404,6 +404,49 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestWaiting: pods wait that the scheduler has asked about lately and that are not bound, and it is said why; nobody is asked.
+func TestWaiting(t *testing.T) {
+	p, big := five("p"), fleet.Pod("big", "", "", fleet.Amounts{"shares": "1", "memory": "50G"})
+	p.UID, big.UID = "u1", "u2"
+	l := office(t, p, big)
+	if _, _, ok := l.Waiting(9); ok {
+		t.Error("without books somebody waits")
+	}
+	l.list(twoCards())
+	if pods, total, ok := l.Waiting(9); !ok || total != 0 || len(pods) != 0 {
+		t.Errorf("%v %d %t", pods, total, ok)
+	}
+	l.passes(p)
+	l.passes(big)
+	l.Extender.api.Pod = nil // nobody is asked
+	pods, total, _ := l.Waiting(1)
+	if total != 2 || len(pods) != 1 || pods[0].Pod != "default/big" || pods[0].Verdicts[fit.TooMuch.String()] != 1 || pods[0].Nodes != nil {
+		t.Errorf("%d: %+v", total, pods)
+	}
+	w, ok := l.Explain("default/p", 9)
+	if !ok || len(w.Nodes) != 1 || !w.Nodes[0].Fits {
+		t.Errorf("%+v", w)
+	}
+	if _, ok := l.Explain("default/none", 9); ok {
+		t.Error("a pod that nobody asked about is explained")
+	}
+	l.Extender.api.Pod = l.get
+	if err := l.tryBind(p); err != "" {
+		t.Fatal(err)
+	}
+	if pods, total, _ := l.Waiting(9); total != 1 || pods[0].Pod != "default/big" {
+		t.Errorf("after a binding: %d %+v", total, pods)
+	}
+	l.seenMu.Lock()
+	old := l.seen["u2"]
+	old.at = time.Now().Add(-recent)
+	l.seen["u2"] = old
+	l.seenMu.Unlock()
+	if _, total, _ := l.Waiting(9); total != 0 {
+		t.Error("a pod waits that the scheduler does not ask about any more")
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	l := office(t, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "5G"}))
 	l.list(twoCards())

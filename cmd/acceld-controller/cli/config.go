@@ -21,7 +21,7 @@ type Config struct {
 	// Listen is where the scheduler is answered, over TLS.
 	Listen string `json:"listen,omitempty"`
 	TLS    TLS    `json:"tls,omitzero"`
-	// Watched is where health, readiness and metrics are, over plain HTTP; "off" for nowhere.
+	// Watched is where the page for people, health, readiness and metrics are, over plain HTTP; "off" for nowhere.
 	Watched string `json:"watched,omitempty"`
 	// Resources are the names by which cards are kept book of; without them the scheduler is not answered.
 	Resources *fit.Rules `json:"resources,omitempty"`

@@ -31,6 +31,7 @@ import (
 
 	"github.com/acceld/acceld/controller/certificate"
 	"github.com/acceld/acceld/controller/extender"
+	"github.com/acceld/acceld/controller/fleet"
 	"github.com/acceld/acceld/controller/policy"
 	"github.com/acceld/acceld/kube"
 )
@@ -45,6 +46,7 @@ type controller struct {
 	documents kube.Documents
 	extender  *extender.Extender // nil: the scheduler is not answered
 	log       *slog.Logger
+	identity  string
 
 	mu sync.Mutex
 	// policies are those of the term in office, with their metrics; nil out of office.
@@ -63,7 +65,7 @@ func run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.
 	if err != nil {
 		return fmt.Errorf("cannot find the API server: %w", err)
 	}
-	o := &controller{config: c, client: client, documents: narrow.Documents, log: log}
+	o := &controller{config: c, client: client, documents: narrow.Documents, log: log, identity: name(identity)}
 	tasks, ctx := errgroup.WithContext(ctx)
 	var l net.ListenConfig
 	if c.Resources != nil {
@@ -92,7 +94,7 @@ func run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.
 		}
 		tasks.Go(func() error { return extender.Serve(ctx, watched, o.watchedHandler(), nil, log) })
 	}
-	tasks.Go(func() error { return o.stand(ctx, name(identity)) })
+	tasks.Go(func() error { return o.stand(ctx, o.identity) })
 	return tasks.Wait()
 }
 
@@ -260,7 +262,27 @@ func (o *controller) stand(ctx context.Context, identity string) error {
 	return nil
 }
 
-// watchedHandler serves what probes and Prometheus ask for.
+// fleet is the page for people.
+func (o *controller) fleet() http.Handler {
+	f := fleet.Options{Identity: o.identity}
+	if o.config.Policies {
+		f.Overview = func() (policy.Overview, bool) {
+			o.mu.Lock()
+			p := o.policies
+			o.mu.Unlock()
+			if p == nil {
+				return policy.Overview{}, false
+			}
+			return p.Overview()
+		}
+	}
+	if o.extender != nil {
+		f.Waiting, f.Explain = o.extender.Waiting, o.extender.Explain
+	}
+	return fleet.New(f)
+}
+
+// watchedHandler serves what probes, Prometheus and people ask for.
 func (o *controller) watchedHandler() http.Handler {
 	always := prometheus.NewRegistry()
 	always.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -285,6 +307,7 @@ func (o *controller) watchedHandler() http.Handler {
 		}
 		fmt.Fprintln(w, "ok")
 	})
+	mux.Handle("GET /{$}", o.fleet())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gather, promhttp.HandlerOpts{Timeout: 10 * time.Second}))
 	return mux
 }

@@ -1,0 +1,334 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/controller/policy"
+	"github.com/acceld/acceld/page"
+)
+
+// document renders the page; pod is one of which people want to know more, or empty.
+func (p *Page) document(s state, pod string) page.Document {
+	now := p.o.Now()
+	tone, words := verdict(s)
+	d := page.Document{Title: tone.Mark() + " accelerators – acceld", Tone: tone, Tag: s.tag, Now: now}
+	d.Header = page.Row(
+		page.El("h1", page.Text("Accelerators of the cluster")),
+		page.El("p", page.Class("verdict", "t-"+string(tone)), page.Set("id", "verdict"), page.Set("role", "status"),
+			page.El("span", page.Set("aria-hidden", "true"), page.Text(tone.Mark()+" ")), page.Text(words)),
+		page.El("p", page.Class("meta"), page.Text("acceld-controller "+p.o.Identity)),
+	)
+	if s.overview.Problem != "" {
+		page.El("section", page.Class("bad"), page.Set("id", "problem"), page.El("h2", page.Text("The API server is not followed")), page.El("p", page.Text(s.overview.Problem+". What is shown may be old."))).Into(&d.Main)
+	}
+	if s.known {
+		nodeSection(s.overview.Nodes).Into(&d.Main)
+		for _, x := range s.overview.Policies {
+			policySection(x, now).Into(&d.Main)
+		}
+	}
+	p.podSection(s, pod, now).Into(&d.Main)
+	for _, a := range [][2]string{{"/metrics", "metrics"}, {"/readyz", "readiness"}, {"/healthz", "health"}} {
+		page.Row(page.El("a", page.Set("href", a[0]), page.Text(a[1])), page.Text(" ")).Into(&d.Footer)
+	}
+	return d
+}
+
+// standing is how a node stands, from well to ill.
+type standing int
+
+const (
+	ready standing = iota
+	moving
+	upgrading
+	blocked
+	down
+)
+
+// standings are the words and tones of each.
+func (s standing) words() (page.Tone, string) {
+	switch s {
+	case ready:
+		return page.Good, "ready"
+	case moving:
+		return page.Busy, "on the way"
+	case upgrading:
+		return page.Busy, "upgrading"
+	case blocked:
+		return page.Bad, "blocked"
+	case down:
+	}
+	return page.Bad, "node is down"
+}
+
+// stands sums a node up.
+func stands(n policy.NodeView) standing {
+	at := ready
+	for _, k := range n.Kinds {
+		switch {
+		case k.Word.Phase == accel.WordUpgrading:
+			at = max(at, upgrading)
+		case k.Word.Phase == accel.WordFailed:
+			at = max(at, blocked)
+		}
+		for _, phase := range k.States {
+			switch phase {
+			case accel.PhaseFailed:
+				at = max(at, blocked)
+			case accel.PhasePending:
+				at = max(at, moving)
+			case accel.PhaseReady:
+			}
+		}
+	}
+	switch {
+	case !n.Up:
+		return down
+	case at == ready && n.Ready == "False":
+		return blocked // a device is not well
+	}
+	return at
+}
+
+// verdict sums the cluster up in one sentence.
+func verdict(s state) (page.Tone, string) {
+	if !s.known && !s.booked {
+		return page.Busy, "Another replica is in office, or the cluster has not been read yet."
+	}
+	counts := map[standing]int{}
+	for _, n := range s.overview.Nodes {
+		counts[stands(n)]++
+	}
+	total, bad, busy := len(s.overview.Nodes), counts[blocked]+counts[down], counts[moving]+counts[upgrading]
+	tally := fmt.Sprintf("%d of %s ready", counts[ready], page.Count(total, "node"))
+	waits := ""
+	if s.total > 0 {
+		waits = ", " + page.Count(s.total, "pod") + " waiting"
+	}
+	switch {
+	case !s.known && s.total > 0:
+		return page.Busy, page.Count(s.total, "pod") + " waiting for cards."
+	case !s.known:
+		return page.Good, "No pod waits for cards."
+	case bad > 0:
+		return page.Bad, fmt.Sprintf("%s, %d need attention%s.", tally, bad, waits)
+	case busy > 0 || s.total > 0:
+		return page.Busy, tally + waits + "."
+	case total == 0:
+		return page.Idle, "No node has accelerators."
+	case total == 1:
+		return page.Good, "The one node with accelerators is ready."
+	}
+	return page.Good, fmt.Sprintf("All %d nodes with accelerators are ready.", total)
+}
+
+// nodeSection lists nodes by how they stand; those that are well are folded away.
+func nodeSection(nodes []policy.NodeView) page.Node {
+	by := map[standing][]policy.NodeView{}
+	worst := ready
+	for _, n := range nodes {
+		at := stands(n)
+		by[at], worst = append(by[at], n), max(worst, at)
+	}
+	tone, _ := worst.words()
+	if len(nodes) == 0 {
+		tone = page.Idle
+	}
+	s := page.El("section", page.Class(string(tone)), page.Set("id", "nodes"), page.El("h2", page.Text("Nodes")))
+	tally := page.El("ul", page.Class("tally"))
+	for _, at := range []standing{ready, moving, upgrading, blocked, down} {
+		t, word := at.words()
+		page.El("li", page.El("b", page.Class("t-"+string(t)), page.Text(fmt.Sprint(len(by[at])))), page.Text(word)).Into(&tally)
+	}
+	tally.Into(&s)
+	reasonTable(by).Into(&s)
+	for _, at := range []standing{down, blocked, upgrading, moving} {
+		if len(by[at]) > 0 {
+			_, word := at.words()
+			page.Row(page.El("h3", page.Text(word)), nodeTable(word, by[at])).Into(&s)
+		}
+	}
+	if len(by[ready]) > 0 {
+		page.El("details", page.Set("id", "ready"), page.El("summary", page.Text(page.Count(len(by[ready]), "node")+" ready")), nodeTable("Nodes that are ready", by[ready])).Into(&s)
+	}
+	return s
+}
+
+// reasonTable says which reasons hold how many nodes.
+func reasonTable(by map[standing][]policy.NodeView) page.Node {
+	type reason struct {
+		nodes   []string
+		example string
+	}
+	reasons := map[string]*reason{}
+	for _, at := range []standing{blocked, moving, upgrading} {
+		for _, n := range by[at] {
+			if n.Reason == "" {
+				continue
+			}
+			x := reasons[n.Reason]
+			if x == nil {
+				x = &reason{example: n.Message}
+				reasons[n.Reason] = x
+			}
+			x.nodes = append(x.nodes, n.Name)
+		}
+	}
+	if len(reasons) == 0 {
+		return page.Node{}
+	}
+	names := slices.SortedFunc(maps.Keys(reasons), func(a, b string) int {
+		return cmp.Or(len(reasons[b].nodes)-len(reasons[a].nodes), strings.Compare(a, b))
+	})
+	var rows []page.TableRow
+	for _, name := range names {
+		x := reasons[name]
+		what := page.Row(page.El("span", page.Text(x.example)))
+		if doc := accel.Reason(name).Doc(); string(doc.Reason) == name {
+			page.El("p", page.Class("do"), page.Text(doc.Remedy+" ("+string(doc.Actor)+")")).Into(&what)
+		}
+		var some page.Node
+		for i, n := range x.nodes[:min(len(x.nodes), 3)] {
+			page.Row(page.Text([]string{"", ", ", ", "}[i]), page.El("span", page.Class("nw"), page.Text(n))).Into(&some)
+		}
+		if more := len(x.nodes) - 3; more > 0 {
+			page.Text(fmt.Sprintf(" and %d more", more)).Into(&some)
+		}
+		rows = append(rows, page.TableRow{Cells: []page.Node{page.Row(page.Text(name)), page.Row(page.Text(fmt.Sprint(len(x.nodes)))), what, some}})
+	}
+	return page.Row(page.El("h3", page.Text("Why nodes are not ready")), page.Table("Reasons", []string{"Reason", "Nodes", "What, and what to do", "Which"}, rows...))
+}
+
+func nodeTable(caption string, nodes []policy.NodeView) page.Node {
+	var rows []page.TableRow
+	for _, n := range nodes[:min(len(nodes), maxNodes)] {
+		rows = append(rows, nodeRow(n))
+	}
+	table := page.Table(caption, []string{"Node", "Kinds", "Driver", "Policy", "Says"}, rows...)
+	if more := len(nodes) - maxNodes; more > 0 {
+		return page.Row(table, page.El("p", page.Class("faint", "small"), page.Text(fmt.Sprintf("%d more are not shown; kubectl get nodes shows all.", more))))
+	}
+	return table
+}
+
+func nodeRow(n policy.NodeView) page.TableRow {
+	var kinds, drivers, policies, says page.Node
+	for _, k := range n.Kinds {
+		text := k.Kind
+		if k.Count != "" {
+			text = k.Count + " × " + k.Kind
+		}
+		tone, word := phaseOf(k)
+		page.El("p", page.Text(text+" "), page.Badge(tone, word)).Into(&kinds)
+		driver := k.Version
+		if k.Word != (accel.Word{}) {
+			driver = strings.TrimSpace(fmt.Sprintf("%s, %s %s %s", cmp.Or(driver, "none"), k.Word.Phase, k.Word.Version, k.Word.Reason))
+		}
+		page.El("p", page.Text(cmp.Or(driver, "–"))).Into(&drivers)
+		if k.Policy != "" {
+			page.El("p", page.Text(k.Policy)).Into(&policies)
+		}
+	}
+	if n.Ready != "True" && n.Reason != "" {
+		page.El("p", page.El("b", page.Text(n.Reason)), page.Text(": "+n.Message)).Into(&says)
+	}
+	if n.Cordoned {
+		by := ""
+		if n.CordonedBy != "" {
+			by = " by policy " + n.CordonedBy
+		}
+		page.El("p", page.Text("cordoned"+by)).Into(&says)
+	}
+	return page.TableRow{Cells: []page.Node{page.El("span", page.Class("id"), page.Text(n.Name)), kinds, drivers, policies, says}}
+}
+
+// phaseOf is how far a kind is on a node: the first published state that is not reached.
+func phaseOf(k policy.KindView) (page.Tone, string) {
+	for _, p := range []accel.Published{accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery} {
+		switch k.States[p] {
+		case accel.PhaseFailed:
+			return page.Bad, string(p) + " failed"
+		case accel.PhasePending:
+			return page.Busy, string(p)
+		case accel.PhaseReady, "":
+		}
+	}
+	return page.Good, "ready"
+}
+
+// policySection is about one policy: how many of its nodes are how far, and what holds up the others.
+func policySection(x policy.PolicyView, now time.Time) page.Node {
+	n := x.Status.Nodes
+	tone, head := page.Busy, page.El("h2", page.Text("Policy "+x.Name+" "))
+	var conditions page.Node
+	for _, c := range x.Status.Conditions {
+		bad := c.Type == policy.ConditionConflict && c.Status == "True" || c.Type == policy.ConditionAccepted && c.Status == "False"
+		switch {
+		case c.Type == policy.ConditionReady && c.Status == "True":
+			tone = page.Good
+			page.Row(page.Badge(page.Good, c.Reason), page.Text(" ")).Into(&head)
+		case c.Type == policy.ConditionReady:
+			if c.Reason == "Stopped" || c.Reason == "Failed" {
+				tone = page.Bad
+			}
+			page.Row(page.Badge(tone, c.Reason), page.Text(" ")).Into(&head)
+		}
+		if bad {
+			tone = page.Bad
+			page.Row(page.Badge(page.Bad, c.Type+": "+c.Reason), page.Text(" ")).Into(&head)
+		}
+		if c.Message != "" && (bad || c.Type == policy.ConditionReady || c.Type == policy.ConditionDryRun) {
+			page.El("p", page.Text(c.Message), page.Text(". Since "), page.Ago(now, c.LastTransitionTime)).Into(&conditions)
+		}
+	}
+	page.El("small", page.Text(strings.Join(x.Kinds, ", "))).Into(&head)
+	s := page.El("section", page.Class(string(tone)), page.Set("id", "policy-"+x.Name), head, conditions)
+	if n.Matched > 0 {
+		progress(x.Name, n).Into(&s)
+	}
+	if len(x.Status.Slots) > 0 {
+		list := page.El("ul", page.Class("small"))
+		for _, slot := range x.Status.Slots {
+			page.El("li", page.Text(fmt.Sprintf("%s may replace the driver of %s by %s, since ", slot.Node, slot.Kind, cmp.Or(slot.Version, "what its sources have"))), page.Ago(now, slot.Since)).Into(&list)
+		}
+		page.Row(page.El("h3", page.Text("At it now")), list).Into(&s)
+	}
+	if len(x.Status.Blocked) > 0 {
+		var rows []page.TableRow
+		for _, b := range x.Status.Blocked {
+			rows = append(rows, page.TableRow{Cells: []page.Node{page.Row(page.Text(b.Reason)), page.Row(page.Text(fmt.Sprint(b.Count))), page.Row(page.Text(b.Example))}})
+		}
+		page.Row(page.El("h3", page.Text("What holds nodes up")), page.Table("What holds nodes up", []string{"Reason", "Nodes", "For example"}, rows...)).Into(&s)
+	}
+	return s
+}
+
+// progress is a bar of the nodes of a policy.
+func progress(name string, n policy.Nodes) page.Node {
+	var segments []page.Segment
+	at := 0.0
+	words := []string{}
+	for _, x := range []struct {
+		count int
+		tone  page.Tone
+		word  string
+	}{{n.Ready, page.Good, "as asked"}, {n.Upgrading, page.Busy, "upgrading"}, {n.Waiting, page.Idle, "waiting"}, {n.Failed, page.Bad, "failed"}} {
+		if x.count == 0 {
+			continue
+		}
+		to := at + float64(x.count)/float64(n.Matched)
+		words = append(words, fmt.Sprintf("%d %s", x.count, x.word))
+		segments = append(segments, page.Segment{From: at, To: to, Tone: x.tone, Says: words[len(words)-1]})
+		at = to
+	}
+	return page.Row(
+		page.Strip("nodes of policy "+name+": "+strings.Join(words, ", "), segments),
+		page.El("p", page.Class("scale"), page.El("span", page.Text(strings.Join(words, ", "))), page.El("span", page.Text(page.Count(n.Matched, "node")))),
+	)
+}

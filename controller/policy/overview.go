@@ -1,0 +1,140 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
+)
+
+// Overview is what is known of a cluster at one moment, for people. It is derived anew each time and decides nothing.
+type Overview struct {
+	// Nodes are those that have accelerators or say something about them, by name.
+	Nodes []NodeView
+	// Policies are in the order of precedence, with what was last said of them.
+	Policies []PolicyView
+	// Problem says why the cluster is not read anew; empty while it is followed.
+	Problem string
+}
+
+// NodeView is a node as its labels, annotations and conditions describe it.
+type NodeView struct {
+	Name  string
+	Kinds []KindView
+	// Up tells whether the node runs pods; Cordoned whether new ones are kept away, and CordonedBy the policy that asked for it.
+	Up, Cordoned bool
+	CordonedBy   string
+	// Ready is the condition AcceleratorsReady: "True", "False", or empty where no agent has written it. Reason and Message say why
+	// it is not True.
+	Ready, Reason, Message string
+}
+
+// KindView is one kind of accelerator on a node.
+type KindView struct {
+	Kind string
+	// Count and Version are as the labels have them; empty when nobody has said.
+	Count, Version string
+	// States are the published ones.
+	States map[accel.Published]accel.Phase
+	// Word is what the node says of an upgrade, Granted the version that it may go on with.
+	Word    accel.Word
+	Granted string
+	// Policy holds for the kind here; empty when none does.
+	Policy string
+}
+
+// PolicyView is a policy and how far it is.
+type PolicyView struct {
+	Name   string
+	Kinds  []string
+	DryRun bool
+	Status Status
+}
+
+// Overview returns what is known now, and false while the cluster has not been read.
+func (c *Controller) Overview() (Overview, bool) {
+	nodes, synced := c.nodes.All()
+	policies, known := c.policies.All()
+	if !synced || !known {
+		return Overview{}, false
+	}
+	var out Overview
+	for _, err := range []error{c.nodes.Err(), c.policies.Err()} {
+		if err != nil && out.Problem == "" {
+			out.Problem = err.Error()
+		}
+	}
+	asked := make([]accel.Policy, 0, len(policies))
+	for _, p := range policies {
+		asked = append(asked, p.asked())
+	}
+	for _, p := range accel.Precedence(asked) {
+		out.Policies = append(out.Policies, PolicyView{
+			Name: p.Name, Kinds: slices.Sorted(maps.Keys(p.Spec.Kinds)), DryRun: p.Spec.DryRun, Status: policies[p.Name].Status,
+		})
+	}
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		if v, ok := nodes[name].view(asked); ok {
+			out.Nodes = append(out.Nodes, v)
+		}
+	}
+	return out, true
+}
+
+// view is the node for people; false for one that has nothing to do with accelerators.
+func (n *Node) view(policies []accel.Policy) (NodeView, bool) {
+	c := n.condition(kube.ConditionType)
+	v := NodeView{
+		Name: n.Meta.Name, Up: n.condition("Ready").Status == "True", Cordoned: n.Spec.Unschedulable, CordonedBy: n.Meta.Annotations[cordonAnnotation],
+		Ready: c.Status, Reason: c.Reason, Message: c.Message,
+	}
+	by, _ := accel.Governing(policies, n.Meta.Labels)
+	for _, kind := range n.kinds() {
+		k := KindView{
+			Kind: kind, Count: n.Meta.Labels[kube.Prefix+kind+".count"], Version: n.Meta.Labels[kube.Prefix+kind+".driver-version"],
+			States: map[accel.Published]accel.Phase{}, Word: n.word(kind), Granted: n.granted(kind).Version,
+		}
+		for _, p := range publishedStates() {
+			if phase := n.label(p, kind); phase != "" {
+				k.States[p] = accel.Phase(phase)
+			}
+		}
+		if p := by[kind]; p != nil {
+			k.Policy = p.Name
+		}
+		v.Kinds = append(v.Kinds, k)
+	}
+	return v, len(v.Kinds) > 0
+}
+
+// kinds are those that the node has or says something about.
+func (n *Node) kinds() []string {
+	found := map[string]bool{}
+	for key := range n.Meta.Labels {
+		name, ours := strings.CutPrefix(key, kube.Prefix)
+		if !ours {
+			continue
+		}
+		if kind, ok := strings.CutSuffix(name, ".count"); ok {
+			found[kind] = true
+		}
+		for _, p := range publishedStates() {
+			if kind, ok := strings.CutPrefix(name, string(p)+"-"); ok {
+				found[kind] = true
+			}
+		}
+	}
+	for key := range n.Meta.Annotations {
+		if kind, ok := strings.CutPrefix(key, accel.WordAnnotation); ok && n.word(kind) != (accel.Word{}) {
+			found[kind] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// publishedStates are in the order in which a node reaches them.
+func publishedStates() []accel.Published {
+	return []accel.Published{accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery}
+}
