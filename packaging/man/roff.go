@@ -1,0 +1,154 @@
+// Command man writes the manual pages of the programs and what shells need to complete their commands, from the programs' own help
+// and from the annotated configuration. It runs in the root of the repository; `make man` starts it.
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// section of the manual for programs that administrators run, and for files.
+const (
+	programs = 8
+	files    = 5
+)
+
+// page is one manual page.
+type page struct {
+	name    string // such as "acceld-driver-list"
+	section int
+	text    string
+}
+
+// file is the name below a directory of manual pages.
+func (p page) file() string { return fmt.Sprintf("man%d/%s.%d", p.section, p.name, p.section) }
+
+// pages renders root and every command below it that help lists.
+func pages(root *cobra.Command, version string, more ...string) []page {
+	out := []page{command(root, version, more)}
+	for _, sub := range root.Commands() {
+		if sub.IsAvailableCommand() {
+			out = append(out, pages(sub, version, more...)...)
+		}
+	}
+	return out
+}
+
+func nameOf(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
+
+// command renders one command. What is in more is said of the whole program, and stands on its first page.
+func command(c *cobra.Command, version string, more []string) page {
+	c.InitDefaultHelpFlag()
+	var b strings.Builder
+	head(&b, nameOf(c), programs, version, c.Short)
+	b.WriteString(".SH SYNOPSIS\n.B " + escape(c.CommandPath()) + "\n" + escape(strings.TrimSpace(strings.TrimPrefix(c.UseLine(), c.CommandPath()))) + "\n")
+	text := c.Long
+	if text == "" {
+		text = c.Short + "."
+	}
+	text, codes, _ := strings.Cut(text, "\n\nExit codes: ")
+	b.WriteString(".SH DESCRIPTION\n" + paragraphs(text))
+	options(&b, "OPTIONS", c.NonInheritedFlags())
+	options(&b, "GLOBAL OPTIONS", c.InheritedFlags())
+	var names []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, nameOf(sub))
+			if len(names) == 1 {
+				b.WriteString(".SH COMMANDS\n")
+			}
+			b.WriteString(".TP\n.B " + escape(sub.Name()) + "\n" + escape(sub.Short) + ".\n")
+		}
+	}
+	if codes != "" {
+		b.WriteString(".SH EXIT STATUS\n")
+		for code := range strings.SplitSeq(strings.TrimSuffix(codes, "."), "; ") {
+			number, meaning, _ := strings.Cut(strings.ReplaceAll(code, "\n", " "), " ")
+			b.WriteString(".TP\n.B " + escape(number) + "\n" + escape(meaning) + "\n")
+		}
+	}
+	if c.HasParent() {
+		names = append([]string{nameOf(c.Parent())}, names...)
+	} else {
+		for _, m := range more {
+			b.WriteString(m)
+		}
+	}
+	seeAlso(&b, names)
+	return page{nameOf(c), programs, b.String()}
+}
+
+func head(b *strings.Builder, name string, section int, version, short string) {
+	fmt.Fprintf(b, ".TH %s %d \"\" \"%s\" \"acceld\"\n.nh\n.ad l\n.SH NAME\n%s \\- %s\n", escape(strings.ToUpper(name)), section, escape("acceld "+version), escape(name), escape(short))
+}
+
+// options writes flags.
+func options(b *strings.Builder, title string, flags *pflag.FlagSet) {
+	if !flags.HasAvailableFlags() {
+		return
+	}
+	b.WriteString(".SH " + title + "\n")
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		name, usage := pflag.UnquoteUsage(f)
+		words := "\\fB" + escape("--"+f.Name) + "\\fR"
+		if f.Shorthand != "" {
+			words = "\\fB" + escape("-"+f.Shorthand) + "\\fR, " + words
+		}
+		if name != "" {
+			words += " \\fI" + escape(name) + "\\fR"
+		}
+		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" && f.DefValue != "0" {
+			usage += " (default " + f.DefValue + ")"
+		}
+		b.WriteString(".TP\n" + words + "\n" + escape(usage) + "\n")
+	})
+}
+
+func seeAlso(b *strings.Builder, names []string) {
+	if len(names) == 0 {
+		return
+	}
+	b.WriteString(".SH SEE ALSO\n")
+	for i, n := range names {
+		mark := ","
+		if i == len(names)-1 {
+			mark = ""
+		}
+		b.WriteString(".BR " + escape(n) + " (" + fmt.Sprint(programs) + ")" + mark + "\n")
+	}
+}
+
+// paragraphs makes roff of text with empty lines between its paragraphs.
+func paragraphs(text string) string {
+	var b strings.Builder
+	for p := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+		b.WriteString(".PP\n")
+		for line := range strings.Lines(p) {
+			b.WriteString(escape(strings.TrimRight(line, "\n")) + "\n")
+		}
+	}
+	return b.String()
+}
+
+// verbatim is text as it is, in lines.
+func verbatim(text string) string {
+	var b strings.Builder
+	b.WriteString(".PP\n.nf\n")
+	for line := range strings.Lines(text) {
+		b.WriteString(escape(strings.TrimRight(line, "\n")) + "\n")
+	}
+	return b.String() + ".fi\n"
+}
+
+// escape makes text of roff: no line of it is a request, and a dash is one that can be copied.
+func escape(s string) string {
+	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "…", "...", "“", `"`, "”", `"`).Replace(s)
+	return regexp.MustCompile(`(?m)^[.']`).ReplaceAllString(s, `\&$0`)
+}
