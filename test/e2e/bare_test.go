@@ -48,6 +48,27 @@ func TestBareMetal(t *testing.T) {
 		sh(t, g, "edu-check -expect 2")
 		sh(t, g, "acceld doctor")
 	})
+	t.Run("the page, and a report to share", func(t *testing.T) {
+		page := sh(t, g, "curl -fsS -D /tmp/page.head http://127.0.0.1:9480/ && grep -i ^etag: /tmp/page.head && curl -fsS http://127.0.0.1:9480/v1/events")
+		for _, want := range []string{"Ready.", "driver-unproven", "aria-current", `"to": "ready"`} {
+			if !strings.Contains(page, want) {
+				t.Errorf("the page or the events lack %q:\n%s", want, page)
+			}
+		}
+		// Secrets where a host has them: the kernel log, the kubelet's credentials.
+		sh(t, g, `mkdir -p /etc/kubernetes && printf 'users:\n- user:\n    token: planted-in-kubeconfig\n' > /etc/kubernetes/kubelet.conf
+			logger -t acceld 'planted-in-kubeconfig password=planted-in-journal' || true
+			acceld doctor --report /root/report.txt`)
+		report := sh(t, g, "stat -c %a /root/report.txt; cat /root/report.txt; rm /root/report.txt /tmp/page.head; rm -r /etc/kubernetes")
+		for _, want := range []string{"600\nacceld report\n", "==== agent /v1/machine ====", "==== journal of the agent ====", "==== kernel log ====", "all tasks ready", "edu: loading out-of-tree module"} {
+			if !strings.Contains(report, want) {
+				t.Errorf("the report lacks %q", want)
+			}
+		}
+		if strings.Contains(report, "planted-in") {
+			t.Error("a secret is in the report")
+		}
+	})
 	t.Run("kill -9 twenty times under a holder", func(t *testing.T) { killTwenty(t, g) })
 	t.Run("a second agent is refused", func(t *testing.T) {
 		out := sh(t, g, "acceld run 2>&1 || true")
