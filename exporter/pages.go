@@ -136,7 +136,7 @@ func pageFact(v view, fact accel.PageFact, d device, index int, h Holder) string
 	case accel.PageIndex:
 		return strconv.Itoa(index)
 	case accel.PageUUID:
-		return cmp.Or(d.Serial, d.ID)
+		return cmp.Or(d.UUID, d.Serial, d.ID)
 	case accel.PageAddress:
 		return "0000" + d.Address()
 	case accel.PageDeviceNode:
