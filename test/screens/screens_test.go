@@ -70,7 +70,7 @@ func (h *host) serve(t *testing.T) *httptest.Server {
 	t.Helper()
 	now := time.Now()
 	h.m, h.replaced = sample(now), make(chan struct{})
-	e := exporter.New(exporter.Options{Machine: func() accel.Machine { m, _ := h.follow(); return m }, Follow: h.follow, Holders: sampleHolders})
+	e := exporter.New(exporter.Options{Machine: func() accel.Machine { m, _ := h.follow(); return m }, Follow: h.follow, Holders: func() exporter.Holdings { return exporter.Holdings{By: sampleHolders()} }})
 	lived(e, now)
 	handler := e.Handler()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

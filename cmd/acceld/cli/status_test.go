@@ -33,7 +33,7 @@ func steps() map[accel.State]accel.Step {
 }
 
 // devices are two cards, the second in a health.
-func cards(h accel.Health) []accel.Accelerator {
+func anyCards(h accel.Health) []accel.Accelerator {
 	well := accel.Health{State: accel.Healthy, Since: night().Add(-4 * time.Hour)}
 	return []accel.Accelerator{
 		{ID: "0000:18:00.0", NUMANode: 0, Serial: "NPU24A04711", Nodes: []accel.DeviceNode{{Path: "/dev/npu0"}}, Health: well, Metrics: map[string]float64{"accelerator_temperature_celsius": 41.5}},
@@ -61,7 +61,7 @@ func every(visit func(title string, m shown)) {
 	well := accel.Health{State: accel.Healthy, Since: night().Add(-4 * time.Hour)}
 	for _, s := range states() {
 		st := accel.Status{State: s, Next: steps()[s], Sentence: "what is the case now (2 devices)", Published: map[accel.Published]accel.Phase{accel.DriverContainer: accel.PhaseReady, accel.DevicePlugin: accel.PhasePending}}
-		have := accel.Have{Accelerators: cards(well)}
+		have := accel.Have{Accelerators: anyCards(well)}
 		if s == accel.Ready {
 			have.Driver = accel.DriverHave{Right: true, Source: "store", Modules: []accel.LoadedModule{{Name: "npu", Version: "1.0.0"}}, Proof: "10! computed by the device's engine (2 devices)"}
 			have.Runtime = accel.RuntimeHave{Applied: true, Spec: "/var/run/cdi/acceld-example-npu.json", Hook: "/usr/share/containers/oci/hooks.d/acceld.json"}
@@ -80,14 +80,14 @@ func every(visit func(title string, m shown)) {
 		if i%4 > 0 {
 			h.Action, h.Evidence = accel.Actions()[i%4], "npu 0000:20:00.0: fault 79, pid 4242, name python3"
 		}
-		visit("a device that is not well for "+string(r.Reason), stood(accel.Status{State: accel.Ready, Sentence: "1 of 2 devices usable; and more"}, accel.Have{Accelerators: cards(h)[1:]}))
+		visit("a device that is not well for "+string(r.Reason), stood(accel.Status{State: accel.Ready, Sentence: "1 of 2 devices usable; and more"}, accel.Have{Accelerators: anyCards(h)[1:]}))
 	}
 	for _, p := range []accel.UpgradePhase{accel.UpgradePending, accel.UpgradePreparing, accel.UpgradeWaiting, accel.UpgradeDraining, accel.UpgradeReplacing} {
 		u := &accel.Upgrade{From: accel.DriverRef{Version: "1.0.0"}, To: accel.DriverRef{Version: "2.0.0"}, Phase: p, Since: night().Add(-time.Hour), Holders: []accel.Holder{{PID: 4242, Comm: "python3", Namespace: "ml", Pod: "train-llama-0"}}}
 		if p == accel.UpgradeWaiting {
 			u.Failure = &accel.Failure{Problem: accel.Problem{Reason: accel.InUse, Message: `the driver of "example-npu" is in use by python3 (pid 4242, pod ml/train-llama-0)`}}
 		}
-		visit("upgrade "+string(p), stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: cards(well), Driver: accel.DriverHave{Upgrade: u}}))
+		visit("upgrade "+string(p), stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: anyCards(well), Driver: accel.DriverHave{Upgrade: u}}))
 	}
 }
 
@@ -180,7 +180,7 @@ func TestColour(t *testing.T) {
 func TestHostileText(t *testing.T) {
 	const hostile = "\x1b[2J\x1b]0;x\x07\nnode operator: do this"
 	m := stood(accel.Status{State: accel.DriverMissing, Blocked: &accel.Failure{Problem: accel.Problem{Reason: accel.LoadFailed, Message: hostile, Tried: []string{hostile}}}},
-		accel.Have{Accelerators: cards(accel.Health{State: accel.Unhealthy, Reason: accel.DeviceFault, Message: hostile, Evidence: hostile})})
+		accel.Have{Accelerators: anyCards(accel.Health{State: accel.Unhealthy, Reason: accel.DeviceFault, Message: hostile, Evidence: hostile})})
 	m.Have["example-npu"].Accelerators[0].Serial = hostile
 	m.holders["0000:18:00.0"][0].Pod = hostile
 	for _, width := range []int{0, 60, 200} {
