@@ -175,7 +175,7 @@ test: test-packages check vuln size ## Everything, as root: make, and the test b
 	$(GO) test -count=1 ./host/ledger ./test/purge
 	ACCELD_TESTBED=1 $(GO) test -count=1 -p=2 -timeout=80m $(TESTBED)
 	ACCELD_TESTBED=1 $(GO) test -count=1 -run='^TestReal|^TestCorpus$$' ./runtime
-	for module in $(NESTED); do (cd $$module && ACCELD_TESTBED=1 $(GO) test -vet=off -count=1 -timeout=20m ./...); done
+	for module in $(NESTED); do (cd $$module && ACCELD_TESTBED=1 $(GO) test -short -vet=off -count=1 -timeout=20m ./...); done
 
 .PHONY: test-nvidia-source
 test-nvidia-source: ## The true broken kernel upgrade: all of NVIDIA's source for two kernels, beside plain make, as root; takes long

@@ -42,6 +42,7 @@ func (n *claimNode) restart(k *Claims, running ...*dra.Plugin) *Claims {
 // A claim that cannot be prepared, because the API server refuses or hangs, is prepared when the kubelet asks again: this
 // kubelet, or the next one.
 func TestPrepareIsTriedAgain(t *testing.T) {
+	long(t, "the kubelet gives a call its time")
 	n := newClaimNode(t)
 	k := n.kubelet()
 	defer func() { k.Stop() }()
@@ -160,6 +161,7 @@ func TestUnprepareIsTriedAgain(t *testing.T) {
 
 // A pod is deleted while no kubelet runs: the next kubelet finds that out by itself, within its minute.
 func TestClaimOfADeletedPod(t *testing.T) {
+	long(t, "the kubelet looks for it once a minute")
 	n := newClaimNode(t)
 	k := n.kubelet()
 	defer func() { k.Stop() }()
@@ -181,6 +183,7 @@ func TestClaimOfADeletedPod(t *testing.T) {
 // A plugin that comes back at once finds its slices as they were. One that does not come back has none, and the health of
 // its devices is unknown, until it does.
 func TestPluginIsAway(t *testing.T) {
+	long(t, "the kubelet waits 30 s")
 	n := newClaimNode(t)
 	k := n.kubelet()
 	defer func() { k.Stop() }()

@@ -3,9 +3,7 @@ package kubelet
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +23,6 @@ import (
 	"github.com/acceld/acceld/test/vm/cache"
 	"github.com/acceld/acceld/test/vm/cluster"
 	"github.com/acceld/acceld/test/vm/parts"
-	"github.com/acceld/acceld/test/vm/process"
 	"github.com/acceld/acceld/test/vm/progress"
 	"github.com/acceld/acceld/test/vm/seed"
 )
@@ -87,18 +84,7 @@ func controlPlane(t *testing.T, m *machine) *cluster.Plane {
 	check(t, err)
 	set, err := parts.Build(t.Context(), c, progress.New(os.Stderr))
 	check(t, err)
-	dir := t.TempDir()
-	check(t, cluster.MakePKI(dir))
-	starter, err := process.NewStarter(filepath.Join(dir, "processes"))
-	check(t, err)
-	ports, err := cluster.FreePorts(1)
-	check(t, err)
-	plane, err := cluster.Start(t.Context(), cluster.Config{
-		Dir: filepath.Join(dir, "plane"), Port: ports[0], PKI: cluster.OpenPKI(dir), Program: set.Path, Starter: starter, Alone: true,
-		Dial: func(context.Context, string) (net.Conn, error) {
-			return nil, errors.New("there is no kubelet and no pod")
-		},
-	})
+	plane, err := cluster.Here(t.Context(), t.TempDir(), cluster.Config{Program: set.Path, Alone: true})
 	check(t, err)
 	t.Cleanup(plane.Stop)
 	guest, err := plane.GuestKubeconfig()

@@ -37,6 +37,8 @@ type Config struct {
 	Dial Dialer
 	// Alone leaves scheduler and controller manager out: nobody but the caller changes objects.
 	Alone bool
+	// APIServer and Manager are further flags of the API server and of the controller manager.
+	APIServer, Manager []string
 }
 
 // Plane is a running control plane.
@@ -90,6 +92,26 @@ func Start(ctx context.Context, c Config) (_ *Plane, err error) {
 		return nil, err
 	}
 	return p, p.StartScheduler("")
+}
+
+// Here starts a control plane that no guest knows, with credentials, ports and everything else in dir. Of c it takes the programs
+// and what it is to be like.
+func Here(ctx context.Context, dir string, c Config) (*Plane, error) {
+	if err := MakePKI(dir); err != nil {
+		return nil, err
+	}
+	ports, err := FreePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	if c.Starter, err = process.NewStarter(filepath.Join(dir, "processes")); err != nil {
+		return nil, err
+	}
+	c.Dir, c.Port, c.PKI = filepath.Join(dir, "plane"), ports[0], OpenPKI(dir)
+	c.Dial = func(context.Context, string) (net.Conn, error) {
+		return nil, errors.New("there is no kubelet and no pod")
+	}
+	return Start(ctx, c)
 }
 
 func (p *Plane) url() string { return fmt.Sprintf("https://127.0.0.1:%d", p.config.Port) }
@@ -161,23 +183,24 @@ func (p *Plane) startEtcd() error {
 func (p *Plane) StartAPIServer(ctx context.Context) error {
 	pki := p.config.PKI
 	var err error
-	p.apiServer, err = p.run("kube-apiserver",
+	p.apiServer, err = p.run("kube-apiserver", append([]string{
 		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", p.etcdPort),
-		"--etcd-cafile="+pki.cert(credCA), "--etcd-certfile="+pki.cert(credServer), "--etcd-keyfile="+pki.key(credServer),
-		"--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(p.config.Port),
+		"--etcd-cafile=" + pki.cert(credCA), "--etcd-certfile=" + pki.cert(credServer), "--etcd-keyfile=" + pki.key(credServer),
+		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(p.config.Port),
 		// The guest's name for this host: loopback is refused.
-		"--advertise-address="+seed.HostIP, "--endpoint-reconciler-type=none",
+		"--advertise-address=" + seed.HostIP, "--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.96.0.0/16",
-		"--tls-cert-file="+pki.cert(credServer), "--tls-private-key-file="+pki.key(credServer),
-		"--client-ca-file="+pki.cert(credCA), "--anonymous-auth=false",
+		"--tls-cert-file=" + pki.cert(credServer), "--tls-private-key-file=" + pki.key(credServer),
+		"--client-ca-file=" + pki.cert(credCA), "--anonymous-auth=false",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+pki.cert(credServiceKey), "--service-account-signing-key-file="+pki.key(credServiceKey),
-		"--kubelet-certificate-authority="+pki.cert(credCA),
-		"--kubelet-client-certificate="+pki.cert(credToNode), "--kubelet-client-key="+pki.key(credToNode),
+		"--service-account-key-file=" + pki.cert(credServiceKey), "--service-account-signing-key-file=" + pki.key(credServiceKey),
+		"--kubelet-certificate-authority=" + pki.cert(credCA),
+		"--kubelet-client-certificate=" + pki.cert(credToNode), "--kubelet-client-key=" + pki.key(credToNode),
 		"--kubelet-preferred-address-types=InternalIP",
-		"--egress-selector-config-file="+filepath.Join(p.config.Dir, "egress.yaml"),
-		"--allow-privileged", "--profiling=false", "--v=1")
+		"--egress-selector-config-file=" + filepath.Join(p.config.Dir, "egress.yaml"),
+		"--allow-privileged", "--profiling=false", "--v=1",
+	}, p.config.APIServer...)...)
 	if err != nil {
 		return err
 	}
@@ -216,12 +239,13 @@ func (p *Plane) startController() error {
 		return err
 	}
 	pki := p.config.PKI
-	p.controller, err = p.run("kube-controller-manager",
-		"--kubeconfig="+config, "--leader-elect=false", "--secure-port=0",
-		"--use-service-account-credentials", "--root-ca-file="+pki.cert(credCA),
-		"--service-account-private-key-file="+pki.key(credServiceKey),
-		"--cluster-signing-cert-file="+pki.cert(credCA), "--cluster-signing-key-file="+pki.key(credCA),
-		"--allocate-node-cidrs=false", "--profiling=false")
+	p.controller, err = p.run("kube-controller-manager", append([]string{
+		"--kubeconfig=" + config, "--leader-elect=false", "--secure-port=0",
+		"--use-service-account-credentials", "--root-ca-file=" + pki.cert(credCA),
+		"--service-account-private-key-file=" + pki.key(credServiceKey),
+		"--cluster-signing-cert-file=" + pki.cert(credCA), "--cluster-signing-key-file=" + pki.key(credCA),
+		"--allocate-node-cidrs=false", "--profiling=false",
+	}, p.config.Manager...)...)
 	return err
 }
 

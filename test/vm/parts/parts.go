@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/acceld/acceld/test/vm/cache"
@@ -27,6 +28,8 @@ type part struct {
 	cgo      bool
 	ldflags  string
 	c        []program
+	// asked is true for a part that is built for who asks for it.
+	asked bool
 }
 
 // program is a small C program that lives in a Go module.
@@ -69,6 +72,7 @@ func all() []part {
 			},
 		},
 		{name: "nodeexporter", packages: []string{"github.com/prometheus/node_exporter"}},
+		{name: "kwok", packages: []string{"sigs.k8s.io/kwok/cmd/kwok"}, asked: true},
 	}
 }
 
@@ -93,14 +97,17 @@ func (s Set) Path(program string) string { return s.paths[program] }
 // Dirs are the folders that hold the programs, one for each part; their names change with their content.
 func (s Set) Dirs() []string { return s.dirs }
 
-// Build builds what the cache lacks and returns every program.
-func Build(ctx context.Context, c cache.Dir, log *progress.Log) (Set, error) {
+// Build builds what the cache lacks and returns every program, of the parts that few need those that are named.
+func Build(ctx context.Context, c cache.Dir, log *progress.Log, more ...string) (Set, error) {
 	root, err := ModuleRoot(ctx)
 	if err != nil {
 		return Set{}, err
 	}
 	set := Set{paths: map[string]string{}}
 	for _, p := range all() {
+		if p.asked && !slices.Contains(more, p.name) {
+			continue
+		}
 		dir, err := p.build(ctx, filepath.Join(root, "test", "vm", "parts", p.name), c, log)
 		if err != nil {
 			return Set{}, err

@@ -1,0 +1,345 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
+)
+
+const (
+	kind       = "qemu-edu"
+	servesKey  = kube.Prefix + "driver-container-" + kind
+	versionKey = kube.Prefix + kind + ".driver-version"
+	countKey   = kube.Prefix + kind + ".count"
+	wordKey    = accel.WordAnnotation + kind
+	grantKey   = accel.GrantAnnotation + kind
+	canaryKey  = "canary"
+)
+
+// limits that nobody may pass.
+type limits struct{ parallel, unavailable, stop int }
+
+// seen is the last that the watch told of a node.
+type seen struct {
+	word          accel.Word
+	grant         accel.Grant
+	ready, canary bool
+	version       string
+	at, wrote     int64 // versions of the object: that was seen, and that of the last write
+	busy          bool  // it is about to write
+}
+
+// fleet is the agents of all nodes, and the judge of them: what it says comes from the watch of the nodes alone.
+type fleet struct {
+	t      *testing.T
+	client *kubernetes.Clientset
+	work   chan func()
+
+	mu     sync.Mutex
+	nodes  map[string]*seen
+	want   string
+	fails  func(node string) bool
+	limits limits
+	begun  map[string]int // how often a node began with what is wanted
+	most   limits         // what was seen at most
+	gaps   int            // watches that had to begin anew
+	moved  chan struct{}
+}
+
+// newFleet makes n nodes with eight accelerators each, ready in version 1, of which some come first.
+func newFleet(t *testing.T, client *kubernetes.Clientset, n, canaries int) *fleet {
+	t.Helper()
+	f := &fleet{
+		t: t, client: client, work: make(chan func(), n*4), nodes: map[string]*seen{}, want: "1", begun: map[string]int{},
+		moved: make(chan struct{}, 1), fails: func(string) bool { return false },
+	}
+	for range hands {
+		go func() {
+			for do := range f.work {
+				do()
+			}
+		}()
+	}
+	var made sync.WaitGroup
+	for i := range n {
+		made.Add(1)
+		f.work <- func() {
+			defer made.Done()
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+				Name:        fmt.Sprintf("node-%05d", i),
+				Labels:      map[string]string{servesKey: string(accel.Ready), versionKey: "1", countKey: "8", "type": "kwok"},
+				Annotations: map[string]string{"kwok.x-k8s.io/node": "fake", kube.OriginAnnotation: kube.OriginUnit},
+			}}
+			if i < canaries {
+				node.Labels[canaryKey] = "true"
+			}
+			node.Status.Capacity = corev1.ResourceList{"qemu.org/edu": eight(), "cpu": eight(), "memory": eight(), "pods": eight()}
+			node.Status.Allocatable = node.Status.Capacity
+			if _, err := f.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+				t.Errorf("cannot make a node: %v", err)
+			}
+		}
+	}
+	made.Wait()
+	return f
+}
+
+// follow looks at every version of every node until ctx ends, and lets the agents act on what it sees.
+func (f *fleet) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		list, err := f.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			time.Sleep(time.Second) // the API server is away
+			continue
+		}
+		for i := range list.Items {
+			f.note(&list.Items[i]) // some are older than others: nothing is judged before all are known
+		}
+		f.mu.Lock()
+		f.judge()
+		for name, s := range f.nodes {
+			f.act(ctx, name, s)
+		}
+		f.mu.Unlock()
+		for at := list.ResourceVersion; at != ""; {
+			at = f.watch(ctx, at)
+		}
+		f.mu.Lock()
+		f.gaps++
+		f.mu.Unlock()
+	}
+}
+
+// watch follows from a version on, and returns from where to go on; empty when that is no more to be had.
+func (f *fleet) watch(ctx context.Context, from string) string {
+	w, err := f.client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true})
+	if err != nil {
+		if ctx.Err() != nil || !strings.Contains(err.Error(), "refused") {
+			return ""
+		}
+		time.Sleep(time.Second)
+		return from
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		node, ok := e.Object.(*corev1.Node)
+		if !ok {
+			return ""
+		}
+		from = node.ResourceVersion
+		if e.Type != watch.Bookmark {
+			f.look(ctx, node)
+		}
+	}
+	return from
+}
+
+// look judges one version of a node and lets its agent act.
+func (f *fleet) look(ctx context.Context, node *corev1.Node) {
+	s := f.note(node)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.judge()
+	f.act(ctx, node.Name, s)
+	select {
+	case f.moved <- struct{}{}:
+	default:
+	}
+}
+
+// note keeps what one version of a node says.
+func (f *fleet) note(node *corev1.Node) *seen {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.nodes[node.Name]
+	if s == nil {
+		s = &seen{}
+		f.nodes[node.Name] = s
+	}
+	before := s.word
+	s.at = number(node.ResourceVersion)
+	s.word, s.grant = accel.ParseWord(node.Annotations[wordKey]), accel.ParseGrant(node.Annotations[grantKey])
+	s.ready, s.version, s.canary = node.Labels[servesKey] == string(accel.Ready), node.Labels[versionKey], node.Labels[canaryKey] != ""
+	if s.word.Phase == accel.WordUpgrading && before != s.word {
+		f.begin(node.Name, s)
+	}
+	return s
+}
+
+// begin judges a node that says it is at it.
+func (f *fleet) begin(name string, s *seen) {
+	f.begun[name+" "+s.word.Version]++
+	if n := f.begun[name+" "+s.word.Version]; n > 1 {
+		f.t.Errorf("%s began %d times with version %s", name, n, s.word.Version)
+	}
+	if s.canary {
+		return
+	}
+	for other, o := range f.nodes {
+		if o.canary && o.version != s.word.Version && o.word.Phase != accel.WordFailed {
+			f.t.Errorf("%s began before %s, which comes first, had version %s", name, other, s.word.Version)
+			return
+		}
+	}
+}
+
+// judge holds what is seen now to the limits.
+func (f *fleet) judge() {
+	var now limits
+	for _, s := range f.nodes {
+		if s.word.Phase == accel.WordUpgrading {
+			now.parallel++
+		}
+		if !s.ready {
+			now.unavailable++
+		}
+		if s.word.Phase == accel.WordFailed && s.word.Version == f.want {
+			now.stop++
+		}
+	}
+	f.most = limits{max(f.most.parallel, now.parallel), max(f.most.unavailable, now.unavailable), max(f.most.stop, now.stop)}
+	if l := f.limits; l != (limits{}) && (now.parallel > l.parallel || now.unavailable > l.unavailable || now.stop > l.stop+l.parallel-1) {
+		f.t.Errorf("%+v at a time, limits %+v", now, l)
+	}
+}
+
+// act is what an agent does when it sees this of its node: see agent/slot.go. It does one thing at a time, and looks only at what
+// is as new as its own last write.
+func (f *fleet) act(ctx context.Context, name string, s *seen) {
+	want := f.want
+	granted := s.grant.Version == want && s.word.Version == want
+	switch {
+	case s.busy || s.at < s.wrote:
+	case s.word.Phase == accel.WordUpgrading && granted:
+		labels, word := map[string]any{servesKey: string(accel.Ready), versionKey: want}, any(nil)
+		if f.fails(name) {
+			labels, word = map[string]any{servesKey: string(accel.Ready)}, accel.Word{Phase: accel.WordFailed, Version: want, Reason: accel.RolledBack}.String()
+		}
+		f.do(ctx, name, s, time.Duration(300+rand.IntN(1200))*time.Millisecond, func() (map[string]any, any) { return labels, word })
+	case s.word.Phase == accel.WordWaiting && granted:
+		f.do(ctx, name, s, 0, func() (map[string]any, any) {
+			return map[string]any{servesKey: "pending"}, accel.Word{Phase: accel.WordUpgrading, Version: want}.String()
+		})
+	case s.version == want && s.word == accel.Word{}, s.word.Version == want && s.word.Phase != accel.WordUpgrading:
+	default: // it says nothing of what is wanted, or its grant was taken back before it acted
+		f.do(ctx, name, s, time.Duration(rand.IntN(5000))*time.Millisecond, func() (map[string]any, any) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			labels := map[string]any{servesKey: string(accel.Ready)}
+			if s.version == f.want {
+				return labels, nil
+			}
+			return labels, accel.Word{Phase: accel.WordWaiting, Version: f.want}.String()
+		})
+	}
+}
+
+// do writes labels and a word after d, and looks again then: what came in between was not acted on.
+func (f *fleet) do(ctx context.Context, name string, s *seen, d time.Duration, what func() (labels map[string]any, word any)) {
+	s.busy = true
+	time.AfterFunc(d, func() {
+		f.work <- func() {
+			labels, word := what()
+			wrote := f.say(ctx, name, labels, word)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			s.busy, s.wrote = false, wrote
+			f.act(ctx, name, s)
+		}
+	})
+}
+
+// say is what the agent writes, over and over until it is taken; the version that it made is returned.
+func (f *fleet) say(ctx context.Context, name string, labels map[string]any, word any) int64 {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": map[string]any{wordKey: word}}})
+	if err != nil {
+		f.t.Error(err)
+		return 0
+	}
+	for ctx.Err() == nil {
+		if node, err := f.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "acceld"}); err == nil {
+			return number(node.ResourceVersion)
+		}
+		time.Sleep(500 * time.Millisecond) // the API server is away
+	}
+	return 0
+}
+
+// number is a version of an object as one that can be compared.
+func number(version string) int64 {
+	n, _ := strconv.ParseInt(version, 10, 64)
+	return n
+}
+
+// ask tells the agents what is wanted, as the policy does, and which of them fail at it.
+func (f *fleet) ask(ctx context.Context, version string, l limits, fails func(string) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.want, f.limits, f.fails, f.most, f.begun = version, l, fails, limits{}, map[string]int{}
+	for name, s := range f.nodes {
+		f.act(ctx, name, s)
+	}
+}
+
+// count is how many nodes serve what is wanted, and how many have failed at it.
+func (f *fleet) count() (serve, failed int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.nodes {
+		if s.version == f.want && s.word == (accel.Word{}) && s.ready {
+			serve++
+		}
+		if s.word.Phase == accel.WordFailed && s.word.Version == f.want {
+			failed++
+		}
+	}
+	return serve, failed
+}
+
+// until waits for all nodes to serve but those that fail.
+func (f *fleet) until(t *testing.T, fail int, d time.Duration) {
+	t.Helper()
+	end := time.After(d)
+	shown := time.Now()
+	for {
+		serve, failed := f.count()
+		if serve+failed == len(f.nodes) && failed >= fail {
+			return
+		}
+		if time.Since(shown) > 20*time.Second {
+			t.Logf("%d serve version %s, %d have failed", serve, f.want, failed)
+			shown = time.Now()
+		}
+		select {
+		case <-f.moved:
+		case <-end:
+			t.Fatalf("%d of %d nodes serve version %s, %d have failed", serve, len(f.nodes), f.want, failed)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// one in share nodes, always the same ones.
+func one(share uint32) func(string) bool {
+	return func(node string) bool {
+		h := fnv.New32a()
+		h.Write([]byte(node))
+		return h.Sum32()%share == 0
+	}
+}
