@@ -60,6 +60,24 @@ rules:
 - {level: None}
 `
 
+// alive is what kwok does with a node that is not ready: it says that it is. Leases keep it so.
+const alive = `apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: alive}
+spec:
+  resourceRef: {apiGroup: v1, kind: Node}
+  selector:
+    matchExpressions:
+    - {key: '.status.conditions.[] | select(.type == "Ready") | .status', operator: NotIn, values: ["True"]}
+  next:
+    patches:
+    - subresource: status
+      root: status
+      template: |
+        conditions:
+        - {type: Ready, status: "True", reason: Played, message: by kwok, lastHeartbeatTime: {{ Now | Quote }}, lastTransitionTime: {{ Now | Quote }}}
+`
+
 // rig is the cluster and the controller's way into it.
 type rig struct {
 	t          *testing.T
@@ -105,7 +123,7 @@ func newRig(t *testing.T) *rig {
 	}
 	r.config = r.write("controller.yaml", "policies: true\nwatched: \"off\"\nlease: {seconds: 10}\n")
 	r.start("kwok", set.Path("kwok"), "--kubeconfig="+r.plane.Kubeconfig(), "--manage-all-nodes=true", "--node-lease-duration-seconds=600",
-		"--server-address=127.0.0.1:0")
+		"--server-address=127.0.0.1:0", "--config="+r.write("kwok.yaml", alive))
 	return r
 }
 
