@@ -32,6 +32,7 @@ STAMP = -buildvcs=$(if $(REVISION),true,false)
 # The time of everything in an image or a package is the commit's, so that a commit gives the same bytes.
 EPOCH = $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),0)
 ARCHES ?= amd64 arm64
+HERE = $(shell $(GO) env GOARCH)
 
 # Checked by targets of their own, before the long ones.
 RULES := %/test/house %/test/docs %/test/scripts %/test/purge
@@ -98,12 +99,13 @@ demo: ## See it work: a bare virtual machine becomes a node with accelerators
 # Without the pages on which grpc shows its calls: they need html/template, which calls methods by name, so that the linker keeps
 # every method of every type: 5 of 32 MB of the agent. acceld-nvml loads a library of the host's, so it is the one that needs a C
 # compiler.
+NVML = cd cmd/acceld-nvml && CGO_ENABLED=1 $(GO) build $(STAMP) -buildmode=pie -ldflags='-s -w'
 PROGRAMS = $(GO) build $(STAMP) -tags=grpcnotrace -ldflags='-s -w'
 
 .PHONY: build
 build: ## Static programs in bin, and acceld-nvml where there is a C compiler
 	$(PROGRAMS) -o bin/ ./cmd/...
-	$(if $(RACE),cd cmd/acceld-nvml && CGO_ENABLED=1 $(GO) build $(STAMP) -ldflags='-s -w' -o $(CURDIR)/bin/ .,@rm -f bin/acceld-nvml; echo "no C compiler: without acceld-nvml")
+	$(if $(RACE),$(NVML) -o $(CURDIR)/bin/ .,@rm -f bin/acceld-nvml; echo "no C compiler: without acceld-nvml")
 
 # Every node loads the first two, and the hook runs at each start of a container; the controller is in the cluster once or twice,
 # and has client-go's clientset. In bytes; they had 28.8, 2.0 and 29.8 MB when this was set.
@@ -129,8 +131,9 @@ install: ## Programs, units, the kernel's hooks, manual and completions below DE
 
 # What images and packages are made of: the programs for each processor, in a directory of its own.
 .PHONY: programs
-programs: ## Static programs for ARCHES (amd64 arm64) in bin/<arch>
+programs: ## Programs for ARCHES (amd64 arm64) in bin/<arch>; acceld-nvml for this machine's alone
 	@for arch in $(ARCHES); do echo "for $$arch"; GOARCH=$$arch $(PROGRAMS) -o bin/$$arch/ ./cmd/... || exit; done
+	$(if $(RACE),$(if $(filter $(HERE),$(ARCHES)),$(NVML) -o $(CURDIR)/bin/$(HERE)/ .))
 
 .PHONY: image
 image: programs ## The agent's image as an OCI layout in dist; PUSH=registry.example.com/acceld:v1 pushes it instead, CONTROLLER=1 makes the controller's

@@ -42,8 +42,9 @@ func render(root, version string) (map[string][]byte, error) {
 	for _, p := range append(pages(agent.New(), version, places), pages(controller.New(new(bool)), version)...) {
 		out["man/"+p.file()] = []byte(p.text)
 	}
-	c := configuration(string(config), version)
-	out["man/"+c.file()] = []byte(c.text)
+	for _, p := range append(started(version), configuration(string(config), version)) {
+		out["man/"+p.file()] = []byte(p.text)
+	}
 	for file, generate := range map[string]func(*cobra.Command, *bytes.Buffer) error{
 		"bash-completion/completions/acceld":    func(c *cobra.Command, b *bytes.Buffer) error { return c.GenBashCompletionV2(b, true) },
 		"zsh/vendor-completions/_acceld":        func(c *cobra.Command, b *bytes.Buffer) error { return c.GenZshCompletion(b) },
@@ -56,6 +57,29 @@ func render(root, version string) (map[string][]byte, error) {
 		out[file] = b.Bytes()
 	}
 	return out, nil
+}
+
+// started are the pages of the programs that nobody has to start.
+func started(version string) []page {
+	var out []page
+	for _, x := range []struct{ name, short, text string }{
+		{
+			"acceld-hook", "keeps containers from devices that are not ready",
+			"The container runtime starts it as an OCI hook at createRuntime, as the agent's configuration of the runtime says. It stops a container that " +
+				"was given a device that is not ready, with one line that the pod's event shows, and lets every other container pass. It changes nothing.",
+		},
+		{
+			"acceld-nvml", "tells the agent what NVIDIA's library knows",
+			"The agent starts it when a definition names it as its probe, and reads what it writes: one JSON value a line. It loads libnvidia-ml.so.1, " +
+				"which is the host's. Its flags are listed by acceld-nvml -help.",
+		},
+	} {
+		var b strings.Builder
+		head(&b, x.name, programs, version, x.short)
+		b.WriteString(".SH DESCRIPTION\n" + paragraphs(x.text) + ".SH SEE ALSO\n.BR acceld (8)\n")
+		out = append(out, page{name: x.name, section: programs, text: b.String()})
+	}
+	return out
 }
 
 // configuration is the page of the configuration file: the annotated file itself.

@@ -46,7 +46,7 @@ func packager(format string) (nfpm.Packager, error) {
 	return nil, fmt.Errorf("no such format: %q", format)
 }
 
-// Write makes a package in the directory out and returns its file. It fails when a program is missing, is not static, or is for
+// Write makes a package in the directory out and returns its file. It fails when a program is missing, is not static and should be, or is for
 // another processor than the others.
 func Write(format string, o Options, out string) (string, error) {
 	p, err := packager(format)
@@ -105,6 +105,9 @@ func describe(format string, o Options, work string) (*nfpm.Info, error) {
 		License: "Apache-2.0", MTime: o.Created, DisableGlobbing: true, Description: description,
 		Overridables: nfpm.Overridables{Contents: contents, Umask: 0o022},
 	}
+	if slices.Contains(programs, library) {
+		info.Depends = []string{map[string]string{"deb": "libc6", "rpm": "glibc"}[format]}
+	}
 	switch format {
 	case "deb":
 		info.Scripts = nfpm.Scripts{PostInstall: script("postinst"), PreRemove: script("prerm"), PostRemove: script("postrm")}
@@ -137,7 +140,7 @@ func programsIn(bin string) (names []string, arch string, err error) {
 		if name == "acceld-controller" {
 			continue // it runs in a cluster, not on a host
 		}
-		is, err := architecture(path)
+		is, err := architecture(path, name == library)
 		if err != nil {
 			return nil, "", fmt.Errorf("cannot use program %q: %w", name, err)
 		}
@@ -154,15 +157,19 @@ func programsIn(bin string) (names []string, arch string, err error) {
 	return names, arch, nil
 }
 
-// architecture returns the GOARCH of a static program for Linux: the package depends on no C library.
-func architecture(path string) (string, error) {
+// library is the program that loads a library of the host's, for which it needs the C library; a package without it does without.
+// Where that is too old the program alone does not start, and the agent says so.
+const library = "acceld-nvml"
+
+// architecture returns the GOARCH of a program for Linux, which is static unless it may be dynamic.
+func architecture(path string, dynamic bool) (string, error) {
 	f, err := elf.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = f.Close() }() // opened for reading
 	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
+		if p.Type == elf.PT_INTERP && !dynamic {
 			return "", errors.New("it is not static: build it with CGO_ENABLED=0")
 		}
 	}
