@@ -102,8 +102,12 @@ func (s *Stage) build(ctx context.Context, g *bed.Guest, version, into string) e
 	if err := g.WriteFile(ctx, "/tmp/build.yaml", config, 0o600); err != nil {
 		return err
 	}
-	const script = `acceld driver ensure --config /tmp/build.yaml qemu-edu 2>&1 || test -s /tmp/built/kmod/*/edu.ko; rmmod edu 2>/dev/null || true
-tar -C /tmp/built -cf /tmp/store.tar kmod; rm -rf /tmp/built /tmp/build.yaml /tmp/source`
+	const program = "/tmp/acceld-that-builds" // the guest may have none of its own yet
+	if err := g.Put(ctx, s.Program("acceld"), program, 0o755); err != nil {
+		return err
+	}
+	const script = program + ` driver ensure --config /tmp/build.yaml qemu-edu 2>&1 || test -s /tmp/built/kmod/*/edu.ko; rmmod edu 2>/dev/null || true
+tar -C /tmp/built -cf /tmp/store.tar kmod; rm -rf /tmp/built /tmp/build.yaml /tmp/source ` + program
 	if err := Must(g.Sh(ctx, script)); err != nil {
 		return err
 	}
