@@ -130,7 +130,7 @@ func machine() accel.Machine {
 	fault := accel.Fault{Code: "79", Title: "it does not answer", Count: 2, Last: began}
 	return accel.Machine{
 		Agent: accel.Agent{Version: "0", Started: began, Node: "n1"},
-		Facts: accel.Facts{PCI: []accel.PCIDevice{{Address: "0000:01:00.0", Link: accel.Link{SpeedGTs: 8, MaxSpeedGTs: 16, Width: 8, MaxWidth: 16}}}},
+		Facts: accel.Facts{PCI: []accel.PCIDevice{{Address: "0000:01:00.0", Link: accel.Link{SpeedGTs: 8, MaxSpeedGTs: 16, Width: 8, MaxWidth: 16}, SRIOV: accel.SRIOV{TotalVFs: 8, NumVFs: 2}}}},
 		Want:  accel.Want{Kubernetes: true, Labels: true, Kinds: map[string]*accel.Definition{"example-gpu": {Kind: "example-gpu", Title: "Example"}}},
 		Have: map[string]accel.Have{"example-gpu": {
 			Accelerators: []accel.Accelerator{
