@@ -406,7 +406,7 @@ func (r *rig) idle(replicas ...*replica) {
 func (r *rig) inTrouble(ctx context.Context, f *fleet, l limits, replicas ...*replica) {
 	t := r.t
 	begin := time.Now()
-	some := one(uint32(max(2, len(f.nodes)/10))) // about ten nodes
+	some := one(uint32(max(2, len(f.nodes)/10)))                                              // about ten nodes
 	f.ask(ctx, "3", l, func(node string) bool { return !f.nodes[node].canary && some(node) }) // a canary that fails ends it
 	bad := 0
 	for name := range f.nodes {
