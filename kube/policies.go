@@ -45,8 +45,11 @@ type Policies struct {
 }
 
 const (
-	// seldom is how often a cluster without the definition of policies is asked for it.
+	// seldom is how often a cluster without the definition of policies is asked for them where its coming cannot be watched.
 	seldom = 15 * time.Minute
+	// policiesCRD and its name: what makes the API server know policies.
+	policiesCRD     = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	policiesCRDName = "acceleratorpolicies.acceld.dev"
 	// spread keeps the agents of a cluster from reading a policy at the same moment.
 	spread = 5 * time.Second
 )
@@ -72,10 +75,16 @@ func (p *Policies) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 		case apierrors.IsNotFound(err):
 			if !p.told {
-				p.Log.Debug("the cluster has no accelerator policies; it is asked again seldom", "every", seldom)
+				p.Log.Debug("the cluster has no accelerator policies; their definition is awaited")
 			}
-			p.told, failures, wait = true, 0, seldom+rand.N(seldom/10)
+			p.told = true
 			p.Tell(nil)
+			began := time.Now()
+			p.await(ctx)
+			if failures++; time.Since(began) > backoffMax {
+				failures = 1
+			}
+			wait = backoff(failures) + rand.N(spread)
 		case err != nil:
 			if failures++; failures == 1 {
 				p.Log.Warn("cannot read the policies of the cluster; the last ones hold", "problem", err)
@@ -120,6 +129,31 @@ func (p *Policies) read(ctx context.Context) (generations map[string]string, ver
 	}
 	p.Tell(all)
 	return generations, list.Metadata.ResourceVersion, nil
+}
+
+// await returns when the definition of policies comes or changes, or is there already and not served yet; after a while where
+// watching it is refused. A watch that ends without a word is begun again.
+func (p *Policies) await(ctx context.Context) {
+	for failures := 1; ctx.Err() == nil; failures++ {
+		began := time.Now()
+		stream, err := p.Outlines.Watch(ctx, policiesCRD, url.Values{"fieldSelector": {"metadata.name=" + policiesCRDName}})
+		if apierrors.IsForbidden(err) {
+			linger(ctx, seldom+rand.N(seldom/10))
+			return
+		}
+		if err == nil {
+			var e event[struct{}]
+			err = json.NewDecoder(stream).Decode(&e)
+			_ = stream.Close()
+			if err == nil && e.failure() == nil && e.Type != "DELETED" {
+				return
+			}
+		}
+		if time.Since(began) > backoffMax {
+			failures = 0
+		}
+		linger(ctx, backoff(failures))
+	}
 }
 
 // follow returns when a policy has come, gone or asks for something else, or when nobody can tell. A watch that ends is begun

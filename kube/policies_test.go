@@ -29,6 +29,7 @@ type shelf struct {
 	items   []string // JSON
 	version int
 	err     error // of the next requests
+	deaf    error // of the next watches
 	asked   []string
 	watches []*io.PipeWriter
 	limit   int // items of a page, all when 0
@@ -55,8 +56,11 @@ func (s *shelf) Watch(ctx context.Context, path string, query url.Values) (io.Re
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, "WATCH "+path+" from "+query.Get("resourceVersion"))
-	if s.err != nil {
+	if s.err != nil && !apierrors.IsNotFound(s.err) { // the watch is of what lacks
 		return nil, s.err
+	}
+	if s.deaf != nil {
+		return nil, s.deaf
 	}
 	r, w := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = w.CloseWithError(ctx.Err()) })
@@ -166,7 +170,32 @@ func TestPoliciesAreFollowed(t *testing.T) {
 	})
 }
 
-// A cluster without policies is asked seldom; one that does not answer leaves the last ones; one that refuses does not keep an
+// A cluster without policies is asked when their definition comes, also where it is not served at once.
+func TestPoliciesToCome(t *testing.T) {
+	lacking := apierrors.NewNotFound(schema.GroupResource{Group: "acceld.dev", Resource: "acceleratorpolicies"}, "")
+	s := &shelf{err: lacking}
+	follow(t, s, true, func(told func() [][]accel.Policy) {
+		time.Sleep(time.Hour)
+		want := []string{"GET " + PoliciesPath, "WATCH " + policiesCRD + " from "}
+		if diff := cmp.Diff(want, s.requests()); diff != "" || len(told()) != 1 {
+			t.Errorf("told %d times, asked in an hour:\n%s", len(told()), diff)
+		}
+		s.event(t, "ADDED", `{"metadata":{"name":"acceleratorpolicies.acceld.dev"}}`)
+		time.Sleep(10 * time.Second)
+		if diff := cmp.Diff(want, s.requests()); diff != "" {
+			t.Errorf("a definition that is not served yet:\n%s", diff)
+		}
+		s.set(func() { s.err, s.items, s.version = nil, []string{aPolicy("a", 1, 4, "")}, 4 })
+		s.event(t, "MODIFIED", `{"metadata":{"name":"acceleratorpolicies.acceld.dev"}}`)
+		time.Sleep(10 * time.Second)
+		if all := told(); len(all[len(all)-1]) != 1 {
+			t.Errorf("told %v", all)
+		}
+		s.requests()
+	})
+}
+
+// A cluster without policies that does not tell when they come is asked seldom; one that does not answer leaves the last ones; one that refuses does not keep an
 // agent waiting that knows none.
 func TestPoliciesThatAreNotThere(t *testing.T) {
 	resource := schema.GroupResource{Group: "acceld.dev", Resource: "acceleratorpolicies"}
@@ -177,12 +206,12 @@ func TestPoliciesThatAreNotThere(t *testing.T) {
 		told     int
 		requests [2]int // within an hour, at least and at most
 	}{
-		{"no definition", apierrors.NewNotFound(resource, ""), true, 4, [2]int{4, 5}},
+		{"no definition", apierrors.NewNotFound(resource, ""), true, 4, [2]int{8, 10}},
 		{"away", errors.New("connection refused"), false, 0, [2]int{40, 90}},
 		{"refused, known", apierrors.NewForbidden(resource, "", nil), true, 0, [2]int{40, 90}},
 		{"refused, unknown", apierrors.NewForbidden(resource, "", nil), false, 40, [2]int{40, 90}},
 	} {
-		s := &shelf{err: c.err}
+		s := &shelf{err: c.err, deaf: apierrors.NewForbidden(resource, "", nil)}
 		follow(t, s, c.kept, func(told func() [][]accel.Policy) {
 			time.Sleep(time.Hour - time.Minute)
 			if n := len(s.requests()); n < c.requests[0] || n > c.requests[1] || len(told()) < c.told || c.told == 0 && len(told()) > 0 {
