@@ -70,6 +70,13 @@ func (k *Keeper) TLS() *tls.Config {
 	}}
 }
 
+// Has reports whether there is a certificate.
+func (k *Keeper) Has() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.config != nil
+}
+
 // Run keeps the certificates until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	wake := make(chan struct{}, 1)

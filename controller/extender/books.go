@@ -64,6 +64,10 @@ type held struct {
 	// shown: the API server has shown it there; until then since is when it was put into the books.
 	shown bool
 	since time.Time
+	// known: the API server has shown its cards, or said that it took them. They stand from then on.
+	known bool
+	// disputed: it shows others since, which somebody has written there.
+	disputed bool
 	// taken: as of [Pod].
 	taken bool
 	// binding: the answer of the API server is not known yet.
@@ -133,8 +137,8 @@ func (b *Books) DropNode(name string) {
 	}
 }
 
-// SetPod puts a pod into the books that the API server shows, or takes it out when it is over. What this process chose for
-// it stands, whatever somebody wrote into its annotations since.
+// SetPod puts a pod into the books that the API server shows, or takes it out when it is over. The cards that it was bound with
+// stand, whatever somebody wrote into its annotations since.
 func (b *Books) SetPod(p *Pod) {
 	b.heard()
 	if p.Over || p.Node == "" {
@@ -149,13 +153,39 @@ func (b *Books) SetPod(p *Pod) {
 			h.taken = true
 			b.nodes[h.node].tell()
 		}
-		if h.node == p.Node && (h.record.Cards != "" || h.record.InitCards != "" || p.Cards == "") {
+		if h.node == p.Node && h.stands(p) {
 			return
 		}
 		b.remove(p.UID, h)
 	}
 	b.put(&p.Record, p.Node)
-	b.pods[p.UID].shown, b.pods[p.UID].taken = true, p.Taken
+	h := b.pods[p.UID]
+	h.shown, h.known, h.taken = true, true, p.Taken
+}
+
+// stands reports whether a pod has the cards that the books say, now that the API server shows it where the books have it. What it
+// shows first goes before what was chosen here, where it has not said that it took that.
+func (h *held) stands(p *Pod) bool {
+	own, has := h.record.Cards != "" || h.record.InitCards != "", p.Cards != "" || p.InitCards != ""
+	same := h.record.Cards == p.Cards && h.record.InitCards == p.InitCards && h.record.Tiles == p.Tiles && h.record.InitTiles == p.InitTiles
+	if same || has && !(own && h.known) {
+		h.known, h.disputed = true, false
+		return same
+	}
+	h.disputed = own
+	return true
+}
+
+// disputed counts the pods of which the API server shows other cards than those that they were bound with.
+func (b *Books) disputed() (n int) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for _, h := range b.pods {
+		if h.disputed {
+			n++
+		}
+	}
+	return n
 }
 
 // DropPod takes a pod out of the books.
@@ -253,7 +283,8 @@ func (b *Books) Reserve(q *fit.Request, node string) (record *fit.Record, cause 
 		if h.shown {
 			return nil, fit.Fits, nil, fmt.Errorf("cannot bind pod %s/%s: it is bound to node %q", q.Namespace, q.Name, h.node)
 		}
-		b.remove(q.UID, h) // an earlier attempt, of which nobody knows what became
+		// Whether it was written, and with which cards, is known when the API server shows the pod, or says that it is not bound.
+		return nil, fit.Fits, nil, fmt.Errorf("cannot bind pod %s/%s: it is not known yet what became of its binding to node %q", q.Namespace, q.Name, h.node)
 	}
 	e := b.nodes[node]
 	if e == nil || e.node == nil {
@@ -310,6 +341,9 @@ func (b *Books) Settle(uid string, bound *bool) {
 		return
 	}
 	h.binding = false
+	if bound != nil && *bound {
+		h.known = true
+	}
 	if bound != nil && !*bound && !h.shown {
 		b.remove(uid, h)
 	}
@@ -361,6 +395,17 @@ func (b *Books) find(names []string) []*entry {
 	defer b.mu.RUnlock()
 	for i, name := range names {
 		out[i] = b.nodes[name]
+	}
+	return out
+}
+
+// findAll does the same for names as the scheduler sends them, and uses the memory of out.
+func (b *Books) findAll(all *names, out []*entry) []*entry {
+	out = slices.Grow(out[:0], len(all.at))[:len(all.at)]
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for i := range out {
+		out[i] = b.nodes[string(all.raw(i))]
 	}
 	return out
 }

@@ -71,6 +71,12 @@ func (e *Extender) explain(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, append(body, '\n'))
 }
 
+// verdict is what was found out about one node.
+type verdict struct {
+	node  string
+	cause fit.Cause
+}
+
 func explanation(b *Books, rules *fit.Rules, q *fit.Request, only string, limit int) Explanation {
 	out := Explanation{Pod: q.Namespace + "/" + q.Name, Verdicts: map[string]int{}}
 	for _, c := range q.Shape.Containers {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -67,6 +68,8 @@ type Extender struct {
 	stamp  atomic.Int64 // the last gas-ts
 	seenMu sync.Mutex
 	seen   map[string]seen // by UID: pods that filter was asked about and that are not bound yet
+
+	memories sync.Pool // of *memory
 }
 
 // term is a time of leadership, with its books.
@@ -163,40 +166,74 @@ func result(err error) string {
 }
 
 func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
-	q, names, t, err := e.read(w, r)
+	m := e.spare()
+	defer e.spared(m)
+	q, all, err := e.read(w, r, m)
 	if err != nil {
 		return err
 	}
 	e.remember(q)
 	search := fit.NewSearch(e.rules, &q)
-	verdicts, size := make([]verdict, len(names)), 256
-	for i, entry := range t.books.find(names) {
-		verdicts[i] = verdict{names[i], fit.UnknownNode}
-		entry.look(func(n *fit.Node) { verdicts[i].cause = search.Try(n) })
-		if size += len(names[i]) + 3; verdicts[i].cause != fit.Fits {
-			size += len(verdicts[i].cause.String()) + 3
+	m.causes = slices.Grow(m.causes[:0], len(all.at))[:len(all.at)]
+	size := 256
+	for i, entry := range m.entries {
+		cause := fit.UnknownNode
+		entry.look(func(n *fit.Node) { cause = search.Try(n) })
+		m.causes[i] = cause
+		if size += len(all.raw(i)) + 3; cause != fit.Fits {
+			size += len(cause.String()) + 3
 		}
 	}
-	answer(w, http.StatusOK, filterResult(make([]byte, 0, size), verdicts))
+	m.answer = filterResult(slices.Grow(m.answer[:0], size), all, m.causes)
+	answer(w, http.StatusOK, m.answer)
 	return nil
 }
 
-// read reads the arguments that filter and prioritize have.
-func (e *Extender) read(w http.ResponseWriter, r *http.Request) (fit.Request, []string, *term, error) {
+// read reads the arguments that filter and prioritize have, and finds the nodes.
+func (e *Extender) read(w http.ResponseWriter, r *http.Request, m *memory) (fit.Request, *names, error) {
 	var a args
-	if err := decode(w, r, &a); err != nil {
-		return fit.Request{}, nil, nil, err
+	data, err := body(w, r, m.body)
+	if err == nil {
+		m.body = data
+		err = understood(readArgs(data, m.at, &a))
+	}
+	if err != nil {
+		return fit.Request{}, nil, err
 	}
 	t, err := e.inOffice()
 	switch {
 	case err != nil:
-		return fit.Request{}, nil, nil, err
+		return fit.Request{}, nil, err
 	case a.Pod == nil:
-		return fit.Request{}, nil, nil, wrong{http.StatusBadRequest, "there is no Pod in the arguments"}
+		return fit.Request{}, nil, wrong{http.StatusBadRequest, "there is no Pod in the arguments"}
 	case a.NodeNames == nil:
-		return fit.Request{}, nil, nil, errors.New("there are no NodeNames in the arguments: set nodeCacheCapable to true")
+		return fit.Request{}, nil, errors.New("there are no NodeNames in the arguments: set nodeCacheCapable to true")
 	}
-	return a.Pod.request(e.rules), *a.NodeNames, t, nil
+	m.at = a.NodeNames.at
+	m.entries = t.books.findAll(a.NodeNames, m.entries)
+	return a.Pod.request(e.rules), a.NodeNames, nil
+}
+
+// memory is what one answer needs, some hundred bytes for each node. The next answer uses it again.
+type memory struct {
+	body, answer []byte
+	at           []span
+	entries      []*entry
+	causes       []fit.Cause
+	scores       []int
+}
+
+func (e *Extender) spare() *memory {
+	if m, ok := e.memories.Get().(*memory); ok {
+		return m
+	}
+	return &memory{}
+}
+
+// spared takes back what nobody looks at any more. It does not keep the books of a term.
+func (e *Extender) spared(m *memory) {
+	clear(m.entries)
+	e.memories.Put(m)
 }
 
 // maxScore of a node (MaxExtenderPriority of k8s.io/kube-scheduler/extender/v1); a preferred card is worth three of ten.
@@ -206,25 +243,30 @@ const (
 )
 
 func (e *Extender) prioritize(w http.ResponseWriter, r *http.Request) error {
-	q, names, t, err := e.read(w, r)
+	m := e.spare()
+	defer e.spared(m)
+	q, all, err := e.read(w, r, m)
 	if err != nil {
 		return err
 	}
 	search := fit.NewSearch(e.rules, &q)
-	scores := make([]int, len(names))
-	for i, entry := range t.books.find(names) {
+	m.scores = slices.Grow(m.scores[:0], len(all.at))[:len(all.at)]
+	for i, entry := range m.entries {
+		score := 0
 		entry.look(func(n *fit.Node) {
 			full := n.Fullness()
 			if e.packing == Spread {
 				full = 1 - full
 			}
-			scores[i] = int(full*(maxScore-preference) + 0.5)
+			score = int(full*(maxScore-preference) + 0.5)
 			if search.PrefersFirst(n) {
-				scores[i] += preference
+				score += preference
 			}
 		})
+		m.scores[i] = score
 	}
-	answer(w, http.StatusOK, priorities(nil, names, scores))
+	m.answer = priorities(m.answer[:0], all, m.scores)
+	answer(w, http.StatusOK, m.answer)
 	return nil
 }
 

@@ -100,6 +100,9 @@ func (l *lab) write(_ context.Context, b *corev1.Binding) error {
 	if l.before != nil {
 		return l.before
 	}
+	if p := l.pods[b.Name]; p.Spec.NodeName != "" || b.UID != p.UID {
+		return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, b.Name, errors.New("it is another one, or bound"))
+	}
 	l.bound = append(l.bound, b)
 	p := l.pods[b.Name].DeepCopy()
 	p.Spec.NodeName = b.Target.Name
@@ -172,6 +175,17 @@ func TestArguments(t *testing.T) {
 	}
 }
 
+// plain are names as a reader of JSON has them.
+func plain(t *testing.T, all *names) []string {
+	out := make([]string, len(all.at))
+	for i := range out {
+		if err := json.Unmarshal(all.quoted(i), &out[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
 // FuzzArgs holds what is cut out of a text to what encoding/json reads there.
 func FuzzArgs(f *testing.F) {
 	for _, text := range []string{
@@ -183,15 +197,19 @@ func FuzzArgs(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		var got, want args
-		err := readArgs([]byte(text), &got)
+		err := readArgs([]byte(text), nil, &got)
 		if json.Unmarshal([]byte(text), &want) != nil {
 			return // what is skipped is not looked at
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (got.NodeNames == nil) != (want.NodeNames == nil) || want.NodeNames != nil && !slices.Equal(*got.NodeNames, *want.NodeNames) {
-			t.Errorf("got %v, want %v", got.NodeNames, want.NodeNames)
+		var list struct{ NodeNames *[]string }
+		if err := json.Unmarshal([]byte(text), &list); err != nil {
+			t.Fatal(err)
+		}
+		if (got.NodeNames == nil) != (list.NodeNames == nil) || list.NodeNames != nil && !slices.Equal(plain(t, got.NodeNames), *list.NodeNames) {
+			t.Errorf("got %v, want %v", got.NodeNames, list.NodeNames)
 		}
 		if (got.Pod == nil) != (want.Pod == nil) || got.Pod != nil && got.Pod.Metadata.Name != want.Pod.Metadata.Name {
 			t.Errorf("got %v, want %v", got.Pod, want.Pod)
@@ -199,10 +217,54 @@ func FuzzArgs(f *testing.F) {
 	})
 }
 
-// BenchmarkFilter answers for 5,000 nodes with eight cards, without a connection.
+// TestMemory: answers that are made at the same time and one after the other have nothing of each other.
+func TestMemory(t *testing.T) {
+	l := office(t)
+	var all []*corev1.Node
+	for i := range 64 {
+		all = append(all, fleet.Node(fmt.Sprint("node-", i), 2, fleet.Amounts{"shares": "20", "memory": fmt.Sprint(2*(1+i%3), "G")}))
+	}
+	l.list(all...)
+	var group sync.WaitGroup
+	for w := range 8 {
+		group.Go(func() {
+			for round := range 50 {
+				var names, fit []string
+				for i := w; i < 64; i += 1 + (w+round)%7 {
+					names = append(names, fmt.Sprint("node-", i))
+					if i%3 == 2 {
+						fit = append(fit, names[len(names)-1])
+					}
+				}
+				names = append(names, "gh<st")
+				body := map[string]any{"Pod": fleet.Pod("p", "", "", fleet.Amounts{"shares": "1", "memory": "3G"}), "NodeNames": names}
+				_, text := l.post("filter", body)
+				var got struct {
+					NodeNames   []string
+					FailedNodes map[string]string
+				}
+				if err := json.Unmarshal([]byte(text), &got); err != nil || !slices.Equal(got.NodeNames, fit) || len(got.FailedNodes) != len(names)-len(fit) || got.FailedNodes["gh<st"] == "" {
+					t.Errorf("of %v: %v, %s", names, err, text)
+				}
+				_, text = l.post("prioritize", body)
+				var scores []struct{ Host string }
+				if err := json.Unmarshal([]byte(text), &scores); err != nil || len(scores) != len(names) || scores[0].Host != names[0] || scores[len(names)-1].Host != "gh<st" {
+					t.Errorf("of %v: %v, %s", names, err, text)
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+// BenchmarkFilter answers for so many of 5,000 nodes with eight cards, without a connection: for a pod that fits on the first card of
+// each (A), and for one that fits on none (B).
 func BenchmarkFilter(b *testing.B) {
-	for name, cores := range map[string]string{"A": "300", "B": "500"} {
-		b.Run(name, func(b *testing.B) {
+	for _, c := range []struct {
+		name, cores string
+		nodes       int
+	}{{"A/500", "300", 500}, {"A/1000", "300", 1000}, {"A/5000", "300", 5000}, {"B/500", "500", 500}, {"B/1000", "500", 1000}, {"B/5000", "500", 5000}} {
+		b.Run(c.name, func(b *testing.B) {
 			rules, err := fit.Rules{Prefix: fleet.Prefix, Cards: []string{"shares"}}.Complete()
 			if err != nil {
 				b.Fatal(err)
@@ -222,11 +284,12 @@ func BenchmarkFilter(b *testing.B) {
 			books.ListPods(pods)
 			e := New(&rules, API{}, Pack, slog.New(slog.DiscardHandler))
 			e.term.Store(&term{books: books, ctx: b.Context()})
-			body, err := json.Marshal(map[string]any{"Pod": fleet.Pod("p", "", "", fleet.Amounts{"shares": "1", "millicores": cores}), "NodeNames": names})
+			body, err := json.Marshal(map[string]any{"Pod": fleet.Pod("p", "", "", fleet.Amounts{"shares": "1", "millicores": c.cores}), "NodeNames": names[:c.nodes]})
 			if err != nil {
 				b.Fatal(err)
 			}
 			handler := e.Handler()
+			b.ReportAllocs()
 			for b.Loop() {
 				r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, "/scheduler/filter", bytes.NewReader(body))
 				r.Header.Set("Content-Type", "application/json")
@@ -337,6 +400,13 @@ func TestOwnWord(t *testing.T) {
 	l.books.SetPod(l.books.Trim(changed))
 	if l.passes(q) {
 		t.Error("a changed annotation freed a card")
+	}
+	if n := l.books.disputed(); n != 1 {
+		t.Errorf("%d pods are disputed", n)
+	}
+	l.books.SetPod(l.books.Trim(l.pods["p"]))
+	if n := l.books.disputed(); n != 0 {
+		t.Errorf("%d pods are disputed when all is as it was", n)
 	}
 	l.books.ListPods(nil)
 	if !l.passes(q) {
@@ -461,7 +531,7 @@ func TestMetrics(t *testing.T) {
 	for _, f := range families {
 		names = append(names, strings.TrimPrefix(f.GetName(), "acceld_extender_"))
 	}
-	want := []string{"books_age_seconds", "capacity", "card_capacity", "card_used", "corrections_total", "largest_free", "nodes", "ready", "request_seconds", "used"}
+	want := []string{"books_age_seconds", "capacity", "card_capacity", "card_used", "corrections_total", "disputed_pods", "largest_free", "nodes", "ready", "request_seconds", "used"}
 	if !slices.Equal(names, want) {
 		t.Errorf("metrics %v, want %v", names, want)
 	}

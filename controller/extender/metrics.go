@@ -58,6 +58,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(m.row("corrections_total", "What was found to be otherwise than the books of this term said: 0 while all is well."),
 		prometheus.CounterValue, float64(t.books.corrections.Load()))
+	gauge(m.row("disputed_pods", "How many pods have other cards in their annotations than they were bound with: somebody has changed them."), float64(t.books.disputed()))
 	m.cards(t.books, gauge)
 }
 

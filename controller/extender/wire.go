@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +21,7 @@ const maxBody = 64 << 20
 // args is ExtenderArgs, as far as it is read. Names in JSON are those of Go, whatever their case.
 type args struct {
 	Pod       *pod
-	NodeNames *[]string
+	NodeNames *names
 }
 
 // pod is what is read of a pod in a request.
@@ -30,14 +31,30 @@ type pod struct {
 		Annotations          map[string]string
 	}
 	Spec struct {
-		InitContainers, Containers []corev1.Container
+		InitContainers, Containers []container
 	}
+}
+
+// container is what is read of one: of a pod as the scheduler sends it the rest is most.
+type container struct {
+	Name          string
+	RestartPolicy *corev1.ContainerRestartPolicy
+	Resources     struct{ Limits, Requests corev1.ResourceList }
+}
+
+func containers(all []container) []corev1.Container {
+	out := make([]corev1.Container, len(all))
+	for i, c := range all {
+		out[i].Name, out[i].RestartPolicy = c.Name, c.RestartPolicy
+		out[i].Resources.Limits, out[i].Resources.Requests = c.Resources.Limits, c.Resources.Requests
+	}
+	return out
 }
 
 // request is the pod of a request as the books see it.
 func (p *pod) request(r *fit.Rules) fit.Request {
 	m := p.Metadata
-	return fit.NewRequest(r, m.UID, m.Namespace, m.Name, annotations(r, m.Annotations), asks(r, p.Spec.InitContainers, p.Spec.Containers))
+	return fit.NewRequest(r, m.UID, m.Namespace, m.Name, annotations(r, m.Annotations), asks(r, containers(p.Spec.InitContainers), containers(p.Spec.Containers)))
 }
 
 // bindingArgs is ExtenderBindingArgs.
@@ -55,50 +72,50 @@ func (w wrong) Error() string { return w.text }
 
 // decode reads the body of a request.
 func decode(w http.ResponseWriter, r *http.Request, into any) error {
-	if r.Method != http.MethodPost {
-		return wrong{http.StatusMethodNotAllowed, "only POST is answered here"}
-	}
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return wrong{http.StatusUnsupportedMediaType, "the body must be application/json"}
-	}
-	body := http.MaxBytesReader(w, r.Body, maxBody)
-	data, err := read(body, r.ContentLength)
+	data, err := body(w, r, nil)
 	if err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			return wrong{http.StatusRequestEntityTooLarge, "the body is too large"}
-		}
-		return wrong{http.StatusBadRequest, fmt.Sprintf("cannot read the body: %v", err)}
+		return err
 	}
-	unmarshal := func() error { return json.Unmarshal(data, into) }
-	if a, ok := into.(*args); ok {
-		unmarshal = func() error { return readArgs(data, a) }
-	}
-	if err := unmarshal(); err != nil {
+	return understood(json.Unmarshal(data, into))
+}
+
+// understood says whose fault it is when a body cannot be read.
+func understood(err error) error {
+	if err != nil {
 		return wrong{http.StatusBadRequest, fmt.Sprintf("cannot read the body: %v", err)}
 	}
 	return nil
 }
 
+// body reads the body of a request, into the memory of room where it is enough.
+func body(w http.ResponseWriter, r *http.Request, room []byte) ([]byte, error) {
+	if r.Method != http.MethodPost {
+		return nil, wrong{http.StatusMethodNotAllowed, "only POST is answered here"}
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return nil, wrong{http.StatusUnsupportedMediaType, "the body must be application/json"}
+	}
+	data, err := read(http.MaxBytesReader(w, r.Body, maxBody), r.ContentLength, room)
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return nil, wrong{http.StatusRequestEntityTooLarge, "the body is too large"}
+	}
+	return data, understood(err)
+}
+
 // read reads everything, into one piece of memory where the length is known.
-func read(r io.Reader, length int64) ([]byte, error) {
+func read(r io.Reader, length int64, room []byte) ([]byte, error) {
 	if length < 0 || length > maxBody {
 		return io.ReadAll(r)
 	}
-	data := make([]byte, length)
+	data := slices.Grow(room[:0], int(length))[:length]
 	_, err := io.ReadFull(r, data)
 	return data, err
 }
 
-// verdict is what filter found out about one node.
-type verdict struct {
-	node  string
-	cause fit.Cause
-}
-
 // filterResult writes ExtenderFilterResult. A node that not even an end of others would help is in both maps: the scheduler
 // then takes the second, and who knows the first one only is not misled.
-func filterResult(b []byte, all []verdict) []byte {
+func filterResult(b []byte, all *names, causes []fit.Cause) []byte {
 	b = append(b, `{"Nodes":{"metadata":{},"items":[]},"NodeNames":[`...)
 	first := true
 	comma := func() {
@@ -107,10 +124,10 @@ func filterResult(b []byte, all []verdict) []byte {
 		}
 		first = false
 	}
-	for _, v := range all {
-		if v.cause == fit.Fits {
+	for i, cause := range causes {
+		if cause == fit.Fits {
 			comma()
-			b = appendString(b, v.node)
+			b = append(b, all.quoted(i)...)
 		}
 	}
 	for _, m := range []struct {
@@ -121,11 +138,11 @@ func filterResult(b []byte, all []verdict) []byte {
 		{`},"FailedAndUnresolvableNodes":{`, fit.Cause.Final},
 	} {
 		b, first = append(b, m.key...), true
-		for _, v := range all {
-			if m.want(v.cause) {
+		for i, cause := range causes {
+			if m.want(cause) {
 				comma()
-				b = append(appendString(b, v.node), ':')
-				b = appendString(b, v.cause.String())
+				b = append(append(b, all.quoted(i)...), ':')
+				b = appendString(b, cause.String())
 			}
 		}
 	}
@@ -149,16 +166,16 @@ func appendString(b []byte, s string) []byte {
 }
 
 // priorities writes HostPriorityList.
-func priorities(b []byte, names []string, scores []int) []byte {
+func priorities(b []byte, all *names, scores []int) []byte {
 	b = append(b, '[')
-	for i, name := range names {
+	for i, score := range scores {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(b, `{"Host":`...)
-		b = appendString(b, name)
+		b = append(b, all.quoted(i)...)
 		b = append(b, `,"Score":`...)
-		b = strconv.AppendInt(b, int64(scores[i]), 10)
+		b = strconv.AppendInt(b, int64(score), 10)
 		b = append(b, '}')
 	}
 	return append(b, ']')
@@ -169,7 +186,7 @@ func answer(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) //nolint:gosec // it is JSON and says so; who has gone needs no answer
+	_, _ = w.Write(body) // who has gone needs no answer
 }
 
 // fail sends an error in the form that every result of the protocol has.

@@ -98,7 +98,10 @@ func stands(n policy.NodeView) standing {
 
 // verdict sums the cluster up in one sentence.
 func verdict(s state) (page.Tone, string) {
-	if !s.known && !s.booked {
+	switch {
+	case !s.known && !s.booked && s.holder != "":
+		return page.Busy, "Another replica is in office: " + s.holder + "."
+	case !s.known && !s.booked:
 		return page.Busy, "Another replica is in office, or the cluster has not been read yet."
 	}
 	counts := map[standing]int{}

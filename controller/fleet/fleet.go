@@ -29,6 +29,8 @@ type Options struct {
 	Explain func(pod string, limit int) (extender.Waiting, bool)
 	// Identity is the name of this replica.
 	Identity string
+	// Holder returns the name of the replica in office, as far as is known. Nil where nobody knows.
+	Holder func() string
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
@@ -67,8 +69,9 @@ type state struct {
 	overview policy.Overview
 	known    bool // overview says something
 	pods     []extender.Waiting
-	total    int  // of the pods that wait
-	booked   bool // somebody keeps books
+	total    int    // of the pods that wait
+	booked   bool   // somebody keeps books
+	holder   string // another replica in office; empty where it is this one, or nobody knows
 	tag      string
 }
 
@@ -90,8 +93,13 @@ func (p *Page) read() state {
 	if p.o.Waiting != nil {
 		s.pods, s.total, s.booked = p.o.Waiting(maxPods)
 	}
+	if p.o.Holder != nil {
+		if s.holder = p.o.Holder(); s.holder == p.o.Identity {
+			s.holder = ""
+		}
+	}
 	sum := fnv.New64a()
-	_, _ = fmt.Fprintf(sum, "%s %+v %t %d %t", p.o.Identity, s.overview, s.known, s.total, s.booked) // a hash takes everything
+	_, _ = fmt.Fprintf(sum, "%s %+v %t %d %t %s", p.o.Identity, s.overview, s.known, s.total, s.booked, s.holder) // a hash takes everything
 	for _, w := range s.pods {
 		_, _ = fmt.Fprintf(sum, " %+v", w.Explanation) // not when it was asked about: that is news all the time
 	}

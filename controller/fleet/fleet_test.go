@@ -87,9 +87,12 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("status %d: no %q in\n%s", status, want, body)
 		}
 	}
-	status, body := served(t, Options{Overview: func() (policy.Overview, bool) { return policy.Overview{}, false }, Waiting: func(int) ([]extender.Waiting, int, bool) { return nil, 0, false }}, "/")
-	if status != http.StatusServiceUnavailable || !strings.Contains(body, "Another replica is in office") {
-		t.Errorf("out of office: %d, %s", status, body)
+	for holder, want := range map[string]string{"": "in office, or the cluster has not been read", "b": "in office: b."} {
+		o := Options{Overview: func() (policy.Overview, bool) { return policy.Overview{}, false }, Waiting: func(int) ([]extender.Waiting, int, bool) { return nil, 0, false }}
+		o.Holder = func() string { return holder }
+		if status, body := served(t, o, "/"); status != http.StatusServiceUnavailable || !strings.Contains(body, want) {
+			t.Errorf("out of office: %d, no %q in %s", status, want, body)
+		}
 	}
 }
 

@@ -47,8 +47,9 @@ type Controller struct {
 	news    map[string]Condition // the last that an event told of, by policy and type
 	drains  *drains
 	trials  *kube.Mirror[trial, *trial]
-	classed bool              // the priority class of validations is there
-	parses  map[string]parsed // what came of definitions, by text
+	classed bool                 // the priority class of validations is there
+	bare    map[string]time.Time // since when a node that serves gives out none of a resource, by "node resource"
+	parses  map[string]parsed    // what came of definitions, by text
 	// again is true when a write of this pass was refused.
 	again atomic.Bool
 }
@@ -72,7 +73,7 @@ func New(o Options) (*Controller, error) {
 	}
 	c := &Controller{
 		o: o, rivals: rivals, wake: make(chan struct{}, 1), ready: make(chan struct{}),
-		told: map[string]time.Time{}, missing: map[string]time.Time{}, news: map[string]Condition{}, parses: map[string]parsed{},
+		told: map[string]time.Time{}, missing: map[string]time.Time{}, bare: map[string]time.Time{}, news: map[string]Condition{}, parses: map[string]parsed{},
 	}
 	c.nodes = &kube.Mirror[Node, *Node]{API: o.API, Path: nodesPath, Changed: c.poke}
 	c.policies = &kube.Mirror[Policy, *Policy]{API: o.API, Path: kube.PoliciesPath, Changed: c.poke, Optional: true}

@@ -542,3 +542,32 @@ func TestWhatIsSaid(t *testing.T) {
 		}
 	})
 }
+
+// TestSame: what makes a pass over all nodes due is what somebody here reads, and nothing else.
+func TestSame(t *testing.T) {
+	node := func(change func(n *Node)) *Node {
+		n := &Node{}
+		n.Meta.UID, n.Meta.Labels, n.Meta.Annotations = "u", map[string]string{"a": "b"}, map[string]string{"acceld.dev/x": "1", "node.alpha.kubernetes.io/ttl": "0"}
+		change(n)
+		return n
+	}
+	for what, c := range map[string]struct {
+		change func(n *Node)
+		same   bool
+	}{
+		"nothing":                 {func(*Node) {}, true},
+		"an annotation of others": {func(n *Node) { n.Meta.Annotations["node.alpha.kubernetes.io/ttl"] = "300" }, true},
+		"one more of others":      {func(n *Node) { n.Meta.Annotations["example.com/x"] = "" }, true},
+		"one of acceld's":         {func(n *Node) { n.Meta.Annotations["acceld.dev/x"] = "2" }, false},
+		"one more of acceld's":    {func(n *Node) { n.Meta.Annotations["acceld.dev/y"] = "" }, false},
+		"one less of acceld's":    {func(n *Node) { delete(n.Meta.Annotations, "acceld.dev/x") }, false},
+		"a label":                 {func(n *Node) { n.Meta.Labels["a"] = "c" }, false},
+		"cordoned":                {func(n *Node) { n.Spec.Unschedulable = true }, false},
+		"not ready":               {func(n *Node) { n.Status.Conditions = []nodeCondition{{Type: "Ready", Status: "False"}} }, false},
+		"another node":            {func(n *Node) { n.Meta.UID = "v" }, false},
+	} {
+		if got := node(c.change).Same(node(func(*Node) {})); got != c.same {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+}

@@ -139,10 +139,21 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Same reports whether two versions of a node are the same to everybody here: kubelets report every few minutes.
+// Same reports whether two versions of a node are the same to everybody here: kubelets report every few minutes, and Kubernetes' own
+// controllers annotate nodes by the thousand when a cluster grows.
 func (n *Node) Same(o *Node) bool {
-	return n.Meta.UID == o.Meta.UID && maps.Equal(n.Meta.Labels, o.Meta.Labels) && maps.Equal(n.Meta.Annotations, o.Meta.Annotations) &&
+	return n.Meta.UID == o.Meta.UID && maps.Equal(n.Meta.Labels, o.Meta.Labels) && marked(n.Meta.Annotations, o.Meta.Annotations) && marked(o.Meta.Annotations, n.Meta.Annotations) &&
 		n.Spec.Unschedulable == o.Spec.Unschedulable && slices.Equal(n.Spec.Taints, o.Spec.Taints) && slices.Equal(n.Status.Conditions, o.Status.Conditions)
+}
+
+// marked reports whether b has all annotations of a that are acceld's; nobody here reads others.
+func marked(a, b map[string]string) bool {
+	for key, text := range a {
+		if other, there := b[key]; strings.HasPrefix(key, kube.Prefix) && (!there || other != text) {
+			return false
+		}
+	}
+	return true
 }
 
 func (n *Node) condition(kind string) nodeCondition {

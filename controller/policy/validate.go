@@ -117,6 +117,9 @@ func (x task) pod(does check) string {
 	return "validate-" + string(does) + "-" + hex.EncodeToString(sum[:8])
 }
 
+// offer names what the node's kubelet gives out for the task, as "node resource".
+func (x task) offer() string { return x.node.Meta.Name + " " + x.workload.Resource }
+
 // of tells one driver and workload from another.
 func of(n *Node, kind string, w accel.Workload) string {
 	b, err := json.Marshal(w)
@@ -164,9 +167,10 @@ func (c *Controller) validate(ctx context.Context, v view, verdicts []*verdict, 
 	trials, _ := c.trials.All()
 	tasks, asked, parallel := v.tasks(verdicts, held)
 	c.forget(ctx, v, asked)
-	needed, running := map[string]bool{}, 0
+	needed, running, serving := map[string]bool{}, 0, map[string]bool{}
 	current := make([]*trial, len(tasks))
 	for i, x := range tasks {
+		serving[x.offer()] = true
 		// The pod with a device comes second: once it is there, the other one is not needed.
 		for _, does := range []check{checkDevice, checkAlone} {
 			p := trials[ValidationNamespace+"/"+x.pod(does)]
@@ -179,6 +183,8 @@ func (c *Controller) validate(ctx context.Context, v view, verdicts []*verdict, 
 			}
 		}
 	}
+	// Who serves anew is waited for anew.
+	maps.DeleteFunc(c.bare, func(offer string, _ time.Time) bool { return !serving[offer] })
 	for _, p := range trials {
 		if !needed[p.Meta.Name] && p.Meta.DeletionTimestamp == nil {
 			c.drop(ctx, p)
@@ -227,13 +233,29 @@ func (c *Controller) forget(ctx context.Context, v view, asked map[string]bool) 
 
 func (p *trial) over() bool { return p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" }
 
-// begin makes the first pod of a validation, or skips it while the node has no device for it.
+// begin makes the first pod of a validation, or skips it while the node has no device for it. What the kubelet offers it tells
+// the API server later than the agent says that it serves.
 func (c *Controller) begin(ctx context.Context, x task, due *due) {
 	total, used, err := c.devices(ctx, x)
+	key := x.offer()
+	if err == nil && total == 0 {
+		since, known := c.bare[key]
+		if !known {
+			since = due.now
+			c.bare[key] = since
+		}
+		if left := since.Add(unscheduled).Sub(due.now); left > 0 {
+			due.in(min(left, unscheduled/10))
+			return
+		}
+	}
+	delete(c.bare, key)
 	due.in(settle) // what is written here makes no event
 	switch {
 	case err != nil:
 		c.failed(ctx, "looking for a free device", x.node.Meta.Name, err)
+	case total == 0:
+		c.conclude(ctx, x, validated{Outcome: validationSkipped, Why: "the kubelet offers no " + x.workload.Resource})
 	case used >= total:
 		c.conclude(ctx, x, validated{Outcome: validationSkipped, Why: fmt.Sprintf("all %d of %s are in use", total, x.workload.Resource)})
 	case x.workload.Alone && used == 0:

@@ -164,7 +164,7 @@ func TestValidationSkipped(t *testing.T) {
 		why  string
 	}{
 		{"all are in use", func(s *server) { s.edit("/api/v1/namespaces/x/pods/busy", user("Pending", "2")) }, nil, "all 2 of qemu.org/edu are in use"},
-		{"the node gives none out", func(s *server) { s.edit(nodePath("a"), offering("0")) }, nil, "all 0 of"},
+		{"the node gives none out", func(s *server) { s.edit(nodePath("a"), offering("0")) }, nil, "the kubelet offers no qemu.org/edu"},
 		{"the manifests are missing", func(s *server) {
 			s.refuse = func(method, path string, _ object) error {
 				if method == http.MethodPost && path == trialsPath {
@@ -214,6 +214,27 @@ func TestValidationSkipped(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestValidationOfferedLate: a kubelet tells what it offers a little after the agent that it serves; that is not "none".
+func TestValidationOfferedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(1)
+		s.edit(nodePath("a"), aNode(nil))
+		s.edit(nodePath("a"), offering("0"))
+		s.edit(policyPath, validating(false, nil))
+		_, stop := start(t, s)
+		defer stop()
+		wait(unscheduled / 2)
+		if all := s.written(); len(trialsOf(s)) != 0 || slices.Contains(all, "PATCH "+nodePath("a")) {
+			t.Errorf("pods %v, written %v", trialsOf(s), all)
+		}
+		s.edit(nodePath("a"), offering("2"))
+		wait(unscheduled / 5)
+		if len(trialsOf(s)) != 1 {
+			t.Error("no pod, and the kubelet offers two")
+		}
+	})
 }
 
 // TestValidationParallel: so many nodes at a time.

@@ -111,10 +111,12 @@ func TestRightsOfTheController(t *testing.T) {
 			rule("", "pods/binding", "create"), rule("", "pods/eviction", "create"), rule("apps", "daemonsets", "list watch"),
 			rule("scheduling.k8s.io", "priorityclasses", "list watch create delete"), rule("events.k8s.io", "events", "create patch"),
 		},
-		"in the namespace": {rule("coordination.k8s.io", "leases", "create"), rule("coordination.k8s.io", "leases", "get update"), rule("", "secrets", "list watch patch"), rule("", "configmaps", "list watch")},
+		"in the namespace": {rule("coordination.k8s.io", "leases", "create"), rule("coordination.k8s.io", "leases", "get update"), rule("", "secrets", "list watch patch"), rule("", "services", "list watch"), rule("discovery.k8s.io", "endpointslices", "list watch create patch"), rule("", "configmaps", "list watch")},
 	}
 	want["in the namespace"][1].ResourceNames = []string{"acceld-controller"}
 	want["in the namespace"][2].ResourceNames = []string{"acceld-controller-tls"}
+	want["in the namespace"][3].ResourceNames = []string{"acceld-controller"}
+	want["in the namespace"][4].ResourceNames = []string{"acceld-controller"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
@@ -122,8 +124,7 @@ func TestRightsOfTheController(t *testing.T) {
 
 // The admission policy is about every write of nodes with the agent's account, and lets it write what it writes.
 func TestConfinement(t *testing.T) {
-	all := objectsIn(t, "confine")
-	p, b := all[0].(*admissionv1.ValidatingAdmissionPolicy), all[1].(*admissionv1.ValidatingAdmissionPolicyBinding)
+	p, b := find[*admissionv1.ValidatingAdmissionPolicy](t), find[*admissionv1.ValidatingAdmissionPolicyBinding](t)
 	account := "system:serviceaccount:" + find[*corev1.Namespace](t).Name + ":" + find[*corev1.ServiceAccount](t).Name
 	if *p.Spec.FailurePolicy != admissionv1.Fail || b.Spec.PolicyName != p.Name || !strings.Contains(p.Spec.MatchConditions[0].Expression, `"`+account+`"`) {
 		t.Errorf("%+v %+v", p.Spec, b.Spec)

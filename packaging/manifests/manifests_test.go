@@ -174,6 +174,10 @@ func TestRights(t *testing.T) {
 		{APIGroups: []string{""}, Resources: []string{"nodes/status"}, Verbs: []string{"patch"}},
 		{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		{APIGroups: []string{"acceld.dev"}, Resources: []string{"acceleratorpolicies"}, Verbs: []string{"get", "list", "watch"}},
+		{
+			APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"},
+			ResourceNames: []string{"acceleratorpolicies.acceld.dev"}, Verbs: []string{"watch"},
+		},
 	}
 	if diff := cmp.Diff(want, find[*rbacv1.ClusterRole](t).Rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
@@ -262,18 +266,26 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
-// One replica of the controller at a time is ready, so a rolling update would not end. Its pods are none of the agents'.
+// All replicas of the controller are ready and one answers, so its Service selects none of them: who is in office leads it, and must
+// know its own address for that. Its pods are none of the agents'.
 func TestController(t *testing.T) {
 	for _, o := range objectsIn(t, "controller") {
 		if name := o.GetLabels()["app.kubernetes.io/name"]; !strings.HasPrefix(name, "acceld") {
 			t.Errorf("%T has the name label %q", o, name)
 		}
+		if s, ok := o.(*corev1.Service); ok && (s.Spec.Selector != nil || s.Name != "acceld-controller") {
+			t.Errorf("Service %q selects %v", s.Name, s.Spec.Selector)
+		}
 		d, ok := o.(*appsv1.Deployment)
 		if !ok {
 			continue
 		}
-		if d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
-			t.Errorf("strategy %q", d.Spec.Strategy.Type)
+		environment := map[string]string{}
+		for _, e := range d.Spec.Template.Spec.Containers[0].Env {
+			environment[e.Name] = e.ValueFrom.FieldRef.FieldPath
+		}
+		if diff := cmp.Diff(map[string]string{"POD_NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name", "POD_IP": "status.podIP", "NODE_NAME": "spec.nodeName"}, environment); diff != "" {
+			t.Errorf("environment (-want +got):\n%s", diff)
 		}
 		labels := d.Spec.Template.Labels
 		for key, value := range d.Spec.Selector.MatchLabels {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +19,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/acceld/acceld/controller/extender"
 	"github.com/acceld/acceld/test/fleet"
 )
 
@@ -120,6 +122,20 @@ func (r *replica) passes(t *testing.T, p *corev1.Pod) bool {
 	return status == http.StatusOK && strings.Contains(body, `"NodeNames":["n1"]`)
 }
 
+// answers waits until the replica is in office and knows the cluster.
+func (r *replica) answers(t *testing.T, p *corev1.Pod) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		status, body := r.post(t, "filter", map[string]any{"Pod": p, "NodeNames": []string{"n1"}})
+		if status == http.StatusOK {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("status %d: %s", status, body)
+		}
+	}
+}
+
 func (r *replica) bind(t *testing.T, p *corev1.Pod) string {
 	status, body := r.post(t, "bind", map[string]any{"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID, "Node": "n1"})
 	if status == http.StatusOK && body == `{"Error":""}` {
@@ -146,6 +162,7 @@ func TestTwoReplicas(t *testing.T) {
 	a := start(t, server.URL, "a")
 	a.await(t, "/readyz", http.StatusOK)
 	b := start(t, server.URL, "b")
+	b.await(t, "/readyz", http.StatusOK) // it can be elected at any time
 	b.await(t, "/healthz", http.StatusOK)
 	if status, _ := b.post(t, "filter", map[string]any{"Pod": pods["p1"], "NodeNames": []string{"n1"}}); status != http.StatusServiceUnavailable {
 		t.Errorf("a replica out of office answers with status %d", status)
@@ -174,7 +191,7 @@ func TestTwoReplicas(t *testing.T) {
 	if holder := api.Lease("acceld-system", "acceld-controller").Spec.HolderIdentity; *holder == "a" {
 		t.Error("the lease was not given back")
 	}
-	b.await(t, "/readyz", http.StatusOK)
+	b.answers(t, pods["p2"])
 	if err := b.bind(t, pods["p2"]); err != "" {
 		t.Fatal(err)
 	}
@@ -195,6 +212,34 @@ func TestTwoReplicas(t *testing.T) {
 	b.stop()
 	if err := <-b.ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestService: a pod leads the Service to what it serves, at its own address; what is no pod leads nothing anywhere.
+func TestService(t *testing.T) {
+	for config, want := range map[string]string{
+		"tls: {cert: c, key: k}\nresources: {prefix: gpu.example.com/, cards: [shares]}\n": "[{scheduler 9443 TCP} {watched 9482 TCP}]",
+		"watched: 127.0.0.1:80\n": "[{watched 80 TCP}]",
+		"watched: \"off\"\n":      "[]",
+	} {
+		c, err := ParseConfig([]byte(config))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := &controller{config: c, log: slog.New(slog.DiscardHandler)}
+		if c.Resources != nil {
+			o.extender = extender.New(c.Resources, extender.API{}, c.Packing, o.log)
+		}
+		t.Setenv("POD_IP", "")
+		if o.service() != nil {
+			t.Error("without an address it leads somewhere")
+		}
+		t.Setenv("POD_IP", "10.1.2.3")
+		t.Setenv("POD_NAME", "acceld-controller-x")
+		k := o.service()
+		if k.Address.String() != "10.1.2.3" || k.Pod != "acceld-controller-x" || k.Namespace != "acceld-system" || fmt.Sprint(k.Ports) != want {
+			t.Errorf("%q: %+v", config, k)
+		}
 	}
 }
 

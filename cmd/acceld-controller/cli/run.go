@@ -44,11 +44,15 @@ type controller struct {
 	config    *Config
 	client    *kubernetes.Clientset
 	documents kube.Documents
-	extender  *extender.Extender // nil: the scheduler is not answered
+	extender  *extender.Extender  // nil: the scheduler is not answered
+	keeper    *certificate.Keeper // nil: the certificates are in files
 	log       *slog.Logger
 	identity  string
 
 	mu sync.Mutex
+	// elector knows who is in office; seen: it has read the lease.
+	elector *leaderelection.LeaderElector
+	seen    bool
 	// policies are those of the term in office, with their metrics; nil out of office.
 	policies *policy.Controller
 	metrics  *prometheus.Registry
@@ -69,12 +73,12 @@ func run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.
 	tasks, ctx := errgroup.WithContext(ctx)
 	var l net.ListenConfig
 	if c.Resources != nil {
-		config, keeper, err := o.tls()
+		config, err := o.tls()
 		if err != nil {
 			return err
 		}
-		if keeper != nil {
-			tasks.Go(func() error { return keeper.Run(ctx) })
+		if o.keeper != nil {
+			tasks.Go(func() error { return o.keeper.Run(ctx) })
 		}
 		o.extender = extender.New(c.Resources, api(client), c.Packing, log)
 		if c.CardNodes != nil {
@@ -98,27 +102,26 @@ func run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.
 	return tasks.Wait()
 }
 
-// service is the name of the controller's Service.
-const service = "acceld-controller"
-
-// tls returns how the scheduler is spoken with, and the task that keeps the certificates where they are in a Secret.
-func (o *controller) tls() (*tls.Config, *certificate.Keeper, error) {
+// tls returns how the scheduler is spoken with; where the certificates are in a Secret it makes their keeper.
+func (o *controller) tls() (*tls.Config, error) {
 	if o.config.TLS.Secret == "" {
-		config, err := o.config.TLS.TLS(o.log)
-		return config, nil, err
+		return o.config.TLS.TLS(o.log)
 	}
 	namespace := o.config.Lease.Namespace
 	var names []string
 	for _, name := range []string{"." + namespace + ".svc", "." + namespace + ".svc.cluster.local", "." + namespace, ""} {
 		names = append(names, service+name)
 	}
-	k := &certificate.Keeper{API: o.documents, Namespace: namespace, Name: o.config.TLS.Secret, Names: names, Log: o.log}
-	return k.TLS(), k, nil
+	o.keeper = &certificate.Keeper{API: o.documents, Namespace: namespace, Name: o.config.TLS.Secret, Names: names, Log: o.log}
+	return o.keeper.TLS(), nil
 }
 
 // term does what only the replica in office does, until ctx ends.
 func (o *controller) term(ctx context.Context) {
 	var group sync.WaitGroup
+	if k := o.service(); k != nil {
+		group.Go(func() { k.Run(ctx) })
+	}
 	if o.extender != nil {
 		group.Go(func() { o.extender.Lead(ctx, sources(o.client)) })
 	}
@@ -140,28 +143,6 @@ func (o *controller) office(p *policy.Controller, metrics *prometheus.Registry) 
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.policies, o.metrics = p, metrics
-}
-
-// ready reports whether this replica is in office and knows what it must.
-func (o *controller) ready() bool {
-	if o.extender != nil && !o.extender.Ready() {
-		return false
-	}
-	o.mu.Lock()
-	p := o.policies
-	o.mu.Unlock()
-	if !o.config.Policies {
-		return true
-	}
-	if p == nil {
-		return false
-	}
-	select {
-	case <-p.Ready():
-		return true
-	default:
-		return o.extender != nil // the scheduler waits for nobody's policies
-	}
 }
 
 func newClient(kubeconfig string) (*kubernetes.Clientset, error) {
@@ -241,12 +222,14 @@ func (o *controller) stand(ctx context.Context, identity string) error {
 					log.Info("out of office", "identity", identity)
 				},
 				OnStoppedLeading: func() {},
+				OnNewLeader:      func(string) { o.elected(nil) },
 			},
 		})
 		if err != nil {
 			end()
 			return fmt.Errorf("cannot stand for election: %w", err)
 		}
+		o.elected(elector)
 		unelected := context.AfterFunc(ctx, func() {
 			if !elector.IsLeader() {
 				end()
@@ -264,7 +247,7 @@ func (o *controller) stand(ctx context.Context, identity string) error {
 
 // fleet is the page for people.
 func (o *controller) fleet() http.Handler {
-	f := fleet.Options{Identity: o.identity}
+	f := fleet.Options{Identity: o.identity, Holder: o.inOffice}
 	if o.config.Policies {
 		f.Overview = func() (policy.Overview, bool) {
 			o.mu.Lock()
@@ -301,11 +284,11 @@ func (o *controller) watchedHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !o.ready() {
-			http.Error(w, "another replica is in office, or the cluster has not been read yet", http.StatusServiceUnavailable)
+		if wants := o.wants(); wants != "" {
+			http.Error(w, wants, http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintln(w, "ok")
+		fmt.Fprintf(w, "ok: %s is in office\n", o.inOffice())
 	})
 	mux.Handle("GET /{$}", o.fleet())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gather, promhttp.HandlerOpts{Timeout: 10 * time.Second}))

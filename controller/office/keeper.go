@@ -1,0 +1,165 @@
+package office
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/acceld/acceld/kube"
+)
+
+const (
+	// again is how soon a write that was refused is tried once more.
+	again = 10 * time.Second
+	// calm lies between two writes: with somebody else who writes the slice too, there is no race.
+	calm = time.Second
+	// deadline of one request, and farewell of the one with which the office is left, while the lease is still held.
+	deadline = 15 * time.Second
+	farewell = 2 * time.Second
+)
+
+// Keeper leads a Service, which selects no pods, to this replica while it is in office.
+type Keeper struct {
+	API kube.API
+	// Namespace and Name are of the Service, and of its EndpointSlice.
+	Namespace, Name string
+	// Address is this replica's, Pod and Node its names, for people.
+	Address   netip.Addr
+	Pod, Node string
+	Ports     []Port
+	// Writer is the field manager.
+	Writer string
+	Log    *slog.Logger
+
+	said string // the last trouble that was logged
+}
+
+// Run leads the Service here until ctx ends, which is the end of the term. It then leads nowhere, where nobody leads it elsewhere.
+func (k *Keeper) Run(ctx context.Context) {
+	wake := make(chan struct{}, 1)
+	changed := func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+	named := url.Values{"fieldSelector": {"metadata.name=" + k.Name}}
+	services := &kube.Mirror[service, *service]{API: k.API, Path: "/api/v1/namespaces/" + k.Namespace + "/services", Query: named, Changed: changed}
+	slices := &kube.Mirror[slice, *slice]{API: k.API, Path: k.collection(), Query: named, Changed: changed}
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { _ = services.Run(ctx) }) // they end with ctx alone
+	group.Go(func() { _ = slices.Run(ctx) })
+	timer := time.NewTimer(again)
+	defer timer.Stop()
+	var ours *slice // as the API server had it last while it led here
+	for {
+		select {
+		case <-ctx.Done():
+			k.leave(ctx, ours)
+			return
+		case <-wake:
+		case <-timer.C:
+		}
+		timer.Reset(again)
+		s, ready := services.All()
+		all, synced := slices.All()
+		if !ready || !synced {
+			k.trouble(errors.Join(services.Err(), slices.Err()))
+			continue
+		}
+		have := all[k.Namespace+"/"+k.Name]
+		now, err := k.pass(ctx, s[k.Namespace+"/"+k.Name], have)
+		if k.trouble(err); err != nil {
+			continue
+		}
+		if ours = now; now != have {
+			slices.Put(now)
+			rest(ctx, calm)
+		}
+	}
+}
+
+func (k *Keeper) collection() string {
+	return "/apis/discovery.k8s.io/v1/namespaces/" + k.Namespace + "/endpointslices"
+}
+
+func rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// trouble says what is wrong once, and nothing while it stays the same.
+func (k *Keeper) trouble(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != k.said {
+		k.Log.Error("the Service does not lead here", "service", k.Namespace+"/"+k.Name, "error", err)
+	}
+	k.said = text
+}
+
+// pass writes the slice where it does not say what it must, and returns what the API server has then.
+func (k *Keeper) pass(ctx context.Context, s *service, have *slice) (*slice, error) {
+	if s == nil {
+		return nil, errors.New("it is not there, and only who installs acceld may make it: apply the manifests")
+	}
+	want := k.slice(s.Meta.UID)
+	if have != nil && have.says(want) {
+		return have, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	written := &slice{}
+	err := k.API.Do(limited, http.MethodPatch, k.collection()+"/"+k.Name, url.Values{"fieldManager": {k.Writer}, "force": {"true"}}, applied{want}, written)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write its EndpointSlice: %w", err)
+	}
+	k.Log.Info("the Service leads here", "service", k.Namespace+"/"+k.Name, "address", k.Address)
+	return written, nil
+}
+
+// slice is what the EndpointSlice must be.
+func (k *Keeper) slice(uid string) *slice {
+	s := &slice{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice", AddressType: "IPv4", Ports: k.Ports}
+	if k.Address.Is6() {
+		s.AddressType = "IPv6"
+	}
+	s.Meta.Name, s.Meta.Namespace = k.Name, k.Namespace
+	s.Meta.Labels = map[string]string{serviceLabel: k.Name, keeperLabel: k.Writer + ".acceld.dev"}
+	s.Meta.OwnerReferences = []owner{{APIVersion: "v1", Kind: "Service", Name: k.Name, UID: uid}}
+	e := endpoint{Addresses: []string{k.Address.String()}, Conditions: conditions{Ready: true}, NodeName: k.Node}
+	if k.Pod != "" {
+		e.TargetRef = &target{Kind: "Pod", Namespace: k.Namespace, Name: k.Pod}
+	}
+	s.Endpoints = []endpoint{e}
+	return s
+}
+
+// leave takes the address out, on the condition that nobody has written the slice since: another pod may get the address some day.
+func (k *Keeper) leave(ctx context.Context, ours *slice) {
+	if ours == nil {
+		return
+	}
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	defer cancel()
+	patch := map[string]any{"endpoints": []endpoint{}, "metadata": map[string]any{"resourceVersion": ours.Meta.ResourceVersion}}
+	err := k.API.Do(limited, http.MethodPatch, k.collection()+"/"+k.Name, url.Values{"fieldManager": {k.Writer}}, patch, nil)
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		k.Log.Warn("the Service leads here until another replica is in office", "service", k.Namespace+"/"+k.Name, "error", err)
+	}
+}

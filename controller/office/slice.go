@@ -1,0 +1,88 @@
+package office
+
+import (
+	"reflect"
+
+	"github.com/acceld/acceld/kube"
+)
+
+// Labels of an EndpointSlice (k8s.io/api/discovery/v1): whose it is, and who keeps it, so that no other controller touches it.
+const (
+	serviceLabel = "kubernetes.io/service-name"
+	keeperLabel  = "endpointslice.kubernetes.io/managed-by"
+)
+
+// slice is what is read and written of an EndpointSlice of discovery.k8s.io/v1.
+type slice struct {
+	APIVersion  string     `json:"apiVersion,omitempty"`
+	Kind        string     `json:"kind,omitempty"`
+	Meta        meta       `json:"metadata"`
+	AddressType string     `json:"addressType,omitempty"`
+	Endpoints   []endpoint `json:"endpoints"`
+	Ports       []Port     `json:"ports,omitempty"`
+}
+
+type meta struct {
+	kube.Meta
+	OwnerReferences []owner `json:"ownerReferences,omitempty"`
+}
+
+// owner is the Service: the slice goes with it.
+type owner struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
+	UID        string `json:"uid"`
+}
+
+type endpoint struct {
+	Addresses  []string   `json:"addresses"`
+	Conditions conditions `json:"conditions,omitzero"`
+	NodeName   string     `json:"nodeName,omitempty"`
+	TargetRef  *target    `json:"targetRef,omitempty"`
+}
+
+type conditions struct {
+	Ready bool `json:"ready"`
+}
+
+type target struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// Port is one of the Service, by its name there.
+type Port struct {
+	Name     string `json:"name"`
+	Port     int    `json:"port"`
+	Protocol string `json:"protocol"`
+}
+
+// Described returns the metadata.
+func (s *slice) Described() *kube.Meta { return &s.Meta.Meta }
+
+// says reports whether a slice leads to where another one does.
+func (s *slice) says(other *slice) bool {
+	return s.AddressType == other.AddressType && reflect.DeepEqual(s.Endpoints, other.Endpoints) && reflect.DeepEqual(s.Ports, other.Ports) &&
+		reflect.DeepEqual(s.Meta.OwnerReferences, other.Meta.OwnerReferences) &&
+		s.Meta.Labels[serviceLabel] == other.Meta.Labels[serviceLabel] && s.Meta.Labels[keeperLabel] == other.Meta.Labels[keeperLabel]
+}
+
+// applied is a slice as the body of a patch: server-side apply makes it where it is not there, under its name, so that the right to
+// make it can be one to this name alone.
+type applied struct{ *slice }
+
+// PatchType is the content type. JSON is YAML too.
+func (applied) PatchType() string { return "application/apply-patch+yaml" }
+
+// service is what is read of a Service.
+type service struct {
+	Meta kube.Meta `json:"metadata"`
+}
+
+// Described returns the metadata.
+func (s *service) Described() *kube.Meta { return &s.Meta }
+
+// Same says that nothing but another object of the name is news.
+func (s *service) Same(old *service) bool { return s.Meta.UID == old.Meta.UID }
