@@ -1,7 +1,8 @@
-{{/* The objects of a file of the plain manifests, in the release's namespace: JSON with the list "objects". */}}
+{{/* The objects of a file of the plain manifests, or of another dir, in the release's namespace: JSON with the list "objects". */}}
 {{- define "acceld.read" -}}
 {{- $objects := list -}}
-{{- $text := required (printf "the chart lacks manifests/%s" .file) (.root.Files.Get (printf "manifests/%s" .file)) -}}
+{{- $path := printf "%s/%s" (default "manifests" .dir) .file -}}
+{{- $text := required (printf "the chart lacks %s" $path) (.root.Files.Get $path) -}}
 {{- range regexSplit "(?m)^---$" (replace "acceld-system" .root.Release.Namespace $text) -1 -}}
 {{- $objects = append $objects (fromYaml .) -}}
 {{- end -}}
@@ -33,6 +34,13 @@
 {{- with .values.tolerations }}{{ $_ := set $pod "tolerations" . }}{{ end -}}
 {{- with .values.podAnnotations }}{{ $_ := set $template.metadata "annotations" (merge (dict) . (default dict $template.metadata.annotations)) }}{{ end -}}
 {{- with .values.resources }}{{ $_ := set (first $pod.containers) "resources" . }}{{ end -}}
+{{- end -}}
+
+{{/* The agent's configuration: what monitoring needs, and what is asked for over it. */}}
+{{- define "acceld.config" -}}
+{{- $config := dict -}}
+{{- if .Values.monitoring.enabled }}{{ $config = dict "endpoint" (dict "remote" (dict "listen" "0.0.0.0:9481" "tokens" true)) }}{{ end -}}
+{{- with mergeOverwrite $config (deepCopy .Values.agent.config) }}{{ toYaml . }}{{ end -}}
 {{- end -}}
 
 {{/* What the range of users of a project on OpenShift decides. */}}
