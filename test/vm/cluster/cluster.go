@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -305,6 +306,20 @@ func (p *Plane) GuestKubeconfig() ([]byte, error) {
 		return nil, fmt.Errorf("cannot write a client configuration: %w", err)
 	}
 	return text, nil
+}
+
+// WriteKubeconfig writes a client configuration for who has a token, to the API server that config is for.
+func WriteKubeconfig(file string, config *rest.Config, token string) error {
+	const bed = "bed"
+	c := clientcmdapi.NewConfig()
+	c.Clusters[bed] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthority: config.CAFile, CertificateAuthorityData: config.CAData}
+	c.AuthInfos[bed] = &clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)}
+	c.Contexts[bed] = &clientcmdapi.Context{Cluster: bed, AuthInfo: bed}
+	c.CurrentContext = bed
+	if err := clientcmd.WriteToFile(*c, file); err != nil {
+		return fmt.Errorf("cannot write a client configuration: %w", err)
+	}
+	return nil
 }
 
 // Logs is the folder of the components' logs.
