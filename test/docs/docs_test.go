@@ -116,8 +116,8 @@ func TestCommands(t *testing.T) {
 	known := commands(t)
 	for name, m := range pages(t) {
 		for _, b := range m.Blocks {
-			for _, line := range b.Commands() {
-				where := fmt.Sprintf("%s:%d", name, b.Line)
+			for _, c := range b.Commands() {
+				where, line := fmt.Sprintf("%s:%d", name, c.Line), c.Text
 				if out, err := exec.CommandContext(t.Context(), "bash", "-n", "-c", line).CombinedOutput(); err != nil {
 					t.Errorf("%s: %q: %s", where, line, out)
 				}
@@ -390,13 +390,13 @@ func TestParse(t *testing.T) {
 	got := Parse("# A title: with `code`\n\nSee [one](a.md#b) and `[not](this)`.\n\n```console\n$ make \\\n    test\nok\n```\n")
 	want := Markdown{
 		Links:   []Link{{3, "a.md#b"}},
-		Blocks:  []Block{{5, "console", "$ make \\\n    test\nok\n"}},
+		Blocks:  []Block{{5, "a-title-with-code", "console", "$ make \\\n    test\nok\n"}},
 		Anchors: []string{"a-title-with-code"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"make      test"}, got.Blocks[0].Commands()); diff != "" {
+	if diff := cmp.Diff([]Command{{6, "make test", "ok\n"}}, got.Blocks[0].Commands()); diff != "" {
 		t.Errorf("commands (-want +got):\n%s", diff)
 	}
 }

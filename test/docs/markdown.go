@@ -24,6 +24,8 @@ type Link struct {
 // Block is one fenced block.
 type Block struct {
 	Line int
+	// Section is the anchor of the heading that it is below.
+	Section string
 	// Info is what stands behind the fence, such as "sh" or "yaml config".
 	Info string
 	Text string
@@ -36,12 +38,12 @@ func Parse(page string) Markdown {
 	code := regexp.MustCompile("`[^`]*`")
 	var m Markdown
 	var block *Block
-	number := 0
+	number, section := 0, ""
 	for line := range strings.Lines(page) {
 		number++
 		if fence := strings.TrimSpace(line); strings.HasPrefix(fence, "```") {
 			if block == nil {
-				block = &Block{Line: number, Info: strings.TrimPrefix(fence, "```")}
+				block = &Block{Line: number, Section: section, Info: strings.TrimPrefix(fence, "```")}
 			} else {
 				m.Blocks = append(m.Blocks, *block)
 				block = nil
@@ -53,7 +55,8 @@ func Parse(page string) Markdown {
 			continue
 		}
 		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
-			m.Anchors = append(m.Anchors, anchor(title))
+			section = anchor(title)
+			m.Anchors = append(m.Anchors, section)
 		}
 		for _, l := range link.FindAllStringSubmatch(code.ReplaceAllString(line, ""), -1) {
 			m.Links = append(m.Links, Link{number, l[1]})
@@ -75,25 +78,40 @@ func anchor(title string) string {
 	}, strings.TrimSpace(title))
 }
 
-// Commands returns the command lines of a block of shell: every line of "sh", those behind a "$ " of "console".
-// Continued lines are joined, comments and output left out.
-func (b Block) Commands() []string {
+// Command is one command line of a block of shell.
+type Command struct {
+	// Line is where it begins in its page.
+	Line int
+	Text string
+	// Output is what the page shows of what it prints.
+	Output string
+}
+
+// Commands returns the command lines of a block of shell: every line of "sh", those behind a "$ " of "console", with the output
+// below them. Continued lines are joined, comments left out.
+func (b Block) Commands() []Command {
 	kind, _, _ := strings.Cut(b.Info, " ")
 	if !slices.Contains([]string{"sh", "bash", "console"}, kind) {
 		return nil
 	}
-	var out []string
-	for line := range strings.Lines(strings.ReplaceAll(b.Text, "\\\n", " ")) {
+	var out []Command
+	number, goesOn := b.Line, false
+	for line := range strings.Lines(b.Text) {
+		number++
 		line = strings.TrimSpace(line)
-		if kind == "console" {
-			var prompt bool
-			if line, prompt = strings.CutPrefix(line, "$ "); !prompt {
-				continue
+		text, prompt := strings.CutPrefix(line, "$ ")
+		switch {
+		case goesOn:
+			last := &out[len(out)-1]
+			last.Text = strings.TrimSuffix(last.Text, "\\") + line
+		case kind == "console" && !prompt:
+			if len(out) > 0 {
+				out[len(out)-1].Output += line + "\n"
 			}
+		case line != "" && !strings.HasPrefix(line, "#"):
+			out = append(out, Command{Line: number, Text: text})
 		}
-		if line != "" && !strings.HasPrefix(line, "#") {
-			out = append(out, line)
-		}
+		goesOn = len(out) > 0 && strings.HasSuffix(out[len(out)-1].Text, "\\") && strings.HasSuffix(line, "\\")
 	}
 	return out
 }

@@ -41,22 +41,37 @@ func (s *Stage) ControllerImage(ctx context.Context, n *bed.Node) (string, error
 	return n.Image("acceld-controller:test"), nil
 }
 
-// Helm runs Helm, of the version that test/chart pins, against a node's cluster. It is built when it is first asked for.
+// Helm runs Helm against a node's cluster.
 func (s *Stage) Helm(ctx context.Context, n *bed.Node, args ...string) (string, error) {
-	program := filepath.Join(s.bin, "helm")
-	if _, err := os.Stat(program); err != nil {
-		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "helm.sh/helm/v3/cmd/helm")
-		build.Dir, build.Env = s.File("test/chart"), append(os.Environ(), "CGO_ENABLED=0")
-		if text, err := build.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("cannot build Helm: %w\n%s", err, text)
-		}
+	program, err := s.HelmProgram(ctx)
+	if err != nil {
+		return "", err
 	}
-	home := filepath.Join(filepath.Dir(s.bin), "helm")
 	cmd := exec.CommandContext(ctx, program, append(args, "--kubeconfig", n.Kubeconfig())...)
-	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	cmd.Env = append(os.Environ(), s.HelmHome()...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("helm %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return string(out), nil
+}
+
+// HelmProgram is Helm, of the version that test/chart pins. It is built when it is first asked for.
+func (s *Stage) HelmProgram(ctx context.Context) (string, error) {
+	program := filepath.Join(s.bin, "helm")
+	if _, err := os.Stat(program); err == nil {
+		return program, nil
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "helm.sh/helm/v3/cmd/helm")
+	build.Dir, build.Env = s.File("test/chart"), append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("cannot build Helm: %w\n%s", err, text)
+	}
+	return program, nil
+}
+
+// HelmHome is the environment that keeps what Helm remembers out of the user's home.
+func (s *Stage) HelmHome() []string {
+	home := filepath.Join(filepath.Dir(s.bin), "helm")
+	return []string{"HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home}
 }
