@@ -108,9 +108,29 @@ func plain(t *testing.T, dirs ...string) map[string]object {
 		var k struct {
 			Resources []string
 			Images    []struct{ Name, NewName, NewTag string }
+
+			ConfigMapGenerator []struct {
+				Name, Namespace string
+				Files           []string
+				Options         struct{ Labels map[string]any }
+			}
 		}
 		if err := yaml.Unmarshal(data, &k); err != nil {
 			t.Fatal(err)
+		}
+		for _, g := range k.ConfigMapGenerator {
+			content := object{}
+			for _, file := range g.Files {
+				data, err := os.ReadFile(filepath.Join(manifests, dir, file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				content[file] = string(data)
+			}
+			objects["ConfigMap "+g.Namespace+"/"+g.Name] = object{
+				"apiVersion": "v1", "kind": "ConfigMap", "data": content,
+				"metadata": object{"name": g.Name, "namespace": g.Namespace, "labels": g.Options.Labels},
+			}
 		}
 		for _, resource := range k.Resources {
 			data, err := os.ReadFile(filepath.Join(manifests, dir, resource))
@@ -200,8 +220,8 @@ func TestSameAsManifests(t *testing.T) {
 		values string
 		dirs   []string
 	}{
-		{"", []string{".", "confine", "controller", "remove"}},
-		{"{dra: true, evict: true}", []string{".", "confine", "controller", "dra", "evict", "remove"}},
+		{"", []string{".", "controller", "remove"}},
+		{"{dra: true, evict: true}", []string{".", "controller", "dra", "evict", "remove"}},
 		{"{confine: false, controller: {enabled: false}, removal: {enabled: false}}", []string{"."}},
 	} {
 		got, want := rendered(t, "acceld-system", c.values), plain(t, c.dirs...)
@@ -212,15 +232,85 @@ func TestSameAsManifests(t *testing.T) {
 		}
 		settle(t, got)
 		settle(t, want)
+		maps.DeleteFunc(want, func(key string, _ object) bool {
+			return strings.Contains(c.values, "confine: false") && strings.HasPrefix(key, "ValidatingAdmissionPolicy")
+		})
 		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Errorf("with %q (-manifests +chart):\n%s", c.values, diff)
 		}
 	}
 }
 
+// What monitoring adds is what is in packaging/monitoring, less what is switched off; nothing of it is there unless it is asked for.
+func TestMonitoring(t *testing.T) {
+	const service, monitor, pods = "Service acceld-system/acceld-metrics", "ServiceMonitor acceld-system/acceld", "PodMonitor acceld-system/acceld"
+	const rules, dashboard = "PrometheusRule acceld-system/acceld", "ConfigMap acceld-system/acceld-dashboard"
+	all := plain(t, "../monitoring")
+	pod, err := os.ReadFile(filepath.Join(manifests, "../monitoring/podmonitor.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	read(t, "podmonitor.yaml", pod, all)
+	without := rendered(t, "acceld-system", "")
+	for _, c := range []struct {
+		values  string
+		missing []string
+	}{
+		{"{enabled: true}", []string{pods}},
+		{"{enabled: true, monitor: pod}", []string{service, monitor}},
+		{"{enabled: true, monitor: none, rules: false}", []string{service, monitor, pods, rules}},
+		{"{enabled: true, dashboard: false}", []string{pods, dashboard}},
+		{"{enabled: false, monitor: pod}", slices.Collect(maps.Keys(all))},
+	} {
+		got, want := rendered(t, "acceld-system", "monitoring: "+c.values), maps.Clone(all)
+		for key := range without {
+			delete(got, key)
+		}
+		for _, key := range c.missing {
+			if want[key] == nil {
+				t.Fatalf("there is no %s", key)
+			}
+			delete(want, key)
+		}
+		delete(got, "ConfigMap acceld-system/acceld") // the agents', below
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Errorf("with %s (-monitoring +chart):\n%s", c.values, diff)
+		}
+	}
+	got := rendered(t, "acceld-system", "monitoring: {enabled: true, labels: {release: x, app.kubernetes.io/name: other}, scraper: {namespace: watch, name: reader}}")
+	for _, key := range []string{monitor, rules} {
+		if diff := gocmp.Diff(object{"app.kubernetes.io/name": "acceld", "release": "x"}, at(got[key], "metadata", "labels")); diff != "" {
+			t.Errorf("labels of %s (-want +got):\n%s", key, diff)
+		}
+	}
+	if diff := gocmp.Diff([]any{object{"kind": "ServiceAccount", "namespace": "watch", "name": "reader"}}, at(got["ClusterRoleBinding <nil>/acceld-metrics"], "subjects")); diff != "" {
+		t.Errorf("who may scrape (-want +got):\n%s", diff)
+	}
+	if diff := gocmp.Diff([]any{object{"kind": "ServiceAccount", "namespace": "acceld-system", "name": "acceld"}}, at(got["ClusterRoleBinding <nil>/acceld-review"], "subjects")); diff != "" {
+		t.Errorf("who may ask about tokens (-want +got):\n%s", diff)
+	}
+}
+
+// The agents listen where they are scraped, and what their own configuration says goes before that.
+func TestMonitoringConfig(t *testing.T) {
+	for text, want := range map[string]string{
+		"{monitoring: {enabled: true}}": "{endpoint: {remote: {listen: '0.0.0.0:9481', tokens: true}}}",
+		"{monitoring: {enabled: true}, agent: {config: {logLevel: debug, endpoint: {remote: {tokens: false, clientCA: /ca}}}}}": "{logLevel: debug, endpoint: {remote: {listen: '0.0.0.0:9481', tokens: false, clientCA: /ca}}}",
+	} {
+		objects := rendered(t, "acceld-system", text)
+		got, _ := at(objects["ConfigMap acceld-system/acceld"], "data", "config.yaml").(string)
+		if diff := gocmp.Diff(values(t, want), values(t, got)); diff != "" {
+			t.Errorf("with %s (-want +got):\n%s", text, diff)
+		}
+		if at(objects["DaemonSet acceld-system/acceld"], "spec", "template", "spec", "volumes", 1, "configMap", "name") != "acceld" {
+			t.Errorf("with %s the agents do not get it", text)
+		}
+	}
+}
+
 // In another namespace nothing says the usual one.
 func TestNamespace(t *testing.T) {
-	for key, o := range rendered(t, "other", "{dra: true, evict: true, openshift: true, agent: {config: {logLevel: debug}}}") {
+	for key, o := range rendered(t, "other", "{dra: true, evict: true, openshift: true, monitoring: {enabled: true}, agent: {config: {logLevel: debug}}}") {
 		b, err := json.Marshal(o)
 		if err != nil {
 			t.Fatal(err)
@@ -299,6 +389,8 @@ func TestRefused(t *testing.T) {
 		"controller: {replicas: 0}":             "replicas",
 		"controller: {replicas: two}":           "replicas",
 		"confine: 'no'":                         "confine",
+		"monitoring: {monitor: both}":           "monitor",
+		"monitoring: {scraper: {account: x}}":   "account",
 		"removal: {timeout: 5}":                 "timeout",
 		"removal: {timeout: soon}":              "timeout",
 		"imagePullSecrets: [registry]":          "imagePullSecrets",
@@ -366,7 +458,7 @@ func TestHooks(t *testing.T) {
 }
 
 func TestLint(t *testing.T) {
-	for _, text := range []string{"", "{dra: true, evict: true, openshift: true, registry: registry.example.com, agent: {config: {logLevel: debug}}}"} {
+	for _, text := range []string{"", "{dra: true, evict: true, openshift: true, monitoring: {enabled: true, monitor: pod}, registry: registry.example.com, agent: {config: {logLevel: debug}}}"} {
 		for _, m := range lint.AllWithKubeVersion(chartDir, values(t, text), "acceld-system", kubernetes()).Messages {
 			// An icon is for catalogues.
 			if m.Severity >= support.InfoSev && !strings.Contains(m.Error(), "icon is recommended") {

@@ -15,8 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/cmd/acceld-controller/cli"
@@ -34,13 +32,8 @@ func withExtender(t *testing.T, n *bed.Node) {
 	dir := t.TempDir()
 	token, err := n.Kubectl(stage.Within(t, soon), nil, "-n", agents, "create", "token", "acceld-controller", "--duration=3h")
 	stage.Check(t, err)
-	config := clientcmdapi.NewConfig()
-	config.Clusters["bed"] = &clientcmdapi.Cluster{Server: n.REST().Host, CertificateAuthority: n.REST().CAFile, CertificateAuthorityData: n.REST().CAData}
-	config.AuthInfos["bed"] = &clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)}
-	config.Contexts["bed"] = &clientcmdapi.Context{Cluster: "bed", AuthInfo: "bed"}
-	config.CurrentContext = "bed"
 	kubeconfig := filepath.Join(dir, "kubeconfig")
-	stage.Check(t, clientcmd.WriteToFile(*config, kubeconfig))
+	stage.Check(t, cluster.WriteKubeconfig(kubeconfig, n.REST(), token))
 	cert, key, err := fleet.Certificate(dir, "both")
 	stage.Check(t, err)
 	ports, err := cluster.FreePorts(1)
@@ -133,7 +126,7 @@ func TestCards(t *testing.T) {
 	image, err := s.Workload(t.Context(), n)
 	stage.Check(t, err)
 	stage.Check(t, s.Deploy(t.Context(), n))
-	for _, dir := range []string{"controller", "confine", "cards"} {
+	for _, dir := range []string{"controller", "cards"} {
 		text, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/"+dir))
 		stage.Check(t, err)
 		apply(t, n, []byte(text))
@@ -223,7 +216,19 @@ func TestCards(t *testing.T) {
 		_, err := n.Kubectl(stage.Within(t, soon), nil, "wait", "pod/late", "--for=condition=PodScheduled", "--timeout=60s")
 		stage.Check(t, err)
 		sh(t, n.Guest, `kill -9 "$1"; systemctl start kubelet`, agentPID(t, n.Guest))
-		stage.Check(t, n.WaitReady(stage.Within(t, 3*soon)))
+		// A kubelet that starts refuses the pods that were bound meanwhile for as long as no plugin has registered. Whoever made
+		// such a pod makes it again.
+		for ctx, phase := stage.Within(t, 3*soon), corev1.PodPending; phase != corev1.PodRunning; {
+			p, err := n.Kube().CoreV1().Pods("default").Get(ctx, "late", metav1.GetOptions{})
+			stage.Check(t, err)
+			if phase = p.Status.Phase; p.Status.Reason == "UnexpectedAdmissionError" {
+				t.Logf("the kubelet says: %s", p.Status.Message)
+				remove(t, n, "late")
+				stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 8))
+				apply(t, n, partly("late", image, "1Gi", allow(cards[1].Name)))
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
 		if got := chosen(t, n, "late"); got != cards[1].Name {
 			t.Errorf("chosen %s", got)
 		}

@@ -47,8 +47,6 @@ tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command:
 	args := []string{
 		s.File("packaging/chart"), "-n", agents, "--wait", "--timeout", "10m", "--set", "registry=" + strings.TrimSuffix(n.Image(""), "/"),
 		"--set", "agent.image.tag=test,controller.image.tag=test",
-		// Of two one is ready, which --wait takes for a failure.
-		"--set", "controller.replicas=1",
 	}
 	timed(t, "helm install -> every state ready, driver built", func() {
 		out, err := s.Helm(stage.Within(t, 15*time.Minute), n, append([]string{"install", "acceld"}, args...)...)
@@ -62,6 +60,7 @@ tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command:
 	stage.Check(t, n.Apply(stage.Within(t, soon), stage.Pod("one", image, 1, "-expect", "1")))
 	stage.Check(t, n.WaitPod(stage.Within(t, 5*time.Minute), "default", "one", corev1.PodSucceeded))
 	remove(t, n, "one")
+	leads(t, n)
 	certificates := secretData(t, n)
 	if len(certificates) != 6 {
 		t.Errorf("the controller's secret has %d entries, want 6", len(certificates))
@@ -107,6 +106,23 @@ tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command:
 			t.Errorf("the host is not as it was:\n%s", diff)
 		}
 	})
+}
+
+// leads is about the controller's replicas: both are ready, and the Service leads to the one in office alone.
+func leads(t *testing.T, n *bed.Node) {
+	t.Helper()
+	d, err := n.Kube().AppsV1().Deployments(agents).Get(stage.Within(t, soon), "acceld-controller", metav1.GetOptions{})
+	stage.Check(t, err)
+	led, err := n.Kube().DiscoveryV1().EndpointSlices(agents).List(stage.Within(t, soon), metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=acceld-controller"})
+	stage.Check(t, err)
+	lease, err := n.Kube().CoordinationV1().Leases(agents).Get(stage.Within(t, soon), "acceld-controller", metav1.GetOptions{})
+	stage.Check(t, err)
+	if d.Status.ReadyReplicas != 2 || len(led.Items) != 1 || len(led.Items[0].Endpoints) != 1 {
+		t.Fatalf("%d replicas are ready, want 2; the Service leads to %+v", d.Status.ReadyReplicas, led.Items)
+	}
+	if e := led.Items[0].Endpoints[0]; !strings.HasPrefix(*lease.Spec.HolderIdentity, e.TargetRef.Name+"_") || len(led.Items[0].Ports) != 2 {
+		t.Errorf("%s is in office, and the Service leads to %+v", *lease.Spec.HolderIdentity, e)
+	}
 }
 
 // secretData is what the controller's Secret has.

@@ -16,38 +16,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/controller/policy"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/cluster"
 )
 
 const agents = "acceld-system"
 
-// withPolicies applies the manifests of policies and of confinement, and runs the controller here, with a token of its own
-// account: it may do what the manifests say and no more.
+// withPolicies applies the manifests of policies, and runs the controller here, with a token of its own account: it may do what the
+// manifests say and no more.
 func withPolicies(t *testing.T, n *bed.Node, s *stage.Stage) {
 	t.Helper()
-	for _, dir := range []string{"controller", "confine"} {
-		text, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/"+dir))
-		stage.Check(t, err)
-		apply(t, n, []byte(text))
-	}
-	_, err := n.Kubectl(stage.Within(t, soon), nil, "wait", "--for=condition=Established", "crd/acceleratorpolicies.acceld.dev", "--timeout=60s")
+	text, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/controller"))
+	stage.Check(t, err)
+	apply(t, n, []byte(text))
+	_, err = n.Kubectl(stage.Within(t, soon), nil, "wait", "--for=condition=Established", "crd/acceleratorpolicies.acceld.dev", "--timeout=60s")
 	stage.Check(t, err)
 	token, err := n.Kubectl(t.Context(), nil, "-n", agents, "create", "token", "acceld-controller", "--duration=3h")
 	stage.Check(t, err)
-	config := clientcmdapi.NewConfig()
-	config.Clusters["bed"] = &clientcmdapi.Cluster{Server: n.REST().Host, CertificateAuthority: n.REST().CAFile, CertificateAuthorityData: n.REST().CAData}
-	config.AuthInfos["bed"] = &clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)}
-	config.Contexts["bed"] = &clientcmdapi.Context{Cluster: "bed", AuthInfo: "bed"}
-	config.CurrentContext = "bed"
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	stage.Check(t, clientcmd.WriteToFile(*config, file))
+	stage.Check(t, cluster.WriteKubeconfig(file, n.REST(), token))
 	client, err := kube.NewClient(file)
 	stage.Check(t, err)
 	c, err := policy.New(policy.Options{API: client.Documents, Namespace: agents, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
@@ -223,6 +215,7 @@ func TestPolicy(t *testing.T) {
 // TestPartition: the real scheduler keeps a pod that wants no accelerator away from a node of a policy, and lets one of high
 // priority take the place of one of low priority; when the policy goes, so does all of it.
 func TestPartition(t *testing.T) {
+	stage.Long(t, "another node, with the DaemonSet")
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	stage.Check(t, s.SourceOf(t.Context(), n.Guest, stage.Version))
 	stage.Check(t, s.Store(t.Context(), n.Guest, stage.Version))

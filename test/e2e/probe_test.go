@@ -98,6 +98,12 @@ func (w *watched) metric(line string) {
 	}
 }
 
+// signal waits until the program runs, which the agent starts again a little later each time, and sends it a signal.
+func (w *watched) signal(name string) {
+	w.Helper()
+	sh(w.T, w.n.Guest, `for i in $(seq 300); do pkill "-$1" -x acceld-nvml && exit 0; sleep 0.1; done; exit 1`, name)
+}
+
 func namesAndNumbers(w *watched, _ string) {
 	a := w.becomes(0, accel.Healthy, "")
 	_, err := stage.WaitMachine(stage.Within(w, soon), w.n.Guest, "names", func(m accel.Machine) bool {
@@ -153,11 +159,13 @@ func fallsOff(w *watched, _ string) {
 func programDies(w *watched, image string) {
 	ctx := stage.Within(w, 5*time.Minute)
 	stage.Check(w, w.n.Apply(ctx, stage.Pod("watched", image, 1, "-expect", "1")))
-	sh(w.T, w.n.Guest, `for i in 1 2 3; do pkill -9 -x acceld-nvml; sleep 1; done`)
+	for range 3 {
+		w.signal("KILL")
+	}
 	stage.Check(w, w.n.WaitPod(ctx, "default", "watched", "Succeeded"))
 	remove(w.T, w.n, "watched")
 	w.becomes(0, accel.Healthy, "")
-	sh(w.T, w.n.Guest, `pkill -STOP -x acceld-nvml`)
+	w.signal("STOP")
 	w.becomes(0, accel.Degraded, accel.ProbeUnanswered)
 	w.becomes(0, accel.Healthy, "") // another one was started
 	stage.Check(w, w.n.WaitAllocatable(stage.Within(w, soon), stage.Resource, 2))
@@ -166,20 +174,20 @@ func programDies(w *watched, image string) {
 func otherVersion(w *watched, _ string) {
 	w.script["init"] = "18"
 	w.play()
-	sh(w.T, w.n.Guest, `pkill -9 -x acceld-nvml`)
+	w.signal("KILL")
 	a := w.becomes(0, accel.Degraded, accel.LibraryMismatch)
 	if !strings.Contains(a.Health.Message, "13.580.82.07") {
 		w.Errorf("health: %+v", a.Health)
 	}
 	w.script["init"] = "0"
 	w.play()
-	sh(w.T, w.n.Guest, `pkill -9 -x acceld-nvml`)
+	w.signal("KILL")
 	w.becomes(0, accel.Healthy, "")
 }
 
 // replacedWhileWatched: the program has the devices open, and is out of the way while their driver is replaced.
 func replacedWhileWatched(w *watched, _ string) {
-	before := sh(w.T, w.n.Guest, `pgrep -x acceld-nvml`)
+	before := sh(w.T, w.n.Guest, `for i in $(seq 300); do pgrep -x acceld-nvml && exit 0; sleep 0.1; done; exit 1`)
 	sh(w.T, w.n.Guest, `ls -l /proc/$1/fd | grep -q /dev/edu`, before)
 	w.Logf("%s", sh(w.T, w.n.Guest, "acceld driver upgrade qemu-edu --version 2.0.0 --holders refuse"))
 	serves(w.T, w.n.Guest, stage.Version2)

@@ -90,6 +90,7 @@ func Test13_InitHangs(t *testing.T) {
 
 // Test14_InitCrashes: the module crashes the kernel while it is loaded, twice; the third time nobody tries.
 func Test14_InitCrashes(t *testing.T) {
+	stage.Long(t, "three boots")
 	c := host(t, bed.Options{Accelerators: 1})
 	c.store(stage.Version)
 	const crashes = `oops_init: "1", oops_confirm: "0xed"`
@@ -114,10 +115,6 @@ func Test14_InitCrashes(t *testing.T) {
 	c.sh("acceld driver ensure --retry qemu-edu")
 	c.start()
 	c.await("cleared by hand, without the parameter -> usable", soon, healthy(1))
-
-	if stage.Rest(c, "a third reboot") {
-		return
-	}
 	c.config(parameters("loadTimeout: 5s", crashes))
 	c.await("crash of what replaces one that served", soon, func(m accel.Machine) bool {
 		f := m.Status[stage.Kind].Blocked

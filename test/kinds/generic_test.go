@@ -1,14 +1,10 @@
 package kinds
 
 import (
-	"encoding/json"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
@@ -50,24 +46,7 @@ func TestFiveLines(t *testing.T) {
 	def := fiveLines(t)
 	h := machines.Unpack(t, "generic")
 	facts := detect.Detect(h, detect.Options{})
-	got, err := json.MarshalIndent(look(t, h, def, facts), "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden := filepath.Join("testdata", "generic.json")
-	if *update {
-		if err := os.WriteFile(golden, append(got, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.TrimSpace(string(want)), string(got)); diff != "" {
-		t.Errorf("-golden +got\n%s", diff)
-	}
+	golden(t, "generic", look(t, h, def, facts))
 }
 
 // TestFiveLinesAreJudged: what PCI Express counts, the link and a temperature that the device calls critical tell its health.

@@ -18,7 +18,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,6 +26,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/acceld/acceld/test/bench/usage"
 	"github.com/acceld/acceld/test/fleet"
 )
 
@@ -97,33 +97,20 @@ type contender struct {
 
 // cpu is the time that the process has run.
 func (c *contender) cpu(t *testing.T) time.Duration {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", c.cmd.Process.Pid))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("cannot read the processor time of %s: %v", c.name, err)
-	}
-	var sum int64
-	for _, f := range files {
-		if b, err := os.ReadFile(f); err == nil { // a thread may have ended
-			n, _ := strconv.ParseInt(strings.Fields(string(b))[0], 10, 64)
-			sum += n
-		}
-	}
-	return time.Duration(sum)
-}
-
-// memory is a field of /proc/<pid>/status in MB.
-func (c *contender) memory(t *testing.T, field string) float64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
+	used, err := usage.Processor(c.cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, field+":"); ok {
-			kb, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-			return kb * 1024 / 1e6
-		}
+	return used
+}
+
+// memory is what is resident and was at most, in MB.
+func (c *contender) memory(t *testing.T) (now, most float64) {
+	now, most, err := usage.Memory(c.cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return 0
+	return now / 1e6, most / 1e6
 }
 
 // rig is what all contenders share.
@@ -268,8 +255,9 @@ func TestFilter(t *testing.T) {
 	fits, not := asking("fits", "300"), asking("not", "500")
 	ours, first := r.controller(t, server.URL, program, question(t, not, 500))
 	lists, _ := api.Counts()
+	rss, peak := ours.memory(t)
 	t.Logf("%d nodes with %d cards and a pod on each card: first right answer %v after the start, with %d lists; RSS %.0f MB, peak %.0f MB",
-		nodes, cards, first.Round(time.Millisecond), lists, ours.memory(t, "VmRSS"), ours.memory(t, "VmHWM"))
+		nodes, cards, first.Round(time.Millisecond), lists, rss, peak)
 	least := &contender{name: "floor", cmd: exec.Command(os.Args[0])}
 	at := address(t)
 	r.start(t, least, "ACCELD_FLOOR="+at, "ACCELD_FLOOR_CERT="+r.cert, "ACCELD_FLOOR_KEY="+r.key)
@@ -281,14 +269,16 @@ func TestFilter(t *testing.T) {
 			r.compare(t, k, c, question(t, pod, k), ours, least)
 		}
 	}
-	t.Logf("after that: RSS %.0f MB, peak %.0f MB", ours.memory(t, "VmRSS"), ours.memory(t, "VmHWM"))
+	rss, peak = ours.memory(t)
+	t.Logf("after that: RSS %.0f MB, peak %.0f MB", rss, peak)
 	r.binds(t, api, ours)
 	r.stop(t, ours, &bytes.Buffer{})
 	for i := range others {
 		api.SetPod(other(i))
 	}
 	ours, first = r.controller(t, server.URL, program, question(t, not, 500))
-	t.Logf("with %d other pods: first right answer %v after the start; RSS %.0f MB, peak %.0f MB", others, first.Round(time.Millisecond), ours.memory(t, "VmRSS"), ours.memory(t, "VmHWM"))
+	rss, peak = ours.memory(t)
+	t.Logf("with %d other pods: first right answer %v after the start; RSS %.0f MB, peak %.0f MB", others, first.Round(time.Millisecond), rss, peak)
 }
 
 func newFleet() *fleet.Server {

@@ -118,8 +118,11 @@ func everybody(n *bed.Node) []watcher {
 func metrics(ctx context.Context, g *bed.Guest, ok func(healthy int) bool) error {
 	for {
 		text, _, err := stage.Get(ctx, g, "/metrics")
-		if err != nil {
-			return err
+		if err != nil { // the way into the guest may be open the next time
+			if nap(ctx) != nil {
+				return err
+			}
+			continue
 		}
 		healthy := 0
 		for line := range strings.Lines(text) {

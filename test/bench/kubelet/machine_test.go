@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/acceld/acceld/test/bench/usage"
 	"github.com/acceld/acceld/test/machines"
 )
 
@@ -204,27 +204,17 @@ func (p *program) processor(t *testing.T) time.Duration {
 	if p == nil {
 		return 0
 	}
-	var used unix.Timespec
-	// The clock of another process (clock_getcpuclockid(3)): the inverted id, and 2 for all of its threads.
-	check(t, unix.ClockGettime(int32(^p.cmd.Process.Pid<<3|2), &used))
-	return time.Duration(used.Nano())
+	used, err := usage.Processor(p.cmd.Process.Pid)
+	check(t, err)
+	return used
 }
 
 // memory returns the resident and the most resident memory of a process, MiB.
 func (p *program) memory(t *testing.T) (now, most float64) {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	now, most, err := usage.Memory(p.cmd.Process.Pid)
 	check(t, err)
-	for line := range bytes.Lines(text) {
-		var kib float64
-		if _, err := fmt.Sscanf(string(line), "VmRSS: %f kB", &kib); err == nil {
-			now = kib / 1024
-		}
-		if _, err := fmt.Sscanf(string(line), "VmHWM: %f kB", &kib); err == nil {
-			most = kib / 1024
-		}
-	}
-	return now, most
+	return now / (1 << 20), most / (1 << 20)
 }
 
 func check(t *testing.T, err error) {

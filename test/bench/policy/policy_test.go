@@ -22,9 +22,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/acceld/acceld/test/bench/usage"
 	"github.com/acceld/acceld/test/vm/cache"
 	"github.com/acceld/acceld/test/vm/cluster"
 	"github.com/acceld/acceld/test/vm/parts"
@@ -131,14 +130,8 @@ func newRig(t *testing.T) *rig {
 func (r *rig) identify() {
 	r.t.Helper()
 	token := r.kubectl("", "-n", "acceld-system", "create", "token", "acceld-controller", "--duration=3h")
-	rest := r.plane.REST()
-	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: rest.Host, CertificateAuthority: rest.CAFile, CertificateAuthorityData: rest.CAData}
-	config.AuthInfos["c"] = &clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)}
-	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "c"}
-	config.CurrentContext = "c"
 	r.kubeconfig = filepath.Join(r.dir, "controller.kubeconfig")
-	check(r.t, clientcmd.WriteToFile(*config, r.kubeconfig))
+	check(r.t, cluster.WriteKubeconfig(r.kubeconfig, r.plane.REST(), token))
 }
 
 func (r *rig) write(name, text string) string {
@@ -274,31 +267,12 @@ func (c *replica) used() (cpu time.Duration, now, peak float64) {
 	c.r.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	proc := fmt.Sprintf("/proc/%d/", c.cmd.Process.Pid)
-	tasks, err := filepath.Glob(proc + "task/*/schedstat")
+	pid := c.cmd.Process.Pid
+	cpu, err := usage.Processor(pid)
 	check(c.r.t, err)
-	cpu, peak = c.cpu, c.peak
-	for _, f := range tasks {
-		var ns int64
-		if b, err := os.ReadFile(f); err == nil { // a thread may have ended
-			_, _ = fmt.Sscan(string(b), &ns)
-			cpu += time.Duration(ns)
-		}
-	}
-	status, err := os.ReadFile(proc + "status")
+	now, peak, err = usage.Memory(pid)
 	check(c.r.t, err)
-	for line := range strings.Lines(string(status)) {
-		var kb float64
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			_, _ = fmt.Sscan(rest, &kb)
-			now = kb * 1024 / 1e6
-		}
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			_, _ = fmt.Sscan(rest, &kb)
-			peak = max(peak, kb*1024/1e6)
-		}
-	}
-	return cpu, now, peak
+	return c.cpu + cpu, now / 1e6, max(c.peak, peak/1e6)
 }
 
 // TestRollout changes a policy for 5,000 nodes: once in peace, for the figures; once with nodes that fail, replicas killed every

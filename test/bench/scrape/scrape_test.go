@@ -19,6 +19,8 @@ import (
 
 	"google.golang.org/grpc"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/acceld/acceld/test/bench/usage"
 )
 
 const (
@@ -146,39 +148,24 @@ func get(t *testing.T, url string) string {
 	return string(body)
 }
 
-// cpu is the processor time of a process so far, from /proc/<pid>/stat in ticks of 10 ms.
+// cpu is the processor time of a process so far.
 func cpu(t *testing.T, pid int) time.Duration {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	used, err := usage.Processor(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-	var user, system int
-	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(user+system) * 10 * time.Millisecond
+	return used
 }
 
 // rss is the resident memory of a process, KiB.
 func rss(t *testing.T, pid int) int {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	now, _, err := usage.Memory(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(data)) {
-		if text, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			var n int
-			if _, err := fmt.Sscan(text, &n); err != nil {
-				t.Fatal(err)
-			}
-			return n
-		}
-	}
-	t.Fatal("no VmRSS")
-	return 0
+	return int(now / 1024)
 }
 
 func build(t *testing.T, dir, out, pkg string) {

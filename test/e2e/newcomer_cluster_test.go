@@ -1,0 +1,149 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/test/stage"
+	"github.com/acceld/acceld/test/vm"
+	"github.com/acceld/acceld/test/vm/bed"
+)
+
+// TestNewcomerCluster reads the pages about a cluster from top to bottom in one with one node: what the README says about a cluster first,
+// installing and removing in every way last.
+func TestNewcomerCluster(t *testing.T) {
+	vm.Require(t)
+	stage.Long(t, "every page about a cluster, command by command")
+	w := &world{
+		t: t, chapters: clusterChapters(), installed: released, strip: uninstalled, ready: nodeReady, o: bed.Options{Accelerators: 1},
+		prepare: func(w *world) { stage.Check(w.t, w.s.Source(w.t.Context(), w.n.Guest)) },
+	}
+	for _, c := range w.chapters {
+		t.Run(c.name, func(t *testing.T) { w.read(t, c) })
+	}
+}
+
+// released tells whether Helm has installed acceld.
+func released(w *world) bool {
+	out, err := w.s.Helm(stage.Within(w.t, soon), w.n, "list", "-q", "-n", agents)
+	stage.Check(w.t, err)
+	return strings.TrimSpace(out) == "acceld"
+}
+
+func uninstalled(r *reader) {
+	out, err := r.s.Helm(stage.Within(r.t, 10*time.Minute), r.n, "uninstall", "acceld", "-n", agents, "--wait", "--timeout", "8m")
+	stage.Check(r.t, err)
+	r.t.Logf("%s", out)
+}
+
+// nodeReady waits until the node's agent is ready and has said so, and the controller is in office.
+func nodeReady(r *reader) {
+	reaches(r.t, r.n.Guest, accel.Ready, patience)
+	stage.Check(r.t, r.n.WaitCondition(stage.Within(r.t, soon), kube.ConditionType, "True", ""))
+	stage.Check(r.t, r.n.WaitAllocatable(stage.Within(r.t, soon), stage.Resource, 1))
+	r.must("kubectl -n " + agents + " rollout status deployment/acceld-controller --timeout=3m")
+	r.must("kubectl -n " + agents + " wait endpointslice/acceld-controller --for='jsonpath={.endpoints[0].targetRef.name}' --timeout=1m")
+}
+
+// clusterChapters are what is read in a cluster, in this order.
+func clusterChapters() []chapter {
+	return []chapter{
+		{name: "readme", page: "README.md", only: []string{"on-a-cluster"}, bare: true},
+		{name: "status", page: "docs/status.md", only: []string{"in-a-browser-the-cluster"}},
+		{name: "policies", page: "docs/policies.md", before: []stop{
+			{"kubectl get acceleratorpolicies", func(r *reader) { apply(r.t, r.n, []byte(r.page("kind: AcceleratorPolicy", "name: edu\n"))) }},
+		}, after: func(r *reader) {
+			_, err := r.n.Kubectl(r.t.Context(), nil, "delete", "acceleratorpolicy", "edu", "--ignore-not-found", "--timeout=60s")
+			stage.Check(r.t, err)
+		}},
+		{name: "partitions", page: "docs/partitions.md"},
+		{name: "claims", page: "docs/claims.md"},
+		{name: "monitoring", page: "docs/monitoring.md", before: []stop{
+			{"kubectl apply -k packaging/monitoring", prometheusOperator},
+		}, after: func(r *reader) {
+			_, err := r.n.Kubectl(r.t.Context(), nil, "delete", "-k", r.s.File("packaging/monitoring"), "--ignore-not-found")
+			stage.Check(r.t, err)
+		}},
+		{name: "scheduling", page: "docs/scheduling.md", before: []stop{
+			{"for name in ca.crt", func(r *reader) { // the controller makes them when it takes office
+				r.must(`kubectl -n acceld-system wait secret/acceld-controller-tls --for='jsonpath={.data.client\.key}' --timeout=2m`)
+			}},
+			{"sudo install", func(r *reader) { // the host of the control plane is the node here
+				for _, file := range []string{"ca.crt", "client.crt", "client.key"} {
+					r.carry(file)
+				}
+			}},
+			{"kubectl -n acceld-system port-forward", func(r *reader) { // the page's pod waits, by the name that the question has
+				apply(r.t, r.n, []byte(strings.Replace(r.page("name: two-cards"), "name: two-cards", "name: job", 1)))
+			}},
+		}, after: func(r *reader) {
+			remove(r.t, r.n, "job")
+			r.tidy("rm -rf /etc/kubernetes/acceld /root/ca.crt /root/client.crt /root/client.key")
+			_, err := r.n.Kubectl(r.t.Context(), nil, "delete", "-k", r.s.File("packaging/manifests/cards"), "--ignore-not-found")
+			stage.Check(r.t, err)
+		}},
+		{name: "migration", page: "docs/migration.md", bare: true, before: migrationStops(), after: noPeers},
+		{name: "install", page: "docs/install.md", bare: true, before: []stop{
+			{"helm upgrade", func(r *reader) { // the next version is the same program here
+				release(r, "acceld/acceld")
+				release(r, "acceld/acceld-controller")
+			}},
+			{"kubectl get acceleratorpolicies", func(r *reader) { // what was upgraded is up before it goes
+				r.must("kubectl -n acceld-system rollout status daemonset/acceld --timeout=10m")
+				nodeReady(r)
+			}},
+			{"kubectl delete -k packaging/manifests/controller", func(r *reader) {
+				r.must("kubectl -n acceld-system rollout status daemonset/acceld --timeout=10m")
+				nodeReady(r)
+			}},
+		}},
+	}
+}
+
+// release gives the image of version v1 the name of v2.
+func release(r *reader, repository string) {
+	r.t.Helper()
+	from, err := name.NewTag(r.n.Registry() + "/" + repository + ":v1")
+	stage.Check(r.t, err)
+	ctx := stage.Within(r.t, soon)
+	image, err := remote.Get(from, remote.WithContext(ctx))
+	stage.Check(r.t, err)
+	stage.Check(r.t, remote.Tag(from.Tag("v2"), image, remote.WithContext(ctx)))
+}
+
+// prometheusOperator makes what of the Prometheus operator the page needs: its namespace, and its kinds in form alone. Nobody acts on them
+// here; TestMonitoring has a real Prometheus.
+func prometheusOperator(r *reader) {
+	r.t.Helper()
+	const kinds = `apiVersion: v1
+kind: Namespace
+metadata: {name: monitoring}
+`
+	apply(r.t, r.n, []byte(kinds), standIn("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
+		standIn("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"))
+	r.must("kubectl wait --for=condition=Established crd/servicemonitors.monitoring.coreos.com crd/prometheusrules.monitoring.coreos.com --timeout=60s")
+}
+
+// standIn is the definition of a kind that has whatever anybody writes into it.
+func standIn(group, version, kind, plural string) []byte {
+	return []byte(strings.NewReplacer("GROUP", group, "VERSION", version, "KIND", kind, "PLURAL", plural, "SINGULAR", strings.ToLower(kind)).Replace(`---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: PLURAL.GROUP}
+spec:
+  group: GROUP
+  scope: Namespaced
+  names: {kind: KIND, plural: PLURAL, singular: SINGULAR}
+  versions:
+  - name: VERSION
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`))
+}
