@@ -9,6 +9,7 @@ import (
 
 // NewPatientCollect returns a [Probes.Collect] around one that may hang in a device's driver: it gives up after two seconds and is not
 // called for that device again before it has ended. So one device costs the others of its kind these seconds, and once.
+// What was given up has read nothing: an empty map, with the error.
 func NewPatientCollect(collect func(*accel.Definition, accel.Accelerator) (map[string]float64, error)) func(*accel.Definition, accel.Accelerator) (map[string]float64, error) {
 	type answer struct {
 		metrics map[string]float64
@@ -17,7 +18,7 @@ func NewPatientCollect(collect func(*accel.Definition, accel.Accelerator) (map[s
 	var mu sync.Mutex
 	reading := map[string]time.Time{} // since when, by device
 	hangs := func(id string, since time.Time) (map[string]float64, error) {
-		return nil, accel.Problemf(accel.CollectFailed, "reading %s has hung since %s", id, since.Format("15:04:05"))
+		return map[string]float64{}, accel.Problemf(accel.CollectFailed, "reading %s has hung since %s", id, since.Format("15:04:05"))
 	}
 	begin := func(id string) (since time.Time, busy bool) {
 		mu.Lock()

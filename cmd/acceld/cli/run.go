@@ -246,9 +246,6 @@ func (a *running) probes() agent.Probes {
 		},
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
 			metrics, err := collect(def, x)
-			if metrics == nil { // it hangs
-				metrics = map[string]float64{}
-			}
 			maps.Copy(metrics, a.programs.Readings(def.Kind, x.ID))
 			a.health.Measured(x.ID, metrics)
 			return metrics, err

@@ -220,3 +220,14 @@ func TestPick(t *testing.T) {
 		}
 	}
 }
+
+// TestAge: a time that is a moment ahead of the page's, which has whole seconds, is now.
+func TestAge(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-98 * time.Millisecond: "0s", 0: "0s", 911 * time.Millisecond: "911ms", 119 * time.Second: "119s", 4 * time.Minute: "4m", 47 * time.Hour: "47h", 49 * time.Hour: "2d",
+	} {
+		if got := age(d); got != want {
+			t.Errorf("%v is %q, want %q", d, got, want)
+		}
+	}
+}

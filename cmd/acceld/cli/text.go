@@ -417,6 +417,7 @@ func prefixed(prefix, s string) string {
 
 // age is a duration as people say it: "350ms", "12s", "4m", "3h", "9d".
 func age(d time.Duration) string {
+	d = max(d, 0) // the clock of the answer has whole seconds, so that what has just begun may be ahead of it
 	switch {
 	case d < time.Second:
 		return d.Round(time.Millisecond).String()
