@@ -37,7 +37,7 @@ HERE = $(shell $(GO) env GOARCH)
 # Checked by targets of their own, before the long ones.
 RULES := %/test/house %/test/docs %/test/scripts %/test/purge
 # Packages that need the test bed: a virtual machine, a cluster, root. Without ACCELD_TESTBED they skip, and say so.
-TESTBED := $(addsuffix /...,$(addprefix ./,$(wildcard test/vm test/e2e test/faults test/nvidia test/prometheus)))
+TESTBED := $(addsuffix /...,$(addprefix ./,$(wildcard test/vm test/e2e test/faults test/nvidia test/prometheus test/replicas)))
 # Modules of their own with tests, so that what they need is not what the agent needs. They are built with the flags with
 # which the test bed builds Kubernetes, so that the compiler does that once.
 NESTED := test/kubelet packaging/image packaging/packages test/chart
