@@ -126,7 +126,7 @@ func (b *Bed) seedFiles(kind seed.Kind, engine seed.Engine, member seed.Member) 
 // GuestRegistry is the image registry's host:port as a guest sees it.
 func (b *Bed) GuestRegistry() string { return fmt.Sprintf("%s:%d", seed.HostIP, b.ports.Registry) }
 
-// boot powers a guest on with an initramfs of its own.
+// boot powers a guest on with an initramfs of its own and waits until it answers.
 func (g *Guest) boot(ctx context.Context, o Options) error {
 	files, err := g.bed.seedFiles(g.kind, g.engine, g.member)
 	if err != nil {
@@ -138,7 +138,7 @@ func (g *Guest) boot(ctx context.Context, o Options) error {
 	for slot := range o.Accelerators {
 		g.config.Plugged = append(g.config.Plugged, slot)
 	}
-	return g.powerOn(ctx)
+	return g.rise(ctx, false)
 }
 
 // makeDisk makes the guest's own disk on top of another that stays as it is. A light guest has none.
@@ -187,15 +187,7 @@ func (g *Guest) Reboot(ctx context.Context, r Reboot) error {
 		return err
 	}
 	g.config.State = ""
-	if err := g.powerOn(ctx); err != nil {
-		return err
-	}
-	if r.NetworkCut {
-		if err := g.CutNetwork(ctx); err != nil {
-			return err
-		}
-	}
-	return g.connect(ctx)
+	return g.rise(ctx, r.NetworkCut)
 }
 
 // shutDown asks the guest to switch itself off and waits until it has.

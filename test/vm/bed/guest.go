@@ -70,6 +70,34 @@ func (g *Guest) powerOn(ctx context.Context) error {
 	return nil
 }
 
+// rise powers the guest on and waits until it answers. Very rarely QEMU itself dies of a signal while the kernel lays out
+// the PCI bus on two emulated processors. That says nothing of the guest, so the start is tried again, once, if nothing
+// was written meanwhile: what QEMU had not yet written of the disk image is lost with it.
+func (g *Guest) rise(ctx context.Context, networkCut bool) error {
+	for again := false; ; again = true {
+		began := time.Now()
+		if err := g.powerOn(ctx); err != nil {
+			return err
+		}
+		if networkCut {
+			if err := g.CutNetwork(ctx); err != nil {
+				return err
+			}
+		}
+		err := g.connect(ctx)
+		if err == nil || again || !g.machine.Crashed() || g.wroteSince(began) {
+			return err
+		}
+		g.bed.log.Say("QEMU died before the guest was up (%v): once more", g.machine.Ended())
+		g.machine.Stop()
+	}
+}
+
+func (g *Guest) wroteSince(moment time.Time) bool {
+	info, err := os.Stat(g.config.Disk)
+	return err != nil || info.ModTime().After(moment)
+}
+
 // connect waits until the guest answers.
 func (g *Guest) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
@@ -81,7 +109,8 @@ func (g *Guest) connect(ctx context.Context) error {
 		}
 		select {
 		case <-g.machine.Done():
-			return fmt.Errorf("cannot wait for the guest: it switched itself off\n%s", g.consoleTail())
+			words, _ := os.ReadFile(g.log.Name())
+			return fmt.Errorf("cannot wait for the guest: it switched itself off: %w\n%s%s", g.machine.Ended(), words, g.consoleTail())
 		case <-ctx.Done():
 			return fmt.Errorf("cannot wait for the guest: %w\n%s", err, g.consoleTail())
 		case <-time.After(50 * time.Millisecond):

@@ -58,9 +58,6 @@ func (b *Bed) join(ctx context.Context, first *Node, o Options) (_ *Node, err er
 		if err := g.boot(ctx, o); err != nil {
 			return err
 		}
-		if err := g.connect(ctx); err != nil {
-			return err
-		}
 		return n.waitUp(ctx, time.Time{})
 	})
 }

@@ -87,12 +87,7 @@ func (b *Bed) boot(ctx context.Context, kind seed.Kind, o Options) (_ *Node, err
 	}
 	return n, b.log.Do("booting a "+string(kind), func() error {
 		both, starting := errgroup.WithContext(ctx)
-		both.Go(func() error {
-			if err := g.boot(starting, o); err != nil {
-				return err
-			}
-			return g.connect(starting)
-		})
+		both.Go(func() error { return g.boot(starting, o) })
 		both.Go(func() error { return n.startPlane(starting) })
 		if err := both.Wait(); err != nil {
 			return err

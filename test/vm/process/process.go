@@ -117,7 +117,10 @@ func (c *Child) Done() <-chan struct{} { return c.done }
 func (c *Child) Exited() error {
 	select {
 	case <-c.done:
-		return fmt.Errorf("%q ended: %v", c.name, c.err)
+		if c.err == nil {
+			return fmt.Errorf("%q ended", c.name)
+		}
+		return fmt.Errorf("%q ended: %w", c.name, c.err)
 	default:
 		return nil
 	}

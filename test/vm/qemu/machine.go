@@ -4,6 +4,7 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -209,6 +210,19 @@ func (m *Machine) migrate(ctx context.Context, command string, file *os.File) er
 
 // Done is closed when the machine is off.
 func (m *Machine) Done() <-chan struct{} { return m.child.Done() }
+
+// Ended tells how QEMU ended, or nil while it runs.
+func (m *Machine) Ended() error { return m.child.Exited() }
+
+// Crashed tells that QEMU was ended by a signal, which no guest can ask for.
+func (m *Machine) Crashed() bool {
+	var exit *exec.ExitError
+	if !errors.As(m.Ended(), &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled()
+}
 
 // PID is QEMU's process id.
 func (m *Machine) PID() int { return m.child.PID() }
