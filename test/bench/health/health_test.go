@@ -242,30 +242,22 @@ func medians(what string, measured [][]time.Duration) string {
 	return row
 }
 
-// busErrors: each error of the port above the first device, which the kernel counts and nobody takes back, makes it degraded for another while. Nobody loses it.
+// busErrors: the port above each device counts an error, which nobody takes back: the device is degraded for ten minutes, and
+// another error meanwhile only makes that longer, so that there is one measurement for each device. Nobody loses it.
 func busErrors(t *testing.T, n *bed.Node) {
-	ctx := stage.Within(t, 10*time.Minute)
-	count := func(m accel.Machine) string {
-		for _, a := range m.Have[stage.Kind].Accelerators {
-			if a.ID == address(0) {
-				return fmt.Sprint(a.Health)
-			}
-		}
-		return ""
-	}
-	var took []time.Duration
-	for i := range rounds {
-		before, err := stage.Machine(ctx, n.Guest)
-		stage.Check(t, err)
+	ctx := stage.Within(t, 3*time.Minute)
+	var took []string
+	for slot := range 2 {
 		begin := time.Now()
-		stage.Check(t, n.Monitor().Execute(ctx, "human-monitor-command", map[string]any{"command-line": "pcie_aer_inject_error slot0 POISON_TLP"}, nil))
-		after, err := stage.WaitMachine(ctx, n.Guest, fmt.Sprintf("bus error %d", i+1), func(m accel.Machine) bool { return count(m) != count(before) })
+		stage.Check(t, n.Monitor().Execute(ctx, "human-monitor-command",
+			map[string]any{"command-line": fmt.Sprintf("pcie_aer_inject_error slot%d POISON_TLP", slot)}, nil))
+		_, err := stage.WaitMachine(ctx, n.Guest, fmt.Sprintf("device %d has a bus error", slot), func(m accel.Machine) bool {
+			return slices.ContainsFunc(m.Have[stage.Kind].Accelerators, func(a accel.Accelerator) bool {
+				return a.ID == address(slot) && a.Health.State == accel.Degraded && a.Health.Reason == accel.BusErrors
+			})
+		})
 		stage.Check(t, err)
-		took = append(took, time.Since(begin))
-		if got := count(after); !strings.Contains(got, string(accel.BusErrors)) {
-			t.Fatalf("after a bus error the device is %s", got)
-		}
+		took = append(took, fmt.Sprintf("%.2f s", time.Since(begin).Seconds()))
 	}
-	slices.Sort(took)
-	t.Logf("%-36s %.2f s to the agent, who tells everybody as above", "bus error of the port, median", took[len(took)/2].Seconds())
+	t.Logf("%-36s %s to the agent, who tells everybody as above", "bus error of the port, each device", strings.Join(took, ", "))
 }
