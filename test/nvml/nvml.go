@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 )
 
@@ -17,10 +18,19 @@ type Player struct {
 	Library string
 }
 
+// Processor is what player and program are built for.
+type Processor struct {
+	// GOARCH is Go's name of it, and CC the C compiler.
+	GOARCH, CC string
+}
+
+// Here is this machine's processor.
+func Here() Processor { return Processor{GOARCH: runtime.GOARCH, CC: "gcc"} }
+
 // Build compiles the player of the tree at root into dir.
-func Build(ctx context.Context, root, dir string) (*Player, error) {
+func Build(ctx context.Context, root, dir string, cpu Processor) (*Player, error) {
 	p := &Player{Library: filepath.Join(dir, "libnvidia-ml.so.1")}
-	cmd := exec.CommandContext(ctx, "gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", p.Library, filepath.Join(root, "test/nvml/player/player.c"), "-ldl", "-lpthread")
+	cmd := exec.CommandContext(ctx, cpu.CC, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", p.Library, filepath.Join(root, "test/nvml/player/player.c"), "-ldl", "-lpthread")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("cannot build the player: %w\n%s", err, out)
 	}
@@ -28,10 +38,10 @@ func Build(ctx context.Context, root, dir string) (*Player, error) {
 }
 
 // Program builds acceld-nvml of the tree at root into dir and returns its path.
-func Program(ctx context.Context, root, dir string) (string, error) {
+func Program(ctx context.Context, root, dir string, cpu Processor) (string, error) {
 	program := filepath.Join(dir, "acceld-nvml")
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", program, ".")
-	cmd.Dir, cmd.Env = filepath.Join(root, "cmd/acceld-nvml"), append(os.Environ(), "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
+	cmd.Dir, cmd.Env = filepath.Join(root, "cmd/acceld-nvml"), append(os.Environ(), "GOARCH="+cpu.GOARCH, "CC="+cpu.CC, "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build acceld-nvml: %w\n%s", err, out)
 	}

@@ -81,18 +81,45 @@ var programs = sync.OnceValue(func() error {
 	if err != nil {
 		return err
 	}
-	if _, err := Build(context.Background(), root, built); err != nil {
+	cpu := processor()
+	if _, err := Build(context.Background(), root, built, cpu); err != nil {
 		return err
 	}
-	_, err = Program(context.Background(), root, built)
-	return err
+	program, err := Program(context.Background(), root, built, cpu)
+	if err != nil || cpu == Here() {
+		return err
+	}
+	return emulate(program)
 })
+
+func found(program string) bool {
+	_, err := exec.LookPath(program)
+	return err == nil
+}
+
+// processor is this machine's unless ACCELD_NVML_ARCH names the other one that is supported.
+func processor() Processor {
+	if os.Getenv("ACCELD_NVML_ARCH") == "arm64" {
+		return Processor{GOARCH: "arm64", CC: "aarch64-linux-gnu-gcc"}
+	}
+	return Here()
+}
+
+// emulate puts a script in a program's place that starts it under an emulator of its processor's instructions.
+func emulate(program string) error {
+	foreign := program + ".arm64"
+	if err := os.Rename(program, foreign); err != nil {
+		return err
+	}
+	script := fmt.Sprintf("#!/bin/sh\nexec qemu-aarch64-static -L /usr/aarch64-linux-gnu '%s' \"$@\"\n", foreign)
+	return os.WriteFile(program, []byte(script), 0o755)
+}
 
 // newStand starts everything with a machine of eight GPUs, or as change makes it.
 func newStand(t *testing.T, change func(*stand)) *stand {
 	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skip("builds a library and a program that loads it: needs gcc")
+	if cc := processor().CC; !found(cc) {
+		t.Skipf("builds a library and a program that loads it: needs %s", cc)
 	}
 	if err := programs(); err != nil {
 		t.Fatal(err)

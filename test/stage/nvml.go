@@ -22,11 +22,11 @@ func (s *Stage) Watched(ctx context.Context, g *bed.Guest, script nvml.Script) e
 		return err
 	}
 	defer os.RemoveAll(dir)
-	player, err := nvml.Build(ctx, s.root, dir)
+	player, err := nvml.Build(ctx, s.root, dir, nvml.Here())
 	if err != nil {
 		return err
 	}
-	program, err := nvml.Program(ctx, s.root, dir)
+	program, err := nvml.Program(ctx, s.root, dir, nvml.Here())
 	if err != nil {
 		return err
 	}
