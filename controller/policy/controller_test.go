@@ -564,6 +564,8 @@ func TestSame(t *testing.T) {
 		"a label":                 {func(n *Node) { n.Meta.Labels["a"] = "c" }, false},
 		"cordoned":                {func(n *Node) { n.Spec.Unschedulable = true }, false},
 		"not ready":               {func(n *Node) { n.Status.Conditions = []nodeCondition{{Type: "Ready", Status: "False"}} }, false},
+		"a taint":                 {func(n *Node) { n.Spec.Taints = []taint{{Taint: accel.Taint{Key: "example.com/gpu"}}} }, false},
+		"a taint of a condition":  {func(n *Node) { n.Spec.Taints = []taint{{Taint: accel.Taint{Key: "node.kubernetes.io/not-ready"}}} }, true},
 		"another node":            {func(n *Node) { n.Meta.UID = "v" }, false},
 	} {
 		if got := node(c.change).Same(node(func(*Node) {})); got != c.same {

@@ -140,10 +140,24 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 }
 
 // Same reports whether two versions of a node are the same to everybody here: kubelets report every few minutes, and Kubernetes' own
-// controllers annotate nodes by the thousand when a cluster grows.
+// controllers annotate nodes and take their taints back by the thousand when a cluster grows.
 func (n *Node) Same(o *Node) bool {
 	return n.Meta.UID == o.Meta.UID && maps.Equal(n.Meta.Labels, o.Meta.Labels) && marked(n.Meta.Annotations, o.Meta.Annotations) && marked(o.Meta.Annotations, n.Meta.Annotations) &&
-		n.Spec.Unschedulable == o.Spec.Unschedulable && slices.Equal(n.Spec.Taints, o.Spec.Taints) && slices.Equal(n.Status.Conditions, o.Status.Conditions)
+		n.Spec.Unschedulable == o.Spec.Unschedulable && slices.Equal(chosen(n.Spec.Taints), chosen(o.Spec.Taints)) && slices.Equal(n.Status.Conditions, o.Status.Conditions)
+}
+
+// chosen are the taints that somebody has decided on: the others follow from the node's conditions, by which it is judged here.
+func chosen(taints []taint) []taint {
+	return slices.DeleteFunc(slices.Clone(taints), func(t taint) bool { return slices.Contains(consequences(), t.Key) })
+}
+
+// consequences are the taints that Kubernetes' node lifecycle controller makes of conditions
+// (kubernetes.io/docs/reference/labels-annotations-taints).
+func consequences() []string {
+	return []string{
+		"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable", "node.kubernetes.io/network-unavailable",
+		"node.kubernetes.io/memory-pressure", "node.kubernetes.io/disk-pressure", "node.kubernetes.io/pid-pressure",
+	}
 }
 
 // marked reports whether b has all annotations of a that are acceld's; nobody here reads others.
