@@ -64,8 +64,10 @@ type Runtime struct {
 // begin starts an exported method; the caller unlocks.
 func (r *Runtime) begin() {
 	r.mu.Lock()
-	if r.engine.Name == "" && r.look != nil {
-		r.engine = r.look()
+	if r.look != nil && !r.host.Exists(path.Join("/proc", itoa(r.engine.PID))) { // none yet, or it was started anew
+		if e := r.look(); e.Name != "" {
+			r.engine = e
+		}
 	}
 	r.hookDirs = r.readHookDirs()
 }
