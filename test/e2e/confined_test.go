@@ -27,11 +27,12 @@ func TestRuntimeComesLater(t *testing.T) {
 	before, holder := facts(t, g), sh(t, g, "systemctl show -p MainPID --value holder")
 	for i, round := range []string{"installed", "installed anew"} {
 		t.Run(round, func(t *testing.T) {
+			m, err := stage.Machine(stage.Within(t, soon), g)
+			stage.Check(t, err)
+			started, pid := m.Agent.Started, agentPID(t, g)
 			if i > 0 {
 				sh(t, g, "systemctl stop crio; rm -rf /etc/crio /usr/share/containers")
 			}
-			started := reaches(t, g, accel.Ready, soon).Agent.Started
-			pid := agentPID(t, g)
 			sh(t, g, install)
 			timed(t, "container runtime "+round+" -> a new agent has made it give devices", func() {
 				_, err := stage.WaitMachine(stage.Within(t, 2*soon), g, "the hook of a new agent", func(m accel.Machine) bool {
