@@ -39,6 +39,7 @@ const (
 	DefinitionInvalid    Reason = "DefinitionInvalid"
 	PermissionDenied     Reason = "PermissionDenied"
 	ReadOnly             Reason = "ReadOnly"
+	ViewOutdated         Reason = "ViewOutdated"
 	NoSpace              Reason = "NoSpace"
 	AlreadyRunning       Reason = "AlreadyRunning"
 	ProbeUnanswered      Reason = "ProbeUnanswered"
@@ -141,6 +142,7 @@ func hostReasons() []ReasonDoc {
 		{DefinitionInvalid, "A definition file cannot be used.", ActorOperator, "Correct the named field; the other definitions stay in force.", true},
 		{PermissionDenied, "The agent lacks a right on the named file or system call.", ActorOperator, "Run it as root with CAP_SYS_MODULE, or as the privileged DaemonSet.", false},
 		{ReadOnly, "The named directory is on a read-only file system.", ActorOperator, "Make /var/lib/acceld (or the named directory) writable; nothing was changed.", false},
+		{ViewOutdated, "The agent cannot write a directory that came into being after it started, because its service is confined to what was there before.", ActorAgent, "None under systemd: the agent ends and is started again, which touches neither drivers nor containers. Otherwise restart it.", false},
 		{NoSpace, "The file system of the named directory is full.", ActorOperator, "Free space; the step is tried again by itself.", false},
 		{AlreadyRunning, "Another acceld works on this host.", ActorOperator, "Stop one of the two: the DaemonSet or the systemd unit.", false},
 		{ProbeUnanswered, "A probe could not answer; the last answer is kept.", ActorAgent, "None while it is short; see the sentence for what did not answer.", false},

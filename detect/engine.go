@@ -132,7 +132,7 @@ func configuredEndpoint(h *host.Host, name string) (string, error) {
 
 // engineBySocket returns the first known container runtime whose socket is there.
 func engineBySocket(h *host.Host) accel.ContainerEngine {
-	for _, name := range engineSockets() {
+	for _, name := range EngineSockets() {
 		if st, err := h.Stat(name); err == nil && !st.IsDir() { // a copy of a machine has a plain file
 			return accel.ContainerEngine{Name: engineName(name), Endpoint: "unix://" + name, From: "socket"}
 		}

@@ -118,7 +118,7 @@ func EngineByFiles(h *host.Host) accel.ContainerEngine {
 
 func (l layout) engine(h *host.Host) accel.ContainerEngine {
 	e := accel.ContainerEngine{Name: l.name, Layout: l.distribution, From: "files"}
-	for _, socket := range engineSockets() {
+	for _, socket := range EngineSockets() {
 		if found, ok := layoutOf(h, socket); ok && found.config == l.config {
 			e.Endpoint = "unix://" + socket
 			break

@@ -42,8 +42,8 @@ func pciIDs() []string {
 	return []string{"/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids", "/var/lib/pciutils/pci.ids", "/usr/share/pci.ids"}
 }
 
-// engineSockets are the CRI sockets of known container runtimes, in order of preference where no kubelet says which.
-func engineSockets() []string {
+// EngineSockets are the CRI sockets of known container runtimes, in order of preference where no kubelet says which.
+func EngineSockets() []string {
 	return []string{
 		"/var/run/crio/crio.sock",
 		"/run/containerd/containerd.sock",

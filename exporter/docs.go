@@ -16,7 +16,7 @@ type Section struct {
 // Metric is one row of the table, without its value.
 type Metric struct {
 	Name, Help string
-	// Type is "gauge" or "counter".
+	// Type is "gauge", "counter" or "histogram".
 	Type   string
 	Labels []string
 }
@@ -40,17 +40,8 @@ func Table() []Section {
 // Docs returns the tables of docs/metrics.md in Markdown, with those of further pages.
 func Docs(pages []accel.MetricPage) string {
 	var b strings.Builder
-	cell := func(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 	for _, s := range Table() {
-		fmt.Fprintf(&b, "## %s\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n", s.Title)
-		for _, m := range s.Metrics {
-			labels := "–"
-			if len(m.Labels) > 0 {
-				labels = "`" + strings.Join(m.Labels, "` `") + "`"
-			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Type, labels, cell(m.Help))
-		}
-		b.WriteString("\n")
+		fmt.Fprintf(&b, "## %s\n\n%s\n", s.Title, s.Markdown())
 	}
 	for _, p := range pages {
 		var labels []string
@@ -70,6 +61,22 @@ func Docs(pages []accel.MetricPage) string {
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
+
+// Markdown renders the rows as a table.
+func (s Section) Markdown() string {
+	var b strings.Builder
+	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
+	for _, m := range s.Metrics {
+		labels := "–"
+		if len(m.Labels) > 0 {
+			labels = "`" + strings.Join(m.Labels, "` `") + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Type, labels, cell(m.Help))
+	}
+	return b.String()
+}
+
+func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 
 // source says where the number of a row of a further page comes from.
 func source(r accel.PageRow) string {

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -177,29 +176,17 @@ func (m *Mirror[T, P]) replace(all map[string]P) {
 
 // watch takes over changes until the watch ends, and returns the last version that it has seen.
 func (m *Mirror[T, P]) watch(ctx context.Context, version string) (string, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	query := url.Values{"resourceVersion": {version}, "allowWatchBookmarks": {"true"}}
 	maps.Copy(query, m.Query)
-	stream, err := m.API.Watch(ctx, m.Path, query)
-	if err != nil {
-		return version, lasting(err)
-	}
-	defer stream.Close()
-	for d := json.NewDecoder(stream); ; {
-		var e event[T]
-		if d.Decode(&e) != nil {
-			return version, nil
-		}
-		if err := e.failure(); err != nil {
-			return version, lasting(err)
-		}
-		x := P(&e.Object)
+	err := events(ctx, m.API, m.Path, query, func(kind string, object *T) (more bool) {
+		x := P(object)
 		version = x.Described().ResourceVersion
-		if e.Type != "BOOKMARK" {
-			m.take(e.Type, x)
+		if kind != "BOOKMARK" {
+			m.take(kind, x)
 		}
-	}
+		return true
+	})
+	return version, lasting(err)
 }
 
 // lasting drops errors after which a watch may be begun again where it was.

@@ -2,8 +2,6 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -132,119 +130,36 @@ func (p *Policies) read(ctx context.Context) (generations map[string]string, ver
 }
 
 // await returns when the definition of policies comes or changes, or is there already and not served yet; after a while where
-// watching it is refused. A watch that ends without a word is begun again.
+// watching it is refused.
 func (p *Policies) await(ctx context.Context) {
-	for failures := 1; ctx.Err() == nil; failures++ {
-		began := time.Now()
-		stream, err := p.Outlines.Watch(ctx, policiesCRD, url.Values{"fieldSelector": {"metadata.name=" + policiesCRDName}})
+	query := url.Values{"fieldSelector": {"metadata.name=" + policiesCRDName}}
+	persist(ctx, func() (over bool) {
+		err := events(ctx, p.Outlines, policiesCRD, query, func(kind string, _ *struct{}) (more bool) {
+			over = kind != "DELETED"
+			return false
+		})
 		if apierrors.IsForbidden(err) {
 			linger(ctx, seldom+rand.N(seldom/10))
-			return
+			return true
 		}
-		if err == nil {
-			var e event[struct{}]
-			err = json.NewDecoder(stream).Decode(&e)
-			_ = stream.Close()
-			if err == nil && e.failure() == nil && e.Type != "DELETED" {
-				return
-			}
-		}
-		if time.Since(began) > backoffMax {
-			failures = 0
-		}
-		linger(ctx, backoff(failures))
-	}
+		return over
+	})
 }
 
-// follow returns when a policy has come, gone or asks for something else, or when nobody can tell. A watch that ends is begun
-// again where it was.
+// follow returns when a policy has come, gone or asks for something else, or when nobody can tell.
 func (p *Policies) follow(ctx context.Context, generations map[string]string, version string) {
-	for failures := 0; ctx.Err() == nil; {
-		began := time.Now()
-		news, last, err := p.watch(ctx, generations, version)
-		if news || err != nil && (apierrors.IsNotFound(err) || tooOld(err)) {
-			return
-		}
-		if version = last; err != nil || time.Since(began) < backoffMax {
-			failures++
-		} else {
-			failures = 0
-		}
-		linger(ctx, backoff(failures))
+	type outline struct {
+		Metadata Meta `json:"metadata"`
 	}
+	persist(ctx, func() (over bool) {
+		query := url.Values{"resourceVersion": {version}, "allowWatchBookmarks": {"true"}}
+		err := events(ctx, p.Outlines, PoliciesPath, query, func(kind string, x *outline) (more bool) {
+			m := x.Metadata
+			version = m.ResourceVersion
+			known, there := generations[m.UID]
+			over = kind != "BOOKMARK" && (kind == "DELETED" || !there || known != m.asked())
+			return !over
+		})
+		return over || apierrors.IsNotFound(err) || tooOld(err)
+	})
 }
-
-// watch is one watch. It returns the last version that it has seen.
-func (p *Policies) watch(ctx context.Context, generations map[string]string, version string) (news bool, last string, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := p.Outlines.Watch(ctx, PoliciesPath, url.Values{"resourceVersion": {version}, "allowWatchBookmarks": {"true"}})
-	if err != nil {
-		return false, version, err
-	}
-	defer stream.Close()
-	for d := json.NewDecoder(stream); ; {
-		var e event[struct {
-			Metadata Meta `json:"metadata"`
-		}]
-		if d.Decode(&e) != nil {
-			return false, version, nil
-		}
-		if err := e.failure(); err != nil {
-			return false, version, err
-		}
-		m := e.Object.Metadata
-		if known, there := generations[m.UID]; e.Type != "BOOKMARK" && (e.Type == "DELETED" || !there || known != m.asked()) {
-			return true, version, nil
-		}
-		version = m.ResourceVersion
-	}
-}
-
-// linger waits d or for the end of ctx.
-func linger(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
-// event is one of a watch.
-type event[T any] struct {
-	Type   string          `json:"type"`
-	Raw    json.RawMessage `json:"object"`
-	Object T               `json:"-"`
-}
-
-// UnmarshalJSON reads an event; what it is about as T unless it is an error.
-func (e *event[T]) UnmarshalJSON(b []byte) error {
-	var plain struct {
-		Type   string          `json:"type"`
-		Object json.RawMessage `json:"object"`
-	}
-	if err := json.Unmarshal(b, &plain); err != nil {
-		return err
-	}
-	e.Type = plain.Type
-	if plain.Type == "ERROR" {
-		e.Raw = plain.Object
-		return nil
-	}
-	return json.Unmarshal(plain.Object, &e.Object)
-}
-
-// failure is the error of an event that is one.
-func (e *event[T]) failure() error {
-	if e.Type != "ERROR" {
-		return nil
-	}
-	var s metav1.Status
-	if err := json.Unmarshal(e.Raw, &s); err != nil {
-		return fmt.Errorf("a watch has ended: %s", e.Raw)
-	}
-	return &apierrors.StatusError{ErrStatus: s}
-}
-
-func tooOld(err error) bool { return apierrors.IsGone(err) || apierrors.IsResourceExpired(err) }

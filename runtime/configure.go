@@ -159,7 +159,7 @@ func (r *Runtime) real(name string) (string, *accel.Problem) {
 	}
 	p, err := r.host.Path(name)
 	if err != nil {
-		return "", problem("resolve", name, err)
+		return "", r.problem("resolve", name, err)
 	}
 	return path.Clean("/" + strings.TrimPrefix(p, strings.TrimSuffix(r.host.Root(), "/"))), nil
 }

@@ -174,3 +174,45 @@ func TestNoProgramNoSpec(t *testing.T) {
 		t.Errorf("files are %v", n)
 	}
 }
+
+// What is read-only to the agent alone, since it is older, has a reason of its own, and no other failure has it.
+func TestOutdatedView(t *testing.T) {
+	if !inMountNamespace(t) {
+		return
+	}
+	b := newBed(t, t.TempDir())
+	asked := []string{}
+	b.r.outdated = func(name string) bool { asked = append(asked, name); return true }
+	dir := b.path("/usr/share/containers")
+	mount(t, dir, "")
+	readOnly(t, dir, true)
+	if _, p := b.r.Apply(b.def, b.accs, b.want); p == nil || p.Reason != accel.ViewOutdated || !strings.Contains(p.Message, defaultHookDir) {
+		t.Fatalf("Apply: %v; want ViewOutdated with the file", p)
+	}
+	if want := []string{defaultHookDir + "/" + jsonName}; !cmp.Equal(want, asked) {
+		t.Errorf("asked about %q, want %q", asked, want)
+	}
+	readOnly(t, dir, false)
+	b.apply()
+
+	mount(t, b.path("/var/run/cdi"), "size=64k")
+	fill(t, b.path("/var/run/cdi/ballast"))
+	if _, p := b.r.Apply(b.def, b.accs, b.want); p == nil || p.Reason != accel.NoSpace {
+		t.Errorf("Apply on a full disk: %v; want NoSpace", p)
+	}
+}
+
+// A program that cannot be put where the view is outdated goes to the next place, like one on a read-only /usr.
+func TestOutdatedViewOfPrograms(t *testing.T) {
+	if !inMountNamespace(t) {
+		return
+	}
+	b := newBed(t, t.TempDir())
+	b.r.outdated = func(string) bool { return true }
+	mount(t, b.path("/usr/local"), "")
+	readOnly(t, b.path("/usr/local"), true)
+	b.apply()
+	if !b.r.host.Exists("/var/lib/acceld/bin/a61eaa185490/acceld-hook") {
+		t.Errorf("program is in %v", b.r.programs())
+	}
+}

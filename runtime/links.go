@@ -31,7 +31,7 @@ func (r *Runtime) link(s *spec) *accel.Problem {
 		}
 		// Both are below /dev, so the text climbs two directories and goes down again.
 		if err := r.ledger.Symlink("../"+strings.TrimPrefix(n.Path, "/dev/"), name); err != nil {
-			return problem("make the link", name, err)
+			return r.problem("make the link", name, err)
 		}
 		r.log.Info("made link for the container runtime", "path", name, "node", n.Path)
 	}
@@ -46,7 +46,7 @@ func (r *Runtime) unlinkStale(s *spec) *accel.Problem {
 		return nil // there is none yet
 	}
 	if err != nil {
-		return problem("read the links", linkDir, err)
+		return r.problem("read the links", linkDir, err)
 	}
 	for _, e := range entries {
 		name := path.Join(linkDir, e.Name())
@@ -61,7 +61,7 @@ func (r *Runtime) unlinkStale(s *spec) *accel.Problem {
 			continue // udev keeps its own
 		}
 		if err := r.ledger.Remove(name); err != nil {
-			return problem("remove the link", name, err)
+			return r.problem("remove the link", name, err)
 		}
 		r.log.Info("removed link to a node that has other numbers now", "path", name)
 	}

@@ -111,7 +111,7 @@ func (r *Runtime) installProgram(want accel.Want) (string, *accel.Problem) {
 
 // elsewhere reports whether a write may succeed in another directory.
 func elsewhere(p *accel.Problem) bool {
-	return p.Reason == accel.ReadOnly || p.Reason == accel.PermissionDenied
+	return p.Reason == accel.ReadOnly || p.Reason == accel.ViewOutdated || p.Reason == accel.PermissionDenied
 }
 
 // programs returns the programs that this package has put on the host, the oldest first.

@@ -41,18 +41,18 @@ func (r *Runtime) provenByProgram(ctx context.Context, c engine.Change) *accel.P
 	}
 	const parent = "/run/acceld"
 	if err := r.host.MkdirAll(parent, 0o755); err != nil {
-		return problem("make", parent, err)
+		return r.problem("make", parent, err)
 	}
 	dir, err := r.host.MakeTemp(parent, "runtime-check-")
 	if err != nil {
-		return problem("make a directory in", parent, err)
+		return r.problem("make a directory in", parent, err)
 	}
 	defer func() { _ = r.host.RemoveAll(dir) }() // on a volatile file system
 	for file, data := range staged {
 		file = path.Join(dir, file)
 		data = []byte(strings.ReplaceAll(string(data), engine.StageDir, dir))
 		if err := errors.Join(r.host.MkdirAll(path.Dir(file), 0o700), r.host.WriteFile(file, data, 0o600)); err != nil {
-			return problem("write", file, err)
+			return r.problem("write", file, err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)

@@ -21,14 +21,14 @@ func (r *Runtime) Remnants(dry bool) (found []string, p *accel.Problem) {
 	for _, name := range r.findRemnants() {
 		recorded, err := r.ledger.Recorded(name)
 		if err != nil {
-			return found, problem("look for the record of", name, err)
+			return found, r.problem("look for the record of", name, err)
 		}
 		if recorded {
 			continue
 		}
 		if !dry {
 			if err := r.host.Remove(name); err != nil {
-				return found, problem("remove", name, err)
+				return found, r.problem("remove", name, err)
 			}
 		}
 		found = append(found, name)

@@ -29,6 +29,7 @@ type daemon struct {
 
 	mu       sync.Mutex
 	server   *grpc.Server
+	listener net.Listener
 	pods     []string
 	creating bool
 	calls    []string
@@ -63,12 +64,15 @@ func (d *daemon) start() {
 		d.Error(err)
 		return
 	}
-	d.server = grpc.NewServer()
+	d.server, d.listener = grpc.NewServer(), l
 	cri.RegisterRuntimeServiceServer(d.server, d)
 	go func() { _ = d.server.Serve(l) }() // ends with the server
 }
 
-func (d *daemon) stop() { d.server.Stop() }
+func (d *daemon) stop() {
+	d.server.Stop()
+	_ = d.listener.Close() // a server that does not serve yet has left it open
+}
 
 func (d *daemon) call(what string) {
 	d.mu.Lock()
@@ -80,6 +84,9 @@ func (d *daemon) restart(context.Context, string) error {
 	d.call("restart")
 	d.stop()
 	d.e.PID++
+	if err := os.Rename(filepath.Join(d.root, "proc", itoa(d.e.PID-1)), filepath.Join(d.root, "proc", itoa(d.e.PID))); err != nil {
+		return err
+	}
 	d.e.Started = time.Now()
 	if err := d.spoil(); err != nil {
 		return err
@@ -168,6 +175,18 @@ func TestRestartNever(t *testing.T) {
 	}
 	if _, p := d.agent(RestartNever).CheckConfig(); p != nil {
 		t.Errorf("after the restart: %v", p)
+	}
+}
+
+// An agent outlives the container runtime: a change is for the one that runs now.
+func TestChangeAfterRestart(t *testing.T) {
+	d := newDaemon(t, "containerd", "/etc/c.toml", old)
+	r := d.agent(RestartNever)
+	if err := d.restart(t.Context(), ""); err != nil { // by somebody
+		t.Fatal(err)
+	}
+	if _, p := r.ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded {
+		t.Errorf("the running daemon has not read the change: got %v", p)
 	}
 }
 

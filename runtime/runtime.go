@@ -53,7 +53,8 @@ type Runtime struct {
 	units   Units
 	retry   bool
 	patience
-	live func() bool // whether the host is the running machine's own
+	live     func() bool            // whether the host is the running machine's own
+	outdated func(name string) bool // host.Host's ViewOutdated
 
 	applying sync.Mutex // one change of the runtime's configuration at a time
 	mu       sync.Mutex
@@ -64,8 +65,10 @@ type Runtime struct {
 // begin starts an exported method; the caller unlocks.
 func (r *Runtime) begin() {
 	r.mu.Lock()
-	if r.engine.Name == "" && r.look != nil {
-		r.engine = r.look()
+	if r.look != nil && !r.host.Exists(path.Join("/proc", itoa(r.engine.PID))) { // none yet, or it was started anew
+		if e := r.look(); e.Name != "" {
+			r.engine = e
+		}
 	}
 	r.hookDirs = r.readHookDirs()
 }
@@ -88,7 +91,7 @@ func New(h *host.Host, o Options) *Runtime {
 	}
 	return &Runtime{
 		host: h, self: self, ledger: changes, log: log, program: o.HookProgram, engine: o.Engine,
-		look: o.Look, edit: cmp.Or(o.Edit, engine.EditNever), restart: cmp.Or(o.Restart, RestartNever), units: o.Units, retry: o.Retry, patience: usual(), live: h.Live, digests: map[string]digest{},
+		look: o.Look, edit: cmp.Or(o.Edit, engine.EditNever), restart: cmp.Or(o.Restart, RestartNever), units: o.Units, retry: o.Retry, patience: usual(), live: h.Live, outdated: h.ViewOutdated, digests: map[string]digest{},
 	}
 }
 
@@ -225,7 +228,7 @@ func (r *Runtime) Remove(def *accel.Definition) *accel.Problem {
 
 // Paths returns the directories, as the host sees them, in which a change may mean that Check answers otherwise than
 // before. Some may not exist yet.
-func (r *Runtime) Paths(*accel.Definition) []string {
+func (r *Runtime) Paths() []string {
 	r.begin()
 	defer r.mu.Unlock()
 	paths := append(slices.Clone(specDirs()), linkDir)

@@ -296,7 +296,7 @@ func TestConcurrentUse(t *testing.T) {
 			_, _ = b.r.Apply(b.def, b.accs, b.want)
 			_, _ = b.r.Check(b.def, b.accs, b.want)
 			_ = b.r.PublishReadiness(map[string][]accel.Accelerator{"qemu-edu": b.accs})
-			_ = b.r.Paths(b.def)
+			_ = b.r.Paths()
 		})
 	}
 	wg.Wait()
@@ -325,11 +325,11 @@ func TestPublishReadiness(t *testing.T) {
 func TestPaths(t *testing.T) {
 	b := newBed(t, t.TempDir()) // and nothing applied: an agent watches before it writes
 	want := []string{"/dev/char", "/etc/cdi", "/usr/local/lib/acceld/a61eaa185490", "/usr/share/containers/oci/hooks.d", "/var/lib/acceld/bin/a61eaa185490", "/var/run/cdi"}
-	if diff := cmp.Diff(want, b.r.Paths(b.def)); diff != "" {
+	if diff := cmp.Diff(want, b.r.Paths()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	b.restart("", "cri-o")
-	if diff := cmp.Diff([]string{"/etc/cdi", "/var/run/cdi", "/dev/char"}, b.r.Paths(b.def)); diff != "" {
+	if diff := cmp.Diff([]string{"/etc/cdi", "/var/run/cdi", "/dev/char"}, b.r.Paths()); diff != "" {
 		t.Errorf("without a hook (-want +got):\n%s", diff)
 	}
 }

@@ -15,7 +15,7 @@ func (r *Runtime) write(name string, data []byte, mode fs.FileMode) *accel.Probl
 		return nil
 	}
 	if err := r.ledger.WriteFile(name, data, mode); err != nil {
-		return problem("write", name, err)
+		return r.problem("write", name, err)
 	}
 	r.log.Info("wrote file for the container runtime", "path", name, "bytes", len(data))
 	return nil
@@ -27,7 +27,7 @@ func (r *Runtime) remove(name string) *accel.Problem {
 		return nil // not even a dangling link
 	}
 	if err := r.ledger.Remove(name); err != nil {
-		return problem("remove", name, err)
+		return r.problem("remove", name, err)
 	}
 	r.log.Info("removed file of the container runtime", "path", name)
 	return nil
@@ -44,10 +44,14 @@ func (r *Runtime) same(name string, data []byte, mode fs.FileMode) bool {
 }
 
 // problem gives an error of a file its reason. The error names the file itself.
-func problem(verb, name string, err error) *accel.Problem {
+func (r *Runtime) problem(verb, name string, err error) *accel.Problem {
 	var p *accel.Problem
 	if errors.As(err, &p) { // the ledger's own
 		return p
 	}
-	return accel.Problemf(accel.ReasonForError(err, accel.InternalError), "cannot %s %q: %v", verb, name, err)
+	reason := accel.ReasonForError(err, accel.InternalError)
+	if reason == accel.ReadOnly && r.outdated(name) {
+		reason = accel.ViewOutdated
+	}
+	return accel.Problemf(reason, "cannot %s %q: %v", verb, name, err)
 }

@@ -2,6 +2,7 @@ package systemd
 
 import (
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 
@@ -26,6 +27,10 @@ func NewNotifier(log *slog.Logger) *Notifier {
 		return err
 	}}
 }
+
+// Supervised reports whether the service manager of the machine, process 1, has started this process as a service that
+// notifies it.
+func Supervised() bool { return os.Getenv("NOTIFY_SOCKET") != "" && os.Getppid() == 1 }
 
 // Ready says that the service serves; units that are ordered after it may start.
 func (n *Notifier) Ready() { n.tell(daemon.SdNotifyReady) }

@@ -64,6 +64,9 @@ func TestNotifierWithoutSystemd(t *testing.T) {
 		t.Errorf("logged %s", log.String())
 	}
 	t.Setenv("NOTIFY_SOCKET", "/no/such/socket")
+	if Supervised() {
+		t.Error("process 1 has started this test")
+	}
 	for range 3 {
 		n.Ready()
 	}

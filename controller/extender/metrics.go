@@ -13,6 +13,7 @@ import (
 type Metrics struct {
 	extender *Extender
 	seconds  *prometheus.HistogramVec
+	rows     rows
 	// CardNodes is up to how many nodes each card has its own series.
 	CardNodes int
 }
@@ -21,7 +22,7 @@ type Metrics struct {
 const defaultCardNodes = 200
 
 func newMetrics(e *Extender) *Metrics {
-	return &Metrics{extender: e, CardNodes: defaultCardNodes, seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	return &Metrics{extender: e, rows: newRows(), CardNodes: defaultCardNodes, seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "acceld_extender_request_seconds", Help: "How long the scheduler's requests took.",
 		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5},
 	}, []string{"verb", "result"})}
@@ -30,13 +31,37 @@ func newMetrics(e *Extender) *Metrics {
 // Metrics returns the extender's metrics.
 func (e *Extender) Metrics() *Metrics { return e.metrics }
 
-// rows are the gauges that are read when somebody asks.
-func (m *Metrics) row(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("acceld_extender_"+name, help, labels, nil)
+// rows are what is read when somebody asks.
+type rows struct {
+	ready, age, corrections, disputed, nodes, used, capacity, largest, cardUsed, cardCapacity *prometheus.Desc
 }
 
-// Describe says nothing: nodes and cards come and go.
-func (m *Metrics) Describe(chan<- *prometheus.Desc) {}
+func newRows() rows {
+	row := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("acceld_extender_"+name, help, labels, nil)
+	}
+	return rows{
+		ready:        row("ready", "1 while this replica keeps the books and they are complete."),
+		age:          row("books_age_seconds", "How long ago the API server was last heard of."),
+		corrections:  row("corrections_total", "What was found to be otherwise than the books of this term said: 0 while all is well."),
+		disputed:     row("disputed_pods", "How many pods have other cards in their annotations than they were bound with: somebody has changed them."),
+		nodes:        row("nodes", "How many nodes are known."),
+		used:         row("used", "How much of a resource pods have of all cards.", "resource"),
+		capacity:     row("capacity", "How much of a resource all cards have.", "resource"),
+		largest:      row("largest_free", "The most that one card has free: no larger request fits anywhere.", "resource"),
+		cardUsed:     row("card_used", "How much of a resource of a card pods have.", "node", "card", "resource"),
+		cardCapacity: row("card_capacity", "How much of a resource a card has.", "node", "card", "resource"),
+	}
+}
+
+// Describe names every metric that there may be.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	m.seconds.Describe(ch)
+	r := m.rows
+	for _, d := range []*prometheus.Desc{r.ready, r.age, r.corrections, r.disputed, r.nodes, r.used, r.capacity, r.largest, r.cardUsed, r.cardCapacity} {
+		ch <- d
+	}
+}
 
 // Collect reads the books.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
@@ -48,17 +73,16 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	gauge(m.row("ready", "1 while this replica keeps the books and they are complete."), ready)
+	gauge(m.rows.ready, ready)
 	t := m.extender.term.Load()
 	if t == nil {
 		return
 	}
 	if told := t.books.told.Load(); told > 0 {
-		gauge(m.row("books_age_seconds", "How long ago the API server was last heard of."), time.Since(time.Unix(0, told)).Seconds())
+		gauge(m.rows.age, time.Since(time.Unix(0, told)).Seconds())
 	}
-	ch <- prometheus.MustNewConstMetric(m.row("corrections_total", "What was found to be otherwise than the books of this term said: 0 while all is well."),
-		prometheus.CounterValue, float64(t.books.corrections.Load()))
-	gauge(m.row("disputed_pods", "How many pods have other cards in their annotations than they were bound with: somebody has changed them."), float64(t.books.disputed()))
+	ch <- prometheus.MustNewConstMetric(m.rows.corrections, prometheus.CounterValue, float64(t.books.corrections.Load()))
+	gauge(m.rows.disputed, float64(t.books.disputed()))
 	m.cards(t.books, gauge)
 }
 
@@ -68,8 +92,6 @@ type sums struct{ used, capacity, largest int64 }
 func (m *Metrics) cards(b *Books, gauge func(*prometheus.Desc, float64, ...string)) {
 	names := b.names()
 	total, nodes := map[string]sums{}, 0
-	used := m.row("card_used", "How much of a resource of a card pods have.", "node", "card", "resource")
-	capacity := m.row("card_capacity", "How much of a resource a card has.", "node", "card", "resource")
 	for i, entry := range b.find(names) {
 		var uses []fit.Use
 		if !entry.look(func(n *fit.Node) { uses = n.Uses() }) {
@@ -80,15 +102,15 @@ func (m *Metrics) cards(b *Books, gauge func(*prometheus.Desc, float64, ...strin
 			s := total[u.Resource]
 			total[u.Resource] = sums{s.used + u.Used, s.capacity + u.Capacity, max(s.largest, u.Capacity-u.Used)}
 			if len(names) <= m.CardNodes {
-				gauge(used, float64(u.Used), names[i], u.Card, u.Resource)
-				gauge(capacity, float64(u.Capacity), names[i], u.Card, u.Resource)
+				gauge(m.rows.cardUsed, float64(u.Used), names[i], u.Card, u.Resource)
+				gauge(m.rows.cardCapacity, float64(u.Capacity), names[i], u.Card, u.Resource)
 			}
 		}
 	}
-	gauge(m.row("nodes", "How many nodes are known."), float64(nodes))
+	gauge(m.rows.nodes, float64(nodes))
 	for resource, s := range total {
-		gauge(m.row("used", "How much of a resource pods have of all cards.", "resource"), float64(s.used), resource)
-		gauge(m.row("capacity", "How much of a resource all cards have.", "resource"), float64(s.capacity), resource)
-		gauge(m.row("largest_free", "The most that one card has free: no larger request fits anywhere.", "resource"), float64(s.largest), resource)
+		gauge(m.rows.used, float64(s.used), resource)
+		gauge(m.rows.capacity, float64(s.capacity), resource)
+		gauge(m.rows.largest, float64(s.largest), resource)
 	}
 }

@@ -86,7 +86,7 @@ func New(o Options) (*Controller, error) {
 	c.maps = &kube.Mirror[configMap, *configMap]{API: o.API, Path: "/api/v1/namespaces/" + o.Namespace + "/configmaps", Changed: c.poke, Optional: true}
 	c.trials = &kube.Mirror[trial, *trial]{API: o.API, Path: trialsPath, Changed: c.poke, Optional: true, Query: url.Values{"labelSelector": {validationSelector}}}
 	c.drains = newDrains(o.API, o.Log, c.poke)
-	if c.metrics, err = newMetrics(o.Registry); err != nil {
+	if c.metrics, err = newMetrics(o.Registry, c.ready); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -221,6 +221,7 @@ func (c *Controller) failed(ctx context.Context, what, name string, err error) {
 		c.metrics.conflicts.Inc()
 		c.o.Log.Debug("something is newer than what was read", "what", what, "name", name, "error", err)
 	default:
+		c.metrics.failures.Inc()
 		c.o.Log.Warn("the API server does not take a write", "what", what, "name", name, "error", err)
 	}
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/kube"
@@ -67,6 +70,30 @@ func start(t *testing.T, s *server) (c *Controller, stop func()) {
 	}
 }
 
+// gauges are the metrics whose value is not zero, as Prometheus' text has them.
+func gauges(t *testing.T, c *Controller, names ...string) string {
+	t.Helper()
+	families, err := c.o.Registry.(*prometheus.Registry).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			value := m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			if !slices.Contains(names, f.GetName()) || value == 0 {
+				continue
+			}
+			line := f.GetName()
+			for _, l := range m.GetLabel() {
+				line += " " + l.GetValue()
+			}
+			lines = append(lines, fmt.Sprint(line, " ", value))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
 func wait(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -110,9 +137,17 @@ func TestOneAfterTheOther(t *testing.T) {
 		}
 		s.edit(nodePath("cpu"), object{"metadata": object{"labels": object{"x": "y"}}})
 		s.edit(policyPath, fleetPolicy("2", object{}, nil))
-		_, stop := start(t, s)
+		c, stop := start(t, s)
 		defer stop()
+		told := func(want string) {
+			t.Helper()
+			if got := gauges(t, c, "acceld_controller_policies_ready", "acceld_policy_problem"); got != want {
+				t.Errorf("the metrics say %q, want %q", got, want)
+			}
+		}
+		told("")
 		wait(10 * time.Second)
+		told("acceld_controller_policies_ready 1")
 		if got := status(t, s); got.Nodes != (Nodes{Matched: 2, Waiting: 2}) || len(got.Slots) != 0 || got.Blocked[0] != (Blocked{"Unheard", 2, "a: qemu-edu"}) {
 			t.Errorf("before the nodes have it ready: %+v", got)
 		}
@@ -147,6 +182,7 @@ func TestOneAfterTheOther(t *testing.T) {
 		if got.Conditions[1].Reason != "Stopped" || got.Nodes != (Nodes{Matched: 2, Ready: 1, Failed: 1}) || got.Blocked[0].Reason != "RolledBack" || len(got.Slots) != 0 {
 			t.Errorf("%+v", got)
 		}
+		told("acceld_controller_policies_ready 1\nacceld_policy_problem Ready fleet Stopped 1")
 	})
 }
 
@@ -515,7 +551,7 @@ func TestWhatIsSaid(t *testing.T) {
 			s.edit(nodePath(name), annotate(wordKey, "waiting 2"))
 		}
 		s.edit(policyPath, fleetPolicy("2", object{}, object{"dryRun": true}))
-		_, stop := start(t, s)
+		controller, stop := start(t, s)
 		defer stop()
 		wait(time.Minute)
 		got := status(t, s)
@@ -540,7 +576,28 @@ func TestWhatIsSaid(t *testing.T) {
 		if c := conditions[2].(object); c["status"] != "True" || !strings.Contains(fmt.Sprint(c["message"]), `qemu-edu: the policy "fleet" holds on a`) {
 			t.Errorf("%v", conditions)
 		}
+		if got, want := gauges(t, controller, "acceld_policy_problem"), "acceld_policy_problem Conflict younger EqualPriority 1"; got != want {
+			t.Errorf("the metrics say %q, want %q", got, want)
+		}
 	})
+}
+
+// TestFailed: a write that somebody else was faster with is one thing, one that the API server does not take another.
+func TestFailed(t *testing.T) {
+	c, err := New(Options{Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "a", errors.New("it is newer"))
+	over, end := context.WithCancel(t.Context())
+	end()
+	c.failed(t.Context(), "node", "a", conflict)
+	c.failed(t.Context(), "node", "a", errors.New("forbidden"))
+	c.failed(over, "node", "a", errors.New("the end"))
+	got := gauges(t, c, "acceld_controller_conflicts_total", "acceld_controller_write_failures_total")
+	if want := "acceld_controller_conflicts_total 1\nacceld_controller_write_failures_total 1"; got != want {
+		t.Errorf("the metrics say %q, want %q", got, want)
+	}
 }
 
 // TestSame: what makes a pass over all nodes due is what somebody here reads, and nothing else.

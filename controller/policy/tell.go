@@ -27,11 +27,22 @@ func (c *Controller) report(ctx context.Context, p *Policy, now Status) {
 			continue
 		}
 		kind := "Normal"
-		if x.Reason == "Stopped" || x.Type == ConditionConflict && x.Status == "True" || (x.Type == ConditionAccepted || x.Type == ConditionDefined) && x.Status == "False" {
+		if x.bad() {
 			kind = "Warning"
 		}
 		c.event(ctx, p, kind, x)
 	}
+}
+
+// bad reports whether somebody has to act for the condition to become another.
+func (x Condition) bad() bool {
+	switch x.Type {
+	case ConditionConflict:
+		return x.Status == "True"
+	case ConditionAccepted, ConditionDefined:
+		return x.Status == "False"
+	}
+	return x.Reason == "Stopped"
 }
 
 // event tells one of a policy.
@@ -58,12 +69,12 @@ func (c *Controller) emit(ctx context.Context, about object, kind, action, reaso
 
 // metrics are what the controller counts.
 type metrics struct {
-	nodes, blocked           *prometheus.GaugeVec
-	held                     *prometheus.GaugeVec
-	slots, writes, conflicts prometheus.Counter
+	nodes, blocked, held, problems     *prometheus.GaugeVec
+	slots, writes, conflicts, failures prometheus.Counter
 }
 
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
+// newMetrics registers them, with one that is 1 when the cluster has been read and policies are carried out.
+func newMetrics(r prometheus.Registerer, ready <-chan struct{}) (*metrics, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "acceld_controller_" + name, Help: help})
 	}
@@ -74,14 +85,26 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		nodes:     gauge("nodes", "Nodes of a policy, by state: matched, ready, upgrading, waiting, failed.", "policy", "state"),
 		blocked:   gauge("blocked_nodes", "Nodes that are not as a policy asks, by reason.", "policy", "reason"),
 		held:      gauge("slots", "Slots that are held.", "policy"),
+		problems:  gauge("problem", "1 for a condition of a policy that stays until somebody acts, by its type and reason.", "policy", "condition", "reason"),
 		slots:     counter("slots_given_total", "Slots given."),
 		writes:    counter("node_writes_total", "Writes of nodes that the API server took."),
 		conflicts: counter("conflicts_total", "Writes that were refused because something newer was there."),
+		failures:  counter("write_failures_total", "Writes that the API server did not take for another reason."),
 	}
+	read := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "acceld_controller_policies_ready", Help: "1 when the replica in office has read the cluster and carries out policies, 0 while it does not.",
+	}, func() float64 {
+		select {
+		case <-ready:
+			return 1
+		default:
+			return 0
+		}
+	})
 	if r == nil {
 		return m, nil
 	}
-	for _, x := range []prometheus.Collector{m.nodes, m.blocked, m.held, m.slots, m.writes, m.conflicts} {
+	for _, x := range []prometheus.Collector{m.nodes, m.blocked, m.held, m.problems, m.slots, m.writes, m.conflicts, m.failures, read} {
 		if err := r.Register(x); err != nil {
 			return nil, err
 		}
@@ -94,6 +117,7 @@ func (m *metrics) show(verdicts []*verdict) {
 	m.nodes.Reset()
 	m.blocked.Reset()
 	m.held.Reset()
+	m.problems.Reset()
 	for _, d := range verdicts {
 		name, s := d.policy.Meta.Name, d.policy.Status
 		for _, x := range []struct {
@@ -106,5 +130,10 @@ func (m *metrics) show(verdicts []*verdict) {
 			m.blocked.WithLabelValues(name, b.Reason).Set(float64(b.Count))
 		}
 		m.held.WithLabelValues(name).Set(float64(len(s.Slots)))
+		for _, x := range s.Conditions {
+			if x.bad() {
+				m.problems.WithLabelValues(name, x.Type, x.Reason).Set(1)
+			}
+		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package monitoring holds rules, dashboard and monitors to the metrics that there are: a name or a label that the agent does not
-// have would be an alert that never fires. What promtool and Prometheus say of them is in test/prometheus.
+// Package monitoring holds rules, dashboard and monitors to the metrics that there are: a name or a label that nobody
+// has would be an alert that never fires. What promtool and Prometheus say of them is in test/prometheus.
 package monitoring
 
 import (
@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/acceld/acceld/exporter"
+	"github.com/acceld/acceld/test/docs"
 	"github.com/acceld/acceld/vendors"
 )
 
@@ -56,7 +57,7 @@ func alerts(t *testing.T) rules {
 	return r
 }
 
-// known are the labels of every metric there is, by name: the agent's, what Prometheus makes and what the rules record.
+// known are the labels of every metric there is, by name: the agent's, the controller's, what Prometheus makes and what the rules record.
 func known(t *testing.T) map[string][]string {
 	out := map[string][]string{
 		"up":                            nil,
@@ -67,6 +68,13 @@ func known(t *testing.T) map[string][]string {
 		for _, m := range s.Metrics {
 			out[m.Name] = m.Labels
 		}
+	}
+	for _, m := range docs.ControllerMetrics() {
+		if m.Type != "histogram" {
+			out[m.Name] = m.Labels
+			continue
+		}
+		out[m.Name+"_count"], out[m.Name+"_sum"], out[m.Name+"_bucket"] = m.Labels, m.Labels, append([]string{"le"}, m.Labels...)
 	}
 	for _, g := range alerts(t).Groups {
 		for _, r := range g.Rules {
@@ -180,6 +188,9 @@ func TestJudge(t *testing.T) {
 	for expr, want := range map[string]int{
 		`accelerator_up == 0`:                             0,
 		`accelerator_upp == 0`:                            1,
+		`acceld_policy_nodes{state="failed"} > 0`:         0,
+		`acceld_policy_nodes{kind="x"} > 0`:               1,
+		`acceld_extender_request_seconds`:                 1,
 		`accelerator_health_state{stat="gone"}`:           1,
 		`sum by (nowhere) (accelerator_up)`:               1,
 		`vector(1)`:                                       1,
@@ -202,6 +213,10 @@ func TestRules(t *testing.T) {
 	}
 	read(t, "rules_test.yaml", &tests)
 	tested := fmt.Sprint(tests.Tests)
+	page, err := os.ReadFile("../../docs/monitoring.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	placeholder := regexp.MustCompile(`\$labels\.([a-z_]+)`)
 	seen := map[string]bool{}
 	for _, g := range alerts(t).Groups {
@@ -222,6 +237,9 @@ func TestRules(t *testing.T) {
 			}
 			if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) {
 				t.Errorf("%s: severity %q", name, r.Labels["severity"])
+			}
+			if !regexp.MustCompile(`(?m)^\| ` + r.Labels["severity"] + ` \|.*` + "`" + name + "`").Match(page) {
+				t.Errorf("docs/monitoring.md does not list %s as %s", name, r.Labels["severity"])
 			}
 			if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 				t.Errorf("%s does not say what happened and what to do", name)

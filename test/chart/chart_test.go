@@ -245,6 +245,7 @@ func TestSameAsManifests(t *testing.T) {
 func TestMonitoring(t *testing.T) {
 	const service, monitor, pods = "Service acceld-system/acceld-metrics", "ServiceMonitor acceld-system/acceld", "PodMonitor acceld-system/acceld"
 	const rules, dashboard = "PrometheusRule acceld-system/acceld", "ConfigMap acceld-system/acceld-dashboard"
+	const controller = "PodMonitor acceld-system/acceld-controller"
 	all := plain(t, "../monitoring")
 	pod, err := os.ReadFile(filepath.Join(manifests, "../monitoring/podmonitor.yaml"))
 	if err != nil {
@@ -258,7 +259,7 @@ func TestMonitoring(t *testing.T) {
 	}{
 		{"{enabled: true}", []string{pods}},
 		{"{enabled: true, monitor: pod}", []string{service, monitor}},
-		{"{enabled: true, monitor: none, rules: false}", []string{service, monitor, pods, rules}},
+		{"{enabled: true, monitor: none, rules: false}", []string{service, monitor, pods, controller, rules}},
 		{"{enabled: true, dashboard: false}", []string{pods, dashboard}},
 		{"{enabled: false, monitor: pod}", slices.Collect(maps.Keys(all))},
 	} {
@@ -277,10 +278,22 @@ func TestMonitoring(t *testing.T) {
 			t.Errorf("with %s (-monitoring +chart):\n%s", c.values, diff)
 		}
 	}
+	if got := rendered(t, "acceld-system", "{monitoring: {enabled: true}, controller: {enabled: false}}"); got[controller] != nil || got[monitor] == nil {
+		t.Error("a controller that is not there is monitored, or nothing is")
+	}
 	got := rendered(t, "acceld-system", "monitoring: {enabled: true, labels: {release: x, app.kubernetes.io/name: other}, scraper: {namespace: watch, name: reader}}")
-	for _, key := range []string{monitor, rules} {
-		if diff := gocmp.Diff(object{"app.kubernetes.io/name": "acceld", "release": "x"}, at(got[key], "metadata", "labels")); diff != "" {
+	for key, name := range map[string]string{monitor: "acceld", rules: "acceld", controller: "acceld-controller"} {
+		if diff := gocmp.Diff(object{"app.kubernetes.io/name": name, "release": "x"}, at(got[key], "metadata", "labels")); diff != "" {
 			t.Errorf("labels of %s (-want +got):\n%s", key, diff)
+		}
+	}
+	pod0, port := got["Deployment acceld-system/acceld-controller"], at(got[controller], "spec", "podMetricsEndpoints", 0, "port")
+	if at(pod0, "spec", "template", "spec", "containers", 0, "ports", 1, "name") != port {
+		t.Errorf("the controller has no port %q", port)
+	}
+	for key, want := range at(got[controller], "spec", "selector", "matchLabels").(object) {
+		if at(pod0, "spec", "template", "metadata", "labels", key) != want {
+			t.Errorf("the monitor of the controller looks for pods with %s: %s", key, want)
 		}
 	}
 	if diff := gocmp.Diff([]any{object{"kind": "ServiceAccount", "namespace": "watch", "name": "reader"}}, at(got["ClusterRoleBinding <nil>/acceld-metrics"], "subjects")); diff != "" {

@@ -67,6 +67,7 @@ func dashboard() string {
 		section(g.title, g.panels())
 	}
 	section("Agents", agentPanels())
+	section("Controller", controllerPanels())
 	text, err := json.MarshalIndent(map[string]any{
 		"title": "Accelerators", "uid": "acceld", "tags": []string{"acceld"}, "schemaVersion": 39, "editable": true, "refresh": "30s",
 		"time": map[string]string{"from": "now-6h", "to": "now"}, "templating": map[string]any{"list": variables()}, "panels": panels,
@@ -129,7 +130,7 @@ func overview() []panel {
 		{"Not usable", "stat", "none", `count(accelerator_up` + onDevices + ` == 0) or vector(0)`, "", "", 4},
 		{"Held by pods", "stat", "none", `count(count by (instance, accelerator_id) (accelerator_allocation_info` + onDevices + `)) or vector(0)`, "", "", 4},
 		{"Kinds that are blocked", "stat", "none", `count(acceld_blocked` + onNodes + ` == 1) or vector(0)`, "", "", 4},
-		{"Agents that are away", "stat", "none", `count(up{job=~".*acceld.*"} == 0) or vector(0)`, "", "", 4},
+		{"Agents that are away", "stat", "none", `count(up{job=~".*acceld.*", job!~".*acceld-controller.*"} == 0) or vector(0)`, "", "", 4},
 		{"Accelerators by health", "timeseries", "none", `sum by (state) (accelerator_health_state` + onDevices + `)`, "{{state}}", "", 8},
 		{"What is not well", "table", "none", `accelerator_health_reason` + onDevices + ` == 1`, "", "docs/reasons.md says what each reason is and who acts.", 8},
 		{"What is blocked", "table", "none", `acceld_blocked` + onNodes + ` == 1`, "", "docs/reasons.md says what each reason is and who acts.", 8},
@@ -156,6 +157,20 @@ func agentPanels() []panel {
 		{"States", "timeseries", "none", `sum by (kind, state) (acceld_kind_state` + onNodes + `)`, "{{kind}} {{state}}", "Nodes by the state of each kind.", 8},
 		{"Changes of state", "timeseries", "none", `sum by (kind, to) (increase(acceld_state_transitions_total` + onNodes + `[$__rate_interval]))`, "{{kind}} to {{to}}", "", 8},
 		{"Failed steps", "timeseries", "none", `sum by (kind, reason) (increase(acceld_step_failures_total` + onNodes + `[$__rate_interval]))`, "{{kind}} {{reason}}", "", 8},
+	}
+}
+
+func controllerPanels() []panel {
+	return []panel{
+		{"In office", "timeseries", "none", `acceld_controller_in_office`, "{{instance}}", "1 for the replica that does the work.", 8},
+		{"Nodes of policies", "timeseries", "none", `sum by (policy, state) (acceld_policy_nodes)`, "{{policy}} {{state}}", "", 8},
+		{"Why nodes are not as asked", "timeseries", "none", `sum by (policy, reason) (acceld_policy_blocked_nodes)`, "{{policy}} {{reason}}", "", 8},
+		{"Slots", "timeseries", "none", `sum by (policy) (acceld_policy_slots)`, "{{policy}}", "Nodes that may replace a driver now.", 8},
+		{"Policies that wait for somebody", "table", "none", `acceld_policy_problem == 1`, "", "Conditions that stay until somebody acts.", 8},
+		{"Writes that fail", "timeseries", "none", `sum by (instance) (increase(acceld_controller_write_failures_total[1h]))`, "{{instance}}", "In an hour; those that somebody else was faster with are not among them.", 8},
+		{"Time for the scheduler", "timeseries", "s", `histogram_quantile(0.99, sum by (verb, le) (rate(acceld_extender_request_seconds_bucket[$__rate_interval])))`, "{{verb}}", "99 of 100 requests took less.", 8},
+		{"Cards in use", "timeseries", "percentunit", `sum by (resource) (acceld_extender_used) / sum by (resource) (acceld_extender_capacity)`, "{{resource}}", "Of what all cards have.", 8},
+		{"Largest request that fits", "timeseries", "none", `max by (resource) (acceld_extender_largest_free)`, "{{resource}}", "The most that one card has free.", 8},
 	}
 }
 

@@ -53,10 +53,10 @@ func reasons() string {
 }
 
 func metrics() string {
-	return "# Metrics\n\nGenerated from the rows of package exporter; do not edit.\n\n" +
-		"They are served on `/metrics` of the local endpoint, and of the [remote one](monitoring.md). A scrape shows the last reading and\n" +
+	return "# Metrics\n\nGenerated from the rows of package exporter, and from what the controller's packages describe; do not edit.\n\n" +
+		"The agent's are served on `/metrics` of the local endpoint, and of the [remote one](monitoring.md). A scrape shows the last reading and\n" +
 		"never touches a driver. What is not known is an absent series, never a zero.\n\n" +
-		strings.TrimSpace(exporter.Docs(vendors.MetricPages())) + "\n"
+		strings.TrimSpace(exporter.Docs(vendors.MetricPages())) + "\n\n" + controllerTable()
 }
 
 func cell(s string) string {

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"sigs.k8s.io/yaml"
 
 	"github.com/acceld/acceld/accel"
@@ -26,6 +28,7 @@ import (
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/exporter/remote"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/test/docs"
 	"github.com/acceld/acceld/vendors"
 )
 
@@ -85,6 +88,11 @@ func TestMetricsHaveNoLint(t *testing.T) {
 	n.exporter.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	if out, err := promtool(t, w.Body.String(), "check", "metrics"); err != nil || strings.TrimSpace(out) != "" {
 		t.Errorf("check metrics: %v\n%s", err, out)
+	}
+	w = httptest.NewRecorder()
+	replica(t).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	if out, err := promtool(t, w.Body.String(), "check", "metrics"); err != nil || strings.TrimSpace(out) != "" || !strings.Contains(w.Body.String(), "acceld_policy_nodes") {
+		t.Errorf("check metrics of the controller: %v\n%s", err, out)
 	}
 	if _, err := promtool(t, "# TYPE badName counter\nbadName 1\n", "check", "metrics"); err == nil {
 		t.Error("promtool has nothing to say about anything")
@@ -152,6 +160,32 @@ func machine() accel.Machine {
 	}
 }
 
+// replica is the page of a controller that has every metric which its packages describe, each with a value.
+func replica(t *testing.T) http.Handler {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	for _, m := range docs.ControllerMetrics() {
+		values := slices.Repeat([]string{"x"}, len(m.Labels))
+		var c prometheus.Collector
+		switch m.Type {
+		case "counter":
+			v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.Labels)
+			v.WithLabelValues(values...).Inc()
+			c = v
+		case "histogram":
+			v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help}, m.Labels)
+			v.WithLabelValues(values...).Observe(1)
+			c = v
+		default:
+			v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: m.Name, Help: m.Help}, m.Labels)
+			v.WithLabelValues(values...).Set(1)
+			c = v
+		}
+		registry.MustRegister(c)
+	}
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
 // token is what Prometheus proves itself with.
 const token = "a scraper's token"
 
@@ -186,10 +220,12 @@ func (n *node) serve(t *testing.T) string {
 	return address
 }
 
-// start starts Prometheus on the node's endpoint and returns its own address.
+// start starts Prometheus on the node's endpoint, and on a controller's, and returns its own address.
 func start(t *testing.T, target string) string {
 	t.Helper()
 	dir := t.TempDir()
+	controller := httptest.NewServer(replica(t))
+	t.Cleanup(controller.Close)
 	rules, err := filepath.Abs(filepath.Join(monitoring, "rules.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +242,8 @@ func start(t *testing.T, target string) string {
 	}
 	config := "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [" + rules + "]\nscrape_configs:\n" +
 		job("acceld", "/metrics") + job("others", "/metrics/dcgm") + job("operator", "/metrics/gpu-operator") +
-		strings.Replace(job("stranger", "/metrics"), token, "somebody else's token", 1)
+		strings.Replace(job("stranger", "/metrics"), token, "somebody else's token", 1) +
+		fmt.Sprintf("- job_name: acceld-controller\n  static_configs: [{targets: [%q], labels: {instance: c1}}]\n", controller.Listener.Addr())
 	file := filepath.Join(dir, "prometheus.yml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -291,7 +328,7 @@ func TestScrape(t *testing.T) {
 	n := newNode()
 	n.gives("0000:01:00.0", "first")
 	address := start(t, n.serve(t))
-	for _, job := range []string{"acceld", "others", "operator"} {
+	for _, job := range []string{"acceld", "others", "operator", "acceld-controller"} {
 		eventually(t, address, fmt.Sprintf(`up{job=%q} == 1`, job), some)
 	}
 	eventually(t, address, `up{job="stranger"} == 0`, some)

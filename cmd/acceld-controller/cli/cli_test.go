@@ -81,7 +81,7 @@ func start(t *testing.T, api, identity string) *replica {
 }
 
 // await asks until the probe has this status.
-func (r *replica) await(t *testing.T, path string, want int) {
+func (r *replica) await(t *testing.T, path string, want int) string {
 	t.Helper()
 	last := ""
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
@@ -93,10 +93,11 @@ func (r *replica) await(t *testing.T, path string, want int) {
 		body, err := io.ReadAll(answer.Body)
 		answer.Body.Close()
 		if last = string(body); err == nil && answer.StatusCode == want {
-			return
+			return last
 		}
 	}
 	t.Fatalf("%s has no status %d: %s", path, want, last)
+	return ""
 }
 
 func (r *replica) post(t *testing.T, verb string, body any) (int, string) {
@@ -163,6 +164,9 @@ func TestTwoReplicas(t *testing.T) {
 	a.await(t, "/readyz", http.StatusOK)
 	b := start(t, server.URL, "b")
 	b.await(t, "/readyz", http.StatusOK) // it can be elected at any time
+	if page := b.await(t, "/metrics", http.StatusOK); !strings.Contains(page, "\nacceld_controller_in_office 0\n") {
+		t.Errorf("the second replica is in office:\n%s", page)
+	}
 	b.await(t, "/healthz", http.StatusOK)
 	if status, _ := b.post(t, "filter", map[string]any{"Pod": pods["p1"], "NodeNames": []string{"n1"}}); status != http.StatusServiceUnavailable {
 		t.Errorf("a replica out of office answers with status %d", status)
@@ -208,7 +212,9 @@ func TestTwoReplicas(t *testing.T) {
 			t.Fatal("a deletion while the watches were cut frees no card")
 		}
 	}
-	b.await(t, "/metrics", http.StatusOK)
+	if page := b.await(t, "/metrics", http.StatusOK); !strings.Contains(page, "\nacceld_controller_in_office 1\n") {
+		t.Errorf("the one replica is not in office:\n%s", page)
+	}
 	b.stop()
 	if err := <-b.ended; err != nil {
 		t.Error(err)

@@ -32,6 +32,7 @@ import (
 	"github.com/acceld/acceld/controller/certificate"
 	"github.com/acceld/acceld/controller/extender"
 	"github.com/acceld/acceld/controller/fleet"
+	"github.com/acceld/acceld/controller/office"
 	"github.com/acceld/acceld/controller/policy"
 	"github.com/acceld/acceld/kube"
 )
@@ -268,7 +269,8 @@ func (o *controller) fleet() http.Handler {
 // watchedHandler serves what probes, Prometheus and people ask for.
 func (o *controller) watchedHandler() http.Handler {
 	always := prometheus.NewRegistry()
-	always.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	always.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		office.Metric(func() bool { return o.inOffice() == o.identity }))
 	if o.extender != nil {
 		always.MustRegister(o.extender.Metrics())
 	}

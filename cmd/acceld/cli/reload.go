@@ -63,6 +63,8 @@ func (a *running) reload(ctx context.Context, c *common, want accel.Want) error 
 				quiet.Reset(0)
 			case <-quiet.C:
 				want = a.reread(ctx, c, want)
+			case <-a.moved:
+				a.refollow(ctx, want.Kinds)
 			}
 		}
 	})
@@ -94,9 +96,7 @@ func (a *running) reread(ctx context.Context, c *common, want accel.Want) accel.
 	if !reflect.DeepEqual(want.Kinds, p.defs) {
 		want.Kinds = p.defs
 		a.log.Info("configuration taken over", "kinds", len(p.defs), "policies", governed(p.policies))
-		if err := a.followSteps(ctx, p.defs, a.loop.Machine().Facts); err != nil {
-			a.log.Warn("changes of a driver's source will be seen late", "error", err)
-		}
+		a.refollow(ctx, p.defs)
 	}
 	a.loop.Configure(want)
 	return want

@@ -83,12 +83,16 @@ type running struct {
 	holding  *holders.Follower
 	programs *probe.Keeper
 	ctx      context.Context //nolint:containedctx // the agent's own: what outlives the plugin of a kind ends with it
+	end      func()          // of ctx: the agent ends as if its service was stopped
 	group    sync.WaitGroup
 	ahead    *agent.Ahead
 	right    string // the kinds whose driver works, and the drivers; the loop's
 	said     string // the last status sentence; the loop's
-	// unfollow ends the watches of the definitions' files; reload's once the agent runs.
+	// unfollow ends the watches of the steps' files; reload's once the agent runs.
 	unfollow context.CancelFunc
+	// engine is the container runtime whose files are watched, the loop's; moved tells reload that it is another one.
+	engine accel.ContainerEngine
+	moved  chan struct{}
 }
 
 // run wires the agent and serves until ctx ends.
@@ -102,10 +106,13 @@ func (p *parts) run(ctx context.Context, c *common) error {
 	}
 	defer release()
 	facts := detect.Detect(p.host, detect.Options{})
-	a := &running{parts: p, notifier: systemd.NewNotifier(p.log), plugins: map[string]*serving{}, awaited: map[string]bool{}}
-	var end context.CancelFunc
-	a.ctx, end = context.WithCancel(ctx)
+	a := &running{
+		parts: p, notifier: systemd.NewNotifier(p.log), plugins: map[string]*serving{}, awaited: map[string]bool{},
+		engine: facts.Runtime, moved: make(chan struct{}, 1),
+	}
+	ctx, end := context.WithCancel(ctx)
 	defer end()
+	a.ctx, a.end = ctx, end
 	hook := hookProgram()
 	a.runtime = p.agentRuntime(facts)
 	want := accel.Want{
@@ -196,7 +203,14 @@ func (a *running) wire(want accel.Want, policies agent.Task) error {
 		Machine: a.loop.Machine, Installed: func() []string { return detect.InstalledKernels(a.host) },
 		Preflight: a.preflightFor, Tell: a.loop.Preflighted, Watch: a.host.Watch, Log: a.log,
 	})
-	a.tasks = []agent.Task{a.loop, a.ahead, a.health, a.holding, a.programs, agent.NewEndpoint(a.exporter.Handler(), listeners...), watchdog}
+	renew := a.end
+	if !systemd.Supervised() {
+		renew = nil
+	}
+	a.tasks = []agent.Task{
+		a.loop, a.ahead, a.health, a.holding, a.programs, agent.NewEndpoint(a.exporter.Handler(), listeners...), watchdog,
+		agent.NewRenewal(a.loop.Follow, renew, a.log),
+	}
 	if a.config.Remote.Listen != "" {
 		remote, err := a.remote(node)
 		if err != nil {
@@ -289,6 +303,7 @@ func (a *running) publish(m accel.Machine) {
 		a.right = right
 		a.ahead.Wake()
 	}
+	a.see(m.Facts.Runtime)
 	if s := summary(m); s != a.said {
 		a.said = s
 		a.notifier.Status(s)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,33 +42,68 @@ func (a *running) followSteps(ctx context.Context, defs map[string]*accel.Defini
 	}
 	ctx, a.unfollow = context.WithCancel(ctx)
 	// What a step wrote: somebody else's change of it is drift.
-	written := []string{"/dev"}
+	written := append(a.runtime.Paths(), "/dev")
 	// What a step reads: a change of it may help one that failed.
 	read := []string{"/lib/modules/" + facts.Kernel.Release, kubeletDir}
 	for _, def := range defs {
-		written = append(written, a.runtime.Paths(def)...)
 		read = append(read, driver.SourceDirs(def, facts)...)
 	}
-	if err := a.follow(ctx, written, false); err != nil {
+	if err := a.follow(ctx, written, false, routine); err != nil {
 		return err
 	}
-	return a.follow(ctx, read, true)
+	if err := a.follow(ctx, read, true, routine); err != nil {
+		return err
+	}
+	return a.followEngines(ctx, facts.Runtime)
 }
 
-// follow wakes the loop when an entry of one of the directories changes.
-func (a *running) follow(ctx context.Context, dirs []string, helps bool) error {
+// refollow is followSteps while the agent runs.
+func (a *running) refollow(ctx context.Context, defs map[string]*accel.Definition) {
+	if err := a.followSteps(ctx, defs, a.loop.Machine().Facts); err != nil {
+		a.log.Warn("changes of the files that steps read will be seen late", "error", err)
+	}
+}
+
+// follow wakes the loop when an entry of one of the directories changes that is none to pass over.
+func (a *running) follow(ctx context.Context, dirs []string, helps bool, passOver func(name string) bool) error {
 	changes, err := a.host.Watch(ctx, dirs...)
 	if err != nil {
 		return fmt.Errorf("cannot watch %s: %w", strings.Join(dirs, ", "), err)
 	}
 	a.group.Go(func() {
 		for name := range changes {
-			if !routine(name) {
+			if !passOver(name) {
 				a.loop.Wake(helps)
 			}
 		}
 	})
 	return nil
+}
+
+// followEngines watches where a container runtime would make its socket, on a host that has none yet.
+func (a *running) followEngines(ctx context.Context, now accel.ContainerEngine) error {
+	if now.Name != "" {
+		return nil // its own socket is among what the steps read
+	}
+	sockets := detect.EngineSockets()
+	var dirs []string
+	for _, s := range sockets {
+		dirs = append(dirs, path.Dir(s))
+	}
+	slices.Sort(dirs)
+	return a.follow(ctx, slices.Compact(dirs), true, func(name string) bool { return !slices.Contains(sockets, name) && !slices.Contains(dirs, name) })
+}
+
+// see has other files watched when the host has got a container runtime, or another one.
+func (a *running) see(now accel.ContainerEngine) {
+	if now.Name == a.engine.Name && now.Endpoint == a.engine.Endpoint && now.Config == a.engine.Config {
+		return
+	}
+	a.engine = now
+	select {
+	case a.moved <- struct{}{}:
+	default: // it is to look already
+	}
 }
 
 // routine reports whether a file comes and goes with every pod, so that its change says nothing about this host: what is made

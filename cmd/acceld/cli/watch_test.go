@@ -1,6 +1,20 @@
 package cli
 
-import "testing"
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent"
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/runtime"
+)
 
 // What comes and goes with every pod wakes nobody; what a step reads or wrote does.
 func TestRoutine(t *testing.T) {
@@ -22,4 +36,73 @@ func TestRoutine(t *testing.T) {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
+}
+
+// A container runtime that comes to the host later is seen when it makes its socket, and from then on so are changes of its files.
+func TestEngineAppears(t *testing.T) {
+	root, err := os.MkdirTemp("", "watch") // a socket's path has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	c := &common{hostRoot: root, config: filepath.Join(t.TempDir(), "config.yaml")}
+	p, problem := c.open()
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	p.log = slog.New(slog.DiscardHandler)
+	look := func() accel.ContainerEngine { e, _ := detect.Engine(p.host); return e }
+	a := &running{parts: p, moved: make(chan struct{}, 1), runtime: runtime.New(p.host, runtime.Options{Log: p.log, Ledger: p.ledger, Look: look})}
+	a.holding = a.follower()
+	var looks atomic.Int32
+	a.loop = agent.NewLoop(agent.Options{
+		Log: p.log, SampleEvery: time.Hour, Resync: time.Hour,
+		Probes:  agent.Probes{Facts: func() accel.Facts { looks.Add(1); return accel.Facts{Runtime: look()} }},
+		Effects: agent.Effects{Publish: func(m accel.Machine) { a.see(m.Facts.Runtime) }},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(func() {
+		cancel()
+		a.group.Wait()
+	})
+	if err := a.followSteps(ctx, p.defs, accel.Facts{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.reload(ctx, c, accel.Want{Kinds: p.defs}); err != nil {
+		t.Fatal(err)
+	}
+	a.group.Go(func() { _ = a.loop.Run(ctx) })
+	<-a.loop.Ready()
+	eventually := func(what string, holds func() bool) {
+		t.Helper()
+		for until := time.Now().Add(20 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(until) {
+				t.Fatalf("%s is not seen", what)
+			}
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(root, "var/run/crio"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(root, "var/run/crio/crio.sock"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil { // nobody is to wait for an answer
+		t.Fatal(err)
+	}
+	eventually("the socket", func() bool { return a.loop.Machine().Facts.Runtime.Name == "cri-o" })
+	if err := os.MkdirAll(filepath.Join(root, "etc/crio"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	eventually("a file of the runtime", func() bool { // the watches are made anew beside the loop
+		time.Sleep(100 * time.Millisecond) // for the events of the socket
+		before := looks.Load()
+		if err := os.WriteFile(filepath.Join(root, "etc/crio/crio.conf"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		return looks.Load() > before
+	})
 }

@@ -1,0 +1,75 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// events is one watch. It hands over each event until told that no more is wanted, or until the watch ends, which is no error. The
+// error is what the API server has against it, before the first event or in place of one.
+func events[T any](ctx context.Context, api API, path string, query url.Values, take func(kind string, x *T) (more bool)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := api.Watch(ctx, path, query)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for d := json.NewDecoder(stream); ; {
+		var e struct {
+			Type   string          `json:"type"`
+			Object json.RawMessage `json:"object"`
+		}
+		if d.Decode(&e) != nil {
+			return nil
+		}
+		if e.Type == "ERROR" {
+			return ended(e.Object)
+		}
+		x := new(T)
+		if json.Unmarshal(e.Object, x) != nil || !take(e.Type, x) {
+			return nil
+		}
+	}
+}
+
+// ended is the error that the status in a watch tells of.
+func ended(status json.RawMessage) error {
+	var s metav1.Status
+	if err := json.Unmarshal(status, &s); err != nil {
+		return fmt.Errorf("a watch has ended: %s", status)
+	}
+	return &apierrors.StatusError{ErrStatus: s}
+}
+
+func tooOld(err error) bool { return apierrors.IsGone(err) || apierrors.IsResourceExpired(err) }
+
+// persist begins a watch again and again, at growing distances while it ends soon, until it says that it is over or ctx ends.
+func persist(ctx context.Context, watch func() (over bool)) {
+	for failures := 1; ctx.Err() == nil; failures++ {
+		began := time.Now()
+		if watch() {
+			return
+		}
+		if time.Since(began) > backoffMax {
+			failures = 0
+		}
+		linger(ctx, backoff(failures))
+	}
+}
+
+// linger waits d or for the end of ctx.
+func linger(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
