@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -276,6 +277,35 @@ func TestResetKilledAtEveryPoint(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestResetHangs: a device with which the kernel does not end stays held back for as long, and others get their driver again.
+func TestResetHangs(t *testing.T) {
+	m, d, def := resettable(t)
+	synctest.Test(t, func(t *testing.T) {
+		back := make(chan struct{})
+		d.attribute = func(name, text string) error {
+			if strings.HasSuffix(name, testDevice+"/reset") {
+				<-back
+			}
+			return m.attribute(name, text)
+		}
+		problem := d.Reset(t.Context(), slots(), targets(def, testDevice, otherDevice), atOnce)
+		if problem == nil || problem.Reason != accel.ResetFailed || !strings.Contains(problem.Message, "did not answer within 2m0s; the kernel is still at it") {
+			t.Error(problem)
+		}
+		if a, b := m.bound(testDevice), m.bound(otherDevice); a != "" || b != "edu" {
+			t.Errorf("bound to %q and %q", a, b)
+		}
+		if held := Resetting(m.h); !slices.Equal(held, []string{testDevice, otherDevice}) {
+			t.Error("held", held)
+		}
+		close(back)
+		synctest.Wait()
+		if held := Resetting(m.h); len(held) > 0 {
+			t.Error("held for ever:", held)
+		}
+	})
 }
 
 // TestResetLeftBehind: what a killed reset has left in the lock's file holds nothing back; what a live one has does.

@@ -122,7 +122,7 @@ func (r *reset) target(word string) (t driver.ResetTarget, problem *accel.Proble
 	for _, f := range r.facts.PCI {
 		switch {
 		case f.Address != word:
-		case strings.HasPrefix(f.Class, "0604"), strings.HasPrefix(f.Class, "0600"):
+		case strings.HasPrefix(f.Class, "06"):
 			return t, accel.Problemf(accel.CannotReset, "%q is a bridge, and everything below it would be reset with it", word)
 		default:
 			return t, accel.Problemf(accel.CannotReset, "%q is no accelerator of a known kind", word)
