@@ -74,7 +74,19 @@ type Definition struct {
 	Probe *Probe `json:"probe,omitempty"`
 	// Hotplug is "safe" when the driver's removal of a device in use is clean; informational.
 	Hotplug string `json:"hotplug,omitempty"`
+	// Reset is what `acceld reset` may do with a device; "function" when empty.
+	Reset ResetWay `json:"reset,omitempty"`
 }
+
+// ResetWay is what `acceld reset` does with a device that nobody uses.
+type ResetWay string
+
+// The ways.
+const (
+	ResetFunction ResetWay = "function" // unbind its driver, let the kernel reset the PCI function, bind the driver anew
+	ResetRebind   ResetWay = "rebind"   // unbind its driver and bind it anew: the driver itself resets the device
+	ResetNever    ResetWay = "never"    // refuse: the device needs the tools of its vendor, or a reboot
+)
 
 // Match is one row of recognition: every field that is set must be equal. Ids are lower-case hexadecimal.
 type Match struct {

@@ -43,6 +43,20 @@ func (a Action) Sentence() string {
 	}[a]
 }
 
+// Remedy says what to do about a device that is not well, with the command for it where acceld has one; empty when nothing is
+// known.
+func (a Accelerator) Remedy() string {
+	switch h := a.Health; {
+	case h.Action == ActionResetDevice:
+		return h.Action.Sentence() + ": acceld reset " + a.Address()
+	case h.Action != "":
+		return h.Action.Sentence()
+	case h.Reason != "":
+		return h.Reason.Doc().Remedy
+	}
+	return ""
+}
+
 // Health is the health of one accelerator with its reason.
 type Health struct {
 	State  HealthState `json:"state"`

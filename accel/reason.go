@@ -95,6 +95,10 @@ const (
 	LinkDegraded         Reason = "LinkDegraded"
 	LimitExceeded        Reason = "LimitExceeded"
 	Unstable             Reason = "Unstable"
+	CannotReset          Reason = "CannotReset"
+	ResetShared          Reason = "ResetShared"
+	ResetFailed          Reason = "ResetFailed"
+	BeingReset           Reason = "BeingReset"
 	ArtifactNotFound     Reason = "ArtifactNotFound"
 	ArtifactInvalid      Reason = "ArtifactInvalid"
 	RegistryUnreachable  Reason = "RegistryUnreachable"
@@ -176,7 +180,7 @@ func driverReasons() []ReasonDoc {
 		{LockedDown, "The kernel is locked down and refuses this load.", ActorOperator, "Sign the module, or boot without lockdown.", true},
 		{ModulesDisabled, "Loading modules is switched off until the next boot.", ActorOperator, "Remove kernel.modules_disabled=1 from sysctl and reboot.", true},
 		{OtherModuleLoaded, "A module of the right name but of other content is loaded.", ActorOperator, "Unload it when it is not in use (`acceld driver unload`); acceld does not touch a driver it did not choose.", true},
-		{InUse, "The driver is in use by the named processes.", ActorOperator, "End the named processes or pods, then try again.", false},
+		{InUse, "The driver, or the device, is in use by the named processes.", ActorOperator, "End the named processes or pods, then try again.", false},
 		{ConflictDriver, "Another driver owns the device.", ActorOperator, "Do what the sentence says: allow `driver.takeover`, unbind the named driver or blacklist it.", true},
 		{ProbeFailed, "The module was loaded and refused a device.", ActorVendor, "The sentence has the kernel's own words; look at the device.", true},
 		{NodeMissing, "The driver is bound and a device node is missing.", ActorOperator, "Look at devtmpfs and udev on the host.", false},
@@ -206,10 +210,14 @@ func nodeReasons() []ReasonDoc {
 		{DeviceUnhealthy, "The device reports an error.", ActorHardware, "The sentence is the driver's own; when it clears, the device is used again by itself.", false},
 		{DeviceFault, "The driver has reported an error of the device.", ActorHardware, "Do what the sentence says; the device is used again when its driver was bound anew, or the error is old enough.", false},
 		{DeviceUnreachable, "The device answers nothing any more: every byte of its configuration space reads as ff, or its driver has lost it.", ActorHardware, "Reboot the node; when it comes back so, look at slot and power.", false},
-		{BusErrors, "PCI Express has counted errors of the device or of the port above it.", ActorHardware, "Look at slot, riser and cables; fatal ones need a reset.", false},
+		{BusErrors, "PCI Express has counted errors of the device or of the port above it.", ActorHardware, "Look at slot, riser and cables; fatal ones need a reset (`acceld reset`).", false},
 		{LinkDegraded, "The PCI Express link has fewer lanes, or is slower, than device and port can do.", ActorHardware, "Seat the card again; look at the slot's wiring in the machine's manual.", false},
 		{LimitExceeded, "A reading of the device is above its limit.", ActorHardware, "Look at cooling and power; it clears by itself.", false},
 		{Unstable, "The device has become unhealthy and well again too often in short time.", ActorHardware, "Look at the device; it is used again when it was well for a while.", false},
+		{CannotReset, "The device cannot be reset on its own.", ActorOperator, "Do what the sentence says, or reboot the node; nothing was changed.", true},
+		{ResetShared, "A reset of the device would reset others too.", ActorOperator, "When nobody uses the others either, name all of them in one command; nothing was changed.", true},
+		{ResetFailed, "The reset of a device failed.", ActorHardware, "The sentence has the kernel's own words; try again, or reboot the node.", false},
+		{BeingReset, "Somebody resets the device (`acceld reset`).", ActorAgent, "None: it is offered again when its driver is bound anew and it has computed.", false},
 	}
 }
 

@@ -89,6 +89,11 @@ func (o Holder) String() string {
 
 // HoldersProblem says that a driver is in use and by whom; nil when nobody uses it.
 func HoldersProblem(kind string, holders []Holder) *Problem {
+	return InUseProblem(fmt.Sprintf("the driver of %q", kind), holders)
+}
+
+// InUseProblem says of something that it is in use and by whom; nil when nobody uses it.
+func InUseProblem(what string, holders []Holder) *Problem {
 	if len(holders) == 0 {
 		return nil
 	}
@@ -96,5 +101,5 @@ func HoldersProblem(kind string, holders []Holder) *Problem {
 	for _, h := range holders {
 		who = append(who, h.String())
 	}
-	return Problemf(InUse, "the driver of %q is in use by %s", kind, strings.Join(who, ", "))
+	return Problemf(InUse, "%s is in use by %s", what, strings.Join(who, ", "))
 }

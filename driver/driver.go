@@ -149,7 +149,7 @@ func Lock(h *host.Host) (release func(), problem *accel.Problem) {
 	return release, nil
 }
 
-// driverLock is the file that is locked while drivers change.
+// driverLock is the file that is locked while drivers change, and devices are reset.
 func driverLock() string { return path.Join(runDir, "driver.lock") }
 
 // lock excludes every other acceld on the host (a DaemonSet and a unit) from loading and unloading.
@@ -174,10 +174,12 @@ func (d *Driver) lock(ctx context.Context) (release func(), problem *accel.Probl
 type owner struct {
 	PID    int    `json:"pid"`
 	BootID string `json:"bootID"`
+	// Resets are the devices that the owner resets; see [Driver.Reset].
+	Resets []string `json:"resets,omitempty"`
 }
 
-func lockText(h *host.Host) string {
-	b, err := json.Marshal(owner{PID: os.Getpid(), BootID: bootID(h)})
+func lockText(h *host.Host, resets ...string) string {
+	b, err := json.Marshal(owner{PID: os.Getpid(), BootID: bootID(h), Resets: resets})
 	if err != nil {
 		return ""
 	}

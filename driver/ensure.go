@@ -412,7 +412,7 @@ func (d *Driver) rebind(ctx context.Context, def *accel.Definition, facts accel.
 		if v.bound != "" {
 			continue
 		}
-		err := d.within(ctx, "bind "+v.id, func() error { return d.h.WriteAttribute("/sys/bus/pci/drivers_probe", v.id) })
+		err := d.within(ctx, "bind "+v.id, func() error { return d.attribute(driversProbe, v.id) })
 		if err != nil {
 			d.log.Warn("cannot ask for a probe", "device", v.id, "error", err)
 		}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -157,9 +158,11 @@ type testMachine struct {
 	hang           bool
 	devices        []string
 	onLoad         func(name string)
-	attributes     []string          // what the PCI bus was told, in order
-	bad            map[string]string // by version: "refused", "unbound" or "wrong", how it fails
-	before         func(op string)   // called before and after each load and unload
+	attributes     []string // what the PCI bus was told, in order
+	// refuseAttribute is how the kernel refuses to unbind, reset or bind.
+	refuseAttribute map[string]error
+	bad             map[string]string // by version: "refused", "unbound" or "wrong", how it fails
+	before          func(op string)   // called before and after each load and unload
 }
 
 func newMachine(t *testing.T) *testMachine {
@@ -296,18 +299,23 @@ func (m *testMachine) tell(op string) {
 }
 
 func (m *testMachine) probe() {
-	for i, id := range m.devices {
+	for _, id := range m.devices {
 		if _, err := os.Lstat(m.path("/sys/bus/pci/devices/" + id + "/driver")); err == nil || m.failProbe[id] {
 			continue
 		}
-		m.bind(id, "edu")
-		node := fmt.Sprintf("edu%d", i)
-		dir := "/sys/bus/pci/devices/" + id + "/accelerator_edu/" + node
-		m.write(dir+"/dev", fmt.Sprintf("240:%d\n", i))
-		m.write(dir+"/uevent", "MAJOR=240\nDEVNAME="+node+"\n")
-		if !m.noNodes {
-			m.write("/dev/"+node, "")
-		}
+		m.bindEdu(id)
+	}
+}
+
+// bindEdu binds our driver to a device and makes its node.
+func (m *testMachine) bindEdu(id string) {
+	m.bind(id, "edu")
+	node := fmt.Sprintf("edu%d", slices.Index(m.devices, id))
+	dir := "/sys/bus/pci/devices/" + id + "/accelerator_edu/" + node
+	m.write(dir+"/dev", fmt.Sprintf("240:%d\n", slices.Index(m.devices, id)))
+	m.write(dir+"/uevent", "MAJOR=240\nDEVNAME="+node+"\n")
+	if !m.noNodes {
+		m.write("/dev/"+node, "")
 	}
 }
 
@@ -323,15 +331,19 @@ func (m *testMachine) Unload(_ context.Context, name string) error {
 	if err := os.RemoveAll(m.path("/sys/module/" + name)); err != nil {
 		m.t.Fatal(err)
 	}
-	for i, id := range m.devices {
-		link := m.path("/sys/bus/pci/devices/" + id + "/driver")
-		if to, err := os.Readlink(link); name == "edu" && err == nil && filepath.Base(to) == "edu" {
-			_ = os.Remove(link)
-			_ = os.RemoveAll(m.path("/sys/bus/pci/devices/" + id + "/accelerator_edu"))
-			_ = os.Remove(m.path(fmt.Sprintf("/dev/edu%d", i)))
+	for _, id := range m.devices {
+		if to, err := os.Readlink(m.path("/sys/bus/pci/devices/" + id + "/driver")); name == "edu" && err == nil && filepath.Base(to) == "edu" {
+			_ = m.unbind(id)
 		}
 	}
 	return nil
+}
+
+// unbind takes a device's driver away, and with ours its node.
+func (m *testMachine) unbind(id string) error {
+	_ = os.RemoveAll(m.path("/sys/bus/pci/devices/" + id + "/accelerator_edu"))
+	_ = os.Remove(m.path(fmt.Sprintf("/dev/edu%d", slices.Index(m.devices, id))))
+	return os.Remove(m.path("/sys/bus/pci/devices/" + id + "/driver"))
 }
 
 func (m *testMachine) driver(o Options) *Driver {
@@ -352,16 +364,25 @@ func (m *testMachine) attribute(name, text string) error {
 	if b, err := os.ReadFile(m.path(override)); err == nil && strings.HasPrefix(string(b), "edu") {
 		kept = "edu" // what was there before was longer
 	}
-	link := m.path("/sys/bus/pci/devices/" + text + "/driver")
+	if err := m.refuseAttribute[filepath.Base(name)]; err != nil {
+		return err
+	}
 	switch {
 	case strings.HasSuffix(name, "/unbind"):
-		return os.Remove(link)
+		return m.unbind(text)
+	case strings.HasSuffix(name, "/reset"):
+		return nil
 	case strings.HasSuffix(name, "/bind"):
-		if driver := filepath.Base(filepath.Dir(name)); kept == "" || kept == driver {
-			m.bind(text, driver)
-			return nil
+		driver := filepath.Base(filepath.Dir(name))
+		if kept != "" && kept != driver {
+			return syscall.ENODEV
 		}
-		return syscall.ENODEV
+		if driver == "edu" {
+			m.bindEdu(text)
+		} else {
+			m.bind(text, driver)
+		}
+		return nil
 	}
 	if _, err := os.Stat(m.path("/sys/module/edu")); err == nil {
 		m.probe()

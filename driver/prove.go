@@ -13,7 +13,7 @@ import (
 )
 
 // errNoAnswer is the outcome of an operation that a device did not end in its time.
-var errNoAnswer = fmt.Errorf("it did not answer within %v", deviceDeadline)
+var errNoAnswer = errors.New("it did not answer")
 
 // Prove runs the definition's check on every accelerator that is present and healthy, all at once, and returns one
 // sentence for people. A definition without a check proves nothing and says so.
@@ -78,6 +78,11 @@ func (d *Driver) proveOne(ctx context.Context, def *accel.Definition, id string)
 // within runs an operation on a device that may hang in the kernel, where nothing can call it off: it is left there,
 // and the same operation is not started again before it comes back.
 func (d *Driver) within(ctx context.Context, name string, do func() error) error {
+	return d.withinTime(ctx, deviceDeadline, name, do)
+}
+
+// withinTime is within with a deadline of its own.
+func (d *Driver) withinTime(ctx context.Context, deadline time.Duration, name string, do func() error) error {
 	d.mu.Lock()
 	done, hangs := d.asked[name]
 	if !hangs {
@@ -86,21 +91,21 @@ func (d *Driver) within(ctx context.Context, name string, do func() error) error
 	}
 	d.mu.Unlock()
 	if hangs && len(done) == 0 {
-		return fmt.Errorf("%w, and still does not", errNoAnswer)
+		return fmt.Errorf("%w in time, and still does not", errNoAnswer)
 	}
 	if hangs { // it came back meanwhile: its answer is for a question of the past
 		d.answered(name)
-		return d.within(ctx, name, do)
+		return d.withinTime(ctx, deadline, name, do)
 	}
 	go func() { done <- do() }()
-	limit := time.NewTimer(deviceDeadline)
+	limit := time.NewTimer(deadline)
 	defer limit.Stop()
 	select {
 	case err := <-done:
 		d.answered(name)
 		return err
 	case <-limit.C:
-		return errNoAnswer
+		return fmt.Errorf("%w within %v", errNoAnswer, deadline)
 	case <-ctx.Done():
 		return errors.Join(errors.New("called off"), ctx.Err())
 	}

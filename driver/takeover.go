@@ -47,11 +47,7 @@ func (d *Driver) mayTake(def *accel.Definition, v device) *accel.Problem {
 	case d.showsConsole(v.id):
 		return accel.Problemf(accel.ConflictDriver, "%s, and shows the machine's console, which would be lost: use %s", is, blacklist)
 	}
-	var held []accel.Holder
-	for _, o := range d.h.Holders(d.foreignNodes(v.id)) {
-		held = append(held, accel.Holder{PID: o.PID, Comm: o.Comm, PodUID: o.Pod, Device: o.Node})
-	}
-	if problem := accel.HoldersProblem(def.Kind, held); problem != nil {
+	if problem := accel.HoldersProblem(def.Kind, d.processes(d.foreignNodes(v.id))); problem != nil {
 		problem.Message = is + ": " + problem.Message
 		return problem
 	}

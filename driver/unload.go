@@ -102,11 +102,18 @@ func (d *Driver) users(def *accel.Definition, accs []accel.Accelerator, order []
 			counted = m.Name
 		}
 	}
-	for _, o := range d.h.Holders(d.nodes(def, accs)) {
-		who = append(who, accel.Holder{PID: o.PID, Comm: o.Comm, PodUID: o.Pod, Device: o.Node})
-	}
+	who = append(who, d.processes(d.nodes(def, accs))...)
 	if len(who) == 0 && counted != "" {
 		who = []accel.Holder{{Other: "somebody who cannot be seen from here (the kernel counts a use of module " + counted + ")"}}
+	}
+	return who
+}
+
+// processes are those that have one of the nodes open or mapped.
+func (d *Driver) processes(nodes []accel.DeviceNode) []accel.Holder {
+	var who []accel.Holder
+	for _, o := range d.h.Holders(nodes) {
+		who = append(who, accel.Holder{PID: o.PID, Comm: o.Comm, PodUID: o.Pod, Device: o.Node})
 	}
 	return who
 }

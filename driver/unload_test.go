@@ -126,12 +126,12 @@ func TestRebind(t *testing.T) {
 	def := pair(m)
 	m.live(elfModule{name: "base", buildID: "aa"})
 	m.live(edu())
-	m.write("/sys/bus/pci/drivers_probe", "")
+	m.failProbe[testDevice] = true
 	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.ProbeFailed {
 		t.Fatal(problem)
 	}
-	if got := m.read("/sys/bus/pci/drivers_probe"); got != testDevice {
-		t.Errorf("asked to probe %q", got)
+	if diff := cmp.Diff([]string{"drivers_probe " + testDevice}, m.attributes); diff != "" {
+		t.Error(diff)
 	}
 	if len(m.loads)+len(m.unloads) != 0 {
 		t.Error("a live driver was touched", m.loads, m.unloads)

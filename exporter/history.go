@@ -126,7 +126,11 @@ func (e *Exporter) events(w http.ResponseWriter, _ *http.Request) {
 func (e *Exporter) holders(w http.ResponseWriter, _ *http.Request) {
 	all := map[string][]Holder{}
 	if e.o.Holders != nil {
-		maps.Copy(all, e.o.Holders().By)
+		h := e.o.Holders()
+		maps.Copy(all, h.By)
+		if !h.Told.IsZero() {
+			w.Header().Set("Last-Modified", h.Told.UTC().Format(http.TimeFormat))
+		}
 	}
 	answerJSON(w, all)
 }

@@ -3,6 +3,8 @@ package exporter
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -104,5 +106,12 @@ func TestHoldersServed(t *testing.T) {
 	}
 	if _, body := get(t, New(Options{Machine: exampleMachine}).Handler(), "/v1/holders"); strings.TrimSpace(body) != "{}" {
 		t.Errorf("%q", body)
+	}
+	for said, e := range map[bool]*Exporter{true: example(), false: New(Options{Machine: exampleMachine})} {
+		w := httptest.NewRecorder()
+		e.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/holders", nil))
+		if got := w.Header().Get("Last-Modified") != ""; got != said {
+			t.Errorf("whether the kubelet has said so is %t, want %t", got, said)
+		}
 	}
 }

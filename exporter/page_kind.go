@@ -194,11 +194,7 @@ func deviceRow(v view, d device, now time.Time) page.TableRow {
 	health := page.Row(page.Badge(tone, string(d.Health.State)))
 	if tone != page.Good {
 		page.El("p", page.El("b", page.Text(string(d.Health.Reason))), page.Text(prefixed(": ", d.Health.Message)+" · "), page.Ago(now, d.Health.Since)).Into(&health)
-		do := d.Health.Action.Sentence()
-		if do == "" && d.Health.Reason != "" {
-			do = d.Health.Reason.Doc().Remedy
-		}
-		if do != "" {
+		if do := d.Remedy(); do != "" {
 			page.El("p", page.Class("do"), page.Text(do)).Into(&health)
 		}
 		if d.Health.Evidence != "" {

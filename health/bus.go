@@ -54,15 +54,21 @@ func (e *Engine) counters(id string) (c counters, ok bool) {
 // bus judges the errors that the bus has counted since the last look, for a device or for the port above it, which serves no
 // other one. e.mu is held.
 func (e *Engine) bus(d *device, id, port string) {
-	news := false
+	binding, news := e.binding(id), false
+	anew := binding != e.memory.Bound[id]
+	if anew {
+		d.correctable = nil
+	}
 	for _, at := range []string{id, port} {
 		now, ok := e.counters(at)
 		if at == "" || !ok {
 			continue
 		}
 		before, known := e.memory.Bus[at]
-		e.memory.Bus[at] = now
-		if !known { // what was counted before anybody looked says nothing about now
+		e.memory.Bus[at], e.memory.Bound[id] = now, binding
+		// What was counted before anybody looked says nothing about now, nor does what was counted before the driver was bound
+		// anew: a reset makes errors of its own.
+		if !known || anew {
 			news = true
 			continue
 		}

@@ -311,6 +311,19 @@ func TestBus(t *testing.T) {
 	b.want("bound anew", accel.Healthy, "")
 	b.restart()
 	b.want("and another agent", accel.Healthy, "")
+	b.m.Unbind(one)
+	set(one, 9000, 4, 3)
+	set(port, 9000, 4, 3)
+	b.m.Bind(one, "npu")
+	b.want("what a reset has made, seen when the driver is bound again", accel.Healthy, "")
+	b.m.Unbind(one)
+	b.judged()
+	set(port, 9000, 4, 4)
+	b.restart()
+	b.m.Bind(one, "npu")
+	b.want("the same, seen by another agent", accel.Healthy, "")
+	set(one, 9000, 4, 4)
+	b.want("and a real one", accel.Unhealthy, accel.BusErrors)
 }
 
 func TestLink(t *testing.T) {

@@ -21,6 +21,8 @@ type memory struct {
 	Findings []finding `json:"findings,omitempty"`
 	// Bus are the counters of PCI Express up to which errors were judged, by device and by port.
 	Bus map[string]counters `json:"bus,omitempty"`
+	// Bound are the bindings of the devices when that was judged.
+	Bound map[string]uint64 `json:"bound,omitempty"`
 }
 
 // finding is a verdict about a device that came from an event.
@@ -46,22 +48,21 @@ func (f finding) over(now time.Time, binding uint64) bool {
 
 // load reads the file. One that cannot be read is as none: the kernel log is then judged from its beginning, with care.
 func (e *Engine) load() (m memory, none bool) {
-	m.Bus = map[string]counters{}
 	data, err := e.o.Host.ReadFile(e.o.File)
-	if errors.Is(err, fs.ErrNotExist) {
-		return m, true
-	}
 	if err == nil {
 		err = json.Unmarshal(data, &m)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		e.o.Log.Warn("what was concluded about devices before cannot be read", "path", e.o.File, "error", err)
-		return memory{Bus: map[string]counters{}}, true
+		m = memory{}
 	}
 	if m.Bus == nil {
 		m.Bus = map[string]counters{}
 	}
-	return m, false
+	if m.Bound == nil {
+		m.Bound = map[string]uint64{}
+	}
+	return m, err != nil
 }
 
 // save writes the file; e.mu is held. What cannot be written is lost with the agent, and said.

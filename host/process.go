@@ -57,6 +57,16 @@ func (h *Host) TryLock(name, text string) (release func(), err error) {
 	return h.locked(f, name, text, flock(f, unix.LOCK_EX|unix.LOCK_NB))
 }
 
+// Locked reports whether somebody has the lock of the file name. False also when that cannot be known.
+func (h *Host) Locked(name string) bool {
+	f, err := h.openFile(name, unix.O_RDONLY)
+	if err != nil {
+		return false
+	}
+	defer closeQuietly(f) // and with it the lock, if it could be had
+	return errors.Is(flock(f, unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
+
 func (h *Host) openLock(name string) (*os.File, error) {
 	p, err := h.parent(name)
 	if err != nil {

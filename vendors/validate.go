@@ -97,6 +97,7 @@ func Validate(def *accel.Definition) []Fault {
 	c.signals(def)
 	c.probe(def)
 	c.oneOf("hotplug", def.Hotplug, "safe", "")
+	c.oneOf("reset", string(def.Reset), string(accel.ResetFunction), string(accel.ResetRebind), string(accel.ResetNever), "")
 	return c.faults
 }
 

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,9 @@ func TestUnitOnNode(t *testing.T) {
 	stage.Check(t, s.Enable(t.Context(), g))
 	reaches(t, g, accel.Ready, 5*time.Minute)
 	if !t.Run("kill -9 twenty times under a pod", func(t *testing.T) { killUnderPod(t, n, s) }) {
+		return
+	}
+	if !t.Run("a reset beside a pod, and after it", func(t *testing.T) { resetBesidePod(t, n, s) }) {
 		return
 	}
 	if !t.Run("restarts of everything in random order", func(t *testing.T) { storms(t, n) }) {
@@ -60,6 +64,32 @@ func killUnderPod(t *testing.T, n *bed.Node, s *stage.Stage) {
 		t.Errorf("the pod did not stay: %+v", same.Status)
 	}
 	remove(t, n, "holder")
+}
+
+// resetBesidePod: a device that a pod has is not reset, and the pod is named; the other one is, when the kubelet has heard that it is
+// not to be had, and so is the pod's when the pod has ended.
+func resetBesidePod(t *testing.T, n *bed.Node, s *stage.Stage) {
+	stage.Long(t, "another pod; test/faults has a reset on a host")
+	image, err := s.Workload(t.Context(), n)
+	stage.Check(t, err)
+	ctx := stage.Within(t, 8*time.Minute)
+	stage.Check(t, n.Apply(ctx, stage.Pod("keeper", image, 1, "-expect", "1", "-hold", "2h")))
+	stage.Check(t, n.WaitPod(ctx, "default", "keeper", corev1.PodRunning))
+	kept := sh(t, n.Guest, `for i in $(seq 60); do curl -s --unix-socket /run/acceld/acceld.sock http://acceld/v1/holders | grep -o '0000:0[0-9]:00.0' && exit 0; sleep 0.5; done; exit 1`)
+	free := map[string]string{"0000:01:00.0": "0000:02:00.0", "0000:02:00.0": "0000:01:00.0"}[kept]
+	for _, devices := range []string{kept, free + " " + kept} {
+		out := sh(t, n.Guest, "acceld reset "+devices+" 2>&1 || echo status $?")
+		if !strings.Contains(out, string(accel.InUse)) || !strings.Contains(out, "pod default/keeper)") || !strings.HasSuffix(out, "status 1") {
+			t.Errorf("a reset of %s beside a pod said %q", devices, out)
+		}
+	}
+	t.Logf("acceld reset: %s", sh(t, n.Guest, "acceld reset "+free))
+	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
+	remove(t, n, "keeper")
+	// Who has just ended is believed to be there for a moment longer.
+	t.Logf("acceld reset, after the pod: %s", sh(t, n.Guest, "for i in $(seq 20); do acceld reset "+kept+" && exit 0; sleep 1; done; exit 1"))
+	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
+	reaches(t, n.Guest, accel.Ready, soon)
 }
 
 // allocated returns what the kubelet has written down about who was given which device.

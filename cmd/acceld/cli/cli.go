@@ -96,7 +96,7 @@ Exit codes: 0 done; 1 failed, with a reason on standard error; 2 wrong usage; 3 
 	root.PersistentFlags().StringVar(&c.config, "config", "/etc/acceld/config.yaml", "the configuration file")
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(runCommand(&c), statusCommand(&c), detectCommand(&c), driverCommand(&c), runtimeCommand(&c), definitionCommand(&c),
-		doctorCommand(&c), purgeCommand(&c), versionCommand(), completionCommand(), loadModuleCommand(&c))
+		doctorCommand(&c), resetCommand(&c), purgeCommand(&c), versionCommand(), completionCommand(), loadModuleCommand(&c))
 	completing(root, &c)
 	return root
 }

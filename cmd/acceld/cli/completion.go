@@ -48,6 +48,9 @@ func completing(root *cobra.Command, c *common) {
 		"acceld driver verify": func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return without(c.kinds(), args), cobra.ShellCompDirectiveDefault // or files
 		},
+		"acceld reset": func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return without(c.devices(), args), cobra.ShellCompDirectiveNoFileComp
+		},
 		"acceld status": func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return without(append(c.kinds(), c.devices()...), args), cobra.ShellCompDirectiveNoFileComp
 		},

@@ -128,13 +128,14 @@ func found(about, well string, problem *accel.Problem) finding {
 }
 
 // ill is the finding of a device that is not well.
-func ill(id string, h accel.Health) finding {
-	f := found(id, "", accel.Problemf(h.Reason, "%s%s", h.State, prefixed(": ", h.Message)))
+func ill(a accel.Accelerator) finding {
+	h := a.Health
+	f := found(a.ID, "", accel.Problemf(h.Reason, "%s%s", h.State, prefixed(": ", h.Message)))
 	if h.Evidence != "" {
 		f.Evidence = []string{h.Evidence}
 	}
 	if h.Action != "" {
-		f.Remedy = h.Action.Sentence()
+		f.Remedy = a.Remedy()
 	}
 	return f
 }
@@ -203,7 +204,7 @@ func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding
 	out = append(out, found(def.Kind+" runtime", well, problem))
 	for _, a := range accs {
 		if a.Health.State != accel.Healthy {
-			out = append(out, ill(a.ID, a.Health))
+			out = append(out, ill(a))
 		}
 	}
 	return out
@@ -249,7 +250,7 @@ func (p *parts) diagnoseAgent(cmd *cobra.Command, seen []finding) []finding {
 		}
 		for _, a := range accel.Flat(m.Have[kind].Accelerators) {
 			if a.Health.State != accel.Healthy && !slices.ContainsFunc(seen, func(f finding) bool { return f.About == a.ID }) {
-				out = append(out, ill(a.ID, a.Health))
+				out = append(out, ill(a))
 			}
 		}
 	}

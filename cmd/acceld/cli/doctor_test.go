@@ -15,7 +15,9 @@ func TestFindingsFit(t *testing.T) {
 	findings := []finding{
 		found("configuration", "/etc/acceld/config.yaml", nil),
 		found("qemu-edu driver", "", &accel.Problem{Reason: accel.OtherModuleLoaded, Message: `module "edu" is loaded in version "1.0", wanted is "1.0.0"`, Tried: []string{"store: none"}}),
-		ill("0000:00:05.0", accel.Health{State: accel.Unhealthy, Reason: accel.DeviceFault, Action: accel.ActionResetDevice, Message: "fault 79", Evidence: "edu 0000:00:05.0: fault 79"}),
+		ill(accel.Accelerator{ID: "0000:00:05.0", Health: accel.Health{
+			State: accel.Unhealthy, Reason: accel.DeviceFault, Action: accel.ActionResetDevice, Message: "fault 79", Evidence: "edu 0000:00:05.0: fault 79",
+		}}),
 		{About: "hooks", Reason: accel.HooksUnread},
 	}
 	for width, want := range map[int]string{
@@ -26,7 +28,7 @@ qemu-edu driver  OtherModuleLoaded  module "edu" is loaded in version "1.0", wan
              driver it did not choose. (node operator)
 0000:00:05.0     DeviceFault        unhealthy: fault 79
     seen     edu 0000:00:05.0: fault 79
-    do       reset it, or bind its driver anew (hardware)
+    do       reset it, or bind its driver anew: acceld reset 0000:00:05.0 (hardware)
 hooks            HooksUnread
 `,
 		60: `configuration  ok
@@ -41,7 +43,8 @@ qemu-edu driver  OtherModuleLoaded
 0000:00:05.0  DeviceFault
     unhealthy: fault 79
     seen     edu 0000:00:05.0: fault 79
-    do       reset it, or bind its driver anew (hardware)
+    do       reset it, or bind its driver anew: acceld reset
+             0000:00:05.0 (hardware)
 hooks  HooksUnread
 `,
 	} {

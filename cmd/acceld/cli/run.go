@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,7 +79,8 @@ type running struct {
 	documents *kube.Documents
 	// pods are those of this node, which are followed where devices may be chosen one by one; nil without credentials.
 	pods     *kube.BoundPods
-	gate     sync.Mutex // of what the hook decides on
+	gate     sync.Mutex               // of what the hook decides on
+	resets   atomic.Pointer[[]string] // devices that somebody resets
 	health   *health.Engine
 	holding  *holders.Follower
 	programs *probe.Keeper
@@ -256,7 +258,7 @@ func (a *running) probes() agent.Probes {
 	return agent.Probes{
 		Facts: func() accel.Facts { return detect.Detect(a.host, detect.Options{}) },
 		Accelerators: func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
-			return a.programs.Hold(def, a.health.Judge(def, pci, a.programs.Complete(def, patient.Accelerators(def, pci))))
+			return a.heldForReset(def, a.programs.Hold(def, a.health.Judge(def, pci, a.programs.Complete(def, patient.Accelerators(def, pci)))))
 		},
 		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
 			metrics, err := collect(def, x)
@@ -265,7 +267,7 @@ func (a *running) probes() agent.Probes {
 			return metrics, err
 		},
 		Program: a.programs.State,
-		Driver:  a.driver.Probe,
+		Driver:  a.probeDriver,
 		Runtime: a.runtime.Check,
 	}
 }

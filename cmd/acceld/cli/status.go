@@ -161,18 +161,24 @@ func (a *asked) text(ctx context.Context, path string) (string, error) {
 }
 
 // holders asks who was given which device; nil when the agent cannot tell, such as one of an earlier version.
-func (a *asked) holders(ctx context.Context) (all map[string][]exporter.Holder) {
+func (a *asked) holders(ctx context.Context) map[string][]exporter.Holder {
+	all, _ := a.holdings(ctx)
+	return all
+}
+
+// holdings is holders with whether the kubelet has said it, ever.
+func (a *asked) holdings(ctx context.Context) (all map[string][]exporter.Holder, told bool) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	resp, err := a.get(ctx, "/v1/holders", http.Header{})
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
 	if resp.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(resp.Body, 16<<20)).Decode(&all) != nil {
-		return nil
+		return nil, false
 	}
-	return all
+	return all, resp.Header.Get("Last-Modified") != ""
 }
 
 func (a *asked) ask(ctx context.Context, header http.Header) (m accel.Machine, err error) {

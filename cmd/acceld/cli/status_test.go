@@ -150,7 +150,7 @@ func said(t *testing.T, title, text string, m shown) {
 		if h := a.Health; st.State != "" {
 			want = append(want, string(st.State), a.ID, m.held(a.ID), string(h.State))
 			if h.State != accel.Healthy {
-				want = append(want, string(h.Reason)+": "+h.Message, remedy(h), h.Evidence)
+				want = append(want, string(h.Reason)+": "+h.Message, a.Remedy(), h.Evidence)
 			}
 		}
 	}

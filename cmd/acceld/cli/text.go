@@ -333,21 +333,10 @@ func printTrouble(s *sheet, a accel.Accelerator, left []string) {
 	}
 	s.field(4, "why", s.bad(string(h.Reason))+prefixed(": ", plain(h.Message)))
 	s.field(4, "seen", plain(h.Evidence))
-	s.field(4, "do", remedy(h))
+	s.field(4, "do", a.Remedy())
 	if len(left) > 0 {
 		s.field(4, "serial", left[len(left)-1])
 	}
-}
-
-// remedy is what to do about a device; empty when nothing is known.
-func remedy(h accel.Health) string {
-	if h.Action != "" {
-		return h.Action.Sentence()
-	}
-	if h.Reason == "" {
-		return ""
-	}
-	return h.Reason.Doc().Remedy
 }
 
 func (i ink) health(h accel.Health) string {

@@ -32,6 +32,9 @@ func (a *running) watch(ctx context.Context, facts accel.Facts) error {
 			}
 		}
 	})
+	if err := a.followResets(ctx); err != nil {
+		return err
+	}
 	return a.followSteps(ctx, a.defs, facts)
 }
 

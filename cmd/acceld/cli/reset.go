@@ -1,0 +1,332 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/dra"
+	"github.com/acceld/acceld/driver"
+)
+
+const (
+	// outOfUse is how long the agent may take to end a program that watches the devices and to hold them back, and the kubelet to
+	// hear of it.
+	outOfUse = 30 * time.Second
+	// given is how long it takes until it is known that the kubelet gave a device away just before it heard.
+	given = 2 * time.Second
+)
+
+func resetCommand(c *common) *cobra.Command {
+	var dry bool
+	cmd := &cobra.Command{
+		Use: "reset DEVICE...", Short: "Reset devices that nobody uses, and bind their driver anew",
+		Long: `reset takes devices out of use, unbinds their driver, lets the kernel reset them, binds the driver anew and lets them compute.
+A device is named by its PCI address or its UUID. It refuses, and changes nothing, when a process or a pod has a device, and
+names it; when the kernel knows no way to reset it; and when others would be reset with it that are not named too. While it is at
+it a running agent gives the devices to nobody. One that is interrupted leaves a device without a driver at worst, which the
+agent, or the next reset, binds again.`,
+		RunE: func(cmd *cobra.Command, words []string) error {
+			if len(words) == 0 {
+				return errors.New("name the devices")
+			}
+			p, problem := c.open()
+			if problem != nil {
+				return failed(problem)
+			}
+			r := &reset{parts: p, driver: p.driver(nil)}
+			if problem := r.find(cmd.Context(), words); problem != nil {
+				return failed(problem)
+			}
+			plans := r.driver.PlanReset(r.facts, r.targets)
+			against := r.against(cmd.Context(), plans)
+			if dry {
+				return r.print(cmd.OutOrStdout(), plans, against)
+			}
+			if len(against) > 0 {
+				return failed(against[0])
+			}
+			return r.run(cmd.Context(), cmd.OutOrStdout(), plans)
+		},
+	}
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be done, and what is in the way; change nothing")
+	return cmd
+}
+
+// reset is one call of the command.
+type reset struct {
+	*parts
+	driver  *driver.Driver
+	facts   accel.Facts
+	targets []driver.ResetTarget
+	// agent is the one that runs, and machine its last answer; nil when none answers.
+	agent   *asked
+	machine accel.Machine
+}
+
+// find reads the host, asks the agent and finds the devices that are named.
+func (r *reset) find(ctx context.Context, words []string) *accel.Problem {
+	r.facts = detect.Detect(r.host, detect.Options{})
+	if a, err := r.parts.agent(); err == nil {
+		if r.machine, err = a.machine(ctx); err == nil {
+			r.agent = a
+		}
+	}
+	for _, word := range words {
+		t, problem := r.target(word)
+		if problem != nil {
+			return problem
+		}
+		if !slices.ContainsFunc(r.targets, func(other driver.ResetTarget) bool { return other.Device.ID == t.Device.ID }) {
+			r.targets = append(r.targets, t)
+		}
+	}
+	return nil
+}
+
+// target finds one device. Of several kinds that recognise it the one counts that the others come after.
+func (r *reset) target(word string) (t driver.ResetTarget, problem *accel.Problem) {
+	for _, kind := range r.inOrder() {
+		def := r.defs[kind]
+		all := r.accelerators(def, r.facts)
+		for i := range all { // what only a program tells, the agent knows
+			if x, ok := r.told(r.machine, all[i].ID); ok {
+				all[i].UUID, all[i].Fabric, all[i].Partitions = x.UUID, x.Fabric, x.Partitions
+			}
+		}
+		i := slices.IndexFunc(all, func(x accel.Accelerator) bool { return x.ID == word || word != "" && x.UUID == word })
+		if i < 0 {
+			if j := slices.IndexFunc(all, func(x accel.Accelerator) bool { return named(x, word) }); j >= 0 {
+				return t, accel.Problemf(accel.CannotReset, "%q is a part of device %q, which can only be reset as a whole", word, all[j].ID)
+			}
+			continue
+		}
+		t = driver.ResetTarget{Def: def, Device: all[i]}
+		for _, x := range all {
+			if x.Fabric != "" && x.Fabric == all[i].Fabric {
+				t.Linked = append(t.Linked, x.ID)
+			}
+		}
+		return t, nil
+	}
+	for _, f := range r.facts.PCI {
+		switch {
+		case f.Address != word:
+		case strings.HasPrefix(f.Class, "06"):
+			return t, accel.Problemf(accel.CannotReset, "%q is a bridge, and everything below it would be reset with it", word)
+		default:
+			return t, accel.Problemf(accel.CannotReset, "%q is no accelerator of a known kind", word)
+		}
+	}
+	return t, accel.Problemf(accel.DeviceGone, "there is no device %q on this host", word)
+}
+
+// told returns what the agent says of a device that is on the bus.
+func (r *reset) told(m accel.Machine, id string) (accel.Accelerator, bool) {
+	for _, have := range m.Have {
+		for _, x := range have.Accelerators {
+			if x.ID == id && x.Present() {
+				return x, true
+			}
+		}
+	}
+	return accel.Accelerator{}, false
+}
+
+// against is everything that is in the way.
+func (r *reset) against(ctx context.Context, plans []driver.ResetPlan) []*accel.Problem {
+	var all []*accel.Problem
+	add := func(p *accel.Problem) {
+		if p != nil {
+			all = append(all, p)
+		}
+	}
+	if os.Geteuid() != 0 {
+		add(accel.Problemf(accel.PermissionDenied, "running as user %d: resetting devices, and seeing who uses them, needs root", os.Geteuid()))
+	}
+	pods := r.pods(ctx)
+	for i, p := range plans {
+		add(p.Problem)
+		if r.agent != nil && p.Def.Probe != nil { // the agent ends its own program
+			program := path.Base(p.Def.Probe.Argv[0])
+			plans[i].Users = slices.DeleteFunc(p.Users, func(h accel.Holder) bool { return h.Comm == program[:min(len(program), 15)] }) // TASK_COMM_LEN
+		}
+		plans[i].Users = nameClaimants(plans[i].Users, pods[p.Device.ID])
+		add(accel.InUseProblem(fmt.Sprintf("device %q", p.Device.ID), plans[i].Users))
+	}
+	if r.agent == nil && r.facts.Kubelet.Present {
+		add(accel.Problemf(accel.ProbeUnanswered, "a kubelet is on this host and no agent answers, so nobody says which pods have the devices: start the agent"))
+	}
+	if !r.host.Live() {
+		add(accel.Problemf(accel.CannotReset, "host root %q is not the running machine", r.host.Root()))
+	}
+	return all
+}
+
+// pods are those that were given the devices, or a part of one, by device, as the agent knows them.
+func (r *reset) pods(ctx context.Context) map[string][]dra.Holder {
+	out := map[string][]dra.Holder{}
+	if r.agent == nil {
+		return out
+	}
+	held := r.agent.holders(ctx)
+	for _, t := range r.targets {
+		for _, unit := range accel.Flat([]accel.Accelerator{t.Device}) {
+			for _, h := range held[unit.ID] {
+				out[t.Device.ID] = append(out[t.Device.ID], dra.Holder{Device: unit.ID, Namespace: h.Namespace, Pod: h.Pod, UID: h.UID, Claim: h.Claim})
+			}
+		}
+	}
+	return out
+}
+
+// way says how a device is reset.
+func way(p driver.ResetPlan) string {
+	if len(p.Methods) == 0 {
+		return "not reset by the kernel"
+	}
+	return fmt.Sprintf("reset (%s)", strings.Join(p.Methods, ", "))
+}
+
+// print says what would be done and what is in the way.
+func (r *reset) print(out io.Writer, plans []driver.ResetPlan, against []*accel.Problem) error {
+	for _, p := range plans {
+		var steps []string
+		if p.Bound != "" {
+			steps = append(steps, "unbind "+p.Bound)
+		}
+		if len(p.Methods) > 0 {
+			steps = append(steps, way(p))
+		}
+		steps = append(steps, "bind "+p.Def.Driver.Binds)
+		if p.Def.Check != nil {
+			steps = append(steps, "compute")
+		}
+		fmt.Fprintf(out, "%s (%s)\n  would    %s\n", p.Device.ID, p.Def.Kind, plain(strings.Join(steps, ", ")))
+	}
+	for _, problem := range against {
+		fmt.Fprintf(out, "in the way: %s (%s)\n", plain(problem.Message), problem.Reason)
+	}
+	if len(against) > 0 {
+		return exit{exitFailed, nil}
+	}
+	_, err := fmt.Fprintln(out, "nothing is in the way")
+	return err
+}
+
+// run resets the devices and says what came of it.
+func (r *reset) run(ctx context.Context, out io.Writer, plans []driver.ResetPlan) error {
+	begin := time.Now()
+	if problem := r.driver.Reset(ctx, r.facts, r.targets, r.ready); problem != nil {
+		return failed(problem)
+	}
+	took := time.Since(begin).Round(10 * time.Millisecond)
+	healths := r.healths(ctx)
+	var ill *accel.Problem
+	for _, p := range plans {
+		h := healths[p.Device.ID]
+		fmt.Fprintf(out, "%s: %s, bound to %s, in %v: %s%s\n", p.Device.ID, way(p), p.Def.Driver.Binds, took, h.State, prefixed(": ", plain(h.Message)))
+		if !h.Usable() && ill == nil {
+			ill = accel.Problemf(h.Reason, "device %q is %s all the same: %s", p.Device.ID, h.State, h.Message)
+		}
+	}
+	return failed(ill)
+}
+
+// ready waits until the agent gives the devices to nobody and the kubelet has heard of it, and looks once more which pods have them.
+func (r *reset) ready(ctx context.Context) *accel.Problem {
+	if r.agent == nil {
+		return nil // nobody gives them out
+	}
+	m, ok := r.await(ctx, outOfUse, func(m accel.Machine) bool {
+		return !slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool { return !r.isOut(m, t) })
+	})
+	if !ok {
+		return accel.Problemf(accel.ProbeUnanswered, "the agent has not taken the devices out of use within %v; nothing was reset", outOfUse)
+	}
+	if !m.Want.Kubernetes {
+		return nil
+	}
+	select {
+	case <-time.After(given):
+	case <-ctx.Done():
+		return accel.Problemf(accel.ProbeUnanswered, "called off; nothing was reset")
+	}
+	if _, told := r.agent.holdings(ctx); !told && slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool { return m.Have[t.Def.Kind].Plugin.Registered }) {
+		return accel.Problemf(accel.ProbeUnanswered, "the kubelet has not said yet which pods have the devices; nothing was reset")
+	}
+	for id, pods := range r.pods(ctx) {
+		if problem := accel.InUseProblem(fmt.Sprintf("device %q", id), nameClaimants(nil, pods)); problem != nil {
+			return problem
+		}
+	}
+	return nil
+}
+
+// isOut reports whether nobody is given a device any more. One that the agent does not know it gives to nobody.
+func (r *reset) isOut(m accel.Machine, t driver.ResetTarget) bool {
+	x, known := r.told(m, t.Device.ID)
+	if !known {
+		return true
+	}
+	have := m.Have[t.Def.Kind]
+	heard := !m.Want.Kubernetes || !have.Plugin.Registered || have.Plugin.Allocatable == accel.CountUsable(accel.Units(have.Accelerators))
+	return x.Health.Reason == accel.BeingReset && heard
+}
+
+// healths are those of the devices after it: the agent's word when it offers them again, or has found out why it does not.
+func (r *reset) healths(ctx context.Context) map[string]accel.Health {
+	out := map[string]accel.Health{}
+	r.facts.PCI, _ = detect.PCI(r.host)
+	for _, t := range r.targets {
+		for _, x := range r.accelerators(t.Def, r.facts) {
+			out[x.ID] = x.Health
+		}
+	}
+	if r.agent == nil {
+		return out
+	}
+	m, _ := r.await(ctx, outOfUse, func(m accel.Machine) bool {
+		return !slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool {
+			x, known := r.told(m, t.Device.ID)
+			return known && !x.Health.Usable()
+		})
+	})
+	for id := range out {
+		if x, known := r.told(m, id); known {
+			out[id] = x.Health
+		}
+	}
+	return out
+}
+
+// await follows the agent until ok says yes, or the time is up; it returns the last machine.
+func (r *reset) await(ctx context.Context, limit time.Duration, ok func(accel.Machine) bool) (last accel.Machine, yes bool) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	r.agent.tag = "" // the first answer is at once
+	for {
+		m, err := r.agent.next(ctx)
+		if err == nil {
+			last = m
+		}
+		if err == nil && ok(m) {
+			return last, true
+		}
+		select {
+		case <-ctx.Done():
+			return last, false
+		case <-time.After(breath / 10):
+		}
+	}
+}

@@ -1,0 +1,316 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// resetDeadline is how long the kernel may take to unbind, to reset and to bind a device: after a reset it waits up to a minute for
+// the device itself (PCIE_RESET_READY_POLL_MS, drivers/pci/pci.c, Linux 6.12).
+const resetDeadline = 2 * time.Minute
+
+// ResetTarget is a device that is to be reset.
+type ResetTarget struct {
+	Def    *accel.Definition
+	Device accel.Accelerator
+	// Linked are all devices that have links of their own to it, itself among them or not.
+	Linked []string
+}
+
+// ResetPlan is what a reset would do with one device, and what is known to stand in its way.
+type ResetPlan struct {
+	ResetTarget
+	// Bound is the driver that it is unbound from; empty when it has none.
+	Bound string
+	// Methods are the kernel's ways to reset the function, in the order in which it tries them; none where the driver is only
+	// bound anew.
+	Methods []string
+	// Users are the processes that have a node of it open or mapped.
+	Users []accel.Holder
+	// Problem is what forbids it, whoever uses it; nil when nothing does.
+	Problem *accel.Problem
+}
+
+// PlanReset says what a reset of the targets, all of them together, would do. It changes nothing.
+func (d *Driver) PlanReset(facts accel.Facts, targets []ResetTarget) []ResetPlan {
+	var plans []ResetPlan
+	for _, t := range targets {
+		p := ResetPlan{ResetTarget: t}
+		p.Problem = d.planReset(facts, targets, &p)
+		nodes := d.foreignNodes(t.Device.ID)
+		for _, a := range accel.Flat([]accel.Accelerator{t.Device}) {
+			nodes = append(nodes, a.Nodes...)
+		}
+		for _, v := range d.observe(t.Def, []accel.Accelerator{t.Device}) {
+			nodes = append(nodes, v.nodes...)
+		}
+		p.Users = d.processes(nodes)
+		plans = append(plans, p)
+	}
+	return plans
+}
+
+// planReset fills in how a device is reset and returns what forbids it.
+func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, p *ResetPlan) *accel.Problem {
+	id, def := p.Device.ID, p.Def
+	seen := d.observe(def, []accel.Accelerator{p.Device})
+	if len(seen) == 0 {
+		return accel.Problemf(accel.DeviceGone, "device %q is not on the bus", id)
+	}
+	p.Bound = seen[0].bound
+	if problem := deviceProblem(def, seen, false); problem != nil {
+		return problem
+	}
+	cannot := func(format string, args ...any) *accel.Problem {
+		return accel.Problemf(accel.CannotReset, "device %q %s", id, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case def.Reset == accel.ResetNever:
+		return cannot("is not to be reset by the kernel: the definition of %q says so", def.Kind)
+	case !d.h.Exists(driverDir(def)):
+		return cannot("would have no driver afterwards: %q is not loaded", def.Driver.Binds)
+	case d.journal(def.Kind) != nil:
+		return cannot("waits for the upgrade of its driver to go on, or back")
+	}
+	if def.Reset != accel.ResetRebind {
+		if !d.h.Exists(path.Join(functionDir(id), "reset")) {
+			return cannot("has no attribute \"reset\": the kernel knows no way to reset its function")
+		}
+		text, err := d.h.ReadString(path.Join(functionDir(id), "reset_method"))
+		if p.Methods = strings.Fields(text); err != nil {
+			p.Methods = []string{"unknown"} // before Linux 5.15
+		}
+		if len(p.Methods) == 0 {
+			return cannot("has no method in its attribute \"reset_method\": somebody has switched all of them off")
+		}
+	}
+	if i := slices.IndexFunc(facts.PCI, func(f accel.PCIDevice) bool { return f.Address == id }); i >= 0 && facts.PCI[i].SRIOV.NumVFs > 0 {
+		return accel.Problemf(accel.ResetShared, "device %q has %d virtual functions, which would go with it: write 0 to its sriov_numvfs first", id, facts.PCI[i].SRIOV.NumVFs)
+	}
+	named := func(other string) bool {
+		return slices.ContainsFunc(targets, func(t ResetTarget) bool { return t.Device.ID == other })
+	}
+	if others := slices.DeleteFunc(hit(facts.PCI, id, p.Methods), named); len(others) > 0 {
+		return accel.Problemf(accel.ResetShared, "a reset of device %q (%s) would reset %s too", id, strings.Join(p.Methods, ", "), strings.Join(others, ", "))
+	}
+	if others := slices.DeleteFunc(slices.Clone(p.Linked), func(other string) bool { return other == id || named(other) }); len(others) > 0 {
+		return accel.Problemf(accel.ResetShared, "device %q has links of its own to %s, which must be reset together with it", id, strings.Join(others, ", "))
+	}
+	return nil
+}
+
+// driverDir is the directory of the PCI driver of a kind while it is loaded.
+func driverDir(def *accel.Definition) string {
+	return path.Join("/sys/bus/pci/drivers", def.Driver.Binds)
+}
+
+// hit returns the other functions that one of the methods may reset with the function id: those below the same port, with all that is
+// below them, or on a root bus those of its slot. The kernel offers most of these methods only to a function that is alone on its
+// bus (pci_parent_bus_reset, drivers/pci/pci.c); a slot, or a method that is not known here, may have more on it.
+func hit(pci []accel.PCIDevice, id string, methods []string) (others []string) {
+	// What resets nothing but the function (pci_reset_fn_methods, Linux 6.12).
+	alone := []string{"flr", "af_flr", "pm", "acpi", "device_specific"}
+	if !slices.ContainsFunc(methods, func(m string) bool { return !slices.Contains(alone, m) }) {
+		return nil
+	}
+	ports, _ := accel.PortsAbove(id, pci)
+	slot, _, _ := strings.Cut(id, ".")
+	for _, f := range pci {
+		above, _ := accel.PortsAbove(f.Address, pci)
+		switch {
+		case f.Address == id:
+		case len(ports) > 0 && slices.Contains(above, ports[len(ports)-1]), len(ports) == 0 && strings.HasPrefix(f.Address, slot+"."):
+			others = append(others, f.Address)
+		}
+	}
+	return others
+}
+
+// Reset resets devices that nobody uses, all of them together: their driver is unbound, the kernel resets each function, and the
+// driver is bound anew; then each must compute. Nothing is touched while somebody has one of them (InUse), or anything else is
+// in the way.
+//
+// While it is at it, it has the driver lock, and the devices stand in the lock's file: an agent gives them to nobody (see
+// [Resetting]). Ready is called when that can be seen, and returns when it is so; its problem calls the reset off. The lock
+// goes with the process, so that nothing is left that could be stale: a device without a driver is bound by the next [Driver.Ensure]
+// of its kind, or the next Reset. Once a device is touched the reset is not called off.
+func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTarget, ready func(context.Context) *accel.Problem) *accel.Problem {
+	release, problem := d.lock(ctx)
+	if problem != nil {
+		return problem
+	}
+	r := &resetting{Driver: d, stuck: map[string]chan struct{}{}}
+	defer func() { r.end(release) }()
+	var ids []string
+	for _, t := range targets {
+		ids = append(ids, t.Device.ID)
+	}
+	// Each text is as long as the one before, or longer. The agent hears of it when the file is closed; the lock is another
+	// descriptor's.
+	text := lockText(d.h, ids...)
+	if err := d.h.WriteAttribute(driverLock(), text); err != nil {
+		return problemOf(err, "cannot say that %s are to be reset", strings.Join(ids, ", "))
+	}
+	defer func() {
+		if len(r.stuck) == 0 {
+			_ = d.h.WriteAttribute(driverLock(), fmt.Sprintf("%-*s", len(text), lockText(d.h))) // else it counts until the lock goes
+		}
+	}()
+	d.point("reset announced")
+	if problem := ready(ctx); problem != nil {
+		return problem
+	}
+	r.plans = d.PlanReset(facts, targets) // much may have happened since the caller looked
+	for _, p := range r.plans {
+		if p.Problem != nil {
+			return p.Problem
+		}
+		if problem := accel.InUseProblem(fmt.Sprintf("device %q", p.Device.ID), p.Users); problem != nil {
+			return problem
+		}
+	}
+	return r.run(context.WithoutCancel(ctx))
+}
+
+// Resetting returns the devices that some process resets at this moment: they are to be given to nobody, and what is missing of
+// them is no news.
+func Resetting(h *host.Host) []string {
+	text, err := h.ReadString(driverLock())
+	var o owner
+	if err != nil || json.Unmarshal([]byte(text), &o) != nil || len(o.Resets) == 0 || !h.Locked(driverLock()) {
+		return nil
+	}
+	return o.Resets
+}
+
+// ResetSign is the file that changes when [Resetting] does.
+func ResetSign() string { return driverLock() }
+
+// resetting is one reset at work.
+type resetting struct {
+	*Driver
+	plans []ResetPlan
+	// stuck are devices with which the kernel did not end in time: each channel is closed when it comes back.
+	stuck map[string]chan struct{}
+}
+
+// end gives the lock back, when the kernel has done all that it was told.
+func (r *resetting) end(release func()) {
+	if len(r.stuck) == 0 {
+		release()
+		return
+	}
+	go func() {
+		for _, back := range r.stuck {
+			<-back
+		}
+		release()
+	}()
+}
+
+// tell writes one attribute and waits for its effect.
+func (r *resetting) tell(ctx context.Context, what, id, file, text string) *accel.Problem {
+	back := make(chan struct{})
+	err := r.withinTime(ctx, resetDeadline, what+" "+id, func() error {
+		defer close(back)
+		return r.attribute(file, text)
+	})
+	if errors.Is(err, errNoAnswer) {
+		r.stuck[id] = back
+		err = fmt.Errorf("%w; the kernel is still at it", err)
+	}
+	if err != nil {
+		return accel.Problemf(accel.ReasonForError(err, accel.ResetFailed), "cannot %s device %q: %v", what, id, err)
+	}
+	r.point(what + " " + id)
+	return nil
+}
+
+// run does it. Whatever fails on the way, in the end every device has its driver again, if it can be had.
+func (r *resetting) run(ctx context.Context) *accel.Problem {
+	tail, unread := r.h.KernelTail()
+	if unread == nil {
+		defer tail.Close()
+	}
+	var problem *accel.Problem
+	first := func(p *accel.Problem) {
+		if problem == nil {
+			problem = p
+		}
+	}
+	for _, p := range r.plans {
+		if problem == nil && p.Bound != "" {
+			first(r.tell(ctx, "unbind", p.Device.ID, path.Join(driverDir(p.Def), "unbind"), p.Device.ID))
+		}
+	}
+	for _, p := range r.plans {
+		if problem == nil && len(p.Methods) > 0 {
+			first(r.tell(ctx, "reset", p.Device.ID, path.Join(functionDir(p.Device.ID), "reset"), "1"))
+		}
+	}
+	for _, p := range r.plans {
+		if r.stuck[p.Device.ID] == nil {
+			first(r.bind(ctx, p))
+		}
+	}
+	for _, p := range r.plans {
+		if problem == nil {
+			_, failed := r.Prove(ctx, p.Def, []accel.Accelerator{{ID: p.Device.ID}})
+			first(failed)
+		}
+	}
+	if problem == nil {
+		r.log.Info("devices reset", "devices", len(r.plans))
+	} else if unread == nil {
+		if lines := tail.Lines(); len(lines) > 0 {
+			problem.Message += r.words(lines)
+		}
+	}
+	return problem
+}
+
+// bind gives a device its driver, unless it has it, and waits for its nodes.
+func (r *resetting) bind(ctx context.Context, p ResetPlan) *accel.Problem {
+	accs := []accel.Accelerator{p.Device}
+	var refused *accel.Problem
+	if seen := r.observe(p.Def, accs); len(seen) > 0 && seen[0].bound == "" {
+		refused = r.tell(ctx, "bind", p.Device.ID, path.Join(driverDir(p.Def), "bind"), p.Device.ID)
+	}
+	there := func() *accel.Problem {
+		seen := r.observe(p.Def, accs)
+		if len(seen) == 0 {
+			return accel.Problemf(accel.DeviceGone, "device %q has not come back to the bus", p.Device.ID)
+		}
+		return deviceProblem(p.Def, seen, true)
+	}
+	if refused == nil {
+		r.until(ctx, r.settle, func() bool {
+			r.makeNodes(p.Def, accs, false)
+			return there() == nil
+		})
+	}
+	problem := there()
+	if problem != nil && refused != nil {
+		return refused // it says more
+	}
+	return problem
+}
+
+// words are what the kernel has said about the devices, as the end of a sentence; empty when it said nothing.
+func (r *resetting) words(lines []string) string {
+	for _, p := range r.plans {
+		if line := kernelLine(lines, p.Device.ID); line != "" {
+			return "; the kernel says: " + line
+		}
+	}
+	return ""
+}

@@ -1,0 +1,348 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+const otherDevice = "0000:02:00.0"
+
+// resettable is a machine with two devices that serve, each below a port of its own, and the driver that has them.
+func resettable(t *testing.T) (*testMachine, *Driver, *accel.Definition) {
+	t.Helper()
+	m := newMachine(t)
+	m.addDevice(otherDevice)
+	for _, id := range m.devices {
+		m.write(functionDir(id)+"/reset", "")
+		m.write(functionDir(id)+"/reset_method", "bus\n")
+		m.write(functionDir(id)+"/factorial", "3628800\n")
+	}
+	m.install("updates/edu.ko", edu())
+	d := m.driver(Options{})
+	def := eduDefinition()
+	def.Check.Write = "" // the fake would answer what it was asked
+	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+		t.Fatal(problem)
+	}
+	m.attributes = nil
+	return m, d, def
+}
+
+// slots are the PCI functions of the machine.
+func slots(more ...accel.PCIDevice) accel.Facts {
+	return accel.Facts{PCI: append([]accel.PCIDevice{
+		{Address: "0000:00:10.0", Class: "060400"},
+		{Address: "0000:00:11.0", Class: "060400"},
+		{Address: testDevice, ParentPort: "0000:00:10.0", Driver: "edu"},
+		{Address: otherDevice, ParentPort: "0000:00:11.0", Driver: "edu"},
+	}, more...)}
+}
+
+func targets(def *accel.Definition, ids ...string) (out []ResetTarget) {
+	for _, id := range ids {
+		out = append(out, ResetTarget{Def: def, Device: accel.Accelerator{ID: id, Health: accel.Health{State: accel.Unhealthy}}})
+	}
+	return out
+}
+
+func atOnce(context.Context) *accel.Problem { return nil }
+
+func TestReset(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		way     accel.ResetWay
+		unbound bool
+		told    string
+	}{
+		{"bound", "", false, "drivers/edu/unbind D; devices/D/reset 1; drivers/edu/bind D"},
+		{"without a driver, as a reset that was killed leaves it", "", true, "devices/D/reset 1; drivers/edu/bind D"},
+		{"bound anew only", accel.ResetRebind, false, "drivers/edu/unbind D; drivers/edu/bind D"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, d, def := resettable(t)
+			def.Reset = c.way
+			if c.unbound {
+				if err := m.unbind(testDevice); err != nil {
+					t.Fatal(err)
+				}
+			}
+			held := [][]string{Resetting(m.h)}
+			problem := d.Reset(t.Context(), slots(), targets(def, testDevice), func(context.Context) *accel.Problem {
+				held = append(held, Resetting(m.h))
+				return nil
+			})
+			if problem != nil {
+				t.Fatal(problem)
+			}
+			if diff := cmp.Diff([][]string{nil, {testDevice}, nil}, append(held, Resetting(m.h))); diff != "" {
+				t.Errorf("said to be reset, before, meanwhile and afterwards:\n%s", diff)
+			}
+			if got := strings.ReplaceAll(strings.Join(m.attributes, "; "), testDevice, "D"); got != c.told {
+				t.Errorf("the kernel was told %q, want %q", got, c.told)
+			}
+			if have, problem := d.Probe(def, m.facts(), m.accs()); !have.Right {
+				t.Error(have, problem)
+			}
+		})
+	}
+}
+
+// TestResetRefused: each thing in the way has its own words, and nothing is touched.
+func TestResetRefused(t *testing.T) {
+	attribute := func(file, text string) func(*testMachine, *accel.Definition) {
+		return func(m *testMachine, _ *accel.Definition) { m.write(functionDir(testDevice)+"/"+file, text) }
+	}
+	for _, c := range []struct {
+		name    string
+		prepare func(*testMachine, *accel.Definition)
+		more    []accel.PCIDevice
+		linked  []string
+		named   []string
+		reason  accel.Reason
+		says    string
+	}{
+		{name: "in use", prepare: func(m *testMachine, _ *accel.Definition) { m.open(42, "python3", "/dev/edu0") }, reason: accel.InUse, says: `device "0000:01:00.0" is in use by python3 (pid 42)`},
+		{name: "in use by what its driver does not know", prepare: func(m *testMachine, _ *accel.Definition) {
+			m.write(functionDir(testDevice)+"/drm/card0/dev", "226:0\n")
+			m.write(functionDir(testDevice)+"/drm/card0/uevent", "DEVNAME=dri/card0\n")
+			m.open(43, "Xorg", "/dev/dri/card0")
+		}, reason: accel.InUse, says: "Xorg (pid 43)"},
+		{name: "no way", prepare: func(m *testMachine, _ *accel.Definition) { m.remove(functionDir(testDevice) + "/reset") }, reason: accel.CannotReset, says: `no attribute "reset"`},
+		{name: "ways switched off", prepare: attribute("reset_method", "\n"), reason: accel.CannotReset, says: "switched all of them off"},
+		{name: "definition", prepare: func(_ *testMachine, def *accel.Definition) { def.Reset = accel.ResetNever }, reason: accel.CannotReset, says: "the definition"},
+		{name: "driver not loaded", prepare: func(m *testMachine, _ *accel.Definition) {
+			_ = m.unbind(testDevice)
+			m.remove("/sys/bus/pci/drivers/edu")
+		}, reason: accel.CannotReset, says: `"edu" is not loaded`},
+		{name: "a virtual machine's", prepare: func(m *testMachine, _ *accel.Definition) {
+			_ = m.unbind(testDevice)
+			m.bind(testDevice, "vfio-pci")
+		}, reason: accel.ConflictDriver, says: `"vfio-pci"`},
+		{name: "gone", prepare: func(m *testMachine, _ *accel.Definition) { m.remove(functionDir(testDevice)) }, reason: accel.DeviceGone},
+		{name: "an upgrade was interrupted", prepare: func(m *testMachine, _ *accel.Definition) {
+			m.write("/var/lib/acceld/journal/qemu-edu.json", `{"kind": "qemu-edu", "step": "load", "to": {}}`)
+		}, reason: accel.CannotReset, says: "upgrade"},
+		{name: "another below the port", more: []accel.PCIDevice{{Address: "0000:01:01.0", ParentPort: "0000:00:10.0"}}, reason: accel.ResetShared, says: `"0000:01:00.0" (bus) would reset 0000:01:01.0 too`},
+		{name: "one far below the port", more: []accel.PCIDevice{
+			{Address: "0000:01:02.0", ParentPort: "0000:00:10.0", Class: "060400"},
+			{Address: "0000:05:00.0", ParentPort: "0000:01:02.0"},
+		}, reason: accel.ResetShared, says: "0000:01:02.0, 0000:05:00.0"},
+		{name: "a way of which nothing is known", prepare: func(m *testMachine, _ *accel.Definition) { m.remove(functionDir(testDevice) + "/reset_method") },
+			more: []accel.PCIDevice{{Address: "0000:01:00.1", ParentPort: "0000:00:10.0"}}, reason: accel.ResetShared, says: "(unknown)"},
+		{name: "a slot is the first of its ways", prepare: attribute("reset_method", "slot flr\n"), more: []accel.PCIDevice{{Address: "0000:01:00.1", ParentPort: "0000:00:10.0"}}, reason: accel.ResetShared, says: "0000:01:00.1"},
+		{name: "one of two that share a port", more: []accel.PCIDevice{{Address: "0000:01:01.0", ParentPort: "0000:00:10.0"}}, named: []string{testDevice, otherDevice}, reason: accel.ResetShared},
+		{name: "virtual functions", more: []accel.PCIDevice{{Address: "0000:09:00.0"}}, reason: accel.ResetShared, says: "2 virtual functions"},
+		{name: "links of its own", linked: []string{testDevice, otherDevice}, reason: accel.ResetShared, says: "links of its own to 0000:02:00.0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, d, def := resettable(t)
+			if c.prepare != nil {
+				c.prepare(m, def)
+			}
+			facts := slots(c.more...)
+			if c.name == "virtual functions" {
+				facts.PCI[2].SRIOV.NumVFs = 2
+			}
+			all := targets(def, append(c.named, testDevice)...)
+			for i := range all {
+				all[i].Linked = c.linked
+			}
+			m.attributes = nil
+			problem := d.Reset(t.Context(), facts, all, atOnce)
+			if problem == nil || problem.Reason != c.reason || !strings.Contains(problem.Message, c.says) {
+				t.Fatalf("got %v, want %s: %q", problem, c.reason, c.says)
+			}
+			if len(m.attributes) > 0 || len(Resetting(m.h)) > 0 {
+				t.Error("touched all the same:", m.attributes, Resetting(m.h))
+			}
+		})
+	}
+}
+
+// TestResetTogether: what shares a port, or has links, is reset when all of them are named; a way that hits the function alone
+// does not look at its neighbours.
+func TestResetTogether(t *testing.T) {
+	m, d, def := resettable(t)
+	facts := slots()
+	facts.PCI[3].ParentPort = "0000:00:10.0"
+	both := targets(def, testDevice, otherDevice)
+	both[0].Linked, both[1].Linked = []string{testDevice, otherDevice}, []string{testDevice, otherDevice}
+	if problem := d.Reset(t.Context(), facts, both, atOnce); problem != nil {
+		t.Fatal(problem)
+	}
+	want := "drivers/edu/unbind A; drivers/edu/unbind B; devices/A/reset 1; devices/B/reset 1; drivers/edu/bind A; drivers/edu/bind B"
+	if got := strings.NewReplacer(testDevice, "A", otherDevice, "B").Replace(strings.Join(m.attributes, "; ")); got != want {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	m.write(functionDir(testDevice)+"/reset_method", "flr pm\n")
+	if problem := d.Reset(t.Context(), facts, both[:1], atOnce); problem == nil || problem.Reason != accel.ResetShared {
+		t.Errorf("linked: %v", problem)
+	}
+	both[0].Linked = nil
+	if problem := d.Reset(t.Context(), facts, both[:1], atOnce); problem != nil {
+		t.Error(problem)
+	}
+	// It came into use while the agent took it out of use; and somebody said no.
+	m.attributes = nil
+	problem := d.Reset(t.Context(), facts, both[:1], func(context.Context) *accel.Problem { m.open(44, "late", "/dev/edu0"); return nil })
+	if problem == nil || problem.Reason != accel.InUse || len(m.attributes) > 0 {
+		t.Error(problem, m.attributes)
+	}
+	problem = d.Reset(t.Context(), facts, both[:1], func(context.Context) *accel.Problem { return accel.Problemf(accel.ProbeUnanswered, "no") })
+	if problem == nil || problem.Reason != accel.ProbeUnanswered || len(m.attributes) > 0 {
+		t.Error(problem, m.attributes)
+	}
+}
+
+// TestResetFails: what the kernel says becomes the message, and the device has its driver again where it can be had.
+func TestResetFails(t *testing.T) {
+	for _, c := range []struct {
+		at     string
+		err    error
+		wrong  bool
+		reason accel.Reason
+		says   string
+		bound  string
+	}{
+		{at: "unbind", err: syscall.EBUSY, reason: accel.ResetFailed, says: `cannot unbind device "0000:01:00.0": device or resource busy`, bound: "edu"},
+		{at: "unbind", err: syscall.EACCES, reason: accel.PermissionDenied, bound: "edu"},
+		{at: "reset", err: syscall.ENOTTY, reason: accel.ResetFailed, says: "cannot reset", bound: "edu"},
+		{at: "bind", err: syscall.EIO, reason: accel.ResetFailed, says: "cannot bind", bound: ""},
+		{wrong: true, reason: accel.CheckFailed, says: `gave "0"`, bound: "edu"},
+	} {
+		t.Run(fmt.Sprint(c.at, c.err), func(t *testing.T) {
+			m, d, def := resettable(t)
+			m.refuseAttribute = map[string]error{c.at: c.err}
+			if c.wrong {
+				m.remove(functionDir(testDevice) + "/factorial")
+				m.write(functionDir(testDevice)+"/factorial", "0")
+			}
+			problem := d.Reset(t.Context(), slots(), targets(def, testDevice), atOnce)
+			if problem == nil || problem.Reason != c.reason || !strings.Contains(problem.Message, c.says) {
+				t.Errorf("got %v, want %s: %q", problem, c.reason, c.says)
+			}
+			if got := m.bound(testDevice); got != c.bound {
+				t.Errorf("bound to %q, want %q", got, c.bound)
+			}
+			if held := Resetting(m.h); len(held) > 0 {
+				t.Error("held for ever:", held)
+			}
+		})
+	}
+}
+
+// TestResetKilledAtEveryPoint: whatever line the command is killed on, the agent's next look, or the next reset, finds the devices
+// bound or binds them.
+func TestResetKilledAtEveryPoint(t *testing.T) {
+	m, d, def := resettable(t)
+	both := targets(def, testDevice, otherDevice)
+	points, _ := m.killAt(d, -1, func() {
+		if problem := d.Reset(t.Context(), slots(), both, atOnce); problem != nil {
+			t.Fatal(problem)
+		}
+	})
+	if len(points) != 7 {
+		t.Fatal(points)
+	}
+	for i := range points {
+		for _, next := range []string{"agent", "reset"} {
+			m, d, def := resettable(t)
+			both := targets(def, testDevice, otherDevice)
+			if _, dead := m.killAt(d, i, func() { _ = d.Reset(t.Context(), slots(), both, atOnce) }); !dead {
+				t.Fatal("not killed at", i)
+			}
+			d = m.driver(Options{})
+			if next == "reset" {
+				if problem := d.Reset(t.Context(), slots(), both, atOnce); problem != nil {
+					t.Errorf("killed at %d: %v", i, problem)
+				}
+			} else if have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || !have.Right {
+				t.Errorf("killed at %d: %+v, %v", i, have, problem)
+			}
+			if a, b := m.bound(testDevice), m.bound(otherDevice); a != "edu" || b != "edu" {
+				t.Errorf("killed at %d, then %s: bound to %q and %q", i, next, a, b)
+			}
+			if len(m.loads) != 1 || len(m.unloads) != 0 {
+				t.Errorf("killed at %d: the driver was touched", i)
+			}
+		}
+	}
+}
+
+// TestResetHangs: a device with which the kernel does not end stays held back for as long, and others get their driver again.
+func TestResetHangs(t *testing.T) {
+	m, d, def := resettable(t)
+	synctest.Test(t, func(t *testing.T) {
+		back := make(chan struct{})
+		d.attribute = func(name, text string) error {
+			if strings.HasSuffix(name, testDevice+"/reset") {
+				<-back
+			}
+			return m.attribute(name, text)
+		}
+		problem := d.Reset(t.Context(), slots(), targets(def, testDevice, otherDevice), atOnce)
+		if problem == nil || problem.Reason != accel.ResetFailed || !strings.Contains(problem.Message, "did not answer within 2m0s; the kernel is still at it") {
+			t.Error(problem)
+		}
+		if a, b := m.bound(testDevice), m.bound(otherDevice); a != "" || b != "edu" {
+			t.Errorf("bound to %q and %q", a, b)
+		}
+		if held := Resetting(m.h); !slices.Equal(held, []string{testDevice, otherDevice}) {
+			t.Error("held", held)
+		}
+		close(back)
+		synctest.Wait()
+		if held := Resetting(m.h); len(held) > 0 {
+			t.Error("held for ever:", held)
+		}
+	})
+}
+
+// TestResetLeftBehind: what a killed reset has left in the lock's file holds nothing back; what a live one has does.
+func TestResetLeftBehind(t *testing.T) {
+	m, _, _ := resettable(t)
+	m.write(driverLock(), lockText(m.h, testDevice))
+	if held := Resetting(m.h); len(held) > 0 {
+		t.Error(held)
+	}
+	release, err := m.h.TryLock(driverLock(), lockText(m.h, testDevice))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held := Resetting(m.h); !slices.Equal(held, []string{testDevice}) {
+		t.Error(held)
+	}
+	release()
+	if held := Resetting(m.h); len(held) > 0 {
+		t.Error(held)
+	}
+}
+
+// open gives a process a descriptor of a node.
+func (m *testMachine) open(pid int, comm, node string) {
+	m.t.Helper()
+	m.write(fmt.Sprintf("/proc/%d/comm", pid), comm+"\n")
+	if err := os.MkdirAll(m.path(fmt.Sprintf("/proc/%d/fd", pid)), 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.Symlink(node, m.path(fmt.Sprintf("/proc/%d/fd/7", pid))); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *testMachine) remove(name string) {
+	m.t.Helper()
+	if err := os.RemoveAll(m.path(name)); err != nil {
+		m.t.Fatal(err)
+	}
+}
