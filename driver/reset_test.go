@@ -137,8 +137,10 @@ func TestResetRefused(t *testing.T) {
 			{Address: "0000:01:02.0", ParentPort: "0000:00:10.0", Class: "060400"},
 			{Address: "0000:05:00.0", ParentPort: "0000:01:02.0"},
 		}, reason: accel.ResetShared, says: "0000:01:02.0, 0000:05:00.0"},
-		{name: "a way of which nothing is known", prepare: func(m *testMachine, _ *accel.Definition) { m.remove(functionDir(testDevice) + "/reset_method") },
-			more: []accel.PCIDevice{{Address: "0000:01:00.1", ParentPort: "0000:00:10.0"}}, reason: accel.ResetShared, says: "(unknown)"},
+		{
+			name: "a way of which nothing is known", prepare: func(m *testMachine, _ *accel.Definition) { m.remove(functionDir(testDevice) + "/reset_method") },
+			more: []accel.PCIDevice{{Address: "0000:01:00.1", ParentPort: "0000:00:10.0"}}, reason: accel.ResetShared, says: "(unknown)",
+		},
 		{name: "a slot is the first of its ways", prepare: attribute("reset_method", "slot flr\n"), more: []accel.PCIDevice{{Address: "0000:01:00.1", ParentPort: "0000:00:10.0"}}, reason: accel.ResetShared, says: "0000:01:00.1"},
 		{name: "one of two that share a port", more: []accel.PCIDevice{{Address: "0000:01:01.0", ParentPort: "0000:00:10.0"}}, named: []string{testDevice, otherDevice}, reason: accel.ResetShared},
 		{name: "virtual functions", more: []accel.PCIDevice{{Address: "0000:09:00.0"}}, reason: accel.ResetShared, says: "2 virtual functions"},
