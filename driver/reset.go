@@ -269,7 +269,7 @@ func (r *resetting) run(ctx context.Context) *accel.Problem {
 		}
 	}
 	if problem == nil {
-		r.log.Info("devices reset", "devices", len(r.plans))
+		r.log.Debug("devices reset", "devices", len(r.plans))
 	} else if unread == nil {
 		if lines := tail.Lines(); len(lines) > 0 {
 			problem.Message += r.words(lines)
