@@ -11,7 +11,6 @@ func excuses() []excuse {
 		{"docs/install.md", "helm install acceld packaging/chart --namespace acceld-system --set registry=registry.example.com/acceld --set openshift=true", openShift},
 		{"docs/install.md", "patches:", "a part of an overlay for API servers that are older than the bed's"},
 		{"docs/monitoring.md", "scrape_configs:", "a part of Prometheus' file; TestMonitoring has a Prometheus with one like it"},
-		{"docs/policies.md", "groups:", "rules for Prometheus, which the cluster does not have"},
 		{"docs/scheduling.md", "policies: true", "every option of the controller's file; cmd/acceld-controller holds it to the program"},
 		{"docs/scheduling.md", "apiVersion: kubescheduler.config.k8s.io/v1", "the scheduler's file; cmd/acceld-controller reads it, and TestCards has the real scheduler with one like it"},
 		{"docs/status.md", "ssh -L", "it forwards a port from another machine, with a name of the reader's"},
