@@ -219,6 +219,7 @@ func podOverKubelet(t *testing.T, n *bed.Node, image string) {
 	stage.Check(t, n.Apply(ctx, stage.Pod("over", image, 1, "-expect", "1", "-hold", "2h")))
 	stage.Check(t, n.WaitPod(ctx, "default", "over", corev1.PodRunning))
 	heldBy(t, n, "over", 1)
+	since := time.Now()
 	for range stage.Times(t, 3) {
 		stage.Check(t, n.RestartKubelet(ctx))
 		reaches(t, n.Guest, accel.Ready, soon)
@@ -226,8 +227,10 @@ func podOverKubelet(t *testing.T, n *bed.Node, image string) {
 	time.Sleep(40 * time.Second) // a kubelet that has come back is believed at once only about who is there
 	heldBy(t, n, "over", 1)
 	oneSeries(t, n, "over", 1)
-	// On each page that was scraped the device had its holder.
-	gaps := query(t, n, `count_over_time(accelerator_up{job="acceld"}[1m]) - on (accelerator_id) count_over_time(accelerator_allocation_info{job="acceld", pod="over"}[1m]) > 0`)
+	// On each page that was scraped since then the device had its holder.
+	gaps := query(t, n, strings.ReplaceAll(
+		`count_over_time(accelerator_up{job="acceld"}[SINCE]) - on (accelerator_id) count_over_time(accelerator_allocation_info{job="acceld", pod="over"}[SINCE]) > 0`,
+		"SINCE", fmt.Sprintf("%ds", int(time.Since(since).Seconds()))))
 	if len(gaps) > 0 {
 		t.Errorf("the series had gaps: %v", gaps)
 	}
