@@ -606,7 +606,15 @@ func TestSame(t *testing.T) {
 		n := &Node{}
 		n.Meta.UID, n.Meta.Labels, n.Meta.Annotations = "u", map[string]string{"a": "b"}, map[string]string{"acceld.dev/x": "1", "node.alpha.kubernetes.io/ttl": "0"}
 		change(n)
-		return n
+		b, err := json.Marshal(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := &Node{} // as the API server's words are
+		if err := json.Unmarshal(b, read); err != nil {
+			t.Fatal(err)
+		}
+		return read
 	}
 	for what, c := range map[string]struct {
 		change func(n *Node)

@@ -140,9 +140,9 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 }
 
 // Same reports whether two versions of a node are the same to everybody here: kubelets report every few minutes, and Kubernetes' own
-// controllers annotate nodes and take their taints back by the thousand when a cluster grows.
+// controllers annotate nodes, which UnmarshalJSON drops, and take their taints back by the thousand when a cluster grows.
 func (n *Node) Same(o *Node) bool {
-	return n.Meta.UID == o.Meta.UID && maps.Equal(n.Meta.Labels, o.Meta.Labels) && marked(n.Meta.Annotations, o.Meta.Annotations) && marked(o.Meta.Annotations, n.Meta.Annotations) &&
+	return n.Meta.UID == o.Meta.UID && maps.Equal(n.Meta.Labels, o.Meta.Labels) && maps.Equal(n.Meta.Annotations, o.Meta.Annotations) &&
 		n.Spec.Unschedulable == o.Spec.Unschedulable && slices.Equal(chosen(n.Spec.Taints), chosen(o.Spec.Taints)) && slices.Equal(n.Status.Conditions, o.Status.Conditions)
 }
 
@@ -158,16 +158,6 @@ func consequences() []string {
 		"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable", "node.kubernetes.io/network-unavailable",
 		"node.kubernetes.io/memory-pressure", "node.kubernetes.io/disk-pressure", "node.kubernetes.io/pid-pressure",
 	}
-}
-
-// marked reports whether b has all annotations of a that are acceld's; nobody here reads others.
-func marked(a, b map[string]string) bool {
-	for key, text := range a {
-		if other, there := b[key]; strings.HasPrefix(key, kube.Prefix) && (!there || other != text) {
-			return false
-		}
-	}
-	return true
 }
 
 func (n *Node) condition(kind string) nodeCondition {
