@@ -45,12 +45,13 @@ func (d *Driver) PlanReset(facts accel.Facts, targets []ResetTarget) []ResetPlan
 	var plans []ResetPlan
 	for _, t := range targets {
 		p := ResetPlan{ResetTarget: t}
-		p.Problem = d.planReset(facts, targets, &p)
+		seen := d.observe(t.Def, []accel.Accelerator{t.Device})
+		p.Problem = d.planReset(facts, targets, seen, &p)
 		nodes := d.foreignNodes(t.Device.ID)
 		for _, a := range accel.Flat([]accel.Accelerator{t.Device}) {
 			nodes = append(nodes, a.Nodes...)
 		}
-		for _, v := range d.observe(t.Def, []accel.Accelerator{t.Device}) {
+		for _, v := range seen {
 			nodes = append(nodes, v.nodes...)
 		}
 		p.Users = d.processes(nodes)
@@ -59,10 +60,9 @@ func (d *Driver) PlanReset(facts accel.Facts, targets []ResetTarget) []ResetPlan
 	return plans
 }
 
-// planReset fills in how a device is reset and returns what forbids it.
-func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, p *ResetPlan) *accel.Problem {
+// planReset fills in how a device, as it was seen, is reset, and returns what forbids it.
+func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []device, p *ResetPlan) *accel.Problem {
 	id, def := p.Device.ID, p.Def
-	seen := d.observe(def, []accel.Accelerator{p.Device})
 	if len(seen) == 0 {
 		return accel.Problemf(accel.DeviceGone, "device %q is not on the bus", id)
 	}

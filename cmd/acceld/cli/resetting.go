@@ -81,9 +81,10 @@ func (a *running) isHeld(id string) bool {
 // heldForReset shows devices that are being reset as they were before, and as not to be given to anybody: that driver and nodes
 // come and go is no news. One that was reset is as if it had just been found.
 func (a *running) heldForReset(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
+	last := a.loop.Machine().Have[def.Kind].Accelerators
 	for i, x := range accs {
 		before := accel.Accelerator{}
-		for _, old := range a.loop.Machine().Have[def.Kind].Accelerators {
+		for _, old := range last {
 			if old.ID == x.ID && old.Present() {
 				before = old
 			}
