@@ -74,27 +74,13 @@ func daemon(h *host.Host, endpoint string, comms []string) int {
 	return pid
 }
 
-// started returns when a process started: clock ticks after the boot, of which Linux shows a hundred a second on every
-// architecture (proc_pid_stat(5), field 22; USER_HZ). Zero when it cannot be known.
+// started returns when a process started. Zero when it cannot be known.
 func started(h *host.Host, pid int) time.Time {
-	stat, err := h.ReadAttribute(processDir(pid) + "/stat")
+	after, err := h.StartedAfterBoot(strconv.Itoa(pid))
 	if err != nil {
 		return time.Time{}
 	}
 	boot, err := h.ReadFile(procDir + "/stat") // longer than an attribute on a machine with many processors
-	if err != nil {
-		return time.Time{}
-	}
-	_, fields, ok := strings.Cut(stat, ") ") // the name may have anything but this, and is field 2
-	if i := strings.LastIndex(stat, ") "); i >= 0 {
-		fields = stat[i+2:]
-	}
-	f := strings.Fields(fields)
-	const startTime = 22 - 3 // fields starts with the third
-	if !ok || len(f) <= startTime {
-		return time.Time{}
-	}
-	ticks, err := strconv.ParseInt(f[startTime], 10, 64)
 	if err != nil {
 		return time.Time{}
 	}
@@ -104,7 +90,7 @@ func started(h *host.Host, pid int) time.Time {
 			if err != nil {
 				return time.Time{}
 			}
-			return time.Unix(seconds, 0).Add(time.Duration(ticks) * 10 * time.Millisecond).UTC()
+			return time.Unix(seconds, 0).Add(after).UTC()
 		}
 	}
 	return time.Time{}

@@ -6,8 +6,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -79,27 +77,15 @@ func mountFlags(dir string) (int64, error) {
 	return int64(st.Flags), nil //nolint:unconvert // 32 bits on some architectures
 }
 
-// started returns when this process started, by the clock that says now. The kernel counts from the boot, the time asleep
-// included, and shows a hundred ticks a second on every architecture (proc_pid_stat(5), field 22; USER_HZ).
+// started returns when this process started, by the clock that says now.
 func (h *Host) started(now time.Time) (time.Time, error) {
-	const self = "/proc/self/stat"
-	stat, err := h.ReadAttribute(self)
+	start, err := h.StartedAfterBoot("self")
 	if err != nil {
 		return time.Time{}, err
-	}
-	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:]) // the name, field 2, may have anything in it
-	const startTime = 22 - 3                                        // fields begins with the third
-	if len(fields) <= startTime {
-		return time.Time{}, &fs.PathError{Op: "parse", Path: self, Err: fs.ErrInvalid}
-	}
-	ticks, err := strconv.ParseInt(fields[startTime], 10, 64)
-	if err != nil {
-		return time.Time{}, &fs.PathError{Op: "parse", Path: self, Err: err}
 	}
 	var boot unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
 		return time.Time{}, os.NewSyscallError("clock_gettime", err)
 	}
-	age := time.Duration(boot.Nano()) - time.Duration(ticks)*10*time.Millisecond
-	return now.Add(-age), nil
+	return now.Add(start - time.Duration(boot.Nano())), nil
 }
