@@ -64,9 +64,10 @@ func (d *daemon) start() {
 		d.Error(err)
 		return
 	}
-	d.server, d.listener = grpc.NewServer(), l
-	cri.RegisterRuntimeServiceServer(d.server, d)
-	go func() { _ = d.server.Serve(l) }() // ends with the server
+	s := grpc.NewServer()
+	cri.RegisterRuntimeServiceServer(s, d)
+	go func() { _ = s.Serve(l) }() // ends with the server
+	d.server, d.listener = s, l
 }
 
 func (d *daemon) stop() {
