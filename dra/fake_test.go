@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -29,20 +28,21 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
+	"github.com/acceld/acceld/test/watched"
 )
 
 const node = "node-a"
 
 // server is the little of an API server that matters here: slices with versions and a watch, and claims to read.
 type server struct {
-	mu       sync.Mutex
-	version  int
-	slices   map[string]Slice
-	claims   map[string]claim
-	classes  map[string]class
-	unread   bool   // classes may be made and not read
-	owner    string // of the fields of classes
-	watchers map[*io.PipeWriter]chan string
+	mu      sync.Mutex
+	version int
+	slices  map[string]Slice
+	claims  map[string]claim
+	classes map[string]class
+	unread  bool   // classes may be made and not read
+	owner   string // of the fields of classes
+	watched.History
 	// refuse answers a request instead of the server when it returns an error.
 	refuse   func(method, path string) error
 	forgets  func(*Slice) // drops fields as an older server does
@@ -50,7 +50,7 @@ type server struct {
 }
 
 func newServer() *server {
-	return &server{slices: map[string]Slice{}, claims: map[string]claim{}, classes: map[string]class{}, owner: manager, watchers: map[*io.PipeWriter]chan string{}, version: 10}
+	return &server{slices: map[string]Slice{}, claims: map[string]claim{}, classes: map[string]class{}, owner: manager, version: 10}
 }
 
 func (s *server) Do(_ context.Context, method, path string, _ url.Values, body, into any) error {
@@ -170,35 +170,7 @@ func (s *server) drop(name string) {
 }
 
 func (s *server) tell(kind string, x Slice) {
-	data, _ := json.Marshal(map[string]any{"type": kind, "object": x})
-	for _, events := range s.watchers {
-		events <- string(data)
-	}
-}
-
-func (s *server) Watch(ctx context.Context, _ string, _ url.Values) (io.ReadCloser, error) {
-	r, w := io.Pipe()
-	events := make(chan string, 1024)
-	s.mu.Lock()
-	s.watchers[w] = events
-	s.mu.Unlock()
-	go func() {
-		defer w.Close()
-		for {
-			select {
-			case e := <-events:
-				if _, err := io.WriteString(w, e); err != nil {
-					return
-				}
-			case <-ctx.Done():
-				s.mu.Lock()
-				delete(s.watchers, w)
-				s.mu.Unlock()
-				return
-			}
-		}
-	}()
-	return r, nil
+	s.Add(apiRoot+"resourceslices", kind, s.version, x)
 }
 
 // wipe deletes every slice of the node, as a kubelet does when it starts.

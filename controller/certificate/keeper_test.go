@@ -23,6 +23,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/acceld/acceld/test/watched"
 )
 
 // server has one Secret, or none.
@@ -30,23 +32,9 @@ type server struct {
 	mu      sync.Mutex
 	object  *secret
 	version int
-	streams map[*stream]bool
-	writes  int
-	refuse  error
-}
-
-type stream struct {
-	s *server
-	*io.PipeReader
-	w *io.PipeWriter
-}
-
-// Close ends the watch.
-func (w *stream) Close() error {
-	w.s.mu.Lock()
-	delete(w.s.streams, w)
-	w.s.mu.Unlock()
-	return errors.Join(w.PipeReader.Close(), w.w.Close())
+	watched.History
+	writes int
+	refuse error
 }
 
 func (s *server) Do(_ context.Context, method, path string, query url.Values, body, into any) error {
@@ -89,27 +77,12 @@ func copyInto(from, into any) error {
 	return err
 }
 
-// Watch sends what comes; what was before is in the list.
-func (s *server) Watch(ctx context.Context, _ string, _ url.Values) (io.ReadCloser, error) {
-	r, w := io.Pipe()
-	x := &stream{s, r, w}
-	s.mu.Lock()
-	s.streams[x] = true
-	s.mu.Unlock()
-	context.AfterFunc(ctx, func() { _ = x.Close() })
-	return x, nil
-}
-
 // put replaces the Secret's content; the caller holds the lock.
 func (s *server) put(data map[string][]byte, annotations map[string]string) {
 	s.version++
 	s.object = &secret{Data: data}
 	s.object.Meta.Namespace, s.object.Meta.Name, s.object.Meta.ResourceVersion, s.object.Meta.Annotations = "ns", "tls", strconv.Itoa(s.version), annotations
-	event, _ := json.Marshal(map[string]any{"type": "MODIFIED", "object": s.object})
-	event = append(event, '\n')
-	for w := range s.streams {
-		go func() { _, _ = w.w.Write(event) }()
-	}
+	s.Add("/api/v1/namespaces/ns/secrets", "MODIFIED", s.version, s.object)
 }
 
 func (s *server) edit(data map[string][]byte, annotations map[string]string) {
@@ -165,7 +138,7 @@ func shake(k *Keeper, data map[string][]byte, asClient bool) error {
 
 func TestMadeAndRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{streams: map[*stream]bool{}}
+		s := &server{}
 		s.edit(nil, nil)
 		one, two := keep(t, s, io.Discard), keep(t, s, io.Discard)
 		time.Sleep(time.Minute)
@@ -218,7 +191,7 @@ func TestSomebodyElses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &server{streams: map[*stream]bool{}}
+		s := &server{}
 		s.edit(theirs, nil)
 		var log bytes.Buffer
 		k := keep(t, s, &log)
@@ -256,7 +229,7 @@ func TestNone(t *testing.T) {
 		"cannot list secret": apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "tls", errors.New("cannot list secret")),
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := &server{streams: map[*stream]bool{}, refuse: refuse}
+			s := &server{refuse: refuse}
 			var log bytes.Buffer
 			k := keep(t, s, &log)
 			time.Sleep(time.Hour)

@@ -20,6 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/acceld/acceld/test/watched"
 )
 
 const (
@@ -32,27 +34,13 @@ type server struct {
 	mu      sync.Mutex
 	objects map[string]*slice // by the path of the collection; a Service has metadata alone
 	version int
-	streams map[*stream]bool
-	writes  []string
-	refuse  error
-}
-
-type stream struct {
-	*io.PipeReader
-	s    *server
-	w    *io.PipeWriter
-	path string
-}
-
-func (w *stream) Close() error {
-	w.s.mu.Lock()
-	delete(w.s.streams, w)
-	w.s.mu.Unlock()
-	return errors.Join(w.PipeReader.Close(), w.w.Close())
+	watched.History
+	writes []string
+	refuse error
 }
 
 func newServer() *server {
-	s := &server{objects: map[string]*slice{}, streams: map[*stream]bool{}}
+	s := &server{objects: map[string]*slice{}}
 	s.set(servicesPath, &slice{Meta: meta{OwnerReferences: nil}})
 	return s
 }
@@ -112,16 +100,6 @@ func (s *server) Do(_ context.Context, method, path string, query url.Values, bo
 	return through(s.objects[slicesPath], into)
 }
 
-func (s *server) Watch(ctx context.Context, path string, _ url.Values) (io.ReadCloser, error) {
-	r, w := io.Pipe()
-	x := &stream{r, s, w, path}
-	s.mu.Lock()
-	s.streams[x] = true
-	s.mu.Unlock()
-	context.AfterFunc(ctx, func() { _ = x.Close() })
-	return x, nil
-}
-
 // put makes or changes an object, and removes it when it is nil. The server is locked.
 func (s *server) put(path string, o *slice) {
 	s.version++
@@ -138,12 +116,7 @@ func (s *server) put(path string, o *slice) {
 		s.objects[path] = o
 	}
 	o.Meta.Namespace, o.Meta.Name, o.Meta.ResourceVersion = "ns", "controller", strconv.Itoa(s.version)
-	event, _ := json.Marshal(map[string]any{"type": kind, "object": o})
-	for w := range s.streams {
-		if w.path == path {
-			go func() { _, _ = w.w.Write(append(event, '\n')) }()
-		}
-	}
+	s.Add(path, kind, s.version, o)
 }
 
 func (s *server) set(path string, o *slice) {

@@ -55,10 +55,7 @@ func fleetPolicy(version string, upgrade, more object) object {
 // start runs a controller until stop is called.
 func start(t *testing.T, s *server) (c *Controller, stop func()) {
 	t.Helper()
-	c, err := New(Options{API: s, Namespace: "acceld-system", Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c = stopped(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
@@ -68,6 +65,16 @@ func start(t *testing.T, s *server) (c *Controller, stop func()) {
 			t.Error(err)
 		}
 	}
+}
+
+// stopped is a controller that does not run.
+func stopped(t *testing.T, s *server) *Controller {
+	t.Helper()
+	c, err := New(Options{API: s, Namespace: "acceld-system", Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // gauges are the metrics whose value is not zero, as Prometheus' text has them.

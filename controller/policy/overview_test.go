@@ -24,11 +24,11 @@ func TestOverview(t *testing.T) {
 		s.edit(nodePath("cpu"), object{"metadata": object{"labels": object{"x": "y", kube.Prefix + "pool": "z"}}})
 		s.edit(policyPath, fleetPolicy("2", object{}, object{"dryRun": false}))
 		s.edit(kube.PoliciesPath+"/first", object{"spec": object{"priority": 9, "dryRun": true, "kinds": object{kind: object{}}}})
-		c, stop := start(t, s)
-		defer stop()
-		if _, known := c.Overview(); known {
+		if _, known := stopped(t, s).Overview(); known {
 			t.Error("something is known before anything was read")
 		}
+		c, stop := start(t, s)
+		defer stop()
 		wait(10 * time.Second)
 		got, known := c.Overview()
 		if !known {
