@@ -159,6 +159,18 @@ func TestEngine(t *testing.T) {
 			"",
 		},
 		{
+			"docker with its containerd",
+			map[string]string{sock: "", "var/run/docker.sock": ""},
+			accel.ContainerEngine{Name: "docker", Endpoint: "unix:///var/run/docker.sock", From: "socket", Config: "/etc/docker/daemon.json"},
+			"",
+		},
+		{
+			"a kubelet beside docker",
+			map[string]string{plugins: "", sock: "", "var/run/docker.sock": ""},
+			accel.ContainerEngine{Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", From: "socket", Config: "/etc/containerd/config.toml"},
+			kubeletRoot,
+		},
+		{
 			"a kubelet that does not say",
 			map[string]string{plugins: "", "var/run/crio/crio.sock": "", sock: ""},
 			accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock", From: "socket", Config: "/etc/crio/crio.conf"},

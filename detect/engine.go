@@ -34,7 +34,7 @@ func kubeletAndEngine(h *host.Host) (accel.Kubelet, accel.ContainerEngine, []str
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			problems = append(problems, fmt.Sprintf("cannot look for the kubelet: %v", err))
 		}
-		return accel.Kubelet{}, complete(h, engineBySocket(h)), problems
+		return accel.Kubelet{}, complete(h, engineBySocket(h, dockerSocket)), problems
 	}
 	k := accel.Kubelet{Present: true, Root: kubeletRoot}
 	args, problems := kubeletArguments(h)
@@ -66,7 +66,7 @@ func kubeletAndEngine(h *host.Host) (accel.Kubelet, accel.ContainerEngine, []str
 		}
 	}
 	if endpoint == "" || !printable(endpoint) {
-		return k, complete(h, engineBySocket(h)), problems
+		return k, complete(h, engineBySocket(h, "")), problems
 	}
 	if strings.HasPrefix(endpoint, "/") {
 		endpoint = "unix://" + endpoint
@@ -130,10 +130,18 @@ func configuredEndpoint(h *host.Host, name string) (string, error) {
 	return c.Endpoint, nil
 }
 
-// engineBySocket returns the first known container runtime whose socket is there.
-func engineBySocket(h *host.Host) accel.ContainerEngine {
+// engineBySocket returns the first known container runtime whose socket is there. The socket owner, where one is named and there,
+// comes before that of containerd: docker starts one of its own, with which nobody else works.
+func engineBySocket(h *host.Host, owner string) accel.ContainerEngine {
+	there := func(name string) bool {
+		st, err := h.Stat(name)
+		return err == nil && !st.IsDir() // a copy of a machine has a plain file
+	}
 	for _, name := range EngineSockets() {
-		if st, err := h.Stat(name); err == nil && !st.IsDir() { // a copy of a machine has a plain file
+		if name == containerdSocket && owner != "" && there(owner) {
+			name = owner
+		}
+		if there(name) {
 			return accel.ContainerEngine{Name: engineName(name), Endpoint: "unix://" + name, From: "socket"}
 		}
 	}

@@ -23,6 +23,9 @@ const (
 	kubeletPlugins = "/var/lib/kubelet/device-plugins"
 	kubeletRoot    = "/var/lib/kubelet"
 	kubeletConfig  = "/var/lib/kubelet/config.yaml" // where kubeadm puts it
+
+	containerdSocket = "/run/containerd/containerd.sock"
+	dockerSocket     = "/var/run/docker.sock"
 )
 
 // osReleases, in the order of os-release(5).
@@ -46,12 +49,12 @@ func pciIDs() []string {
 func EngineSockets() []string {
 	return []string{
 		"/var/run/crio/crio.sock",
-		"/run/containerd/containerd.sock",
+		containerdSocket,
 		"/run/k3s/containerd/containerd.sock",
 		"/run/k0s/containerd.sock",
 		"/var/snap/microk8s/common/run/containerd.sock",
 		"/run/cri-dockerd.sock",
 		"/run/podman/podman.sock",
-		"/var/run/docker.sock",
+		dockerSocket,
 	}
 }
