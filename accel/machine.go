@@ -145,6 +145,9 @@ type RuntimeHave struct {
 	// Right are the IDs of devices and partitions that containers get rightly although Applied is false, because it is others
 	// that came or went.
 	Right []string `json:"right,omitempty"`
+	// Unread is why the container runtime that runs ignores these files, right or not; nil when it reads them, and where there
+	// is none that acceld knows.
+	Unread *Problem `json:"unread,omitempty"`
 	// Spec is the path of the CDI spec as the host sees it.
 	Spec string `json:"spec,omitempty"`
 	// Hook is the path of the OCI hook's JSON; empty where no hook is used.

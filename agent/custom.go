@@ -105,7 +105,7 @@ func (l *Loop) alone(ctx context.Context, k *kind, step accel.Step) func() (func
 	case accel.StepProve:
 		open = len(unproven(k)) == 0
 	case accel.StepRuntime:
-		open = k.have.Runtime.Applied
+		open = published(accel.Machine{Want: l.want}, k.have)
 	case accel.StepAwait:
 		open = k.have.Plugin.Allocatable == accel.CountUsable(accel.Units(k.have.Accelerators))
 	case accel.StepMonitor:

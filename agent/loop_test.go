@@ -23,6 +23,7 @@ type world struct {
 	sick     map[string]string // device to health message
 	parts    []string          // names of the halves of the first device
 	spec     []string          // devices in the CDI spec
+	unread   *accel.Problem    // why the container runtime does not read it
 	refuse   *accel.Problem    // answer of the next driver steps
 	tried    int
 	proofs   []string      // devices proven, in order
@@ -108,16 +109,16 @@ func (w *world) prove(_ context.Context, _ *accel.Definition, accs []accel.Accel
 func (w *world) runtime(_ *accel.Definition, accs []accel.Accelerator, _ accel.Want) (accel.RuntimeHave, *accel.Problem) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	have := accel.RuntimeHave{Applied: slices.Equal(w.spec, ids(accel.Flat(accs))), Devices: w.spec}
+	have := accel.RuntimeHave{Applied: slices.Equal(w.spec, ids(accel.Flat(accs))), Devices: w.spec, Unread: w.unread}
 	if !have.Applied {
 		have.Right = w.spec
 	}
-	return have, nil
+	return have, w.unread
 }
 
-func (w *world) apply(_ *accel.Definition, accs []accel.Accelerator, _ accel.Want) (accel.RuntimeHave, *accel.Problem) {
+func (w *world) apply(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave, *accel.Problem) {
 	w.set(func() { w.spec = ids(accel.Flat(accs)) })
-	return accel.RuntimeHave{Applied: true}, nil
+	return w.runtime(def, accs, want)
 }
 
 func (w *world) collect(*accel.Definition, accel.Accelerator) (map[string]float64, error) {
@@ -461,6 +462,37 @@ func TestDriftIsRepaired(t *testing.T) {
 			if state(l) != accel.Ready || len(w.states) < 2 {
 				t.Errorf("%s: state %q after %v", name, state(l), w.states)
 			}
+		}
+	})
+}
+
+// A runtime that ignores the specs keeps pods from their devices; a host without a kubelet may use another one, or none.
+func TestRuntimeThatDoesNotRead(t *testing.T) {
+	unread := accel.Problemf(accel.RuntimeRestartNeeded, "x.service must be restarted")
+	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, kubelet: true, labelled: true, unread: unread}
+	run(t, w, func(l *Loop) {
+		for _, c := range []struct {
+			unread *accel.Problem
+			state  accel.State
+			offers int
+		}{{unread, accel.RuntimeMissing, 0}, {nil, accel.Ready, 1}, {unread, accel.RuntimeMissing, 0}, {nil, accel.Ready, 1}} {
+			w.set(func() { w.unread = c.unread })
+			l.Wake(false)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			s := l.Machine().Status["k-x"]
+			if s.State != c.state || w.offers() != c.offers || (s.Blocked == nil) != (c.unread == nil) {
+				t.Errorf("%v: state %q, blocked %+v, %d offered", c.unread, s.State, s.Blocked, w.offers())
+			}
+			if s.Blocked != nil && s.Blocked.Reason != unread.Reason {
+				t.Errorf("blocked by %+v", s.Blocked)
+			}
+		}
+	})
+	w = &world{pci: w.pci, unread: unread}
+	run(t, w, func(l *Loop) {
+		if m := l.Machine(); m.Status["k-x"].State != accel.Ready || m.Status["k-x"].Blocked != nil || m.Have["k-x"].Runtime.Unread == nil {
+			t.Errorf("without a kubelet: %+v, %+v", m.Status["k-x"], m.Have["k-x"].Runtime)
 		}
 	})
 }

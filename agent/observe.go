@@ -195,7 +195,7 @@ func (l *Loop) observePlugin(k *kind, now time.Time) {
 	offer := accel.Units(k.have.Accelerators)
 	for i, a := range offer {
 		_, proven := k.proven[a.Address()]
-		given := k.have.Runtime.Applied || slices.Contains(k.have.Runtime.Right, a.ID)
+		given := k.have.Runtime.Unread == nil && (k.have.Runtime.Applied || slices.Contains(k.have.Runtime.Right, a.ID))
 		if a.Health.Usable() && (!proven || !given || !k.have.Driver.Right) {
 			offer[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "not proven yet", Since: now}
 		}

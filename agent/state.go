@@ -48,9 +48,9 @@ func table() []row {
 		},
 		{
 			state: accel.RuntimeMissing, step: accel.StepRuntime, shows: []accel.Published{accel.RuntimeEnablement},
-			passed: func(_ accel.Machine, h accel.Have) bool { return h.Runtime.Applied },
+			passed: published,
 			means:  "the devices work; containers cannot be given them yet",
-			gate:   "the CDI spec read back with the runtime's own rules, byte for byte the one wanted",
+			gate:   "the CDI spec read back with the runtime's own rules, byte for byte the one wanted, and the kubelet's container runtime reads it",
 		},
 		{
 			state: accel.PluginMissing, step: accel.StepRegister, applies: served, shows: []accel.Published{accel.DevicePlugin},
@@ -84,6 +84,12 @@ func table() []row {
 			gate:   "every gate above, again at each event",
 		},
 	})
+}
+
+// published is the gate of runtime-missing. Without a kubelet nobody said that the runtime which was found is the one in use, so
+// that a host is not kept from ready by one that reads no specs; its status says so.
+func published(m accel.Machine, h accel.Have) bool {
+	return h.Runtime.Applied && (h.Runtime.Unread == nil || !m.Want.Kubernetes)
 }
 
 // rank returns the place of s in the table, -1 for a state that is not in it.

@@ -159,6 +159,9 @@ func kindFacts(v view, k string, now time.Time) []page.Pair {
 		facts = append(facts, page.Fact("Next kernel", release+": "+word))
 	}
 	facts = append(facts, page.Fact("CDI spec", have.Runtime.Spec), page.Fact("Hook", have.Runtime.Hook))
+	if p := have.Runtime.Unread; p != nil {
+		facts = append(facts, page.Fact("Unread", string(p.Reason)+": "+p.Message))
+	}
 	if v.Want.Kubernetes && len(have.Accelerators) > 0 && have.Plugin.Allocatable >= 0 {
 		facts = append(facts, page.Fact("Allocatable", fmt.Sprintf("%d of %d usable", have.Plugin.Allocatable, accel.CountUsable(accel.Units(have.Accelerators)))))
 	}

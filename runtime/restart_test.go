@@ -191,6 +191,47 @@ func TestChangeAfterRestart(t *testing.T) {
 	}
 }
 
+// Right files are no use to a runtime that does not read them. What somebody writes into its configuration is of no consequence
+// before its next start.
+func TestUnread(t *testing.T) {
+	const file, offers = "/etc/c.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  enable_cdi = true\n"
+	d := newDaemon(t, "containerd", file, old)
+	r := d.agent(RestartNever)
+	def := &accel.Definition{Kind: "qemu-edu", Resource: "qemu.org/edu"}
+	accs := []accel.Accelerator{{ID: "0000:01:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu0", Major: 240}}, Health: accel.Health{State: accel.Healthy}}}
+	for _, c := range []struct {
+		config  string
+		restart bool
+		want    accel.Reason
+	}{
+		{old, false, accel.RuntimeMissingCDI},
+		{"[", false, accel.RuntimeConfigInvalid},
+		{offers, true, ""},
+		{"[", false, ""},
+		{old, false, ""},
+		{old, true, accel.RuntimeMissingCDI},
+	} {
+		if err := os.WriteFile(filepath.Join(d.root, file), []byte(c.config), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if c.restart {
+			if err := d.restart(t.Context(), ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		have, p := r.Check(def, accs, accel.Want{CDI: true})
+		if reason(have.Unread) != c.want || reason(p) != c.want {
+			t.Errorf("%q, restarted: %v: unread %v, problem %v; want %q", c.config, c.restart, have.Unread, p, c.want)
+		}
+	}
+	if _, p := r.ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded {
+		t.Fatal(p)
+	}
+	if have, p := r.Apply(def, accs, accel.Want{CDI: true}); reason(p) != accel.RuntimeRestartNeeded || !have.Applied || p != have.Unread {
+		t.Errorf("while the change waits: %+v, %v", have, p)
+	}
+}
+
 func TestRestartNow(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", old)
 	rep, p := d.agent(RestartNow).ApplyConfig(t.Context())

@@ -58,8 +58,9 @@ type Runtime struct {
 
 	applying sync.Mutex // one change of the runtime's configuration at a time
 	mu       sync.Mutex
-	digests  map[string]digest // of programs, by path, so that an unchanged file is hashed once
-	hookDirs []string          // as every exported method finds them anew
+	digests  map[string]digest     // of programs, by path, so that an unchanged file is hashed once
+	hookDirs []string              // as every exported method finds them anew
+	reads    accel.ContainerEngine // the one that was last seen to read the specs
 }
 
 // begin starts an exported method; the caller unlocks.
@@ -97,8 +98,8 @@ func New(h *host.Host, o Options) *Runtime {
 
 // Check compares the host's files with those that accs need, and changes nothing. Applied is true when the spec (or
 // its absence), the hook's JSON and its program, where want asks for them, are byte for byte right. A Problem says what
-// an Apply would fail with, or what makes the runtime ignore right files: SpecConflict, SpecInvalid, HookMissing, or a
-// file that cannot be read.
+// an Apply would fail with: SpecConflict, SpecInvalid, HookMissing, or a file that cannot be read. Otherwise it is Unread, what
+// makes the runtime ignore right files.
 func (r *Runtime) Check(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave, *accel.Problem) {
 	r.begin()
 	defer r.mu.Unlock()
@@ -131,11 +132,11 @@ func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want ac
 	}
 	switch {
 	case want.CDI && len(spec.bytes) > 0:
-		return have, r.unread()
+		have.Unread = r.unread()
 	case !want.CDI && json.path != "": // the JSON is the only carrier of the gate
-		return have, r.hookUnread(path.Dir(json.path))
+		have.Unread = r.hookUnread(path.Dir(json.path))
 	}
-	return have, nil
+	return have, have.Unread
 }
 
 // unread is the problem of specs that the container runtime does not read, or does not read yet; nil when it does, or when
@@ -147,6 +148,13 @@ func (r *Runtime) unread() *accel.Problem {
 	rep, p := r.report()
 	if p == nil && !rep.Offers {
 		p = accel.Problemf(accel.RuntimeMissingCDI, "%s does not read CDI specs in %q", r.engine.Name, specDir)
+	}
+	switch {
+	case p == nil:
+		r.reads = r.engine
+	case p.Reason != accel.RuntimeRestartNeeded && r.running() && r.reads == r.engine:
+		// Files that somebody is writing, or that are for the daemon's next start: the one that runs has read others.
+		return nil
 	}
 	return p
 }
@@ -226,17 +234,25 @@ func (r *Runtime) Remove(def *accel.Definition) *accel.Problem {
 	return r.removePrograms("")
 }
 
+// Sources returns the directories, as the host sees them, of the container runtime's configuration, there or not. A change in them
+// may help an Apply that failed.
+func (r *Runtime) Sources() []string {
+	r.begin()
+	defer r.mu.Unlock()
+	if r.engine.Name == "" {
+		return nil
+	}
+	return engine.Dirs(r.host, r.engine)
+}
+
 // Paths returns the directories, as the host sees them, in which a change may mean that Check answers otherwise than
-// before. Some may not exist yet.
+// before, but for those of Sources. Some may not exist yet.
 func (r *Runtime) Paths() []string {
 	r.begin()
 	defer r.mu.Unlock()
 	paths := append(slices.Clone(specDirs()), linkDir)
 	if socket, ok := strings.CutPrefix(r.engine.Endpoint, "unix://"); ok { // made anew by each start of the runtime
 		paths = append(paths, path.Dir(socket))
-	}
-	if r.engine.Config != "" {
-		paths = append(paths, path.Dir(r.engine.Config))
 	}
 	if r.program == "" {
 		return paths

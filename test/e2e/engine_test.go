@@ -21,15 +21,27 @@ import (
 func TestCRIO(t *testing.T) {
 	stage.Long(t, "runtime has a test on the real containerd")
 	configured(t, bed.Options{Accelerators: 1, Engine: vm.CRIO}, "crio",
-		`sed -i 's|^\[crio.runtime\]$|&\ncdi_spec_dirs = ["/opt/cdi"]|' /etc/crio/crio.conf`, "/etc/crio/crio.conf.d/50-garbage.conf")
+		`sed -i 's|^\[crio.runtime\]$|&\ncdi_spec_dirs = ["/opt/cdi"]|' /etc/crio/crio.conf`, "/etc/crio/crio.conf.d/50-garbage.conf",
+		refused{"runtime: {edit: never}\n", accel.RuntimeMissingCDI, byHand})
 }
 
 // TestContainerd is said above.
 func TestContainerd(t *testing.T) {
 	stage.Long(t, "runtime has a test on it")
 	configured(t, bed.Options{Accelerators: 1, Engine: vm.Containerd}, "containerd",
-		`printf '\n[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/opt/cdi"]\n' >> /etc/containerd/config.toml`, "/etc/containerd/config.toml")
+		`printf '\n[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/opt/cdi"]\n' >> /etc/containerd/config.toml`, "/etc/containerd/config.toml",
+		refused{"runtime: {edit: full}\n", accel.RuntimeRestartNeeded, "systemctl restart containerd"})
 }
+
+// refused is a policy under which the agent may not do all of a change, and what somebody does about the reason.
+type refused struct {
+	policy string
+	reason accel.Reason
+	mend   string
+}
+
+// byHand is what an operator does.
+const byHand = "acceld runtime apply --config-only --edit full --restart now"
 
 // refuses makes the unit's start, and its reload where it has one, fail for as long as acceld has changed the runtime's
 // configuration.
@@ -39,10 +51,10 @@ printf '[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStartPre=%s\n' "$check" 
 if systemctl show -p CanReload --value "$1" | grep -q yes; then printf 'ExecReload=\nExecReload=%s\n' "$check" >> "/run/systemd/system/$1.service.d/refuses.conf"; fi
 systemctl daemon-reload`
 
-func configured(t *testing.T, o bed.Options, unit, without, garbage string) {
+func configured(t *testing.T, o bed.Options, unit, without, garbage string, policy refused) {
 	n, s := stage.StartNode(t, o)
 	g := n.Guest
-	stage.Check(t, s.Units(t.Context(), g, "runtime: {edit: full, restart: now}\n")) // also a purge makes the runtime read its files again
+	stage.Check(t, s.Units(t.Context(), g, policy.policy))
 	stage.Check(t, s.Store(t.Context(), g, stage.Version))
 	stage.Check(t, g.Put(t.Context(), s.Program("tree"), "/usr/bin/tree", 0o755))
 	sh(t, g, without+`; systemctl restart "$1"`, unit)
@@ -52,7 +64,7 @@ terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: 
 	stage.Check(t, n.WaitPod(ctx, "default", "stays", corev1.PodRunning))
 	before := files(t, g)
 	// What the test makes, what the runtime does at each start, and the store that was put there.
-	others := []string{"/etc/crio/crio.conf.d ", "/var/lib/crio", "/run/acceld", "/var/lib/acceld"}
+	others := []string{"/etc/crio/crio.conf.d ", "/var/lib/crio", "/run/acceld", "/var/lib/acceld", "/etc/acceld/config.yaml"}
 	up := func(t *testing.T, what string) {
 		t.Helper()
 		sh(t, g, `systemctl is-active -q "$1"; acceld runtime check || true`, unit)
@@ -63,17 +75,16 @@ terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: 
 		}
 		stage.Check(t, n.WaitReady(ctx))
 	}
-	apply := "acceld runtime apply --config-only --edit full --restart now"
 
 	t.Run("a configuration that is broken already is left alone", func(t *testing.T) {
 		sh(t, g, `if test -e "$1"; then cp -a "$1" /tmp/kept; fi; mkdir -p "$(dirname "$1")"; printf 'garbage = [\n' >> "$1"`, garbage)
-		says(t, g, accel.RuntimeConfigInvalid, apply)
+		says(t, g, accel.RuntimeConfigInvalid, byHand)
 		sh(t, g, `rm "$1"; if test -e /tmp/kept; then mv /tmp/kept "$1"; fi`, garbage)
 		up(t, "after the refusal")
 	})
 	t.Run("a change that the runtime does not survive is taken back", func(t *testing.T) {
 		sh(t, g, refuses, unit)
-		timed(t, "apply -> taken back", func() { t.Logf("%s", says(t, g, accel.RuntimeDown, apply)) })
+		timed(t, "apply -> taken back", func() { t.Logf("%s", says(t, g, accel.RuntimeDown, byHand)) })
 		up(t, "taken back")
 		// Their bytes; the times, and the directory that it made, are the purge's to take back.
 		timeless := regexp.MustCompile(` mtime=\S+`)
@@ -83,11 +94,24 @@ terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: 
 		}
 		sh(t, g, `rm -r "/run/systemd/system/$1.service.d"; systemctl daemon-reload`, unit)
 	})
-	t.Run("a good change gives a pod its device", func(t *testing.T) {
-		t.Logf("%s", sh(t, g, apply))
-		up(t, "applied")
+	t.Run("a runtime that does not read the specs is not ready", func(t *testing.T) {
+		sh(t, g, "rm /run/acceld/runtime-down.json") // as a boot does
 		stage.Check(t, s.Enable(t.Context(), g))
-		reaches(t, g, accel.Ready, soon)
+		for range 2 { // what was seen once is seen again after everything was read anew
+			blocked(t, g, policy.reason, soon)
+			sh(t, g, "sleep 2; touch /run/cdi/news; rm /run/cdi/news")
+		}
+		m := blocked(t, g, policy.reason, soon)
+		node, err := n.Kube().CoreV1().Nodes().Get(ctx, bed.NodeName, metav1.GetOptions{})
+		stage.Check(t, err)
+		if q := node.Status.Allocatable[stage.Resource]; !stage.InState(accel.RuntimeMissing)(m) || !q.IsZero() {
+			t.Errorf("state %q, %s allocatable", m.Status[stage.Kind].State, q.String())
+		}
+	})
+	t.Run("a good change gives a pod its device", func(t *testing.T) {
+		t.Logf("%s", sh(t, g, policy.mend))
+		timed(t, "changed by somebody -> ready", func() { reaches(t, g, accel.Ready, soon) })
+		up(t, "changed")
 		image, err := s.Workload(t.Context(), n)
 		stage.Check(t, err)
 		stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 1))
@@ -96,6 +120,8 @@ terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: 
 	})
 	t.Run("purge brings every byte back", func(t *testing.T) {
 		sh(t, g, "systemctl disable --now acceld.service acceld.socket acceld-early.service")
+		// Also a purge makes the runtime read its files again, where it may.
+		stage.Check(t, g.WriteFile(ctx, "/etc/acceld/config.yaml", []byte("runtime: {edit: full, restart: now}\n"), 0o644))
 		t.Logf("%s", sh(t, g, "acceld purge"))
 		up(t, "purged")
 		if diff := stage.Unlike(before, files(t, g), others...); diff != "" {

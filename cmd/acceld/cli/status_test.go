@@ -69,6 +69,9 @@ func every(visit func(title string, m shown)) {
 		}
 		visit(fmt.Sprintf("state %q", s), stood(st, have))
 	}
+	visit("a container runtime that does not read the spec", stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: anyCards(well), Runtime: accel.RuntimeHave{
+		Applied: true, Spec: "/var/run/cdi/acceld-example-npu.json", Unread: accel.Problemf(accel.RuntimeMissingCDI, `docker does not read CDI specs in "/var/run/cdi"`),
+	}}))
 	for i, r := range accel.Reasons() {
 		f := accel.Failure{Step: accel.StepDriver, Problem: accel.Problem{Reason: r.Reason, Message: message}, Since: night().Add(-30 * time.Hour), Attempts: 1 + i%3}
 		if !r.Permanent {
@@ -145,6 +148,9 @@ func said(t *testing.T, title, text string, m shown) {
 	}
 	if st.Blocked == nil {
 		want = append(want, stepWords(st.Next))
+	}
+	if p := have.Runtime.Unread; p != nil {
+		want = append(want, string(p.Reason)+": "+p.Message, p.Reason.Doc().Remedy+" ("+string(p.Reason.Doc().Actor)+")")
 	}
 	for _, a := range have.Accelerators {
 		if h := a.Health; st.State != "" {

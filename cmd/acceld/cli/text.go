@@ -132,6 +132,9 @@ func printKind(s *sheet, m shown, kind string) {
 	if have.Runtime.Spec != "" && have.Runtime.Applied {
 		s.field(2, "runtime", have.Runtime.Spec+prefixed(", hook ", have.Runtime.Hook))
 	}
+	if p := have.Runtime.Unread; p != nil && st.Blocked == nil {
+		printProblem(s, 2, "unread", *p)
+	}
 	if m.Want.Kubernetes && have.Plugin.Registered {
 		def := m.Want.Kinds[kind]
 		shared := ""
@@ -189,9 +192,7 @@ func offered(def *accel.Definition, accs []accel.Accelerator) (total int, names 
 
 // printFailure writes why something is not as wanted, what to do and who, and what was tried.
 func printFailure(s *sheet, indent int, p accel.Problem) {
-	doc := p.Reason.Doc()
-	s.field(indent, "why", s.bad(string(p.Reason))+prefixed(": ", plain(p.Message)))
-	s.field(indent, "do", doc.Remedy+" ("+string(doc.Actor)+")")
+	printProblem(s, indent, "why", p)
 	for i, t := range p.Tried {
 		label := "tried"
 		if i > 0 {
@@ -199,6 +200,13 @@ func printFailure(s *sheet, indent int, p accel.Problem) {
 		}
 		s.field(indent, label, plain(t))
 	}
+}
+
+// printProblem writes a reason under a label, and what to do.
+func printProblem(s *sheet, indent int, label string, p accel.Problem) {
+	doc := p.Reason.Doc()
+	s.field(indent, label, s.bad(string(p.Reason))+prefixed(": ", plain(p.Message)))
+	s.field(indent, "do", doc.Remedy+" ("+string(doc.Actor)+")")
 }
 
 // printUpgrade writes the driver that is wanted instead of the one that serves, why it is not there yet, and what to do.

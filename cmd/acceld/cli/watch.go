@@ -47,7 +47,7 @@ func (a *running) followSteps(ctx context.Context, defs map[string]*accel.Defini
 	// What a step wrote: somebody else's change of it is drift.
 	written := append(a.runtime.Paths(), "/dev")
 	// What a step reads: a change of it may help one that failed.
-	read := []string{"/lib/modules/" + facts.Kernel.Release, kubeletDir}
+	read := append(a.runtime.Sources(), "/lib/modules/"+facts.Kernel.Release, kubeletDir)
 	for _, def := range defs {
 		read = append(read, driver.SourceDirs(def, facts)...)
 	}
