@@ -197,9 +197,13 @@ func TestNonsense(t *testing.T) {
 			if c.want != "no such file" {
 				b.until("another start", func([]accel.Accelerator) bool { return b.starts() > 1 })
 			}
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			if n := strings.Count(b.log.String(), "does not run"); n != 1 {
+			said := func() int {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				return strings.Count(b.log.String(), "does not run")
+			}
+			b.until("a word in the log", func([]accel.Accelerator) bool { return said() > 0 })
+			if n := said(); n != 1 {
 				t.Errorf("the log says so %d times:\n%s", n, b.log.String())
 			}
 		})
