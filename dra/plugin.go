@@ -181,7 +181,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 	if p.done() {
 		p.book.end()
 	}
-	p.standing.setRegistration(nil, func(h *accel.PluginHave) { h.Registered, h.Allocatable = false, -1 })
+	p.standing.setRegistration(nil, func(h *accel.PluginHave) { h.Registered = false })
 	return nil
 }
 

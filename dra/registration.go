@@ -57,7 +57,7 @@ func pause(ctx context.Context, events <-chan string, d time.Duration) {
 
 // disconnected is the state without a kubelet.
 func (p *Plugin) disconnected(problem *accel.Problem) {
-	other := p.standing.setRegistration(problem, func(h *accel.PluginHave) { h.Registered, h.Allocatable = false, -1 })
+	other := p.standing.setRegistration(problem, func(h *accel.PluginHave) { h.Registered = false })
 	if other && problem != nil {
 		p.cfg.Log.Warn("not registered with the kubelet", "reason", problem.Reason, "problem", problem.Message)
 	}

@@ -43,6 +43,9 @@ func (s *standing) set(into **accel.Problem, problem *accel.Problem, change func
 	if change != nil {
 		change(&have)
 	}
+	if !have.Registered { // who published a moment ago may say so only now
+		have.Allocatable = -1
+	}
 	other := !reflect.DeepEqual(*into, problem)
 	news := other || have != s.have
 	s.have, *into = have, problem
