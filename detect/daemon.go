@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"context"
 	"path"
 	"regexp"
@@ -152,6 +153,9 @@ func programVersion(h *host.Host, program string, containerd bool) string {
 			return v
 		}
 		return major
+	}
+	if m := regexp.MustCompile(`^github\.com/containerd/containerd(/v2)?/cmd/`).FindStringSubmatch(info.Path); containerd && m != nil {
+		return cmp.Or(strings.TrimPrefix(m[1], "/v"), "1") // built without modules, as Debian does
 	}
 	return strings.TrimPrefix(strings.TrimPrefix(info.Main.Version, "(devel)"), "v")
 }

@@ -2,9 +2,14 @@ package runtime
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net"
+	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,6 +116,94 @@ func (r *Runtime) alive(ctx context.Context, before []string) error {
 		return fmt.Errorf("it has lost %d of %d pods, %s among them", len(lost), len(before), lost[0])
 	}
 	return nil
+}
+
+// askVersion asks a daemon for its version where its program does not tell as much as decides whether it reads specs, and no sooner
+// than a minute after it was asked before: who does not answer is not to be waited for at each look.
+func (r *Runtime) askVersion() {
+	const often = time.Minute
+	if !r.running() || strings.Contains(r.engine.Version, ".") || time.Since(r.asked) < often {
+		return
+	}
+	var version string
+	var err error
+	switch r.engine.Name {
+	case "containerd":
+		version, err = r.criVersion()
+	case "docker":
+		if version, err = r.dockerVersion(); err != nil { // cri-dockerd speaks for it
+			version, err = r.criVersion()
+		}
+	default:
+		return
+	}
+	r.asked = time.Now()
+	version = strings.TrimPrefix(version, "v")
+	if err == nil && wellFormed.MatchString(version) {
+		r.engine.Version, r.asked = version, time.Time{}
+	}
+}
+
+var wellFormed = regexp.MustCompile(`^[0-9]+\.[0-9A-Za-z.+~-]{1,60}$`)
+
+func (r *Runtime) criVersion() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), ask)
+	defer cancel()
+	c, done, err := r.client()
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	v, err := c.Version(ctx, &cri.VersionRequest{})
+	if err == nil && v.GetRuntimeName() != r.engine.Name {
+		err = fmt.Errorf("it is %q", v.GetRuntimeName())
+	}
+	return v.GetRuntimeVersion(), err
+}
+
+func (r *Runtime) dockerVersion() (string, error) {
+	data, err := r.get("/version")
+	if err != nil {
+		return "", err
+	}
+	var v struct{ Version string }
+	err = json.Unmarshal(data, &v)
+	return v.Version, err
+}
+
+// get asks the daemon at its socket by HTTP.
+func (r *Runtime) get(path string) ([]byte, error) {
+	socket := strings.TrimPrefix(r.engine.Endpoint, "unix://")
+	if st, err := r.host.Stat(socket); err != nil || st.Mode().Type() != fs.ModeSocket {
+		return nil, fs.ErrNotExist
+	}
+	file, err := r.host.Path(socket)
+	if err != nil {
+		return nil, err
+	}
+	var dialer net.Dialer
+	client := http.Client{
+		Timeout: ask,
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return dialer.DialContext(ctx, "unix", file)
+			},
+		},
+	}
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://runtime"+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }() // read to its end
+	if resp.StatusCode != http.StatusOK {
+		return nil, fs.ErrInvalid
+	}
+	return io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 }
 
 // answers reports whether somebody listens at the socket.

@@ -1,16 +1,10 @@
 package runtime
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"net"
-	"net/http"
 	"path"
-	"strings"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -128,36 +122,4 @@ func validHook(data []byte) error {
 }
 
 // crioConfig asks a running CRI-O for its configuration, which knows the command line and other files too.
-func (r *Runtime) crioConfig() ([]byte, error) {
-	socket := strings.TrimPrefix(r.engine.Endpoint, "unix://")
-	if st, err := r.host.Stat(socket); err != nil || st.Mode().Type() != fs.ModeSocket {
-		return nil, fs.ErrNotExist
-	}
-	file, err := r.host.Path(socket)
-	if err != nil {
-		return nil, err
-	}
-	var dialer net.Dialer
-	client := http.Client{
-		Timeout: 2 * time.Second,
-		Transport: &http.Transport{
-			DisableKeepAlives: true,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return dialer.DialContext(ctx, "unix", file)
-			},
-		},
-	}
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://crio/config", http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }() // read to its end
-	if resp.StatusCode != http.StatusOK {
-		return nil, fs.ErrInvalid
-	}
-	return io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-}
+func (r *Runtime) crioConfig() ([]byte, error) { return r.get("/config") }

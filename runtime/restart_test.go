@@ -32,6 +32,7 @@ type daemon struct {
 	listener net.Listener
 	pods     []string
 	creating bool
+	version  string // what it says when it is asked
 	calls    []string
 	// spoil is asked before each start; an error is one after which nobody answers.
 	spoil func() error
@@ -103,6 +104,10 @@ func (d *daemon) reload(context.Context, string) error {
 
 func (d *daemon) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
 	return &cri.StatusResponse{Status: &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{{Type: "RuntimeReady", Status: true}}}}, nil
+}
+
+func (d *daemon) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+	return &cri.VersionResponse{RuntimeName: d.e.Name, RuntimeVersion: d.version}, nil
 }
 
 func (d *daemon) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
@@ -229,6 +234,29 @@ func TestUnread(t *testing.T) {
 	}
 	if have, p := r.Apply(def, accs, accel.Want{CDI: true}); reason(p) != accel.RuntimeRestartNeeded || !have.Applied || p != have.Unread {
 		t.Errorf("while the change waits: %+v, %v", have, p)
+	}
+}
+
+// A program that was built without modules tells its major version at most; the daemon knows.
+func TestVersionIsAsked(t *testing.T) {
+	const on = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  enable_cdi = true\n"
+	for _, c := range []struct {
+		program, says, config string
+		want                  accel.Reason
+		message               string
+	}{
+		{"", "v2.1.4", old, "", ""},
+		{"", "", old, accel.RuntimeRestartNeeded, ""},
+		{"1", "1.6.20~ds1", on, accel.RuntimeMissingCDI, "containerd 1.6.20~ds1 does not read CDI specs, whatever its configuration: versions from 1.7.2 do"},
+		{"1", "v1.7.24-0ubuntu1", on, "", ""},
+		{"1", "1.\x1b[2J", on, "", ""},
+		{"1.7.1", "1.7.27", on, accel.RuntimeMissingCDI, ""},
+	} {
+		d := newDaemon(t, "containerd", "/etc/c.toml", c.config)
+		d.e.Version, d.version = c.program, c.says
+		if _, p := d.agent(RestartNever).ApplyConfig(t.Context()); reason(p) != c.want || c.message != "" && p.Message != c.message {
+			t.Errorf("program %q, daemon %q: %v", c.program, c.says, p)
+		}
 	}
 }
 

@@ -61,6 +61,7 @@ type Runtime struct {
 	digests  map[string]digest     // of programs, by path, so that an unchanged file is hashed once
 	hookDirs []string              // as every exported method finds them anew
 	reads    accel.ContainerEngine // the one that was last seen to read the specs
+	asked    time.Time             // when a daemon was last asked for its version
 }
 
 // begin starts an exported method; the caller unlocks.
@@ -71,6 +72,7 @@ func (r *Runtime) begin() {
 			r.engine = e
 		}
 	}
+	r.askVersion()
 	r.hookDirs = r.readHookDirs()
 }
 

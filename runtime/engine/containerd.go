@@ -58,11 +58,17 @@ func criTable(version int) []string {
 	return []string{"plugins", "cri"}
 }
 
+// readContainerd reads the files of a containerd. The kubelet names devices in a field of the CRI that it reads since 1.7.2
+// (containerd/containerd#8519); an older one starts the container without them, whatever enable_cdi says.
 func readContainerd(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
-	if c, p := readRendered(files, e); c != nil || p != nil {
-		return c, p
+	c, p := readRendered(files, e)
+	if c == nil && p == nil {
+		c, p = readStandard(files, e, or(e.Config, "/etc/containerd/config.toml"), decodeContainerd)
 	}
-	return readStandard(files, e, or(e.Config, "/etc/containerd/config.toml"), decodeContainerd)
+	if c != nil {
+		c.brought(e.Version, "1.7.2")
+	}
+	return c, p
 }
 
 // decoder makes a file of a name and its content.

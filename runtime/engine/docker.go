@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/acceld/acceld/accel"
 )
 
-// readDocker reads the daemon's file. CDI came with 25.0 and is on by itself since 28.2; before, and where the version
+// readDocker reads the daemon's file. CDI came with 25.0 and is on by itself since 28.2; in between, and where the version
 // is not known, features.cdi decides.
 func readDocker(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
-	c := &Config{Name: e.Name, Layout: e.Layout, Top: or(e.Config, "/etc/docker/daemon.json"), SpecDirs: defaultSpecDirs(), CDI: dockerOn(e.Version)}
+	c := &Config{Name: e.Name, Layout: e.Layout, Top: or(e.Config, "/etc/docker/daemon.json"), SpecDirs: defaultSpecDirs(), CDI: e.Version != "" && !older(e.Version, "28.2")}
 	data, there, p := read(files, c.Top)
 	if p != nil {
 		return nil, p
@@ -38,19 +37,12 @@ func readDocker(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) 
 	if on, ok := table(tree, "features")["cdi"].(bool); ok {
 		c.CDI = on
 	}
+	c.brought(e.Version, "25.0")
 	if dirs, ok := list(tree["cdi-spec-dirs"]); ok && len(dirs) > 0 {
 		c.SpecDirs = dirs
 	}
 	c.rest = []any{without(without(tree, []string{"features"}, "cdi"), nil, "cdi-spec-dirs")}
 	return c, nil
-}
-
-func dockerOn(version string) bool {
-	major, rest, _ := strings.Cut(version, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	m, err := strconv.Atoi(major)
-	n, _ := strconv.Atoi(minor) // none is 0
-	return err == nil && (m > 28 || m == 28 && n >= 2)
 }
 
 func jsonError(data []byte, err error) string {

@@ -13,7 +13,9 @@ import (
 	"io/fs"
 	"path"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
@@ -39,6 +41,8 @@ type Config struct {
 	CDI bool `json:"cdi"`
 	// SpecDirs are the directories of CDI specs, the lowest precedence first.
 	SpecDirs []string `json:"specDirs,omitempty"`
+	// Since is the first version that reads specs, where this one is older; empty otherwise, and where the version is not known.
+	Since string `json:"since,omitempty"`
 	// HookDirs are the directories of OCI hooks, the lowest precedence first; none where the runtime reads none.
 	HookDirs []string `json:"hookDirs,omitempty"`
 
@@ -126,6 +130,9 @@ func Plan(files Files, e accel.ContainerEngine, dir string, edit Edit) (Change, 
 	if p != nil || now.Offers(dir) {
 		return Change{}, p
 	}
+	if now.Since != "" {
+		return Change{}, accel.Problemf(accel.RuntimeMissingCDI, "%s %s does not read CDI specs, whatever its configuration: versions from %s do", e.Name, e.Version, now.Since)
+	}
 	var refused *accel.Problem
 	for _, c := range candidates(files, e, now, dir) {
 		if len(c.Files) == 0 || !proven(files, e, now, c, dir) {
@@ -173,6 +180,30 @@ func proven(files Files, e accel.ContainerEngine, now *Config, c Change, dir str
 	then, p := Read(With(files, c), e)
 	return p == nil && then.Offers(dir) && reflect.DeepEqual(now.rest, then.rest) && slices.Equal(now.HookDirs, then.HookDirs)
 }
+
+// brought makes the configuration that of a version which is older than the first one that reads specs.
+func (c *Config) brought(version, since string) {
+	if older(version, since) {
+		c.CDI, c.Since = false, since
+	}
+}
+
+// older compares versions as far as both have numbers. One that is not known is not older.
+func older(version, than string) bool {
+	a, b := strings.Split(version, "."), strings.Split(than, ".")
+	for i := range min(len(a), len(b)) {
+		x, err := strconv.Atoi(leadingDigits.FindString(a[i]))
+		if err != nil {
+			return false
+		}
+		if y, _ := strconv.Atoi(b[i]); x != y { // ours
+			return x < y
+		}
+	}
+	return false
+}
+
+var leadingDigits = regexp.MustCompile(`^[0-9]*`)
 
 // read returns the content of name and whether it is there.
 func read(files Files, name string) ([]byte, bool, *accel.Problem) {
