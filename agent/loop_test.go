@@ -487,6 +487,11 @@ func TestRuntimeThatDoesNotRead(t *testing.T) {
 			if s.Blocked != nil && s.Blocked.Reason != unread.Reason {
 				t.Errorf("blocked by %+v", s.Blocked)
 			}
+			for _, a := range w.offered { // none before the kubelet knows of the resource
+				if c.unread != nil && a.Health.Message != unread.Message {
+					t.Errorf("offered as %+v", a.Health)
+				}
+			}
 		}
 	})
 	w = &world{pci: w.pci, unread: unread}

@@ -195,9 +195,12 @@ func (l *Loop) observePlugin(k *kind, now time.Time) {
 	offer := accel.Units(k.have.Accelerators)
 	for i, a := range offer {
 		_, proven := k.proven[a.Address()]
-		given := k.have.Runtime.Unread == nil && (k.have.Runtime.Applied || slices.Contains(k.have.Runtime.Right, a.ID))
+		given := k.have.Runtime.Applied || slices.Contains(k.have.Runtime.Right, a.ID)
 		if a.Health.Usable() && (!proven || !given || !k.have.Driver.Right) {
 			offer[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "not proven yet", Since: now}
+		}
+		if u := k.have.Runtime.Unread; offer[i].Health.Usable() && u != nil {
+			offer[i].Health = accel.Health{State: accel.Unhealthy, Reason: u.Reason, Message: u.Message, Since: now}
 		}
 		if offer[i].Health.Usable() && heldBack(k.have) {
 			offer[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "held back: its driver is about to be replaced", Since: now}
