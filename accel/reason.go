@@ -195,7 +195,7 @@ func driverReasons() []ReasonDoc {
 // nodeReasons are those of runtime, kubelet, API server and devices.
 func nodeReasons() []ReasonDoc {
 	return []ReasonDoc{
-		{RuntimeMissingCDI, "The container runtime does not read CDI specs.", ActorOperator, "Use a runtime with CDI, or set `cdi: false` for device specs.", true},
+		{RuntimeMissingCDI, "The container runtime does not read CDI specs.", ActorOperator, "Allow the change with `runtime.edit: full`, use a runtime with CDI, or set `cdi: false` for device specs.", true},
 		{SpecConflict, "Another CDI spec defines the same device.", ActorOperator, "Remove the named file: with both, the runtime gives out neither.", false},
 		{SpecInvalid, "The CDI spec would not be accepted by the runtime.", ActorVendor, "Correct the definition's container edits.", true},
 		{HookMissing, "The hook's program is not on the host.", ActorOperator, "Install acceld-hook beside acceld, or set `hook: false`.", false},
