@@ -42,27 +42,38 @@ func (r *Runtime) client() (cri.RuntimeServiceClient, func(), error) {
 	return cri.NewRuntimeServiceClient(conn), func() { _ = conn.Close() }, nil // there is nothing left to send
 }
 
+// question asks the runtime one thing, and waits for the answer no longer than [ask].
+func (r *Runtime) question(ctx context.Context, put func(context.Context, cri.RuntimeServiceClient) error) error {
+	ctx, cancel := context.WithTimeout(ctx, ask)
+	defer cancel()
+	c, done, err := r.client()
+	if err != nil {
+		return err
+	}
+	defer done()
+	return put(ctx, c)
+}
+
 // pods are the ids of the pods that run, sorted.
 func (r *Runtime) pods(ctx context.Context) ([]string, error) {
 	if r.engine.Name == "docker" {
 		return nil, nil // it has no CRI of its own
 	}
-	ctx, cancel := context.WithTimeout(ctx, ask)
-	defer cancel()
-	c, done, err := r.client()
+	ids := []string{}
+	err := r.question(ctx, func(ctx context.Context, c cri.RuntimeServiceClient) error {
+		list, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+		if err != nil {
+			return fmt.Errorf("cannot list the pods: %w", err)
+		}
+		for _, p := range list.GetItems() {
+			if p.GetState() == cri.PodSandboxState_SANDBOX_READY {
+				ids = append(ids, p.GetId())
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
-	}
-	defer done()
-	list, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
-	if err != nil {
-		return nil, fmt.Errorf("cannot list the pods: %w", err)
-	}
-	ids := []string{}
-	for _, p := range list.GetItems() {
-		if p.GetState() == cri.PodSandboxState_SANDBOX_READY {
-			ids = append(ids, p.GetId())
-		}
 	}
 	slices.Sort(ids)
 	return ids, nil
@@ -73,14 +84,11 @@ func (r *Runtime) creating(ctx context.Context) bool {
 	if r.engine.Name == "docker" {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, ask)
-	defer cancel()
-	c, done, err := r.client()
-	if err != nil {
-		return true
-	}
-	defer done()
-	list, err := c.ListContainers(ctx, &cri.ListContainersRequest{})
+	var list *cri.ListContainersResponse
+	err := r.question(ctx, func(ctx context.Context, c cri.RuntimeServiceClient) (err error) {
+		list, err = c.ListContainers(ctx, &cri.ListContainersRequest{})
+		return err
+	})
 	return err != nil || slices.ContainsFunc(list.GetContainers(), func(c *cri.Container) bool {
 		return c.GetState() == cri.ContainerState_CONTAINER_CREATED
 	})
@@ -91,21 +99,20 @@ func (r *Runtime) alive(ctx context.Context, before []string) error {
 	if r.engine.Name == "docker" {
 		return r.answers(ctx)
 	}
-	short, cancel := context.WithTimeout(ctx, ask)
-	defer cancel()
-	c, done, err := r.client()
+	err := r.question(ctx, func(ctx context.Context, c cri.RuntimeServiceClient) error {
+		status, err := c.Status(ctx, &cri.StatusRequest{})
+		if err != nil {
+			return fmt.Errorf("cannot ask for its status: %w", err)
+		}
+		for _, s := range status.GetStatus().GetConditions() {
+			if s.GetType() == "RuntimeReady" && !s.GetStatus() {
+				return fmt.Errorf("it is not ready: %s", s.GetMessage())
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return err
-	}
-	defer done()
-	status, err := c.Status(short, &cri.StatusRequest{})
-	if err != nil {
-		return fmt.Errorf("cannot ask for its status: %w", err)
-	}
-	for _, s := range status.GetStatus().GetConditions() {
-		if s.GetType() == "RuntimeReady" && !s.GetStatus() {
-			return fmt.Errorf("it is not ready: %s", s.GetMessage())
-		}
 	}
 	after, err := r.pods(ctx)
 	if err != nil {
@@ -147,14 +154,11 @@ func (r *Runtime) askVersion() {
 var wellFormed = regexp.MustCompile(`^[0-9]+\.[0-9A-Za-z.+~-]{1,60}$`)
 
 func (r *Runtime) criVersion() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), ask)
-	defer cancel()
-	c, done, err := r.client()
-	if err != nil {
-		return "", err
-	}
-	defer done()
-	v, err := c.Version(ctx, &cri.VersionRequest{})
+	var v *cri.VersionResponse
+	err := r.question(context.Background(), func(ctx context.Context, c cri.RuntimeServiceClient) (err error) {
+		v, err = c.Version(ctx, &cri.VersionRequest{})
+		return err
+	})
 	if err == nil && v.GetRuntimeName() != r.engine.Name {
 		err = fmt.Errorf("it is %q", v.GetRuntimeName())
 	}
