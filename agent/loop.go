@@ -256,6 +256,9 @@ func (l *Loop) Run(ctx context.Context) error {
 			}
 		}
 		timer.Stop()
+		if ctx.Err() != nil { // what ends with the agent is no news: the plugins are gone, the devices are not
+			return nil
+		}
 	}
 }
 
