@@ -51,6 +51,7 @@ type inventory struct {
 
 	mu    sync.Mutex
 	calls int           // Allocate and GetPreferredAllocation in flight
+	idle  chan struct{} // closed when none is; nil before the first
 	given chan struct{} // closed by the first update
 	// forgotten are tombstones that were dropped while the agent still names them as gone.
 	forgotten map[string]bool
@@ -173,12 +174,34 @@ func (inv *inventory) sweep(held map[string]PodRef, now time.Time, grace time.Du
 // enter marks a call as in flight until the function that it returns is called.
 func (inv *inventory) enter() (leave func()) {
 	inv.mu.Lock()
+	if inv.calls == 0 {
+		inv.idle = make(chan struct{})
+	}
 	inv.calls++
 	inv.mu.Unlock()
 	return func() {
 		inv.mu.Lock()
 		inv.calls--
+		if inv.calls == 0 {
+			close(inv.idle)
+		}
 		inv.mu.Unlock()
+	}
+}
+
+// quiet waits until no call is in flight, for at most patience.
+func (inv *inventory) quiet(patience time.Duration) {
+	inv.mu.Lock()
+	idle := inv.idle
+	inv.mu.Unlock()
+	if idle == nil {
+		return
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-idle:
+	case <-timer.C:
 	}
 }
 

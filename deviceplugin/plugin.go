@@ -40,6 +40,8 @@ type Config struct {
 	// for them, containers in the order in which the kubelet gives them theirs. Changed is closed when there are others, and nil where
 	// nobody will ever tell; known is false while nobody can. Nil where nobody chooses but the kubelet.
 	Bound func(resource string) (all []Bound, changed <-chan struct{}, known bool)
+	// Connections keeps the kubelet's connections over the end of this process. Nil where nobody does.
+	Connections Connections
 	// Log gets one record per transition. Nil is silence.
 	Log *slog.Logger
 	// OnChange is called with the latest state after each change of [Plugin.State] or [Plugin.Problem], from one
@@ -53,6 +55,9 @@ type Config struct {
 func (c Config) complete() Config {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Connections == nil {
+		c.Connections = ending{}
 	}
 	if c.Now == nil {
 		c.Now = time.Now

@@ -119,6 +119,7 @@ func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 		return outcome{problem: problem}
 	}
 	defer s.stop(p.timing.stop)
+	defer p.relieve()
 
 	problem, wiped := p.introduce(ctx, dir, s)
 	if problem != nil || wiped {
@@ -135,6 +136,7 @@ func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 	case <-ctx.Done():
 		return outcome{}
 	}
+	p.relieve()
 	p.standing.set(nil, func(h *accel.PluginHave) {
 		h.Registered, h.Allocatable = true, -1
 		h.Registrations++

@@ -35,12 +35,13 @@ type service struct {
 	// chooser knows what was chosen outside the kubelet.
 	chooser *chooser
 
-	path    string
-	server  *grpc.Server
-	opened  chan struct{} // closed when the kubelet's stream has the first list
-	ended   chan struct{} // closed when that stream has ended
-	closing chan struct{} // closed to end the stream from this side
-	stream  sync.Once     // the first ListAndWatch
+	path     string
+	listener net.Listener
+	server   *grpc.Server
+	opened   chan struct{} // closed when the kubelet's stream has the first list
+	ended    chan struct{} // closed when that stream has ended
+	closing  chan struct{} // closed to end the stream from this side
+	stream   sync.Once     // the first ListAndWatch
 }
 
 // serve listens on a new socket. The kubelet dials back while it is being registered with, so that serving comes first.
@@ -56,7 +57,7 @@ func (p *Plugin) serve() (*service, *accel.Problem) {
 		ended:   make(chan struct{}),
 		closing: make(chan struct{}),
 	}
-	l, err := net.Listen("unix", s.path)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.path, Net: "unix"})
 	if err != nil {
 		return nil, accel.Problemf(listenReason(err), "cannot listen on %q: %s", s.path, err)
 	}
@@ -66,7 +67,8 @@ func (p *Plugin) serve() (*service, *accel.Problem) {
 	}
 	s.server = grpc.NewServer(grpc.UnaryInterceptor(guard))
 	pluginapi.RegisterDevicePluginServer(s.server, s)
-	go func() { _ = s.server.Serve(l) }() // ends with stop; what it fails with shows as the end of the stream
+	s.listener = keeping{l, p.cfg.Connections, p.cfg.Resource}
+	go func() { _ = s.server.Serve(s.listener) }() // ends with stop; what it fails with shows as the end of the stream
 	return s, nil
 }
 
@@ -82,8 +84,14 @@ func listenReason(err error) accel.Reason {
 	return accel.RegistrationFailed
 }
 
-// stop ends the stream, lets calls in flight finish for at most patience, and removes the socket.
+// stop ends the stream, lets calls in flight finish for at most patience, and removes the socket. A process that leaves its
+// connections to the next one does not end the stream: it goes on answering as long as it is there.
 func (s *service) stop(patience time.Duration) {
+	if s.cfg.Connections.Leaving() {
+		_ = s.listener.Close() // unlinks the socket; there is nobody to tell that it failed
+		s.list.quiet(patience)
+		return
+	}
 	close(s.closing)
 	forced := time.AfterFunc(patience, s.server.Stop)
 	s.server.GracefulStop() // closes the listener, which unlinks the socket

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/test/manager"
 )
 
 func TestNotifier(t *testing.T) {
@@ -135,9 +137,13 @@ func TestWatchdogInterval(t *testing.T) {
 func TestListeners(t *testing.T) {
 	const mark = "ACCELD_TEST_LISTENERS"
 	if os.Getenv(mark) != "" {
-		listeners, err := Listeners("acceld.socket")
+		sockets, err := ReceiveSockets(t.Context(), slog.New(slog.DiscardHandler))
 		if err != nil {
-			t.Fatal(err)
+			return
+		}
+		listeners, err := sockets.Listeners("acceld.socket")
+		if err != nil {
+			return
 		}
 		for _, l := range listeners {
 			fmt.Println("listener:", l.Addr().Network(), l.Addr())
@@ -145,12 +151,8 @@ func TestListeners(t *testing.T) {
 		fmt.Println("left:", os.Getenv("LISTEN_FDS"))
 		return
 	}
-	dir, err := os.MkdirTemp("", "listen")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	var files []*os.File
+	dir := shortDir(t)
+	files := map[string][]*os.File{}
 	var want strings.Builder
 	for _, address := range [][2]string{{"unix", filepath.Join(dir, "s")}, {"tcp", "127.0.0.1:0"}, {"unix", filepath.Join(dir, "other")}} {
 		l, err := net.Listen(address[0], address[1])
@@ -163,29 +165,250 @@ func TestListeners(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = f.Close() })
-		files = append(files, f)
-		if !strings.HasSuffix(address[1], "other") {
+		if strings.HasSuffix(address[1], "other") {
+			files["other.socket"] = append(files["other.socket"], f)
+		} else {
+			files["acceld.socket"] = append(files["acceld.socket"], f)
 			fmt.Fprintln(&want, "listener:", address[0], l.Addr())
 		}
 	}
 	want.WriteString("left: \n")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The shell knows its own process id before it becomes the test.
-	cmd := exec.Command("/bin/sh", "-c", `LISTEN_PID=$$ exec "$0" -test.run='^TestListeners$'`, self)
-	cmd.Env = append(os.Environ(), mark+"=1", "LISTEN_FDS=3", "LISTEN_FDNAMES=acceld.socket:acceld.socket:other.socket")
-	cmd.ExtraFiles = files
-	out, err := cmd.CombinedOutput()
+	out, err := again(t, manager.New(t), "TestListeners", mark+"=1", files).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if got, _, _ := strings.Cut(string(out), "PASS"); got != want.String() {
 		t.Errorf("got\n%swant\n%s", got, want.String())
 	}
-	if got, err := Listeners("acceld.socket"); got != nil || err != nil {
+	t.Setenv("NOTIFY_SOCKET", "")
+	alone, err := ReceiveSockets(t.Context(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := alone.Listeners("acceld.socket"); got != nil || err != nil {
 		t.Errorf("without activation: %v, %v", got, err)
+	}
+}
+
+// shortDir returns a directory for sockets, whose paths have at most 107 bytes.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "listen")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// again is one test of this program as the service manager starts it.
+func again(t *testing.T, m *manager.Manager, test, mark string, listeners map[string][]*os.File) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := m.Command(listeners, self, "-test.run=^"+test+"$")
+	cmd.Env = append(cmd.Env, mark)
+	return cmd
+}
+
+// holds waits until the manager holds one connection.
+func holds(t *testing.T, m *manager.Manager, name string) {
+	t.Helper()
+	messages, more := m.Messages()
+	for len(messages) == 0 {
+		select {
+		case <-more:
+			messages, more = m.Messages()
+		case <-time.After(10 * time.Second):
+			t.Fatal("nothing was stored")
+		}
+	}
+	if diff := cmp.Diff([]string{"FDSTORE=1\nFDNAME=" + name}, messages); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{name}, m.Held()); diff != "" {
+		t.Errorf("held (-want +got):\n%s", diff)
+	}
+}
+
+// pair is a connection as the service has it, and the other end.
+func pair(t *testing.T) (ours, theirs *net.UnixConn) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(shortDir(t), "s"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	theirs, err = net.DialUnix("unix", nil, l.Addr().(*net.UnixAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err = l.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = theirs.Close(); _ = ours.Close() })
+	return ours, theirs
+}
+
+// ended reports whether the other end of c is closed, within a while.
+func ended(t *testing.T, c *net.UnixConn, within time.Duration) bool {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(within)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.Read(make([]byte, 1))
+	if err == nil {
+		t.Error("somebody said something")
+	}
+	return !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+const blink = 50 * time.Millisecond // for what must not happen
+
+func TestKeepUntilClosed(t *testing.T) {
+	m := manager.New(t)
+	t.Setenv("NOTIFY_SOCKET", m.Socket())
+	s, err := ReceiveSockets(t.Context(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := pair(t)
+	c := s.Keep("example.com/thing", ours)
+	holds(t, m, "example.com/thing")
+	if s.Leaving() || ended(t, theirs, blink) {
+		t.Error("it ended by itself")
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if !ended(t, theirs, 10*time.Second) {
+		t.Error("the manager keeps the connection open, which was closed")
+	}
+	if left := m.Held(); left != nil {
+		t.Errorf("still held: %v", left)
+	}
+}
+
+func TestConnectionOutlivesProcess(t *testing.T) {
+	const mark = "ACCELD_TEST_SUCCESSOR"
+	switch os.Getenv(mark) {
+	case "takes":
+		s, err := ReceiveSockets(t.Context(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println(len(s.Handed("example.com/other")), "other")
+		handed := s.Handed("example.com/thing")
+		_, _ = fmt.Scanln() // until the test has looked
+		for _, c := range handed {
+			fmt.Println("closed:", c.Close())
+		}
+		fmt.Println(len(s.Handed("example.com/thing")), "left")
+		_, _ = fmt.Scanln()
+		return
+	case "waits":
+		if _, err := ReceiveSockets(t.Context(), slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = fmt.Scanln()
+		return
+	}
+	for name, test := range map[string]struct {
+		mode   string
+		before bool // it has ended before the successor is told to go on
+	}{
+		"closed by who serves anew":              {"takes", false},
+		"ended when somebody asks for an answer": {"waits", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := manager.New(t)
+			t.Setenv("NOTIFY_SOCKET", m.Socket())
+			ctx, cancel := context.WithCancel(t.Context())
+			s, err := ReceiveSockets(ctx, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ours, theirs := pair(t)
+			c := s.Keep("example.com/thing", ours)
+			holds(t, m, "example.com/thing")
+			cancel()
+			if !s.Leaving() {
+				t.Error("it does not leave")
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			if ended(t, theirs, blink) {
+				t.Fatal("it ended with the process")
+			}
+			next := again(t, m, "TestConnectionOutlivesProcess", mark+"="+test.mode, nil)
+			var out bytes.Buffer
+			next.Stdout, next.Stderr = &out, &out
+			goOn, err := next.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := next.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if ended(t, theirs, blink) {
+				t.Error("it ended with the start of the next process")
+			}
+			if test.before {
+				if _, err := theirs.Write([]byte("?")); err != nil {
+					t.Error(err)
+				}
+			} else if _, err := goOn.Write([]byte("\n")); err != nil {
+				t.Error(err)
+			}
+			if !ended(t, theirs, 10*time.Second) {
+				t.Error("it did not end, though this process and the manager have it too")
+			}
+			if _, err := goOn.Write([]byte("\n")); err != nil {
+				t.Error(err)
+			}
+			if err := next.Wait(); err != nil {
+				t.Errorf("%v: %s", err, out.String())
+			}
+			if test.mode == "takes" && !strings.HasPrefix(out.String(), "0 other\nclosed: <nil>\n0 left\n") {
+				t.Errorf("the next process said %s", out.String())
+			}
+		})
+	}
+}
+
+// A manager that does not take it is said once, and the connection is as any other.
+func TestNothingIsKept(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "/no/such/socket")
+	var log bytes.Buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	s, err := ReceiveSockets(ctx, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		ours, theirs := pair(t)
+		c := s.Keep("example.com/thing", ours)
+		if err := c.Close(); err != nil || !ended(t, theirs, 10*time.Second) {
+			t.Errorf("not ended: %v", err)
+		}
+	}
+	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "/no/such/socket") {
+		t.Errorf("said %q", log.String())
+	}
+	cancel()
+
+	t.Setenv("NOTIFY_SOCKET", "")
+	alone, err := ReceiveSockets(ctx, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, _ := pair(t)
+	if c := alone.Keep("example.com/thing", ours); c != net.Conn(ours) || alone.Leaving() {
+		t.Errorf("without a manager: %T, leaving %v", c, alone.Leaving())
 	}
 }
 

@@ -50,8 +50,10 @@ func killUnderPod(t *testing.T, n *bed.Node, s *stage.Stage) {
 	module, allocation := facts(t, n.Guest), allocated(t, n.Guest)
 	pod, err := n.Kube().CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
 	stage.Check(t, err)
+	said := sh(t, n.Guest, "journalctl -u kubelet -n 0 --show-cursor | sed -n 's/^-- cursor: //p'")
 	killAgent(t, n.Guest, stage.Times(t, 20))
 	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
+	offered(t, n.Guest, said)
 	if after := facts(t, n.Guest); after != module {
 		t.Errorf("module before %q, after %q", module, after)
 	}
@@ -63,7 +65,35 @@ func killUnderPod(t *testing.T, n *bed.Node, s *stage.Stage) {
 	if same.UID != pod.UID || same.Status.Phase != corev1.PodRunning || same.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("the pod did not stay: %+v", same.Status)
 	}
+	// Only a stop is the end.
+	sh(t, n.Guest, "systemctl stop acceld.service")
+	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 0))
+	sh(t, n.Guest, "systemctl start acceld.service")
+	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
 	remove(t, n, "holder")
+}
+
+// offered holds that the kubelet had a plugin at every moment since a place in its journal, where it had one: each process of the
+// agent registered before the kubelet heard of the end of the one before.
+func offered(t *testing.T, g *bed.Guest, since string) {
+	t.Helper()
+	log := sh(t, g, `journalctl -u kubelet -o cat --after-cursor="$1" | grep -o 'Got registration request\|ListAndWatch ended'`, since)
+	plugins, ends := 1, 0
+	for line := range strings.Lines(log) {
+		if strings.HasPrefix(line, "Got") {
+			plugins++
+			continue
+		}
+		plugins, ends = plugins-1, ends+1
+		if plugins < 1 {
+			t.Errorf("the kubelet was without a plugin after %d ends:\n%s", ends, log)
+			break
+		}
+	}
+	if held := sh(t, g, "systemctl show -P NFileDescriptorStore acceld.service"); plugins != 1 || held != "1" || ends == 0 {
+		t.Errorf("the kubelet has %d plugins after %d ends, the service manager keeps %s connections", plugins, ends, held)
+	}
+	t.Logf("the kubelet had a plugin all the time, over %d processes", ends+1)
 }
 
 // resetBesidePod: a device that a pod has is not reset, and the pod is named; the other one is, when the kubelet has heard that it is

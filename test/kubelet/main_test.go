@@ -16,6 +16,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/deviceplugin"
+	"github.com/acceld/acceld/systemd"
 )
 
 // role says what this process is: the test program starts itself again as the judge in a mount namespace of its own, and
@@ -54,10 +55,15 @@ func TestMain(m *testing.M) {
 		}
 		select {}
 	case "plugin":
-		p := newPlugin()
-		p.Update(two())
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
+		sockets, err := systemd.ReceiveSockets(ctx, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		p := newPlugin(func(c *deviceplugin.Config) { c.Connections = sockets })
+		p.Update(two())
 		p.Run(ctx)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/acceld/acceld/deviceplugin"
+	"github.com/acceld/acceld/test/manager"
 )
 
 // patience is when a restart counts as stuck; goal is the time that every restart must settle in.
@@ -119,14 +120,8 @@ func TestPluginRestarts(t *testing.T) {
 	ts.report(t)
 }
 
-func TestPluginRestartsOverlapping(t *testing.T) {
-	need(t)
-	k := startKubelet(t, NewPods())
-	defer k.Stop()
-	p := startPlugin()
-	defer func() { p.stop() }()
-	var ts times
-	ts.settle(t, time.Now(), func() bool { return k.Allocatable(thing) == 2 && p.right() }, say(k, p))
+// dipsOf looks at the kubelet until the function that it returns is called, which tells how often it had other than 2 devices.
+func dipsOf(k *Kubelet) (stop func() int) {
 	dips := 0
 	over := make(chan struct{})
 	var wg sync.WaitGroup
@@ -143,6 +138,22 @@ func TestPluginRestartsOverlapping(t *testing.T) {
 			}
 		}
 	})
+	return func() int {
+		close(over)
+		wg.Wait()
+		return dips
+	}
+}
+
+func TestPluginRestartsOverlapping(t *testing.T) {
+	need(t)
+	k := startKubelet(t, NewPods())
+	defer k.Stop()
+	p := startPlugin()
+	defer func() { p.stop() }()
+	var ts times
+	ts.settle(t, time.Now(), func() bool { return k.Allocatable(thing) == 2 && p.right() }, say(k, p))
+	dips := dipsOf(k)
 	for range *restarts {
 		began := time.Now()
 		next := startPlugin()
@@ -153,12 +164,11 @@ func TestPluginRestartsOverlapping(t *testing.T) {
 		p = next
 		ts.settle(t, began, func() bool { return k.Allocatable(thing) == 2 && p.right() }, say(k, p))
 	}
-	close(over)
-	wg.Wait()
 	ts.report(t)
-	t.Logf("%d dips of allocatable", dips)
-	if dips > 0 && newest {
-		t.Error("allocatable dipped while two plugins overlapped")
+	if n := dips(); n > 0 && newest {
+		t.Errorf("allocatable dipped %d times while two plugins overlapped", n)
+	} else {
+		t.Logf("%d dips of allocatable", n)
 	}
 }
 
@@ -256,6 +266,68 @@ func TestPluginIsKilled(t *testing.T) {
 	if sockets > 3 { // kubelet.sock, ours, and that of the one killed a moment ago
 		t.Errorf("%d sockets are left", sockets)
 	}
+}
+
+// A service manager that keeps the plugin's connections: however its process ends, the kubelet has its devices until the next one has
+// registered, and never learns that there was another.
+func TestPluginIsKilledAndKept(t *testing.T) {
+	need(t)
+	k := startKubelet(t, NewPods())
+	defer k.Stop()
+	m := manager.New(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cmd *exec.Cmd
+	registered := 0
+	begin := func() {
+		cmd = m.Command(nil, self, os.Args[1:]...)
+		cmd.Env = append(cmd.Env, role+"=plugin")
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := func(s os.Signal) {
+		_ = cmd.Process.Signal(s)
+		_ = cmd.Wait()
+	}
+	settled := func() bool {
+		messages, _ := m.Messages()
+		return len(messages) > registered && len(m.Held()) == 1 && k.Allocatable(thing) == 2
+	}
+	say := func() string {
+		return fmt.Sprintf("the kubelet counts %d, connections %v", k.Allocatable(thing), m.Held())
+	}
+	begin()
+	defer func() { end(os.Kill) }()
+	var ts times
+	ts.settle(t, time.Now(), settled, say)
+	dips := dipsOf(k)
+	for i := range max(*restarts/5, 5) {
+		messages, _ := m.Messages()
+		registered = len(messages)
+		began := time.Now()
+		end([]os.Signal{os.Kill, syscall.SIGTERM}[i%2])
+		time.Sleep(time.Duration(i%50) * time.Millisecond)
+		if newest && k.Allocatable(thing) != 2 {
+			t.Fatalf("the kubelet counts %d devices of a plugin that will be back", k.Allocatable(thing))
+		}
+		begin()
+		ts.settle(t, began, settled, say)
+	}
+	ts.report(t)
+	if n := dips(); n > 0 && newest {
+		t.Errorf("allocatable dipped %d times", n)
+	} else {
+		t.Logf("%d dips of allocatable", n)
+	}
+	// Nobody comes: a service that is stopped has nothing kept.
+	end(syscall.SIGTERM)
+	m.Release()
+	wait(t, "no devices without a plugin", func() bool { return k.Allocatable(thing) == 0 })
 }
 
 func TestKubeletIsKilled(t *testing.T) {

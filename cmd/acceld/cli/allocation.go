@@ -77,7 +77,7 @@ func (a *running) devicePlugin(def *accel.Definition) *deviceplugin.Kind {
 	}
 	return deviceplugin.NewKind(deviceplugin.Config{
 		Resource: def.Offered(), Former: a.formerly(def), Dir: dir, PodResources: resources, CDI: a.config.CDI, Definition: def, Log: a.log, Bound: a.bound,
-		OnChange: func(accel.PluginHave) { a.loop.Changed() },
+		Connections: a.sockets, OnChange: func(accel.PluginHave) { a.loop.Changed() },
 	})
 }
 
@@ -150,6 +150,7 @@ func (a *running) serveClaims(ctx context.Context, def *accel.Definition, retire
 	a.mu.Unlock()
 	if !retired {
 		c.Elsewhere = a.heldDevices(def, before)
+		a.endHanded(append(a.formerly(def), def.Offered()))
 	}
 	p := dra.New(c)
 	if retired {
@@ -165,6 +166,15 @@ func (a *running) serveClaims(ctx context.Context, def *accel.Definition, retire
 		return p.Run(ctx)
 	})
 	return p
+}
+
+// endHanded ends connections of the process before: what it offered on them is not offered that way any more.
+func (a *running) endHanded(resources []string) {
+	for _, resource := range resources {
+		for _, c := range a.sockets.Handed(resource) {
+			_ = c.Close() // the kubelet may have closed it before
+		}
+	}
 }
 
 // heldDevices asks the kubelet which devices pods hold through the device plugin that ran before, in this process or in

@@ -68,6 +68,7 @@ type running struct {
 	kube     *kube.Kube // nil without credentials
 	exporter *exporter.Exporter
 	notifier *systemd.Notifier
+	sockets  *systemd.Sockets
 	loop     *agent.Loop
 	tasks    []agent.Task
 	// plugins are what offers kinds to the kubelet, by slot; read by the exporter while the loop starts them.
@@ -115,6 +116,11 @@ func (p *parts) run(ctx context.Context, c *common) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	a.ctx, a.end = ctx, end
+	sockets, err := systemd.ReceiveSockets(ctx, p.log)
+	if err != nil {
+		return failed(accel.AsProblem(err))
+	}
+	a.sockets = sockets
 	hook := hookProgram()
 	a.runtime = p.agentRuntime(facts)
 	want := accel.Want{
@@ -136,7 +142,7 @@ func (p *parts) run(ctx context.Context, c *common) error {
 		return failed(accel.AsProblem(err))
 	}
 	p.log.Info("agent starts", "version", version(), "hostRoot", p.host.Root(), "kubernetes", want.Kubernetes, "labels", want.Labels, "kinds", len(p.defs), "policies", governed(p.policies))
-	err := agent.Serve(ctx, p.log, a.notifier.Ready, a.tasks...)
+	err = agent.Serve(ctx, p.log, a.notifier.Ready, a.tasks...)
 	a.notifier.Stopping()
 	end()
 	a.group.Wait()
@@ -322,7 +328,7 @@ func (a *running) alive() error {
 
 // listeners are those of systemd, or our own.
 func (a *running) listeners() ([]net.Listener, error) {
-	inherited, err := systemd.Listeners("acceld.socket")
+	inherited, err := a.sockets.Listeners("acceld.socket")
 	if err != nil || len(inherited) > 0 {
 		return inherited, err
 	}

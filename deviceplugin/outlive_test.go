@@ -1,0 +1,209 @@
+package deviceplugin
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// estate holds connections for whoever comes next, as the service manager does.
+type estate struct {
+	t *testing.T
+
+	mu   sync.Mutex
+	held map[string][]*net.UnixConn
+}
+
+// process is one process of the agent. It is handed what those before it kept.
+type process struct {
+	*estate
+	leaving bool
+	handed  map[string][]*net.UnixConn
+}
+
+func (e *estate) process() *process {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := &process{estate: e, handed: e.held}
+	e.held = map[string][]*net.UnixConn{}
+	return p
+}
+
+func (p *process) Keep(name string, c *net.UnixConn) net.Conn {
+	f, err := c.File()
+	if err != nil {
+		p.t.Error(err)
+		return c
+	}
+	defer f.Close()
+	copied, err := net.FileConn(f)
+	if err != nil {
+		p.t.Error(err)
+		return c
+	}
+	p.t.Cleanup(func() { copied.Close() })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held[name] = append(p.held[name], copied.(*net.UnixConn))
+	return held{c, p}
+}
+
+func (p *process) Handed(name string) []net.Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []net.Conn
+	for _, c := range p.handed[name] {
+		all = append(all, held{c, p})
+	}
+	delete(p.handed, name)
+	return all
+}
+
+func (p *process) Leaving() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.leaving
+}
+
+func (p *process) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leaving = true
+}
+
+type held struct {
+	*net.UnixConn
+	p *process
+}
+
+func (h held) Close() error {
+	if !h.p.Leaving() {
+		h.CloseWrite()
+		h.CloseRead()
+	}
+	return h.UnixConn.Close()
+}
+
+func TestNextProcessGoesOn(t *testing.T) {
+	k := newFakeKubelet(t)
+	k.start()
+	defer k.stop()
+	e := &estate{t: t}
+	dips := 0
+	over := make(chan struct{})
+	var looking sync.WaitGroup
+	first := e.process()
+	p := newPlugin(k, func(c *Config) { c.Connections = first })
+	p.Update(two())
+	stop := run(t, p)
+	eventually(t, "registered and counted", settled(p, 1, 2))
+	looking.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Millisecond):
+				if len(k.health()) != 2 {
+					dips++
+				}
+			}
+		}
+	})
+	const lives = 5
+	for range lives {
+		first.leave()
+		stop()
+		k.set(func() {
+			if k.open != 1 {
+				t.Errorf("%d streams are open when the process has left, want 1", k.open)
+			}
+		})
+		first = e.process()
+		p = newPlugin(k, func(c *Config) { c.Connections = first })
+		p.Update(two())
+		stop = run(t, p)
+		eventually(t, "registered and counted by the next process", settled(p, 1, 2))
+		eventually(t, "the stream of the process before has ended", func() bool {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return k.open == 1
+		})
+	}
+	close(over)
+	looking.Wait()
+	if dips > 0 {
+		t.Errorf("the kubelet was seen without devices %d times", dips)
+	}
+	if got, want := k.health(), []string{"a", "b"}; !cmp.Equal(got, want) {
+		t.Errorf("the kubelet has %v, want %v", got, want)
+	}
+	stop() // this one does not leave
+	eventually(t, "the stream has ended with the plugin", func() bool { return len(k.health()) == 0 })
+}
+
+// A registration that fails is the end of what was offered before, and so is a stream that this process ends while it stays.
+func TestRegistrationFailsAfterPredecessor(t *testing.T) {
+	k := newFakeKubelet(t)
+	k.start()
+	defer k.stop()
+	e := &estate{t: t}
+	first := e.process()
+	p := newPlugin(k, func(c *Config) { c.Connections = first })
+	p.Update(two())
+	stop := run(t, p)
+	eventually(t, "registered and counted", settled(p, 1, 2))
+	first.leave()
+	stop()
+	k.set(func() { k.refusals = 1000 })
+	p = newPlugin(k, func(c *Config) { c.Connections = e.process() })
+	p.Update(two())
+	run(t, p)
+	eventually(t, "nothing is offered", func() bool { return len(k.health()) == 0 })
+	k.set(func() { k.refusals = 0 })
+	eventually(t, "registered at last", func() bool { return p.State().Allocatable == 2 })
+	k.set(func() { k.blind = true }) // the list is not counted: the plugin registers anew
+	eventually(t, "registered anew", func() bool { return p.State().Registrations >= 2 && p.State().Allocatable == 2 })
+}
+
+// Who leaves answers calls that are on their way.
+func TestLeavingAnswersCalls(t *testing.T) {
+	inv := newInventory()
+	inv.quiet(time.Hour) // nothing was ever asked
+	leave := inv.enter()
+	again := inv.enter()
+	done := make(chan struct{})
+	go func() { inv.quiet(time.Hour); close(done) }()
+	leave()
+	select {
+	case <-done:
+		t.Error("a call is in flight")
+	case <-time.After(10 * time.Millisecond):
+	}
+	again()
+	<-done
+	defer inv.enter()()
+	inv.quiet(time.Millisecond) // a call that does not end does not hold up
+
+	k := newFakeKubelet(t)
+	k.start()
+	defer k.stop()
+	process := (&estate{t: t}).process()
+	p := newPlugin(k, func(c *Config) { c.Connections = process })
+	p.Update(two())
+	stop := run(t, p)
+	eventually(t, "registered and counted", settled(p, 1, 2))
+	process.leave()
+	stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	// Until the process has ended it goes on answering.
+	if _, err := k.plugin().GetDevicePluginOptions(ctx, &pluginapi.Empty{}, grpc.WaitForReady(false)); err != nil {
+		t.Errorf("a call after leaving: %v", err)
+	}
+}
