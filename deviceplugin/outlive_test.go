@@ -195,11 +195,21 @@ func TestLeavingAnswersCalls(t *testing.T) {
 	defer k.stop()
 	process := (&estate{t: t}).process()
 	p := newPlugin(k, func(c *Config) { c.Connections = process })
+	p.timing.stop = time.Hour
 	p.Update(two())
 	stop := run(t, p)
 	eventually(t, "registered and counted", settled(p, 1, 2))
 	process.leave()
-	stop()
+	call := p.list.enter()
+	left := make(chan struct{})
+	go func() { stop(); close(left) }()
+	select {
+	case <-left:
+		t.Error("it left while a call was in flight")
+	case <-time.After(10 * time.Millisecond):
+	}
+	call()
+	<-left
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	// Until the process has ended it goes on answering.
