@@ -206,7 +206,7 @@ func TestLeavingAnswersCalls(t *testing.T) {
 	select {
 	case <-left:
 		t.Error("it left while a call was in flight")
-	case <-time.After(10 * time.Millisecond):
+	case <-time.After(100 * time.Millisecond):
 	}
 	call()
 	<-left
