@@ -34,8 +34,14 @@ func (p *Plugin) register(ctx context.Context, dir *directory) {
 		}
 	}
 	retry := p.timing.retry
-	for recalled := false; p.awaitKubelet(ctx, dir); {
-		recalled = recalled || p.recall(ctx)
+	for recalled, fresh := false, false; ; {
+		waited, there := p.awaitKubelet(ctx, dir)
+		if !there {
+			return
+		}
+		// A kubelet that has just come admits its pods in a moment, and refuses for good what nobody offers by then
+		// (kubernetes/kubernetes#125579): who holds what is asked as soon as it has the first list.
+		recalled = recalled || fresh || waited || p.recall(ctx)
 		out := p.serveOnce(ctx, dir)
 		if ctx.Err() != nil {
 			return
@@ -44,14 +50,14 @@ func (p *Plugin) register(ctx context.Context, dir *directory) {
 		if out.held || out.fresh {
 			retry = p.timing.retry
 		}
-		if out.fresh {
+		if fresh = out.fresh; fresh {
 			continue
 		}
 		limit := p.timing.retryMax
 		if out.problem != nil && out.problem.Reason == accel.KubeletAbsent {
 			limit = p.timing.resync // a socket that a dead kubelet left; the next kubelet makes a new one
 		}
-		if p.pause(ctx, dir, retry) {
+		if fresh = p.pause(ctx, dir, retry); fresh {
 			retry = p.timing.retry
 		} else {
 			retry = min(2*retry, limit)
@@ -74,12 +80,13 @@ func (p *Plugin) recall(ctx context.Context) bool {
 	return err == nil
 }
 
-// awaitKubelet waits for kubelet.sock; false when ctx ended first.
-func (p *Plugin) awaitKubelet(ctx context.Context, dir *directory) bool {
+// awaitKubelet waits for kubelet.sock, and reports whether it had to; there is false when ctx ended first.
+func (p *Plugin) awaitKubelet(ctx context.Context, dir *directory) (waited, there bool) {
 	for {
 		if there, _ := dir.look(); there {
-			return true
+			return waited, true
 		}
+		waited = true
 		p.disconnected(absent(p.cfg.Dir))
 		resync := time.NewTimer(jitter(p.timing.resync))
 		select {
@@ -87,7 +94,7 @@ func (p *Plugin) awaitKubelet(ctx context.Context, dir *directory) bool {
 		case <-resync.C: // a directory that was mounted over tells nobody
 		case <-ctx.Done():
 			resync.Stop()
-			return false
+			return waited, false
 		}
 		resync.Stop()
 	}
@@ -113,7 +120,6 @@ func (p *Plugin) pause(ctx context.Context, dir *directory, d time.Duration) boo
 
 // serveOnce is one registration from its socket to the end of its stream.
 func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
-	removeLeftovers(p.cfg.Dir, p.cfg.Definition.Kind, time.Now())
 	s, problem := p.serve()
 	if problem != nil {
 		return outcome{problem: problem}
@@ -143,6 +149,7 @@ func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 	})
 	p.cfg.Log.Info("registered with the kubelet", "socket", filepath.Base(s.path), "registrations", p.State().Registrations)
 	p.becomeReady()
+	removeLeftovers(p.cfg.Dir, p.cfg.Definition.Kind, time.Now())
 	return p.attend(ctx, dir, s)
 }
 
