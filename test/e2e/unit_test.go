@@ -65,10 +65,18 @@ func killUnderPod(t *testing.T, n *bed.Node, s *stage.Stage) {
 	if same.UID != pod.UID || same.Status.Phase != corev1.PodRunning || same.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("the pod did not stay: %+v", same.Status)
 	}
-	// Only a stop is the end.
+	// Only a stop is the end, and an agent that systemd has given up.
 	sh(t, n.Guest, "systemctl stop acceld.service")
 	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 0))
 	sh(t, n.Guest, "systemctl start acceld.service")
+	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
+	sh(t, n.Guest, `printf '[Unit]\nStartLimitIntervalSec=300\nStartLimitBurst=3\n[Service]\nExecStart=\nExecStart=/bin/false\n' > /run/systemd/system/acceld.service.d/zz-broken.conf
+		systemctl daemon-reload; systemctl kill -s KILL acceld.service`)
+	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 0))
+	if state := sh(t, n.Guest, "systemctl is-failed acceld.service"); state != "failed" {
+		t.Errorf("devices are withdrawn while the service is %s", state)
+	}
+	sh(t, n.Guest, "rm /run/systemd/system/acceld.service.d/zz-broken.conf; systemctl daemon-reload; systemctl reset-failed acceld.service; systemctl start acceld.service")
 	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
 	remove(t, n, "holder")
 }

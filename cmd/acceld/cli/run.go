@@ -103,6 +103,12 @@ func (p *parts) run(ctx context.Context, c *common) error {
 	if os.Geteuid() != 0 {
 		return failed(accel.Problemf(accel.PermissionDenied, "cannot run the agent as user %d: loading modules and serving the kubelet need root", os.Geteuid()))
 	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	sockets, err := systemd.ReceiveSockets(ctx, p.log) // before anything that may hang: the kubelet may ask on them
+	if err != nil {
+		return failed(accel.AsProblem(err))
+	}
 	release, problem := driver.Lock(p.host)
 	if problem != nil {
 		return failed(problem)
@@ -110,17 +116,10 @@ func (p *parts) run(ctx context.Context, c *common) error {
 	defer release()
 	facts := detect.Detect(p.host, detect.Options{})
 	a := &running{
-		parts: p, notifier: systemd.NewNotifier(p.log), plugins: map[string]*serving{}, awaited: map[string]bool{},
+		parts: p, notifier: systemd.NewNotifier(p.log), sockets: sockets, plugins: map[string]*serving{}, awaited: map[string]bool{},
 		engine: facts.Runtime, moved: make(chan struct{}, 1),
 	}
-	ctx, end := context.WithCancel(ctx)
-	defer end()
 	a.ctx, a.end = ctx, end
-	sockets, err := systemd.ReceiveSockets(ctx, p.log)
-	if err != nil {
-		return failed(accel.AsProblem(err))
-	}
-	a.sockets = sockets
 	hook := hookProgram()
 	a.runtime = p.agentRuntime(facts)
 	want := accel.Want{
