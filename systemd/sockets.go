@@ -145,12 +145,16 @@ type kept struct {
 	leaving func() bool
 }
 
-// Close ends the connection, unless the next process is to have it.
+// Close ends the connection, unless the next process is to have it. One that has ended may be closed again: what was handed over is
+// closed by whoever sees its end first.
 func (k *kept) Close() error {
 	if !k.leaving() {
 		_, _ = k.CloseWrite(), k.CloseRead() // fails where the other end has closed it, which is as well
 	}
-	return k.UnixConn.Close()
+	if err := k.UnixConn.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
 }
 
 // await ends a connection of the process before when something is asked on it, when its other end is closed, or when its time is over.
@@ -158,5 +162,5 @@ func (k *kept) await() {
 	if err := k.SetReadDeadline(time.Now().Add(handedFor)); err == nil {
 		_, _ = k.Read(make([]byte, 1)) // whatever it is, it is the end
 	}
-	_ = k.Close() // perhaps for the second time
+	_ = k.Close()
 }

@@ -18,7 +18,7 @@ import (
 
 // storms restarts kubelet, agent and container runtime in random order, with random pauses, under a pod that holds a device:
 // after each storm everything is ready, and what the pod has is what it had. ACCELD_SEED repeats an order.
-func storms(t *testing.T, n *bed.Node) {
+func storms(t *testing.T, n *bed.Node, image string) {
 	stage.Long(t, "half a minute for each storm")
 	seed, err := strconv.ParseUint(os.Getenv("ACCELD_SEED"), 10, 64)
 	if err != nil {
@@ -39,7 +39,7 @@ func storms(t *testing.T, n *bed.Node) {
 			return stage.Must(n.Run(ctx, "systemctl", "kill", "-s", "KILL", "acceld.service"))
 		}},
 	}
-	stage.Check(t, n.Apply(stage.Within(t, soon), stage.Pod("weathers", n.Image("edu-check:test"), 1, "-expect", "1", "-hold", "2h")))
+	stage.Check(t, n.Apply(stage.Within(t, soon), stage.Pod("weathers", image, 1, "-expect", "1", "-hold", "2h")))
 	stage.Check(t, n.WaitPod(stage.Within(t, soon), "default", "weathers", corev1.PodRunning))
 	before := allocated(t, n.Guest)
 	for i := range stage.Times(t, 20) {
@@ -68,5 +68,5 @@ func storms(t *testing.T, n *bed.Node) {
 		t.Errorf("the pod did not stay: %+v", pod.Status)
 	}
 	remove(t, n, "weathers")
-	podComputes(t, n, n.Image("edu-check:test"))
+	podComputes(t, n, image)
 }

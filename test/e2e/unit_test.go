@@ -20,30 +20,23 @@ func TestUnitOnNode(t *testing.T) {
 	g := n.Guest
 	stage.Check(t, s.Units(t.Context(), g, ""))
 	stage.Check(t, s.Store(t.Context(), g, stage.Version))
+	image, err := s.Workload(t.Context(), n)
+	stage.Check(t, err)
 	stage.Check(t, s.Enable(t.Context(), g))
 	reaches(t, g, accel.Ready, 5*time.Minute)
-	if !t.Run("kill -9 twenty times under a pod", func(t *testing.T) { killUnderPod(t, n, s) }) {
-		return
-	}
-	if !t.Run("a reset beside a pod, and after it", func(t *testing.T) { resetBesidePod(t, n, s) }) {
-		return
-	}
-	if !t.Run("restarts of everything in random order", func(t *testing.T) { storms(t, n) }) {
-		return
-	}
-	if !t.Run("a device for several pods", func(t *testing.T) { shared(t, n) }) {
-		return
-	}
-	if !t.Run("device nodes instead of CDI", func(t *testing.T) { withoutCDI(t, n) }) {
-		return
-	}
-	t.Run("reboot without network", func(t *testing.T) { rebootCut(t, g) })
+	inOrder(
+		t, n, image,
+		part{"kill -9 twenty times under a pod", killUnderPod},
+		part{"a reset beside a pod, and after it", resetBesidePod},
+		part{"restarts of everything in random order", storms},
+		part{"a device for several pods", shared},
+		part{"device nodes instead of CDI", withoutCDI},
+		part{"reboot without network", rebootCut},
+	)
 }
 
 // killUnderPod kills the agent while a pod holds a device: pod, module and allocation stay, and each new agent registers.
-func killUnderPod(t *testing.T, n *bed.Node, s *stage.Stage) {
-	image, err := s.Workload(t.Context(), n)
-	stage.Check(t, err)
+func killUnderPod(t *testing.T, n *bed.Node, image string) {
 	ctx := stage.Within(t, 8*time.Minute)
 	stage.Check(t, n.Apply(ctx, stage.Pod("holder", image, 1, "-expect", "1", "-hold", "2h")))
 	stage.Check(t, n.WaitPod(ctx, "default", "holder", corev1.PodRunning))
@@ -106,10 +99,8 @@ func offered(t *testing.T, g *bed.Guest, since string) {
 
 // resetBesidePod: a device that a pod has is not reset, and the pod is named; the other one is, when the kubelet has heard that it is
 // not to be had, and so is the pod's when the pod has ended.
-func resetBesidePod(t *testing.T, n *bed.Node, s *stage.Stage) {
+func resetBesidePod(t *testing.T, n *bed.Node, image string) {
 	stage.Long(t, "another pod; test/faults has a reset on a host")
-	image, err := s.Workload(t.Context(), n)
-	stage.Check(t, err)
 	ctx := stage.Within(t, 8*time.Minute)
 	stage.Check(t, n.Apply(ctx, stage.Pod("keeper", image, 1, "-expect", "1", "-hold", "2h")))
 	stage.Check(t, n.WaitPod(ctx, "default", "keeper", corev1.PodRunning))
@@ -137,7 +128,8 @@ func allocated(t *testing.T, g *bed.Guest) string {
 }
 
 // rebootCut: what was built once is loaded from the store before the kubelet starts, with no network and no compiler.
-func rebootCut(t *testing.T, g *bed.Guest) {
+func rebootCut(t *testing.T, n *bed.Node, _ string) {
+	g := n.Guest
 	// Without the programs a build could only fail, and without the source it could not begin.
 	sh(t, g, "for p in gcc make cc ld; do if [ -e /usr/bin/$p ]; then mv /usr/bin/$p /usr/bin/$p.away; fi; done; rm -rf "+stage.SourceDir+"; sync")
 	stage.Check(t, g.Reboot(stage.Within(t, 5*time.Minute), bed.Reboot{NetworkCut: true}))
@@ -156,11 +148,11 @@ func rebootCut(t *testing.T, g *bed.Guest) {
 }
 
 // withoutCDI: the kubelet is told device nodes where the runtime is not to use CDI, and no spec is left behind.
-func withoutCDI(t *testing.T, n *bed.Node) {
+func withoutCDI(t *testing.T, n *bed.Node, image string) {
 	sh(t, n.Guest, "printf 'runtime: {cdi: false}\\n' > /etc/acceld/config.yaml; systemctl restart acceld.service")
 	reaches(t, n.Guest, accel.Ready, soon)
 	sh(t, n.Guest, "test ! -e /var/run/cdi/qemu.org-edu.json")
-	podComputes(t, n, n.Image("edu-check:test"))
+	podComputes(t, n, image)
 	sh(t, n.Guest, "rm /etc/acceld/config.yaml; systemctl restart acceld.service")
 	reaches(t, n.Guest, accel.Ready, soon)
 	sh(t, n.Guest, "test -s /var/run/cdi/qemu.org-edu.json")
