@@ -10,8 +10,8 @@ import (
 type Connections interface {
 	// Keep returns c as it is to be used. Closing that ends it, unless the process is leaving.
 	Keep(name string, c *net.UnixConn) net.Conn
-	// Handed are the connections of the process before that have not ended, to be closed once a new one takes their place.
-	Handed(name string) []net.Conn
+	// End ends the connections of the process before, once a new one takes their place.
+	End(name string)
 	// Leaving reports that this process ends and leaves its connections to the next one.
 	Leaving() bool
 }
@@ -20,7 +20,7 @@ type Connections interface {
 type ending struct{}
 
 func (ending) Keep(_ string, c *net.UnixConn) net.Conn { return c }
-func (ending) Handed(string) []net.Conn                { return nil }
+func (ending) End(string)                              {}
 func (ending) Leaving() bool                           { return false }
 
 // keeping is a listener whose connections are kept under a name.
@@ -37,12 +37,4 @@ func (k keeping) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	return k.connections.Keep(k.name, c), nil
-}
-
-// relieve ends the connections of the process before. The kubelet may have two plugins of a resource for a moment: since 1.37 it goes
-// on with the one that is left, and one before that ends both, after which this plugin registers again as after any other end.
-func (p *Plugin) relieve() {
-	for _, c := range p.cfg.Connections.Handed(p.cfg.Resource) {
-		_ = c.Close() // the kubelet may have closed it before
-	}
 }

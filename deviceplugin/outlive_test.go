@@ -54,15 +54,14 @@ func (p *process) Keep(name string, c *net.UnixConn) net.Conn {
 	return held{c, p}
 }
 
-func (p *process) Handed(name string) []net.Conn {
+func (p *process) End(name string) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	var all []net.Conn
-	for _, c := range p.handed[name] {
-		all = append(all, held{c, p})
-	}
+	ending := p.handed[name]
 	delete(p.handed, name)
-	return all
+	p.mu.Unlock()
+	for _, c := range ending {
+		held{c, p}.Close()
+	}
 }
 
 func (p *process) Leaving() bool {

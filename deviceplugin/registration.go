@@ -125,7 +125,7 @@ func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 		return outcome{problem: problem}
 	}
 	defer s.stop(p.timing.stop)
-	defer p.relieve()
+	defer p.cfg.Connections.End(p.cfg.Resource)
 
 	problem, wiped := p.introduce(ctx, dir, s)
 	if problem != nil || wiped {
@@ -142,7 +142,9 @@ func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 	case <-ctx.Done():
 		return outcome{}
 	}
-	p.relieve()
+	// The kubelet has two plugins of the resource for a moment: since 1.37 it goes on with the one that is left, and one before that
+	// ends both, after which this plugin registers again as after any other end.
+	p.cfg.Connections.End(p.cfg.Resource)
 	p.standing.set(nil, func(h *accel.PluginHave) {
 		h.Registered, h.Allocatable = true, -1
 		h.Registrations++

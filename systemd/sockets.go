@@ -115,15 +115,16 @@ func (s *Sockets) Keep(name string, c *net.UnixConn) net.Conn {
 	return &kept{UnixConn: c, leaving: s.Leaving}
 }
 
-// Handed are the connections that the process before this one kept under a name. They are to be closed when what was served on them is
-// served anew; asked again there are none. Nobody can answer on them: one on which something is asked is ended at once, and so is one
-// that nobody closed for a while.
-func (s *Sockets) Handed(name string) []net.Conn {
+// End ends the connections that the process before this one kept under a name, because what was served on them is served anew, or not any
+// more. Nobody can answer on them: one on which something is asked ends by itself, and so does one that nobody ended for a while.
+func (s *Sockets) End(name string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	taken := s.handed[name]
+	ending := s.handed[name]
 	delete(s.handed, name)
-	return taken
+	s.mu.Unlock()
+	for _, c := range ending {
+		_ = c.Close() // the other end may have closed it before
+	}
 }
 
 // Leaving reports that this process ends, and leaves the connections that are kept to the next one.

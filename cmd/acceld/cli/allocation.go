@@ -150,7 +150,9 @@ func (a *running) serveClaims(ctx context.Context, def *accel.Definition, retire
 	a.mu.Unlock()
 	if !retired {
 		c.Elsewhere = a.heldDevices(def, before)
-		a.endHanded(append(a.formerly(def), def.Offered()))
+		for _, resource := range append(a.formerly(def), def.Offered()) {
+			a.sockets.End(resource) // it is not offered that way any more
+		}
 	}
 	p := dra.New(c)
 	if retired {
@@ -166,15 +168,6 @@ func (a *running) serveClaims(ctx context.Context, def *accel.Definition, retire
 		return p.Run(ctx)
 	})
 	return p
-}
-
-// endHanded ends connections of the process before: what it offered on them is not offered that way any more.
-func (a *running) endHanded(resources []string) {
-	for _, resource := range resources {
-		for _, c := range a.sockets.Handed(resource) {
-			_ = c.Close() // the kubelet may have closed it before
-		}
-	}
 }
 
 // heldDevices asks the kubelet which devices pods hold through the device plugin that ran before, in this process or in
