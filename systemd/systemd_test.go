@@ -135,11 +135,11 @@ func TestListeners(t *testing.T) {
 	if os.Getenv(mark) != "" {
 		sockets, err := ReceiveSockets(t.Context(), slog.New(slog.DiscardHandler))
 		if err != nil {
-			return
+			t.Fatal(err)
 		}
 		listeners, err := sockets.Listeners("acceld.socket")
 		if err != nil {
-			return
+			t.Fatal(err)
 		}
 		for _, l := range listeners {
 			fmt.Println("listener:", l.Addr().Network(), l.Addr())

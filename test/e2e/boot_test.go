@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,14 +29,14 @@ func TestPodsOverReboot(t *testing.T) {
 				t.Fatalf("refused after a boot: %v", refused)
 			}
 		}
-		remove(t, n, names(pods)...)
+		remove(t, n, slices.Collect(maps.Keys(pods))...)
 	}) {
 		return
 	}
 	t.Run("device plugin", func(t *testing.T) {
 		stage.Long(t, "a minute and a half for each boot")
 		ctx := stage.Within(t, 5*time.Minute)
-		stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(strings.Replace(byClaims, "dra", "devicePlugin", 1)), 0o644))
+		stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(byDevicePlugin), 0o644))
 		_, err := stage.WaitMachine(ctx, n.Guest, "the device plugin to offer them", func(m accel.Machine) bool {
 			return m.Want.Kinds[stage.Kind].AllocatedBy() == accel.AllocateByPlugin && m.Have[stage.Kind].Plugin.Allocatable == 4
 		})
@@ -49,7 +51,7 @@ func TestPodsOverReboot(t *testing.T) {
 				}
 			}
 			all, lost = all+len(pods), lost+len(refused)
-			remove(t, n, names(pods)...)
+			remove(t, n, slices.Collect(maps.Keys(pods))...)
 		}
 		t.Logf("the kubelet refused %d of %d pods that were bound when it started", lost, all)
 	})
@@ -63,8 +65,7 @@ func bound(t *testing.T, n *bed.Node, image string) map[string]string {
 	pods := map[string]string{}
 	for i := range 4 {
 		name := fmt.Sprintf("stays-%d", i)
-		manifest := string(stage.Pod(name, image, 1, "-expect", "1", "-hold", "2h"))
-		stage.Check(t, n.Apply(ctx, []byte(strings.Replace(manifest, "restartPolicy: Never", "restartPolicy: Always", 1))))
+		stage.Check(t, n.Apply(ctx, restarted(stage.Pod(name, image, 1, "-expect", "1", "-hold", "2h"))))
 		pods[name] = ""
 	}
 	for name := range pods {
@@ -74,14 +75,6 @@ func bound(t *testing.T, n *bed.Node, image string) map[string]string {
 		pods[name] = string(p.UID)
 	}
 	return pods
-}
-
-func names(pods map[string]string) []string {
-	var all []string
-	for name := range pods {
-		all = append(all, name)
-	}
-	return all
 }
 
 // booted boots the node and waits until each of its pods computes again, for the times-th time, or is refused.

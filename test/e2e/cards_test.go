@@ -236,7 +236,7 @@ func TestCards(t *testing.T) {
 	})
 	t.Run("another device than the chosen one", func(t *testing.T) {
 		// Somebody writes another choice after the kubelet has acted: the container does not start again with the device it has.
-		apply(t, n, []byte(strings.Replace(string(partly("moved", image, "1Gi", allow(cards[0].Name))), "restartPolicy: Never", "restartPolicy: Always", 1)))
+		apply(t, n, restarted(partly("moved", image, "1Gi", allow(cards[0].Name))))
 		chosen(t, n, "moved")
 		_, err := n.Kubectl(stage.Within(t, soon), nil, "annotate", "--overwrite", "pod/moved", accel.ChosenAnnotation+"="+cards[1].Name)
 		stage.Check(t, err)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -27,6 +28,9 @@ const (
 
 // byClaims is the configuration of an agent that gives its devices out by claims.
 const byClaims = "kubernetes: {kubeconfig: /etc/acceld/kubeconfig, allocation: dra}\n"
+
+// byDevicePlugin is that of one that gives them out by the device plugin.
+const byDevicePlugin = "kubernetes: {kubeconfig: /etc/acceld/kubeconfig, allocation: devicePlugin}\n"
 
 // TestDRA gives devices out by resource claims, with the real scheduler, kubelet and container runtime. Its parts build on
 // each other.
@@ -372,12 +376,16 @@ func sickIsTainted(t *testing.T, n *bed.Node, _ string) {
 	})
 }
 
+// restarted is a pod whose containers start again when they have ended.
+func restarted(pod []byte) []byte {
+	return bytes.Replace(pod, []byte("restartPolicy: Never"), []byte("restartPolicy: Always"), 1)
+}
+
 // claimOverReboot: the CDI specs are gone with the boot, the kubelet asks again, and the pod computes again.
 func claimOverReboot(t *testing.T, n *bed.Node, image string) {
 	stage.Long(t, "a reboot")
 	ctx := stage.Within(t, 10*time.Minute)
-	manifest := strings.Replace(string(stage.ClaimPod("again", image, "resourceClaimName: again", "-expect", "1", "-hold", "2h")), "restartPolicy: Never", "restartPolicy: Always", 1)
-	apply(t, n, stage.Claim("again"), []byte(manifest))
+	apply(t, n, stage.Claim("again"), restarted(stage.ClaimPod("again", image, "resourceClaimName: again", "-expect", "1", "-hold", "2h")))
 	stage.Check(t, n.WaitPod(ctx, "default", "again", corev1.PodRunning))
 	stage.Check(t, n.Reboot(ctx, bed.Reboot{}))
 	timed(t, "node up -> the pod computes again", func() {
@@ -450,7 +458,7 @@ func allocationSwitches(t *testing.T, n *bed.Node, image string) {
 	offers(t, n, 4)
 	apply(t, n, stage.Claim("old"), stage.ClaimPod("old", image, "resourceClaimName: old", "-expect", "1", "-hold", "2h"))
 	stage.Check(t, n.WaitPod(ctx, "default", "old", corev1.PodRunning))
-	stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(strings.Replace(byClaims, "dra", "devicePlugin", 1)), 0o644))
+	stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(byDevicePlugin), 0o644))
 	timed(t, "to the device plugin -> three devices allocatable, no slice", func() {
 		stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 3))
 		for len(slicesOf(ctx, t, n)) > 0 {

@@ -291,8 +291,7 @@ func sickAndWell(t *testing.T, n *bed.Node, _ string) {
 func gateRefuses(t *testing.T, n *bed.Node, image string) {
 	stage.Long(t, "test/faults refuses devices too")
 	ctx := stage.Within(t, 5*time.Minute)
-	manifest := strings.Replace(string(stage.Pod("gated", image, 1, "-expect", "1", "-hold", "2h")), "restartPolicy: Never", "restartPolicy: Always", 1)
-	stage.Check(t, n.Apply(ctx, []byte(manifest)))
+	stage.Check(t, n.Apply(ctx, restarted(stage.Pod("gated", image, 1, "-expect", "1", "-hold", "2h"))))
 	stage.Check(t, n.WaitPod(ctx, "default", "gated", corev1.PodRunning))
 	id := held(t, n.Guest)
 	sh(t, n.Guest, `echo fail > /sys/bus/pci/devices/$1/inject_error; pkill -KILL edu-check || true`, id)
