@@ -20,10 +20,11 @@ export ACCELD_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/acceld
 export GOLANGCI_LINT_CACHE := $(ACCELD_CACHE)/golangci-lint
 TOOLS := $(ACCELD_CACHE)/tools/$(shell cat tools/go.sum <($(GO) version) | sha256sum | cut -c1-16)
 
-# One set of flags for all that is compiled, here and by the test bed, so that the compiler does each package once. The race
+# One set of flags for all that is compiled, here and by the test bed, so that the compiler does each package once: without
+# debug information, which programs that are stripped lose anyway and which is a tenth of the compiler's work. The race
 # detector has another and needs a C compiler; without one the tests run without it.
 export CGO_ENABLED := 0
-export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false)
 RACE := $(if $(shell command -v gcc 2>/dev/null),-race)
 # Stamp the commit into programs where there is one to stamp, whatever GOFLAGS says.
 REVISION = $(shell git rev-parse --verify -q HEAD 2>/dev/null)
@@ -36,8 +37,6 @@ HERE = $(shell $(GO) env GOARCH)
 
 # Checked by targets of their own, before the long ones.
 RULES := %/test/house %/test/docs %/test/scripts %/test/purge
-# Packages that need the test bed: a virtual machine, a cluster, root. Without ACCELD_TESTBED they skip, and say so.
-TESTBED := $(addsuffix /...,$(addprefix ./,$(wildcard test/vm test/e2e test/faults test/nvidia test/prometheus test/replicas)))
 # Modules of their own with tests, so that what they need is not what the agent needs. They are built with the flags with
 # which the test bed builds Kubernetes, so that the compiler does that once.
 NESTED := test/kubelet packaging/image packaging/packages test/chart
@@ -91,8 +90,8 @@ generate: ## Write the generated pages of docs
 	$(GO) run ./test/docs/gen
 
 .PHONY: demo
-demo: ## See it work: a bare virtual machine becomes a node with accelerators
-	$(GO) run ./test/demo
+demo: ## See it work: a bare machine's accelerators compute in a container, then on a cluster; CLUSTER=0 ends after the first half
+	$(GO) run ./test/demo $(if $(filter 0,$(CLUSTER)),-cluster=false)
 
 ##@ Programs
 
@@ -162,12 +161,12 @@ test-packages:
 	if [ -n "$$missing" ]; then apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing; fi
 
 .PHONY: e2e
-e2e: ## Scenarios on real parts, as root; RUN=TestBareMetal picks some
-	ACCELD_TESTBED=1 ACCELD_EVERY=1 $(GO) test -count=1 -v -timeout=90m -run='$(or $(RUN),.)' ./test/e2e
+e2e: ## Scenarios on real parts, one after the other, as root; RUN=TestBareMetal picks some
+	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=90m -run='$(or $(RUN),.)' ./test/e2e
 
 .PHONY: faults
 faults: ## Fault injections on real parts, as root; RUN=Test14 picks some
-	ACCELD_TESTBED=1 ACCELD_EVERY=1 $(GO) test -count=1 -v -timeout=60m -run='$(or $(RUN),.)' ./test/faults
+	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=60m -run='$(or $(RUN),.)' ./test/faults
 
 .PHONY: kubelets
 kubelets: ## The real kubelets 1.37.1 and 1.36.3 as judges, as root; RESTARTS=1000 of each kind instead of 20, RUN=Claim picks some
@@ -178,14 +177,14 @@ kubelets: ## The real kubelets 1.37.1 and 1.36.3 as judges, as root; RESTARTS=10
 figures: ## Everything that is measured beside a peer, as root, on the test bed where it needs one; RUN=TestBesideNodeExporter picks one
 	ACCELD_TESTBED=1 ACCELD_BENCH=1 $(GO) test -count=1 -p=1 -v -timeout=30m -run='$(or $(RUN),.)' ./test/bench/...
 
+# What takes minutes is dealt into parts (test/suite), because all of it does not fit into one run of CI.
 .PHONY: test
-test: test-packages check vuln size ## Everything, as root: make, and the test bed with its real kernels, kubelet and container runtime
-	$(GO) build $(TESTBED) ./test/bench/...
-	ACCELD_TESTBED=1 $(GO) test -count=1 -run='^TestReal' ./driver
-	$(GO) test -count=1 ./host/ledger ./test/purge
-	ACCELD_TESTBED=1 $(GO) test -count=1 -p=2 -timeout=80m $(TESTBED)
-	ACCELD_TESTBED=1 $(GO) test -count=1 -run='^TestReal|^TestCorpus$$' ./runtime
-	for module in $(NESTED); do (cd $$module && ACCELD_TESTBED=1 $(GO) test -short -vet=off -count=1 -timeout=20m ./...); done
+test: test-packages check vuln size ## Everything, as root: make, and a part of all that needs minutes or the test bed; the commit chooses it, or PART=2/3, PART=all
+	$(GO) run ./test/suite $(if $(PART),-part '$(PART)') $(if $(RUN),-run '$(RUN)')
+
+.PHONY: suite
+suite: ## Of make test only what needs minutes or the test bed, as root; PART=2/3, PART=all or RUN=TestDRA picks, LIST=1 only lists
+	$(GO) run ./test/suite $(if $(PART),-part '$(PART)') $(if $(RUN),-run '$(RUN)') $(if $(LIST),-list)
 
 # What make test judges on this machine's processor alone: the programs of the other one, at work under an emulator of its
 # instructions, with the kernel of this machine. Tests of how soon something is known are not for an emulator.

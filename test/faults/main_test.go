@@ -63,7 +63,7 @@ func enter(t *testing.T) *shop {
 	if open.bed != nil {
 		return &open
 	}
-	b, err := bed.Open(t.Context(), os.Stderr)
+	b, err := bed.Open(t.Context(), os.Stderr, bed.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	c, err := cache.Open(nil)
 	check(t, err)
-	set, err := parts.Build(t.Context(), c, progress.New(os.Stderr))
+	set, err := parts.Build(t.Context(), c, progress.New(os.Stderr), parts.Cluster()...)
 	check(t, err)
 	r := &rig{t: t, dir: t.TempDir(), kubectl: set.Path("kubectl"), address: address(t)}
 	r.plane, err = cluster.Here(t.Context(), r.dir, cluster.Config{Program: set.Path, Alone: true})

@@ -71,7 +71,7 @@ func StartLight(t testing.TB, o Options) *Guest {
 func open(t testing.TB) *bed.Bed {
 	t.Helper()
 	Require(t)
-	b, err := bed.Open(t.Context(), os.Stderr)
+	b, err := bed.Open(t.Context(), os.Stderr, bed.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"os"
 	"context"
 	"fmt"
 	"testing"
@@ -12,6 +13,9 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/cache"
+	"github.com/acceld/acceld/test/vm/parts"
+	"github.com/acceld/acceld/test/vm/progress"
 )
 
 // idleFor is how long the processor time of an idle process is counted.
@@ -36,9 +40,13 @@ func TestBesideNodeExporter(t *testing.T) {
 	defer cancel()
 	stage.Check(t, s.Units(ctx, g, ""))
 	stage.Check(t, s.Store(ctx, g, stage.Version))
-	stage.Check(t, g.Put(ctx, n.Program("node_exporter"), "/usr/bin/node_exporter", 0o755))
+	c, err := cache.Open(nil)
+	stage.Check(t, err)
+	set, err := parts.Build(ctx, c, progress.New(os.Stderr), parts.NodeExporter)
+	stage.Check(t, err)
+	stage.Check(t, g.Put(ctx, set.Path("node_exporter"), "/usr/bin/node_exporter", 0o755))
 	stage.Check(t, s.Enable(ctx, g))
-	_, err := stage.WaitMachine(ctx, g, "ready", stage.InState(accel.Ready))
+	_, err = stage.WaitMachine(ctx, g, "ready", stage.InState(accel.Ready))
 	stage.Check(t, err)
 	sh(t, g, "systemctl disable --now acceld.socket acceld.service")
 	ours := measure(t, g, "/usr/bin/acceld", "run", "http://127.0.0.1:9480/livez")

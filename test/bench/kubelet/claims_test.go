@@ -82,7 +82,7 @@ func controlPlane(t *testing.T, m *machine) *cluster.Plane {
 	t.Helper()
 	c, err := cache.Open(nil)
 	check(t, err)
-	set, err := parts.Build(t.Context(), c, progress.New(os.Stderr))
+	set, err := parts.Build(t.Context(), c, progress.New(os.Stderr), parts.Cluster()...)
 	check(t, err)
 	plane, err := cluster.Here(t.Context(), t.TempDir(), cluster.Config{Program: set.Path, Alone: true})
 	check(t, err)

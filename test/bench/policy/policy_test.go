@@ -93,7 +93,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	c, err := cache.Open(nil)
 	check(t, err)
-	set, err := parts.Build(t.Context(), c, progress.New(os.Stderr), "kwok")
+	set, err := parts.Build(t.Context(), c, progress.New(os.Stderr), append(parts.Cluster(), parts.Kwok)...)
 	check(t, err)
 	r := &rig{t: t, dir: t.TempDir(), programs: set}
 	r.audit = filepath.Join(r.dir, "audit.log")

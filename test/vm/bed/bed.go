@@ -35,6 +35,7 @@ import (
 
 // Bed is a prepared test bed.
 type Bed struct {
+	config   Config
 	cache    cache.Dir
 	seat     cache.Dir
 	log      *progress.Log
@@ -56,10 +57,43 @@ type keys struct {
 	hostPEM, authorized, dir string
 }
 
+// Config is what a bed has. The zero value has everything that guests and clusters need.
+type Config struct {
+	// Engines are the container runtimes that guests can have; all of them unless set.
+	Engines []seed.Engine
+	// NoCluster leaves Kubernetes out: the guests are light ones and hosts.
+	NoCluster bool
+}
+
+func (c Config) engines() []seed.Engine {
+	if len(c.Engines) == 0 {
+		return []seed.Engine{seed.CRIO, seed.Containerd}
+	}
+	return c.Engines
+}
+
+// parts are the names of what must be built, what a guest without a cluster needs first.
+func (c Config) parts() []string {
+	var names []string
+	for _, e := range c.engines() {
+		names = append(names, string(e))
+	}
+	names = append(names, parts.Runc)
+	if c.NoCluster {
+		return names
+	}
+	return append(names, parts.Cluster()...)
+}
+
 // Open prepares the bed: it installs, builds and makes what is missing, says so on out, and takes the bed for this
-// process. The first time takes about a quarter of an hour, later times a second.
-func Open(ctx context.Context, out io.Writer) (_ *Bed, err error) {
-	b := &Bed{log: progress.New(out)}
+// process. The first time takes minutes, later times a second.
+func Open(ctx context.Context, out io.Writer, c Config) (_ *Bed, err error) {
+	return OpenLog(ctx, progress.New(out), c)
+}
+
+// OpenLog is Open for a caller that tells of its own work in the same log.
+func OpenLog(ctx context.Context, log *progress.Log, c Config) (_ *Bed, err error) {
+	b := &Bed{log: log, config: c}
 	defer func() {
 		if err != nil {
 			b.Close()
@@ -68,13 +102,10 @@ func Open(ctx context.Context, out io.Writer) (_ *Bed, err error) {
 	if b.cache, err = cache.Open(b.log.Say); err != nil {
 		return nil, err
 	}
+	if err := b.make(ctx); err != nil {
+		return nil, err
+	}
 	if err := b.take(ctx, seats()...); err != nil {
-		return nil, err
-	}
-	if err := b.installPackages(ctx); err != nil {
-		return nil, err
-	}
-	if err := b.makeParts(ctx); err != nil {
 		return nil, err
 	}
 	if err := b.makePrograms(ctx); err != nil {
@@ -89,6 +120,54 @@ func Open(ctx context.Context, out io.Writer) (_ *Bed, err error) {
 	return b, b.openRegistry(ctx)
 }
 
+// Make makes what a bed needs that takes long, and takes no bed: for what will be needed later.
+func Make(ctx context.Context, log *progress.Log, c Config) (err error) {
+	b := &Bed{log: log, config: c}
+	if b.cache, err = cache.Open(b.log.Say); err != nil {
+		return err
+	}
+	return b.make(ctx)
+}
+
+// Fetch fetches what will be compiled for a bed, which takes the network and leaves the processors to others.
+func Fetch(ctx context.Context, log *progress.Log, c Config) error {
+	dir, err := cache.Open(log.Say)
+	if err != nil {
+		return err
+	}
+	return parts.Fetch(ctx, dir, log, c.parts()...)
+}
+
+// make makes what takes long the first time, side by side: fetching waits for the network, compiling for processors,
+// installing Debian for both and for the disk.
+func (b *Bed) make(ctx context.Context) error {
+	all, making := errgroup.WithContext(ctx)
+	installed := make(chan struct{})
+	all.Go(func() error {
+		defer close(installed)
+		return b.installPackages(making)
+	})
+	all.Go(func() (err error) {
+		names := b.config.parts()
+		if err = parts.Fetch(making, b.cache, b.log, names...); err != nil {
+			return err
+		}
+		<-installed // the compiler for what is written in C is among the packages
+		if making.Err() == nil {
+			b.parts, err = parts.Build(making, b.cache, b.log, names...)
+		}
+		return err
+	})
+	all.Go(func() (err error) {
+		<-installed
+		if making.Err() == nil {
+			b.debian, err = disk.Make(making, b.cache, b.log)
+		}
+		return err
+	})
+	return all.Wait()
+}
+
 func (b *Bed) installPackages(ctx context.Context) error {
 	_, unlock, err := b.cache.Lock(ctx, "packages")
 	if err != nil {
@@ -96,21 +175,6 @@ func (b *Bed) installPackages(ctx context.Context) error {
 	}
 	defer unlock()
 	return hostpkg.Ensure(ctx, b.log)
-}
-
-// makeParts makes what takes long the first time side by side: compiling waits for processors, installing Debian for the
-// network and for the disk.
-func (b *Bed) makeParts(ctx context.Context) error {
-	both, making := errgroup.WithContext(ctx)
-	both.Go(func() (err error) {
-		b.parts, err = parts.Build(making, b.cache, b.log)
-		return err
-	})
-	both.Go(func() (err error) {
-		b.debian, err = disk.Make(making, b.cache, b.log)
-		return err
-	})
-	return both.Wait()
 }
 
 // seats are how many beds there are in a cache folder at a time, of one process or several: each has a seat with ports,
@@ -162,7 +226,7 @@ func (b *Bed) Close() {
 	}
 }
 
-// Program is the path of a built program, such as "kubectl" or "node_exporter".
+// Program is the path of a built program, such as "kubectl".
 func (b *Bed) Program(name string) string { return b.parts.Path(name) }
 
 // Failures is the folder that keeps what failed tests leave.
@@ -170,8 +234,11 @@ func (b *Bed) Failures() string { return b.cache.Path("failures") }
 
 // guestPrograms are what the second disk holds, beside guestd; of an engine that a guest does not have, none is in its
 // PATH.
-func guestPrograms(engines ...seed.Engine) []string {
-	list := []string{"kubelet", "runc", "pause", "node_exporter"}
+func (b *Bed) guestPrograms(engines ...seed.Engine) []string {
+	list := []string{"runc"}
+	if !b.config.NoCluster {
+		list = append(list, "kubelet", "pause")
+	}
 	for _, e := range engines {
 		list = append(list, e.Programs()...)
 	}
@@ -180,7 +247,7 @@ func guestPrograms(engines ...seed.Engine) []string {
 
 func (b *Bed) makePrograms(ctx context.Context) error {
 	programs := map[string]string{}
-	for _, name := range guestPrograms(seed.CRIO, seed.Containerd) {
+	for _, name := range b.guestPrograms(b.config.engines()...) {
 		programs[name] = b.parts.Path(name)
 	}
 	guestd, err := b.buildGuestd(ctx)
@@ -342,14 +409,7 @@ func (b *Bed) openRegistry(ctx context.Context) (err error) {
 	if b.registry, err = image.Serve(b.ports.Registry); err != nil {
 		return err
 	}
-	pause, err := os.ReadFile(b.parts.Path("pause"))
-	if err != nil {
-		return fmt.Errorf("cannot read pause: %w", err)
-	}
-	err = b.registry.Push(ctx, "bed/pause:1", image.Spec{
-		Files: map[string]image.File{"/pause": {Mode: 0o755, Content: pause}}, Entrypoint: []string{"/pause"},
-	})
-	if err != nil {
+	if err := b.pushPause(ctx); err != nil {
 		return err
 	}
 	files, err := b.busyboxFiles()
@@ -357,6 +417,27 @@ func (b *Bed) openRegistry(ctx context.Context) (err error) {
 		return err
 	}
 	return b.registry.Push(ctx, "bed/busybox:1", image.Spec{Files: files})
+}
+
+// pushPause serves the image of which every pod has a container.
+func (b *Bed) pushPause(ctx context.Context) error {
+	if b.config.NoCluster {
+		return nil
+	}
+	pause, err := os.ReadFile(b.parts.Path("pause"))
+	if err != nil {
+		return fmt.Errorf("cannot read pause: %w", err)
+	}
+	_, err = b.PushProgram(ctx, "bed/pause:1", "/pause", pause)
+	return err
+}
+
+// PushProgram stores an image that holds one static program and nothing else, and returns the name by which a guest pulls it.
+func (b *Bed) PushProgram(ctx context.Context, name, path string, program []byte) (string, error) {
+	err := b.registry.Push(ctx, name, image.Spec{
+		Files: map[string]image.File{path: {Mode: 0o755, Content: program}}, Entrypoint: []string{path},
+	})
+	return b.GuestRegistry() + "/" + name, err
 }
 
 // busyboxFiles is a small userland, the base of the images that a scenario makes.

@@ -112,7 +112,7 @@ func (b *Bed) seedFiles(kind seed.Kind, engine seed.Engine, member seed.Member) 
 	values := seed.Values{
 		Kind: kind, Engine: engine, Member: member, MachineID: hex.EncodeToString(id[:16]),
 		HostKey: b.keys.hostPEM, AuthorizedKey: b.keys.authorized,
-		Registry: b.GuestRegistry(), APIServer: apiServer, Programs: guestPrograms(engine),
+		Registry: b.GuestRegistry(), APIServer: apiServer, Programs: b.guestPrograms(engine),
 	}
 	if kind == seed.Node {
 		var err error

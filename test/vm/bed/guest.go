@@ -329,5 +329,5 @@ func (g *Guest) Dir() string { return g.dir }
 
 func (g *Guest) file(name string) string { return filepath.Join(g.dir, name) }
 
-// Program is the path of a built program on this host, such as "kubectl" or "node_exporter".
+// Program is the path of a built program on this host, such as "kubectl".
 func (g *Guest) Program(name string) string { return g.bed.Program(name) }

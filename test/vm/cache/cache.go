@@ -115,6 +115,9 @@ func (d Dir) holders(names []string) string {
 	return strings.Join(said, ", ")
 }
 
+// Has tells whether an entry is there.
+func (d Dir) Has(kind string, key *Key) bool { return exists(d.Path(kind + "-" + key.String())) }
+
 // Entry returns the folder of the entry `<kind>-<key>`. When it does not exist, build fills a temporary folder that then
 // takes that name in one step, so that an interrupted build leaves nothing that looks like a result. One process builds
 // a kind at a time.

@@ -4,6 +4,7 @@
 package disk
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/test/vm/cache"
+	"github.com/acceld/acceld/test/vm/hostpkg"
 	"github.com/acceld/acceld/test/vm/progress"
 )
 
@@ -87,7 +89,7 @@ func Make(ctx context.Context, c cache.Dir, log *progress.Log) (Debian, error) {
 	key := cache.NewKey(recipe, fmt.Sprint(sizeGiB)).Add(packages(olderKernel, newerKernel)...).Add(bootModules()...)
 	dir, err := c.Entry(ctx, "debian", key, func(tmp string) error {
 		root := filepath.Join(tmp, "root")
-		err := log.Do("installing Debian for the guests", func() error { return install(ctx, root, log) })
+		err := log.Count("installing Debian for the guests", func(step *progress.Step) error { return install(ctx, root, log, step) })
 		if err != nil {
 			return err
 		}
@@ -97,8 +99,8 @@ func Make(ctx context.Context, c cache.Dir, log *progress.Log) (Debian, error) {
 }
 
 // install installs the wanted kernels, or the newest one when the archive has forgotten them.
-func install(ctx context.Context, root string, log *progress.Log) error {
-	err := bootstrap(ctx, root, packages(olderKernel, newerKernel))
+func install(ctx context.Context, root string, log *progress.Log, step *progress.Step) error {
+	err := bootstrap(ctx, root, step, packages(olderKernel, newerKernel))
 	if err == nil || !strings.Contains(err.Error(), "Unable to locate package linux-") {
 		return err
 	}
@@ -106,12 +108,12 @@ func install(ctx context.Context, root string, log *progress.Log) error {
 	if err := os.RemoveAll(root); err != nil {
 		return fmt.Errorf("cannot clear the installed tree: %w", err)
 	}
-	return bootstrap(ctx, root, packages("amd64"))
+	return bootstrap(ctx, root, step, packages("amd64"))
 }
 
-func bootstrap(ctx context.Context, root string, packages []string) error {
+func bootstrap(ctx context.Context, root string, step *progress.Step, packages []string) error {
 	args := []string{
-		"mmdebstrap", "--variant=minbase", "--include=" + strings.Join(packages, ","),
+		"mmdebstrap", "--verbose", "--variant=minbase", "--include=" + strings.Join(packages, ","),
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
 		"--dpkgopt=path-exclude=/usr/share/doc/*", "bookworm", root,
 	}
@@ -121,8 +123,11 @@ func bootstrap(ctx context.Context, root string, packages []string) error {
 	// Debian's hook of a kernel's installation makes no initramfs then: it would take a minute, and the guests have one of
 	// their own.
 	cmd.Env = append(os.Environ(), "INITRD=No")
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot install Debian: %w\n%s", err, tail(output))
+	var output bytes.Buffer
+	both := io.MultiWriter(&output, hostpkg.Follow(step))
+	cmd.Stdout, cmd.Stderr = both, both
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("cannot install Debian: %w\n%s", err, tail(output.Bytes()))
 	}
 	return nil
 }

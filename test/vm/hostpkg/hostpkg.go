@@ -3,9 +3,11 @@
 package hostpkg
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -55,7 +57,9 @@ func Ensure(ctx context.Context, log *progress.Log) error {
 		if os.Geteuid() != 0 {
 			return fmt.Errorf("cannot install %s: not root; install them and try again", strings.Join(missing, ", "))
 		}
-		err := log.Do("installing "+strings.Join(missing, ", "), func() error { return install(ctx, nil, missing...) })
+		err := log.Count("installing "+strings.Join(missing, ", "), func(step *progress.Step) error {
+			return install(ctx, step, nil, missing...)
+		})
 		if err != nil {
 			return err
 		}
@@ -64,12 +68,15 @@ func Ensure(ctx context.Context, log *progress.Log) error {
 }
 
 // install has no recommended packages and asks nothing.
-func install(ctx context.Context, options []string, packages ...string) error {
+func install(ctx context.Context, step *progress.Step, options []string, packages ...string) error {
 	for _, args := range [][]string{{"update"}, append([]string{"install", "-y", "--no-install-recommends"}, packages...)} {
 		cmd := exec.CommandContext(ctx, "apt-get", append(options, args...)...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if output, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("cannot run apt-get %q: %w\n%s", args[0], err, output)
+		var output bytes.Buffer
+		both := io.MultiWriter(&output, Follow(step))
+		cmd.Stdout, cmd.Stderr = both, both
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("cannot run apt-get %q: %w\n%s", args[0], err, output.Bytes())
 		}
 	}
 	return nil
@@ -112,8 +119,8 @@ func renewQEMU(ctx context.Context, log *progress.Log) error {
 	if err := os.WriteFile(name, text, 0o644); err != nil {
 		return fmt.Errorf("cannot write a list of package sources: %w", err)
 	}
-	err = log.Do("installing QEMU from "+release+"-backports", func() error {
-		return install(ctx, []string{"-o", "Dir::Etc::SourceList=" + name, "-t", release + "-backports"}, "qemu-system-x86", "qemu-utils")
+	err = log.Count("installing QEMU from "+release+"-backports", func(step *progress.Step) error {
+		return install(ctx, step, []string{"-o", "Dir::Etc::SourceList=" + name, "-t", release + "-backports"}, "qemu-system-x86", "qemu-utils")
 	})
 	if err != nil {
 		log.Say("the old QEMU does it: %v", err)

@@ -18,7 +18,21 @@ import (
 )
 
 // recipe is raised when a build changes in a way that no hashed file shows.
-const recipe = "1"
+const recipe = "2"
+
+// The parts that a caller asks for by name.
+const (
+	Kubernetes   = "kubernetes"
+	Etcd         = "etcd"
+	Runc         = "runc"
+	CRIO         = "crio"
+	Containerd   = "containerd"
+	NodeExporter = "nodeexporter"
+	Kwok         = "kwok"
+)
+
+// Cluster are the parts of a control plane and its kubelets.
+func Cluster() []string { return []string{Etcd, Kubernetes} }
 
 // part is one nested module and what is built from it.
 type part struct {
@@ -28,8 +42,6 @@ type part struct {
 	cgo      bool
 	ldflags  string
 	c        []program
-	// asked is true for a part that is built for who asks for it.
-	asked bool
 }
 
 // program is a small C program that lives in a Go module.
@@ -44,7 +56,7 @@ const kubernetesVersion = "v1.37.1"
 func all() []part {
 	return []part{
 		{
-			name: "kubernetes",
+			name: Kubernetes,
 			packages: []string{
 				"k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes/cmd/kube-controller-manager",
 				"k8s.io/kubernetes/cmd/kube-scheduler", "k8s.io/kubernetes/cmd/kubelet", "k8s.io/kubernetes/cmd/kubectl",
@@ -55,10 +67,10 @@ func all() []part {
 				flags: []string{"-Os", "-static", "-s", "-DVERSION=1"},
 			}},
 		},
-		{name: "etcd", packages: []string{"go.etcd.io/etcd/server/v3"}},
-		{name: "runc", packages: []string{"github.com/opencontainers/runc"}, tags: "seccomp", cgo: true},
+		{name: Etcd, packages: []string{"go.etcd.io/etcd/server/v3"}},
+		{name: Runc, packages: []string{"github.com/opencontainers/runc"}, tags: "seccomp", cgo: true},
 		{
-			name: "crio", packages: []string{"github.com/cri-o/cri-o/cmd/crio"}, cgo: true,
+			name: CRIO, packages: []string{"github.com/cri-o/cri-o/cmd/crio"}, cgo: true,
 			tags: "containers_image_openpgp exclude_graphdriver_btrfs exclude_graphdriver_devicemapper seccomp",
 			c: []program{{
 				name: "pinns", module: "github.com/cri-o/cri-o", sources: "pinns/src/*.c",
@@ -66,13 +78,13 @@ func all() []part {
 			}},
 		},
 		{
-			name: "containerd", tags: "no_btrfs", packages: []string{
+			name: Containerd, tags: "no_btrfs", packages: []string{
 				"github.com/containerd/containerd/v2/cmd/containerd",
 				"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/ctr",
 			},
 		},
-		{name: "nodeexporter", packages: []string{"github.com/prometheus/node_exporter"}},
-		{name: "kwok", packages: []string{"sigs.k8s.io/kwok/cmd/kwok"}, asked: true},
+		{name: NodeExporter, packages: []string{"github.com/prometheus/node_exporter"}},
+		{name: Kwok, packages: []string{"sigs.k8s.io/kwok/cmd/kwok"}},
 	}
 }
 
@@ -91,22 +103,24 @@ type Set struct {
 	dirs  []string
 }
 
-// Path is the file of a program, such as "kubelet".
+// Path is the file of a program, such as "kubelet", or empty for one that was not asked for.
 func (s Set) Path(program string) string { return s.paths[program] }
 
 // Dirs are the folders that hold the programs, one for each part; their names change with their content.
 func (s Set) Dirs() []string { return s.dirs }
 
-// Build builds what the cache lacks and returns every program, of the parts that few need those that are named.
-func Build(ctx context.Context, c cache.Dir, log *progress.Log, more ...string) (Set, error) {
+// Build builds what the cache lacks of the named parts, one after the other in the order of the names, for each takes all
+// processors, and returns their programs.
+func Build(ctx context.Context, c cache.Dir, log *progress.Log, names ...string) (Set, error) {
 	root, err := ModuleRoot(ctx)
 	if err != nil {
 		return Set{}, err
 	}
 	set := Set{paths: map[string]string{}}
-	for _, p := range all() {
-		if p.asked && !slices.Contains(more, p.name) {
-			continue
+	for _, name := range names {
+		p, err := find(name)
+		if err != nil {
+			return Set{}, err
 		}
 		dir, err := p.build(ctx, filepath.Join(root, "test", "vm", "parts", p.name), c, log)
 		if err != nil {
@@ -124,6 +138,43 @@ func Build(ctx context.Context, c cache.Dir, log *progress.Log, more ...string) 
 	return set, nil
 }
 
+// Fetch fetches the modules of the named parts, for who has something else to do before they are built.
+func Fetch(ctx context.Context, c cache.Dir, log *progress.Log, names ...string) error {
+	root, err := ModuleRoot(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		p, err := find(name)
+		if err != nil {
+			return err
+		}
+		module := filepath.Join(root, "test", "vm", "parts", p.name)
+		key := p.key(module)
+		if err := key.Err(); err != nil {
+			return err
+		}
+		if c.Has("part-"+p.name, key) {
+			continue
+		}
+		err = log.Count("fetching "+p.name, func(step *progress.Step) error {
+			return goCommand{dir: module, cgo: p.cgo}.fetch(ctx, step, p.flags(), p.packages)
+		})
+		if err != nil {
+			return fmt.Errorf("cannot fetch the modules of part %q: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+func find(name string) (part, error) {
+	i := slices.IndexFunc(all(), func(p part) bool { return p.name == name })
+	if i < 0 {
+		return part{}, fmt.Errorf("cannot build part %q: there is none of that name", name)
+	}
+	return all()[i], nil
+}
+
 // ModuleRoot is the folder of acceld's go.mod.
 func ModuleRoot(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/acceld/acceld").Output()
@@ -133,16 +184,21 @@ func ModuleRoot(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-func (p part) build(ctx context.Context, module string, c cache.Dir, log *progress.Log) (string, error) {
-	key := cache.NewKey(recipe, runtime.Version(), p.tags, p.ldflags, fmt.Sprint(p.cgo, p.packages, p.c)).
+// key is of everything that the part's programs are made from.
+func (p part) key(module string) *cache.Key {
+	return cache.NewKey(recipe, runtime.Version(), p.tags, p.ldflags, fmt.Sprint(p.cgo, p.packages, p.c)).
 		AddFile(filepath.Join(module, "go.mod")).
 		AddFile(filepath.Join(module, "go.sum"))
+}
+
+func (p part) build(ctx context.Context, module string, c cache.Dir, log *progress.Log) (string, error) {
+	key := p.key(module)
 	if err := key.Err(); err != nil {
 		return "", err
 	}
 	return c.Entry(ctx, "part-"+p.name, key, func(tmp string) error {
-		return log.Do("building "+p.name, func() error {
-			if err := p.buildGo(ctx, module, tmp); err != nil {
+		return log.Count("building "+p.name, func(step *progress.Step) error {
+			if err := p.buildGo(ctx, module, tmp, step); err != nil {
 				return err
 			}
 			for _, program := range p.c {
@@ -155,28 +211,39 @@ func (p part) build(ctx context.Context, module string, c cache.Dir, log *progre
 	})
 }
 
-// buildGo is niced: a test machine has other things to do.
-func (p part) buildGo(ctx context.Context, module, out string) error {
-	args := []string{"go", "build", "-trimpath", "-ldflags", "-s -w" + p.ldflags, "-o", out + string(filepath.Separator)}
-	if p.tags != "" {
-		args = append(args, "-tags", p.tags)
+// buildGo fetches the modules and compiles the programs.
+func (p part) buildGo(ctx context.Context, module, out string, step *progress.Step) error {
+	g := goCommand{dir: module, cgo: p.cgo}
+	if err := g.fetch(ctx, step, p.flags(), p.packages); err != nil {
+		return fmt.Errorf("cannot fetch the modules of part %q: %w", p.name, err)
 	}
-	cmd := exec.CommandContext(ctx, "nice", append(args, p.packages...)...)
-	cmd.Dir = module
-	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
-	if p.cgo {
-		cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
+	count, err := g.stale(ctx, p.flags(), p.packages)
+	if err != nil {
+		return fmt.Errorf("cannot list the packages of part %q: %w", p.name, err)
 	}
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot build part %q: %w\n%s", p.name, err, output)
+	step.Of("packages", count)
+	args := append([]string{"build", "-v", "-o", out + string(filepath.Separator), "-ldflags", "-s -w" + p.ldflags}, p.flags()...)
+	if err := g.run(ctx, nil, func(string) { step.Add(1) }, append(args, p.packages...)...); err != nil {
+		return fmt.Errorf("cannot build part %q: %w", p.name, err)
 	}
 	// The etcd server's package path ends in a version, which go build leaves out of the name, but not in its parent's.
-	if p.name == "etcd" {
+	if p.name == Etcd {
 		if err := os.Rename(filepath.Join(out, "server"), filepath.Join(out, "etcd")); err != nil {
 			return fmt.Errorf("cannot name the etcd binary: %w", err)
 		}
 	}
 	return nil
+}
+
+// flags make no debug information: that is a tenth of the compiler's work. The flags of GOFLAGS are the Makefile's, and so
+// the compiler does a package once that acceld and a part have in common. A part with C in it takes the resolvers written
+// in Go, with which the standard library is compiled as it is without C.
+func (p part) flags() []string {
+	tags := p.tags
+	if p.cgo {
+		tags += " netgo osusergo"
+	}
+	return []string{"-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-tags", strings.TrimSpace(tags)}
 }
 
 func (c program) build(ctx context.Context, module, out string) error {

@@ -57,7 +57,7 @@ func Probe(ctx context.Context, kernel, initrd string) Accel {
 		return Emulated()
 	}
 	kvm.Close()
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 8*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "-nodefaults", "-no-user-config", "-display", "none",
 		"-machine", "q35,accel=kvm", "-cpu", "host", "-m", "256", "-no-reboot", "-serial", "stdio",

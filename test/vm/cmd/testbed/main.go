@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string) error {
 }
 
 func parts(ctx context.Context) error {
-	b, err := bed.Open(ctx, os.Stderr)
+	b, err := bed.Open(ctx, os.Stderr, bed.Config{})
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func guest(ctx context.Context, command string, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	b, err := bed.Open(ctx, os.Stderr)
+	b, err := bed.Open(ctx, os.Stderr, bed.Config{})
 	if err != nil {
 		return err
 	}

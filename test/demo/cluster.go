@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/stage"
+	"github.com/acceld/acceld/test/vm/bed"
+)
+
+// cluster is the second half.
+func (d *demo) cluster(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
+	defer cancel()
+	b, err := bed.OpenLog(ctx, d.log, second())
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	d.title("A node of a cluster, with two accelerators and no driver")
+	n, err := b.StartNode(ctx, bed.Options{Accelerators: 2, FreshBoot: true, Engine: "containerd"})
+	if err != nil {
+		return err
+	}
+	defer n.Stop()
+	if err := d.stage.Store(ctx, n.Guest, stage.Version); err != nil {
+		return err
+	}
+	d.title("kubectl apply -k packaging/manifests")
+	began := time.Now()
+	if err := d.stage.Deploy(ctx, n); err != nil {
+		return err
+	}
+	if err := d.ready(ctx, n); err != nil {
+		return err
+	}
+	d.say("schedulable %.1f s after the DaemonSet was applied", time.Since(began).Seconds())
+	if err := d.compute(ctx, n); err != nil {
+		return err
+	}
+	d.say("done; everything is taken down")
+	return nil
+}
+
+// ready prints each change of state until the kind is ready.
+func (d *demo) ready(ctx context.Context, n *bed.Node) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	out, in := io.Pipe()
+	go d.follow(ctx, n, in)
+	go d.transitions(out)
+	_, err := stage.WaitMachine(ctx, n.Guest, "the accelerators to be ready", stage.InState(accel.Ready))
+	return err
+}
+
+// follow copies the agent's log, from its first line, as soon as its pod runs.
+func (d *demo) follow(ctx context.Context, n *bed.Node, log io.Writer) {
+	for ctx.Err() == nil {
+		cmd := exec.CommandContext(ctx, n.Program("kubectl"), "--kubeconfig", n.Kubeconfig(), "-n", "acceld-system", "logs", "-f", "ds/acceld")
+		cmd.Stdout = log
+		if cmd.Run() == nil {
+			return
+		}
+		select { // the container is not there yet
+		case <-time.After(300 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// compute runs a pod on one accelerator and shows what an operator sees.
+func (d *demo) compute(ctx context.Context, n *bed.Node) error {
+	image, err := d.stage.Workload(ctx, n)
+	if err != nil {
+		return err
+	}
+	d.title("A pod requests %s: 1 and computes, expecting to see exactly one device", stage.Resource)
+	if err := n.Apply(ctx, stage.Pod("compute", image, 1, "-expect", "1")); err != nil {
+		return err
+	}
+	if err := n.WaitPod(ctx, "default", "compute", corev1.PodSucceeded); err != nil {
+		return err
+	}
+	log, err := n.PodLog(ctx, "default", "compute")
+	if err != nil {
+		return err
+	}
+	d.show(log)
+	node, err := n.Kube().CoreV1().Nodes().Get(ctx, bed.NodeName, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	d.title("Labels of the node")
+	var labels []string
+	for k, v := range node.Labels {
+		if strings.HasPrefix(k, "acceld.dev/") || strings.HasPrefix(k, "feature.node.kubernetes.io/") {
+			labels = append(labels, k+"="+v)
+		}
+	}
+	slices.Sort(labels)
+	d.show(strings.Join(labels, "\n"))
+	status, err := n.Kubectl(ctx, nil, "-n", "acceld-system", "exec", "ds/acceld", "--", "/acceld", "status", "--host-root", "/host")
+	if err != nil {
+		return err
+	}
+	d.title("acceld status")
+	d.show(status)
+	return nil
+}

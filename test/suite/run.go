@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// workers is how many units run at a time: the test bed runs as many guests on two processors.
+const workers = 2
+
+// state is the suite at work.
+type state struct {
+	root, logs string
+	units      []*unit
+	start      time.Time
+	mu         sync.Mutex // guards what is printed, and the units' results
+}
+
+func open(ctx context.Context, logs string) (*state, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return nil, fmt.Errorf("cannot find the source folder: %w", err)
+	}
+	s := &state{root: strings.TrimSpace(string(out)), start: time.Now()}
+	s.logs = filepath.Join(s.root, logs)
+	if s.units, err = discover(ctx, s.root, filepath.Join(s.logs, "programs")); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(filepath.Join(s.root, secondsFile))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read how long units take: %w", err)
+	}
+	if err := measure(s.units, text); err != nil {
+		return nil, err
+	}
+	deal(s.units, parts)
+	return s, nil
+}
+
+// run runs the chosen units: side by side those that can be, then one by one those that must be alone.
+func (s *state) run(ctx context.Context, c choice) {
+	chosen := slices.DeleteFunc(slices.Clone(s.units), func(u *unit) bool { return !c.runs(u) })
+	slices.SortStableFunc(chosen, longest)
+	left := 0
+	for _, u := range chosen {
+		left += u.seconds
+	}
+	queue := make(chan *unit)
+	var working sync.WaitGroup
+	for range workers {
+		working.Go(func() {
+			for u := range queue {
+				s.do(ctx, u, &left)
+			}
+		})
+	}
+	for _, u := range chosen {
+		if !u.alone {
+			queue <- u
+		}
+	}
+	close(queue)
+	working.Wait()
+	for _, u := range chosen {
+		if u.alone {
+			s.do(ctx, u, &left)
+		}
+	}
+}
+
+// do runs one unit and says how it ended; of one that failed it shows the end of the output.
+func (s *state) do(ctx context.Context, u *unit, left *int) {
+	if ctx.Err() != nil {
+		return
+	}
+	began := time.Now()
+	path := filepath.Join(s.logs, strings.Map(plain, u.name)+".log")
+	err := s.execute(ctx, u, path)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u.took, u.err, u.ran = time.Since(began), err, true
+	*left -= u.seconds
+	word := "ok  "
+	if err != nil {
+		word = "FAIL"
+	}
+	fmt.Printf("%s %-40s %4.0f s   %s in all, about %s to go\n", word, u.name, u.took.Seconds(), brief(time.Since(s.start)), brief(time.Duration(*left)*time.Second/workers))
+	if err != nil {
+		fmt.Printf("---- %v; the end of %s:\n%s----\n", err, path, tail(path))
+	}
+}
+
+// plain keeps what a file's name can have.
+func plain(r rune) rune {
+	if r == '/' || r == ' ' || r == ',' || r == '\'' {
+		return '-'
+	}
+	return r
+}
+
+func (s *state) execute(ctx context.Context, u *unit, path string) error {
+	log, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("cannot keep the output: %w", err)
+	}
+	defer log.Close()
+	cmd := exec.CommandContext(ctx, u.argv[0], u.argv[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.root, log, log
+	cmd.Env = append(append(os.Environ(), "ACCELD_TESTBED=1"), u.env...)
+	// A scenario gets the time to take its guest down.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 30 * time.Second
+	if err := cmd.Run(); err != nil {
+		return err
+	}
+	return ranSomething(path)
+}
+
+// ranSomething reports a Go test program that skipped its test: in the suite nothing is skipped.
+func ranSomething(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "--- SKIP: ") || strings.HasPrefix(line, "testing: warning: no tests to run") {
+			return errors.New(strings.TrimSpace(line))
+		}
+	}
+	return nil
+}
+
+// tail is the end of a file, where its error is.
+func tail(path string) string {
+	const most = 6000
+	f, err := os.Open(path)
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > most {
+		_, _ = f.Seek(-most, io.SeekEnd)
+	}
+	text, _ := io.ReadAll(f)
+	return string(text)
+}
+
+func brief(d time.Duration) string { return d.Round(time.Second).String() }
