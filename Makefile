@@ -199,7 +199,7 @@ test-arm64: ## The programs for arm64, emulated: they start, and acceld-nvml wit
 
 .PHONY: test-nvidia-source
 test-nvidia-source: ## The true broken kernel upgrade: all of NVIDIA's source for two kernels, beside plain make, as root; takes long
-	ACCELD_TESTBED=1 ACCELD_NVIDIA=1 $(GO) test -count=1 -v -timeout=180m -run='^TestWholeSource$$' ./test/nvidia
+	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=180m -run='^TestWholeSource$$' ./test/nvidia
 
 # The browser has 300 MB with what it needs, so it is not among the packages of make test.
 .PHONY: screenshots

@@ -110,9 +110,6 @@ driver:
 // TestWholeSource answers for both kernels by the real program, twice for the good one, and compiles the same source with a
 // plain make beside it.
 func TestWholeSource(t *testing.T) {
-	if os.Getenv("ACCELD_NVIDIA") != "1" {
-		t.Skip("compiles all of NVIDIA's source three times: needs ACCELD_NVIDIA=1")
-	}
 	c, log := bed(t)
 	root, err := Root(t.Context(), c, log)
 	if err != nil {

@@ -20,6 +20,7 @@ func main() {
 	flag.StringVar(&o.logs, "logs", "bin/suite", "the folder for outputs, and for how long each unit took")
 	flag.BoolVar(&o.list, "list", false, "print the table and run nothing")
 	flag.BoolVar(&o.record, "record", false, "write how long units took into "+secondsFile)
+	flag.BoolVar(&o.docs, "docs", false, "write into "+proofsFile+" in which part each proof runs, and run nothing")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := suite(ctx, o)
@@ -33,6 +34,7 @@ func main() {
 type options struct {
 	part, only, logs string
 	list, record     bool
+	docs             bool
 }
 
 func suite(ctx context.Context, o options) error {
@@ -43,6 +45,9 @@ func suite(ctx context.Context, o options) error {
 	chosen, err := s.choose(ctx, o)
 	if err != nil {
 		return err
+	}
+	if o.docs {
+		return s.document()
 	}
 	if o.list {
 		s.table(os.Stdout, chosen)

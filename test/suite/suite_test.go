@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // tree is the units of this tree, as their sources have them, with their seconds.
@@ -160,5 +162,31 @@ func TestTableAndVerdict(t *testing.T) {
 	}
 	if (&state{units: s.units[1:2]}).verdict(&out) == nil {
 		t.Error("a suite of which nothing ran has passed")
+	}
+}
+
+// TestProofsPageIsTrue holds the page of what is proven to the parts.
+func TestProofsPageIsTrue(t *testing.T) {
+	units := tree(t)
+	deal(units, parts)
+	page, err := os.ReadFile(filepath.Join("../..", proofsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(fill(string(page), units), string(page)); diff != "" {
+		t.Errorf("%s does not say where proofs run (go run ./test/suite -docs writes it; -want +is):\n%s", proofsFile, diff)
+	}
+}
+
+func TestFill(t *testing.T) {
+	units := []*unit{{name: "e2e/TestA", part: 1}, {name: "e2e/TestAB", part: 3}, {name: "faults/Test01_X", part: 2}, {name: "image"}}
+	const page = "text\n\n| claim | command |\n|---|---|\n" +
+		"| one | `make e2e RUN='TestA$'` |\n| two | `make e2e RUN='TestA\\|TestZ'` | old |\n| three | `make faults` and `make figures` |\n" +
+		"| four | `cd packaging/image && go test ./...` |\n| five | `go test ./accel` |\n\n| other | table |\n"
+	const want = "text\n\n| claim | command | run |\n|---|---|---|\n" +
+		"| one | `make e2e RUN='TestA$'` | 1/3 |\n| two | `make e2e RUN='TestA\\|TestZ'` | 1/3, 3/3 |\n| three | `make faults` and `make figures` | 2/3, measured by hand |\n" +
+		"| four | `cd packaging/image && go test ./...` | each |\n| five | `go test ./accel` | each |\n\n| other | table |\n"
+	if diff := cmp.Diff(want, fill(page, units)); diff != "" {
+		t.Error(diff)
 	}
 }

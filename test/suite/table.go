@@ -69,3 +69,13 @@ func (s *state) save() error {
 	}
 	return os.WriteFile(filepath.Join(s.root, secondsFile), format(s.units), 0o644)
 }
+
+// document writes the page of what is proven.
+func (s *state) document() error {
+	path := filepath.Join(s.root, proofsFile)
+	page, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(fill(string(page), s.units)), 0o644)
+}
