@@ -473,6 +473,62 @@ func TestForeignImageStaysInItsPlace(t *testing.T) {
 	}
 }
 
+// TestIndex: of an image for several architectures either the one that is taken or the index is signed, and one is enough.
+func TestIndex(t *testing.T) {
+	private, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	stranger, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	for _, row := range []struct {
+		name         string
+		image, index *Key
+		good         bool
+	}{
+		{"the index", nil, &Key{private}, true},
+		{"the image", &Key{private}, nil, true},
+		{"both", &Key{private}, &Key{private}, true},
+		{"neither", nil, nil, false},
+		{"the index, by somebody else", nil, &Key{stranger}, false},
+		{"the image by somebody else, the index by us", &Key{stranger}, &Key{private}, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			b := newWorkbench(t)
+			b.public("/etc/k.pub", private.Public())
+			s := accel.Source{Image: serve(t, newRegistry()) + "/edu"}
+			other := b.image(s, "other", map[string]string{"opt/lib/modules/6.1.0-9-arm64/edu.ko": "the module of another machine"})
+			other.Platform.Architecture = "arm64"
+			ours := b.image(s, "ours", map[string]string{"opt/lib/modules/6.1.0-9-amd64/edu.ko": "the module"})
+			raw, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{other, ours}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			index := newManifest(raw, types.OCIImageIndex)
+			b.upload(s, assembled{manifest: index}, "all")
+			for digest, key := range map[v1.Hash]*Key{ours.Digest: row.image, index.digest: row.index} {
+				if key == nil {
+					continue
+				}
+				signed, err := signature(key, s.Image, digest)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.upload(s, signed, signatureTag(digest))
+			}
+			s.Image += ":all"
+			s.Keys = []string{"/etc/k.pub"}
+			dir := b.empty()
+			got, problem := b.c.Pull(t.Context(), s, this(), dir)
+			if !row.good {
+				if problem == nil || problem.Reason != accel.SignatureInvalid {
+					t.Error(problem)
+				}
+				return
+			}
+			if problem != nil || got.Digest != ours.Digest.String() || b.read(dir+"/edu.ko") != "the module" {
+				t.Errorf("%+v %v", got, problem)
+			}
+		})
+	}
+}
+
 // TestCalledOff: a pull ends with its context, whatever the registry does.
 func TestCalledOff(t *testing.T) {
 	b := newWorkbench(t)
