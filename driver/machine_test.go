@@ -161,7 +161,7 @@ type testMachine struct {
 	attributes     []string // what the PCI bus was told, in order
 	// refuseAttribute is how the kernel refuses to unbind, reset or bind.
 	refuseAttribute map[string]error
-	bad             map[string]string // by version: "refused", "unbound" or "wrong", how it fails
+	bad             map[string]string // by version: "denied", "refused", "unbound" or "wrong", how it fails
 	before          func(op string)   // called before and after each load and unload
 }
 
@@ -269,6 +269,9 @@ func (m *testMachine) Load(ctx context.Context, f *os.File, parameters string) e
 	}
 	if _, err := os.Stat(m.path("/sys/module/" + module.name)); err == nil {
 		return syscall.EEXIST
+	}
+	if m.bad[module.version] == "denied" {
+		return syscall.EPERM
 	}
 	m.live(elfModule{name: module.name, version: module.version, buildID: module.buildID})
 	for _, p := range strings.Fields(parameters) {

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -442,6 +443,56 @@ func TestUpgradeWithoutSpaceChangesNothing(t *testing.T) {
 	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs())
 	if problem == nil || !have.Right || have.Version != "1.0.0" || len(m.unloads) != 0 {
 		t.Errorf("%+v %v %v", have, problem, m.unloads)
+	}
+}
+
+// TestUpgradeThatTheMachineRefuses: the disk gets full, read-only or unusable, or the kernel forbids to load, when the old driver is
+// gone already. It is loaded back although that cannot be noted, and the new one, which is not to blame, comes when the machine is mended.
+func TestUpgradeThatTheMachineRefuses(t *testing.T) {
+	mounted := func(options string, flags uintptr) func(*testing.T, *testMachine, string) {
+		return func(t *testing.T, _ *testMachine, dir string) {
+			if err := syscall.Mount("tmpfs", dir, "tmpfs", flags, options); err != nil {
+				t.Skipf("no file system can be mounted: %v", err)
+			}
+			t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+		}
+	}
+	for _, c := range []struct {
+		name     string
+		obstruct func(t *testing.T, m *testMachine, attempts string)
+		mend     func(m *testMachine, attempts string)
+		want     accel.Reason
+	}{
+		{"full", mounted("nr_inodes=1", 0), func(_ *testMachine, dir string) { _ = syscall.Unmount(dir, 0) }, accel.NoSpace},
+		{"read-only", mounted("", syscall.MS_RDONLY), func(_ *testMachine, dir string) { _ = syscall.Unmount(dir, 0) }, accel.ReadOnly},
+		{"forbidden", func(_ *testing.T, m *testMachine, _ string) { m.bad["2.0.0"] = "denied" }, func(m *testMachine, _ string) { delete(m.bad, "2.0.0") }, accel.PermissionDenied},
+		{"unusable", func(t *testing.T, _ *testMachine, dir string) {
+			if err := errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}, nil, accel.RolledBack},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, d := serving(t)
+			dir := m.path(d.o.StateDir + "/attempts")
+			c.obstruct(t, m, dir)
+			def := wants("2.0.0")
+			have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs())
+			if problem == nil || problem.Reason != c.want {
+				t.Errorf("got %v, want %s", problem, c.want)
+			}
+			if !have.Right || have.Version != "1.0.0" || m.liveVersion() != "1.0.0" || len(m.unloads) != 1 {
+				t.Fatalf("%+v, unloads %v: the old driver does not serve again", have, m.unloads)
+			}
+			if c.mend == nil {
+				return
+			}
+			c.mend(m, dir)
+			if have, problem = d.Upgrade(t.Context(), def, m.facts(), m.accs()); problem != nil || have.Version != "2.0.0" {
+				t.Errorf("after it was mended: %+v %v", have, problem)
+			}
+			m.clean(d)
+		})
 	}
 }
 
