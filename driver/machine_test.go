@@ -408,12 +408,17 @@ func edu() elfModule {
 // enter puts an entry into the store as a build does.
 func (m *testMachine) enter(d *Driver, x elfModule, built int64) Entry {
 	m.t.Helper()
+	return m.enterFor(m.facts().Kernel, d, x, built)
+}
+
+// enterFor puts an entry for a kernel into the store.
+func (m *testMachine) enterFor(k accel.Kernel, d *Driver, x elfModule, built int64) Entry {
+	m.t.Helper()
 	data := x.bytes()
 	sum, err := digest(bytes.NewReader(data))
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	k := m.facts().Kernel
 	man := Manifest{
 		Schema: storeSchema, Built: time.Unix(built, 0).UTC(), Modules: []StoredModule{{Name: x.name, File: x.name + ".ko", SHA256: sum, BuildID: x.buildID, Version: x.version}},
 		Identity: Identity{Kind: "qemu-edu", Version: x.version, SourceDigest: fmt.Sprint(built), Arch: k.Arch, KernelRelease: k.Release, KernelID: kernelID(k)},
