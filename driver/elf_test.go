@@ -3,6 +3,7 @@ package driver
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"math/big"
 	"math/rand/v2"
 	"testing"
@@ -48,6 +49,38 @@ func TestReadModuleTruncated(t *testing.T) {
 		}
 	}
 }
+
+// TestReadModuleSections: every section lies in the file, also one that nobody here reads, such as the code: the kernel would be
+// the first to notice. What takes no place in the file may have any size.
+func TestReadModuleSections(t *testing.T) {
+	const code = 2 // what is made the section of code: the versions
+	for _, c := range []struct {
+		name   string
+		change func(size uint64, header []byte, first []byte)
+		whole  bool
+	}{
+		{"as it is", func(uint64, []byte, []byte) {}, true},
+		{"ends with the file", func(size uint64, h, _ []byte) { put64(h, 24, size-64); put64(h, 32, 64) }, true},
+		{"empty at the end of the file", func(size uint64, h, _ []byte) { put64(h, 24, size); put64(h, 32, 0) }, true},
+		{"ends one byte after the file", func(size uint64, h, _ []byte) { put64(h, 24, size-64); put64(h, 32, 65) }, false},
+		{"begins after the file", func(size uint64, h, _ []byte) { put64(h, 24, size+1); put64(h, 32, 0) }, false},
+		{"longer than the file", func(size uint64, h, _ []byte) { put64(h, 32, size+1) }, false},
+		{"zeroed memory, larger than the file", func(size uint64, h, _ []byte) { put32(h, 4, uint32(elf.SHT_NOBITS)); put64(h, 32, size+1) }, true},
+		{"no section at all", func(size uint64, _, first []byte) { put64(first, 32, size+1) }, true}, // its size may be the number of sections
+	} {
+		x := edu()
+		b := bytes.Replace(x.bytes(), []byte("__versions\x00"), []byte(".text\x00\x00\x00\x00\x00\x00"), 1)
+		table := b[binary.LittleEndian.Uint64(b[40:]):]
+		c.change(uint64(len(b)), table[64*code:], table)
+		_, problem := readModule(bytes.NewReader(b), int64(len(b)))
+		if c.whole && problem != nil || !c.whole && (problem == nil || problem.Reason != accel.ModuleInvalid) {
+			t.Errorf("%s: %v", c.name, problem)
+		}
+	}
+}
+
+func put64(b []byte, at int, v uint64) { binary.LittleEndian.PutUint64(b[at:], v) }
+func put32(b []byte, at int, v uint32) { binary.LittleEndian.PutUint32(b[at:], v) }
 
 func TestReadModuleNotAModule(t *testing.T) {
 	executable := edu().bytes()

@@ -161,7 +161,7 @@ type testMachine struct {
 	attributes     []string // what the PCI bus was told, in order
 	// refuseAttribute is how the kernel refuses to unbind, reset or bind.
 	refuseAttribute map[string]error
-	bad             map[string]string // by version: "refused", "unbound" or "wrong", how it fails
+	bad             map[string]string // by version: "denied", "refused", "unbound" or "wrong", how it fails
 	before          func(op string)   // called before and after each load and unload
 }
 
@@ -269,6 +269,9 @@ func (m *testMachine) Load(ctx context.Context, f *os.File, parameters string) e
 	}
 	if _, err := os.Stat(m.path("/sys/module/" + module.name)); err == nil {
 		return syscall.EEXIST
+	}
+	if m.bad[module.version] == "denied" {
+		return syscall.EPERM
 	}
 	m.live(elfModule{name: module.name, version: module.version, buildID: module.buildID})
 	for _, p := range strings.Fields(parameters) {
@@ -405,12 +408,17 @@ func edu() elfModule {
 // enter puts an entry into the store as a build does.
 func (m *testMachine) enter(d *Driver, x elfModule, built int64) Entry {
 	m.t.Helper()
+	return m.enterFor(m.facts().Kernel, d, x, built)
+}
+
+// enterFor puts an entry for a kernel into the store.
+func (m *testMachine) enterFor(k accel.Kernel, d *Driver, x elfModule, built int64) Entry {
+	m.t.Helper()
 	data := x.bytes()
 	sum, err := digest(bytes.NewReader(data))
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	k := m.facts().Kernel
 	man := Manifest{
 		Schema: storeSchema, Built: time.Unix(built, 0).UTC(), Modules: []StoredModule{{Name: x.name, File: x.name + ".ko", SHA256: sum, BuildID: x.buildID, Version: x.version}},
 		Identity: Identity{Kind: "qemu-edu", Version: x.version, SourceDigest: fmt.Sprint(built), Arch: k.Arch, KernelRelease: k.Release, KernelID: kernelID(k)},

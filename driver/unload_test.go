@@ -77,6 +77,11 @@ func TestUnloadInUse(t *testing.T) {
 			m.write("/sys/module/edu/refcnt", "1\n")
 		}, "module edu_net"},
 		{"count", func(m *testMachine) { m.write("/sys/module/edu/refcnt", "2\n") }, "cannot be seen"},
+		{"count of one", func(m *testMachine) { m.write("/sys/module/edu/refcnt", "1\n") }, "cannot be seen from here (the kernel counts a use of module edu)"},
+		{"count beside our own module", func(m *testMachine) {
+			m.write("/sys/module/base/holders/edu", "")
+			m.write("/sys/module/base/refcnt", "2\n")
+		}, "the kernel counts a use of module base"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -329,6 +330,73 @@ func killEverywhere(t *testing.T, how string, power bool) {
 	}
 }
 
+// TestUpgradeInterruptedByABootOfAnotherKernel: the machine ends in the middle of an upgrade and comes back with another kernel, on
+// which a driver served before. What the upgrade was about to note is about the kernel of before, and neither chooses nor rejects
+// a driver of this one.
+func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
+	for _, c := range []struct {
+		how  string // the new driver fails on the kernel of before
+		step UpgradeStep
+		has  bool // the store has the new driver for this kernel too
+	}{{"", StepCommit, false}, {"", StepCommit, true}, {"wrong", StepReject, false}, {"wrong", StepReject, true}} {
+		t.Run(fmt.Sprintf("%s new driver %t", c.step, c.has), func(t *testing.T) {
+			m, d := serving(t)
+			facts := m.facts()
+			facts.Kernel.Release, facts.Kernel.BuildID = "6.2.0-other", "0fedcba987654321"
+			m.write("/lib/modules/6.2.0-other/modules.builtin", "")
+			for i, v := range []string{"1.0.0", "2.0.0"} {
+				x := version(v)
+				x.vermagic, x.buildID = "6.2.0-other "+testFlags+" ", strings.Replace(x.buildID, "0", "f", 1)
+				if v == "1.0.0" || c.has {
+					m.enterFor(facts.Kernel, d, x, int64(10+i))
+				}
+			}
+			m.powerCut()
+			if have, problem := d.Ensure(t.Context(), wants("1.0.0"), facts, m.accs()); problem != nil || !have.Right {
+				t.Fatal(have, problem)
+			}
+			m.powerCut()
+			if _, problem := d.Ensure(t.Context(), wants("1.0.0"), m.facts(), m.accs()); problem != nil {
+				t.Fatal(problem)
+			}
+			def := wants("2.0.0")
+			m.bad["2.0.0"] = c.how
+			_, dead := m.killAt(d, 1<<30, func() {
+				at := d.stopAt
+				d.stopAt = func(name string) {
+					at(name)
+					if j := d.journal(def.Kind); j != nil && j.Step == c.step {
+						panic(killed{})
+					}
+				}
+				_, _ = d.Upgrade(t.Context(), def, m.facts(), m.accs())
+			})
+			if !dead {
+				t.Fatalf("the upgrade never came to %q", c.step)
+			}
+			m.powerCut()
+			delete(m.bad, "2.0.0")
+			m.loads = nil
+			d = m.driver(Options{})
+			have, problem := d.EnsureWith(t.Context(), def, facts, m.accs(), EnsureOptions{NoBuild: true})
+			if problem != nil || !have.Right || have.Version != "1.0.0" || have.Upgrade == nil || len(m.loads) != 1 {
+				t.Errorf("what served on this kernel does not serve again: %+v %v, loads %v", have, problem, m.loads)
+			}
+			for _, k := range []accel.Kernel{facts.Kernel, m.facts().Kernel} {
+				if choice := d.choice(def.Kind, k); choice.Rejected != nil {
+					t.Errorf("on kernel %s version %s is rejected: %v", k.Release, choice.Rejected.Version, choice.Rejected.Problem)
+				}
+			}
+			if left := d.journal(def.Kind); left != nil {
+				t.Errorf("the journal is still there, at %q", left.Step)
+			}
+			if have, problem = d.Upgrade(t.Context(), def, facts, m.accs()); c.has && (problem != nil || have.Version != "2.0.0") {
+				t.Errorf("the wanted driver does not come: %+v %v", have, problem)
+			}
+		})
+	}
+}
+
 // A driver that ends its agent each time it is loaded is taken back.
 func TestUpgradeInterruptedForEver(t *testing.T) {
 	m, d := serving(t)
@@ -442,6 +510,56 @@ func TestUpgradeWithoutSpaceChangesNothing(t *testing.T) {
 	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs())
 	if problem == nil || !have.Right || have.Version != "1.0.0" || len(m.unloads) != 0 {
 		t.Errorf("%+v %v %v", have, problem, m.unloads)
+	}
+}
+
+// TestUpgradeThatTheMachineRefuses: the disk gets full, read-only or unusable, or the kernel forbids to load, when the old driver is
+// gone already. It is loaded back although that cannot be noted, and the new one, which is not to blame, comes when the machine is mended.
+func TestUpgradeThatTheMachineRefuses(t *testing.T) {
+	mounted := func(options string, flags uintptr) func(*testing.T, *testMachine, string) {
+		return func(t *testing.T, _ *testMachine, dir string) {
+			if err := syscall.Mount("tmpfs", dir, "tmpfs", flags, options); err != nil {
+				t.Skipf("no file system can be mounted: %v", err)
+			}
+			t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+		}
+	}
+	for _, c := range []struct {
+		name     string
+		obstruct func(t *testing.T, m *testMachine, attempts string)
+		mend     func(m *testMachine, attempts string)
+		want     accel.Reason
+	}{
+		{"full", mounted("nr_inodes=1", 0), func(_ *testMachine, dir string) { _ = syscall.Unmount(dir, 0) }, accel.NoSpace},
+		{"read-only", mounted("", syscall.MS_RDONLY), func(_ *testMachine, dir string) { _ = syscall.Unmount(dir, 0) }, accel.ReadOnly},
+		{"forbidden", func(_ *testing.T, m *testMachine, _ string) { m.bad["2.0.0"] = "denied" }, func(m *testMachine, _ string) { delete(m.bad, "2.0.0") }, accel.PermissionDenied},
+		{"unusable", func(t *testing.T, _ *testMachine, dir string) {
+			if err := errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}, nil, accel.RolledBack},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, d := serving(t)
+			dir := m.path(d.o.StateDir + "/attempts")
+			c.obstruct(t, m, dir)
+			def := wants("2.0.0")
+			have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs())
+			if problem == nil || problem.Reason != c.want {
+				t.Errorf("got %v, want %s", problem, c.want)
+			}
+			if !have.Right || have.Version != "1.0.0" || m.liveVersion() != "1.0.0" || len(m.unloads) != 1 {
+				t.Fatalf("%+v, unloads %v: the old driver does not serve again", have, m.unloads)
+			}
+			if c.mend == nil {
+				return
+			}
+			c.mend(m, dir)
+			if have, problem = d.Upgrade(t.Context(), def, m.facts(), m.accs()); problem != nil || have.Version != "2.0.0" {
+				t.Errorf("after it was mended: %+v %v", have, problem)
+			}
+			m.clean(d)
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"crypto"
@@ -17,6 +18,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"math/big"
 	"net"
@@ -386,17 +388,142 @@ func TestReferredSignature(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			to, err := dial(t.Context(), b.h, s, s.Image, time.Minute, defaultLimits())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer to.close()
-			if err := b.c.upload(t.Context(), to, a, "x"); err != nil {
-				t.Fatal(err)
-			}
+			b.upload(s, a, "x")
 			s.Keys = []string{"/etc/k.pub"}
 			if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); (problem == nil) != row.good {
 				t.Error(problem)
+			}
+		})
+	}
+}
+
+// image pushes an image in the layout of others, with one layer, under a tag, and returns its descriptor.
+func (b *workbench) image(s accel.Source, tag string, files map[string]string) v1.Descriptor {
+	b.t.Helper()
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	for _, name := range sortedKeys(files) {
+		err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(files[name])), Mode: 0o644})
+		if err == nil {
+			_, err = w.Write([]byte(files[name]))
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		b.t.Fatal(err)
+	}
+	config := memoryBlob(types.OCIConfigJSON, []byte(`{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}`))
+	a, err := assemble(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1}, config, memoryBlob(types.OCIUncompressedLayer, layer.Bytes()))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.upload(s, a, tag)
+	return v1.Descriptor{
+		MediaType: types.OCIManifestSchema1, Digest: a.manifest.digest, Size: int64(len(a.manifest.raw)),
+		Platform: &v1.Platform{OS: "linux", Architecture: "amd64"},
+	}
+}
+
+// upload sends a to the repository of s, under a tag.
+func (b *workbench) upload(s accel.Source, a assembled, tag string) {
+	b.t.Helper()
+	to, err := dial(b.t.Context(), b.h, s, s.Image, time.Minute, defaultLimits())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer to.close()
+	if err := b.c.upload(b.t.Context(), to, a, tag); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// TestForeignImageStaysInItsPlace: the paths of somebody's image are relative and lead nowhere else.
+func TestForeignImageStaysInItsPlace(t *testing.T) {
+	const modules = "opt/lib/modules/6.1.0-9-amd64/"
+	for _, name := range []string{
+		"firmware/../../../../etc/cron.d/x", // the root of the machine
+		"firmware/../../../x",               // beside where it is unpacked
+		"firmware/../other.ko",              // a module that is in no folder of modules
+		"/firmware/absolute",
+	} {
+		b := newWorkbench(t)
+		s := accel.Source{Image: serve(t, newRegistry()) + "/edu"}
+		b.image(s, "good", map[string]string{modules + "edu.ko": "the module", "firmware/a/edu.bin": "the firmware"})
+		b.image(s, "evil", map[string]string{modules + "edu.ko": "the module", name: "written by a stranger"})
+		good, evil := s, s
+		good.Image, evil.Image = s.Image+":good", s.Image+":evil"
+		dir := b.empty()
+		if _, problem := b.c.Pull(t.Context(), good, this(), dir); problem != nil || b.read(dir+"/firmware/a/edu.bin") != "the firmware" {
+			t.Fatal(problem)
+		}
+		_, problem := b.c.Pull(t.Context(), evil, this(), b.empty())
+		if problem == nil || problem.Reason != accel.ArtifactInvalid {
+			t.Errorf("%q: %v", name, problem)
+		}
+		_ = filepath.WalkDir(b.root, func(file string, e fs.DirEntry, err error) error {
+			if err != nil {
+				t.Error(err)
+			} else if text, _ := os.ReadFile(file); !e.IsDir() && string(text) == "written by a stranger" {
+				t.Errorf("%q was written to %s", name, strings.TrimPrefix(file, b.root))
+			}
+			return nil
+		})
+	}
+}
+
+// TestIndex: of an image for several architectures either the one that is taken or the index is signed, and one is enough.
+func TestIndex(t *testing.T) {
+	private, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	stranger, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	for _, row := range []struct {
+		name         string
+		image, index *Key
+		good         bool
+	}{
+		{"the index", nil, &Key{private}, true},
+		{"the image", &Key{private}, nil, true},
+		{"both", &Key{private}, &Key{private}, true},
+		{"neither", nil, nil, false},
+		{"the index, by somebody else", nil, &Key{stranger}, false},
+		{"the image by somebody else, the index by us", &Key{stranger}, &Key{private}, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			b := newWorkbench(t)
+			b.public("/etc/k.pub", private.Public())
+			s := accel.Source{Image: serve(t, newRegistry()) + "/edu"}
+			other := b.image(s, "other", map[string]string{"opt/lib/modules/6.1.0-9-arm64/edu.ko": "the module of another machine"})
+			other.Platform.Architecture = "arm64"
+			ours := b.image(s, "ours", map[string]string{"opt/lib/modules/6.1.0-9-amd64/edu.ko": "the module"})
+			raw, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{other, ours}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			index := newManifest(raw, types.OCIImageIndex)
+			b.upload(s, assembled{manifest: index}, "all")
+			for digest, key := range map[v1.Hash]*Key{ours.Digest: row.image, index.digest: row.index} {
+				if key == nil {
+					continue
+				}
+				signed, err := signature(key, s.Image, digest)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.upload(s, signed, signatureTag(digest))
+			}
+			s.Image += ":all"
+			s.Keys = []string{"/etc/k.pub"}
+			dir := b.empty()
+			got, problem := b.c.Pull(t.Context(), s, this(), dir)
+			if !row.good {
+				if problem == nil || problem.Reason != accel.SignatureInvalid {
+					t.Error(problem)
+				}
+				return
+			}
+			if problem != nil || got.Digest != ours.Digest.String() || b.read(dir+"/edu.ko") != "the module" {
+				t.Errorf("%+v %v", got, problem)
 			}
 		})
 	}
