@@ -69,7 +69,10 @@ func TestOneKindOfMany(t *testing.T) {
 	tainted := func(c *cluster) bool { return len(c.node().Spec.Taints) == 2 }
 	for name, pending := range map[string]change{
 		"on its way": at(accel.DriverUnproven, 0),
-		"blocked":    func(m *accel.Machine) { at(accel.DriverMissing, 0)(m); blockedBy(accel.HeadersMissing, "no headers")(m) },
+		"blocked": func(m *accel.Machine) {
+			at(accel.DriverMissing, 0)(m)
+			blockedBy(accel.HeadersMissing, "no headers")(m)
+		},
 		// Every gate is passed, and a step that is tried again fails.
 		"ready and blocked": blockedBy(accel.HeadersMissing, "no headers"),
 	} {
