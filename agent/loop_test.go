@@ -31,7 +31,9 @@ type world struct {
 	hang     chan struct{} // made in the bubble
 	mute     error         // what is answered for one of two metrics
 	offered  []accel.Accelerator
-	fewest   int // of the devices that were offered as usable at a time, since it was set
+	fewest   int           // of the devices that were offered as usable at a time, since it was set
+	lag      time.Duration // until the kubelet has taken over what it is offered
+	counted  int           // devices that it gives to pods
 	kubelet  bool
 	labelled bool
 	states   []string
@@ -141,13 +143,23 @@ func (w *world) offers() int {
 	return accel.CountUsable(w.offered)
 }
 
-// Update, State and Problem make the world a device plugin whose kubelet agrees at once.
+// Update, State and Problem make the world a device plugin whose kubelet agrees, at once unless it lags.
 func (w *world) Update(accs []accel.Accelerator) {
 	w.mu.Lock()
-	news := accel.CountUsable(accs) != accel.CountUsable(w.offered)
-	w.offered, w.fewest = accs, min(w.fewest, accel.CountUsable(accs))
+	usable := accel.CountUsable(accs)
+	news, lag := usable != accel.CountUsable(w.offered), w.lag
+	w.offered, w.fewest = accs, min(w.fewest, usable)
+	if lag == 0 {
+		w.counted = usable
+	}
 	w.mu.Unlock()
-	if news {
+	switch {
+	case news && lag > 0:
+		time.AfterFunc(lag, func() {
+			w.set(func() { w.counted = usable })
+			w.changed()
+		})
+	case news:
 		w.changed()
 	}
 }
@@ -155,7 +167,7 @@ func (w *world) Update(accs []accel.Accelerator) {
 func (w *world) State() accel.PluginHave {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return accel.PluginHave{Registered: true, Allocatable: accel.CountUsable(w.offered)}
+	return accel.PluginHave{Registered: true, Allocatable: w.counted}
 }
 
 func (w *world) Problem() *accel.Problem { return nil }

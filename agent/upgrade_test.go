@@ -50,6 +50,12 @@ func (w *world) upgrade(context.Context, *accel.Definition, accel.Facts, []accel
 	if n := accel.CountUsable(w.offered); n > 0 {
 		w.calls = append(w.calls, "devices were still offered")
 	}
+	if w.counted > 0 {
+		w.calls = append(w.calls, "the kubelet still gave devices out")
+	}
+	if len(w.holders) > 0 {
+		w.calls = append(w.calls, "a pod had a device")
+	}
 	have := accel.DriverHave{Right: true, Modules: []accel.LoadedModule{{Name: "m", BuildID: w.version()}}}
 	if w.fails != nil {
 		have.Upgrade = &accel.Upgrade{To: accel.DriverRef{Version: w.wanted}, Wish: w.wanted, Phase: accel.UpgradePending}
@@ -178,6 +184,36 @@ func TestUpgradeInUse(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestUpgradeBesideASlowKubelet: a kubelet gives devices to pods until it has taken over that none is free. A pod that comes until then is
+// waited for like any other, whatever the first look at the holders said.
+func TestUpgradeBesideASlowKubelet(t *testing.T) {
+	w := served(accel.UpgradePolicy{Holders: accel.HoldersWait})
+	run(t, w, func(l *Loop) {
+		w.set(func() { w.lag = 5 * time.Second })
+		w.want(l, "2") // and nobody has a device
+		if w.count("upgrade") == 0 && w.State().Allocatable == 1 {
+			w.set(func() { w.holders = []accel.Holder{holder} })
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"prepare"}, w.calls); diff != "" {
+			t.Fatalf("while a pod has a device: %s", diff)
+		}
+		if u := pendingUpgrade(t, l); u.Phase != accel.UpgradeDraining || u.Failure == nil || u.Failure.Reason != accel.InUse || w.offers() != 0 {
+			t.Errorf("%+v, offered %+v", u, w.offered)
+		}
+		w.release()
+		if diff := cmp.Diff([]string{"prepare", "upgrade"}, w.calls); diff != "" {
+			t.Errorf("when it has ended: %s", diff)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if state(l) != accel.Ready || w.offers() != 1 {
+			t.Errorf("state %s, offered %+v", state(l), w.offered)
+		}
+	})
 }
 
 func TestUpgradeGivesUpInTime(t *testing.T) {

@@ -55,6 +55,86 @@ func TestBringUpIsTwoWrites(t *testing.T) {
 	})
 }
 
+// One kind that is not ready keeps the startup taint and the first writes back, whatever the others are and whichever is looked at last.
+func TestOneKindOfMany(t *testing.T) {
+	among := func(c change) change {
+		return func(m *accel.Machine) {
+			for i := range 7 {
+				other := kindOf(8 + i)
+				m.Have[other], m.Status[other] = m.Have["qemu-edu"], m.Status["qemu-edu"]
+			}
+			c(m)
+		}
+	}
+	tainted := func(c *cluster) bool { return len(c.node().Spec.Taints) == 2 }
+	for name, pending := range map[string]change{
+		"on its way": at(accel.DriverUnproven, 0),
+		"blocked": func(m *accel.Machine) {
+			at(accel.DriverMissing, 0)(m)
+			blockedBy(accel.HeadersMissing, "no headers")(m)
+		},
+		// Every gate is passed, and a step that is tried again fails.
+		"ready and blocked": blockedBy(accel.HeadersMissing, "no headers"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, freshNode(), func(c *cluster) {
+				for i := range 20 {
+					c.k.Publish(readyMachine(among(pending), temperature(float64(i))))
+					c.after(50 * time.Millisecond)
+				}
+				if p := c.patches(); name == "on its way" && p != nil {
+					t.Errorf("while more is to come: %v", p)
+				}
+				for i := range 20 {
+					c.k.Publish(readyMachine(among(pending), temperature(float64(i))))
+					c.after(time.Minute)
+					if !tainted(c) {
+						c.t.Fatal("the startup taint is gone")
+					}
+				}
+				c.k.Publish(readyMachine(among(func(*accel.Machine) {})))
+				c.after(time.Minute)
+				if tainted(c) {
+					t.Error("the startup taint stays when every kind is ready")
+				}
+			})
+		})
+	}
+}
+
+// The condition is written whenever it says something else. Its time of transition changes with its status alone: tools take it for how
+// long a node has been well or ill.
+func TestConditionSinceWhen(t *testing.T) {
+	inCluster(t, freshNode(), func(c *cluster) {
+		var before corev1.NodeCondition
+		for _, step := range []struct {
+			what            string
+			m               accel.Machine
+			written, turned bool
+		}{
+			{"at first", readyMachine(), true, true},
+			{"another message", readyMachine(upgrade("2", "")), true, false},
+			{"nothing else", readyMachine(upgrade("2", ""), temperature(50)), false, false},
+			{"ill", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "it is lost")), true, true},
+			{"another reason, the same words", readyMachine(health(accel.Unhealthy, accel.DeviceFault, "it is lost")), true, false},
+			{"other words", readyMachine(health(accel.Unhealthy, accel.DeviceFault, "it is found")), true, false},
+			{"well", readyMachine(), true, true},
+		} {
+			c.after(time.Hour)
+			c.k.Publish(step.m)
+			c.after(time.Minute)
+			want, got := Condition(step.m), c.condition()
+			if got.Status != want.Status || got.Reason != want.Reason || got.Message != want.Message {
+				t.Errorf("%s: the node has %+v, want %+v", step.what, got, want)
+			}
+			if written, turned := !got.LastHeartbeatTime.Equal(&before.LastHeartbeatTime), !got.LastTransitionTime.Equal(&before.LastTransitionTime); written != step.written || turned != step.turned {
+				t.Errorf("%s: written %v, want %v; a transition %v, want %v", step.what, written, step.written, turned, step.turned)
+			}
+			before = got
+		}
+	})
+}
+
 func TestSilence(t *testing.T) {
 	inCluster(t, freshNode(), func(c *cluster) {
 		c.k.Publish(readyMachine())

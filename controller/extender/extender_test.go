@@ -37,7 +37,12 @@ type lab struct {
 	pods  map[string]*corev1.Pod
 	// after is what the API server answers when it has bound a pod, before is what it answers instead of binding it.
 	before, after error
-	bound         []*corev1.Binding
+	// during is what happens once, while the API server has a binding and has not written it.
+	during func()
+	bound  []*corev1.Binding
+	// end ends the term; over is closed when the extender is out of office, and another may be in.
+	end  context.CancelFunc
+	over chan struct{}
 }
 
 // office starts an extender with one node of two cards with 8 of memory each, and pods.
@@ -47,26 +52,32 @@ func office(t *testing.T, pods ...*corev1.Pod) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{pods: map[string]*corev1.Pod{}, books: NewBooks(&rules)}
+	l := &lab{pods: map[string]*corev1.Pod{}}
 	for _, p := range pods {
 		l.pods[p.Name] = p
 	}
-	l.Extender = New(&rules, API{Pod: l.get, Bind: l.write}, Pack, slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(t.Context())
-	up, down := make(chan struct{}), make(chan struct{})
+	l.elect(t, &rules)
+	return l
+}
+
+// elect puts an extender into office that knows nothing yet, in the place of the one that may have been there.
+func (l *lab) elect(t *testing.T, rules *fit.Rules) {
+	e, b := New(rules, API{Pod: l.get, Bind: l.write}, Pack, slog.New(slog.DiscardHandler)), NewBooks(rules)
+	ctx, end := context.WithCancel(t.Context())
+	up, over := make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(down)
-		l.During(ctx, l.books, func(ctx context.Context) {
+		defer close(over)
+		e.During(ctx, b, func(ctx context.Context) {
 			close(up)
 			<-ctx.Done()
 		})
 	}()
 	<-up
+	l.Extender, l.books, l.end, l.over = e, b, end, over
 	t.Cleanup(func() {
-		cancel()
-		<-down
+		end()
+		<-over
 	})
-	return l
 }
 
 // list fills the books.
@@ -75,14 +86,20 @@ func (l *lab) list(nodes ...*corev1.Node) {
 	for _, n := range nodes {
 		facts = append(facts, Facts(l.rules, n))
 	}
-	var pods []*Pod
+	l.books.ListNodes(facts)
+	l.books.ListPods(l.shown())
+}
+
+// shown are the pods of [BoundPods] as the API server lists them now.
+func (l *lab) shown() (out []*Pod) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, p := range l.pods {
-		if trimmed := l.books.Trim(p); trimmed != nil {
-			pods = append(pods, trimmed)
+		if trimmed := l.books.Trim(p); trimmed != nil && trimmed.Node != "" && !trimmed.Over {
+			out = append(out, trimmed)
 		}
 	}
-	l.books.ListNodes(facts)
-	l.books.ListPods(pods)
+	return out
 }
 
 func (l *lab) get(_ context.Context, _, name string) (*corev1.Pod, error) {
@@ -95,6 +112,13 @@ func (l *lab) get(_ context.Context, _, name string) (*corev1.Pod, error) {
 }
 
 func (l *lab) write(_ context.Context, b *corev1.Binding) error {
+	l.mu.Lock()
+	during := l.during
+	l.during = nil
+	l.mu.Unlock()
+	if during != nil {
+		during()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.before != nil {
@@ -381,6 +405,67 @@ func TestLostAnswer(t *testing.T) {
 				t.Errorf("%d corrections", got)
 			}
 		})
+	}
+}
+
+// TestListWhileBinding: a list that the API server made before it wrote a binding has nothing of it. The cards are held all the same,
+// while it is being written, when it was, and when the answer was lost.
+func TestListWhileBinding(t *testing.T) {
+	for name, after := range map[string]error{"written": nil, "answer lost": apierrors.NewTimeoutError("the answer was lost", 1)} {
+		t.Run(name, func(t *testing.T) {
+			p, q := five("p"), five("q")
+			l := office(t, p, q)
+			l.list(fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"}))
+			old := l.shown()
+			l.after = after
+			l.during = func() {
+				l.books.ListPods(old)
+				if l.passes(q) {
+					t.Error("the card of a pod that is being bound is free")
+				}
+				if err := l.tryBind(q); err == "" {
+					t.Error("it is given to another pod")
+				}
+			}
+			if err := l.tryBind(p); (err == "") != (after == nil) {
+				t.Fatal(err)
+			}
+			l.books.ListPods(old)
+			if l.after = nil; l.tryBind(q) == "" {
+				t.Error("the card of a pod that was bound is given to another one")
+			}
+			if len(l.bound) != 1 {
+				t.Errorf("%d pods are bound to a card that has room for one", len(l.bound))
+			}
+		})
+	}
+}
+
+// TestTermEndsWhileBinding: the term is not over, and no other replica begins, before the API server has answered the last binding. The
+// next one would not see it in its lists and give the card away.
+func TestTermEndsWhileBinding(t *testing.T) {
+	p, q := five("p"), five("q")
+	l := office(t, p, q)
+	node := fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"})
+	l.list(node)
+	l.during = func() {
+		l.end()
+		time.Sleep(100 * time.Millisecond) // what was sent is written, whoever waits for it
+	}
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		l.tryBind(p)
+	}()
+	<-l.over
+	l.elect(t, l.rules)
+	l.list(node)
+	if err := l.tryBind(q); err == "" {
+		t.Error("the next replica gives the card to another pod")
+	}
+	<-answered
+	if len(l.bound) != 1 || l.bound[0].Name != "p" {
+		t.Errorf("%d pods are bound to a card that has room for one", len(l.bound))
 	}
 }
 

@@ -297,8 +297,8 @@ func (d *dive) write(r *Record) {
 			}
 			var tiles uint64
 			count := c.Tiles
-			if c.When == Init { // it has the pod's own tiles before others
-				for left := d.taken[card]; left != 0 && count > 0; left &= left - 1 {
+			if c.When == Init { // it has the pod's own tiles before others, less those of the sidecars beside it
+				for left := d.taken[card] &^ d.sidecarTiles(shape.Before[i-shape.Beside], card); left != 0 && count > 0; left &= left - 1 {
 					tiles |= left & -left
 					count--
 				}
@@ -311,4 +311,14 @@ func (d *dive) write(r *Record) {
 	r.Tiles = d.n.formatTiles(d.chosen[:shape.Apps], d.tiles[:shape.Apps])
 	r.InitTiles = d.n.formatTiles(d.chosen[shape.Apps:], d.tiles[shape.Apps:])
 	r.Cards, r.InitCards = d.n.formatCards(d.chosen[:shape.Apps]), d.n.formatCards(d.chosen[shape.Apps:])
+}
+
+// sidecarTiles are the tiles of a card that the first sidecars were given.
+func (d *dive) sidecarTiles(sidecars, card int) (out uint64) {
+	for i := d.s.req.Shape.Apps; i < d.s.req.Shape.Apps+sidecars; i++ {
+		if j := slices.Index(d.chosen[i], card); j >= 0 {
+			out |= d.tiles[i][j]
+		}
+	}
+	return out
 }

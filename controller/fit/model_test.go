@@ -22,7 +22,9 @@ import (
 //   - the containers of the pod's list are on one card;
 //   - the cards of an init container are among those of the app containers, or include them all;
 //   - on every card and for every resource, what all pods have is at most what it has. A pod has there the sum of its app
-//     containers or its largest init container, each with its total over its cards, rounded up.
+//     containers and sidecars, or of an init container and the sidecars before it where that is more, each with its total over its
+//     cards, rounded up;
+//   - containers that run at the same time have no tile in common.
 
 const random = "gpu.example.com/"
 
@@ -39,7 +41,8 @@ type world struct {
 
 // asks is a container in the model.
 type asks struct {
-	init          bool
+	when          fit.When
+	before        int // sidecars that run already when an init container starts
 	cards         int
 	memory, tiles int64
 	wide          int64
@@ -68,29 +71,36 @@ func (a asks) per(resource string) int64 {
 
 // on is what a pod has of one resource of one card.
 func (p *placed) on(card, resource string) int64 {
-	var sum, most int64
-	for i, a := range p.wish.containers {
-		switch {
-		case !slices.Contains(p.cards[i], card):
-		case a.init:
-			most = max(most, a.per(resource))
-		default:
-			sum += a.per(resource)
+	return p.most(func(i int) int64 {
+		if !slices.Contains(p.cards[i], card) {
+			return 0
 		}
-	}
-	return max(sum, most)
+		return p.wish.containers[i].per(resource)
+	})
 }
 
-func (p *placed) wide() int64 {
-	var sum, most int64
-	for _, a := range p.wish.containers {
-		if a.init {
-			most = max(most, a.wide)
-		} else {
-			sum += a.wide
+func (p *placed) wide() int64 { return p.most(func(i int) int64 { return p.wish.containers[i].wide }) }
+
+// most is the largest sum over the containers that run at the same time.
+func (p *placed) most(has func(i int) int64) int64 {
+	var all, most int64
+	var sidecars []int64
+	for i, a := range p.wish.containers {
+		switch a.when {
+		case fit.App:
+			all += has(i)
+		case fit.Sidecar:
+			all += has(i)
+			sidecars = append(sidecars, has(i))
+		case fit.Init:
+			now := has(i)
+			for _, n := range sidecars[:a.before] {
+				now += n
+			}
+			most = max(most, now)
 		}
 	}
-	return max(sum, most)
+	return max(all, most)
 }
 
 // overbooked names a card that has given more than it has.
@@ -158,7 +168,7 @@ func (w *world) try(p *placed, i int) bool {
 	if a.cards == 0 {
 		return w.try(p, i+1)
 	}
-	if p.wish.linked && !a.init {
+	if p.wish.linked && a.when != fit.Init {
 		return w.tryLinks(p, i, nil, 0)
 	}
 	var usable []string
@@ -235,13 +245,13 @@ func (w *world) nested(p *placed) bool {
 	apps := map[string]bool{}
 	for i, a := range p.wish.containers {
 		for _, c := range p.cards[i] {
-			if !a.init {
+			if a.when != fit.Init {
 				apps[c] = true
 			}
 		}
 	}
 	for i, a := range p.wish.containers {
-		if !a.init || a.cards == 0 {
+		if a.when != fit.Init || a.cards == 0 {
 			continue
 		}
 		own := 0
@@ -340,8 +350,12 @@ func randomWish(rng *rand.Rand) (wish, map[string]string, []fit.Asked) {
 	q, annotations := wish{}, map[string]string{}
 	kind := rng.IntN(8)
 	q.numa = rng.IntN(4) == 0
+	sidecars := 0
 	for i := range 1 + rng.IntN(3) {
-		a := asks{cards: rng.IntN(4), init: i > 0 && rng.IntN(5) == 0}
+		a := asks{cards: rng.IntN(4)}
+		if i > 0 {
+			a.when = []fit.When{fit.Init, fit.Sidecar, fit.App, fit.App, fit.App, fit.App}[rng.IntN(6)]
+		}
 		switch kind {
 		case 0:
 			q.linked = true
@@ -361,25 +375,26 @@ func randomWish(rng *rand.Rand) (wish, map[string]string, []fit.Asked) {
 				a.wide = 1
 			}
 		}
+		if a.before = sidecars; a.when == fit.Sidecar {
+			sidecars++
+		}
 		q.containers = append(q.containers, a)
 	}
-	slices.SortStableFunc(q.containers, func(a, b asks) int { // init containers last, as the package has them
-		return map[bool]int{true: 1}[a.init] - map[bool]int{true: 1}[b.init]
-	})
 	var asked []fit.Asked
-	var names []string
-	for i, a := range q.containers {
-		c := fit.Asked{Name: fmt.Sprintf("c%d", i), Amounts: map[string]int64{
+	for _, a := range q.containers {
+		asked = append(asked, fit.Asked{When: a.when, Amounts: map[string]int64{
 			random + "shares": int64(a.cards), random + "memory": a.memory, random + "tiles": a.tiles, random + "node_monitoring": a.wide,
 			"cpu": 3,
-		}}
-		if a.init {
-			c.When = fit.Init
-		} else {
-			names = append(names, c.Name)
-			q.same = append(q.same, i)
+		}})
+	}
+	order := []fit.When{fit.App, fit.Sidecar, fit.Init} // as the package has them
+	slices.SortStableFunc(q.containers, func(a, b asks) int { return slices.Index(order, a.when) - slices.Index(order, b.when) })
+	var names []string
+	for i := range asked {
+		if asked[i].Name = fmt.Sprintf("c%d", i); asked[i].When == fit.App {
+			q.same = append(q.same, len(names))
+			names = append(names, asked[i].Name)
 		}
-		asked = append(asked, c)
 	}
 	if kind == 1 && len(names) > 1 {
 		annotations["gas-same-gpu"] = strings.Join(names, ",")
@@ -416,7 +431,7 @@ func read(q wish, r *fit.Record) *placed {
 			}
 		}
 	}
-	inits := slices.IndexFunc(q.containers, func(a asks) bool { return a.init })
+	inits := slices.IndexFunc(q.containers, func(a asks) bool { return a.when != fit.App })
 	cards := func(i int, part string) { p.cards[i] = strings.Split(part, ",") }
 	tiles := func(i int, part string) {
 		p.tiles[i] = map[string][]int{}
@@ -438,7 +453,6 @@ func read(q wish, r *fit.Record) *placed {
 
 // right says what is wrong with a choice beside its amounts: number of cards and tiles, and tiles that somebody else has.
 func (w *world) right(p *placed) string {
-	seen := map[string]bool{}
 	for i, a := range p.wish.containers {
 		if len(p.cards[i]) != a.cards {
 			return fmt.Sprintf("container %d has cards %v", i, p.cards[i])
@@ -450,16 +464,33 @@ func (w *world) right(p *placed) string {
 			if int64(len(p.tiles[i][card])) != a.per("tiles") {
 				return fmt.Sprintf("container %d has tiles %v of %s", i, p.tiles[i][card], card)
 			}
-			for _, tile := range p.tiles[i][card] {
-				at := fmt.Sprintf("%s:%d", card, tile)
-				if int64(tile) >= w.has[card]["tiles"] || w.tilesOff[card][tile] || w.tileUsed(card, tile, slices.Collect(maps.Values(w.pods))) || seen[at] && !a.init {
-					return at + " is not to be had"
+			for k, tile := range p.tiles[i][card] {
+				twice := slices.Contains(p.tiles[i][card][:k], tile) || slices.ContainsFunc(p.beside(i), func(j int) bool { return slices.Contains(p.tiles[j][card], tile) })
+				if twice || int64(tile) >= w.has[card]["tiles"] || w.tilesOff[card][tile] || w.tileUsed(card, tile, slices.Collect(maps.Values(w.pods))) {
+					return fmt.Sprintf("container %d has tile %d of %s, which is not to be had", i, tile, card)
 				}
-				seen[at] = true
 			}
 		}
 	}
 	return ""
+}
+
+// beside are the containers before container i that run at the same time.
+func (p *placed) beside(i int) []int {
+	var apps, sidecars []int
+	for j, a := range p.wish.containers[:i] {
+		switch a.when {
+		case fit.App:
+			apps = append(apps, j)
+		case fit.Sidecar:
+			sidecars = append(sidecars, j)
+		case fit.Init:
+		}
+	}
+	if a := p.wish.containers[i]; a.when == fit.Init {
+		return sidecars[:a.before]
+	}
+	return append(apps, sidecars...)
 }
 
 // TestModel holds the package to the model on ten thousand random workloads: nothing is ever overbooked, and nothing is

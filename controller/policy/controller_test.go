@@ -193,6 +193,53 @@ func TestOneAfterTheOther(t *testing.T) {
 	})
 }
 
+// TestChangedWhileActing: whatever becomes of the policy, a node that replaces its driver keeps its slot until it has ended, so that the
+// limits hold when the policy is as it was again.
+func TestChangedWhileActing(t *testing.T) {
+	for name, c := range map[string]struct{ change, back object }{
+		"dry run":        {object{"dryRun": true}, object{"dryRun": false}},
+		"another kind":   {object{"kinds": object{kind: nil, "other-gpu": object{}}}, object{"kinds": object{kind: object{"driver": object{"version": "2"}}, "other-gpu": nil}}},
+		"no upgrades":    {object{"upgrade": nil}, object{"upgrade": object{"maxParallel": 1}}},
+		"of other nodes": {object{"nodeSelector": object{"pool": "other"}}, object{"nodeSelector": nil}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(1)
+				for _, name := range []string{"a", "b"} {
+					s.edit(nodePath(name), aNode(nil))
+					s.edit(nodePath(name), annotate(wordKey, "waiting 2"))
+				}
+				s.edit(policyPath, fleetPolicy("2", object{"maxParallel": 1}, nil))
+				_, stop := start(t, s)
+				defer stop()
+				granted := func() (names string) {
+					for _, name := range []string{"a", "b"} {
+						if accel.ParseGrant(annotation(s.get(nodePath(name)), grantKey)).Version == "2" {
+							names += name
+						}
+					}
+					return names
+				}
+				wait(time.Minute)
+				s.edit(nodePath("a"), annotate(wordKey, "upgrading 2"))
+				wait(time.Minute)
+				for _, change := range []object{c.change, c.back} {
+					s.edit(policyPath, object{"spec": change})
+					wait(time.Minute)
+					if got := status(t, s).Slots; len(got) != 1 || got[0].Node != "a" || granted() != "a" {
+						t.Errorf("after %v: %s may act, slots %+v", change, granted(), got)
+					}
+				}
+				s.edit(nodePath("a"), object{"metadata": object{"labels": object{versionKey: "2"}, "annotations": object{wordKey: nil}}})
+				wait(time.Minute)
+				if granted() != "b" {
+					t.Errorf("when a serves: %q may act", granted())
+				}
+			})
+		})
+	}
+}
+
 // simulated is a node's agent: it acts when it has read one node object that has both the grant and its own word.
 type simulated struct {
 	name   string
@@ -512,6 +559,37 @@ func TestPartition(t *testing.T) {
 			t.Errorf("class %v, policy %v", s.get(classesPath+"/edu-high"), s.get(policyPath))
 		}
 	})
+}
+
+// A taint of a policy whose value somebody has changed is theirs: it stays as they want it, also when the policy goes.
+func TestChangedTaint(t *testing.T) {
+	for name, goes := range map[string]object{
+		"the policy is deleted":     {"metadata": object{"deletionTimestamp": "2026-03-04T13:00:00Z"}},
+		"it has no partition":       {"spec": object{"partition": nil}},
+		"it is for other nodes":     {"spec": object{"nodeSelector": object{"pool": "other"}}},
+		"it asks for another taint": {"spec": object{"partition": object{"taints": []any{object{"key": "other", "value": "x", "effect": "NoSchedule"}}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(1)
+				s.edit(nodePath("a"), aNode(nil))
+				ours := func(key string) object { return object{"key": key, "value": "only", "effect": "NoSchedule"} }
+				s.edit(policyPath, fleetPolicy("1", nil, object{"partition": object{"taints": []any{ours("edu"), ours("lab")}}}))
+				_, stop := start(t, s)
+				defer stop()
+				wait(time.Minute)
+				theirs := object{"key": "edu", "value": "reserved", "effect": "NoSchedule"}
+				s.edit(nodePath("a"), object{"spec": object{"taints": []any{theirs, ours("lab")}}})
+				wait(time.Minute)
+				s.edit(policyPath, goes)
+				wait(time.Minute)
+				taints := list(part(s.get(nodePath("a")), "spec")["taints"])
+				if len(taints) == 0 || !cmp.Equal(taints[0], any(theirs)) || slices.ContainsFunc(taints, func(x any) bool { return x.(object)["key"] == "lab" }) {
+					t.Errorf("the node has %v", taints)
+				}
+			})
+		})
+	}
 }
 
 // What a vanished agent has left is cleared away after a while, and nothing of a node whose agent is no pod.

@@ -66,6 +66,16 @@ func TestDecide(t *testing.T) {
 			slots: []Slot{slot("z")}, ended: map[string]Why{"z": Done}, given: []string{"a"},
 		},
 		{
+			name: "a canary that failed is not done, also where more may fail", limits: Limits{MaxParallel: 5, StopAfter: 3},
+			nodes: []Node{waits("a"), with(with(waits("y"), func(n *Node) { n.Canary = true }), done), with(with(waits("z"), func(n *Node) { n.Canary = true }), failed)},
+			slots: []Slot{slot("z")}, ended: map[string]Why{"z": GaveUp}, waits: map[string]Why{"a": CanaryFirst, "z": DidFail},
+		},
+		{
+			name: "a canary that is left out is not waited for", limits: Limits{MaxParallel: 5},
+			nodes: []Node{waits("a"), with(waits("z"), func(n *Node) { n.Canary, n.Skip = true, true })},
+			given: []string{"a"}, waits: map[string]Why{"z": Skipped},
+		},
+		{
 			name: "stopped", limits: Limits{MaxParallel: 5},
 			nodes: []Node{waits("a"), with(waits("b"), failed)}, slots: []Slot{slot("b")},
 			ended: map[string]Why{"b": GaveUp}, waits: map[string]Why{"a": Stopped, "b": DidFail},

@@ -94,6 +94,22 @@ func TestKnownSecrets(t *testing.T) {
 	}
 }
 
+// TestSecretInASecret: of a secret that has another one in it, such as a password that was made longer, no part is left, whichever is
+// learned first.
+func TestSecretInASecret(t *testing.T) {
+	for _, longer := range []string{"plain-words-and-more", "more-plain-words", "more-plain-words-still"} {
+		for _, order := range [][]string{{"plain-words", longer}, {longer, "plain-words"}} {
+			var r redactor
+			for _, secret := range order {
+				r.learns([]byte(secret))
+			}
+			if got, want := r.text("the registry refuses "+longer+", and plain-words too"), "the registry refuses [redacted], and [redacted] too"; got != want {
+				t.Errorf("with %q: %q, want %q", order, got, want)
+			}
+		}
+	}
+}
+
 // TestKept: what a report is for stays in it.
 func TestKept(t *testing.T) {
 	for _, text := range []string{
