@@ -14,11 +14,11 @@ import (
 
 // progress tells a person how far it is.
 type progress struct {
-	mu        sync.Mutex
-	out       io.Writer
-	what      string
-	began     time.Time
-	n, of     int
+	mu    sync.Mutex
+	out   io.Writer
+	what  string
+	began time.Time
+	n, of int
 }
 
 func newProgress(out io.Writer, what string, of int) *progress {

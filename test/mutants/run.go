@@ -43,6 +43,7 @@ type runner struct {
 	out       io.Writer
 	cage      []string                 // what a test is started by; none where it is started as it is
 	limits    map[string]time.Duration // for the tests of a directory
+	hints     *hints
 }
 
 func newRunner(root string, out io.Writer) (*runner, error) {
