@@ -44,6 +44,8 @@ type runner struct {
 	cage      []string                 // what a test is started by; none where it is started as it is
 	limits    map[string]time.Duration // for the tests of a directory
 	hints     *hints
+	// patience is how long a test may take beyond four times what all of its package take without a mutant.
+	patience time.Duration
 }
 
 func newRunner(root string, out io.Writer) (*runner, error) {
@@ -51,7 +53,7 @@ func newRunner(root string, out io.Writer) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{root: root, dir: dir, out: out, limits: map[string]time.Duration{}, hints: readHints()}
+	r := &runner{root: root, dir: dir, out: out, limits: map[string]time.Duration{}, hints: readHints(), patience: 30 * time.Second}
 	if os.Geteuid() == 0 {
 		r.cage = cage(dir)
 		if exec.Command(r.cage[0], append(r.cage[1:], "true")...).Run() != nil {
@@ -95,11 +97,10 @@ func (r *runner) all(ctx context.Context, list []mutant, jobs int) ([]result, er
 	var mu sync.Mutex
 	var failed error
 	each(dirs, jobs, func(i int, dir string) {
-		began := time.Now()
-		outcome, by := r.try(ctx, filepath.Join(r.dir, fmt.Sprint("p", i)), "", []string{dir}, "", 10*time.Minute)
+		outcome, by, took := r.try(ctx, filepath.Join(r.dir, fmt.Sprint("p", i)), "", []string{dir}, "", 10*time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
-		r.limits[dir] = 30*time.Second + 4*time.Since(began)
+		r.limits[dir] = r.patience + 4*took
 		if outcome != survived {
 			failed = errors.Join(failed, fmt.Errorf("%s without a mutant: %s: %s", dir, outcome, by))
 		}
@@ -151,7 +152,7 @@ func (r *runner) mutant(ctx context.Context, dir string, m mutant) result {
 	for _, d := range m.Tests {
 		limit = max(limit, r.limits[d])
 	}
-	out.outcome, out.by = r.try(ctx, dir, overlay, m.Tests, r.hints.get(m.ID), limit)
+	out.outcome, out.by, _ = r.try(ctx, dir, overlay, m.Tests, r.hints.get(m.ID), limit)
 	out.took = time.Since(began)
 	if out.outcome == killed {
 		r.hints.set(m.ID, out.by)
@@ -191,40 +192,46 @@ func (r *runner) overlay(dir string, m mutant) (name string, line int, err error
 	return name, line, os.WriteFile(name, list, 0o644)
 }
 
-// try builds and runs the tests of some directories until one fails, the one that is called first before all others. What it writes
-// is gone when it returns.
-func (r *runner) try(ctx context.Context, dir, overlay string, tests []string, first string, limit time.Duration) (outcome, string) {
+// try builds and runs the tests of some directories until one fails, the one that is called first before all others. It returns how
+// long they ran. What they write is gone then.
+func (r *runner) try(ctx context.Context, dir, overlay string, tests []string, first string, limit time.Duration) (o outcome, by string, took time.Duration) {
 	defer os.RemoveAll(dir)
 	temp := filepath.Join(dir, "t")
 	if err := os.MkdirAll(temp, 0o777); err != nil {
-		return broken, err.Error()
+		return broken, err.Error(), 0
 	}
-	flags := strings.Fields(os.Getenv("GOFLAGS"))
-	if overlay != "" {
-		flags = append(flags, "-overlay="+overlay)
-	}
-	environment := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "ACCELD_TESTBED=") || strings.HasPrefix(v, "ACCELD_BENCH=") // unit tests only
-	})
-	environment = append(environment, "CGO_ENABLED=0", "GOFLAGS="+strings.Join(flags, " "))
+	environment := append(environment(overlay), "TMPDIR="+temp)
 	for _, name := range tests {
 		program := filepath.Join(dir, "tests")
 		build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-o", program, "./"+name)
 		build.Dir, build.Env = r.root, environment
 		if text, err := build.CombinedOutput(); err != nil {
-			return broken, strings.TrimSpace(string(text))
+			return broken, strings.TrimSpace(string(text)), 0
 		}
-		own := append(environment, "TMPDIR="+temp)
+		began := time.Now()
 		if first != "" {
-			if o, by := r.test(ctx, program, name, own, limit, "-test.run=^"+regexp.QuoteMeta(first)+"$"); o != survived {
-				return o, by
+			if o, by := r.test(ctx, program, name, environment, limit, "-test.run=^"+regexp.QuoteMeta(first)+"$"); o != survived {
+				return o, by, time.Since(began)
 			}
 		}
-		if o, by := r.test(ctx, program, name, own, limit); o != survived {
-			return o, by
+		o, by := r.test(ctx, program, name, environment, limit)
+		if took += time.Since(began); o != survived {
+			return o, by, took
 		}
 	}
-	return survived, ""
+	return survived, "", took
+}
+
+// environment is that of compiler and tests: unit tests, and what they compile has the mutant, too.
+func environment(overlay string) []string {
+	out := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "ACCELD_TESTBED=") || strings.HasPrefix(v, "ACCELD_BENCH=")
+	})
+	flags := strings.Fields(os.Getenv("GOFLAGS"))
+	if overlay != "" {
+		flags = append(flags, "-overlay="+overlay)
+	}
+	return append(out, "CGO_ENABLED=0", "GOFLAGS="+strings.Join(flags, " "))
 }
 
 // test runs a program of tests in its package's directory.
