@@ -53,7 +53,10 @@ func through(from, into any) error {
 	return err
 }
 
-func (s *server) Do(_ context.Context, method, path string, query url.Values, body, into any) error {
+func (s *server) Do(ctx context.Context, method, path string, query url.Values, body, into any) error {
+	if err := ctx.Err(); err != nil { // it would not even be sent
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	none := apierrors.NewNotFound(schema.GroupResource{Resource: "endpointslices"}, path)

@@ -1,0 +1,48 @@
+package certificate
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestTheirsRunsOut: a certificate that somebody else keeps is theirs to renew, also when it is long due.
+func TestTheirsRunsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		theirs, err := made(time.Now(), names())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &server{}
+		s.edit(theirs, nil)
+		keep(t, s, io.Discard)
+		time.Sleep(365 * 24 * time.Hour)
+		synctest.Wait()
+		if _, writes := s.get(); writes != 0 {
+			t.Errorf("%d writes", writes)
+		}
+	})
+}
+
+// TestUses: the certificates are good for what they are made for, and for nothing else.
+func TestUses(t *testing.T) {
+	data, err := made(time.Now(), names())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[[2]string][]x509.ExtKeyUsage{
+		{serverCertificate, serverKey}: {x509.ExtKeyUsageServerAuth}, {clientCertificate, clientKey}: {x509.ExtKeyUsageClientAuth},
+	} {
+		pair, err := tls.X509KeyPair(data[name[0]], data[name[1]])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pair.Leaf.IsCA || !slices.Equal(pair.Leaf.ExtKeyUsage, want) {
+			t.Errorf("%s: authority %t, uses %v", name[0], pair.Leaf.IsCA, pair.Leaf.ExtKeyUsage)
+		}
+	}
+}

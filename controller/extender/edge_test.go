@@ -1,0 +1,142 @@
+package extender
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/acceld/acceld/controller/fit"
+	"github.com/acceld/acceld/test/fleet"
+)
+
+// TestTermOver refuses a binding that had found the term still on when it ended.
+func TestTermOver(t *testing.T) {
+	p := five("p")
+	l := office(t, p)
+	l.list(twoCards())
+	l.term.Load().over = true
+	if code, body := l.post("bind", map[string]any{"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID, "Node": "n1"}); code != http.StatusServiceUnavailable || len(l.bound) > 0 {
+		t.Errorf("%d %s, %d bound", code, body, len(l.bound))
+	}
+}
+
+// TestForgets keeps no more of pods than it must, however many there were.
+func TestForgets(t *testing.T) {
+	l := office(t)
+	for i := range maxSeen + 10 {
+		l.remember(fit.Request{UID: strconv.Itoa(i)})
+	}
+	if len(l.seen) > maxSeen {
+		t.Errorf("%d pods are remembered, at most %d", len(l.seen), maxSeen)
+	}
+	for i := range maxShapes + 10 {
+		l.books.shape([]fit.Asked{{Name: "c", Amounts: map[string]int64{fleet.Prefix + "shares": int64(i + 1)}}})
+	}
+	if len(l.books.shapes) > maxShapes {
+		t.Errorf("%d shapes are remembered, at most %d", len(l.books.shapes), maxShapes)
+	}
+}
+
+// TestStamps gives each binding a later time than the one before, also where the clock stands still or goes back.
+func TestStamps(t *testing.T) {
+	l := office(t)
+	ahead := time.Now().Add(time.Hour).UnixNano()
+	l.stamp.Store(ahead)
+	for i := range 3 {
+		got, err := strconv.ParseInt(l.annotations(&fit.Record{Cards: "card0"})[l.rules.Annotations.Time], 10, 64)
+		if want := ahead + int64(i) + 1; err != nil || got != want {
+			t.Errorf("stamp %d is %d, want %d", i, got, want)
+		}
+	}
+}
+
+// TestReservation follows a pod from its reservation: it cannot be reserved again, and what the API server shows counts more than what
+// became of the binding here.
+func TestReservation(t *testing.T) {
+	l := office(t, five("p"))
+	l.list(twoCards())
+	q := l.requestFor(l.pods["p"])
+	record, cause, _, err := l.books.Reserve(&q, "n1")
+	if record == nil || err != nil {
+		t.Fatal(cause, err)
+	}
+	if again, _, _, err := l.books.Reserve(&q, "n1"); again != nil || err == nil {
+		t.Errorf("reserved twice: %+v, %v", again, err)
+	}
+	const any = -time.Hour
+	if got := l.books.Doubts(any); len(got) > 0 {
+		t.Errorf("a binding that is under way is in doubt: %v", got)
+	}
+	l.books.Settle(q.UID, nil)
+	if got := l.books.Doubts(any); len(got) != 1 {
+		t.Errorf("a binding whose answer was lost is not in doubt: %v", got)
+	}
+	shown := l.pods["p"].DeepCopy()
+	shown.Spec.NodeName = "n1"
+	for k, v := range l.annotations(record) {
+		shown.Annotations[k] = v
+	}
+	l.books.SetPod(l.books.Trim(shown))
+	no := false
+	l.books.Settle(q.UID, &no)
+	if l.books.pods[q.UID] == nil {
+		t.Error("a pod that the API server shows as bound is out of the books")
+	}
+}
+
+// pipes is a listener whose connections are in memory, so that time is the test's.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, open := <-p
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (p pipes) Close() error {
+	defer func() { _ = recover() }() // twice
+	close(p)
+	return nil
+}
+
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+// TestSlowClients hangs up on who does not say what it wants.
+func TestSlowClients(t *testing.T) {
+	for text, within := range map[string]time.Duration{
+		"": headerTimeout,
+		"POST /scheduler/filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{": bodyTimeout,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			l := make(pipes)
+			ended := make(chan error)
+			go func() {
+				ended <- Serve(ctx, l, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					_, _ = io.Copy(io.Discard, r.Body)
+				}), nil, slog.New(slog.DiscardHandler))
+			}()
+			ours, theirs := net.Pipe()
+			l <- theirs
+			began := time.Now()
+			go func() { _, _ = ours.Write([]byte(text)) }()
+			_, err := io.Copy(io.Discard, ours)
+			if took := time.Since(began); took > within+time.Second || errors.Is(err, io.ErrClosedPipe) {
+				t.Errorf("%q: held for %v (%v), at most %v", text, took, err, within)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

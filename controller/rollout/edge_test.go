@@ -1,0 +1,29 @@
+package rollout
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestSlotHolds: a slot goes on to nobody while its node may be without a driver, whatever else is wanted by now.
+func TestSlotHolds(t *testing.T) {
+	slot := Slot{"a", "2", start}
+	for name, n := range map[string]Node{
+		"silent and without a driver":             {Name: "a", Version: "2", Ready: true, Phase: Silent},
+		"serves the one before":                   {Name: "a", Version: "1", Ready: true, Serving: true, Phase: Waiting, For: "2"},
+		"acts on what it was told before":         {Name: "a", Version: "1", Ready: true, Phase: Upgrading, For: "3"},
+		"acts":                                    {Name: "a", Version: "1", Ready: true, Phase: Upgrading, For: "2"},
+		"failed with another version, before now": {Name: "a", Version: "1", Ready: true, Serving: true, Phase: Failed, For: "1.5"},
+	} {
+		for _, wanted := range []string{"2", "4"} {
+			if wanted == "4" && n.Phase != Upgrading {
+				continue
+			}
+			p := Decide(start, wanted, Limits{}, []Node{n, waits("b")}, []Slot{slot})
+			if diff := cmp.Diff([]any{[]Slot{slot}, 0}, []any{p.Slots, len(p.Ended)}); diff != "" {
+				t.Errorf("%s, wanted %s: %s", name, wanted, diff)
+			}
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// edit is one change of one file.
+type edit struct {
+	// File is relative to the root of the module.
+	File string
+	// Was are whole lines of the file, which it has exactly once; white space around each does not count.
+	Was string
+	// Now takes their place; empty when they are only left out.
+	Now string
+}
+
+// mutant is one entry of the list.
+type mutant struct {
+	ID   string
+	edit `yaml:",inline"`
+	// Also are changes of other files, for what two places hold together.
+	Also []edit
+	// Why says what the mutant would do to somebody.
+	Why string
+	// Tests are the directories of the packages whose tests must notice, in the order in which they are asked. The package of
+	// the file when there is none.
+	Tests []string
+	// Explained says why no test can tell the mutant from the original.
+	Explained string
+}
+
+// lists is where the entries are, one file for each room of the house.
+const lists = "test/mutants/list"
+
+// read returns the entries of all files, in the order of files and lines.
+func read(root string) ([]mutant, error) {
+	names, err := filepath.Glob(filepath.Join(root, lists, "*.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	var all []mutant
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		var some []mutant
+		decoder := yaml.NewDecoder(bytes.NewReader(text))
+		decoder.KnownFields(true)
+		if err := decoder.Decode(&some); err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("cannot read %q: %v", name, err)
+		}
+		for i := range some {
+			if len(some[i].Tests) == 0 {
+				some[i].Tests = []string{path.Dir(some[i].File)}
+			}
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// check says what is wrong with the list: the tree has moved on under an entry, or it never was complete.
+func check(root string, all []mutant) []string {
+	var problems []string
+	seen := map[string]bool{}
+	for _, m := range all {
+		found := func(format string, args ...any) {
+			problems = append(problems, fmt.Sprintf("%q (%s): ", m.ID, m.File)+fmt.Sprintf(format, args...))
+		}
+		if m.ID == "" || m.Why == "" {
+			found("it needs an id, and why it matters")
+		}
+		if seen[m.ID] {
+			found("the id is there twice")
+		}
+		seen[m.ID] = true
+		for _, dir := range m.Tests {
+			if tests, err := filepath.Glob(filepath.Join(root, dir, "*_test.go")); err != nil || len(tests) == 0 {
+				found("%q has no tests", dir)
+			}
+		}
+		files := map[string]bool{}
+		for _, e := range m.edits() {
+			if files[e.File] {
+				found("%s is there twice", e.File)
+			}
+			files[e.File] = true
+			source, err := os.ReadFile(filepath.Join(root, e.File))
+			if err != nil {
+				found("%v", err)
+				continue
+			}
+			text, _, err := e.apply(source)
+			if err != nil {
+				found("%v", err)
+				continue
+			}
+			if _, err := parser.ParseFile(token.NewFileSet(), e.File, text, parser.SkipObjectResolution); err != nil {
+				found("what comes of it is no Go: %v", err)
+			}
+		}
+	}
+	return problems
+}
+
+func (m mutant) edits() []edit { return slices.Concat([]edit{m.edit}, m.Also) }
+
+// apply returns the source with the change in it, and the line where it begins.
+func (e edit) apply(source []byte) (text []byte, line int, err error) {
+	was := trimmed(e.Was)
+	lines := strings.SplitAfter(string(source), "\n")
+	if len(was) == 0 {
+		return nil, 0, errors.New("it says no line of the file")
+	}
+	at := -1
+	for i := 0; i+len(was) <= len(lines); i++ {
+		if !slices.EqualFunc(was, lines[i:i+len(was)], func(w, l string) bool { return w == strings.TrimSpace(l) }) {
+			continue
+		}
+		if at >= 0 {
+			return nil, 0, fmt.Errorf("its lines are there twice, from line %d and from line %d", at+1, i+1)
+		}
+		at = i
+	}
+	if at < 0 {
+		return nil, 0, fmt.Errorf("its lines are not there any more: %q", was[0])
+	}
+	now := trimmed(e.Now)
+	if slices.Equal(was, now) {
+		return nil, 0, errors.New("it changes nothing")
+	}
+	out := slices.Clone(lines[:at])
+	for _, l := range now {
+		out = append(out, l+"\n")
+	}
+	out = append(out, lines[at+len(was):]...)
+	return []byte(strings.Join(out, "")), at + 1, nil
+}
+
+// trimmed returns the lines of a text without the white space around them; none for an empty text.
+func trimmed(text string) []string {
+	var out []string
+	for l := range strings.Lines(strings.TrimSpace(text)) {
+		out = append(out, strings.TrimSpace(l))
+	}
+	return out
+}
