@@ -391,7 +391,7 @@ func TestReferredSignature(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer to.close()
-			if err := b.c.upload(t.Context(), to, a, "x"); err != nil {
+			if err := b.c.upload(t.Context(), b.c.begin(accel.StagePush, ""), to, a, "x"); err != nil {
 				t.Fatal(err)
 			}
 			s.Keys = []string{"/etc/k.pub"}
