@@ -18,9 +18,11 @@ type Progress struct {
 	// Guessed is true for a Total that another time had, which this time need not have.
 	Guessed bool `json:"guessed,omitempty"`
 	// Attempt is 2 and more when the attempt before failed, of which Problem says why; 0 for the first.
-	Attempt int       `json:"attempt,omitempty"`
-	Since   time.Time `json:"since"` // of the stage, or of its attempt
-	Ended   bool      `json:"ended,omitempty"`
+	Attempt int `json:"attempt,omitempty"`
+	// Since is when the stage began, and Again when it began from nothing in another attempt.
+	Since time.Time `json:"since"`
+	Again time.Time `json:"again,omitzero"`
+	Ended bool      `json:"ended,omitempty"`
 	// Problem is why the stage failed, when it has ended, or its attempt before.
 	Problem string `json:"problem,omitempty"`
 }
@@ -65,10 +67,13 @@ const (
 	UnitModule  Unit = "module"
 )
 
-// Left estimates how long the stage goes on, by its mean pace so far; false while there is too little to say it honestly: no
+// Left estimates how long the stage goes on, by the mean pace of its attempt so far; false while there is too little to say it honestly: no
 // total, less than five seconds, less than a twentieth, or a total that turned out to be too small.
 func (p Progress) Left(now time.Time) (time.Duration, bool) {
 	took := now.Sub(p.Since)
+	if !p.Again.IsZero() {
+		took = now.Sub(p.Again)
+	}
 	if p.Ended || p.Total <= 0 || p.Done <= 0 || p.Done > p.Total || p.Done*20 < p.Total || took < 5*time.Second {
 		return 0, false
 	}

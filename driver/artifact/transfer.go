@@ -49,7 +49,7 @@ func (t *transfer) again(attempt int, why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.p.Stage == accel.StagePull { // all of it
-		t.base, t.p.Since = 0, time.Now()
+		t.base, t.p.Again = 0, time.Now()
 	}
 	t.p.Attempt, t.p.Problem, t.p.Done = attempt, explain(why).Message, t.base
 	t.say()

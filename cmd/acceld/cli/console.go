@@ -16,6 +16,9 @@ type console struct {
 	shown int
 }
 
+// echo are the columns that stay free for what a terminal shows of Ctrl-C: on the next line it would stay there.
+const echo = 2
+
 // inPlace reports whether a line can be changed in its place.
 func (c *console) inPlace() bool { return columns(c.out) > 0 && os.Getenv("TERM") != "dumb" }
 
@@ -24,8 +27,8 @@ func (c *console) show(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	text := c.erasure()
-	if width := columns(c.out); line != "" && width > 1 {
-		line = split(line, width)[0] // the last column stays free
+	if width := columns(c.out) - echo; line != "" && width > 1 {
+		line = split(line, width)[0]
 		text, c.shown = text+line, visible(line)
 	}
 	_, _ = io.WriteString(c.out, text) // a terminal that has gone: the work goes on

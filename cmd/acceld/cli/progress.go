@@ -216,21 +216,21 @@ func interruption(p *accel.Progress, now time.Time) string {
 
 // working says how far a stage is.
 func working(p accel.Progress, now time.Time) string {
-	var parts []string
+	parts := []string{words(p.Stage)}
 	if p.Step > 0 {
 		parts = append(parts, strings.TrimSuffix(fmt.Sprintf("step %d of %d", p.Step, p.Steps), " of 0"))
 	}
-	if p.Done > 0 || p.Total > 0 {
-		parts = append(parts, amount(p))
+	if text := amount(p); text != "" {
+		parts = append(parts, text)
+	}
+	parts = append(parts, took(now.Sub(p.Since)))
+	if left, ok := p.Left(now); ok {
+		parts = append(parts, "~"+took(left)+" left")
 	}
 	if p.Attempt > 1 {
 		parts = append(parts, fmt.Sprintf("attempt %d because %s", p.Attempt, plain(p.Problem)))
 	}
-	parts = append(parts, took(now.Sub(p.Since)))
-	if left, ok := p.Left(now); ok {
-		parts = append(parts, "about "+took(left)+" left")
-	}
-	return prefix(p) + words(p.Stage) + " " + strings.Join(parts, ", ") + prefixed(": ", plain(p.What))
+	return prefix(p) + strings.Join(parts, ", ") + prefixed(": ", plain(p.What))
 }
 
 // worked says what became of a stage.
@@ -266,7 +266,7 @@ func words(s accel.Stage) string {
 func amount(p accel.Progress) string {
 	about := ""
 	if p.Guessed {
-		about = "about "
+		about = "~"
 	}
 	switch unit := p.Stage.Unit(); {
 	case unit == "" || p.Done == 0 && p.Total == 0:
