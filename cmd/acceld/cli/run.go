@@ -85,7 +85,7 @@ type running struct {
 	health   *health.Engine
 	holding  *holders.Follower
 	programs *probe.Keeper
-	atWork   board // of the driver
+	atWork   board           // of the driver
 	ctx      context.Context //nolint:containedctx // the agent's own: what outlives the plugin of a kind ends with it
 	end      func()          // of ctx: the agent ends as if its service was stopped
 	group    sync.WaitGroup
