@@ -56,6 +56,7 @@ type job struct {
 	entry   string   // the entry of the store in it, until it is published
 	scope   *host.Scope
 	user    int     // that the build runs as
+	steps   int     // of the build, with the copying before its programs and what follows them
 	counted int     // lines of progress
 	signer  *signer // nil when modules are not signed
 }
@@ -82,9 +83,9 @@ func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.F
 		return Entry{}, answer{verdict: failed, problem: problem}
 	}
 	defer done()
-	tree, err := copyTree(d.h, source.path, j.work)
-	if err != nil {
-		return Entry{}, answer{verdict: failed, problem: problemAs(err, accel.SourceMissing, "cannot copy the source %q", source.path)}
+	tree, problem := d.copySource(j)
+	if problem != nil {
+		return Entry{}, answer{verdict: failed, problem: problem}
 	}
 	if j.signer, problem = d.openSigner(def); problem != nil {
 		return Entry{}, answer{verdict: refused, problem: problem}
@@ -93,7 +94,7 @@ func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.F
 		Kind: def.Kind, Signer: j.signer.identity(), Version: def.Driver.Version, SourceDigest: tree, Arch: facts.Kernel.Arch,
 		KernelRelease: facts.Kernel.Release, KernelID: kernelID(facts.Kernel), Make: source.make,
 	}
-	release, problem := d.lockKey(ctx, id.key())
+	release, problem := d.lockKey(ctx, def.Kind, id.key())
 	if problem != nil {
 		return Entry{}, answer{verdict: failed, problem: problem}
 	}
@@ -200,14 +201,14 @@ func (d *Driver) claim() (dir string, release func(), problem *accel.Problem) {
 }
 
 // lockKey makes this the only builder of a key on the host.
-func (d *Driver) lockKey(ctx context.Context, key string) (release func(), problem *accel.Problem) {
+func (d *Driver) lockKey(ctx context.Context, kind, key string) (release func(), problem *accel.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, d.o.BuildTimeout)
 	defer cancel()
 	name := path.Join(d.storeDir(), "lock", key)
 	if err := d.h.MkdirAll(path.Dir(name), 0o700); err != nil {
 		return nil, problemOf(err, "cannot make %q", path.Dir(name))
 	}
-	release, err := d.h.Lock(ctx, name, lockText(d.h))
+	release, err := d.lockFile(ctx, kind, name)
 	if err != nil {
 		return nil, problemAs(err, accel.BuildTimeout, "another build of %q has not ended", key)
 	}
@@ -226,23 +227,13 @@ func (d *Driver) compile(ctx context.Context, j *job, id Identity) (Manifest, *a
 	d.log.Info("driver build started", "kind", j.def.Kind, "source", j.source.path, "headers", j.headers, "key", id.key())
 	closeScope := d.openScope(ctx, j)
 	defer closeScope()
-	if problem := d.runSteps(ctx, j, log); problem != nil {
+	problem := d.runSteps(ctx, j, log)
+	if problem != nil {
 		return Manifest{}, problem
 	}
 	m := Manifest{Schema: storeSchema, Identity: id, Built: d.o.Now().UTC(), Steps: j.counted}
-	for _, want := range j.def.Driver.Modules {
-		s, problem := d.harvest(ctx, j, want)
-		if problem != nil {
-			if want.Optional {
-				d.log.Warn("an optional module is left out", "kind", j.def.Kind, "module", want.Name, "problem", problem)
-				continue
-			}
-			return Manifest{}, problem
-		}
-		m.Modules = append(m.Modules, s)
-	}
-	if len(m.Modules) == 0 {
-		return Manifest{}, accel.Problemf(accel.BuildFailed, "the build of %q made no module", j.def.Kind)
+	if m.Modules, problem = d.harvestAll(ctx, j); problem != nil {
+		return Manifest{}, problem
 	}
 	m.Key = id.key()
 	b, err := json.MarshalIndent(m, "", "  ")
@@ -260,6 +251,29 @@ func (d *Driver) compile(ctx context.Context, j *job, id Identity) (Manifest, *a
 	}
 	d.log.Info("driver built", "kind", j.def.Kind, "key", m.Key, "took", time.Since(start).Round(time.Millisecond))
 	return m, nil
+}
+
+// harvestAll is harvest of each module of the definition.
+func (d *Driver) harvestAll(ctx context.Context, j *job) (out []StoredModule, problem *accel.Problem) {
+	at := d.begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageFinish, Step: j.steps, Steps: j.steps, Total: int64(len(j.def.Driver.Modules))})
+	defer func() { at.end(problem) }()
+	for i, want := range j.def.Driver.Modules {
+		at.at(i, want.Name)
+		s, problem := d.harvest(ctx, j, want)
+		if problem == nil {
+			out = append(out, s)
+			continue
+		}
+		if !want.Optional {
+			return nil, problem
+		}
+		d.log.Warn("an optional module is left out", "kind", j.def.Kind, "module", want.Name, "problem", problem)
+	}
+	if len(out) == 0 {
+		return nil, accel.Problemf(accel.BuildFailed, "the build of %q made no module", j.def.Kind)
+	}
+	at.at(len(j.def.Driver.Modules), "")
+	return out, nil
 }
 
 // harvest strips one module of debug information, which leaves its build-id, judges it and copies it into the entry.

@@ -169,7 +169,11 @@ func TestBuildTimeout(t *testing.T) {
 	w.isGone(sleep)
 	w.isClean(0)
 	ctx, cancel := context.WithCancel(t.Context())
-	d = New(w.h, Options{StateDir: w.state, Progress: func(_, _ string) { cancel() }})
+	d = New(w.h, Options{StateDir: w.state, Progress: func(p accel.Progress) {
+		if p.Done > 0 {
+			cancel()
+		}
+	}})
 	w.write(w.headers, "Makefile", "modules:\n\t@echo '  CC [M] x.o'; setsid sleep "+sleep+" & exec sleep "+sleep+"\n")
 	start = time.Now()
 	if _, problem := d.Build(ctx, w.definition(), w.facts()); problem == nil || !strings.Contains(problem.Message, "called off") || time.Since(start) > 10*time.Second {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
@@ -40,7 +39,7 @@ func symptoms() []symptom {
 // each symptom.
 type diagnosis struct {
 	log      io.Writer
-	progress func(line string)
+	progress func(done int, command string)
 	work     string // the work directory, left out of what people see
 	rows     []*regexp.Regexp
 	colours  *regexp.Regexp
@@ -48,12 +47,11 @@ type diagnosis struct {
 	last     string
 	part     []byte // a line that has not ended
 	counted  int    // lines of progress
-	expected int    // lines of progress that the last such build had; 0 when unknown
 	written  int
 	err      error // of writing the log
 }
 
-func newDiagnosis(log io.Writer, work string, progress func(string)) *diagnosis {
+func newDiagnosis(log io.Writer, work string, progress func(int, string)) *diagnosis {
 	// SGR and erase-in-line, which compilers write when they take a pipe for a terminal (ECMA-48).
 	d := &diagnosis{log: log, work: work, progress: progress, colours: regexp.MustCompile(`\x1b\[[0-9;]*[mK]`)}
 	for _, s := range symptoms() {
@@ -92,11 +90,7 @@ func (d *diagnosis) line(line string) {
 	clean := strings.ReplaceAll(strings.ReplaceAll(line, d.work+"/", ""), d.work, ".")
 	if strings.HasPrefix(clean, "  ") && len(clean) > 2 && clean[2] >= 'A' && clean[2] <= 'Z' {
 		d.counted++
-		place := strconv.Itoa(d.counted)
-		if d.expected >= d.counted {
-			place += " of " + strconv.Itoa(d.expected)
-		}
-		d.progress(place + ": " + strings.Join(strings.Fields(clean), " "))
+		d.progress(d.counted, strings.Join(strings.Fields(clean), " "))
 		return
 	}
 	d.last = clean

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -55,7 +56,7 @@ func TestDiagnosis(t *testing.T) {
 	} {
 		for _, piece := range []int{1, 7, 1 << 20} { // however the pipe cuts it
 			var progress []string
-			d := newDiagnosis(io.Discard, "/w", func(l string) { progress = append(progress, l) })
+			d := newDiagnosis(io.Discard, "/w", func(n int, l string) { progress = append(progress, fmt.Sprint(n, ": ", l)) })
 			for rest := c.output; rest != ""; {
 				n := min(piece, len(rest))
 				_, _ = d.Write([]byte(rest[:n]))
@@ -83,7 +84,7 @@ func (f *fullDisk) Write(b []byte) (int, error) {
 
 func TestDiagnosisIsBounded(t *testing.T) {
 	var log strings.Builder
-	d := newDiagnosis(&log, "/w", func(string) {})
+	d := newDiagnosis(&log, "/w", func(int, string) {})
 	line := strings.Repeat("x", 1<<20)
 	for range 20 {
 		if n, err := d.Write([]byte(line)); n != len(line) || err != nil {
@@ -93,7 +94,7 @@ func TestDiagnosisIsBounded(t *testing.T) {
 	if log.Len() > buildLogLimit || len(d.part) > 1<<20 {
 		t.Errorf("log of %d bytes, line of %d", log.Len(), len(d.part))
 	}
-	d = newDiagnosis(&fullDisk{left: 5}, "/w", func(string) {})
+	d = newDiagnosis(&fullDisk{left: 5}, "/w", func(int, string) {})
 	if n, err := d.Write([]byte("a.c:1:1: error: x\n")); n != 18 || err != nil {
 		t.Error("a full disk stopped the build's pipe", n, err)
 	}

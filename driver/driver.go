@@ -44,8 +44,9 @@ type Options struct {
 	BuildMemory int64
 	// CPUWeight is a build's share of a busy processor, where everybody else has 100; it is left alone when zero.
 	CPUWeight int
-	// Progress is told of each line of a build worth showing, such as "3 of 7: CC [M] edu_main.o"; nil when nobody looks.
-	Progress func(kind, line string)
+	// Progress is told how far the work is, by several goroutines at once when several kinds are worked on; it must be quick.
+	// Nil when nobody looks.
+	Progress func(accel.Progress)
 	// Helper is the program and its first arguments that runs [LoadModuleMain]; this process's own program with the
 	// argument "load-module" when empty.
 	Helper []string
@@ -108,7 +109,7 @@ func New(h *host.Host, o Options) *Driver {
 		o.StoreEntries = 8
 	}
 	if o.Progress == nil {
-		o.Progress = func(string, string) {}
+		o.Progress = func(accel.Progress) {}
 	}
 	if len(o.Helper) == 0 {
 		o.Helper = []string{"/proc/self/exe", "load-module"}
@@ -152,15 +153,16 @@ func Lock(h *host.Host) (release func(), problem *accel.Problem) {
 // driverLock is the file that is locked while drivers change, and devices are reset.
 func driverLock() string { return path.Join(runDir, "driver.lock") }
 
-// lock excludes every other acceld on the host (a DaemonSet and a unit) from loading and unloading.
-func (d *Driver) lock(ctx context.Context) (release func(), problem *accel.Problem) {
+// lock excludes every other acceld on the host (a DaemonSet and a unit) from loading and unloading. Kind is whose driver changes,
+// empty for those of all.
+func (d *Driver) lock(ctx context.Context, kind string) (release func(), problem *accel.Problem) {
 	name := driverLock()
 	if err := d.h.MkdirAll(runDir, 0o755); err != nil {
 		return nil, problemOf(err, "cannot make %q", runDir)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.o.LoadTimeout)
 	defer cancel()
-	release, err := d.h.Lock(ctx, name, lockText(d.h))
+	release, err := d.lockFile(ctx, kind, name)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return nil, accel.Problemf(accel.AlreadyRunning, "another acceld is changing drivers and holds %q: %s", name, holderOf(d.h, name))
 	}

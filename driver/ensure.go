@@ -207,6 +207,9 @@ func (d *Driver) acquire(ctx context.Context, def *accel.Definition, facts accel
 		case satisfied:
 			return a.plan, tried, nil
 		case unavailable:
+			if ctx.Err() != nil { // it was called off: the next one would be too
+				return nil, tried, a.problem
+			}
 			tried = append(tried, sentence(s.name, unavailable, a.problem))
 			last = telling(last, a.problem)
 		default:
@@ -402,7 +405,7 @@ func (d *Driver) askBuild(ctx context.Context, def *accel.Definition, facts acce
 // rebind mends devices under a driver that is live: it asks the kernel to try again those that no driver has, for what
 // refused them may have been mended since, and makes the nodes that are missing.
 func (d *Driver) rebind(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
-	release, problem := d.lock(ctx)
+	release, problem := d.lock(ctx, def.Kind)
 	if problem != nil {
 		return accel.DriverHave{}, problem
 	}

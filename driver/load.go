@@ -13,7 +13,7 @@ import (
 // load makes the modules of a plan live as one transaction: when one is refused, or no device comes up, what this call
 // loaded is unloaded again, in reverse. Devices that came up beside ones that did not are left working.
 func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, p *plan) (accel.DriverHave, *accel.Problem) {
-	release, problem := d.lock(ctx)
+	release, problem := d.lock(ctx, def.Kind)
 	if problem != nil {
 		return accel.DriverHave{}, problem
 	}
@@ -77,8 +77,11 @@ func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before cho
 }
 
 // insertAll loads what is not live yet. It returns the names of what it loaded, in order, and the kernel's lines.
-func (d *Driver) insertAll(ctx context.Context, facts accel.Facts, p *plan) (loaded, log []string, problem *accel.Problem) {
-	for _, m := range p.modules {
+func (d *Driver) insertAll(ctx context.Context, kind string, facts accel.Facts, p *plan) (loaded, log []string, problem *accel.Problem) {
+	at := d.begin(accel.Progress{Kind: kind, Stage: accel.StageLoad, Total: int64(len(p.modules))})
+	defer func() { at.end(problem) }()
+	for i, m := range p.modules {
+		at.at(i, m.name)
 		if live, ok := d.liveModule(m.name); ok && live.State == stateLive {
 			if !m.prior && !sameModule(live, m.buildID, m.srcVersion, m.image.version) {
 				return loaded, log, accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded with build-id %q, the one in %q has %q", m.name, live.BuildID, m.path, m.buildID)
@@ -99,6 +102,7 @@ func (d *Driver) insertAll(ctx context.Context, facts accel.Facts, p *plan) (loa
 		}
 		return loaded, log, problem
 	}
+	at.at(len(p.modules), "")
 	return loaded, log, nil
 }
 

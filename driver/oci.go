@@ -47,7 +47,10 @@ func wanted(def *accel.Definition, facts accel.Facts) artifact.Wanted {
 // artifacts returns the client of registries and bundles, which tells its progress as that of a kind.
 func (d *Driver) artifacts(kind string) *artifact.Client {
 	o := d.o.Artifact
-	o.Log, o.Progress = d.log, func(line string) { d.o.Progress(kind, line) }
+	o.Log, o.Progress = d.log, func(p accel.Progress) {
+		p.Kind = kind
+		d.o.Progress(p)
+	}
 	return artifact.New(d.h, o)
 }
 
@@ -61,7 +64,7 @@ func (d *Driver) fetch(ctx context.Context, def *accel.Definition, facts accel.F
 	}
 	defer done()
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s", def.Kind, facts.Kernel.Release, kernelID(facts.Kernel)))
-	release, problem := d.lockKey(ctx, "fetch-"+hex.EncodeToString(sum[:])[:32])
+	release, problem := d.lockKey(ctx, def.Kind, "fetch-"+hex.EncodeToString(sum[:])[:32])
 	if problem != nil {
 		return answer{verdict: failed, problem: problem}
 	}

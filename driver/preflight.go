@@ -77,6 +77,9 @@ func (d *Driver) preflight(ctx context.Context, def *accel.Definition, facts acc
 			a.plan.close()
 			return nil
 		case unavailable:
+			if ctx.Err() != nil {
+				return a.problem
+			}
 			tried = append(tried, sentence(s.name, unavailable, a.problem))
 			if a.problem.Reason != accel.NoDriverSource {
 				last = a.problem

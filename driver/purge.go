@@ -82,7 +82,7 @@ type PurgeOptions struct {
 // Modules that were loaded before the ledger was kept, or whose record is lost, are known by their build-id in the store.
 func (d *Driver) Purge(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *accel.Problem) {
 	if !o.DryRun {
-		release, problem := d.lock(ctx)
+		release, problem := d.lock(ctx, "")
 		if problem != nil {
 			return nil, problem
 		}

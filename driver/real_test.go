@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,7 +38,7 @@ func TestRealBuild(t *testing.T) {
 	keys := map[string]string{}
 	for range 2 {
 		state := t.TempDir()
-		d := New(h, Options{StateDir: state, Jobs: 2, Progress: func(_, line string) { lines = append(lines, line) }})
+		d := New(h, Options{StateDir: state, Jobs: 2, Progress: func(p accel.Progress) { lines = append(lines, fmt.Sprintf("%+v", p)) }})
 		e, problem := d.Build(context.Background(), def, facts)
 		if problem != nil {
 			t.Fatal(problem)

@@ -144,7 +144,7 @@ func hit(pci []accel.PCIDevice, id string, methods []string) (others []string) {
 // goes with the process, so that nothing is left that could be stale: a device without a driver is bound by the next [Driver.Ensure]
 // of its kind, or the next Reset. Once a device is touched the reset is not called off.
 func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTarget, ready func(context.Context) *accel.Problem) *accel.Problem {
-	release, problem := d.lock(ctx)
+	release, problem := d.lock(ctx, "")
 	if problem != nil {
 		return problem
 	}

@@ -87,16 +87,26 @@ func (d *Driver) inScope(ctx context.Context, j *job, s step, output io.Writer) 
 }
 
 // runSteps builds: no network, the lowest priority, and nothing of it is left when its time is over.
-func (d *Driver) runSteps(ctx context.Context, j *job, log io.Writer) *accel.Problem {
+func (d *Driver) runSteps(ctx context.Context, j *job, log io.Writer) (problem *accel.Problem) {
 	steps, problem := d.steps(j)
 	if problem != nil {
 		return problem
 	}
 	limited, cancel := context.WithTimeout(ctx, d.o.BuildTimeout)
 	defer cancel()
-	words := newDiagnosis(log, j.work, func(line string) { d.o.Progress(j.def.Kind, line) })
-	words.expected = d.expectedSteps(j.def.Kind)
-	for _, s := range steps {
+	j.steps = len(steps) + 2 // copying the source comes before them, and harvesting the modules after
+	expected := d.expectedSteps(j.def.Kind)
+	at := d.begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageBuild, Step: 2, Steps: j.steps, Total: expected, Guessed: expected > 0})
+	defer func() { at.end(problem) }()
+	words := newDiagnosis(log, j.work, func(done int, command string) {
+		if int64(done) > at.Total {
+			at.Total, at.Guessed = 0, false // nobody knows any more
+		}
+		at.at(done, command)
+	})
+	for i, s := range steps {
+		at.Step = i + 2
+		at.at(words.counted, s.name)
 		err := d.inScope(limited, j, s, words)
 		var exit *exec.ExitError
 		switch {
@@ -117,18 +127,19 @@ func (d *Driver) runSteps(ctx context.Context, j *job, log io.Writer) *accel.Pro
 		}
 	}
 	j.counted = words.counted
+	at.Total, at.Guessed = at.Done, false
 	return nil
 }
 
 // expectedSteps is how many lines of progress the last build of a kind had, 0 when there was none.
-func (d *Driver) expectedSteps(kind string) int {
+func (d *Driver) expectedSteps(kind string) int64 {
 	entries, err := d.List()
 	if err != nil {
 		return 0
 	}
 	for _, e := range slices.Backward(entries) {
 		if e.Problem == "" && e.Kind == kind && e.Steps > 0 {
-			return e.Steps
+			return int64(e.Steps)
 		}
 	}
 	return 0

@@ -98,7 +98,7 @@ func (d *Driver) insertPlan(ctx context.Context, def *accel.Definition, facts ac
 	if problem := d.takeOver(ctx, def, accs); problem != nil {
 		return nil, nil, problem
 	}
-	loaded, log, problem = d.insertAll(ctx, facts, p)
+	loaded, log, problem = d.insertAll(ctx, def.Kind, facts, p)
 	if problem == nil {
 		d.offer(ctx, def, accs)
 	}
@@ -158,7 +158,7 @@ func (d *Driver) settleTaken(ctx context.Context, def *accel.Definition, accs []
 	if notes, err := d.ledger.Notes(NoteTakeover); err != nil || len(notes) == 0 {
 		return
 	}
-	release, problem := d.lock(ctx)
+	release, problem := d.lock(ctx, def.Kind)
 	if problem != nil {
 		return // whoever holds it has the devices in hand, and the next Ensure looks again
 	}

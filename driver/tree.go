@@ -11,11 +11,23 @@ import (
 	"path"
 	"strings"
 
+	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
 )
 
 // treeLimit bounds a source tree: the largest known one has 10,000 files.
 const treeLimit = 200_000
+
+// copySource copies the source of a job to where it is built, and returns its digest.
+func (d *Driver) copySource(j *job) (digest string, problem *accel.Problem) {
+	at := d.begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageCopy, What: j.source.path, Step: 1})
+	defer func() { at.end(problem) }()
+	digest, err := copyTree(d.h, j.source.path, j.work)
+	if err != nil {
+		return "", problemAs(err, accel.SourceMissing, "cannot copy the source %q", j.source.path)
+	}
+	return digest, nil
+}
 
 // copyTree copies a source tree to a directory that is empty and returns its digest: over the names, kinds and
 // contents of everything that a build reads, not over times and owners. What earlier builds left in it is not copied.

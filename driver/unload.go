@@ -14,7 +14,7 @@ import (
 // if anyone does, nothing is removed and InUse names them. When the kernel refuses one after others were removed, those
 // are loaded back. Modules that are not loaded are no problem. Devices that were taken over go back.
 func (d *Driver) Unload(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) *accel.Problem {
-	release, problem := d.lock(ctx)
+	release, problem := d.lock(ctx, def.Kind)
 	if problem != nil {
 		return problem
 	}
@@ -27,7 +27,7 @@ func (d *Driver) Unload(ctx context.Context, def *accel.Definition, facts accel.
 }
 
 // remove is Unload under the driver lock.
-func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) *accel.Problem {
+func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (problem *accel.Problem) {
 	if problem := d.awaitStill(ctx, def); problem != nil {
 		return problem
 	}
@@ -48,7 +48,10 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 	}
 	back := d.restorable(def, facts, order)
 	defer back.close()
+	at := d.begin(accel.Progress{Kind: def.Kind, Stage: accel.StageUnload, Total: int64(len(order))})
+	defer func() { at.end(problem) }()
 	for i, m := range order {
+		at.at(i, m.Name)
 		limited, cancel := context.WithTimeout(ctx, d.o.LoadTimeout)
 		err := d.kernel.Unload(limited, m.Name)
 		cancel()
@@ -59,6 +62,7 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 		d.reload(ctx, facts, back, order[:i], problem)
 		return problem
 	}
+	at.at(len(order), "")
 	d.log.Info("driver unloaded", "kind", def.Kind, "modules", len(order))
 	return nil
 }

@@ -70,7 +70,7 @@ func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel
 
 // replace runs an upgrade from its first step, under the lock.
 func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, from, to *Generation) (accel.DriverHave, *accel.Problem) {
-	release, problem := d.lock(ctx)
+	release, problem := d.lock(ctx, def.Kind)
 	if problem != nil {
 		return accel.DriverHave{}, problem
 	}
@@ -261,7 +261,9 @@ func (t *swap) compute(ctx context.Context) *accel.Problem {
 	if len(accs) == 0 {
 		return nil
 	}
+	at := t.begin(accel.Progress{Kind: t.j.Kind, Stage: accel.StageProve, What: accs[0].ID})
 	_, problem := t.Prove(ctx, t.def, accs)
+	at.end(problem)
 	return problem
 }
 
@@ -337,7 +339,7 @@ func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel
 	if d.journal(def.Kind) == nil {
 		return false, nil
 	}
-	release, problem := d.lock(ctx)
+	release, problem := d.lock(ctx, def.Kind)
 	if problem != nil {
 		return false, problem
 	}

@@ -26,6 +26,8 @@ type Options struct {
 	Live func() error
 	// Holders returns who holds which device, at once and without asking anybody. Nil means that nobody keeps books.
 	Holders func() Holdings
+	// Progress returns how far what the agent works on is, at once. Nil means that nobody can tell.
+	Progress func() []accel.Progress
 	// Pages are further pages of metrics, each on "/metrics/<its name>".
 	Pages []accel.MetricPage
 	// Log gets what goes wrong while a page is rendered; nil discards it.

@@ -135,6 +135,15 @@ func (e *Exporter) holders(w http.ResponseWriter, _ *http.Request) {
 	answerJSON(w, all)
 }
 
+// progress answers with what is at work, and how far it is.
+func (e *Exporter) progress(w http.ResponseWriter, _ *http.Request) {
+	all := []accel.Progress{} // [], not null
+	if e.o.Progress != nil {
+		all = append(all, e.o.Progress()...)
+	}
+	answerJSON(w, all)
+}
+
 func answerJSON(w http.ResponseWriter, v any) {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil { // plain values: it cannot fail

@@ -97,6 +97,19 @@ func TestHistoryBounded(t *testing.T) {
 	}
 }
 
+// TestProgressServed: what is at work, and an empty list where nobody can tell.
+func TestProgressServed(t *testing.T) {
+	want := []accel.Progress{{Kind: "qemu-edu", Stage: accel.StagePull, What: "registry.example/edu:1", Done: 5, Total: 10, Since: noon()}}
+	_, body := get(t, New(Options{Machine: exampleMachine, Progress: func() []accel.Progress { return want }}).Handler(), "/v1/progress")
+	var got []accel.Progress
+	if err := json.Unmarshal([]byte(body), &got); err != nil || cmp.Diff(want, got) != "" {
+		t.Errorf("%s, %v\n%s", body, err, cmp.Diff(want, got))
+	}
+	if _, body := get(t, New(Options{Machine: exampleMachine}).Handler(), "/v1/progress"); strings.TrimSpace(body) != "[]" {
+		t.Errorf("%q", body)
+	}
+}
+
 // TestHoldersServed: who holds which device, and an empty answer where nobody keeps books.
 func TestHoldersServed(t *testing.T) {
 	_, body := get(t, example().Handler(), "/v1/holders")

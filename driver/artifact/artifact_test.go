@@ -434,7 +434,7 @@ func (b *workbench) upload(s accel.Source, a assembled, tag string) {
 		b.t.Fatal(err)
 	}
 	defer to.close()
-	if err := b.c.upload(b.t.Context(), to, a, tag); err != nil {
+	if err := b.c.upload(b.t.Context(), b.c.begin(accel.StagePush, ""), to, a, tag); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -2,8 +2,6 @@ package artifact
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -15,8 +13,9 @@ import (
 // Options of a [Client]. The zero value of each field is usable.
 type Options struct {
 	Log *slog.Logger
-	// Progress is told what is transferred, at most about once a second; nil when nobody looks.
-	Progress func(line string)
+	// Progress is told how far each transfer is, some times a second, by goroutines of its own; it must be quick. The kind is
+	// empty: the caller knows it. Nil when nobody looks.
+	Progress func(accel.Progress)
 	// Limits replaces the built-in ones when its fields are set.
 	Limits Limits
 	// Backoff is the pause before a registry is asked a second time, three times that before the third and last; 1 s
@@ -40,7 +39,7 @@ func New(h *host.Host, o Options) *Client {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Progress == nil {
-		o.Progress = func(string) {}
+		o.Progress = func(accel.Progress) {}
 	}
 	if o.Limits == (Limits{}) {
 		o.Limits = defaultLimits()
@@ -60,14 +59,15 @@ func New(h *host.Host, o Options) *Client {
 // attempts is how often one registry is asked for one artifact.
 const attempts = 3
 
-// try does f until it succeeds, fails for good, or was done often enough.
-func (c *Client) try(ctx context.Context, f func() error) error {
+// try does f until it succeeds, fails for good, or was done often enough, and tells t of each further attempt.
+func (c *Client) try(ctx context.Context, t *transfer, f func() error) error {
 	pause := c.o.Backoff
 	for n := 1; ; n++ {
 		err := f()
 		if err == nil || n == attempts || ctx.Err() != nil || !temporary(err) {
 			return err
 		}
+		t.again(n+1, err)
 		timer := time.NewTimer(time.Duration(float64(pause) * (0.8 + 0.4*rand.Float64())))
 		select {
 		case <-timer.C:
@@ -78,32 +78,6 @@ func (c *Client) try(ctx context.Context, f func() error) error {
 		pause *= 3
 	}
 }
-
-// meter tells how far a transfer is.
-type meter struct {
-	r     io.Reader
-	c     *Client
-	what  string
-	n     int64
-	total int64
-	last  time.Time
-}
-
-func (c *Client) metered(r io.Reader, what string, total int64) *meter {
-	return &meter{r: r, c: c, what: what, total: total, last: time.Now()}
-}
-
-func (m *meter) Read(p []byte) (int, error) {
-	n, err := m.r.Read(p)
-	m.n += int64(n)
-	if now := time.Now(); now.Sub(m.last) >= time.Second {
-		m.last = now
-		m.c.o.Progress(fmt.Sprintf("%s: %s of %s", m.what, megabytes(m.n), megabytes(m.total)))
-	}
-	return n, err
-}
-
-func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
 
 // asProblem makes the error of a public call; a nil error stays nil.
 func asProblem(err error) *accel.Problem {

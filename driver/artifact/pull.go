@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 	"strings"
 
@@ -115,13 +116,15 @@ func (c *Client) pullPlace(ctx context.Context, from place, where string, refs [
 	var texts []string
 	for _, ref := range refs {
 		var out Pulled
-		err := c.try(ctx, func() error {
+		t := c.begin(accel.StagePull, named(where, ref))
+		err := c.try(ctx, t, func() error {
 			err := c.empty(dir)
 			if err == nil {
-				out, err = c.take(ctx, from, where, ref, w, keys, dir)
+				out, err = c.take(ctx, t, from, where, ref, w, keys, dir)
 			}
 			return err
 		})
+		t.end(err)
 		if err == nil {
 			return out, nil
 		}
@@ -143,6 +146,14 @@ func (c *Client) pullPlace(ctx context.Context, from place, where string, refs [
 	return Pulled{}, accel.Problemf(accel.ArtifactNotFound, "%s", strings.Join(texts, ", "))
 }
 
+// named is the whole name of a tag or a digest.
+func named(where, ref string) string {
+	if strings.HasPrefix(ref, "sha256:") {
+		return where + "@" + ref
+	}
+	return where + ":" + ref
+}
+
 // empty makes dir empty for another try.
 func (c *Client) empty(dir string) error {
 	entries, err := c.h.ReadDir(dir)
@@ -158,7 +169,7 @@ func (c *Client) empty(dir string) error {
 }
 
 // take checks and unpacks what a place has under a tag or a digest.
-func (c *Client) take(ctx context.Context, from place, where, ref string, w Wanted, keys []crypto.PublicKey, dir string) (Pulled, error) {
+func (c *Client) take(ctx context.Context, t *transfer, from place, where, ref string, w Wanted, keys []crypto.PublicKey, dir string) (Pulled, error) {
 	top, err := from.manifest(ctx, ref)
 	if err != nil {
 		return Pulled{}, err
@@ -186,16 +197,17 @@ func (c *Client) take(ctx context.Context, from place, where, ref string, w Want
 			return out, err
 		}
 	}
-	if err := c.bounded(img); err != nil {
+	total, err := c.bounded(img)
+	if err != nil {
 		return out, err
 	}
-	c.o.Progress("pulling " + out.Reference)
+	t.size(out.Reference, total)
 	x := newExtraction(c.h, dir, c.o.Limits)
 	if native {
-		return out, c.each(ctx, from, img.Layers, out.Reference, func(r *meter) error { return x.native(r, out.Config) })
+		return out, c.each(ctx, t, from, img.Layers, func(r io.Reader) error { return x.native(r, out.Config) })
 	}
 	f := &foreign{x: x, modules: "opt/lib/modules/" + w.KernelRelease + "/", files: map[string]string{}}
-	if err := c.each(ctx, from, img.Layers, out.Reference, func(r *meter) error { return f.layer(r) }); err != nil {
+	if err := c.each(ctx, t, from, img.Layers, func(r io.Reader) error { return f.layer(r) }); err != nil {
 		return out, err
 	}
 	return out, f.finish()
@@ -217,33 +229,33 @@ func (c *Client) config(ctx context.Context, from place, img v1.Manifest) (Confi
 	return config, nil
 }
 
-// bounded refuses an image that is too large before any of it is fetched.
-func (c *Client) bounded(img v1.Manifest) error {
-	total := int64(0)
+// bounded refuses an image that is too large before any of it is fetched; it returns how many bytes that will be.
+func (c *Client) bounded(img v1.Manifest) (total int64, err error) {
 	for _, l := range img.Layers {
 		if l.Size < 0 || l.Size > c.o.Limits.Packed {
-			return invalidf("its layer %s says that it has %d bytes", l.Digest, l.Size)
+			return 0, invalidf("its layer %s says that it has %d bytes", l.Digest, l.Size)
 		}
 		total += l.Size
 	}
 	if total > c.o.Limits.Packed || len(img.Layers) > c.o.Limits.Layers {
-		return invalidf("it has %d layers with %d bytes, allowed are %d with %d", len(img.Layers), total, c.o.Limits.Layers, c.o.Limits.Packed)
+		return 0, invalidf("it has %d layers with %d bytes, allowed are %d with %d", len(img.Layers), total, c.o.Limits.Layers, c.o.Limits.Packed)
 	}
-	return nil
+	return total, nil
 }
 
 // each gives every layer to do, in order.
-func (c *Client) each(ctx context.Context, from place, layers []v1.Descriptor, what string, do func(*meter) error) error {
+func (c *Client) each(ctx context.Context, t *transfer, from place, layers []v1.Descriptor, do func(io.Reader) error) error {
 	for _, l := range layers {
 		r, err := open(ctx, from, l, c.o.Limits.Packed)
 		if err != nil {
 			return err
 		}
-		err = do(c.metered(r, what, l.Size))
+		err = do(t.reader(r))
 		_ = r.Close() // it was read to its end, or failed
 		if err != nil {
 			return err
 		}
+		t.part(l.Size)
 	}
 	return nil
 }

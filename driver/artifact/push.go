@@ -73,19 +73,29 @@ func (c *Client) Push(ctx context.Context, s accel.Source, w Wanted, content Con
 		return Pushed{}, asProblem(err)
 	}
 	out := Pushed{Reference: repository + ":" + tags[0] + "@" + made.manifest.digest.String(), Digest: made.manifest.digest.String()}
-	if o.Key != nil { // before the artifact, so that nobody finds it without
-		signed, err := signature(o.Key, repository, made.manifest.digest)
-		if err == nil {
-			err = c.upload(ctx, to, signed, signatureTag(made.manifest.digest))
-		}
-		if err != nil {
-			return Pushed{}, prefixed(repository, err)
-		}
-	}
-	if err := c.upload(ctx, to, made, tags...); err != nil {
+	if err := c.send(ctx, to, repository, made, tags, o.Key); err != nil {
 		return Pushed{}, prefixed(repository, err)
 	}
 	return out, nil
+}
+
+// send uploads an artifact, its signature before it, so that nobody finds it without.
+func (c *Client) send(ctx context.Context, to *registry, repository string, a assembled, tags []string, key *Key) (err error) {
+	t := c.begin(accel.StagePush, repository+":"+tags[0])
+	defer func() { t.end(err) }()
+	if key == nil {
+		t.size(t.p.What, a.size())
+		return c.upload(ctx, t, to, a, tags...)
+	}
+	signed, err := signature(key, repository, a.manifest.digest)
+	if err != nil {
+		return err
+	}
+	t.size(t.p.What, signed.size()+a.size())
+	if err := c.upload(ctx, t, to, signed, signatureTag(a.manifest.digest)); err != nil {
+		return err
+	}
+	return c.upload(ctx, t, to, a, tags...)
 }
 
 func prefixed(where string, err error) *accel.Problem {
@@ -122,6 +132,14 @@ func memoryBlob(kind types.MediaType, data []byte) blob {
 type assembled struct {
 	manifest manifest
 	blobs    []blob
+}
+
+// size is that of all blobs.
+func (a assembled) size() (n int64) {
+	for _, b := range a.blobs {
+		n += b.Size
+	}
+	return n
 }
 
 func assemble(m v1.Manifest, config blob, layers ...blob) (assembled, error) {
@@ -180,24 +198,22 @@ func (c *counting) Write(p []byte) (int, error) {
 }
 
 // upload sends the blobs of a, then its manifest under every tag.
-func (c *Client) upload(ctx context.Context, to *registry, a assembled, tags ...string) error {
+func (c *Client) upload(ctx context.Context, t *transfer, to *registry, a assembled, tags ...string) error {
 	for _, b := range a.blobs {
-		if b.Size > 1<<20 {
-			c.o.Progress("pushing " + megabytes(b.Size) + " to " + to.repo.Name())
-		}
-		layer, err := partial.CompressedToLayer(layerOf{b, c})
+		layer, err := partial.CompressedToLayer(layerOf{b, t})
 		if err != nil {
 			return err
 		}
-		if err := c.try(ctx, func() error { return to.pusher.Upload(ctx, to.repo, layer) }); err != nil {
+		if err := c.try(ctx, t, func() error { return to.pusher.Upload(ctx, to.repo, layer) }); err != nil {
 			return err
 		}
+		t.part(b.Size)
 	}
-	for _, t := range tags {
-		if _, err := name.NewTag(to.repo.Name() + ":" + t); err != nil {
-			return accel.Problemf(accel.ConfigInvalid, "%q cannot be a tag", t)
+	for _, text := range tags {
+		if _, err := name.NewTag(to.repo.Name() + ":" + text); err != nil {
+			return accel.Problemf(accel.ConfigInvalid, "%q cannot be a tag", text)
 		}
-		if err := c.try(ctx, func() error { return to.pusher.Put(ctx, to.repo.Tag(t), a.manifest) }); err != nil {
+		if err := c.try(ctx, t, func() error { return to.pusher.Put(ctx, to.repo.Tag(text), a.manifest) }); err != nil {
 			return err
 		}
 	}
@@ -211,7 +227,7 @@ func (m manifest) MediaType() (types.MediaType, error) { return m.kind, nil }
 // layerOf is a blob as the registry library wants it.
 type layerOf struct {
 	b blob
-	c *Client
+	t *transfer
 }
 
 func (l layerOf) Digest() (v1.Hash, error)            { return l.b.Descriptor.Digest, nil }
@@ -222,8 +238,5 @@ func (l layerOf) Compressed() (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{l.c.metered(r, "pushing", l.b.Descriptor.Size), r}, nil
+	return l.t.reader(r), nil
 }

@@ -46,6 +46,7 @@ type common struct {
 	hostRoot string
 	config   string
 	asked    bool // the configuration file was named by the user, so it must exist
+	console  *console
 	// followed are the policies of the cluster in a running agent; nil in other commands, which read what it has kept.
 	followed *followed
 }
@@ -90,6 +91,7 @@ Exit codes: 0 done; 1 failed, with a reason on standard error; 2 wrong usage; 3 
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
 			c.asked = cmd.Flags().Changed("config")
+			c.console = &console{out: cmd.ErrOrStderr()}
 		},
 	}
 	root.PersistentFlags().StringVar(&c.hostRoot, "host-root", "/", "the directory where the machine's root is")

@@ -76,7 +76,6 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 			if problem != nil {
 				return failed(problem)
 			}
-			d := p.driver(told(cmd))
 			facts := detect.Detect(p.host, detect.Options{})
 			if all == (len(kinds) > 0) {
 				return errors.New("name the kinds, or say --all")
@@ -88,20 +87,29 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 			if err != nil {
 				return err
 			}
-			defer d.Wait() // what is built may be published
+			v := newView(cmd.Context(), p.console, false)
+			defer v.close()
+			d, out := p.driver(v.note), v.out(cmd.OutOrStdout())
 			var errs []error
 			for _, def := range defs {
 				accs := p.accelerators(def, facts)
 				if len(accs) == 0 {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s: no device\n", def.Kind)
+					fmt.Fprintf(out, "%s: no device\n", def.Kind)
 					continue
 				}
 				have, problem := d.EnsureWith(cmd.Context(), def, facts, accs, driver.EnsureOptions{NoBuild: stored, Retry: retry})
+				if problem != nil && cmd.Context().Err() != nil {
+					errs = append(errs, v.interrupted())
+					break
+				}
 				if problem != nil {
 					errs = append(errs, fmt.Errorf("%s: %s", def.Kind, explain(problem)))
 					continue
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s present (%s) on %s\n", def.Kind, have.Version, have.Source, count(len(accs), "device"))
+				fmt.Fprintf(out, "%s: driver %s present (%s) on %s\n", def.Kind, have.Version, have.Source, count(len(accs), "device"))
+			}
+			if !v.waited(d.Wait) { // what is built may be published
+				errs = append(errs, v.interrupted())
 			}
 			if len(errs) > 0 {
 				return exit{exitFailed, errors.Join(errs...)}

@@ -38,25 +38,28 @@ image. With --push each is published to the kind's sources of type oci, and the 
 			if err != nil {
 				return err
 			}
-			d, facts := p.driver(told(cmd)), detect.Detect(p.host, detect.Options{})
+			v := newView(cmd.Context(), p.console, false)
+			defer v.close()
+			out := v.out(cmd.OutOrStdout())
+			d, facts := p.driver(v.note), detect.Detect(p.host, detect.Options{})
 			if kernel != "" {
 				facts.Kernel = p.installedKernel(cmd, kernel, facts.Kernel)
 			}
 			for _, def := range defs {
 				e, problem := d.Build(cmd.Context(), def, facts)
 				if problem != nil {
-					return failed(problem)
+					return v.failed(problem)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s for kernel %s is in the store: %s\n", def.Kind, e.Version, e.KernelRelease, e.Key)
+				fmt.Fprintf(out, "%s: driver %s for kernel %s is in the store: %s\n", def.Kind, e.Version, e.KernelRelease, e.Key)
 				if !push {
 					continue
 				}
 				pushed, problem := d.Push(cmd.Context(), def, facts, e, key)
 				for _, a := range pushed {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s: published %s\n", def.Kind, a.Reference)
+					fmt.Fprintf(out, "%s: published %s\n", def.Kind, a.Reference)
 				}
 				if problem != nil {
-					return failed(problem)
+					return v.failed(problem)
 				}
 			}
 			return nil
@@ -79,9 +82,4 @@ func (p *parts) signingKey(file string) (*artifact.Key, error) {
 	}
 	key, problem := artifact.ReadKey(p.host, file)
 	return key, failed(problem)
-}
-
-// told prints the progress of builds and transfers on standard error.
-func told(cmd *cobra.Command) func(kind, line string) {
-	return func(kind, line string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", kind, plain(line)) }
 }

@@ -41,7 +41,9 @@ of "driver list".`,
 			if err != nil {
 				return err
 			}
-			d := p.driver(told(cmd))
+			v := newView(cmd.Context(), p.console, false)
+			defer v.close()
+			d := p.driver(v.note)
 			entries, err := stored(d, args[0])
 			if err != nil {
 				return err
@@ -101,7 +103,9 @@ With --key each must be signed by one of the keys.`,
 			if problem != nil {
 				return failed(problem)
 			}
-			d, facts := p.driver(told(cmd)), detect.Detect(p.host, detect.Options{})
+			v := newView(cmd.Context(), p.console, false)
+			defer v.close()
+			d, facts := p.driver(v.note), detect.Detect(p.host, detect.Options{})
 			for i := range keys {
 				var err error
 				if keys[i], err = filepath.Abs(keys[i]); err != nil {

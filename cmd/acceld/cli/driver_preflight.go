@@ -44,10 +44,12 @@ store, so that the boot into that kernel only loads it.`,
 				return err
 			}
 			facts.Kernel = p.installedKernel(cmd, kernel, facts.Kernel)
-			results := p.preflight(cmd, defs, facts, !keep)
+			v := newView(cmd.Context(), p.console, format.json())
+			results := p.preflight(v, defs, facts, !keep)
+			v.close()
 			if format.json() {
 				err = writeJSON(cmd.OutOrStdout(), results)
-			} else {
+			} else if err = v.interrupted(); err == nil {
 				err = printPreflight(cmd.OutOrStdout(), kernel, results)
 			}
 			if err == nil && slices.ContainsFunc(results, func(r driver.PreflightResult) bool { return !r.Ready }) {
@@ -72,19 +74,15 @@ func (p *parts) installedKernel(cmd *cobra.Command, release string, running acce
 	return k
 }
 
-// preflight asks for each definition; people at a terminal see the builds.
-func (p *parts) preflight(cmd *cobra.Command, defs []*accel.Definition, facts accel.Facts, discard bool) []driver.PreflightResult {
-	var progress func(kind, line string)
-	if columns(cmd.ErrOrStderr()) > 0 {
-		progress = func(kind, line string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", kind, line) }
-	}
-	d := p.driver(progress)
+// preflight asks for each definition.
+func (p *parts) preflight(v *view, defs []*accel.Definition, facts accel.Facts, discard bool) []driver.PreflightResult {
+	d := p.driver(v.note)
 	results := []driver.PreflightResult{} // [], not null
 	for _, def := range defs {
-		if cmd.Context().Err() != nil {
+		if v.ctx.Err() != nil {
 			break
 		}
-		results = append(results, d.Preflight(cmd.Context(), def, facts, driver.PreflightOptions{Discard: discard}))
+		results = append(results, d.Preflight(v.ctx, def, facts, driver.PreflightOptions{Discard: discard}))
 	}
 	return results
 }

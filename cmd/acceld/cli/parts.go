@@ -39,6 +39,8 @@ type parts struct {
 	// pages are the further pages of metrics that are asked for.
 	pages []accel.MetricPage
 	log   *slog.Logger
+	// console is where the log goes, and how far the work is.
+	console *console
 	// ledger makes the changes that a purge takes back.
 	ledger *ledger.Ledger
 	// elect chooses the node that builds a driver for all; nil without a cluster.
@@ -56,12 +58,12 @@ func (c *common) open() (*parts, *accel.Problem) {
 	if problem != nil {
 		return nil, problem
 	}
-	p := &parts{host: h, config: config}
+	p := &parts{host: h, config: config, console: c.console}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(config.LogLevel)); err != nil {
 		return nil, accel.Problemf(accel.ConfigInvalid, "logLevel: %v", err)
 	}
-	p.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	p.log = slog.New(slog.NewTextHandler(p.console, &slog.HandlerOptions{Level: level}))
 	if p.pages, problem = compatible(c.config, config.Compatible); problem != nil {
 		return nil, problem
 	}
@@ -164,7 +166,7 @@ func knownMetrics(def *accel.Definition, names []string) *accel.Problem {
 }
 
 // driver returns the driver manager; progress may be nil.
-func (p *parts) driver(progress func(kind, line string)) *driver.Driver {
+func (p *parts) driver(progress func(accel.Progress)) *driver.Driver {
 	return driver.New(p.host, driver.Options{
 		StateDir: p.config.StateDir, Log: p.log, Ledger: p.ledger, Progress: progress,
 		StoreEntries: p.config.StoreEntries, StoreMiB: p.config.StoreMiB,

@@ -171,7 +171,7 @@ func (p *parts) answers(ctx context.Context) []section {
 		return []section{outcome("agent", "", err)}
 	}
 	var out []section
-	for _, path := range []string{"/v1/machine", "/v1/holders", "/v1/events", "/readyz", "/livez", "/healthz", "/metrics"} {
+	for _, path := range []string{"/v1/machine", "/v1/holders", "/v1/events", "/v1/progress", "/readyz", "/livez", "/healthz", "/metrics"} {
 		text, err := a.text(ctx, path)
 		out = append(out, outcome("agent "+path, text, err))
 		if err != nil { // nobody is there

@@ -85,6 +85,7 @@ type running struct {
 	health   *health.Engine
 	holding  *holders.Follower
 	programs *probe.Keeper
+	atWork   board           // of the driver
 	ctx      context.Context //nolint:containedctx // the agent's own: what outlives the plugin of a kind ends with it
 	end      func()          // of ctx: the agent ends as if its service was stopped
 	group    sync.WaitGroup
@@ -130,7 +131,7 @@ func (p *parts) run(ctx context.Context, c *common) error {
 	if problem := a.connect(&want, c.followed); problem != nil {
 		return failed(problem)
 	}
-	a.driver = p.driver(func(kind, line string) { p.log.Debug("build", "kind", kind, "line", line) })
+	a.driver = p.driver(a.atWork.note)
 	if err := a.wire(want, a.followPolicies(c.followed)); err != nil {
 		return failed(accel.AsProblem(err))
 	}
@@ -240,7 +241,7 @@ func (a *running) exposed() exporter.Options {
 		Machine: func() accel.Machine { return a.loop.Machine() },
 		Follow:  func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
 		Ready:   func() (bool, string) { text := agent.Unready(a.tasks); return text == "", text },
-		Live:    a.alive, Holders: a.holding.Holdings, Pages: a.pages, Log: a.log, Process: true,
+		Live:    a.alive, Holders: a.holding.Holdings, Progress: a.atWork.list, Pages: a.pages, Log: a.log, Process: true,
 	}
 }
 

@@ -90,6 +90,9 @@ func (e *emulated) control(parameters string, verb byte) {
 		for y := e.y + 1; y < e.height; y++ {
 			e.rows[y] = []rune(strings.Repeat(" ", e.width))
 		}
+	case 'A':
+		n, _ := strconv.Atoi(parameters)
+		e.y = max(0, e.y-n)
 	case 'h', 'l':
 		e.modes[parameters] = verb == 'h'
 	case 'm':

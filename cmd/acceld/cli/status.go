@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -179,6 +180,22 @@ func (a *asked) holdings(ctx context.Context) (all map[string][]exporter.Holder,
 		return nil, false
 	}
 	return all, resp.Header.Get("Last-Modified") != ""
+}
+
+// progress asks how far the work on a kind is; nothing when the agent cannot tell, such as one of an earlier version.
+func (a *asked) progress(ctx context.Context, kind string) []accel.Progress {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	resp, err := a.get(ctx, "/v1/progress", http.Header{})
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
+	var all []accel.Progress
+	if resp.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&all) != nil {
+		return nil
+	}
+	return slices.DeleteFunc(all, func(p accel.Progress) bool { return kind != "" && p.Kind != kind })
 }
 
 func (a *asked) ask(ctx context.Context, header http.Header) (m accel.Machine, err error) {

@@ -45,7 +45,9 @@ names another one than today. A running agent does the work, and goes on with it
 			if _, err := p.chosen(kinds); err != nil {
 				return err
 			}
-			return p.upgrade(cmd.Context(), cmd.OutOrStdout(), kinds[0], f)
+			v := newView(cmd.Context(), p.console, false)
+			defer v.close()
+			return p.upgrade(v, v.out(cmd.OutOrStdout()), kinds[0], f)
 		},
 	}
 	cmd.Flags().StringVar(&f.version, "version", "", "the wanted version; that of the configuration by default")
@@ -56,14 +58,15 @@ names another one than today. A running agent does the work, and goes on with it
 }
 
 // upgrade plans, asks for and follows an upgrade.
-func (p *parts) upgrade(ctx context.Context, out io.Writer, kind string, f upgradeFlags) error {
+func (p *parts) upgrade(v *view, out io.Writer, kind string, f upgradeFlags) error {
+	ctx := v.ctx
 	r := driver.Request{
 		Version: f.version, Holders: accel.Holders(f.holders), Adopt: f.adopt, Over: p.base[kind].Driver.Version, Asked: time.Now().UTC().Round(0),
 	}
 	def := r.Apply(p.base[kind])
 	facts := detect.Detect(p.host, detect.Options{})
 	accs := p.accelerators(def, facts)
-	d := p.driver(func(kind, line string) { fmt.Fprintf(out, "%s: %s\n", kind, plain(line)) })
+	d := p.driver(v.note)
 	have, problem := d.Probe(def, facts, accs)
 	if have.Upgrade == nil {
 		if problem == nil {
@@ -83,11 +86,11 @@ func (p *parts) upgrade(ctx context.Context, out io.Writer, kind string, f upgra
 		return exit{exitFailed, err}
 	}
 	if _, err := a.machine(ctx); err == nil {
-		return a.follow(ctx, out, kind, r)
+		return a.follow(ctx, v, out, kind, r)
 	}
 	have, problem = d.Upgrade(ctx, def, facts, accs)
 	if problem != nil {
-		return failed(problem)
+		return v.failed(problem)
 	}
 	fmt.Fprintf(out, "%s: version %s serves\n", kind, dash(have.Version))
 	return nil
@@ -112,11 +115,12 @@ func printPlan(out io.Writer, def *accel.Definition, u accel.Upgrade, holders []
 }
 
 // follow prints how an upgrade goes on in the agent until it has ended, or cannot go on.
-func (a *asked) follow(ctx context.Context, out io.Writer, kind string, r driver.Request) error {
+func (a *asked) follow(ctx context.Context, v *view, out io.Writer, kind string, r driver.Request) error {
 	tick := time.NewTicker(500 * time.Millisecond) // the endpoint answers from memory
 	defer tick.Stop()
 	last := ""
 	for {
+		v.replace(a.progress(ctx, kind))
 		m, err := a.machine(ctx)
 		if err == nil && m.Want.Kinds[kind] != nil && m.Want.Kinds[kind].Driver.Upgrade.Asked.Equal(r.Asked) {
 			u := m.Have[kind].Driver.Upgrade

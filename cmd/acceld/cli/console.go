@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+)
+
+// console is standard error. On a terminal its last line may be one that changes in its place; what is written besides goes above
+// it. Nil is the standard error of this process.
+type console struct {
+	mu  sync.Mutex
+	out io.Writer
+	// shown is how many columns the line in place has; 0 when there is none.
+	shown int
+}
+
+// echo are the columns that stay free for what a terminal shows of Ctrl-C: on the next line it would stay there.
+const echo = 2
+
+// inPlace reports whether a line can be changed in its place.
+func (c *console) inPlace() bool { return columns(c.out) > 0 && os.Getenv("TERM") != "dumb" }
+
+// show puts a line in place of the last one; an empty one takes it away.
+func (c *console) show(line string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text := c.erasure()
+	if width := columns(c.out) - echo; line != "" && width > 1 {
+		line = split(line, width)[0]
+		text, c.shown = text+line, visible(line)
+	}
+	_, _ = io.WriteString(c.out, text) // a terminal that has gone: the work goes on
+}
+
+// erasure takes the line in place away. A terminal that became narrower has broken it.
+func (c *console) erasure() string {
+	if c.shown == 0 {
+		return ""
+	}
+	up := ""
+	if width := columns(c.out); width > 0 && c.shown > width {
+		up = fmt.Sprintf("\x1b[%dA", (c.shown-1)/width)
+	}
+	c.shown = 0
+	return "\r" + up + "\x1b[J"
+}
+
+// Write writes above the line in place, which comes back when it is shown next.
+func (c *console) Write(b []byte) (int, error) {
+	if c == nil {
+		return os.Stderr.Write(b)
+	}
+	return c.over(c.out).Write(b)
+}
+
+// over is a writer to the same terminal, such as standard output.
+func (c *console) over(out io.Writer) io.Writer { return above{c, out} }
+
+type above struct {
+	c   *console
+	out io.Writer
+}
+
+func (a above) Write(b []byte) (int, error) {
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	if text := a.c.erasure(); text != "" {
+		_, _ = io.WriteString(a.c.out, text) // as in show
+	}
+	return a.out.Write(b)
+}

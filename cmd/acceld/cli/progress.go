@@ -1,0 +1,291 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+const (
+	// worth is how long a stage takes before anybody is told more than that it goes on.
+	worth = 2 * time.Second
+	// frame is between two pictures of the line on a terminal, and stillEvery between two lines of one stage in a log.
+	frame      = 200 * time.Millisecond
+	stillEvery = 30 * time.Second
+)
+
+// board has what is at work, the stage that began last at the end. It is safe for concurrent use.
+type board struct {
+	mu  sync.Mutex
+	now []accel.Progress
+}
+
+// note takes a report.
+func (b *board) note(p accel.Progress) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.IndexFunc(b.now, func(x accel.Progress) bool { return x.Kind == p.Kind && x.Stage == p.Stage })
+	switch {
+	case i >= 0 && p.Ended:
+		b.now = slices.Delete(b.now, i, i+1)
+	case i >= 0:
+		b.now[i] = p
+	case !p.Ended:
+		b.now = append(b.now, p)
+	}
+}
+
+// replace takes what is at work instead of what was.
+func (b *board) replace(now []accel.Progress) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now = now
+}
+
+// list returns what is at work.
+func (b *board) list() []accel.Progress {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]accel.Progress{}, b.now...)
+}
+
+// view shows people how far the work is: on a terminal in one line that is kept up to date in its place, in a log in a line for each
+// stage that takes its time, now and then. What it returns must be closed.
+type view struct {
+	board
+	ctx     context.Context //nolint:containedctx // that of the command: whether it was interrupted
+	console *console
+	quiet   bool
+	stop    func()
+	over    sync.WaitGroup
+
+	telling sync.Mutex
+	told    map[string]time.Time // in a log: when a stage was told of last
+	cut     *accel.Progress      // what was interrupted
+}
+
+// newView begins to show what it will be told; quiet shows nothing.
+func newView(ctx context.Context, c *console, quiet bool) *view {
+	v := &view{ctx: ctx, console: c, quiet: quiet, told: map[string]time.Time{}}
+	ticking, stop := context.WithCancel(context.WithoutCancel(ctx))
+	v.stop = stop
+	v.over.Go(func() { v.run(ticking) })
+	return v
+}
+
+// close ends the view; nothing of it stays on a terminal.
+func (v *view) close() {
+	v.stop()
+	v.over.Wait()
+	v.console.show("")
+}
+
+func (v *view) run(ctx context.Context) {
+	tick := time.NewTicker(frame)
+	defer tick.Stop()
+	interrupted := v.ctx.Done()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-interrupted:
+			interrupted = nil
+			if all := v.list(); len(all) > 0 {
+				v.interrupt(all[len(all)-1])
+			}
+		case <-tick.C:
+		}
+		v.draw(time.Now())
+	}
+}
+
+// draw shows what is at work now.
+func (v *view) draw(now time.Time) {
+	all := v.list()
+	if v.quiet {
+		return
+	}
+	if v.console.inPlace() {
+		line := ""
+		if len(all) > 0 {
+			line = working(all[len(all)-1], now)
+			if v.ctx.Err() != nil {
+				line = "interrupted, ends soon: " + line
+			}
+		}
+		v.console.show(line)
+		return
+	}
+	for _, p := range all {
+		v.telling.Lock()
+		last, again := v.told[string(p.Stage)+p.Kind]
+		due := again && now.Sub(last) >= stillEvery || !again && now.Sub(p.Since) >= worth
+		if due {
+			v.told[string(p.Stage)+p.Kind] = now
+		}
+		v.telling.Unlock()
+		if due {
+			fmt.Fprintln(v.console, working(p, now))
+		}
+	}
+}
+
+// note takes a report of the driver.
+func (v *view) note(p accel.Progress) {
+	v.board.note(p)
+	if !p.Ended {
+		return
+	}
+	v.telling.Lock()
+	delete(v.told, string(p.Stage)+p.Kind)
+	v.telling.Unlock()
+	if v.ctx.Err() != nil && p.Problem != "" {
+		v.interrupt(p)
+		return
+	}
+	if now := time.Now(); !v.quiet && now.Sub(p.Since) >= worth {
+		fmt.Fprintln(v.console, worked(p, now))
+	}
+}
+
+// interrupt notes what was at work when the command was interrupted.
+func (v *view) interrupt(p accel.Progress) {
+	v.telling.Lock()
+	defer v.telling.Unlock()
+	if v.cut == nil {
+		v.cut = &p
+	}
+}
+
+// failed makes the error of a command whose work ended with a problem: that it was interrupted when that is why.
+func (v *view) failed(p *accel.Problem) error {
+	if p == nil || v.ctx.Err() == nil {
+		return failed(p)
+	}
+	return v.interrupted()
+}
+
+// interrupted is the error of a command that was; nil otherwise.
+func (v *view) interrupted() error {
+	if v.ctx.Err() == nil {
+		return nil
+	}
+	v.telling.Lock()
+	defer v.telling.Unlock()
+	return exit{exitFailed, errors.New(interruption(v.cut, time.Now()))}
+}
+
+// waited waits for something that cannot be called off, and reports false when the command is interrupted before.
+func (v *view) waited(wait func()) bool {
+	done := make(chan struct{})
+	go func() {
+		wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return true
+	case <-v.ctx.Done():
+		return false
+	}
+}
+
+// interruption says what was interrupted, and what is left of it.
+func interruption(p *accel.Progress, now time.Time) string {
+	if p == nil {
+		return "interrupted: nothing was changed"
+	}
+	text := fmt.Sprintf("interrupted while %s, after %s", words(p.Stage), took(now.Sub(p.Since)))
+	left := "nothing was changed"
+	switch p.Stage {
+	case accel.StagePush:
+		left = "the driver is in the store and not published"
+	case accel.StageUnload, accel.StageLoad, accel.StageProve:
+		left = "the same command goes on from there"
+	case accel.StageWait, accel.StagePull, accel.StageCopy, accel.StageBuild, accel.StageFinish:
+	}
+	return prefix(*p) + text + ": " + left
+}
+
+// working says how far a stage is.
+func working(p accel.Progress, now time.Time) string {
+	parts := []string{words(p.Stage)}
+	if p.Step > 0 {
+		parts = append(parts, strings.TrimSuffix(fmt.Sprintf("step %d of %d", p.Step, p.Steps), " of 0"))
+	}
+	if text := amount(p); text != "" {
+		parts = append(parts, text)
+	}
+	parts = append(parts, took(now.Sub(p.Since)))
+	if left, ok := p.Left(now); ok {
+		parts = append(parts, "~"+took(left)+" left")
+	}
+	if p.Attempt > 1 {
+		parts = append(parts, fmt.Sprintf("attempt %d because %s", p.Attempt, plain(p.Problem)))
+	}
+	return prefix(p) + strings.Join(parts, ", ") + prefixed(": ", plain(p.What))
+}
+
+// worked says what became of a stage.
+func worked(p accel.Progress, now time.Time) string {
+	span := took(now.Sub(p.Since))
+	if p.Problem != "" {
+		why := ""
+		if p.Stage == accel.StagePull { // another source may follow
+			why = prefixed(": ", plain(p.Problem))
+		}
+		return fmt.Sprintf("%s%s failed after %s%s", prefix(p), words(p.Stage), span, why)
+	}
+	return fmt.Sprintf("%s%s took %s%s", prefix(p), words(p.Stage), span, prefixed(", ", amount(p)))
+}
+
+func prefix(p accel.Progress) string {
+	if p.Kind == "" {
+		return ""
+	}
+	return plain(p.Kind) + ": "
+}
+
+// words say what a stage does.
+func words(s accel.Stage) string {
+	return map[accel.Stage]string{
+		accel.StageWait: "waiting for another acceld", accel.StagePull: "pulling", accel.StageCopy: "copying the source", accel.StageBuild: "building",
+		accel.StageFinish: "checking the modules", accel.StagePush: "pushing", accel.StageUnload: "unloading", accel.StageLoad: "loading",
+		accel.StageProve: "proving",
+	}[s]
+}
+
+// amount says how much is done of how much.
+func amount(p accel.Progress) string {
+	about := ""
+	if p.Guessed {
+		about = "~"
+	}
+	switch unit := p.Stage.Unit(); {
+	case unit == "" || p.Done == 0 && p.Total == 0:
+		return ""
+	case unit == accel.UnitByte && p.Total == p.Done, unit == accel.UnitByte && p.Total == 0:
+		return fmt.Sprintf("%.1f MB", megabytes(p.Done))
+	case unit == accel.UnitByte:
+		return fmt.Sprintf("%.1f of %.1f MB", megabytes(p.Done), megabytes(p.Total))
+	case p.Total == p.Done, p.Total == 0:
+		return count(int(p.Done), string(unit))
+	default:
+		return fmt.Sprintf("%d of %s%s", p.Done, about, count(int(p.Total), string(unit)))
+	}
+}
+
+func megabytes(n int64) float64 { return float64(n) / 1e6 }
+
+// took is a time for people: "8s", "1m20s".
+func took(d time.Duration) string { return max(d, 0).Round(time.Second).String() }
+
+// out is standard output: what is printed there goes above the line.
+func (v *view) out(out io.Writer) io.Writer { return v.console.over(out) }
