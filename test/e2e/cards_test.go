@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,48 +15,32 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/cmd/acceld-controller/cli"
 	"github.com/acceld/acceld/controller/fit"
-	"github.com/acceld/acceld/test/fleet"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
-	"github.com/acceld/acceld/test/vm/cluster"
 )
 
-// withExtender runs the controller's program here, with a token of its own account, and a scheduler that asks it. The manifests
-// must be there.
-func withExtender(t *testing.T, n *bed.Node) {
+// withExtender starts the controller as its pods, with a book of the stand-in's cards, and a scheduler that asks it where its Service leads,
+// with the certificates that the controller has made for it.
+func withExtender(t *testing.T, n *bed.Node, s *stage.Stage) {
 	t.Helper()
-	dir := t.TempDir()
-	token, err := n.Kubectl(stage.Within(t, soon), nil, "-n", agents, "create", "token", "acceld-controller", "--duration=3h")
-	stage.Check(t, err)
-	kubeconfig := filepath.Join(dir, "kubeconfig")
-	stage.Check(t, cluster.WriteKubeconfig(kubeconfig, n.REST(), token))
-	cert, key, err := fleet.Certificate(dir, "both")
-	stage.Check(t, err)
-	ports, err := cluster.FreePorts(1)
-	stage.Check(t, err)
-	text := fmt.Sprintf(`policies: false
-listen: 127.0.0.1:%d
-watched: "off"
-tls: {cert: %q, key: %q, clientCA: %q}
-resources: {prefix: qemu.org/, cards: [edu], allow: true}
-`, ports[0], cert, key, cert)
-	file := filepath.Join(dir, "controller.yaml")
-	stage.Check(t, os.WriteFile(file, []byte(text), 0o600))
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	failed, done := false, make(chan error, 1)
-	root := cli.New(&failed)
-	root.SetArgs([]string{"--config", file, "--kubeconfig", kubeconfig})
-	root.SetOut(io.Discard)
-	go func() { done <- root.ExecuteContext(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil && ctx.Err() == nil {
-			t.Error(err)
+	stage.StartController(t, n, s, "tls: {secret: acceld-controller-tls}\nresources: {prefix: qemu.org/, cards: [edu], allow: true}\n")
+	dir, ctx := t.TempDir(), stage.Within(t, soon)
+	for {
+		secret, err := n.Kube().CoreV1().Secrets(agents).Get(ctx, "acceld-controller-tls", metav1.GetOptions{})
+		stage.Check(t, err)
+		if len(secret.Data) == 6 {
+			for _, name := range []string{"ca.crt", "client.crt", "client.key"} {
+				stage.Check(t, os.WriteFile(filepath.Join(dir, name), secret.Data[name], 0o600))
+			}
+			break
 		}
-	})
-	stage.Check(t, n.Plane().StartScheduler(fmt.Sprintf(`- urlPrefix: https://127.0.0.1:%d/scheduler
+		time.Sleep(200 * time.Millisecond)
+	}
+	address, end, err := n.Forward(agents, stage.ControllerName, "scheduler")
+	stage.Check(t, err)
+	t.Cleanup(end)
+	stage.Check(t, n.Plane().StartScheduler(fmt.Sprintf(`- urlPrefix: https://%s/scheduler
   filterVerb: filter
   prioritizeVerb: prioritize
   preemptVerb: preempt
@@ -69,7 +51,8 @@ resources: {prefix: qemu.org/, cards: [edu], allow: true}
   httpTimeout: 5s
   ignorable: false
   managedResources: [{name: qemu.org/edu, ignoredByScheduler: false}]
-  tlsConfig: {serverName: localhost, caFile: %q, certFile: %q, keyFile: %q}`, ports[0], cert, cert, key)))
+  tlsConfig: {serverName: %s.%s.svc, caFile: %q, certFile: %q, keyFile: %q}`, address, stage.ControllerName, agents,
+		filepath.Join(dir, "ca.crt"), filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key"))))
 	t.Cleanup(func() { _ = n.Plane().StartScheduler("") })
 }
 
@@ -115,7 +98,7 @@ func chosen(t *testing.T, n *bed.Node, name string) string {
 // TestCards is the example of per-card scheduling on real parts: two cards of 8 GiB, three pods of 5 GiB. By the node's totals the
 // scheduler places all three; with the extender, and what the agent says of each card, the third waits. Each container has the card
 // that was chosen for it, also where the kubelet would take another one, after a restart of kubelet and agent, and with an agent
-// that is held to its node.
+// that is held to its node. The controller runs as its pods.
 func TestCards(t *testing.T) {
 	stage.Long(t, "a node with a scheduler of its own")
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
@@ -126,11 +109,9 @@ func TestCards(t *testing.T) {
 	image, err := s.Workload(t.Context(), n)
 	stage.Check(t, err)
 	stage.Check(t, s.Deploy(t.Context(), n))
-	for _, dir := range []string{"controller", "cards"} {
-		text, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/"+dir))
-		stage.Check(t, err)
-		apply(t, n, []byte(text))
-	}
+	text, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/cards"))
+	stage.Check(t, err)
+	apply(t, n, []byte(text))
 	reaches(t, n.Guest, accel.Ready, 5*time.Minute)
 	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 8))
 	var cards []fit.Card
@@ -158,7 +139,7 @@ func TestCards(t *testing.T) {
 		}
 		remove(t, n, three...)
 	})
-	withExtender(t, n)
+	withExtender(t, n, s)
 	t.Run("the third waits", func(t *testing.T) {
 		for _, name := range three[:2] {
 			apply(t, n, partly(name, image, "5Gi", ""))
@@ -182,6 +163,21 @@ func TestCards(t *testing.T) {
 			t.Errorf("the third has %s, and %s is free", third, first)
 		}
 		remove(t, n, "two", "three")
+	})
+	t.Run("the replica in office is killed", func(t *testing.T) {
+		apply(t, n, partly("one", image, "5Gi", ""))
+		first := chosen(t, n, "one")
+		pod, err := stage.KillController(stage.Within(t, soon), n)
+		stage.Check(t, err)
+		apply(t, n, partly("two", image, "5Gi", ""))
+		timed(t, "killed -> the other one knows what is free", func() { stage.Check(t, n.WaitPod(stage.Within(t, 2*soon), "default", "two", corev1.PodRunning)) })
+		if second := chosen(t, n, "two"); second == first {
+			t.Errorf("both have %s", first)
+		}
+		if now, err := stage.InOffice(stage.Within(t, soon), n); err != nil || now == pod {
+			t.Errorf("in office: %q %v", now, err)
+		}
+		remove(t, n, "one", "two")
 	})
 	allow := func(card string) string { return fmt.Sprintf("  annotations: {gas-allow: %q}\n", card) }
 	t.Run("not what the kubelet would take", func(t *testing.T) {

@@ -3,9 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,37 +15,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/controller/policy"
 	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
-	"github.com/acceld/acceld/test/vm/cluster"
 )
 
-const agents = "acceld-system"
-
-// withPolicies applies the manifests of policies, and runs the controller here, with a token of its own account: it may do what the
-// manifests say and no more.
-func withPolicies(t *testing.T, n *bed.Node, s *stage.Stage) {
-	t.Helper()
-	text, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/controller"))
-	stage.Check(t, err)
-	apply(t, n, []byte(text))
-	_, err = n.Kubectl(stage.Within(t, soon), nil, "wait", "--for=condition=Established", "crd/acceleratorpolicies.acceld.dev", "--timeout=60s")
-	stage.Check(t, err)
-	token, err := n.Kubectl(t.Context(), nil, "-n", agents, "create", "token", "acceld-controller", "--duration=3h")
-	stage.Check(t, err)
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	stage.Check(t, cluster.WriteKubeconfig(file, n.REST(), token))
-	client, err := kube.NewClient(file)
-	stage.Check(t, err)
-	c, err := policy.New(policy.Options{API: client.Documents, Namespace: agents, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
-	stage.Check(t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
-}
+const agents = stage.Namespace
 
 // eduPolicy asks for a version of the edu driver; more are further lines of its spec.
 func eduPolicy(version, more string) []byte {
@@ -143,73 +115,124 @@ spec:
         resources: {limits: {%s: 1}}
 `
 
+// fleet is two nodes of one cluster.
+type fleet struct {
+	first *bed.Node
+	nodes []*bed.Node
+	s     *stage.Stage
+	image string
+	order func() []string
+}
+
 // TestPolicy: two nodes of one cluster replace their driver one after the other under a workload with a disruption budget, as
-// a policy orders, with the controller's own rights and the agents held to their nodes. A version that computes wrongly stops
-// after the first node, which takes it back.
+// a policy orders, with the controller as its pods, which have the rights of the manifests, and the agents held to their nodes. Its parts
+// build on each other.
 func TestPolicy(t *testing.T) {
 	stage.Long(t, "it needs every place for guests, and both boot from power-on")
 	first, second, s := stage.StartPair(t, bed.Options{Accelerators: 1})
-	nodes := []*bed.Node{first, second}
-	for _, n := range nodes {
+	f := &fleet{first: first, nodes: []*bed.Node{first, second}, s: s}
+	for _, n := range f.nodes {
 		for _, version := range []string{stage.VersionWrong, stage.Version2, stage.Version} {
 			stage.Check(t, s.SourceOf(t.Context(), n.Guest, version))
 			stage.Check(t, s.Store(t.Context(), n.Guest, version))
 		}
 	}
-	image, err := s.Workload(t.Context(), first)
+	var err error
+	f.image, err = s.Workload(t.Context(), first)
 	stage.Check(t, err)
 	stage.Check(t, s.Deploy(t.Context(), first))
-	for _, n := range nodes {
+	for _, n := range f.nodes {
 		serves(t, n.Guest, stage.Version)
 		stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 1))
 	}
-	withPolicies(t, first, s)
-	apply(t, first, fmt.Appendf(nil, workload, image, stage.Resource))
-	_, err = first.Kubectl(stage.Within(t, 3*time.Minute), nil, "wait", "deployment/compute", "--for=jsonpath={.status.availableReplicas}=2", "--timeout=3m")
-	stage.Check(t, err)
-	order := watchFleet(t, first)
-	limits := "  upgrade: {maxParallel: 1, maxUnavailable: 1, stopAfter: 1, drain: {podSelector: {app: compute}}}\n"
-	timed(t, "policy applied -> both nodes serve version 2.0.0, one after the other", func() {
-		apply(t, first, eduPolicy(stage.Version2, limits))
-		for _, n := range nodes {
-			serves(t, n.Guest, stage.Version2)
-		}
-	})
-	policyState(t, first, "AllReady", 2*time.Minute)
-	if seen := order(); len(seen) != 2 {
-		t.Errorf("%v, want each node once", seen)
+	stage.StartController(t, first, s, "")
+	f.order = watchFleet(t, first)
+	with := func(do func(*testing.T, *fleet)) func(*testing.T, *bed.Node, string) {
+		return func(t *testing.T, _ *bed.Node, _ string) { do(t, f) }
 	}
-	_, err = first.Kubectl(stage.Within(t, 3*time.Minute), nil, "wait", "deployment/compute", "--for=jsonpath={.status.availableReplicas}=2", "--timeout=3m")
-	stage.Check(t, err)
-	for _, n := range nodes {
-		node, err := first.Kube().CoreV1().Nodes().Get(t.Context(), n.Name(), metav1.GetOptions{})
+	inOrder(t, first, f.image,
+		part{"one after the other, under a Deployment", with(underDeployment)},
+		part{"a version that computes wrongly", with(wrongVersion)},
+	)
+}
+
+// seen is how many upgrades have begun.
+func (f *fleet) seen() int { return len(f.order()) }
+
+// uncordoned checks that no node is left cordoned or says something.
+func (f *fleet) uncordoned(t *testing.T) {
+	t.Helper()
+	for _, n := range f.nodes {
+		node, err := f.first.Kube().CoreV1().Nodes().Get(t.Context(), n.Name(), metav1.GetOptions{})
 		stage.Check(t, err)
 		if node.Spec.Unschedulable || node.Annotations[accel.WordAnnotation+stage.Kind] != "" {
 			t.Errorf("%s is left cordoned or says something: %v", n.Name(), node.Annotations)
 		}
 	}
-	before := map[string]string{}
-	for _, n := range nodes {
+}
+
+// limits are those of every policy here.
+const limits = "  upgrade: {maxParallel: 1, maxUnavailable: 1, stopAfter: 1, drain: {podSelector: {app: compute}}}\n"
+
+// underDeployment: pods leave the node before its driver is replaced, within their budget. The replica of the controller in office is
+// killed meanwhile; the other one goes on, and no limit is passed.
+func underDeployment(t *testing.T, f *fleet) {
+	apply(t, f.first, fmt.Appendf(nil, workload, f.image, stage.Resource))
+	available := func() {
+		t.Helper()
+		_, err := f.first.Kubectl(stage.Within(t, 3*time.Minute), nil, "wait", "deployment/compute", "--for=jsonpath={.status.availableReplicas}=2", "--timeout=3m")
+		stage.Check(t, err)
+	}
+	available()
+	timed(t, "policy applied -> both nodes serve version 2.0.0, one after the other", func() {
+		apply(t, f.first, eduPolicy(stage.Version2, limits))
+		for ctx := stage.Within(t, 3*time.Minute); f.seen() == 0; {
+			stage.Check(t, ctx.Err())
+			time.Sleep(50 * time.Millisecond)
+		}
+		pod, err := stage.KillController(stage.Within(t, soon), f.first)
+		stage.Check(t, err)
+		t.Logf("killed while a node is at it: %s, which was in office", pod)
+		for _, n := range f.nodes {
+			serves(t, n.Guest, stage.Version2)
+		}
+		now, err := stage.InOffice(stage.Within(t, soon), f.first)
+		if err != nil || now == pod {
+			t.Errorf("in office: %q %v", now, err)
+		}
+	})
+	policyState(t, f.first, "AllReady", 2*time.Minute)
+	if f.seen() != 2 {
+		t.Errorf("%v, want each node once", f.order())
+	}
+	available()
+	f.uncordoned(t)
+}
+
+// wrongVersion stops after the first node, which takes it back.
+func wrongVersion(t *testing.T, f *fleet) {
+	begun, before := f.seen(), map[string]string{}
+	for _, n := range f.nodes {
 		before[n.Name()] = facts(t, n.Guest)
 	}
 	timed(t, "a version that computes wrongly -> stopped after one node, taken back", func() {
-		apply(t, first, eduPolicy(stage.VersionWrong, limits))
-		policyState(t, first, "Stopped", 6*time.Minute)
+		apply(t, f.first, eduPolicy(stage.VersionWrong, limits))
+		policyState(t, f.first, "Stopped", 6*time.Minute)
 	})
 	touched := 0
-	for _, n := range nodes {
+	for _, n := range f.nodes {
 		serves(t, n.Guest, stage.Version2)
 		if facts(t, n.Guest) != before[n.Name()] {
 			touched++
 		}
 	}
-	if seen := order(); touched != 1 || len(seen) != 3 {
-		t.Errorf("%d nodes were touched, want 1: %v", touched, seen)
+	if touched != 1 || f.seen() != begun+1 {
+		t.Errorf("%d nodes were touched, want 1: %v", touched, f.order())
 	}
 	unordered := eduPolicy(stage.Version2, "")
-	apply(t, first, unordered) // back to what serves, and nothing is ordered any more
-	policyState(t, first, "AllReady", 2*time.Minute)
-	stage.Check(t, first.Delete(stage.Within(t, 2*time.Minute), unordered))
+	apply(t, f.first, unordered) // back to what serves, and nothing is ordered any more
+	policyState(t, f.first, "AllReady", 2*time.Minute)
+	stage.Check(t, f.first.Delete(stage.Within(t, 2*time.Minute), unordered))
 }
 
 // TestPartition: the real scheduler keeps a pod that wants no accelerator away from a node of a policy, and lets one of high
@@ -224,7 +247,7 @@ func TestPartition(t *testing.T) {
 	stage.Check(t, s.Deploy(t.Context(), n))
 	serves(t, n.Guest, stage.Version)
 	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 1))
-	withPolicies(t, n, s)
+	stage.StartController(t, n, s, "")
 	p := eduPolicy(stage.Version, `  partition:
     taints: [{key: example.com/edu, effect: NoSchedule}]
     priorityClasses: {high: {name: edu-high}, low: {name: edu-low}}
@@ -264,7 +287,7 @@ func TestStolenToken(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	stage.Check(t, s.Source(t.Context(), n.Guest))
 	stage.Check(t, s.Deploy(t.Context(), n))
-	withPolicies(t, n, s)
+	stage.StartController(t, n, s, "")
 	reaches(t, n.Guest, accel.Ready, 5*time.Minute)
 	stage.Check(t, n.WaitCondition(stage.Within(t, soon), kube.ConditionType, "True", "")) // the confined agent writes what it must
 	apply(t, n, []byte("apiVersion: v1\nkind: Node\nmetadata: {name: other}\n"))

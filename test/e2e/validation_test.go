@@ -53,7 +53,7 @@ func TestValidation(t *testing.T) {
 	stage.Check(t, err)
 	stage.Check(t, s.Deploy(t.Context(), n))
 	serves(t, n.Guest, stage.Version)
-	withPolicies(t, n, s)
+	stage.StartController(t, n, s, "")
 	definition := strings.Replace(readFile(t, s.File("vendors/qemu/edu.yaml")), "title: QEMU educational device", "title: From a config map", 1)
 	_, err = n.Kubectl(stage.Within(t, soon), strings.NewReader(definition), "-n", agents, "create", "configmap", "definitions", "--from-file=edu.yaml=/dev/stdin")
 	stage.Check(t, err)

@@ -1,7 +1,9 @@
 package stage
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/acceld/acceld/test/vm"
 	"github.com/acceld/acceld/test/vm/bed"
@@ -29,4 +31,17 @@ func StartNode(t testing.TB, o bed.Options) (*bed.Node, *Stage) {
 		t.Fatal(err)
 	}
 	return vm.StartNode(t, o).Cluster, s
+}
+
+// StartController is [Stage.Controller] for a test, with its log when the test fails.
+func StartController(t testing.TB, n *bed.Node, s *Stage, config string) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+			defer cancel()
+			t.Logf("the controller:\n%s", ControllerLog(ctx, n))
+		}
+	})
+	Check(t, s.Controller(Within(t, 8*time.Minute), n, config))
 }

@@ -53,7 +53,8 @@
 // leads nowhere else and stays when the second, the cluster's, is cut. On the second the guest is 10.0.2.15 and the
 // host's loopback is 10.0.2.2: API server and registry are there. Pods have a bridge of their own, 10.85.0.0/16, and reach
 // the API server at 10.96.0.1:443 as in any cluster. The API server reaches kubelets and pods through its egress
-// selector. There is no service proxy and no DNS: pod addresses work, services do not.
+// selector. There is no service proxy and no DNS: pod addresses work, services
+// do not; what runs beside the guests reaches one through Node.Forward.
 //
 // # What is left behind
 //

@@ -1,0 +1,128 @@
+package stage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/acceld/acceld/test/vm/bed"
+)
+
+const (
+	// Namespace is that of the manifests.
+	Namespace = "acceld-system"
+	// ControllerName is the name of the controller's Deployment, Service, Lease and config map.
+	ControllerName = "acceld-controller"
+	// controllerPods is the label of the controller's pods.
+	controllerPods = "app.kubernetes.io/component=" + ControllerName
+)
+
+// Controller applies the manifests of the controller with the image of this tree and waits until its replicas are ready: it may do what
+// the manifests say and no more. Config takes the place of the manifests' controller.yaml unless it is empty. The namespace is there.
+func (s *Stage) Controller(ctx context.Context, n *bed.Node, config string) error {
+	image, err := s.ControllerImage(ctx, n)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(s.bin), "controller")
+	if err != nil {
+		return fmt.Errorf("cannot make a folder for the controller's manifests: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	manifests, err := filepath.Rel(dir, s.File("packaging/manifests/controller"))
+	if err != nil {
+		return fmt.Errorf("cannot find the controller's manifests: %w", err)
+	}
+	if err := writeKustomization(dir, manifests, image, config); err != nil {
+		return err
+	}
+	text, err := n.Kubectl(ctx, nil, "kustomize", dir)
+	if err != nil {
+		return err
+	}
+	if err := n.Apply(ctx, []byte(text)); err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"wait", "--for=condition=Established", "crd/acceleratorpolicies.acceld.dev", "--timeout=60s"},
+		{"-n", Namespace, "rollout", "status", "deployment/" + ControllerName, "--timeout=5m"},
+	} {
+		if _, err := n.Kubectl(ctx, nil, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeKustomization lays an image and a configuration over manifests, which are named relative to dir.
+func writeKustomization(dir, manifests, image, config string) error {
+	colon := strings.LastIndex(image, ":")
+	k := map[string]any{
+		"resources": []string{manifests},
+		"images":    []map[string]string{{"name": ControllerName, "newName": image[:colon], "newTag": image[colon+1:]}},
+	}
+	if config != "" {
+		patch, err := json.Marshal(map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]string{"name": ControllerName, "namespace": Namespace},
+			"data": map[string]string{"controller.yaml": config},
+		})
+		if err != nil {
+			return fmt.Errorf("cannot encode the controller's configuration: %w", err)
+		}
+		k["patches"] = []map[string]string{{"patch": string(patch)}}
+	}
+	text, err := json.Marshal(k) // JSON is YAML
+	if err != nil {
+		return fmt.Errorf("cannot encode a kustomization: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), text, 0o600); err != nil {
+		return fmt.Errorf("cannot write a kustomization: %w", err)
+	}
+	return nil
+}
+
+// InOffice is the name of the controller's pod that holds the lease.
+func InOffice(ctx context.Context, n *bed.Node) (string, error) {
+	lease, err := n.Kube().CoordinationV1().Leases(Namespace).Get(ctx, ControllerName, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("cannot read the controller's lease: %w", err)
+	}
+	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		return "", errors.New("no replica of the controller is in office")
+	}
+	pod, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_") // the host's name, which is the pod's, and a random part
+	return pod, nil
+}
+
+// KillController ends the replica in office at once, as a crash of its node would as far as the API server can tell, and returns its name.
+func KillController(ctx context.Context, n *bed.Node) (string, error) {
+	pod, err := InOffice(ctx, n)
+	if err != nil {
+		return "", err
+	}
+	_, err = n.Kubectl(ctx, nil, "-n", Namespace, "delete", "pod", pod, "--grace-period=0", "--force")
+	return pod, err
+}
+
+// ControllerLog is what the controller's pods look like and have said.
+func ControllerLog(ctx context.Context, n *bed.Node) string {
+	var all strings.Builder
+	for _, args := range [][]string{
+		{"get", "pods", "-l", controllerPods, "-o", "wide"},
+		{"logs", "-l", controllerPods, "--prefix", "--tail=200"},
+		{"logs", "-l", controllerPods, "--prefix", "--tail=50", "--previous", "--ignore-errors"},
+	} {
+		out, err := n.Kubectl(ctx, nil, append([]string{"-n", Namespace}, args...)...)
+		all.WriteString(out)
+		if err != nil {
+			fmt.Fprintln(&all, err)
+		}
+	}
+	return all.String()
+}
