@@ -185,23 +185,22 @@ func (d *Disk) Recording() Recording {
 }
 
 // Off takes the power away: nothing is read or written any more, and of what was written and not flushed stay the blocks that
-// keep is true for. It returns how many blocks were in the cache and how many of them are lost.
-func (d *Disk) Off(keep func() bool) (cached, lost int, err error) {
+// keep is true for. It returns how many blocks are lost.
+func (d *Disk) Off(keep func() bool) (lost int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.off = true
 	for _, w := range d.cache {
 		err = errors.Join(err, d.flushed.apply(w, func() bool {
-			cached++
-			if keep() {
-				return true
+			kept := keep()
+			if !kept {
+				lost++
 			}
-			lost++
-			return false
+			return kept
 		}))
 	}
 	d.now, d.cache = d.flushed.clone(), nil
-	return cached, lost, err
+	return lost, err
 }
 
 // On gives the power back.

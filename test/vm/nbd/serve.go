@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"syscall"
 )
@@ -30,6 +31,14 @@ const (
 	flagFUA = 1
 	longest = 64 << 20 // bytes of one request; QEMU sends at most 32 MiB
 )
+
+// Devices are QEMU's arguments for a disk with this serial number that is served on a socket.
+func Devices(socket, serial string) []string {
+	return []string{
+		"-blockdev", "driver=nbd,node-name=" + serial + ",server.type=unix,server.path=" + strings.ReplaceAll(socket, ",", ",,"),
+		"-device", fmt.Sprintf("virtio-blk-pci,drive=%s,serial=%s,logical_block_size=%d,physical_block_size=%d", serial, serial, Block, Block),
+	}
+}
 
 // Server serves a disk on a socket.
 type Server struct {
