@@ -28,12 +28,22 @@ func (d *Driver) collect(facts accel.Facts) {
 			size += bytes
 			continue
 		}
-		if err := d.h.RemoveAll(e.Path); err != nil {
+		if err := d.discard(e); err != nil {
 			d.log.Warn("cannot remove a driver from the store", "key", e.Key, "error", err)
 			continue
 		}
 		d.log.Info("driver removed from the store", "kind", e.Kind, "version", e.Version, "kernel", e.KernelRelease, "key", e.Key)
 	}
+}
+
+// discard removes an entry. Its manifest goes first: whoever is stopped in the middle leaves no entry, instead of one that says that
+// it has modules and has none, which would be refused for good.
+func (d *Driver) discard(e Entry) error {
+	if err := d.h.Remove(path.Join(e.Path, "manifest.json")); err != nil {
+		return err
+	}
+	d.point("discard")
+	return d.h.RemoveAll(e.Path)
 }
 
 // needed returns the keys that must stay.

@@ -594,3 +594,31 @@ func TestCollect(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestCollectKilled: who is stopped while an entry is removed leaves none that says it has modules: it would be preferred to every
+// source, and refused.
+func TestCollectKilled(t *testing.T) {
+	m, d := serving(t)
+	d.o.StoreEntries = -1
+	old := m.enter(d, version("0.1.0"), -1)
+	func() {
+		defer func() {
+			if _, ours := recover().(killed); !ours {
+				t.Fatal("nothing was removed")
+			}
+		}()
+		d.stopAt = func(name string) {
+			if name == "discard" {
+				panic(killed{})
+			}
+		}
+		_, _ = d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs())
+	}()
+	if err := os.Remove(m.path(old.Path + "/edu.ko")); err != nil { // in which order files go nobody knows
+		t.Fatal(err)
+	}
+	d = m.driver(Options{})
+	if found, err := d.find(wants("0.1.0"), m.facts().Kernel); err != nil || len(found) != 0 {
+		t.Errorf("half an entry is taken for a whole one: %+v, %v", found, err)
+	}
+}

@@ -37,6 +37,9 @@ type Options struct {
 	MemoryMiB int
 	// Devices are more QEMU arguments, for devices that only one scenario needs, and imply FreshBoot.
 	Devices []string
+	// LosesCache gives a host a disk whose write cache goes with the power, and implies FreshBoot: a power cut then loses
+	// what the guest has not flushed.
+	LosesCache bool
 
 	// member is the index of the guest's place in the cluster.
 	member int
@@ -52,7 +55,7 @@ func (b *Bed) withDefaults(o Options) Options {
 	if o.MemoryMiB == 0 {
 		o.MemoryMiB = 2048
 	}
-	if o.Cmdline != "" || len(o.Devices) > 0 {
+	if o.Cmdline != "" || len(o.Devices) > 0 || o.LosesCache {
 		o.FreshBoot = true
 	}
 	return o
@@ -102,6 +105,9 @@ func (b *Bed) newGuest(kind seed.Kind, o Options) (*Guest, error) {
 		Disk: g.file("root.qcow2"), Programs: b.programs, Console: g.file("console.log"),
 		MemoryMiB: o.MemoryMiB, CPUs: cpus, Extra: o.Devices,
 	}
+	if o.LosesCache {
+		return g, g.serveDisk()
+	}
 	return g, nil
 }
 
@@ -147,6 +153,9 @@ func (g *Guest) makeDisk(ctx context.Context, base, format string) error {
 		g.config.Disk, g.config.DiskReadOnly = g.bed.debian.Root(), true
 		return nil
 	}
+	if g.disk != nil {
+		return nil
+	}
 	cmd := exec.CommandContext(ctx, "qemu-img", "create", "-q", "-f", "qcow2", "-F", format, "-b", base, g.config.Disk)
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot make the guest's disk: %w\n%s", err, output)
@@ -160,7 +169,8 @@ type Reboot struct {
 	NetworkCut bool
 	// Kernel boots another kernel of the disk; empty keeps the present one.
 	Kernel string
-	// PowerCut gives the guest no chance to shut down. It cannot be combined with Kernel.
+	// PowerCut gives the guest no chance to shut down. It cannot be combined with Kernel. With a disk that loses its cache
+	// nothing stays of what the guest has not flushed.
 	PowerCut bool
 }
 
@@ -215,6 +225,9 @@ func (g *Guest) shutDown(ctx context.Context) error {
 func (g *Guest) powerCut(ctx context.Context, r Reboot) error {
 	if r.Kernel != "" {
 		return fmt.Errorf("cannot boot kernel %q after a power cut: shut down instead", r.Kernel)
+	}
+	if g.disk != nil {
+		return g.loseCache(ctx, r)
 	}
 	if r.NetworkCut {
 		if err := g.CutNetwork(ctx); err != nil {

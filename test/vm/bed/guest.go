@@ -35,7 +35,8 @@ type Guest struct {
 	machine *qemu.Machine
 	log     *os.File // QEMU's own words
 	sshPort int
-	leave   func() // gives its place back; nil for a guest that has none of its own
+	leave   func()      // gives its place back; nil for a guest that has none of its own
+	disk    *cachedDisk // nil for a disk that forgets nothing
 
 	mu     sync.Mutex // guards what follows
 	client *channel.Client
@@ -314,6 +315,9 @@ func (g *Guest) Stop() {
 	g.disconnect()
 	if g.machine != nil {
 		g.machine.Stop()
+	}
+	if g.disk != nil {
+		g.disk.close()
 	}
 	if g.log != nil {
 		g.log.Close()

@@ -33,6 +33,8 @@ type Config struct {
 	// Disk is the root disk, a qcow2 overlay; DiskReadOnly says that it is a raw image instead, shared and not written.
 	Disk         string
 	DiskReadOnly bool
+	// DiskServed says that Disk is the socket of a server instead, which is told when the guest flushes.
+	DiskServed bool
 	// Programs is the raw image of the second disk.
 	Programs string
 	// Console is the file that the serial console is appended to.
@@ -90,6 +92,9 @@ func (c Config) args() []string {
 	disk := "if=none,id=root,format=qcow2,cache=unsafe,discard=unmap,file=" + escape(c.Disk)
 	if c.DiskReadOnly {
 		disk = "if=none,id=root,format=raw,readonly=on,file=" + escape(c.Disk)
+	}
+	if c.DiskServed {
+		disk = "if=none,id=root,format=raw,cache=writeback,file.driver=nbd,file.server.type=unix,file.server.path=" + escape(c.Disk)
 	}
 	forward := ""
 	for guest, host := range c.Forward {

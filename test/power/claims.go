@@ -1,0 +1,291 @@
+package power
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/dra"
+	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/host/ledger"
+	"github.com/acceld/acceld/vendors"
+)
+
+// claims is the area of resource claims that the kubelet was told are prepared. The kubelet and the API server are played.
+type claims struct{}
+
+// prepared is what the area promises: the CDI devices of each claim, by UID.
+type prepared struct{ Claims map[string][]string }
+
+const (
+	node    = "bed-node"
+	devices = 4
+)
+
+// apiServer is the little of one that says what claims were given; away, it answers nothing.
+type apiServer struct{ away bool }
+
+func (s apiServer) Do(_ context.Context, _, name string, _ url.Values, _, into any) error {
+	if s.away || !strings.Contains(name, "/resourceclaims/") {
+		return errors.New("no route to host")
+	}
+	uid := path.Base(name)
+	var number int
+	if _, err := fmt.Sscanf(uid, "claim-%d", &number); err != nil {
+		return err
+	}
+	return json.Unmarshal(fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":"team","uid":%q},"status":{"allocation":{"devices":{"results":[
+		{"request":"gpu","driver":"qemu-edu.acceld.dev","pool":%q,"device":%q}]}},"reservedFor":[{"resource":"pods","name":"pod","uid":"pod-uid"}]}}`,
+		uid, uid, node, fmt.Sprintf("0000-%02x-00-0", number%devices+1)), into)
+}
+
+func (apiServer) Watch(context.Context, string, url.Values) (io.ReadCloser, error) {
+	return nil, errors.New("no route to host")
+}
+
+// complaints hears what the plugin says of records that it cannot read.
+type complaints struct {
+	mu    sync.Mutex
+	about []string
+}
+
+func (c *complaints) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (c *complaints) WithAttrs([]slog.Attr) slog.Handler           { return c }
+func (c *complaints) WithGroup(string) slog.Handler                { return c }
+
+func (c *complaints) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "record of a claim") {
+		text := r.Message
+		r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.about = append(c.about, text)
+	}
+	return nil
+}
+
+// agent is a plugin at work, and the kubelet's connection to it.
+type agent struct {
+	complaints
+	client drapb.DRAPluginClient
+	stop   func()
+}
+
+// serve starts a plugin on the host at root, as an agent does.
+func serve(root string, api apiServer) (*agent, error) {
+	h, err := host.New(root)
+	if err != nil {
+		return nil, err
+	}
+	defs, problem := vendors.Definitions()
+	if problem != nil {
+		return nil, problem
+	}
+	l, err := ledger.Open(h, "/var/lib/acceld", nil)
+	if err != nil {
+		return nil, err
+	}
+	a := &agent{}
+	p := dra.New(dra.Config{
+		Definition: defs[kind], Node: node, Host: h, Ledger: l, StateDir: "/var/lib/acceld", API: api,
+		Machine: func() accel.Machine { return accel.Machine{} },
+		Edits: func(_ *accel.Definition, acc accel.Accelerator) (shared, own specs.ContainerEdits, problem *accel.Problem) {
+			own.DeviceNodes = []*specs.DeviceNode{{Path: acc.Nodes[0].Path}}
+			return shared, own, nil
+		},
+		Log: slog.New(&a.complaints),
+	})
+	var accs []accel.Accelerator
+	for i := range devices {
+		accs = append(accs, accel.Accelerator{
+			ID: fmt.Sprintf("0000:%02x:00.0", i+1), NUMANode: -1, Bound: "edu",
+			Nodes: []accel.DeviceNode{{Path: fmt.Sprintf("/dev/edu%d", i)}}, Health: accel.Health{State: accel.Healthy},
+		})
+	}
+	p.Update(accs)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	old, _ := filepath.Glob(filepath.Join(root, "var/lib/kubelet/plugins/*/*.sock")) // of the boot before
+	go func() { ended <- p.Run(ctx) }()
+	a.stop = func() { cancel(); <-ended }
+	for range 1000 {
+		sockets, _ := filepath.Glob(filepath.Join(root, "var/lib/kubelet/plugins/*/*.sock"))
+		sockets = slices.DeleteFunc(sockets, func(s string) bool { return slices.Contains(old, s) })
+		if len(sockets) > 0 {
+			conn, err := grpc.NewClient("unix:"+sockets[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				return nil, err
+			}
+			stop := a.stop
+			a.stop = func() { conn.Close(); stop() }
+			a.client = drapb.NewDRAPluginClient(conn)
+			return a, nil
+		}
+		select {
+		case err := <-ended:
+			return nil, fmt.Errorf("the plugin ended: %w", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return nil, errors.New("waited in vain for the plugin's socket")
+}
+
+// prepare asks for claims as the kubelet does, and returns the CDI devices of each, or why not.
+func (a *agent) prepare(uids ...string) (given map[string][]string, refused map[string]string, err error) {
+	req := &drapb.NodePrepareResourcesRequest{}
+	for _, uid := range uids {
+		req.Claims = append(req.Claims, &drapb.Claim{Namespace: "team", Name: uid, Uid: uid})
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	resp, err := a.client.NodePrepareResources(ctx, req)
+	given, refused = map[string][]string{}, map[string]string{}
+	for uid, c := range resp.GetClaims() {
+		if c.GetError() != "" {
+			refused[uid] = c.GetError()
+			continue
+		}
+		for _, d := range c.GetDevices() {
+			given[uid] = append(given[uid], d.GetCdiDeviceIds()...)
+		}
+	}
+	return given, refused, err
+}
+
+func (a *agent) unprepare(uids ...string) error {
+	req := &drapb.NodeUnprepareResourcesRequest{}
+	for _, uid := range uids {
+		req.Claims = append(req.Claims, &drapb.Claim{Namespace: "team", Name: uid, Uid: uid})
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	resp, err := a.client.NodeUnprepareResources(ctx, req)
+	for uid, c := range resp.GetClaims() {
+		if c.GetError() != "" {
+			err = errors.Join(err, fmt.Errorf("%s: %s", uid, c.GetError()))
+		}
+	}
+	return err
+}
+
+// Prepare makes a host with a kubelet.
+func (claims) Prepare(dir string) error {
+	return errors.Join(os.MkdirAll(filepath.Join(dir, "host/var/lib/kubelet/plugins_registry"), 0o755),
+		os.MkdirAll(filepath.Join(dir, "host/proc/sys/kernel/random"), 0o755))
+}
+
+// Work prepares claims and takes them back, one by one and several at a time.
+func (claims) Work(dir string, mark Mark) error {
+	root := filepath.Join(dir, "host")
+	if err := errors.Join(boot(root, 0), os.MkdirAll(filepath.Join(root, "var"), 0o755)); err != nil {
+		return err
+	}
+	_ = os.Symlink("../run", filepath.Join(root, "var/run"))
+	a, err := serve(root, apiServer{})
+	if err != nil {
+		return err
+	}
+	defer func() { a.stop() }()
+	now := prepared{map[string][]string{}}
+	if err := mark("start", now); err != nil {
+		return err
+	}
+	var held [][]string // the oldest first
+	for number := 0; number < 24; {
+		batch := []string{fmt.Sprintf("claim-%d", number)}
+		number++
+		if number%3 == 0 {
+			batch = append(batch, fmt.Sprintf("claim-%d", number))
+			number++
+		}
+		for len(slices.Concat(held...))+len(batch) > devices {
+			if err := a.unprepare(held[0]...); err != nil {
+				return err
+			}
+			for _, uid := range held[0] {
+				delete(now.Claims, uid)
+			}
+			held = held[1:]
+			if err := mark("taken back", now); err != nil {
+				return err
+			}
+		}
+		given, refused, err := a.prepare(batch...)
+		if err != nil || len(refused) > 0 {
+			return fmt.Errorf("claims %q are not prepared: %w %q", batch, err, refused)
+		}
+		for uid, ids := range given {
+			now.Claims[uid] = ids
+		}
+		held = append(held, batch)
+		if err := mark("prepared", now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Check: the API server is away after the cut. Each claim that the kubelet was told is prepared is known, and given as before; one
+// that it has never asked for is not; and all can be taken back.
+func (claims) Check(dir string, c Cut) (wrong []string, err error) {
+	root := filepath.Join(dir, "host")
+	if err := boot(root, c.Number+1); err != nil {
+		return nil, err
+	}
+	var before, after prepared
+	if err := errors.Join(json.Unmarshal(c.Before, &before), json.Unmarshal(c.After, &after)); err != nil {
+		return nil, err
+	}
+	a, err := serve(root, apiServer{away: true})
+	if err != nil {
+		return []string{err.Error()}, nil
+	}
+	defer func() { a.stop() }()
+	var uids []string
+	for uid, ids := range before.Claims {
+		if slices.Equal(after.Claims[uid], ids) {
+			uids = append(uids, uid)
+		}
+	}
+	slices.Sort(uids)
+	given, refused, err := a.prepare(append(uids, "claim-99")...)
+	if err != nil {
+		return nil, err
+	}
+	for _, uid := range uids {
+		if !slices.Equal(given[uid], before.Claims[uid]) {
+			wrong = append(wrong, fmt.Sprintf("%s has %q, it had %q: %s", uid, given[uid], before.Claims[uid], refused[uid]))
+		}
+	}
+	if refused["claim-99"] == "" {
+		wrong = append(wrong, "a claim is prepared that nobody has asked for")
+	}
+	for uid := range after.Claims {
+		if !slices.Contains(uids, uid) {
+			uids = append(uids, uid) // it may be prepared or not
+		}
+	}
+	if err := a.unprepare(uids...); err != nil {
+		wrong = append(wrong, "cannot take claims back: "+err.Error())
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return append(wrong, a.about...), nil
+}
