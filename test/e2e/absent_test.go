@@ -23,7 +23,6 @@ func says(t *testing.T, g *bed.Guest, reason accel.Reason, command string) strin
 
 // TestNoAccelerator: a host without one has an idle agent that says so.
 func TestNoAccelerator(t *testing.T) {
-	stage.Long(t, "test/scripts and unit tests have it")
 	n, s := stage.StartNode(t, bed.Options{NoKubernetes: true})
 	stage.Check(t, s.Units(t.Context(), n.Guest, ""))
 	stage.Check(t, n.Plug(stage.Within(t, soon), 0)) // a driver that is not built yet is built with a device

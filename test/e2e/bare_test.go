@@ -109,7 +109,7 @@ func killTwenty(t *testing.T, g *bed.Guest) {
 	sh(t, g, "systemd-run --unit=holder edu-check -expect 2 -hold 2h")
 	before := facts(t, g)
 	holder := sh(t, g, "systemctl show -p MainPID --value holder")
-	killAgent(t, g, stage.Times(t, 20))
+	killAgent(t, g, 20)
 	if after := facts(t, g); after != before {
 		t.Errorf("module before %q, after %q", before, after)
 	}

@@ -24,7 +24,7 @@ func TestPodsOverReboot(t *testing.T) {
 	n, _, image := claimNode(t, bed.Options{Accelerators: 4})
 	if !t.Run("claims", func(t *testing.T) {
 		pods := bound(t, n, image)
-		for boot := range stage.Times(t, 3) {
+		for boot := range 3 {
 			if refused := booted(t, n, pods, boot+1); len(refused) > 0 {
 				t.Fatalf("refused after a boot: %v", refused)
 			}
@@ -34,7 +34,6 @@ func TestPodsOverReboot(t *testing.T) {
 		return
 	}
 	t.Run("device plugin", func(t *testing.T) {
-		stage.Long(t, "a minute and a half for each boot")
 		ctx := stage.Within(t, 5*time.Minute)
 		stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(byDevicePlugin), 0o644))
 		_, err := stage.WaitMachine(ctx, n.Guest, "the device plugin to offer them", func(m accel.Machine) bool {
@@ -42,7 +41,7 @@ func TestPodsOverReboot(t *testing.T) {
 		})
 		stage.Check(t, err)
 		all, lost := 0, 0
-		for range stage.Times(t, 5) {
+		for range 5 {
 			pods := bound(t, n, image)
 			refused := booted(t, n, pods, 1)
 			for pod, why := range refused {

@@ -100,7 +100,6 @@ func chosen(t *testing.T, n *bed.Node, name string) string {
 // that was chosen for it, also where the kubelet would take another one, after a restart of kubelet and agent, and with an agent
 // that is held to its node. The controller runs as its pods.
 func TestCards(t *testing.T) {
-	stage.Long(t, "a node with a scheduler of its own")
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	stage.Check(t, s.SourceOf(t.Context(), n.Guest, stage.Version))
 	stage.Check(t, s.Store(t.Context(), n.Guest, stage.Version))

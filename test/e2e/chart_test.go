@@ -20,7 +20,6 @@ import (
 // TestChart is the life of the Helm chart in a real cluster, with the controller as a pod of its image: from install to a pod that
 // computes, a change of values, and an uninstall that leaves no object, label, taint or file. Its parts build on each other.
 func TestChart(t *testing.T) {
-	stage.Long(t, "a whole life of the chart")
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	g := n.Guest
 	stage.Check(t, s.Source(t.Context(), g))

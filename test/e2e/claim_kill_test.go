@@ -33,7 +33,6 @@ const (
 // agentKilledMidway: the agent is killed in the middle of preparing a claim and in the middle of taking it back. The kubelet
 // asks the next one again: nothing is lost, nothing is left.
 func agentKilledMidway(t *testing.T, n *bed.Node, image string) {
-	stage.Long(t, "four restarts of the agent under strace")
 	g := n.Guest
 	ctx := stage.Within(t, 12*time.Minute)
 	for i, k := range []struct {
@@ -74,7 +73,6 @@ func specOf(uid string) string { return strings.TrimPrefix(claimSpecs, "/var") +
 // agentUpgraded: the agent's program is replaced and the agent restarted, over and over, while ten pods with a claim each
 // start and end. None fails.
 func agentUpgraded(t *testing.T, n *bed.Node, image string) {
-	stage.Long(t, "ten pods")
 	ctx := stage.Within(t, 12*time.Minute)
 	apply(t, n, stage.ClaimTemplate("ten"), stage.ClaimJob("ten", image, "resourceClaimTemplateName: ten", 10, 4, "-expect", "1", "-hold", "3s"))
 	upgrades := 0
@@ -105,7 +103,6 @@ func agentUpgraded(t *testing.T, n *bed.Node, image string) {
 
 // TestClaimsContainerd gives devices out by claims where the container runtime is containerd.
 func TestClaimsContainerd(t *testing.T) {
-	stage.Long(t, "TestDRA does it with CRI-O")
 	n, _, image := claimNode(t, bed.Options{Accelerators: 4, Engine: vm.Containerd})
 	inOrder(t, n, image,
 		part{"a claim: the pod computes on its device", claimComputes},

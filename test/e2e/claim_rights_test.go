@@ -22,7 +22,6 @@ import (
 // TestClaimRights gives devices out by claims with the rights of the manifests alone, and tries what somebody with an agent's
 // stolen token could do with them.
 func TestClaimRights(t *testing.T) {
-	stage.Long(t, "another node, with the DaemonSet")
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	stage.Check(t, s.Source(t.Context(), n.Guest))
 	stage.Check(t, n.WriteFile(t.Context(), "/etc/acceld/definitions.d/edu.yaml", []byte(byDefinition(t, s)), 0o644))

@@ -181,7 +181,6 @@ func claimComputes(t *testing.T, n *bed.Node, image string) {
 }
 
 func templateReplicas(t *testing.T, n *bed.Node, image string) {
-	stage.Long(t, "four pods")
 	ctx := stage.Within(t, 4*time.Minute)
 	timed(t, "Deployment of 4 applied -> 4 pods compute", func() {
 		apply(t, n, stage.ClaimTemplate("each"), stage.ClaimDeployment("each", image, "resourceClaimTemplateName: each", 4, "-expect", "1", "-hold", "2h"))
@@ -202,7 +201,6 @@ func templateReplicas(t *testing.T, n *bed.Node, image string) {
 }
 
 func claimShared(t *testing.T, n *bed.Node, image string) {
-	stage.Long(t, "another two pods")
 	ctx := stage.Within(t, 3*time.Minute)
 	apply(t, n, stage.Claim("both"),
 		stage.ClaimPod("first", image, "resourceClaimName: both", "-expect", "1", "-hold", "2h"),
@@ -218,7 +216,6 @@ func claimShared(t *testing.T, n *bed.Node, image string) {
 }
 
 func claimSelects(t *testing.T, n *bed.Node, image string) {
-	stage.Long(t, "another pod")
 	ctx := stage.Within(t, 3*time.Minute)
 	m, err := stage.Machine(ctx, n.Guest)
 	stage.Check(t, err)
@@ -234,7 +231,6 @@ func claimSelects(t *testing.T, n *bed.Node, image string) {
 }
 
 func claimAlternatives(t *testing.T, n *bed.Node, image string) {
-	stage.Long(t, "another pod")
 	ctx := stage.Within(t, 3*time.Minute)
 	claim := fmt.Sprintf(`---
 apiVersion: resource.k8s.io/v1
@@ -288,7 +284,7 @@ func agentKilled(t *testing.T, n *bed.Node, image string) {
 	apply(t, n, stage.Claim("kept"), stage.ClaimPod("kept", image, "resourceClaimName: kept", "-expect", "1", "-hold", "2h"))
 	stage.Check(t, n.WaitPod(ctx, "default", "kept", corev1.PodRunning))
 	before := sh(t, n.Guest, `cat "$1"/*.json`, records)
-	for i := range stage.Times(t, 5) {
+	for i := range 5 {
 		pid := agentPID(t, n.Guest)
 		sh(t, n.Guest, `kill -9 "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.1; done`, pid)
 		timed(t, fmt.Sprintf("kill -9 #%d -> registered, slices right", i+1), func() {
@@ -313,7 +309,6 @@ func agentKilled(t *testing.T, n *bed.Node, image string) {
 
 // agentAway: the pod's end waits for the agent, as the kubelet has it, and nothing is left afterwards.
 func agentAway(t *testing.T, n *bed.Node, image string) {
-	stage.Long(t, "the agent that is killed was away too")
 	ctx := stage.Within(t, 6*time.Minute)
 	apply(t, n, stage.Claim("late"), stage.ClaimPod("late", image, "resourceClaimName: late", "-expect", "1", "-hold", "2h"))
 	stage.Check(t, n.WaitPod(ctx, "default", "late", corev1.PodRunning))
@@ -329,11 +324,10 @@ func agentAway(t *testing.T, n *bed.Node, image string) {
 }
 
 func claimsOverRestarts(t *testing.T, n *bed.Node, image string) {
-	stage.Long(t, "several restarts")
 	ctx := stage.Within(t, 8*time.Minute)
 	apply(t, n, stage.Claim("stay"), stage.ClaimPod("stay", image, "resourceClaimName: stay", "-expect", "1", "-hold", "2h"))
 	stage.Check(t, n.WaitPod(ctx, "default", "stay", corev1.PodRunning))
-	for i := range stage.Times(t, 3) {
+	for i := range 3 {
 		before, err := stage.Machine(ctx, n.Guest)
 		stage.Check(t, err)
 		begin := time.Now()
@@ -383,7 +377,6 @@ func restarted(pod []byte) []byte {
 
 // claimOverReboot: the CDI specs are gone with the boot, the kubelet asks again, and the pod computes again.
 func claimOverReboot(t *testing.T, n *bed.Node, image string) {
-	stage.Long(t, "a reboot")
 	ctx := stage.Within(t, 10*time.Minute)
 	apply(t, n, stage.Claim("again"), restarted(stage.ClaimPod("again", image, "resourceClaimName: again", "-expect", "1", "-hold", "2h")))
 	stage.Check(t, n.WaitPod(ctx, "default", "again", corev1.PodRunning))
@@ -453,7 +446,6 @@ func memoryShared(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
 
 // allocationSwitches: what a pod holds in one way is not offered in the other until the pod has ended.
 func allocationSwitches(t *testing.T, n *bed.Node, image string) {
-	stage.Long(t, "three restarts of the agent and four pods")
 	ctx := stage.Within(t, 12*time.Minute)
 	offers(t, n, 4)
 	apply(t, n, stage.Claim("old"), stage.ClaimPod("old", image, "resourceClaimName: old", "-expect", "1", "-hold", "2h"))

@@ -19,7 +19,6 @@ import (
 // survive is taken back, with the runtime up and pods running; a good one gives a pod its device; purge brings every
 // byte back.
 func TestCRIO(t *testing.T) {
-	stage.Long(t, "runtime has a test on the real containerd")
 	configured(t, bed.Options{Accelerators: 1, Engine: vm.CRIO}, "crio",
 		`sed -i 's|^\[crio.runtime\]$|&\ncdi_spec_dirs = ["/opt/cdi"]|' /etc/crio/crio.conf`, "/etc/crio/crio.conf.d/50-garbage.conf",
 		refused{"runtime: {edit: never}\n", accel.RuntimeMissingCDI, byHand})
@@ -27,7 +26,6 @@ func TestCRIO(t *testing.T) {
 
 // TestContainerd is said above.
 func TestContainerd(t *testing.T) {
-	stage.Long(t, "runtime has a test on it")
 	configured(t, bed.Options{Accelerators: 1, Engine: vm.Containerd}, "containerd",
 		`printf '\n[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/opt/cdi"]\n' >> /etc/containerd/config.toml`, "/etc/containerd/config.toml",
 		refused{"runtime: {edit: full}\n", accel.RuntimeRestartNeeded, "systemctl restart containerd"})

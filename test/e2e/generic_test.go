@@ -21,7 +21,6 @@ nodes: [{glob: "accelerator_edu/edu*"}]
 // TestFiveLines is a host on which nobody knows the devices: what the kernel says of every device is there all the same, and what the
 // bus says of them is their health. It is Debian 12 with its full kernel, which has the drivers of two built-in kinds.
 func TestFiveLines(t *testing.T) {
-	stage.Long(t, "a host of its own")
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2, NoKubernetes: true})
 	g := n.Guest
 	stage.Check(t, s.Source(t.Context(), g))

@@ -22,7 +22,6 @@ import (
 // TestBrokenKernel is a kernel upgrade for which a driver's source does not compile, a true one: NVIDIA's, in its smallest
 // part. It is told before the reboot; after it the node says so and is otherwise a node; booted back, it is ready.
 func TestBrokenKernel(t *testing.T) {
-	stage.Long(t, "it compiles for ten minutes in the guest")
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1, Kernel: nvidia.GoodKernel, FreshBoot: true})
 	g := n.Guest
 	for _, k := range []string{nvidia.GoodKernel, nvidia.BrokenKernel} {

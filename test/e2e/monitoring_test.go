@@ -56,7 +56,6 @@ scrape_configs:
 // TestMonitoring scrapes the agent with Debian's Prometheus, by tokens that the real API server knows, while pods come and go
 // through the device plugin and by claims. Its parts build on each other.
 func TestMonitoring(t *testing.T) {
-	stage.Long(t, "Prometheus and pods that come and go")
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
 	stage.Check(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"+monitored))
@@ -220,7 +219,7 @@ func podOverKubelet(t *testing.T, n *bed.Node, image string) {
 	stage.Check(t, n.WaitPod(ctx, "default", "over", corev1.PodRunning))
 	heldBy(t, n, "over", 1)
 	since := time.Now()
-	for range stage.Times(t, 3) {
+	for range 3 {
 		stage.Check(t, n.RestartKubelet(ctx))
 		reaches(t, n.Guest, accel.Ready, soon)
 	}

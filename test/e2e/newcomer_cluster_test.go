@@ -19,7 +19,6 @@ import (
 // installing and removing in every way last.
 func TestNewcomerCluster(t *testing.T) {
 	vm.Require(t)
-	stage.Long(t, "every page about a cluster, command by command")
 	w := &world{
 		t: t, chapters: clusterChapters(), installed: released, strip: uninstalled, ready: nodeReady, o: bed.Options{Accelerators: 1},
 		prepare: func(w *world) { stage.Check(w.t, w.s.Source(w.t.Context(), w.n.Guest)) },

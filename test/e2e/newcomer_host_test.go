@@ -15,7 +15,6 @@ import (
 // last.
 func TestNewcomerHost(t *testing.T) {
 	vm.Require(t)
-	stage.Long(t, "every page about a host, command by command")
 	w := &world{
 		t: t, chapters: hostChapters(), prepare: plainHost, installed: packaged, strip: unpackaged, ready: agentReady,
 		// On the older kernel, for which the newer one is the next.

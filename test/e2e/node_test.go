@@ -137,7 +137,6 @@ func driftRepaired(t *testing.T, n *bed.Node, _ string) {
 }
 
 func killedUnderPod(t *testing.T, n *bed.Node, image string) {
-	stage.Long(t, "TestUnitOnNode kills the unit's agent")
 	ctx := stage.Within(t, 8*time.Minute)
 	stage.Check(t, n.Apply(ctx, stage.Pod("holder", image, 1, "-expect", "1", "-hold", "2h")))
 	stage.Check(t, n.WaitPod(ctx, "default", "holder", corev1.PodRunning))
@@ -146,7 +145,7 @@ func killedUnderPod(t *testing.T, n *bed.Node, image string) {
 	stage.Check(t, err)
 	// The unit's agent is killed twenty times in bare_test.go; here the container is, by its runtime's eyes, and the
 	// kubelet's back-off grows to minutes, so three times have to do.
-	for i := range stage.Times(t, 3) {
+	for i := range 3 {
 		pid := agentPID(t, n.Guest)
 		sh(t, n.Guest, `kill -9 "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.1; done`, pid)
 		timed(t, fmt.Sprintf("kill -9 #%d -> ready again (kubelet's back-off included)", i+1), func() {
@@ -197,7 +196,6 @@ func restarts(t *testing.T, n *bed.Node, image string) {
 }
 
 func apiServerAway(t *testing.T, n *bed.Node, image string) {
-	stage.Long(t, "two minutes of waiting")
 	pid := agentPID(t, n.Guest)
 	n.StopAPIServer()
 	sh(t, n.Guest, "rm /var/run/cdi/qemu.org-edu.json") // the node goes on mending itself
@@ -289,7 +287,6 @@ func sickAndWell(t *testing.T, n *bed.Node, _ string) {
 // gateRefuses: the kubelet restarts a container with the devices it was given once, without asking anybody. The hook does
 // not let it start with one that has become sick, and says so in the pod's events.
 func gateRefuses(t *testing.T, n *bed.Node, image string) {
-	stage.Long(t, "test/faults refuses devices too")
 	ctx := stage.Within(t, 5*time.Minute)
 	stage.Check(t, n.Apply(ctx, restarted(stage.Pod("gated", image, 1, "-expect", "1", "-hold", "2h"))))
 	stage.Check(t, n.WaitPod(ctx, "default", "gated", corev1.PodRunning))

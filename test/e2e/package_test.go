@@ -12,7 +12,6 @@ import (
 
 // TestPackage is the life of the Debian package on a plain host. Its parts build on each other.
 func TestPackage(t *testing.T) {
-	stage.Long(t, "a host of its own")
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1, NoKubernetes: true})
 	g := n.Guest
 	stage.Check(t, s.Source(t.Context(), g))

@@ -14,7 +14,6 @@ import (
 // TestOneCompile: two nodes with one kernel and an empty registry. One of them builds and publishes, the other waits for
 // that, and says so.
 func TestOneCompile(t *testing.T) {
-	stage.Long(t, "it needs every place for guests, and both boot from power-on")
 	first, second, s := stage.StartPair(t, bed.Options{Accelerators: 1})
 	registry, err := image.Serve(0)
 	stage.Check(t, err)

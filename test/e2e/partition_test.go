@@ -21,7 +21,6 @@ const (
 
 // TestPartitions divides one of two devices, with a kubelet that counts and pods that compute. Its parts build on each other.
 func TestPartitions(t *testing.T) {
-	stage.Long(t, "a dozen pods")
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
 	stage.Check(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\n"))
@@ -169,7 +168,6 @@ func halfByClaim(t *testing.T, n *bed.Node, image string) {
 
 // countedPartitions: with counters in the definition the API server has the partitions that could be, and what each takes.
 func countedPartitions(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
-	stage.Long(t, "it changes the definition and starts a pod")
 	ctx := stage.Within(t, 8*time.Minute)
 	definition := readFile(t, s.File("vendors/qemu/edu.yaml"))
 	for old, text := range map[string]string{

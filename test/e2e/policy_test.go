@@ -128,7 +128,6 @@ type fleet struct {
 // a policy orders, with the controller as its pods, which have the rights of the manifests, and the agents held to their nodes. Its parts
 // build on each other.
 func TestPolicy(t *testing.T) {
-	stage.Long(t, "it needs every place for guests, and both boot from power-on")
 	first, second, s := stage.StartPair(t, bed.Options{Accelerators: 1})
 	f := &fleet{first: first, nodes: []*bed.Node{first, second}, s: s}
 	for _, n := range f.nodes {
@@ -238,7 +237,6 @@ func wrongVersion(t *testing.T, f *fleet) {
 // TestPartition: the real scheduler keeps a pod that wants no accelerator away from a node of a policy, and lets one of high
 // priority take the place of one of low priority; when the policy goes, so does all of it.
 func TestPartition(t *testing.T) {
-	stage.Long(t, "another node, with the DaemonSet")
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	stage.Check(t, s.SourceOf(t.Context(), n.Guest, stage.Version))
 	stage.Check(t, s.Store(t.Context(), n.Guest, stage.Version))

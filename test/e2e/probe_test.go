@@ -22,7 +22,6 @@ type watched struct {
 // TestProbe is the true acceld-nvml on a node, with a library that plays GPUs at the addresses of its two devices. Its parts build
 // on each other.
 func TestProbe(t *testing.T) {
-	stage.Long(t, "a host of its own")
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
 	stage.Check(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\nsampleEvery: 2s\n"))

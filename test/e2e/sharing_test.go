@@ -15,7 +15,6 @@ import (
 
 // shared gives each of two devices to two pods at a time, and takes that back under a pod that has a part.
 func shared(t *testing.T, n *bed.Node, image string) {
-	stage.Long(t, "it starts ten pods")
 	ctx := stage.Within(t, 5*soon)
 	configure := func(text string) {
 		stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(text), 0o644))

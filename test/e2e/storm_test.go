@@ -19,7 +19,6 @@ import (
 // storms restarts kubelet, agent and container runtime in random order, with random pauses, under a pod that holds a device:
 // after each storm everything is ready, and what the pod has is what it had. ACCELD_SEED repeats an order.
 func storms(t *testing.T, n *bed.Node, image string) {
-	stage.Long(t, "half a minute for each storm")
 	seed, err := strconv.ParseUint(os.Getenv("ACCELD_SEED"), 10, 64)
 	if err != nil {
 		seed = rand.Uint64()
@@ -42,7 +41,7 @@ func storms(t *testing.T, n *bed.Node, image string) {
 	stage.Check(t, n.Apply(stage.Within(t, soon), stage.Pod("weathers", image, 1, "-expect", "1", "-hold", "2h")))
 	stage.Check(t, n.WaitPod(stage.Within(t, soon), "default", "weathers", corev1.PodRunning))
 	before := allocated(t, n.Guest)
-	for i := range stage.Times(t, 20) {
+	for i := range 20 {
 		order := ""
 		for _, k := range random.Perm(len(restarts)) {
 			pause := time.Duration(random.IntN(2000)) * time.Millisecond

@@ -44,7 +44,7 @@ func killUnderPod(t *testing.T, n *bed.Node, image string) {
 	pod, err := n.Kube().CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
 	stage.Check(t, err)
 	said := sh(t, n.Guest, "journalctl -u kubelet -n 0 --show-cursor | sed -n 's/^-- cursor: //p'")
-	killAgent(t, n.Guest, stage.Times(t, 20))
+	killAgent(t, n.Guest, 20)
 	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
 	offered(t, n.Guest, said)
 	if after := facts(t, n.Guest); after != module {
@@ -100,7 +100,6 @@ func offered(t *testing.T, g *bed.Guest, since string) {
 // resetBesidePod: a device that a pod has is not reset, and the pod is named; the other one is, when the kubelet has heard that it is
 // not to be had, and so is the pod's when the pod has ended.
 func resetBesidePod(t *testing.T, n *bed.Node, image string) {
-	stage.Long(t, "another pod; test/faults has a reset on a host")
 	ctx := stage.Within(t, 8*time.Minute)
 	stage.Check(t, n.Apply(ctx, stage.Pod("keeper", image, 1, "-expect", "1", "-hold", "2h")))
 	stage.Check(t, n.WaitPod(ctx, "default", "keeper", corev1.PodRunning))

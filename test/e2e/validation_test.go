@@ -45,7 +45,6 @@ func outcomeOf(t *testing.T, n *bed.Node, outcome, why string) {
 // TestValidation: a definition that a policy names in a config map serves, and pods prove the node, without the resource and with it;
 // one that fails says why; while all devices are in use nobody is disturbed.
 func TestValidation(t *testing.T) {
-	stage.Long(t, "another node, with the DaemonSet")
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	stage.Check(t, s.SourceOf(t.Context(), n.Guest, stage.Version))
 	stage.Check(t, s.Store(t.Context(), n.Guest, stage.Version))

@@ -90,7 +90,6 @@ func Test13_InitHangs(t *testing.T) {
 
 // Test14_InitCrashes: the module crashes the kernel while it is loaded, twice; the third time nobody tries.
 func Test14_InitCrashes(t *testing.T) {
-	stage.Long(t, "three boots")
 	c := host(t, bed.Options{Accelerators: 1})
 	c.store(stage.Version)
 	const crashes = `oops_init: "1", oops_confirm: "0xed"`
@@ -182,9 +181,6 @@ func Test19_StateUnwritable(t *testing.T) {
 	c.halt()
 	c.sh("umount /var/lib/acceld; umount /mnt")
 
-	if stage.Rest(c, "a third way in which a disk fails") {
-		return
-	}
 	// The driver serves on while its store is on a dying disk: EXT4_IOC_SHUTDOWN makes every call end with EIO.
 	c.sh(`truncate -s 64M /root/disk; mkfs.ext4 -q /root/disk; mount -o loop /root/disk /mnt; cp -a /var/lib/acceld/. /mnt/; mount --bind /mnt /var/lib/acceld`)
 	c.start()
@@ -214,9 +210,6 @@ func Test20_TwoAgents(t *testing.T) {
 	if status != 1 || !strings.Contains(out, string(accel.AlreadyRunning)) {
 		t.Errorf("the second agent: status %d, %s", status, out)
 	}
-	if stage.Rest(c, "two compilers at once") {
-		return
-	}
 	c.halt()
 	c.sh("rmmod edu; rm -rf /var/lib/acceld")
 	c.sh("systemd-run --quiet --unit=dkms -p RemainAfterExit=yes dkms install edu/1.0.0")
@@ -240,9 +233,6 @@ func Test21_CannotBuild(t *testing.T) {
 	c.sh("mv /usr/src/away /usr/src/linux-headers-$(uname -r); mkdir /root/away; mv /usr/bin/gcc* /usr/bin/cc /usr/bin/x86_64-linux-gnu-gcc* /root/away/ 2>/dev/null || true")
 	c.start()
 	c.blocked("compiler missing", accel.CompilerMissing, soon)
-	if stage.Rest(c, "three runs of the compiler") {
-		return
-	}
 	c.halt()
 	c.sh("mv /root/away/* /usr/bin/; sed -i 's/^static struct class .edu_class;/& this is no C;/' /usr/src/edu-1.0.0/edu_main.c")
 	c.start()
@@ -265,7 +255,6 @@ func Test21_CannotBuild(t *testing.T) {
 
 // Test22_RebootOffline: driver and devices are there without a network, from the store.
 func Test22_RebootOffline(t *testing.T) {
-	stage.Long(t, "TestUnitOnNode reboots without a network too")
 	c := host(t, bed.Options{Accelerators: 2})
 	c.store(stage.Version)
 	c.must(c.s.Enable(t.Context(), c.g))
@@ -282,7 +271,6 @@ func Test22_RebootOffline(t *testing.T) {
 
 // Test23_SameRelease: another build of the kernel under the same name does not get the old build's driver.
 func Test23_SameRelease(t *testing.T) {
-	stage.Long(t, "a run of the compiler; a unit test has the key of the store")
 	c := host(t, bed.Options{Accelerators: 1})
 	c.store(stage.Version)
 	before := c.sh("ls -d /var/lib/acceld/kmod/*/edu.ko")

@@ -12,7 +12,6 @@ import (
 // Test24_PurgeAfterEdit: somebody has edited a file of acceld. It stays and is named, everything else goes; when it is
 // settled, the next purge finishes.
 func Test24_PurgeAfterEdit(t *testing.T) {
-	stage.Long(t, "TestBareMetal purges, and test/purge has edits by others")
 	c := host(t, bed.Options{Accelerators: 1})
 	c.must(c.g.Put(t.Context(), c.s.Program("tree"), "/usr/bin/tree", 0o755))
 	files := func() string {

@@ -69,9 +69,6 @@ func Test28_Reset(t *testing.T) {
 	if now := c.sh(lacking); now != lacked {
 		t.Errorf("the kind was without its driver %s times, %s before", now, lacked)
 	}
-	if stage.Rest(t, "kills at three steps") {
-		return
-	}
 	c.killedResets(device, nodes[0], before)
 }
 
