@@ -67,7 +67,7 @@ func when(command string, units []*unit) string {
 		}
 		switch {
 		case len(names) > 0:
-		case strings.Contains(text, "ACCELD_BENCH=1") || strings.HasPrefix(text, "make figures"):
+		case strings.Contains(text, "ACCELD_BENCH=1") || strings.HasPrefix(text, "make figures") || strings.HasPrefix(text, "make mutants"):
 			add("measured by hand")
 		default:
 			add("each")
@@ -89,7 +89,7 @@ func named(command string, units []*unit) (found []*unit) {
 	}
 	byTarget := map[string]string{
 		"make demo": "demo", "make screenshots": "pages in a browser", "make test-arm64": "programs for arm64",
-		"make test-nvidia-source": "nvidia/TestWholeSource", "make mutants": "mutants",
+		"make test-nvidia-source": "nvidia/TestWholeSource",
 	}
 	for _, u := range units {
 		dir, test := path.Split(u.name)

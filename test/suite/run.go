@@ -123,21 +123,26 @@ func (s *state) execute(ctx context.Context, u *unit, path string) error {
 	if err := cmd.Run(); err != nil {
 		return err
 	}
-	return ranSomething(path)
+	u.skipped, err = skips(path)
+	return err
 }
 
-// ranSomething reports a Go test program that skipped its test: in the suite nothing is skipped.
-func ranSomething(path string) error {
+// skips lists the parts that a Go test program skipped. That it skipped all that it was asked for is an error.
+func skips(path string) (parts []string, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "--- SKIP: ") || strings.HasPrefix(line, "testing: warning: no tests to run") {
-			return errors.New(strings.TrimSpace(line))
+		words := strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "--- SKIP: ") || strings.HasPrefix(line, "testing: warning: no tests to run"):
+			return parts, errors.New(words)
+		case strings.HasPrefix(words, "--- SKIP: "):
+			parts = append(parts, strings.TrimPrefix(words, "--- SKIP: "))
 		}
 	}
-	return nil
+	return parts, nil
 }
 
 // tail is the end of a file, where its error is.

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/test/unproven"
 )
 
 // tree is the units of this tree, as their sources have them, with their seconds.
@@ -137,22 +139,27 @@ func TestSkippedIsFailed(t *testing.T) {
 		"empty":   {"echo 'testing: warning: no tests to run'; echo PASS", false},
 		"failed":  {"exit 1", false},
 	} {
-		err := s.execute(t.Context(), &unit{argv: []string{"sh", "-c", c.script}}, filepath.Join(s.root, "log"))
-		if (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
+		u := &unit{argv: []string{"sh", "-c", c.script}}
+		err := s.execute(t.Context(), u, filepath.Join(s.root, "log"))
+		if (err == nil) != c.ok || (len(u.skipped) > 0) != (name == "a part") {
+			t.Errorf("%s: %v, skipped %q", name, err, u.skipped)
 		}
 	}
 }
 
 func TestTableAndVerdict(t *testing.T) {
-	s := &state{units: []*unit{
-		{name: "e2e/TestA", part: 1, seconds: 10, ran: true}, {name: "e2e/TestB", part: 2, seconds: 20},
+	s := &state{root: t.TempDir(), units: []*unit{
+		{name: "e2e/TestA", part: 1, seconds: 10, ran: true, skipped: []string{"TestA/part (0.00s)"}}, {name: "e2e/TestB", part: 2, seconds: 20},
 		{name: "image", seconds: 5, ran: true, err: os.ErrClosed},
 	}}
 	var out strings.Builder
 	s.table(&out, choice{runs: func(u *unit) bool { return u.part != 2 }})
+	if err := unproven.In(s.root).Note("vulnerabilities", "no database"); err != nil {
+		t.Fatal(err)
+	}
 	err := s.verdict(&out)
-	for _, want := range []string{"e2e/TestB +2/3 +20  not run\n", "image +each +0 +5  FAILED\n", "2 of 3 units ran", "\n1 passed, 1 failed\n", "part 2/3: 25 s"} {
+	for _, want := range []string{"e2e/TestB +2/3 +20  not run\n", "image +each +0 +5  FAILED\n", "2 of 3 units ran", "\n1 passed, 1 failed\n", "part 2/3: 25 s",
+		"NOT CHECKED in e2e/TestA: TestA/part", "NOT CHECKED vulnerabilities: no database\n"} {
 		if !regexp.MustCompile(want).MatchString(out.String()) {
 			t.Errorf("the table lacks %q:\n%s", want, out.String())
 		}
@@ -160,7 +167,7 @@ func TestTableAndVerdict(t *testing.T) {
 	if err == nil {
 		t.Error("a failed unit is no failure of the suite")
 	}
-	if (&state{units: s.units[1:2]}).verdict(&out) == nil {
+	if (&state{root: s.root, units: s.units[1:2]}).verdict(&out) == nil {
 		t.Error("a suite of which nothing ran has passed")
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/acceld/acceld/test/unproven"
 )
 
 // table says of each unit whether it ran, how long it took, or in which part it runs.
@@ -49,6 +51,18 @@ func (s *state) verdict(out io.Writer) error {
 		case u.ran:
 			passed++
 		}
+	}
+	for _, u := range s.units {
+		for _, line := range u.skipped {
+			fmt.Fprintf(out, "NOT CHECKED in %s: %s\n", u.name, line)
+		}
+	}
+	said, err := os.ReadFile(filepath.Join(s.root, unproven.File))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for line := range strings.Lines(string(said)) {
+		fmt.Fprintf(out, "NOT CHECKED %s", line)
 	}
 	fmt.Fprintf(out, "\n%d of %d units ran in %s\n%d passed, %d failed\n", passed+failed, len(s.units), brief(time.Since(s.start)), passed, failed)
 	if failed > 0 {

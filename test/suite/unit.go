@@ -30,6 +30,7 @@ type unit struct {
 	took    time.Duration
 	err     error
 	ran     bool
+	skipped []string // parts of it
 }
 
 // packages have tests that need the test bed, each of which is a unit.

@@ -35,10 +35,11 @@
 //	ACCELD_TESTBED=1 go test -p 1 -timeout 40m ./test/...
 //	go run ./test/vm/cmd/testbed parts | node | light | clean
 //
-// Without the variable the tests skip; with it a missing part is a failure. The first time takes about a quarter of an
-// hour and needs root and the network (Debian's archive and Go modules); it installs the distribution's packages that are
-// missing. Everything is kept in $ACCELD_CACHE, by default `acceld` in the user's cache folder, keyed by content. Three
-// beds at a time find a seat there, each with ports and snapshots of its own; others wait and say so.
+// Without the variable the tests skip; with it a missing part is a failure. The first time takes minutes and needs root and
+// the network (Debian's archive and Go modules); it installs the distribution's packages that are missing. What is built
+// depends on the bed's Config: without a cluster there is no Kubernetes to build. Everything is kept in $ACCELD_CACHE, by
+// default `acceld` in the user's cache folder, keyed by content. Three beds at a time find a seat there, each with ports
+// and snapshots of its own; others wait and say so.
 //
 // # How it is quick
 //
