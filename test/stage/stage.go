@@ -36,7 +36,10 @@ type Stage struct {
 	root, bin string
 }
 
-// New builds the programs into a directory of its own below dir.
+// Programs names a folder that [Build] filled, for tests of many processes to build the programs once.
+const Programs = "ACCELD_PROGRAMS"
+
+// New builds the programs into a directory of its own below dir, or takes them from the folder that [Programs] names.
 func New(ctx context.Context, dir string) (*Stage, error) {
 	root, err := moduleRoot(ctx)
 	if err != nil {
@@ -46,14 +49,23 @@ func New(ctx context.Context, dir string) (*Stage, error) {
 	if err := os.MkdirAll(s.bin, 0o755); err != nil {
 		return nil, err
 	}
+	built := os.Getenv(Programs)
+	if built == "" {
+		return s, Build(ctx, root, s.bin)
+	}
+	return s, os.CopyFS(s.bin, os.DirFS(built))
+}
+
+// Build builds the programs of the tree at root into a folder.
+func Build(ctx context.Context, root, into string) error {
 	// VCS stamping would change the programs with every commit of the tests.
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", s.bin+"/",
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", into+"/",
 		"./cmd/acceld", "./cmd/acceld-hook", "./test/edu/check", "./test/tree/cmd")
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("cannot build acceld: %w\n%s", err, out)
+		return fmt.Errorf("cannot build acceld: %w\n%s", err, out)
 	}
-	return s, nil
+	return nil
 }
 
 // Program returns the path of a built program: acceld, acceld-hook, edu-check or tree.

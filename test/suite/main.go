@@ -54,6 +54,9 @@ func suite(ctx context.Context, o options) error {
 		return nil
 	}
 	fmt.Printf("suite: %s\n", chosen.why)
+	if err := s.build(ctx); err != nil {
+		return err
+	}
 	s.run(ctx, chosen)
 	if o.record {
 		if err := s.save(); err != nil {

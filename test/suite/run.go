@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/acceld/acceld/test/stage"
 )
 
 // workers is how many units run at a time: the test bed runs as many guests on two processors.
@@ -45,6 +47,17 @@ func open(ctx context.Context, logs string) (*state, error) {
 	}
 	deal(s.units, parts)
 	return s, nil
+}
+
+// programs is the folder with the programs of the tree, which every scenario puts onto its guest.
+func (s *state) programs() string { return filepath.Join(s.logs, "acceld") }
+
+// build builds them.
+func (s *state) build(ctx context.Context) error {
+	if err := os.MkdirAll(s.programs(), 0o755); err != nil {
+		return fmt.Errorf("cannot make a folder for programs: %w", err)
+	}
+	return stage.Build(ctx, s.root, s.programs())
 }
 
 // run runs the chosen units: side by side those that can be, then one by one those that must be alone.
@@ -116,7 +129,7 @@ func (s *state) execute(ctx context.Context, u *unit, path string) error {
 	defer log.Close()
 	cmd := exec.CommandContext(ctx, u.argv[0], u.argv[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.root, log, log
-	cmd.Env = append(append(os.Environ(), "ACCELD_TESTBED=1"), u.env...)
+	cmd.Env = append(append(os.Environ(), "ACCELD_TESTBED=1", stage.Programs+"="+s.programs()), u.env...)
 	// A scenario gets the time to take its guest down.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
