@@ -110,6 +110,14 @@ func (f *files) mkdir(key string, mode fs.FileMode) error {
 	})
 }
 
+// mkdirLasting makes a directory that lasts: what is synced in a directory is lost with it when its own name is not.
+func (f *files) mkdirLasting(key string, mode fs.FileMode) error {
+	if err := f.mkdir(key, mode); err != nil {
+		return err
+	}
+	return f.syncDir(path.Dir(key))
+}
+
 // syncDir makes what happened in a directory last.
 func (f *files) syncDir(key string) error {
 	return f.step("fsync", key, syncPath)
