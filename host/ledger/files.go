@@ -112,10 +112,11 @@ func (f *files) mkdir(key string, mode fs.FileMode) error {
 
 // mkdirLasting makes a directory that lasts: what is synced in a directory is lost with it when its own name is not.
 func (f *files) mkdirLasting(key string, mode fs.FileMode) error {
-	if err := f.mkdir(key, mode); err != nil {
-		return err
+	err := f.mkdir(key, mode)
+	if err == nil {
+		err = f.syncDir(path.Dir(key))
 	}
-	return f.syncDir(path.Dir(key))
+	return err
 }
 
 // syncDir makes what happened in a directory last.
