@@ -199,19 +199,23 @@ func (b *book) found() error {
 			return err
 		}
 	}
-	if err := os.MkdirAll(b.path(path.Dir(own)), 0o755); err != nil {
-		return name(err, b.dir)
+	dirs := []string{own, b.dir, path.Join(b.dir, "blobs")}
+	for dir := path.Dir(own); dir != "/"; dir = path.Dir(dir) {
+		dirs = append([]string{dir}, dirs...)
 	}
-	for _, dir := range []string{own, b.dir, path.Join(b.dir, "blobs")} {
+	for _, dir := range dirs {
 		mode := fs.FileMode(0o700)
-		if dir == RunDir {
+		if !below(dir, own) || dir == RunDir {
 			mode = 0o755 // others look for the socket in it
 		}
-		if err := b.mkdir(dir, mode); err != nil {
+		if _, err := os.Stat(b.path(dir)); err == nil && !below(dir, own) {
+			continue
+		}
+		if err := b.mkdirLasting(dir, mode); err != nil {
 			return err
 		}
 	}
-	return b.syncDir(b.dir)
+	return nil
 }
 
 // announce returns the records of what a new entry key changes around it: directories that are missing, and the time of

@@ -110,6 +110,15 @@ func (f *files) mkdir(key string, mode fs.FileMode) error {
 	})
 }
 
+// mkdirLasting makes a directory that lasts: what is synced in a directory is lost with it when its own name is not.
+func (f *files) mkdirLasting(key string, mode fs.FileMode) error {
+	err := f.mkdir(key, mode)
+	if err == nil {
+		err = f.syncDir(path.Dir(key))
+	}
+	return err
+}
+
 // syncDir makes what happened in a directory last.
 func (f *files) syncDir(key string) error {
 	return f.step("fsync", key, syncPath)

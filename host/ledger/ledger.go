@@ -194,10 +194,7 @@ func (f *files) become(key string, now, to *State, open func() (io.ReadCloser, e
 	case to.Kind == Absent:
 		return f.remove(key, now)
 	case to.Kind == Dir:
-		if err := f.mkdir(key, fs.FileMode(to.Mode)); err != nil {
-			return err
-		}
-		return f.syncDir(path.Dir(key))
+		return f.mkdirLasting(key, fs.FileMode(to.Mode))
 	}
 	return f.replace(key, to, open)
 }
@@ -230,7 +227,7 @@ func (l *Ledger) recorded(key string, now, to *State, open func() (io.ReadCloser
 	done := []record{}
 	for _, r := range records {
 		if r.Op == opChange {
-			if err := l.files.mkdir(r.Path, 0o755); err != nil {
+			if err := l.files.mkdirLasting(r.Path, 0o755); err != nil {
 				return b.failed(r.Path, err)
 			}
 			done = append(done, record{Op: opDone, Path: r.Path})
