@@ -1,6 +1,9 @@
 package accel
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Facts are what is on the host, as package detect read it. Every field may be empty on an incomplete host; Problems
 // then says what could not be read.
@@ -42,6 +45,24 @@ type OS struct {
 	ID        string `json:"id"`
 	VersionID string `json:"versionID,omitempty"`
 	Pretty    string `json:"pretty,omitempty"`
+	// RHEL is RHEL_VERSION, such as "9.2": of Red Hat Enterprise Linux CoreOS, whose VERSION_ID is that of OpenShift, the release that
+	// its kernel and its packages are of. From 10 on it has the names of RHEL itself.
+	RHEL string `json:"rhel,omitempty"`
+}
+
+// Base is the distribution that the kernel and the packages are of, as ID and VERSION_ID name it.
+func (o OS) Base() (id, version string) {
+	if o.ID == "rhcos" && o.RHEL != "" {
+		return "rhel", o.RHEL
+	}
+	return o.ID, o.VersionID
+}
+
+// Major is the base with the first part of its version, such as "debian12".
+func (o OS) Major() string {
+	id, version := o.Base()
+	major, _, _ := strings.Cut(version, ".")
+	return id + major
 }
 
 // PCIDevice is one PCI function. Ids are lower-case hexadecimal without "0x", as in the PCI id database.

@@ -92,6 +92,26 @@ func TestOSRelease(t *testing.T) {
 	}
 }
 
+// TestOSBase: definitions see the distribution that kernel and packages are of. On Red Hat Enterprise Linux CoreOS that is not what ID and
+// VERSION_ID say, until 10.
+func TestOSBase(t *testing.T) {
+	const rhcos = "NAME=\"Red Hat Enterprise Linux CoreOS\"\nID=\"rhcos\"\nID_LIKE=\"rhel fedora\"\n"
+	for _, c := range []struct{ name, text, major, id, version string }{
+		{"Debian", "ID=debian\nVERSION_ID=\"12\"\n", "debian12", "debian", "12"},
+		{"RHEL", "ID=\"rhel\"\nVERSION_ID=\"9.4\"\n", "rhel9", "rhel", "9.4"},
+		{"no version", "ID=arch\n", "arch", "arch", ""},
+		{"RHCOS 4.12", rhcos + "VERSION=\"412.86.202301311551-0\"\nVERSION_ID=\"4.12\"\nOPENSHIFT_VERSION=\"4.12\"\nRHEL_VERSION=\"8.6\"\n", "rhel8", "rhel", "8.6"},
+		{"RHCOS 4.14", rhcos + "VERSION=\"414.92.202403051622-0\"\nVERSION_ID=\"4.14\"\nOPENSHIFT_VERSION=\"4.14\"\nRHEL_VERSION=\"9.2\"\n", "rhel9", "rhel", "9.2"},
+		{"RHCOS that does not say it", rhcos + "VERSION_ID=\"4.1\"\nOPENSHIFT_VERSION=\"4.1\"\n", "rhcos4", "rhcos", "4.1"},
+		{"RHCOS 10", "NAME=\"Red Hat Enterprise Linux CoreOS\"\nID=\"rhel\"\nVERSION_ID=\"10.1\"\nVARIANT_ID=coreos\n", "rhel10", "rhel", "10.1"},
+	} {
+		o, problems := OS(machine(t, map[string]string{"etc/os-release": c.text}))
+		if id, version := o.Base(); o.Major() != c.major || id != c.id || version != c.version || problems != nil {
+			t.Errorf("%s: %s, %s %s, %q", c.name, o.Major(), id, version, problems)
+		}
+	}
+}
+
 func TestBuildID(t *testing.T) {
 	id := strings.Repeat("ab", 20)
 	for name, c := range map[string]struct{ in, want string }{

@@ -18,7 +18,7 @@ func OS(h *host.Host) (accel.OS, []string) {
 			continue
 		}
 		v := osRelease(text)
-		o := accel.OS{ID: v["ID"], VersionID: v["VERSION_ID"], Pretty: v["PRETTY_NAME"]}
+		o := accel.OS{ID: v["ID"], VersionID: v["VERSION_ID"], Pretty: v["PRETTY_NAME"], RHEL: v["RHEL_VERSION"]}
 		if o.ID == "" {
 			o.ID = "linux" // the default of os-release(5)
 		}

@@ -77,7 +77,7 @@ func (d *Driver) refusedForFirmware(problem *accel.Problem, def *accel.Definitio
 
 // firmwarePackage is the package that has a driver's firmware on a distribution; empty when the definition does not know.
 func firmwarePackage(def *accel.Definition, os accel.OS) string {
-	major, _, _ := strings.Cut(os.VersionID, ".")
+	id, _ := os.Base()
 	all := def.Driver.FirmwarePackages
-	return cmp.Or(all[os.ID+major], all[os.ID], all["*"])
+	return cmp.Or(all[os.Major()], all[id], all["*"])
 }

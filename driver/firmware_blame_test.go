@@ -21,6 +21,7 @@ func TestRefusedForFirmware(t *testing.T) {
 	}{
 		{"the kernel says it", direct + probe, accel.OS{ID: "debian", VersionID: "13"}, false, accel.FirmwareMissing, `it needs firmware "edu/fw.bin", which is not below /lib/firmware; package "firmware-edu" has it`},
 		{"on a release with a package of its own", direct + probe, accel.OS{ID: "debian", VersionID: "12.4"}, false, accel.FirmwareMissing, `; package "firmware-misc" has it`},
+		{"on a system that is made of another", direct + probe, accel.OS{ID: "rhcos", VersionID: "4.14", RHEL: "9.2"}, false, accel.FirmwareMissing, `; package "firmware-of-nine" has it`},
 		{"on another system", direct + probe, accel.OS{ID: "x"}, false, accel.FirmwareMissing, `; package "linux-firmware" has it`},
 		{"the last file of several", strings.Replace(direct, "fw.bin", "extra.bin", 1) + direct, accel.OS{ID: "x"}, false, accel.FirmwareMissing, `"edu/fw.bin"`},
 		{"in Debian's words", "3,2,2,-;edu 0000:01:00.0: firmware: failed to load edu/fw.bin (-2)\n" + probe, accel.OS{ID: "debian"}, false, accel.FirmwareMissing, `"edu/fw.bin"`},
@@ -44,7 +45,7 @@ func TestRefusedForFirmware(t *testing.T) {
 			}
 			m.install("updates/edu.ko", edu())
 			def := eduDefinition()
-			def.Driver.FirmwarePackages = map[string]string{"debian": "firmware-edu", "debian12": "firmware-misc", "*": "linux-firmware"}
+			def.Driver.FirmwarePackages = map[string]string{"debian": "firmware-edu", "debian12": "firmware-misc", "rhel9": "firmware-of-nine", "*": "linux-firmware"}
 			facts := m.facts()
 			facts.OS = c.os
 			_, problem := m.driver(Options{}).Ensure(t.Context(), def, facts, m.accs())

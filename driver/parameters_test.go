@@ -79,6 +79,11 @@ func TestExpand(t *testing.T) {
 	if problem != nil || got != want {
 		t.Error(got, problem)
 	}
+	facts.OS = accel.OS{ID: "rhcos", VersionID: "4.14", RHEL: "9.2"}
+	def.Driver.Sources = []accel.Source{{Image: "example.com/{{.OperatingSystemMajor}}:{{.OperatingSystemMajorMinor}}"}}
+	if filled, problem := Expand(def, facts, ""); problem != nil || filled.Driver.Sources[0].Image != "example.com/rhel9:rhel9.2" {
+		t.Errorf("on CoreOS: %+v, %v", filled.Driver.Sources, problem)
+	}
 }
 
 func TestHeadersPackage(t *testing.T) {

@@ -11,11 +11,11 @@ import (
 
 // RuntimeOf returns the facts that templates in def may use on the machine of facts.
 func RuntimeOf(def *accel.Definition, facts accel.Facts, clusterVersion string) accel.Runtime {
-	major, _, _ := strings.Cut(facts.OS.VersionID, ".")
+	id, version := facts.OS.Base()
 	r := accel.Runtime{
 		KernelVersion:             facts.Kernel.Release,
-		OperatingSystemMajor:      facts.OS.ID + major,
-		OperatingSystemMajorMinor: facts.OS.ID + facts.OS.VersionID,
+		OperatingSystemMajor:      facts.OS.Major(),
+		OperatingSystemMajorMinor: id + version,
 		RuntimeArchitecture:       goArch(facts.Kernel.Arch),
 		HardwareResource:          def.Kind,
 		ClusterVersion:            clusterVersion,
