@@ -65,19 +65,19 @@ func newRunner(root string, out io.Writer) (*runner, error) {
 }
 
 // cage starts a program with a disk that is read-only but for dir and the compiler's cache, because what a mutant drops may be the
-// check that keeps a test's root user in its directory, and with processes that end with it.
+// check that keeps a test's root user in its directory, and with processes that end with it. What goes to /tmp all the same, because
+// some program knows no other place, goes into memory.
 func cage(dir string) []string {
+	const script = `mount --make-rprivate / && here=$PWD && dir=$1 && cache=$2 && shift 2 && cd "$dir" && mount --bind "$cache" "$cache" &&
+		mount -t tmpfs tmpfs /mnt && mkdir /mnt/upper /mnt/work && mount -t overlay overlay -o lowerdir=/tmp,upperdir=/mnt/upper,workdir=/mnt/work /tmp &&
+		mount -c --bind . "$dir" && mount -o remount,bind,ro / && cd "$here" && { "$@"; exit $?; }`
 	cache, err := exec.Command("go", "env", "GOCACHE").Output()
-	writable := []string{dir}
-	if name := strings.TrimSpace(string(cache)); err == nil && name != "" {
-		writable = append(writable, name)
+	if err != nil {
+		cache = []byte(dir)
 	}
-	script := "mount --make-rprivate /"
-	for _, name := range writable {
-		script += fmt.Sprintf(" && mount --bind '%s' '%s'", name, name)
+	return []string{
+		"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, "sh", dir, strings.TrimSpace(string(cache)),
 	}
-	script += ` && mount -o remount,bind,ro / && exec "$@"`
-	return []string{"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, "sh"}
 }
 
 func (r *runner) close() {

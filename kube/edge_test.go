@@ -1,0 +1,162 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// TestBlockedIsNotReady: a kind that is blocked keeps the startup taint, also when nothing else is missing.
+func TestBlockedIsNotReady(t *testing.T) {
+	if !render(readyMachine()).ready {
+		t.Fatal("the machine is not ready as it is")
+	}
+	blocked := func(m *accel.Machine) {
+		for kind, st := range m.Status {
+			st.Blocked = &accel.Failure{Problem: accel.Problem{Reason: accel.InUse}}
+			m.Status[kind] = st
+		}
+	}
+	if r := render(readyMachine(blocked)); r.ready || !r.settled {
+		t.Errorf("ready %t, settled %t", r.ready, r.settled)
+	}
+}
+
+// TestUnreadMachine: a machine that nobody has read yet changes nothing on the node, however often it is published.
+func TestUnreadMachine(t *testing.T) {
+	node := freshNode()
+	node.Labels = map[string]string{"acceld.dev/qemu-edu.count": "2"}
+	inCluster(t, node, func(c *cluster) {
+		unread := readyMachine(none)
+		unread.Facts = accel.Facts{}
+		c.k.Publish(unread)
+		c.after(time.Minute)
+		if p := c.patches(); p != nil {
+			t.Errorf("writes %v", p)
+		}
+	})
+}
+
+// TestWordsHaveVersions: a word is written on the condition that the node is the one that was read, whatever else is written.
+func TestWordsHaveVersions(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", ResourceVersion: "7"}}
+	text := "waiting 2.0.0"
+	r := render(readyMachine(func(m *accel.Machine) {
+		h := m.Have["qemu-edu"]
+		h.Word = &text
+		m.Have["qemu-edu"] = h
+	}))
+	if p := string(metadataPatch(node, r, everything, false)); !strings.Contains(p, `"resourceVersion":"7"`) || strings.Contains(p, "taints") || !strings.Contains(p, text) {
+		t.Error(p)
+	}
+}
+
+// TestConflictsEnd: an agent that loses against another writer each time does not ask without a pause.
+func TestConflictsEnd(t *testing.T) {
+	inCluster(t, freshNode(), func(c *cluster) {
+		asked := 0
+		c.refusing(func(a clienttesting.Action) error {
+			if a.GetVerb() != "patch" || a.GetResource().Resource != "nodes" {
+				return nil
+			}
+			if asked++; asked > 1000 {
+				return errors.New("it never ends")
+			}
+			return apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "node-a", errors.New("changed"))
+		})
+		c.k.Publish(readyMachine())
+		c.after(200 * time.Millisecond)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if asked == 0 || asked > 4*(maxConflicts+1) {
+			t.Errorf("asked %d times", asked)
+		}
+	})
+}
+
+// silent are nodes whose API server takes a patch and never answers.
+type silent struct{ Nodes }
+
+func (silent) Patch(ctx context.Context, _ string, _ types.PatchType, _ []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Node, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestSilentServer: an API server that does not answer is a problem that is known after a while.
+func TestSilentServer(t *testing.T) {
+	inCluster(t, freshNode(), func(c *cluster) {
+		c.k.Publish(readyMachine())
+		c.after(time.Minute)
+		if p := c.k.State().Problem; p == nil || p.Reason != accel.APIUnreachable {
+			t.Errorf("problem %v", p)
+		}
+	}, func(c *Config) { c.Client.Nodes = silent{c.Client.Nodes} })
+}
+
+// losing are leases whose answers are lost: the next so many updates are written, and nobody hears of it.
+type losing struct {
+	*leaseServer
+	lose int
+}
+
+func (s *losing) Update(ctx context.Context, l *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	made, err := s.leaseServer.Update(ctx, l, o)
+	if s.lose > 0 {
+		s.lose--
+		return nil, errors.New("the answer is lost")
+	}
+	return made, err
+}
+
+// TestRenewalAnswerLost: a builder whose renewal was written and not answered keeps its lease.
+func TestRenewalAnswerLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &losing{leaseServer: newLeaseServer()}
+		release, elected, _, err := NewElection(s, "builder", nil).Elect(t.Context(), buildKey)
+		if !elected || err != nil {
+			t.Fatal(elected, err)
+		}
+		defer release()
+		s.lose = 1
+		next := NewElection(s, "next", nil)
+		for range 20 {
+			time.Sleep(renewEvery)
+			if _, elected, holder, err := next.Elect(t.Context(), buildKey); elected || holder != "builder" || err != nil {
+				t.Fatalf("elected %t, holder %q, %v", elected, holder, err)
+			}
+		}
+	})
+}
+
+// late are leases of which somebody else makes one in the moment before.
+type late struct{ *leaseServer }
+
+func (s late) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	other, quicker := "quicker", l.DeepCopy()
+	quicker.Spec.HolderIdentity = &other
+	s.put(quicker)
+	return nil, apierrors.NewAlreadyExists(s.resource(), l.Name)
+}
+
+// TestSomebodyQuicker: who was not elected knows who was.
+func TestSomebodyQuicker(t *testing.T) {
+	_, elected, holder, err := NewElection(late{newLeaseServer()}, "slow", nil).Elect(t.Context(), buildKey)
+	if elected || holder != "quicker" || err != nil {
+		t.Errorf("elected %t, holder %q, %v", elected, holder, err)
+	}
+}

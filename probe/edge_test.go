@@ -1,0 +1,187 @@
+package probe
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// idle is a program that nobody runs.
+func idle(faults *[]accel.ProbeFault) (*program, *accel.Definition) {
+	def := &accel.Definition{Kind: "example-npu", Probe: &accel.Probe{Argv: []string{"watcher"}}}
+	p := newProgram(Options{
+		Metrics: []string{"accelerator_temperature_celsius"}, Log: slog.New(slog.DiscardHandler), Changed: func() {},
+		Fault: func(_ *accel.Definition, f accel.ProbeFault) { *faults = append(*faults, f) },
+	}, def)
+	p.want(def, []string{one})
+	return p, def
+}
+
+// TestPause ends the program while the driver is replaced, and starts it again afterwards.
+func TestPause(t *testing.T) {
+	b := newBench(t, hello+both+stays)
+	b.until("known", model)
+	pids := func() []string {
+		text, _ := os.ReadFile(filepath.Join(b.dir, "pids"))
+		return strings.Fields(string(text))
+	}
+	resume := b.k.Pause(t.Context(), b.def.Kind)
+	before := pids()
+	pid, err := strconv.Atoi(before[len(before)-1])
+	if err != nil || b.k.Owns(pid) {
+		t.Errorf("process %d runs while the driver is replaced (%v)", pid, err)
+	}
+	time.Sleep(200 * time.Millisecond)
+	b.look()
+	if now := pids(); len(now) != len(before) {
+		t.Errorf("started while the driver is replaced: %v, then %v", before, now)
+	}
+	resume()
+	b.until("another start", func([]accel.Accelerator) bool { return len(pids()) > len(before) })
+}
+
+// TestPauseOfTwo: the program waits until both who paused it go on, however often one of them says so.
+func TestPauseOfTwo(t *testing.T) {
+	p, _ := idle(nil)
+	first, second := p.pause(t.Context()), p.pause(t.Context())
+	first()
+	first()
+	if _, _, ok := p.wish(); ok {
+		t.Error("it is to run while one of the two is at work")
+	}
+	second()
+	if _, _, ok := p.wish(); !ok {
+		t.Error("it is not to run any more")
+	}
+}
+
+// TestPauseOfHung does not wait without end for a program that hangs in the kernel.
+func TestPauseOfHung(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := idle(nil)
+		p.occupy() // and nobody vacates it
+		began := time.Now()
+		p.pause(t.Context())
+		if took := time.Since(began); took < dying || took > 10*dying {
+			t.Errorf("waited for %v", took)
+		}
+	})
+}
+
+// TestFaultTimes: a fault has happened by now, whatever the program says.
+func TestFaultTimes(t *testing.T) {
+	var faults []accel.ProbeFault
+	p, def := idle(&faults)
+	introduced := true
+	ago := time.Now().Add(-time.Minute).UTC()
+	for _, at := range []time.Time{{}, ago, time.Now().Add(time.Hour)} {
+		line, err := json.Marshal(accel.ProbeLine{Fault: &accel.ProbeFault{Device: one, Code: "42", At: at}})
+		if err == nil {
+			err = p.take(def, []string{one}, line, &introduced)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(faults) != 3 || time.Since(faults[0].At) > time.Minute || !faults[1].At.Equal(ago) || faults[2].At.After(time.Now()) {
+		t.Errorf("%+v", faults)
+	}
+}
+
+// TestDeaf: a program that does not read what it is told is given up.
+func TestDeaf(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			if err := tell(&host.Resident{Input: w}, accel.ProbeRequest{}); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	select {
+	case <-ended:
+	case <-time.After(soon):
+		t.Error("it is told for ever")
+	}
+}
+
+// TestOldWords: what a program has said counts for its time from when it was last heard of, and a new one must say it anew.
+func TestOldWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := book{changed: func() {}, metrics: map[string]bool{"m": true}}
+		say := func() {
+			b.hear(accel.ProbeLine{Snapshot: &accel.ProbeSnapshot{Devices: []accel.ProbeDevice{{ID: one, Model: "NPU 9"}}}})
+			b.hear(accel.ProbeLine{Readings: map[string]map[string]float64{one: {"m": 1}}})
+		}
+		b.meet("watcher 7", []string{one}, time.Minute)
+		say()
+		for range 5 {
+			time.Sleep(30 * time.Second)
+			b.alive()
+		}
+		if b.readingsOf(one)["m"] != 1 || b.left(time.Minute) != time.Minute {
+			t.Errorf("of a program that is alive: %v, %v left", b.readingsOf(one), b.left(time.Minute))
+		}
+		b.meet("watcher 7", []string{one}, time.Minute)
+		time.Sleep(40 * time.Second)
+		b.alive()
+		time.Sleep(30 * time.Second)
+		if got := b.readingsOf(one); got != nil {
+			t.Errorf("the next program shows signs of life and has not said a word: %v", got)
+		}
+		say()
+		if b.readingsOf(one)["m"] != 1 {
+			t.Error("it has said it anew")
+		}
+		time.Sleep(2 * time.Minute)
+		if got := b.readingsOf(one); got != nil {
+			t.Errorf("silent for too long: %v", got)
+		}
+	})
+}
+
+// TestTooMany: a program cannot fill the memory with what there is not.
+func TestTooMany(t *testing.T) {
+	b := book{changed: func() {}, metrics: map[string]bool{"m": true}}
+	var s accel.ProbeSnapshot
+	for i := range 2 * maxDevices {
+		id := strconv.Itoa(i)
+		s.Devices = append(s.Devices, accel.ProbeDevice{ID: id})
+		b.hear(accel.ProbeLine{Readings: map[string]map[string]float64{id: {"m": 1, "made_up": 2}}})
+	}
+	b.hear(accel.ProbeLine{Snapshot: &s})
+	b.hear(accel.ProbeLine{Readings: map[string]map[string]float64{"0": {"m": 3}}})
+	if len(b.readings) != maxDevices || len(b.devices) != maxDevices || b.readings["0"]["m"] != 3 || len(b.readings["1"]) != 1 {
+		t.Errorf("%d readings, %d devices, %v %v", len(b.readings), len(b.devices), b.readings["0"], b.readings["1"])
+	}
+}
+
+// TestClean: what a program says fits into a line of a terminal.
+func TestClean(t *testing.T) {
+	for text, want := range map[string]string{
+		" on fire ": "on fire", "a\nb\x1b[31mc\x7fd\x00e\tf": "a b [31mc d e f", "bad \xff byte": "bad   byte", "ü": "ü",
+	} {
+		if got := clean(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	if got := clean(strings.Repeat("ü", 10*maxText)); len(got) > maxText+len("…") || !strings.HasSuffix(got, "ü…") {
+		t.Errorf("%d bytes: %q", len(got), got)
+	}
+}
