@@ -37,7 +37,7 @@ HERE = $(shell $(GO) env GOARCH)
 # Checked by targets of their own, before the long ones.
 RULES := %/test/house %/test/docs %/test/scripts %/test/purge
 # Packages that need the test bed: a virtual machine, a cluster, root. Without ACCELD_TESTBED they skip, and say so.
-TESTBED := $(addsuffix /...,$(addprefix ./,$(wildcard test/vm test/e2e test/faults test/nvidia test/prometheus test/replicas)))
+TESTBED := $(addsuffix /...,$(addprefix ./,$(wildcard test/vm test/e2e test/faults test/power test/nvidia test/prometheus test/replicas)))
 # Modules of their own with tests, so that what they need is not what the agent needs. They are built with the flags with
 # which the test bed builds Kubernetes, so that the compiler does that once.
 NESTED := test/kubelet packaging/image packaging/packages test/chart
@@ -168,6 +168,10 @@ e2e: ## Scenarios on real parts, as root; RUN=TestBareMetal picks some
 .PHONY: faults
 faults: ## Fault injections on real parts, as root; RUN=Test14 picks some
 	ACCELD_TESTBED=1 ACCELD_EVERY=1 $(GO) test -count=1 -v -timeout=60m -run='$(or $(RUN),.)' ./test/faults
+
+.PHONY: power
+power: ## Power cuts at any moment, on a disk that loses its cache, as root; CUTS=200, RUN=TestPowerCuts$$ leaves the host's out
+	ACCELD_TESTBED=1 ACCELD_EVERY=1 $(GO) test -count=1 -v -timeout=60m -run='$(or $(RUN),.)' ./test/power -cuts=$(or $(CUTS),200)
 
 .PHONY: kubelets
 kubelets: ## The real kubelets 1.37.1 and 1.36.3 as judges, as root; RESTARTS=1000 of each kind instead of 20, RUN=Claim picks some

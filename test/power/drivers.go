@@ -249,7 +249,7 @@ func withVersion(module []byte, version string) ([]byte, error) {
 type kept struct {
 	Files map[string]string
 	Wants string // the configured version
-	Holds string // the version that serves; empty when none does
+	Holds string // the version that serves, or served last
 }
 
 // lasting reports whether a file of the state is one that is promised. The rest is work, locks and logs.
@@ -297,6 +297,7 @@ func (m *machine) files() (map[string]string, error) {
 
 // marking makes each step a mark.
 func (m *machine) marking(version *string, mark Mark) {
+	last := ""
 	m.mark = func(step string) error {
 		now, err := m.files()
 		if err != nil {
@@ -306,7 +307,10 @@ func (m *machine) marking(version *string, mark Mark) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		return mark(step, kept{now, *version, strings.TrimSpace(string(live))})
+		if text := strings.TrimSpace(string(live)); text != "" {
+			last = text
+		}
+		return mark(step, kept{now, (*version)[:len(one)], last})
 	}
 }
 
@@ -353,10 +357,10 @@ func (m *machine) serves(before, after kept) (wrong []string) {
 	if err != nil || !have.Right {
 		return []string{fmt.Sprintf("no driver serves: %v %v (tried %q)", problem, err, tried(problem))}
 	}
-	if allowed := []string{before.Holds, after.Holds, before.Wants, want[:len(one)]}; !slices.Contains(allowed, have.Version) {
+	if allowed := []string{before.Holds, after.Holds, before.Wants, want}; !slices.Contains(allowed, have.Version) {
 		wrong = append(wrong, fmt.Sprintf("version %s serves, it was to be one of %q", have.Version, allowed))
 	}
-	if want != broken && have.Version != want {
+	if have.Version != want {
 		if have, problem, err = m.upgrade(want); err != nil || !have.Right || have.Version != want {
 			wrong = append(wrong, fmt.Sprintf("the upgrade to %s ends with %s: %v %v (tried %q)", want, have.Version, problem, err, tried(problem)))
 		}

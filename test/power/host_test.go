@@ -16,6 +16,7 @@ const soon = 4 * time.Minute
 // TestPowerCutsOfAHost: a host with systemd and the agent as its unit loses the power in the middle of what the agent does, and with it all
 // that was not flushed. QEMU is killed, and the host boots from what is left. In the end a purge leaves it as it was.
 func TestPowerCutsOfAHost(t *testing.T) {
+	stage.Long(t, "five boots; TestPowerCuts has the same files")
 	n, s := stage.StartNode(t, bed.Options{NoKubernetes: true, Accelerators: 1, LosesCache: true})
 	g := n.Guest
 	sh := func(script string, args ...string) string { t.Helper(); return stage.Sh(t, g, soon, script, args...) }

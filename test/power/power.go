@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -157,7 +158,15 @@ func unmount() error {
 	for _, dir := range []string{"host/run", "host/dev"} {
 		_ = unix.Unmount(filepath.Join(place, dir), 0) // only some have it
 	}
-	if err := unix.Unmount(place, 0); err != nil {
+	var err error
+	for range 100 {
+		runtime.GC() // closes the directories of hosts
+		if err = unix.Unmount(place, 0); !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot unmount: %w", err)
 	}
 	return nil
