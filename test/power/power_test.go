@@ -266,8 +266,9 @@ func (s *studio) judge(n int, films map[string][]*film, nosync bool, rows map[st
 			s.Fatalf("cut %d was not judged\n%s", n, said)
 		}
 		took += v.Took
-		rows[p.film.area].count(nosync, len(v.Wrong) > 0)
-		if len(v.Wrong) == 0 {
+		wrong := v.Wrong.All()
+		rows[p.film.area].count(nosync, v.Wrong)
+		if len(wrong) == 0 {
 			continue
 		}
 		say := s.Errorf
@@ -280,7 +281,7 @@ func (s *studio) judge(n int, films map[string][]*film, nosync bool, rows map[st
 		marks := p.film.marks
 		say("cut %d: %s, mounted with %q, after write %d of %d, between %q (%d) and %q (%d), of the cache is kept %s:\n\t%s", n, p.film.area, p.film.mount,
 			p.position, p.film.recording.Len(), marks[p.mark].Step, marks[p.mark].position, marks[p.mark+1].Step, marks[p.mark+1].position, p.keeps,
-			strings.ReplaceAll(strings.Join(v.Wrong, "\n"), "\n", "\n\t"))
+			strings.ReplaceAll(strings.Join(wrong, "\n"), "\n", "\n\t"))
 	}
 	s.Logf("%d cuts judged in %.0f s, each in %.1f s", len(s.plan), time.Since(began).Seconds(), took.Seconds()/float64(max(1, len(s.plan))))
 }
@@ -306,43 +307,54 @@ func furnish(t *testing.T, g *vm.Guest, dir string) {
 
 // row is what is known of an area.
 type row struct {
-	area                                 string
-	steps                                int
-	cuts, right, cutsNoSync, wrongNoSync int
+	area                             string
+	steps, cuts, right               int
+	cutsNoSync, lost, torn, brokenly int
 }
 
-func (r *row) count(nosync, wrong bool) {
+func (r *row) count(nosync bool, w Wrong) {
 	switch {
-	case nosync:
-		r.cutsNoSync++
-		if wrong {
-			r.wrongNoSync++
-		}
-	default:
+	case !nosync:
 		r.cuts++
-		if !wrong {
+		if len(w.All()) == 0 {
 			r.right++
 		}
+		return
+	case len(w.Broken) > 0:
+		r.brokenly++
+	case len(w.Torn) > 0:
+		r.torn++
+	case len(w.Lost) > 0:
+		r.lost++
 	}
+	r.cutsNoSync++
 }
 
-// table prints the outcome, and fails where nothing needed an fsync: then nothing was shown.
+// needed is how many cuts needed an fsync.
+func (r *row) needed() int { return r.lost + r.torn + r.brokenly }
+
+func (r *row) add(o *row) {
+	r.steps, r.cuts, r.right = r.steps+o.steps, r.cuts+o.cuts, r.right+o.right
+	r.cutsNoSync, r.lost, r.torn, r.brokenly = r.cutsNoSync+o.cutsNoSync, r.lost+o.lost, r.torn+o.torn, r.brokenly+o.brokenly
+}
+
+func (r *row) String() string {
+	return fmt.Sprintf("%-10s %6d %6d %6d   %6d %6d %6d %8d %6d\n", r.area, r.steps, r.cuts, r.right, r.cutsNoSync, r.needed(), r.brokenly, r.torn, r.lost)
+}
+
+// table prints the outcome, and fails where nothing needed an fsync: then nothing was shown. Each cut is in one of the last columns:
+// something that the agent cannot mend; or a file in force is empty or half; or a step that had been done is not.
 func table(t *testing.T, rows map[string]*row) {
 	t.Helper()
 	all := &row{area: "all"}
-	text := fmt.Sprintf("\n%-10s %6s %6s %6s   %s\n", "area", "steps", "cuts", "right", "wrong with every fsync left out")
+	text := fmt.Sprintf("\n%-31s   every fsync left out\n%-10s %6s %6s %6s   %6s %6s %6s %8s %6s\n", "", "area", "steps", "cuts", "right", "cuts", "wrong", "broken", "or torn", "or lost")
 	for _, area := range slices.Sorted(maps.Keys(rows)) {
 		r := rows[area]
-		all.steps, all.cuts, all.right = all.steps+r.steps, all.cuts+r.cuts, all.right+r.right
-		all.cutsNoSync, all.wrongNoSync = all.cutsNoSync+r.cutsNoSync, all.wrongNoSync+r.wrongNoSync
-		if r.wrongNoSync == 0 {
+		all.add(r)
+		if r.needed() == 0 {
 			t.Errorf("%s: no cut of %d needed an fsync: nothing is shown", area, r.cutsNoSync)
 		}
 		text += r.String()
 	}
 	t.Log(text + all.String())
-}
-
-func (r *row) String() string {
-	return fmt.Sprintf("%-10s %6d %6d %6d   %d of %d\n", r.area, r.steps, r.cuts, r.right, r.wrongNoSync, r.cutsNoSync)
 }
