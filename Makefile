@@ -168,6 +168,10 @@ e2e: ## Scenarios on real parts, one after the other, as root; RUN=TestBareMetal
 faults: ## Fault injections on real parts, as root; RUN=Test14 picks some
 	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=60m -run='$(or $(RUN),.)' ./test/faults
 
+.PHONY: power
+power: ## Power cuts at any moment, on a disk that loses its cache, as root; CUTS=200, RUN=TestPowerCuts$$ leaves the host's out
+	ACCELD_TESTBED=1 $(GO) test -count=1 -v -timeout=60m -run='$(or $(RUN),.)' ./test/power -cuts=$(or $(CUTS),200)
+
 .PHONY: kubelets
 kubelets: ## The real kubelets 1.37.1 and 1.36.3 as judges, as root; RESTARTS=1000 of each kind instead of 20, RUN=Claim picks some
 	cd test/kubelet && ACCELD_TESTBED=1 $(GO) test -vet=off -count=1 -v -timeout=120m -run='$(or $(RUN),.)' . -restarts=$(or $(RESTARTS),20)

@@ -244,18 +244,19 @@ func (claims) Work(dir string, mark Mark) error {
 
 // Check: the API server is away after the cut. Each claim that the kubelet was told is prepared is known, and given as before; one
 // that it has never asked for is not; and all can be taken back.
-func (claims) Check(dir string, c Cut) (wrong []string, err error) {
+func (claims) Check(dir string, c Cut) (wrong Wrong, err error) {
 	root := filepath.Join(dir, "host")
 	if err := boot(root, c.Number+1); err != nil {
-		return nil, err
+		return wrong, err
 	}
 	var before, after prepared
 	if err := errors.Join(json.Unmarshal(c.Before, &before), json.Unmarshal(c.After, &after)); err != nil {
-		return nil, err
+		return wrong, err
 	}
 	a, err := serve(root, apiServer{away: true})
 	if err != nil {
-		return []string{err.Error()}, nil
+		wrong.broken("no plugin: %v", err)
+		return wrong, nil
 	}
 	defer func() { a.stop() }()
 	var uids []string
@@ -267,15 +268,15 @@ func (claims) Check(dir string, c Cut) (wrong []string, err error) {
 	slices.Sort(uids)
 	given, refused, err := a.prepare(append(uids, "claim-99")...)
 	if err != nil {
-		return nil, err
+		return wrong, err
 	}
 	for _, uid := range uids {
 		if !slices.Equal(given[uid], before.Claims[uid]) {
-			wrong = append(wrong, fmt.Sprintf("%s has %q, it had %q: %s", uid, given[uid], before.Claims[uid], refused[uid]))
+			wrong.broken("%s has %q, it had %q: %s", uid, given[uid], before.Claims[uid], refused[uid])
 		}
 	}
 	if refused["claim-99"] == "" {
-		wrong = append(wrong, "a claim is prepared that nobody has asked for")
+		wrong.broken("a claim is prepared that nobody has asked for")
 	}
 	for uid := range after.Claims {
 		if !slices.Contains(uids, uid) {
@@ -283,9 +284,10 @@ func (claims) Check(dir string, c Cut) (wrong []string, err error) {
 		}
 	}
 	if err := a.unprepare(uids...); err != nil {
-		wrong = append(wrong, "cannot take claims back: "+err.Error())
+		wrong.broken("cannot take claims back: %v", err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return append(wrong, a.about...), nil
+	wrong.Torn = append(wrong.Torn, a.about...)
+	return wrong, nil
 }

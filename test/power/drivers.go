@@ -249,7 +249,7 @@ func withVersion(module []byte, version string) ([]byte, error) {
 type kept struct {
 	Files map[string]string
 	Wants string // the configured version
-	Holds string // the version that serves; empty when none does
+	Holds string // the version that serves, or served last
 }
 
 // lasting reports whether a file of the state is one that is promised. The rest is work, locks and logs.
@@ -285,10 +285,12 @@ func (m *machine) files() (map[string]string, error) {
 			return nil
 		}
 		b, err := os.ReadFile(name)
-		sum := sha256.Sum256(b)
-		out[short] = fmt.Sprintf("%d bytes, %s", len(b), hex.EncodeToString(sum[:8]))
+		out[short] = describe(b)
 		if about(short) {
 			out[short] = string(b)
+			if len(b) == 0 {
+				out[short] = empty
+			}
 		}
 		return err
 	})
@@ -297,6 +299,7 @@ func (m *machine) files() (map[string]string, error) {
 
 // marking makes each step a mark.
 func (m *machine) marking(version *string, mark Mark) {
+	last := ""
 	m.mark = func(step string) error {
 		now, err := m.files()
 		if err != nil {
@@ -306,72 +309,76 @@ func (m *machine) marking(version *string, mark Mark) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		return mark(step, kept{now, *version, strings.TrimSpace(string(live))})
+		if text := strings.TrimSpace(string(live)); text != "" {
+			last = text
+		}
+		return mark(step, kept{now, (*version)[:len(one)], last})
 	}
 }
 
 // judgeDrivers is what both areas of drivers check.
-func judgeDrivers(dir string, c Cut) (wrong []string, err error) {
+func judgeDrivers(dir string, c Cut) (wrong Wrong, err error) {
 	var before, after kept
 	if err := errors.Join(json.Unmarshal(c.Before, &before), json.Unmarshal(c.After, &after)); err != nil {
-		return nil, err
+		return wrong, err
 	}
 	m, err := newMachine(dir, c.Number+1)
 	if err != nil {
-		return nil, err
+		return wrong, err
 	}
 	now, err := m.files()
 	if err != nil {
-		return nil, err
+		return wrong, err
 	}
 	for _, name := range names(before.Files, after.Files, now) {
 		is, was, wanted := now[name], before.Files[name], after.Files[name]
 		removed := about(name) && was == "" && json.Valid([]byte(is)) // a moment ago, and that did not last
 		if is != was && is != wanted && !removed {
-			wrong = append(wrong, fmt.Sprintf("%s is %q, it was %q and was to be %q", name, is, was, wanted))
+			wrong.file(name, is, was, wanted)
 		}
 	}
 	entries, err := m.driver.List()
 	if err != nil {
-		return nil, err
+		return wrong, err
 	}
 	for _, e := range entries {
 		for _, s := range e.Modules {
 			b, err := os.ReadFile(filepath.Join(e.Path, s.File))
 			if sum := sha256.Sum256(b); e.Problem == "" && (err != nil || hex.EncodeToString(sum[:]) != s.SHA256) {
-				wrong = append(wrong, fmt.Sprintf("half an entry is taken for a whole one: version %s, %s (%d bytes, %v)", e.Version, s.File, len(b), err))
+				wrong.broken("half an entry is taken for a whole one: version %s, %s (%d bytes, %v)", e.Version, s.File, len(b), err)
 			}
 		}
 	}
-	return append(wrong, m.serves(before, after)...), nil
+	m.serves(before, after, &wrong)
+	return wrong, nil
 }
 
 // serves starts the agent, with the configuration of before or after, and says what is wrong then.
-func (m *machine) serves(before, after kept) (wrong []string) {
+func (m *machine) serves(before, after kept, wrong *Wrong) {
 	want := after.Wants
 	have, problem, err := m.ensure(want)
 	if err != nil || !have.Right {
-		return []string{fmt.Sprintf("no driver serves: %v %v (tried %q)", problem, err, tried(problem))}
+		wrong.broken("no driver serves: %v %v (tried %q)", problem, err, tried(problem))
+		return
 	}
-	if allowed := []string{before.Holds, after.Holds, before.Wants, want[:len(one)]}; !slices.Contains(allowed, have.Version) {
-		wrong = append(wrong, fmt.Sprintf("version %s serves, it was to be one of %q", have.Version, allowed))
+	if allowed := []string{before.Holds, after.Holds, before.Wants, want}; !slices.Contains(allowed, have.Version) {
+		wrong.broken("version %s serves, it was to be one of %q", have.Version, allowed)
 	}
-	if want != broken && have.Version != want {
+	if have.Version != want {
 		if have, problem, err = m.upgrade(want); err != nil || !have.Right || have.Version != want {
-			wrong = append(wrong, fmt.Sprintf("the upgrade to %s ends with %s: %v %v (tried %q)", want, have.Version, problem, err, tried(problem)))
+			wrong.broken("the upgrade to %s ends with %s: %v %v (tried %q)", want, have.Version, problem, err, tried(problem))
 		}
 	}
 	now, err := m.files()
 	if err != nil {
-		return append(wrong, err.Error())
+		wrong.broken("%v", err)
 	}
 	for name, text := range now {
 		// The marker of a load of another driver, which the machine did not survive, waits for the next load of that.
 		if strings.HasPrefix(name, "journal/") || name == "attempts/"+have.Key+".json" && strings.Contains(text, `"open":true`) {
-			wrong = append(wrong, fmt.Sprintf("%s is still there: %s", name, text))
+			wrong.broken("%s is still there: %s", name, text)
 		}
 	}
-	return wrong
 }
 
 func tried(p *accel.Problem) []string {
@@ -420,7 +427,7 @@ func (stores) Work(dir string, mark Mark) error {
 }
 
 // Check judges the files, and starts the agent.
-func (stores) Check(dir string, c Cut) ([]string, error) { return judgeDrivers(dir, c) }
+func (stores) Check(dir string, c Cut) (Wrong, error) { return judgeDrivers(dir, c) }
 
 // upgrades is the area of the journal of upgrades and the markers of loads.
 type upgrades struct{}
@@ -473,7 +480,7 @@ func (upgrades) Work(dir string, mark Mark) error {
 }
 
 // Check judges the files, and starts the agent.
-func (upgrades) Check(dir string, c Cut) ([]string, error) { return judgeDrivers(dir, c) }
+func (upgrades) Check(dir string, c Cut) (Wrong, error) { return judgeDrivers(dir, c) }
 
 // names are the keys of maps, each once, in order.
 func names(all ...map[string]string) []string {

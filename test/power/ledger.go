@@ -2,8 +2,6 @@ package power
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -211,8 +209,7 @@ func digests(root string) (map[string]string, error) {
 			} else {
 				var b []byte
 				b, err = os.ReadFile(name)
-				sum := sha256.Sum256(b)
-				text = fmt.Sprintf("%d bytes, %s", len(b), hex.EncodeToString(sum[:8]))
+				text = describe(b)
 			}
 			out[strings.TrimPrefix(name, root)] = text
 			return err
@@ -226,36 +223,36 @@ func digests(root string) (map[string]string, error) {
 
 // Check: each file in force is as one of the two steps left it. Of every second cut the agent then starts and does its work again.
 // In the end a purge makes the host what it was.
-func (ledgers) Check(dir string, c Cut) (wrong []string, err error) {
+func (ledgers) Check(dir string, c Cut) (wrong Wrong, err error) {
 	root := filepath.Join(dir, "host")
 	if err := boot(root, c.Number+1); err != nil {
-		return nil, err
+		return wrong, err
 	}
 	var start, before, after files
 	if err := errors.Join(json.Unmarshal(c.Start, &start), json.Unmarshal(c.Before, &before), json.Unmarshal(c.After, &after)); err != nil {
-		return nil, err
+		return wrong, err
 	}
 	now, err := digests(root)
 	if err != nil {
-		return nil, err
+		return wrong, err
 	}
 	for _, name := range names(before.Files, after.Files, now) {
 		if is := now[name]; is != before.Files[name] && is != after.Files[name] {
-			wrong = append(wrong, fmt.Sprintf("%s is %q, it was %q and was to be %q", name, is, before.Files[name], after.Files[name]))
+			wrong.file(name, is, before.Files[name], after.Files[name])
 		}
 	}
 	if c.Number%2 == 1 {
 		if err := change(root, func(string) error { return nil }); err != nil {
-			wrong = append(wrong, "the agent started again: "+err.Error())
+			wrong.broken("the agent started again: %v", err)
 		}
 	}
 	said, code := acceld(root, "purge")
 	if code != 0 {
-		wrong = append(wrong, fmt.Sprintf("the purge ended with %d: %s", code, said))
+		wrong.broken("the purge ended with %d: %s", code, said)
 	}
 	then, err := look(root)
 	if diff := tree.Diff(start.Tree, then); diff != "" {
-		wrong = append(wrong, "after the purge the host is not what it was:\n"+diff)
+		wrong.broken("after the purge the host is not what it was:\n%s", diff)
 	}
 	return wrong, err
 }

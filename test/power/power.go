@@ -8,6 +8,8 @@ package power
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +18,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,7 +33,7 @@ type Area interface {
 	// Work does what an agent does, and calls mark after each step with what holds from then on.
 	Work(dir string, mark Mark) error
 	// Check starts an agent after a power cut, and returns what is wrong.
-	Check(dir string, c Cut) (wrong []string, err error)
+	Check(dir string, c Cut) (Wrong, error)
 }
 
 // Mark notes that a step has been done; state is what its area promises from then on.
@@ -52,8 +57,45 @@ type Cut struct {
 // Verdict is what is wrong after a cut; nothing when all is right.
 type Verdict struct {
 	Number int
-	Wrong  []string
+	Wrong  Wrong
 	Took   time.Duration
+}
+
+// Wrong are sentences about what is wrong, by how bad it is.
+type Wrong struct {
+	// Lost is what had been promised and is as it was before.
+	Lost []string
+	// Torn are files in force that nobody has written so: empty, or a half.
+	Torn []string
+	// Broken is what the agent cannot mend.
+	Broken []string
+}
+
+// All are all sentences.
+func (w *Wrong) All() []string { return slices.Concat(w.Broken, w.Torn, w.Lost) }
+
+// file notes a file that is not as it should be.
+func (w *Wrong) file(name, is, was, wanted string) {
+	text := fmt.Sprintf("%s is %q, it was %q and was to be %q", name, is, was, wanted)
+	if strings.HasPrefix(is, empty) || strings.HasPrefix(was, "{") && is != "" && !json.Valid([]byte(is)) {
+		w.Torn = append(w.Torn, text)
+		return
+	}
+	w.Lost = append(w.Lost, text)
+}
+
+// broken notes what the agent cannot mend.
+func (w *Wrong) broken(format string, args ...any) {
+	w.Broken = append(w.Broken, fmt.Sprintf(format, args...))
+}
+
+// empty begins the description of an empty file; of another one its size is there.
+const empty = "0 bytes"
+
+// describe is what is remembered of a file's content.
+func describe(content []byte) string {
+	sum := sha256.Sum256(content)
+	return fmt.Sprintf("%d bytes, %s", len(content), hex.EncodeToString(sum[:8]))
 }
 
 // Recorder does the work of one area while the test records.
@@ -134,9 +176,9 @@ func Judge(server, device string) error {
 	}
 }
 
-func judge(area Area, device string, c Cut) ([]string, error) {
+func judge(area Area, device string, c Cut) (Wrong, error) {
 	if err := mount(device, c.MountOptions); err != nil {
-		return []string{"the file system: " + err.Error()}, nil
+		return Wrong{Broken: []string{"the file system: " + err.Error()}}, nil
 	}
 	wrong, err := area.Check(place, c)
 	return wrong, errors.Join(err, unmount())
@@ -157,7 +199,15 @@ func unmount() error {
 	for _, dir := range []string{"host/run", "host/dev"} {
 		_ = unix.Unmount(filepath.Join(place, dir), 0) // only some have it
 	}
-	if err := unix.Unmount(place, 0); err != nil {
+	var err error
+	for range 100 {
+		runtime.GC() // closes the directories of hosts
+		if err = unix.Unmount(place, 0); !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot unmount: %w", err)
 	}
 	return nil

@@ -51,8 +51,9 @@ type film struct {
 // studio is the test's side: what the program in the guest talks to.
 type studio struct {
 	*testing.T
-	disk *nbd.Disk
-	rand *rand.Rand
+	disk    *nbd.Disk
+	rand    *rand.Rand
+	program func(args ...string) (said string, err error) // in the guest
 
 	mu       sync.Mutex
 	marks    []moment
@@ -68,6 +69,10 @@ type planned struct {
 	position int // after so many writes and flushes
 	mark     int // the last one before
 	keeps    string
+}
+
+func newStudio(t *testing.T) *studio {
+	return &studio{T: t, rand: rand.New(rand.NewPCG(*seed, 0)), disk: nbd.New(diskMiB<<20, nbd.NewContent(nil)), verdicts: map[int]Verdict{}}
 }
 
 // serve answers the program in the guest, and returns the URL for it.
@@ -160,11 +165,12 @@ func (s *studio) spread(n int, films []*film) (plan []planned) {
 }
 
 // share is how many of all cuts an area has.
-func share(area string, n int) int {
+func share(area string, n, areas int) int {
+	each := n / (areas + 1)
 	if area == "ledger" {
-		return n - 3*(n/5)
+		return n - (areas-1)*each
 	}
-	return n / 5
+	return each
 }
 
 // TestPowerCuts: the power goes at any moment of what acceld does to its files. After each cut the next agent finds all right; and
@@ -175,7 +181,7 @@ func TestPowerCuts(t *testing.T) {
 		*seed = rand.Uint64()
 	}
 	t.Logf("the moments are those of -seed=%d", *seed)
-	s := &studio{T: t, rand: rand.New(rand.NewPCG(*seed, 0)), disk: nbd.New(diskMiB<<20, nbd.NewContent(nil)), verdicts: map[int]Verdict{}}
+	s := newStudio(t)
 	dir, err := os.MkdirTemp("", "power") // a socket's path has at most 107 bytes
 	if err != nil {
 		t.Fatal(err)
@@ -188,56 +194,67 @@ func TestPowerCuts(t *testing.T) {
 	}
 	t.Cleanup(server.Close)
 	g := vm.StartLight(t, vm.Options{Accelerators: 1, Devices: nbd.Devices(socket, "power")})
-	device := strings.TrimSpace(g.MustSh(`grep -lx power /sys/block/*/serial | cut -d / -f 4 | sed 's,^,/dev/,'`))
 	furnish(t, g, dir)
 	url := s.serve()
+	device := strings.TrimSpace(g.MustSh(`grep -lx power /sys/block/*/serial | cut -d / -f 4 | sed 's,^,/dev/,'`))
+	s.program = func(args ...string) (string, error) {
+		var out strings.Builder
+		session, err := g.Core.Start(t.Context(), &out, &out, append([]string{"/usr/bin/power", "-server=" + url, "-device=" + device}, args...)...)
+		if err != nil {
+			return "", err
+		}
+		status, err := session.Wait(t.Context())
+		if err == nil && status != 0 {
+			err = fmt.Errorf("exit status %d", status)
+		}
+		return out.String(), err
+	}
+	s.run(stage.Times(t, *cuts), slices.Sorted(maps.Keys(Areas())))
+}
 
+// run records the work of the areas, with every fsync and without, cuts each recording, and says what came of it.
+func (s *studio) run(n int, areas []string) {
+	s.Helper()
 	rows := map[string]*row{}
 	for _, nosync := range []bool{false, true} {
 		films := map[string][]*film{}
-		for _, area := range slices.Sorted(maps.Keys(Areas())) {
+		for _, area := range areas {
 			if rows[area] == nil {
 				rows[area] = &row{area: area}
 			}
 			for _, mount := range mounts() {
 				began := time.Now()
-				r := g.Run("/usr/bin/power", "-server="+url, "-device="+device, "-area="+area, "-mount="+mount, fmt.Sprintf("-nosync=%v", nosync))
-				if !r.OK() {
-					t.Fatalf("%s, mounted with %q, nosync=%v: %s%s", area, mount, nosync, r.Stdout, r.Stderr)
+				if said, err := s.program("-area="+area, "-mount="+mount, fmt.Sprintf("-nosync=%v", nosync)); err != nil {
+					s.Fatalf("%s, mounted with %q, nosync=%v: %v\n%s", area, mount, nosync, err, said)
 				}
 				s.mu.Lock()
 				f := &film{area, mount, s.film, s.marks}
 				s.mu.Unlock()
-				t.Logf("%-8s fsync=%-5v mount=%-32q %3d steps, %5d writes, %4d flushes, %5.1f s", area, !nosync, mount,
+				s.Logf("%-8s fsync=%-5v mount=%-32q %3d steps, %5d writes, %4d flushes, %5.1f s", area, !nosync, mount,
 					len(f.marks), f.recording.Len()-f.recording.Flushes(), f.recording.Flushes(), time.Since(began).Seconds())
 				films[area] = append(films[area], f)
 			}
 			rows[area].steps = len(films[area][0].marks) - 1
 		}
-		s.judge(g, device, url, films, nosync, rows)
+		s.judge(n, films, nosync, rows)
 	}
-	table(t, rows)
+	table(s.T, rows)
 }
 
 // judge makes the cuts of the films and counts what came of them.
-func (s *studio) judge(g *vm.Guest, device, url string, films map[string][]*film, nosync bool, rows map[string]*row) {
+func (s *studio) judge(n int, films map[string][]*film, nosync bool, rows map[string]*row) {
 	s.Helper()
 	began := time.Now()
 	s.mu.Lock()
 	s.plan, s.next = nil, 0
 	clear(s.verdicts)
 	for _, area := range slices.Sorted(maps.Keys(films)) {
-		s.plan = append(s.plan, s.spread(share(area, *cuts), films[area])...)
+		s.plan = append(s.plan, s.spread(share(area, n, len(films)), films[area])...)
 	}
 	s.mu.Unlock()
-	var out strings.Builder
-	session, err := g.Core.Start(s.Context(), &out, &out, "/usr/bin/power", "-server="+url, "-device="+device)
+	said, err := s.program()
 	if err != nil {
-		s.Fatal(err)
-	}
-	status, err := session.Wait(s.Context())
-	if err != nil || status != 0 {
-		s.Fatalf("judging ended with %d, %v\n%s", status, err, out.String())
+		s.Fatalf("judging ended: %v\n%s", err, said)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,11 +263,12 @@ func (s *studio) judge(g *vm.Guest, device, url string, films map[string][]*film
 	for n, p := range s.plan {
 		v, there := s.verdicts[n]
 		if !there {
-			s.Fatalf("cut %d was not judged\n%s", n, out.String())
+			s.Fatalf("cut %d was not judged\n%s", n, said)
 		}
 		took += v.Took
-		rows[p.film.area].count(nosync, len(v.Wrong) > 0)
-		if len(v.Wrong) == 0 {
+		wrong := v.Wrong.All()
+		rows[p.film.area].count(nosync, v.Wrong)
+		if len(wrong) == 0 {
 			continue
 		}
 		say := s.Errorf
@@ -263,7 +281,7 @@ func (s *studio) judge(g *vm.Guest, device, url string, films map[string][]*film
 		marks := p.film.marks
 		say("cut %d: %s, mounted with %q, after write %d of %d, between %q (%d) and %q (%d), of the cache is kept %s:\n\t%s", n, p.film.area, p.film.mount,
 			p.position, p.film.recording.Len(), marks[p.mark].Step, marks[p.mark].position, marks[p.mark+1].Step, marks[p.mark+1].position, p.keeps,
-			strings.ReplaceAll(strings.Join(v.Wrong, "\n"), "\n", "\n\t"))
+			strings.ReplaceAll(strings.Join(wrong, "\n"), "\n", "\n\t"))
 	}
 	s.Logf("%d cuts judged in %.0f s, each in %.1f s", len(s.plan), time.Since(began).Seconds(), took.Seconds()/float64(max(1, len(s.plan))))
 }
@@ -289,43 +307,54 @@ func furnish(t *testing.T, g *vm.Guest, dir string) {
 
 // row is what is known of an area.
 type row struct {
-	area                                 string
-	steps                                int
-	cuts, right, cutsNoSync, wrongNoSync int
+	area                             string
+	steps, cuts, right               int
+	cutsNoSync, lost, torn, brokenly int
 }
 
-func (r *row) count(nosync, wrong bool) {
+func (r *row) count(nosync bool, w Wrong) {
 	switch {
-	case nosync:
-		r.cutsNoSync++
-		if wrong {
-			r.wrongNoSync++
-		}
-	default:
+	case !nosync:
 		r.cuts++
-		if !wrong {
+		if len(w.All()) == 0 {
 			r.right++
 		}
+		return
+	case len(w.Broken) > 0:
+		r.brokenly++
+	case len(w.Torn) > 0:
+		r.torn++
+	case len(w.Lost) > 0:
+		r.lost++
 	}
+	r.cutsNoSync++
 }
 
-// table prints the outcome, and fails where nothing needed an fsync: then nothing was shown.
+// needed is how many cuts needed an fsync.
+func (r *row) needed() int { return r.lost + r.torn + r.brokenly }
+
+func (r *row) add(o *row) {
+	r.steps, r.cuts, r.right = r.steps+o.steps, r.cuts+o.cuts, r.right+o.right
+	r.cutsNoSync, r.lost, r.torn, r.brokenly = r.cutsNoSync+o.cutsNoSync, r.lost+o.lost, r.torn+o.torn, r.brokenly+o.brokenly
+}
+
+func (r *row) String() string {
+	return fmt.Sprintf("%-10s %6d %6d %6d   %6d %6d %6d %8d %6d\n", r.area, r.steps, r.cuts, r.right, r.cutsNoSync, r.needed(), r.brokenly, r.torn, r.lost)
+}
+
+// table prints the outcome, and fails where nothing needed an fsync: then nothing was shown. Each cut is in one of the last columns:
+// something that the agent cannot mend; or a file in force is empty or half; or a step that had been done is not.
 func table(t *testing.T, rows map[string]*row) {
 	t.Helper()
 	all := &row{area: "all"}
-	text := fmt.Sprintf("\n%-10s %6s %6s %6s   %s\n", "area", "steps", "cuts", "right", "wrong with every fsync left out")
+	text := fmt.Sprintf("\n%-31s   every fsync left out\n%-10s %6s %6s %6s   %6s %6s %6s %8s %6s\n", "", "area", "steps", "cuts", "right", "cuts", "wrong", "broken", "or torn", "or lost")
 	for _, area := range slices.Sorted(maps.Keys(rows)) {
 		r := rows[area]
-		all.steps, all.cuts, all.right = all.steps+r.steps, all.cuts+r.cuts, all.right+r.right
-		all.cutsNoSync, all.wrongNoSync = all.cutsNoSync+r.cutsNoSync, all.wrongNoSync+r.wrongNoSync
-		if r.wrongNoSync == 0 {
+		all.add(r)
+		if r.needed() == 0 {
 			t.Errorf("%s: no cut of %d needed an fsync: nothing is shown", area, r.cutsNoSync)
 		}
 		text += r.String()
 	}
 	t.Log(text + all.String())
-}
-
-func (r *row) String() string {
-	return fmt.Sprintf("%-10s %6d %6d %6d   %d of %d\n", r.area, r.steps, r.cuts, r.right, r.wrongNoSync, r.cutsNoSync)
 }
