@@ -23,6 +23,8 @@
 // A [Problem] is the only error that states are decided on: a typed [Reason] and a sentence. [Reasons] says for
 // each who must act and what to do; docs/reasons.md is generated from it.
 //
+// A [Progress] reports how far a pull, a build or a load is. It is not part of the Machine: nothing is decided on it.
+//
 // # Invariants
 //
 //   - Nobody changes a Machine after it was published; the next one is a new value.

@@ -2,12 +2,12 @@ package accel
 
 import "time"
 
-// Progress says how far something is that people wait for: a driver on its way to the machine. Each report of a stage has its
-// Since; the last one has Ended.
+// Progress reports how far one stage of the work on a driver is, for people who wait. All reports of a stage have the same Since;
+// the last one has Ended.
 type Progress struct {
 	Kind  string `json:"kind"`
 	Stage Stage  `json:"stage"`
-	// What is at work in the stage now: an artifact, a program of a build or its last command, a module.
+	// What is what the stage works on now: an artifact, a program of a build or its latest command, a module.
 	What string `json:"what,omitempty"`
 	// Step counts the steps of a build from 1, and Steps is how many it has; 0 while that is not known, and without steps.
 	Step  int `json:"step,omitempty"`
@@ -15,15 +15,15 @@ type Progress struct {
 	// Done never goes back in a stage, but for another attempt. Total is 0 while it is not known. Both are in the stage's unit.
 	Done  int64 `json:"done"`
 	Total int64 `json:"total,omitempty"`
-	// Guessed is true for a Total that another time had, which this time need not have.
+	// Guessed is true when Total is the count of an earlier run, which this one may miss.
 	Guessed bool `json:"guessed,omitempty"`
-	// Attempt is 2 and more when the attempt before failed, of which Problem says why; 0 for the first.
+	// Attempt is 2 or more after a failed attempt, and Problem then says why that failed; 0 for the first.
 	Attempt int `json:"attempt,omitempty"`
-	// Since is when the stage began, and Again when it began from nothing in another attempt.
+	// Since is when the stage began, and Again when the present attempt began from zero; zero for the first.
 	Since time.Time `json:"since"`
 	Again time.Time `json:"again,omitzero"`
 	Ended bool      `json:"ended,omitempty"`
-	// Problem is why the stage failed, when it has ended, or its attempt before.
+	// Problem says why the stage failed, when it has ended, else why its last attempt did.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -38,7 +38,7 @@ const (
 	StageBuild  Stage = "build"  // the programs of a build
 	StageFinish Stage = "finish" // modules that were built are judged, signed and put into the store
 	StagePush   Stage = "push"   // to a registry
-	StageUnload Stage = "unload" // the driver of before
+	StageUnload Stage = "unload" // the old driver
 	StageLoad   Stage = "load"   // modules, and their devices come up
 	StageProve  Stage = "prove"  // the devices compute
 )
@@ -63,12 +63,12 @@ type Unit string
 // The units.
 const (
 	UnitByte    Unit = "byte"
-	UnitCommand Unit = "command" // of a make that says what it does: a file compiled or linked
+	UnitCommand Unit = "command" // that make has begun: a file compiled or linked
 	UnitModule  Unit = "module"
 )
 
-// Left estimates how long the stage goes on, by the mean pace of its attempt so far; false while there is too little to say it honestly: no
-// total, less than five seconds, less than a twentieth, or a total that turned out to be too small.
+// Left estimates the time left from the average speed of the present attempt. It reports false where an estimate would be a guess:
+// without a total, in the first five seconds, before 5 % is done, and when the total turned out too small.
 func (p Progress) Left(now time.Time) (time.Duration, bool) {
 	took := now.Sub(p.Since)
 	if !p.Again.IsZero() {

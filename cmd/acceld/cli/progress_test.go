@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/test/machines"
 )
 
 // TestWorking has a row for each form that people see of a stage at work, and of its end.
@@ -332,4 +334,52 @@ func TestFollowedProgress(t *testing.T) {
 	x.until(t, "the end", func(text string, _ map[string]bool) bool {
 		return text == kind+": preparing\n"+kind+": version 2.0.0 serves"
 	})
+}
+
+// TestCommandInterrupted: commands that are interrupted while a registry sends end at once with one line that says so.
+func TestCommandInterrupted(t *testing.T) {
+	root := t.TempDir()
+	if err := machines.Write(root, "eight-accelerators"); err != nil {
+		t.Fatal(err)
+	}
+	const release = "5.14.0-570.99.1.el9_6.x86_64" // that of the machine
+	for name, args := range map[string][]string{
+		"preflight":       {"driver", "preflight", "qemu-edu", "--kernel", release},
+		"preflight, json": {"driver", "preflight", "qemu-edu", "--kernel", release, "-o", "json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				cancel()
+				<-r.Context().Done()
+			}))
+			defer server.Close()
+			config := filepath.Join(t.TempDir(), "config.yaml")
+			text := "prebuilt:\n  - {type: oci, image: " + strings.TrimPrefix(server.URL, "http://") + "/edu}\n"
+			if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var out, errs bytes.Buffer
+			cmd := New()
+			cmd.SetArgs(append([]string{"--host-root", root, "--config", config}, args...))
+			cmd.SetOut(&out)
+			cmd.SetErr(&errs)
+			began := time.Now()
+			err := cmd.ExecuteContext(ctx)
+			if err == nil || time.Since(began) > 10*time.Second {
+				t.Fatalf("%v after %v: %s%s", err, time.Since(began), out.String(), errs.String())
+			}
+			json := strings.Contains(name, "json")
+			if want := "qemu-edu: interrupted while pulling, after 0s: nothing was changed"; !json && (err.Error() != want || out.Len() > 0) {
+				t.Errorf("%v, want %q, and on standard output %q", err, want, out.String())
+			}
+			if json && !strings.Contains(out.String(), `"ready": false`) {
+				t.Error(out.String())
+			}
+			if errs.Len() > 0 {
+				t.Errorf("on standard error: %q", errs.String())
+			}
+		})
+	}
 }

@@ -59,7 +59,7 @@ there is one line for each change.`,
 				err = writeJSON(out, picked)
 			default:
 				s := newSheet(out)
-				printMachine(s, shown{Machine: m, picked: picked, holders: a.holders(cmd.Context()), now: a.clock()})
+				printMachine(s, shown{Machine: m, picked: picked, holders: a.holders(cmd.Context()), atWork: a.progress(cmd.Context(), ""), now: a.clock()})
 				_, err = io.WriteString(out, s.String())
 			}
 			if err == nil && !allReady(picked) {

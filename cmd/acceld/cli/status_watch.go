@@ -84,10 +84,26 @@ func (a *asked) news(ctx context.Context, tell chan<- tidings) {
 	}
 }
 
+// advances asks over and over how far the work is until ctx ends: it changes without another machine.
+func (a *asked) advances(ctx context.Context, tell chan<- []accel.Progress) {
+	for ctx.Err() == nil {
+		select {
+		case tell <- a.progress(ctx, ""):
+		case <-ctx.Done():
+		}
+		select {
+		case <-time.After(pulse):
+		case <-ctx.Done():
+		}
+	}
+}
+
 // watchScreen keeps the page up to date in its place on a terminal until ctx ends, and leaves the last one there.
 func (a *asked) watchScreen(ctx context.Context, out io.Writer) error {
 	tell := make(chan tidings)
 	go a.news(ctx, tell)
+	advanced := make(chan []accel.Progress)
+	go a.advances(ctx, advanced)
 	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)
 	defer signal.Stop(resized)
@@ -95,6 +111,7 @@ func (a *asked) watchScreen(ctx context.Context, out io.Writer) error {
 	defer tick.Stop()
 	show := screen{out: out}
 	var last tidings
+	var atWork []accel.Progress
 	var came time.Time // when last.page came, by this clock
 	draw := func() string {
 		s := newSheet(out)
@@ -104,6 +121,7 @@ func (a *asked) watchScreen(ctx context.Context, out io.Writer) error {
 		}
 		if !came.IsZero() {
 			page := last.page
+			page.atWork = atWork
 			page.now = page.now.Add(time.Since(came))
 			printMachine(s, page)
 		}
@@ -117,6 +135,7 @@ func (a *asked) watchScreen(ctx context.Context, out io.Writer) error {
 			if last.err = n.err; n.err == nil {
 				last.page, came = n.page, time.Now()
 			}
+		case atWork = <-advanced:
 		case <-resized:
 		case <-tick.C:
 		}

@@ -54,6 +54,8 @@ type shown struct {
 	picked accel.Machine
 	// holders are who was given which device, by its ID; nil when nobody could tell.
 	holders map[string][]exporter.Holder
+	// atWork is how far the work on drivers is.
+	atWork []accel.Progress
 	// now is the agent's clock when it answered.
 	now time.Time
 }
@@ -115,6 +117,12 @@ func printKind(s *sheet, m shown, kind string) {
 	default:
 		s.field(2, "now", plain(presently(st, have)))
 		s.field(2, "next", stepWords(st.Next))
+	}
+	for _, p := range m.atWork {
+		if p.Kind == kind {
+			p.Kind = "" // it stands above
+			s.field(2, "doing", working(p, m.now))
+		}
 	}
 	if u := have.Driver.Upgrade; u != nil {
 		printUpgrade(s, m, u)
