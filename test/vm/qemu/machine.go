@@ -57,6 +57,9 @@ type Machine struct {
 	child *process.Child
 }
 
+// startTimeout is for a busy machine on which a saved state is read into the guest's memory; an idle one needs a second for it.
+const startTimeout = 3 * time.Minute
+
 // Start starts a machine. With a State it is paused afterwards: call Continue.
 func Start(ctx context.Context, starter *process.Starter, c Config, log *os.File) (*Machine, error) {
 	ours, theirs, err := socketPair()
@@ -71,7 +74,7 @@ func Start(ctx context.Context, starter *process.Starter, c Config, log *os.File
 		ours.Close()
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	monitor, err := newMonitor(ctx, ours)
 	if err != nil {
