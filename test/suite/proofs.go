@@ -100,6 +100,7 @@ func named(command string, units []*unit) (found []*unit) {
 			strings.HasPrefix(command, "cd test/kubelet") && kubelet && strings.Contains(u.name, "1.37"),
 			strings.HasPrefix(command, "cd packaging/"+u.name) || strings.HasPrefix(command, "cd test/"+u.name+" "),
 			strings.HasPrefix(command, "make e2e") && dir == "e2e/" && tests.MatchString(test),
+			strings.HasPrefix(command, "make power") && dir == "power/" && tests.MatchString(test),
 			strings.HasPrefix(command, "make faults") && dir == "faults/" && tests.MatchString(test),
 			dir != "" && strings.Contains(command, "ACCELD_TESTBED=1") && strings.HasSuffix(command, "./test/"+strings.TrimSuffix(dir, "/")) && tests.MatchString(test),
 			strings.HasSuffix(command, "./test/purge") && strings.Contains(u.name, "purge"),
