@@ -68,3 +68,20 @@ func TestSocketIsForRoot(t *testing.T) {
 		t.Errorf("%v, %v", st.Mode(), err)
 	}
 }
+
+// TestSumOfKinds: what is not known of one profile is not known of the kind.
+func TestSumOfKinds(t *testing.T) {
+	k := NewKind(Config{Resource: testResource, Definition: &accel.Definition{Kind: "example-thing", Resource: testResource}})
+	k.Update(accel.Units(divided("a:half0,half1 b")))
+	if len(k.all()) != 2 {
+		t.Fatalf("%d plugins", len(k.all()))
+	}
+	for _, c := range []struct{ whole, halves, want int }{{1, 2, 3}, {-1, 2, -1}, {1, -1, -1}, {-1, -1, -1}, {0, 0, 0}} {
+		for i, n := range []int{c.whole, c.halves} {
+			k.all()[i].standing.set(nil, func(h *accel.PluginHave) { h.Registered, h.Allocatable = true, n })
+		}
+		if got := k.State(); got.Allocatable != c.want || !got.Registered {
+			t.Errorf("%d and %d: %+v, want %d", c.whole, c.halves, got, c.want)
+		}
+	}
+}
