@@ -14,23 +14,53 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/seed"
 )
 
+// node is the machine of the second half, with its bed.
+type node struct {
+	*bed.Node
+	bed *bed.Bed
+}
+
+func (n *node) stop() {
+	if n.Node != nil {
+		n.Node.Stop()
+	}
+	if n.bed != nil {
+		n.bed.Close()
+	}
+}
+
+// beside makes the second half's node while the first half runs: what it is made of from the start, the machine once the
+// first one has booted.
+func (d *demo) beside(ctx context.Context, booted <-chan struct{}, n *node) (err error) {
+	if err := bed.Fetch(ctx, d.log, joined()); err != nil {
+		return err
+	}
+	select {
+	case <-booted:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := bed.Make(ctx, d.log, joined()); err != nil {
+		return err
+	}
+	if n.bed, err = bed.OpenLog(ctx, d.log, joined()); err != nil {
+		return err
+	}
+	n.Node, err = n.bed.StartNode(ctx, bed.Options{Accelerators: 2, FreshBoot: true, Engine: seed.Containerd})
+	return err
+}
+
 // cluster is the second half.
-func (d *demo) cluster(ctx context.Context) error {
+func (d *demo) cluster(ctx context.Context, n *bed.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
 	defer cancel()
-	b, err := bed.OpenLog(ctx, d.log, second())
-	if err != nil {
-		return err
-	}
-	defer b.Close()
 	d.title("A node of a cluster, with two accelerators and no driver")
-	n, err := b.StartNode(ctx, bed.Options{Accelerators: 2, FreshBoot: true, Engine: "containerd"})
-	if err != nil {
+	if err := d.shell(ctx, n.Guest, bare); err != nil {
 		return err
 	}
-	defer n.Stop()
 	if err := d.stage.Store(ctx, n.Guest, stage.Version); err != nil {
 		return err
 	}

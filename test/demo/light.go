@@ -14,8 +14,8 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// light is the first half.
-func (d *demo) light(ctx context.Context, b *bed.Bed) error {
+// light is the first half; it closes booted when its machine runs.
+func (d *demo) light(ctx context.Context, b *bed.Bed, booted chan<- struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	g, err := b.StartLight(ctx, bed.Options{Accelerators: 2, FreshBoot: true, Engine: "containerd"})
@@ -23,6 +23,7 @@ func (d *demo) light(ctx context.Context, b *bed.Bed) error {
 		return err
 	}
 	defer g.Stop()
+	close(booted)
 	d.title("The kernel, lspci and /dev of the machine: two accelerators, no driver.")
 	if err := d.shell(ctx, g, bare); err != nil {
 		return err

@@ -43,9 +43,9 @@ type demo struct {
 	stage *stage.Stage
 }
 
-// first and second are what the halves need. The second needs containerd because the first has it already.
-func first() bed.Config  { return bed.Config{Engines: []seed.Engine{seed.Containerd}, NoCluster: true} }
-func second() bed.Config { return bed.Config{Engines: []seed.Engine{seed.Containerd}} }
+// alone and joined are what the halves need. The second has containerd because the first has it already.
+func alone() bed.Config  { return bed.Config{Engines: []seed.Engine{seed.Containerd}, NoCluster: true} }
+func joined() bed.Config { return bed.Config{Engines: []seed.Engine{seed.Containerd}} }
 
 func (d *demo) run(ctx context.Context, cluster bool) error {
 	dir, err := os.MkdirTemp("", "acceld-demo-")
@@ -55,24 +55,24 @@ func (d *demo) run(ctx context.Context, cluster bool) error {
 	defer os.RemoveAll(dir)
 	d.title("A bare machine with two accelerators. The first time, what it takes is fetched and built here: minutes.")
 	halves, running := errgroup.WithContext(ctx)
+	var second node
+	defer second.stop()
+	first := make(chan struct{})
 	if cluster {
-		halves.Go(func() error { return bed.Fetch(running, d.log, second()) })
-	}
-	b, err := d.prepare(running, dir)
-	if err != nil {
-		return err
+		halves.Go(func() error { return d.beside(running, first, &second) })
 	}
 	halves.Go(func() error {
+		b, err := d.prepare(running, dir)
+		if err != nil {
+			return err
+		}
 		defer b.Close()
-		return d.light(running, b)
+		return d.light(running, b, first)
 	})
-	if cluster {
-		halves.Go(func() error { return bed.Make(running, d.log, second()) })
-	}
 	if err := halves.Wait(); err != nil || !cluster {
 		return err
 	}
-	return d.cluster(ctx)
+	return d.cluster(ctx, second.Node)
 }
 
 // prepare builds acceld and everything that the first half needs, side by side.
@@ -85,7 +85,7 @@ func (d *demo) prepare(ctx context.Context, dir string) (b *bed.Bed, err error) 
 		})
 	})
 	both.Go(func() (err error) {
-		b, err = bed.OpenLog(preparing, d.log, first())
+		b, err = bed.OpenLog(preparing, d.log, alone())
 		return err
 	})
 	if err := both.Wait(); err != nil && b != nil {
@@ -100,4 +100,6 @@ func (d *demo) title(format string, args ...any) { d.log.Print("\n" + fmt.Sprint
 func (d *demo) say(format string, args ...any) { d.log.Say(format, args...) }
 
 // show prints what a command said.
-func (d *demo) show(text string) { d.log.Print("  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ")) }
+func (d *demo) show(text string) {
+	d.log.Print("  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  "))
+}
