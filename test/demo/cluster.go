@@ -49,8 +49,13 @@ func (d *demo) beside(ctx context.Context, booted <-chan struct{}, n *node) (err
 	if n.bed, err = bed.OpenLog(ctx, d.log, joined()); err != nil {
 		return err
 	}
-	n.Node, err = n.bed.StartNode(ctx, bed.Options{Accelerators: 2, FreshBoot: true, Engine: seed.Containerd})
-	return err
+	if n.Node, err = n.bed.StartNode(ctx, bed.Options{Accelerators: 2, FreshBoot: true, Engine: seed.Containerd}); err != nil {
+		return err
+	}
+	return d.log.Do("making the images of acceld and of the program that computes", func() error {
+		_, err := d.stage.Image(ctx, n.Node)
+		return err
+	})
 }
 
 // cluster is the second half.

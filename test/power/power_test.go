@@ -193,8 +193,14 @@ func TestPowerCuts(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
+	program := build(t, dir) // before there is a guest that others may wait for
+	st, err := stage.New(t.Context(), dir)
+	stage.Check(t, err)
 	g := vm.StartLight(t, vm.Options{Accelerators: 1, Devices: nbd.Devices(socket, "power")})
-	furnish(t, g, dir)
+	module, err := st.Module(stage.Within(t, 20*time.Minute), g.Core, stage.Version)
+	stage.Check(t, err)
+	g.Put(module, Module, 0o644)
+	g.Put(program, "/usr/bin/power", 0o755)
 	url := s.serve()
 	device := strings.TrimSpace(g.MustSh(`grep -lx power /sys/block/*/serial | cut -d / -f 4 | sed 's,^,/dev/,'`))
 	s.program = func(args ...string) (string, error) {
@@ -286,8 +292,8 @@ func (s *studio) judge(n int, films map[string][]*film, nosync bool, rows map[st
 	s.Logf("%d cuts judged in %.0f s, each in %.1f s", len(s.plan), time.Since(began).Seconds(), took.Seconds()/float64(max(1, len(s.plan))))
 }
 
-// furnish puts the program and the driver's module into the guest.
-func furnish(t *testing.T, g *vm.Guest, dir string) {
+// build builds the program for the guest.
+func build(t *testing.T, dir string) string {
 	t.Helper()
 	program := filepath.Join(dir, "program")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", program, "github.com/acceld/acceld/test/power/cmd")
@@ -295,14 +301,7 @@ func furnish(t *testing.T, g *vm.Guest, dir string) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	st, err := stage.New(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stage.Check(t, st.Store(stage.Within(t, 8*time.Minute), g.Core, stage.Version))
-	g.MustSh(`mkdir -p "${1%/*}"; cp /var/lib/acceld/kmod/*/edu.ko "$1"; rm -r /var/lib/acceld`, Module)
-	g.Put(program, "/usr/bin/power", 0o755)
-	g.MustSh(`for m in jbd2 ext4; do modprobe $m 2>/dev/null || true; done`)
+	return program
 }
 
 // row is what is known of an area.

@@ -93,6 +93,29 @@ func (s *Stage) Store(ctx context.Context, g *bed.Guest, version string) error {
 	return Must(g.Sh(ctx, `mkdir -p /var/lib/acceld; tar -C /var/lib/acceld -xf /tmp/store.tar; rm /tmp/store.tar`))
 }
 
+// Module returns a file of this host: the driver's module in one version, made by plain make in the guest. The bed's cache keeps
+// it for as long as the source and the guest's disk stay the same.
+func (s *Stage) Module(ctx context.Context, g *bed.Guest, version string) (string, error) {
+	files, err := s.sourceFiles(version)
+	if err != nil {
+		return "", err
+	}
+	key := cache.NewKey(version, g.Key())
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		key.Add(name, string(files[name]))
+	}
+	dir, err := g.Keep(ctx, "module-"+version, key, func(tmp string) error {
+		if err := s.sourceIn(ctx, g, version, "/tmp/source"); err != nil {
+			return err
+		}
+		if err := Must(g.Sh(ctx, `make -s -C "/lib/modules/$(uname -r)/build" M=/tmp/source modules; strip -g /tmp/source/edu.ko`)); err != nil {
+			return err
+		}
+		return g.Get(ctx, "/tmp/source/edu.ko", filepath.Join(tmp, "edu.ko"))
+	})
+	return filepath.Join(dir, "edu.ko"), err
+}
+
 // build builds one version of the driver in the guest, packs the store, and leaves the guest as it was.
 func (s *Stage) build(ctx context.Context, g *bed.Guest, version, into string) error {
 	if err := s.sourceIn(ctx, g, version, "/tmp/source"); err != nil {

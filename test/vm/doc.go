@@ -48,6 +48,12 @@
 // connections that lead nowhere are ended. Snapshots are made without accelerators, because edu cannot be saved; they
 // are plugged in afterwards. Options.FreshBoot boots from power-on instead.
 //
+// # Power cuts
+//
+// QEMU's disks are in this machine's memory or page cache, so that nothing of them is lost when QEMU is killed. With
+// Options.LosesCache a host's disk is served by package nbd, which keeps apart what the guest has flushed: a Reboot with
+// PowerCut kills QEMU and goes on with that alone.
+//
 // # The ways in and out
 //
 // The guest has two network cards. Over the first the bed runs commands (package channel, served by cmd/guestd); it
