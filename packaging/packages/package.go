@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -92,6 +93,9 @@ func describe(format string, o Options, work string) (*nfpm.Info, error) {
 		return nil, err
 	}
 	contents = append(contents, made...)
+	if format == "rpm" {
+		contents = append(contents, directories(contents)...)
+	}
 	for _, c := range contents {
 		if c.FileInfo == nil {
 			c.FileInfo = &files.ContentFileInfo{}
@@ -122,6 +126,23 @@ func describe(format string, o Options, work string) (*nfpm.Info, error) {
 		info.Suggests = []string{"gcc", "make", "kernel-devel"}
 	}
 	return nfpm.WithDefaults(info), nil
+}
+
+// directories are those of the contents that an rpm must own to have them removed with it: rpm leaves directories that nobody owns. Those of
+// shells are owned by every package that has something for a shell that need not be there.
+func directories(contents files.Contents) files.Contents {
+	var dirs files.Contents
+	seen := map[string]bool{}
+	for _, c := range contents {
+		for dir := filepath.Dir(c.Destination); dir != "/"; dir = filepath.Dir(dir) {
+			owned := filepath.Base(dir) == "acceld" || regexp.MustCompile("^/usr/share/(bash-completion|fish|zsh)(/|$)").MatchString(dir)
+			if owned && !seen[dir] {
+				seen[dir] = true
+				dirs = append(dirs, &files.Content{Type: files.TypeDir, Destination: dir, FileInfo: &files.ContentFileInfo{Mode: 0o755}})
+			}
+		}
+	}
+	return dirs
 }
 
 const description = `kernel drivers and container access for accelerators

@@ -198,12 +198,12 @@ func TestRPM(t *testing.T) {
 	need(t, "rpm")
 	file := filepath.Join(made(t, programs(t, "amd64"), "v1.2.3"), "acceld-1.2.3-1.x86_64.rpm")
 	list := output(t, "rpm", "-qpl", file)
-	for _, want := range strings.Fields(both + "/usr/lib/kernel/install.d/95-acceld.install /usr/share/licenses/acceld/LICENSE /usr/share/zsh/site-functions/_acceld") {
+	for _, want := range strings.Fields(both + "/usr/lib/kernel/install.d/95-acceld.install /etc/acceld /usr/share/doc/acceld /usr/share/zsh/site-functions /usr/share/licenses/acceld /usr/share/licenses/acceld/LICENSE /usr/share/zsh/site-functions/_acceld") {
 		if !strings.Contains(list, want+"\n") {
 			t.Errorf("it lacks %s:\n%s", want, list)
 		}
 	}
-	if strings.Contains(list, "acceld-controller") || strings.Contains(list, "/etc/kernel") {
+	if strings.Contains(list, "acceld-controller") || strings.Contains(list, "/etc/kernel") || strings.Contains(list, "/usr/share\n") {
 		t.Errorf("too much is in it:\n%s", list)
 	}
 	if got := output(t, "rpm", "-qp", "--configfiles", file); got != "/etc/acceld/config.yaml\n" {
@@ -214,7 +214,7 @@ func TestRPM(t *testing.T) {
 	}
 }
 
-// A script that is no shell ends an upgrade halfway. What they do is in TestLifeOfADeb and, for both, in the guests of test/e2e.
+// A script that is no shell ends an upgrade halfway. What they do is in TestLifeOfADeb and TestLifeOfAnRPM.
 func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("*/p*")
 	if err != nil || len(scripts) != 6 {
