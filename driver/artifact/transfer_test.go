@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"io"
 	"math/rand"
 	"net/http"
 	"os"
@@ -217,5 +218,31 @@ func TestTransferCut(t *testing.T) {
 	}
 	if end := w.judge(t, accel.StagePull); end.Total != 0 || end.Done != 0 || !strings.Contains(end.Problem, "404") || end.What != s.Image+"/other:tag" {
 		t.Errorf("the end of what is not there: %+v", end)
+	}
+}
+
+// TestTransferOfParts: another attempt of a pull begins with the first part, one of a push with the part that failed; a reader that
+// outlives its attempt does not count.
+func TestTransferOfParts(t *testing.T) {
+	for stage, want := range map[accel.Stage]int64{accel.StagePull: 0, accel.StagePush: 4} {
+		var last accel.Progress
+		c := New(nil, Options{Progress: func(p accel.Progress) { last = p }})
+		x := c.begin(stage, "x")
+		x.size("x", 10)
+		x.part(4)
+		late := x.reader(io.NopCloser(strings.NewReader("abc")))
+		x.again(2, io.ErrUnexpectedEOF)
+		if last.Done != want || last.Again.IsZero() != (want > 0) {
+			t.Errorf("%s: another attempt begins with %+v", stage, last)
+		}
+		r := x.reader(io.NopCloser(strings.NewReader("de")))
+		for _, r := range []io.Reader{late, r} {
+			if _, err := io.Copy(io.Discard, r); err != nil {
+				t.Error(err)
+			}
+		}
+		if x.end(nil); last.Done != want+2 || !last.Ended {
+			t.Errorf("%s: ended with %+v", stage, last)
+		}
 	}
 }
