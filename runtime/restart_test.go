@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -32,7 +33,9 @@ type daemon struct {
 	listener net.Listener
 	pods     []string
 	creating bool
-	version  string // what it says when it is asked
+	listed   func(d *daemon) // called when it has listed its pods, with its lock held
+	version  string          // what it says when it is asked
+	read     string          // its files, as they were when it started
 	calls    []string
 	// spoil is asked before each start; an error is one after which nobody answers.
 	spoil func() error
@@ -59,7 +62,11 @@ func newDaemon(t *testing.T, name, config, text string) *daemon {
 	return d
 }
 
+// files are what it reads when it starts: its configuration, and the file that acceld adds.
+func (d *daemon) files() string { return d.file(d.e.Config) + d.file("/etc/conf.d/60-acceld.toml") }
+
 func (d *daemon) start() {
+	d.read = d.files()
 	l, err := net.Listen("unix", filepath.Join(d.root, "run/s"))
 	if err != nil {
 		d.Error(err)
@@ -116,6 +123,9 @@ func (d *daemon) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*c
 	var r cri.ListPodSandboxResponse
 	for _, id := range d.pods {
 		r.Items = append(r.Items, &cri.PodSandbox{Id: id, State: cri.PodSandboxState_SANDBOX_READY})
+	}
+	if d.listed != nil {
+		d.listed(d)
 	}
 	return &r, nil
 }
@@ -260,6 +270,95 @@ func TestVersionIsAsked(t *testing.T) {
 	}
 }
 
+// plain is a configuration that takes two files to change: a line in it, and a file that the line imports.
+const plain = "version = 2\n[debug]\n  level = \"info\"\n"
+
+// told calls a function with each line of a log as it is written, and the file that the line is about: what happens in the middle
+// of a call.
+type told func(message, file string)
+
+func (told) Enabled(context.Context, slog.Level) bool { return true }
+func (f told) WithAttrs([]slog.Attr) slog.Handler     { return f }
+func (f told) WithGroup(string) slog.Handler          { return f }
+func (f told) Handle(_ context.Context, r slog.Record) error {
+	file := ""
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "path" {
+			file = a.Value.String()
+		}
+		return true
+	})
+	f(r.Message, file)
+	return nil
+}
+
+// TestKilledInAChange: wherever the agent ends in a change of the configuration, the next one knows whether the daemon has read its
+// files, and restarts it when it has not.
+func TestKilledInAChange(t *testing.T) {
+	type killed struct{}
+	for n := 0; ; n++ {
+		d := newDaemon(t, "containerd", "/etc/c.toml", plain)
+		r, lines := d.agent(RestartNow), 0
+		r.log = slog.New(told(func(string, string) {
+			if lines++; lines > n {
+				panic(killed{})
+			}
+		}))
+		dead := func() (dead bool) {
+			defer func() { dead = recover() == killed{} }()
+			if _, p := r.ApplyConfig(t.Context()); p != nil {
+				t.Fatal(p)
+			}
+			return false
+		}()
+		_, p := d.agent(RestartNever).ApplyConfig(t.Context())
+		if unread := d.read != d.files(); p != nil && reason(p) != accel.RuntimeRestartNeeded || unread != (p != nil) {
+			t.Errorf("killed after %d lines: that the daemon has to read its files is %t; the next agent says %v", n, unread, p)
+		}
+		if _, p := d.agent(RestartNow).ApplyConfig(t.Context()); p != nil || d.read != d.files() {
+			t.Errorf("killed after %d lines: %v; the daemon has read\n%s\nnot\n%s", n, p, d.read, d.files())
+		}
+		if !dead {
+			if n < 4 { // the note, two files, the restart
+				t.Errorf("only %d lines: nothing was tested", n)
+			}
+			return
+		}
+	}
+}
+
+// TestSecondFileFails: a change of two files of which the second cannot be written is taken back, and nothing waits for a restart.
+func TestSecondFileFails(t *testing.T) {
+	d := newDaemon(t, "containerd", "/etc/c.toml", plain)
+	r := d.agent(RestartNow)
+	config, aside := filepath.Join(d.root, "etc/c.toml"), filepath.Join(d.root, "aside")
+	first := false
+	r.log = slog.New(told(func(_, file string) {
+		if file == "/etc/conf.d/60-acceld.toml" && !first {
+			first = true
+			if err := errors.Join(os.Rename(config, aside), os.Mkdir(config, 0o755)); err != nil { // nothing can be renamed over a directory
+				t.Error(err)
+			}
+		}
+	}))
+	rep, p := r.ApplyConfig(t.Context())
+	if p == nil || reason(p) == accel.RuntimeRestartNeeded || len(rep.Change.Files) != 2 || !first {
+		t.Fatalf("%v, %+v", p, rep.Change)
+	}
+	if err := errors.Join(os.Remove(config), os.Rename(aside, config)); err != nil {
+		t.Fatal(err)
+	}
+	if d.files() != d.read || d.calls != nil {
+		t.Errorf("half a change is left, after %q:\n%s", d.calls, d.files())
+	}
+	if _, err := os.Stat(filepath.Join(d.root, restartFile)); err == nil {
+		t.Error("a restart is noted for nothing")
+	}
+	if _, p := d.agent(RestartNow).ApplyConfig(t.Context()); p != nil || d.read != d.files() {
+		t.Errorf("when it can be written: %v", p)
+	}
+}
+
 func TestRestartNow(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", old)
 	rep, p := d.agent(RestartNow).ApplyConfig(t.Context())
@@ -283,6 +382,45 @@ func TestRestartIdle(t *testing.T) {
 	d.creating = false
 	if _, p := d.agent(RestartIdle).ApplyConfig(t.Context()); p != nil || len(d.calls) != 1 {
 		t.Fatalf("when idle: %v, %q", p, d.calls)
+	}
+}
+
+// TestRestartIdleLooksTwice: what changes between the two looks is seen by the second one, and the restart waits.
+func TestRestartIdleLooksTwice(t *testing.T) {
+	for name, c := range map[string]struct {
+		listing int // of the pods, after which it changes
+		change  func(*daemon)
+		idle    bool
+	}{
+		"a pod comes":                     {1, func(d *daemon) { d.pods = []string{"a", "b", "c"} }, false},
+		"a pod ends":                      {1, func(d *daemon) { d.pods = []string{"a"} }, false},
+		"one pod takes the other's place": {1, func(d *daemon) { d.pods = []string{"a", "c"} }, false},
+		"a container is created":          {2, func(d *daemon) { d.creating = true }, false},
+		"only their order changes":        {1, func(d *daemon) { d.pods = []string{"b", "a"} }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t, "containerd", "/etc/c.toml", old)
+			looks := 0
+			d.listed = func(d *daemon) {
+				if looks++; looks == c.listing {
+					c.change(d)
+				}
+			}
+			_, p := d.agent(RestartIdle).ApplyConfig(t.Context())
+			if c.idle {
+				if p != nil || len(d.calls) != 1 {
+					t.Errorf("%v, %q", p, d.calls)
+				}
+				return
+			}
+			if reason(p) != accel.RuntimeRestartNeeded || d.calls != nil {
+				t.Errorf("%v, %q", p, d.calls)
+			}
+			d.listed, d.creating = nil, false
+			if _, p := d.agent(RestartIdle).ApplyConfig(t.Context()); p != nil || len(d.calls) != 1 {
+				t.Errorf("when it is idle: %v, %q", p, d.calls)
+			}
+		})
 	}
 }
 
