@@ -31,6 +31,7 @@ type Sockets struct {
 	over      <-chan struct{} // this process ends, perhaps for another one
 	store     func(name string, c *net.UnixConn) error
 	listeners map[string][]net.Listener
+	patience  time.Duration // handedFor, less in tests
 
 	mu     sync.Mutex
 	handed map[string][]net.Conn
@@ -40,7 +41,7 @@ type Sockets struct {
 // ReceiveSockets takes what the service manager passed to this process. Until ctx ends, a connection that is closed has ended; from then
 // on it is left to the next process. It works once: it also clears the environment, so that no child takes the sockets for its own.
 func ReceiveSockets(ctx context.Context, log *slog.Logger) (*Sockets, error) {
-	s := &Sockets{log: log, over: ctx.Done(), listeners: map[string][]net.Listener{}, handed: map[string][]net.Conn{}}
+	s := &Sockets{log: log, over: ctx.Done(), listeners: map[string][]net.Listener{}, patience: handedFor, handed: map[string][]net.Conn{}}
 	if manager := os.Getenv("NOTIFY_SOCKET"); manager != "" {
 		s.store = func(name string, c *net.UnixConn) error { return host.Pass(manager, "FDSTORE=1\nFDNAME="+name, c) }
 	}
@@ -71,7 +72,7 @@ func (s *Sockets) receive(f *os.File) error {
 	}
 	k := &kept{UnixConn: u, leaving: s.Leaving}
 	s.handed[f.Name()] = append(s.handed[f.Name()], k)
-	go k.await()
+	go k.await(s.patience)
 	return nil
 }
 
@@ -159,8 +160,8 @@ func (k *kept) Close() error {
 }
 
 // await ends a connection of the process before when something is asked on it, when its other end is closed, or when its time is over.
-func (k *kept) await() {
-	if err := k.SetReadDeadline(time.Now().Add(handedFor)); err == nil {
+func (k *kept) await(patience time.Duration) {
+	if err := k.SetReadDeadline(time.Now().Add(patience)); err == nil {
 		_, _ = k.Read(make([]byte, 1)) // whatever it is, it is the end
 	}
 	_ = k.Close()

@@ -370,6 +370,41 @@ func TestConnectionOutlivesProcess(t *testing.T) {
 	}
 }
 
+// TestHandedOverForAWhile: a connection of the process before that nobody ends and on which nothing is asked ends when its time is
+// over, so that whoever is at the other end connects again; unless this process leaves it to the next one, which has a time of its own.
+func TestHandedOverForAWhile(t *testing.T) {
+	for _, leaving := range []bool{false, true} {
+		ours, theirs := pair(t) // ours stays open: the manager has it too
+		f, err := ours.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		over := make(chan struct{})
+		s := &Sockets{
+			over: over, store: func(string, *net.UnixConn) error { return nil },
+			listeners: map[string][]net.Listener{}, handed: map[string][]net.Conn{}, patience: 20 * blink,
+		}
+		if err := s.receive(f); err != nil {
+			t.Fatal(err)
+		}
+		if ended(t, theirs, blink) {
+			t.Errorf("leaving %t: it ended before its time", leaving)
+		}
+		within := 10 * time.Second
+		if leaving {
+			close(over)
+			within = 30 * blink
+		}
+		if ended(t, theirs, within) == leaving {
+			t.Errorf("leaving %t: after its time it has ended: %t", leaving, leaving)
+		}
+	}
+	if s, err := ReceiveSockets(t.Context(), slog.New(slog.DiscardHandler)); err != nil || s.patience != handedFor {
+		t.Errorf("%v, %v", s, err)
+	}
+}
+
 // A manager that does not take it is said once, and the connection is as any other.
 func TestNothingIsKept(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "/no/such/socket")

@@ -1,0 +1,61 @@
+package detect
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// TestUnreachable: the bus answers with all bits set for a device that is lost, and for one that sleeps and is not woken: that one is
+// well. What cannot be read tells nothing.
+func TestUnreachable(t *testing.T) {
+	lost := strings.Repeat("\xff", 64)
+	for name, c := range map[string]struct {
+		config, status string // no file when it is empty
+		want           accel.Reason
+	}{
+		"awake and there":                {"\x34\x12\xe8\x11" + strings.Repeat("\x00", 60), "active", ""},
+		"awake and lost":                 {lost, "active", accel.DeviceUnreachable},
+		"asleep":                         {lost, "suspended", ""},
+		"falling asleep":                 {lost, "suspending", accel.DeviceUnreachable},
+		"a kernel without power control": {lost, "", accel.DeviceUnreachable},
+		"only the vendor is all ones":    {"\xff\xff\xe8\x11", "active", ""},
+		"cut short":                      {"\xff\xff", "active", ""},
+		"no config space":                {"", "active", ""},
+	} {
+		root := t.TempDir()
+		for file, text := range map[string]string{"config": c.config, "power/runtime_status": c.status, "health": "ok"} {
+			p := filepath.Join(root, pciDevices, card, file)
+			if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if text == "" {
+				continue
+			}
+			if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h, err := host.New(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Health(h, &accel.Definition{Health: []accel.HealthSource{{File: "health", Healthy: "ok"}}}, accel.Accelerator{ID: card})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		want := accel.Health{State: accel.Healthy}
+		if c.want != "" {
+			want = accel.Health{State: accel.Unhealthy, Reason: c.want, Action: accel.ActionReboot, Message: "it does not answer on the bus any more"}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+}
