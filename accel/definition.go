@@ -245,7 +245,7 @@ type Runtime struct {
 	RuntimeArchitecture       string // GOARCH
 	HardwareResource          string // the kind
 	NodeFeature               string // the label that marks a node with this hardware
-	ClusterVersion            string // the Kubernetes version, empty without a cluster
+	ClusterVersion            string // that of the API server, such as "1.37"; empty without a cluster
 	DriverVersion             string
 	KernelHeaders             string // the directory of the kernel's build headers; only in the make arguments of a build
 }

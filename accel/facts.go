@@ -14,6 +14,8 @@ type Facts struct {
 	Modules []LoadedModule  `json:"modules,omitempty"`
 	Runtime ContainerEngine `json:"runtime"`
 	Kubelet Kubelet         `json:"kubelet"`
+	// Cluster is the Kubernetes cluster; zero on a host without one. It is all that does not come from the host itself.
+	Cluster Cluster `json:"cluster,omitzero"`
 	// Problems are sentences about what could not be read, each naming the file.
 	Problems []string `json:"problems,omitempty"`
 }
@@ -63,6 +65,14 @@ func (o OS) Major() string {
 	id, version := o.Base()
 	major, _, _ := strings.Cut(version, ".")
 	return id + major
+}
+
+// Cluster is what the API server says of itself.
+type Cluster struct {
+	// Version is its major and minor version, such as "1.37".
+	Version string `json:"version,omitempty"`
+	// Unknown is true while there is a cluster and its API server has not said its version. A definition that needs it waits.
+	Unknown bool `json:"unknown,omitempty"`
 }
 
 // PCIDevice is one PCI function. Ids are lower-case hexadecimal without "0x", as in the PCI id database.

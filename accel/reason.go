@@ -202,7 +202,7 @@ func nodeReasons() []ReasonDoc {
 		{KubeletAbsent, "No kubelet listens on the host.", ActorOperator, "Start the kubelet; registration follows by itself.", false},
 		{RegistrationFailed, "The kubelet refused the registration.", ActorAgent, "It is tried again with a new socket; the sentence has the kubelet's own words.", false},
 		{AllocatableDiffers, "The kubelet's allocatable is not the number of healthy devices.", ActorAgent, "Registration is renewed by itself when it lasts.", false},
-		{APIUnreachable, "The API server does not answer; labels, condition and events wait.", ActorCluster, "None on the node: devices stay usable and everything is written when it answers.", false},
+		{APIUnreachable, "The API server does not answer; labels, condition and events wait, and definitions that need the version of the cluster.", ActorCluster, "None on the node: devices stay usable and everything is written when it answers.", false},
 		{APIForbidden, "The API server refuses a write to the own node.", ActorCluster, "Apply the RBAC manifest of this version.", false},
 		{NodeNotFound, "The cluster has no node of this name.", ActorOperator, "Set `node` in the configuration to the kubelet's node name.", false},
 		{CollectFailed, "An attribute that metrics or health are read from did not answer.", ActorVendor, "The sentence names the file; look at the kernel log.", false},

@@ -138,7 +138,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		Definitions: or(raw.Definitions, "/etc/acceld/definitions.d"), StateDir: or(raw.StateDir, "/var/lib/acceld"),
 		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
 		RuntimeEdit: raw.Runtime.Edit, RuntimeRestart: raw.Runtime.Restart,
-		LogLevel: or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Kinds: raw.Kinds, Policies: raw.Kubernetes.Policies != "off",
+		LogLevel: or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Kinds: raw.Kinds, Policies: switched(raw.Kubernetes.Policies) != "off",
 		Compatible: raw.Endpoint.Compatible, Remote: raw.Endpoint.Remote,
 	}
 	c.Build.Jobs, c.Build.CPUWeight = raw.Build.Jobs, 20
@@ -155,7 +155,7 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		}
 	}
 	var errs []error
-	if !slices.Contains([]string{"", "on", "off"}, raw.Kubernetes.Policies) {
+	if !slices.Contains([]string{"", "on", "off"}, switched(raw.Kubernetes.Policies)) {
 		errs = append(errs, fmt.Errorf("kubernetes.policies: %q is not one of on, off", raw.Kubernetes.Policies))
 	}
 	for _, d := range []struct {

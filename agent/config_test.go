@@ -84,6 +84,12 @@ func TestConfigSwitch(t *testing.T) {
 			t.Errorf("%s: %q, %v", written, c.Kubernetes, problem)
 		}
 	}
+	for written, want := range map[string]bool{"on": true, "off": false, "'on'": true, "'off'": false, "''": true} {
+		c, problem := ParseConfig("it", []byte("kubernetes: {policies: "+written+"}"))
+		if problem != nil || c.Policies != want {
+			t.Errorf("policies %s: %v, %v", written, c.Policies, problem)
+		}
+	}
 }
 
 func TestConfigRefusals(t *testing.T) {
@@ -109,6 +115,7 @@ func TestConfigRefusals(t *testing.T) {
 		{"resource", "kinds: {a: {resource: npu}}", `kinds.a.resource: "npu" is not of the form`},
 		{"too few replicas", "kinds: {a: {sharing: {rename: true}}}", "kinds.a.sharing.replicas: 0 is not from 1 to 256"},
 		{"claims are shared otherwise", "kinds: {a: {allocation: dra, sharing: {replicas: 2}}}", "kinds.a.sharing: is for allocation devicePlugin"},
+		{"policies", "kubernetes: {policies: maybe}", "not one of on, off"},
 		{"switch", "kubernetes: {enabled: maybe}", "not one of auto, on, off"},
 		{"memory", "build: {memory: 90}", `build.memory: "90" is neither a share`},
 		{"memory share", "build: {memory: 120%}", `build.memory: "120%" is not from`},

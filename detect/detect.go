@@ -28,6 +28,7 @@ func Detect(h *host.Host, o Options) accel.Facts {
 	osFacts, problems := OS(h)
 	f.OS, rest = osFacts, append(rest, problems...)
 	f.Kubelet, f.Runtime, problems = kubeletAndEngine(h)
+	f.Cluster.Unknown = f.Kubelet.Present // the API server alone knows more
 	rest = append(rest, problems...)
 	wg.Wait()
 	if o.Names {

@@ -64,8 +64,6 @@ type Options struct {
 	// Elect makes this host the builder of a driver that is published, or names the host that is. Release gives the
 	// office back. Nil, or an error: every host builds for itself.
 	Elect func(ctx context.Context, key string) (release func(), elected bool, holder string, err error)
-	// ClusterVersion is what templates in definitions see as .ClusterVersion.
-	ClusterVersion string
 }
 
 // Driver makes drivers present on one host. It is safe for concurrent use.

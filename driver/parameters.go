@@ -168,6 +168,9 @@ func asMap(words []Parameter) map[string]string {
 // A parameter that sysfs does not show cannot be compared and is taken as it is.
 func (d *Driver) differing(def *accel.Definition, facts accel.Facts, m accel.Module) (string, *accel.Problem) {
 	want, problem := d.expandParameters(def, facts, m)
+	if problem != nil && problem.Reason == accel.APIUnreachable {
+		return "", nil // what is wanted is not known: what serves goes on
+	}
 	if problem != nil {
 		return "", problem
 	}

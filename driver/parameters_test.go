@@ -61,6 +61,15 @@ func TestParametersDiffer(t *testing.T) {
 	if have, problem := d.Probe(def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.ParametersDiffer || have.Right {
 		t.Fatal(have, problem)
 	}
+	unknown := m.facts()
+	unknown.Cluster.Unknown = true
+	def.Driver.Modules[0].Parameters["fail_probe"] = `{{if eq .ClusterVersion "1.37"}}0{{else}}1{{end}}`
+	if have, problem := d.Probe(def, unknown, m.accs()); problem != nil || !have.Right || have.Upgrade != nil {
+		t.Errorf("a driver that serves while nobody knows what is wanted: %+v, %v", have, problem)
+	}
+	if _, problem := d.expandParameters(def, unknown, def.Driver.Modules[0]); problem == nil || problem.Reason != accel.APIUnreachable {
+		t.Errorf("what is not known is taken for something: %v", problem)
+	}
 	for _, bad := range []string{`a"b`, "a\nb", "{{.Nope}}", "{{"} {
 		def.Driver.Modules[0].Parameters["fail_probe"] = bad
 		if _, problem := d.Probe(def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.DefinitionInvalid {
@@ -73,15 +82,15 @@ func TestExpand(t *testing.T) {
 	def := eduDefinition()
 	def.Driver.Version = "1.2"
 	facts := accel.Facts{Kernel: accel.Kernel{Release: "6.1.0", Arch: "aarch64"}, OS: accel.OS{ID: "rhel", VersionID: "9.4"}}
-	got, problem := expand("k", "f", "{{.KernelVersion}} {{.OperatingSystemMajor}} {{.OperatingSystemMajorMinor}} {{.RuntimeArchitecture}} {{.HardwareResource}} {{.NodeFeature}} {{.ClusterVersion}} {{.DriverVersion}}",
-		RuntimeOf(def, facts, "v1.37.1"))
-	want := "6.1.0 rhel9 rhel9.4 arm64 qemu-edu feature.node.kubernetes.io/pci-1234.present v1.37.1 1.2"
+	facts.Cluster.Version = "1.37"
+	got, problem := expand(def, facts, "f", "{{.KernelVersion}} {{.OperatingSystemMajor}} {{.OperatingSystemMajorMinor}} {{.RuntimeArchitecture}} {{.HardwareResource}} {{.NodeFeature}} {{.ClusterVersion}} {{.DriverVersion}}")
+	want := "6.1.0 rhel9 rhel9.4 arm64 qemu-edu feature.node.kubernetes.io/pci-1234.present 1.37 1.2"
 	if problem != nil || got != want {
 		t.Error(got, problem)
 	}
 	facts.OS = accel.OS{ID: "rhcos", VersionID: "4.14", RHEL: "9.2"}
 	def.Driver.Sources = []accel.Source{{Image: "example.com/{{.OperatingSystemMajor}}:{{.OperatingSystemMajorMinor}}"}}
-	if filled, problem := Expand(def, facts, ""); problem != nil || filled.Driver.Sources[0].Image != "example.com/rhel9:rhel9.2" {
+	if filled, problem := Expand(def, facts); problem != nil || filled.Driver.Sources[0].Image != "example.com/rhel9:rhel9.2" {
 		t.Errorf("on CoreOS: %+v, %v", filled.Driver.Sources, problem)
 	}
 }

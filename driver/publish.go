@@ -169,7 +169,7 @@ func (d *Driver) Push(ctx context.Context, def *accel.Definition, facts accel.Fa
 
 // push publishes an entry to one source.
 func (d *Driver) push(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, e Entry, o artifact.PushOptions) (artifact.Pushed, *accel.Problem) {
-	image, problem := expand(def.Kind, "driver.sources.image", s.Image, RuntimeOf(def, facts, d.o.ClusterVersion))
+	image, problem := expand(def, facts, "driver.sources.image", s.Image)
 	if problem != nil {
 		return artifact.Pushed{}, problem
 	}

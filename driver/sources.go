@@ -11,7 +11,7 @@ import (
 func SourceDirs(def *accel.Definition, facts accel.Facts) []string {
 	var out []string
 	for _, s := range def.Driver.Sources {
-		p, problem := expand(def.Kind, "path", s.Path, RuntimeOf(def, facts, ""))
+		p, problem := expand(def, facts, "path", s.Path)
 		if problem == nil && p != "" {
 			out = append(out, path.Dir(p), p)
 		}

@@ -22,7 +22,7 @@ func (d *Driver) RunSteps(ctx context.Context, def *accel.Definition, facts acce
 	if len(def.Steps[state].At(moment)) == 0 {
 		return nil
 	}
-	expanded, problem := Expand(def, facts, d.o.ClusterVersion)
+	expanded, problem := Expand(def, facts)
 	if problem != nil {
 		return problem
 	}

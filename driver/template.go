@@ -10,7 +10,7 @@ import (
 )
 
 // RuntimeOf returns the facts that templates in def may use on the machine of facts.
-func RuntimeOf(def *accel.Definition, facts accel.Facts, clusterVersion string) accel.Runtime {
+func RuntimeOf(def *accel.Definition, facts accel.Facts) accel.Runtime {
 	id, version := facts.OS.Base()
 	r := accel.Runtime{
 		KernelVersion:             facts.Kernel.Release,
@@ -18,7 +18,7 @@ func RuntimeOf(def *accel.Definition, facts accel.Facts, clusterVersion string) 
 		OperatingSystemMajorMinor: id + version,
 		RuntimeArchitecture:       goArch(facts.Kernel.Arch),
 		HardwareResource:          def.Kind,
-		ClusterVersion:            clusterVersion,
+		ClusterVersion:            facts.Cluster.Version,
 		DriverVersion:             def.Driver.Version,
 	}
 	if len(def.Match) > 0 {
@@ -41,13 +41,21 @@ func goArch(machine string) string {
 }
 
 // expand executes one template of a definition; field names it for people.
-func expand(kind, field, text string, r accel.Runtime) (string, *accel.Problem) {
+func expand(def *accel.Definition, facts accel.Facts, field, text string) (string, *accel.Problem) {
+	return fill(def.Kind, field, text, facts.Cluster, RuntimeOf(def, facts))
+}
+
+// fill is expand with facts that are ready. What is not known is never taken for empty: another driver would come of it.
+func fill(kind, field, text string, cluster accel.Cluster, r accel.Runtime) (string, *accel.Problem) {
 	if !strings.Contains(text, "{{") {
 		return text, nil
 	}
 	t, err := accel.ParseTemplate(field, text)
 	if err != nil {
 		return "", accel.Problemf(accel.DefinitionInvalid, "cannot read the template in %s of %q: %v", field, kind, err)
+	}
+	if cluster.Unknown && strings.Contains(text, ".ClusterVersion") {
+		return "", accel.Problemf(accel.APIUnreachable, "cannot fill the template in %s of %q: the API server has not said the version of the cluster", field, kind)
 	}
 	out, err := t.Fill(r)
 	if err != nil {
@@ -57,17 +65,16 @@ func expand(kind, field, text string, r accel.Runtime) (string, *accel.Problem) 
 }
 
 // Expand returns def with every template filled, as the machine of facts sees it. Those over a device stay as they are.
-func Expand(def *accel.Definition, facts accel.Facts, clusterVersion string) (*accel.Definition, *accel.Problem) {
+func Expand(def *accel.Definition, facts accel.Facts) (*accel.Definition, *accel.Problem) {
 	out, problem := clone(def)
 	if problem != nil {
 		return nil, problem
 	}
-	r := RuntimeOf(def, facts, clusterVersion)
 	out.Templates(func(kind accel.TemplateKind, field, text string) string {
 		if kind != accel.RuntimeTemplate || problem != nil {
 			return text
 		}
-		text, problem = expand(def.Kind, field, text, r)
+		text, problem = expand(def, facts, field, text)
 		return text
 	})
 	return out, problem
@@ -90,7 +97,7 @@ func clone(def *accel.Definition) (*accel.Definition, *accel.Problem) {
 func (d *Driver) expandFirmware(def *accel.Definition, facts accel.Facts, m accel.Module) ([]string, *accel.Problem) {
 	var out []string
 	for _, text := range m.Firmware {
-		file, problem := expand(def.Kind, "driver.modules."+m.Name+".firmware", text, RuntimeOf(def, facts, d.o.ClusterVersion))
+		file, problem := expand(def, facts, "driver.modules."+m.Name+".firmware", text)
 		if problem != nil {
 			return nil, problem
 		}
@@ -111,8 +118,7 @@ type buildSource struct {
 
 // expandSource fills the templates of a source; headers is what .KernelHeaders in its make arguments is.
 func (d *Driver) expandSource(def *accel.Definition, facts accel.Facts, s accel.Source, headers string) (buildSource, *accel.Problem) {
-	r := RuntimeOf(def, facts, d.o.ClusterVersion)
-	p, problem := expand(def.Kind, "driver.sources.path", s.Path, r)
+	p, problem := expand(def, facts, "driver.sources.path", s.Path)
 	if problem != nil {
 		return buildSource{}, problem
 	}
@@ -120,10 +126,11 @@ func (d *Driver) expandSource(def *accel.Definition, facts accel.Facts, s accel.
 		return buildSource{}, accel.Problemf(accel.DefinitionInvalid, "driver.sources.path of %q is %q: not an absolute path", def.Kind, p)
 	}
 	out := buildSource{path: path.Clean(p), system: s.System}
+	r := RuntimeOf(def, facts)
 	r.KernelHeaders = headers
 	valid := regexp.MustCompile(makeArgument)
 	for _, a := range s.Make {
-		a, problem := expand(def.Kind, "driver.sources.make", a, r)
+		a, problem := fill(def.Kind, "driver.sources.make", a, facts.Cluster, r)
 		if problem != nil {
 			return buildSource{}, problem
 		}
@@ -139,7 +146,7 @@ func (d *Driver) expandSource(def *accel.Definition, facts accel.Facts, s accel.
 func (d *Driver) expandParameters(def *accel.Definition, facts accel.Facts, m accel.Module) (map[string]string, *accel.Problem) {
 	out := map[string]string{}
 	for name, text := range m.Parameters {
-		value, problem := expand(def.Kind, "driver.modules."+m.Name+".parameters."+name, text, RuntimeOf(def, facts, d.o.ClusterVersion))
+		value, problem := expand(def, facts, "driver.modules."+m.Name+".parameters."+name, text)
 		if problem != nil {
 			return nil, problem
 		}

@@ -33,6 +33,9 @@ type session struct {
 	failures int
 	due      time.Time
 	lastTry  time.Time
+	// versioned is true once the API server said its version; unsaid is how often in a row it did not.
+	versioned bool
+	unsaid    int
 	// extent is how much of the node the API server lets this agent write, as far as is known.
 	extent extent
 }
@@ -69,9 +72,9 @@ func (s *session) get(ctx context.Context) (*corev1.Node, error) {
 	return s.k.c.Client.Nodes.Get(ctx, s.k.c.Node, metav1.GetOptions{})
 }
 
-// version asks once for the version of the API server. Not to know it harms nobody.
+// version asks for the version of the API server until it is said. Some definitions wait for it.
 func (s *session) version(ctx context.Context) {
-	if s.k.c.Client.Version == nil {
+	if s.k.c.Client.Version == nil || s.versioned {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
@@ -81,8 +84,11 @@ func (s *session) version(ctx context.Context) {
 		if s.k.first("version") {
 			s.k.c.Log.Warn("version of the API server unknown", "error", err)
 		}
+		s.unsaid++
+		s.schedule(time.Now().Add(backoff(s.unsaid)))
 		return
 	}
+	s.versioned = true
 	s.k.report(func(y *Sync) { y.ClusterVersion = v })
 }
 
@@ -121,6 +127,7 @@ func (s *session) follow(ctx context.Context, w watch.Interface) *accel.Problem 
 		case <-timer:
 			s.due = time.Time{}
 			s.pass(ctx)
+			s.version(ctx)
 		case e, ok := <-w.ResultChan():
 			if !ok {
 				return nil

@@ -121,7 +121,8 @@ func TestEveryTemplate(t *testing.T) {
 	for _, name := range []string{"nvidia", "amd", "intel", "mixed", "incomplete"} {
 		facts := detect.Detect(machines.Unpack(t, name), detect.Options{})
 		for kind, def := range definitions(t) {
-			expanded, problem := driver.Expand(def, facts, "1.37")
+			facts.Cluster = accel.Cluster{Version: "1.37"}
+			expanded, problem := driver.Expand(def, facts)
 			if problem != nil {
 				t.Errorf("%s on %s: %v", kind, name, problem)
 				continue

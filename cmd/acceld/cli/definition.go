@@ -112,7 +112,7 @@ With --expand the templates are filled with the facts of the host below --host-r
 			if expand {
 				facts := detect.Detect(p.host, detect.Options{})
 				for i := range defs {
-					if defs[i], problem = driver.Expand(defs[i], facts, ""); problem != nil {
+					if defs[i], problem = driver.Expand(defs[i], facts); problem != nil {
 						return failed(problem)
 					}
 				}
@@ -273,7 +273,9 @@ func unknownMetrics(def *accel.Definition) []vendors.Fault {
 
 // ontoHost says what is wrong with a definition when its templates are filled on this host.
 func (v *validation) ontoHost(def *accel.Definition) []vendors.Fault {
-	expanded, problem := driver.Expand(def, v.facts, "")
+	facts := v.facts
+	facts.Cluster = accel.Cluster{Version: "1.37"} // of no host, and any will do
+	expanded, problem := driver.Expand(def, facts)
 	if problem != nil {
 		return []vendors.Fault{{Message: problem.Message}}
 	}

@@ -94,9 +94,13 @@ type running struct {
 	said     string // the last status sentence; the loop's
 	// unfollow ends the watches of the steps' files; reload's once the agent runs.
 	unfollow context.CancelFunc
-	// engine is the container runtime whose files are watched, the loop's; moved tells reload that it is another one.
-	engine accel.ContainerEngine
-	moved  chan struct{}
+	// engine is the container runtime whose files are watched, and cluster what their names may be made of, the loop's; moved tells
+	// reload that it is another one.
+	engine  accel.ContainerEngine
+	cluster accel.Cluster
+	moved   chan struct{}
+	// asked is the version of the API server that the loop was told of; the task's that asks for it.
+	asked string
 }
 
 // run wires the agent and serves until ctx ends.
@@ -118,7 +122,7 @@ func (p *parts) run(ctx context.Context, c *common) error {
 	facts := detect.Detect(p.host, detect.Options{})
 	a := &running{
 		parts: p, notifier: systemd.NewNotifier(p.log), sockets: sockets, plugins: map[string]*serving{}, awaited: map[string]bool{},
-		engine: facts.Runtime, moved: make(chan struct{}, 1),
+		engine: facts.Runtime, cluster: facts.Cluster, moved: make(chan struct{}, 1),
 	}
 	a.ctx, a.end = ctx, end
 	hook := hookProgram()
@@ -175,7 +179,7 @@ func (a *running) connect(want *accel.Want, f *followed) *accel.Problem {
 	if os.Getenv("POD_NAMESPACE") != "" {
 		origin = kube.OriginPod
 	}
-	a.kube = kube.New(kube.Config{Client: client, Node: node, Log: a.log, Origin: origin, OnChange: func() { a.loop.Changed(); a.labelled(f) }})
+	a.kube = kube.New(kube.Config{Client: client, Node: node, Log: a.log, Origin: origin, OnChange: func() { a.loop.Changed(); a.labelled(f); a.versioned() }})
 	return nil
 }
 
@@ -262,7 +266,7 @@ func (a *running) probes() agent.Probes {
 		return detect.Collect(a.host, def, x)
 	})
 	return agent.Probes{
-		Facts: func() accel.Facts { return detect.Detect(a.host, detect.Options{}) },
+		Facts: a.facts,
 		Accelerators: func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 			return a.heldForReset(def, a.programs.Hold(def, a.health.Judge(def, pci, a.programs.Complete(def, patient.Accelerators(def, pci)))))
 		},
@@ -311,7 +315,7 @@ func (a *running) publish(m accel.Machine) {
 		a.right = right
 		a.ahead.Wake()
 	}
-	a.see(m.Facts.Runtime)
+	a.see(m.Facts)
 	if s := summary(m); s != a.said {
 		a.said = s
 		a.notifier.Status(s)

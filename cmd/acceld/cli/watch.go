@@ -97,12 +97,13 @@ func (a *running) followEngines(ctx context.Context, now accel.ContainerEngine) 
 	return a.follow(ctx, slices.Compact(dirs), true, func(name string) bool { return !slices.Contains(sockets, name) && !slices.Contains(dirs, name) })
 }
 
-// see has other files watched when the host has got a container runtime, or another one.
-func (a *running) see(now accel.ContainerEngine) {
-	if now.Name == a.engine.Name && now.Endpoint == a.engine.Endpoint && now.Config == a.engine.Config {
+// see has other files watched when the host has got a container runtime, or another one, or what sources may be named after is known.
+func (a *running) see(facts accel.Facts) {
+	now := facts.Runtime
+	if now.Name == a.engine.Name && now.Endpoint == a.engine.Endpoint && now.Config == a.engine.Config && facts.Cluster == a.cluster {
 		return
 	}
-	a.engine = now
+	a.engine, a.cluster = now, facts.Cluster
 	select {
 	case a.moved <- struct{}{}:
 	default: // it is to look already

@@ -58,7 +58,7 @@ func TestEngineAppears(t *testing.T) {
 	a.loop = agent.NewLoop(agent.Options{
 		Log: p.log, SampleEvery: time.Hour, Resync: time.Hour,
 		Probes:  agent.Probes{Facts: func() accel.Facts { looks.Add(1); return accel.Facts{Runtime: look()} }},
-		Effects: agent.Effects{Publish: func(m accel.Machine) { a.see(m.Facts.Runtime) }},
+		Effects: agent.Effects{Publish: func(m accel.Machine) { a.see(m.Facts) }},
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() {
