@@ -114,3 +114,28 @@ func TestWrites(t *testing.T) {
 		}
 	})
 }
+
+// TestTogether: no claim of a call waits for another one.
+func TestTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := []*drapb.Claim{{Uid: "1"}, {Uid: "2"}, {Uid: "3"}}
+		last := make(chan struct{})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			each(all, func(c *drapb.Claim) {
+				if c == all[2] {
+					close(last)
+				}
+				<-last
+			})
+		}()
+		synctest.Wait()
+		select {
+		case <-done:
+		default:
+			t.Error("they wait for each other")
+			close(last)
+		}
+	})
+}
