@@ -35,6 +35,7 @@ func TestNoSessionIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	config := g.TLS()
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -42,7 +43,7 @@ func TestNoSessionIsResumed(t *testing.T) {
 				return
 			}
 			go func() {
-				s := tls.Server(c, g.TLS())
+				s := tls.Server(c, config)
 				_, _ = io.WriteString(s, "hello")
 				_ = s.Close()
 			}()
