@@ -66,11 +66,11 @@ func newRunner(root string, out io.Writer) (*runner, error) {
 
 // cage starts a program with a disk that is read-only but for dir and the compiler's cache, because what a mutant drops may be the
 // check that keeps a test's root user in its directory, and with processes that end with it. What goes to /tmp all the same, because
-// some program knows no other place, goes into memory.
+// some program knows no other place, goes into memory. Neither the tests nor their parent are process 1, which some of them look for.
 func cage(dir string) []string {
 	const script = `mount --make-rprivate / && here=$PWD && dir=$1 && cache=$2 && shift 2 && cd "$dir" && mount --bind "$cache" "$cache" &&
 		mount -t tmpfs tmpfs /mnt && mkdir /mnt/upper /mnt/work && mount -t overlay overlay -o lowerdir=/tmp,upperdir=/mnt/upper,workdir=/mnt/work /tmp &&
-		mount -c --bind . "$dir" && mount -o remount,bind,ro / && cd "$here" && { "$@"; exit $?; }`
+		mount -c --bind . "$dir" && mount -o remount,bind,ro / && cd "$here" && { ("$@"; exit $?); exit $?; }`
 	cache, err := exec.Command("go", "env", "GOCACHE").Output()
 	if err != nil {
 		cache = []byte(dir)

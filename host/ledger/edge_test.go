@@ -1,0 +1,147 @@
+package ledger
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// TestCompactedInFlight: a journal that is written anew while a change is in flight still knows every state that may be there.
+func TestCompactedInFlight(t *testing.T) {
+	file := func(sum string) *State { return &State{Kind: File, SHA256: sum} }
+	c := newContent()
+	for _, r := range []record{
+		{Op: opSchema, Schema: schema},
+		{Op: opChange, Path: "/etc/a", Prior: file("prior"), Wrote: file("one")},
+		{Op: opDone, Path: "/etc/a"},
+		{Op: opChange, Path: "/etc/a", Wrote: file("two")}, // the agent was killed here: it is one of both
+		{Op: opChange, Path: "/etc/b", Prior: file("prior"), Wrote: file("one")},
+		{Op: opDone, Path: "/etc/b"},
+	} {
+		must(t, c.apply(r))
+	}
+	again := newContent()
+	for _, r := range c.records() {
+		must(t, again.apply(r))
+	}
+	for _, path := range []string{"/etc/a", "/etc/b"} {
+		before, after := c.entries[path], again.entries[path]
+		if diff := cmp.Diff([]any{before.prior, before.ours}, []any{after.prior, after.ours}); diff != "" {
+			t.Errorf("%s (-before +after):\n%s", path, diff)
+		}
+	}
+}
+
+// TestNotesOfOneName: notes of one kind have nothing to do with those of another.
+func TestNotesOfOneName(t *testing.T) {
+	l := open(t, newRoot(t))
+	must(t, l.Note("module", "x", "loaded"))
+	must(t, l.Note("takeover", "x", "vfio-pci"))
+	must(t, l.Note("module", "x", "loaded again"))
+	must(t, l.Forget("takeover", "y"))
+	texts := func() (all []string) {
+		notes, err := l.Notes("")
+		must(t, err)
+		for _, n := range notes {
+			all = append(all, n.Kind+" "+n.Name+" "+n.Text)
+		}
+		return all
+	}
+	if diff := cmp.Diff([]string{"takeover x vfio-pci", "module x loaded again"}, texts()); diff != "" {
+		t.Error(diff)
+	}
+	must(t, l.Forget("module", "x"))
+	if diff := cmp.Diff([]string{"takeover x vfio-pci"}, texts()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestClosedFileStaysClosed: the mode that an administrator has given a file since is kept when its content goes back.
+func TestClosedFileStaysClosed(t *testing.T) {
+	root := newRoot(t)
+	l := open(t, root)
+	name := filepath.Join(root, "etc/crio/crio.conf")
+	must(t, l.WriteFile("/etc/crio/crio.conf", []byte("ours"), 0o644))
+	must(t, os.Chmod(name, 0o600))
+	purge(t, root)
+	st, err := os.Stat(name)
+	must(t, err)
+	text, err := os.ReadFile(name)
+	must(t, err)
+	if st.Mode().Perm() != 0o600 || string(text) != "[crio]\n" {
+		t.Errorf("mode %v, %q", st.Mode(), text)
+	}
+}
+
+// TestOtherBootsFile: what somebody else has made in this boot, where acceld had a file in another one, is theirs.
+func TestOtherBootsFile(t *testing.T) {
+	for name, c := range map[string]struct {
+		now  string
+		want Action
+		left bool
+	}{"theirs": {"somebody's", Settled, true}, "ours, on a disk that outlived the boot": {"ours", Removed, false}} {
+		t.Run(name, func(t *testing.T) {
+			root := newRoot(t)
+			must(t, open(t, root).WriteFile("/run/x", []byte("ours"), 0o644))
+			must(t, os.WriteFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"), []byte("boot-2\n"), 0o644))
+			must(t, os.WriteFile(filepath.Join(root, "run/x"), []byte(c.now), 0o644))
+			var got []Action
+			all, err := open(t, root).Undo(UndoOptions{})
+			must(t, err)
+			for _, o := range all {
+				if o.Path == "/run/x" {
+					got = append(got, o.Action)
+				}
+			}
+			_, err = os.Stat(filepath.Join(root, "run/x"))
+			if diff := cmp.Diff([]Action{c.want}, got); diff != "" || (err == nil) != c.left {
+				t.Errorf("%s, %v", diff, err)
+			}
+		})
+	}
+}
+
+// TestSetID: a program that was replaced gets its set-id bits back with its content.
+func TestSetID(t *testing.T) {
+	root := newRoot(t)
+	name := filepath.Join(root, "usr/local/tool")
+	must(t, os.WriteFile(name, []byte("#!/bin/sh\n"), 0o755))
+	must(t, os.Chmod(name, 0o755|fs.ModeSetuid|fs.ModeSetgid))
+	must(t, open(t, root).WriteFile("/usr/local/tool", []byte("ours"), 0o755))
+	purge(t, root)
+	st, err := os.Stat(name)
+	must(t, err)
+	if st.Mode() != 0o755|fs.ModeSetuid|fs.ModeSetgid {
+		t.Errorf("mode %v", st.Mode())
+	}
+}
+
+// TestMountedDirectory: a file is replaced also where the directory above its own, in which it would be made, is another file system.
+func TestMountedDirectory(t *testing.T) {
+	root := newRoot(t)
+	l := open(t, root)
+	var passed []string
+	l.files.fault = func(step, key string) error {
+		if step == "create" && filepath.Ext(key) == tempSuffix && filepath.Dir(key) != "/var/lib/acceld/ledger/blobs" {
+			passed = append(passed, filepath.Dir(key))
+		}
+		if step == "rename" && key == "/etc/crio/crio.conf.d/99-acceld.conf" && len(passed) == 1 {
+			return unix.EXDEV
+		}
+		return nil
+	}
+	must(t, l.WriteFile("/etc/crio/crio.conf.d/99-acceld.conf", []byte("ours"), 0o644))
+	if diff := cmp.Diff([]string{"/etc/crio", "/etc/crio/crio.conf.d"}, passed); diff != "" {
+		t.Errorf("made in (-want +got):\n%s", diff)
+	}
+	if text, err := os.ReadFile(filepath.Join(root, "etc/crio/crio.conf.d/99-acceld.conf")); err != nil || string(text) != "ours" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if left, err := filepath.Glob(filepath.Join(root, "etc/crio", tempPrefix+"*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
