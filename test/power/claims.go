@@ -129,7 +129,8 @@ func serve(root string, api apiServer) (*agent, error) {
 		sockets, _ := filepath.Glob(filepath.Join(root, "var/lib/kubelet/plugins/*/*.sock"))
 		sockets = slices.DeleteFunc(sockets, func(s string) bool { return slices.Contains(old, s) })
 		if len(sockets) > 0 {
-			conn, err := grpc.NewClient("unix:"+sockets[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
+			conn, err := grpc.NewClient("unix:"+sockets[0], grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithDefaultCallOptions(grpc.WaitForReady(true))) // between bind and listen nobody answers
 			if err != nil {
 				return nil, err
 			}
