@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/test/nvidia"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm"
 	"github.com/acceld/acceld/test/vm/bed"
+	"github.com/acceld/acceld/test/vm/kernels"
 )
 
 // TestNewcomerHost reads the pages about a host from top to bottom on a plain one: what the README says about a host first, the way back
@@ -18,7 +18,7 @@ func TestNewcomerHost(t *testing.T) {
 	w := &world{
 		t: t, chapters: hostChapters(), prepare: plainHost, installed: packaged, strip: unpackaged, ready: agentReady,
 		// On the older kernel, for which the newer one is the next.
-		o: bed.Options{Accelerators: 1, NoKubernetes: true, Kernel: nvidia.GoodKernel, FreshBoot: true},
+		o: bed.Options{Accelerators: 1, NoKubernetes: true, Kernel: bed.Oldest, FreshBoot: true},
 	}
 	for _, c := range w.chapters {
 		t.Run(c.name, func(t *testing.T) { w.read(t, c) })
@@ -33,7 +33,8 @@ func plainHost(w *world) {
 	if address == "" || strings.Contains(address, "\n") {
 		w.t.Fatalf("the guest has devices at %q, want one", address)
 	}
-	w.names = append(w.names, "0000:00:04.0", address)
+	first, has := kernels.First(), w.n.Kernels()
+	w.names = append(w.names, "0000:00:04.0", address, first.Older, has[len(has)-1], first.Newer, has[0])
 }
 
 // packaged tells whether the package's agent is there and meant to run.
@@ -75,7 +76,7 @@ func hostChapters() []chapter {
 				r.setUp(`dir=/lib/modules/$(uname -r)/updates/dkms; mkdir -p "$dir"
 					for ko in /var/lib/acceld/kmod/*/edu.ko; do if modinfo -F vermagic "$ko" | grep -q "^$(uname -r) "; then cp "$ko" "$dir/"; fi; done; test -s "$dir/edu.ko"`)
 			}},
-			{"acceld driver verify --kernel", func(r *reader) { r.setUp("acceld driver preflight --all --kernel " + nvidia.BrokenKernel) }},
+			{"acceld driver verify --kernel", func(r *reader) { r.setUp("acceld driver preflight --all --kernel " + r.n.Kernels()[0]) }},
 		}, after: func(r *reader) { r.tidy("rm -rf /lib/modules/$(uname -r)/updates/dkms/edu.ko") }},
 		{name: "drivers", page: "docs/drivers.md", before: []stop{
 			{"acceld driver build", pipeline},

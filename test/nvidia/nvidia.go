@@ -1,5 +1,5 @@
-// Package nvidia is the true broken kernel upgrade: Debian 12's package nvidia-open-kernel-source 535.261.03 compiles for
-// kernel 6.1.0-47 and not for 6.1.0-56, into which a change of pci_resize_resource was ported back. The package gets that
+// Package nvidia is the true broken kernel upgrade: Debian 12's package nvidia-open-kernel-source 535.261.03 compiles for the
+// older of the two kernels of test/vm/kernels and not for the newer, into which a change of pci_resize_resource was ported back. The package gets that
 // source, whole and as the smallest part that breaks the same way, from the distribution's own archive; nothing of it is in
 // this repository. It may not load what comes out.
 package nvidia
@@ -16,19 +16,15 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/test/vm/cache"
+	"github.com/acceld/acceld/test/vm/kernels"
+	"github.com/acceld/acceld/test/vm/parts"
 	"github.com/acceld/acceld/test/vm/progress"
 )
 
 // Version is the driver's version.
 const Version = "535.261.03"
 
-// The kernels that it builds for and fails for, of the same distribution.
-const (
-	GoodKernel   = "6.1.0-47-amd64"
-	BrokenKernel = "6.1.0-56-amd64"
-)
-
-// Error is the compiler's sentence for BrokenKernel.
+// Error is the compiler's sentence for the newer kernel.
 const Error = "too few arguments to function 'pci_resize_resource'"
 
 // recipe is raised when what is made here changes.
@@ -67,6 +63,15 @@ func unpack(ctx context.Context, from, to string) error {
 	return err
 }
 
+// Kernels are the two kernels of the guests.
+func Kernels(ctx context.Context, c cache.Dir, log *progress.Log) (kernels.Pair, error) {
+	root, err := parts.ModuleRoot(ctx)
+	if err != nil {
+		return kernels.Pair{}, err
+	}
+	return kernels.Get(ctx, root, c, log)
+}
+
 // Root returns a Debian with both kernels, their headers, a compiler and the whole source at /usr/src/nvidia-<Version>, from
 // the cache. Whoever builds in it writes to a copy of var.
 func Root(ctx context.Context, c cache.Dir, log *progress.Log) (string, error) {
@@ -74,14 +79,19 @@ func Root(ctx context.Context, c cache.Dir, log *progress.Log) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	packages := []string{"gcc", "make", "kmod"}
-	for _, k := range []string{GoodKernel, BrokenKernel} {
-		packages = append(packages, "linux-image-"+k, "linux-headers-"+k)
+	pair, err := Kernels(ctx, c, log)
+	if err != nil {
+		return "", err
 	}
+	if !pair.Both() {
+		return "", errors.New(pair.Lost())
+	}
+	packages := append([]string{"gcc", "make", "kmod"}, pair.Packages()...)
 	dir, err := c.Entry(ctx, "nvidia-root", cache.NewKey(recipe, Version).Add(packages...), func(tmp string) error {
 		return log.Do("installing a Debian with both kernels", func() error {
 			root := filepath.Join(tmp, "root")
-			err := run(ctx, "mmdebstrap", "--variant=minbase", "--include="+strings.Join(packages, ","), "--dpkgopt=path-exclude=/usr/share/doc/*", "bookworm", root)
+			args := append([]string{"mmdebstrap", "--variant=minbase", "--include=" + strings.Join(packages, ","), "--dpkgopt=path-exclude=/usr/share/doc/*"}, pair.Bootstrap()...)
+			err := run(ctx, append(args, "bookworm", root)...)
 			if err != nil {
 				return err
 			}
@@ -109,7 +119,7 @@ func run(ctx context.Context, argv ...string) error {
 // own flags. So edu.ko is what it always is where that file compiles, and where it does not the build ends with NVIDIA's
 // true error. Source is [Source]'s. The files carry NVIDIA's licence (MIT or GPL-2.0).
 //
-// A guest that has the result at /usr/src/edu-<version> builds, loads and computes on GoodKernel, and on BrokenKernel says
+// A guest that has the result at /usr/src/edu-<version> builds, loads and computes on the older kernel, and on the newer says
 // Error. Nearly all of its 40 s of processor time is NVIDIA's probing of the kernel, 150 runs of the compiler: an emulated
 // guest should get what [Probe] found out before.
 func Subset(source, edu, to string) error {

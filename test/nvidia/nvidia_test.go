@@ -14,11 +14,12 @@ import (
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/vm/cache"
+	"github.com/acceld/acceld/test/vm/kernels"
 	"github.com/acceld/acceld/test/vm/progress"
 )
 
-// bed needs root, because the files of a Debian belong to root, and the archive.
-func bed(t *testing.T) (cache.Dir, *progress.Log) {
+// bed needs root, because the files of a Debian belong to root, the archive, and the two kernels.
+func bed(t *testing.T) (cache.Dir, *progress.Log, kernels.Pair) {
 	t.Helper()
 	if os.Getenv("ACCELD_TESTBED") != "1" {
 		t.Skip("fetches and compiles NVIDIA's source: needs ACCELD_TESTBED=1, root and the distribution's archive")
@@ -28,18 +29,26 @@ func bed(t *testing.T) (cache.Dir, *progress.Log) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, log
+	pair, err := Kernels(t.Context(), c, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !pair.Both() {
+		t.Log(pair.Lost())
+		t.Skip("the distribution's archive no longer has two kernels of which the driver's source compiles for one alone, and the cache has none")
+	}
+	return c, log, pair
 }
 
 // TestRealSubset compiles the smallest part of NVIDIA's source that breaks, for the kernel that it is for and for the one
 // after it.
 func TestRealSubset(t *testing.T) {
-	c, log := bed(t)
+	c, log, pair := bed(t)
 	source, err := Source(t.Context(), c, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for release, want := range map[string]string{GoodKernel: "", BrokenKernel: Error} {
+	for release, want := range map[string]string{pair.Older: "", pair.Newer: Error} {
 		t.Run(release, func(t *testing.T) {
 			root, dir, err := Headers(t.Context(), c, log, release)
 			if err != nil {
@@ -77,7 +86,7 @@ func TestRealSubset(t *testing.T) {
 					t.Errorf("%s: got %v, want %q", how, problem, want)
 				}
 			}
-			if release == BrokenKernel { // once is enough: it is what takes the time
+			if release == pair.Newer { // once is enough: it is what takes the time
 				build("probing itself")
 			}
 			if err := Probe(t.Context(), c, log, filepath.Join(work, "edu"), release); err != nil {
@@ -110,7 +119,7 @@ driver:
 // TestWholeSource answers for both kernels by the real program, twice for the good one, and compiles the same source with a
 // plain make beside it.
 func TestWholeSource(t *testing.T) {
-	c, log := bed(t)
+	c, log, pair := bed(t)
 	root, err := Root(t.Context(), c, log)
 	if err != nil {
 		t.Fatal(err)
@@ -139,32 +148,32 @@ func TestWholeSource(t *testing.T) {
 		manifest, _ := os.ReadFile(filepath.Join(root, state, "kmod", results[0].Key, "manifest.json"))
 		return results[0], string(manifest), processor(cmd)
 	}
-	bad, _, _ := preflight("/var/lib/acceld-bad", BrokenKernel)
+	bad, _, _ := preflight("/var/lib/acceld-bad", pair.Newer)
 	if bad.Ready || bad.Problem.Reason != accel.BuildFailed || !strings.Contains(bad.Problem.Message, Error) {
-		t.Errorf("%s: %+v", BrokenKernel, bad)
+		t.Errorf("%s: %+v", pair.Newer, bad)
 	}
-	first, manifest, ours := preflight("/var/lib/acceld-one", GoodKernel)
+	first, manifest, ours := preflight("/var/lib/acceld-one", pair.Older)
 	if !first.Ready || first.Source != accel.SourceBuild || first.Key == "" || first.Version != Version {
-		t.Fatalf("%s: %+v", GoodKernel, first)
+		t.Fatalf("%s: %+v", pair.Older, first)
 	}
-	second, again, _ := preflight("/var/lib/acceld-two-of-another-length", GoodKernel)
+	second, again, _ := preflight("/var/lib/acceld-two-of-another-length", pair.Older)
 	if second.Key != first.Key || sums(t, manifest) != sums(t, again) {
 		t.Errorf("two builds differ:\n%s\n%s", manifest, again)
 	}
-	plain, used := plainMake(t, root)
+	plain, used := plainMake(t, root, pair.Older)
 	t.Logf("wall: acceld %.0f s, plain make %.0f s, ratio %.3f; processor: %v, %v, ratio %.3f", first.Seconds, plain.Seconds(), first.Seconds/plain.Seconds(),
 		ours, used, ours.Seconds()/used.Seconds())
 }
 
 // plainMake compiles the source as its README says.
-func plainMake(t *testing.T, root string) (wall, used time.Duration) {
+func plainMake(t *testing.T, root, release string) (wall, used time.Duration) {
 	t.Helper()
 	work := filepath.Join(root, "var/tmp/plain")
 	t.Cleanup(func() { _ = os.RemoveAll(work) })
 	if out, err := exec.Command("cp", "-r", filepath.Join(root, "usr/src/nvidia-"+Version), work).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	cmd := exec.Command("nice", "-n", "19", "chroot", root, "make", "-j2", "-C", "/var/tmp/plain", "KERNEL_UNAME="+GoodKernel, "modules")
+	cmd := exec.Command("nice", "-n", "19", "chroot", root, "make", "-j2", "-C", "/var/tmp/plain", "KERNEL_UNAME="+release, "modules")
 	start := time.Now()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out[max(0, len(out)-2000):])

@@ -4,9 +4,9 @@
 package agent
 
 import (
-	"os"
 	"context"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 

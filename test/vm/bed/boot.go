@@ -22,7 +22,7 @@ import (
 type Options struct {
 	// Accelerators are put into the first slots.
 	Accelerators int
-	// Kernel is one of the disk's, see Kernels; empty means the first of them.
+	// Kernel is one of the disk's, see Kernels; empty means the first of them, Oldest the last.
 	Kernel string
 	// FreshBoot boots from power-on instead of going on from a snapshot.
 	FreshBoot bool
@@ -45,9 +45,15 @@ type Options struct {
 	member int
 }
 
+// Oldest is the oldest kernel that the disk has, so that the newest can be an upgrade.
+const Oldest = "oldest"
+
 func (b *Bed) withDefaults(o Options) Options {
-	if o.Kernel == "" {
-		o.Kernel = b.Kernels()[0]
+	switch kernels := b.Kernels(); o.Kernel {
+	case "":
+		o.Kernel = kernels[0]
+	case Oldest:
+		o.Kernel = kernels[len(kernels)-1]
 	}
 	if o.Engine == "" {
 		o.Engine = seed.CRIO

@@ -16,33 +16,24 @@ import (
 
 	"github.com/acceld/acceld/test/vm/cache"
 	"github.com/acceld/acceld/test/vm/hostpkg"
+	"github.com/acceld/acceld/test/vm/kernels"
+	"github.com/acceld/acceld/test/vm/parts"
 	"github.com/acceld/acceld/test/vm/progress"
 )
 
 // recipe is raised when the disk changes in a way that the package list does not show.
 const recipe = "2"
 
-// The kernels that the disk should have, verified on 2026-11-21: Debian 12's nvidia-open-kernel-source builds on the first
-// and fails on the second (shared notes of the project, testbed), which makes booting the second a broken kernel upgrade.
-// The archive forgets old kernels; then the disk has the newest one instead.
-const (
-	olderKernel = "6.1.0-47-amd64"
-	newerKernel = "6.1.0-56-amd64"
-)
-
 // sizeGiB is the file system's size; the file is sparse.
 const sizeGiB = 16
 
-func packages(kernels ...string) []string {
+func packages(pair kernels.Pair) []string {
 	list := []string{
 		"systemd", "systemd-sysv", "udev", "dbus", "kmod", "procps", "iproute2", "iptables", "pciutils", "curl",
 		"ca-certificates", "openssh-server", "gcc", "make", "e2fsprogs", "ethtool", "busybox-static",
 		"containernetworking-plugins", "conmon", "libseccomp2", "dkms", "strace",
 	}
-	for _, k := range kernels {
-		list = append(list, "linux-image-"+k, "linux-headers-"+k)
-	}
-	return list
+	return append(list, pair.Packages()...)
 }
 
 // Debian is a made disk and what a guest boots it with.
@@ -84,12 +75,24 @@ func (d Debian) Modules(release string) ([]string, error) {
 // Key tells disks with different content apart.
 func (d Debian) Key() string { return filepath.Base(d.dir) }
 
-// Make makes the Debian disk, unless the cache has it.
+// Make makes the Debian disk, unless the cache has it. Without network one that was made before is as good.
 func Make(ctx context.Context, c cache.Dir, log *progress.Log) (Debian, error) {
-	key := cache.NewKey(recipe, fmt.Sprint(sizeGiB)).Add(packages(olderKernel, newerKernel)...).Add(bootModules()...)
-	dir, err := c.Entry(ctx, "debian", key, func(tmp string) error {
+	source, err := parts.ModuleRoot(ctx)
+	if err != nil {
+		return Debian{}, err
+	}
+	pair, err := kernels.Get(ctx, source, c, log)
+	if err != nil {
+		made := Debian{c.Path("debian-" + key(kernels.First()).String())}
+		if _, absent := os.Stat(made.Root()); absent != nil {
+			return Debian{}, err
+		}
+		log.Say("%v: taking the disk that is there", err)
+		return made, nil
+	}
+	dir, err := c.Entry(ctx, "debian", key(pair), func(tmp string) error {
 		root := filepath.Join(tmp, "root")
-		err := log.Count("installing Debian for the guests", func(step *progress.Step) error { return install(ctx, root, log, step) })
+		err := log.Count("installing Debian for the guests", func(step *progress.Step) error { return bootstrap(ctx, root, step, pair) })
 		if err != nil {
 			return err
 		}
@@ -98,25 +101,17 @@ func Make(ctx context.Context, c cache.Dir, log *progress.Log) (Debian, error) {
 	return Debian{dir}, err
 }
 
-// install installs the wanted kernels, or the newest one when the archive has forgotten them.
-func install(ctx context.Context, root string, log *progress.Log, step *progress.Step) error {
-	err := bootstrap(ctx, root, step, packages(olderKernel, newerKernel))
-	if err == nil || !strings.Contains(err.Error(), "Unable to locate package linux-") {
-		return err
-	}
-	log.Say("the archive no longer has kernels %s and %s: taking its newest", olderKernel, newerKernel)
-	if err := os.RemoveAll(root); err != nil {
-		return fmt.Errorf("cannot clear the installed tree: %w", err)
-	}
-	return bootstrap(ctx, root, step, packages("amd64"))
+func key(pair kernels.Pair) *cache.Key {
+	return cache.NewKey(recipe, fmt.Sprint(sizeGiB)).Add(packages(pair)...).Add(bootModules()...)
 }
 
-func bootstrap(ctx context.Context, root string, step *progress.Step, packages []string) error {
+func bootstrap(ctx context.Context, root string, step *progress.Step, pair kernels.Pair) error {
 	args := []string{
-		"mmdebstrap", "--verbose", "--variant=minbase", "--include=" + strings.Join(packages, ","),
+		"mmdebstrap", "--verbose", "--variant=minbase", "--include=" + strings.Join(packages(pair), ","),
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
-		"--dpkgopt=path-exclude=/usr/share/doc/*", "bookworm", root,
+		"--dpkgopt=path-exclude=/usr/share/doc/*",
 	}
+	args = append(append(args, pair.Bootstrap()...), "bookworm", root)
 	// It mounts /proc and /sys into the tree and, killed, leaves them there, for the next run to stumble over when it clears
 	// the tree: in a mount namespace of its own they go with it.
 	cmd := exec.CommandContext(ctx, "nice", append([]string{"unshare", "--mount"}, args...)...)
@@ -134,11 +129,11 @@ func bootstrap(ctx context.Context, root string, step *progress.Step, packages [
 
 // pack turns the installed tree into an image, with what boots it beside it, and removes the tree.
 func pack(ctx context.Context, root, dir string) error {
-	kernels, err := os.ReadDir(filepath.Join(root, "lib", "modules"))
+	installed, err := os.ReadDir(filepath.Join(root, "lib", "modules"))
 	if err != nil {
 		return fmt.Errorf("cannot list the installed kernels: %w", err)
 	}
-	for _, entry := range kernels {
+	for _, entry := range installed {
 		k := entry.Name()
 		if err := copyFile(filepath.Join(root, "boot", "vmlinuz-"+k), filepath.Join(dir, "vmlinuz-"+k)); err != nil {
 			return err
