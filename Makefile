@@ -187,7 +187,7 @@ test: test-packages check vuln size ## Everything, as root: make, and a part of 
 	$(GO) run ./test/suite $(if $(PART),-part '$(PART)') $(if $(RUN),-run '$(RUN)')
 
 .PHONY: suite
-suite: ## Of make test only what needs minutes or the test bed, as root; PART=2/3, PART=all or RUN=TestDRA picks, LIST=1 only lists
+suite: test-packages ## Of make test only what needs minutes or the test bed, as root; PART=2/3, PART=all or RUN=TestDRA picks, LIST=1 only lists
 	$(GO) run ./test/suite $(if $(PART),-part '$(PART)') $(if $(RUN),-run '$(RUN)') $(if $(LIST),-list)
 
 # What make test judges on this machine's processor alone: the programs of the other one, at work under an emulator of its

@@ -149,7 +149,8 @@ func TestSkippedIsFailed(t *testing.T) {
 
 func TestTableAndVerdict(t *testing.T) {
 	s := &state{root: t.TempDir(), units: []*unit{
-		{name: "e2e/TestA", part: 1, seconds: 10, ran: true, skipped: []string{"TestA/part (0.00s)"}}, {name: "e2e/TestB", part: 2, seconds: 20},
+		{name: "e2e/TestA", part: 1, seconds: 10, ran: true, skipped: []string{"TestA/part (0.00s)"}},
+		{name: "e2e/TestB", part: 2, seconds: 20},
 		{name: "image", seconds: 5, ran: true, err: os.ErrClosed},
 	}}
 	var out strings.Builder
@@ -158,8 +159,10 @@ func TestTableAndVerdict(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := s.verdict(&out)
-	for _, want := range []string{"e2e/TestB +2/3 +20  not run\n", "image +each +0 +5  FAILED\n", "2 of 3 units ran", "\n1 passed, 1 failed\n", "part 2/3: 25 s",
-		"NOT CHECKED in e2e/TestA: TestA/part", "NOT CHECKED vulnerabilities: no database\n"} {
+	for _, want := range []string{
+		"e2e/TestB +2/3 +20  not run\n", "image +each +0 +5  FAILED\n", "2 of 3 units ran", "\n1 passed, 1 failed\n", "part 2/3: 25 s",
+		"NOT CHECKED in e2e/TestA: TestA/part", "NOT CHECKED vulnerabilities: no database\n",
+	} {
 		if !regexp.MustCompile(want).MatchString(out.String()) {
 			t.Errorf("the table lacks %q:\n%s", want, out.String())
 		}

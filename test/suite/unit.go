@@ -83,8 +83,10 @@ func discover(ctx context.Context, root, bin string) ([]*unit, error) {
 				continue
 			}
 			units = append(units, &unit{
-				name: p + "/" + name, argv: []string{"sh", "-c", `cd "$1" && shift && exec "$@"`, "sh", dir,
-					program, "-test.v", "-test.timeout=60m", "-test.run=^" + name + "$"},
+				name: p + "/" + name, argv: []string{
+					"sh", "-c", `cd "$1" && shift && exec "$@"`, "sh", dir,
+					program, "-test.v", "-test.timeout=60m", "-test.run=^" + name + "$",
+				},
 			})
 		}
 	}
