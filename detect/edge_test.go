@@ -10,7 +10,7 @@ import (
 func TestAddresses(t *testing.T) {
 	for s, want := range map[string]bool{
 		"0000:01:00.0": true, "10000:e1:00.7": true, "00010000:01:1f.0": true, "0000:01:00.8": false, "000:01:00.0": false, "0000:01:00": false,
-		"000010000:01:00.0": false, "0000-01:00.0": false, "000g:01:00.0": false, "": false, "0000:01:00.0 ": false, "../00000:01:00.0": false,
+		"000010000:01:00.0": false, "0000-01:00.0": false, "000g:01:00.0": false, "": false, "0000:01:00.0\x20": false, "../00000:01:00.0": false,
 	} {
 		if got := isAddress(s); got != want {
 			t.Errorf("%q: %t", s, got)

@@ -379,7 +379,7 @@ func TestHandedOverForAWhile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer f.Close()
+		t.Cleanup(func() { f.Close() })
 		over := make(chan struct{})
 		s := &Sockets{
 			over: over, store: func(string, *net.UnixConn) error { return nil },

@@ -2,7 +2,7 @@ package artifact
 
 import (
 	"io"
-	"math/rand"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -59,7 +59,7 @@ func (w *witness) judge(t *testing.T, stage accel.Stage) accel.Progress {
 func (b *workbench) large() (Content, *witness) {
 	c := content()
 	bytes := make([]byte, 3_000_000)
-	rand.New(rand.NewSource(1)).Read(bytes)
+	rand.NewChaCha8([32]byte{1}).Read(bytes)
 	b.write("/store/firmware/a/edu.bin", string(bytes))
 	c.Config.Firmware[0].SHA256 = sum(string(bytes))
 	w := &witness{}

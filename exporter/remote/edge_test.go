@@ -50,7 +50,7 @@ func TestNoSessionIsResumed(t *testing.T) {
 		}
 	}()
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		client := &tls.Config{InsecureSkipVerify: true, ServerName: "node-a", MaxVersion: version, ClientSessionCache: tls.NewLRUClientSessionCache(8)} //nolint:gosec // nobody signs it
+		client := &tls.Config{InsecureSkipVerify: true, ServerName: "node-a", MaxVersion: version, ClientSessionCache: tls.NewLRUClientSessionCache(8)} // nobody signs it
 		for i := range 3 {
 			c, err := tls.Dial("tcp", l.Addr().String(), client)
 			if err != nil {

@@ -124,7 +124,13 @@ func serve(root string, api apiServer) (*agent, error) {
 	ended := make(chan error, 1)
 	old, _ := filepath.Glob(filepath.Join(root, "var/lib/kubelet/plugins/*/*.sock")) // of the boot before
 	go func() { ended <- p.Run(ctx) }()
-	a.stop = func() { cancel(); <-ended }
+	a.stop = func() {
+		cancel()
+		select {
+		case <-ended:
+		case <-time.After(time.Minute): // it hangs; the next one says so
+		}
+	}
 	for range 1000 {
 		sockets, _ := filepath.Glob(filepath.Join(root, "var/lib/kubelet/plugins/*/*.sock"))
 		sockets = slices.DeleteFunc(sockets, func(s string) bool { return slices.Contains(old, s) })

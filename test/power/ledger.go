@@ -203,7 +203,7 @@ func digests(root string) (map[string]string, error) {
 			if err != nil || d.IsDir() || ledger.Passing(name) {
 				return err
 			}
-			text := ""
+			var text string
 			if d.Type() == fs.ModeSymlink {
 				text, err = os.Readlink(name)
 			} else {

@@ -15,7 +15,7 @@ const parts = 3
 
 // deal gives each unit its part: the longest first, always to the part that has least so far. It depends on nothing but the
 // units and their seconds.
-func deal(units []*unit, parts int) {
+func deal(units []*unit) {
 	units = slices.Clone(units)
 	slices.SortStableFunc(units, longest)
 	load := make([]int, parts)

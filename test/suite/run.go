@@ -45,7 +45,7 @@ func open(ctx context.Context, logs string) (*state, error) {
 	if err := measure(s.units, text); err != nil {
 		return nil, err
 	}
-	deal(s.units, parts)
+	deal(s.units)
 	return s, nil
 }
 

@@ -48,7 +48,7 @@ func tree(t *testing.T) []*unit {
 
 func TestEveryUnitIsInOnePartAndPartsTakeAsLong(t *testing.T) {
 	units := tree(t)
-	deal(units, parts)
+	deal(units)
 	load, all := make([]int, parts+1), 0
 	for _, u := range units {
 		if u.part < 0 || u.part > parts || (u.part == 0) != u.always {
@@ -70,8 +70,8 @@ func TestDealIsTheSameEachTime(t *testing.T) {
 	for i, j := 0, len(two)-1; i < j; i, j = i+1, j-1 {
 		two[i], two[j] = two[j], two[i]
 	}
-	deal(one, parts)
-	deal(two, parts)
+	deal(one)
+	deal(two)
 	for i, u := range one {
 		if other := two[len(two)-1-i]; other.name != u.name || other.part != u.part {
 			t.Errorf("%s is in part %d, listed the other way round %s in %d", u.name, u.part, other.name, other.part)
@@ -178,7 +178,7 @@ func TestTableAndVerdict(t *testing.T) {
 // TestProofsPageIsTrue holds the page of what is proven to the parts.
 func TestProofsPageIsTrue(t *testing.T) {
 	units := tree(t)
-	deal(units, parts)
+	deal(units)
 	page, err := os.ReadFile(filepath.Join("../..", proofsFile))
 	if err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func TestAll(t *testing.T) {
 					return fmt.Appendf(nil, `{"Dir": %q, "Version": %q}`, filepath.Join(dir, "module"), tc.proxy), nil
 				case args[0] != "-db":
 					ran = append(ran, "live "+args[0])
-					if tc.live == silent {
+					if errors.Is(tc.live, silent) {
 						return []byte("govulncheck: fetching vulnerabilities: no such host"), tc.live
 					}
 					return nil, tc.live

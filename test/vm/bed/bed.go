@@ -149,7 +149,7 @@ func (b *Bed) make(ctx context.Context) error {
 	})
 	all.Go(func() (err error) {
 		names := b.config.parts()
-		if err = parts.Fetch(making, b.cache, b.log, names...); err != nil {
+		if err := parts.Fetch(making, b.cache, b.log, names...); err != nil {
 			return err
 		}
 		<-installed // the compiler for what is written in C is among the packages

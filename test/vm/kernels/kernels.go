@@ -198,7 +198,7 @@ func take(ctx context.Context, from, dir string) error {
 		}
 	}
 	index := ""
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".deb" {
 			return err
 		}
