@@ -121,15 +121,15 @@ func serve(root string, api apiServer) (*agent, error) {
 	}
 	p.Update(accs)
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
+	ended, gone := make(chan error, 1), make(chan struct{})
 	old, _ := filepath.Glob(filepath.Join(root, "var/lib/kubelet/plugins/*/*.sock")) // of the boot before
-	go func() { ended <- p.Run(ctx) }()
+	go func() {
+		defer close(gone)
+		ended <- p.Run(ctx)
+	}()
 	a.stop = func() {
 		cancel()
-		select {
-		case <-ended:
-		case <-time.After(time.Minute): // it hangs; the next one says so
-		}
+		<-gone
 	}
 	for range 1000 {
 		sockets, _ := filepath.Glob(filepath.Join(root, "var/lib/kubelet/plugins/*/*.sock"))
