@@ -17,8 +17,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/acceld/acceld/accel"
@@ -84,8 +87,10 @@ func (c *complaints) Handle(_ context.Context, r slog.Record) error {
 // agent is a plugin at work, and the kubelet's connection to it.
 type agent struct {
 	complaints
-	client drapb.DRAPluginClient
-	stop   func()
+	root string
+	old  []string // sockets of the boot before
+	conn *grpc.ClientConn
+	stop func()
 }
 
 // serve starts a plugin on the host at root, as an agent does.
@@ -102,7 +107,7 @@ func serve(root string, api apiServer) (*agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &agent{}
+	a := &agent{root: root}
 	p := dra.New(dra.Config{
 		Definition: defs[kind], Node: node, Host: h, Ledger: l, StateDir: "/var/lib/acceld", API: api,
 		Machine: func() accel.Machine { return accel.Machine{} },
@@ -120,38 +125,86 @@ func serve(root string, api apiServer) (*agent, error) {
 		})
 	}
 	p.Update(accs)
+	a.old = sockets(root) // of the boot before
 	ctx, cancel := context.WithCancel(context.Background())
-	ended, gone := make(chan error, 1), make(chan struct{})
-	old, _ := filepath.Glob(filepath.Join(root, "var/lib/kubelet/plugins/*/*.sock")) // of the boot before
+	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		ended <- p.Run(ctx)
+		if err := p.Run(ctx); err != nil && ctx.Err() == nil {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.about = append(a.about, "the plugin ended: "+err.Error())
+		}
 	}()
 	a.stop = func() {
+		if a.conn != nil {
+			a.conn.Close()
+		}
 		cancel()
 		<-gone
 	}
-	for range 1000 {
-		sockets, _ := filepath.Glob(filepath.Join(root, "var/lib/kubelet/plugins/*/*.sock"))
-		sockets = slices.DeleteFunc(sockets, func(s string) bool { return slices.Contains(old, s) })
-		if len(sockets) > 0 {
-			conn, err := grpc.NewClient("unix:"+sockets[0], grpc.WithTransportCredentials(insecure.NewCredentials()),
-				grpc.WithDefaultCallOptions(grpc.WaitForReady(true))) // between bind and listen nobody answers
-			if err != nil {
-				return nil, err
+	return a, nil
+}
+
+// sockets are those that the kubelet finds.
+func sockets(root string) []string {
+	found, _ := filepath.Glob(filepath.Join(root, "var/lib/kubelet/plugins_registry/*.sock")) // only a malformed pattern is an error
+	return found
+}
+
+// register does what the kubelet does with a plugin that it finds.
+func (a *agent) register(ctx context.Context, socket string) error {
+	credentials := grpc.WithTransportCredentials(insecure.NewCredentials())
+	found, err := grpc.NewClient("unix:"+socket, credentials)
+	if err != nil {
+		return err
+	}
+	defer found.Close()
+	client := registration.NewRegistrationClient(found)
+	info, err := client.GetInfo(ctx, &registration.InfoRequest{})
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient("unix:"+filepath.Join(a.root, info.GetEndpoint()), credentials)
+	if err != nil {
+		return err
+	}
+	conn.Connect()
+	if _, err := client.NotifyRegistrationStatus(ctx, &registration.RegistrationStatus{PluginRegistered: true}); err != nil {
+		conn.Close()
+		return err
+	}
+	if a.conn != nil {
+		a.conn.Close()
+	}
+	a.conn = conn
+	return nil
+}
+
+// call calls the plugin, and again over a new registration when it does not answer: it serves on other sockets when a kubelet
+// is slow to come.
+func (a *agent) call(do func(context.Context, drapb.DRAPluginClient) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	for {
+		err := errors.New("there is no socket of a plugin")
+		if a.conn != nil {
+			err = do(ctx, drapb.NewDRAPluginClient(a.conn))
+		}
+		if err == nil || a.conn != nil && status.Code(err) != codes.Unavailable {
+			return err
+		}
+		for _, socket := range sockets(a.root) {
+			if !slices.Contains(a.old, socket) {
+				err = errors.Join(err, a.register(ctx, socket))
 			}
-			stop := a.stop
-			a.stop = func() { conn.Close(); stop() }
-			a.client = drapb.NewDRAPluginClient(conn)
-			return a, nil
 		}
 		select {
-		case err := <-ended:
-			return nil, fmt.Errorf("the plugin ended: %w", err)
-		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	return nil, errors.New("waited in vain for the plugin's socket")
 }
 
 // prepare asks for claims as the kubelet does, and returns the CDI devices of each, or why not.
@@ -160,9 +213,11 @@ func (a *agent) prepare(uids ...string) (given map[string][]string, refused map[
 	for _, uid := range uids {
 		req.Claims = append(req.Claims, &drapb.Claim{Namespace: "team", Name: uid, Uid: uid})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	resp, err := a.client.NodePrepareResources(ctx, req)
+	var resp *drapb.NodePrepareResourcesResponse
+	err = a.call(func(ctx context.Context, client drapb.DRAPluginClient) (err error) {
+		resp, err = client.NodePrepareResources(ctx, req)
+		return err
+	})
 	given, refused = map[string][]string{}, map[string]string{}
 	for uid, c := range resp.GetClaims() {
 		if c.GetError() != "" {
@@ -181,9 +236,11 @@ func (a *agent) unprepare(uids ...string) error {
 	for _, uid := range uids {
 		req.Claims = append(req.Claims, &drapb.Claim{Namespace: "team", Name: uid, Uid: uid})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	resp, err := a.client.NodeUnprepareResources(ctx, req)
+	var resp *drapb.NodeUnprepareResourcesResponse
+	err := a.call(func(ctx context.Context, client drapb.DRAPluginClient) (err error) {
+		resp, err = client.NodeUnprepareResources(ctx, req)
+		return err
+	})
 	for uid, c := range resp.GetClaims() {
 		if c.GetError() != "" {
 			err = errors.Join(err, fmt.Errorf("%s: %s", uid, c.GetError()))

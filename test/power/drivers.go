@@ -249,7 +249,7 @@ func withVersion(module []byte, version string) ([]byte, error) {
 type kept struct {
 	Files map[string]string
 	Wants string // the configured version
-	Holds string // the version that serves, or served last
+	Holds string // the version that is chosen: what is loaded and has not computed yet is not
 }
 
 // lasting reports whether a file of the state is one that is promised. The rest is work, locks and logs.
@@ -299,20 +299,22 @@ func (m *machine) files() (map[string]string, error) {
 
 // marking makes each step a mark.
 func (m *machine) marking(version *string, mark Mark) {
-	last := ""
 	m.mark = func(step string) error {
 		now, err := m.files()
 		if err != nil {
 			return err
 		}
-		live, err := os.ReadFile("/sys/module/edu/version")
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		entries, err := m.driver.List()
+		if err != nil {
 			return err
 		}
-		if text := strings.TrimSpace(string(live)); text != "" {
-			last = text
+		chosen := ""
+		for _, e := range entries {
+			if e.Current {
+				chosen = e.Version
+			}
 		}
-		return mark(step, kept{now, (*version)[:len(one)], last})
+		return mark(step, kept{now, (*version)[:len(one)], chosen})
 	}
 }
 
