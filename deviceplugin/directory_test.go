@@ -52,3 +52,45 @@ func TestDirectoryWithoutInotify(t *testing.T) {
 	close(over)
 	<-done
 }
+
+// TestAnotherSocket: a kubelet that starts makes a new socket. File systems give the number of a removed file to the next one, and a
+// clock may stand still or be set back: whichever of the two differs, it is another kubelet, which knows no plugin yet.
+func TestAnotherSocket(t *testing.T) {
+	d := &directory{path: t.TempDir()}
+	socket := filepath.Join(d.path, kubeletSocket)
+	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	at := func(name string, when time.Time) {
+		t.Helper()
+		if err := os.Chtimes(name, when, when); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deadSocket(t, socket)
+	at(socket, noon)
+	if there, other := d.look(); !there || !other {
+		t.Errorf("the first socket: there %v, other %v", there, other)
+	}
+	if there, other := d.look(); !there || other {
+		t.Errorf("the same socket: there %v, other %v", there, other)
+	}
+	at(socket, noon.Add(time.Second)) // as good as removed and made again with the same number
+	if there, other := d.look(); !there || !other {
+		t.Errorf("the same number at another time: there %v, other %v", there, other)
+	}
+	at(socket, noon)
+	if there, other := d.look(); !there || !other {
+		t.Errorf("the same number at an earlier time: there %v, other %v", there, other)
+	}
+	next := filepath.Join(d.path, "next.sock")
+	deadSocket(t, next)
+	at(next, noon)
+	if err := os.Rename(next, socket); err != nil {
+		t.Fatal(err)
+	}
+	if there, other := d.look(); !there || !other {
+		t.Errorf("another number at the same time: there %v, other %v", there, other)
+	}
+	if there, other := d.look(); !there || other {
+		t.Errorf("the same socket again: there %v, other %v", there, other)
+	}
+}

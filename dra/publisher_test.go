@@ -1,6 +1,7 @@
 package dra
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -177,6 +178,70 @@ type unwatched struct{ *server }
 
 func (unwatched) Watch(context.Context, string, url.Values) (io.ReadCloser, error) {
 	return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "resourceslices"}, "", errors.New("no watch"))
+}
+
+// TestWatchThatLags: a watch tells of own writes late, when newer ones have been answered. What it says is older than what is known,
+// and nothing is written, listed or offered because of it.
+func TestWatchThatLags(t *testing.T) {
+	b := newBed(t)
+	late := &lagging{server: b.server, next: make(chan struct{})}
+	p := b.plugin(edu(1))
+	p.cfg.API = late
+	p.api = objects{late}
+	b.kubelet()
+	b.run(p)
+	b.offered(p, 1)
+	p.Update([]accel.Accelerator{sick(edu(1))})
+	b.offered(p, 0)
+	b.server.mu.Lock()
+	b.server.requests = nil
+	b.server.mu.Unlock()
+	for _, event := range []string{"ADDED", "MODIFIED"} {
+		select {
+		case late.next <- struct{}{}:
+		case <-time.After(10 * time.Second):
+			t.Errorf("the watch was given up before the event %s", event)
+		}
+		for range 10 {
+			time.Sleep(5 * time.Millisecond)
+			if n := p.State().Allocatable; n != 0 {
+				t.Fatalf("after the late event %s %d devices are offered, of which none is well", event, n)
+			}
+		}
+	}
+	b.server.mu.Lock()
+	defer b.server.mu.Unlock()
+	for _, r := range b.server.requests {
+		if strings.Contains(r, "resourceslices") {
+			t.Errorf("%s, because of events that are no news", r)
+		}
+	}
+}
+
+// lagging is a server whose watches tell one event for each word of next.
+type lagging struct {
+	*server
+	next chan struct{}
+}
+
+func (l *lagging) Watch(ctx context.Context, collection string, query url.Values) (io.ReadCloser, error) {
+	inner, err := l.server.Watch(ctx, collection, query)
+	if err != nil {
+		return nil, err
+	}
+	out, in := io.Pipe()
+	go func() {
+		for lines := bufio.NewScanner(inner); lines.Scan(); {
+			select {
+			case <-l.next:
+				_, _ = in.Write(append(lines.Bytes(), '\n')) // fails when nobody reads any more
+			case <-ctx.Done():
+			}
+		}
+		_ = in.Close()
+	}()
+	context.AfterFunc(ctx, func() { _ = in.Close() })
+	return out, nil
 }
 
 // TestAPIServerAwayLater: what was published stands while nobody answers.
