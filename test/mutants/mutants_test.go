@@ -31,6 +31,9 @@ func TestList(t *testing.T) {
 	}
 }
 
+// unscored is what the page says before the first whole run.
+const unscored = "No score yet."
+
 // TestPage holds the score in the page to the list.
 func TestPage(t *testing.T) {
 	all, err := read(root)
@@ -48,6 +51,9 @@ func TestPage(t *testing.T) {
 	var s score
 	var noticed, percent int
 	written := strings.TrimSpace(string(text[from:to]))
+	if written == unscored {
+		return // nobody has run all of them yet, and the page says so
+	}
 	if _, err := fmt.Sscanf(written, sentence, &s.all, &noticed, &percent, &s.late, &s.explained); err != nil {
 		t.Fatalf("%s says %q (%v): run make mutants WRITE=1", page, written, err)
 	}
