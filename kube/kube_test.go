@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,20 +138,20 @@ func TestConditionSinceWhen(t *testing.T) {
 
 // The version of the cluster is asked for until it is said, without waiting for the end of a watch, and then no more.
 func TestVersionIsAskedAgain(t *testing.T) {
-	asked := 0
+	var asked atomic.Int64
 	inCluster(t, freshNode(), func(c *cluster) {
 		c.k.Publish(readyMachine())
 		c.after(time.Second)
-		if v := c.k.State().ClusterVersion; v != "" || asked == 0 {
-			t.Errorf("%q is known after asking %d times", v, asked)
+		if v := c.k.State().ClusterVersion; v != "" || asked.Load() == 0 {
+			t.Errorf("%q is known after asking %d times", v, asked.Load())
 		}
 		c.after(5 * time.Minute)
-		if s := c.k.State(); s.ClusterVersion != "v1.37.1" || s.Problem != nil || asked != 5 {
-			t.Errorf("asked %d times: %+v", asked, s)
+		if s := c.k.State(); s.ClusterVersion != "v1.37.1" || s.Problem != nil || asked.Load() != 5 {
+			t.Errorf("asked %d times: %+v", asked.Load(), s)
 		}
 	}, func(cfg *Config) {
 		cfg.Client.Version = func(context.Context) (string, error) {
-			if asked++; asked < 5 {
+			if asked.Add(1) < 5 {
 				return "", errors.New("the server is currently unable to handle the request")
 			}
 			return "v1.37.1", nil
