@@ -73,6 +73,12 @@ func all() []part {
 		},
 		{name: "nodeexporter", packages: []string{"github.com/prometheus/node_exporter"}},
 		{name: "kwok", packages: []string{"sigs.k8s.io/kwok/cmd/kwok"}, asked: true},
+		// Debian's Prometheus finds nothing by Kubernetes: it is built without.
+		{name: "prometheusoperator", tags: "remove_all_sd enable_kubernetes_sd", asked: true, packages: []string{
+			"github.com/prometheus-operator/prometheus-operator/cmd/operator",
+			"github.com/prometheus-operator/prometheus-operator/cmd/prometheus-config-reloader",
+			"github.com/prometheus/prometheus/cmd/prometheus", "github.com/prometheus/prometheus/cmd/promtool",
+		}},
 	}
 }
 
