@@ -53,10 +53,10 @@ func TestEndEnds(t *testing.T) {
 	s.End("a")
 	s.End("nobody")
 	for i, want := range []bool{true, true, false} {
-		if err := ends[i].SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
-			t.Fatal(err)
+		err := ends[i].SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		if err == nil {
+			_, err = ends[i].Read(make([]byte, 1))
 		}
-		_, err := ends[i].Read(make([]byte, 1))
 		if ended := !errors.Is(err, os.ErrDeadlineExceeded); ended != want {
 			t.Errorf("connection %d: %v", i, err)
 		}
