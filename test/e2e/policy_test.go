@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -152,6 +153,7 @@ func TestPolicy(t *testing.T) {
 	inOrder(t, first, f.image,
 		part{"one after the other, under a Deployment", with(underDeployment)},
 		part{"a version that computes wrongly", with(wrongVersion)},
+		part{"one after the other, under a DaemonSet", with(underDaemonSet)},
 	)
 }
 
@@ -232,6 +234,119 @@ func wrongVersion(t *testing.T, f *fleet) {
 	apply(t, f.first, unordered) // back to what serves, and nothing is ordered any more
 	policyState(t, f.first, "AllReady", 2*time.Minute)
 	stage.Check(t, f.first.Delete(stage.Within(t, 2*time.Minute), unordered))
+}
+
+// daemons is a pod on each node that keeps the node's device.
+const daemons = `apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: daemons, namespace: default}
+spec:
+  selector: {matchLabels: {app: daemons}}
+  template:
+    metadata: {labels: {app: daemons}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: compute
+        image: %s
+        args: ["-expect", "1", "-hold", "2h"]
+        resources: {limits: {%s: 1}}
+`
+
+// holding returns the DaemonSet's pod of each node, when each runs.
+func (f *fleet) holding(t *testing.T) map[string]corev1.Pod {
+	t.Helper()
+	for ctx := stage.Within(t, 3*time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		pods, err := f.first.Kube().CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=daemons"})
+		stage.Check(t, err)
+		by := map[string]corev1.Pod{}
+		for _, p := range pods.Items {
+			if s := p.Status; s.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && len(s.ContainerStatuses) == 1 && s.ContainerStatuses[0].Ready {
+				by[p.Spec.NodeName] = p
+			}
+		}
+		if len(by) == len(f.nodes) {
+			return by
+		}
+	}
+}
+
+// underDaemonSet: a drain leaves the pods of DaemonSets where they are, and one that keeps a device keeps its driver. The node that has its
+// slot says who it is, and nobody else begins; no pod is ended. When the policy says that they are to be evicted the agent does it, once
+// it has the right, and not the controller: the pod that the DaemonSet makes in its place waits for the new driver.
+func underDaemonSet(t *testing.T, f *fleet) {
+	_, err := f.first.Kubectl(stage.Within(t, 2*time.Minute), nil, "-n", "default", "delete", "deployment/compute", "pdb/compute", "--wait", "--cascade=foreground")
+	stage.Check(t, err)
+	apply(t, f.first, fmt.Appendf(nil, daemons, f.image, stage.Resource))
+	before, begun := f.holding(t), f.seen()
+	untouched := func() {
+		t.Helper()
+		for node, now := range f.holding(t) {
+			if now.UID != before[node].UID || now.Status.ContainerStatuses[0].RestartCount != 0 {
+				t.Errorf("the pod of %s is %s, before %s", node, now.UID, before[node].UID)
+			}
+		}
+		if f.seen() != begun+1 {
+			t.Errorf("these have begun: %v", f.order()[begun:])
+		}
+		for _, n := range f.nodes {
+			sh(t, n.Guest, `test "$(cat /sys/module/edu/version)" = "$1"`, stage.Version2)
+		}
+	}
+	asked := func(holders string) {
+		t.Helper()
+		p := fmt.Sprintf("  upgrade: {maxParallel: 1, maxUnavailable: 1, drain: {}}\n  kinds: {qemu-edu: {driver: {version: %q, upgrade: {holders: %s}}}}\n", stage.Version, holders)
+		apply(t, f.first, []byte("apiVersion: acceld.dev/v1alpha1\nkind: AcceleratorPolicy\nmetadata: {name: edu}\nspec:\n"+p))
+	}
+	// stuck waits until one node has its slot and cannot use it, and returns what it says.
+	stuck := func(reason accel.Reason) string {
+		t.Helper()
+		for ctx := stage.Within(t, 4*time.Minute); ; time.Sleep(300 * time.Millisecond) {
+			stage.Check(t, ctx.Err())
+			for _, n := range f.nodes {
+				m, err := stage.Machine(ctx, n.Guest)
+				stage.Check(t, err)
+				if u := m.Have[stage.Kind].Driver.Upgrade; u != nil && u.Failure != nil && u.Failure.Reason == reason {
+					t.Logf("%s: %s", n.Name(), u.Failure.Message)
+					if pod := before[n.Name()].Name; !strings.Contains(u.Failure.Message, "default/"+pod) {
+						t.Errorf("%s does not name the pod %s: %s", n.Name(), pod, u.Failure.Message)
+					}
+					stage.Check(t, n.WaitNode(stage.Within(t, soon), "the condition names the pod", func(node *corev1.Node) bool {
+						return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+							return string(c.Type) == kube.ConditionType && strings.Contains(c.Message, string(reason)) && strings.Contains(c.Message, before[n.Name()].Name)
+						})
+					}))
+					return n.Name()
+				}
+			}
+		}
+	}
+	asked("refuse")
+	first := stuck(accel.InUse)
+	untouched()
+	asked("evict")
+	if node := stuck(accel.APIForbidden); node != first {
+		t.Errorf("%s is at it, before %s", node, first)
+	}
+	untouched()
+	rights, err := f.first.Kubectl(t.Context(), nil, "kustomize", f.s.File("packaging/manifests/evict"))
+	stage.Check(t, err)
+	timed(t, "rights given -> both nodes serve version 1.0.0, one after the other", func() {
+		apply(t, f.first, []byte(rights))
+		for _, n := range f.nodes {
+			serves(t, n.Guest, stage.Version)
+		}
+	})
+	policyState(t, f.first, "AllReady", 2*time.Minute)
+	for node, now := range f.holding(t) {
+		if now.UID == before[node].UID {
+			t.Errorf("the pod of %s is the one that had the old driver's device", node)
+		}
+	}
+	if f.seen() != begun+2 {
+		t.Errorf("%v, want each node once", f.order()[begun:])
+	}
+	f.uncordoned(t)
 }
 
 // TestPartition: the real scheduler keeps a pod that wants no accelerator away from a node of a policy, and lets one of high
