@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm/bed"
@@ -32,30 +34,46 @@ func (n *node) stop() {
 	}
 }
 
-// beside makes the second half's node while the first half runs: what it is made of from the start, the machine once the
-// first one has booted.
-func (d *demo) beside(ctx context.Context, booted <-chan struct{}, n *node) (err error) {
+// beside makes the second half's node while the first half runs. Its parts are fetched at once and built when the first
+// half's machine runs; it boots when a container has computed there, because two machines that start at once delay the first
+// result and end no earlier.
+func (d *demo) beside(ctx context.Context, booted, computed <-chan struct{}, n *node) (err error) {
 	if err := bed.Fetch(ctx, d.log, joined()); err != nil {
 		return err
 	}
-	select {
-	case <-booted:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := wait(ctx, booted); err != nil {
+		return err
 	}
 	if err := bed.Make(ctx, d.log, joined()); err != nil {
+		return err
+	}
+	if err := wait(ctx, computed); err != nil {
 		return err
 	}
 	if n.bed, err = bed.OpenLog(ctx, d.log, joined()); err != nil {
 		return err
 	}
-	if n.Node, err = n.bed.StartNode(ctx, bed.Options{Accelerators: 2, FreshBoot: true, Engine: seed.Containerd}); err != nil {
-		return err
-	}
-	return d.log.Do("making the images of acceld and of the program that computes", func() error {
-		_, err := d.stage.Image(ctx, n.Node)
+	both, making := errgroup.WithContext(ctx)
+	both.Go(func() (err error) {
+		n.Node, err = n.bed.StartNode(making, bed.Options{Accelerators: 2, FreshBoot: true, Engine: seed.Containerd})
 		return err
 	})
+	both.Go(func() error {
+		return d.log.Do("making the image of acceld", func() error {
+			_, err := d.stage.Image(making, n.bed)
+			return err
+		})
+	})
+	return both.Wait()
+}
+
+func wait(ctx context.Context, closed <-chan struct{}) error {
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // cluster is the second half.

@@ -14,8 +14,8 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// light is the first half; it closes booted when its machine runs.
-func (d *demo) light(ctx context.Context, b *bed.Bed, booted chan<- struct{}) error {
+// light is the first half. It closes booted when its machine runs, and computed when a container has computed there.
+func (d *demo) light(ctx context.Context, b *bed.Bed, booted, computed chan<- struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	g, err := b.StartLight(ctx, bed.Options{Accelerators: 2, FreshBoot: true, Engine: "containerd"})
@@ -31,6 +31,12 @@ func (d *demo) light(ctx context.Context, b *bed.Bed, booted chan<- struct{}) er
 	if _, err := g.Start(ctx, nil, nil, "containerd", "--log-level=error"); err != nil {
 		return err
 	}
+	image, err := d.image(ctx, b)
+	if err != nil {
+		return err
+	}
+	pulled := make(chan error, 1)
+	go func() { pulled <- stage.Must(g.Sh(ctx, pull, image)) }()
 	if err := d.install(ctx, g); err != nil {
 		return err
 	}
@@ -40,9 +46,14 @@ func (d *demo) light(ctx context.Context, b *bed.Bed, booted chan<- struct{}) er
 		return err
 	}
 	d.say("ready %.1f s after its start", time.Since(began).Seconds())
-	if err := d.contain(ctx, b, g); err != nil {
+	if err := <-pulled; err != nil {
 		return err
 	}
+	d.title("ctr run --device %s=0000:01:00.0 … edu-check -expect 1, by containerd", stage.Resource)
+	if err := d.shell(ctx, g, container, image, stage.Resource+"=0000:01:00.0"); err != nil {
+		return err
+	}
+	close(computed)
 	d.say("the first accelerator is ready, and a container computed on it: %.0f s after the start of this demo", time.Since(d.start).Seconds())
 	d.title("acceld status")
 	if err := d.shell(ctx, g, "acceld status"); err != nil {
@@ -93,23 +104,21 @@ func (d *demo) transitions(log io.Reader) {
 	}
 }
 
-// contain runs a container of the machine's container runtime with one of the devices.
-func (d *demo) contain(ctx context.Context, b *bed.Bed, g *bed.Guest) error {
+// image is the program that computes, as an image in the test bed's registry.
+func (d *demo) image(ctx context.Context, b *bed.Bed) (ref string, err error) {
 	program, err := os.ReadFile(d.stage.Program("edu-check"))
 	if err != nil {
-		return err
+		return "", err
 	}
-	image, err := b.PushProgram(ctx, "edu-check:demo", "/edu-check", program)
-	if err != nil {
-		return err
-	}
-	d.title("ctr run --device %s=0000:01:00.0 … edu-check -expect 1, by containerd", stage.Resource)
-	return d.shell(ctx, g, container, image, stage.Resource+"=0000:01:00.0")
+	return b.PushProgram(ctx, "edu-check:demo", "/edu-check", program)
 }
 
+// pull waits for containerd's socket and pulls an image.
+const pull = `until ctr version >/dev/null 2>&1; do sleep 0.2; done
+ctr images pull --local --plain-http --snapshotter native "$1"`
+
 // container runs an image with one device by its CDI name.
-const container = `ctr images pull --local --plain-http --snapshotter native "$1" >/dev/null
-ctr run --rm --snapshotter native --device "$2" "$1" compute /edu-check -expect 1`
+const container = `ctr run --rm --snapshotter native --device "$2" "$1" compute /edu-check -expect 1`
 
 // shell prints what a fixed script says in the guest.
 func (d *demo) shell(ctx context.Context, g *bed.Guest, script string, args ...string) error {

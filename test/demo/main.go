@@ -57,9 +57,9 @@ func (d *demo) run(ctx context.Context, cluster bool) error {
 	halves, running := errgroup.WithContext(ctx)
 	var second node
 	defer second.stop()
-	first := make(chan struct{})
+	booted, computed := make(chan struct{}), make(chan struct{})
 	if cluster {
-		halves.Go(func() error { return d.beside(running, first, &second) })
+		halves.Go(func() error { return d.beside(running, booted, computed, &second) })
 	}
 	halves.Go(func() error {
 		b, err := d.prepare(running, dir)
@@ -67,7 +67,7 @@ func (d *demo) run(ctx context.Context, cluster bool) error {
 			return err
 		}
 		defer b.Close()
-		return d.light(running, b, first)
+		return d.light(running, b, booted, computed)
 	})
 	if err := halves.Wait(); err != nil || !cluster {
 		return err

@@ -26,7 +26,7 @@ func TestChart(t *testing.T) {
 	stage.Check(t, g.Put(t.Context(), s.Program("tree"), "/usr/bin/tree", 0o755))
 	image, err := s.Workload(t.Context(), n)
 	stage.Check(t, err)
-	_, err = s.Image(t.Context(), n)
+	_, err = s.Image(t.Context(), n.Bed())
 	stage.Check(t, err)
 	_, err = s.ControllerImage(t.Context(), n)
 	stage.Check(t, err)

@@ -129,22 +129,23 @@ func (s *Stage) Enable(ctx context.Context, g *bed.Guest) error {
 }
 
 // Image pushes the agent's image, once, and returns the name that a pod gives for it.
-func (s *Stage) Image(ctx context.Context, n *bed.Node) (string, error) {
-	if s.pushed == n.Registry() {
-		return n.Image("acceld:test"), nil
+func (s *Stage) Image(ctx context.Context, b *bed.Bed) (string, error) {
+	name := b.GuestRegistry() + "/acceld:test"
+	if s.pushed == b.Registry() {
+		return name, nil
 	}
-	cmd := exec.CommandContext(ctx, "go", "run", ".", "-bin", s.bin, "-push", n.Registry()+"/acceld:test", "-insecure")
+	cmd := exec.CommandContext(ctx, "go", "run", ".", "-bin", s.bin, "-push", b.Registry()+"/acceld:test", "-insecure")
 	cmd.Dir = s.File("packaging/image")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot make the agent's image: %w\n%s", err, out)
 	}
-	s.pushed = n.Registry()
-	return n.Image("acceld:test"), nil
+	s.pushed = b.Registry()
+	return name, nil
 }
 
 // Deploy applies the manifests with the image of this tree.
 func (s *Stage) Deploy(ctx context.Context, n *bed.Node) error {
-	image, err := s.Image(ctx, n)
+	image, err := s.Image(ctx, n.Bed())
 	if err != nil {
 		return err
 	}

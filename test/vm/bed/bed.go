@@ -432,6 +432,9 @@ func (b *Bed) pushPause(ctx context.Context) error {
 	return err
 }
 
+// Registry is the address of the bed's registry on this machine.
+func (b *Bed) Registry() string { return b.registry.Address() }
+
 // PushProgram stores an image that holds one static program and nothing else, and returns the name by which a guest pulls it.
 func (b *Bed) PushProgram(ctx context.Context, name, path string, program []byte) (string, error) {
 	err := b.registry.Push(ctx, name, image.Spec{

@@ -116,7 +116,10 @@ func (n *Node) PushImage(ctx context.Context, name string, files map[string]imag
 func (n *Node) Image(name string) string { return n.bed.GuestRegistry() + "/" + name }
 
 // Registry is where tests may push images themselves, as seen from the host.
-func (n *Node) Registry() string { return n.bed.registry.Address() }
+func (n *Node) Registry() string { return n.bed.Registry() }
+
+// Bed is the test bed that the node is part of.
+func (n *Node) Bed() *Bed { return n.bed }
 
 // PodLog is what a pod's only container said.
 func (n *Node) PodLog(ctx context.Context, namespace, name string) (string, error) {
