@@ -10,6 +10,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/test/prometheus"
 	"github.com/acceld/acceld/test/stage"
 	"github.com/acceld/acceld/test/vm"
 	"github.com/acceld/acceld/test/vm/bed"
@@ -116,33 +117,13 @@ func release(r *reader, repository string) {
 	stage.Check(r.t, remote.Tag(from.Tag("v2"), image, remote.WithContext(ctx)))
 }
 
-// prometheusOperator makes what of the Prometheus operator the page needs: its namespace, and its kinds in form alone. Nobody acts on them
-// here; TestMonitoring has a real Prometheus.
+// prometheusOperator makes what of the Prometheus operator the page needs: its namespace, and the definitions of its kinds, its own. Nobody
+// acts on them here; TestOperator of test/prometheus has a real operator.
 func prometheusOperator(r *reader) {
 	r.t.Helper()
-	const kinds = `apiVersion: v1
-kind: Namespace
-metadata: {name: monitoring}
-`
-	apply(r.t, r.n, []byte(kinds), standIn("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
-		standIn("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"))
-	r.must("kubectl wait --for=condition=Established crd/servicemonitors.monitoring.coreos.com crd/prometheusrules.monitoring.coreos.com --timeout=60s")
-}
-
-// standIn is the definition of a kind that has whatever anybody writes into it.
-func standIn(group, version, kind, plural string) []byte {
-	return []byte(strings.NewReplacer("GROUP", group, "VERSION", version, "KIND", kind, "PLURAL", plural, "SINGULAR", strings.ToLower(kind)).Replace(`---
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: PLURAL.GROUP}
-spec:
-  group: GROUP
-  scope: Namespaced
-  names: {kind: KIND, plural: PLURAL, singular: SINGULAR}
-  versions:
-  - name: VERSION
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-`))
+	kinds := []string{"servicemonitors", "podmonitors", "prometheusrules"}
+	definitions, err := prometheus.Definitions(stage.Within(r.t, soon), kinds...)
+	stage.Check(r.t, err)
+	apply(r.t, r.n, append(definitions, []byte("---\napiVersion: v1\nkind: Namespace\nmetadata: {name: monitoring}\n"))...)
+	r.must("kubectl wait --for=condition=Established --timeout=60s crd/" + strings.Join(kinds, ".monitoring.coreos.com crd/") + ".monitoring.coreos.com")
 }

@@ -22,13 +22,14 @@ const recipe = "2"
 
 // The parts that a caller asks for by name.
 const (
-	Kubernetes   = "kubernetes"
-	Etcd         = "etcd"
-	Runc         = "runc"
-	CRIO         = "crio"
-	Containerd   = "containerd"
-	NodeExporter = "nodeexporter"
-	Kwok         = "kwok"
+	Kubernetes         = "kubernetes"
+	Etcd               = "etcd"
+	Runc               = "runc"
+	CRIO               = "crio"
+	Containerd         = "containerd"
+	NodeExporter       = "nodeexporter"
+	Kwok               = "kwok"
+	PrometheusOperator = "prometheusoperator"
 )
 
 // Cluster are the parts of a control plane and its kubelets.
@@ -85,6 +86,12 @@ func all() []part {
 		},
 		{name: NodeExporter, packages: []string{"github.com/prometheus/node_exporter"}},
 		{name: Kwok, packages: []string{"sigs.k8s.io/kwok/cmd/kwok"}},
+		// Debian's Prometheus finds nothing by Kubernetes: it is built without.
+		{name: PrometheusOperator, tags: "remove_all_sd enable_kubernetes_sd", packages: []string{
+			"github.com/prometheus-operator/prometheus-operator/cmd/operator",
+			"github.com/prometheus-operator/prometheus-operator/cmd/prometheus-config-reloader",
+			"github.com/prometheus/prometheus/cmd/prometheus", "github.com/prometheus/prometheus/cmd/promtool",
+		}},
 	}
 }
 
