@@ -32,8 +32,8 @@ const byClaims = "kubernetes: {kubeconfig: /etc/acceld/kubeconfig, allocation: d
 // byDevicePlugin is that of one that gives them out by the device plugin.
 const byDevicePlugin = "kubernetes: {kubeconfig: /etc/acceld/kubeconfig, allocation: devicePlugin}\n"
 
-// TestDRA gives devices out by resource claims, with the real scheduler, kubelet and container runtime. Its parts build on
-// each other.
+// TestDRA gives devices out by resource claims, with the real scheduler, kubelet and container runtime. Each part leaves four
+// free devices behind, so each can be run alone.
 func TestDRA(t *testing.T) {
 	n, s, image := claimNode(t, bed.Options{Accelerators: 4})
 	if !inOrder(t, n, image,

@@ -28,8 +28,8 @@ type part struct {
 	do   func(t *testing.T, n *bed.Node, image string)
 }
 
-// inOrder runs parts that build on each other. It reports false when one has failed, and leaves the rest out: they would fail
-// for the same reason.
+// inOrder runs parts one after the other on one node. It reports false when one has failed, and leaves the rest out: they would
+// fail for the same reason.
 func inOrder(t *testing.T, n *bed.Node, image string, parts ...part) bool {
 	t.Helper()
 	for _, p := range parts {

@@ -13,8 +13,8 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// recipe is what is added to the definition of the devices: a unit that must run before the driver is touched, a line of the kernel and one
-// of a unit's journal that must be there before anything is offered, and a program that is told the version of the cluster.
+// recipe is what is added to the definition of the devices: a unit that must run before the driver is touched, a program that is told the
+// version of the API server, and a line of the kernel and one of a unit's journal that must be there before anything is offered.
 const recipe = `
 steps:
   driver-container:
@@ -26,6 +26,8 @@ steps:
       - name: the driver has found a device
         waitForLogs: {kernel: true, match: 'edu 0000:.*: edu[0-9]+ ready, serial'}
         timeout: 3s
+      - name: the cluster is one that the vendor supports
+        validate: {argv: [echo, 'cluster {{.ClusterVersion}}'], output: '^cluster 1\.37$'}
   runtime-enablement:
     after:
       - name: the board is awake

@@ -14,7 +14,7 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// TestUnitOnNode is the systemd unit on a node with a kubelet. Its parts build on each other.
+// TestUnitOnNode is the systemd unit on a node with a kubelet. Each part leaves the node ready, so each can be run alone.
 func TestUnitOnNode(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
