@@ -62,13 +62,13 @@ func TestPowerCutsOfAHost(t *testing.T) {
 	sh(`acceld runtime apply --engine=containerd --edit=full --config-only >/dev/null 2>&1 & wait`)
 	cut("after the configuration of a container runtime was changed", "true")
 	reaches("ready again", stage.Version2)
-	if text := sh("cat /etc/containerd/config.toml"); !strings.Contains(text, "cdi") {
+	if text := sh("cat /etc/containerd/config.toml /etc/containerd/conf.d/*.toml"); !strings.Contains(text, "imports") || !strings.Contains(text, "cdi") {
 		t.Errorf("the configuration of the container runtime is\n%s", text)
 	}
 
 	sh("systemctl disable acceld.socket acceld.service acceld-early.service; systemctl stop acceld.socket acceld.service; systemctl enable acceld.socket acceld.service acceld-early.service; sync")
 	sh("(acceld purge >/tmp/purge 2>&1 &) ; true")
-	cut("in the middle of a purge", "test ! -d /sys/module/edu || ! grep -q acceld /etc/containerd/config.toml")
+	cut("in the middle of a purge", "test ! -d /sys/module/edu || ! grep -q imports /etc/containerd/config.toml")
 	reaches("the agent starts after half a purge", stage.Version2)
 
 	sh("systemctl stop acceld.socket acceld.service; acceld purge")
