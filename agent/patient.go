@@ -8,8 +8,12 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// patience is how long the attributes of one device may take to be read before the device counts as not answering.
+// patience is how long a pass waits for the attributes of the devices; then it goes on with what they were last.
 const patience = 2 * time.Second
+
+// hungAfter is how long one read may take before the device counts as hung. On a host that has no processor left, reads of
+// healthy devices have taken seconds, and a pod that is admitted in such a moment is refused for good.
+const hungAfter = 15 * time.Second
 
 // Patient reads each device on its own, so that one whose driver hangs in a read has no effect on the others and never
 // stops the loop. A hanging read costs one goroutine, not one per pass.
@@ -88,7 +92,8 @@ func (p *Patient) end(id string, accs []accel.Accelerator) {
 	}
 }
 
-// collect returns what was read; a device whose read hangs is as it was read last, and unhealthy.
+// collect returns what was read. A device whose read has not ended is as it was read last; it is unhealthy when that was
+// never, or when the read hangs.
 func (p *Patient) collect(ids []string) []accel.Accelerator {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +103,11 @@ func (p *Patient) collect(ids []string) []accel.Accelerator {
 		if since, hangs := p.reading[id]; hangs {
 			p.given[id] = true
 			a.ID = id
-			a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: fmt.Sprintf("reading its attributes has hung since %s", since.Format("15:04:05"))}
+			if known && time.Since(since) < hungAfter {
+				out = append(out, a)
+				continue
+			}
+			a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: fmt.Sprintf("reading its attributes has not ended since %s", since.Format("15:04:05"))}
 		} else if !known {
 			continue
 		}

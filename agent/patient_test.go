@@ -39,3 +39,35 @@ func TestHangingDeviceHasNoEffectOnTheOthers(t *testing.T) {
 		}
 	})
 }
+
+// A host without a free processor is slow to read attributes; that is no fault of its devices.
+func TestSlowReadIsNoHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow time.Duration
+		def := &accel.Definition{Match: []accel.Match{{Vendor: "f00d", Device: "0001"}}}
+		p := NewPatient(func(_ *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+			time.Sleep(slow)
+			return []accel.Accelerator{{ID: pci[0].Address, Health: accel.Health{State: accel.Healthy}}}
+		}, func() {})
+		pci := []accel.PCIDevice{device("0000:01:00.0")}
+		state := func() accel.HealthState { return p.Accelerators(def, pci)[0].Health.State }
+		state()
+		slow = time.Minute
+		if got := state(); got != accel.Healthy {
+			t.Errorf("after %v it is %s", patience, got)
+		}
+		time.Sleep(hungAfter - patience - time.Millisecond)
+		if got := state(); got != accel.Healthy {
+			t.Errorf("just before %v it is %s", hungAfter, got)
+		}
+		time.Sleep(time.Millisecond)
+		if got := state(); got != accel.Unhealthy {
+			t.Errorf("after %v it is %s", hungAfter, got)
+		}
+		time.Sleep(time.Minute)
+		slow = 0
+		if got := state(); got != accel.Healthy {
+			t.Errorf("when the read has ended it is %s", got)
+		}
+	})
+}

@@ -25,7 +25,7 @@ const traced = `calls=$1 path=$2 kill=$3
 set -- -f -qq -o /tmp/trace -e signal=none -e "trace=$calls"
 if [ -n "$path" ]; then set -- "$@" -P "$path"; fi
 if [ -n "$kill" ]; then set -- "$@" -e "inject=$calls:signal=KILL:when=1"; fi
-timeout 60 unshare -m sh -c 'mount --bind /usr /usr; mount -o remount,bind,ro /usr; exec strace "$@"' - "$@" acceld run >/tmp/agent 2>&1 &
+timeout 300 unshare -m sh -c 'mount --bind /usr /usr; mount -o remount,bind,ro /usr; exec strace "$@"' - "$@" acceld run >/tmp/agent 2>&1 &
 strace=$!
 while kill -0 $strace 2>/dev/null; do
 	if curl -s -m 5 http://127.0.0.1:9480/metrics | grep -q 'acceld_kind_state.*state="ready"} 1'; then touch /tmp/ready; pkill -KILL -x acceld; fi
@@ -67,6 +67,9 @@ func Test01_KilledAtEveryStep(t *testing.T) {
 	loads := c.countLoads()
 	c.sh(blank)
 	all := steps(c.slow(traced, lasting, "", ""))
+	if c.sh("if test -e /tmp/ready; then echo ready; fi") == "" {
+		t.Fatalf("the agent is not ready under strace; it left %d steps", len(all))
+	}
 	c.sh("systemctl start acceld.service")
 	c.reaches("not killed", accel.Ready, soon)
 	c.sh("systemctl stop acceld.service")
