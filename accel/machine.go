@@ -74,6 +74,8 @@ type Accelerator struct {
 	// Capacity are the amounts that its definition reads from files, by name; what could not be read is not there.
 	Capacity map[string]int64 `json:"capacity,omitempty"`
 	Health   Health           `json:"health"`
+	// Withheld says why it is offered to nobody although it is well; nil when nothing withholds it.
+	Withheld *Withheld `json:"withheld,omitempty"`
 	// Faults are the errors that it has reported through the kernel log, by code, as far as the agent has seen them.
 	Faults []Fault `json:"faults,omitempty"`
 	// Metrics holds the last reading by metric name (see [MetricSource]), in the base unit of the name.

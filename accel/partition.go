@@ -161,8 +161,8 @@ func (a Accelerator) Partitioned() bool {
 	return false
 }
 
-// Flat returns devices and their partitions, each partition after its device and with a health that is not better than its
-// device's.
+// Flat returns devices and their partitions, each partition after its device, with a health that is not better than its
+// device's, and withheld while its device is.
 func Flat(accs []Accelerator) []Accelerator {
 	out := make([]Accelerator, 0, len(accs))
 	for _, a := range accs {
@@ -171,13 +171,17 @@ func Flat(accs []Accelerator) []Accelerator {
 		out = append(out, a)
 		for _, p := range parts {
 			p.Health = p.Health.Below(a.Health)
+			if a.Withheld != nil {
+				p.Withheld = a.Withheld
+			}
 			out = append(out, p)
 		}
 	}
 	return out
 }
 
-// Units returns what can be given to somebody: devices and partitions as [Flat] has them. A device that is divided cannot.
+// Units returns what can be given to somebody: devices and partitions as [Flat] has them. A device that is divided is
+// withheld.
 func Units(accs []Accelerator) []Accelerator {
 	out := Flat(accs)
 	divided := map[string]bool{}
@@ -186,7 +190,7 @@ func Units(accs []Accelerator) []Accelerator {
 	}
 	for i, a := range out {
 		if divided[a.ID] && a.Present() {
-			out[i].Health = Health{State: Unhealthy, Reason: DevicePartitioned, Message: "it is divided into partitions", Since: a.Health.Since}
+			out[i].Withheld = &Withheld{By: ByPartitions, Reason: DevicePartitioned, Message: "it is divided into partitions"}
 		}
 	}
 	return out

@@ -129,6 +129,9 @@ const (
 	DevicePartitioned    Reason = "DevicePartitioned"
 	PartitionAbsent      Reason = "PartitionAbsent"
 	WaitingForSlot       Reason = "WaitingForSlot"
+	NotProven            Reason = "NotProven"
+	DriverChanging       Reason = "DriverChanging"
+	SpecPending          Reason = "SpecPending"
 	PolicyInvalid        Reason = "PolicyInvalid"
 )
 
@@ -227,6 +230,9 @@ func claimReasons() []ReasonDoc {
 		{ClaimUnusable, "A resource claim cannot be prepared as it is.", ActorCluster, "Correct what the sentence names in the claim, its template or the device class; the pod is tried again by itself.", false},
 		{CheckpointDamaged, "The record of a prepared claim cannot be read.", ActorAgent, "None: the claim is read anew from the API server when its pod needs it.", false},
 		{ClaimsUnsupported, "The API server does not serve resource.k8s.io/v1.", ActorCluster, "Use Kubernetes 1.34 or later, or set `allocation: devicePlugin` for the kind.", false},
+		{NotProven, "A device has not passed its self-test with the driver that is live.", ActorAgent, "None: it is offered as soon as it has passed. If it does not, the kind's state says why.", false},
+		{DriverChanging, "The driver of a device is being replaced, or is to be as soon as nobody uses it.", ActorAgent, "None: the device is offered again when the other driver works. `acceld status` says what the upgrade waits for.", false},
+		{SpecPending, "The files by which containers get a device are not written yet.", ActorAgent, "None: it is offered as soon as they are. If that fails, the kind's state says why.", false},
 		{DeviceHeld, "A pod holds a device as it was offered before: by another way of allocation, under another name, or as a part.", ActorAgent, "None: the device is offered as soon as the pod has ended.", false},
 		{DevicePartitioned, "A device is divided into partitions and not given out whole.", ActorAgent, "None: its partitions are offered. It is offered whole as soon as it is not divided any more.", false},
 		{PartitionAbsent, "A device is not divided into the partition, though it could be.", ActorOperator, "Divide the device with the tools of its vendor if the partition is wanted.", false},

@@ -377,7 +377,7 @@ func (l *Loop) snapshot(now time.Time) accel.Machine {
 	m := accel.Machine{Taken: now, Agent: l.o.Agent, Facts: l.facts, Want: l.want, Have: map[string]accel.Have{}, Status: map[string]accel.Status{}}
 	for name, k := range l.kinds {
 		h := k.have
-		h.Accelerators = slices.Clone(h.Accelerators)
+		h.Accelerators = k.withheld()
 		m.Have[name] = h
 		m.Status[name] = k.status
 	}

@@ -133,10 +133,13 @@ func devices(n int) string {
 	return fmt.Sprintf("%d devices", n)
 }
 
-// troubled names the devices that are not healthy.
+// troubled names the devices that are not healthy, and those that somebody withholds.
 func troubled(accs []accel.Accelerator) string {
 	var bad []string
 	for _, a := range accs {
+		if a.WithheldBy(accel.ByReset, accel.ByPartitioning) {
+			bad = append(bad, fmt.Sprintf("%s is withheld (%s)", a.ID, a.Withheld.Message))
+		}
 		if a.Health.State != accel.Healthy {
 			bad = append(bad, fmt.Sprintf("%s is %s (%s)", a.ID, a.Health.State, a.Health.Message))
 		}

@@ -65,8 +65,8 @@ func (l *Loop) accelerators(k *kind, now time.Time) []accel.Accelerator {
 		old, known := before[a.ID]
 		delete(before, a.ID)
 		delete(k.vanished, a.ID)
-		if a.Health.State == "" && known && old.Present() {
-			found[i].Health = old.Health // the probe could not answer: keep what was known
+		if a.Health.State == "" && known && old.Present() && (a.Withheld != nil || !old.WithheldBy(accel.ByReset)) {
+			found[i].Health = old.Health // the probe could not answer: keep what was known, but for a device that was reset since
 		}
 		if found[i].Health.State == "" {
 			found[i].Health.State = accel.Healthy
@@ -81,7 +81,7 @@ func (l *Loop) accelerators(k *kind, now time.Time) []accel.Accelerator {
 		if a.Present() {
 			k.vanished[id] = now
 			a.Health = accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: "no longer on the PCI bus", Since: now}
-			a.Bound, a.Nodes, a.Metrics = "", nil, nil
+			a.Bound, a.Nodes, a.Metrics, a.Withheld = "", nil, nil, nil
 			a.Partitions = partitions(accel.Accelerator{Health: a.Health}, a, now)
 		}
 		if now.Sub(k.vanished[id]) < tombstoneFor {
@@ -121,7 +121,7 @@ func partitions(device, before accel.Accelerator, now time.Time) []accel.Acceler
 			if !device.Present() {
 				p.Health.Message = device.Health.Message
 			}
-			p.Bound, p.Nodes, p.Env = "", nil, nil
+			p.Bound, p.Nodes, p.Env, p.Withheld = "", nil, nil, nil
 		}
 		if now.Sub(p.Health.Since) < tombstoneFor {
 			list = append(list, p)
@@ -148,7 +148,7 @@ func (l *Loop) judgeProof(k *kind) {
 		}
 	}
 	for _, a := range k.have.Accelerators {
-		if !a.Health.Usable() {
+		if !a.Offered() {
 			delete(k.proven, a.ID) // it has to compute again before it is trusted again
 		}
 	}
@@ -170,11 +170,11 @@ func driverIdentity(d accel.DriverHave) string {
 	return b.String()
 }
 
-// unproven returns the healthy devices that have not computed with the live driver.
+// unproven returns the devices that nothing is wrong with, and that have not passed their self-test with the live driver.
 func unproven(k *kind) []accel.Accelerator {
 	var out []accel.Accelerator
 	for _, a := range k.have.Accelerators {
-		if _, ok := k.proven[a.ID]; a.Health.Usable() && !ok {
+		if _, ok := k.proven[a.ID]; a.Offered() && !ok {
 			out = append(out, a)
 		}
 	}
@@ -185,28 +185,20 @@ func present(accs []accel.Accelerator) []accel.Accelerator {
 	return slices.DeleteFunc(slices.Clone(accs), func(a accel.Accelerator) bool { return !a.Present() })
 }
 
-// observePlugin takes over the plugin's view and gives it the inventory. A device that has not computed yet, or that containers
-// would not get rightly, is offered as unhealthy: both are per device, so that a hot-plugged one never makes the others wait.
+// withheld are the devices of a kind, each with what withholds it by now. What the probes withhold is in k.have already; the
+// rest follows from the state of the kind.
+func (k *kind) withheld() []accel.Accelerator {
+	return accel.Withhold(k.have.Accelerators, k.have, func(id string) bool { _, passed := k.proven[id]; return passed })
+}
+
+// observePlugin takes over the plugin's view and gives it the inventory. What withholds a device is per device, so that a
+// hot-plugged one never makes the others wait.
 func (l *Loop) observePlugin(k *kind, now time.Time) {
 	if k.plugin == nil {
 		return
 	}
 	k.have.Plugin = k.plugin.State()
-	offer := accel.Units(k.have.Accelerators)
-	for i, a := range offer {
-		_, proven := k.proven[a.Address()]
-		given := k.have.Runtime.Applied || slices.Contains(k.have.Runtime.Right, a.ID)
-		if a.Health.Usable() && (!proven || !given || !k.have.Driver.Right) {
-			offer[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "not proven yet", Since: now}
-		}
-		if u := k.have.Runtime.Unread; offer[i].Health.Usable() && u != nil {
-			offer[i].Health = accel.Health{State: accel.Unhealthy, Reason: u.Reason, Message: u.Message, Since: now}
-		}
-		if offer[i].Health.Usable() && heldBack(k.have) {
-			offer[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "held back: its driver is about to be replaced", Since: now}
-		}
-	}
-	k.plugin.Update(offer)
+	k.plugin.Update(accel.Units(k.withheld()))
 	if f := k.have.Failure; f != nil && (!waits(f.Step) || f.Reason == accel.StepFailed) {
 		return // what failed earlier on the way, or was said by somebody else, is the reason that counts
 	}

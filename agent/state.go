@@ -64,10 +64,10 @@ func table() []row {
 				if heldBack(h) {
 					return true // it shall come to none, and back
 				}
-				return h.Plugin.Allocatable == accel.CountUsable(accel.Units(h.Accelerators))
+				return h.Plugin.Allocatable == accel.CountOffered(accel.Units(h.Accelerators))
 			},
-			means: "the kubelet is connected; its own view differs from the healthy devices",
-			gate:  "allocatable, asked of the kubelet, equals the healthy devices; with DRA, the devices without taint in the slices that were read back do",
+			means: "the kubelet is connected; its own view differs from the devices that are offered",
+			gate:  "allocatable, asked of the kubelet, equals the devices that are offered; with DRA, the devices without taint in the slices that were read back do",
 		},
 		{
 			state: accel.Unwatched, step: accel.StepMonitor, shows: []accel.Published{accel.DeviceMonitoring, accel.FeatureDiscovery},

@@ -253,7 +253,7 @@ func (l *Loop) replace(ctx context.Context, k *kind, u *upgrading) func() (func(
 			}
 			u.failure, u.acting, u.word = nil, false, accel.Word{}
 			for _, a := range accs { // each has computed, or it would have been taken back
-				if a.Health.Usable() {
+				if a.Offered() {
 					k.proven[a.ID] = driverIdentity(have)
 				}
 			}

@@ -44,8 +44,8 @@ func (s *service) allocate(ctx context.Context, devices map[string]device, ids [
 		switch {
 		case !known:
 			return nil, status.Errorf(codes.NotFound, "cannot allocate device %q: %s has no such device", id, s.cfg.Resource)
-		case !d.healthy():
-			return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate device %q: %s", id, why(d.state()))
+		case !d.offered():
+			return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate device %q: %s", id, d.refusal())
 		case slices.Contains(names, d.of):
 			continue // another replica of a device that the container has
 		}
@@ -121,17 +121,3 @@ func permissions(sources []accel.NodeSource) string {
 	return sum
 }
 
-// why is the reason of a device that is not healthy, for people who read the pod's events.
-func why(h accel.Health) string {
-	sentence := h.Message
-	if sentence == "" {
-		sentence = "it is " + string(h.State)
-		if h.State == "" {
-			sentence = "its health is not known"
-		}
-	}
-	if h.Reason != "" {
-		sentence += " (" + string(h.Reason) + ")"
-	}
-	return sentence
-}

@@ -153,7 +153,7 @@ func (c *chooser) prefer(ctx context.Context, devices map[string]device, availab
 	free := slices.Concat(slices.Sorted(slices.Values(must)), slices.Sorted(slices.Values(available)))
 	var ids []string
 	for _, card := range heads[i].Cards {
-		at := slices.IndexFunc(free, func(id string) bool { return accel.CardName(devices[id].of) == card && devices[id].healthy() })
+		at := slices.IndexFunc(free, func(id string) bool { return accel.CardName(devices[id].of) == card && devices[id].offered() })
 		if at < 0 {
 			return nil
 		}

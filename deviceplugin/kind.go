@@ -81,9 +81,6 @@ func (k *Kind) all() []*Plugin {
 func (k *Kind) Update(units []accel.Accelerator) {
 	byProfile := map[string][]accel.Accelerator{}
 	for _, u := range units {
-		if u.Health.Reason == accel.DevicePartitioned {
-			u.Health.State = accel.Gone // from this resource: nothing counts it once no pod holds it
-		}
 		byProfile[u.Profile] = append(byProfile[u.Profile], u)
 	}
 	k.mu.Lock()

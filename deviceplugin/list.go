@@ -20,6 +20,8 @@ type device struct {
 	numa   int    // -1 when the platform names none
 	at     place
 	health accel.Health
+	// withheld is why it is not offered although it is well; nil when it is.
+	withheld *accel.Withheld
 	nodes  []accel.DeviceNode
 	env    []string
 	gone   time.Time // since when it is a tombstone; zero for a device that is there
@@ -28,11 +30,20 @@ type device struct {
 }
 
 func (d device) equal(e device) bool {
-	return d.id == e.id && d.of == e.of && d.numa == e.numa && d.health == e.health && d.gone.Equal(e.gone) && d.kept == e.kept && d.taken == e.taken &&
+	return d.id == e.id && d.of == e.of && d.numa == e.numa && d.health == e.health && same(d.withheld, e.withheld) && d.gone.Equal(e.gone) && d.kept == e.kept && d.taken == e.taken &&
 		slices.Equal(d.at, e.at) && slices.Equal(d.nodes, e.nodes) && slices.Equal(d.env, e.env)
 }
 
-func (d device) healthy() bool { return d.state().Usable() }
+func same(a, b *accel.Withheld) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// offered reports whether the kubelet may give the row to a container.
+func (d device) offered() bool { return d.health.Usable() && d.withheld == nil && !d.taken }
+
+// left reports whether the device has left the resource: it is gone, or its partitions are given out instead of it. Nothing
+// counts it once no pod holds it.
+func (d device) left() bool {
+	return d.health.State == accel.Gone || d.withheld != nil && d.withheld.By == accel.ByPartitions
+}
 
 // list is an immutable version of the inventory.
 type list struct {
@@ -76,7 +87,7 @@ func (inv *inventory) update(accelerators []accel.Accelerator, now time.Time) {
 	next := make(map[string]device, len(accelerators))
 	forgotten := map[string]bool{}
 	for _, d := range inv.rows(accelerators) {
-		if d.health.State == accel.Gone {
+		if d.left() {
 			before, known := old[d.id]
 			if !known && inv.forgotten[d.id] {
 				forgotten[d.id] = true
@@ -115,7 +126,7 @@ func (inv *inventory) rows(accelerators []accel.Accelerator) []device {
 	for _, a := range accelerators {
 		nodes, env := slices.Clone(a.Nodes), slices.Clone(a.Env)
 		for n := range max(1, inv.replicas) {
-			rows = append(rows, device{id: replicaID(a.ID, n), of: a.ID, numa: a.NUMANode, at: places[a.ID], health: a.Health, nodes: nodes, env: env})
+			rows = append(rows, device{id: replicaID(a.ID, n), of: a.ID, numa: a.NUMANode, at: places[a.ID], health: a.Health, withheld: a.Withheld, nodes: nodes, env: env})
 		}
 	}
 	return rows
@@ -217,7 +228,7 @@ func (inv *inventory) replace(devices map[string]device) {
 	for _, id := range slices.Sorted(maps.Keys(devices)) {
 		d := devices[id]
 		row := &pluginapi.Device{ID: id, Health: pluginapi.Unhealthy}
-		if d.healthy() {
+		if d.offered() {
 			row.Health = pluginapi.Healthy
 			next.healthy = append(next.healthy, id)
 		}

@@ -68,7 +68,7 @@ func stocksOf(devices map[string]device, available, chosen []string) (stocks map
 			continue
 		}
 		d := devices[id]
-		if !d.healthy() {
+		if !d.offered() {
 			poor = append(poor, id)
 			continue
 		}
@@ -81,7 +81,7 @@ func stocksOf(devices map[string]device, available, chosen []string) (stocks map
 		s.taken--
 	}
 	for _, d := range devices {
-		if s := stocks[d.of]; s != nil && d.healthy() {
+		if s := stocks[d.of]; s != nil && d.offered() {
 			s.taken++
 		}
 	}

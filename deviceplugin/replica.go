@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -61,12 +62,17 @@ func (inv *inventory) occupy(rows map[string]device) {
 	}
 }
 
-// state is the health of a row with the reason why it is not offered.
-func (d device) state() accel.Health {
-	if d.taken && d.health.Usable() {
-		return accel.Health{State: accel.Unhealthy, Reason: accel.DeviceHeld, Message: "a pod holds it as it was offered before", Since: d.health.Since}
+// refusal says why a row is not offered.
+func (d device) refusal() string {
+	withheld := d.withheld
+	if withheld == nil && d.taken && d.health.Usable() {
+		withheld = &accel.Withheld{By: accel.ByPod, Reason: accel.DeviceHeld, Message: "a pod holds it as it was offered before"}
 	}
-	return d.health
+	reason, message := accel.Accelerator{Health: d.health, Withheld: withheld}.Refusal()
+	if d.health.State == "" && withheld == nil {
+		message = "its health is not known"
+	}
+	return fmt.Sprintf("%s (%s)", message, reason)
 }
 
 // count is how many devices are among the kubelet's ids. One of which healthy replicas are missing, or that is not offered, is

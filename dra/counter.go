@@ -46,7 +46,8 @@ func absent(a accel.Accelerator, d *accel.Partitions, there []accel.Accelerator)
 			}
 			out = append(out, accel.Accelerator{
 				ID: id, Parent: a.ID, Profile: profile, NUMANode: a.NUMANode, Serial: a.Serial, Model: a.Model,
-				Health: accel.Health{State: accel.Unhealthy, Reason: accel.PartitionAbsent, Since: a.Health.Since},
+				Health:   a.Health,
+				Withheld: &accel.Withheld{By: accel.ByPartitions, Reason: accel.PartitionAbsent, Message: "the device is not divided so"},
 			})
 		}
 	}

@@ -40,7 +40,7 @@ type View struct {
 
 // device renders one accelerator.
 func (v View) device(a accel.Accelerator) Device {
-	d := Device{Name: DeviceName(a.ID), Attributes: v.attributes(a), Consumes: v.uses(a), Taints: taints(a.Health)}
+	d := Device{Name: DeviceName(a.ID), Attributes: v.attributes(a), Consumes: v.uses(a), Taints: taints(a)}
 	d.Capacity, d.Shared = v.capacity(a)
 	return d
 }
@@ -131,16 +131,13 @@ func semver(text string) (string, bool) {
 	return text, semantic.MatchString(text) && len(text) <= maxText
 }
 
-// taints renders the health of a device. One that is not well is given to no new claim; those who have it keep it.
-func taints(h accel.Health) []Taint {
-	if h.Usable() {
+// taints renders why a device is not offered. It is given to no new claim; those who have it keep it.
+func taints(a accel.Accelerator) []Taint {
+	reason, _ := a.Refusal()
+	if reason == "" {
 		return nil
 	}
-	reason := h.Reason
-	if reason == "" {
-		reason = accel.DeviceUnhealthy
-	}
-	return []Taint{{Key: TaintKey, Value: string(reason), Effect: "NoSchedule", TimeAdded: h.Since.UTC().Truncate(1e9)}}
+	return []Taint{{Key: TaintKey, Value: string(reason), Effect: "NoSchedule", TimeAdded: a.Health.Since.UTC().Truncate(1e9)}}
 }
 
 // capacity renders the amounts of a device and whether claims may share it. One that is not known is left out, and with it

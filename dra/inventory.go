@@ -70,10 +70,10 @@ func (v *version) list() []accel.Accelerator {
 	return out
 }
 
-// offered is an accelerator as claims may get it: one that is held in another way is not healthy.
+// offered is an accelerator as claims may get it: one that is held in another way is withheld.
 func (v *version) offered(a accel.Accelerator) accel.Accelerator {
-	if who, held := v.elsewhere[a.ID]; held && a.Health.Usable() {
-		a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceHeld, Message: "held by " + who, Since: a.Health.Since}
+	if who, held := v.elsewhere[a.ID]; held && a.Offered() {
+		a.Withheld = &accel.Withheld{By: accel.ByPod, Reason: accel.DeviceHeld, Message: "held by " + who}
 	}
 	return a
 }

@@ -2,7 +2,6 @@ package dra
 
 import (
 	"encoding/json"
-	"fmt"
 	"path"
 
 	"tags.cncf.io/container-device-interface/pkg/cdi"
@@ -94,16 +93,12 @@ func (p *Plugin) usable(r record) (map[string]accel.Accelerator, *accel.Problem)
 		a, known := v.accelerators[g.Device]
 		a = v.offered(a)
 		now[g.Device] = a
-		h := a.Health
 		switch {
 		case !known:
 			return nil, accel.Problemf(accel.DeviceGone, "cannot prepare %s: there is no device %q on this node", r, g.Device)
-		case !h.Usable() && !g.Admin:
-			reason := h.Reason
-			if reason == "" {
-				reason = accel.DeviceUnhealthy
-			}
-			return nil, accel.Problemf(reason, "cannot prepare %s: device %q is %s", r, g.Device, wellness(h))
+		case !a.Offered() && !g.Admin:
+			reason, message := a.Refusal()
+			return nil, accel.Problemf(reason, "cannot prepare %s: device %q is not offered: %s", r, g.Device, message)
 		case len(a.Nodes) == 0 && len(p.cfg.Definition.NodesOf(a.Profile)) > 0:
 			return nil, accel.Problemf(accel.NodeMissing, "cannot prepare %s: device %q has no device node", r, g.Device)
 		}
@@ -111,14 +106,3 @@ func (p *Plugin) usable(r record) (map[string]accel.Accelerator, *accel.Problem)
 	return now, nil
 }
 
-// wellness is a device's health for people.
-func wellness(h accel.Health) string {
-	state := string(h.State)
-	if state == "" {
-		state = "not known to be healthy"
-	}
-	if h.Message == "" {
-		return state
-	}
-	return fmt.Sprintf("%s: %s", state, h.Message)
-}

@@ -163,7 +163,7 @@ func kindFacts(v view, k string, now time.Time) []page.Pair {
 		facts = append(facts, page.Fact("Unread", string(p.Reason)+": "+p.Message))
 	}
 	if v.Want.Kubernetes && len(have.Accelerators) > 0 && have.Plugin.Allocatable >= 0 {
-		facts = append(facts, page.Fact("Allocatable", fmt.Sprintf("%d of %d usable", have.Plugin.Allocatable, accel.CountUsable(accel.Units(have.Accelerators)))))
+		facts = append(facts, page.Fact("Allocatable", fmt.Sprintf("%d of %d offered", have.Plugin.Allocatable, accel.CountOffered(accel.Offer(v.Machine, k)))))
 	}
 	return append(facts, page.Fact("Labels wait", have.Monitoring.LabelProblem))
 }
@@ -203,6 +203,9 @@ func deviceRow(v view, d device, now time.Time) page.TableRow {
 		if d.Health.Evidence != "" {
 			page.El("p", page.Class("mono", "faint"), page.Text(d.Health.Evidence)).Into(&health)
 		}
+	}
+	if w := d.Withheld; w != nil {
+		page.El("p", page.El("b", page.Text("withheld: "+string(w.Reason))), page.Text(prefixed(": ", w.Message))).Into(&health)
 	}
 	about := page.Row(page.El("span", page.Class("mono", "id"), page.Text(d.ID)))
 	if m := model(v, d); m != title(v, d.kind) && d.Profile == "" {

@@ -29,6 +29,16 @@ func deviceRows() []row {
 			},
 		},
 		{
+			name: "accelerator_withheld", help: "1 for an accelerator that is offered to nobody although it is well, by reason.", labels: perDevice("reason"),
+			collect: func(v view, emit emit) {
+				for _, d := range v.devices {
+					if d.Withheld != nil {
+						emit(1, d.ID, d.vendor, string(d.Withheld.Reason))
+					}
+				}
+			},
+		},
+		{
 			name: "accelerator_allocation_info", help: "Which container holds an accelerator; the value is 1. Absent for one that nobody holds.",
 			labels: perDevice("namespace", "pod", "pod_uid", "container", "resource", "claim"),
 			collect: func(v view, emit emit) {

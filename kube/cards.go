@@ -32,7 +32,7 @@ func Cards(m accel.Machine) string {
 		if def == nil || def.AllocatedBy() != accel.AllocateByPlugin || !m.Want.Kubernetes {
 			continue
 		}
-		for _, x := range accel.Units(m.Have[kind].Accelerators) {
+		for _, x := range accel.Offer(m, kind) {
 			if c, has := cardOf(def, x); has {
 				all = append(all, c)
 			}
@@ -47,12 +47,12 @@ func Cards(m accel.Machine) string {
 // cardOf is the card of one device; false for one that has no amounts or cannot be given to anybody.
 func cardOf(def *accel.Definition, x accel.Accelerator) (card, bool) {
 	amounts := def.CapacityOf(x)
-	if len(amounts) == 0 || !x.Present() || x.Health.Reason == accel.DevicePartitioned {
+	if len(amounts) == 0 || !x.Present() || x.WithheldBy(accel.ByPartitions) {
 		return card{}, false
 	}
 	offered := def.OfferedAs(x.Profile)
 	domain, _, _ := strings.Cut(offered, "/")
-	c := card{Name: accel.CardName(x.ID), Has: map[string]string{offered: strconv.Itoa(def.Replicas())}, Off: !x.Health.Usable()}
+	c := card{Name: accel.CardName(x.ID), Has: map[string]string{offered: strconv.Itoa(def.Replicas())}, Off: !x.Offered()}
 	if x.NUMANode >= 0 {
 		c.NUMA = &x.NUMANode
 	}

@@ -40,6 +40,9 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 			moving = append(moving, fmt.Sprintf("%s is %s", kind, st.State))
 		}
 		for _, a := range accs {
+			if a.WithheldBy(accel.ByReset, accel.ByPartitioning) {
+				worn = append(worn, fmt.Sprintf("%s %s is withheld: %s", kind, a.ID, a.Withheld.Message))
+			}
 			switch {
 			case a.Health.State == accel.Healthy:
 			case a.Health.Usable():

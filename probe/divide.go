@@ -58,10 +58,7 @@ func (p *program) hold(def *accel.Definition, a *accel.Accelerator) {
 	if !maps.Equal(x.parts, parts) { // another wish, and perhaps a better one
 		x.parts, x.why, x.next = parts, "", time.Time{}
 	}
-	if a.Health.Reason == accel.DevicePartitioned { // that is what is to be mended
-		a.Health = accel.Health{}
-	}
-	a.Health = worse(a.Health, accel.Unhealthy, accel.DeviceHeld, "", "it is to be "+into(parts)+x.why)
+	a.Withheld = &accel.Withheld{By: accel.ByPartitioning, Reason: accel.DeviceHeld, Message: "it is to be " + into(parts) + x.why}
 	if now := time.Now(); p.ctx != nil && !x.busy && !now.Before(x.next) {
 		x.busy = true
 		device := *a

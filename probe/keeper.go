@@ -130,7 +130,7 @@ func (k *Keeper) Hold(def *accel.Definition, accs []accel.Accelerator) []accel.A
 		switch {
 		case !a.Present() || a.Bound == "" || a.Bound != def.Driver.Binds:
 		case p.book.undivided(a.ID):
-			accs[i].Health = worse(a.Health, accel.Unhealthy, accel.ProbeUnanswered, "", "how it is divided is not known yet")
+			accs[i].Withheld = &accel.Withheld{By: accel.ByPartitioning, Reason: accel.ProbeUnanswered, Message: "how it is divided is not known yet"}
 		case k.o.Users != nil && p.book.current(a.ID):
 			p.hold(def, &accs[i])
 		}

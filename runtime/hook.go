@@ -153,8 +153,8 @@ func (r *Runtime) programInJSON() string {
 }
 
 // PublishReadiness writes what the hook decides on, for the accelerators of all kinds and what the scheduler chose for
-// containers, when it differs from what is there. A device is ready when it is healthy and has its nodes. The agent publishes on
-// every change of health, before Apply and also when no hook is wanted: a hook that is already in a container's specification
+// containers, when it differs from what is there. A device is ready when it is healthy, has its
+// nodes, and nothing withholds it. The agent publishes on every change of these, before Apply and also when no hook is wanted: a hook that is already in a container's specification
 // still asks.
 func (r *Runtime) PublishReadiness(kinds map[string][]accel.Accelerator, choices ...gate.Choice) *accel.Problem {
 	r.mu.Lock()
@@ -173,11 +173,9 @@ func (r *Runtime) PublishReadiness(kinds map[string][]accel.Accelerator, choices
 }
 
 func readiness(kind string, a accel.Accelerator) gate.Device {
-	d := gate.Device{ID: a.ID, Kind: kind, Reason: string(a.Health.Reason), Message: a.Health.Message}
-	if a.Health.State == accel.Gone {
-		if d.Reason == "" {
-			d.Reason, d.Message = string(accel.DeviceGone), accel.DeviceGone.Doc().Sentence
-		}
+	reason, message := a.Refusal()
+	d := gate.Device{ID: a.ID, Kind: kind, Reason: string(reason), Message: message}
+	if !a.Present() {
 		return d
 	}
 	for _, n := range a.Nodes {
@@ -187,10 +185,8 @@ func readiness(kind string, a accel.Accelerator) gate.Device {
 	case len(a.Nodes) == 0 && d.Reason == "":
 		d.Reason, d.Message = string(accel.NodeMissing), "no driver has made its device node"
 	case len(a.Nodes) == 0:
-	case a.Health.Usable():
-		d.Ready, d.Reason, d.Message = true, "", ""
-	case d.Reason == "":
-		d.Reason, d.Message = string(accel.DeviceUnhealthy), accel.DeviceUnhealthy.Doc().Sentence
+	default:
+		d.Ready = a.Offered()
 	}
 	return d
 }

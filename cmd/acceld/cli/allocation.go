@@ -218,8 +218,8 @@ func (d *draining) Update(accs []accel.Accelerator) {
 	held, known := d.claims.Held()
 	offer := slices.Clone(accs)
 	for i, x := range offer {
-		if x.Health.Usable() && (!known || slices.Contains(held, x.ID)) {
-			offer[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceHeld, Message: "held by a pod's claim", Since: x.Health.Since}
+		if x.Offered() && (!known || slices.Contains(held, x.ID)) {
+			offer[i].Withheld = &accel.Withheld{By: accel.ByPod, Reason: accel.DeviceHeld, Message: "held by a pod's claim"}
 		}
 	}
 	d.Plugin.Update(offer)

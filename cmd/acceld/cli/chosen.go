@@ -122,8 +122,8 @@ func (a *running) openGate(machine func() accel.Machine) {
 	defer a.gate.Unlock()
 	m := machine() // under the lock: what is older is written first
 	kinds := map[string][]accel.Accelerator{}
-	for kind, have := range m.Have {
-		kinds[kind] = heldBack(m, have)
+	for kind := range m.Have {
+		kinds[kind] = accel.Startable(m, kind)
 	}
 	var chosen []gate.Choice
 	if a.pods != nil {

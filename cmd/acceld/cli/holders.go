@@ -180,19 +180,3 @@ func (a *running) evict(ctx context.Context, holders []accel.Holder) *accel.Prob
 	}
 	return a.kube.Evict(ctx, holders)
 }
-
-// heldBack returns the devices of a kind as the hook may let them into containers: none while their driver is replaced,
-// and, where no kubelet gives them out, none while that waits.
-func heldBack(m accel.Machine, have accel.Have) []accel.Accelerator {
-	u := have.Driver.Upgrade
-	if u == nil || u.Phase != accel.UpgradeReplacing && (u.Phase != accel.UpgradeDraining || m.Want.Kubernetes) {
-		return have.Accelerators
-	}
-	accs := slices.Clone(have.Accelerators)
-	for i := range accs {
-		if accs[i].Health.Usable() {
-			accs[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "its driver is about to be replaced"}
-		}
-	}
-	return accs
-}

@@ -280,8 +280,8 @@ func (r *reset) isOut(m accel.Machine, t driver.ResetTarget) bool {
 		return true
 	}
 	have := m.Have[t.Def.Kind]
-	heard := !m.Want.Kubernetes || !have.Plugin.Registered || have.Plugin.Allocatable == accel.CountUsable(accel.Units(have.Accelerators))
-	return x.Health.Reason == accel.BeingReset && heard
+	heard := !m.Want.Kubernetes || !have.Plugin.Registered || have.Plugin.Allocatable == accel.CountOffered(accel.Offer(m, t.Def.Kind))
+	return x.WithheldBy(accel.ByReset) && heard
 }
 
 // healths are those of the devices after it: the agent's word when it offers them again, or has found out why it does not.
@@ -299,7 +299,7 @@ func (r *reset) healths(ctx context.Context) map[string]accel.Health {
 	m, _ := r.await(ctx, outOfUse, func(m accel.Machine) bool {
 		return !slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool {
 			x, known := r.told(m, t.Device.ID)
-			return known && !x.Health.Usable()
+			return known && (!x.Health.Usable() || x.WithheldBy(accel.ByReset, accel.ByProof))
 		})
 	})
 	for id := range out {

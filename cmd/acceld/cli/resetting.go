@@ -78,26 +78,20 @@ func (a *running) isHeld(id string) bool {
 	return held != nil && slices.Contains(*held, id)
 }
 
-// heldForReset shows devices that are being reset as they were before, and as not to be given to anybody: that driver and nodes
-// come and go is no news. One that was reset is as if it had just been found.
+// heldForReset shows devices that are being reset as they were before, and withheld: that driver and nodes come and go is no
+// news.
 func (a *running) heldForReset(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
 	last := a.loop.Machine().Have[def.Kind].Accelerators
 	for i, x := range accs {
-		before := accel.Accelerator{}
+		if !a.isHeld(x.ID) {
+			continue
+		}
 		for _, old := range last {
 			if old.ID == x.ID && old.Present() {
-				before = old
+				accs[i] = old
 			}
 		}
-		switch {
-		case a.isHeld(x.ID):
-			if before.ID != "" {
-				accs[i] = before
-			}
-			accs[i].Health = accel.Health{State: accel.Unhealthy, Reason: accel.BeingReset, Message: "it is being reset"}
-		case x.Health.State == "" && before.Health.Reason == accel.BeingReset:
-			accs[i].Health.State = accel.Healthy // what is not known must not stay what it was
-		}
+		accs[i].Withheld = &accel.Withheld{By: accel.ByReset, Reason: accel.BeingReset, Message: "it is being reset"}
 	}
 	return accs
 }

@@ -234,7 +234,7 @@ func allReady(m accel.Machine) bool {
 		if s.State != accel.Ready && s.State != accel.Absent {
 			return false
 		}
-		if accs := m.Have[kind].Accelerators; accel.CountUsable(accs) != len(accs) {
+		if accs := m.Have[kind].Accelerators; accel.CountOffered(accs) != len(accs) {
 			return false
 		}
 	}

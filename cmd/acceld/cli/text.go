@@ -187,7 +187,7 @@ func stepWords(step accel.Step) string {
 func offered(def *accel.Definition, accs []accel.Accelerator) (total int, names []string) {
 	profiles := map[string]bool{}
 	for _, u := range accel.Units(accs) {
-		if u.Health.Reason != accel.DevicePartitioned && (u.Profile == "" || u.Present()) {
+		if !u.WithheldBy(accel.ByPartitions) && (u.Profile == "" || u.Present()) {
 			total++
 			profiles[u.Profile] = true
 		}
@@ -343,6 +343,9 @@ func printDevice(s *sheet, m shown, a accel.Accelerator, row []string) {
 // printTrouble writes what is wrong with a device, what that was read from, what to do, and what its row had no room for, of which
 // the last is the serial number.
 func printTrouble(s *sheet, a accel.Accelerator, left []string) {
+	if w := a.Withheld; w != nil {
+		s.field(4, "withheld", string(w.Reason)+prefixed(": ", plain(w.Message)))
+	}
 	h := a.Health
 	if h.State == accel.Healthy || h.State == "" {
 		return
