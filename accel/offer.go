@@ -46,6 +46,10 @@ func (a Accelerator) WithheldBy(all ...Withholder) bool {
 	return false
 }
 
+// Aside reports whether the device is withheld for a reason of its own. The other reasons are those of its kind, whose status
+// says them once for all devices.
+func (a Accelerator) Aside() bool { return a.WithheldBy(ByReset, ByPartitioning) }
+
 // Refusal says why a device is not offered: what withholds it, else its health. The reason is empty for one that is offered,
 // and never empty for one that is not.
 func (a Accelerator) Refusal() (Reason, string) {

@@ -27,6 +27,11 @@ func TestPartitionNames(t *testing.T) {
 	}
 }
 
+func reason(a Accelerator) Reason {
+	r, _ := a.Refusal()
+	return r
+}
+
 // TestUnits: a device that is divided is not given out, and what is wrong with a device is wrong with its parts.
 func TestUnits(t *testing.T) {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -54,7 +59,7 @@ func TestUnits(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			accs := []Accelerator{{ID: "d", Health: tc.device, Partitions: tc.parts}}
 			units := Units(accs)
-			if len(units) != 1+len(tc.parts) || units[0].Health.Reason != tc.whole || CountUsable(units) != tc.usable {
+			if len(units) != 1+len(tc.parts) || reason(units[0]) != tc.whole || CountOffered(units) != tc.usable {
 				t.Fatalf("%+v", units)
 			}
 			if len(tc.parts) > 0 && units[1].Health.Reason != tc.first {

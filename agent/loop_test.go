@@ -140,14 +140,14 @@ func (w *world) collect(*accel.Definition, accel.Accelerator) (map[string]float6
 func (w *world) offers() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return accel.CountUsable(w.offered)
+	return accel.CountOffered(w.offered)
 }
 
 // Update, State and Problem make the world a device plugin whose kubelet agrees, at once unless it lags.
 func (w *world) Update(accs []accel.Accelerator) {
 	w.mu.Lock()
-	usable := accel.CountUsable(accs)
-	news, lag := usable != accel.CountUsable(w.offered), w.lag
+	usable := accel.CountOffered(accs)
+	news, lag := usable != accel.CountOffered(w.offered), w.lag
 	w.offered, w.fewest = accs, min(w.fewest, usable)
 	if lag == 0 {
 		w.counted = usable
@@ -383,7 +383,7 @@ func TestPartitionsFollowTheirDevice(t *testing.T) {
 			}
 		}
 		step("divided", func() { w.parts = []string{"p0", "p1"} }, 2*time.Second, 3, "01:00.0 healthy", "01:00.0-half-p0 healthy", "01:00.0-half-p1 healthy", "02:00.0 healthy")
-		if u := w.offered[0]; u.Health.Reason != accel.DevicePartitioned {
+		if u := w.offered[0]; !u.WithheldBy(accel.ByPartitions) {
 			t.Errorf("the whole is offered: %+v", u)
 		}
 		step("sick", func() { w.sick["0000:01:00.0"] = "too hot" }, 2*time.Second, 1, "01:00.0 unhealthy", "01:00.0-half-p0 unhealthy", "01:00.0-half-p1 unhealthy", "02:00.0 healthy")
@@ -500,8 +500,8 @@ func TestRuntimeThatDoesNotRead(t *testing.T) {
 				t.Errorf("blocked by %+v", s.Blocked)
 			}
 			for _, a := range w.offered { // none before the kubelet knows of the resource
-				if c.unread != nil && a.Health.Message != unread.Message {
-					t.Errorf("offered as %+v", a.Health)
+				if c.unread != nil && (a.Withheld == nil || a.Withheld.Message != unread.Message) {
+					t.Errorf("offered as %+v", a.Withheld)
 				}
 			}
 		}

@@ -137,7 +137,7 @@ func devices(n int) string {
 func troubled(accs []accel.Accelerator) string {
 	var bad []string
 	for _, a := range accs {
-		if a.WithheldBy(accel.ByReset, accel.ByPartitioning) {
+		if a.Aside() {
 			bad = append(bad, fmt.Sprintf("%s is withheld (%s)", a.ID, a.Withheld.Message))
 		}
 		if a.Health.State != accel.Healthy {

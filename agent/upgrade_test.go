@@ -47,7 +47,7 @@ func (w *world) upgrade(context.Context, *accel.Definition, accel.Facts, []accel
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls = append(w.calls, "upgrade")
-	if n := accel.CountUsable(w.offered); n > 0 {
+	if n := accel.CountOffered(w.offered); n > 0 {
 		w.calls = append(w.calls, "devices were still offered")
 	}
 	if w.counted > 0 {

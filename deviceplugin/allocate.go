@@ -120,4 +120,3 @@ func permissions(sources []accel.NodeSource) string {
 	}
 	return sum
 }
-

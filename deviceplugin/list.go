@@ -22,11 +22,11 @@ type device struct {
 	health accel.Health
 	// withheld is why it is not offered although it is well; nil when it is.
 	withheld *accel.Withheld
-	nodes  []accel.DeviceNode
-	env    []string
-	gone   time.Time // since when it is a tombstone; zero for a device that is there
-	kept   bool      // it is there for the pod that holds it alone, see keep
-	taken  bool      // it is not offered, see occupy
+	nodes    []accel.DeviceNode
+	env      []string
+	gone     time.Time // since when it is a tombstone; zero for a device that is there
+	kept     bool      // it is there for the pod that holds it alone, see keep
+	taken    bool      // it is not offered, see occupy
 }
 
 func (d device) equal(e device) bool {

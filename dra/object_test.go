@@ -95,7 +95,7 @@ func TestClaim(t *testing.T) {
 
 func TestTaintHasTime(t *testing.T) {
 	at := time.Date(2026, 3, 4, 12, 0, 0, 5, time.UTC)
-	got := taints(accel.Health{State: accel.Unhealthy, Reason: accel.DeviceGone, Since: at})
+	got := taints(accel.Accelerator{Health: accel.Health{State: accel.Unhealthy, Reason: accel.DeviceGone, Since: at}})
 	want := []Taint{{Key: TaintKey, Value: "DeviceGone", Effect: "NoSchedule", TimeAdded: at.Truncate(time.Second)}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

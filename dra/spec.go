@@ -105,4 +105,3 @@ func (p *Plugin) usable(r record) (map[string]accel.Accelerator, *accel.Problem)
 	}
 	return now, nil
 }
-

@@ -34,8 +34,8 @@ func health(v view) (text string, bad bool) {
 			fmt.Fprintf(&b, "%s: blocked: %s: %s\n", k, p.Reason, line(p.Message))
 		}
 		for _, a := range v.Have[k].Accelerators {
-			if w := a.Withheld; w != nil {
-				fmt.Fprintf(&b, "%s: %s: withheld: %s: %s\n", k, a.ID, w.Reason, line(w.Message))
+			if a.Aside() {
+				fmt.Fprintf(&b, "%s: %s: withheld: %s: %s\n", k, a.ID, a.Withheld.Reason, line(a.Withheld.Message))
 			}
 			if a.Health.State != accel.Healthy {
 				bad = bad || !a.Health.Usable()

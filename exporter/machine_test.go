@@ -59,8 +59,11 @@ func exampleMachine() accel.Machine {
 				Monitoring: accel.Monitoring{Collected: noon().Add(-3 * time.Second), Labelled: true},
 			},
 			"example-npu": {
-				Accelerators: []accel.Accelerator{{ID: "0000:81:00.0", NUMANode: -1, Health: well}},
-				Plugin:       accel.PluginHave{Allocatable: -1},
+				Accelerators: []accel.Accelerator{{
+					ID: "0000:81:00.0", NUMANode: -1, Health: well,
+					Withheld: &accel.Withheld{By: accel.ByProof, Reason: accel.NotProven, Message: "it has not passed its self-test"},
+				}},
+				Plugin: accel.PluginHave{Allocatable: -1},
 			},
 		},
 		Status: map[string]accel.Status{

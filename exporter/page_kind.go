@@ -204,8 +204,8 @@ func deviceRow(v view, d device, now time.Time) page.TableRow {
 			page.El("p", page.Class("mono", "faint"), page.Text(d.Health.Evidence)).Into(&health)
 		}
 	}
-	if w := d.Withheld; w != nil {
-		page.El("p", page.El("b", page.Text("withheld: "+string(w.Reason))), page.Text(prefixed(": ", w.Message))).Into(&health)
+	if d.Aside() {
+		page.El("p", page.El("b", page.Text("withheld: "+string(d.Withheld.Reason))), page.Text(prefixed(": ", d.Withheld.Message))).Into(&health)
 	}
 	about := page.Row(page.El("span", page.Class("mono", "id"), page.Text(d.ID)))
 	if m := model(v, d); m != title(v, d.kind) && d.Profile == "" {

@@ -292,15 +292,15 @@ func TestMissed(t *testing.T) {
 func TestAbsent(t *testing.T) {
 	b := newBench(t, hello+"sleep 1\n"+`echo '{"absent":"no library here"}'`+"\n")
 	b.def.Partitions = &accel.Partitions{Told: true}
-	if h := b.look()[0].Health; h.State != accel.Unhealthy || h.Reason != accel.ProbeUnanswered {
-		t.Errorf("before it has said anything: %+v", h)
+	if a := b.look()[0]; a.Offered() || a.Withheld.Reason != accel.ProbeUnanswered {
+		t.Errorf("before it has said anything: %+v", a)
 	}
 	b.until("absent", func([]accel.Accelerator) bool {
 		return strings.Contains(b.k.State(b.def.Kind).Problem, "no library here")
 	})
 	for range 20 { // it is tried again and again meanwhile
-		if h := b.look()[0].Health; h.State != accel.Healthy {
-			t.Fatalf("with nothing to ask: %+v", h)
+		if a := b.look()[0]; !a.Offered() {
+			t.Fatalf("with nothing to ask: %+v", a)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -317,7 +317,7 @@ func TestNextAgent(t *testing.T) {
 	b.stop()
 	b.def.Probe.Argv = []string{b.script(hello + "sleep 1\n" + strings.ReplaceAll(both, "NPU 9", "NPU 10") + stays)}
 	b.start()
-	if a := b.look()[0]; a.Model != "NPU 9" || a.Health.State != accel.Healthy {
+	if a := b.look()[0]; a.Model != "NPU 9" || !a.Offered() {
 		t.Errorf("before its program has spoken: %+v", a)
 	}
 	b.until("spoken", func(accs []accel.Accelerator) bool { return accs[0].Model == "NPU 10" })
@@ -325,7 +325,7 @@ func TestNextAgent(t *testing.T) {
 	wait(t, "nothing known", func() bool { return b.k.State(b.def.Kind).Program == "" })
 	b.stop()
 	b.start()
-	if a := b.look()[0]; a.Model != "" || a.Health.State != accel.Unhealthy {
+	if a := b.look()[0]; a.Model != "" || a.Offered() {
 		t.Errorf("after the driver was away: %+v", a)
 	}
 }

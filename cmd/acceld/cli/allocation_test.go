@@ -36,15 +36,15 @@ func TestDraining(t *testing.T) {
 	d := &draining{Plugin: devices, claims: claims}
 	accs := []accel.Accelerator{well("a"), well("b")}
 	d.Update(accs)
-	if n := accel.CountUsable(devices.told); n != 0 {
+	if n := accel.CountOffered(devices.told); n != 0 {
 		t.Errorf("%d devices are offered while nobody knows who holds them", n)
 	}
 	claims.known, claims.held = true, []string{"b"}
 	d.Update(accs)
-	if n := accel.CountUsable(devices.told); n != 1 || devices.told[1].Health.Reason != accel.DeviceHeld {
+	if n := accel.CountOffered(devices.told); n != 1 || devices.told[1].Withheld.Reason != accel.DeviceHeld {
 		t.Errorf("%d devices are offered: %+v", n, devices.told)
 	}
-	if n := accel.CountUsable(claims.told); n != 2 {
+	if n := accel.CountOffered(claims.told); n != 2 {
 		t.Errorf("the claim's own device is not well for it: %+v", claims.told)
 	}
 	if p := d.Problem(); p == nil || p.Reason != accel.DeviceHeld {
@@ -56,7 +56,7 @@ func TestDraining(t *testing.T) {
 	}
 	devices.problem, claims.held = nil, nil
 	d.Update(accs)
-	if n := accel.CountUsable(devices.told); n != 2 || d.Problem() != nil {
+	if n := accel.CountOffered(devices.told); n != 2 || d.Problem() != nil {
 		t.Errorf("%d devices are offered: %v", n, d.Problem())
 	}
 }

@@ -64,26 +64,3 @@ func TestNameHoldersOfShared(t *testing.T) {
 		t.Error(diff)
 	}
 }
-
-// The hook lets no container in while the driver is replaced, and a host without a kubelet closes when that waits.
-func TestHeldBack(t *testing.T) {
-	for _, c := range []struct {
-		phase      accel.UpgradePhase
-		kubernetes bool
-		healthy    int
-	}{
-		{"", true, 1},
-		{accel.UpgradeWaiting, true, 1},
-		{accel.UpgradeDraining, true, 1}, // the kubelet gives out none; the containers of pods that have one may start again
-		{accel.UpgradeDraining, false, 0},
-		{accel.UpgradeReplacing, true, 0},
-	} {
-		have := accel.Have{Accelerators: []accel.Accelerator{{Health: accel.Health{State: accel.Healthy}}}}
-		if c.phase != "" {
-			have.Driver.Upgrade = &accel.Upgrade{Phase: c.phase}
-		}
-		if n := accel.CountUsable(heldBack(accel.Machine{Want: accel.Want{Kubernetes: c.kubernetes}}, have)); n != c.healthy {
-			t.Errorf("%+v: %d", c, n)
-		}
-	}
-}

@@ -22,10 +22,11 @@ import (
 )
 
 // resettableHave is a kind with two devices of which the kubelet gives out n.
-func resettableHave(n int, healths ...accel.Health) accel.Have {
+func resettableHave(n int, devices ...accel.Accelerator) accel.Have {
 	have := accel.Have{Plugin: accel.PluginHave{Registered: true, Allocatable: n}}
-	for i, h := range healths {
-		have.Accelerators = append(have.Accelerators, accel.Accelerator{ID: "0000:0" + string(rune('1'+i)) + ":00.0", Bound: "edu", Health: h})
+	for i, a := range devices {
+		a.ID, a.Bound = "0000:0"+string(rune('1'+i))+":00.0", "edu"
+		have.Accelerators = append(have.Accelerators, a)
 	}
 	return have
 }
@@ -48,7 +49,11 @@ func TestHeldForReset(t *testing.T) {
 			have := machines().Have["qemu-edu"]
 			got = nil
 			for _, x := range have.Accelerators {
-				got = append(got, strings.Join([]string{x.ID, x.Bound, string(x.Health.State), string(x.Health.Reason), nodes(x)}, " "))
+				reset := ""
+				if x.WithheldBy(accel.ByReset) {
+					reset = string(x.Withheld.Reason)
+				}
+				got = append(got, strings.Join([]string{x.ID, x.Bound, string(x.Health.State), reset, nodes(x)}, " "))
 			}
 			if cmp.Equal(want, got) && have.Driver.Right {
 				return
@@ -74,11 +79,11 @@ func TestHeldForReset(t *testing.T) {
 		})
 	}()
 	<-entered
-	shown("announced", "0000:01:00.0 edu unhealthy BeingReset /dev/edu0", both[1])
+	shown("announced", "0000:01:00.0 edu healthy BeingReset /dev/edu0", both[1])
 	m.Unbind("0000:01:00.0")
 	a.loop.Wake(false)
 	time.Sleep(50 * time.Millisecond)
-	shown("its driver is unbound", "0000:01:00.0 edu unhealthy BeingReset /dev/edu0", both[1])
+	shown("its driver is unbound", "0000:01:00.0 edu healthy BeingReset /dev/edu0", both[1])
 	m.Bind("0000:01:00.0", "edu")
 	close(leave)
 	if problem := <-done; problem == nil || problem.Reason != accel.ProbeUnanswered {
@@ -93,7 +98,7 @@ func TestHeldForReset(t *testing.T) {
 	if err := m.Host.WriteAttribute(driver.ResetSign(), `{"pid": 1, "resets": ["0000:02:00.0"]}`); err != nil {
 		t.Fatal(err)
 	}
-	shown("another", "0000:01:00.0 edu healthy  /dev/edu2", "0000:02:00.0 edu unhealthy BeingReset /dev/edu1")
+	shown("another", "0000:01:00.0 edu healthy  /dev/edu2", "0000:02:00.0 edu healthy BeingReset /dev/edu1")
 	m.Unbind("0000:02:00.0")
 	release()
 	for until := time.Now().Add(20 * time.Second); machines().Have["qemu-edu"].Driver.Right; time.Sleep(5 * time.Millisecond) {
@@ -146,10 +151,14 @@ func holding(t *testing.T, m *hosttest.Machine) (*running, func() accel.Machine)
 	return a, a.loop.Machine
 }
 
+func beingReset() accel.Accelerator {
+	return accel.Accelerator{Health: accel.Health{State: accel.Healthy}, Withheld: &accel.Withheld{By: accel.ByReset, Reason: accel.BeingReset}}
+}
+
 // TestResetReady: the device is touched when the agent says that it gives it to nobody, the kubelet has heard so, and no pod has it.
 func TestResetReady(t *testing.T) {
-	well, out := accel.Health{State: accel.Healthy}, accel.Health{State: accel.Unhealthy, Reason: accel.BeingReset}
-	ill := accel.Health{State: accel.Unhealthy, Reason: accel.DeviceFault}
+	well, out := accel.Accelerator{Health: accel.Health{State: accel.Healthy}}, beingReset()
+	ill := accel.Accelerator{Health: accel.Health{State: accel.Unhealthy, Reason: accel.DeviceFault}}
 	for _, c := range []struct {
 		name       string
 		have       accel.Have
@@ -187,7 +196,7 @@ func TestResetAsksAgent(t *testing.T) {
 			t.Parallel()
 			r := &reset{agent: answering(t, c.told, c.holders, accel.Machine{
 				Taken: time.Now(), Want: accel.Want{Kubernetes: true},
-				Have: map[string]accel.Have{"qemu-edu": resettableHave(1, accel.Health{State: accel.Unhealthy, Reason: accel.BeingReset}, accel.Health{State: accel.Healthy})},
+				Have: map[string]accel.Have{"qemu-edu": resettableHave(1, beingReset(), accel.Accelerator{Health: accel.Health{State: accel.Healthy}})},
 			}), targets: []driver.ResetTarget{{
 				Def:    &accel.Definition{Kind: "qemu-edu"},
 				Device: accel.Accelerator{ID: "0000:01:00.0", Partitions: []accel.Accelerator{{ID: "0000:01:00.0-half-p0", Parent: "0000:01:00.0"}}},

@@ -1,0 +1,100 @@
+package accel
+
+import "testing"
+
+func TestWithhold(t *testing.T) {
+	well, ill := Health{State: Healthy}, Health{State: Unhealthy, Reason: DeviceFault, Message: "x"}
+	phase := func(p UpgradePhase) *Upgrade { return &Upgrade{Phase: p} }
+	right := DriverHave{Right: true}
+	upgrading := func(p UpgradePhase) DriverHave { return DriverHave{Right: true, Upgrade: phase(p)} }
+	applied := RuntimeHave{Applied: true}
+	for name, c := range map[string]struct {
+		device Accelerator
+		have   Have
+		proven bool
+		by     Withholder
+	}{
+		"well":                          {Accelerator{Health: well}, Have{Driver: right, Runtime: applied}, true, ""},
+		"ill":                           {Accelerator{Health: ill}, Have{}, false, ""},
+		"another driver":                {Accelerator{Health: well}, Have{Runtime: applied}, true, ByProof},
+		"not proven":                    {Accelerator{Health: well}, Have{Driver: right, Runtime: applied}, false, ByProof},
+		"no spec":                       {Accelerator{Health: well}, Have{Driver: right}, true, ByRuntime},
+		"in the spec":                   {Accelerator{ID: "a", Health: well}, Have{Driver: right, Runtime: RuntimeHave{Right: []string{"a"}}}, true, ""},
+		"unread":                        {Accelerator{Health: well}, Have{Driver: right, Runtime: RuntimeHave{Applied: true, Unread: Problemf(RuntimeDown, "x")}}, true, ByRuntime},
+		"an upgrade waits":              {Accelerator{Health: well}, Have{Driver: upgrading(UpgradeWaiting), Runtime: applied}, true, ""},
+		"an upgrade drains":             {Accelerator{Health: well}, Have{Driver: upgrading(UpgradeDraining), Runtime: applied}, true, ByDrain},
+		"an upgrade":                    {Accelerator{Health: well}, Have{Driver: upgrading(UpgradeReplacing), Runtime: applied}, true, ByUpgrade},
+		"being reset during an upgrade": {Accelerator{Health: well, Withheld: &Withheld{ByReset, BeingReset, "x"}}, Have{Driver: upgrading(UpgradeReplacing)}, true, ByReset},
+	} {
+		t.Run(name, func(t *testing.T) {
+			part := c.device
+			device := Accelerator{ID: "a", Health: c.device.Health, Partitions: []Accelerator{part}}
+			for what, got := range map[string]Accelerator{
+				"device":    Withhold([]Accelerator{c.device}, c.have, func(string) bool { return c.proven })[0],
+				"partition": Withhold([]Accelerator{device}, c.have, func(string) bool { return c.proven })[0].Partitions[0],
+			} {
+				if by := withholder(got); by != c.by || got.Health != c.device.Health {
+					t.Errorf("the %s is withheld by %q, want %q; its health is %+v", what, by, c.by, got.Health)
+				}
+				if reason, message := got.Refusal(); got.Offered() != (reason == "") || !got.Offered() && message == "" {
+					t.Errorf("the %s is offered: %v, refused because of %q: %q", what, got.Offered(), reason, message)
+				}
+			}
+		})
+	}
+}
+
+func withholder(a Accelerator) Withholder {
+	if a.Withheld == nil {
+		return ""
+	}
+	return a.Withheld.By
+}
+
+// The hook lets no container in while the driver is replaced, and a host without a kubelet closes while that waits.
+func TestStartable(t *testing.T) {
+	for _, c := range []struct {
+		by         Withholder
+		kubernetes bool
+		starts     bool
+	}{
+		{"", true, true},
+		{ByDrain, true, true}, // the kubelet gives out none; the containers of pods that have one may start again
+		{ByDrain, false, false},
+		{ByUpgrade, true, false},
+		{ByReset, true, false},
+		{ByPartitioning, true, false},
+		{ByProof, false, true}, // an agent that has just started has proven nothing yet
+		{ByRuntime, true, true},
+	} {
+		a := Accelerator{Health: Health{State: Healthy}}
+		if c.by != "" {
+			a.Withheld = &Withheld{By: c.by}
+		}
+		a.Partitions = []Accelerator{a}
+		m := Machine{Want: Want{Kubernetes: c.kubernetes}, Have: map[string]Have{"x": {Accelerators: []Accelerator{a}}}}
+		got := Startable(m, "x")
+		if got[0].Offered() != c.starts || got[0].Partitions[0].Offered() != c.starts {
+			t.Errorf("%+v: %+v", c, got)
+		}
+		if c.by != "" && m.Have["x"].Accelerators[0].Partitions[0].Withheld == nil {
+			t.Error("the machine was changed")
+		}
+	}
+}
+
+// A partition is withheld while its device is, and a device that is divided is, whatever its health.
+func TestOffer(t *testing.T) {
+	reset := &Withheld{By: ByReset, Reason: BeingReset}
+	device := Accelerator{ID: "a", Health: Health{State: Healthy}, Partitions: []Accelerator{{ID: "a-x", Health: Health{State: Healthy}}}}
+	offer := func(a Accelerator) []Accelerator {
+		return Offer(Machine{Have: map[string]Have{"k": {Accelerators: []Accelerator{a}}}}, "k")
+	}
+	if got := offer(device); got[0].Offered() || got[0].Health.State != Healthy || !got[0].WithheldBy(ByPartitions) || !got[1].Offered() {
+		t.Errorf("%+v", got)
+	}
+	device.Withheld = reset
+	if got := offer(device); CountOffered(got) != 0 || !got[1].WithheldBy(ByReset) {
+		t.Errorf("%+v", got)
+	}
+}
