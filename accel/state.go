@@ -29,7 +29,7 @@ const (
 // Step is the one thing to do next for a kind.
 type Step string
 
-// The steps. Each is one file in package agent.
+// The steps. Package agent/loop runs them.
 const (
 	StepNone     Step = ""         // nothing to do
 	StepDriver   Step = "driver"   // make the right modules present and bound

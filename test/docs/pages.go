@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/agent"
+	"github.com/acceld/acceld/agent/loop"
 	"github.com/acceld/acceld/cmd/acceld/cli"
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/vendors"
@@ -31,7 +31,7 @@ func Pages(root string) []Page {
 		{"packaging/monitoring/dashboard.json", dashboard()},
 		{"packaging/monitoring/prometheusrule.yaml", prometheusRule(root)},
 		{"docs/reasons.md", reasons()},
-		{"docs/states.md", agent.StatesMarkdown()},
+		{"docs/states.md", loop.StatesMarkdown()},
 		{"docs/vendors.md", vendorsPage(root)},
 	}
 }

@@ -15,9 +15,10 @@ func exceptions() []exception {
 	return []exception{
 		{"runtime/gate", "os.Open", "the hook is a process of its own that the container runtime starts on the host itself, and must stay small"},
 		{"agent", "os.ReadFile", "the configuration file is the process's own: in a container it is mounted there, not below the host root"},
-		{"cmd/acceld/cli", "os.Stat", "the hook's program is looked for beside this one, and doctor says which configuration file is this process's own"},
-		{"cmd/acceld/cli", "os.Chmod", "the endpoint's own unix socket, where systemd did not make it"},
-		{"cmd/acceld/cli", "os.DirFS", "definition files are read through an fs.FS, on a path that host has resolved"},
+		{"agent", "os.Stat", "the hook's program is looked for beside this one"},
+		{"agent", "os.Chmod", "the endpoint's own unix socket, where systemd did not make it"},
+		{"agent", "os.DirFS", "definition files are read through an fs.FS, on a path that host has resolved"},
+		{"cmd/acceld/cli", "os.Stat", "doctor says which configuration file is this process's own"},
 		{"controller/extender", "os.ReadFile", "its certificates are mounted into its own container, and it changes no machine"},
 		{"cmd/acceld-controller/cli", "os.ReadFile", "its configuration file is mounted into its own container"},
 		{"cmd/acceld-nvml", "os.ReadFile", "a program of its own that the agent starts among the host's files"},

@@ -47,8 +47,6 @@ type common struct {
 	config   string
 	asked    bool // the configuration file was named by the user, so it must exist
 	console  *console
-	// followed are the policies of the cluster in a running agent; nil in other commands, which read what it has kept.
-	followed *followed
 }
 
 // Main runs the command line args and returns the exit code.

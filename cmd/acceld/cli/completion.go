@@ -108,7 +108,7 @@ func (c *common) quiet() *parts {
 	if problem != nil {
 		return nil
 	}
-	p.log = slog.New(slog.DiscardHandler)
+	p.Log = slog.New(slog.DiscardHandler)
 	return p
 }
 
@@ -119,8 +119,8 @@ func (c *common) kinds() []string {
 		return nil
 	}
 	var out []string
-	for _, kind := range sorted(p.defs) {
-		out = append(out, described(kind, p.defs[kind].Title))
+	for _, kind := range sorted(p.Kinds) {
+		out = append(out, described(kind, p.Kinds[kind].Title))
 	}
 	return out
 }
@@ -131,10 +131,10 @@ func (c *common) devices() []string {
 	if p == nil {
 		return nil
 	}
-	facts := detect.Detect(p.host, detect.Options{})
+	facts := detect.Detect(p.Host, detect.Options{})
 	var out []string
-	for _, kind := range sorted(p.defs) {
-		for _, a := range accel.Flat(p.accelerators(p.defs[kind], facts)) {
+	for _, kind := range sorted(p.Kinds) {
+		for _, a := range accel.Flat(p.Accelerators(p.Kinds[kind], facts)) {
 			out = append(out, described(a.ID, kind))
 		}
 	}

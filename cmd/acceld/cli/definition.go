@@ -49,11 +49,11 @@ func definitionListCommand(c *common) *cobra.Command {
 			if problem != nil {
 				return failed(problem)
 			}
-			facts := detect.Detect(p.host, detect.Options{})
+			facts := detect.Detect(p.Host, detect.Options{})
 			rows := []listed{}
 			for _, kind := range sorted(all) {
 				def := all[kind]
-				rows = append(rows, listed{kind, def.Title, def.Offered(), p.defs[kind] != nil, len(p.accelerators(def, facts))})
+				rows = append(rows, listed{kind, def.Title, def.Offered(), p.Kinds[kind] != nil, len(p.Accelerators(def, facts))})
 			}
 			if format.json() {
 				return writeJSON(cmd.OutOrStdout(), rows)
@@ -72,14 +72,14 @@ func definitionListCommand(c *common) *cobra.Command {
 
 // everyDefinition returns also the definitions that are off; what cannot be used is said on errs.
 func (p *parts) everyDefinition(errs io.Writer) (map[string]*accel.Definition, *accel.Problem) {
-	for _, s := range p.skipped {
+	for _, s := range p.Skipped {
 		fmt.Fprintln(errs, "acceld: definition left out:", s)
 	}
-	all, _, problem := loaded(p.host, p.config, p.policies)
+	all, _, problem := p.Definitions()
 	if problem != nil {
 		return nil, problem
 	}
-	for kind, def := range p.defs {
+	for kind, def := range p.Kinds {
 		all[kind] = def // with the configuration's overrides
 	}
 	return all, nil
@@ -102,15 +102,15 @@ With --expand the templates are filled with the facts of the host below --host-r
 				return failed(problem)
 			}
 			if len(kinds) == 0 {
-				kinds = sorted(p.defs)
+				kinds = sorted(p.Kinds)
 			}
-			p.defs = all // a kind that is off can be shown too
+			p.Kinds = all // a kind that is off can be shown too
 			defs, err := p.chosen(kinds)
 			if err != nil {
 				return err
 			}
 			if expand {
-				facts := detect.Detect(p.host, detect.Options{})
+				facts := detect.Detect(p.Host, detect.Options{})
 				for i := range defs {
 					if defs[i], problem = driver.Expand(defs[i], facts); problem != nil {
 						return failed(problem)
@@ -176,7 +176,7 @@ are named are looked up among those that there are. FILE may be "-" for standard
 			if problem != nil {
 				return failed(problem)
 			}
-			v := validation{out: cmd.OutOrStdout(), facts: detect.Detect(p.host, detect.Options{}), known: p.defs, from: map[string]string{}, text: map[string][]byte{}}
+			v := validation{out: cmd.OutOrStdout(), facts: detect.Detect(p.Host, detect.Options{}), known: p.Kinds, from: map[string]string{}, text: map[string][]byte{}}
 			for _, file := range files {
 				data, err := readNamed(cmd.InOrStdin(), file)
 				if err != nil {

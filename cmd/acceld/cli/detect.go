@@ -31,13 +31,13 @@ that a definition recognises. It changes nothing, needs no agent and works on a 
 			if problem != nil {
 				return failed(problem)
 			}
-			for _, s := range p.skipped {
+			for _, s := range p.Skipped {
 				fmt.Fprintln(cmd.ErrOrStderr(), "acceld: definition left out:", s)
 			}
-			facts := detect.Detect(p.host, detect.Options{Names: true})
+			facts := detect.Detect(p.Host, detect.Options{Names: true})
 			d := detected{Facts: facts, Accelerators: map[string][]accel.Accelerator{}}
-			for kind, def := range p.defs {
-				if accs := p.accelerators(def, facts); len(accs) > 0 {
+			for kind, def := range p.Kinds {
+				if accs := p.Accelerators(def, facts); len(accs) > 0 {
 					d.Accelerators[kind] = accs
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent"
 	"github.com/acceld/acceld/detect"
 )
 
@@ -147,7 +148,7 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 	if problem != nil {
 		return out
 	}
-	for _, s := range p.skipped {
+	for _, s := range p.Skipped {
 		out = append(out, found("definition", "", s))
 	}
 	var rights *accel.Problem
@@ -156,20 +157,20 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 	}
 	out = append(out, found("rights", "root", rights))
 	out = append(out, p.diagnoseLedger()...)
-	facts := detect.Detect(p.host, detect.Options{})
+	facts := detect.Detect(p.Host, detect.Options{})
 	for _, note := range facts.Problems {
 		out = append(out, finding{About: "host", Reason: accel.ProbeUnanswered, Message: note})
 	}
 	out = append(out, p.diagnoseRuntime(facts)...)
-	for _, kind := range sorted(p.defs) {
-		out = append(out, p.diagnoseKind(p.defs[kind], facts)...)
+	for _, kind := range sorted(p.Kinds) {
+		out = append(out, p.diagnoseKind(p.Kinds[kind], facts)...)
 	}
 	return append(out, p.diagnoseAgent(cmd, out)...)
 }
 
 // diagnoseLedger names what acceld wrote and somebody else has changed since: a purge will leave it.
 func (p *parts) diagnoseLedger() []finding {
-	changed, err := p.ledger.Changed()
+	changed, err := p.Ledger.Changed()
 	if err != nil {
 		return []finding{found("ledger", "", problemOf(err))}
 	}
@@ -182,18 +183,17 @@ func (p *parts) diagnoseLedger() []finding {
 
 // diagnoseKind checks one kind that has devices.
 func (p *parts) diagnoseKind(def *accel.Definition, facts accel.Facts) []finding {
-	accs := p.accelerators(def, facts)
+	accs := p.Accelerators(def, facts)
 	if len(accs) == 0 {
 		return nil
 	}
 	out := []finding{{About: def.Kind, Message: count(len(accs), "device")}}
-	have, problem := p.driver(nil).Probe(def, facts, accs)
+	have, problem := p.Driver(nil).Probe(def, facts, accs)
 	if problem == nil && !have.Right {
 		problem = accel.Problemf(accel.NoDriverSource, "the driver is not loaded")
 	}
 	out = append(out, found(def.Kind+" driver", driverLine(have), problem))
-	want := accel.Want{CDI: p.config.CDI, Hook: p.config.Hook && hookProgram() != "", Kinds: p.defs}
-	run, problem := p.agentRuntime(facts).Check(def, accs, want)
+	run, problem := p.Runtime(facts).Check(def, accs, p.Want())
 	if problem == nil && !run.Applied {
 		problem = accel.Problemf(accel.ProbeUnanswered, "the CDI spec %q is not the one these devices need", run.Spec)
 	}
@@ -255,7 +255,7 @@ func (p *parts) diagnoseAgent(cmd *cobra.Command, seen []finding) []finding {
 		}
 	}
 	if !slices.ContainsFunc(out, func(f finding) bool { return f.Reason != "" }) {
-		out = append(out, finding{About: "agent", Message: summary(m)})
+		out = append(out, finding{About: "agent", Message: agent.Summary(m)})
 	}
 	return out
 }

@@ -30,7 +30,7 @@ func driverListCommand(c *common) *cobra.Command {
 			if problem != nil {
 				return failed(problem)
 			}
-			entries, err := p.driver(nil).List()
+			entries, err := p.Driver(nil).List()
 			if err != nil {
 				return failed(accel.AsProblem(err))
 			}
@@ -38,7 +38,7 @@ func driverListCommand(c *common) *cobra.Command {
 				return writeJSON(cmd.OutOrStdout(), append([]driver.Entry{}, entries...)) // [], not null
 			}
 			if len(entries) == 0 {
-				fmt.Fprintf(cmd.OutOrStdout(), "no driver in the store below %q\n", p.config.StateDir)
+				fmt.Fprintf(cmd.OutOrStdout(), "no driver in the store below %q\n", p.Config.StateDir)
 				return nil
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
@@ -76,12 +76,12 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 			if problem != nil {
 				return failed(problem)
 			}
-			facts := detect.Detect(p.host, detect.Options{})
+			facts := detect.Detect(p.Host, detect.Options{})
 			if all == (len(kinds) > 0) {
 				return errors.New("name the kinds, or say --all")
 			}
 			if all {
-				kinds = p.inOrder()
+				kinds = p.KindsInOrder()
 			}
 			defs, err := p.chosen(kinds)
 			if err != nil {
@@ -89,10 +89,10 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 			}
 			v := newView(cmd.Context(), p.console, false)
 			defer v.close()
-			d, out := p.driver(v.note), v.out(cmd.OutOrStdout())
+			d, out := p.Driver(v.note), v.out(cmd.OutOrStdout())
 			var errs []error
 			for _, def := range defs {
-				accs := p.accelerators(def, facts)
+				accs := p.Accelerators(def, facts)
 				if len(accs) == 0 {
 					fmt.Fprintf(out, "%s: no device\n", def.Kind)
 					continue
@@ -140,9 +140,9 @@ agent loads them again: disable the kind in the configuration first when they ar
 			if err != nil {
 				return err
 			}
-			facts := detect.Detect(p.host, detect.Options{})
+			facts := detect.Detect(p.Host, detect.Options{})
 			for _, def := range defs {
-				if problem := p.driver(nil).Unload(cmd.Context(), def, facts, p.accelerators(def, facts)); problem != nil {
+				if problem := p.Driver(nil).Unload(cmd.Context(), def, facts, p.Accelerators(def, facts)); problem != nil {
 					return failed(problem)
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: unloaded\n", def.Kind)
@@ -156,23 +156,13 @@ agent loads them again: disable the kind in the configuration first when they ar
 func (p *parts) chosen(kinds []string) ([]*accel.Definition, error) {
 	var out []*accel.Definition
 	for _, k := range kinds {
-		def, ok := p.defs[k]
+		def, ok := p.Kinds[k]
 		if !ok {
-			return nil, exit{exitUsage, fmt.Errorf("no definition has kind %q (known: %s)", k, strings.Join(sorted(p.defs), ", "))}
+			return nil, exit{exitUsage, fmt.Errorf("no definition has kind %q (known: %s)", k, strings.Join(sorted(p.Kinds), ", "))}
 		}
 		out = append(out, def)
 	}
 	return out, nil
-}
-
-// inOrder returns the kinds so that each comes after those that it needs.
-func (p *parts) inOrder() []string {
-	var kinds []string
-	ordered, _ := accel.InOrder(p.defs) // a cycle was taken out when they were read
-	for _, def := range ordered {
-		kinds = append(kinds, def.Kind)
-	}
-	return kinds
 }
 
 // loadModuleCommand is the helper process that calls the kernel; see driver.LoadModuleMain.

@@ -41,7 +41,7 @@ image. With --push each is published to the kind's sources of type oci, and the 
 			v := newView(cmd.Context(), p.console, false)
 			defer v.close()
 			out := v.out(cmd.OutOrStdout())
-			d, facts := p.driver(v.note), detect.Detect(p.host, detect.Options{})
+			d, facts := p.Driver(v.note), detect.Detect(p.Host, detect.Options{})
 			if kernel != "" {
 				facts.Kernel = p.installedKernel(cmd, kernel, facts.Kernel)
 			}
@@ -80,6 +80,6 @@ func (p *parts) signingKey(file string) (*artifact.Key, error) {
 	if err != nil {
 		return nil, exit{exitFailed, err}
 	}
-	key, problem := artifact.ReadKey(p.host, file)
+	key, problem := artifact.ReadKey(p.Host, file)
 	return key, failed(problem)
 }

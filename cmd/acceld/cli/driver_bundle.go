@@ -43,12 +43,12 @@ of "driver list".`,
 			}
 			v := newView(cmd.Context(), p.console, false)
 			defer v.close()
-			d := p.driver(v.note)
+			d := p.Driver(v.note)
 			entries, err := stored(d, args[0])
 			if err != nil {
 				return err
 			}
-			made, problem := d.Export(detect.Detect(p.host, detect.Options{}), entries, file, key)
+			made, problem := d.Export(detect.Detect(p.Host, detect.Options{}), entries, file, key)
 			if problem != nil {
 				return failed(problem)
 			}
@@ -105,7 +105,7 @@ With --key each must be signed by one of the keys.`,
 			}
 			v := newView(cmd.Context(), p.console, false)
 			defer v.close()
-			d, facts := p.driver(v.note), detect.Detect(p.host, detect.Options{})
+			d, facts := p.Driver(v.note), detect.Detect(p.Host, detect.Options{})
 			for i := range keys {
 				var err error
 				if keys[i], err = filepath.Abs(keys[i]); err != nil {
@@ -117,7 +117,7 @@ With --key each must be signed by one of the keys.`,
 				if err != nil {
 					return exit{exitFailed, err}
 				}
-				entries, unknown, problem := d.Import(cmd.Context(), p.defs, facts, file, keys)
+				entries, unknown, problem := d.Import(cmd.Context(), p.Kinds, facts, file, keys)
 				for _, e := range entries {
 					fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s for kernel %s is in the store: %s\n", e.Kind, e.Version, e.KernelRelease, e.Key)
 				}

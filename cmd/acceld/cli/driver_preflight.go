@@ -30,14 +30,14 @@ store, so that the boot into that kernel only loads it.`,
 				return failed(problem)
 			}
 			if kernel == "" {
-				return fmt.Errorf("say which kernel with --kernel (installed: %s)", orNone(strings.Join(detect.InstalledKernels(p.host), ", ")))
+				return fmt.Errorf("say which kernel with --kernel (installed: %s)", orNone(strings.Join(detect.InstalledKernels(p.Host), ", ")))
 			}
 			if all == (len(kinds) > 0) {
 				return errors.New("name the kinds, or say --all")
 			}
-			facts := detect.Detect(p.host, detect.Options{})
+			facts := detect.Detect(p.Host, detect.Options{})
 			if all {
-				kinds = slices.DeleteFunc(sorted(p.defs), func(kind string) bool { return len(p.accelerators(p.defs[kind], facts)) == 0 })
+				kinds = slices.DeleteFunc(sorted(p.Kinds), func(kind string) bool { return len(p.Accelerators(p.Kinds[kind], facts)) == 0 })
 			}
 			defs, err := p.chosen(kinds)
 			if err != nil {
@@ -67,7 +67,7 @@ store, so that the boot into that kernel only loads it.`,
 
 // installedKernel is a kernel that need not run; what its files do not say is noted on standard error.
 func (p *parts) installedKernel(cmd *cobra.Command, release string, running accel.Kernel) accel.Kernel {
-	k, notes := detect.InstalledKernel(p.host, release, running)
+	k, notes := detect.InstalledKernel(p.Host, release, running)
 	for _, n := range notes {
 		fmt.Fprintln(cmd.ErrOrStderr(), "acceld:", n)
 	}
@@ -76,7 +76,7 @@ func (p *parts) installedKernel(cmd *cobra.Command, release string, running acce
 
 // preflight asks for each definition.
 func (p *parts) preflight(v *view, defs []*accel.Definition, facts accel.Facts, discard bool) []driver.PreflightResult {
-	d := p.driver(v.note)
+	d := p.Driver(v.note)
 	results := []driver.PreflightResult{} // [], not null
 	for _, def := range defs {
 		if v.ctx.Err() != nil {

@@ -30,10 +30,10 @@ would be refused.`,
 			if problem != nil {
 				return failed(problem)
 			}
-			facts := detect.Detect(p.host, detect.Options{})
+			facts := detect.Detect(p.Host, detect.Options{})
 			if kernel != "" {
 				var notes []string
-				facts.Kernel, notes = detect.InstalledKernel(p.host, kernel, facts.Kernel)
+				facts.Kernel, notes = detect.InstalledKernel(p.Host, kernel, facts.Kernel)
 				for _, n := range notes {
 					fmt.Fprintln(cmd.ErrOrStderr(), "acceld:", n)
 				}
@@ -60,7 +60,7 @@ would be refused.`,
 
 // verifications judges what the arguments name. Files of one kind are judged together.
 func (p *parts) verifications(facts accel.Facts, args []string, live bool) ([]driver.Verification, error) {
-	d := p.driver(nil)
+	d := p.Driver(nil)
 	var kinds []string
 	files := map[string][]string{} // by kind, empty for those that no definition knows
 	for _, a := range args {
@@ -74,15 +74,15 @@ func (p *parts) verifications(facts accel.Facts, args []string, live bool) ([]dr
 				return nil, exit{exitUsage, err}
 			}
 		}
-		if !p.host.Exists(a) {
+		if !p.Host.Exists(a) {
 			return nil, exit{exitFailed, fmt.Errorf("cannot find %q", a)}
 		}
 		kind := p.kindOf(a)
 		files[kind] = append(files[kind], a)
 	}
 	if len(args) == 0 {
-		for _, kind := range sorted(p.defs) {
-			if len(p.accelerators(p.defs[kind], facts)) > 0 {
+		for _, kind := range sorted(p.Kinds) {
+			if len(p.Accelerators(p.Kinds[kind], facts)) > 0 {
 				kinds = append(kinds, kind)
 			}
 		}
@@ -96,7 +96,7 @@ func (p *parts) verifications(facts accel.Facts, args []string, live bool) ([]dr
 		out = append(out, d.Verify(def, facts))
 	}
 	for _, kind := range sorted(files) {
-		out = append(out, d.VerifyFiles(p.defs[kind], facts, files[kind]))
+		out = append(out, d.VerifyFiles(p.Kinds[kind], facts, files[kind]))
 	}
 	return out, nil
 }
@@ -104,8 +104,8 @@ func (p *parts) verifications(facts accel.Facts, args []string, live bool) ([]dr
 // kindOf returns the first kind whose driver has the module of a file, "" when none has.
 func (p *parts) kindOf(file string) string {
 	base, _, _ := strings.Cut(path.Base(file), ".ko")
-	for _, kind := range sorted(p.defs) {
-		if slices.ContainsFunc(p.defs[kind].Driver.Modules, func(m accel.Module) bool {
+	for _, kind := range sorted(p.Kinds) {
+		if slices.ContainsFunc(p.Kinds[kind].Driver.Modules, func(m accel.Module) bool {
 			return slices.ContainsFunc(append([]string{m.Name}, m.Files...), func(n string) bool {
 				return strings.ReplaceAll(n, "-", "_") == strings.ReplaceAll(base, "-", "_")
 			})

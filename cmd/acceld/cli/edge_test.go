@@ -19,7 +19,7 @@ func opened(t *testing.T, m *hosttest.Machine) *parts {
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	p.log = slog.New(slog.DiscardHandler)
+	p.Log = slog.New(slog.DiscardHandler)
 	return p
 }
 
@@ -95,7 +95,7 @@ func TestPurgeOfNodes(t *testing.T) {
 		m := hosttest.New(t)
 		m.Dir("/dev")
 		p := opened(t, m)
-		if err := p.ledger.WriteFile("/dev/edu0", []byte("a node"), 0o600); err != nil {
+		if err := p.Ledger.WriteFile("/dev/edu0", []byte("a node"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		g := &purge{parts: p, outcomes: []ledger.Outcome{c.outcome}}

@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/deviceplugin"
 )
 
 // divided is a machine with one device in two halves, one of which has no node, and a whole one.
@@ -56,23 +55,5 @@ func TestPartitionsInStatus(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// TestProfiles: whoever held a partition is found also when the definition does not name its profile, or when it is gone.
-func TestProfiles(t *testing.T) {
-	m := divided()
-	if diff := cmp.Diff([]string{"half", "quarter"}, profiles(m.Want.Kinds["qemu-edu"], m.Have["qemu-edu"].Accelerators)); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestNameHoldersOfPartitions(t *testing.T) {
-	m := divided()
-	holders := []accel.Holder{{PID: 7, PodUID: "u", Device: "/dev/edu0p1"}}
-	held := map[string][]deviceplugin.PodRef{"0000:01:00.0-half-p1": {{Namespace: "team", Pod: "train"}}}
-	got := nameHolders(holders, held, m.Have["qemu-edu"].Accelerators)
-	if len(got) != 1 || got[0].Pod != "train" {
-		t.Errorf("%+v", got)
 	}
 }

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent"
 )
 
 const (
@@ -21,45 +21,10 @@ const (
 	stillEvery = 30 * time.Second
 )
 
-// board has what is at work, the stage that began last at the end. It is safe for concurrent use.
-type board struct {
-	mu  sync.Mutex
-	now []accel.Progress
-}
-
-// note takes a report.
-func (b *board) note(p accel.Progress) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	i := slices.IndexFunc(b.now, func(x accel.Progress) bool { return x.Kind == p.Kind && x.Stage == p.Stage })
-	switch {
-	case i >= 0 && p.Ended:
-		b.now = slices.Delete(b.now, i, i+1)
-	case i >= 0:
-		b.now[i] = p
-	case !p.Ended:
-		b.now = append(b.now, p)
-	}
-}
-
-// replace takes what is at work instead of what was.
-func (b *board) replace(now []accel.Progress) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.now = now
-}
-
-// list returns what is at work.
-func (b *board) list() []accel.Progress {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return append([]accel.Progress{}, b.now...)
-}
-
 // view shows people how far the work is: on a terminal in one line that is kept up to date in its place, in a log in a line for each
 // stage that takes its time, now and then. What it returns must be closed.
 type view struct {
-	board
+	agent.Board
 	ctx     context.Context //nolint:containedctx // that of the command: whether it was interrupted
 	console *console
 	quiet   bool
@@ -97,7 +62,7 @@ func (v *view) run(ctx context.Context) {
 			return
 		case <-interrupted:
 			interrupted = nil
-			if all := v.list(); len(all) > 0 {
+			if all := v.List(); len(all) > 0 {
 				v.interrupt(all[len(all)-1])
 			}
 		case <-tick.C:
@@ -108,7 +73,7 @@ func (v *view) run(ctx context.Context) {
 
 // draw shows what is at work now.
 func (v *view) draw(now time.Time) {
-	all := v.list()
+	all := v.List()
 	if v.quiet {
 		return
 	}
@@ -139,7 +104,7 @@ func (v *view) draw(now time.Time) {
 
 // note takes a report of the driver.
 func (v *view) note(p accel.Progress) {
-	v.board.note(p)
+	v.Board.Note(p)
 	if !p.Ended {
 		return
 	}

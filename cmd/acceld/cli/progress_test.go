@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent"
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/test/machines"
 )
@@ -287,7 +288,7 @@ func TestFollowedProgress(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	x := newTerminal(t, 80, 6)
 	when := time.Now().UTC().Round(0)
-	at := &board{}
+	at := &agent.Board{}
 	m := stood(accel.Status{State: accel.DriverMissing}, accel.Have{Driver: accel.DriverHave{Upgrade: &accel.Upgrade{Phase: accel.UpgradePreparing}}}).Machine
 	kind := sorted(m.Status)[0]
 	def := accel.Definition{Kind: kind}
@@ -300,7 +301,7 @@ func TestFollowedProgress(t *testing.T) {
 		defer mu.Unlock()
 		_ = json.NewEncoder(w).Encode(m)
 	})
-	mux.HandleFunc("/v1/progress", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(at.list()) })
+	mux.HandleFunc("/v1/progress", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(at.List()) })
 	socket := filepath.Join(t.TempDir(), "s")
 	var c net.ListenConfig
 	l, err := c.Listen(t.Context(), "unix", socket)
@@ -314,15 +315,15 @@ func TestFollowedProgress(t *testing.T) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
 	}}}}
-	at.note(accel.Progress{Kind: kind, Stage: accel.StagePull, Done: 1_000_000, Total: 2_000_000, Since: time.Now()})
-	at.note(accel.Progress{Kind: "another-kind", Stage: accel.StageBuild, Since: time.Now()})
+	at.Note(accel.Progress{Kind: kind, Stage: accel.StagePull, Done: 1_000_000, Total: 2_000_000, Since: time.Now()})
+	at.Note(accel.Progress{Kind: "another-kind", Stage: accel.StageBuild, Since: time.Now()})
 	v := newView(t.Context(), &console{out: x.slave}, false)
 	ended := make(chan error, 1)
 	go func() { ended <- a.follow(t.Context(), v, v.out(x.slave), kind, driver.Request{Asked: when}) }()
 	x.until(t, "the bytes", func(text string, _ map[string]bool) bool {
 		return strings.Contains(text, kind+": preparing\n"+kind+": pulling, 1.0 of 2.0 MB, ")
 	})
-	at.note(accel.Progress{Kind: kind, Stage: accel.StagePull, Ended: true})
+	at.Note(accel.Progress{Kind: kind, Stage: accel.StagePull, Ended: true})
 	x.until(t, "the end of the pull", func(text string, _ map[string]bool) bool { return !strings.Contains(text, "pulling") })
 	mu.Lock()
 	m.Have[kind] = accel.Have{Driver: accel.DriverHave{Right: true, Version: "2.0.0"}}

@@ -84,12 +84,12 @@ nothing was left.`,
 // run does everything in an order in which each step may be the last one: first no new container gets a device, then the
 // drivers go, then what is left of files, and the record of it all at the end.
 func (g *purge) run(ctx context.Context) *accel.Problem {
-	live := g.host.Live()
+	live := g.Host.Live()
 	if live && !g.dry && os.Geteuid() != 0 {
 		return accel.Problemf(accel.PermissionDenied, "cannot purge as user %d: it takes root", os.Geteuid())
 	}
-	if !g.dry && (live || g.host.Exists(ledger.RunDir)) {
-		release, problem := driver.Lock(g.host)
+	if !g.dry && (live || g.Host.Exists(ledger.RunDir)) {
+		release, problem := driver.Lock(g.Host)
 		if problem != nil {
 			return g.stopFirst(problem)
 		}
@@ -117,7 +117,7 @@ func hasDir(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/
 // undo takes back what the ledger has.
 func (g *purge) undo(o ledger.UndoOptions) *accel.Problem {
 	o.DryRun = g.dry
-	out, err := g.ledger.Undo(o)
+	out, err := g.Ledger.Undo(o)
 	g.outcomes = append(g.outcomes, out...)
 	if err != nil {
 		return problemOf(err)
@@ -130,7 +130,7 @@ func (g *purge) files(ctx context.Context, only func(string) bool) *accel.Proble
 	if g.dry {
 		return g.undo(ledger.UndoOptions{Only: only})
 	}
-	coming, err := g.ledger.Undo(ledger.UndoOptions{DryRun: true, Only: only})
+	coming, err := g.Ledger.Undo(ledger.UndoOptions{DryRun: true, Only: only})
 	if err != nil {
 		return problemOf(err)
 	}
@@ -163,14 +163,14 @@ func problemOf(err error) *accel.Problem {
 
 // drivers takes back what was done to the running kernel.
 func (g *purge) drivers(ctx context.Context) *accel.Problem {
-	facts := detect.Detect(g.host, detect.Options{})
+	facts := detect.Detect(g.Host, detect.Options{})
 	kinds := map[*accel.Definition][]accel.Accelerator{}
-	for _, def := range g.defs {
-		if accs := g.accelerators(def, facts); len(accs) > 0 {
+	for _, def := range g.Kinds {
+		if accs := g.Accelerators(def, facts); len(accs) > 0 {
 			kinds[def] = accs
 		}
 	}
-	out, problem := g.driver(nil).Purge(ctx, driver.PurgeOptions{DryRun: g.dry, KeepDrivers: g.keep, Kinds: kinds})
+	out, problem := g.Driver(nil).Purge(ctx, driver.PurgeOptions{DryRun: g.dry, KeepDrivers: g.keep, Kinds: kinds})
 	g.outcomes = append(g.outcomes, out...)
 	return problem
 }
@@ -186,12 +186,12 @@ func (g *purge) nodes() *accel.Problem {
 
 // forgetKernel drops what was done to a kernel that does not run: of a copy of a machine only files can be taken back.
 func (g *purge) forgetKernel(ofKernel func(string) bool) *accel.Problem {
-	notes, err := g.ledger.Notes("")
+	notes, err := g.Ledger.Notes("")
 	if err == nil && !g.dry {
-		_, err = g.ledger.Undo(ledger.UndoOptions{Keep: true, Only: ofKernel})
+		_, err = g.Ledger.Undo(ledger.UndoOptions{Keep: true, Only: ofKernel})
 		for _, n := range notes {
 			if err == nil {
-				err = g.ledger.Forget(n.Kind, n.Name)
+				err = g.Ledger.Forget(n.Kind, n.Name)
 			}
 		}
 	}
@@ -205,7 +205,7 @@ func (g *purge) forgetKernel(ofKernel func(string) bool) *accel.Problem {
 func (g *purge) rest() *accel.Problem {
 	found, problem := g.runtime.Remnants(g.dry)
 	for _, name := range found {
-		if !hasDir(name, path.Clean(g.config.StateDir)) {
+		if !hasDir(name, path.Clean(g.Config.StateDir)) {
 			g.outcomes = append(g.outcomes, ledger.Outcome{Path: name, Action: ledger.Removed, Detail: "not on record, but acceld's by its content"})
 		}
 	}
@@ -218,14 +218,14 @@ func (g *purge) rest() *accel.Problem {
 	if g.dry && g.left() > 0 {
 		return nil
 	}
-	out, err := g.ledger.Discard(g.dry)
+	out, err := g.Ledger.Discard(g.dry)
 	g.outcomes = append(g.outcomes, out...)
 	if err != nil {
 		return problemOf(err)
 	}
-	if rest, err := g.ledger.Remaining(); err == nil && rest > 0 && !g.dry {
+	if rest, err := g.Ledger.Remaining(); err == nil && rest > 0 && !g.dry {
 		g.outcomes = append(g.outcomes, ledger.Outcome{
-			Path: path.Join(g.config.StateDir, "ledger"), Action: ledger.Kept,
+			Path: path.Join(g.Config.StateDir, "ledger"), Action: ledger.Kept,
 			Detail: "the record of what was left, and what was there before: the next purge goes on from it",
 		})
 	}
@@ -234,12 +234,12 @@ func (g *purge) rest() *accel.Problem {
 
 // sockets removes those that a killed agent left in the kubelet's directory: no agent runs now.
 func (g *purge) sockets() *accel.Problem {
-	for _, name := range g.host.Glob("/var/lib/kubelet/device-plugins", "acceld-*-????????.sock") {
-		if st, err := g.host.Stat(name); err != nil || st.Mode().Type() != fs.ModeSocket {
+	for _, name := range g.Host.Glob("/var/lib/kubelet/device-plugins", "acceld-*-????????.sock") {
+		if st, err := g.Host.Stat(name); err != nil || st.Mode().Type() != fs.ModeSocket {
 			continue
 		}
 		if !g.dry {
-			if err := g.host.Remove(name); err != nil {
+			if err := g.Host.Remove(name); err != nil {
 				return problemOf(err)
 			}
 		}

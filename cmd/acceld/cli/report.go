@@ -101,9 +101,9 @@ func asText(v any) string {
 // secrets reads those that this host has where acceld knows to look, so that they are found wherever they stand. What cannot be
 // read cannot be in a report by way of acceld either. own is the file system of this process.
 func (p *parts) secrets(hide *redactor, own *host.Host) {
-	files := []string{"/etc/kubernetes/kubelet.conf", "/etc/kubernetes/bootstrap-kubelet.conf", "/etc/kubernetes/admin.conf", kubeletDir + "/kubeconfig", kubeletDir + "/config.json"}
-	sources := slices.Clone(p.config.Prebuilt)
-	for _, def := range p.defs {
+	files := []string{"/etc/kubernetes/kubelet.conf", "/etc/kubernetes/bootstrap-kubelet.conf", "/etc/kubernetes/admin.conf", "/var/lib/kubelet/kubeconfig", "/var/lib/kubelet/config.json"}
+	sources := slices.Clone(p.Config.Prebuilt)
+	for _, def := range p.Kinds {
 		sources = append(sources, def.Driver.Sources...)
 	}
 	for _, s := range sources {
@@ -112,11 +112,11 @@ func (p *parts) secrets(hide *redactor, own *host.Host) {
 		}
 	}
 	for _, f := range files {
-		if content, err := p.host.ReadFile(f); err == nil {
+		if content, err := p.Host.ReadFile(f); err == nil {
 			hide.learns(content)
 		}
 	}
-	for _, f := range []string{p.config.Kubeconfig, "/var/run/secrets/kubernetes.io/serviceaccount/token"} {
+	for _, f := range []string{p.Config.Kubeconfig, "/var/run/secrets/kubernetes.io/serviceaccount/token"} {
 		if content, err := own.ReadFile(f); f != "" && err == nil {
 			hide.learns(content)
 		}
@@ -131,24 +131,24 @@ func (p *parts) secrets(hide *redactor, own *host.Host) {
 // sections are what a report has beside the findings.
 func (p *parts) sections(ctx context.Context) []section {
 	out := []section{
-		{"facts of the host", asText(detect.Detect(p.host, detect.Options{Names: true}))},
-		{"definitions in force", strings.Join(sorted(p.defs), "\n")},
+		{"facts of the host", asText(detect.Detect(p.Host, detect.Options{Names: true}))},
+		{"definitions in force", strings.Join(sorted(p.Kinds), "\n")},
 	}
-	for _, name := range p.host.Glob(p.config.Definitions, "*.yaml") {
-		if content, err := p.host.ReadFile(name); err == nil {
+	for _, name := range p.Host.Glob(p.Config.Definitions, "*.yaml") {
+		if content, err := p.Host.ReadFile(name); err == nil {
 			out = append(out, section{"definition " + name, string(content)})
 		}
 	}
 	out = append(out, p.answers(ctx)...)
-	entries, err := p.driver(nil).List()
+	entries, err := p.Driver(nil).List()
 	out = append(out, outcome("drivers in the store", asText(entries), err))
-	for _, name := range p.host.Glob(p.config.StateDir+"/kmod/failed", "*.log") {
-		content, err := p.host.ReadFile(name)
+	for _, name := range p.Host.Glob(p.Config.StateDir+"/kmod/failed", "*.log") {
+		content, err := p.Host.ReadFile(name)
 		out = append(out, outcome("build log "+name, tail(string(content)), err))
 	}
-	changed, err := p.ledger.Changed()
+	changed, err := p.Ledger.Changed()
 	out = append(out, outcome("changes on the host that somebody else has changed since", asText(changed), err))
-	if p.host.Live() {
+	if p.Host.Live() {
 		journal, err := p.journal(ctx)
 		out = append(out, outcome("journal of the agent", journal, err))
 		kernel, err := p.kernelLog(ctx)
@@ -185,7 +185,7 @@ func (p *parts) answers(ctx context.Context) []section {
 func (p *parts) journal(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	out, err := p.host.Command(ctx, "journalctl", "--unit=acceld.service", "--no-pager", "--output=short-iso", fmt.Sprintf("--lines=%d", reportLines)).Output()
+	out, err := p.Host.Command(ctx, "journalctl", "--unit=acceld.service", "--no-pager", "--output=short-iso", fmt.Sprintf("--lines=%d", reportLines)).Output()
 	return string(out), err
 }
 
@@ -193,7 +193,7 @@ func (p *parts) journal(ctx context.Context) (string, error) {
 func (p *parts) kernelLog(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	records, err := p.host.Kmsg(ctx, false)
+	records, err := p.Host.Kmsg(ctx, false)
 	if err != nil {
 		return "", err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/driver"
@@ -44,7 +45,7 @@ agent, or the next reset, binds again.`,
 			if problem != nil {
 				return failed(problem)
 			}
-			r := &reset{parts: p, driver: p.driver(nil)}
+			r := &reset{parts: p, driver: p.Driver(nil)}
 			if problem := r.find(cmd.Context(), words); problem != nil {
 				return failed(problem)
 			}
@@ -76,7 +77,7 @@ type reset struct {
 
 // find reads the host, asks the agent and finds the devices that are named.
 func (r *reset) find(ctx context.Context, words []string) *accel.Problem {
-	r.facts = detect.Detect(r.host, detect.Options{})
+	r.facts = detect.Detect(r.Host, detect.Options{})
 	if a, err := r.parts.agent(); err == nil {
 		if r.machine, err = a.machine(ctx); err == nil {
 			r.agent = a
@@ -96,9 +97,9 @@ func (r *reset) find(ctx context.Context, words []string) *accel.Problem {
 
 // target finds one device. Of several kinds that recognise it the one counts that the others come after.
 func (r *reset) target(word string) (t driver.ResetTarget, problem *accel.Problem) {
-	for _, kind := range r.inOrder() {
-		def := r.defs[kind]
-		all := r.accelerators(def, r.facts)
+	for _, kind := range r.KindsInOrder() {
+		def := r.Kinds[kind]
+		all := r.Accelerators(def, r.facts)
 		for i := range all { // what only a program tells, the agent knows
 			if x, ok := r.told(r.machine, all[i].ID); ok {
 				all[i].UUID, all[i].Fabric, all[i].Partitions = x.UUID, x.Fabric, x.Partitions
@@ -161,14 +162,14 @@ func (r *reset) against(ctx context.Context, plans []driver.ResetPlan) []*accel.
 			program := path.Base(p.Def.Probe.Argv[0])
 			plans[i].Users = slices.DeleteFunc(p.Users, func(h accel.Holder) bool { return h.Comm == program[:min(len(program), 15)] }) // TASK_COMM_LEN
 		}
-		plans[i].Users = nameClaimants(plans[i].Users, pods[p.Device.ID])
+		plans[i].Users = agent.NameClaimants(plans[i].Users, pods[p.Device.ID])
 		add(accel.InUseProblem(fmt.Sprintf("device %q", p.Device.ID), plans[i].Users))
 	}
 	if r.agent == nil && r.facts.Kubelet.Present {
 		add(accel.Problemf(accel.ProbeUnanswered, "a kubelet is on this host and no agent answers, so nobody says which pods have the devices: start the agent"))
 	}
-	if !r.host.Live() {
-		add(accel.Problemf(accel.CannotReset, "host root %q is not the running machine", r.host.Root()))
+	if !r.Host.Live() {
+		add(accel.Problemf(accel.CannotReset, "host root %q is not the running machine", r.Host.Root()))
 	}
 	return all
 }
@@ -266,7 +267,7 @@ func (r *reset) ready(ctx context.Context) *accel.Problem {
 		return accel.Problemf(accel.ProbeUnanswered, "the kubelet has not said yet which pods have the devices; nothing was reset")
 	}
 	for id, pods := range r.pods(ctx) {
-		if problem := accel.InUseProblem(fmt.Sprintf("device %q", id), nameClaimants(nil, pods)); problem != nil {
+		if problem := accel.InUseProblem(fmt.Sprintf("device %q", id), agent.NameClaimants(nil, pods)); problem != nil {
 			return problem
 		}
 	}
@@ -287,9 +288,9 @@ func (r *reset) isOut(m accel.Machine, t driver.ResetTarget) bool {
 // healths are those of the devices after it: the agent's word when it offers them again, or has found out why it does not.
 func (r *reset) healths(ctx context.Context) map[string]accel.Health {
 	out := map[string]accel.Health{}
-	r.facts.PCI, _ = detect.PCI(r.host)
+	r.facts.PCI, _ = detect.PCI(r.Host)
 	for _, t := range r.targets {
-		for _, x := range r.accelerators(t.Def, r.facts) {
+		for _, x := range r.Accelerators(t.Def, r.facts) {
 			out[x.ID] = x.Health
 		}
 	}

@@ -3,22 +3,15 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/agent"
 	"github.com/acceld/acceld/driver"
-	"github.com/acceld/acceld/host/hosttest"
-	"github.com/acceld/acceld/probe"
 )
 
 // resettableHave is a kind with two devices of which the kubelet gives out n.
@@ -29,130 +22,6 @@ func resettableHave(n int, devices ...accel.Accelerator) accel.Have {
 		have.Accelerators = append(have.Accelerators, a)
 	}
 	return have
-}
-
-// TestHeldForReset: while a device is reset everybody is told that it is not to be had, and nothing else of it changes; the
-// other device, and the driver of the kind, are as they were. When the lock goes, it is over.
-func TestHeldForReset(t *testing.T) {
-	m := hosttest.New(t)
-	m.Dir("/run/acceld")
-	edu := hosttest.Driver{Module: "edu", IDs: []string{"1234:11e8"}, Version: "1.0.0", Node: "accelerator_edu/edu%d"}
-	m.Modprobe(edu)
-	for _, id := range []string{"0000:01:00.0", "0000:02:00.0"} {
-		m.AddPCI(accel.PCIDevice{Address: id, Class: "00ff00", Vendor: "1234", Device: "11e8"})
-	}
-	a, machines := holding(t, m)
-	shown := func(what string, want ...string) {
-		t.Helper()
-		var got []string
-		for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
-			have := machines().Have["qemu-edu"]
-			got = nil
-			for _, x := range have.Accelerators {
-				reset := ""
-				if x.WithheldBy(accel.ByReset) {
-					reset = string(x.Withheld.Reason)
-				}
-				got = append(got, strings.Join([]string{x.ID, x.Bound, string(x.Health.State), reset, nodes(x)}, " "))
-			}
-			if cmp.Equal(want, got) && have.Driver.Right {
-				return
-			}
-		}
-		t.Fatalf("%s:\n%s", what, cmp.Diff(want, got))
-	}
-	both := []string{"0000:01:00.0 edu healthy  /dev/edu0", "0000:02:00.0 edu healthy  /dev/edu1"}
-	shown("at first", both...)
-	entered, leave := make(chan struct{}), make(chan struct{})
-	d := driver.New(m.Host, driver.Options{Ledger: a.ledger})
-	def := a.defs["qemu-edu"]
-	facts := accel.Facts{PCI: []accel.PCIDevice{{Address: "0000:01:00.0"}}}
-	m.SetAttribute("0000:01:00.0", "reset", "")
-	m.SetAttribute("0000:01:00.0", "reset_method", "flr")
-	target := driver.ResetTarget{Def: def, Device: accel.Accelerator{ID: "0000:01:00.0"}}
-	done := make(chan *accel.Problem)
-	go func() {
-		done <- d.Reset(t.Context(), facts, []driver.ResetTarget{target}, func(context.Context) *accel.Problem {
-			close(entered)
-			<-leave
-			return accel.Problemf(accel.ProbeUnanswered, "that is enough")
-		})
-	}()
-	<-entered
-	shown("announced", "0000:01:00.0 edu healthy BeingReset /dev/edu0", both[1])
-	m.Unbind("0000:01:00.0")
-	a.loop.Wake(false)
-	time.Sleep(50 * time.Millisecond)
-	shown("its driver is unbound", "0000:01:00.0 edu healthy BeingReset /dev/edu0", both[1])
-	m.Bind("0000:01:00.0", "edu")
-	close(leave)
-	if problem := <-done; problem == nil || problem.Reason != accel.ProbeUnanswered {
-		t.Error(problem)
-	}
-	shown("at last", "0000:01:00.0 edu healthy  /dev/edu2", both[1])
-	// A command that was killed has left its words in the file, and no lock: its end is an event, and the words are none.
-	release, err := m.Host.TryLock(driver.ResetSign(), `{"pid": 1, "resets": ["0000:02:00.0"]}`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Host.WriteAttribute(driver.ResetSign(), `{"pid": 1, "resets": ["0000:02:00.0"]}`); err != nil {
-		t.Fatal(err)
-	}
-	shown("another", "0000:01:00.0 edu healthy  /dev/edu2", "0000:02:00.0 edu healthy BeingReset /dev/edu1")
-	m.Unbind("0000:02:00.0")
-	release()
-	for until := time.Now().Add(20 * time.Second); machines().Have["qemu-edu"].Driver.Right; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatal("that a driver is missing is still no news")
-		}
-	}
-}
-
-// holding is an agent on a machine that looks at it and changes nothing, and holds devices back.
-func holding(t *testing.T, m *hosttest.Machine) (*running, func() accel.Machine) {
-	t.Helper()
-	c := &common{hostRoot: m.Host.Root(), config: filepath.Join(t.TempDir(), "config.yaml")}
-	p, problem := c.open()
-	if problem != nil {
-		t.Fatal(problem)
-	}
-	p.log = slog.New(slog.DiscardHandler)
-	p.defs = map[string]*accel.Definition{"qemu-edu": p.defs["qemu-edu"]}
-	a := &running{parts: p, driver: p.driver(nil), plugins: map[string]*serving{}}
-	a.holding = a.follower()
-	probes := a.probes()
-	probes.Runtime = func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem) {
-		return accel.RuntimeHave{}, nil
-	}
-	a.loop = agent.NewLoop(agent.Options{
-		Want: accel.Want{Kinds: p.defs}, Log: p.log, SampleEvery: time.Minute, Resync: time.Minute, Probes: probes,
-		Effects: agent.Effects{
-			Ensure: func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
-				return accel.DriverHave{}, accel.Problemf(accel.ProbeFailed, "not here")
-			},
-			Prove: func(context.Context, *accel.Definition, []accel.Accelerator) (string, *accel.Problem) {
-				return "well", nil
-			},
-			Apply: func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem) {
-				return accel.RuntimeHave{}, nil
-			},
-		},
-	})
-	a.programs = probe.New(probe.Options{Host: m.Host, Log: p.log})
-	ctx, cancel := context.WithCancel(t.Context())
-	if err := a.followResets(ctx); err != nil {
-		t.Fatal(err)
-	}
-	a.group.Go(func() { _ = a.loop.Run(ctx) })
-	t.Cleanup(func() {
-		cancel()
-		a.group.Wait()
-	})
-	return a, a.loop.Machine
-}
-
-func beingReset() accel.Accelerator {
-	return accel.Accelerator{Health: accel.Health{State: accel.Healthy}, Withheld: &accel.Withheld{By: accel.ByReset, Reason: accel.BeingReset}}
 }
 
 // TestResetReady: the device is touched when the agent says that it gives it to nobody, the kubelet has heard so, and no pod has it.
@@ -229,4 +98,10 @@ func answering(t *testing.T, told, holders string, m accel.Machine) *asked {
 	return &asked{socket: "test", client: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return d.DialContext(ctx, "tcp", server.Listener.Addr().String())
 	}}}}
+}
+
+func beingReset() accel.Accelerator {
+	return accel.Accelerator{
+		Health: accel.Health{State: accel.Healthy}, Withheld: &accel.Withheld{By: accel.ByReset, Reason: accel.BeingReset},
+	}
 }

@@ -2,20 +2,16 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
-	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/runtime"
 	"github.com/acceld/acceld/runtime/engine"
-	"github.com/acceld/acceld/systemd"
 )
 
 func runtimeCommand(c *common) *cobra.Command {
@@ -33,48 +29,38 @@ func (f *runtimeFlags) add(cmd *cobra.Command) {
 
 // runtimeFor returns the Runtime that the flags and the configuration ask for.
 func (p *parts) runtimeFor(f runtimeFlags) (*runtime.Runtime, error) {
-	edit := cmp.Or(f.edit, p.config.RuntimeEdit, string(engine.EditFull))
+	edit := cmp.Or(f.edit, p.Config.RuntimeEdit, string(engine.EditFull))
 	if !slices.Contains([]string{"never", "dropin", "full"}, edit) {
 		return nil, fmt.Errorf("--edit: %q is not one of never, dropin, full", edit)
 	}
-	restart := cmp.Or(f.restart, p.config.RuntimeRestart, string(runtime.RestartNever))
+	restart := cmp.Or(f.restart, p.Config.RuntimeRestart, string(runtime.RestartNever))
 	if !slices.Contains([]string{"never", "idle", "now"}, restart) {
 		return nil, fmt.Errorf("--restart: %q is not one of never, idle, now", restart)
 	}
 	look := func() accel.ContainerEngine {
-		e, _ := detect.Engine(p.host) // what could not be read is said by doctor
+		e, _ := detect.Engine(p.Host) // what could not be read is said by doctor
 		if e.Name == "" {
-			e = detect.EngineByFiles(p.host)
+			e = detect.EngineByFiles(p.Host)
 		}
 		return e
 	}
 	if f.engine != "" {
-		if _, ok := detect.EngineNamed(p.host, f.engine); !ok {
+		if _, ok := detect.EngineNamed(p.Host, f.engine); !ok {
 			return nil, fmt.Errorf("--engine: %q is not one that is known", f.engine)
 		}
-		look = func() accel.ContainerEngine { e, _ := detect.EngineNamed(p.host, f.engine); return e }
+		look = func() accel.ContainerEngine { e, _ := detect.EngineNamed(p.Host, f.engine); return e }
 	}
-	return runtime.New(p.host, runtime.Options{
-		Log: p.log, Ledger: p.ledger, HookProgram: hookProgram(), Engine: look(), Look: look,
-		Edit: engine.Edit(edit), Restart: runtime.Restart(restart), Units: units(p.host), Retry: true,
-	}), nil
-}
-
-// agentRuntime returns the Runtime of the agent.
-func (p *parts) agentRuntime(facts accel.Facts) *runtime.Runtime {
-	return runtime.New(p.host, runtime.Options{
-		Log: p.log, Ledger: p.ledger, HookProgram: hookProgram(), Engine: facts.Runtime,
-		Look: func() accel.ContainerEngine { e, _ := detect.Engine(p.host); return e }, // doctor says what cannot be read
-		Edit: engine.Edit(cmp.Or(p.config.RuntimeEdit, string(engine.EditDropin))), Restart: runtime.Restart(p.config.RuntimeRestart), Units: units(p.host),
-	})
+	o := p.RuntimeOptions()
+	o.Engine, o.Look, o.Edit, o.Restart, o.Retry = look(), look, engine.Edit(edit), runtime.Restart(restart), true
+	return runtime.New(p.Host, o), nil
 }
 
 // diagnoseRuntime checks the container runtime's configuration, and names hooks that it does not read.
 func (p *parts) diagnoseRuntime(facts accel.Facts) []finding {
-	if facts.Runtime.Name == "" || !p.config.CDI {
+	if facts.Runtime.Name == "" || !p.Config.CDI {
 		return nil
 	}
-	report, problem := p.agentRuntime(facts).CheckConfig()
+	report, problem := p.Runtime(facts).CheckConfig()
 	if problem == nil && !report.Offers {
 		problem = accel.Problemf(accel.RuntimeMissingCDI, "%s does not read CDI specs; a change of its configuration is allowed (acceld runtime check shows it)", title(report))
 	}
@@ -83,26 +69,6 @@ func (p *parts) diagnoseRuntime(facts accel.Facts) []finding {
 		out = append(out, found("hooks", "", accel.Problemf(accel.HooksUnread, "%s", h)))
 	}
 	return out
-}
-
-// units control the container runtime's unit; none on another machine's root.
-func units(h *host.Host) runtime.Units {
-	if !h.Live() {
-		return runtime.Units{}
-	}
-	u := systemd.NewUnits(h.Path)
-	return runtime.Units{
-		Reload: u.Reload, Restart: u.Restart,
-		FirstError: func(ctx context.Context, unit string, since time.Time) string {
-			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-			defer cancel()
-			out, err := h.Command(ctx, "journalctl", "--unit="+unit, fmt.Sprintf("--since=@%d", since.Unix()), "--output=json", "--no-pager", "--lines=200").Output()
-			if err != nil {
-				return ""
-			}
-			return systemd.FirstError(out)
-		},
-	}
 }
 
 func runtimeCheckCommand(c *common) *cobra.Command {
@@ -187,21 +153,20 @@ changed is taken back by purge. The hook lets containers have a device once an a
 func (p *parts) applyKinds(cmd *cobra.Command, r *runtime.Runtime, defs []*accel.Definition) *accel.Problem {
 	all := len(defs) == 0
 	if all {
-		for _, kind := range sorted(p.defs) {
-			defs = append(defs, p.defs[kind])
+		for _, kind := range sorted(p.Kinds) {
+			defs = append(defs, p.Kinds[kind])
 		}
 	}
-	facts := detect.Detect(p.host, detect.Options{})
-	want := accel.Want{Hook: p.config.Hook && hookProgram() != "", CDI: p.config.CDI}
+	facts := detect.Detect(p.Host, detect.Options{})
 	for _, def := range defs {
-		accs := p.accelerators(def, facts)
+		accs := p.Accelerators(def, facts)
 		if len(accs) == 0 {
 			if !all {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: no device\n", def.Kind)
 			}
 			continue
 		}
-		have, problem := r.Apply(def, accs, want)
+		have, problem := r.Apply(def, accs, p.Want())
 		if problem != nil {
 			return problem
 		}

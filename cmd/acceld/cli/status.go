@@ -90,12 +90,12 @@ func (a *asked) clock() time.Time { return time.Now().Add(a.ahead) }
 
 // agent finds the agent's socket; whether somebody answers there is not known yet.
 func (p *parts) agent() (*asked, error) {
-	file, err := p.host.Path(p.config.Socket)
+	file, err := p.Host.Path(p.Config.Socket)
 	if err != nil {
 		return nil, err
 	}
 	var d net.Dialer
-	return &asked{socket: p.config.Socket, client: &http.Client{
+	return &asked{socket: p.Config.Socket, client: &http.Client{
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return d.DialContext(ctx, "unix", file)
 		}},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent"
 )
 
 // breath is between two lines, or pages, of what is watched; pulse is how often the ages on a page are told anew.
@@ -25,7 +26,7 @@ func (a *asked) watch(ctx context.Context, out io.Writer, asJSON bool) error {
 		if err == nil {
 			m, err = pick(m, a.words)
 		}
-		text := plain(summary(m))
+		text := plain(agent.Summary(m))
 		if err != nil {
 			text = err.Error()
 		}

@@ -11,27 +11,6 @@ import (
 	"github.com/acceld/acceld/exporter"
 )
 
-// summary is one line about a machine: what systemctl status shows.
-func summary(m accel.Machine) string {
-	if m.Taken.IsZero() {
-		return "starting: the host has not been read yet"
-	}
-	var parts []string
-	for _, kind := range sorted(m.Status) {
-		s := m.Status[kind]
-		switch {
-		case s.State == "":
-			parts = append(parts, kind+": not looked at yet")
-		case s.State != accel.Absent || len(m.Have[kind].Accelerators) > 0:
-			parts = append(parts, fmt.Sprintf("%s: %s, %s", kind, s.State, s.Sentence))
-		}
-	}
-	if len(parts) == 0 {
-		return "idle: no accelerator on this host"
-	}
-	return strings.Join(parts, "; ")
-}
-
 // ink colours words on a terminal and leaves them alone elsewhere.
 type ink bool
 

@@ -61,12 +61,12 @@ names another one than today. A running agent does the work, and goes on with it
 func (p *parts) upgrade(v *view, out io.Writer, kind string, f upgradeFlags) error {
 	ctx := v.ctx
 	r := driver.Request{
-		Version: f.version, Holders: accel.Holders(f.holders), Adopt: f.adopt, Over: p.base[kind].Driver.Version, Asked: time.Now().UTC().Round(0),
+		Version: f.version, Holders: accel.Holders(f.holders), Adopt: f.adopt, Over: p.BaseKinds[kind].Driver.Version, Asked: time.Now().UTC().Round(0),
 	}
-	def := r.Apply(p.base[kind])
-	facts := detect.Detect(p.host, detect.Options{})
-	accs := p.accelerators(def, facts)
-	d := p.driver(v.note)
+	def := r.Apply(p.BaseKinds[kind])
+	facts := detect.Detect(p.Host, detect.Options{})
+	accs := p.Accelerators(def, facts)
+	d := p.Driver(v.note)
 	have, problem := d.Probe(def, facts, accs)
 	if have.Upgrade == nil {
 		if problem == nil {
@@ -78,7 +78,7 @@ func (p *parts) upgrade(v *view, out io.Writer, kind string, f upgradeFlags) err
 	if f.dryRun {
 		return nil
 	}
-	if problem := driver.Ask(p.host, p.config.StateDir, kind, r); problem != nil {
+	if problem := driver.Ask(p.Host, p.Config.StateDir, kind, r); problem != nil {
 		return failed(problem)
 	}
 	a, err := p.agent()
@@ -121,7 +121,7 @@ func (a *asked) follow(ctx context.Context, v *view, out io.Writer, kind string,
 	defer tick.Stop()
 	last := ""
 	for {
-		v.replace(a.progress(ctx, kind))
+		v.Replace(a.progress(ctx, kind))
 		m, err := a.machine(ctx)
 		if err == nil && m.Want.Kinds[kind] != nil && m.Want.Kinds[kind].Driver.Upgrade.Asked.Equal(r.Asked) {
 			u := m.Have[kind].Driver.Upgrade

@@ -177,7 +177,7 @@ func hotplug(t *testing.T, m *machine, k *kubelet, b *table, beside bool) {
 	b.events("it is put in again, to ListAndWatch", back[0], back[1])
 }
 
-// calm is longer than the agent waits before it has devices compute again (calm in agent/steps.go), which they do when they
+// calm is longer than the agent waits before it has devices compute again (calm in agent/loop/steps.go), which they do when they
 // come back.
 const calm = 1500 * time.Millisecond
 

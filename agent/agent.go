@@ -1,0 +1,346 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent/loop"
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/exporter"
+	"github.com/acceld/acceld/exporter/holders"
+	"github.com/acceld/acceld/health"
+	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/probe"
+	"github.com/acceld/acceld/runtime"
+	"github.com/acceld/acceld/systemd"
+)
+
+// Options are what [Run] starts with. Policies of the setup are Run's to fill in.
+type Options struct {
+	SetupOptions
+	// Version is the program's.
+	Version string
+}
+
+// Agent is the organs of one host, put together.
+type Agent struct {
+	*Setup
+	o        Options
+	ctx      context.Context //nolint:containedctx // the agent's own: what outlives the plugin of a kind ends with it
+	end      func()          // of ctx: the agent ends as if its service was stopped
+	group    sync.WaitGroup
+	sockets  *systemd.Sockets
+	notifier *systemd.Notifier
+
+	driver    *driver.Driver
+	runtime   *runtime.Runtime
+	health    *health.Engine
+	programs  *probe.Keeper
+	plugins   *plugins
+	users     *users
+	gate      *hookGate
+	resets    *resets
+	watcher   *watcher
+	reloader  *reloader
+	board     Board
+	loop      *loop.Loop
+	preflight *KernelPreflight
+	exporter  *exporter.Exporter
+	holdings  *holders.Follower
+	tasks     []Task
+
+	// kube, documents, pods and election are the ways to the API server; nil without credentials.
+	kube      *kube.Kube
+	documents *kube.Documents
+	pods      *kube.BoundPods
+	election  *election
+	// clusterVersion is the version of the API server that the loop was told of; kube's task's.
+	clusterVersion string
+
+	working string // the kinds whose driver works, and the drivers; the loop's
+	status  string // the last status sentence; the loop's
+}
+
+// Run brings the host's accelerators to ready and keeps them there until ctx ends.
+func Run(ctx context.Context, o Options) *accel.Problem {
+	config, problem := ReadConfig(o.ConfigFile, o.ConfigNamed)
+	if problem != nil {
+		return problem
+	}
+	h, err := host.New(o.HostRoot)
+	if err != nil {
+		return accel.Problemf(accel.ConfigInvalid, "%v", err)
+	}
+	feed, unread := NewPolicyFeed(h, config)
+	o.Policies = feed
+	s, problem := Open(o.SetupOptions)
+	if problem != nil {
+		return problem
+	}
+	for _, p := range slices.Concat(s.Skipped, s.Unfit) {
+		s.Log.Warn("definition or policy left out", "reason", p.Reason, "message", p.Message)
+	}
+	if unread != nil {
+		s.Log.Warn("policies of the cluster are read again", "reason", unread.Reason, "message", unread.Message)
+	}
+	if os.Geteuid() != 0 {
+		return accel.Problemf(accel.PermissionDenied,
+			"cannot run the agent as user %d: loading modules and serving the kubelet need root", os.Geteuid())
+	}
+	if err := run(ctx, o, s); err != nil {
+		return accel.AsProblem(err)
+	}
+	return nil
+}
+
+// run puts the agent together and serves until ctx ends.
+func run(ctx context.Context, o Options, s *Setup) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	sockets, err := systemd.ReceiveSockets(ctx, s.Log) // before anything that may hang: the kubelet may ask on them
+	if err != nil {
+		return err
+	}
+	release, problem := driver.Lock(s.Host)
+	if problem != nil {
+		return problem
+	}
+	defer release()
+	facts := detect.Detect(s.Host, detect.Options{})
+	a := newAgent(ctx, end, o, s, sockets)
+	want, err := a.assemble(facts)
+	if err != nil {
+		return err
+	}
+	if err := a.watch(facts); err != nil {
+		return err
+	}
+	s.Log.Info("agent starts", "version", o.Version, "hostRoot", s.Host.Root(), "kubernetes", want.Kubernetes,
+		"labels", want.Labels, "kinds", len(s.Kinds), "policies", governing(s.Policies))
+	err = Serve(ctx, s.Log, a.notifier.Ready, a.tasks...)
+	a.notifier.Stopping()
+	end()
+	a.group.Wait()
+	return err
+}
+
+// newAgent returns an agent without organs. It ends with ctx, which end ends.
+func newAgent(ctx context.Context, end func(), o Options, s *Setup, sockets *systemd.Sockets) *Agent {
+	return &Agent{Setup: s, o: o, ctx: ctx, end: end, sockets: sockets, notifier: systemd.NewNotifier(s.Log)}
+}
+
+// assemble makes the organs, the loop and the list of tasks, and returns what the loop begins to want.
+func (a *Agent) assemble(facts accel.Facts) (want accel.Want, err error) {
+	node, err := nodeName(a.Config)
+	if err != nil {
+		return want, err
+	}
+	want = a.Want()
+	want.Kubernetes = a.Config.Kubernetes == "on" || a.Config.Kubernetes == "auto" && facts.Kubelet.Present
+	want.Problem = firstProblem(a.Skipped, a.Unfit)
+	connected, problem := a.connect()
+	if problem != nil {
+		return want, problem
+	}
+	want.Labels = connected
+	a.organs(facts)
+	a.exporter = exporter.New(a.exposed())
+	a.loop = loop.New(a.loopOptions(want, node))
+	a.preflight = NewKernelPreflight(KernelPreflightOptions{
+		Machine: a.machine, Installed: func() []string { return detect.InstalledKernels(a.Host) },
+		Preflight: a.preflightFor, Tell: a.loop.Preflighted, Watch: a.Host.Watch, Log: a.Log,
+	})
+	a.reloader = &reloader{
+		Setup: a.Setup, options: a.o.SetupOptions, want: want,
+		machine: a.machine, configure: a.loop.Configure, watcher: a.watcher,
+	}
+	a.tasks, err = a.list(node)
+	return want, err
+}
+
+// organs makes what the loop works with.
+func (a *Agent) organs(facts accel.Facts) {
+	d := a.DriverOptions()
+	d.Progress = a.board.Note
+	if a.election != nil {
+		d.Elect = a.election.elect
+	}
+	a.driver = driver.New(a.Host, d)
+	a.runtime = a.Runtime(facts)
+	a.watcher = newWatcher(a.Setup, a.runtime, facts, a.wake, &a.group)
+	a.gate = &hookGate{runtime: a.runtime, pods: a.pods, log: a.Log}
+	a.plugins = &plugins{
+		Setup: a.Setup, ctx: a.ctx, group: &a.group, machine: a.machine, changed: a.changed, poke: a.poke, alive: a.alive,
+		sockets: a.sockets, runtime: a.runtime, documents: a.documents, bound: a.gate.bound,
+	}
+	a.holdings = a.plugins.follower()
+	a.users = &users{host: a.Host, driver: a.driver, plugins: a.plugins, machine: a.machine}
+	a.health = health.New(health.Options{
+		Host: a.Host, File: "/run/acceld/health.json", Log: a.Log, Changed: a.changed,
+		Definitions: func() map[string]*accel.Definition { return a.machine().Want.Kinds },
+	})
+	a.programs = probe.New(probe.Options{
+		Host: a.Host, Beside: ownPrograms(), Dir: "/run/acceld/probe", Metrics: exporter.MetricNames(), Log: a.Log,
+		Changed: a.changed, Fault: a.health.Told, Users: a.users.podsOn,
+	})
+	a.users.programs = a.programs
+	a.resets = &resets{
+		host: a.Host, driver: a.driver, machine: a.machine, pause: a.programs.Pause, poke: a.poke, wake: a.wake, log: a.Log,
+	}
+}
+
+// watch begins to watch everything that wakes the loop or changes what it wants.
+func (a *Agent) watch(facts accel.Facts) error {
+	if err := a.watcher.watch(a.ctx, a.Kinds, facts); err != nil {
+		return err
+	}
+	if err := a.resets.watch(a.ctx); err != nil {
+		return err
+	}
+	return a.reloader.watch(a.ctx)
+}
+
+// machine, changed, wake and poke reach the loop and the follower of holders, which are made after those who call them.
+func (a *Agent) machine() accel.Machine { return a.loop.Machine() }
+func (a *Agent) changed()               { a.loop.Changed() }
+func (a *Agent) wake(helps bool)        { a.loop.Wake(helps) }
+func (a *Agent) poke()                  { a.holdings.Poke() }
+
+// exposed is what the endpoints show. All of it is in memory: a scrape waits for nobody.
+func (a *Agent) exposed() exporter.Options {
+	return exporter.Options{
+		Machine: a.machine,
+		Follow:  func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
+		Ready:   func() (bool, string) { text := Unready(a.tasks); return text == "", text },
+		Live:    a.alive, Holders: a.holdings.Holdings, Progress: a.board.List, Pages: a.Pages, Log: a.Log, Process: true,
+	}
+}
+
+func (a *Agent) loopOptions(want accel.Want, node string) loop.Options {
+	o := loop.Options{
+		Agent: accel.Agent{Version: a.o.Version, Started: time.Now(), Node: node},
+		Want:  want, Probes: a.probes(), Effects: a.effects(), Observer: a.exporter, Log: a.Log,
+		KubeletAuto: a.Config.Kubernetes == "auto", SampleEvery: a.Config.SampleEvery, Resync: a.Config.Resync,
+	}
+	if a.kube != nil {
+		o.KubeSync = func() loop.Sync {
+			s := a.kube.State()
+			return loop.Sync{Labelled: s.Labelled, Problem: s.Problem, Words: loop.Exchanges(s.NodeAnnotations)}
+		}
+	}
+	return o
+}
+
+// probes are the reading half of the organs.
+func (a *Agent) probes() loop.Probes {
+	reader := NewTimeoutReader(func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+		return detect.Accelerators(a.Host, def, pci)
+	}, a.changed)
+	collect := NewTimeoutCollect(func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
+		return detect.Collect(a.Host, def, x)
+	})
+	return loop.Probes{
+		Facts: a.facts,
+		Accelerators: func(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+			read := reader.Accelerators(def, pci)
+			known := a.programs.Complete(def, read)
+			judged := a.health.Judge(def, pci, known)
+			return a.resets.shown(def, a.programs.Hold(def, judged))
+		},
+		Collect: func(def *accel.Definition, x accel.Accelerator) (map[string]float64, error) {
+			metrics, err := collect(def, x)
+			maps.Copy(metrics, a.programs.Readings(def.Kind, x.ID))
+			a.health.Measured(x.ID, metrics)
+			return metrics, err
+		},
+		Program: a.programs.State,
+		Driver:  a.resets.probeDriver,
+		Runtime: a.runtime.Check,
+	}
+}
+
+// effects are the changing half.
+func (a *Agent) effects() loop.Effects {
+	return loop.Effects{
+		Steps:  a.driver.RunSteps,
+		Ensure: a.driver.Ensure, Prove: a.driver.Prove, Apply: a.runtime.Apply, Withdraw: a.plugins.withdraw,
+		Prepare: a.driver.Prepare, Upgrade: a.upgrade, Holders: a.users.of, AwaitHolder: a.users.await, Evict: a.evict,
+		Publish: a.publish, Plugin: a.plugins.start, Early: a.plugins.early,
+	}
+}
+
+// upgrade replaces a driver while the kind's probe program, which would hold it, does not run.
+func (a *Agent) upgrade(
+	ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+) (accel.DriverHave, *accel.Problem) {
+	resume := a.programs.Pause(ctx, def.Kind)
+	defer resume()
+	return a.driver.Upgrade(ctx, def, facts, accs)
+}
+
+// evict asks the API server to evict the pods among the holders.
+func (a *Agent) evict(ctx context.Context, holders []accel.Holder) *accel.Problem {
+	if a.kube == nil {
+		return accel.Problemf(accel.EvictionRefused, "there are no credentials for the API server")
+	}
+	return a.kube.Evict(ctx, holders)
+}
+
+// preflightFor gets the driver of a definition ready for a kernel that is installed.
+func (a *Agent) preflightFor(
+	ctx context.Context, def *accel.Definition, facts accel.Facts, release string,
+) accel.Readiness {
+	facts.Kernel, _ = detect.InstalledKernel(a.Host, release, facts.Kernel) // what it lacks is in the answer
+	r := a.driver.Preflight(ctx, def, facts, driver.PreflightOptions{})
+	return accel.Readiness{Key: r.Key, Problem: r.Problem, Checked: time.Now()}
+}
+
+// publish hands a new machine to everybody who renders it.
+func (a *Agent) publish(m accel.Machine) {
+	a.programs.Keep(m.Want.Kinds)
+	a.gate.open(func() accel.Machine { return m })
+	a.exporter.See(m)
+	if a.kube != nil {
+		a.kube.Publish(m)
+	}
+	if a.pods != nil && kube.Cards(m) != "" { // somebody may choose among them
+		a.pods.Need()
+	}
+	if working := workingDrivers(m); working != a.working {
+		a.working = working
+		a.preflight.Wake()
+	}
+	a.watcher.see(m.Facts)
+	if s := Summary(m); s != a.status {
+		a.status = s
+		a.notifier.Status(s)
+	}
+}
+
+// workingDrivers names the drivers that work, and what is wanted of each kind.
+func workingDrivers(m accel.Machine) string {
+	var b strings.Builder
+	for _, kind := range sorted(m.Want.Kinds) {
+		if m.Have[kind].Driver.Right {
+			fmt.Fprintf(&b, "%s %s; ", kind, m.Want.Kinds[kind].Driver.Version)
+		}
+	}
+	return b.String()
+}
+
+// alive fails when the loop has not turned for a while: its longest silence is five seconds.
+func (a *Agent) alive() error {
+	if age := time.Since(a.loop.Beat()); age > 20*time.Second {
+		return fmt.Errorf("the loop has not turned for %s", age.Round(time.Second))
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/deviceplugin"
+	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/runtime"
+	"github.com/acceld/acceld/runtime/gate"
+)
+
+// cards are the cards that the pod's containers get by an annotation: "card0,card1|card2".
+func cards(annotation string) [][]string {
+	var all [][]string
+	for part := range strings.SplitSeq(annotation, "|") {
+		var names []string
+		for name := range strings.SplitSeq(part, ",") {
+			if name = strings.TrimSpace(name); name != "" {
+				names = append(names, name)
+			}
+		}
+		all = append(all, names)
+	}
+	return all
+}
+
+// portion is a container with what was chosen for it.
+type portion struct {
+	*kube.BoundContainer
+	cards   []string
+	passing bool // it ends before others begin
+}
+
+// portions are the containers of a pod in the order in which the kubelet gives them devices: init containers, then the
+// others. The annotation of init containers has those that go on running first.
+func portions(p *kube.BoundPod) []portion {
+	at := func(all [][]string, i int) []string {
+		if i < len(all) {
+			return all[i]
+		}
+		return nil
+	}
+	apps, inits := cards(p.Meta.Annotations[accel.ChosenAnnotation]), cards(p.Meta.Annotations[accel.ChosenInitAnnotation])
+	stays := func(c kube.BoundContainer) bool { return c.RestartPolicy == "Always" }
+	beside, passing := 0, 0
+	for _, c := range p.Spec.InitContainers {
+		if stays(c) {
+			passing++ // the index of the first that does not
+		}
+	}
+	var out []portion
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		if stays(*c) {
+			out = append(out, portion{c, at(inits, beside), false})
+			beside++
+			continue
+		}
+		out = append(out, portion{c, at(inits, passing), true})
+		passing++
+	}
+	for i := range p.Spec.Containers {
+		out = append(out, portion{&p.Spec.Containers[i], at(apps, i), false})
+	}
+	return out
+}
+
+func asking(pods []*kube.BoundPod, resource string) []deviceplugin.Bound {
+	var all []deviceplugin.Bound
+	for _, p := range pods {
+		for _, c := range portions(p) {
+			if n := c.Asks(resource); n > 0 {
+				all = append(all, deviceplugin.Bound{
+					PodRef: deviceplugin.PodRef{Namespace: p.Meta.Namespace, Pod: p.Meta.Name, Container: c.Name},
+					UID:    p.Meta.UID, Count: n, Cards: c.cards, Taken: p.Taken(), Passing: c.passing,
+				})
+			}
+		}
+	}
+	return all
+}
+
+// choices are what the gate checks: the devices that were chosen for each container, as far as they are known here.
+func choices(pods []*kube.BoundPod, m accel.Machine) []gate.Choice {
+	ids := map[string]string{}
+	for _, have := range m.Have {
+		for _, x := range accel.Flat(have.Accelerators) {
+			ids[accel.CardName(x.ID)] = x.ID
+		}
+	}
+	var all []gate.Choice
+	for _, p := range pods {
+		for _, c := range portions(p) {
+			x := gate.Choice{Pod: p.Meta.UID, Container: c.Name}
+			for _, name := range c.cards {
+				if id, known := ids[name]; known {
+					x.Devices = append(x.Devices, id)
+				}
+			}
+			if len(x.Devices) > 0 {
+				slices.Sort(x.Devices)
+				all = append(all, x)
+			}
+		}
+	}
+	return all
+}
+
+// hookGate is what the hook decides on: the devices that containers may have, and those that were chosen for them.
+type hookGate struct {
+	runtime *runtime.Runtime
+	// pods are those of this node; nil without credentials.
+	pods *kube.BoundPods
+	log  *slog.Logger
+	mu   sync.Mutex
+}
+
+// bound returns the containers of this node's pods that ask for a resource; see deviceplugin.Config.
+func (g *hookGate) bound(resource string) (all []deviceplugin.Bound, changed <-chan struct{}, known bool) {
+	if g.pods == nil {
+		return nil, nil, false
+	}
+	pods, changed, known := g.pods.Now()
+	return asking(pods, resource), changed, known
+}
+
+// open publishes the machine and the pods as they are known now.
+func (g *hookGate) open(machine func() accel.Machine) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := machine() // under the lock: what is older is written first
+	kinds := map[string][]accel.Accelerator{}
+	for kind := range m.Have {
+		kinds[kind] = accel.Startable(m, kind)
+	}
+	var chosen []gate.Choice
+	if g.pods != nil {
+		pods, _, _ := g.pods.Now() // the last known ones while nobody can tell
+		chosen = choices(pods, m)
+	}
+	if problem := g.runtime.PublishReadiness(kinds, chosen...); problem != nil {
+		g.log.Warn("readiness not published", "reason", problem.Reason, "message", problem.Message)
+	}
+}

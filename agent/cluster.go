@@ -1,0 +1,73 @@
+package agent
+
+import (
+	"cmp"
+	"os"
+	"regexp"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/kube"
+)
+
+// connect makes the way to the API server where there are credentials, and reports whether there are.
+func (a *Agent) connect() (connected bool, problem *accel.Problem) {
+	if !credentials(a.Config) {
+		return false, nil
+	}
+	client, err := kube.NewClient(a.Config.Kubeconfig)
+	if err != nil {
+		return false, accel.Problemf(accel.ConfigInvalid, "cannot use the API server's credentials: %v", err)
+	}
+	node, err := nodeName(a.Config)
+	if err != nil {
+		return false, accel.Problemf(accel.ConfigInvalid, "%v", err)
+	}
+	a.documents = &client.Documents
+	a.pods = kube.NewBoundPods(client.Documents, node, a.Log, func() { a.gate.open(a.machine) })
+	namespace := cmp.Or(os.Getenv("POD_NAMESPACE"), kube.Namespace)
+	leases, follow := client.Leases(namespace)
+	a.election = &election{
+		election: kube.NewElection(leases, node, a.Log), follow: follow, ctx: a.ctx, group: &a.group, wake: a.wake, log: a.Log,
+		awaited: map[string]bool{},
+	}
+	origin := kube.OriginUnit
+	if os.Getenv("POD_NAMESPACE") != "" {
+		origin = kube.OriginPod
+	}
+	a.kube = kube.New(kube.Config{Client: client, Node: node, Log: a.Log, Origin: origin, OnChange: a.nodeChanged})
+	return true, nil
+}
+
+// nodeChanged takes over what the API server says of the node and of itself.
+func (a *Agent) nodeChanged() {
+	a.changed()
+	a.followLabels()
+	if version := a.kube.State().ClusterVersion; version != a.clusterVersion {
+		a.clusterVersion = version
+		a.wake(true) // the facts are read again
+	}
+}
+
+// facts are those of the host, with what the API server says of the cluster.
+func (a *Agent) facts() accel.Facts {
+	f := detect.Detect(a.Host, detect.Options{})
+	switch {
+	case a.Config.Kubernetes == "off":
+		f.Cluster = accel.Cluster{}
+	case a.kube != nil:
+		version := minor(a.kube.State().ClusterVersion)
+		f.Cluster = accel.Cluster{Version: version, Unknown: version == ""}
+	case a.Config.Kubernetes == "on":
+		f.Cluster.Unknown = true // also before there is a kubelet
+	}
+	return f
+}
+
+// minor is "1.37" of a version such as "v1.37.1+k3s1"; empty for one that has no such form.
+func minor(version string) string {
+	if m := regexp.MustCompile(`^v?(\d+\.\d+)(?:\D|$)`).FindStringSubmatch(version); m != nil {
+		return m[1]
+	}
+	return ""
+}

@@ -1,0 +1,42 @@
+package agent
+
+import (
+	"slices"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent/loop"
+)
+
+// draining is a device plugin that does not offer the devices which pods still hold by claims, from when the kind was
+// given out by claims.
+type draining struct {
+	loop.Plugin
+	claims interface {
+		Update([]accel.Accelerator)
+		Held() (ids []string, known bool)
+	}
+}
+
+// Update hands the devices to both: the claims' plugin gives them to containers that start again.
+func (d *draining) Update(accs []accel.Accelerator) {
+	d.claims.Update(accs)
+	held, known := d.claims.Held()
+	offer := slices.Clone(accs)
+	for i, x := range offer {
+		if x.Offered() && (!known || slices.Contains(held, x.ID)) {
+			offer[i].Withheld = &accel.Withheld{By: accel.ByPod, Reason: accel.DeviceHeld, Message: "held by a pod's claim"}
+		}
+	}
+	d.Plugin.Update(offer)
+}
+
+// Problem says that devices are held, when nothing worse is the case.
+func (d *draining) Problem() *accel.Problem {
+	if p := d.Plugin.Problem(); p != nil {
+		return p
+	}
+	if held, _ := d.claims.Held(); len(held) > 0 {
+		return accel.Problemf(accel.DeviceHeld, "%d devices are held by claims of pods", len(held))
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/acceld/acceld/kube"
+)
+
+// spread keeps the nodes that waited for one build from asking the registry at the same moment.
+const spread = 2 * time.Second
+
+// election is how this node stands for building a driver for all nodes. Where another one builds, the loop is told when
+// that has ended.
+type election struct {
+	election *kube.Election
+	follow   kube.LeaseWatch
+	ctx      context.Context //nolint:containedctx // the agent's own: a build of another node outlives the step that asked
+	group    *sync.WaitGroup
+	wake     func(helps bool)
+	log      *slog.Logger
+
+	mu sync.Mutex
+	// awaited are the keys of drivers that other nodes build.
+	awaited map[string]bool
+}
+
+// elect stands for building the driver of a key; see driver.Options.
+func (e *election) elect(ctx context.Context, key string) (release func(), elected bool, holder string, err error) {
+	release, elected, holder, err = e.election.Elect(ctx, key)
+	if err == nil && !elected {
+		e.await(key)
+	}
+	return release, elected, holder, err
+}
+
+// await wakes the loop when another node's build of key has ended. Without an API server that says so the driver is
+// looked for again by itself, at growing distances.
+func (e *election) await(key string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.awaited[key] {
+		return
+	}
+	e.awaited[key] = true
+	e.group.Go(func() {
+		err := e.election.Await(e.ctx, e.follow, key)
+		e.mu.Lock()
+		delete(e.awaited, key)
+		e.mu.Unlock()
+		if err != nil {
+			if e.ctx.Err() == nil {
+				e.log.Warn("cannot follow the build of another node", "key", key, "problem", err)
+			}
+			return
+		}
+		select {
+		case <-e.ctx.Done():
+		case <-time.After(rand.N(spread)):
+			e.wake(true)
+		}
+	})
+}

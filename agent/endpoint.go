@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/net/netutil"
+	"golang.org/x/sync/errgroup"
+)
+
+// Endpoint is a task that answers on listeners, reading only: the local ones, a unix socket and a loopback port, or the
+// one for other machines.
+type Endpoint struct {
+	name      string
+	handler   http.Handler
+	listeners []net.Listener
+	ready     chan struct{}
+	log       *slog.Logger
+}
+
+// NewEndpoint returns an endpoint that serves handler on the listeners, which it closes in the end.
+func NewEndpoint(handler http.Handler, listeners ...net.Listener) *Endpoint {
+	return &Endpoint{name: "local endpoint", handler: handler, listeners: listeners, ready: make(chan struct{})}
+}
+
+// maxRemote connections from other machines are open at a time; further ones wait.
+const maxRemote = 64
+
+// NewRemoteEndpoint returns an endpoint for other machines on a listener that speaks TLS. What strangers do wrong is told
+// to log, for developers.
+func NewRemoteEndpoint(handler http.Handler, listener net.Listener, c *tls.Config, log *slog.Logger) *Endpoint {
+	limited := tls.NewListener(netutil.LimitListener(listener, maxRemote), c)
+	return &Endpoint{name: "remote endpoint", handler: handler, listeners: []net.Listener{limited}, ready: make(chan struct{}), log: log}
+}
+
+// String names the task.
+func (e *Endpoint) String() string { return e.name }
+
+// Ready is closed when the listeners are served.
+func (e *Endpoint) Ready() <-chan struct{} { return e.ready }
+
+// Run serves until ctx ends.
+func (e *Endpoint) Run(ctx context.Context) error {
+	server := &http.Server{
+		Handler:           e.handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       5 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+	}
+	if e.log != nil {
+		server.ErrorLog = slog.NewLogLogger(e.log.Handler(), slog.LevelDebug)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, l := range e.listeners {
+		group.Go(func() error {
+			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return fmt.Errorf("cannot serve on %q: %w", l.Addr(), err)
+			}
+			return nil
+		})
+	}
+	group.Go(func() error {
+		<-ctx.Done()
+		return server.Close() // requests are short and reading only: nothing is lost
+	})
+	close(e.ready)
+	return group.Wait()
+}
+
+// listeners are those of systemd, or our own.
+func (a *Agent) listeners() ([]net.Listener, error) {
+	inherited, err := a.sockets.Listeners("acceld.socket")
+	if err != nil || len(inherited) > 0 {
+		return inherited, err
+	}
+	if err := a.Host.MkdirAll(filepath.Dir(a.Config.Socket), 0o755); err != nil {
+		return nil, err
+	}
+	socket, err := a.Host.Path(a.Config.Socket)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Host.Remove(a.Config.Socket); err != nil { // the agent's lock is held, so it is a dead agent's
+		return nil, err
+	}
+	unix, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %q: %w", a.Config.Socket, err)
+	}
+	if err := os.Chmod(socket, 0o660); err != nil {
+		return nil, err
+	}
+	out := []net.Listener{unix}
+	if a.Config.Listen != "" {
+		tcp, err := net.Listen("tcp", a.Config.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("cannot listen on %q: %w", a.Config.Listen, err)
+		}
+		out = append(out, tcp)
+	}
+	return out, nil
+}

@@ -1,0 +1,183 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/deviceplugin"
+	"github.com/acceld/acceld/dra"
+	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/probe"
+)
+
+// users finds who uses devices: processes as the host shows them, pods as the kubelet and the DRA plugins know them.
+type users struct {
+	host     *host.Host
+	driver   *driver.Driver
+	programs *probe.Keeper
+	plugins  *plugins
+	machine  func() accel.Machine
+}
+
+// held returns which containers hold which device of a kind through the device plugin, as the kubelet last said, each
+// container once and in order of their names.
+func (u *users) held(ctx context.Context, slot string) map[string][]deviceplugin.PodRef {
+	s := u.plugins.slot(slot)
+	if s == nil || s.devices == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	refs, _ := s.devices.Holders(ctx) // with an error it is the last good answer, or nothing
+	return byDevice(refs)
+}
+
+// byDevice joins the replicas of each device.
+func byDevice(refs map[string]deviceplugin.PodRef) map[string][]deviceplugin.PodRef {
+	out := map[string][]deviceplugin.PodRef{}
+	for id, r := range refs {
+		of := deviceplugin.DeviceOf(id)
+		out[of] = append(out[of], r)
+	}
+	for id, all := range out {
+		slices.SortFunc(all, func(a, b deviceplugin.PodRef) int {
+			return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod), strings.Compare(a.Container, b.Container))
+		})
+		out[id] = slices.Compact(all)
+	}
+	return out
+}
+
+// of returns who uses a kind's driver: processes and modules as the host shows them, the pods by name, and pods that
+// were given a device and have no process on it (yet).
+func (u *users) of(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) []accel.Holder {
+	holders := slices.DeleteFunc(u.driver.Holders(def, accs), func(h accel.Holder) bool {
+		return h.PID == os.Getpid() || u.programs.Owns(h.PID)
+	})
+	holders = nameHolders(holders, u.held(ctx, devicesOf(def)), accs)
+	s := u.plugins.slot(claimsOf(def))
+	if s == nil {
+		return holders
+	}
+	return NameClaimants(holders, s.claims.Holders(ctx))
+}
+
+// podsOn names the pods that were given a device or a part of it, or have a process on it. While that cannot be known it
+// names who would have to say it.
+func (u *users) podsOn(ctx context.Context, def *accel.Definition, x accel.Accelerator) []string {
+	ids, nodes := map[string]bool{x.ID: true}, slices.Clone(x.Nodes)
+	for _, p := range x.Partitions {
+		ids[p.ID] = true
+		nodes = append(nodes, p.Nodes...)
+	}
+	var names []string
+	for _, h := range u.host.Holders(nodes) {
+		if h.Pod != "" || h.Container != "" {
+			names = append(names, h.String())
+		}
+	}
+	devices, claims := u.plugins.slot(devicesOf(def)), u.plugins.slot(claimsOf(def))
+	if u.machine().Want.Kubernetes && devices == nil && claims == nil {
+		names = append(names, "the kubelet, which nobody has asked yet")
+	}
+	if devices != nil {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		refs, err := devices.devices.Holders(ctx)
+		if err != nil {
+			names = append(names, "the kubelet, which does not answer")
+		}
+		for id, all := range byDevice(refs) {
+			for _, r := range all {
+				if ids[id] {
+					names = append(names, fmt.Sprintf("pod %s/%s", r.Namespace, r.Pod))
+				}
+			}
+		}
+	}
+	if claims != nil {
+		for _, h := range claims.claims.Known() {
+			if ids[h.Device] {
+				names = append(names, fmt.Sprintf("claim %s/%s", h.Namespace, h.Claim))
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// NameClaimants joins processes with the pods that were given devices by claims.
+func NameClaimants(holders []accel.Holder, pods []dra.Holder) []accel.Holder {
+	seen := map[string]bool{}
+	for _, p := range pods {
+		key := p.UID + p.Namespace + "/" + p.Pod
+		if p.Pod == "" {
+			key += " " + p.Claim
+		}
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		found := false
+		for i, h := range holders {
+			if h.PodUID != "" && h.PodUID == p.UID {
+				holders[i].Namespace, holders[i].Pod = p.Namespace, p.Pod
+				found = true
+			}
+		}
+		switch {
+		case found:
+		case p.Pod == "":
+			holders = append(holders, accel.Holder{Other: "claim " + p.Namespace + "/" + p.Claim, Device: p.Device})
+		default:
+			holders = append(holders, accel.Holder{Namespace: p.Namespace, Pod: p.Pod, PodUID: p.UID, Device: p.Device})
+		}
+	}
+	return holders
+}
+
+// nameHolders joins processes with the pods that were given the devices. Of a shared device it cannot be said whose
+// process one is; its pods are named beside the processes.
+func nameHolders(holders []accel.Holder, held map[string][]deviceplugin.PodRef, accs []accel.Accelerator) []accel.Holder {
+	seen := map[deviceplugin.PodRef]bool{}
+	for _, acc := range accel.Flat(accs) {
+		refs := held[acc.ID]
+		if len(refs) != 1 {
+			continue
+		}
+		for i, h := range holders {
+			open := func(n accel.DeviceNode) bool { return n.Path == h.Device }
+			if h.PodUID != "" && slices.ContainsFunc(acc.Nodes, open) {
+				holders[i].Namespace, holders[i].Pod = refs[0].Namespace, refs[0].Pod
+				seen[refs[0]] = true
+			}
+		}
+	}
+	for _, id := range sorted(held) {
+		for _, ref := range held[id] {
+			if !seen[ref] {
+				seen[ref] = true
+				holders = append(holders, accel.Holder{Namespace: ref.Namespace, Pod: ref.Pod, Device: id})
+			}
+		}
+	}
+	return holders
+}
+
+// await waits for the end of one of the processes.
+func (u *users) await(ctx context.Context, holders []accel.Holder) error {
+	var pids []int
+	for _, h := range holders {
+		if h.PID != 0 {
+			pids = append(pids, h.PID)
+		}
+	}
+	return u.host.AwaitExit(ctx, pids)
+}

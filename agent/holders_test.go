@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/deviceplugin"
+	"github.com/acceld/acceld/dra"
+	"github.com/acceld/acceld/host/hosttest"
+)
+
+func TestNameHolders(t *testing.T) {
+	accs := []accel.Accelerator{
+		{ID: "a", Nodes: []accel.DeviceNode{{Path: "/dev/edu0"}}},
+		{ID: "b", Nodes: []accel.DeviceNode{{Path: "/dev/edu1"}}},
+	}
+	got := nameHolders([]accel.Holder{
+		{PID: 1, PodUID: "u", Device: "/dev/edu0"},
+		{PID: 2, Device: "/dev/edu0"}, // of the host
+		{Other: "module x"},
+	}, map[string][]deviceplugin.PodRef{"a": {{Namespace: "n", Pod: "p"}}, "b": {{Namespace: "n", Pod: "q"}}}, accs)
+	want := []accel.Holder{
+		{PID: 1, PodUID: "u", Namespace: "n", Pod: "p", Device: "/dev/edu0"},
+		{PID: 2, Device: "/dev/edu0"},
+		{Other: "module x"},
+		{Namespace: "n", Pod: "q", Device: "b"}, // it was given a device and has not opened it
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A device is not divided before somebody can say which pods have it.
+func TestPodsOnUnknown(t *testing.T) {
+	for kubernetes, want := range map[bool][]string{true: {"the kubelet, which nobody has asked yet"}, false: nil} {
+		u := &users{
+			host: hosttest.New(t).Host, plugins: &plugins{},
+			machine: func() accel.Machine { return accel.Machine{Want: accel.Want{Kubernetes: kubernetes}} },
+		}
+		device := accel.Accelerator{ID: "a", Nodes: []accel.DeviceNode{{Path: "/dev/npu0", Major: 9}}}
+		got := u.podsOn(t.Context(), &accel.Definition{Kind: "example-npu"}, device)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("kubernetes %t (-want +got):\n%s", kubernetes, diff)
+		}
+	}
+}
+
+// Who has a part of a device is named, and no process of it is put down to one of them.
+func TestNameHoldersOfShared(t *testing.T) {
+	accs := []accel.Accelerator{{ID: "a", Nodes: []accel.DeviceNode{{Path: "/dev/edu0"}}}}
+	p, q := deviceplugin.PodRef{Namespace: "n", Pod: "p"}, deviceplugin.PodRef{Namespace: "n", Pod: "q"}
+	held := byDevice(map[string]deviceplugin.PodRef{"a": q, "a::1": p, "a::2": q})
+	if diff := cmp.Diff(map[string][]deviceplugin.PodRef{"a": {p, q}}, held); diff != "" {
+		t.Fatal(diff)
+	}
+	got := nameHolders([]accel.Holder{{PID: 1, PodUID: "u", Device: "/dev/edu0"}}, held, accs)
+	want := []accel.Holder{
+		{PID: 1, PodUID: "u", Device: "/dev/edu0"},
+		{Namespace: "n", Pod: "p", Device: "a"},
+		{Namespace: "n", Pod: "q", Device: "a"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNameClaimants(t *testing.T) {
+	processes := []accel.Holder{{PID: 7, Comm: "train", PodUID: "u-1"}, {PID: 8, Comm: "bash"}}
+	got := NameClaimants(processes, []dra.Holder{
+		{Device: "a", Namespace: "team", Pod: "one", UID: "u-1", Claim: "c"},
+		{Device: "a", Namespace: "team", Pod: "two", UID: "u-2", Claim: "c"},
+		{Device: "b", Namespace: "team", Pod: "two", UID: "u-2", Claim: "c"},
+		{Device: "d", Namespace: "team", Claim: "idle"},
+	})
+	want := []accel.Holder{
+		{PID: 7, Comm: "train", PodUID: "u-1", Namespace: "team", Pod: "one"},
+		{PID: 8, Comm: "bash"},
+		{Namespace: "team", Pod: "two", PodUID: "u-2", Device: "a"},
+		{Other: "claim team/idle", Device: "d"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

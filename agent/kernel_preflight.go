@@ -1,0 +1,181 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"path"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// installing is how long nothing may change below /lib/modules before a new kernel is looked at: its package, the
+// package of its headers and their scripts follow each other.
+const installing = 10 * time.Second
+
+// KernelPreflightOptions are what [KernelPreflight] works with.
+type KernelPreflightOptions struct {
+	Machine func() accel.Machine
+	// Installed returns the releases of the kernels that are installed.
+	Installed func() []string
+	// Preflight gets the driver of a definition ready for an installed kernel, and may take as long as a build.
+	Preflight func(ctx context.Context, def *accel.Definition, facts accel.Facts, release string) accel.Readiness
+	// Tell takes the answers for one kind, by release.
+	Tell func(ctx context.Context, kind string, next map[string]accel.Readiness)
+	// Watch is host.Host's.
+	Watch func(ctx context.Context, names ...string) (<-chan string, error)
+	Log   *slog.Logger
+}
+
+// KernelPreflight is the task that gets drivers ready for kernels that are installed and newer than the running one, so that what
+// a reboot would find is known, and in the store, before it. A kernel is asked for once; one whose answer was no again
+// when something of it changes.
+type KernelPreflight struct {
+	o     KernelPreflightOptions
+	wake  chan struct{}
+	ready chan struct{}
+	// answers are what was found; Run's.
+	answers map[string]map[string]answered
+}
+
+// answered is one answer and what it is about.
+type answered struct {
+	driver accel.DriverDefinition
+	accel.Readiness
+}
+
+// NewKernelPreflight returns the task.
+func NewKernelPreflight(o KernelPreflightOptions) *KernelPreflight {
+	return &KernelPreflight{o: o, wake: make(chan struct{}, 1), ready: make(chan struct{}), answers: map[string]map[string]answered{}}
+}
+
+// String names the task.
+func (k *KernelPreflight) String() string { return "kernel preflight" }
+
+// Ready is closed at once: nobody waits for a kernel that does not run.
+func (k *KernelPreflight) Ready() <-chan struct{} { return k.ready }
+
+// Wake tells that a kind's driver works now, or another one is wanted.
+func (k *KernelPreflight) Wake() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run looks at the installed kernels whenever they change.
+func (k *KernelPreflight) Run(ctx context.Context) error {
+	close(k.ready)
+	for again := true; again; {
+		again = k.round(ctx)
+	}
+	return nil
+}
+
+// round looks once and waits for the next change; false when ctx has ended.
+func (k *KernelPreflight) round(ctx context.Context) bool {
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	kernels := k.o.Installed()
+	dirs := []string{"/lib/modules"}
+	for _, release := range kernels {
+		dirs = append(dirs, path.Join("/lib/modules", release))
+	}
+	changes, err := k.o.Watch(watching, dirs...)
+	if err != nil {
+		k.o.Log.Warn("new kernels will not be noticed", "error", err)
+	}
+	k.look(ctx, kernels)
+	select {
+	case <-ctx.Done():
+		return false
+	case <-k.wake:
+		return true
+	case <-changes:
+	}
+	for quiet := time.NewTimer(installing); ; {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changes:
+			quiet.Reset(installing)
+		case <-quiet.C:
+			return true
+		}
+	}
+}
+
+// look asks for every kind whose driver works and every newer kernel that has no good answer yet.
+func (k *KernelPreflight) look(ctx context.Context, kernels []string) {
+	m := k.o.Machine()
+	for kind, def := range m.Want.Kinds {
+		if !m.Have[kind].Driver.Right {
+			continue
+		}
+		before, next := k.answers[kind], map[string]answered{}
+		for _, release := range kernels {
+			if !newer(release, m.Facts.Kernel.Release) || ctx.Err() != nil {
+				continue
+			}
+			if was, known := before[release]; known && was.Problem == nil && reflect.DeepEqual(was.driver, def.Driver) {
+				next[release] = was
+				continue
+			}
+			r := k.o.Preflight(ctx, def, m.Facts, release)
+			if ctx.Err() != nil {
+				return
+			}
+			next[release] = answered{def.Driver, r}
+			if r.Problem != nil {
+				k.o.Log.Warn("an installed kernel would have no driver", "kind", kind, "kernel", release, "reason", r.Problem.Reason, "message", r.Problem.Message)
+			} else {
+				k.o.Log.Info("driver ready for an installed kernel", "kind", kind, "kernel", release, "key", r.Key)
+			}
+		}
+		k.answers[kind] = next
+		told := map[string]accel.Readiness{}
+		for release, x := range next {
+			told[release] = x.Readiness
+		}
+		if len(before)+len(told) > 0 {
+			k.o.Tell(ctx, kind, told)
+		}
+	}
+}
+
+// newer compares releases as people do: numbers by their value, the rest as text.
+func newer(a, b string) bool {
+	for a != "" && b != "" {
+		x, restA, numA := element(a)
+		y, restB, numB := element(b)
+		if numA && numB {
+			if n, m := atoi(x), atoi(y); n != m {
+				return n > m
+			}
+		} else if x != y {
+			return x > y
+		}
+		a, b = restA, restB
+	}
+	return len(a) > len(b)
+}
+
+// element is the leading number of s, or its leading byte.
+func element(s string) (first, rest string, number bool) {
+	i := 0
+	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
+		i++
+	}
+	if i == 0 {
+		return s[:1], s[1:], false
+	}
+	return s[:i], s[i:], true
+}
+
+// atoi is the value of digits; the largest for more than fit.
+func atoi(digits string) uint64 {
+	n, _ := strconv.ParseUint(digits, 10, 64) // on overflow it returns the largest
+	return n
+}

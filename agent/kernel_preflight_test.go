@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+func TestNewer(t *testing.T) {
+	for _, c := range [][2]string{
+		{"6.1.0-56-amd64", "6.1.0-47-amd64"},
+		{"6.10.0", "6.9.0"},
+		{"6.1.0-100-amd64", "6.1.0-99-amd64"},
+		{"6.1.0-47-amd64-x", "6.1.0-47-amd64"},
+	} {
+		if !newer(c[0], c[1]) || newer(c[1], c[0]) || newer(c[0], c[0]) {
+			t.Errorf("%s is newer than %s", c[0], c[1])
+		}
+	}
+}
+
+// A kernel is asked for once, when its packages are installed; one without a driver again when something of it changes.
+func TestKernelPreflight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kernels := []string{"6.1.0-40", "6.1.0-47"}
+		changes := make(chan string)
+		var asked []string
+		var told map[string]accel.Readiness
+		answer := accel.Problemf(accel.HeadersMissing, "no headers")
+		m := accel.Machine{Facts: accel.Facts{Kernel: accel.Kernel{Release: "6.1.0-47"}}}
+		m.Want.Kinds = map[string]*accel.Definition{"k-x": {Kind: "k-x"}, "k-y": {Kind: "k-y"}}
+		m.Have = map[string]accel.Have{"k-x": {Driver: accel.DriverHave{Right: true}}}
+		a := NewKernelPreflight(KernelPreflightOptions{
+			Machine: func() accel.Machine { return m }, Installed: func() []string { return kernels },
+			Preflight: func(_ context.Context, def *accel.Definition, _ accel.Facts, release string) accel.Readiness {
+				asked = append(asked, def.Kind+" "+release)
+				return accel.Readiness{Problem: answer}
+			},
+			Tell:  func(_ context.Context, _ string, next map[string]accel.Readiness) { told = next },
+			Watch: func(context.Context, ...string) (<-chan string, error) { return changes, nil },
+			Log:   slog.New(slog.DiscardHandler),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = a.Run(ctx) }()
+		defer cancel()
+		synctest.Wait()
+		if len(asked) != 0 {
+			t.Errorf("asked for %v: there is no newer kernel", asked)
+		}
+		kernels = append(kernels, "6.1.0-56")
+		for range 5 { // the packages of the kernel come one after the other
+			changes <- "/lib/modules/6.1.0-56"
+			time.Sleep(installing / 2)
+		}
+		time.Sleep(installing)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"k-x 6.1.0-56"}, asked); diff != "" || told["6.1.0-56"].Problem == nil {
+			t.Fatalf("%s %+v", diff, told)
+		}
+		answer = nil
+		changes <- "/lib/modules/6.1.0-56/build"
+		time.Sleep(2 * installing)
+		synctest.Wait()
+		a.Wake() // it has its answer
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"k-x 6.1.0-56", "k-x 6.1.0-56"}, asked); diff != "" || told["6.1.0-56"].Problem != nil {
+			t.Fatalf("%s %+v", diff, told)
+		}
+		m.Want.Kinds = map[string]*accel.Definition{"k-x": {Kind: "k-x", Driver: accel.DriverDefinition{Version: "2"}}}
+		a.Wake() // another driver is wanted
+		synctest.Wait()
+		if len(asked) != 3 {
+			t.Errorf("%v", asked)
+		}
+		kernels = kernels[:2]
+		changes <- "/lib/modules/6.1.0-56"
+		time.Sleep(2 * installing)
+		synctest.Wait()
+		if len(told) != 0 {
+			t.Errorf("a kernel that is gone is shown: %+v", told)
+		}
+	})
+}

@@ -1,0 +1,191 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// ownMoment is when a definition's own steps of one published state run.
+type ownMoment struct {
+	state  accel.Published
+	moment accel.Moment
+}
+
+// ownSteps is the table of where a definition's own steps belong: those in Before run ahead of the work of a step, those
+// in After are the last gate of the state that it leads out of.
+func ownSteps(step accel.Step, moment accel.Moment) []accel.Published {
+	switch step {
+	case accel.StepDriver:
+		return map[accel.Moment][]accel.Published{accel.Before: {accel.DriverContainer}}[moment]
+	case accel.StepProve:
+		return map[accel.Moment][]accel.Published{accel.After: {accel.DriverContainer}}[moment]
+	case accel.StepRuntime:
+		return []accel.Published{accel.RuntimeEnablement}
+	case accel.StepRegister:
+		return map[accel.Moment][]accel.Published{accel.Before: {accel.DevicePlugin}}[moment]
+	case accel.StepAwait:
+		return map[accel.Moment][]accel.Published{accel.After: {accel.DevicePlugin}}[moment]
+	case accel.StepMonitor:
+		return []accel.Published{accel.DeviceMonitoring, accel.FeatureDiscovery}
+	}
+	return nil
+}
+
+// gated adds the definitions' own steps to the gates of the table.
+func gated(rows []row) []row {
+	for i, r := range rows {
+		states := ownSteps(r.step, accel.After)
+		if len(states) == 0 {
+			continue
+		}
+		rows[i].passed = func(m accel.Machine, h accel.Have) bool {
+			return r.passed(m, h) && !slices.ContainsFunc(states, func(p accel.Published) bool { return slices.Contains(h.StepsLeft, p) })
+		}
+	}
+	return rows
+}
+
+// observeSteps fills in the published states whose own steps have not run to their end with the driver that is live.
+func (l *Loop) observeSteps(k *kind) {
+	k.have.StepsLeft = nil
+	for _, p := range []accel.Published{accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery} {
+		// Collections go on by themselves, so that what must be before the first one has no other gate.
+		early := p == accel.DeviceMonitoring || p == accel.FeatureDiscovery
+		if l.left(k, ownMoment{p, accel.After}) || early && l.left(k, ownMoment{p, accel.Before}) {
+			k.have.StepsLeft = append(k.have.StepsLeft, p)
+		}
+	}
+}
+
+// left reports whether a kind has own steps at a moment that have not run to their end with the driver that is live.
+func (l *Loop) left(k *kind, at ownMoment) bool {
+	identity, done := k.stepped[at]
+	return l.o.Effects.Steps != nil && len(k.def.Steps[at.state].At(at.moment)) > 0 && (!done || identity != driverIdentity(k.have.Driver))
+}
+
+// observePrerequisite blocks a kind whose driver is not right while the driver of a kind that it comes after is not
+// proven, and ends that when it is.
+func (l *Loop) observePrerequisite(k *kind, now time.Time) {
+	f := k.have.Failure
+	message := l.prerequisite(k)
+	switch {
+	case message == "" && f != nil && f.Reason == accel.PrerequisitePending:
+		k.have.Failure = nil
+	case message != "" && (f == nil || f.Message != message):
+		k.have.Failure = &accel.Failure{Step: accel.StepDriver, Problem: *accel.Problemf(accel.PrerequisitePending, "%s", message), Since: now, Attempts: 1, RetryAt: now.Add(pulse)}
+	}
+}
+
+// prerequisite says which kind this one waits for; empty when for none.
+func (l *Loop) prerequisite(k *kind) string {
+	if k.have.Driver.Right || accel.CountPresent(k.have.Accelerators) == 0 {
+		return ""
+	}
+	for _, name := range k.def.After {
+		other, ok := l.kinds[name]
+		switch {
+		case !ok:
+			return fmt.Sprintf("kind %q comes after %q, which is not in force", k.def.Kind, name)
+		case other.have.Driver.Proven.IsZero():
+			return fmt.Sprintf("kind %q comes after %q, whose driver does not work yet", k.def.Kind, name)
+		}
+	}
+	return ""
+}
+
+// alone returns the own steps that are to run now without anything else, because the rest of the gate is open or because
+// what follows them does not end by itself; nil when there are none.
+func (l *Loop) alone(ctx context.Context, k *kind, step accel.Step) func() (func(*kind), *accel.Problem) {
+	var open bool // the rest of the gate
+	switch step {
+	case accel.StepProve:
+		open = len(unproven(k)) == 0
+	case accel.StepRuntime:
+		open = published(accel.Machine{Want: l.want}, k.have)
+	case accel.StepAwait:
+		open = k.have.Plugin.Allocatable == accel.CountOffered(accel.Units(k.withheld()))
+	case accel.StepMonitor:
+		open = !k.have.Monitoring.Collected.IsZero()
+	case accel.StepRegister:
+	default:
+		return nil
+	}
+	var at []ownMoment
+	if step == accel.StepRegister || step == accel.StepMonitor {
+		at = l.due(k, step, accel.Before)
+	}
+	if open && len(at) == 0 {
+		at = l.due(k, step, accel.After)
+	}
+	if len(at) == 0 {
+		return nil
+	}
+	return l.runOwn(ctx, k, at)
+}
+
+// due returns the own steps of a step at one moment that are left.
+func (l *Loop) due(k *kind, step accel.Step, moment accel.Moment) []ownMoment {
+	var out []ownMoment
+	for _, p := range ownSteps(step, moment) {
+		if at := (ownMoment{p, moment}); l.left(k, at) {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
+// around runs the own steps of a step before and after its work. Those before it run at each attempt.
+func (l *Loop) around(ctx context.Context, k *kind, step accel.Step, work func() (func(*kind), *accel.Problem)) func() (func(*kind), *accel.Problem) {
+	var before []ownMoment
+	for _, p := range ownSteps(step, accel.Before) {
+		before = append(before, ownMoment{p, accel.Before})
+	}
+	first, last := l.runOwn(ctx, k, before), l.runOwn(ctx, k, l.due(k, step, accel.After))
+	return func() (func(*kind), *accel.Problem) {
+		if _, problem := first(); problem != nil {
+			return nil, problem
+		}
+		merge, problem := work()
+		if problem != nil {
+			return merge, problem
+		}
+		passed, problem := last()
+		return func(k *kind) {
+			if merge != nil {
+				merge(k)
+			}
+			passed(k)
+		}, problem
+	}
+}
+
+// runOwn runs own steps, closed over copies of what they need, and remembers those that ran to their end.
+func (l *Loop) runOwn(ctx context.Context, k *kind, at []ownMoment) func() (func(*kind), *accel.Problem) {
+	def, facts, accs, identity := k.def, l.facts, slices.Clone(k.have.Accelerators), driverIdentity(k.have.Driver)
+	return func() (func(*kind), *accel.Problem) {
+		for i, o := range at {
+			if l.o.Effects.Steps == nil {
+				break
+			}
+			if problem := l.o.Effects.Steps(ctx, def, facts, accs, o.state, o.moment); problem != nil {
+				return remember(at[:i], identity), problem
+			}
+		}
+		return remember(at, identity), nil
+	}
+}
+
+func remember(at []ownMoment, identity string) func(*kind) {
+	return func(k *kind) {
+		if k.stepped == nil {
+			k.stepped = map[ownMoment]string{}
+		}
+		for _, o := range at {
+			k.stepped[o] = identity
+		}
+	}
+}

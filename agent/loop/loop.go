@@ -1,0 +1,426 @@
+package loop
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Probes read the machine. They are quick and change nothing.
+type Probes struct {
+	Facts func() accel.Facts
+	// Accelerators returns the devices of a kind with health; Since of Health is the loop's to fill.
+	Accelerators func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator
+	// Collect reads the metrics of one device; with an error, those that answered.
+	Collect func(*accel.Definition, accel.Accelerator) (map[string]float64, error)
+	// Program is what can be said of a kind's probe program; nil where there are none.
+	Program func(kind string) *accel.ProbeHave
+	Driver  func(*accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
+	Runtime func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem)
+}
+
+// Effects change the machine. Each may take its time; the loop runs at most one per kind at once.
+type Effects struct {
+	Ensure func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
+	Prove  func(context.Context, *accel.Definition, []accel.Accelerator) (string, *accel.Problem)
+	// Prepare gets the wanted driver ready without touching the one that serves; Upgrade replaces it.
+	Prepare func(context.Context, *accel.Definition, accel.Facts) (accel.DriverRef, *accel.Problem)
+	Upgrade func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
+	// Holders returns who uses a kind's driver; AwaitHolder returns nil when one of them has ended and otherwise waits for
+	// ctx; Evict asks the API server to evict the pods among them.
+	Holders     func(context.Context, *accel.Definition, []accel.Accelerator) []accel.Holder
+	AwaitHolder func(context.Context, []accel.Holder) error
+	Evict       func(context.Context, []accel.Holder) *accel.Problem
+
+	Apply    func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem)
+	Withdraw func(*accel.Definition) *accel.Problem
+	// Publish is called with every new machine: the hook's gate, the API server.
+	Publish func(accel.Machine)
+	// Plugin starts what offers a kind to the kubelet, the device plugin or the DRA plugin as the definition says; nil on hosts
+	// that never have a kubelet.
+	Plugin func(context.Context, *accel.Definition) Plugin
+	// Early reports whether what offers a kind is to be started without waiting for its driver, because pods may hold devices
+	// that only it can take back. Nil is never.
+	Early func(*accel.Definition) bool
+	// Steps runs a definition's own steps; nil when there are none.
+	Steps func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator, accel.Published, accel.Moment) *accel.Problem
+}
+
+// Plugin offers the devices of one kind to the kubelet.
+type Plugin interface {
+	Update([]accel.Accelerator)
+	State() accel.PluginHave
+	Problem() *accel.Problem
+}
+
+// Observer is told of what happened, for metrics.
+type Observer interface {
+	Observe(kind string, from, to accel.State, took time.Duration)
+	ObserveFailure(kind string, step accel.Step, reason accel.Reason)
+}
+
+// Sync is what the API server holds of this node.
+type Sync struct {
+	Labelled bool
+	Problem  *accel.Problem
+	// Words are what node and controller say to each other, by kind, all of one node object.
+	Words map[string]Exchange
+}
+
+// Options of a [Loop].
+type Options struct {
+	Agent    accel.Agent
+	Want     accel.Want
+	Probes   Probes
+	Effects  Effects
+	Observer Observer
+	Log      *slog.Logger
+	// KubeSync returns what the API server holds; nil without credentials.
+	KubeSync func() Sync
+	// KubeletAuto makes Want.Kubernetes follow whether a kubelet is on the host.
+	KubeletAuto bool
+	// SampleEvery is how often metrics are read; Resync is the safety net under the events.
+	SampleEvery, Resync time.Duration
+}
+
+// Loop is the one writer of the machine value. See the package comment.
+type Loop struct {
+	o       Options
+	wake    chan bool     // an event: the host may have changed; true when it may help a failed step
+	changes chan struct{} // a plugin or the API server has news
+	wants   chan accel.Want
+	done    chan outcome // a step ended
+	now     atomic.Pointer[newest]
+	beat    atomic.Int64 // unix nanoseconds of the last pass
+	ready   chan struct{}
+	once    sync.Once
+	kinds   map[string]*kind // owned by Run
+	facts   accel.Facts      // owned by Run
+	want    accel.Want       // owned by Run
+}
+
+// newest is the newest snapshot; replaced is closed when it is that no more.
+type newest struct {
+	machine  accel.Machine
+	replaced chan struct{}
+}
+
+// kind is what the loop keeps about one kind between passes. What is here and not derived says who reads it.
+type kind struct {
+	def  *accel.Definition
+	have accel.Have
+	// status is the last verdict; its state, since and took are read by the next pass to record transitions.
+	status accel.Status
+	// running is the step in flight; no second one starts before it ended.
+	running accel.Step
+	// sampling is true while a collection is in flight; a device that hangs must not stop the loop, nor pile them up.
+	sampling bool
+	// ended is the step that ended last, read by start to keep calm.
+	ended   accel.Step
+	endedAt time.Time
+	// proven maps a device to the driver identity its check passed with; read by observe to set Driver.Proven.
+	proven map[string]string
+	proof  string
+	at     time.Time
+	plugin Plugin
+	stop   context.CancelFunc
+	// up is the driver that is wanted instead of the one that serves; nil when none is.
+	up *upgrading
+	// word is what the node said last of an upgrade; read by observeWord when the driver of before is not back.
+	word accel.Word
+	// next is what was found for other kernels; read by observe to show it.
+	next map[string]accel.Readiness
+	// vanished maps a device to when it left the bus; read by observe to end tombstones.
+	vanished map[string]time.Time
+	// stepped maps the definition's own steps that ran to their end to the driver identity they ran with; read by observe
+	// to set StepsLeft.
+	stepped map[ownMoment]string
+}
+
+// outcome is the end of a step.
+type outcome struct {
+	kind    string
+	step    accel.Step
+	merge   func(*kind)
+	problem *accel.Problem
+}
+
+// New returns a loop that has not observed anything yet.
+func New(o Options) *Loop {
+	l := &Loop{
+		o: o, want: o.Want, kinds: map[string]*kind{}, ready: make(chan struct{}),
+		wake: make(chan bool, 256), changes: make(chan struct{}, 1), wants: make(chan accel.Want, 1), done: make(chan outcome, 16),
+	}
+	for name, def := range o.Want.Kinds {
+		l.kinds[name] = newKind(def, time.Now())
+	}
+	l.beat.Store(time.Now().UnixNano())
+	l.store(time.Time{})
+	return l
+}
+
+// String names the task.
+func (l *Loop) String() string { return "machine loop" }
+
+// Ready is closed after the first pass.
+func (l *Loop) Ready() <-chan struct{} { return l.ready }
+
+// Machine returns the newest snapshot.
+func (l *Loop) Machine() accel.Machine { return l.now.Load().machine }
+
+// Follow returns the newest snapshot and a channel that is closed when there is a newer one.
+func (l *Loop) Follow() (m accel.Machine, replaced <-chan struct{}) {
+	n := l.now.Load()
+	return n.machine, n.replaced
+}
+
+// Beat returns when the loop last completed a pass or found itself idle; the watchdog and /livez read it.
+func (l *Loop) Beat() time.Time { return time.Unix(0, l.beat.Load()) }
+
+// Wake tells the loop that something on the host may have changed. With helps, steps that failed for good are tried
+// again: somebody changed a file that they read. It never blocks: a full queue means that a pass is due anyway.
+func (l *Loop) Wake(helps bool) {
+	select {
+	case l.wake <- helps:
+	default:
+	}
+}
+
+// Changed tells the loop that a plugin or the API server has news; the host need not be read for it.
+func (l *Loop) Changed() {
+	select {
+	case l.changes <- struct{}{}:
+	default:
+	}
+}
+
+// settle is how long events are gathered before the host is read once for all of them: one hot-plug makes a dozen.
+const settle = 10 * time.Millisecond
+
+// pulse is the longest silence of the loop; it must be well below the watchdog's interval.
+const pulse = 5 * time.Second
+
+// Run observes, decides and starts steps until ctx ends. Steps in flight are awaited.
+func (l *Loop) Run(ctx context.Context) error {
+	sample, resync := time.NewTicker(l.o.SampleEvery), time.NewTicker(l.o.Resync)
+	defer sample.Stop()
+	defer resync.Stop()
+	var steps sync.WaitGroup
+	defer steps.Wait()
+	defer l.stopPlugins()
+	l.facts = l.o.Probes.Facts()
+	for look := deep; ; {
+		if look != nothing {
+			l.pass(ctx, &steps, look)
+			l.once.Do(func() { close(l.ready) })
+		}
+		l.beat.Store(time.Now().UnixNano())
+		wait := l.untilRetry()
+		timer := time.NewTimer(wait)
+		look = deep
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case helps := <-l.wake:
+			helps = l.gather(ctx) || helps
+			before := fingerprint(l.facts)
+			l.facts = l.o.Probes.Facts()
+			if helps || fingerprint(l.facts) != before {
+				l.forgive()
+			}
+		case <-l.changes:
+			look = shallow
+		case want := <-l.wants:
+			l.reconfigure(want)
+		case r := <-l.done:
+			if r.step == accel.StepNone {
+				look = shallow // a sample changed nothing on the host
+			}
+			l.finish(r)
+		case <-sample.C:
+			l.collect(ctx)
+			look = nothing // its outcome is news
+		case <-resync.C:
+			l.facts = l.o.Probes.Facts()
+		case <-timer.C:
+			if wait == pulse {
+				look = nothing // it only shows that the loop turns
+			}
+		}
+		timer.Stop()
+		if ctx.Err() != nil { // what ends with the agent is no news: the plugins are gone, the devices are not
+			return nil
+		}
+	}
+}
+
+// gather drains the events that follow the first one closely and reports whether one of them helps.
+func (l *Loop) gather(ctx context.Context) bool {
+	timer := time.NewTimer(settle)
+	defer timer.Stop()
+	helps := false
+	for {
+		select {
+		case h := <-l.wake:
+			helps = helps || h
+		case <-timer.C:
+			return helps
+		case <-ctx.Done():
+			return helps
+		}
+	}
+}
+
+// fingerprint is equal for two readings of a host when no device, binding or module changed. A step that loads a
+// module and takes it back makes events and leaves the fingerprint alone, so its failure does not call it again.
+func fingerprint(f accel.Facts) string {
+	var b strings.Builder
+	for _, d := range f.PCI {
+		b.WriteString(d.Address + d.Vendor + d.Device + d.Driver + ";")
+	}
+	for _, m := range f.Modules {
+		b.WriteString(m.Name + m.BuildID + m.SrcVersion + m.State + ";")
+	}
+	return b.String() + f.Kernel.Headers
+}
+
+// forgive lets steps whose failure only a change of the machine can help run again, because there was a change.
+func (l *Loop) forgive() {
+	for _, k := range l.kinds {
+		if f := k.have.Failure; f != nil && (f.RetryAt.IsZero() || f.Reason == accel.BuildElsewhere) {
+			again := *f
+			again.RetryAt = time.Now()
+			k.have.Failure = &again
+		}
+		if k.up != nil && k.up.failure != nil && k.up.failure.RetryAt.IsZero() {
+			again := *k.up.failure
+			again.RetryAt = time.Now()
+			k.up.failure = &again
+		}
+	}
+}
+
+// depth is how much of the host a pass reads.
+type depth int
+
+const (
+	nothing depth = iota
+	// shallow reads the devices' own attributes, the plugin and the API server's answer.
+	shallow
+	// deep reads modules and files too.
+	deep
+)
+
+// pass observes every kind, records transitions, publishes the machine and starts the steps that are due.
+func (l *Loop) pass(ctx context.Context, steps *sync.WaitGroup, look depth) {
+	if l.o.KubeletAuto {
+		l.want.Kubernetes = l.facts.Kubelet.Present
+	}
+	l.dismissUnwanted(steps)
+	now := time.Now()
+	for _, k := range l.kinds {
+		l.observe(k, now, look)
+	}
+	l.judge(now)
+	for _, name := range slices.Sorted(maps.Keys(l.kinds)) {
+		l.startEarly(ctx, l.kinds[name])
+		l.start(ctx, steps, name, l.kinds[name])
+	}
+}
+
+// judge derives every status from the machine, records transitions and publishes.
+func (l *Loop) judge(now time.Time) {
+	m := l.snapshot(now)
+	for name, k := range l.kinds {
+		next := Next(m, name)
+		next.Since, next.Took = k.status.Since, k.status.Took
+		if next.State != k.status.State {
+			l.transit(m, name, k, &next, now)
+		}
+		k.status = next
+	}
+	l.store(now)
+	if l.o.Effects.Publish != nil {
+		l.o.Effects.Publish(l.Machine())
+	}
+}
+
+// transit records the transitions from the last state to the new one, one allowed edge at a time.
+func (l *Loop) transit(m accel.Machine, name string, k *kind, next *accel.Status, now time.Time) {
+	took := maps.Clone(k.status.Took)
+	if took == nil {
+		took = map[accel.State]time.Duration{}
+	}
+	from, since := k.status.State, k.status.Since
+	for _, to := range route(m, from, next.State) {
+		spent := now.Sub(since)
+		took[from] = spent
+		if l.o.Observer != nil {
+			l.o.Observer.Observe(name, from, to, spent)
+		}
+		l.o.Log.Info("state changed", "kind", name, "from", from, "to", to, "took", spent.Round(time.Microsecond))
+		from, since = to, now
+	}
+	next.Since, next.Took = now, took
+}
+
+// snapshot makes a machine from what the loop holds. Everything in it is copied: nobody can change it later.
+func (l *Loop) snapshot(now time.Time) accel.Machine {
+	m := accel.Machine{Taken: now, Agent: l.o.Agent, Facts: l.facts, Want: l.want, Have: map[string]accel.Have{}, Status: map[string]accel.Status{}}
+	for name, k := range l.kinds {
+		h := k.have
+		h.Accelerators = k.withheld()
+		m.Have[name] = h
+		m.Status[name] = k.status
+	}
+	return m
+}
+
+func (l *Loop) store(now time.Time) {
+	before := l.now.Swap(&newest{l.snapshot(now), make(chan struct{})})
+	if before != nil {
+		close(before.replaced)
+	}
+}
+
+// untilRetry returns how long until the earliest step that waits for the clock is due, at most the pulse. A time well
+// in the past is of a step that waits for something else.
+func (l *Loop) untilRetry() time.Duration {
+	wait := pulse
+	due := func(at time.Time) {
+		if left := time.Until(at); left > -settle {
+			wait = min(wait, max(left, time.Millisecond))
+		}
+	}
+	for _, k := range l.kinds {
+		if k.running != accel.StepNone {
+			continue
+		}
+		if f := k.have.Failure; f != nil && !f.RetryAt.IsZero() {
+			due(f.RetryAt)
+		}
+		if k.up != nil && k.up.failure != nil && !k.up.busy && !k.up.failure.RetryAt.IsZero() {
+			due(k.up.failure.RetryAt)
+		}
+		if k.ended != accel.StepNone && k.ended == k.status.Next {
+			due(k.endedAt.Add(calm))
+		}
+	}
+	return wait
+}
+
+func (l *Loop) stopPlugins() {
+	for _, k := range l.kinds {
+		if k.stop != nil {
+			k.stop()
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package loop
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Next derives the verdict about one kind from a machine. It is pure: the same machine gives the same status. Since and
+// Took are the caller's, who knows the clock.
+func Next(m accel.Machine, kind string) accel.Status {
+	have := m.Have[kind]
+	var at row
+	for _, r := range table() {
+		at = r
+		if (r.applies == nil || r.applies(m)) && !r.passed(m, have) {
+			break
+		}
+	}
+	s := accel.Status{State: at.state, Next: at.step}
+	if at.state == accel.Absent && len(have.Runtime.Devices) == 0 {
+		s.Next = accel.StepNone // nothing was published, so there is nothing to take back
+	}
+	if f := have.Failure; f != nil && f.Step == at.step && at.step != accel.StepNone {
+		s.Blocked = f
+	}
+	if at.state != accel.Absent && (at.step == accel.StepNone || at.step == accel.StepMonitor || waits(at.step) || s.Blocked != nil) && upgradeDue(have, m.Taken) {
+		s.Next = accel.StepUpgrade // what brings the old driver to ready goes first, unless it is stuck
+	}
+	s.Published = phases(m, at, s.Blocked != nil)
+	s.Sentence = sentence(m, have, at, s)
+	return s
+}
+
+// upgradeDue reports whether another driver is wanted and nothing is against going on with it.
+func upgradeDue(have accel.Have, now time.Time) bool {
+	u := have.Driver.Upgrade
+	if u == nil {
+		return false
+	}
+	return u.Failure == nil || !u.Failure.RetryAt.IsZero() && !now.Before(u.Failure.RetryAt)
+}
+
+// phases renders the published states of a kind that stands in row at.
+func phases(m accel.Machine, at row, blocked bool) map[accel.Published]accel.Phase {
+	if at.state == accel.Absent {
+		return nil // no device, no labels
+	}
+	out := map[accel.Published]accel.Phase{}
+	passed := true
+	for _, r := range table() {
+		if r.state == at.state {
+			passed = false
+		}
+		if r.applies != nil && !r.applies(m) {
+			continue
+		}
+		for _, p := range r.shows {
+			switch {
+			case passed:
+				out[p] = accel.PhaseReady
+			case r.state == at.state && blocked:
+				out[p] = accel.PhaseFailed
+			case out[p] != accel.PhaseFailed:
+				out[p] = accel.PhasePending
+			}
+		}
+	}
+	return out
+}
+
+// sentence says for people where a kind stands and what happens next.
+func sentence(m accel.Machine, have accel.Have, at row, s accel.Status) string {
+	present, healthy := accel.CountPresent(have.Accelerators), accel.CountUsable(have.Accelerators)
+	var b strings.Builder
+	switch at.state {
+	case accel.Ready:
+		fmt.Fprintf(&b, "%d of %d devices usable", healthy, len(have.Accelerators))
+		if bad := troubled(have.Accelerators); bad != "" {
+			b.WriteString("; " + bad)
+		}
+	case accel.Absent:
+		b.WriteString("no device of this kind is on the host")
+		if n := len(have.Accelerators); n > 0 {
+			fmt.Fprintf(&b, "; %d vanished", n)
+		}
+	case accel.Unwatched:
+		b.WriteString(at.means)
+		if m.Want.Labels && !have.Monitoring.Labelled && have.Monitoring.LabelProblem != "" {
+			b.WriteString("; labels wait: " + have.Monitoring.LabelProblem)
+		}
+	default:
+		fmt.Fprintf(&b, "%s (%s)", at.means, devices(present))
+	}
+	if f := s.Blocked; f != nil {
+		fmt.Fprintf(&b, "; blocked: %s", failed(f))
+	}
+	if u := have.Driver.Upgrade; u != nil {
+		fmt.Fprintf(&b, "; upgrade from %s to %s: %s", u.From, u.To, upgradeWords(u))
+	}
+	return b.String()
+}
+
+// failed says what failed and when it is tried again.
+func failed(f *accel.Failure) string {
+	s := fmt.Sprintf("%s (%s)", f.Message, f.Reason)
+	if f.RetryAt.IsZero() {
+		return s + "; tried again when the machine or the configuration changes"
+	}
+	return s + "; tried again at " + f.RetryAt.Format("15:04:05")
+}
+
+// upgradeWords says how far an upgrade is.
+func upgradeWords(u *accel.Upgrade) string {
+	words := map[accel.UpgradePhase]string{
+		accel.UpgradePending: "the old driver serves", accel.UpgradePreparing: "the new driver is being got ready, the old one serves",
+		accel.UpgradeWaiting: "the new driver is ready, the old one serves", accel.UpgradeDraining: "waits until nobody uses the old driver, devices are given to nobody",
+		accel.UpgradeReplacing: "under way",
+	}[u.Phase]
+	if u.Failure != nil {
+		words += "; " + failed(u.Failure)
+	}
+	return words
+}
+
+// devices is "1 device", "2 devices".
+func devices(n int) string {
+	if n == 1 {
+		return "1 device"
+	}
+	return fmt.Sprintf("%d devices", n)
+}
+
+// troubled names the devices that are not healthy, and those that somebody withholds.
+func troubled(accs []accel.Accelerator) string {
+	var bad []string
+	for _, a := range accs {
+		if a.Aside() {
+			bad = append(bad, fmt.Sprintf("%s is withheld (%s)", a.ID, a.Withheld.Message))
+		}
+		if a.Health.State != accel.Healthy {
+			bad = append(bad, fmt.Sprintf("%s is %s (%s)", a.ID, a.Health.State, a.Health.Message))
+		}
+	}
+	return strings.Join(bad, ", ")
+}

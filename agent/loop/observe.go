@@ -1,0 +1,235 @@
+package loop
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// tombstoneFor is how long a vanished device is kept as "gone": as long as the kubelet keeps a plugin's resource after
+// its stream ended (endpointStopGracePeriod in pkg/kubelet/cm/devicemanager/types.go, Kubernetes 1.37).
+const tombstoneFor = 5 * time.Minute
+
+// observe refreshes what is true about one kind from the probes.
+func (l *Loop) observe(k *kind, now time.Time, look depth) {
+	k.have.Accelerators = l.accelerators(k, now)
+	if look == deep {
+		l.observeHost(k)
+	}
+	if l.o.Probes.Program != nil {
+		k.have.Probe = l.o.Probes.Program(k.def.Kind)
+	}
+	k.have.Driver.Next = k.next
+	l.observeUpgrade(k, now)
+	l.observeWord(k)
+	l.judgeProof(k)
+	l.observePlugin(k, now)
+	l.observeLabels(k)
+	l.observeSteps(k)
+	l.observePrerequisite(k, now)
+	if f := k.have.Failure; f != nil && k.running == accel.StepNone && l.passedStep(k, f.Step) {
+		k.have.Failure = nil // the machine got there without the step
+	}
+}
+
+// observeHost refreshes what modules and files say. Whoever changes them makes an event, and an event makes a deep pass.
+func (l *Loop) observeHost(k *kind) {
+	if accel.CountPresent(k.have.Accelerators) == 0 {
+		k.have.Driver = accel.DriverHave{}
+	} else if k.running != accel.StepDriver && k.running != accel.StepUpgrade {
+		// While a driver step runs, modules come and go on purpose; its outcome is what counts.
+		driver, _ := l.o.Probes.Driver(k.def, l.facts, present(k.have.Accelerators))
+		if driver.Source == "" {
+			driver.Source = k.have.Driver.Source
+		}
+		k.have.Driver = driver
+	}
+	if k.running == accel.StepUpgrade {
+		return // nor is it news that the spec names nodes that are not there for a moment
+	}
+	if run, problem := l.o.Probes.Runtime(k.def, k.have.Accelerators, l.want); problem == nil || problem.Reason != accel.ProbeUnanswered {
+		k.have.Runtime = run
+	}
+}
+
+// accelerators merges the devices on the bus with the tombstones of those that left it.
+func (l *Loop) accelerators(k *kind, now time.Time) []accel.Accelerator {
+	found := l.o.Probes.Accelerators(k.def, l.facts.PCI)
+	before := map[string]accel.Accelerator{}
+	for _, a := range k.have.Accelerators {
+		before[a.ID] = a
+	}
+	for i, a := range found {
+		old, known := before[a.ID]
+		delete(before, a.ID)
+		delete(k.vanished, a.ID)
+		if a.Health.State == "" && known && old.Present() && (a.Withheld != nil || !old.WithheldBy(accel.ByReset)) {
+			found[i].Health = old.Health // the probe could not answer: keep what was known, but for a device that was reset since
+		}
+		if found[i].Health.State == "" {
+			found[i].Health.State = accel.Healthy
+		}
+		found[i].Health.Since = since(old.Health, found[i].Health, now)
+		if a.Metrics == nil {
+			found[i].Metrics = old.Metrics
+		}
+		found[i].Partitions = partitions(found[i], old, now)
+	}
+	for id, a := range before {
+		if a.Present() {
+			k.vanished[id] = now
+			a.Health = accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: "no longer on the PCI bus", Since: now}
+			a.Bound, a.Nodes, a.Metrics, a.Withheld = "", nil, nil, nil
+			a.Partitions = partitions(accel.Accelerator{Health: a.Health}, a, now)
+		}
+		if now.Sub(k.vanished[id]) < tombstoneFor {
+			found = append(found, a)
+		} else {
+			delete(k.vanished, id)
+		}
+	}
+	accel.SortByID(found)
+	return found
+}
+
+// partitions merges the parts into which a device is divided with the tombstones of those that it was divided into before, and
+// gives them the device's health where they have none of their own.
+func partitions(device, before accel.Accelerator, now time.Time) []accel.Accelerator {
+	there := map[string]bool{}
+	var list []accel.Accelerator
+	for _, p := range device.Partitions {
+		there[p.ID] = true
+		p.Health = p.Health.Below(device.Health)
+		for _, old := range before.Partitions {
+			if old.ID == p.ID {
+				p.Health.Since = since(old.Health, p.Health, now)
+			}
+		}
+		if p.Health.Since.IsZero() {
+			p.Health.Since = now
+		}
+		list = append(list, p)
+	}
+	for _, p := range before.Partitions {
+		if there[p.ID] {
+			continue
+		}
+		if p.Present() {
+			p.Health = accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: "the device is not divided in this way any more", Since: now}
+			if !device.Present() {
+				p.Health.Message = device.Health.Message
+			}
+			p.Bound, p.Nodes, p.Env, p.Withheld = "", nil, nil, nil
+		}
+		if now.Sub(p.Health.Since) < tombstoneFor {
+			list = append(list, p)
+		}
+	}
+	accel.SortByID(list)
+	return list
+}
+
+// since keeps the time of the earlier health while it says the same.
+func since(old, now accel.Health, at time.Time) time.Time {
+	if old.State == now.State && old.Reason == now.Reason && old.Message == now.Message && !old.Since.IsZero() {
+		return old.Since
+	}
+	return at
+}
+
+// judgeProof sets Driver.Proven when every healthy device has computed with exactly the driver that is live now.
+func (l *Loop) judgeProof(k *kind) {
+	identity := driverIdentity(k.have.Driver)
+	for id := range k.proven {
+		if k.proven[id] != identity {
+			delete(k.proven, id)
+		}
+	}
+	for _, a := range k.have.Accelerators {
+		if !a.Offered() {
+			delete(k.proven, a.ID) // it has to compute again before it is trusted again
+		}
+	}
+	k.have.Driver.Proven, k.have.Driver.Proof = time.Time{}, ""
+	if k.have.Driver.Right && len(unproven(k)) == 0 {
+		k.have.Driver.Proven, k.have.Driver.Proof = k.at, k.proof
+		if k.at.IsZero() { // every device is unhealthy: there is nothing to prove
+			k.have.Driver.Proven = l.o.Agent.Started
+		}
+	}
+}
+
+// driverIdentity changes when another module is live, never when the agent restarts.
+func driverIdentity(d accel.DriverHave) string {
+	var b strings.Builder
+	for _, m := range d.Modules {
+		b.WriteString(m.Name + "@" + m.BuildID + m.SrcVersion + ";")
+	}
+	return b.String()
+}
+
+// unproven returns the devices that nothing is wrong with, and that have not passed their self-test with the live driver.
+func unproven(k *kind) []accel.Accelerator {
+	var out []accel.Accelerator
+	for _, a := range k.have.Accelerators {
+		if _, ok := k.proven[a.ID]; a.Offered() && !ok {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func present(accs []accel.Accelerator) []accel.Accelerator {
+	return slices.DeleteFunc(slices.Clone(accs), func(a accel.Accelerator) bool { return !a.Present() })
+}
+
+// withheld are the devices of a kind, each with what withholds it by now. What the probes withhold is in k.have already; the
+// rest follows from the state of the kind.
+func (k *kind) withheld() []accel.Accelerator {
+	return accel.Withhold(k.have.Accelerators, k.have, func(id string) bool { _, passed := k.proven[id]; return passed })
+}
+
+// observePlugin takes over the plugin's view and gives it the inventory. What withholds a device is per device, so that a
+// hot-plugged one never makes the others wait.
+func (l *Loop) observePlugin(k *kind, now time.Time) {
+	if k.plugin == nil {
+		return
+	}
+	k.have.Plugin = k.plugin.State()
+	k.plugin.Update(accel.Units(k.withheld()))
+	if f := k.have.Failure; f != nil && (!waits(f.Step) || f.Reason == accel.StepFailed) {
+		return // what failed earlier on the way, or was said by somebody else, is the reason that counts
+	}
+	step := accel.StepRegister
+	if k.have.Plugin.Registered {
+		step = accel.StepAwait
+	}
+	l.note(k, step, k.plugin.Problem(), now)
+}
+
+// observeLabels takes over what the API server holds. Once labels were read back they count as there: a later write
+// that waits for the API server is told by LabelProblem and takes nothing away from the devices.
+func (l *Loop) observeLabels(k *kind) {
+	if l.o.KubeSync == nil {
+		return
+	}
+	s := l.o.KubeSync()
+	k.have.Monitoring.Labelled = k.have.Monitoring.Labelled || s.Labelled
+	k.have.Monitoring.LabelProblem = ""
+	if s.Problem != nil {
+		k.have.Monitoring.LabelProblem = s.Problem.Message
+	}
+}
+
+// passedStep reports whether the state that step leaves is behind the kind.
+func (l *Loop) passedStep(k *kind, step accel.Step) bool {
+	m := accel.Machine{Want: l.want}
+	for _, r := range table() {
+		if r.step == step && r.state != accel.Absent {
+			return r.passed(m, k.have)
+		}
+	}
+	return false
+}

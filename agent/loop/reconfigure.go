@@ -1,0 +1,91 @@
+package loop
+
+import (
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Configure hands over what the configuration asks for now. Of several that come faster than they can be taken the last
+// one counts. It never blocks.
+func (l *Loop) Configure(want accel.Want) {
+	for {
+		select {
+		case l.wants <- want:
+			return
+		default:
+		}
+		select {
+		case <-l.wants:
+		default:
+		}
+	}
+}
+
+// reconfigure takes over a new configuration: kinds that came or are described otherwise; those that went are dismissed
+// by the next pass. What a kind has reached is looked at again, not taken back.
+func (l *Loop) reconfigure(want accel.Want) {
+	if l.o.KubeletAuto {
+		want.Kubernetes = l.want.Kubernetes
+	}
+	if reflect.DeepEqual(l.want, want) {
+		return
+	}
+	l.want = want
+	for name, k := range l.kinds {
+		if def, wanted := want.Kinds[name]; wanted && !reflect.DeepEqual(def, k.def) {
+			if k.stop != nil && offersOtherwise(k.def, def) {
+				k.stop() // the plugin tells the kubelet what the definition said when it started
+				k.stop, k.plugin, k.have.Plugin = nil, nil, accel.PluginHave{Allocatable: -1}
+			}
+			k.def = def
+			l.o.Log.Info("definition changed", "kind", name)
+		}
+	}
+	for name, def := range want.Kinds {
+		if l.kinds[name] == nil {
+			l.kinds[name] = newKind(def, time.Now())
+			l.o.Log.Info("kind added", "kind", name)
+		}
+	}
+	l.forgive()
+}
+
+// offersOtherwise reports whether the kubelet is told something else by one definition than by another.
+func offersOtherwise(a, b *accel.Definition) bool {
+	return a.Resource != b.Resource || a.Offered() != b.Offered() || !reflect.DeepEqual(a.Sharing, b.Sharing) || a.AllocatedBy() != b.AllocatedBy() || !reflect.DeepEqual(a.Container, b.Container) || !reflect.DeepEqual(a.Capacity, b.Capacity) ||
+		!reflect.DeepEqual(a.Partitions, b.Partitions)
+}
+
+// dismissUnwanted stops serving the kinds that are not wanted any more. Their drivers stay as they are. What is under way
+// is ended first: its end makes a pass.
+func (l *Loop) dismissUnwanted(steps *sync.WaitGroup) {
+	for name, k := range l.kinds {
+		if l.want.Kinds[name] == nil && k.running == accel.StepNone {
+			l.dismiss(steps, name, k)
+		}
+	}
+}
+
+func (l *Loop) dismiss(steps *sync.WaitGroup, name string, k *kind) {
+	if k.up != nil {
+		k.up.end()
+	}
+	if k.stop != nil {
+		k.stop()
+	}
+	delete(l.kinds, name)
+	l.o.Log.Info("kind removed", "kind", name)
+	def := k.def
+	steps.Go(func() {
+		if problem := l.o.Effects.Withdraw(def); problem != nil {
+			l.o.Log.Warn("cannot withdraw a kind", "kind", name, "reason", problem.Reason, "message", problem.Message)
+		}
+	})
+}
+
+func newKind(def *accel.Definition, now time.Time) *kind {
+	return &kind{def: def, proven: map[string]string{}, vanished: map[string]time.Time{}, status: accel.Status{State: accel.Absent, Since: now}}
+}

@@ -1,0 +1,155 @@
+package loop
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// ordered is a world whose upgrades a policy of the cluster orders, with the node that the API server has.
+func ordered(policy accel.UpgradePolicy) *world {
+	policy.By = "fleet"
+	return served(policy)
+}
+
+// says takes over what the node has to say, as the task that writes the node does, and wakes the loop.
+func (w *world) says(t *testing.T, l *Loop, grant string) string {
+	t.Helper()
+	word := l.Machine().Have["k-x"].Word
+	w.set(func() {
+		x := w.words["k-x"]
+		if word != nil {
+			x.Word = accel.ParseWord(*word)
+		}
+		x.Grant = accel.ParseGrant(grant)
+		w.words = map[string]Exchange{"k-x": x}
+	})
+	l.Changed()
+	time.Sleep(time.Second)
+	synctest.Wait()
+	if word == nil {
+		return "?"
+	}
+	return *word
+}
+
+// An upgrade that a policy orders waits with the driver ready, and goes on when one node object has both grant and word.
+func TestUpgradeWaitsForItsSlot(t *testing.T) {
+	w := ordered(accel.UpgradePolicy{})
+	run(t, w, func(l *Loop) {
+		if got := w.says(t, l, ""); got != "" {
+			t.Errorf("before there is anything to do: %q", got)
+		}
+		w.want(l, "2")
+		if got := w.says(t, l, ""); got != "waiting 2" {
+			t.Errorf("the node says %q", got)
+		}
+		u, s := pendingUpgrade(t, l), l.Machine().Status["k-x"]
+		if u.Phase != accel.UpgradeWaiting || u.Failure == nil || u.Failure.Reason != accel.WaitingForSlot || s.State != accel.Ready || w.offers() != 1 {
+			t.Errorf("%+v %+v %+v", u, u.Failure, s)
+		}
+		time.Sleep(time.Hour)
+		w.says(t, l, "3 2026-03-04T12:00:00Z") // another version's
+		w.says(t, l, "- 2026-03-04T12:00:00Z") // taken back
+		if got := w.says(t, l, "2 2026-03-04T12:00:00Z"); got != "waiting 2" || w.count("upgrade") != 0 {
+			t.Fatalf("it acts without its own word: %q, %v", got, w.calls)
+		}
+		if got := w.says(t, l, ""); got != "upgrading 2" || w.count("upgrade") != 0 {
+			t.Fatalf("it acts on a grant that was taken back: %q, %v", got, w.calls)
+		}
+		w.says(t, l, "2")
+		w.says(t, l, "2")
+		if diff := cmp.Diff([]string{"prepare", "upgrade"}, w.calls); diff != "" {
+			t.Error(diff)
+		}
+		if got := w.says(t, l, "2"); got != "" {
+			t.Errorf("after it: %q", got)
+		}
+	})
+}
+
+// The word stays while the node may act, whoever uses the driver, and while the driver of before is not back.
+func TestWordWhileActing(t *testing.T) {
+	w := ordered(accel.UpgradePolicy{Holders: accel.HoldersWait, Timeout: "30m"})
+	w.holders = []accel.Holder{holder}
+	run(t, w, func(l *Loop) {
+		w.want(l, "2")
+		for range 3 {
+			w.says(t, l, "2")
+		}
+		if got := w.says(t, l, "2"); got != "upgrading 2" || pendingUpgrade(t, l).Phase != accel.UpgradeDraining || w.offers() != 0 {
+			t.Errorf("%q, %+v", got, pendingUpgrade(t, l))
+		}
+		if got := w.says(t, l, ""); got != "upgrading 2" { // nobody may take it back now; who did is not obeyed halfway
+			t.Errorf("%q", got)
+		}
+		time.Sleep(31 * time.Minute)
+		if got := w.says(t, l, "2"); got != "failed 2 InUse" || w.offers() != 1 || w.count("upgrade") != 0 {
+			t.Errorf("%q, %v", got, w.calls)
+		}
+		w.set(func() {
+			w.holders, w.fails = nil, accel.Problemf(accel.RolledBack, "it computes wrongly")
+			close(w.free)
+		})
+		w.want(l, "3")
+		for range 5 {
+			w.says(t, l, "3")
+		}
+		if got := w.says(t, l, "3"); got != "failed 3 RolledBack" || w.count("upgrade") != 1 {
+			t.Errorf("%q, %v", got, w.calls)
+		}
+	})
+}
+
+// Before anybody knows the policies no driver that serves is replaced, and the word of an agent before this one stays.
+func TestUnsure(t *testing.T) {
+	w := served(accel.UpgradePolicy{})
+	w.unsure = true
+	run(t, w, func(l *Loop) {
+		w.want(l, "2")
+		if got := w.says(t, l, ""); got != "?" || w.count("upgrade") != 0 {
+			t.Errorf("%q, %v", got, w.calls)
+		}
+		sure := l.Machine().Want
+		sure.Unsure = false
+		l.Configure(sure)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if w.count("upgrade") != 1 {
+			t.Errorf("%v", w.calls)
+		}
+	})
+}
+
+// An agent that comes after one that ended midway leaves its word until a driver serves, or none can.
+func TestWordOfAnAgentBefore(t *testing.T) {
+	w := ordered(accel.UpgradePolicy{})
+	w.words = map[string]Exchange{"k-x": {Word: accel.Word{Phase: accel.WordUpgrading, Version: "2"}}}
+	w.refuse = accel.Problemf(accel.NoSpace, "full")
+	run(t, w, func(l *Loop) {
+		word := func() string {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if text := l.Machine().Have["k-x"].Word; text != nil {
+				return *text
+			}
+			return "?"
+		}
+		if got := word(); got != "?" {
+			t.Errorf("while it is tried again: %q", got)
+		}
+		w.set(func() { w.refuse = accel.Problemf(accel.KernelMismatch, "other kernel") })
+		if got := word(); got != "failed 2 KernelMismatch" {
+			t.Errorf("when nothing serves and nothing helps: %q", got)
+		}
+		w.set(func() { w.refuse = nil })
+		l.Wake(true)
+		if got := word(); got != "" {
+			t.Errorf("when a driver serves: %q", got)
+		}
+	})
+}

@@ -1,0 +1,169 @@
+// Package loop is the loop of one host: it observes the machine, decides with one pure function ([Next]) and runs
+// one step per kind of accelerator at a time. It may not know a vendor, touch the machine except through the packages
+// below it, or remember a state that it could derive.
+package loop
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// row is one state: what leaves it and which published state shows it.
+type row struct {
+	state accel.State
+	// passed is true when the state is left behind.
+	passed func(accel.Machine, accel.Have) bool
+	// applies is nil for states that every host has.
+	applies func(accel.Machine) bool
+	step    accel.Step
+	// shows is the published state that is pending or failed while a kind stands here.
+	shows []accel.Published
+	// means and gate are the words of docs/states.md: what is the case, and what validates leaving the state.
+	means, gate string
+}
+
+// table returns the states in order. A kind stands in the first row that applies and is not passed.
+func table() []row {
+	served := func(m accel.Machine) bool { return m.Want.Kubernetes }
+	return gated([]row{
+		{
+			state: accel.Absent, step: accel.StepWithdraw,
+			passed: func(_ accel.Machine, h accel.Have) bool { return accel.CountPresent(h.Accelerators) > 0 },
+			means:  "no device of this kind is on the host",
+			gate:   "a PCI function that the definition recognises",
+		},
+		{
+			state: accel.DriverMissing, step: accel.StepDriver, shows: []accel.Published{accel.DriverContainer},
+			passed: func(_ accel.Machine, h accel.Have) bool { return h.Driver.Right },
+			means:  "the right kernel modules are not loaded, or not bound to every device",
+			gate:   "modules live and the chosen ones, devices bound, device nodes there",
+		},
+		{
+			state: accel.DriverUnproven, step: accel.StepProve, shows: []accel.Published{accel.DriverContainer},
+			passed: func(_ accel.Machine, h accel.Have) bool { return !h.Driver.Proven.IsZero() },
+			means:  "the driver is there; the devices have not computed yet",
+			gate:   "the definition's check: a real computation on every healthy device",
+		},
+		{
+			state: accel.RuntimeMissing, step: accel.StepRuntime, shows: []accel.Published{accel.RuntimeEnablement},
+			passed: published,
+			means:  "the devices work; containers cannot be given them yet",
+			gate:   "the CDI spec read back with the runtime's own rules, byte for byte the one wanted, and the kubelet's container runtime reads it",
+		},
+		{
+			state: accel.PluginMissing, step: accel.StepRegister, applies: served, shows: []accel.Published{accel.DevicePlugin},
+			passed: func(_ accel.Machine, h accel.Have) bool { return h.Plugin.Registered },
+			means:  "the kubelet does not know the resource yet",
+			gate:   "the kubelet's ListAndWatch stream is open; with DRA, it has taken the registration and is connected",
+		},
+		{
+			state: accel.KubeletPending, step: accel.StepAwait, applies: served, shows: []accel.Published{accel.DevicePlugin},
+			passed: func(_ accel.Machine, h accel.Have) bool {
+				if heldBack(h) {
+					return true // it shall come to none, and back
+				}
+				return h.Plugin.Allocatable == accel.CountOffered(accel.Units(h.Accelerators))
+			},
+			means: "the kubelet is connected; its own view differs from the devices that are offered",
+			gate:  "allocatable, asked of the kubelet, equals the devices that are offered; with DRA, the devices without taint in the slices that were read back do",
+		},
+		{
+			state: accel.Unwatched, step: accel.StepMonitor, shows: []accel.Published{accel.DeviceMonitoring, accel.FeatureDiscovery},
+			passed: func(m accel.Machine, h accel.Have) bool {
+				return !h.Monitoring.Collected.IsZero() && (h.Monitoring.Labelled || !m.Want.Labels)
+			},
+			means: "usable; metrics or labels are not there yet",
+			gate:  "a first complete collection; labels read back from the API server",
+		},
+		{
+			state: accel.Ready, step: accel.StepNone,
+			passed: func(accel.Machine, accel.Have) bool { return false },
+			means:  "everything is true",
+			gate:   "every gate above, again at each event",
+		},
+	})
+}
+
+// published is the gate of runtime-missing. Without a kubelet nobody said that the runtime which was found is the one in use, so
+// that a host is not kept from ready by one that reads no specs; its status says so.
+func published(m accel.Machine, h accel.Have) bool {
+	return h.Runtime.Applied && (h.Runtime.Unread == nil || !m.Want.Kubernetes)
+}
+
+// rank returns the place of s in the table, -1 for a state that is not in it.
+func rank(s accel.State) int {
+	for i, r := range table() {
+		if r.state == s {
+			return i
+		}
+	}
+	return -1
+}
+
+// Allowed reports whether a kind may go from one state to another in one transition: one state forward (states that do
+// not apply to the host are stepped over), or back to any earlier one, because what a gate validated can be undone
+// at any time.
+func Allowed(m accel.Machine, from, to accel.State) bool {
+	a, b := rank(from), rank(to)
+	if a < 0 || b < 0 || a == b {
+		return false
+	}
+	if b < a {
+		return true
+	}
+	for _, r := range table()[a+1 : b] {
+		if r.applies == nil || r.applies(m) {
+			return false
+		}
+	}
+	return true
+}
+
+// route returns the transitions from one state to another, each of them allowed: every gate in between was validated
+// in this observation, so each is passed in order.
+func route(m accel.Machine, from, to accel.State) []accel.State {
+	a, b := rank(from), rank(to)
+	if b <= a {
+		return []accel.State{to}
+	}
+	var states []accel.State
+	for _, r := range table()[a+1 : b+1] {
+		if r.applies == nil || r.applies(m) {
+			states = append(states, r.state)
+		}
+	}
+	return states
+}
+
+// StatesMarkdown renders the state table as docs/states.md: a diagram and a table.
+func StatesMarkdown() string {
+	var b strings.Builder
+	b.WriteString("# States\n\nGenerated from the state table of package agent/loop; do not edit.\n\n")
+	b.WriteString("Each kind of accelerator walks this way on its own. A state is derived from what is true now, never remembered.\n\n")
+	b.WriteString("```mermaid\nstateDiagram-v2\n    [*] --> " + id(accel.Absent) + "\n")
+	rows := table()
+	for i, r := range rows[:len(rows)-1] {
+		fmt.Fprintf(&b, "    %s --> %s: %s\n", id(r.state), id(rows[i+1].state), r.gate)
+	}
+	fmt.Fprintf(&b, "    %s --> %s: no kubelet on the host\n", id(accel.RuntimeMissing), id(accel.Unwatched))
+	b.WriteString("    note right of " + id(accel.Ready) + ": from every state back to any earlier one, as soon as its gate is no longer true\n```\n\n")
+	b.WriteString("| state | means | step that leaves it | left when (validated) | published state |\n|---|---|---|---|---|\n")
+	for _, r := range rows {
+		shows := make([]string, len(r.shows))
+		for i, p := range r.shows {
+			shows[i] = "`" + string(p) + "`"
+		}
+		step := "none"
+		if r.step != accel.StepNone {
+			step = "`" + string(r.step) + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", r.state, r.means, step, r.gate, strings.Join(shows, ", "))
+	}
+	b.WriteString("\nA published state is `ready` when every state that shows it is passed, `failed` when the kind is blocked in one of them, `pending` otherwise. " +
+		"The label is `acceld.dev/<published state>-<kind>`.\n")
+	return b.String()
+}
+
+func id(s accel.State) string { return strings.ReplaceAll(string(s), "-", "_") }

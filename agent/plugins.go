@@ -1,0 +1,249 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent/loop"
+	"github.com/acceld/acceld/deviceplugin"
+	"github.com/acceld/acceld/dra"
+	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/runtime"
+	"github.com/acceld/acceld/systemd"
+)
+
+// plugins are what offers kinds to the kubelet. The loop starts them, and whoever asks who holds what reads them.
+type plugins struct {
+	*Setup
+	ctx     context.Context //nolint:containedctx // the agent's own: what takes claims back outlives the plugin of a kind
+	group   *sync.WaitGroup
+	machine func() accel.Machine
+	// changed tells the loop that a plugin has news, and poke the follower of holders.
+	changed, poke func()
+	alive         func() error
+	sockets       *systemd.Sockets
+	runtime       *runtime.Runtime
+	// documents is the way to the objects of claims; nil without credentials.
+	documents *kube.Documents
+	// bound returns the containers of this node's pods that ask for a resource; see deviceplugin.Config.
+	bound func(resource string) (all []deviceplugin.Bound, changed <-chan struct{}, known bool)
+
+	mu     sync.Mutex
+	bySlot map[string]*serving
+}
+
+// serving is what offers a kind to the kubelet, until done is closed.
+type serving struct {
+	stop    context.CancelFunc
+	stopped func() bool
+	done    chan struct{}
+	// devices or claims is set.
+	devices *deviceplugin.Kind
+	claims  *dra.Plugin
+}
+
+// Slots of plugins. A kind has both while claims are held that were prepared before the device plugin took over.
+func devicesOf(def *accel.Definition) string { return "device plugin " + def.Kind }
+func claimsOf(def *accel.Definition) string  { return "DRA plugin " + def.Kind }
+
+// slot returns what is in a slot; nil when nothing ever was.
+func (p *plugins) slot(name string) *serving {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.bySlot[name]
+}
+
+// all returns what offers kinds to the kubelet, or did until it was stopped.
+func (p *plugins) all() []*serving {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make([]*serving, 0, len(p.bySlot))
+	for _, s := range p.bySlot {
+		all = append(all, s)
+	}
+	return all
+}
+
+// start starts what offers a kind to the kubelet; it ends with ctx. A kind has one owner: what served it before has
+// ended when the new one begins, and devices that pods hold in the other way are not offered before those pods have ended.
+func (p *plugins) start(ctx context.Context, def *accel.Definition) loop.Plugin {
+	if def.AllocatedBy() == accel.AllocateByDRA {
+		return p.startClaims(ctx, def, false)
+	}
+	devices := p.startDevices(ctx, def)
+	if !p.early(def) {
+		return devices
+	}
+	return &draining{Plugin: devices, claims: p.startClaims(p.ctx, def, true)}
+}
+
+// early reports whether claims of a kind are prepared, which only its DRA plugin can take back.
+func (p *plugins) early(def *accel.Definition) bool {
+	return dra.Served(p.Host, p.Config.StateDir, def)
+}
+
+// serve runs a plugin when the one that was in its slot before has ended.
+func (p *plugins) serve(ctx context.Context, slot string, s *serving, run func(context.Context) error) {
+	ctx, s.stop = context.WithCancel(ctx)
+	s.stopped = func() bool { return ctx.Err() != nil }
+	s.done = make(chan struct{})
+	p.mu.Lock()
+	before := p.bySlot[slot]
+	if p.bySlot == nil {
+		p.bySlot = map[string]*serving{}
+	}
+	p.bySlot[slot] = s
+	p.mu.Unlock()
+	p.poke()
+	p.group.Go(func() {
+		defer close(s.done)
+		defer s.stop()
+		if before != nil {
+			before.stop()
+			<-before.done
+		}
+		if err := run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			p.Log.Error("plugin ended", "plugin", slot, "error", err)
+		}
+	})
+}
+
+func (p *plugins) startDevices(ctx context.Context, def *accel.Definition) *deviceplugin.Kind {
+	k := p.devicePlugin(def)
+	p.serve(ctx, devicesOf(def), &serving{devices: k}, k.Run)
+	return k
+}
+
+// devicePlugin makes the device plugins of a kind.
+func (p *plugins) devicePlugin(def *accel.Definition) *deviceplugin.Kind {
+	// The directory is fixed in the kubelet and does not follow its --root-dir.
+	dir, err := p.Host.Path("/var/lib/kubelet/device-plugins")
+	if err != nil {
+		dir = filepath.Join(p.Host.Root(), "/var/lib/kubelet/device-plugins")
+	}
+	resources, err := p.Host.Path(filepath.Join(p.kubeletRoot(), "pod-resources/kubelet.sock"))
+	if err != nil {
+		resources = ""
+	}
+	return deviceplugin.NewKind(deviceplugin.Config{
+		Resource: def.Offered(), Former: p.formerly(def), Dir: dir, PodResources: resources, CDI: p.Config.CDI,
+		Definition: def, Log: p.Log, Bound: p.bound,
+		Connections: p.sockets, OnChange: func(accel.PluginHave) { p.changed() },
+	})
+}
+
+// formerly returns the names under which pods may still hold devices of a kind, or partitions of them: those of its
+// definition, and those that it had in this process.
+func (p *plugins) formerly(def *accel.Definition) []string {
+	names := def.FormerlyOffered()
+	for _, profile := range profiles(def, p.machine().Have[def.Kind].Accelerators) {
+		names = append(names, def.OfferedAs(profile))
+		names = append(names, def.FormerlyOfferedAs(profile)...)
+	}
+	if before := p.slot(devicesOf(def)); before != nil && before.devices != nil {
+		names = append(names, before.devices.Names()...)
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == def.Offered() })
+}
+
+// profiles are those that partitions of a kind have or may have.
+func profiles(def *accel.Definition, accs []accel.Accelerator) []string {
+	var all []string
+	for _, u := range accel.Flat(accs) {
+		if u.Profile != "" {
+			all = append(all, u.Profile)
+		}
+	}
+	if def.Partitions != nil {
+		for _, p := range def.Partitions.Profiles {
+			all = append(all, accel.PartitionWord(p.Name))
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func (p *plugins) kubeletRoot() string {
+	if root := p.machine().Facts.Kubelet.Root; root != "" {
+		return root
+	}
+	return kubeletDir // the kubelet has not started for the first time yet
+}
+
+// startClaims starts the DRA plugin of a kind. One that is retired offers nothing and takes back the claims that are
+// prepared.
+func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retired bool) *dra.Plugin {
+	node, err := nodeName(p.Config)
+	if err != nil {
+		node = p.machine().Agent.Node
+	}
+	c := dra.Config{
+		Definition: def, Node: node, Host: p.Host, Ledger: p.Ledger, StateDir: p.Config.StateDir, KubeletRoot: p.kubeletRoot(),
+		Machine: p.machine, Alive: p.alive, Log: p.Log, OnChange: p.changed, OnClaims: p.poke,
+		Edits: func(def *accel.Definition, x accel.Accelerator) (shared, own specs.ContainerEdits, problem *accel.Problem) {
+			return p.runtime.Edits(def, x, p.machine().Want)
+		},
+	}
+	if p.documents != nil {
+		c.API = p.documents
+	}
+	before := p.slot(devicesOf(def))
+	if !retired {
+		c.Elsewhere = p.heldDevices(def, before)
+		for _, resource := range append(p.formerly(def), def.Offered()) {
+			p.sockets.End(resource) // it is not offered that way any more
+		}
+	}
+	claims := dra.New(c)
+	if retired {
+		claims.Retire()
+	}
+	p.serve(ctx, claimsOf(def), &serving{claims: claims}, func(ctx context.Context) error {
+		if before != nil && !retired { // until it has ended it may still give a device out
+			select {
+			case <-before.done:
+			case <-ctx.Done():
+			}
+		}
+		return claims.Run(ctx)
+	})
+	return claims
+}
+
+// heldDevices asks the kubelet which devices pods hold through the device plugin that ran before, in this process or in
+// an earlier one.
+func (p *plugins) heldDevices(def *accel.Definition, before *serving) func(context.Context) (map[string]string, error) {
+	var devices *deviceplugin.Kind
+	if before != nil {
+		devices = before.devices
+	} else {
+		devices = p.devicePlugin(def)
+	}
+	return func(ctx context.Context) (map[string]string, error) {
+		refs, err := devices.Holders(ctx)
+		if err != nil {
+			return nil, err
+		}
+		held := map[string]string{}
+		for id, r := range refs {
+			held[deviceplugin.DeviceOf(id)] = fmt.Sprintf("pod %s/%s through the device plugin", r.Namespace, r.Pod)
+		}
+		return held, nil
+	}
+}
+
+// withdraw takes a kind from the container runtime. One that is not served any more may still have claims to take back.
+func (p *plugins) withdraw(def *accel.Definition) *accel.Problem {
+	if now := p.slot(claimsOf(def)); now != nil && now.stopped() && p.early(def) {
+		p.startClaims(p.ctx, def, true)
+	}
+	return p.runtime.Remove(def)
+}

@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"os"
+	"sync"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/kube"
+)
+
+// PolicyFeed has the policies of the cluster while the agent runs: what it was told, also where that cannot be kept. It is
+// safe for concurrent use.
+type PolicyFeed struct {
+	host     *host.Host
+	stateDir string
+
+	mu    sync.Mutex
+	now   Policies
+	known bool
+	// listed and seen are whether the API server has told the policies, and the labels of the node, which select among
+	// them.
+	listed, seen bool
+	// news has room for one: the configuration is to be read again.
+	news chan struct{}
+}
+
+// NewPolicyFeed returns a feed that begins with the policies that were kept, and why those cannot be read.
+func NewPolicyFeed(h *host.Host, config Config) (*PolicyFeed, *accel.Problem) {
+	f := &PolicyFeed{host: h, stateDir: config.StateDir, news: make(chan struct{}, 1)}
+	if !credentials(config) || !config.Policies {
+		f.known = true // that there are none
+		return f, nil
+	}
+	var problem *accel.Problem
+	f.now, f.known, problem = ReadPolicies(h, config.StateDir)
+	return f, problem
+}
+
+// Now returns the policies in force, and whether they are known.
+func (f *PolicyFeed) Now() (p Policies, known bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.now, f.known
+}
+
+// setPolicies takes over the policies that the API server has.
+func (f *PolicyFeed) setPolicies(all []accel.Policy) *accel.Problem {
+	return f.change(func() { f.now.All, f.listed = all, true })
+}
+
+// setLabels takes over the labels of the node.
+func (f *PolicyFeed) setLabels(labels map[string]string) *accel.Problem {
+	return f.change(func() { f.now.Labels, f.seen = labels, true })
+}
+
+// change makes a change, and keeps and tells what came of it. The problem is that it could not be kept.
+func (f *PolicyFeed) change(change func()) *accel.Problem {
+	f.mu.Lock()
+	before, knew := f.now, f.known
+	change()
+	f.known = f.known || f.listed && f.seen
+	now, known := f.now, f.known
+	f.mu.Unlock()
+	if !known || knew && now.Equal(before) {
+		return nil
+	}
+	problem := now.Keep(f.host, f.stateDir)
+	select {
+	case f.news <- struct{}{}:
+	default:
+	}
+	return problem
+}
+
+// policiesNow returns the policies in force, and whether they are known. A command has no feed and reads what was kept;
+// nothing counts as no policies there, because it changes no driver on account of policies that are not known.
+func policiesNow(f *PolicyFeed, h *host.Host, config Config) (p Policies, known bool, problem *accel.Problem) {
+	if f != nil {
+		p, known = f.Now()
+		return p, known, nil
+	}
+	if !config.Policies || config.Kubernetes == "off" {
+		return Policies{}, true, nil
+	}
+	p, _, problem = ReadPolicies(h, config.StateDir)
+	return p, true, problem
+}
+
+// credentials reports whether there is a way to the API server.
+func credentials(config Config) bool {
+	return config.Kubernetes != "off" && (config.Kubeconfig != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "")
+}
+
+// governing are the names of the policies that hold on this node, by kind; for the log.
+func governing(p Policies) map[string]string {
+	by, _ := accel.Governing(p.All, p.Labels)
+	out := map[string]string{}
+	for kind, policy := range by {
+		out[kind] = policy.Name
+	}
+	return out
+}
+
+// followPolicies is the task that follows the policies of the cluster; nil where they are not asked for.
+func (a *Agent) followPolicies() Task {
+	if a.documents == nil || !a.Config.Policies {
+		return nil
+	}
+	_, known := a.o.Policies.Now()
+	return kube.NewPolicies(*a.documents, a.Log, known, func(all []accel.Policy) {
+		a.policiesKept(a.o.Policies.setPolicies(all))
+	})
+}
+
+// followLabels tells the policies which labels the node has.
+func (a *Agent) followLabels() {
+	if s := a.kube.State(); s.NodeFound {
+		a.policiesKept(a.o.Policies.setLabels(s.NodeLabels))
+	}
+}
+
+func (a *Agent) policiesKept(problem *accel.Problem) {
+	if problem != nil {
+		a.Log.Warn("policies of the cluster not kept", "reason", problem.Reason, "message", problem.Message)
+	}
+}

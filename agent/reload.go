@@ -1,0 +1,139 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/host"
+)
+
+// editing is how long after a change of the configuration it is read: editors and config maps make several at once.
+const editing = 100 * time.Millisecond
+
+// reloader follows the configuration: its file, in this process's own file system, the definitions and the requests of
+// `acceld driver upgrade`, in the host's, and SIGHUP. What cannot be used is shown and changes nothing.
+type reloader struct {
+	*Setup
+	options SetupOptions
+	// want is what the configuration asks for now.
+	want      accel.Want
+	machine   func() accel.Machine
+	configure func(accel.Want)
+	watcher   *watcher
+	// own are changes beside the configuration file, and theirs those of definitions and requests.
+	own, theirs <-chan string
+	hangup      chan os.Signal
+}
+
+// watch begins to watch the configuration.
+func (r *reloader) watch(ctx context.Context) error {
+	file, err := filepath.Abs(r.options.ConfigFile)
+	if err != nil {
+		return err
+	}
+	self, err := host.New("/")
+	if err != nil {
+		return err
+	}
+	if r.own, err = self.Watch(ctx, filepath.Dir(file)); err != nil {
+		return err
+	}
+	if r.theirs, err = r.Host.Watch(ctx, r.Config.Definitions, driver.RequestDir(r.Config.StateDir)); err != nil {
+		return err
+	}
+	r.hangup = make(chan os.Signal, 1)
+	signal.Notify(r.hangup, syscall.SIGHUP)
+	return nil
+}
+
+// run takes over changes of the configuration until ctx ends.
+func (r *reloader) run(ctx context.Context) error {
+	defer signal.Stop(r.hangup)
+	var policies chan struct{}
+	if r.options.Policies != nil {
+		policies = r.options.Policies.news
+	}
+	quiet := time.NewTimer(0)
+	<-quiet.C
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.own:
+			quiet.Reset(editing)
+		case <-r.theirs:
+			quiet.Reset(editing)
+		case <-r.hangup:
+			quiet.Reset(0)
+		case <-policies:
+			quiet.Reset(0)
+		case <-quiet.C:
+			r.reread(ctx)
+			r.configure(r.want)
+		case <-r.watcher.moved:
+			r.watcher.refollow(ctx, r.want.Kinds, r.machine().Facts)
+		}
+	}
+}
+
+// reread takes over the configuration as it is on the disk now.
+func (r *reloader) reread(ctx context.Context) {
+	s, problem := Open(r.options)
+	if problem == nil && len(s.Skipped) > 0 {
+		problem = s.Skipped[0] // its kind would be missing: an error in an editor must not end what serves
+	}
+	shown := r.want.Problem
+	if problem != nil {
+		if differs(shown, problem) {
+			r.Log.Warn("configuration not taken over", "reason", problem.Reason, "message", problem.Message)
+		}
+		r.want.Problem = problem
+		return
+	}
+	pending := pendingChanges(r.Config, s.Config)
+	if pending != nil && differs(shown, pending) {
+		r.Log.Warn("configuration not taken over yet", "reason", pending.Reason, "message", pending.Message)
+	}
+	r.want.Problem, r.want.Unsure = cmp.Or(pending, firstProblem(s.Unfit)), s.PoliciesUnknown
+	if p := r.want.Problem; pending == nil && p != nil && differs(shown, p) {
+		r.Log.Warn("policy left out", "reason", p.Reason, "message", p.Message)
+	}
+	if !reflect.DeepEqual(r.want.Kinds, s.Kinds) {
+		r.want.Kinds = s.Kinds
+		r.Log.Info("configuration taken over", "kinds", len(s.Kinds), "policies", governing(s.Policies))
+		r.watcher.refollow(ctx, s.Kinds, r.machine().Facts)
+	}
+}
+
+// differs reports whether a problem says something else than the one that is shown.
+func differs(shown, p *accel.Problem) bool { return shown == nil || shown.Message != p.Message }
+
+// pendingChanges names the options that are read at the start alone and that are not as they were then; nil when there is
+// none.
+func pendingChanges(before, after Config) *accel.Problem {
+	var names []string
+	was, is := reflect.ValueOf(before), reflect.ValueOf(after)
+	for i := range was.NumField() {
+		name := was.Type().Field(i).Name
+		if name == "Kinds" || name == "Allocation" { // they are in the definitions, which are taken over
+			continue
+		}
+		if !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
+			names = append(names, strings.ToLower(name[:1])+name[1:])
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return accel.Problemf(accel.ConfigPending, "changed options wait for the next start of the agent: %s",
+		strings.Join(names, ", "))
+}

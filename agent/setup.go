@@ -1,0 +1,352 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/exporter"
+	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/host/ledger"
+	"github.com/acceld/acceld/runtime"
+	"github.com/acceld/acceld/runtime/engine"
+	"github.com/acceld/acceld/systemd"
+)
+
+// Catalog is where definitions come from. Only cmd knows vendors, so it passes their functions.
+type Catalog struct {
+	// Definitions returns the built-in definitions by kind, in a map of the caller's own.
+	Definitions func() (map[string]*accel.Definition, *accel.Problem)
+	// Parse reads one definition; name is for messages.
+	Parse func(name string, data []byte) (*accel.Definition, *accel.Problem)
+	// Load adds the definitions of a directory to defs and returns what cannot be used.
+	Load func(dir fs.FS, defs map[string]*accel.Definition) []*accel.Problem
+	// MetricPages returns the further pages of metrics that a configuration may ask for.
+	MetricPages func() []accel.MetricPage
+}
+
+// SetupOptions say what [Open] reads.
+type SetupOptions struct {
+	// HostRoot is the directory where the machine's root is.
+	HostRoot string
+	// ConfigFile is a file as this process sees it. ConfigNamed is true when a person named it, so that it must exist.
+	ConfigFile  string
+	ConfigNamed bool
+	// LogTo takes the lines of the log; nil drops them.
+	LogTo   io.Writer
+	Catalog Catalog
+	// Policies are followed in a running agent; nil in a command, which reads what the agent has kept.
+	Policies *PolicyFeed
+}
+
+// Setup is the opened configuration with the host it is about: what the agent and most commands start from.
+type Setup struct {
+	Host   *host.Host
+	Config Config
+	// Kinds are the definitions in force. BaseKinds are the same without the requests of `acceld driver upgrade`.
+	Kinds, BaseKinds map[string]*accel.Definition
+	// Skipped are definition files that cannot be used, and Unfit what of the policies cannot be used here.
+	Skipped, Unfit []*accel.Problem
+	// Policies are those of the cluster, as far as they are known; PoliciesUnknown is true while they are not.
+	Policies        Policies
+	PoliciesUnknown bool
+	// Pages are the further pages of metrics that are asked for.
+	Pages []accel.MetricPage
+	Log   *slog.Logger
+	// Ledger makes the changes that a purge takes back.
+	Ledger  *ledger.Ledger
+	catalog Catalog
+}
+
+// Open reads the configuration in this process's own file system, and the definitions in the host's.
+func Open(o SetupOptions) (*Setup, *accel.Problem) {
+	h, err := host.New(o.HostRoot)
+	if err != nil {
+		return nil, accel.Problemf(accel.ConfigInvalid, "%v", err)
+	}
+	config, problem := ReadConfig(o.ConfigFile, o.ConfigNamed)
+	if problem != nil {
+		return nil, problem
+	}
+	s := &Setup{Host: h, Config: config, catalog: o.Catalog}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(config.LogLevel)); err != nil {
+		return nil, accel.Problemf(accel.ConfigInvalid, "logLevel: %v", err)
+	}
+	if o.LogTo == nil {
+		o.LogTo = io.Discard
+	}
+	s.Log = slog.New(slog.NewTextHandler(o.LogTo, &slog.HandlerOptions{Level: level}))
+	if s.Pages, problem = compatible(o.ConfigFile, o.Catalog.MetricPages(), config.Compatible); problem != nil {
+		return nil, problem
+	}
+	if s.Ledger, err = ledger.Open(h, config.StateDir, s.Log); err != nil {
+		return nil, accel.Problemf(accel.ConfigInvalid, "stateDir: %v", err)
+	}
+	if problem := s.define(o.Policies); problem != nil {
+		if problem.Reason == accel.ConfigInvalid { // the overrides, which do not know their file
+			problem.Message = fmt.Sprintf("cannot use %q: %s", o.ConfigFile, problem.Message)
+		}
+		return nil, problem
+	}
+	s.BaseKinds = maps.Clone(s.Kinds)
+	for kind, def := range s.BaseKinds {
+		asked, problem := driver.Requested(h, config.StateDir, def)
+		if problem != nil {
+			s.Skipped = append(s.Skipped, problem)
+		}
+		s.Kinds[kind] = asked
+	}
+	return s, nil
+}
+
+// compatible returns the further pages of metrics by their names in the configuration file.
+func compatible(file string, pages []accel.MetricPage, names []string) ([]accel.MetricPage, *accel.Problem) {
+	var chosen []accel.MetricPage
+	var known []string
+	for _, p := range pages {
+		known = append(known, p.Name)
+		if slices.Contains(names, p.Name) {
+			chosen = append(chosen, p)
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, accel.Problemf(accel.ConfigInvalid, "cannot use %q: endpoint.compatible: %q is not one of %s",
+				file, name, strings.Join(known, ", "))
+		}
+	}
+	return chosen, nil
+}
+
+// define finds the definitions in force: built in, of policies, of files, with what policies and the configuration
+// override.
+func (s *Setup) define(feed *PolicyFeed) *accel.Problem {
+	policies, known, unread := policiesNow(feed, s.Host, s.Config)
+	s.Policies, s.PoliciesUnknown = policies, !known
+	if unread != nil {
+		s.Unfit = append(s.Unfit, unread)
+	}
+	defs, skipped, problem := s.Definitions()
+	if problem != nil {
+		return problem
+	}
+	for _, p := range skipped {
+		if p.Reason == accel.PolicyInvalid {
+			s.Unfit = append(s.Unfit, p)
+		} else {
+			s.Skipped = append(s.Skipped, p)
+		}
+	}
+	var misfits []*accel.Problem
+	if s.Kinds, misfits, problem = overridden(s.Config, defs, policies); problem != nil {
+		return problem
+	}
+	s.Unfit = append(s.Unfit, misfits...)
+	return nil
+}
+
+// Definitions returns every definition that can be used, also those that are off, as their files have them, and why
+// others cannot be used.
+func (s *Setup) Definitions() (map[string]*accel.Definition, []*accel.Problem, *accel.Problem) {
+	defs, problem := s.catalog.Definitions()
+	if problem != nil {
+		return nil, nil, problem
+	}
+	skipped := s.addPolicyDefinitions(defs)
+	if dir, err := s.Host.Path(s.Config.Definitions); err == nil {
+		skipped = append(skipped, s.catalog.Load(os.DirFS(dir), defs)...)
+	}
+	names := exporter.MetricNames()
+	for kind, def := range defs {
+		if problem := knownMetrics(def, names); problem != nil {
+			skipped = append(skipped, problem)
+			delete(defs, kind)
+		}
+	}
+	return defs, skipped, nil
+}
+
+// addPolicyDefinitions adds the definitions that policies bring, which replace built-in ones.
+func (s *Setup) addPolicyDefinitions(defs map[string]*accel.Definition) []*accel.Problem {
+	var problems []*accel.Problem
+	for i, data := range s.Policies.Definitions() {
+		def, problem := s.catalog.Parse(fmt.Sprintf("a policy's definition %d", i+1), data)
+		if problem != nil {
+			problem.Reason = accel.PolicyInvalid
+			problems = append(problems, problem)
+			continue
+		}
+		defs[def.Kind] = def
+	}
+	return problems
+}
+
+// overridden returns the definitions in force: policies override definitions, and the configuration file overrides both.
+func overridden(config Config, defs map[string]*accel.Definition, p Policies) (
+	map[string]*accel.Definition, []*accel.Problem, *accel.Problem,
+) {
+	applied, problems := p.Apply(defs)
+	out, problem := config.Override(applied)
+	if problem != nil {
+		// The policies may not fit the file, such as by two kinds of one name: the file alone decides then.
+		if alone, mistake := config.Override(defs); mistake == nil {
+			problem.Reason = accel.PolicyInvalid
+			return p.Order(alone), append(problems, problem), nil
+		}
+		return nil, nil, problem
+	}
+	return p.Order(out), problems, nil
+}
+
+// knownMetrics refuses a definition whose metrics the exporter has no row for.
+func knownMetrics(def *accel.Definition, names []string) *accel.Problem {
+	for _, m := range def.Metrics {
+		if !slices.Contains(names, m.Name) {
+			return accel.Problemf(accel.DefinitionInvalid, "cannot use definition %q: metric %q is not in docs/metrics.md",
+				def.Kind, m.Name)
+		}
+	}
+	return nil
+}
+
+// firstProblem is the one that is shown.
+func firstProblem(all ...[]*accel.Problem) *accel.Problem {
+	if joined := slices.Concat(all...); len(joined) > 0 {
+		return joined[0]
+	}
+	return nil
+}
+
+// DriverOptions are those of the driver manager, as the configuration has them.
+func (s *Setup) DriverOptions() driver.Options {
+	return driver.Options{
+		StateDir: s.Config.StateDir, Log: s.Log, Ledger: s.Ledger,
+		StoreEntries: s.Config.StoreEntries, StoreMiB: s.Config.StoreMiB,
+		LoadTimeout: s.Config.LoadTimeout, BuildTimeout: s.Config.BuildTimeout, Jobs: s.Config.Build.Jobs,
+		BuildMemory: s.Config.Build.MemoryBytes(s.Host.Memory()), CPUWeight: s.Config.Build.CPUWeight,
+		Helper: []string{"/proc/self/exe", "load-module"},
+	}
+}
+
+// Driver returns the driver manager of a command; progress may be nil.
+func (s *Setup) Driver(progress func(accel.Progress)) *driver.Driver {
+	o := s.DriverOptions()
+	o.Progress = progress
+	return driver.New(s.Host, o)
+}
+
+// RuntimeOptions are those of the container runtime that every caller wants; which runtime it is, and what may be
+// changed, is the caller's.
+func (s *Setup) RuntimeOptions() runtime.Options {
+	return runtime.Options{Log: s.Log, Ledger: s.Ledger, HookProgram: HookProgram(), Units: runtimeUnits(s.Host)}
+}
+
+// Runtime returns the container runtime as the agent works with it.
+func (s *Setup) Runtime(facts accel.Facts) *runtime.Runtime {
+	o := s.RuntimeOptions()
+	o.Engine = facts.Runtime
+	o.Look = func() accel.ContainerEngine { e, _ := detect.Engine(s.Host); return e } // doctor says what cannot be read
+	o.Edit = engine.Edit(cmp.Or(s.Config.RuntimeEdit, string(engine.EditDropin)))
+	o.Restart = runtime.Restart(s.Config.RuntimeRestart)
+	return runtime.New(s.Host, o)
+}
+
+// Want is what the configuration asks of the container runtime and of whom.
+func (s *Setup) Want() accel.Want {
+	return accel.Want{
+		Hook: s.Config.Hook && HookProgram() != "", CDI: s.Config.CDI, Kinds: s.Kinds, Unsure: s.PoliciesUnknown,
+	}
+}
+
+// Accelerators returns the devices of a kind, healthy unless they say otherwise.
+func (s *Setup) Accelerators(def *accel.Definition, facts accel.Facts) []accel.Accelerator {
+	accs := detect.Accelerators(s.Host, def, facts.PCI)
+	for i := range accs {
+		if accs[i].Health.State == "" {
+			accs[i].Health.State = accel.Healthy
+		}
+	}
+	return accs
+}
+
+// KindsInOrder returns the kinds in force so that each comes after those that it needs.
+func (s *Setup) KindsInOrder() []string {
+	var kinds []string
+	ordered, _ := accel.InOrder(s.Kinds) // a cycle was taken out when they were read
+	for _, def := range ordered {
+		kinds = append(kinds, def.Kind)
+	}
+	return kinds
+}
+
+// runtimeUnits control the container runtime's unit; none on another machine's root.
+func runtimeUnits(h *host.Host) runtime.Units {
+	if !h.Live() {
+		return runtime.Units{}
+	}
+	u := systemd.NewUnits(h.Path)
+	return runtime.Units{
+		Reload: u.Reload, Restart: u.Restart,
+		FirstError: func(ctx context.Context, unit string, since time.Time) string {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			out, err := h.Command(ctx, "journalctl", "--unit="+unit, fmt.Sprintf("--since=@%d", since.Unix()),
+				"--output=json", "--no-pager", "--lines=200").Output()
+			if err != nil {
+				return ""
+			}
+			return systemd.FirstError(out)
+		},
+	}
+}
+
+// ownPrograms is the directory that this program stands in; empty when that cannot be known.
+func ownPrograms() string {
+	self, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return filepath.Dir(self)
+}
+
+// HookProgram finds acceld-hook beside this program; empty when it is not there.
+func HookProgram() string {
+	dir := ownPrograms()
+	if dir == "" {
+		return ""
+	}
+	p := filepath.Join(dir, "acceld-hook")
+	if _, err := os.Stat(p); err != nil {
+		return ""
+	}
+	return p
+}
+
+// nodeName is the configured name, the pod's node or the host name.
+func nodeName(config Config) (string, error) {
+	if config.Node != "" {
+		return config.Node, nil
+	}
+	if n := os.Getenv("NODE_NAME"); n != "" {
+		return n, nil
+	}
+	n, err := os.Hostname()
+	if err != nil || n == "" {
+		return "", errors.New("cannot find the node name: set node in the configuration")
+	}
+	return n, nil
+}

@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host/hosttest"
+	"github.com/acceld/acceld/systemd"
+	"github.com/acceld/acceld/vendors"
+)
+
+func save(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// options are those of a host root and a configuration file, with the built-in definitions.
+func options(root, file string) SetupOptions {
+	return SetupOptions{HostRoot: root, ConfigFile: file, ConfigNamed: true, Catalog: Catalog{
+		Definitions: vendors.Definitions, Parse: vendors.Parse, Load: vendors.Load, MetricPages: vendors.MetricPages,
+	}}
+}
+
+// opened is the setup of a host root by a configuration.
+func opened(t *testing.T, root, config string) *Setup {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	save(t, file, config)
+	s, problem := Open(options(root, file))
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	return s
+}
+
+// bare is an agent whose organs are made and whose loop is not. It ends with the test.
+func bare(t *testing.T, o SetupOptions, s *Setup) *Agent {
+	t.Helper()
+	s.Log = slog.New(slog.DiscardHandler)
+	ctx, cancel := context.WithCancel(t.Context())
+	sockets, err := systemd.ReceiveSockets(ctx, s.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAgent(ctx, cancel, Options{SetupOptions: o}, s, sockets)
+	a.organs(accel.Facts{})
+	t.Cleanup(func() {
+		cancel()
+		a.group.Wait()
+	})
+	return a
+}
+
+// assembled is the whole agent of a fake machine by a configuration; nothing of it runs.
+func assembled(t *testing.T, m *hosttest.Machine, config string) *Agent {
+	t.Helper()
+	o := options(m.Host.Root(), filepath.Join(t.TempDir(), "config.yaml"))
+	save(t, o.ConfigFile, "logLevel: error\n"+config)
+	read, problem := ReadConfig(o.ConfigFile, true)
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	if o.Policies, problem = NewPolicyFeed(m.Host, read); problem != nil {
+		t.Fatal(problem)
+	}
+	s, problem := Open(o)
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	s.Log = slog.New(slog.DiscardHandler)
+	sockets, err := systemd.ReceiveSockets(t.Context(), s.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAgent(t.Context(), func() {}, Options{SetupOptions: o}, s, sockets)
+	if _, err := a.assemble(accel.Facts{}); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// TestCompatible: an unknown page is refused with the words that there are.
+func TestCompatible(t *testing.T) {
+	if pages, problem := compatible("c.yaml", vendors.MetricPages(), []string{"gpu-operator"}); problem != nil || len(pages) != 1 {
+		t.Errorf("%v, %v", pages, problem)
+	}
+	_, problem := compatible("c.yaml", vendors.MetricPages(), []string{"dgcm"})
+	want := fmt.Sprintf("cannot use %q: endpoint.compatible: %q is not one of dcgm, gpu-operator", "c.yaml", "dgcm")
+	if problem == nil || problem.Reason != accel.ConfigInvalid || problem.Message != want {
+		t.Errorf("%v", problem)
+	}
+}

@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/acceld/acceld/systemd"
+)
+
+// Task is one long-running part of the agent. Run returns when ctx ends; a returned error ends the agent. A task that
+// can recover does so inside Run.
+type Task interface {
+	Run(ctx context.Context) error
+	// Ready is closed when the task first does its work.
+	Ready() <-chan struct{}
+	String() string
+}
+
+// Serve runs the tasks until ctx ends or one fails, and calls ready once when all of them are.
+func Serve(ctx context.Context, log *slog.Logger, ready func(), tasks ...Task) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, t := range tasks {
+		group.Go(func() error {
+			if err := t.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("%s: %w", t, err)
+			}
+			return nil
+		})
+	}
+	group.Go(func() error {
+		for _, t := range tasks {
+			select {
+			case <-t.Ready():
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		log.Info("all tasks ready", "tasks", len(tasks))
+		ready()
+		return nil
+	})
+	return group.Wait()
+}
+
+// Unready names the tasks that are not ready; empty when all are.
+func Unready(tasks []Task) string {
+	var names []string
+	for _, t := range tasks {
+		select {
+		case <-t.Ready():
+		default:
+			names = append(names, t.String())
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// taskFunc is a task that is a function, and ready at once.
+type taskFunc struct {
+	name  string
+	run   func(ctx context.Context) error
+	ready chan struct{}
+}
+
+func newTask(name string, run func(ctx context.Context) error) *taskFunc {
+	return &taskFunc{name: name, run: run, ready: make(chan struct{})}
+}
+
+func (t *taskFunc) String() string         { return t.name }
+func (t *taskFunc) Ready() <-chan struct{} { return t.ready }
+
+func (t *taskFunc) Run(ctx context.Context) error {
+	close(t.ready)
+	return t.run(ctx)
+}
+
+// list puts the tasks of this host together.
+func (a *Agent) list(node string) ([]Task, error) {
+	listeners, err := a.listeners()
+	if err != nil {
+		return nil, err
+	}
+	watchdog, err := systemd.NewWatchdog(a.notifier, a.alive)
+	if err != nil {
+		return nil, err
+	}
+	restart := a.end
+	if !systemd.Supervised() {
+		restart = nil
+	}
+	tasks := []Task{
+		a.loop, a.preflight, a.health, a.holdings, a.programs,
+		NewEndpoint(a.exporter.Handler(), listeners...),
+		watchdog,
+		NewSelfRestart(a.loop.Follow, restart, a.Log),
+		newTask("kernel events", a.watcher.run),
+		newTask("device resets", a.resets.run),
+		newTask("configuration", a.reloader.run),
+	}
+	if a.Config.Remote.Listen != "" {
+		remote, err := a.remote(node)
+		if err != nil {
+			return nil, err
+		}
+		tasks = append(tasks, remote)
+	}
+	if a.kube != nil {
+		tasks = append(tasks, a.kube, a.pods)
+	}
+	if policies := a.followPolicies(); policies != nil {
+		tasks = append(tasks, policies)
+	}
+	return tasks, nil
+}

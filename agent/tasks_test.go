@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/host/hosttest"
+)
+
+// TestTasks: what an agent consists of, on a bare host and in a cluster.
+func TestTasks(t *testing.T) {
+	var version atomic.Pointer[string]
+	credentials := filepath.Join(t.TempDir(), "kubeconfig")
+	save(t, credentials, apiServer(t, &version))
+	bare := []string{
+		"machine loop", "kernel preflight", "health engine", "holders of accelerators", "probe programs", "local endpoint",
+		"watchdog", "self-restart", "kernel events", "device resets", "configuration",
+	}
+	cluster := append(append([]string{}, bare...), "remote endpoint", "node node-a", "pods of the node", "policies of the cluster")
+	for name, c := range map[string]struct {
+		config string
+		want   []string
+	}{
+		"on a bare host": {"endpoint: {listen: ''}\n", bare},
+		"in a cluster": {
+			"node: node-a\nkubernetes: {enabled: on, kubeconfig: " + credentials + "}\n" +
+				"endpoint: {listen: '', remote: {listen: '127.0.0.1:0', tokens: true}}\n",
+			cluster,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, task := range assembled(t, hosttest.New(t), c.config).tasks {
+				got = append(got, task.String())
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("the tasks (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"sync"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// NewTimeoutCollect returns a [loop.Probes].Collect around one that may hang in a device's driver: it gives up after two seconds and is not
+// called for that device again before it has ended. So one device costs the others of its kind these seconds, and once.
+// What was given up has read nothing: an empty map, with the error.
+func NewTimeoutCollect(collect func(*accel.Definition, accel.Accelerator) (map[string]float64, error)) func(*accel.Definition, accel.Accelerator) (map[string]float64, error) {
+	type answer struct {
+		metrics map[string]float64
+		err     error
+	}
+	var mu sync.Mutex
+	reading := map[string]time.Time{} // since when, by device
+	hangs := func(id string, since time.Time) (map[string]float64, error) {
+		return map[string]float64{}, accel.Problemf(accel.CollectFailed, "reading %s has hung since %s", id, since.Format("15:04:05"))
+	}
+	begin := func(id string) (since time.Time, busy bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if since, busy = reading[id]; !busy {
+			since = time.Now()
+			reading[id] = since
+		}
+		return since, busy
+	}
+	return func(def *accel.Definition, a accel.Accelerator) (map[string]float64, error) {
+		since, busy := begin(a.ID)
+		if busy {
+			return hangs(a.ID, since)
+		}
+		done := make(chan answer, 1)
+		go func() {
+			metrics, err := collect(def, a)
+			mu.Lock()
+			delete(reading, a.ID)
+			mu.Unlock()
+			done <- answer{metrics, err}
+		}()
+		limit := time.NewTimer(readTimeout)
+		defer limit.Stop()
+		select {
+		case got := <-done:
+			return got.metrics, got.err
+		case <-limit.C:
+			return hangs(a.ID, since)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// readTimeout is how long a pass waits for the attributes of the devices; then it goes on with what they were last.
+const readTimeout = 2 * time.Second
+
+// hungAfter is how long one read may take before the device counts as hung. On a host that has no processor left, reads of
+// healthy devices have taken seconds, and a pod that is admitted in such a moment is refused for good.
+const hungAfter = 15 * time.Second
+
+// TimeoutReader reads each device on its own, so that one whose driver hangs in a read has no effect on the others and never
+// stops the loop. A hanging read costs one goroutine, not one per pass.
+type TimeoutReader struct {
+	read func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator
+	// answered is called when a read that had been given up has ended.
+	answered func()
+
+	mu      sync.Mutex
+	reading map[string]time.Time // since when, by device
+	given   map[string]bool      // reads that were given up
+	last    map[string]accel.Accelerator
+}
+
+// NewTimeoutReader returns a TimeoutReader around read, which is called with one device at a time.
+func NewTimeoutReader(read func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator, answered func()) *TimeoutReader {
+	return &TimeoutReader{
+		read: read, answered: answered,
+		reading: map[string]time.Time{}, given: map[string]bool{}, last: map[string]accel.Accelerator{},
+	}
+}
+
+// Accelerators is [loop.Probes].Accelerators.
+func (r *TimeoutReader) Accelerators(def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+	var ids []string
+	done := make(chan string, len(pci))
+	waiting := 0
+	for _, d := range pci {
+		if !def.Recognises(d) {
+			continue
+		}
+		ids = append(ids, d.Address)
+		if r.begin(d.Address) {
+			waiting++
+			go func() {
+				r.end(d.Address, r.read(def, []accel.PCIDevice{d}))
+				done <- d.Address
+			}()
+		}
+	}
+	limit := time.NewTimer(readTimeout)
+	defer limit.Stop()
+	for expired := false; waiting > 0 && !expired; {
+		select {
+		case <-done:
+			waiting--
+		case <-limit.C:
+			expired = true
+		}
+	}
+	return r.collect(ids)
+}
+
+// begin reports whether a read of the device may start: not while an earlier one hangs.
+func (r *TimeoutReader) begin(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, busy := r.reading[id]; busy {
+		return false
+	}
+	r.reading[id] = time.Now()
+	return true
+}
+
+func (r *TimeoutReader) end(id string, accs []accel.Accelerator) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.reading, id)
+	delete(r.last, id)
+	if len(accs) == 1 {
+		r.last[id] = accs[0]
+	}
+	if r.given[id] {
+		delete(r.given, id)
+		r.answered()
+	}
+}
+
+// collect returns what was read. A device whose read has not ended is as it was read last; it is unhealthy when that was
+// never, or when the read hangs.
+func (r *TimeoutReader) collect(ids []string) []accel.Accelerator {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []accel.Accelerator
+	for _, id := range ids {
+		a, known := r.last[id]
+		if since, hangs := r.reading[id]; hangs {
+			r.given[id] = true
+			a.ID = id
+			if known && time.Since(since) < hungAfter {
+				out = append(out, a)
+				continue
+			}
+			a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: fmt.Sprintf("reading its attributes has not ended since %s", since.Format("15:04:05"))}
+		} else if !known {
+			continue
+		}
+		out = append(out, a)
+	}
+	return out
+}

@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+func TestHangingDeviceHasNoEffectOnTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang, answered := make(chan struct{}), 0
+		var reads atomic.Int32
+		def := &accel.Definition{Match: []accel.Match{{Vendor: "f00d", Device: "0001"}}}
+		p := NewTimeoutReader(func(_ *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+			if pci[0].Address == "0000:02:00.0" {
+				reads.Add(1)
+				<-hang
+			}
+			return []accel.Accelerator{{ID: pci[0].Address, Health: accel.Health{State: accel.Healthy}}}
+		}, func() { answered++ })
+		pci := []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0"), {Address: "0000:03:00.0", Vendor: "beef"}}
+		begin := time.Now()
+		for range 3 {
+			got := p.Accelerators(def, pci)
+			if len(got) != 2 || got[0].Health.State != accel.Healthy || got[1].Health.State != accel.Unhealthy {
+				t.Fatalf("got %+v", got)
+			}
+		}
+		if waited := time.Since(begin); waited != readTimeout || reads.Load() != 1 {
+			t.Errorf("waited %v for %d reads, want %v for one", waited, reads.Load(), readTimeout)
+		}
+		close(hang)
+		synctest.Wait()
+		if got := p.Accelerators(def, pci); answered != 1 || got[1].Health.State != accel.Healthy {
+			t.Errorf("answered %d times, then %+v", answered, got)
+		}
+	})
+}
+
+// A host without a free processor is slow to read attributes; that is no fault of its devices.
+func TestSlowReadIsNoHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow time.Duration
+		def := &accel.Definition{Match: []accel.Match{{Vendor: "f00d", Device: "0001"}}}
+		p := NewTimeoutReader(func(_ *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
+			time.Sleep(slow)
+			return []accel.Accelerator{{ID: pci[0].Address, Health: accel.Health{State: accel.Healthy}}}
+		}, func() {})
+		pci := []accel.PCIDevice{device("0000:01:00.0")}
+		state := func() accel.HealthState { return p.Accelerators(def, pci)[0].Health.State }
+		state()
+		slow = time.Minute
+		if got := state(); got != accel.Healthy {
+			t.Errorf("after %v it is %s", readTimeout, got)
+		}
+		time.Sleep(hungAfter - readTimeout - time.Millisecond)
+		if got := state(); got != accel.Healthy {
+			t.Errorf("just before %v it is %s", hungAfter, got)
+		}
+		time.Sleep(time.Millisecond)
+		if got := state(); got != accel.Unhealthy {
+			t.Errorf("after %v it is %s", hungAfter, got)
+		}
+		time.Sleep(time.Minute)
+		slow = 0
+		if got := state(); got != accel.Healthy {
+			t.Errorf("when the read has ended it is %s", got)
+		}
+	})
+}
+
+func device(address string) accel.PCIDevice {
+	return accel.PCIDevice{Address: address, Vendor: "f00d", Device: "0001"}
+}

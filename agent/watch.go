@@ -1,0 +1,166 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/dra"
+	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/host/ledger"
+	"github.com/acceld/acceld/runtime"
+)
+
+// kubeletDir is where a kubelet keeps its configuration and its books, and makes the directory of device plugins.
+const kubeletDir = "/var/lib/kubelet"
+
+// watcher wakes the loop when the kernel has news, or a file changes that the steps read or wrote.
+type watcher struct {
+	host    *host.Host
+	runtime *runtime.Runtime
+	wake    func(helps bool)
+	log     *slog.Logger
+	group   *sync.WaitGroup
+	events  <-chan host.Uevent
+
+	// unfollow ends the watches of the steps' files; reload's once the agent runs.
+	unfollow context.CancelFunc
+	// engine is the container runtime whose files are watched, and cluster what their names may be made of; the loop's.
+	engine  accel.ContainerEngine
+	cluster accel.Cluster
+	// moved has room for one: other files are to be watched.
+	moved chan struct{}
+}
+
+// newWatcher returns a watcher that does not watch yet. It waits in group for what it starts.
+func newWatcher(s *Setup, r *runtime.Runtime, facts accel.Facts, wake func(helps bool), group *sync.WaitGroup) *watcher {
+	return &watcher{
+		host: s.Host, runtime: r, wake: wake, log: s.Log, group: group,
+		engine: facts.Runtime, cluster: facts.Cluster, moved: make(chan struct{}, 1),
+	}
+}
+
+// watch begins to watch everything.
+func (w *watcher) watch(ctx context.Context, defs map[string]*accel.Definition, facts accel.Facts) (err error) {
+	if w.events, err = w.host.Uevents(ctx); err != nil {
+		return accel.Problemf(accel.ReasonForError(err, accel.InternalError), "cannot listen to the kernel's events: %v", err)
+	}
+	return w.followSteps(ctx, defs, facts)
+}
+
+// run wakes the loop at events of the kernel that can be about an accelerator, until ctx ends.
+func (w *watcher) run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case e, ok := <-w.events:
+			if !ok {
+				return nil
+			}
+			if concerns(e) {
+				w.wake(false)
+			}
+		}
+	}
+}
+
+// followSteps watches the files that the steps of the definitions read or write, instead of those of earlier ones.
+func (w *watcher) followSteps(ctx context.Context, defs map[string]*accel.Definition, facts accel.Facts) error {
+	if w.unfollow != nil {
+		w.unfollow()
+	}
+	ctx, w.unfollow = context.WithCancel(ctx)
+	// What a step wrote: somebody else's change of it is drift.
+	written := append(w.runtime.Paths(), "/dev")
+	// What a step reads: a change of it may help one that failed.
+	read := append(w.runtime.Sources(), "/lib/modules/"+facts.Kernel.Release, kubeletDir)
+	for _, def := range defs {
+		read = append(read, driver.SourceDirs(def, facts)...)
+	}
+	if err := w.follow(ctx, written, false, routine); err != nil {
+		return err
+	}
+	if err := w.follow(ctx, read, true, routine); err != nil {
+		return err
+	}
+	return w.followEngines(ctx, facts.Runtime)
+}
+
+// refollow is followSteps while the agent runs.
+func (w *watcher) refollow(ctx context.Context, defs map[string]*accel.Definition, facts accel.Facts) {
+	if err := w.followSteps(ctx, defs, facts); err != nil {
+		w.log.Warn("changes of the files that steps read will be seen late", "error", err)
+	}
+}
+
+// follow wakes the loop when an entry of one of the directories changes that is none to pass over.
+func (w *watcher) follow(ctx context.Context, dirs []string, helps bool, passOver func(name string) bool) error {
+	changes, err := w.host.Watch(ctx, dirs...)
+	if err != nil {
+		return fmt.Errorf("cannot watch %s: %w", strings.Join(dirs, ", "), err)
+	}
+	w.group.Go(func() {
+		for name := range changes {
+			if !passOver(name) {
+				w.wake(helps)
+			}
+		}
+	})
+	return nil
+}
+
+// followEngines watches where a container runtime would make its socket, on a host that has none yet.
+func (w *watcher) followEngines(ctx context.Context, now accel.ContainerEngine) error {
+	if now.Name != "" {
+		return nil // its own socket is among what the steps read
+	}
+	sockets := detect.EngineSockets()
+	var dirs []string
+	for _, s := range sockets {
+		dirs = append(dirs, path.Dir(s))
+	}
+	slices.Sort(dirs)
+	return w.follow(ctx, slices.Compact(dirs), true, func(name string) bool {
+		return !slices.Contains(sockets, name) && !slices.Contains(dirs, name)
+	})
+}
+
+// see has other files watched when the host has got a container runtime, or another one, or when it is known what the
+// names of sources are made of.
+func (w *watcher) see(facts accel.Facts) {
+	now := facts.Runtime
+	same := now.Name == w.engine.Name && now.Endpoint == w.engine.Endpoint && now.Config == w.engine.Config
+	if same && facts.Cluster == w.cluster {
+		return
+	}
+	w.engine, w.cluster = now, facts.Cluster
+	select {
+	case w.moved <- struct{}{}:
+	default: // it is to look already
+	}
+}
+
+// routine reports whether a file comes and goes with every pod, so that its change says nothing about this host: what is
+// made beside its place first, the specs of claims, which their plugin looks after, and the kubelet's own books
+// (pkg/kubelet/allocation, kuberuntime, cm: allocated_pods_state, dra_manager_state and others; checkpointmanager writes
+// them under a name with a dot first). The machine need not be read for a pod, nor what has failed be tried again.
+func routine(name string) bool {
+	dir, base := path.Split(name)
+	books := dir == kubeletDir+"/" && (strings.HasPrefix(base, ".") || strings.HasSuffix(base, "_state"))
+	return books || ledger.Passing(name) || dra.ClaimSpec(name)
+}
+
+// concerns reports whether an event can be about an accelerator: the PCI bus, a module, or anything below a PCI
+// function, such as the device nodes of a driver.
+func concerns(e host.Uevent) bool {
+	return e.Action == host.UeventOverflow || e.Subsystem == "pci" || e.Subsystem == "module" ||
+		strings.HasPrefix(e.DevPath, "/devices/pci")
+}

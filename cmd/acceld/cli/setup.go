@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent"
+	"github.com/acceld/acceld/vendors"
+)
+
+// parts are what most commands need.
+type parts struct {
+	*agent.Setup
+	// console is where the log goes, and how far the work is.
+	console *console
+}
+
+// setupOptions are the flags of every command, and what the vendors know.
+func (c *common) setupOptions() agent.SetupOptions {
+	return agent.SetupOptions{
+		HostRoot: c.hostRoot, ConfigFile: c.config, ConfigNamed: c.asked, LogTo: c.console,
+		Catalog: agent.Catalog{
+			Definitions: vendors.Definitions, Parse: vendors.Parse, Load: vendors.Load, MetricPages: vendors.MetricPages,
+		},
+	}
+}
+
+// open reads configuration and definitions.
+func (c *common) open() (*parts, *accel.Problem) {
+	s, problem := agent.Open(c.setupOptions())
+	if problem != nil {
+		return nil, problem
+	}
+	return &parts{Setup: s, console: c.console}, nil
+}
