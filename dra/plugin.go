@@ -12,6 +12,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
+	"github.com/acceld/acceld/pace"
 )
 
 // Config says what a plugin serves and with what.
@@ -66,11 +67,10 @@ type Plugin struct {
 
 // timing holds every duration, so that tests can shorten them.
 type timing struct {
-	settle   time.Duration // gathers the changes of one moment
-	retry    time.Duration // after something failed; doubles up to retryMax
-	retryMax time.Duration
-	lasting  time.Duration // what lasted so long has not failed at once
-	unheard  time.Duration // how long a registration may wait for the kubelet; doubles up to unheardMax
+	settle  time.Duration // gathers the changes of one moment
+	retry   pace.Backoff  // after something failed
+	lasting time.Duration // what lasted so long has not failed at once
+	unheard time.Duration // how long a registration may wait for the kubelet; doubles up to unheardMax
 	// lost is how long the kubelet may be without a connection before its bookkeeping is not believed any more: 1.34.0 and
 	// 1.34.1 could lose an idle one for good (kubernetes/kubernetes#133920).
 	lost       time.Duration
@@ -83,7 +83,7 @@ type timing struct {
 
 func usual() timing {
 	return timing{
-		settle: 20 * time.Millisecond, retry: 100 * time.Millisecond, retryMax: time.Minute, lasting: 5 * time.Second,
+		settle: 20 * time.Millisecond, retry: pace.Backoff{First: 100 * time.Millisecond, Max: time.Minute}, lasting: 5 * time.Second,
 		unheard: 15 * time.Second, lost: 30 * time.Second, unheardMax: 5 * time.Minute,
 		request: 10 * time.Second, confirm: 10 * time.Second, look: 10 * time.Second, stop: 500 * time.Millisecond,
 	}
@@ -172,7 +172,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-p.released:
-			pause(ctx, nil, p.timing.settle) // the agent looks at every device then: once for pods that end together
+			_ = pace.Sleep(ctx, p.timing.settle) // the agent looks at every device then: once for pods that end together
 			p.cfg.OnChange()
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/pace"
 )
 
 const (
@@ -41,8 +41,7 @@ type change struct {
 // publish works until ctx ends: list, watch, write what differs.
 func (p *Plugin) publish(ctx context.Context) {
 	b := &publisher{Plugin: p, settled: map[string]Slice{}, classed: map[string]classSpec{}, writes: rate.NewLimiter(rate.Every(writeEvery), writeBurst)}
-	retry := p.timing.retry
-	for ctx.Err() == nil {
+	for failures := 1; ctx.Err() == nil; failures++ {
 		began := time.Now()
 		problem := b.session(ctx)
 		if ctx.Err() != nil {
@@ -50,13 +49,9 @@ func (p *Plugin) publish(ctx context.Context) {
 		}
 		b.withhold(problem)
 		if time.Since(began) > p.timing.lasting {
-			retry = p.timing.retry
+			failures = 1
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(retry - retry/5 + rand.N(2*retry/5+1)):
-		}
-		retry = min(2*retry, p.timing.retryMax)
+		_ = pace.Sleep(ctx, p.timing.retry.After(failures))
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/pace"
 )
 
 // Meta is what this package reads of the metadata of objects.
@@ -116,7 +117,7 @@ func (m *Mirror[T, P]) Run(ctx context.Context) error {
 				failures = 0
 			}
 			if err == nil {
-				linger(ctx, backoff(failures))
+				_ = pace.Sleep(ctx, backoff(failures))
 			}
 		}
 		m.note(err)
@@ -129,7 +130,7 @@ func (m *Mirror[T, P]) Run(ctx context.Context) error {
 			m.replace(map[string]P{})
 			wait = absent
 		}
-		linger(ctx, wait)
+		_ = pace.Sleep(ctx, wait)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/pace"
 )
 
 // spread keeps the nodes that waited for one build from asking the registry at the same moment.
@@ -42,9 +43,7 @@ func (a *running) awaitBuild(e *kube.Election, follow kube.LeaseWatch, key strin
 			}
 			return
 		}
-		select {
-		case <-a.ctx.Done():
-		case <-time.After(rand.N(spread)):
+		if pace.Sleep(a.ctx, rand.N(spread)) == nil {
 			a.loop.Wake(true)
 		}
 	})
