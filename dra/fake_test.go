@@ -236,7 +236,7 @@ func (s *server) published() []Slice {
 	for _, x := range s.slices {
 		all = append(all, x)
 	}
-	slices.SortFunc(all, func(a, b Slice) int { return compare(a.Metadata.Name, b.Metadata.Name) })
+	slices.SortFunc(all, func(a, b Slice) int { return strings.Compare(a.Metadata.Name, b.Metadata.Name) })
 	return all
 }
 
