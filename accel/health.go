@@ -20,7 +20,7 @@ const (
 // HealthStates returns all health states, from best to worst.
 func HealthStates() []HealthState { return []HealthState{Healthy, Degraded, Unhealthy, Gone} }
 
-// Worse reports whether s is worse than o. The empty state, of which nothing is known, is worse than none.
+// Worse reports whether s is worse than o. The empty state, of which nothing is known, is worse than no other.
 func (s HealthState) Worse(o HealthState) bool {
 	return slices.Index(HealthStates(), s) > slices.Index(HealthStates(), o)
 }

@@ -199,12 +199,15 @@ func (p *Plugin) Holders(ctx context.Context) (map[string]PodRef, error) {
 // kubelet never sees an empty list that means "not known yet". It returns nil; it has no other end than ctx's, and may
 // be called once.
 func (p *Plugin) Run(ctx context.Context) error {
-	dir := watchDirectory(p.cfg.Dir, p.timing, p.cfg.Log)
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dir := watchDirectory(watching, p.cfg.Dir, p.timing, p.cfg.Log)
 	var wg sync.WaitGroup
 	over := make(chan struct{})
-	wg.Go(func() { dir.run(over) })
+	wg.Go(func() { dir.run(watching) })
 	wg.Go(func() { p.standing.report(over, p.cfg.OnChange) })
 	p.register(ctx, dir)
+	cancel()
 	close(over)
 	wg.Wait()
 	p.kubelet.close()
