@@ -107,7 +107,7 @@ func (l *Loop) alone(ctx context.Context, k *kind, step accel.Step) func() (func
 	case accel.StepRuntime:
 		open = published(accel.Machine{Want: l.want}, k.have)
 	case accel.StepAwait:
-		open = k.have.Plugin.Allocatable == accel.CountUsable(accel.Units(k.have.Accelerators))
+		open = k.have.Plugin.Allocatable.Is(accel.CountUsable(accel.Units(k.have.Accelerators)))
 	case accel.StepMonitor:
 		open = !k.have.Monitoring.Collected.IsZero()
 	case accel.StepRegister:

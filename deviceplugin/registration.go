@@ -145,7 +145,7 @@ func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 	// ends both, after which this plugin registers again as after any other end.
 	p.cfg.Connections.End(p.cfg.Resource)
 	p.standing.set(nil, func(h *accel.PluginHave) {
-		h.Registered, h.Allocatable = true, -1
+		h.Registered, h.Allocatable = true, accel.Answer[int]{}
 		h.Registrations++
 	})
 	p.cfg.Log.Info("registered with the kubelet", "socket", filepath.Base(s.path), "registrations", p.State().Registrations)
@@ -284,7 +284,7 @@ func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool)
 	if !verdict.settled {
 		problem = differs(len(l.healthy), len(v.allocatable))
 	}
-	p.standing.set(problem, func(h *accel.PluginHave) { h.Allocatable = l.count(v.allocatable) })
+	p.standing.set(problem, func(h *accel.PluginHave) { h.Allocatable = accel.Known(l.count(v.allocatable)) })
 	if verdict.settled && !look.settled {
 		p.cfg.Log.Info("the kubelet offers the devices", "allocatable", len(v.allocatable))
 	}
@@ -300,7 +300,9 @@ func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool)
 
 // disconnected is the state without a stream.
 func (p *Plugin) disconnected(problem *accel.Problem) {
-	other := p.standing.set(problem, func(h *accel.PluginHave) { h.Registered, h.Allocatable = false, -1 })
+	other := p.standing.set(problem, func(h *accel.PluginHave) {
+		h.Registered, h.Allocatable = false, accel.Answer[int]{}
+	})
 	if other && problem != nil {
 		p.cfg.Log.Warn("not registered with the kubelet", "reason", problem.Reason, "problem", problem.Message)
 	}

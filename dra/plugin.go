@@ -109,7 +109,7 @@ func New(cfg Config) *Plugin {
 	return &Plugin{
 		cfg: cfg, driver: driver, timing: t, api: objects{cfg.API}, list: newInventory(),
 		book:     newBook(cfg.Host, records(cfg.StateDir, cfg.Definition), cfg.Log),
-		standing: &standing{have: accel.PluginHave{Allocatable: -1}, changed: cfg.OnChange},
+		standing: &standing{changed: cfg.OnChange},
 		wake:     make(chan struct{}, 1), released: make(chan struct{}, 1),
 	}
 }

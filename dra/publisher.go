@@ -60,7 +60,7 @@ func (b *publisher) withhold(problem *accel.Problem) {
 	if problem == nil {
 		return
 	}
-	change := func(h *accel.PluginHave) { h.Allocatable = -1 }
+	change := func(h *accel.PluginHave) { h.Allocatable = accel.Answer[int]{} }
 	if problem.Reason == accel.APIUnreachable {
 		change = nil // what was published stands
 	}
@@ -171,7 +171,7 @@ func newer(a, b Slice) bool {
 func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 	if !b.retired.Load() {
 		if !b.list.load().told || !b.standing.registered() { // nobody could prepare a claim
-			b.standing.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = -1 })
+			b.standing.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = accel.Answer[int]{} })
 			return 0, nil
 		}
 		if err := b.askElsewhere(ctx); err != nil {
@@ -188,7 +188,7 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 	if b.retired.Load() {
 		b.standing.withdraw()
 		b.release()
-		b.standing.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = 0 })
+		b.standing.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = accel.Known(0) })
 		return 0, nil
 	}
 	if !p.empty() {
@@ -201,7 +201,7 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 		why = accel.Problemf(accel.DeviceHeld, "%d devices are held by pods through the device plugin", held)
 		again = b.timing.look
 	}
-	b.standing.setPublication(why, func(h *accel.PluginHave) { h.Allocatable = usable(slices.Collect(maps.Values(b.there))) })
+	b.standing.setPublication(why, func(h *accel.PluginHave) { h.Allocatable = accel.Known(usable(slices.Collect(maps.Values(b.there)))) })
 	return again, nil
 }
 

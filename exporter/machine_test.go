@@ -55,12 +55,11 @@ func exampleMachine() accel.Machine {
 					To: accel.DriverRef{Version: "1.3.0"}, Phase: accel.UpgradeWaiting, Failure: &accel.Failure{Problem: accel.Problem{Reason: accel.InUse, Message: "in use"}},
 				}},
 				Runtime:    accel.RuntimeHave{Applied: true, Spec: "/etc/cdi/acceld-qemu-edu.json"},
-				Plugin:     accel.PluginHave{Registered: true, Registrations: 2, Allocatable: 1},
+				Plugin:     accel.PluginHave{Registered: true, Registrations: 2, Allocatable: accel.Known(1)},
 				Monitoring: accel.Monitoring{Collected: noon().Add(-3 * time.Second), Labelled: true},
 			},
 			"example-npu": {
 				Accelerators: []accel.Accelerator{{ID: "0000:81:00.0", NUMANode: -1, Health: well}},
-				Plugin:       accel.PluginHave{Allocatable: -1},
 			},
 		},
 		Status: map[string]accel.Status{

@@ -162,8 +162,8 @@ func kindFacts(v view, k string, now time.Time) []page.Pair {
 	if p := have.Runtime.Unread; p != nil && v.Status[k].Blocked == nil {
 		facts = append(facts, page.Fact("Unread", string(p.Reason)+": "+p.Message))
 	}
-	if v.Want.Kubernetes && len(have.Accelerators) > 0 && have.Plugin.Allocatable >= 0 {
-		facts = append(facts, page.Fact("Allocatable", fmt.Sprintf("%d of %d usable", have.Plugin.Allocatable, accel.CountUsable(accel.Units(have.Accelerators)))))
+	if v.Want.Kubernetes && len(have.Accelerators) > 0 && have.Plugin.Allocatable.Known {
+		facts = append(facts, page.Fact("Allocatable", fmt.Sprintf("%d of %d usable", have.Plugin.Allocatable.Value, accel.CountUsable(accel.Units(have.Accelerators)))))
 	}
 	return append(facts, page.Fact("Labels wait", have.Monitoring.LabelProblem))
 }

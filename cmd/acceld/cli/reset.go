@@ -279,7 +279,7 @@ func (r *reset) isOut(m accel.Machine, t driver.ResetTarget) bool {
 		return true
 	}
 	have := m.Have[t.Def.Kind]
-	heard := !m.Want.Kubernetes || !have.Plugin.Registered || have.Plugin.Allocatable == accel.CountUsable(accel.Units(have.Accelerators))
+	heard := !m.Want.Kubernetes || !have.Plugin.Registered || have.Plugin.Allocatable.Is(accel.CountUsable(accel.Units(have.Accelerators)))
 	return x.Health.Reason == accel.BeingReset && heard
 }
 

@@ -23,7 +23,7 @@ import (
 
 // resettableHave is a kind with two devices of which the kubelet gives out n.
 func resettableHave(n int, healths ...accel.Health) accel.Have {
-	have := accel.Have{Plugin: accel.PluginHave{Registered: true, Allocatable: n}}
+	have := accel.Have{Plugin: accel.PluginHave{Registered: true, Allocatable: accel.Known(n)}}
 	for i, h := range healths {
 		have.Accelerators = append(have.Accelerators, accel.Accelerator{ID: "0000:0" + string(rune('1'+i)) + ":00.0", Bound: "edu", Health: h})
 	}
