@@ -12,6 +12,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
+	"github.com/acceld/acceld/kube"
 	"github.com/acceld/acceld/pace"
 )
 
@@ -29,7 +30,7 @@ type Config struct {
 	// KubeletRoot is the kubelet's --root-dir as the host sees it; "/var/lib/kubelet" when empty.
 	KubeletRoot string
 	// API is the way to the API server. Without one nothing is published and no claim can be prepared.
-	API API
+	API kube.API
 	// Machine returns the newest snapshot: PCI functions and the driver's version are read from it.
 	Machine func() accel.Machine
 	// Edits returns what a container gets with an accelerator: what all of the kind share, and its own.
@@ -69,7 +70,6 @@ type Plugin struct {
 type timing struct {
 	settle  time.Duration // gathers the changes of one moment
 	retry   pace.Backoff  // after something failed
-	lasting time.Duration // what lasted so long has not failed at once
 	unheard time.Duration // how long a registration may wait for the kubelet; doubles up to unheardMax
 	// lost is how long the kubelet may be without a connection before its bookkeeping is not believed any more: 1.34.0 and
 	// 1.34.1 could lose an idle one for good (kubernetes/kubernetes#133920).
@@ -83,7 +83,7 @@ type timing struct {
 
 func usual() timing {
 	return timing{
-		settle: 20 * time.Millisecond, retry: pace.Backoff{First: 100 * time.Millisecond, Max: time.Minute}, lasting: 5 * time.Second,
+		settle: 20 * time.Millisecond, retry: pace.Backoff{First: 100 * time.Millisecond, Max: time.Minute},
 		unheard: 15 * time.Second, lost: 30 * time.Second, unheardMax: 5 * time.Minute,
 		request: 10 * time.Second, confirm: 10 * time.Second, look: 10 * time.Second, stop: 500 * time.Millisecond,
 	}
@@ -121,7 +121,7 @@ func (p *Plugin) String() string { return "DRA plugin " + p.driver }
 func (p *Plugin) Driver() string { return p.driver }
 
 // State is what is true about the kubelet and the API server. Allocatable is how many devices the slices offer that were
-// read back; -1 while they are not as they should be.
+// read back; unknown while they are not as they should be.
 func (p *Plugin) State() accel.PluginHave {
 	have, _ := p.standing.get()
 	return have

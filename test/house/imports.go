@@ -24,7 +24,7 @@ func rooms() map[string][]string {
 		"deviceplugin": organ,
 		"health":       organ,
 		"probe":        organ,
-		"dra":          organ,
+		"dra":          {"accel", "host", "pace", "kube"}, // its objects are at the API server
 		"exporter":     {"accel", "host", "pace", "page"},
 		"kube":         organ,
 		"systemd":      organ,
