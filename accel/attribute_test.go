@@ -6,7 +6,10 @@ import (
 )
 
 func TestNatural(t *testing.T) {
-	want := []string{"", "a", "a1", "a01", "a2", "a10", "a10b", "b", "hwmon2/temp10", "hwmon10/temp2", "tile0/gt1", "tile1/gt0"}
+	want := []string{
+		"", "6.1.0-47-amd64", "6.1.0-47-amd64-x", "6.1.0-56-amd64", "6.1.0-99-amd64", "6.1.0-100-amd64", "6.9.0", "6.10.0",
+		"a", "a1", "a01", "a2", "a10", "a10b", "b", "hwmon2/temp10", "hwmon10/temp2", "tile0/gt1", "tile1/gt0",
+	}
 	got := slices.Clone(want)
 	slices.Reverse(got)
 	slices.SortFunc(got, Natural)

@@ -266,6 +266,24 @@ type NodeSource struct {
 	Optional bool `json:"optional,omitempty"`
 }
 
+// Permissions are those of the sources together, "rw" when they name none: the default of CDI is "rwm", which lets a
+// container make nodes. A letter that is no permission stays, for validation to find.
+func Permissions(sources []NodeSource) string {
+	var all []byte
+	for _, s := range sources {
+		for _, p := range []byte(s.Permissions) {
+			if !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return "rw"
+	}
+	slices.SortFunc(all, func(a, b byte) int { return strings.IndexByte("rwm", a) - strings.IndexByte("rwm", b) })
+	return string(all)
+}
+
 // MadeNode is a device node that the driver leaves to others to make. acceld makes it where nobody has.
 type MadeNode struct {
 	// Path is the node, such as "/dev/gpu{{.Number}}"; the number is the minor number.

@@ -29,7 +29,7 @@
 //
 //   - Nobody changes a Machine after it was published; the next one is a new value.
 //   - A vanished accelerator stays in its kind as a tombstone with health "gone" until nothing refers to it.
-//   - A probe that could not answer leaves the last answer in place and says so; "don't know" is not "no".
+//   - A probe that could not answer leaves the last answer in place and says so; "don't know" is not "no" ([Answer]).
 //   - No name of a vendor and no PCI vendor id appears outside vendors/, the probe programs of vendors, docs
 //     and test data.
 package accel

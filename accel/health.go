@@ -1,6 +1,9 @@
 package accel
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // HealthState is the health of one accelerator.
 type HealthState string
@@ -16,6 +19,11 @@ const (
 
 // HealthStates returns all health states, from best to worst.
 func HealthStates() []HealthState { return []HealthState{Healthy, Degraded, Unhealthy, Gone} }
+
+// Worse reports whether s is worse than o. The empty state, of which nothing is known, is worse than no other.
+func (s HealthState) Worse(o HealthState) bool {
+	return slices.Index(HealthStates(), s) > slices.Index(HealthStates(), o)
+}
 
 // Action is what makes a device well again that does not recover by itself.
 type Action string
@@ -81,6 +89,14 @@ type Fault struct {
 
 // Present reports whether the PCI function is on the bus.
 func (a Accelerator) Present() bool { return a.Health.State != Gone }
+
+// Worse reports whether h is worse than o: its state is, or it is the same and takes the dearer action.
+func (h Health) Worse(o Health) bool {
+	if h.State != o.State {
+		return h.State.Worse(o.State)
+	}
+	return slices.Index(Actions(), h.Action) > slices.Index(Actions(), o.Action)
+}
 
 // Usable reports whether a device in this health can be given to somebody.
 func (h Health) Usable() bool { return h.State == Healthy || h.State == Degraded }

@@ -42,9 +42,9 @@ type Have struct {
 	Probe *ProbeHave `json:"probe,omitempty"`
 	// Failure is the last failed step that has not succeeded since; nil when none.
 	Failure *Failure `json:"failure,omitempty"`
-	// Word is what the node says of an upgrade that a policy of the cluster orders, the text of a [Word]; empty for silence,
-	// nil while nobody can tell: then what was said last holds.
-	Word *string `json:"word,omitempty"`
+	// Word is what the node says of an upgrade that a policy of the cluster orders. While nobody knows, what was said
+	// last holds.
+	Word Answer[Word] `json:"word,omitzero"`
 }
 
 // Accelerator is a PCI function that a definition recognises, or a partition of one.
@@ -166,8 +166,8 @@ type PluginHave struct {
 	// Registrations counts successful registrations since the agent started.
 	Registrations int `json:"registrations"`
 	// Allocatable is how many devices the kubelet itself says can be allocated, or, with DRA, how many the API server
-	// offers to the scheduler; -1 when neither has been said yet.
-	Allocatable int `json:"allocatable"`
+	// offers to the scheduler.
+	Allocatable Answer[int] `json:"allocatable"`
 }
 
 // Monitoring is what is true about metrics and labels of one kind.

@@ -50,6 +50,15 @@ func ParseWord(text string) Word {
 	return w
 }
 
+// MarshalText is String.
+func (w Word) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+
+// UnmarshalText is [ParseWord].
+func (w *Word) UnmarshalText(text []byte) error {
+	*w = ParseWord(string(text))
+	return nil
+}
+
 // Grant is what the controller says to a node, in the annotation "acceld.dev/grant-<kind>": "2.0.0 <time of the slot>". One
 // that is taken back leaves its time, "- <time>": who wants to give a grant for an earlier slot has read something old.
 type Grant struct {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/pace"
 )
 
 // spread keeps the nodes that waited for one build from asking the registry at the same moment.
@@ -57,9 +58,7 @@ func (e *election) await(key string) {
 			}
 			return
 		}
-		select {
-		case <-e.ctx.Done():
-		case <-time.After(rand.N(spread)):
+		if pace.Sleep(e.ctx, rand.N(spread)) == nil {
 			e.wake(true)
 		}
 	})

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"path"
 	"reflect"
-	"strconv"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -116,7 +115,7 @@ func (k *KernelPreflight) look(ctx context.Context, kernels []string) {
 		}
 		before, next := k.answers[kind], map[string]answered{}
 		for _, release := range kernels {
-			if !newer(release, m.Facts.Kernel.Release) || ctx.Err() != nil {
+			if accel.Natural(release, m.Facts.Kernel.Release) <= 0 || ctx.Err() != nil {
 				continue
 			}
 			if was, known := before[release]; known && was.Problem == nil && reflect.DeepEqual(was.driver, def.Driver) {
@@ -143,39 +142,4 @@ func (k *KernelPreflight) look(ctx context.Context, kernels []string) {
 			k.o.Tell(ctx, kind, told)
 		}
 	}
-}
-
-// newer compares releases as people do: numbers by their value, the rest as text.
-func newer(a, b string) bool {
-	for a != "" && b != "" {
-		x, restA, numA := element(a)
-		y, restB, numB := element(b)
-		if numA && numB {
-			if n, m := atoi(x), atoi(y); n != m {
-				return n > m
-			}
-		} else if x != y {
-			return x > y
-		}
-		a, b = restA, restB
-	}
-	return len(a) > len(b)
-}
-
-// element is the leading number of s, or its leading byte.
-func element(s string) (first, rest string, number bool) {
-	i := 0
-	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
-		i++
-	}
-	if i == 0 {
-		return s[:1], s[1:], false
-	}
-	return s[:i], s[i:], true
-}
-
-// atoi is the value of digits; the largest for more than fit.
-func atoi(digits string) uint64 {
-	n, _ := strconv.ParseUint(digits, 10, 64) // on overflow it returns the largest
-	return n
 }

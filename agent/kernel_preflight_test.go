@@ -12,19 +12,6 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-func TestNewer(t *testing.T) {
-	for _, c := range [][2]string{
-		{"6.1.0-56-amd64", "6.1.0-47-amd64"},
-		{"6.10.0", "6.9.0"},
-		{"6.1.0-100-amd64", "6.1.0-99-amd64"},
-		{"6.1.0-47-amd64-x", "6.1.0-47-amd64"},
-	} {
-		if !newer(c[0], c[1]) || newer(c[1], c[0]) || newer(c[0], c[0]) {
-			t.Errorf("%s is newer than %s", c[0], c[1])
-		}
-	}
-}
-
 // A kernel is asked for once, when its packages are installed; one without a driver again when something of it changes.
 func TestKernelPreflight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

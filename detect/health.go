@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"path"
 	"regexp"
-	"slices"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
@@ -55,7 +54,7 @@ func judge(from attributes, sources []accel.HealthSource, id string) (accel.Heal
 		case err != nil:
 			unknown = accel.Problemf(accel.CollectFailed, "cannot read the health of %s: %v", id, err)
 		default:
-			if told := verdict(s, text); rank(told) > rank(worst) {
+			if told := verdict(s, text); told.State.Worse(worst.State) {
 				worst = told
 			}
 		}
@@ -65,8 +64,6 @@ func judge(from attributes, sources []accel.HealthSource, id string) (accel.Heal
 	}
 	return worst, nil
 }
-
-func rank(h accel.Health) int { return slices.Index(accel.HealthStates(), h.State) }
 
 // verdict is what the content of an attribute means.
 func verdict(s accel.HealthSource, text string) accel.Health {

@@ -57,7 +57,7 @@ func (s *service) allocate(ctx context.Context, devices map[string]device, ids [
 			return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate device %q: it has no device node (%s)", id, accel.NodeMissing)
 		default:
 			for _, n := range d.nodes {
-				answer.Devices = append(answer.Devices, deviceSpec(n.Path, permissions(s.cfg.nodeSources())))
+				answer.Devices = append(answer.Devices, deviceSpec(n.Path, accel.Permissions(s.cfg.nodeSources())))
 			}
 			addEnv(answer, d.env)
 		}
@@ -75,7 +75,7 @@ func (s *service) allocate(ctx context.Context, devices map[string]device, ids [
 // edit adds what every container of the kind gets besides its devices.
 func edit(answer *pluginapi.ContainerAllocateResponse, def *accel.Definition) {
 	for _, path := range def.Container.Nodes {
-		answer.Devices = append(answer.Devices, deviceSpec(path, permissions(def.Nodes)))
+		answer.Devices = append(answer.Devices, deviceSpec(path, accel.Permissions(def.Nodes)))
 	}
 	for _, m := range def.Container.Mounts {
 		if m.Optional {
@@ -101,22 +101,4 @@ func addEnv(answer *pluginapi.ContainerAllocateResponse, env []string) {
 
 func deviceSpec(path, permissions string) *pluginapi.DeviceSpec {
 	return &pluginapi.DeviceSpec{HostPath: path, ContainerPath: path, Permissions: permissions}
-}
-
-// permissions are those of the definition's nodes together, "rw" when it names none.
-func permissions(sources []accel.NodeSource) string {
-	var all string
-	for _, s := range sources {
-		all += s.Permissions
-	}
-	var sum string
-	for _, p := range "rwm" {
-		if strings.ContainsRune(all, p) {
-			sum += string(p)
-		}
-	}
-	if sum == "" {
-		return "rw"
-	}
-	return sum
 }

@@ -1,7 +1,7 @@
 package deviceplugin
 
 import (
-	"log/slog"
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -29,10 +29,10 @@ func TestDirectoryIsReplaced(t *testing.T) {
 
 // A host that has no inotify instance left is looked at from time to time.
 func TestDirectoryWithoutInotify(t *testing.T) {
-	d := &directory{path: t.TempDir(), log: slog.New(slog.DiscardHandler), poll: time.Millisecond, changed: make(chan struct{}, 1)}
-	over := make(chan struct{})
+	d := &directory{path: t.TempDir(), poll: time.Millisecond, changed: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { d.run(over); close(done) }()
+	go func() { d.run(ctx); close(done) }()
 	<-d.changed
 	if there, other := d.look(); there || other {
 		t.Errorf("an empty directory: there %v, other %v", there, other)
@@ -49,7 +49,7 @@ func TestDirectoryWithoutInotify(t *testing.T) {
 	if there, other := d.look(); there || !other {
 		t.Errorf("a removed socket: there %v, other %v", there, other)
 	}
-	close(over)
+	cancel()
 	<-done
 }
 

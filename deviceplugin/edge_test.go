@@ -76,11 +76,17 @@ func TestSumOfKinds(t *testing.T) {
 	if len(k.all()) != 2 {
 		t.Fatalf("%d plugins", len(k.all()))
 	}
+	answer := func(n int) accel.Answer[int] {
+		if n < 0 {
+			return accel.Answer[int]{}
+		}
+		return accel.Known(n)
+	}
 	for _, c := range []struct{ whole, halves, want int }{{1, 2, 3}, {-1, 2, -1}, {1, -1, -1}, {-1, -1, -1}, {0, 0, 0}} {
 		for i, n := range []int{c.whole, c.halves} {
-			k.all()[i].standing.set(nil, func(h *accel.PluginHave) { h.Registered, h.Allocatable = true, n })
+			k.all()[i].standing.set(nil, func(h *accel.PluginHave) { h.Registered, h.Allocatable = true, answer(n) })
 		}
-		if got := k.State(); got.Allocatable != c.want || !got.Registered {
+		if got := k.State(); got.Allocatable != answer(c.want) || !got.Registered {
 			t.Errorf("%d and %d: %+v, want %d", c.whole, c.halves, got, c.want)
 		}
 	}

@@ -113,20 +113,19 @@ func (k *Kind) offer(profile string) {
 	k.add(profile, New(cfg))
 }
 
-// State is the sum of what is true about the kubelet's view of each. Registered is true when all are, and Allocatable is -1 while
-// one of them is.
+// State is the sum of what is true about the kubelet's view of each. Registered is true when all are, and Allocatable
+// is unknown while that of one of them is.
 func (k *Kind) State() accel.PluginHave {
-	sum := accel.PluginHave{Registered: true}
-	unknown := false
+	sum := accel.PluginHave{Registered: true, Allocatable: accel.Known(0)}
 	for _, p := range k.all() {
 		have := p.State()
 		sum.Registered = sum.Registered && have.Registered
 		sum.Registrations += have.Registrations
-		sum.Allocatable += have.Allocatable
-		unknown = unknown || have.Allocatable < 0
-	}
-	if unknown {
-		sum.Allocatable = -1
+		if sum.Allocatable.Known && have.Allocatable.Known {
+			sum.Allocatable.Value += have.Allocatable.Value
+		} else {
+			sum.Allocatable = accel.Answer[int]{}
+		}
 	}
 	return sum
 }

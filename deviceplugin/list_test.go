@@ -160,7 +160,7 @@ func TestStorm(t *testing.T) {
 	}
 	wg.Wait()
 	p.Update(two())
-	eventually(t, "the last list is counted", func() bool { return p.State().Allocatable == 2 && p.Problem() == nil })
+	eventually(t, "the last list is counted", func() bool { return p.State().Allocatable.Is(2) && p.Problem() == nil })
 	k.set(func() {
 		if k.duplicate {
 			t.Error("a registration came while a stream was open")

@@ -23,8 +23,8 @@ type Config struct {
 	// not exist yet. The kubelet fixes its place; it does not follow the kubelet's --root-dir.
 	Dir string
 	// PodResources is the kubelet's PodResources socket as this process sees it, such as
-	// "/var/lib/kubelet/pod-resources/kubelet.sock". Without it ("") nothing can be checked: Allocatable stays -1 and
-	// tombstones stay for good.
+	// "/var/lib/kubelet/pod-resources/kubelet.sock". Without it ("") nothing can be checked: Allocatable stays unknown
+	// and tombstones stay for good.
 	PodResources string
 	// Former are names that the resource had, or may have had, before: what pods hold under them is not offered.
 	Former []string
@@ -156,7 +156,7 @@ func (p *Plugin) Names() []string { return append([]string{p.cfg.Resource}, p.cf
 // with or no first Update: neither an agent that starts before the kubelet nor a host without driver is held up.
 func (p *Plugin) Ready() <-chan struct{} { return p.ready }
 
-// State is what is true about the kubelet's view. Allocatable is -1 from the end of a stream until the kubelet has
+// State is what is true about the kubelet's view. Allocatable is unknown from the end of a stream until the kubelet has
 // answered after the next one began.
 func (p *Plugin) State() accel.PluginHave {
 	have, _ := p.standing.get()
@@ -199,12 +199,15 @@ func (p *Plugin) Holders(ctx context.Context) (map[string]PodRef, error) {
 // kubelet never sees an empty list that means "not known yet". It returns nil; it has no other end than ctx's, and may
 // be called once.
 func (p *Plugin) Run(ctx context.Context) error {
-	dir := watchDirectory(p.cfg.Dir, p.timing, p.cfg.Log)
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dir := watchDirectory(watching, p.cfg.Dir, p.timing, p.cfg.Log)
 	var wg sync.WaitGroup
 	over := make(chan struct{})
-	wg.Go(func() { dir.run(over) })
+	wg.Go(func() { dir.run(watching) })
 	wg.Go(func() { p.standing.report(over, p.cfg.OnChange) })
 	p.register(ctx, dir)
+	cancel()
 	close(over)
 	wg.Wait()
 	p.kubelet.close()

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/pace"
 )
 
 // outcome is how a registration ended.
@@ -33,7 +33,7 @@ func (p *Plugin) register(ctx context.Context, dir *directory) {
 			return
 		}
 	}
-	retry := p.timing.retry
+	failures := 0
 	for recalled, fresh := false, false; ; {
 		waited, there := p.awaitKubelet(ctx, dir)
 		if !there {
@@ -48,7 +48,7 @@ func (p *Plugin) register(ctx context.Context, dir *directory) {
 		}
 		p.disconnected(out.problem)
 		if out.held || out.fresh {
-			retry = p.timing.retry
+			failures = 0
 		}
 		if fresh = out.fresh; fresh {
 			continue
@@ -57,10 +57,9 @@ func (p *Plugin) register(ctx context.Context, dir *directory) {
 		if out.problem != nil && out.problem.Reason == accel.KubeletAbsent {
 			limit = p.timing.resync // a socket that a dead kubelet left; the next kubelet makes a new one
 		}
-		if fresh = p.pause(ctx, dir, retry); fresh {
-			retry = p.timing.retry
-		} else {
-			retry = min(2*retry, limit)
+		failures++
+		if fresh = p.pause(ctx, dir, pace.Backoff{First: p.timing.retry, Max: limit}.After(failures)); fresh {
+			failures = 0
 		}
 	}
 }
@@ -88,7 +87,7 @@ func (p *Plugin) awaitKubelet(ctx context.Context, dir *directory) (waited, ther
 		}
 		waited = true
 		p.disconnected(absent(p.cfg.Dir))
-		resync := time.NewTimer(jitter(p.timing.resync))
+		resync := time.NewTimer(pace.Jitter(p.timing.resync))
 		select {
 		case <-dir.changed:
 		case <-resync.C: // a directory that was mounted over tells nobody
@@ -102,7 +101,7 @@ func (p *Plugin) awaitKubelet(ctx context.Context, dir *directory) (waited, ther
 
 // pause waits before the next attempt; true when the kubelet's socket changed meanwhile.
 func (p *Plugin) pause(ctx context.Context, dir *directory, d time.Duration) bool {
-	timer := time.NewTimer(jitter(d))
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {
 		select {
@@ -146,7 +145,7 @@ func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 	// ends both, after which this plugin registers again as after any other end.
 	p.cfg.Connections.End(p.cfg.Resource)
 	p.standing.set(nil, func(h *accel.PluginHave) {
-		h.Registered, h.Allocatable = true, -1
+		h.Registered, h.Allocatable = true, accel.Answer[int]{}
 		h.Registrations++
 	})
 	p.cfg.Log.Info("registered with the kubelet", "socket", filepath.Base(s.path), "registrations", p.State().Registrations)
@@ -239,10 +238,10 @@ type view struct {
 
 // attention is what one stream has learned from the kubelet's answers.
 type attention struct {
-	answered time.Time     // the last answer
-	held     bool          // who holds devices was answered once
-	settled  bool          // the kubelet's view was right once
-	backoff  time.Duration // after an answer that failed
+	answered time.Time // the last answer
+	held     bool      // who holds devices was answered once
+	settled  bool      // the kubelet's view was right once
+	failures int       // answers in a row that failed
 }
 
 // ask asks the kubelet. It runs beside the loop: a kubelet that hangs must not keep it from seeing the stream's end.
@@ -270,10 +269,10 @@ func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool)
 				p.cfg.Log.Warn("the kubelet does not say what is allocatable", "error", v.err)
 			}
 		}
-		look.backoff = min(max(2*look.backoff, p.timing.retry), p.timing.resync)
-		return jitter(look.backoff), false
+		look.failures++
+		return pace.Backoff{First: p.timing.retry, Max: p.timing.resync}.After(look.failures), false
 	}
-	look.answered, look.backoff = now, 0
+	look.answered, look.failures = now, 0
 	if v.holders != nil {
 		look.held = true
 		p.list.adopt(*v.holders, p.cfg.Now())
@@ -285,7 +284,7 @@ func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool)
 	if !verdict.settled {
 		problem = differs(len(l.healthy), len(v.allocatable))
 	}
-	p.standing.set(problem, func(h *accel.PluginHave) { h.Allocatable = l.count(v.allocatable) })
+	p.standing.set(problem, func(h *accel.PluginHave) { h.Allocatable = accel.Known(l.count(v.allocatable)) })
 	if verdict.settled && !look.settled {
 		p.cfg.Log.Info("the kubelet offers the devices", "allocatable", len(v.allocatable))
 	}
@@ -294,14 +293,16 @@ func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool)
 		p.cfg.Log.Warn("the kubelet's view differs from the healthy devices, registering anew", "allocatable", len(v.allocatable), "healthy", len(l.healthy))
 	}
 	if verdict.settled {
-		return jitter(verdict.next), false
+		return pace.Jitter(verdict.next), false
 	}
 	return verdict.next, verdict.renew
 }
 
 // disconnected is the state without a stream.
 func (p *Plugin) disconnected(problem *accel.Problem) {
-	other := p.standing.set(problem, func(h *accel.PluginHave) { h.Registered, h.Allocatable = false, -1 })
+	other := p.standing.set(problem, func(h *accel.PluginHave) {
+		h.Registered, h.Allocatable = false, accel.Answer[int]{}
+	})
 	if other && problem != nil {
 		p.cfg.Log.Warn("not registered with the kubelet", "reason", problem.Reason, "problem", problem.Message)
 	}
@@ -311,8 +312,3 @@ func (p *Plugin) disconnected(problem *accel.Problem) {
 }
 
 func (p *Plugin) becomeReady() { p.readied.Do(func() { close(p.ready) }) }
-
-// jitter varies d by a fifth either way, so that a thousand nodes do not act together.
-func jitter(d time.Duration) time.Duration {
-	return d - d/5 + rand.N(2*d/5+1)
-}

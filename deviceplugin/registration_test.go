@@ -165,7 +165,7 @@ func TestKubeletAgreesAndOpensNoStream(t *testing.T) {
 		t.Errorf("problem = %v, want RegistrationFailed", problem)
 	}
 	k.set(func() { k.mute = false })
-	eventually(t, "registered", func() bool { return p.State().Allocatable == 2 })
+	eventually(t, "registered", func() bool { return p.State().Allocatable.Is(2) })
 }
 
 // A kubelet that lost the devices without a word is found by asking it.
@@ -178,7 +178,7 @@ func TestKubeletForgets(t *testing.T) {
 	run(t, p)
 	eventually(t, "registered", settled(p, 1, 2))
 	k.set(func() { k.blind = true })
-	eventually(t, "the difference is seen", func() bool { return p.State().Allocatable == 0 })
+	eventually(t, "the difference is seen", func() bool { return p.State().Allocatable.Is(0) })
 	eventually(t, "registered anew", settled(p, 2, 2))
 	k.set(func() {
 		if k.duplicate {
@@ -196,7 +196,7 @@ func TestPodResourcesIsSilent(t *testing.T) {
 	p.Update(two())
 	run(t, p)
 	eventually(t, "the question is not answered", func() bool {
-		return p.Problem() != nil && p.Problem().Reason == accel.ProbeUnanswered && p.State().Registered && p.State().Allocatable == -1
+		return p.Problem() != nil && p.Problem().Reason == accel.ProbeUnanswered && p.State().Registered && !p.State().Allocatable.Known
 	})
 	k.set(func() { k.silent = false })
 	eventually(t, "answered", settled(p, 1, 2))

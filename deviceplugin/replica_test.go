@@ -208,7 +208,7 @@ func TestReplicasOverRestart(t *testing.T) {
 	p.Update(two())
 	run(t, p)
 	eventually(t, "b is not offered while it is held", func() bool {
-		return slices.Equal(k.health(), []string{"a", "b!", "b::2"}) && p.State().Allocatable == 1
+		return slices.Equal(k.health(), []string{"a", "b!", "b::2"}) && p.State().Allocatable.Is(1)
 	})
 	k.set(func() {
 		if k.messages != 1 {

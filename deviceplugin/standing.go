@@ -15,7 +15,7 @@ type standing struct {
 }
 
 func newStanding() *standing {
-	return &standing{have: accel.PluginHave{Allocatable: -1}, changed: make(chan struct{}, 1)}
+	return &standing{changed: make(chan struct{}, 1)}
 }
 
 func (s *standing) get() (accel.PluginHave, *accel.Problem) {

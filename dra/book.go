@@ -104,7 +104,7 @@ func (b *book) get(uid string) (record, bool) {
 func (b *book) all() []record {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.SortedFunc(maps.Values(b.records), func(x, y record) int { return compare(x.UID, y.UID) })
+	return slices.SortedFunc(maps.Values(b.records), func(x, y record) int { return strings.Compare(x.UID, y.UID) })
 }
 
 // read reports whether the records were read.

@@ -130,10 +130,10 @@ const (
 func (o objects) keepClass(ctx context.Context, want class) (deed, error) {
 	path, owner := apiRoot+"deviceclasses", url.Values{"fieldManager": {manager}}
 	var have existing
-	err := o.do(ctx, http.MethodGet, path+"/"+want.Metadata.Name, nil, nil, &have)
+	err := o.Do(ctx, http.MethodGet, path+"/"+want.Metadata.Name, nil, nil, &have)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // who may not read may still make it
-		err := o.do(ctx, http.MethodPost, path, owner, want, nil)
+		err := o.Do(ctx, http.MethodPost, path, owner, want, nil)
 		if apierrors.IsAlreadyExists(err) {
 			return classRight, nil
 		}
@@ -147,7 +147,7 @@ func (o objects) keepClass(ctx context.Context, want class) (deed, error) {
 	}
 	want.Metadata.ResourceVersion = have.Metadata.ResourceVersion // of what was looked at
 	owner.Set("force", "true")                                    // over what was written before it was applied
-	return classChanged, o.do(ctx, http.MethodPatch, path+"/"+want.Metadata.Name, owner, applied{want}, nil)
+	return classChanged, o.Do(ctx, http.MethodPatch, path+"/"+want.Metadata.Name, owner, applied{want}, nil)
 }
 
 // written reports whether somebody else owns one of the fields of the spec. What cannot be read is somebody else's.

@@ -236,7 +236,7 @@ func (s *server) published() []Slice {
 	for _, x := range s.slices {
 		all = append(all, x)
 	}
-	slices.SortFunc(all, func(a, b Slice) int { return compare(a.Metadata.Name, b.Metadata.Name) })
+	slices.SortFunc(all, func(a, b Slice) int { return strings.Compare(a.Metadata.Name, b.Metadata.Name) })
 	return all
 }
 
@@ -311,7 +311,7 @@ func (b *bed) plugin(accs ...accel.Accelerator) *Plugin {
 		},
 		Log: slog.New(slog.NewTextHandler(b.Output(), nil)),
 	})
-	p.timing.settle, p.timing.retry, p.timing.stop = time.Millisecond, 10*time.Millisecond, 50*time.Millisecond
+	p.timing.settle, p.timing.retry.First, p.timing.stop = time.Millisecond, 10*time.Millisecond, 50*time.Millisecond
 	if len(accs) > 0 {
 		p.Update(accs)
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -80,5 +81,5 @@ func (v *version) offered(a accel.Accelerator) accel.Accelerator {
 
 // sorted returns the accelerators, ordered by id.
 func (v *version) sorted() []accel.Accelerator {
-	return slices.SortedFunc(maps.Values(v.accelerators), func(a, b accel.Accelerator) int { return compare(a.ID, b.ID) })
+	return slices.SortedFunc(maps.Values(v.accelerators), func(a, b accel.Accelerator) int { return strings.Compare(a.ID, b.ID) })
 }

@@ -1,6 +1,10 @@
 package dra
 
-import "time"
+import (
+	"time"
+
+	"github.com/acceld/acceld/kube"
+)
 
 // The fields of resource.k8s.io/v1 that this package reads or writes. The test of this file holds them to the types of
 // k8s.io/api, which would bring 1 MB of protobuf code into the program. Quantities are kept as text in the form that the
@@ -34,6 +38,11 @@ type Slice struct {
 	Kind       string    `json:"kind,omitempty"`
 	Metadata   meta      `json:"metadata"`
 	Spec       SliceSpec `json:"spec"`
+}
+
+// Described is what a mirror tells slices from each other by.
+func (s *Slice) Described() *kube.Meta {
+	return &kube.Meta{Name: s.Metadata.Name, UID: s.Metadata.UID, ResourceVersion: s.Metadata.ResourceVersion}
 }
 
 // SliceSpec is the content of a ResourceSlice.

@@ -12,6 +12,8 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
+	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/pace"
 )
 
 // Config says what a plugin serves and with what.
@@ -28,7 +30,7 @@ type Config struct {
 	// KubeletRoot is the kubelet's --root-dir as the host sees it; "/var/lib/kubelet" when empty.
 	KubeletRoot string
 	// API is the way to the API server. Without one nothing is published and no claim can be prepared.
-	API API
+	API kube.API
 	// Machine returns the newest snapshot: PCI functions and the driver's version are read from it.
 	Machine func() accel.Machine
 	// Edits returns what a container gets with an accelerator: what all of the kind share, and its own.
@@ -66,11 +68,9 @@ type Plugin struct {
 
 // timing holds every duration, so that tests can shorten them.
 type timing struct {
-	settle   time.Duration // gathers the changes of one moment
-	retry    time.Duration // after something failed; doubles up to retryMax
-	retryMax time.Duration
-	lasting  time.Duration // what lasted so long has not failed at once
-	unheard  time.Duration // how long a registration may wait for the kubelet; doubles up to unheardMax
+	settle  time.Duration // gathers the changes of one moment
+	retry   pace.Backoff  // after something failed
+	unheard time.Duration // how long a registration may wait for the kubelet; doubles up to unheardMax
 	// lost is how long the kubelet may be without a connection before its bookkeeping is not believed any more: 1.34.0 and
 	// 1.34.1 could lose an idle one for good (kubernetes/kubernetes#133920).
 	lost       time.Duration
@@ -83,7 +83,7 @@ type timing struct {
 
 func usual() timing {
 	return timing{
-		settle: 20 * time.Millisecond, retry: 100 * time.Millisecond, retryMax: time.Minute, lasting: 5 * time.Second,
+		settle: 20 * time.Millisecond, retry: pace.Backoff{First: 100 * time.Millisecond, Max: time.Minute},
 		unheard: 15 * time.Second, lost: 30 * time.Second, unheardMax: 5 * time.Minute,
 		request: 10 * time.Second, confirm: 10 * time.Second, look: 10 * time.Second, stop: 500 * time.Millisecond,
 	}
@@ -109,7 +109,7 @@ func New(cfg Config) *Plugin {
 	return &Plugin{
 		cfg: cfg, driver: driver, timing: t, api: objects{cfg.API}, list: newInventory(),
 		book:     newBook(cfg.Host, records(cfg.StateDir, cfg.Definition), cfg.Log),
-		standing: &standing{have: accel.PluginHave{Allocatable: -1}, changed: cfg.OnChange},
+		standing: &standing{changed: cfg.OnChange},
 		wake:     make(chan struct{}, 1), released: make(chan struct{}, 1),
 	}
 }
@@ -121,7 +121,7 @@ func (p *Plugin) String() string { return "DRA plugin " + p.driver }
 func (p *Plugin) Driver() string { return p.driver }
 
 // State is what is true about the kubelet and the API server. Allocatable is how many devices the slices offer that were
-// read back; -1 while they are not as they should be.
+// read back; unknown while they are not as they should be.
 func (p *Plugin) State() accel.PluginHave {
 	have, _ := p.standing.get()
 	return have
@@ -172,7 +172,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-p.released:
-			pause(ctx, nil, p.timing.settle) // the agent looks at every device then: once for pods that end together
+			_ = pace.Sleep(ctx, p.timing.settle) // the agent looks at every device then: once for pods that end together
 			p.cfg.OnChange()
 		}
 	}

@@ -41,16 +41,6 @@ func Slices(v View) []Slice {
 	return out
 }
 
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
 // plan is what makes the slices at the API server those that are wanted.
 type plan struct {
 	create, update []Slice

@@ -12,6 +12,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/pace"
 )
 
 // callDeadline is this plugin's own deadline for the claims of one call; the kubelet's is 45 s (pkg/kubelet/cm/dra/plugin).
@@ -202,19 +203,15 @@ func fileProblem(what string, err error) *accel.Problem {
 
 // tidy takes back, once after a start, the claims that are over: their pods went while no agent was there to be told.
 func (p *Plugin) tidy(ctx context.Context) {
-	retry := p.timing.retry
 	left := p.book.all()
-	for {
+	for failures := 1; ; failures++ {
 		left = slices.DeleteFunc(left, func(r record) bool { return p.settle(ctx, r) })
 		if len(left) == 0 {
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if pace.Sleep(ctx, p.timing.retry.After(failures)) != nil {
 			return
-		case <-time.After(retry):
 		}
-		retry = min(2*retry, p.timing.retryMax)
 	}
 }
 

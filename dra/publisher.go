@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/pace"
 )
 
 const (
@@ -24,7 +25,9 @@ const (
 // publisher keeps the slices of the node as the inventory says. Its fields belong to one goroutine.
 type publisher struct {
 	*Plugin
-	there   map[string]Slice // as the API server last said
+	mirror  *kube.Mirror[Slice, *Slice]
+	moved   chan struct{}    // the mirror has changed
+	there   map[string]Slice // as the mirror had them at the last look, and what was written since
 	settled map[string]Slice // what was written, and the version that the API server made of it
 	owner   owner
 	writes  *rate.Limiter
@@ -32,84 +35,24 @@ type publisher struct {
 	partial bool                 // it was said that the API server leaves fields out
 }
 
-// change is an event of the watch.
-type change struct {
-	kind  string
-	slice Slice
-}
-
-// publish works until ctx ends: list, watch, write what differs.
+// publish works until ctx ends: it writes what differs, at the beginning and after each change of either side.
 func (p *Plugin) publish(ctx context.Context) {
-	b := &publisher{Plugin: p, settled: map[string]Slice{}, classed: map[string]classSpec{}, writes: rate.NewLimiter(rate.Every(writeEvery), writeBurst)}
-	retry := p.timing.retry
-	for ctx.Err() == nil {
-		began := time.Now()
-		problem := b.session(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		b.withhold(problem)
-		if time.Since(began) > p.timing.lasting {
-			retry = p.timing.retry
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(retry - retry/5 + rand.N(2*retry/5+1)):
-		}
-		retry = min(2*retry, p.timing.retryMax)
+	b := &publisher{
+		Plugin: p, moved: make(chan struct{}, 1), settled: map[string]Slice{}, classed: map[string]classSpec{},
+		writes: rate.NewLimiter(rate.Every(writeEvery), writeBurst),
 	}
-}
-
-// withhold notes that what is published is not known; nil is the end of a watch, which says nothing.
-func (b *publisher) withhold(problem *accel.Problem) {
-	if problem == nil {
-		return
-	}
-	change := func(h *accel.PluginHave) { h.Allocatable = -1 }
-	if problem.Reason == accel.APIUnreachable {
-		change = nil // what was published stands
-	}
-	if b.standing.setPublication(problem, change) {
-		b.cfg.Log.Warn("slices are not published", "reason", problem.Reason, "problem", problem.Message)
-	}
-}
-
-// session is the time of one watch. It returns nil when the watch ended by itself.
-func (b *publisher) session(ctx context.Context) *accel.Problem {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if b.owner.UID == "" {
-		uid, err := limited(ctx, b.timing.request, func(ctx context.Context) (string, error) { return b.api.nodeUID(ctx, b.cfg.Node) })
-		if apierrors.IsNotFound(err) {
-			return accel.Problemf(accel.NodeNotFound, "the cluster has no node %q", b.cfg.Node)
-		}
-		if err != nil {
-			return problem("get node "+b.cfg.Node, err)
-		}
-		b.owner = owner{APIVersion: "v1", Kind: "Node", Name: b.cfg.Node, UID: uid, Controller: true}
-	}
-	since, err := limited(ctx, b.timing.request, func(ctx context.Context) (string, error) {
-		there, since, err := b.api.slices(ctx, b.driver, b.cfg.Node)
-		b.there = there
-		return since, err
-	})
-	if err != nil {
-		return problem("list the slices of "+b.driver, err)
-	}
-	changes, ended := make(chan change), make(chan error, 1)
-	go func() {
-		ended <- b.api.watch(ctx, b.driver, b.cfg.Node, since, func(kind string, s Slice) {
+	b.mirror = &kube.Mirror[Slice, *Slice]{
+		API: p.api, Path: apiRoot + "resourceslices", Query: own(p.driver, p.cfg.Node), Retry: p.timing.retry,
+		Changed: func() {
 			select {
-			case changes <- change{kind, s}:
-			case <-ctx.Done():
+			case b.moved <- struct{}{}:
+			default:
 			}
-		})
-	}()
-	return b.follow(ctx, changes, ended)
-}
-
-// follow writes what differs, at the beginning and after each change of either side.
-func (b *publisher) follow(ctx context.Context, changes <-chan change, ended <-chan error) *accel.Problem {
+		},
+	}
+	var following sync.WaitGroup
+	defer following.Wait()
+	following.Go(func() { _ = b.mirror.Run(ctx) }) // it ends with ctx alone
 	due := time.NewTimer(0)
 	defer due.Stop()
 	pending := true
@@ -119,28 +62,24 @@ func (b *publisher) follow(ctx context.Context, changes <-chan change, ended <-c
 			due.Reset(d)
 		}
 	}
-	for {
+	for failures := 0; ; {
 		select {
 		case <-ctx.Done():
-			return nil
-		case err := <-ended:
-			if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-				return problem("watch the slices of "+b.driver, err)
-			}
-			return nil // as every watch ends; listing says what is wrong, if anything is
+			return
 		case <-b.wake:
 			schedule(b.timing.settle)
-		case c := <-changes:
-			b.take(c)
+		case <-b.moved:
 			schedule(b.timing.settle)
 		case <-due.C:
 			pending = false
 			again, err := b.reconcile(ctx)
-			if errors.Is(err, errOvertaken) {
-				return nil
-			}
-			if err != nil {
-				return accel.AsProblem(err)
+			if err != nil && ctx.Err() == nil {
+				failures++
+				b.withhold(err)
+				again = b.timing.settle
+				_ = pace.Sleep(ctx, b.timing.retry.After(failures))
+			} else {
+				failures = 0
 			}
 			if again > 0 {
 				schedule(again)
@@ -149,34 +88,64 @@ func (b *publisher) follow(ctx context.Context, changes <-chan change, ended <-c
 	}
 }
 
-// take notes what the watch says. An event that is older than the answer to an own write is no news.
-func (b *publisher) take(c change) {
-	name := c.slice.Metadata.Name
-	known, exists := b.there[name]
-	twin := exists && known.Metadata.UID == c.slice.Metadata.UID
-	switch c.kind {
-	case "ADDED", "MODIFIED":
-		if !twin || newer(c.slice, known) {
-			b.there[name] = c.slice
-		}
-	case "DELETED":
-		if twin {
-			delete(b.there, name)
-		}
+// withhold notes that what is published is not known; that somebody else was faster says nothing.
+func (b *publisher) withhold(err error) {
+	if errors.Is(err, errOvertaken) {
+		return
+	}
+	problem := accel.AsProblem(err)
+	change := func(h *accel.PluginHave) { h.Allocatable = accel.Answer[int]{} }
+	if problem.Reason == accel.APIUnreachable {
+		change = nil // what was published stands
+	}
+	if b.standing.setPublication(problem, change) {
+		b.cfg.Log.Warn("slices are not published", "reason", problem.Reason, "problem", problem.Message)
 	}
 }
 
-// newer reports whether a is after b; an API server that counts in no known way is believed.
-func newer(a, b Slice) bool {
-	order, err := resourceversion.CompareResourceVersion(a.Metadata.ResourceVersion, b.Metadata.ResourceVersion)
-	return err != nil || order > 0
+// identify asks once for the node that owns the slices.
+func (b *publisher) identify(ctx context.Context) error {
+	if b.owner.UID != "" {
+		return nil
+	}
+	uid, err := limited(ctx, b.timing.request, func(ctx context.Context) (string, error) {
+		return b.api.nodeUID(ctx, b.cfg.Node)
+	})
+	if apierrors.IsNotFound(err) {
+		return accel.Problemf(accel.NodeNotFound, "the cluster has no node %q", b.cfg.Node)
+	}
+	if err != nil {
+		return problem("get node "+b.cfg.Node, err)
+	}
+	b.owner = owner{APIVersion: "v1", Kind: "Node", Name: b.cfg.Node, UID: uid, Controller: true}
+	return nil
+}
+
+// look takes the slices from the mirror; false while it does not have them, which it will tell.
+func (b *publisher) look() bool {
+	all, synced := b.mirror.All()
+	if err := b.mirror.Err(); err != nil {
+		b.withhold(problem("follow the slices of "+b.driver, err))
+		return false
+	}
+	b.there = make(map[string]Slice, len(all))
+	for name, s := range all {
+		b.there[name] = *s
+	}
+	return synced
 }
 
 // reconcile writes what differs and notes what is offered. It returns when to come again, 0 for the next change.
 func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
+	if err := b.identify(ctx); err != nil {
+		return 0, err
+	}
+	if !b.look() {
+		return 0, nil
+	}
 	if !b.retired.Load() {
 		if !b.list.load().told || !b.standing.registered() { // nobody could prepare a claim
-			b.standing.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = -1 })
+			b.standing.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = accel.Answer[int]{} })
 			return 0, nil
 		}
 		if err := b.askElsewhere(ctx); err != nil {
@@ -193,7 +162,7 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 	if b.retired.Load() {
 		b.standing.withdraw()
 		b.release()
-		b.standing.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = 0 })
+		b.standing.setPublication(nil, func(h *accel.PluginHave) { h.Allocatable = accel.Known(0) })
 		return 0, nil
 	}
 	if !p.empty() {
@@ -206,7 +175,7 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 		why = accel.Problemf(accel.DeviceHeld, "%d devices are held by pods through the device plugin", held)
 		again = b.timing.look
 	}
-	b.standing.setPublication(why, func(h *accel.PluginHave) { h.Allocatable = usable(slices.Collect(maps.Values(b.there))) })
+	b.standing.setPublication(why, func(h *accel.PluginHave) { h.Allocatable = accel.Known(usable(slices.Collect(maps.Values(b.there)))) })
 	return again, nil
 }
 
@@ -249,6 +218,7 @@ func (b *publisher) write(ctx context.Context, p plan) error {
 		if err := b.one(ctx, "delete slice "+name, func(ctx context.Context) error { return b.api.remove(ctx, name) }); err != nil {
 			return err
 		}
+		b.mirror.Drop(&s)
 		delete(b.there, name)
 		delete(b.settled, name)
 	}
@@ -273,7 +243,7 @@ func (b *publisher) write(ctx context.Context, p plan) error {
 	return nil
 }
 
-// errOvertaken says that somebody else wrote at the same time: the list tells what.
+// errOvertaken says that somebody else wrote at the same time: the mirror tells what.
 var errOvertaken = errors.New("somebody else was faster")
 
 // one makes one write within its time and the allowance. Its error is errOvertaken or a *accel.Problem.
@@ -295,6 +265,7 @@ func (b *publisher) one(ctx context.Context, what string, do func(context.Contex
 func (b *publisher) keep(told, made Slice) {
 	name := told.Metadata.Name
 	b.there[name] = made
+	b.mirror.Put(&made)
 	delete(b.settled, name)
 	if equal(told.Spec, made.Spec) {
 		return

@@ -141,7 +141,7 @@ func TestAPIServerRefuses(t *testing.T) {
 			b.kubelet()
 			b.run(p)
 			b.until("the reason", func() bool { return p.State().Registered && p.Problem() != nil && p.Problem().Reason == c.reason })
-			if p.State().Allocatable != -1 {
+			if p.State().Allocatable.Known {
 				t.Errorf("%+v", p.State())
 			}
 			b.server.refusing(nil)
@@ -204,8 +204,8 @@ func TestWatchThatLags(t *testing.T) {
 		}
 		for range 10 {
 			time.Sleep(5 * time.Millisecond)
-			if n := p.State().Allocatable; n != 0 {
-				t.Fatalf("after the late event %s %d devices are offered, of which none is well", event, n)
+			if n := p.State().Allocatable; !n.Is(0) {
+				t.Fatalf("after the late event %s %v devices are offered, of which none is well", event, n)
 			}
 		}
 	}
@@ -254,11 +254,11 @@ func TestAPIServerAwayLater(t *testing.T) {
 	b.server.refusing(func(string, string) error { return errors.New("connection refused") })
 	p.Update([]accel.Accelerator{sick(edu(1))})
 	b.until("the reason", func() bool { return p.Problem() != nil && p.Problem().Reason == accel.APIUnreachable })
-	if p.State().Allocatable != 1 {
+	if !p.State().Allocatable.Is(1) {
 		t.Errorf("not reached is no reason to count none: %+v", p.State())
 	}
 	b.server.refusing(nil)
-	b.until("the fault to be published", func() bool { return p.State().Allocatable == 0 })
+	b.until("the fault to be published", func() bool { return p.State().Allocatable.Is(0) })
 }
 
 // TestElsewhere: a device that a pod holds through the device plugin is given to no claim until that pod ends.
@@ -284,7 +284,7 @@ func TestElsewhere(t *testing.T) {
 	}
 	known.Store(true)
 	b.until("one device to be offered", func() bool {
-		return p.State().Allocatable == 1 && p.Problem() != nil && p.Problem().Reason == accel.DeviceHeld
+		return p.State().Allocatable.Is(1) && p.Problem() != nil && p.Problem().Reason == accel.DeviceHeld
 	})
 	if s := b.server.published()[0]; len(s.Spec.Devices[1].Taints) != 1 || s.Spec.Devices[1].Taints[0].Value != "DeviceHeld" {
 		t.Errorf("%+v", s.Spec.Devices)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/pace"
 )
 
 // register keeps the plugin registered until ctx ends. The kubelet finds it: at its start, and when a socket appears in its
@@ -15,11 +16,12 @@ func (p *Plugin) register(ctx context.Context) {
 	if err != nil {
 		p.cfg.Log.Warn("cannot watch the kubelet's directory, looking at it from time to time", "error", err)
 	}
-	retry, patience := p.timing.retry, p.timing.unheard
-	for ctx.Err() == nil {
+	patience := p.timing.unheard
+	for failures := 1; ctx.Err() == nil; failures++ {
 		if !p.cfg.Host.Exists(p.registry()) {
 			p.disconnected(accel.Problemf(accel.KubeletAbsent, "there is no %q: no kubelet has run on this host", p.registry()))
-			pause(ctx, events, p.timing.retryMax)
+			pause(ctx, events, p.timing.retry.Max)
+			failures = 0
 			continue
 		}
 		p.removeLeftovers(time.Now())
@@ -29,7 +31,7 @@ func (p *Plugin) register(ctx context.Context) {
 			heard, problem = p.attend(ctx, s, events, patience)
 			s.stop()
 			if heard {
-				retry, patience = p.timing.retry, p.timing.unheard
+				failures, patience = 1, p.timing.unheard
 			} else {
 				patience = min(2*patience, p.timing.unheardMax)
 			}
@@ -38,8 +40,7 @@ func (p *Plugin) register(ctx context.Context) {
 			break
 		}
 		p.disconnected(problem)
-		pause(ctx, nil, retry)
-		retry = min(2*retry, p.timing.retryMax)
+		_ = pace.Sleep(ctx, p.timing.retry.After(failures))
 	}
 	p.disconnected(nil)
 }

@@ -22,7 +22,7 @@ import (
 // offered waits until n devices are offered.
 func (b *bed) offered(p *Plugin, n int) {
 	b.Helper()
-	b.until("the devices to be offered", func() bool { return p.State().Registered && p.State().Allocatable == n && p.Problem() == nil })
+	b.until("the devices to be offered", func() bool { return p.State().Registered && p.State().Allocatable.Is(n) && p.Problem() == nil })
 }
 
 func TestServesBothVersions(t *testing.T) {
@@ -55,7 +55,7 @@ func TestKubeletRestarts(t *testing.T) {
 	for i := range 10 {
 		k.stop()
 		b.until("the kubelet to be gone", func() bool { return !p.State().Registered })
-		if p.State().Allocatable != -1 || p.Problem() == nil || p.Problem().Reason != accel.KubeletAbsent {
+		if p.State().Allocatable.Known || p.Problem() == nil || p.Problem().Reason != accel.KubeletAbsent {
 			t.Errorf("without a kubelet: %+v %v", p.State(), p.Problem())
 		}
 		b.server.wipe()

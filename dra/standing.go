@@ -44,7 +44,7 @@ func (s *standing) set(into **accel.Problem, problem *accel.Problem, change func
 		change(&have)
 	}
 	if !have.Registered { // who published a moment ago may say so only now
-		have.Allocatable = -1
+		have.Allocatable = accel.Answer[int]{}
 	}
 	other := !reflect.DeepEqual(*into, problem)
 	news := other || have != s.have

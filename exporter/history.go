@@ -62,52 +62,51 @@ func (h *history) add(x Event) {
 	h.events = append(h.events, x)
 }
 
-// See notes what is other in m than in the machine of before: why a kind is blocked, how devices are, how far an upgrade is. It is
-// to be called with every new machine, in their order, and is quick.
+// See notes what has changed since the machine before: why a kind is blocked, how devices are, how far an upgrade is.
+// States come by [Exporter.Observe], one edge at a time. Call it with every new machine, in their order; it is quick.
 func (e *Exporter) See(m accel.Machine) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	was := e.history.last
+	for _, c := range accel.Diff(e.history.last, m) {
+		x := Event{At: m.Taken, Kind: c.Of()}
+		switch c := c.(type) {
+		case accel.BlockedChange:
+			x.What, x.Reason, x.Message = WhatBlocked, c.Problem.Reason, c.Problem.Message
+		case accel.HealthChange:
+			x.What, x.Device = WhatHealth, c.Device
+			if c.From != nil {
+				x.From = string(c.From.State)
+			}
+			if c.To == nil {
+				x.Message = "it is not remembered any more"
+			} else {
+				x.To, x.Reason, x.Message = string(c.To.State), c.To.Reason, c.To.Message
+			}
+		case accel.UpgradeChange:
+			x = upgraded(x, c)
+		}
+		if x.What != "" {
+			e.history.add(x)
+		}
+	}
 	e.history.last = m
-	if was.Taken.IsZero() {
-		was = accel.Machine{}
-	}
-	for _, kind := range slices.Sorted(maps.Keys(m.Status)) {
-		e.history.compare(m.Taken, kind, was, m)
-	}
 }
 
-// compare notes what happened to one kind.
-func (h *history) compare(at time.Time, kind string, was, m accel.Machine) {
-	if f := m.Status[kind].Blocked; f != nil && (was.Status[kind].Blocked == nil || was.Status[kind].Blocked.Reason != f.Reason) {
-		h.add(Event{At: at, Kind: kind, What: WhatBlocked, Reason: f.Reason, Message: f.Message})
-	}
-	before := map[string]accel.Health{}
-	for _, a := range accel.Flat(was.Have[kind].Accelerators) {
-		before[a.ID] = a.Health
-	}
-	for _, a := range accel.Flat(m.Have[kind].Accelerators) {
-		old, known := before[a.ID]
-		delete(before, a.ID)
-		if !known && was.Taken.IsZero() && a.Health.State == accel.Healthy || known && old.State == a.Health.State && old.Reason == a.Health.Reason {
-			continue // what was there when the agent began is no news while it is well
-		}
-		h.add(Event{At: at, Kind: kind, Device: a.ID, What: WhatHealth, From: string(old.State), To: string(a.Health.State), Reason: a.Health.Reason, Message: a.Health.Message})
-	}
-	for _, id := range sortedKeys(before) {
-		h.add(Event{At: at, Kind: kind, Device: id, What: WhatHealth, From: string(before[id].State), Message: "it is not remembered any more"})
-	}
-	old, now := was.Have[kind].Driver.Upgrade, m.Have[kind].Driver.Upgrade
+// upgraded makes x the event of an upgrade; it stays as it is when only the reason of a failure is another one.
+func upgraded(x Event, c accel.UpgradeChange) Event {
+	old, now := c.From.Upgrade, c.To.Upgrade
 	switch {
-	case now != nil && (old == nil || old.Phase != now.Phase || old.Wish != now.Wish):
-		x := Event{At: at, Kind: kind, What: WhatUpgrade, To: string(now.Phase), Message: fmt.Sprintf("from %s to %s", now.From, now.To)}
-		if old != nil && old.Wish == now.Wish {
-			x.From = string(old.Phase)
-		}
-		h.add(x)
-	case now == nil && old != nil:
-		h.add(Event{At: at, Kind: kind, What: WhatUpgrade, From: string(old.Phase), Message: fmt.Sprintf("no other driver is wanted any more; %s serves", version(m.Have[kind].Driver))})
+	case now == nil:
+		x.What, x.From = WhatUpgrade, string(old.Phase)
+		x.Message = fmt.Sprintf("no other driver is wanted any more; %s serves", version(c.To))
+	case c.Wished():
+		x.What, x.To = WhatUpgrade, string(now.Phase)
+		x.Message = fmt.Sprintf("from %s to %s", now.From, now.To)
+	case old.Phase != now.Phase:
+		x.What, x.From, x.To = WhatUpgrade, string(old.Phase), string(now.Phase)
+		x.Message = fmt.Sprintf("from %s to %s", now.From, now.To)
 	}
+	return x
 }
 
 func version(d accel.DriverHave) string {

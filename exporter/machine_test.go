@@ -55,7 +55,7 @@ func exampleMachine() accel.Machine {
 					To: accel.DriverRef{Version: "1.3.0"}, Phase: accel.UpgradeWaiting, Failure: &accel.Failure{Problem: accel.Problem{Reason: accel.InUse, Message: "in use"}},
 				}},
 				Runtime:    accel.RuntimeHave{Applied: true, Spec: "/etc/cdi/acceld-qemu-edu.json"},
-				Plugin:     accel.PluginHave{Registered: true, Registrations: 2, Allocatable: 1},
+				Plugin:     accel.PluginHave{Registered: true, Registrations: 2, Allocatable: accel.Known(1)},
 				Monitoring: accel.Monitoring{Collected: noon().Add(-3 * time.Second), Labelled: true},
 			},
 			"example-npu": {
@@ -63,7 +63,6 @@ func exampleMachine() accel.Machine {
 					ID: "0000:81:00.0", NUMANode: -1, Health: well,
 					Withheld: &accel.Withheld{By: accel.ByProof, Reason: accel.NotProven, Message: "it has not passed its self-test"},
 				}},
-				Plugin: accel.PluginHave{Allocatable: -1},
 			},
 		},
 		Status: map[string]accel.Status{

@@ -162,8 +162,8 @@ func kindFacts(v view, k string, now time.Time) []page.Pair {
 	if p := have.Runtime.Unread; p != nil && v.Status[k].Blocked == nil {
 		facts = append(facts, page.Fact("Unread", string(p.Reason)+": "+p.Message))
 	}
-	if v.Want.Kubernetes && len(have.Accelerators) > 0 && have.Plugin.Allocatable >= 0 {
-		facts = append(facts, page.Fact("Allocatable", fmt.Sprintf("%d of %d offered", have.Plugin.Allocatable, accel.CountOffered(accel.Offer(v.Machine, k)))))
+	if v.Want.Kubernetes && len(have.Accelerators) > 0 && have.Plugin.Allocatable.Known {
+		facts = append(facts, page.Fact("Allocatable", fmt.Sprintf("%d of %d offered", have.Plugin.Allocatable.Value, accel.CountOffered(accel.Offer(v.Machine, k)))))
 	}
 	return append(facts, page.Fact("Labels wait", have.Monitoring.LabelProblem))
 }

@@ -193,7 +193,7 @@ func nodeNumber(v view, fact accel.NodeFact) (float64, bool) {
 	case accel.NodeOfferedTime:
 		return seconds(v.Taken), published(accel.DevicePlugin) == 1
 	case accel.NodeAllocatable:
-		return sum(func(k string) int { return v.Have[k].Plugin.Allocatable }), true
+		return sum(func(k string) int { return v.Have[k].Plugin.Allocatable.Or(0) }), true
 	case accel.NodeAccelerators:
 		return sum(func(k string) int { return accel.CountPresent(v.Have[k].Accelerators) }), true
 	}

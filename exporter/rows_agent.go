@@ -172,8 +172,8 @@ func kubeRows() []row {
 			name: "acceld_allocatable", help: "Devices that the kubelet itself says can be allocated; absent until it has said.", labels: []string{"kind"},
 			collect: func(v view, emit emit) {
 				for _, k := range served(v) {
-					if n := v.Have[k].Plugin.Allocatable; n >= 0 {
-						emit(float64(n), k)
+					if n := v.Have[k].Plugin.Allocatable; n.Known {
+						emit(float64(n.Value), k)
 					}
 				}
 			},

@@ -50,24 +50,21 @@ func (e *Engine) worst(def *accel.Definition, d *device, f accel.PCIDevice, pci 
 	all = append(all, link(f, function(pci, f.ParentPort), def.FixedLinkSpeed))
 	all = append(all, e.limits(def, d)...)
 	all = append(all, d.unstable(e.o.Now()))
-	bad := slices.DeleteFunc(slices.Clone(all), func(h accel.Health) bool { return rank(h.State) == 0 })
+	bad := slices.DeleteFunc(slices.Clone(all), func(h accel.Health) bool { return !h.State.Worse(accel.Healthy) })
 	if len(bad) == 0 {
 		return a.Health
 	}
-	worst := slices.MaxFunc(bad, func(x, y accel.Health) int {
-		if c := rank(x.State) - rank(y.State); c != 0 {
-			return c
+	worst := bad[0]
+	for _, h := range bad[1:] {
+		if h.Worse(worst) {
+			worst = h
 		}
-		return slices.Index(accel.Actions(), x.Action) - slices.Index(accel.Actions(), y.Action)
-	})
+	}
 	if more := len(bad) - 1; more > 0 {
 		worst.Message += fmt.Sprintf("; and %d more", more)
 	}
 	return worst
 }
-
-// rank orders states; 0 for what is nothing bad.
-func rank(s accel.HealthState) int { return max(0, slices.Index(accel.HealthStates(), s)) }
 
 // function returns the PCI function with an address; a zero one when there is none.
 func function(pci []accel.PCIDevice, address string) accel.PCIDevice {

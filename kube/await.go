@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/acceld/acceld/pace"
 )
 
 // Await returns when the node that builds key has given its lease back, or has not renewed it for as long as it lasts:
@@ -69,21 +71,11 @@ func (e *Election) follow(ctx context.Context, leases LeaseWatch, lease *coordin
 			case event.Type == watch.Deleted:
 				return true, nil
 			case !open, !is: // the API server ended it, or cannot go on from that version
-				return false, pause(ctx)
+				return false, pace.Sleep(ctx, time.Second) // one that ends watches at once is not asked without end
 			case e.free(now):
 				return true, nil
 			}
 			silent.Reset(leaseDuration)
 		}
-	}
-}
-
-// pause keeps an API server that ends watches at once from being asked without end.
-func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(time.Second):
-		return nil
 	}
 }

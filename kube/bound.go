@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/pace"
 )
 
 // BoundPod is what is read of a pod that is bound to the own node.
@@ -209,7 +210,7 @@ func (p *BoundPods) permitted(ctx context.Context) bool {
 			p.log.Info("the pods of this node may not be read; a choice of the scheduler's extender is not looked at", "error", err)
 			said = true
 		}
-		linger(ctx, seldom+rand.N(seldom/10))
+		_ = pace.Sleep(ctx, seldom+rand.N(seldom/10))
 	}
 	return false
 }

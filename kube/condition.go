@@ -21,9 +21,9 @@ const (
 const maxMessage = 1000
 
 // Condition renders the node condition, without its times. It is True when every kind on the host is ready and every
-// device of them healthy or at least usable, and on a host without accelerators (reason Idle). Otherwise it is False, and the reason is
-// that of the first blocked kind, else of the first unhealthy device, else InProgress. The message has no times and no
-// counters in it, so that a step that is tried again and again causes no writes.
+// device and partition of them healthy or at least usable, and on a host without accelerators (reason Idle). Otherwise
+// it is False, and the reason is that of the first blocked kind, else of the first unhealthy device, else InProgress.
+// The message has no times and no counters in it, so that a step that is tried again and again causes no writes.
 func Condition(m accel.Machine) corev1.NodeCondition {
 	c := corev1.NodeCondition{Type: ConditionType, Status: corev1.ConditionFalse}
 	var blocked, ill, moving, ready, worn []string
@@ -43,8 +43,9 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 			if a.Aside() {
 				worn = append(worn, fmt.Sprintf("%s %s is withheld: %s", kind, a.ID, a.Withheld.Message))
 			}
+		}
+		for _, a := range ailing(accs) {
 			switch {
-			case a.Health.State == accel.Healthy:
 			case a.Health.Usable():
 				worn = append(worn, fmt.Sprintf("%s %s is %s: %s", kind, a.ID, a.Health.State, a.Health.Message))
 			default:
@@ -73,6 +74,23 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 	}
 	c.Message = shorten(strings.Join(slices.Concat(blocked, ill, moving, worn, ready), "; "))
 	return c
+}
+
+// ailing returns the devices that are not healthy, and the partitions that are not usable although their device is. A
+// partition that is gone is none of them: its device is divided otherwise.
+func ailing(accs []accel.Accelerator) []accel.Accelerator {
+	var all []accel.Accelerator
+	for _, a := range accs {
+		if a.Health.State != accel.Healthy {
+			all = append(all, a)
+		}
+		for _, p := range a.Partitions {
+			if a.Health.Usable() && p.Health.State == accel.Unhealthy {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
 }
 
 // upgradeWords says that another driver is wanted and how far it is. While it waits the old one serves: it is no reason

@@ -56,7 +56,7 @@ func TestWordsHaveVersions(t *testing.T) {
 	text := "waiting 2.0.0"
 	r := render(readyMachine(func(m *accel.Machine) {
 		h := m.Have["qemu-edu"]
-		h.Word = &text
+		h.Word = accel.Known(accel.ParseWord(text))
 		m.Have["qemu-edu"] = h
 	}))
 	if p := string(metadataPatch(node, r, everything, false)); !strings.Contains(p, `"resourceVersion":"7"`) || strings.Contains(p, "taints") || !strings.Contains(p, text) {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/pace"
 )
 
 // Meta is what this package reads of the metadata of objects.
@@ -57,10 +58,12 @@ type Mirror[T any, P Described[T]] struct {
 	API   API
 	Path  string
 	Query url.Values
-	// Changed is called after something has; it must not block.
+	// Changed is called after something has, [Mirror.Err] too; it must not block.
 	Changed func()
 	// Optional resources may not be there, and may be forbidden: then there are none of them.
 	Optional bool
+	// Retry is the wait after a failure; zero is that of this package.
+	Retry pace.Backoff
 
 	mu     sync.Mutex
 	all    map[string]P
@@ -93,51 +96,72 @@ func (m *Mirror[T, P]) Put(x P) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := x.Described().Key()
-	if old := m.all[key]; m.all != nil && (old == nil || later(x.Described(), old.Described())) {
+	if old := m.all[key]; m.all != nil && (old == nil || x.Described().after(old.Described())) {
 		m.all[key] = x
 	}
 }
 
-// later reports whether a is after b; another object of the name is.
-func later(a, b *Meta) bool {
-	c, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+// Drop takes over that one has deleted an object, of which the watch tells later.
+func (m *Mirror[T, P]) Drop(x P) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := x.Described().Key()
+	if old := m.all[key]; old != nil && old.Described().UID == x.Described().UID {
+		delete(m.all, key)
+	}
+}
+
+// after reports whether m is a later version of an object; another object of the name is.
+func (m *Meta) after(o *Meta) bool { return later(m.ResourceVersion, o.ResourceVersion) }
+
+// later reports whether version a is after b; an API server that counts in no known way is believed.
+func later(a, b string) bool {
+	c, err := resourceversion.CompareResourceVersion(a, b)
 	return err != nil || c > 0
 }
 
 // Run follows the objects until ctx ends.
 func (m *Mirror[T, P]) Run(ctx context.Context) error {
-	failures := 0
+	retry, failures := m.Retry, 0
+	if retry == (pace.Backoff{}) {
+		retry = pace.Backoff{First: backoffMin, Max: backoffMax}
+	}
 	for ctx.Err() == nil {
 		version, err := m.list(ctx)
 		for err == nil && ctx.Err() == nil {
 			began := time.Now()
 			version, err = m.watch(ctx, version)
-			if failures++; time.Since(began) > backoffMax {
+			if failures++; time.Since(began) > retry.Max {
 				failures = 0
 			}
 			if err == nil {
-				linger(ctx, backoff(failures))
+				_ = pace.Sleep(ctx, retry.After(failures))
 			}
 		}
-		m.note(err)
 		if tooOld(err) && failures == 0 {
 			continue
 		}
+		m.note(err)
 		failures++
-		wait := backoff(failures)
+		wait := retry.After(failures)
 		if m.Optional && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {
 			m.replace(map[string]P{})
 			wait = absent
 		}
-		linger(ctx, wait)
+		_ = pace.Sleep(ctx, wait)
 	}
 	return nil
 }
 
+// note tells of an error that is not the one of before.
 func (m *Mirror[T, P]) note(err error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	news := err != nil && (m.err == nil || m.err.Error() != err.Error())
 	m.err = err
+	m.mu.Unlock()
+	if news {
+		m.Changed()
+	}
 }
 
 // list reads all objects.
@@ -202,7 +226,7 @@ func (m *Mirror[T, P]) take(kind string, x P) {
 	m.mu.Lock()
 	key := x.Described().Key()
 	old := m.all[key]
-	newer := old == nil || later(x.Described(), old.Described())
+	newer := old == nil || x.Described().after(old.Described())
 	news := newer
 	switch {
 	case kind == "DELETED" && (newer || old.Described().UID == x.Described().UID):

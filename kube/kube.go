@@ -3,12 +3,12 @@ package kube
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"reflect"
 	"sync"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/pace"
 	"golang.org/x/time/rate"
 )
 
@@ -220,16 +220,12 @@ func (k *Kube) hold(ctx context.Context, failures int) int {
 	return failures
 }
 
-// pause waits d, and less when there is something new to write.
+// pause waits d, which [backoff] gave, and less when there is something new to write.
 func (k *Kube) pause(ctx context.Context, d time.Duration) {
-	least := time.NewTimer(min(d, backoffMin))
-	defer least.Stop()
-	select {
-	case <-ctx.Done():
+	if pace.Sleep(ctx, backoffMin) != nil {
 		return
-	case <-least.C:
 	}
-	rest := time.NewTimer(d - min(d, backoffMin))
+	rest := time.NewTimer(d - backoffMin)
 	defer rest.Stop()
 	select {
 	case <-ctx.Done():
@@ -240,12 +236,8 @@ func (k *Kube) pause(ctx context.Context, d time.Duration) {
 
 const (
 	backoffMin = time.Second
-	backoffMax = time.Minute
+	backoffMax = 80 * time.Second
 )
 
-// backoff is the pause after n failures in a row: doubling, with jitter so that the nodes of a cluster do not come back
-// all at once.
-func backoff(n int) time.Duration {
-	d := backoffMin << min(max(n-1, 0), 6)
-	return time.Duration(float64(min(d, backoffMax)) * (0.8 + 0.4*rand.Float64()))
-}
+// backoff is the pause after n failures in a row.
+func backoff(n int) time.Duration { return pace.Backoff{First: backoffMin, Max: backoffMax}.After(n) }

@@ -86,6 +86,19 @@ func health(s accel.HealthState, r accel.Reason, message string) change {
 	}
 }
 
+// part gives the second device a partition with a health of its own.
+func part(s accel.HealthState, r accel.Reason, message string) change {
+	return func(m *accel.Machine) {
+		have := m.Have["qemu-edu"]
+		have.Accelerators = slices.Clone(have.Accelerators)
+		id := have.Accelerators[1].ID
+		have.Accelerators[1].Partitions = []accel.Accelerator{{
+			ID: accel.PartitionID(id, "half", "p0"), Parent: id, Profile: "half", Health: accel.Health{State: s, Reason: r, Message: message},
+		}}
+		m.Have["qemu-edu"] = have
+	}
+}
+
 // temperature is news for metrics only.
 func temperature(c float64) change {
 	return func(m *accel.Machine) {

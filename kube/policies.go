@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/pace"
 )
 
 // PoliciesPath is where the policies of the cluster are.
@@ -95,7 +96,7 @@ func (p *Policies) Run(ctx context.Context) error {
 			p.follow(ctx, generations, version)
 			wait = rand.N(spread)
 		}
-		linger(ctx, wait)
+		_ = pace.Sleep(ctx, wait)
 	}
 	return nil
 }
@@ -139,7 +140,7 @@ func (p *Policies) await(ctx context.Context) {
 			return false
 		})
 		if apierrors.IsForbidden(err) {
-			linger(ctx, seldom+rand.N(seldom/10))
+			_ = pace.Sleep(ctx, seldom+rand.N(seldom/10))
 			return true
 		}
 		return over

@@ -289,15 +289,15 @@ func TestMirror(t *testing.T) {
 func TestWordOfTheNode(t *testing.T) {
 	node := freshNode()
 	node.Annotations = map[string]string{accel.WordAnnotation + "old-kind": "waiting 1", accel.GrantAnnotation + "qemu-edu": "2.0.0", accel.WordAnnotation + "qemu-edu": "upgrading 2.0.0"}
-	word := func(text *string) change {
+	word := func(w accel.Answer[accel.Word]) change {
 		return func(m *accel.Machine) {
 			h := m.Have["qemu-edu"]
-			h.Word = text
+			h.Word = w
 			m.Have["qemu-edu"] = h
 		}
 	}
 	inCluster(t, node, func(c *cluster) {
-		c.k.Publish(readyMachine(word(nil)))
+		c.k.Publish(readyMachine(word(accel.Answer[accel.Word]{})))
 		c.after(5 * time.Second)
 		want := map[string]string{accel.GrantAnnotation + "qemu-edu": "2.0.0", accel.WordAnnotation + "qemu-edu": "upgrading 2.0.0", OriginAnnotation: OriginPod}
 		if diff := cmp.Diff(want, c.node().Annotations); diff != "" {
@@ -305,19 +305,18 @@ func TestWordOfTheNode(t *testing.T) {
 		}
 		text := "failed 2.0.0 RolledBack"
 		c.patches()
-		c.k.Publish(readyMachine(word(&text)))
+		c.k.Publish(readyMachine(word(accel.Known(accel.ParseWord(text)))))
 		c.after(5 * time.Second)
 		if got := c.k.State().NodeAnnotations[accel.WordAnnotation+"qemu-edu"]; got != text || len(c.patches()) != 1 {
 			t.Errorf("the node says %q", got)
 		}
-		none := ""
-		c.k.Publish(readyMachine(word(&none)))
+		c.k.Publish(readyMachine(word(accel.Known(accel.Word{}))))
 		c.after(5 * time.Second)
 		if got, there := c.node().Annotations[accel.WordAnnotation+"qemu-edu"]; there {
 			t.Errorf("the node says %q", got)
 		}
 	}, func(c *Config) { c.Origin = OriginPod })
-	r := render(readyMachine(word(nil)))
+	r := render(readyMachine(word(accel.Answer[accel.Word]{})))
 	if p := metadataPatch(node, r, everything, false); !strings.Contains(string(p), `"resourceVersion"`) {
 		t.Errorf("%s", p)
 	}

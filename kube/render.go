@@ -27,8 +27,8 @@ func render(m accel.Machine) *rendered {
 	r.words[accel.CardsAnnotation] = Cards(m)
 	for kind, have := range m.Have {
 		r.kinds[kind] = true
-		if have.Word != nil {
-			r.words[accel.WordAnnotation+kind] = *have.Word
+		if have.Word.Known {
+			r.words[accel.WordAnnotation+kind] = have.Word.Value.String()
 		}
 	}
 	for kind, st := range m.Status {

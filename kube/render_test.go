@@ -160,6 +160,9 @@ func TestCondition(t *testing.T) {
 		{"blocked", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.HeadersMissing, "no headers\nfor 6.12")), "False", "HeadersMissing", "qemu-edu is driver-missing: no headers for 6.12"},
 		{"unhealthy", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity error")), "False", "DeviceUnhealthy", "qemu-edu 0000:02:00.0 is unhealthy: parity error; qemu-edu: 2 usable"},
 		{"gone", readyMachine(health(accel.Gone, accel.DeviceGone, "left the bus")), "False", "DeviceGone", "qemu-edu 0000:02:00.0 is gone: left the bus; qemu-edu: 1 usable"},
+		{"sick partition", readyMachine(part(accel.Unhealthy, accel.DeviceFault, "ECC")), "False", "DeviceFault", "qemu-edu 0000:02:00.0-half-p0 is unhealthy: ECC; qemu-edu: 2 usable"},
+		{"sick as its device", readyMachine(part(accel.Unhealthy, accel.DeviceFault, "ECC"), health(accel.Unhealthy, accel.DeviceFault, "ECC")), "False", "DeviceFault", "qemu-edu 0000:02:00.0 is unhealthy: ECC; qemu-edu: 1 usable"},
+		{"divided otherwise", readyMachine(part(accel.Gone, accel.DeviceGone, "gone")), "True", "Ready", "qemu-edu: 2 usable"},
 		{"one of two", readyMachine(func(m *accel.Machine) { m.Status["example-npu"] = accel.Status{State: accel.PluginMissing} }), "False", "InProgress", "example-npu is plugin-missing; qemu-edu: 2 usable"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -208,6 +211,20 @@ func TestTransitions(t *testing.T) {
 		{"recovery", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity")), readyMachine(), []news{
 			{false, "DeviceHealthy", "qemu-edu: 0000:02:00.0 is healthy, was unhealthy"},
 		}},
+		{"another fault", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity")), readyMachine(health(accel.Unhealthy, accel.DeviceFault, "fire")), []news{
+			{true, "DeviceFault", "qemu-edu: 0000:02:00.0 is unhealthy: fire"},
+		}},
+		{"new device", readyMachine(func(m *accel.Machine) { m.Have["qemu-edu"] = accel.Have{Driver: m.Have["qemu-edu"].Driver} }), readyMachine(), nil},
+		{"sick partition", readyMachine(part(accel.Healthy, "", "")), readyMachine(part(accel.Unhealthy, accel.DeviceFault, "ECC")), []news{
+			{true, "DeviceFault", "qemu-edu: 0000:02:00.0-half-p0 is unhealthy: ECC"},
+		}},
+		{"partition well again", readyMachine(part(accel.Unhealthy, accel.DeviceFault, "ECC")), readyMachine(part(accel.Healthy, "", "")), []news{
+			{false, "DeviceHealthy", "qemu-edu: 0000:02:00.0-half-p0 is healthy, was unhealthy"},
+		}},
+		{"device with a partition", readyMachine(part(accel.Healthy, "", "")), readyMachine(part(accel.Healthy, "", ""), health(accel.Unhealthy, accel.DeviceFault, "ECC")), []news{
+			{true, "DeviceFault", "qemu-edu: 0000:02:00.0 is unhealthy: ECC"},
+		}},
+		{"divided otherwise", readyMachine(part(accel.Healthy, "", "")), readyMachine(part(accel.Gone, accel.DeviceGone, "gone")), nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if d := cmp.Diff(tt.want, transitions(tt.from, tt.to), cmp.AllowUnexported(news{})); d != "" {

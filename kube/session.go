@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -162,7 +161,7 @@ func (s *session) take(e watch.Event) *accel.Problem {
 	node, _ := e.Object.(*corev1.Node)
 	switch e.Type {
 	case watch.Added, watch.Modified:
-		if node == nil || s.node != nil && s.node.UID == node.UID && !newer(node, s.node) {
+		if node == nil || s.node != nil && s.node.UID == node.UID && !later(node.ResourceVersion, s.node.ResourceVersion) {
 			return nil
 		}
 		s.node = node
@@ -178,12 +177,6 @@ func (s *session) take(e watch.Event) *accel.Problem {
 		return problem("watch node", s.k.c.Node, err)
 	}
 	return nil
-}
-
-// newer reports whether a is after b; an API server that counts in no known way is believed.
-func newer(a, b *corev1.Node) bool {
-	c, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
-	return err != nil || c > 0
 }
 
 // pass compares the node with what is wanted, writes what differs and tells what happened.

@@ -2,8 +2,6 @@ package kube
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
@@ -15,86 +13,68 @@ type news struct {
 	reason, note string
 }
 
-// transitions returns what changed from one machine to the next, in the order of kinds. The first machine of a process
-// tells only what is wrong: that everything is as before a restart is no news.
+// transitions returns the news of a machine, in the order of kinds. The first machine of a process tells only what is
+// wrong: that everything is as before a restart is no news.
 func transitions(from, to accel.Machine) []news {
 	var all []news
-	for _, kind := range slices.Sorted(maps.Keys(to.Status)) {
-		was, known := from.Status[kind]
-		is := to.Status[kind]
-		if known && was.State != is.State {
-			all = append(all, news{
-				warning: was.State == accel.Ready && is.State != accel.Absent,
-				reason:  camel(string(is.State)),
-				note:    shorten(fmt.Sprintf("%s: %s, was %s", kind, is.State, was.State)),
-			})
+	for _, c := range accel.Diff(from, to) {
+		switch c := c.(type) {
+		case accel.StateChange:
+			if c.From != "" {
+				all = append(all, news{
+					warning: c.From == accel.Ready && c.To != accel.Absent,
+					reason:  camel(string(c.To)),
+					note:    shorten(fmt.Sprintf("%s: %s, was %s", c.Kind, c.To, c.From)),
+				})
+			}
+		case accel.BlockedChange:
+			all = append(all, warning(c.Problem, "%s: %s: %s", c.Kind, c.State, c.Problem.Message))
+		case accel.KernelChange:
+			all = append(all, warning(c.Problem, "%s: a reboot into kernel %s would find no driver: %s", c.Kind, c.Release, c.Problem.Message))
+		case accel.UpgradeChange:
+			all = append(all, upgradeNews(c)...)
+		case accel.HealthChange:
+			all = append(all, healthNews(c)...)
 		}
-		if b := is.Blocked; b != nil && (was.Blocked == nil || was.Blocked.Reason != b.Reason) {
-			all = append(all, news{true, string(b.Reason), shorten(fmt.Sprintf("%s: %s: %s. %s", kind, is.State, b.Message, b.Reason.Doc().Remedy))})
-		}
-		all = append(all, kernelNews(kind, from.Have[kind].Driver.Next, to.Have[kind].Driver.Next)...)
-		all = append(all, upgradeNews(kind, from.Have[kind].Driver, to.Have[kind].Driver)...)
-		all = append(all, healthNews(kind, from.Have[kind].Accelerators, to.Have[kind].Accelerators)...)
 	}
 	return all
 }
 
-// kernelNews warns of a reboot: a kernel that was installed would have no driver.
-func kernelNews(kind string, from, to map[string]accel.Readiness) []news {
+// warning tells of a problem, and what to do about it.
+func warning(p accel.Problem, format string, args ...any) news {
+	return news{true, string(p.Reason), shorten(fmt.Sprintf(format, args...) + ". " + p.Reason.Doc().Remedy)}
+}
+
+// upgradeNews tells that an upgrade is wanted, that something is against it, or that it is done.
+func upgradeNews(c accel.UpgradeChange) []news {
 	var all []news
-	for _, release := range slices.Sorted(maps.Keys(to)) {
-		p, was := to[release].Problem, from[release].Problem
-		if p != nil && (was == nil || was.Reason != p.Reason) {
-			all = append(all, news{true, string(p.Reason), shorten(fmt.Sprintf("%s: a reboot into kernel %s would find no driver: %s. %s", kind, release, p.Message, p.Reason.Doc().Remedy))})
-		}
+	is := c.To.Upgrade
+	if c.Done() {
+		now := accel.DriverRef{Version: c.To.Version, Key: c.To.Key}
+		all = append(all, news{false, "DriverUpgraded", shorten(fmt.Sprintf("%s: the driver is %s, was %s", c.Kind, now, c.From.Upgrade.From))})
+	}
+	if c.Wished() {
+		all = append(all, news{false, "DriverUpgradePending", shorten(fmt.Sprintf("%s: upgrade from %s to %s: %s", c.Kind, is.From, is.To, is.Why))})
+	}
+	if c.Failed() {
+		all = append(all, warning(is.Failure.Problem, "%s: upgrade to %s: %s", c.Kind, is.To, is.Failure.Message))
 	}
 	return all
 }
 
-// upgradeNews returns what happened to an upgrade: it is wanted, something is against it, it is done.
-func upgradeNews(kind string, from, to accel.DriverHave) []news {
-	was, is := from.Upgrade, to.Upgrade
+// healthNews tells how a device or partition is. One that is seen for the first time is news only when it is not well,
+// and a partition when it is not only as its device is. A device that is divided otherwise has lost nothing.
+func healthNews(c accel.HealthChange) []news {
 	switch {
-	case was == nil && is == nil:
+	case c.To == nil, c.Inherited, c.Parent != "" && c.To.State == accel.Gone:
 		return nil
-	case is == nil && to.Right && driverChanged(from, to):
-		return []news{{false, "DriverUpgraded", shorten(fmt.Sprintf("%s: the driver is %s, was %s", kind, accel.DriverRef{Version: to.Version, Key: to.Key}, was.From))}}
-	case is == nil:
-		return nil
+	case c.To.State != accel.Healthy:
+		reason := string(first(c.To.Reason, accel.DeviceUnhealthy))
+		return []news{{true, reason, shorten(fmt.Sprintf("%s: %s is %s: %s", c.Kind, c.Device, c.To.State, c.To.Message))}}
+	case c.From != nil && c.From.State != accel.Healthy:
+		return []news{{false, "DeviceHealthy", fmt.Sprintf("%s: %s is healthy, was %s", c.Kind, c.Device, c.From.State)}}
 	}
-	var all []news
-	if was == nil || was.Wish != is.Wish {
-		all = append(all, news{false, "DriverUpgradePending", shorten(fmt.Sprintf("%s: upgrade from %s to %s: %s", kind, is.From, is.To, is.Why))})
-	}
-	if f := is.Failure; f != nil && (was == nil || was.Failure == nil || was.Failure.Reason != f.Reason) {
-		all = append(all, news{true, string(f.Reason), shorten(fmt.Sprintf("%s: upgrade to %s: %s. %s", kind, is.To, f.Message, f.Reason.Doc().Remedy))})
-	}
-	return all
-}
-
-func driverChanged(from, to accel.DriverHave) bool {
-	return from.Version != to.Version || from.Key != to.Key
-}
-
-// healthNews returns the changes of health. A device that is seen for the first time is news only when it is not well.
-func healthNews(kind string, from, to []accel.Accelerator) []news {
-	was := map[string]accel.HealthState{}
-	for _, a := range from {
-		was[a.ID] = a.Health.State
-	}
-	var all []news
-	for _, a := range to {
-		before, known := was[a.ID]
-		switch {
-		case a.Health.State == before || !known && a.Health.State == accel.Healthy:
-		case a.Health.State == accel.Healthy:
-			all = append(all, news{false, "DeviceHealthy", fmt.Sprintf("%s: %s is healthy, was %s", kind, a.ID, before)})
-		default:
-			reason := string(first(a.Health.Reason, accel.DeviceUnhealthy))
-			all = append(all, news{true, reason, shorten(fmt.Sprintf("%s: %s is %s: %s", kind, a.ID, a.Health.State, a.Health.Message))})
-		}
-	}
-	return all
+	return nil
 }
 
 // camel is "DriverMissing" of "driver-missing": reasons of events are in CamelCase.

@@ -9,6 +9,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/acceld/acceld/pace"
 )
 
 // events is one watch. It hands over each event until told that no more is wanted, or until the watch ends, which is no error. The
@@ -60,16 +62,6 @@ func persist(ctx context.Context, watch func() (over bool)) {
 		if time.Since(began) > backoffMax {
 			failures = 0
 		}
-		linger(ctx, backoff(failures))
-	}
-}
-
-// linger waits d or for the end of ctx.
-func linger(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
+		_ = pace.Sleep(ctx, backoff(failures))
 	}
 }

@@ -77,8 +77,7 @@ func (b *book) identify(def *accel.Definition, d accel.ProbeDevice, a *accel.Acc
 
 // worse is the health h, or another one where that is worse. An empty one is not known.
 func worse(h accel.Health, state accel.HealthState, reason accel.Reason, action accel.Action, message string) accel.Health {
-	rank := func(s accel.HealthState) int { return slices.Index(accel.HealthStates(), s) }
-	if rank(state) <= rank(h.State) {
+	if !state.Worse(h.State) {
 		return h
 	}
 	return accel.Health{State: state, Reason: reason, Action: action, Message: message}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/pace"
 )
 
 const (
@@ -94,7 +95,7 @@ func (p *program) divide(ctx context.Context, def *accel.Definition, a accel.Acc
 	wait, parts := time.Until(x.since.Add(calm)), x.parts
 	p.divisions.mu.Unlock()
 	next, why := again, ""
-	if wait > 0 && !sleep(ctx, wait) {
+	if wait > 0 && pace.Sleep(ctx, wait) != nil {
 		return
 	}
 	if users := p.o.Users(ctx, def, a); len(users) > 0 {
@@ -112,7 +113,7 @@ func (p *program) divide(ctx context.Context, def *accel.Definition, a accel.Acc
 	}
 	p.divisions.mu.Unlock()
 	p.o.Changed()
-	if sleep(ctx, next+time.Millisecond) {
+	if pace.Sleep(ctx, next+time.Millisecond) == nil {
 		p.o.Changed()
 	}
 }
@@ -151,17 +152,5 @@ func (d *divisions) answered(a accel.ProbeDivision) {
 		case x.answer <- clean(a.Problem):
 		default:
 		}
-	}
-}
-
-// sleep waits for d; false when ctx has ended before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

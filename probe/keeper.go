@@ -3,7 +3,6 @@ package probe
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/pace"
 )
 
 // Options of a [Keeper].
@@ -30,9 +30,8 @@ type Options struct {
 	Users func(context.Context, *accel.Definition, accel.Accelerator) []string
 	// Log gets what does not run; nil discards it.
 	Log *slog.Logger
-	// Backoff is how long a program waits that has ended n times in a row, from 1; nil is 1 s, twice as long each time, up to
-	// 5 min.
-	Backoff func(n int) time.Duration
+	// Backoff is how long a program waits that has ended; zero is 1 s to 5 min.
+	Backoff pace.Backoff
 }
 
 // Keeper runs the programs of all kinds. It is safe for concurrent use, and a task.
@@ -57,16 +56,10 @@ func New(o Options) *Keeper {
 	if o.Fault == nil {
 		o.Fault = func(*accel.Definition, accel.ProbeFault) {}
 	}
-	if o.Backoff == nil {
-		o.Backoff = backoff
+	if o.Backoff == (pace.Backoff{}) {
+		o.Backoff = pace.Backoff{First: time.Second, Max: 5 * time.Minute}
 	}
 	return &Keeper{o: o, ready: make(chan struct{}), programs: map[string]*program{}}
-}
-
-// backoff returns 1 s doubling to 5 min, with a fifth of jitter.
-func backoff(n int) time.Duration {
-	d := min(time.Second<<min(n-1, 9), 5*time.Minute)
-	return d + time.Duration(rand.Int64N(int64(d)/5))
 }
 
 // String names the task.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/pace"
 )
 
 const (
@@ -75,7 +76,7 @@ func (b *bench) start() {
 			defer b.mu.Unlock()
 			b.faults = append(b.faults, f)
 		},
-		Backoff: func(int) time.Duration { return 20 * time.Millisecond },
+		Backoff: pace.Backoff{First: 20 * time.Millisecond, Max: 20 * time.Millisecond},
 	})
 	ctx, end := context.WithCancel(context.Background()) // that of the test ends before its cleanups
 	done := make(chan struct{})

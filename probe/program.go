@@ -14,6 +14,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/pace"
 )
 
 const (
@@ -150,11 +151,11 @@ func (p *program) run(ctx context.Context) {
 			failures, p.said = 0, ""
 		}
 		failures++
-		wait := p.o.Backoff(failures)
+		wait := p.o.Backoff.After(failures)
 		var gone absence
 		if errors.As(err, &gone) {
 			p.book.forget()
-			wait = p.o.Backoff(10) // installing a library makes no event
+			wait = pace.Jitter(p.o.Backoff.Max) // installing a library makes no event
 		}
 		p.book.ended(err.Error(), silence(def))
 		if ctx.Err() == nil {

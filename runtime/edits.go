@@ -16,5 +16,5 @@ func (r *Runtime) Edits(def *accel.Definition, a accel.Accelerator, want accel.W
 		return shared, own, problem
 	}
 	shared, problem = r.sharedEdits(def)
-	return shared, r.device(a, permissions(def.NodesOf(a.Profile)), program).ContainerEdits, problem
+	return shared, r.device(a, accel.Permissions(def.NodesOf(a.Profile)), program).ContainerEdits, problem
 }

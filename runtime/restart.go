@@ -10,6 +10,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host/ledger"
+	"github.com/acceld/acceld/pace"
 	"github.com/acceld/acceld/runtime/engine"
 )
 
@@ -222,7 +223,7 @@ func (r *Runtime) idle(ctx context.Context, before []string) bool {
 	if r.creating(ctx) {
 		return false
 	}
-	if !wait(ctx, r.patience.settle) {
+	if pace.Sleep(ctx, r.patience.settle) != nil {
 		return false
 	}
 	after, err := r.pods(ctx)
@@ -238,20 +239,8 @@ func (r *Runtime) back(ctx context.Context, before []string) error {
 		if err = r.alive(ctx, before); err == nil {
 			return nil
 		}
-		if !wait(ctx, r.patience.again) {
+		if pace.Sleep(ctx, r.patience.again) != nil {
 			return err
 		}
-	}
-}
-
-// wait reports false when ctx ended first.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

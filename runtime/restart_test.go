@@ -388,18 +388,21 @@ func TestRestartIdle(t *testing.T) {
 // TestRestartIdleLooksTwice: what changes between the two looks is seen by the second one, and the restart waits.
 func TestRestartIdleLooksTwice(t *testing.T) {
 	for name, c := range map[string]struct {
-		listing int // of the pods, after which it changes
-		change  func(*daemon)
-		idle    bool
+		listing  int // of the pods, after which it changes
+		change   func(*daemon)
+		idle     bool
+		creating bool // a container, at the first look
 	}{
-		"a pod comes":                     {1, func(d *daemon) { d.pods = []string{"a", "b", "c"} }, false},
-		"a pod ends":                      {1, func(d *daemon) { d.pods = []string{"a"} }, false},
-		"one pod takes the other's place": {1, func(d *daemon) { d.pods = []string{"a", "c"} }, false},
-		"a container is created":          {2, func(d *daemon) { d.creating = true }, false},
-		"only their order changes":        {1, func(d *daemon) { d.pods = []string{"b", "a"} }, true},
+		"a pod comes":                     {1, func(d *daemon) { d.pods = []string{"a", "b", "c"} }, false, false},
+		"a pod ends":                      {1, func(d *daemon) { d.pods = []string{"a"} }, false, false},
+		"one pod takes the other's place": {1, func(d *daemon) { d.pods = []string{"a", "c"} }, false, false},
+		"a container is created":          {2, func(d *daemon) { d.creating = true }, false, false},
+		"only their order changes":        {1, func(d *daemon) { d.pods = []string{"b", "a"} }, true, false},
+		"a container has been created":    {2, func(d *daemon) { d.creating = false }, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDaemon(t, "containerd", "/etc/c.toml", old)
+			d.creating = c.creating
 			looks := 0
 			d.listed = func(d *daemon) {
 				if looks++; looks == c.listing {

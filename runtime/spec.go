@@ -61,7 +61,7 @@ func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want 
 		if a.Health.State == accel.Gone || len(a.Nodes) == 0 {
 			continue
 		}
-		raw.Devices = append(raw.Devices, r.device(a, permissions(def.NodesOf(a.Profile)), program))
+		raw.Devices = append(raw.Devices, r.device(a, accel.Permissions(def.NodesOf(a.Profile)), program))
 		s.devices = append(s.devices, parser.QualifiedName(vendor, class, a.ID))
 		s.nodes = append(s.nodes, a.Nodes...)
 	}
@@ -121,7 +121,7 @@ func (r *Runtime) sharedNodes(def *accel.Definition) []string {
 func (r *Runtime) sharedEdits(def *accel.Definition) (specs.ContainerEdits, *accel.Problem) {
 	e := specs.ContainerEdits{Env: def.Container.Env}
 	for _, n := range r.sharedNodes(def) {
-		e.DeviceNodes = append(e.DeviceNodes, r.node(n, permissions(def.Nodes)))
+		e.DeviceNodes = append(e.DeviceNodes, r.node(n, accel.Permissions(def.Nodes)))
 	}
 	for _, m := range def.Container.Mounts {
 		if m.Optional && !r.host.Exists(m.HostPath) {
@@ -153,24 +153,6 @@ func (r *Runtime) node(name, permissions string) *specs.DeviceNode {
 		mode = st.Mode().Perm()
 	}
 	return &specs.DeviceNode{Path: name, Permissions: permissions, FileMode: &mode}
-}
-
-// permissions are those of the definition's nodes together; "rw" when it names none, because the format's own default is
-// "rwm", which lets a container make nodes. What is not a permission is left to the validation.
-func permissions(sources []accel.NodeSource) string {
-	var sum []byte
-	for _, s := range sources {
-		for _, p := range []byte(s.Permissions) {
-			if !slices.Contains(sum, p) {
-				sum = append(sum, p)
-			}
-		}
-	}
-	if len(sum) == 0 {
-		return "rw"
-	}
-	slices.SortFunc(sum, func(a, b byte) int { return strings.IndexByte("rwm", a) - strings.IndexByte("rwm", b) })
-	return string(sum)
 }
 
 // validate reads a spec as runtimes do: strictly, with every rule of the library's loader, and with those that only

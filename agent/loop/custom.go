@@ -107,7 +107,7 @@ func (l *Loop) alone(ctx context.Context, k *kind, step accel.Step) func() (func
 	case accel.StepRuntime:
 		open = published(accel.Machine{Want: l.want}, k.have)
 	case accel.StepAwait:
-		open = k.have.Plugin.Allocatable == accel.CountOffered(accel.Units(k.withheld()))
+		open = k.have.Plugin.Allocatable.Is(accel.CountOffered(accel.Units(k.withheld())))
 	case accel.StepMonitor:
 		open = !k.have.Monitoring.Collected.IsZero()
 	case accel.StepRegister:

@@ -70,8 +70,8 @@ func TestGates(t *testing.T) {
 		want   accel.State
 	}{
 		"as it is":               {func(*accel.Have) {}, accel.Ready},
-		"fewer devices offered":  {func(h *accel.Have) { h.Plugin.Allocatable = 0 }, accel.KubeletPending},
-		"more devices offered":   {func(h *accel.Have) { h.Plugin.Allocatable = 2 }, accel.KubeletPending},
+		"fewer devices offered":  {func(h *accel.Have) { h.Plugin.Allocatable = accel.Known(0) }, accel.KubeletPending},
+		"more devices offered":   {func(h *accel.Have) { h.Plugin.Allocatable = accel.Known(2) }, accel.KubeletPending},
 		"no labels":              {func(h *accel.Have) { h.Monitoring.Labelled = false }, accel.Unwatched},
 		"nothing collected":      {func(h *accel.Have) { h.Monitoring.Collected = time.Time{} }, accel.Unwatched},
 		"labels before a driver": {func(h *accel.Have) { h.Driver.Right = false }, accel.DriverMissing},

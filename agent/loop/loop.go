@@ -347,7 +347,9 @@ func (l *Loop) judge(now time.Time) {
 		}
 		k.status = next
 	}
+	before := l.Machine()
 	l.store(now)
+	l.logHealth(before, l.Machine())
 	if l.o.Effects.Publish != nil {
 		l.o.Effects.Publish(l.Machine())
 	}
@@ -370,6 +372,16 @@ func (l *Loop) transit(m accel.Machine, name string, k *kind, next *accel.Status
 		from, since = to, now
 	}
 	next.Since, next.Took = now, took
+}
+
+// logHealth says which devices and partitions changed. One that its device alone has changed is not worth a line.
+func (l *Loop) logHealth(before, now accel.Machine) {
+	for _, c := range accel.Diff(before, now) {
+		if h, is := c.(accel.HealthChange); is && !h.Inherited && h.From != nil && h.To != nil {
+			l.o.Log.Info("health changed", "kind", h.Kind, "device", h.Device, "from", h.From.State, "to", h.To.State,
+				"reason", h.To.Reason, "message", h.To.Message)
+		}
+	}
 }
 
 // snapshot makes a machine from what the loop holds. Everything in it is copied: nobody can change it later.

@@ -167,7 +167,7 @@ func (w *world) Update(accs []accel.Accelerator) {
 func (w *world) State() accel.PluginHave {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return accel.PluginHave{Registered: true, Allocatable: w.counted}
+	return accel.PluginHave{Registered: true, Allocatable: accel.Known(w.counted)}
 }
 
 func (w *world) Problem() *accel.Problem { return nil }

@@ -17,7 +17,7 @@ var at = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 // climb returns machines in which one more gate is true each.
 func climb(kubernetes, labels bool) []accel.Machine {
 	m := accel.Machine{Want: accel.Want{Kubernetes: kubernetes, Labels: labels}}
-	h := accel.Have{Plugin: accel.PluginHave{Allocatable: -1}}
+	h := accel.Have{}
 	var out []accel.Machine
 	add := func() { m.Have = map[string]accel.Have{"k-x": h}; out = append(out, m) }
 	add()
@@ -32,7 +32,7 @@ func climb(kubernetes, labels bool) []accel.Machine {
 	if kubernetes {
 		h.Plugin.Registered = true
 		add()
-		h.Plugin.Allocatable = 1
+		h.Plugin.Allocatable = accel.Known(1)
 		add()
 	}
 	h.Monitoring = accel.Monitoring{Collected: at, Labelled: labels}

@@ -38,7 +38,7 @@ func (l *Loop) reconfigure(want accel.Want) {
 		if def, wanted := want.Kinds[name]; wanted && !reflect.DeepEqual(def, k.def) {
 			if k.stop != nil && offersOtherwise(k.def, def) {
 				k.stop() // the plugin tells the kubelet what the definition said when it started
-				k.stop, k.plugin, k.have.Plugin = nil, nil, accel.PluginHave{Allocatable: -1}
+				k.stop, k.plugin, k.have.Plugin = nil, nil, accel.PluginHave{}
 			}
 			k.def = def
 			l.o.Log.Info("definition changed", "kind", name)

@@ -58,27 +58,26 @@ func (u *upgrading) gaveUp(to accel.DriverRef, problem *accel.Problem) {
 	u.acting, u.word = false, accel.Word{Phase: accel.WordFailed, Version: to.Ticket(), Reason: problem.Reason}
 }
 
-// observeWord says what the node has to say about the upgrade of a kind; nil while nobody can tell.
+// observeWord says what the node has to say about the upgrade of a kind, as far as anybody knows.
 func (l *Loop) observeWord(k *kind) {
 	said := l.sync().Words[k.def.Kind].Word
-	text := func(w accel.Word) *string { s := w.String(); return &s }
 	switch f := k.have.Failure; {
 	case l.want.Unsure:
-		k.have.Word = nil
+		k.have.Word = accel.Answer[accel.Word]{}
 	case k.def.Driver.Upgrade.By == "" || accel.CountPresent(k.have.Accelerators) == 0:
-		k.have.Word = text(accel.Word{})
+		k.have.Word = accel.Known(accel.Word{})
 	case k.up != nil && (k.up.acting || k.up.word != accel.Word{}):
-		k.have.Word = text(k.up.word)
+		k.have.Word = accel.Known(k.up.word)
 		k.word = k.up.word
 	case k.have.Driver.Right && k.running != accel.StepUpgrade:
-		k.have.Word = text(accel.Word{}) // silent also while a driver is got ready
+		k.have.Word = accel.Known(accel.Word{}) // silent also while a driver is got ready
 		k.word = accel.Word{}
 	case k.word.Phase == accel.WordFailed:
-		k.have.Word = text(k.word) // neither driver serves
+		k.have.Word = accel.Known(k.word) // neither driver serves
 	case f != nil && f.Step == accel.StepDriver && f.Reason.Doc().Permanent && said.Phase == accel.WordUpgrading:
-		k.have.Word = text(accel.Word{Phase: accel.WordFailed, Version: said.Version, Reason: f.Reason})
+		k.have.Word = accel.Known(accel.Word{Phase: accel.WordFailed, Version: said.Version, Reason: f.Reason})
 	default: // an agent that ended midway has said it last, and the driver is not back yet
-		k.have.Word = nil
+		k.have.Word = accel.Answer[accel.Word]{}
 	}
 }
 

@@ -22,8 +22,8 @@ func (w *world) says(t *testing.T, l *Loop, grant string) string {
 	word := l.Machine().Have["k-x"].Word
 	w.set(func() {
 		x := w.words["k-x"]
-		if word != nil {
-			x.Word = accel.ParseWord(*word)
+		if word.Known {
+			x.Word = word.Value
 		}
 		x.Grant = accel.ParseGrant(grant)
 		w.words = map[string]Exchange{"k-x": x}
@@ -31,10 +31,10 @@ func (w *world) says(t *testing.T, l *Loop, grant string) string {
 	l.Changed()
 	time.Sleep(time.Second)
 	synctest.Wait()
-	if word == nil {
+	if !word.Known {
 		return "?"
 	}
-	return *word
+	return word.Value.String()
 }
 
 // An upgrade that a policy orders waits with the driver ready, and goes on when one node object has both grant and word.
@@ -134,8 +134,8 @@ func TestWordOfAnAgentBefore(t *testing.T) {
 		word := func() string {
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if text := l.Machine().Have["k-x"].Word; text != nil {
-				return *text
+			if word := l.Machine().Have["k-x"].Word; word.Known {
+				return word.Value.String()
 			}
 			return "?"
 		}

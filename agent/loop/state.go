@@ -64,7 +64,7 @@ func table() []row {
 				if heldBack(h) {
 					return true // it shall come to none, and back
 				}
-				return h.Plugin.Allocatable == accel.CountOffered(accel.Units(h.Accelerators))
+				return h.Plugin.Allocatable.Is(accel.CountOffered(accel.Units(h.Accelerators)))
 			},
 			means: "the kubelet is connected; its own view differs from the devices that are offered",
 			gate:  "allocatable, asked of the kubelet, equals the devices that are offered; with DRA, the devices without taint in the slices that were read back do",

@@ -3,12 +3,12 @@ package loop
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/pace"
 )
 
 // calm is the least time between two runs of the same step of a kind, so that a step whose effect does not last never
@@ -120,20 +120,13 @@ func failure(old *accel.Failure, step accel.Step, problem *accel.Problem, now ti
 	if waits(step) {
 		f.RetryAt = now.Add(pulse)
 	} else if !problem.Reason.Doc().Permanent {
-		f.RetryAt = now.Add(backoff(f.Attempts))
+		f.RetryAt = now.Add(pace.Backoff{First: time.Second, Max: 5 * time.Minute}.After(f.Attempts))
 	}
 	return f
 }
 
 // waits reports whether a step is carried by the device plugin's own loop.
 func waits(step accel.Step) bool { return step == accel.StepRegister || step == accel.StepAwait }
-
-// backoff returns how long to wait after attempt n (from 1): 1 s doubling to 5 min, with a fifth of jitter so that a
-// rack that lost the same thing does not ask for it in step.
-func backoff(n int) time.Duration {
-	d := min(time.Second<<min(n-1, 9), 5*time.Minute)
-	return d + time.Duration(rand.Int64N(int64(d)/5))
-}
 
 // ensureDriver is the step out of driver-missing.
 func (l *Loop) ensureDriver(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) func() (func(*kind), *accel.Problem) {

@@ -131,7 +131,7 @@ func (l *Loop) prepare(ctx context.Context, k *kind, u *upgrading) func() (func(
 
 // withheld reports whether the kubelet gives the devices to nobody.
 func (l *Loop) withheld(k *kind) bool {
-	return !l.want.Kubernetes || k.plugin == nil || !k.have.Plugin.Registered || k.have.Plugin.Allocatable == 0
+	return !l.want.Kubernetes || k.plugin == nil || !k.have.Plugin.Registered || k.have.Plugin.Allocatable.Is(0)
 }
 
 // lookForHolders finds who uses the old driver and does what the policy says about them.

@@ -193,7 +193,7 @@ func TestUpgradeBesideASlowKubelet(t *testing.T) {
 	run(t, w, func(l *Loop) {
 		w.set(func() { w.lag = 5 * time.Second })
 		w.want(l, "2") // and nobody has a device
-		if w.count("upgrade") == 0 && w.State().Allocatable == 1 {
+		if w.count("upgrade") == 0 && w.State().Allocatable.Is(1) {
 			w.set(func() { w.holders = []accel.Holder{holder} })
 		}
 		time.Sleep(time.Minute)

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/pace"
 )
 
 const (
@@ -83,22 +84,13 @@ func (k *Keeper) Run(ctx context.Context) {
 		}
 		if ours = now; now != have {
 			slices.Put(now)
-			rest(ctx, calm)
+			_ = pace.Sleep(ctx, calm)
 		}
 	}
 }
 
 func (k *Keeper) collection() string {
 	return "/apis/discovery.k8s.io/v1/namespaces/" + k.Namespace + "/endpointslices"
-}
-
-func rest(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // trouble says what is wrong once, and nothing while it stays the same.

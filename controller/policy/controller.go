@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/pace"
 )
 
 // Options of a [Controller].
@@ -124,7 +125,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		case <-c.wake:
 		case <-timer.C:
 		}
-		if !sleep(ctx, settle) {
+		if pace.Sleep(ctx, settle) != nil {
 			return nil
 		}
 		select {
@@ -135,18 +136,6 @@ func (c *Controller) Run(ctx context.Context) error {
 		if wait := c.pass(ctx); wait > 0 {
 			timer.Reset(wait)
 		}
-	}
-}
-
-// sleep waits d; false when ctx ended before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/pace"
 )
 
 // drains are the nodes that are being drained. Nothing of them is kept: a controller that comes after finds pods or none.
@@ -147,7 +148,7 @@ func (d *drains) round(ctx context.Context, node string, x *draining) bool {
 	cancel()
 	if err != nil {
 		d.note(x, fmt.Sprintf("cannot list its pods: %v", err), false)
-		sleep(ctx, refusedAgain)
+		_ = pace.Sleep(ctx, refusedAgain)
 		return false
 	}
 	left, until := d.evict(ctx, list.Items, x)
@@ -216,14 +217,14 @@ func (d *drains) ask(ctx context.Context, p pod) string {
 func (d *drains) await(ctx context.Context, on url.Values) {
 	stream, err := d.api.Watch(ctx, "/api/v1/pods", on)
 	if err != nil {
-		sleep(ctx, refusedAgain)
+		_ = pace.Sleep(ctx, refusedAgain)
 		return
 	}
 	defer stream.Close()
 	var e json.RawMessage
 	if json.NewDecoder(stream).Decode(&e) != nil {
-		sleep(ctx, settle)
+		_ = pace.Sleep(ctx, settle)
 		return
 	}
-	sleep(ctx, settle) // several end at once
+	_ = pace.Sleep(ctx, settle) // several end at once
 }

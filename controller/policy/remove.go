@@ -16,6 +16,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/pace"
 )
 
 // RemovalName is the name of the DaemonSet whose pods take back what agents changed on their nodes.
@@ -122,7 +123,7 @@ func Remove(ctx context.Context, o Options) error {
 			return fmt.Errorf("cannot remove all of acceld, what is left: %s", strings.Join(append(left, problems(r)...), "; "))
 		case <-c.wake:
 		}
-		if !sleep(ctx, settle) {
+		if pace.Sleep(ctx, settle) != nil {
 			continue
 		}
 		now := r.pass(ctx)

@@ -19,6 +19,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/acceld/acceld/pace"
 )
 
 // server is a small API server: objects by path, one version that counts up, merge patches on condition of a version, watches
@@ -164,7 +166,7 @@ func (s *server) travel(ctx context.Context) error {
 		late = time.Duration(s.r.Int64N(int64(s.late)))
 	}
 	s.mu.Unlock()
-	if !sleep(ctx, late) {
+	if pace.Sleep(ctx, late) != nil {
 		return ctx.Err()
 	}
 	return nil

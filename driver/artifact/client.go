@@ -3,11 +3,11 @@ package artifact
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/pace"
 )
 
 // Options of a [Client]. The zero value of each field is usable.
@@ -68,11 +68,7 @@ func (c *Client) try(ctx context.Context, t *transfer, f func() error) error {
 			return err
 		}
 		t.again(n+1, err)
-		timer := time.NewTimer(time.Duration(float64(pause) * (0.8 + 0.4*rand.Float64())))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if pace.Sleep(ctx, pace.Jitter(pause)) != nil {
 			return err
 		}
 		pause *= 3

@@ -3,7 +3,6 @@ package holders
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/pace"
 )
 
 // Options of a [Follower]. All but Log are required.
@@ -75,7 +75,7 @@ func usual() timing {
 	return timing{
 		settle: 100 * time.Millisecond, gap: time.Second, ask: 2 * time.Second, resync: 15 * time.Second, told: time.Minute, idle: 5 * time.Minute,
 		confirm: 2 * time.Second, returned: 30 * time.Second, complete: 3 * time.Second, again: 500 * time.Millisecond,
-		retry: time.Second, retryMax: 30 * time.Second,
+		retry: time.Second, retryMax: 40 * time.Second,
 	}
 }
 
@@ -182,7 +182,7 @@ func (f *Follower) look(ctx context.Context) time.Duration {
 		f.failures++
 		f.o.Log.Debug("the kubelet does not say who holds accelerators", "error", err)
 		f.show(now, f.Holdings().Told)
-		return f.backoff()
+		return pace.Backoff{First: f.timing.retry, Max: f.timing.retryMax}.After(f.failures)
 	}
 	if life != f.life && !f.book.empty() {
 		f.book.returned = now
@@ -224,10 +224,4 @@ func (f *Follower) show(now, told time.Time) (due time.Time) {
 func (f *Follower) publish(h exporter.Holdings) {
 	h.Revision = f.Holdings().Revision + 1
 	f.now.Store(&h)
-}
-
-// backoff is the pause after a failure, with jitter: whoever was refused by the limiter must not come back with the others.
-func (f *Follower) backoff() time.Duration {
-	d := min(f.timing.retry<<min(f.failures-1, 6), f.timing.retryMax)
-	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }

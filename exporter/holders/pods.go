@@ -4,12 +4,13 @@ import (
 	"context"
 	"path"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	podsapi "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
+
+	"github.com/acceld/acceld/pace"
 )
 
 // pods are the node's pods by the kubelet's own stream of them, which it serves by default from Kubernetes 1.37 on (KEP-4188). It
@@ -68,21 +69,15 @@ func (p *pods) take(e *podsapi.WatchPodsEvent) (news bool, err error) {
 // stream follows the kubelet's stream until ctx ends. A slow reader is dropped by the kubelet, and one that comes back is told
 // every pod again.
 func (f *Follower) stream(ctx context.Context) {
-	wait := f.timing.retry
-	for ctx.Err() == nil {
+	backoff := pace.Backoff{First: f.timing.retry, Max: f.timing.idle} // a kubelet before 1.37 never has a stream
+	for failures := 1; ctx.Err() == nil; failures++ {
 		f.pods.begin()
 		err := f.streamOnce(ctx)
 		f.o.Log.Debug("the kubelet's stream of pods has ended", "error", err)
 		if f.pods.following() {
-			wait = f.timing.retry
+			failures = 1
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
-		wait = min(2*wait, f.timing.idle) // a kubelet before 1.37 never has one
+		_ = pace.Sleep(ctx, backoff.After(failures))
 	}
 }
 

@@ -37,7 +37,7 @@ func TestPodsOverReboot(t *testing.T) {
 		ctx := stage.Within(t, 5*time.Minute)
 		stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(byDevicePlugin), 0o644))
 		_, err := stage.WaitMachine(ctx, n.Guest, "the device plugin to offer them", func(m accel.Machine) bool {
-			return m.Want.Kinds[stage.Kind].AllocatedBy() == accel.AllocateByPlugin && m.Have[stage.Kind].Plugin.Allocatable == 4
+			return m.Want.Kinds[stage.Kind].AllocatedBy() == accel.AllocateByPlugin && m.Have[stage.Kind].Plugin.Allocatable.Is(4)
 		})
 		stage.Check(t, err)
 		all, lost := 0, 0

@@ -87,7 +87,7 @@ func offers(t *testing.T, n *bed.Node, devices int) {
 	t.Helper()
 	ctx := stage.Within(t, 5*time.Minute)
 	_, err := stage.WaitMachine(ctx, n.Guest, fmt.Sprintf("%d devices to be offered by claims", devices), func(m accel.Machine) bool {
-		return m.Have[stage.Kind].Plugin.Registered && m.Have[stage.Kind].Plugin.Allocatable == devices
+		return m.Have[stage.Kind].Plugin.Registered && m.Have[stage.Kind].Plugin.Allocatable.Is(devices)
 	})
 	stage.Check(t, err)
 	for got := untainted(ctx, t, n); len(got) != devices; got = untainted(ctx, t, n) { // the count may be the device plugin's still

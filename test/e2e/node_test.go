@@ -253,7 +253,7 @@ func pulledUnderLoad(t *testing.T, n *bed.Node, image string) {
 	begin = time.Now()
 	back := func(what string) { t.Logf("%-60s %6.2f s", "device_add -> "+what, time.Since(begin).Seconds()) }
 	_, err = stage.WaitMachine(ctx, n.Guest, "the device to be back", func(m accel.Machine) bool {
-		return accel.CountUsable(m.Have[stage.Kind].Accelerators) == 2 && m.Have[stage.Kind].Plugin.Allocatable == 2
+		return accel.CountUsable(m.Have[stage.Kind].Accelerators) == 2 && m.Have[stage.Kind].Plugin.Allocatable.Is(2)
 	})
 	stage.Check(t, err)
 	back("bound, computed, allocatable at the kubelet")

@@ -52,7 +52,7 @@ func storms(t *testing.T, n *bed.Node, image string) {
 		}
 		begin := time.Now()
 		_, err := stage.WaitMachine(stage.Within(t, 2*soon), n.Guest, "everything to be ready", func(m accel.Machine) bool {
-			return m.Status[stage.Kind].State == accel.Ready && m.Have[stage.Kind].Plugin.Allocatable == 2
+			return m.Status[stage.Kind].State == accel.Ready && m.Have[stage.Kind].Plugin.Allocatable.Is(2)
 		})
 		stage.Check(t, err)
 		stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 2))

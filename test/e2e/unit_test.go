@@ -133,8 +133,8 @@ func rebootCut(t *testing.T, n *bed.Node, _ string) {
 	sh(t, g, "for p in gcc make cc ld; do if [ -e /usr/bin/$p ]; then mv /usr/bin/$p /usr/bin/$p.away; fi; done; rm -rf "+stage.SourceDir+"; sync")
 	stage.Check(t, g.Reboot(stage.Within(t, 5*time.Minute), bed.Reboot{NetworkCut: true}))
 	m := reaches(t, g, accel.Ready, 2*time.Minute)
-	if m.Have[stage.Kind].Plugin.Allocatable != 2 || m.Have[stage.Kind].Driver.Source != "store" {
-		t.Errorf("allocatable %d, driver from %q after the reboot", m.Have[stage.Kind].Plugin.Allocatable, m.Have[stage.Kind].Driver.Source)
+	if !m.Have[stage.Kind].Plugin.Allocatable.Is(2) || m.Have[stage.Kind].Driver.Source != "store" {
+		t.Errorf("allocatable %v, driver from %q after the reboot", m.Have[stage.Kind].Plugin.Allocatable, m.Have[stage.Kind].Driver.Source)
 	}
 	t.Logf("early unit: %s", sh(t, g, `journalctl -b -o short-monotonic -u acceld-early | grep -m1 'present (store)'`))
 	early := sh(t, g, "systemctl show -p ExecMainExitTimestampMonotonic --value acceld-early")

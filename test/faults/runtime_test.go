@@ -56,7 +56,7 @@ func node(t *testing.T) *served {
 func (c *served) usable(what string, n int) {
 	c.Helper()
 	c.await(what+" -> usable", soon, func(m accel.Machine) bool {
-		return healthy(n)(m) && m.Have[stage.Kind].Plugin.Allocatable == n
+		return healthy(n)(m) && m.Have[stage.Kind].Plugin.Allocatable.Is(n)
 	})
 }
 

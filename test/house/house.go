@@ -29,7 +29,7 @@ type Rule struct {
 // Rules returns every rule, in the order of STYLE.md.
 func Rules() []Rule {
 	return []Rule{
-		{"imports", "Imports point down: cmd → agent → the organs → host → accel, never sideways, and only cmd imports vendors.", imports},
+		{"imports", "Imports point down: cmd → agent → the organs → host → accel, sideways only from dra to kube, and only cmd imports vendors.", imports},
 		{"dependencies", "accel imports the standard library only; vendors add a YAML reader.", dependencies},
 		{"clientset", "The agent imports neither client-go's clientset nor its informers: one client for each resource keeps the program small.", clientset},
 		{"templates", "No program imports html/template or text/template: they make the linker keep every method of every type.", templates},

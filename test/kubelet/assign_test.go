@@ -171,7 +171,7 @@ func TestSickDevices(t *testing.T) {
 	stop := runPlugin(p)
 	counts := func(allocatable int) func() bool {
 		return func() bool {
-			return k.Allocatable(thing) == allocatable && k.Capacity(thing) == 4 && p.State().Allocatable == allocatable && p.Problem() == nil
+			return k.Allocatable(thing) == allocatable && k.Capacity(thing) == 4 && p.State().Allocatable.Is(allocatable) && p.Problem() == nil
 		}
 	}
 	for _, sick := range []string{"", "d", "", "bd", "b", "", "abcd", ""} {
@@ -301,7 +301,7 @@ func TestTopologyIsTold(t *testing.T) {
 	p.Update([]accel.Accelerator{device("a", 1, accel.Healthy), device("b", -1, accel.Healthy)})
 	defer runPlugin(p)()
 	for _, when := range []string{"at first", "after a restart of the kubelet"} {
-		wait(t, "2 devices "+when, func() bool { return k.Allocatable(thing) == 2 && p.State().Allocatable == 2 })
+		wait(t, "2 devices "+when, func() bool { return k.Allocatable(thing) == 2 && p.State().Allocatable.Is(2) })
 		list, err := resources(t).GetAllocatableResources(t.Context(), &podresourcesapi.AllocatableResourcesRequest{})
 		if err != nil {
 			t.Fatal(err)
@@ -351,7 +351,7 @@ func TestOthersAskTooMuch(t *testing.T) {
 				unanswered++
 			}
 		}
-		if s := p.State(); !s.Registered || s.Registrations != 1 || s.Allocatable != 2 {
+		if s := p.State(); !s.Registered || s.Registrations != 1 || !s.Allocatable.Is(2) {
 			t.Fatalf("%+v", s)
 		}
 	}

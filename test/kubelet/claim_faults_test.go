@@ -256,7 +256,7 @@ func TestClaimOfTwoKinds(t *testing.T) {
 	q, halt := n.kind("example-other")
 	defer func() { halt() }()
 	right := func() bool {
-		return p.State().Registered && q.State().Registered && p.State().Allocatable == 2 && q.State().Allocatable == 2
+		return p.State().Registered && q.State().Registered && p.State().Allocatable.Is(2) && q.State().Allocatable.Is(2)
 	}
 	wait(t, "both kinds", right)
 	pod := n.claimOf("both",

@@ -147,7 +147,7 @@ func (n *claimNode) claimOf(name string, devices ...resourceapi.DeviceRequestAll
 func (n *claimNode) offered(p *dra.Plugin) func() bool {
 	return func() bool {
 		list, err := n.server.slices().List(context.Background(), metav1.ListOptions{})
-		return err == nil && len(list.Items) == 1 && len(list.Items[0].Spec.Devices) == 2 && p.State().Registered && p.State().Allocatable == 2
+		return err == nil && len(list.Items) == 1 && len(list.Items[0].Spec.Devices) == 2 && p.State().Registered && p.State().Allocatable.Is(2)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestClaimPartitions(t *testing.T) {
 	})
 	defer stop()
 	p.Update(divided())
-	wait(t, "a device and two halves offered", func() bool { return p.State().Registered && p.State().Allocatable == 3 })
+	wait(t, "a device and two halves offered", func() bool { return p.State().Registered && p.State().Allocatable.Is(3) })
 	list, err := n.server.slices().List(context.Background(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 2 {
 		t.Fatalf("%d slices, want one of devices and one of counters; %v", len(list.Items), err)

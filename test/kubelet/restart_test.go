@@ -49,7 +49,7 @@ func runPlugin(p *deviceplugin.Plugin) (stop func()) {
 // right reports that the plugin says what the kubelet says.
 func (p *plugin) right() bool {
 	have := p.State()
-	return have.Registered && have.Allocatable == 2 && p.Problem() == nil
+	return have.Registered && have.Allocatable.Is(2) && p.Problem() == nil
 }
 
 // say tells what each side thinks.

@@ -80,9 +80,9 @@ func TestStorm(t *testing.T) {
 		t.Error("no pod was admitted, or one was refused for a reason that is none")
 	}
 	p.Update(all())
-	wait(t, "8 devices after the storm", func() bool { return k.Allocatable(thing) == 8 && p.State().Allocatable == 8 })
+	wait(t, "8 devices after the storm", func() bool { return k.Allocatable(thing) == 8 && p.State().Allocatable.Is(8) })
 	p.Update(all()[:3])
-	wait(t, "the tombstones are dropped", func() bool { return k.Allocatable(thing) == 3 && p.State().Allocatable == 3 && p.Problem() == nil })
+	wait(t, "the tombstones are dropped", func() bool { return k.Allocatable(thing) == 3 && p.State().Allocatable.Is(3) && p.Problem() == nil })
 }
 
 // kind sorts the refusals that a flapping list explains.

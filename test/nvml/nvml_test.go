@@ -22,6 +22,7 @@ import (
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/hosttest"
 	"github.com/acceld/acceld/kube"
+	"github.com/acceld/acceld/pace"
 	"github.com/acceld/acceld/probe"
 	"github.com/acceld/acceld/vendors"
 )
@@ -156,7 +157,7 @@ func newStand(t *testing.T, change func(*stand)) *stand {
 	s.check(err)
 	s.keeper = probe.New(probe.Options{
 		Host: h, Beside: built, Metrics: exporter.MetricNames(), Changed: s.changed, Fault: s.engine.Told,
-		Backoff: func(int) time.Duration { return 50 * time.Millisecond },
+		Backoff: pace.Backoff{First: 50 * time.Millisecond, Max: 50 * time.Millisecond},
 		Users: func(context.Context, *accel.Definition, accel.Accelerator) []string {
 			s.mu.Lock()
 			defer s.mu.Unlock()

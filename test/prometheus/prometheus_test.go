@@ -150,7 +150,7 @@ func machine() accel.Machine {
 				Version: "1", Proven: began, Next: map[string]accel.Readiness{"6.1": {}},
 				Upgrade: &accel.Upgrade{Phase: accel.UpgradeWaiting, Failure: &accel.Failure{Problem: accel.Problem{Reason: accel.InUse}}},
 			},
-			Plugin:     accel.PluginHave{Registered: true, Registrations: 1, Allocatable: 1},
+			Plugin:     accel.PluginHave{Registered: true, Registrations: 1, Allocatable: accel.Known(1)},
 			Monitoring: accel.Monitoring{Collected: time.Now(), Labelled: true},
 		}},
 		Status: map[string]accel.Status{"example-gpu": {

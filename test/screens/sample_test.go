@@ -57,10 +57,10 @@ func sample(now time.Time) accel.Machine {
 					Right: true, Source: "store", Version: "535.261.03", Proven: started.Add(time.Second), Proof: "8 devices computed",
 					Next: map[string]accel.Readiness{"6.1.0-56-amd64": {Problem: accel.Problemf(accel.BuildFailed, "npu_main.c:181: implicit declaration of function 'drm_gem_prime_export'")}},
 				},
-				Runtime: accel.RuntimeHave{Applied: true, Spec: "/var/run/cdi/acceld-example-npu.json"}, Plugin: accel.PluginHave{Registered: true, Allocatable: 7},
+				Runtime: accel.RuntimeHave{Applied: true, Spec: "/var/run/cdi/acceld-example-npu.json"}, Plugin: accel.PluginHave{Registered: true, Allocatable: accel.Known(7)},
 				Monitoring: accel.Monitoring{Collected: now, Labelled: true},
 			},
-			"example-fpga": {Accelerators: []accel.Accelerator{{ID: "0000:81:00.0", NUMANode: -1, Health: accel.Health{State: accel.Healthy, Since: started}}}, Plugin: accel.PluginHave{Allocatable: -1}},
+			"example-fpga": {Accelerators: []accel.Accelerator{{ID: "0000:81:00.0", NUMANode: -1, Health: accel.Health{State: accel.Healthy, Since: started}}}},
 		},
 		Status: map[string]accel.Status{
 			"example-npu": {

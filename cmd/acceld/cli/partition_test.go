@@ -30,7 +30,7 @@ func divided() accel.Machine {
 				}},
 				{ID: "0000:02:00.0", Health: healthy, NUMANode: -1},
 			},
-			Plugin: accel.PluginHave{Registered: true, Allocatable: 2},
+			Plugin: accel.PluginHave{Registered: true, Allocatable: accel.Known(2)},
 		}},
 	}
 }

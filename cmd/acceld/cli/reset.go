@@ -18,6 +18,7 @@ import (
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/pace"
 )
 
 const (
@@ -258,9 +259,7 @@ func (r *reset) ready(ctx context.Context) *accel.Problem {
 	if !m.Want.Kubernetes {
 		return nil
 	}
-	select {
-	case <-time.After(given):
-	case <-ctx.Done():
+	if pace.Sleep(ctx, given) != nil {
 		return accel.Problemf(accel.ProbeUnanswered, "called off; nothing was reset")
 	}
 	if _, told := r.agent.holdings(ctx); !told && slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool { return m.Have[t.Def.Kind].Plugin.Registered }) {
@@ -281,7 +280,7 @@ func (r *reset) isOut(m accel.Machine, t driver.ResetTarget) bool {
 		return true
 	}
 	have := m.Have[t.Def.Kind]
-	heard := !m.Want.Kubernetes || !have.Plugin.Registered || have.Plugin.Allocatable == accel.CountOffered(accel.Offer(m, t.Def.Kind))
+	heard := !m.Want.Kubernetes || !have.Plugin.Registered || have.Plugin.Allocatable.Is(accel.CountOffered(accel.Offer(m, t.Def.Kind)))
 	return x.WithheldBy(accel.ByReset) && heard
 }
 
@@ -324,10 +323,8 @@ func (r *reset) await(ctx context.Context, limit time.Duration, ok func(accel.Ma
 		if err == nil && ok(m) {
 			return last, true
 		}
-		select {
-		case <-ctx.Done():
+		if pace.Sleep(ctx, breath/10) != nil {
 			return last, false
-		case <-time.After(breath / 10):
 		}
 	}
 }

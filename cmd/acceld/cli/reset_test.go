@@ -16,7 +16,7 @@ import (
 
 // resettableHave is a kind with two devices of which the kubelet gives out n.
 func resettableHave(n int, devices ...accel.Accelerator) accel.Have {
-	have := accel.Have{Plugin: accel.PluginHave{Registered: true, Allocatable: n}}
+	have := accel.Have{Plugin: accel.PluginHave{Registered: true, Allocatable: accel.Known(n)}}
 	for i, a := range devices {
 		a.ID, a.Bound = "0000:0"+string(rune('1'+i))+":00.0", "edu"
 		have.Accelerators = append(have.Accelerators, a)

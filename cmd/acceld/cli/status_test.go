@@ -65,7 +65,7 @@ func every(visit func(title string, m shown)) {
 		if s == accel.Ready {
 			have.Driver = accel.DriverHave{Right: true, Source: "store", Modules: []accel.LoadedModule{{Name: "npu", Version: "1.0.0"}}, Proof: "10! computed by the device's engine (2 devices)"}
 			have.Runtime = accel.RuntimeHave{Applied: true, Spec: "/var/run/cdi/acceld-example-npu.json", Hook: "/usr/share/containers/oci/hooks.d/acceld.json"}
-			have.Plugin = accel.PluginHave{Registered: true, Allocatable: 2}
+			have.Plugin = accel.PluginHave{Registered: true, Allocatable: accel.Known(2)}
 		}
 		visit(fmt.Sprintf("state %q", s), stood(st, have))
 	}

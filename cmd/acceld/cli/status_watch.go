@@ -11,6 +11,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent"
+	"github.com/acceld/acceld/pace"
 )
 
 // breath is between two lines, or pages, of what is watched; pulse is how often the ages on a page are told anew.
@@ -37,10 +38,7 @@ func (a *asked) watch(ctx context.Context, out io.Writer, asJSON bool) error {
 			}
 		}
 		// Changes come in bursts, and nobody reads faster; while no agent answers it is asked again and again.
-		select {
-		case <-ctx.Done():
-		case <-time.After(breath):
-		}
+		_ = pace.Sleep(ctx, breath)
 	}
 	return nil
 }
@@ -78,10 +76,7 @@ func (a *asked) news(ctx context.Context, tell chan<- tidings) {
 			}
 		}
 		// Changes come in bursts, and nobody reads faster; while no agent answers it is asked again and again.
-		select {
-		case <-ctx.Done():
-		case <-time.After(breath):
-		}
+		_ = pace.Sleep(ctx, breath)
 	}
 }
 
@@ -92,10 +87,7 @@ func (a *asked) advances(ctx context.Context, tell chan<- []accel.Progress) {
 		case tell <- a.progress(ctx, ""):
 		case <-ctx.Done():
 		}
-		select {
-		case <-time.After(pulse):
-		case <-ctx.Done():
-		}
+		_ = pace.Sleep(ctx, pulse)
 	}
 }
 

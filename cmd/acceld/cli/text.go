@@ -129,7 +129,7 @@ func printKind(s *sheet, m shown, kind string) {
 			shared = fmt.Sprintf(", each %d times", n)
 		}
 		total, names := offered(def, have.Accelerators)
-		s.field(2, "kubelet", fmt.Sprintf("%d of %d allocatable as %s%s", max(have.Plugin.Allocatable, 0), total, strings.Join(names, ", "), shared))
+		s.field(2, "kubelet", fmt.Sprintf("%d of %d allocatable as %s%s", have.Plugin.Allocatable.Or(0), total, strings.Join(names, ", "), shared))
 	}
 	if have.Monitoring.LabelProblem != "" {
 		s.field(2, "labels", s.wait(plain(have.Monitoring.LabelProblem)))

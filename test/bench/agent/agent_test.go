@@ -120,8 +120,8 @@ func TestStartToAllocatable(t *testing.T) {
 		for _, state := range []accel.State{accel.Absent, accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing, accel.PluginMissing, accel.KubeletPending, accel.Unwatched} {
 			t.Logf("    in %-16s %7.3f s", state, took[state].Seconds())
 		}
-		if m.Have[stage.Kind].Driver.Source != "store" || m.Have[stage.Kind].Plugin.Allocatable != 2 {
-			t.Errorf("driver from %q, allocatable %d", m.Have[stage.Kind].Driver.Source, m.Have[stage.Kind].Plugin.Allocatable)
+		if m.Have[stage.Kind].Driver.Source != "store" || !m.Have[stage.Kind].Plugin.Allocatable.Is(2) {
+			t.Errorf("driver from %q, allocatable %v", m.Have[stage.Kind].Driver.Source, m.Have[stage.Kind].Plugin.Allocatable)
 		}
 	}
 }

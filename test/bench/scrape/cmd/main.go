@@ -95,7 +95,7 @@ func machine(devices int, began, taken time.Time) accel.Machine {
 	return accel.Machine{
 		Taken: taken, Agent: accel.Agent{Version: "0", Started: began, Node: "n"}, Facts: accel.Facts{PCI: pci},
 		Want:   accel.Want{Kubernetes: true, Kinds: map[string]*accel.Definition{"example-gpu": {Kind: "example-gpu"}}},
-		Have:   map[string]accel.Have{"example-gpu": {Accelerators: all, Driver: accel.DriverHave{Version: "1", Proven: began}, Plugin: accel.PluginHave{Allocatable: devices}}},
+		Have:   map[string]accel.Have{"example-gpu": {Accelerators: all, Driver: accel.DriverHave{Version: "1", Proven: began}, Plugin: accel.PluginHave{Allocatable: accel.Known(devices)}}},
 		Status: map[string]accel.Status{"example-gpu": {State: accel.Ready, Since: began}},
 	}
 }
