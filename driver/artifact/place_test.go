@@ -41,7 +41,7 @@ type flood struct{ given int }
 
 func (f *flood) Read(p []byte) (int, error) {
 	if f.given += len(p); f.given > 8<<20 {
-		return 0, errors.New("somebody drank the sea")
+		return 0, errors.New("too much was read")
 	}
 	clear(p)
 	return len(p), nil
