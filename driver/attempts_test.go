@@ -16,6 +16,7 @@ func TestOrphanedAttempts(t *testing.T) {
 		{"another boot", `{"open":true,"bootID":"boot-0"}`, nil, attempt{Open: true, BootID: "boot-0"}},
 		{"hangs", `{"open":true,"bootID":"boot-1","hung":true}`, nil, attempt{Open: true, BootID: "boot-1", Hung: true}},
 		{"a crash since", `{"open":true,"bootID":"boot-1"}`, func(m *testMachine) { m.write("/proc/sys/kernel/tainted", "128\n") }, attempt{Open: true, BootID: "boot-1"}},
+		{"a crash before", `{"open":true,"bootID":"boot-1","taint":128}`, func(m *testMachine) { m.write("/proc/sys/kernel/tainted", "128\n") }, attempt{}},
 		{"on its way in", `{"open":true,"bootID":"boot-1"}`, func(m *testMachine) { m.write("/sys/module/edu/initstate", "coming\n") }, attempt{Open: true, BootID: "boot-1"}},
 		{"somebody loads", `{"open":true,"bootID":"boot-1"}`, func(m *testMachine) {
 			release, problem := m.driver(Options{}).lock(m.t.Context(), "")

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -81,6 +82,42 @@ func TestReadModuleSections(t *testing.T) {
 
 func put64(b []byte, at int, v uint64) { binary.LittleEndian.PutUint64(b[at:], v) }
 func put32(b []byte, at int, v uint32) { binary.LittleEndian.PutUint32(b[at:], v) }
+
+// TestReadModuleExports: a symbol that says its version lies behind the table of versions has none that is known.
+func TestReadModuleExports(t *testing.T) {
+	x := edu()
+	x.defined = append(x.defined, "__ksymtab_edu_go") // in the first section, whose bytes are the table then
+	whole := x.bytes()
+	f, err := elf.NewFile(bytes.NewReader(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == "__ksymtab_edu_go" })
+	size := f.Sections[1].Size
+	for name, c := range map[string]struct {
+		at    uint64
+		known bool
+	}{
+		"the first":         {0, true},
+		"the last":          {size * (size/4 - 1), true},
+		"behind the last":   {size * (size / 4), false},
+		"far behind":        {size * size, false},
+		"as far as it goes": {1<<64 - 1, false},
+	} {
+		b := bytes.Clone(whole)
+		put64(b[f.Section(".symtab").Offset:], 24*(i+1)+8, c.at) // after the null symbol; st_value
+		got, problem := readModule(bytes.NewReader(b), int64(len(b)))
+		if problem != nil {
+			t.Errorf("%s: %v", name, problem)
+		} else if (got.exports["edu_go"] != 0) != c.known {
+			t.Errorf("%s: version %#x", name, got.exports["edu_go"])
+		}
+	}
+}
 
 func TestReadModuleNotAModule(t *testing.T) {
 	executable := edu().bytes()

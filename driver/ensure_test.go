@@ -92,6 +92,11 @@ func TestOrder(t *testing.T) {
 			e := m.enter(d, edu(), 1)
 			m.write(e.Path+"/manifest.json", strings.Replace(fmt.Sprint(m.read(e.Path+"/manifest.json")), "1.0.0", "9.9.9", 1))
 		}, accel.NoDriverSource, "", []string{"loaded: unavailable", "store: unavailable", "installed: unavailable"}},
+		{"a manifest that names a file elsewhere", func(m *testMachine, d *Driver, _ *accel.Definition) {
+			e := m.enter(d, edu(), 1)
+			m.write("/elsewhere/edu.ko", string(edu().bytes()))
+			m.write(e.Path+"/manifest.json", strings.Replace(m.read(e.Path+"/manifest.json"), `"edu.ko"`, `"../../../../../elsewhere/edu.ko"`, 1))
+		}, accel.NoDriverSource, "", []string{"loaded: unavailable", "store: unavailable", "installed: unavailable"}},
 		{"a template that cannot be filled", func(_ *testMachine, _ *Driver, def *accel.Definition) {
 			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src-{{.Nonsense}}"}}
 		}, accel.DefinitionInvalid, "", []string{"loaded: ", "store: ", "installed: ", "build from "}},

@@ -105,6 +105,40 @@ func TestFirmwareOfTheStore(t *testing.T) {
 	}
 }
 
+// TestFirmwareNotTaken: firmware of an entry that leaves its directory, or is not what was stored, is given to nobody.
+func TestFirmwareNotTaken(t *testing.T) {
+	for _, c := range []struct {
+		name, file, rot string
+		reason          accel.Reason
+	}{
+		{"outside of its directory", "../../../../../etc/cron.d/x", "", accel.ArtifactInvalid},
+		{"other content", "edu/fw.bin", "rotten", accel.DigestMismatch},
+	} {
+		for setting, prepare := range map[string]func(*testMachine){
+			"with the kernel's setting":    func(m *testMachine) { m.write(firmwarePath, "") },
+			"without the kernel's setting": func(*testMachine) {},
+		} {
+			m := newMachine(t)
+			prepare(m)
+			d := m.driver(Options{})
+			e := m.enter(d, edu(), 1)
+			m.bring(e, c.file, "new")
+			if c.rot != "" {
+				m.write(e.Path+"/firmware/"+c.file, c.rot)
+			}
+			_, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+			if problem == nil || problem.Reason != c.reason || len(m.loads) > 0 {
+				t.Errorf("%s, %s: %v, loads %v", c.name, setting, problem, m.loads)
+			}
+			for _, file := range []string{"/etc/cron.d/x", d.ownFirmware() + "/edu/fw.bin", updates + "/edu/fw.bin"} {
+				if b, err := os.ReadFile(m.path(file)); err == nil {
+					t.Errorf("%s, %s: %q is %q", c.name, setting, file, b)
+				}
+			}
+		}
+	}
+}
+
 // TestFirmwareIsReplacedByAnUpgrade: a file that acceld placed makes room for that of another driver, and one that
 // somebody changed meanwhile does not.
 func TestFirmwareIsReplacedByAnUpgrade(t *testing.T) {

@@ -24,6 +24,10 @@ func TestProve(t *testing.T) {
 	if _, problem := d.Prove(t.Context(), def, m.accs()); problem == nil || problem.Reason != accel.CheckFailed || !strings.Contains(problem.Message, `gave "3628800" instead of "7"`) {
 		t.Fatal(problem)
 	}
+	def.Check.Want = "3628801"
+	if _, problem := d.Prove(t.Context(), def, m.accs()); problem == nil || problem.Reason != accel.CheckFailed {
+		t.Fatal("a digit is wrong:", problem)
+	}
 	def.Check.File = "nothing"
 	if _, problem := d.Prove(t.Context(), def, m.accs()); problem == nil || problem.Reason != accel.CheckFailed {
 		t.Fatal(problem)
@@ -36,6 +40,19 @@ func TestProve(t *testing.T) {
 	def.Check = nil
 	if _, problem := d.Prove(t.Context(), def, m.accs()); problem != nil {
 		t.Fatal(problem)
+	}
+}
+
+// TestProveEach: one device that computes wrongly is named, whatever the others do.
+func TestProveEach(t *testing.T) {
+	m := newMachine(t)
+	m.addDevice("0000:02:00.0")
+	def := eduDefinition()
+	def.Check.Write = ""
+	m.write(functionDir(testDevice)+"/factorial", "3628800\n")
+	m.write(functionDir("0000:02:00.0")+"/factorial", "0\n")
+	if _, problem := m.driver(Options{}).Prove(t.Context(), def, m.accs()); problem == nil || problem.Reason != accel.CheckFailed || !strings.Contains(problem.Message, "0000:02:00.0") {
+		t.Error(problem)
 	}
 }
 

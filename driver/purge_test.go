@@ -56,6 +56,10 @@ func TestPurgeUnloadsWhatAcceldLoaded(t *testing.T) {
 			prepare: func(m *testMachine, _ *Driver) { _ = os.RemoveAll(m.path("/run/acceld/ledger")) },
 			action:  ledger.Removed,
 		},
+		"the store is lost": {
+			prepare: func(m *testMachine, d *Driver) { m.remove(d.storeDir()) },
+			action:  ledger.Removed,
+		},
 		"somebody else loaded another": {
 			prepare: func(m *testMachine, _ *Driver) {
 				_ = os.RemoveAll(m.path("/sys/module/edu"))
@@ -134,6 +138,9 @@ func TestPurgeGivesDevicesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.write(override, "edu\n") // the file is longer than what is written to it, which an attribute is not
+	if _, problem := m.driver(Options{}).Purge(t.Context(), PurgeOptions{DryRun: true, Kinds: m.kinds(wants("1.0.0"))}); problem != nil || m.bound(testDevice) != "edu" {
+		t.Errorf("a dry run gave the device to %q: %v", m.bound(testDevice), problem)
+	}
 	out, problem := m.driver(Options{}).Purge(t.Context(), PurgeOptions{Kinds: m.kinds(wants("1.0.0"))})
 	if problem != nil {
 		t.Fatal(problem)

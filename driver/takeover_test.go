@@ -182,6 +182,9 @@ func TestTakeoverKilledAtEveryPoint(t *testing.T) {
 			if !dead {
 				break
 			}
+			if notes, err := d.ledger.Notes(NoteTakeover); points[len(points)-1] == "takeover noted" && (err != nil || len(notes) != 1 || notes[0].Text != "other") {
+				t.Errorf("killed before anything is done to the device, on record is %+v (%v)", notes, err)
+			}
 			m.mu.TryLock() // the fake died in the middle of a call too
 			m.mu.Unlock()
 			if gone && !m.isLive("edu") {
@@ -202,5 +205,23 @@ func TestTakeoverKilledAtEveryPoint(t *testing.T) {
 				t.Errorf("%q was not passed: %v", p, cmp.Diff(nil, seen))
 			}
 		}
+	}
+}
+
+// TestTakeoverGivenBackLater: a device that its driver does not take back at once stays on record until it does.
+func TestTakeoverGivenBackLater(t *testing.T) {
+	m, def := contested(t)
+	m.refuse["edu"] = syscall.ENOMEM
+	m.refuseAttribute = map[string]error{"bind": syscall.EBUSY}
+	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs()); problem == nil || m.bound(testDevice) != "" {
+		t.Fatalf("with %q: %v", m.bound(testDevice), problem)
+	}
+	m.refuseAttribute = nil
+	d := m.driver(Options{})
+	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem == nil || m.bound(testDevice) != "other" {
+		t.Errorf("the next time it is with %q: %v", m.bound(testDevice), problem)
+	}
+	if notes, err := d.ledger.Notes(""); err != nil || len(notes) > 0 {
+		t.Error(notes, err)
 	}
 }

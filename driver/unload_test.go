@@ -68,6 +68,8 @@ func TestUnloadInUse(t *testing.T) {
 			m.write("/proc/44/comm", "part\n")
 			m.write("/proc/44/maps", "7f00-7f01 rw-s 00000000 00:05 123                     /dev/edu0p1\n")
 		}, "part (pid 44)"},
+		{"process on a node that all devices share", func(m *testMachine) { m.open(45, "smi", "/dev/edu-ctl") }, "smi (pid 45)"},
+		{"process on one that not every host has", func(m *testMachine) { m.open(46, "tool", "/dev/edu-log") }, "tool (pid 46)"},
 		{"mapping", func(m *testMachine) {
 			m.write("/proc/43/comm", "miner\n")
 			m.write("/proc/43/maps", "7f00-7f01 rw-s 00000000 00:05 123                     /dev/edu0\n")
@@ -91,6 +93,7 @@ func TestUnloadInUse(t *testing.T) {
 				t.Fatal(problem)
 			}
 			c.prepare(m)
+			def.Container.Nodes, def.Container.OptionalNodes = []string{"/dev/edu-ctl"}, []string{"/dev/edu-log"}
 			accs := m.accs()
 			accs[0].Partitions = []accel.Accelerator{{ID: accs[0].ID + "-half-p1", Parent: accs[0].ID, Nodes: []accel.DeviceNode{{Path: "/dev/edu0p1"}}}}
 			problem := d.Unload(t.Context(), def, m.facts(), accs)
@@ -122,6 +125,28 @@ func TestUnloadStopsHalfway(t *testing.T) {
 	}
 	if have, problem := d.Probe(def, m.facts(), m.accs()); !have.Right {
 		t.Error(have, problem)
+	}
+}
+
+// TestUnloadLoadsNothingElseBack: a file that is of another build by now is not loaded in the place of what was removed.
+func TestUnloadLoadsNothingElseBack(t *testing.T) {
+	m := newMachine(t)
+	d := m.driver(Options{})
+	def := pair(m)
+	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+		t.Fatal(problem)
+	}
+	m.remove(d.storeDir()) // which has a copy of what was installed
+	other := edu()
+	other.buildID, other.info = strings.Repeat("c2", 20), append(other.info, "depends=base")
+	m.write("/lib/modules/"+testRelease+"/updates/edu.ko", string(other.bytes()))
+	m.refuseUnload["base"] = syscall.EAGAIN
+	problem := d.Unload(t.Context(), def, m.facts(), m.accs())
+	if problem == nil || problem.Reason != accel.InUse || !strings.Contains(fmt.Sprint(problem.Tried), "load back module edu: no file with its build-id was found") {
+		t.Error(problem)
+	}
+	if diff := cmp.Diff([]string{"base", "edu"}, m.loads); diff != "" || m.isLive("edu") {
+		t.Errorf("another build was loaded:\n%s", diff)
 	}
 }
 

@@ -408,6 +408,17 @@ func TestVerifyShowsEverything(t *testing.T) {
 	}
 }
 
+// TestVerifyRemembers: what passes after a problem does not hide it.
+func TestVerifyRemembers(t *testing.T) {
+	m := newMachine(t)
+	x := edu()
+	x.vermagic = "1.0 SMP"
+	m.install("updates/edu.ko", x)
+	if v := m.driver(Options{}).Verify(eduDefinition(), m.facts()); v.Problem == nil || v.Problem.Reason != accel.KernelMismatch {
+		t.Errorf("%+v", v)
+	}
+}
+
 // TestRealModule is injection 10 on a real module file: as it is it passes, and each change of its bytes is refused
 // with its own reason, with no call of the kernel.
 func TestRealModule(t *testing.T) {

@@ -2,12 +2,14 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -158,5 +160,44 @@ func TestSomebodyQuicker(t *testing.T) {
 	_, elected, holder, err := NewElection(late{newLeaseServer()}, "slow", nil).Elect(t.Context(), buildKey)
 	if elected || holder != "quicker" || err != nil {
 		t.Errorf("elected %t, holder %q, %v", elected, holder, err)
+	}
+}
+
+// TestTaintsHaveVersions: the list of taints is replaced on the condition that it is the one that was read, and ours is the one of our
+// key and effect.
+func TestTaintsHaveVersions(t *testing.T) {
+	ours := corev1.Taint{Key: TaintKey, Effect: corev1.TaintEffectNoSchedule}
+	evicting := corev1.Taint{Key: TaintKey, Effect: corev1.TaintEffectNoExecute}
+	theirs := corev1.Taint{Key: "example.com/x", Effect: corev1.TaintEffectNoSchedule}
+	for _, c := range []struct {
+		name           string
+		have, want     []corev1.Taint
+		ready, retaint bool
+	}{
+		{"ready", []corev1.Taint{theirs, ours}, []corev1.Taint{theirs}, true, true},
+		{"ready, with one of another effect", []corev1.Taint{evicting, ours}, []corev1.Taint{evicting}, true, true},
+		{"ready, with one of another effect only", []corev1.Taint{evicting}, nil, true, true},
+		{"ready, and none of ours", []corev1.Taint{theirs}, nil, true, true},
+		{"not ready", []corev1.Taint{theirs}, []corev1.Taint{theirs, ours}, false, true},
+		{"not ready, with one of another effect", []corev1.Taint{evicting}, []corev1.Taint{evicting, ours}, false, true},
+		{"not ready, and it has been", []corev1.Taint{theirs}, nil, false, false},
+		{"not ready, and it is there", []corev1.Taint{ours}, nil, false, true},
+	} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", ResourceVersion: "7"}, Spec: corev1.NodeSpec{Taints: c.have}}
+		var patch struct {
+			Metadata metav1.ObjectMeta
+			Spec     corev1.NodeSpec
+		}
+		if body := metadataPatch(node, &rendered{ready: c.ready}, everything, c.retaint); body != nil {
+			if err := json.Unmarshal(body, &patch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff(c.want, patch.Spec.Taints); diff != "" {
+			t.Errorf("%s:\n%s", c.name, diff)
+		}
+		if c.want != nil && patch.Metadata.ResourceVersion != "7" {
+			t.Errorf("%s: the taints of resource version %q are replaced", c.name, patch.Metadata.ResourceVersion)
+		}
 	}
 }

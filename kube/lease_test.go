@@ -23,6 +23,7 @@ type leaseServer struct {
 	n      int
 	fail   error
 	writes int
+	during func() // is called once, after a lease was read
 }
 
 func (s *leaseServer) resource() schema.GroupResource {
@@ -34,6 +35,10 @@ func (s *leaseServer) Get(_ context.Context, name string, _ metav1.GetOptions) (
 	defer s.mu.Unlock()
 	if s.fail != nil {
 		return nil, s.fail
+	}
+	if s.during != nil {
+		defer s.during()
+		s.during = nil
 	}
 	if l, ok := s.leases[name]; ok {
 		return l.DeepCopy(), nil
@@ -189,5 +194,41 @@ func TestElectWithoutAnswer(t *testing.T) {
 		if _, elected, _, err := NewElection(s, "a", nil).Elect(t.Context(), buildKey); elected || err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v: %t %v", c.err, elected, err)
 		}
+	}
+}
+
+// TestElectAtOnce: who loses against another write looks again, and then knows who builds, or builds itself.
+func TestElectAtOnce(t *testing.T) {
+	const name = leasePrefix + "0123456789abcdef"
+	lease := func(holder string) *coordinationv1.Lease {
+		seconds := int32(30)
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds}}
+	}
+	for _, c := range []struct {
+		name          string
+		before, after *coordinationv1.Lease
+		want          string
+	}{
+		{"another one makes it", nil, lease("first"), "first"},
+		{"another one takes it", lease(""), lease("first"), "first"},
+		{"another one makes it and gives it back", nil, lease(""), "second"},
+		{"another one takes it and gives it back", lease(""), lease(""), "second"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newLeaseServer()
+				if c.before != nil {
+					_ = s.put(c.before)
+				}
+				s.during = func() { _ = s.put(c.after) }
+				release, elected, holder, err := NewElection(s, "second", nil).Elect(t.Context(), buildKey)
+				if elected != (c.want == "second") || holder != c.want || err != nil {
+					t.Errorf("elected %t, holder %q, %v", elected, holder, err)
+				}
+				if release != nil {
+					release()
+				}
+			})
+		})
 	}
 }

@@ -16,7 +16,7 @@ import (
 // Where the program cannot be asked (another machine's root, a program that is not there, one without such a command) the
 // package engine's reading has to do.
 func (r *Runtime) provenByProgram(ctx context.Context, c engine.Change) *accel.Problem {
-	if !r.host.Live() {
+	if !r.live() {
 		return nil
 	}
 	var name string

@@ -267,6 +267,51 @@ func TestUpgradeEvicts(t *testing.T) {
 	})
 }
 
+// TestUpgradeEvictsLate: nobody is evicted while the kubelet would give the device to the next pod.
+func TestUpgradeEvictsLate(t *testing.T) {
+	w := served(accel.UpgradePolicy{Holders: accel.HoldersEvict})
+	w.holders = []accel.Holder{{PodUID: "u", Namespace: "team", Pod: "train", Device: "0000:01:00.0"}}
+	run(t, w, func(l *Loop) {
+		w.set(func() { w.lag = 5 * time.Second })
+		w.want(l, "2")
+		if w.State().Allocatable != 1 || w.evicted != 0 {
+			t.Errorf("%d evictions while the kubelet gives %d devices to pods", w.evicted, w.State().Allocatable)
+		}
+		time.Sleep(lookAgain)
+		synctest.Wait()
+		if w.State().Allocatable != 0 || w.evicted == 0 {
+			t.Errorf("%d evictions when the kubelet gives %d devices to pods", w.evicted, w.State().Allocatable)
+		}
+	})
+}
+
+// TestUpgradeChangedWhilePrepared: a driver that is prepared for what is not wanted any more is not taken for the wanted one.
+func TestUpgradeChangedWhilePrepared(t *testing.T) {
+	w := served(accel.UpgradePolicy{})
+	run(t, w, func(l *Loop) {
+		ready := map[string]chan struct{}{"2": make(chan struct{}), "3": make(chan struct{})}
+		l.o.Effects.Prepare = func(ctx context.Context, def *accel.Definition, f accel.Facts) (accel.DriverRef, *accel.Problem) {
+			to, problem := w.prepare(ctx, def, f)
+			<-ready[to.Version]
+			return to, problem
+		}
+		w.want(l, "2")
+		w.want(l, "3")
+		close(ready["2"])
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if u := l.Machine().Have["k-x"].Driver.Upgrade; u == nil || u.To.Version != "3" || w.count("upgrade") != 0 {
+			t.Errorf("with 2 prepared, while 3 is wanted: %+v, calls %v", u, w.calls)
+		}
+		close(ready["3"])
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if w.count("upgrade") != 1 || state(l) != accel.Ready {
+			t.Errorf("calls %v, state %s", w.calls, state(l))
+		}
+	})
+}
+
 // A new driver that cannot be got, and one that was taken back, leave the old one serving, with the reason shown.
 func TestUpgradeFails(t *testing.T) {
 	for _, c := range []struct {

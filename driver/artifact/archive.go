@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 	"strings"
 	"syscall"
@@ -81,10 +82,11 @@ type extraction struct {
 	limits Limits
 	left   int64 // bytes that may still be unpacked
 	count  int
+	sync   func(*os.File) error
 }
 
 func newExtraction(h *host.Host, dir string, limits Limits) *extraction {
-	return &extraction{h: h, dir: dir, limits: limits, left: limits.Unpacked}
+	return &extraction{h: h, dir: dir, limits: limits, left: limits.Unpacked, sync: (*os.File).Sync}
 }
 
 // each calls do for every entry of one layer, until the layer's last byte. What is wrong with the layer is an
@@ -165,7 +167,7 @@ func (x *extraction) write(name string, r io.Reader) (string, error) {
 	sum := sha256.New()
 	w := &writing{w: f}
 	_, err = io.Copy(io.MultiWriter(w, sum), r)
-	failed := errors.Join(w.err, f.Sync(), f.Close())
+	failed := errors.Join(w.err, x.sync(f), f.Close())
 	if failed != nil {
 		return "", writeProblem(failed, to)
 	}

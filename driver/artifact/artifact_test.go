@@ -361,20 +361,26 @@ func TestReferredSignature(t *testing.T) {
 		name      string
 		referrers bool
 		predicate string
+		subject   string // the artifact when empty
 		good      bool
 	}{
-		{"referrers", true, signPredicate, true},
-		{"fallback tag", false, signPredicate, true},
-		{"a statement about something else", true, "https://spdx.dev/Document", false},
+		{"referrers", true, signPredicate, "", true},
+		{"fallback tag", false, signPredicate, "", true},
+		{"a statement about something else", true, "https://spdx.dev/Document", "", false},
+		{"a statement about another artifact", true, signPredicate, sum("another artifact"), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := newWorkbench(t)
 			b.public("/etc/k.pub", private.Public())
 			s := accel.Source{Image: serve(t, newRegistry(fake.WithReferrersSupport(row.referrers))) + "/edu"}
 			pushed := b.push(s, PushOptions{})
+			about := row.subject
+			if about == "" {
+				about = strings.TrimPrefix(pushed.Digest, "sha256:")
+			}
 			statement, _ := json.Marshal(map[string]any{
 				"_type": "https://in-toto.io/Statement/v1", "predicateType": row.predicate,
-				"subject": []any{map[string]any{"digest": map[string]string{"sha256": strings.TrimPrefix(pushed.Digest, "sha256:")}}},
+				"subject": []any{map[string]any{"digest": map[string]string{"sha256": about}}},
 			})
 			signed, _ := (&Key{private}).sign(encoded(statementType, statement))
 			text, _ := json.Marshal(map[string]any{"mediaType": bundleType, "dsseEnvelope": map[string]any{

@@ -147,6 +147,9 @@ func (r *registry) manifest(ctx context.Context, ref string) (manifest, error) {
 	if strings.HasPrefix(ref, "sha256:") {
 		return r.get(ctx, reference)
 	}
+	if strings.Contains(ref, ":") { // which no tag has
+		return manifest{}, invalidf("its digest %q is not sha256", ref)
+	}
 	// Asking whether it is there costs no rate limit, and what is got by its digest is what was there.
 	d, err := r.puller.Head(ctx, reference)
 	if err == nil {

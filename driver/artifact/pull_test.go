@@ -1,0 +1,57 @@
+package artifact
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// TestMirrorBreaksOff: of what a mirror sent before it failed nothing is among the files of the registry.
+func TestMirrorBreaksOff(t *testing.T) {
+	b := newWorkbench(t)
+	c, _ := b.large()
+	inner := newRegistry()
+	breaking := &meddling{Handler: inner}
+	cut := func(w http.ResponseWriter, _ *http.Request) http.ResponseWriter {
+		return &piecemeal{ResponseWriter: w, cut: 1 << 20}
+	}
+	breaking.with.Store(&cut)
+	s := accel.Source{Image: serve(t, inner) + "/edu", Mirrors: []string{serve(t, breaking)}}
+	if _, problem := b.c.Push(t.Context(), s, this(), c, b.empty(), PushOptions{}); problem != nil {
+		t.Fatal(problem)
+	}
+	dir := b.empty()
+	pulled, problem := b.c.Pull(t.Context(), s, this(), dir)
+	if problem != nil || !strings.HasPrefix(pulled.Reference, s.Image) {
+		t.Fatalf("%+v %v", pulled, problem)
+	}
+	if diff := cmp.Diff([]string{"edu.ko", "firmware/a/edu.bin"}, sortedKeys(b.tree(dir))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestWorst: of several failures the one that a person must see is the reason, in whatever order they came, and the message has all.
+func TestWorst(t *testing.T) {
+	for _, c := range []struct{ one, other, want accel.Reason }{
+		{accel.ArtifactNotFound, accel.ArtifactNotFound, accel.ArtifactNotFound},
+		{accel.ArtifactNotFound, accel.RegistryUnreachable, accel.RegistryUnreachable},
+		{accel.KernelMismatch, accel.RegistryUnreachable, accel.RegistryUnreachable},
+		{accel.ArchMismatch, accel.RegistryDenied, accel.RegistryDenied},
+		{accel.RegistryUnreachable, accel.RegistryDenied, accel.RegistryDenied},
+		{accel.RegistryUnreachable, accel.DigestMismatch, accel.DigestMismatch},
+		{accel.RegistryDenied, accel.SignatureInvalid, accel.SignatureInvalid},
+		{accel.ArtifactNotFound, accel.ArtifactInvalid, accel.ArtifactInvalid},
+	} {
+		one, other := accel.Problemf(c.one, "the mirror failed"), accel.Problemf(c.other, "the registry failed")
+		for _, all := range [][]*accel.Problem{{one, other}, {other, one}} {
+			got := worst(all)
+			if got.Reason != c.want || !strings.Contains(got.Message, one.Message) || !strings.Contains(got.Message, other.Message) {
+				t.Errorf("%s and %s: %v, want %s", c.one, c.other, got, c.want)
+			}
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package driver
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// TestLoadLooksAgain: what happened between the choice of a driver and its load counts.
+func TestLoadLooksAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(*testMachine, *Driver, *plan)
+		want      accel.Reason
+	}{
+		"another build was loaded": {func(m *testMachine, _ *Driver, _ *plan) { m.live(elfModule{name: "base", buildID: "ff"}) }, accel.OtherModuleLoaded},
+		"it brought the machine down twice": {func(m *testMachine, d *Driver, p *plan) {
+			m.write(d.attemptName(p.id), `{"open": true, "bootID": "boot-0", "unclean": 1}`)
+		}, accel.Quarantined},
+	} {
+		m := newMachine(t)
+		d := m.driver(Options{})
+		def := pair(m)
+		p, _, problem := d.acquire(t.Context(), def, m.facts(), EnsureOptions{})
+		if problem != nil {
+			t.Fatal(problem)
+		}
+		c.meanwhile(m, d, p)
+		_, problem = d.load(t.Context(), def, m.facts(), m.accs(), p)
+		p.close()
+		if problem == nil || problem.Reason != c.want || len(m.loads) > 0 {
+			t.Errorf("%s: %v, loads %v", name, problem, m.loads)
+		}
+	}
+}
+
+// TestRacedLoad: a module that somebody else loads at the same moment is as good as ours when it is the same, and nothing is loaded
+// on top of another one.
+func TestRacedLoad(t *testing.T) {
+	for build, c := range map[string]struct {
+		want  accel.Reason
+		loads []string
+	}{
+		"aa": {"", []string{"base", "edu"}},
+		"ff": {accel.OtherModuleLoaded, []string{"base"}},
+	} {
+		m := newMachine(t)
+		def := pair(m)
+		m.onLoad = func(name string) {
+			if name == "base" {
+				m.live(elfModule{name: name, buildID: build, version: "1.0.0"})
+			}
+		}
+		have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
+		if c.want == "" && (problem != nil || !have.Right) || c.want != "" && (problem == nil || problem.Reason != c.want) {
+			t.Errorf("build %s: %+v %v", build, have, problem)
+		}
+		if diff := cmp.Diff(c.loads, m.loads); diff != "" {
+			t.Errorf("build %s:\n%s", build, diff)
+		}
+	}
+}
+
+// TestOptionalModule: a driver does without an optional module that the kernel refuses, and not beside one that hangs in the kernel.
+func TestOptionalModule(t *testing.T) {
+	for name, c := range map[string]struct {
+		end   error
+		want  accel.Reason
+		loads []string
+	}{
+		"refused": {syscall.ENOMEM, "", []string{"base", "edu"}},
+		"hangs":   {context.DeadlineExceeded, accel.LoadTimeout, []string{"base"}},
+	} {
+		m := newMachine(t)
+		m.install("updates/base.ko", elfModule{name: "base", buildID: "aa"})
+		m.install("updates/edu.ko", edu())
+		def := eduDefinition()
+		def.Driver.Modules = []accel.Module{{Name: "base", Optional: true}, {Name: "edu"}}
+		m.refuse["base"] = c.end
+		have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
+		if c.want == "" && (problem != nil || !have.Right) || c.want != "" && (problem == nil || problem.Reason != c.want) {
+			t.Errorf("%s: %+v %v", name, have, problem)
+		}
+		if diff := cmp.Diff(c.loads, m.loads); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+}
+
+// TestLateModuleIsPurged: a module that came after its time was over is acceld's all the same.
+func TestLateModuleIsPurged(t *testing.T) {
+	m := newMachine(t)
+	m.install("updates/edu.ko", edu())
+	m.hang = true
+	if _, problem := m.driver(Options{LoadTimeout: 30 * time.Millisecond}).Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem == nil || problem.Reason != accel.LoadTimeout {
+		t.Fatal(problem)
+	}
+	m.hang = false
+	m.live(edu())
+	if out, problem := m.driver(Options{}).Purge(t.Context(), PurgeOptions{Kinds: m.kinds(eduDefinition())}); problem != nil || m.isLive("edu") {
+		t.Errorf("it is still loaded: %+v %v", out, problem)
+	}
+}

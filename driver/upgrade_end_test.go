@@ -1,0 +1,77 @@
+package driver
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// TestUpgradeCalledOff: an agent that is stopped, wherever an upgrade is, leaves a driver that serves; once the old one is gone that is
+// the new one.
+func TestUpgradeCalledOff(t *testing.T) {
+	for n := 0; ; n++ {
+		m, d := serving(t)
+		def := wants("2.0.0")
+		ctx, cancel := context.WithCancel(t.Context())
+		passed, where := 0, ""
+		at := func(name string) {
+			if passed++; passed == n+1 {
+				where = name
+				cancel()
+			}
+		}
+		m.before, d.stopAt = at, at
+		_, problem := d.Upgrade(ctx, def, m.facts(), m.accs())
+		cancel()
+		m.before, d.stopAt = nil, nil
+		have, _ := d.Probe(def, m.facts(), m.accs())
+		if !have.Right || len(m.unloads) > 0 && have.Version != "2.0.0" {
+			t.Errorf("called off at %d (%s): %+v %v", n, where, have, problem)
+		}
+		if where == "" {
+			break
+		}
+	}
+}
+
+// TestUpgradeThatHangs: a driver whose load does not end is not tried a third time, though it was taken back each time.
+func TestUpgradeThatHangs(t *testing.T) {
+	m, d := serving(t)
+	def := wants("2.0.0")
+	m.onLoad = func(string) {
+		delete(m.refuse, "edu")
+		if len(m.loads)%2 == 1 { // the new one; the next one is the old one
+			m.refuse["edu"] = context.DeadlineExceeded
+		}
+	}
+	for i := range int64(2) {
+		def.Driver.Upgrade.Asked = time.Unix(i+1, 0)
+		if have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0" {
+			t.Fatalf("%+v %v", have, problem)
+		}
+	}
+	def.Driver.Upgrade.Asked = time.Unix(3, 0)
+	if have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.Quarantined || !have.Right || len(m.loads) != 4 {
+		t.Errorf("%+v %v, loads %v", have, problem, m.loads)
+	}
+}
+
+// TestUpgradeThatWasAskedForFails: a request that was carried out and failed does not begin anew by itself.
+func TestUpgradeThatWasAskedForFails(t *testing.T) {
+	m, d := serving(t)
+	m.bad["2.0.0"] = "wrong"
+	m.install("updates/edu.ko", version("2.0.0"))
+	def := wants("") // whatever the sources have
+	def.Driver.Upgrade.Asked = time.Unix(10, 0)
+	if have, _ := d.Probe(def, m.facts(), m.accs()); have.Upgrade == nil {
+		t.Fatalf("%+v", have)
+	}
+	if have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0" {
+		t.Fatalf("%+v %v", have, problem)
+	}
+	if have, problem := d.Probe(def, m.facts(), m.accs()); problem != nil || !have.Right || have.Upgrade != nil {
+		t.Errorf("it is still pending: %+v %v", have, problem)
+	}
+}

@@ -1,0 +1,101 @@
+package runtime
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// TestChangeKeepsLinkAndMode: the file behind an administrator's link is changed, the link stays, and who may read it is as before.
+func TestChangeKeepsLinkAndMode(t *testing.T) {
+	d := newDaemon(t, "containerd", "/etc/c.toml", old)
+	link, file := filepath.Join(d.root, "etc/c.toml"), filepath.Join(d.root, "etc/real.toml")
+	if err := errors.Join(os.Rename(link, file), os.Chmod(file, 0o600), os.Symlink("real.toml", link)); err != nil {
+		t.Fatal(err)
+	}
+	if _, p := d.agent(RestartNever).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded {
+		t.Fatal(p)
+	}
+	if text, err := os.Readlink(link); err != nil || text != "real.toml" {
+		t.Errorf("the link leads to %q: %v", text, err)
+	}
+	if st, err := os.Lstat(file); err != nil || st.Mode() != 0o600 || !strings.Contains(d.file("/etc/real.toml"), "enable_cdi") {
+		t.Errorf("the file: %v, %v\n%s", st, err, d.file("/etc/real.toml"))
+	}
+}
+
+// TestChangeThatTheProgramRefuses: what the container runtime's own program does not accept is not written.
+func TestChangeThatTheProgramRefuses(t *testing.T) {
+	d := newDaemon(t, "containerd", "/etc/c.toml", old)
+	program := filepath.Join(d.root, "usr/bin/containerd")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(program), 0o755), os.WriteFile(program, []byte("accepts nothing"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if _, p := d.agent(RestartNow).ApplyConfig(t.Context()); reason(p) != accel.RuntimeConfigInvalid || !strings.Contains(p.Message, "/usr/bin/containerd refuses") {
+		t.Error(p)
+	}
+	if d.file("/etc/c.toml") != old || d.calls != nil {
+		t.Errorf("after %q the file is\n%s", d.calls, d.file("/etc/c.toml"))
+	}
+}
+
+// TestRestartedWithTheSameNumber: a daemon that was restarted meanwhile is another one, also when it has the number of the one before.
+func TestRestartedWithTheSameNumber(t *testing.T) {
+	d := newDaemon(t, "containerd", "/etc/c.toml", old)
+	if _, p := d.agent(RestartNever).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded {
+		t.Fatal(p)
+	}
+	d.e.Started = time.Now()
+	if _, p := d.agent(RestartNow).ApplyConfig(t.Context()); p != nil || d.calls != nil {
+		t.Errorf("%v, %q", p, d.calls)
+	}
+}
+
+// TestRestartIdleLooksAtOnce: a container that is being created at the first look is enough for the restart to wait.
+func TestRestartIdleLooksAtOnce(t *testing.T) {
+	d := newDaemon(t, "containerd", "/etc/c.toml", old)
+	looks := 0
+	d.creating = true
+	d.listed = func(d *daemon) {
+		if looks++; looks == 2 {
+			d.creating = false
+		}
+	}
+	if _, p := d.agent(RestartIdle).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded || d.calls != nil {
+		t.Errorf("%v, %q", p, d.calls)
+	}
+}
+
+// TestNodeMode: a container's device node is open to whom the host's is.
+func TestNodeMode(t *testing.T) {
+	b := newBed(t, t.TempDir())
+	for name, mode := range map[string]fs.FileMode{"/dev/edu0": 0o600, "/dev/edu1": 0o644} {
+		b.write(name, "")
+		if err := os.Chmod(b.path(name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.apply()
+	var s specs.Spec
+	if err := json.Unmarshal(read(t, b.path(specFile)), &s); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]fs.FileMode{}
+	for _, d := range s.Devices {
+		for _, n := range d.ContainerEdits.DeviceNodes {
+			got[n.Path] = *n.FileMode
+		}
+	}
+	if got["/dev/edu0"] != 0o600 || got["/dev/edu1"] != 0o644 {
+		t.Errorf("modes %v", got)
+	}
+}
