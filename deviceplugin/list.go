@@ -37,7 +37,9 @@ func (d device) equal(e device) bool {
 func same(a, b *accel.Withheld) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // offered reports whether the kubelet may give the row to a container.
-func (d device) offered() bool { return d.health.Usable() && d.withheld == nil && !d.taken }
+func (d device) offered() bool {
+	return d.health.Usable() && d.withheld == nil && !d.taken
+}
 
 // left reports whether the device has left the resource: it is gone, or its partitions are given out instead of it. Nothing
 // counts it once no pod holds it.

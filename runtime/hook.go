@@ -181,12 +181,9 @@ func readiness(kind string, a accel.Accelerator) gate.Device {
 	for _, n := range a.Nodes {
 		d.Nodes = append(d.Nodes, gate.Node{Path: n.Path, Major: n.Major, Minor: n.Minor})
 	}
-	switch {
-	case len(a.Nodes) == 0 && d.Reason == "":
+	d.Ready = a.Offered() && len(a.Nodes) > 0
+	if d.Reason == "" && !d.Ready {
 		d.Reason, d.Message = string(accel.NodeMissing), "no driver has made its device node"
-	case len(a.Nodes) == 0:
-	default:
-		d.Ready = a.Offered()
 	}
 	return d
 }

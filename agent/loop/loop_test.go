@@ -21,6 +21,8 @@ type world struct {
 	pci      []accel.PCIDevice
 	loaded   bool
 	sick     map[string]string // device to health message
+	silent   bool              // nobody can say how well the devices are
+	reset    bool              // somebody resets the devices
 	parts    []string          // names of the halves of the first device
 	spec     []string          // devices in the CDI spec
 	unread   *accel.Problem    // why the container runtime does not read it
@@ -66,6 +68,12 @@ func (w *world) accelerators(def *accel.Definition, pci []accel.PCIDevice) []acc
 			a := accel.Accelerator{ID: d.Address, Health: accel.Health{State: accel.Healthy}}
 			if m := w.sick[d.Address]; m != "" {
 				a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: m}
+			}
+			if w.silent {
+				a.Health = accel.Health{}
+			}
+			if w.reset {
+				a.Withheld = &accel.Withheld{By: accel.ByReset, Reason: accel.BeingReset}
 			}
 			for _, name := range w.parts {
 				if len(out) == 0 {
@@ -301,6 +309,32 @@ func TestPermanentFailureWaitsForAChange(t *testing.T) {
 		synctest.Wait()
 		if w.tried != 3 {
 			t.Errorf("%d attempts after two changes, want 3", w.tried)
+		}
+	})
+}
+
+// A device that is reset keeps its health and is offered to nobody; then it has to pass its self-test again. What made it
+// ill is over with the reset, also while nobody can say how well it is.
+func TestResetDevice(t *testing.T) {
+	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, kubelet: true, labelled: true}
+	run(t, w, func(l *Loop) {
+		step := func(change func()) accel.Accelerator {
+			w.set(change)
+			l.Wake(false)
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			return l.Machine().Have["k-x"].Accelerators[0]
+		}
+		step(func() { w.sick = map[string]string{"0000:01:00.0": "hot"} })
+		if a := step(func() { w.silent = true }); a.Health.Message != "hot" || a.Withheld != nil {
+			t.Errorf("while nobody can say: %+v", a)
+		}
+		if a := step(func() { w.reset = true }); a.Health.Message != "hot" || !a.WithheldBy(accel.ByReset) || w.offers() != 0 {
+			t.Errorf("during the reset: %+v, %d are offered", a, w.offers())
+		}
+		before := len(w.proofs)
+		if a := step(func() { w.reset = false }); a.Health.State != accel.Healthy || a.Withheld != nil || len(w.proofs) != before+1 || w.offers() != 1 {
+			t.Errorf("after the reset: %+v, %d proofs, %d are offered", a, len(w.proofs)-before, w.offers())
 		}
 	})
 }

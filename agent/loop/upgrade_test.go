@@ -274,13 +274,13 @@ func TestUpgradeEvictsLate(t *testing.T) {
 	run(t, w, func(l *Loop) {
 		w.set(func() { w.lag = 5 * time.Second })
 		w.want(l, "2")
-		if w.State().Allocatable != 1 || w.evicted != 0 {
-			t.Errorf("%d evictions while the kubelet gives %d devices to pods", w.evicted, w.State().Allocatable)
+		if !w.State().Allocatable.Is(1) || w.evicted != 0 {
+			t.Errorf("%d evictions while the kubelet gives %d devices to pods", w.evicted, w.State().Allocatable.Value)
 		}
 		time.Sleep(lookAgain)
 		synctest.Wait()
-		if w.State().Allocatable != 0 || w.evicted == 0 {
-			t.Errorf("%d evictions when the kubelet gives %d devices to pods", w.evicted, w.State().Allocatable)
+		if !w.State().Allocatable.Is(0) || w.evicted == 0 {
+			t.Errorf("%d evictions when the kubelet gives %d devices to pods", w.evicted, w.State().Allocatable.Value)
 		}
 	})
 }
