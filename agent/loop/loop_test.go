@@ -339,9 +339,9 @@ func TestVanishedDeviceIsATombstoneAndComesBack(t *testing.T) {
 	})
 }
 
-// A device is divided and made whole again while the loop runs: its parts are offered instead of it, as well as it is, and are
-// remembered for a while when they are no more.
-// TestHotPlugLeavesOthersAlone: while one device comes or goes, the kubelet may give the others out.
+// A device is divided and made whole again while the loop runs: its parts are offered instead of it, as well as it is,
+// and are remembered for a while when they are no more. TestHotPlugLeavesOthersAlone: while one device comes or goes,
+// the kubelet may give the others out.
 func TestHotPlugLeavesOthersAlone(t *testing.T) {
 	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0")}, kubelet: true, labelled: true}
 	run(t, w, func(l *Loop) {
@@ -478,7 +478,8 @@ func TestDriftIsRepaired(t *testing.T) {
 	})
 }
 
-// A runtime that ignores the specs keeps pods from their devices; a host without a kubelet may use another one, or none.
+// A runtime that ignores the specs keeps pods from their devices; a host without a kubelet may use another one, or
+// none.
 func TestRuntimeThatDoesNotRead(t *testing.T) {
 	unread := accel.Problemf(accel.RuntimeRestartNeeded, "x.service must be restarted")
 	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, kubelet: true, labelled: true, unread: unread}
