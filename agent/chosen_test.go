@@ -12,8 +12,8 @@ import (
 	"github.com/acceld/acceld/runtime/gate"
 )
 
-// TestPortions holds what is read of a pod's annotations to the order in which the controller writes them: init containers that go
-// on first, then the others; and the containers to the order of the kubelet.
+// TestPortions holds what is read of a pod's annotations to the order in which the controller writes them: init
+// containers that go on first, then the others; and the containers to the order of the kubelet.
 func TestPortions(t *testing.T) {
 	const ask = `"resources":{"limits":{"qemu.org/edu":"1"}}`
 	var p kube.BoundPod

@@ -28,8 +28,8 @@ func (a *Agent) connect() (connected bool, problem *accel.Problem) {
 	namespace := cmp.Or(os.Getenv("POD_NAMESPACE"), kube.Namespace)
 	leases, follow := client.Leases(namespace)
 	a.election = &election{
-		election: kube.NewElection(leases, node, a.Log), follow: follow, ctx: a.ctx, group: &a.group, wake: a.wake, log: a.Log,
-		awaited: map[string]bool{},
+		election: kube.NewElection(leases, node, a.Log), follow: follow,
+		ctx: a.ctx, group: &a.group, wake: a.wake, log: a.Log, awaited: map[string]bool{},
 	}
 	origin := kube.OriginUnit
 	if os.Getenv("POD_NAMESPACE") != "" {

@@ -55,8 +55,8 @@ func clustered(t *testing.T, m *hosttest.Machine, version *atomic.Pointer[string
 	return a
 }
 
-// TestClusterVersion: the version of the cluster gets from the API server into what a definition does. Before it is known, what needs it
-// waits and says so, and it goes on by itself.
+// TestClusterVersion: the version of the cluster gets from the API server into what a definition does. Before it is
+// known, what needs it waits and says so, and it goes on by itself.
 func TestClusterVersion(t *testing.T) {
 	const address = "0000:01:00.0"
 	var version atomic.Pointer[string]
@@ -95,7 +95,8 @@ func TestClusterVersion(t *testing.T) {
 	}
 }
 
-// TestClusterVersionIsNews: on a machine where nothing else happens the version is known when it is said, and not at the next resync.
+// TestClusterVersionIsNews: on a machine where nothing else happens the version is known when it is said, and not at
+// the next resync.
 func TestClusterVersionIsNews(t *testing.T) {
 	var version atomic.Pointer[string]
 	a := clustered(t, hosttest.New(t), &version)

@@ -30,8 +30,8 @@ type Config struct {
 	Kubernetes string
 	// Policies tells whether the policies of the cluster are read where there are credentials.
 	Policies bool
-	// Allocation is the way in which devices are given to pods where neither the kind's own options nor its definition say it;
-	// the device plugin when empty.
+	// Allocation is the way in which devices are given to pods where neither the kind's own options nor its definition
+	// say it; the device plugin when empty.
 	Allocation accel.Allocation
 	// Listen is the loopback address of the endpoint; empty for the unix socket alone.
 	Listen string
@@ -47,7 +47,8 @@ type Config struct {
 	StateDir string
 	Hook     bool
 	CDI      bool
-	// RuntimeEdit is "never", "dropin" or "full", RuntimeRestart "never", "idle" or "now"; empty when the file says nothing.
+	// RuntimeEdit is "never", "dropin" or "full", RuntimeRestart "never", "idle" or "now"; empty when the file says
+	// nothing.
 	RuntimeEdit, RuntimeRestart string
 	// LogLevel is "debug", "info", "warn" or "error".
 	LogLevel string
@@ -59,8 +60,8 @@ type Config struct {
 	Build BuildConfig
 	// Prebuilt are sources of type oci or bundle that are asked for every kind before the kind's own.
 	Prebuilt []accel.Source
-	// StoreEntries is how many drivers that nothing needs any more are kept; -1 for none. StoreMiB bounds what they take; 0
-	// for no bound.
+	// StoreEntries is how many drivers that nothing needs any more are kept; -1 for none. StoreMiB bounds what they
+	// take; 0 for no bound.
 	StoreEntries, StoreMiB int
 	// Kinds overrides definitions, by kind.
 	Kinds map[string]accel.KindConfig
@@ -133,12 +134,14 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot read %q: %s", name, text)
 	}
 	c := Config{
-		Node: raw.Node, Kubeconfig: raw.Kubernetes.Kubeconfig, Kubernetes: switched(or(raw.Kubernetes.Enabled, "auto")), Allocation: raw.Kubernetes.Allocation,
-		Listen: "127.0.0.1:9480", Socket: or(raw.Endpoint.Socket, "/run/acceld/acceld.sock"),
+		Node: raw.Node, Kubeconfig: raw.Kubernetes.Kubeconfig, Kubernetes: switched(or(raw.Kubernetes.Enabled, "auto")),
+		Allocation: raw.Kubernetes.Allocation,
+		Listen:     "127.0.0.1:9480", Socket: or(raw.Endpoint.Socket, "/run/acceld/acceld.sock"),
 		Definitions: or(raw.Definitions, "/etc/acceld/definitions.d"), StateDir: or(raw.StateDir, "/var/lib/acceld"),
 		Hook: raw.Runtime.Hook == nil || *raw.Runtime.Hook, CDI: raw.Runtime.CDI == nil || *raw.Runtime.CDI,
 		RuntimeEdit: raw.Runtime.Edit, RuntimeRestart: raw.Runtime.Restart,
-		LogLevel: or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Kinds: raw.Kinds, Policies: switched(raw.Kubernetes.Policies) != "off",
+		LogLevel: or(raw.LogLevel, "info"), Prebuilt: raw.Prebuilt, Kinds: raw.Kinds,
+		Policies:   switched(raw.Kubernetes.Policies) != "off",
 		Compatible: raw.Endpoint.Compatible, Remote: raw.Endpoint.Remote,
 	}
 	c.Build.Jobs, c.Build.CPUWeight = raw.Build.Jobs, 20
@@ -182,7 +185,8 @@ func ParseConfig(name string, data []byte) (Config, *accel.Problem) {
 	}
 	errs = append(errs, c.check()...)
 	if err := errors.Join(errs...); err != nil {
-		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot use %q: %s", name, strings.ReplaceAll(err.Error(), "\n", "; "))
+		return Config{}, accel.Problemf(accel.ConfigInvalid, "cannot use %q: %s", name,
+			strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return c, nil
 }
@@ -216,7 +220,9 @@ func (c Config) check() []error {
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) {
 		errs = append(errs, fmt.Errorf("logLevel: %q is not one of debug, info, warn, error", c.LogLevel))
 	}
-	for _, p := range []struct{ field, value string }{{"stateDir", c.StateDir}, {"definitions", c.Definitions}, {"endpoint.socket", c.Socket}} {
+	for _, p := range []struct{ field, value string }{
+		{"stateDir", c.StateDir}, {"definitions", c.Definitions}, {"endpoint.socket", c.Socket},
+	} {
 		if !path.IsAbs(p.value) {
 			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", p.field, p.value))
 		}
@@ -238,7 +244,8 @@ func (c Config) check() []error {
 	if c.Listen != "" {
 		host, _, err := net.SplitHostPort(c.Listen)
 		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
-			errs = append(errs, fmt.Errorf("endpoint.listen: %q is not a loopback address with a port, such as 127.0.0.1:9480", c.Listen))
+			errs = append(errs, fmt.Errorf("endpoint.listen: %q is not a loopback address with a port, such as 127.0.0.1:9480",
+				c.Listen))
 		}
 	}
 	errs = append(errs, c.Remote.check()...)
@@ -290,7 +297,8 @@ func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.D
 	for _, name := range slices.Sorted(maps.Keys(c.Kinds)) {
 		_, ok := defs[name]
 		if !ok {
-			return nil, accel.Problemf(accel.ConfigInvalid, "kinds.%s: no definition has this kind (known: %s)", name, strings.Join(slices.Sorted(maps.Keys(defs)), ", "))
+			return nil, accel.Problemf(accel.ConfigInvalid, "kinds.%s: no definition has this kind (known: %s)", name,
+				strings.Join(slices.Sorted(maps.Keys(defs)), ", "))
 		}
 		k := c.Kinds[name]
 		if k.Enabled != nil && !*k.Enabled {
@@ -314,8 +322,8 @@ func (c Config) Override(defs map[string]*accel.Definition) (map[string]*accel.D
 	return out, nil
 }
 
-// sameResource refuses two kinds by the same name for pods, where that is for the configuration to mend: the kubelet would
-// take one of them for the other. Nil when no name is given twice.
+// sameResource refuses two kinds by the same name for pods, where that is for the configuration to mend: the kubelet
+// would take one of them for the other. Nil when no name is given twice.
 func sameResource(defs map[string]*accel.Definition) *accel.Problem {
 	by := map[string]string{}
 	for _, kind := range slices.Sorted(maps.Keys(defs)) {

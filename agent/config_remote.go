@@ -7,8 +7,8 @@ import (
 	"path"
 )
 
-// RemoteConfig is the endpoint for scrapers on other machines: the pages of metrics alone, by TLS, for those who prove who they
-// are. Files are as this process sees them.
+// RemoteConfig is the endpoint for scrapers on other machines: the pages of metrics alone, by TLS, for those who prove
+// who they are. Files are as this process sees them.
 type RemoteConfig struct {
 	// Listen is the address, such as "0.0.0.0:9481"; empty for none.
 	Listen string `json:"listen,omitempty"`
@@ -41,7 +41,9 @@ func (c RemoteConfig) check() []error {
 	if (c.Certificate == "") != (c.Key == "") {
 		wrong("", "certificate and key must be both there, or neither")
 	}
-	for _, f := range []struct{ field, value string }{{".certificate", c.Certificate}, {".key", c.Key}, {".clientCA", c.ClientCA}} {
+	for _, f := range []struct{ field, value string }{
+		{".certificate", c.Certificate}, {".key", c.Key}, {".clientCA", c.ClientCA},
+	} {
 		if f.value != "" && !path.IsAbs(f.value) {
 			wrong(f.field, "%q is not an absolute path", f.value)
 		}

@@ -28,7 +28,8 @@ func TestReferenceConfigHoldsTheDefaults(t *testing.T) {
 	}
 }
 
-// The file that packages bring says nothing, so that an upgrade of the defaults is one of hosts that nobody has configured.
+// The file that packages bring says nothing, so that an upgrade of the defaults is one of hosts that nobody has
+// configured.
 func TestPackagedConfigSaysNothing(t *testing.T) {
 	data, err := os.ReadFile("../packaging/packages/config.yaml")
 	if err != nil {
@@ -216,7 +217,8 @@ func TestSharing(t *testing.T) {
 	}
 }
 
-// TestResource: the name that pods ask for is the configuration's, the CDI kind the definition's; no two kinds have one name.
+// TestResource: the name that pods ask for is the configuration's, the CDI kind the definition's; no two kinds have one
+// name.
 func TestResource(t *testing.T) {
 	defs := map[string]*accel.Definition{"a-b": {Kind: "a-b", Resource: "a/b"}, "c-d": {Kind: "c-d", Resource: "c/d"}}
 	for text, want := range map[string]string{

@@ -22,8 +22,8 @@ func well(id string) accel.Accelerator {
 	return accel.Accelerator{ID: id, Health: accel.Health{State: accel.Healthy}}
 }
 
-// TestDraining: what a claim still holds is offered by the device plugin when the claim is over, not sooner, and as long as it
-// is not known what claims hold, nothing is.
+// TestDraining: what a claim still holds is offered by the device plugin when the claim is over, not sooner, and as
+// long as it is not known what claims hold, nothing is.
 func TestDraining(t *testing.T) {
 	devices, claims := &offering{}, &offering{}
 	d := &draining{Plugin: devices, claims: claims}

@@ -34,11 +34,13 @@ func NewEndpoint(handler http.Handler, listeners ...net.Listener) *Endpoint {
 // maxRemote connections from other machines are open at a time; further ones wait.
 const maxRemote = 64
 
-// NewRemoteEndpoint returns an endpoint for other machines on a listener that speaks TLS. What strangers do wrong is told
-// to log, for developers.
+// NewRemoteEndpoint returns an endpoint for other machines on a listener that speaks TLS. What strangers do wrong is
+// told to log, for developers.
 func NewRemoteEndpoint(handler http.Handler, listener net.Listener, c *tls.Config, log *slog.Logger) *Endpoint {
 	limited := tls.NewListener(netutil.LimitListener(listener, maxRemote), c)
-	return &Endpoint{name: "remote endpoint", handler: handler, listeners: []net.Listener{limited}, ready: make(chan struct{}), log: log}
+	return &Endpoint{
+		name: "remote endpoint", handler: handler, listeners: []net.Listener{limited}, ready: make(chan struct{}), log: log,
+	}
 }
 
 // String names the task.

@@ -26,17 +26,36 @@ type users struct {
 	machine  func() accel.Machine
 }
 
+// kubeletAnswers is how long the kubelet may take to say who has devices.
+const kubeletAnswers = 5 * time.Second
+
 // held returns which containers hold which device of a kind through the device plugin, as the kubelet last said, each
-// container once and in order of their names.
-func (u *users) held(ctx context.Context, slot string) map[string][]deviceplugin.PodRef {
-	s := u.plugins.slot(slot)
+// container once and in order of their names. The problem is that it does not say so now.
+func (u *users) held(ctx context.Context, def *accel.Definition) (map[string][]deviceplugin.PodRef, *accel.Problem) {
+	s := u.plugins.slot(devicesOf(def))
 	if s == nil || s.devices == nil {
-		return nil
+		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, kubeletAnswers)
 	defer cancel()
-	refs, _ := s.devices.Holders(ctx) // with an error it is the last good answer, or nothing
-	return byDevice(refs)
+	refs, err := s.devices.Holders(ctx)
+	if err == nil || !u.machine().Want.Kubernetes { // the kubelet has left the host, and its pods with it
+		return byDevice(refs), nil
+	}
+	return byDevice(refs), accel.Problemf(accel.ProbeUnanswered,
+		"the kubelet does not say who has devices of %q: %v", def.Kind, err)
+}
+
+// claimed returns who has devices of a kind by claims. The problem is that it is not known yet.
+func (u *users) claimed(ctx context.Context, def *accel.Definition) ([]dra.Holder, *accel.Problem) {
+	s := u.plugins.slot(claimsOf(def))
+	if s == nil || s.stopped() && !u.plugins.early(def) { // the last claim has been taken back
+		return nil, nil
+	}
+	if _, known := s.claims.Held(); !known {
+		return nil, accel.Problemf(accel.ProbeUnanswered, "it is not known yet which claims have devices of %q", def.Kind)
+	}
+	return s.claims.Holders(ctx), nil
 }
 
 // byDevice joins the replicas of each device.
@@ -48,7 +67,8 @@ func byDevice(refs map[string]deviceplugin.PodRef) map[string][]deviceplugin.Pod
 	}
 	for id, all := range out {
 		slices.SortFunc(all, func(a, b deviceplugin.PodRef) int {
-			return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod), strings.Compare(a.Container, b.Container))
+			return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod),
+				strings.Compare(a.Container, b.Container))
 		})
 		out[id] = slices.Compact(all)
 	}
@@ -56,21 +76,20 @@ func byDevice(refs map[string]deviceplugin.PodRef) map[string][]deviceplugin.Pod
 }
 
 // of returns who uses a kind's driver: processes and modules as the host shows them, the pods by name, and pods that
-// were given a device and have no process on it (yet).
-func (u *users) of(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) []accel.Holder {
+// were given a device and have no process on it (yet). The problem is that there may be more of those.
+func (u *users) of(
+	ctx context.Context, def *accel.Definition, accs []accel.Accelerator,
+) ([]accel.Holder, *accel.Problem) {
 	holders := slices.DeleteFunc(u.driver.Holders(def, accs), func(h accel.Holder) bool {
 		return h.PID == os.Getpid() || u.programs.Owns(h.PID)
 	})
-	holders = nameHolders(holders, u.held(ctx, devicesOf(def)), accs)
-	s := u.plugins.slot(claimsOf(def))
-	if s == nil {
-		return holders
-	}
-	return NameClaimants(holders, s.claims.Holders(ctx))
+	held, silent := u.held(ctx, def)
+	claims, unread := u.claimed(ctx, def)
+	return NameClaimants(nameHolders(holders, held, accs), claims), cmp.Or(silent, unread)
 }
 
-// podsOn names the pods that were given a device or a part of it, or have a process on it. While that cannot be known it
-// names who would have to say it.
+// podsOn names the pods that were given a device or a part of it, or have a process on it. While that cannot be known
+// it names who would have to say it.
 func (u *users) podsOn(ctx context.Context, def *accel.Definition, x accel.Accelerator) []string {
 	ids, nodes := map[string]bool{x.ID: true}, slices.Clone(x.Nodes)
 	for _, p := range x.Partitions {
@@ -88,7 +107,7 @@ func (u *users) podsOn(ctx context.Context, def *accel.Definition, x accel.Accel
 		names = append(names, "the kubelet, which nobody has asked yet")
 	}
 	if devices != nil {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, kubeletAnswers)
 		defer cancel()
 		refs, err := devices.devices.Holders(ctx)
 		if err != nil {
@@ -145,7 +164,9 @@ func NameClaimants(holders []accel.Holder, pods []dra.Holder) []accel.Holder {
 
 // nameHolders joins processes with the pods that were given the devices. Of a shared device it cannot be said whose
 // process one is; its pods are named beside the processes.
-func nameHolders(holders []accel.Holder, held map[string][]deviceplugin.PodRef, accs []accel.Accelerator) []accel.Holder {
+func nameHolders(
+	holders []accel.Holder, held map[string][]deviceplugin.PodRef, accs []accel.Accelerator,
+) []accel.Holder {
 	seen := map[deviceplugin.PodRef]bool{}
 	for _, acc := range accel.Flat(accs) {
 		refs := held[acc.ID]

@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent/loop"
 	"github.com/acceld/acceld/deviceplugin"
 	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/host/hosttest"
@@ -43,6 +45,36 @@ func TestPodsOnUnknown(t *testing.T) {
 		got := u.podsOn(t.Context(), &accel.Definition{Kind: "example-npu"}, device)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("kubernetes %t (-want +got):\n%s", kubernetes, diff)
+		}
+	}
+}
+
+// TestUsersUnanswered: a kubelet that does not say who has devices is told apart from one that says nobody has; where
+// there is none nobody is waited for.
+func TestUsersUnanswered(t *testing.T) {
+	def := &accel.Definition{Kind: "example-npu"}
+	for kubernetes, want := range map[bool]accel.Reason{true: accel.ProbeUnanswered, false: ""} {
+		file := filepath.Join(t.TempDir(), "config.yaml")
+		save(t, file, "logLevel: error\n")
+		o := options(hosttest.New(t).Host.Root(), file)
+		s, problem := Open(o)
+		if problem != nil {
+			t.Fatal(problem)
+		}
+		a := bare(t, o, s)
+		a.loop = loop.New(loop.Options{Want: accel.Want{Kubernetes: kubernetes}})
+		if _, problem := a.users.of(t.Context(), def, nil); problem != nil {
+			t.Errorf("nothing has been given out: %v", problem)
+		}
+		a.plugins.bySlot = map[string]*serving{devicesOf(def): {devices: deviceplugin.NewKind(deviceplugin.Config{
+			Resource: "example.com/npu", PodResources: filepath.Join(t.TempDir(), "kubelet.sock"),
+		})}}
+		var got accel.Reason
+		if _, problem := a.users.of(t.Context(), def, nil); problem != nil {
+			got = problem.Reason
+		}
+		if got != want {
+			t.Errorf("kubernetes %t: %q, want %q", kubernetes, got, want)
 		}
 	}
 }

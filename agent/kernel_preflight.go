@@ -28,9 +28,9 @@ type KernelPreflightOptions struct {
 	Log   *slog.Logger
 }
 
-// KernelPreflight is the task that gets drivers ready for kernels that are installed and newer than the running one, so that what
-// a reboot would find is known, and in the store, before it. A kernel is asked for once; one whose answer was no again
-// when something of it changes.
+// KernelPreflight is the task that gets drivers ready for kernels that are installed and newer than the running one, so
+// that what a reboot would find is known, and in the store, before it. A kernel is asked for once; one whose answer was
+// no again when something of it changes.
 type KernelPreflight struct {
 	o     KernelPreflightOptions
 	wake  chan struct{}
@@ -47,7 +47,9 @@ type answered struct {
 
 // NewKernelPreflight returns the task.
 func NewKernelPreflight(o KernelPreflightOptions) *KernelPreflight {
-	return &KernelPreflight{o: o, wake: make(chan struct{}, 1), ready: make(chan struct{}), answers: map[string]map[string]answered{}}
+	return &KernelPreflight{
+		o: o, wake: make(chan struct{}, 1), ready: make(chan struct{}), answers: map[string]map[string]answered{},
+	}
 }
 
 // String names the task.
@@ -128,7 +130,8 @@ func (k *KernelPreflight) look(ctx context.Context, kernels []string) {
 			}
 			next[release] = answered{def.Driver, r}
 			if r.Problem != nil {
-				k.o.Log.Warn("an installed kernel would have no driver", "kind", kind, "kernel", release, "reason", r.Problem.Reason, "message", r.Problem.Message)
+				k.o.Log.Warn("an installed kernel would have no driver", "kind", kind, "kernel", release,
+					"reason", r.Problem.Reason, "message", r.Problem.Message)
 			} else {
 				k.o.Log.Info("driver ready for an installed kernel", "kind", kind, "kernel", release, "key", r.Key)
 			}

@@ -23,7 +23,8 @@ func divided() (*accel.Definition, []accel.Accelerator) {
 	}}
 }
 
-// TestProfiles: whoever held a partition is found also when the definition does not name its profile, or when it is gone.
+// TestProfiles: whoever held a partition is found also when the definition does not name its profile, or when it is
+// gone.
 func TestProfiles(t *testing.T) {
 	def, accs := divided()
 	if diff := cmp.Diff([]string{"half", "quarter"}, profiles(def, accs)); diff != "" {

@@ -72,7 +72,8 @@ func (p *plugins) all() []*serving {
 }
 
 // start starts what offers a kind to the kubelet; it ends with ctx. A kind has one owner: what served it before has
-// ended when the new one begins, and devices that pods hold in the other way are not offered before those pods have ended.
+// ended when the new one begins, and devices that pods hold in the other way are not offered before those pods have
+// ended.
 func (p *plugins) start(ctx context.Context, def *accel.Definition) loop.Plugin {
 	if def.AllocatedBy() == accel.AllocateByDRA {
 		return p.startClaims(ctx, def, false)
@@ -186,8 +187,9 @@ func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retire
 		node = p.machine().Agent.Node
 	}
 	c := dra.Config{
-		Definition: def, Node: node, Host: p.Host, Ledger: p.Ledger, StateDir: p.Config.StateDir, KubeletRoot: p.kubeletRoot(),
-		Machine: p.machine, Alive: p.alive, Log: p.Log, OnChange: p.changed, OnClaims: p.poke,
+		Definition: def, Node: node, Host: p.Host, Ledger: p.Ledger, StateDir: p.Config.StateDir,
+		KubeletRoot: p.kubeletRoot(),
+		Machine:     p.machine, Alive: p.alive, Log: p.Log, OnChange: p.changed, OnClaims: p.poke,
 		Edits: func(def *accel.Definition, x accel.Accelerator) (shared, own specs.ContainerEdits, problem *accel.Problem) {
 			return p.runtime.Edits(def, x, p.machine().Want)
 		},

@@ -12,8 +12,9 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Policies are the policies of the cluster and what selects among them, as far as this node has heard. They are kept in the
-// state directory, so that an agent without an API server works on with the last ones; [ReadPolicies] is their one reader.
+// Policies are the policies of the cluster and what selects among them, as far as this node has heard. They are kept in
+// the state directory, so that an agent without an API server works on with the last ones; [ReadPolicies] is their one
+// reader.
 type Policies struct {
 	// Labels are those of the node.
 	Labels map[string]string `json:"labels,omitempty"`
@@ -26,14 +27,15 @@ func policiesFile(stateDir string) string { return path.Join(stateDir, "policies
 func ReadPolicies(h *host.Host, stateDir string) (p Policies, known bool, problem *accel.Problem) {
 	name := policiesFile(stateDir)
 	b, err := h.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // who may not read it does not act on it either
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // without the right nobody acts on it either
 		return Policies{}, false, nil
 	}
 	if err == nil {
 		err = json.Unmarshal(b, &p)
 	}
 	if err != nil {
-		return Policies{}, false, accel.Problemf(accel.ReasonForError(err, accel.PolicyInvalid), "cannot use the policies kept in %q: %v", name, err)
+		return Policies{}, false, accel.Problemf(accel.ReasonForError(err, accel.PolicyInvalid),
+			"cannot use the policies kept in %q: %v", name, err)
 	}
 	return p, true, nil
 }
@@ -49,7 +51,8 @@ func (p Policies) Keep(h *host.Host, stateDir string) *accel.Problem {
 		err = h.WriteFile(policiesFile(stateDir), b, 0o600)
 	}
 	if err != nil {
-		return accel.Problemf(accel.ReasonForError(err, accel.InternalError), "cannot keep the policies of the cluster: %v", err)
+		return accel.Problemf(accel.ReasonForError(err, accel.InternalError),
+			"cannot keep the policies of the cluster: %v", err)
 	}
 	return nil
 }
@@ -74,8 +77,8 @@ func (p Policies) selecting() map[string]string {
 	return asked
 }
 
-// Definitions returns the definitions of the policies that select the node, as they were written, the one that goes before
-// all others last.
+// Definitions returns the definitions of the policies that select the node, as they were written, the one that goes
+// before all others last.
 func (p Policies) Definitions() [][]byte {
 	var all [][]byte
 	for _, x := range slices.Backward(accel.Precedence(p.All)) {
@@ -92,8 +95,8 @@ func (p Policies) Definitions() [][]byte {
 	return all
 }
 
-// Apply returns the definitions with what the policies override. A policy that cannot be used for a kind is left out there,
-// and said.
+// Apply returns the definitions with what the policies override. A policy that cannot be used for a kind is left out
+// there, and said.
 func (p Policies) Apply(defs map[string]*accel.Definition) (map[string]*accel.Definition, []*accel.Problem) {
 	out := maps.Clone(defs)
 	var problems []*accel.Problem
@@ -112,7 +115,8 @@ func (p Policies) Apply(defs map[string]*accel.Definition) (map[string]*accel.De
 			d, misfit = k.Apply(out[kind])
 		}
 		if misfit != "" {
-			problems = append(problems, accel.Problemf(accel.PolicyInvalid, "the policy %q: kinds.%s.%s", by[kind].Name, kind, misfit))
+			problems = append(problems,
+				accel.Problemf(accel.PolicyInvalid, "the policy %q: kinds.%s.%s", by[kind].Name, kind, misfit))
 			continue
 		}
 		out[kind] = d

@@ -9,8 +9,8 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// PolicyFeed has the policies of the cluster while the agent runs: what it was told, also where that cannot be kept. It is
-// safe for concurrent use.
+// PolicyFeed has the policies of the cluster while the agent runs: what it was told, also where that cannot be kept. It
+// is safe for concurrent use.
 type PolicyFeed struct {
 	host     *host.Host
 	stateDir string

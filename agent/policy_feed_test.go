@@ -10,8 +10,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// What policies ask is taken over without a restart, between definition and file; it is kept, and until it is known no driver
-// that serves is replaced.
+// What policies ask is taken over without a restart, between definition and file; it is kept, and until it is known no
+// driver that serves is replaced.
 func TestPoliciesTakenOver(t *testing.T) {
 	root, dir := t.TempDir(), t.TempDir()
 	o := options(root, filepath.Join(dir, "config.yaml"))

@@ -117,8 +117,8 @@ func (r *reloader) reread(ctx context.Context) {
 // differs reports whether a problem says something else than the one that is shown.
 func differs(shown, p *accel.Problem) bool { return shown == nil || shown.Message != p.Message }
 
-// pendingChanges names the options that are read at the start alone and that are not as they were then; nil when there is
-// none.
+// pendingChanges names the options that are read at the start alone and that are not as they were then; nil when there
+// is none.
 func pendingChanges(before, after Config) *accel.Problem {
 	var names []string
 	was, is := reflect.ValueOf(before), reflect.ValueOf(after)

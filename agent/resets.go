@@ -13,8 +13,8 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// resetPoll is how often a reset is looked at while one goes on: whoever is killed in the midst has its lock for a moment
-// longer than its files, whose closing is the event.
+// resetPoll is how often a reset is looked at while one goes on: whoever is killed in the midst has its lock for a
+// moment longer than its files, whose closing is the event.
 const resetPoll = 200 * time.Millisecond
 
 // resets holds devices back while somebody resets them (`acceld reset`), and lets go of their driver.
@@ -68,8 +68,8 @@ func (r *resets) run(ctx context.Context) error {
 	}
 }
 
-// hold takes over which devices are being reset. A kind's program ends before its device is shown as held back: it has the
-// driver open.
+// hold takes over which devices are being reset. A kind's program ends before its device is shown as held back: it has
+// the driver open.
 func (r *resets) hold(ctx context.Context, ids []string) {
 	if held := r.devices.Load(); held != nil && slices.Equal(*held, ids) || held == nil && len(ids) == 0 {
 		return
@@ -79,7 +79,9 @@ func (r *resets) hold(ctx context.Context, ids []string) {
 	}
 	busy := map[string]bool{}
 	for kind, have := range r.machine().Have {
-		busy[kind] = slices.ContainsFunc(have.Accelerators, func(x accel.Accelerator) bool { return slices.Contains(ids, x.ID) })
+		busy[kind] = slices.ContainsFunc(have.Accelerators, func(x accel.Accelerator) bool {
+			return slices.Contains(ids, x.ID)
+		})
 		if busy[kind] && r.resume[kind] == nil {
 			r.resume[kind] = r.pause(ctx, kind)
 		}

@@ -63,8 +63,8 @@ func touched(t *testing.T, dir string) func() []string {
 	}
 }
 
-// TestScrapeTouchesNothing: however many scrape, nothing on the host is opened, no probe is asked, and a kubelet that takes
-// a question and never answers delays nobody.
+// TestScrapeTouchesNothing: however many scrape, nothing on the host is opened, no probe is asked, and a kubelet that
+// takes a question and never answers delays nobody.
 func TestScrapeTouchesNothing(t *testing.T) {
 	root, err := os.MkdirTemp("", "sc") // a socket's path has at most 107 bytes
 	if err != nil {

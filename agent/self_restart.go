@@ -8,9 +8,9 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// SelfRestart is the task that ends the agent where only a new start of it helps: when something waits for a directory that came
-// into being after the agent ([accel.ViewOutdated]). That is no answer which the next agent comes to again, because the
-// directory is older than that one.
+// SelfRestart is the task that ends the agent where only a new start of it helps: when something waits for a directory
+// that came into being after the agent ([accel.ViewOutdated]). That is no answer which the next agent comes to again,
+// because the directory is older than that one.
 type SelfRestart struct {
 	follow func() (m accel.Machine, replaced <-chan struct{})
 	end    func()
@@ -18,8 +18,8 @@ type SelfRestart struct {
 	ready  chan struct{}
 }
 
-// NewSelfRestart returns the task. follow is [loop.Loop.Follow], end ends the agent as a stop of its service does; nil where nobody
-// would start it again: the reason is then for people.
+// NewSelfRestart returns the task. follow is [loop.Loop.Follow], end ends the agent as a stop of its service does; nil
+// where nobody would start it again: the reason is then for people.
 func NewSelfRestart(follow func() (accel.Machine, <-chan struct{}), end func(), log *slog.Logger) *SelfRestart {
 	return &SelfRestart{follow: follow, end: end, log: log, ready: make(chan struct{})}
 }
@@ -36,7 +36,8 @@ func (r *SelfRestart) Run(ctx context.Context) error {
 	for end := r.end; ; {
 		m, replaced := r.follow()
 		if kind, f := outdated(m); f != nil && end != nil && !replacing(m) {
-			r.log.Info("the agent ends, to be started again with a view of the host as it is now", "kind", kind, "reason", f.Reason, "message", f.Message)
+			r.log.Info("the agent ends, to be started again with a view of the host as it is now", "kind", kind,
+				"reason", f.Reason, "message", f.Message)
 			end()
 			end = nil
 		}

@@ -9,7 +9,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestSelfRestart: the agent ends for a view that is outdated, once, when no driver is in the works, and for nothing else.
+// TestSelfRestart: the agent ends for a view that is outdated, once, when no driver is in the works, and for nothing
+// else.
 func TestSelfRestart(t *testing.T) {
 	failed := func(r accel.Reason) *accel.Failure {
 		return &accel.Failure{Step: accel.StepRuntime, Problem: accel.Problem{Reason: r}}

@@ -195,7 +195,8 @@ func (s *Setup) addPolicyDefinitions(defs map[string]*accel.Definition) []*accel
 	return problems
 }
 
-// overridden returns the definitions in force: policies override definitions, and the configuration file overrides both.
+// overridden returns the definitions in force: policies override definitions, and the configuration file overrides
+// both.
 func overridden(config Config, defs map[string]*accel.Definition, p Policies) (
 	map[string]*accel.Definition, []*accel.Problem, *accel.Problem,
 ) {
@@ -291,6 +292,15 @@ func (s *Setup) KindsInOrder() []string {
 		kinds = append(kinds, def.Kind)
 	}
 	return kinds
+}
+
+// LedgerProblem gives an error of the ledger its reason.
+func LedgerProblem(err error) *accel.Problem {
+	var p *accel.Problem
+	if errors.As(err, &p) {
+		return p
+	}
+	return accel.Problemf(accel.ReasonForError(err, accel.InternalError), "%v", err)
 }
 
 // runtimeUnits control the container runtime's unit; none on another machine's root.

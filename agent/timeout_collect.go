@@ -7,10 +7,13 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// NewTimeoutCollect returns a [loop.Probes].Collect around one that may hang in a device's driver: it gives up after two seconds and is not
-// called for that device again before it has ended. So one device costs the others of its kind these seconds, and once.
-// What was given up has read nothing: an empty map, with the error.
-func NewTimeoutCollect(collect func(*accel.Definition, accel.Accelerator) (map[string]float64, error)) func(*accel.Definition, accel.Accelerator) (map[string]float64, error) {
+// Collect reads the metrics of one device; with an error, those that answered.
+type Collect = func(*accel.Definition, accel.Accelerator) (map[string]float64, error)
+
+// NewTimeoutCollect returns a [loop.Probes].Collect around one that may hang in a device's driver: it gives up after
+// two seconds and is not called for that device again before it has ended. So one device costs the others of its kind
+// these seconds, and once. What was given up has read nothing: an empty map, with the error.
+func NewTimeoutCollect(collect Collect) Collect {
 	type answer struct {
 		metrics map[string]float64
 		err     error
@@ -18,7 +21,8 @@ func NewTimeoutCollect(collect func(*accel.Definition, accel.Accelerator) (map[s
 	var mu sync.Mutex
 	reading := map[string]time.Time{} // since when, by device
 	hangs := func(id string, since time.Time) (map[string]float64, error) {
-		return map[string]float64{}, accel.Problemf(accel.CollectFailed, "reading %s has hung since %s", id, since.Format("15:04:05"))
+		return map[string]float64{}, accel.Problemf(accel.CollectFailed, "reading %s has hung since %s", id,
+			since.Format("15:04:05"))
 	}
 	begin := func(id string) (since time.Time, busy bool) {
 		mu.Lock()

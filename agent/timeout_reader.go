@@ -11,12 +11,12 @@ import (
 // readTimeout is how long a pass waits for the attributes of the devices; then it goes on with what they were last.
 const readTimeout = 2 * time.Second
 
-// hungAfter is how long one read may take before the device counts as hung. On a host that has no processor left, reads of
-// healthy devices have taken seconds, and a pod that is admitted in such a moment is refused for good.
+// hungAfter is how long one read may take before the device counts as hung. On a host that has no processor left, reads
+// of healthy devices have taken seconds, and a pod that is admitted in such a moment is refused for good.
 const hungAfter = 15 * time.Second
 
-// TimeoutReader reads each device on its own, so that one whose driver hangs in a read has no effect on the others and never
-// stops the loop. A hanging read costs one goroutine, not one per pass.
+// TimeoutReader reads each device on its own, so that one whose driver hangs in a read has no effect on the others and
+// never stops the loop. A hanging read costs one goroutine, not one per pass.
 type TimeoutReader struct {
 	read func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator
 	// answered is called when a read that had been given up has ended.
@@ -29,7 +29,9 @@ type TimeoutReader struct {
 }
 
 // NewTimeoutReader returns a TimeoutReader around read, which is called with one device at a time.
-func NewTimeoutReader(read func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator, answered func()) *TimeoutReader {
+func NewTimeoutReader(
+	read func(*accel.Definition, []accel.PCIDevice) []accel.Accelerator, answered func(),
+) *TimeoutReader {
 	return &TimeoutReader{
 		read: read, answered: answered,
 		reading: map[string]time.Time{}, given: map[string]bool{}, last: map[string]accel.Accelerator{},
@@ -92,8 +94,8 @@ func (r *TimeoutReader) end(id string, accs []accel.Accelerator) {
 	}
 }
 
-// collect returns what was read. A device whose read has not ended is as it was read last; it is unhealthy when that was
-// never, or when the read hangs.
+// collect returns what was read. A device whose read has not ended is as it was read last; it is unhealthy when that
+// was never, or when the read hangs.
 func (r *TimeoutReader) collect(ids []string) []accel.Accelerator {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,7 +109,10 @@ func (r *TimeoutReader) collect(ids []string) []accel.Accelerator {
 				out = append(out, a)
 				continue
 			}
-			a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: fmt.Sprintf("reading its attributes has not ended since %s", since.Format("15:04:05"))}
+			a.Health = accel.Health{
+				State: accel.Unhealthy, Reason: accel.DeviceUnhealthy,
+				Message: fmt.Sprintf("reading its attributes has not ended since %s", since.Format("15:04:05")),
+			}
 		} else if !known {
 			continue
 		}

@@ -40,7 +40,9 @@ type watcher struct {
 }
 
 // newWatcher returns a watcher that does not watch yet. It waits in group for what it starts.
-func newWatcher(s *Setup, r *runtime.Runtime, facts accel.Facts, wake func(helps bool), group *sync.WaitGroup) *watcher {
+func newWatcher(
+	s *Setup, r *runtime.Runtime, facts accel.Facts, wake func(helps bool), group *sync.WaitGroup,
+) *watcher {
 	return &watcher{
 		host: s.Host, runtime: r, wake: wake, log: s.Log, group: group,
 		engine: facts.Runtime, cluster: facts.Cluster, moved: make(chan struct{}, 1),
@@ -148,10 +150,11 @@ func (w *watcher) see(facts accel.Facts) {
 	}
 }
 
-// routine reports whether a file comes and goes with every pod, so that its change says nothing about this host: what is
-// made beside its place first, the specs of claims, which their plugin looks after, and the kubelet's own books
-// (pkg/kubelet/allocation, kuberuntime, cm: allocated_pods_state, dra_manager_state and others; checkpointmanager writes
-// them under a name with a dot first). The machine need not be read for a pod, nor what has failed be tried again.
+// routine reports whether a file comes and goes with every pod, so that its change says nothing about this host: what
+// is made beside its place first, the specs of claims, which their plugin looks after, and the kubelet's own books
+// (pkg/kubelet/allocation, kuberuntime, cm: allocated_pods_state, dra_manager_state and others; checkpointmanager
+// writes them under a name with a dot first). The machine need not be read for a pod, nor what has failed be tried
+// again.
 func routine(name string) bool {
 	dir, base := path.Split(name)
 	books := dir == kubeletDir+"/" && (strings.HasPrefix(base, ".") || strings.HasSuffix(base, "_state"))

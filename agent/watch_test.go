@@ -35,7 +35,8 @@ func TestRoutine(t *testing.T) {
 	}
 }
 
-// A container runtime that comes to the host later is seen when it makes its socket, and from then on so are changes of its files.
+// A container runtime that comes to the host later is seen when it makes its socket, and from then on so are changes of
+// its files.
 func TestEngineAppears(t *testing.T) {
 	root, err := os.MkdirTemp("", "watch") // a socket's path has at most 107 bytes
 	if err != nil {

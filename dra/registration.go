@@ -12,14 +12,14 @@ import (
 // register keeps the plugin registered until ctx ends. The kubelet finds it: at its start, and when a socket appears in its
 // directory. A restarted kubelet therefore needs nothing from here; what is looked after is that nothing stays stuck.
 func (p *Plugin) register(ctx context.Context) {
-	events, err := p.cfg.Host.Watch(ctx, p.registry())
+	events, err := p.cfg.Host.Watch(ctx, p.cfg.registry())
 	if err != nil {
 		p.cfg.Log.Warn("cannot watch the kubelet's directory, looking at it from time to time", "error", err)
 	}
 	patience := p.timing.unheard
 	for failures := 1; ctx.Err() == nil; failures++ {
-		if !p.cfg.Host.Exists(p.registry()) {
-			p.disconnected(accel.Problemf(accel.KubeletAbsent, "there is no %q: no kubelet has run on this host", p.registry()))
+		if !p.cfg.Host.Exists(p.cfg.registry()) {
+			p.disconnected(accel.Problemf(accel.KubeletAbsent, "there is no %q: no kubelet has run on this host", p.cfg.registry()))
 			pause(ctx, events, p.timing.retry.Max)
 			failures = 0
 			continue
@@ -87,7 +87,7 @@ func (p *Plugin) attend(ctx context.Context, s *service, events <-chan string, p
 		case <-s.told:
 			p.connection(s, taken, waiting)
 		case name := <-events:
-			if (name == s.announced || name == p.registry()) && !p.cfg.Host.Exists(s.announced) {
+			if (name == s.announced || name == p.cfg.registry()) && !p.cfg.Host.Exists(s.announced) {
 				p.cfg.Log.Info("the registration socket was removed", "socket", path.Base(s.announced))
 				return heard, nil
 			}

@@ -45,8 +45,8 @@ type service struct {
 	over chan struct{}
 }
 
-func (p *Plugin) registry() string  { return path.Join(p.cfg.KubeletRoot, "plugins_registry") }
-func (p *Plugin) directory() string { return path.Join(p.cfg.KubeletRoot, "plugins", p.driver) }
+func (c Config) registry() string               { return path.Join(c.KubeletRoot, "plugins_registry") }
+func (c Config) directory(driver string) string { return path.Join(c.KubeletRoot, "plugins", driver) }
 
 // serve listens on new sockets, on the one that is called first: the kubelet calls as soon as it has found the other.
 func (p *Plugin) serve() (*service, *accel.Problem) {
@@ -54,12 +54,12 @@ func (p *Plugin) serve() (*service, *accel.Problem) {
 	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
 	name := hex.EncodeToString(id[:])
 	s := &service{
-		Plugin: p, endpoint: path.Join(p.directory(), "dra-"+name+".sock"), announced: path.Join(p.registry(), "acceld-"+p.cfg.Definition.Kind+"-"+name+"-reg.sock"),
+		Plugin: p, endpoint: path.Join(p.cfg.directory(p.driver), "dra-"+name+".sock"), announced: path.Join(p.cfg.registry(), "acceld-"+p.cfg.Definition.Kind+"-"+name+"-reg.sock"),
 		told: make(chan struct{}, 1), verdicts: make(chan string, 8), over: make(chan struct{}),
 	}
-	if !p.cfg.Host.Exists(p.directory()) {
-		if err := p.cfg.Ledger.MkdirAll(p.directory(), 0o750); err != nil { // a purge takes it away
-			return nil, listening(p.directory(), err)
+	if !p.cfg.Host.Exists(p.cfg.directory(p.driver)) {
+		if err := p.cfg.Ledger.MkdirAll(p.cfg.directory(p.driver), 0o750); err != nil { // a purge takes it away
+			return nil, listening(p.cfg.directory(p.driver), err)
 		}
 	}
 	if problem := s.listen(s.endpoint, func(g *grpc.Server) {
@@ -174,8 +174,8 @@ func (s *service) HandleRPC(context.Context, stats.RPCStats) {}
 // found is there, the kubelet believes in it.
 func (p *Plugin) removeLeftovers(now time.Time) {
 	for dir, form := range map[string]string{
-		p.registry():  `^acceld-` + regexp.QuoteMeta(p.cfg.Definition.Kind) + `-[0-9a-f]{8}-reg\.sock$`,
-		p.directory(): `^dra-[0-9a-f]{8}\.sock$`,
+		p.cfg.registry():          `^acceld-` + regexp.QuoteMeta(p.cfg.Definition.Kind) + `-[0-9a-f]{8}-reg\.sock$`,
+		p.cfg.directory(p.driver): `^dra-[0-9a-f]{8}\.sock$`,
 	} {
 		entries, err := p.cfg.Host.ReadDir(dir)
 		if err != nil {

@@ -113,7 +113,13 @@ func (c *checker) found(field, pattern string) {
 // beside refuses a file that is relative to what a pattern matches and not in a place where attributes may be.
 func (c *checker) beside(field, pattern, files string) {
 	for _, file := range accel.Alternatives(files) {
-		c.besideOne(field, pattern, file)
+		if name, key, line := strings.Cut(file, "#"); !path.IsAbs(name) && name != "" {
+			file = path.Join(pattern, name)
+			if line {
+				file += "#" + key
+			}
+		}
+		c.attribute(field, file)
 	}
 }
 
@@ -132,16 +138,6 @@ func (c *checker) belonging(d *accel.Partitions) {
 			c.bad("partitions.of.domain", "is for place")
 		}
 	}
-}
-
-func (c *checker) besideOne(field, pattern, file string) {
-	if name, key, line := strings.Cut(file, "#"); !path.IsAbs(name) && name != "" {
-		file = path.Join(pattern, name)
-		if line {
-			file += "#" + key
-		}
-	}
-	c.attribute(field, file)
 }
 
 // profiles checks what is said about profiles, and the counters that they take from.

@@ -104,29 +104,28 @@ func Validate(def *accel.Definition) []Fault {
 func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
 
 func (c *checker) match(def *accel.Definition) {
+	row := func(field string, m accel.Match) {
+		c.matches(field+".device", m.Device, `([0-9a-f]{4})?`)
+		c.matches(field+".class", m.Class, `[0-9a-f]{0,6}`)
+		c.matches(field+".driver", m.Driver, `[A-Za-z0-9_-]*`)
+	}
 	if len(def.Match) == 0 {
 		c.bad("match", "at least one row is needed")
 	}
 	for i, m := range def.Match {
 		c.matches(at("match", i)+".vendor", m.Vendor, `[0-9a-f]{4}`)
-		c.row(at("match", i), m)
+		row(at("match", i), m)
 		if m.Device == "" && m.Class == "" {
 			c.bad(at("match", i), "a device or a class is needed, or every function of the vendor would match")
 		}
 	}
 	for i, m := range def.Except {
 		c.matches(at("except", i)+".vendor", m.Vendor, `([0-9a-f]{4})?`)
-		c.row(at("except", i), m)
+		row(at("except", i), m)
 		if m == (accel.Match{}) {
 			c.bad(at("except", i), "the row is empty, and so would take out every function")
 		}
 	}
-}
-
-func (c *checker) row(field string, m accel.Match) {
-	c.matches(field+".device", m.Device, `([0-9a-f]{4})?`)
-	c.matches(field+".class", m.Class, `[0-9a-f]{0,6}`)
-	c.matches(field+".driver", m.Driver, `[A-Za-z0-9_-]*`)
 }
 
 func (c *checker) driver(def *accel.Definition) {

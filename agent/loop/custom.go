@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -15,8 +14,8 @@ type ownMoment struct {
 	moment accel.Moment
 }
 
-// ownSteps is the table of where a definition's own steps belong: those in Before run ahead of the work of a step, those
-// in After are the last gate of the state that it leads out of.
+// ownSteps is the table of where a definition's own steps belong: those in Before run ahead of the work of a step,
+// those in After are the last gate of the state that it leads out of.
 func ownSteps(step accel.Step, moment accel.Moment) []accel.Published {
 	switch step {
 	case accel.StepDriver:
@@ -43,7 +42,8 @@ func gated(rows []row) []row {
 			continue
 		}
 		rows[i].passed = func(m accel.Machine, h accel.Have) bool {
-			return r.passed(m, h) && !slices.ContainsFunc(states, func(p accel.Published) bool { return slices.Contains(h.StepsLeft, p) })
+			left := func(p accel.Published) bool { return slices.Contains(h.StepsLeft, p) }
+			return r.passed(m, h) && !slices.ContainsFunc(states, left)
 		}
 	}
 	return rows
@@ -52,7 +52,9 @@ func gated(rows []row) []row {
 // observeSteps fills in the published states whose own steps have not run to their end with the driver that is live.
 func (l *Loop) observeSteps(k *kind) {
 	k.have.StepsLeft = nil
-	for _, p := range []accel.Published{accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery} {
+	for _, p := range []accel.Published{
+		accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery,
+	} {
 		// Collections go on by themselves, so that what must be before the first one has no other gate.
 		early := p == accel.DeviceMonitoring || p == accel.FeatureDiscovery
 		if l.left(k, ownMoment{p, accel.After}) || early && l.left(k, ownMoment{p, accel.Before}) {
@@ -64,7 +66,8 @@ func (l *Loop) observeSteps(k *kind) {
 // left reports whether a kind has own steps at a moment that have not run to their end with the driver that is live.
 func (l *Loop) left(k *kind, at ownMoment) bool {
 	identity, done := k.stepped[at]
-	return l.o.Effects.Steps != nil && len(k.def.Steps[at.state].At(at.moment)) > 0 && (!done || identity != driverIdentity(k.have.Driver))
+	return l.o.Effects.Steps != nil && len(k.def.Steps[at.state].At(at.moment)) > 0 &&
+		(!done || identity != driverIdentity(k.have.Driver))
 }
 
 // observePrerequisite blocks a kind whose driver is not right while the driver of a kind that it comes after is not
@@ -76,7 +79,10 @@ func (l *Loop) observePrerequisite(k *kind, now time.Time) {
 	case message == "" && f != nil && f.Reason == accel.PrerequisitePending:
 		k.have.Failure = nil
 	case message != "" && (f == nil || f.Message != message):
-		k.have.Failure = &accel.Failure{Step: accel.StepDriver, Problem: *accel.Problemf(accel.PrerequisitePending, "%s", message), Since: now, Attempts: 1, RetryAt: now.Add(pulse)}
+		k.have.Failure = &accel.Failure{
+			Step: accel.StepDriver, Problem: *accel.Problemf(accel.PrerequisitePending, "%s", message),
+			Since: now, Attempts: 1, RetryAt: now.Add(pulse),
+		}
 	}
 }
 
@@ -97,15 +103,15 @@ func (l *Loop) prerequisite(k *kind) string {
 	return ""
 }
 
-// alone returns the own steps that are to run now without anything else, because the rest of the gate is open or because
-// what follows them does not end by itself; nil when there are none.
-func (l *Loop) alone(ctx context.Context, k *kind, step accel.Step) func() (func(*kind), *accel.Problem) {
+// alone returns the own steps that are to run now without anything else, because the rest of the gate is open or
+// because what follows them does not end by itself; nil when there are none.
+func (w *worker) alone(k *kind, step accel.Step) work {
 	var open bool // the rest of the gate
 	switch step {
 	case accel.StepProve:
 		open = len(unproven(k)) == 0
 	case accel.StepRuntime:
-		open = published(accel.Machine{Want: l.want}, k.have)
+		open = published(accel.Machine{Want: w.want}, k.have)
 	case accel.StepAwait:
 		open = k.have.Plugin.Allocatable.Is(accel.CountOffered(accel.Units(k.withheld())))
 	case accel.StepMonitor:
@@ -116,22 +122,22 @@ func (l *Loop) alone(ctx context.Context, k *kind, step accel.Step) func() (func
 	}
 	var at []ownMoment
 	if step == accel.StepRegister || step == accel.StepMonitor {
-		at = l.due(k, step, accel.Before)
+		at = w.due(k, step, accel.Before)
 	}
 	if open && len(at) == 0 {
-		at = l.due(k, step, accel.After)
+		at = w.due(k, step, accel.After)
 	}
 	if len(at) == 0 {
 		return nil
 	}
-	return l.runOwn(ctx, k, at)
+	return w.runOwn(k, at)
 }
 
 // due returns the own steps of a step at one moment that are left.
-func (l *Loop) due(k *kind, step accel.Step, moment accel.Moment) []ownMoment {
+func (w *worker) due(k *kind, step accel.Step, moment accel.Moment) []ownMoment {
 	var out []ownMoment
 	for _, p := range ownSteps(step, moment) {
-		if at := (ownMoment{p, moment}); l.left(k, at) {
+		if at := (ownMoment{p, moment}); w.left(k, at) {
 			out = append(out, at)
 		}
 	}
@@ -139,17 +145,17 @@ func (l *Loop) due(k *kind, step accel.Step, moment accel.Moment) []ownMoment {
 }
 
 // around runs the own steps of a step before and after its work. Those before it run at each attempt.
-func (l *Loop) around(ctx context.Context, k *kind, step accel.Step, work func() (func(*kind), *accel.Problem)) func() (func(*kind), *accel.Problem) {
+func (w *worker) around(k *kind, step accel.Step, do work) work {
 	var before []ownMoment
 	for _, p := range ownSteps(step, accel.Before) {
 		before = append(before, ownMoment{p, accel.Before})
 	}
-	first, last := l.runOwn(ctx, k, before), l.runOwn(ctx, k, l.due(k, step, accel.After))
+	first, last := w.runOwn(k, before), w.runOwn(k, w.due(k, step, accel.After))
 	return func() (func(*kind), *accel.Problem) {
 		if _, problem := first(); problem != nil {
 			return nil, problem
 		}
-		merge, problem := work()
+		merge, problem := do()
 		if problem != nil {
 			return merge, problem
 		}
@@ -164,14 +170,14 @@ func (l *Loop) around(ctx context.Context, k *kind, step accel.Step, work func()
 }
 
 // runOwn runs own steps, closed over copies of what they need, and remembers those that ran to their end.
-func (l *Loop) runOwn(ctx context.Context, k *kind, at []ownMoment) func() (func(*kind), *accel.Problem) {
-	def, facts, accs, identity := k.def, l.facts, slices.Clone(k.have.Accelerators), driverIdentity(k.have.Driver)
+func (w *worker) runOwn(k *kind, at []ownMoment) work {
+	def, facts, accs, identity := k.def, w.facts, slices.Clone(k.have.Accelerators), driverIdentity(k.have.Driver)
 	return func() (func(*kind), *accel.Problem) {
 		for i, o := range at {
-			if l.o.Effects.Steps == nil {
+			if w.o.Effects.Steps == nil {
 				break
 			}
-			if problem := l.o.Effects.Steps(ctx, def, facts, accs, o.state, o.moment); problem != nil {
+			if problem := w.o.Effects.Steps(w.ctx, def, facts, accs, o.state, o.moment); problem != nil {
 				return remember(at[:i], identity), problem
 			}
 		}

@@ -32,14 +32,18 @@ func TestNothingWithoutSlot(t *testing.T) {
 	def := &accel.Definition{Kind: "k-x"}
 	def.Driver.Upgrade.By = "fleet"
 	l := New(Options{
-		Want:    accel.Want{Kinds: map[string]*accel.Definition{"k-x": def}},
-		Effects: Effects{Holders: func(context.Context, *accel.Definition, []accel.Accelerator) []accel.Holder { looked++; return nil }},
+		Want: accel.Want{Kinds: map[string]*accel.Definition{"k-x": def}},
+		Effects: Effects{Holders: func(context.Context, *accel.Definition, []accel.Accelerator) ([]accel.Holder, *accel.Problem) {
+			looked++
+			return nil, nil
+		}},
 	})
 	var steps sync.WaitGroup
+	w := &worker{Loop: l, ctx: t.Context(), steps: &steps}
 	k := l.kinds["k-x"]
 	for _, acting := range []bool{false, true} {
 		k.up = &upgrading{prepared: true, acting: acting}
-		l.upgrade(t.Context(), &steps, "k-x", k)
+		w.upgrade("k-x", k)
 		steps.Wait()
 		if looked > 0 != acting || k.up.busy != acting {
 			t.Errorf("acting %t: looked %d times, busy %t", acting, looked, k.up.busy)

@@ -33,9 +33,10 @@ type Effects struct {
 	// Prepare gets the wanted driver ready without touching the one that serves; Upgrade replaces it.
 	Prepare func(context.Context, *accel.Definition, accel.Facts) (accel.DriverRef, *accel.Problem)
 	Upgrade func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
-	// Holders returns who uses a kind's driver; AwaitHolder returns nil when one of them has ended and otherwise waits for
-	// ctx; Evict asks the API server to evict the pods among them.
-	Holders     func(context.Context, *accel.Definition, []accel.Accelerator) []accel.Holder
+	// Holders returns who uses a kind's driver, and a problem when there may be more, because somebody who would know
+	// has not answered. AwaitHolder returns nil when one of them has ended and otherwise waits for ctx; Evict asks the
+	// API server to evict the pods among them.
+	Holders     func(context.Context, *accel.Definition, []accel.Accelerator) ([]accel.Holder, *accel.Problem)
 	AwaitHolder func(context.Context, []accel.Holder) error
 	Evict       func(context.Context, []accel.Holder) *accel.Problem
 
@@ -43,14 +44,16 @@ type Effects struct {
 	Withdraw func(*accel.Definition) *accel.Problem
 	// Publish is called with every new machine: the hook's gate, the API server.
 	Publish func(accel.Machine)
-	// Plugin starts what offers a kind to the kubelet, the device plugin or the DRA plugin as the definition says; nil on hosts
-	// that never have a kubelet.
+	// Plugin starts what offers a kind to the kubelet, the device plugin or the DRA plugin as the definition says; nil
+	// on hosts that never have a kubelet.
 	Plugin func(context.Context, *accel.Definition) Plugin
-	// Early reports whether what offers a kind is to be started without waiting for its driver, because pods may hold devices
-	// that only it can take back. Nil is never.
+	// Early reports whether what offers a kind is to be started without waiting for its driver, because pods may hold
+	// devices that only it can take back. Nil is never.
 	Early func(*accel.Definition) bool
 	// Steps runs a definition's own steps; nil when there are none.
-	Steps func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator, accel.Published, accel.Moment) *accel.Problem
+	Steps func(
+		context.Context, *accel.Definition, accel.Facts, []accel.Accelerator, accel.Published, accel.Moment,
+	) *accel.Problem
 }
 
 // Plugin offers the devices of one kind to the kubelet.
@@ -156,7 +159,8 @@ type outcome struct {
 func New(o Options) *Loop {
 	l := &Loop{
 		o: o, want: o.Want, kinds: map[string]*kind{}, ready: make(chan struct{}),
-		wake: make(chan bool, 256), changes: make(chan struct{}, 1), wants: make(chan accel.Want, 1), done: make(chan outcome, 16),
+		wake: make(chan bool, 256), changes: make(chan struct{}, 1), wants: make(chan accel.Want, 1),
+		done: make(chan outcome, 16),
 	}
 	for name, def := range o.Want.Kinds {
 		l.kinds[name] = newKind(def, time.Now())
@@ -215,10 +219,11 @@ func (l *Loop) Run(ctx context.Context) error {
 	var steps sync.WaitGroup
 	defer steps.Wait()
 	defer l.stopPlugins()
+	w := &worker{Loop: l, ctx: ctx, steps: &steps}
 	l.facts = l.o.Probes.Facts()
 	for look := deep; ; {
 		if look != nothing {
-			l.pass(ctx, &steps, look)
+			w.pass(look)
 			l.once.Do(func() { close(l.ready) })
 		}
 		l.beat.Store(time.Now().UnixNano())
@@ -246,7 +251,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			}
 			l.finish(r)
 		case <-sample.C:
-			l.collect(ctx)
+			w.collect()
 			look = nothing // its outcome is news
 		case <-resync.C:
 			l.facts = l.o.Probes.Facts()
@@ -320,19 +325,19 @@ const (
 )
 
 // pass observes every kind, records transitions, publishes the machine and starts the steps that are due.
-func (l *Loop) pass(ctx context.Context, steps *sync.WaitGroup, look depth) {
-	if l.o.KubeletAuto {
-		l.want.Kubernetes = l.facts.Kubelet.Present
+func (w *worker) pass(look depth) {
+	if w.o.KubeletAuto {
+		w.want.Kubernetes = w.facts.Kubelet.Present
 	}
-	l.dismissUnwanted(steps)
+	w.dismissUnwanted()
 	now := time.Now()
-	for _, k := range l.kinds {
-		l.observe(k, now, look)
+	for _, k := range w.kinds {
+		w.observe(k, now, look)
 	}
-	l.judge(now)
-	for _, name := range slices.Sorted(maps.Keys(l.kinds)) {
-		l.startEarly(ctx, l.kinds[name])
-		l.start(ctx, steps, name, l.kinds[name])
+	w.judge(now)
+	for _, name := range slices.Sorted(maps.Keys(w.kinds)) {
+		w.startEarly(w.kinds[name])
+		w.start(name, w.kinds[name])
 	}
 }
 
@@ -386,7 +391,10 @@ func (l *Loop) logHealth(before, now accel.Machine) {
 
 // snapshot makes a machine from what the loop holds. Everything in it is copied: nobody can change it later.
 func (l *Loop) snapshot(now time.Time) accel.Machine {
-	m := accel.Machine{Taken: now, Agent: l.o.Agent, Facts: l.facts, Want: l.want, Have: map[string]accel.Have{}, Status: map[string]accel.Status{}}
+	m := accel.Machine{
+		Taken: now, Agent: l.o.Agent, Facts: l.facts, Want: l.want,
+		Have: map[string]accel.Have{}, Status: map[string]accel.Status{},
+	}
 	for name, k := range l.kinds {
 		h := k.have
 		h.Accelerators = k.withheld()

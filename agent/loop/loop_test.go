@@ -21,7 +21,7 @@ type world struct {
 	pci      []accel.PCIDevice
 	loaded   bool
 	sick     map[string]string // device to health message
-	silent   bool              // nobody can say how well the devices are
+	unknown  bool              // nobody can say how well the devices are
 	reset    bool              // somebody resets the devices
 	parts    []string          // names of the halves of the first device
 	spec     []string          // devices in the CDI spec
@@ -69,7 +69,7 @@ func (w *world) accelerators(def *accel.Definition, pci []accel.PCIDevice) []acc
 			if m := w.sick[d.Address]; m != "" {
 				a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: m}
 			}
-			if w.silent {
+			if w.unknown {
 				a.Health = accel.Health{}
 			}
 			if w.reset {
@@ -326,7 +326,7 @@ func TestResetDevice(t *testing.T) {
 			return l.Machine().Have["k-x"].Accelerators[0]
 		}
 		step(func() { w.sick = map[string]string{"0000:01:00.0": "hot"} })
-		if a := step(func() { w.silent = true }); a.Health.Message != "hot" || a.Withheld != nil {
+		if a := step(func() { w.unknown = true }); a.Health.Message != "hot" || a.Withheld != nil {
 			t.Errorf("while nobody can say: %+v", a)
 		}
 		if a := step(func() { w.reset = true }); a.Health.Message != "hot" || !a.WithheldBy(accel.ByReset) || w.offers() != 0 {
@@ -373,9 +373,9 @@ func TestVanishedDeviceIsATombstoneAndComesBack(t *testing.T) {
 	})
 }
 
-// A device is divided and made whole again while the loop runs: its parts are offered instead of it, as well as it is, and are
-// remembered for a while when they are no more.
-// TestHotPlugLeavesOthersAlone: while one device comes or goes, the kubelet may give the others out.
+// A device is divided and made whole again while the loop runs: its parts are offered instead of it, as well as it is,
+// and are remembered for a while when they are no more. TestHotPlugLeavesOthersAlone: while one device comes or goes,
+// the kubelet may give the others out.
 func TestHotPlugLeavesOthersAlone(t *testing.T) {
 	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0")}, kubelet: true, labelled: true}
 	run(t, w, func(l *Loop) {
@@ -512,7 +512,8 @@ func TestDriftIsRepaired(t *testing.T) {
 	})
 }
 
-// A runtime that ignores the specs keeps pods from their devices; a host without a kubelet may use another one, or none.
+// A runtime that ignores the specs keeps pods from their devices; a host without a kubelet may use another one, or
+// none.
 func TestRuntimeThatDoesNotRead(t *testing.T) {
 	unread := accel.Problemf(accel.RuntimeRestartNeeded, "x.service must be restarted")
 	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, kubelet: true, labelled: true, unread: unread}

@@ -26,7 +26,8 @@ func Next(m accel.Machine, kind string) accel.Status {
 	if f := have.Failure; f != nil && f.Step == at.step && at.step != accel.StepNone {
 		s.Blocked = f
 	}
-	if at.state != accel.Absent && (at.step == accel.StepNone || at.step == accel.StepMonitor || waits(at.step) || s.Blocked != nil) && upgradeDue(have, m.Taken) {
+	idle := at.step == accel.StepNone || at.step == accel.StepMonitor || waits(at.step) || s.Blocked != nil
+	if at.state != accel.Absent && idle && upgradeDue(have, m.Taken) {
 		s.Next = accel.StepUpgrade // what brings the old driver to ready goes first, unless it is stuck
 	}
 	s.Published = phases(m, at, s.Blocked != nil)
@@ -115,8 +116,10 @@ func failed(f *accel.Failure) string {
 // upgradeWords says how far an upgrade is.
 func upgradeWords(u *accel.Upgrade) string {
 	words := map[accel.UpgradePhase]string{
-		accel.UpgradePending: "the old driver serves", accel.UpgradePreparing: "the new driver is being got ready, the old one serves",
-		accel.UpgradeWaiting: "the new driver is ready, the old one serves", accel.UpgradeDraining: "waits until nobody uses the old driver, devices are given to nobody",
+		accel.UpgradePending:   "the old driver serves",
+		accel.UpgradePreparing: "the new driver is being got ready, the old one serves",
+		accel.UpgradeWaiting:   "the new driver is ready, the old one serves",
+		accel.UpgradeDraining:  "waits until nobody uses the old driver, devices are given to nobody",
 		accel.UpgradeReplacing: "under way",
 	}[u.Phase]
 	if u.Failure != nil {

@@ -24,7 +24,7 @@ func (l *Loop) observe(k *kind, now time.Time, look depth) {
 	k.have.Driver.Next = k.next
 	l.observeUpgrade(k, now)
 	l.observeWord(k)
-	l.judgeProof(k)
+	k.judgeProof(l.o.Agent.Started)
 	l.observePlugin(k, now)
 	l.observeLabels(k)
 	l.observeSteps(k)
@@ -34,7 +34,8 @@ func (l *Loop) observe(k *kind, now time.Time, look depth) {
 	}
 }
 
-// observeHost refreshes what modules and files say. Whoever changes them makes an event, and an event makes a deep pass.
+// observeHost refreshes what modules and files say. Whoever changes them makes an event, and an event makes a deep
+// pass.
 func (l *Loop) observeHost(k *kind) {
 	if accel.CountPresent(k.have.Accelerators) == 0 {
 		k.have.Driver = accel.DriverHave{}
@@ -49,7 +50,8 @@ func (l *Loop) observeHost(k *kind) {
 	if k.running == accel.StepUpgrade {
 		return // nor is it news that the spec names nodes that are not there for a moment
 	}
-	if run, problem := l.o.Probes.Runtime(k.def, k.have.Accelerators, l.want); problem == nil || problem.Reason != accel.ProbeUnanswered {
+	run, problem := l.o.Probes.Runtime(k.def, k.have.Accelerators, l.want)
+	if problem == nil || problem.Reason != accel.ProbeUnanswered {
 		k.have.Runtime = run
 	}
 }
@@ -94,8 +96,8 @@ func (l *Loop) accelerators(k *kind, now time.Time) []accel.Accelerator {
 	return found
 }
 
-// partitions merges the parts into which a device is divided with the tombstones of those that it was divided into before, and
-// gives them the device's health where they have none of their own.
+// partitions merges the parts into which a device is divided with the tombstones of those that it was divided into
+// before, and gives them the device's health where they have none of their own.
 func partitions(device, before accel.Accelerator, now time.Time) []accel.Accelerator {
 	there := map[string]bool{}
 	var list []accel.Accelerator
@@ -117,7 +119,9 @@ func partitions(device, before accel.Accelerator, now time.Time) []accel.Acceler
 			continue
 		}
 		if p.Present() {
-			p.Health = accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: "the device is not divided in this way any more", Since: now}
+			p.Health = accel.Health{
+				State: accel.Gone, Reason: accel.DeviceGone, Message: "the device is not divided in this way any more", Since: now,
+			}
 			if !device.Present() {
 				p.Health.Message = device.Health.Message
 			}
@@ -139,8 +143,9 @@ func since(old, now accel.Health, at time.Time) time.Time {
 	return at
 }
 
-// judgeProof sets Driver.Proven when every healthy device has computed with exactly the driver that is live now.
-func (l *Loop) judgeProof(k *kind) {
+// judgeProof sets Driver.Proven when every healthy device has computed with exactly the driver that is live now;
+// started is when the agent did.
+func (k *kind) judgeProof(started time.Time) {
 	identity := driverIdentity(k.have.Driver)
 	for id := range k.proven {
 		if k.proven[id] != identity {
@@ -156,7 +161,7 @@ func (l *Loop) judgeProof(k *kind) {
 	if k.have.Driver.Right && len(unproven(k)) == 0 {
 		k.have.Driver.Proven, k.have.Driver.Proof = k.at, k.proof
 		if k.at.IsZero() { // every device is unhealthy: there is nothing to prove
-			k.have.Driver.Proven = l.o.Agent.Started
+			k.have.Driver.Proven = started
 		}
 	}
 }
@@ -206,7 +211,7 @@ func (l *Loop) observePlugin(k *kind, now time.Time) {
 	if k.have.Plugin.Registered {
 		step = accel.StepAwait
 	}
-	l.note(k, step, k.plugin.Problem(), now)
+	k.note(step, k.plugin.Problem(), now)
 }
 
 // observeLabels takes over what the API server holds. Once labels were read back they count as there: a later write

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"reflect"
-	"sync"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -55,37 +54,42 @@ func (l *Loop) reconfigure(want accel.Want) {
 
 // offersOtherwise reports whether the kubelet is told something else by one definition than by another.
 func offersOtherwise(a, b *accel.Definition) bool {
-	return a.Resource != b.Resource || a.Offered() != b.Offered() || !reflect.DeepEqual(a.Sharing, b.Sharing) || a.AllocatedBy() != b.AllocatedBy() || !reflect.DeepEqual(a.Container, b.Container) || !reflect.DeepEqual(a.Capacity, b.Capacity) ||
+	return a.Resource != b.Resource || a.Offered() != b.Offered() || !reflect.DeepEqual(a.Sharing, b.Sharing) ||
+		a.AllocatedBy() != b.AllocatedBy() || !reflect.DeepEqual(a.Container, b.Container) ||
+		!reflect.DeepEqual(a.Capacity, b.Capacity) ||
 		!reflect.DeepEqual(a.Partitions, b.Partitions)
 }
 
-// dismissUnwanted stops serving the kinds that are not wanted any more. Their drivers stay as they are. What is under way
-// is ended first: its end makes a pass.
-func (l *Loop) dismissUnwanted(steps *sync.WaitGroup) {
-	for name, k := range l.kinds {
-		if l.want.Kinds[name] == nil && k.running == accel.StepNone {
-			l.dismiss(steps, name, k)
+// dismissUnwanted stops serving the kinds that are not wanted any more. Their drivers stay as they are. What is under
+// way is ended first: its end makes a pass.
+func (w *worker) dismissUnwanted() {
+	for name, k := range w.kinds {
+		if w.want.Kinds[name] == nil && k.running == accel.StepNone {
+			w.dismiss(name, k)
 		}
 	}
 }
 
-func (l *Loop) dismiss(steps *sync.WaitGroup, name string, k *kind) {
+func (w *worker) dismiss(name string, k *kind) {
 	if k.up != nil {
 		k.up.end()
 	}
 	if k.stop != nil {
 		k.stop()
 	}
-	delete(l.kinds, name)
-	l.o.Log.Info("kind removed", "kind", name)
+	delete(w.kinds, name)
+	w.o.Log.Info("kind removed", "kind", name)
 	def := k.def
-	steps.Go(func() {
-		if problem := l.o.Effects.Withdraw(def); problem != nil {
-			l.o.Log.Warn("cannot withdraw a kind", "kind", name, "reason", problem.Reason, "message", problem.Message)
+	w.steps.Go(func() {
+		if problem := w.o.Effects.Withdraw(def); problem != nil {
+			w.o.Log.Warn("cannot withdraw a kind", "kind", name, "reason", problem.Reason, "message", problem.Message)
 		}
 	})
 }
 
 func newKind(def *accel.Definition, now time.Time) *kind {
-	return &kind{def: def, proven: map[string]string{}, vanished: map[string]time.Time{}, status: accel.Status{State: accel.Absent, Since: now}}
+	return &kind{
+		def: def, proven: map[string]string{}, vanished: map[string]time.Time{},
+		status: accel.Status{State: accel.Absent, Since: now},
+	}
 }

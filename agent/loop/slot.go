@@ -7,9 +7,9 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Where a policy of the cluster orders upgrades, the node says how far it is and the cluster's controller says when it may go
-// on. The word of the node and the grant are read from one node object: as long as that object has both, the controller has
-// not taken the grant back, because it does so only in an object in which the node does not act.
+// Where a policy of the cluster orders upgrades, the node says how far it is and the cluster's controller says when it
+// may go on. The word of the node and the grant are read from one node object: as long as that object has both, the
+// controller has not taken the grant back, because it does so only in an object in which the node does not act.
 
 // observeSlot finds whether an upgrade that is prepared may go on, and notes what the node has to say about it.
 func (l *Loop) observeSlot(k *kind, now time.Time) {
@@ -22,7 +22,8 @@ func (l *Loop) observeSlot(k *kind, now time.Time) {
 	}
 	ticket, policy := u.to.Ticket(), k.def.Driver.Upgrade.By
 	seen := l.sync().Words[k.def.Kind]
-	problem := accel.Problemf(accel.WaitingForSlot, "version %s is ready and waits for a slot of the policy %q", ticket, policy)
+	problem := accel.Problemf(accel.WaitingForSlot,
+		"version %s is ready and waits for a slot of the policy %q", ticket, policy)
 	switch going := (accel.Word{Phase: accel.WordUpgrading, Version: ticket}); {
 	case l.want.Unsure:
 		problem.Message = "the policies of the cluster are not known yet"

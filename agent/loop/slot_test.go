@@ -37,7 +37,8 @@ func (w *world) says(t *testing.T, l *Loop, grant string) string {
 	return word.Value.String()
 }
 
-// An upgrade that a policy orders waits with the driver ready, and goes on when one node object has both grant and word.
+// An upgrade that a policy orders waits with the driver ready, and goes on when one node object has both grant and
+// word.
 func TestUpgradeWaitsForItsSlot(t *testing.T) {
 	w := ordered(accel.UpgradePolicy{})
 	run(t, w, func(l *Loop) {

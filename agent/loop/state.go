@@ -70,7 +70,8 @@ func table() []row {
 			gate:  "allocatable, asked of the kubelet, equals the devices that are offered; with DRA, the devices without taint in the slices that were read back do",
 		},
 		{
-			state: accel.Unwatched, step: accel.StepMonitor, shows: []accel.Published{accel.DeviceMonitoring, accel.FeatureDiscovery},
+			state: accel.Unwatched, step: accel.StepMonitor,
+			shows: []accel.Published{accel.DeviceMonitoring, accel.FeatureDiscovery},
 			passed: func(m accel.Machine, h accel.Have) bool {
 				return !h.Monitoring.Collected.IsZero() && (h.Monitoring.Labelled || !m.Want.Labels)
 			},
@@ -86,8 +87,8 @@ func table() []row {
 	})
 }
 
-// published is the gate of runtime-missing. Without a kubelet nobody said that the runtime which was found is the one in use, so
-// that a host is not kept from ready by one that reads no specs; its status says so.
+// published is the gate of runtime-missing. Without a kubelet nobody said that the runtime which was found is the one
+// in use, so that a host is not kept from ready by one that reads no specs; its status says so.
 func published(m accel.Machine, h accel.Have) bool {
 	return h.Runtime.Applied && (h.Runtime.Unread == nil || !m.Want.Kubernetes)
 }
@@ -148,7 +149,8 @@ func StatesMarkdown() string {
 		fmt.Fprintf(&b, "    %s --> %s: %s\n", id(r.state), id(rows[i+1].state), r.gate)
 	}
 	fmt.Fprintf(&b, "    %s --> %s: no kubelet on the host\n", id(accel.RuntimeMissing), id(accel.Unwatched))
-	b.WriteString("    note right of " + id(accel.Ready) + ": from every state back to any earlier one, as soon as its gate is no longer true\n```\n\n")
+	b.WriteString("    note right of " + id(accel.Ready) +
+		": from every state back to any earlier one, as soon as its gate is no longer true\n```\n\n")
 	b.WriteString("| state | means | step that leaves it | left when (validated) | published state |\n|---|---|---|---|---|\n")
 	for _, r := range rows {
 		shows := make([]string, len(r.shows))

@@ -15,10 +15,28 @@ import (
 // becomes a hot loop.
 const calm = time.Second
 
+// work is what a step does, closed over copies of what it needs. What it returns takes its outcome over in the loop.
+type work func() (func(*kind), *accel.Problem)
+
+// worker starts the steps of kinds. It is the loop's, with what lives as long as the loop runs.
+type worker struct {
+	*Loop
+	ctx   context.Context //nolint:containedctx // that of Run: every step ends with it
+	steps *sync.WaitGroup
+}
+
+// background runs work beside the loop and hands its outcome over.
+func (w *worker) background(name string, step accel.Step, do work) {
+	w.steps.Go(func() {
+		merge, problem := do()
+		w.done <- outcome{kind: name, step: step, merge: merge, problem: problem}
+	})
+}
+
 // start runs the step a kind needs, unless one runs already or a failed one is not due yet.
-func (l *Loop) start(ctx context.Context, steps *sync.WaitGroup, name string, k *kind) {
+func (w *worker) start(name string, k *kind) {
 	step := k.status.Next
-	if step == accel.StepNone || k.running != accel.StepNone || ctx.Err() != nil {
+	if step == accel.StepNone || k.running != accel.StepNone || w.ctx.Err() != nil {
 		return
 	}
 	if f := k.have.Failure; f != nil && f.Step == step && (f.RetryAt.IsZero() || time.Now().Before(f.RetryAt)) {
@@ -28,41 +46,39 @@ func (l *Loop) start(ctx context.Context, steps *sync.WaitGroup, name string, k 
 		return // it succeeded and its gate is still shut: the machine gets a moment before it runs again
 	}
 	if step == accel.StepUpgrade {
-		l.upgrade(ctx, steps, name, k)
+		w.upgrade(name, k)
 		return
 	}
-	work := l.work(ctx, k, step)
-	if work == nil {
-		return
+	if do := w.work(k, step); do != nil {
+		k.running = step
+		w.background(name, step, do)
 	}
-	k.running = step
-	l.background(steps, name, step, work)
 }
 
-// work returns what a step does, closed over copies of what it needs; nil for steps that only wait for an event.
-func (l *Loop) work(ctx context.Context, k *kind, step accel.Step) func() (func(*kind), *accel.Problem) {
+// work returns what a step does; nil for steps that only wait for an event.
+func (w *worker) work(k *kind, step accel.Step) work {
 	accs := slices.Clone(k.have.Accelerators)
-	if own := l.alone(ctx, k, step); own != nil {
+	if own := w.alone(k, step); own != nil {
 		return own
 	}
 	switch step {
 	case accel.StepDriver:
-		if l.prerequisite(k) != "" {
+		if w.prerequisite(k) != "" {
 			return nil // observed, and said
 		}
-		return l.around(ctx, k, step, l.ensureDriver(ctx, k.def, accs))
+		return w.around(k, step, w.ensureDriver(k.def, accs))
 	case accel.StepProve:
-		return l.around(ctx, k, step, l.prove(ctx, k, unproven(k)))
+		return w.around(k, step, w.prove(k, unproven(k)))
 	case accel.StepRuntime:
-		return l.around(ctx, k, step, l.applyRuntime(k.def, accs))
+		return w.around(k, step, w.applyRuntime(k.def, accs))
 	case accel.StepWithdraw:
-		return l.withdraw(k.def)
+		return w.withdraw(k.def)
 	case accel.StepRegister:
-		l.startPlugin(ctx, k)
+		w.startPlugin(k)
 	case accel.StepMonitor:
 		if k.have.Monitoring.Collected.IsZero() && !k.sampling {
 			k.sampling = true
-			l.sample(ctx, k.def.Kind, step, l.collectKind(k.def, accs))
+			w.sample(k.def.Kind, step, w.collectKind(k.def, accs))
 		}
 	}
 	return nil
@@ -85,10 +101,11 @@ func (l *Loop) finish(r outcome) {
 	}
 	k.ended, k.endedAt = r.step, time.Now()
 	if r.step != accel.StepUpgrade { // it keeps its own
-		l.note(k, r.step, r.problem, time.Now())
+		k.note(r.step, r.problem, time.Now())
 	}
 	if r.problem != nil {
-		l.o.Log.Warn("step failed", "kind", r.kind, "step", r.step, "reason", r.problem.Reason, "message", r.problem.Message, "tried", r.problem.Tried)
+		l.o.Log.Warn("step failed", "kind", r.kind, "step", r.step,
+			"reason", r.problem.Reason, "message", r.problem.Message, "tried", r.problem.Tried)
 		if l.o.Observer != nil {
 			l.o.Observer.ObserveFailure(r.kind, r.step, r.problem.Reason)
 		}
@@ -97,7 +114,7 @@ func (l *Loop) finish(r outcome) {
 }
 
 // note remembers or clears the failure of a step.
-func (l *Loop) note(k *kind, step accel.Step, problem *accel.Problem, now time.Time) {
+func (k *kind) note(step accel.Step, problem *accel.Problem, now time.Time) {
 	old := k.have.Failure
 	if problem == nil {
 		if old != nil && old.Step == step {
@@ -129,10 +146,10 @@ func failure(old *accel.Failure, step accel.Step, problem *accel.Problem, now ti
 func waits(step accel.Step) bool { return step == accel.StepRegister || step == accel.StepAwait }
 
 // ensureDriver is the step out of driver-missing.
-func (l *Loop) ensureDriver(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) func() (func(*kind), *accel.Problem) {
-	facts := l.facts
+func (w *worker) ensureDriver(def *accel.Definition, accs []accel.Accelerator) work {
+	facts := w.facts
 	return func() (func(*kind), *accel.Problem) {
-		have, problem := l.o.Effects.Ensure(ctx, def, facts, present(accs))
+		have, problem := w.o.Effects.Ensure(w.ctx, def, facts, present(accs))
 		return func(k *kind) {
 			if problem == nil {
 				k.have.Driver = have
@@ -142,10 +159,10 @@ func (l *Loop) ensureDriver(ctx context.Context, def *accel.Definition, accs []a
 }
 
 // prove is the step out of driver-unproven: only the devices that have not computed are asked to.
-func (l *Loop) prove(ctx context.Context, k *kind, accs []accel.Accelerator) func() (func(*kind), *accel.Problem) {
+func (w *worker) prove(k *kind, accs []accel.Accelerator) work {
 	def, identity := k.def, driverIdentity(k.have.Driver)
 	return func() (func(*kind), *accel.Problem) {
-		proof, problem := l.o.Effects.Prove(ctx, def, accs)
+		proof, problem := w.o.Effects.Prove(w.ctx, def, accs)
 		if problem != nil {
 			return nil, problem
 		}
@@ -159,10 +176,10 @@ func (l *Loop) prove(ctx context.Context, k *kind, accs []accel.Accelerator) fun
 }
 
 // applyRuntime is the step out of runtime-missing.
-func (l *Loop) applyRuntime(def *accel.Definition, accs []accel.Accelerator) func() (func(*kind), *accel.Problem) {
-	want := l.want
+func (w *worker) applyRuntime(def *accel.Definition, accs []accel.Accelerator) work {
+	want := w.want
 	return func() (func(*kind), *accel.Problem) {
-		have, problem := l.o.Effects.Apply(def, accs, want)
+		have, problem := w.o.Effects.Apply(def, accs, want)
 		return func(k *kind) {
 			if problem == nil {
 				k.have.Runtime = have
@@ -172,61 +189,62 @@ func (l *Loop) applyRuntime(def *accel.Definition, accs []accel.Accelerator) fun
 }
 
 // withdraw takes back what was published about a kind whose last device left.
-func (l *Loop) withdraw(def *accel.Definition) func() (func(*kind), *accel.Problem) {
+func (w *worker) withdraw(def *accel.Definition) work {
 	return func() (func(*kind), *accel.Problem) {
-		return func(k *kind) { k.have.Runtime = accel.RuntimeHave{} }, l.o.Effects.Withdraw(def)
+		return func(k *kind) { k.have.Runtime = accel.RuntimeHave{} }, w.o.Effects.Withdraw(def)
 	}
 }
 
 // startPlugin is the step out of plugin-missing. From then on the plugin registers, and registers again, by itself.
-func (l *Loop) startPlugin(ctx context.Context, k *kind) {
-	if k.plugin != nil || l.o.Effects.Plugin == nil {
+func (w *worker) startPlugin(k *kind) {
+	if k.plugin != nil || w.o.Effects.Plugin == nil {
 		return
 	}
-	ctx, k.stop = context.WithCancel(ctx)
-	k.plugin = l.o.Effects.Plugin(ctx, k.def)
-	l.Changed() // the next pass gives it the inventory
+	var ctx context.Context
+	ctx, k.stop = context.WithCancel(w.ctx)
+	k.plugin = w.o.Effects.Plugin(ctx, k.def)
+	w.Changed() // the next pass gives it the inventory
 }
 
 // startEarly starts what offers a kind when pods wait for it to take devices back.
-func (l *Loop) startEarly(ctx context.Context, k *kind) {
-	if k.plugin == nil && l.want.Kubernetes && ctx.Err() == nil && l.o.Effects.Early != nil && l.o.Effects.Early(k.def) {
-		l.startPlugin(ctx, k)
+func (w *worker) startEarly(k *kind) {
+	early := w.o.Effects.Early
+	if k.plugin == nil && w.want.Kubernetes && w.ctx.Err() == nil && early != nil && early(k.def) {
+		w.startPlugin(k)
 	}
 }
 
 // collect is the sampler: metrics of every kind whose driver works.
-func (l *Loop) collect(ctx context.Context) {
-	for name, k := range l.kinds {
+func (w *worker) collect() {
+	for name, k := range w.kinds {
 		if !k.have.Driver.Right || k.sampling {
 			continue
 		}
 		k.sampling = true
-		work := l.collectKind(k.def, slices.Clone(k.have.Accelerators))
-		l.sample(ctx, name, accel.StepNone, work)
+		w.sample(name, accel.StepNone, w.collectKind(k.def, slices.Clone(k.have.Accelerators)))
 	}
 }
 
 // sample runs a collection that nobody waits for: a device that hangs in a read must not hold up the agent's end.
-func (l *Loop) sample(ctx context.Context, name string, step accel.Step, work func() (func(*kind), *accel.Problem)) {
+func (w *worker) sample(name string, step accel.Step, do work) {
 	go func() {
-		merge, problem := work()
+		merge, problem := do()
 		select {
-		case l.done <- outcome{kind: name, step: step, merge: merge, problem: problem}:
-		case <-ctx.Done():
+		case w.done <- outcome{kind: name, step: step, merge: merge, problem: problem}:
+		case <-w.ctx.Done():
 		}
 	}()
 }
 
 // collectKind is the step out of unwatched and every later sample: one complete collection.
-func (l *Loop) collectKind(def *accel.Definition, accs []accel.Accelerator) func() (func(*kind), *accel.Problem) {
+func (w *worker) collectKind(def *accel.Definition, accs []accel.Accelerator) work {
 	return func() (func(*kind), *accel.Problem) {
 		read, problem := map[string]map[string]float64{}, (*accel.Problem)(nil)
 		for _, a := range accs {
 			if !a.Present() {
 				continue
 			}
-			metrics, err := l.o.Probes.Collect(def, a)
+			metrics, err := w.o.Probes.Collect(def, a)
 			if err != nil {
 				problem = accel.Problemf(accel.CollectFailed, "cannot read metrics of %q: %v", a.ID, err)
 			}

@@ -12,7 +12,7 @@ func TestForgiveBuildElsewhere(t *testing.T) {
 	k, now := &kind{}, time.Now()
 	l := &Loop{kinds: map[string]*kind{"a": k}}
 	for range 9 {
-		l.note(k, accel.StepDriver, accel.Problemf(accel.BuildElsewhere, "node %q builds", "b"), now)
+		k.note(accel.StepDriver, accel.Problemf(accel.BuildElsewhere, "node %q builds", "b"), now)
 	}
 	if wait := k.have.Failure.RetryAt.Sub(now); wait < time.Minute {
 		t.Errorf("without a word it is looked for after %v", wait)

@@ -2,16 +2,10 @@ package loop
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/acceld/acceld/accel"
 )
-
-// lookAgain is how often users of a driver are looked for whose end makes no event: a pod that was given a device and
-// has no process on it, and whatever an eviction waits for. It applies while an upgrade drains, and only then.
-const lookAgain = 10 * time.Second
 
 // upgrading is what the loop keeps about a driver that is wanted and not the one that serves. It is shown as
 // Driver.Upgrade of the kind, and read by upgrade to know how far it is. Nothing of it outlives the agent: what has
@@ -48,7 +42,8 @@ func (l *Loop) observeUpgrade(k *kind, now time.Time) {
 	}
 	if k.up == nil {
 		k.up = &upgrading{wish: wanted.Wish, since: now, phase: accel.UpgradePending}
-		l.o.Log.Info("driver upgrade wanted", "kind", k.def.Kind, "from", wanted.From, "to", wanted.To, "why", wanted.Why)
+		l.o.Log.Info("driver upgrade wanted", "kind", k.def.Kind,
+			"from", wanted.From, "to", wanted.To, "why", wanted.Why)
 	}
 	l.observeSlot(k, now)
 	shown := *wanted
@@ -74,43 +69,43 @@ func heldBack(h accel.Have) bool {
 	return u != nil && (u.Phase == accel.UpgradeDraining || u.Phase == accel.UpgradeReplacing)
 }
 
+// upgradeCase is what is known of an upgrade of a kind now.
+func (l *Loop) upgradeCase(k *kind, looked *lookedFor) upgradeCase {
+	u := k.up
+	return upgradeCase{
+		kind: k.def.Kind, policy: k.def.Driver.Upgrade, now: time.Now(), phase: u.phase, prepared: u.prepared,
+		ordered: l.ordered(k), acting: u.acting, drained: u.drained, withheld: l.withheld(k), looked: looked,
+	}
+}
+
 // upgrade takes the next step of an upgrade: get the new driver ready, see that nobody uses the old one, replace it.
-func (l *Loop) upgrade(ctx context.Context, steps *sync.WaitGroup, name string, k *kind) {
+func (w *worker) upgrade(name string, k *kind) {
 	u := k.up
 	if u == nil || u.busy {
 		return
 	}
-	switch {
-	case u.phase == accel.UpgradeReplacing:
+	d := decideUpgrade(w.upgradeCase(k, nil))
+	u.phase = d.phase
+	switch d.step {
+	case upgradeReplaces:
 		k.running = accel.StepUpgrade
-		l.background(steps, name, accel.StepUpgrade, l.replace(ctx, k, u))
-	case !u.prepared:
-		u.busy, u.phase = true, accel.UpgradePreparing
-		l.background(steps, name, accel.StepNone, l.prepare(ctx, k, u))
-		l.Changed()
-	case l.ordered(k) && !u.acting:
-		// The node is watched: that it has its slot is an event.
-	case !u.drained.IsZero() && !l.withheld(k):
-		// The kubelet still counts devices: that it does not any more is an event.
-	default:
+		w.background(name, accel.StepUpgrade, w.replace(k, u))
+	case upgradePrepares:
 		u.busy = true
-		l.background(steps, name, accel.StepNone, l.lookForHolders(ctx, steps, name, k, u))
+		w.background(name, accel.StepNone, w.prepare(k, u))
+		w.Changed()
+	case upgradeLooks:
+		u.busy = true
+		w.background(name, accel.StepNone, w.lookForHolders(name, k, u, d.evict))
+	case upgradeWaits:
 	}
 }
 
-// background runs work beside the loop and hands its outcome over.
-func (l *Loop) background(steps *sync.WaitGroup, name string, step accel.Step, work func() (func(*kind), *accel.Problem)) {
-	steps.Go(func() {
-		merge, problem := work()
-		l.done <- outcome{kind: name, step: step, merge: merge, problem: problem}
-	})
-}
-
 // prepare gets the new driver into the store.
-func (l *Loop) prepare(ctx context.Context, k *kind, u *upgrading) func() (func(*kind), *accel.Problem) {
-	def, facts := k.def, l.facts
+func (w *worker) prepare(k *kind, u *upgrading) work {
+	def, facts := k.def, w.facts
 	return func() (func(*kind), *accel.Problem) {
-		to, problem := l.o.Effects.Prepare(ctx, def, facts)
+		to, problem := w.o.Effects.Prepare(w.ctx, def, facts)
 		return func(k *kind) {
 			u.busy = false
 			if k.up != u {
@@ -118,7 +113,7 @@ func (l *Loop) prepare(ctx context.Context, k *kind, u *upgrading) func() (func(
 			}
 			u.phase = accel.UpgradePending
 			if problem != nil {
-				l.failUpgrade(k, u, problem, time.Now())
+				w.failUpgrade(k, u, problem, time.Now())
 				if u.word = (accel.Word{}); problem.Reason.Doc().Permanent && k.have.Driver.Upgrade != nil {
 					u.gaveUp(k.have.Driver.Upgrade.To, problem)
 				}
@@ -134,97 +129,68 @@ func (l *Loop) withheld(k *kind) bool {
 	return !l.want.Kubernetes || k.plugin == nil || !k.have.Plugin.Registered || k.have.Plugin.Allocatable.Is(0)
 }
 
-// lookForHolders finds who uses the old driver and does what the policy says about them.
-func (l *Loop) lookForHolders(ctx context.Context, steps *sync.WaitGroup, name string, k *kind, u *upgrading) func() (func(*kind), *accel.Problem) {
-	def, accs, draining := k.def, present(k.have.Accelerators), !u.drained.IsZero()
+// lookForHolders finds who uses the old driver, has them evicted when they are to be, and decides by the answer.
+func (w *worker) lookForHolders(name string, k *kind, u *upgrading, evict bool) work {
+	def, accs := k.def, present(k.have.Accelerators)
 	return func() (func(*kind), *accel.Problem) {
-		holders := l.o.Effects.Holders(ctx, def, accs)
-		var problem *accel.Problem
-		if draining && def.Driver.Upgrade.Holders == accel.HoldersEvict && len(holders) > 0 {
-			problem = l.o.Effects.Evict(ctx, holders)
+		var looked lookedFor
+		looked.holders, looked.unanswered = w.o.Effects.Holders(w.ctx, def, accs)
+		if evict && len(looked.holders) > 0 {
+			looked.refused = w.o.Effects.Evict(w.ctx, looked.holders)
 		}
 		return func(k *kind) {
 			u.busy = false
 			if k.up == u {
-				l.judgeHolders(ctx, steps, name, k, holders, problem)
+				u.holders = looked.holders
+				w.follow(name, k, decideUpgrade(w.upgradeCase(k, &looked)))
 			}
 		}, nil
 	}
 }
 
-// judgeHolders decides by who uses the driver: replace it, hold devices back and wait, or give up for this time.
-func (l *Loop) judgeHolders(ctx context.Context, steps *sync.WaitGroup, name string, k *kind, holders []accel.Holder, refused *accel.Problem) {
-	u, now, policy := k.up, time.Now(), k.def.Driver.Upgrade
-	u.holders = holders
-	waits := policy.Holders == accel.HoldersWait || policy.Holders == accel.HoldersEvict
-	if len(holders) == 0 {
-		u.failure = nil
-		if !u.drained.IsZero() {
-			u.phase = accel.UpgradeReplacing
-		} else { // nobody may be given a device between this look and the unloading
-			u.drained, u.phase = now, accel.UpgradeDraining
-		}
-		return
-	}
-	problem := accel.HoldersProblem(k.def.Kind, holders)
-	if !waits {
+// follow does what was decided by who uses the driver: hold devices back or offer them again, and note why it waits.
+func (w *worker) follow(name string, k *kind, d upgradeDecision) {
+	u := k.up
+	if d.drained.IsZero() {
 		u.end()
-		u.phase = accel.UpgradeWaiting
-		l.failUpgrade(k, u, problem, now)
-		l.awaitHolder(ctx, steps, name, u, holders, time.Time{})
+	}
+	u.phase, u.drained = d.phase, d.drained
+	if d.problem == nil {
+		if len(u.holders) == 0 {
+			u.failure = nil
+		}
 		return
 	}
-	if u.drained.IsZero() {
-		u.drained, u.phase = now, accel.UpgradeDraining
-		if policy.Holders == accel.HoldersEvict {
-			return // evicted when the kubelet gives devices to nobody else
-		}
+	w.failUpgrade(k, u, d.problem, time.Now())
+	if !d.retryAt.IsZero() || d.givenUp {
+		u.failure.RetryAt = d.retryAt
 	}
-	limit, _ := time.ParseDuration(policy.Timeout) // the configuration was checked; without one there is no limit
-	if limit > 0 && now.Sub(u.drained) >= limit {
-		u.end()
-		u.phase = accel.UpgradeWaiting
-		problem.Message = "given up after " + limit.String() + ": " + problem.Message
-		l.failUpgrade(k, u, problem, now)
-		u.failure.RetryAt = time.Time{}
-		u.gaveUp(u.to, problem)
-		l.awaitHolder(ctx, steps, name, u, holders, time.Time{})
-		return
+	if d.givenUp {
+		u.gaveUp(u.to, d.problem)
 	}
-	if refused != nil {
-		problem = refused
+	if d.await {
+		w.awaitHolder(name, u, u.holders, d.until)
 	}
-	l.failUpgrade(k, u, problem, now)
-	u.failure.RetryAt = now.Add(5 * time.Minute) // the net under the event
-	if refused != nil || slices.ContainsFunc(holders, func(h accel.Holder) bool { return h.PID == 0 }) {
-		u.failure.RetryAt = now.Add(lookAgain)
-	}
-	over := time.Time{}
-	if limit > 0 {
-		if over = u.drained.Add(limit); over.Before(u.failure.RetryAt) {
-			u.failure.RetryAt = over
-		}
-	}
-	l.awaitHolder(ctx, steps, name, u, holders, over)
 }
 
 // awaitHolder makes the upgrade due when one of the holders ends.
-func (l *Loop) awaitHolder(ctx context.Context, steps *sync.WaitGroup, name string, u *upgrading, holders []accel.Holder, over time.Time) {
+func (w *worker) awaitHolder(name string, u *upgrading, holders []accel.Holder, over time.Time) {
 	if u.stop != nil {
 		u.stop()
 	}
-	ctx, u.stop = context.WithCancel(ctx)
+	var ctx context.Context
+	ctx, u.stop = context.WithCancel(w.ctx)
 	if !over.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, over)
 		stop := u.stop
 		u.stop = func() { cancel(); stop() }
 	}
-	steps.Go(func() {
-		if l.o.Effects.AwaitHolder(ctx, holders) != nil {
+	w.steps.Go(func() {
+		if w.o.Effects.AwaitHolder(ctx, holders) != nil {
 			return // called off, or over: the clock makes it due
 		}
-		l.done <- outcome{kind: name, merge: func(k *kind) {
+		w.done <- outcome{kind: name, merge: func(k *kind) {
 			if k.up == u && u.failure != nil {
 				again := *u.failure
 				again.RetryAt = time.Now()
@@ -235,10 +201,10 @@ func (l *Loop) awaitHolder(ctx context.Context, steps *sync.WaitGroup, name stri
 }
 
 // replace is the part that touches the machine.
-func (l *Loop) replace(ctx context.Context, k *kind, u *upgrading) func() (func(*kind), *accel.Problem) {
-	def, facts, accs := k.def, l.facts, present(k.have.Accelerators)
+func (w *worker) replace(k *kind, u *upgrading) work {
+	def, facts, accs := k.def, w.facts, present(k.have.Accelerators)
 	return func() (func(*kind), *accel.Problem) {
-		have, problem := l.o.Effects.Upgrade(ctx, def, facts, accs)
+		have, problem := w.o.Effects.Upgrade(w.ctx, def, facts, accs)
 		return func(k *kind) {
 			u.end()
 			u.prepared, u.holders = false, nil
@@ -246,7 +212,7 @@ func (l *Loop) replace(ctx context.Context, k *kind, u *upgrading) func() (func(
 				k.have.Driver = have
 			}
 			if problem != nil {
-				l.failUpgrade(k, u, problem, time.Now())
+				w.failUpgrade(k, u, problem, time.Now())
 				u.gaveUp(u.to, problem)
 				k.word = u.word
 				return
@@ -258,7 +224,8 @@ func (l *Loop) replace(ctx context.Context, k *kind, u *upgrading) func() (func(
 				}
 			}
 			k.at = time.Now()
-			l.o.Log.Info("driver upgraded", "kind", def.Kind, "version", have.Version, "key", have.Key, "took", time.Since(u.since).Round(time.Millisecond))
+			w.o.Log.Info("driver upgraded", "kind", def.Kind, "version", have.Version, "key", have.Key,
+				"took", time.Since(u.since).Round(time.Millisecond))
 		}, problem
 	}
 }
@@ -268,6 +235,7 @@ func (l *Loop) failUpgrade(k *kind, u *upgrading, problem *accel.Problem, now ti
 	old := u.failure
 	u.failure = failure(old, accel.StepUpgrade, problem, now)
 	if old == nil || old.Reason != problem.Reason || old.Message != problem.Message {
-		l.o.Log.Warn("driver upgrade waits", "kind", k.def.Kind, "reason", problem.Reason, "message", problem.Message, "tried", problem.Tried)
+		l.o.Log.Warn("driver upgrade waits", "kind", k.def.Kind,
+			"reason", problem.Reason, "message", problem.Message, "tried", problem.Tried)
 	}
 }

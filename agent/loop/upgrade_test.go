@@ -19,7 +19,8 @@ type upgrades struct {
 	live     string // the version that is loaded; "1" when empty
 	wanted   string // none when empty
 	holders  []accel.Holder
-	free     chan struct{} // closed when the last holder ends
+	silent   *accel.Problem // who would know of more of them, and does not answer
+	free     chan struct{}  // closed when the last holder ends
 	notReady *accel.Problem
 	fails    *accel.Problem // answer of the next upgrade
 	refused  *accel.Problem // answer of the next eviction
@@ -66,10 +67,10 @@ func (w *world) upgrade(context.Context, *accel.Definition, accel.Facts, []accel
 	return have, nil
 }
 
-func (w *world) look(context.Context, *accel.Definition, []accel.Accelerator) []accel.Holder {
+func (w *world) look(context.Context, *accel.Definition, []accel.Accelerator) ([]accel.Holder, *accel.Problem) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.holders)
+	return slices.Clone(w.holders), w.silent
 }
 
 func (w *world) await(ctx context.Context, _ []accel.Holder) error {
@@ -186,8 +187,8 @@ func TestUpgradeInUse(t *testing.T) {
 	}
 }
 
-// TestUpgradeBesideASlowKubelet: a kubelet gives devices to pods until it has taken over that none is free. A pod that comes until then is
-// waited for like any other, whatever the first look at the holders said.
+// TestUpgradeBesideASlowKubelet: a kubelet gives devices to pods until it has taken over that none is free. A pod that
+// comes until then is waited for like any other, whatever the first look at the holders said.
 func TestUpgradeBesideASlowKubelet(t *testing.T) {
 	w := served(accel.UpgradePolicy{Holders: accel.HoldersWait})
 	run(t, w, func(l *Loop) {
@@ -349,6 +350,53 @@ func TestUpgradeFails(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestUpgradeWithoutAnAnswer: as long as a kubelet does not say who has devices, no driver is replaced, and devices are
+// given out; it is asked again before long.
+func TestUpgradeWithoutAnAnswer(t *testing.T) {
+	for _, policy := range []accel.Holders{"", accel.HoldersWait, accel.HoldersEvict} {
+		w := served(accel.UpgradePolicy{Holders: policy})
+		w.silent = accel.Problemf(accel.ProbeUnanswered, "the kubelet does not answer")
+		run(t, w, func(l *Loop) {
+			w.want(l, "2")
+			u := pendingUpgrade(t, l)
+			if u.Phase != accel.UpgradeWaiting || u.Failure == nil || u.Failure.Reason != accel.ProbeUnanswered || w.offers() != 1 {
+				t.Fatalf("%q: %+v %+v, %d devices are offered", policy, u, u.Failure, w.offers())
+			}
+			w.set(func() { w.silent = nil })
+			time.Sleep(lookAgain + time.Second)
+			synctest.Wait()
+			if diff := cmp.Diff([]string{"prepare", "upgrade"}, w.calls); diff != "" || state(l) != accel.Ready {
+				t.Errorf("%q: when it answers again: %s", policy, diff)
+			}
+		})
+	}
+}
+
+// TestSilenceWhileDraining: a kubelet that falls silent after devices are held back does not let a driver be replaced
+// either.
+func TestSilenceWhileDraining(t *testing.T) {
+	w := served(accel.UpgradePolicy{Holders: accel.HoldersWait, Timeout: "30m"})
+	w.holders = []accel.Holder{holder}
+	run(t, w, func(l *Loop) {
+		w.want(l, "2")
+		w.set(func() { w.silent = accel.Problemf(accel.ProbeUnanswered, "the kubelet does not answer") })
+		w.release()
+		u := pendingUpgrade(t, l)
+		if u.Phase != accel.UpgradeDraining || u.Failure == nil || u.Failure.Reason != accel.ProbeUnanswered || w.offers() != 0 {
+			t.Errorf("%+v %+v, %d devices are offered", u, u.Failure, w.offers())
+		}
+		time.Sleep(31 * time.Minute)
+		synctest.Wait()
+		u = pendingUpgrade(t, l)
+		if u.Phase != accel.UpgradeWaiting || !strings.Contains(u.Failure.Message, "given up after 30m") || w.offers() != 1 {
+			t.Errorf("%+v %+v, %d devices are offered", u, u.Failure, w.offers())
+		}
+		if w.count("upgrade") != 0 {
+			t.Error("a driver was replaced of which nobody knows who uses it")
+		}
+	})
 }
 
 // A changed mind ends what waits.

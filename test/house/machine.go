@@ -20,7 +20,7 @@ func exceptions() []exception {
 		{"agent", "os.DirFS", "definition files are read through an fs.FS, on a path that host has resolved"},
 		{"cmd/acceld/cli", "os.Stat", "doctor says which configuration file is this process's own"},
 		{"controller/extender", "os.ReadFile", "its certificates are mounted into its own container, and it changes no machine"},
-		{"cmd/acceld-controller/cli", "os.ReadFile", "its configuration file is mounted into its own container"},
+		{"controller/replica", "os.ReadFile", "its configuration file is mounted into its own container"},
 		{"cmd/acceld-nvml", "os.ReadFile", "a program of its own that the agent starts among the host's files"},
 		{"deviceplugin", "os.*", "gRPC servers own their sockets, and the kubelet's directory of them is where this process sees it"},
 	}

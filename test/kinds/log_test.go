@@ -95,7 +95,7 @@ func TestKernelLines(t *testing.T) {
 func TestEveryRuleIsTried(t *testing.T) {
 	tried := map[string]bool{
 		"amd-gpu": true, "intel-gpu": true, "intel-gpu-xe": true, "habana-gaudi": true, // above
-		"nvidia-gpu": true, "qemu-edu": true, // cmd/acceld/cli
+		"nvidia-gpu": true, "qemu-edu": true, // agent
 	}
 	for kind, def := range definitions(t) {
 		if len(def.Log) > 0 && !tried[kind] {

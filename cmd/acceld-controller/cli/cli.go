@@ -1,5 +1,4 @@
-// Package cli is the command line of acceld-controller: it reads the configuration, stands for election and serves. What the
-// scheduler is answered is decided in controller.
+// Package cli is the command line of acceld-controller: flags, and the log. What it does is in controller.
 package cli
 
 import (
@@ -11,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/acceld/acceld/controller/replica"
 )
 
 // Main runs the command line args and returns the exit code: 0 done, 1 failed, 2 wrong usage.
@@ -46,7 +47,7 @@ and answers; the others are ready to take over.`,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			*failed = true
-			c, err := readConfig(config)
+			c, err := replica.ReadConfig(config)
 			if err != nil || check {
 				return err
 			}
@@ -55,7 +56,7 @@ and answers; the others are ready to take over.`,
 				level = slog.LevelDebug
 			}
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-			return run(cmd.Context(), c, kubeconfig, identity, log)
+			return replica.Run(cmd.Context(), c, kubeconfig, identity, log)
 		},
 	}
 	flags := root.Flags()

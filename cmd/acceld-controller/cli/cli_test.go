@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,12 +18,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/acceld/acceld/controller/extender"
 	"github.com/acceld/acceld/test/fleet"
 )
 
-// replica is one running controller.
-type replica struct {
+// process is one running controller.
+type process struct {
 	scheduler, watched string
 	client             *http.Client
 	stop               context.CancelFunc
@@ -44,7 +42,7 @@ func free(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func start(t *testing.T, api, identity string) *replica {
+func start(t *testing.T, api, identity string) *process {
 	t.Helper()
 	dir := t.TempDir()
 	cert, key, err := fleet.Certificate(dir, "server")
@@ -54,7 +52,7 @@ func start(t *testing.T, api, identity string) *replica {
 	if err := fleet.Kubeconfig(dir+"/kubeconfig", api); err != nil {
 		t.Fatal(err)
 	}
-	r := &replica{scheduler: free(t), watched: free(t), ended: make(chan error, 1), log: &bytes.Buffer{}}
+	r := &process{scheduler: free(t), watched: free(t), ended: make(chan error, 1), log: &bytes.Buffer{}}
 	config := fmt.Sprintf("listen: %q\nwatched: %q\ntls: {cert: %q, key: %q, clientCA: %q}\nresources: {prefix: %s, cards: [shares]}\n", r.scheduler, r.watched, cert, key, cert, fleet.Prefix)
 	if err := os.WriteFile(dir+"/config.yaml", []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -81,7 +79,7 @@ func start(t *testing.T, api, identity string) *replica {
 }
 
 // await asks until the probe has this status.
-func (r *replica) await(t *testing.T, path string, want int) string {
+func (r *process) await(t *testing.T, path string, want int) string {
 	t.Helper()
 	last := ""
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
@@ -100,7 +98,7 @@ func (r *replica) await(t *testing.T, path string, want int) string {
 	return ""
 }
 
-func (r *replica) post(t *testing.T, verb string, body any) (int, string) {
+func (r *process) post(t *testing.T, verb string, body any) (int, string) {
 	t.Helper()
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -118,13 +116,13 @@ func (r *replica) post(t *testing.T, verb string, body any) (int, string) {
 	return answer.StatusCode, string(text)
 }
 
-func (r *replica) passes(t *testing.T, p *corev1.Pod) bool {
+func (r *process) passes(t *testing.T, p *corev1.Pod) bool {
 	status, body := r.post(t, "filter", map[string]any{"Pod": p, "NodeNames": []string{"n1"}})
 	return status == http.StatusOK && strings.Contains(body, `"NodeNames":["n1"]`)
 }
 
 // answers waits until the replica is in office and knows the cluster.
-func (r *replica) answers(t *testing.T, p *corev1.Pod) {
+func (r *process) answers(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		status, body := r.post(t, "filter", map[string]any{"Pod": p, "NodeNames": []string{"n1"}})
@@ -137,7 +135,7 @@ func (r *replica) answers(t *testing.T, p *corev1.Pod) {
 	}
 }
 
-func (r *replica) bind(t *testing.T, p *corev1.Pod) string {
+func (r *process) bind(t *testing.T, p *corev1.Pod) string {
 	status, body := r.post(t, "bind", map[string]any{"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID, "Node": "n1"})
 	if status == http.StatusOK && body == `{"Error":""}` {
 		return ""
@@ -218,62 +216,6 @@ func TestTwoReplicas(t *testing.T) {
 	b.stop()
 	if err := <-b.ended; err != nil {
 		t.Error(err)
-	}
-}
-
-// TestService: a pod leads the Service to what it serves, at its own address; what is no pod leads nothing anywhere.
-func TestService(t *testing.T) {
-	for config, want := range map[string]string{
-		"tls: {cert: c, key: k}\nresources: {prefix: gpu.example.com/, cards: [shares]}\n": "[{scheduler 9443 TCP} {watched 9482 TCP}]",
-		"watched: 127.0.0.1:80\n": "[{watched 80 TCP}]",
-		"watched: \"off\"\n":      "[]",
-	} {
-		c, err := ParseConfig([]byte(config))
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := &controller{config: c, log: slog.New(slog.DiscardHandler)}
-		if c.Resources != nil {
-			o.extender = extender.New(c.Resources, extender.API{}, c.Packing, o.log)
-		}
-		t.Setenv("POD_IP", "")
-		if o.service() != nil {
-			t.Error("without an address it leads somewhere")
-		}
-		t.Setenv("POD_IP", "10.1.2.3")
-		t.Setenv("POD_NAME", "acceld-controller-x")
-		k := o.service()
-		if k.Address.String() != "10.1.2.3" || k.Pod != "acceld-controller-x" || k.Namespace != "acceld-system" || fmt.Sprint(k.Ports) != want {
-			t.Errorf("%q: %+v", config, k)
-		}
-	}
-}
-
-func TestParseConfig(t *testing.T) {
-	const good = "tls: {cert: c, key: k}\nresources: {prefix: gpu.example.com/, cards: [shares]}\n"
-	for text, want := range map[string]string{
-		good:                       "",
-		"":                         "", // policies alone
-		"policies: false\n":        "there is nothing to do",
-		"resources: {}\n":          `resources: cannot use prefix "": it must be a domain and a slash`,
-		good + "policies: false\n": "",
-		"resources: {prefix: gpu.example.com/, cards: [shares]}\n":                 "tls: a secret, or cert and key, are needed: the scheduler is answered over TLS only",
-		"tls: {secret: s, cert: c, key: k}\nresources: {prefix: a/, cards: [b]}\n": "tls: a secret and files are named, and only one can hold",
-		good + "packing: tight\n":      `packing: "tight" is neither "pack" nor "spread"`,
-		good + "lease: {seconds: 3}\n": "lease: seconds: 3 is less than 10",
-		good + "cardNodes: -1\n":       "cardNodes: must not be negative",
-		good + "colour: red\n":         `unknown field "colour"`,
-		"tls: {cert: c, key: k}\nresources: {prefix: gpu.example.com/}\n":                  "resources: cannot do without a resource that counts cards: cards is empty",
-		"tls: {cert: c, key: k}\nresources: {prefix: a/, cards: [a/b]}\n":                  `resources: cannot use resource "a/b": write it without its prefix`,
-		"tls: {cert: c, key: k}\nresources: {prefix: a/, cards: [b], nodeWide: [\"[\"]}\n": `resources: cannot use pattern "[": syntax error in pattern`,
-	} {
-		got := ""
-		if _, err := ParseConfig([]byte(text)); err != nil {
-			got = err.Error()
-		}
-		if want == "" && got != "" || !strings.Contains(got, want) {
-			t.Errorf("%q: got %q, want %q", text, got, want)
-		}
 	}
 }
 

@@ -172,7 +172,7 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 func (p *parts) diagnoseLedger() []finding {
 	changed, err := p.Ledger.Changed()
 	if err != nil {
-		return []finding{found("ledger", "", problemOf(err))}
+		return []finding{found("ledger", "", agent.LedgerProblem(err))}
 	}
 	var out []finding
 	for _, o := range changed {
@@ -224,7 +224,7 @@ func (p *parts) diagnoseAgent(cmd *cobra.Command, seen []finding) []finding {
 	if err != nil {
 		return []finding{found("agent", "", accel.AsProblem(err))}
 	}
-	m, err := a.machine(cmd.Context())
+	m, err := a.Machine(cmd.Context())
 	if err != nil {
 		return []finding{{About: "agent", Reason: accel.ProbeUnanswered, Message: err.Error(), Remedy: "Start it: systemctl start acceld, or look at the DaemonSet's pod."}}
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/host/hosttest"
-	"github.com/acceld/acceld/host/ledger"
 )
 
 // opened are the parts of a command on a fake machine.
@@ -79,39 +78,5 @@ func TestResetAgainst(t *testing.T) {
 	}
 	if got := reasons(held, plan); !slices.Contains(got, accel.InUse) || slices.Contains(got, accel.ProbeUnanswered) {
 		t.Errorf("a pod that has no process on it: %v", got)
-	}
-}
-
-// TestPurgeOfNodes: device nodes stay while the driver stays whose devices they are.
-func TestPurgeOfNodes(t *testing.T) {
-	for name, c := range map[string]struct {
-		outcome ledger.Outcome
-		stays   bool
-	}{
-		"the driver is in use":    {ledger.Outcome{Path: "/sys/module/edu", Action: ledger.Left, Reason: accel.InUse}, true},
-		"the driver is gone":      {ledger.Outcome{Path: "/sys/module/edu", Action: ledger.Removed}, false},
-		"something else was left": {ledger.Outcome{Path: "/sys/modules-of-somebody", Action: ledger.Left}, false},
-	} {
-		m := hosttest.New(t)
-		m.Dir("/dev")
-		p := opened(t, m)
-		if err := p.Ledger.WriteFile("/dev/edu0", []byte("a node"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		g := &purge{parts: p, outcomes: []ledger.Outcome{c.outcome}}
-		if problem := g.nodes(); problem != nil {
-			t.Fatal(problem)
-		}
-		if m.Host.Exists("/dev/edu0") != c.stays {
-			t.Errorf("%s: the node stays %t", name, !c.stays)
-		}
-	}
-	for _, c := range []struct {
-		path, dir string
-		want      bool
-	}{{"/sys", "/sys", true}, {"/sys/x", "/sys", true}, {"/system/x", "/sys", false}, {"/", "/sys", false}, {"/devices", "/dev", false}} {
-		if hasDir(c.path, c.dir) != c.want {
-			t.Errorf("%s in %s: %t", c.path, c.dir, !c.want)
-		}
 	}
 }

@@ -29,7 +29,6 @@ type view struct {
 	console *console
 	quiet   bool
 	stop    func()
-	over    sync.WaitGroup
 
 	telling sync.Mutex
 	told    map[string]time.Time // in a log: when a stage was told of last
@@ -39,36 +38,14 @@ type view struct {
 // newView begins to show what it will be told; quiet shows nothing.
 func newView(ctx context.Context, c *console, quiet bool) *view {
 	v := &view{ctx: ctx, console: c, quiet: quiet, told: map[string]time.Time{}}
-	ticking, stop := context.WithCancel(context.WithoutCancel(ctx))
-	v.stop = stop
-	v.over.Go(func() { v.run(ticking) })
+	v.stop = v.Watch(ctx, frame, v.interrupt, v.draw)
 	return v
 }
 
 // close ends the view; nothing of it stays on a terminal.
 func (v *view) close() {
 	v.stop()
-	v.over.Wait()
 	v.console.show("")
-}
-
-func (v *view) run(ctx context.Context) {
-	tick := time.NewTicker(frame)
-	defer tick.Stop()
-	interrupted := v.ctx.Done()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-interrupted:
-			interrupted = nil
-			if all := v.List(); len(all) > 0 {
-				v.interrupt(all[len(all)-1])
-			}
-		case <-tick.C:
-		}
-		v.draw(time.Now())
-	}
 }
 
 // draw shows what is at work now.
@@ -148,19 +125,7 @@ func (v *view) interrupted() error {
 }
 
 // waited waits for something that cannot be called off, and reports false when the command is interrupted before.
-func (v *view) waited(wait func()) bool {
-	done := make(chan struct{})
-	go func() {
-		wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return true
-	case <-v.ctx.Done():
-		return false
-	}
-}
+func (v *view) waited(wait func()) bool { return agent.Await(v.ctx, wait) }
 
 // interruption says what was interrupted, and what is left of it.
 func interruption(p *accel.Progress, now time.Time) string {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent"
+	"github.com/acceld/acceld/agent/client"
 	"github.com/acceld/acceld/driver"
 	"github.com/acceld/acceld/test/machines"
 )
@@ -311,10 +312,7 @@ func TestFollowedProgress(t *testing.T) {
 	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
 	server.Start()
 	t.Cleanup(server.Close)
-	a := &asked{socket: socket, client: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
-	}}}}
+	a := &asked{Client: client.New(socket, socket)}
 	at.Note(accel.Progress{Kind: kind, Stage: accel.StagePull, Done: 1_000_000, Total: 2_000_000, Since: time.Now()})
 	at.Note(accel.Progress{Kind: "another-kind", Stage: accel.StageBuild, Since: time.Now()})
 	v := newView(t.Context(), &console{out: x.slave}, false)

@@ -20,6 +20,8 @@ import (
 const (
 	reportLines   = 400
 	reportSection = 4 << 20
+	// journalTime is how long the journal may take to answer.
+	journalTime = 10 * time.Second
 	// listening is how long the kernel log may say nothing before it counts as read.
 	listening = 200 * time.Millisecond
 )
@@ -172,7 +174,7 @@ func (p *parts) answers(ctx context.Context) []section {
 	}
 	var out []section
 	for _, path := range []string{"/v1/machine", "/v1/holders", "/v1/events", "/v1/progress", "/readyz", "/livez", "/healthz", "/metrics"} {
-		text, err := a.text(ctx, path)
+		text, err := a.Text(ctx, path)
 		out = append(out, outcome("agent "+path, text, err))
 		if err != nil { // nobody is there
 			break
@@ -183,7 +185,7 @@ func (p *parts) answers(ctx context.Context) []section {
 
 // journal is the end of what the unit has written.
 func (p *parts) journal(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, journalTime)
 	defer cancel()
 	out, err := p.Host.Command(ctx, "journalctl", "--unit=acceld.service", "--no-pager", "--output=short-iso", fmt.Sprintf("--lines=%d", reportLines)).Output()
 	return string(out), err

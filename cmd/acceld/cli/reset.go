@@ -15,6 +15,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/agent"
+	"github.com/acceld/acceld/agent/client"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/driver"
@@ -80,7 +81,7 @@ type reset struct {
 func (r *reset) find(ctx context.Context, words []string) *accel.Problem {
 	r.facts = detect.Detect(r.Host, detect.Options{})
 	if a, err := r.parts.agent(); err == nil {
-		if r.machine, err = a.machine(ctx); err == nil {
+		if r.machine, err = a.Machine(ctx); err == nil {
 			r.agent = a
 		}
 	}
@@ -181,7 +182,7 @@ func (r *reset) pods(ctx context.Context) map[string][]dra.Holder {
 	if r.agent == nil {
 		return out
 	}
-	held := r.agent.holders(ctx)
+	held := r.agent.Holders(ctx)
 	for _, t := range r.targets {
 		for _, unit := range accel.Flat([]accel.Accelerator{t.Device}) {
 			for _, h := range held[unit.ID] {
@@ -262,7 +263,7 @@ func (r *reset) ready(ctx context.Context) *accel.Problem {
 	if pace.Sleep(ctx, given) != nil {
 		return accel.Problemf(accel.ProbeUnanswered, "called off; nothing was reset")
 	}
-	if _, told := r.agent.holdings(ctx); !told && slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool { return m.Have[t.Def.Kind].Plugin.Registered }) {
+	if _, told := r.agent.Holdings(ctx); !told && slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool { return m.Have[t.Def.Kind].Plugin.Registered }) {
 		return accel.Problemf(accel.ProbeUnanswered, "the kubelet has not said yet which pods have the devices; nothing was reset")
 	}
 	for id, pods := range r.pods(ctx) {
@@ -314,16 +315,16 @@ func (r *reset) healths(ctx context.Context) map[string]accel.Health {
 func (r *reset) await(ctx context.Context, limit time.Duration, ok func(accel.Machine) bool) (last accel.Machine, yes bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	r.agent.tag = "" // the first answer is at once
+	r.agent.Restart() // the first answer is at once
 	for {
-		m, err := r.agent.next(ctx)
+		m, err := r.agent.Next(ctx)
 		if err == nil {
 			last = m
 		}
 		if err == nil && ok(m) {
 			return last, true
 		}
-		if pace.Sleep(ctx, breath/10) != nil {
+		if pace.Sleep(ctx, client.Pause/10) != nil {
 			return last, false
 		}
 	}

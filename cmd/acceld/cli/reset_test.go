@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent/client"
 	"github.com/acceld/acceld/driver"
 )
 
@@ -95,9 +96,9 @@ func answering(t *testing.T, told, holders string, m accel.Machine) *asked {
 	}))
 	t.Cleanup(server.Close)
 	var d net.Dialer
-	return &asked{socket: "test", client: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	return &asked{Client: client.NewWith("test", func(ctx context.Context) (net.Conn, error) {
 		return d.DialContext(ctx, "tcp", server.Listener.Addr().String())
-	}}}}
+	})}
 }
 
 func beingReset() accel.Accelerator {

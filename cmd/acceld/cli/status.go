@@ -1,23 +1,12 @@
 package cli
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
-	"io/fs"
-	"net"
-	"net/http"
-	"net/url"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/exporter"
+	"github.com/acceld/acceld/agent/client"
 )
 
 func statusCommand(c *common) *cobra.Command {
@@ -47,7 +36,7 @@ there is one line for each change.`,
 			case watch:
 				return a.watch(cmd.Context(), out, format.json())
 			}
-			m, err := a.machine(cmd.Context())
+			m, err := a.Machine(cmd.Context())
 			if err != nil {
 				return exit{exitUnreachable, err}
 			}
@@ -59,7 +48,7 @@ there is one line for each change.`,
 				err = writeJSON(out, picked)
 			default:
 				s := newSheet(out)
-				printMachine(s, shown{Machine: m, picked: picked, holders: a.holders(cmd.Context()), atWork: a.progress(cmd.Context(), ""), now: a.clock()})
+				printMachine(s, shown{Machine: m, picked: picked, holders: a.Holders(cmd.Context()), atWork: a.Progress(cmd.Context(), ""), now: a.Clock()})
 				_, err = io.WriteString(out, s.String())
 			}
 			if err == nil && !allReady(picked) {
@@ -73,20 +62,12 @@ there is one line for each change.`,
 	return cmd
 }
 
-// asked is the running agent, as its unix socket answers for it.
+// asked is the running agent, with what of it is to be shown.
 type asked struct {
-	socket string
-	client *http.Client
-	// tag is of the machine that came last, for watch.
-	tag string
+	*client.Client
 	// words are the kinds and devices to show; none is all.
 	words []string
-	// ahead is what the agent's clock was ahead of this one's when it answered last.
-	ahead time.Duration
 }
-
-// clock is the time by the agent's clock.
-func (a *asked) clock() time.Time { return time.Now().Add(a.ahead) }
 
 // agent finds the agent's socket; whether somebody answers there is not known yet.
 func (p *parts) agent() (*asked, error) {
@@ -94,135 +75,7 @@ func (p *parts) agent() (*asked, error) {
 	if err != nil {
 		return nil, err
 	}
-	var d net.Dialer
-	return &asked{socket: p.Config.Socket, client: &http.Client{
-		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return d.DialContext(ctx, "unix", file)
-		}},
-	}}, nil
-}
-
-const (
-	// patience is how long the agent may take for an answer, and maxWait how many seconds it may wait for a change.
-	patience = 10 * time.Second
-	maxWait  = 20
-)
-
-// machine asks the agent for its machine. The errors are whole sentences that name the socket.
-func (a *asked) machine(ctx context.Context) (accel.Machine, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return a.ask(ctx, http.Header{})
-}
-
-// next waits until the agent has another machine than the one that came last; none after a while is errUnchanged.
-func (a *asked) next(ctx context.Context) (accel.Machine, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience+maxWait*time.Second)
-	defer cancel()
-	return a.ask(ctx, http.Header{"If-None-Match": {a.tag}, "Prefer": {fmt.Sprintf("wait=%d", maxWait)}})
-}
-
-var errUnchanged = errors.New("nothing has changed")
-
-// get asks for one path. The caller closes the body.
-func (a *asked) get(ctx context.Context, path string, header http.Header) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://acceld"+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header = header
-	resp, err := a.client.Do(req)
-	if err != nil {
-		var op *net.OpError
-		var of *url.Error
-		switch {
-		case errors.Is(err, fs.ErrPermission):
-			return nil, fmt.Errorf("cannot ask the agent on %q: permission denied; ask as root", a.socket)
-		case errors.As(err, &op):
-			err = op.Err
-		case errors.As(err, &of): // its address is always the same
-			err = of.Err
-		}
-		return nil, fmt.Errorf("no agent answers on %q: %w", a.socket, err)
-	}
-	return resp, nil
-}
-
-// text asks for a page as it is, with what it has of an answer that is none; for reports.
-func (a *asked) text(ctx context.Context, path string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	resp, err := a.get(ctx, path, http.Header{})
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
-	return string(body), err
-}
-
-// holders asks who was given which device; nil when the agent cannot tell, such as one of an earlier version.
-func (a *asked) holders(ctx context.Context) map[string][]exporter.Holder {
-	all, _ := a.holdings(ctx)
-	return all
-}
-
-// holdings is holders with whether the kubelet has said it, ever.
-func (a *asked) holdings(ctx context.Context) (all map[string][]exporter.Holder, told bool) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	resp, err := a.get(ctx, "/v1/holders", http.Header{})
-	if err != nil {
-		return nil, false
-	}
-	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
-	if resp.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(resp.Body, 16<<20)).Decode(&all) != nil {
-		return nil, false
-	}
-	return all, resp.Header.Get("Last-Modified") != ""
-}
-
-// progress asks how far the work on a kind is; nothing when the agent cannot tell, such as one of an earlier version.
-func (a *asked) progress(ctx context.Context, kind string) []accel.Progress {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	resp, err := a.get(ctx, "/v1/progress", http.Header{})
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
-	var all []accel.Progress
-	if resp.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&all) != nil {
-		return nil
-	}
-	return slices.DeleteFunc(all, func(p accel.Progress) bool { return kind != "" && p.Kind != kind })
-}
-
-func (a *asked) ask(ctx context.Context, header http.Header) (m accel.Machine, err error) {
-	resp, err := a.get(ctx, "/v1/machine", header)
-	if err != nil {
-		return m, err
-	}
-	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
-	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-		a.ahead = time.Until(at)
-	}
-	if resp.StatusCode == http.StatusNotModified {
-		return m, errUnchanged
-	}
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
-		return m, fmt.Errorf("the agent on %q answered %s%s", a.socket, resp.Status, prefixed(": ", strings.TrimSpace(plain(string(text)))))
-	}
-	// A large host has 2 MB; beyond 16 it is somebody else's endpoint.
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 16<<20)).Decode(&m); err != nil {
-		return m, fmt.Errorf("the agent on %q answered something else than a machine: %w", a.socket, err)
-	}
-	if m.Taken.IsZero() && m.Agent.Started.IsZero() {
-		return m, fmt.Errorf("the agent on %q answered something else than a machine: it has no time", a.socket)
-	}
-	a.tag = resp.Header.Get("ETag")
-	return m, nil
+	return &asked{Client: client.New(p.Config.Socket, file)}, nil
 }
 
 // allReady reports whether every kind that has a device is ready and every device healthy.

@@ -85,7 +85,7 @@ func (p *parts) upgrade(v *view, out io.Writer, kind string, f upgradeFlags) err
 	if err != nil {
 		return exit{exitFailed, err}
 	}
-	if _, err := a.machine(ctx); err == nil {
+	if _, err := a.Machine(ctx); err == nil {
 		return a.follow(ctx, v, out, kind, r)
 	}
 	have, problem = d.Upgrade(ctx, def, facts, accs)
@@ -121,8 +121,8 @@ func (a *asked) follow(ctx context.Context, v *view, out io.Writer, kind string,
 	defer tick.Stop()
 	last := ""
 	for {
-		v.Replace(a.progress(ctx, kind))
-		m, err := a.machine(ctx)
+		v.Replace(a.Progress(ctx, kind))
+		m, err := a.Machine(ctx)
 		if err == nil && m.Want.Kinds[kind] != nil && m.Want.Kinds[kind].Driver.Upgrade.Asked.Equal(r.Asked) {
 			u := m.Have[kind].Driver.Upgrade
 			if u == nil && m.Status[kind].State != accel.DriverMissing {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/agent/client"
 )
 
 // terminal is a pseudoterminal: what is written to slave is shown on screen.
@@ -129,10 +130,7 @@ func TestWatchOnTerminal(t *testing.T) {
 	})}}
 	server.Start()
 	t.Cleanup(server.Close)
-	a := &asked{socket: socket, client: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
-	}}}}
+	a := &asked{Client: client.New(socket, socket)}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- a.watchScreen(ctx, x.slave) }()

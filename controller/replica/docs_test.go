@@ -1,4 +1,4 @@
-package cli
+package replica
 
 import (
 	"net/url"
@@ -14,7 +14,7 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 )
 
-const root = "../../../"
+const root = "../../"
 
 // block returns a fenced block of docs/scheduling.md.
 func block(t *testing.T, info string) string {
@@ -31,7 +31,8 @@ func block(t *testing.T, info string) string {
 	return text + "\n"
 }
 
-// TestReference holds the configuration in the page to what is written nowhere: every option is there, with its default.
+// TestReference holds the configuration in the page to what is written nowhere: every option is there, with its
+// default.
 func TestReference(t *testing.T) {
 	text := block(t, "yaml controller")
 	written, err := ParseConfig([]byte(text))
@@ -84,8 +85,8 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// schedulerConfiguration is KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1, as far as the page has it: its Go types
-// are not among what this program needs.
+// schedulerConfiguration is KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1, as far as the page has it:
+// its Go types are not among what this program needs.
 type schedulerConfiguration struct {
 	metav1.TypeMeta
 	ClientConnection         struct{ Kubeconfig string }

@@ -1,4 +1,4 @@
-package cli
+package replica
 
 import (
 	"context"
@@ -40,8 +40,8 @@ import (
 // gcPercent of what is kept may be garbage: what is kept hardly changes, so collecting twice as often costs little.
 const gcPercent = 50
 
-// controller is what this process does, in office or not.
-type controller struct {
+// Replica is what one process of the controller does, in office or not.
+type Replica struct {
 	config    *Config
 	client    *kubernetes.Clientset
 	documents kube.Documents
@@ -59,8 +59,8 @@ type controller struct {
 	metrics  *prometheus.Registry
 }
 
-// run serves until ctx ends.
-func run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.Logger) error {
+// Run serves as c says until ctx ends. Without an identity the replica stands for election under a name of its own.
+func Run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.Logger) error {
 	debug.SetGCPercent(gcPercent)
 	client, err := newClient(kubeconfig)
 	if err != nil {
@@ -70,7 +70,7 @@ func run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.
 	if err != nil {
 		return fmt.Errorf("cannot find the API server: %w", err)
 	}
-	o := &controller{config: c, client: client, documents: narrow.Documents, log: log, identity: name(identity)}
+	o := &Replica{config: c, client: client, documents: narrow.Documents, log: log, identity: name(identity)}
 	tasks, ctx := errgroup.WithContext(ctx)
 	var l net.ListenConfig
 	if c.Resources != nil {
@@ -104,7 +104,7 @@ func run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.
 }
 
 // tls returns how the scheduler is spoken with; where the certificates are in a Secret it makes their keeper.
-func (o *controller) tls() (*tls.Config, error) {
+func (o *Replica) tls() (*tls.Config, error) {
 	if o.config.TLS.Secret == "" {
 		return o.config.TLS.TLS(o.log)
 	}
@@ -113,12 +113,14 @@ func (o *controller) tls() (*tls.Config, error) {
 	for _, name := range []string{"." + namespace + ".svc", "." + namespace + ".svc.cluster.local", "." + namespace, ""} {
 		names = append(names, service+name)
 	}
-	o.keeper = &certificate.Keeper{API: o.documents, Namespace: namespace, Name: o.config.TLS.Secret, Names: names, Log: o.log}
+	o.keeper = &certificate.Keeper{
+		API: o.documents, Namespace: namespace, Name: o.config.TLS.Secret, Names: names, Log: o.log,
+	}
 	return o.keeper.TLS(), nil
 }
 
 // term does what only the replica in office does, until ctx ends.
-func (o *controller) term(ctx context.Context) {
+func (o *Replica) term(ctx context.Context) {
 	var group sync.WaitGroup
 	if k := o.service(); k != nil {
 		group.Go(func() { k.Run(ctx) })
@@ -128,7 +130,9 @@ func (o *controller) term(ctx context.Context) {
 	}
 	if o.config.Policies {
 		registry := prometheus.NewRegistry()
-		p, err := policy.New(policy.Options{API: o.documents, Namespace: o.config.Lease.Namespace, Log: o.log, Registry: registry})
+		p, err := policy.New(policy.Options{
+			API: o.documents, Namespace: o.config.Lease.Namespace, Log: o.log, Registry: registry,
+		})
 		if err != nil {
 			o.log.Error("policies are not carried out", "error", err)
 		} else {
@@ -140,7 +144,7 @@ func (o *controller) term(ctx context.Context) {
 	group.Wait()
 }
 
-func (o *controller) office(p *policy.Controller, metrics *prometheus.Registry) {
+func (o *Replica) office(p *policy.Controller, metrics *prometheus.Registry) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.policies, o.metrics = p, metrics
@@ -196,9 +200,9 @@ func name(identity string) string {
 	return host + "_" + string(uuid.NewUUID())
 }
 
-// stand stands for election over and over until ctx ends. In office it does its work; when ctx ends it leaves office before it
-// gives the lease back, so that at no time two replicas bind.
-func (o *controller) stand(ctx context.Context, identity string) error {
+// stand stands for election over and over until ctx ends. In office it does its work; when ctx ends it leaves office
+// before it gives the lease back, so that at no time two replicas bind.
+func (o *Replica) stand(ctx context.Context, identity string) error {
 	l, log := o.config.Lease, o.log
 	lock := &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name}, Client: o.client.CoordinationV1(),
@@ -247,7 +251,7 @@ func (o *controller) stand(ctx context.Context, identity string) error {
 }
 
 // fleet is the page for people.
-func (o *controller) fleet() http.Handler {
+func (o *Replica) fleet() http.Handler {
 	f := fleet.Options{Identity: o.identity, Holder: o.inOffice}
 	if o.config.Policies {
 		f.Overview = func() (policy.Overview, bool) {
@@ -267,7 +271,7 @@ func (o *controller) fleet() http.Handler {
 }
 
 // watchedHandler serves what probes, Prometheus and people ask for.
-func (o *controller) watchedHandler() http.Handler {
+func (o *Replica) watchedHandler() http.Handler {
 	always := prometheus.NewRegistry()
 	always.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		office.Metric(func() bool { return o.inOffice() == o.identity }))

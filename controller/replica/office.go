@@ -1,4 +1,4 @@
-package cli
+package replica
 
 import (
 	"net"
@@ -15,7 +15,7 @@ import (
 const service = "acceld-controller"
 
 // elected notes by which election it is known who is in office; nil: the one there is has read the lease.
-func (o *controller) elected(by *leaderelection.LeaderElector) {
+func (o *Replica) elected(by *leaderelection.LeaderElector) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if by == nil {
@@ -26,7 +26,7 @@ func (o *controller) elected(by *leaderelection.LeaderElector) {
 }
 
 // inOffice is the name of the replica in office, as far as is known.
-func (o *controller) inOffice() string {
+func (o *Replica) inOffice() string {
 	o.mu.Lock()
 	by := o.elector
 	o.mu.Unlock()
@@ -36,9 +36,9 @@ func (o *controller) inOffice() string {
 	return by.GetLeader()
 }
 
-// wants says what this replica lacks to do its part; nothing when it is ready. In office it knows what it must; out of office it can be
-// elected at any time, which takes the API server and certificates.
-func (o *controller) wants() string {
+// wants says what this replica lacks to do its part; nothing when it is ready. In office it knows what it must; out of
+// office it can be elected at any time, which takes the API server and certificates.
+func (o *Replica) wants() string {
 	o.mu.Lock()
 	seen, p := o.seen, o.policies
 	o.mu.Unlock()
@@ -68,7 +68,7 @@ func (o *controller) wants() string {
 }
 
 // service returns what leads the Service to this replica: in a pod, which is told its address. Elsewhere nothing does.
-func (o *controller) service() *office.Keeper {
+func (o *Replica) service() *office.Keeper {
 	address, err := netip.ParseAddr(os.Getenv("POD_IP"))
 	if err != nil {
 		return nil

@@ -1,4 +1,4 @@
-package cli
+package replica
 
 import (
 	"cmp"
@@ -86,7 +86,8 @@ func ParseConfig(data []byte) (*Config, error) {
 	return c, nil
 }
 
-func readConfig(file string) (*Config, error) {
+// ReadConfig reads a configuration file.
+func ReadConfig(file string) (*Config, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the configuration: %w", err)
@@ -98,8 +99,8 @@ func readConfig(file string) (*Config, error) {
 	return c, nil
 }
 
-// duration of the lease, of the time in which a renewal must succeed, and between tries: as client-go wants them, each less
-// than the one before. What lies between the first two is more than a binding may take.
+// duration of the lease, of the time in which a renewal must succeed, and between tries: as client-go wants them, each
+// less than the one before. What lies between the first two is more than a binding may take.
 func (l Lease) durations() (lease, deadline, retry time.Duration) {
 	lease = time.Duration(l.Seconds) * time.Second
 	return lease, lease / 2, lease / 8

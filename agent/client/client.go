@@ -1,0 +1,187 @@
+// Package client asks a running agent over its unix socket, for the commands. It changes nothing, and prints nothing.
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/exporter"
+)
+
+// Client is the running agent, as its unix socket answers for it. It is for one caller at a time, but for
+// [Client.Progress].
+type Client struct {
+	socket string
+	http   *http.Client
+	// tag is of the machine that came last, for Next.
+	tag string
+	// ahead is what the agent's clock was ahead of this one's when it answered last.
+	ahead time.Duration
+}
+
+// New returns a client for the socket at file; name is its path in messages.
+func New(name, file string) *Client {
+	var d net.Dialer
+	return NewWith(name, func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, "unix", file) })
+}
+
+// NewWith returns a client that connects with dial; name is for messages.
+func NewWith(name string, dial func(ctx context.Context) (net.Conn, error)) *Client {
+	return &Client{socket: name, http: &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+	}}}
+}
+
+// Clock is the time by the agent's clock.
+func (c *Client) Clock() time.Time { return time.Now().Add(c.ahead) }
+
+// Restart lets the next [Client.Next] answer at once, whatever came last.
+func (c *Client) Restart() { c.tag = "" }
+
+const (
+	// timeout is how long the agent may take for an answer, and maxWait how many seconds it may wait for a change.
+	timeout = 10 * time.Second
+	maxWait = 20
+)
+
+// Machine asks the agent for its machine. The errors are whole sentences that name the socket.
+func (c *Client) Machine(ctx context.Context) (accel.Machine, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return c.ask(ctx, http.Header{})
+}
+
+// Next waits until the agent has another machine than the one that came last; none after a while is [ErrUnchanged].
+func (c *Client) Next(ctx context.Context) (accel.Machine, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout+maxWait*time.Second)
+	defer cancel()
+	return c.ask(ctx, http.Header{"If-None-Match": {c.tag}, "Prefer": {fmt.Sprintf("wait=%d", maxWait)}})
+}
+
+// ErrUnchanged is that the agent has the same machine as before.
+var ErrUnchanged = errors.New("nothing has changed")
+
+// get asks for one path. The caller closes the body.
+func (c *Client) get(ctx context.Context, path string, header http.Header) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://acceld"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var op *net.OpError
+		var of *url.Error
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			return nil, fmt.Errorf("cannot ask the agent on %q: permission denied; ask as root", c.socket)
+		case errors.As(err, &op):
+			err = op.Err
+		case errors.As(err, &of): // its address is always the same
+			err = of.Err
+		}
+		return nil, fmt.Errorf("no agent answers on %q: %w", c.socket, err)
+	}
+	return resp, nil
+}
+
+// Text asks for a page as it is, with what it has of an answer that is none; for reports.
+func (c *Client) Text(ctx context.Context, path string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	resp, err := c.get(ctx, path, http.Header{})
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
+	return string(body), err
+}
+
+// Holders asks who was given which device; nil when the agent cannot tell, such as one of an earlier version.
+func (c *Client) Holders(ctx context.Context) map[string][]exporter.Holder {
+	all, _ := c.Holdings(ctx)
+	return all
+}
+
+// Holdings is Holders with whether the kubelet has said it, ever.
+func (c *Client) Holdings(ctx context.Context) (all map[string][]exporter.Holder, told bool) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	resp, err := c.get(ctx, "/v1/holders", http.Header{})
+	if err != nil {
+		return nil, false
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
+	if resp.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(resp.Body, 16<<20)).Decode(&all) != nil {
+		return nil, false
+	}
+	return all, resp.Header.Get("Last-Modified") != ""
+}
+
+// Progress asks how far the work on a kind is; nothing when the agent cannot tell, such as one of an earlier version.
+func (c *Client) Progress(ctx context.Context, kind string) []accel.Progress {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	resp, err := c.get(ctx, "/v1/progress", http.Header{})
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
+	var all []accel.Progress
+	if resp.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&all) != nil {
+		return nil
+	}
+	return slices.DeleteFunc(all, func(p accel.Progress) bool { return kind != "" && p.Kind != kind })
+}
+
+func (c *Client) ask(ctx context.Context, header http.Header) (m accel.Machine, err error) {
+	resp, err := c.get(ctx, "/v1/machine", header)
+	if err != nil {
+		return m, err
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read to the end or is of no use
+	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		c.ahead = time.Until(at)
+	}
+	if resp.StatusCode == http.StatusNotModified {
+		return m, ErrUnchanged
+	}
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
+		what := resp.Status
+		if said := strings.TrimSpace(strings.Map(printable, string(text))); said != "" {
+			what += ": " + said
+		}
+		return m, fmt.Errorf("the agent on %q answered %s", c.socket, what)
+	}
+	// A large host has 2 MB; beyond 16 it is somebody else's endpoint.
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 16<<20)).Decode(&m); err != nil {
+		return m, fmt.Errorf("the agent on %q answered something else than a machine: %w", c.socket, err)
+	}
+	if m.Taken.IsZero() && m.Agent.Started.IsZero() {
+		return m, fmt.Errorf("the agent on %q answered something else than a machine: it has no time", c.socket)
+	}
+	c.tag = resp.Header.Get("ETag")
+	return m, nil
+}
+
+// printable replaces what a terminal would obey.
+func printable(r rune) rune {
+	if unicode.IsPrint(r) {
+		return r
+	}
+	return ' '
+}

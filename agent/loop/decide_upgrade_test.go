@@ -1,0 +1,175 @@
+package loop
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// TestDecideUpgrade is the whole of what an upgrade does, by what is known of it.
+func TestDecideUpgrade(t *testing.T) {
+	now := at
+	since := now.Add(-time.Minute)
+	process, pod := holder, accel.Holder{Namespace: "team", Pod: "train", Device: "0000:01:00.0"}
+	inUse := func(all ...accel.Holder) *accel.Problem { return accel.HoldersProblem("k-x", all) }
+	silent := accel.Problemf(accel.ProbeUnanswered, "the kubelet does not answer")
+	refused := accel.Problemf(accel.EvictionRefused, "its disruption budget allows none")
+	late := func(p *accel.Problem) *accel.Problem {
+		l := *p
+		l.Message = "given up after 1m0s: " + l.Message
+		return &l
+	}
+	refuse := accel.UpgradePolicy{}
+	wait, evict := accel.UpgradePolicy{Holders: accel.HoldersWait}, accel.UpgradePolicy{Holders: accel.HoldersEvict}
+	minute := accel.UpgradePolicy{Holders: accel.HoldersWait, Timeout: "1m"}
+	nearly := accel.UpgradePolicy{Holders: accel.HoldersWait, Timeout: "1m5s"}
+	found := func(holders ...accel.Holder) *lookedFor { return &lookedFor{holders: holders} }
+	for _, c := range []struct {
+		name string
+		in   upgradeCase
+		want upgradeDecision
+	}{
+		// What comes before the question who uses the driver.
+		{
+			"wanted", upgradeCase{phase: accel.UpgradePending},
+			upgradeDecision{step: upgradePrepares, phase: accel.UpgradePreparing},
+		},
+		{
+			"ready", upgradeCase{phase: accel.UpgradePending, prepared: true},
+			upgradeDecision{step: upgradeLooks, phase: accel.UpgradePending},
+		},
+		{
+			"ready, and without a slot", upgradeCase{phase: accel.UpgradeWaiting, prepared: true, ordered: true},
+			upgradeDecision{step: upgradeWaits, phase: accel.UpgradeWaiting},
+		},
+		{
+			"ready, and with its slot", upgradeCase{phase: accel.UpgradeWaiting, prepared: true, ordered: true, acting: true},
+			upgradeDecision{step: upgradeLooks, phase: accel.UpgradeWaiting},
+		},
+		{
+			"held back, and the kubelet still counts devices",
+			upgradeCase{phase: accel.UpgradeDraining, prepared: true, drained: since, policy: evict},
+			upgradeDecision{step: upgradeWaits, phase: accel.UpgradeDraining, drained: since},
+		},
+		{
+			"held back, and the kubelet counts none",
+			upgradeCase{phase: accel.UpgradeDraining, prepared: true, drained: since, withheld: true, policy: wait},
+			upgradeDecision{step: upgradeLooks, phase: accel.UpgradeDraining, drained: since},
+		},
+		{
+			"held back, and pods are to be evicted",
+			upgradeCase{phase: accel.UpgradeDraining, prepared: true, drained: since, withheld: true, policy: evict},
+			upgradeDecision{step: upgradeLooks, phase: accel.UpgradeDraining, drained: since, evict: true},
+		},
+		{
+			"nobody is evicted before devices are held back",
+			upgradeCase{phase: accel.UpgradePending, prepared: true, withheld: true, policy: evict},
+			upgradeDecision{step: upgradeLooks, phase: accel.UpgradePending},
+		},
+		{
+			"nobody had it", upgradeCase{phase: accel.UpgradeReplacing, prepared: true, drained: since},
+			upgradeDecision{step: upgradeReplaces, phase: accel.UpgradeReplacing, drained: since},
+		},
+		// Nobody uses it.
+		{
+			"a first look finds nobody", upgradeCase{phase: accel.UpgradePending, looked: found()},
+			upgradeDecision{phase: accel.UpgradeDraining, drained: now},
+		},
+		{
+			"a second look finds nobody", upgradeCase{phase: accel.UpgradeDraining, drained: since, looked: found()},
+			upgradeDecision{phase: accel.UpgradeReplacing, drained: since},
+		},
+		// Somebody uses it.
+		{
+			"refuse", upgradeCase{phase: accel.UpgradePending, policy: refuse, looked: found(process)},
+			upgradeDecision{phase: accel.UpgradeWaiting, problem: inUse(process), await: true},
+		},
+		{
+			"refuse, and a pod came while the devices were being held back",
+			upgradeCase{phase: accel.UpgradeDraining, drained: since, policy: refuse, looked: found(pod)},
+			upgradeDecision{phase: accel.UpgradeWaiting, problem: inUse(pod), await: true},
+		},
+		{
+			"wait for a process", upgradeCase{phase: accel.UpgradePending, policy: wait, looked: found(process)},
+			upgradeDecision{
+				phase: accel.UpgradeDraining, drained: now, problem: inUse(process), retryAt: now.Add(lookAgainAnyway), await: true,
+			},
+		},
+		{
+			"wait for a pod without a process",
+			upgradeCase{phase: accel.UpgradeDraining, drained: since, policy: wait, looked: found(process, pod)},
+			upgradeDecision{
+				phase: accel.UpgradeDraining, drained: since, problem: inUse(process, pod), retryAt: now.Add(lookAgain), await: true,
+			},
+		},
+		{
+			"wait, and the time is nearly up",
+			upgradeCase{phase: accel.UpgradeDraining, drained: since, policy: nearly, looked: found(process)},
+			upgradeDecision{
+				phase: accel.UpgradeDraining, drained: since, problem: inUse(process), retryAt: now.Add(5 * time.Second), await: true,
+				until: now.Add(5 * time.Second),
+			},
+		},
+		{
+			"wait, and the time is up",
+			upgradeCase{phase: accel.UpgradeDraining, drained: since, policy: minute, looked: found(process)},
+			upgradeDecision{phase: accel.UpgradeWaiting, problem: late(inUse(process)), givenUp: true, await: true},
+		},
+		{
+			"evict begins with holding devices back", upgradeCase{phase: accel.UpgradePending, policy: evict, looked: found(pod)},
+			upgradeDecision{phase: accel.UpgradeDraining, drained: now},
+		},
+		{
+			"evict, and it was refused",
+			upgradeCase{
+				phase: accel.UpgradeDraining, drained: since, policy: evict, looked: &lookedFor{holders: []accel.Holder{pod}, refused: refused},
+			},
+			upgradeDecision{
+				phase: accel.UpgradeDraining, drained: since, problem: refused, retryAt: now.Add(lookAgain), await: true,
+			},
+		},
+		// Nobody knows who uses it.
+		{
+			"refuse, and no answer", upgradeCase{phase: accel.UpgradePending, policy: refuse, looked: &lookedFor{unanswered: silent}},
+			upgradeDecision{phase: accel.UpgradeWaiting, problem: silent, retryAt: now.Add(lookAgain)},
+		},
+		{
+			"refuse, and no answer any more",
+			upgradeCase{phase: accel.UpgradeDraining, drained: since, policy: refuse, looked: &lookedFor{unanswered: silent}},
+			upgradeDecision{phase: accel.UpgradeWaiting, problem: silent, retryAt: now.Add(lookAgain)},
+		},
+		{
+			"wait, and no answer", upgradeCase{phase: accel.UpgradePending, policy: wait, looked: &lookedFor{unanswered: silent}},
+			upgradeDecision{phase: accel.UpgradeWaiting, problem: silent, retryAt: now.Add(lookAgain)},
+		},
+		{
+			"wait, and no answer any more",
+			upgradeCase{phase: accel.UpgradeDraining, drained: since, policy: wait, looked: &lookedFor{unanswered: silent}},
+			upgradeDecision{phase: accel.UpgradeDraining, drained: since, problem: silent, retryAt: now.Add(lookAgain)},
+		},
+		{
+			"wait, and no answer until the time is up",
+			upgradeCase{phase: accel.UpgradeDraining, drained: since, policy: minute, looked: &lookedFor{unanswered: silent}},
+			upgradeDecision{phase: accel.UpgradeWaiting, problem: late(silent), givenUp: true},
+		},
+		{
+			"wait for a process, and there may be more",
+			upgradeCase{
+				phase: accel.UpgradeDraining, drained: since, policy: wait,
+				looked: &lookedFor{holders: []accel.Holder{process}, unanswered: silent},
+			},
+			upgradeDecision{
+				phase: accel.UpgradeDraining, drained: since, problem: inUse(process), retryAt: now.Add(lookAgain), await: true,
+			},
+		},
+	} {
+		c.in.kind, c.in.now = "k-x", now
+		got := decideUpgrade(c.in)
+		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(upgradeDecision{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+}

@@ -1,0 +1,3 @@
+package driver
+
+func (small) three() {}

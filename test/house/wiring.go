@@ -1,0 +1,26 @@
+package house
+
+import (
+	"go/ast"
+)
+
+// wiring looks in cmd for what belongs below it: health that was not judged by anybody, and work that goes on by itself.
+// Signals are channels that os/signal fills, which take no goroutine of ours.
+func wiring(t *Tree) []Finding {
+	keep := func(s Source) bool { return s.Product() && s.Top() == "cmd" && !vendorProgram(s) }
+	return t.inspect(keep, func(s Source, n ast.Node) []Finding {
+		switch x := n.(type) {
+		case *ast.GoStmt:
+			return []Finding{t.find(s, n, "a goroutine starts in cmd")}
+		case *ast.CallExpr:
+			if f, ok := x.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "Go" {
+				return []Finding{t.find(s, n, "a goroutine starts in cmd")}
+			}
+		case *ast.CompositeLit:
+			if pkg, name := selector(s, x.Type); pkg == t.Module+"/accel" && name == "Health" && len(x.Elts) > 0 {
+				return []Finding{t.find(s, n, "a health is made up in cmd")}
+			}
+		}
+		return nil
+	})
+}
