@@ -2,19 +2,19 @@ package accel
 
 import "encoding/json"
 
-// Answer is what was said of something; the zero one is that nobody knows, which is not "no". In JSON that is null.
+// Answer is a value that may not be known. The zero Answer is not known, which is not "no"; in JSON it is null.
 type Answer[T comparable] struct {
 	Value T
 	Known bool
 }
 
-// Known is an answer.
+// Known returns an answer that is known.
 func Known[T comparable](v T) Answer[T] { return Answer[T]{v, true} }
 
-// Is reports whether the answer is known to be v.
+// Is reports whether the answer is known, and is v.
 func (a Answer[T]) Is(v T) bool { return a == Known(v) }
 
-// Or is the answer, or v while nobody knows.
+// Or returns the value, or v if it is not known.
 func (a Answer[T]) Or(v T) T {
 	if a.Known {
 		return a.Value

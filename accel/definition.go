@@ -266,8 +266,8 @@ type NodeSource struct {
 	Optional bool `json:"optional,omitempty"`
 }
 
-// Permissions are those of the sources together, "rw" when they name none: the default of CDI is "rwm", which lets a
-// container make nodes. A letter that is no permission stays, for validation to find.
+// Permissions returns the permissions of all sources together, "rw" if they name none: the default of CDI is "rwm",
+// which lets a container create nodes. A letter that is no permission stays, for validation to find.
 func Permissions(sources []NodeSource) string {
 	var all []byte
 	for _, s := range sources {

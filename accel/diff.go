@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Change is something that is other in one machine than in the one before: a [StateChange], [BlockedChange],
-// [KernelChange], [UpgradeChange] or [HealthChange].
+// Change is one difference between two machines: a [StateChange], [BlockedChange], [KernelChange], [UpgradeChange] or
+// [HealthChange].
 type Change interface {
-	// Of is the kind that it is about.
+	// Of is the kind that changed.
 	Of() string
 }
 
@@ -18,48 +18,48 @@ type StateChange struct {
 	From, To State
 }
 
-// BlockedChange: the kind's step failed for a reason that it did not have before.
+// BlockedChange: a step of the kind failed for a new reason.
 type BlockedChange struct {
 	Kind    string
 	State   State
 	Problem Problem
 }
 
-// KernelChange: an installed kernel would find no driver after a reboot, for a reason that it did not have before.
+// KernelChange: an installed kernel would have no driver after a reboot, for a new reason.
 type KernelChange struct {
 	Kind, Release string
 	Problem       Problem
 }
 
-// UpgradeChange: an upgrade began, is another one, went on, failed for another reason or ended.
+// UpgradeChange: an upgrade began, was replaced by another one, made progress, failed for a new reason, or ended.
 type UpgradeChange struct {
 	Kind     string
 	From, To DriverHave
 }
 
-// Done reports whether the upgrade ended with another driver that serves.
+// Done reports whether the upgrade ended, and another driver serves now.
 func (c UpgradeChange) Done() bool {
 	other := c.From.Version != c.To.Version || c.From.Key != c.To.Key
 	return c.From.Upgrade != nil && c.To.Upgrade == nil && c.To.Right && other
 }
 
-// Wished reports whether a driver is wanted that was not wanted before.
+// Wished reports whether the configuration asks for another driver than before.
 func (c UpgradeChange) Wished() bool {
 	return c.To.Upgrade != nil && (c.From.Upgrade == nil || c.From.Upgrade.Wish != c.To.Upgrade.Wish)
 }
 
-// Failed reports whether the upgrade failed for a reason that it did not have before.
+// Failed reports whether the upgrade failed for a new reason.
 func (c UpgradeChange) Failed() bool {
 	was, is := c.From.Upgrade, c.To.Upgrade
 	return is != nil && is.Failure != nil && (was == nil || otherReason(was.Failure, is.Failure))
 }
 
-// HealthChange: a device or partition came, went, or its health has another state or reason.
+// HealthChange: a device or partition appeared or was forgotten, or its health has another state or reason.
 type HealthChange struct {
 	Kind, Device string
-	// Parent is the ID of the device that a partition is of; empty for a device.
+	// Parent is the ID of a partition's device; empty for a device.
 	Parent string
-	// From is nil for a device that is new, To for one that is not remembered any more.
+	// From is nil for a new device, To for a forgotten one.
 	From, To *Health
 	// Inherited is true for a partition that changed only because its device did.
 	Inherited bool
@@ -80,8 +80,8 @@ func (c UpgradeChange) Of() string { return c.Kind }
 // Of is the kind.
 func (c HealthChange) Of() string { return c.Kind }
 
-// Diff returns what is other in a machine than in the one before, by kind. A zero machine comes before the first one;
-// what is well in that one is no change.
+// Diff returns the changes from one machine to the next, ordered by kind. Before the first machine comes a zero one; a
+// healthy device of the first machine is no change.
 func Diff(from, to Machine) []Change {
 	var all []Change
 	for _, kind := range slices.Sorted(maps.Keys(to.Status)) {
@@ -107,7 +107,7 @@ func Diff(from, to Machine) []Change {
 	return all
 }
 
-// otherReason reports whether something failed for a reason that it did not have before.
+// otherReason reports whether something failed for a new reason.
 func otherReason(was, is *Failure) bool { return is != nil && (was == nil || was.Reason != is.Reason) }
 
 func (c UpgradeChange) happened() bool {
@@ -118,7 +118,7 @@ func (c UpgradeChange) happened() bool {
 	return c.Wished() || was.Phase != is.Phase || c.Failed()
 }
 
-// healthChanges returns what happened to devices and partitions; those that are not remembered any more come last.
+// healthChanges returns what happened to devices and partitions; the forgotten ones come last.
 func healthChanges(kind string, first bool, from, to []Accelerator) []Change {
 	before, now := healths(from), healths(to)
 	var all []Change
@@ -138,7 +138,7 @@ func healthChanges(kind string, first bool, from, to []Accelerator) []Change {
 	return all
 }
 
-// healths are those of devices and partitions, by ID.
+// healths returns the health of devices and partitions by ID.
 func healths(accs []Accelerator) map[string]*Health {
 	all := map[string]*Health{}
 	for _, a := range Flat(accs) {
@@ -147,7 +147,7 @@ func healths(accs []Accelerator) map[string]*Health {
 	return all
 }
 
-// same reports whether two healths are the same for people; what it is for may be nil.
+// same reports whether state and reason are equal; nil equals nil alone.
 func same(a, b *Health) bool {
 	if a == nil || b == nil {
 		return a == b

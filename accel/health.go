@@ -20,7 +20,7 @@ const (
 // HealthStates returns all health states, from best to worst.
 func HealthStates() []HealthState { return []HealthState{Healthy, Degraded, Unhealthy, Gone} }
 
-// Worse reports whether s is worse than o. The empty state, of which nothing is known, is worse than no other.
+// Worse reports whether s is worse than o. The empty state means not known, and is never the worse one.
 func (s HealthState) Worse(o HealthState) bool {
 	return slices.Index(HealthStates(), s) > slices.Index(HealthStates(), o)
 }
@@ -90,7 +90,7 @@ type Fault struct {
 // Present reports whether the PCI function is on the bus.
 func (a Accelerator) Present() bool { return a.Health.State != Gone }
 
-// Worse reports whether h is worse than o: its state is, or it is the same and takes the dearer action.
+// Worse reports whether h is worse than o: its state is worse, or the states are equal and its action is dearer.
 func (h Health) Worse(o Health) bool {
 	if h.State != o.State {
 		return h.State.Worse(o.State)

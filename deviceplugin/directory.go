@@ -13,8 +13,8 @@ import (
 // kubeletSocket is the name of the kubelet's registration socket (deviceplugin/v1beta1/constants.go).
 const kubeletSocket = "kubelet.sock"
 
-// directory watches the directory of kubelet.sock, which need not exist yet. Where it cannot be watched, because no
-// inotify instance is left, it is looked at from time to time instead.
+// directory watches the directory of kubelet.sock, which need not exist yet. If it cannot be watched because no inotify
+// instance is left, it is read from time to time instead.
 type directory struct {
 	path     string
 	poll     time.Duration
@@ -23,7 +23,7 @@ type directory struct {
 	identity os.FileInfo   // kubelet.sock at the last look; nil when it was not there
 }
 
-// watchDirectory watches until ctx ends. The path is as this process sees it, so the root of the watch is its own.
+// watchDirectory watches until ctx ends. The path is as this process sees it, so the root of the watch is "/".
 func watchDirectory(ctx context.Context, path string, t timing, log *slog.Logger) *directory {
 	d := &directory{path: filepath.Clean(path), poll: t.poll, changed: make(chan struct{}, 1)}
 	own, err := host.New("/")
@@ -61,8 +61,8 @@ func (d *directory) run(ctx context.Context) {
 	}
 }
 
-// matters tells the kubelet's socket, a socket that it removes and the directory itself from its checkpoint, which it
-// writes into the same directory.
+// matters reports whether a change is of the kubelet's socket, a removed socket, or the directory itself. The kubelet
+// writes its checkpoint into the same directory.
 func (d *directory) matters(name string) bool {
 	if name == d.path || filepath.Base(name) == kubeletSocket {
 		return true

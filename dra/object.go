@@ -40,7 +40,7 @@ type Slice struct {
 	Spec       SliceSpec `json:"spec"`
 }
 
-// Described is what a mirror tells slices from each other by.
+// Described returns what a mirror needs to know of a slice.
 func (s *Slice) Described() *kube.Meta {
 	return &kube.Meta{Name: s.Metadata.Name, UID: s.Metadata.UID, ResourceVersion: s.Metadata.ResourceVersion}
 }

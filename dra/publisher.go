@@ -35,7 +35,7 @@ type publisher struct {
 	partial bool                 // it was said that the API server leaves fields out
 }
 
-// publish works until ctx ends: it writes what differs, at the beginning and after each change of either side.
+// publish keeps the slices right until ctx ends: it writes what differs, first at once, then after each change.
 func (p *Plugin) publish(ctx context.Context) {
 	b := &publisher{
 		Plugin: p, moved: make(chan struct{}, 1), settled: map[string]Slice{}, classed: map[string]classSpec{},
@@ -88,7 +88,7 @@ func (p *Plugin) publish(ctx context.Context) {
 	}
 }
 
-// withhold notes that what is published is not known; that somebody else was faster says nothing.
+// withhold notes that what is published is not known. A conflict with another writer says nothing about that.
 func (b *publisher) withhold(err error) {
 	if errors.Is(err, errOvertaken) {
 		return
@@ -103,7 +103,7 @@ func (b *publisher) withhold(err error) {
 	}
 }
 
-// identify asks once for the node that owns the slices.
+// identify reads the node once: it owns the slices.
 func (b *publisher) identify(ctx context.Context) error {
 	if b.owner.UID != "" {
 		return nil
@@ -121,7 +121,7 @@ func (b *publisher) identify(ctx context.Context) error {
 	return nil
 }
 
-// look takes the slices from the mirror; false while it does not have them, which it will tell.
+// look takes the slices from the mirror. It returns false while the mirror does not have them; a change follows.
 func (b *publisher) look() bool {
 	all, synced := b.mirror.All()
 	if err := b.mirror.Err(); err != nil {
@@ -243,7 +243,7 @@ func (b *publisher) write(ctx context.Context, p plan) error {
 	return nil
 }
 
-// errOvertaken says that somebody else wrote at the same time: the mirror tells what.
+// errOvertaken says that somebody else wrote at the same time: the mirror will have it.
 var errOvertaken = errors.New("somebody else was faster")
 
 // one makes one write within its time and the allowance. Its error is errOvertaken or a *accel.Problem.

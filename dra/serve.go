@@ -45,7 +45,8 @@ type service struct {
 	over chan struct{}
 }
 
-func (c Config) registry() string               { return path.Join(c.KubeletRoot, "plugins_registry") }
+func (c Config) registry() string { return path.Join(c.KubeletRoot, "plugins_registry") }
+
 func (c Config) directory(driver string) string { return path.Join(c.KubeletRoot, "plugins", driver) }
 
 // serve listens on new sockets, on the one that is called first: the kubelet calls as soon as it has found the other.

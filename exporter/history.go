@@ -92,7 +92,7 @@ func (e *Exporter) See(m accel.Machine) {
 	e.history.last = m
 }
 
-// upgraded makes x the event of an upgrade; it stays as it is when only the reason of a failure is another one.
+// upgraded turns x into the event of an upgrade, unless only the reason of a failure changed.
 func upgraded(x Event, c accel.UpgradeChange) Event {
 	old, now := c.From.Upgrade, c.To.Upgrade
 	switch {

@@ -76,8 +76,8 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 	return c
 }
 
-// ailing returns the devices that are not healthy, and the partitions that are not usable although their device is. A
-// partition that is gone is none of them: its device is divided otherwise.
+// ailing returns the devices that are not healthy, and the unhealthy partitions of usable devices. A partition that is
+// gone is not among them: its device is divided in another way.
 func ailing(accs []accel.Accelerator) []accel.Accelerator {
 	var all []accel.Accelerator
 	for _, a := range accs {

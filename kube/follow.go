@@ -101,7 +101,7 @@ func (m *Mirror[T, P]) Put(x P) {
 	}
 }
 
-// Drop takes over that one has deleted an object, of which the watch tells later.
+// Drop removes an object that the caller has deleted; the watch reports it later.
 func (m *Mirror[T, P]) Drop(x P) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,7 +114,7 @@ func (m *Mirror[T, P]) Drop(x P) {
 // after reports whether m is a later version of an object; another object of the name is.
 func (m *Meta) after(o *Meta) bool { return later(m.ResourceVersion, o.ResourceVersion) }
 
-// later reports whether version a is after b; an API server that counts in no known way is believed.
+// later reports whether version a is after b. Versions that cannot be compared count as later.
 func later(a, b string) bool {
 	c, err := resourceversion.CompareResourceVersion(a, b)
 	return err != nil || c > 0
@@ -153,7 +153,7 @@ func (m *Mirror[T, P]) Run(ctx context.Context) error {
 	return nil
 }
 
-// note tells of an error that is not the one of before.
+// note keeps an error, and reports one that differs from the previous one.
 func (m *Mirror[T, P]) note(err error) {
 	m.mu.Lock()
 	news := err != nil && (m.err == nil || m.err.Error() != err.Error())

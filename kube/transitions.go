@@ -13,8 +13,8 @@ type news struct {
 	reason, note string
 }
 
-// transitions returns the news of a machine, in the order of kinds. The first machine of a process tells only what is
-// wrong: that everything is as before a restart is no news.
+// transitions returns the news of a machine, ordered by kind. The first machine of a process gives news only of what is
+// wrong: that nothing changed during a restart is no news.
 func transitions(from, to accel.Machine) []news {
 	var all []news
 	for _, c := range accel.Diff(from, to) {
@@ -40,12 +40,12 @@ func transitions(from, to accel.Machine) []news {
 	return all
 }
 
-// warning tells of a problem, and what to do about it.
+// warning reports a problem, and what to do about it.
 func warning(p accel.Problem, format string, args ...any) news {
 	return news{true, string(p.Reason), shorten(fmt.Sprintf(format, args...) + ". " + p.Reason.Doc().Remedy)}
 }
 
-// upgradeNews tells that an upgrade is wanted, that something is against it, or that it is done.
+// upgradeNews reports that an upgrade is wanted, cannot go on, or is done.
 func upgradeNews(c accel.UpgradeChange) []news {
 	var all []news
 	is := c.To.Upgrade
@@ -62,8 +62,8 @@ func upgradeNews(c accel.UpgradeChange) []news {
 	return all
 }
 
-// healthNews tells how a device or partition is. One that is seen for the first time is news only when it is not well,
-// and a partition when it is not only as its device is. A device that is divided otherwise has lost nothing.
+// healthNews reports a change of health. A new device is news only if it is not healthy. A partition that only follows
+// its device is no news, nor is one that is gone because its device is divided in another way.
 func healthNews(c accel.HealthChange) []news {
 	switch {
 	case c.To == nil, c.Inherited, c.Parent != "" && c.To.State == accel.Gone:

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Sleep waits for d. The error is that of ctx when ctx ends first.
+// Sleep waits until d is over or ctx ends; then it returns the error of ctx.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -24,14 +24,15 @@ func Jitter(d time.Duration) time.Duration {
 	return d - d/5 + rand.N(2*(d/5)+1)
 }
 
-// Backoff is the wait between attempts that fail. It doubles with each failure in a row and is spread over as much as it
-// is long: a thousand nodes that lost the same thing do not ask for it together. It is not spread down to zero, with
-// which twice as many would ask in the end.
+// Backoff is the wait after an attempt that failed. It doubles with each failure in a row. A random part, as long as the
+// wait itself, keeps a thousand nodes that lost the same thing from asking for it together. The spread does not begin at
+// zero: that would double the load of a failure that stays.
 type Backoff struct {
 	First, Max time.Duration // the least and the most
 }
 
-// After returns how long to wait after n failures in a row, from 1: First to twice that, at last half of Max to Max.
+// After returns how long to wait after n failures in a row, n from 1: between First and twice First after the first
+// failure, between half of Max and Max in the end.
 func (b Backoff) After(n int) time.Duration {
 	least, most := b.First, max(b.First, b.Max)
 	for i := 1; i < n && least < most/2; i++ {

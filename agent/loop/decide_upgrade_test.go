@@ -34,19 +34,23 @@ func TestDecideUpgrade(t *testing.T) {
 	}{
 		// What comes before the question who uses the driver.
 		{
-			"wanted", upgradeCase{phase: accel.UpgradePending},
+			"wanted",
+			upgradeCase{phase: accel.UpgradePending},
 			upgradeDecision{step: upgradePrepares, phase: accel.UpgradePreparing},
 		},
 		{
-			"ready", upgradeCase{phase: accel.UpgradePending, prepared: true},
+			"ready",
+			upgradeCase{phase: accel.UpgradePending, prepared: true},
 			upgradeDecision{step: upgradeLooks, phase: accel.UpgradePending},
 		},
 		{
-			"ready, and without a slot", upgradeCase{phase: accel.UpgradeWaiting, prepared: true, ordered: true},
+			"ready, and without a slot",
+			upgradeCase{phase: accel.UpgradeWaiting, prepared: true, ordered: true},
 			upgradeDecision{step: upgradeWaits, phase: accel.UpgradeWaiting},
 		},
 		{
-			"ready, and with its slot", upgradeCase{phase: accel.UpgradeWaiting, prepared: true, ordered: true, acting: true},
+			"ready, and with its slot",
+			upgradeCase{phase: accel.UpgradeWaiting, prepared: true, ordered: true, acting: true},
 			upgradeDecision{step: upgradeLooks, phase: accel.UpgradeWaiting},
 		},
 		{
@@ -70,21 +74,25 @@ func TestDecideUpgrade(t *testing.T) {
 			upgradeDecision{step: upgradeLooks, phase: accel.UpgradePending},
 		},
 		{
-			"nobody had it", upgradeCase{phase: accel.UpgradeReplacing, prepared: true, drained: since},
+			"nobody had it",
+			upgradeCase{phase: accel.UpgradeReplacing, prepared: true, drained: since},
 			upgradeDecision{step: upgradeReplaces, phase: accel.UpgradeReplacing, drained: since},
 		},
 		// Nobody uses it.
 		{
-			"a first look finds nobody", upgradeCase{phase: accel.UpgradePending, looked: found()},
+			"a first look finds nobody",
+			upgradeCase{phase: accel.UpgradePending, looked: found()},
 			upgradeDecision{phase: accel.UpgradeDraining, drained: now},
 		},
 		{
-			"a second look finds nobody", upgradeCase{phase: accel.UpgradeDraining, drained: since, looked: found()},
+			"a second look finds nobody",
+			upgradeCase{phase: accel.UpgradeDraining, drained: since, looked: found()},
 			upgradeDecision{phase: accel.UpgradeReplacing, drained: since},
 		},
 		// Somebody uses it.
 		{
-			"refuse", upgradeCase{phase: accel.UpgradePending, policy: refuse, looked: found(process)},
+			"refuse",
+			upgradeCase{phase: accel.UpgradePending, policy: refuse, looked: found(process)},
 			upgradeDecision{phase: accel.UpgradeWaiting, problem: inUse(process), await: true},
 		},
 		{
@@ -93,7 +101,8 @@ func TestDecideUpgrade(t *testing.T) {
 			upgradeDecision{phase: accel.UpgradeWaiting, problem: inUse(pod), await: true},
 		},
 		{
-			"wait for a process", upgradeCase{phase: accel.UpgradePending, policy: wait, looked: found(process)},
+			"wait for a process",
+			upgradeCase{phase: accel.UpgradePending, policy: wait, looked: found(process)},
 			upgradeDecision{
 				phase: accel.UpgradeDraining, drained: now, problem: inUse(process), retryAt: now.Add(lookAgainAnyway), await: true,
 			},
@@ -119,7 +128,8 @@ func TestDecideUpgrade(t *testing.T) {
 			upgradeDecision{phase: accel.UpgradeWaiting, problem: late(inUse(process)), givenUp: true, await: true},
 		},
 		{
-			"evict begins with holding devices back", upgradeCase{phase: accel.UpgradePending, policy: evict, looked: found(pod)},
+			"evict begins with holding devices back",
+			upgradeCase{phase: accel.UpgradePending, policy: evict, looked: found(pod)},
 			upgradeDecision{phase: accel.UpgradeDraining, drained: now},
 		},
 		{
@@ -133,7 +143,8 @@ func TestDecideUpgrade(t *testing.T) {
 		},
 		// Nobody knows who uses it.
 		{
-			"refuse, and no answer", upgradeCase{phase: accel.UpgradePending, policy: refuse, looked: &lookedFor{unanswered: silent}},
+			"refuse, and no answer",
+			upgradeCase{phase: accel.UpgradePending, policy: refuse, looked: &lookedFor{unanswered: silent}},
 			upgradeDecision{phase: accel.UpgradeWaiting, problem: silent, retryAt: now.Add(lookAgain)},
 		},
 		{
@@ -142,7 +153,8 @@ func TestDecideUpgrade(t *testing.T) {
 			upgradeDecision{phase: accel.UpgradeWaiting, problem: silent, retryAt: now.Add(lookAgain)},
 		},
 		{
-			"wait, and no answer", upgradeCase{phase: accel.UpgradePending, policy: wait, looked: &lookedFor{unanswered: silent}},
+			"wait, and no answer",
+			upgradeCase{phase: accel.UpgradePending, policy: wait, looked: &lookedFor{unanswered: silent}},
 			upgradeDecision{phase: accel.UpgradeWaiting, problem: silent, retryAt: now.Add(lookAgain)},
 		},
 		{

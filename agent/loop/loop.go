@@ -379,7 +379,7 @@ func (l *Loop) transit(m accel.Machine, name string, k *kind, next *accel.Status
 	next.Since, next.Took = now, took
 }
 
-// logHealth says which devices and partitions changed. One that its device alone has changed is not worth a line.
+// logHealth logs changes of health. A partition that only follows its device gets no line.
 func (l *Loop) logHealth(before, now accel.Machine) {
 	for _, c := range accel.Diff(before, now) {
 		if h, is := c.(accel.HealthChange); is && !h.Inherited && h.From != nil && h.To != nil {

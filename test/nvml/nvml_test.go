@@ -579,7 +579,9 @@ func TestLayout(t *testing.T) {
 	}
 	s.setUsers("pod default/trainer")
 	layout(map[string]int{"1g.18gb": 7})
-	accs, _ := s.until("it waits", func(accs []accel.Accelerator) bool { return accs[1].Withheld != nil && strings.Contains(accs[1].Withheld.Message, "waits for") })
+	accs, _ := s.until("it waits", func(accs []accel.Accelerator) bool {
+		return accs[1].Withheld != nil && strings.Contains(accs[1].Withheld.Message, "waits for")
+	})
 	if h := accs[1].Withheld; h.Reason != accel.DeviceHeld || h.Message != "it is to be divided into 7 of 1g.18gb; it waits for pod default/trainer" || profiles(accs) != "" {
 		t.Errorf("while a pod has it: %+v, %s", h, profiles(accs))
 	}
