@@ -10,6 +10,7 @@ import (
 // facts are those of the host, with what the API server says of the cluster.
 func (a *running) facts() accel.Facts {
 	f := detect.Detect(a.host, detect.Options{})
+	a.around.add(&f)
 	switch {
 	case a.config.Kubernetes == "off":
 		f.Cluster = accel.Cluster{}

@@ -131,7 +131,7 @@ func (p *parts) secrets(hide *redactor, own *host.Host) {
 // sections are what a report has beside the findings.
 func (p *parts) sections(ctx context.Context) []section {
 	out := []section{
-		{"facts of the host", asText(detect.Detect(p.host, detect.Options{Names: true}))},
+		{"facts of the host", asText(detect.Detect(p.host, detect.Options{Names: true, Around: true}))},
 		{"definitions in force", strings.Join(sorted(p.defs), "\n")},
 	}
 	for _, name := range p.host.Glob(p.config.Definitions, "*.yaml") {

@@ -99,6 +99,8 @@ type running struct {
 	engine  accel.ContainerEngine
 	cluster accel.Cluster
 	moved   chan struct{}
+	// around knows the host and its network functions.
+	around around
 	// asked is the version of the API server that the loop was told of; the task's that asks for it.
 	asked string
 }
@@ -202,6 +204,8 @@ func (a *running) wire(want accel.Want, policies agent.Task) error {
 			return agent.Sync{Labelled: s.Labelled, Problem: s.Problem, Words: agent.Exchanges(s.NodeAnnotations)}
 		}
 	}
+	a.around.wire(a.host, a.config.Resync, func() { a.loop.Wake(false) }, a.log)
+	a.around.survey(a.ctx)
 	a.loop = agent.NewLoop(o)
 	listeners, err := a.listeners()
 	if err != nil {
@@ -220,7 +224,8 @@ func (a *running) wire(want accel.Want, policies agent.Task) error {
 		renew = nil
 	}
 	a.tasks = []agent.Task{
-		a.loop, a.ahead, a.health, a.holding, a.programs, agent.NewEndpoint(a.exporter.Handler(), listeners...), watchdog,
+		a.loop, &a.around, a.ahead, a.health, a.holding, a.programs,
+		agent.NewEndpoint(a.exporter.Handler(), listeners...), watchdog,
 		agent.NewRenewal(a.loop.Follow, renew, a.log),
 	}
 	if a.config.Remote.Listen != "" {

@@ -27,6 +27,7 @@ func (a *running) watch(ctx context.Context, facts accel.Facts) error {
 	}
 	a.group.Go(func() {
 		for e := range events {
+			a.around.see(e)
 			if concerns(e) {
 				a.loop.Wake(false)
 			}
