@@ -98,10 +98,17 @@ func TestReadKernelImage(t *testing.T) {
 		want kernelImage
 		says string
 	}{
-		"gzip":             {fakeBzImage(gz.Bytes(), banner), x86, ""},
-		"zstd":             {fakeBzImage(z.EncodeAll(vmlinux, nil), banner), x86, ""},
-		"xz":               {fakeBzImage(packed(t, vmlinux, "xz", "--check=crc32", "--x86", "--lzma2=dict=1MiB"), banner), x86, ""},
-		"xz, plain":        {fakeBzImage(packed(t, vmlinux, "xz", "--check=crc32", "--lzma2=dict=1MiB"), banner), x86, ""},
+		"gzip":      {fakeBzImage(gz.Bytes(), banner), x86, ""},
+		"zstd":      {fakeBzImage(z.EncodeAll(vmlinux, nil), banner), x86, ""},
+		"xz":        {fakeBzImage(packed(t, vmlinux, "xz", "--check=crc32", "--x86", "--lzma2=dict=1MiB"), banner), x86, ""},
+		"xz, plain": {fakeBzImage(packed(t, vmlinux, "xz", "--check=crc32", "--lzma2=dict=1MiB"), banner), x86, ""},
+		"xz, size behind": {
+			fakeBzImage(append(packed(t, vmlinux, "xz", "--check=crc32", "--x86"), 1, 2, 3, 4), banner), x86, "",
+		},
+		"xz, huge dictionary": {
+			fakeBzImage(packed(t, vmlinux, "xz", "--check=crc32", "--x86", "--lzma2=dict=256MiB"), banner),
+			without, "dictionary size",
+		},
 		"lz4":              {fakeBzImage([]byte("\x02\x21\x4c\x18 and so on"), banner), without, "packed in a way"},
 		"cut":              {fakeBzImage(gz.Bytes()[:gz.Len()/8], banner), without, "EOF"},
 		"vmlinux":          {vmlinux, kernelImage{buildID: wantID}, ""},
