@@ -5,6 +5,9 @@
 // fails: what cannot be read is left empty and named in Facts.Problems. The machine may be live, a copy, incomplete or
 // hostile: reads are bounded and do not block, links do not leave the host's root.
 //
+// What Options.Around adds is slow and asked seldom: the kernel's answers about network functions, which may come from
+// their firmware, and what the host is made of. A copy of a machine gives no such answer.
+//
 // # Why PCI is read here and not through a library
 //
 // What a host is made of (host.Inventory) comes from jaypipes/ghw, which reads it once. PCI functions are read at
