@@ -12,26 +12,26 @@ type Change interface {
 	Of() string
 }
 
-// StateChange: a kind went from one state to another. From is empty for a kind that is new.
+// StateChange says that a kind went from one state to another. From is empty for a kind that is new.
 type StateChange struct {
 	Kind     string
 	From, To State
 }
 
-// BlockedChange: a step of the kind failed for a new reason.
+// BlockedChange says that a step of the kind failed for a new reason.
 type BlockedChange struct {
 	Kind    string
 	State   State
 	Problem Problem
 }
 
-// KernelChange: an installed kernel would have no driver after a reboot, for a new reason.
+// KernelChange says that an installed kernel would have no driver after a reboot, for a new reason.
 type KernelChange struct {
 	Kind, Release string
 	Problem       Problem
 }
 
-// UpgradeChange: an upgrade began, was replaced by another one, made progress, failed for a new reason, or ended.
+// UpgradeChange says that an upgrade began, was replaced by another one, made progress, failed for a new reason, or ended.
 type UpgradeChange struct {
 	Kind     string
 	From, To DriverHave
@@ -54,7 +54,7 @@ func (c UpgradeChange) Failed() bool {
 	return is != nil && is.Failure != nil && (was == nil || otherReason(was.Failure, is.Failure))
 }
 
-// HealthChange: a device or partition appeared or was forgotten, or its health has another state or reason.
+// HealthChange says that a device or partition appeared or was forgotten, or its health has another state or reason.
 type HealthChange struct {
 	Kind, Device string
 	// Parent is the ID of a partition's device; empty for a device.

@@ -16,6 +16,10 @@ type Facts struct {
 	Kubelet Kubelet         `json:"kubelet"`
 	// Cluster is the Kubernetes cluster; zero on a host without one. It is all that does not come from the host itself.
 	Cluster Cluster `json:"cluster,omitzero"`
+	// Inventory is what the host is made of; zero while nobody has read it, and of a copy of a machine.
+	Inventory Inventory `json:"inventory,omitzero"`
+	// Network are the PCI functions of network controllers, ordered by address.
+	Network []NetworkFunction `json:"network,omitempty"`
 	// Problems are sentences about what could not be read, each naming the file.
 	Problems []string `json:"problems,omitempty"`
 }

@@ -50,6 +50,7 @@ type Agent struct {
 	gate      *hookGate
 	resets    *resets
 	watcher   *watcher
+	around    *surroundings
 	reloader  *reloader
 	board     Board
 	loop      *loop.Loop
@@ -176,7 +177,10 @@ func (a *Agent) organs(facts accel.Facts) {
 	}
 	a.driver = driver.New(a.Host, d)
 	a.runtime = a.Runtime(facts)
+	a.around = newSurroundings(a.Host, a.Config.Resync, func() { a.wake(false) }, a.Log)
+	a.around.survey(a.ctx)
 	a.watcher = newWatcher(a.Setup, a.runtime, facts, a.wake, &a.group)
+	a.watcher.seen = a.around.see
 	a.gate = &hookGate{runtime: a.runtime, pods: a.pods, log: a.Log}
 	a.plugins = &plugins{
 		Setup: a.Setup, ctx: a.ctx, group: &a.group, machine: a.machine, changed: a.changed, poke: a.poke, alive: a.alive,

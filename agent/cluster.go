@@ -52,6 +52,7 @@ func (a *Agent) nodeChanged() {
 // facts are those of the host, with what the API server says of the cluster.
 func (a *Agent) facts() accel.Facts {
 	f := detect.Detect(a.Host, detect.Options{})
+	a.around.add(&f)
 	switch {
 	case a.Config.Kubernetes == "off":
 		f.Cluster = accel.Cluster{}

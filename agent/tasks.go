@@ -98,6 +98,7 @@ func (a *Agent) list(node string) ([]Task, error) {
 		NewEndpoint(a.exporter.Handler(), listeners...),
 		watchdog,
 		NewSelfRestart(a.loop.Follow, restart, a.Log),
+		a.around,
 		newTask("kernel events", a.watcher.run),
 		newTask("device resets", a.resets.run),
 		newTask("configuration", a.reloader.run),

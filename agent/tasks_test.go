@@ -17,7 +17,7 @@ func TestTasks(t *testing.T) {
 	save(t, credentials, apiServer(t, &version))
 	bare := []string{
 		"machine loop", "kernel preflight", "health engine", "holders of accelerators", "probe programs", "local endpoint",
-		"watchdog", "self-restart", "kernel events", "device resets", "configuration",
+		"watchdog", "self-restart", "surroundings", "kernel events", "device resets", "configuration",
 	}
 	cluster := append(append([]string{}, bare...), "remote endpoint", "node node-a", "pods of the node", "policies of the cluster")
 	for name, c := range map[string]struct {

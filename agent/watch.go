@@ -29,6 +29,8 @@ type watcher struct {
 	log     *slog.Logger
 	group   *sync.WaitGroup
 	events  <-chan host.Uevent
+	// seen is told of every event.
+	seen func(host.Uevent)
 
 	// unfollow ends the watches of the steps' files; reload's once the agent runs.
 	unfollow context.CancelFunc
@@ -67,6 +69,7 @@ func (w *watcher) run(ctx context.Context) error {
 			if !ok {
 				return nil
 			}
+			w.seen(e)
 			if concerns(e) {
 				w.wake(false)
 			}

@@ -15,6 +15,9 @@ const problemLimit = 50
 type Options struct {
 	// Names asks for vendor and device names from the PCI id database.
 	Names bool
+	// Around asks for what the host is made of and for its network functions, too: files by the thousand, and answers of
+	// firmware.
+	Around bool
 }
 
 // Detect reads everything about h. It never fails: what cannot be read is empty and named in Facts.Problems.
@@ -33,6 +36,10 @@ func Detect(h *host.Host, o Options) accel.Facts {
 	wg.Wait()
 	if o.Names {
 		rest = append(rest, Names(h, f.PCI)...)
+	}
+	if o.Around {
+		f.Inventory, f.Network, problems = surroundings(h, f.PCI)
+		rest = append(rest, problems...)
 	}
 	for _, list := range [][]string{rest, pci, modules} {
 		if more := len(list) - problemLimit; more > 0 {

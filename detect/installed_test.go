@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
+	"hash/crc32"
 	"os"
 	"os/exec"
 	"strings"
@@ -73,6 +74,13 @@ func packed(t *testing.T, data []byte, argv ...string) []byte {
 	return out
 }
 
+// hugeXZ is the beginning of an .xz stream that asks for a dictionary of 256 MiB (The .xz File Format, sections 2.1.1, 3.1).
+func hugeXZ() []byte {
+	block := []byte{2, 0, 0x21, 1, 32, 0, 0, 0}
+	block = binary.LittleEndian.AppendUint32(block, crc32.ChecksumIEEE(block))
+	return append([]byte("\xfd7zXZ\x00\x00\x01\x69\x22\xde\x36"), append(block, make([]byte, 64)...)...)
+}
+
 func TestReadKernelImage(t *testing.T) {
 	const banner = "6.1.0-9-amd64 (somebody@somewhere) #1 SMP PREEMPT Debian 6.1.1-1 (2026-01-02)"
 	const version = "#1 SMP PREEMPT Debian 6.1.1-1 (2026-01-02)"
@@ -98,19 +106,23 @@ func TestReadKernelImage(t *testing.T) {
 		want kernelImage
 		says string
 	}{
-		"gzip":             {fakeBzImage(gz.Bytes(), banner), x86, ""},
-		"zstd":             {fakeBzImage(z.EncodeAll(vmlinux, nil), banner), x86, ""},
-		"xz":               {fakeBzImage(packed(t, vmlinux, "xz", "--check=crc32", "--x86", "--lzma2=dict=1MiB"), banner), x86, ""},
-		"xz, plain":        {fakeBzImage(packed(t, vmlinux, "xz", "--check=crc32", "--lzma2=dict=1MiB"), banner), x86, ""},
-		"lz4":              {fakeBzImage([]byte("\x02\x21\x4c\x18 and so on"), banner), without, "packed in a way"},
-		"cut":              {fakeBzImage(gz.Bytes()[:gz.Len()/8], banner), without, "EOF"},
-		"vmlinux":          {vmlinux, kernelImage{buildID: wantID}, ""},
-		"Image.gz":         {image.Bytes(), arm, ""},
-		"Image":            {flat, arm, ""},
-		"zboot":            {append(zboot, image.Bytes()...), arm, ""},
-		"nothing":          {make([]byte, 5000), kernelImage{}, "no kernel's banner"},
-		"short":            {[]byte("x"), kernelImage{}, "too short"},
-		"payload past end": {append(fakeBzImage(nil, banner)[:0x24c], make([]byte, 0x800)...), without, "EOF"},
+		"gzip":      {fakeBzImage(gz.Bytes(), banner), x86, ""},
+		"zstd":      {fakeBzImage(z.EncodeAll(vmlinux, nil), banner), x86, ""},
+		"xz":        {fakeBzImage(packed(t, vmlinux, "xz", "--check=crc32", "--x86", "--lzma2=dict=1MiB"), banner), x86, ""},
+		"xz, plain": {fakeBzImage(packed(t, vmlinux, "xz", "--check=crc32", "--lzma2=dict=1MiB"), banner), x86, ""},
+		"xz, size behind": {
+			fakeBzImage(append(packed(t, vmlinux, "xz", "--check=crc32", "--x86", "--lzma2"), 1, 2, 3, 4), banner), x86, "",
+		},
+		"xz, huge dictionary": {fakeBzImage(hugeXZ(), banner), without, "dictionary size"},
+		"lz4":                 {fakeBzImage([]byte("\x02\x21\x4c\x18 and so on"), banner), without, "packed in a way"},
+		"cut":                 {fakeBzImage(gz.Bytes()[:gz.Len()/8], banner), without, "EOF"},
+		"vmlinux":             {vmlinux, kernelImage{buildID: wantID}, ""},
+		"Image.gz":            {image.Bytes(), arm, ""},
+		"Image":               {flat, arm, ""},
+		"zboot":               {append(zboot, image.Bytes()...), arm, ""},
+		"nothing":             {make([]byte, 5000), kernelImage{}, "no kernel's banner"},
+		"short":               {[]byte("x"), kernelImage{}, "too short"},
+		"payload past end":    {append(fakeBzImage(nil, banner)[:0x24c], make([]byte, 0x800)...), without, "EOF"},
 	} {
 		got, err := readKernelImage(bytes.NewReader(c.file), int64(len(c.file)))
 		if name == "payload past end" {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/therootcompany/xz"
 	"github.com/ulikunitz/xz/lzma"
 )
 
@@ -108,7 +109,7 @@ func unpackKernel(r *bufio.Reader) (io.Reader, error) {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
 		return gzip.NewReader(r)
 	case bytes.HasPrefix(magic, []byte("\xfd7zXZ\x00")):
-		return newKernelXZ(r)
+		return openXZ(r)
 	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		z, err := zstd.NewReader(r, zstd.WithDecoderMaxMemory(1<<30), zstd.WithDecoderMaxWindow(1<<28), zstd.WithDecoderConcurrency(1))
 		if err != nil {
@@ -123,6 +124,18 @@ func unpackKernel(r *bufio.Reader) (io.Reader, error) {
 		return nil, errors.New("packed in a way that is not read here")
 	}
 	return r, nil
+}
+
+// openXZ opens an .xz stream. The kernel's build packs x86 with the filter for branches of that architecture, and
+// with a dictionary of at most 128 MiB (scripts/xz_wrap.sh, Linux 6.12); it writes the size of the content behind the
+// stream.
+func openXZ(r io.Reader) (io.Reader, error) {
+	z, err := xz.NewReader(r, 128<<20)
+	if err != nil {
+		return nil, err
+	}
+	z.Multistream(false)
+	return z, nil
 }
 
 // elfBuildID reads an ELF64 file from its beginning up to its notes: what is behind them need not be unpacked.

@@ -2,10 +2,10 @@ package dra
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"golang.org/x/mod/semver"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/acceld/acceld/accel"
@@ -23,9 +23,6 @@ const (
 
 // maxText is the length of a string or a version of an attribute.
 const maxText = 64
-
-// semantic is a version of semver.org, 2.0.0, as the API server takes it.
-var semantic = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
 // View is what the devices of one kind are rendered from.
 type View struct {
@@ -65,7 +62,7 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 	}
 	text(pciBusID, a.Address())
 	text(pcieRoot, rootOf(a.Address(), v.PCI))
-	if version, ok := semver(v.DriverVersion); ok {
+	if version, ok := semantic(v.DriverVersion); ok {
 		out["driverVersion"] = Attribute{Version: &version}
 	} else {
 		text("driverVersion", v.DriverVersion)
@@ -114,9 +111,9 @@ func rootOf(address string, pci []accel.PCIDevice) string {
 	return ""
 }
 
-// semver makes a version of a driver's: vendors write zeros in front of numbers, such as "580.65.06", which semantic
-// versions do not have.
-func semver(text string) (string, bool) {
+// semantic makes a version of semver.org, 2.0.0, of a driver's: vendors write zeros in front of numbers, such as
+// "580.65.06", which semantic versions do not have.
+func semantic(text string) (string, bool) {
 	parts := strings.SplitN(text, ".", 3)
 	for i, p := range parts {
 		end := strings.IndexFunc(p, func(r rune) bool { return r < '0' || r > '9' })
@@ -128,7 +125,8 @@ func semver(text string) (string, bool) {
 		}
 	}
 	text = strings.Join(parts, ".")
-	return text, semantic.MatchString(text) && len(text) <= maxText
+	complete := strings.HasPrefix("v"+text, semver.Canonical("v"+text)) // the library takes "v1" and "v1.2" too
+	return text, complete && semver.IsValid("v"+text) && len(text) <= maxText
 }
 
 // taints renders why a device is not offered. It is given to no new claim; those who have it keep it.

@@ -67,17 +67,20 @@ func TestAttributesHaveTheirLength(t *testing.T) {
 	}
 }
 
-func TestSemver(t *testing.T) {
+func TestSemantic(t *testing.T) {
 	for in, want := range map[string]string{
 		"1.2.3": "1.2.3", "580.65.06": "580.65.6", "1.2.3-rc1": "1.2.3-rc1", "0.0.0": "0.0.0", "10.00.1": "10.00.1 no",
 		"1.2": "1.2 no", "": " no", "6.12.9-1-lts": "6.12.9-1-lts", "v1.2.3": "v1.2.3 no",
+		// The API server refuses a whole slice for one of these.
+		"1.2.3-01": "1.2.3-01 no", "1.2.3-a..b": "1.2.3-a..b no", "1.2.3-": "1.2.3- no",
+		"1": "1 no", "1.2.3+b.01": "1.2.3+b.01",
 	} {
-		got, ok := semver(in)
+		got, ok := semantic(in)
 		if !ok {
 			got += " no"
 		}
 		if got != want {
-			t.Errorf("semver(%q) = %q, want %q", in, got, want)
+			t.Errorf("semantic(%q) = %q, want %q", in, got, want)
 		}
 	}
 }

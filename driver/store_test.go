@@ -57,7 +57,7 @@ func TestCollectLeaves(t *testing.T) {
 		"what serves and the youngest": {func(*testMachine, *Driver) {}, []string{"1.0.0", "2.0.0"}},
 		"what is loaded":               {func(m *testMachine, _ *Driver) { m.live(version("0.2.0")) }, []string{"0.2.0", "1.0.0", "2.0.0"}},
 		"both ends of an upgrade": {func(m *testMachine, d *Driver) {
-			unloaded := func(op string) {
+			unloaded := func(string) {
 				if j := d.journal("qemu-edu"); j != nil && j.Step == StepLoad {
 					panic(killed{})
 				}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -16,6 +17,9 @@ const UeventOverflow = "overflow"
 
 // ueventBuffer is the socket's receive buffer: a storm of some ten thousand events, such as a hotplug of a whole chassis.
 const ueventBuffer = 16 << 20
+
+// ueventGroup is the multicast group of what the kernel itself sends; udev sends what it has seen to the second one.
+const ueventGroup = 1
 
 // Uevent is one event of the kernel's driver core (Documentation/ABI/testing/sysfs-uevent, lib/kobject_uevent.c).
 type Uevent struct {
@@ -37,19 +41,10 @@ func (h *Host) Uevents(ctx context.Context) (<-chan Uevent, error) {
 	if !h.Live() {
 		return nil, fmt.Errorf("cannot listen for kernel events: %q is not the root of the running machine", h.root)
 	}
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
+	f, err := h.ueventSocket()
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen for kernel events: %w", os.NewSyscallError("socket", err))
+		return nil, fmt.Errorf("cannot listen for kernel events: %w", err)
 	}
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, ueventBuffer) != nil {
-		// Without CAP_NET_ADMIN the kernel cuts the size to net.core.rmem_max; smaller is no failure.
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, ueventBuffer)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1}); err != nil {
-		_ = unix.Close(fd)
-		return nil, fmt.Errorf("cannot listen for kernel events: %w", os.NewSyscallError("bind", err))
-	}
-	f := os.NewFile(uintptr(fd), "uevent")
 	raw, err := f.SyscallConn()
 	if err != nil {
 		_ = f.Close()
@@ -68,6 +63,36 @@ func (h *Host) Uevents(ctx context.Context) (<-chan Uevent, error) {
 		return n, from, err
 	})
 	return out, nil
+}
+
+// ueventSocket returns a socket that the kernel sends its events to, in the network namespace of the host's process
+// 1: the kernel tells events of network interfaces only in the namespace that they are in. Where that one cannot be
+// entered, it is this process's own, which gets all other events.
+//
+// The library gives the socket: bound to the kernel's group, closed on exec, non-blocking, with its buffer set. It
+// does not receive here, because its Receive wants the header of netlink before each message and drops what has none,
+// as uevents do (lib/kobject_uevent.c); so its descriptor is duplicated into a file that Go's poller waits for.
+func (h *Host) ueventSocket() (*os.File, error) {
+	var socket *nl.NetlinkSocket
+	subscribe := func() (err error) {
+		socket, err = nl.Subscribe(unix.NETLINK_KOBJECT_UEVENT, ueventGroup)
+		return os.NewSyscallError("netlink", err)
+	}
+	if h.inNetwork(subscribe) != nil {
+		if err := subscribe(); err != nil {
+			return nil, err
+		}
+	}
+	defer socket.Close()
+	if socket.SetReceiveBufferSize(ueventBuffer, true) != nil {
+		// Without CAP_NET_ADMIN the kernel cuts the size to net.core.rmem_max; smaller is no failure.
+		_ = socket.SetReceiveBufferSize(ueventBuffer, false)
+	}
+	fd, err := unix.FcntlInt(uintptr(socket.GetFd()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), "uevent"), nil
 }
 
 // readUevents reads until receive fails for good (the socket was closed) or ctx ends.

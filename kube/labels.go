@@ -16,6 +16,7 @@ import (
 //	acceld.dev/<published state>-<kind>            ready, pending or failed
 //	acceld.dev/<kind>.count                        devices on the bus, healthy or not
 //	acceld.dev/<kind>.driver-version, .product, .memory (MiB), where known
+//	acceld.dev/host.vendor, .product, .numa-nodes  of the host, where known
 //	feature.node.kubernetes.io/pci-<vendor>.present, kernel-version.full
 //	<vendor's domain>/…                            what a probe program tells, as the vendor's own programs write it
 //
@@ -46,6 +47,9 @@ func Labels(m accel.Machine) map[string]string {
 	}
 	if len(labels) > 0 { // a host without accelerators is not acceld's to describe
 		labels[kernelLabel] = m.Facts.Kernel.Release
+		for f, value := range hostFeatures(m.Facts.Inventory) {
+			labels[Prefix+hostPart+"."+f] = value
+		}
 	}
 	acceptable := map[string]string{}
 	for key, value := range labels {
@@ -77,6 +81,15 @@ func kindFeatures(m accel.Machine, kind string) map[string]string {
 		if b := a.Metrics["accelerator_memory_total_bytes"]; b > 0 {
 			f["memory"] = strconv.FormatInt(int64(b)>>20, 10)
 		}
+	}
+	return f
+}
+
+// hostFeatures returns what workloads select hosts by. What is not known is empty, and then no label.
+func hostFeatures(i accel.Inventory) map[string]string {
+	f := map[string]string{"vendor": i.Product.Vendor, "product": i.Product.Name}
+	if n := len(i.Nodes); n > 0 {
+		f["numa-nodes"] = strconv.Itoa(n)
 	}
 	return f
 }

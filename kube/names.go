@@ -55,8 +55,13 @@ func published() []accel.Published {
 	return []accel.Published{accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery}
 }
 
-// features returns the last parts of the labels "acceld.dev/<kind>.<feature>".
-func features() []string { return []string{"count", "driver-version", "memory", "product"} }
+// hostPart is in the place of a kind in the labels of the host itself. No kind has this name: each has a dash.
+const hostPart = "host"
+
+// features returns the last parts of the labels "acceld.dev/<kind>.<feature>" and "acceld.dev/host.<feature>".
+func features() []string {
+	return []string{"count", "driver-version", "memory", "numa-nodes", "product", "vendor"}
+}
 
 // isPhase reports whether key is the label of a published state.
 func isPhase(key string) bool {

@@ -59,6 +59,10 @@ func TestLabels(t *testing.T) {
 		{"a device that names its model", readyMachine(func(m *accel.Machine) {
 			m.Have["qemu-edu"].Accelerators[0].Model = "EDU 9000"
 		}), with("acceld.dev/qemu-edu.product", "EDU-9000")},
+		{"the host", readyMachine(func(m *accel.Machine) {
+			m.Facts.Inventory.Product.Vendor = "Super Micro, Inc."
+			m.Facts.Inventory.Nodes = make([]accel.NUMANode, 2)
+		}), with("acceld.dev/host.vendor", "Super-Micro_-Inc", "acceld.dev/host.numa-nodes", "2")},
 		{"nothing known", readyMachine(func(m *accel.Machine) {
 			have := m.Have["qemu-edu"]
 			have.Driver.Version = ""
@@ -116,6 +120,7 @@ func TestLabelValue(t *testing.T) {
 func TestShapes(t *testing.T) {
 	for key, want := range map[string]bool{
 		"acceld.dev/driver-container-old-kind": true, "acceld.dev/old-kind.count": true, "acceld.dev/old-kind.driver-version": true,
+		"acceld.dev/host.numa-nodes": true, "acceld.dev/host.vendor": true, "acceld.dev/host.name": false,
 		"acceld.dev/team": false, "acceld.dev/upgrade-window": false, "acceld.dev/not-ready": false, "other.dev/x.count": false,
 	} {
 		if ours(key) != want {

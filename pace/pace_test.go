@@ -35,10 +35,10 @@ func TestJitter(t *testing.T) {
 
 func TestBackoff(t *testing.T) {
 	b := Backoff{First: time.Second, Max: time.Minute}
-	for n, want := range map[int][2]time.Duration{
+	for n, want := range map[int][2]int{
 		-1: {1, 2}, 0: {1, 2}, 1: {1, 2}, 2: {2, 4}, 5: {16, 32}, 6: {30, 60}, 7: {30, 60}, 1 << 40: {30, 60},
 	} {
-		low, high := want[0]*time.Second, want[1]*time.Second
+		low, high := time.Duration(want[0])*time.Second, time.Duration(want[1])*time.Second
 		least, most := spread(func() time.Duration { return b.After(n) })
 		if least < low || most > high {
 			t.Errorf("after %d failures %v to %v, want %v to %v", n, least, most, low, high)

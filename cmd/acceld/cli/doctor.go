@@ -157,7 +157,8 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 	}
 	out = append(out, found("rights", "root", rights))
 	out = append(out, p.diagnoseLedger()...)
-	facts := detect.Detect(p.Host, detect.Options{})
+	facts := detect.Detect(p.Host, detect.Options{Around: true})
+	out = append(out, diagnoseAround(facts)...)
 	for _, note := range facts.Problems {
 		out = append(out, finding{About: "host", Reason: accel.ProbeUnanswered, Message: note})
 	}
@@ -166,6 +167,27 @@ func (c *common) diagnose(cmd *cobra.Command) []finding {
 		out = append(out, p.diagnoseKind(p.Kinds[kind], facts)...)
 	}
 	return append(out, p.diagnoseAgent(cmd, out)...)
+}
+
+// diagnoseAround says what the host is, and which network functions report that they are ill.
+func diagnoseAround(facts accel.Facts) []finding {
+	var out []finding
+	if text := facts.Inventory.String(); text != "" {
+		out = append(out, finding{About: "host", Message: text})
+	}
+	for _, f := range facts.Network {
+		for _, r := range f.Reporters {
+			if r.State == "healthy" {
+				continue
+			}
+			out = append(out, finding{
+				About: "network " + f.Address, Reason: accel.DeviceUnhealthy, Actor: accel.ActorOperator,
+				Message: reported(r),
+				Remedy:  fmt.Sprintf("Look at what it has kept: devlink health diagnose pci/%s reporter %s", f.Address, r.Name),
+			})
+		}
+	}
+	return out
 }
 
 // diagnoseLedger names what acceld wrote and somebody else has changed since: a purge will leave it.

@@ -133,7 +133,7 @@ func (p *parts) secrets(hide *redactor, own *host.Host) {
 // sections are what a report has beside the findings.
 func (p *parts) sections(ctx context.Context) []section {
 	out := []section{
-		{"facts of the host", asText(detect.Detect(p.Host, detect.Options{Names: true}))},
+		{"facts of the host", asText(detect.Detect(p.Host, detect.Options{Names: true, Around: true}))},
 		{"definitions in force", strings.Join(sorted(p.Kinds), "\n")},
 	}
 	for _, name := range p.Host.Glob(p.Config.Definitions, "*.yaml") {

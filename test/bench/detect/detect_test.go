@@ -3,14 +3,17 @@ package bench
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jaypipes/ghw"
 	"golang.org/x/sys/unix"
 
 	"github.com/acceld/acceld/detect"
@@ -32,7 +35,8 @@ func BenchmarkDetect(b *testing.B) {
 	}
 }
 
-// contender is one way to do the work: how long it took, and for a process the most memory it used.
+// contender is one way to do the work: how long it took, and for a process the most memory it used, else what it
+// allocates.
 type contender struct {
 	name    string
 	run     func() time.Duration
@@ -77,12 +81,24 @@ func TestDetectAgainstLspci(t *testing.T) {
 			return time.Since(start)
 		}}
 	}
+	library := &contender{run: func() time.Duration {
+		start := time.Now()
+		quiet := ghw.WithLogger(slog.New(slog.DiscardHandler))
+		info, err := ghw.PCI(ghw.WithChroot(root), ghw.WithDisableTools(), ghw.WithDisableTopology(), quiet)
+		if err != nil || len(info.Devices) != functions {
+			t.Fatalf("ghw: %+v, %v", info, err)
+		}
+		return time.Since(start)
+	}}
 	all := []*contender{
 		process("Slot:", lspci, "-vmmk", "-A", "linux-sysfs", "-O", "sysfs.path="+root+"/sys/bus/pci"),
 		inside(detect.Options{}), inside(detect.Options{Names: true}),
-		process(`"address"`, program, root), process(`"address"`, program, "names", root),
+		process(`"address"`, program, root), process(`"address"`, program, "names", root), library,
 	}
-	for i, name := range []string{"lspci -vmmk", "Detect, in process", "Detect with names, in process", "Detect, as a process", "Detect with names, as a process"} {
+	for i, name := range []string{
+		"lspci -vmmk", "Detect, in process", "Detect with names, in process", "Detect, as a process",
+		"Detect with names, as a process", "ghw.PCI, in process",
+	} {
 		all[i].name = name
 	}
 	for i := range rounds + 2 {
@@ -96,13 +112,26 @@ func TestDetectAgainstLspci(t *testing.T) {
 	base := median(all[0].took)
 	for _, c := range all {
 		m := median(c.took)
-		t.Logf("%-32s median %8s  ratio to lspci %.2f  peak RSS %s", c.name, m.Round(10*time.Microsecond), float64(m)/float64(base), peak(t, c.command))
+		t.Logf("%-32s median %8s  ratio to lspci %.2f  peak RSS %-9s  allocates %s",
+			c.name, m.Round(10*time.Microsecond), float64(m)/float64(base), peak(t, c.command), c.allocates())
 	}
 	for _, c := range all[1:3] {
 		if m := median(c.took); m > base {
 			t.Errorf("%s took %s, lspci %s", c.name, m, base)
 		}
 	}
+}
+
+// allocates returns what one run in this process allocates.
+func (c *contender) allocates() string {
+	if c.command != nil {
+		return "-"
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	c.run()
+	runtime.ReadMemStats(&after)
+	return fmt.Sprintf("%d kB", (after.TotalAlloc-before.TotalAlloc)>>10)
 }
 
 // peak returns the most memory that a command used, as the kernel says while the command waits to write its last page

@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/detect"
+	"github.com/acceld/acceld/host"
+)
+
+// surroundings is the task that reads what no pass of the loop may wait for: what the host is made of, once, and its network
+// functions, at their events and at each resync. Firmware that never answers holds it alone; what it knew then stays.
+type surroundings struct {
+	host    *host.Host
+	resync  time.Duration
+	changed func() // called after each change of the answer
+	log     *slog.Logger
+
+	look  chan struct{}
+	ready chan struct{}
+
+	inventory accel.Inventory // written by survey, before anybody asks
+
+	mu      sync.Mutex
+	network []accel.NetworkFunction
+}
+
+// burst is how long events are gathered: a driver that is bound makes a dozen for each port.
+const burst = time.Second
+
+// surveyTime is how long the agent's start may wait for what the host is made of: twenty times what a large one takes.
+const surveyTime = 2 * time.Second
+
+// newSurroundings returns the task. It knows nothing yet.
+func newSurroundings(h *host.Host, resync time.Duration, changed func(), log *slog.Logger) *surroundings {
+	return &surroundings{
+		host: h, resync: resync, changed: changed, log: log, look: make(chan struct{}, 1), ready: make(chan struct{}),
+	}
+}
+
+// survey reads what the host is made of. Without it, the loop's first pass would take back the labels that the previous agent
+// wrote.
+func (s *surroundings) survey(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, surveyTime)
+	defer cancel()
+	inventory, err := s.host.Inventory(ctx)
+	if err != nil {
+		s.log.Warn("a part of what the host is made of is not known", "error", err)
+	}
+	s.inventory = inventory
+}
+
+// Ready is closed at once: nothing waits for this.
+func (s *surroundings) Ready() <-chan struct{} { return s.ready }
+
+func (s *surroundings) String() string { return "surroundings" }
+
+// Run reads until ctx ends.
+func (s *surroundings) Run(ctx context.Context) error {
+	close(s.ready)
+	ticker := time.NewTicker(s.resync)
+	defer ticker.Stop()
+	for {
+		pci, _ := detect.PCI(s.host) // the loop's own reading tells its problems
+		network := detect.Network(ctx, s.host, pci)
+		if ctx.Err() != nil {
+			return nil
+		}
+		s.keep(network)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-s.look:
+			timer := time.NewTimer(burst)
+			select {
+			case <-ctx.Done():
+			case <-timer.C:
+			}
+			timer.Stop()
+		}
+	}
+}
+
+func (s *surroundings) keep(network []accel.NetworkFunction) {
+	s.mu.Lock()
+	same := reflect.DeepEqual(s.network, network)
+	s.network = network
+	s.mu.Unlock()
+	if !same {
+		s.changed()
+	}
+}
+
+// add puts the last answers into f. They are never changed.
+func (s *surroundings) add(f *accel.Facts) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.Inventory, f.Network = s.inventory, s.network
+}
+
+// see has the network functions read again when an event is about one.
+func (s *surroundings) see(e host.Uevent) {
+	about := e.Subsystem == "net" || e.Subsystem == "infiniband" || e.Subsystem == "pci"
+	if e.Action != host.UeventOverflow && (!about || !strings.HasPrefix(e.DevPath, "/devices/pci")) {
+		return
+	}
+	select {
+	case s.look <- struct{}{}:
+	default: // it is to look already
+	}
+}

@@ -1,0 +1,205 @@
+package detect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// Where the kernel lists interfaces and RDMA devices, each a link to its device.
+const (
+	netClass  = "/sys/class/net"
+	rdmaClass = "/sys/class/infiniband"
+)
+
+// Limits of what is told of the network. A function of today has one interface, one RDMA device of at most two ports,
+// and about ten versions and reporters.
+const (
+	maxFunctions = 256
+	maxEach      = 32  // interfaces, devices, ports, versions, reporters of one function
+	maxText      = 128 // bytes of a name or a version
+)
+
+// answerTime is how long a command waits for the kernel: some drivers ask their firmware.
+const answerTime = 10 * time.Second
+
+// Network returns the network functions among pci, with what the kernel says of them until ctx ends. It asks the
+// kernel only when there is such a function. Which interfaces and RDMA devices a function has is read below the
+// host's root: sysfs shows those of the network namespace in which it was mounted, and netlink names no function of
+// an RDMA device, nor one above a virtio device.
+func Network(ctx context.Context, h *host.Host, pci []accel.PCIDevice) []accel.NetworkFunction {
+	interfaces, devices := devicesOf(h, netClass), devicesOf(h, rdmaClass)
+	var functions []accel.PCIDevice
+	var names []string
+	rdma := false
+	for _, d := range pci {
+		const network = "02" // PCI Code and ID Assignment Specification, base class
+		if !strings.HasPrefix(d.Class, network) && devices[d.Address] == nil || len(functions) == maxFunctions {
+			continue
+		}
+		functions = append(functions, d)
+		names = append(names, interfaces[d.Address]...)
+		rdma = rdma || devices[d.Address] != nil
+	}
+	if functions == nil {
+		return nil
+	}
+	answers := h.Network(ctx, names, rdma)
+	out := make([]accel.NetworkFunction, 0, len(functions))
+	for _, d := range functions {
+		f := networkFunction(d, pci, interfaces[d.Address], devices[d.Address], answers)
+		for i := range f.Interfaces {
+			f.Interfaces[i].SpeedMbps = attributeNumber(h, path.Join(netClass, f.Interfaces[i].Name, "speed"))
+		}
+		for _, r := range f.RDMA {
+			for i := range r.Ports {
+				describePort(h, r.Name, &r.Ports[i])
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// devicesOf returns the names of a class of devices by the PCI function that they belong to, in order.
+func devicesOf(h *host.Host, class string) map[string][]string {
+	d, err := h.OpenDir(class)
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, err := d.Names()
+	if err != nil {
+		return nil
+	}
+	out := map[string][]string{}
+	for _, name := range names {
+		if len(name) > maxText || !printable(name) {
+			continue
+		}
+		// Such as ../../devices/pci0000:00/0000:00:03.0/virtio0/net/eth0: the last function on the way is the device's.
+		elements := strings.Split(d.Readlink(name), "/")
+		for i := len(elements) - 1; i >= 0; i-- {
+			if isAddress(elements[i]) {
+				if at := elements[i]; len(out[at]) < maxEach {
+					out[at] = append(out[at], name)
+				}
+				break
+			}
+		}
+	}
+	return out
+}
+
+// networkFunction puts together what is known of a function.
+func networkFunction(
+	d accel.PCIDevice, pci []accel.PCIDevice, interfaces, devices []string, answers host.NetworkAnswers,
+) accel.NetworkFunction {
+	f := accel.NetworkFunction{Address: d.Address, NUMANode: d.NUMANode, Driver: d.Driver}
+	f.Ports, _ = accel.PortsAbove(d.Address, pci)
+	if answers.Unknown != nil {
+		f.Unknown = shorten(strings.ReplaceAll(answers.Unknown.Error(), "\n", "; "), 2*maxText)
+	}
+	for _, name := range interfaces {
+		i := answers.Interfaces[name]
+		i.Name = name
+		f.Interfaces = append(f.Interfaces, i)
+	}
+	for _, name := range devices {
+		r := answers.RDMA[name]
+		r.Name = name
+		r.Ports = r.Ports[:min(len(r.Ports), maxEach)]
+		slices.SortFunc(r.Ports, func(a, b accel.RDMAPort) int { return cmp.Compare(a.Number, b.Number) })
+		f.RDMA = append(f.RDMA, r.RDMADevice)
+		f.Firmware = cmp.Or(f.Firmware, shorten(r.Firmware, maxText))
+	}
+	link := answers.Devlink[d.Address]
+	f.Versions = versions(link.Running, nil)
+	f.Pending = versions(link.Stored, link.Running)
+	for _, name := range []string{"fw.mgmt", "fw.bundle_id", "fw.version", "fw"} { // devlink-info.rst of the kernel
+		if v := f.Versions[name]; v != "" {
+			f.Firmware = v
+		}
+	}
+	for _, r := range link.Reporters[:min(len(link.Reporters), maxEach)] {
+		r.Name = shorten(r.Name, maxText)
+		f.Reporters = append(f.Reporters, r)
+	}
+	return f
+}
+
+// versions returns those that differ from others of the same name, as many as may be.
+func versions(all, others map[string]string) map[string]string {
+	var out map[string]string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		value := all[name]
+		if name == "" || value == "" || value == others[name] || len(out) == maxEach {
+			continue
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[shorten(name, maxText)] = shorten(value, maxText)
+	}
+	return out
+}
+
+// describePort adds what sysfs alone tells (Documentation/ABI/stable/sysfs-class-infiniband).
+func describePort(h *host.Host, device string, p *accel.RDMAPort) {
+	dir := path.Join(rdmaClass, device, "ports", strconv.Itoa(p.Number))
+	text := func(file string) string {
+		s, err := h.ReadAttribute(path.Join(dir, file))
+		if err != nil || !printable(s) {
+			return ""
+		}
+		return shorten(s, maxText)
+	}
+	p.Layer, p.Rate = text("link_layer"), text("rate")
+	// The first GID is the subnet's prefix and the port's GUID. One of Ethernet is made of the MAC address instead.
+	if gid := text("gids/0"); p.Layer == "InfiniBand" && len(gid) == 39 {
+		p.GUID = gid[20:]
+	}
+}
+
+// attributeNumber reads a number; 0 where there is none, such as the speed of a link that is down.
+func attributeNumber(h *host.Host, file string) int {
+	s, err := h.ReadAttribute(file)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(s, 10, 32)
+	if err != nil {
+		return 0
+	}
+	return max(0, int(n))
+}
+
+// shorten makes printable text of at most n bytes.
+func shorten(s string, n int) string {
+	s = strings.ToValidUTF8(s, "")
+	if len(s) > n {
+		s = strings.ToValidUTF8(s[:n-len("…")], "") + "…"
+	}
+	return s
+}
+
+// surroundings reads for a command what the agent reads seldom: what the host is made of, and its network.
+func surroundings(h *host.Host, pci []accel.PCIDevice) (accel.Inventory, []accel.NetworkFunction, []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	var problems []string
+	inventory, err := h.Inventory(ctx)
+	if err != nil {
+		problems = append(problems, fmt.Sprint(err))
+	}
+	return inventory, Network(ctx, h, pci), problems
+}

@@ -1,0 +1,132 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/jaypipes/ghw"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Limits of what an inventory names.
+const (
+	inventoryText  = 128 // bytes of a name
+	inventoryParts = 1024
+)
+
+// Inventory reads what the running machine is made of: files of sysfs and procfs below the root, no program. With a
+// thousand processors that is ten thousand files, so it is not for a hot path; ctx ends the wait for it.
+//
+// Jaypipes/ghw does it, which opens paths as they are. Below another root than that of the running machine a link could
+// lead out, and a FIFO hold it for ever, so that a copy of a machine has no inventory.
+func (h *Host) Inventory(ctx context.Context) (accel.Inventory, error) {
+	if !h.Live() {
+		return accel.Inventory{}, nil
+	}
+	type answer struct {
+		accel.Inventory
+		error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		i, err := inventory(h.root)
+		answered <- answer{i, err}
+	}()
+	select {
+	case a := <-answered:
+		return a.Inventory, a.error
+	case <-ctx.Done():
+		return accel.Inventory{}, fmt.Errorf("cannot read what the host is made of: %w", ctx.Err())
+	}
+}
+
+func inventory(root string) (i accel.Inventory, err error) {
+	defer func() {
+		if r := recover(); r != nil { // it indexes what it reads without a look at its length
+			err = errors.Join(err, fmt.Errorf("cannot read what the host is made of: %v", r))
+		}
+	}()
+	options := []any{
+		ghw.WithChroot(root), ghw.WithDisableTools(), ghw.WithLogger(slog.New(slog.DiscardHandler)),
+		// Where sysfs does not tell the memory, ghw looks for a line about it in all of /var/log/syslog*.
+		ghw.WithPathOverrides(map[string]string{"/var": "/nonexistent"}),
+	}
+	if p, err := ghw.Product(options...); err == nil {
+		i.Product = part(p.Vendor, p.Name, p.Version, p.SerialNumber)
+	}
+	if b, err := ghw.Baseboard(options...); err == nil {
+		i.Board = part(b.Vendor, b.Product, b.Version, b.SerialNumber)
+	}
+	if b, err := ghw.BIOS(options...); err == nil {
+		i.BIOS = accel.BIOS{Vendor: said(b.Vendor), Version: said(b.Version), Date: said(b.Date)}
+	}
+	if c, err := ghw.Chassis(options...); err == nil {
+		i.Chassis = said(c.TypeDescription)
+	}
+	memory, err := ghw.Memory(options...)
+	if err == nil {
+		i.MemoryMiB, i.UsableMiB = memory.TotalPhysicalBytes>>20, memory.TotalUsableBytes>>20
+	}
+	cpu, problem := ghw.CPU(options...)
+	if problem == nil {
+		for _, p := range cpu.Processors[:min(len(cpu.Processors), inventoryParts)] {
+			one := accel.Processor{Vendor: said(p.Vendor), Model: said(p.Model)}
+			one.Cores, one.Threads = int(p.TotalCores), int(p.TotalHardwareThreads)
+			i.Processors = append(i.Processors, one)
+		}
+	}
+	i.Nodes, err = nodes(options, errors.Join(err, problem))
+	if err != nil {
+		err = fmt.Errorf("cannot read what the host is made of: %w", err)
+	}
+	return i, err
+}
+
+// nodes reads the NUMA nodes; err is that of what was read before.
+func nodes(options []any, err error) ([]accel.NUMANode, error) {
+	topology, problem := ghw.Topology(options...)
+	if problem != nil {
+		return nil, errors.Join(err, problem)
+	}
+	var out []accel.NUMANode
+	for _, n := range topology.Nodes[:min(len(topology.Nodes), inventoryParts)] {
+		node := accel.NUMANode{ID: n.ID, Cores: len(n.Cores)}
+		node.Distances = n.Distances[:min(len(n.Distances), inventoryParts)]
+		for _, c := range n.Cores {
+			node.Threads += len(c.LogicalProcessors)
+		}
+		if n.Memory != nil { // a platform without blocks of memory knows the usable part alone
+			node.MemoryMiB = max(n.Memory.TotalPhysicalBytes, n.Memory.TotalUsableBytes) >> 20
+		}
+		out = append(out, node)
+	}
+	slices.SortFunc(out, func(a, b accel.NUMANode) int { return cmp.Compare(a.ID, b.ID) })
+	return out, err
+}
+
+func part(vendor, name, version, serial string) accel.Part {
+	return accel.Part{Vendor: said(vendor), Name: said(name), Version: said(version), Serial: said(serial)}
+}
+
+// said returns what the firmware says; nothing for what a vendor has left as it found it.
+func said(text string) string {
+	words := strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) })
+	text = strings.Join(words, " ")
+	text = strings.ToValidUTF8(text[:min(len(text), inventoryText)], "")
+	placeholders := []string{
+		"unknown", "none", "n/a", "empty", "undefined", "default string", "not specified", "not applicable", "o.e.m.",
+		"not available", "to be filled by o.e.m.", "system manufacturer", "system product name", "system version",
+		"system serial number", "0123456789",
+	}
+	if slices.Contains(placeholders, strings.ToLower(text)) || strings.Trim(text, "0. xX-") == "" {
+		return ""
+	}
+	return text
+}

@@ -1,0 +1,122 @@
+package host
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// hostFiles makes a machine of two NUMA nodes with two cores of two threads each.
+func hostFiles(t *testing.T, more map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	write := func(name, text string) {
+		p := filepath.Join(root, name)
+		must(t, os.MkdirAll(filepath.Dir(p), 0o755))
+		must(t, os.WriteFile(p, []byte(text), 0o644))
+	}
+	files := map[string]string{
+		"sys/class/dmi/id/sys_vendor":                "Supermicro\n",
+		"sys/class/dmi/id/product_name":              "SYS-821GE-TNHR\n",
+		"sys/class/dmi/id/product_version":           "0123456789\n",
+		"sys/class/dmi/id/product_serial":            "S1\n",
+		"sys/class/dmi/id/board_vendor":              "Supermicro\n",
+		"sys/class/dmi/id/board_name":                "X13DEG-OAD\n",
+		"sys/class/dmi/id/board_version":             "To be filled by O.E.M.\n",
+		"sys/class/dmi/id/bios_vendor":               "American Megatrends\n",
+		"sys/class/dmi/id/bios_version":              "2.1\n",
+		"sys/class/dmi/id/bios_date":                 "12/06/2023\n",
+		"sys/class/dmi/id/chassis_type":              "23\n",
+		"proc/meminfo":                               "MemTotal:        4000000 kB\nHugetlb: 0 kB\nHugepagesize: 2048 kB\n",
+		"sys/devices/system/memory/block_size_bytes": "8000000\n",
+		"sys/kernel/mm/hugepages/hugepages-2048kB/x": "",
+		"var/log/syslog":                             "kernel: Memory: 1K/999999999K available\n",
+	}
+	cpuinfo := ""
+	for cpu := range 8 {
+		node := cpu / 4
+		cpuinfo += fmt.Sprintf("processor\t: %d\nvendor_id\t: GenuineIntel\nmodel name\t: Xeon 8480+\n\n", cpu)
+		for _, dir := range []string{"sys/devices/system/cpu", fmt.Sprintf("sys/devices/system/node/node%d", node)} {
+			write(fmt.Sprintf("%s/cpu%d/topology/physical_package_id", dir, cpu), fmt.Sprintln(node))
+			write(fmt.Sprintf("%s/cpu%d/topology/core_id", dir, cpu), fmt.Sprintln(cpu%2))
+		}
+	}
+	files["proc/cpuinfo"] = cpuinfo
+	for node := range 2 {
+		dir := fmt.Sprintf("sys/devices/system/node/node%d/", node)
+		files[dir+"distance"] = []string{"10 21\n", "21 10\n"}[node]
+		files[dir+"meminfo"] = fmt.Sprintf("Node %d MemTotal:        2000000 kB\n", node)
+		files[dir+"hugepages/hugepages-2048kB/nr_hugepages"] = "0\n"
+		for block := range 16 {
+			name := fmt.Sprintf("memory%d/state", 16*node+block)
+			files[dir+name], files["sys/devices/system/memory/"+name] = "online\n", "online\n"
+		}
+	}
+	for name, text := range files {
+		write(name, text)
+	}
+	for name, text := range more {
+		write(name, text)
+	}
+	return root
+}
+
+func TestInventory(t *testing.T) {
+	got, err := inventory(hostFiles(t, nil))
+	must(t, err)
+	processor := accel.Processor{Vendor: "GenuineIntel", Model: "Xeon 8480+", Cores: 2, Threads: 4}
+	want := accel.Inventory{
+		Product: accel.Part{Vendor: "Supermicro", Name: "SYS-821GE-TNHR", Serial: "S1"},
+		Board:   accel.Part{Vendor: "Supermicro", Name: "X13DEG-OAD"},
+		BIOS:    accel.BIOS{Vendor: "American Megatrends", Version: "2.1", Date: "12/06/2023"},
+		Chassis: "Rack mount chassis", MemoryMiB: 4096, UsableMiB: 3906,
+		Processors: []accel.Processor{processor, processor},
+		Nodes: []accel.NUMANode{
+			{ID: 0, Cores: 2, Threads: 4, MemoryMiB: 2048, Distances: []int{10, 21}},
+			{ID: 1, Cores: 2, Threads: 4, MemoryMiB: 2048, Distances: []int{21, 10}},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	const line = "Supermicro SYS-821GE-TNHR, 2 × Xeon 8480+, 8 threads, 4 GiB, 2 NUMA nodes"
+	if got.String() != line {
+		t.Errorf("%q, want %q", got.String(), line)
+	}
+}
+
+// TestInventoryOfLittle: what is not there is empty; what cannot be is an error, and not the end of the process.
+func TestInventoryOfLittle(t *testing.T) {
+	got, err := inventory(t.TempDir())
+	if err == nil {
+		t.Error("no error without a line about memory")
+	}
+	if diff := cmp.Diff(accel.Inventory{}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	strange, err := inventory(hostFiles(t, map[string]string{"sys/kernel/mm/hugepages/strange/x": ""}))
+	if err == nil || strange.Product.Name == "" {
+		t.Errorf("%v, %+v", err, strange)
+	}
+	h, err := New(t.TempDir())
+	must(t, err)
+	if got, err := h.Inventory(t.Context()); err != nil || got.Product.Name != "" {
+		t.Errorf("a copy of a machine: %+v, %v", got, err)
+	}
+}
+
+func TestSaid(t *testing.T) {
+	for in, want := range map[string]string{
+		" Dell\tInc. \n": "Dell Inc.", "unknown": "", "To Be Filled By O.E.M.": "", "0": "", "": "", "Default string": "",
+		"00:00": "00:00", "PowerEdge\x1b[31m XE9680": "PowerEdge [31m XE9680",
+	} {
+		if got := said(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}

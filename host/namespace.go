@@ -1,0 +1,47 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netns"
+)
+
+// inNetwork runs f in the network namespace of the host's process 1. Where that is not this process's own, f runs on
+// a thread that ends with it, so that no other goroutine ever finds itself in a namespace that it did not ask for. It
+// fails without running f when the namespace is not known or may not be entered. A process that has the machine's
+// root for its own and may not look at process 1 is a user's command, which is in the machine's namespace already.
+func (h *Host) inNetwork(f func() error) error {
+	name, err := h.parent("/proc/1/ns/net") // the last element leads to no path: it must not be resolved
+	if err != nil {
+		return err
+	}
+	theirs, err := os.Stat(name)
+	if h.root == "/" && errors.Is(err, fs.ErrPermission) {
+		return f()
+	}
+	if err != nil {
+		return fmt.Errorf("cannot tell the network namespace of process 1: %w", relabel(err, "/proc/1/ns/net"))
+	}
+	if ours, err := os.Stat("/proc/self/ns/net"); err == nil && os.SameFile(theirs, ours) {
+		return f()
+	}
+	ns, err := netns.GetFromPath(name)
+	if err != nil {
+		return fmt.Errorf("cannot open the network namespace of process 1: %w", err)
+	}
+	defer ns.Close()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the runtime ends the thread with the goroutine
+		if err := netns.Set(ns); err != nil {
+			done <- fmt.Errorf("cannot enter the network namespace of process 1: %w", os.NewSyscallError("setns", err))
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}

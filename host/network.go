@@ -1,0 +1,331 @@
+package host
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// NetworkAnswers are what the kernel says over netlink. What it has not is not there.
+type NetworkAnswers struct {
+	// Interfaces by name, without their speed: netlink does not tell it.
+	Interfaces map[string]accel.NetworkInterface
+	// RDMA devices by name.
+	RDMA map[string]RDMAAnswer
+	// Devlink by PCI address.
+	Devlink map[string]DevlinkAnswer
+	// Unknown says what the kernel did not answer, and why; nil when it answered all.
+	Unknown error
+}
+
+// RDMAAnswer is an RDMA device and its firmware.
+type RDMAAnswer struct {
+	accel.RDMADevice
+	Firmware string
+}
+
+// DevlinkAnswer is what devlink says of a device: versions by the driver's names, those that are fixed or run and
+// those in flash.
+type DevlinkAnswer struct {
+	Running, Stored map[string]string
+	Reporters       []accel.HealthReporter
+}
+
+// Network asks the kernel about network interfaces and, if rdma is true, RDMA devices, and about the devices of
+// devlink, all in the network namespace of process 1. A kernel without RDMA or devlink has none. Firmware may let the
+// answer wait, also forever: then ctx ends the wait, and the thread that asks stays behind.
+//
+// Rdma is to be false where /sys/class/infiniband has nothing: asking makes the kernel load the module ib_core.
+func (h *Host) Network(ctx context.Context, interfaces []string, rdma bool) NetworkAnswers {
+	if !h.Live() {
+		return NetworkAnswers{Unknown: errors.New("not the running machine, whose kernel alone can be asked")}
+	}
+	answered := make(chan NetworkAnswers, 1)
+	go func() {
+		var a NetworkAnswers
+		err := h.inNetwork(func() error { a = askNetwork(interfaces, rdma); return nil })
+		a.Unknown = errors.Join(a.Unknown, err)
+		answered <- a
+	}()
+	select {
+	case a := <-answered:
+		return a
+	case <-ctx.Done():
+		return NetworkAnswers{Unknown: fmt.Errorf("no answer from the kernel: %w", ctx.Err())}
+	}
+}
+
+func askNetwork(interfaces []string, rdma bool) (a NetworkAnswers) {
+	var links, devices, devlink error
+	a.Interfaces, links = askInterfaces(interfaces)
+	if rdma {
+		a.RDMA, devices = askRDMA()
+	}
+	a.Devlink, devlink = askDevlink()
+	a.Unknown = errors.Join(links, devices, devlink)
+	return a
+}
+
+// askInterfaces asks for each by its name: a node with a thousand containers has a thousand others.
+func askInterfaces(names []string) (map[string]accel.NetworkInterface, error) {
+	out := map[string]accel.NetworkInterface{}
+	for _, name := range names {
+		link, err := netlink.LinkByName(name)
+		if gone := (netlink.LinkNotFoundError{}); errors.As(err, &gone) {
+			continue
+		}
+		if err != nil {
+			return out, fmt.Errorf("cannot ask for network interface %q: %w", name, err)
+		}
+		at := link.Attrs()
+		i := accel.NetworkInterface{Name: name, MAC: at.HardwareAddr.String(), MTU: at.MTU}
+		if at.OperState != netlink.OperUnknown {
+			i.State = at.OperState.String()
+		}
+		out[name] = i
+	}
+	return out, nil
+}
+
+// rdmaPortGet is RDMA_NLDEV_CMD_PORT_GET (include/uapi/rdma/rdma_netlink.h), which the library does not have.
+const rdmaPortGet = 5
+
+func askRDMA() (map[string]RDMAAnswer, error) {
+	links, err := netlink.RdmaLinkList()
+	if absent(err) {
+		return nil, nil
+	}
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("cannot ask for RDMA devices: %w", err)
+	}
+	out := map[string]RDMAAnswer{}
+	for _, l := range links {
+		d := RDMAAnswer{Firmware: l.Attrs.FirmwareVersion}
+		d.Name, d.NodeGUID = l.Attrs.Name, guid(l.Attrs.NodeGuid)
+		const command = nl.RDMA_NL_NLDEV<<nl.RDMA_NL_GET_CLIENT_SHIFT | rdmaPortGet
+		req := nl.NewNetlinkRequest(command, unix.NLM_F_ACK|unix.NLM_F_DUMP)
+		req.AddData(nl.NewRtAttr(nl.RDMA_NLDEV_ATTR_DEV_INDEX, nl.Uint32Attr(l.Attrs.Index)))
+		ports, err := req.Execute(unix.NETLINK_RDMA, 0)
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return out, fmt.Errorf("cannot ask for the ports of RDMA device %q: %w", d.Name, err)
+		}
+		for _, m := range ports {
+			if p := rdmaPort(m); p.Number > 0 {
+				d.Ports = append(d.Ports, p)
+			}
+		}
+		out[d.Name] = d
+	}
+	return out, nil
+}
+
+// guid turns round what the library makes of a GUID, which begins with the last byte, and writes it as sysfs does.
+func guid(reversed string) string {
+	octets := strings.Split(reversed, ":")
+	if len(octets) != 8 {
+		return ""
+	}
+	var b strings.Builder
+	for i := len(octets) - 1; i >= 0; i-- {
+		b.WriteString(octets[i])
+		if i > 0 && i%2 == 0 {
+			b.WriteByte(':')
+		}
+	}
+	return b.String()
+}
+
+// rdmaPort parses what the kernel says of a port (drivers/infiniband/core/nldev.c, fill_port_info). The numbers of the
+// states are those of the InfiniBand specification, PortInfo.
+func rdmaPort(message []byte) accel.RDMAPort {
+	states := []string{"", "down", "init", "armed", "active", "active-defer"}
+	physical := []string{"", "sleep", "polling", "disabled", "training", "link-up", "error-recovery", "phy-test"}
+	var p accel.RDMAPort
+	for _, a := range attributes(message) {
+		switch a.kind {
+		case nl.RDMA_NLDEV_ATTR_PORT_INDEX:
+			p.Number = int(a.number())
+		case nl.RDMA_NLDEV_ATTR_PORT_STATE:
+			p.State = nth(states, a.number())
+		case nl.RDMA_NLDEV_ATTR_PORT_PHYS_STATE:
+			p.Physical = nth(physical, a.number())
+		case nl.RDMA_NLDEV_ATTR_NDEV_NAME:
+			p.Interface = a.text()
+		}
+	}
+	return p
+}
+
+func nth(names []string, n uint64) string {
+	if n < uint64(len(names)) {
+		return names[n]
+	}
+	return ""
+}
+
+// What the library does not have of devlink (include/uapi/linux/devlink.h).
+const (
+	devlinkReporterGet        = 52
+	devlinkReporter           = 114
+	devlinkReporterName       = 115
+	devlinkReporterState      = 116
+	devlinkReporterErrors     = 117
+	devlinkReporterRecoveries = 118
+)
+
+func askDevlink() (map[string]DevlinkAnswer, error) {
+	families, err := netlink.GenlFamilyList() // asked for one by its name, the kernel would look for a module
+	if absent(err) {
+		return nil, nil
+	}
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("cannot ask for devlink: %w", err)
+	}
+	for _, f := range families {
+		if f.Name != nl.GENL_DEVLINK_NAME {
+			continue
+		}
+		out := map[string]DevlinkAnswer{}
+		for _, command := range []uint8{nl.DEVLINK_CMD_INFO_GET, devlinkReporterGet} {
+			messages, err := dumpDevlink(f.ID, command)
+			if err != nil {
+				return out, fmt.Errorf("cannot ask devlink: %w", err)
+			}
+			for _, m := range messages {
+				addDevlink(out, m)
+			}
+		}
+		return out, nil
+	}
+	return nil, nil
+}
+
+func dumpDevlink(family uint16, command uint8) ([][]byte, error) {
+	req := nl.NewNetlinkRequest(int(family), unix.NLM_F_ACK|unix.NLM_F_DUMP)
+	req.AddData(&nl.Genlmsg{Command: command, Version: nl.GENL_DEVLINK_VERSION})
+	messages, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	if absent(err) || errors.Is(err, netlink.ErrDumpInterrupted) {
+		err = nil
+	}
+	return messages, err
+}
+
+// addDevlink adds what a message says of a PCI function. The library's own reader puts the version in flash in the
+// place of the one that runs, because both have one name.
+func addDevlink(out map[string]DevlinkAnswer, message []byte) {
+	if len(message) < nl.SizeofGenlmsg {
+		return
+	}
+	var bus, device string
+	d := DevlinkAnswer{Running: map[string]string{}, Stored: map[string]string{}}
+	for _, a := range attributes(message[nl.SizeofGenlmsg:]) {
+		switch a.kind {
+		case nl.DEVLINK_ATTR_BUS_NAME:
+			bus = a.text()
+		case nl.DEVLINK_ATTR_DEV_NAME:
+			device = a.text()
+		case nl.DEVLINK_ATTR_INFO_VERSION_FIXED, nl.DEVLINK_ATTR_INFO_VERSION_RUNNING:
+			name, value := devlinkVersion(a.value)
+			d.Running[name] = value
+		case nl.DEVLINK_ATTR_INFO_VERSION_STORED:
+			name, value := devlinkVersion(a.value)
+			d.Stored[name] = value
+		case devlinkReporter:
+			d.Reporters = append(d.Reporters, reporter(a.value))
+		}
+	}
+	if bus != "pci" {
+		return
+	}
+	if before, known := out[device]; known {
+		if len(d.Running)+len(d.Stored) == 0 {
+			d.Running, d.Stored = before.Running, before.Stored
+		}
+		d.Reporters = append(before.Reporters, d.Reporters...)
+	}
+	out[device] = d
+}
+
+func devlinkVersion(b []byte) (name, value string) {
+	for _, a := range attributes(b) {
+		switch a.kind {
+		case nl.DEVLINK_ATTR_INFO_VERSION_NAME:
+			name = a.text()
+		case nl.DEVLINK_ATTR_INFO_VERSION_VALUE:
+			value = a.text()
+		}
+	}
+	return name, value
+}
+
+func reporter(b []byte) accel.HealthReporter {
+	r := accel.HealthReporter{State: "healthy"}
+	for _, a := range attributes(b) {
+		switch a.kind {
+		case devlinkReporterName:
+			r.Name = a.text()
+		case devlinkReporterState:
+			if a.number() != 0 {
+				r.State = "error"
+			}
+		case devlinkReporterErrors:
+			r.Errors = a.number()
+		case devlinkReporterRecoveries:
+			r.Recoveries = a.number()
+		}
+	}
+	return r
+}
+
+// absent reports whether the kernel does not have what it was asked for.
+func absent(err error) bool {
+	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT)
+}
+
+// netlinkAttribute is one attribute of a netlink message.
+type netlinkAttribute struct {
+	kind  uint16
+	value []byte
+}
+
+// attributes parses a message, as far as it can be parsed.
+func attributes(b []byte) []netlinkAttribute {
+	parsed, err := nl.ParseRouteAttr(b)
+	if err != nil {
+		return nil
+	}
+	var out []netlinkAttribute
+	for _, a := range parsed {
+		out = append(out, netlinkAttribute{a.Attr.Type & nl.NLA_TYPE_MASK, a.Value})
+	}
+	return out
+}
+
+func (a netlinkAttribute) text() string {
+	text, _, _ := strings.Cut(string(a.value), "\x00")
+	return text
+}
+
+// number is that of an attribute of 8, 16, 32 or 64 bits; 0 of any other.
+func (a netlinkAttribute) number() uint64 {
+	order, n := nl.NativeEndian(), len(a.value)
+	if n == 0 || n > 8 || bits.OnesCount(uint(n)) != 1 {
+		return 0
+	}
+	var full [8]byte
+	if order == binary.BigEndian {
+		copy(full[8-n:], a.value)
+	} else {
+		copy(full[:], a.value)
+	}
+	return order.Uint64(full[:])
+}
