@@ -56,7 +56,7 @@ func (d *Driver) settledAttempt(id string) attempt {
 
 // endedBadly reports whether the kernel has oopsed since an attempt of this boot, or its module hangs.
 func (d *Driver) endedBadly(a attempt) bool {
-	return a.Hung || d.taint()&taintDied != 0 && a.Taint&taintDied == 0
+	return a.Hung || taint(d.h)&taintDied != 0 && a.Taint&taintDied == 0
 }
 
 // settleAttempts closes the attempts of this boot whose process was killed and after which the kernel went on: otherwise the
@@ -103,21 +103,21 @@ func (d *Driver) quarantined(id string) *accel.Problem {
 // openAttempt writes the marker before a load.
 func (d *Driver) openAttempt(id string) *accel.Problem {
 	a := d.settledAttempt(id)
-	a.Open, a.BootID, a.Taint = true, bootID(d.h), d.taint()
+	a.Open, a.BootID, a.Taint = true, bootID(d.h), taint(d.h)
 	return d.writeAttempt(id, a)
 }
 
 func (d *Driver) writeAttempt(id string, a attempt) *accel.Problem {
 	name := d.attemptName(id)
 	if err := d.h.MkdirAll(path.Dir(name), 0o700); err != nil {
-		return problemOf(err, "cannot make %q", path.Dir(name))
+		return accel.ProblemOf(err, "cannot make %q", path.Dir(name))
 	}
 	b, err := json.Marshal(a)
 	if err != nil {
-		return problemOf(err, "cannot write %q", name)
+		return accel.ProblemOf(err, "cannot write %q", name)
 	}
 	if err := d.h.WriteFile(name, append(b, '\n'), 0o600); err != nil {
-		return problemOf(err, "cannot write %q", name)
+		return accel.ProblemOf(err, "cannot write %q", name)
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func (d *Driver) closeAttempt(id string, good bool) {
 // forgive forgets the unclean loads of a driver.
 func (d *Driver) forgive(id string) *accel.Problem {
 	if err := d.h.Remove(d.attemptName(id)); err != nil {
-		return problemOf(err, "cannot clear the quarantine of driver %q", id)
+		return accel.ProblemOf(err, "cannot clear the quarantine of driver %q", id)
 	}
 	return nil
 }

@@ -65,14 +65,14 @@ type job struct {
 // Gate, when there is one, is asked before the compiler runs.
 func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, gate func(context.Context, string) *answer) (Entry, answer) {
 	const anywhere = "/headers" // where they are changes nothing of what comes out
-	source, problem := d.expandSource(def, facts, s, anywhere)
+	source, problem := expandSource(def, facts, s, anywhere)
 	if problem != nil {
 		return Entry{}, answer{verdict: refused, problem: problem}
 	}
 	if !d.h.Exists(source.path) {
 		return Entry{}, answer{verdict: unavailable, problem: accel.Problemf(accel.SourceMissing, "the source of %q is not at %q", def.Kind, source.path)}
 	}
-	j := &job{def: def, facts: facts, source: source, system: d.system(source), index: d.modulesOf(facts.Kernel.Release)}
+	j := &job{def: def, facts: facts, source: source, system: d.system(source), index: newIndex(d.h, facts.Kernel.Release)}
 	if j.system == accel.BuildDKMS {
 		if j.dkms, problem = d.readDKMS(source.path); problem != nil {
 			return Entry{}, answer{verdict: refused, problem: problem}
@@ -87,7 +87,7 @@ func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.F
 	if problem != nil {
 		return Entry{}, answer{verdict: failed, problem: problem}
 	}
-	if j.signer, problem = d.openSigner(def); problem != nil {
+	if j.signer, problem = openSigner(d.h, def); problem != nil {
 		return Entry{}, answer{verdict: refused, problem: problem}
 	}
 	id := Identity{
@@ -123,10 +123,10 @@ func (d *Driver) equip(ctx context.Context, j *job, s accel.Source) (problem *ac
 	if j.headers, problem = d.headers(j.facts); problem != nil {
 		return problem
 	}
-	if j.source, problem = d.expandSource(j.def, j.facts, s, j.headers); problem != nil {
+	if j.source, problem = expandSource(j.def, j.facts, s, j.headers); problem != nil {
 		return problem
 	}
-	config := d.kernelConfig(j.headers)
+	config := kernelConfig(d.h, j.headers)
 	if j.make, j.extra, problem = d.compiler(ctx, j.facts, config, s.AnyCompiler); problem != nil {
 		return problem
 	}
@@ -137,21 +137,12 @@ func (d *Driver) equip(ctx context.Context, j *job, s accel.Source) (problem *ac
 	return j.dkms.exclusive(j.facts.Kernel, config)
 }
 
-// problemAs is problemOf with a reason for errors without a telling errno.
-func problemAs(err error, otherwise accel.Reason, format string, args ...any) *accel.Problem {
-	p := problemOf(err, format, args...)
-	if p.Reason == accel.InternalError {
-		p.Reason = otherwise
-	}
-	return p
-}
-
 // openJob makes the job's directories. Done removes them; a crash leaves that to the next [New], which takes the lock
 // beside the directory.
 func (d *Driver) openJob(j *job) (done func(), problem *accel.Problem) {
 	for _, dir := range []string{d.storeDir(), d.buildDir()} {
 		if err := d.h.MkdirAll(dir, 0o700); err != nil {
-			return nil, problemOf(err, "cannot make %q", dir)
+			return nil, accel.ProblemOf(err, "cannot make %q", dir)
 		}
 	}
 	dir, release, problem := d.claim()
@@ -174,7 +165,7 @@ func (d *Driver) openJob(j *job) (done func(), problem *accel.Problem) {
 	for sub, mode := range map[string]fs.FileMode{j.work: 0o755, j.entry: 0o700, path.Join(dir, "tmp"): 0o700} {
 		if err := d.h.MkdirAll(sub, mode); err != nil {
 			done()
-			return nil, problemOf(err, "cannot make %q", sub)
+			return nil, accel.ProblemOf(err, "cannot make %q", sub)
 		}
 	}
 	return done, nil
@@ -186,7 +177,7 @@ func (d *Driver) claim() (dir string, release func(), problem *accel.Problem) {
 	for {
 		dir, err := d.h.MakeTemp(d.buildDir(), "")
 		if err != nil {
-			return "", nil, problemOf(err, "cannot make a directory in %q", d.buildDir())
+			return "", nil, accel.ProblemOf(err, "cannot make a directory in %q", d.buildDir())
 		}
 		release, err := d.h.TryLock(dir+".lock", lockText(d.h))
 		if err == nil && d.h.Exists(dir) && d.h.Exists(dir+".lock") {
@@ -195,7 +186,7 @@ func (d *Driver) claim() (dir string, release func(), problem *accel.Problem) {
 		if err == nil {
 			release()
 		} else if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return "", nil, problemOf(err, "cannot lock %q", dir)
+			return "", nil, accel.ProblemOf(err, "cannot lock %q", dir)
 		}
 	}
 }
@@ -206,11 +197,11 @@ func (d *Driver) lockKey(ctx context.Context, kind, key string) (release func(),
 	defer cancel()
 	name := path.Join(d.storeDir(), "lock", key)
 	if err := d.h.MkdirAll(path.Dir(name), 0o700); err != nil {
-		return nil, problemOf(err, "cannot make %q", path.Dir(name))
+		return nil, accel.ProblemOf(err, "cannot make %q", path.Dir(name))
 	}
 	release, err := d.lockFile(ctx, kind, name)
 	if err != nil {
-		return nil, problemAs(err, accel.BuildTimeout, "another build of %q has not ended", key)
+		return nil, accel.ProblemOr(err, accel.BuildTimeout, "another build of %q has not ended", key)
 	}
 	return release, nil
 }
@@ -220,7 +211,7 @@ func (d *Driver) compile(ctx context.Context, j *job, id Identity) (Manifest, *a
 	name := path.Join(j.entry, "build.log")
 	log, err := d.h.Create(name, 0o600)
 	if err != nil {
-		return Manifest{}, problemOf(err, "cannot make %q", name)
+		return Manifest{}, accel.ProblemOf(err, "cannot make %q", name)
 	}
 	defer log.Close()
 	start := time.Now()
@@ -244,7 +235,7 @@ func (d *Driver) compile(ctx context.Context, j *job, id Identity) (Manifest, *a
 		err = errors.Join(log.Sync(), d.publish(j.entry, m.Key))
 	}
 	if err != nil {
-		return Manifest{}, problemOf(err, "cannot put the build of %q into the store", j.def.Kind)
+		return Manifest{}, accel.ProblemOf(err, "cannot put the build of %q into the store", j.def.Kind)
 	}
 	if err := d.h.Remove(d.failedLog(m.Key)); err != nil {
 		d.log.Warn("cannot remove the log of an earlier build", "error", err)
@@ -291,7 +282,7 @@ func (d *Driver) harvest(ctx context.Context, j *job, want accel.Module) (Stored
 			d.log.Warn("cannot strip a module", "module", want.Name, "error", err, "output", out.String())
 		}
 	}
-	if problem := d.sign(j.signer, built); problem != nil {
+	if problem := sign(d.h, j.signer, built); problem != nil {
 		return StoredModule{}, problem
 	}
 	m, problem := openImage(d.h, built)
@@ -317,7 +308,7 @@ func (d *Driver) harvest(ctx context.Context, j *job, want accel.Module) (Stored
 func (d *Driver) store(from *os.File, name string) (string, *accel.Problem) {
 	to, err := d.h.Create(name, 0o600)
 	if err != nil {
-		return "", problemOf(err, "cannot make %q", name)
+		return "", accel.ProblemOf(err, "cannot make %q", name)
 	}
 	_, err = from.Seek(0, io.SeekStart)
 	sum := ""
@@ -325,7 +316,7 @@ func (d *Driver) store(from *os.File, name string) (string, *accel.Problem) {
 		sum, err = digest(io.TeeReader(from, to))
 	}
 	if err = errors.Join(err, to.Sync(), to.Close()); err != nil {
-		return "", problemOf(err, "cannot write %q", name)
+		return "", accel.ProblemOf(err, "cannot write %q", name)
 	}
 	return sum, nil
 }

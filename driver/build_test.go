@@ -326,7 +326,7 @@ func TestReasonOfDisk(t *testing.T) {
 	if _, problem := d.Build(t.Context(), def, m.facts()); problem == nil {
 		t.Error("no problem")
 	}
-	if p := problemOf(errors.Join(errors.New("x"), &os.PathError{Op: "write", Path: "/x", Err: errNoSpace()}), "cannot write"); p.Reason != accel.NoSpace {
+	if p := accel.ProblemOf(errors.Join(errors.New("x"), &os.PathError{Op: "write", Path: "/x", Err: errNoSpace()}), "cannot write"); p.Reason != accel.NoSpace {
 		t.Error(p)
 	}
 }

@@ -62,7 +62,7 @@ func (d *Driver) importOne(ctx context.Context, def *accel.Definition, facts acc
 	if k := facts.Kernel; k.Release != c.KernelRelease || k.Arch != c.Arch || c.KernelBuildID != "" && c.KernelBuildID != k.BuildID || c.KernelBuildID == "" && c.KernelVersion != k.Version {
 		facts.Kernel = accel.Kernel{Release: c.KernelRelease, Arch: c.Arch, BuildID: c.KernelBuildID, Version: c.KernelVersion}
 	}
-	j := &job{def: &own, facts: facts, index: d.modulesOf(facts.Kernel.Release)}
+	j := &job{def: &own, facts: facts, index: newIndex(d.h, facts.Kernel.Release)}
 	done, problem := d.openJob(j)
 	if problem != nil {
 		return Entry{}, problem
@@ -77,7 +77,7 @@ func (d *Driver) importOne(ctx context.Context, def *accel.Definition, facts acc
 		return Entry{}, problem
 	}
 	if err := d.publish(j.entry, e.Key); err != nil {
-		return Entry{}, problemOf(err, "cannot put %q into the store", pulled.Reference)
+		return Entry{}, accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)
 	}
 	return e, nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 )
 
 // Verification is what would be given to the kernel for one kind, and how it was judged.
@@ -48,13 +49,13 @@ func (d *Driver) Verify(def *accel.Definition, facts accel.Facts) Verification {
 				where = append(where, located{m, ""})
 			}
 		}
-		return d.judge(d.newPlanner(def, facts, accel.SourceStore, e.Key), where)
+		return judge(d.targetOf(def, facts, accel.SourceStore, e.Key), where, false)
 	}
-	where, problem := d.locateInstalled(def, d.modulesOf(facts.Kernel.Release))
+	where, problem := locateInstalled(d.h, def, newIndex(d.h, facts.Kernel.Release))
 	if problem != nil {
 		return Verification{Kind: def.Kind, Kernel: facts.Kernel.Release, Problem: problem}
 	}
-	return d.judge(d.newPlanner(def, facts, accel.SourceInstalled, ""), where)
+	return judge(d.targetOf(def, facts, accel.SourceInstalled, ""), where, false)
 }
 
 // VerifyFiles judges module files, paths as the host sees them, as [Driver.Verify] does. Def is the definition that has
@@ -84,13 +85,14 @@ func (d *Driver) VerifyFiles(def *accel.Definition, facts accel.Facts, files []s
 		m.Optional = false
 		where = append(where, located{m, file})
 	}
-	p := d.newPlanner(def, facts, SourceFile, "")
-	p.alone = true
-	return d.judge(p, where)
+	return judge(d.targetOf(def, facts, SourceFile, ""), where, true)
 }
 
-// judge makes every check of a planner's modules.
-func (d *Driver) judge(p *planner, where []located) Verification {
+// judge makes every check of a target's modules. Alone is set where only some of the definition's modules are judged: the
+// others are taken for granted.
+func judge(t target, where []located, alone bool) Verification {
+	p := newPlanner(t)
+	p.alone = alone
 	v := Verification{Kind: p.def.Kind, Kernel: p.kernel.Release, Source: p.plan.source, Key: p.plan.key}
 	p.seen = func(module, file string, c Check) {
 		i := slices.IndexFunc(v.Modules, func(m ModuleVerdict) bool { return m.Name == module && m.File == file })
@@ -116,14 +118,14 @@ func (d *Driver) CheckFile(def *accel.Definition, facts accel.Facts, name string
 
 // locateInstalled finds the modules of a definition below /lib/modules, also under another file name where modprobe.d
 // has an alias.
-func (d *Driver) locateInstalled(def *accel.Definition, x *moduleIndex) ([]located, *accel.Problem) {
+func locateInstalled(h *host.Host, def *accel.Definition, x *moduleIndex) ([]located, *accel.Problem) {
 	var where []located
 	var rules *modprobe // most modules are found by their names
 	for _, m := range def.Driver.Modules {
 		file, ok := x.fileOf(m)
 		if !ok {
 			if rules == nil {
-				rules = readModprobe(d.h)
+				rules = readModprobe(h)
 			}
 			for _, other := range rules.alias(m.Name) {
 				if file, ok = x.file(other); ok {

@@ -101,8 +101,8 @@ func (g *Generation) same(o *Generation) bool {
 	})
 }
 
-// generation describes the driver of a plan. Its key is empty for a plan that is not from the store.
-func (p *plan) generation(def *accel.Definition) *Generation {
+// generationOf describes the driver of a plan. Its key is empty for a plan that is not from the store.
+func generationOf(p *plan, def *accel.Definition) *Generation {
 	g := &Generation{Source: p.source, Key: p.key, ID: p.id, Version: p.version(), Binds: def.Driver.Binds}
 	for _, m := range p.modules {
 		if m.prior {
@@ -132,7 +132,7 @@ func (d *Driver) wish(def *accel.Definition, facts accel.Facts) string {
 		Asked   time.Time
 	}{Version: def.Driver.Version, Sources: def.Driver.Sources, Asked: def.Driver.Upgrade.Asked}
 	for _, m := range def.Driver.Modules {
-		parameters, problem := d.expandParameters(def, facts, m)
+		parameters, problem := expandParameters(def, facts, m)
 		if problem != nil {
 			parameters = m.Parameters
 		}

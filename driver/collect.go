@@ -76,7 +76,7 @@ func (d *Driver) needed(facts accel.Facts, entries []Entry) map[string]bool {
 			last[at], out[e.Key] = true, true
 		}
 		for _, s := range e.Modules {
-			if live, ok := d.liveModule(s.Name); ok && sameModule(live, s.BuildID, s.SrcVersion, s.Version) {
+			if live, ok := liveModule(d.h, s.Name); ok && sameModule(live, s.BuildID, s.SrcVersion, s.Version) {
 				out[e.Key] = true
 			}
 		}

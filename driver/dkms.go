@@ -2,6 +2,7 @@ package driver
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -275,7 +276,7 @@ func element(directive string, i int) string { return fmt.Sprintf("%s[%d]", dire
 // variables are what a command of the file may use: the variables of DKMS, and the file's own that are no directives.
 func (c *dkmsConf) variables() ([]string, *accel.Problem) {
 	var out []string
-	for _, name := range sortedKeys(c.facts) {
+	for _, name := range slices.Sorted(maps.Keys(c.facts)) {
 		out = append(out, name+"="+c.facts[name])
 	}
 	for _, name := range c.names {

@@ -16,7 +16,7 @@ func (d *Driver) readDKMS(tree string) (*dkmsConf, *accel.Problem) {
 	name := path.Join(tree, dkmsFile)
 	data, err := d.h.ReadFile(name)
 	if err != nil {
-		return nil, problemAs(err, accel.SourceMissing, "cannot read %q", name)
+		return nil, accel.ProblemOr(err, accel.SourceMissing, "cannot read %q", name)
 	}
 	return parseDKMS(name, data)
 }

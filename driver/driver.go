@@ -136,14 +136,14 @@ func New(h *host.Host, o Options) *Driver {
 func Lock(h *host.Host) (release func(), problem *accel.Problem) {
 	name := path.Join(runDir, "agent.lock")
 	if err := h.MkdirAll(runDir, 0o755); err != nil {
-		return nil, problemOf(err, "cannot make %q", runDir)
+		return nil, accel.ProblemOf(err, "cannot make %q", runDir)
 	}
 	release, err := h.TryLock(name, lockText(h))
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, accel.Problemf(accel.AlreadyRunning, "another acceld holds %q: %s", name, holderOf(h, name))
 	}
 	if err != nil {
-		return nil, problemOf(err, "cannot take the agent's lock")
+		return nil, accel.ProblemOf(err, "cannot take the agent's lock")
 	}
 	return release, nil
 }
@@ -156,7 +156,7 @@ func driverLock() string { return path.Join(runDir, "driver.lock") }
 func (d *Driver) lock(ctx context.Context, kind string) (release func(), problem *accel.Problem) {
 	name := driverLock()
 	if err := d.h.MkdirAll(runDir, 0o755); err != nil {
-		return nil, problemOf(err, "cannot make %q", runDir)
+		return nil, accel.ProblemOf(err, "cannot make %q", runDir)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.o.LoadTimeout)
 	defer cancel()
@@ -165,7 +165,7 @@ func (d *Driver) lock(ctx context.Context, kind string) (release func(), problem
 		return nil, accel.Problemf(accel.AlreadyRunning, "another acceld is changing drivers and holds %q: %s", name, holderOf(d.h, name))
 	}
 	if err != nil {
-		return nil, problemOf(err, "cannot take the driver lock")
+		return nil, accel.ProblemOf(err, "cannot take the driver lock")
 	}
 	return release, nil
 }

@@ -80,6 +80,7 @@ func TestReadModuleSections(t *testing.T) {
 }
 
 func put64(b []byte, at int, v uint64) { binary.LittleEndian.PutUint64(b[at:], v) }
+
 func put32(b []byte, at int, v uint32) { binary.LittleEndian.PutUint32(b[at:], v) }
 
 func TestReadModuleNotAModule(t *testing.T) {

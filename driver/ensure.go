@@ -180,7 +180,7 @@ func stuck(c choice, problem *accel.Problem) *accel.Problem {
 // take loads a plan where a driver served before: the same one simply, another one as an upgrade from nothing, which
 // can be taken back.
 func (d *Driver) take(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, c choice, p *plan) (accel.DriverHave, *accel.Problem) {
-	if p.generation(def).same(c.Current) {
+	if generationOf(p, def).same(c.Current) {
 		return d.load(ctx, def, facts, accs, p)
 	}
 	to, problem := d.keep(def, facts, p)
@@ -302,7 +302,7 @@ func (d *Driver) configured(def *accel.Definition, facts accel.Facts, s accel.So
 func (d *Driver) askStore(def *accel.Definition, facts accel.Facts, o EnsureOptions) answer {
 	entries, err := d.find(def, facts.Kernel)
 	if err != nil {
-		return answer{failed, nil, problemOf(err, "cannot read the store")}
+		return answer{failed, nil, accel.ProblemOf(err, "cannot read the store")}
 	}
 	if len(entries) == 0 {
 		return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "the store has none for kernel %q", facts.Kernel.Release)}
@@ -338,7 +338,7 @@ func (d *Driver) useEntry(def *accel.Definition, facts accel.Facts, e Entry) ans
 		}
 		where = append(where, located{m, path.Join(e.Path, s.File)})
 	}
-	p, problem := d.makePlan(def, facts, accel.SourceStore, e.Key, where)
+	p, problem := makePlan(d.targetOf(def, facts, accel.SourceStore, e.Key), where)
 	if problem != nil {
 		return answer{refused, nil, problem}
 	}
@@ -347,11 +347,11 @@ func (d *Driver) useEntry(def *accel.Definition, facts accel.Facts, e Entry) ans
 
 // askInstalled finds a driver below /lib/modules, as depmod ordered it.
 func (d *Driver) askInstalled(def *accel.Definition, facts accel.Facts, o EnsureOptions) answer {
-	where, problem := d.locateInstalled(def, d.modulesOf(facts.Kernel.Release))
+	where, problem := locateInstalled(d.h, def, newIndex(d.h, facts.Kernel.Release))
 	if problem != nil {
 		return answer{unavailable, nil, problem}
 	}
-	p, problem := d.makePlan(def, facts, accel.SourceInstalled, "", where)
+	p, problem := makePlan(d.targetOf(def, facts, accel.SourceInstalled, ""), where)
 	if problem != nil {
 		return answer{refused, nil, problem}
 	}

@@ -1,22 +1,11 @@
 package driver
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 	"syscall"
 
 	"github.com/acceld/acceld/accel"
 )
-
-// problemOf makes a Problem of an error of a file or process: typed by its errno, InternalError otherwise.
-func problemOf(err error, format string, args ...any) *accel.Problem {
-	var p *accel.Problem
-	if errors.As(err, &p) {
-		return p
-	}
-	return accel.Problemf(accel.ReasonForError(err, accel.InternalError), "%s: %v", fmt.Sprintf(format, args...), err)
-}
 
 // circumstances are what tell apart the refusals that the kernel gives one errno for.
 type circumstances struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
 )
 
@@ -19,9 +20,9 @@ import (
 const firmwarePath = "/sys/module/firmware_class/parameters/path"
 
 // firmwareDirs are where the kernel looks for firmware, in order (fw_path, drivers/base/firmware_loader/main.c).
-func (d *Driver) firmwareDirs(release string) []string {
+func firmwareDirs(h *host.Host, release string) []string {
 	dirs := []string{"/lib/firmware/updates/" + release, "/lib/firmware/updates", "/lib/firmware/" + release, "/lib/firmware"}
-	if custom, err := d.h.ReadString(firmwarePath); err == nil && custom != "" {
+	if custom, err := h.ReadString(firmwarePath); err == nil && custom != "" {
 		dirs = append([]string{custom}, dirs...)
 	}
 	return dirs
@@ -29,11 +30,11 @@ func (d *Driver) firmwareDirs(release string) []string {
 
 // findFirmware returns the file that the kernel would take for a firmware name, "" when there is none: in all the
 // directories the plain file first, then the compressed ones, as _request_firmware does.
-func (d *Driver) findFirmware(name, release string) string {
-	dirs := d.firmwareDirs(release)
+func findFirmware(h *host.Host, name, release string) string {
+	dirs := firmwareDirs(h, release)
 	for _, suffix := range []string{"", ".zst", ".xz"} {
 		for _, dir := range dirs {
-			if file := path.Join(dir, name+suffix); d.h.Exists(file) {
+			if file := path.Join(dir, name+suffix); h.Exists(file) {
 				return file
 			}
 		}
@@ -46,6 +47,15 @@ func (d *Driver) ownFirmware() string { return path.Join(d.o.StateDir, "firmware
 
 // updates is where the kernel looks for firmware that an administrator adds.
 const updates = "/lib/firmware/updates"
+
+// targetOf is what the modules of a source are judged for.
+func (d *Driver) targetOf(def *accel.Definition, facts accel.Facts, source accel.SourceType, key string) target {
+	bundled := d.bundledFirmware(key)
+	return target{host: d.h, log: d.log, def: def, facts: facts, source: source, key: key, firmware: bundled, conflict: func() *accel.Problem {
+		_, problem := d.placeable(bundled, facts.Kernel.Release)
+		return problem
+	}}
+}
 
 // bundledFirmware returns the firmware that came with an entry of the store.
 func (d *Driver) bundledFirmware(key string) []artifact.File {
@@ -85,7 +95,7 @@ func (d *Driver) placeable(bundled []artifact.File, release string) ([]artifact.
 		if !filepath.IsLocal(f.Path) {
 			return nil, accel.Problemf(accel.ArtifactInvalid, "firmware %q leaves its directory", f.Path)
 		}
-		there := d.findFirmware(f.Path, release)
+		there := findFirmware(d.h, f.Path, release)
 		if there == "" {
 			out = append(out, f)
 			continue
@@ -93,7 +103,7 @@ func (d *Driver) placeable(bundled []artifact.File, release string) ([]artifact.
 		sum, err := d.firmwareSum(there)
 		switch {
 		case err != nil:
-			return nil, problemOf(err, "cannot read firmware %q", there)
+			return nil, accel.ProblemOf(err, "cannot read firmware %q", there)
 		case sum == f.SHA256:
 		case d.placed(there):
 			out = append(out, f)
@@ -128,7 +138,7 @@ func (d *Driver) placeFirmware(facts accel.Facts, p *plan) *accel.Problem {
 	for _, f := range files {
 		content, err := d.h.ReadFile(path.Join(d.entryDir(p.key), "firmware", f.Path))
 		if err != nil {
-			return problemOf(err, "cannot read firmware %q of driver %q", f.Path, p.key)
+			return accel.ProblemOf(err, "cannot read firmware %q of driver %q", f.Path, p.key)
 		}
 		if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != f.SHA256 {
 			return accel.Problemf(accel.DigestMismatch, "firmware %q of driver %q is not the one that was stored", f.Path, p.key)
@@ -145,7 +155,7 @@ func (d *Driver) placeFirmware(facts accel.Facts, p *plan) *accel.Problem {
 	}
 	if own {
 		if err := d.ledger.Attribute(firmwarePath, d.ownFirmware()); err != nil {
-			return problemOf(err, "cannot tell the kernel where firmware is")
+			return accel.ProblemOf(err, "cannot tell the kernel where firmware is")
 		}
 	}
 	d.log.Info("firmware placed", "driver", p.key, "files", len(files))
@@ -159,7 +169,7 @@ func (in *inspection) checkFirmware(s *subject) (string, *accel.Problem) {
 		return "", problem
 	}
 	found := func(file string) bool {
-		return in.d.findFirmware(file, in.kernel.Release) != "" || slices.ContainsFunc(in.bundled, func(f artifact.File) bool { return f.Path == file })
+		return findFirmware(in.h, file, in.kernel.Release) != "" || slices.ContainsFunc(in.bundled, func(f artifact.File) bool { return f.Path == file })
 	}
 	for _, file := range s.firmware {
 		// A template may say that nothing is needed.

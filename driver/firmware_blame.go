@@ -63,7 +63,7 @@ func (d *Driver) refusedForFirmware(problem *accel.Problem, def *accel.Definitio
 		if i < 0 {
 			continue
 		}
-		if file != "" && d.findFirmware(file, release) != "" {
+		if file != "" && findFirmware(d.h, file, release) != "" {
 			return // it came since: the next attempt finds it
 		}
 		problem.Reason = accel.FirmwareMissing

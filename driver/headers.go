@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 )
 
 // headersPackage names the package with the build headers of a kernel, as the distribution calls it.
@@ -114,9 +115,9 @@ func (d *Driver) toolkit(release string) *accel.Problem {
 }
 
 // kernelConfig is the configuration that the kernel of headers was built with; empty when it is not there.
-func (d *Driver) kernelConfig(headers string) string {
+func kernelConfig(h *host.Host, headers string) string {
 	for _, name := range []string{".config", "include/config/auto.conf"} {
-		if config, err := d.h.ReadFile(path.Join(headers, name)); err == nil {
+		if config, err := h.ReadFile(path.Join(headers, name)); err == nil {
 			return string(config)
 		}
 	}
@@ -156,7 +157,7 @@ func (d *Driver) compiler(ctx context.Context, facts accel.Facts, config string,
 	}
 	program, err := d.h.LookPath(needs[0])
 	if err != nil {
-		return "", nil, problemOf(err, "cannot find make")
+		return "", nil, accel.ProblemOf(err, "cannot find make")
 	}
 	return program, arguments, nil
 }

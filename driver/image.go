@@ -48,7 +48,7 @@ func moduleBase(file string) (name string, ok bool) {
 func openImage(h *host.Host, name string) (*image, *accel.Problem) {
 	f, err := h.Open(name)
 	if err != nil {
-		return nil, problemOf(err, "cannot open module %q", name)
+		return nil, accel.ProblemOf(err, "cannot open module %q", name)
 	}
 	if !strings.HasSuffix(name, ".ko") {
 		packed := f
@@ -61,7 +61,7 @@ func openImage(h *host.Host, name string) (*image, *accel.Problem) {
 	st, err := f.Stat()
 	if err != nil {
 		_ = f.Close() // it was only read
-		return nil, problemOf(err, "cannot read module %q", name)
+		return nil, accel.ProblemOf(err, "cannot read module %q", name)
 	}
 	m, problem := readModule(f, st.Size())
 	if problem != nil {

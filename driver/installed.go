@@ -34,9 +34,9 @@ type indexLine struct {
 	depends []string // everything it needs, in the order that they must be loaded
 }
 
-// modulesOf returns the index of a kernel's modules.
-func (d *Driver) modulesOf(release string) *moduleIndex {
-	return &moduleIndex{h: d.h, dir: path.Join("/lib/modules", release), release: release}
+// newIndex returns the index of a kernel's modules.
+func newIndex(h *host.Host, release string) *moduleIndex {
+	return &moduleIndex{h: h, dir: path.Join("/lib/modules", release), release: release}
 }
 
 // fill reads modules.dep and modules.builtin. Without them the index is empty.

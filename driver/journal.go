@@ -83,14 +83,14 @@ func (d *Driver) writeJournal(j *Journal) *accel.Problem {
 	name := d.journalName(j.Kind)
 	d.point("journal " + string(j.Step))
 	if err := d.h.MkdirAll(path.Dir(name), 0o700); err != nil {
-		return problemOf(err, "cannot make %q", path.Dir(name))
+		return accel.ProblemOf(err, "cannot make %q", path.Dir(name))
 	}
 	b, err := json.MarshalIndent(j, "", "  ")
 	if err != nil {
-		return problemOf(err, "cannot write %q", name)
+		return accel.ProblemOf(err, "cannot write %q", name)
 	}
 	if err := d.h.WriteFile(name, append(b, '\n'), 0o600); err != nil {
-		return problemOf(err, "cannot write %q", name)
+		return accel.ProblemOf(err, "cannot write %q", name)
 	}
 	d.point("journal " + string(j.Step))
 	return nil
@@ -100,7 +100,7 @@ func (d *Driver) writeJournal(j *Journal) *accel.Problem {
 func (d *Driver) closeJournal(j *Journal) *accel.Problem {
 	d.point("journal end")
 	if err := d.h.Remove(d.journalName(j.Kind)); err != nil {
-		return problemOf(err, "cannot remove %q", d.journalName(j.Kind))
+		return accel.ProblemOf(err, "cannot remove %q", d.journalName(j.Kind))
 	}
 	d.point("journal end")
 	return nil

@@ -11,7 +11,7 @@ import (
 // keep returns the generation of a plan that is in the store. A driver that is installed on the host is copied there
 // first: the next version of its package takes its file away, and then nobody could go back to it.
 func (d *Driver) keep(def *accel.Definition, facts accel.Facts, p *plan) (*Generation, *accel.Problem) {
-	g := p.generation(def)
+	g := generationOf(p, def)
 	if g.Key != "" {
 		return g, nil
 	}
@@ -45,7 +45,7 @@ func (d *Driver) keep(def *accel.Definition, facts accel.Facts, p *plan) (*Gener
 		err = errors.Join(d.h.WriteFile(path.Join(j.entry, "manifest.json"), append(b, '\n'), 0o600), d.publish(j.entry, g.Key))
 	}
 	if err != nil {
-		return nil, problemOf(err, "cannot keep the driver of %q", def.Kind)
+		return nil, accel.ProblemOf(err, "cannot keep the driver of %q", def.Kind)
 	}
 	return g, nil
 }
@@ -68,7 +68,7 @@ func (d *Driver) planOf(def *accel.Definition, facts accel.Facts, g *Generation)
 		return a
 	}
 	a := d.askInstalled(def, facts, EnsureOptions{})
-	if a.verdict == satisfied && !a.plan.generation(def).same(g) {
+	if a.verdict == satisfied && !generationOf(a.plan, def).same(g) {
 		a.plan.close()
 		return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "the installed driver is another one by now")}
 	}

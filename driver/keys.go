@@ -6,11 +6,13 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 )
 
 // keyrings is what can be known about the keys that the running kernel takes modules from. The kernel says of each key
@@ -50,10 +52,10 @@ const enrolled = "/sys/firmware/efi/mok-variables/MokListRT"
 // revokedKeyring holds what the kernel must not trust (security/integrity, since Linux 5.13 certificates too).
 const revokedKeyring = ".blacklist"
 
-// keyrings reads the kernel's keys and the certificates that are at hand.
-func (d *Driver) keyrings(def *accel.Definition, own *signature) *keyrings {
-	k := &keyrings{own: own, certificates: d.certificates(def)}
-	text, err := d.h.ReadFile("/proc/keys")
+// readKeyrings reads the kernel's keys and the certificates that are at hand.
+func readKeyrings(h *host.Host, log *slog.Logger, def *accel.Definition, own *signature) *keyrings {
+	k := &keyrings{own: own, certificates: certificates(h, def)}
+	text, err := h.ReadFile("/proc/keys")
 	if err != nil {
 		return k
 	}
@@ -64,9 +66,9 @@ func (d *Driver) keyrings(def *accel.Definition, own *signature) *keyrings {
 		if !there {
 			continue
 		}
-		members, err := d.h.Keyring(ring)
+		members, err := h.Keyring(ring)
 		if err != nil {
-			d.log.Debug("cannot read a keyring of the kernel", "keyring", name, "error", err)
+			log.Debug("cannot read a keyring of the kernel", "keyring", name, "error", err)
 			continue
 		}
 		for i := range keys {
@@ -198,14 +200,14 @@ func (k *keyrings) enrol(s *signature) string {
 
 // certificates reads those that are at hand: the definition's, those that the distributions' tools make, and those that
 // the machine's owner enrolled, as the boot loader hands them over.
-func (d *Driver) certificates(def *accel.Definition) []certificate {
+func certificates(h *host.Host, def *accel.Definition) []certificate {
 	var out []certificate
 	var files []string
 	if def.Driver.Sign != nil {
 		files = append(files, def.Driver.Sign.Certificate)
 	}
 	for _, file := range append(files, "/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der", "/etc/pki/akmods/certs/public_key.der") {
-		text, err := d.h.ReadFile(file)
+		text, err := h.ReadFile(file)
 		if err != nil {
 			continue
 		}
@@ -213,7 +215,7 @@ func (d *Driver) certificates(def *accel.Definition) []certificate {
 			out = append(out, certificate{c, file, bytes.Equal(c.Raw, text)})
 		}
 	}
-	if list, err := d.h.ReadFile(enrolled); err == nil {
+	if list, err := h.ReadFile(enrolled); err == nil {
 		for _, der := range signatureListCertificates(list) {
 			if c, err := x509.ParseCertificate(der); err == nil {
 				out = append(out, certificate{c, enrolled, false})

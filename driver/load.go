@@ -59,7 +59,7 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 
 // choosePlan notes what is being loaded as what serves, with a copy in the store where it is not from there.
 func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before choice, p *plan) *accel.Problem {
-	g := p.generation(def)
+	g := generationOf(p, def)
 	if g.same(before.Current) && (p.key == "" || p.key == before.Current.Key) {
 		g.Key = before.Current.Key
 	}
@@ -71,7 +71,7 @@ func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before cho
 		}
 	}
 	if err := d.choose(def.Kind, facts.Kernel, before.serve(g)); err != nil {
-		return problemOf(err, "cannot note the driver of %q", def.Kind)
+		return accel.ProblemOf(err, "cannot note the driver of %q", def.Kind)
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (d *Driver) insertAll(ctx context.Context, kind string, facts accel.Facts, 
 	defer func() { at.end(problem) }()
 	for i, m := range p.modules {
 		at.at(i, m.name)
-		if live, ok := d.liveModule(m.name); ok && live.State == stateLive {
+		if live, ok := liveModule(d.h, m.name); ok && live.State == stateLive {
 			if !m.prior && !sameModule(live, m.buildID, m.srcVersion, m.image.version) {
 				return loaded, log, accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded with build-id %q, the one in %q has %q", m.name, live.BuildID, m.path, m.buildID)
 			}
@@ -139,7 +139,7 @@ func (d *Driver) finit(ctx context.Context, facts accel.Facts, m planned) (did b
 	switch {
 	case loadErr == nil:
 		return true, log, nil
-	case errors.Is(loadErr, context.DeadlineExceeded) && d.taint()&taintDied != 0:
+	case errors.Is(loadErr, context.DeadlineExceeded) && taint(d.h)&taintDied != 0:
 		// The thread that crashed could not even end, so the helper waits for it.
 		return false, log, accel.Problemf(accel.RebootRequired, "the initialisation of module %q crashed in the kernel%s", m.name, c.quote())
 	case errors.Is(loadErr, context.DeadlineExceeded):
@@ -147,7 +147,7 @@ func (d *Driver) finit(ctx context.Context, facts accel.Facts, m planned) (did b
 	case ctx.Err() != nil:
 		return false, log, accel.Problemf(accel.LoadTimeout, "the load of module %q was called off: %v", m.name, ctx.Err())
 	case errors.Is(loadErr, ErrDied):
-		if d.taint()&taintDied == 0 {
+		if taint(d.h)&taintDied == 0 {
 			return false, log, accel.Problemf(accel.LoadFailed, "cannot load module %q: %v%s", m.name, loadErr, c.quote())
 		}
 		return false, log, accel.Problemf(accel.RebootRequired, "the initialisation of module %q crashed in the kernel%s", m.name, c.quote())
@@ -157,7 +157,7 @@ func (d *Driver) finit(ctx context.Context, facts accel.Facts, m planned) (did b
 		}
 		return false, log, loadProblem(errno, c)
 	}
-	return false, log, problemOf(loadErr, "cannot load module %q", m.name)
+	return false, log, accel.ProblemOf(loadErr, "cannot load module %q", m.name)
 }
 
 // raced decides about a module that somebody else was loading at the same moment.
@@ -165,7 +165,7 @@ func (d *Driver) raced(ctx context.Context, m planned) *accel.Problem {
 	if problem := d.awaitModule(ctx, m.name); problem != nil {
 		return problem
 	}
-	live, ok := d.liveModule(m.name)
+	live, ok := liveModule(d.h, m.name)
 	if !ok {
 		return accel.Problemf(accel.LoadFailed, "module %q was loaded by somebody else and failed", m.name)
 	}
@@ -208,11 +208,11 @@ func (d *Driver) awaitStill(ctx context.Context, def *accel.Definition) *accel.P
 func (d *Driver) awaitModule(ctx context.Context, name string) *accel.Problem {
 	state := ""
 	arrived := d.until(ctx, d.o.LoadTimeout, func() bool {
-		m, ok := d.liveModule(name)
+		m, ok := liveModule(d.h, name)
 		state = m.State
-		return !ok || state == stateLive || d.taint()&taintDied != 0
+		return !ok || state == stateLive || taint(d.h)&taintDied != 0
 	})
-	if m, ok := d.liveModule(name); arrived && (!ok || m.State == stateLive) {
+	if m, ok := liveModule(d.h, name); arrived && (!ok || m.State == stateLive) {
 		return nil
 	}
 	if ctx.Err() != nil {

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,7 +58,7 @@ func (m elfModule) bytes() []byte {
 		m.crcs = map[string]uint32{"module_layout": 1}
 	}
 	var versions bytes.Buffer
-	for _, name := range sortedKeys(m.crcs) {
+	for _, name := range slices.Sorted(maps.Keys(m.crcs)) {
 		record := make([]byte, 64)
 		le.PutUint64(record, uint64(m.crcs[name]))
 		copy(record[8:], name)
@@ -135,9 +136,10 @@ func (m elfModule) bytes() []byte {
 	le.PutUint16(body[58:], 64)
 	le.PutUint16(body[60:], uint16(len(sections)))
 	le.PutUint16(body[62:], 6)
-	if m.signature != nil {
-		body = append(append(body, m.signature...), 0, 0, pkcs7Type, 0, 0, 0, 0, 0)
-		body = append(binary.BigEndian.AppendUint32(body, uint32(len(m.signature))), signatureMagic...)
+	if m.signature != nil { // struct module_signature (include/linux/module_signature.h)
+		const pkcs7 = 2
+		body = append(append(body, m.signature...), 0, 0, pkcs7, 0, 0, 0, 0, 0)
+		body = append(binary.BigEndian.AppendUint32(body, uint32(len(m.signature))), "~Module signature appended~\n"...)
 	}
 	return body
 }

@@ -30,14 +30,14 @@ func normal(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 // liveModule reads what sysfs shows of a module; ok is false when it is not there. Code that is part of the kernel has
 // a directory without initstate when it has parameters, and is not a module.
-func (d *Driver) liveModule(name string) (m accel.LoadedModule, ok bool) {
+func liveModule(h *host.Host, name string) (m accel.LoadedModule, ok bool) {
 	dir := path.Join("/sys/module", normal(name))
-	state, err := d.h.ReadString(path.Join(dir, "initstate"))
+	state, err := h.ReadString(path.Join(dir, "initstate"))
 	if err != nil {
 		return accel.LoadedModule{}, false
 	}
 	read := func(file string) string {
-		s, err := d.h.ReadString(path.Join(dir, file))
+		s, err := h.ReadString(path.Join(dir, file))
 		if err != nil {
 			return ""
 		}
@@ -48,10 +48,10 @@ func (d *Driver) liveModule(name string) (m accel.LoadedModule, ok bool) {
 	if err != nil {
 		m.RefCnt = 0 // a kernel that cannot unload modules shows none
 	}
-	if note, err := d.h.ReadFile(path.Join(dir, "notes/.note.gnu.build-id")); err == nil {
+	if note, err := h.ReadFile(path.Join(dir, "notes/.note.gnu.build-id")); err == nil {
 		m.BuildID = noteBuildID(note, binary.NativeEndian)
 	}
-	if holders, err := d.h.ReadDir(path.Join(dir, "holders")); err == nil {
+	if holders, err := h.ReadDir(path.Join(dir, "holders")); err == nil {
 		for _, e := range holders {
 			m.Holders = append(m.Holders, e.Name())
 		}
@@ -225,8 +225,8 @@ func deviceProblem(def *accel.Definition, devices []device, live bool) *accel.Pr
 }
 
 // taint reads the kernel's taint bits, 0 when they cannot be read.
-func (d *Driver) taint() uint64 {
-	text, err := d.h.ReadString("/proc/sys/kernel/tainted")
+func taint(h *host.Host) uint64 {
+	text, err := h.ReadString("/proc/sys/kernel/tainted")
 	if err != nil {
 		return 0
 	}

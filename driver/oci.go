@@ -57,7 +57,7 @@ func (d *Driver) artifacts(kind string) *artifact.Client {
 // fetch gets an artifact into a directory that nobody reads, judges it as a build is judged, moves it into the store
 // and uses it from there.
 func (d *Driver) fetch(ctx context.Context, def *accel.Definition, facts accel.Facts, from accel.SourceType, o EnsureOptions, pull func(*artifact.Client, string) (artifact.Pulled, *accel.Problem)) answer {
-	j := &job{def: def, facts: facts, index: d.modulesOf(facts.Kernel.Release)}
+	j := &job{def: def, facts: facts, index: newIndex(d.h, facts.Kernel.Release)}
 	done, problem := d.openJob(j)
 	if problem != nil {
 		return answer{verdict: failed, problem: problem}
@@ -90,7 +90,7 @@ func (d *Driver) fetch(ctx context.Context, def *accel.Definition, facts accel.F
 	}
 	a.plan.close()
 	if err := d.publish(j.entry, e.Key); err != nil {
-		return answer{verdict: failed, problem: problemOf(err, "cannot put %q into the store", pulled.Reference)}
+		return answer{verdict: failed, problem: accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)}
 	}
 	d.log.Info("driver fetched", "kind", def.Kind, "from", pulled.Reference, "key", e.Key)
 	return d.useFetched(def, facts, e, from, o)
@@ -156,7 +156,7 @@ func (d *Driver) adopt(j *job, pulled artifact.Pulled) (Entry, *accel.Problem) {
 		err = d.h.WriteFile(path.Join(j.entry, "manifest.json"), append(b, '\n'), 0o600)
 	}
 	if err != nil {
-		return Entry{}, problemOf(err, "cannot put %q into the store", pulled.Reference)
+		return Entry{}, accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)
 	}
 	return Entry{Manifest: m, Path: d.entryDir(m.Key)}, nil
 }
@@ -181,7 +181,7 @@ func (d *Driver) adoptModule(j *job, want accel.Module) (StoredModule, *accel.Pr
 	found := ""
 	entries, err := d.h.ReadDir(j.work)
 	if err != nil {
-		return StoredModule{}, problemOf(err, "cannot read an artifact")
+		return StoredModule{}, accel.ProblemOf(err, "cannot read an artifact")
 	}
 	for _, e := range entries {
 		if base, ok := moduleBase(e.Name()); ok && base == normal(want.Name) {
@@ -219,7 +219,7 @@ func (d *Driver) adoptFirmware(j *job, c artifact.Config) ([]artifact.File, *acc
 		return nil, nil
 	}
 	if err := d.h.Rename(from, path.Join(j.entry, "firmware")); err != nil {
-		return nil, problemOf(err, "cannot put firmware into the store")
+		return nil, accel.ProblemOf(err, "cannot put firmware into the store")
 	}
 	return c.Firmware, nil
 }
@@ -228,7 +228,7 @@ func (d *Driver) adoptFirmware(j *job, c artifact.Config) ([]artifact.File, *acc
 func contentOf(e Entry, facts accel.Facts) (artifact.Content, *accel.Problem) {
 	identity, err := json.Marshal(e.Identity)
 	if err != nil {
-		return artifact.Content{}, problemOf(err, "cannot describe %q", e.Key)
+		return artifact.Content{}, accel.ProblemOf(err, "cannot describe %q", e.Key)
 	}
 	c := artifact.Config{
 		Schema: artifact.Schema, Profile: e.Kind, DriverVersion: cmp.Or(e.Identity.Version, e.modulesVersion()), Arch: e.Arch,

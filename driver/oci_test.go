@@ -14,6 +14,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -586,7 +587,7 @@ func TestForeignImage(t *testing.T) {
 	var one, two bytes.Buffer
 	layer := func(to *bytes.Buffer, files map[string]string) {
 		w := tar.NewWriter(to)
-		for _, name := range sortedKeys(files) {
+		for _, name := range slices.Sorted(maps.Keys(files)) {
 			h := tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(files[name])), Mode: 0o644}
 			if name == "bin/sh" {
 				h.Typeflag, h.Size, h.Linkname = tar.TypeSymlink, 0, "busybox"

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 )
 
 // joinParameters makes the kernel's argument string, sorted by name: equal wants give equal strings.
@@ -166,8 +167,8 @@ func asMap(words []Parameter) map[string]string {
 
 // differing returns a sentence about the first parameter of a live module that is not as wanted, "" when there is none.
 // A parameter that sysfs does not show cannot be compared and is taken as it is.
-func (d *Driver) differing(def *accel.Definition, facts accel.Facts, m accel.Module) (string, *accel.Problem) {
-	want, problem := d.expandParameters(def, facts, m)
+func differing(h *host.Host, def *accel.Definition, facts accel.Facts, m accel.Module) (string, *accel.Problem) {
+	want, problem := expandParameters(def, facts, m)
 	if problem != nil && problem.Reason == accel.APIUnreachable {
 		return "", nil // what is wanted is not known: what serves goes on
 	}
@@ -175,7 +176,7 @@ func (d *Driver) differing(def *accel.Definition, facts accel.Facts, m accel.Mod
 		return "", problem
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
-		have, err := d.h.ReadString(path.Join("/sys/module", normal(m.Name), "parameters", name))
+		have, err := h.ReadString(path.Join("/sys/module", normal(m.Name), "parameters", name))
 		if err == nil && !sameParameter(want[name], have) {
 			return "parameter " + strconv.Quote(name) + " is " + strconv.Quote(have) + ", wanted is " + strconv.Quote(want[name]), nil
 		}

@@ -67,7 +67,7 @@ func TestParametersDiffer(t *testing.T) {
 	if have, problem := d.Probe(def, unknown, m.accs()); problem != nil || !have.Right || have.Upgrade != nil {
 		t.Errorf("a driver that serves while nobody knows what is wanted: %+v, %v", have, problem)
 	}
-	if _, problem := d.expandParameters(def, unknown, def.Driver.Modules[0]); problem == nil || problem.Reason != accel.APIUnreachable {
+	if _, problem := expandParameters(def, unknown, def.Driver.Modules[0]); problem == nil || problem.Reason != accel.APIUnreachable {
 		t.Errorf("what is not known is taken for something: %v", problem)
 	}
 	for _, bad := range []string{`a"b`, "a\nb", "{{.Nope}}", "{{"} {

@@ -60,14 +60,12 @@ type planner struct {
 
 // makePlan opens and judges the modules of a source and everything that must be loaded before them. The problem, when
 // there is one, is a refusal.
-func (d *Driver) makePlan(def *accel.Definition, facts accel.Facts, source accel.SourceType, key string, where []located) (*plan, *accel.Problem) {
-	return d.newPlanner(def, facts, source, key).run(where)
-}
+func makePlan(t target, where []located) (*plan, *accel.Problem) { return newPlanner(t).run(where) }
 
-func (d *Driver) newPlanner(def *accel.Definition, facts accel.Facts, source accel.SourceType, key string) *planner {
+func newPlanner(t target) *planner {
 	return &planner{
-		inspection: d.inspect(def, facts.Kernel, source, key), facts: facts,
-		plan: &plan{source: source, key: key, id: key}, out: map[string]*accel.Problem{},
+		inspection: inspect(t), facts: t.facts,
+		plan: &plan{source: t.source, key: t.key, id: t.key}, out: map[string]*accel.Problem{},
 	}
 }
 
@@ -110,7 +108,7 @@ func (p *planner) leaveOut(m accel.Module, problem *accel.Problem) *accel.Proble
 	if !m.Optional {
 		return problem
 	}
-	p.d.log.Warn("an optional module is left out", "kind", p.def.Kind, "module", m.Name, "problem", problem)
+	p.log.Warn("an optional module is left out", "kind", p.def.Kind, "module", m.Name, "problem", problem)
 	return nil
 }
 
@@ -124,13 +122,13 @@ func (p *planner) open(where []located) ([]*candidate, *accel.Problem) {
 		if l.path == "" {
 			problem = accel.Problemf(accel.NoDriverSource, "module %q is not there", l.module.Name)
 		} else {
-			c.image, problem = openImage(p.d.h, l.path)
+			c.image, problem = openImage(p.h, l.path)
 		}
 		if problem == nil {
 			var words map[string]string
-			if words, problem = p.d.expandParameters(p.def, p.facts, l.module); problem == nil {
+			if words, problem = expandParameters(p.def, p.facts, l.module); problem == nil {
 				c.words = p.rules.merge(l.module.Name, words)
-				c.module.Firmware, problem = p.d.expandFirmware(p.def, p.facts, l.module)
+				c.module.Firmware, problem = expandFirmware(p.def, p.facts, l.module)
 			}
 		}
 		p.tell(l.module.Name, l.path, Check{Name: "file", Problem: problem})
@@ -256,7 +254,7 @@ func (p *planner) addSoft(name, wants string) {
 		return
 	}
 	if problem := p.addChain(name, wants); problem != nil {
-		p.d.log.Warn("a soft dependency is left out", "module", wants, "dependency", name, "problem", problem)
+		p.log.Warn("a soft dependency is left out", "module", wants, "dependency", name, "problem", problem)
 	}
 }
 
@@ -315,7 +313,7 @@ func (p *planner) addChain(name, wants string) *accel.Problem {
 
 // addInstalled adds one module of /lib/modules.
 func (p *planner) addInstalled(file, base string) *accel.Problem {
-	m, problem := openImage(p.d.h, file)
+	m, problem := openImage(p.h, file)
 	if problem != nil {
 		return problem
 	}
@@ -342,14 +340,14 @@ func (p *planner) provided(name string) bool {
 	if !p.running {
 		return false // what is live now will not be then
 	}
-	if live, ok := p.d.liveModule(name); ok {
+	if live, ok := liveModule(p.h, name); ok {
 		if live.State == stateLive {
 			p.learn(live)
 		}
 		return live.State == stateLive
 	}
 	// Code in the kernel that has parameters shows a directory without a state.
-	return p.index.chain(name) == nil && p.d.h.Exists("/sys/module/"+normal(name))
+	return p.index.chain(name) == nil && p.h.Exists("/sys/module/"+normal(name))
 }
 
 // learn notes the symbols of a live module that is not one of the kernel's own, whose symbols Module.symvers has: it must
@@ -359,7 +357,7 @@ func (p *planner) learn(live accel.LoadedModule) {
 	if !ok || p.index.ownFile(file) {
 		return
 	}
-	m, problem := openImage(p.d.h, file)
+	m, problem := openImage(p.h, file)
 	if problem != nil {
 		return
 	}

@@ -76,9 +76,9 @@ func (s sight) version() string {
 // look reads the modules and devices of a driver.
 func (d *Driver) look(def *accel.Definition, accs []accel.Accelerator) sight {
 	var s sight
-	died := d.taint()&taintDied != 0
+	died := taint(d.h)&taintDied != 0
 	for _, want := range def.Driver.Modules {
-		m, ok := d.liveModule(want.Name)
+		m, ok := liveModule(d.h, want.Name)
 		if !ok {
 			d.settled(want.Name)
 			s.missing = s.missing || !want.Optional
@@ -157,7 +157,7 @@ func (d *Driver) judgeModule(def *accel.Definition, facts accel.Facts, want acce
 			return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded with build-id %q, the chosen one has %q", m.Name, m.BuildID, chosen.Modules[i].BuildID)
 		}
 	}
-	sentence, problem := d.differing(def, facts, want)
+	sentence, problem := differing(d.h, def, facts, want)
 	if problem != nil {
 		return problem
 	}

@@ -39,7 +39,7 @@ func (d *Driver) noteLoad(m planned) *accel.Problem {
 		err = d.ledger.Note(NoteModule, m.name, string(text))
 	}
 	if err != nil {
-		return problemOf(err, "cannot load module %q", m.name)
+		return accel.ProblemOf(err, "cannot load module %q", m.name)
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func (d *Driver) Purge(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *
 		return strings.HasPrefix(p, "/sys/") || strings.HasPrefix(p, "/proc/")
 	}})
 	if err != nil {
-		return out, problemOf(err, "cannot take attributes back")
+		return out, accel.ProblemOf(err, "cannot take attributes back")
 	}
 	back, problem := d.giveBack(ctx, o)
 	return slices.Concat(out, attributes, back), problem
@@ -107,23 +107,23 @@ func (d *Driver) Purge(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *
 func (d *Driver) loadedByUs() ([]accel.LoadedModule, *accel.Problem) {
 	notes, err := d.ledger.Notes(NoteModule)
 	if err != nil {
-		return nil, problemOf(err, "cannot know which modules acceld loaded")
+		return nil, accel.ProblemOf(err, "cannot know which modules acceld loaded")
 	}
 	var out []accel.LoadedModule
 	for _, n := range slices.Backward(notes) {
 		var note loadedNote
-		live, ok := d.liveModule(n.Name)
+		live, ok := liveModule(d.h, n.Name)
 		if ok && json.Unmarshal([]byte(n.Text), &note) == nil && sameModule(live, note.BuildID, note.SrcVersion, note.Version) {
 			out = append(out, live)
 		}
 	}
 	entries, err := d.List()
 	if err != nil {
-		return nil, problemOf(err, "cannot read the store")
+		return nil, accel.ProblemOf(err, "cannot read the store")
 	}
 	for _, e := range entries {
 		for _, s := range slices.Backward(e.Modules) {
-			live, ok := d.liveModule(s.Name)
+			live, ok := liveModule(d.h, s.Name)
 			known := slices.ContainsFunc(out, func(m accel.LoadedModule) bool { return m.Name == live.Name })
 			if ok && !known && s.BuildID != "" && live.BuildID == s.BuildID {
 				out = append(out, live)
@@ -168,7 +168,7 @@ func (d *Driver) purgeModules(ctx context.Context, modules []accel.LoadedModule,
 			case errors.As(err, &errno) && errno != syscall.ENOENT:
 				result = leftBecause(result.Path, unloadProblem(m.Name, errno, false))
 			case err != nil && !errors.Is(err, syscall.ENOENT):
-				result = leftBecause(result.Path, problemOf(err, "cannot remove module %q", m.Name))
+				result = leftBecause(result.Path, accel.ProblemOf(err, "cannot remove module %q", m.Name))
 			}
 		}
 		if result.Action == ledger.Left {
@@ -202,7 +202,7 @@ func (d *Driver) forgetGone(going map[string]bool, out []ledger.Outcome) {
 func (d *Driver) liveOf(def *accel.Definition) []accel.LoadedModule {
 	var out []accel.LoadedModule
 	for _, m := range slices.Backward(def.Driver.Modules) {
-		if live, ok := d.liveModule(m.Name); ok {
+		if live, ok := liveModule(d.h, m.Name); ok {
 			out = append(out, live)
 		}
 	}
@@ -234,7 +234,7 @@ func leftBecause(name string, p *accel.Problem) ledger.Outcome {
 func (d *Driver) giveBack(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *accel.Problem) {
 	notes, err := d.ledger.Notes(NoteTakeover)
 	if err != nil {
-		return nil, problemOf(err, "cannot know which devices acceld took")
+		return nil, accel.ProblemOf(err, "cannot know which devices acceld took")
 	}
 	var out []ledger.Outcome
 	for _, n := range slices.Backward(notes) {
@@ -246,7 +246,7 @@ func (d *Driver) giveBack(ctx context.Context, o PurgeOptions) ([]ledger.Outcome
 		}
 		if result.Action != ledger.Left && !o.DryRun {
 			if err := d.ledger.Forget(NoteTakeover, n.Name); err != nil {
-				return out, problemOf(err, "cannot forget the takeover of %q", n.Name)
+				return out, accel.ProblemOf(err, "cannot forget the takeover of %q", n.Name)
 			}
 		}
 		out = append(out, result)
@@ -267,7 +267,7 @@ func (d *Driver) returnDevice(ctx context.Context, n ledger.Note, dry bool) *acc
 	if bound != "" {
 		err := d.within(ctx, "unbind "+n.Name, func() error { return d.attribute(path.Join(dir, "driver/unbind"), n.Name) })
 		if err != nil {
-			return problemOf(err, "cannot take device %q from driver %q", n.Name, bound)
+			return accel.ProblemOf(err, "cannot take device %q from driver %q", n.Name, bound)
 		}
 	}
 	if n.Text == "" {
@@ -278,7 +278,7 @@ func (d *Driver) returnDevice(ctx context.Context, n ledger.Note, dry bool) *acc
 		return accel.Problemf(accel.DependencyMissing, "device %q was with driver %q, which is not loaded any more", n.Name, n.Text)
 	}
 	if err := d.within(ctx, "bind "+n.Name, func() error { return d.attribute(path.Join(driver, "bind"), n.Name) }); err != nil {
-		return problemOf(err, "cannot give device %q back to driver %q", n.Name, n.Text)
+		return accel.ProblemOf(err, "cannot give device %q back to driver %q", n.Name, n.Text)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func TestRealBuild(t *testing.T) {
 			t.Errorf("the build left %v", left)
 		}
 		where := []located{{def.Driver.Modules[0], filepath.Join(e.Path, e.Modules[0].File)}}
-		p, problem := d.makePlan(def, facts, accel.SourceStore, e.Key, where)
+		p, problem := makePlan(d.targetOf(def, facts, accel.SourceStore, e.Key), where)
 		if problem != nil {
 			t.Fatal(problem)
 		}

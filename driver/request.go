@@ -30,14 +30,14 @@ func RequestDir(stateDir string) string { return path.Join(stateDir, "requests")
 func Ask(h *host.Host, stateDir, kind string, r Request) *accel.Problem {
 	dir := RequestDir(stateDir)
 	if err := h.MkdirAll(dir, 0o700); err != nil {
-		return problemOf(err, "cannot make %q", dir)
+		return accel.ProblemOf(err, "cannot make %q", dir)
 	}
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {
 		err = h.WriteFile(path.Join(dir, kind+".json"), append(b, '\n'), 0o600)
 	}
 	if err != nil {
-		return problemOf(err, "cannot note the request for %q", kind)
+		return accel.ProblemOf(err, "cannot note the request for %q", kind)
 	}
 	return nil
 }

@@ -158,7 +158,7 @@ func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTa
 	// descriptor's.
 	text := lockText(d.h, ids...)
 	if err := d.h.WriteAttribute(driverLock(), text); err != nil {
-		return problemOf(err, "cannot say that %s are to be reset", strings.Join(ids, ", "))
+		return accel.ProblemOf(err, "cannot say that %s are to be reset", strings.Join(ids, ", "))
 	}
 	defer func() {
 		if len(r.stuck) == 0 {

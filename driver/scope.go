@@ -121,9 +121,9 @@ func (d *Driver) runSteps(ctx context.Context, j *job, log io.Writer) (problem *
 		case errors.As(err, &exit):
 			return words.problem(s.name, err)
 		case err != nil:
-			return problemOf(err, "cannot build the driver of %q", j.def.Kind)
+			return accel.ProblemOf(err, "cannot build the driver of %q", j.def.Kind)
 		case words.err != nil:
-			return problemOf(words.err, "cannot write the build log of %q", j.def.Kind)
+			return accel.ProblemOf(words.err, "cannot write the build log of %q", j.def.Kind)
 		}
 	}
 	j.counted = words.counted

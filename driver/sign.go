@@ -20,6 +20,7 @@ import (
 	"syscall"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 )
 
 // hashAlgorithm is one hash that kernels take, with its identifiers (RFC 5754).
@@ -59,7 +60,7 @@ func (s *signer) identity() string {
 
 // openSigner reads the definition's signer, nil when it has none. A key that others than its owner can read is refused:
 // whoever has it can make this kernel run anything.
-func (d *Driver) openSigner(def *accel.Definition) (*signer, *accel.Problem) {
+func openSigner(h *host.Host, def *accel.Definition) (*signer, *accel.Problem) {
 	s := def.Driver.Sign
 	if s == nil {
 		return nil, nil
@@ -75,14 +76,14 @@ func (d *Driver) openSigner(def *accel.Definition) (*signer, *accel.Problem) {
 	if !ok {
 		return bad("hash %q is not one of sha256, sha384, sha512", name)
 	}
-	st, err := d.h.Stat(s.Key)
+	st, err := h.Stat(s.Key)
 	if err != nil {
 		return bad("key: %v", err)
 	}
 	if sys, ok := st.Sys().(*syscall.Stat_t); !st.Mode().IsRegular() || st.Mode().Perm()&0o077 != 0 || ok && sys.Uid != 0 && int(sys.Uid) != os.Geteuid() {
 		return bad("key %q has mode %v: it must be a file that root alone can read (chown root, chmod 0600)", s.Key, st.Mode())
 	}
-	text, err := d.h.ReadFile(s.Key)
+	text, err := h.ReadFile(s.Key)
 	if err != nil {
 		return bad("key: %v", err)
 	}
@@ -90,7 +91,7 @@ func (d *Driver) openSigner(def *accel.Definition) (*signer, *accel.Problem) {
 	if err != nil {
 		return bad("key %q: %v", s.Key, err)
 	}
-	if text, err = d.h.ReadFile(s.Certificate); err != nil {
+	if text, err = h.ReadFile(s.Certificate); err != nil {
 		return bad("certificate: %v", err)
 	}
 	certificate, err := parseCertificate(text)
@@ -185,18 +186,18 @@ func (s *signer) message(content io.Reader) ([]byte, error) {
 }
 
 // sign appends the signature to the module file, in place of what signatures it has.
-func (d *Driver) sign(s *signer, file string) *accel.Problem {
+func sign(h *host.Host, s *signer, file string) *accel.Problem {
 	if s == nil {
 		return nil
 	}
-	if err := d.signFile(s, file); err != nil {
+	if err := signFile(h, s, file); err != nil {
 		return accel.Problemf(accel.ReasonForError(err, accel.SigningFailed), "cannot sign module file %q: %v", file, err)
 	}
 	return nil
 }
 
-func (d *Driver) signFile(s *signer, file string) error {
-	f, err := d.h.Open(file)
+func signFile(h *host.Host, s *signer, file string) error {
+	f, err := h.Open(file)
 	if err != nil {
 		return err
 	}
@@ -219,7 +220,7 @@ func (d *Driver) signFile(s *signer, file string) error {
 	}
 	body = append(append(body, message...), 0, 0, pkcs7Type, 0, 0, 0, 0, 0)
 	body = binary.BigEndian.AppendUint32(body, uint32(len(message)))
-	return d.h.WriteFile(file, append(body, signatureMagic...), 0o600)
+	return h.WriteFile(file, append(body, signatureMagic...), 0o600)
 }
 
 // unsignedSize returns the size of a module file without its signatures: the kernel's own tool puts a second one behind

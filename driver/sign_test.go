@@ -93,21 +93,20 @@ func TestSignLikeTheKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := newMachine(t)
-	d := m.driver(Options{})
 	for name, key := range map[string]crypto.Signer{"RSA": rsaKey, "ECDSA": ecKey} {
 		for hash := range hashes() {
 			t.Run(name+" "+hash, func(t *testing.T) {
 				def := eduDefinition()
 				def.Driver.Sign = keyFiles(t, m, key)
 				def.Driver.Sign.Hash = hash
-				s, problem := d.openSigner(def)
+				s, problem := openSigner(m.h, def)
 				if problem != nil {
 					t.Fatal(problem)
 				}
 				plain := edu().bytes()
 				m.write("/m/edu.ko", string(plain))
 				for range 2 { // what is signed already is signed anew
-					if problem := d.sign(s, "/m/edu.ko"); problem != nil {
+					if problem := sign(m.h, s, "/m/edu.ko"); problem != nil {
 						t.Fatal(problem)
 					}
 				}
@@ -187,7 +186,7 @@ func TestSignerRefused(t *testing.T) {
 			def := eduDefinition()
 			def.Driver.Sign = keyFiles(t, m, key)
 			c.change(m, def.Driver.Sign)
-			s, problem := m.driver(Options{}).openSigner(def)
+			s, problem := openSigner(m.h, def)
 			if c.says == "" {
 				if problem != nil || s == nil {
 					t.Fatal(problem)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -117,10 +118,14 @@ func (m Manifest) modulesVersion() string {
 	return ""
 }
 
-func (d *Driver) storeDir() string            { return path.Join(d.o.StateDir, "kmod") }
-func (d *Driver) entryDir(key string) string  { return path.Join(d.storeDir(), key) }
-func (d *Driver) buildDir() string            { return path.Join(d.o.StateDir, "build") }
-func (d *Driver) currentDir() string          { return path.Join(d.storeDir(), "current") }
+func (d *Driver) storeDir() string { return path.Join(d.o.StateDir, "kmod") }
+
+func (d *Driver) entryDir(key string) string { return path.Join(d.storeDir(), key) }
+
+func (d *Driver) buildDir() string { return path.Join(d.o.StateDir, "build") }
+
+func (d *Driver) currentDir() string { return path.Join(d.storeDir(), "current") }
+
 func (d *Driver) failedLog(key string) string { return path.Join(d.storeDir(), "failed", key+".log") }
 
 // isKey tells an entry's directory from the store's others.
@@ -248,12 +253,12 @@ func (d *Driver) checkDigest(e Entry, s StoredModule) *accel.Problem {
 		return accel.Problemf(accel.DigestMismatch, "file %q of the store is gone", name)
 	}
 	if err != nil {
-		return problemOf(err, "cannot read module %q", name)
+		return accel.ProblemOf(err, "cannot read module %q", name)
 	}
 	defer f.Close()
 	sum, err := digest(f)
 	if err != nil {
-		return problemOf(err, "cannot read module %q", name)
+		return accel.ProblemOf(err, "cannot read module %q", name)
 	}
 	if sum != s.SHA256 {
 		return accel.Problemf(accel.DigestMismatch, "file %q has SHA-256 %s, stored was %s", name, sum, s.SHA256)
@@ -282,7 +287,7 @@ func (d *Driver) sweep() {
 	for _, name := range d.h.Glob(d.buildDir(), "*") {
 		dirs[strings.TrimSuffix(name, ".lock")] = true
 	}
-	for _, dir := range sortedKeys(dirs) {
+	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
 		release, err := d.h.TryLock(dir+".lock", "")
 		if err != nil {
 			continue // at work

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
 )
 
 // export is one symbol that the kernel or one of its modules exports.
@@ -89,7 +91,7 @@ func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
 	}
 	known, from := in.symvers(m)
 	compared := 0
-	for _, name := range sortedKeys(m.crcs) {
+	for _, name := range slices.Sorted(maps.Keys(m.crcs)) {
 		crc, where, ok := in.version(name, known)
 		if !ok {
 			continue
@@ -114,11 +116,11 @@ func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
 		}
 	}
 	if len(lost) > 0 && !in.running && from != "" {
-		return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which kernel %q does not have", m.name, sortedKeys(lost)[0], in.kernel.Release)
+		return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which kernel %q does not have", m.name, slices.Sorted(maps.Keys(lost))[0], in.kernel.Release)
 	}
 	if len(lost) > 0 && in.running {
-		found, listed := in.d.kallsyms(lost)
-		for _, name := range sortedKeys(lost) {
+		found, listed := kallsyms(in.h, lost)
+		for _, name := range slices.Sorted(maps.Keys(lost)) {
 			if listed && !found[name] {
 				return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which neither kernel %q nor a loaded module has", m.name, name, in.kernel.Release)
 			}
@@ -133,7 +135,7 @@ func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
 // lenient reports whether the kernel only warns of a module that uses a namespace which it does not import, or does not
 // say so.
 func (in *inspection) lenient() bool {
-	config := in.d.kernelConfig(in.headers())
+	config := kernelConfig(in.h, in.headers())
 	return config == "" || configValue(config, "CONFIG_MODULE_ALLOW_MISSING_NAMESPACE_IMPORTS") == "y"
 }
 
@@ -192,8 +194,8 @@ func compatibleLicence(text string) bool {
 }
 
 // kallsyms returns which of the wanted symbols the running kernel has; ok is false when it does not say.
-func (d *Driver) kallsyms(wanted map[string]bool) (found map[string]bool, ok bool) {
-	f, err := d.h.Open("/proc/kallsyms")
+func kallsyms(h *host.Host, wanted map[string]bool) (found map[string]bool, ok bool) {
+	f, err := h.Open("/proc/kallsyms")
 	if err != nil {
 		return nil, false
 	}
@@ -220,14 +222,14 @@ func (in *inspection) symvers(m *moduleFile) (found map[string]export, from stri
 			return found, name
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			in.d.log.Warn("cannot read the kernel's symbol versions", "file", name, "error", err)
+			in.log.Warn("cannot read the kernel's symbol versions", "file", name, "error", err)
 		}
 	}
 	return nil, ""
 }
 
 func (in *inspection) readSymvers(name string, wanted map[string]bool) (map[string]export, error) {
-	f, err := in.d.h.Open(name)
+	f, err := in.h.Open(name)
 	if err != nil {
 		return nil, err
 	}

@@ -120,16 +120,16 @@ func (d *Driver) takeOver(ctx context.Context, def *accel.Definition, accs []acc
 	for _, v := range devices {
 		dir := functionDir(v.id)
 		if err := d.ledger.Note(NoteTakeover, v.id, v.bound); err != nil {
-			return problemOf(err, "cannot take device %q from driver %q", v.id, v.bound)
+			return accel.ProblemOf(err, "cannot take device %q from driver %q", v.id, v.bound)
 		}
 		d.point("takeover noted")
 		if err := d.ledger.Attribute(path.Join(dir, "driver_override"), def.Driver.Binds); err != nil {
-			return problemOf(err, "cannot keep device %q for driver %q", v.id, def.Driver.Binds)
+			return accel.ProblemOf(err, "cannot keep device %q for driver %q", v.id, def.Driver.Binds)
 		}
 		d.point("device kept")
 		err := d.within(ctx, "unbind "+v.id, func() error { return d.attribute(path.Join(dir, "driver/unbind"), v.id) })
 		if err != nil {
-			return problemOf(err, "cannot take device %q from driver %q", v.id, v.bound)
+			return accel.ProblemOf(err, "cannot take device %q from driver %q", v.id, v.bound)
 		}
 		d.point("device unbound")
 		d.log.Info("device taken over", "kind", def.Kind, "device", v.id, "from", v.bound)

@@ -94,7 +94,7 @@ func clone(def *accel.Definition) (*accel.Definition, *accel.Problem) {
 }
 
 // expandFirmware fills the templates in the names of one module's firmware files.
-func (d *Driver) expandFirmware(def *accel.Definition, facts accel.Facts, m accel.Module) ([]string, *accel.Problem) {
+func expandFirmware(def *accel.Definition, facts accel.Facts, m accel.Module) ([]string, *accel.Problem) {
 	var out []string
 	for _, text := range m.Firmware {
 		file, problem := expand(def, facts, "driver.modules."+m.Name+".firmware", text)
@@ -117,7 +117,7 @@ type buildSource struct {
 }
 
 // expandSource fills the templates of a source; headers is what .KernelHeaders in its make arguments is.
-func (d *Driver) expandSource(def *accel.Definition, facts accel.Facts, s accel.Source, headers string) (buildSource, *accel.Problem) {
+func expandSource(def *accel.Definition, facts accel.Facts, s accel.Source, headers string) (buildSource, *accel.Problem) {
 	p, problem := expand(def, facts, "driver.sources.path", s.Path)
 	if problem != nil {
 		return buildSource{}, problem
@@ -143,7 +143,7 @@ func (d *Driver) expandSource(def *accel.Definition, facts accel.Facts, s accel.
 }
 
 // expandParameters fills the templates in the parameters of one module.
-func (d *Driver) expandParameters(def *accel.Definition, facts accel.Facts, m accel.Module) (map[string]string, *accel.Problem) {
+func expandParameters(def *accel.Definition, facts accel.Facts, m accel.Module) (map[string]string, *accel.Problem) {
 	out := map[string]string{}
 	for name, text := range m.Parameters {
 		value, problem := expand(def, facts, "driver.modules."+m.Name+".parameters."+name, text)

@@ -24,7 +24,7 @@ func (d *Driver) copySource(j *job) (digest string, problem *accel.Problem) {
 	defer func() { at.end(problem) }()
 	digest, err := copyTree(d.h, j.source.path, j.work)
 	if err != nil {
-		return "", problemAs(err, accel.SourceMissing, "cannot copy the source %q", j.source.path)
+		return "", accel.ProblemOr(err, accel.SourceMissing, "cannot copy the source %q", j.source.path)
 	}
 	return digest, nil
 }

@@ -33,7 +33,7 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 	}
 	var order []accel.LoadedModule // as they are removed
 	for _, m := range slices.Backward(def.Driver.Modules) {
-		if live, ok := d.liveModule(m.Name); ok {
+		if live, ok := liveModule(d.h, m.Name); ok {
 			order = append(order, live)
 		}
 	}
@@ -76,7 +76,7 @@ func (d *Driver) unloadFailed(def *accel.Definition, facts accel.Facts, accs []a
 	case errors.As(err, &errno):
 		problem := unloadProblem(m.Name, errno, facts.Kernel.ModulesDisabled)
 		if problem.Reason == accel.InUse {
-			if live, ok := d.liveModule(m.Name); ok {
+			if live, ok := liveModule(d.h, m.Name); ok {
 				if named := accel.HoldersProblem(def.Kind, d.users(def, accs, []accel.LoadedModule{live})); named != nil {
 					return named
 				}
@@ -84,7 +84,7 @@ func (d *Driver) unloadFailed(def *accel.Definition, facts accel.Facts, accs []a
 		}
 		return problem
 	}
-	return problemOf(err, "cannot remove module %q", m.Name)
+	return accel.ProblemOf(err, "cannot remove module %q", m.Name)
 }
 
 // users names everyone who uses the modules: other modules, processes with a device node open, or, when only the
@@ -155,7 +155,7 @@ func (d *Driver) restorable(def *accel.Definition, facts accel.Facts, order []ac
 	if len(order) < 2 {
 		return p // there is no half-way
 	}
-	x := d.modulesOf(facts.Kernel.Release)
+	x := newIndex(d.h, facts.Kernel.Release)
 	entries, err := d.List()
 	if err != nil {
 		d.log.Warn("cannot read the store", "error", err)

@@ -61,7 +61,7 @@ func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel
 		c := d.choice(def.Kind, facts.Kernel).serve(to)
 		c.Asked, c.Rejected = def.Driver.Upgrade.Asked, nil
 		if err := d.choose(def.Kind, facts.Kernel, c); err != nil {
-			return have, problemOf(err, "cannot note the driver of %q", def.Kind)
+			return have, accel.ProblemOf(err, "cannot note the driver of %q", def.Kind)
 		}
 		return d.Probe(def, facts, accs)
 	}
@@ -272,7 +272,7 @@ func (t *swap) commit(context.Context) UpgradeStep {
 	c := t.choice(t.j.Kind, t.facts.Kernel).serve(t.j.To)
 	c.Asked, c.Rejected = t.j.Asked, nil
 	if err := t.choose(t.j.Kind, t.facts.Kernel, c); err != nil {
-		return t.retry(problemOf(err, "cannot note the driver of %q", t.j.Kind))
+		return t.retry(accel.ProblemOf(err, "cannot note the driver of %q", t.j.Kind))
 	}
 	t.log.Info("driver upgraded", "kind", t.j.Kind, "from", t.j.From.ref(), "to", t.j.To.ref(), "took", t.o.Now().Sub(t.j.Since))
 	t.collect(t.facts)
@@ -327,7 +327,7 @@ func (t *swap) reject(context.Context) UpgradeStep {
 	c.Asked = j.Asked
 	c.Rejected = &rejection{ID: j.To.ID, Wish: j.Wish, Version: j.To.Version, Problem: noted, At: t.o.Now().UTC(), Stuck: j.Stuck}
 	if err := t.choose(j.Kind, t.facts.Kernel, c); err != nil {
-		return t.retry(problemOf(err, "cannot note that the driver of %q was taken back", j.Kind))
+		return t.retry(accel.ProblemOf(err, "cannot note that the driver of %q was taken back", j.Kind))
 	}
 	t.log.Warn("driver upgrade failed", "kind", j.Kind, "reason", problem.Reason, "message", problem.Message)
 	return t.end(problem)

@@ -2,23 +2,22 @@ package driver
 
 import (
 	"fmt"
-	"maps"
-	"slices"
+	"log/slog"
 	"strings"
 	"sync"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/host"
 )
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // inspection is what the modules of one plan are judged by. A module is read as the kernel and its policy would, and
 // stricter: a kernel with symbol versions loads a module of another release, with forced loading even one without
 // versions, and every kernel ignores a parameter that it does not know. A refusal here means that the kernel is not
 // asked.
 type inspection struct {
-	d       *Driver
+	h       *host.Host
+	log     *slog.Logger
 	def     *accel.Definition
 	kernel  accel.Kernel
 	index   *moduleIndex
@@ -33,17 +32,32 @@ type inspection struct {
 	ours map[string]uint32
 }
 
-func (d *Driver) inspect(def *accel.Definition, k accel.Kernel, source accel.SourceType, key string) *inspection {
-	in := &inspection{d: d, def: def, kernel: k, index: d.modulesOf(k.Release), running: !k.NotRunning, rules: readModprobe(d.h), ours: map[string]uint32{}}
-	if source != accel.SourceStore { // a module of the store was compared when it was built, and its key names this kernel
+// target is what modules are judged for.
+type target struct {
+	host  *host.Host
+	log   *slog.Logger
+	def   *accel.Definition
+	facts accel.Facts
+	// source is where they are from; key is their entry in the store, empty for others.
+	source accel.SourceType
+	key    string
+	// firmware comes with the driver; conflict says which of it cannot be made visible to the kernel because something else
+	// is in its place, nil when nothing is.
+	firmware []artifact.File
+	conflict func() *accel.Problem
+}
+
+func inspect(t target) *inspection {
+	k := t.facts.Kernel
+	in := &inspection{
+		h: t.host, log: t.log, def: t.def, kernel: k, index: newIndex(t.host, k.Release), running: !k.NotRunning,
+		rules: readModprobe(t.host), bundled: t.firmware, ours: map[string]uint32{},
+	}
+	if t.source != accel.SourceStore { // a module of the store was compared when it was built, and its key names this kernel
 		in.flags = in.index.flags()
 	}
-	in.bundled = d.bundledFirmware(key)
-	in.conflict = sync.OnceValue(func() *accel.Problem {
-		_, problem := d.placeable(in.bundled, k.Release)
-		return problem
-	})
-	in.keys = sync.OnceValue(func() *keyrings { return d.keyrings(def, in.index.signer()) })
+	in.conflict = sync.OnceValue(t.conflict)
+	in.keys = sync.OnceValue(func() *keyrings { return readKeyrings(t.host, t.log, t.def, in.index.signer()) })
 	return in
 }
 

@@ -192,7 +192,7 @@ func TestInstalledOrder(t *testing.T) {
 		"extra/c-d.ko.zst: kernel/a.ko",
 		"kernel/a.ko:", "not a line",
 	}, "\n"))
-	x := m.driver(Options{}).modulesOf(testRelease)
+	x := newIndex(m.h, testRelease)
 	file, _ := x.file("edu")
 	if file != path.Join(dir, "updates/dkms/edu.ko") {
 		t.Error(file)
@@ -463,7 +463,7 @@ func TestRealModule(t *testing.T) {
 			if c.want == accel.Unsigned && image.signature == nil || c.want == accel.KeyUnknown && image.signature == nil {
 				t.Skip("the kernel's modules are not signed")
 			}
-			if !d.keyrings(eduDefinition(), nil).readable && c.want == accel.KeyUnknown || name != "as it is" && bytes.Equal(c.bytes, whole) {
+			if !readKeyrings(d.h, d.log, eduDefinition(), nil).readable && c.want == accel.KeyUnknown || name != "as it is" && bytes.Equal(c.bytes, whole) {
 				t.Skip("the machine does not show its keyrings, or the module is signed by another name")
 			}
 			v := d.VerifyFiles(nil, facts, []string{file})
