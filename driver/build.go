@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/template"
 	"github.com/acceld/acceld/host"
 )
 
@@ -44,7 +45,7 @@ func (d *Driver) Build(ctx context.Context, def *accel.Definition, facts accel.F
 type job struct {
 	def     *accel.Definition
 	facts   accel.Facts
-	source  buildSource
+	source  template.BuildSource
 	system  accel.BuildSystem
 	dkms    *dkmsConf // for that system
 	headers string
@@ -65,16 +66,16 @@ type job struct {
 // Gate, when there is one, is asked before the compiler runs.
 func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, gate func(context.Context, string) *answer) (Entry, answer) {
 	const anywhere = "/headers" // where they are changes nothing of what comes out
-	source, problem := expandSource(def, facts, s, anywhere)
+	source, problem := template.Source(def, facts, s, anywhere)
 	if problem != nil {
 		return Entry{}, answer{verdict: refused, problem: problem}
 	}
-	if !d.h.Exists(source.path) {
-		return Entry{}, answer{verdict: unavailable, problem: accel.Problemf(accel.SourceMissing, "the source of %q is not at %q", def.Kind, source.path)}
+	if !d.h.Exists(source.Path) {
+		return Entry{}, answer{verdict: unavailable, problem: accel.Problemf(accel.SourceMissing, "the source of %q is not at %q", def.Kind, source.Path)}
 	}
 	j := &job{def: def, facts: facts, source: source, system: d.system(source), index: newIndex(d.h, facts.Kernel.Release)}
 	if j.system == accel.BuildDKMS {
-		if j.dkms, problem = d.readDKMS(source.path); problem != nil {
+		if j.dkms, problem = d.readDKMS(source.Path); problem != nil {
 			return Entry{}, answer{verdict: refused, problem: problem}
 		}
 	}
@@ -92,7 +93,7 @@ func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.F
 	}
 	id := Identity{
 		Kind: def.Kind, Signer: j.signer.identity(), Version: def.Driver.Version, SourceDigest: tree, Arch: facts.Kernel.Arch,
-		KernelRelease: facts.Kernel.Release, KernelID: kernelID(facts.Kernel), Make: source.make,
+		KernelRelease: facts.Kernel.Release, KernelID: kernelID(facts.Kernel), Make: source.Make,
 	}
 	release, problem := d.lockKey(ctx, def.Kind, id.key())
 	if problem != nil {
@@ -123,7 +124,7 @@ func (d *Driver) equip(ctx context.Context, j *job, s accel.Source) (problem *ac
 	if j.headers, problem = d.headers(j.facts); problem != nil {
 		return problem
 	}
-	if j.source, problem = expandSource(j.def, j.facts, s, j.headers); problem != nil {
+	if j.source, problem = template.Source(j.def, j.facts, s, j.headers); problem != nil {
 		return problem
 	}
 	config := kernelConfig(d.h, j.headers)
@@ -215,7 +216,7 @@ func (d *Driver) compile(ctx context.Context, j *job, id Identity) (Manifest, *a
 	}
 	defer log.Close()
 	start := time.Now()
-	d.log.Info("driver build started", "kind", j.def.Kind, "source", j.source.path, "headers", j.headers, "key", id.key())
+	d.log.Info("driver build started", "kind", j.def.Kind, "source", j.source.Path, "headers", j.headers, "key", id.key())
 	closeScope := d.openScope(ctx, j)
 	defer closeScope()
 	problem := d.runSteps(ctx, j, log)
@@ -295,7 +296,7 @@ func (d *Driver) harvest(ctx context.Context, j *job, want accel.Module) (Stored
 		return StoredModule{}, p
 	}
 	if v := j.def.Driver.Version; v != "" && m.version != "" && m.version != v {
-		return StoredModule{}, accel.Problemf(accel.SourceMissing, "the source in %q is of version %q, wanted is %q", j.source.path, m.version, v)
+		return StoredModule{}, accel.Problemf(accel.SourceMissing, "the source in %q is of version %q, wanted is %q", j.source.Path, m.version, v)
 	}
 	s := StoredModule{Name: normal(want.Name), File: path.Base(built), BuildID: m.buildID, SrcVersion: m.srcVersion, Vermagic: m.vermagic, Depends: m.depends, Version: m.version}
 	if s.SHA256, problem = d.store(m.file, path.Join(j.entry, s.File)); problem != nil {

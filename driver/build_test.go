@@ -14,6 +14,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // workshop is this machine with a real make, a source tree and headers whose Makefile does what a test says.
@@ -46,7 +47,7 @@ func newWorkshop(t *testing.T, makefile string) *workshop {
 	}
 	w.write(w.source, "edu.c", "int x;\n")
 	w.write(w.source, "made.ko", "what an earlier build left")
-	w.write(w.headers, "good.bin", string(edu().bytes()))
+	w.write(w.headers, "good.bin", string(ko.Edu().Bytes()))
 	w.write(w.headers, "Makefile", "modules:\n\t@echo run >> "+w.headers+"/runs\n\t@"+strings.ReplaceAll(makefile, "\n", "\n\t@")+"\n")
 	return w
 }
@@ -64,20 +65,20 @@ func (w *workshop) runs() int {
 }
 
 func (w *workshop) definition() *accel.Definition {
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: w.source}}
 	return def
 }
 
 func (w *workshop) facts() accel.Facts {
-	return accel.Facts{Kernel: accel.Kernel{Release: testRelease, Version: "#1", Arch: "x86_64", Headers: w.headers}}
+	return accel.Facts{Kernel: accel.Kernel{Release: ko.Release, Version: "#1", Arch: "x86_64", Headers: w.headers}}
 }
 
 const goodMake = `cp good.bin $(M)/edu.ko`
 
 func TestBuildFails(t *testing.T) {
-	other := edu()
-	other.vermagic = "5.0 SMP"
+	other := ko.Edu()
+	other.Vermagic = "5.0 SMP"
 	for _, c := range []struct {
 		name, makefile, version string
 		want                    accel.Reason
@@ -92,7 +93,7 @@ func TestBuildFails(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorkshop(t, c.makefile)
-			w.write(w.headers, "other.bin", string(other.bytes()))
+			w.write(w.headers, "other.bin", string(other.Bytes()))
 			d := New(w.h, Options{StateDir: w.state})
 			def := w.definition()
 			def.Driver.Version = c.version
@@ -321,7 +322,7 @@ func TestReasonOfDisk(t *testing.T) {
 	m.write("/src/a.c", "x")
 	m.write("/var/lib/acceld", "a file where the directory should be")
 	d := m.driver(Options{})
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
 	if _, problem := d.Build(t.Context(), def, m.facts()); problem == nil {
 		t.Error("no problem")

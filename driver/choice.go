@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/template"
 )
 
 // Generation is a driver that serves or served a kind on a kernel: all that is needed to load exactly it again.
@@ -132,7 +133,7 @@ func (d *Driver) wish(def *accel.Definition, facts accel.Facts) string {
 		Asked   time.Time
 	}{Version: def.Driver.Version, Sources: def.Driver.Sources, Asked: def.Driver.Upgrade.Asked}
 	for _, m := range def.Driver.Modules {
-		parameters, problem := expandParameters(def, facts, m)
+		parameters, problem := template.Parameters(def, facts, m)
 		if problem != nil {
 			parameters = m.Parameters
 		}

@@ -26,7 +26,7 @@ func (j *job) dkmsFacts(jobs int) {
 	name, version := j.dkms.texts["PACKAGE_NAME"], j.dkms.texts["PACKAGE_VERSION"]
 	j.dkms.facts = map[string]string{
 		"kernelver": j.facts.Kernel.Release, "kernel_source_dir": j.headers, "arch": j.facts.Kernel.Arch,
-		"dkms_tree": path.Join(j.dir, "dkms"), "source_tree": path.Dir(j.source.path), "parallel_jobs": strconv.Itoa(jobs),
+		"dkms_tree": path.Join(j.dir, "dkms"), "source_tree": path.Dir(j.source.Path), "parallel_jobs": strconv.Itoa(jobs),
 		"module": name.text, "module_version": version.text,
 	}
 }

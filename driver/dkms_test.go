@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 func parsed(t *testing.T, text string) *dkmsConf {
@@ -151,7 +152,7 @@ func TestDKMSBuild(t *testing.T) {
 	}
 	sub("patches/good.patch", "--- a/edu.c\n+++ b/edu.c\n@@ -1 +1 @@\n-int x;\n+int patched;\n", 0o644)
 	sub("pre.sh", "#!/bin/sh\necho \"$1 $kernelver\" > pre\n", 0o755)
-	sub("Makefile", "all:\n\tgrep -q patched edu.c\n\tgrep -q 'now "+testRelease+"' pre\n\ttest '$(KERNELRELEASE)' = '"+testRelease+
+	sub("Makefile", "all:\n\tgrep -q patched edu.c\n\tgrep -q 'now "+ko.Release+"' pre\n\ttest '$(KERNELRELEASE)' = '"+ko.Release+
 		"'\n\ttest '$(EXTRA)' = 'a b$$c'\n\tcase '$(KCFLAGS)' in *-ffile-prefix-map=*) ;; *) exit 1;; esac\n\ttest \"$$TOP\" = out\n\tmkdir -p out && cp $(KDIR)/good.bin out/inner.ko\n", 0o644)
 	sub("dkms.conf", `PACKAGE_NAME="edu"
 PACKAGE_VERSION="1.0.0"

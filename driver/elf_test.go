@@ -11,22 +11,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 func TestReadModule(t *testing.T) {
-	x := edu()
-	x.info = append(x.info, "depends=i2c-core,drm", "srcversion=ABC", "softdep=pre: a-b post: c")
-	x.crcs = map[string]uint32{"module_layout": 0xdeadbeef, "printk": 7}
-	x.undefined, x.defined = []string{"printk", "kfree"}, []string{"edu_go"}
-	x.signature = testSignature(t, "sha512")
-	b := x.bytes()
+	x := ko.Edu()
+	x.Info = append(x.Info, "depends=i2c-core,drm", "srcversion=ABC", "softdep=pre: a-b post: c")
+	x.CRCs = map[string]uint32{"module_layout": 0xdeadbeef, "printk": 7}
+	x.Undefined, x.Defined = []string{"printk", "kfree"}, []string{"edu_go"}
+	x.Signature = testSignature(t, "sha512")
+	b := x.Bytes()
 	got, problem := readModule(bytes.NewReader(b), int64(len(b)))
 	if problem != nil {
 		t.Fatal(problem)
 	}
 	want := &moduleFile{
-		machine: elf.EM_X86_64, name: "edu", version: "1.0.0", srcVersion: "ABC", buildID: x.buildID,
-		vermagic: testRelease + " " + testFlags, depends: []string{"i2c_core", "drm"}, softBefore: []string{"a_b"},
+		machine: elf.EM_X86_64, name: "edu", version: "1.0.0", srcVersion: "ABC", buildID: x.BuildID,
+		vermagic: ko.Release + " " + ko.Flags, depends: []string{"i2c_core", "drm"}, softBefore: []string{"a_b"},
 		softAfter:  []string{"c"},
 		parameters: map[string]string{"fail_probe": "", "max_factorial": "uint"}, signature: &signature{issuer: "test: signer", hash: "sha512"}, exports: map[string]uint32{},
 		crcs: map[string]uint32{"module_layout": 0xdeadbeef, "printk": 7}, undefined: []string{"kfree", "printk"}, defined: map[string]bool{"edu_go": true},
@@ -39,10 +40,10 @@ func TestReadModule(t *testing.T) {
 
 // TestReadModuleTruncated cuts a module everywhere: never a panic, and never a module that claims to be whole.
 func TestReadModuleTruncated(t *testing.T) {
-	x := edu()
-	x.crcs = map[string]uint32{"module_layout": 1, "printk": 2}
-	x.undefined = []string{"printk"}
-	b := x.bytes()
+	x := ko.Edu()
+	x.CRCs = map[string]uint32{"module_layout": 1, "printk": 2}
+	x.Undefined = []string{"printk"}
+	b := x.Bytes()
 	for n := range len(b) {
 		if _, problem := readModule(bytes.NewReader(b[:n]), int64(n)); problem == nil || problem.Reason != accel.ModuleInvalid {
 			t.Fatalf("cut at %d of %d: %v", n, len(b), problem)
@@ -68,8 +69,8 @@ func TestReadModuleSections(t *testing.T) {
 		{"zeroed memory, larger than the file", func(size uint64, h, _ []byte) { put32(h, 4, uint32(elf.SHT_NOBITS)); put64(h, 32, size+1) }, true},
 		{"no section at all", func(size uint64, _, first []byte) { put64(first, 32, size+1) }, true}, // its size may be the number of sections
 	} {
-		x := edu()
-		b := bytes.Replace(x.bytes(), []byte("__versions\x00"), []byte(".text\x00\x00\x00\x00\x00\x00"), 1)
+		x := ko.Edu()
+		b := bytes.Replace(x.Bytes(), []byte("__versions\x00"), []byte(".text\x00\x00\x00\x00\x00\x00"), 1)
 		table := b[binary.LittleEndian.Uint64(b[40:]):]
 		c.change(uint64(len(b)), table[64*code:], table)
 		_, problem := readModule(bytes.NewReader(b), int64(len(b)))
@@ -84,9 +85,9 @@ func put64(b []byte, at int, v uint64) { binary.LittleEndian.PutUint64(b[at:], v
 func put32(b []byte, at int, v uint32) { binary.LittleEndian.PutUint32(b[at:], v) }
 
 func TestReadModuleNotAModule(t *testing.T) {
-	executable := edu().bytes()
+	executable := ko.Edu().Bytes()
 	executable[16] = byte(elf.ET_EXEC)
-	small := edu().bytes()
+	small := ko.Edu().Bytes()
 	small[4] = byte(elf.ELFCLASS32)
 	for name, b := range map[string][]byte{"empty": nil, "text": []byte("hello"), "executable": executable, "32-bit": small, "zeros": make([]byte, 4096)} {
 		if _, problem := readModule(bytes.NewReader(b), int64(len(b))); problem == nil || problem.Reason != accel.ModuleInvalid {
@@ -97,9 +98,9 @@ func TestReadModuleNotAModule(t *testing.T) {
 
 // TestReadModuleDamaged changes and cuts a module at random, the same way each time.
 func TestReadModuleDamaged(t *testing.T) {
-	x := edu()
-	x.crcs, x.undefined = map[string]uint32{"module_layout": 1}, []string{"printk"}
-	whole := x.bytes()
+	x := ko.Edu()
+	x.CRCs, x.Undefined = map[string]uint32{"module_layout": 1}, []string{"printk"}
+	whole := x.Bytes()
 	dice := rand.New(rand.NewPCG(1, 2))
 	for range 5000 {
 		b := bytes.Clone(whole)
@@ -116,12 +117,12 @@ func TestReadModuleDamaged(t *testing.T) {
 }
 
 func FuzzReadModule(f *testing.F) {
-	x := edu()
-	x.crcs = map[string]uint32{"module_layout": 1}
-	x.undefined, x.defined = []string{"printk"}, []string{"x"}
-	f.Add(x.bytes())
-	x.signature = testSignature(f, "sha256")
-	f.Add(x.bytes())
+	x := ko.Edu()
+	x.CRCs = map[string]uint32{"module_layout": 1}
+	x.Undefined, x.Defined = []string{"printk"}, []string{"x"}
+	f.Add(x.Bytes())
+	x.Signature = testSignature(f, "sha256")
+	f.Add(x.Bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, problem := readModule(bytes.NewReader(b), int64(len(b)))
 		if (m == nil) == (problem == nil) {

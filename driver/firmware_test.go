@@ -12,6 +12,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/host/ledger"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // bring puts firmware into an entry of the store, as an artifact does.
@@ -58,7 +59,7 @@ func TestFirmwareOfTheStore(t *testing.T) {
 		{"another one is there", func(m *testMachine) { m.write(firmwarePath, ""); m.write("/lib/firmware/edu/fw.bin", "old") }, accel.FirmwareConflict, "", ""},
 		{"another one is there for this kernel", func(m *testMachine) {
 			m.write(firmwarePath, "")
-			m.write("/lib/firmware/"+testRelease+"/edu/fw.bin", "old")
+			m.write("/lib/firmware/"+ko.Release+"/edu/fw.bin", "old")
 		}, accel.FirmwareConflict, "", ""},
 		{"another one in somebody's directory", func(m *testMachine) {
 			m.write(firmwarePath, "/srv/fw")
@@ -73,8 +74,8 @@ func TestFirmwareOfTheStore(t *testing.T) {
 			m := newMachine(t)
 			c.prepare(m)
 			d := m.driver(Options{})
-			m.bring(m.enter(d, edu(), 1), "edu/fw.bin", "new")
-			def := eduDefinition()
+			m.bring(m.enter(d, ko.Edu(), 1), "edu/fw.bin", "new")
+			def := ko.Definition()
 			def.Driver.Modules[0].Firmware = []string{"edu/fw.bin"}
 			_, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
 			if c.reason == "" && problem != nil || c.reason != "" && (problem == nil || problem.Reason != c.reason || len(m.loads) > 0) {
@@ -113,15 +114,15 @@ func TestFirmwareIsReplacedByAnUpgrade(t *testing.T) {
 		m.write(firmwarePath, "/srv/fw")
 		d := m.driver(Options{})
 		def := wants("1.0.0")
-		m.bring(m.enter(d, edu(), 1), "edu/fw.bin", "one")
+		m.bring(m.enter(d, ko.Edu(), 1), "edu/fw.bin", "one")
 		if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
 			t.Fatal(problem)
 		}
 		if changed {
 			m.write(updates+"/edu/fw.bin", "mine")
 		}
-		x := edu()
-		x.version, x.buildID = "2.0.0", "c2c2"
+		x := ko.Edu()
+		x.Version, x.BuildID = "2.0.0", "c2c2"
 		m.bring(m.enter(d, x, 2), "edu/fw.bin", "two")
 		def.Driver.Version = "2.0.0"
 		_, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs())

@@ -7,17 +7,18 @@ import (
 	"testing"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // TestFullDisk builds into a file system of every size from nothing to enough: NoSpace and no half state until it is
 // enough, and then it works without anyone's help.
 func TestFullDisk(t *testing.T) {
-	big := edu()
+	big := ko.Edu()
 	for i := range 2000 {
-		big.info = append(big.info, fmt.Sprintf("alias=pci:v%08d", i))
+		big.Info = append(big.Info, fmt.Sprintf("alias=pci:v%08d", i))
 	}
 	w := newWorkshop(t, `cp big.bin $(M)/edu.ko`)
-	w.write(w.headers, "big.bin", string(big.bytes()))
+	w.write(w.headers, "big.bin", string(big.Bytes()))
 	if err := syscall.Mount("tmpfs", w.state, "tmpfs", 0, "size=16k"); err != nil {
 		t.Skipf("no file system can be mounted: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // procKeys is /proc/keys of a Debian 12 with Secure Boot, shortened: two built-in keys and one of the platform's.
@@ -63,7 +64,7 @@ func TestPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := testCertificate(t, key, testName())
+	c := ko.Certificate(t, key, ko.Name())
 	mine := procKeys + "11111111 I------     1 perm 1f030000     0     0 asymmetri test: signer: deadbeef: X509.id-ecPub deadbeef []\n"
 	sameName := procKeys + "11111111 I------     1 perm 1f030000     0     0 asymmetri test: signer: 00c0ffee: X509.rsa 00c0ffee []\n"
 	dkms := func(m *testMachine) { m.write("/var/lib/dkms/mok.pub", string(c.Raw)) }
@@ -92,7 +93,7 @@ func TestPolicy(t *testing.T) {
 		{"unknown and no certificate", true, procKeys, func(*testMachine) {}, enforce, accel.KeyUnknown, `mokutil --import <the certificate of "test: signer"`},
 		{"no keyrings to be seen", true, "", dkms, enforce, "", ""},
 		{"signed as the kernel's own", true, procKeys, func(m *testMachine) {
-			m.install("kernel/own.ko", elfModule{name: "own", signature: signedBy(t, key, c)})
+			m.install("kernel/own.ko", ko.Module{Name: "own", Signature: signedBy(t, key, c)})
 		}, enforce, "", ""},
 		{"enrolled by the owner", true, procKeys, func(m *testMachine) {
 			m.write("/sys/firmware/efi/mok-variables/MokListRT", string(signatureList(c)))
@@ -101,9 +102,9 @@ func TestPolicy(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			m := newMachine(t)
-			x := edu()
+			x := ko.Edu()
 			if row.signed {
-				x.signature = signedBy(t, key, c)
+				x.Signature = signedBy(t, key, c)
 			}
 			m.install("updates/edu.ko", x)
 			if row.keys != "" {
@@ -112,7 +113,7 @@ func TestPolicy(t *testing.T) {
 			row.prepare(m)
 			facts := m.facts()
 			row.policy(&facts.Kernel)
-			_, problem := m.driver(Options{}).Ensure(t.Context(), eduDefinition(), facts, m.accs())
+			_, problem := m.driver(Options{}).Ensure(t.Context(), ko.Definition(), facts, m.accs())
 			if row.want == "" {
 				if problem != nil {
 					t.Fatal(problem)

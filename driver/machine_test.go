@@ -3,12 +3,10 @@ package driver
 import (
 	"bytes"
 	"context"
-	"debug/elf"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,129 +18,8 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/test/ko"
 )
-
-const (
-	testRelease = "6.1.0-test"
-	testDevice  = "0000:01:00.0"
-	testFlags   = "SMP preempt mod_unload modversions"
-)
-
-// elfModule describes a module file to make.
-type elfModule struct {
-	name, version, buildID string
-	info                   []string // more fields of .modinfo
-	vermagic               string
-	machine                elf.Machine
-	crcs                   map[string]uint32 // version 1 of module_layout when nil
-	undefined, defined     []string
-	signature              []byte // PKCS #7
-}
-
-func (m elfModule) bytes() []byte {
-	if m.machine == 0 {
-		m.machine = elf.EM_X86_64
-	}
-	if m.vermagic == "" {
-		m.vermagic = testRelease + " " + testFlags + " "
-	}
-	le := binary.LittleEndian
-	info := "name=" + m.name + "\x00vermagic=" + m.vermagic + "\x00"
-	if m.version != "" {
-		info += "version=" + m.version + "\x00"
-	}
-	for _, f := range m.info {
-		info += f + "\x00"
-	}
-	if m.crcs == nil {
-		m.crcs = map[string]uint32{"module_layout": 1}
-	}
-	var versions bytes.Buffer
-	for _, name := range slices.Sorted(maps.Keys(m.crcs)) {
-		record := make([]byte, 64)
-		le.PutUint64(record, uint64(m.crcs[name]))
-		copy(record[8:], name)
-		versions.Write(record)
-	}
-	var note []byte
-	if id, _ := hex.DecodeString(m.buildID); len(id) > 0 {
-		note = le.AppendUint32(le.AppendUint32(le.AppendUint32(nil, 4), uint32(len(id))), 3)
-		note = append(append(note, "GNU\x00"...), id...)
-	}
-	strtab, symtab := []byte{0}, make([]byte, 24)
-	symbol := func(name string, section uint16) {
-		s := le.AppendUint32(nil, uint32(len(strtab)))
-		s = append(s, byte(elf.STB_GLOBAL)<<4, 0)
-		s = le.AppendUint16(s, section)
-		symtab = append(symtab, append(s, make([]byte, 16)...)...)
-		strtab = append(append(strtab, name...), 0)
-	}
-	for _, n := range m.undefined {
-		symbol(n, 0)
-	}
-	for _, n := range m.defined {
-		symbol(n, 1)
-	}
-	type section struct {
-		name       string
-		kind       elf.SectionType
-		data       []byte
-		link       uint32
-		entry, off uint64
-	}
-	sections := []section{
-		{},
-		{name: ".modinfo", kind: elf.SHT_PROGBITS, data: []byte(info)},
-		{name: "__versions", kind: elf.SHT_PROGBITS, data: versions.Bytes()},
-		{name: ".note.gnu.build-id", kind: elf.SHT_NOTE, data: note},
-		{name: ".symtab", kind: elf.SHT_SYMTAB, data: symtab, link: 5, entry: 24},
-		{name: ".strtab", kind: elf.SHT_STRTAB, data: strtab},
-		{name: ".shstrtab", kind: elf.SHT_STRTAB},
-	}
-	names := []byte{0}
-	offsets := make([]uint32, len(sections))
-	for i, s := range sections[1:] {
-		offsets[i+1] = uint32(len(names))
-		names = append(append(names, s.name...), 0)
-	}
-	sections[6].data = names
-	body := make([]byte, 64)
-	for i := range sections[1:] {
-		s := &sections[i+1]
-		for len(body)%8 != 0 {
-			body = append(body, 0)
-		}
-		s.off = uint64(len(body))
-		body = append(body, s.data...)
-	}
-	for len(body)%8 != 0 {
-		body = append(body, 0)
-	}
-	table := uint64(len(body))
-	for i, s := range sections {
-		h := le.AppendUint32(le.AppendUint32(nil, offsets[i]), uint32(s.kind))
-		for _, v := range []uint64{0, 0, s.off, uint64(len(s.data))} {
-			h = le.AppendUint64(h, v)
-		}
-		h = le.AppendUint32(le.AppendUint32(h, s.link), 1)
-		body = append(body, le.AppendUint64(le.AppendUint64(h, 1), s.entry)...)
-	}
-	copy(body, "\x7fELF\x02\x01\x01")
-	le.PutUint16(body[16:], uint16(elf.ET_REL))
-	le.PutUint16(body[18:], uint16(m.machine))
-	le.PutUint32(body[20:], 1)
-	le.PutUint64(body[40:], table)
-	le.PutUint16(body[52:], 64)
-	le.PutUint16(body[58:], 64)
-	le.PutUint16(body[60:], uint16(len(sections)))
-	le.PutUint16(body[62:], 6)
-	if m.signature != nil { // struct module_signature (include/linux/module_signature.h)
-		const pkcs7 = 2
-		body = append(append(body, m.signature...), 0, 0, pkcs7, 0, 0, 0, 0, 0)
-		body = append(binary.BigEndian.AppendUint32(body, uint32(len(m.signature))), "~Module signature appended~\n"...)
-	}
-	return body
-}
 
 // testMachine is a tree that looks like a machine, and a kernel whose loads change it.
 type testMachine struct {
@@ -174,8 +51,8 @@ func newMachine(t *testing.T) *testMachine {
 	m.write("/proc/sys/kernel/random/boot_id", "boot-1\n")
 	m.write("/dev/kmsg", "")
 	m.write("/sys/module/.keep", "")
-	m.write("/lib/modules/"+testRelease+"/modules.builtin", "kernel/fs/builtinfs.ko\n")
-	m.addDevice(testDevice)
+	m.write("/lib/modules/"+ko.Release+"/modules.builtin", "kernel/fs/builtinfs.ko\n")
+	m.addDevice(ko.Device)
 	h, err := host.New(m.root)
 	if err != nil {
 		t.Fatal(err)
@@ -221,23 +98,23 @@ func (m *testMachine) bind(id, driver string) {
 }
 
 // install puts modules below /lib/modules with their modules.dep line.
-func (m *testMachine) install(file string, module elfModule, depends ...string) {
+func (m *testMachine) install(file string, module ko.Module, depends ...string) {
 	m.t.Helper()
-	dir := "/lib/modules/" + testRelease + "/"
-	m.write(dir+file, string(module.bytes()))
+	dir := "/lib/modules/" + ko.Release + "/"
+	m.write(dir+file, string(module.Bytes()))
 	old, _ := os.ReadFile(m.path(dir + "modules.dep"))
 	m.write(dir+"modules.dep", string(old)+file+": "+strings.Join(depends, " ")+"\n")
 }
 
 // live shows a module in sysfs as the kernel does.
-func (m *testMachine) live(x elfModule) {
-	dir := "/sys/module/" + x.name + "/"
+func (m *testMachine) live(x ko.Module) {
+	dir := "/sys/module/" + x.Name + "/"
 	m.write(dir+"initstate", "live\n")
 	m.write(dir+"refcnt", "0\n")
-	if x.version != "" {
-		m.write(dir+"version", x.version+"\n")
+	if x.Version != "" {
+		m.write(dir+"version", x.Version+"\n")
 	}
-	id, _ := hex.DecodeString(x.buildID)
+	id, _ := hex.DecodeString(x.BuildID)
 	ne := binary.NativeEndian
 	note := ne.AppendUint32(ne.AppendUint32(ne.AppendUint32(nil, 4), uint32(len(id))), 3)
 	m.write(dir+"notes/.note.gnu.build-id", string(append(append(note, "GNU\x00"...), id...)))
@@ -275,7 +152,7 @@ func (m *testMachine) Load(ctx context.Context, f *os.File, parameters string) e
 	if m.bad[module.version] == "denied" {
 		return syscall.EPERM
 	}
-	m.live(elfModule{name: module.name, version: module.version, buildID: module.buildID})
+	m.live(ko.Module{Name: module.name, Version: module.version, BuildID: module.buildID})
 	for _, p := range strings.Fields(parameters) {
 		name, value, _ := strings.Cut(p, "=")
 		m.write("/sys/module/"+module.name+"/parameters/"+name, value+"\n")
@@ -397,33 +274,28 @@ func (m *testMachine) attribute(name, text string) error {
 
 func (m *testMachine) facts() accel.Facts {
 	return accel.Facts{
-		Kernel: accel.Kernel{Release: testRelease, Version: "#1 SMP", Arch: "x86_64", BuildID: "abcdef0123456789"},
+		Kernel: accel.Kernel{Release: ko.Release, Version: "#1 SMP", Arch: "x86_64", BuildID: "abcdef0123456789"},
 		OS:     accel.OS{ID: "debian", VersionID: "12"},
 	}
 }
 
-// edu is a good module file.
-func edu() elfModule {
-	return elfModule{name: "edu", version: "1.0.0", defined: []string{"init_module"}, buildID: "b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1", info: []string{"parm=fail_probe:x", "parmtype=max_factorial:uint"}}
-}
-
 // enter puts an entry into the store as a build does.
-func (m *testMachine) enter(d *Driver, x elfModule, built int64) Entry {
+func (m *testMachine) enter(d *Driver, x ko.Module, built int64) Entry {
 	m.t.Helper()
 	return m.enterFor(m.facts().Kernel, d, x, built)
 }
 
 // enterFor puts an entry for a kernel into the store.
-func (m *testMachine) enterFor(k accel.Kernel, d *Driver, x elfModule, built int64) Entry {
+func (m *testMachine) enterFor(k accel.Kernel, d *Driver, x ko.Module, built int64) Entry {
 	m.t.Helper()
-	data := x.bytes()
+	data := x.Bytes()
 	sum, err := digest(bytes.NewReader(data))
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	man := Manifest{
-		Schema: storeSchema, Built: time.Unix(built, 0).UTC(), Modules: []StoredModule{{Name: x.name, File: x.name + ".ko", SHA256: sum, BuildID: x.buildID, Version: x.version}},
-		Identity: Identity{Kind: "qemu-edu", Version: x.version, SourceDigest: fmt.Sprint(built), Arch: k.Arch, KernelRelease: k.Release, KernelID: kernelID(k)},
+		Schema: storeSchema, Built: time.Unix(built, 0).UTC(), Modules: []StoredModule{{Name: x.Name, File: x.Name + ".ko", SHA256: sum, BuildID: x.BuildID, Version: x.Version}},
+		Identity: Identity{Kind: "qemu-edu", Version: x.Version, SourceDigest: fmt.Sprint(built), Arch: k.Arch, KernelRelease: k.Release, KernelID: kernelID(k)},
 	}
 	man.Key = man.Identity.key()
 	text, err := json.Marshal(man)
@@ -431,6 +303,6 @@ func (m *testMachine) enterFor(k accel.Kernel, d *Driver, x elfModule, built int
 		m.t.Fatal(err)
 	}
 	m.write(d.entryDir(man.Key)+"/manifest.json", string(text))
-	m.write(d.entryDir(man.Key)+"/"+x.name+".ko", string(data))
+	m.write(d.entryDir(man.Key)+"/"+x.Name+".ko", string(data))
 	return Entry{Manifest: man, Path: d.entryDir(man.Key)}
 }

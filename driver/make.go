@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/template"
 )
 
 // step is one program of a build.
@@ -18,11 +19,11 @@ type step struct {
 }
 
 // system is how the source of a job is built: what the definition says, else by its dkms.conf, else by kbuild.
-func (d *Driver) system(s buildSource) accel.BuildSystem {
-	if s.system != "" {
-		return s.system
+func (d *Driver) system(s template.BuildSource) accel.BuildSystem {
+	if s.System != "" {
+		return s.System
 	}
-	if d.h.Exists(path.Join(s.path, dkmsFile)) {
+	if d.h.Exists(path.Join(s.Path, dkmsFile)) {
 		return accel.BuildDKMS
 	}
 	return accel.BuildKbuild
@@ -45,7 +46,7 @@ func (d *Driver) steps(j *job) ([]step, *accel.Problem) {
 func (d *Driver) variables(j *job) []string {
 	flags := "-ffile-prefix-map=" + j.work + "=."
 	var rest []string
-	for _, a := range slices.Concat(j.extra, j.source.make) {
+	for _, a := range slices.Concat(j.extra, j.source.Make) {
 		if more, ok := strings.CutPrefix(a, "KCFLAGS="); ok {
 			flags += " " + more
 			continue

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 func TestParseModprobe(t *testing.T) {
@@ -119,8 +120,8 @@ func TestVeto(t *testing.T) {
 			m := newMachine(t)
 			m.write("/etc/modprobe.d/x.conf", c.file+"\n")
 			m.write("/proc/cmdline", c.cmdline+"\n")
-			m.install("updates/edu.ko", edu())
-			_, problem := m.driver(Options{}).Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+			m.install("updates/edu.ko", ko.Edu())
+			_, problem := m.driver(Options{}).Ensure(t.Context(), ko.Definition(), m.facts(), m.accs())
 			if c.says == "" {
 				if problem != nil {
 					t.Fatal(problem)
@@ -140,8 +141,8 @@ func TestVeto(t *testing.T) {
 // TestParameterWords: the definition wins, the administrator counts for the rest, and what the module does not have is
 // refused when the definition says it and left out when modprobe.d does.
 func TestParameterWords(t *testing.T) {
-	x := edu()
-	x.info = append(x.info, "parmtype=flag:bool", "parmtype=list:array of int", "parmtype=text:charp")
+	x := ko.Edu()
+	x.Info = append(x.Info, "parmtype=flag:bool", "parmtype=list:array of int", "parmtype=text:charp")
 	for _, c := range []struct {
 		name, options, cmdline string
 		definition             map[string]string
@@ -166,7 +167,7 @@ func TestParameterWords(t *testing.T) {
 			m.write("/etc/modprobe.d/x.conf", c.options+"\n")
 			m.write("/proc/cmdline", c.cmdline)
 			m.install("updates/edu.ko", x)
-			def := eduDefinition()
+			def := ko.Definition()
 			def.Driver.Modules[0].Parameters = c.definition
 			d := m.driver(Options{})
 			v := d.Verify(def, m.facts())

@@ -12,11 +12,12 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/template"
 )
 
 // askOCI pulls the driver from the registries of a source. Nothing of it is in the store before all of it was judged.
 func (d *Driver) askOCI(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, o EnsureOptions) answer {
-	image, problem := expand(def, facts, "driver.sources.image", s.Image)
+	image, problem := template.Fill(def, facts, "driver.sources.image", s.Image)
 	if problem != nil {
 		return answer{verdict: refused, problem: problem}
 	}
@@ -28,7 +29,7 @@ func (d *Driver) askOCI(ctx context.Context, def *accel.Definition, facts accel.
 
 // askBundle takes the driver from a bundle in a file or a directory.
 func (d *Driver) askBundle(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, o EnsureOptions) answer {
-	file, problem := expand(def, facts, "driver.sources.path", s.Path)
+	file, problem := template.Fill(def, facts, "driver.sources.path", s.Path)
 	if problem != nil {
 		return answer{verdict: refused, problem: problem}
 	}

@@ -31,6 +31,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // shop is a registry on loopback whose answers a test can spoil.
@@ -107,13 +108,13 @@ func quick() artifact.Options {
 
 // fromShop is the definition with the shop as its source.
 func fromShop(s *shop) *accel.Definition {
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceOCI, Image: s.host() + "/edu:v{{.DriverVersion}}-{{.KernelVersion}}"}}
 	return def
 }
 
 // stock pushes a driver from another machine.
-func (s *shop) stock(t *testing.T, def *accel.Definition, x elfModule, change func(*accel.Facts, *Entry), key *artifact.Key) artifact.Pushed {
+func (s *shop) stock(t *testing.T, def *accel.Definition, x ko.Module, change func(*accel.Facts, *Entry), key *artifact.Key) artifact.Pushed {
 	t.Helper()
 	other := newMachine(t)
 	d := other.driver(Options{Artifact: quick()})
@@ -166,7 +167,7 @@ func TestSources(t *testing.T) {
 		m   *testMachine
 		def *accel.Definition
 	}
-	good := func(f shelf) { f.s.stock(f.t, f.def, edu(), nil, nil) }
+	good := func(f shelf) { f.s.stock(f.t, f.def, ko.Edu(), nil, nil) }
 	for _, c := range []struct {
 		name    string
 		prepare func(shelf)
@@ -238,40 +239,40 @@ func TestSources(t *testing.T) {
 			good(f)
 			f.def.Driver.Sources[0].Digest = "sha256:" + strings.Repeat("a", 64)
 		}, accel.ArtifactNotFound, true},
-		{"pinned", func(f shelf) { f.def.Driver.Sources[0].Digest = f.s.stock(f.t, f.def, edu(), nil, nil).Digest }, "", false},
+		{"pinned", func(f shelf) { f.def.Driver.Sources[0].Digest = f.s.stock(f.t, f.def, ko.Edu(), nil, nil).Digest }, "", false},
 		{"pinned for another kernel", func(f shelf) {
-			f.def.Driver.Sources[0].Digest = f.s.stock(f.t, f.def, edu(), func(facts *accel.Facts, e *Entry) {
+			f.def.Driver.Sources[0].Digest = f.s.stock(f.t, f.def, ko.Edu(), func(facts *accel.Facts, e *Entry) {
 				facts.Kernel.BuildID, e.KernelID = "ffffffffffffffff", "ffffffffffffffff"
 			}, nil).Digest
 		}, accel.KernelMismatch, true},
 		{"tag of another build of the kernel", func(f shelf) {
-			f.s.stock(f.t, f.def, edu(), func(facts *accel.Facts, e *Entry) {
+			f.s.stock(f.t, f.def, ko.Edu(), func(facts *accel.Facts, e *Entry) {
 				facts.Kernel.BuildID, e.KernelID = "ffffffffffffffff", "ffffffffffffffff"
 			}, nil)
 		}, accel.ArtifactNotFound, true},
 		{"tag of another release", func(f shelf) {
-			f.s.stock(f.t, f.def, edu(), func(_ *accel.Facts, e *Entry) { e.KernelRelease = "5.0" }, nil)
+			f.s.stock(f.t, f.def, ko.Edu(), func(_ *accel.Facts, e *Entry) { e.KernelRelease = "5.0" }, nil)
 		}, accel.ArtifactNotFound, true},
 		{"another architecture", func(f shelf) {
-			f.s.stock(f.t, f.def, edu(), func(_ *accel.Facts, e *Entry) { e.Arch = "aarch64" }, nil)
+			f.s.stock(f.t, f.def, ko.Edu(), func(_ *accel.Facts, e *Entry) { e.Arch = "aarch64" }, nil)
 		}, accel.ArtifactNotFound, true},
 		{"another kind", func(f shelf) {
-			f.s.stock(f.t, f.def, edu(), func(_ *accel.Facts, e *Entry) { e.Kind = "a-b" }, nil)
+			f.s.stock(f.t, f.def, ko.Edu(), func(_ *accel.Facts, e *Entry) { e.Kind = "a-b" }, nil)
 		}, accel.ArtifactNotFound, true},
 		{"vermagic of another kernel", func(f shelf) {
-			x := edu()
-			x.vermagic = "5.0 SMP"
+			x := ko.Edu()
+			x.Vermagic = "5.0 SMP"
 			f.s.stock(f.t, f.def, x, nil, nil)
 		}, accel.ArtifactInvalid, false},
 		{"missing symbol", func(f shelf) {
 			f.m.write("/proc/kallsyms", "0000000000000000 T printk\n")
-			x := edu()
-			x.undefined = []string{"not_there"}
+			x := ko.Edu()
+			x.Undefined = []string{"not_there"}
 			f.s.stock(f.t, f.def, x, nil, nil)
 		}, accel.SymbolMissing, false},
 		{"module of another name", func(f shelf) {
-			x := edu()
-			x.name = "other"
+			x := ko.Edu()
+			x.Name = "other"
 			f.s.stock(f.t, f.def, x, nil, nil)
 		}, accel.ArtifactInvalid, false},
 		{"unsigned module under enforcement", good, accel.Unsigned, false},
@@ -282,19 +283,19 @@ func TestSources(t *testing.T) {
 		}, accel.SignatureInvalid, false},
 		{"signed by somebody else", func(f shelf) {
 			newKey(f.t, f.m, "a")
-			f.s.stock(f.t, f.def, edu(), nil, newKey(f.t, f.m, "b"))
+			f.s.stock(f.t, f.def, ko.Edu(), nil, newKey(f.t, f.m, "b"))
 			f.def.Driver.Sources[0].Keys = []string{"/etc/a.pub"}
 		}, accel.SignatureInvalid, false},
 		{"signed", func(f shelf) {
 			newKey(f.t, f.m, "a")
-			f.s.stock(f.t, f.def, edu(), nil, newKey(f.t, f.m, "b"))
+			f.s.stock(f.t, f.def, ko.Edu(), nil, newKey(f.t, f.m, "b"))
 			f.def.Driver.Sources[0].Keys = []string{"/etc/a.pub", "/etc/b.pub"}
 		}, "", false},
 		{"signature of something else", func(f shelf) {
 			key := newKey(f.t, f.m, "a")
-			signed := f.s.stock(f.t, f.def, edu(), nil, key)
-			x := edu()
-			x.buildID = "0000"
+			signed := f.s.stock(f.t, f.def, ko.Edu(), nil, key)
+			x := ko.Edu()
+			x.BuildID = "0000"
 			plain := f.s.stock(f.t, f.def, x, nil, nil)
 			f.s.copyTag(f.t, sigTag(signed.Digest), sigTag(plain.Digest))
 			f.def.Driver.Sources[0].Keys = []string{"/etc/a.pub"}
@@ -374,7 +375,7 @@ func (m *testMachine) bundle(t *testing.T, file string) {
 	t.Helper()
 	other := newMachine(t)
 	d := other.driver(Options{})
-	e := other.enter(d, edu(), 1)
+	e := other.enter(d, ko.Edu(), 1)
 	if err := os.MkdirAll(filepath.Dir(other.path(file)), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -434,7 +435,7 @@ func (s *shop) forge(t *testing.T, m *testMachine, headers ...tar.Header) {
 	k := m.facts().Kernel
 	config, _ := json.Marshal(artifact.Config{
 		Schema: artifact.Schema, Profile: "qemu-edu", DriverVersion: "1.0.0", Arch: k.Arch, KernelRelease: k.Release, KernelBuildID: k.BuildID,
-		Modules: []artifact.Module{{Name: "edu", File: "edu.ko", SHA256: sumOf(edu().bytes())}},
+		Modules: []artifact.Module{{Name: "edu", File: "edu.ko", SHA256: sumOf(ko.Edu().Bytes())}},
 	})
 	descriptor := func(kind string, b []byte) map[string]any {
 		s.upload(t, b)
@@ -460,7 +461,7 @@ func (s *shop) upload(t *testing.T, b []byte) {
 func TestNoNetwork(t *testing.T) {
 	m, s := newMachine(t), newShop(t)
 	def := fromShop(s)
-	s.stock(t, def, edu(), nil, nil)
+	s.stock(t, def, ko.Edu(), nil, nil)
 	before := s.asked()
 	d := m.driver(Options{Artifact: quick()})
 	if r := d.Early(t.Context(), []*accel.Definition{def}, m.facts(), map[string][]accel.Accelerator{def.Kind: m.accs()})[def.Kind]; r.Problem == nil || r.Problem.Reason != accel.NoDriverSource {
@@ -490,7 +491,7 @@ func TestNoNetwork(t *testing.T) {
 // TestOrderOfPrebuilt: prebuilt comes before building whatever the order of the list, and bundles last.
 func TestOrderOfPrebuilt(t *testing.T) {
 	m := newMachine(t)
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBundle, Path: "/b"}, {Type: accel.SourceBuild, Path: "/src"}, {Type: accel.SourceOCI, Image: "a/x"}, {Type: accel.SourceOCI, Image: "b/x"}}
 	var got []string
 	for _, s := range m.driver(Options{}).sources(def, m.facts(), EnsureOptions{}) {
@@ -516,7 +517,7 @@ func TestMirrors(t *testing.T) {
 			t.Errorf("the message does not name %s: %s", s.host(), problem.Message)
 		}
 	}
-	good.stock(t, fromShop(good), edu(), nil, nil)
+	good.stock(t, fromShop(good), ko.Edu(), nil, nil)
 	if have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || have.Source != "oci" {
 		t.Fatal(have, problem)
 	}
@@ -529,7 +530,7 @@ func TestMirrors(t *testing.T) {
 func TestFetchOnce(t *testing.T) {
 	m, s := newMachine(t), newShop(t)
 	def := fromShop(s)
-	s.stock(t, def, edu(), nil, nil)
+	s.stock(t, def, ko.Edu(), nil, nil)
 	s.requests = nil
 	var all sync.WaitGroup
 	for range 4 {
@@ -552,7 +553,7 @@ func TestFetchOnce(t *testing.T) {
 func TestFetchAfterACrash(t *testing.T) {
 	m, s := newMachine(t), newShop(t)
 	def := fromShop(s)
-	s.stock(t, def, edu(), nil, nil)
+	s.stock(t, def, ko.Edu(), nil, nil)
 	d := m.driver(Options{})
 	m.write(d.buildDir()+"/123/work/0/edu.ko", "half")
 	m.write(d.buildDir()+"/123.lock", "")
@@ -603,9 +604,9 @@ func TestForeignImage(t *testing.T) {
 	}
 	var packed bytes.Buffer
 	z, _ := zstd.NewWriter(&packed)
-	_, _ = z.Write(edu().bytes())
+	_, _ = z.Write(ko.Edu().Bytes())
 	z.Close()
-	modules := "opt/lib/modules/" + testRelease + "/"
+	modules := "opt/lib/modules/" + ko.Release + "/"
 	layer(&one, map[string]string{"bin/sh": "", modules + "edu.ko": "old", modules + "gone.ko": "x", "opt/lib/modules/5.0/edu.ko": "other"})
 	layer(&two, map[string]string{modules + "extra/edu.ko.zst": packed.String(), modules + ".wh.edu.ko": "", modules + ".wh.gone.ko": "", "firmware/edu.bin": "firmware"})
 	config := []byte(`{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}`)
@@ -617,7 +618,7 @@ func TestForeignImage(t *testing.T) {
 		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": descriptor("application/vnd.oci.image.config.v1+json", config),
 		"layers": []any{descriptor("application/vnd.oci.image.layer.v1.tar", one.Bytes()), descriptor("application/vnd.oci.image.layer.v1.tar", two.Bytes())},
 	})
-	s.put(t, "/v2/edu/manifests/v1.0.0-"+testRelease, "application/vnd.oci.image.manifest.v1+json", bytes.NewReader(text))
+	s.put(t, "/v2/edu/manifests/v1.0.0-"+ko.Release, "application/vnd.oci.image.manifest.v1+json", bytes.NewReader(text))
 	def.Driver.Version = "1.0.0"
 	d := m.driver(Options{Artifact: quick()})
 	have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
@@ -628,7 +629,7 @@ func TestForeignImage(t *testing.T) {
 	if got := m.read(entries[0].Path + "/firmware/edu.bin"); len(entries) != 1 || got != "firmware" {
 		t.Errorf("%+v %q", entries, got)
 	}
-	if got := m.read(entries[0].Path + "/edu.ko"); got != string(edu().bytes()) {
+	if got := m.read(entries[0].Path + "/edu.ko"); got != string(ko.Edu().Bytes()) {
 		t.Error("another module")
 	}
 	if left, _ := os.ReadDir(m.path(entries[0].Path)); len(left) != 3 {

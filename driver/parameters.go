@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/template"
 	"github.com/acceld/acceld/host"
 )
 
@@ -168,7 +169,7 @@ func asMap(words []Parameter) map[string]string {
 // differing returns a sentence about the first parameter of a live module that is not as wanted, "" when there is none.
 // A parameter that sysfs does not show cannot be compared and is taken as it is.
 func differing(h *host.Host, def *accel.Definition, facts accel.Facts, m accel.Module) (string, *accel.Problem) {
-	want, problem := expandParameters(def, facts, m)
+	want, problem := template.Parameters(def, facts, m)
 	if problem != nil && problem.Reason == accel.APIUnreachable {
 		return "", nil // what is wanted is not known: what serves goes on
 	}

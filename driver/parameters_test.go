@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/template"
+	"github.com/acceld/acceld/test/ko"
 )
 
 func TestSameParameter(t *testing.T) {
@@ -48,11 +50,11 @@ func TestJoinParameters(t *testing.T) {
 
 func TestParametersDiffer(t *testing.T) {
 	m := newMachine(t)
-	m.live(edu())
+	m.live(ko.Edu())
 	m.write("/sys/module/edu/parameters/fail_probe", "Y\n")
 	m.probe()
 	d := m.driver(Options{})
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Modules[0].Parameters = map[string]string{"fail_probe": "1", "hidden": "7"}
 	if have, problem := d.Probe(def, m.facts(), m.accs()); problem != nil || !have.Right {
 		t.Fatal(have, problem)
@@ -67,7 +69,7 @@ func TestParametersDiffer(t *testing.T) {
 	if have, problem := d.Probe(def, unknown, m.accs()); problem != nil || !have.Right || have.Upgrade != nil {
 		t.Errorf("a driver that serves while nobody knows what is wanted: %+v, %v", have, problem)
 	}
-	if _, problem := expandParameters(def, unknown, def.Driver.Modules[0]); problem == nil || problem.Reason != accel.APIUnreachable {
+	if _, problem := template.Parameters(def, unknown, def.Driver.Modules[0]); problem == nil || problem.Reason != accel.APIUnreachable {
 		t.Errorf("what is not known is taken for something: %v", problem)
 	}
 	for _, bad := range []string{`a"b`, "a\nb", "{{.Nope}}", "{{"} {
@@ -75,23 +77,6 @@ func TestParametersDiffer(t *testing.T) {
 		if _, problem := d.Probe(def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.DefinitionInvalid {
 			t.Errorf("%q: %v", bad, problem)
 		}
-	}
-}
-
-func TestExpand(t *testing.T) {
-	def := eduDefinition()
-	def.Driver.Version = "1.2"
-	facts := accel.Facts{Kernel: accel.Kernel{Release: "6.1.0", Arch: "aarch64"}, OS: accel.OS{ID: "rhel", VersionID: "9.4"}}
-	facts.Cluster.Version = "1.37"
-	got, problem := expand(def, facts, "f", "{{.KernelVersion}} {{.OperatingSystemMajor}} {{.OperatingSystemMajorMinor}} {{.RuntimeArchitecture}} {{.HardwareResource}} {{.NodeFeature}} {{.ClusterVersion}} {{.DriverVersion}}")
-	want := "6.1.0 rhel9 rhel9.4 arm64 qemu-edu feature.node.kubernetes.io/pci-1234.present 1.37 1.2"
-	if problem != nil || got != want {
-		t.Error(got, problem)
-	}
-	facts.OS = accel.OS{ID: "rhcos", VersionID: "4.14", RHEL: "9.2"}
-	def.Driver.Sources = []accel.Source{{Image: "example.com/{{.OperatingSystemMajor}}:{{.OperatingSystemMajorMinor}}"}}
-	if filled, problem := Expand(def, facts); problem != nil || filled.Driver.Sources[0].Image != "example.com/rhel9:rhel9.2" {
-		t.Errorf("on CoreOS: %+v, %v", filled.Driver.Sources, problem)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/template"
 )
 
 // plan is a driver that was found and judged good, ready to be loaded: files open, in load order.
@@ -126,9 +127,9 @@ func (p *planner) open(where []located) ([]*candidate, *accel.Problem) {
 		}
 		if problem == nil {
 			var words map[string]string
-			if words, problem = expandParameters(p.def, p.facts, l.module); problem == nil {
+			if words, problem = template.Parameters(p.def, p.facts, l.module); problem == nil {
 				c.words = p.rules.merge(l.module.Name, words)
-				c.module.Firmware, problem = expandFirmware(p.def, p.facts, l.module)
+				c.module.Firmware, problem = template.Firmware(p.def, p.facts, l.module)
 			}
 		}
 		p.tell(l.module.Name, l.path, Check{Name: "file", Problem: problem})

@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 func TestProve(t *testing.T) {
 	m := newMachine(t)
 	d := m.driver(Options{})
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Check.Write = "3628800" // a plain file gives back what was written
-	m.write("/sys/bus/pci/devices/"+testDevice+"/factorial", "")
+	m.write("/sys/bus/pci/devices/"+ko.Device+"/factorial", "")
 	if sentence, problem := d.Prove(t.Context(), def, m.accs()); problem != nil || sentence != def.Check.Sentence {
 		t.Fatal(sentence, problem)
 	}

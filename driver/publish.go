@@ -7,6 +7,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/template"
 )
 
 // publishTimeout bounds how long a node tries to publish what it built. Nobody on this node waits for it.
@@ -169,7 +170,7 @@ func (d *Driver) Push(ctx context.Context, def *accel.Definition, facts accel.Fa
 
 // push publishes an entry to one source.
 func (d *Driver) push(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, e Entry, o artifact.PushOptions) (artifact.Pushed, *accel.Problem) {
-	image, problem := expand(def, facts, "driver.sources.image", s.Image)
+	image, problem := template.Fill(def, facts, "driver.sources.image", s.Image)
 	if problem != nil {
 		return artifact.Pushed{}, problem
 	}

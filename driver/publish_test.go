@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // electors is an election among hosts that share it.
@@ -221,9 +222,9 @@ func TestNoElectionForNothing(t *testing.T) {
 func TestFetchOntoAFullDisk(t *testing.T) {
 	m, s := newMachine(t), newShop(t)
 	def := fromShop(s)
-	x := edu()
+	x := ko.Edu()
 	for i := range 4000 {
-		x.info = append(x.info, "alias=pci:v"+sumOf([]byte{byte(i), byte(i >> 8)}))
+		x.Info = append(x.Info, "alias=pci:v"+sumOf([]byte{byte(i), byte(i >> 8)}))
 	}
 	s.stock(t, def, x, nil, nil)
 	d := m.driver(Options{})
@@ -265,10 +266,10 @@ func TestFetchOntoAFullDisk(t *testing.T) {
 func TestBundle(t *testing.T) {
 	a, b := newMachine(t), newMachine(t)
 	from, to := a.driver(Options{}), b.driver(Options{})
-	newer := edu()
-	newer.version, newer.buildID = "2.0.0", "c2c2"
-	entries := []Entry{a.enter(from, edu(), 1), a.enter(from, newer, 2)}
-	foreign := a.enter(from, edu(), 3)
+	newer := ko.Edu()
+	newer.Version, newer.BuildID = "2.0.0", "c2c2"
+	entries := []Entry{a.enter(from, ko.Edu(), 1), a.enter(from, newer, 2)}
+	foreign := a.enter(from, ko.Edu(), 3)
 	foreign.Kind = "a-b"
 	key := newKey(t, a, "k")
 	b.write("/etc/k.pub", a.read("/etc/k.pub"))
@@ -280,7 +281,7 @@ func TestBundle(t *testing.T) {
 		t.Error(left)
 	}
 	b.write("/media/b.tar", a.read("/media/b.tar"))
-	defs := map[string]*accel.Definition{"qemu-edu": eduDefinition()}
+	defs := map[string]*accel.Definition{"qemu-edu": ko.Definition()}
 	got, unknown, problem := to.Import(t.Context(), defs, b.facts(), "/media/b.tar", []string{"/etc/k.pub"})
 	if problem != nil || len(got) != 2 || cmp.Diff([]string{"a-b"}, unknown) != "" {
 		t.Fatal(got, unknown, problem)
@@ -290,14 +291,14 @@ func TestBundle(t *testing.T) {
 			t.Errorf("%+v is not %+v", e, entries[i])
 		}
 	}
-	if have, problem := to.Ensure(t.Context(), eduDefinition(), b.facts(), b.accs()); problem != nil || have.Source != "store" || have.Version != "2.0.0" {
+	if have, problem := to.Ensure(t.Context(), ko.Definition(), b.facts(), b.accs()); problem != nil || have.Source != "store" || have.Version != "2.0.0" {
 		t.Error(have, problem)
 	}
 	// The same, where the bundle is a source, for the version that is wanted.
 	c := newMachine(t)
 	c.write("/media/b.tar", a.read("/media/b.tar"))
 	c.write("/etc/k.pub", a.read("/etc/k.pub"))
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Version = "1.0.0"
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBundle, Path: "/media/b.tar", Keys: []string{"/etc/k.pub"}}}
 	if have, problem := c.driver(Options{}).Ensure(t.Context(), def, c.facts(), c.accs()); problem != nil || have.Source != "bundle" || have.Version != "1.0.0" {

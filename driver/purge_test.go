@@ -9,6 +9,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host/ledger"
+	"github.com/acceld/acceld/test/ko"
 )
 
 func (m *testMachine) kinds(def *accel.Definition) map[*accel.Definition][]accel.Accelerator {
@@ -74,7 +75,7 @@ func TestPurgeUnloadsWhatAcceldLoaded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, d := serving(t)
-			m.live(elfModule{name: "other", buildID: strings.Repeat("0f", 20)})
+			m.live(ko.Module{Name: "other", BuildID: strings.Repeat("0f", 20)})
 			if c.prepare != nil {
 				c.prepare(m, d)
 			}
@@ -125,9 +126,9 @@ func TestPurgeInTheMiddleOfAnUpgrade(t *testing.T) {
 func TestPurgeGivesDevicesBack(t *testing.T) {
 	m, d := serving(t)
 	m.write("/sys/bus/pci/drivers/before/bind", "")
-	override := "/sys/bus/pci/devices/" + testDevice + "/driver_override"
+	override := "/sys/bus/pci/devices/" + ko.Device + "/driver_override"
 	m.write(override, "(null)\n")
-	if err := d.ledger.Note(NoteTakeover, testDevice, "before"); err != nil {
+	if err := d.ledger.Note(NoteTakeover, ko.Device, "before"); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.ledger.Attribute(override, "edu"); err != nil {
@@ -138,13 +139,13 @@ func TestPurgeGivesDevicesBack(t *testing.T) {
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	if m.bound(testDevice) != "before" {
-		t.Errorf("the device is with %q", m.bound(testDevice))
+	if m.bound(ko.Device) != "before" {
+		t.Errorf("the device is with %q", m.bound(ko.Device))
 	}
 	if text, err := os.ReadFile(m.path(override)); err != nil || text[0] != '\n' {
 		t.Errorf("written to driver_override: %q, %v", text, err)
 	}
-	if o := outcomeOf(out, "/sys/bus/pci/devices/"+testDevice); o.Action != ledger.Restored || !strings.Contains(fmt.Sprint(o), "before") {
+	if o := outcomeOf(out, "/sys/bus/pci/devices/"+ko.Device); o.Action != ledger.Restored || !strings.Contains(fmt.Sprint(o), "before") {
 		t.Errorf("%+v", out)
 	}
 	if n, err := d.ledger.Remaining(); err != nil || n != 0 {

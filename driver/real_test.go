@@ -10,6 +10,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // TestRealBuild builds the repository's own driver, twice, against the headers of a kernel that this machine has. That
@@ -32,7 +33,7 @@ func TestRealBuild(t *testing.T) {
 	}
 	release := strings.Split(found[len(found)-1], "/")[3]
 	var lines []string
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: source}}
 	facts := accel.Facts{Kernel: accel.Kernel{Release: release, Version: "#1", Arch: "x86_64", Headers: "/lib/modules/" + release + "/build"}}
 	keys := map[string]string{}

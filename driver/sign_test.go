@@ -8,40 +8,16 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
-	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
-
-// testCertificate makes a certificate of a key that signs itself.
-func testCertificate(t testing.TB, key crypto.Signer, subject pkix.Name) *x509.Certificate {
-	t.Helper()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(0x0123456789abcdef), Subject: subject, SubjectKeyId: []byte{0xde, 0xad, 0xbe, 0xef},
-		NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<32, 0),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func testName() pkix.Name {
-	return pkix.Name{CommonName: "signer", Organization: []string{"test"}}
-}
 
 // testSignature signs something: the tests of what is read of a signature need no more.
 func testSignature(t testing.TB, hash string) []byte {
@@ -50,29 +26,12 @@ func testSignature(t testing.TB, hash string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := signer{key: key, certificate: testCertificate(t, key, testName()), hash: hashes()[hash]}
+	s := signer{key: key, certificate: ko.Certificate(t, key, ko.Name()), hash: hashes()[hash]}
 	message, err := s.message(strings.NewReader("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return message
-}
-
-// keyFiles writes a key and its certificate into a machine and returns the signer that names them.
-func keyFiles(t *testing.T, m *testMachine, key crypto.Signer) *accel.Signer {
-	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.write("/etc/keys/key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})))
-	if err := os.Chmod(m.path("/etc/keys/key.pem"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c := testCertificate(t, key, testName())
-	m.write("/etc/keys/cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})))
-	m.write("/etc/keys/cert.der", string(c.Raw))
-	return &accel.Signer{Key: "/etc/keys/key.pem", Certificate: "/etc/keys/cert.pem"}
 }
 
 // TestSignLikeTheKernel compares with the kernel's own scripts/sign-file: RSA to the byte, ECDSA by openssl.
@@ -96,14 +55,14 @@ func TestSignLikeTheKernel(t *testing.T) {
 	for name, key := range map[string]crypto.Signer{"RSA": rsaKey, "ECDSA": ecKey} {
 		for hash := range hashes() {
 			t.Run(name+" "+hash, func(t *testing.T) {
-				def := eduDefinition()
-				def.Driver.Sign = keyFiles(t, m, key)
+				def := ko.Definition()
+				def.Driver.Sign = ko.KeyFiles(t, m.root, key)
 				def.Driver.Sign.Hash = hash
 				s, problem := openSigner(m.h, def)
 				if problem != nil {
 					t.Fatal(problem)
 				}
-				plain := edu().bytes()
+				plain := ko.Edu().Bytes()
 				m.write("/m/edu.ko", string(plain))
 				for range 2 { // what is signed already is signed anew
 					if problem := sign(m.h, s, "/m/edu.ko"); problem != nil {
@@ -178,13 +137,13 @@ func TestSignerRefused(t *testing.T) {
 		}, "encrypted"},
 		{"no certificate", func(m *testMachine, s *accel.Signer) { m.write(s.Certificate, "x") }, `certificate "/etc/keys/cert.pem"`},
 		{"another's certificate", func(m *testMachine, s *accel.Signer) {
-			m.write(s.Certificate, string(testCertificate(m.t, other, testName()).Raw))
+			m.write(s.Certificate, string(ko.Certificate(m.t, other, ko.Name()).Raw))
 		}, "is not of the key"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
-			def := eduDefinition()
-			def.Driver.Sign = keyFiles(t, m, key)
+			def := ko.Definition()
+			def.Driver.Sign = ko.KeyFiles(t, m.root, key)
 			c.change(m, def.Driver.Sign)
 			s, problem := openSigner(m.h, def)
 			if c.says == "" {
@@ -203,10 +162,10 @@ func TestSignerRefused(t *testing.T) {
 // TestSignatureDamaged changes every byte of a signature: never a panic, never a module that claims to be unsigned
 // while its magic is there.
 func TestSignatureDamaged(t *testing.T) {
-	x := edu()
-	plain := len(x.bytes())
-	x.signature = testSignature(t, "sha256")
-	whole := x.bytes()
+	x := ko.Edu()
+	plain := len(x.Bytes())
+	x.Signature = testSignature(t, "sha256")
+	whole := x.Bytes()
 	for i := plain; i < len(whole)-len(signatureMagic); i++ {
 		for _, to := range []byte{0, 1, 0x7f, 0xff} {
 			b := bytes.Clone(whole)
@@ -248,7 +207,7 @@ func TestBuildSigns(t *testing.T) {
 	w := newWorkshop(t, goodMake)
 	m := newMachine(t)
 	def := w.definition()
-	def.Driver.Sign = keyFiles(t, m, key)
+	def.Driver.Sign = ko.KeyFiles(t, m.root, key)
 	def.Driver.Sign.Key, def.Driver.Sign.Certificate = m.path(def.Driver.Sign.Key), m.path(def.Driver.Sign.Certificate)
 	d := New(w.h, Options{StateDir: w.state})
 	plain, problem := d.Build(t.Context(), w.definition(), w.facts())

@@ -4,6 +4,7 @@ import (
 	"path"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/template"
 )
 
 // SourceDirs returns the source trees of the builds of def and the directories that they are in, as the host sees them:
@@ -11,7 +12,7 @@ import (
 func SourceDirs(def *accel.Definition, facts accel.Facts) []string {
 	var out []string
 	for _, s := range def.Driver.Sources {
-		p, problem := expand(def, facts, "path", s.Path)
+		p, problem := template.Fill(def, facts, "path", s.Path)
 		if problem == nil && p != "" {
 			out = append(out, path.Dir(p), p)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // witness keeps what is told, each as one line.
@@ -137,8 +138,8 @@ func TestStageOfWaiting(t *testing.T) {
 			release()
 		}
 	}})
-	m.enter(d, edu(), 1)
-	if _, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem != nil {
+	m.enter(d, ko.Edu(), 1)
+	if _, problem := d.Ensure(t.Context(), ko.Definition(), m.facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
 	got := all.take()
@@ -158,7 +159,7 @@ func TestStagesOfLoads(t *testing.T) {
 	if diff := cmp.Diff([]string{
 		"qemu-edu unload 0/0 0/1", "qemu-edu unload 0/0 0/1 edu", "qemu-edu unload 0/0 1/1", "qemu-edu unload 0/0 1/1 ended",
 		"qemu-edu load 0/0 0/1", "qemu-edu load 0/0 0/1 edu", "qemu-edu load 0/0 1/1", "qemu-edu load 0/0 1/1 ended",
-		"qemu-edu prove 0/0 0/0 " + testDevice, "qemu-edu prove 0/0 0/0 " + testDevice + " ended",
+		"qemu-edu prove 0/0 0/0 " + ko.Device, "qemu-edu prove 0/0 0/0 " + ko.Device + " ended",
 	}, all.take()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -168,7 +169,7 @@ func TestStagesOfLoads(t *testing.T) {
 func TestCalledOff(t *testing.T) {
 	s := newShop(t)
 	def := fromShop(s)
-	s.stock(t, def, edu(), nil, nil)
+	s.stock(t, def, ko.Edu(), nil, nil)
 	def.Driver.Sources = append(def.Driver.Sources, accel.Source{Type: accel.SourceBuild, Path: "/src"})
 	m := newMachine(t)
 	m.write("/src/edu.c", "int x;\n")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/template"
 )
 
 // stepTimeout is how long a definition's own step may take that does not say it.
@@ -22,7 +23,7 @@ func (d *Driver) RunSteps(ctx context.Context, def *accel.Definition, facts acce
 	if len(def.Steps[state].At(moment)) == 0 {
 		return nil
 	}
-	expanded, problem := Expand(def, facts)
+	expanded, problem := template.Expand(def, facts)
 	if problem != nil {
 		return problem
 	}

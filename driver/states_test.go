@@ -9,10 +9,11 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/hosttest"
+	"github.com/acceld/acceld/test/ko"
 )
 
 func withSteps(steps ...accel.CustomStep) *accel.Definition {
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Version = "1.0.0"
 	def.Steps = map[accel.Published]accel.StateSteps{accel.DriverContainer: {After: steps}}
 	return def

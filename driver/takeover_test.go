@@ -10,18 +10,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // contested is a machine whose device another driver has, and a definition that may take it.
 func contested(t *testing.T) (*testMachine, *accel.Definition) {
 	t.Helper()
 	m := newMachine(t)
-	m.bind(testDevice, "other")
+	m.bind(ko.Device, "other")
 	m.write("/sys/bus/pci/drivers/other/bind", "")
 	m.write("/sys/bus/pci/drivers/other/unbind", "")
-	m.write(overrideOf(testDevice), "\n")
-	m.install("updates/edu.ko", edu())
-	def := eduDefinition()
+	m.write(overrideOf(ko.Device), "\n")
+	m.install("updates/edu.ko", ko.Edu())
+	def := ko.Definition()
 	def.Driver.Conflicts, def.Driver.Takeover = []string{"other"}, true
 	return m, def
 }
@@ -44,8 +45,8 @@ func TestTakeover(t *testing.T) {
 	m, def := contested(t)
 	d := m.driver(Options{})
 	have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
-	if problem != nil || !have.Right || m.bound(testDevice) != "edu" || !m.kept(testDevice) {
-		t.Fatal(have, problem, m.bound(testDevice))
+	if problem != nil || !have.Right || m.bound(ko.Device) != "edu" || !m.kept(ko.Device) {
+		t.Fatal(have, problem, m.bound(ko.Device))
 	}
 	m.attributes = nil
 	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || len(m.attributes) > 0 {
@@ -54,8 +55,8 @@ func TestTakeover(t *testing.T) {
 	if problem := m.driver(Options{}).Unload(t.Context(), def, m.facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
-	if m.bound(testDevice) != "other" || m.kept(testDevice) {
-		t.Errorf("after unload it is with %q", m.bound(testDevice))
+	if m.bound(ko.Device) != "other" || m.kept(ko.Device) {
+		t.Errorf("after unload it is with %q", m.bound(ko.Device))
 	}
 	if notes, err := d.ledger.Notes(""); err != nil || len(notes) > 0 {
 		t.Error(notes, err)
@@ -85,8 +86,8 @@ func TestTakeoverOfALiveDriver(t *testing.T) {
 // TestTakeoverRefused has a row for each device that is left where it is: nothing is unbound, no module is loaded.
 func TestTakeoverRefused(t *testing.T) {
 	hold := func(m *testMachine) {
-		m.write("/sys/bus/pci/devices/"+testDevice+"/drm/card0/dev", "226:0\n")
-		m.write("/sys/bus/pci/devices/"+testDevice+"/drm/card0/uevent", "DEVNAME=dri/card0\n")
+		m.write("/sys/bus/pci/devices/"+ko.Device+"/drm/card0/dev", "226:0\n")
+		m.write("/sys/bus/pci/devices/"+ko.Device+"/drm/card0/uevent", "DEVNAME=dri/card0\n")
 		m.write("/proc/77/comm", "Xorg\n")
 		if err := os.MkdirAll(m.path("/proc/77/fd"), 0o755); err != nil {
 			m.t.Fatal(err)
@@ -97,8 +98,8 @@ func TestTakeoverRefused(t *testing.T) {
 	}
 	rebind := func(driver string) func(*testMachine, *accel.Definition) {
 		return func(m *testMachine, def *accel.Definition) {
-			_ = os.Remove(m.path("/sys/bus/pci/devices/" + testDevice + "/driver"))
-			m.bind(testDevice, driver)
+			_ = os.Remove(m.path("/sys/bus/pci/devices/" + ko.Device + "/driver"))
+			m.bind(ko.Device, driver)
 			def.Driver.Conflicts = append(def.Driver.Conflicts, driver)
 		}
 	}
@@ -113,31 +114,31 @@ func TestTakeoverRefused(t *testing.T) {
 		{"virtual machine", rebind("vfio-pci"), accel.ConflictDriver, "set aside for a virtual machine"},
 		{"another virtual machine's", rebind("mlx5_vfio_pci"), accel.ConflictDriver, "set aside for a virtual machine"},
 		{"stub", rebind("pci-stub"), accel.ConflictDriver, "set aside for a virtual machine"},
-		{"override", func(m *testMachine, _ *accel.Definition) { m.write(overrideOf(testDevice), "mine\n") }, accel.ConflictDriver, `kept for driver "mine"`},
+		{"override", func(m *testMachine, _ *accel.Definition) { m.write(overrideOf(ko.Device), "mine\n") }, accel.ConflictDriver, `kept for driver "mine"`},
 		{"console", func(m *testMachine, _ *accel.Definition) {
-			m.write("/sys/bus/pci/devices/"+testDevice+"/boot_vga", "1\n")
+			m.write("/sys/bus/pci/devices/"+ko.Device+"/boot_vga", "1\n")
 		}, accel.ConflictDriver, `"blacklist other"`},
 		{"frame buffer", func(m *testMachine, _ *accel.Definition) {
-			m.write("/sys/bus/pci/devices/"+testDevice+"/graphics/fb0/dev", "29:0\n")
+			m.write("/sys/bus/pci/devices/"+ko.Device+"/graphics/fb0/dev", "29:0\n")
 		}, accel.ConflictDriver, "console"},
 		{"held", func(m *testMachine, _ *accel.Definition) { hold(m) }, accel.InUse, "Xorg"},
 		{"no driver to be had", func(m *testMachine, _ *accel.Definition) { _ = os.RemoveAll(m.path("/lib/modules")) }, accel.NoDriverSource, ""},
 		{"a driver that is refused", func(m *testMachine, _ *accel.Definition) {
-			x := edu()
-			x.vermagic = "1.0 SMP"
+			x := ko.Edu()
+			x.Vermagic = "1.0 SMP"
 			m.install("updates/edu.ko", x)
 		}, accel.KernelMismatch, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, def := contested(t)
 			c.change(m, def)
-			was := m.bound(testDevice)
+			was := m.bound(ko.Device)
 			_, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
 			if problem == nil || problem.Reason != c.reason || !strings.Contains(problem.Message, c.says) {
 				t.Error(problem)
 			}
-			if len(m.loads) > 0 || len(m.attributes) > 0 || m.bound(testDevice) != was || m.kept(testDevice) {
-				t.Error("something was changed:", m.loads, m.attributes, m.bound(testDevice))
+			if len(m.loads) > 0 || len(m.attributes) > 0 || m.bound(ko.Device) != was || m.kept(ko.Device) {
+				t.Error("something was changed:", m.loads, m.attributes, m.bound(ko.Device))
 			}
 		})
 	}
@@ -147,7 +148,7 @@ func TestTakeoverRefused(t *testing.T) {
 func TestTakeoverTakenBack(t *testing.T) {
 	for name, change := range map[string]func(*testMachine){
 		"refused by the kernel": func(m *testMachine) { m.refuse["edu"] = syscall.ENOMEM },
-		"the device is refused": func(m *testMachine) { m.failProbe[testDevice] = true },
+		"the device is refused": func(m *testMachine) { m.failProbe[ko.Device] = true },
 		"no nodes":              func(m *testMachine) { m.noNodes = true },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -157,8 +158,8 @@ func TestTakeoverTakenBack(t *testing.T) {
 			if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem == nil {
 				t.Fatal("it came up")
 			}
-			if m.bound(testDevice) != "other" || m.kept(testDevice) || m.isLive("edu") {
-				t.Error(m.bound(testDevice), m.kept(testDevice), m.attributes)
+			if m.bound(ko.Device) != "other" || m.kept(ko.Device) || m.isLive("edu") {
+				t.Error(m.bound(ko.Device), m.kept(ko.Device), m.attributes)
 			}
 			if notes, err := d.ledger.Notes(""); err != nil || len(notes) > 0 {
 				t.Error(notes, err)
@@ -193,8 +194,8 @@ func TestTakeoverKilledAtEveryPoint(t *testing.T) {
 			if gone && !m.isLive("edu") {
 				want = "other"
 			}
-			if m.bound(testDevice) != want || m.kept(testDevice) != (want == "edu") || have.Right != (want == "edu") {
-				t.Errorf("killed at %q: the device is with %q, want %q: %v", points[len(points)-1], m.bound(testDevice), want, problem)
+			if m.bound(ko.Device) != want || m.kept(ko.Device) != (want == "edu") || have.Right != (want == "edu") {
+				t.Errorf("killed at %q: the device is with %q, want %q: %v", points[len(points)-1], m.bound(ko.Device), want, problem)
 			}
 		}
 		for _, p := range []string{"takeover noted", "device kept", "device unbound", "load edu"} {

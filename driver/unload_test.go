@@ -10,15 +10,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // pair is a definition with two modules, and both installed.
 func pair(m *testMachine) *accel.Definition {
-	m.install("updates/base.ko", elfModule{name: "base", buildID: "aa", version: "1.0.0"})
-	x := edu()
-	x.info = append(x.info, "depends=base")
+	m.install("updates/base.ko", ko.Module{Name: "base", BuildID: "aa", Version: "1.0.0"})
+	x := ko.Edu()
+	x.Info = append(x.Info, "depends=base")
 	m.install("updates/edu.ko", x, "updates/base.ko")
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Modules = []accel.Module{{Name: "base"}, {Name: "edu"}}
 	return def
 }
@@ -129,13 +130,13 @@ func TestRebind(t *testing.T) {
 	m := newMachine(t)
 	d := m.driver(Options{})
 	def := pair(m)
-	m.live(elfModule{name: "base", buildID: "aa"})
-	m.live(edu())
-	m.failProbe[testDevice] = true
+	m.live(ko.Module{Name: "base", BuildID: "aa"})
+	m.live(ko.Edu())
+	m.failProbe[ko.Device] = true
 	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.ProbeFailed {
 		t.Fatal(problem)
 	}
-	if diff := cmp.Diff([]string{"drivers_probe " + testDevice}, m.attributes); diff != "" {
+	if diff := cmp.Diff([]string{"drivers_probe " + ko.Device}, m.attributes); diff != "" {
 		t.Error(diff)
 	}
 	if len(m.loads)+len(m.unloads) != 0 {

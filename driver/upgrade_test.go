@@ -13,18 +13,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // version is a good module file of a version; its build-id is made of it.
-func version(v string) elfModule {
-	x := edu()
-	x.version, x.buildID = v, fmt.Sprintf("%040x", []byte(v))
+func version(v string) ko.Module {
+	x := ko.Edu()
+	x.Version, x.BuildID = v, fmt.Sprintf("%040x", []byte(v))
 	return x
 }
 
 // wants is the definition with a wanted version and a check that only reads.
 func wants(v string) *accel.Definition {
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Version = v
 	def.Check = &accel.Check{File: "factorial", Want: "3628800"}
 	return def
@@ -123,7 +124,7 @@ func TestForeignDriver(t *testing.T) {
 		m.enter(d, version("2.0.0"), 2)
 		m.live(version("0.9.0"))
 		m.probe()
-		m.write("/sys/bus/pci/devices/"+testDevice+"/factorial", "3628800\n")
+		m.write("/sys/bus/pci/devices/"+ko.Device+"/factorial", "3628800\n")
 		def := wants("2.0.0")
 		def.Driver.Upgrade.Adopt = adopt
 		have, problem := d.Probe(def, m.facts(), m.accs())
@@ -346,7 +347,7 @@ func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
 			m.write("/lib/modules/6.2.0-other/modules.builtin", "")
 			for i, v := range []string{"1.0.0", "2.0.0"} {
 				x := version(v)
-				x.vermagic, x.buildID = "6.2.0-other "+testFlags+" ", strings.Replace(x.buildID, "0", "f", 1)
+				x.Vermagic, x.BuildID = "6.2.0-other "+ko.Flags+" ", strings.Replace(x.BuildID, "0", "f", 1)
 				if v == "1.0.0" || c.has {
 					m.enterFor(facts.Kernel, d, x, int64(10+i))
 				}
@@ -468,7 +469,7 @@ func TestRollBackOfAnInstalledDriver(t *testing.T) {
 	if have, problem := d.Ensure(t.Context(), wants("1.0.0"), m.facts(), m.accs()); problem != nil || have.Source != "installed" || have.Key == "" {
 		t.Fatal(have, problem)
 	}
-	m.write("/lib/modules/"+testRelease+"/updates/edu.ko", string(version("2.0.0").bytes()))
+	m.write("/lib/modules/"+ko.Release+"/updates/edu.ko", string(version("2.0.0").Bytes()))
 	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs())
 	if problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0" || !have.Right {
 		t.Fatalf("%+v %v", have, problem)

@@ -1,4 +1,4 @@
-package driver
+package template
 
 import (
 	"encoding/json"
@@ -40,12 +40,12 @@ func goArch(machine string) string {
 	return machine // ppc64le, s390x and riscv64 agree
 }
 
-// expand executes one template of a definition; field names it for people.
-func expand(def *accel.Definition, facts accel.Facts, field, text string) (string, *accel.Problem) {
+// Fill executes one template of a definition; field names it for people.
+func Fill(def *accel.Definition, facts accel.Facts, field, text string) (string, *accel.Problem) {
 	return fill(def.Kind, field, text, facts.Cluster, RuntimeOf(def, facts))
 }
 
-// fill is expand with facts that are ready. What is not known is never taken for empty: another driver would come of it.
+// fill is Fill with facts that are ready. What is not known is never taken for empty: another driver would come of it.
 func fill(kind, field, text string, cluster accel.Cluster, r accel.Runtime) (string, *accel.Problem) {
 	if !strings.Contains(text, "{{") {
 		return text, nil
@@ -74,7 +74,7 @@ func Expand(def *accel.Definition, facts accel.Facts) (*accel.Definition, *accel
 		if kind != accel.RuntimeTemplate || problem != nil {
 			return text
 		}
-		text, problem = expand(def, facts, field, text)
+		text, problem = Fill(def, facts, field, text)
 		return text
 	})
 	return out, problem
@@ -93,11 +93,11 @@ func clone(def *accel.Definition) (*accel.Definition, *accel.Problem) {
 	return out, nil
 }
 
-// expandFirmware fills the templates in the names of one module's firmware files.
-func expandFirmware(def *accel.Definition, facts accel.Facts, m accel.Module) ([]string, *accel.Problem) {
+// Firmware fills the templates in the names of one module's firmware files.
+func Firmware(def *accel.Definition, facts accel.Facts, m accel.Module) ([]string, *accel.Problem) {
 	var out []string
 	for _, text := range m.Firmware {
-		file, problem := expand(def, facts, "driver.modules."+m.Name+".firmware", text)
+		file, problem := Fill(def, facts, "driver.modules."+m.Name+".firmware", text)
 		if problem != nil {
 			return nil, problem
 		}
@@ -109,44 +109,44 @@ func expandFirmware(def *accel.Definition, facts accel.Facts, m accel.Module) ([
 // makeArgument is what a source may give to make: a variable, never an option or a target.
 const makeArgument = `^[A-Za-z_][A-Za-z0-9_]*=[^\x00\n]*$`
 
-// buildSource is a source with its templates filled.
-type buildSource struct {
-	path   string
-	system accel.BuildSystem
-	make   []string
+// BuildSource is a source with its templates filled.
+type BuildSource struct {
+	Path   string
+	System accel.BuildSystem
+	Make   []string
 }
 
-// expandSource fills the templates of a source; headers is what .KernelHeaders in its make arguments is.
-func expandSource(def *accel.Definition, facts accel.Facts, s accel.Source, headers string) (buildSource, *accel.Problem) {
-	p, problem := expand(def, facts, "driver.sources.path", s.Path)
+// Source fills the templates of a source; headers is what .KernelHeaders in its make arguments is.
+func Source(def *accel.Definition, facts accel.Facts, s accel.Source, headers string) (BuildSource, *accel.Problem) {
+	p, problem := Fill(def, facts, "driver.sources.path", s.Path)
 	if problem != nil {
-		return buildSource{}, problem
+		return BuildSource{}, problem
 	}
 	if !path.IsAbs(p) {
-		return buildSource{}, accel.Problemf(accel.DefinitionInvalid, "driver.sources.path of %q is %q: not an absolute path", def.Kind, p)
+		return BuildSource{}, accel.Problemf(accel.DefinitionInvalid, "driver.sources.path of %q is %q: not an absolute path", def.Kind, p)
 	}
-	out := buildSource{path: path.Clean(p), system: s.System}
+	out := BuildSource{Path: path.Clean(p), System: s.System}
 	r := RuntimeOf(def, facts)
 	r.KernelHeaders = headers
 	valid := regexp.MustCompile(makeArgument)
 	for _, a := range s.Make {
 		a, problem := fill(def.Kind, "driver.sources.make", a, facts.Cluster, r)
 		if problem != nil {
-			return buildSource{}, problem
+			return BuildSource{}, problem
 		}
 		if !valid.MatchString(a) {
-			return buildSource{}, accel.Problemf(accel.DefinitionInvalid, "driver.sources.make of %q has %q: not NAME=value", def.Kind, a)
+			return BuildSource{}, accel.Problemf(accel.DefinitionInvalid, "driver.sources.make of %q has %q: not NAME=value", def.Kind, a)
 		}
-		out.make = append(out.make, a)
+		out.Make = append(out.Make, a)
 	}
 	return out, nil
 }
 
-// expandParameters fills the templates in the parameters of one module.
-func expandParameters(def *accel.Definition, facts accel.Facts, m accel.Module) (map[string]string, *accel.Problem) {
+// Parameters fills the templates in the parameters of one module.
+func Parameters(def *accel.Definition, facts accel.Facts, m accel.Module) (map[string]string, *accel.Problem) {
 	out := map[string]string{}
 	for name, text := range m.Parameters {
-		value, problem := expand(def, facts, "driver.modules."+m.Name+".parameters."+name, text)
+		value, problem := Fill(def, facts, "driver.modules."+m.Name+".parameters."+name, text)
 		if problem != nil {
 			return nil, problem
 		}
