@@ -15,14 +15,14 @@ func TestOrphanedAttempts(t *testing.T) {
 		{"one unclean before", `{"open":true,"bootID":"boot-1","unclean":1}`, nil, attempt{BootID: "boot-1", Unclean: 1}},
 		{"another boot", `{"open":true,"bootID":"boot-0"}`, nil, attempt{Open: true, BootID: "boot-0"}},
 		{"hangs", `{"open":true,"bootID":"boot-1","hung":true}`, nil, attempt{Open: true, BootID: "boot-1", Hung: true}},
-		{"a crash since", `{"open":true,"bootID":"boot-1"}`, func(m *testMachine) { m.write("/proc/sys/kernel/tainted", "128\n") }, attempt{Open: true, BootID: "boot-1"}},
-		{"on its way in", `{"open":true,"bootID":"boot-1"}`, func(m *testMachine) { m.write("/sys/module/edu/initstate", "coming\n") }, attempt{Open: true, BootID: "boot-1"}},
+		{"a crash since", `{"open":true,"bootID":"boot-1"}`, func(m *testMachine) { m.Write("/proc/sys/kernel/tainted", "128\n") }, attempt{Open: true, BootID: "boot-1"}},
+		{"on its way in", `{"open":true,"bootID":"boot-1"}`, func(m *testMachine) { m.Write("/sys/module/edu/initstate", "coming\n") }, attempt{Open: true, BootID: "boot-1"}},
 		{"somebody loads", `{"open":true,"bootID":"boot-1"}`, func(m *testMachine) {
-			release, problem := m.driver(Options{}).lock(m.t.Context(), "")
+			release, problem := m.driver(Options{}).lock(m.T.Context(), "")
 			if problem != nil {
-				m.t.Fatal(problem)
+				m.T.Fatal(problem)
 			}
-			m.t.Cleanup(release)
+			m.T.Cleanup(release)
 		}, attempt{Open: true, BootID: "boot-1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestOrphanedAttempts(t *testing.T) {
 			if c.prepare != nil {
 				c.prepare(m)
 			}
-			m.write(name, c.marker)
+			m.Write(name, c.marker)
 			if got := m.driver(Options{}).readAttempt("abc"); got != c.want {
 				t.Errorf("the marker is %+v, want %+v", got, c.want)
 			}

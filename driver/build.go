@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/signing"
 	"github.com/acceld/acceld/driver/template"
 	"github.com/acceld/acceld/host"
 )
@@ -56,10 +57,10 @@ type job struct {
 	work    string   // the copy of the source in it
 	entry   string   // the entry of the store in it, until it is published
 	scope   *host.Scope
-	user    int     // that the build runs as
-	steps   int     // of the build, with the copying before its programs and what follows them
-	counted int     // lines of progress
-	signer  *signer // nil when modules are not signed
+	user    int             // that the build runs as
+	steps   int             // of the build, with the copying before its programs and what follows them
+	counted int             // lines of progress
+	signer  *signing.Signer // nil when modules are not signed
 }
 
 // build answers for one build source. Only what an operator can put there is unavailable: source, headers, compiler.
@@ -88,11 +89,11 @@ func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.F
 	if problem != nil {
 		return Entry{}, answer{verdict: failed, problem: problem}
 	}
-	if j.signer, problem = openSigner(d.h, def); problem != nil {
+	if j.signer, problem = signing.Open(d.h, def); problem != nil {
 		return Entry{}, answer{verdict: refused, problem: problem}
 	}
 	id := Identity{
-		Kind: def.Kind, Signer: j.signer.identity(), Version: def.Driver.Version, SourceDigest: tree, Arch: facts.Kernel.Arch,
+		Kind: def.Kind, Signer: j.signer.Identity(), Version: def.Driver.Version, SourceDigest: tree, Arch: facts.Kernel.Arch,
 		KernelRelease: facts.Kernel.Release, KernelID: kernelID(facts.Kernel), Make: source.Make,
 	}
 	release, problem := d.lockKey(ctx, def.Kind, id.key())
@@ -283,7 +284,7 @@ func (d *Driver) harvest(ctx context.Context, j *job, want accel.Module) (Stored
 			d.log.Warn("cannot strip a module", "module", want.Name, "error", err, "output", out.String())
 		}
 	}
-	if problem := sign(d.h, j.signer, built); problem != nil {
+	if problem := signing.Sign(d.h, j.signer, built); problem != nil {
 		return StoredModule{}, problem
 	}
 	m, problem := openImage(d.h, built)

@@ -244,18 +244,18 @@ func TestBuildRepairsAnEntry(t *testing.T) {
 func TestSweep(t *testing.T) {
 	m := newMachine(t)
 	d := m.driver(Options{})
-	m.write(d.buildDir()+"/dead/work/a.c", "x")
-	m.write(d.buildDir()+"/dead.lock", "")
-	m.write(d.buildDir()+"/deader/work/a.c", "x")
-	m.write(d.buildDir()+"/alive/work/a.c", "x")
-	release, err := m.h.TryLock(d.buildDir()+"/alive.lock", "")
+	m.Write(d.buildDir()+"/dead/work/a.c", "x")
+	m.Write(d.buildDir()+"/dead.lock", "")
+	m.Write(d.buildDir()+"/deader/work/a.c", "x")
+	m.Write(d.buildDir()+"/alive/work/a.c", "x")
+	release, err := m.Host.TryLock(d.buildDir()+"/alive.lock", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer release()
 	m.driver(Options{})
 	var left []string
-	for _, name := range m.h.Glob(d.buildDir(), "*") {
+	for _, name := range m.Host.Glob(d.buildDir(), "*") {
 		left = append(left, filepath.Base(name))
 	}
 	if fmt.Sprint(left) != "[alive alive.lock]" {
@@ -265,66 +265,66 @@ func TestSweep(t *testing.T) {
 
 func TestCopyTree(t *testing.T) {
 	m := newMachine(t)
-	m.write("/a/x.c", "1")
-	m.write("/a/sub/y.c", "2")
-	if err := os.Symlink("sub/y.c", m.path("/a/link.c")); err != nil {
+	m.Write("/a/x.c", "1")
+	m.Write("/a/sub/y.c", "2")
+	if err := os.Symlink("sub/y.c", m.Path("/a/link.c")); err != nil {
 		t.Fatal(err)
 	}
 	sum := func(to string) string {
 		t.Helper()
-		if err := m.h.MkdirAll(to, 0o700); err != nil {
+		if err := m.Host.MkdirAll(to, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		s, err := copyTree(m.h, "/a", to)
+		s, err := copyTree(m.Host, "/a", to)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
 	first := sum("/1")
-	if b, err := os.ReadFile(m.path("/1/link.c")); err != nil || string(b) != "2" {
+	if b, err := os.ReadFile(m.Path("/1/link.c")); err != nil || string(b) != "2" {
 		t.Error(string(b), err)
 	}
 	for _, junk := range []string{"x.o", ".x.o.cmd", "edu.ko", "edu.mod", "edu.mod.c", "Module.symvers", "modules.order", ".git/HEAD"} {
-		m.write("/a/"+junk, "junk")
+		m.Write("/a/"+junk, "junk")
 	}
-	if err := os.Chtimes(m.path("/a/x.c"), time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+	if err := os.Chtimes(m.Path("/a/x.c"), time.Unix(1, 0), time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
 	if sum("/2") != first {
 		t.Error("what a build left changes the digest")
 	}
-	m.write("/a/shipped.o", "vendor's")
+	m.Write("/a/shipped.o", "vendor's")
 	second := sum("/3")
 	if second == first {
 		t.Error("an object that the vendor ships does not count")
 	}
-	if err := os.Chmod(m.path("/a/x.c"), 0o755); err != nil {
+	if err := os.Chmod(m.Path("/a/x.c"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if sum("/4") == second {
 		t.Error("a file that becomes executable does not count")
 	}
-	if err := os.Symlink("../../etc/shadow", m.path("/a/sub/out")); err != nil {
+	if err := os.Symlink("../../etc/shadow", m.Path("/a/sub/out")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := copyTree(m.h, "/a", "/1"); err == nil {
+	if _, err := copyTree(m.Host, "/a", "/1"); err == nil {
 		t.Error("a link out of the tree was copied")
 	}
-	m.write("/empty/.git/x", "")
-	if _, err := copyTree(m.h, "/empty", "/1"); err == nil {
+	m.Write("/empty/.git/x", "")
+	if _, err := copyTree(m.Host, "/empty", "/1"); err == nil {
 		t.Error("an empty tree was copied")
 	}
 }
 
 func TestReasonOfDisk(t *testing.T) {
 	m := newMachine(t)
-	m.write("/src/a.c", "x")
-	m.write("/var/lib/acceld", "a file where the directory should be")
+	m.Write("/src/a.c", "x")
+	m.Write("/var/lib/acceld", "a file where the directory should be")
 	d := m.driver(Options{})
 	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
-	if _, problem := d.Build(t.Context(), def, m.facts()); problem == nil {
+	if _, problem := d.Build(t.Context(), def, m.Facts()); problem == nil {
 		t.Error("no problem")
 	}
 	if p := accel.ProblemOf(errors.Join(errors.New("x"), &os.PathError{Op: "write", Path: "/x", Err: errNoSpace()}), "cannot write"); p.Reason != accel.NoSpace {

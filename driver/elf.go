@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/signing"
 )
 
 // moduleFile is what a module file says about itself.
@@ -26,11 +27,11 @@ type moduleFile struct {
 	parameters map[string]string // their types, such as "array of int"; empty where it does not say
 	namespaces []string          // those of symbols that it imports
 	license    string
-	signature  *signature        // nil when it is unsigned
-	crcs       map[string]uint32 // of each symbol it imports, empty on kernels without symbol versions
-	undefined  []string          // symbols it imports, sorted
-	defined    map[string]bool   // global symbols it has itself
-	exports    map[string]uint32 // symbols it exports with their versions, 0 where it has none
+	signature  *signing.Signature // nil when it is unsigned
+	crcs       map[string]uint32  // of each symbol it imports, empty on kernels without symbol versions
+	undefined  []string           // symbols it imports, sorted
+	defined    map[string]bool    // global symbols it has itself
+	exports    map[string]uint32  // symbols it exports with their versions, 0 where it has none
 }
 
 // readModule reads a kernel module, an ELF64 relocatable file of size bytes. The file may be anything: what is not
@@ -50,7 +51,7 @@ func readModule(r io.ReaderAt, size int64) (*moduleFile, *accel.Problem) {
 		}
 	}
 	m := &moduleFile{
-		machine: f.Machine, signature: readSignature(r, size), parameters: map[string]string{},
+		machine: f.Machine, signature: signing.Read(r, size), parameters: map[string]string{},
 		crcs: map[string]uint32{}, defined: map[string]bool{}, exports: map[string]uint32{},
 	}
 	info, ok := sectionBytes(f, ".modinfo")

@@ -17,18 +17,18 @@ import (
 
 // bring puts firmware into an entry of the store, as an artifact does.
 func (m *testMachine) bring(e Entry, name, content string) {
-	m.t.Helper()
+	m.T.Helper()
 	sum, err := digest(strings.NewReader(content))
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	e.Firmware = append(e.Firmware, artifact.File{Path: name, SHA256: sum})
 	text, err := json.Marshal(e.Manifest)
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
-	m.write(e.Path+"/manifest.json", string(text))
-	m.write(e.Path+"/firmware/"+name, content)
+	m.Write(e.Path+"/manifest.json", string(text))
+	m.Write(e.Path+"/firmware/"+name, content)
 }
 
 // TestFirmwareOfTheStore has a row for what is where the kernel looks for firmware that comes with a driver.
@@ -48,26 +48,26 @@ func TestFirmwareOfTheStore(t *testing.T) {
 		path    string // the kernel's setting afterwards
 		where   string // of the file that was placed; empty when none was
 	}{
-		{"nobody uses the setting", func(m *testMachine) { m.write(firmwarePath, "") }, "", own, own + "/edu/fw.bin"},
-		{"somebody does", func(m *testMachine) { m.write(firmwarePath, "/srv/fw") }, "", "/srv/fw", updates + "/edu/fw.bin"},
+		{"nobody uses the setting", func(m *testMachine) { m.Write(firmwarePath, "") }, "", own, own + "/edu/fw.bin"},
+		{"somebody does", func(m *testMachine) { m.Write(firmwarePath, "/srv/fw") }, "", "/srv/fw", updates + "/edu/fw.bin"},
 		{"a kernel without the setting", func(*testMachine) {}, "", "", updates + "/edu/fw.bin"},
-		{"it is there", func(m *testMachine) { m.write(firmwarePath, ""); m.write("/lib/firmware/edu/fw.bin", "new") }, "", "", ""},
+		{"it is there", func(m *testMachine) { m.Write(firmwarePath, ""); m.Write("/lib/firmware/edu/fw.bin", "new") }, "", "", ""},
 		{"it is there, compressed", func(m *testMachine) {
-			m.write(firmwarePath, "")
-			m.write("/lib/firmware/edu/fw.bin.zst", packed.String())
+			m.Write(firmwarePath, "")
+			m.Write("/lib/firmware/edu/fw.bin.zst", packed.String())
 		}, "", "", ""},
-		{"another one is there", func(m *testMachine) { m.write(firmwarePath, ""); m.write("/lib/firmware/edu/fw.bin", "old") }, accel.FirmwareConflict, "", ""},
+		{"another one is there", func(m *testMachine) { m.Write(firmwarePath, ""); m.Write("/lib/firmware/edu/fw.bin", "old") }, accel.FirmwareConflict, "", ""},
 		{"another one is there for this kernel", func(m *testMachine) {
-			m.write(firmwarePath, "")
-			m.write("/lib/firmware/"+ko.Release+"/edu/fw.bin", "old")
+			m.Write(firmwarePath, "")
+			m.Write("/lib/firmware/"+ko.Release+"/edu/fw.bin", "old")
 		}, accel.FirmwareConflict, "", ""},
 		{"another one in somebody's directory", func(m *testMachine) {
-			m.write(firmwarePath, "/srv/fw")
-			m.write("/srv/fw/edu/fw.bin", "old")
+			m.Write(firmwarePath, "/srv/fw")
+			m.Write("/srv/fw/edu/fw.bin", "old")
 		}, accel.FirmwareConflict, "/srv/fw", ""},
 		{"one of an earlier driver", func(m *testMachine) {
-			m.write(firmwarePath, own)
-			m.write(own+"/edu/fw.bin", "old")
+			m.Write(firmwarePath, own)
+			m.Write(own+"/edu/fw.bin", "old")
 		}, "", own, own + "/edu/fw.bin"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -77,15 +77,15 @@ func TestFirmwareOfTheStore(t *testing.T) {
 			m.bring(m.enter(d, ko.Edu(), 1), "edu/fw.bin", "new")
 			def := ko.Definition()
 			def.Driver.Modules[0].Firmware = []string{"edu/fw.bin"}
-			_, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
+			_, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())
 			if c.reason == "" && problem != nil || c.reason != "" && (problem == nil || problem.Reason != c.reason || len(m.loads) > 0) {
 				t.Fatal(problem, m.loads)
 			}
-			if b, _ := os.ReadFile(m.path(firmwarePath)); string(b) != c.path {
+			if b, _ := os.ReadFile(m.Path(firmwarePath)); string(b) != c.path {
 				t.Errorf("the setting is %q, want %q", b, c.path)
 			}
 			for _, file := range []string{own + "/edu/fw.bin", updates + "/edu/fw.bin"} {
-				b, err := os.ReadFile(m.path(file))
+				b, err := os.ReadFile(m.Path(file))
 				if (err == nil) != (file == c.where) || err == nil && string(b) != "new" {
 					t.Errorf("%q: %q, %v", file, b, err)
 				}
@@ -96,10 +96,10 @@ func TestFirmwareOfTheStore(t *testing.T) {
 			if _, err := d.ledger.Undo(ledger.UndoOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := os.Stat(m.path("/lib/firmware/updates/edu")); err == nil {
+			if _, err := os.Stat(m.Path("/lib/firmware/updates/edu")); err == nil {
 				t.Error("a purge leaves a file")
 			}
-			if b, _ := os.ReadFile(m.path(firmwarePath)); strings.HasPrefix(string(b), own) && c.name != "one of an earlier driver" {
+			if b, _ := os.ReadFile(m.Path(firmwarePath)); strings.HasPrefix(string(b), own) && c.name != "one of an earlier driver" {
 				t.Errorf("after a purge the setting is %q", b)
 			}
 		})
@@ -111,26 +111,26 @@ func TestFirmwareOfTheStore(t *testing.T) {
 func TestFirmwareIsReplacedByAnUpgrade(t *testing.T) {
 	for _, changed := range []bool{false, true} {
 		m := newMachine(t)
-		m.write(firmwarePath, "/srv/fw")
+		m.Write(firmwarePath, "/srv/fw")
 		d := m.driver(Options{})
 		def := wants("1.0.0")
 		m.bring(m.enter(d, ko.Edu(), 1), "edu/fw.bin", "one")
-		if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+		if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 			t.Fatal(problem)
 		}
 		if changed {
-			m.write(updates+"/edu/fw.bin", "mine")
+			m.Write(updates+"/edu/fw.bin", "mine")
 		}
 		x := ko.Edu()
 		x.Version, x.BuildID = "2.0.0", "c2c2"
 		m.bring(m.enter(d, x, 2), "edu/fw.bin", "two")
 		def.Driver.Version = "2.0.0"
-		_, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs())
+		_, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs())
 		want := "two"
 		if changed {
 			want = "mine"
 		}
-		if got := m.read(updates + "/edu/fw.bin"); got != want || (problem != nil) != changed || changed && problem.Reason != accel.FirmwareConflict {
+		if got := m.Read(updates + "/edu/fw.bin"); got != want || (problem != nil) != changed || changed && problem.Reason != accel.FirmwareConflict {
 			t.Errorf("changed %t: %q, %v", changed, got, problem)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/signing"
 	"github.com/acceld/acceld/host"
 )
 
@@ -24,8 +25,8 @@ type moduleIndex struct {
 	builtin map[string]bool
 
 	unpacked sync.Once
-	own      string     // see flags
-	signed   *signature // see signer
+	own      string             // see flags
+	signed   *signing.Signature // see signer
 }
 
 // indexLine is one line of modules.dep; paths are relative to the directory.
@@ -155,7 +156,7 @@ func (x *moduleIndex) flags() string {
 }
 
 // signer returns who signed one of the kernel's own modules, nil when that is not known.
-func (x *moduleIndex) signer() *signature {
+func (x *moduleIndex) signer() *signing.Signature {
 	x.flags()
 	return x.signed
 }

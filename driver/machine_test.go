@@ -3,8 +3,6 @@ package driver
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -17,16 +15,13 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/ko"
 )
 
 // testMachine is a tree that looks like a machine, and a kernel whose loads change it.
 type testMachine struct {
-	t    *testing.T
-	root string
-	h    *host.Host
-	mu   sync.Mutex
+	*ko.Machine
+	mu sync.Mutex
 
 	loads, unloads []string // what the kernel was asked, in order
 	parameters     map[string]string
@@ -35,7 +30,6 @@ type testMachine struct {
 	failProbe      map[string]bool // by device: it is not bound
 	noNodes        bool
 	hang           bool
-	devices        []string
 	onLoad         func(name string)
 	attributes     []string // what the PCI bus was told, in order
 	// refuseAttribute is how the kernel refuses to unbind, reset or bind.
@@ -46,78 +40,29 @@ type testMachine struct {
 
 func newMachine(t *testing.T) *testMachine {
 	t.Helper()
-	m := &testMachine{t: t, root: t.TempDir(), parameters: map[string]string{}, refuse: map[string]error{}, refuseUnload: map[string]error{}, failProbe: map[string]bool{}}
-	m.write("/proc/sys/kernel/tainted", "0\n")
-	m.write("/proc/sys/kernel/random/boot_id", "boot-1\n")
-	m.write("/dev/kmsg", "")
-	m.write("/sys/module/.keep", "")
-	m.write("/lib/modules/"+ko.Release+"/modules.builtin", "kernel/fs/builtinfs.ko\n")
-	m.addDevice(ko.Device)
-	h, err := host.New(m.root)
-	if err != nil {
-		t.Fatal(err)
+	return &testMachine{
+		Machine: ko.NewMachine(t), parameters: map[string]string{}, refuse: map[string]error{}, refuseUnload: map[string]error{},
+		failProbe: map[string]bool{},
 	}
-	m.h = h
-	return m
-}
-
-func (m *testMachine) path(name string) string { return filepath.Join(m.root, name) }
-
-func (m *testMachine) write(name, text string) {
-	m.t.Helper()
-	if err := os.MkdirAll(filepath.Dir(m.path(name)), 0o755); err != nil {
-		m.t.Fatal(err)
-	}
-	if err := os.WriteFile(m.path(name), []byte(text), 0o644); err != nil {
-		m.t.Fatal(err)
-	}
-}
-
-func (m *testMachine) addDevice(id string) {
-	m.devices = append(m.devices, id)
-	m.write("/sys/bus/pci/devices/"+id+"/vendor", "0x1234\n")
 }
 
 func (m *testMachine) accs() []accel.Accelerator {
 	var out []accel.Accelerator
-	for _, id := range m.devices {
+	for _, id := range m.Devices {
 		out = append(out, accel.Accelerator{ID: id, Health: accel.Health{State: accel.Healthy}})
 	}
 	return out
 }
 
 func (m *testMachine) bind(id, driver string) {
-	m.t.Helper()
-	dir := m.path("/sys/bus/pci/drivers/" + driver)
+	m.T.Helper()
+	dir := m.Path("/sys/bus/pci/drivers/" + driver)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
-	if err := os.Symlink("../../drivers/"+driver, m.path("/sys/bus/pci/devices/"+id+"/driver")); err != nil {
-		m.t.Fatal(err)
+	if err := os.Symlink("../../drivers/"+driver, m.Path("/sys/bus/pci/devices/"+id+"/driver")); err != nil {
+		m.T.Fatal(err)
 	}
-}
-
-// install puts modules below /lib/modules with their modules.dep line.
-func (m *testMachine) install(file string, module ko.Module, depends ...string) {
-	m.t.Helper()
-	dir := "/lib/modules/" + ko.Release + "/"
-	m.write(dir+file, string(module.Bytes()))
-	old, _ := os.ReadFile(m.path(dir + "modules.dep"))
-	m.write(dir+"modules.dep", string(old)+file+": "+strings.Join(depends, " ")+"\n")
-}
-
-// live shows a module in sysfs as the kernel does.
-func (m *testMachine) live(x ko.Module) {
-	dir := "/sys/module/" + x.Name + "/"
-	m.write(dir+"initstate", "live\n")
-	m.write(dir+"refcnt", "0\n")
-	if x.Version != "" {
-		m.write(dir+"version", x.Version+"\n")
-	}
-	id, _ := hex.DecodeString(x.BuildID)
-	ne := binary.NativeEndian
-	note := ne.AppendUint32(ne.AppendUint32(ne.AppendUint32(nil, 4), uint32(len(id))), 3)
-	m.write(dir+"notes/.note.gnu.build-id", string(append(append(note, "GNU\x00"...), id...)))
 }
 
 func (m *testMachine) Load(ctx context.Context, f *os.File, parameters string) error {
@@ -139,37 +84,37 @@ func (m *testMachine) Load(ctx context.Context, f *os.File, parameters string) e
 		m.onLoad(module.name)
 	}
 	if m.hang {
-		m.write("/sys/module/"+module.name+"/initstate", "coming\n")
+		m.Write("/sys/module/"+module.name+"/initstate", "coming\n")
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	if err := m.refuse[module.name]; err != nil {
 		return err
 	}
-	if _, err := os.Stat(m.path("/sys/module/" + module.name)); err == nil {
+	if _, err := os.Stat(m.Path("/sys/module/" + module.name)); err == nil {
 		return syscall.EEXIST
 	}
 	if m.bad[module.version] == "denied" {
 		return syscall.EPERM
 	}
-	m.live(ko.Module{Name: module.name, Version: module.version, BuildID: module.buildID})
+	m.Live(ko.Module{Name: module.name, Version: module.version, BuildID: module.buildID})
 	for _, p := range strings.Fields(parameters) {
 		name, value, _ := strings.Cut(p, "=")
-		m.write("/sys/module/"+module.name+"/parameters/"+name, value+"\n")
+		m.Write("/sys/module/"+module.name+"/parameters/"+name, value+"\n")
 	}
 	if m.bad[module.version] == "refused" {
-		_ = os.RemoveAll(m.path("/sys/module/" + module.name))
+		_ = os.RemoveAll(m.Path("/sys/module/" + module.name))
 		return syscall.ENOMEM
 	}
 	if module.name == "edu" && m.bad[module.version] != "unbound" {
 		m.probe()
 	}
-	for _, id := range m.devices {
+	for _, id := range m.Devices {
 		answer := "3628800\n"
 		if m.bad[module.version] == "wrong" {
 			answer = "0\n"
 		}
-		m.write("/sys/bus/pci/devices/"+id+"/factorial", answer)
+		m.Write("/sys/bus/pci/devices/"+id+"/factorial", answer)
 	}
 	return nil
 }
@@ -181,8 +126,8 @@ func (m *testMachine) tell(op string) {
 }
 
 func (m *testMachine) probe() {
-	for _, id := range m.devices {
-		if _, err := os.Lstat(m.path("/sys/bus/pci/devices/" + id + "/driver")); err == nil || m.failProbe[id] {
+	for _, id := range m.Devices {
+		if _, err := os.Lstat(m.Path("/sys/bus/pci/devices/" + id + "/driver")); err == nil || m.failProbe[id] {
 			continue
 		}
 		m.bindEdu(id)
@@ -192,12 +137,12 @@ func (m *testMachine) probe() {
 // bindEdu binds our driver to a device and makes its node.
 func (m *testMachine) bindEdu(id string) {
 	m.bind(id, "edu")
-	node := fmt.Sprintf("edu%d", slices.Index(m.devices, id))
+	node := fmt.Sprintf("edu%d", slices.Index(m.Devices, id))
 	dir := "/sys/bus/pci/devices/" + id + "/accelerator_edu/" + node
-	m.write(dir+"/dev", fmt.Sprintf("240:%d\n", slices.Index(m.devices, id)))
-	m.write(dir+"/uevent", "MAJOR=240\nDEVNAME="+node+"\n")
+	m.Write(dir+"/dev", fmt.Sprintf("240:%d\n", slices.Index(m.Devices, id)))
+	m.Write(dir+"/uevent", "MAJOR=240\nDEVNAME="+node+"\n")
 	if !m.noNodes {
-		m.write("/dev/"+node, "")
+		m.Write("/dev/"+node, "")
 	}
 }
 
@@ -210,11 +155,11 @@ func (m *testMachine) Unload(_ context.Context, name string) error {
 	if err := m.refuseUnload[name]; err != nil {
 		return err
 	}
-	if err := os.RemoveAll(m.path("/sys/module/" + name)); err != nil {
-		m.t.Fatal(err)
+	if err := os.RemoveAll(m.Path("/sys/module/" + name)); err != nil {
+		m.T.Fatal(err)
 	}
-	for _, id := range m.devices {
-		if to, err := os.Readlink(m.path("/sys/bus/pci/devices/" + id + "/driver")); name == "edu" && err == nil && filepath.Base(to) == "edu" {
+	for _, id := range m.Devices {
+		if to, err := os.Readlink(m.Path("/sys/bus/pci/devices/" + id + "/driver")); name == "edu" && err == nil && filepath.Base(to) == "edu" {
 			_ = m.unbind(id)
 		}
 	}
@@ -223,14 +168,14 @@ func (m *testMachine) Unload(_ context.Context, name string) error {
 
 // unbind takes a device's driver away, and with ours its node.
 func (m *testMachine) unbind(id string) error {
-	_ = os.RemoveAll(m.path("/sys/bus/pci/devices/" + id + "/accelerator_edu"))
-	_ = os.Remove(m.path(fmt.Sprintf("/dev/edu%d", slices.Index(m.devices, id))))
-	return os.Remove(m.path("/sys/bus/pci/devices/" + id + "/driver"))
+	_ = os.RemoveAll(m.Path("/sys/bus/pci/devices/" + id + "/accelerator_edu"))
+	_ = os.Remove(m.Path(fmt.Sprintf("/dev/edu%d", slices.Index(m.Devices, id))))
+	return os.Remove(m.Path("/sys/bus/pci/devices/" + id + "/driver"))
 }
 
 func (m *testMachine) driver(o Options) *Driver {
 	o.Kernel = m
-	d := New(m.h, o)
+	d := New(m.Host, o)
 	d.settle = 50 * time.Millisecond
 	d.attribute = m.attribute
 	return d
@@ -243,7 +188,7 @@ func (m *testMachine) attribute(name, text string) error {
 	m.attributes = append(m.attributes, strings.TrimPrefix(name, "/sys/bus/pci/")+" "+text)
 	override := "/sys/bus/pci/devices/" + text + "/driver_override"
 	kept := ""
-	if b, err := os.ReadFile(m.path(override)); err == nil && strings.HasPrefix(string(b), "edu") {
+	if b, err := os.ReadFile(m.Path(override)); err == nil && strings.HasPrefix(string(b), "edu") {
 		kept = "edu" // what was there before was longer
 	}
 	if err := m.refuseAttribute[filepath.Base(name)]; err != nil {
@@ -266,32 +211,25 @@ func (m *testMachine) attribute(name, text string) error {
 		}
 		return nil
 	}
-	if _, err := os.Stat(m.path("/sys/module/edu")); err == nil {
+	if _, err := os.Stat(m.Path("/sys/module/edu")); err == nil {
 		m.probe()
 	}
 	return nil
 }
 
-func (m *testMachine) facts() accel.Facts {
-	return accel.Facts{
-		Kernel: accel.Kernel{Release: ko.Release, Version: "#1 SMP", Arch: "x86_64", BuildID: "abcdef0123456789"},
-		OS:     accel.OS{ID: "debian", VersionID: "12"},
-	}
-}
-
 // enter puts an entry into the store as a build does.
 func (m *testMachine) enter(d *Driver, x ko.Module, built int64) Entry {
-	m.t.Helper()
-	return m.enterFor(m.facts().Kernel, d, x, built)
+	m.T.Helper()
+	return m.enterFor(m.Facts().Kernel, d, x, built)
 }
 
 // enterFor puts an entry for a kernel into the store.
 func (m *testMachine) enterFor(k accel.Kernel, d *Driver, x ko.Module, built int64) Entry {
-	m.t.Helper()
+	m.T.Helper()
 	data := x.Bytes()
 	sum, err := digest(bytes.NewReader(data))
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	man := Manifest{
 		Schema: storeSchema, Built: time.Unix(built, 0).UTC(), Modules: []StoredModule{{Name: x.Name, File: x.Name + ".ko", SHA256: sum, BuildID: x.BuildID, Version: x.Version}},
@@ -300,9 +238,9 @@ func (m *testMachine) enterFor(k accel.Kernel, d *Driver, x ko.Module, built int
 	man.Key = man.Identity.key()
 	text, err := json.Marshal(man)
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
-	m.write(d.entryDir(man.Key)+"/manifest.json", string(text))
-	m.write(d.entryDir(man.Key)+"/"+x.Name+".ko", string(data))
+	m.Write(d.entryDir(man.Key)+"/manifest.json", string(text))
+	m.Write(d.entryDir(man.Key)+"/"+x.Name+".ko", string(data))
 	return Entry{Manifest: man, Path: d.entryDir(man.Key)}
 }

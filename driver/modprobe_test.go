@@ -64,19 +64,19 @@ func TestModprobeLikeKmod(t *testing.T) {
 // TestModprobeOrder: a file hides those of its name in later directories, and all are read in the order of their names.
 func TestModprobeOrder(t *testing.T) {
 	m := newMachine(t)
-	m.write("/lib/modprobe.d/b.conf", "options edu from=lib\n")
-	m.write("/usr/lib/modprobe.d/b.conf", "options edu from=usr\n")
-	m.write("/usr/local/lib/modprobe.d/c.conf", "options edu from=local other=1\n")
-	m.write("/run/modprobe.d/b.conf", "options edu from=run\n")
-	m.write("/etc/modprobe.d/a.conf", "options edu from=etc\n")
-	m.write("/etc/modprobe.d/z.bak", "options edu from=backup\n")
-	m.write("/etc/modprobe.d/.z.conf", "options edu from=hidden\n")
-	m.write("/usr/lib/modprobe.d/masked.conf", "install edu /bin/false\n")
-	if err := os.Symlink("/dev/null", m.path("/etc/modprobe.d/masked.conf")); err != nil {
+	m.Write("/lib/modprobe.d/b.conf", "options edu from=lib\n")
+	m.Write("/usr/lib/modprobe.d/b.conf", "options edu from=usr\n")
+	m.Write("/usr/local/lib/modprobe.d/c.conf", "options edu from=local other=1\n")
+	m.Write("/run/modprobe.d/b.conf", "options edu from=run\n")
+	m.Write("/etc/modprobe.d/a.conf", "options edu from=etc\n")
+	m.Write("/etc/modprobe.d/z.bak", "options edu from=backup\n")
+	m.Write("/etc/modprobe.d/.z.conf", "options edu from=hidden\n")
+	m.Write("/usr/lib/modprobe.d/masked.conf", "install edu /bin/false\n")
+	if err := os.Symlink("/dev/null", m.Path("/etc/modprobe.d/masked.conf")); err != nil {
 		t.Fatal(err)
 	}
-	m.write("/dev/null", "")
-	got := readModprobe(m.h)
+	m.Write("/dev/null", "")
+	got := readModprobe(m.Host)
 	var from []string
 	for _, r := range got.rules {
 		from = append(from, r.from)
@@ -118,10 +118,10 @@ func TestVeto(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
-			m.write("/etc/modprobe.d/x.conf", c.file+"\n")
-			m.write("/proc/cmdline", c.cmdline+"\n")
-			m.install("updates/edu.ko", ko.Edu())
-			_, problem := m.driver(Options{}).Ensure(t.Context(), ko.Definition(), m.facts(), m.accs())
+			m.Write("/etc/modprobe.d/x.conf", c.file+"\n")
+			m.Write("/proc/cmdline", c.cmdline+"\n")
+			m.Install("updates/edu.ko", ko.Edu())
+			_, problem := m.driver(Options{}).Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs())
 			if c.says == "" {
 				if problem != nil {
 					t.Fatal(problem)
@@ -164,14 +164,14 @@ func TestParameterWords(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
-			m.write("/etc/modprobe.d/x.conf", c.options+"\n")
-			m.write("/proc/cmdline", c.cmdline)
-			m.install("updates/edu.ko", x)
+			m.Write("/etc/modprobe.d/x.conf", c.options+"\n")
+			m.Write("/proc/cmdline", c.cmdline)
+			m.Install("updates/edu.ko", x)
 			def := ko.Definition()
 			def.Driver.Modules[0].Parameters = c.definition
 			d := m.driver(Options{})
-			v := d.Verify(def, m.facts())
-			_, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
+			v := d.Verify(def, m.Facts())
+			_, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())
 			if c.reason == "" {
 				if problem != nil || v.Problem != nil || m.parameters["edu"] != c.want {
 					t.Errorf("%v, %v, the kernel got %q, want %q", problem, v.Problem, m.parameters["edu"], c.want)
@@ -248,6 +248,5 @@ func FuzzModprobe(f *testing.F) {
 		_ = m.remarks("edu")
 		_ = m.alias("edu")
 		_, _ = m.soft("edu", &moduleFile{})
-		_, _ = parseKeys(text)
 	})
 }

@@ -118,7 +118,7 @@ func (s *shop) stock(t *testing.T, def *accel.Definition, x ko.Module, change fu
 	t.Helper()
 	other := newMachine(t)
 	d := other.driver(Options{Artifact: quick()})
-	e, facts := other.enter(d, x, 1), other.facts()
+	e, facts := other.enter(d, x, 1), other.Facts()
 	if change != nil {
 		change(&facts, &e)
 	}
@@ -132,9 +132,9 @@ func (s *shop) stock(t *testing.T, def *accel.Definition, x ko.Module, change fu
 // tree lists everything below the state directory with its size, but for the locks.
 func (m *testMachine) tree(d *Driver) []string {
 	var out []string
-	_ = filepath.WalkDir(m.path(d.o.StateDir), func(name string, e fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(m.Path(d.o.StateDir), func(name string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && !strings.Contains(name, "/kmod/lock/") {
-			out = append(out, strings.TrimPrefix(name, m.root))
+			out = append(out, strings.TrimPrefix(name, m.Root))
 		}
 		return nil
 	})
@@ -149,9 +149,9 @@ func newKey(t *testing.T, m *testMachine, name string) *artifact.Key {
 	}
 	secret, _ := x509.MarshalPKCS8PrivateKey(private)
 	public, _ := x509.MarshalPKIXPublicKey(&private.PublicKey)
-	m.write("/etc/"+name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
-	m.write("/etc/"+name+".pub", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})))
-	key, problem := artifact.ReadKey(m.h, "/etc/"+name+".key")
+	m.Write("/etc/"+name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+	m.Write("/etc/"+name+".pub", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})))
+	key, problem := artifact.ReadKey(m.Host, "/etc/"+name+".key")
 	if problem != nil {
 		t.Fatal(problem)
 	}
@@ -265,7 +265,7 @@ func TestSources(t *testing.T) {
 			f.s.stock(f.t, f.def, x, nil, nil)
 		}, accel.ArtifactInvalid, false},
 		{"missing symbol", func(f shelf) {
-			f.m.write("/proc/kallsyms", "0000000000000000 T printk\n")
+			f.m.Write("/proc/kallsyms", "0000000000000000 T printk\n")
 			x := ko.Edu()
 			x.Undefined = []string{"not_there"}
 			f.s.stock(f.t, f.def, x, nil, nil)
@@ -340,7 +340,7 @@ func TestSources(t *testing.T) {
 			def := fromShop(s)
 			def.Driver.Version = "1.0.0"
 			c.prepare(shelf{t, s, m, def})
-			facts := m.facts()
+			facts := m.Facts()
 			facts.Kernel.SigEnforce = c.want == accel.Unsigned
 			before := m.tree(d)
 			have, problem := d.Ensure(t.Context(), def, facts, m.accs())
@@ -376,13 +376,13 @@ func (m *testMachine) bundle(t *testing.T, file string) {
 	other := newMachine(t)
 	d := other.driver(Options{})
 	e := other.enter(d, ko.Edu(), 1)
-	if err := os.MkdirAll(filepath.Dir(other.path(file)), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(other.Path(file)), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, problem := d.Export(other.facts(), []Entry{e}, file, nil); problem != nil {
+	if _, problem := d.Export(other.Facts(), []Entry{e}, file, nil); problem != nil {
 		t.Fatal(problem)
 	}
-	m.write(file, other.read(file))
+	m.Write(file, other.Read(file))
 }
 
 func sigTag(digest string) string { return strings.Replace(digest, ":", "-", 1) + ".sig" }
@@ -432,7 +432,7 @@ func (s *shop) forge(t *testing.T, m *testMachine, headers ...tar.Header) {
 		t.Fatal(err)
 	}
 	z.Close()
-	k := m.facts().Kernel
+	k := m.Facts().Kernel
 	config, _ := json.Marshal(artifact.Config{
 		Schema: artifact.Schema, Profile: "qemu-edu", DriverVersion: "1.0.0", Arch: k.Arch, KernelRelease: k.Release, KernelBuildID: k.BuildID,
 		Modules: []artifact.Module{{Name: "edu", File: "edu.ko", SHA256: sumOf(ko.Edu().Bytes())}},
@@ -464,13 +464,13 @@ func TestNoNetwork(t *testing.T) {
 	s.stock(t, def, ko.Edu(), nil, nil)
 	before := s.asked()
 	d := m.driver(Options{Artifact: quick()})
-	if r := d.Early(t.Context(), []*accel.Definition{def}, m.facts(), map[string][]accel.Accelerator{def.Kind: m.accs()})[def.Kind]; r.Problem == nil || r.Problem.Reason != accel.NoDriverSource {
+	if r := d.Early(t.Context(), []*accel.Definition{def}, m.Facts(), map[string][]accel.Accelerator{def.Kind: m.accs()})[def.Kind]; r.Problem == nil || r.Problem.Reason != accel.NoDriverSource {
 		t.Errorf("early: %+v", r)
 	}
 	if s.asked() != before {
 		t.Error("a registry was asked at boot")
 	}
-	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+	if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
 	if s.asked() == before {
@@ -478,11 +478,11 @@ func TestNoNetwork(t *testing.T) {
 	}
 	before = s.asked()
 	m.reboot("boot-2")
-	_, _ = os.ReadDir(m.root)
-	for _, id := range m.devices {
-		_ = os.Remove(m.path("/sys/bus/pci/devices/" + id + "/driver"))
+	_, _ = os.ReadDir(m.Root)
+	for _, id := range m.Devices {
+		_ = os.Remove(m.Path("/sys/bus/pci/devices/" + id + "/driver"))
 	}
-	have, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.facts(), m.accs())
+	have, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.Facts(), m.accs())
 	if problem != nil || have.Source != "store" || s.asked() != before {
 		t.Errorf("%+v %v, %d requests", have, problem, s.asked()-before)
 	}
@@ -494,7 +494,7 @@ func TestOrderOfPrebuilt(t *testing.T) {
 	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBundle, Path: "/b"}, {Type: accel.SourceBuild, Path: "/src"}, {Type: accel.SourceOCI, Image: "a/x"}, {Type: accel.SourceOCI, Image: "b/x"}}
 	var got []string
-	for _, s := range m.driver(Options{}).sources(def, m.facts(), EnsureOptions{}) {
+	for _, s := range m.driver(Options{}).sources(def, m.Facts(), EnsureOptions{}) {
 		got = append(got, s.name)
 	}
 	if diff := cmp.Diff([]string{"store", "installed", "oci a/x", "oci b/x", "build from /src", "bundle /b"}, got); diff != "" {
@@ -508,7 +508,7 @@ func TestMirrors(t *testing.T) {
 	broken.spoil = answering(503, "")
 	def.Driver.Sources[0].Mirrors = []string{broken.host(), good.host()}
 	d := m.driver(Options{Artifact: quick()})
-	_, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
+	_, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())
 	if problem == nil || problem.Reason != accel.RegistryUnreachable {
 		t.Fatal(problem)
 	}
@@ -518,7 +518,7 @@ func TestMirrors(t *testing.T) {
 		}
 	}
 	good.stock(t, fromShop(good), ko.Edu(), nil, nil)
-	if have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || have.Source != "oci" {
+	if have, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || have.Source != "oci" {
 		t.Fatal(have, problem)
 	}
 	if all, _ := d.List(); len(all) != 1 || !strings.HasPrefix(all[0].Origin, good.host()+"/edu@sha256:") {
@@ -535,7 +535,7 @@ func TestFetchOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			if _, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+			if _, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 				t.Error(problem)
 			}
 		})
@@ -555,12 +555,12 @@ func TestFetchAfterACrash(t *testing.T) {
 	def := fromShop(s)
 	s.stock(t, def, ko.Edu(), nil, nil)
 	d := m.driver(Options{})
-	m.write(d.buildDir()+"/123/work/0/edu.ko", "half")
-	m.write(d.buildDir()+"/123.lock", "")
-	if _, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+	m.Write(d.buildDir()+"/123/work/0/edu.ko", "half")
+	m.Write(d.buildDir()+"/123.lock", "")
+	if _, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
-	if left := m.h.Glob(d.buildDir(), "*"); len(left) > 0 {
+	if left := m.Host.Glob(d.buildDir(), "*"); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -571,7 +571,7 @@ func TestDenied(t *testing.T) {
 	s.spoil = answering(403, "/manifests/")
 	def := fromShop(s)
 	def.Driver.Sources = append(def.Driver.Sources, accel.Source{Type: accel.SourceBuild, Path: "/src"})
-	_, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.facts(), m.accs())
+	_, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.Facts(), m.accs())
 	if problem == nil || problem.Reason != accel.RegistryDenied || len(problem.Tried) != 5 {
 		t.Fatal(problem)
 	}
@@ -583,7 +583,7 @@ func TestDenied(t *testing.T) {
 // TestForeignImage reads an image in the layout of the kernel module management operator.
 func TestForeignImage(t *testing.T) {
 	m, s := newMachine(t), newShop(t)
-	m.write("/etc/hostname", "x")
+	m.Write("/etc/hostname", "x")
 	def := fromShop(s)
 	var one, two bytes.Buffer
 	layer := func(to *bytes.Buffer, files map[string]string) {
@@ -621,18 +621,18 @@ func TestForeignImage(t *testing.T) {
 	s.put(t, "/v2/edu/manifests/v1.0.0-"+ko.Release, "application/vnd.oci.image.manifest.v1+json", bytes.NewReader(text))
 	def.Driver.Version = "1.0.0"
 	d := m.driver(Options{Artifact: quick()})
-	have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
+	have, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())
 	if problem != nil || have.Source != "oci" {
 		t.Fatal(have, problem)
 	}
 	entries, _ := d.List()
-	if got := m.read(entries[0].Path + "/firmware/edu.bin"); len(entries) != 1 || got != "firmware" {
+	if got := m.Read(entries[0].Path + "/firmware/edu.bin"); len(entries) != 1 || got != "firmware" {
 		t.Errorf("%+v %q", entries, got)
 	}
-	if got := m.read(entries[0].Path + "/edu.ko"); got != string(ko.Edu().Bytes()) {
+	if got := m.Read(entries[0].Path + "/edu.ko"); got != string(ko.Edu().Bytes()) {
 		t.Error("another module")
 	}
-	if left, _ := os.ReadDir(m.path(entries[0].Path)); len(left) != 3 {
+	if left, _ := os.ReadDir(m.Path(entries[0].Path)); len(left) != 3 {
 		t.Errorf("entry has %v", left)
 	}
 }

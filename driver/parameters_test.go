@@ -50,20 +50,20 @@ func TestJoinParameters(t *testing.T) {
 
 func TestParametersDiffer(t *testing.T) {
 	m := newMachine(t)
-	m.live(ko.Edu())
-	m.write("/sys/module/edu/parameters/fail_probe", "Y\n")
+	m.Live(ko.Edu())
+	m.Write("/sys/module/edu/parameters/fail_probe", "Y\n")
 	m.probe()
 	d := m.driver(Options{})
 	def := ko.Definition()
 	def.Driver.Modules[0].Parameters = map[string]string{"fail_probe": "1", "hidden": "7"}
-	if have, problem := d.Probe(def, m.facts(), m.accs()); problem != nil || !have.Right {
+	if have, problem := d.Probe(def, m.Facts(), m.accs()); problem != nil || !have.Right {
 		t.Fatal(have, problem)
 	}
 	def.Driver.Modules[0].Parameters["fail_probe"] = "0"
-	if have, problem := d.Probe(def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.ParametersDiffer || have.Right {
+	if have, problem := d.Probe(def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.ParametersDiffer || have.Right {
 		t.Fatal(have, problem)
 	}
-	unknown := m.facts()
+	unknown := m.Facts()
 	unknown.Cluster.Unknown = true
 	def.Driver.Modules[0].Parameters["fail_probe"] = `{{if eq .ClusterVersion "1.37"}}0{{else}}1{{end}}`
 	if have, problem := d.Probe(def, unknown, m.accs()); problem != nil || !have.Right || have.Upgrade != nil {
@@ -74,7 +74,7 @@ func TestParametersDiffer(t *testing.T) {
 	}
 	for _, bad := range []string{`a"b`, "a\nb", "{{.Nope}}", "{{"} {
 		def.Driver.Modules[0].Parameters["fail_probe"] = bad
-		if _, problem := d.Probe(def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.DefinitionInvalid {
+		if _, problem := d.Probe(def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.DefinitionInvalid {
 			t.Errorf("%q: %v", bad, problem)
 		}
 	}

@@ -23,22 +23,22 @@ func TestPreflightChecks(t *testing.T) {
 	}{
 		"well": {func(*testMachine, *ko.Module) {}, "", ""},
 		"a live module of the name": {func(m *testMachine, _ *ko.Module) {
-			m.write("/sys/module/edu/initstate", "live\n")
+			m.Write("/sys/module/edu/initstate", "live\n")
 		}, "", ""},
 		"another kernel's": {func(_ *testMachine, e *ko.Module) { e.Vermagic = ko.Release + " " + ko.Flags }, accel.KernelMismatch, `built for kernel "6.1.0-test", wanted is "6.1.0-other"`},
 		"symbol version":   {func(_ *testMachine, e *ko.Module) { e.CRCs["pci_read"] = 7 }, accel.SymbolMismatch, `"pci_read"`},
 		"symbol that only the running kernel has": {func(m *testMachine, e *ko.Module) {
-			m.write("/proc/kallsyms", "0 T gone\n")
+			m.Write("/proc/kallsyms", "0 T gone\n")
 			e.Undefined = append(e.Undefined, "gone")
 		}, accel.SymbolMissing, `"gone"`},
 		"dependency that only is live": {func(m *testMachine, e *ko.Module) {
-			m.write("/sys/module/helper/initstate", "live\n")
+			m.Write("/sys/module/helper/initstate", "live\n")
 			e.Info = append(e.Info, "depends=helper")
 		}, accel.DependencyMissing, `"helper"`},
 		"dependency": {func(m *testMachine, e *ko.Module) {
 			e.Info = append(e.Info, "depends=helper")
-			m.write("/lib/modules/"+otherRelease+"/modules.dep", "extra/edu.ko: extra/helper.ko\nextra/helper.ko:\n")
-			m.write("/lib/modules/"+otherRelease+"/extra/helper.ko", string(ko.Module{Name: "helper", Vermagic: otherRelease + " " + ko.Flags}.Bytes()))
+			m.Write("/lib/modules/"+otherRelease+"/modules.dep", "extra/edu.ko: extra/helper.ko\nextra/helper.ko:\n")
+			m.Write("/lib/modules/"+otherRelease+"/extra/helper.ko", string(ko.Module{Name: "helper", Vermagic: otherRelease + " " + ko.Flags}.Bytes()))
 		}, "", ""},
 		"unsigned": {func(*testMachine, *ko.Module) {}, accel.Unsigned, "unsigned"},
 	} {
@@ -47,10 +47,10 @@ func TestPreflightChecks(t *testing.T) {
 			e := ko.Edu()
 			e.Vermagic = otherRelease + " " + ko.Flags
 			e.Undefined, e.CRCs = []string{"pci_read"}, map[string]uint32{"pci_read": 1}
-			m.write("/lib/modules/"+otherRelease+"/modules.dep", "extra/edu.ko:\n")
-			m.write("/usr/src/h/Module.symvers", "0x00000001\tpci_read\tvmlinux\tEXPORT_SYMBOL\t\n")
+			m.Write("/lib/modules/"+otherRelease+"/modules.dep", "extra/edu.ko:\n")
+			m.Write("/usr/src/h/Module.symvers", "0x00000001\tpci_read\tvmlinux\tEXPORT_SYMBOL\t\n")
 			c.change(m, &e)
-			m.write("/lib/modules/"+otherRelease+"/extra/edu.ko", string(e.Bytes()))
+			m.Write("/lib/modules/"+otherRelease+"/extra/edu.ko", string(e.Bytes()))
 			facts := otherKernel()
 			facts.Kernel.SigEnforce = name == "unsigned"
 			r := m.driver(Options{}).Preflight(t.Context(), ko.Definition(), facts, PreflightOptions{})

@@ -17,7 +17,7 @@ func TestProve(t *testing.T) {
 	d := m.driver(Options{})
 	def := ko.Definition()
 	def.Check.Write = "3628800" // a plain file gives back what was written
-	m.write("/sys/bus/pci/devices/"+ko.Device+"/factorial", "")
+	m.Write("/sys/bus/pci/devices/"+ko.Device+"/factorial", "")
 	if sentence, problem := d.Prove(t.Context(), def, m.accs()); problem != nil || sentence != def.Check.Sentence {
 		t.Fatal(sentence, problem)
 	}

@@ -228,23 +228,23 @@ func TestFetchOntoAFullDisk(t *testing.T) {
 	}
 	s.stock(t, def, x, nil, nil)
 	d := m.driver(Options{})
-	if err := os.MkdirAll(m.path(d.o.StateDir), 0o700); err != nil {
+	if err := os.MkdirAll(m.Path(d.o.StateDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("tmpfs", m.path(d.o.StateDir), "tmpfs", 0, "size=16k"); err != nil {
+	if err := syscall.Mount("tmpfs", m.Path(d.o.StateDir), "tmpfs", 0, "size=16k"); err != nil {
 		t.Skipf("no file system can be mounted: %v", err)
 	}
-	t.Cleanup(func() { _ = syscall.Unmount(m.path(d.o.StateDir), syscall.MNT_DETACH) })
+	t.Cleanup(func() { _ = syscall.Unmount(m.Path(d.o.StateDir), syscall.MNT_DETACH) })
 	full := 0
 	for size := 16; ; size += 64 {
 		if size > 4096 {
 			t.Fatal("never fetched")
 		}
-		if err := syscall.Mount("tmpfs", m.path(d.o.StateDir), "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%dk", size)); err != nil {
+		if err := syscall.Mount("tmpfs", m.Path(d.o.StateDir), "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%dk", size)); err != nil {
 			t.Fatal(err)
 		}
 		d := m.driver(Options{Artifact: quick()})
-		a := d.askOCI(t.Context(), def, m.facts(), def.Driver.Sources[0], EnsureOptions{})
+		a := d.askOCI(t.Context(), def, m.Facts(), def.Driver.Sources[0], EnsureOptions{})
 		if a.verdict == satisfied {
 			a.plan.close()
 			break
@@ -272,36 +272,36 @@ func TestBundle(t *testing.T) {
 	foreign := a.enter(from, ko.Edu(), 3)
 	foreign.Kind = "a-b"
 	key := newKey(t, a, "k")
-	b.write("/etc/k.pub", a.read("/etc/k.pub"))
-	a.write("/media/.keep", "")
-	if _, problem := from.Export(a.facts(), append(entries, foreign), "/media/b.tar", key); problem != nil {
+	b.Write("/etc/k.pub", a.Read("/etc/k.pub"))
+	a.Write("/media/.keep", "")
+	if _, problem := from.Export(a.Facts(), append(entries, foreign), "/media/b.tar", key); problem != nil {
 		t.Fatal(problem)
 	}
-	if left := a.h.Glob("/media", "*.tmp"); len(left) > 0 {
+	if left := a.Host.Glob("/media", "*.tmp"); len(left) > 0 {
 		t.Error(left)
 	}
-	b.write("/media/b.tar", a.read("/media/b.tar"))
+	b.Write("/media/b.tar", a.Read("/media/b.tar"))
 	defs := map[string]*accel.Definition{"qemu-edu": ko.Definition()}
-	got, unknown, problem := to.Import(t.Context(), defs, b.facts(), "/media/b.tar", []string{"/etc/k.pub"})
+	got, unknown, problem := to.Import(t.Context(), defs, b.Facts(), "/media/b.tar", []string{"/etc/k.pub"})
 	if problem != nil || len(got) != 2 || cmp.Diff([]string{"a-b"}, unknown) != "" {
 		t.Fatal(got, unknown, problem)
 	}
 	for i, e := range got {
-		if e.Key != entries[i].Key || b.read(e.Path+"/edu.ko") != a.read(entries[i].Path+"/edu.ko") {
+		if e.Key != entries[i].Key || b.Read(e.Path+"/edu.ko") != a.Read(entries[i].Path+"/edu.ko") {
 			t.Errorf("%+v is not %+v", e, entries[i])
 		}
 	}
-	if have, problem := to.Ensure(t.Context(), ko.Definition(), b.facts(), b.accs()); problem != nil || have.Source != "store" || have.Version != "2.0.0" {
+	if have, problem := to.Ensure(t.Context(), ko.Definition(), b.Facts(), b.accs()); problem != nil || have.Source != "store" || have.Version != "2.0.0" {
 		t.Error(have, problem)
 	}
 	// The same, where the bundle is a source, for the version that is wanted.
 	c := newMachine(t)
-	c.write("/media/b.tar", a.read("/media/b.tar"))
-	c.write("/etc/k.pub", a.read("/etc/k.pub"))
+	c.Write("/media/b.tar", a.Read("/media/b.tar"))
+	c.Write("/etc/k.pub", a.Read("/etc/k.pub"))
 	def := ko.Definition()
 	def.Driver.Version = "1.0.0"
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBundle, Path: "/media/b.tar", Keys: []string{"/etc/k.pub"}}}
-	if have, problem := c.driver(Options{}).Ensure(t.Context(), def, c.facts(), c.accs()); problem != nil || have.Source != "bundle" || have.Version != "1.0.0" {
+	if have, problem := c.driver(Options{}).Ensure(t.Context(), def, c.Facts(), c.accs()); problem != nil || have.Source != "bundle" || have.Version != "1.0.0" {
 		t.Error(have, problem)
 	}
 	for _, row := range []struct {
@@ -309,16 +309,16 @@ func TestBundle(t *testing.T) {
 		text string
 		want accel.Reason
 	}{
-		{"cut off", a.read("/media/b.tar")[:6000], accel.ArtifactInvalid},
+		{"cut off", a.Read("/media/b.tar")[:6000], accel.ArtifactInvalid},
 		{"no bundle", "text", accel.ArtifactInvalid},
 		{"empty", "", accel.ArtifactInvalid},
-		{"changed", strings.ReplaceAll(a.read("/media/b.tar"), `"driverVersion":"2.0.0"`, `"driverVersion":"3.0.0"`), accel.DigestMismatch},
+		{"changed", strings.ReplaceAll(a.Read("/media/b.tar"), `"driverVersion":"2.0.0"`, `"driverVersion":"3.0.0"`), accel.DigestMismatch},
 	} {
 		d := newMachine(t)
-		d.write("/media/b.tar", row.text)
-		d.write("/etc/k.pub", a.read("/etc/k.pub"))
+		d.Write("/media/b.tar", row.text)
+		d.Write("/etc/k.pub", a.Read("/etc/k.pub"))
 		driver := d.driver(Options{})
-		if _, _, problem := driver.Import(t.Context(), defs, d.facts(), "/media/b.tar", []string{"/etc/k.pub"}); problem == nil || problem.Reason != row.want {
+		if _, _, problem := driver.Import(t.Context(), defs, d.Facts(), "/media/b.tar", []string{"/etc/k.pub"}); problem == nil || problem.Reason != row.want {
 			t.Errorf("%s: %v, want %s", row.name, problem, row.want)
 		}
 		if left := d.tree(driver); len(left) > 0 {
@@ -327,8 +327,8 @@ func TestBundle(t *testing.T) {
 	}
 	other := newMachine(t)
 	newKey(t, other, "k")
-	other.write("/media/b.tar", a.read("/media/b.tar"))
-	if _, _, problem := other.driver(Options{}).Import(t.Context(), defs, other.facts(), "/media/b.tar", []string{"/etc/k.pub"}); problem == nil || problem.Reason != accel.SignatureInvalid {
+	other.Write("/media/b.tar", a.Read("/media/b.tar"))
+	if _, _, problem := other.driver(Options{}).Import(t.Context(), defs, other.Facts(), "/media/b.tar", []string{"/etc/k.pub"}); problem == nil || problem.Reason != accel.SignatureInvalid {
 		t.Error(problem)
 	}
 }

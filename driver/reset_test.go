@@ -22,17 +22,17 @@ const otherDevice = "0000:02:00.0"
 func resettable(t *testing.T) (*testMachine, *Driver, *accel.Definition) {
 	t.Helper()
 	m := newMachine(t)
-	m.addDevice(otherDevice)
-	for _, id := range m.devices {
-		m.write(functionDir(id)+"/reset", "")
-		m.write(functionDir(id)+"/reset_method", "bus\n")
-		m.write(functionDir(id)+"/factorial", "3628800\n")
+	m.AddDevice(otherDevice)
+	for _, id := range m.Devices {
+		m.Write(functionDir(id)+"/reset", "")
+		m.Write(functionDir(id)+"/reset_method", "bus\n")
+		m.Write(functionDir(id)+"/factorial", "3628800\n")
 	}
-	m.install("updates/edu.ko", ko.Edu())
+	m.Install("updates/edu.ko", ko.Edu())
 	d := m.driver(Options{})
 	def := ko.Definition()
 	def.Check.Write = "" // the fake would answer what it was asked
-	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+	if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
 	m.attributes = nil
@@ -77,21 +77,21 @@ func TestReset(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			held := [][]string{Resetting(m.h)}
+			held := [][]string{Resetting(m.Host)}
 			problem := d.Reset(t.Context(), slots(), targets(def, ko.Device), func(context.Context) *accel.Problem {
-				held = append(held, Resetting(m.h))
+				held = append(held, Resetting(m.Host))
 				return nil
 			})
 			if problem != nil {
 				t.Fatal(problem)
 			}
-			if diff := cmp.Diff([][]string{nil, {ko.Device}, nil}, append(held, Resetting(m.h))); diff != "" {
+			if diff := cmp.Diff([][]string{nil, {ko.Device}, nil}, append(held, Resetting(m.Host))); diff != "" {
 				t.Errorf("said to be reset, before, meanwhile and afterwards:\n%s", diff)
 			}
 			if got := strings.ReplaceAll(strings.Join(m.attributes, "; "), ko.Device, "D"); got != c.told {
 				t.Errorf("the kernel was told %q, want %q", got, c.told)
 			}
-			if have, problem := d.Probe(def, m.facts(), m.accs()); !have.Right {
+			if have, problem := d.Probe(def, m.Facts(), m.accs()); !have.Right {
 				t.Error(have, problem)
 			}
 		})
@@ -101,7 +101,7 @@ func TestReset(t *testing.T) {
 // TestResetRefused: each thing in the way has its own words, and nothing is touched.
 func TestResetRefused(t *testing.T) {
 	attribute := func(file, text string) func(*testMachine, *accel.Definition) {
-		return func(m *testMachine, _ *accel.Definition) { m.write(functionDir(ko.Device)+"/"+file, text) }
+		return func(m *testMachine, _ *accel.Definition) { m.Write(functionDir(ko.Device)+"/"+file, text) }
 	}
 	for _, c := range []struct {
 		name    string
@@ -114,8 +114,8 @@ func TestResetRefused(t *testing.T) {
 	}{
 		{name: "in use", prepare: func(m *testMachine, _ *accel.Definition) { m.open(42, "python3", "/dev/edu0") }, reason: accel.InUse, says: `device "0000:01:00.0" is in use by python3 (pid 42)`},
 		{name: "in use by what its driver does not know", prepare: func(m *testMachine, _ *accel.Definition) {
-			m.write(functionDir(ko.Device)+"/drm/card0/dev", "226:0\n")
-			m.write(functionDir(ko.Device)+"/drm/card0/uevent", "DEVNAME=dri/card0\n")
+			m.Write(functionDir(ko.Device)+"/drm/card0/dev", "226:0\n")
+			m.Write(functionDir(ko.Device)+"/drm/card0/uevent", "DEVNAME=dri/card0\n")
 			m.open(43, "Xorg", "/dev/dri/card0")
 		}, reason: accel.InUse, says: "Xorg (pid 43)"},
 		{name: "no way", prepare: func(m *testMachine, _ *accel.Definition) { m.remove(functionDir(ko.Device) + "/reset") }, reason: accel.CannotReset, says: `no attribute "reset"`},
@@ -131,7 +131,7 @@ func TestResetRefused(t *testing.T) {
 		}, reason: accel.ConflictDriver, says: `"vfio-pci"`},
 		{name: "gone", prepare: func(m *testMachine, _ *accel.Definition) { m.remove(functionDir(ko.Device)) }, reason: accel.DeviceGone},
 		{name: "an upgrade was interrupted", prepare: func(m *testMachine, _ *accel.Definition) {
-			m.write("/var/lib/acceld/journal/qemu-edu.json", `{"kind": "qemu-edu", "step": "load", "to": {}}`)
+			m.Write("/var/lib/acceld/journal/qemu-edu.json", `{"kind": "qemu-edu", "step": "load", "to": {}}`)
 		}, reason: accel.CannotReset, says: "upgrade"},
 		{name: "another below the port", more: []accel.PCIDevice{{Address: "0000:01:01.0", ParentPort: "0000:00:10.0"}}, reason: accel.ResetShared, says: `"0000:01:00.0" (bus) would reset 0000:01:01.0 too`},
 		{name: "one far below the port", more: []accel.PCIDevice{
@@ -165,8 +165,8 @@ func TestResetRefused(t *testing.T) {
 			if problem == nil || problem.Reason != c.reason || !strings.Contains(problem.Message, c.says) {
 				t.Fatalf("got %v, want %s: %q", problem, c.reason, c.says)
 			}
-			if len(m.attributes) > 0 || len(Resetting(m.h)) > 0 {
-				t.Error("touched all the same:", m.attributes, Resetting(m.h))
+			if len(m.attributes) > 0 || len(Resetting(m.Host)) > 0 {
+				t.Error("touched all the same:", m.attributes, Resetting(m.Host))
 			}
 		})
 	}
@@ -187,7 +187,7 @@ func TestResetTogether(t *testing.T) {
 	if got := strings.NewReplacer(ko.Device, "A", otherDevice, "B").Replace(strings.Join(m.attributes, "; ")); got != want {
 		t.Errorf("told %q, want %q", got, want)
 	}
-	m.write(functionDir(ko.Device)+"/reset_method", "flr pm\n")
+	m.Write(functionDir(ko.Device)+"/reset_method", "flr pm\n")
 	if problem := d.Reset(t.Context(), facts, both[:1], atOnce); problem == nil || problem.Reason != accel.ResetShared {
 		t.Errorf("linked: %v", problem)
 	}
@@ -228,7 +228,7 @@ func TestResetFails(t *testing.T) {
 			m.refuseAttribute = map[string]error{c.at: c.err}
 			if c.wrong {
 				m.remove(functionDir(ko.Device) + "/factorial")
-				m.write(functionDir(ko.Device)+"/factorial", "0")
+				m.Write(functionDir(ko.Device)+"/factorial", "0")
 			}
 			problem := d.Reset(t.Context(), slots(), targets(def, ko.Device), atOnce)
 			if problem == nil || problem.Reason != c.reason || !strings.Contains(problem.Message, c.says) {
@@ -237,7 +237,7 @@ func TestResetFails(t *testing.T) {
 			if got := m.bound(ko.Device); got != c.bound {
 				t.Errorf("bound to %q, want %q", got, c.bound)
 			}
-			if held := Resetting(m.h); len(held) > 0 {
+			if held := Resetting(m.Host); len(held) > 0 {
 				t.Error("held for ever:", held)
 			}
 		})
@@ -269,7 +269,7 @@ func TestResetKilledAtEveryPoint(t *testing.T) {
 				if problem := d.Reset(t.Context(), slots(), both, atOnce); problem != nil {
 					t.Errorf("killed at %d: %v", i, problem)
 				}
-			} else if have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || !have.Right {
+			} else if have, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || !have.Right {
 				t.Errorf("killed at %d: %+v, %v", i, have, problem)
 			}
 			if a, b := m.bound(ko.Device), m.bound(otherDevice); a != "edu" || b != "edu" {
@@ -300,12 +300,12 @@ func TestResetHangs(t *testing.T) {
 		if a, b := m.bound(ko.Device), m.bound(otherDevice); a != "" || b != "edu" {
 			t.Errorf("bound to %q and %q", a, b)
 		}
-		if held := Resetting(m.h); !slices.Equal(held, []string{ko.Device, otherDevice}) {
+		if held := Resetting(m.Host); !slices.Equal(held, []string{ko.Device, otherDevice}) {
 			t.Error("held", held)
 		}
 		close(back)
 		synctest.Wait()
-		if held := Resetting(m.h); len(held) > 0 {
+		if held := Resetting(m.Host); len(held) > 0 {
 			t.Error("held for ever:", held)
 		}
 	})
@@ -314,38 +314,38 @@ func TestResetHangs(t *testing.T) {
 // TestResetLeftBehind: what a killed reset has left in the lock's file holds nothing back; what a live one has does.
 func TestResetLeftBehind(t *testing.T) {
 	m, _, _ := resettable(t)
-	m.write(driverLock(), lockText(m.h, ko.Device))
-	if held := Resetting(m.h); len(held) > 0 {
+	m.Write(driverLock(), lockText(m.Host, ko.Device))
+	if held := Resetting(m.Host); len(held) > 0 {
 		t.Error(held)
 	}
-	release, err := m.h.TryLock(driverLock(), lockText(m.h, ko.Device))
+	release, err := m.Host.TryLock(driverLock(), lockText(m.Host, ko.Device))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if held := Resetting(m.h); !slices.Equal(held, []string{ko.Device}) {
+	if held := Resetting(m.Host); !slices.Equal(held, []string{ko.Device}) {
 		t.Error(held)
 	}
 	release()
-	if held := Resetting(m.h); len(held) > 0 {
+	if held := Resetting(m.Host); len(held) > 0 {
 		t.Error(held)
 	}
 }
 
 // open gives a process a descriptor of a node.
 func (m *testMachine) open(pid int, comm, node string) {
-	m.t.Helper()
-	m.write(fmt.Sprintf("/proc/%d/comm", pid), comm+"\n")
-	if err := os.MkdirAll(m.path(fmt.Sprintf("/proc/%d/fd", pid)), 0o755); err != nil {
-		m.t.Fatal(err)
+	m.T.Helper()
+	m.Write(fmt.Sprintf("/proc/%d/comm", pid), comm+"\n")
+	if err := os.MkdirAll(m.Path(fmt.Sprintf("/proc/%d/fd", pid)), 0o755); err != nil {
+		m.T.Fatal(err)
 	}
-	if err := os.Symlink(node, m.path(fmt.Sprintf("/proc/%d/fd/7", pid))); err != nil {
-		m.t.Fatal(err)
+	if err := os.Symlink(node, m.Path(fmt.Sprintf("/proc/%d/fd/7", pid))); err != nil {
+		m.T.Fatal(err)
 	}
 }
 
 func (m *testMachine) remove(name string) {
-	m.t.Helper()
-	if err := os.RemoveAll(m.path(name)); err != nil {
-		m.t.Fatal(err)
+	m.T.Helper()
+	if err := os.RemoveAll(m.Path(name)); err != nil {
+		m.T.Fatal(err)
 	}
 }

@@ -139,7 +139,7 @@ func TestStageOfWaiting(t *testing.T) {
 		}
 	}})
 	m.enter(d, ko.Edu(), 1)
-	if _, problem := d.Ensure(t.Context(), ko.Definition(), m.facts(), m.accs()); problem != nil {
+	if _, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
 	got := all.take()
@@ -153,7 +153,7 @@ func TestStagesOfLoads(t *testing.T) {
 	m, d := serving(t)
 	var all witness
 	d.o.Progress = all.see
-	if _, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs()); problem != nil {
+	if _, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
 	if diff := cmp.Diff([]string{
@@ -172,16 +172,16 @@ func TestCalledOff(t *testing.T) {
 	s.stock(t, def, ko.Edu(), nil, nil)
 	def.Driver.Sources = append(def.Driver.Sources, accel.Source{Type: accel.SourceBuild, Path: "/src"})
 	m := newMachine(t)
-	m.write("/src/edu.c", "int x;\n")
+	m.Write("/src/edu.c", "int x;\n")
 	var all witness
 	d := m.driver(Options{Progress: all.see})
 	for name, work := range map[string]func(context.Context) *accel.Problem{
 		"ensure": func(ctx context.Context) *accel.Problem {
-			_, problem := d.Ensure(ctx, def, m.facts(), m.accs())
+			_, problem := d.Ensure(ctx, def, m.Facts(), m.accs())
 			return problem
 		},
 		"preflight": func(ctx context.Context) *accel.Problem {
-			return d.Preflight(ctx, def, m.facts(), PreflightOptions{}).Problem
+			return d.Preflight(ctx, def, m.Facts(), PreflightOptions{}).Problem
 		},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())

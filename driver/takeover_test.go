@@ -18,10 +18,10 @@ func contested(t *testing.T) (*testMachine, *accel.Definition) {
 	t.Helper()
 	m := newMachine(t)
 	m.bind(ko.Device, "other")
-	m.write("/sys/bus/pci/drivers/other/bind", "")
-	m.write("/sys/bus/pci/drivers/other/unbind", "")
-	m.write(overrideOf(ko.Device), "\n")
-	m.install("updates/edu.ko", ko.Edu())
+	m.Write("/sys/bus/pci/drivers/other/bind", "")
+	m.Write("/sys/bus/pci/drivers/other/unbind", "")
+	m.Write(overrideOf(ko.Device), "\n")
+	m.Install("updates/edu.ko", ko.Edu())
 	def := ko.Definition()
 	def.Driver.Conflicts, def.Driver.Takeover = []string{"other"}, true
 	return m, def
@@ -30,7 +30,7 @@ func contested(t *testing.T) (*testMachine, *accel.Definition) {
 func overrideOf(id string) string { return "/sys/bus/pci/devices/" + id + "/driver_override" }
 
 func (m *testMachine) bound(id string) string {
-	to, err := os.Readlink(m.path("/sys/bus/pci/devices/" + id + "/driver"))
+	to, err := os.Readlink(m.Path("/sys/bus/pci/devices/" + id + "/driver"))
 	if err != nil {
 		return ""
 	}
@@ -39,20 +39,20 @@ func (m *testMachine) bound(id string) string {
 
 // kept says whether the device is kept for our driver; what the ledger writes to clear an override is shorter than the
 // file.
-func (m *testMachine) kept(id string) bool { return strings.HasPrefix(m.read(overrideOf(id)), "edu") }
+func (m *testMachine) kept(id string) bool { return strings.HasPrefix(m.Read(overrideOf(id)), "edu") }
 
 func TestTakeover(t *testing.T) {
 	m, def := contested(t)
 	d := m.driver(Options{})
-	have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
+	have, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())
 	if problem != nil || !have.Right || m.bound(ko.Device) != "edu" || !m.kept(ko.Device) {
 		t.Fatal(have, problem, m.bound(ko.Device))
 	}
 	m.attributes = nil
-	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || len(m.attributes) > 0 {
+	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || len(m.attributes) > 0 {
 		t.Error("not idle:", problem, m.attributes)
 	}
-	if problem := m.driver(Options{}).Unload(t.Context(), def, m.facts(), m.accs()); problem != nil {
+	if problem := m.driver(Options{}).Unload(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
 	if m.bound(ko.Device) != "other" || m.kept(ko.Device) {
@@ -67,17 +67,17 @@ func TestTakeover(t *testing.T) {
 func TestTakeoverOfALiveDriver(t *testing.T) {
 	m, def := contested(t)
 	second := "0000:02:00.0"
-	m.addDevice(second)
-	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+	m.AddDevice(second)
+	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
 	if err := m.attribute("/sys/bus/pci/drivers/edu/unbind", second); err != nil {
 		t.Fatal(err)
 	}
 	m.bind(second, "other")
-	m.write(overrideOf(second), "\n")
+	m.Write(overrideOf(second), "\n")
 	loads := len(m.loads)
-	have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
+	have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
 	if problem != nil || !have.Right || m.bound(second) != "edu" || len(m.loads) != loads {
 		t.Error(have, problem, m.bound(second), m.loads)
 	}
@@ -86,19 +86,19 @@ func TestTakeoverOfALiveDriver(t *testing.T) {
 // TestTakeoverRefused has a row for each device that is left where it is: nothing is unbound, no module is loaded.
 func TestTakeoverRefused(t *testing.T) {
 	hold := func(m *testMachine) {
-		m.write("/sys/bus/pci/devices/"+ko.Device+"/drm/card0/dev", "226:0\n")
-		m.write("/sys/bus/pci/devices/"+ko.Device+"/drm/card0/uevent", "DEVNAME=dri/card0\n")
-		m.write("/proc/77/comm", "Xorg\n")
-		if err := os.MkdirAll(m.path("/proc/77/fd"), 0o755); err != nil {
-			m.t.Fatal(err)
+		m.Write("/sys/bus/pci/devices/"+ko.Device+"/drm/card0/dev", "226:0\n")
+		m.Write("/sys/bus/pci/devices/"+ko.Device+"/drm/card0/uevent", "DEVNAME=dri/card0\n")
+		m.Write("/proc/77/comm", "Xorg\n")
+		if err := os.MkdirAll(m.Path("/proc/77/fd"), 0o755); err != nil {
+			m.T.Fatal(err)
 		}
-		if err := os.Symlink("/dev/dri/card0", m.path("/proc/77/fd/3")); err != nil {
-			m.t.Fatal(err)
+		if err := os.Symlink("/dev/dri/card0", m.Path("/proc/77/fd/3")); err != nil {
+			m.T.Fatal(err)
 		}
 	}
 	rebind := func(driver string) func(*testMachine, *accel.Definition) {
 		return func(m *testMachine, def *accel.Definition) {
-			_ = os.Remove(m.path("/sys/bus/pci/devices/" + ko.Device + "/driver"))
+			_ = os.Remove(m.Path("/sys/bus/pci/devices/" + ko.Device + "/driver"))
 			m.bind(ko.Device, driver)
 			def.Driver.Conflicts = append(def.Driver.Conflicts, driver)
 		}
@@ -114,26 +114,26 @@ func TestTakeoverRefused(t *testing.T) {
 		{"virtual machine", rebind("vfio-pci"), accel.ConflictDriver, "set aside for a virtual machine"},
 		{"another virtual machine's", rebind("mlx5_vfio_pci"), accel.ConflictDriver, "set aside for a virtual machine"},
 		{"stub", rebind("pci-stub"), accel.ConflictDriver, "set aside for a virtual machine"},
-		{"override", func(m *testMachine, _ *accel.Definition) { m.write(overrideOf(ko.Device), "mine\n") }, accel.ConflictDriver, `kept for driver "mine"`},
+		{"override", func(m *testMachine, _ *accel.Definition) { m.Write(overrideOf(ko.Device), "mine\n") }, accel.ConflictDriver, `kept for driver "mine"`},
 		{"console", func(m *testMachine, _ *accel.Definition) {
-			m.write("/sys/bus/pci/devices/"+ko.Device+"/boot_vga", "1\n")
+			m.Write("/sys/bus/pci/devices/"+ko.Device+"/boot_vga", "1\n")
 		}, accel.ConflictDriver, `"blacklist other"`},
 		{"frame buffer", func(m *testMachine, _ *accel.Definition) {
-			m.write("/sys/bus/pci/devices/"+ko.Device+"/graphics/fb0/dev", "29:0\n")
+			m.Write("/sys/bus/pci/devices/"+ko.Device+"/graphics/fb0/dev", "29:0\n")
 		}, accel.ConflictDriver, "console"},
 		{"held", func(m *testMachine, _ *accel.Definition) { hold(m) }, accel.InUse, "Xorg"},
-		{"no driver to be had", func(m *testMachine, _ *accel.Definition) { _ = os.RemoveAll(m.path("/lib/modules")) }, accel.NoDriverSource, ""},
+		{"no driver to be had", func(m *testMachine, _ *accel.Definition) { _ = os.RemoveAll(m.Path("/lib/modules")) }, accel.NoDriverSource, ""},
 		{"a driver that is refused", func(m *testMachine, _ *accel.Definition) {
 			x := ko.Edu()
 			x.Vermagic = "1.0 SMP"
-			m.install("updates/edu.ko", x)
+			m.Install("updates/edu.ko", x)
 		}, accel.KernelMismatch, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, def := contested(t)
 			c.change(m, def)
 			was := m.bound(ko.Device)
-			_, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
+			_, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
 			if problem == nil || problem.Reason != c.reason || !strings.Contains(problem.Message, c.says) {
 				t.Error(problem)
 			}
@@ -155,7 +155,7 @@ func TestTakeoverTakenBack(t *testing.T) {
 			m, def := contested(t)
 			change(m)
 			d := m.driver(Options{})
-			if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem == nil {
+			if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem == nil {
 				t.Fatal("it came up")
 			}
 			if m.bound(ko.Device) != "other" || m.kept(ko.Device) || m.isLive("edu") {
@@ -176,7 +176,7 @@ func TestTakeoverKilledAtEveryPoint(t *testing.T) {
 		for n := 0; ; n++ {
 			m, def := contested(t)
 			d := m.driver(Options{})
-			points, dead := m.killAt(d, n, func() { _, _ = d.Ensure(t.Context(), def, m.facts(), m.accs()) })
+			points, dead := m.killAt(d, n, func() { _, _ = d.Ensure(t.Context(), def, m.Facts(), m.accs()) })
 			for _, p := range points {
 				seen[p] = true
 			}
@@ -186,10 +186,10 @@ func TestTakeoverKilledAtEveryPoint(t *testing.T) {
 			m.mu.TryLock() // the fake died in the middle of a call too
 			m.mu.Unlock()
 			if gone && !m.isLive("edu") {
-				_ = os.RemoveAll(m.path("/lib/modules"))
+				_ = os.RemoveAll(m.Path("/lib/modules"))
 			}
 			after := m.driver(Options{})
-			have, problem := after.Ensure(t.Context(), def, m.facts(), m.accs())
+			have, problem := after.Ensure(t.Context(), def, m.Facts(), m.accs())
 			want := "edu"
 			if gone && !m.isLive("edu") {
 				want = "other"

@@ -8,6 +8,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/signing"
 	"github.com/acceld/acceld/host"
 )
 
@@ -24,7 +25,7 @@ type inspection struct {
 	flags   string // of the kernel's own modules in vermagic; empty when they need not be compared
 	running bool   // the kernel is the one that runs
 	rules   *modprobe
-	keys    func() *keyrings
+	keys    func() *signing.Keyrings
 	bundled []artifact.File // firmware that comes with the driver
 	// conflict says which of it cannot be made visible because something else is in its place.
 	conflict func() *accel.Problem
@@ -57,7 +58,7 @@ func inspect(t target) *inspection {
 		in.flags = in.index.flags()
 	}
 	in.conflict = sync.OnceValue(t.conflict)
-	in.keys = sync.OnceValue(func() *keyrings { return readKeyrings(t.host, t.log, t.def, in.index.signer()) })
+	in.keys = sync.OnceValue(func() *signing.Keyrings { return signing.ReadKeyrings(t.host, t.log, t.def, in.index.signer()) })
 	return in
 }
 
@@ -195,5 +196,5 @@ func (in *inspection) checkParameters(s *subject) (string, *accel.Problem) {
 }
 
 func (in *inspection) checkSignature(s *subject) (string, *accel.Problem) {
-	return policy{in.kernel, in.keys}.judge(s.name, s.path, s.signature)
+	return signing.Policy{in.kernel, in.keys}.Judge(s.name, s.path, s.signature)
 }

@@ -1,18 +1,20 @@
 package driver
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/binary"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/signing"
+	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/ko"
 )
 
@@ -25,39 +27,6 @@ const procKeys = `0a4c0cd6 I------     1 perm 1f030000     0     0 asymmetri Deb
 3f3c9a01 I------     1 perm 1f0b0000     0     0 keyring   .platform: 1
 `
 
-func TestParseKeys(t *testing.T) {
-	rings, keys := parseKeys(procKeys + "short\nzz I - 1 perm 1 0 0 asymmetri x: y: X509.rsa\n")
-	if diff := cmp.Diff(map[string]int32{".builtin_trusted_keys": 0x1231d2a4, ".blacklist": 0x2c3f9a11, "_uid.0": 0x30b472e8, ".platform": 0x3f3c9a01}, rings); diff != "" {
-		t.Error(diff)
-	}
-	want := []kernelKey{
-		{serial: 0x0a4c0cd6, name: "Debian Secure Boot CA", id: "6ccece7e4c6c0d1f6149f3dd27dfcc5cbb419ea1"},
-		{serial: 0x18ac2f32, name: "Microsoft Corporation: Windows UEFI CA", id: "a92902398e16c49778cd90f99e4f9ae17c55af53"},
-	}
-	if diff := cmp.Diff(want, keys, cmp.AllowUnexported(kernelKey{})); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestFabricatedName(t *testing.T) {
-	for _, c := range []struct{ common, organisation, want string }{
-		{"signer", "test", "test: signer"},
-		{"Debian Secure Boot CA", "", "Debian Secure Boot CA"},
-		{"", "Acme", "Acme"},
-		{"Acme module key", "Acme", "Acme module key"},
-		{"Microsoft Windows", "Microsoft Corporation", "Microsoft Windows"},
-		{"", "", ""},
-	} {
-		n := pkix.Name{CommonName: c.common}
-		if c.organisation != "" {
-			n.Organization = []string{c.organisation}
-		}
-		if got := fabricatedName(n.ToRDNSequence()); got != c.want {
-			t.Errorf("%+v: %q", c, got)
-		}
-	}
-}
-
 // TestPolicy is injection 11: what the kernel's policy will say is known before it is asked.
 func TestPolicy(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -67,7 +36,7 @@ func TestPolicy(t *testing.T) {
 	c := ko.Certificate(t, key, ko.Name())
 	mine := procKeys + "11111111 I------     1 perm 1f030000     0     0 asymmetri test: signer: deadbeef: X509.id-ecPub deadbeef []\n"
 	sameName := procKeys + "11111111 I------     1 perm 1f030000     0     0 asymmetri test: signer: 00c0ffee: X509.rsa 00c0ffee []\n"
-	dkms := func(m *testMachine) { m.write("/var/lib/dkms/mok.pub", string(c.Raw)) }
+	dkms := func(m *testMachine) { m.Write("/var/lib/dkms/mok.pub", string(c.Raw)) }
 	enforce := func(k *accel.Kernel) { k.SigEnforce = true }
 	lock := func(k *accel.Kernel) { k.Lockdown, k.SecureBoot = "integrity", true }
 	free := func(*accel.Kernel) {}
@@ -93,10 +62,10 @@ func TestPolicy(t *testing.T) {
 		{"unknown and no certificate", true, procKeys, func(*testMachine) {}, enforce, accel.KeyUnknown, `mokutil --import <the certificate of "test: signer"`},
 		{"no keyrings to be seen", true, "", dkms, enforce, "", ""},
 		{"signed as the kernel's own", true, procKeys, func(m *testMachine) {
-			m.install("kernel/own.ko", ko.Module{Name: "own", Signature: signedBy(t, key, c)})
+			m.Install("kernel/own.ko", ko.Module{Name: "own", Signature: signedBy(t, key, "sha256")})
 		}, enforce, "", ""},
 		{"enrolled by the owner", true, procKeys, func(m *testMachine) {
-			m.write("/sys/firmware/efi/mok-variables/MokListRT", string(signatureList(c)))
+			m.Write("/sys/firmware/efi/mok-variables/MokListRT", string(signatureList(c)))
 		}, enforce, accel.KeyUnknown, "does not take the machine owner's keys"},
 		{"modules are switched off", true, mine, dkms, func(k *accel.Kernel) { k.ModulesDisabled = true }, accel.ModulesDisabled, "next boot"},
 	} {
@@ -104,14 +73,14 @@ func TestPolicy(t *testing.T) {
 			m := newMachine(t)
 			x := ko.Edu()
 			if row.signed {
-				x.Signature = signedBy(t, key, c)
+				x.Signature = signedBy(t, key, "sha256")
 			}
-			m.install("updates/edu.ko", x)
+			m.Install("updates/edu.ko", x)
 			if row.keys != "" {
-				m.write("/proc/keys", row.keys)
+				m.Write("/proc/keys", row.keys)
 			}
 			row.prepare(m)
-			facts := m.facts()
+			facts := m.Facts()
 			row.policy(&facts.Kernel)
 			_, problem := m.driver(Options{}).Ensure(t.Context(), ko.Definition(), facts, m.accs())
 			if row.want == "" {
@@ -130,13 +99,36 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-func signedBy(t *testing.T, key *ecdsa.PrivateKey, c *x509.Certificate) []byte {
+// signedBy is a signature by a key, as a module has it.
+func signedBy(t testing.TB, key crypto.Signer, hash string) []byte {
 	t.Helper()
-	message, err := (&signer{key: key, certificate: c, hash: hashes()["sha256"]}).message(strings.NewReader("x"))
+	root := t.TempDir()
+	h, err := host.New(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	def := ko.Definition()
+	def.Driver.Sign = ko.KeyFiles(t, root, key)
+	def.Driver.Sign.Hash = hash
+	s, problem := signing.Open(h, def)
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	message, err := s.Message(strings.NewReader("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return message
+}
+
+// testSignature signs something: the tests of what is read of a signature need no more.
+func testSignature(t testing.TB, hash string) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signedBy(t, key, hash)
 }
 
 // signatureList is an EFI_SIGNATURE_LIST with one certificate, behind one of hashes.
@@ -149,4 +141,47 @@ func signatureList(c *x509.Certificate) []byte {
 	}
 	x509List := []byte{0xa1, 0x59, 0xc0, 0xa5, 0xe4, 0x94, 0xa7, 0x4a, 0x87, 0xb5, 0xab, 0x15, 0x5c, 0x2b, 0xf0, 0x72}
 	return append(list(make([]byte, 16), make([]byte, 32)), list(x509List, c.Raw)...)
+}
+
+// TestBuildSigns: what is built is signed in the store, and the signer is a part of what it is.
+func TestBuildSigns(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorkshop(t, goodMake)
+	m := newMachine(t)
+	def := w.definition()
+	def.Driver.Sign = ko.KeyFiles(t, m.Root, key)
+	def.Driver.Sign.Key, def.Driver.Sign.Certificate = m.Path(def.Driver.Sign.Key), m.Path(def.Driver.Sign.Certificate)
+	d := New(w.h, Options{StateDir: w.state})
+	plain, problem := d.Build(t.Context(), w.definition(), w.facts())
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	signed, problem := d.Build(t.Context(), def, w.facts())
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	if signed.Key == plain.Key || !strings.HasPrefix(signed.Signer, "sha256:") || plain.Signer != "" {
+		t.Errorf("%q signed by %q, %q by %q", signed.Key, signed.Signer, plain.Key, plain.Signer)
+	}
+	i, problem := openImage(w.h, filepath.Join(signed.Path, signed.Modules[0].File))
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	defer i.close()
+	if i.signature == nil || i.signature.Damaged != "" {
+		t.Errorf("%+v", i.signature)
+	}
+	if err := os.Chmod(def.Driver.Sign.Key, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.write(w.source, "edu.c", "int z;\n")
+	if _, problem := d.Build(t.Context(), def, w.facts()); problem == nil || problem.Reason != accel.SigningFailed {
+		t.Error(problem)
+	}
+	if w.runs() != 2 {
+		t.Errorf("%d runs of make: a signer that cannot be used must be known before", w.runs())
+	}
 }

@@ -1,4 +1,4 @@
-package driver
+package signing
 
 import (
 	"crypto"
@@ -39,9 +39,9 @@ func hashes() map[string]hashAlgorithm {
 	}
 }
 
-// signer signs modules as scripts/sign-file of the kernel does, to the byte where the algorithm has no chance in it:
+// Signer signs modules as scripts/sign-file of the kernel does, to the byte where the algorithm has no chance in it:
 // a message without signed attributes and without certificates, which names its key by issuer and serial number.
-type signer struct {
+type Signer struct {
 	key         crypto.Signer
 	certificate *x509.Certificate
 	hash        hashAlgorithm
@@ -50,22 +50,22 @@ type signer struct {
 	id string
 }
 
-// identity is the id of a signer, empty without one.
-func (s *signer) identity() string {
+// Identity is the id of a signer, empty without one.
+func (s *Signer) Identity() string {
 	if s == nil {
 		return ""
 	}
 	return s.id
 }
 
-// openSigner reads the definition's signer, nil when it has none. A key that others than its owner can read is refused:
+// Open reads the definition's signer, nil when it has none. A key that others than its owner can read is refused:
 // whoever has it can make this kernel run anything.
-func openSigner(h *host.Host, def *accel.Definition) (*signer, *accel.Problem) {
+func Open(h *host.Host, def *accel.Definition) (*Signer, *accel.Problem) {
 	s := def.Driver.Sign
 	if s == nil {
 		return nil, nil
 	}
-	bad := func(format string, args ...any) (*signer, *accel.Problem) {
+	bad := func(format string, args ...any) (*Signer, *accel.Problem) {
 		return nil, accel.Problemf(accel.SigningFailed, "cannot sign the driver of %q: %s", def.Kind, fmt.Sprintf(format, args...))
 	}
 	name := s.Hash
@@ -104,7 +104,7 @@ func openSigner(h *host.Host, def *accel.Definition) (*signer, *accel.Problem) {
 	}
 	sum := hash.hash.New()
 	_, _ = sum.Write(certificate.Raw) // a hash never fails
-	return &signer{key: key, certificate: certificate, hash: hash, id: name + ":" + hex.EncodeToString(sum.Sum(nil))[:32]}, nil
+	return &Signer{key: key, certificate: certificate, hash: hash, id: name + ":" + hex.EncodeToString(sum.Sum(nil))[:32]}, nil
 }
 
 // parseKey reads a private key, PEM: PKCS #8, PKCS #1 or SEC 1.
@@ -155,8 +155,8 @@ func parseCertificate(text []byte) (*x509.Certificate, error) {
 	}
 }
 
-// message returns the signature of what content has, as PKCS #7.
-func (s *signer) message(content io.Reader) ([]byte, error) {
+// Message returns the signature of what content has, as PKCS #7.
+func (s *Signer) Message(content io.Reader) ([]byte, error) {
 	sum := s.hash.hash.New()
 	if _, err := io.Copy(sum, content); err != nil {
 		return nil, err
@@ -185,8 +185,8 @@ func (s *signer) message(content io.Reader) ([]byte, error) {
 	return asn1.Marshal(signedMessage{Type: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 2}, Content: content0})
 }
 
-// sign appends the signature to the module file, in place of what signatures it has.
-func sign(h *host.Host, s *signer, file string) *accel.Problem {
+// Sign appends the signature to the module file, in place of what signatures it has.
+func Sign(h *host.Host, s *Signer, file string) *accel.Problem {
 	if s == nil {
 		return nil
 	}
@@ -196,7 +196,7 @@ func sign(h *host.Host, s *signer, file string) *accel.Problem {
 	return nil
 }
 
-func signFile(h *host.Host, s *signer, file string) error {
+func signFile(h *host.Host, s *Signer, file string) error {
 	f, err := h.Open(file)
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ func signFile(h *host.Host, s *signer, file string) error {
 	if err != nil {
 		return err
 	}
-	message, err := s.message(io.NewSectionReader(f, 0, size))
+	message, err := s.Message(io.NewSectionReader(f, 0, size))
 	if err != nil {
 		return err
 	}

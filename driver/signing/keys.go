@@ -1,4 +1,4 @@
-package driver
+package signing
 
 import (
 	"bytes"
@@ -15,14 +15,14 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// keyrings is what can be known about the keys that the running kernel takes modules from. The kernel says of each key
+// Keyrings is what can be known about the keys that the running kernel takes modules from. The kernel says of each key
 // whose it is and its identifier, and not the serial number that a signature names it by; so the certificates that
 // are at hand are the bridge between the two.
-type keyrings struct {
+type Keyrings struct {
 	readable     bool // the kernel shows its keyrings
 	keys         []kernelKey
 	certificates []certificate
-	own          *signature // of one of the kernel's own modules, whose key it therefore has
+	own          *Signature // of one of the kernel's own modules, whose key it therefore has
 }
 
 // kernelKey is one asymmetric key of the kernel.
@@ -52,9 +52,9 @@ const enrolled = "/sys/firmware/efi/mok-variables/MokListRT"
 // revokedKeyring holds what the kernel must not trust (security/integrity, since Linux 5.13 certificates too).
 const revokedKeyring = ".blacklist"
 
-// readKeyrings reads the kernel's keys and the certificates that are at hand.
-func readKeyrings(h *host.Host, log *slog.Logger, def *accel.Definition, own *signature) *keyrings {
-	k := &keyrings{own: own, certificates: certificates(h, def)}
+// ReadKeyrings reads the kernel's keys and the certificates that are at hand.
+func ReadKeyrings(h *host.Host, log *slog.Logger, def *accel.Definition, own *Signature) *Keyrings {
+	k := &Keyrings{own: own, certificates: certificates(h, def)}
 	text, err := h.ReadFile("/proc/keys")
 	if err != nil {
 		return k
@@ -124,7 +124,7 @@ const (
 )
 
 // trusts reports whether the kernel has the key of a signature, and a sentence about how that is known.
-func (k *keyrings) trusts(s *signature) (answer3, string) {
+func (k *Keyrings) trusts(s *Signature) (answer3, string) {
 	if !k.readable {
 		return dontKnow, "the kernel does not show its keyrings"
 	}
@@ -146,10 +146,10 @@ func (k *keyrings) trusts(s *signature) (answer3, string) {
 	if revoked {
 		return no, "its key is revoked: it is in " + revokedKeyring
 	}
-	if k.own != nil && k.own.issuer == s.issuer && k.own.hexID() == s.hexID() && s.hexID() != "" {
+	if k.own != nil && k.own.Issuer == s.Issuer && k.own.hexID() == s.hexID() && s.hexID() != "" {
 		return yes, "the kernel's own modules are signed with its key"
 	}
-	if !known && slices.ContainsFunc(k.keys, func(key kernelKey) bool { return key.name == s.issuer && key.keyring != revokedKeyring }) {
+	if !known && slices.ContainsFunc(k.keys, func(key kernelKey) bool { return key.name == s.Issuer && key.keyring != revokedKeyring }) {
 		return dontKnow, "the kernel has a key of the same name"
 	}
 	return no, "its key is in none of " + strings.Join(trustedKeyrings(), ", ")
@@ -157,7 +157,7 @@ func (k *keyrings) trusts(s *signature) (answer3, string) {
 
 // identify returns what the kernel may call the key of a signature. Known is true when that is certain: the signature
 // itself says it, or a certificate at hand does.
-func (k *keyrings) identify(s *signature) (ids []string, known bool) {
+func (k *Keyrings) identify(s *Signature) (ids []string, known bool) {
 	if len(s.keyID) > 0 {
 		return []string{hex.EncodeToString(s.keyID)}, true
 	}
@@ -171,7 +171,7 @@ func (k *keyrings) identify(s *signature) (ids []string, known bool) {
 }
 
 // certificate returns the certificate at hand that a signature was made with.
-func (k *keyrings) certificate(s *signature) (certificate, bool) {
+func (k *Keyrings) certificate(s *Signature) (certificate, bool) {
 	i := slices.IndexFunc(k.certificates, func(c certificate) bool {
 		if len(s.keyID) > 0 {
 			return bytes.Equal(c.SubjectKeyId, s.keyID)
@@ -185,7 +185,7 @@ func (k *keyrings) certificate(s *signature) (certificate, bool) {
 }
 
 // enrol is the command with which an operator makes the kernel take the key of a signature.
-func (k *keyrings) enrol(s *signature) string {
+func (k *Keyrings) enrol(s *Signature) string {
 	c, ok := k.certificate(s)
 	switch {
 	case ok && c.file == enrolled:
@@ -246,15 +246,15 @@ func signatureListCertificates(b []byte) [][]byte {
 	return out
 }
 
-// policy is what the kernel does about signatures.
-type policy struct {
-	kernel accel.Kernel
-	keys   func() *keyrings
+// Policy is what the kernel does about signatures.
+type Policy struct {
+	Kernel accel.Kernel
+	Keys   func() *Keyrings
 }
 
-// judge predicts what the kernel does with a module of this signature, nil for an unsigned one, and says why.
-func (p policy) judge(module, file string, s *signature) (string, *accel.Problem) {
-	k := p.kernel
+// Judge predicts what the kernel does with a module of this signature, nil for an unsigned one, and says why.
+func (p Policy) Judge(module, file string, s *Signature) (string, *accel.Problem) {
+	k := p.Kernel
 	locked := k.Lockdown != "" && k.Lockdown != "none"
 	asks := ""
 	switch {
@@ -280,11 +280,11 @@ func (p policy) judge(module, file string, s *signature) (string, *accel.Problem
 		}
 		return "unsigned, and this kernel takes unsigned modules", nil
 	}
-	if s.damaged != "" {
+	if s.Damaged != "" {
 		// The kernel refuses it even where it does not ask for one (kernel/module/signing.c).
-		return "", accel.Problemf(accel.ModuleInvalid, "the signature of module file %q is damaged: %s", file, s.damaged)
+		return "", accel.Problemf(accel.ModuleInvalid, "the signature of module file %q is damaged: %s", file, s.Damaged)
 	}
-	keys := p.keys()
+	keys := p.Keys()
 	answer, why := keys.trusts(s)
 	if answer != no {
 		return fmt.Sprintf("signed by %s; %s", s, why), nil
