@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 )
 
 // uncleanLimit is how many loads of one driver may end uncleanly before it is not tried again.
@@ -56,7 +57,7 @@ func (d *Driver) settledAttempt(id string) attempt {
 
 // endedBadly reports whether the kernel has oopsed since an attempt of this boot, or its module hangs.
 func (d *Driver) endedBadly(a attempt) bool {
-	return a.Hung || taint(d.h)&taintDied != 0 && a.Taint&taintDied == 0
+	return a.Hung || kmod.Taint(d.h)&kmod.TaintDied != 0 && a.Taint&kmod.TaintDied == 0
 }
 
 // settleAttempts closes the attempts of this boot whose process was killed and after which the kernel went on: otherwise the
@@ -83,7 +84,7 @@ func (d *Driver) settleAttempts() {
 	}
 	defer release()
 	for _, name := range d.h.Glob("/sys/module", "*/initstate") {
-		if state, err := d.h.ReadString(name); err == nil && state == stateComing {
+		if state, err := d.h.ReadString(name); err == nil && state == kmod.StateComing {
 			return // it is not known yet whether the kernel goes on
 		}
 	}
@@ -103,7 +104,7 @@ func (d *Driver) quarantined(id string) *accel.Problem {
 // openAttempt writes the marker before a load.
 func (d *Driver) openAttempt(id string) *accel.Problem {
 	a := d.settledAttempt(id)
-	a.Open, a.BootID, a.Taint = true, bootID(d.h), taint(d.h)
+	a.Open, a.BootID, a.Taint = true, bootID(d.h), kmod.Taint(d.h)
 	return d.writeAttempt(id, a)
 }
 

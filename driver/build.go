@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/signing"
 	"github.com/acceld/acceld/driver/template"
 	"github.com/acceld/acceld/host"
@@ -50,7 +51,7 @@ type job struct {
 	system  accel.BuildSystem
 	dkms    *dkmsConf // for that system
 	headers string
-	index   *moduleIndex
+	index   *kmod.Index
 	make    string   // the program
 	extra   []string // what the kernel's compiler asks of make
 	dir     string   // <StateDir>/build/<random>
@@ -74,7 +75,7 @@ func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.F
 	if !d.h.Exists(source.Path) {
 		return Entry{}, answer{verdict: unavailable, problem: accel.Problemf(accel.SourceMissing, "the source of %q is not at %q", def.Kind, source.Path)}
 	}
-	j := &job{def: def, facts: facts, source: source, system: d.system(source), index: newIndex(d.h, facts.Kernel.Release)}
+	j := &job{def: def, facts: facts, source: source, system: d.system(source), index: kmod.NewIndex(d.h, facts.Kernel.Release)}
 	if j.system == accel.BuildDKMS {
 		if j.dkms, problem = d.readDKMS(source.Path); problem != nil {
 			return Entry{}, answer{verdict: refused, problem: problem}
@@ -128,7 +129,7 @@ func (d *Driver) equip(ctx context.Context, j *job, s accel.Source) (problem *ac
 	if j.source, problem = template.Source(j.def, j.facts, s, j.headers); problem != nil {
 		return problem
 	}
-	config := kernelConfig(d.h, j.headers)
+	config := kmod.KernelConfig(d.h, j.headers)
 	if j.make, j.extra, problem = d.compiler(ctx, j.facts, config, s.AnyCompiler); problem != nil {
 		return problem
 	}
@@ -287,20 +288,20 @@ func (d *Driver) harvest(ctx context.Context, j *job, want accel.Module) (Stored
 	if problem := signing.Sign(d.h, j.signer, built); problem != nil {
 		return StoredModule{}, problem
 	}
-	m, problem := openImage(d.h, built)
+	m, problem := kmod.Open(d.h, built)
 	if problem != nil {
 		return StoredModule{}, problem
 	}
-	defer m.close()
-	if p := checkVermagic(m, j.facts.Kernel, j.index.flags()); p != nil {
+	defer m.Close()
+	if p := kmod.CheckVermagic(m, j.facts.Kernel, j.index.Flags()); p != nil {
 		p.Message = fmt.Sprintf("the headers in %q are not of the wanted kernel: %s", j.headers, p.Message)
 		return StoredModule{}, p
 	}
-	if v := j.def.Driver.Version; v != "" && m.version != "" && m.version != v {
-		return StoredModule{}, accel.Problemf(accel.SourceMissing, "the source in %q is of version %q, wanted is %q", j.source.Path, m.version, v)
+	if v := j.def.Driver.Version; v != "" && m.Version != "" && m.Version != v {
+		return StoredModule{}, accel.Problemf(accel.SourceMissing, "the source in %q is of version %q, wanted is %q", j.source.Path, m.Version, v)
 	}
-	s := StoredModule{Name: normal(want.Name), File: path.Base(built), BuildID: m.buildID, SrcVersion: m.srcVersion, Vermagic: m.vermagic, Depends: m.depends, Version: m.version}
-	if s.SHA256, problem = d.store(m.file, path.Join(j.entry, s.File)); problem != nil {
+	s := StoredModule{Name: kmod.Normal(want.Name), File: path.Base(built), BuildID: m.BuildID, SrcVersion: m.SrcVersion, Vermagic: m.Vermagic, Depends: m.Depends, Version: m.Version}
+	if s.SHA256, problem = d.store(m.Content, path.Join(j.entry, s.File)); problem != nil {
 		return StoredModule{}, problem
 	}
 	return s, nil
@@ -346,7 +347,7 @@ func (d *Driver) findModule(dir, name string, depth int) (string, bool) {
 		return "", false
 	}
 	for _, e := range entries {
-		if base, ok := strings.CutSuffix(e.Name(), ".ko"); ok && e.Type().IsRegular() && normal(base) == normal(name) {
+		if base, ok := strings.CutSuffix(e.Name(), ".ko"); ok && e.Type().IsRegular() && kmod.Normal(base) == kmod.Normal(name) {
 			return path.Join(dir, e.Name()), true
 		}
 	}

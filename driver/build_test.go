@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"sync"
 	"testing"
 	"time"
@@ -327,7 +328,7 @@ func TestReasonOfDisk(t *testing.T) {
 	if _, problem := d.Build(t.Context(), def, m.Facts()); problem == nil {
 		t.Error("no problem")
 	}
-	if p := accel.ProblemOf(errors.Join(errors.New("x"), &os.PathError{Op: "write", Path: "/x", Err: errNoSpace()}), "cannot write"); p.Reason != accel.NoSpace {
+	if p := accel.ProblemOf(errors.Join(errors.New("x"), &os.PathError{Op: "write", Path: "/x", Err: syscall.ENOSPC}), "cannot write"); p.Reason != accel.NoSpace {
 		t.Error(p)
 	}
 }
@@ -352,7 +353,7 @@ func TestBuildInAnotherRoot(t *testing.T) {
 	if a := d.useEntry(w.definition(), w.facts(), e); a.verdict != satisfied {
 		t.Error(a.problem)
 	} else {
-		a.plan.close()
+		a.plan.Close()
 	}
 	w.isClean(1)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/kmod"
 )
 
 // Export writes a bundle with entries of the store to file, a path as the host sees it. Key signs them when it is not
@@ -62,7 +63,7 @@ func (d *Driver) importOne(ctx context.Context, def *accel.Definition, facts acc
 	if k := facts.Kernel; k.Release != c.KernelRelease || k.Arch != c.Arch || c.KernelBuildID != "" && c.KernelBuildID != k.BuildID || c.KernelBuildID == "" && c.KernelVersion != k.Version {
 		facts.Kernel = accel.Kernel{Release: c.KernelRelease, Arch: c.Arch, BuildID: c.KernelBuildID, Version: c.KernelVersion}
 	}
-	j := &job{def: &own, facts: facts, index: newIndex(d.h, facts.Kernel.Release)}
+	j := &job{def: &own, facts: facts, index: kmod.NewIndex(d.h, facts.Kernel.Release)}
 	done, problem := d.openJob(j)
 	if problem != nil {
 		return Entry{}, problem

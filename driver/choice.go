@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/template"
 )
 
@@ -86,8 +87,8 @@ func (g *Generation) live(modules []accel.LoadedModule) bool {
 		return false
 	}
 	return !slices.ContainsFunc(modules, func(m accel.LoadedModule) bool {
-		i := slices.IndexFunc(g.Modules, func(x GenerationModule) bool { return normal(x.Name) == m.Name })
-		return i < 0 || !sameModule(m, g.Modules[i].BuildID, g.Modules[i].SrcVersion, g.Modules[i].Version)
+		i := slices.IndexFunc(g.Modules, func(x GenerationModule) bool { return kmod.Normal(x.Name) == m.Name })
+		return i < 0 || !kmod.Same(m, g.Modules[i].BuildID, g.Modules[i].SrcVersion, g.Modules[i].Version)
 	})
 }
 
@@ -97,25 +98,25 @@ func (g *Generation) same(o *Generation) bool {
 		return false
 	}
 	return slices.EqualFunc(g.Modules, o.Modules, func(a, b GenerationModule) bool {
-		return normal(a.Name) == normal(b.Name) && a.BuildID == b.BuildID && a.SrcVersion == b.SrcVersion && a.Version == b.Version &&
-			joinParameters(a.Parameters) == joinParameters(b.Parameters)
+		return kmod.Normal(a.Name) == kmod.Normal(b.Name) && a.BuildID == b.BuildID && a.SrcVersion == b.SrcVersion && a.Version == b.Version &&
+			kmod.JoinParameters(a.Parameters) == kmod.JoinParameters(b.Parameters)
 	})
 }
 
 // generationOf describes the driver of a plan. Its key is empty for a plan that is not from the store.
-func generationOf(p *plan, def *accel.Definition) *Generation {
-	g := &Generation{Source: p.source, Key: p.key, ID: p.id, Version: p.version(), Binds: def.Driver.Binds}
-	for _, m := range p.modules {
-		if m.prior {
+func generationOf(p *kmod.Plan, def *accel.Definition) *Generation {
+	g := &Generation{Source: p.Source, Key: p.Key, ID: p.ID, Version: p.Version(), Binds: def.Driver.Binds}
+	for _, m := range p.Modules {
+		if m.Prior {
 			continue
 		}
-		i := slices.IndexFunc(def.Driver.Modules, func(x accel.Module) bool { return normal(x.Name) == m.name })
+		i := slices.IndexFunc(def.Driver.Modules, func(x accel.Module) bool { return kmod.Normal(x.Name) == m.Name })
 		if i < 0 {
 			continue
 		}
 		module := def.Driver.Modules[i]
-		module.Parameters = m.parameters
-		g.Modules = append(g.Modules, GenerationModule{Module: module, BuildID: m.buildID, SrcVersion: m.srcVersion, Version: m.image.version})
+		module.Parameters = m.Parameters
+		g.Modules = append(g.Modules, GenerationModule{Module: module, BuildID: m.BuildID, SrcVersion: m.SrcVersion, Version: m.Image.Version})
 	}
 	return g
 }
@@ -137,7 +138,7 @@ func (d *Driver) wish(def *accel.Definition, facts accel.Facts) string {
 		if problem != nil {
 			parameters = m.Parameters
 		}
-		w.Modules = append(w.Modules, module{m.Name, joinParameters(parameters)})
+		w.Modules = append(w.Modules, module{m.Name, kmod.JoinParameters(parameters)})
 	}
 	b, err := json.Marshal(w)
 	if err != nil {

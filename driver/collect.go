@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 )
 
 // collect removes from the store what nothing needs any more. Kept are, for the running kernel and for every other that
@@ -76,7 +77,7 @@ func (d *Driver) needed(facts accel.Facts, entries []Entry) map[string]bool {
 			last[at], out[e.Key] = true, true
 		}
 		for _, s := range e.Modules {
-			if live, ok := liveModule(d.h, s.Name); ok && sameModule(live, s.BuildID, s.SrcVersion, s.Version) {
+			if live, ok := kmod.Live(d.h, s.Name); ok && kmod.Same(live, s.BuildID, s.SrcVersion, s.Version) {
 				out[e.Key] = true
 			}
 		}

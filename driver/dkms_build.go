@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 )
 
 // readDKMS reads the dkms.conf of a source tree.
@@ -216,7 +217,7 @@ func (c *dkmsConf) module(name string) (file string, ok bool, problem *accel.Pro
 				return "", false, problem
 			}
 		}
-		if normal(v[0]) == normal(name) || v[1] != "" && normal(v[1]) == normal(name) {
+		if kmod.Normal(v[0]) == kmod.Normal(name) || v[1] != "" && kmod.Normal(v[1]) == kmod.Normal(name) {
 			return path.Clean("/" + path.Join(v[2], v[0]+".ko")), true, nil
 		}
 	}

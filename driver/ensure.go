@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 )
 
 // verdict is how a source answers.
@@ -24,7 +25,7 @@ const (
 // answer is what one source says about one kind.
 type answer struct {
 	verdict verdict
-	plan    *plan // when satisfied
+	plan    *kmod.Plan // when satisfied
 	problem *accel.Problem
 }
 
@@ -114,13 +115,13 @@ func (d *Driver) ensure(ctx context.Context, def *accel.Definition, facts accel.
 	if problem != nil {
 		return have, problem
 	}
-	defer p.close()
+	defer p.Close()
 	have, problem = d.load(ctx, def, facts, accs, p)
 	if problem != nil {
-		problem.Tried = slices.Concat(tried, []string{sentence(string(p.source), failed, problem)})
+		problem.Tried = slices.Concat(tried, []string{sentence(string(p.Source), failed, problem)})
 		return have, problem
 	}
-	d.log.Debug("driver sources", "kind", def.Kind, "tried", tried, "took", p.source)
+	d.log.Debug("driver sources", "kind", def.Kind, "tried", tried, "took", p.Source)
 	return have, nil
 }
 
@@ -134,7 +135,7 @@ func (d *Driver) ensureGood(ctx context.Context, def *accel.Definition, facts ac
 		p, _, problem := d.acquire(ctx, def, facts, quick)
 		if problem == nil {
 			have, problem := d.take(ctx, def, facts, accs, c, p)
-			p.close()
+			p.Close()
 			if problem == nil || have.Right {
 				return have, problem
 			}
@@ -151,7 +152,7 @@ func (d *Driver) ensureGood(ctx context.Context, def *accel.Definition, facts ac
 		a.problem.Tried = append(a.problem.Tried, sentence("the last good driver", a.verdict, a.problem))
 		return accel.DriverHave{}, stuck(c, a.problem)
 	}
-	defer a.plan.close()
+	defer a.plan.Close()
 	have, problem := d.load(ctx, def, facts, accs, a.plan)
 	if problem != nil {
 		return have, stuck(c, problem)
@@ -179,7 +180,7 @@ func stuck(c choice, problem *accel.Problem) *accel.Problem {
 
 // take loads a plan where a driver served before: the same one simply, another one as an upgrade from nothing, which
 // can be taken back.
-func (d *Driver) take(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, c choice, p *plan) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) take(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, c choice, p *kmod.Plan) (accel.DriverHave, *accel.Problem) {
 	if generationOf(p, def).same(c.Current) {
 		return d.load(ctx, def, facts, accs, p)
 	}
@@ -192,7 +193,7 @@ func (d *Driver) take(ctx context.Context, def *accel.Definition, facts accel.Fa
 
 // acquire asks the sources in order for a driver and returns it judged good, open and ready to be loaded. Nothing is
 // changed but the store. The problem lists in Tried what each source answered, as does tried with a plan.
-func (d *Driver) acquire(ctx context.Context, def *accel.Definition, facts accel.Facts, o EnsureOptions) (p *plan, tried []string, problem *accel.Problem) {
+func (d *Driver) acquire(ctx context.Context, def *accel.Definition, facts accel.Facts, o EnsureOptions) (p *kmod.Plan, tried []string, problem *accel.Problem) {
 	tried = []string{"loaded: unavailable: the modules are not loaded"}
 	last := accel.Problemf(accel.NoDriverSource, "no source has a driver of %q for kernel %q", def.Kind, facts.Kernel.Release)
 	sources := d.sources(def, facts, o)
@@ -324,7 +325,7 @@ func (d *Driver) askStore(def *accel.Definition, facts accel.Facts, o EnsureOpti
 
 // useEntry checks an entry's files and plans it.
 func (d *Driver) useEntry(def *accel.Definition, facts accel.Facts, e Entry) answer {
-	var where []located
+	var where []kmod.Located
 	for _, m := range def.Driver.Modules {
 		s, ok := e.module(m.Name)
 		if !ok {
@@ -336,9 +337,9 @@ func (d *Driver) useEntry(def *accel.Definition, facts accel.Facts, e Entry) ans
 		if p := d.checkDigest(e, s); p != nil {
 			return answer{refused, nil, p}
 		}
-		where = append(where, located{m, path.Join(e.Path, s.File)})
+		where = append(where, kmod.Located{m, path.Join(e.Path, s.File)})
 	}
-	p, problem := makePlan(d.targetOf(def, facts, accel.SourceStore, e.Key), where)
+	p, problem := kmod.MakePlan(d.targetOf(def, facts, accel.SourceStore, e.Key), where)
 	if problem != nil {
 		return answer{refused, nil, problem}
 	}
@@ -347,26 +348,26 @@ func (d *Driver) useEntry(def *accel.Definition, facts accel.Facts, e Entry) ans
 
 // askInstalled finds a driver below /lib/modules, as depmod ordered it.
 func (d *Driver) askInstalled(def *accel.Definition, facts accel.Facts, o EnsureOptions) answer {
-	where, problem := locateInstalled(d.h, def, newIndex(d.h, facts.Kernel.Release))
+	where, problem := kmod.Installed(d.h, def, kmod.NewIndex(d.h, facts.Kernel.Release))
 	if problem != nil {
 		return answer{unavailable, nil, problem}
 	}
-	p, problem := makePlan(d.targetOf(def, facts, accel.SourceInstalled, ""), where)
+	p, problem := kmod.MakePlan(d.targetOf(def, facts, accel.SourceInstalled, ""), where)
 	if problem != nil {
 		return answer{refused, nil, problem}
 	}
-	if v := def.Driver.Version; v != "" && p.version() != v {
-		p.close()
-		return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "installed is version %q, wanted is %q", p.version(), v)}
+	if v := def.Driver.Version; v != "" && p.Version() != v {
+		p.Close()
+		return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "installed is version %q, wanted is %q", p.Version(), v)}
 	}
 	if o.Retry {
-		problem = d.forgive(p.id)
+		problem = d.forgive(p.ID)
 	}
 	if problem == nil {
-		problem = d.quarantined(p.id)
+		problem = d.quarantined(p.ID)
 	}
 	if problem != nil {
-		p.close()
+		p.Close()
 		return answer{refused, nil, problem}
 	}
 	return answer{verdict: satisfied, plan: p}

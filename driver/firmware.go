@@ -4,43 +4,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
-	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/host/ledger"
 )
-
-// firmwarePath is the directory that the kernel looks into first, for every driver; empty by default.
-const firmwarePath = "/sys/module/firmware_class/parameters/path"
-
-// firmwareDirs are where the kernel looks for firmware, in order (fw_path, drivers/base/firmware_loader/main.c).
-func firmwareDirs(h *host.Host, release string) []string {
-	dirs := []string{"/lib/firmware/updates/" + release, "/lib/firmware/updates", "/lib/firmware/" + release, "/lib/firmware"}
-	if custom, err := h.ReadString(firmwarePath); err == nil && custom != "" {
-		dirs = append([]string{custom}, dirs...)
-	}
-	return dirs
-}
-
-// findFirmware returns the file that the kernel would take for a firmware name, "" when there is none: in all the
-// directories the plain file first, then the compressed ones, as _request_firmware does.
-func findFirmware(h *host.Host, name, release string) string {
-	dirs := firmwareDirs(h, release)
-	for _, suffix := range []string{"", ".zst", ".xz"} {
-		for _, dir := range dirs {
-			if file := path.Join(dir, name+suffix); h.Exists(file) {
-				return file
-			}
-		}
-	}
-	return ""
-}
 
 // ownFirmware is the directory of the firmware that came with drivers of the store.
 func (d *Driver) ownFirmware() string { return path.Join(d.o.StateDir, "firmware") }
@@ -49,9 +21,9 @@ func (d *Driver) ownFirmware() string { return path.Join(d.o.StateDir, "firmware
 const updates = "/lib/firmware/updates"
 
 // targetOf is what the modules of a source are judged for.
-func (d *Driver) targetOf(def *accel.Definition, facts accel.Facts, source accel.SourceType, key string) target {
+func (d *Driver) targetOf(def *accel.Definition, facts accel.Facts, source accel.SourceType, key string) kmod.Target {
 	bundled := d.bundledFirmware(key)
-	return target{host: d.h, log: d.log, def: def, facts: facts, source: source, key: key, firmware: bundled, conflict: func() *accel.Problem {
+	return kmod.Target{Host: d.h, Log: d.log, Def: def, Facts: facts, Source: source, Key: key, Firmware: bundled, Conflict: func() *accel.Problem {
 		_, problem := d.placeable(bundled, facts.Kernel.Release)
 		return problem
 	}}
@@ -81,7 +53,7 @@ func (d *Driver) firmwareSum(file string) (string, error) {
 	}
 	const most = 1 << 30
 	sum := sha256.New()
-	if err := unpack(sum, f, file, most); err != nil {
+	if err := kmod.Unpack(sum, f, file, most); err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
@@ -95,7 +67,7 @@ func (d *Driver) placeable(bundled []artifact.File, release string) ([]artifact.
 		if !filepath.IsLocal(f.Path) {
 			return nil, accel.Problemf(accel.ArtifactInvalid, "firmware %q leaves its directory", f.Path)
 		}
-		there := findFirmware(d.h, f.Path, release)
+		there := kmod.FindFirmware(d.h, f.Path, release)
 		if there == "" {
 			out = append(out, f)
 			continue
@@ -128,20 +100,20 @@ func (d *Driver) placed(file string) bool {
 
 // placeFirmware makes the firmware of a plan visible to the kernel: by the kernel's own directory setting where nobody
 // uses it, else among the administrator's additions. A setting of somebody else is never changed.
-func (d *Driver) placeFirmware(facts accel.Facts, p *plan) *accel.Problem {
-	files, problem := d.placeable(d.bundledFirmware(p.key), facts.Kernel.Release)
+func (d *Driver) placeFirmware(facts accel.Facts, p *kmod.Plan) *accel.Problem {
+	files, problem := d.placeable(d.bundledFirmware(p.Key), facts.Kernel.Release)
 	if problem != nil || len(files) == 0 {
 		return problem
 	}
-	custom, err := d.h.ReadString(firmwarePath)
+	custom, err := d.h.ReadString(kmod.FirmwarePath)
 	own := err == nil && (custom == "" || custom == d.ownFirmware())
 	for _, f := range files {
-		content, err := d.h.ReadFile(path.Join(d.entryDir(p.key), "firmware", f.Path))
+		content, err := d.h.ReadFile(path.Join(d.entryDir(p.Key), "firmware", f.Path))
 		if err != nil {
-			return accel.ProblemOf(err, "cannot read firmware %q of driver %q", f.Path, p.key)
+			return accel.ProblemOf(err, "cannot read firmware %q of driver %q", f.Path, p.Key)
 		}
 		if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != f.SHA256 {
-			return accel.Problemf(accel.DigestMismatch, "firmware %q of driver %q is not the one that was stored", f.Path, p.key)
+			return accel.Problemf(accel.DigestMismatch, "firmware %q of driver %q is not the one that was stored", f.Path, p.Key)
 		}
 		if own {
 			to := path.Join(d.ownFirmware(), f.Path)
@@ -154,40 +126,10 @@ func (d *Driver) placeFirmware(facts accel.Facts, p *plan) *accel.Problem {
 		}
 	}
 	if own {
-		if err := d.ledger.Attribute(firmwarePath, d.ownFirmware()); err != nil {
+		if err := d.ledger.Attribute(kmod.FirmwarePath, d.ownFirmware()); err != nil {
 			return accel.ProblemOf(err, "cannot tell the kernel where firmware is")
 		}
 	}
-	d.log.Info("firmware placed", "driver", p.key, "files", len(files))
+	d.log.Info("firmware placed", "driver", p.Key, "files", len(files))
 	return nil
-}
-
-// checkFirmware looks for the firmware files that the definition says a module needs, and at those that come with the
-// driver. What the module itself names are the files of every device it knows: those are only counted.
-func (in *inspection) checkFirmware(s *subject) (string, *accel.Problem) {
-	if problem := in.conflict(); problem != nil {
-		return "", problem
-	}
-	found := func(file string) bool {
-		return findFirmware(in.h, file, in.kernel.Release) != "" || slices.ContainsFunc(in.bundled, func(f artifact.File) bool { return f.Path == file })
-	}
-	for _, file := range s.firmware {
-		// A template may say that nothing is needed.
-		if file != "" && !found(file) {
-			return "", accel.Problemf(accel.FirmwareMissing, "module %q needs firmware %q, which is not below /lib/firmware", s.wants, file)
-		}
-	}
-	there := 0
-	for _, file := range s.image.firmware {
-		if found(file) {
-			there++
-		}
-	}
-	switch {
-	case len(s.image.firmware) > 0:
-		return fmt.Sprintf("%d of %d files that the module may ask for", there, len(s.image.firmware)), nil
-	case len(s.firmware) > 0:
-		return fmt.Sprintf("all %d files", len(s.firmware)), nil
-	}
-	return "", nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 )
 
 // blameFirmware finds out of devices that the driver has refused whether it was for firmware that is not there: the kernel has
@@ -63,7 +64,7 @@ func (d *Driver) refusedForFirmware(problem *accel.Problem, def *accel.Definitio
 		if i < 0 {
 			continue
 		}
-		if file != "" && findFirmware(d.h, file, release) != "" {
+		if file != "" && kmod.FindFirmware(d.h, file, release) != "" {
 			return // it came since: the next attempt finds it
 		}
 		problem.Reason = accel.FirmwareMissing

@@ -11,6 +11,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/host/ledger"
 	"github.com/acceld/acceld/test/ko"
 )
@@ -48,25 +49,25 @@ func TestFirmwareOfTheStore(t *testing.T) {
 		path    string // the kernel's setting afterwards
 		where   string // of the file that was placed; empty when none was
 	}{
-		{"nobody uses the setting", func(m *testMachine) { m.Write(firmwarePath, "") }, "", own, own + "/edu/fw.bin"},
-		{"somebody does", func(m *testMachine) { m.Write(firmwarePath, "/srv/fw") }, "", "/srv/fw", updates + "/edu/fw.bin"},
+		{"nobody uses the setting", func(m *testMachine) { m.Write(kmod.FirmwarePath, "") }, "", own, own + "/edu/fw.bin"},
+		{"somebody does", func(m *testMachine) { m.Write(kmod.FirmwarePath, "/srv/fw") }, "", "/srv/fw", updates + "/edu/fw.bin"},
 		{"a kernel without the setting", func(*testMachine) {}, "", "", updates + "/edu/fw.bin"},
-		{"it is there", func(m *testMachine) { m.Write(firmwarePath, ""); m.Write("/lib/firmware/edu/fw.bin", "new") }, "", "", ""},
+		{"it is there", func(m *testMachine) { m.Write(kmod.FirmwarePath, ""); m.Write("/lib/firmware/edu/fw.bin", "new") }, "", "", ""},
 		{"it is there, compressed", func(m *testMachine) {
-			m.Write(firmwarePath, "")
+			m.Write(kmod.FirmwarePath, "")
 			m.Write("/lib/firmware/edu/fw.bin.zst", packed.String())
 		}, "", "", ""},
-		{"another one is there", func(m *testMachine) { m.Write(firmwarePath, ""); m.Write("/lib/firmware/edu/fw.bin", "old") }, accel.FirmwareConflict, "", ""},
+		{"another one is there", func(m *testMachine) { m.Write(kmod.FirmwarePath, ""); m.Write("/lib/firmware/edu/fw.bin", "old") }, accel.FirmwareConflict, "", ""},
 		{"another one is there for this kernel", func(m *testMachine) {
-			m.Write(firmwarePath, "")
+			m.Write(kmod.FirmwarePath, "")
 			m.Write("/lib/firmware/"+ko.Release+"/edu/fw.bin", "old")
 		}, accel.FirmwareConflict, "", ""},
 		{"another one in somebody's directory", func(m *testMachine) {
-			m.Write(firmwarePath, "/srv/fw")
+			m.Write(kmod.FirmwarePath, "/srv/fw")
 			m.Write("/srv/fw/edu/fw.bin", "old")
 		}, accel.FirmwareConflict, "/srv/fw", ""},
 		{"one of an earlier driver", func(m *testMachine) {
-			m.Write(firmwarePath, own)
+			m.Write(kmod.FirmwarePath, own)
 			m.Write(own+"/edu/fw.bin", "old")
 		}, "", own, own + "/edu/fw.bin"},
 	} {
@@ -81,7 +82,7 @@ func TestFirmwareOfTheStore(t *testing.T) {
 			if c.reason == "" && problem != nil || c.reason != "" && (problem == nil || problem.Reason != c.reason || len(m.loads) > 0) {
 				t.Fatal(problem, m.loads)
 			}
-			if b, _ := os.ReadFile(m.Path(firmwarePath)); string(b) != c.path {
+			if b, _ := os.ReadFile(m.Path(kmod.FirmwarePath)); string(b) != c.path {
 				t.Errorf("the setting is %q, want %q", b, c.path)
 			}
 			for _, file := range []string{own + "/edu/fw.bin", updates + "/edu/fw.bin"} {
@@ -99,7 +100,7 @@ func TestFirmwareOfTheStore(t *testing.T) {
 			if _, err := os.Stat(m.Path("/lib/firmware/updates/edu")); err == nil {
 				t.Error("a purge leaves a file")
 			}
-			if b, _ := os.ReadFile(m.Path(firmwarePath)); strings.HasPrefix(string(b), own) && c.name != "one of an earlier driver" {
+			if b, _ := os.ReadFile(m.Path(kmod.FirmwarePath)); strings.HasPrefix(string(b), own) && c.name != "one of an earlier driver" {
 				t.Errorf("after a purge the setting is %q", b)
 			}
 		})
@@ -111,7 +112,7 @@ func TestFirmwareOfTheStore(t *testing.T) {
 func TestFirmwareIsReplacedByAnUpgrade(t *testing.T) {
 	for _, changed := range []bool{false, true} {
 		m := newMachine(t)
-		m.Write(firmwarePath, "/srv/fw")
+		m.Write(kmod.FirmwarePath, "/srv/fw")
 		d := m.driver(Options{})
 		def := wants("1.0.0")
 		m.bring(m.enter(d, ko.Edu(), 1), "edu/fw.bin", "one")

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/driver/kmod"
 )
 
 // headersPackage names the package with the build headers of a kernel, as the distribution calls it.
@@ -114,31 +114,11 @@ func (d *Driver) toolkit(release string) *accel.Problem {
 	return accel.Problemf(accel.KernelMismatch, "the toolkit (%s) is for kernel %q, wanted is %q: use the toolkit image of the same release of the distribution", toolkitFile, t.Kernel, release)
 }
 
-// kernelConfig is the configuration that the kernel of headers was built with; empty when it is not there.
-func kernelConfig(h *host.Host, headers string) string {
-	for _, name := range []string{".config", "include/config/auto.conf"} {
-		if config, err := h.ReadFile(path.Join(headers, name)); err == nil {
-			return string(config)
-		}
-	}
-	return ""
-}
-
-// configValue is the value of one option without its quotes; empty when it is not set.
-func configValue(config, option string) string {
-	_, rest, ok := strings.Cut("\n"+config, "\n"+option+"=")
-	if !ok {
-		return ""
-	}
-	value, _, _ := strings.Cut(rest, "\n")
-	return strings.Trim(value, `"`)
-}
-
 // compiler checks that the programs of a build are there and returns the path of make and the arguments that the
 // kernel's own compiler asks of it.
 func (d *Driver) compiler(ctx context.Context, facts accel.Facts, config string, other bool) (program string, arguments []string, problem *accel.Problem) {
 	needs := []string{"make", "gcc", "ld"}
-	clang := configValue(config, "CONFIG_CC_IS_CLANG") == "y"
+	clang := kmod.ConfigValue(config, "CONFIG_CC_IS_CLANG") == "y"
 	if clang {
 		needs, arguments = []string{"make", "clang", "ld.lld"}, []string{"LLVM=1"}
 	}
@@ -165,7 +145,7 @@ func (d *Driver) compiler(ctx context.Context, facts accel.Facts, config string,
 // matchingCompiler returns the installed compiler that is the kernel's: kbuild warns of another one and goes on, but what
 // comes out may differ in layout, and a kernel with compiler plugins cannot be built for with another one at all.
 func (d *Driver) matchingCompiler(ctx context.Context, facts accel.Facts, name, config string, other bool) (string, *accel.Problem) {
-	text := configValue(config, "CONFIG_CC_VERSION_TEXT") // "gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0"
+	text := kmod.ConfigValue(config, "CONFIG_CC_VERSION_TEXT") // "gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0"
 	want := majorOf(text)
 	if want == "" {
 		return name, nil
@@ -181,7 +161,7 @@ func (d *Driver) matchingCompiler(ctx context.Context, facts accel.Facts, name, 
 			has = version
 		}
 	}
-	plugins := configValue(config, "CONFIG_GCC_PLUGINS") == "y"
+	plugins := kmod.ConfigValue(config, "CONFIG_GCC_PLUGINS") == "y"
 	if has == "" || other && !plugins { // none at all is said by who looks for it
 		return name, nil
 	}

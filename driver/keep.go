@@ -6,17 +6,18 @@ import (
 	"path"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 )
 
 // keep returns the generation of a plan that is in the store. A driver that is installed on the host is copied there
 // first: the next version of its package takes its file away, and then nobody could go back to it.
-func (d *Driver) keep(def *accel.Definition, facts accel.Facts, p *plan) (*Generation, *accel.Problem) {
+func (d *Driver) keep(def *accel.Definition, facts accel.Facts, p *kmod.Plan) (*Generation, *accel.Problem) {
 	g := generationOf(p, def)
 	if g.Key != "" {
 		return g, nil
 	}
 	id := Identity{
-		Kind: def.Kind, Version: p.version(), SourceDigest: p.id, Arch: facts.Kernel.Arch,
+		Kind: def.Kind, Version: p.Version(), SourceDigest: p.ID, Arch: facts.Kernel.Arch,
 		KernelRelease: facts.Kernel.Release, KernelID: kernelID(facts.Kernel),
 	}
 	g.Key = id.key()
@@ -30,12 +31,12 @@ func (d *Driver) keep(def *accel.Definition, facts accel.Facts, p *plan) (*Gener
 	}
 	defer done()
 	m := Manifest{Schema: storeSchema, Key: g.Key, Identity: id, Built: d.o.Now().UTC(), Kept: true}
-	for _, x := range p.modules {
-		if x.prior {
+	for _, x := range p.Modules {
+		if x.Prior {
 			continue // a part of the kernel's package
 		}
-		s := StoredModule{Name: x.name, File: x.name + ".ko", BuildID: x.buildID, SrcVersion: x.srcVersion, Vermagic: x.vermagic, Depends: x.depends, Version: x.image.version}
-		if s.SHA256, problem = d.store(x.file, path.Join(j.entry, s.File)); problem != nil {
+		s := StoredModule{Name: x.Name, File: x.Name + ".ko", BuildID: x.BuildID, SrcVersion: x.SrcVersion, Vermagic: x.Vermagic, Depends: x.Depends, Version: x.Image.Version}
+		if s.SHA256, problem = d.store(x.Content, path.Join(j.entry, s.File)); problem != nil {
 			return nil, problem
 		}
 		m.Modules = append(m.Modules, s)
@@ -63,13 +64,13 @@ func (d *Driver) planOf(def *accel.Definition, facts accel.Facts, g *Generation)
 		}
 		a := d.useEntry(def, facts, Entry{Manifest: m, Path: d.entryDir(g.Key)})
 		if a.verdict == satisfied {
-			a.plan.source, a.plan.id = g.Source, g.ID
+			a.plan.Source, a.plan.ID = g.Source, g.ID
 		}
 		return a
 	}
 	a := d.askInstalled(def, facts, EnsureOptions{})
 	if a.verdict == satisfied && !generationOf(a.plan, def).same(g) {
-		a.plan.close()
+		a.plan.Close()
 		return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "the installed driver is another one by now")}
 	}
 	return a
@@ -85,11 +86,11 @@ func (d *Driver) liveGeneration(def *accel.Definition, facts accel.Facts, s sigh
 		return nil
 	}
 	back := d.restorable(def, facts, s.modules)
-	defer back.close()
-	if len(back.modules) != len(s.modules) {
+	defer back.Close()
+	if len(back.Modules) != len(s.modules) {
 		return nil
 	}
-	back.source, back.id = accel.SourceInstalled, planID(back)
+	back.Source, back.ID = accel.SourceInstalled, kmod.PlanID(back)
 	g, problem := d.keep(def, facts, back)
 	if problem != nil {
 		d.log.Warn("no copy of the loaded driver can be kept", "kind", def.Kind, "reason", problem.Reason, "message", problem.Message)

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 )
 
 // load makes the modules of a plan live as one transaction: when one is refused, or no device comes up, what this call
 // loaded is unloaded again, in reverse. Devices that came up beside ones that did not are left working.
-func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, p *plan) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, p *kmod.Plan) (accel.DriverHave, *accel.Problem) {
 	release, problem := d.lock(ctx, def.Kind)
 	if problem != nil {
 		return accel.DriverHave{}, problem
@@ -21,10 +22,10 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 	if problem := d.awaitStill(ctx, def); problem != nil {
 		return accel.DriverHave{}, problem
 	}
-	if problem := d.quarantined(p.id); problem != nil {
+	if problem := d.quarantined(p.ID); problem != nil {
 		return accel.DriverHave{}, problem
 	}
-	if problem := d.openAttempt(p.id); problem != nil {
+	if problem := d.openAttempt(p.ID); problem != nil {
 		return accel.DriverHave{}, problem
 	}
 	loaded, log, problem := d.insertPlan(ctx, def, facts, accs, p)
@@ -39,7 +40,7 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 	}
 	have, problem := d.awaitDevices(ctx, def, facts, accs)
 	if problem != nil {
-		if line := kernelLine(log, def.Driver.Binds); line != "" {
+		if line := kmod.KernelLine(log, def.Driver.Binds); line != "" {
 			problem.Message += "; the kernel says: " + line
 		}
 		if len(loaded) > 0 && !d.anyBound(def, accs) && ctx.Err() == nil {
@@ -49,18 +50,18 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 			}
 			return accel.DriverHave{}, problem
 		}
-		d.closeAttempt(p.id, false)
+		d.closeAttempt(p.ID, false)
 		return have, problem
 	}
-	d.closeAttempt(p.id, true)
-	d.log.Info("driver loaded", "kind", def.Kind, "source", p.source, "version", have.Version, "key", have.Key)
+	d.closeAttempt(p.ID, true)
+	d.log.Info("driver loaded", "kind", def.Kind, "source", p.Source, "version", have.Version, "key", have.Key)
 	return have, nil
 }
 
 // choosePlan notes what is being loaded as what serves, with a copy in the store where it is not from there.
-func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before choice, p *plan) *accel.Problem {
+func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before choice, p *kmod.Plan) *accel.Problem {
 	g := generationOf(p, def)
-	if g.same(before.Current) && (p.key == "" || p.key == before.Current.Key) {
+	if g.same(before.Current) && (p.Key == "" || p.Key == before.Current.Key) {
 		g.Key = before.Current.Key
 	}
 	if g.Key == "" {
@@ -77,106 +78,106 @@ func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before cho
 }
 
 // insertAll loads what is not live yet. It returns the names of what it loaded, in order, and the kernel's lines.
-func (d *Driver) insertAll(ctx context.Context, kind string, facts accel.Facts, p *plan) (loaded, log []string, problem *accel.Problem) {
-	at := d.begin(accel.Progress{Kind: kind, Stage: accel.StageLoad, Total: int64(len(p.modules))})
+func (d *Driver) insertAll(ctx context.Context, kind string, facts accel.Facts, p *kmod.Plan) (loaded, log []string, problem *accel.Problem) {
+	at := d.begin(accel.Progress{Kind: kind, Stage: accel.StageLoad, Total: int64(len(p.Modules))})
 	defer func() { at.end(problem) }()
-	for i, m := range p.modules {
-		at.at(i, m.name)
-		if live, ok := liveModule(d.h, m.name); ok && live.State == stateLive {
-			if !m.prior && !sameModule(live, m.buildID, m.srcVersion, m.image.version) {
-				return loaded, log, accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded with build-id %q, the one in %q has %q", m.name, live.BuildID, m.path, m.buildID)
+	for i, m := range p.Modules {
+		at.at(i, m.Name)
+		if live, ok := kmod.Live(d.h, m.Name); ok && live.State == kmod.StateLive {
+			if !m.Prior && !kmod.Same(live, m.BuildID, m.SrcVersion, m.Image.Version) {
+				return loaded, log, accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded with build-id %q, the one in %q has %q", m.Name, live.BuildID, m.Path, m.BuildID)
 			}
 			continue
 		}
 		did, lines, problem := d.insert(ctx, facts, m)
 		log = append(log, lines...)
 		if did {
-			loaded = append(loaded, m.name)
+			loaded = append(loaded, m.Name)
 		}
 		if problem == nil {
 			continue
 		}
-		if m.optional && problem.Reason != accel.LoadTimeout && problem.Reason != accel.RebootRequired {
-			d.log.Warn("an optional module is left out", "module", m.name, "problem", problem)
+		if m.Optional && problem.Reason != accel.LoadTimeout && problem.Reason != accel.RebootRequired {
+			d.log.Warn("an optional module is left out", "module", m.Name, "problem", problem)
 			continue
 		}
 		return loaded, log, problem
 	}
-	at.at(len(p.modules), "")
+	at.at(len(p.Modules), "")
 	return loaded, log, nil
 }
 
 // insert gives one module to the kernel. It tells whether this call made it live and what the kernel said meanwhile. The
 // ledger has it from before the call until it is known that it did not.
-func (d *Driver) insert(ctx context.Context, facts accel.Facts, m planned) (did bool, log []string, problem *accel.Problem) {
+func (d *Driver) insert(ctx context.Context, facts accel.Facts, m kmod.Planned) (did bool, log []string, problem *accel.Problem) {
 	if problem := d.noteLoad(m); problem != nil {
 		return false, nil, problem
 	}
 	did, log, problem = d.finit(ctx, facts, m)
 	if !did && (problem == nil || problem.Reason != accel.LoadTimeout && problem.Reason != accel.RebootRequired) { // those may come yet
-		d.forgetLoad(m.name)
+		d.forgetLoad(m.Name)
 	}
 	return did, log, problem
 }
 
 // finit calls the kernel.
-func (d *Driver) finit(ctx context.Context, facts accel.Facts, m planned) (did bool, log []string, problem *accel.Problem) {
+func (d *Driver) finit(ctx context.Context, facts accel.Facts, m kmod.Planned) (did bool, log []string, problem *accel.Problem) {
 	tail, err := d.h.KernelTail()
 	if err == nil {
 		defer tail.Close()
 	}
 	limited, cancel := context.WithTimeout(ctx, d.o.LoadTimeout)
 	defer cancel()
-	loadErr := d.kernel.Load(limited, m.file, joinParameters(m.parameters))
+	loadErr := d.kernel.Load(limited, m.Content, kmod.JoinParameters(m.Parameters))
 	if err == nil {
 		log = tail.Lines()
 	}
-	c := circumstances{module: m.name, signed: m.signature != nil, lockdown: facts.Kernel.Lockdown, modulesDisabled: facts.Kernel.ModulesDisabled, log: log}
+	c := kmod.Circumstances{Module: m.Name, Signed: m.Signature != nil, Lockdown: facts.Kernel.Lockdown, ModulesDisabled: facts.Kernel.ModulesDisabled, Log: log}
 	if text, err := d.h.ReadString("/proc/sys/kernel/modules_disabled"); err == nil {
-		c.modulesDisabled = text == "1"
+		c.ModulesDisabled = text == "1"
 	}
 	var errno syscall.Errno
 	switch {
 	case loadErr == nil:
 		return true, log, nil
-	case errors.Is(loadErr, context.DeadlineExceeded) && taint(d.h)&taintDied != 0:
+	case errors.Is(loadErr, context.DeadlineExceeded) && kmod.Taint(d.h)&kmod.TaintDied != 0:
 		// The thread that crashed could not even end, so the helper waits for it.
-		return false, log, accel.Problemf(accel.RebootRequired, "the initialisation of module %q crashed in the kernel%s", m.name, c.quote())
+		return false, log, accel.Problemf(accel.RebootRequired, "the initialisation of module %q crashed in the kernel%s", m.Name, c.Quote())
 	case errors.Is(loadErr, context.DeadlineExceeded):
-		return false, log, accel.Problemf(accel.LoadTimeout, "the initialisation of module %q did not end within %v%s", m.name, d.o.LoadTimeout, c.quote())
+		return false, log, accel.Problemf(accel.LoadTimeout, "the initialisation of module %q did not end within %v%s", m.Name, d.o.LoadTimeout, c.Quote())
 	case ctx.Err() != nil:
-		return false, log, accel.Problemf(accel.LoadTimeout, "the load of module %q was called off: %v", m.name, ctx.Err())
+		return false, log, accel.Problemf(accel.LoadTimeout, "the load of module %q was called off: %v", m.Name, ctx.Err())
 	case errors.Is(loadErr, ErrDied):
-		if taint(d.h)&taintDied == 0 {
-			return false, log, accel.Problemf(accel.LoadFailed, "cannot load module %q: %v%s", m.name, loadErr, c.quote())
+		if kmod.Taint(d.h)&kmod.TaintDied == 0 {
+			return false, log, accel.Problemf(accel.LoadFailed, "cannot load module %q: %v%s", m.Name, loadErr, c.Quote())
 		}
-		return false, log, accel.Problemf(accel.RebootRequired, "the initialisation of module %q crashed in the kernel%s", m.name, c.quote())
+		return false, log, accel.Problemf(accel.RebootRequired, "the initialisation of module %q crashed in the kernel%s", m.Name, c.Quote())
 	case errors.As(loadErr, &errno):
 		if errno == syscall.EEXIST || errno == syscall.EBUSY {
 			return false, log, d.raced(ctx, m)
 		}
-		return false, log, loadProblem(errno, c)
+		return false, log, kmod.LoadProblem(errno, c)
 	}
-	return false, log, accel.ProblemOf(loadErr, "cannot load module %q", m.name)
+	return false, log, accel.ProblemOf(loadErr, "cannot load module %q", m.Name)
 }
 
 // raced decides about a module that somebody else was loading at the same moment.
-func (d *Driver) raced(ctx context.Context, m planned) *accel.Problem {
-	if problem := d.awaitModule(ctx, m.name); problem != nil {
+func (d *Driver) raced(ctx context.Context, m kmod.Planned) *accel.Problem {
+	if problem := d.awaitModule(ctx, m.Name); problem != nil {
 		return problem
 	}
-	live, ok := liveModule(d.h, m.name)
+	live, ok := kmod.Live(d.h, m.Name)
 	if !ok {
-		return accel.Problemf(accel.LoadFailed, "module %q was loaded by somebody else and failed", m.name)
+		return accel.Problemf(accel.LoadFailed, "module %q was loaded by somebody else and failed", m.Name)
 	}
-	if !m.prior && !sameModule(live, m.buildID, m.srcVersion, m.image.version) {
-		return accel.Problemf(accel.OtherModuleLoaded, "somebody else loaded module %q with build-id %q, the one in %q has %q", m.name, live.BuildID, m.path, m.buildID)
+	if !m.Prior && !kmod.Same(live, m.BuildID, m.SrcVersion, m.Image.Version) {
+		return accel.Problemf(accel.OtherModuleLoaded, "somebody else loaded module %q with build-id %q, the one in %q has %q", m.Name, live.BuildID, m.Path, m.BuildID)
 	}
 	return nil
 }
 
 // abandon unloads what a transaction loaded and closes its attempt, unless the kernel still works on it.
-func (d *Driver) abandon(ctx context.Context, p *plan, loaded []string, problem *accel.Problem) {
+func (d *Driver) abandon(ctx context.Context, p *kmod.Plan, loaded []string, problem *accel.Problem) {
 	calledOff := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.o.LoadTimeout) // also when the caller gives up
 	defer cancel()
@@ -187,11 +188,11 @@ func (d *Driver) abandon(ctx context.Context, p *plan, loaded []string, problem 
 	}
 	if problem.Reason == accel.LoadTimeout || problem.Reason == accel.RebootRequired {
 		if !calledOff { // otherwise the next attempt sees for itself what became of it
-			d.hung(p.id)
+			d.hung(p.ID)
 		}
 		return
 	}
-	d.closeAttempt(p.id, false)
+	d.closeAttempt(p.ID, false)
 }
 
 // awaitStill waits until no module of the definition is on its way in or out.
@@ -208,11 +209,11 @@ func (d *Driver) awaitStill(ctx context.Context, def *accel.Definition) *accel.P
 func (d *Driver) awaitModule(ctx context.Context, name string) *accel.Problem {
 	state := ""
 	arrived := d.until(ctx, d.o.LoadTimeout, func() bool {
-		m, ok := liveModule(d.h, name)
+		m, ok := kmod.Live(d.h, name)
 		state = m.State
-		return !ok || state == stateLive || taint(d.h)&taintDied != 0
+		return !ok || state == kmod.StateLive || kmod.Taint(d.h)&kmod.TaintDied != 0
 	})
-	if m, ok := liveModule(d.h, name); arrived && (!ok || m.State == stateLive) {
+	if m, ok := kmod.Live(d.h, name); arrived && (!ok || m.State == kmod.StateLive) {
 		return nil
 	}
 	if ctx.Err() != nil {

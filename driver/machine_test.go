@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/test/ko"
 )
 
@@ -72,46 +73,46 @@ func (m *testMachine) Load(ctx context.Context, f *os.File, parameters string) e
 	if err != nil {
 		return err
 	}
-	module, problem := readModule(f, st.Size())
+	module, problem := kmod.Read(f, st.Size())
 	if problem != nil {
 		return syscall.ENOEXEC
 	}
-	m.tell("load " + module.name)
-	defer m.tell("load " + module.name)
-	m.loads = append(m.loads, module.name)
-	m.parameters[module.name] = parameters
+	m.tell("load " + module.Name)
+	defer m.tell("load " + module.Name)
+	m.loads = append(m.loads, module.Name)
+	m.parameters[module.Name] = parameters
 	if m.onLoad != nil {
-		m.onLoad(module.name)
+		m.onLoad(module.Name)
 	}
 	if m.hang {
-		m.Write("/sys/module/"+module.name+"/initstate", "coming\n")
+		m.Write("/sys/module/"+module.Name+"/initstate", "coming\n")
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	if err := m.refuse[module.name]; err != nil {
+	if err := m.refuse[module.Name]; err != nil {
 		return err
 	}
-	if _, err := os.Stat(m.Path("/sys/module/" + module.name)); err == nil {
+	if _, err := os.Stat(m.Path("/sys/module/" + module.Name)); err == nil {
 		return syscall.EEXIST
 	}
-	if m.bad[module.version] == "denied" {
+	if m.bad[module.Version] == "denied" {
 		return syscall.EPERM
 	}
-	m.Live(ko.Module{Name: module.name, Version: module.version, BuildID: module.buildID})
+	m.Live(ko.Module{Name: module.Name, Version: module.Version, BuildID: module.BuildID})
 	for _, p := range strings.Fields(parameters) {
 		name, value, _ := strings.Cut(p, "=")
-		m.Write("/sys/module/"+module.name+"/parameters/"+name, value+"\n")
+		m.Write("/sys/module/"+module.Name+"/parameters/"+name, value+"\n")
 	}
-	if m.bad[module.version] == "refused" {
-		_ = os.RemoveAll(m.Path("/sys/module/" + module.name))
+	if m.bad[module.Version] == "refused" {
+		_ = os.RemoveAll(m.Path("/sys/module/" + module.Name))
 		return syscall.ENOMEM
 	}
-	if module.name == "edu" && m.bad[module.version] != "unbound" {
+	if module.Name == "edu" && m.bad[module.Version] != "unbound" {
 		m.probe()
 	}
 	for _, id := range m.Devices {
 		answer := "3628800\n"
-		if m.bad[module.version] == "wrong" {
+		if m.bad[module.Version] == "wrong" {
 			answer = "0\n"
 		}
 		m.Write("/sys/bus/pci/devices/"+id+"/factorial", answer)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/template"
 )
 
@@ -58,7 +59,7 @@ func (d *Driver) artifacts(kind string) *artifact.Client {
 // fetch gets an artifact into a directory that nobody reads, judges it as a build is judged, moves it into the store
 // and uses it from there.
 func (d *Driver) fetch(ctx context.Context, def *accel.Definition, facts accel.Facts, from accel.SourceType, o EnsureOptions, pull func(*artifact.Client, string) (artifact.Pulled, *accel.Problem)) answer {
-	j := &job{def: def, facts: facts, index: newIndex(d.h, facts.Kernel.Release)}
+	j := &job{def: def, facts: facts, index: kmod.NewIndex(d.h, facts.Kernel.Release)}
 	done, problem := d.openJob(j)
 	if problem != nil {
 		return answer{verdict: failed, problem: problem}
@@ -89,7 +90,7 @@ func (d *Driver) fetch(ctx context.Context, def *accel.Definition, facts accel.F
 		a.problem.Message = pulled.Reference + ": " + a.problem.Message
 		return a
 	}
-	a.plan.close()
+	a.plan.Close()
 	if err := d.publish(j.entry, e.Key); err != nil {
 		return answer{verdict: failed, problem: accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)}
 	}
@@ -109,7 +110,7 @@ func (d *Driver) useFetched(def *accel.Definition, facts accel.Facts, e Entry, f
 	}
 	a := d.useEntry(def, facts, e)
 	if a.verdict == satisfied {
-		a.plan.source = from
+		a.plan.Source = from
 	}
 	return a
 }
@@ -185,28 +186,28 @@ func (d *Driver) adoptModule(j *job, want accel.Module) (StoredModule, *accel.Pr
 		return StoredModule{}, accel.ProblemOf(err, "cannot read an artifact")
 	}
 	for _, e := range entries {
-		if base, ok := moduleBase(e.Name()); ok && base == normal(want.Name) {
+		if base, ok := kmod.NameOf(e.Name()); ok && base == kmod.Normal(want.Name) {
 			found = path.Join(j.work, e.Name())
 		}
 	}
 	if found == "" {
 		return StoredModule{}, accel.Problemf(accel.ArtifactInvalid, "it has no module %q", want.Name)
 	}
-	m, problem := openImage(d.h, found)
+	m, problem := kmod.Open(d.h, found)
 	if problem != nil {
 		return StoredModule{}, problem
 	}
-	defer m.close()
-	m.path = path.Base(found)
-	if p := checkVermagic(m, j.facts.Kernel, j.index.flags()); p != nil {
+	defer m.Close()
+	m.Path = path.Base(found)
+	if p := kmod.CheckVermagic(m, j.facts.Kernel, j.index.Flags()); p != nil {
 		return StoredModule{}, accel.Problemf(accel.ArtifactInvalid, "it says that it is for this kernel, but %s", p.Message)
 	}
-	if v := j.def.Driver.Version; v != "" && m.version != "" && m.version != v {
-		return StoredModule{}, accel.Problemf(accel.ArtifactInvalid, "its module %q is of version %q, wanted is %q", want.Name, m.version, v)
+	if v := j.def.Driver.Version; v != "" && m.Version != "" && m.Version != v {
+		return StoredModule{}, accel.Problemf(accel.ArtifactInvalid, "its module %q is of version %q, wanted is %q", want.Name, m.Version, v)
 	}
 	base, _, _ := strings.Cut(path.Base(found), ".ko")
-	s := StoredModule{Name: normal(want.Name), File: base + ".ko", BuildID: m.buildID, SrcVersion: m.srcVersion, Vermagic: m.vermagic, Depends: m.depends, Version: m.version}
-	if s.SHA256, problem = d.store(m.file, path.Join(j.entry, s.File)); problem != nil {
+	s := StoredModule{Name: kmod.Normal(want.Name), File: base + ".ko", BuildID: m.BuildID, SrcVersion: m.SrcVersion, Vermagic: m.Vermagic, Depends: m.Depends, Version: m.Version}
+	if s.SHA256, problem = d.store(m.Content, path.Join(j.entry, s.File)); problem != nil {
 		return StoredModule{}, problem
 	}
 	return s, nil

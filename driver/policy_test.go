@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/signing"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/ko"
@@ -166,13 +167,13 @@ func TestBuildSigns(t *testing.T) {
 	if signed.Key == plain.Key || !strings.HasPrefix(signed.Signer, "sha256:") || plain.Signer != "" {
 		t.Errorf("%q signed by %q, %q by %q", signed.Key, signed.Signer, plain.Key, plain.Signer)
 	}
-	i, problem := openImage(w.h, filepath.Join(signed.Path, signed.Modules[0].File))
+	i, problem := kmod.Open(w.h, filepath.Join(signed.Path, signed.Modules[0].File))
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	defer i.close()
-	if i.signature == nil || i.signature.Damaged != "" {
-		t.Errorf("%+v", i.signature)
+	defer i.Close()
+	if i.Signature == nil || i.Signature.Damaged != "" {
+		t.Errorf("%+v", i.Signature)
 	}
 	if err := os.Chmod(def.Driver.Sign.Key, 0o644); err != nil {
 		t.Fatal(err)

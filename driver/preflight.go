@@ -73,8 +73,8 @@ func (d *Driver) preflight(ctx context.Context, def *accel.Definition, facts acc
 		a := s.ask(ctx)
 		switch a.verdict {
 		case satisfied:
-			r.Source, r.Version, r.Key = s.kind, a.plan.version(), a.plan.key
-			a.plan.close()
+			r.Source, r.Version, r.Key = s.kind, a.plan.Version(), a.plan.Key
+			a.plan.Close()
 			return nil
 		case unavailable:
 			if ctx.Err() != nil {

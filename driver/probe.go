@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 )
 
 // Probe reads what is true about the driver of one kind and changes nothing. Right means that every module that is not
@@ -76,16 +77,16 @@ func (s sight) version() string {
 // look reads the modules and devices of a driver.
 func (d *Driver) look(def *accel.Definition, accs []accel.Accelerator) sight {
 	var s sight
-	died := taint(d.h)&taintDied != 0
+	died := kmod.Taint(d.h)&kmod.TaintDied != 0
 	for _, want := range def.Driver.Modules {
-		m, ok := liveModule(d.h, want.Name)
+		m, ok := kmod.Live(d.h, want.Name)
 		if !ok {
 			d.settled(want.Name)
 			s.missing = s.missing || !want.Optional
 			continue
 		}
 		s.modules = append(s.modules, m)
-		if m.State == stateLive {
+		if m.State == kmod.StateLive {
 			d.settled(want.Name)
 			continue
 		}
@@ -121,7 +122,7 @@ func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c choice, live [
 		}
 		if g := e.generation(def); g.live(live) {
 			for i, m := range g.Modules {
-				g.Modules[i].Parameters = d.liveParameters(m.Module, normal(m.Name))
+				g.Modules[i].Parameters = d.liveParameters(m.Module, kmod.Normal(m.Name))
 			}
 			return g
 		}
@@ -132,7 +133,7 @@ func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c choice, live [
 // difference says how the live modules differ from the chosen and the wanted ones; nil when they do not.
 func (d *Driver) difference(def *accel.Definition, facts accel.Facts, c choice, s sight) *accel.Problem {
 	for _, want := range def.Driver.Modules {
-		i := slices.IndexFunc(s.modules, func(m accel.LoadedModule) bool { return m.Name == normal(want.Name) && m.State == stateLive })
+		i := slices.IndexFunc(s.modules, func(m accel.LoadedModule) bool { return m.Name == kmod.Normal(want.Name) && m.State == kmod.StateLive })
 		if i < 0 {
 			continue
 		}
@@ -152,12 +153,12 @@ func (d *Driver) judgeModule(def *accel.Definition, facts accel.Facts, want acce
 		return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded in version %q, wanted is %q", m.Name, m.Version, v)
 	}
 	if chosen != nil {
-		i := slices.IndexFunc(chosen.Modules, func(g GenerationModule) bool { return normal(g.Name) == m.Name })
-		if i >= 0 && !sameModule(m, chosen.Modules[i].BuildID, chosen.Modules[i].SrcVersion, chosen.Modules[i].Version) {
+		i := slices.IndexFunc(chosen.Modules, func(g GenerationModule) bool { return kmod.Normal(g.Name) == m.Name })
+		if i >= 0 && !kmod.Same(m, chosen.Modules[i].BuildID, chosen.Modules[i].SrcVersion, chosen.Modules[i].Version) {
 			return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded with build-id %q, the chosen one has %q", m.Name, m.BuildID, chosen.Modules[i].BuildID)
 		}
 	}
-	sentence, problem := differing(d.h, def, facts, want)
+	sentence, problem := kmod.Differing(d.h, def, facts, want)
 	if problem != nil {
 		return problem
 	}
@@ -165,14 +166,6 @@ func (d *Driver) judgeModule(def *accel.Definition, facts accel.Facts, want acce
 		return accel.Problemf(accel.ParametersDiffer, "module %q: %s", m.Name, sentence)
 	}
 	return nil
-}
-
-// sameModule compares a live module with a file: by build-id, and where one has none by source version and version.
-func sameModule(m accel.LoadedModule, buildID, srcVersion, version string) bool {
-	if m.BuildID != "" && buildID != "" {
-		return m.BuildID == buildID
-	}
-	return m.SrcVersion == srcVersion && m.Version == version
 }
 
 // since returns for how long a module has been seen neither live nor gone.

@@ -77,8 +77,8 @@ func (f fleet) acquire(d *Driver) (string, answer) {
 		}
 		a := s.ask(f.t.Context())
 		if a.verdict == satisfied {
-			a.plan.close()
-			return string(a.plan.source), a
+			a.plan.Close()
+			return string(a.plan.Source), a
 		}
 		if a.verdict != unavailable {
 			return s.name, a
@@ -210,7 +210,7 @@ func TestNoElectionForNothing(t *testing.T) {
 	if a := d.askBuild(t.Context(), def, f.facts(), def.Driver.Sources[0], EnsureOptions{}); a.verdict != satisfied {
 		t.Fatal(a.problem)
 	} else {
-		a.plan.close()
+		a.plan.Close()
 	}
 	d.Wait()
 	if f.e.asked != 0 {
@@ -246,7 +246,7 @@ func TestFetchOntoAFullDisk(t *testing.T) {
 		d := m.driver(Options{Artifact: quick()})
 		a := d.askOCI(t.Context(), def, m.Facts(), def.Driver.Sources[0], EnsureOptions{})
 		if a.verdict == satisfied {
-			a.plan.close()
+			a.plan.Close()
 			break
 		}
 		full++

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/host/ledger"
 )
 
@@ -33,13 +34,13 @@ type loadedNote struct {
 }
 
 // noteLoad records that a module is about to be loaded.
-func (d *Driver) noteLoad(m planned) *accel.Problem {
-	text, err := json.Marshal(loadedNote{BuildID: m.buildID, SrcVersion: m.srcVersion, Version: m.image.version})
+func (d *Driver) noteLoad(m kmod.Planned) *accel.Problem {
+	text, err := json.Marshal(loadedNote{BuildID: m.BuildID, SrcVersion: m.SrcVersion, Version: m.Image.Version})
 	if err == nil {
-		err = d.ledger.Note(NoteModule, m.name, string(text))
+		err = d.ledger.Note(NoteModule, m.Name, string(text))
 	}
 	if err != nil {
-		return accel.ProblemOf(err, "cannot load module %q", m.name)
+		return accel.ProblemOf(err, "cannot load module %q", m.Name)
 	}
 	return nil
 }
@@ -112,8 +113,8 @@ func (d *Driver) loadedByUs() ([]accel.LoadedModule, *accel.Problem) {
 	var out []accel.LoadedModule
 	for _, n := range slices.Backward(notes) {
 		var note loadedNote
-		live, ok := liveModule(d.h, n.Name)
-		if ok && json.Unmarshal([]byte(n.Text), &note) == nil && sameModule(live, note.BuildID, note.SrcVersion, note.Version) {
+		live, ok := kmod.Live(d.h, n.Name)
+		if ok && json.Unmarshal([]byte(n.Text), &note) == nil && kmod.Same(live, note.BuildID, note.SrcVersion, note.Version) {
 			out = append(out, live)
 		}
 	}
@@ -123,7 +124,7 @@ func (d *Driver) loadedByUs() ([]accel.LoadedModule, *accel.Problem) {
 	}
 	for _, e := range entries {
 		for _, s := range slices.Backward(e.Modules) {
-			live, ok := liveModule(d.h, s.Name)
+			live, ok := kmod.Live(d.h, s.Name)
 			known := slices.ContainsFunc(out, func(m accel.LoadedModule) bool { return m.Name == live.Name })
 			if ok && !known && s.BuildID != "" && live.BuildID == s.BuildID {
 				out = append(out, live)
@@ -166,7 +167,7 @@ func (d *Driver) purgeModules(ctx context.Context, modules []accel.LoadedModule,
 			var errno syscall.Errno
 			switch {
 			case errors.As(err, &errno) && errno != syscall.ENOENT:
-				result = leftBecause(result.Path, unloadProblem(m.Name, errno, false))
+				result = leftBecause(result.Path, kmod.UnloadProblem(m.Name, errno, false))
 			case err != nil && !errors.Is(err, syscall.ENOENT):
 				result = leftBecause(result.Path, accel.ProblemOf(err, "cannot remove module %q", m.Name))
 			}
@@ -202,7 +203,7 @@ func (d *Driver) forgetGone(going map[string]bool, out []ledger.Outcome) {
 func (d *Driver) liveOf(def *accel.Definition) []accel.LoadedModule {
 	var out []accel.LoadedModule
 	for _, m := range slices.Backward(def.Driver.Modules) {
-		if live, ok := liveModule(d.h, m.Name); ok {
+		if live, ok := kmod.Live(d.h, m.Name); ok {
 			out = append(out, live)
 		}
 	}
@@ -213,7 +214,7 @@ func (d *Driver) liveOf(def *accel.Definition) []accel.LoadedModule {
 func (d *Driver) unloadable(m accel.LoadedModule, going map[string]bool) *accel.Problem {
 	var who []string
 	for _, h := range m.Holders {
-		if !going[normal(h)] {
+		if !going[kmod.Normal(h)] {
 			who = append(who, "module "+h)
 		}
 	}

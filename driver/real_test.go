@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/ko"
 )
@@ -51,12 +52,12 @@ func TestRealBuild(t *testing.T) {
 		if left, _ := os.ReadDir(filepath.Join(state, "build")); len(left) != 0 {
 			t.Errorf("the build left %v", left)
 		}
-		where := []located{{def.Driver.Modules[0], filepath.Join(e.Path, e.Modules[0].File)}}
-		p, problem := makePlan(d.targetOf(def, facts, accel.SourceStore, e.Key), where)
+		where := []kmod.Located{{def.Driver.Modules[0], filepath.Join(e.Path, e.Modules[0].File)}}
+		p, problem := kmod.MakePlan(d.targetOf(def, facts, accel.SourceStore, e.Key), where)
 		if problem != nil {
 			t.Fatal(problem)
 		}
-		p.close()
+		p.Close()
 		t.Logf("%+v", e.Manifest)
 	}
 	if len(keys) != 1 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/host"
 )
 
@@ -308,7 +309,7 @@ func (r *resetting) bind(ctx context.Context, p ResetPlan) *accel.Problem {
 // words are what the kernel has said about the devices, as the end of a sentence; empty when it said nothing.
 func (r *resetting) words(lines []string) string {
 	for _, p := range r.plans {
-		if line := kernelLine(lines, p.Device.ID); line != "" {
+		if line := kmod.KernelLine(lines, p.Device.ID); line != "" {
 			return "; the kernel says: " + line
 		}
 	}

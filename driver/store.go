@@ -17,6 +17,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/kmod"
 )
 
 // storeSchema changes when the meaning of a manifest does; entries of another schema are not used.
@@ -101,7 +102,7 @@ func sameKernel(id string, k accel.Kernel) bool {
 func kernelID(k accel.Kernel) string { return cmp.Or(k.BuildID, k.Version) }
 
 func (m Manifest) module(name string) (StoredModule, bool) {
-	i := slices.IndexFunc(m.Modules, func(s StoredModule) bool { return normal(s.Name) == normal(name) })
+	i := slices.IndexFunc(m.Modules, func(s StoredModule) bool { return kmod.Normal(s.Name) == kmod.Normal(name) })
 	if i < 0 {
 		return StoredModule{}, false
 	}
@@ -228,7 +229,7 @@ func (e Entry) generation(def *accel.Definition) *Generation {
 	g := &Generation{Source: accel.SourceStore, Key: e.Key, ID: e.Key, Version: e.modulesVersion(), Binds: def.Driver.Binds}
 	for _, s := range e.Modules {
 		m := accel.Module{Name: s.Name}
-		if i := slices.IndexFunc(def.Driver.Modules, func(x accel.Module) bool { return normal(x.Name) == normal(s.Name) }); i >= 0 {
+		if i := slices.IndexFunc(def.Driver.Modules, func(x accel.Module) bool { return kmod.Normal(x.Name) == kmod.Normal(s.Name) }); i >= 0 {
 			m = def.Driver.Modules[i]
 		}
 		g.Modules = append(g.Modules, GenerationModule{Module: m, BuildID: s.BuildID, SrcVersion: s.SrcVersion, Version: s.Version})

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/host/ledger"
 )
 
@@ -33,7 +34,7 @@ func (d *Driver) takeovers(def *accel.Definition, accs []accel.Accelerator) ([]d
 // virtual machine, or by driver_override) is never taken, nor is the one that shows the console, nor one in use.
 func (d *Driver) mayTake(def *accel.Definition, v device) *accel.Problem {
 	is := fmt.Sprintf("device %q is bound to driver %q, not to %q", v.id, v.bound, def.Driver.Binds)
-	listed := slices.ContainsFunc(def.Driver.Conflicts, func(name string) bool { return normal(name) == normal(v.bound) })
+	listed := slices.ContainsFunc(def.Driver.Conflicts, func(name string) bool { return kmod.Normal(name) == kmod.Normal(v.bound) })
 	blacklist := fmt.Sprintf(`"blacklist %s" in a file of /etc/modprobe.d, a new initramfs and a reboot`, v.bound)
 	switch {
 	case strings.Contains(v.bound, "vfio") || v.bound == "pci-stub" || v.bound == "xen-pciback":
@@ -91,7 +92,7 @@ func (d *Driver) contested(def *accel.Definition, accs []accel.Accelerator, prob
 
 // insertPlan makes the modules of a plan live, with what they need besides: firmware, and devices that other drivers
 // have. See insertAll for what it returns.
-func (d *Driver) insertPlan(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, p *plan) (loaded, log []string, problem *accel.Problem) {
+func (d *Driver) insertPlan(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, p *kmod.Plan) (loaded, log []string, problem *accel.Problem) {
 	if problem := d.placeFirmware(facts, p); problem != nil {
 		return nil, nil, problem
 	}

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 )
 
 // Unload removes the modules of one kind, whoever loaded them, in reverse order. First it finds everyone who uses them:
@@ -33,7 +34,7 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 	}
 	var order []accel.LoadedModule // as they are removed
 	for _, m := range slices.Backward(def.Driver.Modules) {
-		if live, ok := liveModule(d.h, m.Name); ok {
+		if live, ok := kmod.Live(d.h, m.Name); ok {
 			order = append(order, live)
 		}
 	}
@@ -47,7 +48,7 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 		return problem
 	}
 	back := d.restorable(def, facts, order)
-	defer back.close()
+	defer back.Close()
 	at := d.begin(accel.Progress{Kind: def.Kind, Stage: accel.StageUnload, Total: int64(len(order))})
 	defer func() { at.end(problem) }()
 	for i, m := range order {
@@ -74,9 +75,9 @@ func (d *Driver) unloadFailed(def *accel.Definition, facts accel.Facts, accs []a
 	case errors.Is(err, context.DeadlineExceeded):
 		return accel.Problemf(accel.LoadTimeout, "the removal of module %q did not end within %v", m.Name, d.o.LoadTimeout)
 	case errors.As(err, &errno):
-		problem := unloadProblem(m.Name, errno, facts.Kernel.ModulesDisabled)
+		problem := kmod.UnloadProblem(m.Name, errno, facts.Kernel.ModulesDisabled)
 		if problem.Reason == accel.InUse {
-			if live, ok := liveModule(d.h, m.Name); ok {
+			if live, ok := kmod.Live(d.h, m.Name); ok {
 				if named := accel.HoldersProblem(def.Kind, d.users(def, accs, []accel.LoadedModule{live})); named != nil {
 					return named
 				}
@@ -92,13 +93,13 @@ func (d *Driver) unloadFailed(def *accel.Definition, facts accel.Facts, accs []a
 func (d *Driver) users(def *accel.Definition, accs []accel.Accelerator, order []accel.LoadedModule) []accel.Holder {
 	ours := map[string]bool{}
 	for _, m := range def.Driver.Modules {
-		ours[normal(m.Name)] = true
+		ours[kmod.Normal(m.Name)] = true
 	}
 	var who []accel.Holder
 	counted := ""
 	for _, m := range order {
 		for _, holder := range m.Holders {
-			if !ours[normal(holder)] {
+			if !ours[kmod.Normal(holder)] {
 				who = append(who, accel.Holder{Other: "module " + holder})
 			}
 		}
@@ -150,41 +151,41 @@ func (d *Driver) nodes(def *accel.Definition, accs []accel.Accelerator) []accel.
 
 // restorable opens the files of the live modules that can be found again by their build-id: what is loaded back when
 // removing stops half-way. The order is the load order.
-func (d *Driver) restorable(def *accel.Definition, facts accel.Facts, order []accel.LoadedModule) *plan {
-	p := &plan{}
+func (d *Driver) restorable(def *accel.Definition, facts accel.Facts, order []accel.LoadedModule) *kmod.Plan {
+	p := &kmod.Plan{}
 	if len(order) < 2 {
 		return p // there is no half-way
 	}
-	x := newIndex(d.h, facts.Kernel.Release)
+	x := kmod.NewIndex(d.h, facts.Kernel.Release)
 	entries, err := d.List()
 	if err != nil {
 		d.log.Warn("cannot read the store", "error", err)
 	}
 	for _, want := range def.Driver.Modules {
-		i := slices.IndexFunc(order, func(m accel.LoadedModule) bool { return m.Name == normal(want.Name) })
+		i := slices.IndexFunc(order, func(m accel.LoadedModule) bool { return m.Name == kmod.Normal(want.Name) })
 		if i < 0 {
 			continue
 		}
 		var files []string
 		for _, e := range entries {
-			if s, ok := e.module(want.Name); ok && sameModule(order[i], s.BuildID, s.SrcVersion, s.Version) {
+			if s, ok := e.module(want.Name); ok && kmod.Same(order[i], s.BuildID, s.SrcVersion, s.Version) {
 				files = append(files, path.Join(e.Path, s.File))
 			}
 		}
-		if file, ok := x.fileOf(want); ok {
+		if file, ok := x.FileOf(want); ok {
 			files = append(files, file)
 		}
 		for _, file := range files {
-			m, problem := openImage(d.h, file)
+			m, problem := kmod.Open(d.h, file)
 			if problem != nil {
 				continue
 			}
-			if !sameModule(order[i], m.buildID, m.srcVersion, m.version) {
-				m.close()
+			if !kmod.Same(order[i], m.BuildID, m.SrcVersion, m.Version) {
+				m.Close()
 				continue
 			}
-			m.name = normal(want.Name)
-			p.modules = append(p.modules, planned{image: m, parameters: d.liveParameters(want, m.name)})
+			m.Name = kmod.Normal(want.Name)
+			p.Modules = append(p.Modules, kmod.Planned{Image: m, Parameters: d.liveParameters(want, m.Name)})
 			break
 		}
 	}
@@ -203,16 +204,16 @@ func (d *Driver) liveParameters(want accel.Module, live string) map[string]strin
 }
 
 // reload loads back what was removed, and says in problem what could not be.
-func (d *Driver) reload(ctx context.Context, facts accel.Facts, back *plan, removed []accel.LoadedModule, problem *accel.Problem) {
+func (d *Driver) reload(ctx context.Context, facts accel.Facts, back *kmod.Plan, removed []accel.LoadedModule, problem *accel.Problem) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.o.LoadTimeout) // also when the caller gives up
 	defer cancel()
 	for _, m := range slices.Backward(removed) {
-		i := slices.IndexFunc(back.modules, func(p planned) bool { return p.name == m.Name })
+		i := slices.IndexFunc(back.Modules, func(p kmod.Planned) bool { return p.Name == m.Name })
 		if i < 0 {
 			problem.Tried = append(problem.Tried, "load back module "+m.Name+": no file with its build-id was found")
 			continue
 		}
-		if _, _, p := d.insert(ctx, facts, back.modules[i]); p != nil {
+		if _, _, p := d.insert(ctx, facts, back.Modules[i]); p != nil {
 			problem.Tried = append(problem.Tried, "load back module "+m.Name+": "+p.Message)
 			continue
 		}

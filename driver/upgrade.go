@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 )
 
 // resumeLimit is how often an upgrade that was interrupted goes on before it is taken back: a driver that ends its
@@ -30,8 +31,8 @@ func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel
 	if problem != nil {
 		return nil, problem
 	}
-	defer p.close()
-	if again && c.Rejected.ID == p.id {
+	defer p.Close()
+	if again && c.Rejected.ID == p.ID {
 		return nil, c.Rejected.Problem
 	}
 	return d.keep(def, facts, p)
@@ -202,7 +203,7 @@ func (t *swap) bring(ctx context.Context, g *Generation) *accel.Problem {
 	if a.verdict != satisfied {
 		return a.problem
 	}
-	defer a.plan.close()
+	defer a.plan.Close()
 	if problem := t.openAttempt(g.ID); problem != nil {
 		if g == t.j.To {
 			return problem
@@ -216,7 +217,7 @@ func (t *swap) bring(ctx context.Context, g *Generation) *accel.Problem {
 			return t.devices(def) == nil
 		})
 		if problem = t.devices(def); problem != nil {
-			if line := kernelLine(log, def.Driver.Binds); line != "" {
+			if line := kmod.KernelLine(log, def.Driver.Binds); line != "" {
 				problem.Message += "; the kernel says: " + line
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/ulikunitz/xz"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/ko"
 )
@@ -164,50 +164,22 @@ func TestCompressed(t *testing.T) {
 		whole := b.Bytes()
 		m := newMachine(t)
 		m.Write("/m/edu.ko"+suffix, string(whole))
-		i, problem := openImage(m.Host, "/m/edu.ko"+suffix)
+		i, problem := kmod.Open(m.Host, "/m/edu.ko"+suffix)
 		if problem != nil {
 			t.Fatal(suffix, problem)
 		}
-		if i.buildID != ko.Edu().BuildID {
-			t.Errorf("%s: build-id %q", suffix, i.buildID)
+		if i.BuildID != ko.Edu().BuildID {
+			t.Errorf("%s: build-id %q", suffix, i.BuildID)
 		}
-		i.close()
+		i.Close()
 		m.Write("/m/edu.ko"+suffix, string(whole[:len(whole)/2]))
-		if _, problem := openImage(m.Host, "/m/edu.ko"+suffix); problem == nil || problem.Reason != accel.ModuleInvalid {
+		if _, problem := kmod.Open(m.Host, "/m/edu.ko"+suffix); problem == nil || problem.Reason != accel.ModuleInvalid {
 			t.Errorf("half a %s: %v", suffix, problem)
 		}
 		var out bytes.Buffer
-		if err := unpack(&out, bytes.NewReader(whole), "edu.ko"+suffix, 100); err == nil || out.Len() > 101 {
+		if err := kmod.Unpack(&out, bytes.NewReader(whole), "edu.ko"+suffix, 100); err == nil || out.Len() > 101 {
 			t.Errorf("%s: a limit of 100 bytes gave %d bytes, error %v", suffix, out.Len(), err)
 		}
-	}
-}
-
-func TestInstalledOrder(t *testing.T) {
-	m := newMachine(t)
-	dir := "/lib/modules/" + ko.Release
-	m.Write(dir+"/modules.dep", strings.Join([]string{
-		"kernel/edu.ko.xz: kernel/b.ko kernel/a.ko",
-		"updates/dkms/edu.ko: extra/c-d.ko.zst kernel/a.ko",
-		"extra/edu.ko:",
-		"extra/c-d.ko.zst: kernel/a.ko",
-		"kernel/a.ko:", "not a line",
-	}, "\n"))
-	x := newIndex(m.Host, ko.Release)
-	file, _ := x.file("edu")
-	if file != path.Join(dir, "updates/dkms/edu.ko") {
-		t.Error(file)
-	}
-	chain := x.chain("edu")
-	want := []string{dir + "/kernel/a.ko", dir + "/extra/c-d.ko.zst", dir + "/updates/dkms/edu.ko"}
-	if strings.Join(chain, " ") != strings.Join(want, " ") {
-		t.Error(chain)
-	}
-	if file, ok := x.file("c_d"); !ok || !strings.HasSuffix(file, "c-d.ko.zst") {
-		t.Error(file)
-	}
-	if !x.inKernel("builtinfs") {
-		t.Error("modules.builtin was not read")
 	}
 }
 
@@ -421,12 +393,12 @@ func TestRealModule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, problem := openImage(h, found[0])
+	image, problem := kmod.Open(h, found[0])
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	defer image.close()
-	whole, err := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d", image.file.Fd()))
+	defer image.Close()
+	whole, err := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d", image.Content.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -434,7 +406,7 @@ func TestRealModule(t *testing.T) {
 	replaced := func(old, by string) []byte { return bytes.ReplaceAll(whole, []byte(old), []byte(by)) }
 	next := []byte(release)
 	next[len(next)-1]++
-	crc := binary.LittleEndian.AppendUint64(nil, uint64(image.crcs["module_layout"]))
+	crc := binary.LittleEndian.AppendUint64(nil, uint64(image.CRCs["module_layout"]))
 	crc = append(crc, "module_layout\x00"...)
 	wrong := bytes.Clone(crc)
 	wrong[0]++
@@ -461,8 +433,8 @@ func TestRealModule(t *testing.T) {
 			if err := os.WriteFile(file, c.bytes, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			facts := accel.Facts{Kernel: accel.Kernel{Release: release, Arch: "x86_64", SigEnforce: image.signature != nil}}
-			if c.want == accel.Unsigned && image.signature == nil || c.want == accel.KeyUnknown && image.signature == nil {
+			facts := accel.Facts{Kernel: accel.Kernel{Release: release, Arch: "x86_64", SigEnforce: image.Signature != nil}}
+			if c.want == accel.Unsigned && image.Signature == nil || c.want == accel.KeyUnknown && image.Signature == nil {
 				t.Skip("the kernel's modules are not signed")
 			}
 			if keys, err := os.ReadFile("/proc/keys"); (err != nil || !bytes.Contains(keys, []byte(".builtin_trusted_keys"))) && c.want == accel.KeyUnknown || name != "as it is" && bytes.Equal(c.bytes, whole) {

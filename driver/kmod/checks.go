@@ -1,4 +1,4 @@
-package driver
+package kmod
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ type inspection struct {
 	log     *slog.Logger
 	def     *accel.Definition
 	kernel  accel.Kernel
-	index   *moduleIndex
+	index   *Index
 	flags   string // of the kernel's own modules in vermagic; empty when they need not be compared
 	running bool   // the kernel is the one that runs
 	rules   *modprobe
@@ -33,38 +33,38 @@ type inspection struct {
 	ours map[string]uint32
 }
 
-// target is what modules are judged for.
-type target struct {
-	host  *host.Host
-	log   *slog.Logger
-	def   *accel.Definition
-	facts accel.Facts
+// Target is what modules are judged for.
+type Target struct {
+	Host  *host.Host
+	Log   *slog.Logger
+	Def   *accel.Definition
+	Facts accel.Facts
 	// source is where they are from; key is their entry in the store, empty for others.
-	source accel.SourceType
-	key    string
+	Source accel.SourceType
+	Key    string
 	// firmware comes with the driver; conflict says which of it cannot be made visible to the kernel because something else
 	// is in its place, nil when nothing is.
-	firmware []artifact.File
-	conflict func() *accel.Problem
+	Firmware []artifact.File
+	Conflict func() *accel.Problem
 }
 
-func inspect(t target) *inspection {
-	k := t.facts.Kernel
+func inspect(t Target) *inspection {
+	k := t.Facts.Kernel
 	in := &inspection{
-		h: t.host, log: t.log, def: t.def, kernel: k, index: newIndex(t.host, k.Release), running: !k.NotRunning,
-		rules: readModprobe(t.host), bundled: t.firmware, ours: map[string]uint32{},
+		h: t.Host, log: t.Log, def: t.Def, kernel: k, index: NewIndex(t.Host, k.Release), running: !k.NotRunning,
+		rules: readModprobe(t.Host), bundled: t.Firmware, ours: map[string]uint32{},
 	}
-	if t.source != accel.SourceStore { // a module of the store was compared when it was built, and its key names this kernel
-		in.flags = in.index.flags()
+	if t.Source != accel.SourceStore { // a module of the store was compared when it was built, and its key names this kernel
+		in.flags = in.index.Flags()
 	}
-	in.conflict = sync.OnceValue(t.conflict)
-	in.keys = sync.OnceValue(func() *signing.Keyrings { return signing.ReadKeyrings(t.host, t.log, t.def, in.index.signer()) })
+	in.conflict = sync.OnceValue(t.Conflict)
+	in.keys = sync.OnceValue(func() *signing.Keyrings { return signing.ReadKeyrings(t.Host, t.Log, t.Def, in.index.signer()) })
 	return in
 }
 
 // subject is one module file on its way to the kernel.
 type subject struct {
-	*image
+	*Image
 	wants    string // the name that it must have
 	words    []Parameter
 	firmware []string // that must be there
@@ -113,58 +113,58 @@ func (in *inspection) verify(s *subject, seen func(Check)) *accel.Problem {
 
 func (in *inspection) checkArchitecture(s *subject) (string, *accel.Problem) {
 	if machine, _, known := elfMachine(in.kernel.Arch); known && s.machine != machine {
-		return "", accel.Problemf(accel.ArchMismatch, "module file %q is for %v, the machine is %s", s.path, s.machine, in.kernel.Arch)
+		return "", accel.Problemf(accel.ArchMismatch, "module file %q is for %v, the machine is %s", s.Path, s.machine, in.kernel.Arch)
 	}
 	return s.machine.String(), nil
 }
 
 func (in *inspection) checkName(s *subject) (string, *accel.Problem) {
-	if s.name != "" && s.name != normal(s.wants) {
-		return "", accel.Problemf(accel.ModuleInvalid, "module file %q holds module %q, not %q", s.path, s.name, s.wants)
+	if s.Name != "" && s.Name != Normal(s.wants) {
+		return "", accel.Problemf(accel.ModuleInvalid, "module file %q holds module %q, not %q", s.Path, s.Name, s.wants)
 	}
-	s.name = normal(s.wants)
-	return s.name, nil
+	s.Name = Normal(s.wants)
+	return s.Name, nil
 }
 
 func (in *inspection) checkVermagic(s *subject) (string, *accel.Problem) {
-	problem := checkVermagic(s.image, in.kernel, in.flags)
-	release, flags, _ := strings.Cut(s.vermagic, " ")
+	problem := CheckVermagic(s.Image, in.kernel, in.flags)
+	release, flags, _ := strings.Cut(s.Vermagic, " ")
 	if problem == nil || release == in.kernel.Release {
-		return s.vermagic, problem
+		return s.Vermagic, problem
 	}
 	const weak = "weak" // of driver.kabi
 	if in.def.Driver.KABI != weak {
-		if strings.Contains(s.path, "/weak-updates/") {
+		if strings.Contains(s.Path, "/weak-updates/") {
 			problem.Message += "; driver.kabi: weak accepts it when every symbol version agrees"
 		}
-		return s.vermagic, problem
+		return s.Vermagic, problem
 	}
-	if own := in.index.flags(); own != "" && strings.Join(strings.Fields(flags), " ") != own {
+	if own := in.index.Flags(); own != "" && strings.Join(strings.Fields(flags), " ") != own {
 		problem.Message += fmt.Sprintf(", and with %q, the kernel's own modules with %q", flags, own)
-		return s.vermagic, problem
+		return s.Vermagic, problem
 	}
 	if refusal := in.checkWeak(s); refusal != "" {
 		problem.Message += ", and " + refusal
-		return s.vermagic, problem
+		return s.Vermagic, problem
 	}
-	return s.vermagic + "; every symbol version agrees with the running kernel (kabi: weak)", nil
+	return s.Vermagic + "; every symbol version agrees with the running kernel (kabi: weak)", nil
 }
 
-// checkVermagic compares the release, which must be the kernel's, and the flags, which must be those that the
+// CheckVermagic compares the release, which must be the kernel's, and the flags, which must be those that the
 // kernel's own modules have.
-func checkVermagic(m *image, k accel.Kernel, own string) *accel.Problem {
-	release, flags, _ := strings.Cut(m.vermagic, " ")
+func CheckVermagic(m *Image, k accel.Kernel, own string) *accel.Problem {
+	release, flags, _ := strings.Cut(m.Vermagic, " ")
 	if release != k.Release {
-		return accel.Problemf(accel.KernelMismatch, "module file %q was built for kernel %q, wanted is %q", m.path, release, k.Release)
+		return accel.Problemf(accel.KernelMismatch, "module file %q was built for kernel %q, wanted is %q", m.Path, release, k.Release)
 	}
 	if own != "" && strings.Join(strings.Fields(flags), " ") != own {
-		return accel.Problemf(accel.KernelMismatch, "module file %q was built with %q, the kernel's own modules with %q", m.path, flags, own)
+		return accel.Problemf(accel.KernelMismatch, "module file %q was built with %q, the kernel's own modules with %q", m.Path, flags, own)
 	}
 	return nil
 }
 
 func (in *inspection) checkRules(s *subject) (string, *accel.Problem) {
-	return strings.Join(in.rules.remarks(s.name), "; "), in.rules.veto(s.name)
+	return strings.Join(in.rules.remarks(s.Name), "; "), in.rules.veto(s.Name)
 }
 
 // checkParameters refuses what the kernel would ignore or refuse. An option of modprobe.d that the module does not have
@@ -196,5 +196,5 @@ func (in *inspection) checkParameters(s *subject) (string, *accel.Problem) {
 }
 
 func (in *inspection) checkSignature(s *subject) (string, *accel.Problem) {
-	return signing.Policy{in.kernel, in.keys}.Judge(s.name, s.path, s.signature)
+	return signing.Policy{in.kernel, in.keys}.Judge(s.Name, s.Path, s.Signature)
 }

@@ -1,4 +1,4 @@
-package driver
+package kmod
 
 import (
 	"cmp"
@@ -11,38 +11,38 @@ import (
 	"github.com/acceld/acceld/driver/template"
 )
 
-// plan is a driver that was found and judged good, ready to be loaded: files open, in load order.
-type plan struct {
-	source  accel.SourceType
-	key     string // in the store; empty for others
-	id      string // of its attempts
-	modules []planned
+// Plan is a driver that was found and judged good, ready to be loaded: files open, in load order.
+type Plan struct {
+	Source  accel.SourceType
+	Key     string // in the store; empty for others
+	ID      string // of its attempts
+	Modules []Planned
 }
 
-// planned is one module of a plan.
-type planned struct {
-	*image
-	parameters map[string]string
-	optional   bool
-	prior      bool // not of the definition: a module that one of its modules needs
+// Planned is one module of a plan.
+type Planned struct {
+	*Image
+	Parameters map[string]string
+	Optional   bool
+	Prior      bool // not of the definition: a module that one of its modules needs
 }
 
-func (p *plan) close() {
-	for _, m := range p.modules {
-		m.image.close()
+func (p *Plan) Close() {
+	for _, m := range p.Modules {
+		m.Image.Close()
 	}
 }
 
-// located is where a source has a module of the definition; an empty path says that it has none.
-type located struct {
-	module accel.Module
-	path   string
+// Located is where a source has a module of the definition; an empty path says that it has none.
+type Located struct {
+	Module accel.Module
+	Path   string
 }
 
 // candidate is a module of the definition with its file, until it is planned or left out.
 type candidate struct {
-	located
-	image *image // nil when problem says why
+	Located
+	image *Image // nil when problem says why
 	words []Parameter
 }
 
@@ -51,7 +51,7 @@ type candidate struct {
 type planner struct {
 	*inspection
 	facts accel.Facts
-	plan  *plan
+	plan  *Plan
 	out   map[string]*accel.Problem // modules of the definition that were left out, by name
 	// alone is set where only some of the definition's modules are judged: the others are taken for granted.
 	alone bool
@@ -59,22 +59,22 @@ type planner struct {
 	seen func(module, file string, c Check)
 }
 
-// makePlan opens and judges the modules of a source and everything that must be loaded before them. The problem, when
+// MakePlan opens and judges the modules of a source and everything that must be loaded before them. The problem, when
 // there is one, is a refusal.
-func makePlan(t target, where []located) (*plan, *accel.Problem) { return newPlanner(t).run(where) }
+func MakePlan(t Target, where []Located) (*Plan, *accel.Problem) { return newPlanner(t).run(where) }
 
-func newPlanner(t target) *planner {
+func newPlanner(t Target) *planner {
 	return &planner{
-		inspection: inspect(t), facts: t.facts,
-		plan: &plan{source: t.source, key: t.key, id: t.key}, out: map[string]*accel.Problem{},
+		inspection: inspect(t), facts: t.Facts,
+		plan: &Plan{Source: t.Source, Key: t.Key, ID: t.Key}, out: map[string]*accel.Problem{},
 	}
 }
 
-func (p *planner) run(where []located) (*plan, *accel.Problem) {
+func (p *planner) run(where []Located) (*Plan, *accel.Problem) {
 	candidates, first := p.open(where)
 	defer func() {
 		for _, c := range candidates {
-			c.image.close() // what was planned is no candidate any more
+			c.image.Close() // what was planned is no candidate any more
 		}
 	}()
 	if first == nil || p.seen != nil {
@@ -85,17 +85,17 @@ func (p *planner) run(where []located) (*plan, *accel.Problem) {
 				break
 			}
 			if c.image != nil {
-				first = cmp.Or(first, p.leaveOut(c.module, p.add(c)))
+				first = cmp.Or(first, p.leaveOut(c.Module, p.add(c)))
 			}
 		}
 	}
 	if first != nil {
-		p.plan.close()
+		p.plan.Close()
 		return nil, first
 	}
 	p.softAfter()
-	if p.plan.id == "" {
-		p.plan.id = planID(p.plan)
+	if p.plan.ID == "" {
+		p.plan.ID = PlanID(p.plan)
 	}
 	return p.plan, nil
 }
@@ -105,7 +105,7 @@ func (p *planner) leaveOut(m accel.Module, problem *accel.Problem) *accel.Proble
 	if problem == nil {
 		return nil
 	}
-	p.out[normal(m.Name)] = problem
+	p.out[Normal(m.Name)] = problem
 	if !m.Optional {
 		return problem
 	}
@@ -114,27 +114,27 @@ func (p *planner) leaveOut(m accel.Module, problem *accel.Problem) *accel.Proble
 }
 
 // open opens the files of the definition's modules.
-func (p *planner) open(where []located) ([]*candidate, *accel.Problem) {
+func (p *planner) open(where []Located) ([]*candidate, *accel.Problem) {
 	var out []*candidate
 	var first *accel.Problem
 	for _, l := range where {
-		c := &candidate{located: l}
+		c := &candidate{Located: l}
 		var problem *accel.Problem
-		if l.path == "" {
-			problem = accel.Problemf(accel.NoDriverSource, "module %q is not there", l.module.Name)
+		if l.Path == "" {
+			problem = accel.Problemf(accel.NoDriverSource, "module %q is not there", l.Module.Name)
 		} else {
-			c.image, problem = openImage(p.h, l.path)
+			c.image, problem = Open(p.h, l.Path)
 		}
 		if problem == nil {
 			var words map[string]string
-			if words, problem = template.Parameters(p.def, p.facts, l.module); problem == nil {
-				c.words = p.rules.merge(l.module.Name, words)
-				c.module.Firmware, problem = template.Firmware(p.def, p.facts, l.module)
+			if words, problem = template.Parameters(p.def, p.facts, l.Module); problem == nil {
+				c.words = p.rules.merge(l.Module.Name, words)
+				c.Module.Firmware, problem = template.Firmware(p.def, p.facts, l.Module)
 			}
 		}
-		p.tell(l.module.Name, l.path, Check{Name: "file", Problem: problem})
+		p.tell(l.Module.Name, l.Path, Check{Name: "file", Problem: problem})
 		out = append(out, c)
-		first = cmp.Or(first, p.leaveOut(l.module, problem))
+		first = cmp.Or(first, p.leaveOut(l.Module, problem))
 		if first != nil && p.seen == nil {
 			break
 		}
@@ -144,7 +144,7 @@ func (p *planner) open(where []located) ([]*candidate, *accel.Problem) {
 
 func (p *planner) tell(module, file string, c Check) {
 	if p.seen != nil {
-		p.seen(normal(module), file, c)
+		p.seen(Normal(module), file, c)
 	}
 }
 
@@ -155,7 +155,7 @@ func (p *planner) order(candidates []*candidate) ([]*candidate, *accel.Problem) 
 	state := map[string]int{}
 	var visit func(c *candidate, way []string) *accel.Problem
 	visit = func(c *candidate, way []string) *accel.Problem {
-		name := normal(c.module.Name)
+		name := Normal(c.Module.Name)
 		way = append(way, name)
 		switch state[name] {
 		case onTheWay:
@@ -165,7 +165,7 @@ func (p *planner) order(candidates []*candidate) ([]*candidate, *accel.Problem) 
 		}
 		state[name] = onTheWay
 		for _, need := range c.needs() {
-			i := slices.IndexFunc(candidates, func(o *candidate) bool { return normal(o.module.Name) == normal(need) })
+			i := slices.IndexFunc(candidates, func(o *candidate) bool { return Normal(o.Module.Name) == Normal(need) })
 			if i < 0 {
 				continue
 			}
@@ -188,31 +188,31 @@ func (p *planner) order(candidates []*candidate) ([]*candidate, *accel.Problem) 
 // needs are the modules that must be live before this one.
 func (c *candidate) needs() []string {
 	if c.image == nil {
-		return c.module.After
+		return c.Module.After
 	}
-	return slices.Concat(c.module.After, c.image.depends)
+	return slices.Concat(c.Module.After, c.image.Depends)
 }
 
 // add adds one module and what it needs to the plan.
 func (p *planner) add(c *candidate) *accel.Problem {
 	m := c.image
-	before := len(p.plan.modules)
+	before := len(p.plan.Modules)
 	problem := p.addNeeded(c)
-	p.tell(c.module.Name, c.path, Check{Name: "dependencies", Detail: strings.Join(c.needs(), ", "), Problem: problem})
+	p.tell(c.Module.Name, c.Path, Check{Name: "dependencies", Detail: strings.Join(c.needs(), ", "), Problem: problem})
 	if problem == nil || p.seen != nil {
-		s := &subject{image: m, wants: c.module.Name, words: c.words, firmware: c.module.Firmware}
-		problem = cmp.Or(problem, p.verify(s, p.teller(c.module.Name, c.path)))
+		s := &subject{Image: m, wants: c.Module.Name, words: c.words, firmware: c.Module.Firmware}
+		problem = cmp.Or(problem, p.verify(s, p.teller(c.Module.Name, c.Path)))
 		c.words = s.words
 	}
 	if problem != nil {
-		for _, prior := range p.plan.modules[before:] {
-			prior.image.close()
+		for _, prior := range p.plan.Modules[before:] {
+			prior.Image.Close()
 		}
-		p.plan.modules = p.plan.modules[:before]
+		p.plan.Modules = p.plan.Modules[:before]
 		return problem
 	}
-	p.provide(m.moduleFile)
-	p.plan.modules = append(p.plan.modules, planned{image: m, parameters: asMap(c.words), optional: c.module.Optional})
+	p.provide(m.Info)
+	p.plan.Modules = append(p.plan.Modules, Planned{Image: m, Parameters: asMap(c.words), Optional: c.Module.Optional})
 	c.image = nil
 	return nil
 }
@@ -225,7 +225,7 @@ func (p *planner) teller(module, file string) func(Check) {
 }
 
 // provide notes the symbols that a module will have for those after it.
-func (p *planner) provide(m *moduleFile) {
+func (p *planner) provide(m *Info) {
 	for name := range m.defined {
 		p.ours[name] = 0
 	}
@@ -237,12 +237,12 @@ func (p *planner) provide(m *moduleFile) {
 // addNeeded adds the modules that must be live before a candidate: the definition's "after", the file's own
 // dependencies and, where they are installed, its soft ones.
 func (p *planner) addNeeded(c *candidate) *accel.Problem {
-	soft, _ := p.rules.soft(c.module.Name, c.image.moduleFile)
+	soft, _ := p.rules.soft(c.Module.Name, c.image.Info)
 	for _, name := range soft {
-		p.addSoft(name, c.module.Name)
+		p.addSoft(name, c.Module.Name)
 	}
 	for _, name := range c.needs() {
-		if problem := p.addChain(name, c.module.Name); problem != nil {
+		if problem := p.addChain(name, c.Module.Name); problem != nil {
 			return problem
 		}
 	}
@@ -262,13 +262,13 @@ func (p *planner) addSoft(name, wants string) {
 // softAfter adds the soft dependencies that modules want to have after them. They are extras: their failure is not the
 // plan's.
 func (p *planner) softAfter() {
-	for _, m := range p.plan.modules {
-		_, after := p.rules.soft(m.name, m.moduleFile)
+	for _, m := range p.plan.Modules {
+		_, after := p.rules.soft(m.Name, m.Info)
 		for _, name := range after {
-			before := len(p.plan.modules)
-			p.addSoft(name, m.name)
-			for i := range p.plan.modules[before:] {
-				p.plan.modules[before+i].optional = true
+			before := len(p.plan.Modules)
+			p.addSoft(name, m.Name)
+			for i := range p.plan.Modules[before:] {
+				p.plan.Modules[before+i].Optional = true
 			}
 		}
 	}
@@ -280,10 +280,10 @@ func (p *planner) addChain(name, wants string) *accel.Problem {
 	if p.provided(name) {
 		return nil
 	}
-	if p.alone && slices.ContainsFunc(p.def.Driver.Modules, func(m accel.Module) bool { return normal(m.Name) == normal(name) }) {
+	if p.alone && slices.ContainsFunc(p.def.Driver.Modules, func(m accel.Module) bool { return Normal(m.Name) == Normal(name) }) {
 		return nil
 	}
-	if why, ok := p.out[normal(name)]; ok {
+	if why, ok := p.out[Normal(name)]; ok {
 		return accel.Problemf(accel.DependencyMissing, "module %q needs module %q, which is left out: %s", wants, name, why.Message)
 	}
 	chain := p.index.chain(name)
@@ -295,17 +295,17 @@ func (p *planner) addChain(name, wants string) *accel.Problem {
 	if chain == nil {
 		return accel.Problemf(accel.DependencyMissing, "module %q needs module %q, which is neither loaded nor in %q", wants, name, p.index.dir)
 	}
-	before := len(p.plan.modules)
+	before := len(p.plan.Modules)
 	for _, file := range chain {
-		base, _ := moduleBase(file)
+		base, _ := NameOf(file)
 		if p.provided(base) {
 			continue
 		}
 		if problem := p.addInstalled(file, base); problem != nil {
-			for _, prior := range p.plan.modules[before:] {
-				prior.image.close()
+			for _, prior := range p.plan.Modules[before:] {
+				prior.Image.Close()
 			}
-			p.plan.modules = p.plan.modules[:before]
+			p.plan.Modules = p.plan.Modules[:before]
 			return problem
 		}
 	}
@@ -314,41 +314,41 @@ func (p *planner) addChain(name, wants string) *accel.Problem {
 
 // addInstalled adds one module of /lib/modules.
 func (p *planner) addInstalled(file, base string) *accel.Problem {
-	m, problem := openImage(p.h, file)
+	m, problem := Open(p.h, file)
 	if problem != nil {
 		return problem
 	}
-	if m.name != "" {
-		base = m.name // a file may be called otherwise
+	if m.Name != "" {
+		base = m.Name // a file may be called otherwise
 	}
-	s := &subject{image: m, wants: base, words: p.rules.merge(base, nil)}
+	s := &subject{Image: m, wants: base, words: p.rules.merge(base, nil)}
 	in := *p.inspection
 	in.flags = "" // it came with the kernel
 	if problem := in.verify(s, p.teller(base, file)); problem != nil {
-		m.close()
+		m.Close()
 		return problem
 	}
-	p.provide(m.moduleFile)
-	p.plan.modules = append(p.plan.modules, planned{image: m, prior: true, parameters: asMap(s.words)})
+	p.provide(m.Info)
+	p.plan.Modules = append(p.plan.Modules, Planned{Image: m, Prior: true, Parameters: asMap(s.words)})
 	return nil
 }
 
 // provided reports whether a module that is needed is there already or will be.
 func (p *planner) provided(name string) bool {
-	if p.index.inKernel(name) || slices.ContainsFunc(p.plan.modules, func(m planned) bool { return m.name == normal(name) }) {
+	if p.index.inKernel(name) || slices.ContainsFunc(p.plan.Modules, func(m Planned) bool { return m.Name == Normal(name) }) {
 		return true
 	}
 	if !p.running {
 		return false // what is live now will not be then
 	}
-	if live, ok := liveModule(p.h, name); ok {
-		if live.State == stateLive {
+	if live, ok := Live(p.h, name); ok {
+		if live.State == StateLive {
 			p.learn(live)
 		}
-		return live.State == stateLive
+		return live.State == StateLive
 	}
 	// Code in the kernel that has parameters shows a directory without a state.
-	return p.index.chain(name) == nil && p.h.Exists("/sys/module/"+normal(name))
+	return p.index.chain(name) == nil && p.h.Exists("/sys/module/"+Normal(name))
 }
 
 // learn notes the symbols of a live module that is not one of the kernel's own, whose symbols Module.symvers has: it must
@@ -358,33 +358,33 @@ func (p *planner) learn(live accel.LoadedModule) {
 	if !ok || p.index.ownFile(file) {
 		return
 	}
-	m, problem := openImage(p.h, file)
+	m, problem := Open(p.h, file)
 	if problem != nil {
 		return
 	}
-	defer m.close()
-	if sameModule(live, m.buildID, m.srcVersion, m.version) {
-		p.provide(m.moduleFile)
+	defer m.Close()
+	if Same(live, m.BuildID, m.SrcVersion, m.Version) {
+		p.provide(m.Info)
 	}
 }
 
-// planID names a driver that has no key: by the build-ids of its modules.
-func planID(p *plan) string {
+// PlanID names a driver that has no key: by the build-ids of its modules.
+func PlanID(p *Plan) string {
 	var parts []string
-	for _, m := range p.modules {
-		if !m.prior {
-			parts = append(parts, m.name+":"+m.buildID+":"+m.srcVersion+":"+m.version)
+	for _, m := range p.Modules {
+		if !m.Prior {
+			parts = append(parts, m.Name+":"+m.BuildID+":"+m.SrcVersion+":"+m.Version)
 		}
 	}
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\n")))
-	return string(p.source) + "-" + hex.EncodeToString(sum[:])[:32]
+	return string(p.Source) + "-" + hex.EncodeToString(sum[:])[:32]
 }
 
-// version is the driver's version as its modules say it.
-func (p *plan) version() string {
-	for _, m := range p.modules {
-		if !m.prior && m.image.version != "" {
-			return m.image.version
+// Version is the driver's version as its modules say it.
+func (p *Plan) Version() string {
+	for _, m := range p.Modules {
+		if !m.Prior && m.Image.Version != "" {
+			return m.Image.Version
 		}
 	}
 	return ""

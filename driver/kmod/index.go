@@ -1,4 +1,4 @@
-package driver
+package kmod
 
 import (
 	"bufio"
@@ -12,9 +12,9 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// moduleIndex is what depmod wrote about the modules of one kernel, read when it is first asked: most drivers of the
+// Index is what depmod wrote about the modules of one kernel, read when it is first asked: most drivers of the
 // store need nothing of it.
-type moduleIndex struct {
+type Index struct {
 	h       *host.Host
 	dir     string // /lib/modules/<release>
 	release string
@@ -35,17 +35,17 @@ type indexLine struct {
 	depends []string // everything it needs, in the order that they must be loaded
 }
 
-// newIndex returns the index of a kernel's modules.
-func newIndex(h *host.Host, release string) *moduleIndex {
-	return &moduleIndex{h: h, dir: path.Join("/lib/modules", release), release: release}
+// NewIndex returns the index of a kernel's modules.
+func NewIndex(h *host.Host, release string) *Index {
+	return &Index{h: h, dir: path.Join("/lib/modules", release), release: release}
 }
 
 // fill reads modules.dep and modules.builtin. Without them the index is empty.
-func (x *moduleIndex) fill() {
+func (x *Index) fill() {
 	x.byName, x.builtin = map[string]int{}, map[string]bool{}
 	x.eachLine("modules.dep", func(line string) {
 		file, rest, ok := strings.Cut(line, ":")
-		name, isModule := moduleBase(file)
+		name, isModule := NameOf(file)
 		if !ok || !isModule {
 			return
 		}
@@ -58,16 +58,16 @@ func (x *moduleIndex) fill() {
 		x.lines = append(x.lines, indexLine{path: file, depends: depends})
 	})
 	x.eachLine("modules.builtin", func(line string) {
-		if name, ok := moduleBase(line); ok {
+		if name, ok := NameOf(line); ok {
 			x.builtin[name] = true
 		}
 	})
 }
 
 // inKernel reports whether the module is a part of the kernel itself.
-func (x *moduleIndex) inKernel(name string) bool {
+func (x *Index) inKernel(name string) bool {
 	x.read.Do(x.fill)
-	return x.builtin[normal(name)]
+	return x.builtin[Normal(name)]
 }
 
 // rank is depmod's default search order (depmod.d(5)): what an administrator added comes before the kernel's own.
@@ -81,17 +81,17 @@ func rank(file string) int {
 }
 
 // file returns the path of the module as the machine sees it.
-func (x *moduleIndex) file(name string) (string, bool) {
+func (x *Index) file(name string) (string, bool) {
 	x.read.Do(x.fill)
-	i, ok := x.byName[normal(name)]
+	i, ok := x.byName[Normal(name)]
 	if !ok {
 		return "", false
 	}
 	return x.absolute(x.lines[i].path), true
 }
 
-// fileOf returns the file of a module of a definition, also under the other names that it may have.
-func (x *moduleIndex) fileOf(m accel.Module) (string, bool) {
+// FileOf returns the file of a module of a definition, also under the other names that it may have.
+func (x *Index) FileOf(m accel.Module) (string, bool) {
 	for _, name := range append([]string{m.Name}, m.Files...) {
 		if file, ok := x.file(name); ok {
 			return file, true
@@ -101,7 +101,7 @@ func (x *moduleIndex) fileOf(m accel.Module) (string, bool) {
 }
 
 // absolute makes a path of modules.dep absolute: some depmods write them so already.
-func (x *moduleIndex) absolute(p string) string {
+func (x *Index) absolute(p string) string {
 	if path.IsAbs(p) {
 		return p
 	}
@@ -109,9 +109,9 @@ func (x *moduleIndex) absolute(p string) string {
 }
 
 // chain returns the files that must be loaded for the module name, itself last; nil when it is not installed.
-func (x *moduleIndex) chain(name string) []string {
+func (x *Index) chain(name string) []string {
 	x.read.Do(x.fill)
-	i, ok := x.byName[normal(name)]
+	i, ok := x.byName[Normal(name)]
 	if !ok {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (x *moduleIndex) chain(name string) []string {
 	return append(out, x.absolute(x.lines[i].path))
 }
 
-func (x *moduleIndex) eachLine(file string, do func(string)) {
+func (x *Index) eachLine(file string, do func(string)) {
 	f, err := x.h.Open(path.Join(x.dir, file))
 	if err != nil {
 		return // a kernel without modules has none of these files
@@ -135,33 +135,33 @@ func (x *moduleIndex) eachLine(file string, do func(string)) {
 	}
 }
 
-// flags returns the vermagic flags of one of the kernel's own modules, "" when none is installed.
-func (x *moduleIndex) flags() string {
+// Flags returns the vermagic flags of one of the kernel's own modules, "" when none is installed.
+func (x *Index) Flags() string {
 	x.read.Do(x.fill)
 	x.unpacked.Do(func() {
 		i := slices.IndexFunc(x.lines, func(l indexLine) bool { return strings.HasPrefix(l.path, "kernel/") })
 		if i < 0 {
 			return
 		}
-		m, problem := openImage(x.h, x.absolute(x.lines[i].path))
+		m, problem := Open(x.h, x.absolute(x.lines[i].path))
 		if problem != nil {
 			return
 		}
-		defer m.close()
-		if r, flags, _ := strings.Cut(m.vermagic, " "); r == x.release {
-			x.own, x.signed = strings.Join(strings.Fields(flags), " "), m.signature
+		defer m.Close()
+		if r, flags, _ := strings.Cut(m.Vermagic, " "); r == x.release {
+			x.own, x.signed = strings.Join(strings.Fields(flags), " "), m.Signature
 		}
 	})
 	return x.own
 }
 
 // signer returns who signed one of the kernel's own modules, nil when that is not known.
-func (x *moduleIndex) signer() *signing.Signature {
-	x.flags()
+func (x *Index) signer() *signing.Signature {
+	x.Flags()
 	return x.signed
 }
 
 // ownFile reports whether a module file is one that came with the kernel.
-func (x *moduleIndex) ownFile(file string) bool {
+func (x *Index) ownFile(file string) bool {
 	return strings.HasPrefix(file, path.Join(x.dir, "kernel")+"/")
 }

@@ -1,4 +1,4 @@
-package driver
+package kmod
 
 import (
 	"compress/gzip"
@@ -20,39 +20,39 @@ import (
 // information.
 const moduleLimit = 512 << 20
 
-// image is one module file, open and uncompressed: the very bytes that are judged are those that the kernel gets.
-type image struct {
-	*moduleFile
-	path string // as the machine sees it
-	file *os.File
+// Image is one module file, open and uncompressed: the very bytes that are judged are those that the kernel gets.
+type Image struct {
+	*Info
+	Path    string // as the machine sees it
+	Content *os.File
 }
 
-func (i *image) close() {
-	if i != nil && i.file != nil {
-		_ = i.file.Close() // it was only read
+func (i *Image) Close() {
+	if i != nil && i.Content != nil {
+		_ = i.Content.Close() // it was only read
 	}
 }
 
-// moduleBase returns a module's name from the name of its file; ok is false for other files.
-func moduleBase(file string) (name string, ok bool) {
+// NameOf returns a module's name from the name of its file; ok is false for other files.
+func NameOf(file string) (name string, ok bool) {
 	base := path.Base(file)
 	for _, suffix := range []string{"", ".xz", ".zst", ".gz"} {
 		if n, found := strings.CutSuffix(base, ".ko"+suffix); found {
-			return normal(n), true
+			return Normal(n), true
 		}
 	}
 	return "", false
 }
 
-// openImage opens and reads a module file. Compressed ones are unpacked into memory: few kernels can do it themselves.
-func openImage(h *host.Host, name string) (*image, *accel.Problem) {
+// Open opens and reads a module file. Compressed ones are unpacked into memory: few kernels can do it themselves.
+func Open(h *host.Host, name string) (*Image, *accel.Problem) {
 	f, err := h.Open(name)
 	if err != nil {
 		return nil, accel.ProblemOf(err, "cannot open module %q", name)
 	}
 	if !strings.HasSuffix(name, ".ko") {
 		packed := f
-		f, err = h.MemoryFile(path.Base(name), func(w io.Writer) error { return unpack(w, packed, name, moduleLimit) })
+		f, err = h.MemoryFile(path.Base(name), func(w io.Writer) error { return Unpack(w, packed, name, moduleLimit) })
 		_ = packed.Close() // it was only read
 		if err != nil {
 			return nil, accel.Problemf(accel.ReasonForError(err, accel.ModuleInvalid), "cannot unpack module %q: %v", name, err)
@@ -63,17 +63,17 @@ func openImage(h *host.Host, name string) (*image, *accel.Problem) {
 		_ = f.Close() // it was only read
 		return nil, accel.ProblemOf(err, "cannot read module %q", name)
 	}
-	m, problem := readModule(f, st.Size())
+	m, problem := Read(f, st.Size())
 	if problem != nil {
 		_ = f.Close() // it was only read
 		problem.Message = fmt.Sprintf("module file %q: %s", name, problem.Message)
 		return nil, problem
 	}
-	return &image{moduleFile: m, path: name, file: f}, nil
+	return &Image{Info: m, Path: name, Content: f}, nil
 }
 
-// unpack writes the uncompressed content of r to w, at most limit bytes, by the suffix of name.
-func unpack(w io.Writer, r io.Reader, name string, limit int64) error {
+// Unpack writes the uncompressed content of r to w, at most limit bytes, by the suffix of name.
+func Unpack(w io.Writer, r io.Reader, name string, limit int64) error {
 	var content io.Reader
 	var err error
 	switch path.Ext(name) {

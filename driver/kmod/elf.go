@@ -1,4 +1,4 @@
-package driver
+package kmod
 
 import (
 	"bytes"
@@ -12,31 +12,31 @@ import (
 	"github.com/acceld/acceld/driver/signing"
 )
 
-// moduleFile is what a module file says about itself.
-type moduleFile struct {
+// Info is what a module file says about itself.
+type Info struct {
 	machine    elf.Machine
-	name       string
-	version    string
-	srcVersion string
-	buildID    string
-	vermagic   string
-	depends    []string
+	Name       string
+	Version    string
+	SrcVersion string
+	BuildID    string
+	Vermagic   string
+	Depends    []string
 	softBefore []string          // modules that are loaded first when they are there ("softdep: pre")
 	softAfter  []string          // and those that are loaded afterwards ("softdep: post")
 	firmware   []string          // files that it may ask for: those of every device it knows
 	parameters map[string]string // their types, such as "array of int"; empty where it does not say
 	namespaces []string          // those of symbols that it imports
 	license    string
-	signature  *signing.Signature // nil when it is unsigned
-	crcs       map[string]uint32  // of each symbol it imports, empty on kernels without symbol versions
+	Signature  *signing.Signature // nil when it is unsigned
+	CRCs       map[string]uint32  // of each symbol it imports, empty on kernels without symbol versions
 	undefined  []string           // symbols it imports, sorted
 	defined    map[string]bool    // global symbols it has itself
 	exports    map[string]uint32  // symbols it exports with their versions, 0 where it has none
 }
 
-// readModule reads a kernel module, an ELF64 relocatable file of size bytes. The file may be anything: what is not
+// Read reads a kernel module, an ELF64 relocatable file of size bytes. The file may be anything: what is not
 // such a module, or ends early, is ModuleInvalid.
-func readModule(r io.ReaderAt, size int64) (*moduleFile, *accel.Problem) {
+func Read(r io.ReaderAt, size int64) (*Info, *accel.Problem) {
 	f, err := elf.NewFile(io.NewSectionReader(r, 0, size))
 	if err != nil {
 		return nil, accel.Problemf(accel.ModuleInvalid, "not a whole ELF file: %v", err)
@@ -50,9 +50,9 @@ func readModule(r io.ReaderAt, size int64) (*moduleFile, *accel.Problem) {
 			return nil, accel.Problemf(accel.ModuleInvalid, "truncated: section %q ends after the file", s.Name)
 		}
 	}
-	m := &moduleFile{
-		machine: f.Machine, signature: signing.Read(r, size), parameters: map[string]string{},
-		crcs: map[string]uint32{}, defined: map[string]bool{}, exports: map[string]uint32{},
+	m := &Info{
+		machine: f.Machine, Signature: signing.Read(r, size), parameters: map[string]string{},
+		CRCs: map[string]uint32{}, defined: map[string]bool{}, exports: map[string]uint32{},
 	}
 	info, ok := sectionBytes(f, ".modinfo")
 	if !ok {
@@ -60,7 +60,7 @@ func readModule(r io.ReaderAt, size int64) (*moduleFile, *accel.Problem) {
 	}
 	m.readInfo(info)
 	if note, ok := sectionBytes(f, ".note.gnu.build-id"); ok {
-		m.buildID = noteBuildID(note, f.ByteOrder)
+		m.BuildID = noteBuildID(note, f.ByteOrder)
 	}
 	m.readVersions(f)
 	if problem := m.readSymbols(f); problem != nil {
@@ -81,7 +81,7 @@ func sectionBytes(f *elf.File, name string) ([]byte, bool) {
 }
 
 // readInfo reads .modinfo: "name=value" strings, each ended by NUL.
-func (m *moduleFile) readInfo(b []byte) {
+func (m *Info) readInfo(b []byte) {
 	for _, field := range strings.Split(string(b), "\x00") {
 		key, value, ok := strings.Cut(field, "=")
 		if !ok {
@@ -89,15 +89,15 @@ func (m *moduleFile) readInfo(b []byte) {
 		}
 		switch key {
 		case "name":
-			m.name = normal(value)
+			m.Name = Normal(value)
 		case "version":
-			m.version = value
+			m.Version = value
 		case "srcversion":
-			m.srcVersion = value
+			m.SrcVersion = value
 		case "vermagic":
-			m.vermagic = strings.TrimSpace(value)
+			m.Vermagic = strings.TrimSpace(value)
 		case "depends":
-			m.depends = append(m.depends, names(value, ",")...)
+			m.Depends = append(m.Depends, names(value, ",")...)
 		case "softdep":
 			before, after := softDependencies(value)
 			m.softBefore, m.softAfter = append(m.softBefore, before...), append(m.softAfter, after...)
@@ -124,7 +124,7 @@ func names(list, separator string) []string {
 	var out []string
 	for _, n := range strings.Split(list, separator) {
 		if n = strings.TrimSpace(n); n != "" {
-			out = append(out, normal(n))
+			out = append(out, Normal(n))
 		}
 	}
 	return out
@@ -141,7 +141,7 @@ func softDependencies(text string) (before, after []string) {
 			into = &after
 		default:
 			if into != nil {
-				*into = append(*into, normal(word))
+				*into = append(*into, Normal(word))
 			}
 		}
 	}
@@ -150,12 +150,12 @@ func softDependencies(text string) (before, after []string) {
 
 // readVersions reads the symbol versions: records of 64 bytes in __versions (struct modversion_info,
 // include/linux/module.h), or the two sections that newer kernels (6.14) write for long names.
-func (m *moduleFile) readVersions(f *elf.File) {
+func (m *Info) readVersions(f *elf.File) {
 	const record, word = 64, 8
 	if b, ok := sectionBytes(f, "__versions"); ok {
 		for ; len(b) >= record; b = b[record:] {
 			name, _, _ := bytes.Cut(b[word:record], []byte{0})
-			m.crcs[string(name)] = uint32(f.ByteOrder.Uint64(b))
+			m.CRCs[string(name)] = uint32(f.ByteOrder.Uint64(b))
 		}
 	}
 	crcs, ok1 := sectionBytes(f, "__version_ext_crcs")
@@ -167,13 +167,13 @@ func (m *moduleFile) readVersions(f *elf.File) {
 		if len(name) == 0 || len(crcs) < 4 {
 			break
 		}
-		m.crcs[string(name)] = f.ByteOrder.Uint32(crcs)
+		m.CRCs[string(name)] = f.ByteOrder.Uint32(crcs)
 		crcs = crcs[4:]
 	}
 }
 
 // readSymbols reads which symbols the module has and which it wants.
-func (m *moduleFile) readSymbols(f *elf.File) *accel.Problem {
+func (m *Info) readSymbols(f *elf.File) *accel.Problem {
 	table := f.SectionByType(elf.SHT_SYMTAB)
 	if table == nil || table.Flags&elf.SHF_COMPRESSED != 0 || int(table.Link) >= len(f.Sections) || f.Sections[table.Link].Flags&elf.SHF_COMPRESSED != 0 {
 		return accel.Problemf(accel.ModuleInvalid, "no symbol table: not a kernel module")
@@ -201,7 +201,7 @@ func (m *moduleFile) readSymbols(f *elf.File) *accel.Problem {
 // readExports reads what the module exports: symbols "__ksymtab_<name>" mark the entries of the sections __ksymtab and
 // __ksymtab_gpl, and the entry of the same number in __kcrctab and __kcrctab_gpl is the version. Before Linux 5.19 the
 // version is the value of an absolute symbol "__crc_<name>" (include/linux/export.h).
-func (m *moduleFile) readExports(f *elf.File, symbols []elf.Symbol) {
+func (m *Info) readExports(f *elf.File, symbols []elf.Symbol) {
 	type row struct {
 		name   string
 		offset uint64

@@ -1,4 +1,4 @@
-package driver
+package kmod
 
 import (
 	"errors"
@@ -13,8 +13,8 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// joinParameters makes the kernel's argument string, sorted by name: equal wants give equal strings.
-func joinParameters(parameters map[string]string) string {
+// JoinParameters makes the kernel's argument string, sorted by name: equal wants give equal strings.
+func JoinParameters(parameters map[string]string) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(parameters)) {
 		value := parameters[name]
@@ -73,12 +73,12 @@ func kernelBool(s string) (value, ok bool) {
 
 // parameter finds a parameter of the module, dashes and underscores being the same to the kernel (parameq,
 // kernel/params.c), and returns its own spelling and its type.
-func (m *moduleFile) parameter(name string) (own, kind string, ok bool) {
+func (m *Info) parameter(name string) (own, kind string, ok bool) {
 	if kind, ok := m.parameters[name]; ok {
 		return name, kind, true
 	}
 	for own, kind := range m.parameters {
-		if normal(own) == normal(name) {
+		if Normal(own) == Normal(name) {
 			return own, kind, true
 		}
 	}
@@ -166,9 +166,9 @@ func asMap(words []Parameter) map[string]string {
 	return out
 }
 
-// differing returns a sentence about the first parameter of a live module that is not as wanted, "" when there is none.
+// Differing returns a sentence about the first parameter of a live module that is not as wanted, "" when there is none.
 // A parameter that sysfs does not show cannot be compared and is taken as it is.
-func differing(h *host.Host, def *accel.Definition, facts accel.Facts, m accel.Module) (string, *accel.Problem) {
+func Differing(h *host.Host, def *accel.Definition, facts accel.Facts, m accel.Module) (string, *accel.Problem) {
 	want, problem := template.Parameters(def, facts, m)
 	if problem != nil && problem.Reason == accel.APIUnreachable {
 		return "", nil // what is wanted is not known: what serves goes on
@@ -177,7 +177,7 @@ func differing(h *host.Host, def *accel.Definition, facts accel.Facts, m accel.M
 		return "", problem
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
-		have, err := h.ReadString(path.Join("/sys/module", normal(m.Name), "parameters", name))
+		have, err := h.ReadString(path.Join("/sys/module", Normal(m.Name), "parameters", name))
 		if err == nil && !sameParameter(want[name], have) {
 			return "parameter " + strconv.Quote(name) + " is " + strconv.Quote(have) + ", wanted is " + strconv.Quote(want[name]), nil
 		}

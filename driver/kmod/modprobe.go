@@ -1,4 +1,4 @@
-package driver
+package kmod
 
 import (
 	"cmp"
@@ -91,10 +91,10 @@ func parseModprobe(name, text string) []rule {
 		if subject == "" {
 			continue
 		}
-		r := rule{command: command, name: normal(subject), value: value, file: path.Base(name), from: from}
+		r := rule{command: command, name: Normal(subject), value: value, file: path.Base(name), from: from}
 		switch command {
 		case "alias":
-			r.name, r.value = aliasName(subject), normal(value)
+			r.name, r.value = aliasName(subject), Normal(value)
 		case "blacklist", "install", "options", "remove", "softdep":
 		default:
 			continue
@@ -144,10 +144,10 @@ func (m *modprobe) readCommandLine(text string) {
 			m.forbidden = strings.Split(a.value, ",")
 		case a.name == "modprobe.blacklist":
 			for _, name := range strings.Split(a.value, ",") {
-				m.rules = append(m.rules, rule{command: "blacklist", name: normal(name), from: commandLine})
+				m.rules = append(m.rules, rule{command: "blacklist", name: Normal(name), from: commandLine})
 			}
 		case dotted && module != "" && parameter != "":
-			m.rules = append(m.rules, rule{command: "options", name: normal(module), value: a.text(), from: commandLine})
+			m.rules = append(m.rules, rule{command: "options", name: Normal(module), value: a.text(), from: commandLine})
 		}
 	}
 }
@@ -197,7 +197,7 @@ func splitArguments(text string) []argument {
 
 // first returns the first rule of a command for a module; its name may be a pattern.
 func (m *modprobe) first(command, name string) (rule, bool) {
-	i := slices.IndexFunc(m.rules, func(r rule) bool { return r.command == command && fnmatch(r.name, normal(name)) })
+	i := slices.IndexFunc(m.rules, func(r rule) bool { return r.command == command && fnmatch(r.name, Normal(name)) })
 	if i < 0 {
 		return rule{}, false
 	}
@@ -213,8 +213,8 @@ func fnmatch(pattern, name string) bool {
 // veto says who forbids the load of a module by its name: nil when nobody does.
 func (m *modprobe) veto(name string) *accel.Problem {
 	// The kernel compares with its own spelling.
-	if slices.Contains(m.forbidden, normal(name)) {
-		return accel.Problemf(accel.Blacklisted, "module %q is forbidden by module_blacklist on %s", normal(name), commandLine)
+	if slices.Contains(m.forbidden, Normal(name)) {
+		return accel.Problemf(accel.Blacklisted, "module %q is forbidden by module_blacklist on %s", Normal(name), commandLine)
 	}
 	r, ok := m.first("install", name)
 	if !ok {
@@ -222,7 +222,7 @@ func (m *modprobe) veto(name string) *accel.Problem {
 	}
 	program, _ := word(r.value)
 	if base := path.Base(program); base == "false" || base == "true" || base == ":" || r.value == "exit 1" || r.value == "exit 0" {
-		return accel.Problemf(accel.Blacklisted, `module %q is forbidden by "install %s %s" in %s`, normal(name), r.name, r.value, r.from)
+		return accel.Problemf(accel.Blacklisted, `module %q is forbidden by "install %s %s" in %s`, Normal(name), r.name, r.value, r.from)
 	}
 	return nil
 }
@@ -230,7 +230,7 @@ func (m *modprobe) veto(name string) *accel.Problem {
 // remarks are the rules for a module that acceld does not follow, for people.
 func (m *modprobe) remarks(name string) []string {
 	var out []string
-	if i := slices.IndexFunc(m.rules, func(r rule) bool { return r.command == "blacklist" && r.name == normal(name) }); i >= 0 {
+	if i := slices.IndexFunc(m.rules, func(r rule) bool { return r.command == "blacklist" && r.name == Normal(name) }); i >= 0 {
 		out = append(out, "blacklisted in "+m.rules[i].from+", which forbids the load for a device and not by name")
 	}
 	for _, command := range []string{"install", "remove"} {
@@ -245,7 +245,7 @@ func (m *modprobe) remarks(name string) []string {
 func (m *modprobe) alias(name string) []string {
 	var out []string
 	for _, r := range m.rules {
-		if r.command == "alias" && r.value != "" && r.value != "off" && fnmatch(r.name, normal(name)) {
+		if r.command == "alias" && r.value != "" && r.value != "off" && fnmatch(r.name, Normal(name)) {
 			out = append(out, r.value)
 		}
 	}
@@ -254,7 +254,7 @@ func (m *modprobe) alias(name string) []string {
 
 // soft returns the soft dependencies of a module: the administrator's, or else what the module file says. Kmod reads
 // the files' own among the others, by the name of depmod's file.
-func (m *modprobe) soft(name string, i *moduleFile) (before, after []string) {
+func (m *modprobe) soft(name string, i *Info) (before, after []string) {
 	if r, ok := m.first("softdep", name); ok && cmp.Less(r.file, "modules.softdep") || ok && len(i.softBefore)+len(i.softAfter) == 0 {
 		return softDependencies(r.value)
 	}
@@ -277,18 +277,18 @@ const fromDefinition = "definition"
 func (m *modprobe) merge(name string, definition map[string]string) []Parameter {
 	words := map[string]Parameter{}
 	for _, r := range m.rules {
-		if r.command != "options" || r.name != normal(name) {
+		if r.command != "options" || r.name != Normal(name) {
 			continue
 		}
 		for _, a := range splitArguments(r.value) {
 			if a.bare {
 				a.value = "1" // what the kernel takes a boolean without a value for (param_set_bool, kernel/params.c)
 			}
-			words[normal(a.name)] = Parameter{a.name, a.value, r.from}
+			words[Normal(a.name)] = Parameter{a.name, a.value, r.from}
 		}
 	}
 	for parameter, value := range definition {
-		words[normal(parameter)] = Parameter{parameter, value, fromDefinition}
+		words[Normal(parameter)] = Parameter{parameter, value, fromDefinition}
 	}
 	return slices.SortedFunc(maps.Values(words), func(a, b Parameter) int { return cmp.Compare(a.Name, b.Name) })
 }

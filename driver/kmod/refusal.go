@@ -1,4 +1,4 @@
-package driver
+package kmod
 
 import (
 	"strings"
@@ -7,30 +7,30 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// circumstances are what tell apart the refusals that the kernel gives one errno for.
-type circumstances struct {
-	module          string
-	signed          bool
-	lockdown        string
-	modulesDisabled bool
-	log             []string // the kernel's own lines since before the load
+// Circumstances are what tell apart the refusals that the kernel gives one errno for.
+type Circumstances struct {
+	Module          string
+	Signed          bool
+	Lockdown        string
+	ModulesDisabled bool
+	Log             []string // the kernel's own lines since before the load
 }
 
-// loadProblem types the kernel's refusal of a load. The rows are those that were measured on a running kernel: one errno
+// LoadProblem types the kernel's refusal of a load. The rows are those that were measured on a running kernel: one errno
 // has several causes, and only the kernel log or the machine's policy tells them apart.
-func loadProblem(errno syscall.Errno, c circumstances) *accel.Problem {
+func LoadProblem(errno syscall.Errno, c Circumstances) *accel.Problem {
 	reason := accel.LoadFailed
 	switch errno {
 	case syscall.EKEYREJECTED, syscall.ENOKEY, syscall.EBADMSG:
 		reason = accel.KeyUnknown
-		if c.says("unsigned") || !c.signed && !c.says("unavailable key") {
+		if c.says("unsigned") || !c.Signed && !c.says("unavailable key") {
 			reason = accel.Unsigned
 		}
 	case syscall.EPERM:
 		switch {
-		case c.modulesDisabled:
+		case c.ModulesDisabled:
 			reason = accel.ModulesDisabled
-		case c.says("Lockdown") || c.lockdown != "" && c.lockdown != "none":
+		case c.says("Lockdown") || c.Lockdown != "" && c.Lockdown != "none":
 			reason = accel.LockedDown
 		default:
 			reason = accel.PermissionDenied
@@ -60,12 +60,12 @@ func loadProblem(errno syscall.Errno, c circumstances) *accel.Problem {
 	if c.says("invalid for parameter") || c.says("too large for parameter") {
 		reason = accel.ParameterInvalid // whatever errno the parameter's own setter chose
 	}
-	return accel.Problemf(reason, "cannot load module %q: %v%s", c.module, errno, c.quote())
+	return accel.Problemf(reason, "cannot load module %q: %v%s", c.Module, errno, c.Quote())
 }
 
 // says reports whether the kernel log has a line with text since before the load.
-func (c circumstances) says(text string) bool {
-	for _, l := range c.log {
+func (c Circumstances) says(text string) bool {
+	for _, l := range c.Log {
 		if strings.Contains(l, text) {
 			return true
 		}
@@ -73,16 +73,16 @@ func (c circumstances) says(text string) bool {
 	return false
 }
 
-// quote returns the kernel's most telling line, ready to be appended to a sentence.
-func (c circumstances) quote() string {
-	if l := kernelLine(c.log, c.module); l != "" {
+// Quote returns the kernel's most telling line, ready to be appended to a sentence.
+func (c Circumstances) Quote() string {
+	if l := KernelLine(c.Log, c.Module); l != "" {
 		return "; the kernel says: " + l
 	}
 	return ""
 }
 
-// kernelLine returns the first line of a log that tells of a failure of the module, or else the last that names it.
-func kernelLine(log []string, module string) string {
+// KernelLine returns the first line of a log that tells of a failure of the module, or else the last that names it.
+func KernelLine(log []string, module string) string {
 	telling := []string{
 		"error", "failed", "Unknown symbol", "disagrees", "invalid for parameter", "too large", "unsigned",
 		"unavailable key", "Lockdown", "version magic", "rejected", "BUG:", "Oops",
@@ -105,8 +105,8 @@ func kernelLine(log []string, module string) string {
 	return last
 }
 
-// unloadProblem types the kernel's refusal to remove a module.
-func unloadProblem(module string, errno syscall.Errno, modulesDisabled bool) *accel.Problem {
+// UnloadProblem types the kernel's refusal to remove a module.
+func UnloadProblem(module string, errno syscall.Errno, modulesDisabled bool) *accel.Problem {
 	reason := accel.LoadFailed
 	switch errno {
 	case syscall.EAGAIN:

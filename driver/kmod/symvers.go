@@ -1,4 +1,4 @@
-package driver
+package kmod
 
 import (
 	"bufio"
@@ -27,14 +27,14 @@ type export struct {
 }
 
 // open reports whether a module may use the symbol (verify_namespace_is_imported of kernel/module/main.c).
-func (e export) open(m *moduleFile) bool {
+func (e export) open(m *Info) bool {
 	only, listed := strings.CutPrefix(e.space, "module:")
 	if !listed {
 		return e.space == "" || slices.Contains(m.namespaces, e.space)
 	}
 	return slices.ContainsFunc(strings.Split(only, ","), func(name string) bool {
-		start, glob := strings.CutSuffix(normal(name), "*")
-		return start == m.name || glob && strings.HasPrefix(m.name, start)
+		start, glob := strings.CutSuffix(Normal(name), "*")
+		return start == m.Name || glob && strings.HasPrefix(m.Name, start)
 	})
 }
 
@@ -85,19 +85,19 @@ func scanKallsyms(r io.Reader, wanted map[string]bool) (found map[string]bool, l
 // checkSymbols compares what the module imports with what the kernel and the modules before it export. Where the machine
 // has neither Module.symvers nor kallsyms there is nothing to compare with, and the kernel's own check remains.
 func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
-	m := s.moduleFile
-	if _, flags, _ := strings.Cut(m.vermagic, " "); len(m.crcs) == 0 && slices.Contains(strings.Fields(flags), "modversions") {
-		return "", accel.Problemf(accel.SymbolMismatch, "module file %q has no symbol versions, and its kernel has: it would be loaded unchecked or not at all", s.path)
+	m := s.Info
+	if _, flags, _ := strings.Cut(m.Vermagic, " "); len(m.CRCs) == 0 && slices.Contains(strings.Fields(flags), "modversions") {
+		return "", accel.Problemf(accel.SymbolMismatch, "module file %q has no symbol versions, and its kernel has: it would be loaded unchecked or not at all", s.Path)
 	}
 	known, from := in.symvers(m)
 	compared := 0
-	for _, name := range slices.Sorted(maps.Keys(m.crcs)) {
+	for _, name := range slices.Sorted(maps.Keys(m.CRCs)) {
 		crc, where, ok := in.version(name, known)
 		if !ok {
 			continue
 		}
-		if compared++; crc != m.crcs[name] {
-			return "", accel.Problemf(accel.SymbolMismatch, "module %q needs version %#08x of symbol %q, %s has %#08x", m.name, m.crcs[name], name, where, crc)
+		if compared++; crc != m.CRCs[name] {
+			return "", accel.Problemf(accel.SymbolMismatch, "module %q needs version %#08x of symbol %q, %s has %#08x", m.Name, m.CRCs[name], name, where, crc)
 		}
 	}
 	lost := map[string]bool{}
@@ -107,36 +107,36 @@ func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
 			continue
 		}
 		if ok && row.gpl && !compatibleLicence(m.license) {
-			return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which kernel %q gives to modules of a GPL-compatible licence alone, not %q", m.name, name, in.kernel.Release, m.license)
+			return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which kernel %q gives to modules of a GPL-compatible licence alone, not %q", m.Name, name, in.kernel.Release, m.license)
 		}
 		if !ok {
 			lost[name] = true
 		} else if !row.open(m) && !in.lenient() {
-			return "", accel.Problemf(accel.SymbolMissing, "module %q uses symbol %q of namespace %q and does not import it, which kernel %q refuses", m.name, name, row.space, in.kernel.Release)
+			return "", accel.Problemf(accel.SymbolMissing, "module %q uses symbol %q of namespace %q and does not import it, which kernel %q refuses", m.Name, name, row.space, in.kernel.Release)
 		}
 	}
 	if len(lost) > 0 && !in.running && from != "" {
-		return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which kernel %q does not have", m.name, slices.Sorted(maps.Keys(lost))[0], in.kernel.Release)
+		return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which kernel %q does not have", m.Name, slices.Sorted(maps.Keys(lost))[0], in.kernel.Release)
 	}
 	if len(lost) > 0 && in.running {
 		found, listed := kallsyms(in.h, lost)
 		for _, name := range slices.Sorted(maps.Keys(lost)) {
 			if listed && !found[name] {
-				return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which neither kernel %q nor a loaded module has", m.name, name, in.kernel.Release)
+				return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which neither kernel %q nor a loaded module has", m.Name, name, in.kernel.Release)
 			}
 		}
 	}
 	if from == "" {
 		from = "no Module.symvers on this host"
 	}
-	return fmt.Sprintf("%d of %d versions compared (%s), %d symbols needed", compared, len(m.crcs), from, len(m.undefined)), nil
+	return fmt.Sprintf("%d of %d versions compared (%s), %d symbols needed", compared, len(m.CRCs), from, len(m.undefined)), nil
 }
 
 // lenient reports whether the kernel only warns of a module that uses a namespace which it does not import, or does not
 // say so.
 func (in *inspection) lenient() bool {
-	config := kernelConfig(in.h, in.headers())
-	return config == "" || configValue(config, "CONFIG_MODULE_ALLOW_MISSING_NAMESPACE_IMPORTS") == "y"
+	config := KernelConfig(in.h, in.headers())
+	return config == "" || ConfigValue(config, "CONFIG_MODULE_ALLOW_MISSING_NAMESPACE_IMPORTS") == "y"
 }
 
 // headers are where the headers of the kernel are, when they are there.
@@ -167,15 +167,15 @@ func (in *inspection) version(name string, known map[string]export) (crc uint32,
 // checkWeak says why a module of another release is not accepted: with every version of every symbol known and equal it
 // is as good as one of this release, which is what RHEL promises for its list of stable symbols.
 func (in *inspection) checkWeak(s *subject) string {
-	known, from := in.symvers(s.moduleFile)
+	known, from := in.symvers(s.Info)
 	switch {
-	case len(s.crcs) == 0:
+	case len(s.CRCs) == 0:
 		return "it has no symbol versions"
 	case from == "":
 		return "there is neither Module.symvers nor symvers.gz to compare it with"
 	}
 	for _, name := range slices.Concat([]string{"module_layout"}, s.undefined) {
-		want, has := s.crcs[name]
+		want, has := s.CRCs[name]
 		if !has {
 			return fmt.Sprintf("it has no version of symbol %q", name)
 		}
@@ -206,7 +206,7 @@ func kallsyms(h *host.Host, wanted map[string]bool) (found map[string]bool, ok b
 
 // symvers returns what the kernel exports of what the module imports, and the file that says so: that of the headers, or
 // the one that RHEL installs with the kernel. Without one both are empty.
-func (in *inspection) symvers(m *moduleFile) (found map[string]export, from string) {
+func (in *inspection) symvers(m *Info) (found map[string]export, from string) {
 	wanted := map[string]bool{"module_layout": true}
 	for _, name := range m.undefined {
 		wanted[name] = true
@@ -238,7 +238,7 @@ func (in *inspection) readSymvers(name string, wanted map[string]bool) (map[stri
 	if path.Ext(name) != ".symvers" {
 		const most = 256 << 20
 		whole := &bytes.Buffer{}
-		if err := unpack(whole, f, name, most); err != nil {
+		if err := Unpack(whole, f, name, most); err != nil {
 			return nil, err
 		}
 		text = whole

@@ -1,17 +1,49 @@
-package driver
+package kmod
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	crand "crypto/rand"
 	"debug/elf"
 	"encoding/binary"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/signing"
+	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/ko"
 )
+
+// testSignature signs something: the tests of what is read of a signature need no more.
+func testSignature(t testing.TB, hash string) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	h, err := host.New(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	def := ko.Definition()
+	def.Driver.Sign = ko.KeyFiles(t, root, key)
+	def.Driver.Sign.Hash = hash
+	s, problem := signing.Open(h, def)
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	message, err := s.Message(strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return message
+}
 
 func TestReadModule(t *testing.T) {
 	x := ko.Edu()
@@ -20,22 +52,22 @@ func TestReadModule(t *testing.T) {
 	x.Undefined, x.Defined = []string{"printk", "kfree"}, []string{"edu_go"}
 	x.Signature = testSignature(t, "sha512")
 	b := x.Bytes()
-	got, problem := readModule(bytes.NewReader(b), int64(len(b)))
+	got, problem := Read(bytes.NewReader(b), int64(len(b)))
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	want := &moduleFile{
-		machine: elf.EM_X86_64, name: "edu", version: "1.0.0", srcVersion: "ABC", buildID: x.BuildID,
-		vermagic: ko.Release + " " + ko.Flags, depends: []string{"i2c_core", "drm"}, softBefore: []string{"a_b"},
+	want := &Info{
+		machine: elf.EM_X86_64, Name: "edu", Version: "1.0.0", SrcVersion: "ABC", BuildID: x.BuildID,
+		Vermagic: ko.Release + " " + ko.Flags, Depends: []string{"i2c_core", "drm"}, softBefore: []string{"a_b"},
 		softAfter:  []string{"c"},
 		parameters: map[string]string{"fail_probe": "", "max_factorial": "uint"}, exports: map[string]uint32{},
-		crcs: map[string]uint32{"module_layout": 0xdeadbeef, "printk": 7}, undefined: []string{"kfree", "printk"}, defined: map[string]bool{"edu_go": true},
+		CRCs: map[string]uint32{"module_layout": 0xdeadbeef, "printk": 7}, undefined: []string{"kfree", "printk"}, defined: map[string]bool{"edu_go": true},
 	}
-	if s := got.signature; s == nil || s.Issuer != "test: signer" || s.Hash != "sha512" || s.Damaged != "" {
+	if s := got.Signature; s == nil || s.Issuer != "test: signer" || s.Hash != "sha512" || s.Damaged != "" {
 		t.Errorf("%+v", s)
 	}
-	got.signature = nil
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(moduleFile{})); diff != "" {
+	got.Signature = nil
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Info{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -47,7 +79,7 @@ func TestReadModuleTruncated(t *testing.T) {
 	x.Undefined = []string{"printk"}
 	b := x.Bytes()
 	for n := range len(b) {
-		if _, problem := readModule(bytes.NewReader(b[:n]), int64(n)); problem == nil || problem.Reason != accel.ModuleInvalid {
+		if _, problem := Read(bytes.NewReader(b[:n]), int64(n)); problem == nil || problem.Reason != accel.ModuleInvalid {
 			t.Fatalf("cut at %d of %d: %v", n, len(b), problem)
 		}
 	}
@@ -75,7 +107,7 @@ func TestReadModuleSections(t *testing.T) {
 		b := bytes.Replace(x.Bytes(), []byte("__versions\x00"), []byte(".text\x00\x00\x00\x00\x00\x00"), 1)
 		table := b[binary.LittleEndian.Uint64(b[40:]):]
 		c.change(uint64(len(b)), table[64*code:], table)
-		_, problem := readModule(bytes.NewReader(b), int64(len(b)))
+		_, problem := Read(bytes.NewReader(b), int64(len(b)))
 		if c.whole && problem != nil || !c.whole && (problem == nil || problem.Reason != accel.ModuleInvalid) {
 			t.Errorf("%s: %v", c.name, problem)
 		}
@@ -92,7 +124,7 @@ func TestReadModuleNotAModule(t *testing.T) {
 	small := ko.Edu().Bytes()
 	small[4] = byte(elf.ELFCLASS32)
 	for name, b := range map[string][]byte{"empty": nil, "text": []byte("hello"), "executable": executable, "32-bit": small, "zeros": make([]byte, 4096)} {
-		if _, problem := readModule(bytes.NewReader(b), int64(len(b))); problem == nil || problem.Reason != accel.ModuleInvalid {
+		if _, problem := Read(bytes.NewReader(b), int64(len(b))); problem == nil || problem.Reason != accel.ModuleInvalid {
 			t.Errorf("%s: %v", name, problem)
 		}
 	}
@@ -112,7 +144,7 @@ func TestReadModuleDamaged(t *testing.T) {
 		if dice.IntN(3) == 0 {
 			b = b[:dice.IntN(len(b))]
 		}
-		if m, problem := readModule(bytes.NewReader(b), int64(len(b))); (m == nil) == (problem == nil) {
+		if m, problem := Read(bytes.NewReader(b), int64(len(b))); (m == nil) == (problem == nil) {
 			t.Fatalf("both or neither of a module and a problem for %x", b)
 		}
 	}
@@ -126,7 +158,7 @@ func FuzzReadModule(f *testing.F) {
 	x.Signature = testSignature(f, "sha256")
 	f.Add(x.Bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, problem := readModule(bytes.NewReader(b), int64(len(b)))
+		m, problem := Read(bytes.NewReader(b), int64(len(b)))
 		if (m == nil) == (problem == nil) {
 			t.Fatal("both or neither of a module and a problem")
 		}
