@@ -7,6 +7,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/lock"
 )
 
 // uncleanLimit is how many loads of one driver may end uncleanly before it is not tried again.
@@ -48,7 +49,7 @@ func (d *Driver) settledAttempt(id string) attempt {
 	if !a.Open {
 		return a
 	}
-	if a.BootID != bootID(d.h) || d.endedBadly(a) {
+	if a.BootID != lock.BootID(d.h) || d.endedBadly(a) {
 		a.Unclean++
 	}
 	a.Open, a.Hung = false, false
@@ -66,7 +67,7 @@ func (d *Driver) settleAttempts() {
 	orphans := func() (ids []string) {
 		for _, name := range d.h.Glob(path.Dir(d.attemptName("")), "*.json") {
 			id := strings.TrimSuffix(path.Base(name), ".json")
-			if a := d.readAttempt(id); a.Open && a.BootID == bootID(d.h) && !d.endedBadly(a) {
+			if a := d.readAttempt(id); a.Open && a.BootID == lock.BootID(d.h) && !d.endedBadly(a) {
 				ids = append(ids, id)
 			}
 		}
@@ -75,10 +76,10 @@ func (d *Driver) settleAttempts() {
 	if len(orphans()) == 0 {
 		return
 	}
-	if d.h.MkdirAll(runDir, 0o755) != nil {
+	if d.h.MkdirAll(lock.Dir, 0o755) != nil {
 		return
 	}
-	release, err := d.h.TryLock(driverLock(), lockText(d.h))
+	release, err := d.h.TryLock(lock.DriverFile(), lock.Text(d.h))
 	if err != nil {
 		return // one is at work
 	}
@@ -104,7 +105,7 @@ func (d *Driver) quarantined(id string) *accel.Problem {
 // openAttempt writes the marker before a load.
 func (d *Driver) openAttempt(id string) *accel.Problem {
 	a := d.settledAttempt(id)
-	a.Open, a.BootID, a.Taint = true, bootID(d.h), kmod.Taint(d.h)
+	a.Open, a.BootID, a.Taint = true, lock.BootID(d.h), kmod.Taint(d.h)
 	return d.writeAttempt(id, a)
 }
 

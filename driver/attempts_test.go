@@ -18,7 +18,7 @@ func TestOrphanedAttempts(t *testing.T) {
 		{"a crash since", `{"open":true,"bootID":"boot-1"}`, func(m *testMachine) { m.Write("/proc/sys/kernel/tainted", "128\n") }, attempt{Open: true, BootID: "boot-1"}},
 		{"on its way in", `{"open":true,"bootID":"boot-1"}`, func(m *testMachine) { m.Write("/sys/module/edu/initstate", "coming\n") }, attempt{Open: true, BootID: "boot-1"}},
 		{"somebody loads", `{"open":true,"bootID":"boot-1"}`, func(m *testMachine) {
-			release, problem := m.driver(Options{}).lock(m.T.Context(), "")
+			release, problem := m.driver(Options{}).locks.Driver(m.T.Context(), "")
 			if problem != nil {
 				m.T.Fatal(problem)
 			}

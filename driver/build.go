@@ -15,6 +15,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/driver/signing"
 	"github.com/acceld/acceld/driver/template"
 	"github.com/acceld/acceld/host"
@@ -182,7 +183,7 @@ func (d *Driver) claim() (dir string, release func(), problem *accel.Problem) {
 		if err != nil {
 			return "", nil, accel.ProblemOf(err, "cannot make a directory in %q", d.buildDir())
 		}
-		release, err := d.h.TryLock(dir+".lock", lockText(d.h))
+		release, err := d.h.TryLock(dir+".lock", lock.Text(d.h))
 		if err == nil && d.h.Exists(dir) && d.h.Exists(dir+".lock") {
 			return dir, release, nil
 		}
@@ -202,7 +203,7 @@ func (d *Driver) lockKey(ctx context.Context, kind, key string) (release func(),
 	if err := d.h.MkdirAll(path.Dir(name), 0o700); err != nil {
 		return nil, accel.ProblemOf(err, "cannot make %q", path.Dir(name))
 	}
-	release, err := d.lockFile(ctx, kind, name)
+	release, err := d.locks.File(ctx, kind, name)
 	if err != nil {
 		return nil, accel.ProblemOr(err, accel.BuildTimeout, "another build of %q has not ended", key)
 	}
@@ -249,10 +250,10 @@ func (d *Driver) compile(ctx context.Context, j *job, id Identity) (Manifest, *a
 
 // harvestAll is harvest of each module of the definition.
 func (d *Driver) harvestAll(ctx context.Context, j *job) (out []StoredModule, problem *accel.Problem) {
-	at := d.begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageFinish, Step: j.steps, Steps: j.steps, Total: int64(len(j.def.Driver.Modules))})
-	defer func() { at.end(problem) }()
+	at := d.tell.Begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageFinish, Step: j.steps, Steps: j.steps, Total: int64(len(j.def.Driver.Modules))})
+	defer func() { at.End(problem) }()
 	for i, want := range j.def.Driver.Modules {
-		at.at(i, want.Name)
+		at.At(i, want.Name)
 		s, problem := d.harvest(ctx, j, want)
 		if problem == nil {
 			out = append(out, s)
@@ -266,7 +267,7 @@ func (d *Driver) harvestAll(ctx context.Context, j *job) (out []StoredModule, pr
 	if len(out) == 0 {
 		return nil, accel.Problemf(accel.BuildFailed, "the build of %q made no module", j.def.Kind)
 	}
-	at.at(len(j.def.Driver.Modules), "")
+	at.At(len(j.def.Driver.Modules), "")
 	return out, nil
 }
 

@@ -19,9 +19,9 @@ func (d *Driver) Verify(def *accel.Definition, facts accel.Facts) kmod.Verificat
 				if problem := d.checkDigest(e, s); problem != nil {
 					return kmod.Verification{Kind: def.Kind, Kernel: facts.Kernel.Release, Source: accel.SourceStore, Key: e.Key, Problem: problem}
 				}
-				where = append(where, kmod.Located{m, path.Join(e.Path, s.File)})
+				where = append(where, kmod.Located{Module: m, Path: path.Join(e.Path, s.File)})
 			} else if !m.Optional {
-				where = append(where, kmod.Located{m, ""})
+				where = append(where, kmod.Located{Module: m, Path: ""})
 			}
 		}
 		return kmod.Judge(d.targetOf(def, facts, accel.SourceStore, e.Key), where, false)
@@ -58,7 +58,7 @@ func (d *Driver) VerifyFiles(def *accel.Definition, facts accel.Facts, files []s
 		}
 		m := def.Driver.Modules[i]
 		m.Optional = false
-		where = append(where, kmod.Located{m, file})
+		where = append(where, kmod.Located{Module: m, Path: file})
 	}
 	return kmod.Judge(d.targetOf(def, facts, kmod.SourceFile, ""), where, true)
 }

@@ -337,7 +337,7 @@ func (d *Driver) useEntry(def *accel.Definition, facts accel.Facts, e Entry) ans
 		if p := d.checkDigest(e, s); p != nil {
 			return answer{refused, nil, p}
 		}
-		where = append(where, kmod.Located{m, path.Join(e.Path, s.File)})
+		where = append(where, kmod.Located{Module: m, Path: path.Join(e.Path, s.File)})
 	}
 	p, problem := kmod.MakePlan(d.targetOf(def, facts, accel.SourceStore, e.Key), where)
 	if problem != nil {
@@ -406,7 +406,7 @@ func (d *Driver) askBuild(ctx context.Context, def *accel.Definition, facts acce
 // rebind mends devices under a driver that is live: it asks the kernel to try again those that no driver has, for what
 // refused them may have been mended since, and makes the nodes that are missing.
 func (d *Driver) rebind(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
-	release, problem := d.lock(ctx, def.Kind)
+	release, problem := d.locks.Driver(ctx, def.Kind)
 	if problem != nil {
 		return accel.DriverHave{}, problem
 	}
@@ -416,7 +416,7 @@ func (d *Driver) rebind(ctx context.Context, def *accel.Definition, facts accel.
 		if v.bound != "" {
 			continue
 		}
-		err := d.within(ctx, "bind "+v.id, func() error { return d.attribute(driversProbe, v.id) })
+		err := d.operations.Do(ctx, "bind "+v.id, func() error { return d.attribute(driversProbe, v.id) })
 		if err != nil {
 			d.log.Warn("cannot ask for a probe", "device", v.id, "error", err)
 		}

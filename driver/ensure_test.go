@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/test/ko"
 )
 
@@ -414,15 +415,15 @@ func TestTwoAgentsLoadOnce(t *testing.T) {
 
 func TestLocks(t *testing.T) {
 	m := newMachine(t)
-	release, problem := Lock(m.Host)
+	release, problem := lock.Agent(m.Host)
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	if _, problem := Lock(m.Host); problem == nil || problem.Reason != accel.AlreadyRunning || !strings.Contains(problem.Message, fmt.Sprint("process ", os.Getpid())) {
+	if _, problem := lock.Agent(m.Host); problem == nil || problem.Reason != accel.AlreadyRunning || !strings.Contains(problem.Message, fmt.Sprint("process ", os.Getpid())) {
 		t.Fatal(problem)
 	}
 	release()
-	if release, problem = Lock(m.Host); problem != nil {
+	if release, problem = lock.Agent(m.Host); problem != nil {
 		t.Fatal(problem)
 	}
 	release()

@@ -14,7 +14,7 @@ import (
 // load makes the modules of a plan live as one transaction: when one is refused, or no device comes up, what this call
 // loaded is unloaded again, in reverse. Devices that came up beside ones that did not are left working.
 func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, p *kmod.Plan) (accel.DriverHave, *accel.Problem) {
-	release, problem := d.lock(ctx, def.Kind)
+	release, problem := d.locks.Driver(ctx, def.Kind)
 	if problem != nil {
 		return accel.DriverHave{}, problem
 	}
@@ -79,10 +79,10 @@ func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before cho
 
 // insertAll loads what is not live yet. It returns the names of what it loaded, in order, and the kernel's lines.
 func (d *Driver) insertAll(ctx context.Context, kind string, facts accel.Facts, p *kmod.Plan) (loaded, log []string, problem *accel.Problem) {
-	at := d.begin(accel.Progress{Kind: kind, Stage: accel.StageLoad, Total: int64(len(p.Modules))})
-	defer func() { at.end(problem) }()
+	at := d.tell.Begin(accel.Progress{Kind: kind, Stage: accel.StageLoad, Total: int64(len(p.Modules))})
+	defer func() { at.End(problem) }()
 	for i, m := range p.Modules {
-		at.at(i, m.Name)
+		at.At(i, m.Name)
 		if live, ok := kmod.Live(d.h, m.Name); ok && live.State == kmod.StateLive {
 			if !m.Prior && !kmod.Same(live, m.BuildID, m.SrcVersion, m.Image.Version) {
 				return loaded, log, accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded with build-id %q, the one in %q has %q", m.Name, live.BuildID, m.Path, m.BuildID)
@@ -103,7 +103,7 @@ func (d *Driver) insertAll(ctx context.Context, kind string, facts accel.Facts, 
 		}
 		return loaded, log, problem
 	}
-	at.at(len(p.Modules), "")
+	at.At(len(p.Modules), "")
 	return loaded, log, nil
 }
 

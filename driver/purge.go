@@ -83,7 +83,7 @@ type PurgeOptions struct {
 // Modules that were loaded before the ledger was kept, or whose record is lost, are known by their build-id in the store.
 func (d *Driver) Purge(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *accel.Problem) {
 	if !o.DryRun {
-		release, problem := d.lock(ctx, "")
+		release, problem := d.locks.Driver(ctx, "")
 		if problem != nil {
 			return nil, problem
 		}
@@ -266,7 +266,7 @@ func (d *Driver) returnDevice(ctx context.Context, n ledger.Note, dry bool) *acc
 		return nil // the device is gone, or somebody was quicker
 	}
 	if bound != "" {
-		err := d.within(ctx, "unbind "+n.Name, func() error { return d.attribute(path.Join(dir, "driver/unbind"), n.Name) })
+		err := d.operations.Do(ctx, "unbind "+n.Name, func() error { return d.attribute(path.Join(dir, "driver/unbind"), n.Name) })
 		if err != nil {
 			return accel.ProblemOf(err, "cannot take device %q from driver %q", n.Name, bound)
 		}
@@ -278,7 +278,7 @@ func (d *Driver) returnDevice(ctx context.Context, n ledger.Note, dry bool) *acc
 	if !d.h.Exists(driver) {
 		return accel.Problemf(accel.DependencyMissing, "device %q was with driver %q, which is not loaded any more", n.Name, n.Text)
 	}
-	if err := d.within(ctx, "bind "+n.Name, func() error { return d.attribute(path.Join(driver, "bind"), n.Name) }); err != nil {
+	if err := d.operations.Do(ctx, "bind "+n.Name, func() error { return d.attribute(path.Join(driver, "bind"), n.Name) }); err != nil {
 		return accel.ProblemOf(err, "cannot give device %q back to driver %q", n.Name, n.Text)
 	}
 	return nil

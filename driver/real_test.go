@@ -52,7 +52,7 @@ func TestRealBuild(t *testing.T) {
 		if left, _ := os.ReadDir(filepath.Join(state, "build")); len(left) != 0 {
 			t.Errorf("the build left %v", left)
 		}
-		where := []kmod.Located{{def.Driver.Modules[0], filepath.Join(e.Path, e.Modules[0].File)}}
+		where := []kmod.Located{{Module: def.Driver.Modules[0], Path: filepath.Join(e.Path, e.Modules[0].File)}}
 		p, problem := kmod.MakePlan(d.targetOf(def, facts, accel.SourceStore, e.Key), where)
 		if problem != nil {
 			t.Fatal(problem)

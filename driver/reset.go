@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -11,7 +10,9 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/deadline"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/host"
 )
 
@@ -145,7 +146,7 @@ func hit(pci []accel.PCIDevice, id string, methods []string) (others []string) {
 // goes with the process, so that nothing is left that could be stale: a device without a driver is bound by the next [Driver.Ensure]
 // of its kind, or the next Reset. Once a device is touched the reset is not called off.
 func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTarget, ready func(context.Context) *accel.Problem) *accel.Problem {
-	release, problem := d.lock(ctx, "")
+	release, problem := d.locks.Driver(ctx, "")
 	if problem != nil {
 		return problem
 	}
@@ -157,13 +158,13 @@ func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTa
 	}
 	// Each text is as long as the one before, or longer. The agent hears of it when the file is closed; the lock is another
 	// descriptor's.
-	text := lockText(d.h, ids...)
-	if err := d.h.WriteAttribute(driverLock(), text); err != nil {
+	text := lock.Text(d.h, ids...)
+	if err := d.h.WriteAttribute(lock.DriverFile(), text); err != nil {
 		return accel.ProblemOf(err, "cannot say that %s are to be reset", strings.Join(ids, ", "))
 	}
 	defer func() {
 		if len(r.stuck) == 0 {
-			_ = d.h.WriteAttribute(driverLock(), fmt.Sprintf("%-*s", len(text), lockText(d.h))) // else it counts until the lock goes
+			_ = d.h.WriteAttribute(lock.DriverFile(), fmt.Sprintf("%-*s", len(text), lock.Text(d.h))) // else it counts until the lock goes
 		}
 	}()
 	d.point("reset announced")
@@ -185,16 +186,11 @@ func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTa
 // Resetting returns the devices that some process resets at this moment: they are to be given to nobody, and what is missing of
 // them is no news.
 func Resetting(h *host.Host) []string {
-	text, err := h.ReadString(driverLock())
-	var o owner
-	if err != nil || json.Unmarshal([]byte(text), &o) != nil || len(o.Resets) == 0 || !h.Locked(driverLock()) {
-		return nil
-	}
-	return o.Resets
+	return lock.Resetting(h)
 }
 
 // ResetSign is the file that changes when [Resetting] does.
-func ResetSign() string { return driverLock() }
+func ResetSign() string { return lock.DriverFile() }
 
 // resetting is one reset at work.
 type resetting struct {
@@ -221,11 +217,11 @@ func (r *resetting) end(release func()) {
 // tell writes one attribute and waits for its effect.
 func (r *resetting) tell(ctx context.Context, what, id, file, text string) *accel.Problem {
 	back := make(chan struct{})
-	err := r.withinTime(ctx, resetDeadline, what+" "+id, func() error {
+	err := r.operations.Within(ctx, resetDeadline, what+" "+id, func() error {
 		defer close(back)
 		return r.attribute(file, text)
 	})
-	if errors.Is(err, errNoAnswer) {
+	if errors.Is(err, deadline.ErrNoAnswer) {
 		r.stuck[id] = back
 		err = fmt.Errorf("%w; the kernel is still at it", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/test/ko"
 )
 
@@ -314,11 +315,11 @@ func TestResetHangs(t *testing.T) {
 // TestResetLeftBehind: what a killed reset has left in the lock's file holds nothing back; what a live one has does.
 func TestResetLeftBehind(t *testing.T) {
 	m, _, _ := resettable(t)
-	m.Write(driverLock(), lockText(m.Host, ko.Device))
+	m.Write(lock.DriverFile(), lock.Text(m.Host, ko.Device))
 	if held := Resetting(m.Host); len(held) > 0 {
 		t.Error(held)
 	}
-	release, err := m.Host.TryLock(driverLock(), lockText(m.Host, ko.Device))
+	release, err := m.Host.TryLock(lock.DriverFile(), lock.Text(m.Host, ko.Device))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,17 +96,17 @@ func (d *Driver) runSteps(ctx context.Context, j *job, log io.Writer) (problem *
 	defer cancel()
 	j.steps = len(steps) + 2 // copying the source comes before them, and harvesting the modules after
 	expected := d.expectedSteps(j.def.Kind)
-	at := d.begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageBuild, Step: 2, Steps: j.steps, Total: expected, Guessed: expected > 0})
-	defer func() { at.end(problem) }()
+	at := d.tell.Begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageBuild, Step: 2, Steps: j.steps, Total: expected, Guessed: expected > 0})
+	defer func() { at.End(problem) }()
 	words := newDiagnosis(log, j.work, func(done int, command string) {
 		if int64(done) > at.Total {
 			at.Total, at.Guessed = 0, false // nobody knows any more
 		}
-		at.at(done, command)
+		at.At(done, command)
 	})
 	for i, s := range steps {
 		at.Step = i + 2
-		at.at(words.counted, s.name)
+		at.At(words.counted, s.name)
 		err := d.inScope(limited, j, s, words)
 		var exit *exec.ExitError
 		switch {

@@ -128,7 +128,7 @@ func TestStagesOfDKMS(t *testing.T) {
 // TestStageOfWaiting: who waits for another acceld is told for whom.
 func TestStageOfWaiting(t *testing.T) {
 	m := newMachine(t)
-	release, problem := m.driver(Options{}).lock(t.Context(), "")
+	release, problem := m.driver(Options{}).locks.Driver(t.Context(), "")
 	if problem != nil {
 		t.Fatal(problem)
 	}

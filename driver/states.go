@@ -147,7 +147,7 @@ func (d *Driver) validate(ctx context.Context, v accel.ValidateStep, accs []acce
 			continue
 		}
 		var text string
-		err := d.within(ctx, "validate "+a.ID, func() (err error) {
+		err := d.operations.Do(ctx, "validate "+a.ID, func() (err error) {
 			text, err = d.h.DeviceAttribute(a.ID, v.File)
 			return err
 		})

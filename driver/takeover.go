@@ -128,7 +128,7 @@ func (d *Driver) takeOver(ctx context.Context, def *accel.Definition, accs []acc
 			return accel.ProblemOf(err, "cannot keep device %q for driver %q", v.id, def.Driver.Binds)
 		}
 		d.point("device kept")
-		err := d.within(ctx, "unbind "+v.id, func() error { return d.attribute(path.Join(dir, "driver/unbind"), v.id) })
+		err := d.operations.Do(ctx, "unbind "+v.id, func() error { return d.attribute(path.Join(dir, "driver/unbind"), v.id) })
 		if err != nil {
 			return accel.ProblemOf(err, "cannot take device %q from driver %q", v.id, v.bound)
 		}
@@ -148,7 +148,7 @@ func (d *Driver) offer(ctx context.Context, def *accel.Definition, accs []accel.
 		if v.bound != "" || !slices.ContainsFunc(notes, func(n ledger.Note) bool { return n.Name == v.id }) {
 			continue
 		}
-		if err := d.within(ctx, "bind "+v.id, func() error { return d.attribute(driversProbe, v.id) }); err != nil {
+		if err := d.operations.Do(ctx, "bind "+v.id, func() error { return d.attribute(driversProbe, v.id) }); err != nil {
 			d.log.Warn("cannot ask for a probe", "device", v.id, "error", err)
 		}
 	}
@@ -159,7 +159,7 @@ func (d *Driver) settleTaken(ctx context.Context, def *accel.Definition, accs []
 	if notes, err := d.ledger.Notes(NoteTakeover); err != nil || len(notes) == 0 {
 		return
 	}
-	release, problem := d.lock(ctx, def.Kind)
+	release, problem := d.locks.Driver(ctx, def.Kind)
 	if problem != nil {
 		return // whoever holds it has the devices in hand, and the next Ensure looks again
 	}

@@ -20,8 +20,8 @@ const treeLimit = 200_000
 
 // copySource copies the source of a job to where it is built, and returns its digest.
 func (d *Driver) copySource(j *job) (digest string, problem *accel.Problem) {
-	at := d.begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageCopy, What: j.source.Path, Step: 1})
-	defer func() { at.end(problem) }()
+	at := d.tell.Begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageCopy, What: j.source.Path, Step: 1})
+	defer func() { at.End(problem) }()
 	digest, err := copyTree(d.h, j.source.Path, j.work)
 	if err != nil {
 		return "", accel.ProblemOr(err, accel.SourceMissing, "cannot copy the source %q", j.source.Path)

@@ -15,7 +15,7 @@ import (
 // if anyone does, nothing is removed and InUse names them. When the kernel refuses one after others were removed, those
 // are loaded back. Modules that are not loaded are no problem. Devices that were taken over go back.
 func (d *Driver) Unload(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) *accel.Problem {
-	release, problem := d.lock(ctx, def.Kind)
+	release, problem := d.locks.Driver(ctx, def.Kind)
 	if problem != nil {
 		return problem
 	}
@@ -49,10 +49,10 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 	}
 	back := d.restorable(def, facts, order)
 	defer back.Close()
-	at := d.begin(accel.Progress{Kind: def.Kind, Stage: accel.StageUnload, Total: int64(len(order))})
-	defer func() { at.end(problem) }()
+	at := d.tell.Begin(accel.Progress{Kind: def.Kind, Stage: accel.StageUnload, Total: int64(len(order))})
+	defer func() { at.End(problem) }()
 	for i, m := range order {
-		at.at(i, m.Name)
+		at.At(i, m.Name)
 		limited, cancel := context.WithTimeout(ctx, d.o.LoadTimeout)
 		err := d.kernel.Unload(limited, m.Name)
 		cancel()
@@ -63,7 +63,7 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 		d.reload(ctx, facts, back, order[:i], problem)
 		return problem
 	}
-	at.at(len(order), "")
+	at.At(len(order), "")
 	d.log.Info("driver unloaded", "kind", def.Kind, "modules", len(order))
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/lock"
 )
 
 // resumeLimit is how often an upgrade that was interrupted goes on before it is taken back: a driver that ends its
@@ -71,7 +72,7 @@ func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel
 
 // replace runs an upgrade from its first step, under the lock.
 func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, from, to *Generation) (accel.DriverHave, *accel.Problem) {
-	release, problem := d.lock(ctx, def.Kind)
+	release, problem := d.locks.Driver(ctx, def.Kind)
 	if problem != nil {
 		return accel.DriverHave{}, problem
 	}
@@ -83,7 +84,7 @@ func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel
 		return have, problem
 	}
 	j := &Journal{
-		Kind: def.Kind, Step: StepUnload, Kernel: kernelName(facts.Kernel), BootID: bootID(d.h), From: from, To: to,
+		Kind: def.Kind, Step: StepUnload, Kernel: kernelName(facts.Kernel), BootID: lock.BootID(d.h), From: from, To: to,
 		Wish: d.wish(def, facts), Asked: def.Driver.Upgrade.Asked, Since: d.o.Now().UTC(),
 	}
 	for _, v := range d.observe(old, accs) {
@@ -262,9 +263,9 @@ func (t *swap) compute(ctx context.Context) *accel.Problem {
 	if len(accs) == 0 {
 		return nil
 	}
-	at := t.begin(accel.Progress{Kind: t.j.Kind, Stage: accel.StageProve, What: accs[0].ID})
+	at := t.tell.Begin(accel.Progress{Kind: t.j.Kind, Stage: accel.StageProve, What: accs[0].ID})
 	_, problem := t.Prove(ctx, t.def, accs)
-	at.end(problem)
+	at.End(problem)
 	return problem
 }
 
@@ -340,7 +341,7 @@ func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel
 	if d.journal(def.Kind) == nil {
 		return false, nil
 	}
-	release, problem := d.lock(ctx, def.Kind)
+	release, problem := d.locks.Driver(ctx, def.Kind)
 	if problem != nil {
 		return false, problem
 	}
@@ -350,7 +351,7 @@ func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel
 		return false, nil
 	}
 	d.log.Info("an upgrade was interrupted", "kind", j.Kind, "step", j.Step, "from", j.From.ref(), "to", j.To.ref())
-	other := j.BootID != bootID(d.h)
+	other := j.BootID != lock.BootID(d.h)
 	if j.Kernel != kernelName(facts.Kernel) {
 		return true, d.closeJournal(j) // for another kernel: what is chosen there is still the old driver
 	}

@@ -196,5 +196,5 @@ func (in *inspection) checkParameters(s *subject) (string, *accel.Problem) {
 }
 
 func (in *inspection) checkSignature(s *subject) (string, *accel.Problem) {
-	return signing.Policy{in.kernel, in.keys}.Judge(s.Name, s.Path, s.Signature)
+	return signing.Policy{Kernel: in.kernel, Keys: in.keys}.Judge(s.Name, s.Path, s.Signature)
 }

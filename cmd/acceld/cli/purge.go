@@ -16,6 +16,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/host/ledger"
 	"github.com/acceld/acceld/runtime"
 )
@@ -89,7 +90,7 @@ func (g *purge) run(ctx context.Context) *accel.Problem {
 		return accel.Problemf(accel.PermissionDenied, "cannot purge as user %d: it takes root", os.Geteuid())
 	}
 	if !g.dry && (live || g.host.Exists(ledger.RunDir)) {
-		release, problem := driver.Lock(g.host)
+		release, problem := lock.Agent(g.host)
 		if problem != nil {
 			return g.stopFirst(problem)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/exporter/holders"
 	"github.com/acceld/acceld/health"
@@ -114,7 +115,7 @@ func (p *parts) run(ctx context.Context, c *common) error {
 	if err != nil {
 		return failed(accel.AsProblem(err))
 	}
-	release, problem := driver.Lock(p.host)
+	release, problem := lock.Agent(p.host)
 	if problem != nil {
 		return failed(problem)
 	}
