@@ -1,8 +1,8 @@
 package driver
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,23 +46,21 @@ func (d *Driver) Build(ctx context.Context, def *accel.Definition, facts accel.F
 
 // job is one build at work.
 type job struct {
-	def     *accel.Definition
-	facts   accel.Facts
-	source  template.BuildSource
-	system  accel.BuildSystem
-	dkms    *dkmsConf // for that system
-	headers string
-	index   *kmod.Index
-	make    string   // the program
-	extra   []string // what the kernel's compiler asks of make
-	dir     string   // <StateDir>/build/<random>
-	work    string   // the copy of the source in it
-	entry   string   // the entry of the store in it, until it is published
-	scope   *host.Scope
-	user    int             // that the build runs as
-	steps   int             // of the build, with the copying before its programs and what follows them
-	counted int             // lines of progress
-	signer  *signing.Signer // nil when modules are not signed
+	def        *accel.Definition
+	facts      accel.Facts
+	source     template.BuildSource
+	system     accel.BuildSystem
+	dkms       *dkmsConf // for that system
+	headers    string
+	index      *kmod.Index
+	make       string   // the program
+	extra      []string // what the kernel's compiler asks of make
+	*workspace          // the copy of the source is in its work directory
+	scope      *host.Scope
+	user       int             // that the build runs as
+	steps      int             // of the build, with the copying before its programs and what follows them
+	counted    int             // lines of progress
+	signer     *signing.Signer // nil when modules are not signed
 }
 
 // build answers for one build source. Only what an operator can put there is unavailable: source, headers, compiler.
@@ -77,16 +75,21 @@ func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.F
 		return Entry{}, answer{verdict: unavailable, problem: accel.Problemf(accel.SourceMissing, "the source of %q is not at %q", def.Kind, source.Path)}
 	}
 	j := &job{def: def, facts: facts, source: source, system: d.system(source), index: kmod.NewIndex(d.h, facts.Kernel.Release)}
+	at := ""
 	if j.system == accel.BuildDKMS {
 		if j.dkms, problem = d.readDKMS(source.Path); problem != nil {
 			return Entry{}, answer{verdict: refused, problem: problem}
 		}
+		if at, problem = j.dkms.work(); problem != nil {
+			return Entry{}, answer{verdict: failed, problem: problem}
+		}
 	}
-	done, problem := d.openJob(j)
+	w, done, problem := d.workspace(at)
 	if problem != nil {
 		return Entry{}, answer{verdict: failed, problem: problem}
 	}
 	defer done()
+	j.workspace = w
 	tree, problem := d.copySource(j)
 	if problem != nil {
 		return Entry{}, answer{verdict: failed, problem: problem}
@@ -141,38 +144,39 @@ func (d *Driver) equip(ctx context.Context, j *job, s accel.Source) (problem *ac
 	return j.dkms.exclusive(j.facts.Kernel, config)
 }
 
-// openJob makes the job's directories. Done removes them; a crash leaves that to the next [New], which takes the lock
-// beside the directory.
-func (d *Driver) openJob(j *job) (done func(), problem *accel.Problem) {
+// workspace is a directory for one piece of work, <StateDir>/build/<random>: nobody else looks into it.
+type workspace struct {
+	dir   string
+	work  string // for what the work needs
+	entry string // the entry of the store in it, until it is published
+}
+
+// workspace makes one, its work directory at a path in it, "work" when empty. Done removes it; a crash leaves that to the
+// next [New], which takes the lock beside the directory.
+func (d *Driver) workspace(at string) (w *workspace, done func(), problem *accel.Problem) {
 	for _, dir := range []string{d.storeDir(), d.buildDir()} {
 		if err := d.h.MkdirAll(dir, 0o700); err != nil {
-			return nil, accel.ProblemOf(err, "cannot make %q", dir)
+			return nil, nil, accel.ProblemOf(err, "cannot make %q", dir)
 		}
 	}
 	dir, release, problem := d.claim()
 	if problem != nil {
-		return nil, problem
+		return nil, nil, problem
 	}
-	j.dir, j.work, j.entry = dir, path.Join(dir, "work"), path.Join(dir, "entry")
-	if j.dkms != nil {
-		if j.work, problem = j.dkms.work(dir); problem != nil {
-			release()
-			return nil, problem
-		}
-	}
+	w = &workspace{dir: dir, work: path.Join(dir, cmp.Or(at, "work")), entry: path.Join(dir, "entry")}
 	done = func() {
 		if err := errors.Join(d.h.RemoveAll(dir), d.h.Remove(dir+".lock")); err != nil {
 			d.log.Warn("cannot remove a build", "directory", dir, "error", err)
 		}
 		release()
 	}
-	for sub, mode := range map[string]fs.FileMode{j.work: 0o755, j.entry: 0o700, path.Join(dir, "tmp"): 0o700} {
+	for sub, mode := range map[string]fs.FileMode{w.work: 0o755, w.entry: 0o700, path.Join(dir, "tmp"): 0o700} {
 		if err := d.h.MkdirAll(sub, mode); err != nil {
 			done()
-			return nil, accel.ProblemOf(err, "cannot make %q", sub)
+			return nil, nil, accel.ProblemOf(err, "cannot make %q", sub)
 		}
 	}
-	return done, nil
+	return w, done, nil
 }
 
 // claim makes a directory and locks it. Another process that starts at this moment may take the new directory for
@@ -231,12 +235,9 @@ func (d *Driver) compile(ctx context.Context, j *job, id Identity) (Manifest, *a
 		return Manifest{}, problem
 	}
 	m.Key = id.key()
-	b, err := json.MarshalIndent(m, "", "  ")
+	err = d.describe(j.workspace, m)
 	if err == nil {
-		err = d.h.WriteFile(path.Join(j.entry, "manifest.json"), append(b, '\n'), 0o600)
-	}
-	if err == nil {
-		err = errors.Join(log.Sync(), d.publish(j.entry, m.Key))
+		err = errors.Join(log.Sync(), d.publish(j.workspace, m.Key))
 	}
 	if err != nil {
 		return Manifest{}, accel.ProblemOf(err, "cannot put the build of %q into the store", j.def.Kind)

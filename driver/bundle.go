@@ -24,13 +24,12 @@ func (d *Driver) Export(facts accel.Facts, entries []Entry, file string, key *ar
 		}
 		contents = append(contents, c)
 	}
-	j := &job{}
-	done, problem := d.openJob(j)
+	w, done, problem := d.workspace("")
 	if problem != nil {
 		return nil, problem
 	}
 	defer done()
-	return d.artifacts("bundle").Export(file, contents, j.work, key)
+	return d.artifacts("bundle").Export(file, contents, w.work, key)
 }
 
 // Import puts the drivers of a bundle, a path as the host sees it, into the store: those of defs, for this kernel and
@@ -63,12 +62,12 @@ func (d *Driver) importOne(ctx context.Context, def *accel.Definition, facts acc
 	if k := facts.Kernel; k.Release != c.KernelRelease || k.Arch != c.Arch || c.KernelBuildID != "" && c.KernelBuildID != k.BuildID || c.KernelBuildID == "" && c.KernelVersion != k.Version {
 		facts.Kernel = accel.Kernel{Release: c.KernelRelease, Arch: c.Arch, BuildID: c.KernelBuildID, Version: c.KernelVersion}
 	}
-	j := &job{def: &own, facts: facts, index: kmod.NewIndex(d.h, facts.Kernel.Release)}
-	done, problem := d.openJob(j)
+	w, done, problem := d.workspace("")
 	if problem != nil {
 		return Entry{}, problem
 	}
 	defer done()
+	j := &delivery{workspace: w, def: &own, facts: facts, index: kmod.NewIndex(d.h, facts.Kernel.Release)}
 	pulled, problem := d.artifacts(def.Kind).PullBundle(ctx, s, wanted(&own, facts), j.work)
 	if problem != nil {
 		return Entry{}, problem
@@ -77,7 +76,7 @@ func (d *Driver) importOne(ctx context.Context, def *accel.Definition, facts acc
 	if problem != nil {
 		return Entry{}, problem
 	}
-	if err := d.publish(j.entry, e.Key); err != nil {
+	if err := d.publish(w, e.Key); err != nil {
 		return Entry{}, accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)
 	}
 	return e, nil

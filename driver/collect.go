@@ -11,13 +11,13 @@ import (
 // collect removes from the store what nothing needs any more. Kept are, for the running kernel and for every other that
 // is installed: the drivers that serve, served before or were built for it last; what is loaded; what an upgrade that
 // is under way goes from or to; and, of the rest, the youngest within the limits.
-func (d *Driver) collect(facts accel.Facts) {
+func (d *Driver) collect(facts accel.Facts, underway []*Generation) {
 	entries, err := d.List()
 	if err != nil {
 		d.log.Warn("cannot read the store", "error", err)
 		return
 	}
-	needed := d.needed(facts, entries)
+	needed := d.needed(facts, entries, underway)
 	kept, size := 0, int64(0)
 	for _, e := range slices.Backward(entries) {
 		if needed[e.Key] {
@@ -48,7 +48,7 @@ func (d *Driver) discard(e Entry) error {
 }
 
 // needed returns the keys that must stay.
-func (d *Driver) needed(facts accel.Facts, entries []Entry) map[string]bool {
+func (d *Driver) needed(facts accel.Facts, entries []Entry, underway []*Generation) map[string]bool {
 	out := map[string]bool{}
 	need := func(gs ...*Generation) {
 		for _, g := range gs {
@@ -60,12 +60,7 @@ func (d *Driver) needed(facts accel.Facts, entries []Entry) map[string]bool {
 	for _, c := range d.choices() {
 		need(c.Current, c.Previous)
 	}
-	for _, name := range d.h.Glob(path.Join(d.o.StateDir, "journal"), "*.json") {
-		kind := path.Base(name)
-		if j := d.journal(kind[:len(kind)-len(".json")]); j != nil {
-			need(j.From, j.To)
-		}
-	}
+	need(underway...)
 	installed := func(e Entry) bool {
 		return e.KernelRelease == facts.Kernel.Release || d.h.Exists(path.Join("/lib/modules", e.KernelRelease))
 	}

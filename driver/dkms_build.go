@@ -32,14 +32,14 @@ func (j *job) dkmsFacts(jobs int) {
 	}
 }
 
-// dkmsWork is where DKMS has the copy of a source: some files name it.
-func (c *dkmsConf) work(dir string) (string, *accel.Problem) {
+// work is where DKMS has the copy of a source in the directory of a build: some files name it.
+func (c *dkmsConf) work() (string, *accel.Problem) {
 	name, problem := c.value("PACKAGE_NAME")
 	if problem != nil {
 		return "", problem
 	}
 	version, problem := c.value("PACKAGE_VERSION")
-	return path.Join(dir, "dkms", name, version, "build"), problem
+	return path.Join("dkms", name, version, "build"), problem
 }
 
 // exclusive says why the source is not for this kernel.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -76,6 +77,17 @@ func (d *Driver) journal(kind string) *Journal {
 		return nil
 	}
 	return &j
+}
+
+// underway are the drivers that upgrades go from and to.
+func (d *Driver) underway() []*Generation {
+	var out []*Generation
+	for _, name := range d.h.Glob(path.Join(d.o.StateDir, "journal"), "*.json") {
+		if j := d.journal(strings.TrimSuffix(path.Base(name), ".json")); j != nil {
+			out = append(out, j.From, j.To)
+		}
+	}
+	return out
 }
 
 // write puts the journal on the disk before its step is done.

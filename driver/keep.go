@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"encoding/json"
 	"errors"
 	"path"
 
@@ -24,8 +23,7 @@ func (d *Driver) keep(def *accel.Definition, facts accel.Facts, p *kmod.Plan) (*
 	if _, err := d.manifest(g.Key); err == nil {
 		return g, nil
 	}
-	j := &job{}
-	done, problem := d.openJob(j)
+	w, done, problem := d.workspace("")
 	if problem != nil {
 		return nil, problem
 	}
@@ -36,16 +34,12 @@ func (d *Driver) keep(def *accel.Definition, facts accel.Facts, p *kmod.Plan) (*
 			continue // a part of the kernel's package
 		}
 		s := StoredModule{Name: x.Name, File: x.Name + ".ko", BuildID: x.BuildID, SrcVersion: x.SrcVersion, Vermagic: x.Vermagic, Depends: x.Depends, Version: x.Image.Version}
-		if s.SHA256, problem = d.store(x.Content, path.Join(j.entry, s.File)); problem != nil {
+		if s.SHA256, problem = d.store(x.Content, path.Join(w.entry, s.File)); problem != nil {
 			return nil, problem
 		}
 		m.Modules = append(m.Modules, s)
 	}
-	b, err := json.MarshalIndent(m, "", "  ")
-	if err == nil {
-		err = errors.Join(d.h.WriteFile(path.Join(j.entry, "manifest.json"), append(b, '\n'), 0o600), d.publish(j.entry, g.Key))
-	}
-	if err != nil {
+	if err := errors.Join(d.describe(w, m), d.publish(w, g.Key)); err != nil {
 		return nil, accel.ProblemOf(err, "cannot keep the driver of %q", def.Kind)
 	}
 	return g, nil

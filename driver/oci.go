@@ -59,12 +59,12 @@ func (d *Driver) artifacts(kind string) *artifact.Client {
 // fetch gets an artifact into a directory that nobody reads, judges it as a build is judged, moves it into the store
 // and uses it from there.
 func (d *Driver) fetch(ctx context.Context, def *accel.Definition, facts accel.Facts, from accel.SourceType, o EnsureOptions, pull func(*artifact.Client, string) (artifact.Pulled, *accel.Problem)) answer {
-	j := &job{def: def, facts: facts, index: kmod.NewIndex(d.h, facts.Kernel.Release)}
-	done, problem := d.openJob(j)
+	w, done, problem := d.workspace("")
 	if problem != nil {
 		return answer{verdict: failed, problem: problem}
 	}
 	defer done()
+	j := &delivery{workspace: w, def: def, facts: facts, index: kmod.NewIndex(d.h, facts.Kernel.Release)}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s", def.Kind, facts.Kernel.Release, kernelID(facts.Kernel)))
 	release, problem := d.lockKey(ctx, def.Kind, "fetch-"+hex.EncodeToString(sum[:])[:32])
 	if problem != nil {
@@ -91,7 +91,7 @@ func (d *Driver) fetch(ctx context.Context, def *accel.Definition, facts accel.F
 		return a
 	}
 	a.plan.Close()
-	if err := d.publish(j.entry, e.Key); err != nil {
+	if err := d.publish(w, e.Key); err != nil {
 		return answer{verdict: failed, problem: accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)}
 	}
 	d.log.Info("driver fetched", "kind", def.Kind, "from", pulled.Reference, "key", e.Key)
@@ -127,8 +127,16 @@ func verdictOf(p *accel.Problem) verdict {
 	return refused
 }
 
-// adopt makes the entry of an artifact that was unpacked into the job's work directory.
-func (d *Driver) adopt(j *job, pulled artifact.Pulled) (Entry, *accel.Problem) {
+// delivery is an artifact that is being made an entry of the store.
+type delivery struct {
+	*workspace
+	def   *accel.Definition
+	facts accel.Facts
+	index *kmod.Index
+}
+
+// adopt makes the entry of an artifact that was unpacked into the work directory.
+func (d *Driver) adopt(j *delivery, pulled artifact.Pulled) (Entry, *accel.Problem) {
 	id, problem := identityOf(j, pulled)
 	if problem != nil {
 		return Entry{}, problem
@@ -153,11 +161,7 @@ func (d *Driver) adopt(j *job, pulled artifact.Pulled) (Entry, *accel.Problem) {
 	if len(m.Modules) == 0 {
 		return Entry{}, accel.Problemf(accel.ArtifactInvalid, "%s: it has no module of %q", pulled.Reference, j.def.Kind)
 	}
-	b, err := json.MarshalIndent(m, "", "  ")
-	if err == nil {
-		err = d.h.WriteFile(path.Join(j.entry, "manifest.json"), append(b, '\n'), 0o600)
-	}
-	if err != nil {
+	if err := d.describe(j.workspace, m); err != nil {
 		return Entry{}, accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)
 	}
 	return Entry{Manifest: m, Path: d.entryDir(m.Key)}, nil
@@ -165,7 +169,7 @@ func (d *Driver) adopt(j *job, pulled artifact.Pulled) (Entry, *accel.Problem) {
 
 // identityOf names a fetched driver. One that acceld built is named as it is in its builder's store, so that fetching
 // and building it end in one entry.
-func identityOf(j *job, pulled artifact.Pulled) (Identity, *accel.Problem) {
+func identityOf(j *delivery, pulled artifact.Pulled) (Identity, *accel.Problem) {
 	k := j.facts.Kernel
 	id := Identity{Kind: j.def.Kind, Version: j.def.Driver.Version, SourceDigest: "oci:" + pulled.Digest}
 	if text := pulled.Config.Identity; len(text) > 0 {
@@ -179,7 +183,7 @@ func identityOf(j *job, pulled artifact.Pulled) (Identity, *accel.Problem) {
 }
 
 // adoptModule judges one module of an artifact and copies it, uncompressed, into the entry.
-func (d *Driver) adoptModule(j *job, want accel.Module) (StoredModule, *accel.Problem) {
+func (d *Driver) adoptModule(j *delivery, want accel.Module) (StoredModule, *accel.Problem) {
 	found := ""
 	entries, err := d.h.ReadDir(j.work)
 	if err != nil {
@@ -215,7 +219,7 @@ func (d *Driver) adoptModule(j *job, want accel.Module) (StoredModule, *accel.Pr
 
 // adoptFirmware moves the firmware of an artifact into the entry. What an image in a foreign layout has is taken
 // without digests of its own.
-func (d *Driver) adoptFirmware(j *job, c artifact.Config) ([]artifact.File, *accel.Problem) {
+func (d *Driver) adoptFirmware(j *delivery, c artifact.Config) ([]artifact.File, *accel.Problem) {
 	from := path.Join(j.work, "firmware")
 	if !d.h.Exists(from) {
 		return nil, nil

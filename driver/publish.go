@@ -179,13 +179,12 @@ func (d *Driver) push(ctx context.Context, def *accel.Definition, facts accel.Fa
 	if problem != nil {
 		return artifact.Pushed{}, problem
 	}
-	j := &job{def: def, facts: facts}
-	done, problem := d.openJob(j)
+	w, done, problem := d.workspace("")
 	if problem != nil {
 		return artifact.Pushed{}, problem
 	}
 	defer done()
-	pushed, problem := d.artifacts(def.Kind).Push(ctx, s, wanted(def, facts), content, j.work, o)
+	pushed, problem := d.artifacts(def.Kind).Push(ctx, s, wanted(def, facts), content, w.work, o)
 	if problem != nil {
 		problem.Message = fmt.Sprintf("cannot publish the driver of %q: %s", def.Kind, problem.Message)
 	}

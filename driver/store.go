@@ -267,9 +267,18 @@ func (d *Driver) checkDigest(e Entry, s StoredModule) *accel.Problem {
 	return nil
 }
 
-// publish moves a finished directory to its place in the store. An entry that is there and readable wins: it has the
+// describe writes the manifest of an entry.
+func (d *Driver) describe(w *workspace, m Manifest) error {
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	return d.h.WriteFile(path.Join(w.entry, "manifest.json"), append(b, '\n'), 0o600)
+}
+
+// publish moves the finished entry of a workspace to its place in the store. An entry that is there and readable wins: it has the
 // same content by its name. One that is not readable is replaced.
-func (d *Driver) publish(from, key string) error {
+func (d *Driver) publish(w *workspace, key string) error {
 	to := d.entryDir(key)
 	if d.h.Exists(to) {
 		if _, err := d.manifest(key); err == nil {
@@ -279,7 +288,7 @@ func (d *Driver) publish(from, key string) error {
 			return err
 		}
 	}
-	return d.h.Rename(from, to)
+	return d.h.Rename(w.entry, to)
 }
 
 // sweep removes what builds that did not end left behind. A build holds the lock beside its directory.

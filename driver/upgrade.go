@@ -277,7 +277,7 @@ func (t *swap) commit(context.Context) UpgradeStep {
 		return t.retry(accel.ProblemOf(err, "cannot note the driver of %q", t.j.Kind))
 	}
 	t.log.Info("driver upgraded", "kind", t.j.Kind, "from", t.j.From.ref(), "to", t.j.To.ref(), "took", t.o.Now().Sub(t.j.Since))
-	t.collect(t.facts)
+	t.collect(t.facts, t.underway())
 	return t.end(nil)
 }
 
