@@ -1,13 +1,9 @@
 package driver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"path"
 	"strings"
 	"syscall"
@@ -15,15 +11,15 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
-	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/driver/signing"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/driver/template"
 	"github.com/acceld/acceld/host"
 )
 
 // Build compiles the driver of def from the first build source that is there and puts it into the store, without
 // loading it. When the store has exactly what would come out, no compiler runs.
-func (d *Driver) Build(ctx context.Context, def *accel.Definition, facts accel.Facts) (Entry, *accel.Problem) {
+func (d *Driver) Build(ctx context.Context, def *accel.Definition, facts accel.Facts) (store.Entry, *accel.Problem) {
 	last := accel.Problemf(accel.NoDriverSource, "the definition of %q has no build source", def.Kind)
 	var tried []string
 	for _, s := range def.Driver.Sources {
@@ -41,88 +37,88 @@ func (d *Driver) Build(ctx context.Context, def *accel.Definition, facts accel.F
 		}
 	}
 	last.Tried = tried
-	return Entry{}, last
+	return store.Entry{}, last
 }
 
 // job is one build at work.
 type job struct {
-	def        *accel.Definition
-	facts      accel.Facts
-	source     template.BuildSource
-	system     accel.BuildSystem
-	dkms       *dkmsConf // for that system
-	headers    string
-	index      *kmod.Index
-	make       string   // the program
-	extra      []string // what the kernel's compiler asks of make
-	*workspace          // the copy of the source is in its work directory
-	scope      *host.Scope
-	user       int             // that the build runs as
-	steps      int             // of the build, with the copying before its programs and what follows them
-	counted    int             // lines of progress
-	signer     *signing.Signer // nil when modules are not signed
+	def              *accel.Definition
+	facts            accel.Facts
+	source           template.BuildSource
+	system           accel.BuildSystem
+	dkms             *dkmsConf // for that system
+	headers          string
+	index            *kmod.Index
+	make             string   // the program
+	extra            []string // what the kernel's compiler asks of make
+	*store.Workspace          // the copy of the source is in its work directory
+	scope            *host.Scope
+	user             int             // that the build runs as
+	steps            int             // of the build, with the copying before its programs and what follows them
+	counted          int             // lines of progress
+	signer           *signing.Signer // nil when modules are not signed
 }
 
 // build answers for one build source. Only what an operator can put there is unavailable: source, headers, compiler.
 // Gate, when there is one, is asked before the compiler runs.
-func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, gate func(context.Context, string) *answer) (Entry, answer) {
+func (d *Driver) build(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, gate func(context.Context, string) *answer) (store.Entry, answer) {
 	const anywhere = "/headers" // where they are changes nothing of what comes out
 	source, problem := template.Source(def, facts, s, anywhere)
 	if problem != nil {
-		return Entry{}, answer{verdict: refused, problem: problem}
+		return store.Entry{}, answer{verdict: refused, problem: problem}
 	}
 	if !d.h.Exists(source.Path) {
-		return Entry{}, answer{verdict: unavailable, problem: accel.Problemf(accel.SourceMissing, "the source of %q is not at %q", def.Kind, source.Path)}
+		return store.Entry{}, answer{verdict: unavailable, problem: accel.Problemf(accel.SourceMissing, "the source of %q is not at %q", def.Kind, source.Path)}
 	}
 	j := &job{def: def, facts: facts, source: source, system: d.system(source), index: kmod.NewIndex(d.h, facts.Kernel.Release)}
 	at := ""
 	if j.system == accel.BuildDKMS {
 		if j.dkms, problem = d.readDKMS(source.Path); problem != nil {
-			return Entry{}, answer{verdict: refused, problem: problem}
+			return store.Entry{}, answer{verdict: refused, problem: problem}
 		}
 		if at, problem = j.dkms.work(); problem != nil {
-			return Entry{}, answer{verdict: failed, problem: problem}
+			return store.Entry{}, answer{verdict: failed, problem: problem}
 		}
 	}
-	w, done, problem := d.workspace(at)
+	w, done, problem := d.store.Workspace(at)
 	if problem != nil {
-		return Entry{}, answer{verdict: failed, problem: problem}
+		return store.Entry{}, answer{verdict: failed, problem: problem}
 	}
 	defer done()
-	j.workspace = w
+	j.Workspace = w
 	tree, problem := d.copySource(j)
 	if problem != nil {
-		return Entry{}, answer{verdict: failed, problem: problem}
+		return store.Entry{}, answer{verdict: failed, problem: problem}
 	}
 	if j.signer, problem = signing.Open(d.h, def); problem != nil {
-		return Entry{}, answer{verdict: refused, problem: problem}
+		return store.Entry{}, answer{verdict: refused, problem: problem}
 	}
-	id := Identity{
+	id := store.Identity{
 		Kind: def.Kind, Signer: j.signer.Identity(), Version: def.Driver.Version, SourceDigest: tree, Arch: facts.Kernel.Arch,
-		KernelRelease: facts.Kernel.Release, KernelID: kernelID(facts.Kernel), Make: source.Make,
+		KernelRelease: facts.Kernel.Release, KernelID: store.KernelID(facts.Kernel), Make: source.Make,
 	}
-	release, problem := d.lockKey(ctx, def.Kind, id.key())
+	release, problem := d.store.LockKey(ctx, def.Kind, id.Key())
 	if problem != nil {
-		return Entry{}, answer{verdict: failed, problem: problem}
+		return store.Entry{}, answer{verdict: failed, problem: problem}
 	}
 	defer release()
-	if m, err := d.manifest(id.key()); err == nil {
-		return Entry{Manifest: m, Path: d.entryDir(id.key())}, answer{verdict: satisfied}
+	if m, err := d.store.Manifest(id.Key()); err == nil {
+		return store.Entry{Manifest: m, Path: d.store.EntryDir(id.Key())}, answer{verdict: satisfied}
 	}
 	if problem := d.equip(ctx, j, s); problem != nil {
-		return Entry{}, answer{verdict: unavailable, problem: problem}
+		return store.Entry{}, answer{verdict: unavailable, problem: problem}
 	}
 	if gate != nil {
-		if a := gate(ctx, id.key()); a != nil {
-			return Entry{}, *a
+		if a := gate(ctx, id.Key()); a != nil {
+			return store.Entry{}, *a
 		}
 	}
 	m, problem := d.compile(ctx, j, id)
 	if problem != nil {
-		d.keepLog(j, id.key(), problem)
-		return Entry{}, answer{verdict: failed, problem: problem}
+		d.keepLog(j, id.Key(), problem)
+		return store.Entry{}, answer{verdict: failed, problem: problem}
 	}
-	return Entry{Manifest: m, Path: d.entryDir(m.Key)}, answer{verdict: satisfied}
+	return store.Entry{Manifest: m, Path: d.store.EntryDir(m.Key)}, answer{verdict: satisfied}
 }
 
 // equip finds what the build needs on the host besides the source, and whether the source is for this kernel.
@@ -144,105 +140,35 @@ func (d *Driver) equip(ctx context.Context, j *job, s accel.Source) (problem *ac
 	return j.dkms.exclusive(j.facts.Kernel, config)
 }
 
-// workspace is a directory for one piece of work, <StateDir>/build/<random>: nobody else looks into it.
-type workspace struct {
-	dir   string
-	work  string // for what the work needs
-	entry string // the entry of the store in it, until it is published
-}
-
-// workspace makes one, its work directory at a path in it, "work" when empty. Done removes it; a crash leaves that to the
-// next [New], which takes the lock beside the directory.
-func (d *Driver) workspace(at string) (w *workspace, done func(), problem *accel.Problem) {
-	for _, dir := range []string{d.storeDir(), d.buildDir()} {
-		if err := d.h.MkdirAll(dir, 0o700); err != nil {
-			return nil, nil, accel.ProblemOf(err, "cannot make %q", dir)
-		}
-	}
-	dir, release, problem := d.claim()
-	if problem != nil {
-		return nil, nil, problem
-	}
-	w = &workspace{dir: dir, work: path.Join(dir, cmp.Or(at, "work")), entry: path.Join(dir, "entry")}
-	done = func() {
-		if err := errors.Join(d.h.RemoveAll(dir), d.h.Remove(dir+".lock")); err != nil {
-			d.log.Warn("cannot remove a build", "directory", dir, "error", err)
-		}
-		release()
-	}
-	for sub, mode := range map[string]fs.FileMode{w.work: 0o755, w.entry: 0o700, path.Join(dir, "tmp"): 0o700} {
-		if err := d.h.MkdirAll(sub, mode); err != nil {
-			done()
-			return nil, nil, accel.ProblemOf(err, "cannot make %q", sub)
-		}
-	}
-	return w, done, nil
-}
-
-// claim makes a directory and locks it. Another process that starts at this moment may take the new directory for
-// one that nobody holds, and remove it: then this one makes another.
-func (d *Driver) claim() (dir string, release func(), problem *accel.Problem) {
-	for {
-		dir, err := d.h.MakeTemp(d.buildDir(), "")
-		if err != nil {
-			return "", nil, accel.ProblemOf(err, "cannot make a directory in %q", d.buildDir())
-		}
-		release, err := d.h.TryLock(dir+".lock", lock.Text(d.h))
-		if err == nil && d.h.Exists(dir) && d.h.Exists(dir+".lock") {
-			return dir, release, nil
-		}
-		if err == nil {
-			release()
-		} else if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return "", nil, accel.ProblemOf(err, "cannot lock %q", dir)
-		}
-	}
-}
-
-// lockKey makes this the only builder of a key on the host.
-func (d *Driver) lockKey(ctx context.Context, kind, key string) (release func(), problem *accel.Problem) {
-	ctx, cancel := context.WithTimeout(ctx, d.o.BuildTimeout)
-	defer cancel()
-	name := path.Join(d.storeDir(), "lock", key)
-	if err := d.h.MkdirAll(path.Dir(name), 0o700); err != nil {
-		return nil, accel.ProblemOf(err, "cannot make %q", path.Dir(name))
-	}
-	release, err := d.locks.File(ctx, kind, name)
-	if err != nil {
-		return nil, accel.ProblemOr(err, accel.BuildTimeout, "another build of %q has not ended", key)
-	}
-	return release, nil
-}
-
 // compile runs make and publishes what came out.
-func (d *Driver) compile(ctx context.Context, j *job, id Identity) (Manifest, *accel.Problem) {
-	name := path.Join(j.entry, "build.log")
+func (d *Driver) compile(ctx context.Context, j *job, id store.Identity) (store.Manifest, *accel.Problem) {
+	name := path.Join(j.Entry, "build.log")
 	log, err := d.h.Create(name, 0o600)
 	if err != nil {
-		return Manifest{}, accel.ProblemOf(err, "cannot make %q", name)
+		return store.Manifest{}, accel.ProblemOf(err, "cannot make %q", name)
 	}
 	defer log.Close()
 	start := time.Now()
-	d.log.Info("driver build started", "kind", j.def.Kind, "source", j.source.Path, "headers", j.headers, "key", id.key())
+	d.log.Info("driver build started", "kind", j.def.Kind, "source", j.source.Path, "headers", j.headers, "key", id.Key())
 	closeScope := d.openScope(ctx, j)
 	defer closeScope()
 	problem := d.runSteps(ctx, j, log)
 	if problem != nil {
-		return Manifest{}, problem
+		return store.Manifest{}, problem
 	}
-	m := Manifest{Schema: storeSchema, Identity: id, Built: d.o.Now().UTC(), Steps: j.counted}
+	m := store.Manifest{Schema: store.Schema, Identity: id, Built: d.o.Now().UTC(), Steps: j.counted}
 	if m.Modules, problem = d.harvestAll(ctx, j); problem != nil {
-		return Manifest{}, problem
+		return store.Manifest{}, problem
 	}
-	m.Key = id.key()
-	err = d.describe(j.workspace, m)
+	m.Key = id.Key()
+	err = d.store.Describe(j.Workspace, m)
 	if err == nil {
-		err = errors.Join(log.Sync(), d.publish(j.workspace, m.Key))
+		err = errors.Join(log.Sync(), d.store.Publish(j.Workspace, m.Key))
 	}
 	if err != nil {
-		return Manifest{}, accel.ProblemOf(err, "cannot put the build of %q into the store", j.def.Kind)
+		return store.Manifest{}, accel.ProblemOf(err, "cannot put the build of %q into the store", j.def.Kind)
 	}
-	if err := d.h.Remove(d.failedLog(m.Key)); err != nil {
+	if err := d.h.Remove(d.store.FailedLog(m.Key)); err != nil {
 		d.log.Warn("cannot remove the log of an earlier build", "error", err)
 	}
 	d.log.Info("driver built", "kind", j.def.Kind, "key", m.Key, "took", time.Since(start).Round(time.Millisecond))
@@ -250,7 +176,7 @@ func (d *Driver) compile(ctx context.Context, j *job, id Identity) (Manifest, *a
 }
 
 // harvestAll is harvest of each module of the definition.
-func (d *Driver) harvestAll(ctx context.Context, j *job) (out []StoredModule, problem *accel.Problem) {
+func (d *Driver) harvestAll(ctx context.Context, j *job) (out []store.Module, problem *accel.Problem) {
 	at := d.tell.Begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageFinish, Step: j.steps, Steps: j.steps, Total: int64(len(j.def.Driver.Modules))})
 	defer func() { at.End(problem) }()
 	for i, want := range j.def.Driver.Modules {
@@ -273,13 +199,13 @@ func (d *Driver) harvestAll(ctx context.Context, j *job) (out []StoredModule, pr
 }
 
 // harvest strips one module of debug information, which leaves its build-id, judges it and copies it into the entry.
-func (d *Driver) harvest(ctx context.Context, j *job, want accel.Module) (StoredModule, *accel.Problem) {
+func (d *Driver) harvest(ctx context.Context, j *job, want accel.Module) (store.Module, *accel.Problem) {
 	built, problem := d.builtModule(j, want.Name)
 	if problem != nil {
-		return StoredModule{}, problem
+		return store.Module{}, problem
 	}
 	if built == "" {
-		return StoredModule{}, accel.Problemf(accel.BuildFailed, "the build of %q made no module %q", j.def.Kind, want.Name)
+		return store.Module{}, accel.Problemf(accel.BuildFailed, "the build of %q made no module %q", j.def.Kind, want.Name)
 	}
 	if strip, err := d.h.LookPath("strip"); err == nil {
 		var out strings.Builder
@@ -288,42 +214,25 @@ func (d *Driver) harvest(ctx context.Context, j *job, want accel.Module) (Stored
 		}
 	}
 	if problem := signing.Sign(d.h, j.signer, built); problem != nil {
-		return StoredModule{}, problem
+		return store.Module{}, problem
 	}
 	m, problem := kmod.Open(d.h, built)
 	if problem != nil {
-		return StoredModule{}, problem
+		return store.Module{}, problem
 	}
 	defer m.Close()
 	if p := kmod.CheckVermagic(m, j.facts.Kernel, j.index.Flags()); p != nil {
 		p.Message = fmt.Sprintf("the headers in %q are not of the wanted kernel: %s", j.headers, p.Message)
-		return StoredModule{}, p
+		return store.Module{}, p
 	}
 	if v := j.def.Driver.Version; v != "" && m.Version != "" && m.Version != v {
-		return StoredModule{}, accel.Problemf(accel.SourceMissing, "the source in %q is of version %q, wanted is %q", j.source.Path, m.Version, v)
+		return store.Module{}, accel.Problemf(accel.SourceMissing, "the source in %q is of version %q, wanted is %q", j.source.Path, m.Version, v)
 	}
-	s := StoredModule{Name: kmod.Normal(want.Name), File: path.Base(built), BuildID: m.BuildID, SrcVersion: m.SrcVersion, Vermagic: m.Vermagic, Depends: m.Depends, Version: m.Version}
-	if s.SHA256, problem = d.store(m.Content, path.Join(j.entry, s.File)); problem != nil {
-		return StoredModule{}, problem
+	s := store.Module{Name: kmod.Normal(want.Name), File: path.Base(built), BuildID: m.BuildID, SrcVersion: m.SrcVersion, Vermagic: m.Vermagic, Depends: m.Depends, Version: m.Version}
+	if s.SHA256, problem = d.store.Copy(m.Content, path.Join(j.Entry, s.File)); problem != nil {
+		return store.Module{}, problem
 	}
 	return s, nil
-}
-
-// store copies an open file to name, on the disk when it returns, and returns its digest.
-func (d *Driver) store(from *os.File, name string) (string, *accel.Problem) {
-	to, err := d.h.Create(name, 0o600)
-	if err != nil {
-		return "", accel.ProblemOf(err, "cannot make %q", name)
-	}
-	_, err = from.Seek(0, io.SeekStart)
-	sum := ""
-	if err == nil {
-		sum, err = digest(io.TeeReader(from, to))
-	}
-	if err = errors.Join(err, to.Sync(), to.Close()); err != nil {
-		return "", accel.ProblemOf(err, "cannot write %q", name)
-	}
-	return sum, nil
 }
 
 // builtModule returns the file of a module that the build left, empty when there is none.
@@ -333,11 +242,11 @@ func (d *Driver) builtModule(j *job, name string) (string, *accel.Problem) {
 		if problem != nil {
 			return "", problem
 		}
-		if st, err := d.h.Stat(path.Join(j.work, file)); ok && err == nil && st.Mode().IsRegular() {
-			return path.Join(j.work, file), nil
+		if st, err := d.h.Stat(path.Join(j.Work, file)); ok && err == nil && st.Mode().IsRegular() {
+			return path.Join(j.Work, file), nil
 		}
 	}
-	built, _ := d.findModule(j.work, name, 0)
+	built, _ := d.findModule(j.Work, name, 0)
 	return built, nil
 }
 
@@ -365,8 +274,8 @@ func (d *Driver) findModule(dir, name string, depth int) (string, bool) {
 
 // keepLog keeps the log of a build that failed and names it in the problem.
 func (d *Driver) keepLog(j *job, key string, problem *accel.Problem) {
-	to := d.failedLog(key)
-	if err := errors.Join(d.h.MkdirAll(path.Dir(to), 0o700), d.h.Rename(path.Join(j.entry, "build.log"), to)); err != nil {
+	to := d.store.FailedLog(key)
+	if err := errors.Join(d.h.MkdirAll(path.Dir(to), 0o700), d.h.Rename(path.Join(j.Entry, "build.log"), to)); err != nil {
 		if !errors.Is(err, syscall.ENOENT) {
 			d.log.Warn("cannot keep a build log", "kind", j.def.Kind, "error", err)
 		}

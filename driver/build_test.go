@@ -116,7 +116,7 @@ func (w *workshop) isClean(entries int) {
 	if left, _ := os.ReadDir(w.state + "/build"); len(left) != 0 {
 		w.t.Errorf("the build left %v", left)
 	}
-	all, err := New(w.h, Options{StateDir: w.state}).List()
+	all, err := New(w.h, Options{StateDir: w.state}).store.List()
 	if err != nil || len(all) != entries {
 		w.t.Errorf("the store has %+v, %v", all, err)
 	}
@@ -229,7 +229,7 @@ func TestBuildRepairsAnEntry(t *testing.T) {
 		t.Fatal(problem)
 	}
 	w.write(e.Path, "manifest.json", "{")
-	if all, err := d.List(); err != nil || len(all) != 1 || all[0].Problem == "" {
+	if all, err := d.store.List(); err != nil || len(all) != 1 || all[0].Problem == "" {
 		t.Fatal(all, err)
 	}
 	if again, problem := d.Build(t.Context(), w.definition(), w.facts()); problem != nil || again.Key != e.Key {
@@ -245,18 +245,18 @@ func TestBuildRepairsAnEntry(t *testing.T) {
 func TestSweep(t *testing.T) {
 	m := newMachine(t)
 	d := m.driver(Options{})
-	m.Write(d.buildDir()+"/dead/work/a.c", "x")
-	m.Write(d.buildDir()+"/dead.lock", "")
-	m.Write(d.buildDir()+"/deader/work/a.c", "x")
-	m.Write(d.buildDir()+"/alive/work/a.c", "x")
-	release, err := m.Host.TryLock(d.buildDir()+"/alive.lock", "")
+	m.Write(d.store.BuildDir()+"/dead/work/a.c", "x")
+	m.Write(d.store.BuildDir()+"/dead.lock", "")
+	m.Write(d.store.BuildDir()+"/deader/work/a.c", "x")
+	m.Write(d.store.BuildDir()+"/alive/work/a.c", "x")
+	release, err := m.Host.TryLock(d.store.BuildDir()+"/alive.lock", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer release()
 	m.driver(Options{})
 	var left []string
-	for _, name := range m.Host.Glob(d.buildDir(), "*") {
+	for _, name := range m.Host.Glob(d.store.BuildDir(), "*") {
 		left = append(left, filepath.Base(name))
 	}
 	if fmt.Sprint(left) != "[alive alive.lock]" {

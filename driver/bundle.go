@@ -6,15 +6,16 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/store"
 )
 
 // Export writes a bundle with entries of the store to file, a path as the host sees it. Key signs them when it is not
 // nil.
-func (d *Driver) Export(facts accel.Facts, entries []Entry, file string, key *artifact.Key) ([]artifact.Pushed, *accel.Problem) {
+func (d *Driver) Export(facts accel.Facts, entries []store.Entry, file string, key *artifact.Key) ([]artifact.Pushed, *accel.Problem) {
 	var contents []artifact.Content
 	for _, e := range entries {
 		for _, m := range e.Modules {
-			if problem := d.checkDigest(e, m); problem != nil {
+			if problem := d.store.Check(e, m); problem != nil {
 				return nil, problem
 			}
 		}
@@ -24,17 +25,17 @@ func (d *Driver) Export(facts accel.Facts, entries []Entry, file string, key *ar
 		}
 		contents = append(contents, c)
 	}
-	w, done, problem := d.workspace("")
+	w, done, problem := d.store.Workspace("")
 	if problem != nil {
 		return nil, problem
 	}
 	defer done()
-	return d.artifacts("bundle").Export(file, contents, w.work, key)
+	return d.artifacts("bundle").Export(file, contents, w.Work, key)
 }
 
 // Import puts the drivers of a bundle, a path as the host sees it, into the store: those of defs, for this kernel and
 // others. With keys each must be signed by one of them. It returns the entries, and the kinds that nobody defines.
-func (d *Driver) Import(ctx context.Context, defs map[string]*accel.Definition, facts accel.Facts, file string, keys []string) (entries []Entry, unknown []string, problem *accel.Problem) {
+func (d *Driver) Import(ctx context.Context, defs map[string]*accel.Definition, facts accel.Facts, file string, keys []string) (entries []store.Entry, unknown []string, problem *accel.Problem) {
 	all, problem := d.artifacts("bundle").ListBundle(ctx, file)
 	if problem != nil {
 		return nil, nil, problem
@@ -56,28 +57,28 @@ func (d *Driver) Import(ctx context.Context, defs map[string]*accel.Definition, 
 
 // importOne takes one artifact of a bundle for the kernel that it says it is for. Its modules are judged against that
 // kernel here, and against the running one before each load.
-func (d *Driver) importOne(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, c artifact.Config) (Entry, *accel.Problem) {
+func (d *Driver) importOne(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, c artifact.Config) (store.Entry, *accel.Problem) {
 	own := *def
 	own.Driver.Version = "" // a bundle may bring the next version
 	if k := facts.Kernel; k.Release != c.KernelRelease || k.Arch != c.Arch || c.KernelBuildID != "" && c.KernelBuildID != k.BuildID || c.KernelBuildID == "" && c.KernelVersion != k.Version {
 		facts.Kernel = accel.Kernel{Release: c.KernelRelease, Arch: c.Arch, BuildID: c.KernelBuildID, Version: c.KernelVersion}
 	}
-	w, done, problem := d.workspace("")
+	w, done, problem := d.store.Workspace("")
 	if problem != nil {
-		return Entry{}, problem
+		return store.Entry{}, problem
 	}
 	defer done()
-	j := &delivery{workspace: w, def: &own, facts: facts, index: kmod.NewIndex(d.h, facts.Kernel.Release)}
-	pulled, problem := d.artifacts(def.Kind).PullBundle(ctx, s, wanted(&own, facts), j.work)
+	j := &delivery{Workspace: w, def: &own, facts: facts, index: kmod.NewIndex(d.h, facts.Kernel.Release)}
+	pulled, problem := d.artifacts(def.Kind).PullBundle(ctx, s, wanted(&own, facts), j.Work)
 	if problem != nil {
-		return Entry{}, problem
+		return store.Entry{}, problem
 	}
 	e, problem := d.adopt(j, pulled)
 	if problem != nil {
-		return Entry{}, problem
+		return store.Entry{}, problem
 	}
-	if err := d.publish(w, e.Key); err != nil {
-		return Entry{}, accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)
+	if err := d.store.Publish(w, e.Key); err != nil {
+		return store.Entry{}, accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)
 	}
 	return e, nil
 }

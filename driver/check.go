@@ -11,12 +11,12 @@ import (
 // Verify judges what would be loaded for a kind, from the store or installed on the host, exactly as a load would, and
 // gives it to nobody. Without either there is nothing to judge, and the problem says so.
 func (d *Driver) Verify(def *accel.Definition, facts accel.Facts) kmod.Verification {
-	if entries, err := d.find(def, facts.Kernel); err == nil && len(entries) > 0 {
+	if entries, err := d.store.Find(def, facts.Kernel); err == nil && len(entries) > 0 {
 		e := entries[0]
 		var where []kmod.Located
 		for _, m := range def.Driver.Modules {
-			if s, ok := e.module(m.Name); ok {
-				if problem := d.checkDigest(e, s); problem != nil {
+			if s, ok := e.Module(m.Name); ok {
+				if problem := d.store.Check(e, s); problem != nil {
 					return kmod.Verification{Kind: def.Kind, Kernel: facts.Kernel.Release, Source: accel.SourceStore, Key: e.Key, Problem: problem}
 				}
 				where = append(where, kmod.Located{Module: m, Path: path.Join(e.Path, s.File)})

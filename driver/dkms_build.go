@@ -27,7 +27,7 @@ func (j *job) dkmsFacts(jobs int) {
 	name, version := j.dkms.texts["PACKAGE_NAME"], j.dkms.texts["PACKAGE_VERSION"]
 	j.dkms.facts = map[string]string{
 		"kernelver": j.facts.Kernel.Release, "kernel_source_dir": j.headers, "arch": j.facts.Kernel.Arch,
-		"dkms_tree": path.Join(j.dir, "dkms"), "source_tree": path.Dir(j.source.Path), "parallel_jobs": strconv.Itoa(jobs),
+		"dkms_tree": path.Join(j.Dir, "dkms"), "source_tree": path.Dir(j.source.Path), "parallel_jobs": strconv.Itoa(jobs),
 		"module": name.text, "module_version": version.text,
 	}
 }
@@ -196,7 +196,7 @@ func (d *Driver) dkmsPatches(j *job) ([]step, *accel.Problem) {
 		if problem != nil {
 			return nil, problem
 		}
-		if file = path.Join("patches", path.Clean("/"+file)); !d.h.Exists(path.Join(j.work, file)) {
+		if file = path.Join("patches", path.Clean("/"+file)); !d.h.Exists(path.Join(j.Work, file)) {
 			return nil, j.dkms.refuse(line, "the patch %q is not there", file)
 		}
 		program, err := d.h.LookPath("patch")

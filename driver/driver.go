@@ -12,6 +12,7 @@ import (
 	"github.com/acceld/acceld/driver/deadline"
 	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/driver/progress"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
 )
@@ -70,6 +71,8 @@ type Driver struct {
 	stopAt    func(string) // see point; nil but in tests
 	locks     lock.Locks
 	tell      progress.Teller
+	store     *store.Store
+	attempts  *store.Attempts
 	// operations are those on devices, which may hang.
 	operations *deadline.Operations
 
@@ -109,7 +112,16 @@ func New(h *host.Host, o Options) *Driver {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	d := &Driver{h: h, attribute: h.WriteAttribute, o: o, log: o.Log, kernel: o.Kernel, settle: settleTime, coming: map[string]time.Time{}, locks: lock.Locks{Host: h, Tell: o.Progress, Timeout: o.LoadTimeout}, tell: o.Progress, operations: &deadline.Operations{}, awaited: map[string]string{}, published: map[string]string{}}
+	d := &Driver{
+		h: h, attribute: h.WriteAttribute, o: o, log: o.Log, kernel: o.Kernel, settle: settleTime,
+		locks: lock.Locks{Host: h, Tell: o.Progress, Timeout: o.LoadTimeout}, tell: o.Progress,
+		attempts: store.NewAttempts(h, o.Log, o.StateDir), operations: &deadline.Operations{},
+		coming: map[string]time.Time{}, awaited: map[string]string{}, published: map[string]string{},
+	}
+	d.store = store.New(h, store.Options{
+		StateDir: o.StateDir, Log: o.Log, Locks: d.locks, Now: o.Now, Wait: o.BuildTimeout, Entries: o.StoreEntries,
+		MiB: o.StoreMiB, Point: d.point,
+	})
 	if d.kernel == nil {
 		d.kernel = &helperKernel{h: h, argv: o.Helper}
 	}
@@ -120,7 +132,10 @@ func New(h *host.Host, o Options) *Driver {
 			panic(err) // a state directory that is none: configuration is validated long before
 		}
 	}
-	d.sweep()
-	d.settleAttempts()
+	d.store.Sweep()
+	d.attempts.Settle()
 	return d
 }
+
+// List returns the drivers that the store has, the oldest first.
+func (d *Driver) List() ([]store.Entry, error) { return d.store.List() }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/store"
 )
 
 // verdict is how a source answers.
@@ -105,7 +106,7 @@ func (d *Driver) ensure(ctx context.Context, def *accel.Definition, facts accel.
 		problem.Tried = append(problem.Tried, sentence("loaded", refused, problem))
 		return have, problem
 	}
-	if c := d.choice(def.Kind, facts.Kernel); c.Current != nil {
+	if c := d.store.Choice(def.Kind, facts.Kernel); c.Current != nil {
 		have, problem := d.ensureGood(ctx, def, facts, accs, o, c, interrupted)
 		if have.Right || c.Rejected != nil && c.Rejected.Stuck != nil || problem != nil && problem.Reason == accel.RebootRequired {
 			return have, problem
@@ -127,9 +128,9 @@ func (d *Driver) ensure(ctx context.Context, def *accel.Definition, facts accel.
 
 // ensureGood makes a driver present on a kernel that had one already: the wanted one when it is at hand, was not
 // rejected, and the last upgrade was not ended by the machine; else the one that served last.
-func (d *Driver) ensureGood(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, o EnsureOptions, c choice, interrupted bool) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) ensureGood(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, o EnsureOptions, c store.Choice, interrupted bool) (accel.DriverHave, *accel.Problem) {
 	var first *accel.Problem
-	if !interrupted && (c.Rejected == nil || c.Rejected.Wish != d.wish(def, facts)) {
+	if !interrupted && (c.Rejected == nil || c.Rejected.Wish != store.Wish(def, facts)) {
 		quick := o
 		quick.NoBuild = true
 		p, _, problem := d.acquire(ctx, def, facts, quick)
@@ -140,7 +141,7 @@ func (d *Driver) ensureGood(ctx context.Context, def *accel.Definition, facts ac
 				return have, problem
 			}
 			first = problem
-			if c = d.choice(def.Kind, facts.Kernel); c.Rejected != nil && c.Rejected.Stuck != nil {
+			if c = d.store.Choice(def.Kind, facts.Kernel); c.Rejected != nil && c.Rejected.Stuck != nil {
 				return have, problem // both were just tried
 			}
 		} else {
@@ -157,9 +158,9 @@ func (d *Driver) ensureGood(ctx context.Context, def *accel.Definition, facts ac
 	if problem != nil {
 		return have, stuck(c, problem)
 	}
-	if c = d.choice(def.Kind, facts.Kernel); c.Rejected != nil && c.Rejected.Stuck != nil {
+	if c = d.store.Choice(def.Kind, facts.Kernel); c.Rejected != nil && c.Rejected.Stuck != nil {
 		c.Rejected.Stuck = nil
-		if err := d.choose(def.Kind, facts.Kernel, c); err != nil {
+		if err := d.store.Choose(def.Kind, facts.Kernel, c); err != nil {
 			d.log.Warn("cannot note the driver", "kind", def.Kind, "error", err)
 		}
 	}
@@ -170,21 +171,21 @@ func (d *Driver) ensureGood(ctx context.Context, def *accel.Definition, facts ac
 }
 
 // stuck says that no driver serves after an upgrade because both failed.
-func stuck(c choice, problem *accel.Problem) *accel.Problem {
+func stuck(c store.Choice, problem *accel.Problem) *accel.Problem {
 	if c.Rejected == nil || c.Rejected.Stuck == nil {
 		return problem
 	}
 	return accel.Problemf(accel.RollbackFailed, "%s failed (%s) and %s does not come back: %s",
-		accel.DriverRef{Version: c.Rejected.Version, Key: c.Rejected.ID}, c.Rejected.Problem.Message, c.Current.ref(), problem.Message)
+		accel.DriverRef{Version: c.Rejected.Version, Key: c.Rejected.ID}, c.Rejected.Problem.Message, c.Current.Ref(), problem.Message)
 }
 
 // take loads a plan where a driver served before: the same one simply, another one as an upgrade from nothing, which
 // can be taken back.
-func (d *Driver) take(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, c choice, p *kmod.Plan) (accel.DriverHave, *accel.Problem) {
-	if generationOf(p, def).same(c.Current) {
+func (d *Driver) take(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, c store.Choice, p *kmod.Plan) (accel.DriverHave, *accel.Problem) {
+	if store.GenerationOf(p, def).Same(c.Current) {
 		return d.load(ctx, def, facts, accs, p)
 	}
-	to, problem := d.keep(def, facts, p)
+	to, problem := d.store.Keep(def, facts, p)
 	if problem != nil {
 		return accel.DriverHave{}, problem
 	}
@@ -301,7 +302,7 @@ func (d *Driver) configured(def *accel.Definition, facts accel.Facts, s accel.So
 
 // askStore finds a driver in the store. It needs neither its source nor a network.
 func (d *Driver) askStore(def *accel.Definition, facts accel.Facts, o EnsureOptions) answer {
-	entries, err := d.find(def, facts.Kernel)
+	entries, err := d.store.Find(def, facts.Kernel)
 	if err != nil {
 		return answer{failed, nil, accel.ProblemOf(err, "cannot read the store")}
 	}
@@ -311,11 +312,11 @@ func (d *Driver) askStore(def *accel.Definition, facts accel.Facts, o EnsureOpti
 	var quarantined *accel.Problem
 	for _, e := range entries {
 		if o.Retry {
-			if p := d.forgive(e.Key); p != nil {
+			if p := d.attempts.Forgive(e.Key); p != nil {
 				return answer{failed, nil, p}
 			}
 		}
-		if quarantined = d.quarantined(e.Key); quarantined != nil {
+		if quarantined = d.attempts.Quarantined(e.Key); quarantined != nil {
 			continue // the last one that was good may serve
 		}
 		return d.useEntry(def, facts, e)
@@ -324,17 +325,17 @@ func (d *Driver) askStore(def *accel.Definition, facts accel.Facts, o EnsureOpti
 }
 
 // useEntry checks an entry's files and plans it.
-func (d *Driver) useEntry(def *accel.Definition, facts accel.Facts, e Entry) answer {
+func (d *Driver) useEntry(def *accel.Definition, facts accel.Facts, e store.Entry) answer {
 	var where []kmod.Located
 	for _, m := range def.Driver.Modules {
-		s, ok := e.module(m.Name)
+		s, ok := e.Module(m.Name)
 		if !ok {
 			if !m.Optional {
 				return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "entry %q of the store has no module %q", e.Key, m.Name)}
 			}
 			continue
 		}
-		if p := d.checkDigest(e, s); p != nil {
+		if p := d.store.Check(e, s); p != nil {
 			return answer{refused, nil, p}
 		}
 		where = append(where, kmod.Located{Module: m, Path: path.Join(e.Path, s.File)})
@@ -361,10 +362,10 @@ func (d *Driver) askInstalled(def *accel.Definition, facts accel.Facts, o Ensure
 		return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "installed is version %q, wanted is %q", p.Version(), v)}
 	}
 	if o.Retry {
-		problem = d.forgive(p.ID)
+		problem = d.attempts.Forgive(p.ID)
 	}
 	if problem == nil {
-		problem = d.quarantined(p.ID)
+		problem = d.attempts.Quarantined(p.ID)
 	}
 	if problem != nil {
 		p.Close()
@@ -376,7 +377,7 @@ func (d *Driver) askInstalled(def *accel.Definition, facts accel.Facts, o Ensure
 // askBuild compiles the driver, unless the store has exactly what would come out, or another host is at it and
 // publishes.
 func (d *Driver) askBuild(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, o EnsureOptions) answer {
-	var e Entry
+	var e store.Entry
 	var a answer
 	if len(sharing(def)) == 0 {
 		e, a = d.build(ctx, def, facts, s, nil)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/lock"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/test/ko"
 )
 
@@ -34,7 +35,7 @@ func TestEnsureIsIdle(t *testing.T) {
 	if len(m.loads) != 1 {
 		t.Errorf("loads: %v", m.loads)
 	}
-	if _, err := os.Stat(m.Path(d.attemptName(have.Key))); !os.IsNotExist(err) {
+	if _, err := os.Stat(m.Path("/var/lib/acceld/attempts/" + have.Key + ".json")); !os.IsNotExist(err) {
 		t.Error("the marker of the load is still there")
 	}
 }
@@ -276,7 +277,7 @@ func TestPointerReturnsAfterABadLoad(t *testing.T) {
 	if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem == nil {
 		t.Fatal("no problem")
 	}
-	if c := d.choice("qemu-edu", m.Facts().Kernel); c.Current == nil || c.Current.Key != good.Key {
+	if c := d.store.Choice("qemu-edu", m.Facts().Kernel); c.Current == nil || c.Current.Key != good.Key {
 		t.Errorf("the choice is %+v, the last good one was %q", c, good.Key)
 	}
 }
@@ -314,7 +315,7 @@ func TestHungLoad(t *testing.T) {
 	if _, problem = d.EnsureWith(t.Context(), ko.Definition(), m.Facts(), m.accs(), EnsureOptions{Retry: true}); problem != nil {
 		t.Fatal(problem)
 	}
-	if problem := d.quarantined(e.Key); problem != nil {
+	if problem := d.attempts.Quarantined(e.Key); problem != nil {
 		t.Error(problem)
 	}
 }
@@ -374,7 +375,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 		d := m.driver(Options{})
 		e := m.enter(d, ko.Edu(), 1)
 		for range 3 {
-			if problem := d.openAttempt(e.Key); problem != nil {
+			if problem := d.attempts.Open(e.Key); problem != nil {
 				t.Fatal(problem)
 			}
 		}
@@ -386,7 +387,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 		if problem != nil || !have.Right {
 			t.Fatalf("loaded %t: %v", loaded, problem)
 		}
-		if a := d.settledAttempt(e.Key); a.Unclean != 0 {
+		if a := d.attempts.Read(e.Key); a != (store.Attempt{}) {
 			t.Errorf("loaded %t: %+v", loaded, a)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host/ledger"
 )
 
@@ -34,7 +35,7 @@ func (d *Driver) bundledFirmware(key string) []artifact.File {
 	if key == "" {
 		return nil
 	}
-	m, err := d.manifest(key)
+	m, err := d.store.Manifest(key)
 	if err != nil {
 		return nil // its modules could not have been planned either
 	}
@@ -49,7 +50,7 @@ func (d *Driver) firmwareSum(file string) (string, error) {
 	}
 	defer f.Close()
 	if ext := path.Ext(file); ext != ".xz" && ext != ".zst" {
-		return digest(f)
+		return store.Digest(f)
 	}
 	const most = 1 << 30
 	sum := sha256.New()
@@ -108,7 +109,7 @@ func (d *Driver) placeFirmware(facts accel.Facts, p *kmod.Plan) *accel.Problem {
 	custom, err := d.h.ReadString(kmod.FirmwarePath)
 	own := err == nil && (custom == "" || custom == d.ownFirmware())
 	for _, f := range files {
-		content, err := d.h.ReadFile(path.Join(d.entryDir(p.Key), "firmware", f.Path))
+		content, err := d.h.ReadFile(path.Join(d.store.EntryDir(p.Key), "firmware", f.Path))
 		if err != nil {
 			return accel.ProblemOf(err, "cannot read firmware %q of driver %q", f.Path, p.Key)
 		}

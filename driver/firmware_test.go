@@ -12,14 +12,15 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host/ledger"
 	"github.com/acceld/acceld/test/ko"
 )
 
 // bring puts firmware into an entry of the store, as an artifact does.
-func (m *testMachine) bring(e Entry, name, content string) {
+func (m *testMachine) bring(e store.Entry, name, content string) {
 	m.T.Helper()
-	sum, err := digest(strings.NewReader(content))
+	sum, err := store.Digest(strings.NewReader(content))
 	if err != nil {
 		m.T.Fatal(err)
 	}

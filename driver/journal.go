@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/store"
 )
 
 // UpgradeStep is a step of replacing a driver, as the journal names the one that is about to be done. Each can be done
@@ -40,9 +41,9 @@ type Journal struct {
 	Kernel string      `json:"kernel"`
 	BootID string      `json:"bootID"`
 	// From is the driver that is replaced; nil when none was loaded, or when none that could be loaded back.
-	From *Generation `json:"from,omitempty"`
-	To   *Generation `json:"to"`
-	Wish string      `json:"wish"`
+	From *store.Generation `json:"from,omitempty"`
+	To   *store.Generation `json:"to"`
+	Wish string            `json:"wish"`
 	// Asked is the request that the upgrade carries out.
 	Asked time.Time `json:"asked,omitzero"`
 	Since time.Time `json:"since"`
@@ -80,8 +81,8 @@ func (d *Driver) journal(kind string) *Journal {
 }
 
 // underway are the drivers that upgrades go from and to.
-func (d *Driver) underway() []*Generation {
-	var out []*Generation
+func (d *Driver) underway() []*store.Generation {
+	var out []*store.Generation
 	for _, name := range d.h.Glob(path.Join(d.o.StateDir, "journal"), "*.json") {
 		if j := d.journal(strings.TrimSuffix(path.Base(name), ".json")); j != nil {
 			out = append(out, j.From, j.To)

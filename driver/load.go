@@ -9,6 +9,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/store"
 )
 
 // load makes the modules of a plan live as one transaction: when one is refused, or no device comes up, what this call
@@ -22,10 +23,10 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 	if problem := d.awaitStill(ctx, def); problem != nil {
 		return accel.DriverHave{}, problem
 	}
-	if problem := d.quarantined(p.ID); problem != nil {
+	if problem := d.attempts.Quarantined(p.ID); problem != nil {
 		return accel.DriverHave{}, problem
 	}
-	if problem := d.openAttempt(p.ID); problem != nil {
+	if problem := d.attempts.Open(p.ID); problem != nil {
 		return accel.DriverHave{}, problem
 	}
 	loaded, log, problem := d.insertPlan(ctx, def, facts, accs, p)
@@ -33,7 +34,7 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 		d.abandon(ctx, p, loaded, problem)
 		return accel.DriverHave{}, problem
 	}
-	before := d.choice(def.Kind, facts.Kernel)
+	before := d.store.Choice(def.Kind, facts.Kernel)
 	if problem := d.choosePlan(def, facts, before, p); problem != nil {
 		d.abandon(ctx, p, loaded, problem)
 		return accel.DriverHave{}, problem
@@ -45,33 +46,33 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 		}
 		if len(loaded) > 0 && !d.anyBound(def, accs) && ctx.Err() == nil {
 			d.abandon(ctx, p, loaded, problem)
-			if err := d.choose(def.Kind, facts.Kernel, before); err != nil {
+			if err := d.store.Choose(def.Kind, facts.Kernel, before); err != nil {
 				d.log.Warn("cannot note the driver as before", "kind", def.Kind, "error", err)
 			}
 			return accel.DriverHave{}, problem
 		}
-		d.closeAttempt(p.ID, false)
+		d.attempts.Close(p.ID, false)
 		return have, problem
 	}
-	d.closeAttempt(p.ID, true)
+	d.attempts.Close(p.ID, true)
 	d.log.Info("driver loaded", "kind", def.Kind, "source", p.Source, "version", have.Version, "key", have.Key)
 	return have, nil
 }
 
 // choosePlan notes what is being loaded as what serves, with a copy in the store where it is not from there.
-func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before choice, p *kmod.Plan) *accel.Problem {
-	g := generationOf(p, def)
-	if g.same(before.Current) && (p.Key == "" || p.Key == before.Current.Key) {
+func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before store.Choice, p *kmod.Plan) *accel.Problem {
+	g := store.GenerationOf(p, def)
+	if g.Same(before.Current) && (p.Key == "" || p.Key == before.Current.Key) {
 		g.Key = before.Current.Key
 	}
 	if g.Key == "" {
-		if kept, problem := d.keep(def, facts, p); problem == nil {
+		if kept, problem := d.store.Keep(def, facts, p); problem == nil {
 			g = kept
 		} else { // it serves all the same, and can be gone back to for as long as it stays installed
 			d.log.Warn("no copy of the installed driver is kept", "kind", def.Kind, "reason", problem.Reason, "message", problem.Message)
 		}
 	}
-	if err := d.choose(def.Kind, facts.Kernel, before.serve(g)); err != nil {
+	if err := d.store.Choose(def.Kind, facts.Kernel, before.Serve(g)); err != nil {
 		return accel.ProblemOf(err, "cannot note the driver of %q", def.Kind)
 	}
 	return nil
@@ -188,11 +189,11 @@ func (d *Driver) abandon(ctx context.Context, p *kmod.Plan, loaded []string, pro
 	}
 	if problem.Reason == accel.LoadTimeout || problem.Reason == accel.RebootRequired {
 		if !calledOff { // otherwise the next attempt sees for itself what became of it
-			d.hung(p.ID)
+			d.attempts.Hung(p.ID)
 		}
 		return
 	}
-	d.closeAttempt(p.ID, false)
+	d.attempts.Close(p.ID, false)
 }
 
 // awaitStill waits until no module of the definition is on its way in or out.

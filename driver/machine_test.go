@@ -16,6 +16,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/test/ko"
 )
 
@@ -219,29 +220,29 @@ func (m *testMachine) attribute(name, text string) error {
 }
 
 // enter puts an entry into the store as a build does.
-func (m *testMachine) enter(d *Driver, x ko.Module, built int64) Entry {
+func (m *testMachine) enter(d *Driver, x ko.Module, built int64) store.Entry {
 	m.T.Helper()
 	return m.enterFor(m.Facts().Kernel, d, x, built)
 }
 
 // enterFor puts an entry for a kernel into the store.
-func (m *testMachine) enterFor(k accel.Kernel, d *Driver, x ko.Module, built int64) Entry {
+func (m *testMachine) enterFor(k accel.Kernel, d *Driver, x ko.Module, built int64) store.Entry {
 	m.T.Helper()
 	data := x.Bytes()
-	sum, err := digest(bytes.NewReader(data))
+	sum, err := store.Digest(bytes.NewReader(data))
 	if err != nil {
 		m.T.Fatal(err)
 	}
-	man := Manifest{
-		Schema: storeSchema, Built: time.Unix(built, 0).UTC(), Modules: []StoredModule{{Name: x.Name, File: x.Name + ".ko", SHA256: sum, BuildID: x.BuildID, Version: x.Version}},
-		Identity: Identity{Kind: "qemu-edu", Version: x.Version, SourceDigest: fmt.Sprint(built), Arch: k.Arch, KernelRelease: k.Release, KernelID: kernelID(k)},
+	man := store.Manifest{
+		Schema: store.Schema, Built: time.Unix(built, 0).UTC(), Modules: []store.Module{{Name: x.Name, File: x.Name + ".ko", SHA256: sum, BuildID: x.BuildID, Version: x.Version}},
+		Identity: store.Identity{Kind: "qemu-edu", Version: x.Version, SourceDigest: fmt.Sprint(built), Arch: k.Arch, KernelRelease: k.Release, KernelID: store.KernelID(k)},
 	}
-	man.Key = man.Identity.key()
+	man.Key = man.Identity.Key()
 	text, err := json.Marshal(man)
 	if err != nil {
 		m.T.Fatal(err)
 	}
-	m.Write(d.entryDir(man.Key)+"/manifest.json", string(text))
-	m.Write(d.entryDir(man.Key)+"/"+x.Name+".ko", string(data))
-	return Entry{Manifest: man, Path: d.entryDir(man.Key)}
+	m.Write(d.store.EntryDir(man.Key)+"/manifest.json", string(text))
+	m.Write(d.store.EntryDir(man.Key)+"/"+x.Name+".ko", string(data))
+	return store.Entry{Manifest: man, Path: d.store.EntryDir(man.Key)}
 }

@@ -37,14 +37,14 @@ func (d *Driver) steps(j *job) ([]step, *accel.Problem) {
 	case accel.BuildMake:
 		return []step{{name: "make", path: j.make, args: slices.Concat([]string{fmt.Sprintf("-j%d", d.o.Jobs)}, d.variables(j), []string{"modules"})}}, nil
 	default:
-		args := []string{"-C", j.headers, "M=" + j.work, fmt.Sprintf("-j%d", d.o.Jobs)}
+		args := []string{"-C", j.headers, "M=" + j.Work, fmt.Sprintf("-j%d", d.o.Jobs)}
 		return []step{{name: "make", path: j.make, args: slices.Concat(args, d.variables(j), []string{"modules"})}}, nil
 	}
 }
 
 // variables are those of make: the kernel's compiler, what the definition says, and the paths left out of what comes out.
 func (d *Driver) variables(j *job) []string {
-	flags := "-ffile-prefix-map=" + j.work + "=."
+	flags := "-ffile-prefix-map=" + j.Work + "=."
 	var rest []string
 	for _, a := range slices.Concat(j.extra, j.source.Make) {
 		if more, ok := strings.CutPrefix(a, "KCFLAGS="); ok {
@@ -59,7 +59,7 @@ func (d *Driver) variables(j *job) []string {
 // environment is what every step sees besides its own. Builder and time are fixed so that equal sources give equal bytes
 // on every host of a fleet (Documentation/kbuild/reproducible-builds.rst, reproducible-builds.org).
 func (j *job) environment() []string {
-	tmp := path.Join(j.dir, "tmp")
+	tmp := path.Join(j.Dir, "tmp")
 	return []string{
 		"TMPDIR=" + tmp, "HOME=" + tmp, "SOURCE_DATE_EPOCH=0", "TZ=UTC",
 		"KBUILD_BUILD_USER=acceld", "KBUILD_BUILD_HOST=acceld", "KBUILD_BUILD_TIMESTAMP=1970-01-01 00:00:00 +0000",

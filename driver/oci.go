@@ -13,6 +13,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/driver/template"
 )
 
@@ -59,14 +60,14 @@ func (d *Driver) artifacts(kind string) *artifact.Client {
 // fetch gets an artifact into a directory that nobody reads, judges it as a build is judged, moves it into the store
 // and uses it from there.
 func (d *Driver) fetch(ctx context.Context, def *accel.Definition, facts accel.Facts, from accel.SourceType, o EnsureOptions, pull func(*artifact.Client, string) (artifact.Pulled, *accel.Problem)) answer {
-	w, done, problem := d.workspace("")
+	w, done, problem := d.store.Workspace("")
 	if problem != nil {
 		return answer{verdict: failed, problem: problem}
 	}
 	defer done()
-	j := &delivery{workspace: w, def: def, facts: facts, index: kmod.NewIndex(d.h, facts.Kernel.Release)}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s", def.Kind, facts.Kernel.Release, kernelID(facts.Kernel)))
-	release, problem := d.lockKey(ctx, def.Kind, "fetch-"+hex.EncodeToString(sum[:])[:32])
+	j := &delivery{Workspace: w, def: def, facts: facts, index: kmod.NewIndex(d.h, facts.Kernel.Release)}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s", def.Kind, facts.Kernel.Release, store.KernelID(facts.Kernel)))
+	release, problem := d.store.LockKey(ctx, def.Kind, "fetch-"+hex.EncodeToString(sum[:])[:32])
 	if problem != nil {
 		return answer{verdict: failed, problem: problem}
 	}
@@ -74,7 +75,7 @@ func (d *Driver) fetch(ctx context.Context, def *accel.Definition, facts accel.F
 	if a := d.askStore(def, facts, o); a.verdict == satisfied {
 		return a // somebody else fetched or built it meanwhile
 	}
-	pulled, problem := pull(d.artifacts(def.Kind), j.work)
+	pulled, problem := pull(d.artifacts(def.Kind), j.Work)
 	if problem != nil {
 		return answer{verdict: verdictOf(problem), problem: problem}
 	}
@@ -82,7 +83,7 @@ func (d *Driver) fetch(ctx context.Context, def *accel.Definition, facts accel.F
 	if problem != nil {
 		return answer{verdict: verdictOf(problem), problem: problem}
 	}
-	a := d.useEntry(def, facts, Entry{Manifest: e.Manifest, Path: j.entry})
+	a := d.useEntry(def, facts, store.Entry{Manifest: e.Manifest, Path: j.Entry})
 	if a.verdict != satisfied {
 		if a.problem.Reason == accel.NoDriverSource { // a module of the definition is not in it
 			a.verdict, a.problem.Reason = refused, accel.ArtifactInvalid
@@ -91,7 +92,7 @@ func (d *Driver) fetch(ctx context.Context, def *accel.Definition, facts accel.F
 		return a
 	}
 	a.plan.Close()
-	if err := d.publish(w, e.Key); err != nil {
+	if err := d.store.Publish(w, e.Key); err != nil {
 		return answer{verdict: failed, problem: accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)}
 	}
 	d.log.Info("driver fetched", "kind", def.Kind, "from", pulled.Reference, "key", e.Key)
@@ -99,13 +100,13 @@ func (d *Driver) fetch(ctx context.Context, def *accel.Definition, facts accel.F
 }
 
 // useFetched uses an entry of the store as what a source gave.
-func (d *Driver) useFetched(def *accel.Definition, facts accel.Facts, e Entry, from accel.SourceType, o EnsureOptions) answer {
+func (d *Driver) useFetched(def *accel.Definition, facts accel.Facts, e store.Entry, from accel.SourceType, o EnsureOptions) answer {
 	if o.Retry {
-		if p := d.forgive(e.Key); p != nil {
+		if p := d.attempts.Forgive(e.Key); p != nil {
 			return answer{failed, nil, p}
 		}
 	}
-	if p := d.quarantined(e.Key); p != nil {
+	if p := d.attempts.Quarantined(e.Key); p != nil {
 		return answer{refused, nil, p}
 	}
 	a := d.useEntry(def, facts, e)
@@ -129,19 +130,19 @@ func verdictOf(p *accel.Problem) verdict {
 
 // delivery is an artifact that is being made an entry of the store.
 type delivery struct {
-	*workspace
+	*store.Workspace
 	def   *accel.Definition
 	facts accel.Facts
 	index *kmod.Index
 }
 
 // adopt makes the entry of an artifact that was unpacked into the work directory.
-func (d *Driver) adopt(j *delivery, pulled artifact.Pulled) (Entry, *accel.Problem) {
+func (d *Driver) adopt(j *delivery, pulled artifact.Pulled) (store.Entry, *accel.Problem) {
 	id, problem := identityOf(j, pulled)
 	if problem != nil {
-		return Entry{}, problem
+		return store.Entry{}, problem
 	}
-	m := Manifest{Schema: storeSchema, Key: id.key(), Identity: id, Built: pulled.Config.Created, Origin: pulled.Reference}
+	m := store.Manifest{Schema: store.Schema, Key: id.Key(), Identity: id, Built: pulled.Config.Created, Origin: pulled.Reference}
 	if m.Built.IsZero() {
 		m.Built = d.o.Now().UTC()
 	}
@@ -152,67 +153,67 @@ func (d *Driver) adopt(j *delivery, pulled artifact.Pulled) (Entry, *accel.Probl
 			m.Modules = append(m.Modules, s)
 		case !want.Optional:
 			problem.Message = pulled.Reference + ": " + problem.Message
-			return Entry{}, problem
+			return store.Entry{}, problem
 		}
 	}
 	if m.Firmware, problem = d.adoptFirmware(j, pulled.Config); problem != nil {
-		return Entry{}, problem
+		return store.Entry{}, problem
 	}
 	if len(m.Modules) == 0 {
-		return Entry{}, accel.Problemf(accel.ArtifactInvalid, "%s: it has no module of %q", pulled.Reference, j.def.Kind)
+		return store.Entry{}, accel.Problemf(accel.ArtifactInvalid, "%s: it has no module of %q", pulled.Reference, j.def.Kind)
 	}
-	if err := d.describe(j.workspace, m); err != nil {
-		return Entry{}, accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)
+	if err := d.store.Describe(j.Workspace, m); err != nil {
+		return store.Entry{}, accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)
 	}
-	return Entry{Manifest: m, Path: d.entryDir(m.Key)}, nil
+	return store.Entry{Manifest: m, Path: d.store.EntryDir(m.Key)}, nil
 }
 
 // identityOf names a fetched driver. One that acceld built is named as it is in its builder's store, so that fetching
 // and building it end in one entry.
-func identityOf(j *delivery, pulled artifact.Pulled) (Identity, *accel.Problem) {
+func identityOf(j *delivery, pulled artifact.Pulled) (store.Identity, *accel.Problem) {
 	k := j.facts.Kernel
-	id := Identity{Kind: j.def.Kind, Version: j.def.Driver.Version, SourceDigest: "oci:" + pulled.Digest}
+	id := store.Identity{Kind: j.def.Kind, Version: j.def.Driver.Version, SourceDigest: "oci:" + pulled.Digest}
 	if text := pulled.Config.Identity; len(text) > 0 {
-		id = Identity{}
+		id = store.Identity{}
 		if err := json.Unmarshal(text, &id); err != nil || id.SourceDigest == "" {
 			return id, accel.Problemf(accel.ArtifactInvalid, "%s: its identity cannot be read", pulled.Reference)
 		}
 	}
-	id.Kind, id.Arch, id.KernelRelease, id.KernelID = j.def.Kind, k.Arch, k.Release, kernelID(k)
+	id.Kind, id.Arch, id.KernelRelease, id.KernelID = j.def.Kind, k.Arch, k.Release, store.KernelID(k)
 	return id, nil
 }
 
 // adoptModule judges one module of an artifact and copies it, uncompressed, into the entry.
-func (d *Driver) adoptModule(j *delivery, want accel.Module) (StoredModule, *accel.Problem) {
+func (d *Driver) adoptModule(j *delivery, want accel.Module) (store.Module, *accel.Problem) {
 	found := ""
-	entries, err := d.h.ReadDir(j.work)
+	entries, err := d.h.ReadDir(j.Work)
 	if err != nil {
-		return StoredModule{}, accel.ProblemOf(err, "cannot read an artifact")
+		return store.Module{}, accel.ProblemOf(err, "cannot read an artifact")
 	}
 	for _, e := range entries {
 		if base, ok := kmod.NameOf(e.Name()); ok && base == kmod.Normal(want.Name) {
-			found = path.Join(j.work, e.Name())
+			found = path.Join(j.Work, e.Name())
 		}
 	}
 	if found == "" {
-		return StoredModule{}, accel.Problemf(accel.ArtifactInvalid, "it has no module %q", want.Name)
+		return store.Module{}, accel.Problemf(accel.ArtifactInvalid, "it has no module %q", want.Name)
 	}
 	m, problem := kmod.Open(d.h, found)
 	if problem != nil {
-		return StoredModule{}, problem
+		return store.Module{}, problem
 	}
 	defer m.Close()
 	m.Path = path.Base(found)
 	if p := kmod.CheckVermagic(m, j.facts.Kernel, j.index.Flags()); p != nil {
-		return StoredModule{}, accel.Problemf(accel.ArtifactInvalid, "it says that it is for this kernel, but %s", p.Message)
+		return store.Module{}, accel.Problemf(accel.ArtifactInvalid, "it says that it is for this kernel, but %s", p.Message)
 	}
 	if v := j.def.Driver.Version; v != "" && m.Version != "" && m.Version != v {
-		return StoredModule{}, accel.Problemf(accel.ArtifactInvalid, "its module %q is of version %q, wanted is %q", want.Name, m.Version, v)
+		return store.Module{}, accel.Problemf(accel.ArtifactInvalid, "its module %q is of version %q, wanted is %q", want.Name, m.Version, v)
 	}
 	base, _, _ := strings.Cut(path.Base(found), ".ko")
-	s := StoredModule{Name: kmod.Normal(want.Name), File: base + ".ko", BuildID: m.BuildID, SrcVersion: m.SrcVersion, Vermagic: m.Vermagic, Depends: m.Depends, Version: m.Version}
-	if s.SHA256, problem = d.store(m.Content, path.Join(j.entry, s.File)); problem != nil {
-		return StoredModule{}, problem
+	s := store.Module{Name: kmod.Normal(want.Name), File: base + ".ko", BuildID: m.BuildID, SrcVersion: m.SrcVersion, Vermagic: m.Vermagic, Depends: m.Depends, Version: m.Version}
+	if s.SHA256, problem = d.store.Copy(m.Content, path.Join(j.Entry, s.File)); problem != nil {
+		return store.Module{}, problem
 	}
 	return s, nil
 }
@@ -220,28 +221,28 @@ func (d *Driver) adoptModule(j *delivery, want accel.Module) (StoredModule, *acc
 // adoptFirmware moves the firmware of an artifact into the entry. What an image in a foreign layout has is taken
 // without digests of its own.
 func (d *Driver) adoptFirmware(j *delivery, c artifact.Config) ([]artifact.File, *accel.Problem) {
-	from := path.Join(j.work, "firmware")
+	from := path.Join(j.Work, "firmware")
 	if !d.h.Exists(from) {
 		return nil, nil
 	}
-	if err := d.h.Rename(from, path.Join(j.entry, "firmware")); err != nil {
+	if err := d.h.Rename(from, path.Join(j.Entry, "firmware")); err != nil {
 		return nil, accel.ProblemOf(err, "cannot put firmware into the store")
 	}
 	return c.Firmware, nil
 }
 
 // contentOf describes an entry of the store as an artifact.
-func contentOf(e Entry, facts accel.Facts) (artifact.Content, *accel.Problem) {
+func contentOf(e store.Entry, facts accel.Facts) (artifact.Content, *accel.Problem) {
 	identity, err := json.Marshal(e.Identity)
 	if err != nil {
 		return artifact.Content{}, accel.ProblemOf(err, "cannot describe %q", e.Key)
 	}
 	c := artifact.Config{
-		Schema: artifact.Schema, Profile: e.Kind, DriverVersion: cmp.Or(e.Identity.Version, e.modulesVersion()), Arch: e.Arch,
+		Schema: artifact.Schema, Profile: e.Kind, DriverVersion: cmp.Or(e.Identity.Version, e.ModulesVersion()), Arch: e.Arch,
 		KernelRelease: e.KernelRelease, Created: e.Built, BuiltBy: "acceld", Identity: identity, Firmware: e.Firmware,
 	}
 	switch k := facts.Kernel; {
-	case e.KernelID == kernelID(k) && e.KernelRelease == k.Release:
+	case e.KernelID == store.KernelID(k) && e.KernelRelease == k.Release:
 		c.KernelBuildID, c.KernelVersion = k.BuildID, k.Version
 	case isHex(e.KernelID):
 		c.KernelBuildID = e.KernelID

@@ -31,6 +31,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/test/ko"
 )
 
@@ -114,7 +115,7 @@ func fromShop(s *shop) *accel.Definition {
 }
 
 // stock pushes a driver from another machine.
-func (s *shop) stock(t *testing.T, def *accel.Definition, x ko.Module, change func(*accel.Facts, *Entry), key *artifact.Key) artifact.Pushed {
+func (s *shop) stock(t *testing.T, def *accel.Definition, x ko.Module, change func(*accel.Facts, *store.Entry), key *artifact.Key) artifact.Pushed {
 	t.Helper()
 	other := newMachine(t)
 	d := other.driver(Options{Artifact: quick()})
@@ -241,23 +242,23 @@ func TestSources(t *testing.T) {
 		}, accel.ArtifactNotFound, true},
 		{"pinned", func(f shelf) { f.def.Driver.Sources[0].Digest = f.s.stock(f.t, f.def, ko.Edu(), nil, nil).Digest }, "", false},
 		{"pinned for another kernel", func(f shelf) {
-			f.def.Driver.Sources[0].Digest = f.s.stock(f.t, f.def, ko.Edu(), func(facts *accel.Facts, e *Entry) {
+			f.def.Driver.Sources[0].Digest = f.s.stock(f.t, f.def, ko.Edu(), func(facts *accel.Facts, e *store.Entry) {
 				facts.Kernel.BuildID, e.KernelID = "ffffffffffffffff", "ffffffffffffffff"
 			}, nil).Digest
 		}, accel.KernelMismatch, true},
 		{"tag of another build of the kernel", func(f shelf) {
-			f.s.stock(f.t, f.def, ko.Edu(), func(facts *accel.Facts, e *Entry) {
+			f.s.stock(f.t, f.def, ko.Edu(), func(facts *accel.Facts, e *store.Entry) {
 				facts.Kernel.BuildID, e.KernelID = "ffffffffffffffff", "ffffffffffffffff"
 			}, nil)
 		}, accel.ArtifactNotFound, true},
 		{"tag of another release", func(f shelf) {
-			f.s.stock(f.t, f.def, ko.Edu(), func(_ *accel.Facts, e *Entry) { e.KernelRelease = "5.0" }, nil)
+			f.s.stock(f.t, f.def, ko.Edu(), func(_ *accel.Facts, e *store.Entry) { e.KernelRelease = "5.0" }, nil)
 		}, accel.ArtifactNotFound, true},
 		{"another architecture", func(f shelf) {
-			f.s.stock(f.t, f.def, ko.Edu(), func(_ *accel.Facts, e *Entry) { e.Arch = "aarch64" }, nil)
+			f.s.stock(f.t, f.def, ko.Edu(), func(_ *accel.Facts, e *store.Entry) { e.Arch = "aarch64" }, nil)
 		}, accel.ArtifactNotFound, true},
 		{"another kind", func(f shelf) {
-			f.s.stock(f.t, f.def, ko.Edu(), func(_ *accel.Facts, e *Entry) { e.Kind = "a-b" }, nil)
+			f.s.stock(f.t, f.def, ko.Edu(), func(_ *accel.Facts, e *store.Entry) { e.Kind = "a-b" }, nil)
 		}, accel.ArtifactNotFound, true},
 		{"vermagic of another kernel", func(f shelf) {
 			x := ko.Edu()
@@ -379,7 +380,7 @@ func (m *testMachine) bundle(t *testing.T, file string) {
 	if err := os.MkdirAll(filepath.Dir(other.Path(file)), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, problem := d.Export(other.Facts(), []Entry{e}, file, nil); problem != nil {
+	if _, problem := d.Export(other.Facts(), []store.Entry{e}, file, nil); problem != nil {
 		t.Fatal(problem)
 	}
 	m.Write(file, other.Read(file))
@@ -521,7 +522,7 @@ func TestMirrors(t *testing.T) {
 	if have, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || have.Source != "oci" {
 		t.Fatal(have, problem)
 	}
-	if all, _ := d.List(); len(all) != 1 || !strings.HasPrefix(all[0].Origin, good.host()+"/edu@sha256:") {
+	if all, _ := d.store.List(); len(all) != 1 || !strings.HasPrefix(all[0].Origin, good.host()+"/edu@sha256:") {
 		t.Errorf("%+v", all)
 	}
 }
@@ -544,7 +545,7 @@ func TestFetchOnce(t *testing.T) {
 	if n := len(slices.DeleteFunc(s.requests, func(r string) bool { return !strings.Contains(r, "/blobs/") })); n != 2 {
 		t.Errorf("%d blobs were asked for: %v", n, s.requests)
 	}
-	if entries, _ := m.driver(Options{}).List(); len(entries) != 1 {
+	if entries, _ := m.driver(Options{}).store.List(); len(entries) != 1 {
 		t.Errorf("%+v", entries)
 	}
 }
@@ -555,12 +556,12 @@ func TestFetchAfterACrash(t *testing.T) {
 	def := fromShop(s)
 	s.stock(t, def, ko.Edu(), nil, nil)
 	d := m.driver(Options{})
-	m.Write(d.buildDir()+"/123/work/0/edu.ko", "half")
-	m.Write(d.buildDir()+"/123.lock", "")
+	m.Write(d.store.BuildDir()+"/123/work/0/edu.ko", "half")
+	m.Write(d.store.BuildDir()+"/123.lock", "")
 	if _, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
-	if left := m.Host.Glob(d.buildDir(), "*"); len(left) > 0 {
+	if left := m.Host.Glob(d.store.BuildDir(), "*"); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -625,7 +626,7 @@ func TestForeignImage(t *testing.T) {
 	if problem != nil || have.Source != "oci" {
 		t.Fatal(have, problem)
 	}
-	entries, _ := d.List()
+	entries, _ := d.store.List()
 	if got := m.Read(entries[0].Path + "/firmware/edu.bin"); len(entries) != 1 || got != "firmware" {
 		t.Errorf("%+v %q", entries, got)
 	}

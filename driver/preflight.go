@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/store"
 )
 
 // PreflightOptions change how [Driver.Preflight] works.
@@ -37,11 +38,11 @@ type PreflightResult struct {
 func (d *Driver) Preflight(ctx context.Context, def *accel.Definition, facts accel.Facts, o PreflightOptions) PreflightResult {
 	start := time.Now()
 	r := PreflightResult{Kind: def.Kind, Kernel: facts.Kernel.Release}
-	before := d.keys()
+	before := d.store.Keys()
 	r.Problem = d.preflight(ctx, def, facts, &r)
 	r.Ready = r.Problem == nil
 	if o.Discard && r.Key != "" && !slices.Contains(before, r.Key) {
-		if err := d.h.RemoveAll(d.entryDir(r.Key)); err != nil {
+		if err := d.h.RemoveAll(d.store.EntryDir(r.Key)); err != nil {
 			d.log.Warn("cannot remove a driver that was not to be kept", "key", r.Key, "error", err)
 		} else {
 			r.Key = ""
@@ -64,7 +65,7 @@ func (d *Driver) PreflightAll(ctx context.Context, defs []*accel.Definition, fac
 }
 
 func (d *Driver) preflight(ctx context.Context, def *accel.Definition, facts accel.Facts, r *PreflightResult) *accel.Problem {
-	if kernelID(facts.Kernel) == "" {
+	if store.KernelID(facts.Kernel) == "" {
 		return accel.Problemf(accel.KernelUnknown, "cannot tell which build of kernel %q is installed: what is stored for it could be for another", facts.Kernel.Release)
 	}
 	last := accel.Problemf(accel.NoDriverSource, "no source has a driver of %q for kernel %q", def.Kind, facts.Kernel.Release)
@@ -92,17 +93,4 @@ func (d *Driver) preflight(ctx context.Context, def *accel.Definition, facts acc
 	final := accel.Problemf(last.Reason, "%s", last.Message)
 	final.Tried = tried
 	return final
-}
-
-// keys are the entries of the store.
-func (d *Driver) keys() []string {
-	entries, err := d.List()
-	if err != nil {
-		return nil
-	}
-	var out []string
-	for _, e := range entries {
-		out = append(out, e.Key)
-	}
-	return out
 }

@@ -91,11 +91,11 @@ func TestPreflightBuilds(t *testing.T) {
 	w.isClean(1)
 	running := facts
 	running.Kernel.NotRunning, running.Kernel.BootID = false, "b"
-	if found, err := d.find(w.definition(), running.Kernel); err != nil || len(found) != 1 || found[0].Key != all[0].Key {
+	if found, err := d.store.Find(w.definition(), running.Kernel); err != nil || len(found) != 1 || found[0].Key != all[0].Key {
 		t.Error("the boot does not find it", found, err)
 	}
 	running.Kernel.BuildID = "cc" // the same release, built again
-	if found, _ := d.find(w.definition(), running.Kernel); len(found) != 0 {
+	if found, _ := d.store.Find(w.definition(), running.Kernel); len(found) != 0 {
 		t.Error("another build of the release finds it", found)
 	}
 	untold := facts
@@ -103,7 +103,7 @@ func TestPreflightBuilds(t *testing.T) {
 	if r := d.Preflight(t.Context(), w.definition(), untold, PreflightOptions{}); !r.Ready || r.Key == all[0].Key {
 		t.Errorf("%+v", r)
 	}
-	if found, _ := d.find(w.definition(), running.Kernel); len(found) != 1 {
+	if found, _ := d.store.Find(w.definition(), running.Kernel); len(found) != 1 {
 		t.Error("the boot does not find what is known by uname -v", found)
 	}
 	if w.runs() != 3 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/store"
 )
 
 // Probe reads what is true about the driver of one kind and changes nothing. Right means that every module that is not
@@ -15,7 +16,7 @@ import (
 // is not right; nil without Right means: not loaded, or an upgrade that was interrupted.
 func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
 	s := d.look(def, accs)
-	c := d.choice(def.Kind, facts.Kernel)
+	c := d.store.Choice(def.Kind, facts.Kernel)
 	have := accel.DriverHave{Modules: s.modules, Version: s.version()}
 	ours := d.ours(def, facts, c, s.modules)
 	if len(s.modules) > 0 {
@@ -34,7 +35,7 @@ func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Ac
 	if pending := pendable(problem) || problem == nil && def.Driver.Upgrade.Asked.After(c.Asked); pending && !s.missing && (ours != nil || def.Driver.Upgrade.Adopt) {
 		have.Upgrade = &accel.Upgrade{
 			From: accel.DriverRef{Version: have.Version, Key: have.Key}, To: accel.DriverRef{Version: def.Driver.Version},
-			Why: "somebody asked for it", Wish: d.wish(def, facts), Phase: accel.UpgradePending,
+			Why: "somebody asked for it", Wish: store.Wish(def, facts), Phase: accel.UpgradePending,
 		}
 		if problem != nil {
 			have.Upgrade.Why = problem.Message
@@ -103,24 +104,24 @@ func (d *Driver) look(def *accel.Definition, accs []accel.Accelerator) sight {
 
 // ours returns the driver that the modules are, when acceld chose it: what serves by its own account, what served
 // before, or anything in its store, which nobody else loads. It is nil for a foreign driver, and when nothing is loaded.
-func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c choice, live []accel.LoadedModule) *Generation {
-	for _, g := range []*Generation{c.Current, c.Previous} {
-		if g.live(live) {
+func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c store.Choice, live []accel.LoadedModule) *store.Generation {
+	for _, g := range []*store.Generation{c.Current, c.Previous} {
+		if g.Live(live) {
 			return g
 		}
 	}
 	if len(live) == 0 {
 		return nil
 	}
-	entries, err := d.List()
+	entries, err := d.store.List()
 	if err != nil {
 		d.log.Warn("cannot read the store", "error", err)
 	}
 	for _, e := range entries {
-		if e.Problem != "" || e.Kind != def.Kind || e.KernelRelease != facts.Kernel.Release || !sameKernel(e.KernelID, facts.Kernel) {
+		if e.Problem != "" || e.Kind != def.Kind || e.KernelRelease != facts.Kernel.Release || !store.SameKernel(e.KernelID, facts.Kernel) {
 			continue
 		}
-		if g := e.generation(def); g.live(live) {
+		if g := e.Generation(def); g.Live(live) {
 			for i, m := range g.Modules {
 				g.Modules[i].Parameters = d.liveParameters(m.Module, kmod.Normal(m.Name))
 			}
@@ -131,7 +132,7 @@ func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c choice, live [
 }
 
 // difference says how the live modules differ from the chosen and the wanted ones; nil when they do not.
-func (d *Driver) difference(def *accel.Definition, facts accel.Facts, c choice, s sight) *accel.Problem {
+func (d *Driver) difference(def *accel.Definition, facts accel.Facts, c store.Choice, s sight) *accel.Problem {
 	for _, want := range def.Driver.Modules {
 		i := slices.IndexFunc(s.modules, func(m accel.LoadedModule) bool { return m.Name == kmod.Normal(want.Name) && m.State == kmod.StateLive })
 		if i < 0 {
@@ -148,12 +149,12 @@ func (d *Driver) difference(def *accel.Definition, facts accel.Facts, c choice, 
 }
 
 // judgeModule compares one live module with what is wanted.
-func (d *Driver) judgeModule(def *accel.Definition, facts accel.Facts, want accel.Module, m accel.LoadedModule, chosen *Generation) *accel.Problem {
+func (d *Driver) judgeModule(def *accel.Definition, facts accel.Facts, want accel.Module, m accel.LoadedModule, chosen *store.Generation) *accel.Problem {
 	if v := def.Driver.Version; v != "" && m.Version != "" && m.Version != v {
 		return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded in version %q, wanted is %q", m.Name, m.Version, v)
 	}
 	if chosen != nil {
-		i := slices.IndexFunc(chosen.Modules, func(g GenerationModule) bool { return kmod.Normal(g.Name) == m.Name })
+		i := slices.IndexFunc(chosen.Modules, func(g store.GenerationModule) bool { return kmod.Normal(g.Name) == m.Name })
 		if i >= 0 && !kmod.Same(m, chosen.Modules[i].BuildID, chosen.Modules[i].SrcVersion, chosen.Modules[i].Version) {
 			return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded with build-id %q, the chosen one has %q", m.Name, m.BuildID, chosen.Modules[i].BuildID)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/driver/template"
 )
 
@@ -114,7 +115,7 @@ func (e *election) elsewhere(ctx context.Context) *answer {
 
 // share publishes what was built here while the driver is loaded and used. It never fails anything: what became of it
 // is logged and shown with the driver.
-func (d *Driver) share(def *accel.Definition, facts accel.Facts, e Entry, release func()) {
+func (d *Driver) share(def *accel.Definition, facts accel.Facts, e store.Entry, release func()) {
 	d.background.Go(func() {
 		defer release()
 		ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
@@ -148,7 +149,7 @@ func (d *Driver) publication(key string) string {
 
 // Push publishes an entry of the store to every source of type oci of def, whatever their push says. It returns what
 // was pushed, also with a problem.
-func (d *Driver) Push(ctx context.Context, def *accel.Definition, facts accel.Facts, e Entry, key *artifact.Key) ([]artifact.Pushed, *accel.Problem) {
+func (d *Driver) Push(ctx context.Context, def *accel.Definition, facts accel.Facts, e store.Entry, key *artifact.Key) ([]artifact.Pushed, *accel.Problem) {
 	var out []artifact.Pushed
 	asked := false
 	for _, s := range def.Driver.Sources {
@@ -169,7 +170,7 @@ func (d *Driver) Push(ctx context.Context, def *accel.Definition, facts accel.Fa
 }
 
 // push publishes an entry to one source.
-func (d *Driver) push(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, e Entry, o artifact.PushOptions) (artifact.Pushed, *accel.Problem) {
+func (d *Driver) push(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, e store.Entry, o artifact.PushOptions) (artifact.Pushed, *accel.Problem) {
 	image, problem := template.Fill(def, facts, "driver.sources.image", s.Image)
 	if problem != nil {
 		return artifact.Pushed{}, problem
@@ -179,12 +180,12 @@ func (d *Driver) push(ctx context.Context, def *accel.Definition, facts accel.Fa
 	if problem != nil {
 		return artifact.Pushed{}, problem
 	}
-	w, done, problem := d.workspace("")
+	w, done, problem := d.store.Workspace("")
 	if problem != nil {
 		return artifact.Pushed{}, problem
 	}
 	defer done()
-	pushed, problem := d.artifacts(def.Kind).Push(ctx, s, wanted(def, facts), content, w.work, o)
+	pushed, problem := d.artifacts(def.Kind).Push(ctx, s, wanted(def, facts), content, w.Work, o)
 	if problem != nil {
 		problem.Message = fmt.Sprintf("cannot publish the driver of %q: %s", def.Kind, problem.Message)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/test/ko"
 )
 
@@ -120,8 +121,8 @@ func TestFleetBuildsOnce(t *testing.T) {
 		t.Errorf("%d builds", f.runs())
 	}
 	// Both have the same entry, and neither anything else.
-	a, _ := one.List()
-	b, _ := two.List()
+	a, _ := one.store.List()
+	b, _ := two.store.List()
 	if len(a) != 1 || len(b) != 1 || a[0].Key != b[0].Key || a[0].Origin != "" || b[0].Origin == "" {
 		t.Errorf("%+v\n%+v", a, b)
 	}
@@ -186,7 +187,7 @@ func TestNobodyElects(t *testing.T) {
 		t.Fatal(source, a.problem)
 	}
 	d.Wait()
-	all, _ := d.List()
+	all, _ := d.store.List()
 	if p := d.publication(all[0].Key); !strings.HasPrefix(p, "not published: ") || !strings.Contains(p, "403") {
 		t.Errorf("published: %q", p)
 	}
@@ -196,7 +197,7 @@ func TestNobodyElects(t *testing.T) {
 		t.Error(source, a.problem, f.runs())
 	}
 	d.Wait()
-	if left := f.h.Glob(d.buildDir(), "*"); len(left) > 0 {
+	if left := f.h.Glob(d.store.BuildDir(), "*"); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -268,7 +269,7 @@ func TestBundle(t *testing.T) {
 	from, to := a.driver(Options{}), b.driver(Options{})
 	newer := ko.Edu()
 	newer.Version, newer.BuildID = "2.0.0", "c2c2"
-	entries := []Entry{a.enter(from, ko.Edu(), 1), a.enter(from, newer, 2)}
+	entries := []store.Entry{a.enter(from, ko.Edu(), 1), a.enter(from, newer, 2)}
 	foreign := a.enter(from, ko.Edu(), 3)
 	foreign.Kind = "a-b"
 	key := newKey(t, a, "k")

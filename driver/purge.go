@@ -118,7 +118,7 @@ func (d *Driver) loadedByUs() ([]accel.LoadedModule, *accel.Problem) {
 			out = append(out, live)
 		}
 	}
-	entries, err := d.List()
+	entries, err := d.store.List()
 	if err != nil {
 		return nil, accel.ProblemOf(err, "cannot read the store")
 	}

@@ -25,7 +25,7 @@ const (
 // the work.
 func (d *Driver) openScope(ctx context.Context, j *job) (done func()) {
 	scope, err := d.h.OpenScope(ctx, host.ScopeOptions{
-		Name:        "acceld-build-" + path.Base(j.dir),
+		Name:        "acceld-build-" + path.Base(j.Dir),
 		Description: "acceld: build of the driver of " + j.def.Kind,
 		CPUWeight:   d.o.CPUWeight, MemoryBytes: d.o.BuildMemory,
 	})
@@ -34,7 +34,7 @@ func (d *Driver) openScope(ctx context.Context, j *job) (done func()) {
 	}
 	j.scope = scope
 	sum := fnv.New32a()
-	_, _ = io.WriteString(sum, j.dir) // it never fails
+	_, _ = io.WriteString(sum, j.Dir) // it never fails
 	user := firstUser + int(sum.Sum32()%users)
 	if err := d.give(j, user); err != nil {
 		d.log.Debug("a build keeps the agent's user", "kind", j.def.Kind, "error", err)
@@ -52,7 +52,7 @@ func (d *Driver) openScope(ctx context.Context, j *job) (done func()) {
 
 // give makes the files of a job the user's, and the way to them passable. The store beside them is not.
 func (d *Driver) give(j *job, user int) error {
-	for _, dir := range []string{d.o.StateDir, d.buildDir(), j.dir} {
+	for _, dir := range []string{d.o.StateDir, d.store.BuildDir(), j.Dir} {
 		const pass = 0o011
 		st, err := d.h.Stat(dir)
 		if err != nil {
@@ -64,7 +64,7 @@ func (d *Driver) give(j *job, user int) error {
 			}
 		}
 	}
-	return errors.Join(d.h.Give(j.work, user), d.h.Chmod(j.work, 0o700), d.h.Give(path.Join(j.dir, "tmp"), user))
+	return errors.Join(d.h.Give(j.Work, user), d.h.Chmod(j.Work, 0o700), d.h.Give(path.Join(j.Dir, "tmp"), user))
 }
 
 // tryUser lets the user look whether it can read the headers and write its files.
@@ -75,14 +75,14 @@ func (d *Driver) tryUser(ctx context.Context, j *job, user int) error {
 	}
 	const look = `[ -w "$1" ] && [ -w "$TMPDIR" ] && [ -r "$2/Makefile" ]`
 	return j.scope.Run(ctx, host.Program{
-		Path: shell, Args: []string{"-c", look, "sh", j.work, j.headers}, Env: j.environment(), Dir: j.work, User: user, Output: io.Discard,
+		Path: shell, Args: []string{"-c", look, "sh", j.Work, j.headers}, Env: j.environment(), Dir: j.Work, User: user, Output: io.Discard,
 	})
 }
 
 // inScope runs one program of a job.
 func (d *Driver) inScope(ctx context.Context, j *job, s step, output io.Writer) error {
 	return j.scope.Run(ctx, host.Program{
-		Path: s.path, Args: s.args, Env: slices.Concat(j.environment(), s.env), Dir: j.work, User: j.user, Output: output,
+		Path: s.path, Args: s.args, Env: slices.Concat(j.environment(), s.env), Dir: j.Work, User: j.user, Output: output,
 	})
 }
 
@@ -95,10 +95,10 @@ func (d *Driver) runSteps(ctx context.Context, j *job, log io.Writer) (problem *
 	limited, cancel := context.WithTimeout(ctx, d.o.BuildTimeout)
 	defer cancel()
 	j.steps = len(steps) + 2 // copying the source comes before them, and harvesting the modules after
-	expected := d.expectedSteps(j.def.Kind)
+	expected := d.store.ExpectedSteps(j.def.Kind)
 	at := d.tell.Begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageBuild, Step: 2, Steps: j.steps, Total: expected, Guessed: expected > 0})
 	defer func() { at.End(problem) }()
-	words := newDiagnosis(log, j.work, func(done int, command string) {
+	words := newDiagnosis(log, j.Work, func(done int, command string) {
 		if int64(done) > at.Total {
 			at.Total, at.Guessed = 0, false // nobody knows any more
 		}
@@ -129,18 +129,4 @@ func (d *Driver) runSteps(ctx context.Context, j *job, log io.Writer) (problem *
 	j.counted = words.counted
 	at.Total, at.Guessed = at.Done, false
 	return nil
-}
-
-// expectedSteps is how many lines of progress the last build of a kind had, 0 when there was none.
-func (d *Driver) expectedSteps(kind string) int64 {
-	entries, err := d.List()
-	if err != nil {
-		return 0
-	}
-	for _, e := range slices.Backward(entries) {
-		if e.Problem == "" && e.Kind == kind && e.Steps > 0 {
-			return int64(e.Steps)
-		}
-	}
-	return 0
 }

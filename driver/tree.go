@@ -22,7 +22,7 @@ const treeLimit = 200_000
 func (d *Driver) copySource(j *job) (digest string, problem *accel.Problem) {
 	at := d.tell.Begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageCopy, What: j.source.Path, Step: 1})
 	defer func() { at.End(problem) }()
-	digest, err := copyTree(d.h, j.source.Path, j.work)
+	digest, err := copyTree(d.h, j.source.Path, j.Work)
 	if err != nil {
 		return "", accel.ProblemOr(err, accel.SourceMissing, "cannot copy the source %q", j.source.Path)
 	}

@@ -157,7 +157,7 @@ func (d *Driver) restorable(def *accel.Definition, facts accel.Facts, order []ac
 		return p // there is no half-way
 	}
 	x := kmod.NewIndex(d.h, facts.Kernel.Release)
-	entries, err := d.List()
+	entries, err := d.store.List()
 	if err != nil {
 		d.log.Warn("cannot read the store", "error", err)
 	}
@@ -168,7 +168,7 @@ func (d *Driver) restorable(def *accel.Definition, facts accel.Facts, order []ac
 		}
 		var files []string
 		for _, e := range entries {
-			if s, ok := e.module(want.Name); ok && kmod.Same(order[i], s.BuildID, s.SrcVersion, s.Version) {
+			if s, ok := e.Module(want.Name); ok && kmod.Same(order[i], s.BuildID, s.SrcVersion, s.Version) {
 				files = append(files, path.Join(e.Path, s.File))
 			}
 		}

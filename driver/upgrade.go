@@ -8,6 +8,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/lock"
+	"github.com/acceld/acceld/driver/store"
 )
 
 // resumeLimit is how often an upgrade that was interrupted goes on before it is taken back: a driver that ends its
@@ -19,12 +20,12 @@ const resumeLimit = 2
 // then the problem is RolledBack, and says what failed.
 func (d *Driver) Prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (accel.DriverRef, *accel.Problem) {
 	to, problem := d.prepare(ctx, def, facts)
-	return to.ref(), problem
+	return to.Ref(), problem
 }
 
-func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (*Generation, *accel.Problem) {
-	c := d.choice(def.Kind, facts.Kernel)
-	again := c.Rejected != nil && c.Rejected.Wish == d.wish(def, facts)
+func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (*store.Generation, *accel.Problem) {
+	c := d.store.Choice(def.Kind, facts.Kernel)
+	again := c.Rejected != nil && c.Rejected.Wish == store.Wish(def, facts)
 	p, _, problem := d.acquire(ctx, def, facts, EnsureOptions{Fresh: again || def.Driver.Upgrade.Asked.After(c.Asked)})
 	if problem != nil && again {
 		return nil, c.Rejected.Problem // nothing else is to be had
@@ -36,7 +37,7 @@ func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel
 	if again && c.Rejected.ID == p.ID {
 		return nil, c.Rejected.Problem
 	}
-	return d.keep(def, facts, p)
+	return d.store.Keep(def, facts, p)
 }
 
 // Upgrade replaces the driver that serves by the wanted one. The new one is acquired and judged before anything is
@@ -59,10 +60,10 @@ func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel
 	}
 	s := d.look(def, accs)
 	from := d.liveGeneration(def, facts, s)
-	if to.same(from) && s.serves() { // the sources have what serves
-		c := d.choice(def.Kind, facts.Kernel).serve(to)
+	if to.Same(from) && s.serves() { // the sources have what serves
+		c := d.store.Choice(def.Kind, facts.Kernel).Serve(to)
 		c.Asked, c.Rejected = def.Driver.Upgrade.Asked, nil
-		if err := d.choose(def.Kind, facts.Kernel, c); err != nil {
+		if err := d.store.Choose(def.Kind, facts.Kernel, c); err != nil {
 			return have, accel.ProblemOf(err, "cannot note the driver of %q", def.Kind)
 		}
 		return d.Probe(def, facts, accs)
@@ -71,28 +72,28 @@ func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel
 }
 
 // replace runs an upgrade from its first step, under the lock.
-func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, from, to *Generation) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, from, to *store.Generation) (accel.DriverHave, *accel.Problem) {
 	release, problem := d.locks.Driver(ctx, def.Kind)
 	if problem != nil {
 		return accel.DriverHave{}, problem
 	}
 	defer release()
-	old := from.definition(def)
+	old := from.Definition(def)
 	live := d.look(old, accs)
 	if problem := accel.HoldersProblem(def.Kind, d.users(old, accs, live.modules)); problem != nil {
 		have, _ := d.Probe(def, facts, accs)
 		return have, problem
 	}
 	j := &Journal{
-		Kind: def.Kind, Step: StepUnload, Kernel: kernelName(facts.Kernel), BootID: lock.BootID(d.h), From: from, To: to,
-		Wish: d.wish(def, facts), Asked: def.Driver.Upgrade.Asked, Since: d.o.Now().UTC(),
+		Kind: def.Kind, Step: StepUnload, Kernel: store.KernelName(facts.Kernel), BootID: lock.BootID(d.h), From: from, To: to,
+		Wish: store.Wish(def, facts), Asked: def.Driver.Upgrade.Asked, Since: d.o.Now().UTC(),
 	}
 	for _, v := range d.observe(old, accs) {
 		if len(live.modules) > 0 && (v.bound != old.Driver.Binds || v.missing != "") {
 			j.Bad = append(j.Bad, v.id)
 		}
 	}
-	d.log.Info("driver upgrade begins", "kind", def.Kind, "from", from.ref(), "to", to.ref())
+	d.log.Info("driver upgrade begins", "kind", def.Kind, "from", from.Ref(), "to", to.Ref())
 	return d.run(ctx, def, facts, accs, j)
 }
 
@@ -172,7 +173,7 @@ func (t *swap) do(ctx context.Context, s UpgradeStep) UpgradeStep {
 
 // unload removes what is loaded, the old driver. When that is refused the old one is as it was.
 func (t *swap) unload(ctx context.Context) UpgradeStep {
-	old := t.j.From.definition(t.def)
+	old := t.j.From.Definition(t.def)
 	problem := t.remove(ctx, old, t.facts, t.accs)
 	if problem == nil {
 		return StepLoad
@@ -195,8 +196,8 @@ func (t *swap) load(ctx context.Context) UpgradeStep {
 }
 
 // bring loads a generation, unless it is live, and waits for its devices.
-func (t *swap) bring(ctx context.Context, g *Generation) *accel.Problem {
-	def := g.definition(t.def)
+func (t *swap) bring(ctx context.Context, g *store.Generation) *accel.Problem {
+	def := g.Definition(t.def)
 	if problem := t.awaitStill(ctx, def); problem != nil {
 		return problem
 	}
@@ -205,7 +206,7 @@ func (t *swap) bring(ctx context.Context, g *Generation) *accel.Problem {
 		return a.problem
 	}
 	defer a.plan.Close()
-	if problem := t.openAttempt(g.ID); problem != nil {
+	if problem := t.attempts.Open(g.ID); problem != nil {
 		if g == t.j.To {
 			return problem
 		}
@@ -225,7 +226,7 @@ func (t *swap) bring(ctx context.Context, g *Generation) *accel.Problem {
 	}
 	if problem != nil {
 		if problem.Reason == accel.LoadTimeout || problem.Reason == accel.RebootRequired {
-			t.hung(g.ID)
+			t.attempts.Hung(g.ID)
 		}
 		return problem
 	}
@@ -251,7 +252,7 @@ func (t *swap) prove(ctx context.Context) UpgradeStep {
 		t.j.Problem, t.j.Fault = problem, true
 		return StepRevert
 	}
-	t.closeAttempt(t.j.To.ID, true)
+	t.attempts.Close(t.j.To.ID, true)
 	return StepCommit
 }
 
@@ -271,25 +272,25 @@ func (t *swap) compute(ctx context.Context) *accel.Problem {
 
 // commit makes the new driver the chosen one; the old one is the previous one from now on.
 func (t *swap) commit(context.Context) UpgradeStep {
-	c := t.choice(t.j.Kind, t.facts.Kernel).serve(t.j.To)
+	c := t.store.Choice(t.j.Kind, t.facts.Kernel).Serve(t.j.To)
 	c.Asked, c.Rejected = t.j.Asked, nil
-	if err := t.choose(t.j.Kind, t.facts.Kernel, c); err != nil {
+	if err := t.store.Choose(t.j.Kind, t.facts.Kernel, c); err != nil {
 		return t.retry(accel.ProblemOf(err, "cannot note the driver of %q", t.j.Kind))
 	}
-	t.log.Info("driver upgraded", "kind", t.j.Kind, "from", t.j.From.ref(), "to", t.j.To.ref(), "took", t.o.Now().Sub(t.j.Since))
-	t.collect(t.facts, t.underway())
+	t.log.Info("driver upgraded", "kind", t.j.Kind, "from", t.j.From.Ref(), "to", t.j.To.Ref(), "took", t.o.Now().Sub(t.j.Since))
+	t.store.Collect(t.facts, t.underway())
 	return t.end(nil)
 }
 
 // revert removes the new driver.
 func (t *swap) revert(ctx context.Context) UpgradeStep {
-	t.log.Warn("driver upgrade is taken back", "kind", t.j.Kind, "to", t.j.To.ref(), "reason", t.j.Problem.Reason, "message", t.j.Problem.Message)
-	if problem := t.remove(ctx, t.j.To.definition(t.def), t.facts, t.accs); problem != nil {
+	t.log.Warn("driver upgrade is taken back", "kind", t.j.Kind, "to", t.j.To.Ref(), "reason", t.j.Problem.Reason, "message", t.j.Problem.Message)
+	if problem := t.remove(ctx, t.j.To.Definition(t.def), t.facts, t.accs); problem != nil {
 		t.j.Stuck = problem
 		return StepReject
 	}
-	if !t.readAttempt(t.j.To.ID).Hung {
-		t.closeAttempt(t.j.To.ID, false)
+	if !t.attempts.Read(t.j.To.ID).Hung {
+		t.attempts.Close(t.j.To.ID, false)
 	}
 	return StepRestore
 }
@@ -301,7 +302,7 @@ func (t *swap) restore(ctx context.Context) UpgradeStep {
 	} else if problem := t.bring(ctx, t.j.From); problem != nil {
 		t.j.Stuck = problem
 	} else {
-		t.closeAttempt(t.j.From.ID, true)
+		t.attempts.Close(t.j.From.ID, true)
 		if problem := t.compute(ctx); problem != nil {
 			t.log.Warn("the devices do not compute with the driver before either", "kind", t.j.Kind, "message", problem.Message)
 		}
@@ -315,20 +316,20 @@ func (t *swap) restore(ctx context.Context) UpgradeStep {
 // reject notes that the new driver is not to be tried again, and why.
 func (t *swap) reject(context.Context) UpgradeStep {
 	j := t.j
-	sentence := j.To.ref().String() + " failed: " + strings.TrimSuffix(j.Problem.Message, ".")
-	problem := accel.Problemf(accel.RolledBack, "%s; %s serves again", sentence, j.From.ref())
+	sentence := j.To.Ref().String() + " failed: " + strings.TrimSuffix(j.Problem.Message, ".")
+	problem := accel.Problemf(accel.RolledBack, "%s; %s serves again", sentence, j.From.Ref())
 	if j.Stuck != nil {
-		problem = accel.Problemf(accel.RollbackFailed, "%s; %s could not be loaded back: %s", sentence, j.From.ref(), j.Stuck.Message)
+		problem = accel.Problemf(accel.RollbackFailed, "%s; %s could not be loaded back: %s", sentence, j.From.Ref(), j.Stuck.Message)
 	}
 	problem.Tried = j.Problem.Tried
-	c := t.choice(j.Kind, t.facts.Kernel)
+	c := t.store.Choice(j.Kind, t.facts.Kernel)
 	if c.Current == nil {
 		c.Current = j.From
 	}
 	noted := accel.Problemf(accel.RolledBack, "%s (%s)", sentence, j.Problem.Reason)
 	c.Asked = j.Asked
-	c.Rejected = &rejection{ID: j.To.ID, Wish: j.Wish, Version: j.To.Version, Problem: noted, At: t.o.Now().UTC(), Stuck: j.Stuck}
-	if err := t.choose(j.Kind, t.facts.Kernel, c); err != nil {
+	c.Rejected = &store.Rejection{ID: j.To.ID, Wish: j.Wish, Version: j.To.Version, Problem: noted, At: t.o.Now().UTC(), Stuck: j.Stuck}
+	if err := t.store.Choose(j.Kind, t.facts.Kernel, c); err != nil {
 		return t.retry(accel.ProblemOf(err, "cannot note that the driver of %q was taken back", j.Kind))
 	}
 	t.log.Warn("driver upgrade failed", "kind", j.Kind, "reason", problem.Reason, "message", problem.Message)
@@ -350,9 +351,9 @@ func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel
 	if j == nil {
 		return false, nil
 	}
-	d.log.Info("an upgrade was interrupted", "kind", j.Kind, "step", j.Step, "from", j.From.ref(), "to", j.To.ref())
+	d.log.Info("an upgrade was interrupted", "kind", j.Kind, "step", j.Step, "from", j.From.Ref(), "to", j.To.Ref())
 	other := j.BootID != lock.BootID(d.h)
-	if j.Kernel != kernelName(facts.Kernel) {
+	if j.Kernel != store.KernelName(facts.Kernel) {
 		return true, d.closeJournal(j) // for another kernel: what is chosen there is still the old driver
 	}
 	if other {
@@ -360,7 +361,7 @@ func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel
 	}
 	switch j.Step {
 	case StepUnload:
-		if s := d.look(j.From.definition(def), accs); s.serves() && j.From.live(s.modules) {
+		if s := d.look(j.From.Definition(def), accs); s.serves() && j.From.Live(s.modules) {
 			return false, d.closeJournal(j) // nothing had been changed
 		}
 	case StepLoad, StepProve:

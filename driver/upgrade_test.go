@@ -71,7 +71,7 @@ func TestUpgrade(t *testing.T) {
 	if problem != nil || !have.Right || have.Upgrade != nil || have.Version != "2.0.0" || m.liveVersion() != "2.0.0" {
 		t.Fatalf("%+v %v", have, problem)
 	}
-	entries, err := d.List()
+	entries, err := d.store.List()
 	if err != nil || len(entries) != 2 || !entries[0].Previous || !entries[1].Current {
 		t.Errorf("%+v %v", entries, err)
 	}
@@ -295,7 +295,7 @@ func killEverywhere(t *testing.T, how string, power bool) {
 		if j := d.journal("qemu-edu"); j != nil {
 			seen[string(j.Step)] = true
 		}
-		committed := d.choice("qemu-edu", m.Facts().Kernel).Current.Version == "2.0.0"
+		committed := d.store.Choice("qemu-edu", m.Facts().Kernel).Current.Version == "2.0.0"
 		if j := d.journal("qemu-edu"); j != nil && j.Step == StepCommit {
 			committed = true
 		}
@@ -384,7 +384,7 @@ func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
 				t.Errorf("what served on this kernel does not serve again: %+v %v, loads %v", have, problem, m.loads)
 			}
 			for _, k := range []accel.Kernel{facts.Kernel, m.Facts().Kernel} {
-				if choice := d.choice(def.Kind, k); choice.Rejected != nil {
+				if choice := d.store.Choice(def.Kind, k); choice.Rejected != nil {
 					t.Errorf("on kernel %s version %s is rejected: %v", k.Release, choice.Rejected.Version, choice.Rejected.Problem)
 				}
 			}
@@ -583,7 +583,7 @@ func TestCollect(t *testing.T) {
 	if _, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
-	entries, err := d.List()
+	entries, err := d.store.List()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -619,7 +619,7 @@ func TestCollectKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	d = m.driver(Options{})
-	if found, err := d.find(wants("0.1.0"), m.Facts().Kernel); err != nil || len(found) != 0 {
+	if found, err := d.store.Find(wants("0.1.0"), m.Facts().Kernel); err != nil || len(found) != 0 {
 		t.Errorf("half an entry is taken for a whole one: %+v, %v", found, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/vm/cache"
 	"github.com/acceld/acceld/test/vm/kernels"
@@ -192,7 +193,7 @@ func processor(cmd *exec.Cmd) time.Duration {
 // sums are the digests of a manifest's modules.
 func sums(t *testing.T, manifest string) string {
 	t.Helper()
-	var m driver.Manifest
+	var m store.Manifest
 	if err := json.Unmarshal([]byte(manifest), &m); err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/vendors"
 )
@@ -168,10 +169,10 @@ func (m *machine) upgrade(version string) (accel.DriverHave, *accel.Problem, err
 	return have, problem, m.err
 }
 
-func (m *machine) build(version string) (driver.Entry, error) {
+func (m *machine) build(version string) (store.Entry, error) {
 	def, err := wants(version)
 	if err != nil {
-		return driver.Entry{}, err
+		return store.Entry{}, err
 	}
 	e, problem := m.driver.Build(context.Background(), def, m.facts)
 	if problem != nil {
@@ -215,7 +216,7 @@ func makeSources() error {
 		return err
 	}
 	m.open("/tmp/made")
-	var entries []driver.Entry
+	var entries []store.Entry
 	for _, v := range []string{one, two, three} {
 		e, err := m.build(v)
 		if err != nil {

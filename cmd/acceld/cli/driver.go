@@ -12,6 +12,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host"
 )
 
@@ -35,7 +36,7 @@ func driverListCommand(c *common) *cobra.Command {
 				return failed(accel.AsProblem(err))
 			}
 			if format.json() {
-				return writeJSON(cmd.OutOrStdout(), append([]driver.Entry{}, entries...)) // [], not null
+				return writeJSON(cmd.OutOrStdout(), append([]store.Entry{}, entries...)) // [], not null
 			}
 			if len(entries) == 0 {
 				fmt.Fprintf(cmd.OutOrStdout(), "no driver in the store below %q\n", p.config.StateDir)
@@ -54,7 +55,7 @@ func driverListCommand(c *common) *cobra.Command {
 }
 
 // serves says what a driver of the store is for its kind and kernel.
-func serves(e driver.Entry) string {
+func serves(e store.Entry) string {
 	switch {
 	case e.Current:
 		return "current"

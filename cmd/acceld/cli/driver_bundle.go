@@ -11,6 +11,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/store"
 )
 
 func driverBundleCommand(c *common) *cobra.Command {
@@ -63,12 +64,12 @@ of "driver list".`,
 }
 
 // stored finds the usable entries of a kind, or the one whose key begins with what.
-func stored(d *driver.Driver, what string) ([]driver.Entry, error) {
+func stored(d *driver.Driver, what string) ([]store.Entry, error) {
 	all, err := d.List()
 	if err != nil {
 		return nil, failed(accel.AsProblem(err))
 	}
-	var byKind, byKey []driver.Entry
+	var byKind, byKey []store.Entry
 	for _, e := range all {
 		switch {
 		case e.Problem != "":

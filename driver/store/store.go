@@ -1,4 +1,4 @@
-package driver
+package store
 
 import (
 	"cmp"
@@ -20,16 +20,43 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// storeSchema changes when the meaning of a manifest does; entries of another schema are not used.
-const storeSchema = 1
+// Keys are the entries of the store.
+func (s *Store) Keys() []string {
+	entries, err := s.List()
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Key)
+	}
+	return out
+}
+
+// ExpectedSteps is how many lines of progress the last build of a kind had, 0 when there was none.
+func (s *Store) ExpectedSteps(kind string) int64 {
+	entries, err := s.List()
+	if err != nil {
+		return 0
+	}
+	for _, e := range slices.Backward(entries) {
+		if e.Problem == "" && e.Kind == kind && e.Steps > 0 {
+			return int64(e.Steps)
+		}
+	}
+	return 0
+}
+
+// Schema changes when the meaning of a manifest does; entries of another schema are not used.
+const Schema = 1
 
 // Manifest describes one entry of the store: everything that went into its key, and what came out.
 type Manifest struct {
 	Schema int    `json:"schema"`
 	Key    string `json:"key"`
 	Identity
-	Built   time.Time      `json:"built"`
-	Modules []StoredModule `json:"modules"`
+	Built   time.Time `json:"built"`
+	Modules []Module  `json:"modules"`
 	// Steps is how many lines of progress the build had: the next one of the kind is told how far it is by it.
 	Steps int `json:"steps,omitempty"`
 	// Kept is a copy of a driver that was installed on the host: to go back to, never to be chosen otherwise.
@@ -54,8 +81,8 @@ type Identity struct {
 	Signer string `json:"signer,omitempty"`
 }
 
-// StoredModule is one module file of an entry.
-type StoredModule struct {
+// Module is one module file of an entry.
+type Module struct {
 	Name       string   `json:"name"`
 	File       string   `json:"file"`
 	SHA256     string   `json:"sha256"`
@@ -79,12 +106,12 @@ type Entry struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// key names an entry: the first 32 hexadecimal digits of the SHA-256 of the identity's canonical JSON.
-func (id Identity) key() string {
+// Key names an entry: the first 32 hexadecimal digits of the SHA-256 of the identity's canonical JSON.
+func (id Identity) Key() string {
 	b, err := json.Marshal(struct {
 		Schema int `json:"schema"`
 		Identity
-	}{storeSchema, id})
+	}{Schema, id})
 	if err != nil {
 		panic(err) // strings always marshal
 	}
@@ -92,25 +119,25 @@ func (id Identity) key() string {
 	return hex.EncodeToString(sum[:])[:32]
 }
 
-// sameKernel reports whether an entry is for a kernel: by `uname -v` too, for a kernel that was not running when the entry
+// SameKernel reports whether an entry is for a kernel: by `uname -v` too, for a kernel that was not running when the entry
 // was made may not have told its build-id.
-func sameKernel(id string, k accel.Kernel) bool {
+func SameKernel(id string, k accel.Kernel) bool {
 	return id != "" && (id == k.BuildID || id == k.Version)
 }
 
-// kernelID is what makes a kernel itself, where a release is not enough.
-func kernelID(k accel.Kernel) string { return cmp.Or(k.BuildID, k.Version) }
+// KernelID is what makes a kernel itself, where a release is not enough.
+func KernelID(k accel.Kernel) string { return cmp.Or(k.BuildID, k.Version) }
 
-func (m Manifest) module(name string) (StoredModule, bool) {
-	i := slices.IndexFunc(m.Modules, func(s StoredModule) bool { return kmod.Normal(s.Name) == kmod.Normal(name) })
+func (m Manifest) Module(name string) (Module, bool) {
+	i := slices.IndexFunc(m.Modules, func(s Module) bool { return kmod.Normal(s.Name) == kmod.Normal(name) })
 	if i < 0 {
-		return StoredModule{}, false
+		return Module{}, false
 	}
 	return m.Modules[i], true
 }
 
-// modulesVersion is the driver's version as its modules say it.
-func (m Manifest) modulesVersion() string {
+// ModulesVersion is the driver's version as its modules say it.
+func (m Manifest) ModulesVersion() string {
 	for _, s := range m.Modules {
 		if s.Version != "" {
 			return s.Version
@@ -119,15 +146,15 @@ func (m Manifest) modulesVersion() string {
 	return ""
 }
 
-func (d *Driver) storeDir() string { return path.Join(d.o.StateDir, "kmod") }
+func (s *Store) StoreDir() string { return path.Join(s.stateDir, "kmod") }
 
-func (d *Driver) entryDir(key string) string { return path.Join(d.storeDir(), key) }
+func (s *Store) EntryDir(key string) string { return path.Join(s.StoreDir(), key) }
 
-func (d *Driver) buildDir() string { return path.Join(d.o.StateDir, "build") }
+func (s *Store) BuildDir() string { return path.Join(s.stateDir, "build") }
 
-func (d *Driver) currentDir() string { return path.Join(d.storeDir(), "current") }
+func (s *Store) currentDir() string { return path.Join(s.StoreDir(), "current") }
 
-func (d *Driver) failedLog(key string) string { return path.Join(d.storeDir(), "failed", key+".log") }
+func (s *Store) FailedLog(key string) string { return path.Join(s.StoreDir(), "failed", key+".log") }
 
 // isKey tells an entry's directory from the store's others.
 func isKey(name string) bool {
@@ -135,11 +162,11 @@ func isKey(name string) bool {
 	return err == nil && len(b) == 16
 }
 
-// manifest reads and checks an entry's manifest. It must say that it is of this key: an entry that was copied or whose
+// Manifest reads and checks an entry's manifest. It must say that it is of this key: an entry that was copied or whose
 // manifest was changed is not used.
-func (d *Driver) manifest(key string) (Manifest, error) {
-	name := path.Join(d.entryDir(key), "manifest.json")
-	b, err := d.h.ReadFile(name)
+func (s *Store) Manifest(key string) (Manifest, error) {
+	name := path.Join(s.EntryDir(key), "manifest.json")
+	b, err := s.h.ReadFile(name)
 	if err != nil {
 		return Manifest{}, err
 	}
@@ -147,7 +174,7 @@ func (d *Driver) manifest(key string) (Manifest, error) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return Manifest{}, fmt.Errorf("cannot read %q: %w", name, err)
 	}
-	if m.Schema != storeSchema || m.Key != key || m.Identity.key() != key || len(m.Modules) == 0 {
+	if m.Schema != Schema || m.Key != key || m.Identity.Key() != key || len(m.Modules) == 0 {
 		return Manifest{}, fmt.Errorf("cannot use %q: it does not describe this entry", name)
 	}
 	for _, s := range m.Modules {
@@ -160,8 +187,8 @@ func (d *Driver) manifest(key string) (Manifest, error) {
 
 // List returns the entries of the store, the oldest first. A directory that is no usable entry is listed with its
 // problem.
-func (d *Driver) List() ([]Entry, error) {
-	dirs, err := d.h.ReadDir(d.storeDir())
+func (s *Store) List() ([]Entry, error) {
+	dirs, err := s.h.ReadDir(s.StoreDir())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -169,7 +196,7 @@ func (d *Driver) List() ([]Entry, error) {
 		return nil, err
 	}
 	current, previous := map[string]bool{}, map[string]bool{}
-	for _, c := range d.choices() {
+	for _, c := range s.choices() {
 		if c.Current != nil {
 			current[c.Current.Key] = true
 		}
@@ -182,34 +209,34 @@ func (d *Driver) List() ([]Entry, error) {
 		if !isKey(e.Name()) {
 			continue
 		}
-		entry := Entry{Path: d.entryDir(e.Name()), Current: current[e.Name()], Previous: previous[e.Name()]}
-		if entry.Manifest, err = d.manifest(e.Name()); err != nil {
+		entry := Entry{Path: s.EntryDir(e.Name()), Current: current[e.Name()], Previous: previous[e.Name()]}
+		if entry.Manifest, err = s.Manifest(e.Name()); err != nil {
 			entry.Key, entry.Problem = e.Name(), err.Error()
 		}
-		entry.Version = cmp.Or(entry.Version, entry.modulesVersion())
+		entry.Version = cmp.Or(entry.Version, entry.ModulesVersion())
 		entries = append(entries, entry)
 	}
 	slices.SortStableFunc(entries, func(a, b Entry) int { return a.Built.Compare(b.Built) })
 	return entries, nil
 }
 
-// find returns the usable entries for the kind on a kernel: the current one first, then the youngest first. Of a kernel
+// Find returns the usable entries for the kind on a kernel: the current one first, then the youngest first. Of a kernel
 // that does not run only the release may be known.
 // It needs no source tree and no network.
-func (d *Driver) find(def *accel.Definition, k accel.Kernel) ([]Entry, error) {
-	all, err := d.List()
+func (s *Store) Find(def *accel.Definition, k accel.Kernel) ([]Entry, error) {
+	all, err := s.List()
 	if err != nil {
 		return nil, err
 	}
 	var out []Entry
 	for _, e := range all {
-		if e.Problem == "" && !e.Kept && e.Kind == def.Kind && e.Arch == k.Arch && e.KernelRelease == k.Release && sameKernel(e.KernelID, k) &&
-			(def.Driver.Version == "" || e.Version == def.Driver.Version || e.modulesVersion() == def.Driver.Version) {
+		if e.Problem == "" && !e.Kept && e.Kind == def.Kind && e.Arch == k.Arch && e.KernelRelease == k.Release && SameKernel(e.KernelID, k) &&
+			(def.Driver.Version == "" || e.Version == def.Driver.Version || e.ModulesVersion() == def.Driver.Version) {
 			out = append(out, e)
 		}
 	}
 	chosen := ""
-	if c := d.choice(def.Kind, k); c.Current != nil {
+	if c := s.Choice(def.Kind, k); c.Current != nil {
 		chosen = c.Current.Key
 	}
 	slices.SortStableFunc(out, func(a, b Entry) int {
@@ -224,9 +251,9 @@ func (d *Driver) find(def *accel.Definition, k accel.Kernel) ([]Entry, error) {
 	return out, nil
 }
 
-// generation describes the driver of an entry with the parameters that def has now.
-func (e Entry) generation(def *accel.Definition) *Generation {
-	g := &Generation{Source: accel.SourceStore, Key: e.Key, ID: e.Key, Version: e.modulesVersion(), Binds: def.Driver.Binds}
+// Generation describes the driver of an entry with the parameters that def has now.
+func (e Entry) Generation(def *accel.Definition) *Generation {
+	g := &Generation{Source: accel.SourceStore, Key: e.Key, ID: e.Key, Version: e.ModulesVersion(), Binds: def.Driver.Binds}
 	for _, s := range e.Modules {
 		m := accel.Module{Name: s.Name}
 		if i := slices.IndexFunc(def.Driver.Modules, func(x accel.Module) bool { return kmod.Normal(x.Name) == kmod.Normal(s.Name) }); i >= 0 {
@@ -237,8 +264,8 @@ func (e Entry) generation(def *accel.Definition) *Generation {
 	return g
 }
 
-// digest returns the SHA-256 of what r has left, in hexadecimal.
-func digest(r io.Reader) (string, error) {
+// Digest returns the SHA-256 of what r has left, in hexadecimal.
+func Digest(r io.Reader) (string, error) {
 	sum := sha256.New()
 	if _, err := io.Copy(sum, r); err != nil {
 		return "", err
@@ -246,10 +273,10 @@ func digest(r io.Reader) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// checkDigest compares a module file of the store with its manifest.
-func (d *Driver) checkDigest(e Entry, s StoredModule) *accel.Problem {
-	name := path.Join(e.Path, s.File)
-	f, err := d.h.Open(name)
+// Check compares a module file of the store with its manifest.
+func (s *Store) Check(e Entry, m Module) *accel.Problem {
+	name := path.Join(e.Path, m.File)
+	f, err := s.h.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return accel.Problemf(accel.DigestMismatch, "file %q of the store is gone", name)
 	}
@@ -257,53 +284,53 @@ func (d *Driver) checkDigest(e Entry, s StoredModule) *accel.Problem {
 		return accel.ProblemOf(err, "cannot read module %q", name)
 	}
 	defer f.Close()
-	sum, err := digest(f)
+	sum, err := Digest(f)
 	if err != nil {
 		return accel.ProblemOf(err, "cannot read module %q", name)
 	}
-	if sum != s.SHA256 {
-		return accel.Problemf(accel.DigestMismatch, "file %q has SHA-256 %s, stored was %s", name, sum, s.SHA256)
+	if sum != m.SHA256 {
+		return accel.Problemf(accel.DigestMismatch, "file %q has SHA-256 %s, stored was %s", name, sum, m.SHA256)
 	}
 	return nil
 }
 
-// describe writes the manifest of an entry.
-func (d *Driver) describe(w *workspace, m Manifest) error {
+// Describe writes the manifest of an entry.
+func (s *Store) Describe(w *Workspace, m Manifest) error {
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err
 	}
-	return d.h.WriteFile(path.Join(w.entry, "manifest.json"), append(b, '\n'), 0o600)
+	return s.h.WriteFile(path.Join(w.Entry, "manifest.json"), append(b, '\n'), 0o600)
 }
 
-// publish moves the finished entry of a workspace to its place in the store. An entry that is there and readable wins: it has the
+// Publish moves the finished entry of a workspace to its place in the store. An entry that is there and readable wins: it has the
 // same content by its name. One that is not readable is replaced.
-func (d *Driver) publish(w *workspace, key string) error {
-	to := d.entryDir(key)
-	if d.h.Exists(to) {
-		if _, err := d.manifest(key); err == nil {
+func (s *Store) Publish(w *Workspace, key string) error {
+	to := s.EntryDir(key)
+	if s.h.Exists(to) {
+		if _, err := s.Manifest(key); err == nil {
 			return nil
 		}
-		if err := d.h.RemoveAll(to); err != nil {
+		if err := s.h.RemoveAll(to); err != nil {
 			return err
 		}
 	}
-	return d.h.Rename(w.entry, to)
+	return s.h.Rename(w.Entry, to)
 }
 
-// sweep removes what builds that did not end left behind. A build holds the lock beside its directory.
-func (d *Driver) sweep() {
+// Sweep removes what builds that did not end left behind. A build holds the lock beside its directory.
+func (s *Store) Sweep() {
 	dirs := map[string]bool{}
-	for _, name := range d.h.Glob(d.buildDir(), "*") {
+	for _, name := range s.h.Glob(s.BuildDir(), "*") {
 		dirs[strings.TrimSuffix(name, ".lock")] = true
 	}
 	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
-		release, err := d.h.TryLock(dir+".lock", "")
+		release, err := s.h.TryLock(dir+".lock", "")
 		if err != nil {
 			continue // at work
 		}
-		if err := errors.Join(d.h.RemoveAll(dir), d.h.Remove(dir+".lock")); err != nil {
-			d.log.Warn("cannot remove an old build", "directory", dir, "error", err)
+		if err := errors.Join(s.h.RemoveAll(dir), s.h.Remove(dir+".lock")); err != nil {
+			s.log.Warn("cannot remove an old build", "directory", dir, "error", err)
 		}
 		release()
 	}

@@ -1,4 +1,4 @@
-package driver
+package store
 
 import (
 	"cmp"
@@ -37,19 +37,19 @@ type GenerationModule struct {
 	Version    string `json:"version,omitempty"`
 }
 
-// choice is what serves a kind on a kernel, <StateDir>/kmod/current/<kind>@<kernel>. It is read by Probe, to know the
+// Choice is what serves a kind on a kernel, <StateDir>/kmod/current/<kind>@<kernel>. It is read by Probe, to know the
 // drivers that acceld may replace; by Ensure, for the last one that was good; and by Upgrade, for what not to try again.
-type choice struct {
+type Choice struct {
 	Current  *Generation `json:"current,omitempty"`
 	Previous *Generation `json:"previous,omitempty"`
 	// Asked is the newest request that was carried out.
 	Asked time.Time `json:"asked,omitzero"`
 	// Rejected is the driver that was tried and taken back.
-	Rejected *rejection `json:"rejected,omitempty"`
+	Rejected *Rejection `json:"rejected,omitempty"`
 }
 
-// rejection is a driver that is not tried again until it, the kernel or the configuration is another.
-type rejection struct {
+// Rejection is a driver that is not tried again until it, the kernel or the configuration is another.
+type Rejection struct {
 	ID      string         `json:"id"`
 	Wish    string         `json:"wish"`
 	Version string         `json:"version,omitempty"`
@@ -59,16 +59,16 @@ type rejection struct {
 	Stuck *accel.Problem `json:"stuck,omitempty"`
 }
 
-// ref names the generation for people.
-func (g *Generation) ref() accel.DriverRef {
+// Ref names the generation for people.
+func (g *Generation) Ref() accel.DriverRef {
 	if g == nil {
 		return accel.DriverRef{}
 	}
 	return accel.DriverRef{Version: g.Version, Key: g.Key}
 }
 
-// definition is def with the modules of the generation: what must be unloaded or loaded when def has others by now.
-func (g *Generation) definition(def *accel.Definition) *accel.Definition {
+// Definition is def with the modules of the generation: what must be unloaded or loaded when def has others by now.
+func (g *Generation) Definition(def *accel.Definition) *accel.Definition {
 	if g == nil {
 		return def
 	}
@@ -81,8 +81,8 @@ func (g *Generation) definition(def *accel.Definition) *accel.Definition {
 	return &d
 }
 
-// live reports whether the modules are those of the generation; modules that it does not have are not asked about.
-func (g *Generation) live(modules []accel.LoadedModule) bool {
+// Live reports whether the modules are those of the generation; modules that it does not have are not asked about.
+func (g *Generation) Live(modules []accel.LoadedModule) bool {
 	if g == nil || len(modules) == 0 {
 		return false
 	}
@@ -92,8 +92,8 @@ func (g *Generation) live(modules []accel.LoadedModule) bool {
 	})
 }
 
-// same reports whether loading the other generation would change nothing.
-func (g *Generation) same(o *Generation) bool {
+// Same reports whether loading the other generation would change nothing.
+func (g *Generation) Same(o *Generation) bool {
 	if g == nil || o == nil || len(g.Modules) != len(o.Modules) {
 		return false
 	}
@@ -103,8 +103,8 @@ func (g *Generation) same(o *Generation) bool {
 	})
 }
 
-// generationOf describes the driver of a plan. Its key is empty for a plan that is not from the store.
-func generationOf(p *kmod.Plan, def *accel.Definition) *Generation {
+// GenerationOf describes the driver of a plan. Its key is empty for a plan that is not from the store.
+func GenerationOf(p *kmod.Plan, def *accel.Definition) *Generation {
 	g := &Generation{Source: p.Source, Key: p.Key, ID: p.ID, Version: p.Version(), Binds: def.Driver.Binds}
 	for _, m := range p.Modules {
 		if m.Prior {
@@ -121,8 +121,8 @@ func generationOf(p *kmod.Plan, def *accel.Definition) *Generation {
 	return g
 }
 
-// wish names what a definition asks for.
-func (d *Driver) wish(def *accel.Definition, facts accel.Facts) string {
+// Wish names what a definition asks for.
+func Wish(def *accel.Definition, facts accel.Facts) string {
 	type module struct {
 		Name       string
 		Parameters string
@@ -149,13 +149,13 @@ func (d *Driver) wish(def *accel.Definition, facts accel.Facts) string {
 }
 
 // choiceName is the file of the choice for a kind on a kernel.
-func (d *Driver) choiceName(kind string, k accel.Kernel) string {
-	return path.Join(d.currentDir(), kind+"@"+kernelName(k))
+func (s *Store) choiceName(kind string, k accel.Kernel) string {
+	return path.Join(s.currentDir(), kind+"@"+KernelName(k))
 }
 
-// kernelName is a kernel's release and identity as part of a file's name.
-func kernelName(k accel.Kernel) string {
-	id := kernelID(k)
+// KernelName is a kernel's release and identity as part of a file's name.
+func KernelName(k accel.Kernel) string {
+	id := KernelID(k)
 	if k.BuildID == "" { // `uname -v` has spaces and more
 		sum := sha256.Sum256([]byte(id))
 		id = hex.EncodeToString(sum[:])
@@ -163,56 +163,56 @@ func kernelName(k accel.Kernel) string {
 	return strings.ReplaceAll(k.Release, "/", "_") + "+" + id[:min(12, len(id))]
 }
 
-// choice returns what serves a kind on a kernel; the zero value when nothing is known or it cannot be read: then a
+// Choice returns what serves a kind on a kernel; the zero value when nothing is known or it cannot be read: then a
 // driver is chosen anew.
-func (d *Driver) choice(kind string, k accel.Kernel) choice {
-	return d.readChoice(d.choiceName(kind, k))
+func (s *Store) Choice(kind string, k accel.Kernel) Choice {
+	return s.readChoice(s.choiceName(kind, k))
 }
 
-func (d *Driver) readChoice(name string) choice {
-	var c choice
-	b, err := d.h.ReadFile(name)
+func (s *Store) readChoice(name string) Choice {
+	var c Choice
+	b, err := s.h.ReadFile(name)
 	if err != nil || json.Unmarshal(b, &c) != nil {
-		return choice{}
+		return Choice{}
 	}
 	return c
 }
 
 // choices returns those of every kind and kernel.
-func (d *Driver) choices() []choice {
-	var out []choice
-	for _, name := range d.h.Glob(d.currentDir(), "*") {
-		out = append(out, d.readChoice(name))
+func (s *Store) choices() []Choice {
+	var out []Choice
+	for _, name := range s.h.Glob(s.currentDir(), "*") {
+		out = append(out, s.readChoice(name))
 	}
 	return out
 }
 
-// choose writes the choice for a kind; nothing when it is written already.
-func (d *Driver) choose(kind string, k accel.Kernel, c choice) error {
-	name := d.choiceName(kind, k)
+// Choose writes the choice for a kind; nothing when it is written already.
+func (s *Store) Choose(kind string, k accel.Kernel, c Choice) error {
+	name := s.choiceName(kind, k)
 	b, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
 		return err
 	}
 	b = append(b, '\n')
-	if old, err := d.h.ReadFile(name); err == nil && string(old) == string(b) {
+	if old, err := s.h.ReadFile(name); err == nil && string(old) == string(b) {
 		return nil
 	}
-	d.point("choice")
-	if c == (choice{}) {
-		return d.h.Remove(name)
+	s.point("choice")
+	if c == (Choice{}) {
+		return s.h.Remove(name)
 	}
-	if err := d.h.MkdirAll(d.currentDir(), 0o700); err != nil {
+	if err := s.h.MkdirAll(s.currentDir(), 0o700); err != nil {
 		return err
 	}
-	err = d.h.WriteFile(name, b, 0o600)
-	d.point("choice")
+	err = s.h.WriteFile(name, b, 0o600)
+	s.point("choice")
 	return err
 }
 
-// serve makes g the current generation of c. What served before becomes the previous one.
-func (c choice) serve(g *Generation) choice {
-	if c.Current != nil && !c.Current.same(g) {
+// Serve makes g the current generation of c. What served before becomes the previous one.
+func (c Choice) Serve(g *Generation) Choice {
+	if c.Current != nil && !c.Current.Same(g) {
 		c.Previous = c.Current
 	}
 	c.Current = g

@@ -1,4 +1,4 @@
-package driver
+package store
 
 import (
 	"path"
@@ -8,47 +8,47 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// collect removes from the store what nothing needs any more. Kept are, for the running kernel and for every other that
+// Collect removes from the store what nothing needs any more. Kept are, for the running kernel and for every other that
 // is installed: the drivers that serve, served before or were built for it last; what is loaded; what an upgrade that
 // is under way goes from or to; and, of the rest, the youngest within the limits.
-func (d *Driver) collect(facts accel.Facts, underway []*Generation) {
-	entries, err := d.List()
+func (s *Store) Collect(facts accel.Facts, underway []*Generation) {
+	entries, err := s.List()
 	if err != nil {
-		d.log.Warn("cannot read the store", "error", err)
+		s.log.Warn("cannot read the store", "error", err)
 		return
 	}
-	needed := d.needed(facts, entries, underway)
+	needed := s.needed(facts, entries, underway)
 	kept, size := 0, int64(0)
 	for _, e := range slices.Backward(entries) {
 		if needed[e.Key] {
 			continue
 		}
-		bytes := d.size(e.Path)
-		if e.Problem == "" && kept < d.o.StoreEntries && (d.o.StoreMiB == 0 || size+bytes <= int64(d.o.StoreMiB)<<20) {
+		bytes := s.size(e.Path)
+		if e.Problem == "" && kept < s.entries && (s.mib == 0 || size+bytes <= int64(s.mib)<<20) {
 			kept++
 			size += bytes
 			continue
 		}
-		if err := d.discard(e); err != nil {
-			d.log.Warn("cannot remove a driver from the store", "key", e.Key, "error", err)
+		if err := s.discard(e); err != nil {
+			s.log.Warn("cannot remove a driver from the store", "key", e.Key, "error", err)
 			continue
 		}
-		d.log.Info("driver removed from the store", "kind", e.Kind, "version", e.Version, "kernel", e.KernelRelease, "key", e.Key)
+		s.log.Info("driver removed from the store", "kind", e.Kind, "version", e.Version, "kernel", e.KernelRelease, "key", e.Key)
 	}
 }
 
 // discard removes an entry. Its manifest goes first: whoever is stopped in the middle leaves no entry, instead of one that says that
 // it has modules and has none, which would be refused for good.
-func (d *Driver) discard(e Entry) error {
-	if err := d.h.Remove(path.Join(e.Path, "manifest.json")); err != nil {
+func (s *Store) discard(e Entry) error {
+	if err := s.h.Remove(path.Join(e.Path, "manifest.json")); err != nil {
 		return err
 	}
-	d.point("discard")
-	return d.h.RemoveAll(e.Path)
+	s.point("discard")
+	return s.h.RemoveAll(e.Path)
 }
 
 // needed returns the keys that must stay.
-func (d *Driver) needed(facts accel.Facts, entries []Entry, underway []*Generation) map[string]bool {
+func (s *Store) needed(facts accel.Facts, entries []Entry, underway []*Generation) map[string]bool {
 	out := map[string]bool{}
 	need := func(gs ...*Generation) {
 		for _, g := range gs {
@@ -57,12 +57,12 @@ func (d *Driver) needed(facts accel.Facts, entries []Entry, underway []*Generati
 			}
 		}
 	}
-	for _, c := range d.choices() {
+	for _, c := range s.choices() {
 		need(c.Current, c.Previous)
 	}
 	need(underway...)
 	installed := func(e Entry) bool {
-		return e.KernelRelease == facts.Kernel.Release || d.h.Exists(path.Join("/lib/modules", e.KernelRelease))
+		return e.KernelRelease == facts.Kernel.Release || s.h.Exists(path.Join("/lib/modules", e.KernelRelease))
 	}
 	last := map[string]bool{} // the kinds and kernels whose youngest entry was seen
 	for _, e := range slices.Backward(entries) {
@@ -71,8 +71,8 @@ func (d *Driver) needed(facts accel.Facts, entries []Entry, underway []*Generati
 		} else if at := e.Kind + "@" + e.KernelRelease; e.Problem == "" && !e.Kept && !last[at] {
 			last[at], out[e.Key] = true, true
 		}
-		for _, s := range e.Modules {
-			if live, ok := kmod.Live(d.h, s.Name); ok && kmod.Same(live, s.BuildID, s.SrcVersion, s.Version) {
+		for _, m := range e.Modules {
+			if live, ok := kmod.Live(s.h, m.Name); ok && kmod.Same(live, m.BuildID, m.SrcVersion, m.Version) {
 				out[e.Key] = true
 			}
 		}
@@ -81,8 +81,8 @@ func (d *Driver) needed(facts accel.Facts, entries []Entry, underway []*Generati
 }
 
 // size is what the files of a directory take.
-func (d *Driver) size(dir string) int64 {
-	entries, err := d.h.ReadDir(dir)
+func (s *Store) size(dir string) int64 {
+	entries, err := s.h.ReadDir(dir)
 	if err != nil {
 		return 0
 	}
