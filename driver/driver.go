@@ -9,6 +9,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/build"
 	"github.com/acceld/acceld/driver/deadline"
 	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/driver/progress"
@@ -73,6 +74,7 @@ type Driver struct {
 	tell      progress.Teller
 	store     *store.Store
 	attempts  *store.Attempts
+	builder   *build.Builder
 	// operations are those on devices, which may hang.
 	operations *deadline.Operations
 
@@ -121,6 +123,10 @@ func New(h *host.Host, o Options) *Driver {
 	d.store = store.New(h, store.Options{
 		StateDir: o.StateDir, Log: o.Log, Locks: d.locks, Now: o.Now, Wait: o.BuildTimeout, Entries: o.StoreEntries,
 		MiB: o.StoreMiB, Point: d.point,
+	})
+	d.builder = build.New(h, build.Options{
+		StateDir: o.StateDir, Log: o.Log, Store: d.store, Tell: d.tell, Now: o.Now, Timeout: o.BuildTimeout, Jobs: o.Jobs,
+		Memory: o.BuildMemory, CPUWeight: o.CPUWeight,
 	})
 	if d.kernel == nil {
 		d.kernel = &helperKernel{h: h, argv: o.Helper}

@@ -374,36 +374,6 @@ func (d *Driver) askInstalled(def *accel.Definition, facts accel.Facts, o Ensure
 	return answer{verdict: satisfied, plan: p}
 }
 
-// askBuild compiles the driver, unless the store has exactly what would come out, or another host is at it and
-// publishes.
-func (d *Driver) askBuild(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, o EnsureOptions) answer {
-	var e store.Entry
-	var a answer
-	if len(sharing(def)) == 0 {
-		e, a = d.build(ctx, def, facts, s, nil)
-	} else {
-		x := &election{d: d, def: def, facts: facts, o: o}
-		defer x.end()
-		if away := x.elsewhere(ctx); away != nil {
-			return *away
-		}
-		built := false
-		e, a = d.build(ctx, def, facts, s, func(ctx context.Context, key string) *answer {
-			away := x.gate(ctx, key)
-			built = away == nil
-			return away
-		})
-		if built && a.verdict == satisfied {
-			d.share(def, facts, e, x.release)
-			x.release = nil // the publisher's now
-		}
-	}
-	if a.verdict != satisfied || a.plan != nil { // a plan: it was there when this host was elected
-		return a
-	}
-	return d.useFetched(def, facts, e, accel.SourceBuild, o)
-}
-
 // rebind mends devices under a driver that is live: it asks the kernel to try again those that no driver has, for what
 // refused them may have been mended since, and makes the nodes that are missing.
 func (d *Driver) rebind(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {

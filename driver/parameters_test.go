@@ -39,20 +39,3 @@ func TestParametersDiffer(t *testing.T) {
 		}
 	}
 }
-
-func TestHeadersPackage(t *testing.T) {
-	for _, c := range [][3]string{
-		{"debian", "6.1.0-56-amd64", "linux-headers-6.1.0-56-amd64"},
-		{"ubuntu", "5.15.0-1-generic", "linux-headers-5.15.0-1-generic"},
-		{"rhel", "5.14.0-1.el9.x86_64", "kernel-devel-5.14.0-1.el9.x86_64"},
-		{"fedora", "6.9.1-200.fc40.x86_64", "kernel-devel-6.9.1-200.fc40.x86_64"},
-		{"ol", "5.15.0-1.el8uek.x86_64", "kernel-uek-devel-5.15.0-1.el8uek.x86_64"},
-		{"sles", "6.4.0-150600.23-default", "kernel-default-devel"},
-		{"alpine", "6.6.52-0-lts", "linux-lts-dev"},
-		{"strange", "1", "the build headers of kernel 1"},
-	} {
-		if got := headersPackage(accel.OS{ID: c[0]}, c[1]); got != c[2] {
-			t.Errorf("%v: %q", c, got)
-		}
-	}
-}

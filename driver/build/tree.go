@@ -1,4 +1,4 @@
-package driver
+package build
 
 import (
 	"crypto/sha256"
@@ -19,10 +19,10 @@ import (
 const treeLimit = 200_000
 
 // copySource copies the source of a job to where it is built, and returns its digest.
-func (d *Driver) copySource(j *job) (digest string, problem *accel.Problem) {
-	at := d.tell.Begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageCopy, What: j.source.Path, Step: 1})
+func (b *Builder) copySource(j *job) (digest string, problem *accel.Problem) {
+	at := b.tell.Begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageCopy, What: j.source.Path, Step: 1})
 	defer func() { at.End(problem) }()
-	digest, err := copyTree(d.h, j.source.Path, j.Work)
+	digest, err := copyTree(b.h, j.source.Path, j.Work)
 	if err != nil {
 		return "", accel.ProblemOr(err, accel.SourceMissing, "cannot copy the source %q", j.source.Path)
 	}

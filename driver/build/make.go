@@ -1,4 +1,4 @@
-package driver
+package build
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/acceld/acceld/driver/template"
 )
 
-// step is one program of a build.
-type step struct {
+// command is one program of a build.
+type command struct {
 	name string // for people
 	path string
 	args []string
@@ -19,31 +19,31 @@ type step struct {
 }
 
 // system is how the source of a job is built: what the definition says, else by its dkms.conf, else by kbuild.
-func (d *Driver) system(s template.BuildSource) accel.BuildSystem {
+func (b *Builder) system(s template.BuildSource) accel.BuildSystem {
 	if s.System != "" {
 		return s.System
 	}
-	if d.h.Exists(path.Join(s.Path, dkmsFile)) {
+	if b.h.Exists(path.Join(s.Path, dkmsFile)) {
 		return accel.BuildDKMS
 	}
 	return accel.BuildKbuild
 }
 
-// steps are the programs of a build, in order.
-func (d *Driver) steps(j *job) ([]step, *accel.Problem) {
+// commands are the programs of a build, in order.
+func (b *Builder) commands(j *job) ([]command, *accel.Problem) {
 	switch j.system {
 	case accel.BuildDKMS:
-		return d.dkmsSteps(j)
+		return b.dkmsCommands(j)
 	case accel.BuildMake:
-		return []step{{name: "make", path: j.make, args: slices.Concat([]string{fmt.Sprintf("-j%d", d.o.Jobs)}, d.variables(j), []string{"modules"})}}, nil
+		return []command{{name: "make", path: j.make, args: slices.Concat([]string{fmt.Sprintf("-j%d", b.o.Jobs)}, b.variables(j), []string{"modules"})}}, nil
 	default:
-		args := []string{"-C", j.headers, "M=" + j.Work, fmt.Sprintf("-j%d", d.o.Jobs)}
-		return []step{{name: "make", path: j.make, args: slices.Concat(args, d.variables(j), []string{"modules"})}}, nil
+		args := []string{"-C", j.headers, "M=" + j.Work, fmt.Sprintf("-j%d", b.o.Jobs)}
+		return []command{{name: "make", path: j.make, args: slices.Concat(args, b.variables(j), []string{"modules"})}}, nil
 	}
 }
 
 // variables are those of make: the kernel's compiler, what the definition says, and the paths left out of what comes out.
-func (d *Driver) variables(j *job) []string {
+func (b *Builder) variables(j *job) []string {
 	flags := "-ffile-prefix-map=" + j.Work + "=."
 	var rest []string
 	for _, a := range slices.Concat(j.extra, j.source.Make) {

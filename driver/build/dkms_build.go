@@ -1,4 +1,4 @@
-package driver
+package build
 
 import (
 	"fmt"
@@ -13,9 +13,9 @@ import (
 )
 
 // readDKMS reads the dkms.conf of a source tree.
-func (d *Driver) readDKMS(tree string) (*dkmsConf, *accel.Problem) {
+func (b *Builder) readDKMS(tree string) (*dkmsConf, *accel.Problem) {
 	name := path.Join(tree, dkmsFile)
-	data, err := d.h.ReadFile(name)
+	data, err := b.h.ReadFile(name)
 	if err != nil {
 		return nil, accel.ProblemOr(err, accel.SourceMissing, "cannot read %q", name)
 	}
@@ -111,13 +111,13 @@ func configured(want, config string) bool {
 	return true
 }
 
-// dkmsSteps are what DKMS runs to build: patches, PRE_BUILD, one MAKE, POST_BUILD. MAKE and the scripts are shell text of
+// dkmsCommands are what DKMS runs to build: patches, PRE_BUILD, one MAKE, POST_BUILD. MAKE and the scripts are shell text of
 // the source, trusted as much as its Makefile is: they go to the shell as they stand, with the variables of DKMS in the
 // environment, inside the scope. CLEAN is not run, because the copy is clean.
-func (d *Driver) dkmsSteps(j *job) ([]step, *accel.Problem) {
-	shell, err := d.h.LookPath("bash") // DKMS's own
+func (b *Builder) dkmsCommands(j *job) ([]command, *accel.Problem) {
+	shell, err := b.h.LookPath("bash") // DKMS's own
 	if err != nil {
-		shell, err = d.h.LookPath("sh")
+		shell, err = b.h.LookPath("sh")
 	}
 	if err != nil {
 		return nil, accel.Problemf(accel.CompilerMissing, "program %q is not installed", "bash")
@@ -126,18 +126,18 @@ func (d *Driver) dkmsSteps(j *job) ([]step, *accel.Problem) {
 	if problem != nil {
 		return nil, problem
 	}
-	steps, problem := d.dkmsPatches(j)
+	commands, problem := b.dkmsPatches(j)
 	if problem != nil {
 		return nil, problem
 	}
 	run := func(name, text string, more ...string) {
 		if text != "" {
-			steps = append(steps, step{name: name, path: shell, args: []string{"-c", text}, env: slices.Concat(variables, more)})
+			commands = append(commands, command{name: name, path: shell, args: []string{"-c", text}, env: slices.Concat(variables, more)})
 		}
 	}
 	script := func(directive string) {
 		if text := j.dkms.texts[directive].text; text != "" {
-			run(directive, "./"+strings.TrimPrefix(text, "./"), "MAKEFLAGS="+makeFlags(d.o.Jobs, d.variables(j)))
+			run(directive, "./"+strings.TrimPrefix(text, "./"), "MAKEFLAGS="+makeFlags(b.o.Jobs, b.variables(j)))
 		}
 	}
 	script("PRE_BUILD")
@@ -145,13 +145,13 @@ func (d *Driver) dkmsSteps(j *job) ([]step, *accel.Problem) {
 	if problem != nil {
 		return nil, problem
 	}
-	all := d.variables(j)
+	all := b.variables(j)
 	if strings.HasPrefix(make, "make ") { // as DKMS does; sources that do not want it write 'make' (dkms(8))
 		all = append(all, "KERNELRELEASE="+j.facts.Kernel.Release)
 	}
-	run("MAKE", make, "MAKEFLAGS="+makeFlags(d.o.Jobs, all))
+	run("MAKE", make, "MAKEFLAGS="+makeFlags(b.o.Jobs, all))
 	script("POST_BUILD")
-	return steps, nil
+	return commands, nil
 }
 
 // makeText is the make command for a kernel: MAKE[0] unless a MAKE_MATCH is for it, and DKMS's own without either.
@@ -177,8 +177,8 @@ func (c *dkmsConf) makeText(release string) (string, *accel.Problem) {
 }
 
 // dkmsPatches are the patches that the file wants for this kernel.
-func (d *Driver) dkmsPatches(j *job) ([]step, *accel.Problem) {
-	var steps []step
+func (b *Builder) dkmsPatches(j *job) ([]command, *accel.Problem) {
+	var commands []command
 	for _, i := range j.dkms.elements("PATCH") {
 		match, problem := j.dkms.value(element("PATCH_MATCH", i))
 		if problem != nil {
@@ -196,16 +196,16 @@ func (d *Driver) dkmsPatches(j *job) ([]step, *accel.Problem) {
 		if problem != nil {
 			return nil, problem
 		}
-		if file = path.Join("patches", path.Clean("/"+file)); !d.h.Exists(path.Join(j.Work, file)) {
+		if file = path.Join("patches", path.Clean("/"+file)); !b.h.Exists(path.Join(j.Work, file)) {
 			return nil, j.dkms.refuse(line, "the patch %q is not there", file)
 		}
-		program, err := d.h.LookPath("patch")
+		program, err := b.h.LookPath("patch")
 		if err != nil {
 			return nil, accel.Problemf(accel.CompilerMissing, "program %q is not installed: install package %q", "patch", "patch")
 		}
-		steps = append(steps, step{name: fmt.Sprintf("PATCH[%d]", i), path: program, args: []string{"-p1", "-i", file}})
+		commands = append(commands, command{name: fmt.Sprintf("PATCH[%d]", i), path: program, args: []string{"-p1", "-i", file}})
 	}
-	return steps, nil
+	return commands, nil
 }
 
 // dkmsModule is where the build leaves a module of the definition; ok is false when the file does not say.

@@ -1,4 +1,4 @@
-package driver
+package build
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func headersPackage(os accel.OS, release string) string {
 }
 
 // headerDirs are where distributions put the build headers of a kernel.
-func (d *Driver) headerDirs(k accel.Kernel) []string {
+func (b *Builder) headerDirs(k accel.Kernel) []string {
 	r := k.Release
 	dirs := []string{
 		k.Headers, "/lib/modules/" + r + "/build", "/usr/lib/modules/" + r + "/build",
@@ -47,19 +47,19 @@ func (d *Driver) headerDirs(k accel.Kernel) []string {
 }
 
 // headers returns the directory of the build headers of the kernel.
-func (d *Driver) headers(facts accel.Facts) (string, *accel.Problem) {
-	if problem := d.toolkit(facts.Kernel.Release); problem != nil {
+func (b *Builder) headers(facts accel.Facts) (string, *accel.Problem) {
+	if problem := b.toolkit(facts.Kernel.Release); problem != nil {
 		return "", problem
 	}
 	install := headersPackage(facts.OS, facts.Kernel.Release)
-	for _, dir := range d.headerDirs(facts.Kernel) {
-		if dir == "" || !d.h.Exists(path.Join(dir, "Makefile")) {
+	for _, dir := range b.headerDirs(facts.Kernel) {
+		if dir == "" || !b.h.Exists(path.Join(dir, "Makefile")) {
 			continue
 		}
-		if release := d.headersRelease(dir); release != "" && release != facts.Kernel.Release {
+		if release := b.headersRelease(dir); release != "" && release != facts.Kernel.Release {
 			return "", accel.Problemf(accel.KernelMismatch, "the headers in %q are of kernel %q, wanted is %q: install package %q", dir, release, facts.Kernel.Release, install)
 		}
-		if part := d.incomplete(dir); part != "" {
+		if part := b.incomplete(dir); part != "" {
 			return "", accel.Problemf(accel.HeadersMissing, "the headers in %q are not whole, %q is not there: install package %q", dir, part, install)
 		}
 		return dir, nil
@@ -69,8 +69,8 @@ func (d *Driver) headers(facts accel.Facts) (string, *accel.Problem) {
 
 // headersRelease is the kernel that headers say they are of: what modules get. Empty when they do not say. Their
 // include/config/kernel.release is not looked at: Debian's has another one.
-func (d *Driver) headersRelease(dir string) string {
-	text, err := d.h.ReadFile(path.Join(dir, "include/generated/utsrelease.h"))
+func (b *Builder) headersRelease(dir string) string {
+	text, err := b.h.ReadFile(path.Join(dir, "include/generated/utsrelease.h"))
 	if err != nil {
 		return ""
 	}
@@ -82,14 +82,14 @@ func (d *Driver) headersRelease(dir string) string {
 
 // incomplete names a part that the Makefile of headers includes from another package (Debian's -common and kbuild,
 // SUSE's kernel-devel) and that is not there.
-func (d *Driver) incomplete(dir string) string {
-	text, err := d.h.ReadFile(path.Join(dir, "Makefile"))
+func (b *Builder) incomplete(dir string) string {
+	text, err := b.h.ReadFile(path.Join(dir, "Makefile"))
 	const longest = 4096 // the one of a whole tree includes only what is in it
 	if err != nil || len(text) > longest {
 		return ""
 	}
 	for _, m := range regexp.MustCompile(`(?m)^include[ \t]+(/[^\s$]+)[ \t]*$`).FindAllSubmatch(text, -1) {
-		if !d.h.Exists(string(m[1])) {
+		if !b.h.Exists(string(m[1])) {
 			return string(m[1])
 		}
 	}
@@ -100,12 +100,12 @@ func (d *Driver) incomplete(dir string) string {
 const toolkitFile = "/etc/driver-toolkit-release.json"
 
 // toolkit refuses the root of a toolkit image that is for another kernel.
-func (d *Driver) toolkit(release string) *accel.Problem {
+func (b *Builder) toolkit(release string) *accel.Problem {
 	var t struct {
 		Kernel   string `json:"KERNEL_VERSION"`
 		RealTime string `json:"RT_KERNEL_VERSION"`
 	}
-	if text, err := d.h.ReadFile(toolkitFile); err != nil || json.Unmarshal(text, &t) != nil {
+	if text, err := b.h.ReadFile(toolkitFile); err != nil || json.Unmarshal(text, &t) != nil {
 		t.Kernel = "" // it does not say
 	}
 	if t.Kernel == "" || release == t.Kernel || release == t.RealTime {
@@ -116,13 +116,13 @@ func (d *Driver) toolkit(release string) *accel.Problem {
 
 // compiler checks that the programs of a build are there and returns the path of make and the arguments that the
 // kernel's own compiler asks of it.
-func (d *Driver) compiler(ctx context.Context, facts accel.Facts, config string, other bool) (program string, arguments []string, problem *accel.Problem) {
+func (b *Builder) compiler(ctx context.Context, facts accel.Facts, config string, other bool) (program string, arguments []string, problem *accel.Problem) {
 	needs := []string{"make", "gcc", "ld"}
 	clang := kmod.ConfigValue(config, "CONFIG_CC_IS_CLANG") == "y"
 	if clang {
 		needs, arguments = []string{"make", "clang", "ld.lld"}, []string{"LLVM=1"}
 	}
-	cc, problem := d.matchingCompiler(ctx, facts, needs[1], config, other)
+	cc, problem := b.matchingCompiler(ctx, facts, needs[1], config, other)
 	if problem != nil {
 		return "", nil, problem
 	}
@@ -131,11 +131,11 @@ func (d *Driver) compiler(ctx context.Context, facts accel.Facts, config string,
 		needs[1] = cc
 	}
 	for _, program := range needs {
-		if _, err := d.h.LookPath(program); err != nil && !path.IsAbs(program) {
+		if _, err := b.h.LookPath(program); err != nil && !path.IsAbs(program) {
 			return "", nil, accel.Problemf(accel.CompilerMissing, "program %q is not installed: install package %q", program, programPackage(facts.OS, program))
 		}
 	}
-	program, err := d.h.LookPath(needs[0])
+	program, err := b.h.LookPath(needs[0])
 	if err != nil {
 		return "", nil, accel.ProblemOf(err, "cannot find make")
 	}
@@ -144,7 +144,7 @@ func (d *Driver) compiler(ctx context.Context, facts accel.Facts, config string,
 
 // matchingCompiler returns the installed compiler that is the kernel's: kbuild warns of another one and goes on, but what
 // comes out may differ in layout, and a kernel with compiler plugins cannot be built for with another one at all.
-func (d *Driver) matchingCompiler(ctx context.Context, facts accel.Facts, name, config string, other bool) (string, *accel.Problem) {
+func (b *Builder) matchingCompiler(ctx context.Context, facts accel.Facts, name, config string, other bool) (string, *accel.Problem) {
 	text := kmod.ConfigValue(config, "CONFIG_CC_VERSION_TEXT") // "gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0"
 	want := majorOf(text)
 	if want == "" {
@@ -153,7 +153,7 @@ func (d *Driver) matchingCompiler(ctx context.Context, facts accel.Facts, name, 
 	found := []string{name, name + "-" + want, "/opt/rh/gcc-toolset-" + want + "/root/usr/bin/" + name}
 	has := ""
 	for _, candidate := range found {
-		version := d.compilerVersion(ctx, candidate)
+		version := b.compilerVersion(ctx, candidate)
 		if major, _, _ := strings.Cut(version, "."); major == want {
 			return candidate, nil
 		}
@@ -185,22 +185,22 @@ func majorOf(text string) string {
 }
 
 // compilerVersion asks a compiler; empty when it is not there.
-func (d *Driver) compilerVersion(ctx context.Context, name string) string {
+func (b *Builder) compilerVersion(ctx context.Context, name string) string {
 	program := name
 	if !path.IsAbs(name) {
-		found, err := d.h.LookPath(name)
+		found, err := b.h.LookPath(name)
 		if err != nil {
 			return ""
 		}
 		program = found
-	} else if !d.h.Exists(name) {
+	} else if !b.h.Exists(name) {
 		return ""
 	}
 	args := []string{"-dumpfullversion", "-dumpversion"} // as scripts/cc-version.sh of the kernel
 	if strings.Contains(path.Base(name), "clang") {
 		args = args[1:]
 	}
-	out, err := d.h.Command(ctx, program, args...).Output()
+	out, err := b.h.Command(ctx, program, args...).Output()
 	if err != nil {
 		return ""
 	}

@@ -1,6 +1,7 @@
-package driver
+package build
 
 import (
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,7 +53,7 @@ func TestHeaders(t *testing.T) {
 				t.Fatal(err)
 			}
 			facts := accel.Facts{Kernel: accel.Kernel{Release: want["kernel"], Arch: "x86_64"}, OS: accel.OS{ID: want["os"]}}
-			dir, problem := New(h, Options{}).headers(facts)
+			dir, problem := New(h, Options{Log: slog.New(slog.DiscardHandler)}).headers(facts)
 			if dir != want["headers"] {
 				t.Errorf("headers in %q, want %q", dir, want["headers"])
 			}
@@ -78,7 +79,7 @@ func TestMatchingCompiler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := New(h, Options{StateDir: t.TempDir()})
+	d := New(h, Options{StateDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	const plugins = "CONFIG_GCC_PLUGINS=y\n"
 	for name, c := range map[string]struct {
 		config string
@@ -114,6 +115,23 @@ func TestMajorOf(t *testing.T) {
 	} {
 		if got := majorOf(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestHeadersPackage(t *testing.T) {
+	for _, c := range [][3]string{
+		{"debian", "6.1.0-56-amd64", "linux-headers-6.1.0-56-amd64"},
+		{"ubuntu", "5.15.0-1-generic", "linux-headers-5.15.0-1-generic"},
+		{"rhel", "5.14.0-1.el9.x86_64", "kernel-devel-5.14.0-1.el9.x86_64"},
+		{"fedora", "6.9.1-200.fc40.x86_64", "kernel-devel-6.9.1-200.fc40.x86_64"},
+		{"ol", "5.15.0-1.el8uek.x86_64", "kernel-uek-devel-5.15.0-1.el8uek.x86_64"},
+		{"sles", "6.4.0-150600.23-default", "kernel-default-devel"},
+		{"alpine", "6.6.52-0-lts", "linux-lts-dev"},
+		{"strange", "1", "the build headers of kernel 1"},
+	} {
+		if got := headersPackage(accel.OS{ID: c[0]}, c[1]); got != c[2] {
+			t.Errorf("%v: %q", c, got)
 		}
 	}
 }
