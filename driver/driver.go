@@ -11,8 +11,11 @@ import (
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/driver/build"
 	"github.com/acceld/acceld/driver/deadline"
+	"github.com/acceld/acceld/driver/devices"
+	"github.com/acceld/acceld/driver/firmware"
 	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/driver/progress"
+	"github.com/acceld/acceld/driver/steps"
 	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
@@ -75,6 +78,9 @@ type Driver struct {
 	store     *store.Store
 	attempts  *store.Attempts
 	builder   *build.Builder
+	devices   *devices.Devices
+	firmware  *firmware.Firmware
+	steps     *steps.Steps
 	// operations are those on devices, which may hang.
 	operations *deadline.Operations
 
@@ -131,6 +137,7 @@ func New(h *host.Host, o Options) *Driver {
 	if d.kernel == nil {
 		d.kernel = &helperKernel{h: h, argv: o.Helper}
 	}
+	d.steps = steps.New(h, o.Log, o.Now, d.operations)
 	d.kernel = forgetful{d.kernel, d.forgetLoad}
 	if d.ledger = o.Ledger; d.ledger == nil {
 		var err error
@@ -138,6 +145,8 @@ func New(h *host.Host, o Options) *Driver {
 			panic(err) // a state directory that is none: configuration is validated long before
 		}
 	}
+	d.devices = devices.New(h, o.Log, d.ledger)
+	d.firmware = firmware.New(h, o.Log, d.ledger, d.store, o.StateDir)
 	d.store.Sweep()
 	d.attempts.Settle()
 	return d
@@ -145,3 +154,9 @@ func New(h *host.Host, o Options) *Driver {
 
 // List returns the drivers that the store has, the oldest first.
 func (d *Driver) List() ([]store.Entry, error) { return d.store.List() }
+
+// RunSteps runs the definition's own steps of one published state at one moment, in order, until one fails: StepFailed
+// then names the step, why, and the end of what it printed. Without such steps it does nothing.
+func (d *Driver) RunSteps(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, state accel.Published, moment accel.Moment) *accel.Problem {
+	return d.steps.Run(ctx, def, facts, accs, state, moment)
+}

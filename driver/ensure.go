@@ -80,7 +80,7 @@ func (d *Driver) Early(ctx context.Context, defs []*accel.Definition, facts acce
 // good, and given back when it does not come up.
 func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, o EnsureOptions) (accel.DriverHave, *accel.Problem) {
 	have, problem := d.ensure(ctx, def, facts, accs, o)
-	problem = d.blameFirmware(def, facts, accs, problem)
+	problem = d.devices.BlameFirmware(def, facts, accs, problem)
 	if !have.Right && (problem == nil || problem.Reason != accel.AlreadyRunning) {
 		d.settleTaken(ctx, def, accs)
 	}
@@ -247,13 +247,6 @@ func sentence(source string, v verdict, p *accel.Problem) string {
 	return fmt.Sprintf("%s: %s: %s", source, v, p.Message)
 }
 
-// anyFree reports whether a device is left for the driver: loading it helps then, whoever has the others.
-func (d *Driver) anyFree(def *accel.Definition, accs []accel.Accelerator) bool {
-	return slices.ContainsFunc(d.observe(def, accs), func(v device) bool {
-		return v.bound == "" && (v.kept == "" || v.kept == def.Driver.Binds)
-	})
-}
-
 // sources lists where the driver of def may come from, in order. What is ready always precedes what must be built.
 func (d *Driver) sources(def *accel.Definition, facts accel.Facts, o EnsureOptions) []source {
 	out := []source{
@@ -382,14 +375,14 @@ func (d *Driver) rebind(ctx context.Context, def *accel.Definition, facts accel.
 		return accel.DriverHave{}, problem
 	}
 	defer release()
-	d.makeNodes(def, accs, true)
-	for _, v := range d.observe(def, accs) {
-		if v.bound != "" {
+	d.devices.MakeNodes(def, accs, true)
+	for _, v := range d.devices.Observe(def, accs) {
+		if v.Bound != "" {
 			continue
 		}
-		err := d.operations.Do(ctx, "bind "+v.id, func() error { return d.attribute(driversProbe, v.id) })
+		err := d.operations.Do(ctx, "bind "+v.ID, func() error { return d.attribute(driversProbe, v.ID) })
 		if err != nil {
-			d.log.Warn("cannot ask for a probe", "device", v.id, "error", err)
+			d.log.Warn("cannot ask for a probe", "device", v.ID, "error", err)
 		}
 	}
 	return d.awaitDevices(ctx, def, facts, accs)

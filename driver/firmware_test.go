@@ -17,6 +17,9 @@ import (
 	"github.com/acceld/acceld/test/ko"
 )
 
+// updates is where the kernel looks for firmware that an administrator adds.
+const updates = "/lib/firmware/updates"
+
 // bring puts firmware into an entry of the store, as an artifact does.
 func (m *testMachine) bring(e store.Entry, name, content string) {
 	m.T.Helper()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/store"
 )
@@ -44,7 +45,7 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 		if line := kmod.KernelLine(log, def.Driver.Binds); line != "" {
 			problem.Message += "; the kernel says: " + line
 		}
-		if len(loaded) > 0 && !d.anyBound(def, accs) && ctx.Err() == nil {
+		if len(loaded) > 0 && !d.devices.AnyBound(def, accs) && ctx.Err() == nil {
 			d.abandon(ctx, p, loaded, problem)
 			if err := d.store.Choose(def.Kind, facts.Kernel, before); err != nil {
 				d.log.Warn("cannot note the driver as before", "kind", def.Kind, "error", err)
@@ -227,19 +228,14 @@ func (d *Driver) awaitModule(ctx context.Context, name string) *accel.Problem {
 // to make is made here.
 func (d *Driver) awaitDevices(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
 	d.until(ctx, d.settle, func() bool {
-		d.makeNodes(def, accs, false)
-		return deviceProblem(def, d.observe(def, accs), true) == nil && d.sharedProblem(def, true) == nil
+		d.devices.MakeNodes(def, accs, false)
+		return devices.Problem(def, d.devices.Observe(def, accs), true) == nil && d.devices.SharedProblem(def, true) == nil
 	})
 	have, problem := d.Probe(def, facts, accs)
 	if problem == nil && !have.Right {
 		problem = accel.Problemf(accel.LoadFailed, "the modules of %q went away while they were loaded", def.Kind)
 	}
 	return have, problem
-}
-
-// anyBound reports whether some device works with the driver: then it is not taken away from it.
-func (d *Driver) anyBound(def *accel.Definition, accs []accel.Accelerator) bool {
-	return slices.ContainsFunc(d.observe(def, accs), func(v device) bool { return v.bound == def.Driver.Binds && v.missing == "" })
 }
 
 // until asks at growing distances, 1 ms to 100 ms, until done or limit is over or ctx ends.

@@ -36,7 +36,7 @@ func TestNodesThatNobodyMakes(t *testing.T) {
 	for name, want := range map[string]accel.DeviceNode{
 		"/dev/gpu3": {Path: "/dev/gpu3", Major: 195, Minor: 3}, "/dev/gpu-mem": {Path: "/dev/gpu-mem", Major: 508},
 	} {
-		if got := d.nodeAt(name); got != want {
+		if got := d.devices.NodeAt(name); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 		if st, err := m.Host.Stat(name); err != nil || st.Mode().Perm() != 0o666 {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/store"
 )
@@ -96,8 +97,8 @@ func (d *Driver) look(def *accel.Definition, accs []accel.Accelerator) sight {
 			s.stuck = accel.Problemf(accel.RebootRequired, "module %q is stuck in state %q", m.Name, m.State)
 		}
 	}
-	if s.devices = deviceProblem(def, d.observe(def, accs), !s.missing); s.devices == nil {
-		s.devices = d.sharedProblem(def, !s.missing)
+	if s.devices = devices.Problem(def, d.devices.Observe(def, accs), !s.missing); s.devices == nil {
+		s.devices = d.devices.SharedProblem(def, !s.missing)
 	}
 	return s
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/devices"
 )
 
 // Prove runs the definition's check on every accelerator that is present and healthy, all at once, and returns one
@@ -49,7 +50,7 @@ func (d *Driver) Prove(ctx context.Context, def *accel.Definition, accs []accel.
 // proveOne makes one device compute.
 func (d *Driver) proveOne(ctx context.Context, def *accel.Definition, id string) *accel.Problem {
 	c := def.Check
-	name := path.Join(functionDir(id), c.File)
+	name := path.Join(devices.Dir(id), c.File)
 	got := make(chan string, 1)
 	err := d.operations.Do(ctx, "check "+id, func() error {
 		if c.Write != "" {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/host/ledger"
 )
@@ -147,7 +148,7 @@ func (d *Driver) purgeModules(ctx context.Context, modules []accel.LoadedModule,
 		if len(ours) == 0 {
 			continue
 		}
-		if problem := accel.HoldersProblem(def.Kind, d.users(def, accs, ours)); problem != nil { // half a driver is of use to nobody
+		if problem := accel.HoldersProblem(def.Kind, d.devices.Users(def, accs, ours)); problem != nil { // half a driver is of use to nobody
 			for _, m := range ours {
 				used[m.Name] = problem
 			}
@@ -239,7 +240,7 @@ func (d *Driver) giveBack(ctx context.Context, o PurgeOptions) ([]ledger.Outcome
 	}
 	var out []ledger.Outcome
 	for _, n := range slices.Backward(notes) {
-		result := ledger.Outcome{Path: functionDir(n.Name), Action: ledger.Restored, Detail: fmt.Sprintf("bound to %q again", n.Text)}
+		result := ledger.Outcome{Path: devices.Dir(n.Name), Action: ledger.Restored, Detail: fmt.Sprintf("bound to %q again", n.Text)}
 		if o.KeepDrivers {
 			result.Action, result.Detail = ledger.Kept, "the device stays with its driver"
 		} else if problem := d.returnDevice(ctx, n, o.DryRun); problem != nil {
@@ -257,7 +258,7 @@ func (d *Driver) giveBack(ctx context.Context, o PurgeOptions) ([]ledger.Outcome
 
 // returnDevice gives a device back to the driver that it had.
 func (d *Driver) returnDevice(ctx context.Context, n ledger.Note, dry bool) *accel.Problem {
-	dir := functionDir(n.Name)
+	dir := devices.Dir(n.Name)
 	bound := ""
 	if link, err := d.h.Readlink(path.Join(dir, "driver")); err == nil {
 		bound = path.Base(link)

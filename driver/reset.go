@@ -11,6 +11,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/deadline"
+	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/host"
@@ -47,29 +48,29 @@ func (d *Driver) PlanReset(facts accel.Facts, targets []ResetTarget) []ResetPlan
 	var plans []ResetPlan
 	for _, t := range targets {
 		p := ResetPlan{ResetTarget: t}
-		seen := d.observe(t.Def, []accel.Accelerator{t.Device})
+		seen := d.devices.Observe(t.Def, []accel.Accelerator{t.Device})
 		p.Problem = d.planReset(facts, targets, seen, &p)
-		nodes := d.foreignNodes(t.Device.ID)
+		nodes := d.devices.ForeignNodes(t.Device.ID)
 		for _, a := range accel.Flat([]accel.Accelerator{t.Device}) {
 			nodes = append(nodes, a.Nodes...)
 		}
 		for _, v := range seen {
-			nodes = append(nodes, v.nodes...)
+			nodes = append(nodes, v.Nodes...)
 		}
-		p.Users = d.processes(nodes)
+		p.Users = d.devices.Processes(nodes)
 		plans = append(plans, p)
 	}
 	return plans
 }
 
 // planReset fills in how a device, as it was seen, is reset, and returns what forbids it.
-func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []device, p *ResetPlan) *accel.Problem {
+func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devices.Device, p *ResetPlan) *accel.Problem {
 	id, def := p.Device.ID, p.Def
 	if len(seen) == 0 {
 		return accel.Problemf(accel.DeviceGone, "device %q is not on the bus", id)
 	}
-	p.Bound = seen[0].bound
-	if problem := deviceProblem(def, seen, false); problem != nil {
+	p.Bound = seen[0].Bound
+	if problem := devices.Problem(def, seen, false); problem != nil {
 		return problem
 	}
 	cannot := func(format string, args ...any) *accel.Problem {
@@ -84,10 +85,10 @@ func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devi
 		return cannot("waits for the upgrade of its driver to go on, or back")
 	}
 	if def.Reset != accel.ResetRebind {
-		if !d.h.Exists(path.Join(functionDir(id), "reset")) {
+		if !d.h.Exists(path.Join(devices.Dir(id), "reset")) {
 			return cannot("has no attribute \"reset\": the kernel knows no way to reset its function")
 		}
-		text, err := d.h.ReadString(path.Join(functionDir(id), "reset_method"))
+		text, err := d.h.ReadString(path.Join(devices.Dir(id), "reset_method"))
 		if p.Methods = strings.Fields(text); err != nil {
 			p.Methods = []string{"unknown"} // before Linux 5.15
 		}
@@ -251,7 +252,7 @@ func (r *resetting) run(ctx context.Context) *accel.Problem {
 	}
 	for _, p := range r.plans {
 		if problem == nil && len(p.Methods) > 0 {
-			first(r.tell(ctx, "reset", p.Device.ID, path.Join(functionDir(p.Device.ID), "reset"), "1"))
+			first(r.tell(ctx, "reset", p.Device.ID, path.Join(devices.Dir(p.Device.ID), "reset"), "1"))
 		}
 	}
 	for _, p := range r.plans {
@@ -279,19 +280,19 @@ func (r *resetting) run(ctx context.Context) *accel.Problem {
 func (r *resetting) bind(ctx context.Context, p ResetPlan) *accel.Problem {
 	accs := []accel.Accelerator{p.Device}
 	var refused *accel.Problem
-	if seen := r.observe(p.Def, accs); len(seen) > 0 && seen[0].bound == "" {
+	if seen := r.devices.Observe(p.Def, accs); len(seen) > 0 && seen[0].Bound == "" {
 		refused = r.tell(ctx, "bind", p.Device.ID, path.Join(driverDir(p.Def), "bind"), p.Device.ID)
 	}
 	there := func() *accel.Problem {
-		seen := r.observe(p.Def, accs)
+		seen := r.devices.Observe(p.Def, accs)
 		if len(seen) == 0 {
 			return accel.Problemf(accel.DeviceGone, "device %q has not come back to the bus", p.Device.ID)
 		}
-		return deviceProblem(p.Def, seen, true)
+		return devices.Problem(p.Def, seen, true)
 	}
 	if refused == nil {
 		r.until(ctx, r.settle, func() bool {
-			r.makeNodes(p.Def, accs, false)
+			r.devices.MakeNodes(p.Def, accs, false)
 			return there() == nil
 		})
 	}

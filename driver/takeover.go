@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/host/ledger"
 )
@@ -16,10 +17,10 @@ const driversProbe = "/sys/bus/pci/drivers_probe"
 
 // takeovers are the devices that must be taken from another driver before ours can have them, when that is allowed for
 // each of them; otherwise the problem says for which it is not, why, and what the operator can do.
-func (d *Driver) takeovers(def *accel.Definition, accs []accel.Accelerator) ([]device, *accel.Problem) {
-	var out []device
-	for _, v := range d.observe(def, accs) {
-		if v.bound == "" || v.bound == def.Driver.Binds {
+func (d *Driver) takeovers(def *accel.Definition, accs []accel.Accelerator) ([]devices.Device, *accel.Problem) {
+	var out []devices.Device
+	for _, v := range d.devices.Observe(def, accs) {
+		if v.Bound == "" || v.Bound == def.Driver.Binds {
 			continue
 		}
 		if problem := d.mayTake(def, v); problem != nil {
@@ -32,43 +33,27 @@ func (d *Driver) takeovers(def *accel.Definition, accs []accel.Accelerator) ([]d
 
 // mayTake says why a device is left to the driver that it is bound to. A device that somebody gave away on purpose (to a
 // virtual machine, or by driver_override) is never taken, nor is the one that shows the console, nor one in use.
-func (d *Driver) mayTake(def *accel.Definition, v device) *accel.Problem {
-	is := fmt.Sprintf("device %q is bound to driver %q, not to %q", v.id, v.bound, def.Driver.Binds)
-	listed := slices.ContainsFunc(def.Driver.Conflicts, func(name string) bool { return kmod.Normal(name) == kmod.Normal(v.bound) })
-	blacklist := fmt.Sprintf(`"blacklist %s" in a file of /etc/modprobe.d, a new initramfs and a reboot`, v.bound)
+func (d *Driver) mayTake(def *accel.Definition, v devices.Device) *accel.Problem {
+	is := fmt.Sprintf("device %q is bound to driver %q, not to %q", v.ID, v.Bound, def.Driver.Binds)
+	listed := slices.ContainsFunc(def.Driver.Conflicts, func(name string) bool { return kmod.Normal(name) == kmod.Normal(v.Bound) })
+	blacklist := fmt.Sprintf(`"blacklist %s" in a file of /etc/modprobe.d, a new initramfs and a reboot`, v.Bound)
 	switch {
-	case strings.Contains(v.bound, "vfio") || v.bound == "pci-stub" || v.bound == "xen-pciback":
+	case strings.Contains(v.Bound, "vfio") || v.Bound == "pci-stub" || v.Bound == "xen-pciback":
 		return accel.Problemf(accel.ConflictDriver, "%s: it is set aside for a virtual machine and stays there", is)
 	case !listed:
 		return accel.Problemf(accel.ConflictDriver, "%s, and driver.conflicts does not name that driver: unbind it, or use %s", is, blacklist)
 	case !def.Driver.Takeover:
 		return accel.Problemf(accel.ConflictDriver, "%s: set driver.takeover, or use %s", is, blacklist)
-	case v.kept != "" && v.kept != def.Driver.Binds:
-		return accel.Problemf(accel.ConflictDriver, "%s, and kept for driver %q by driver_override", is, v.kept)
-	case d.showsConsole(v.id):
+	case v.Kept != "" && v.Kept != def.Driver.Binds:
+		return accel.Problemf(accel.ConflictDriver, "%s, and kept for driver %q by driver_override", is, v.Kept)
+	case d.devices.ShowsConsole(v.ID):
 		return accel.Problemf(accel.ConflictDriver, "%s, and shows the machine's console, which would be lost: use %s", is, blacklist)
 	}
-	if problem := accel.HoldersProblem(def.Kind, d.processes(d.foreignNodes(v.id))); problem != nil {
+	if problem := accel.HoldersProblem(def.Kind, d.devices.Processes(d.devices.ForeignNodes(v.ID))); problem != nil {
 		problem.Message = is + ": " + problem.Message
 		return problem
 	}
 	return nil
-}
-
-// showsConsole reports whether a device is the one that the firmware started the display on, or has a frame buffer.
-func (d *Driver) showsConsole(id string) bool {
-	boot, err := d.h.ReadString(path.Join(functionDir(id), "boot_vga"))
-	return err == nil && boot == "1" || len(d.h.Glob(functionDir(id), "graphics/fb*")) > 0
-}
-
-// foreignNodes are the device nodes of a device whatever driver made them, such as drm/card0.
-func (d *Driver) foreignNodes(id string) []accel.DeviceNode {
-	found, _ := d.h.DeviceNodes(id, []accel.NodeSource{{Glob: "*/*"}, {Glob: "*/*/*"}})
-	var out []accel.DeviceNode
-	for _, n := range found {
-		out = append(out, n.DeviceNode)
-	}
-	return out
 }
 
 // contested returns what remains of a problem of devices after what may be taken over is: nil when every device can be
@@ -77,7 +62,7 @@ func (d *Driver) contested(def *accel.Definition, accs []accel.Accelerator, prob
 	if problem == nil || problem.Reason != accel.ConflictDriver {
 		return problem
 	}
-	if d.anyFree(def, accs) {
+	if d.devices.AnyFree(def, accs) {
 		return nil
 	}
 	take, refused := d.takeovers(def, accs)
@@ -93,7 +78,7 @@ func (d *Driver) contested(def *accel.Definition, accs []accel.Accelerator, prob
 // insertPlan makes the modules of a plan live, with what they need besides: firmware, and devices that other drivers
 // have. See insertAll for what it returns.
 func (d *Driver) insertPlan(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, p *kmod.Plan) (loaded, log []string, problem *accel.Problem) {
-	if problem := d.placeFirmware(facts, p); problem != nil {
+	if problem := d.firmware.Place(facts, p); problem != nil {
 		return nil, nil, problem
 	}
 	if problem := d.takeOver(ctx, def, accs); problem != nil {
@@ -111,29 +96,29 @@ func (d *Driver) insertPlan(ctx context.Context, def *accel.Definition, facts ac
 // the process, is taken back by [Driver.returnTaken]. Unlike the modules of a driver the devices come one by one: the
 // first that cannot be had ends it.
 func (d *Driver) takeOver(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) *accel.Problem {
-	devices, problem := d.takeovers(def, accs)
-	if problem != nil && d.anyFree(def, accs) {
+	taken, problem := d.takeovers(def, accs)
+	if problem != nil && d.devices.AnyFree(def, accs) {
 		return nil // those that are free are served; Probe names the others
 	}
 	if problem != nil {
 		return problem
 	}
-	for _, v := range devices {
-		dir := functionDir(v.id)
-		if err := d.ledger.Note(NoteTakeover, v.id, v.bound); err != nil {
-			return accel.ProblemOf(err, "cannot take device %q from driver %q", v.id, v.bound)
+	for _, v := range taken {
+		dir := devices.Dir(v.ID)
+		if err := d.ledger.Note(NoteTakeover, v.ID, v.Bound); err != nil {
+			return accel.ProblemOf(err, "cannot take device %q from driver %q", v.ID, v.Bound)
 		}
 		d.point("takeover noted")
 		if err := d.ledger.Attribute(path.Join(dir, "driver_override"), def.Driver.Binds); err != nil {
-			return accel.ProblemOf(err, "cannot keep device %q for driver %q", v.id, def.Driver.Binds)
+			return accel.ProblemOf(err, "cannot keep device %q for driver %q", v.ID, def.Driver.Binds)
 		}
 		d.point("device kept")
-		err := d.operations.Do(ctx, "unbind "+v.id, func() error { return d.attribute(path.Join(dir, "driver/unbind"), v.id) })
+		err := d.operations.Do(ctx, "unbind "+v.ID, func() error { return d.attribute(path.Join(dir, "driver/unbind"), v.ID) })
 		if err != nil {
-			return accel.ProblemOf(err, "cannot take device %q from driver %q", v.id, v.bound)
+			return accel.ProblemOf(err, "cannot take device %q from driver %q", v.ID, v.Bound)
 		}
 		d.point("device unbound")
-		d.log.Info("device taken over", "kind", def.Kind, "device", v.id, "from", v.bound)
+		d.log.Info("device taken over", "kind", def.Kind, "device", v.ID, "from", v.Bound)
 	}
 	return nil
 }
@@ -144,12 +129,12 @@ func (d *Driver) offer(ctx context.Context, def *accel.Definition, accs []accel.
 	if err != nil {
 		return // without a record nothing was taken
 	}
-	for _, v := range d.observe(def, accs) {
-		if v.bound != "" || !slices.ContainsFunc(notes, func(n ledger.Note) bool { return n.Name == v.id }) {
+	for _, v := range d.devices.Observe(def, accs) {
+		if v.Bound != "" || !slices.ContainsFunc(notes, func(n ledger.Note) bool { return n.Name == v.ID }) {
 			continue
 		}
-		if err := d.operations.Do(ctx, "bind "+v.id, func() error { return d.attribute(driversProbe, v.id) }); err != nil {
-			d.log.Warn("cannot ask for a probe", "device", v.id, "error", err)
+		if err := d.operations.Do(ctx, "bind "+v.ID, func() error { return d.attribute(driversProbe, v.ID) }); err != nil {
+			d.log.Warn("cannot ask for a probe", "device", v.ID, "error", err)
 		}
 	}
 }
@@ -175,17 +160,17 @@ func (d *Driver) returnTaken(ctx context.Context, def *accel.Definition, accs []
 		return // what is not on record was not taken
 	}
 	ctx = context.WithoutCancel(ctx) // also when the caller gives up
-	seen := d.observe(def, accs)
+	seen := d.devices.Observe(def, accs)
 	for _, n := range slices.Backward(notes) {
-		i := slices.IndexFunc(seen, func(v device) bool { return v.id == n.Name })
-		if i < 0 || seen[i].bound == def.Driver.Binds {
+		i := slices.IndexFunc(seen, func(v devices.Device) bool { return v.ID == n.Name })
+		if i < 0 || seen[i].Bound == def.Driver.Binds {
 			continue
 		}
 		// On record is the path without links, below /sys/devices.
 		if _, err := d.ledger.Undo(ledger.UndoOptions{Only: func(p string) bool { return strings.HasSuffix(p, "/"+n.Name+"/driver_override") }}); err != nil {
 			d.log.Warn("cannot clear what keeps a device for a driver", "device", n.Name, "error", err)
 		}
-		if seen[i].bound == "" {
+		if seen[i].Bound == "" {
 			if problem := d.returnDevice(ctx, n, false); problem != nil {
 				d.log.Warn("a device cannot be given back", "device", n.Name, "driver", n.Text, "problem", problem)
 				continue // it stays on record: the next Ensure or purge tries again

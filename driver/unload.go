@@ -44,7 +44,7 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 	if facts.Kernel.ModulesDisabled {
 		return accel.Problemf(accel.ModulesDisabled, "kernel.modules_disabled is 1: the modules of %q cannot be removed until the next boot", def.Kind)
 	}
-	if problem := accel.HoldersProblem(def.Kind, d.users(def, accs, order)); problem != nil {
+	if problem := accel.HoldersProblem(def.Kind, d.devices.Users(def, accs, order)); problem != nil {
 		return problem
 	}
 	back := d.restorable(def, facts, order)
@@ -78,7 +78,7 @@ func (d *Driver) unloadFailed(def *accel.Definition, facts accel.Facts, accs []a
 		problem := kmod.UnloadProblem(m.Name, errno, facts.Kernel.ModulesDisabled)
 		if problem.Reason == accel.InUse {
 			if live, ok := kmod.Live(d.h, m.Name); ok {
-				if named := accel.HoldersProblem(def.Kind, d.users(def, accs, []accel.LoadedModule{live})); named != nil {
+				if named := accel.HoldersProblem(def.Kind, d.devices.Users(def, accs, []accel.LoadedModule{live})); named != nil {
 					return named
 				}
 			}
@@ -88,65 +88,10 @@ func (d *Driver) unloadFailed(def *accel.Definition, facts accel.Facts, accs []a
 	return accel.ProblemOf(err, "cannot remove module %q", m.Name)
 }
 
-// users names everyone who uses the modules: other modules, processes with a device node open, or, when only the
-// kernel's count tells, that there is somebody.
-func (d *Driver) users(def *accel.Definition, accs []accel.Accelerator, order []accel.LoadedModule) []accel.Holder {
-	ours := map[string]bool{}
-	for _, m := range def.Driver.Modules {
-		ours[kmod.Normal(m.Name)] = true
-	}
-	var who []accel.Holder
-	counted := ""
-	for _, m := range order {
-		for _, holder := range m.Holders {
-			if !ours[kmod.Normal(holder)] {
-				who = append(who, accel.Holder{Other: "module " + holder})
-			}
-		}
-		if m.RefCnt > len(m.Holders) && counted == "" {
-			counted = m.Name
-		}
-	}
-	who = append(who, d.processes(d.nodes(def, accs))...)
-	if len(who) == 0 && counted != "" {
-		who = []accel.Holder{{Other: "somebody who cannot be seen from here (the kernel counts a use of module " + counted + ")"}}
-	}
-	return who
-}
-
-// processes are those that have one of the nodes open or mapped.
-func (d *Driver) processes(nodes []accel.DeviceNode) []accel.Holder {
-	var who []accel.Holder
-	for _, o := range d.h.Holders(nodes) {
-		who = append(who, accel.Holder{PID: o.PID, Comm: o.Comm, PodUID: o.Pod, Device: o.Node})
-	}
-	return who
-}
-
 // Holders returns who uses the driver of the kind: processes that have a device node open or mapped, other modules. A
 // use that the kernel counts and nobody can be named for is one holder.
 func (d *Driver) Holders(def *accel.Definition, accs []accel.Accelerator) []accel.Holder {
-	return d.users(def, accs, d.look(def, accs).modules)
-}
-
-// nodes are the device nodes of the kind: those of each accelerator as they are now and as the caller knows them, and
-// the shared ones.
-func (d *Driver) nodes(def *accel.Definition, accs []accel.Accelerator) []accel.DeviceNode {
-	var out []accel.DeviceNode
-	for _, v := range d.observe(def, accs) {
-		out = append(out, v.nodes...)
-	}
-	for _, a := range accel.Flat(accs) {
-		out = append(out, a.Nodes...)
-	}
-	for _, name := range slices.Concat(def.Container.Nodes, def.Container.OptionalNodes) {
-		out = append(out, d.nodeAt(name))
-	}
-	made, _ := d.h.MadeNodes("", def.Driver.MakeNodes)
-	for _, n := range made {
-		out = append(out, n.DeviceNode)
-	}
-	return out
+	return d.devices.Users(def, accs, d.look(def, accs).modules)
 }
 
 // restorable opens the files of the live modules that can be found again by their build-id: what is loaded back when

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/driver/store"
@@ -80,7 +81,7 @@ func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel
 	defer release()
 	old := from.Definition(def)
 	live := d.look(old, accs)
-	if problem := accel.HoldersProblem(def.Kind, d.users(old, accs, live.modules)); problem != nil {
+	if problem := accel.HoldersProblem(def.Kind, d.devices.Users(old, accs, live.modules)); problem != nil {
 		have, _ := d.Probe(def, facts, accs)
 		return have, problem
 	}
@@ -88,9 +89,9 @@ func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel
 		Kind: def.Kind, Step: StepUnload, Kernel: store.KernelName(facts.Kernel), BootID: lock.BootID(d.h), From: from, To: to,
 		Wish: store.Wish(def, facts), Asked: def.Driver.Upgrade.Asked, Since: d.o.Now().UTC(),
 	}
-	for _, v := range d.observe(old, accs) {
-		if len(live.modules) > 0 && (v.bound != old.Driver.Binds || v.missing != "") {
-			j.Bad = append(j.Bad, v.id)
+	for _, v := range d.devices.Observe(old, accs) {
+		if len(live.modules) > 0 && (v.Bound != old.Driver.Binds || v.Missing != "") {
+			j.Bad = append(j.Bad, v.ID)
 		}
 	}
 	d.log.Info("driver upgrade begins", "kind", def.Kind, "from", from.Ref(), "to", to.Ref())
@@ -215,10 +216,10 @@ func (t *swap) bring(ctx context.Context, g *store.Generation) *accel.Problem {
 	_, log, problem := t.insertPlan(ctx, def, t.facts, t.accs, a.plan)
 	if problem == nil {
 		t.until(ctx, t.settle, func() bool {
-			t.makeNodes(def, t.accs, false)
-			return t.devices(def) == nil
+			t.devices.MakeNodes(def, t.accs, false)
+			return t.bound(def) == nil
 		})
-		if problem = t.devices(def); problem != nil {
+		if problem = t.bound(def); problem != nil {
 			if line := kmod.KernelLine(log, def.Driver.Binds); line != "" {
 				problem.Message += "; the kernel says: " + line
 			}
@@ -233,17 +234,17 @@ func (t *swap) bring(ctx context.Context, g *store.Generation) *accel.Problem {
 	return nil
 }
 
-// devices is the problem of the devices, less those that did not work with the old driver either.
-func (t *swap) devices(def *accel.Definition) *accel.Problem {
-	all := t.observe(def, t.accs)
-	seen := slices.DeleteFunc(slices.Clone(all), func(v device) bool { return slices.Contains(t.j.Bad, v.id) })
+// bound is the problem of the devices, less those that did not work with the old driver either.
+func (t *swap) bound(def *accel.Definition) *accel.Problem {
+	all := t.devices.Observe(def, t.accs)
+	seen := slices.DeleteFunc(slices.Clone(all), func(v devices.Device) bool { return slices.Contains(t.j.Bad, v.ID) })
 	if len(seen) == 0 {
 		seen = all
 	}
-	if problem := deviceProblem(def, seen, true); problem != nil {
+	if problem := devices.Problem(def, seen, true); problem != nil {
 		return problem
 	}
-	return t.sharedProblem(def, true)
+	return t.devices.SharedProblem(def, true)
 }
 
 // prove lets the devices compute with the new driver.

@@ -1,4 +1,4 @@
-package driver
+package steps
 
 import (
 	"bufio"
@@ -20,21 +20,21 @@ import (
 const lookAgain = time.Second
 
 // waitFor waits until one thing is there.
-func (d *Driver) waitFor(ctx context.Context, w accel.WaitStep) error {
+func (r *Steps) waitFor(ctx context.Context, w accel.WaitStep) error {
 	switch {
 	case w.File != "":
-		return d.watchUntil(ctx, path.Dir(w.File), fmt.Sprintf("%q is not there", w.File), func() bool { return d.h.Exists(w.File) })
+		return r.watchUntil(ctx, path.Dir(w.File), fmt.Sprintf("%q is not there", w.File), func() bool { return r.h.Exists(w.File) })
 	case w.Node != "":
-		return d.watchUntil(ctx, path.Dir(w.Node), fmt.Sprintf("%q is not a device node", w.Node), func() bool {
-			st, err := d.h.Stat(w.Node)
-			return err == nil && (st.Mode()&fs.ModeDevice != 0 || !d.h.Live())
+		return r.watchUntil(ctx, path.Dir(w.Node), fmt.Sprintf("%q is not a device node", w.Node), func() bool {
+			st, err := r.h.Stat(w.Node)
+			return err == nil && (st.Mode()&fs.ModeDevice != 0 || !r.h.Live())
 		})
 	case w.Socket != "":
-		return d.watchUntil(ctx, path.Dir(w.Socket), fmt.Sprintf("nobody listens on %q", w.Socket), func() bool { return d.listened(w.Socket) })
+		return r.watchUntil(ctx, path.Dir(w.Socket), fmt.Sprintf("nobody listens on %q", w.Socket), func() bool { return r.listened(w.Socket) })
 	case w.Unit != "":
 		// systemd has a link here for each unit that runs.
-		return d.watchUntil(ctx, "/run/systemd/units", fmt.Sprintf("unit %q is not active", w.Unit), func() bool {
-			_, err := d.runProgram(ctx, []string{"systemctl", "is-active", "--quiet", "--", w.Unit}, "")
+		return r.watchUntil(ctx, "/run/systemd/units", fmt.Sprintf("unit %q is not active", w.Unit), func() bool {
+			_, err := r.runProgram(ctx, []string{"systemctl", "is-active", "--quiet", "--", w.Unit}, "")
 			return err == nil
 		})
 	}
@@ -43,10 +43,10 @@ func (d *Driver) waitFor(ctx context.Context, w accel.WaitStep) error {
 
 // watchUntil asks done now, at each change in the directory dir and every second, until it says yes or ctx ends; otherwise
 // is what is the case then.
-func (d *Driver) watchUntil(ctx context.Context, dir, otherwise string, done func() bool) error {
+func (r *Steps) watchUntil(ctx context.Context, dir, otherwise string, done func() bool) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
-	changes, err := d.h.Watch(watching, dir)
+	changes, err := r.h.Watch(watching, dir)
 	if err != nil {
 		changes = nil // too many watches on this host: the clock alone then
 	}
@@ -68,8 +68,8 @@ func (d *Driver) watchUntil(ctx context.Context, dir, otherwise string, done fun
 
 // listened reports whether somebody listens on a unix socket, without troubling them with a connection: the table of the
 // first process's network namespace (proc_pid_net(5)) marks such sockets with __SO_ACCEPTCON.
-func (d *Driver) listened(socket string) bool {
-	text, err := d.h.ReadFile("/proc/1/net/unix")
+func (r *Steps) listened(socket string) bool {
+	text, err := r.h.ReadFile("/proc/1/net/unix")
 	if err != nil {
 		return false
 	}
@@ -84,27 +84,27 @@ func (d *Driver) listened(socket string) bool {
 }
 
 // waitForLogs waits until a log has a line. Lines since the boot count.
-func (d *Driver) waitForLogs(ctx context.Context, l accel.LogStep) error {
+func (r *Steps) waitForLogs(ctx context.Context, l accel.LogStep) error {
 	match, err := regexp.Compile(l.Match)
 	if err != nil {
 		return fmt.Errorf("match: %w", err)
 	}
 	switch {
 	case l.Kernel:
-		return d.waitForKernel(ctx, match)
+		return r.waitForKernel(ctx, match)
 	case l.Unit != "":
-		return d.waitForJournal(ctx, l.Unit, match)
+		return r.waitForJournal(ctx, l.Unit, match)
 	case l.File != "":
-		return d.waitForFile(ctx, l.File, match)
+		return r.waitForFile(ctx, l.File, match)
 	}
 	return errors.New("it says no log")
 }
 
 // waitForKernel looks at what the kernel itself says; a process that writes to /dev/kmsg proves nothing.
-func (d *Driver) waitForKernel(ctx context.Context, match *regexp.Regexp) error {
+func (r *Steps) waitForKernel(ctx context.Context, match *regexp.Regexp) error {
 	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
-	records, err := d.h.Kmsg(reading, false)
+	records, err := r.h.Kmsg(reading, false)
 	if err != nil {
 		return err
 	}
@@ -117,10 +117,10 @@ func (d *Driver) waitForKernel(ctx context.Context, match *regexp.Regexp) error 
 }
 
 // waitForJournal follows what the journal has of a unit.
-func (d *Driver) waitForJournal(ctx context.Context, unit string, match *regexp.Regexp) error {
+func (r *Steps) waitForJournal(ctx context.Context, unit string, match *regexp.Regexp) error {
 	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd, err := d.program(reading, []string{"journalctl", "--boot", "--output=cat", "--no-pager", "--no-tail", "--follow", "--unit=" + unit}, "")
+	cmd, err := r.program(reading, []string{"journalctl", "--boot", "--output=cat", "--no-pager", "--no-tail", "--follow", "--unit=" + unit}, "")
 	if err != nil {
 		return err
 	}
@@ -158,10 +158,10 @@ func hasLine(in io.Reader, match *regexp.Regexp) bool {
 }
 
 // waitForFile looks at a text file as it grows; one that got shorter is read from its beginning.
-func (d *Driver) waitForFile(ctx context.Context, name string, match *regexp.Regexp) error {
+func (r *Steps) waitForFile(ctx context.Context, name string, match *regexp.Regexp) error {
 	var read int64
-	return d.watchUntil(ctx, path.Dir(name), fmt.Sprintf("%q has no line that matches %q", name, match), func() bool {
-		f, err := d.h.Open(name)
+	return r.watchUntil(ctx, path.Dir(name), fmt.Sprintf("%q has no line that matches %q", name, match), func() bool {
+		f, err := r.h.Open(name)
 		if err != nil {
 			return false
 		}

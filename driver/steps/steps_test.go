@@ -1,12 +1,14 @@
-package driver
+package steps
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/deadline"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/hosttest"
 	"github.com/acceld/acceld/test/ko"
@@ -29,7 +31,7 @@ func TestSteps(t *testing.T) {
 	m.AddPCI(accel.PCIDevice{Address: "0000:00:04.0", Vendor: "1234", Device: "11e8", Class: "00ff00"})
 	m.SetAttribute("0000:00:04.0", "status", "ready")
 	accs := []accel.Accelerator{{ID: "0000:00:04.0", Health: accel.Health{State: accel.Healthy}}}
-	d := New(m.Host, Options{StateDir: "/var/lib/acceld"})
+	d := New(m.Host, slog.New(slog.DiscardHandler), time.Now, &deadline.Operations{})
 	for _, c := range []struct {
 		step accel.CustomStep
 		want string // of the problem; empty when there is none
@@ -49,7 +51,7 @@ func TestSteps(t *testing.T) {
 		{accel.CustomStep{Run: &accel.RunStep{Argv: []string{"no-such-program"}}, When: `{{if eq .OperatingSystemMajor "rhel9"}}yes{{end}}{{if ne .OperatingSystemMajor "rhel9"}}no{{end}}`}, ""},
 	} {
 		c.step.Name, c.step.Timeout = "it", "20ms"
-		problem := d.RunSteps(t.Context(), withSteps(c.step), accel.Facts{OS: accel.OS{ID: "debian", VersionID: "12"}}, accs, accel.DriverContainer, accel.After)
+		problem := d.Run(t.Context(), withSteps(c.step), accel.Facts{OS: accel.OS{ID: "debian", VersionID: "12"}}, accs, accel.DriverContainer, accel.After)
 		switch {
 		case c.want == "" && problem != nil:
 			t.Errorf("%+v: %v", c.step, problem)
@@ -65,7 +67,7 @@ func TestStepPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := New(h, Options{StateDir: t.TempDir()})
+	d := New(h, slog.New(slog.DiscardHandler), time.Now, &deadline.Operations{})
 	run := func(argv ...string) accel.CustomStep {
 		return accel.CustomStep{Name: "it", Run: &accel.RunStep{Argv: argv}, Timeout: "2s"}
 	}
@@ -87,7 +89,7 @@ func TestStepPrograms(t *testing.T) {
 		{stranger, `cannot find user "nobody-at-all"`},
 	} {
 		started := time.Now()
-		problem := d.RunSteps(t.Context(), withSteps(c.step), accel.Facts{}, nil, accel.DriverContainer, accel.After)
+		problem := d.Run(t.Context(), withSteps(c.step), accel.Facts{}, nil, accel.DriverContainer, accel.After)
 		if problem == nil != (c.want == "") || problem != nil && !strings.Contains(problem.Message, c.want) {
 			t.Errorf("%+v: got %v, want %q", c.step, problem, c.want)
 		}
@@ -100,17 +102,17 @@ func TestStepPrograms(t *testing.T) {
 // TestStepOrder stops at the first step that fails, and does not run those of another moment.
 func TestStepOrder(t *testing.T) {
 	m := hosttest.New(t)
-	d := New(m.Host, Options{StateDir: "/var/lib/acceld"})
+	d := New(m.Host, slog.New(slog.DiscardHandler), time.Now, &deadline.Operations{})
 	def := withSteps(
 		accel.CustomStep{Name: "one", Wait: &accel.WaitStep{File: "/dev"}},
 		accel.CustomStep{Name: "two", Timeout: "10ms", Wait: &accel.WaitStep{File: "/two"}},
 		accel.CustomStep{Name: "three", Timeout: "10ms", Wait: &accel.WaitStep{File: "/three"}},
 	)
-	problem := d.RunSteps(t.Context(), def, accel.Facts{}, nil, accel.DriverContainer, accel.After)
+	problem := d.Run(t.Context(), def, accel.Facts{}, nil, accel.DriverContainer, accel.After)
 	if problem == nil || !strings.Contains(problem.Message, `step "two"`) {
 		t.Errorf("got %v", problem)
 	}
-	if problem := d.RunSteps(t.Context(), def, accel.Facts{}, nil, accel.DriverContainer, accel.Before); problem != nil {
+	if problem := d.Run(t.Context(), def, accel.Facts{}, nil, accel.DriverContainer, accel.Before); problem != nil {
 		t.Errorf("a step of another moment ran: %v", problem)
 	}
 }
@@ -119,18 +121,18 @@ func TestStepOrder(t *testing.T) {
 func TestWaitIsTold(t *testing.T) {
 	m := hosttest.New(t)
 	m.Dir("/var/log")
-	d := New(m.Host, Options{StateDir: "/var/lib/acceld"})
+	d := New(m.Host, slog.New(slog.DiscardHandler), time.Now, &deadline.Operations{})
 	def := withSteps(accel.CustomStep{Name: "it", Timeout: "1m", WaitForLogs: &accel.LogStep{File: "/var/log/x.log", Match: "ready"}})
 	done := make(chan *accel.Problem)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { done <- d.RunSteps(ctx, def, accel.Facts{}, nil, accel.DriverContainer, accel.After) }()
+	go func() { done <- d.Run(ctx, def, accel.Facts{}, nil, accel.DriverContainer, accel.After) }()
 	m.File("/var/log/x.log", "not yet")
 	m.File("/var/log/x.log", "not yet\nready\n")
 	if problem := <-done; problem != nil {
 		t.Error(problem)
 	}
 	m.Remove("/var/log/x.log")
-	go func() { done <- d.RunSteps(ctx, def, accel.Facts{}, nil, accel.DriverContainer, accel.After) }()
+	go func() { done <- d.Run(ctx, def, accel.Facts{}, nil, accel.DriverContainer, accel.After) }()
 	cancel()
 	if problem := <-done; problem == nil {
 		t.Error("a wait that was called off succeeded")

@@ -1,4 +1,4 @@
-package driver
+package devices
 
 import (
 	"cmp"
@@ -11,15 +11,15 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 )
 
-// blameFirmware finds out of devices that the driver has refused whether it was for firmware that is not there: the kernel has
+// BlameFirmware finds out of devices that the driver has refused whether it was for firmware that is not there: the kernel has
 // said so. A problem about firmware names the package that has it, where the definition knows.
-func (d *Driver) blameFirmware(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, problem *accel.Problem) *accel.Problem {
+func (s *Devices) BlameFirmware(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, problem *accel.Problem) *accel.Problem {
 	if problem == nil {
 		return nil
 	}
 	told := *problem
 	if told.Reason == accel.ProbeFailed {
-		d.refusedForFirmware(&told, def, facts.Kernel.Release, accs)
+		s.refusedForFirmware(&told, def, facts.Kernel.Release, accs)
 	}
 	name := firmwarePackage(def, facts.OS)
 	if told.Reason != accel.FirmwareMissing || name == "" {
@@ -33,17 +33,17 @@ func (d *Driver) blameFirmware(def *accel.Definition, facts accel.Facts, accs []
 
 // refusedForFirmware makes a problem one about firmware, when the kernel has said last of a device without a driver that a file is
 // not there, and it is not there now either.
-func (d *Driver) refusedForFirmware(problem *accel.Problem, def *accel.Definition, release string, accs []accel.Accelerator) {
+func (s *Devices) refusedForFirmware(problem *accel.Problem, def *accel.Definition, release string, accs []accel.Accelerator) {
 	var refused []string
-	for _, v := range d.observe(def, accs) {
-		if v.bound == "" {
-			refused = append(refused, v.id)
+	for _, v := range s.Observe(def, accs) {
+		if v.Bound == "" {
+			refused = append(refused, v.ID)
 		}
 	}
 	if len(refused) == 0 {
 		return
 	}
-	lines, err := d.h.KernelLines()
+	lines, err := s.h.KernelLines()
 	if err != nil {
 		return // without the right to read the log it stays as it is
 	}
@@ -64,7 +64,7 @@ func (d *Driver) refusedForFirmware(problem *accel.Problem, def *accel.Definitio
 		if i < 0 {
 			continue
 		}
-		if file != "" && kmod.FindFirmware(d.h, file, release) != "" {
+		if file != "" && kmod.FindFirmware(s.h, file, release) != "" {
 			return // it came since: the next attempt finds it
 		}
 		problem.Reason = accel.FirmwareMissing

@@ -1,4 +1,4 @@
-package driver
+package steps
 
 import (
 	"context"
@@ -17,9 +17,9 @@ import (
 // stepTimeout is how long a definition's own step may take that does not say it.
 const stepTimeout = 30 * time.Second
 
-// RunSteps runs the definition's own steps of one published state at one moment, in order, until one fails: StepFailed
+// Run runs the definition's own steps of one published state at one moment, in order, until one fails: StepFailed
 // then names the step, why, and the end of what it printed. Without such steps it does nothing.
-func (d *Driver) RunSteps(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, state accel.Published, moment accel.Moment) *accel.Problem {
+func (r *Steps) Run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, state accel.Published, moment accel.Moment) *accel.Problem {
 	if len(def.Steps[state].At(moment)) == 0 {
 		return nil
 	}
@@ -31,11 +31,11 @@ func (d *Driver) RunSteps(ctx context.Context, def *accel.Definition, facts acce
 		if !holds(s.When) {
 			continue
 		}
-		started := d.o.Now()
-		if err := d.runStep(ctx, s, accs); err != nil {
+		started := r.now()
+		if err := r.runStep(ctx, s, accs); err != nil {
 			return accel.Problemf(accel.StepFailed, "step %q %s %s of %q: %v", s.Name, moment, state, def.Kind, err)
 		}
-		d.log.Info("step done", "kind", def.Kind, "state", state, "moment", moment, "step", s.Name, "took", d.o.Now().Sub(started).Round(time.Millisecond))
+		r.log.Info("step done", "kind", def.Kind, "state", state, "moment", moment, "step", s.Name, "took", r.now().Sub(started).Round(time.Millisecond))
 	}
 	return nil
 }
@@ -49,7 +49,7 @@ func holds(when string) bool {
 }
 
 // runStep runs one step within its time.
-func (d *Driver) runStep(ctx context.Context, s accel.CustomStep, accs []accel.Accelerator) error {
+func (r *Steps) runStep(ctx context.Context, s accel.CustomStep, accs []accel.Accelerator) error {
 	limit := stepTimeout
 	if s.Timeout != "" {
 		t, err := time.ParseDuration(s.Timeout)
@@ -60,31 +60,31 @@ func (d *Driver) runStep(ctx context.Context, s accel.CustomStep, accs []accel.A
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := d.stepForm(limited, s, accs)
+	err := r.stepForm(limited, s, accs)
 	if err != nil && ctx.Err() == nil && errors.Is(limited.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("not done after %v: %w", limit, err)
 	}
 	return err
 }
 
-func (d *Driver) stepForm(ctx context.Context, s accel.CustomStep, accs []accel.Accelerator) error {
+func (r *Steps) stepForm(ctx context.Context, s accel.CustomStep, accs []accel.Accelerator) error {
 	switch {
 	case s.Run != nil:
-		_, err := d.runProgram(ctx, s.Run.Argv, s.Run.User)
+		_, err := r.runProgram(ctx, s.Run.Argv, s.Run.User)
 		return err
 	case s.Wait != nil:
-		return d.waitFor(ctx, *s.Wait)
+		return r.waitFor(ctx, *s.Wait)
 	case s.WaitForLogs != nil:
-		return d.waitForLogs(ctx, *s.WaitForLogs)
+		return r.waitForLogs(ctx, *s.WaitForLogs)
 	case s.Validate != nil:
-		return d.validate(ctx, *s.Validate, accs)
+		return r.validate(ctx, *s.Validate, accs)
 	}
 	return errors.New("it says nothing to do")
 }
 
 // runProgram runs a program of the host to its end and returns the end of what it printed.
-func (d *Driver) runProgram(ctx context.Context, argv []string, user string) (string, error) {
-	cmd, err := d.program(ctx, argv, user)
+func (r *Steps) runProgram(ctx context.Context, argv []string, user string) (string, error) {
+	cmd, err := r.program(ctx, argv, user)
 	if err != nil {
 		return "", err
 	}
@@ -102,20 +102,20 @@ func (d *Driver) runProgram(ctx context.Context, argv []string, user string) (st
 }
 
 // program prepares a program of the host. There is no shell in between.
-func (d *Driver) program(ctx context.Context, argv []string, user string) (*exec.Cmd, error) {
+func (r *Steps) program(ctx context.Context, argv []string, user string) (*exec.Cmd, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return nil, errors.New("no program is named")
 	}
 	name := argv[0]
 	if !strings.Contains(name, "/") {
 		var err error
-		if name, err = d.h.LookPath(name); err != nil {
+		if name, err = r.h.LookPath(name); err != nil {
 			return nil, err
 		}
 	}
-	cmd := d.h.Command(ctx, name, argv[1:]...)
+	cmd := r.h.Command(ctx, name, argv[1:]...)
 	if user != "" {
-		if err := d.h.AsUser(cmd, user); err != nil {
+		if err := r.h.AsUser(cmd, user); err != nil {
 			return nil, err
 		}
 	}
@@ -123,9 +123,9 @@ func (d *Driver) program(ctx context.Context, argv []string, user string) (*exec
 }
 
 // validate compares an answer with what it should be.
-func (d *Driver) validate(ctx context.Context, v accel.ValidateStep, accs []accel.Accelerator) error {
+func (r *Steps) validate(ctx context.Context, v accel.ValidateStep, accs []accel.Accelerator) error {
 	if len(v.Argv) > 0 {
-		out, err := d.runProgram(ctx, v.Argv, v.User)
+		out, err := r.runProgram(ctx, v.Argv, v.User)
 		if err != nil {
 			return err
 		}
@@ -147,8 +147,8 @@ func (d *Driver) validate(ctx context.Context, v accel.ValidateStep, accs []acce
 			continue
 		}
 		var text string
-		err := d.operations.Do(ctx, "validate "+a.ID, func() (err error) {
-			text, err = d.h.DeviceAttribute(a.ID, v.File)
+		err := r.operations.Do(ctx, "validate "+a.ID, func() (err error) {
+			text, err = r.h.DeviceAttribute(a.ID, v.File)
 			return err
 		})
 		if err != nil {
