@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/ko"
 )
@@ -98,7 +99,7 @@ func TestBuildFails(t *testing.T) {
 			d := New(w.h, Options{StateDir: w.state})
 			def := w.definition()
 			def.Driver.Version = c.version
-			_, problem := d.Build(t.Context(), def, w.facts())
+			_, problem := d.sources.Build(t.Context(), def, w.facts())
 			if problem == nil || problem.Reason != c.want || !strings.Contains(problem.Message, c.says) {
 				t.Fatalf("got %v, want %s with %q", problem, c.want, c.says)
 			}
@@ -128,7 +129,7 @@ func TestBuildOnce(t *testing.T) {
 	keys := make([]string, 4)
 	for i := range keys {
 		all.Go(func() {
-			e, problem := New(w.h, Options{StateDir: w.state}).Build(context.Background(), w.definition(), w.facts())
+			e, problem := New(w.h, Options{StateDir: w.state}).sources.Build(context.Background(), w.definition(), w.facts())
 			if problem != nil {
 				t.Error(problem)
 			}
@@ -144,13 +145,13 @@ func TestBuildOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := New(w.h, Options{StateDir: w.state})
-	if e, problem := d.Build(t.Context(), w.definition(), w.facts()); problem != nil || e.Key != keys[0] {
+	if e, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem != nil || e.Key != keys[0] {
 		t.Fatal(e, problem)
 	}
 	w.isClean(1)
 	// Another byte of source, another argument or another kernel is another driver.
 	w.write(w.source, "edu.c", "int y;\n")
-	if _, problem := d.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.HeadersMissing {
+	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.HeadersMissing {
 		t.Error(problem)
 	}
 	st, err := os.Stat(w.state + "/kmod/" + keys[0])
@@ -164,7 +165,7 @@ func TestBuildTimeout(t *testing.T) {
 	w := newWorkshop(t, `setsid sleep `+sleep+` & exec sleep `+sleep)
 	d := New(w.h, Options{StateDir: w.state, BuildTimeout: 500 * time.Millisecond})
 	start := time.Now()
-	_, problem := d.Build(t.Context(), w.definition(), w.facts())
+	_, problem := d.sources.Build(t.Context(), w.definition(), w.facts())
 	if problem == nil || problem.Reason != accel.BuildTimeout || time.Since(start) > 10*time.Second {
 		t.Fatal(problem, time.Since(start))
 	}
@@ -178,7 +179,7 @@ func TestBuildTimeout(t *testing.T) {
 	}})
 	w.write(w.headers, "Makefile", "modules:\n\t@echo '  CC [M] x.o'; setsid sleep "+sleep+" & exec sleep "+sleep+"\n")
 	start = time.Now()
-	if _, problem := d.Build(ctx, w.definition(), w.facts()); problem == nil || !strings.Contains(problem.Message, "called off") || time.Since(start) > 10*time.Second {
+	if _, problem := d.sources.Build(ctx, w.definition(), w.facts()); problem == nil || !strings.Contains(problem.Message, "called off") || time.Since(start) > 10*time.Second {
 		t.Error("a build that was called off:", problem)
 	}
 	w.isGone(sleep)
@@ -202,7 +203,7 @@ func TestBuildWithoutRights(t *testing.T) {
 		t.Skip("giving up rights needs root")
 	}
 	w := newWorkshop(t, `test $$(id -u) -gt 1879048191; test -w $(M)/edu.c; ! cat /etc/shadow 2>/dev/null; ! ls `+"$(M)/../entry"+` 2>/dev/null; test $$(grep -c : /proc/net/dev) = 1; test $$(nice) = 19; touch "$$TMPDIR/x"; `+goodMake)
-	if _, problem := New(w.h, Options{StateDir: w.state}).Build(t.Context(), w.definition(), w.facts()); problem != nil {
+	if _, problem := New(w.h, Options{StateDir: w.state}).sources.Build(t.Context(), w.definition(), w.facts()); problem != nil {
 		b, _ := filepath.Glob(w.state + "/kmod/failed/*")
 		t.Fatal(problem, b)
 	}
@@ -215,7 +216,7 @@ func TestBuildWithoutRights(t *testing.T) {
 func TestBuildOutOfMemory(t *testing.T) {
 	w := newWorkshop(t, `dd if=/dev/zero of=/dev/null bs=300M count=1 2>/dev/null || { echo "cc1: out of memory allocating 9 bytes"; exit 1; }; `+goodMake)
 	d := New(w.h, Options{StateDir: w.state, BuildMemory: 64 << 20})
-	if _, problem := d.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.BuildOutOfMemory {
+	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.BuildOutOfMemory {
 		t.Error(problem)
 	}
 	w.isClean(0)
@@ -224,7 +225,7 @@ func TestBuildOutOfMemory(t *testing.T) {
 func TestBuildRepairsAnEntry(t *testing.T) {
 	w := newWorkshop(t, goodMake)
 	d := New(w.h, Options{StateDir: w.state})
-	e, problem := d.Build(t.Context(), w.definition(), w.facts())
+	e, problem := d.sources.Build(t.Context(), w.definition(), w.facts())
 	if problem != nil {
 		t.Fatal(problem)
 	}
@@ -232,7 +233,7 @@ func TestBuildRepairsAnEntry(t *testing.T) {
 	if all, err := d.store.List(); err != nil || len(all) != 1 || all[0].Problem == "" {
 		t.Fatal(all, err)
 	}
-	if again, problem := d.Build(t.Context(), w.definition(), w.facts()); problem != nil || again.Key != e.Key {
+	if again, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem != nil || again.Key != e.Key {
 		t.Fatal(again, problem)
 	}
 	w.isClean(1)
@@ -271,7 +272,7 @@ func TestReasonOfDisk(t *testing.T) {
 	d := m.driver(Options{})
 	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
-	if _, problem := d.Build(t.Context(), def, m.Facts()); problem == nil {
+	if _, problem := d.sources.Build(t.Context(), def, m.Facts()); problem == nil {
 		t.Error("no problem")
 	}
 	if p := accel.ProblemOf(errors.Join(errors.New("x"), &os.PathError{Op: "write", Path: "/x", Err: syscall.ENOSPC}), "cannot write"); p.Reason != accel.NoSpace {
@@ -292,14 +293,13 @@ func TestBuildInAnotherRoot(t *testing.T) {
 	}
 	w.h = h
 	d := New(w.h, Options{StateDir: w.state})
-	e, problem := d.Build(t.Context(), w.definition(), w.facts())
-	if problem != nil {
+	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem != nil {
 		t.Fatal(problem)
 	}
-	if a := d.useEntry(w.definition(), w.facts(), e); a.verdict != satisfied {
-		t.Error(a.problem)
+	if a := ask(t, d, w.definition(), w.facts(), accel.SourceStore); a.Verdict != source.Satisfied {
+		t.Error(a.Problem)
 	} else {
-		a.plan.Close()
+		a.Plan.Close()
 	}
 	w.isClean(1)
 }

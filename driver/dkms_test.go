@@ -48,7 +48,7 @@ DEST_MODULE_LOCATION[0]="/updates"
 	def := w.definition()
 	def.Driver.Sources[0].Make = []string{"EXTRA=a b$$c"}
 	d := New(w.h, Options{StateDir: w.state})
-	e, problem := d.Build(t.Context(), def, w.facts())
+	e, problem := d.sources.Build(t.Context(), def, w.facts())
 	if problem != nil {
 		logs, _ := filepath.Glob(w.state + "/kmod/failed/*")
 		for _, l := range logs {
@@ -62,11 +62,11 @@ DEST_MODULE_LOCATION[0]="/updates"
 	}
 	w.isClean(1)
 	sub("dkms.conf", named+"PATCH[0]=none.patch\n", 0o644)
-	if _, problem := d.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.SourceInvalid || !strings.Contains(problem.Message, "dkms.conf:3:") {
+	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.SourceInvalid || !strings.Contains(problem.Message, "dkms.conf:3:") {
 		t.Error(problem)
 	}
 	sub("dkms.conf", named+"BUILD_EXCLUSIVE_KERNEL=^5\n", 0o644)
-	if _, problem := d.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.KernelMismatch {
+	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.KernelMismatch {
 		t.Error(problem)
 	}
 }
@@ -79,7 +79,7 @@ func TestMakeSystem(t *testing.T) {
 	def := w.definition()
 	def.Driver.Sources[0].System, def.Driver.Sources[0].Make = accel.BuildMake, []string{"SYSSRC={{.KernelHeaders}}"}
 	d := New(w.h, Options{StateDir: w.state})
-	e, problem := d.Build(t.Context(), def, w.facts())
+	e, problem := d.sources.Build(t.Context(), def, w.facts())
 	if problem != nil {
 		t.Fatal(problem)
 	}

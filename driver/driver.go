@@ -15,6 +15,7 @@ import (
 	"github.com/acceld/acceld/driver/firmware"
 	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/driver/progress"
+	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/driver/steps"
 	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host"
@@ -81,14 +82,12 @@ type Driver struct {
 	devices   *devices.Devices
 	firmware  *firmware.Firmware
 	steps     *steps.Steps
+	sources   *source.Sources
 	// operations are those on devices, which may hang.
 	operations *deadline.Operations
 
 	mu     sync.Mutex
 	coming map[string]time.Time // since when a module has been seen neither live nor gone
-	// awaited are the keys, by kind, that another host builds; published what became of publishing, by key.
-	awaited, published map[string]string
-	background         sync.WaitGroup // publishing
 }
 
 // New returns the driver manager of h and removes what an interrupted build left behind.
@@ -124,7 +123,7 @@ func New(h *host.Host, o Options) *Driver {
 		h: h, attribute: h.WriteAttribute, o: o, log: o.Log, kernel: o.Kernel, settle: settleTime,
 		locks: lock.Locks{Host: h, Tell: o.Progress, Timeout: o.LoadTimeout}, tell: o.Progress,
 		attempts: store.NewAttempts(h, o.Log, o.StateDir), operations: &deadline.Operations{},
-		coming: map[string]time.Time{}, awaited: map[string]string{}, published: map[string]string{},
+		coming: map[string]time.Time{},
 	}
 	d.store = store.New(h, store.Options{
 		StateDir: o.StateDir, Log: o.Log, Locks: d.locks, Now: o.Now, Wait: o.BuildTimeout, Entries: o.StoreEntries,
@@ -147,6 +146,10 @@ func New(h *host.Host, o Options) *Driver {
 	}
 	d.devices = devices.New(h, o.Log, d.ledger)
 	d.firmware = firmware.New(h, o.Log, d.ledger, d.store, o.StateDir)
+	d.sources = source.New(h, source.Parts{
+		Log: o.Log, Store: d.store, Attempts: d.attempts, Builder: d.builder, Firmware: d.firmware, Tell: d.tell,
+		Artifact: o.Artifact, Now: o.Now, Elect: o.Elect,
+	})
 	d.store.Sweep()
 	d.attempts.Settle()
 	return d
@@ -160,3 +163,6 @@ func (d *Driver) List() ([]store.Entry, error) { return d.store.List() }
 func (d *Driver) RunSteps(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, state accel.Published, moment accel.Moment) *accel.Problem {
 	return d.steps.Run(ctx, def, facts, accs, state, moment)
 }
+
+// Sources returns where drivers come from.
+func (d *Driver) Sources() *source.Sources { return d.sources }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/lock"
+	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/test/ko"
 )
@@ -312,7 +313,7 @@ func TestHungLoad(t *testing.T) {
 		t.Errorf("loads: %v", m.loads)
 	}
 	m.hang = false
-	if _, problem = d.EnsureWith(t.Context(), ko.Definition(), m.Facts(), m.accs(), EnsureOptions{Retry: true}); problem != nil {
+	if _, problem = d.EnsureWith(t.Context(), ko.Definition(), m.Facts(), m.accs(), source.Options{Retry: true}); problem != nil {
 		t.Fatal(problem)
 	}
 	if problem := d.attempts.Quarantined(e.Key); problem != nil {

@@ -29,7 +29,7 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := New(w.h, Options{StateDir: w.state})
-		_, problem := d.Build(t.Context(), w.definition(), w.facts())
+		_, problem := d.sources.Build(t.Context(), w.definition(), w.facts())
 		if problem == nil {
 			built = true
 			w.isClean(1)
@@ -48,7 +48,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.write(w.source, "edu.c", "int y;\n")
-	if _, problem := New(w.h, Options{StateDir: w.state}).Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.ReadOnly {
+	if _, problem := New(w.h, Options{StateDir: w.state}).sources.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.ReadOnly {
 		t.Error(problem)
 	}
 }

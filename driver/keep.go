@@ -6,31 +6,6 @@ import (
 	"github.com/acceld/acceld/driver/store"
 )
 
-// planOf plans a generation: its entry in the store, or the files installed on the host while they are still the same.
-func (d *Driver) planOf(def *accel.Definition, facts accel.Facts, g *store.Generation) answer {
-	if p := d.attempts.Quarantined(g.ID); p != nil {
-		return answer{refused, nil, p}
-	}
-	def = g.Definition(def)
-	if g.Key != "" {
-		m, err := d.store.Manifest(g.Key)
-		if err != nil {
-			return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "the store has no entry %q: %v", g.Key, err)}
-		}
-		a := d.useEntry(def, facts, store.Entry{Manifest: m, Path: d.store.EntryDir(g.Key)})
-		if a.verdict == satisfied {
-			a.plan.Source, a.plan.ID = g.Source, g.ID
-		}
-		return a
-	}
-	a := d.askInstalled(def, facts, EnsureOptions{})
-	if a.verdict == satisfied && !store.GenerationOf(a.plan, def).Same(g) {
-		a.plan.Close()
-		return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "the installed driver is another one by now")}
-	}
-	return a
-}
-
 // liveGeneration is the driver that serves now, in a form that can be loaded back: as it was chosen, or found again by
 // its build-id and copied. It is nil when nothing is loaded or no file of it is left.
 func (d *Driver) liveGeneration(def *accel.Definition, facts accel.Facts, s sight) *store.Generation {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/test/ko"
 )
@@ -245,4 +246,16 @@ func (m *testMachine) enterFor(k accel.Kernel, d *Driver, x ko.Module, built int
 	m.Write(d.store.EntryDir(man.Key)+"/manifest.json", string(text))
 	m.Write(d.store.EntryDir(man.Key)+"/"+x.Name+".ko", string(data))
 	return store.Entry{Manifest: man, Path: d.store.EntryDir(man.Key)}
+}
+
+// ask asks the first source of a type.
+func ask(t *testing.T, d *Driver, def *accel.Definition, facts accel.Facts, typ accel.SourceType) source.Answer {
+	t.Helper()
+	for _, s := range d.sources.For(def, facts, source.Options{}) {
+		if s.Type == typ {
+			return s.Ask(t.Context())
+		}
+	}
+	t.Fatalf("no source of type %q", typ)
+	return source.Answer{}
 }

@@ -80,7 +80,7 @@ func TestParameterWords(t *testing.T) {
 			def := ko.Definition()
 			def.Driver.Modules[0].Parameters = c.definition
 			d := m.driver(Options{})
-			v := d.Verify(def, m.Facts())
+			v := d.sources.Verify(def, m.Facts())
 			_, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())
 			if c.reason == "" {
 				if problem != nil || v.Problem != nil || m.parameters["edu"] != c.want {

@@ -31,6 +31,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/test/ko"
 )
@@ -123,7 +124,7 @@ func (s *shop) stock(t *testing.T, def *accel.Definition, x ko.Module, change fu
 	if change != nil {
 		change(&facts, &e)
 	}
-	pushed, problem := d.Push(t.Context(), def, facts, e, key)
+	pushed, problem := d.sources.Push(t.Context(), def, facts, e, key)
 	if problem != nil {
 		t.Fatal(problem)
 	}
@@ -380,7 +381,7 @@ func (m *testMachine) bundle(t *testing.T, file string) {
 	if err := os.MkdirAll(filepath.Dir(other.Path(file)), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, problem := d.Export(other.Facts(), []store.Entry{e}, file, nil); problem != nil {
+	if _, problem := d.sources.Export(other.Facts(), []store.Entry{e}, file, nil); problem != nil {
 		t.Fatal(problem)
 	}
 	m.Write(file, other.Read(file))
@@ -495,8 +496,8 @@ func TestOrderOfPrebuilt(t *testing.T) {
 	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBundle, Path: "/b"}, {Type: accel.SourceBuild, Path: "/src"}, {Type: accel.SourceOCI, Image: "a/x"}, {Type: accel.SourceOCI, Image: "b/x"}}
 	var got []string
-	for _, s := range m.driver(Options{}).sources(def, m.Facts(), EnsureOptions{}) {
-		got = append(got, s.name)
+	for _, s := range m.driver(Options{}).sources.For(def, m.Facts(), source.Options{}) {
+		got = append(got, s.Name)
 	}
 	if diff := cmp.Diff([]string{"store", "installed", "oci a/x", "oci b/x", "build from /src", "bundle /b"}, got); diff != "" {
 		t.Error(diff)

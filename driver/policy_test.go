@@ -156,11 +156,11 @@ func TestBuildSigns(t *testing.T) {
 	def.Driver.Sign = ko.KeyFiles(t, m.Root, key)
 	def.Driver.Sign.Key, def.Driver.Sign.Certificate = m.Path(def.Driver.Sign.Key), m.Path(def.Driver.Sign.Certificate)
 	d := New(w.h, Options{StateDir: w.state})
-	plain, problem := d.Build(t.Context(), w.definition(), w.facts())
+	plain, problem := d.sources.Build(t.Context(), w.definition(), w.facts())
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	signed, problem := d.Build(t.Context(), def, w.facts())
+	signed, problem := d.sources.Build(t.Context(), def, w.facts())
 	if problem != nil {
 		t.Fatal(problem)
 	}
@@ -179,7 +179,7 @@ func TestBuildSigns(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.write(w.source, "edu.c", "int z;\n")
-	if _, problem := d.Build(t.Context(), def, w.facts()); problem == nil || problem.Reason != accel.SigningFailed {
+	if _, problem := d.sources.Build(t.Context(), def, w.facts()); problem == nil || problem.Reason != accel.SigningFailed {
 		t.Error(problem)
 	}
 	if w.runs() != 2 {

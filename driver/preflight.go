@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/driver/store"
 )
 
@@ -70,24 +71,24 @@ func (d *Driver) preflight(ctx context.Context, def *accel.Definition, facts acc
 	}
 	last := accel.Problemf(accel.NoDriverSource, "no source has a driver of %q for kernel %q", def.Kind, facts.Kernel.Release)
 	var tried []string
-	for _, s := range d.sources(def, facts, EnsureOptions{}) {
-		a := s.ask(ctx)
-		switch a.verdict {
-		case satisfied:
-			r.Source, r.Version, r.Key = s.kind, a.plan.Version(), a.plan.Key
-			a.plan.Close()
+	for _, s := range d.sources.For(def, facts, source.Options{}) {
+		a := s.Ask(ctx)
+		switch a.Verdict {
+		case source.Satisfied:
+			r.Source, r.Version, r.Key = s.Type, a.Plan.Version(), a.Plan.Key
+			a.Plan.Close()
 			return nil
-		case unavailable:
+		case source.Unavailable:
 			if ctx.Err() != nil {
-				return a.problem
+				return a.Problem
 			}
-			tried = append(tried, sentence(s.name, unavailable, a.problem))
-			if a.problem.Reason != accel.NoDriverSource {
-				last = a.problem
+			tried = append(tried, source.Sentence(s.Name, source.Unavailable, a.Problem))
+			if a.Problem.Reason != accel.NoDriverSource {
+				last = a.Problem
 			}
 		default:
-			a.problem.Tried = slices.Concat(tried, []string{sentence(s.name, a.verdict, a.problem)})
-			return a.problem
+			a.Problem.Tried = slices.Concat(tried, []string{source.Sentence(s.Name, a.Verdict, a.Problem)})
+			return a.Problem
 		}
 	}
 	final := accel.Problemf(last.Reason, "%s", last.Message)

@@ -24,7 +24,7 @@ func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Ac
 		have.Source = string(accel.SourceLoaded)
 	}
 	if ours != nil {
-		have.Source, have.Key, have.Published = string(ours.Source), ours.Key, d.publication(ours.Key)
+		have.Source, have.Key, have.Published = string(ours.Source), ours.Key, d.sources.Published(ours.Key)
 	}
 	if d.journal(def.Kind) != nil {
 		return have, nil // it goes on, or back, before anybody judges

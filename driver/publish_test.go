@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/test/ko"
 )
@@ -71,21 +72,21 @@ func (f fleet) node(name string) *Driver {
 }
 
 // acquire asks the sources that are configured, in order, as Ensure does.
-func (f fleet) acquire(d *Driver) (string, answer) {
-	for _, s := range d.sources(f.definition(), f.facts(), EnsureOptions{}) {
-		if s.kind == accel.SourceInstalled {
+func (f fleet) acquire(d *Driver) (string, source.Answer) {
+	for _, s := range d.sources.For(f.definition(), f.facts(), source.Options{}) {
+		if s.Type == accel.SourceInstalled {
 			continue
 		}
-		a := s.ask(f.t.Context())
-		if a.verdict == satisfied {
-			a.plan.Close()
-			return string(a.plan.Source), a
+		a := s.Ask(f.t.Context())
+		if a.Verdict == source.Satisfied {
+			a.Plan.Close()
+			return string(a.Plan.Source), a
 		}
-		if a.verdict != unavailable {
-			return s.name, a
+		if a.Verdict != source.Unavailable {
+			return s.Name, a
 		}
 	}
-	return "", answer{}
+	return "", source.Answer{}
 }
 
 // TestFleetBuildsOnce: of two hosts with one kernel one builds, the other waits with a reason and pulls.
@@ -95,7 +96,7 @@ func TestFleetBuildsOnce(t *testing.T) {
 	got := make(chan string)
 	go func() {
 		source, _ := f.acquire(one)
-		one.Wait()
+		one.sources.Wait()
 		got <- source
 	}()
 	for !f.h.Exists(f.headers + "/started") {
@@ -103,8 +104,8 @@ func TestFleetBuildsOnce(t *testing.T) {
 	}
 	for range 3 {
 		_, a := f.acquire(two)
-		if a.verdict != waiting || a.problem.Reason != accel.BuildElsewhere || !strings.Contains(a.problem.Message, `node "one" builds the driver of "qemu-edu"`) {
-			t.Fatalf("%+v %v", a, a.problem)
+		if a.Verdict != source.Waiting || a.Problem.Reason != accel.BuildElsewhere || !strings.Contains(a.Problem.Message, `node "one" builds the driver of "qemu-edu"`) {
+			t.Fatalf("%+v %v", a, a.Problem)
 		}
 	}
 	if a := accel.BuildElsewhere.Doc(); a.Permanent {
@@ -115,7 +116,7 @@ func TestFleetBuildsOnce(t *testing.T) {
 		t.Fatal(source)
 	}
 	if source, a := f.acquire(two); source != "oci" {
-		t.Fatal(source, a.problem)
+		t.Fatal(source, a.Problem)
 	}
 	if f.runs() != 1 {
 		t.Errorf("%d builds", f.runs())
@@ -126,8 +127,8 @@ func TestFleetBuildsOnce(t *testing.T) {
 	if len(a) != 1 || len(b) != 1 || a[0].Key != b[0].Key || a[0].Origin != "" || b[0].Origin == "" {
 		t.Errorf("%+v\n%+v", a, b)
 	}
-	if p := one.publication(a[0].Key); !strings.HasPrefix(p, f.shop.host()+"/edu:") || two.publication(b[0].Key) != "" {
-		t.Errorf("published %q, %q", p, two.publication(b[0].Key))
+	if p := one.sources.Published(a[0].Key); !strings.HasPrefix(p, f.shop.host()+"/edu:") || two.sources.Published(b[0].Key) != "" {
+		t.Errorf("published %q, %q", p, two.sources.Published(b[0].Key))
 	}
 	if len(f.e.holder) != 0 {
 		t.Errorf("still builders: %v", f.e.holder)
@@ -141,13 +142,13 @@ func TestElectedTooLate(t *testing.T) {
 	elect := f.e.as("two")
 	two.o.Elect = func(ctx context.Context, key string) (func(), bool, string, error) {
 		if source, a := f.acquire(one); source != "build" {
-			t.Error(source, a.problem)
+			t.Error(source, a.Problem)
 		}
-		one.Wait()
+		one.sources.Wait()
 		return elect(ctx, key)
 	}
 	if source, a := f.acquire(two); source != "oci" || f.runs() != 1 {
-		t.Errorf("%s %v, %d builds", source, a.problem, f.runs())
+		t.Errorf("%s %v, %d builds", source, a.Problem, f.runs())
 	}
 	if len(f.e.holder) != 0 {
 		t.Errorf("still builders: %v", f.e.holder)
@@ -158,16 +159,16 @@ func TestElectedTooLate(t *testing.T) {
 func TestBuilderGivesUp(t *testing.T) {
 	f := newFleet(t, `test -e works && `+goodMake)
 	one, two := f.node("one"), f.node("two")
-	if _, a := f.acquire(one); a.verdict != failed || a.problem.Reason != accel.BuildFailed {
+	if _, a := f.acquire(one); a.Verdict != source.Failed || a.Problem.Reason != accel.BuildFailed {
 		t.Fatalf("%+v", a)
 	}
 	f.write(f.headers, "works", "")
 	if source, a := f.acquire(two); source != "build" {
-		t.Fatal(source, a.problem)
+		t.Fatal(source, a.Problem)
 	}
-	two.Wait()
+	two.sources.Wait()
 	if source, a := f.acquire(one); source != "oci" {
-		t.Fatal(source, a.problem)
+		t.Fatal(source, a.Problem)
 	}
 }
 
@@ -184,19 +185,18 @@ func TestNobodyElects(t *testing.T) {
 	}
 	d := f.node("one")
 	if source, a := f.acquire(d); source != "build" {
-		t.Fatal(source, a.problem)
+		t.Fatal(source, a.Problem)
 	}
-	d.Wait()
+	d.sources.Wait()
 	all, _ := d.store.List()
-	if p := d.publication(all[0].Key); !strings.HasPrefix(p, "not published: ") || !strings.Contains(p, "403") {
+	if p := d.sources.Published(all[0].Key); !strings.HasPrefix(p, "not published: ") || !strings.Contains(p, "403") {
 		t.Errorf("published: %q", p)
 	}
-	d = f.node("two")
-	d.o.Elect = nil
+	d = New(f.h, Options{StateDir: f.t.TempDir(), Artifact: quick()}) // which knows no cluster
 	if source, a := f.acquire(d); source != "build" || f.runs() != 2 {
-		t.Error(source, a.problem, f.runs())
+		t.Error(source, a.Problem, f.runs())
 	}
-	d.Wait()
+	d.sources.Wait()
 	if left := f.h.Glob(d.store.BuildDir(), "*"); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
@@ -208,12 +208,12 @@ func TestNoElectionForNothing(t *testing.T) {
 	d := f.node("one")
 	def := f.definition()
 	def.Driver.Sources[1].Push = false
-	if a := d.askBuild(t.Context(), def, f.facts(), def.Driver.Sources[0], EnsureOptions{}); a.verdict != satisfied {
-		t.Fatal(a.problem)
+	if a := ask(t, d, def, f.facts(), accel.SourceBuild); a.Verdict != source.Satisfied {
+		t.Fatal(a.Problem)
 	} else {
-		a.plan.Close()
+		a.Plan.Close()
 	}
-	d.Wait()
+	d.sources.Wait()
 	if f.e.asked != 0 {
 		t.Errorf("asked %d times", f.e.asked)
 	}
@@ -245,14 +245,14 @@ func TestFetchOntoAFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := m.driver(Options{Artifact: quick()})
-		a := d.askOCI(t.Context(), def, m.Facts(), def.Driver.Sources[0], EnsureOptions{})
-		if a.verdict == satisfied {
-			a.plan.Close()
+		a := ask(t, d, def, m.Facts(), accel.SourceOCI)
+		if a.Verdict == source.Satisfied {
+			a.Plan.Close()
 			break
 		}
 		full++
-		if a.verdict != failed || a.problem.Reason != accel.NoSpace {
-			t.Errorf("with %d KiB: %s %v", size, a.verdict, a.problem)
+		if a.Verdict != source.Failed || a.Problem.Reason != accel.NoSpace {
+			t.Errorf("with %d KiB: %s %v", size, a.Verdict, a.Problem)
 		}
 		if left := m.tree(d); len(left) > 0 {
 			t.Errorf("with %d KiB: left %v", size, left)
@@ -275,7 +275,7 @@ func TestBundle(t *testing.T) {
 	key := newKey(t, a, "k")
 	b.Write("/etc/k.pub", a.Read("/etc/k.pub"))
 	a.Write("/media/.keep", "")
-	if _, problem := from.Export(a.Facts(), append(entries, foreign), "/media/b.tar", key); problem != nil {
+	if _, problem := from.sources.Export(a.Facts(), append(entries, foreign), "/media/b.tar", key); problem != nil {
 		t.Fatal(problem)
 	}
 	if left := a.Host.Glob("/media", "*.tmp"); len(left) > 0 {
@@ -283,7 +283,7 @@ func TestBundle(t *testing.T) {
 	}
 	b.Write("/media/b.tar", a.Read("/media/b.tar"))
 	defs := map[string]*accel.Definition{"qemu-edu": ko.Definition()}
-	got, unknown, problem := to.Import(t.Context(), defs, b.Facts(), "/media/b.tar", []string{"/etc/k.pub"})
+	got, unknown, problem := to.sources.Import(t.Context(), defs, b.Facts(), "/media/b.tar", []string{"/etc/k.pub"})
 	if problem != nil || len(got) != 2 || cmp.Diff([]string{"a-b"}, unknown) != "" {
 		t.Fatal(got, unknown, problem)
 	}
@@ -319,7 +319,7 @@ func TestBundle(t *testing.T) {
 		d.Write("/media/b.tar", row.text)
 		d.Write("/etc/k.pub", a.Read("/etc/k.pub"))
 		driver := d.driver(Options{})
-		if _, _, problem := driver.Import(t.Context(), defs, d.Facts(), "/media/b.tar", []string{"/etc/k.pub"}); problem == nil || problem.Reason != row.want {
+		if _, _, problem := driver.sources.Import(t.Context(), defs, d.Facts(), "/media/b.tar", []string{"/etc/k.pub"}); problem == nil || problem.Reason != row.want {
 			t.Errorf("%s: %v, want %s", row.name, problem, row.want)
 		}
 		if left := d.tree(driver); len(left) > 0 {
@@ -329,7 +329,7 @@ func TestBundle(t *testing.T) {
 	other := newMachine(t)
 	newKey(t, other, "k")
 	other.Write("/media/b.tar", a.Read("/media/b.tar"))
-	if _, _, problem := other.driver(Options{}).Import(t.Context(), defs, other.Facts(), "/media/b.tar", []string{"/etc/k.pub"}); problem == nil || problem.Reason != accel.SignatureInvalid {
+	if _, _, problem := other.driver(Options{}).sources.Import(t.Context(), defs, other.Facts(), "/media/b.tar", []string{"/etc/k.pub"}); problem == nil || problem.Reason != accel.SignatureInvalid {
 		t.Error(problem)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/ko"
 )
@@ -41,7 +40,7 @@ func TestRealBuild(t *testing.T) {
 	for range 2 {
 		state := t.TempDir()
 		d := New(h, Options{StateDir: state, Jobs: 2, Progress: func(p accel.Progress) { lines = append(lines, fmt.Sprintf("%+v", p)) }})
-		e, problem := d.Build(context.Background(), def, facts)
+		e, problem := d.sources.Build(context.Background(), def, facts)
 		if problem != nil {
 			t.Fatal(problem)
 		}
@@ -52,12 +51,11 @@ func TestRealBuild(t *testing.T) {
 		if left, _ := os.ReadDir(filepath.Join(state, "build")); len(left) != 0 {
 			t.Errorf("the build left %v", left)
 		}
-		where := []kmod.Located{{Module: def.Driver.Modules[0], Path: filepath.Join(e.Path, e.Modules[0].File)}}
-		p, problem := kmod.MakePlan(d.targetOf(def, facts, accel.SourceStore, e.Key), where)
-		if problem != nil {
-			t.Fatal(problem)
+		a := ask(t, d, def, facts, accel.SourceStore)
+		if a.Problem != nil {
+			t.Fatal(a.Problem)
 		}
-		p.Close()
+		a.Plan.Close()
 		t.Logf("%+v", e.Manifest)
 	}
 	if len(keys) != 1 {

@@ -80,7 +80,7 @@ func TestStagesOfABuild(t *testing.T) {
 	}
 	for i, c := range builds {
 		w.write(w.source, "says", c.says)
-		if _, problem := d.Build(t.Context(), w.definition(), w.facts()); problem != nil {
+		if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem != nil {
 			t.Fatal(problem)
 		}
 		got := slices.DeleteFunc(all.take(), func(l string) bool { return c.stage != "" && !strings.Contains(l, string(c.stage)+" ") })
@@ -92,12 +92,12 @@ func TestStagesOfABuild(t *testing.T) {
 		}
 	}
 	// What the store has is not built, and a build that fails says so at its end.
-	if _, problem := d.Build(t.Context(), w.definition(), w.facts()); problem != nil || len(all.take()) != 2 {
+	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem != nil || len(all.take()) != 2 {
 		t.Error("a driver of the store was built:", problem)
 	}
 	w.write(w.headers, "Makefile", "modules:\n\t@echo '  CC [M]  a.o'; echo '"+w.source+"/a.c:1:2: error: bad'; exit 1\n")
 	w.write(w.source, "says", "")
-	_, problem := d.Build(t.Context(), w.definition(), w.facts())
+	_, problem := d.sources.Build(t.Context(), w.definition(), w.facts())
 	got := all.take()
 	if problem == nil || !strings.HasPrefix(got[len(got)-1], "qemu-edu build 2/3 1/1? CC [M] a.o ended: ") || !strings.Contains(got[len(got)-1], "error: bad") {
 		t.Errorf("%v: %q", problem, got)
@@ -114,7 +114,7 @@ func TestStagesOfDKMS(t *testing.T) {
 	}
 	var all witness
 	d := New(w.h, Options{StateDir: w.state, Progress: all.see})
-	if _, problem := d.Build(t.Context(), w.definition(), w.facts()); problem != nil {
+	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem != nil {
 		t.Fatal(problem)
 	}
 	got := slices.DeleteFunc(all.take(), func(l string) bool { return !strings.Contains(l, " build ") })
@@ -150,9 +150,9 @@ func TestStageOfWaiting(t *testing.T) {
 
 // TestStagesOfLoads: loads and upgrades tell of modules, and of the proof.
 func TestStagesOfLoads(t *testing.T) {
-	m, d := serving(t)
+	m, _ := serving(t)
 	var all witness
-	d.o.Progress = all.see
+	d := m.driver(Options{Progress: all.see})
 	if _, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/lock"
+	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/driver/store"
 )
 
@@ -27,7 +28,7 @@ func (d *Driver) Prepare(ctx context.Context, def *accel.Definition, facts accel
 func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (*store.Generation, *accel.Problem) {
 	c := d.store.Choice(def.Kind, facts.Kernel)
 	again := c.Rejected != nil && c.Rejected.Wish == store.Wish(def, facts)
-	p, _, problem := d.acquire(ctx, def, facts, EnsureOptions{Fresh: again || def.Driver.Upgrade.Asked.After(c.Asked)})
+	p, _, problem := d.sources.Acquire(ctx, def, facts, source.Options{Fresh: again || def.Driver.Upgrade.Asked.After(c.Asked)})
 	if problem != nil && again {
 		return nil, c.Rejected.Problem // nothing else is to be had
 	}
@@ -202,18 +203,18 @@ func (t *swap) bring(ctx context.Context, g *store.Generation) *accel.Problem {
 	if problem := t.awaitStill(ctx, def); problem != nil {
 		return problem
 	}
-	a := t.planOf(t.def, t.facts, g)
-	if a.verdict != satisfied {
-		return a.problem
+	a := t.sources.Plan(t.def, t.facts, g)
+	if a.Verdict != source.Satisfied {
+		return a.Problem
 	}
-	defer a.plan.Close()
+	defer a.Plan.Close()
 	if problem := t.attempts.Open(g.ID); problem != nil {
 		if g == t.j.To {
 			return problem
 		}
 		t.log.Warn("cannot note a load", "kind", t.j.Kind, "reason", problem.Reason, "message", problem.Message) // to go back is worth more
 	}
-	_, log, problem := t.insertPlan(ctx, def, t.facts, t.accs, a.plan)
+	_, log, problem := t.insertPlan(ctx, def, t.facts, t.accs, a.Plan)
 	if problem == nil {
 		t.until(ctx, t.settle, func() bool {
 			t.devices.MakeNodes(def, t.accs, false)

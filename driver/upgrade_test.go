@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/test/ko"
 )
 
@@ -303,7 +304,7 @@ func killEverywhere(t *testing.T, how string, power bool) {
 			m.powerCut()
 		}
 		d = m.driver(Options{})
-		have, problem := d.EnsureWith(t.Context(), def, m.Facts(), m.accs(), EnsureOptions{NoBuild: true})
+		have, problem := d.EnsureWith(t.Context(), def, m.Facts(), m.accs(), source.Options{NoBuild: true})
 		// With nothing begun, the boot itself may try the new driver, and take it back.
 		if problem != nil && problem.Reason != accel.RolledBack || !have.Right || m.liveVersion() != have.Version {
 			t.Errorf("%s: %+v %v", at, have, problem)
@@ -379,7 +380,7 @@ func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
 			delete(m.bad, "2.0.0")
 			m.loads = nil
 			d = m.driver(Options{})
-			have, problem := d.EnsureWith(t.Context(), def, facts, m.accs(), EnsureOptions{NoBuild: true})
+			have, problem := d.EnsureWith(t.Context(), def, facts, m.accs(), source.Options{NoBuild: true})
 			if problem != nil || !have.Right || have.Version != "1.0.0" || have.Upgrade == nil || len(m.loads) != 1 {
 				t.Errorf("what served on this kernel does not serve again: %+v %v, loads %v", have, problem, m.loads)
 			}
@@ -451,7 +452,7 @@ func TestUpgradeThatCrashesTheMachine(t *testing.T) {
 		m.before = nil
 		m.powerCut()
 		d = m.driver(Options{})
-		if have, problem := d.EnsureWith(t.Context(), def, m.Facts(), m.accs(), EnsureOptions{NoBuild: true}); problem != nil || have.Version != "1.0.0" || have.Upgrade == nil {
+		if have, problem := d.EnsureWith(t.Context(), def, m.Facts(), m.accs(), source.Options{NoBuild: true}); problem != nil || have.Version != "1.0.0" || have.Upgrade == nil {
 			t.Fatalf("%+v %v", have, problem)
 		}
 	}
@@ -485,7 +486,7 @@ func TestBootWithoutTheWantedDriver(t *testing.T) {
 	m, _ := serving(t)
 	m.powerCut()
 	def := wants("3.0.0")
-	have, problem := m.driver(Options{}).EnsureWith(t.Context(), def, m.Facts(), m.accs(), EnsureOptions{NoBuild: true})
+	have, problem := m.driver(Options{}).EnsureWith(t.Context(), def, m.Facts(), m.accs(), source.Options{NoBuild: true})
 	if problem != nil || !have.Right || have.Version != "1.0.0" || have.Upgrade == nil {
 		t.Fatalf("%+v %v", have, problem)
 	}
@@ -576,7 +577,7 @@ func TestUpgradeRefusedByTheKernel(t *testing.T) {
 
 func TestCollect(t *testing.T) {
 	m, d := serving(t)
-	d.o.StoreEntries = 1
+	d = m.driver(Options{StoreEntries: 1})
 	for i := range 6 {
 		m.enter(d, version(fmt.Sprintf("0.%d.0", i)), int64(-10+i))
 	}
@@ -600,7 +601,7 @@ func TestCollect(t *testing.T) {
 // source, and refused.
 func TestCollectKilled(t *testing.T) {
 	m, d := serving(t)
-	d.o.StoreEntries = -1
+	d = m.driver(Options{StoreEntries: -1})
 	old := m.enter(d, version("0.1.0"), -1)
 	func() {
 		defer func() {

@@ -192,7 +192,7 @@ func TestCheckFile(t *testing.T) {
 	bad.Vermagic = "1.0 SMP"
 	m.Write("/new/edu.ko", string(bad.Bytes()))
 	for name, want := range map[string]accel.Reason{"/tmp/edu.ko": "", "/tmp/other.ko": accel.ModuleInvalid, "/tmp/edu.txt": accel.ModuleInvalid, "/new/edu.ko": accel.KernelMismatch} {
-		problem := d.CheckFile(ko.Definition(), m.Facts(), name)
+		problem := d.sources.CheckFile(ko.Definition(), m.Facts(), name)
 		if problem == nil && want != "" || problem != nil && problem.Reason != want {
 			t.Errorf("%s: %v, want %q", name, problem, want)
 		}
@@ -335,7 +335,7 @@ func TestGraph(t *testing.T) {
 			def := ko.Definition()
 			def.Driver.Modules = c.modules
 			d := m.driver(Options{})
-			v := d.Verify(def, m.Facts())
+			v := d.sources.Verify(def, m.Facts())
 			_, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())
 			if c.want == "" && (problem != nil || v.Problem != nil) || c.want != "" && (problem == nil || problem.Reason != c.want || v.Problem == nil || v.Problem.Reason != c.want) {
 				t.Error(problem, v.Problem)
@@ -358,7 +358,7 @@ func TestVerifyShowsEverything(t *testing.T) {
 	def.Driver.Modules[0].Parameters = map[string]string{"fail_probe": "0"}
 	facts := m.Facts()
 	facts.Kernel.SigEnforce = true
-	v := m.driver(Options{}).Verify(def, facts)
+	v := m.driver(Options{}).sources.Verify(def, facts)
 	got := map[string]accel.Reason{}
 	detail := ""
 	for _, c := range v.Modules[0].Checks {
@@ -440,7 +440,7 @@ func TestRealModule(t *testing.T) {
 			if keys, err := os.ReadFile("/proc/keys"); (err != nil || !bytes.Contains(keys, []byte(".builtin_trusted_keys"))) && c.want == accel.KeyUnknown || name != "as it is" && bytes.Equal(c.bytes, whole) {
 				t.Skip("the machine does not show its keyrings, or the module is signed by another name")
 			}
-			v := d.VerifyFiles(nil, facts, []string{file})
+			v := d.sources.VerifyFiles(nil, facts, []string{file})
 			if c.want == "" && v.Problem != nil || c.want != "" && (v.Problem == nil || v.Problem.Reason != c.want) {
 				t.Errorf("%+v", v.Problem)
 			}
@@ -459,12 +459,12 @@ func TestVerifyOtherKernel(t *testing.T) {
 	m.Install("updates/edu.ko", x)
 	facts := m.Facts()
 	facts.Kernel.NotRunning = true
-	if v := d.Verify(ko.Definition(), facts); v.Problem != nil {
+	if v := d.sources.Verify(ko.Definition(), facts); v.Problem != nil {
 		t.Errorf("%+v", v)
 	}
 	x.Info = append(x.Info, "depends=base")
 	m.Install("updates/edu.ko", x)
-	if v := d.Verify(ko.Definition(), facts); v.Problem == nil || v.Problem.Reason != accel.DependencyMissing {
+	if v := d.sources.Verify(ko.Definition(), facts); v.Problem == nil || v.Problem.Reason != accel.DependencyMissing {
 		t.Errorf("%+v", v)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host"
 )
@@ -98,7 +99,7 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 					fmt.Fprintf(out, "%s: no device\n", def.Kind)
 					continue
 				}
-				have, problem := d.EnsureWith(cmd.Context(), def, facts, accs, driver.EnsureOptions{NoBuild: stored, Retry: retry})
+				have, problem := d.EnsureWith(cmd.Context(), def, facts, accs, source.Options{NoBuild: stored, Retry: retry})
 				if problem != nil && cmd.Context().Err() != nil {
 					errs = append(errs, v.interrupted())
 					break
@@ -109,7 +110,7 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 				}
 				fmt.Fprintf(out, "%s: driver %s present (%s) on %s\n", def.Kind, have.Version, have.Source, count(len(accs), "device"))
 			}
-			if !v.waited(d.Wait) { // what is built may be published
+			if !v.waited(d.Sources().Wait) { // what is built may be published
 				errs = append(errs, v.interrupted())
 			}
 			if len(errs) > 0 {

@@ -49,7 +49,7 @@ of "driver list".`,
 			if err != nil {
 				return err
 			}
-			made, problem := d.Export(detect.Detect(p.host, detect.Options{}), entries, file, key)
+			made, problem := d.Sources().Export(detect.Detect(p.host, detect.Options{}), entries, file, key)
 			if problem != nil {
 				return failed(problem)
 			}
@@ -118,7 +118,7 @@ With --key each must be signed by one of the keys.`,
 				if err != nil {
 					return exit{exitFailed, err}
 				}
-				entries, unknown, problem := d.Import(cmd.Context(), p.defs, facts, file, keys)
+				entries, unknown, problem := d.Sources().Import(cmd.Context(), p.defs, facts, file, keys)
 				for _, e := range entries {
 					fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s for kernel %s is in the store: %s\n", e.Kind, e.Version, e.KernelRelease, e.Key)
 				}

@@ -93,10 +93,10 @@ func (p *parts) verifications(facts accel.Facts, args []string, live bool) ([]km
 	}
 	var out []kmod.Verification
 	for _, def := range defs {
-		out = append(out, d.Verify(def, facts))
+		out = append(out, d.Sources().Verify(def, facts))
 	}
 	for _, kind := range sorted(files) {
-		out = append(out, d.VerifyFiles(p.defs[kind], facts, files[kind]))
+		out = append(out, d.Sources().VerifyFiles(p.defs[kind], facts, files[kind]))
 	}
 	return out, nil
 }

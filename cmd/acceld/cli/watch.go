@@ -12,6 +12,7 @@ import (
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/dra"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
 )
@@ -49,7 +50,7 @@ func (a *running) followSteps(ctx context.Context, defs map[string]*accel.Defini
 	// What a step reads: a change of it may help one that failed.
 	read := append(a.runtime.Sources(), "/lib/modules/"+facts.Kernel.Release, kubeletDir)
 	for _, def := range defs {
-		read = append(read, driver.SourceDirs(def, facts)...)
+		read = append(read, source.Dirs(def, facts)...)
 	}
 	if err := a.follow(ctx, written, false, routine); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package driver
+package source
 
 import (
 	"context"
@@ -28,10 +28,10 @@ func sharing(def *accel.Definition) []accel.Source {
 // election decides which host builds a driver that is published. One is made for each time that a build source is
 // asked.
 type election struct {
-	d     *Driver
+	x     *Sources
 	def   *accel.Definition
 	facts accel.Facts
-	o     EnsureOptions
+	o     Options
 
 	key     string
 	release func() // set while this host is the builder, with or without an election
@@ -39,7 +39,7 @@ type election struct {
 
 // elect makes this host the builder of key, or says who is. Without a cluster, or when its API server does not answer,
 // every host builds: waiting for somebody who cannot be asked would be worse.
-func (e *election) elect(ctx context.Context, key string) *answer {
+func (e *election) elect(ctx context.Context, key string) *Answer {
 	if e.release != nil {
 		if e.key == key {
 			return nil
@@ -47,16 +47,16 @@ func (e *election) elect(ctx context.Context, key string) *answer {
 		e.end()
 	}
 	e.key, e.release = key, func() {}
-	if e.d.o.Elect == nil {
+	if e.x.o.Elect == nil {
 		return nil
 	}
-	release, elected, holder, err := e.d.o.Elect(ctx, key)
+	release, elected, holder, err := e.x.o.Elect(ctx, key)
 	switch {
 	case err != nil:
-		e.d.log.Warn("nobody elects the builder: building here", "kind", e.def.Kind, "error", err)
+		e.x.log.Warn("nobody elects the builder: building here", "kind", e.def.Kind, "error", err)
 	case !elected:
 		e.release = nil
-		return &answer{verdict: waiting, problem: accel.Problemf(accel.BuildElsewhere, "node %q builds the driver of %q for kernel %q", holder, e.def.Kind, e.facts.Kernel.Release)}
+		return &Answer{Verdict: Waiting, Problem: accel.Problemf(accel.BuildElsewhere, "node %q builds the driver of %q for kernel %q", holder, e.def.Kind, e.facts.Kernel.Release)}
 	default:
 		e.release = release
 	}
@@ -72,16 +72,16 @@ func (e *election) end() {
 }
 
 // gate is what stands between a build and its compiler: it returns the outcome when there is to be none here.
-func (e *election) gate(ctx context.Context, key string) *answer {
+func (e *election) gate(ctx context.Context, key string) *Answer {
 	if a := e.elect(ctx, key); a != nil {
-		e.d.await(e.def, key)
+		e.x.await(e.def, key)
 		return a
 	}
-	e.d.await(e.def, "")
+	e.x.await(e.def, "")
 	// The builder before us may have ended between our question to the registry and our election.
-	if e.d.o.Elect != nil {
+	if e.x.o.Elect != nil {
 		for _, s := range sharing(e.def) {
-			if a := e.d.askOCI(ctx, e.def, e.facts, s, e.o); a.verdict == satisfied {
+			if a := e.x.askOCI(ctx, e.def, e.facts, s, e.o); a.Verdict == Satisfied {
 				e.end()
 				return &a
 			}
@@ -92,21 +92,21 @@ func (e *election) gate(ctx context.Context, key string) *answer {
 
 // await remembers the key of a driver that another host builds, so that looking for it again does not read the whole
 // source again; an empty key forgets it.
-func (d *Driver) await(def *accel.Definition, key string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (x *Sources) await(def *accel.Definition, key string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if key == "" {
-		delete(d.awaited, def.Kind)
+		delete(x.awaited, def.Kind)
 		return
 	}
-	d.awaited[def.Kind] = key
+	x.awaited[def.Kind] = key
 }
 
 // elsewhere asks whether the driver that this host waits for is still being built by another one.
-func (e *election) elsewhere(ctx context.Context) *answer {
-	e.d.mu.Lock()
-	key := e.d.awaited[e.def.Kind]
-	e.d.mu.Unlock()
+func (e *election) elsewhere(ctx context.Context) *Answer {
+	e.x.mu.Lock()
+	key := e.x.awaited[e.def.Kind]
+	e.x.mu.Unlock()
 	if key == "" {
 		return nil
 	}
@@ -115,41 +115,41 @@ func (e *election) elsewhere(ctx context.Context) *answer {
 
 // share publishes what was built here while the driver is loaded and used. It never fails anything: what became of it
 // is logged and shown with the driver.
-func (d *Driver) share(def *accel.Definition, facts accel.Facts, e store.Entry, release func()) {
-	d.background.Go(func() {
+func (x *Sources) share(def *accel.Definition, facts accel.Facts, e store.Entry, release func()) {
+	x.background.Go(func() {
 		defer release()
 		ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
 		defer cancel()
 		text := ""
 		for _, s := range sharing(def) {
-			pushed, problem := d.push(ctx, def, facts, s, e, artifact.PushOptions{Keep: true})
+			pushed, problem := x.push(ctx, def, facts, s, e, artifact.PushOptions{Keep: true})
 			if problem != nil {
 				text = "not published: " + problem.Message
-				d.log.Warn("driver not published", "kind", def.Kind, "key", e.Key, "reason", problem.Reason, "message", problem.Message)
+				x.log.Warn("driver not published", "kind", def.Kind, "key", e.Key, "reason", problem.Reason, "message", problem.Message)
 				continue
 			}
 			text = pushed.Reference
-			d.log.Info("driver published", "kind", def.Kind, "key", e.Key, "reference", pushed.Reference)
+			x.log.Info("driver published", "kind", def.Kind, "key", e.Key, "reference", pushed.Reference)
 		}
-		d.mu.Lock()
-		d.published[e.Key] = text
-		d.mu.Unlock()
+		x.mu.Lock()
+		x.published[e.Key] = text
+		x.mu.Unlock()
 	})
 }
 
 // Wait waits until what was built is published, or was not.
-func (d *Driver) Wait() { d.background.Wait() }
+func (x *Sources) Wait() { x.background.Wait() }
 
-// publication says what became of publishing an entry; empty when it was not built here.
-func (d *Driver) publication(key string) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.published[key]
+// Published says what became of publishing an entry; empty when it was not built here.
+func (x *Sources) Published(key string) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.published[key]
 }
 
 // Push publishes an entry of the store to every source of type oci of def, whatever their push says. It returns what
 // was pushed, also with a problem.
-func (d *Driver) Push(ctx context.Context, def *accel.Definition, facts accel.Facts, e store.Entry, key *artifact.Key) ([]artifact.Pushed, *accel.Problem) {
+func (x *Sources) Push(ctx context.Context, def *accel.Definition, facts accel.Facts, e store.Entry, key *artifact.Key) ([]artifact.Pushed, *accel.Problem) {
 	var out []artifact.Pushed
 	asked := false
 	for _, s := range def.Driver.Sources {
@@ -157,7 +157,7 @@ func (d *Driver) Push(ctx context.Context, def *accel.Definition, facts accel.Fa
 			continue
 		}
 		asked = true
-		pushed, problem := d.push(ctx, def, facts, s, e, artifact.PushOptions{Key: key})
+		pushed, problem := x.push(ctx, def, facts, s, e, artifact.PushOptions{Key: key})
 		if problem != nil {
 			return out, problem
 		}
@@ -170,7 +170,7 @@ func (d *Driver) Push(ctx context.Context, def *accel.Definition, facts accel.Fa
 }
 
 // push publishes an entry to one source.
-func (d *Driver) push(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, e store.Entry, o artifact.PushOptions) (artifact.Pushed, *accel.Problem) {
+func (x *Sources) push(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, e store.Entry, o artifact.PushOptions) (artifact.Pushed, *accel.Problem) {
 	image, problem := template.Fill(def, facts, "driver.sources.image", s.Image)
 	if problem != nil {
 		return artifact.Pushed{}, problem
@@ -180,12 +180,12 @@ func (d *Driver) push(ctx context.Context, def *accel.Definition, facts accel.Fa
 	if problem != nil {
 		return artifact.Pushed{}, problem
 	}
-	w, done, problem := d.store.Workspace("")
+	w, done, problem := x.store.Workspace("")
 	if problem != nil {
 		return artifact.Pushed{}, problem
 	}
 	defer done()
-	pushed, problem := d.artifacts(def.Kind).Push(ctx, s, wanted(def, facts), content, w.Work, o)
+	pushed, problem := x.artifacts(def.Kind).Push(ctx, s, wanted(def, facts), content, w.Work, o)
 	if problem != nil {
 		problem.Message = fmt.Sprintf("cannot publish the driver of %q: %s", def.Kind, problem.Message)
 	}

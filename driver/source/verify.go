@@ -1,4 +1,4 @@
-package driver
+package source
 
 import (
 	"path"
@@ -10,13 +10,13 @@ import (
 
 // Verify judges what would be loaded for a kind, from the store or installed on the host, exactly as a load would, and
 // gives it to nobody. Without either there is nothing to judge, and the problem says so.
-func (d *Driver) Verify(def *accel.Definition, facts accel.Facts) kmod.Verification {
-	if entries, err := d.store.Find(def, facts.Kernel); err == nil && len(entries) > 0 {
+func (x *Sources) Verify(def *accel.Definition, facts accel.Facts) kmod.Verification {
+	if entries, err := x.store.Find(def, facts.Kernel); err == nil && len(entries) > 0 {
 		e := entries[0]
 		var where []kmod.Located
 		for _, m := range def.Driver.Modules {
 			if s, ok := e.Module(m.Name); ok {
-				if problem := d.store.Check(e, s); problem != nil {
+				if problem := x.store.Check(e, s); problem != nil {
 					return kmod.Verification{Kind: def.Kind, Kernel: facts.Kernel.Release, Source: accel.SourceStore, Key: e.Key, Problem: problem}
 				}
 				where = append(where, kmod.Located{Module: m, Path: path.Join(e.Path, s.File)})
@@ -24,18 +24,18 @@ func (d *Driver) Verify(def *accel.Definition, facts accel.Facts) kmod.Verificat
 				where = append(where, kmod.Located{Module: m, Path: ""})
 			}
 		}
-		return kmod.Judge(d.targetOf(def, facts, accel.SourceStore, e.Key), where, false)
+		return kmod.Judge(x.target(def, facts, accel.SourceStore, e.Key), where, false)
 	}
-	where, problem := kmod.Installed(d.h, def, kmod.NewIndex(d.h, facts.Kernel.Release))
+	where, problem := kmod.Installed(x.h, def, kmod.NewIndex(x.h, facts.Kernel.Release))
 	if problem != nil {
 		return kmod.Verification{Kind: def.Kind, Kernel: facts.Kernel.Release, Problem: problem}
 	}
-	return kmod.Judge(d.targetOf(def, facts, accel.SourceInstalled, ""), where, false)
+	return kmod.Judge(x.target(def, facts, accel.SourceInstalled, ""), where, false)
 }
 
 // VerifyFiles judges module files, paths as the host sees them, as [Driver.Verify] does. Def is the definition that has
 // the modules, nil for files that none knows; what the definition has besides is taken for granted.
-func (d *Driver) VerifyFiles(def *accel.Definition, facts accel.Facts, files []string) kmod.Verification {
+func (x *Sources) VerifyFiles(def *accel.Definition, facts accel.Facts, files []string) kmod.Verification {
 	if def == nil {
 		def = &accel.Definition{}
 		for _, file := range files {
@@ -60,11 +60,11 @@ func (d *Driver) VerifyFiles(def *accel.Definition, facts accel.Facts, files []s
 		m.Optional = false
 		where = append(where, kmod.Located{Module: m, Path: file})
 	}
-	return kmod.Judge(d.targetOf(def, facts, kmod.SourceFile, ""), where, true)
+	return kmod.Judge(x.target(def, facts, kmod.SourceFile, ""), where, true)
 }
 
 // CheckFile judges a module file of def for the running kernel exactly as a load would, dependencies and parameters
 // included, and gives it to nobody. Name is a path as the machine sees it.
-func (d *Driver) CheckFile(def *accel.Definition, facts accel.Facts, name string) *accel.Problem {
-	return d.VerifyFiles(def, facts, []string{name}).Problem
+func (x *Sources) CheckFile(def *accel.Definition, facts accel.Facts, name string) *accel.Problem {
+	return x.VerifyFiles(def, facts, []string{name}).Problem
 }

@@ -1,4 +1,4 @@
-package driver
+package source
 
 import (
 	"cmp"
@@ -14,32 +14,7 @@ import (
 	"github.com/acceld/acceld/driver/artifact"
 	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/store"
-	"github.com/acceld/acceld/driver/template"
 )
-
-// askOCI pulls the driver from the registries of a source. Nothing of it is in the store before all of it was judged.
-func (d *Driver) askOCI(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, o EnsureOptions) answer {
-	image, problem := template.Fill(def, facts, "driver.sources.image", s.Image)
-	if problem != nil {
-		return answer{verdict: refused, problem: problem}
-	}
-	s.Image = image
-	return d.fetch(ctx, def, facts, accel.SourceOCI, o, func(c *artifact.Client, dir string) (artifact.Pulled, *accel.Problem) {
-		return c.Pull(ctx, s, wanted(def, facts), dir)
-	})
-}
-
-// askBundle takes the driver from a bundle in a file or a directory.
-func (d *Driver) askBundle(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, o EnsureOptions) answer {
-	file, problem := template.Fill(def, facts, "driver.sources.path", s.Path)
-	if problem != nil {
-		return answer{verdict: refused, problem: problem}
-	}
-	s.Path = file
-	return d.fetch(ctx, def, facts, accel.SourceBundle, o, func(c *artifact.Client, dir string) (artifact.Pulled, *accel.Problem) {
-		return c.PullBundle(ctx, s, wanted(def, facts), dir)
-	})
-}
 
 // wanted says what an artifact must be for.
 func wanted(def *accel.Definition, facts accel.Facts) artifact.Wanted {
@@ -48,84 +23,84 @@ func wanted(def *accel.Definition, facts accel.Facts) artifact.Wanted {
 }
 
 // artifacts returns the client of registries and bundles, which tells its progress as that of a kind.
-func (d *Driver) artifacts(kind string) *artifact.Client {
-	o := d.o.Artifact
-	o.Log, o.Progress = d.log, func(p accel.Progress) {
+func (x *Sources) artifacts(kind string) *artifact.Client {
+	o := x.o.Artifact
+	o.Log, o.Progress = x.log, func(p accel.Progress) {
 		p.Kind = kind
-		d.o.Progress(p)
+		x.o.Tell(p)
 	}
-	return artifact.New(d.h, o)
+	return artifact.New(x.h, o)
 }
 
 // fetch gets an artifact into a directory that nobody reads, judges it as a build is judged, moves it into the store
 // and uses it from there.
-func (d *Driver) fetch(ctx context.Context, def *accel.Definition, facts accel.Facts, from accel.SourceType, o EnsureOptions, pull func(*artifact.Client, string) (artifact.Pulled, *accel.Problem)) answer {
-	w, done, problem := d.store.Workspace("")
+func (x *Sources) fetch(ctx context.Context, def *accel.Definition, facts accel.Facts, from accel.SourceType, o Options, pull func(*artifact.Client, string) (artifact.Pulled, *accel.Problem)) Answer {
+	w, done, problem := x.store.Workspace("")
 	if problem != nil {
-		return answer{verdict: failed, problem: problem}
+		return Answer{Verdict: Failed, Problem: problem}
 	}
 	defer done()
-	j := &delivery{Workspace: w, def: def, facts: facts, index: kmod.NewIndex(d.h, facts.Kernel.Release)}
+	j := &delivery{Workspace: w, def: def, facts: facts, index: kmod.NewIndex(x.h, facts.Kernel.Release)}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s", def.Kind, facts.Kernel.Release, store.KernelID(facts.Kernel)))
-	release, problem := d.store.LockKey(ctx, def.Kind, "fetch-"+hex.EncodeToString(sum[:])[:32])
+	release, problem := x.store.LockKey(ctx, def.Kind, "fetch-"+hex.EncodeToString(sum[:])[:32])
 	if problem != nil {
-		return answer{verdict: failed, problem: problem}
+		return Answer{Verdict: Failed, Problem: problem}
 	}
 	defer release()
-	if a := d.askStore(def, facts, o); a.verdict == satisfied {
+	if a := x.askStore(def, facts, o); a.Verdict == Satisfied {
 		return a // somebody else fetched or built it meanwhile
 	}
-	pulled, problem := pull(d.artifacts(def.Kind), j.Work)
+	pulled, problem := pull(x.artifacts(def.Kind), j.Work)
 	if problem != nil {
-		return answer{verdict: verdictOf(problem), problem: problem}
+		return Answer{Verdict: verdictOf(problem), Problem: problem}
 	}
-	e, problem := d.adopt(j, pulled)
+	e, problem := x.adopt(j, pulled)
 	if problem != nil {
-		return answer{verdict: verdictOf(problem), problem: problem}
+		return Answer{Verdict: verdictOf(problem), Problem: problem}
 	}
-	a := d.useEntry(def, facts, store.Entry{Manifest: e.Manifest, Path: j.Entry})
-	if a.verdict != satisfied {
-		if a.problem.Reason == accel.NoDriverSource { // a module of the definition is not in it
-			a.verdict, a.problem.Reason = refused, accel.ArtifactInvalid
+	a := x.use(def, facts, store.Entry{Manifest: e.Manifest, Path: j.Entry})
+	if a.Verdict != Satisfied {
+		if a.Problem.Reason == accel.NoDriverSource { // a module of the definition is not in it
+			a.Verdict, a.Problem.Reason = Refused, accel.ArtifactInvalid
 		}
-		a.problem.Message = pulled.Reference + ": " + a.problem.Message
+		a.Problem.Message = pulled.Reference + ": " + a.Problem.Message
 		return a
 	}
-	a.plan.Close()
-	if err := d.store.Publish(w, e.Key); err != nil {
-		return answer{verdict: failed, problem: accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)}
+	a.Plan.Close()
+	if err := x.store.Publish(w, e.Key); err != nil {
+		return Answer{Verdict: Failed, Problem: accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)}
 	}
-	d.log.Info("driver fetched", "kind", def.Kind, "from", pulled.Reference, "key", e.Key)
-	return d.useFetched(def, facts, e, from, o)
+	x.log.Info("driver fetched", "kind", def.Kind, "from", pulled.Reference, "key", e.Key)
+	return x.useFetched(def, facts, e, from, o)
 }
 
 // useFetched uses an entry of the store as what a source gave.
-func (d *Driver) useFetched(def *accel.Definition, facts accel.Facts, e store.Entry, from accel.SourceType, o EnsureOptions) answer {
+func (x *Sources) useFetched(def *accel.Definition, facts accel.Facts, e store.Entry, from accel.SourceType, o Options) Answer {
 	if o.Retry {
-		if p := d.attempts.Forgive(e.Key); p != nil {
-			return answer{failed, nil, p}
+		if p := x.attempts.Forgive(e.Key); p != nil {
+			return Answer{Failed, nil, p}
 		}
 	}
-	if p := d.attempts.Quarantined(e.Key); p != nil {
-		return answer{refused, nil, p}
+	if p := x.attempts.Quarantined(e.Key); p != nil {
+		return Answer{Refused, nil, p}
 	}
-	a := d.useEntry(def, facts, e)
-	if a.verdict == satisfied {
-		a.plan.Source = from
+	a := x.use(def, facts, e)
+	if a.Verdict == Satisfied {
+		a.Plan.Source = from
 	}
 	return a
 }
 
 // verdictOf says whether another source may be asked after a problem of an artifact. What is not there, or not
 // reachable, or not for us to have, may be elsewhere. What is there and wrong is refused.
-func verdictOf(p *accel.Problem) verdict {
+func verdictOf(p *accel.Problem) Verdict {
 	switch p.Reason {
 	case accel.ArtifactNotFound, accel.RegistryUnreachable, accel.RegistryDenied, accel.KernelMismatch, accel.ArchMismatch:
-		return unavailable
+		return Unavailable
 	case accel.NoSpace, accel.ReadOnly, accel.PermissionDenied, accel.InternalError:
-		return failed
+		return Failed
 	}
-	return refused
+	return Refused
 }
 
 // delivery is an artifact that is being made an entry of the store.
@@ -137,17 +112,17 @@ type delivery struct {
 }
 
 // adopt makes the entry of an artifact that was unpacked into the work directory.
-func (d *Driver) adopt(j *delivery, pulled artifact.Pulled) (store.Entry, *accel.Problem) {
+func (x *Sources) adopt(j *delivery, pulled artifact.Pulled) (store.Entry, *accel.Problem) {
 	id, problem := identityOf(j, pulled)
 	if problem != nil {
 		return store.Entry{}, problem
 	}
 	m := store.Manifest{Schema: store.Schema, Key: id.Key(), Identity: id, Built: pulled.Config.Created, Origin: pulled.Reference}
 	if m.Built.IsZero() {
-		m.Built = d.o.Now().UTC()
+		m.Built = x.o.Now().UTC()
 	}
 	for _, want := range j.def.Driver.Modules {
-		s, problem := d.adoptModule(j, want)
+		s, problem := x.adoptModule(j, want)
 		switch {
 		case problem == nil:
 			m.Modules = append(m.Modules, s)
@@ -156,16 +131,16 @@ func (d *Driver) adopt(j *delivery, pulled artifact.Pulled) (store.Entry, *accel
 			return store.Entry{}, problem
 		}
 	}
-	if m.Firmware, problem = d.adoptFirmware(j, pulled.Config); problem != nil {
+	if m.Firmware, problem = x.adoptFirmware(j, pulled.Config); problem != nil {
 		return store.Entry{}, problem
 	}
 	if len(m.Modules) == 0 {
 		return store.Entry{}, accel.Problemf(accel.ArtifactInvalid, "%s: it has no module of %q", pulled.Reference, j.def.Kind)
 	}
-	if err := d.store.Describe(j.Workspace, m); err != nil {
+	if err := x.store.Describe(j.Workspace, m); err != nil {
 		return store.Entry{}, accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)
 	}
-	return store.Entry{Manifest: m, Path: d.store.EntryDir(m.Key)}, nil
+	return store.Entry{Manifest: m, Path: x.store.EntryDir(m.Key)}, nil
 }
 
 // identityOf names a fetched driver. One that acceld built is named as it is in its builder's store, so that fetching
@@ -184,9 +159,9 @@ func identityOf(j *delivery, pulled artifact.Pulled) (store.Identity, *accel.Pro
 }
 
 // adoptModule judges one module of an artifact and copies it, uncompressed, into the entry.
-func (d *Driver) adoptModule(j *delivery, want accel.Module) (store.Module, *accel.Problem) {
+func (x *Sources) adoptModule(j *delivery, want accel.Module) (store.Module, *accel.Problem) {
 	found := ""
-	entries, err := d.h.ReadDir(j.Work)
+	entries, err := x.h.ReadDir(j.Work)
 	if err != nil {
 		return store.Module{}, accel.ProblemOf(err, "cannot read an artifact")
 	}
@@ -198,7 +173,7 @@ func (d *Driver) adoptModule(j *delivery, want accel.Module) (store.Module, *acc
 	if found == "" {
 		return store.Module{}, accel.Problemf(accel.ArtifactInvalid, "it has no module %q", want.Name)
 	}
-	m, problem := kmod.Open(d.h, found)
+	m, problem := kmod.Open(x.h, found)
 	if problem != nil {
 		return store.Module{}, problem
 	}
@@ -212,7 +187,7 @@ func (d *Driver) adoptModule(j *delivery, want accel.Module) (store.Module, *acc
 	}
 	base, _, _ := strings.Cut(path.Base(found), ".ko")
 	s := store.Module{Name: kmod.Normal(want.Name), File: base + ".ko", BuildID: m.BuildID, SrcVersion: m.SrcVersion, Vermagic: m.Vermagic, Depends: m.Depends, Version: m.Version}
-	if s.SHA256, problem = d.store.Copy(m.Content, path.Join(j.Entry, s.File)); problem != nil {
+	if s.SHA256, problem = x.store.Copy(m.Content, path.Join(j.Entry, s.File)); problem != nil {
 		return store.Module{}, problem
 	}
 	return s, nil
@@ -220,12 +195,12 @@ func (d *Driver) adoptModule(j *delivery, want accel.Module) (store.Module, *acc
 
 // adoptFirmware moves the firmware of an artifact into the entry. What an image in a foreign layout has is taken
 // without digests of its own.
-func (d *Driver) adoptFirmware(j *delivery, c artifact.Config) ([]artifact.File, *accel.Problem) {
+func (x *Sources) adoptFirmware(j *delivery, c artifact.Config) ([]artifact.File, *accel.Problem) {
 	from := path.Join(j.Work, "firmware")
-	if !d.h.Exists(from) {
+	if !x.h.Exists(from) {
 		return nil, nil
 	}
-	if err := d.h.Rename(from, path.Join(j.Entry, "firmware")); err != nil {
+	if err := x.h.Rename(from, path.Join(j.Entry, "firmware")); err != nil {
 		return nil, accel.ProblemOf(err, "cannot put firmware into the store")
 	}
 	return c.Firmware, nil
