@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/acceld/acceld/accel"
@@ -68,30 +67,29 @@ type Driver struct {
 	h      *host.Host
 	o      Options
 	log    *slog.Logger
-	kernel Kernel
 	ledger *ledger.Ledger
+	locks  lock.Locks
+	tell   progress.Teller
 	settle time.Duration // settleTime, less in tests
 	// attribute tells a bus of the kernel to bind or unbind a device; a fake machine does it in tests.
 	attribute func(name, text string) error
 	stopAt    func(string) // see point; nil but in tests
-	locks     lock.Locks
-	tell      progress.Teller
-	store     *store.Store
-	attempts  *store.Attempts
-	builder   *build.Builder
-	devices   *devices.Devices
-	firmware  *firmware.Firmware
-	steps     *steps.Steps
-	sources   *source.Sources
 	// operations are those on devices, which may hang.
 	operations *deadline.Operations
 
-	mu     sync.Mutex
-	coming map[string]time.Time // since when a module has been seen neither live nor gone
+	store    *store.Store
+	attempts *store.Attempts
+	sources  *source.Sources
+	devices  *devices.Devices
+	firmware *firmware.Firmware
+	steps    *steps.Steps
+	loader   *loader
+	takeover *takeover
+	journals *journals
 }
 
-// New returns the driver manager of h and removes what an interrupted build left behind.
-func New(h *host.Host, o Options) *Driver {
+// withDefaults fills in what the zero value of a field means.
+func withDefaults(o Options) Options {
 	if o.StateDir == "" {
 		o.StateDir = "/var/lib/acceld"
 	}
@@ -119,37 +117,50 @@ func New(h *host.Host, o Options) *Driver {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	return o
+}
+
+// New returns the driver manager of h and removes what an interrupted build left behind.
+func New(h *host.Host, o Options) *Driver {
+	o = withDefaults(o)
 	d := &Driver{
-		h: h, attribute: h.WriteAttribute, o: o, log: o.Log, kernel: o.Kernel, settle: settleTime,
+		h: h, attribute: h.WriteAttribute, o: o, log: o.Log, ledger: o.Ledger, settle: settleTime,
 		locks: lock.Locks{Host: h, Tell: o.Progress, Timeout: o.LoadTimeout}, tell: o.Progress,
 		attempts: store.NewAttempts(h, o.Log, o.StateDir), operations: &deadline.Operations{},
-		coming: map[string]time.Time{},
 	}
-	d.store = store.New(h, store.Options{
-		StateDir: o.StateDir, Log: o.Log, Locks: d.locks, Now: o.Now, Wait: o.BuildTimeout, Entries: o.StoreEntries,
-		MiB: o.StoreMiB, Point: d.point,
-	})
-	d.builder = build.New(h, build.Options{
-		StateDir: o.StateDir, Log: o.Log, Store: d.store, Tell: d.tell, Now: o.Now, Timeout: o.BuildTimeout, Jobs: o.Jobs,
-		Memory: o.BuildMemory, CPUWeight: o.CPUWeight,
-	})
-	if d.kernel == nil {
-		d.kernel = &helperKernel{h: h, argv: o.Helper}
-	}
-	d.steps = steps.New(h, o.Log, o.Now, d.operations)
-	d.kernel = forgetful{d.kernel, d.forgetLoad}
-	if d.ledger = o.Ledger; d.ledger == nil {
+	if d.ledger == nil {
 		var err error
 		if d.ledger, err = ledger.Open(h, o.StateDir, o.Log); err != nil {
 			panic(err) // a state directory that is none: configuration is validated long before
 		}
 	}
-	d.devices = devices.New(h, o.Log, d.ledger)
+	d.store = store.New(h, store.Options{
+		StateDir: o.StateDir, Log: o.Log, Locks: d.locks, Now: o.Now, Wait: o.BuildTimeout, Entries: o.StoreEntries,
+		MiB: o.StoreMiB, Point: d.point,
+	})
 	d.firmware = firmware.New(h, o.Log, d.ledger, d.store, o.StateDir)
 	d.sources = source.New(h, source.Parts{
-		Log: o.Log, Store: d.store, Attempts: d.attempts, Builder: d.builder, Firmware: d.firmware, Tell: d.tell,
-		Artifact: o.Artifact, Now: o.Now, Elect: o.Elect,
+		Log: o.Log, Store: d.store, Attempts: d.attempts, Firmware: d.firmware, Tell: d.tell, Artifact: o.Artifact, Now: o.Now,
+		Elect: o.Elect, Builder: build.New(h, build.Options{
+			StateDir: o.StateDir, Log: o.Log, Store: d.store, Tell: d.tell, Now: o.Now, Timeout: o.BuildTimeout, Jobs: o.Jobs,
+			Memory: o.BuildMemory, CPUWeight: o.CPUWeight,
+		}),
 	})
+	d.devices = devices.New(h, o.Log, d.ledger)
+	d.steps = steps.New(h, o.Log, o.Now, d.operations)
+	d.loader = &loader{
+		h: h, log: o.Log, ledger: d.ledger, store: d.store, attempts: d.attempts, devices: d.devices, tell: d.tell, now: o.Now,
+		timeout: o.LoadTimeout, coming: map[string]time.Time{},
+	}
+	if o.Kernel == nil {
+		o.Kernel = &helperKernel{h: h, argv: o.Helper}
+	}
+	d.loader.kernel = forgetful{o.Kernel, d.loader.forgetLoad}
+	d.takeover = &takeover{
+		h: h, log: o.Log, ledger: d.ledger, devices: d.devices, locks: d.locks, operations: d.operations, point: d.point,
+		attribute: func(name, text string) error { return d.attribute(name, text) },
+	}
+	d.journals = &journals{h: h, log: o.Log, stateDir: o.StateDir, point: d.point}
 	d.store.Sweep()
 	d.attempts.Settle()
 	return d

@@ -45,7 +45,7 @@ func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts ac
 	have, problem := d.ensure(ctx, def, facts, accs, o)
 	problem = d.devices.BlameFirmware(def, facts, accs, problem)
 	if !have.Right && (problem == nil || problem.Reason != accel.AlreadyRunning) {
-		d.settleTaken(ctx, def, accs)
+		d.takeover.settle(ctx, def, accs)
 	}
 	return have, problem
 }
@@ -65,7 +65,7 @@ func (d *Driver) ensure(ctx context.Context, def *accel.Definition, facts accel.
 			return have, nil
 		}
 	}
-	if problem = d.contested(def, accs, problem); problem != nil {
+	if problem = d.takeover.contested(def, accs, problem); problem != nil {
 		problem.Tried = append(problem.Tried, source.Sentence("loaded", source.Refused, problem))
 		return have, problem
 	}

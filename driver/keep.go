@@ -15,7 +15,7 @@ func (d *Driver) liveGeneration(def *accel.Definition, facts accel.Facts, s sigh
 	if len(s.modules) == 0 {
 		return nil
 	}
-	back := d.restorable(def, facts, s.modules)
+	back := d.loader.restorable(def, facts, s.modules)
 	defer back.Close()
 	if len(back.Modules) != len(s.modules) {
 		return nil

@@ -2,12 +2,12 @@ package driver
 
 import (
 	"slices"
-	"time"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/devices"
 	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/host"
 )
 
 // Probe reads what is true about the driver of one kind and changes nothing. Right means that every module that is not
@@ -26,7 +26,7 @@ func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Ac
 	if ours != nil {
 		have.Source, have.Key, have.Published = string(ours.Source), ours.Key, d.sources.Published(ours.Key)
 	}
-	if d.journal(def.Kind) != nil {
+	if d.journals.read(def.Kind) != nil {
 		return have, nil // it goes on, or back, before anybody judges
 	}
 	problem := s.stuck
@@ -83,17 +83,17 @@ func (d *Driver) look(def *accel.Definition, accs []accel.Accelerator) sight {
 	for _, want := range def.Driver.Modules {
 		m, ok := kmod.Live(d.h, want.Name)
 		if !ok {
-			d.settled(want.Name)
+			d.loader.settled(want.Name)
 			s.missing = s.missing || !want.Optional
 			continue
 		}
 		s.modules = append(s.modules, m)
 		if m.State == kmod.StateLive {
-			d.settled(want.Name)
+			d.loader.settled(want.Name)
 			continue
 		}
 		s.missing = true
-		if s.stuck == nil && (died || d.since(want.Name) > d.o.LoadTimeout) {
+		if s.stuck == nil && (died || d.loader.since(want.Name) > d.o.LoadTimeout) {
 			s.stuck = accel.Problemf(accel.RebootRequired, "module %q is stuck in state %q", m.Name, m.State)
 		}
 	}
@@ -124,7 +124,7 @@ func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c store.Choice, 
 		}
 		if g := e.Generation(def); g.Live(live) {
 			for i, m := range g.Modules {
-				g.Modules[i].Parameters = d.liveParameters(m.Module, kmod.Normal(m.Name))
+				g.Modules[i].Parameters = d.loader.liveParameters(m.Module, kmod.Normal(m.Name))
 			}
 			return g
 		}
@@ -139,7 +139,7 @@ func (d *Driver) difference(def *accel.Definition, facts accel.Facts, c store.Ch
 		if i < 0 {
 			continue
 		}
-		if problem := d.judgeModule(def, facts, want, s.modules[i], c.Current); problem != nil {
+		if problem := judgeModule(d.h, def, facts, want, s.modules[i], c.Current); problem != nil {
 			return problem
 		}
 	}
@@ -150,7 +150,7 @@ func (d *Driver) difference(def *accel.Definition, facts accel.Facts, c store.Ch
 }
 
 // judgeModule compares one live module with what is wanted.
-func (d *Driver) judgeModule(def *accel.Definition, facts accel.Facts, want accel.Module, m accel.LoadedModule, chosen *store.Generation) *accel.Problem {
+func judgeModule(h *host.Host, def *accel.Definition, facts accel.Facts, want accel.Module, m accel.LoadedModule, chosen *store.Generation) *accel.Problem {
 	if v := def.Driver.Version; v != "" && m.Version != "" && m.Version != v {
 		return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded in version %q, wanted is %q", m.Name, m.Version, v)
 	}
@@ -160,7 +160,7 @@ func (d *Driver) judgeModule(def *accel.Definition, facts accel.Facts, want acce
 			return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded with build-id %q, the chosen one has %q", m.Name, m.BuildID, chosen.Modules[i].BuildID)
 		}
 	}
-	sentence, problem := kmod.Differing(d.h, def, facts, want)
+	sentence, problem := kmod.Differing(h, def, facts, want)
 	if problem != nil {
 		return problem
 	}
@@ -168,21 +168,4 @@ func (d *Driver) judgeModule(def *accel.Definition, facts accel.Facts, want acce
 		return accel.Problemf(accel.ParametersDiffer, "module %q: %s", m.Name, sentence)
 	}
 	return nil
-}
-
-// since returns for how long a module has been seen neither live nor gone.
-func (d *Driver) since(name string) time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, ok := d.coming[name]; !ok {
-		d.coming[name] = d.o.Now()
-	}
-	return d.o.Now().Sub(d.coming[name])
-}
-
-// settled forgets that a module was seen on its way.
-func (d *Driver) settled(name string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.coming, name)
 }

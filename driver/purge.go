@@ -26,33 +26,6 @@ const (
 	NoteTakeover = "takeover"
 )
 
-// loadedNote is the text of a NoteModule: which file it was, so that a module of the same name that somebody else loaded
-// later is told apart.
-type loadedNote struct {
-	BuildID    string `json:"buildID,omitempty"`
-	SrcVersion string `json:"srcVersion,omitempty"`
-	Version    string `json:"version,omitempty"`
-}
-
-// noteLoad records that a module is about to be loaded.
-func (d *Driver) noteLoad(m kmod.Planned) *accel.Problem {
-	text, err := json.Marshal(loadedNote{BuildID: m.BuildID, SrcVersion: m.SrcVersion, Version: m.Image.Version})
-	if err == nil {
-		err = d.ledger.Note(NoteModule, m.Name, string(text))
-	}
-	if err != nil {
-		return accel.ProblemOf(err, "cannot load module %q", m.Name)
-	}
-	return nil
-}
-
-// forgetLoad ends the note of a module that was not loaded, or is not any more.
-func (d *Driver) forgetLoad(name string) {
-	if err := d.ledger.Forget(NoteModule, name); err != nil {
-		d.log.Warn("a module that is not loaded is still on record", "module", name, "error", err)
-	}
-}
-
 // forgetful is a kernel whose unloaded modules are off the record.
 type forgetful struct {
 	Kernel
@@ -90,42 +63,42 @@ func (d *Driver) Purge(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *
 		}
 		defer release()
 	}
-	modules, problem := d.loadedByUs()
+	modules, problem := d.loader.loadedByUs()
 	if problem != nil {
 		return nil, problem
 	}
-	out := d.purgeModules(ctx, modules, o)
+	out := d.loader.purgeModules(ctx, modules, o)
 	attributes, err := d.ledger.Undo(ledger.UndoOptions{DryRun: o.DryRun, Keep: o.KeepDrivers, Only: func(p string) bool {
 		return strings.HasPrefix(p, "/sys/") || strings.HasPrefix(p, "/proc/")
 	}})
 	if err != nil {
 		return out, accel.ProblemOf(err, "cannot take attributes back")
 	}
-	back, problem := d.giveBack(ctx, o)
+	back, problem := d.takeover.giveBackAll(ctx, o)
 	return slices.Concat(out, attributes, back), problem
 }
 
 // loadedByUs returns the live modules that acceld loaded, in the order in which they are to be removed.
-func (d *Driver) loadedByUs() ([]accel.LoadedModule, *accel.Problem) {
-	notes, err := d.ledger.Notes(NoteModule)
+func (l *loader) loadedByUs() ([]accel.LoadedModule, *accel.Problem) {
+	notes, err := l.ledger.Notes(NoteModule)
 	if err != nil {
 		return nil, accel.ProblemOf(err, "cannot know which modules acceld loaded")
 	}
 	var out []accel.LoadedModule
 	for _, n := range slices.Backward(notes) {
 		var note loadedNote
-		live, ok := kmod.Live(d.h, n.Name)
+		live, ok := kmod.Live(l.h, n.Name)
 		if ok && json.Unmarshal([]byte(n.Text), &note) == nil && kmod.Same(live, note.BuildID, note.SrcVersion, note.Version) {
 			out = append(out, live)
 		}
 	}
-	entries, err := d.store.List()
+	entries, err := l.store.List()
 	if err != nil {
 		return nil, accel.ProblemOf(err, "cannot read the store")
 	}
 	for _, e := range entries {
 		for _, s := range slices.Backward(e.Modules) {
-			live, ok := kmod.Live(d.h, s.Name)
+			live, ok := kmod.Live(l.h, s.Name)
 			known := slices.ContainsFunc(out, func(m accel.LoadedModule) bool { return m.Name == live.Name })
 			if ok && !known && s.BuildID != "" && live.BuildID == s.BuildID {
 				out = append(out, live)
@@ -136,7 +109,7 @@ func (d *Driver) loadedByUs() ([]accel.LoadedModule, *accel.Problem) {
 }
 
 // purgeModules unloads the modules that nobody uses: first everybody is found, then they go.
-func (d *Driver) purgeModules(ctx context.Context, modules []accel.LoadedModule, o PurgeOptions) []ledger.Outcome {
+func (l *loader) purgeModules(ctx context.Context, modules []accel.LoadedModule, o PurgeOptions) []ledger.Outcome {
 	var out []ledger.Outcome
 	going := map[string]bool{}
 	for _, m := range modules {
@@ -144,11 +117,11 @@ func (d *Driver) purgeModules(ctx context.Context, modules []accel.LoadedModule,
 	}
 	used := map[string]*accel.Problem{}
 	for def, accs := range o.Kinds {
-		ours := slices.DeleteFunc(d.liveOf(def), func(m accel.LoadedModule) bool { return !going[m.Name] })
+		ours := slices.DeleteFunc(l.liveOf(def), func(m accel.LoadedModule) bool { return !going[m.Name] })
 		if len(ours) == 0 {
 			continue
 		}
-		if problem := accel.HoldersProblem(def.Kind, d.devices.Users(def, accs, ours)); problem != nil { // half a driver is of use to nobody
+		if problem := accel.HoldersProblem(def.Kind, l.devices.Users(def, accs, ours)); problem != nil { // half a driver is of use to nobody
 			for _, m := range ours {
 				used[m.Name] = problem
 			}
@@ -156,14 +129,14 @@ func (d *Driver) purgeModules(ctx context.Context, modules []accel.LoadedModule,
 	}
 	for _, m := range modules {
 		result := ledger.Outcome{Path: path.Join("/sys/module", m.Name), Action: ledger.Removed}
-		switch problem := cmp.Or(used[m.Name], d.unloadable(m, going)); {
+		switch problem := cmp.Or(used[m.Name], l.unloadable(m, going)); {
 		case o.KeepDrivers:
 			result.Action, result.Detail = ledger.Kept, "the module stays loaded"
 		case problem != nil:
 			result = leftBecause(result.Path, problem)
 		case !o.DryRun:
-			limited, cancel := context.WithTimeout(ctx, d.o.LoadTimeout)
-			err := d.kernel.Unload(limited, m.Name)
+			limited, cancel := context.WithTimeout(ctx, l.timeout)
+			err := l.kernel.Unload(limited, m.Name)
 			cancel()
 			var errno syscall.Errno
 			switch {
@@ -176,43 +149,32 @@ func (d *Driver) purgeModules(ctx context.Context, modules []accel.LoadedModule,
 		if result.Action == ledger.Left {
 			delete(going, m.Name) // those that it uses stay too
 		} else if !o.DryRun {
-			d.forgetLoad(m.Name)
+			l.forgetLoad(m.Name)
 		}
 		out = append(out, result)
 	}
 	if !o.DryRun {
-		d.forgetGone(going, out)
+		l.forgetGone(going, out)
 	}
 	return out
 }
 
 // forgetGone ends the notes of modules that are not live any more, or were replaced by somebody else's.
-func (d *Driver) forgetGone(going map[string]bool, out []ledger.Outcome) {
-	notes, err := d.ledger.Notes(NoteModule)
+func (l *loader) forgetGone(going map[string]bool, out []ledger.Outcome) {
+	notes, err := l.ledger.Notes(NoteModule)
 	if err != nil {
 		return // the purge says so in its own way
 	}
 	for _, n := range notes {
 		stays := func(o ledger.Outcome) bool { return o.Action == ledger.Left && path.Base(o.Path) == n.Name }
 		if !going[n.Name] && !slices.ContainsFunc(out, stays) {
-			d.forgetLoad(n.Name)
+			l.forgetLoad(n.Name)
 		}
 	}
-}
-
-// liveOf returns the live modules of a kind.
-func (d *Driver) liveOf(def *accel.Definition) []accel.LoadedModule {
-	var out []accel.LoadedModule
-	for _, m := range slices.Backward(def.Driver.Modules) {
-		if live, ok := kmod.Live(d.h, m.Name); ok {
-			out = append(out, live)
-		}
-	}
-	return out
 }
 
 // unloadable says why a module cannot go beside those that go.
-func (d *Driver) unloadable(m accel.LoadedModule, going map[string]bool) *accel.Problem {
+func (l *loader) unloadable(m accel.LoadedModule, going map[string]bool) *accel.Problem {
 	var who []string
 	for _, h := range m.Holders {
 		if !going[kmod.Normal(h)] {
@@ -232,9 +194,9 @@ func leftBecause(name string, p *accel.Problem) ledger.Outcome {
 	return ledger.Outcome{Path: name, Action: ledger.Left, Reason: p.Reason, Detail: p.Message}
 }
 
-// giveBack binds devices to the drivers that they were taken from.
-func (d *Driver) giveBack(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *accel.Problem) {
-	notes, err := d.ledger.Notes(NoteTakeover)
+// giveBackAll binds devices to the drivers that they were taken from.
+func (t *takeover) giveBackAll(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *accel.Problem) {
+	notes, err := t.ledger.Notes(NoteTakeover)
 	if err != nil {
 		return nil, accel.ProblemOf(err, "cannot know which devices acceld took")
 	}
@@ -243,11 +205,11 @@ func (d *Driver) giveBack(ctx context.Context, o PurgeOptions) ([]ledger.Outcome
 		result := ledger.Outcome{Path: devices.Dir(n.Name), Action: ledger.Restored, Detail: fmt.Sprintf("bound to %q again", n.Text)}
 		if o.KeepDrivers {
 			result.Action, result.Detail = ledger.Kept, "the device stays with its driver"
-		} else if problem := d.returnDevice(ctx, n, o.DryRun); problem != nil {
+		} else if problem := t.giveBackDevice(ctx, n, o.DryRun); problem != nil {
 			result = leftBecause(result.Path, problem)
 		}
 		if result.Action != ledger.Left && !o.DryRun {
-			if err := d.ledger.Forget(NoteTakeover, n.Name); err != nil {
+			if err := t.ledger.Forget(NoteTakeover, n.Name); err != nil {
 				return out, accel.ProblemOf(err, "cannot forget the takeover of %q", n.Name)
 			}
 		}
@@ -256,18 +218,18 @@ func (d *Driver) giveBack(ctx context.Context, o PurgeOptions) ([]ledger.Outcome
 	return out, nil
 }
 
-// returnDevice gives a device back to the driver that it had.
-func (d *Driver) returnDevice(ctx context.Context, n ledger.Note, dry bool) *accel.Problem {
+// giveBackDevice gives a device back to the driver that it had.
+func (t *takeover) giveBackDevice(ctx context.Context, n ledger.Note, dry bool) *accel.Problem {
 	dir := devices.Dir(n.Name)
 	bound := ""
-	if link, err := d.h.Readlink(path.Join(dir, "driver")); err == nil {
+	if link, err := t.h.Readlink(path.Join(dir, "driver")); err == nil {
 		bound = path.Base(link)
 	}
-	if !d.h.Exists(dir) || bound == n.Text || dry {
+	if !t.h.Exists(dir) || bound == n.Text || dry {
 		return nil // the device is gone, or somebody was quicker
 	}
 	if bound != "" {
-		err := d.operations.Do(ctx, "unbind "+n.Name, func() error { return d.attribute(path.Join(dir, "driver/unbind"), n.Name) })
+		err := t.operations.Do(ctx, "unbind "+n.Name, func() error { return t.attribute(path.Join(dir, "driver/unbind"), n.Name) })
 		if err != nil {
 			return accel.ProblemOf(err, "cannot take device %q from driver %q", n.Name, bound)
 		}
@@ -276,10 +238,10 @@ func (d *Driver) returnDevice(ctx context.Context, n ledger.Note, dry bool) *acc
 		return nil
 	}
 	driver := path.Join("/sys/bus/pci/drivers", n.Text)
-	if !d.h.Exists(driver) {
+	if !t.h.Exists(driver) {
 		return accel.Problemf(accel.DependencyMissing, "device %q was with driver %q, which is not loaded any more", n.Name, n.Text)
 	}
-	if err := d.operations.Do(ctx, "bind "+n.Name, func() error { return d.attribute(path.Join(driver, "bind"), n.Name) }); err != nil {
+	if err := t.operations.Do(ctx, "bind "+n.Name, func() error { return t.attribute(path.Join(driver, "bind"), n.Name) }); err != nil {
 		return accel.ProblemOf(err, "cannot give device %q back to driver %q", n.Name, n.Text)
 	}
 	return nil

@@ -81,7 +81,7 @@ func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devi
 		return cannot("is not to be reset by the kernel: the definition of %q says so", def.Kind)
 	case !d.h.Exists(driverDir(def)):
 		return cannot("would have no driver afterwards: %q is not loaded", def.Driver.Binds)
-	case d.journal(def.Kind) != nil:
+	case d.journals.read(def.Kind) != nil:
 		return cannot("waits for the upgrade of its driver to go on, or back")
 	}
 	if def.Reset != accel.ResetRebind {
@@ -291,7 +291,7 @@ func (r *resetting) bind(ctx context.Context, p ResetPlan) *accel.Problem {
 		return devices.Problem(p.Def, seen, true)
 	}
 	if refused == nil {
-		r.until(ctx, r.settle, func() bool {
+		until(ctx, r.settle, func() bool {
 			r.devices.MakeNodes(p.Def, accs, false)
 			return there() == nil
 		})

@@ -127,20 +127,20 @@ func (t *swap) retry(problem *accel.Problem) UpgradeStep {
 // an upgrade is no driver.
 func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, j *Journal) (accel.DriverHave, *accel.Problem) {
 	t := &swap{Driver: d, def: def, facts: facts, accs: accs, j: j}
-	if problem := d.writeJournal(j); problem != nil {
+	if problem := d.journals.write(j); problem != nil {
 		have, _ := d.Probe(def, facts, accs)
 		return have, problem // nothing was changed
 	}
 	ctx = context.WithoutCancel(ctx)
 	for next := t.do(ctx, j.Step); next != ""; next = t.do(ctx, j.Step) {
 		j.Step = next
-		if problem := d.writeJournal(j); problem != nil {
+		if problem := d.journals.write(j); problem != nil {
 			// Where an interrupted upgrade goes on is found by looking at the modules too.
 			d.log.Warn("cannot note a step of an upgrade", "kind", j.Kind, "step", j.Step, "reason", problem.Reason, "message", problem.Message)
 		}
 	}
 	if !t.again {
-		if stays := d.closeJournal(j); stays != nil {
+		if stays := d.journals.close(j); stays != nil {
 			t.problem = stays
 		}
 	}
@@ -200,7 +200,7 @@ func (t *swap) load(ctx context.Context) UpgradeStep {
 // bring loads a generation, unless it is live, and waits for its devices.
 func (t *swap) bring(ctx context.Context, g *store.Generation) *accel.Problem {
 	def := g.Definition(t.def)
-	if problem := t.awaitStill(ctx, def); problem != nil {
+	if problem := t.loader.awaitStill(ctx, def); problem != nil {
 		return problem
 	}
 	a := t.sources.Plan(t.def, t.facts, g)
@@ -216,7 +216,7 @@ func (t *swap) bring(ctx context.Context, g *store.Generation) *accel.Problem {
 	}
 	_, log, problem := t.insertPlan(ctx, def, t.facts, t.accs, a.Plan)
 	if problem == nil {
-		t.until(ctx, t.settle, func() bool {
+		until(ctx, t.settle, func() bool {
 			t.devices.MakeNodes(def, t.accs, false)
 			return t.bound(def) == nil
 		})
@@ -280,7 +280,7 @@ func (t *swap) commit(context.Context) UpgradeStep {
 		return t.retry(accel.ProblemOf(err, "cannot note the driver of %q", t.j.Kind))
 	}
 	t.log.Info("driver upgraded", "kind", t.j.Kind, "from", t.j.From.Ref(), "to", t.j.To.Ref(), "took", t.o.Now().Sub(t.j.Since))
-	t.store.Collect(t.facts, t.underway())
+	t.store.Collect(t.facts, t.journals.underway())
 	return t.end(nil)
 }
 
@@ -341,7 +341,7 @@ func (t *swap) reject(context.Context) UpgradeStep {
 // recover completes or takes back an upgrade that was interrupted, before anything else is done about the driver. It
 // reports true when a reboot ended one: the driver that was being loaded may have been the cause.
 func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (rebooted bool, problem *accel.Problem) {
-	if d.journal(def.Kind) == nil {
+	if d.journals.read(def.Kind) == nil {
 		return false, nil
 	}
 	release, problem := d.locks.Driver(ctx, def.Kind)
@@ -349,14 +349,14 @@ func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel
 		return false, problem
 	}
 	defer release()
-	j := d.journal(def.Kind) // whoever was at work has ended it meanwhile
+	j := d.journals.read(def.Kind) // whoever was at work has ended it meanwhile
 	if j == nil {
 		return false, nil
 	}
 	d.log.Info("an upgrade was interrupted", "kind", j.Kind, "step", j.Step, "from", j.From.Ref(), "to", j.To.Ref())
 	other := j.BootID != lock.BootID(d.h)
 	if j.Kernel != store.KernelName(facts.Kernel) {
-		return true, d.closeJournal(j) // for another kernel: what is chosen there is still the old driver
+		return true, d.journals.close(j) // for another kernel: what is chosen there is still the old driver
 	}
 	if other {
 		return true, d.rebooted(ctx, def, facts, j)
@@ -364,7 +364,7 @@ func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel
 	switch j.Step {
 	case StepUnload:
 		if s := d.look(j.From.Definition(def), accs); s.serves() && j.From.Live(s.modules) {
-			return false, d.closeJournal(j) // nothing had been changed
+			return false, d.journals.close(j) // nothing had been changed
 		}
 	case StepLoad, StepProve:
 		if j.Resumed++; j.Resumed > resumeLimit {
@@ -393,5 +393,5 @@ func (d *Driver) rebooted(ctx context.Context, def *accel.Definition, facts acce
 	if t.again {
 		return t.problem
 	}
-	return d.closeJournal(j)
+	return d.journals.close(j)
 }

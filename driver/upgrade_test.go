@@ -293,11 +293,11 @@ func killEverywhere(t *testing.T, how string, power bool) {
 			break
 		}
 		at := fmt.Sprintf("%q, power cut %t, killed at %d (%s)", how, power, n, points[len(points)-1])
-		if j := d.journal("qemu-edu"); j != nil {
+		if j := d.journals.read("qemu-edu"); j != nil {
 			seen[string(j.Step)] = true
 		}
 		committed := d.store.Choice("qemu-edu", m.Facts().Kernel).Current.Version == "2.0.0"
-		if j := d.journal("qemu-edu"); j != nil && j.Step == StepCommit {
+		if j := d.journals.read("qemu-edu"); j != nil && j.Step == StepCommit {
 			committed = true
 		}
 		if power {
@@ -367,7 +367,7 @@ func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
 				at := d.stopAt
 				d.stopAt = func(name string) {
 					at(name)
-					if j := d.journal(def.Kind); j != nil && j.Step == c.step {
+					if j := d.journals.read(def.Kind); j != nil && j.Step == c.step {
 						panic(killed{})
 					}
 				}
@@ -389,7 +389,7 @@ func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
 					t.Errorf("on kernel %s version %s is rejected: %v", k.Release, choice.Rejected.Version, choice.Rejected.Problem)
 				}
 			}
-			if left := d.journal(def.Kind); left != nil {
+			if left := d.journals.read(def.Kind); left != nil {
 				t.Errorf("the journal is still there, at %q", left.Step)
 			}
 			if have, problem = d.Upgrade(t.Context(), def, facts, m.accs()); c.has && (problem != nil || have.Version != "2.0.0") {
@@ -419,7 +419,7 @@ func TestUpgradeInterruptedForEver(t *testing.T) {
 			return true
 		}()
 		m.before = nil
-		if j := d.journal("qemu-edu"); j != nil && j.Step == StepProve {
+		if j := d.journals.read("qemu-edu"); j != nil && j.Step == StepProve {
 			m.T.Fatal("it must not have come that far")
 		}
 		if ended {

@@ -81,7 +81,7 @@ func TestRealSubset(t *testing.T) {
 			build := func(how string) {
 				t.Helper()
 				start := time.Now()
-				_, problem := d.Build(t.Context(), def, facts)
+				_, problem := d.Sources().Build(t.Context(), def, facts)
 				t.Logf("%s: took %v: %v", how, time.Since(start).Round(time.Second), problem)
 				if want == "" && problem != nil || want != "" && (problem == nil || problem.Reason != accel.BuildFailed || !strings.Contains(problem.Message, want)) {
 					t.Errorf("%s: got %v, want %q", how, problem, want)

@@ -174,7 +174,7 @@ func (m *machine) build(version string) (store.Entry, error) {
 	if err != nil {
 		return store.Entry{}, err
 	}
-	e, problem := m.driver.Build(context.Background(), def, m.facts)
+	e, problem := m.driver.Sources().Build(context.Background(), def, m.facts)
 	if problem != nil {
 		return e, fmt.Errorf("%w (tried %q)", problem, problem.Tried)
 	}
@@ -186,7 +186,7 @@ func (m *machine) importBundle() error {
 	if err != nil {
 		return err
 	}
-	_, _, problem := m.driver.Import(context.Background(), map[string]*accel.Definition{kind: def}, m.facts, bundle, nil)
+	_, _, problem := m.driver.Sources().Import(context.Background(), map[string]*accel.Definition{kind: def}, m.facts, bundle, nil)
 	if problem != nil {
 		return problem
 	}
@@ -224,7 +224,7 @@ func makeSources() error {
 		}
 		entries = append(entries, e)
 	}
-	if _, problem := m.driver.Export(m.facts, entries, bundle, nil); problem != nil {
+	if _, problem := m.driver.Sources().Export(m.facts, entries, bundle, nil); problem != nil {
 		return problem
 	}
 	return nil
