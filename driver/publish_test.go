@@ -138,15 +138,16 @@ func TestFleetBuildsOnce(t *testing.T) {
 // TestElectedTooLate: the artifact came between the question to the registry and the election.
 func TestElectedTooLate(t *testing.T) {
 	f := newFleet(t, goodMake)
-	one, two := f.node("one"), f.node("two")
+	one := f.node("one")
 	elect := f.e.as("two")
-	two.o.Elect = func(ctx context.Context, key string) (func(), bool, string, error) {
+	late := func(ctx context.Context, key string) (func(), bool, string, error) {
 		if source, a := f.acquire(one); source != "build" {
 			t.Error(source, a.Problem)
 		}
 		one.sources.Wait()
 		return elect(ctx, key)
 	}
+	two := New(f.h, Options{StateDir: t.TempDir(), Artifact: quick(), Elect: late})
 	if source, a := f.acquire(two); source != "oci" || f.runs() != 1 {
 		t.Errorf("%s %v, %d builds", source, a.Problem, f.runs())
 	}

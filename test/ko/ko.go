@@ -51,6 +51,26 @@ func (m Module) Bytes() []byte {
 	if m.Vermagic == "" {
 		m.Vermagic = Release + " " + Flags + " "
 	}
+	body := assemble(m.Machine, m.sections())
+	if m.Signature != nil { // struct module_signature (include/linux/module_signature.h)
+		const pkcs7 = 2
+		body = append(append(body, m.Signature...), 0, 0, pkcs7, 0, 0, 0, 0, 0)
+		body = append(binary.BigEndian.AppendUint32(body, uint32(len(m.Signature))), "~Module signature appended~\n"...)
+	}
+	return body
+}
+
+// section is one of the file; its number is its place in the list.
+type section struct {
+	name       string
+	kind       elf.SectionType
+	data       []byte
+	link       uint32
+	entry, off uint64
+}
+
+// sections are those of the module, the first and the names of all for the assembler to fill in.
+func (m Module) sections() []section {
 	le := binary.LittleEndian
 	info := "name=" + m.Name + "\x00vermagic=" + m.Vermagic + "\x00"
 	if m.Version != "" {
@@ -88,14 +108,7 @@ func (m Module) Bytes() []byte {
 	for _, n := range m.Defined {
 		symbol(n, 1)
 	}
-	type section struct {
-		name       string
-		kind       elf.SectionType
-		data       []byte
-		link       uint32
-		entry, off uint64
-	}
-	sections := []section{
+	return []section{
 		{},
 		{name: ".modinfo", kind: elf.SHT_PROGBITS, data: []byte(info)},
 		{name: "__versions", kind: elf.SHT_PROGBITS, data: versions.Bytes()},
@@ -104,6 +117,11 @@ func (m Module) Bytes() []byte {
 		{name: ".strtab", kind: elf.SHT_STRTAB, data: strtab},
 		{name: ".shstrtab", kind: elf.SHT_STRTAB},
 	}
+}
+
+// assemble lays out a file of sections.
+func assemble(machine elf.Machine, sections []section) []byte {
+	le := binary.LittleEndian
 	names := []byte{0}
 	offsets := make([]uint32, len(sections))
 	for i, s := range sections[1:] {
@@ -134,18 +152,13 @@ func (m Module) Bytes() []byte {
 	}
 	copy(body, "\x7fELF\x02\x01\x01")
 	le.PutUint16(body[16:], uint16(elf.ET_REL))
-	le.PutUint16(body[18:], uint16(m.Machine))
+	le.PutUint16(body[18:], uint16(machine))
 	le.PutUint32(body[20:], 1)
 	le.PutUint64(body[40:], table)
 	le.PutUint16(body[52:], 64)
 	le.PutUint16(body[58:], 64)
 	le.PutUint16(body[60:], uint16(len(sections)))
 	le.PutUint16(body[62:], 6)
-	if m.Signature != nil { // struct module_signature (include/linux/module_signature.h)
-		const pkcs7 = 2
-		body = append(append(body, m.Signature...), 0, 0, pkcs7, 0, 0, 0, 0, 0)
-		body = append(binary.BigEndian.AppendUint32(body, uint32(len(m.Signature))), "~Module signature appended~\n"...)
-	}
 	return body
 }
 
