@@ -27,7 +27,8 @@ type sourceRow struct {
 	typ SourceType
 	// where a driver from it is, for people.
 	where string
-	// fields are those of an entry that mean something for it; a type without any always comes first and needs no entry.
+	// fields are those of an entry that mean something for it; a type without any always comes first and needs no
+	// entry.
 	fields []string
 	// prebuilt says that it has drivers that somebody else built.
 	prebuilt bool
@@ -44,7 +45,8 @@ func sourceRows() []sourceRow {
 			typ: SourceOCI, where: "fetched", prebuilt: true, problems: Source.registryProblems,
 			fields: []string{"image", "mirrors", "digest", "keys", "ca", "credentials", "proxy", "plainHTTP", "push"},
 		},
-		{typ: SourceBuild, where: "built", problems: Source.buildProblems, fields: []string{"path", "make", "system", "anyCompiler"}},
+		{typ: SourceBuild, where: "built", problems: Source.buildProblems,
+			fields: []string{"path", "make", "system", "anyCompiler"}},
 		{typ: SourceBundle, where: "from the bundle", prebuilt: true, fields: []string{"path", "digest", "keys"}},
 	}
 }
@@ -91,7 +93,8 @@ func (s Source) set() []string {
 		set  bool
 	}{
 		{"path", s.Path != ""}, {"make", len(s.Make) > 0}, {"system", s.System != ""}, {"anyCompiler", s.AnyCompiler},
-		{"image", s.Image != ""}, {"mirrors", len(s.Mirrors) > 0}, {"digest", s.Digest != ""}, {"keys", len(s.Keys) > 0},
+		{"image", s.Image != ""}, {"mirrors", len(s.Mirrors) > 0}, {"digest", s.Digest != ""}, {"keys",
+			len(s.Keys) > 0},
 		{"ca", s.CA != ""}, {"credentials", s.Credentials != ""}, {"proxy", s.Proxy != ""}, {"plainHTTP", s.PlainHTTP},
 		{"push", s.Push},
 	} {
@@ -136,7 +139,8 @@ func (s Source) Problems() []string {
 			bad("keys[%d]: %q is not an absolute path", i, k)
 		}
 	}
-	for _, t := range append([]struct{ field, text string }{{"path", s.Path}, {"image", s.Image}}, makeFields(s.Make)...) {
+	for _, t := range append([]struct{ field, text string }{{"path", s.Path}, {"image", s.Image}},
+		makeFields(s.Make)...) {
 		if _, err := ParseTemplate(t.field, t.text); err != nil {
 			bad("%s: %v", t.field, err)
 		}
@@ -180,7 +184,8 @@ func (s Source) registryProblems() []string {
 	}
 	if s.Proxy != "" {
 		// The value is not repeated: it may hold a password.
-		if u, err := url.Parse(s.Proxy); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "socks5" {
+		if u, err := url.Parse(s.Proxy); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" &&
+			u.Scheme != "socks5" {
 			bad("proxy: not a URL, such as http://proxy.example:3128")
 		}
 	}

@@ -40,8 +40,8 @@ type Options struct {
 	BuildMemory int64
 	// CPUWeight is a build's share of a busy processor, where everybody else has 100; it is left alone when zero.
 	CPUWeight int
-	// Progress is told how far the work is, by several goroutines at once when several kinds are worked on; it must be quick.
-	// Nil when nobody looks.
+	// Progress is told how far the work is, by several goroutines at once when several kinds are worked on; it must be
+	// quick. Nil when nobody looks.
 	Progress func(accel.Progress)
 	// Helper is the program and its first arguments that runs [LoadModuleMain]; this process's own program with the
 	// argument "load-module" when empty.
@@ -52,8 +52,8 @@ type Options struct {
 	Ledger *ledger.Ledger
 	// Now is the clock of what is written into the store; time.Now when nil.
 	Now func() time.Time
-	// StoreEntries is how many drivers that nothing needs are kept in the store, the youngest ones; 8 when zero, none when
-	// negative. StoreMiB bounds what these take; no bound when zero.
+	// StoreEntries is how many drivers that nothing needs are kept in the store, the youngest ones; 8 when zero, none
+	// when negative. StoreMiB bounds what these take; no bound when zero.
 	StoreEntries, StoreMiB int
 	// Artifact says how registries are asked; its zero value is usable.
 	Artifact artifact.Options
@@ -140,16 +140,19 @@ func New(h *host.Host, o Options) *Driver {
 	})
 	d.firmware = firmware.New(h, o.Log, d.ledger, d.store, o.StateDir)
 	d.sources = source.New(h, source.Parts{
-		Log: o.Log, Store: d.store, Attempts: d.attempts, Firmware: d.firmware, Tell: d.tell, Artifact: o.Artifact, Now: o.Now,
+		Log: o.Log, Store: d.store, Attempts: d.attempts, Firmware: d.firmware, Tell: d.tell, Artifact: o.Artifact,
+		Now:   o.Now,
 		Elect: o.Elect, Builder: build.New(h, build.Options{
-			StateDir: o.StateDir, Log: o.Log, Store: d.store, Tell: d.tell, Now: o.Now, Timeout: o.BuildTimeout, Jobs: o.Jobs,
+			StateDir: o.StateDir, Log: o.Log, Store: d.store, Tell: d.tell, Now: o.Now, Timeout: o.BuildTimeout,
+			Jobs:   o.Jobs,
 			Memory: o.BuildMemory, CPUWeight: o.CPUWeight,
 		}),
 	})
 	d.devices = devices.New(h, o.Log, d.ledger)
 	d.steps = steps.New(h, o.Log, o.Now, d.operations)
 	d.loader = &loader{
-		h: h, log: o.Log, ledger: d.ledger, store: d.store, attempts: d.attempts, devices: d.devices, tell: d.tell, now: o.Now,
+		h: h, log: o.Log, ledger: d.ledger, store: d.store, attempts: d.attempts, devices: d.devices, tell: d.tell,
+		now:     o.Now,
 		timeout: o.LoadTimeout, coming: map[string]time.Time{},
 	}
 	if o.Kernel == nil {
@@ -157,7 +160,8 @@ func New(h *host.Host, o Options) *Driver {
 	}
 	d.loader.kernel = forgetful{o.Kernel, d.loader.forgetLoad}
 	d.takeover = &takeover{
-		h: h, log: o.Log, ledger: d.ledger, devices: d.devices, locks: d.locks, operations: d.operations, point: d.point,
+		h: h, log: o.Log, ledger: d.ledger, devices: d.devices, locks: d.locks, operations: d.operations,
+		point:     d.point,
 		attribute: func(name, text string) error { return d.attribute(name, text) },
 	}
 	d.journals = &journals{h: h, log: o.Log, stateDir: o.StateDir, point: d.point}
@@ -171,7 +175,8 @@ func (d *Driver) List() ([]store.Entry, error) { return d.store.List() }
 
 // RunSteps runs the definition's own steps of one published state at one moment, in order, until one fails: StepFailed
 // then names the step, why, and the end of what it printed. Without such steps it does nothing.
-func (d *Driver) RunSteps(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, state accel.Published, moment accel.Moment) *accel.Problem {
+func (d *Driver) RunSteps(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	state accel.Published, moment accel.Moment) *accel.Problem {
 	return d.steps.Run(ctx, def, facts, accs, state, moment)
 }
 

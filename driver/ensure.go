@@ -18,12 +18,14 @@ type Result struct {
 
 // Ensure makes the driver of one kind present: modules live, devices bound, nodes there. It does nothing when that is
 // so. A problem lists in Tried what each source answered.
-func (d *Driver) Ensure(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) Ensure(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
 	return d.EnsureWith(ctx, def, facts, accs, source.Options{})
 }
 
 // Early is Ensure for every kind that has accelerators, without compilers and network: what runs before the kubelet.
-func (d *Driver) Early(ctx context.Context, defs []*accel.Definition, facts accel.Facts, accs map[string][]accel.Accelerator) map[string]Result {
+func (d *Driver) Early(ctx context.Context, defs []*accel.Definition, facts accel.Facts,
+	accs map[string][]accel.Accelerator) map[string]Result {
 	out := map[string]Result{}
 	for _, def := range defs {
 		if accel.CountPresent(accs[def.Kind]) == 0 {
@@ -41,7 +43,8 @@ func (d *Driver) Early(ctx context.Context, defs []*accel.Definition, facts acce
 //
 // Devices of drivers that the definition allows to take them from are taken over when a driver was found and judged
 // good, and given back when it does not come up.
-func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, o source.Options) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	o source.Options) (accel.DriverHave, *accel.Problem) {
 	have, problem := d.ensure(ctx, def, facts, accs, o)
 	problem = d.devices.BlameFirmware(def, facts, accs, problem)
 	if !have.Right && (problem == nil || problem.Reason != accel.AlreadyRunning) {
@@ -50,7 +53,8 @@ func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts ac
 	return have, problem
 }
 
-func (d *Driver) ensure(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, o source.Options) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) ensure(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	o source.Options) (accel.DriverHave, *accel.Problem) {
 	interrupted, problem := d.recover(ctx, def, facts, accs)
 	if problem != nil {
 		return accel.DriverHave{}, problem
@@ -71,7 +75,8 @@ func (d *Driver) ensure(ctx context.Context, def *accel.Definition, facts accel.
 	}
 	if c := d.store.Choice(def.Kind, facts.Kernel); c.Current != nil {
 		have, problem := d.ensureGood(ctx, def, facts, accs, o, c, interrupted)
-		if have.Right || c.Rejected != nil && c.Rejected.Stuck != nil || problem != nil && problem.Reason == accel.RebootRequired {
+		if have.Right || c.Rejected != nil && c.Rejected.Stuck != nil || problem != nil &&
+			problem.Reason == accel.RebootRequired {
 			return have, problem
 		}
 	}
@@ -91,7 +96,8 @@ func (d *Driver) ensure(ctx context.Context, def *accel.Definition, facts accel.
 
 // ensureGood makes a driver present on a kernel that had one already: the wanted one when it is at hand, was not
 // rejected, and the last upgrade was not ended by the machine; else the one that served last.
-func (d *Driver) ensureGood(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, o source.Options, c store.Choice, interrupted bool) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) ensureGood(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	o source.Options, c store.Choice, interrupted bool) (accel.DriverHave, *accel.Problem) {
 	var first *accel.Problem
 	if !interrupted && (c.Rejected == nil || c.Rejected.Wish != store.Wish(def, facts)) {
 		quick := o
@@ -128,7 +134,8 @@ func (d *Driver) ensureGood(ctx context.Context, def *accel.Definition, facts ac
 		}
 	}
 	if first != nil {
-		d.log.Info("the last good driver serves", "kind", def.Kind, "version", have.Version, "reason", first.Reason, "message", first.Message)
+		d.log.Info("the last good driver serves", "kind", def.Kind, "version", have.Version, "reason", first.Reason,
+			"message", first.Message)
 	}
 	return have, nil
 }
@@ -139,12 +146,14 @@ func stuck(c store.Choice, problem *accel.Problem) *accel.Problem {
 		return problem
 	}
 	return accel.Problemf(accel.RollbackFailed, "%s failed (%s) and %s does not come back: %s",
-		accel.DriverRef{Version: c.Rejected.Version, Key: c.Rejected.ID}, c.Rejected.Problem.Message, c.Current.Ref(), problem.Message)
+		accel.DriverRef{Version: c.Rejected.Version,
+			Key: c.Rejected.ID}, c.Rejected.Problem.Message, c.Current.Ref(), problem.Message)
 }
 
 // take loads a plan where a driver served before: the same one simply, another one as an upgrade from nothing, which
 // can be taken back.
-func (d *Driver) take(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, c store.Choice, p *kmod.Plan) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) take(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	c store.Choice, p *kmod.Plan) (accel.DriverHave, *accel.Problem) {
 	if store.GenerationOf(p, def).Same(c.Current) {
 		return d.load(ctx, def, facts, accs, p)
 	}
@@ -157,7 +166,8 @@ func (d *Driver) take(ctx context.Context, def *accel.Definition, facts accel.Fa
 
 // rebind mends devices under a driver that is live: it asks the kernel to try again those that no driver has, for what
 // refused them may have been mended since, and makes the nodes that are missing.
-func (d *Driver) rebind(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) rebind(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
 	release, problem := d.locks.Driver(ctx, def.Kind)
 	if problem != nil {
 		return accel.DriverHave{}, problem

@@ -12,14 +12,16 @@ import (
 )
 
 // insertAll loads what is not live yet. It returns the names of what it loaded, in order, and the kernel's lines.
-func (l *loader) insertAll(ctx context.Context, kind string, facts accel.Facts, p *kmod.Plan) (loaded, log []string, problem *accel.Problem) {
+func (l *loader) insertAll(ctx context.Context, kind string, facts accel.Facts, p *kmod.Plan) (loaded, log []string,
+	problem *accel.Problem) {
 	at := l.tell.Begin(accel.Progress{Kind: kind, Stage: accel.StageLoad, Total: int64(len(p.Modules))})
 	defer func() { at.End(problem) }()
 	for i, m := range p.Modules {
 		at.At(i, m.Name)
 		if live, ok := kmod.Live(l.h, m.Name); ok && live.State == kmod.StateLive {
 			if !m.Prior && !kmod.Same(live, m.BuildID, m.SrcVersion, m.Image.Version) {
-				return loaded, log, accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded with build-id %q, the one in %q has %q", m.Name, live.BuildID, m.Path, m.BuildID)
+				return loaded, log, accel.Problemf(accel.OtherModuleLoaded,
+					"module %q is loaded with build-id %q, the one in %q has %q", m.Name, live.BuildID, m.Path, m.BuildID)
 			}
 			continue
 		}
@@ -41,21 +43,24 @@ func (l *loader) insertAll(ctx context.Context, kind string, facts accel.Facts, 
 	return loaded, log, nil
 }
 
-// insert gives one module to the kernel. It tells whether this call made it live and what the kernel said meanwhile. The
-// ledger has it from before the call until it is known that it did not.
-func (l *loader) insert(ctx context.Context, facts accel.Facts, m kmod.Planned) (did bool, log []string, problem *accel.Problem) {
+// insert gives one module to the kernel. It tells whether this call made it live and what the kernel said meanwhile.
+// The ledger has it from before the call until it is known that it did not.
+func (l *loader) insert(ctx context.Context, facts accel.Facts, m kmod.Planned) (did bool, log []string,
+	problem *accel.Problem) {
 	if problem := l.noteLoad(m); problem != nil {
 		return false, nil, problem
 	}
 	did, log, problem = l.finit(ctx, facts, m)
-	if !did && (problem == nil || problem.Reason != accel.LoadTimeout && problem.Reason != accel.RebootRequired) { // those may come yet
+	// those may come yet
+	if !did && (problem == nil || problem.Reason != accel.LoadTimeout && problem.Reason != accel.RebootRequired) {
 		l.forgetLoad(m.Name)
 	}
 	return did, log, problem
 }
 
 // finit calls the kernel.
-func (l *loader) finit(ctx context.Context, facts accel.Facts, m kmod.Planned) (did bool, log []string, problem *accel.Problem) {
+func (l *loader) finit(ctx context.Context, facts accel.Facts, m kmod.Planned) (did bool, log []string,
+	problem *accel.Problem) {
 	tail, err := l.h.KernelTail()
 	if err == nil {
 		defer tail.Close()
@@ -66,7 +71,8 @@ func (l *loader) finit(ctx context.Context, facts accel.Facts, m kmod.Planned) (
 	if err == nil {
 		log = tail.Lines()
 	}
-	c := kmod.Circumstances{Module: m.Name, Signed: m.Signature != nil, Lockdown: facts.Kernel.Lockdown, ModulesDisabled: facts.Kernel.ModulesDisabled, Log: log}
+	c := kmod.Circumstances{Module: m.Name, Signed: m.Signature != nil, Lockdown: facts.Kernel.Lockdown,
+		ModulesDisabled: facts.Kernel.ModulesDisabled, Log: log}
 	if text, err := l.h.ReadString("/proc/sys/kernel/modules_disabled"); err == nil {
 		c.ModulesDisabled = text == "1"
 	}
@@ -76,16 +82,21 @@ func (l *loader) finit(ctx context.Context, facts accel.Facts, m kmod.Planned) (
 		return true, log, nil
 	case errors.Is(loadErr, context.DeadlineExceeded) && kmod.Taint(l.h)&kmod.TaintDied != 0:
 		// The thread that crashed could not even end, so the helper waits for it.
-		return false, log, accel.Problemf(accel.RebootRequired, "the initialisation of module %q crashed in the kernel%s", m.Name, c.Quote())
+		return false, log, accel.Problemf(accel.RebootRequired,
+			"the initialisation of module %q crashed in the kernel%s", m.Name, c.Quote())
 	case errors.Is(loadErr, context.DeadlineExceeded):
-		return false, log, accel.Problemf(accel.LoadTimeout, "the initialisation of module %q did not end within %v%s", m.Name, l.timeout, c.Quote())
+		return false, log, accel.Problemf(accel.LoadTimeout, "the initialisation of module %q did not end within %v%s",
+			m.Name, l.timeout, c.Quote())
 	case ctx.Err() != nil:
-		return false, log, accel.Problemf(accel.LoadTimeout, "the load of module %q was called off: %v", m.Name, ctx.Err())
+		return false, log, accel.Problemf(accel.LoadTimeout, "the load of module %q was called off: %v", m.Name,
+			ctx.Err())
 	case errors.Is(loadErr, ErrDied):
 		if kmod.Taint(l.h)&kmod.TaintDied == 0 {
-			return false, log, accel.Problemf(accel.LoadFailed, "cannot load module %q: %v%s", m.Name, loadErr, c.Quote())
+			return false, log, accel.Problemf(accel.LoadFailed, "cannot load module %q: %v%s", m.Name, loadErr,
+				c.Quote())
 		}
-		return false, log, accel.Problemf(accel.RebootRequired, "the initialisation of module %q crashed in the kernel%s", m.Name, c.Quote())
+		return false, log, accel.Problemf(accel.RebootRequired,
+			"the initialisation of module %q crashed in the kernel%s", m.Name, c.Quote())
 	case errors.As(loadErr, &errno):
 		if errno == syscall.EEXIST || errno == syscall.EBUSY {
 			return false, log, l.raced(ctx, m)
@@ -105,7 +116,8 @@ func (l *loader) raced(ctx context.Context, m kmod.Planned) *accel.Problem {
 		return accel.Problemf(accel.LoadFailed, "module %q was loaded by somebody else and failed", m.Name)
 	}
 	if !m.Prior && !kmod.Same(live, m.BuildID, m.SrcVersion, m.Image.Version) {
-		return accel.Problemf(accel.OtherModuleLoaded, "somebody else loaded module %q with build-id %q, the one in %q has %q", m.Name, live.BuildID, m.Path, m.BuildID)
+		return accel.Problemf(accel.OtherModuleLoaded,
+			"somebody else loaded module %q with build-id %q, the one in %q has %q", m.Name, live.BuildID, m.Path, m.BuildID)
 	}
 	return nil
 }
@@ -129,8 +141,8 @@ func (l *loader) abandon(ctx context.Context, p *kmod.Plan, loaded []string, pro
 	l.attempts.Close(p.ID, false)
 }
 
-// loadedNote is the text of a NoteModule: which file it was, so that a module of the same name that somebody else loaded
-// later is told apart.
+// loadedNote is the text of a NoteModule: which file it was, so that a module of the same name that somebody else
+// loaded later is told apart.
 type loadedNote struct {
 	BuildID    string `json:"buildID,omitempty"`
 	SrcVersion string `json:"srcVersion,omitempty"`

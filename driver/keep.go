@@ -23,7 +23,8 @@ func (d *Driver) liveGeneration(def *accel.Definition, facts accel.Facts, s sigh
 	back.Source, back.ID = accel.SourceInstalled, kmod.PlanID(back)
 	g, problem := d.store.Keep(def, facts, back)
 	if problem != nil {
-		d.log.Warn("no copy of the loaded driver can be kept", "kind", def.Kind, "reason", problem.Reason, "message", problem.Message)
+		d.log.Warn("no copy of the loaded driver can be kept", "kind", def.Kind, "reason", problem.Reason, "message",
+			problem.Message)
 		return nil
 	}
 	return g

@@ -11,7 +11,8 @@ import (
 
 // load makes the modules of a plan live as one transaction: when one is refused, or no device comes up, what this call
 // loaded is unloaded again, in reverse. Devices that came up beside ones that did not are left working.
-func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, p *kmod.Plan) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	p *kmod.Plan) (accel.DriverHave, *accel.Problem) {
 	release, problem := d.locks.Driver(ctx, def.Kind)
 	if problem != nil {
 		return accel.DriverHave{}, problem
@@ -57,7 +58,8 @@ func (d *Driver) load(ctx context.Context, def *accel.Definition, facts accel.Fa
 }
 
 // choosePlan notes what is being loaded as what serves, with a copy in the store where it is not from there.
-func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before store.Choice, p *kmod.Plan) *accel.Problem {
+func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before store.Choice,
+	p *kmod.Plan) *accel.Problem {
 	g := store.GenerationOf(p, def)
 	if g.Same(before.Current) && (p.Key == "" || p.Key == before.Current.Key) {
 		g.Key = before.Current.Key
@@ -66,7 +68,8 @@ func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before sto
 		if kept, problem := d.store.Keep(def, facts, p); problem == nil {
 			g = kept
 		} else { // it serves all the same, and can be gone back to for as long as it stays installed
-			d.log.Warn("no copy of the installed driver is kept", "kind", def.Kind, "reason", problem.Reason, "message", problem.Message)
+			d.log.Warn("no copy of the installed driver is kept", "kind", def.Kind, "reason", problem.Reason, "message",
+				problem.Message)
 		}
 	}
 	if err := d.store.Choose(def.Kind, facts.Kernel, before.Serve(g)); err != nil {
@@ -77,10 +80,12 @@ func (d *Driver) choosePlan(def *accel.Definition, facts accel.Facts, before sto
 
 // awaitDevices waits until every device is bound and has its nodes: udev and devtmpfs follow a load. What is for nobody
 // to make is made here.
-func (d *Driver) awaitDevices(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) awaitDevices(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
 	until(ctx, d.settle, func() bool {
 		d.devices.MakeNodes(def, accs, false)
-		return devices.Problem(def, d.devices.Observe(def, accs), true) == nil && d.devices.SharedProblem(def, true) == nil
+		return devices.Problem(def, d.devices.Observe(def, accs), true) == nil &&
+			d.devices.SharedProblem(def, true) == nil
 	})
 	have, problem := d.Probe(def, facts, accs)
 	if problem == nil && !have.Right {

@@ -34,9 +34,10 @@ type PreflightResult struct {
 }
 
 // Preflight answers whether a kernel will have a driver, without loading one: facts.Kernel is that kernel, running or
-// only installed. The sources are asked in the order in which the boot will ask them, so what has to be built or fetched
-// is in the store afterwards, checked against that kernel's own files, and the boot does nothing but load it.
-func (d *Driver) Preflight(ctx context.Context, def *accel.Definition, facts accel.Facts, o PreflightOptions) PreflightResult {
+// only installed. The sources are asked in the order in which the boot will ask them, so what has to be built or
+// fetched is in the store afterwards, checked against that kernel's own files, and the boot does nothing but load it.
+func (d *Driver) Preflight(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	o PreflightOptions) PreflightResult {
 	start := time.Now()
 	r := PreflightResult{Kind: def.Kind, Kernel: facts.Kernel.Release}
 	before := d.store.Keys()
@@ -65,11 +66,14 @@ func (d *Driver) PreflightAll(ctx context.Context, defs []*accel.Definition, fac
 	return out
 }
 
-func (d *Driver) preflight(ctx context.Context, def *accel.Definition, facts accel.Facts, r *PreflightResult) *accel.Problem {
+func (d *Driver) preflight(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	r *PreflightResult) *accel.Problem {
 	if store.KernelID(facts.Kernel) == "" {
-		return accel.Problemf(accel.KernelUnknown, "cannot tell which build of kernel %q is installed: what is stored for it could be for another", facts.Kernel.Release)
+		return accel.Problemf(accel.KernelUnknown,
+			"cannot tell which build of kernel %q is installed: what is stored for it could be for another", facts.Kernel.Release)
 	}
-	last := accel.Problemf(accel.NoDriverSource, "no source has a driver of %q for kernel %q", def.Kind, facts.Kernel.Release)
+	last := accel.Problemf(accel.NoDriverSource, "no source has a driver of %q for kernel %q", def.Kind,
+		facts.Kernel.Release)
 	var tried []string
 	for _, s := range d.sources.For(def, facts, source.Options{}) {
 		a := s.Ask(ctx)

@@ -11,11 +11,12 @@ import (
 )
 
 // Probe reads what is true about the driver of one kind and changes nothing. Right means that every module that is not
-// optional is live, is one that acceld may serve with, and that every accelerator that is present is bound to it and has
-// its nodes. When a driver that acceld chose serves and another version or other parameters are wanted, it is right and
-// Upgrade says what is pending; a driver that acceld did not choose is never right in that case. The problem says why it
-// is not right; nil without Right means: not loaded, or an upgrade that was interrupted.
-func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
+// optional is live, is one that acceld may serve with, and that every accelerator that is present is bound to it and
+// has its nodes. When a driver that acceld chose serves and another version or other parameters are wanted, it is right
+// and Upgrade says what is pending; a driver that acceld did not choose is never right in that case. The problem says
+// why it is not right; nil without Right means: not loaded, or an upgrade that was interrupted.
+func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave,
+	*accel.Problem) {
 	s := d.look(def, accs)
 	c := d.store.Choice(def.Kind, facts.Kernel)
 	have := accel.DriverHave{Modules: s.modules, Version: s.version()}
@@ -33,9 +34,11 @@ func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Ac
 	if problem == nil {
 		problem = d.difference(def, facts, c, s)
 	}
-	if pending := pendable(problem) || problem == nil && def.Driver.Upgrade.Asked.After(c.Asked); pending && !s.missing && (ours != nil || def.Driver.Upgrade.Adopt) {
+	if pending := pendable(problem) || problem == nil && def.Driver.Upgrade.Asked.After(c.Asked); pending &&
+		!s.missing && (ours != nil || def.Driver.Upgrade.Adopt) {
 		have.Upgrade = &accel.Upgrade{
-			From: accel.DriverRef{Version: have.Version, Key: have.Key}, To: accel.DriverRef{Version: def.Driver.Version},
+			From: accel.DriverRef{Version: have.Version,
+				Key: have.Key}, To: accel.DriverRef{Version: def.Driver.Version},
 			Why: "somebody asked for it", Wish: store.Wish(def, facts), Phase: accel.UpgradePending,
 		}
 		if problem != nil {
@@ -104,8 +107,10 @@ func (d *Driver) look(def *accel.Definition, accs []accel.Accelerator) sight {
 }
 
 // ours returns the driver that the modules are, when acceld chose it: what serves by its own account, what served
-// before, or anything in its store, which nobody else loads. It is nil for a foreign driver, and when nothing is loaded.
-func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c store.Choice, live []accel.LoadedModule) *store.Generation {
+// before, or anything in its store, which nobody else loads. It is nil for a foreign driver, and when nothing is
+// loaded.
+func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c store.Choice,
+	live []accel.LoadedModule) *store.Generation {
 	for _, g := range []*store.Generation{c.Current, c.Previous} {
 		if g.Live(live) {
 			return g
@@ -119,7 +124,8 @@ func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c store.Choice, 
 		d.log.Warn("cannot read the store", "error", err)
 	}
 	for _, e := range entries {
-		if e.Problem != "" || e.Kind != def.Kind || e.KernelRelease != facts.Kernel.Release || !store.SameKernel(e.KernelID, facts.Kernel) {
+		if e.Problem != "" || e.Kind != def.Kind || e.KernelRelease != facts.Kernel.Release ||
+			!store.SameKernel(e.KernelID, facts.Kernel) {
 			continue
 		}
 		if g := e.Generation(def); g.Live(live) {
@@ -135,7 +141,10 @@ func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c store.Choice, 
 // difference says how the live modules differ from the chosen and the wanted ones; nil when they do not.
 func (d *Driver) difference(def *accel.Definition, facts accel.Facts, c store.Choice, s sight) *accel.Problem {
 	for _, want := range def.Driver.Modules {
-		i := slices.IndexFunc(s.modules, func(m accel.LoadedModule) bool { return m.Name == kmod.Normal(want.Name) && m.State == kmod.StateLive })
+		i := slices.IndexFunc(s.modules, func(m accel.LoadedModule) bool {
+			return m.Name == kmod.Normal(want.Name) &&
+				m.State == kmod.StateLive
+		})
 		if i < 0 {
 			continue
 		}
@@ -144,20 +153,25 @@ func (d *Driver) difference(def *accel.Definition, facts accel.Facts, c store.Ch
 		}
 	}
 	if !s.missing && def.Driver.Version != "" && s.version() == "" {
-		return accel.Problemf(accel.OtherModuleLoaded, "the loaded modules of %q have no version, wanted is %q", def.Kind, def.Driver.Version)
+		return accel.Problemf(accel.OtherModuleLoaded, "the loaded modules of %q have no version, wanted is %q",
+			def.Kind, def.Driver.Version)
 	}
 	return nil
 }
 
 // judgeModule compares one live module with what is wanted.
-func judgeModule(h *host.Host, def *accel.Definition, facts accel.Facts, want accel.Module, m accel.LoadedModule, chosen *store.Generation) *accel.Problem {
+func judgeModule(h *host.Host, def *accel.Definition, facts accel.Facts, want accel.Module, m accel.LoadedModule,
+	chosen *store.Generation) *accel.Problem {
 	if v := def.Driver.Version; v != "" && m.Version != "" && m.Version != v {
-		return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded in version %q, wanted is %q", m.Name, m.Version, v)
+		return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded in version %q, wanted is %q", m.Name,
+			m.Version, v)
 	}
 	if chosen != nil {
-		i := slices.IndexFunc(chosen.Modules, func(g store.GenerationModule) bool { return kmod.Normal(g.Name) == m.Name })
+		i := slices.IndexFunc(chosen.Modules,
+			func(g store.GenerationModule) bool { return kmod.Normal(g.Name) == m.Name })
 		if i >= 0 && !kmod.Same(m, chosen.Modules[i].BuildID, chosen.Modules[i].SrcVersion, chosen.Modules[i].Version) {
-			return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded with build-id %q, the chosen one has %q", m.Name, m.BuildID, chosen.Modules[i].BuildID)
+			return accel.Problemf(accel.OtherModuleLoaded,
+				"module %q is loaded with build-id %q, the chosen one has %q", m.Name, m.BuildID, chosen.Modules[i].BuildID)
 		}
 	}
 	sentence, problem := kmod.Differing(h, def, facts, want)

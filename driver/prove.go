@@ -66,7 +66,8 @@ func (d *Driver) proveOne(ctx context.Context, def *accel.Definition, id string)
 		return accel.Problemf(accel.CheckFailed, "device %q was asked %q through %q: %v", id, c.Write, c.File, err)
 	}
 	if text := <-got; text != c.Want {
-		return accel.Problemf(accel.CheckFailed, "device %q was asked %q through %q and gave %q instead of %q", id, c.Write, c.File, text, c.Want)
+		return accel.Problemf(accel.CheckFailed, "device %q was asked %q through %q and gave %q instead of %q", id,
+			c.Write, c.File, text, c.Want)
 	}
 	return nil
 }

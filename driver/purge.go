@@ -21,8 +21,8 @@ import (
 const (
 	// NoteModule is a module that acceld loaded.
 	NoteModule = "module"
-	// NoteTakeover is a PCI function that acceld took from another driver; its name is the address and its text the driver,
-	// empty when it had none.
+	// NoteTakeover is a PCI function that acceld took from another driver; its name is the address and its text the
+	// driver, empty when it had none.
 	NoteTakeover = "takeover"
 )
 
@@ -46,15 +46,16 @@ type PurgeOptions struct {
 	DryRun bool
 	// KeepDrivers leaves the modules loaded and the devices with them.
 	KeepDrivers bool
-	// Kinds are the definitions in force with their devices: whose nodes are asked for holders. A module whose kind is not
-	// among them goes too, when the kernel counts no user.
+	// Kinds are the definitions in force with their devices: whose nodes are asked for holders. A module whose kind is
+	// not among them goes too, when the kernel counts no user.
 	Kinds map[*accel.Definition][]accel.Accelerator
 }
 
-// Purge takes back what acceld did to the running kernel: modules that it loaded, and nobody else did, are unloaded, the
-// last one first; attributes of sysfs say what they said; devices go back to the driver they were taken from. An upgrade
-// that was interrupted is no special case: whichever of its modules are loaded go. What is in use stays and is named.
-// Modules that were loaded before the ledger was kept, or whose record is lost, are known by their build-id in the store.
+// Purge takes back what acceld did to the running kernel: modules that it loaded, and nobody else did, are unloaded,
+// the last one first; attributes of sysfs say what they said; devices go back to the driver they were taken from. An
+// upgrade that was interrupted is no special case: whichever of its modules are loaded go. What is in use stays and is
+// named. Modules that were loaded before the ledger was kept, or whose record is lost, are known by their build-id in
+// the store.
 func (d *Driver) Purge(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *accel.Problem) {
 	if !o.DryRun {
 		release, problem := d.locks.Driver(ctx, "")
@@ -68,9 +69,10 @@ func (d *Driver) Purge(ctx context.Context, o PurgeOptions) ([]ledger.Outcome, *
 		return nil, problem
 	}
 	out := d.loader.purgeModules(ctx, modules, o)
-	attributes, err := d.ledger.Undo(ledger.UndoOptions{DryRun: o.DryRun, Keep: o.KeepDrivers, Only: func(p string) bool {
-		return strings.HasPrefix(p, "/sys/") || strings.HasPrefix(p, "/proc/")
-	}})
+	attributes, err := d.ledger.Undo(ledger.UndoOptions{DryRun: o.DryRun, Keep: o.KeepDrivers,
+		Only: func(p string) bool {
+			return strings.HasPrefix(p, "/sys/") || strings.HasPrefix(p, "/proc/")
+		}})
 	if err != nil {
 		return out, accel.ProblemOf(err, "cannot take attributes back")
 	}
@@ -88,7 +90,8 @@ func (l *loader) loadedByUs() ([]accel.LoadedModule, *accel.Problem) {
 	for _, n := range slices.Backward(notes) {
 		var note loadedNote
 		live, ok := kmod.Live(l.h, n.Name)
-		if ok && json.Unmarshal([]byte(n.Text), &note) == nil && kmod.Same(live, note.BuildID, note.SrcVersion, note.Version) {
+		if ok && json.Unmarshal([]byte(n.Text), &note) == nil && kmod.Same(live, note.BuildID, note.SrcVersion,
+			note.Version) {
 			out = append(out, live)
 		}
 	}
@@ -121,7 +124,8 @@ func (l *loader) purgeModules(ctx context.Context, modules []accel.LoadedModule,
 		if len(ours) == 0 {
 			continue
 		}
-		if problem := accel.HoldersProblem(def.Kind, l.devices.Users(def, accs, ours)); problem != nil { // half a driver is of use to nobody
+		// half a driver is of use to nobody
+		if problem := accel.HoldersProblem(def.Kind, l.devices.Users(def, accs, ours)); problem != nil {
 			for _, m := range ours {
 				used[m.Name] = problem
 			}
@@ -202,7 +206,8 @@ func (t *takeover) giveBackAll(ctx context.Context, o PurgeOptions) ([]ledger.Ou
 	}
 	var out []ledger.Outcome
 	for _, n := range slices.Backward(notes) {
-		result := ledger.Outcome{Path: devices.Dir(n.Name), Action: ledger.Restored, Detail: fmt.Sprintf("bound to %q again", n.Text)}
+		result := ledger.Outcome{Path: devices.Dir(n.Name), Action: ledger.Restored,
+			Detail: fmt.Sprintf("bound to %q again", n.Text)}
 		if o.KeepDrivers {
 			result.Action, result.Detail = ledger.Kept, "the device stays with its driver"
 		} else if problem := t.giveBackDevice(ctx, n, o.DryRun); problem != nil {
@@ -229,7 +234,8 @@ func (t *takeover) giveBackDevice(ctx context.Context, n ledger.Note, dry bool) 
 		return nil // the device is gone, or somebody was quicker
 	}
 	if bound != "" {
-		err := t.operations.Do(ctx, "unbind "+n.Name, func() error { return t.attribute(path.Join(dir, "driver/unbind"), n.Name) })
+		err := t.operations.Do(ctx, "unbind "+n.Name,
+			func() error { return t.attribute(path.Join(dir, "driver/unbind"), n.Name) })
 		if err != nil {
 			return accel.ProblemOf(err, "cannot take device %q from driver %q", n.Name, bound)
 		}
@@ -239,9 +245,11 @@ func (t *takeover) giveBackDevice(ctx context.Context, n ledger.Note, dry bool) 
 	}
 	driver := path.Join("/sys/bus/pci/drivers", n.Text)
 	if !t.h.Exists(driver) {
-		return accel.Problemf(accel.DependencyMissing, "device %q was with driver %q, which is not loaded any more", n.Name, n.Text)
+		return accel.Problemf(accel.DependencyMissing, "device %q was with driver %q, which is not loaded any more",
+			n.Name, n.Text)
 	}
-	if err := t.operations.Do(ctx, "bind "+n.Name, func() error { return t.attribute(path.Join(driver, "bind"), n.Name) }); err != nil {
+	if err := t.operations.Do(ctx, "bind "+n.Name,
+		func() error { return t.attribute(path.Join(driver, "bind"), n.Name) }); err != nil {
 		return accel.ProblemOf(err, "cannot give device %q back to driver %q", n.Name, n.Text)
 	}
 	return nil

@@ -17,8 +17,8 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// resetDeadline is how long the kernel may take to unbind, to reset and to bind a device: after a reset it waits up to a minute for
-// the device itself (PCIE_RESET_READY_POLL_MS, drivers/pci/pci.c, Linux 6.12).
+// resetDeadline is how long the kernel may take to unbind, to reset and to bind a device: after a reset it waits up to
+// a minute for the device itself (PCIE_RESET_READY_POLL_MS, drivers/pci/pci.c, Linux 6.12).
 const resetDeadline = 2 * time.Minute
 
 // ResetTarget is a device that is to be reset.
@@ -34,8 +34,8 @@ type ResetPlan struct {
 	ResetTarget
 	// Bound is the driver that it is unbound from; empty when it has none.
 	Bound string
-	// Methods are the kernel's ways to reset the function, in the order in which it tries them; none where the driver is only
-	// bound anew.
+	// Methods are the kernel's ways to reset the function, in the order in which it tries them; none where the driver
+	// is only bound anew.
 	Methods []string
 	// Users are the processes that have a node of it open or mapped.
 	Users []accel.Holder
@@ -64,7 +64,8 @@ func (d *Driver) PlanReset(facts accel.Facts, targets []ResetTarget) []ResetPlan
 }
 
 // planReset fills in how a device, as it was seen, is reset, and returns what forbids it.
-func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devices.Device, p *ResetPlan) *accel.Problem {
+func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devices.Device,
+	p *ResetPlan) *accel.Problem {
 	id, def := p.Device.ID, p.Def
 	if len(seen) == 0 {
 		return accel.Problemf(accel.DeviceGone, "device %q is not on the bus", id)
@@ -96,17 +97,23 @@ func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devi
 			return cannot("has no method in its attribute \"reset_method\": somebody has switched all of them off")
 		}
 	}
-	if i := slices.IndexFunc(facts.PCI, func(f accel.PCIDevice) bool { return f.Address == id }); i >= 0 && facts.PCI[i].SRIOV.NumVFs > 0 {
-		return accel.Problemf(accel.ResetShared, "device %q has %d virtual functions, which would go with it: write 0 to its sriov_numvfs first", id, facts.PCI[i].SRIOV.NumVFs)
+	if i := slices.IndexFunc(facts.PCI, func(f accel.PCIDevice) bool { return f.Address == id }); i >= 0 &&
+		facts.PCI[i].SRIOV.NumVFs > 0 {
+		return accel.Problemf(accel.ResetShared,
+			"device %q has %d virtual functions, which would go with it: write 0 to its sriov_numvfs first", id, facts.PCI[i].SRIOV.NumVFs)
 	}
 	named := func(other string) bool {
 		return slices.ContainsFunc(targets, func(t ResetTarget) bool { return t.Device.ID == other })
 	}
 	if others := slices.DeleteFunc(hit(facts.PCI, id, p.Methods), named); len(others) > 0 {
-		return accel.Problemf(accel.ResetShared, "a reset of device %q (%s) would reset %s too", id, strings.Join(p.Methods, ", "), strings.Join(others, ", "))
+		return accel.Problemf(accel.ResetShared, "a reset of device %q (%s) would reset %s too", id,
+			strings.Join(p.Methods, ", "), strings.Join(others, ", "))
 	}
-	if others := slices.DeleteFunc(slices.Clone(p.Linked), func(other string) bool { return other == id || named(other) }); len(others) > 0 {
-		return accel.Problemf(accel.ResetShared, "device %q has links of its own to %s, which must be reset together with it", id, strings.Join(others, ", "))
+	if others := slices.DeleteFunc(slices.Clone(p.Linked),
+		func(other string) bool { return other == id || named(other) }); len(others) > 0 {
+		return accel.Problemf(accel.ResetShared,
+			"device %q has links of its own to %s, which must be reset together with it", id, strings.Join(others,
+				", "))
 	}
 	return nil
 }
@@ -116,9 +123,10 @@ func driverDir(def *accel.Definition) string {
 	return path.Join("/sys/bus/pci/drivers", def.Driver.Binds)
 }
 
-// hit returns the other functions that one of the methods may reset with the function id: those below the same port, with all that is
-// below them, or on a root bus those of its slot. The kernel offers most of these methods only to a function that is alone on its
-// bus (pci_parent_bus_reset, drivers/pci/pci.c); a slot, or a method that is not known here, may have more on it.
+// hit returns the other functions that one of the methods may reset with the function id: those below the same port,
+// with all that is below them, or on a root bus those of its slot. The kernel offers most of these methods only to a
+// function that is alone on its bus (pci_parent_bus_reset, drivers/pci/pci.c); a slot, or a method that is not known
+// here, may have more on it.
 func hit(pci []accel.PCIDevice, id string, methods []string) (others []string) {
 	// What resets nothing but the function (pci_reset_fn_methods, Linux 6.12).
 	alone := []string{"flr", "af_flr", "pm", "acpi", "device_specific"}
@@ -131,22 +139,24 @@ func hit(pci []accel.PCIDevice, id string, methods []string) (others []string) {
 		above, _ := accel.PortsAbove(f.Address, pci)
 		switch {
 		case f.Address == id:
-		case len(ports) > 0 && slices.Contains(above, ports[len(ports)-1]), len(ports) == 0 && strings.HasPrefix(f.Address, slot+"."):
+		case len(ports) > 0 && slices.Contains(above, ports[len(ports)-1]), len(ports) == 0 &&
+			strings.HasPrefix(f.Address, slot+"."):
 			others = append(others, f.Address)
 		}
 	}
 	return others
 }
 
-// Reset resets devices that nobody uses, all of them together: their driver is unbound, the kernel resets each function, and the
-// driver is bound anew; then each must compute. Nothing is touched while somebody has one of them (InUse), or anything else is
-// in the way.
+// Reset resets devices that nobody uses, all of them together: their driver is unbound, the kernel resets each
+// function, and the driver is bound anew; then each must compute. Nothing is touched while somebody has one of them
+// (InUse), or anything else is in the way.
 //
-// While it is at it, it has the driver lock, and the devices stand in the lock's file: an agent gives them to nobody (see
-// [Resetting]). Ready is called when that can be seen, and returns when it is so; its problem calls the reset off. The lock
-// goes with the process, so that nothing is left that could be stale: a device without a driver is bound by the next [Driver.Ensure]
-// of its kind, or the next Reset. Once a device is touched the reset is not called off.
-func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTarget, ready func(context.Context) *accel.Problem) *accel.Problem {
+// While it is at it, it has the driver lock, and the devices stand in the lock's file: an agent gives them to nobody
+// (see [Resetting]). Ready is called when that can be seen, and returns when it is so; its problem calls the reset off.
+// The lock goes with the process, so that nothing is left that could be stale: a device without a driver is bound by
+// the next [Driver.Ensure] of its kind, or the next Reset. Once a device is touched the reset is not called off.
+func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTarget,
+	ready func(context.Context) *accel.Problem) *accel.Problem {
 	release, problem := d.locks.Driver(ctx, "")
 	if problem != nil {
 		return problem
@@ -157,15 +167,16 @@ func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTa
 	for _, t := range targets {
 		ids = append(ids, t.Device.ID)
 	}
-	// Each text is as long as the one before, or longer. The agent hears of it when the file is closed; the lock is another
-	// descriptor's.
+	// Each text is as long as the one before, or longer. The agent hears of it when the file is closed; the lock is
+	// another descriptor's.
 	text := lock.Text(d.h, ids...)
 	if err := d.h.WriteAttribute(lock.DriverFile(), text); err != nil {
 		return accel.ProblemOf(err, "cannot say that %s are to be reset", strings.Join(ids, ", "))
 	}
 	defer func() {
 		if len(r.stuck) == 0 {
-			_ = d.h.WriteAttribute(lock.DriverFile(), fmt.Sprintf("%-*s", len(text), lock.Text(d.h))) // else it counts until the lock goes
+			// else it counts until the lock goes
+			_ = d.h.WriteAttribute(lock.DriverFile(), fmt.Sprintf("%-*s", len(text), lock.Text(d.h)))
 		}
 	}()
 	d.point("reset announced")
@@ -184,8 +195,8 @@ func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTa
 	return r.run(context.WithoutCancel(ctx))
 }
 
-// Resetting returns the devices that some process resets at this moment: they are to be given to nobody, and what is missing of
-// them is no news.
+// Resetting returns the devices that some process resets at this moment: they are to be given to nobody, and what is
+// missing of them is no news.
 func Resetting(h *host.Host) []string {
 	return lock.Resetting(h)
 }

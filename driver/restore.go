@@ -56,7 +56,8 @@ func (l *loader) restorable(def *accel.Definition, facts accel.Facts, order []ac
 func (l *loader) liveParameters(want accel.Module, live string) map[string]string {
 	out := map[string]string{}
 	for name := range want.Parameters {
-		if value, err := l.h.ReadString(path.Join("/sys/module", live, "parameters", name)); err == nil && value != "(null)" {
+		if value, err := l.h.ReadString(path.Join("/sys/module", live, "parameters", name)); err == nil &&
+			value != "(null)" {
 			out[name] = value
 		}
 	}
@@ -64,7 +65,8 @@ func (l *loader) liveParameters(want accel.Module, live string) map[string]strin
 }
 
 // reload loads back what was removed, and says in problem what could not be.
-func (l *loader) reload(ctx context.Context, facts accel.Facts, back *kmod.Plan, removed []accel.LoadedModule, problem *accel.Problem) {
+func (l *loader) reload(ctx context.Context, facts accel.Facts, back *kmod.Plan, removed []accel.LoadedModule,
+	problem *accel.Problem) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout) // also when the caller gives up
 	defer cancel()
 	for _, m := range slices.Backward(removed) {

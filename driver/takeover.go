@@ -48,23 +48,26 @@ func (t *takeover) wanted(def *accel.Definition, accs []accel.Accelerator) ([]de
 	return out, nil
 }
 
-// mayTake says why a device is left to the driver that it is bound to. A device that somebody gave away on purpose (to a
-// virtual machine, or by driver_override) is never taken, nor is the one that shows the console, nor one in use.
+// mayTake says why a device is left to the driver that it is bound to. A device that somebody gave away on purpose (to
+// a virtual machine, or by driver_override) is never taken, nor is the one that shows the console, nor one in use.
 func (t *takeover) mayTake(def *accel.Definition, v devices.Device) *accel.Problem {
 	is := fmt.Sprintf("device %q is bound to driver %q, not to %q", v.ID, v.Bound, def.Driver.Binds)
-	listed := slices.ContainsFunc(def.Driver.Conflicts, func(name string) bool { return kmod.Normal(name) == kmod.Normal(v.Bound) })
+	listed := slices.ContainsFunc(def.Driver.Conflicts,
+		func(name string) bool { return kmod.Normal(name) == kmod.Normal(v.Bound) })
 	blacklist := fmt.Sprintf(`"blacklist %s" in a file of /etc/modprobe.d, a new initramfs and a reboot`, v.Bound)
 	switch {
 	case strings.Contains(v.Bound, "vfio") || v.Bound == "pci-stub" || v.Bound == "xen-pciback":
 		return accel.Problemf(accel.ConflictDriver, "%s: it is set aside for a virtual machine and stays there", is)
 	case !listed:
-		return accel.Problemf(accel.ConflictDriver, "%s, and driver.conflicts does not name that driver: unbind it, or use %s", is, blacklist)
+		return accel.Problemf(accel.ConflictDriver,
+			"%s, and driver.conflicts does not name that driver: unbind it, or use %s", is, blacklist)
 	case !def.Driver.Takeover:
 		return accel.Problemf(accel.ConflictDriver, "%s: set driver.takeover, or use %s", is, blacklist)
 	case v.Kept != "" && v.Kept != def.Driver.Binds:
 		return accel.Problemf(accel.ConflictDriver, "%s, and kept for driver %q by driver_override", is, v.Kept)
 	case t.devices.ShowsConsole(v.ID):
-		return accel.Problemf(accel.ConflictDriver, "%s, and shows the machine's console, which would be lost: use %s", is, blacklist)
+		return accel.Problemf(accel.ConflictDriver, "%s, and shows the machine's console, which would be lost: use %s",
+			is, blacklist)
 	}
 	if problem := accel.HoldersProblem(def.Kind, t.devices.Processes(t.devices.ForeignNodes(v.ID))); problem != nil {
 		problem.Message = is + ": " + problem.Message
@@ -94,7 +97,8 @@ func (t *takeover) contested(def *accel.Definition, accs []accel.Accelerator, pr
 
 // insertPlan makes the modules of a plan live, with what they need besides: firmware, and devices that other drivers
 // have. See insertAll for what it returns.
-func (d *Driver) insertPlan(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, p *kmod.Plan) (loaded, log []string, problem *accel.Problem) {
+func (d *Driver) insertPlan(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	p *kmod.Plan) (loaded, log []string, problem *accel.Problem) {
 	if problem := d.firmware.Place(facts, p); problem != nil {
 		return nil, nil, problem
 	}
@@ -130,7 +134,8 @@ func (t *takeover) take(ctx context.Context, def *accel.Definition, accs []accel
 			return accel.ProblemOf(err, "cannot keep device %q for driver %q", v.ID, def.Driver.Binds)
 		}
 		t.point("device kept")
-		err := t.operations.Do(ctx, "unbind "+v.ID, func() error { return t.attribute(path.Join(dir, "driver/unbind"), v.ID) })
+		err := t.operations.Do(ctx, "unbind "+v.ID,
+			func() error { return t.attribute(path.Join(dir, "driver/unbind"), v.ID) })
 		if err != nil {
 			return accel.ProblemOf(err, "cannot take device %q from driver %q", v.ID, v.Bound)
 		}
@@ -150,7 +155,8 @@ func (t *takeover) offer(ctx context.Context, def *accel.Definition, accs []acce
 		if v.Bound != "" || !slices.ContainsFunc(notes, func(n ledger.Note) bool { return n.Name == v.ID }) {
 			continue
 		}
-		if err := t.operations.Do(ctx, "bind "+v.ID, func() error { return t.attribute(driversProbe, v.ID) }); err != nil {
+		if err := t.operations.Do(ctx, "bind "+v.ID,
+			func() error { return t.attribute(driversProbe, v.ID) }); err != nil {
 			t.log.Warn("cannot ask for a probe", "device", v.ID, "error", err)
 		}
 	}
@@ -184,7 +190,10 @@ func (t *takeover) giveBack(ctx context.Context, def *accel.Definition, accs []a
 			continue
 		}
 		// On record is the path without links, below /sys/devices.
-		if _, err := t.ledger.Undo(ledger.UndoOptions{Only: func(p string) bool { return strings.HasSuffix(p, "/"+n.Name+"/driver_override") }}); err != nil {
+		if _, err := t.ledger.Undo(ledger.UndoOptions{Only: func(p string) bool {
+			return strings.HasSuffix(p,
+				"/"+n.Name+"/driver_override")
+		}}); err != nil {
 			t.log.Warn("cannot clear what keeps a device for a driver", "device", n.Name, "error", err)
 		}
 		if seen[i].Bound == "" {

@@ -13,7 +13,8 @@ import (
 // Unload removes the modules of one kind, whoever loaded them, in reverse order. First it finds everyone who uses them:
 // if anyone does, nothing is removed and InUse names them. When the kernel refuses one after others were removed, those
 // are loaded back. Modules that are not loaded are no problem. Devices that were taken over go back.
-func (d *Driver) Unload(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) *accel.Problem {
+func (d *Driver) Unload(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	accs []accel.Accelerator) *accel.Problem {
 	release, problem := d.locks.Driver(ctx, def.Kind)
 	if problem != nil {
 		return problem
@@ -27,7 +28,8 @@ func (d *Driver) Unload(ctx context.Context, def *accel.Definition, facts accel.
 }
 
 // remove is Unload under the driver lock.
-func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (problem *accel.Problem) {
+func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	accs []accel.Accelerator) (problem *accel.Problem) {
 	if problem := d.loader.awaitStill(ctx, def); problem != nil {
 		return problem
 	}
@@ -41,7 +43,8 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 		return nil
 	}
 	if facts.Kernel.ModulesDisabled {
-		return accel.Problemf(accel.ModulesDisabled, "kernel.modules_disabled is 1: the modules of %q cannot be removed until the next boot", def.Kind)
+		return accel.Problemf(accel.ModulesDisabled,
+			"kernel.modules_disabled is 1: the modules of %q cannot be removed until the next boot", def.Kind)
 	}
 	if problem := accel.HoldersProblem(def.Kind, d.devices.Users(def, accs, order)); problem != nil {
 		return problem
@@ -68,7 +71,8 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 }
 
 // unloadFailed types the refusal to remove one module.
-func (l *loader) unloadFailed(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, m accel.LoadedModule, err error) *accel.Problem {
+func (l *loader) unloadFailed(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, m accel.LoadedModule,
+	err error) *accel.Problem {
 	var errno syscall.Errno
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -77,7 +81,8 @@ func (l *loader) unloadFailed(def *accel.Definition, facts accel.Facts, accs []a
 		problem := kmod.UnloadProblem(m.Name, errno, facts.Kernel.ModulesDisabled)
 		if problem.Reason == accel.InUse {
 			if live, ok := kmod.Live(l.h, m.Name); ok {
-				if named := accel.HoldersProblem(def.Kind, l.devices.Users(def, accs, []accel.LoadedModule{live})); named != nil {
+				if named := accel.HoldersProblem(def.Kind, l.devices.Users(def, accs,
+					[]accel.LoadedModule{live})); named != nil {
 					return named
 				}
 			}

@@ -20,15 +20,18 @@ const resumeLimit = 2
 // Prepare gets the wanted driver into the store and judges it, so that [Driver.Upgrade] needs no source any more. The
 // driver that serves is not touched. It returns which driver it is. A driver that was taken back is not prepared again:
 // then the problem is RolledBack, and says what failed.
-func (d *Driver) Prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (accel.DriverRef, *accel.Problem) {
+func (d *Driver) Prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (accel.DriverRef,
+	*accel.Problem) {
 	to, problem := d.prepare(ctx, def, facts)
 	return to.Ref(), problem
 }
 
-func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (*store.Generation, *accel.Problem) {
+func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (*store.Generation,
+	*accel.Problem) {
 	c := d.store.Choice(def.Kind, facts.Kernel)
 	again := c.Rejected != nil && c.Rejected.Wish == store.Wish(def, facts)
-	p, _, problem := d.sources.Acquire(ctx, def, facts, source.Options{Fresh: again || def.Driver.Upgrade.Asked.After(c.Asked)})
+	p, _, problem := d.sources.Acquire(ctx, def, facts,
+		source.Options{Fresh: again || def.Driver.Upgrade.Asked.After(c.Asked)})
 	if problem != nil && again {
 		return nil, c.Rejected.Problem // nothing else is to be had
 	}
@@ -48,7 +51,8 @@ func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel
 // unloaded and the old one loaded back: RolledBack, with what failed, and a driver that is right. When that fails too:
 // RollbackFailed. Every step is in the journal before it is done; a call that was killed is completed or taken back by
 // the next [Driver.Ensure].
-func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
 	if _, problem := d.recover(ctx, def, facts, accs); problem != nil {
 		return accel.DriverHave{}, problem
 	}
@@ -74,7 +78,8 @@ func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel
 }
 
 // replace runs an upgrade from its first step, under the lock.
-func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, from, to *store.Generation) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, from,
+	to *store.Generation) (accel.DriverHave, *accel.Problem) {
 	release, problem := d.locks.Driver(ctx, def.Kind)
 	if problem != nil {
 		return accel.DriverHave{}, problem
@@ -87,7 +92,8 @@ func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel
 		return have, problem
 	}
 	j := &Journal{
-		Kind: def.Kind, Step: StepUnload, Kernel: store.KernelName(facts.Kernel), BootID: lock.BootID(d.h), From: from, To: to,
+		Kind: def.Kind, Step: StepUnload, Kernel: store.KernelName(facts.Kernel), BootID: lock.BootID(d.h), From: from,
+		To:   to,
 		Wish: store.Wish(def, facts), Asked: def.Driver.Upgrade.Asked, Since: d.o.Now().UTC(),
 	}
 	for _, v := range d.devices.Observe(old, accs) {
@@ -125,7 +131,8 @@ func (t *swap) retry(problem *accel.Problem) UpgradeStep {
 
 // run does the steps of a journal from the one that it names. Once the old driver is touched it is not called off: half
 // an upgrade is no driver.
-func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, j *Journal) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	j *Journal) (accel.DriverHave, *accel.Problem) {
 	t := &swap{Driver: d, def: def, facts: facts, accs: accs, j: j}
 	if problem := d.journals.write(j); problem != nil {
 		have, _ := d.Probe(def, facts, accs)
@@ -136,7 +143,8 @@ func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Fac
 		j.Step = next
 		if problem := d.journals.write(j); problem != nil {
 			// Where an interrupted upgrade goes on is found by looking at the modules too.
-			d.log.Warn("cannot note a step of an upgrade", "kind", j.Kind, "step", j.Step, "reason", problem.Reason, "message", problem.Message)
+			d.log.Warn("cannot note a step of an upgrade", "kind", j.Kind, "step", j.Step, "reason", problem.Reason,
+				"message", problem.Message)
 		}
 	}
 	if !t.again {
@@ -193,7 +201,8 @@ func (t *swap) load(ctx context.Context) UpgradeStep {
 	if problem == nil {
 		return StepProve
 	}
-	t.j.Problem, t.j.Fault = problem, !slices.Contains([]accel.Reason{accel.NoSpace, accel.ReadOnly, accel.PermissionDenied}, problem.Reason)
+	t.j.Problem, t.j.Fault = problem, !slices.Contains([]accel.Reason{accel.NoSpace, accel.ReadOnly,
+		accel.PermissionDenied}, problem.Reason)
 	return StepRevert
 }
 
@@ -212,7 +221,8 @@ func (t *swap) bring(ctx context.Context, g *store.Generation) *accel.Problem {
 		if g == t.j.To {
 			return problem
 		}
-		t.log.Warn("cannot note a load", "kind", t.j.Kind, "reason", problem.Reason, "message", problem.Message) // to go back is worth more
+		// to go back is worth more
+		t.log.Warn("cannot note a load", "kind", t.j.Kind, "reason", problem.Reason, "message", problem.Message)
 	}
 	_, log, problem := t.insertPlan(ctx, def, t.facts, t.accs, a.Plan)
 	if problem == nil {
@@ -279,14 +289,16 @@ func (t *swap) commit(context.Context) UpgradeStep {
 	if err := t.store.Choose(t.j.Kind, t.facts.Kernel, c); err != nil {
 		return t.retry(accel.ProblemOf(err, "cannot note the driver of %q", t.j.Kind))
 	}
-	t.log.Info("driver upgraded", "kind", t.j.Kind, "from", t.j.From.Ref(), "to", t.j.To.Ref(), "took", t.o.Now().Sub(t.j.Since))
+	t.log.Info("driver upgraded", "kind", t.j.Kind, "from", t.j.From.Ref(), "to", t.j.To.Ref(), "took",
+		t.o.Now().Sub(t.j.Since))
 	t.store.Collect(t.facts, t.journals.underway())
 	return t.end(nil)
 }
 
 // revert removes the new driver.
 func (t *swap) revert(ctx context.Context) UpgradeStep {
-	t.log.Warn("driver upgrade is taken back", "kind", t.j.Kind, "to", t.j.To.Ref(), "reason", t.j.Problem.Reason, "message", t.j.Problem.Message)
+	t.log.Warn("driver upgrade is taken back", "kind", t.j.Kind, "to", t.j.To.Ref(), "reason", t.j.Problem.Reason,
+		"message", t.j.Problem.Message)
 	if problem := t.remove(ctx, t.j.To.Definition(t.def), t.facts, t.accs); problem != nil {
 		t.j.Stuck = problem
 		return StepReject
@@ -306,7 +318,8 @@ func (t *swap) restore(ctx context.Context) UpgradeStep {
 	} else {
 		t.attempts.Close(t.j.From.ID, true)
 		if problem := t.compute(ctx); problem != nil {
-			t.log.Warn("the devices do not compute with the driver before either", "kind", t.j.Kind, "message", problem.Message)
+			t.log.Warn("the devices do not compute with the driver before either", "kind", t.j.Kind, "message",
+				problem.Message)
 		}
 	}
 	if t.j.Fault || t.j.Stuck != nil {
@@ -321,7 +334,8 @@ func (t *swap) reject(context.Context) UpgradeStep {
 	sentence := j.To.Ref().String() + " failed: " + strings.TrimSuffix(j.Problem.Message, ".")
 	problem := accel.Problemf(accel.RolledBack, "%s; %s serves again", sentence, j.From.Ref())
 	if j.Stuck != nil {
-		problem = accel.Problemf(accel.RollbackFailed, "%s; %s could not be loaded back: %s", sentence, j.From.Ref(), j.Stuck.Message)
+		problem = accel.Problemf(accel.RollbackFailed, "%s; %s could not be loaded back: %s", sentence, j.From.Ref(),
+			j.Stuck.Message)
 	}
 	problem.Tried = j.Problem.Tried
 	c := t.store.Choice(j.Kind, t.facts.Kernel)
@@ -330,7 +344,8 @@ func (t *swap) reject(context.Context) UpgradeStep {
 	}
 	noted := accel.Problemf(accel.RolledBack, "%s (%s)", sentence, j.Problem.Reason)
 	c.Asked = j.Asked
-	c.Rejected = &store.Rejection{ID: j.To.ID, Wish: j.Wish, Version: j.To.Version, Problem: noted, At: t.o.Now().UTC(), Stuck: j.Stuck}
+	c.Rejected = &store.Rejection{ID: j.To.ID, Wish: j.Wish, Version: j.To.Version, Problem: noted, At: t.o.Now().UTC(),
+		Stuck: j.Stuck}
 	if err := t.store.Choose(j.Kind, t.facts.Kernel, c); err != nil {
 		return t.retry(accel.ProblemOf(err, "cannot note that the driver of %q was taken back", j.Kind))
 	}
@@ -340,7 +355,8 @@ func (t *swap) reject(context.Context) UpgradeStep {
 
 // recover completes or takes back an upgrade that was interrupted, before anything else is done about the driver. It
 // reports true when a reboot ended one: the driver that was being loaded may have been the cause.
-func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (rebooted bool, problem *accel.Problem) {
+func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	accs []accel.Accelerator) (rebooted bool, problem *accel.Problem) {
 	if d.journals.read(def.Kind) == nil {
 		return false, nil
 	}

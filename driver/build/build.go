@@ -48,18 +48,21 @@ const (
 )
 
 // Build answers for one build source. Only what an operator can put there is unavailable: source, headers, compiler.
-// Gate, when there is one, is asked before the compiler runs, with the key of what would come out: where it says no, the build
-// is called off without a problem.
-func (b *Builder) Build(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, gate func(context.Context, string) bool) (store.Entry, Outcome, *accel.Problem) {
+// Gate, when there is one, is asked before the compiler runs, with the key of what would come out: where it says no,
+// the build is called off without a problem.
+func (b *Builder) Build(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source,
+	gate func(context.Context, string) bool) (store.Entry, Outcome, *accel.Problem) {
 	const anywhere = "/headers" // where they are changes nothing of what comes out
 	source, problem := template.Source(def, facts, s, anywhere)
 	if problem != nil {
 		return store.Entry{}, Refused, problem
 	}
 	if !b.h.Exists(source.Path) {
-		return store.Entry{}, Unavailable, accel.Problemf(accel.SourceMissing, "the source of %q is not at %q", def.Kind, source.Path)
+		return store.Entry{}, Unavailable, accel.Problemf(accel.SourceMissing, "the source of %q is not at %q",
+			def.Kind, source.Path)
 	}
-	j := &job{def: def, facts: facts, source: source, system: b.system(source), index: kmod.NewIndex(b.h, facts.Kernel.Release)}
+	j := &job{def: def, facts: facts, source: source, system: b.system(source),
+		index: kmod.NewIndex(b.h, facts.Kernel.Release)}
 	at := ""
 	if j.system == accel.BuildDKMS {
 		if j.dkms, problem = b.readDKMS(source.Path); problem != nil {
@@ -83,7 +86,8 @@ func (b *Builder) Build(ctx context.Context, def *accel.Definition, facts accel.
 		return store.Entry{}, Refused, problem
 	}
 	id := store.Identity{
-		Kind: def.Kind, Signer: j.signer.Identity(), Version: def.Driver.Version, SourceDigest: tree, Arch: facts.Kernel.Arch,
+		Kind: def.Kind, Signer: j.signer.Identity(), Version: def.Driver.Version, SourceDigest: tree,
+		Arch:          facts.Kernel.Arch,
 		KernelRelease: facts.Kernel.Release, KernelID: store.KernelID(facts.Kernel), Make: source.Make,
 	}
 	release, problem := b.store.LockKey(ctx, def.Kind, id.Key())
@@ -136,7 +140,8 @@ func (b *Builder) compile(ctx context.Context, j *job, id store.Identity) (store
 	}
 	defer log.Close()
 	start := time.Now()
-	b.log.Info("driver build started", "kind", j.def.Kind, "source", j.source.Path, "headers", j.headers, "key", id.Key())
+	b.log.Info("driver build started", "kind", j.def.Kind, "source", j.source.Path, "headers", j.headers, "key",
+		id.Key())
 	closeScope := b.openScope(ctx, j)
 	defer closeScope()
 	problem := b.runCommands(ctx, j, log)
@@ -164,7 +169,8 @@ func (b *Builder) compile(ctx context.Context, j *job, id store.Identity) (store
 
 // harvestAll is harvest of each module of the definition.
 func (b *Builder) harvestAll(ctx context.Context, j *job) (out []store.Module, problem *accel.Problem) {
-	at := b.tell.Begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageFinish, Step: j.steps, Steps: j.steps, Total: int64(len(j.def.Driver.Modules))})
+	at := b.tell.Begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageFinish, Step: j.steps, Steps: j.steps,
+		Total: int64(len(j.def.Driver.Modules))})
 	defer func() { at.End(problem) }()
 	for i, want := range j.def.Driver.Modules {
 		at.At(i, want.Name)
@@ -192,7 +198,8 @@ func (b *Builder) harvest(ctx context.Context, j *job, want accel.Module) (store
 		return store.Module{}, problem
 	}
 	if built == "" {
-		return store.Module{}, accel.Problemf(accel.BuildFailed, "the build of %q made no module %q", j.def.Kind, want.Name)
+		return store.Module{}, accel.Problemf(accel.BuildFailed, "the build of %q made no module %q", j.def.Kind,
+			want.Name)
 	}
 	if strip, err := b.h.LookPath("strip"); err == nil {
 		var out strings.Builder
@@ -213,9 +220,11 @@ func (b *Builder) harvest(ctx context.Context, j *job, want accel.Module) (store
 		return store.Module{}, p
 	}
 	if v := j.def.Driver.Version; v != "" && m.Version != "" && m.Version != v {
-		return store.Module{}, accel.Problemf(accel.SourceMissing, "the source in %q is of version %q, wanted is %q", j.source.Path, m.Version, v)
+		return store.Module{}, accel.Problemf(accel.SourceMissing, "the source in %q is of version %q, wanted is %q",
+			j.source.Path, m.Version, v)
 	}
-	s := store.Module{Name: kmod.Normal(want.Name), File: path.Base(built), BuildID: m.BuildID, SrcVersion: m.SrcVersion, Vermagic: m.Vermagic, Depends: m.Depends, Version: m.Version}
+	s := store.Module{Name: kmod.Normal(want.Name), File: path.Base(built), BuildID: m.BuildID,
+		SrcVersion: m.SrcVersion, Vermagic: m.Vermagic, Depends: m.Depends, Version: m.Version}
 	if s.SHA256, problem = b.store.Copy(m.Content, path.Join(j.Entry, s.File)); problem != nil {
 		return store.Module{}, problem
 	}
@@ -245,7 +254,8 @@ func (b *Builder) findModule(dir, name string, depth int) (string, bool) {
 		return "", false
 	}
 	for _, e := range entries {
-		if base, ok := strings.CutSuffix(e.Name(), ".ko"); ok && e.Type().IsRegular() && kmod.Normal(base) == kmod.Normal(name) {
+		if base, ok := strings.CutSuffix(e.Name(), ".ko"); ok && e.Type().IsRegular() &&
+			kmod.Normal(base) == kmod.Normal(name) {
 			return path.Join(dir, e.Name()), true
 		}
 	}
@@ -262,7 +272,8 @@ func (b *Builder) findModule(dir, name string, depth int) (string, bool) {
 // keepLog keeps the log of a build that failed and names it in the problem.
 func (b *Builder) keepLog(j *job, key string, problem *accel.Problem) {
 	to := b.store.FailedLog(key)
-	if err := errors.Join(b.h.MkdirAll(path.Dir(to), 0o700), b.h.Rename(path.Join(j.Entry, "build.log"), to)); err != nil {
+	if err := errors.Join(b.h.MkdirAll(path.Dir(to), 0o700), b.h.Rename(path.Join(j.Entry, "build.log"),
+		to)); err != nil {
 		if !errors.Is(err, syscall.ENOENT) {
 			b.log.Warn("cannot keep a build log", "kind", j.def.Kind, "error", err)
 		}

@@ -41,8 +41,8 @@ func dkmsArrays() []string {
 	}
 }
 
-// dkmsScalars are the directives without an index. Those that only say what DKMS does to the host are read and not acted
-// on: acceld installs nothing.
+// dkmsScalars are the directives without an index. Those that only say what DKMS does to the host are read and not
+// acted on: acceld installs nothing.
 func dkmsScalars() []string {
 	return []string{
 		"PACKAGE_NAME", "PACKAGE_VERSION", "CLEAN", "AUTOINSTALL", "REMAKE_INITRD", "NO_WEAK_MODULES", "WEAK_UPDATES",
@@ -133,7 +133,8 @@ func (p *dkmsParser) assignment() (string, dkmsText, error) {
 	}
 	p.take(len(start[0]))
 	if strings.HasPrefix(p.rest, "(") {
-		return "", dkmsText{}, fmt.Errorf("%s has a list in parentheses: write %s[0]=, %s[1]=", start[1], start[1], start[1])
+		return "", dkmsText{}, fmt.Errorf("%s has a list in parentheses: write %s[0]=, %s[1]=", start[1], start[1],
+			start[1])
 	}
 	text, err := p.word()
 	return start[1], text, err
@@ -220,8 +221,8 @@ func commandEnd(s string) int {
 	return -1
 }
 
-// value returns a value with its variables replaced: those that DKMS sets and those of the file. Empty when the file does
-// not set it.
+// value returns a value with its variables replaced: those that DKMS sets and those of the file. Empty when the file
+// does not set it.
 func (c *dkmsConf) value(name string) (string, *accel.Problem) {
 	return c.expand(c.texts[name], 0)
 }

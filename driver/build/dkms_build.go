@@ -27,8 +27,9 @@ func (j *job) dkmsFacts(jobs int) {
 	name, version := j.dkms.texts["PACKAGE_NAME"], j.dkms.texts["PACKAGE_VERSION"]
 	j.dkms.facts = map[string]string{
 		"kernelver": j.facts.Kernel.Release, "kernel_source_dir": j.headers, "arch": j.facts.Kernel.Arch,
-		"dkms_tree": path.Join(j.Dir, "dkms"), "source_tree": path.Dir(j.source.Path), "parallel_jobs": strconv.Itoa(jobs),
-		"module": name.text, "module_version": version.text,
+		"dkms_tree": path.Join(j.Dir, "dkms"), "source_tree": path.Dir(j.source.Path),
+		"parallel_jobs": strconv.Itoa(jobs),
+		"module":        name.text, "module_version": version.text,
 	}
 }
 
@@ -50,10 +51,17 @@ func (c *dkmsConf) exclusive(k accel.Kernel, config string) *accel.Problem {
 		is        string
 	}{
 		{"BUILD_EXCLUSIVE_KERNEL", func(want string) (bool, error) { return matches(want, k.Release) }, k.Release},
-		{"BUILD_EXCLUSIVE_KERNEL_MIN", func(want string) (bool, error) { return compareReleases(k.Release, want) >= 0, nil }, k.Release},
-		{"BUILD_EXCLUSIVE_KERNEL_MAX", func(want string) (bool, error) { return compareReleases(k.Release, want) <= 0, nil }, k.Release},
+		{"BUILD_EXCLUSIVE_KERNEL_MIN", func(want string) (bool, error) {
+			return compareReleases(k.Release, want) >= 0,
+				nil
+		}, k.Release},
+		{"BUILD_EXCLUSIVE_KERNEL_MAX", func(want string) (bool, error) {
+			return compareReleases(k.Release, want) <= 0,
+				nil
+		}, k.Release},
 		{"BUILD_EXCLUSIVE_ARCH", func(want string) (bool, error) { return matches(want, k.Arch) }, k.Arch},
-		{"BUILD_EXCLUSIVE_CONFIG", func(want string) (bool, error) { return configured(want, config), nil }, "its configuration"},
+		{"BUILD_EXCLUSIVE_CONFIG", func(want string) (bool, error) { return configured(want, config), nil },
+			"its configuration"},
 	} {
 		want, problem := c.value(d.directive)
 		if problem != nil {
@@ -68,7 +76,8 @@ func (c *dkmsConf) exclusive(k accel.Kernel, config string) *accel.Problem {
 			return c.refuse(line, "%s: %v", d.directive, err)
 		}
 		if !ok {
-			return accel.Problemf(accel.KernelMismatch, "%s:%d: the source is only for %s %q, and kernel %q has %s", c.file, line, d.directive, want, k.Release, d.is)
+			return accel.Problemf(accel.KernelMismatch, "%s:%d: the source is only for %s %q, and kernel %q has %s",
+				c.file, line, d.directive, want, k.Release, d.is)
 		}
 	}
 	return nil
@@ -111,9 +120,9 @@ func configured(want, config string) bool {
 	return true
 }
 
-// dkmsCommands are what DKMS runs to build: patches, PRE_BUILD, one MAKE, POST_BUILD. MAKE and the scripts are shell text of
-// the source, trusted as much as its Makefile is: they go to the shell as they stand, with the variables of DKMS in the
-// environment, inside the scope. CLEAN is not run, because the copy is clean.
+// dkmsCommands are what DKMS runs to build: patches, PRE_BUILD, one MAKE, POST_BUILD. MAKE and the scripts are shell
+// text of the source, trusted as much as its Makefile is: they go to the shell as they stand, with the variables of
+// DKMS in the environment, inside the scope. CLEAN is not run, because the copy is clean.
 func (b *Builder) dkmsCommands(j *job) ([]command, *accel.Problem) {
 	shell, err := b.h.LookPath("bash") // DKMS's own
 	if err != nil {
@@ -132,7 +141,8 @@ func (b *Builder) dkmsCommands(j *job) ([]command, *accel.Problem) {
 	}
 	run := func(name, text string, more ...string) {
 		if text != "" {
-			commands = append(commands, command{name: name, path: shell, args: []string{"-c", text}, env: slices.Concat(variables, more)})
+			commands = append(commands, command{name: name, path: shell, args: []string{"-c", text},
+				env: slices.Concat(variables, more)})
 		}
 	}
 	script := func(directive string) {
@@ -201,9 +211,11 @@ func (b *Builder) dkmsPatches(j *job) ([]command, *accel.Problem) {
 		}
 		program, err := b.h.LookPath("patch")
 		if err != nil {
-			return nil, accel.Problemf(accel.CompilerMissing, "program %q is not installed: install package %q", "patch", "patch")
+			return nil, accel.Problemf(accel.CompilerMissing, "program %q is not installed: install package %q",
+				"patch", "patch")
 		}
-		commands = append(commands, command{name: fmt.Sprintf("PATCH[%d]", i), path: program, args: []string{"-p1", "-i", file}})
+		commands = append(commands, command{name: fmt.Sprintf("PATCH[%d]", i), path: program,
+			args: []string{"-p1", "-i", file}})
 	}
 	return commands, nil
 }

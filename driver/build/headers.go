@@ -57,14 +57,17 @@ func (b *Builder) headers(facts accel.Facts) (string, *accel.Problem) {
 			continue
 		}
 		if release := b.headersRelease(dir); release != "" && release != facts.Kernel.Release {
-			return "", accel.Problemf(accel.KernelMismatch, "the headers in %q are of kernel %q, wanted is %q: install package %q", dir, release, facts.Kernel.Release, install)
+			return "", accel.Problemf(accel.KernelMismatch,
+				"the headers in %q are of kernel %q, wanted is %q: install package %q", dir, release, facts.Kernel.Release, install)
 		}
 		if part := b.incomplete(dir); part != "" {
-			return "", accel.Problemf(accel.HeadersMissing, "the headers in %q are not whole, %q is not there: install package %q", dir, part, install)
+			return "", accel.Problemf(accel.HeadersMissing,
+				"the headers in %q are not whole, %q is not there: install package %q", dir, part, install)
 		}
 		return dir, nil
 	}
-	return "", accel.Problemf(accel.HeadersMissing, "the headers of kernel %q are not installed: install package %q", facts.Kernel.Release, install)
+	return "", accel.Problemf(accel.HeadersMissing, "the headers of kernel %q are not installed: install package %q",
+		facts.Kernel.Release, install)
 }
 
 // headersRelease is the kernel that headers say they are of: what modules get. Empty when they do not say. Their
@@ -111,12 +114,14 @@ func (b *Builder) toolkit(release string) *accel.Problem {
 	if t.Kernel == "" || release == t.Kernel || release == t.RealTime {
 		return nil
 	}
-	return accel.Problemf(accel.KernelMismatch, "the toolkit (%s) is for kernel %q, wanted is %q: use the toolkit image of the same release of the distribution", toolkitFile, t.Kernel, release)
+	return accel.Problemf(accel.KernelMismatch,
+		"the toolkit (%s) is for kernel %q, wanted is %q: use the toolkit image of the same release of the distribution", toolkitFile, t.Kernel, release)
 }
 
 // compiler checks that the programs of a build are there and returns the path of make and the arguments that the
 // kernel's own compiler asks of it.
-func (b *Builder) compiler(ctx context.Context, facts accel.Facts, config string, other bool) (program string, arguments []string, problem *accel.Problem) {
+func (b *Builder) compiler(ctx context.Context, facts accel.Facts, config string, other bool) (program string,
+	arguments []string, problem *accel.Problem) {
 	needs := []string{"make", "gcc", "ld"}
 	clang := kmod.ConfigValue(config, "CONFIG_CC_IS_CLANG") == "y"
 	if clang {
@@ -132,7 +137,8 @@ func (b *Builder) compiler(ctx context.Context, facts accel.Facts, config string
 	}
 	for _, program := range needs {
 		if _, err := b.h.LookPath(program); err != nil && !path.IsAbs(program) {
-			return "", nil, accel.Problemf(accel.CompilerMissing, "program %q is not installed: install package %q", program, programPackage(facts.OS, program))
+			return "", nil, accel.Problemf(accel.CompilerMissing, "program %q is not installed: install package %q",
+				program, programPackage(facts.OS, program))
 		}
 	}
 	program, err := b.h.LookPath(needs[0])
@@ -142,9 +148,10 @@ func (b *Builder) compiler(ctx context.Context, facts accel.Facts, config string
 	return program, arguments, nil
 }
 
-// matchingCompiler returns the installed compiler that is the kernel's: kbuild warns of another one and goes on, but what
-// comes out may differ in layout, and a kernel with compiler plugins cannot be built for with another one at all.
-func (b *Builder) matchingCompiler(ctx context.Context, facts accel.Facts, name, config string, other bool) (string, *accel.Problem) {
+// matchingCompiler returns the installed compiler that is the kernel's: kbuild warns of another one and goes on, but
+// what comes out may differ in layout, and a kernel with compiler plugins cannot be built for with another one at all.
+func (b *Builder) matchingCompiler(ctx context.Context, facts accel.Facts, name, config string, other bool) (string,
+	*accel.Problem) {
 	text := kmod.ConfigValue(config, "CONFIG_CC_VERSION_TEXT") // "gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0"
 	want := majorOf(text)
 	if want == "" {
@@ -169,7 +176,8 @@ func (b *Builder) matchingCompiler(ctx context.Context, facts accel.Facts, name,
 	if plugins {
 		why = "the kernel has compiler plugins, which need the same"
 	}
-	return "", accel.Problemf(accel.CompilerMismatch, "kernel %q was built with %q, %s here is %s; %s: install package %q", facts.Kernel.Release, text, name, has, why, versionedPackage(facts.OS, name, want))
+	return "", accel.Problemf(accel.CompilerMismatch,
+		"kernel %q was built with %q, %s here is %s; %s: install package %q", facts.Kernel.Release, text, name, has, why, versionedPackage(facts.OS, name, want))
 }
 
 // majorOf is the major version in what a compiler calls itself: its last word that is a version.

@@ -35,14 +35,17 @@ func (b *Builder) commands(j *job) ([]command, *accel.Problem) {
 	case accel.BuildDKMS:
 		return b.dkmsCommands(j)
 	case accel.BuildMake:
-		return []command{{name: "make", path: j.make, args: slices.Concat([]string{fmt.Sprintf("-j%d", b.o.Jobs)}, b.variables(j), []string{"modules"})}}, nil
+		return []command{{name: "make", path: j.make, args: slices.Concat([]string{fmt.Sprintf("-j%d", b.o.Jobs)},
+			b.variables(j), []string{"modules"})}}, nil
 	default:
 		args := []string{"-C", j.headers, "M=" + j.Work, fmt.Sprintf("-j%d", b.o.Jobs)}
-		return []command{{name: "make", path: j.make, args: slices.Concat(args, b.variables(j), []string{"modules"})}}, nil
+		return []command{{name: "make", path: j.make, args: slices.Concat(args, b.variables(j),
+			[]string{"modules"})}}, nil
 	}
 }
 
-// variables are those of make: the kernel's compiler, what the definition says, and the paths left out of what comes out.
+// variables are those of make: the kernel's compiler, what the definition says, and the paths left out of what comes
+// out.
 func (b *Builder) variables(j *job) []string {
 	flags := "-ffile-prefix-map=" + j.Work + "=."
 	var rest []string
@@ -56,8 +59,8 @@ func (b *Builder) variables(j *job) []string {
 	return append([]string{"KCFLAGS=" + flags}, rest...)
 }
 
-// environment is what every step sees besides its own. Builder and time are fixed so that equal sources give equal bytes
-// on every host of a fleet (Documentation/kbuild/reproducible-builds.rst, reproducible-builds.org).
+// environment is what every step sees besides its own. Builder and time are fixed so that equal sources give equal
+// bytes on every host of a fleet (Documentation/kbuild/reproducible-builds.rst, reproducible-builds.org).
 func (j *job) environment() []string {
 	tmp := path.Join(j.Dir, "tmp")
 	return []string{
@@ -66,9 +69,9 @@ func (j *job) environment() []string {
 	}
 }
 
-// makeFlags is the environment variable MAKEFLAGS that gives a make, and every make that it starts, jobs and variables as
-// its command line would (GNU make, "Communicating Options to a Sub-make"): words are split at blanks, a backslash keeps
-// one, and a dollar is doubled.
+// makeFlags is the environment variable MAKEFLAGS that gives a make, and every make that it starts, jobs and variables
+// as its command line would (GNU make, "Communicating Options to a Sub-make"): words are split at blanks, a backslash
+// keeps one, and a dollar is doubled.
 func makeFlags(jobs int, variables []string) string {
 	words := []string{fmt.Sprintf("-j%d", jobs), "--"}
 	quote := strings.NewReplacer(`\`, `\\`, " ", `\ `, "\t", "\\\t", "$", "$$")

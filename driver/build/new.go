@@ -20,8 +20,8 @@ type Options struct {
 	// Timeout bounds one build; Jobs is make's -j.
 	Timeout time.Duration
 	Jobs    int
-	// Memory is what one build may use, in bytes; no cap when zero. CPUWeight is its share of a busy processor, where everybody
-	// else has 100; it is left alone when zero.
+	// Memory is what one build may use, in bytes; no cap when zero. CPUWeight is its share of a busy processor, where
+	// everybody else has 100; it is left alone when zero.
 	Memory    int64
 	CPUWeight int
 }

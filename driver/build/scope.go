@@ -14,8 +14,8 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Users that nobody has: systemd's documentation of user ids leaves 1879048192 to 2147483647 unused. A job has one of its
-// own, so that no other process without rights can change what root will load.
+// Users that nobody has: systemd's documentation of user ids leaves 1879048192 to 2147483647 unused. A job has one of
+// its own, so that no other process without rights can change what root will load.
 const (
 	firstUser = 1879048192
 	users     = 1 << 27
@@ -30,7 +30,8 @@ func (b *Builder) openScope(ctx context.Context, j *job) (done func()) {
 		CPUWeight:   b.o.CPUWeight, MemoryBytes: b.o.Memory,
 	})
 	if err != nil {
-		b.log.Debug("a build is less limited than it could be", "kind", j.def.Kind, "limits", scope.Limits(), "error", err)
+		b.log.Debug("a build is less limited than it could be", "kind", j.def.Kind, "limits", scope.Limits(), "error",
+			err)
 	}
 	j.scope = scope
 	sum := fnv.New32a()
@@ -39,7 +40,8 @@ func (b *Builder) openScope(ctx context.Context, j *job) (done func()) {
 	if err := b.hand(j, user); err != nil {
 		b.log.Debug("a build keeps the agent's user", "kind", j.def.Kind, "error", err)
 	} else if err := b.tryUser(ctx, j, user); err != nil {
-		b.log.Info("a build keeps the agent's user: another cannot read what it needs", "kind", j.def.Kind, "headers", j.headers, "error", err)
+		b.log.Info("a build keeps the agent's user: another cannot read what it needs", "kind", j.def.Kind, "headers",
+			j.headers, "error", err)
 	} else {
 		j.user = user
 	}
@@ -75,14 +77,16 @@ func (b *Builder) tryUser(ctx context.Context, j *job, user int) error {
 	}
 	const look = `[ -w "$1" ] && [ -w "$TMPDIR" ] && [ -r "$2/Makefile" ]`
 	return j.scope.Run(ctx, host.Program{
-		Path: shell, Args: []string{"-c", look, "sh", j.Work, j.headers}, Env: j.environment(), Dir: j.Work, User: user, Output: io.Discard,
+		Path: shell, Args: []string{"-c", look, "sh", j.Work,
+			j.headers}, Env: j.environment(), Dir: j.Work, User: user, Output: io.Discard,
 	})
 }
 
 // inScope runs one program of a job.
 func (b *Builder) inScope(ctx context.Context, j *job, c command, output io.Writer) error {
 	return j.scope.Run(ctx, host.Program{
-		Path: c.path, Args: c.args, Env: slices.Concat(j.environment(), c.env), Dir: j.Work, User: j.user, Output: output,
+		Path: c.path, Args: c.args, Env: slices.Concat(j.environment(),
+			c.env), Dir: j.Work, User: j.user, Output: output,
 	})
 }
 
@@ -96,7 +100,8 @@ func (b *Builder) runCommands(ctx context.Context, j *job, log io.Writer) (probl
 	defer cancel()
 	j.steps = len(commands) + 2 // copying the source comes before them, and harvesting the modules after
 	expected := b.store.ExpectedSteps(j.def.Kind)
-	at := b.tell.Begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageBuild, Step: 2, Steps: j.steps, Total: expected, Guessed: expected > 0})
+	at := b.tell.Begin(accel.Progress{Kind: j.def.Kind, Stage: accel.StageBuild, Step: 2, Steps: j.steps,
+		Total: expected, Guessed: expected > 0})
 	defer func() { at.End(problem) }()
 	words := newDiagnosis(log, j.Work, func(done int, command string) {
 		if int64(done) > at.Total {
@@ -117,7 +122,8 @@ func (b *Builder) runCommands(ctx context.Context, j *job, log io.Writer) (probl
 		case errors.Is(err, fs.ErrNotExist):
 			return accel.Problemf(accel.CompilerMissing, "cannot build the driver of %q: %v", j.def.Kind, err)
 		case err != nil && j.scope.OutOfMemory():
-			return accel.Problemf(accel.BuildOutOfMemory, "the build of %q used more than its %d MiB of memory", j.def.Kind, b.o.Memory>>20)
+			return accel.Problemf(accel.BuildOutOfMemory, "the build of %q used more than its %d MiB of memory",
+				j.def.Kind, b.o.Memory>>20)
 		case errors.As(err, &exit):
 			return words.problem(c.name, err)
 		case err != nil:

@@ -26,8 +26,8 @@ func (o *Operations) Do(ctx context.Context, name string, do func() error) error
 	return o.Within(ctx, ofDevice, name, do)
 }
 
-// Within is Do with a limit of its own. The error has [ErrNoAnswer] in its chain when the limit is over, or when the same
-// operation has not come back from an earlier call.
+// Within is Do with a limit of its own. The error has [ErrNoAnswer] in its chain when the limit is over, or when the
+// same operation has not come back from an earlier call.
 func (o *Operations) Within(ctx context.Context, limit time.Duration, name string, do func() error) error {
 	o.mu.Lock()
 	if o.asked == nil {

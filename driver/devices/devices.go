@@ -17,7 +17,8 @@ func (s *Devices) AnyFree(def *accel.Definition, accs []accel.Accelerator) bool 
 
 // AnyBound reports whether some device works with the driver: then it is not taken away from it.
 func (s *Devices) AnyBound(def *accel.Definition, accs []accel.Accelerator) bool {
-	return slices.ContainsFunc(s.Observe(def, accs), func(v Device) bool { return v.Bound == def.Driver.Binds && v.Missing == "" })
+	return slices.ContainsFunc(s.Observe(def, accs),
+		func(v Device) bool { return v.Bound == def.Driver.Binds && v.Missing == "" })
 }
 
 // Device is what is true now about one accelerator and its driver.
@@ -58,10 +59,12 @@ func (s *Devices) Observe(def *accel.Definition, accs []accel.Accelerator) []Dev
 func Problem(def *accel.Definition, devices []Device, live bool) *accel.Problem {
 	for _, v := range devices {
 		if v.Bound != "" && v.Bound != def.Driver.Binds {
-			return accel.Problemf(accel.ConflictDriver, "device %q is bound to driver %q, not to %q", v.ID, v.Bound, def.Driver.Binds)
+			return accel.Problemf(accel.ConflictDriver, "device %q is bound to driver %q, not to %q", v.ID, v.Bound,
+				def.Driver.Binds)
 		}
 		if v.Bound == "" && v.Kept != "" && v.Kept != def.Driver.Binds {
-			return accel.Problemf(accel.ConflictDriver, "device %q is kept for driver %q by driver_override", v.ID, v.Kept)
+			return accel.Problemf(accel.ConflictDriver, "device %q is kept for driver %q by driver_override", v.ID,
+				v.Kept)
 		}
 	}
 	if !live {
@@ -69,12 +72,14 @@ func Problem(def *accel.Definition, devices []Device, live bool) *accel.Problem 
 	}
 	for _, v := range devices {
 		if v.Bound == "" {
-			return accel.Problemf(accel.ProbeFailed, "driver %q is loaded and device %q is not bound to it", def.Driver.Binds, v.ID)
+			return accel.Problemf(accel.ProbeFailed, "driver %q is loaded and device %q is not bound to it",
+				def.Driver.Binds, v.ID)
 		}
 	}
 	for _, v := range devices {
 		if v.Missing != "" {
-			return accel.Problemf(accel.NodeMissing, "device %q is bound to %q and its device node %q is missing", v.ID, v.Bound, v.Missing)
+			return accel.Problemf(accel.NodeMissing, "device %q is bound to %q and its device node %q is missing", v.ID,
+				v.Bound, v.Missing)
 		}
 	}
 	return nil

@@ -57,7 +57,8 @@ func (s *Devices) sharedNodes(def *accel.Definition) (missing string, deleted []
 // SharedProblem says which shared node is not there when the driver is; nil when all are.
 func (s *Devices) SharedProblem(def *accel.Definition, live bool) *accel.Problem {
 	if missing, _ := s.sharedNodes(def); live && missing != "" {
-		return accel.Problemf(accel.NodeMissing, "the driver of %q is loaded and its device node %q is missing", def.Kind, missing)
+		return accel.Problemf(accel.NodeMissing, "the driver of %q is loaded and its device node %q is missing",
+			def.Kind, missing)
 	}
 	return nil
 }

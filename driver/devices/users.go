@@ -28,7 +28,8 @@ func (s *Devices) Users(def *accel.Definition, accs []accel.Accelerator, order [
 	}
 	who = append(who, s.Processes(s.nodes(def, accs))...)
 	if len(who) == 0 && counted != "" {
-		who = []accel.Holder{{Other: "somebody who cannot be seen from here (the kernel counts a use of module " + counted + ")"}}
+		who = []accel.Holder{{Other: "somebody who cannot be seen from here (the kernel counts a use of module " +
+			counted + ")"}}
 	}
 	return who
 }

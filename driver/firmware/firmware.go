@@ -72,7 +72,8 @@ func (fw *Firmware) Placeable(bundled []artifact.File, release string) ([]artifa
 		case fw.placed(there):
 			out = append(out, f)
 		default:
-			return nil, accel.Problemf(accel.FirmwareConflict, "firmware %q is in %q with other content than the driver brings", f.Path, there)
+			return nil, accel.Problemf(accel.FirmwareConflict,
+				"firmware %q is in %q with other content than the driver brings", f.Path, there)
 		}
 	}
 	return out, nil
@@ -86,7 +87,8 @@ func (fw *Firmware) placed(file string) bool {
 	if !strings.HasPrefix(file, updates+"/") {
 		return false
 	}
-	out, err := fw.ledger.Undo(ledger.UndoOptions{DryRun: true, Only: func(p string) bool { return strings.HasSuffix(p, strings.TrimPrefix(file, "/lib")) }})
+	out, err := fw.ledger.Undo(ledger.UndoOptions{DryRun: true,
+		Only: func(p string) bool { return strings.HasSuffix(p, strings.TrimPrefix(file, "/lib")) }})
 	return err == nil && len(out) == 1 && out[0].Action == ledger.Removed
 }
 
@@ -105,7 +107,8 @@ func (fw *Firmware) Place(facts accel.Facts, p *kmod.Plan) *accel.Problem {
 			return accel.ProblemOf(err, "cannot read firmware %q of driver %q", f.Path, p.Key)
 		}
 		if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != f.SHA256 {
-			return accel.Problemf(accel.DigestMismatch, "firmware %q of driver %q is not the one that was stored", f.Path, p.Key)
+			return accel.Problemf(accel.DigestMismatch, "firmware %q of driver %q is not the one that was stored",
+				f.Path, p.Key)
 		}
 		if own {
 			to := path.Join(fw.own(), f.Path)
@@ -114,7 +117,8 @@ func (fw *Firmware) Place(facts accel.Facts, p *kmod.Plan) *accel.Problem {
 			err = fw.ledger.WriteFile(path.Join(updates, f.Path), content, 0o644)
 		}
 		if err != nil {
-			return accel.Problemf(accel.ReasonForError(err, accel.FirmwareMissing), "cannot put firmware %q where the kernel looks: %v", f.Path, err)
+			return accel.Problemf(accel.ReasonForError(err, accel.FirmwareMissing),
+				"cannot put firmware %q where the kernel looks: %v", f.Path, err)
 		}
 	}
 	if own {

@@ -42,8 +42,8 @@ type Target struct {
 	// source is where they are from; key is their entry in the store, empty for others.
 	Source accel.SourceType
 	Key    string
-	// firmware comes with the driver; conflict says which of it cannot be made visible to the kernel because something else
-	// is in its place, nil when nothing is.
+	// firmware comes with the driver; conflict says which of it cannot be made visible to the kernel because something
+	// else is in its place, nil when nothing is.
 	Firmware []artifact.File
 	Conflict func() *accel.Problem
 }
@@ -54,11 +54,15 @@ func inspect(t Target) *inspection {
 		h: t.Host, log: t.Log, def: t.Def, kernel: k, index: NewIndex(t.Host, k.Release), running: !k.NotRunning,
 		rules: readModprobe(t.Host), bundled: t.Firmware, ours: map[string]uint32{},
 	}
-	if t.Source != accel.SourceStore { // a module of the store was compared when it was built, and its key names this kernel
+	// a module of the store was compared when it was built, and its key names this kernel
+	if t.Source != accel.SourceStore {
 		in.flags = in.index.Flags()
 	}
 	in.conflict = sync.OnceValue(t.Conflict)
-	in.keys = sync.OnceValue(func() *signing.Keyrings { return signing.ReadKeyrings(t.Host, t.Log, t.Def, in.index.signer()) })
+	in.keys = sync.OnceValue(func() *signing.Keyrings {
+		return signing.ReadKeyrings(t.Host, t.Log, t.Def,
+			in.index.signer())
+	})
 	return in
 }
 
@@ -113,14 +117,16 @@ func (in *inspection) verify(s *subject, seen func(Check)) *accel.Problem {
 
 func (in *inspection) checkArchitecture(s *subject) (string, *accel.Problem) {
 	if machine, _, known := elfMachine(in.kernel.Arch); known && s.machine != machine {
-		return "", accel.Problemf(accel.ArchMismatch, "module file %q is for %v, the machine is %s", s.Path, s.machine, in.kernel.Arch)
+		return "", accel.Problemf(accel.ArchMismatch, "module file %q is for %v, the machine is %s", s.Path, s.machine,
+			in.kernel.Arch)
 	}
 	return s.machine.String(), nil
 }
 
 func (in *inspection) checkName(s *subject) (string, *accel.Problem) {
 	if s.Name != "" && s.Name != Normal(s.wants) {
-		return "", accel.Problemf(accel.ModuleInvalid, "module file %q holds module %q, not %q", s.Path, s.Name, s.wants)
+		return "", accel.Problemf(accel.ModuleInvalid, "module file %q holds module %q, not %q", s.Path, s.Name,
+			s.wants)
 	}
 	s.Name = Normal(s.wants)
 	return s.Name, nil
@@ -155,10 +161,12 @@ func (in *inspection) checkVermagic(s *subject) (string, *accel.Problem) {
 func CheckVermagic(m *Image, k accel.Kernel, own string) *accel.Problem {
 	release, flags, _ := strings.Cut(m.Vermagic, " ")
 	if release != k.Release {
-		return accel.Problemf(accel.KernelMismatch, "module file %q was built for kernel %q, wanted is %q", m.Path, release, k.Release)
+		return accel.Problemf(accel.KernelMismatch, "module file %q was built for kernel %q, wanted is %q", m.Path,
+			release, k.Release)
 	}
 	if own != "" && strings.Join(strings.Fields(flags), " ") != own {
-		return accel.Problemf(accel.KernelMismatch, "module file %q was built with %q, the kernel's own modules with %q", m.Path, flags, own)
+		return accel.Problemf(accel.KernelMismatch,
+			"module file %q was built with %q, the kernel's own modules with %q", m.Path, flags, own)
 	}
 	return nil
 }
@@ -182,7 +190,8 @@ func (in *inspection) checkParameters(s *subject) (string, *accel.Problem) {
 			return "", accel.Problemf(accel.ParameterUnknown, "module %q has no parameter %q", s.wants, p.Name)
 		}
 		if why := parameterRefused(kind, p.Value); why != "" {
-			return "", accel.Problemf(accel.ParameterInvalid, "parameter %q of module %q is %q (%s): %s", name, s.wants, p.Value, p.From, why)
+			return "", accel.Problemf(accel.ParameterInvalid, "parameter %q of module %q is %q (%s): %s", name, s.wants,
+				p.Value, p.From, why)
 		}
 		p.Name = name
 		kept = append(kept, p)

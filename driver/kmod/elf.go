@@ -43,10 +43,12 @@ func Read(r io.ReaderAt, size int64) (*Info, *accel.Problem) {
 	}
 	defer f.Close()
 	if f.Class != elf.ELFCLASS64 || f.Type != elf.ET_REL {
-		return nil, accel.Problemf(accel.ModuleInvalid, "an ELF file of type %v and class %v, not a 64-bit relocatable", f.Type, f.Class)
+		return nil, accel.Problemf(accel.ModuleInvalid, "an ELF file of type %v and class %v, not a 64-bit relocatable",
+			f.Type, f.Class)
 	}
 	for _, s := range f.Sections {
-		if s.Type != elf.SHT_NOBITS && s.Type != elf.SHT_NULL && (s.Offset > uint64(size) || s.FileSize > uint64(size)-s.Offset) {
+		if s.Type != elf.SHT_NOBITS && s.Type != elf.SHT_NULL && (s.Offset > uint64(size) ||
+			s.FileSize > uint64(size)-s.Offset) {
 			return nil, accel.Problemf(accel.ModuleInvalid, "truncated: section %q ends after the file", s.Name)
 		}
 	}
@@ -175,7 +177,8 @@ func (m *Info) readVersions(f *elf.File) {
 // readSymbols reads which symbols the module has and which it wants.
 func (m *Info) readSymbols(f *elf.File) *accel.Problem {
 	table := f.SectionByType(elf.SHT_SYMTAB)
-	if table == nil || table.Flags&elf.SHF_COMPRESSED != 0 || int(table.Link) >= len(f.Sections) || f.Sections[table.Link].Flags&elf.SHF_COMPRESSED != 0 {
+	if table == nil || table.Flags&elf.SHF_COMPRESSED != 0 || int(table.Link) >= len(f.Sections) ||
+		f.Sections[table.Link].Flags&elf.SHF_COMPRESSED != 0 {
 		return accel.Problemf(accel.ModuleInvalid, "no symbol table: not a kernel module")
 	}
 	symbols, err := f.Symbols()

@@ -15,7 +15,8 @@ const FirmwarePath = "/sys/module/firmware_class/parameters/path"
 
 // firmwareDirs are where the kernel looks for firmware, in order (fw_path, drivers/base/firmware_loader/main.c).
 func firmwareDirs(h *host.Host, release string) []string {
-	dirs := []string{"/lib/firmware/updates/" + release, "/lib/firmware/updates", "/lib/firmware/" + release, "/lib/firmware"}
+	dirs := []string{"/lib/firmware/updates/" + release, "/lib/firmware/updates", "/lib/firmware/" + release,
+		"/lib/firmware"}
 	if custom, err := h.ReadString(FirmwarePath); err == nil && custom != "" {
 		dirs = append([]string{custom}, dirs...)
 	}
@@ -43,12 +44,14 @@ func (in *inspection) checkFirmware(s *subject) (string, *accel.Problem) {
 		return "", problem
 	}
 	found := func(file string) bool {
-		return FindFirmware(in.h, file, in.kernel.Release) != "" || slices.ContainsFunc(in.bundled, func(f artifact.File) bool { return f.Path == file })
+		return FindFirmware(in.h, file, in.kernel.Release) != "" || slices.ContainsFunc(in.bundled,
+			func(f artifact.File) bool { return f.Path == file })
 	}
 	for _, file := range s.firmware {
 		// A template may say that nothing is needed.
 		if file != "" && !found(file) {
-			return "", accel.Problemf(accel.FirmwareMissing, "module %q needs firmware %q, which is not below /lib/firmware", s.wants, file)
+			return "", accel.Problemf(accel.FirmwareMissing,
+				"module %q needs firmware %q, which is not below /lib/firmware", s.wants, file)
 		}
 	}
 	there := 0

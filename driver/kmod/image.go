@@ -55,7 +55,8 @@ func Open(h *host.Host, name string) (*Image, *accel.Problem) {
 		f, err = h.MemoryFile(path.Base(name), func(w io.Writer) error { return Unpack(w, packed, name, moduleLimit) })
 		_ = packed.Close() // it was only read
 		if err != nil {
-			return nil, accel.Problemf(accel.ReasonForError(err, accel.ModuleInvalid), "cannot unpack module %q: %v", name, err)
+			return nil, accel.Problemf(accel.ReasonForError(err, accel.ModuleInvalid), "cannot unpack module %q: %v",
+				name, err)
 		}
 	}
 	st, err := f.Stat()
@@ -78,7 +79,8 @@ func Unpack(w io.Writer, r io.Reader, name string, limit int64) error {
 	var err error
 	switch path.Ext(name) {
 	case ".xz":
-		content, err = xz.ReaderConfig{DictCap: lzma.MinDictCap}.NewReader(r) // the least: the file says how much it needs
+		// the least: the file says how much it needs
+		content, err = xz.ReaderConfig{DictCap: lzma.MinDictCap}.NewReader(r)
 	case ".zst":
 		var z *zstd.Decoder
 		z, err = zstd.NewReader(r, zstd.WithDecoderMaxMemory(128<<20), zstd.WithDecoderConcurrency(1))

@@ -39,7 +39,8 @@ func Live(h *host.Host, name string) (m accel.LoadedModule, ok bool) {
 		}
 		return s
 	}
-	m = accel.LoadedModule{Name: Normal(name), State: state, Version: read("version"), SrcVersion: read("srcversion"), Taint: read("taint")}
+	m = accel.LoadedModule{Name: Normal(name), State: state, Version: read("version"), SrcVersion: read("srcversion"),
+		Taint: read("taint")}
 	m.RefCnt, err = strconv.Atoi(read("refcnt"))
 	if err != nil {
 		m.RefCnt = 0 // a kernel that cannot unload modules shows none

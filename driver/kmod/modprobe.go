@@ -18,8 +18,10 @@ import (
 //   - "options" count where the definition says nothing about the parameter;
 //   - "install x /bin/false", or true, and the kernel's own module_blacklist= are a veto;
 //   - "blacklist x" forbids the load by a device's alias alone, as with modprobe, and a load by name is what acceld does:
-//     no veto;
-//   - other "install" commands, and "remove" ones, are not run.
+
+//	no veto;
+//
+// - other "install" commands, and "remove" ones, are not run.
 type modprobe struct {
 	rules []rule // in kmod's order, where the first of a kind wins, but for options: the last value does
 	// forbidden are the kernel's own: module_blacklist= on its command line.
@@ -41,7 +43,8 @@ const commandLine = "the kernel's command line"
 // modprobeDirs are kmod's directories (libkmod.c, kmod 34): a file in an earlier one hides those of its name in later
 // ones, and all files are then read in the order of their names.
 func modprobeDirs() []string {
-	return []string{"/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d"}
+	return []string{"/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d",
+		"/lib/modprobe.d"}
 }
 
 // readModprobe reads the rules of a host. What cannot be read has none.
@@ -147,7 +150,8 @@ func (m *modprobe) readCommandLine(text string) {
 				m.rules = append(m.rules, rule{command: "blacklist", name: Normal(name), from: commandLine})
 			}
 		case dotted && module != "" && parameter != "":
-			m.rules = append(m.rules, rule{command: "options", name: Normal(module), value: a.text(), from: commandLine})
+			m.rules = append(m.rules, rule{command: "options", name: Normal(module), value: a.text(),
+				from: commandLine})
 		}
 	}
 }
@@ -214,15 +218,18 @@ func fnmatch(pattern, name string) bool {
 func (m *modprobe) veto(name string) *accel.Problem {
 	// The kernel compares with its own spelling.
 	if slices.Contains(m.forbidden, Normal(name)) {
-		return accel.Problemf(accel.Blacklisted, "module %q is forbidden by module_blacklist on %s", Normal(name), commandLine)
+		return accel.Problemf(accel.Blacklisted, "module %q is forbidden by module_blacklist on %s", Normal(name),
+			commandLine)
 	}
 	r, ok := m.first("install", name)
 	if !ok {
 		return nil
 	}
 	program, _ := word(r.value)
-	if base := path.Base(program); base == "false" || base == "true" || base == ":" || r.value == "exit 1" || r.value == "exit 0" {
-		return accel.Problemf(accel.Blacklisted, `module %q is forbidden by "install %s %s" in %s`, Normal(name), r.name, r.value, r.from)
+	if base := path.Base(program); base == "false" || base == "true" || base == ":" || r.value == "exit 1" ||
+		r.value == "exit 0" {
+		return accel.Problemf(accel.Blacklisted, `module %q is forbidden by "install %s %s" in %s`, Normal(name),
+			r.name, r.value, r.from)
 	}
 	return nil
 }
@@ -230,7 +237,10 @@ func (m *modprobe) veto(name string) *accel.Problem {
 // remarks are the rules for a module that acceld does not follow, for people.
 func (m *modprobe) remarks(name string) []string {
 	var out []string
-	if i := slices.IndexFunc(m.rules, func(r rule) bool { return r.command == "blacklist" && r.name == Normal(name) }); i >= 0 {
+	if i := slices.IndexFunc(m.rules, func(r rule) bool {
+		return r.command == "blacklist" &&
+			r.name == Normal(name)
+	}); i >= 0 {
 		out = append(out, "blacklisted in "+m.rules[i].from+", which forbids the load for a device and not by name")
 	}
 	for _, command := range []string{"install", "remove"} {
@@ -255,7 +265,8 @@ func (m *modprobe) alias(name string) []string {
 // soft returns the soft dependencies of a module: the administrator's, or else what the module file says. Kmod reads
 // the files' own among the others, by the name of depmod's file.
 func (m *modprobe) soft(name string, i *Info) (before, after []string) {
-	if r, ok := m.first("softdep", name); ok && cmp.Less(r.file, "modules.softdep") || ok && len(i.softBefore)+len(i.softAfter) == 0 {
+	if r, ok := m.first("softdep", name); ok && cmp.Less(r.file, "modules.softdep") || ok &&
+		len(i.softBefore)+len(i.softAfter) == 0 {
 		return softDependencies(r.value)
 	}
 	return i.softBefore, i.softAfter

@@ -148,7 +148,8 @@ func (p *planner) tell(module, file string, c Check) {
 	}
 }
 
-// order sorts the candidates so that what a module needs comes before it; otherwise they stay as the definition has them.
+// order sorts the candidates so that what a module needs comes before it; otherwise they stay as the definition has
+// them.
 func (p *planner) order(candidates []*candidate) ([]*candidate, *accel.Problem) {
 	var sorted []*candidate
 	const onTheWay, done = 1, 2
@@ -159,7 +160,8 @@ func (p *planner) order(candidates []*candidate) ([]*candidate, *accel.Problem) 
 		way = append(way, name)
 		switch state[name] {
 		case onTheWay:
-			return accel.Problemf(accel.DefinitionInvalid, "the modules of %q need each other: %s", p.def.Kind, strings.Join(way[slices.Index(way, name):], " → "))
+			return accel.Problemf(accel.DefinitionInvalid, "the modules of %q need each other: %s", p.def.Kind,
+				strings.Join(way[slices.Index(way, name):], " → "))
 		case done:
 			return nil
 		}
@@ -280,11 +282,13 @@ func (p *planner) addChain(name, wants string) *accel.Problem {
 	if p.provided(name) {
 		return nil
 	}
-	if p.alone && slices.ContainsFunc(p.def.Driver.Modules, func(m accel.Module) bool { return Normal(m.Name) == Normal(name) }) {
+	if p.alone && slices.ContainsFunc(p.def.Driver.Modules,
+		func(m accel.Module) bool { return Normal(m.Name) == Normal(name) }) {
 		return nil
 	}
 	if why, ok := p.out[Normal(name)]; ok {
-		return accel.Problemf(accel.DependencyMissing, "module %q needs module %q, which is left out: %s", wants, name, why.Message)
+		return accel.Problemf(accel.DependencyMissing, "module %q needs module %q, which is left out: %s", wants, name,
+			why.Message)
 	}
 	chain := p.index.chain(name)
 	for _, other := range p.rules.alias(name) {
@@ -293,7 +297,8 @@ func (p *planner) addChain(name, wants string) *accel.Problem {
 		}
 	}
 	if chain == nil {
-		return accel.Problemf(accel.DependencyMissing, "module %q needs module %q, which is neither loaded nor in %q", wants, name, p.index.dir)
+		return accel.Problemf(accel.DependencyMissing, "module %q needs module %q, which is neither loaded nor in %q",
+			wants, name, p.index.dir)
 	}
 	before := len(p.plan.Modules)
 	for _, file := range chain {
@@ -335,7 +340,8 @@ func (p *planner) addInstalled(file, base string) *accel.Problem {
 
 // provided reports whether a module that is needed is there already or will be.
 func (p *planner) provided(name string) bool {
-	if p.index.inKernel(name) || slices.ContainsFunc(p.plan.Modules, func(m Planned) bool { return m.Name == Normal(name) }) {
+	if p.index.inKernel(name) || slices.ContainsFunc(p.plan.Modules,
+		func(m Planned) bool { return m.Name == Normal(name) }) {
 		return true
 	}
 	if !p.running {
@@ -351,8 +357,8 @@ func (p *planner) provided(name string) bool {
 	return p.index.chain(name) == nil && p.h.Exists("/sys/module/"+Normal(name))
 }
 
-// learn notes the symbols of a live module that is not one of the kernel's own, whose symbols Module.symvers has: it must
-// be found as a file to know their versions.
+// learn notes the symbols of a live module that is not one of the kernel's own, whose symbols Module.symvers has: it
+// must be found as a file to know their versions.
 func (p *planner) learn(live accel.LoadedModule) {
 	file, ok := p.index.file(live.Name)
 	if !ok || p.index.ownFile(file) {

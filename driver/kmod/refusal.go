@@ -16,8 +16,8 @@ type Circumstances struct {
 	Log             []string // the kernel's own lines since before the load
 }
 
-// LoadProblem types the kernel's refusal of a load. The rows are those that were measured on a running kernel: one errno
-// has several causes, and only the kernel log or the machine's policy tells them apart.
+// LoadProblem types the kernel's refusal of a load. The rows are those that were measured on a running kernel: one
+// errno has several causes, and only the kernel log or the machine's policy tells them apart.
 func LoadProblem(errno syscall.Errno, c Circumstances) *accel.Problem {
 	reason := accel.LoadFailed
 	switch errno {
@@ -89,7 +89,8 @@ func KernelLine(log []string, module string) string {
 	}
 	last := ""
 	for _, l := range log {
-		if !strings.Contains(l, module) && !strings.Contains(l, "Lockdown") && !strings.Contains(l, "BUG:") && !strings.Contains(l, "Oops") && !strings.Contains(l, "module") {
+		if !strings.Contains(l, module) && !strings.Contains(l, "Lockdown") && !strings.Contains(l, "BUG:") &&
+			!strings.Contains(l, "Oops") && !strings.Contains(l, "module") {
 			continue
 		}
 		if strings.Contains(l, "tainting kernel") || strings.Contains(l, "taints kernel") {

@@ -38,8 +38,8 @@ func (e export) open(m *Info) bool {
 	})
 }
 
-// scanSymvers returns the wanted symbols of a Module.symvers: "0x<crc>\t<symbol>\t<module>\t<type>\t<namespace>" a line.
-// The file has tens of thousands of lines, so only what is wanted is kept.
+// scanSymvers returns the wanted symbols of a Module.symvers: "0x<crc>\t<symbol>\t<module>\t<type>\t<namespace>" a
+// line. The file has tens of thousands of lines, so only what is wanted is kept.
 func scanSymvers(r io.Reader, wanted map[string]bool) (map[string]export, error) {
 	found := map[string]export{}
 	lines := bufio.NewScanner(r)
@@ -82,12 +82,14 @@ func scanKallsyms(r io.Reader, wanted map[string]bool) (found map[string]bool, l
 	return found, lines, s.Err()
 }
 
-// checkSymbols compares what the module imports with what the kernel and the modules before it export. Where the machine
-// has neither Module.symvers nor kallsyms there is nothing to compare with, and the kernel's own check remains.
+// checkSymbols compares what the module imports with what the kernel and the modules before it export. Where the
+// machine has neither Module.symvers nor kallsyms there is nothing to compare with, and the kernel's own check remains.
 func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
 	m := s.Info
-	if _, flags, _ := strings.Cut(m.Vermagic, " "); len(m.CRCs) == 0 && slices.Contains(strings.Fields(flags), "modversions") {
-		return "", accel.Problemf(accel.SymbolMismatch, "module file %q has no symbol versions, and its kernel has: it would be loaded unchecked or not at all", s.Path)
+	if _, flags, _ := strings.Cut(m.Vermagic, " "); len(m.CRCs) == 0 &&
+		slices.Contains(strings.Fields(flags), "modversions") {
+		return "", accel.Problemf(accel.SymbolMismatch,
+			"module file %q has no symbol versions, and its kernel has: it would be loaded unchecked or not at all", s.Path)
 	}
 	known, from := in.symvers(m)
 	compared := 0
@@ -97,7 +99,8 @@ func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
 			continue
 		}
 		if compared++; crc != m.CRCs[name] {
-			return "", accel.Problemf(accel.SymbolMismatch, "module %q needs version %#08x of symbol %q, %s has %#08x", m.Name, m.CRCs[name], name, where, crc)
+			return "", accel.Problemf(accel.SymbolMismatch, "module %q needs version %#08x of symbol %q, %s has %#08x",
+				m.Name, m.CRCs[name], name, where, crc)
 		}
 	}
 	lost := map[string]bool{}
@@ -107,29 +110,34 @@ func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
 			continue
 		}
 		if ok && row.gpl && !compatibleLicence(m.license) {
-			return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which kernel %q gives to modules of a GPL-compatible licence alone, not %q", m.Name, name, in.kernel.Release, m.license)
+			return "", accel.Problemf(accel.SymbolMissing,
+				"module %q needs symbol %q, which kernel %q gives to modules of a GPL-compatible licence alone, not %q", m.Name, name, in.kernel.Release, m.license)
 		}
 		if !ok {
 			lost[name] = true
 		} else if !row.open(m) && !in.lenient() {
-			return "", accel.Problemf(accel.SymbolMissing, "module %q uses symbol %q of namespace %q and does not import it, which kernel %q refuses", m.Name, name, row.space, in.kernel.Release)
+			return "", accel.Problemf(accel.SymbolMissing,
+				"module %q uses symbol %q of namespace %q and does not import it, which kernel %q refuses", m.Name, name, row.space, in.kernel.Release)
 		}
 	}
 	if len(lost) > 0 && !in.running && from != "" {
-		return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which kernel %q does not have", m.Name, slices.Sorted(maps.Keys(lost))[0], in.kernel.Release)
+		return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which kernel %q does not have",
+			m.Name, slices.Sorted(maps.Keys(lost))[0], in.kernel.Release)
 	}
 	if len(lost) > 0 && in.running {
 		found, listed := kallsyms(in.h, lost)
 		for _, name := range slices.Sorted(maps.Keys(lost)) {
 			if listed && !found[name] {
-				return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which neither kernel %q nor a loaded module has", m.Name, name, in.kernel.Release)
+				return "", accel.Problemf(accel.SymbolMissing,
+					"module %q needs symbol %q, which neither kernel %q nor a loaded module has", m.Name, name, in.kernel.Release)
 			}
 		}
 	}
 	if from == "" {
 		from = "no Module.symvers on this host"
 	}
-	return fmt.Sprintf("%d of %d versions compared (%s), %d symbols needed", compared, len(m.CRCs), from, len(m.undefined)), nil
+	return fmt.Sprintf("%d of %d versions compared (%s), %d symbols needed", compared, len(m.CRCs), from,
+		len(m.undefined)), nil
 }
 
 // lenient reports whether the kernel only warns of a module that uses a namespace which it does not import, or does not
@@ -190,7 +198,8 @@ func (in *inspection) checkWeak(s *subject) string {
 
 // compatibleLicence is license_is_gpl_compatible (include/linux/license.h).
 func compatibleLicence(text string) bool {
-	return slices.Contains([]string{"GPL", "GPL v2", "GPL and additional rights", "Dual BSD/GPL", "Dual MIT/GPL", "Dual MPL/GPL"}, text)
+	return slices.Contains([]string{"GPL", "GPL v2", "GPL and additional rights", "Dual BSD/GPL", "Dual MIT/GPL",
+		"Dual MPL/GPL"}, text)
 }
 
 // kallsyms returns which of the wanted symbols the running kernel has; ok is false when it does not say.
@@ -204,8 +213,8 @@ func kallsyms(h *host.Host, wanted map[string]bool) (found map[string]bool, ok b
 	return found, err == nil && lines > 0
 }
 
-// symvers returns what the kernel exports of what the module imports, and the file that says so: that of the headers, or
-// the one that RHEL installs with the kernel. Without one both are empty.
+// symvers returns what the kernel exports of what the module imports, and the file that says so: that of the headers,
+// or the one that RHEL installs with the kernel. Without one both are empty.
 func (in *inspection) symvers(m *Info) (found map[string]export, from string) {
 	wanted := map[string]bool{"module_layout": true}
 	for _, name := range m.undefined {

@@ -32,8 +32,8 @@ type ModuleVerdict struct {
 // SourceFile is the source of a [Verification] of files that were named.
 const SourceFile accel.SourceType = "file"
 
-// Judge makes every check of a target's modules. Alone is set where only some of the definition's modules are judged: the
-// others are taken for granted.
+// Judge makes every check of a target's modules. Alone is set where only some of the definition's modules are judged:
+// the others are taken for granted.
 func Judge(t Target, where []Located, alone bool) Verification {
 	p := newPlanner(t)
 	p.alone = alone

@@ -49,8 +49,8 @@ func Agent(h *host.Host) (release func(), problem *accel.Problem) {
 	return release, nil
 }
 
-// Driver excludes every other acceld on the host (a DaemonSet and a unit) from loading and unloading. Kind is whose driver
-// changes, empty for those of all.
+// Driver excludes every other acceld on the host (a DaemonSet and a unit) from loading and unloading. Kind is whose
+// driver changes, empty for those of all.
 func (l Locks) Driver(ctx context.Context, kind string) (release func(), problem *accel.Problem) {
 	name := DriverFile()
 	if err := l.Host.MkdirAll(Dir, 0o755); err != nil {
@@ -60,7 +60,8 @@ func (l Locks) Driver(ctx context.Context, kind string) (release func(), problem
 	defer cancel()
 	release, err := l.File(ctx, kind, name)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return nil, accel.Problemf(accel.AlreadyRunning, "another acceld is changing drivers and holds %q: %s", name, holderOf(l.Host, name))
+		return nil, accel.Problemf(accel.AlreadyRunning, "another acceld is changing drivers and holds %q: %s", name,
+			holderOf(l.Host, name))
 	}
 	if err != nil {
 		return nil, accel.ProblemOf(err, "cannot take the driver lock")

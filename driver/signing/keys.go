@@ -40,8 +40,8 @@ type certificate struct {
 	der  bool
 }
 
-// trustedKeyrings are those that the kernel looks into for a module's key: the compiled-in keys, those added to them and
-// the machine owner's. Distributions add the platform's (the firmware's db; before Linux 5.18 also the owner's).
+// trustedKeyrings are those that the kernel looks into for a module's key: the compiled-in keys, those added to them
+// and the machine owner's. Distributions add the platform's (the firmware's db; before Linux 5.18 also the owner's).
 func trustedKeyrings() []string {
 	return []string{".builtin_trusted_keys", ".secondary_trusted_keys", ".machine", ".platform"}
 }
@@ -149,7 +149,8 @@ func (k *Keyrings) trusts(s *Signature) (answer3, string) {
 	if k.own != nil && k.own.Issuer == s.Issuer && k.own.hexID() == s.hexID() && s.hexID() != "" {
 		return yes, "the kernel's own modules are signed with its key"
 	}
-	if !known && slices.ContainsFunc(k.keys, func(key kernelKey) bool { return key.name == s.Issuer && key.keyring != revokedKeyring }) {
+	if !known && slices.ContainsFunc(k.keys,
+		func(key kernelKey) bool { return key.name == s.Issuer && key.keyring != revokedKeyring }) {
 		return dontKnow, "the kernel has a key of the same name"
 	}
 	return no, "its key is in none of " + strings.Join(trustedKeyrings(), ", ")
@@ -206,7 +207,8 @@ func certificates(h *host.Host, def *accel.Definition) []certificate {
 	if def.Driver.Sign != nil {
 		files = append(files, def.Driver.Sign.Certificate)
 	}
-	for _, file := range append(files, "/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der", "/etc/pki/akmods/certs/public_key.der") {
+	for _, file := range append(files, "/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der",
+		"/etc/pki/akmods/certs/public_key.der") {
 		text, err := h.ReadFile(file)
 		if err != nil {
 			continue
@@ -238,7 +240,8 @@ func signatureListCertificates(b []byte) [][]byte {
 		if size < head || size > uint64(len(b)) || header > size-head || entry <= guid {
 			return out
 		}
-		for list := b[head+header : size]; bytes.Equal(b[:guid], x509List) && uint64(len(list)) >= entry; list = list[entry:] {
+		for list := b[head+header : size]; bytes.Equal(b[:guid], x509List) &&
+			uint64(len(list)) >= entry; list = list[entry:] {
 			out = append(out, list[guid:entry])
 		}
 		b = b[size:]
@@ -268,7 +271,8 @@ func (p Policy) Judge(module, file string, s *Signature) (string, *accel.Problem
 		asks = "the kernel is locked down (" + k.Lockdown + ")"
 	}
 	if k.ModulesDisabled {
-		return "", accel.Problemf(accel.ModulesDisabled, "kernel.modules_disabled is 1: module %q cannot be loaded until the next boot", module)
+		return "", accel.Problemf(accel.ModulesDisabled,
+			"kernel.modules_disabled is 1: module %q cannot be loaded until the next boot", module)
 	}
 	if s == nil {
 		const sign = "sign it with an enrolled key (driver.sign)"
@@ -282,7 +286,8 @@ func (p Policy) Judge(module, file string, s *Signature) (string, *accel.Problem
 	}
 	if s.Damaged != "" {
 		// The kernel refuses it even where it does not ask for one (kernel/module/signing.c).
-		return "", accel.Problemf(accel.ModuleInvalid, "the signature of module file %q is damaged: %s", file, s.Damaged)
+		return "", accel.Problemf(accel.ModuleInvalid, "the signature of module file %q is damaged: %s", file,
+			s.Damaged)
 	}
 	keys := p.Keys()
 	answer, why := keys.trusts(s)
@@ -292,5 +297,6 @@ func (p Policy) Judge(module, file string, s *Signature) (string, *accel.Problem
 	if asks == "" {
 		return fmt.Sprintf("signed by %s; %s, and this kernel does not ask", s, why), nil
 	}
-	return "", accel.Problemf(accel.KeyUnknown, "module file %q is signed by %s, %s, and %s: run `%s`, reboot and confirm", file, s, why, asks, keys.enrol(s))
+	return "", accel.Problemf(accel.KeyUnknown,
+		"module file %q is signed by %s, %s, and %s: run `%s`, reboot and confirm", file, s, why, asks, keys.enrol(s))
 }

@@ -66,7 +66,8 @@ func Open(h *host.Host, def *accel.Definition) (*Signer, *accel.Problem) {
 		return nil, nil
 	}
 	bad := func(format string, args ...any) (*Signer, *accel.Problem) {
-		return nil, accel.Problemf(accel.SigningFailed, "cannot sign the driver of %q: %s", def.Kind, fmt.Sprintf(format, args...))
+		return nil, accel.Problemf(accel.SigningFailed, "cannot sign the driver of %q: %s", def.Kind,
+			fmt.Sprintf(format, args...))
 	}
 	name := s.Hash
 	if name == "" {
@@ -80,8 +81,10 @@ func Open(h *host.Host, def *accel.Definition) (*Signer, *accel.Problem) {
 	if err != nil {
 		return bad("key: %v", err)
 	}
-	if sys, ok := st.Sys().(*syscall.Stat_t); !st.Mode().IsRegular() || st.Mode().Perm()&0o077 != 0 || ok && sys.Uid != 0 && int(sys.Uid) != os.Geteuid() {
-		return bad("key %q has mode %v: it must be a file that root alone can read (chown root, chmod 0600)", s.Key, st.Mode())
+	if sys, ok := st.Sys().(*syscall.Stat_t); !st.Mode().IsRegular() || st.Mode().Perm()&0o077 != 0 || ok &&
+		sys.Uid != 0 && int(sys.Uid) != os.Geteuid() {
+		return bad("key %q has mode %v: it must be a file that root alone can read (chown root, chmod 0600)", s.Key,
+			st.Mode())
 	}
 	text, err := h.ReadFile(s.Key)
 	if err != nil {
@@ -104,7 +107,8 @@ func Open(h *host.Host, def *accel.Definition) (*Signer, *accel.Problem) {
 	}
 	sum := hash.hash.New()
 	_, _ = sum.Write(certificate.Raw) // a hash never fails
-	return &Signer{key: key, certificate: certificate, hash: hash, id: name + ":" + hex.EncodeToString(sum.Sum(nil))[:32]}, nil
+	return &Signer{key: key, certificate: certificate, hash: hash, id: name + ":" +
+		hex.EncodeToString(sum.Sum(nil))[:32]}, nil
 }
 
 // parseKey reads a private key, PEM: PKCS #8, PKCS #1 or SEC 1.
@@ -165,18 +169,22 @@ func (s *Signer) Message(content io.Reader) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	who, err := asn1.Marshal(issuerAndSerial{asn1.RawValue{FullBytes: s.certificate.RawIssuer}, s.certificate.SerialNumber})
+	who, err := asn1.Marshal(issuerAndSerial{asn1.RawValue{FullBytes: s.certificate.RawIssuer},
+		s.certificate.SerialNumber})
 	if err != nil {
 		return nil, err
 	}
 	algorithm := pkix.AlgorithmIdentifier{Algorithm: s.hash.ecdsa}
 	if _, ok := s.key.(*rsa.PrivateKey); ok {
-		algorithm = pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 1}, Parameters: asn1.NullRawValue}
+		algorithm = pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 1},
+			Parameters: asn1.NullRawValue}
 	}
 	hash := pkix.AlgorithmIdentifier{Algorithm: s.hash.oid}
 	data, err := asn1.Marshal(signedData{
-		Version: 1, Algorithms: []pkix.AlgorithmIdentifier{hash}, Content: signedMessage{Type: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 1}},
-		Signers: []signerInfo{{Version: 1, Key: asn1.RawValue{FullBytes: who}, Hash: hash, Algorithm: algorithm, Signature: signed}},
+		Version: 1, Algorithms: []pkix.AlgorithmIdentifier{hash}, Content: signedMessage{Type: asn1.ObjectIdentifier{1,
+			2, 840, 113549, 1, 7, 1}},
+		Signers: []signerInfo{{Version: 1, Key: asn1.RawValue{FullBytes: who}, Hash: hash, Algorithm: algorithm,
+			Signature: signed}},
 	})
 	if err != nil {
 		return nil, err
@@ -191,7 +199,8 @@ func Sign(h *host.Host, s *Signer, file string) *accel.Problem {
 		return nil
 	}
 	if err := signFile(h, s, file); err != nil {
-		return accel.Problemf(accel.ReasonForError(err, accel.SigningFailed), "cannot sign module file %q: %v", file, err)
+		return accel.Problemf(accel.ReasonForError(err, accel.SigningFailed), "cannot sign module file %q: %v", file,
+			err)
 	}
 	return nil
 }

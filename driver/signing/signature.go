@@ -185,7 +185,8 @@ func fabricatedName(rdn pkix.RDNSequence) string {
 	switch {
 	case common != "" && organisation != "":
 		// An organisation that the common name starts with is not repeated: the whole of it, or its first seven bytes.
-		if strings.HasPrefix(common, organisation) || len(common) >= 7 && len(organisation) >= 7 && common[:7] == organisation[:7] {
+		if strings.HasPrefix(common, organisation) || len(common) >= 7 && len(organisation) >= 7 &&
+			common[:7] == organisation[:7] {
 			return common
 		}
 		return organisation + ": " + common

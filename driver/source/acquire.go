@@ -12,9 +12,11 @@ import (
 
 // Acquire asks the sources in order for a driver and returns it judged good, open and ready to be loaded. Nothing is
 // changed but the store. The problem lists in Tried what each source answered, as does tried with a plan.
-func (x *Sources) Acquire(ctx context.Context, def *accel.Definition, facts accel.Facts, o Options) (p *kmod.Plan, tried []string, problem *accel.Problem) {
+func (x *Sources) Acquire(ctx context.Context, def *accel.Definition, facts accel.Facts, o Options) (p *kmod.Plan,
+	tried []string, problem *accel.Problem) {
 	tried = []string{"loaded: unavailable: the modules are not loaded"}
-	last := accel.Problemf(accel.NoDriverSource, "no source has a driver of %q for kernel %q", def.Kind, facts.Kernel.Release)
+	last := accel.Problemf(accel.NoDriverSource, "no source has a driver of %q for kernel %q", def.Kind,
+		facts.Kernel.Release)
 	all := x.For(def, facts, o)
 	if o.Fresh {
 		slices.SortStableFunc(all, func(a, b Source) int {

@@ -53,7 +53,8 @@ func verdictOfBuild(o build.Outcome) Verdict {
 
 // askBuild compiles the driver, unless the store has exactly what would come out, or another host is at it and
 // publishes.
-func (x *Sources) askBuild(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, o Options) Answer {
+func (x *Sources) askBuild(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source,
+	o Options) Answer {
 	if len(sharing(def)) == 0 {
 		e, outcome, problem := x.builder.Build(ctx, def, facts, s, nil)
 		if outcome != build.Built {

@@ -19,7 +19,8 @@ import (
 // wanted says what an artifact must be for.
 func wanted(def *accel.Definition, facts accel.Facts) artifact.Wanted {
 	k := facts.Kernel
-	return artifact.Wanted{Kind: def.Kind, Version: def.Driver.Version, Arch: k.Arch, KernelRelease: k.Release, KernelVersion: k.Version, KernelBuildID: k.BuildID}
+	return artifact.Wanted{Kind: def.Kind, Version: def.Driver.Version, Arch: k.Arch, KernelRelease: k.Release,
+		KernelVersion: k.Version, KernelBuildID: k.BuildID}
 }
 
 // artifacts returns the client of registries and bundles, which tells its progress as that of a kind.
@@ -34,7 +35,8 @@ func (x *Sources) artifacts(kind string) *artifact.Client {
 
 // fetch gets an artifact into a directory that nobody reads, judges it as a build is judged, moves it into the store
 // and uses it from there.
-func (x *Sources) fetch(ctx context.Context, def *accel.Definition, facts accel.Facts, from accel.SourceType, o Options, pull func(*artifact.Client, string) (artifact.Pulled, *accel.Problem)) Answer {
+func (x *Sources) fetch(ctx context.Context, def *accel.Definition, facts accel.Facts, from accel.SourceType, o Options,
+	pull func(*artifact.Client, string) (artifact.Pulled, *accel.Problem)) Answer {
 	w, done, problem := x.store.Workspace("")
 	if problem != nil {
 		return Answer{Verdict: Failed, Problem: problem}
@@ -75,7 +77,8 @@ func (x *Sources) fetch(ctx context.Context, def *accel.Definition, facts accel.
 }
 
 // useFetched uses an entry of the store as what a source gave.
-func (x *Sources) useFetched(def *accel.Definition, facts accel.Facts, e store.Entry, from accel.SourceType, o Options) Answer {
+func (x *Sources) useFetched(def *accel.Definition, facts accel.Facts, e store.Entry, from accel.SourceType,
+	o Options) Answer {
 	if o.Retry {
 		if p := x.attempts.Forgive(e.Key); p != nil {
 			return Answer{Failed, nil, p}
@@ -117,7 +120,8 @@ func (x *Sources) adopt(j *delivery, pulled artifact.Pulled) (store.Entry, *acce
 	if problem != nil {
 		return store.Entry{}, problem
 	}
-	m := store.Manifest{Schema: store.Schema, Key: id.Key(), Identity: id, Built: pulled.Config.Created, Origin: pulled.Reference}
+	m := store.Manifest{Schema: store.Schema, Key: id.Key(), Identity: id, Built: pulled.Config.Created,
+		Origin: pulled.Reference}
 	if m.Built.IsZero() {
 		m.Built = x.o.Now().UTC()
 	}
@@ -135,7 +139,8 @@ func (x *Sources) adopt(j *delivery, pulled artifact.Pulled) (store.Entry, *acce
 		return store.Entry{}, problem
 	}
 	if len(m.Modules) == 0 {
-		return store.Entry{}, accel.Problemf(accel.ArtifactInvalid, "%s: it has no module of %q", pulled.Reference, j.def.Kind)
+		return store.Entry{}, accel.Problemf(accel.ArtifactInvalid, "%s: it has no module of %q", pulled.Reference,
+			j.def.Kind)
 	}
 	if err := x.store.Describe(j.Workspace, m); err != nil {
 		return store.Entry{}, accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)
@@ -180,13 +185,16 @@ func (x *Sources) adoptModule(j *delivery, want accel.Module) (store.Module, *ac
 	defer m.Close()
 	m.Path = path.Base(found)
 	if p := kmod.CheckVermagic(m, j.facts.Kernel, j.index.Flags()); p != nil {
-		return store.Module{}, accel.Problemf(accel.ArtifactInvalid, "it says that it is for this kernel, but %s", p.Message)
+		return store.Module{}, accel.Problemf(accel.ArtifactInvalid, "it says that it is for this kernel, but %s",
+			p.Message)
 	}
 	if v := j.def.Driver.Version; v != "" && m.Version != "" && m.Version != v {
-		return store.Module{}, accel.Problemf(accel.ArtifactInvalid, "its module %q is of version %q, wanted is %q", want.Name, m.Version, v)
+		return store.Module{}, accel.Problemf(accel.ArtifactInvalid, "its module %q is of version %q, wanted is %q",
+			want.Name, m.Version, v)
 	}
 	base, _, _ := strings.Cut(path.Base(found), ".ko")
-	s := store.Module{Name: kmod.Normal(want.Name), File: base + ".ko", BuildID: m.BuildID, SrcVersion: m.SrcVersion, Vermagic: m.Vermagic, Depends: m.Depends, Version: m.Version}
+	s := store.Module{Name: kmod.Normal(want.Name), File: base + ".ko", BuildID: m.BuildID, SrcVersion: m.SrcVersion,
+		Vermagic: m.Vermagic, Depends: m.Depends, Version: m.Version}
 	if s.SHA256, problem = x.store.Copy(m.Content, path.Join(j.Entry, s.File)); problem != nil {
 		return store.Module{}, problem
 	}
@@ -213,7 +221,8 @@ func contentOf(e store.Entry, facts accel.Facts) (artifact.Content, *accel.Probl
 		return artifact.Content{}, accel.ProblemOf(err, "cannot describe %q", e.Key)
 	}
 	c := artifact.Config{
-		Schema: artifact.Schema, Profile: e.Kind, DriverVersion: cmp.Or(e.Identity.Version, e.ModulesVersion()), Arch: e.Arch,
+		Schema: artifact.Schema, Profile: e.Kind, DriverVersion: cmp.Or(e.Identity.Version,
+			e.ModulesVersion()), Arch: e.Arch,
 		KernelRelease: e.KernelRelease, Created: e.Built, BuiltBy: "acceld", Identity: identity, Firmware: e.Firmware,
 	}
 	switch k := facts.Kernel; {

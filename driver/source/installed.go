@@ -8,7 +8,8 @@ import (
 )
 
 func installedRow() row {
-	return row{typ: accel.SourceInstalled, always: true, late: 1, ask: func(x *Sources, _ context.Context, def *accel.Definition, facts accel.Facts, _ accel.Source, o Options) Answer {
+	return row{typ: accel.SourceInstalled, always: true, late: 1, ask: func(x *Sources, _ context.Context,
+		def *accel.Definition, facts accel.Facts, _ accel.Source, o Options) Answer {
 		return x.askInstalled(def, facts, o)
 	}}
 }
@@ -25,7 +26,8 @@ func (x *Sources) askInstalled(def *accel.Definition, facts accel.Facts, o Optio
 	}
 	if v := def.Driver.Version; v != "" && p.Version() != v {
 		p.Close()
-		return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource, "installed is version %q, wanted is %q", p.Version(), v)}
+		return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource, "installed is version %q, wanted is %q",
+			p.Version(), v)}
 	}
 	if o.Retry {
 		problem = x.attempts.Forgive(p.ID)

@@ -56,7 +56,8 @@ func (e *election) elect(ctx context.Context, key string) *Answer {
 		e.x.log.Warn("nobody elects the builder: building here", "kind", e.def.Kind, "error", err)
 	case !elected:
 		e.release = nil
-		return &Answer{Verdict: Waiting, Problem: accel.Problemf(accel.BuildElsewhere, "node %q builds the driver of %q for kernel %q", holder, e.def.Kind, e.facts.Kernel.Release)}
+		return &Answer{Verdict: Waiting, Problem: accel.Problemf(accel.BuildElsewhere,
+			"node %q builds the driver of %q for kernel %q", holder, e.def.Kind, e.facts.Kernel.Release)}
 	default:
 		e.release = release
 	}
@@ -125,7 +126,8 @@ func (x *Sources) share(def *accel.Definition, facts accel.Facts, e store.Entry,
 			pushed, problem := x.push(ctx, def, facts, s, e, artifact.PushOptions{Keep: true})
 			if problem != nil {
 				text = "not published: " + problem.Message
-				x.log.Warn("driver not published", "kind", def.Kind, "key", e.Key, "reason", problem.Reason, "message", problem.Message)
+				x.log.Warn("driver not published", "kind", def.Kind, "key", e.Key, "reason", problem.Reason, "message",
+					problem.Message)
 				continue
 			}
 			text = pushed.Reference
@@ -149,7 +151,8 @@ func (x *Sources) Published(key string) string {
 
 // Push publishes an entry of the store to every source of type oci of def, whatever their push says. It returns what
 // was pushed, also with a problem.
-func (x *Sources) Push(ctx context.Context, def *accel.Definition, facts accel.Facts, e store.Entry, key *artifact.Key) ([]artifact.Pushed, *accel.Problem) {
+func (x *Sources) Push(ctx context.Context, def *accel.Definition, facts accel.Facts, e store.Entry,
+	key *artifact.Key) ([]artifact.Pushed, *accel.Problem) {
 	var out []artifact.Pushed
 	asked := false
 	for _, s := range def.Driver.Sources {
@@ -170,7 +173,8 @@ func (x *Sources) Push(ctx context.Context, def *accel.Definition, facts accel.F
 }
 
 // push publishes an entry to one source.
-func (x *Sources) push(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, e store.Entry, o artifact.PushOptions) (artifact.Pushed, *accel.Problem) {
+func (x *Sources) push(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, e store.Entry,
+	o artifact.PushOptions) (artifact.Pushed, *accel.Problem) {
 	image, problem := template.Fill(def, facts, "driver.sources.image", s.Image)
 	if problem != nil {
 		return artifact.Pushed{}, problem

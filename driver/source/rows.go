@@ -52,7 +52,8 @@ type row struct {
 	ask func(*Sources, context.Context, *accel.Definition, accel.Facts, accel.Source, Options) Answer
 }
 
-// rows are the types of sources, in the order in which they are asked: what is ready precedes what must be fetched or built.
+// rows are the types of sources, in the order in which they are asked: what is ready precedes what must be fetched or
+// built.
 func rows() []row {
 	return []row{loadedRow(), storeRow(), installedRow(), ociRow(), buildRow(), bundleRow()}
 }
@@ -84,9 +85,11 @@ func (x *Sources) For(def *accel.Definition, facts accel.Facts, o Options) []Sou
 	}
 	for _, s := range def.Driver.Sources {
 		if !slices.ContainsFunc(rows(), func(r row) bool { return r.typ == s.Type }) {
-			unknown = append(unknown, Source{Type: s.Type, Entry: s, Name: string(s.Type), Ask: func(context.Context) Answer {
-				return Answer{Refused, nil, accel.Problemf(accel.DefinitionInvalid, "driver.sources of %q has type %q, which is not known", def.Kind, s.Type)}
-			}})
+			unknown = append(unknown, Source{Type: s.Type, Entry: s, Name: string(s.Type),
+				Ask: func(context.Context) Answer {
+					return Answer{Refused, nil, accel.Problemf(accel.DefinitionInvalid,
+						"driver.sources of %q has type %q, which is not known", def.Kind, s.Type)}
+				}})
 		}
 	}
 	return slices.Concat(first, unknown, configured)
@@ -100,7 +103,8 @@ func (x *Sources) place(def *accel.Definition, facts accel.Facts, r row, s accel
 	}
 	out.Ask = func(ctx context.Context) Answer {
 		if r.slow && o.NoBuild {
-			return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource, "nothing is built or fetched at this time")}
+			return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource,
+				"nothing is built or fetched at this time")}
 		}
 		return r.ask(x, ctx, def, facts, s, o)
 	}

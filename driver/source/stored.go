@@ -10,7 +10,8 @@ import (
 )
 
 func storeRow() row {
-	return row{typ: accel.SourceStore, always: true, late: 2, ask: func(x *Sources, _ context.Context, def *accel.Definition, facts accel.Facts, _ accel.Source, o Options) Answer {
+	return row{typ: accel.SourceStore, always: true, late: 2, ask: func(x *Sources, _ context.Context,
+		def *accel.Definition, facts accel.Facts, _ accel.Source, o Options) Answer {
 		return x.askStore(def, facts, o)
 	}}
 }
@@ -22,7 +23,8 @@ func (x *Sources) askStore(def *accel.Definition, facts accel.Facts, o Options) 
 		return Answer{Failed, nil, accel.ProblemOf(err, "cannot read the store")}
 	}
 	if len(entries) == 0 {
-		return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource, "the store has none for kernel %q", facts.Kernel.Release)}
+		return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource, "the store has none for kernel %q",
+			facts.Kernel.Release)}
 	}
 	var quarantined *accel.Problem
 	for _, e := range entries {
@@ -46,7 +48,8 @@ func (x *Sources) use(def *accel.Definition, facts accel.Facts, e store.Entry) A
 		s, ok := e.Module(m.Name)
 		if !ok {
 			if !m.Optional {
-				return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource, "entry %q of the store has no module %q", e.Key, m.Name)}
+				return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource,
+					"entry %q of the store has no module %q", e.Key, m.Name)}
 			}
 			continue
 		}

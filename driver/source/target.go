@@ -9,10 +9,11 @@ import (
 // target is what the modules of a source are judged for.
 func (x *Sources) target(def *accel.Definition, facts accel.Facts, source accel.SourceType, key string) kmod.Target {
 	bundled := x.firmware.Of(key)
-	return kmod.Target{Host: x.h, Log: x.log, Def: def, Facts: facts, Source: source, Key: key, Firmware: bundled, Conflict: func() *accel.Problem {
-		_, problem := x.firmware.Placeable(bundled, facts.Kernel.Release)
-		return problem
-	}}
+	return kmod.Target{Host: x.h, Log: x.log, Def: def, Facts: facts, Source: source, Key: key, Firmware: bundled,
+		Conflict: func() *accel.Problem {
+			_, problem := x.firmware.Placeable(bundled, facts.Kernel.Release)
+			return problem
+		}}
 }
 
 // Plan plans a generation: its entry in the store, or the files installed on the host while they are still the same.
@@ -24,7 +25,8 @@ func (x *Sources) Plan(def *accel.Definition, facts accel.Facts, g *store.Genera
 	if g.Key != "" {
 		m, err := x.store.Manifest(g.Key)
 		if err != nil {
-			return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource, "the store has no entry %q: %v", g.Key, err)}
+			return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource, "the store has no entry %q: %v", g.Key,
+				err)}
 		}
 		a := x.use(def, facts, store.Entry{Manifest: m, Path: x.store.EntryDir(g.Key)})
 		if a.Verdict == Satisfied {
@@ -35,7 +37,8 @@ func (x *Sources) Plan(def *accel.Definition, facts accel.Facts, g *store.Genera
 	a := x.askInstalled(def, facts, Options{})
 	if a.Verdict == Satisfied && !store.GenerationOf(a.Plan, def).Same(g) {
 		a.Plan.Close()
-		return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource, "the installed driver is another one by now")}
+		return Answer{Unavailable, nil, accel.Problemf(accel.NoDriverSource,
+			"the installed driver is another one by now")}
 	}
 	return a
 }

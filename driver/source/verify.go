@@ -17,7 +17,8 @@ func (x *Sources) Verify(def *accel.Definition, facts accel.Facts) kmod.Verifica
 		for _, m := range def.Driver.Modules {
 			if s, ok := e.Module(m.Name); ok {
 				if problem := x.store.Check(e, s); problem != nil {
-					return kmod.Verification{Kind: def.Kind, Kernel: facts.Kernel.Release, Source: accel.SourceStore, Key: e.Key, Problem: problem}
+					return kmod.Verification{Kind: def.Kind, Kernel: facts.Kernel.Release, Source: accel.SourceStore,
+						Key: e.Key, Problem: problem}
 				}
 				where = append(where, kmod.Located{Module: m, Path: path.Join(e.Path, s.File)})
 			} else if !m.Optional {
@@ -48,13 +49,16 @@ func (x *Sources) VerifyFiles(def *accel.Definition, facts accel.Facts, files []
 	for _, file := range files {
 		base, ok := kmod.NameOf(file)
 		i := slices.IndexFunc(def.Driver.Modules, func(m accel.Module) bool {
-			return slices.ContainsFunc(append([]string{m.Name}, m.Files...), func(n string) bool { return kmod.Normal(n) == base })
+			return slices.ContainsFunc(append([]string{m.Name}, m.Files...),
+				func(n string) bool { return kmod.Normal(n) == base })
 		})
 		switch {
 		case !ok:
-			return kmod.Verification{Kind: def.Kind, Kernel: facts.Kernel.Release, Source: kmod.SourceFile, Problem: accel.Problemf(accel.ModuleInvalid, "%q is not the name of a module file", file)}
+			return kmod.Verification{Kind: def.Kind, Kernel: facts.Kernel.Release, Source: kmod.SourceFile,
+				Problem: accel.Problemf(accel.ModuleInvalid, "%q is not the name of a module file", file)}
 		case i < 0:
-			return kmod.Verification{Kind: def.Kind, Kernel: facts.Kernel.Release, Source: kmod.SourceFile, Problem: accel.Problemf(accel.ModuleInvalid, "the driver of %q has no module %q", def.Kind, base)}
+			return kmod.Verification{Kind: def.Kind, Kernel: facts.Kernel.Release, Source: kmod.SourceFile,
+				Problem: accel.Problemf(accel.ModuleInvalid, "the driver of %q has no module %q", def.Kind, base)}
 		}
 		m := def.Driver.Modules[i]
 		m.Optional = false

@@ -19,7 +19,8 @@ const stepTimeout = 30 * time.Second
 
 // Run runs the definition's own steps of one published state at one moment, in order, until one fails: StepFailed
 // then names the step, why, and the end of what it printed. Without such steps it does nothing.
-func (r *Steps) Run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, state accel.Published, moment accel.Moment) *accel.Problem {
+func (r *Steps) Run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	state accel.Published, moment accel.Moment) *accel.Problem {
 	if len(def.Steps[state].At(moment)) == 0 {
 		return nil
 	}
@@ -35,7 +36,8 @@ func (r *Steps) Run(ctx context.Context, def *accel.Definition, facts accel.Fact
 		if err := r.runStep(ctx, s, accs); err != nil {
 			return accel.Problemf(accel.StepFailed, "step %q %s %s of %q: %v", s.Name, moment, state, def.Kind, err)
 		}
-		r.log.Info("step done", "kind", def.Kind, "state", state, "moment", moment, "step", s.Name, "took", r.now().Sub(started).Round(time.Millisecond))
+		r.log.Info("step done", "kind", def.Kind, "state", state, "moment", moment, "step", s.Name, "took",
+			r.now().Sub(started).Round(time.Millisecond))
 	}
 	return nil
 }
@@ -176,5 +178,6 @@ func (t *tail) Write(b []byte) (int, error) {
 }
 
 func (t *tail) String() string {
-	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(string(t.b), ""), func(r rune) bool { return r < ' ' }), " | ")
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(string(t.b), ""), func(r rune) bool { return r < ' ' }),
+		" | ")
 }

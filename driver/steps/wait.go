@@ -23,14 +23,16 @@ const lookAgain = time.Second
 func (r *Steps) waitFor(ctx context.Context, w accel.WaitStep) error {
 	switch {
 	case w.File != "":
-		return r.watchUntil(ctx, path.Dir(w.File), fmt.Sprintf("%q is not there", w.File), func() bool { return r.h.Exists(w.File) })
+		return r.watchUntil(ctx, path.Dir(w.File), fmt.Sprintf("%q is not there", w.File),
+			func() bool { return r.h.Exists(w.File) })
 	case w.Node != "":
 		return r.watchUntil(ctx, path.Dir(w.Node), fmt.Sprintf("%q is not a device node", w.Node), func() bool {
 			st, err := r.h.Stat(w.Node)
 			return err == nil && (st.Mode()&fs.ModeDevice != 0 || !r.h.Live())
 		})
 	case w.Socket != "":
-		return r.watchUntil(ctx, path.Dir(w.Socket), fmt.Sprintf("nobody listens on %q", w.Socket), func() bool { return r.listened(w.Socket) })
+		return r.watchUntil(ctx, path.Dir(w.Socket), fmt.Sprintf("nobody listens on %q", w.Socket),
+			func() bool { return r.listened(w.Socket) })
 	case w.Unit != "":
 		// systemd has a link here for each unit that runs.
 		return r.watchUntil(ctx, "/run/systemd/units", fmt.Sprintf("unit %q is not active", w.Unit), func() bool {
@@ -41,8 +43,8 @@ func (r *Steps) waitFor(ctx context.Context, w accel.WaitStep) error {
 	return errors.New("it says nothing to wait for")
 }
 
-// watchUntil asks done now, at each change in the directory dir and every second, until it says yes or ctx ends; otherwise
-// is what is the case then.
+// watchUntil asks done now, at each change in the directory dir and every second, until it says yes or ctx ends;
+// otherwise is what is the case then.
 func (r *Steps) watchUntil(ctx context.Context, dir, otherwise string, done func() bool) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -66,8 +68,8 @@ func (r *Steps) watchUntil(ctx context.Context, dir, otherwise string, done func
 	return nil
 }
 
-// listened reports whether somebody listens on a unix socket, without troubling them with a connection: the table of the
-// first process's network namespace (proc_pid_net(5)) marks such sockets with __SO_ACCEPTCON.
+// listened reports whether somebody listens on a unix socket, without troubling them with a connection: the table of
+// the first process's network namespace (proc_pid_net(5)) marks such sockets with __SO_ACCEPTCON.
 func (r *Steps) listened(socket string) bool {
 	text, err := r.h.ReadFile("/proc/1/net/unix")
 	if err != nil {
@@ -120,7 +122,8 @@ func (r *Steps) waitForKernel(ctx context.Context, match *regexp.Regexp) error {
 func (r *Steps) waitForJournal(ctx context.Context, unit string, match *regexp.Regexp) error {
 	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd, err := r.program(reading, []string{"journalctl", "--boot", "--output=cat", "--no-pager", "--no-tail", "--follow", "--unit=" + unit}, "")
+	cmd, err := r.program(reading, []string{"journalctl", "--boot", "--output=cat", "--no-pager", "--no-tail",
+		"--follow", "--unit=" + unit}, "")
 	if err != nil {
 		return err
 	}

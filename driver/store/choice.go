@@ -18,8 +18,8 @@ import (
 // Generation is a driver that serves or served a kind on a kernel: all that is needed to load exactly it again.
 type Generation struct {
 	Source accel.SourceType `json:"source"`
-	// Key is its entry in the store. A driver that was installed on the host has a copy there, because a package manager
-	// replaces the installed one.
+	// Key is its entry in the store. A driver that was installed on the host has a copy there, because a package
+	// manager replaces the installed one.
 	Key string `json:"key"`
 	// ID names its attempts.
 	ID      string `json:"id"`
@@ -38,7 +38,8 @@ type GenerationModule struct {
 }
 
 // Choice is what serves a kind on a kernel, <StateDir>/kmod/current/<kind>@<kernel>. It is read by Probe, to know the
-// drivers that acceld may replace; by Ensure, for the last one that was good; and by Upgrade, for what not to try again.
+// drivers that acceld may replace; by Ensure, for the last one that was good; and by Upgrade, for what not to try
+// again.
 type Choice struct {
 	Current  *Generation `json:"current,omitempty"`
 	Previous *Generation `json:"previous,omitempty"`
@@ -98,7 +99,8 @@ func (g *Generation) Same(o *Generation) bool {
 		return false
 	}
 	return slices.EqualFunc(g.Modules, o.Modules, func(a, b GenerationModule) bool {
-		return kmod.Normal(a.Name) == kmod.Normal(b.Name) && a.BuildID == b.BuildID && a.SrcVersion == b.SrcVersion && a.Version == b.Version &&
+		return kmod.Normal(a.Name) == kmod.Normal(b.Name) && a.BuildID == b.BuildID && a.SrcVersion == b.SrcVersion &&
+			a.Version == b.Version &&
 			kmod.JoinParameters(a.Parameters) == kmod.JoinParameters(b.Parameters)
 	})
 }
@@ -116,7 +118,8 @@ func GenerationOf(p *kmod.Plan, def *accel.Definition) *Generation {
 		}
 		module := def.Driver.Modules[i]
 		module.Parameters = m.Parameters
-		g.Modules = append(g.Modules, GenerationModule{Module: module, BuildID: m.BuildID, SrcVersion: m.SrcVersion, Version: m.Image.Version})
+		g.Modules = append(g.Modules, GenerationModule{Module: module, BuildID: m.BuildID, SrcVersion: m.SrcVersion,
+			Version: m.Image.Version})
 	}
 	return g
 }

@@ -33,12 +33,13 @@ func (s *Store) Collect(facts accel.Facts, underway []*Generation) {
 			s.log.Warn("cannot remove a driver from the store", "key", e.Key, "error", err)
 			continue
 		}
-		s.log.Info("driver removed from the store", "kind", e.Kind, "version", e.Version, "kernel", e.KernelRelease, "key", e.Key)
+		s.log.Info("driver removed from the store", "kind", e.Kind, "version", e.Version, "kernel", e.KernelRelease,
+			"key", e.Key)
 	}
 }
 
-// discard removes an entry. Its manifest goes first: whoever is stopped in the middle leaves no entry, instead of one that says that
-// it has modules and has none, which would be refused for good.
+// discard removes an entry. Its manifest goes first: whoever is stopped in the middle leaves no entry, instead of one
+// that says that it has modules and has none, which would be refused for good.
 func (s *Store) discard(e Entry) error {
 	if err := s.h.Remove(path.Join(e.Path, "manifest.json")); err != nil {
 		return err

@@ -34,7 +34,8 @@ func (s *Store) Keep(def *accel.Definition, facts accel.Facts, p *kmod.Plan) (*G
 			continue // a part of the kernel's package
 		}
 		copied := Module{
-			Name: x.Name, File: x.Name + ".ko", BuildID: x.BuildID, SrcVersion: x.SrcVersion, Vermagic: x.Vermagic, Depends: x.Depends,
+			Name: x.Name, File: x.Name + ".ko", BuildID: x.BuildID, SrcVersion: x.SrcVersion, Vermagic: x.Vermagic,
+			Depends: x.Depends,
 			Version: x.Version,
 		}
 		if copied.SHA256, problem = s.Copy(x.Content, path.Join(w.Entry, copied.File)); problem != nil {

@@ -18,8 +18,8 @@ type Options struct {
 	Now func() time.Time
 	// Wait is how long another builder of the same driver is waited for.
 	Wait time.Duration
-	// Entries is how many drivers that nothing needs are kept, the youngest ones; none when negative. MiB bounds what they
-	// take; no bound when zero.
+	// Entries is how many drivers that nothing needs are kept, the youngest ones; none when negative. MiB bounds what
+	// they take; no bound when zero.
 	Entries, MiB int
 	// Point is called before and after each thing that outlives the process, with its name.
 	Point func(string)
@@ -40,7 +40,8 @@ type Store struct {
 // New returns the store of a host.
 func New(h *host.Host, o Options) *Store {
 	return &Store{
-		h: h, log: o.Log, stateDir: o.StateDir, locks: o.Locks, now: o.Now, wait: o.Wait, entries: o.Entries, mib: o.MiB,
+		h: h, log: o.Log, stateDir: o.StateDir, locks: o.Locks, now: o.Now, wait: o.Wait, entries: o.Entries,
+		mib:   o.MiB,
 		point: o.Point,
 	}
 }

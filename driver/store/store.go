@@ -119,8 +119,8 @@ func (id Identity) Key() string {
 	return hex.EncodeToString(sum[:])[:32]
 }
 
-// SameKernel reports whether an entry is for a kernel: by `uname -v` too, for a kernel that was not running when the entry
-// was made may not have told its build-id.
+// SameKernel reports whether an entry is for a kernel: by `uname -v` too, for a kernel that was not running when the
+// entry was made may not have told its build-id.
 func SameKernel(id string, k accel.Kernel) bool {
 	return id != "" && (id == k.BuildID || id == k.Version)
 }
@@ -230,7 +230,8 @@ func (s *Store) Find(def *accel.Definition, k accel.Kernel) ([]Entry, error) {
 	}
 	var out []Entry
 	for _, e := range all {
-		if e.Problem == "" && !e.Kept && e.Kind == def.Kind && e.Arch == k.Arch && e.KernelRelease == k.Release && SameKernel(e.KernelID, k) &&
+		if e.Problem == "" && !e.Kept && e.Kind == def.Kind && e.Arch == k.Arch && e.KernelRelease == k.Release &&
+			SameKernel(e.KernelID, k) &&
 			(def.Driver.Version == "" || e.Version == def.Driver.Version || e.ModulesVersion() == def.Driver.Version) {
 			out = append(out, e)
 		}
@@ -253,13 +254,16 @@ func (s *Store) Find(def *accel.Definition, k accel.Kernel) ([]Entry, error) {
 
 // Generation describes the driver of an entry with the parameters that def has now.
 func (e Entry) Generation(def *accel.Definition) *Generation {
-	g := &Generation{Source: accel.SourceStore, Key: e.Key, ID: e.Key, Version: e.ModulesVersion(), Binds: def.Driver.Binds}
+	g := &Generation{Source: accel.SourceStore, Key: e.Key, ID: e.Key, Version: e.ModulesVersion(),
+		Binds: def.Driver.Binds}
 	for _, s := range e.Modules {
 		m := accel.Module{Name: s.Name}
-		if i := slices.IndexFunc(def.Driver.Modules, func(x accel.Module) bool { return kmod.Normal(x.Name) == kmod.Normal(s.Name) }); i >= 0 {
+		if i := slices.IndexFunc(def.Driver.Modules,
+			func(x accel.Module) bool { return kmod.Normal(x.Name) == kmod.Normal(s.Name) }); i >= 0 {
 			m = def.Driver.Modules[i]
 		}
-		g.Modules = append(g.Modules, GenerationModule{Module: m, BuildID: s.BuildID, SrcVersion: s.SrcVersion, Version: s.Version})
+		g.Modules = append(g.Modules, GenerationModule{Module: m, BuildID: s.BuildID, SrcVersion: s.SrcVersion,
+			Version: s.Version})
 	}
 	return g
 }
@@ -303,8 +307,8 @@ func (s *Store) Describe(w *Workspace, m Manifest) error {
 	return s.h.WriteFile(path.Join(w.Entry, "manifest.json"), append(b, '\n'), 0o600)
 }
 
-// Publish moves the finished entry of a workspace to its place in the store. An entry that is there and readable wins: it has the
-// same content by its name. One that is not readable is replaced.
+// Publish moves the finished entry of a workspace to its place in the store. An entry that is there and readable wins:
+// it has the same content by its name. One that is not readable is replaced.
 func (s *Store) Publish(w *Workspace, key string) error {
 	to := s.EntryDir(key)
 	if s.h.Exists(to) {

@@ -21,8 +21,8 @@ type Workspace struct {
 	Entry string // the entry of the store in it, until it is published
 }
 
-// Workspace makes one, its work directory at a path in it, "work" when empty. Done removes it; a crash leaves that to the
-// next [New], which takes the lock beside the directory.
+// Workspace makes one, its work directory at a path in it, "work" when empty. Done removes it; a crash leaves that to
+// the next [New], which takes the lock beside the directory.
 func (s *Store) Workspace(at string) (w *Workspace, done func(), problem *accel.Problem) {
 	for _, dir := range []string{s.StoreDir(), s.BuildDir()} {
 		if err := s.h.MkdirAll(dir, 0o700); err != nil {

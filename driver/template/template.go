@@ -55,7 +55,8 @@ func fill(kind, field, text string, cluster accel.Cluster, r accel.Runtime) (str
 		return "", accel.Problemf(accel.DefinitionInvalid, "cannot read the template in %s of %q: %v", field, kind, err)
 	}
 	if cluster.Unknown && strings.Contains(text, ".ClusterVersion") {
-		return "", accel.Problemf(accel.APIUnreachable, "cannot fill the template in %s of %q: the API server has not said the version of the cluster", field, kind)
+		return "", accel.Problemf(accel.APIUnreachable,
+			"cannot fill the template in %s of %q: the API server has not said the version of the cluster", field, kind)
 	}
 	out, err := t.Fill(r)
 	if err != nil {
@@ -123,7 +124,8 @@ func Source(def *accel.Definition, facts accel.Facts, s accel.Source, headers st
 		return BuildSource{}, problem
 	}
 	if !path.IsAbs(p) {
-		return BuildSource{}, accel.Problemf(accel.DefinitionInvalid, "driver.sources.path of %q is %q: not an absolute path", def.Kind, p)
+		return BuildSource{}, accel.Problemf(accel.DefinitionInvalid,
+			"driver.sources.path of %q is %q: not an absolute path", def.Kind, p)
 	}
 	out := BuildSource{Path: path.Clean(p), System: s.System}
 	r := RuntimeOf(def, facts)
@@ -135,7 +137,8 @@ func Source(def *accel.Definition, facts accel.Facts, s accel.Source, headers st
 			return BuildSource{}, problem
 		}
 		if !valid.MatchString(a) {
-			return BuildSource{}, accel.Problemf(accel.DefinitionInvalid, "driver.sources.make of %q has %q: not NAME=value", def.Kind, a)
+			return BuildSource{}, accel.Problemf(accel.DefinitionInvalid,
+				"driver.sources.make of %q has %q: not NAME=value", def.Kind, a)
 		}
 		out.Make = append(out.Make, a)
 	}
@@ -151,7 +154,8 @@ func Parameters(def *accel.Definition, facts accel.Facts, m accel.Module) (map[s
 			return nil, problem
 		}
 		if strings.ContainsAny(value, "\x00\n\"") {
-			return nil, accel.Problemf(accel.DefinitionInvalid, "parameter %q of module %q is %q: quotes and line ends cannot be given to the kernel", name, m.Name, value)
+			return nil, accel.Problemf(accel.DefinitionInvalid,
+				"parameter %q of module %q is %q: quotes and line ends cannot be given to the kernel", name, m.Name, value)
 		}
 		out[name] = value
 	}

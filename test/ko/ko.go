@@ -43,7 +43,8 @@ type Module struct {
 	Signature              []byte // PKCS #7
 }
 
-// Bytes is the file: a 64-bit little-endian relocatable with .modinfo, symbols, versions and, where asked for, a signature.
+// Bytes is the file: a 64-bit little-endian relocatable with .modinfo, symbols, versions and, where asked for, a
+// signature.
 func (m Module) Bytes() []byte {
 	if m.Machine == 0 {
 		m.Machine = elf.EM_X86_64
@@ -164,5 +165,7 @@ func assemble(machine elf.Machine, sections []section) []byte {
 
 // Edu is a good module file.
 func Edu() Module {
-	return Module{Name: "edu", Version: "1.0.0", Defined: []string{"init_module"}, BuildID: "b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1", Info: []string{"parm=fail_probe:x", "parmtype=max_factorial:uint"}}
+	return Module{Name: "edu", Version: "1.0.0", Defined: []string{"init_module"},
+		BuildID: "b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1", Info: []string{"parm=fail_probe:x",
+			"parmtype=max_factorial:uint"}}
 }
