@@ -21,7 +21,8 @@ func (l *loader) insertAll(ctx context.Context, kind string, facts accel.Facts, 
 		if live, ok := kmod.Live(l.h, m.Name); ok && live.State == kmod.StateLive {
 			if !m.Prior && !kmod.Same(live, m.BuildID, m.SrcVersion, m.Image.Version) {
 				return loaded, log, accel.Problemf(accel.OtherModuleLoaded,
-					"module %q is loaded with build-id %q, the one in %q has %q", m.Name, live.BuildID, m.Path, m.BuildID)
+					"module %q is loaded with build-id %q, the one in %q has %q", m.Name, live.BuildID, m.Path,
+					m.BuildID)
 			}
 			continue
 		}
@@ -117,7 +118,8 @@ func (l *loader) raced(ctx context.Context, m kmod.Planned) *accel.Problem {
 	}
 	if !m.Prior && !kmod.Same(live, m.BuildID, m.SrcVersion, m.Image.Version) {
 		return accel.Problemf(accel.OtherModuleLoaded,
-			"somebody else loaded module %q with build-id %q, the one in %q has %q", m.Name, live.BuildID, m.Path, m.BuildID)
+			"somebody else loaded module %q with build-id %q, the one in %q has %q", m.Name, live.BuildID, m.Path,
+			m.BuildID)
 	}
 	return nil
 }

@@ -70,7 +70,8 @@ func (d *Driver) preflight(ctx context.Context, def *accel.Definition, facts acc
 	r *PreflightResult) *accel.Problem {
 	if store.KernelID(facts.Kernel) == "" {
 		return accel.Problemf(accel.KernelUnknown,
-			"cannot tell which build of kernel %q is installed: what is stored for it could be for another", facts.Kernel.Release)
+			"cannot tell which build of kernel %q is installed: what is stored for it could be for another",
+			facts.Kernel.Release)
 	}
 	last := accel.Problemf(accel.NoDriverSource, "no source has a driver of %q for kernel %q", def.Kind,
 		facts.Kernel.Release)

@@ -171,7 +171,8 @@ func judgeModule(h *host.Host, def *accel.Definition, facts accel.Facts, want ac
 			func(g store.GenerationModule) bool { return kmod.Normal(g.Name) == m.Name })
 		if i >= 0 && !kmod.Same(m, chosen.Modules[i].BuildID, chosen.Modules[i].SrcVersion, chosen.Modules[i].Version) {
 			return accel.Problemf(accel.OtherModuleLoaded,
-				"module %q is loaded with build-id %q, the chosen one has %q", m.Name, m.BuildID, chosen.Modules[i].BuildID)
+				"module %q is loaded with build-id %q, the chosen one has %q", m.Name, m.BuildID,
+				chosen.Modules[i].BuildID)
 		}
 	}
 	sentence, problem := kmod.Differing(h, def, facts, want)

@@ -100,7 +100,8 @@ func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devi
 	if i := slices.IndexFunc(facts.PCI, func(f accel.PCIDevice) bool { return f.Address == id }); i >= 0 &&
 		facts.PCI[i].SRIOV.NumVFs > 0 {
 		return accel.Problemf(accel.ResetShared,
-			"device %q has %d virtual functions, which would go with it: write 0 to its sriov_numvfs first", id, facts.PCI[i].SRIOV.NumVFs)
+			"device %q has %d virtual functions, which would go with it: write 0 to its sriov_numvfs first", id,
+			facts.PCI[i].SRIOV.NumVFs)
 	}
 	named := func(other string) bool {
 		return slices.ContainsFunc(targets, func(t ResetTarget) bool { return t.Device.ID == other })

@@ -58,7 +58,8 @@ func (b *Builder) headers(facts accel.Facts) (string, *accel.Problem) {
 		}
 		if release := b.headersRelease(dir); release != "" && release != facts.Kernel.Release {
 			return "", accel.Problemf(accel.KernelMismatch,
-				"the headers in %q are of kernel %q, wanted is %q: install package %q", dir, release, facts.Kernel.Release, install)
+				"the headers in %q are of kernel %q, wanted is %q: install package %q", dir, release,
+				facts.Kernel.Release, install)
 		}
 		if part := b.incomplete(dir); part != "" {
 			return "", accel.Problemf(accel.HeadersMissing,
@@ -177,7 +178,8 @@ func (b *Builder) matchingCompiler(ctx context.Context, facts accel.Facts, name,
 		why = "the kernel has compiler plugins, which need the same"
 	}
 	return "", accel.Problemf(accel.CompilerMismatch,
-		"kernel %q was built with %q, %s here is %s; %s: install package %q", facts.Kernel.Release, text, name, has, why, versionedPackage(facts.OS, name, want))
+		"kernel %q was built with %q, %s here is %s; %s: install package %q", facts.Kernel.Release, text, name, has,
+		why, versionedPackage(facts.OS, name, want))
 }
 
 // majorOf is the major version in what a compiler calls itself: its last word that is a version.

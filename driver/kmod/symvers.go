@@ -89,7 +89,8 @@ func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
 	if _, flags, _ := strings.Cut(m.Vermagic, " "); len(m.CRCs) == 0 &&
 		slices.Contains(strings.Fields(flags), "modversions") {
 		return "", accel.Problemf(accel.SymbolMismatch,
-			"module file %q has no symbol versions, and its kernel has: it would be loaded unchecked or not at all", s.Path)
+			"module file %q has no symbol versions, and its kernel has: it would be loaded unchecked or not at all",
+			s.Path)
 	}
 	known, from := in.symvers(m)
 	compared := 0
@@ -111,13 +112,15 @@ func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
 		}
 		if ok && row.gpl && !compatibleLicence(m.license) {
 			return "", accel.Problemf(accel.SymbolMissing,
-				"module %q needs symbol %q, which kernel %q gives to modules of a GPL-compatible licence alone, not %q", m.Name, name, in.kernel.Release, m.license)
+				"module %q needs symbol %q, which kernel %q gives to modules of a GPL-compatible licence alone, not %q",
+				m.Name, name, in.kernel.Release, m.license)
 		}
 		if !ok {
 			lost[name] = true
 		} else if !row.open(m) && !in.lenient() {
 			return "", accel.Problemf(accel.SymbolMissing,
-				"module %q uses symbol %q of namespace %q and does not import it, which kernel %q refuses", m.Name, name, row.space, in.kernel.Release)
+				"module %q uses symbol %q of namespace %q and does not import it, which kernel %q refuses", m.Name,
+				name, row.space, in.kernel.Release)
 		}
 	}
 	if len(lost) > 0 && !in.running && from != "" {
@@ -129,7 +132,8 @@ func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
 		for _, name := range slices.Sorted(maps.Keys(lost)) {
 			if listed && !found[name] {
 				return "", accel.Problemf(accel.SymbolMissing,
-					"module %q needs symbol %q, which neither kernel %q nor a loaded module has", m.Name, name, in.kernel.Release)
+					"module %q needs symbol %q, which neither kernel %q nor a loaded module has", m.Name, name,
+					in.kernel.Release)
 			}
 		}
 	}

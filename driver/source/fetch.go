@@ -98,7 +98,8 @@ func (x *Sources) useFetched(def *accel.Definition, facts accel.Facts, e store.E
 // reachable, or not for us to have, may be elsewhere. What is there and wrong is refused.
 func verdictOf(p *accel.Problem) Verdict {
 	switch p.Reason {
-	case accel.ArtifactNotFound, accel.RegistryUnreachable, accel.RegistryDenied, accel.KernelMismatch, accel.ArchMismatch:
+	case accel.ArtifactNotFound, accel.RegistryUnreachable, accel.RegistryDenied, accel.KernelMismatch,
+		accel.ArchMismatch:
 		return Unavailable
 	case accel.NoSpace, accel.ReadOnly, accel.PermissionDenied, accel.InternalError:
 		return Failed

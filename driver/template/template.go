@@ -155,7 +155,8 @@ func Parameters(def *accel.Definition, facts accel.Facts, m accel.Module) (map[s
 		}
 		if strings.ContainsAny(value, "\x00\n\"") {
 			return nil, accel.Problemf(accel.DefinitionInvalid,
-				"parameter %q of module %q is %q: quotes and line ends cannot be given to the kernel", name, m.Name, value)
+				"parameter %q of module %q is %q: quotes and line ends cannot be given to the kernel", name, m.Name,
+				value)
 		}
 		out[name] = value
 	}
