@@ -68,7 +68,7 @@ func TestPurgeUnloadsWhatAcceldLoaded(t *testing.T) {
 				if p := d.Unload(m.T.Context(), wants("1.0.0"), m.Facts(), m.accs()); p != nil {
 					m.T.Fatal(p)
 				}
-				_ = os.RemoveAll(m.Path(d.store.StoreDir())) // else the store knows it
+				_ = os.RemoveAll(m.Path("/var/lib/acceld/kmod")) // else the store knows it
 				m.Live(version("1.0.0"))
 			}, live: true,
 		},

@@ -96,7 +96,7 @@ func (t *takeover) contested(def *accel.Definition, accs []accel.Accelerator, pr
 }
 
 // insertPlan makes the modules of a plan live, with what they need besides: firmware, and devices that other drivers
-// have. See insertAll for what it returns.
+// have. See loader.insertAll for what it returns.
 func (d *Driver) insertPlan(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 	p *kmod.Plan) (loaded, log []string, problem *accel.Problem) {
 	if problem := d.firmware.Place(facts, p); problem != nil {
@@ -114,7 +114,7 @@ func (d *Driver) insertPlan(ctx context.Context, def *accel.Definition, facts ac
 
 // take takes the devices that another driver has, each step on record before it is done: whose it was, the
 // driver_override that keeps it for ours, the unbinding. What was begun and ended in the middle, by a failure or with
-// the process, is taken back by [Driver.returnTaken]. Unlike the modules of a driver the devices come one by one: the
+// the process, is taken back by giveBack. Unlike the modules of a driver the devices come one by one: the
 // first that cannot be had ends it.
 func (t *takeover) take(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) *accel.Problem {
 	taken, problem := t.wanted(def, accs)
@@ -162,7 +162,7 @@ func (t *takeover) offer(ctx context.Context, def *accel.Definition, accs []acce
 	}
 }
 
-// settle is returnTaken under the driver lock.
+// settle is giveBack under the driver lock.
 func (t *takeover) settle(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) {
 	if notes, err := t.ledger.Notes(NoteTakeover); err != nil || len(notes) == 0 {
 		return

@@ -39,6 +39,7 @@ type job struct {
 // Outcome is how the work on a build source ended.
 type Outcome string
 
+// The outcomes.
 const (
 	Built       Outcome = "built"       // or it was there already
 	Unavailable Outcome = "unavailable" // what only an operator can bring is not there

@@ -31,6 +31,7 @@ type Device struct {
 	deleted []host.Node // nodes that the kernel has and /dev has not
 }
 
+// Dir is the directory of a PCI function.
 func Dir(id string) string { return path.Join("/sys/bus/pci/devices", id) }
 
 // Observe reads the driver and the nodes of the accelerators that are present. What the caller knows of them may be

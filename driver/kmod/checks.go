@@ -39,10 +39,10 @@ type Target struct {
 	Log   *slog.Logger
 	Def   *accel.Definition
 	Facts accel.Facts
-	// source is where they are from; key is their entry in the store, empty for others.
+	// Source is where they are from; Key is their entry in the store, empty for others.
 	Source accel.SourceType
 	Key    string
-	// firmware comes with the driver; conflict says which of it cannot be made visible to the kernel because something
+	// Firmware comes with the driver; Conflict says which of it cannot be made visible to the kernel because something
 	// else is in its place, nil when nothing is.
 	Firmware []artifact.File
 	Conflict func() *accel.Problem

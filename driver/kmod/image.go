@@ -27,6 +27,7 @@ type Image struct {
 	Content *os.File
 }
 
+// Close closes the file; a nil image has none.
 func (i *Image) Close() {
 	if i != nil && i.Content != nil {
 		_ = i.Content.Close() // it was only read

@@ -27,6 +27,7 @@ type Planned struct {
 	Prior      bool // not of the definition: a module that one of its modules needs
 }
 
+// Close closes the files of a plan that is not needed any more.
 func (p *Plan) Close() {
 	for _, m := range p.Modules {
 		m.Image.Close()

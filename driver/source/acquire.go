@@ -58,6 +58,7 @@ func telling(before, after *accel.Problem) *accel.Problem {
 	return after
 }
 
+// Sentence is what people read of an answer: "<source>: <verdict>: <message>".
 func Sentence(source string, v Verdict, p *accel.Problem) string {
 	return fmt.Sprintf("%s: %s: %s", source, v, p.Message)
 }

@@ -13,6 +13,7 @@ import (
 // Verdict is how a source answers.
 type Verdict string
 
+// The verdicts.
 const (
 	Satisfied   Verdict = "satisfied"
 	Unavailable Verdict = "unavailable" // the only one that falls through to the next source
@@ -28,7 +29,7 @@ type Answer struct {
 	Problem *accel.Problem
 }
 
-// Options change how [Driver.EnsureWith] works.
+// Options change how a driver is looked for.
 type Options struct {
 	// NoBuild leaves out the sources that need a compiler or a network.
 	NoBuild bool

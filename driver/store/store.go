@@ -128,6 +128,7 @@ func SameKernel(id string, k accel.Kernel) bool {
 // KernelID is what makes a kernel itself, where a release is not enough.
 func KernelID(k accel.Kernel) string { return cmp.Or(k.BuildID, k.Version) }
 
+// Module is the file of a module of the definition; ok is false when the entry has none.
 func (m Manifest) Module(name string) (Module, bool) {
 	i := slices.IndexFunc(m.Modules, func(s Module) bool { return kmod.Normal(s.Name) == kmod.Normal(name) })
 	if i < 0 {
@@ -146,15 +147,18 @@ func (m Manifest) ModulesVersion() string {
 	return ""
 }
 
-func (s *Store) StoreDir() string { return path.Join(s.stateDir, "kmod") }
+func (s *Store) dir() string { return path.Join(s.stateDir, "kmod") }
 
-func (s *Store) EntryDir(key string) string { return path.Join(s.StoreDir(), key) }
+// EntryDir is the directory of an entry, as the host sees it.
+func (s *Store) EntryDir(key string) string { return path.Join(s.dir(), key) }
 
+// BuildDir has the workspaces.
 func (s *Store) BuildDir() string { return path.Join(s.stateDir, "build") }
 
-func (s *Store) currentDir() string { return path.Join(s.StoreDir(), "current") }
+func (s *Store) currentDir() string { return path.Join(s.dir(), "current") }
 
-func (s *Store) FailedLog(key string) string { return path.Join(s.StoreDir(), "failed", key+".log") }
+// FailedLog is the file with what a build that failed has printed.
+func (s *Store) FailedLog(key string) string { return path.Join(s.dir(), "failed", key+".log") }
 
 // isKey tells an entry's directory from the store's others.
 func isKey(name string) bool {
@@ -188,7 +192,7 @@ func (s *Store) Manifest(key string) (Manifest, error) {
 // List returns the entries of the store, the oldest first. A directory that is no usable entry is listed with its
 // problem.
 func (s *Store) List() ([]Entry, error) {
-	dirs, err := s.h.ReadDir(s.StoreDir())
+	dirs, err := s.h.ReadDir(s.dir())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -22,9 +22,9 @@ type Workspace struct {
 }
 
 // Workspace makes one, its work directory at a path in it, "work" when empty. Done removes it; a crash leaves that to
-// the next [New], which takes the lock beside the directory.
+// the next [Store.Sweep], which takes the lock beside the directory.
 func (s *Store) Workspace(at string) (w *Workspace, done func(), problem *accel.Problem) {
-	for _, dir := range []string{s.StoreDir(), s.BuildDir()} {
+	for _, dir := range []string{s.dir(), s.BuildDir()} {
 		if err := s.h.MkdirAll(dir, 0o700); err != nil {
 			return nil, nil, accel.ProblemOf(err, "cannot make %q", dir)
 		}
@@ -73,7 +73,7 @@ func (s *Store) claim() (dir string, release func(), problem *accel.Problem) {
 func (s *Store) LockKey(ctx context.Context, kind, key string) (release func(), problem *accel.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, s.wait)
 	defer cancel()
-	name := path.Join(s.StoreDir(), "lock", key)
+	name := path.Join(s.dir(), "lock", key)
 	if err := s.h.MkdirAll(path.Dir(name), 0o700); err != nil {
 		return nil, accel.ProblemOf(err, "cannot make %q", path.Dir(name))
 	}

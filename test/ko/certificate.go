@@ -34,6 +34,7 @@ func Certificate(t testing.TB, key crypto.Signer, subject pkix.Name) *x509.Certi
 	return c
 }
 
+// Name is whose the certificates are.
 func Name() pkix.Name {
 	return pkix.Name{CommonName: "signer", Organization: []string{"test"}}
 }
