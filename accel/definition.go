@@ -146,19 +146,6 @@ type Module struct {
 	Optional bool `json:"optional,omitempty"`
 }
 
-// SourceType is a way to get kernel modules.
-type SourceType string
-
-// The source types. The first three need no configuration.
-const (
-	SourceLoaded    SourceType = "loaded"
-	SourceStore     SourceType = "store"
-	SourceInstalled SourceType = "installed"
-	SourceOCI       SourceType = "oci"    // a prebuilt artifact in a registry
-	SourceBuild     SourceType = "build"  // from source, against the host's headers
-	SourceBundle    SourceType = "bundle" // an artifact in a file or directory
-)
-
 // BuildSystem is how a source tree is built.
 type BuildSystem string
 

@@ -52,3 +52,22 @@ func ReasonForError(err error, otherwise Reason) Reason {
 	}
 	return otherwise
 }
+
+// ProblemOf makes a Problem of an error of a file or a process: the one in its chain, or one typed by its errno with the
+// sentence and then the error, InternalError where the errno says nothing.
+func ProblemOf(err error, format string, args ...any) *Problem {
+	var p *Problem
+	if errors.As(err, &p) {
+		return p
+	}
+	return Problemf(ReasonForError(err, InternalError), "%s: %v", fmt.Sprintf(format, args...), err)
+}
+
+// ProblemOr is ProblemOf with a reason for errors without a telling errno.
+func ProblemOr(err error, otherwise Reason, format string, args ...any) *Problem {
+	p := ProblemOf(err, format, args...)
+	if p.Reason == InternalError {
+		p.Reason = otherwise
+	}
+	return p
+}

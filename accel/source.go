@@ -2,7 +2,6 @@ package accel
 
 import (
 	"fmt"
-	"maps"
 	"net/url"
 	"path"
 	"regexp"
@@ -10,42 +9,126 @@ import (
 	"strings"
 )
 
+// SourceType is a way to get kernel modules.
+type SourceType string
+
+// The source types. The first three need no configuration.
+const (
+	SourceLoaded    SourceType = "loaded"
+	SourceStore     SourceType = "store"
+	SourceInstalled SourceType = "installed"
+	SourceOCI       SourceType = "oci"    // a prebuilt artifact in a registry
+	SourceBuild     SourceType = "build"  // from source, against the host's headers
+	SourceBundle    SourceType = "bundle" // an artifact in a file or directory
+)
+
+// sourceRow is what is true of one type of source.
+type sourceRow struct {
+	typ SourceType
+	// where a driver from it is, for people.
+	where string
+	// fields are those of an entry that mean something for it; a type without any always comes first and needs no
+	// entry.
+	fields []string
+	// prebuilt says that it has drivers that somebody else built.
+	prebuilt bool
+	// problems are what is wrong with the fields that it alone has, as sentences; nil when it has none.
+	problems func(Source) []string
+}
+
+func sourceRows() []sourceRow {
+	return []sourceRow{
+		{typ: SourceLoaded, where: "loaded"},
+		{typ: SourceStore, where: "in the store"},
+		{typ: SourceInstalled, where: "installed"},
+		{
+			typ: SourceOCI, where: "fetched", prebuilt: true, problems: Source.registryProblems,
+			fields: []string{"image", "mirrors", "digest", "keys", "ca", "credentials", "proxy", "plainHTTP", "push"},
+		},
+		{typ: SourceBuild, where: "built", problems: Source.buildProblems,
+			fields: []string{"path", "make", "system", "anyCompiler"}},
+		{typ: SourceBundle, where: "from the bundle", prebuilt: true, fields: []string{"path", "digest", "keys"}},
+	}
+}
+
+// row is what is true of a type; ok is false for one that is not known.
+func (t SourceType) row() (r sourceRow, ok bool) {
+	i := slices.IndexFunc(sourceRows(), func(r sourceRow) bool { return r.typ == t })
+	if i < 0 {
+		return sourceRow{}, false
+	}
+	return sourceRows()[i], true
+}
+
+// Where says where a driver from a source of this type is, such as "in the store"; empty for a type that is not known.
+func (t SourceType) Where() string {
+	r, _ := t.row()
+	return r.where
+}
+
+// Prebuilt reports whether sources of this type have drivers that somebody else built.
+func (t SourceType) Prebuilt() bool {
+	r, _ := t.row()
+	return r.prebuilt
+}
+
+// PrebuiltSources names the types that are prebuilt, for people: "oci, bundle".
+func PrebuiltSources() string { return sourceNames(func(r sourceRow) bool { return r.prebuilt }) }
+
+func sourceNames(which func(sourceRow) bool) string {
+	var out []string
+	for _, r := range sourceRows() {
+		if which(r) {
+			out = append(out, string(r.typ))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// set are the fields of a source that are configured, in the order in which they are complained about.
+func (s Source) set() []string {
+	var out []string
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"path", s.Path != ""}, {"make", len(s.Make) > 0}, {"system", s.System != ""}, {"anyCompiler", s.AnyCompiler},
+		{"image", s.Image != ""}, {"mirrors", len(s.Mirrors) > 0}, {"digest", s.Digest != ""}, {"keys",
+			len(s.Keys) > 0},
+		{"ca", s.CA != ""}, {"credentials", s.Credentials != ""}, {"proxy", s.Proxy != ""}, {"plainHTTP", s.PlainHTTP},
+		{"push", s.Push},
+	} {
+		if f.set {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}
+
 // Problems returns what is wrong with a source as it is configured, each sentence beginning with the field; none when
 // it can be used. Templates are parsed, not filled.
 func (s Source) Problems() []string {
 	var out []string
 	bad := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	registry := map[string]bool{
-		"image": s.Image != "", "mirrors": len(s.Mirrors) > 0, "ca": s.CA != "", "credentials": s.Credentials != "",
-		"proxy": s.Proxy != "", "plainHTTP": s.PlainHTTP, "push": s.Push,
+	row, known := s.Type.row()
+	if !known {
+		bad("type: %q is not one of %s", s.Type, sourceNames(func(r sourceRow) bool { return r.fields != nil }))
+		return out
 	}
-	build := map[string]bool{"make": len(s.Make) > 0, "system": s.System != "", "anyCompiler": s.AnyCompiler}
-	foreign := build
-	switch s.Type {
-	case SourceOCI:
-		foreign["path"] = s.Path != ""
-		out = append(out, s.registryProblems()...)
-	case SourceBuild:
-		foreign = registry
-		foreign["digest"], foreign["keys"] = s.Digest != "", len(s.Keys) > 0
-		if !slices.Contains([]BuildSystem{"", BuildKbuild, BuildMake, BuildDKMS}, s.System) {
-			bad("system: %q is not one of kbuild, make, dkms", s.System)
-		}
-	case SourceBundle:
-		maps.Copy(foreign, registry)
-	case SourceLoaded, SourceStore, SourceInstalled:
+	if row.fields == nil {
 		bad("type: %q always comes first and needs no entry", s.Type)
 		return out
-	default:
-		bad("type: %q is not one of oci, build, bundle", s.Type)
-		return out
 	}
-	for _, field := range []string{"path", "make", "system", "anyCompiler", "image", "mirrors", "digest", "keys", "ca", "credentials", "proxy", "plainHTTP", "push"} {
-		if foreign[field] {
+	if row.problems != nil {
+		out = append(out, row.problems(s)...)
+	}
+	for _, field := range s.set() {
+		if !slices.Contains(row.fields, field) {
 			bad("%s: means nothing for a source of type %s", field, s.Type)
 		}
 	}
-	if s.Type != SourceOCI && !path.IsAbs(s.Path) && !strings.HasPrefix(s.Path, "{{") { // a template may choose between paths
+	// A template may choose between paths.
+	if slices.Contains(row.fields, "path") && !path.IsAbs(s.Path) && !strings.HasPrefix(s.Path, "{{") {
 		bad("path: %q is not an absolute path", s.Path)
 	}
 	if s.Digest != "" && !regexp.MustCompile(`^sha256:[0-9a-f]{64}$`).MatchString(s.Digest) {
@@ -56,7 +139,8 @@ func (s Source) Problems() []string {
 			bad("keys[%d]: %q is not an absolute path", i, k)
 		}
 	}
-	for _, t := range append([]struct{ field, text string }{{"path", s.Path}, {"image", s.Image}}, makeFields(s.Make)...) {
+	for _, t := range append([]struct{ field, text string }{{"path", s.Path}, {"image", s.Image}},
+		makeFields(s.Make)...) {
 		if _, err := ParseTemplate(t.field, t.text); err != nil {
 			bad("%s: %v", t.field, err)
 		}
@@ -70,6 +154,14 @@ func makeFields(arguments []string) []struct{ field, text string } {
 		out = append(out, struct{ field, text string }{fmt.Sprintf("make[%d]", i), a})
 	}
 	return out
+}
+
+// buildProblems are those of the fields that only a source of type build has.
+func (s Source) buildProblems() []string {
+	if slices.Contains([]BuildSystem{"", BuildKbuild, BuildMake, BuildDKMS}, s.System) {
+		return nil
+	}
+	return []string{fmt.Sprintf("system: %q is not one of kbuild, make, dkms", s.System)}
 }
 
 // registryProblems are those of the fields that only a source of type oci has.
@@ -92,7 +184,8 @@ func (s Source) registryProblems() []string {
 	}
 	if s.Proxy != "" {
 		// The value is not repeated: it may hold a password.
-		if u, err := url.Parse(s.Proxy); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "socks5" {
+		if u, err := url.Parse(s.Proxy); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" &&
+			u.Scheme != "socks5" {
 			bad("proxy: not a URL, such as http://proxy.example:3128")
 		}
 	}

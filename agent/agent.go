@@ -14,6 +14,7 @@ import (
 	"github.com/acceld/acceld/agent/loop"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/exporter/holders"
 	"github.com/acceld/acceld/health"
@@ -111,7 +112,7 @@ func run(ctx context.Context, o Options, s *Setup) error {
 	if err != nil {
 		return err
 	}
-	release, problem := driver.Lock(s.Host)
+	release, problem := lock.Agent(s.Host)
 	if problem != nil {
 		return problem
 	}

@@ -125,7 +125,8 @@ func TestClusterKnown(t *testing.T) {
 		if c.kubelet {
 			m.Dir("/var/lib/kubelet/device-plugins")
 		}
-		if got := (&Agent{Setup: opened(t, m.Host.Root(), "kubernetes: {enabled: "+c.kubernetes+"}\n")}).facts().Cluster; got != c.want {
+		a := &Agent{Setup: opened(t, m.Host.Root(), "kubernetes: {enabled: "+c.kubernetes+"}\n"), around: &surroundings{}}
+		if got := a.facts().Cluster; got != c.want {
 			t.Errorf("kubernetes %s, kubelet %v: %+v", c.kubernetes, c.kubelet, got)
 		}
 	}

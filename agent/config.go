@@ -250,8 +250,8 @@ func (c Config) check() []error {
 	}
 	errs = append(errs, c.Remote.check()...)
 	for i, s := range c.Prebuilt {
-		if s.Type != accel.SourceOCI && s.Type != accel.SourceBundle {
-			errs = append(errs, fmt.Errorf("prebuilt[%d].type: %q is not one of oci, bundle", i, s.Type))
+		if !s.Type.Prebuilt() {
+			errs = append(errs, fmt.Errorf("prebuilt[%d].type: %q is not one of %s", i, s.Type, accel.PrebuiltSources()))
 			continue
 		}
 		for _, text := range s.Problems() {

@@ -12,7 +12,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/dra"
-	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
 	"github.com/acceld/acceld/runtime"
@@ -88,7 +88,7 @@ func (w *watcher) followSteps(ctx context.Context, defs map[string]*accel.Defini
 	// What a step reads: a change of it may help one that failed.
 	read := append(w.runtime.Sources(), "/lib/modules/"+facts.Kernel.Release, kubeletDir)
 	for _, def := range defs {
-		read = append(read, driver.SourceDirs(def, facts)...)
+		read = append(read, source.Dirs(def, facts)...)
 	}
 	if err := w.follow(ctx, written, false, routine); err != nil {
 		return err

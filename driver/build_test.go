@@ -9,11 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/source"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // workshop is this machine with a real make, a source tree and headers whose Makefile does what a test says.
@@ -46,7 +49,7 @@ func newWorkshop(t *testing.T, makefile string) *workshop {
 	}
 	w.write(w.source, "edu.c", "int x;\n")
 	w.write(w.source, "made.ko", "what an earlier build left")
-	w.write(w.headers, "good.bin", string(edu().bytes()))
+	w.write(w.headers, "good.bin", string(ko.Edu().Bytes()))
 	w.write(w.headers, "Makefile", "modules:\n\t@echo run >> "+w.headers+"/runs\n\t@"+strings.ReplaceAll(makefile, "\n", "\n\t@")+"\n")
 	return w
 }
@@ -64,20 +67,20 @@ func (w *workshop) runs() int {
 }
 
 func (w *workshop) definition() *accel.Definition {
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: w.source}}
 	return def
 }
 
 func (w *workshop) facts() accel.Facts {
-	return accel.Facts{Kernel: accel.Kernel{Release: testRelease, Version: "#1", Arch: "x86_64", Headers: w.headers}}
+	return accel.Facts{Kernel: accel.Kernel{Release: ko.Release, Version: "#1", Arch: "x86_64", Headers: w.headers}}
 }
 
 const goodMake = `cp good.bin $(M)/edu.ko`
 
 func TestBuildFails(t *testing.T) {
-	other := edu()
-	other.vermagic = "5.0 SMP"
+	other := ko.Edu()
+	other.Vermagic = "5.0 SMP"
 	for _, c := range []struct {
 		name, makefile, version string
 		want                    accel.Reason
@@ -92,11 +95,11 @@ func TestBuildFails(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorkshop(t, c.makefile)
-			w.write(w.headers, "other.bin", string(other.bytes()))
+			w.write(w.headers, "other.bin", string(other.Bytes()))
 			d := New(w.h, Options{StateDir: w.state})
 			def := w.definition()
 			def.Driver.Version = c.version
-			_, problem := d.Build(t.Context(), def, w.facts())
+			_, problem := d.sources.Build(t.Context(), def, w.facts())
 			if problem == nil || problem.Reason != c.want || !strings.Contains(problem.Message, c.says) {
 				t.Fatalf("got %v, want %s with %q", problem, c.want, c.says)
 			}
@@ -114,7 +117,7 @@ func (w *workshop) isClean(entries int) {
 	if left, _ := os.ReadDir(w.state + "/build"); len(left) != 0 {
 		w.t.Errorf("the build left %v", left)
 	}
-	all, err := New(w.h, Options{StateDir: w.state}).List()
+	all, err := New(w.h, Options{StateDir: w.state}).store.List()
 	if err != nil || len(all) != entries {
 		w.t.Errorf("the store has %+v, %v", all, err)
 	}
@@ -126,7 +129,7 @@ func TestBuildOnce(t *testing.T) {
 	keys := make([]string, 4)
 	for i := range keys {
 		all.Go(func() {
-			e, problem := New(w.h, Options{StateDir: w.state}).Build(context.Background(), w.definition(), w.facts())
+			e, problem := New(w.h, Options{StateDir: w.state}).sources.Build(context.Background(), w.definition(), w.facts())
 			if problem != nil {
 				t.Error(problem)
 			}
@@ -142,13 +145,13 @@ func TestBuildOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := New(w.h, Options{StateDir: w.state})
-	if e, problem := d.Build(t.Context(), w.definition(), w.facts()); problem != nil || e.Key != keys[0] {
+	if e, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem != nil || e.Key != keys[0] {
 		t.Fatal(e, problem)
 	}
 	w.isClean(1)
 	// Another byte of source, another argument or another kernel is another driver.
 	w.write(w.source, "edu.c", "int y;\n")
-	if _, problem := d.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.HeadersMissing {
+	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.HeadersMissing {
 		t.Error(problem)
 	}
 	st, err := os.Stat(w.state + "/kmod/" + keys[0])
@@ -162,7 +165,7 @@ func TestBuildTimeout(t *testing.T) {
 	w := newWorkshop(t, `setsid sleep `+sleep+` & exec sleep `+sleep)
 	d := New(w.h, Options{StateDir: w.state, BuildTimeout: 500 * time.Millisecond})
 	start := time.Now()
-	_, problem := d.Build(t.Context(), w.definition(), w.facts())
+	_, problem := d.sources.Build(t.Context(), w.definition(), w.facts())
 	if problem == nil || problem.Reason != accel.BuildTimeout || time.Since(start) > 10*time.Second {
 		t.Fatal(problem, time.Since(start))
 	}
@@ -176,7 +179,7 @@ func TestBuildTimeout(t *testing.T) {
 	}})
 	w.write(w.headers, "Makefile", "modules:\n\t@echo '  CC [M] x.o'; setsid sleep "+sleep+" & exec sleep "+sleep+"\n")
 	start = time.Now()
-	if _, problem := d.Build(ctx, w.definition(), w.facts()); problem == nil || !strings.Contains(problem.Message, "called off") || time.Since(start) > 10*time.Second {
+	if _, problem := d.sources.Build(ctx, w.definition(), w.facts()); problem == nil || !strings.Contains(problem.Message, "called off") || time.Since(start) > 10*time.Second {
 		t.Error("a build that was called off:", problem)
 	}
 	w.isGone(sleep)
@@ -200,7 +203,7 @@ func TestBuildWithoutRights(t *testing.T) {
 		t.Skip("giving up rights needs root")
 	}
 	w := newWorkshop(t, `test $$(id -u) -gt 1879048191; test -w $(M)/edu.c; ! cat /etc/shadow 2>/dev/null; ! ls `+"$(M)/../entry"+` 2>/dev/null; test $$(grep -c : /proc/net/dev) = 1; test $$(nice) = 19; touch "$$TMPDIR/x"; `+goodMake)
-	if _, problem := New(w.h, Options{StateDir: w.state}).Build(t.Context(), w.definition(), w.facts()); problem != nil {
+	if _, problem := New(w.h, Options{StateDir: w.state}).sources.Build(t.Context(), w.definition(), w.facts()); problem != nil {
 		b, _ := filepath.Glob(w.state + "/kmod/failed/*")
 		t.Fatal(problem, b)
 	}
@@ -213,7 +216,7 @@ func TestBuildWithoutRights(t *testing.T) {
 func TestBuildOutOfMemory(t *testing.T) {
 	w := newWorkshop(t, `dd if=/dev/zero of=/dev/null bs=300M count=1 2>/dev/null || { echo "cc1: out of memory allocating 9 bytes"; exit 1; }; `+goodMake)
 	d := New(w.h, Options{StateDir: w.state, BuildMemory: 64 << 20})
-	if _, problem := d.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.BuildOutOfMemory {
+	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.BuildOutOfMemory {
 		t.Error(problem)
 	}
 	w.isClean(0)
@@ -222,15 +225,15 @@ func TestBuildOutOfMemory(t *testing.T) {
 func TestBuildRepairsAnEntry(t *testing.T) {
 	w := newWorkshop(t, goodMake)
 	d := New(w.h, Options{StateDir: w.state})
-	e, problem := d.Build(t.Context(), w.definition(), w.facts())
+	e, problem := d.sources.Build(t.Context(), w.definition(), w.facts())
 	if problem != nil {
 		t.Fatal(problem)
 	}
 	w.write(e.Path, "manifest.json", "{")
-	if all, err := d.List(); err != nil || len(all) != 1 || all[0].Problem == "" {
+	if all, err := d.store.List(); err != nil || len(all) != 1 || all[0].Problem == "" {
 		t.Fatal(all, err)
 	}
-	if again, problem := d.Build(t.Context(), w.definition(), w.facts()); problem != nil || again.Key != e.Key {
+	if again, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem != nil || again.Key != e.Key {
 		t.Fatal(again, problem)
 	}
 	w.isClean(1)
@@ -243,18 +246,18 @@ func TestBuildRepairsAnEntry(t *testing.T) {
 func TestSweep(t *testing.T) {
 	m := newMachine(t)
 	d := m.driver(Options{})
-	m.write(d.buildDir()+"/dead/work/a.c", "x")
-	m.write(d.buildDir()+"/dead.lock", "")
-	m.write(d.buildDir()+"/deader/work/a.c", "x")
-	m.write(d.buildDir()+"/alive/work/a.c", "x")
-	release, err := m.h.TryLock(d.buildDir()+"/alive.lock", "")
+	m.Write(d.store.BuildDir()+"/dead/work/a.c", "x")
+	m.Write(d.store.BuildDir()+"/dead.lock", "")
+	m.Write(d.store.BuildDir()+"/deader/work/a.c", "x")
+	m.Write(d.store.BuildDir()+"/alive/work/a.c", "x")
+	release, err := m.Host.TryLock(d.store.BuildDir()+"/alive.lock", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer release()
 	m.driver(Options{})
 	var left []string
-	for _, name := range m.h.Glob(d.buildDir(), "*") {
+	for _, name := range m.Host.Glob(d.store.BuildDir(), "*") {
 		left = append(left, filepath.Base(name))
 	}
 	if fmt.Sprint(left) != "[alive alive.lock]" {
@@ -262,71 +265,17 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-func TestCopyTree(t *testing.T) {
-	m := newMachine(t)
-	m.write("/a/x.c", "1")
-	m.write("/a/sub/y.c", "2")
-	if err := os.Symlink("sub/y.c", m.path("/a/link.c")); err != nil {
-		t.Fatal(err)
-	}
-	sum := func(to string) string {
-		t.Helper()
-		if err := m.h.MkdirAll(to, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		s, err := copyTree(m.h, "/a", to)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	first := sum("/1")
-	if b, err := os.ReadFile(m.path("/1/link.c")); err != nil || string(b) != "2" {
-		t.Error(string(b), err)
-	}
-	for _, junk := range []string{"x.o", ".x.o.cmd", "edu.ko", "edu.mod", "edu.mod.c", "Module.symvers", "modules.order", ".git/HEAD"} {
-		m.write("/a/"+junk, "junk")
-	}
-	if err := os.Chtimes(m.path("/a/x.c"), time.Unix(1, 0), time.Unix(1, 0)); err != nil {
-		t.Fatal(err)
-	}
-	if sum("/2") != first {
-		t.Error("what a build left changes the digest")
-	}
-	m.write("/a/shipped.o", "vendor's")
-	second := sum("/3")
-	if second == first {
-		t.Error("an object that the vendor ships does not count")
-	}
-	if err := os.Chmod(m.path("/a/x.c"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if sum("/4") == second {
-		t.Error("a file that becomes executable does not count")
-	}
-	if err := os.Symlink("../../etc/shadow", m.path("/a/sub/out")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := copyTree(m.h, "/a", "/1"); err == nil {
-		t.Error("a link out of the tree was copied")
-	}
-	m.write("/empty/.git/x", "")
-	if _, err := copyTree(m.h, "/empty", "/1"); err == nil {
-		t.Error("an empty tree was copied")
-	}
-}
-
 func TestReasonOfDisk(t *testing.T) {
 	m := newMachine(t)
-	m.write("/src/a.c", "x")
-	m.write("/var/lib/acceld", "a file where the directory should be")
+	m.Write("/src/a.c", "x")
+	m.Write("/var/lib/acceld", "a file where the directory should be")
 	d := m.driver(Options{})
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
-	if _, problem := d.Build(t.Context(), def, m.facts()); problem == nil {
+	if _, problem := d.sources.Build(t.Context(), def, m.Facts()); problem == nil {
 		t.Error("no problem")
 	}
-	if p := problemOf(errors.Join(errors.New("x"), &os.PathError{Op: "write", Path: "/x", Err: errNoSpace()}), "cannot write"); p.Reason != accel.NoSpace {
+	if p := accel.ProblemOf(errors.Join(errors.New("x"), &os.PathError{Op: "write", Path: "/x", Err: syscall.ENOSPC}), "cannot write"); p.Reason != accel.NoSpace {
 		t.Error(p)
 	}
 }
@@ -344,14 +293,13 @@ func TestBuildInAnotherRoot(t *testing.T) {
 	}
 	w.h = h
 	d := New(w.h, Options{StateDir: w.state})
-	e, problem := d.Build(t.Context(), w.definition(), w.facts())
-	if problem != nil {
+	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem != nil {
 		t.Fatal(problem)
 	}
-	if a := d.useEntry(w.definition(), w.facts(), e); a.verdict != satisfied {
-		t.Error(a.problem)
+	if a := ask(t, d, w.definition(), w.facts(), accel.SourceStore); a.Verdict != source.Satisfied {
+		t.Error(a.Problem)
 	} else {
-		a.plan.close()
+		a.Plan.Close()
 	}
 	w.isClean(1)
 }

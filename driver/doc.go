@@ -1,14 +1,15 @@
-// Package driver makes the right kernel modules of a kind of accelerator present: it chooses where they come from,
-// builds them when nothing ready is there, reads each file before the kernel may, loads, proves and unloads them. It
-// may change kernel modules and its own state directory; it never forces the kernel, never touches a driver it did not
-// choose (but for devices that a definition allows to take from named drivers, on record and given back), never installs
-// a package and never writes below /lib/modules or /etc.
+// Package driver makes the right kernel modules of a kind of accelerator live: it takes a driver from where one comes
+// from, loads it, sees its devices bound, lets them compute, replaces it, resets devices and takes everything back.
+// What a module is, where one comes from, how one is built and where it is kept are the packages below. It may load and
+// remove kernel modules and change its own state directory; it never forces the kernel, never touches a driver it did
+// not choose (but for devices that a definition allows to take from named drivers, on record and given back), never
+// installs a package and never writes below /lib/modules or /etc.
 //
 // # The order of the sources
 //
-// Already loaded and right, the local store, installed on the host, then what the definition configures. Each source
-// answers satisfied, unavailable, refused or failed. Only unavailable falls through to the next one: a bad signature
-// must not degrade into a build.
+// Already loaded and right, the local store, installed on the host, then what the definition configures: [source] has
+// the table. Each source answers satisfied, unavailable, refused or failed. Only unavailable falls through to the next
+// one: a bad signature must not degrade into a build.
 //
 // # What a driver is
 //

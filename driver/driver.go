@@ -2,32 +2,28 @@ package driver
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"log/slog"
-	"os"
-	"path"
 	"runtime"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/build"
+	"github.com/acceld/acceld/driver/deadline"
+	"github.com/acceld/acceld/driver/devices"
+	"github.com/acceld/acceld/driver/firmware"
+	"github.com/acceld/acceld/driver/lock"
+	"github.com/acceld/acceld/driver/progress"
+	"github.com/acceld/acceld/driver/source"
+	"github.com/acceld/acceld/driver/steps"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
 )
 
-// runDir holds the locks: it is empty after a boot, as locks must be.
-const runDir = "/run/acceld"
-
 // settleTime is how long devices may take to be bound and to get their nodes after their module is live: probes run
 // inside the load, udev and devtmpfs follow within milliseconds.
 const settleTime = 5 * time.Second
-
-// deviceDeadline is how long one device may take to answer a check.
-const deviceDeadline = 5 * time.Second
 
 // Options of a [Driver]. The zero value of each field is usable.
 type Options struct {
@@ -44,8 +40,8 @@ type Options struct {
 	BuildMemory int64
 	// CPUWeight is a build's share of a busy processor, where everybody else has 100; it is left alone when zero.
 	CPUWeight int
-	// Progress is told how far the work is, by several goroutines at once when several kinds are worked on; it must be quick.
-	// Nil when nobody looks.
+	// Progress is told how far the work is, by several goroutines at once when several kinds are worked on; it must be
+	// quick. Nil when nobody looks.
 	Progress func(accel.Progress)
 	// Helper is the program and its first arguments that runs [LoadModuleMain]; this process's own program with the
 	// argument "load-module" when empty.
@@ -56,8 +52,8 @@ type Options struct {
 	Ledger *ledger.Ledger
 	// Now is the clock of what is written into the store; time.Now when nil.
 	Now func() time.Time
-	// StoreEntries is how many drivers that nothing needs are kept in the store, the youngest ones; 8 when zero, none when
-	// negative. StoreMiB bounds what these take; no bound when zero.
+	// StoreEntries is how many drivers that nothing needs are kept in the store, the youngest ones; 8 when zero, none
+	// when negative. StoreMiB bounds what these take; no bound when zero.
 	StoreEntries, StoreMiB int
 	// Artifact says how registries are asked; its zero value is usable.
 	Artifact artifact.Options
@@ -71,23 +67,29 @@ type Driver struct {
 	h      *host.Host
 	o      Options
 	log    *slog.Logger
-	kernel Kernel
 	ledger *ledger.Ledger
+	locks  lock.Locks
+	tell   progress.Teller
 	settle time.Duration // settleTime, less in tests
 	// attribute tells a bus of the kernel to bind or unbind a device; a fake machine does it in tests.
 	attribute func(name, text string) error
 	stopAt    func(string) // see point; nil but in tests
+	// operations are those on devices, which may hang.
+	operations *deadline.Operations
 
-	mu     sync.Mutex
-	coming map[string]time.Time // since when a module has been seen neither live nor gone
-	asked  map[string]chan error
-	// awaited are the keys, by kind, that another host builds; published what became of publishing, by key.
-	awaited, published map[string]string
-	background         sync.WaitGroup // publishing
+	store    *store.Store
+	attempts *store.Attempts
+	sources  *source.Sources
+	devices  *devices.Devices
+	firmware *firmware.Firmware
+	steps    *steps.Steps
+	loader   *loader
+	takeover *takeover
+	journals *journals
 }
 
-// New returns the driver manager of h and removes what an interrupted build left behind.
-func New(h *host.Host, o Options) *Driver {
+// withDefaults fills in what the zero value of a field means.
+func withDefaults(o Options) Options {
 	if o.StateDir == "" {
 		o.StateDir = "/var/lib/acceld"
 	}
@@ -115,94 +117,69 @@ func New(h *host.Host, o Options) *Driver {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	d := &Driver{h: h, attribute: h.WriteAttribute, o: o, log: o.Log, kernel: o.Kernel, settle: settleTime, coming: map[string]time.Time{}, asked: map[string]chan error{}, awaited: map[string]string{}, published: map[string]string{}}
-	if d.kernel == nil {
-		d.kernel = &helperKernel{h: h, argv: o.Helper}
+	return o
+}
+
+// New returns the driver manager of h and removes what an interrupted build left behind.
+func New(h *host.Host, o Options) *Driver {
+	o = withDefaults(o)
+	d := &Driver{
+		h: h, attribute: h.WriteAttribute, o: o, log: o.Log, ledger: o.Ledger, settle: settleTime,
+		locks: lock.Locks{Host: h, Tell: o.Progress, Timeout: o.LoadTimeout}, tell: o.Progress,
+		attempts: store.NewAttempts(h, o.Log, o.StateDir), operations: &deadline.Operations{},
 	}
-	d.kernel = forgetful{d.kernel, d.forgetLoad}
-	if d.ledger = o.Ledger; d.ledger == nil {
+	if d.ledger == nil {
 		var err error
 		if d.ledger, err = ledger.Open(h, o.StateDir, o.Log); err != nil {
 			panic(err) // a state directory that is none: configuration is validated long before
 		}
 	}
-	d.sweep()
-	d.settleAttempts()
+	d.store = store.New(h, store.Options{
+		StateDir: o.StateDir, Log: o.Log, Locks: d.locks, Now: o.Now, Wait: o.BuildTimeout, Entries: o.StoreEntries,
+		MiB: o.StoreMiB, Point: d.point,
+	})
+	d.firmware = firmware.New(h, o.Log, d.ledger, d.store, o.StateDir)
+	d.sources = source.New(h, source.Parts{
+		Log: o.Log, Store: d.store, Attempts: d.attempts, Firmware: d.firmware, Tell: d.tell, Artifact: o.Artifact,
+		Now:   o.Now,
+		Elect: o.Elect, Builder: build.New(h, build.Options{
+			StateDir: o.StateDir, Log: o.Log, Store: d.store, Tell: d.tell, Now: o.Now, Timeout: o.BuildTimeout,
+			Jobs:   o.Jobs,
+			Memory: o.BuildMemory, CPUWeight: o.CPUWeight,
+		}),
+	})
+	d.devices = devices.New(h, o.Log, d.ledger)
+	d.steps = steps.New(h, o.Log, o.Now, d.operations)
+	d.loader = &loader{
+		h: h, log: o.Log, ledger: d.ledger, store: d.store, attempts: d.attempts, devices: d.devices, tell: d.tell,
+		now:     o.Now,
+		timeout: o.LoadTimeout, coming: map[string]time.Time{},
+	}
+	if o.Kernel == nil {
+		o.Kernel = &helperKernel{h: h, argv: o.Helper}
+	}
+	d.loader.kernel = forgetful{o.Kernel, d.loader.forgetLoad}
+	d.takeover = &takeover{
+		h: h, log: o.Log, ledger: d.ledger, devices: d.devices, locks: d.locks, operations: d.operations,
+		point:     d.point,
+		attribute: func(name, text string) error { return d.attribute(name, text) },
+	}
+	d.journals = &journals{h: h, log: o.Log, stateDir: o.StateDir, point: d.point}
+	d.store.Sweep()
+	d.attempts.Settle()
 	return d
 }
 
-// Lock takes the lock that makes an agent the only one on its host. Release gives it back; so does the end of the
-// process.
-func Lock(h *host.Host) (release func(), problem *accel.Problem) {
-	name := path.Join(runDir, "agent.lock")
-	if err := h.MkdirAll(runDir, 0o755); err != nil {
-		return nil, problemOf(err, "cannot make %q", runDir)
-	}
-	release, err := h.TryLock(name, lockText(h))
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, accel.Problemf(accel.AlreadyRunning, "another acceld holds %q: %s", name, holderOf(h, name))
-	}
-	if err != nil {
-		return nil, problemOf(err, "cannot take the agent's lock")
-	}
-	return release, nil
+// List returns the drivers that the store has, the oldest first.
+func (d *Driver) List() ([]store.Entry, error) { return d.store.List() }
+
+// RunSteps runs the definition's own steps of one published state at one moment, in order, until one fails: StepFailed
+// then names the step, why, and the end of what it printed. Without such steps it does nothing.
+func (d *Driver) RunSteps(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	state accel.Published, moment accel.Moment,
+) *accel.Problem {
+	return d.steps.Run(ctx, def, facts, accs, state, moment)
 }
 
-// driverLock is the file that is locked while drivers change, and devices are reset.
-func driverLock() string { return path.Join(runDir, "driver.lock") }
-
-// lock excludes every other acceld on the host (a DaemonSet and a unit) from loading and unloading. Kind is whose driver changes,
-// empty for those of all.
-func (d *Driver) lock(ctx context.Context, kind string) (release func(), problem *accel.Problem) {
-	name := driverLock()
-	if err := d.h.MkdirAll(runDir, 0o755); err != nil {
-		return nil, problemOf(err, "cannot make %q", runDir)
-	}
-	ctx, cancel := context.WithTimeout(ctx, d.o.LoadTimeout)
-	defer cancel()
-	release, err := d.lockFile(ctx, kind, name)
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return nil, accel.Problemf(accel.AlreadyRunning, "another acceld is changing drivers and holds %q: %s", name, holderOf(d.h, name))
-	}
-	if err != nil {
-		return nil, problemOf(err, "cannot take the driver lock")
-	}
-	return release, nil
-}
-
-// owner is the text of a lock file.
-type owner struct {
-	PID    int    `json:"pid"`
-	BootID string `json:"bootID"`
-	// Resets are the devices that the owner resets; see [Driver.Reset].
-	Resets []string `json:"resets,omitempty"`
-}
-
-func lockText(h *host.Host, resets ...string) string {
-	b, err := json.Marshal(owner{PID: os.Getpid(), BootID: bootID(h), Resets: resets})
-	if err != nil {
-		return ""
-	}
-	return string(b)
-}
-
-func holderOf(h *host.Host, name string) string {
-	text, err := h.ReadString(name)
-	var o owner
-	if err != nil || json.Unmarshal([]byte(text), &o) != nil || o.PID == 0 {
-		return "holder unknown"
-	}
-	comm, err := h.ReadString(fmt.Sprintf("/proc/%d/comm", o.PID))
-	if err != nil {
-		return fmt.Sprintf("process %d", o.PID)
-	}
-	return fmt.Sprintf("process %d (%s)", o.PID, comm)
-}
-
-func bootID(h *host.Host) string {
-	id, err := h.ReadString("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return id
-}
+// Sources returns where drivers come from.
+func (d *Driver) Sources() *source.Sources { return d.sources }

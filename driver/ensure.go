@@ -1,49 +1,14 @@
 package driver
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"path"
 	"slices"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/source"
+	"github.com/acceld/acceld/driver/store"
 )
-
-// verdict is how a source answers.
-type verdict string
-
-const (
-	satisfied   verdict = "satisfied"
-	unavailable verdict = "unavailable" // the only one that falls through to the next source
-	refused     verdict = "refused"
-	failed      verdict = "failed"
-	waiting     verdict = "waiting" // it will be there by itself
-)
-
-// answer is what one source says about one kind.
-type answer struct {
-	verdict verdict
-	plan    *plan // when satisfied
-	problem *accel.Problem
-}
-
-// source is one place that drivers come from.
-type source struct {
-	name string
-	kind accel.SourceType
-	ask  func(context.Context) answer
-}
-
-// EnsureOptions change how [Driver.EnsureWith] works.
-type EnsureOptions struct {
-	// NoBuild leaves out the sources that need a compiler or a network.
-	NoBuild bool
-	// Retry forgets that earlier loads of the driver ended uncleanly.
-	Retry bool
-	// Fresh asks the configured sources before the host and the store, which have what served until now.
-	Fresh bool
-}
 
 // Result is the outcome of [Driver.Early] for one kind.
 type Result struct {
@@ -53,18 +18,22 @@ type Result struct {
 
 // Ensure makes the driver of one kind present: modules live, devices bound, nodes there. It does nothing when that is
 // so. A problem lists in Tried what each source answered.
-func (d *Driver) Ensure(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
-	return d.EnsureWith(ctx, def, facts, accs, EnsureOptions{})
+func (d *Driver) Ensure(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	accs []accel.Accelerator,
+) (accel.DriverHave, *accel.Problem) {
+	return d.EnsureWith(ctx, def, facts, accs, source.Options{})
 }
 
 // Early is Ensure for every kind that has accelerators, without compilers and network: what runs before the kubelet.
-func (d *Driver) Early(ctx context.Context, defs []*accel.Definition, facts accel.Facts, accs map[string][]accel.Accelerator) map[string]Result {
+func (d *Driver) Early(ctx context.Context, defs []*accel.Definition, facts accel.Facts,
+	accs map[string][]accel.Accelerator,
+) map[string]Result {
 	out := map[string]Result{}
 	for _, def := range defs {
 		if accel.CountPresent(accs[def.Kind]) == 0 {
 			continue
 		}
-		have, problem := d.EnsureWith(ctx, def, facts, accs[def.Kind], EnsureOptions{NoBuild: true})
+		have, problem := d.EnsureWith(ctx, def, facts, accs[def.Kind], source.Options{NoBuild: true})
 		out[def.Kind] = Result{Have: have, Problem: problem}
 	}
 	return out
@@ -76,16 +45,20 @@ func (d *Driver) Early(ctx context.Context, defs []*accel.Definition, facts acce
 //
 // Devices of drivers that the definition allows to take them from are taken over when a driver was found and judged
 // good, and given back when it does not come up.
-func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, o EnsureOptions) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) EnsureWith(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	o source.Options,
+) (accel.DriverHave, *accel.Problem) {
 	have, problem := d.ensure(ctx, def, facts, accs, o)
-	problem = d.blameFirmware(def, facts, accs, problem)
+	problem = d.devices.BlameFirmware(def, facts, accs, problem)
 	if !have.Right && (problem == nil || problem.Reason != accel.AlreadyRunning) {
-		d.settleTaken(ctx, def, accs)
+		d.takeover.settle(ctx, def, accs)
 	}
 	return have, problem
 }
 
-func (d *Driver) ensure(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, o EnsureOptions) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) ensure(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	o source.Options,
+) (accel.DriverHave, *accel.Problem) {
 	interrupted, problem := d.recover(ctx, def, facts, accs)
 	if problem != nil {
 		return accel.DriverHave{}, problem
@@ -100,324 +73,123 @@ func (d *Driver) ensure(ctx context.Context, def *accel.Definition, facts accel.
 			return have, nil
 		}
 	}
-	if problem = d.contested(def, accs, problem); problem != nil {
-		problem.Tried = append(problem.Tried, sentence("loaded", refused, problem))
+	if problem = d.takeover.contested(def, accs, problem); problem != nil {
+		problem.Tried = append(problem.Tried, source.Sentence("loaded", source.Refused, problem))
 		return have, problem
 	}
-	if c := d.choice(def.Kind, facts.Kernel); c.Current != nil {
+	if c := d.store.Choice(def.Kind, facts.Kernel); c.Current != nil {
 		have, problem := d.ensureGood(ctx, def, facts, accs, o, c, interrupted)
-		if have.Right || c.Rejected != nil && c.Rejected.Stuck != nil || problem != nil && problem.Reason == accel.RebootRequired {
+		if have.Right || c.Rejected != nil && c.Rejected.Stuck != nil || problem != nil &&
+			problem.Reason == accel.RebootRequired {
 			return have, problem
 		}
 	}
-	p, tried, problem := d.acquire(ctx, def, facts, o)
+	p, tried, problem := d.sources.Acquire(ctx, def, facts, o)
 	if problem != nil {
 		return have, problem
 	}
-	defer p.close()
+	defer p.Close()
 	have, problem = d.load(ctx, def, facts, accs, p)
 	if problem != nil {
-		problem.Tried = slices.Concat(tried, []string{sentence(string(p.source), failed, problem)})
+		problem.Tried = slices.Concat(tried, []string{source.Sentence(string(p.Source), source.Failed, problem)})
 		return have, problem
 	}
-	d.log.Debug("driver sources", "kind", def.Kind, "tried", tried, "took", p.source)
+	d.log.Debug("driver sources", "kind", def.Kind, "tried", tried, "took", p.Source)
 	return have, nil
 }
 
 // ensureGood makes a driver present on a kernel that had one already: the wanted one when it is at hand, was not
 // rejected, and the last upgrade was not ended by the machine; else the one that served last.
-func (d *Driver) ensureGood(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, o EnsureOptions, c choice, interrupted bool) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) ensureGood(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	o source.Options, c store.Choice, interrupted bool,
+) (accel.DriverHave, *accel.Problem) {
 	var first *accel.Problem
-	if !interrupted && (c.Rejected == nil || c.Rejected.Wish != d.wish(def, facts)) {
+	if !interrupted && (c.Rejected == nil || c.Rejected.Wish != store.Wish(def, facts)) {
 		quick := o
 		quick.NoBuild = true
-		p, _, problem := d.acquire(ctx, def, facts, quick)
+		p, _, problem := d.sources.Acquire(ctx, def, facts, quick)
 		if problem == nil {
 			have, problem := d.take(ctx, def, facts, accs, c, p)
-			p.close()
+			p.Close()
 			if problem == nil || have.Right {
 				return have, problem
 			}
 			first = problem
-			if c = d.choice(def.Kind, facts.Kernel); c.Rejected != nil && c.Rejected.Stuck != nil {
+			if c = d.store.Choice(def.Kind, facts.Kernel); c.Rejected != nil && c.Rejected.Stuck != nil {
 				return have, problem // both were just tried
 			}
 		} else {
 			first = problem
 		}
 	}
-	a := d.planOf(def, facts, c.Current)
-	if a.verdict != satisfied {
-		a.problem.Tried = append(a.problem.Tried, sentence("the last good driver", a.verdict, a.problem))
-		return accel.DriverHave{}, stuck(c, a.problem)
+	a := d.sources.Plan(def, facts, c.Current)
+	if a.Verdict != source.Satisfied {
+		a.Problem.Tried = append(a.Problem.Tried, source.Sentence("the last good driver", a.Verdict, a.Problem))
+		return accel.DriverHave{}, stuck(c, a.Problem)
 	}
-	defer a.plan.close()
-	have, problem := d.load(ctx, def, facts, accs, a.plan)
+	defer a.Plan.Close()
+	have, problem := d.load(ctx, def, facts, accs, a.Plan)
 	if problem != nil {
 		return have, stuck(c, problem)
 	}
-	if c = d.choice(def.Kind, facts.Kernel); c.Rejected != nil && c.Rejected.Stuck != nil {
+	if c = d.store.Choice(def.Kind, facts.Kernel); c.Rejected != nil && c.Rejected.Stuck != nil {
 		c.Rejected.Stuck = nil
-		if err := d.choose(def.Kind, facts.Kernel, c); err != nil {
+		if err := d.store.Choose(def.Kind, facts.Kernel, c); err != nil {
 			d.log.Warn("cannot note the driver", "kind", def.Kind, "error", err)
 		}
 	}
 	if first != nil {
-		d.log.Info("the last good driver serves", "kind", def.Kind, "version", have.Version, "reason", first.Reason, "message", first.Message)
+		d.log.Info("the last good driver serves", "kind", def.Kind, "version", have.Version, "reason", first.Reason,
+			"message", first.Message)
 	}
 	return have, nil
 }
 
 // stuck says that no driver serves after an upgrade because both failed.
-func stuck(c choice, problem *accel.Problem) *accel.Problem {
+func stuck(c store.Choice, problem *accel.Problem) *accel.Problem {
 	if c.Rejected == nil || c.Rejected.Stuck == nil {
 		return problem
 	}
 	return accel.Problemf(accel.RollbackFailed, "%s failed (%s) and %s does not come back: %s",
-		accel.DriverRef{Version: c.Rejected.Version, Key: c.Rejected.ID}, c.Rejected.Problem.Message, c.Current.ref(), problem.Message)
+		accel.DriverRef{
+			Version: c.Rejected.Version,
+			Key:     c.Rejected.ID,
+		}, c.Rejected.Problem.Message, c.Current.Ref(), problem.Message)
 }
 
 // take loads a plan where a driver served before: the same one simply, another one as an upgrade from nothing, which
 // can be taken back.
-func (d *Driver) take(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, c choice, p *plan) (accel.DriverHave, *accel.Problem) {
-	if p.generation(def).same(c.Current) {
+func (d *Driver) take(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	c store.Choice, p *kmod.Plan,
+) (accel.DriverHave, *accel.Problem) {
+	if store.GenerationOf(p, def).Same(c.Current) {
 		return d.load(ctx, def, facts, accs, p)
 	}
-	to, problem := d.keep(def, facts, p)
+	to, problem := d.store.Keep(def, facts, p)
 	if problem != nil {
 		return accel.DriverHave{}, problem
 	}
 	return d.replace(ctx, def, facts, accs, c.Current, to)
 }
 
-// acquire asks the sources in order for a driver and returns it judged good, open and ready to be loaded. Nothing is
-// changed but the store. The problem lists in Tried what each source answered, as does tried with a plan.
-func (d *Driver) acquire(ctx context.Context, def *accel.Definition, facts accel.Facts, o EnsureOptions) (p *plan, tried []string, problem *accel.Problem) {
-	tried = []string{"loaded: unavailable: the modules are not loaded"}
-	last := accel.Problemf(accel.NoDriverSource, "no source has a driver of %q for kernel %q", def.Kind, facts.Kernel.Release)
-	sources := d.sources(def, facts, o)
-	if o.Fresh {
-		slices.SortStableFunc(sources, func(a, b source) int {
-			return cmp.Compare(lateness(a.kind), lateness(b.kind))
-		})
-	}
-	for _, s := range sources {
-		a := s.ask(ctx)
-		switch a.verdict {
-		case satisfied:
-			return a.plan, tried, nil
-		case unavailable:
-			if ctx.Err() != nil { // it was called off: the next one would be too
-				return nil, tried, a.problem
-			}
-			tried = append(tried, sentence(s.name, unavailable, a.problem))
-			last = telling(last, a.problem)
-		default:
-			a.problem.Tried = slices.Concat(tried, []string{sentence(s.name, a.verdict, a.problem)})
-			return nil, tried, a.problem
-		}
-	}
-	final := accel.Problemf(last.Reason, "%s", last.Message)
-	final.Tried = tried
-	return nil, tried, final
-}
-
-// lateness puts what the host has already behind what the configured sources have now.
-func lateness(t accel.SourceType) int {
-	return slices.Index([]accel.SourceType{accel.SourceInstalled, accel.SourceStore}, t)
-}
-
-// telling chooses the reason of a driver that no source has: the later one, unless the earlier one is about access,
-// which a person must see, or about something that may come by itself where the later one is for good.
-func telling(before, after *accel.Problem) *accel.Problem {
-	switch {
-	case after.Reason == accel.NoDriverSource:
-		return before
-	case before.Reason == accel.RegistryDenied && after.Reason != accel.RegistryDenied:
-		return before
-	case before.Reason != accel.NoDriverSource && !before.Reason.Doc().Permanent && after.Reason.Doc().Permanent:
-		return before
-	}
-	return after
-}
-
-func sentence(source string, v verdict, p *accel.Problem) string {
-	return fmt.Sprintf("%s: %s: %s", source, v, p.Message)
-}
-
-// anyFree reports whether a device is left for the driver: loading it helps then, whoever has the others.
-func (d *Driver) anyFree(def *accel.Definition, accs []accel.Accelerator) bool {
-	return slices.ContainsFunc(d.observe(def, accs), func(v device) bool {
-		return v.bound == "" && (v.kept == "" || v.kept == def.Driver.Binds)
-	})
-}
-
-// sources lists where the driver of def may come from, in order. What is ready always precedes what must be built.
-func (d *Driver) sources(def *accel.Definition, facts accel.Facts, o EnsureOptions) []source {
-	out := []source{
-		{string(accel.SourceStore), accel.SourceStore, func(context.Context) answer { return d.askStore(def, facts, o) }},
-		{string(accel.SourceInstalled), accel.SourceInstalled, func(context.Context) answer { return d.askInstalled(def, facts, o) }},
-	}
-	for _, s := range def.Driver.Sources {
-		switch s.Type {
-		case accel.SourceLoaded, accel.SourceStore, accel.SourceInstalled, accel.SourceOCI, accel.SourceBuild, accel.SourceBundle:
-		default:
-			out = append(out, source{string(s.Type), s.Type, func(context.Context) answer {
-				return answer{refused, nil, accel.Problemf(accel.DefinitionInvalid, "driver.sources of %q has type %q, which is not known", def.Kind, s.Type)}
-			}})
-		}
-	}
-	for _, kind := range []accel.SourceType{accel.SourceOCI, accel.SourceBuild, accel.SourceBundle} {
-		for _, s := range def.Driver.Sources {
-			if s.Type == kind {
-				out = append(out, d.configured(def, facts, s, o))
-			}
-		}
-	}
-	return out
-}
-
-// configured is a source of the definition.
-func (d *Driver) configured(def *accel.Definition, facts accel.Facts, s accel.Source, o EnsureOptions) source {
-	out := source{name: "bundle " + s.Path, kind: s.Type}
-	switch s.Type {
-	case accel.SourceOCI:
-		out.name = "oci " + s.Image
-		out.ask = func(ctx context.Context) answer { return d.askOCI(ctx, def, facts, s, o) }
-	case accel.SourceBuild:
-		out.name = "build from " + s.Path
-		out.ask = func(ctx context.Context) answer { return d.askBuild(ctx, def, facts, s, o) }
-	default:
-		out.ask = func(ctx context.Context) answer { return d.askBundle(ctx, def, facts, s, o) }
-	}
-	if o.NoBuild && s.Type != accel.SourceBundle {
-		out.ask = func(context.Context) answer {
-			return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "nothing is built or fetched at this time")}
-		}
-	}
-	return out
-}
-
-// askStore finds a driver in the store. It needs neither its source nor a network.
-func (d *Driver) askStore(def *accel.Definition, facts accel.Facts, o EnsureOptions) answer {
-	entries, err := d.find(def, facts.Kernel)
-	if err != nil {
-		return answer{failed, nil, problemOf(err, "cannot read the store")}
-	}
-	if len(entries) == 0 {
-		return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "the store has none for kernel %q", facts.Kernel.Release)}
-	}
-	var quarantined *accel.Problem
-	for _, e := range entries {
-		if o.Retry {
-			if p := d.forgive(e.Key); p != nil {
-				return answer{failed, nil, p}
-			}
-		}
-		if quarantined = d.quarantined(e.Key); quarantined != nil {
-			continue // the last one that was good may serve
-		}
-		return d.useEntry(def, facts, e)
-	}
-	return answer{refused, nil, quarantined}
-}
-
-// useEntry checks an entry's files and plans it.
-func (d *Driver) useEntry(def *accel.Definition, facts accel.Facts, e Entry) answer {
-	var where []located
-	for _, m := range def.Driver.Modules {
-		s, ok := e.module(m.Name)
-		if !ok {
-			if !m.Optional {
-				return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "entry %q of the store has no module %q", e.Key, m.Name)}
-			}
-			continue
-		}
-		if p := d.checkDigest(e, s); p != nil {
-			return answer{refused, nil, p}
-		}
-		where = append(where, located{m, path.Join(e.Path, s.File)})
-	}
-	p, problem := d.makePlan(def, facts, accel.SourceStore, e.Key, where)
-	if problem != nil {
-		return answer{refused, nil, problem}
-	}
-	return answer{verdict: satisfied, plan: p}
-}
-
-// askInstalled finds a driver below /lib/modules, as depmod ordered it.
-func (d *Driver) askInstalled(def *accel.Definition, facts accel.Facts, o EnsureOptions) answer {
-	where, problem := d.locateInstalled(def, d.modulesOf(facts.Kernel.Release))
-	if problem != nil {
-		return answer{unavailable, nil, problem}
-	}
-	p, problem := d.makePlan(def, facts, accel.SourceInstalled, "", where)
-	if problem != nil {
-		return answer{refused, nil, problem}
-	}
-	if v := def.Driver.Version; v != "" && p.version() != v {
-		p.close()
-		return answer{unavailable, nil, accel.Problemf(accel.NoDriverSource, "installed is version %q, wanted is %q", p.version(), v)}
-	}
-	if o.Retry {
-		problem = d.forgive(p.id)
-	}
-	if problem == nil {
-		problem = d.quarantined(p.id)
-	}
-	if problem != nil {
-		p.close()
-		return answer{refused, nil, problem}
-	}
-	return answer{verdict: satisfied, plan: p}
-}
-
-// askBuild compiles the driver, unless the store has exactly what would come out, or another host is at it and
-// publishes.
-func (d *Driver) askBuild(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, o EnsureOptions) answer {
-	var e Entry
-	var a answer
-	if len(sharing(def)) == 0 {
-		e, a = d.build(ctx, def, facts, s, nil)
-	} else {
-		x := &election{d: d, def: def, facts: facts, o: o}
-		defer x.end()
-		if away := x.elsewhere(ctx); away != nil {
-			return *away
-		}
-		built := false
-		e, a = d.build(ctx, def, facts, s, func(ctx context.Context, key string) *answer {
-			away := x.gate(ctx, key)
-			built = away == nil
-			return away
-		})
-		if built && a.verdict == satisfied {
-			d.share(def, facts, e, x.release)
-			x.release = nil // the publisher's now
-		}
-	}
-	if a.verdict != satisfied || a.plan != nil { // a plan: it was there when this host was elected
-		return a
-	}
-	return d.useFetched(def, facts, e, accel.SourceBuild, o)
-}
-
 // rebind mends devices under a driver that is live: it asks the kernel to try again those that no driver has, for what
 // refused them may have been mended since, and makes the nodes that are missing.
-func (d *Driver) rebind(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
-	release, problem := d.lock(ctx, def.Kind)
+func (d *Driver) rebind(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	accs []accel.Accelerator,
+) (accel.DriverHave, *accel.Problem) {
+	release, problem := d.locks.Driver(ctx, def.Kind)
 	if problem != nil {
 		return accel.DriverHave{}, problem
 	}
 	defer release()
-	d.makeNodes(def, accs, true)
-	for _, v := range d.observe(def, accs) {
-		if v.bound != "" {
+	d.devices.MakeNodes(def, accs, true)
+	for _, v := range d.devices.Observe(def, accs) {
+		if v.Bound != "" {
 			continue
 		}
-		err := d.within(ctx, "bind "+v.id, func() error { return d.attribute(driversProbe, v.id) })
+		err := d.operations.Do(ctx, "bind "+v.ID, func() error { return d.attribute(driversProbe, v.ID) })
 		if err != nil {
-			d.log.Warn("cannot ask for a probe", "device", v.id, "error", err)
+			d.log.Warn("cannot ask for a probe", "device", v.ID, "error", err)
 		}
 	}
 	return d.awaitDevices(ctx, def, facts, accs)

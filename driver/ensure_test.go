@@ -12,19 +12,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/lock"
+	"github.com/acceld/acceld/driver/source"
+	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/test/ko"
 )
 
 func TestEnsureIsIdle(t *testing.T) {
 	m := newMachine(t)
 	d := m.driver(Options{})
-	m.enter(d, edu(), 1)
-	have, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+	m.enter(d, ko.Edu(), 1)
+	have, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs())
 	if problem != nil || !have.Right || have.Source != "store" || have.Key == "" || have.Version != "1.0.0" {
 		t.Fatalf("%+v %v", have, problem)
 	}
 	for range 3 { // another agent each time
 		d = m.driver(Options{})
-		again, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+		again, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs())
 		if problem != nil || cmp.Diff(have, again) != "" {
 			t.Fatal(problem, cmp.Diff(have, again))
 		}
@@ -32,15 +36,15 @@ func TestEnsureIsIdle(t *testing.T) {
 	if len(m.loads) != 1 {
 		t.Errorf("loads: %v", m.loads)
 	}
-	if _, err := os.Stat(m.path(d.attemptName(have.Key))); !os.IsNotExist(err) {
+	if _, err := os.Stat(m.Path("/var/lib/acceld/attempts/" + have.Key + ".json")); !os.IsNotExist(err) {
 		t.Error("the marker of the load is still there")
 	}
 }
 
 // TestOrder has a row for what each source may answer. Only unavailable falls through.
 func TestOrder(t *testing.T) {
-	newer := edu()
-	newer.version, newer.buildID = "2.0.0", "c2c2"
+	newer := ko.Edu()
+	newer.Version, newer.BuildID = "2.0.0", "c2c2"
 	for _, c := range []struct {
 		name    string
 		prepare func(*testMachine, *Driver, *accel.Definition)
@@ -50,20 +54,20 @@ func TestOrder(t *testing.T) {
 	}{
 		{"nothing", func(*testMachine, *Driver, *accel.Definition) {}, accel.NoDriverSource, "", []string{"loaded: unavailable", "store: unavailable", "installed: unavailable"}},
 		{"store before installed", func(m *testMachine, d *Driver, _ *accel.Definition) {
-			m.enter(d, edu(), 1)
-			m.install("updates/edu.ko", newer)
+			m.enter(d, ko.Edu(), 1)
+			m.Install("updates/edu.ko", newer)
 		}, "", "store", nil},
 		{"installed before build", func(m *testMachine, _ *Driver, def *accel.Definition) {
-			m.install("updates/edu.ko", edu())
+			m.Install("updates/edu.ko", ko.Edu())
 			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
 		}, "", "installed", nil},
 		{"installed in another version", func(m *testMachine, _ *Driver, def *accel.Definition) {
-			m.install("updates/edu.ko", newer)
+			m.Install("updates/edu.ko", newer)
 			def.Driver.Version = "1.0.0"
 		}, accel.NoDriverSource, "", []string{"loaded: unavailable", "store: unavailable", `installed: unavailable: installed is version "2.0.0"`}},
 		{"store in another version", func(m *testMachine, d *Driver, def *accel.Definition) {
 			m.enter(d, newer, 1)
-			m.install("updates/edu.ko", edu())
+			m.Install("updates/edu.ko", ko.Edu())
 			def.Driver.Version = "1.0.0"
 		}, "", "installed", nil},
 		{"source missing", func(_ *testMachine, _ *Driver, def *accel.Definition) {
@@ -71,31 +75,31 @@ func TestOrder(t *testing.T) {
 			def.Driver.Version = "1.0.0"
 		}, accel.SourceMissing, "", []string{"loaded: ", "store: ", "installed: ", `build from /src-{{.DriverVersion}}: unavailable: the source of "qemu-edu" is not at "/src-1.0.0"`}},
 		{"headers missing", func(m *testMachine, _ *Driver, def *accel.Definition) {
-			m.write("/src/a.c", "x")
+			m.Write("/src/a.c", "x")
 			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
 		}, accel.HeadersMissing, "", []string{"loaded: ", "store: ", "installed: ", `build from /src: unavailable: the headers of kernel "6.1.0-test" are not installed: install package "linux-headers-6.1.0-test"`}},
 		{"compiler missing", func(m *testMachine, _ *Driver, def *accel.Definition) {
-			m.write("/src/a.c", "x")
-			m.write("/lib/modules/"+testRelease+"/build/Makefile", "x")
+			m.Write("/src/a.c", "x")
+			m.Write("/lib/modules/"+ko.Release+"/build/Makefile", "x")
 			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
 		}, accel.CompilerMissing, "", []string{"loaded: ", "store: ", "installed: ", "build from /src: unavailable: program \"make\""}},
 		{"a changed file does not degrade into a build", func(m *testMachine, d *Driver, def *accel.Definition) {
-			e := m.enter(d, edu(), 1)
-			m.write(e.Path+"/edu.ko", string(newer.bytes()))
+			e := m.enter(d, ko.Edu(), 1)
+			m.Write(e.Path+"/edu.ko", string(newer.Bytes()))
 			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
 		}, accel.DigestMismatch, "", []string{"loaded: unavailable", "store: refused: file "}},
 		{"a file of the store that is gone", func(m *testMachine, d *Driver, _ *accel.Definition) {
-			e := m.enter(d, edu(), 1)
-			_ = os.Remove(m.path(e.Path + "/edu.ko"))
+			e := m.enter(d, ko.Edu(), 1)
+			_ = os.Remove(m.Path(e.Path + "/edu.ko"))
 		}, accel.DigestMismatch, "", []string{"loaded: unavailable", "store: refused: file "}},
 		{"a manifest that was changed", func(m *testMachine, d *Driver, _ *accel.Definition) {
-			e := m.enter(d, edu(), 1)
-			m.write(e.Path+"/manifest.json", strings.Replace(fmt.Sprint(m.read(e.Path+"/manifest.json")), "1.0.0", "9.9.9", 1))
+			e := m.enter(d, ko.Edu(), 1)
+			m.Write(e.Path+"/manifest.json", strings.Replace(fmt.Sprint(m.Read(e.Path+"/manifest.json")), "1.0.0", "9.9.9", 1))
 		}, accel.NoDriverSource, "", []string{"loaded: unavailable", "store: unavailable", "installed: unavailable"}},
 		{"a manifest that names a file elsewhere", func(m *testMachine, d *Driver, _ *accel.Definition) {
-			e := m.enter(d, edu(), 1)
-			m.write("/elsewhere/edu.ko", string(edu().bytes()))
-			m.write(e.Path+"/manifest.json", strings.Replace(m.read(e.Path+"/manifest.json"), `"edu.ko"`, `"../../../../../elsewhere/edu.ko"`, 1))
+			e := m.enter(d, ko.Edu(), 1)
+			m.Write("/elsewhere/edu.ko", string(ko.Edu().Bytes()))
+			m.Write(e.Path+"/manifest.json", strings.Replace(m.Read(e.Path+"/manifest.json"), `"edu.ko"`, `"../../../../../elsewhere/edu.ko"`, 1))
 		}, accel.NoDriverSource, "", []string{"loaded: unavailable", "store: unavailable", "installed: unavailable"}},
 		{"a template that cannot be filled", func(_ *testMachine, _ *Driver, def *accel.Definition) {
 			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src-{{.Nonsense}}"}}
@@ -107,25 +111,25 @@ func TestOrder(t *testing.T) {
 			def.Driver.Sources = []accel.Source{{Type: "magic"}}
 		}, accel.DefinitionInvalid, "", []string{"loaded: ", "store: ", "installed: ", "magic: refused"}},
 		{"another module is loaded", func(m *testMachine, d *Driver, def *accel.Definition) {
-			m.enter(d, edu(), 1)
-			m.live(newer)
+			m.enter(d, ko.Edu(), 1)
+			m.Live(newer)
 			def.Driver.Version = "1.0.0"
 		}, accel.OtherModuleLoaded, "", []string{"loaded: refused: "}},
 		{"another driver has the device", func(m *testMachine, d *Driver, _ *accel.Definition) {
-			m.enter(d, edu(), 1)
-			m.bind(testDevice, "vfio-pci")
+			m.enter(d, ko.Edu(), 1)
+			m.bind(ko.Device, "vfio-pci")
 		}, accel.ConflictDriver, "", []string{"loaded: refused: "}},
 		{"the device is kept for another driver", func(m *testMachine, d *Driver, _ *accel.Definition) {
-			m.enter(d, edu(), 1)
-			m.write("/sys/bus/pci/devices/"+testDevice+"/driver_override", "vfio-pci\n")
+			m.enter(d, ko.Edu(), 1)
+			m.Write("/sys/bus/pci/devices/"+ko.Device+"/driver_override", "vfio-pci\n")
 		}, accel.ConflictDriver, "", []string{"loaded: refused: "}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
 			d := m.driver(Options{})
-			def := eduDefinition()
+			def := ko.Definition()
 			c.prepare(m, d, def)
-			have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
+			have, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())
 			if c.want == "" {
 				if problem != nil || have.Source != c.source || !have.Right {
 					t.Fatalf("%+v %v", have, problem)
@@ -150,27 +154,18 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-func (m *testMachine) read(name string) string {
-	m.t.Helper()
-	b, err := os.ReadFile(m.path(name))
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	return string(b)
-}
-
 func TestEarlyNeverBuilds(t *testing.T) {
 	m := newMachine(t)
-	m.write("/src/a.c", "x")
-	def := eduDefinition()
+	m.Write("/src/a.c", "x")
+	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
 	d := m.driver(Options{})
-	got := d.Early(t.Context(), []*accel.Definition{def, {Kind: "no-device"}}, m.facts(), map[string][]accel.Accelerator{"qemu-edu": m.accs()})
+	got := d.Early(t.Context(), []*accel.Definition{def, {Kind: "no-device"}}, m.Facts(), map[string][]accel.Accelerator{"qemu-edu": m.accs()})
 	if len(got) != 1 || got["qemu-edu"].Problem == nil || got["qemu-edu"].Problem.Reason != accel.NoDriverSource {
 		t.Fatalf("%+v", got)
 	}
-	m.enter(d, edu(), 1)
-	got = d.Early(t.Context(), []*accel.Definition{def}, m.facts(), map[string][]accel.Accelerator{"qemu-edu": m.accs()})
+	m.enter(d, ko.Edu(), 1)
+	got = d.Early(t.Context(), []*accel.Definition{def}, m.Facts(), map[string][]accel.Accelerator{"qemu-edu": m.accs()})
 	if r := got["qemu-edu"]; r.Problem != nil || !r.Have.Right {
 		t.Fatalf("%+v", r)
 	}
@@ -178,17 +173,17 @@ func TestEarlyNeverBuilds(t *testing.T) {
 
 func TestLoadDependenciesFirst(t *testing.T) {
 	m := newMachine(t)
-	m.install("kernel/base.ko", elfModule{name: "base"})
-	m.install("kernel/core.ko", elfModule{name: "core", info: []string{"depends=base"}}, "kernel/base.ko")
-	m.install("kernel/soft.ko", elfModule{name: "soft"})
-	m.install("kernel/first.ko", elfModule{name: "first"})
-	x := edu()
-	x.info = append(x.info, "depends=core,edu_lib", "softdep=pre: soft absent")
-	m.install("updates/edu.ko", x, "kernel/core.ko", "kernel/base.ko")
-	m.install("updates/edu-lib.ko", elfModule{name: "edu_lib"})
-	def := eduDefinition()
+	m.Install("kernel/base.ko", ko.Module{Name: "base"})
+	m.Install("kernel/core.ko", ko.Module{Name: "core", Info: []string{"depends=base"}}, "kernel/base.ko")
+	m.Install("kernel/soft.ko", ko.Module{Name: "soft"})
+	m.Install("kernel/first.ko", ko.Module{Name: "first"})
+	x := ko.Edu()
+	x.Info = append(x.Info, "depends=core,edu_lib", "softdep=pre: soft absent")
+	m.Install("updates/edu.ko", x, "kernel/core.ko", "kernel/base.ko")
+	m.Install("updates/edu-lib.ko", ko.Module{Name: "edu_lib"})
+	def := ko.Definition()
 	def.Driver.Modules = []accel.Module{{Name: "edu-lib"}, {Name: "edu", After: []string{"first", "builtinfs"}, Parameters: map[string]string{"max_factorial": "12", "fail_probe": "{{if .KernelVersion}}0{{end}}"}}, {Name: "extra", Optional: true}}
-	have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
+	have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
 	if problem != nil || !have.Right {
 		t.Fatal(have, problem)
 	}
@@ -211,10 +206,10 @@ func TestTransaction(t *testing.T) {
 		unloads []string
 	}{
 		{"probe fails", func(m *testMachine) {
-			m.failProbe[testDevice] = true
+			m.failProbe[ko.Device] = true
 			m.onLoad = func(name string) {
 				if name == "edu" {
-					m.write("/dev/kmsg", "3,1,1,-;edu: loading out-of-tree module taints kernel.\n3,2,2,-;edu: probe of 0000:01:00.0 failed with error -5\n SUBSYSTEM=pci\n")
+					m.Write("/dev/kmsg", "3,1,1,-;edu: loading out-of-tree module taints kernel.\n3,2,2,-;edu: probe of 0000:01:00.0 failed with error -5\n SUBSYSTEM=pci\n")
 				}
 			}
 		}, accel.ProbeFailed, "failed with error -5", []string{"edu", "base"}},
@@ -227,27 +222,27 @@ func TestTransaction(t *testing.T) {
 			m.refuse["edu"] = syscall.EINVAL
 			m.onLoad = func(name string) {
 				if name == "edu" {
-					m.write("/dev/kmsg", "3,2,2,-;edu: `x' invalid for parameter `max_factorial'\n")
+					m.Write("/dev/kmsg", "3,2,2,-;edu: `x' invalid for parameter `max_factorial'\n")
 				}
 			}
 		}, accel.ParameterInvalid, "invalid for parameter", []string{"base"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
-			m.install("kernel/base.ko", elfModule{name: "base"})
-			x := edu()
-			x.info = append(x.info, "depends=base")
-			m.install("updates/edu.ko", x, "kernel/base.ko")
+			m.Install("kernel/base.ko", ko.Module{Name: "base"})
+			x := ko.Edu()
+			x.Info = append(x.Info, "depends=base")
+			m.Install("updates/edu.ko", x, "kernel/base.ko")
 			c.prepare(m)
 			d := m.driver(Options{})
-			_, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+			_, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs())
 			if problem == nil || problem.Reason != c.want || !strings.Contains(problem.Message, c.says) {
 				t.Fatalf("got %v, want %s with %q", problem, c.want, c.says)
 			}
 			if diff := cmp.Diff(c.unloads, m.unloads); diff != "" {
 				t.Error(diff)
 			}
-			if marks, _ := os.ReadDir(m.path(d.o.StateDir + "/attempts")); len(marks) != 0 {
+			if marks, _ := os.ReadDir(m.Path(d.o.StateDir + "/attempts")); len(marks) != 0 {
 				t.Error("a clean refusal left the marker of an attempt")
 			}
 		})
@@ -256,11 +251,11 @@ func TestTransaction(t *testing.T) {
 
 func TestOneBadDeviceDoesNotStopTheOthers(t *testing.T) {
 	m := newMachine(t)
-	m.addDevice("0000:02:00.0")
+	m.AddDevice("0000:02:00.0")
 	m.failProbe["0000:02:00.0"] = true
-	m.install("updates/edu.ko", edu())
+	m.Install("updates/edu.ko", ko.Edu())
 	d := m.driver(Options{})
-	_, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+	_, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs())
 	if problem == nil || problem.Reason != accel.ProbeFailed || !strings.Contains(problem.Message, "0000:02:00.0") {
 		t.Fatal(problem)
 	}
@@ -272,23 +267,23 @@ func TestOneBadDeviceDoesNotStopTheOthers(t *testing.T) {
 func TestPointerReturnsAfterABadLoad(t *testing.T) {
 	m := newMachine(t)
 	d := m.driver(Options{})
-	good := m.enter(d, edu(), 1)
-	if _, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem != nil {
+	good := m.enter(d, ko.Edu(), 1)
+	if _, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
-	if problem := d.Unload(t.Context(), eduDefinition(), m.facts(), m.accs()); problem != nil {
+	if problem := d.Unload(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
-	newer := edu()
-	newer.version, newer.buildID = "2.0.0", "c2c2"
+	newer := ko.Edu()
+	newer.Version, newer.BuildID = "2.0.0", "c2c2"
 	m.enter(d, newer, 2)
-	m.failProbe[testDevice] = true
-	def := eduDefinition()
+	m.failProbe[ko.Device] = true
+	def := ko.Definition()
 	def.Driver.Version = "2.0.0"
-	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem == nil {
+	if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem == nil {
 		t.Fatal("no problem")
 	}
-	if c := d.choice("qemu-edu", m.facts().Kernel); c.Current == nil || c.Current.Key != good.Key {
+	if c := d.store.Choice("qemu-edu", m.Facts().Kernel); c.Current == nil || c.Current.Key != good.Key {
 		t.Errorf("the choice is %+v, the last good one was %q", c, good.Key)
 	}
 }
@@ -296,13 +291,13 @@ func TestPointerReturnsAfterABadLoad(t *testing.T) {
 func TestHungLoad(t *testing.T) {
 	m := newMachine(t)
 	d := m.driver(Options{LoadTimeout: 30 * time.Millisecond})
-	e := m.enter(d, edu(), 1)
+	e := m.enter(d, ko.Edu(), 1)
 	m.hang = true
-	_, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+	_, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs())
 	if problem == nil || problem.Reason != accel.LoadTimeout {
 		t.Fatal(problem)
 	}
-	_, problem = d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+	_, problem = d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs())
 	if problem == nil || problem.Reason != accel.RebootRequired {
 		t.Fatal(problem)
 	}
@@ -311,31 +306,31 @@ func TestHungLoad(t *testing.T) {
 	}
 	// After a reboot it is tried once more, and then no more.
 	m.reboot("boot-2")
-	if _, problem = d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem == nil || problem.Reason != accel.LoadTimeout {
+	if _, problem = d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem == nil || problem.Reason != accel.LoadTimeout {
 		t.Fatal(problem)
 	}
 	m.reboot("boot-3")
 	d = m.driver(Options{LoadTimeout: 30 * time.Millisecond})
-	if _, problem = d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem == nil || problem.Reason != accel.Quarantined {
+	if _, problem = d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem == nil || problem.Reason != accel.Quarantined {
 		t.Fatal(problem)
 	}
 	if len(m.loads) != 2 {
 		t.Errorf("loads: %v", m.loads)
 	}
 	m.hang = false
-	if _, problem = d.EnsureWith(t.Context(), eduDefinition(), m.facts(), m.accs(), EnsureOptions{Retry: true}); problem != nil {
+	if _, problem = d.EnsureWith(t.Context(), ko.Definition(), m.Facts(), m.accs(), source.Options{Retry: true}); problem != nil {
 		t.Fatal(problem)
 	}
-	if problem := d.quarantined(e.Key); problem != nil {
+	if problem := d.attempts.Quarantined(e.Key); problem != nil {
 		t.Error(problem)
 	}
 }
 
 func (m *testMachine) reboot(id string) {
-	_ = os.RemoveAll(m.path("/sys/module/edu"))
-	_ = os.RemoveAll(m.path("/run"))
-	m.write("/proc/sys/kernel/random/boot_id", id+"\n")
-	m.write("/proc/sys/kernel/tainted", "0\n")
+	_ = os.RemoveAll(m.Path("/sys/module/edu"))
+	_ = os.RemoveAll(m.Path("/run"))
+	m.Write("/proc/sys/kernel/random/boot_id", id+"\n")
+	m.Write("/proc/sys/kernel/tainted", "0\n")
 }
 
 // TestOopsInInit: the crash takes the helper, or only its thread that loads.
@@ -348,32 +343,32 @@ func TestOopsInInit(t *testing.T) {
 func oopsInInit(t *testing.T, end error) {
 	m := newMachine(t)
 	d := m.driver(Options{LoadTimeout: 50 * time.Millisecond})
-	m.enter(d, edu(), 1)
-	older := edu()
-	older.buildID = "a0a0"
+	m.enter(d, ko.Edu(), 1)
+	older := ko.Edu()
+	older.BuildID = "a0a0"
 	m.refuse["edu"] = end
 	m.onLoad = func(string) {
-		m.write("/proc/sys/kernel/tainted", "4224\n") // D and O
-		m.write("/sys/module/edu/initstate", "coming\n")
-		m.write("/dev/kmsg", "0,1,1,-;BUG: kernel NULL pointer dereference, address: 0\n")
+		m.Write("/proc/sys/kernel/tainted", "4224\n") // D and O
+		m.Write("/sys/module/edu/initstate", "coming\n")
+		m.Write("/dev/kmsg", "0,1,1,-;BUG: kernel NULL pointer dereference, address: 0\n")
 	}
 	for i := range 2 {
-		_, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+		_, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs())
 		if problem == nil || problem.Reason != accel.RebootRequired {
 			t.Fatal(i, problem)
 		}
-		if _, problem := d.Probe(eduDefinition(), m.facts(), m.accs()); problem == nil || problem.Reason != accel.RebootRequired {
+		if _, problem := d.Probe(ko.Definition(), m.Facts(), m.accs()); problem == nil || problem.Reason != accel.RebootRequired {
 			t.Fatal(i, problem)
 		}
 		m.reboot(fmt.Sprint("next-", i))
 	}
-	if _, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem == nil || problem.Reason != accel.Quarantined {
+	if _, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem == nil || problem.Reason != accel.Quarantined {
 		t.Fatal(problem)
 	}
 	// The last one that was good serves.
 	m.refuse, m.onLoad = map[string]error{}, nil
 	m.enter(d, older, 0)
-	if have, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem != nil || have.Modules[0].BuildID != "a0a0" {
+	if have, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem != nil || have.Modules[0].BuildID != "a0a0" {
 		t.Fatal(have, problem)
 	}
 }
@@ -384,21 +379,21 @@ func TestKilledInTheMiddle(t *testing.T) {
 	for _, loaded := range []bool{false, true} {
 		m := newMachine(t)
 		d := m.driver(Options{})
-		e := m.enter(d, edu(), 1)
+		e := m.enter(d, ko.Edu(), 1)
 		for range 3 {
-			if problem := d.openAttempt(e.Key); problem != nil {
+			if problem := d.attempts.Open(e.Key); problem != nil {
 				t.Fatal(problem)
 			}
 		}
 		if loaded { // after finit_module, before the pointer was written
-			m.live(edu())
+			m.Live(ko.Edu())
 			m.probe()
 		}
-		have, problem := m.driver(Options{}).Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+		have, problem := m.driver(Options{}).Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs())
 		if problem != nil || !have.Right {
 			t.Fatalf("loaded %t: %v", loaded, problem)
 		}
-		if a := d.settledAttempt(e.Key); a.Unclean != 0 {
+		if a := d.attempts.Read(e.Key); a != (store.Attempt{}) {
 			t.Errorf("loaded %t: %+v", loaded, a)
 		}
 	}
@@ -407,11 +402,11 @@ func TestKilledInTheMiddle(t *testing.T) {
 func TestTwoAgentsLoadOnce(t *testing.T) {
 	m := newMachine(t)
 	one, two := m.driver(Options{}), m.driver(Options{})
-	m.enter(one, edu(), 1)
+	m.enter(one, ko.Edu(), 1)
 	problems := make(chan *accel.Problem, 2)
 	for _, d := range []*Driver{one, two} {
 		go func() {
-			_, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+			_, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs())
 			problems <- problem
 		}()
 	}
@@ -427,31 +422,31 @@ func TestTwoAgentsLoadOnce(t *testing.T) {
 
 func TestLocks(t *testing.T) {
 	m := newMachine(t)
-	release, problem := Lock(m.h)
+	release, problem := lock.Agent(m.Host)
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	if _, problem := Lock(m.h); problem == nil || problem.Reason != accel.AlreadyRunning || !strings.Contains(problem.Message, fmt.Sprint("process ", os.Getpid())) {
+	if _, problem := lock.Agent(m.Host); problem == nil || problem.Reason != accel.AlreadyRunning || !strings.Contains(problem.Message, fmt.Sprint("process ", os.Getpid())) {
 		t.Fatal(problem)
 	}
 	release()
-	if release, problem = Lock(m.h); problem != nil {
+	if release, problem = lock.Agent(m.Host); problem != nil {
 		t.Fatal(problem)
 	}
 	release()
 	d := m.driver(Options{})
-	m.enter(d, edu(), 1)
-	held, err := m.h.Lock(t.Context(), "/run/acceld/driver.lock", "{}")
+	m.enter(d, ko.Edu(), 1)
+	held, err := m.Host.Lock(t.Context(), "/run/acceld/driver.lock", "{}")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
-	if _, problem := d.Ensure(ctx, eduDefinition(), m.facts(), m.accs()); problem == nil || problem.Reason != accel.AlreadyRunning {
+	if _, problem := d.Ensure(ctx, ko.Definition(), m.Facts(), m.accs()); problem == nil || problem.Reason != accel.AlreadyRunning {
 		t.Fatal(problem)
 	}
 	held()
-	if _, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem != nil {
+	if _, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
 }
@@ -463,18 +458,18 @@ func TestEnsureMakesADeletedNodeAgain(t *testing.T) {
 	}
 	m := newMachine(t)
 	d := m.driver(Options{})
-	m.enter(d, edu(), 1)
-	if _, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem != nil {
+	m.enter(d, ko.Edu(), 1)
+	if _, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
-	node := m.path("/dev/edu0")
+	node := m.Path("/dev/edu0")
 	if err := os.Remove(node); err != nil {
 		t.Fatal(err)
 	}
-	if have, problem := d.Probe(eduDefinition(), m.facts(), m.accs()); have.Right || problem == nil || problem.Reason != accel.NodeMissing {
+	if have, problem := d.Probe(ko.Definition(), m.Facts(), m.accs()); have.Right || problem == nil || problem.Reason != accel.NodeMissing {
 		t.Fatalf("probe: %+v %v", have, problem)
 	}
-	if have, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem != nil || !have.Right {
+	if have, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem != nil || !have.Right {
 		t.Fatalf("%+v %v", have, problem)
 	}
 	if st, err := os.Lstat(node); err != nil || st.Mode()&os.ModeCharDevice == 0 || len(m.loads) != 1 {

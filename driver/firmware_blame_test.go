@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // TestRefusedForFirmware has a row for what the kernel says of a device that its driver refuses: firmware that is missing is
@@ -34,19 +35,19 @@ func TestRefusedForFirmware(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
-			m.failProbe[testDevice] = true
+			m.failProbe[ko.Device] = true
 			m.onLoad = func(name string) {
 				if name == "edu" {
-					m.write("/dev/kmsg", c.log)
+					m.Write("/dev/kmsg", c.log)
 				}
 			}
 			if c.there {
-				m.write("/lib/firmware/edu/fw.bin", "x")
+				m.Write("/lib/firmware/edu/fw.bin", "x")
 			}
-			m.install("updates/edu.ko", edu())
-			def := eduDefinition()
+			m.Install("updates/edu.ko", ko.Edu())
+			def := ko.Definition()
 			def.Driver.FirmwarePackages = map[string]string{"debian": "firmware-edu", "debian12": "firmware-misc", "rhel9": "firmware-of-nine", "*": "linux-firmware"}
-			facts := m.facts()
+			facts := m.Facts()
 			facts.OS = c.os
 			_, problem := m.driver(Options{}).Ensure(t.Context(), def, facts, m.accs())
 			if problem == nil || problem.Reason != c.reason || !strings.Contains(problem.Message, c.says) {
@@ -59,15 +60,15 @@ func TestRefusedForFirmware(t *testing.T) {
 // TestFirmwarePackage: firmware that is looked for before the load is named with its package, too, where there is one.
 func TestFirmwarePackage(t *testing.T) {
 	m := newMachine(t)
-	m.install("updates/edu.ko", edu())
-	def := eduDefinition()
+	m.Install("updates/edu.ko", ko.Edu())
+	def := ko.Definition()
 	def.Driver.Modules[0].Firmware = []string{"edu/fw.bin"}
-	_, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
+	_, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
 	if problem == nil || problem.Reason != accel.FirmwareMissing || strings.Contains(problem.Message, "package") {
 		t.Errorf("without a package: %v", problem)
 	}
 	def.Driver.FirmwarePackages = map[string]string{"*": "linux-firmware"}
-	_, problem = m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
+	_, problem = m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
 	if problem == nil || problem.Reason != accel.FirmwareMissing || !strings.HasSuffix(problem.Message, `; package "linux-firmware" has it`) {
 		t.Errorf("with one: %v", problem)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"path"
 	"strings"
 	"testing"
 
@@ -11,23 +12,29 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host/ledger"
+	"github.com/acceld/acceld/test/ko"
 )
 
+// updates is where the kernel looks for firmware that an administrator adds.
+const updates = "/lib/firmware/updates"
+
 // bring puts firmware into an entry of the store, as an artifact does.
-func (m *testMachine) bring(e Entry, name, content string) {
-	m.t.Helper()
-	sum, err := digest(strings.NewReader(content))
+func (m *testMachine) bring(e store.Entry, name, content string) {
+	m.T.Helper()
+	sum, err := store.Digest(strings.NewReader(content))
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	e.Firmware = append(e.Firmware, artifact.File{Path: name, SHA256: sum})
 	text, err := json.Marshal(e.Manifest)
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
-	m.write(e.Path+"/manifest.json", string(text))
-	m.write(e.Path+"/firmware/"+name, content)
+	m.Write(e.Path+"/manifest.json", string(text))
+	m.Write(e.Path+"/firmware/"+name, content)
 }
 
 // TestFirmwareOfTheStore has a row for what is where the kernel looks for firmware that comes with a driver.
@@ -47,44 +54,44 @@ func TestFirmwareOfTheStore(t *testing.T) {
 		path    string // the kernel's setting afterwards
 		where   string // of the file that was placed; empty when none was
 	}{
-		{"nobody uses the setting", func(m *testMachine) { m.write(firmwarePath, "") }, "", own, own + "/edu/fw.bin"},
-		{"somebody does", func(m *testMachine) { m.write(firmwarePath, "/srv/fw") }, "", "/srv/fw", updates + "/edu/fw.bin"},
+		{"nobody uses the setting", func(m *testMachine) { m.Write(kmod.FirmwarePath, "") }, "", own, own + "/edu/fw.bin"},
+		{"somebody does", func(m *testMachine) { m.Write(kmod.FirmwarePath, "/srv/fw") }, "", "/srv/fw", updates + "/edu/fw.bin"},
 		{"a kernel without the setting", func(*testMachine) {}, "", "", updates + "/edu/fw.bin"},
-		{"it is there", func(m *testMachine) { m.write(firmwarePath, ""); m.write("/lib/firmware/edu/fw.bin", "new") }, "", "", ""},
+		{"it is there", func(m *testMachine) { m.Write(kmod.FirmwarePath, ""); m.Write("/lib/firmware/edu/fw.bin", "new") }, "", "", ""},
 		{"it is there, compressed", func(m *testMachine) {
-			m.write(firmwarePath, "")
-			m.write("/lib/firmware/edu/fw.bin.zst", packed.String())
+			m.Write(kmod.FirmwarePath, "")
+			m.Write("/lib/firmware/edu/fw.bin.zst", packed.String())
 		}, "", "", ""},
-		{"another one is there", func(m *testMachine) { m.write(firmwarePath, ""); m.write("/lib/firmware/edu/fw.bin", "old") }, accel.FirmwareConflict, "", ""},
+		{"another one is there", func(m *testMachine) { m.Write(kmod.FirmwarePath, ""); m.Write("/lib/firmware/edu/fw.bin", "old") }, accel.FirmwareConflict, "", ""},
 		{"another one is there for this kernel", func(m *testMachine) {
-			m.write(firmwarePath, "")
-			m.write("/lib/firmware/"+testRelease+"/edu/fw.bin", "old")
+			m.Write(kmod.FirmwarePath, "")
+			m.Write("/lib/firmware/"+ko.Release+"/edu/fw.bin", "old")
 		}, accel.FirmwareConflict, "", ""},
 		{"another one in somebody's directory", func(m *testMachine) {
-			m.write(firmwarePath, "/srv/fw")
-			m.write("/srv/fw/edu/fw.bin", "old")
+			m.Write(kmod.FirmwarePath, "/srv/fw")
+			m.Write("/srv/fw/edu/fw.bin", "old")
 		}, accel.FirmwareConflict, "/srv/fw", ""},
 		{"one of an earlier driver", func(m *testMachine) {
-			m.write(firmwarePath, own)
-			m.write(own+"/edu/fw.bin", "old")
+			m.Write(kmod.FirmwarePath, own)
+			m.Write(own+"/edu/fw.bin", "old")
 		}, "", own, own + "/edu/fw.bin"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
 			c.prepare(m)
 			d := m.driver(Options{})
-			m.bring(m.enter(d, edu(), 1), "edu/fw.bin", "new")
-			def := eduDefinition()
+			m.bring(m.enter(d, ko.Edu(), 1), "edu/fw.bin", "new")
+			def := ko.Definition()
 			def.Driver.Modules[0].Firmware = []string{"edu/fw.bin"}
-			_, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
+			_, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())
 			if c.reason == "" && problem != nil || c.reason != "" && (problem == nil || problem.Reason != c.reason || len(m.loads) > 0) {
 				t.Fatal(problem, m.loads)
 			}
-			if b, _ := os.ReadFile(m.path(firmwarePath)); string(b) != c.path {
+			if b, _ := os.ReadFile(m.Path(kmod.FirmwarePath)); string(b) != c.path {
 				t.Errorf("the setting is %q, want %q", b, c.path)
 			}
 			for _, file := range []string{own + "/edu/fw.bin", updates + "/edu/fw.bin"} {
-				b, err := os.ReadFile(m.path(file))
+				b, err := os.ReadFile(m.Path(file))
 				if (err == nil) != (file == c.where) || err == nil && string(b) != "new" {
 					t.Errorf("%q: %q, %v", file, b, err)
 				}
@@ -95,10 +102,10 @@ func TestFirmwareOfTheStore(t *testing.T) {
 			if _, err := d.ledger.Undo(ledger.UndoOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := os.Stat(m.path("/lib/firmware/updates/edu")); err == nil {
+			if _, err := os.Stat(m.Path("/lib/firmware/updates/edu")); err == nil {
 				t.Error("a purge leaves a file")
 			}
-			if b, _ := os.ReadFile(m.path(firmwarePath)); strings.HasPrefix(string(b), own) && c.name != "one of an earlier driver" {
+			if b, _ := os.ReadFile(m.Path(kmod.FirmwarePath)); strings.HasPrefix(string(b), own) && c.name != "one of an earlier driver" {
 				t.Errorf("after a purge the setting is %q", b)
 			}
 		})
@@ -115,23 +122,23 @@ func TestFirmwareNotTaken(t *testing.T) {
 		{"other content", "edu/fw.bin", "rotten", accel.DigestMismatch},
 	} {
 		for setting, prepare := range map[string]func(*testMachine){
-			"with the kernel's setting":    func(m *testMachine) { m.write(firmwarePath, "") },
+			"with the kernel's setting":    func(m *testMachine) { m.Write(kmod.FirmwarePath, "") },
 			"without the kernel's setting": func(*testMachine) {},
 		} {
 			m := newMachine(t)
 			prepare(m)
 			d := m.driver(Options{})
-			e := m.enter(d, edu(), 1)
+			e := m.enter(d, ko.Edu(), 1)
 			m.bring(e, c.file, "new")
 			if c.rot != "" {
-				m.write(e.Path+"/firmware/"+c.file, c.rot)
+				m.Write(e.Path+"/firmware/"+c.file, c.rot)
 			}
-			_, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs())
+			_, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs())
 			if problem == nil || problem.Reason != c.reason || len(m.loads) > 0 {
 				t.Errorf("%s, %s: %v, loads %v", c.name, setting, problem, m.loads)
 			}
-			for _, file := range []string{"/etc/cron.d/x", d.ownFirmware() + "/edu/fw.bin", updates + "/edu/fw.bin"} {
-				if b, err := os.ReadFile(m.path(file)); err == nil {
+			for _, file := range []string{"/etc/cron.d/x", path.Join(d.o.StateDir, "firmware") + "/edu/fw.bin", updates + "/edu/fw.bin"} {
+				if b, err := os.ReadFile(m.Path(file)); err == nil {
 					t.Errorf("%s, %s: %q is %q", c.name, setting, file, b)
 				}
 			}
@@ -144,26 +151,26 @@ func TestFirmwareNotTaken(t *testing.T) {
 func TestFirmwareIsReplacedByAnUpgrade(t *testing.T) {
 	for _, changed := range []bool{false, true} {
 		m := newMachine(t)
-		m.write(firmwarePath, "/srv/fw")
+		m.Write(kmod.FirmwarePath, "/srv/fw")
 		d := m.driver(Options{})
 		def := wants("1.0.0")
-		m.bring(m.enter(d, edu(), 1), "edu/fw.bin", "one")
-		if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+		m.bring(m.enter(d, ko.Edu(), 1), "edu/fw.bin", "one")
+		if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 			t.Fatal(problem)
 		}
 		if changed {
-			m.write(updates+"/edu/fw.bin", "mine")
+			m.Write(updates+"/edu/fw.bin", "mine")
 		}
-		x := edu()
-		x.version, x.buildID = "2.0.0", "c2c2"
+		x := ko.Edu()
+		x.Version, x.BuildID = "2.0.0", "c2c2"
 		m.bring(m.enter(d, x, 2), "edu/fw.bin", "two")
 		def.Driver.Version = "2.0.0"
-		_, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs())
+		_, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs())
 		want := "two"
 		if changed {
 			want = "mine"
 		}
-		if got := m.read(updates + "/edu/fw.bin"); got != want || (problem != nil) != changed || changed && problem.Reason != accel.FirmwareConflict {
+		if got := m.Read(updates + "/edu/fw.bin"); got != want || (problem != nil) != changed || changed && problem.Reason != accel.FirmwareConflict {
 			t.Errorf("changed %t: %q, %v", changed, got, problem)
 		}
 	}

@@ -7,17 +7,18 @@ import (
 	"testing"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // TestFullDisk builds into a file system of every size from nothing to enough: NoSpace and no half state until it is
 // enough, and then it works without anyone's help.
 func TestFullDisk(t *testing.T) {
-	big := edu()
+	big := ko.Edu()
 	for i := range 2000 {
-		big.info = append(big.info, fmt.Sprintf("alias=pci:v%08d", i))
+		big.Info = append(big.Info, fmt.Sprintf("alias=pci:v%08d", i))
 	}
 	w := newWorkshop(t, `cp big.bin $(M)/edu.ko`)
-	w.write(w.headers, "big.bin", string(big.bytes()))
+	w.write(w.headers, "big.bin", string(big.Bytes()))
 	if err := syscall.Mount("tmpfs", w.state, "tmpfs", 0, "size=16k"); err != nil {
 		t.Skipf("no file system can be mounted: %v", err)
 	}
@@ -28,7 +29,7 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := New(w.h, Options{StateDir: w.state})
-		_, problem := d.Build(t.Context(), w.definition(), w.facts())
+		_, problem := d.sources.Build(t.Context(), w.definition(), w.facts())
 		if problem == nil {
 			built = true
 			w.isClean(1)
@@ -47,7 +48,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.write(w.source, "edu.c", "int y;\n")
-	if _, problem := New(w.h, Options{StateDir: w.state}).Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.ReadOnly {
+	if _, problem := New(w.h, Options{StateDir: w.state}).sources.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.ReadOnly {
 		t.Error(problem)
 	}
 }

@@ -4,10 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/host"
 )
 
 // UpgradeStep is a step of replacing a driver, as the journal names the one that is about to be done. Each can be done
@@ -39,9 +43,9 @@ type Journal struct {
 	Kernel string      `json:"kernel"`
 	BootID string      `json:"bootID"`
 	// From is the driver that is replaced; nil when none was loaded, or when none that could be loaded back.
-	From *Generation `json:"from,omitempty"`
-	To   *Generation `json:"to"`
-	Wish string      `json:"wish"`
+	From *store.Generation `json:"from,omitempty"`
+	To   *store.Generation `json:"to"`
+	Wish string            `json:"wish"`
 	// Asked is the request that the upgrade carries out.
 	Asked time.Time `json:"asked,omitzero"`
 	Since time.Time `json:"since"`
@@ -56,53 +60,72 @@ type Journal struct {
 	Stuck *accel.Problem `json:"stuck,omitempty"`
 }
 
-func (d *Driver) journalName(kind string) string {
-	return path.Join(d.o.StateDir, "journal", kind+".json")
+// journals are the upgrades of one host that are under way.
+type journals struct {
+	h        *host.Host
+	log      *slog.Logger
+	stateDir string
+	point    func(string)
 }
 
-// journal returns the upgrade of a kind that is under way or was interrupted; nil when there is none. One that cannot be
+func (js *journals) file(kind string) string {
+	return path.Join(js.stateDir, "journal", kind+".json")
+}
+
+// read returns the upgrade of a kind that is under way or was interrupted; nil when there is none. One that cannot be
 // read is none: without it the machine is looked at as it is, and the chosen driver is still the old one.
-func (d *Driver) journal(kind string) *Journal {
-	b, err := d.h.ReadFile(d.journalName(kind))
+func (js *journals) read(kind string) *Journal {
+	b, err := js.h.ReadFile(js.file(kind))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			d.log.Warn("cannot read the journal of an upgrade", "kind", kind, "error", err)
+			js.log.Warn("cannot read the journal of an upgrade", "kind", kind, "error", err)
 		}
 		return nil
 	}
 	var j Journal
 	if err := json.Unmarshal(b, &j); err != nil || j.Kind != kind || j.To == nil {
-		d.log.Warn("the journal of an upgrade cannot be used", "kind", kind, "error", err)
+		js.log.Warn("the journal of an upgrade cannot be used", "kind", kind, "error", err)
 		return nil
 	}
 	return &j
 }
 
+// underway are the drivers that upgrades go from and to.
+func (js *journals) underway() []*store.Generation {
+	var out []*store.Generation
+	for _, name := range js.h.Glob(path.Join(js.stateDir, "journal"), "*.json") {
+		if j := js.read(strings.TrimSuffix(path.Base(name), ".json")); j != nil {
+			out = append(out, j.From, j.To)
+		}
+	}
+	return out
+}
+
 // write puts the journal on the disk before its step is done.
-func (d *Driver) writeJournal(j *Journal) *accel.Problem {
-	name := d.journalName(j.Kind)
-	d.point("journal " + string(j.Step))
-	if err := d.h.MkdirAll(path.Dir(name), 0o700); err != nil {
-		return problemOf(err, "cannot make %q", path.Dir(name))
+func (js *journals) write(j *Journal) *accel.Problem {
+	name := js.file(j.Kind)
+	js.point("journal " + string(j.Step))
+	if err := js.h.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return accel.ProblemOf(err, "cannot make %q", path.Dir(name))
 	}
 	b, err := json.MarshalIndent(j, "", "  ")
 	if err != nil {
-		return problemOf(err, "cannot write %q", name)
+		return accel.ProblemOf(err, "cannot write %q", name)
 	}
-	if err := d.h.WriteFile(name, append(b, '\n'), 0o600); err != nil {
-		return problemOf(err, "cannot write %q", name)
+	if err := js.h.WriteFile(name, append(b, '\n'), 0o600); err != nil {
+		return accel.ProblemOf(err, "cannot write %q", name)
 	}
-	d.point("journal " + string(j.Step))
+	js.point("journal " + string(j.Step))
 	return nil
 }
 
-// closeJournal ends an upgrade.
-func (d *Driver) closeJournal(j *Journal) *accel.Problem {
-	d.point("journal end")
-	if err := d.h.Remove(d.journalName(j.Kind)); err != nil {
-		return problemOf(err, "cannot remove %q", d.journalName(j.Kind))
+// close ends an upgrade.
+func (js *journals) close(j *Journal) *accel.Problem {
+	js.point("journal end")
+	if err := js.h.Remove(js.file(j.Kind)); err != nil {
+		return accel.ProblemOf(err, "cannot remove %q", js.file(j.Kind))
 	}
-	d.point("journal end")
+	js.point("journal end")
 	return nil
 }
 

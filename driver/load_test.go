@@ -2,9 +2,14 @@ package driver
 
 import (
 	"context"
+	"path"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/source"
+	"github.com/acceld/acceld/test/ko"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -14,24 +19,24 @@ import (
 // TestLoadLooksAgain: what happened between the choice of a driver and its load counts.
 func TestLoadLooksAgain(t *testing.T) {
 	for name, c := range map[string]struct {
-		meanwhile func(*testMachine, *Driver, *plan)
+		meanwhile func(*testMachine, *Driver, *kmod.Plan)
 		want      accel.Reason
 	}{
-		"another build was loaded": {func(m *testMachine, _ *Driver, _ *plan) { m.live(elfModule{name: "base", buildID: "ff"}) }, accel.OtherModuleLoaded},
-		"it brought the machine down twice": {func(m *testMachine, d *Driver, p *plan) {
-			m.write(d.attemptName(p.id), `{"open": true, "bootID": "boot-0", "unclean": 1}`)
+		"another build was loaded": {func(m *testMachine, _ *Driver, _ *kmod.Plan) { m.Live(ko.Module{Name: "base", BuildID: "ff"}) }, accel.OtherModuleLoaded},
+		"it brought the machine down twice": {func(m *testMachine, d *Driver, p *kmod.Plan) {
+			m.Write(path.Join(d.o.StateDir, "attempts", p.ID+".json"), `{"open": true, "bootID": "boot-0", "unclean": 1}`)
 		}, accel.Quarantined},
 	} {
 		m := newMachine(t)
 		d := m.driver(Options{})
 		def := pair(m)
-		p, _, problem := d.acquire(t.Context(), def, m.facts(), EnsureOptions{})
+		p, _, problem := d.sources.Acquire(t.Context(), def, m.Facts(), source.Options{})
 		if problem != nil {
 			t.Fatal(problem)
 		}
 		c.meanwhile(m, d, p)
-		_, problem = d.load(t.Context(), def, m.facts(), m.accs(), p)
-		p.close()
+		_, problem = d.load(t.Context(), def, m.Facts(), m.accs(), p)
+		p.Close()
 		if problem == nil || problem.Reason != c.want || len(m.loads) > 0 {
 			t.Errorf("%s: %v, loads %v", name, problem, m.loads)
 		}
@@ -52,10 +57,10 @@ func TestRacedLoad(t *testing.T) {
 		def := pair(m)
 		m.onLoad = func(name string) {
 			if name == "base" {
-				m.live(elfModule{name: name, buildID: build, version: "1.0.0"})
+				m.Live(ko.Module{Name: name, BuildID: build, Version: "1.0.0"})
 			}
 		}
-		have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
+		have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
 		if c.want == "" && (problem != nil || !have.Right) || c.want != "" && (problem == nil || problem.Reason != c.want) {
 			t.Errorf("build %s: %+v %v", build, have, problem)
 		}
@@ -76,12 +81,12 @@ func TestOptionalModule(t *testing.T) {
 		"hangs":   {context.DeadlineExceeded, accel.LoadTimeout, []string{"base"}},
 	} {
 		m := newMachine(t)
-		m.install("updates/base.ko", elfModule{name: "base", buildID: "aa"})
-		m.install("updates/edu.ko", edu())
-		def := eduDefinition()
+		m.Install("updates/base.ko", ko.Module{Name: "base", BuildID: "aa"})
+		m.Install("updates/edu.ko", ko.Edu())
+		def := ko.Definition()
 		def.Driver.Modules = []accel.Module{{Name: "base", Optional: true}, {Name: "edu"}}
 		m.refuse["base"] = c.end
-		have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
+		have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
 		if c.want == "" && (problem != nil || !have.Right) || c.want != "" && (problem == nil || problem.Reason != c.want) {
 			t.Errorf("%s: %+v %v", name, have, problem)
 		}
@@ -94,14 +99,14 @@ func TestOptionalModule(t *testing.T) {
 // TestLateModuleIsPurged: a module that came after its time was over is acceld's all the same.
 func TestLateModuleIsPurged(t *testing.T) {
 	m := newMachine(t)
-	m.install("updates/edu.ko", edu())
+	m.Install("updates/edu.ko", ko.Edu())
 	m.hang = true
-	if _, problem := m.driver(Options{LoadTimeout: 30 * time.Millisecond}).Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem == nil || problem.Reason != accel.LoadTimeout {
+	if _, problem := m.driver(Options{LoadTimeout: 30 * time.Millisecond}).Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem == nil || problem.Reason != accel.LoadTimeout {
 		t.Fatal(problem)
 	}
 	m.hang = false
-	m.live(edu())
-	if out, problem := m.driver(Options{}).Purge(t.Context(), PurgeOptions{Kinds: m.kinds(eduDefinition())}); problem != nil || m.isLive("edu") {
+	m.Live(ko.Edu())
+	if out, problem := m.driver(Options{}).Purge(t.Context(), PurgeOptions{Kinds: m.kinds(ko.Definition())}); problem != nil || m.isLive("edu") {
 		t.Errorf("it is still loaded: %+v %v", out, problem)
 	}
 }

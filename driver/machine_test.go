@@ -3,9 +3,6 @@ package driver
 import (
 	"bytes"
 	"context"
-	"debug/elf"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -18,136 +15,16 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/source"
+	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/test/ko"
 )
-
-const (
-	testRelease = "6.1.0-test"
-	testDevice  = "0000:01:00.0"
-	testFlags   = "SMP preempt mod_unload modversions"
-)
-
-// elfModule describes a module file to make.
-type elfModule struct {
-	name, version, buildID string
-	info                   []string // more fields of .modinfo
-	vermagic               string
-	machine                elf.Machine
-	crcs                   map[string]uint32 // version 1 of module_layout when nil
-	undefined, defined     []string
-	signature              []byte // PKCS #7
-}
-
-func (m elfModule) bytes() []byte {
-	if m.machine == 0 {
-		m.machine = elf.EM_X86_64
-	}
-	if m.vermagic == "" {
-		m.vermagic = testRelease + " " + testFlags + " "
-	}
-	le := binary.LittleEndian
-	info := "name=" + m.name + "\x00vermagic=" + m.vermagic + "\x00"
-	if m.version != "" {
-		info += "version=" + m.version + "\x00"
-	}
-	for _, f := range m.info {
-		info += f + "\x00"
-	}
-	if m.crcs == nil {
-		m.crcs = map[string]uint32{"module_layout": 1}
-	}
-	var versions bytes.Buffer
-	for _, name := range sortedKeys(m.crcs) {
-		record := make([]byte, 64)
-		le.PutUint64(record, uint64(m.crcs[name]))
-		copy(record[8:], name)
-		versions.Write(record)
-	}
-	var note []byte
-	if id, _ := hex.DecodeString(m.buildID); len(id) > 0 {
-		note = le.AppendUint32(le.AppendUint32(le.AppendUint32(nil, 4), uint32(len(id))), 3)
-		note = append(append(note, "GNU\x00"...), id...)
-	}
-	strtab, symtab := []byte{0}, make([]byte, 24)
-	symbol := func(name string, section uint16) {
-		s := le.AppendUint32(nil, uint32(len(strtab)))
-		s = append(s, byte(elf.STB_GLOBAL)<<4, 0)
-		s = le.AppendUint16(s, section)
-		symtab = append(symtab, append(s, make([]byte, 16)...)...)
-		strtab = append(append(strtab, name...), 0)
-	}
-	for _, n := range m.undefined {
-		symbol(n, 0)
-	}
-	for _, n := range m.defined {
-		symbol(n, 1)
-	}
-	type section struct {
-		name       string
-		kind       elf.SectionType
-		data       []byte
-		link       uint32
-		entry, off uint64
-	}
-	sections := []section{
-		{},
-		{name: ".modinfo", kind: elf.SHT_PROGBITS, data: []byte(info)},
-		{name: "__versions", kind: elf.SHT_PROGBITS, data: versions.Bytes()},
-		{name: ".note.gnu.build-id", kind: elf.SHT_NOTE, data: note},
-		{name: ".symtab", kind: elf.SHT_SYMTAB, data: symtab, link: 5, entry: 24},
-		{name: ".strtab", kind: elf.SHT_STRTAB, data: strtab},
-		{name: ".shstrtab", kind: elf.SHT_STRTAB},
-	}
-	names := []byte{0}
-	offsets := make([]uint32, len(sections))
-	for i, s := range sections[1:] {
-		offsets[i+1] = uint32(len(names))
-		names = append(append(names, s.name...), 0)
-	}
-	sections[6].data = names
-	body := make([]byte, 64)
-	for i := range sections[1:] {
-		s := &sections[i+1]
-		for len(body)%8 != 0 {
-			body = append(body, 0)
-		}
-		s.off = uint64(len(body))
-		body = append(body, s.data...)
-	}
-	for len(body)%8 != 0 {
-		body = append(body, 0)
-	}
-	table := uint64(len(body))
-	for i, s := range sections {
-		h := le.AppendUint32(le.AppendUint32(nil, offsets[i]), uint32(s.kind))
-		for _, v := range []uint64{0, 0, s.off, uint64(len(s.data))} {
-			h = le.AppendUint64(h, v)
-		}
-		h = le.AppendUint32(le.AppendUint32(h, s.link), 1)
-		body = append(body, le.AppendUint64(le.AppendUint64(h, 1), s.entry)...)
-	}
-	copy(body, "\x7fELF\x02\x01\x01")
-	le.PutUint16(body[16:], uint16(elf.ET_REL))
-	le.PutUint16(body[18:], uint16(m.machine))
-	le.PutUint32(body[20:], 1)
-	le.PutUint64(body[40:], table)
-	le.PutUint16(body[52:], 64)
-	le.PutUint16(body[58:], 64)
-	le.PutUint16(body[60:], uint16(len(sections)))
-	le.PutUint16(body[62:], 6)
-	if m.signature != nil {
-		body = append(append(body, m.signature...), 0, 0, pkcs7Type, 0, 0, 0, 0, 0)
-		body = append(binary.BigEndian.AppendUint32(body, uint32(len(m.signature))), signatureMagic...)
-	}
-	return body
-}
 
 // testMachine is a tree that looks like a machine, and a kernel whose loads change it.
 type testMachine struct {
-	t    *testing.T
-	root string
-	h    *host.Host
-	mu   sync.Mutex
+	*ko.Machine
+	mu sync.Mutex
 
 	loads, unloads []string // what the kernel was asked, in order
 	parameters     map[string]string
@@ -156,7 +33,6 @@ type testMachine struct {
 	failProbe      map[string]bool // by device: it is not bound
 	noNodes        bool
 	hang           bool
-	devices        []string
 	onLoad         func(name string)
 	attributes     []string // what the PCI bus was told, in order
 	// refuseAttribute is how the kernel refuses to unbind, reset or bind.
@@ -167,78 +43,29 @@ type testMachine struct {
 
 func newMachine(t *testing.T) *testMachine {
 	t.Helper()
-	m := &testMachine{t: t, root: t.TempDir(), parameters: map[string]string{}, refuse: map[string]error{}, refuseUnload: map[string]error{}, failProbe: map[string]bool{}}
-	m.write("/proc/sys/kernel/tainted", "0\n")
-	m.write("/proc/sys/kernel/random/boot_id", "boot-1\n")
-	m.write("/dev/kmsg", "")
-	m.write("/sys/module/.keep", "")
-	m.write("/lib/modules/"+testRelease+"/modules.builtin", "kernel/fs/builtinfs.ko\n")
-	m.addDevice(testDevice)
-	h, err := host.New(m.root)
-	if err != nil {
-		t.Fatal(err)
+	return &testMachine{
+		Machine: ko.NewMachine(t), parameters: map[string]string{}, refuse: map[string]error{}, refuseUnload: map[string]error{},
+		failProbe: map[string]bool{},
 	}
-	m.h = h
-	return m
-}
-
-func (m *testMachine) path(name string) string { return filepath.Join(m.root, name) }
-
-func (m *testMachine) write(name, text string) {
-	m.t.Helper()
-	if err := os.MkdirAll(filepath.Dir(m.path(name)), 0o755); err != nil {
-		m.t.Fatal(err)
-	}
-	if err := os.WriteFile(m.path(name), []byte(text), 0o644); err != nil {
-		m.t.Fatal(err)
-	}
-}
-
-func (m *testMachine) addDevice(id string) {
-	m.devices = append(m.devices, id)
-	m.write("/sys/bus/pci/devices/"+id+"/vendor", "0x1234\n")
 }
 
 func (m *testMachine) accs() []accel.Accelerator {
 	var out []accel.Accelerator
-	for _, id := range m.devices {
+	for _, id := range m.Devices {
 		out = append(out, accel.Accelerator{ID: id, Health: accel.Health{State: accel.Healthy}})
 	}
 	return out
 }
 
 func (m *testMachine) bind(id, driver string) {
-	m.t.Helper()
-	dir := m.path("/sys/bus/pci/drivers/" + driver)
+	m.T.Helper()
+	dir := m.Path("/sys/bus/pci/drivers/" + driver)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
-	if err := os.Symlink("../../drivers/"+driver, m.path("/sys/bus/pci/devices/"+id+"/driver")); err != nil {
-		m.t.Fatal(err)
+	if err := os.Symlink("../../drivers/"+driver, m.Path("/sys/bus/pci/devices/"+id+"/driver")); err != nil {
+		m.T.Fatal(err)
 	}
-}
-
-// install puts modules below /lib/modules with their modules.dep line.
-func (m *testMachine) install(file string, module elfModule, depends ...string) {
-	m.t.Helper()
-	dir := "/lib/modules/" + testRelease + "/"
-	m.write(dir+file, string(module.bytes()))
-	old, _ := os.ReadFile(m.path(dir + "modules.dep"))
-	m.write(dir+"modules.dep", string(old)+file+": "+strings.Join(depends, " ")+"\n")
-}
-
-// live shows a module in sysfs as the kernel does.
-func (m *testMachine) live(x elfModule) {
-	dir := "/sys/module/" + x.name + "/"
-	m.write(dir+"initstate", "live\n")
-	m.write(dir+"refcnt", "0\n")
-	if x.version != "" {
-		m.write(dir+"version", x.version+"\n")
-	}
-	id, _ := hex.DecodeString(x.buildID)
-	ne := binary.NativeEndian
-	note := ne.AppendUint32(ne.AppendUint32(ne.AppendUint32(nil, 4), uint32(len(id))), 3)
-	m.write(dir+"notes/.note.gnu.build-id", string(append(append(note, "GNU\x00"...), id...)))
 }
 
 func (m *testMachine) Load(ctx context.Context, f *os.File, parameters string) error {
@@ -248,52 +75,52 @@ func (m *testMachine) Load(ctx context.Context, f *os.File, parameters string) e
 	if err != nil {
 		return err
 	}
-	module, problem := readModule(f, st.Size())
+	module, problem := kmod.Read(f, st.Size())
 	if problem != nil {
 		return syscall.ENOEXEC
 	}
-	m.tell("load " + module.name)
-	defer m.tell("load " + module.name)
-	m.loads = append(m.loads, module.name)
-	m.parameters[module.name] = parameters
+	m.tell("load " + module.Name)
+	defer m.tell("load " + module.Name)
+	m.loads = append(m.loads, module.Name)
+	m.parameters[module.Name] = parameters
 	if m.onLoad != nil {
-		m.onLoad(module.name)
+		m.onLoad(module.Name)
 	}
 	if m.hang {
-		m.write("/sys/module/"+module.name+"/initstate", "coming\n")
+		m.Write("/sys/module/"+module.Name+"/initstate", "coming\n")
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	if err := m.refuse[module.name]; err != nil {
+	if err := m.refuse[module.Name]; err != nil {
 		return err
 	}
-	if _, err := os.Stat(m.path("/sys/module/" + module.name)); err == nil {
+	if _, err := os.Stat(m.Path("/sys/module/" + module.Name)); err == nil {
 		return syscall.EEXIST
 	}
-	if m.bad[module.version] == "denied" {
+	if m.bad[module.Version] == "denied" {
 		return syscall.EPERM
 	}
-	m.live(elfModule{name: module.name, version: module.version, buildID: module.buildID})
+	m.Live(ko.Module{Name: module.Name, Version: module.Version, BuildID: module.BuildID})
 	for _, p := range strings.Fields(parameters) {
 		name, value, _ := strings.Cut(p, "=")
-		m.write("/sys/module/"+module.name+"/parameters/"+name, value+"\n")
+		m.Write("/sys/module/"+module.Name+"/parameters/"+name, value+"\n")
 	}
-	if m.bad[module.version] == "refused" {
-		_ = os.RemoveAll(m.path("/sys/module/" + module.name))
+	if m.bad[module.Version] == "refused" {
+		_ = os.RemoveAll(m.Path("/sys/module/" + module.Name))
 		return syscall.ENOMEM
 	}
-	if module.name == "edu" && m.bad[module.version] != "unbound" {
+	if module.Name == "edu" && m.bad[module.Version] != "unbound" {
 		m.probe()
 	}
-	for _, id := range m.devices {
-		if _, err := os.Lstat(m.path("/sys/bus/pci/devices/" + id + "/driver")); err != nil {
+	for _, id := range m.Devices {
+		if _, err := os.Lstat(m.Path("/sys/bus/pci/devices/" + id + "/driver")); err != nil {
 			continue // the attribute is the driver's
 		}
 		answer := "3628800\n"
-		if m.bad[module.version] == "wrong" {
+		if m.bad[module.Version] == "wrong" {
 			answer = "0\n"
 		}
-		m.write("/sys/bus/pci/devices/"+id+"/factorial", answer)
+		m.Write("/sys/bus/pci/devices/"+id+"/factorial", answer)
 	}
 	return nil
 }
@@ -305,8 +132,8 @@ func (m *testMachine) tell(op string) {
 }
 
 func (m *testMachine) probe() {
-	for _, id := range m.devices {
-		if _, err := os.Lstat(m.path("/sys/bus/pci/devices/" + id + "/driver")); err == nil || m.failProbe[id] {
+	for _, id := range m.Devices {
+		if _, err := os.Lstat(m.Path("/sys/bus/pci/devices/" + id + "/driver")); err == nil || m.failProbe[id] {
 			continue
 		}
 		m.bindEdu(id)
@@ -316,12 +143,12 @@ func (m *testMachine) probe() {
 // bindEdu binds our driver to a device and makes its node.
 func (m *testMachine) bindEdu(id string) {
 	m.bind(id, "edu")
-	node := fmt.Sprintf("edu%d", slices.Index(m.devices, id))
+	node := fmt.Sprintf("edu%d", slices.Index(m.Devices, id))
 	dir := "/sys/bus/pci/devices/" + id + "/accelerator_edu/" + node
-	m.write(dir+"/dev", fmt.Sprintf("240:%d\n", slices.Index(m.devices, id)))
-	m.write(dir+"/uevent", "MAJOR=240\nDEVNAME="+node+"\n")
+	m.Write(dir+"/dev", fmt.Sprintf("240:%d\n", slices.Index(m.Devices, id)))
+	m.Write(dir+"/uevent", "MAJOR=240\nDEVNAME="+node+"\n")
 	if !m.noNodes {
-		m.write("/dev/"+node, "")
+		m.Write("/dev/"+node, "")
 	}
 }
 
@@ -334,11 +161,11 @@ func (m *testMachine) Unload(_ context.Context, name string) error {
 	if err := m.refuseUnload[name]; err != nil {
 		return err
 	}
-	if err := os.RemoveAll(m.path("/sys/module/" + name)); err != nil {
-		m.t.Fatal(err)
+	if err := os.RemoveAll(m.Path("/sys/module/" + name)); err != nil {
+		m.T.Fatal(err)
 	}
-	for _, id := range m.devices {
-		if to, err := os.Readlink(m.path("/sys/bus/pci/devices/" + id + "/driver")); name == "edu" && err == nil && filepath.Base(to) == "edu" {
+	for _, id := range m.Devices {
+		if to, err := os.Readlink(m.Path("/sys/bus/pci/devices/" + id + "/driver")); name == "edu" && err == nil && filepath.Base(to) == "edu" {
 			_ = m.unbind(id)
 		}
 	}
@@ -347,14 +174,14 @@ func (m *testMachine) Unload(_ context.Context, name string) error {
 
 // unbind takes a device's driver away, and with ours its node.
 func (m *testMachine) unbind(id string) error {
-	_ = os.RemoveAll(m.path("/sys/bus/pci/devices/" + id + "/accelerator_edu"))
-	_ = os.Remove(m.path(fmt.Sprintf("/dev/edu%d", slices.Index(m.devices, id))))
-	return os.Remove(m.path("/sys/bus/pci/devices/" + id + "/driver"))
+	_ = os.RemoveAll(m.Path("/sys/bus/pci/devices/" + id + "/accelerator_edu"))
+	_ = os.Remove(m.Path(fmt.Sprintf("/dev/edu%d", slices.Index(m.Devices, id))))
+	return os.Remove(m.Path("/sys/bus/pci/devices/" + id + "/driver"))
 }
 
 func (m *testMachine) driver(o Options) *Driver {
 	o.Kernel = m
-	d := New(m.h, o)
+	d := New(m.Host, o)
 	d.settle = 50 * time.Millisecond
 	d.attribute = m.attribute
 	return d
@@ -367,7 +194,7 @@ func (m *testMachine) attribute(name, text string) error {
 	m.attributes = append(m.attributes, strings.TrimPrefix(name, "/sys/bus/pci/")+" "+text)
 	override := "/sys/bus/pci/devices/" + text + "/driver_override"
 	kept := ""
-	if b, err := os.ReadFile(m.path(override)); err == nil && strings.HasPrefix(string(b), "edu") {
+	if b, err := os.ReadFile(m.Path(override)); err == nil && strings.HasPrefix(string(b), "edu") {
 		kept = "edu" // what was there before was longer
 	}
 	if err := m.refuseAttribute[filepath.Base(name)]; err != nil {
@@ -390,48 +217,48 @@ func (m *testMachine) attribute(name, text string) error {
 		}
 		return nil
 	}
-	if _, err := os.Stat(m.path("/sys/module/edu")); err == nil {
+	if _, err := os.Stat(m.Path("/sys/module/edu")); err == nil {
 		m.probe()
 	}
 	return nil
 }
 
-func (m *testMachine) facts() accel.Facts {
-	return accel.Facts{
-		Kernel: accel.Kernel{Release: testRelease, Version: "#1 SMP", Arch: "x86_64", BuildID: "abcdef0123456789"},
-		OS:     accel.OS{ID: "debian", VersionID: "12"},
-	}
-}
-
-// edu is a good module file.
-func edu() elfModule {
-	return elfModule{name: "edu", version: "1.0.0", defined: []string{"init_module"}, buildID: "b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1", info: []string{"parm=fail_probe:x", "parmtype=max_factorial:uint"}}
-}
-
 // enter puts an entry into the store as a build does.
-func (m *testMachine) enter(d *Driver, x elfModule, built int64) Entry {
-	m.t.Helper()
-	return m.enterFor(m.facts().Kernel, d, x, built)
+func (m *testMachine) enter(d *Driver, x ko.Module, built int64) store.Entry {
+	m.T.Helper()
+	return m.enterFor(m.Facts().Kernel, d, x, built)
 }
 
 // enterFor puts an entry for a kernel into the store.
-func (m *testMachine) enterFor(k accel.Kernel, d *Driver, x elfModule, built int64) Entry {
-	m.t.Helper()
-	data := x.bytes()
-	sum, err := digest(bytes.NewReader(data))
+func (m *testMachine) enterFor(k accel.Kernel, d *Driver, x ko.Module, built int64) store.Entry {
+	m.T.Helper()
+	data := x.Bytes()
+	sum, err := store.Digest(bytes.NewReader(data))
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
-	man := Manifest{
-		Schema: storeSchema, Built: time.Unix(built, 0).UTC(), Modules: []StoredModule{{Name: x.name, File: x.name + ".ko", SHA256: sum, BuildID: x.buildID, Version: x.version}},
-		Identity: Identity{Kind: "qemu-edu", Version: x.version, SourceDigest: fmt.Sprint(built), Arch: k.Arch, KernelRelease: k.Release, KernelID: kernelID(k)},
+	man := store.Manifest{
+		Schema: store.Schema, Built: time.Unix(built, 0).UTC(), Modules: []store.Module{{Name: x.Name, File: x.Name + ".ko", SHA256: sum, BuildID: x.BuildID, Version: x.Version}},
+		Identity: store.Identity{Kind: "qemu-edu", Version: x.Version, SourceDigest: fmt.Sprint(built), Arch: k.Arch, KernelRelease: k.Release, KernelID: store.KernelID(k)},
 	}
-	man.Key = man.Identity.key()
+	man.Key = man.Identity.Key()
 	text, err := json.Marshal(man)
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
-	m.write(d.entryDir(man.Key)+"/manifest.json", string(text))
-	m.write(d.entryDir(man.Key)+"/"+x.name+".ko", string(data))
-	return Entry{Manifest: man, Path: d.entryDir(man.Key)}
+	m.Write(d.store.EntryDir(man.Key)+"/manifest.json", string(text))
+	m.Write(d.store.EntryDir(man.Key)+"/"+x.Name+".ko", string(data))
+	return store.Entry{Manifest: man, Path: d.store.EntryDir(man.Key)}
+}
+
+// ask asks the first source of a type.
+func ask(t *testing.T, d *Driver, def *accel.Definition, facts accel.Facts, typ accel.SourceType) source.Answer {
+	t.Helper()
+	for _, s := range d.sources.For(def, facts, source.Options{}) {
+		if s.Type == typ {
+			return s.Ask(t.Context())
+		}
+	}
+	t.Fatalf("no source of type %q", typ)
+	return source.Answer{}
 }

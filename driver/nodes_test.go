@@ -7,6 +7,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host/hosttest"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // TestNodesThatNobodyMakes makes the nodes of a driver that leaves them to others: the shared ones and each device's.
@@ -19,7 +20,7 @@ func TestNodesThatNobodyMakes(t *testing.T) {
 	m.File("/proc/driver/gpu/0000:00:04.0/information", "Device Minor: \t 3\n")
 	m.AddPCI(accel.PCIDevice{Address: "0000:00:04.0", Vendor: "1234", Device: "11e8", Class: "030200"})
 	m.Modprobe(hosttest.Driver{Module: "edu", IDs: []string{"1234:11e8"}})
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Nodes = []accel.NodeSource{{Make: &accel.MadeNode{Path: "/dev/gpu{{.Number}}", Majors: []string{"gpu"}, MinorFrom: "/proc/driver/gpu/{{.Address}}/information#Device Minor"}}}
 	def.Driver.MakeNodes = []accel.MadeNode{{Path: "/dev/gpu-mem", Majors: []string{"gpu-mem"}}, {Path: "/dev/gpu-more", Majors: []string{"gpu"}, Minor: 254, Module: "gpu_more"}}
 	def.Container.Nodes = []string{"/dev/gpu-mem"}
@@ -35,7 +36,7 @@ func TestNodesThatNobodyMakes(t *testing.T) {
 	for name, want := range map[string]accel.DeviceNode{
 		"/dev/gpu3": {Path: "/dev/gpu3", Major: 195, Minor: 3}, "/dev/gpu-mem": {Path: "/dev/gpu-mem", Major: 508},
 	} {
-		if got := d.nodeAt(name); got != want {
+		if got := d.devices.NodeAt(name); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 		if st, err := m.Host.Stat(name); err != nil || st.Mode().Perm() != 0o666 {

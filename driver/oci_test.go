@@ -14,6 +14,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -30,6 +31,9 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/source"
+	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // shop is a registry on loopback whose answers a test can spoil.
@@ -106,21 +110,21 @@ func quick() artifact.Options {
 
 // fromShop is the definition with the shop as its source.
 func fromShop(s *shop) *accel.Definition {
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceOCI, Image: s.host() + "/edu:v{{.DriverVersion}}-{{.KernelVersion}}"}}
 	return def
 }
 
 // stock pushes a driver from another machine.
-func (s *shop) stock(t *testing.T, def *accel.Definition, x elfModule, change func(*accel.Facts, *Entry), key *artifact.Key) artifact.Pushed {
+func (s *shop) stock(t *testing.T, def *accel.Definition, x ko.Module, change func(*accel.Facts, *store.Entry), key *artifact.Key) artifact.Pushed {
 	t.Helper()
 	other := newMachine(t)
 	d := other.driver(Options{Artifact: quick()})
-	e, facts := other.enter(d, x, 1), other.facts()
+	e, facts := other.enter(d, x, 1), other.Facts()
 	if change != nil {
 		change(&facts, &e)
 	}
-	pushed, problem := d.Push(t.Context(), def, facts, e, key)
+	pushed, problem := d.sources.Push(t.Context(), def, facts, e, key)
 	if problem != nil {
 		t.Fatal(problem)
 	}
@@ -130,9 +134,9 @@ func (s *shop) stock(t *testing.T, def *accel.Definition, x elfModule, change fu
 // tree lists everything below the state directory with its size, but for the locks.
 func (m *testMachine) tree(d *Driver) []string {
 	var out []string
-	_ = filepath.WalkDir(m.path(d.o.StateDir), func(name string, e fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(m.Path(d.o.StateDir), func(name string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && !strings.Contains(name, "/kmod/lock/") {
-			out = append(out, strings.TrimPrefix(name, m.root))
+			out = append(out, strings.TrimPrefix(name, m.Root))
 		}
 		return nil
 	})
@@ -147,9 +151,9 @@ func newKey(t *testing.T, m *testMachine, name string) *artifact.Key {
 	}
 	secret, _ := x509.MarshalPKCS8PrivateKey(private)
 	public, _ := x509.MarshalPKIXPublicKey(&private.PublicKey)
-	m.write("/etc/"+name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
-	m.write("/etc/"+name+".pub", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})))
-	key, problem := artifact.ReadKey(m.h, "/etc/"+name+".key")
+	m.Write("/etc/"+name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+	m.Write("/etc/"+name+".pub", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})))
+	key, problem := artifact.ReadKey(m.Host, "/etc/"+name+".key")
 	if problem != nil {
 		t.Fatal(problem)
 	}
@@ -165,7 +169,7 @@ func TestSources(t *testing.T) {
 		m   *testMachine
 		def *accel.Definition
 	}
-	good := func(f shelf) { f.s.stock(f.t, f.def, edu(), nil, nil) }
+	good := func(f shelf) { f.s.stock(f.t, f.def, ko.Edu(), nil, nil) }
 	for _, c := range []struct {
 		name    string
 		prepare func(shelf)
@@ -237,40 +241,40 @@ func TestSources(t *testing.T) {
 			good(f)
 			f.def.Driver.Sources[0].Digest = "sha256:" + strings.Repeat("a", 64)
 		}, accel.ArtifactNotFound, true},
-		{"pinned", func(f shelf) { f.def.Driver.Sources[0].Digest = f.s.stock(f.t, f.def, edu(), nil, nil).Digest }, "", false},
+		{"pinned", func(f shelf) { f.def.Driver.Sources[0].Digest = f.s.stock(f.t, f.def, ko.Edu(), nil, nil).Digest }, "", false},
 		{"pinned for another kernel", func(f shelf) {
-			f.def.Driver.Sources[0].Digest = f.s.stock(f.t, f.def, edu(), func(facts *accel.Facts, e *Entry) {
+			f.def.Driver.Sources[0].Digest = f.s.stock(f.t, f.def, ko.Edu(), func(facts *accel.Facts, e *store.Entry) {
 				facts.Kernel.BuildID, e.KernelID = "ffffffffffffffff", "ffffffffffffffff"
 			}, nil).Digest
 		}, accel.KernelMismatch, true},
 		{"tag of another build of the kernel", func(f shelf) {
-			f.s.stock(f.t, f.def, edu(), func(facts *accel.Facts, e *Entry) {
+			f.s.stock(f.t, f.def, ko.Edu(), func(facts *accel.Facts, e *store.Entry) {
 				facts.Kernel.BuildID, e.KernelID = "ffffffffffffffff", "ffffffffffffffff"
 			}, nil)
 		}, accel.ArtifactNotFound, true},
 		{"tag of another release", func(f shelf) {
-			f.s.stock(f.t, f.def, edu(), func(_ *accel.Facts, e *Entry) { e.KernelRelease = "5.0" }, nil)
+			f.s.stock(f.t, f.def, ko.Edu(), func(_ *accel.Facts, e *store.Entry) { e.KernelRelease = "5.0" }, nil)
 		}, accel.ArtifactNotFound, true},
 		{"another architecture", func(f shelf) {
-			f.s.stock(f.t, f.def, edu(), func(_ *accel.Facts, e *Entry) { e.Arch = "aarch64" }, nil)
+			f.s.stock(f.t, f.def, ko.Edu(), func(_ *accel.Facts, e *store.Entry) { e.Arch = "aarch64" }, nil)
 		}, accel.ArtifactNotFound, true},
 		{"another kind", func(f shelf) {
-			f.s.stock(f.t, f.def, edu(), func(_ *accel.Facts, e *Entry) { e.Kind = "a-b" }, nil)
+			f.s.stock(f.t, f.def, ko.Edu(), func(_ *accel.Facts, e *store.Entry) { e.Kind = "a-b" }, nil)
 		}, accel.ArtifactNotFound, true},
 		{"vermagic of another kernel", func(f shelf) {
-			x := edu()
-			x.vermagic = "5.0 SMP"
+			x := ko.Edu()
+			x.Vermagic = "5.0 SMP"
 			f.s.stock(f.t, f.def, x, nil, nil)
 		}, accel.ArtifactInvalid, false},
 		{"missing symbol", func(f shelf) {
-			f.m.write("/proc/kallsyms", "0000000000000000 T printk\n")
-			x := edu()
-			x.undefined = []string{"not_there"}
+			f.m.Write("/proc/kallsyms", "0000000000000000 T printk\n")
+			x := ko.Edu()
+			x.Undefined = []string{"not_there"}
 			f.s.stock(f.t, f.def, x, nil, nil)
 		}, accel.SymbolMissing, false},
 		{"module of another name", func(f shelf) {
-			x := edu()
-			x.name = "other"
+			x := ko.Edu()
+			x.Name = "other"
 			f.s.stock(f.t, f.def, x, nil, nil)
 		}, accel.ArtifactInvalid, false},
 		{"unsigned module under enforcement", good, accel.Unsigned, false},
@@ -281,19 +285,19 @@ func TestSources(t *testing.T) {
 		}, accel.SignatureInvalid, false},
 		{"signed by somebody else", func(f shelf) {
 			newKey(f.t, f.m, "a")
-			f.s.stock(f.t, f.def, edu(), nil, newKey(f.t, f.m, "b"))
+			f.s.stock(f.t, f.def, ko.Edu(), nil, newKey(f.t, f.m, "b"))
 			f.def.Driver.Sources[0].Keys = []string{"/etc/a.pub"}
 		}, accel.SignatureInvalid, false},
 		{"signed", func(f shelf) {
 			newKey(f.t, f.m, "a")
-			f.s.stock(f.t, f.def, edu(), nil, newKey(f.t, f.m, "b"))
+			f.s.stock(f.t, f.def, ko.Edu(), nil, newKey(f.t, f.m, "b"))
 			f.def.Driver.Sources[0].Keys = []string{"/etc/a.pub", "/etc/b.pub"}
 		}, "", false},
 		{"signature of something else", func(f shelf) {
 			key := newKey(f.t, f.m, "a")
-			signed := f.s.stock(f.t, f.def, edu(), nil, key)
-			x := edu()
-			x.buildID = "0000"
+			signed := f.s.stock(f.t, f.def, ko.Edu(), nil, key)
+			x := ko.Edu()
+			x.BuildID = "0000"
 			plain := f.s.stock(f.t, f.def, x, nil, nil)
 			f.s.copyTag(f.t, sigTag(signed.Digest), sigTag(plain.Digest))
 			f.def.Driver.Sources[0].Keys = []string{"/etc/a.pub"}
@@ -338,7 +342,7 @@ func TestSources(t *testing.T) {
 			def := fromShop(s)
 			def.Driver.Version = "1.0.0"
 			c.prepare(shelf{t, s, m, def})
-			facts := m.facts()
+			facts := m.Facts()
 			facts.Kernel.SigEnforce = c.want == accel.Unsigned
 			before := m.tree(d)
 			have, problem := d.Ensure(t.Context(), def, facts, m.accs())
@@ -373,14 +377,14 @@ func (m *testMachine) bundle(t *testing.T, file string) {
 	t.Helper()
 	other := newMachine(t)
 	d := other.driver(Options{})
-	e := other.enter(d, edu(), 1)
-	if err := os.MkdirAll(filepath.Dir(other.path(file)), 0o755); err != nil {
+	e := other.enter(d, ko.Edu(), 1)
+	if err := os.MkdirAll(filepath.Dir(other.Path(file)), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, problem := d.Export(other.facts(), []Entry{e}, file, nil); problem != nil {
+	if _, problem := d.sources.Export(other.Facts(), []store.Entry{e}, file, nil); problem != nil {
 		t.Fatal(problem)
 	}
-	m.write(file, other.read(file))
+	m.Write(file, other.Read(file))
 }
 
 func sigTag(digest string) string { return strings.Replace(digest, ":", "-", 1) + ".sig" }
@@ -430,10 +434,10 @@ func (s *shop) forge(t *testing.T, m *testMachine, headers ...tar.Header) {
 		t.Fatal(err)
 	}
 	z.Close()
-	k := m.facts().Kernel
+	k := m.Facts().Kernel
 	config, _ := json.Marshal(artifact.Config{
 		Schema: artifact.Schema, Profile: "qemu-edu", DriverVersion: "1.0.0", Arch: k.Arch, KernelRelease: k.Release, KernelBuildID: k.BuildID,
-		Modules: []artifact.Module{{Name: "edu", File: "edu.ko", SHA256: sumOf(edu().bytes())}},
+		Modules: []artifact.Module{{Name: "edu", File: "edu.ko", SHA256: sumOf(ko.Edu().Bytes())}},
 	})
 	descriptor := func(kind string, b []byte) map[string]any {
 		s.upload(t, b)
@@ -459,16 +463,16 @@ func (s *shop) upload(t *testing.T, b []byte) {
 func TestNoNetwork(t *testing.T) {
 	m, s := newMachine(t), newShop(t)
 	def := fromShop(s)
-	s.stock(t, def, edu(), nil, nil)
+	s.stock(t, def, ko.Edu(), nil, nil)
 	before := s.asked()
 	d := m.driver(Options{Artifact: quick()})
-	if r := d.Early(t.Context(), []*accel.Definition{def}, m.facts(), map[string][]accel.Accelerator{def.Kind: m.accs()})[def.Kind]; r.Problem == nil || r.Problem.Reason != accel.NoDriverSource {
+	if r := d.Early(t.Context(), []*accel.Definition{def}, m.Facts(), map[string][]accel.Accelerator{def.Kind: m.accs()})[def.Kind]; r.Problem == nil || r.Problem.Reason != accel.NoDriverSource {
 		t.Errorf("early: %+v", r)
 	}
 	if s.asked() != before {
 		t.Error("a registry was asked at boot")
 	}
-	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+	if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
 	if s.asked() == before {
@@ -476,11 +480,11 @@ func TestNoNetwork(t *testing.T) {
 	}
 	before = s.asked()
 	m.reboot("boot-2")
-	_, _ = os.ReadDir(m.root)
-	for _, id := range m.devices {
-		_ = os.Remove(m.path("/sys/bus/pci/devices/" + id + "/driver"))
+	_, _ = os.ReadDir(m.Root)
+	for _, id := range m.Devices {
+		_ = os.Remove(m.Path("/sys/bus/pci/devices/" + id + "/driver"))
 	}
-	have, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.facts(), m.accs())
+	have, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.Facts(), m.accs())
 	if problem != nil || have.Source != "store" || s.asked() != before {
 		t.Errorf("%+v %v, %d requests", have, problem, s.asked()-before)
 	}
@@ -489,11 +493,11 @@ func TestNoNetwork(t *testing.T) {
 // TestOrderOfPrebuilt: prebuilt comes before building whatever the order of the list, and bundles last.
 func TestOrderOfPrebuilt(t *testing.T) {
 	m := newMachine(t)
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBundle, Path: "/b"}, {Type: accel.SourceBuild, Path: "/src"}, {Type: accel.SourceOCI, Image: "a/x"}, {Type: accel.SourceOCI, Image: "b/x"}}
 	var got []string
-	for _, s := range m.driver(Options{}).sources(def, m.facts(), EnsureOptions{}) {
-		got = append(got, s.name)
+	for _, s := range m.driver(Options{}).sources.For(def, m.Facts(), source.Options{}) {
+		got = append(got, s.Name)
 	}
 	if diff := cmp.Diff([]string{"store", "installed", "oci a/x", "oci b/x", "build from /src", "bundle /b"}, got); diff != "" {
 		t.Error(diff)
@@ -506,7 +510,7 @@ func TestMirrors(t *testing.T) {
 	broken.spoil = answering(503, "")
 	def.Driver.Sources[0].Mirrors = []string{broken.host(), good.host()}
 	d := m.driver(Options{Artifact: quick()})
-	_, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
+	_, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())
 	if problem == nil || problem.Reason != accel.RegistryUnreachable {
 		t.Fatal(problem)
 	}
@@ -515,11 +519,11 @@ func TestMirrors(t *testing.T) {
 			t.Errorf("the message does not name %s: %s", s.host(), problem.Message)
 		}
 	}
-	good.stock(t, fromShop(good), edu(), nil, nil)
-	if have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || have.Source != "oci" {
+	good.stock(t, fromShop(good), ko.Edu(), nil, nil)
+	if have, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || have.Source != "oci" {
 		t.Fatal(have, problem)
 	}
-	if all, _ := d.List(); len(all) != 1 || !strings.HasPrefix(all[0].Origin, good.host()+"/edu@sha256:") {
+	if all, _ := d.store.List(); len(all) != 1 || !strings.HasPrefix(all[0].Origin, good.host()+"/edu@sha256:") {
 		t.Errorf("%+v", all)
 	}
 }
@@ -528,12 +532,12 @@ func TestMirrors(t *testing.T) {
 func TestFetchOnce(t *testing.T) {
 	m, s := newMachine(t), newShop(t)
 	def := fromShop(s)
-	s.stock(t, def, edu(), nil, nil)
+	s.stock(t, def, ko.Edu(), nil, nil)
 	s.requests = nil
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			if _, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+			if _, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 				t.Error(problem)
 			}
 		})
@@ -542,7 +546,7 @@ func TestFetchOnce(t *testing.T) {
 	if n := len(slices.DeleteFunc(s.requests, func(r string) bool { return !strings.Contains(r, "/blobs/") })); n != 2 {
 		t.Errorf("%d blobs were asked for: %v", n, s.requests)
 	}
-	if entries, _ := m.driver(Options{}).List(); len(entries) != 1 {
+	if entries, _ := m.driver(Options{}).store.List(); len(entries) != 1 {
 		t.Errorf("%+v", entries)
 	}
 }
@@ -551,14 +555,14 @@ func TestFetchOnce(t *testing.T) {
 func TestFetchAfterACrash(t *testing.T) {
 	m, s := newMachine(t), newShop(t)
 	def := fromShop(s)
-	s.stock(t, def, edu(), nil, nil)
+	s.stock(t, def, ko.Edu(), nil, nil)
 	d := m.driver(Options{})
-	m.write(d.buildDir()+"/123/work/0/edu.ko", "half")
-	m.write(d.buildDir()+"/123.lock", "")
-	if _, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+	m.Write(d.store.BuildDir()+"/123/work/0/edu.ko", "half")
+	m.Write(d.store.BuildDir()+"/123.lock", "")
+	if _, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
-	if left := m.h.Glob(d.buildDir(), "*"); len(left) > 0 {
+	if left := m.Host.Glob(d.store.BuildDir(), "*"); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -569,7 +573,7 @@ func TestDenied(t *testing.T) {
 	s.spoil = answering(403, "/manifests/")
 	def := fromShop(s)
 	def.Driver.Sources = append(def.Driver.Sources, accel.Source{Type: accel.SourceBuild, Path: "/src"})
-	_, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.facts(), m.accs())
+	_, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.Facts(), m.accs())
 	if problem == nil || problem.Reason != accel.RegistryDenied || len(problem.Tried) != 5 {
 		t.Fatal(problem)
 	}
@@ -581,12 +585,12 @@ func TestDenied(t *testing.T) {
 // TestForeignImage reads an image in the layout of the kernel module management operator.
 func TestForeignImage(t *testing.T) {
 	m, s := newMachine(t), newShop(t)
-	m.write("/etc/hostname", "x")
+	m.Write("/etc/hostname", "x")
 	def := fromShop(s)
 	var one, two bytes.Buffer
 	layer := func(to *bytes.Buffer, files map[string]string) {
 		w := tar.NewWriter(to)
-		for _, name := range sortedKeys(files) {
+		for _, name := range slices.Sorted(maps.Keys(files)) {
 			h := tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(files[name])), Mode: 0o644}
 			if name == "bin/sh" {
 				h.Typeflag, h.Size, h.Linkname = tar.TypeSymlink, 0, "busybox"
@@ -602,9 +606,9 @@ func TestForeignImage(t *testing.T) {
 	}
 	var packed bytes.Buffer
 	z, _ := zstd.NewWriter(&packed)
-	_, _ = z.Write(edu().bytes())
+	_, _ = z.Write(ko.Edu().Bytes())
 	z.Close()
-	modules := "opt/lib/modules/" + testRelease + "/"
+	modules := "opt/lib/modules/" + ko.Release + "/"
 	layer(&one, map[string]string{"bin/sh": "", modules + "edu.ko": "old", modules + "gone.ko": "x", "opt/lib/modules/5.0/edu.ko": "other"})
 	layer(&two, map[string]string{modules + "extra/edu.ko.zst": packed.String(), modules + ".wh.edu.ko": "", modules + ".wh.gone.ko": "", "firmware/edu.bin": "firmware"})
 	config := []byte(`{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}`)
@@ -616,21 +620,21 @@ func TestForeignImage(t *testing.T) {
 		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": descriptor("application/vnd.oci.image.config.v1+json", config),
 		"layers": []any{descriptor("application/vnd.oci.image.layer.v1.tar", one.Bytes()), descriptor("application/vnd.oci.image.layer.v1.tar", two.Bytes())},
 	})
-	s.put(t, "/v2/edu/manifests/v1.0.0-"+testRelease, "application/vnd.oci.image.manifest.v1+json", bytes.NewReader(text))
+	s.put(t, "/v2/edu/manifests/v1.0.0-"+ko.Release, "application/vnd.oci.image.manifest.v1+json", bytes.NewReader(text))
 	def.Driver.Version = "1.0.0"
 	d := m.driver(Options{Artifact: quick()})
-	have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
+	have, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())
 	if problem != nil || have.Source != "oci" {
 		t.Fatal(have, problem)
 	}
-	entries, _ := d.List()
-	if got := m.read(entries[0].Path + "/firmware/edu.bin"); len(entries) != 1 || got != "firmware" {
+	entries, _ := d.store.List()
+	if got := m.Read(entries[0].Path + "/firmware/edu.bin"); len(entries) != 1 || got != "firmware" {
 		t.Errorf("%+v %q", entries, got)
 	}
-	if got := m.read(entries[0].Path + "/edu.ko"); got != string(edu().bytes()) {
+	if got := m.Read(entries[0].Path + "/edu.ko"); got != string(ko.Edu().Bytes()) {
 		t.Error("another module")
 	}
-	if left, _ := os.ReadDir(m.path(entries[0].Path)); len(left) != 3 {
+	if left, _ := os.ReadDir(m.Path(entries[0].Path)); len(left) != 3 {
 		t.Errorf("entry has %v", left)
 	}
 }

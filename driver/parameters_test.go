@@ -4,110 +4,38 @@ import (
 	"testing"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/template"
+	"github.com/acceld/acceld/test/ko"
 )
-
-func TestSameParameter(t *testing.T) {
-	for _, c := range []struct {
-		want, have string
-		same       bool
-	}{
-		{"1", "Y", true},
-		{"y", "Y", true},
-		{"true", "Y", true},
-		{"on", "Y", true},
-		{"", "Y", true},
-		{"0", "N", true},
-		{"off", "N", true},
-		{"no", "N", true},
-		{"1", "N", false},
-		{"0", "Y", false},
-		{"maybe", "Y", false},
-		{"2", "Y", false},
-		{"0x10", "16", true},
-		{"16", "16", true},
-		{"-1", "-1", true},
-		{"16", "17", false},
-		{"0xffffffffffffffff", "18446744073709551615", true},
-		{"a b", "a b", true},
-		{"abc", "abcd", false},
-		{"", "(null)", true},
-		{"1,2,3", "1,2,3", true},
-		{"7", "seven", false},
-	} {
-		if got := sameParameter(c.want, c.have); got != c.same {
-			t.Errorf("wanted %q, sysfs shows %q: %t", c.want, c.have, got)
-		}
-	}
-}
-
-func TestJoinParameters(t *testing.T) {
-	if got := joinParameters(map[string]string{"b": "1", "a": "x y", "c": ""}); got != `a="x y" b=1 c=` {
-		t.Error(got)
-	}
-}
 
 func TestParametersDiffer(t *testing.T) {
 	m := newMachine(t)
-	m.live(edu())
-	m.write("/sys/module/edu/parameters/fail_probe", "Y\n")
+	m.Live(ko.Edu())
+	m.Write("/sys/module/edu/parameters/fail_probe", "Y\n")
 	m.probe()
 	d := m.driver(Options{})
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Modules[0].Parameters = map[string]string{"fail_probe": "1", "hidden": "7"}
-	if have, problem := d.Probe(def, m.facts(), m.accs()); problem != nil || !have.Right {
+	if have, problem := d.Probe(def, m.Facts(), m.accs()); problem != nil || !have.Right {
 		t.Fatal(have, problem)
 	}
 	def.Driver.Modules[0].Parameters["fail_probe"] = "0"
-	if have, problem := d.Probe(def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.ParametersDiffer || have.Right {
+	if have, problem := d.Probe(def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.ParametersDiffer || have.Right {
 		t.Fatal(have, problem)
 	}
-	unknown := m.facts()
+	unknown := m.Facts()
 	unknown.Cluster.Unknown = true
 	def.Driver.Modules[0].Parameters["fail_probe"] = `{{if eq .ClusterVersion "1.37"}}0{{else}}1{{end}}`
 	if have, problem := d.Probe(def, unknown, m.accs()); problem != nil || !have.Right || have.Upgrade != nil {
 		t.Errorf("a driver that serves while nobody knows what is wanted: %+v, %v", have, problem)
 	}
-	if _, problem := d.expandParameters(def, unknown, def.Driver.Modules[0]); problem == nil || problem.Reason != accel.APIUnreachable {
+	if _, problem := template.Parameters(def, unknown, def.Driver.Modules[0]); problem == nil || problem.Reason != accel.APIUnreachable {
 		t.Errorf("what is not known is taken for something: %v", problem)
 	}
 	for _, bad := range []string{`a"b`, "a\nb", "{{.Nope}}", "{{"} {
 		def.Driver.Modules[0].Parameters["fail_probe"] = bad
-		if _, problem := d.Probe(def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.DefinitionInvalid {
+		if _, problem := d.Probe(def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.DefinitionInvalid {
 			t.Errorf("%q: %v", bad, problem)
-		}
-	}
-}
-
-func TestExpand(t *testing.T) {
-	def := eduDefinition()
-	def.Driver.Version = "1.2"
-	facts := accel.Facts{Kernel: accel.Kernel{Release: "6.1.0", Arch: "aarch64"}, OS: accel.OS{ID: "rhel", VersionID: "9.4"}}
-	facts.Cluster.Version = "1.37"
-	got, problem := expand(def, facts, "f", "{{.KernelVersion}} {{.OperatingSystemMajor}} {{.OperatingSystemMajorMinor}} {{.RuntimeArchitecture}} {{.HardwareResource}} {{.NodeFeature}} {{.ClusterVersion}} {{.DriverVersion}}")
-	want := "6.1.0 rhel9 rhel9.4 arm64 qemu-edu feature.node.kubernetes.io/pci-1234.present 1.37 1.2"
-	if problem != nil || got != want {
-		t.Error(got, problem)
-	}
-	facts.OS = accel.OS{ID: "rhcos", VersionID: "4.14", RHEL: "9.2"}
-	def.Driver.Sources = []accel.Source{{Image: "example.com/{{.OperatingSystemMajor}}:{{.OperatingSystemMajorMinor}}"}}
-	if filled, problem := Expand(def, facts); problem != nil || filled.Driver.Sources[0].Image != "example.com/rhel9:rhel9.2" {
-		t.Errorf("on CoreOS: %+v, %v", filled.Driver.Sources, problem)
-	}
-}
-
-func TestHeadersPackage(t *testing.T) {
-	for _, c := range [][3]string{
-		{"debian", "6.1.0-56-amd64", "linux-headers-6.1.0-56-amd64"},
-		{"ubuntu", "5.15.0-1-generic", "linux-headers-5.15.0-1-generic"},
-		{"rhel", "5.14.0-1.el9.x86_64", "kernel-devel-5.14.0-1.el9.x86_64"},
-		{"fedora", "6.9.1-200.fc40.x86_64", "kernel-devel-6.9.1-200.fc40.x86_64"},
-		{"ol", "5.15.0-1.el8uek.x86_64", "kernel-uek-devel-5.15.0-1.el8uek.x86_64"},
-		{"sles", "6.4.0-150600.23-default", "kernel-default-devel"},
-		{"alpine", "6.6.52-0-lts", "linux-lts-dev"},
-		{"strange", "1", "the build headers of kernel 1"},
-	} {
-		if got := headersPackage(accel.OS{ID: c[0]}, c[1]); got != c[2] {
-			t.Errorf("%v: %q", c, got)
 		}
 	}
 }

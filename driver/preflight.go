@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/source"
+	"github.com/acceld/acceld/driver/store"
 )
 
 // PreflightOptions change how [Driver.Preflight] works.
@@ -32,16 +34,18 @@ type PreflightResult struct {
 }
 
 // Preflight answers whether a kernel will have a driver, without loading one: facts.Kernel is that kernel, running or
-// only installed. The sources are asked in the order in which the boot will ask them, so what has to be built or fetched
-// is in the store afterwards, checked against that kernel's own files, and the boot does nothing but load it.
-func (d *Driver) Preflight(ctx context.Context, def *accel.Definition, facts accel.Facts, o PreflightOptions) PreflightResult {
+// only installed. The sources are asked in the order in which the boot will ask them, so what has to be built or
+// fetched is in the store afterwards, checked against that kernel's own files, and the boot does nothing but load it.
+func (d *Driver) Preflight(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	o PreflightOptions,
+) PreflightResult {
 	start := time.Now()
 	r := PreflightResult{Kind: def.Kind, Kernel: facts.Kernel.Release}
-	before := d.keys()
+	before := d.store.Keys()
 	r.Problem = d.preflight(ctx, def, facts, &r)
 	r.Ready = r.Problem == nil
 	if o.Discard && r.Key != "" && !slices.Contains(before, r.Key) {
-		if err := d.h.RemoveAll(d.entryDir(r.Key)); err != nil {
+		if err := d.h.RemoveAll(d.store.EntryDir(r.Key)); err != nil {
 			d.log.Warn("cannot remove a driver that was not to be kept", "key", r.Key, "error", err)
 		} else {
 			r.Key = ""
@@ -63,46 +67,38 @@ func (d *Driver) PreflightAll(ctx context.Context, defs []*accel.Definition, fac
 	return out
 }
 
-func (d *Driver) preflight(ctx context.Context, def *accel.Definition, facts accel.Facts, r *PreflightResult) *accel.Problem {
-	if kernelID(facts.Kernel) == "" {
-		return accel.Problemf(accel.KernelUnknown, "cannot tell which build of kernel %q is installed: what is stored for it could be for another", facts.Kernel.Release)
+func (d *Driver) preflight(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	r *PreflightResult,
+) *accel.Problem {
+	if store.KernelID(facts.Kernel) == "" {
+		return accel.Problemf(accel.KernelUnknown,
+			"cannot tell which build of kernel %q is installed: what is stored for it could be for another",
+			facts.Kernel.Release)
 	}
-	last := accel.Problemf(accel.NoDriverSource, "no source has a driver of %q for kernel %q", def.Kind, facts.Kernel.Release)
+	last := accel.Problemf(accel.NoDriverSource, "no source has a driver of %q for kernel %q", def.Kind,
+		facts.Kernel.Release)
 	var tried []string
-	for _, s := range d.sources(def, facts, EnsureOptions{}) {
-		a := s.ask(ctx)
-		switch a.verdict {
-		case satisfied:
-			r.Source, r.Version, r.Key = s.kind, a.plan.version(), a.plan.key
-			a.plan.close()
+	for _, s := range d.sources.For(def, facts, source.Options{}) {
+		a := s.Ask(ctx)
+		switch a.Verdict {
+		case source.Satisfied:
+			r.Source, r.Version, r.Key = s.Type, a.Plan.Version(), a.Plan.Key
+			a.Plan.Close()
 			return nil
-		case unavailable:
+		case source.Unavailable:
 			if ctx.Err() != nil {
-				return a.problem
+				return a.Problem
 			}
-			tried = append(tried, sentence(s.name, unavailable, a.problem))
-			if a.problem.Reason != accel.NoDriverSource {
-				last = a.problem
+			tried = append(tried, source.Sentence(s.Name, source.Unavailable, a.Problem))
+			if a.Problem.Reason != accel.NoDriverSource {
+				last = a.Problem
 			}
 		default:
-			a.problem.Tried = slices.Concat(tried, []string{sentence(s.name, a.verdict, a.problem)})
-			return a.problem
+			a.Problem.Tried = slices.Concat(tried, []string{source.Sentence(s.Name, a.Verdict, a.Problem)})
+			return a.Problem
 		}
 	}
 	final := accel.Problemf(last.Reason, "%s", last.Message)
 	final.Tried = tried
 	return final
-}
-
-// keys are the entries of the store.
-func (d *Driver) keys() []string {
-	entries, err := d.List()
-	if err != nil {
-		return nil
-	}
-	var out []string
-	for _, e := range entries {
-		out = append(out, e.Key)
-	}
-	return out
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 const otherRelease = "6.1.0-other"
@@ -16,43 +17,43 @@ func otherKernel() accel.Facts {
 // TestPreflightChecks judges an installed driver by the other kernel's own files and by nothing that is live.
 func TestPreflightChecks(t *testing.T) {
 	for name, c := range map[string]struct {
-		change  func(m *testMachine, e *elfModule)
+		change  func(m *testMachine, e *ko.Module)
 		want    accel.Reason
 		message string
 	}{
-		"well": {func(*testMachine, *elfModule) {}, "", ""},
-		"a live module of the name": {func(m *testMachine, _ *elfModule) {
-			m.write("/sys/module/edu/initstate", "live\n")
+		"well": {func(*testMachine, *ko.Module) {}, "", ""},
+		"a live module of the name": {func(m *testMachine, _ *ko.Module) {
+			m.Write("/sys/module/edu/initstate", "live\n")
 		}, "", ""},
-		"another kernel's": {func(_ *testMachine, e *elfModule) { e.vermagic = testRelease + " " + testFlags }, accel.KernelMismatch, `built for kernel "6.1.0-test", wanted is "6.1.0-other"`},
-		"symbol version":   {func(_ *testMachine, e *elfModule) { e.crcs["pci_read"] = 7 }, accel.SymbolMismatch, `"pci_read"`},
-		"symbol that only the running kernel has": {func(m *testMachine, e *elfModule) {
-			m.write("/proc/kallsyms", "0 T gone\n")
-			e.undefined = append(e.undefined, "gone")
+		"another kernel's": {func(_ *testMachine, e *ko.Module) { e.Vermagic = ko.Release + " " + ko.Flags }, accel.KernelMismatch, `built for kernel "6.1.0-test", wanted is "6.1.0-other"`},
+		"symbol version":   {func(_ *testMachine, e *ko.Module) { e.CRCs["pci_read"] = 7 }, accel.SymbolMismatch, `"pci_read"`},
+		"symbol that only the running kernel has": {func(m *testMachine, e *ko.Module) {
+			m.Write("/proc/kallsyms", "0 T gone\n")
+			e.Undefined = append(e.Undefined, "gone")
 		}, accel.SymbolMissing, `"gone"`},
-		"dependency that only is live": {func(m *testMachine, e *elfModule) {
-			m.write("/sys/module/helper/initstate", "live\n")
-			e.info = append(e.info, "depends=helper")
+		"dependency that only is live": {func(m *testMachine, e *ko.Module) {
+			m.Write("/sys/module/helper/initstate", "live\n")
+			e.Info = append(e.Info, "depends=helper")
 		}, accel.DependencyMissing, `"helper"`},
-		"dependency": {func(m *testMachine, e *elfModule) {
-			e.info = append(e.info, "depends=helper")
-			m.write("/lib/modules/"+otherRelease+"/modules.dep", "extra/edu.ko: extra/helper.ko\nextra/helper.ko:\n")
-			m.write("/lib/modules/"+otherRelease+"/extra/helper.ko", string(elfModule{name: "helper", vermagic: otherRelease + " " + testFlags}.bytes()))
+		"dependency": {func(m *testMachine, e *ko.Module) {
+			e.Info = append(e.Info, "depends=helper")
+			m.Write("/lib/modules/"+otherRelease+"/modules.dep", "extra/edu.ko: extra/helper.ko\nextra/helper.ko:\n")
+			m.Write("/lib/modules/"+otherRelease+"/extra/helper.ko", string(ko.Module{Name: "helper", Vermagic: otherRelease + " " + ko.Flags}.Bytes()))
 		}, "", ""},
-		"unsigned": {func(*testMachine, *elfModule) {}, accel.Unsigned, "unsigned"},
+		"unsigned": {func(*testMachine, *ko.Module) {}, accel.Unsigned, "unsigned"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t)
-			e := edu()
-			e.vermagic = otherRelease + " " + testFlags
-			e.undefined, e.crcs = []string{"pci_read"}, map[string]uint32{"pci_read": 1}
-			m.write("/lib/modules/"+otherRelease+"/modules.dep", "extra/edu.ko:\n")
-			m.write("/usr/src/h/Module.symvers", "0x00000001\tpci_read\tvmlinux\tEXPORT_SYMBOL\t\n")
+			e := ko.Edu()
+			e.Vermagic = otherRelease + " " + ko.Flags
+			e.Undefined, e.CRCs = []string{"pci_read"}, map[string]uint32{"pci_read": 1}
+			m.Write("/lib/modules/"+otherRelease+"/modules.dep", "extra/edu.ko:\n")
+			m.Write("/usr/src/h/Module.symvers", "0x00000001\tpci_read\tvmlinux\tEXPORT_SYMBOL\t\n")
 			c.change(m, &e)
-			m.write("/lib/modules/"+otherRelease+"/extra/edu.ko", string(e.bytes()))
+			m.Write("/lib/modules/"+otherRelease+"/extra/edu.ko", string(e.Bytes()))
 			facts := otherKernel()
 			facts.Kernel.SigEnforce = name == "unsigned"
-			r := m.driver(Options{}).Preflight(t.Context(), eduDefinition(), facts, PreflightOptions{})
+			r := m.driver(Options{}).Preflight(t.Context(), ko.Definition(), facts, PreflightOptions{})
 			if r.Ready != (c.want == "") || r.Problem != nil && (r.Problem.Reason != c.want || !strings.Contains(r.Problem.Message, c.message)) {
 				t.Errorf("%+v, want %s with %q", r, c.want, c.message)
 			}
@@ -68,10 +69,10 @@ func TestPreflightChecks(t *testing.T) {
 
 // TestPreflightBuilds builds for a kernel that does not run, and then that kernel runs.
 func TestPreflightBuilds(t *testing.T) {
-	other := edu()
-	other.vermagic = otherRelease + " " + testFlags
+	other := ko.Edu()
+	other.Vermagic = otherRelease + " " + ko.Flags
 	w := newWorkshop(t, `cp other.bin $(M)/edu.ko`)
-	w.write(w.headers, "other.bin", string(other.bytes()))
+	w.write(w.headers, "other.bin", string(other.Bytes()))
 	facts := otherKernel()
 	facts.Kernel.Headers = w.headers
 	d := New(w.h, Options{StateDir: w.state})
@@ -90,11 +91,11 @@ func TestPreflightBuilds(t *testing.T) {
 	w.isClean(1)
 	running := facts
 	running.Kernel.NotRunning, running.Kernel.BootID = false, "b"
-	if found, err := d.find(w.definition(), running.Kernel); err != nil || len(found) != 1 || found[0].Key != all[0].Key {
+	if found, err := d.store.Find(w.definition(), running.Kernel); err != nil || len(found) != 1 || found[0].Key != all[0].Key {
 		t.Error("the boot does not find it", found, err)
 	}
 	running.Kernel.BuildID = "cc" // the same release, built again
-	if found, _ := d.find(w.definition(), running.Kernel); len(found) != 0 {
+	if found, _ := d.store.Find(w.definition(), running.Kernel); len(found) != 0 {
 		t.Error("another build of the release finds it", found)
 	}
 	untold := facts
@@ -102,7 +103,7 @@ func TestPreflightBuilds(t *testing.T) {
 	if r := d.Preflight(t.Context(), w.definition(), untold, PreflightOptions{}); !r.Ready || r.Key == all[0].Key {
 		t.Errorf("%+v", r)
 	}
-	if found, _ := d.find(w.definition(), running.Kernel); len(found) != 1 {
+	if found, _ := d.store.Find(w.definition(), running.Kernel); len(found) != 1 {
 		t.Error("the boot does not find what is known by uname -v", found)
 	}
 	if w.runs() != 3 {

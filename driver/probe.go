@@ -2,38 +2,47 @@ package driver
 
 import (
 	"slices"
-	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/devices"
+	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/host"
 )
 
 // Probe reads what is true about the driver of one kind and changes nothing. Right means that every module that is not
-// optional is live, is one that acceld may serve with, and that every accelerator that is present is bound to it and has
-// its nodes. When a driver that acceld chose serves and another version or other parameters are wanted, it is right and
-// Upgrade says what is pending; a driver that acceld did not choose is never right in that case. The problem says why it
-// is not right; nil without Right means: not loaded, or an upgrade that was interrupted.
-func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
+// optional is live, is one that acceld may serve with, and that every accelerator that is present is bound to it and
+// has its nodes. When a driver that acceld chose serves and another version or other parameters are wanted, it is right
+// and Upgrade says what is pending; a driver that acceld did not choose is never right in that case. The problem says
+// why it is not right; nil without Right means: not loaded, or an upgrade that was interrupted.
+func (d *Driver) Probe(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave,
+	*accel.Problem,
+) {
 	s := d.look(def, accs)
-	c := d.choice(def.Kind, facts.Kernel)
+	c := d.store.Choice(def.Kind, facts.Kernel)
 	have := accel.DriverHave{Modules: s.modules, Version: s.version()}
 	ours := d.ours(def, facts, c, s.modules)
 	if len(s.modules) > 0 {
 		have.Source = string(accel.SourceLoaded)
 	}
 	if ours != nil {
-		have.Source, have.Key, have.Published = string(ours.Source), ours.Key, d.publication(ours.Key)
+		have.Source, have.Key, have.Published = string(ours.Source), ours.Key, d.sources.Published(ours.Key)
 	}
-	if d.journal(def.Kind) != nil {
+	if d.journals.read(def.Kind) != nil {
 		return have, nil // it goes on, or back, before anybody judges
 	}
 	problem := s.stuck
 	if problem == nil {
 		problem = d.difference(def, facts, c, s)
 	}
-	if pending := pendable(problem) || problem == nil && def.Driver.Upgrade.Asked.After(c.Asked); pending && !s.missing && (ours != nil || def.Driver.Upgrade.Adopt) {
+	if pending := pendable(problem) || problem == nil && def.Driver.Upgrade.Asked.After(c.Asked); pending &&
+		!s.missing && (ours != nil || def.Driver.Upgrade.Adopt) {
 		have.Upgrade = &accel.Upgrade{
-			From: accel.DriverRef{Version: have.Version, Key: have.Key}, To: accel.DriverRef{Version: def.Driver.Version},
-			Why: "somebody asked for it", Wish: d.wish(def, facts), Phase: accel.UpgradePending,
+			From: accel.DriverRef{
+				Version: have.Version,
+				Key:     have.Key,
+			}, To: accel.DriverRef{Version: def.Driver.Version},
+			Why: "somebody asked for it", Wish: store.Wish(def, facts), Phase: accel.UpgradePending,
 		}
 		if problem != nil {
 			have.Upgrade.Why = problem.Message
@@ -76,52 +85,56 @@ func (s sight) version() string {
 // look reads the modules and devices of a driver.
 func (d *Driver) look(def *accel.Definition, accs []accel.Accelerator) sight {
 	var s sight
-	died := d.taint()&taintDied != 0
+	died := kmod.Taint(d.h)&kmod.TaintDied != 0
 	for _, want := range def.Driver.Modules {
-		m, ok := d.liveModule(want.Name)
+		m, ok := kmod.Live(d.h, want.Name)
 		if !ok {
-			d.settled(want.Name)
+			d.loader.settled(want.Name)
 			s.missing = s.missing || !want.Optional
 			continue
 		}
 		s.modules = append(s.modules, m)
-		if m.State == stateLive {
-			d.settled(want.Name)
+		if m.State == kmod.StateLive {
+			d.loader.settled(want.Name)
 			continue
 		}
 		s.missing = true
-		if s.stuck == nil && (died || d.since(want.Name) > d.o.LoadTimeout) {
+		if s.stuck == nil && (died || d.loader.since(want.Name) > d.o.LoadTimeout) {
 			s.stuck = accel.Problemf(accel.RebootRequired, "module %q is stuck in state %q", m.Name, m.State)
 		}
 	}
-	if s.devices = deviceProblem(def, d.observe(def, accs), !s.missing); s.devices == nil {
-		s.devices = d.sharedProblem(def, !s.missing)
+	if s.devices = devices.Problem(def, d.devices.Observe(def, accs), !s.missing); s.devices == nil {
+		s.devices = d.devices.SharedProblem(def, !s.missing)
 	}
 	return s
 }
 
 // ours returns the driver that the modules are, when acceld chose it: what serves by its own account, what served
-// before, or anything in its store, which nobody else loads. It is nil for a foreign driver, and when nothing is loaded.
-func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c choice, live []accel.LoadedModule) *Generation {
-	for _, g := range []*Generation{c.Current, c.Previous} {
-		if g.live(live) {
+// before, or anything in its store, which nobody else loads. It is nil for a foreign driver, and when nothing is
+// loaded.
+func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c store.Choice,
+	live []accel.LoadedModule,
+) *store.Generation {
+	for _, g := range []*store.Generation{c.Current, c.Previous} {
+		if g.Live(live) {
 			return g
 		}
 	}
 	if len(live) == 0 {
 		return nil
 	}
-	entries, err := d.List()
+	entries, err := d.store.List()
 	if err != nil {
 		d.log.Warn("cannot read the store", "error", err)
 	}
 	for _, e := range entries {
-		if e.Problem != "" || e.Kind != def.Kind || e.KernelRelease != facts.Kernel.Release || !sameKernel(e.KernelID, facts.Kernel) {
+		if e.Problem != "" || e.Kind != def.Kind || e.KernelRelease != facts.Kernel.Release ||
+			!store.SameKernel(e.KernelID, facts.Kernel) {
 			continue
 		}
-		if g := e.generation(def); g.live(live) {
+		if g := e.Generation(def); g.Live(live) {
 			for i, m := range g.Modules {
-				g.Modules[i].Parameters = d.liveParameters(m.Module, normal(m.Name))
+				g.Modules[i].Parameters = d.loader.liveParameters(m.Module, kmod.Normal(m.Name))
 			}
 			return g
 		}
@@ -130,34 +143,44 @@ func (d *Driver) ours(def *accel.Definition, facts accel.Facts, c choice, live [
 }
 
 // difference says how the live modules differ from the chosen and the wanted ones; nil when they do not.
-func (d *Driver) difference(def *accel.Definition, facts accel.Facts, c choice, s sight) *accel.Problem {
+func (d *Driver) difference(def *accel.Definition, facts accel.Facts, c store.Choice, s sight) *accel.Problem {
 	for _, want := range def.Driver.Modules {
-		i := slices.IndexFunc(s.modules, func(m accel.LoadedModule) bool { return m.Name == normal(want.Name) && m.State == stateLive })
+		i := slices.IndexFunc(s.modules, func(m accel.LoadedModule) bool {
+			return m.Name == kmod.Normal(want.Name) &&
+				m.State == kmod.StateLive
+		})
 		if i < 0 {
 			continue
 		}
-		if problem := d.judgeModule(def, facts, want, s.modules[i], c.Current); problem != nil {
+		if problem := judgeModule(d.h, def, facts, want, s.modules[i], c.Current); problem != nil {
 			return problem
 		}
 	}
 	if !s.missing && def.Driver.Version != "" && s.version() == "" {
-		return accel.Problemf(accel.OtherModuleLoaded, "the loaded modules of %q have no version, wanted is %q", def.Kind, def.Driver.Version)
+		return accel.Problemf(accel.OtherModuleLoaded, "the loaded modules of %q have no version, wanted is %q",
+			def.Kind, def.Driver.Version)
 	}
 	return nil
 }
 
 // judgeModule compares one live module with what is wanted.
-func (d *Driver) judgeModule(def *accel.Definition, facts accel.Facts, want accel.Module, m accel.LoadedModule, chosen *Generation) *accel.Problem {
+func judgeModule(h *host.Host, def *accel.Definition, facts accel.Facts, want accel.Module, m accel.LoadedModule,
+	chosen *store.Generation,
+) *accel.Problem {
 	if v := def.Driver.Version; v != "" && m.Version != "" && m.Version != v {
-		return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded in version %q, wanted is %q", m.Name, m.Version, v)
+		return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded in version %q, wanted is %q", m.Name,
+			m.Version, v)
 	}
 	if chosen != nil {
-		i := slices.IndexFunc(chosen.Modules, func(g GenerationModule) bool { return normal(g.Name) == m.Name })
-		if i >= 0 && !sameModule(m, chosen.Modules[i].BuildID, chosen.Modules[i].SrcVersion, chosen.Modules[i].Version) {
-			return accel.Problemf(accel.OtherModuleLoaded, "module %q is loaded with build-id %q, the chosen one has %q", m.Name, m.BuildID, chosen.Modules[i].BuildID)
+		i := slices.IndexFunc(chosen.Modules,
+			func(g store.GenerationModule) bool { return kmod.Normal(g.Name) == m.Name })
+		if i >= 0 && !kmod.Same(m, chosen.Modules[i].BuildID, chosen.Modules[i].SrcVersion, chosen.Modules[i].Version) {
+			return accel.Problemf(accel.OtherModuleLoaded,
+				"module %q is loaded with build-id %q, the chosen one has %q", m.Name, m.BuildID,
+				chosen.Modules[i].BuildID)
 		}
 	}
-	sentence, problem := d.differing(def, facts, want)
+	sentence, problem := kmod.Differing(h, def, facts, want)
 	if problem != nil {
 		return problem
 	}
@@ -165,29 +188,4 @@ func (d *Driver) judgeModule(def *accel.Definition, facts accel.Facts, want acce
 		return accel.Problemf(accel.ParametersDiffer, "module %q: %s", m.Name, sentence)
 	}
 	return nil
-}
-
-// sameModule compares a live module with a file: by build-id, and where one has none by source version and version.
-func sameModule(m accel.LoadedModule, buildID, srcVersion, version string) bool {
-	if m.BuildID != "" && buildID != "" {
-		return m.BuildID == buildID
-	}
-	return m.SrcVersion == srcVersion && m.Version == version
-}
-
-// since returns for how long a module has been seen neither live nor gone.
-func (d *Driver) since(name string) time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, ok := d.coming[name]; !ok {
-		d.coming[name] = d.o.Now()
-	}
-	return d.o.Now().Sub(d.coming[name])
-}
-
-// settled forgets that a module was seen on its way.
-func (d *Driver) settled(name string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.coming, name)
 }

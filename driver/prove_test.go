@@ -1,22 +1,21 @@
 package driver
 
 import (
-	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
+
+	"github.com/acceld/acceld/driver/devices"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 func TestProve(t *testing.T) {
 	m := newMachine(t)
 	d := m.driver(Options{})
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Check.Write = "3628800" // a plain file gives back what was written
-	m.write("/sys/bus/pci/devices/"+testDevice+"/factorial", "")
+	m.Write("/sys/bus/pci/devices/"+ko.Device+"/factorial", "")
 	if sentence, problem := d.Prove(t.Context(), def, m.accs()); problem != nil || sentence != def.Check.Sentence {
 		t.Fatal(sentence, problem)
 	}
@@ -46,41 +45,12 @@ func TestProve(t *testing.T) {
 // TestProveEach: one device that computes wrongly is named, whatever the others do.
 func TestProveEach(t *testing.T) {
 	m := newMachine(t)
-	m.addDevice("0000:02:00.0")
-	def := eduDefinition()
+	m.AddDevice("0000:02:00.0")
+	def := ko.Definition()
 	def.Check.Write = ""
-	m.write(functionDir(testDevice)+"/factorial", "3628800\n")
-	m.write(functionDir("0000:02:00.0")+"/factorial", "0\n")
+	m.Write(devices.Dir(ko.Device)+"/factorial", "3628800\n")
+	m.Write(devices.Dir("0000:02:00.0")+"/factorial", "0\n")
 	if _, problem := m.driver(Options{}).Prove(t.Context(), def, m.accs()); problem == nil || problem.Reason != accel.CheckFailed || !strings.Contains(problem.Message, "0000:02:00.0") {
 		t.Error(problem)
 	}
-}
-
-func TestWithin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := &Driver{asked: map[string]chan error{}}
-		hang := make(chan struct{})
-		start := time.Now()
-		var runs atomic.Int32
-		operation := func() error { runs.Add(1); <-hang; return nil }
-		if err := d.within(t.Context(), "x", operation); !errors.Is(err, errNoAnswer) || time.Since(start) != deviceDeadline {
-			t.Error(err, time.Since(start))
-		}
-		for range 3 { // a device that hangs costs one thread, not one for each question
-			if err := d.within(t.Context(), "x", operation); !errors.Is(err, errNoAnswer) || time.Since(start) != deviceDeadline {
-				t.Error(err)
-			}
-		}
-		if runs.Load() != 1 {
-			t.Error(runs.Load())
-		}
-		if err := d.within(t.Context(), "y", func() error { return nil }); err != nil {
-			t.Error(err)
-		}
-		close(hang)
-		synctest.Wait()
-		if err := d.within(t.Context(), "x", operation); err != nil || runs.Load() != 2 {
-			t.Error(err, runs.Load())
-		}
-	})
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/source"
+	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // electors is an election among hosts that share it.
@@ -69,21 +72,21 @@ func (f fleet) node(name string) *Driver {
 }
 
 // acquire asks the sources that are configured, in order, as Ensure does.
-func (f fleet) acquire(d *Driver) (string, answer) {
-	for _, s := range d.sources(f.definition(), f.facts(), EnsureOptions{}) {
-		if s.kind == accel.SourceInstalled {
+func (f fleet) acquire(d *Driver) (string, source.Answer) {
+	for _, s := range d.sources.For(f.definition(), f.facts(), source.Options{}) {
+		if s.Type == accel.SourceInstalled {
 			continue
 		}
-		a := s.ask(f.t.Context())
-		if a.verdict == satisfied {
-			a.plan.close()
-			return string(a.plan.source), a
+		a := s.Ask(f.t.Context())
+		if a.Verdict == source.Satisfied {
+			a.Plan.Close()
+			return string(a.Plan.Source), a
 		}
-		if a.verdict != unavailable {
-			return s.name, a
+		if a.Verdict != source.Unavailable {
+			return s.Name, a
 		}
 	}
-	return "", answer{}
+	return "", source.Answer{}
 }
 
 // TestFleetBuildsOnce: of two hosts with one kernel one builds, the other waits with a reason and pulls.
@@ -93,7 +96,7 @@ func TestFleetBuildsOnce(t *testing.T) {
 	got := make(chan string)
 	go func() {
 		source, _ := f.acquire(one)
-		one.Wait()
+		one.sources.Wait()
 		got <- source
 	}()
 	for !f.h.Exists(f.headers + "/started") {
@@ -101,8 +104,8 @@ func TestFleetBuildsOnce(t *testing.T) {
 	}
 	for range 3 {
 		_, a := f.acquire(two)
-		if a.verdict != waiting || a.problem.Reason != accel.BuildElsewhere || !strings.Contains(a.problem.Message, `node "one" builds the driver of "qemu-edu"`) {
-			t.Fatalf("%+v %v", a, a.problem)
+		if a.Verdict != source.Waiting || a.Problem.Reason != accel.BuildElsewhere || !strings.Contains(a.Problem.Message, `node "one" builds the driver of "qemu-edu"`) {
+			t.Fatalf("%+v %v", a, a.Problem)
 		}
 	}
 	if a := accel.BuildElsewhere.Doc(); a.Permanent {
@@ -113,19 +116,19 @@ func TestFleetBuildsOnce(t *testing.T) {
 		t.Fatal(source)
 	}
 	if source, a := f.acquire(two); source != "oci" {
-		t.Fatal(source, a.problem)
+		t.Fatal(source, a.Problem)
 	}
 	if f.runs() != 1 {
 		t.Errorf("%d builds", f.runs())
 	}
 	// Both have the same entry, and neither anything else.
-	a, _ := one.List()
-	b, _ := two.List()
+	a, _ := one.store.List()
+	b, _ := two.store.List()
 	if len(a) != 1 || len(b) != 1 || a[0].Key != b[0].Key || a[0].Origin != "" || b[0].Origin == "" {
 		t.Errorf("%+v\n%+v", a, b)
 	}
-	if p := one.publication(a[0].Key); !strings.HasPrefix(p, f.shop.host()+"/edu:") || two.publication(b[0].Key) != "" {
-		t.Errorf("published %q, %q", p, two.publication(b[0].Key))
+	if p := one.sources.Published(a[0].Key); !strings.HasPrefix(p, f.shop.host()+"/edu:") || two.sources.Published(b[0].Key) != "" {
+		t.Errorf("published %q, %q", p, two.sources.Published(b[0].Key))
 	}
 	if len(f.e.holder) != 0 {
 		t.Errorf("still builders: %v", f.e.holder)
@@ -135,17 +138,18 @@ func TestFleetBuildsOnce(t *testing.T) {
 // TestElectedTooLate: the artifact came between the question to the registry and the election.
 func TestElectedTooLate(t *testing.T) {
 	f := newFleet(t, goodMake)
-	one, two := f.node("one"), f.node("two")
+	one := f.node("one")
 	elect := f.e.as("two")
-	two.o.Elect = func(ctx context.Context, key string) (func(), bool, string, error) {
+	late := func(ctx context.Context, key string) (func(), bool, string, error) {
 		if source, a := f.acquire(one); source != "build" {
-			t.Error(source, a.problem)
+			t.Error(source, a.Problem)
 		}
-		one.Wait()
+		one.sources.Wait()
 		return elect(ctx, key)
 	}
+	two := New(f.h, Options{StateDir: t.TempDir(), Artifact: quick(), Elect: late})
 	if source, a := f.acquire(two); source != "oci" || f.runs() != 1 {
-		t.Errorf("%s %v, %d builds", source, a.problem, f.runs())
+		t.Errorf("%s %v, %d builds", source, a.Problem, f.runs())
 	}
 	if len(f.e.holder) != 0 {
 		t.Errorf("still builders: %v", f.e.holder)
@@ -156,16 +160,16 @@ func TestElectedTooLate(t *testing.T) {
 func TestBuilderGivesUp(t *testing.T) {
 	f := newFleet(t, `test -e works && `+goodMake)
 	one, two := f.node("one"), f.node("two")
-	if _, a := f.acquire(one); a.verdict != failed || a.problem.Reason != accel.BuildFailed {
+	if _, a := f.acquire(one); a.Verdict != source.Failed || a.Problem.Reason != accel.BuildFailed {
 		t.Fatalf("%+v", a)
 	}
 	f.write(f.headers, "works", "")
 	if source, a := f.acquire(two); source != "build" {
-		t.Fatal(source, a.problem)
+		t.Fatal(source, a.Problem)
 	}
-	two.Wait()
+	two.sources.Wait()
 	if source, a := f.acquire(one); source != "oci" {
-		t.Fatal(source, a.problem)
+		t.Fatal(source, a.Problem)
 	}
 }
 
@@ -182,20 +186,19 @@ func TestNobodyElects(t *testing.T) {
 	}
 	d := f.node("one")
 	if source, a := f.acquire(d); source != "build" {
-		t.Fatal(source, a.problem)
+		t.Fatal(source, a.Problem)
 	}
-	d.Wait()
-	all, _ := d.List()
-	if p := d.publication(all[0].Key); !strings.HasPrefix(p, "not published: ") || !strings.Contains(p, "403") {
+	d.sources.Wait()
+	all, _ := d.store.List()
+	if p := d.sources.Published(all[0].Key); !strings.HasPrefix(p, "not published: ") || !strings.Contains(p, "403") {
 		t.Errorf("published: %q", p)
 	}
-	d = f.node("two")
-	d.o.Elect = nil
+	d = New(f.h, Options{StateDir: f.t.TempDir(), Artifact: quick()}) // which knows no cluster
 	if source, a := f.acquire(d); source != "build" || f.runs() != 2 {
-		t.Error(source, a.problem, f.runs())
+		t.Error(source, a.Problem, f.runs())
 	}
-	d.Wait()
-	if left := f.h.Glob(d.buildDir(), "*"); len(left) > 0 {
+	d.sources.Wait()
+	if left := f.h.Glob(d.store.BuildDir(), "*"); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -206,12 +209,12 @@ func TestNoElectionForNothing(t *testing.T) {
 	d := f.node("one")
 	def := f.definition()
 	def.Driver.Sources[1].Push = false
-	if a := d.askBuild(t.Context(), def, f.facts(), def.Driver.Sources[0], EnsureOptions{}); a.verdict != satisfied {
-		t.Fatal(a.problem)
+	if a := ask(t, d, def, f.facts(), accel.SourceBuild); a.Verdict != source.Satisfied {
+		t.Fatal(a.Problem)
 	} else {
-		a.plan.close()
+		a.Plan.Close()
 	}
-	d.Wait()
+	d.sources.Wait()
 	if f.e.asked != 0 {
 		t.Errorf("asked %d times", f.e.asked)
 	}
@@ -221,36 +224,36 @@ func TestNoElectionForNothing(t *testing.T) {
 func TestFetchOntoAFullDisk(t *testing.T) {
 	m, s := newMachine(t), newShop(t)
 	def := fromShop(s)
-	x := edu()
+	x := ko.Edu()
 	for i := range 4000 {
-		x.info = append(x.info, "alias=pci:v"+sumOf([]byte{byte(i), byte(i >> 8)}))
+		x.Info = append(x.Info, "alias=pci:v"+sumOf([]byte{byte(i), byte(i >> 8)}))
 	}
 	s.stock(t, def, x, nil, nil)
 	d := m.driver(Options{})
-	if err := os.MkdirAll(m.path(d.o.StateDir), 0o700); err != nil {
+	if err := os.MkdirAll(m.Path(d.o.StateDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("tmpfs", m.path(d.o.StateDir), "tmpfs", 0, "size=16k"); err != nil {
+	if err := syscall.Mount("tmpfs", m.Path(d.o.StateDir), "tmpfs", 0, "size=16k"); err != nil {
 		t.Skipf("no file system can be mounted: %v", err)
 	}
-	t.Cleanup(func() { _ = syscall.Unmount(m.path(d.o.StateDir), syscall.MNT_DETACH) })
+	t.Cleanup(func() { _ = syscall.Unmount(m.Path(d.o.StateDir), syscall.MNT_DETACH) })
 	full := 0
 	for size := 16; ; size += 64 {
 		if size > 4096 {
 			t.Fatal("never fetched")
 		}
-		if err := syscall.Mount("tmpfs", m.path(d.o.StateDir), "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%dk", size)); err != nil {
+		if err := syscall.Mount("tmpfs", m.Path(d.o.StateDir), "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%dk", size)); err != nil {
 			t.Fatal(err)
 		}
 		d := m.driver(Options{Artifact: quick()})
-		a := d.askOCI(t.Context(), def, m.facts(), def.Driver.Sources[0], EnsureOptions{})
-		if a.verdict == satisfied {
-			a.plan.close()
+		a := ask(t, d, def, m.Facts(), accel.SourceOCI)
+		if a.Verdict == source.Satisfied {
+			a.Plan.Close()
 			break
 		}
 		full++
-		if a.verdict != failed || a.problem.Reason != accel.NoSpace {
-			t.Errorf("with %d KiB: %s %v", size, a.verdict, a.problem)
+		if a.Verdict != source.Failed || a.Problem.Reason != accel.NoSpace {
+			t.Errorf("with %d KiB: %s %v", size, a.Verdict, a.Problem)
 		}
 		if left := m.tree(d); len(left) > 0 {
 			t.Errorf("with %d KiB: left %v", size, left)
@@ -265,42 +268,42 @@ func TestFetchOntoAFullDisk(t *testing.T) {
 func TestBundle(t *testing.T) {
 	a, b := newMachine(t), newMachine(t)
 	from, to := a.driver(Options{}), b.driver(Options{})
-	newer := edu()
-	newer.version, newer.buildID = "2.0.0", "c2c2"
-	entries := []Entry{a.enter(from, edu(), 1), a.enter(from, newer, 2)}
-	foreign := a.enter(from, edu(), 3)
+	newer := ko.Edu()
+	newer.Version, newer.BuildID = "2.0.0", "c2c2"
+	entries := []store.Entry{a.enter(from, ko.Edu(), 1), a.enter(from, newer, 2)}
+	foreign := a.enter(from, ko.Edu(), 3)
 	foreign.Kind = "a-b"
 	key := newKey(t, a, "k")
-	b.write("/etc/k.pub", a.read("/etc/k.pub"))
-	a.write("/media/.keep", "")
-	if _, problem := from.Export(a.facts(), append(entries, foreign), "/media/b.tar", key); problem != nil {
+	b.Write("/etc/k.pub", a.Read("/etc/k.pub"))
+	a.Write("/media/.keep", "")
+	if _, problem := from.sources.Export(a.Facts(), append(entries, foreign), "/media/b.tar", key); problem != nil {
 		t.Fatal(problem)
 	}
-	if left := a.h.Glob("/media", "*.tmp"); len(left) > 0 {
+	if left := a.Host.Glob("/media", "*.tmp"); len(left) > 0 {
 		t.Error(left)
 	}
-	b.write("/media/b.tar", a.read("/media/b.tar"))
-	defs := map[string]*accel.Definition{"qemu-edu": eduDefinition()}
-	got, unknown, problem := to.Import(t.Context(), defs, b.facts(), "/media/b.tar", []string{"/etc/k.pub"})
+	b.Write("/media/b.tar", a.Read("/media/b.tar"))
+	defs := map[string]*accel.Definition{"qemu-edu": ko.Definition()}
+	got, unknown, problem := to.sources.Import(t.Context(), defs, b.Facts(), "/media/b.tar", []string{"/etc/k.pub"})
 	if problem != nil || len(got) != 2 || cmp.Diff([]string{"a-b"}, unknown) != "" {
 		t.Fatal(got, unknown, problem)
 	}
 	for i, e := range got {
-		if e.Key != entries[i].Key || b.read(e.Path+"/edu.ko") != a.read(entries[i].Path+"/edu.ko") {
+		if e.Key != entries[i].Key || b.Read(e.Path+"/edu.ko") != a.Read(entries[i].Path+"/edu.ko") {
 			t.Errorf("%+v is not %+v", e, entries[i])
 		}
 	}
-	if have, problem := to.Ensure(t.Context(), eduDefinition(), b.facts(), b.accs()); problem != nil || have.Source != "store" || have.Version != "2.0.0" {
+	if have, problem := to.Ensure(t.Context(), ko.Definition(), b.Facts(), b.accs()); problem != nil || have.Source != "store" || have.Version != "2.0.0" {
 		t.Error(have, problem)
 	}
 	// The same, where the bundle is a source, for the version that is wanted.
 	c := newMachine(t)
-	c.write("/media/b.tar", a.read("/media/b.tar"))
-	c.write("/etc/k.pub", a.read("/etc/k.pub"))
-	def := eduDefinition()
+	c.Write("/media/b.tar", a.Read("/media/b.tar"))
+	c.Write("/etc/k.pub", a.Read("/etc/k.pub"))
+	def := ko.Definition()
 	def.Driver.Version = "1.0.0"
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBundle, Path: "/media/b.tar", Keys: []string{"/etc/k.pub"}}}
-	if have, problem := c.driver(Options{}).Ensure(t.Context(), def, c.facts(), c.accs()); problem != nil || have.Source != "bundle" || have.Version != "1.0.0" {
+	if have, problem := c.driver(Options{}).Ensure(t.Context(), def, c.Facts(), c.accs()); problem != nil || have.Source != "bundle" || have.Version != "1.0.0" {
 		t.Error(have, problem)
 	}
 	for _, row := range []struct {
@@ -308,16 +311,16 @@ func TestBundle(t *testing.T) {
 		text string
 		want accel.Reason
 	}{
-		{"cut off", a.read("/media/b.tar")[:6000], accel.ArtifactInvalid},
+		{"cut off", a.Read("/media/b.tar")[:6000], accel.ArtifactInvalid},
 		{"no bundle", "text", accel.ArtifactInvalid},
 		{"empty", "", accel.ArtifactInvalid},
-		{"changed", strings.ReplaceAll(a.read("/media/b.tar"), `"driverVersion":"2.0.0"`, `"driverVersion":"3.0.0"`), accel.DigestMismatch},
+		{"changed", strings.ReplaceAll(a.Read("/media/b.tar"), `"driverVersion":"2.0.0"`, `"driverVersion":"3.0.0"`), accel.DigestMismatch},
 	} {
 		d := newMachine(t)
-		d.write("/media/b.tar", row.text)
-		d.write("/etc/k.pub", a.read("/etc/k.pub"))
+		d.Write("/media/b.tar", row.text)
+		d.Write("/etc/k.pub", a.Read("/etc/k.pub"))
 		driver := d.driver(Options{})
-		if _, _, problem := driver.Import(t.Context(), defs, d.facts(), "/media/b.tar", []string{"/etc/k.pub"}); problem == nil || problem.Reason != row.want {
+		if _, _, problem := driver.sources.Import(t.Context(), defs, d.Facts(), "/media/b.tar", []string{"/etc/k.pub"}); problem == nil || problem.Reason != row.want {
 			t.Errorf("%s: %v, want %s", row.name, problem, row.want)
 		}
 		if left := d.tree(driver); len(left) > 0 {
@@ -326,8 +329,8 @@ func TestBundle(t *testing.T) {
 	}
 	other := newMachine(t)
 	newKey(t, other, "k")
-	other.write("/media/b.tar", a.read("/media/b.tar"))
-	if _, _, problem := other.driver(Options{}).Import(t.Context(), defs, other.facts(), "/media/b.tar", []string{"/etc/k.pub"}); problem == nil || problem.Reason != accel.SignatureInvalid {
+	other.Write("/media/b.tar", a.Read("/media/b.tar"))
+	if _, _, problem := other.driver(Options{}).sources.Import(t.Context(), defs, other.Facts(), "/media/b.tar", []string{"/etc/k.pub"}); problem == nil || problem.Reason != accel.SignatureInvalid {
 		t.Error(problem)
 	}
 }

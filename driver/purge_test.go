@@ -3,19 +3,21 @@ package driver
 import (
 	"fmt"
 	"os"
+	"path"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host/ledger"
+	"github.com/acceld/acceld/test/ko"
 )
 
 func (m *testMachine) kinds(def *accel.Definition) map[*accel.Definition][]accel.Accelerator {
 	return map[*accel.Definition][]accel.Accelerator{def: m.accs()}
 }
 
-func (m *testMachine) isLive(name string) bool { return m.h.Exists("/sys/module/" + name) }
+func (m *testMachine) isLive(name string) bool { return m.Host.Exists("/sys/module/" + name) }
 
 // outcomeOf returns what became of a path.
 func outcomeOf(all []ledger.Outcome, path string) ledger.Outcome {
@@ -40,12 +42,12 @@ func TestPurgeUnloadsWhatAcceldLoaded(t *testing.T) {
 		"keep drivers":     {options: PurgeOptions{KeepDrivers: true}, action: ledger.Kept, live: true},
 		"in use by a module": {
 			prepare: func(m *testMachine, _ *Driver) {
-				m.write("/sys/module/edu/holders/edu_net", "")
-				m.write("/sys/module/edu/refcnt", "1\n")
+				m.Write("/sys/module/edu/holders/edu_net", "")
+				m.Write("/sys/module/edu/refcnt", "1\n")
 			}, action: ledger.Left, reason: accel.InUse, live: true,
 		},
 		"in use by somebody": {
-			prepare: func(m *testMachine, _ *Driver) { m.write("/sys/module/edu/refcnt", "1\n") },
+			prepare: func(m *testMachine, _ *Driver) { m.Write("/sys/module/edu/refcnt", "1\n") },
 			action:  ledger.Left, reason: accel.InUse, live: true,
 		},
 		"refused by the kernel": {
@@ -53,32 +55,32 @@ func TestPurgeUnloadsWhatAcceldLoaded(t *testing.T) {
 			action:  ledger.Left, reason: accel.InUse, live: true,
 		},
 		"the ledger is lost": {
-			prepare: func(m *testMachine, _ *Driver) { _ = os.RemoveAll(m.path("/run/acceld/ledger")) },
+			prepare: func(m *testMachine, _ *Driver) { _ = os.RemoveAll(m.Path("/run/acceld/ledger")) },
 			action:  ledger.Removed,
 		},
 		"the store is lost": {
-			prepare: func(m *testMachine, d *Driver) { m.remove(d.storeDir()) },
+			prepare: func(m *testMachine, d *Driver) { m.remove(path.Join(d.o.StateDir, "kmod")) },
 			action:  ledger.Removed,
 		},
 		"somebody else loaded another": {
 			prepare: func(m *testMachine, _ *Driver) {
-				_ = os.RemoveAll(m.path("/sys/module/edu"))
-				m.live(version("9.9.9"))
+				_ = os.RemoveAll(m.Path("/sys/module/edu"))
+				m.Live(version("9.9.9"))
 			}, live: true,
 		},
 		"unloaded and loaded by somebody else": {
 			prepare: func(m *testMachine, d *Driver) {
-				if p := d.Unload(m.t.Context(), wants("1.0.0"), m.facts(), m.accs()); p != nil {
-					m.t.Fatal(p)
+				if p := d.Unload(m.T.Context(), wants("1.0.0"), m.Facts(), m.accs()); p != nil {
+					m.T.Fatal(p)
 				}
-				_ = os.RemoveAll(m.path(d.storeDir())) // else the store knows it
-				m.live(version("1.0.0"))
+				_ = os.RemoveAll(m.Path("/var/lib/acceld/kmod")) // else the store knows it
+				m.Live(version("1.0.0"))
 			}, live: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, d := serving(t)
-			m.live(elfModule{name: "other", buildID: strings.Repeat("0f", 20)})
+			m.Live(ko.Module{Name: "other", BuildID: strings.Repeat("0f", 20)})
 			if c.prepare != nil {
 				c.prepare(m, d)
 			}
@@ -95,8 +97,8 @@ func TestPurgeUnloadsWhatAcceldLoaded(t *testing.T) {
 				return
 			}
 			m.refuseUnload["edu"] = nil
-			_ = os.RemoveAll(m.path("/sys/module/edu/holders"))
-			m.write("/sys/module/edu/refcnt", "0\n")
+			_ = os.RemoveAll(m.Path("/sys/module/edu/holders"))
+			m.Write("/sys/module/edu/refcnt", "0\n")
 			if out, problem := m.driver(Options{}).Purge(t.Context(), c.options); problem != nil || m.isLive("edu") {
 				t.Errorf("the next purge: %+v %v", out, problem)
 			}
@@ -111,7 +113,7 @@ func TestPurgeInTheMiddleOfAnUpgrade(t *testing.T) {
 			m, d := serving(t)
 			m.bad["2.0.0"] = how
 			def := wants("2.0.0")
-			points, dead := m.killAt(d, n, func() { _, _ = d.Upgrade(t.Context(), def, m.facts(), m.accs()) })
+			points, dead := m.killAt(d, n, func() { _, _ = d.Upgrade(t.Context(), def, m.Facts(), m.accs()) })
 			out, problem := m.driver(Options{}).Purge(t.Context(), PurgeOptions{Kinds: m.kinds(def)})
 			if problem != nil || m.isLive("edu") {
 				t.Errorf("%q, killed at %d (%s): %+v %v", how, n, points[len(points)-1], out, problem)
@@ -128,30 +130,30 @@ func TestPurgeInTheMiddleOfAnUpgrade(t *testing.T) {
 
 func TestPurgeGivesDevicesBack(t *testing.T) {
 	m, d := serving(t)
-	m.write("/sys/bus/pci/drivers/before/bind", "")
-	override := "/sys/bus/pci/devices/" + testDevice + "/driver_override"
-	m.write(override, "(null)\n")
-	if err := d.ledger.Note(NoteTakeover, testDevice, "before"); err != nil {
+	m.Write("/sys/bus/pci/drivers/before/bind", "")
+	override := "/sys/bus/pci/devices/" + ko.Device + "/driver_override"
+	m.Write(override, "(null)\n")
+	if err := d.ledger.Note(NoteTakeover, ko.Device, "before"); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.ledger.Attribute(override, "edu"); err != nil {
 		t.Fatal(err)
 	}
-	m.write(override, "edu\n") // the file is longer than what is written to it, which an attribute is not
-	if _, problem := m.driver(Options{}).Purge(t.Context(), PurgeOptions{DryRun: true, Kinds: m.kinds(wants("1.0.0"))}); problem != nil || m.bound(testDevice) != "edu" {
-		t.Errorf("a dry run gave the device to %q: %v", m.bound(testDevice), problem)
+	m.Write(override, "edu\n") // the file is longer than what is written to it, which an attribute is not
+	if _, problem := m.driver(Options{}).Purge(t.Context(), PurgeOptions{DryRun: true, Kinds: m.kinds(wants("1.0.0"))}); problem != nil || m.bound(ko.Device) != "edu" {
+		t.Errorf("a dry run gave the device to %q: %v", m.bound(ko.Device), problem)
 	}
 	out, problem := m.driver(Options{}).Purge(t.Context(), PurgeOptions{Kinds: m.kinds(wants("1.0.0"))})
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	if m.bound(testDevice) != "before" {
-		t.Errorf("the device is with %q", m.bound(testDevice))
+	if m.bound(ko.Device) != "before" {
+		t.Errorf("the device is with %q", m.bound(ko.Device))
 	}
-	if text, err := os.ReadFile(m.path(override)); err != nil || text[0] != '\n' {
+	if text, err := os.ReadFile(m.Path(override)); err != nil || text[0] != '\n' {
 		t.Errorf("written to driver_override: %q, %v", text, err)
 	}
-	if o := outcomeOf(out, "/sys/bus/pci/devices/"+testDevice); o.Action != ledger.Restored || !strings.Contains(fmt.Sprint(o), "before") {
+	if o := outcomeOf(out, "/sys/bus/pci/devices/"+ko.Device); o.Action != ledger.Restored || !strings.Contains(fmt.Sprint(o), "before") {
 		t.Errorf("%+v", out)
 	}
 	if n, err := d.ledger.Remaining(); err != nil || n != 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // TestRealBuild builds the repository's own driver, twice, against the headers of a kernel that this machine has. That
@@ -32,14 +33,14 @@ func TestRealBuild(t *testing.T) {
 	}
 	release := strings.Split(found[len(found)-1], "/")[3]
 	var lines []string
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: source}}
 	facts := accel.Facts{Kernel: accel.Kernel{Release: release, Version: "#1", Arch: "x86_64", Headers: "/lib/modules/" + release + "/build"}}
 	keys := map[string]string{}
 	for range 2 {
 		state := t.TempDir()
 		d := New(h, Options{StateDir: state, Jobs: 2, Progress: func(p accel.Progress) { lines = append(lines, fmt.Sprintf("%+v", p)) }})
-		e, problem := d.Build(context.Background(), def, facts)
+		e, problem := d.sources.Build(context.Background(), def, facts)
 		if problem != nil {
 			t.Fatal(problem)
 		}
@@ -50,12 +51,11 @@ func TestRealBuild(t *testing.T) {
 		if left, _ := os.ReadDir(filepath.Join(state, "build")); len(left) != 0 {
 			t.Errorf("the build left %v", left)
 		}
-		where := []located{{def.Driver.Modules[0], filepath.Join(e.Path, e.Modules[0].File)}}
-		p, problem := d.makePlan(def, facts, accel.SourceStore, e.Key, where)
-		if problem != nil {
-			t.Fatal(problem)
+		a := ask(t, d, def, facts, accel.SourceStore)
+		if a.Problem != nil {
+			t.Fatal(a.Problem)
 		}
-		p.close()
+		a.Plan.Close()
 		t.Logf("%+v", e.Manifest)
 	}
 	if len(keys) != 1 {

@@ -30,14 +30,14 @@ func RequestDir(stateDir string) string { return path.Join(stateDir, "requests")
 func Ask(h *host.Host, stateDir, kind string, r Request) *accel.Problem {
 	dir := RequestDir(stateDir)
 	if err := h.MkdirAll(dir, 0o700); err != nil {
-		return problemOf(err, "cannot make %q", dir)
+		return accel.ProblemOf(err, "cannot make %q", dir)
 	}
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {
 		err = h.WriteFile(path.Join(dir, kind+".json"), append(b, '\n'), 0o600)
 	}
 	if err != nil {
-		return problemOf(err, "cannot note the request for %q", kind)
+		return accel.ProblemOf(err, "cannot note the request for %q", kind)
 	}
 	return nil
 }
@@ -47,7 +47,8 @@ func Ask(h *host.Host, stateDir, kind string, r Request) *accel.Problem {
 func Requested(h *host.Host, stateDir string, def *accel.Definition) (*accel.Definition, *accel.Problem) {
 	name := path.Join(RequestDir(stateDir), def.Kind+".json")
 	b, err := h.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // who may not read it does not act on it either
+	// who may not read it does not act on it either
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return def, nil
 	}
 	var r Request
@@ -55,7 +56,8 @@ func Requested(h *host.Host, stateDir string, def *accel.Definition) (*accel.Def
 		err = json.Unmarshal(b, &r)
 	}
 	if err != nil {
-		return def, accel.Problemf(accel.ReasonForError(err, accel.ConfigInvalid), "cannot use the request %q: %v", name, err)
+		return def, accel.Problemf(accel.ReasonForError(err, accel.ConfigInvalid), "cannot use the request %q: %v",
+			name, err)
 	}
 	if r.Over != def.Driver.Version {
 		return def, nil

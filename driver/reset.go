@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -11,11 +10,15 @@ import (
 	"time"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/deadline"
+	"github.com/acceld/acceld/driver/devices"
+	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/host"
 )
 
-// resetDeadline is how long the kernel may take to unbind, to reset and to bind a device: after a reset it waits up to a minute for
-// the device itself (PCIE_RESET_READY_POLL_MS, drivers/pci/pci.c, Linux 6.12).
+// resetDeadline is how long the kernel may take to unbind, to reset and to bind a device: after a reset it waits up to
+// a minute for the device itself (PCIE_RESET_READY_POLL_MS, drivers/pci/pci.c, Linux 6.12).
 const resetDeadline = 2 * time.Minute
 
 // ResetTarget is a device that is to be reset.
@@ -31,8 +34,8 @@ type ResetPlan struct {
 	ResetTarget
 	// Bound is the driver that it is unbound from; empty when it has none.
 	Bound string
-	// Methods are the kernel's ways to reset the function, in the order in which it tries them; none where the driver is only
-	// bound anew.
+	// Methods are the kernel's ways to reset the function, in the order in which it tries them; none where the driver
+	// is only bound anew.
 	Methods []string
 	// Users are the processes that have a node of it open or mapped.
 	Users []accel.Holder
@@ -45,29 +48,31 @@ func (d *Driver) PlanReset(facts accel.Facts, targets []ResetTarget) []ResetPlan
 	var plans []ResetPlan
 	for _, t := range targets {
 		p := ResetPlan{ResetTarget: t}
-		seen := d.observe(t.Def, []accel.Accelerator{t.Device})
+		seen := d.devices.Observe(t.Def, []accel.Accelerator{t.Device})
 		p.Problem = d.planReset(facts, targets, seen, &p)
-		nodes := d.foreignNodes(t.Device.ID)
+		nodes := d.devices.ForeignNodes(t.Device.ID)
 		for _, a := range accel.Flat([]accel.Accelerator{t.Device}) {
 			nodes = append(nodes, a.Nodes...)
 		}
 		for _, v := range seen {
-			nodes = append(nodes, v.nodes...)
+			nodes = append(nodes, v.Nodes...)
 		}
-		p.Users = d.processes(nodes)
+		p.Users = d.devices.Processes(nodes)
 		plans = append(plans, p)
 	}
 	return plans
 }
 
 // planReset fills in how a device, as it was seen, is reset, and returns what forbids it.
-func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []device, p *ResetPlan) *accel.Problem {
+func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devices.Device,
+	p *ResetPlan,
+) *accel.Problem {
 	id, def := p.Device.ID, p.Def
 	if len(seen) == 0 {
 		return accel.Problemf(accel.DeviceGone, "device %q is not on the bus", id)
 	}
-	p.Bound = seen[0].bound
-	if problem := deviceProblem(def, seen, false); problem != nil {
+	p.Bound = seen[0].Bound
+	if problem := devices.Problem(def, seen, false); problem != nil {
 		return problem
 	}
 	cannot := func(format string, args ...any) *accel.Problem {
@@ -78,14 +83,14 @@ func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devi
 		return cannot("is not to be reset by the kernel: the definition of %q says so", def.Kind)
 	case !d.h.Exists(driverDir(def)):
 		return cannot("would have no driver afterwards: %q is not loaded", def.Driver.Binds)
-	case d.journal(def.Kind) != nil:
+	case d.journals.read(def.Kind) != nil:
 		return cannot("waits for the upgrade of its driver to go on, or back")
 	}
 	if def.Reset != accel.ResetRebind {
-		if !d.h.Exists(path.Join(functionDir(id), "reset")) {
+		if !d.h.Exists(path.Join(devices.Dir(id), "reset")) {
 			return cannot("has no attribute \"reset\": the kernel knows no way to reset its function")
 		}
-		text, err := d.h.ReadString(path.Join(functionDir(id), "reset_method"))
+		text, err := d.h.ReadString(path.Join(devices.Dir(id), "reset_method"))
 		if p.Methods = strings.Fields(text); err != nil {
 			p.Methods = []string{"unknown"} // before Linux 5.15
 		}
@@ -93,17 +98,24 @@ func (d *Driver) planReset(facts accel.Facts, targets []ResetTarget, seen []devi
 			return cannot("has no method in its attribute \"reset_method\": somebody has switched all of them off")
 		}
 	}
-	if i := slices.IndexFunc(facts.PCI, func(f accel.PCIDevice) bool { return f.Address == id }); i >= 0 && facts.PCI[i].SRIOV.NumVFs > 0 {
-		return accel.Problemf(accel.ResetShared, "device %q has %d virtual functions, which would go with it: write 0 to its sriov_numvfs first", id, facts.PCI[i].SRIOV.NumVFs)
+	if i := slices.IndexFunc(facts.PCI, func(f accel.PCIDevice) bool { return f.Address == id }); i >= 0 &&
+		facts.PCI[i].SRIOV.NumVFs > 0 {
+		return accel.Problemf(accel.ResetShared,
+			"device %q has %d virtual functions, which would go with it: write 0 to its sriov_numvfs first", id,
+			facts.PCI[i].SRIOV.NumVFs)
 	}
 	named := func(other string) bool {
 		return slices.ContainsFunc(targets, func(t ResetTarget) bool { return t.Device.ID == other })
 	}
 	if others := slices.DeleteFunc(hit(facts.PCI, id, p.Methods), named); len(others) > 0 {
-		return accel.Problemf(accel.ResetShared, "a reset of device %q (%s) would reset %s too", id, strings.Join(p.Methods, ", "), strings.Join(others, ", "))
+		return accel.Problemf(accel.ResetShared, "a reset of device %q (%s) would reset %s too", id,
+			strings.Join(p.Methods, ", "), strings.Join(others, ", "))
 	}
-	if others := slices.DeleteFunc(slices.Clone(p.Linked), func(other string) bool { return other == id || named(other) }); len(others) > 0 {
-		return accel.Problemf(accel.ResetShared, "device %q has links of its own to %s, which must be reset together with it", id, strings.Join(others, ", "))
+	if others := slices.DeleteFunc(slices.Clone(p.Linked),
+		func(other string) bool { return other == id || named(other) }); len(others) > 0 {
+		return accel.Problemf(accel.ResetShared,
+			"device %q has links of its own to %s, which must be reset together with it", id, strings.Join(others,
+				", "))
 	}
 	return nil
 }
@@ -113,9 +125,10 @@ func driverDir(def *accel.Definition) string {
 	return path.Join("/sys/bus/pci/drivers", def.Driver.Binds)
 }
 
-// hit returns the other functions that one of the methods may reset with the function id: those below the same port, with all that is
-// below them, or on a root bus those of its slot. The kernel offers most of these methods only to a function that is alone on its
-// bus (pci_parent_bus_reset, drivers/pci/pci.c); a slot, or a method that is not known here, may have more on it.
+// hit returns the other functions that one of the methods may reset with the function id: those below the same port,
+// with all that is below them, or on a root bus those of its slot. The kernel offers most of these methods only to a
+// function that is alone on its bus (pci_parent_bus_reset, drivers/pci/pci.c); a slot, or a method that is not known
+// here, may have more on it.
 func hit(pci []accel.PCIDevice, id string, methods []string) (others []string) {
 	// What resets nothing but the function (pci_reset_fn_methods, Linux 6.12).
 	alone := []string{"flr", "af_flr", "pm", "acpi", "device_specific"}
@@ -128,23 +141,26 @@ func hit(pci []accel.PCIDevice, id string, methods []string) (others []string) {
 		above, _ := accel.PortsAbove(f.Address, pci)
 		switch {
 		case f.Address == id:
-		case len(ports) > 0 && slices.Contains(above, ports[len(ports)-1]), len(ports) == 0 && strings.HasPrefix(f.Address, slot+"."):
+		case len(ports) > 0 && slices.Contains(above, ports[len(ports)-1]), len(ports) == 0 &&
+			strings.HasPrefix(f.Address, slot+"."):
 			others = append(others, f.Address)
 		}
 	}
 	return others
 }
 
-// Reset resets devices that nobody uses, all of them together: their driver is unbound, the kernel resets each function, and the
-// driver is bound anew; then each must compute. Nothing is touched while somebody has one of them (InUse), or anything else is
-// in the way.
+// Reset resets devices that nobody uses, all of them together: their driver is unbound, the kernel resets each
+// function, and the driver is bound anew; then each must compute. Nothing is touched while somebody has one of them
+// (InUse), or anything else is in the way.
 //
-// While it is at it, it has the driver lock, and the devices stand in the lock's file: an agent gives them to nobody (see
-// [Resetting]). Ready is called when that can be seen, and returns when it is so; its problem calls the reset off. The lock
-// goes with the process, so that nothing is left that could be stale: a device without a driver is bound by the next [Driver.Ensure]
-// of its kind, or the next Reset. Once a device is touched the reset is not called off.
-func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTarget, ready func(context.Context) *accel.Problem) *accel.Problem {
-	release, problem := d.lock(ctx, "")
+// While it is at it, it has the driver lock, and the devices stand in the lock's file: an agent gives them to nobody
+// (see [Resetting]). Ready is called when that can be seen, and returns when it is so; its problem calls the reset off.
+// The lock goes with the process, so that nothing is left that could be stale: a device without a driver is bound by
+// the next [Driver.Ensure] of its kind, or the next Reset. Once a device is touched the reset is not called off.
+func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTarget,
+	ready func(context.Context) *accel.Problem,
+) *accel.Problem {
+	release, problem := d.locks.Driver(ctx, "")
 	if problem != nil {
 		return problem
 	}
@@ -154,15 +170,16 @@ func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTa
 	for _, t := range targets {
 		ids = append(ids, t.Device.ID)
 	}
-	// Each text is as long as the one before, or longer. The agent hears of it when the file is closed; the lock is another
-	// descriptor's.
-	text := lockText(d.h, ids...)
-	if err := d.h.WriteAttribute(driverLock(), text); err != nil {
-		return problemOf(err, "cannot say that %s are to be reset", strings.Join(ids, ", "))
+	// Each text is as long as the one before, or longer. The agent hears of it when the file is closed; the lock is
+	// another descriptor's.
+	text := lock.Text(d.h, ids...)
+	if err := d.h.WriteAttribute(lock.DriverFile(), text); err != nil {
+		return accel.ProblemOf(err, "cannot say that %s are to be reset", strings.Join(ids, ", "))
 	}
 	defer func() {
 		if len(r.stuck) == 0 {
-			_ = d.h.WriteAttribute(driverLock(), fmt.Sprintf("%-*s", len(text), lockText(d.h))) // else it counts until the lock goes
+			// else it counts until the lock goes
+			_ = d.h.WriteAttribute(lock.DriverFile(), fmt.Sprintf("%-*s", len(text), lock.Text(d.h)))
 		}
 	}()
 	d.point("reset announced")
@@ -181,19 +198,14 @@ func (d *Driver) Reset(ctx context.Context, facts accel.Facts, targets []ResetTa
 	return r.run(context.WithoutCancel(ctx))
 }
 
-// Resetting returns the devices that some process resets at this moment: they are to be given to nobody, and what is missing of
-// them is no news.
+// Resetting returns the devices that some process resets at this moment: they are to be given to nobody, and what is
+// missing of them is no news.
 func Resetting(h *host.Host) []string {
-	text, err := h.ReadString(driverLock())
-	var o owner
-	if err != nil || json.Unmarshal([]byte(text), &o) != nil || len(o.Resets) == 0 || !h.Locked(driverLock()) {
-		return nil
-	}
-	return o.Resets
+	return lock.Resetting(h)
 }
 
 // ResetSign is the file that changes when [Resetting] does.
-func ResetSign() string { return driverLock() }
+func ResetSign() string { return lock.DriverFile() }
 
 // resetting is one reset at work.
 type resetting struct {
@@ -220,11 +232,11 @@ func (r *resetting) end(release func()) {
 // tell writes one attribute and waits for its effect.
 func (r *resetting) tell(ctx context.Context, what, id, file, text string) *accel.Problem {
 	back := make(chan struct{})
-	err := r.withinTime(ctx, resetDeadline, what+" "+id, func() error {
+	err := r.operations.Within(ctx, resetDeadline, what+" "+id, func() error {
 		defer close(back)
 		return r.attribute(file, text)
 	})
-	if errors.Is(err, errNoAnswer) {
+	if errors.Is(err, deadline.ErrNoAnswer) {
 		r.stuck[id] = back
 		err = fmt.Errorf("%w; the kernel is still at it", err)
 	}
@@ -254,7 +266,7 @@ func (r *resetting) run(ctx context.Context) *accel.Problem {
 	}
 	for _, p := range r.plans {
 		if problem == nil && len(p.Methods) > 0 {
-			first(r.tell(ctx, "reset", p.Device.ID, path.Join(functionDir(p.Device.ID), "reset"), "1"))
+			first(r.tell(ctx, "reset", p.Device.ID, path.Join(devices.Dir(p.Device.ID), "reset"), "1"))
 		}
 	}
 	for _, p := range r.plans {
@@ -282,19 +294,19 @@ func (r *resetting) run(ctx context.Context) *accel.Problem {
 func (r *resetting) bind(ctx context.Context, p ResetPlan) *accel.Problem {
 	accs := []accel.Accelerator{p.Device}
 	var refused *accel.Problem
-	if seen := r.observe(p.Def, accs); len(seen) > 0 && seen[0].bound == "" {
+	if seen := r.devices.Observe(p.Def, accs); len(seen) > 0 && seen[0].Bound == "" {
 		refused = r.tell(ctx, "bind", p.Device.ID, path.Join(driverDir(p.Def), "bind"), p.Device.ID)
 	}
 	there := func() *accel.Problem {
-		seen := r.observe(p.Def, accs)
+		seen := r.devices.Observe(p.Def, accs)
 		if len(seen) == 0 {
 			return accel.Problemf(accel.DeviceGone, "device %q has not come back to the bus", p.Device.ID)
 		}
-		return deviceProblem(p.Def, seen, true)
+		return devices.Problem(p.Def, seen, true)
 	}
 	if refused == nil {
-		r.until(ctx, r.settle, func() bool {
-			r.makeNodes(p.Def, accs, false)
+		until(ctx, r.settle, func() bool {
+			r.devices.MakeNodes(p.Def, accs, false)
 			return there() == nil
 		})
 	}
@@ -308,7 +320,7 @@ func (r *resetting) bind(ctx context.Context, p ResetPlan) *accel.Problem {
 // words are what the kernel has said about the devices, as the end of a sentence; empty when it said nothing.
 func (r *resetting) words(lines []string) string {
 	for _, p := range r.plans {
-		if line := kernelLine(lines, p.Device.ID); line != "" {
+		if line := kmod.KernelLine(lines, p.Device.ID); line != "" {
 			return "; the kernel says: " + line
 		}
 	}

@@ -13,6 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/devices"
+	"github.com/acceld/acceld/driver/lock"
+	"github.com/acceld/acceld/test/ko"
 )
 
 const otherDevice = "0000:02:00.0"
@@ -21,17 +24,17 @@ const otherDevice = "0000:02:00.0"
 func resettable(t *testing.T) (*testMachine, *Driver, *accel.Definition) {
 	t.Helper()
 	m := newMachine(t)
-	m.addDevice(otherDevice)
-	for _, id := range m.devices {
-		m.write(functionDir(id)+"/reset", "")
-		m.write(functionDir(id)+"/reset_method", "bus\n")
-		m.write(functionDir(id)+"/factorial", "3628800\n")
+	m.AddDevice(otherDevice)
+	for _, id := range m.Devices {
+		m.Write(devices.Dir(id)+"/reset", "")
+		m.Write(devices.Dir(id)+"/reset_method", "bus\n")
+		m.Write(devices.Dir(id)+"/factorial", "3628800\n")
 	}
-	m.install("updates/edu.ko", edu())
+	m.Install("updates/edu.ko", ko.Edu())
 	d := m.driver(Options{})
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Check.Write = "" // the fake would answer what it was asked
-	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+	if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
 	m.attributes = nil
@@ -43,7 +46,7 @@ func slots(more ...accel.PCIDevice) accel.Facts {
 	return accel.Facts{PCI: append([]accel.PCIDevice{
 		{Address: "0000:00:10.0", Class: "060400"},
 		{Address: "0000:00:11.0", Class: "060400"},
-		{Address: testDevice, ParentPort: "0000:00:10.0", Driver: "edu"},
+		{Address: ko.Device, ParentPort: "0000:00:10.0", Driver: "edu"},
 		{Address: otherDevice, ParentPort: "0000:00:11.0", Driver: "edu"},
 	}, more...)}
 }
@@ -72,25 +75,25 @@ func TestReset(t *testing.T) {
 			m, d, def := resettable(t)
 			def.Reset = c.way
 			if c.unbound {
-				if err := m.unbind(testDevice); err != nil {
+				if err := m.unbind(ko.Device); err != nil {
 					t.Fatal(err)
 				}
 			}
-			held := [][]string{Resetting(m.h)}
-			problem := d.Reset(t.Context(), slots(), targets(def, testDevice), func(context.Context) *accel.Problem {
-				held = append(held, Resetting(m.h))
+			held := [][]string{Resetting(m.Host)}
+			problem := d.Reset(t.Context(), slots(), targets(def, ko.Device), func(context.Context) *accel.Problem {
+				held = append(held, Resetting(m.Host))
 				return nil
 			})
 			if problem != nil {
 				t.Fatal(problem)
 			}
-			if diff := cmp.Diff([][]string{nil, {testDevice}, nil}, append(held, Resetting(m.h))); diff != "" {
+			if diff := cmp.Diff([][]string{nil, {ko.Device}, nil}, append(held, Resetting(m.Host))); diff != "" {
 				t.Errorf("said to be reset, before, meanwhile and afterwards:\n%s", diff)
 			}
-			if got := strings.ReplaceAll(strings.Join(m.attributes, "; "), testDevice, "D"); got != c.told {
+			if got := strings.ReplaceAll(strings.Join(m.attributes, "; "), ko.Device, "D"); got != c.told {
 				t.Errorf("the kernel was told %q, want %q", got, c.told)
 			}
-			if have, problem := d.Probe(def, m.facts(), m.accs()); !have.Right {
+			if have, problem := d.Probe(def, m.Facts(), m.accs()); !have.Right {
 				t.Error(have, problem)
 			}
 		})
@@ -100,7 +103,7 @@ func TestReset(t *testing.T) {
 // TestResetRefused: each thing in the way has its own words, and nothing is touched.
 func TestResetRefused(t *testing.T) {
 	attribute := func(file, text string) func(*testMachine, *accel.Definition) {
-		return func(m *testMachine, _ *accel.Definition) { m.write(functionDir(testDevice)+"/"+file, text) }
+		return func(m *testMachine, _ *accel.Definition) { m.Write(devices.Dir(ko.Device)+"/"+file, text) }
 	}
 	for _, c := range []struct {
 		name    string
@@ -113,24 +116,24 @@ func TestResetRefused(t *testing.T) {
 	}{
 		{name: "in use", prepare: func(m *testMachine, _ *accel.Definition) { m.open(42, "python3", "/dev/edu0") }, reason: accel.InUse, says: `device "0000:01:00.0" is in use by python3 (pid 42)`},
 		{name: "in use by what its driver does not know", prepare: func(m *testMachine, _ *accel.Definition) {
-			m.write(functionDir(testDevice)+"/drm/card0/dev", "226:0\n")
-			m.write(functionDir(testDevice)+"/drm/card0/uevent", "DEVNAME=dri/card0\n")
+			m.Write(devices.Dir(ko.Device)+"/drm/card0/dev", "226:0\n")
+			m.Write(devices.Dir(ko.Device)+"/drm/card0/uevent", "DEVNAME=dri/card0\n")
 			m.open(43, "Xorg", "/dev/dri/card0")
 		}, reason: accel.InUse, says: "Xorg (pid 43)"},
-		{name: "no way", prepare: func(m *testMachine, _ *accel.Definition) { m.remove(functionDir(testDevice) + "/reset") }, reason: accel.CannotReset, says: `no attribute "reset"`},
+		{name: "no way", prepare: func(m *testMachine, _ *accel.Definition) { m.remove(devices.Dir(ko.Device) + "/reset") }, reason: accel.CannotReset, says: `no attribute "reset"`},
 		{name: "ways switched off", prepare: attribute("reset_method", "\n"), reason: accel.CannotReset, says: "switched all of them off"},
 		{name: "definition", prepare: func(_ *testMachine, def *accel.Definition) { def.Reset = accel.ResetNever }, reason: accel.CannotReset, says: "the definition"},
 		{name: "driver not loaded", prepare: func(m *testMachine, _ *accel.Definition) {
-			_ = m.unbind(testDevice)
+			_ = m.unbind(ko.Device)
 			m.remove("/sys/bus/pci/drivers/edu")
 		}, reason: accel.CannotReset, says: `"edu" is not loaded`},
 		{name: "a virtual machine's", prepare: func(m *testMachine, _ *accel.Definition) {
-			_ = m.unbind(testDevice)
-			m.bind(testDevice, "vfio-pci")
+			_ = m.unbind(ko.Device)
+			m.bind(ko.Device, "vfio-pci")
 		}, reason: accel.ConflictDriver, says: `"vfio-pci"`},
-		{name: "gone", prepare: func(m *testMachine, _ *accel.Definition) { m.remove(functionDir(testDevice)) }, reason: accel.DeviceGone},
+		{name: "gone", prepare: func(m *testMachine, _ *accel.Definition) { m.remove(devices.Dir(ko.Device)) }, reason: accel.DeviceGone},
 		{name: "an upgrade was interrupted", prepare: func(m *testMachine, _ *accel.Definition) {
-			m.write("/var/lib/acceld/journal/qemu-edu.json", `{"kind": "qemu-edu", "step": "load", "to": {}}`)
+			m.Write("/var/lib/acceld/journal/qemu-edu.json", `{"kind": "qemu-edu", "step": "load", "to": {}}`)
 		}, reason: accel.CannotReset, says: "upgrade"},
 		{name: "another below the port", more: []accel.PCIDevice{{Address: "0000:01:01.0", ParentPort: "0000:00:10.0"}}, reason: accel.ResetShared, says: `"0000:01:00.0" (bus) would reset 0000:01:01.0 too`},
 		{name: "one far below the port", more: []accel.PCIDevice{
@@ -138,13 +141,13 @@ func TestResetRefused(t *testing.T) {
 			{Address: "0000:05:00.0", ParentPort: "0000:01:02.0"},
 		}, reason: accel.ResetShared, says: "0000:01:02.0, 0000:05:00.0"},
 		{
-			name: "a way of which nothing is known", prepare: func(m *testMachine, _ *accel.Definition) { m.remove(functionDir(testDevice) + "/reset_method") },
+			name: "a way of which nothing is known", prepare: func(m *testMachine, _ *accel.Definition) { m.remove(devices.Dir(ko.Device) + "/reset_method") },
 			more: []accel.PCIDevice{{Address: "0000:01:00.1", ParentPort: "0000:00:10.0"}}, reason: accel.ResetShared, says: "(unknown)",
 		},
 		{name: "a slot is the first of its ways", prepare: attribute("reset_method", "slot flr\n"), more: []accel.PCIDevice{{Address: "0000:01:00.1", ParentPort: "0000:00:10.0"}}, reason: accel.ResetShared, says: "0000:01:00.1"},
-		{name: "one of two that share a port", more: []accel.PCIDevice{{Address: "0000:01:01.0", ParentPort: "0000:00:10.0"}}, named: []string{testDevice, otherDevice}, reason: accel.ResetShared},
+		{name: "one of two that share a port", more: []accel.PCIDevice{{Address: "0000:01:01.0", ParentPort: "0000:00:10.0"}}, named: []string{ko.Device, otherDevice}, reason: accel.ResetShared},
 		{name: "virtual functions", more: []accel.PCIDevice{{Address: "0000:09:00.0"}}, reason: accel.ResetShared, says: "2 virtual functions"},
-		{name: "links of its own", linked: []string{testDevice, otherDevice}, reason: accel.ResetShared, says: "links of its own to 0000:02:00.0"},
+		{name: "links of its own", linked: []string{ko.Device, otherDevice}, reason: accel.ResetShared, says: "links of its own to 0000:02:00.0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, d, def := resettable(t)
@@ -155,7 +158,7 @@ func TestResetRefused(t *testing.T) {
 			if c.name == "virtual functions" {
 				facts.PCI[2].SRIOV.NumVFs = 2
 			}
-			all := targets(def, append(c.named, testDevice)...)
+			all := targets(def, append(c.named, ko.Device)...)
 			for i := range all {
 				all[i].Linked = c.linked
 			}
@@ -164,8 +167,8 @@ func TestResetRefused(t *testing.T) {
 			if problem == nil || problem.Reason != c.reason || !strings.Contains(problem.Message, c.says) {
 				t.Fatalf("got %v, want %s: %q", problem, c.reason, c.says)
 			}
-			if len(m.attributes) > 0 || len(Resetting(m.h)) > 0 {
-				t.Error("touched all the same:", m.attributes, Resetting(m.h))
+			if len(m.attributes) > 0 || len(Resetting(m.Host)) > 0 {
+				t.Error("touched all the same:", m.attributes, Resetting(m.Host))
 			}
 		})
 	}
@@ -177,16 +180,16 @@ func TestResetTogether(t *testing.T) {
 	m, d, def := resettable(t)
 	facts := slots()
 	facts.PCI[3].ParentPort = "0000:00:10.0"
-	both := targets(def, testDevice, otherDevice)
-	both[0].Linked, both[1].Linked = []string{testDevice, otherDevice}, []string{testDevice, otherDevice}
+	both := targets(def, ko.Device, otherDevice)
+	both[0].Linked, both[1].Linked = []string{ko.Device, otherDevice}, []string{ko.Device, otherDevice}
 	if problem := d.Reset(t.Context(), facts, both, atOnce); problem != nil {
 		t.Fatal(problem)
 	}
 	want := "drivers/edu/unbind A; drivers/edu/unbind B; devices/A/reset 1; devices/B/reset 1; drivers/edu/bind A; drivers/edu/bind B"
-	if got := strings.NewReplacer(testDevice, "A", otherDevice, "B").Replace(strings.Join(m.attributes, "; ")); got != want {
+	if got := strings.NewReplacer(ko.Device, "A", otherDevice, "B").Replace(strings.Join(m.attributes, "; ")); got != want {
 		t.Errorf("told %q, want %q", got, want)
 	}
-	m.write(functionDir(testDevice)+"/reset_method", "flr pm\n")
+	m.Write(devices.Dir(ko.Device)+"/reset_method", "flr pm\n")
 	if problem := d.Reset(t.Context(), facts, both[:1], atOnce); problem == nil || problem.Reason != accel.ResetShared {
 		t.Errorf("linked: %v", problem)
 	}
@@ -226,17 +229,17 @@ func TestResetFails(t *testing.T) {
 			m, d, def := resettable(t)
 			m.refuseAttribute = map[string]error{c.at: c.err}
 			if c.wrong {
-				m.remove(functionDir(testDevice) + "/factorial")
-				m.write(functionDir(testDevice)+"/factorial", "0")
+				m.remove(devices.Dir(ko.Device) + "/factorial")
+				m.Write(devices.Dir(ko.Device)+"/factorial", "0")
 			}
-			problem := d.Reset(t.Context(), slots(), targets(def, testDevice), atOnce)
+			problem := d.Reset(t.Context(), slots(), targets(def, ko.Device), atOnce)
 			if problem == nil || problem.Reason != c.reason || !strings.Contains(problem.Message, c.says) {
 				t.Errorf("got %v, want %s: %q", problem, c.reason, c.says)
 			}
-			if got := m.bound(testDevice); got != c.bound {
+			if got := m.bound(ko.Device); got != c.bound {
 				t.Errorf("bound to %q, want %q", got, c.bound)
 			}
-			if held := Resetting(m.h); len(held) > 0 {
+			if held := Resetting(m.Host); len(held) > 0 {
 				t.Error("held for ever:", held)
 			}
 		})
@@ -247,7 +250,7 @@ func TestResetFails(t *testing.T) {
 // bound or binds them.
 func TestResetKilledAtEveryPoint(t *testing.T) {
 	m, d, def := resettable(t)
-	both := targets(def, testDevice, otherDevice)
+	both := targets(def, ko.Device, otherDevice)
 	points, _ := m.killAt(d, -1, func() {
 		if problem := d.Reset(t.Context(), slots(), both, atOnce); problem != nil {
 			t.Fatal(problem)
@@ -259,7 +262,7 @@ func TestResetKilledAtEveryPoint(t *testing.T) {
 	for i := range points {
 		for _, next := range []string{"agent", "reset"} {
 			m, d, def := resettable(t)
-			both := targets(def, testDevice, otherDevice)
+			both := targets(def, ko.Device, otherDevice)
 			if _, dead := m.killAt(d, i, func() { _ = d.Reset(t.Context(), slots(), both, atOnce) }); !dead {
 				t.Fatal("not killed at", i)
 			}
@@ -268,10 +271,10 @@ func TestResetKilledAtEveryPoint(t *testing.T) {
 				if problem := d.Reset(t.Context(), slots(), both, atOnce); problem != nil {
 					t.Errorf("killed at %d: %v", i, problem)
 				}
-			} else if have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || !have.Right {
+			} else if have, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || !have.Right {
 				t.Errorf("killed at %d: %+v, %v", i, have, problem)
 			}
-			if a, b := m.bound(testDevice), m.bound(otherDevice); a != "edu" || b != "edu" {
+			if a, b := m.bound(ko.Device), m.bound(otherDevice); a != "edu" || b != "edu" {
 				t.Errorf("killed at %d, then %s: bound to %q and %q", i, next, a, b)
 			}
 			if len(m.loads) != 1 || len(m.unloads) != 0 {
@@ -287,24 +290,24 @@ func TestResetHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		back := make(chan struct{})
 		d.attribute = func(name, text string) error {
-			if strings.HasSuffix(name, testDevice+"/reset") {
+			if strings.HasSuffix(name, ko.Device+"/reset") {
 				<-back
 			}
 			return m.attribute(name, text)
 		}
-		problem := d.Reset(t.Context(), slots(), targets(def, testDevice, otherDevice), atOnce)
+		problem := d.Reset(t.Context(), slots(), targets(def, ko.Device, otherDevice), atOnce)
 		if problem == nil || problem.Reason != accel.ResetFailed || !strings.Contains(problem.Message, "did not answer within 2m0s; the kernel is still at it") {
 			t.Error(problem)
 		}
-		if a, b := m.bound(testDevice), m.bound(otherDevice); a != "" || b != "edu" {
+		if a, b := m.bound(ko.Device), m.bound(otherDevice); a != "" || b != "edu" {
 			t.Errorf("bound to %q and %q", a, b)
 		}
-		if held := Resetting(m.h); !slices.Equal(held, []string{testDevice, otherDevice}) {
+		if held := Resetting(m.Host); !slices.Equal(held, []string{ko.Device, otherDevice}) {
 			t.Error("held", held)
 		}
 		close(back)
 		synctest.Wait()
-		if held := Resetting(m.h); len(held) > 0 {
+		if held := Resetting(m.Host); len(held) > 0 {
 			t.Error("held for ever:", held)
 		}
 	})
@@ -313,38 +316,38 @@ func TestResetHangs(t *testing.T) {
 // TestResetLeftBehind: what a killed reset has left in the lock's file holds nothing back; what a live one has does.
 func TestResetLeftBehind(t *testing.T) {
 	m, _, _ := resettable(t)
-	m.write(driverLock(), lockText(m.h, testDevice))
-	if held := Resetting(m.h); len(held) > 0 {
+	m.Write(lock.DriverFile(), lock.Text(m.Host, ko.Device))
+	if held := Resetting(m.Host); len(held) > 0 {
 		t.Error(held)
 	}
-	release, err := m.h.TryLock(driverLock(), lockText(m.h, testDevice))
+	release, err := m.Host.TryLock(lock.DriverFile(), lock.Text(m.Host, ko.Device))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if held := Resetting(m.h); !slices.Equal(held, []string{testDevice}) {
+	if held := Resetting(m.Host); !slices.Equal(held, []string{ko.Device}) {
 		t.Error(held)
 	}
 	release()
-	if held := Resetting(m.h); len(held) > 0 {
+	if held := Resetting(m.Host); len(held) > 0 {
 		t.Error(held)
 	}
 }
 
 // open gives a process a descriptor of a node.
 func (m *testMachine) open(pid int, comm, node string) {
-	m.t.Helper()
-	m.write(fmt.Sprintf("/proc/%d/comm", pid), comm+"\n")
-	if err := os.MkdirAll(m.path(fmt.Sprintf("/proc/%d/fd", pid)), 0o755); err != nil {
-		m.t.Fatal(err)
+	m.T.Helper()
+	m.Write(fmt.Sprintf("/proc/%d/comm", pid), comm+"\n")
+	if err := os.MkdirAll(m.Path(fmt.Sprintf("/proc/%d/fd", pid)), 0o755); err != nil {
+		m.T.Fatal(err)
 	}
-	if err := os.Symlink(node, m.path(fmt.Sprintf("/proc/%d/fd/7", pid))); err != nil {
-		m.t.Fatal(err)
+	if err := os.Symlink(node, m.Path(fmt.Sprintf("/proc/%d/fd/7", pid))); err != nil {
+		m.T.Fatal(err)
 	}
 }
 
 func (m *testMachine) remove(name string) {
-	m.t.Helper()
-	if err := os.RemoveAll(m.path(name)); err != nil {
-		m.t.Fatal(err)
+	m.T.Helper()
+	if err := os.RemoveAll(m.Path(name)); err != nil {
+		m.T.Fatal(err)
 	}
 }

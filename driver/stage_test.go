@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // witness keeps what is told, each as one line.
@@ -79,7 +80,7 @@ func TestStagesOfABuild(t *testing.T) {
 	}
 	for i, c := range builds {
 		w.write(w.source, "says", c.says)
-		if _, problem := d.Build(t.Context(), w.definition(), w.facts()); problem != nil {
+		if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem != nil {
 			t.Fatal(problem)
 		}
 		got := slices.DeleteFunc(all.take(), func(l string) bool { return c.stage != "" && !strings.Contains(l, string(c.stage)+" ") })
@@ -91,12 +92,12 @@ func TestStagesOfABuild(t *testing.T) {
 		}
 	}
 	// What the store has is not built, and a build that fails says so at its end.
-	if _, problem := d.Build(t.Context(), w.definition(), w.facts()); problem != nil || len(all.take()) != 2 {
+	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem != nil || len(all.take()) != 2 {
 		t.Error("a driver of the store was built:", problem)
 	}
 	w.write(w.headers, "Makefile", "modules:\n\t@echo '  CC [M]  a.o'; echo '"+w.source+"/a.c:1:2: error: bad'; exit 1\n")
 	w.write(w.source, "says", "")
-	_, problem := d.Build(t.Context(), w.definition(), w.facts())
+	_, problem := d.sources.Build(t.Context(), w.definition(), w.facts())
 	got := all.take()
 	if problem == nil || !strings.HasPrefix(got[len(got)-1], "qemu-edu build 2/3 1/1? CC [M] a.o ended: ") || !strings.Contains(got[len(got)-1], "error: bad") {
 		t.Errorf("%v: %q", problem, got)
@@ -113,7 +114,7 @@ func TestStagesOfDKMS(t *testing.T) {
 	}
 	var all witness
 	d := New(w.h, Options{StateDir: w.state, Progress: all.see})
-	if _, problem := d.Build(t.Context(), w.definition(), w.facts()); problem != nil {
+	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem != nil {
 		t.Fatal(problem)
 	}
 	got := slices.DeleteFunc(all.take(), func(l string) bool { return !strings.Contains(l, " build ") })
@@ -127,7 +128,7 @@ func TestStagesOfDKMS(t *testing.T) {
 // TestStageOfWaiting: who waits for another acceld is told for whom.
 func TestStageOfWaiting(t *testing.T) {
 	m := newMachine(t)
-	release, problem := m.driver(Options{}).lock(t.Context(), "")
+	release, problem := m.driver(Options{}).locks.Driver(t.Context(), "")
 	if problem != nil {
 		t.Fatal(problem)
 	}
@@ -137,8 +138,8 @@ func TestStageOfWaiting(t *testing.T) {
 			release()
 		}
 	}})
-	m.enter(d, edu(), 1)
-	if _, problem := d.Ensure(t.Context(), eduDefinition(), m.facts(), m.accs()); problem != nil {
+	m.enter(d, ko.Edu(), 1)
+	if _, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
 	got := all.take()
@@ -149,16 +150,16 @@ func TestStageOfWaiting(t *testing.T) {
 
 // TestStagesOfLoads: loads and upgrades tell of modules, and of the proof.
 func TestStagesOfLoads(t *testing.T) {
-	m, d := serving(t)
+	m, _ := serving(t)
 	var all witness
-	d.o.Progress = all.see
-	if _, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs()); problem != nil {
+	d := m.driver(Options{Progress: all.see})
+	if _, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
 	if diff := cmp.Diff([]string{
 		"qemu-edu unload 0/0 0/1", "qemu-edu unload 0/0 0/1 edu", "qemu-edu unload 0/0 1/1", "qemu-edu unload 0/0 1/1 ended",
 		"qemu-edu load 0/0 0/1", "qemu-edu load 0/0 0/1 edu", "qemu-edu load 0/0 1/1", "qemu-edu load 0/0 1/1 ended",
-		"qemu-edu prove 0/0 0/0 " + testDevice, "qemu-edu prove 0/0 0/0 " + testDevice + " ended",
+		"qemu-edu prove 0/0 0/0 " + ko.Device, "qemu-edu prove 0/0 0/0 " + ko.Device + " ended",
 	}, all.take()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -168,19 +169,19 @@ func TestStagesOfLoads(t *testing.T) {
 func TestCalledOff(t *testing.T) {
 	s := newShop(t)
 	def := fromShop(s)
-	s.stock(t, def, edu(), nil, nil)
+	s.stock(t, def, ko.Edu(), nil, nil)
 	def.Driver.Sources = append(def.Driver.Sources, accel.Source{Type: accel.SourceBuild, Path: "/src"})
 	m := newMachine(t)
-	m.write("/src/edu.c", "int x;\n")
+	m.Write("/src/edu.c", "int x;\n")
 	var all witness
 	d := m.driver(Options{Progress: all.see})
 	for name, work := range map[string]func(context.Context) *accel.Problem{
 		"ensure": func(ctx context.Context) *accel.Problem {
-			_, problem := d.Ensure(ctx, def, m.facts(), m.accs())
+			_, problem := d.Ensure(ctx, def, m.Facts(), m.accs())
 			return problem
 		},
 		"preflight": func(ctx context.Context) *accel.Problem {
-			return d.Preflight(ctx, def, m.facts(), PreflightOptions{}).Problem
+			return d.Preflight(ctx, def, m.Facts(), PreflightOptions{}).Problem
 		},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -1,7 +1,12 @@
 package driver
 
 import (
+	"path"
 	"testing"
+
+	"github.com/acceld/acceld/driver/source"
+	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/test/ko"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -9,16 +14,16 @@ import (
 // TestCopyIsNotChosen: the copy of an installed driver is to go back to; what is installed by now is what is wanted.
 func TestCopyIsNotChosen(t *testing.T) {
 	m := newMachine(t)
-	m.install("updates/edu.ko", edu())
+	m.Install("updates/edu.ko", ko.Edu())
 	def := wants("")
-	if have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || have.Key == "" {
+	if have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || have.Key == "" {
 		t.Fatal(have, problem)
 	}
 	m.powerCut()
-	next := edu()
-	next.buildID = "c2c2"
-	m.write("/lib/modules/"+testRelease+"/updates/edu.ko", string(next.bytes()))
-	have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
+	next := ko.Edu()
+	next.BuildID = "c2c2"
+	m.Write("/lib/modules/"+ko.Release+"/updates/edu.ko", string(next.Bytes()))
+	have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
 	if problem != nil || len(have.Modules) != 1 || have.Modules[0].BuildID != "c2c2" {
 		t.Errorf("%+v %v", have, problem)
 	}
@@ -29,21 +34,21 @@ func TestInstalledReplaced(t *testing.T) {
 	m := newMachine(t)
 	d := m.driver(Options{})
 	def := wants("1.0.0")
-	m.install("updates/edu.ko", version("1.0.0"))
-	p, _, problem := d.acquire(t.Context(), def, m.facts(), EnsureOptions{})
+	m.Install("updates/edu.ko", version("1.0.0"))
+	p, _, problem := d.sources.Acquire(t.Context(), def, m.Facts(), source.Options{})
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	served := p.generation(def)
-	p.close()
-	for v, want := range map[string]verdict{"1.0.0": satisfied, "2.0.0": unavailable} {
-		m.write("/lib/modules/"+testRelease+"/updates/edu.ko", string(version(v).bytes()))
-		a := d.planOf(def, m.facts(), served)
-		if a.verdict != want {
-			t.Errorf("with %s installed: %v, %v", v, a.verdict, a.problem)
+	served := store.GenerationOf(p, def)
+	p.Close()
+	for v, want := range map[string]source.Verdict{"1.0.0": source.Satisfied, "2.0.0": source.Unavailable} {
+		m.Write("/lib/modules/"+ko.Release+"/updates/edu.ko", string(version(v).Bytes()))
+		a := d.sources.Plan(def, m.Facts(), served)
+		if a.Verdict != want {
+			t.Errorf("with %s installed: %v, %v", v, a.Verdict, a.Problem)
 		}
-		if a.plan != nil {
-			a.plan.close()
+		if a.Plan != nil {
+			a.Plan.Close()
 		}
 	}
 }
@@ -55,31 +60,31 @@ func TestCollectLeaves(t *testing.T) {
 		want    []string
 	}{
 		"what serves and the youngest": {func(*testMachine, *Driver) {}, []string{"1.0.0", "2.0.0"}},
-		"what is loaded":               {func(m *testMachine, _ *Driver) { m.live(version("0.2.0")) }, []string{"0.2.0", "1.0.0", "2.0.0"}},
+		"what is loaded":               {func(m *testMachine, _ *Driver) { m.Live(version("0.2.0")) }, []string{"0.2.0", "1.0.0", "2.0.0"}},
 		"both ends of an upgrade": {func(m *testMachine, d *Driver) {
 			unloaded := func(string) {
-				if j := d.journal("qemu-edu"); j != nil && j.Step == StepLoad {
+				if j := d.journals.read("qemu-edu"); j != nil && j.Step == StepLoad {
 					panic(killed{})
 				}
 			}
 			func() {
 				defer func() { _ = recover() }()
 				d.stopAt = unloaded
-				_, _ = d.Upgrade(m.t.Context(), wants("2.0.0"), m.facts(), m.accs())
+				_, _ = d.Upgrade(m.T.Context(), wants("2.0.0"), m.Facts(), m.accs())
 			}()
 			d.stopAt = nil
 			if m.isLive("edu") {
-				m.t.Fatal("the upgrade did not begin")
+				m.T.Fatal("the upgrade did not begin")
 			}
-			m.remove(d.currentDir()) // what served is in the journal alone
+			m.remove(path.Join(d.o.StateDir, "kmod/current")) // what served is in the journal alone
 		}, []string{"1.0.0", "2.0.0"}},
 	} {
-		m, d := serving(t)
-		d.o.StoreEntries = -1
+		m, _ := serving(t)
+		d := m.driver(Options{StoreEntries: -1})
 		m.enter(d, version("0.1.0"), -2)
 		m.enter(d, version("0.2.0"), -1)
 		c.prepare(m, d)
-		d.collect(m.facts())
+		d.store.Collect(m.Facts(), d.journals.underway())
 		entries, err := d.List()
 		if err != nil {
 			t.Fatal(err)

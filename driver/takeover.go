@@ -3,25 +3,44 @@ package driver
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/deadline"
+	"github.com/acceld/acceld/driver/devices"
+	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/lock"
+	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
 )
 
 const driversProbe = "/sys/bus/pci/drivers_probe"
 
-// takeovers are the devices that must be taken from another driver before ours can have them, when that is allowed for
+// takeover takes devices from other drivers, on record, and gives them back.
+type takeover struct {
+	h          *host.Host
+	log        *slog.Logger
+	ledger     *ledger.Ledger
+	devices    *devices.Devices
+	locks      lock.Locks
+	operations *deadline.Operations
+	// attribute tells a bus of the kernel to bind or unbind a device.
+	attribute func(name, text string) error
+	point     func(string)
+}
+
+// wanted are the devices that must be taken from another driver before ours can have them, when that is allowed for
 // each of them; otherwise the problem says for which it is not, why, and what the operator can do.
-func (d *Driver) takeovers(def *accel.Definition, accs []accel.Accelerator) ([]device, *accel.Problem) {
-	var out []device
-	for _, v := range d.observe(def, accs) {
-		if v.bound == "" || v.bound == def.Driver.Binds {
+func (t *takeover) wanted(def *accel.Definition, accs []accel.Accelerator) ([]devices.Device, *accel.Problem) {
+	var out []devices.Device
+	for _, v := range t.devices.Observe(def, accs) {
+		if v.Bound == "" || v.Bound == def.Driver.Binds {
 			continue
 		}
-		if problem := d.mayTake(def, v); problem != nil {
+		if problem := t.mayTake(def, v); problem != nil {
 			return nil, problem
 		}
 		out = append(out, v)
@@ -29,57 +48,44 @@ func (d *Driver) takeovers(def *accel.Definition, accs []accel.Accelerator) ([]d
 	return out, nil
 }
 
-// mayTake says why a device is left to the driver that it is bound to. A device that somebody gave away on purpose (to a
-// virtual machine, or by driver_override) is never taken, nor is the one that shows the console, nor one in use.
-func (d *Driver) mayTake(def *accel.Definition, v device) *accel.Problem {
-	is := fmt.Sprintf("device %q is bound to driver %q, not to %q", v.id, v.bound, def.Driver.Binds)
-	listed := slices.ContainsFunc(def.Driver.Conflicts, func(name string) bool { return normal(name) == normal(v.bound) })
-	blacklist := fmt.Sprintf(`"blacklist %s" in a file of /etc/modprobe.d, a new initramfs and a reboot`, v.bound)
+// mayTake says why a device is left to the driver that it is bound to. A device that somebody gave away on purpose (to
+// a virtual machine, or by driver_override) is never taken, nor is the one that shows the console, nor one in use.
+func (t *takeover) mayTake(def *accel.Definition, v devices.Device) *accel.Problem {
+	is := fmt.Sprintf("device %q is bound to driver %q, not to %q", v.ID, v.Bound, def.Driver.Binds)
+	listed := slices.ContainsFunc(def.Driver.Conflicts,
+		func(name string) bool { return kmod.Normal(name) == kmod.Normal(v.Bound) })
+	blacklist := fmt.Sprintf(`"blacklist %s" in a file of /etc/modprobe.d, a new initramfs and a reboot`, v.Bound)
 	switch {
-	case strings.Contains(v.bound, "vfio") || v.bound == "pci-stub" || v.bound == "xen-pciback":
+	case strings.Contains(v.Bound, "vfio") || v.Bound == "pci-stub" || v.Bound == "xen-pciback":
 		return accel.Problemf(accel.ConflictDriver, "%s: it is set aside for a virtual machine and stays there", is)
 	case !listed:
-		return accel.Problemf(accel.ConflictDriver, "%s, and driver.conflicts does not name that driver: unbind it, or use %s", is, blacklist)
+		return accel.Problemf(accel.ConflictDriver,
+			"%s, and driver.conflicts does not name that driver: unbind it, or use %s", is, blacklist)
 	case !def.Driver.Takeover:
 		return accel.Problemf(accel.ConflictDriver, "%s: set driver.takeover, or use %s", is, blacklist)
-	case v.kept != "" && v.kept != def.Driver.Binds:
-		return accel.Problemf(accel.ConflictDriver, "%s, and kept for driver %q by driver_override", is, v.kept)
-	case d.showsConsole(v.id):
-		return accel.Problemf(accel.ConflictDriver, "%s, and shows the machine's console, which would be lost: use %s", is, blacklist)
+	case v.Kept != "" && v.Kept != def.Driver.Binds:
+		return accel.Problemf(accel.ConflictDriver, "%s, and kept for driver %q by driver_override", is, v.Kept)
+	case t.devices.ShowsConsole(v.ID):
+		return accel.Problemf(accel.ConflictDriver, "%s, and shows the machine's console, which would be lost: use %s",
+			is, blacklist)
 	}
-	if problem := accel.HoldersProblem(def.Kind, d.processes(d.foreignNodes(v.id))); problem != nil {
+	if problem := accel.HoldersProblem(def.Kind, t.devices.Processes(t.devices.ForeignNodes(v.ID))); problem != nil {
 		problem.Message = is + ": " + problem.Message
 		return problem
 	}
 	return nil
 }
 
-// showsConsole reports whether a device is the one that the firmware started the display on, or has a frame buffer.
-func (d *Driver) showsConsole(id string) bool {
-	boot, err := d.h.ReadString(path.Join(functionDir(id), "boot_vga"))
-	return err == nil && boot == "1" || len(d.h.Glob(functionDir(id), "graphics/fb*")) > 0
-}
-
-// foreignNodes are the device nodes of a device whatever driver made them, such as drm/card0.
-func (d *Driver) foreignNodes(id string) []accel.DeviceNode {
-	found, _ := d.h.DeviceNodes(id, []accel.NodeSource{{Glob: "*/*"}, {Glob: "*/*/*"}})
-	var out []accel.DeviceNode
-	for _, n := range found {
-		out = append(out, n.DeviceNode)
-	}
-	return out
-}
-
 // contested returns what remains of a problem of devices after what may be taken over is: nil when every device can be
 // had, or some are free, which are then served.
-func (d *Driver) contested(def *accel.Definition, accs []accel.Accelerator, problem *accel.Problem) *accel.Problem {
+func (t *takeover) contested(def *accel.Definition, accs []accel.Accelerator, problem *accel.Problem) *accel.Problem {
 	if problem == nil || problem.Reason != accel.ConflictDriver {
 		return problem
 	}
-	if d.anyFree(def, accs) {
+	if t.devices.AnyFree(def, accs) {
 		return nil
 	}
-	take, refused := d.takeovers(def, accs)
+	take, refused := t.wanted(def, accs)
 	if refused != nil {
 		return refused
 	}
@@ -90,109 +96,116 @@ func (d *Driver) contested(def *accel.Definition, accs []accel.Accelerator, prob
 }
 
 // insertPlan makes the modules of a plan live, with what they need besides: firmware, and devices that other drivers
-// have. See insertAll for what it returns.
-func (d *Driver) insertPlan(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, p *plan) (loaded, log []string, problem *accel.Problem) {
-	if problem := d.placeFirmware(facts, p); problem != nil {
+// have. See loader.insertAll for what it returns.
+func (d *Driver) insertPlan(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	p *kmod.Plan,
+) (loaded, log []string, problem *accel.Problem) {
+	if problem := d.firmware.Place(facts, p); problem != nil {
 		return nil, nil, problem
 	}
-	if problem := d.takeOver(ctx, def, accs); problem != nil {
+	if problem := d.takeover.take(ctx, def, accs); problem != nil {
 		return nil, nil, problem
 	}
-	loaded, log, problem = d.insertAll(ctx, def.Kind, facts, p)
+	loaded, log, problem = d.loader.insertAll(ctx, def.Kind, facts, p)
 	if problem == nil {
-		d.offer(ctx, def, accs)
+		d.takeover.offer(ctx, def, accs)
 	}
 	return loaded, log, problem
 }
 
-// takeOver takes the devices that another driver has, each step on record before it is done: whose it was, the
+// take takes the devices that another driver has, each step on record before it is done: whose it was, the
 // driver_override that keeps it for ours, the unbinding. What was begun and ended in the middle, by a failure or with
-// the process, is taken back by [Driver.returnTaken]. Unlike the modules of a driver the devices come one by one: the
+// the process, is taken back by giveBack. Unlike the modules of a driver the devices come one by one: the
 // first that cannot be had ends it.
-func (d *Driver) takeOver(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) *accel.Problem {
-	devices, problem := d.takeovers(def, accs)
-	if problem != nil && d.anyFree(def, accs) {
+func (t *takeover) take(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) *accel.Problem {
+	taken, problem := t.wanted(def, accs)
+	if problem != nil && t.devices.AnyFree(def, accs) {
 		return nil // those that are free are served; Probe names the others
 	}
 	if problem != nil {
 		return problem
 	}
-	for _, v := range devices {
-		dir := functionDir(v.id)
-		if err := d.ledger.Note(NoteTakeover, v.id, v.bound); err != nil {
-			return problemOf(err, "cannot take device %q from driver %q", v.id, v.bound)
+	for _, v := range taken {
+		dir := devices.Dir(v.ID)
+		if err := t.ledger.Note(NoteTakeover, v.ID, v.Bound); err != nil {
+			return accel.ProblemOf(err, "cannot take device %q from driver %q", v.ID, v.Bound)
 		}
-		d.point("takeover noted")
-		if err := d.ledger.Attribute(path.Join(dir, "driver_override"), def.Driver.Binds); err != nil {
-			return problemOf(err, "cannot keep device %q for driver %q", v.id, def.Driver.Binds)
+		t.point("takeover noted")
+		if err := t.ledger.Attribute(path.Join(dir, "driver_override"), def.Driver.Binds); err != nil {
+			return accel.ProblemOf(err, "cannot keep device %q for driver %q", v.ID, def.Driver.Binds)
 		}
-		d.point("device kept")
-		err := d.within(ctx, "unbind "+v.id, func() error { return d.attribute(path.Join(dir, "driver/unbind"), v.id) })
+		t.point("device kept")
+		err := t.operations.Do(ctx, "unbind "+v.ID,
+			func() error { return t.attribute(path.Join(dir, "driver/unbind"), v.ID) })
 		if err != nil {
-			return problemOf(err, "cannot take device %q from driver %q", v.id, v.bound)
+			return accel.ProblemOf(err, "cannot take device %q from driver %q", v.ID, v.Bound)
 		}
-		d.point("device unbound")
-		d.log.Info("device taken over", "kind", def.Kind, "device", v.id, "from", v.bound)
+		t.point("device unbound")
+		t.log.Info("device taken over", "kind", def.Kind, "device", v.ID, "from", v.Bound)
 	}
 	return nil
 }
 
 // offer asks the kernel to bind the devices that were taken: a module that was live before did not see them.
-func (d *Driver) offer(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) {
-	notes, err := d.ledger.Notes(NoteTakeover)
+func (t *takeover) offer(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) {
+	notes, err := t.ledger.Notes(NoteTakeover)
 	if err != nil {
 		return // without a record nothing was taken
 	}
-	for _, v := range d.observe(def, accs) {
-		if v.bound != "" || !slices.ContainsFunc(notes, func(n ledger.Note) bool { return n.Name == v.id }) {
+	for _, v := range t.devices.Observe(def, accs) {
+		if v.Bound != "" || !slices.ContainsFunc(notes, func(n ledger.Note) bool { return n.Name == v.ID }) {
 			continue
 		}
-		if err := d.within(ctx, "bind "+v.id, func() error { return d.attribute(driversProbe, v.id) }); err != nil {
-			d.log.Warn("cannot ask for a probe", "device", v.id, "error", err)
+		if err := t.operations.Do(ctx, "bind "+v.ID,
+			func() error { return t.attribute(driversProbe, v.ID) }); err != nil {
+			t.log.Warn("cannot ask for a probe", "device", v.ID, "error", err)
 		}
 	}
 }
 
-// settleTaken is returnTaken under the driver lock.
-func (d *Driver) settleTaken(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) {
-	if notes, err := d.ledger.Notes(NoteTakeover); err != nil || len(notes) == 0 {
+// settle is giveBack under the driver lock.
+func (t *takeover) settle(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) {
+	if notes, err := t.ledger.Notes(NoteTakeover); err != nil || len(notes) == 0 {
 		return
 	}
-	release, problem := d.lock(ctx, def.Kind)
+	release, problem := t.locks.Driver(ctx, def.Kind)
 	if problem != nil {
 		return // whoever holds it has the devices in hand, and the next Ensure looks again
 	}
 	defer release()
-	d.returnTaken(ctx, def, accs)
+	t.giveBack(ctx, def, accs)
 }
 
-// returnTaken gives the devices that were taken over and are not with our driver back to the one that had them. The
+// giveBack gives the devices that were taken over and are not with our driver back to the one that had them. The
 // record of the takeovers is in the ledger, so that this puts right too what a process did not live to put right.
-func (d *Driver) returnTaken(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) {
-	notes, err := d.ledger.Notes(NoteTakeover)
+func (t *takeover) giveBack(ctx context.Context, def *accel.Definition, accs []accel.Accelerator) {
+	notes, err := t.ledger.Notes(NoteTakeover)
 	if err != nil || len(notes) == 0 {
 		return // what is not on record was not taken
 	}
 	ctx = context.WithoutCancel(ctx) // also when the caller gives up
-	seen := d.observe(def, accs)
+	seen := t.devices.Observe(def, accs)
 	for _, n := range slices.Backward(notes) {
-		i := slices.IndexFunc(seen, func(v device) bool { return v.id == n.Name })
-		if i < 0 || seen[i].bound == def.Driver.Binds {
+		i := slices.IndexFunc(seen, func(v devices.Device) bool { return v.ID == n.Name })
+		if i < 0 || seen[i].Bound == def.Driver.Binds {
 			continue
 		}
 		// On record is the path without links, below /sys/devices.
-		if _, err := d.ledger.Undo(ledger.UndoOptions{Only: func(p string) bool { return strings.HasSuffix(p, "/"+n.Name+"/driver_override") }}); err != nil {
-			d.log.Warn("cannot clear what keeps a device for a driver", "device", n.Name, "error", err)
+		if _, err := t.ledger.Undo(ledger.UndoOptions{Only: func(p string) bool {
+			return strings.HasSuffix(p,
+				"/"+n.Name+"/driver_override")
+		}}); err != nil {
+			t.log.Warn("cannot clear what keeps a device for a driver", "device", n.Name, "error", err)
 		}
-		if seen[i].bound == "" {
-			if problem := d.returnDevice(ctx, n, false); problem != nil {
-				d.log.Warn("a device cannot be given back", "device", n.Name, "driver", n.Text, "problem", problem)
+		if seen[i].Bound == "" {
+			if problem := t.giveBackDevice(ctx, n, false); problem != nil {
+				t.log.Warn("a device cannot be given back", "device", n.Name, "driver", n.Text, "problem", problem)
 				continue // it stays on record: the next Ensure or purge tries again
 			}
-			d.log.Info("device given back", "kind", def.Kind, "device", n.Name, "to", n.Text)
+			t.log.Info("device given back", "kind", def.Kind, "device", n.Name, "to", n.Text)
 		}
-		if err := d.ledger.Forget(NoteTakeover, n.Name); err != nil {
-			d.log.Warn("a device that was given back is still on record", "device", n.Name, "error", err)
+		if err := t.ledger.Forget(NoteTakeover, n.Name); err != nil {
+			t.log.Warn("a device that was given back is still on record", "device", n.Name, "error", err)
 		}
 	}
 }

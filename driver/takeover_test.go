@@ -10,18 +10,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // contested is a machine whose device another driver has, and a definition that may take it.
 func contested(t *testing.T) (*testMachine, *accel.Definition) {
 	t.Helper()
 	m := newMachine(t)
-	m.bind(testDevice, "other")
-	m.write("/sys/bus/pci/drivers/other/bind", "")
-	m.write("/sys/bus/pci/drivers/other/unbind", "")
-	m.write(overrideOf(testDevice), "\n")
-	m.install("updates/edu.ko", edu())
-	def := eduDefinition()
+	m.bind(ko.Device, "other")
+	m.Write("/sys/bus/pci/drivers/other/bind", "")
+	m.Write("/sys/bus/pci/drivers/other/unbind", "")
+	m.Write(overrideOf(ko.Device), "\n")
+	m.Install("updates/edu.ko", ko.Edu())
+	def := ko.Definition()
 	def.Driver.Conflicts, def.Driver.Takeover = []string{"other"}, true
 	return m, def
 }
@@ -29,7 +30,7 @@ func contested(t *testing.T) (*testMachine, *accel.Definition) {
 func overrideOf(id string) string { return "/sys/bus/pci/devices/" + id + "/driver_override" }
 
 func (m *testMachine) bound(id string) string {
-	to, err := os.Readlink(m.path("/sys/bus/pci/devices/" + id + "/driver"))
+	to, err := os.Readlink(m.Path("/sys/bus/pci/devices/" + id + "/driver"))
 	if err != nil {
 		return ""
 	}
@@ -38,24 +39,24 @@ func (m *testMachine) bound(id string) string {
 
 // kept says whether the device is kept for our driver; what the ledger writes to clear an override is shorter than the
 // file.
-func (m *testMachine) kept(id string) bool { return strings.HasPrefix(m.read(overrideOf(id)), "edu") }
+func (m *testMachine) kept(id string) bool { return strings.HasPrefix(m.Read(overrideOf(id)), "edu") }
 
 func TestTakeover(t *testing.T) {
 	m, def := contested(t)
 	d := m.driver(Options{})
-	have, problem := d.Ensure(t.Context(), def, m.facts(), m.accs())
-	if problem != nil || !have.Right || m.bound(testDevice) != "edu" || !m.kept(testDevice) {
-		t.Fatal(have, problem, m.bound(testDevice))
+	have, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())
+	if problem != nil || !have.Right || m.bound(ko.Device) != "edu" || !m.kept(ko.Device) {
+		t.Fatal(have, problem, m.bound(ko.Device))
 	}
 	m.attributes = nil
-	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || len(m.attributes) > 0 {
+	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || len(m.attributes) > 0 {
 		t.Error("not idle:", problem, m.attributes)
 	}
-	if problem := m.driver(Options{}).Unload(t.Context(), def, m.facts(), m.accs()); problem != nil {
+	if problem := m.driver(Options{}).Unload(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
-	if m.bound(testDevice) != "other" || m.kept(testDevice) {
-		t.Errorf("after unload it is with %q", m.bound(testDevice))
+	if m.bound(ko.Device) != "other" || m.kept(ko.Device) {
+		t.Errorf("after unload it is with %q", m.bound(ko.Device))
 	}
 	if notes, err := d.ledger.Notes(""); err != nil || len(notes) > 0 {
 		t.Error(notes, err)
@@ -66,17 +67,17 @@ func TestTakeover(t *testing.T) {
 func TestTakeoverOfALiveDriver(t *testing.T) {
 	m, def := contested(t)
 	second := "0000:02:00.0"
-	m.addDevice(second)
-	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+	m.AddDevice(second)
+	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
 	if err := m.attribute("/sys/bus/pci/drivers/edu/unbind", second); err != nil {
 		t.Fatal(err)
 	}
 	m.bind(second, "other")
-	m.write(overrideOf(second), "\n")
+	m.Write(overrideOf(second), "\n")
 	loads := len(m.loads)
-	have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
+	have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
 	if problem != nil || !have.Right || m.bound(second) != "edu" || len(m.loads) != loads {
 		t.Error(have, problem, m.bound(second), m.loads)
 	}
@@ -85,20 +86,20 @@ func TestTakeoverOfALiveDriver(t *testing.T) {
 // TestTakeoverRefused has a row for each device that is left where it is: nothing is unbound, no module is loaded.
 func TestTakeoverRefused(t *testing.T) {
 	hold := func(m *testMachine) {
-		m.write("/sys/bus/pci/devices/"+testDevice+"/drm/card0/dev", "226:0\n")
-		m.write("/sys/bus/pci/devices/"+testDevice+"/drm/card0/uevent", "DEVNAME=dri/card0\n")
-		m.write("/proc/77/comm", "Xorg\n")
-		if err := os.MkdirAll(m.path("/proc/77/fd"), 0o755); err != nil {
-			m.t.Fatal(err)
+		m.Write("/sys/bus/pci/devices/"+ko.Device+"/drm/card0/dev", "226:0\n")
+		m.Write("/sys/bus/pci/devices/"+ko.Device+"/drm/card0/uevent", "DEVNAME=dri/card0\n")
+		m.Write("/proc/77/comm", "Xorg\n")
+		if err := os.MkdirAll(m.Path("/proc/77/fd"), 0o755); err != nil {
+			m.T.Fatal(err)
 		}
-		if err := os.Symlink("/dev/dri/card0", m.path("/proc/77/fd/3")); err != nil {
-			m.t.Fatal(err)
+		if err := os.Symlink("/dev/dri/card0", m.Path("/proc/77/fd/3")); err != nil {
+			m.T.Fatal(err)
 		}
 	}
 	rebind := func(driver string) func(*testMachine, *accel.Definition) {
 		return func(m *testMachine, def *accel.Definition) {
-			_ = os.Remove(m.path("/sys/bus/pci/devices/" + testDevice + "/driver"))
-			m.bind(testDevice, driver)
+			_ = os.Remove(m.Path("/sys/bus/pci/devices/" + ko.Device + "/driver"))
+			m.bind(ko.Device, driver)
 			def.Driver.Conflicts = append(def.Driver.Conflicts, driver)
 		}
 	}
@@ -113,31 +114,31 @@ func TestTakeoverRefused(t *testing.T) {
 		{"virtual machine", rebind("vfio-pci"), accel.ConflictDriver, "set aside for a virtual machine"},
 		{"another virtual machine's", rebind("mlx5_vfio_pci"), accel.ConflictDriver, "set aside for a virtual machine"},
 		{"stub", rebind("pci-stub"), accel.ConflictDriver, "set aside for a virtual machine"},
-		{"override", func(m *testMachine, _ *accel.Definition) { m.write(overrideOf(testDevice), "mine\n") }, accel.ConflictDriver, `kept for driver "mine"`},
+		{"override", func(m *testMachine, _ *accel.Definition) { m.Write(overrideOf(ko.Device), "mine\n") }, accel.ConflictDriver, `kept for driver "mine"`},
 		{"console", func(m *testMachine, _ *accel.Definition) {
-			m.write("/sys/bus/pci/devices/"+testDevice+"/boot_vga", "1\n")
+			m.Write("/sys/bus/pci/devices/"+ko.Device+"/boot_vga", "1\n")
 		}, accel.ConflictDriver, `"blacklist other"`},
 		{"frame buffer", func(m *testMachine, _ *accel.Definition) {
-			m.write("/sys/bus/pci/devices/"+testDevice+"/graphics/fb0/dev", "29:0\n")
+			m.Write("/sys/bus/pci/devices/"+ko.Device+"/graphics/fb0/dev", "29:0\n")
 		}, accel.ConflictDriver, "console"},
 		{"held", func(m *testMachine, _ *accel.Definition) { hold(m) }, accel.InUse, "Xorg"},
-		{"no driver to be had", func(m *testMachine, _ *accel.Definition) { _ = os.RemoveAll(m.path("/lib/modules")) }, accel.NoDriverSource, ""},
+		{"no driver to be had", func(m *testMachine, _ *accel.Definition) { _ = os.RemoveAll(m.Path("/lib/modules")) }, accel.NoDriverSource, ""},
 		{"a driver that is refused", func(m *testMachine, _ *accel.Definition) {
-			x := edu()
-			x.vermagic = "1.0 SMP"
-			m.install("updates/edu.ko", x)
+			x := ko.Edu()
+			x.Vermagic = "1.0 SMP"
+			m.Install("updates/edu.ko", x)
 		}, accel.KernelMismatch, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, def := contested(t)
 			c.change(m, def)
-			was := m.bound(testDevice)
-			_, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs())
+			was := m.bound(ko.Device)
+			_, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
 			if problem == nil || problem.Reason != c.reason || !strings.Contains(problem.Message, c.says) {
 				t.Error(problem)
 			}
-			if len(m.loads) > 0 || len(m.attributes) > 0 || m.bound(testDevice) != was || m.kept(testDevice) {
-				t.Error("something was changed:", m.loads, m.attributes, m.bound(testDevice))
+			if len(m.loads) > 0 || len(m.attributes) > 0 || m.bound(ko.Device) != was || m.kept(ko.Device) {
+				t.Error("something was changed:", m.loads, m.attributes, m.bound(ko.Device))
 			}
 		})
 	}
@@ -147,18 +148,18 @@ func TestTakeoverRefused(t *testing.T) {
 func TestTakeoverTakenBack(t *testing.T) {
 	for name, change := range map[string]func(*testMachine){
 		"refused by the kernel": func(m *testMachine) { m.refuse["edu"] = syscall.ENOMEM },
-		"the device is refused": func(m *testMachine) { m.failProbe[testDevice] = true },
+		"the device is refused": func(m *testMachine) { m.failProbe[ko.Device] = true },
 		"no nodes":              func(m *testMachine) { m.noNodes = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, def := contested(t)
 			change(m)
 			d := m.driver(Options{})
-			if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem == nil {
+			if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem == nil {
 				t.Fatal("it came up")
 			}
-			if m.bound(testDevice) != "other" || m.kept(testDevice) || m.isLive("edu") {
-				t.Error(m.bound(testDevice), m.kept(testDevice), m.attributes)
+			if m.bound(ko.Device) != "other" || m.kept(ko.Device) || m.isLive("edu") {
+				t.Error(m.bound(ko.Device), m.kept(ko.Device), m.attributes)
 			}
 			if notes, err := d.ledger.Notes(""); err != nil || len(notes) > 0 {
 				t.Error(notes, err)
@@ -175,7 +176,7 @@ func TestTakeoverKilledAtEveryPoint(t *testing.T) {
 		for n := 0; ; n++ {
 			m, def := contested(t)
 			d := m.driver(Options{})
-			points, dead := m.killAt(d, n, func() { _, _ = d.Ensure(t.Context(), def, m.facts(), m.accs()) })
+			points, dead := m.killAt(d, n, func() { _, _ = d.Ensure(t.Context(), def, m.Facts(), m.accs()) })
 			for _, p := range points {
 				seen[p] = true
 			}
@@ -188,16 +189,16 @@ func TestTakeoverKilledAtEveryPoint(t *testing.T) {
 			m.mu.TryLock() // the fake died in the middle of a call too
 			m.mu.Unlock()
 			if gone && !m.isLive("edu") {
-				_ = os.RemoveAll(m.path("/lib/modules"))
+				_ = os.RemoveAll(m.Path("/lib/modules"))
 			}
 			after := m.driver(Options{})
-			have, problem := after.Ensure(t.Context(), def, m.facts(), m.accs())
+			have, problem := after.Ensure(t.Context(), def, m.Facts(), m.accs())
 			want := "edu"
 			if gone && !m.isLive("edu") {
 				want = "other"
 			}
-			if m.bound(testDevice) != want || m.kept(testDevice) != (want == "edu") || have.Right != (want == "edu") {
-				t.Errorf("killed at %q: the device is with %q, want %q: %v", points[len(points)-1], m.bound(testDevice), want, problem)
+			if m.bound(ko.Device) != want || m.kept(ko.Device) != (want == "edu") || have.Right != (want == "edu") {
+				t.Errorf("killed at %q: the device is with %q, want %q: %v", points[len(points)-1], m.bound(ko.Device), want, problem)
 			}
 		}
 		for _, p := range []string{"takeover noted", "device kept", "device unbound", "load edu"} {
@@ -213,13 +214,13 @@ func TestTakeoverGivenBackLater(t *testing.T) {
 	m, def := contested(t)
 	m.refuse["edu"] = syscall.ENOMEM
 	m.refuseAttribute = map[string]error{"bind": syscall.EBUSY}
-	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs()); problem == nil || m.bound(testDevice) != "" {
-		t.Fatalf("with %q: %v", m.bound(testDevice), problem)
+	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem == nil || m.bound(ko.Device) != "" {
+		t.Fatalf("with %q: %v", m.bound(ko.Device), problem)
 	}
 	m.refuseAttribute = nil
 	d := m.driver(Options{})
-	if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem == nil || m.bound(testDevice) != "other" {
-		t.Errorf("the next time it is with %q: %v", m.bound(testDevice), problem)
+	if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem == nil || m.bound(ko.Device) != "other" {
+		t.Errorf("the next time it is with %q: %v", m.bound(ko.Device), problem)
 	}
 	if notes, err := d.ledger.Notes(""); err != nil || len(notes) > 0 {
 		t.Error(notes, err)

@@ -3,37 +3,41 @@ package driver
 import (
 	"context"
 	"errors"
-	"path"
 	"slices"
 	"syscall"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
 )
 
 // Unload removes the modules of one kind, whoever loaded them, in reverse order. First it finds everyone who uses them:
 // if anyone does, nothing is removed and InUse names them. When the kernel refuses one after others were removed, those
 // are loaded back. Modules that are not loaded are no problem. Devices that were taken over go back.
-func (d *Driver) Unload(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) *accel.Problem {
-	release, problem := d.lock(ctx, def.Kind)
+func (d *Driver) Unload(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	accs []accel.Accelerator,
+) *accel.Problem {
+	release, problem := d.locks.Driver(ctx, def.Kind)
 	if problem != nil {
 		return problem
 	}
 	defer release()
 	problem = d.remove(ctx, def, facts, accs)
 	if problem == nil {
-		d.returnTaken(ctx, def, accs)
+		d.takeover.giveBack(ctx, def, accs)
 	}
 	return problem
 }
 
 // remove is Unload under the driver lock.
-func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (problem *accel.Problem) {
-	if problem := d.awaitStill(ctx, def); problem != nil {
+func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	accs []accel.Accelerator,
+) (problem *accel.Problem) {
+	if problem := d.loader.awaitStill(ctx, def); problem != nil {
 		return problem
 	}
 	var order []accel.LoadedModule // as they are removed
 	for _, m := range slices.Backward(def.Driver.Modules) {
-		if live, ok := d.liveModule(m.Name); ok {
+		if live, ok := kmod.Live(d.h, m.Name); ok {
 			order = append(order, live)
 		}
 	}
@@ -41,181 +45,58 @@ func (d *Driver) remove(ctx context.Context, def *accel.Definition, facts accel.
 		return nil
 	}
 	if facts.Kernel.ModulesDisabled {
-		return accel.Problemf(accel.ModulesDisabled, "kernel.modules_disabled is 1: the modules of %q cannot be removed until the next boot", def.Kind)
+		return accel.Problemf(accel.ModulesDisabled,
+			"kernel.modules_disabled is 1: the modules of %q cannot be removed until the next boot", def.Kind)
 	}
-	if problem := accel.HoldersProblem(def.Kind, d.users(def, accs, order)); problem != nil {
+	if problem := accel.HoldersProblem(def.Kind, d.devices.Users(def, accs, order)); problem != nil {
 		return problem
 	}
-	back := d.restorable(def, facts, order)
-	defer back.close()
-	at := d.begin(accel.Progress{Kind: def.Kind, Stage: accel.StageUnload, Total: int64(len(order))})
-	defer func() { at.end(problem) }()
+	back := d.loader.restorable(def, facts, order)
+	defer back.Close()
+	at := d.tell.Begin(accel.Progress{Kind: def.Kind, Stage: accel.StageUnload, Total: int64(len(order))})
+	defer func() { at.End(problem) }()
 	for i, m := range order {
-		at.at(i, m.Name)
+		at.At(i, m.Name)
 		limited, cancel := context.WithTimeout(ctx, d.o.LoadTimeout)
-		err := d.kernel.Unload(limited, m.Name)
+		err := d.loader.kernel.Unload(limited, m.Name)
 		cancel()
 		if err == nil || errors.Is(err, syscall.ENOENT) {
 			continue
 		}
-		problem := d.unloadFailed(def, facts, accs, m, err)
-		d.reload(ctx, facts, back, order[:i], problem)
+		problem := d.loader.unloadFailed(def, facts, accs, m, err)
+		d.loader.reload(ctx, facts, back, order[:i], problem)
 		return problem
 	}
-	at.at(len(order), "")
+	at.At(len(order), "")
 	d.log.Info("driver unloaded", "kind", def.Kind, "modules", len(order))
 	return nil
 }
 
 // unloadFailed types the refusal to remove one module.
-func (d *Driver) unloadFailed(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, m accel.LoadedModule, err error) *accel.Problem {
+func (l *loader) unloadFailed(def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, m accel.LoadedModule,
+	err error,
+) *accel.Problem {
 	var errno syscall.Errno
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return accel.Problemf(accel.LoadTimeout, "the removal of module %q did not end within %v", m.Name, d.o.LoadTimeout)
+		return accel.Problemf(accel.LoadTimeout, "the removal of module %q did not end within %v", m.Name, l.timeout)
 	case errors.As(err, &errno):
-		problem := unloadProblem(m.Name, errno, facts.Kernel.ModulesDisabled)
+		problem := kmod.UnloadProblem(m.Name, errno, facts.Kernel.ModulesDisabled)
 		if problem.Reason == accel.InUse {
-			if live, ok := d.liveModule(m.Name); ok {
-				if named := accel.HoldersProblem(def.Kind, d.users(def, accs, []accel.LoadedModule{live})); named != nil {
+			if live, ok := kmod.Live(l.h, m.Name); ok {
+				if named := accel.HoldersProblem(def.Kind, l.devices.Users(def, accs,
+					[]accel.LoadedModule{live})); named != nil {
 					return named
 				}
 			}
 		}
 		return problem
 	}
-	return problemOf(err, "cannot remove module %q", m.Name)
-}
-
-// users names everyone who uses the modules: other modules, processes with a device node open, or, when only the
-// kernel's count tells, that there is somebody.
-func (d *Driver) users(def *accel.Definition, accs []accel.Accelerator, order []accel.LoadedModule) []accel.Holder {
-	ours := map[string]bool{}
-	for _, m := range def.Driver.Modules {
-		ours[normal(m.Name)] = true
-	}
-	var who []accel.Holder
-	counted := ""
-	for _, m := range order {
-		for _, holder := range m.Holders {
-			if !ours[normal(holder)] {
-				who = append(who, accel.Holder{Other: "module " + holder})
-			}
-		}
-		if m.RefCnt > len(m.Holders) && counted == "" {
-			counted = m.Name
-		}
-	}
-	who = append(who, d.processes(d.nodes(def, accs))...)
-	if len(who) == 0 && counted != "" {
-		who = []accel.Holder{{Other: "somebody who cannot be seen from here (the kernel counts a use of module " + counted + ")"}}
-	}
-	return who
-}
-
-// processes are those that have one of the nodes open or mapped.
-func (d *Driver) processes(nodes []accel.DeviceNode) []accel.Holder {
-	var who []accel.Holder
-	for _, o := range d.h.Holders(nodes) {
-		who = append(who, accel.Holder{PID: o.PID, Comm: o.Comm, PodUID: o.Pod, Device: o.Node})
-	}
-	return who
+	return accel.ProblemOf(err, "cannot remove module %q", m.Name)
 }
 
 // Holders returns who uses the driver of the kind: processes that have a device node open or mapped, other modules. A
 // use that the kernel counts and nobody can be named for is one holder.
 func (d *Driver) Holders(def *accel.Definition, accs []accel.Accelerator) []accel.Holder {
-	return d.users(def, accs, d.look(def, accs).modules)
-}
-
-// nodes are the device nodes of the kind: those of each accelerator as they are now and as the caller knows them, and
-// the shared ones.
-func (d *Driver) nodes(def *accel.Definition, accs []accel.Accelerator) []accel.DeviceNode {
-	var out []accel.DeviceNode
-	for _, v := range d.observe(def, accs) {
-		out = append(out, v.nodes...)
-	}
-	for _, a := range accel.Flat(accs) {
-		out = append(out, a.Nodes...)
-	}
-	for _, name := range slices.Concat(def.Container.Nodes, def.Container.OptionalNodes) {
-		out = append(out, d.nodeAt(name))
-	}
-	made, _ := d.h.MadeNodes("", def.Driver.MakeNodes)
-	for _, n := range made {
-		out = append(out, n.DeviceNode)
-	}
-	return out
-}
-
-// restorable opens the files of the live modules that can be found again by their build-id: what is loaded back when
-// removing stops half-way. The order is the load order.
-func (d *Driver) restorable(def *accel.Definition, facts accel.Facts, order []accel.LoadedModule) *plan {
-	p := &plan{}
-	if len(order) < 2 {
-		return p // there is no half-way
-	}
-	x := d.modulesOf(facts.Kernel.Release)
-	entries, err := d.List()
-	if err != nil {
-		d.log.Warn("cannot read the store", "error", err)
-	}
-	for _, want := range def.Driver.Modules {
-		i := slices.IndexFunc(order, func(m accel.LoadedModule) bool { return m.Name == normal(want.Name) })
-		if i < 0 {
-			continue
-		}
-		var files []string
-		for _, e := range entries {
-			if s, ok := e.module(want.Name); ok && sameModule(order[i], s.BuildID, s.SrcVersion, s.Version) {
-				files = append(files, path.Join(e.Path, s.File))
-			}
-		}
-		if file, ok := x.fileOf(want); ok {
-			files = append(files, file)
-		}
-		for _, file := range files {
-			m, problem := openImage(d.h, file)
-			if problem != nil {
-				continue
-			}
-			if !sameModule(order[i], m.buildID, m.srcVersion, m.version) {
-				m.close()
-				continue
-			}
-			m.name = normal(want.Name)
-			p.modules = append(p.modules, planned{image: m, parameters: d.liveParameters(want, m.name)})
-			break
-		}
-	}
-	return p
-}
-
-// liveParameters reads the values that the definition's parameters have now.
-func (d *Driver) liveParameters(want accel.Module, live string) map[string]string {
-	out := map[string]string{}
-	for name := range want.Parameters {
-		if value, err := d.h.ReadString(path.Join("/sys/module", live, "parameters", name)); err == nil && value != "(null)" {
-			out[name] = value
-		}
-	}
-	return out
-}
-
-// reload loads back what was removed, and says in problem what could not be.
-func (d *Driver) reload(ctx context.Context, facts accel.Facts, back *plan, removed []accel.LoadedModule, problem *accel.Problem) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.o.LoadTimeout) // also when the caller gives up
-	defer cancel()
-	for _, m := range slices.Backward(removed) {
-		i := slices.IndexFunc(back.modules, func(p planned) bool { return p.name == m.Name })
-		if i < 0 {
-			problem.Tried = append(problem.Tried, "load back module "+m.Name+": no file with its build-id was found")
-			continue
-		}
-		if _, _, p := d.insert(ctx, facts, back.modules[i]); p != nil {
-			problem.Tried = append(problem.Tried, "load back module "+m.Name+": "+p.Message)
-			continue
-		}
-		problem.Tried = append(problem.Tried, "load back module "+m.Name+": done")
-	}
+	return d.devices.Users(def, accs, d.look(def, accs).modules)
 }

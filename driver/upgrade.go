@@ -6,6 +6,11 @@ import (
 	"strings"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/devices"
+	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/lock"
+	"github.com/acceld/acceld/driver/source"
+	"github.com/acceld/acceld/driver/store"
 )
 
 // resumeLimit is how often an upgrade that was interrupted goes on before it is taken back: a driver that ends its
@@ -15,26 +20,31 @@ const resumeLimit = 2
 // Prepare gets the wanted driver into the store and judges it, so that [Driver.Upgrade] needs no source any more. The
 // driver that serves is not touched. It returns which driver it is. A driver that was taken back is not prepared again:
 // then the problem is RolledBack, and says what failed.
-func (d *Driver) Prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (accel.DriverRef, *accel.Problem) {
+func (d *Driver) Prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (accel.DriverRef,
+	*accel.Problem,
+) {
 	to, problem := d.prepare(ctx, def, facts)
-	return to.ref(), problem
+	return to.Ref(), problem
 }
 
-func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (*Generation, *accel.Problem) {
-	c := d.choice(def.Kind, facts.Kernel)
-	again := c.Rejected != nil && c.Rejected.Wish == d.wish(def, facts)
-	p, _, problem := d.acquire(ctx, def, facts, EnsureOptions{Fresh: again || def.Driver.Upgrade.Asked.After(c.Asked)})
+func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel.Facts) (*store.Generation,
+	*accel.Problem,
+) {
+	c := d.store.Choice(def.Kind, facts.Kernel)
+	again := c.Rejected != nil && c.Rejected.Wish == store.Wish(def, facts)
+	p, _, problem := d.sources.Acquire(ctx, def, facts,
+		source.Options{Fresh: again || def.Driver.Upgrade.Asked.After(c.Asked)})
 	if problem != nil && again {
 		return nil, c.Rejected.Problem // nothing else is to be had
 	}
 	if problem != nil {
 		return nil, problem
 	}
-	defer p.close()
-	if again && c.Rejected.ID == p.id {
+	defer p.Close()
+	if again && c.Rejected.ID == p.ID {
 		return nil, c.Rejected.Problem
 	}
-	return d.keep(def, facts, p)
+	return d.store.Keep(def, facts, p)
 }
 
 // Upgrade replaces the driver that serves by the wanted one. The new one is acquired and judged before anything is
@@ -43,7 +53,9 @@ func (d *Driver) prepare(ctx context.Context, def *accel.Definition, facts accel
 // unloaded and the old one loaded back: RolledBack, with what failed, and a driver that is right. When that fails too:
 // RollbackFailed. Every step is in the journal before it is done; a call that was killed is completed or taken back by
 // the next [Driver.Ensure].
-func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	accs []accel.Accelerator,
+) (accel.DriverHave, *accel.Problem) {
 	if _, problem := d.recover(ctx, def, facts, accs); problem != nil {
 		return accel.DriverHave{}, problem
 	}
@@ -57,11 +69,11 @@ func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel
 	}
 	s := d.look(def, accs)
 	from := d.liveGeneration(def, facts, s)
-	if to.same(from) && s.serves() { // the sources have what serves
-		c := d.choice(def.Kind, facts.Kernel).serve(to)
+	if to.Same(from) && s.serves() { // the sources have what serves
+		c := d.store.Choice(def.Kind, facts.Kernel).Serve(to)
 		c.Asked, c.Rejected = def.Driver.Upgrade.Asked, nil
-		if err := d.choose(def.Kind, facts.Kernel, c); err != nil {
-			return have, problemOf(err, "cannot note the driver of %q", def.Kind)
+		if err := d.store.Choose(def.Kind, facts.Kernel, c); err != nil {
+			return have, accel.ProblemOf(err, "cannot note the driver of %q", def.Kind)
 		}
 		return d.Probe(def, facts, accs)
 	}
@@ -69,28 +81,31 @@ func (d *Driver) Upgrade(ctx context.Context, def *accel.Definition, facts accel
 }
 
 // replace runs an upgrade from its first step, under the lock.
-func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, from, to *Generation) (accel.DriverHave, *accel.Problem) {
-	release, problem := d.lock(ctx, def.Kind)
+func (d *Driver) replace(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, from,
+	to *store.Generation,
+) (accel.DriverHave, *accel.Problem) {
+	release, problem := d.locks.Driver(ctx, def.Kind)
 	if problem != nil {
 		return accel.DriverHave{}, problem
 	}
 	defer release()
-	old := from.definition(def)
+	old := from.Definition(def)
 	live := d.look(old, accs)
-	if problem := accel.HoldersProblem(def.Kind, d.users(old, accs, live.modules)); problem != nil {
+	if problem := accel.HoldersProblem(def.Kind, d.devices.Users(old, accs, live.modules)); problem != nil {
 		have, _ := d.Probe(def, facts, accs)
 		return have, problem
 	}
 	j := &Journal{
-		Kind: def.Kind, Step: StepUnload, Kernel: kernelName(facts.Kernel), BootID: bootID(d.h), From: from, To: to,
-		Wish: d.wish(def, facts), Asked: def.Driver.Upgrade.Asked, Since: d.o.Now().UTC(),
+		Kind: def.Kind, Step: StepUnload, Kernel: store.KernelName(facts.Kernel), BootID: lock.BootID(d.h), From: from,
+		To:   to,
+		Wish: store.Wish(def, facts), Asked: def.Driver.Upgrade.Asked, Since: d.o.Now().UTC(),
 	}
-	for _, v := range d.observe(old, accs) {
-		if len(live.modules) > 0 && (v.bound != old.Driver.Binds || v.missing != "") {
-			j.Bad = append(j.Bad, v.id)
+	for _, v := range d.devices.Observe(old, accs) {
+		if len(live.modules) > 0 && (v.Bound != old.Driver.Binds || v.Missing != "") {
+			j.Bad = append(j.Bad, v.ID)
 		}
 	}
-	d.log.Info("driver upgrade begins", "kind", def.Kind, "from", from.ref(), "to", to.ref())
+	d.log.Info("driver upgrade begins", "kind", def.Kind, "from", from.Ref(), "to", to.Ref())
 	return d.run(ctx, def, facts, accs, j)
 }
 
@@ -120,22 +135,25 @@ func (t *swap) retry(problem *accel.Problem) UpgradeStep {
 
 // run does the steps of a journal from the one that it names. Once the old driver is touched it is not called off: half
 // an upgrade is no driver.
-func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator, j *Journal) (accel.DriverHave, *accel.Problem) {
+func (d *Driver) run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	j *Journal,
+) (accel.DriverHave, *accel.Problem) {
 	t := &swap{Driver: d, def: def, facts: facts, accs: accs, j: j}
-	if problem := d.writeJournal(j); problem != nil {
+	if problem := d.journals.write(j); problem != nil {
 		have, _ := d.Probe(def, facts, accs)
 		return have, problem // nothing was changed
 	}
 	ctx = context.WithoutCancel(ctx)
 	for next := t.do(ctx, j.Step); next != ""; next = t.do(ctx, j.Step) {
 		j.Step = next
-		if problem := d.writeJournal(j); problem != nil {
+		if problem := d.journals.write(j); problem != nil {
 			// Where an interrupted upgrade goes on is found by looking at the modules too.
-			d.log.Warn("cannot note a step of an upgrade", "kind", j.Kind, "step", j.Step, "reason", problem.Reason, "message", problem.Message)
+			d.log.Warn("cannot note a step of an upgrade", "kind", j.Kind, "step", j.Step, "reason", problem.Reason,
+				"message", problem.Message)
 		}
 	}
 	if !t.again {
-		if stays := d.closeJournal(j); stays != nil {
+		if stays := d.journals.close(j); stays != nil {
 			t.problem = stays
 		}
 	}
@@ -170,7 +188,7 @@ func (t *swap) do(ctx context.Context, s UpgradeStep) UpgradeStep {
 
 // unload removes what is loaded, the old driver. When that is refused the old one is as it was.
 func (t *swap) unload(ctx context.Context) UpgradeStep {
-	old := t.j.From.definition(t.def)
+	old := t.j.From.Definition(t.def)
 	problem := t.remove(ctx, old, t.facts, t.accs)
 	if problem == nil {
 		return StepLoad
@@ -188,59 +206,61 @@ func (t *swap) load(ctx context.Context) UpgradeStep {
 	if problem == nil {
 		return StepProve
 	}
-	t.j.Problem, t.j.Fault = problem, !slices.Contains([]accel.Reason{accel.NoSpace, accel.ReadOnly, accel.PermissionDenied}, problem.Reason)
+	ours := []accel.Reason{accel.NoSpace, accel.ReadOnly, accel.PermissionDenied} // no fault of the driver
+	t.j.Problem, t.j.Fault = problem, !slices.Contains(ours, problem.Reason)
 	return StepRevert
 }
 
 // bring loads a generation, unless it is live, and waits for its devices.
-func (t *swap) bring(ctx context.Context, g *Generation) *accel.Problem {
-	def := g.definition(t.def)
-	if problem := t.awaitStill(ctx, def); problem != nil {
+func (t *swap) bring(ctx context.Context, g *store.Generation) *accel.Problem {
+	def := g.Definition(t.def)
+	if problem := t.loader.awaitStill(ctx, def); problem != nil {
 		return problem
 	}
-	a := t.planOf(t.def, t.facts, g)
-	if a.verdict != satisfied {
-		return a.problem
+	a := t.sources.Plan(t.def, t.facts, g)
+	if a.Verdict != source.Satisfied {
+		return a.Problem
 	}
-	defer a.plan.close()
-	if problem := t.openAttempt(g.ID); problem != nil {
+	defer a.Plan.Close()
+	if problem := t.attempts.Open(g.ID); problem != nil {
 		if g == t.j.To {
 			return problem
 		}
-		t.log.Warn("cannot note a load", "kind", t.j.Kind, "reason", problem.Reason, "message", problem.Message) // to go back is worth more
+		// to go back is worth more
+		t.log.Warn("cannot note a load", "kind", t.j.Kind, "reason", problem.Reason, "message", problem.Message)
 	}
-	_, log, problem := t.insertPlan(ctx, def, t.facts, t.accs, a.plan)
+	_, log, problem := t.insertPlan(ctx, def, t.facts, t.accs, a.Plan)
 	if problem == nil {
-		t.until(ctx, t.settle, func() bool {
-			t.makeNodes(def, t.accs, false)
-			return t.devices(def) == nil
+		until(ctx, t.settle, func() bool {
+			t.devices.MakeNodes(def, t.accs, false)
+			return t.bound(def) == nil
 		})
-		if problem = t.devices(def); problem != nil {
-			if line := kernelLine(log, def.Driver.Binds); line != "" {
+		if problem = t.bound(def); problem != nil {
+			if line := kmod.KernelLine(log, def.Driver.Binds); line != "" {
 				problem.Message += "; the kernel says: " + line
 			}
 		}
 	}
 	if problem != nil {
 		if problem.Reason == accel.LoadTimeout || problem.Reason == accel.RebootRequired {
-			t.hung(g.ID)
+			t.attempts.Hung(g.ID)
 		}
 		return problem
 	}
 	return nil
 }
 
-// devices is the problem of the devices, less those that did not work with the old driver either.
-func (t *swap) devices(def *accel.Definition) *accel.Problem {
-	all := t.observe(def, t.accs)
-	seen := slices.DeleteFunc(slices.Clone(all), func(v device) bool { return slices.Contains(t.j.Bad, v.id) })
+// bound is the problem of the devices, less those that did not work with the old driver either.
+func (t *swap) bound(def *accel.Definition) *accel.Problem {
+	all := t.devices.Observe(def, t.accs)
+	seen := slices.DeleteFunc(slices.Clone(all), func(v devices.Device) bool { return slices.Contains(t.j.Bad, v.ID) })
 	if len(seen) == 0 {
 		seen = all
 	}
-	if problem := deviceProblem(def, seen, true); problem != nil {
+	if problem := devices.Problem(def, seen, true); problem != nil {
 		return problem
 	}
-	return t.sharedProblem(def, true)
+	return t.devices.SharedProblem(def, true)
 }
 
 // prove lets the devices compute with the new driver.
@@ -249,7 +269,7 @@ func (t *swap) prove(ctx context.Context) UpgradeStep {
 		t.j.Problem, t.j.Fault = problem, true
 		return StepRevert
 	}
-	t.closeAttempt(t.j.To.ID, true)
+	t.attempts.Close(t.j.To.ID, true)
 	return StepCommit
 }
 
@@ -261,33 +281,35 @@ func (t *swap) compute(ctx context.Context) *accel.Problem {
 	if len(accs) == 0 {
 		return nil
 	}
-	at := t.begin(accel.Progress{Kind: t.j.Kind, Stage: accel.StageProve, What: accs[0].ID})
+	at := t.tell.Begin(accel.Progress{Kind: t.j.Kind, Stage: accel.StageProve, What: accs[0].ID})
 	_, problem := t.Prove(ctx, t.def, accs)
-	at.end(problem)
+	at.End(problem)
 	return problem
 }
 
 // commit makes the new driver the chosen one; the old one is the previous one from now on.
 func (t *swap) commit(context.Context) UpgradeStep {
-	c := t.choice(t.j.Kind, t.facts.Kernel).serve(t.j.To)
+	c := t.store.Choice(t.j.Kind, t.facts.Kernel).Serve(t.j.To)
 	c.Asked, c.Rejected = t.j.Asked, nil
-	if err := t.choose(t.j.Kind, t.facts.Kernel, c); err != nil {
-		return t.retry(problemOf(err, "cannot note the driver of %q", t.j.Kind))
+	if err := t.store.Choose(t.j.Kind, t.facts.Kernel, c); err != nil {
+		return t.retry(accel.ProblemOf(err, "cannot note the driver of %q", t.j.Kind))
 	}
-	t.log.Info("driver upgraded", "kind", t.j.Kind, "from", t.j.From.ref(), "to", t.j.To.ref(), "took", t.o.Now().Sub(t.j.Since))
-	t.collect(t.facts)
+	t.log.Info("driver upgraded", "kind", t.j.Kind, "from", t.j.From.Ref(), "to", t.j.To.Ref(), "took",
+		t.o.Now().Sub(t.j.Since))
+	t.store.Collect(t.facts, t.journals.underway())
 	return t.end(nil)
 }
 
 // revert removes the new driver.
 func (t *swap) revert(ctx context.Context) UpgradeStep {
-	t.log.Warn("driver upgrade is taken back", "kind", t.j.Kind, "to", t.j.To.ref(), "reason", t.j.Problem.Reason, "message", t.j.Problem.Message)
-	if problem := t.remove(ctx, t.j.To.definition(t.def), t.facts, t.accs); problem != nil {
+	t.log.Warn("driver upgrade is taken back", "kind", t.j.Kind, "to", t.j.To.Ref(), "reason", t.j.Problem.Reason,
+		"message", t.j.Problem.Message)
+	if problem := t.remove(ctx, t.j.To.Definition(t.def), t.facts, t.accs); problem != nil {
 		t.j.Stuck = problem
 		return StepReject
 	}
-	if !t.readAttempt(t.j.To.ID).Hung {
-		t.closeAttempt(t.j.To.ID, false)
+	if !t.attempts.Read(t.j.To.ID).Hung {
+		t.attempts.Close(t.j.To.ID, false)
 	}
 	return StepRestore
 }
@@ -299,9 +321,10 @@ func (t *swap) restore(ctx context.Context) UpgradeStep {
 	} else if problem := t.bring(ctx, t.j.From); problem != nil {
 		t.j.Stuck = problem
 	} else {
-		t.closeAttempt(t.j.From.ID, true)
+		t.attempts.Close(t.j.From.ID, true)
 		if problem := t.compute(ctx); problem != nil {
-			t.log.Warn("the devices do not compute with the driver before either", "kind", t.j.Kind, "message", problem.Message)
+			t.log.Warn("the devices do not compute with the driver before either", "kind", t.j.Kind, "message",
+				problem.Message)
 		}
 	}
 	if t.j.Fault || t.j.Stuck != nil {
@@ -313,21 +336,25 @@ func (t *swap) restore(ctx context.Context) UpgradeStep {
 // reject notes that the new driver is not to be tried again, and why.
 func (t *swap) reject(context.Context) UpgradeStep {
 	j := t.j
-	sentence := j.To.ref().String() + " failed: " + strings.TrimSuffix(j.Problem.Message, ".")
-	problem := accel.Problemf(accel.RolledBack, "%s; %s serves again", sentence, j.From.ref())
+	sentence := j.To.Ref().String() + " failed: " + strings.TrimSuffix(j.Problem.Message, ".")
+	problem := accel.Problemf(accel.RolledBack, "%s; %s serves again", sentence, j.From.Ref())
 	if j.Stuck != nil {
-		problem = accel.Problemf(accel.RollbackFailed, "%s; %s could not be loaded back: %s", sentence, j.From.ref(), j.Stuck.Message)
+		problem = accel.Problemf(accel.RollbackFailed, "%s; %s could not be loaded back: %s", sentence, j.From.Ref(),
+			j.Stuck.Message)
 	}
 	problem.Tried = j.Problem.Tried
-	c := t.choice(j.Kind, t.facts.Kernel)
+	c := t.store.Choice(j.Kind, t.facts.Kernel)
 	if c.Current == nil {
 		c.Current = j.From
 	}
 	noted := accel.Problemf(accel.RolledBack, "%s (%s)", sentence, j.Problem.Reason)
 	c.Asked = j.Asked
-	c.Rejected = &rejection{ID: j.To.ID, Wish: j.Wish, Version: j.To.Version, Problem: noted, At: t.o.Now().UTC(), Stuck: j.Stuck}
-	if err := t.choose(j.Kind, t.facts.Kernel, c); err != nil {
-		return t.retry(problemOf(err, "cannot note that the driver of %q was taken back", j.Kind))
+	c.Rejected = &store.Rejection{
+		ID: j.To.ID, Wish: j.Wish, Version: j.To.Version, Problem: noted, At: t.o.Now().UTC(),
+		Stuck: j.Stuck,
+	}
+	if err := t.store.Choose(j.Kind, t.facts.Kernel, c); err != nil {
+		return t.retry(accel.ProblemOf(err, "cannot note that the driver of %q was taken back", j.Kind))
 	}
 	t.log.Warn("driver upgrade failed", "kind", j.Kind, "reason", problem.Reason, "message", problem.Message)
 	return t.end(problem)
@@ -335,31 +362,33 @@ func (t *swap) reject(context.Context) UpgradeStep {
 
 // recover completes or takes back an upgrade that was interrupted, before anything else is done about the driver. It
 // reports true when a reboot ended one: the driver that was being loaded may have been the cause.
-func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator) (rebooted bool, problem *accel.Problem) {
-	if d.journal(def.Kind) == nil {
+func (d *Driver) recover(ctx context.Context, def *accel.Definition, facts accel.Facts,
+	accs []accel.Accelerator,
+) (rebooted bool, problem *accel.Problem) {
+	if d.journals.read(def.Kind) == nil {
 		return false, nil
 	}
-	release, problem := d.lock(ctx, def.Kind)
+	release, problem := d.locks.Driver(ctx, def.Kind)
 	if problem != nil {
 		return false, problem
 	}
 	defer release()
-	j := d.journal(def.Kind) // whoever was at work has ended it meanwhile
+	j := d.journals.read(def.Kind) // whoever was at work has ended it meanwhile
 	if j == nil {
 		return false, nil
 	}
-	d.log.Info("an upgrade was interrupted", "kind", j.Kind, "step", j.Step, "from", j.From.ref(), "to", j.To.ref())
-	other := j.BootID != bootID(d.h)
-	if j.Kernel != kernelName(facts.Kernel) {
-		return true, d.closeJournal(j) // for another kernel: what is chosen there is still the old driver
+	d.log.Info("an upgrade was interrupted", "kind", j.Kind, "step", j.Step, "from", j.From.Ref(), "to", j.To.Ref())
+	other := j.BootID != lock.BootID(d.h)
+	if j.Kernel != store.KernelName(facts.Kernel) {
+		return true, d.journals.close(j) // for another kernel: what is chosen there is still the old driver
 	}
 	if other {
 		return true, d.rebooted(ctx, def, facts, j)
 	}
 	switch j.Step {
 	case StepUnload:
-		if s := d.look(j.From.definition(def), accs); s.serves() && j.From.live(s.modules) {
-			return false, d.closeJournal(j) // nothing had been changed
+		if s := d.look(j.From.Definition(def), accs); s.serves() && j.From.Live(s.modules) {
+			return false, d.journals.close(j) // nothing had been changed
 		}
 	case StepLoad, StepProve:
 		if j.Resumed++; j.Resumed > resumeLimit {
@@ -388,5 +417,5 @@ func (d *Driver) rebooted(ctx context.Context, def *accel.Definition, facts acce
 	if t.again {
 		return t.problem
 	}
-	return d.closeJournal(j)
+	return d.journals.close(j)
 }

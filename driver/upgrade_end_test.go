@@ -23,10 +23,10 @@ func TestUpgradeCalledOff(t *testing.T) {
 			}
 		}
 		m.before, d.stopAt = at, at
-		_, problem := d.Upgrade(ctx, def, m.facts(), m.accs())
+		_, problem := d.Upgrade(ctx, def, m.Facts(), m.accs())
 		cancel()
 		m.before, d.stopAt = nil, nil
-		have, _ := d.Probe(def, m.facts(), m.accs())
+		have, _ := d.Probe(def, m.Facts(), m.accs())
 		if !have.Right || len(m.unloads) > 0 && have.Version != "2.0.0" {
 			t.Errorf("called off at %d (%s): %+v %v", n, where, have, problem)
 		}
@@ -48,12 +48,12 @@ func TestUpgradeThatHangs(t *testing.T) {
 	}
 	for i := range int64(2) {
 		def.Driver.Upgrade.Asked = time.Unix(i+1, 0)
-		if have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0" {
+		if have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0" {
 			t.Fatalf("%+v %v", have, problem)
 		}
 	}
 	def.Driver.Upgrade.Asked = time.Unix(3, 0)
-	if have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.Quarantined || !have.Right || len(m.loads) != 4 {
+	if have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.Quarantined || !have.Right || len(m.loads) != 4 {
 		t.Errorf("%+v %v, loads %v", have, problem, m.loads)
 	}
 }
@@ -62,16 +62,16 @@ func TestUpgradeThatHangs(t *testing.T) {
 func TestUpgradeThatWasAskedForFails(t *testing.T) {
 	m, d := serving(t)
 	m.bad["2.0.0"] = "wrong"
-	m.install("updates/edu.ko", version("2.0.0"))
+	m.Install("updates/edu.ko", version("2.0.0"))
 	def := wants("") // whatever the sources have
 	def.Driver.Upgrade.Asked = time.Unix(10, 0)
-	if have, _ := d.Probe(def, m.facts(), m.accs()); have.Upgrade == nil {
+	if have, _ := d.Probe(def, m.Facts(), m.accs()); have.Upgrade == nil {
 		t.Fatalf("%+v", have)
 	}
-	if have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0" {
+	if have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0" {
 		t.Fatalf("%+v %v", have, problem)
 	}
-	if have, problem := d.Probe(def, m.facts(), m.accs()); problem != nil || !have.Right || have.Upgrade != nil {
+	if have, problem := d.Probe(def, m.Facts(), m.accs()); problem != nil || !have.Right || have.Upgrade != nil {
 		t.Errorf("it is still pending: %+v %v", have, problem)
 	}
 }

@@ -13,18 +13,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/source"
+	"github.com/acceld/acceld/test/ko"
 )
 
 // version is a good module file of a version; its build-id is made of it.
-func version(v string) elfModule {
-	x := edu()
-	x.version, x.buildID = v, fmt.Sprintf("%040x", []byte(v))
+func version(v string) ko.Module {
+	x := ko.Edu()
+	x.Version, x.BuildID = v, fmt.Sprintf("%040x", []byte(v))
 	return x
 }
 
 // wants is the definition with a wanted version and a check that only reads.
 func wants(v string) *accel.Definition {
-	def := eduDefinition()
+	def := ko.Definition()
 	def.Driver.Version = v
 	def.Check = &accel.Check{File: "factorial", Want: "3628800"}
 	return def
@@ -38,7 +40,7 @@ func serving(t *testing.T) (*testMachine, *Driver) {
 	d := m.driver(Options{})
 	m.enter(d, version("1.0.0"), 1)
 	m.enter(d, version("2.0.0"), 2)
-	if _, problem := d.Ensure(t.Context(), wants("1.0.0"), m.facts(), m.accs()); problem != nil {
+	if _, problem := d.Ensure(t.Context(), wants("1.0.0"), m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
 	m.loads = nil
@@ -46,47 +48,47 @@ func serving(t *testing.T) (*testMachine, *Driver) {
 }
 
 func (m *testMachine) liveVersion() string {
-	b, _ := os.ReadFile(m.path("/sys/module/edu/version"))
+	b, _ := os.ReadFile(m.Path("/sys/module/edu/version"))
 	return strings.TrimSpace(string(b))
 }
 
 func TestUpgrade(t *testing.T) {
 	m, d := serving(t)
 	def := wants("2.0.0")
-	have, problem := d.Probe(def, m.facts(), m.accs())
+	have, problem := d.Probe(def, m.Facts(), m.accs())
 	if problem != nil || !have.Right || have.Upgrade == nil || have.Version != "1.0.0" {
 		t.Fatalf("while another version is wanted the old one serves: %+v %v", have, problem)
 	}
 	if u := have.Upgrade; u.From.Version != "1.0.0" || u.To.Version != "2.0.0" || u.Phase != accel.UpgradePending || !strings.Contains(u.Why, "2.0.0") {
 		t.Errorf("%+v", u)
 	}
-	if again, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || !again.Right || len(m.loads) != 0 {
+	if again, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || !again.Right || len(m.loads) != 0 {
 		t.Fatalf("Ensure touched a driver that serves: %v %v", problem, m.loads)
 	}
-	if to, problem := d.Prepare(t.Context(), def, m.facts()); problem != nil || to.Version != "2.0.0" || len(m.loads) != 0 {
+	if to, problem := d.Prepare(t.Context(), def, m.Facts()); problem != nil || to.Version != "2.0.0" || len(m.loads) != 0 {
 		t.Fatal(to, problem, m.loads)
 	}
-	have, problem = d.Upgrade(t.Context(), def, m.facts(), m.accs())
+	have, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs())
 	if problem != nil || !have.Right || have.Upgrade != nil || have.Version != "2.0.0" || m.liveVersion() != "2.0.0" {
 		t.Fatalf("%+v %v", have, problem)
 	}
-	entries, err := d.List()
+	entries, err := d.store.List()
 	if err != nil || len(entries) != 2 || !entries[0].Previous || !entries[1].Current {
 		t.Errorf("%+v %v", entries, err)
 	}
 	m.clean(d)
 	// And back again, because somebody wants it.
-	if have, problem = d.Upgrade(t.Context(), wants("1.0.0"), m.facts(), m.accs()); problem != nil || have.Version != "1.0.0" {
+	if have, problem = d.Upgrade(t.Context(), wants("1.0.0"), m.Facts(), m.accs()); problem != nil || have.Version != "1.0.0" {
 		t.Errorf("%+v %v", have, problem)
 	}
 }
 
 // clean fails the test when an upgrade left something behind.
 func (m *testMachine) clean(d *Driver) {
-	m.t.Helper()
+	m.T.Helper()
 	for _, dir := range []string{"/journal", "/attempts", "/build"} {
-		if left, _ := os.ReadDir(m.path(d.o.StateDir + dir)); len(left) != 0 {
-			m.t.Errorf("left in %s: %v", dir, left)
+		if left, _ := os.ReadDir(m.Path(d.o.StateDir + dir)); len(left) != 0 {
+			m.T.Errorf("left in %s: %v", dir, left)
 		}
 	}
 }
@@ -95,8 +97,8 @@ func TestUpgradeOfParameters(t *testing.T) {
 	m, d := serving(t)
 	def := wants("1.0.0")
 	def.Driver.Modules[0].Parameters = map[string]string{"max_factorial": "12"}
-	m.write("/sys/module/edu/parameters/max_factorial", "20\n")
-	have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs())
+	m.Write("/sys/module/edu/parameters/max_factorial", "20\n")
+	have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs())
 	if problem != nil || !have.Right || m.parameters["edu"] != "max_factorial=12" {
 		t.Fatalf("%+v %v %q", have, problem, m.parameters["edu"])
 	}
@@ -106,10 +108,10 @@ func TestUpgradeThatWasAskedFor(t *testing.T) {
 	m, d := serving(t)
 	def := wants("1.0.0")
 	def.Driver.Upgrade.Asked = time.Unix(10, 0)
-	if have, _ := d.Probe(def, m.facts(), m.accs()); have.Upgrade == nil || !have.Right {
+	if have, _ := d.Probe(def, m.Facts(), m.accs()); have.Upgrade == nil || !have.Right {
 		t.Fatalf("%+v", have)
 	}
-	have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs())
+	have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs())
 	if problem != nil || have.Upgrade != nil || len(m.loads) != 0 {
 		t.Errorf("the sources have what serves: %+v %v, loads %v", have, problem, m.loads)
 	}
@@ -121,16 +123,16 @@ func TestForeignDriver(t *testing.T) {
 		m := newMachine(t)
 		d := m.driver(Options{})
 		m.enter(d, version("2.0.0"), 2)
-		m.live(version("0.9.0"))
+		m.Live(version("0.9.0"))
 		m.probe()
-		m.write("/sys/bus/pci/devices/"+testDevice+"/factorial", "3628800\n")
+		m.Write("/sys/bus/pci/devices/"+ko.Device+"/factorial", "3628800\n")
 		def := wants("2.0.0")
 		def.Driver.Upgrade.Adopt = adopt
-		have, problem := d.Probe(def, m.facts(), m.accs())
+		have, problem := d.Probe(def, m.Facts(), m.accs())
 		if !adopt && (have.Right || have.Upgrade != nil || problem == nil || problem.Reason != accel.OtherModuleLoaded) {
 			t.Errorf("%+v %v", have, problem)
 		}
-		have, problem = d.Upgrade(t.Context(), def, m.facts(), m.accs())
+		have, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs())
 		if !adopt && (problem == nil || len(m.loads)+len(m.unloads) != 0) {
 			t.Errorf("a foreign driver was touched: %v %v", m.loads, m.unloads)
 		}
@@ -142,14 +144,14 @@ func TestForeignDriver(t *testing.T) {
 
 func TestUpgradeInUse(t *testing.T) {
 	m, d := serving(t)
-	m.write("/proc/42/comm", "python3\n")
-	if err := os.MkdirAll(m.path("/proc/42/fd"), 0o755); err != nil {
+	m.Write("/proc/42/comm", "python3\n")
+	if err := os.MkdirAll(m.Path("/proc/42/fd"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("/dev/edu0", m.path("/proc/42/fd/7")); err != nil {
+	if err := os.Symlink("/dev/edu0", m.Path("/proc/42/fd/7")); err != nil {
 		t.Fatal(err)
 	}
-	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs())
+	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
 	if problem == nil || problem.Reason != accel.InUse || !strings.Contains(problem.Message, "python3 (pid 42)") || !have.Right || have.Upgrade == nil {
 		t.Fatalf("%+v %v", have, problem)
 	}
@@ -169,7 +171,7 @@ func TestRollBack(t *testing.T) {
 			m, d := serving(t)
 			m.bad["2.0.0"] = how
 			def := wants("2.0.0")
-			have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs())
+			have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs())
 			if problem == nil || problem.Reason != accel.RolledBack || !strings.Contains(problem.Message, says) || !strings.Contains(problem.Message, "version 1.0.0 serves again") {
 				t.Fatalf("got %v", problem)
 			}
@@ -180,7 +182,7 @@ func TestRollBack(t *testing.T) {
 			m.loads, m.unloads = nil, nil
 			d = m.driver(Options{}) // also another agent
 			for range 2 {
-				if _, problem = d.Upgrade(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.RolledBack || !strings.Contains(problem.Message, says) {
+				if _, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.RolledBack || !strings.Contains(problem.Message, says) {
 					t.Fatal(problem)
 				}
 			}
@@ -189,13 +191,13 @@ func TestRollBack(t *testing.T) {
 			}
 			// Nor at the next boot.
 			m.powerCut()
-			if have, problem = m.driver(Options{}).Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || have.Version != "1.0.0" || len(m.loads) != 1 {
+			if have, problem = m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || have.Version != "1.0.0" || len(m.loads) != 1 {
 				t.Fatalf("%+v %v %v", have, problem, m.loads)
 			}
 			// Another driver in the same version is tried, and so is the same one when somebody asks.
 			delete(m.bad, "2.0.0")
 			def.Driver.Upgrade.Asked = time.Unix(100, 0)
-			if have, problem = d.Upgrade(t.Context(), def, m.facts(), m.accs()); problem != nil || have.Version != "2.0.0" {
+			if have, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem != nil || have.Version != "2.0.0" {
 				t.Fatalf("%+v %v", have, problem)
 			}
 		})
@@ -206,17 +208,17 @@ func TestRollBackFails(t *testing.T) {
 	m, d := serving(t)
 	m.bad["1.0.0"], m.bad["2.0.0"] = "refused", "wrong"
 	def := wants("2.0.0")
-	have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs())
+	have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs())
 	if problem == nil || problem.Reason != accel.RollbackFailed || have.Right || !strings.Contains(problem.Message, "instead of") || !strings.Contains(problem.Message, "cannot allocate memory") {
 		t.Fatalf("%+v %v", have, problem)
 	}
 	for range 2 { // it stays loud, and only the old one is tried
-		if _, problem = d.Ensure(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.RollbackFailed {
+		if _, problem = d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.RollbackFailed {
 			t.Fatal(problem)
 		}
 	}
 	delete(m.bad, "1.0.0")
-	if have, problem = d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil || have.Version != "1.0.0" || have.Upgrade == nil {
+	if have, problem = d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || have.Version != "1.0.0" || have.Upgrade == nil {
 		t.Fatalf("%+v %v", have, problem)
 	}
 	m.clean(d)
@@ -224,12 +226,12 @@ func TestRollBackFails(t *testing.T) {
 
 // powerCut ends the machine: modules, bindings and nodes are gone, and another boot begins.
 func (m *testMachine) powerCut() {
-	m.t.Helper()
+	m.T.Helper()
 	before := m.before
 	m.before = nil
 	unloads := len(m.unloads)
-	if err := m.Unload(m.t.Context(), "edu"); err != nil {
-		m.t.Fatal(err)
+	if err := m.Unload(m.T.Context(), "edu"); err != nil {
+		m.T.Fatal(err)
 	}
 	m.unloads = m.unloads[:unloads]
 	m.before = before
@@ -286,23 +288,23 @@ func killEverywhere(t *testing.T, how string, power bool) {
 		m, d := serving(t)
 		m.bad["2.0.0"] = how
 		def := wants("2.0.0")
-		points, dead := m.killAt(d, n, func() { _, _ = d.Upgrade(t.Context(), def, m.facts(), m.accs()) })
+		points, dead := m.killAt(d, n, func() { _, _ = d.Upgrade(t.Context(), def, m.Facts(), m.accs()) })
 		if !dead {
 			break
 		}
 		at := fmt.Sprintf("%q, power cut %t, killed at %d (%s)", how, power, n, points[len(points)-1])
-		if j := d.journal("qemu-edu"); j != nil {
+		if j := d.journals.read("qemu-edu"); j != nil {
 			seen[string(j.Step)] = true
 		}
-		committed := d.choice("qemu-edu", m.facts().Kernel).Current.Version == "2.0.0"
-		if j := d.journal("qemu-edu"); j != nil && j.Step == StepCommit {
+		committed := d.store.Choice("qemu-edu", m.Facts().Kernel).Current.Version == "2.0.0"
+		if j := d.journals.read("qemu-edu"); j != nil && j.Step == StepCommit {
 			committed = true
 		}
 		if power {
 			m.powerCut()
 		}
 		d = m.driver(Options{})
-		have, problem := d.EnsureWith(t.Context(), def, m.facts(), m.accs(), EnsureOptions{NoBuild: true})
+		have, problem := d.EnsureWith(t.Context(), def, m.Facts(), m.accs(), source.Options{NoBuild: true})
 		// With nothing begun, the boot itself may try the new driver, and take it back.
 		if problem != nil && problem.Reason != accel.RolledBack || !have.Right || m.liveVersion() != have.Version {
 			t.Errorf("%s: %+v %v", at, have, problem)
@@ -311,7 +313,7 @@ func killEverywhere(t *testing.T, how string, power bool) {
 		if power && (m.liveVersion() == "2.0.0") != committed && len(points) > 2 {
 			t.Errorf("%s: after the reboot version %s is loaded, committed %t", at, m.liveVersion(), committed)
 		}
-		have, problem = d.Upgrade(t.Context(), def, m.facts(), m.accs())
+		have, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs())
 		if !have.Right || how == "" && (problem != nil || have.Version != "2.0.0") || how != "" && (problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0") {
 			t.Errorf("%s: in the end %+v %v", at, have, problem)
 		}
@@ -341,12 +343,12 @@ func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
 	}{{"", StepCommit, false}, {"", StepCommit, true}, {"wrong", StepReject, false}, {"wrong", StepReject, true}} {
 		t.Run(fmt.Sprintf("%s new driver %t", c.step, c.has), func(t *testing.T) {
 			m, d := serving(t)
-			facts := m.facts()
+			facts := m.Facts()
 			facts.Kernel.Release, facts.Kernel.BuildID = "6.2.0-other", "0fedcba987654321"
-			m.write("/lib/modules/6.2.0-other/modules.builtin", "")
+			m.Write("/lib/modules/6.2.0-other/modules.builtin", "")
 			for i, v := range []string{"1.0.0", "2.0.0"} {
 				x := version(v)
-				x.vermagic, x.buildID = "6.2.0-other "+testFlags+" ", strings.Replace(x.buildID, "0", "f", 1)
+				x.Vermagic, x.BuildID = "6.2.0-other "+ko.Flags+" ", strings.Replace(x.BuildID, "0", "f", 1)
 				if v == "1.0.0" || c.has {
 					m.enterFor(facts.Kernel, d, x, int64(10+i))
 				}
@@ -356,7 +358,7 @@ func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
 				t.Fatal(have, problem)
 			}
 			m.powerCut()
-			if _, problem := d.Ensure(t.Context(), wants("1.0.0"), m.facts(), m.accs()); problem != nil {
+			if _, problem := d.Ensure(t.Context(), wants("1.0.0"), m.Facts(), m.accs()); problem != nil {
 				t.Fatal(problem)
 			}
 			def := wants("2.0.0")
@@ -365,11 +367,11 @@ func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
 				at := d.stopAt
 				d.stopAt = func(name string) {
 					at(name)
-					if j := d.journal(def.Kind); j != nil && j.Step == c.step {
+					if j := d.journals.read(def.Kind); j != nil && j.Step == c.step {
 						panic(killed{})
 					}
 				}
-				_, _ = d.Upgrade(t.Context(), def, m.facts(), m.accs())
+				_, _ = d.Upgrade(t.Context(), def, m.Facts(), m.accs())
 			})
 			if !dead {
 				t.Fatalf("the upgrade never came to %q", c.step)
@@ -378,16 +380,16 @@ func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
 			delete(m.bad, "2.0.0")
 			m.loads = nil
 			d = m.driver(Options{})
-			have, problem := d.EnsureWith(t.Context(), def, facts, m.accs(), EnsureOptions{NoBuild: true})
+			have, problem := d.EnsureWith(t.Context(), def, facts, m.accs(), source.Options{NoBuild: true})
 			if problem != nil || !have.Right || have.Version != "1.0.0" || have.Upgrade == nil || len(m.loads) != 1 {
 				t.Errorf("what served on this kernel does not serve again: %+v %v, loads %v", have, problem, m.loads)
 			}
-			for _, k := range []accel.Kernel{facts.Kernel, m.facts().Kernel} {
-				if choice := d.choice(def.Kind, k); choice.Rejected != nil {
+			for _, k := range []accel.Kernel{facts.Kernel, m.Facts().Kernel} {
+				if choice := d.store.Choice(def.Kind, k); choice.Rejected != nil {
 					t.Errorf("on kernel %s version %s is rejected: %v", k.Release, choice.Rejected.Version, choice.Rejected.Problem)
 				}
 			}
-			if left := d.journal(def.Kind); left != nil {
+			if left := d.journals.read(def.Kind); left != nil {
 				t.Errorf("the journal is still there, at %q", left.Step)
 			}
 			if have, problem = d.Upgrade(t.Context(), def, facts, m.accs()); c.has && (problem != nil || have.Version != "2.0.0") {
@@ -410,18 +412,18 @@ func TestUpgradeInterruptedForEver(t *testing.T) {
 		m.before = kill
 		ended := func() (ended bool) {
 			defer func() { ended = recover() == nil }()
-			if _, problem := d.Ensure(t.Context(), def, m.facts(), m.accs()); problem != nil {
+			if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
 				t.Fatal(problem)
 			}
-			_, _ = d.Upgrade(t.Context(), def, m.facts(), m.accs())
+			_, _ = d.Upgrade(t.Context(), def, m.Facts(), m.accs())
 			return true
 		}()
 		m.before = nil
-		if j := d.journal("qemu-edu"); j != nil && j.Step == StepProve {
-			m.t.Fatal("it must not have come that far")
+		if j := d.journals.read("qemu-edu"); j != nil && j.Step == StepProve {
+			m.T.Fatal("it must not have come that far")
 		}
 		if ended {
-			if have, problem := d.Probe(def, m.facts(), m.accs()); problem != nil || have.Version != "1.0.0" || i > 4 {
+			if have, problem := d.Probe(def, m.Facts(), m.accs()); problem != nil || have.Version != "1.0.0" || i > 4 {
 				t.Errorf("after %d rounds: %+v %v", i, have, problem)
 			}
 			return
@@ -444,17 +446,17 @@ func TestUpgradeThatCrashesTheMachine(t *testing.T) {
 		}
 		func() {
 			defer func() { _ = recover() }()
-			_, _ = d.Upgrade(t.Context(), def, m.facts(), m.accs())
+			_, _ = d.Upgrade(t.Context(), def, m.Facts(), m.accs())
 			t.Error("the machine survived")
 		}()
 		m.before = nil
 		m.powerCut()
 		d = m.driver(Options{})
-		if have, problem := d.EnsureWith(t.Context(), def, m.facts(), m.accs(), EnsureOptions{NoBuild: true}); problem != nil || have.Version != "1.0.0" || have.Upgrade == nil {
+		if have, problem := d.EnsureWith(t.Context(), def, m.Facts(), m.accs(), source.Options{NoBuild: true}); problem != nil || have.Version != "1.0.0" || have.Upgrade == nil {
 			t.Fatalf("%+v %v", have, problem)
 		}
 	}
-	if have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.Quarantined || !have.Right {
+	if have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.Quarantined || !have.Right {
 		t.Fatalf("%+v %v", have, problem)
 	}
 }
@@ -464,17 +466,17 @@ func TestRollBackOfAnInstalledDriver(t *testing.T) {
 	m := newMachine(t)
 	m.bad = map[string]string{"2.0.0": "wrong"}
 	d := m.driver(Options{})
-	m.install("updates/edu.ko", version("1.0.0"))
-	if have, problem := d.Ensure(t.Context(), wants("1.0.0"), m.facts(), m.accs()); problem != nil || have.Source != "installed" || have.Key == "" {
+	m.Install("updates/edu.ko", version("1.0.0"))
+	if have, problem := d.Ensure(t.Context(), wants("1.0.0"), m.Facts(), m.accs()); problem != nil || have.Source != "installed" || have.Key == "" {
 		t.Fatal(have, problem)
 	}
-	m.write("/lib/modules/"+testRelease+"/updates/edu.ko", string(version("2.0.0").bytes()))
-	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs())
+	m.Write("/lib/modules/"+ko.Release+"/updates/edu.ko", string(version("2.0.0").Bytes()))
+	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
 	if problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0" || !have.Right {
 		t.Fatalf("%+v %v", have, problem)
 	}
 	m.bad = nil
-	if have, problem = d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs()); problem == nil || have.Version != "1.0.0" {
+	if have, problem = d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs()); problem == nil || have.Version != "1.0.0" {
 		t.Fatalf("%+v %v", have, problem)
 	}
 }
@@ -484,11 +486,11 @@ func TestBootWithoutTheWantedDriver(t *testing.T) {
 	m, _ := serving(t)
 	m.powerCut()
 	def := wants("3.0.0")
-	have, problem := m.driver(Options{}).EnsureWith(t.Context(), def, m.facts(), m.accs(), EnsureOptions{NoBuild: true})
+	have, problem := m.driver(Options{}).EnsureWith(t.Context(), def, m.Facts(), m.accs(), source.Options{NoBuild: true})
 	if problem != nil || !have.Right || have.Version != "1.0.0" || have.Upgrade == nil {
 		t.Fatalf("%+v %v", have, problem)
 	}
-	if _, problem = m.driver(Options{}).Upgrade(t.Context(), def, m.facts(), m.accs()); problem == nil || problem.Reason != accel.NoDriverSource {
+	if _, problem = m.driver(Options{}).Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.NoDriverSource {
 		t.Error(problem)
 	}
 }
@@ -496,9 +498,9 @@ func TestBootWithoutTheWantedDriver(t *testing.T) {
 // A device that did not work with the old driver does not condemn the new one.
 func TestUpgradeWithABadDevice(t *testing.T) {
 	m, d := serving(t)
-	m.addDevice("0000:02:00.0")
+	m.AddDevice("0000:02:00.0")
 	m.failProbe["0000:02:00.0"] = true
-	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs())
+	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
 	if have.Version != "2.0.0" || problem == nil || problem.Reason != accel.ProbeFailed {
 		t.Errorf("%+v %v", have, problem)
 	}
@@ -506,8 +508,8 @@ func TestUpgradeWithABadDevice(t *testing.T) {
 
 func TestUpgradeWithoutSpaceChangesNothing(t *testing.T) {
 	m, d := serving(t)
-	m.write(d.o.StateDir+"/journal", "in the way") // no directory can be made
-	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs())
+	m.Write(d.o.StateDir+"/journal", "in the way") // no directory can be made
+	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
 	if problem == nil || !have.Right || have.Version != "1.0.0" || len(m.unloads) != 0 {
 		t.Errorf("%+v %v %v", have, problem, m.unloads)
 	}
@@ -541,10 +543,10 @@ func TestUpgradeThatTheMachineRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, d := serving(t)
-			dir := m.path(d.o.StateDir + "/attempts")
+			dir := m.Path(d.o.StateDir + "/attempts")
 			c.obstruct(t, m, dir)
 			def := wants("2.0.0")
-			have, problem := d.Upgrade(t.Context(), def, m.facts(), m.accs())
+			have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs())
 			if problem == nil || problem.Reason != c.want {
 				t.Errorf("got %v, want %s", problem, c.want)
 			}
@@ -555,7 +557,7 @@ func TestUpgradeThatTheMachineRefuses(t *testing.T) {
 				return
 			}
 			c.mend(m, dir)
-			if have, problem = d.Upgrade(t.Context(), def, m.facts(), m.accs()); problem != nil || have.Version != "2.0.0" {
+			if have, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem != nil || have.Version != "2.0.0" {
 				t.Errorf("after it was mended: %+v %v", have, problem)
 			}
 			m.clean(d)
@@ -566,7 +568,7 @@ func TestUpgradeThatTheMachineRefuses(t *testing.T) {
 func TestUpgradeRefusedByTheKernel(t *testing.T) {
 	m, d := serving(t)
 	m.refuseUnload["edu"] = syscall.EAGAIN
-	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs())
+	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
 	if problem == nil || problem.Reason != accel.InUse || !have.Right || have.Upgrade == nil {
 		t.Errorf("%+v %v", have, problem)
 	}
@@ -575,14 +577,14 @@ func TestUpgradeRefusedByTheKernel(t *testing.T) {
 
 func TestCollect(t *testing.T) {
 	m, d := serving(t)
-	d.o.StoreEntries = 1
+	d = m.driver(Options{StoreEntries: 1})
 	for i := range 6 {
 		m.enter(d, version(fmt.Sprintf("0.%d.0", i)), int64(-10+i))
 	}
-	if _, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs()); problem != nil {
+	if _, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
-	entries, err := d.List()
+	entries, err := d.store.List()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -599,7 +601,7 @@ func TestCollect(t *testing.T) {
 // source, and refused.
 func TestCollectKilled(t *testing.T) {
 	m, d := serving(t)
-	d.o.StoreEntries = -1
+	d = m.driver(Options{StoreEntries: -1})
 	old := m.enter(d, version("0.1.0"), -1)
 	func() {
 		defer func() {
@@ -612,13 +614,13 @@ func TestCollectKilled(t *testing.T) {
 				panic(killed{})
 			}
 		}
-		_, _ = d.Upgrade(t.Context(), wants("2.0.0"), m.facts(), m.accs())
+		_, _ = d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
 	}()
-	if err := os.Remove(m.path(old.Path + "/edu.ko")); err != nil { // in which order files go nobody knows
+	if err := os.Remove(m.Path(old.Path + "/edu.ko")); err != nil { // in which order files go nobody knows
 		t.Fatal(err)
 	}
 	d = m.driver(Options{})
-	if found, err := d.find(wants("0.1.0"), m.facts().Kernel); err != nil || len(found) != 0 {
+	if found, err := d.store.Find(wants("0.1.0"), m.Facts().Kernel); err != nil || len(found) != 0 {
 		t.Errorf("half an entry is taken for a whole one: %+v, %v", found, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/acceld/acceld/agent"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/host/ledger"
 	"github.com/acceld/acceld/runtime"
 )
@@ -62,7 +63,7 @@ func (g *purge) run(ctx context.Context) *accel.Problem {
 		return accel.Problemf(accel.PermissionDenied, "cannot purge as user %d: it takes root", os.Geteuid())
 	}
 	if !g.dry && (live || g.Host.Exists(ledger.RunDir)) {
-		release, problem := driver.Lock(g.Host)
+		release, problem := lock.Agent(g.Host)
 		if problem != nil {
 			return g.stopFirst(problem)
 		}

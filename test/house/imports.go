@@ -28,10 +28,49 @@ func rooms() map[string][]string {
 		"exporter":     {"accel", "host", "pace", "page"},
 		"kube":         organ,
 		"systemd":      organ,
-		"agent":        {"accel", "host", "pace", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "health", "kube", "probe", "systemd"},
-		"controller":   {"accel", "kube", "pace", "page"},
-		"cmd":          {"accel", "host", "pace", "vendors", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "health", "kube", "probe", "systemd", "agent", "controller"},
+		"agent": {"accel", "host", "pace", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "health",
+			"kube", "probe", "systemd"},
+		"controller": {"accel", "kube", "pace", "page"},
+		"cmd": {"accel", "host", "pace", "vendors", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter",
+			"health", "kube", "probe", "systemd", "agent", "controller"},
 	}
+}
+
+// inside lists the packages of a room that has floors, and what each may import of the same room: those below it, and
+// never the room itself. Rooms that are not named have no floors.
+func inside() map[string]map[string][]string {
+	return map[string]map[string][]string{
+		"driver": {
+			"artifact": {},
+			"deadline": {},
+			"progress": {},
+			"signing":  {},
+			"template": {},
+			"lock":     {"progress"},
+			"kmod":     {"artifact", "signing", "template"},
+			"steps":    {"deadline", "template"},
+			"devices":  {"kmod"},
+			"store":    {"artifact", "kmod", "lock", "template"},
+			"firmware": {"artifact", "kmod", "store"},
+			"build":    {"kmod", "progress", "signing", "store", "template"},
+			"source":   {"artifact", "build", "firmware", "kmod", "progress", "store", "template"},
+			".": {
+				"artifact", "build", "deadline", "devices", "firmware", "kmod", "lock", "progress", "source", "steps",
+				"store",
+			},
+		},
+	}
+}
+
+// below reports whether a source may import a package of its own room.
+func below(s Source, p string) bool {
+	floors, ok := inside()[s.Top()]
+	if !ok || s.Test() {
+		return true
+	}
+	from, to := path.Clean(strings.TrimPrefix(strings.TrimPrefix(s.Dir(), s.Top()), "/")), strings.TrimPrefix(p,
+		s.Top()+"/")
+	return slices.Contains(floors[from], to)
 }
 
 // outside are the directories that are not part of the product.
@@ -46,7 +85,7 @@ func imports(t *Tree) []Finding {
 		}
 		for _, spec := range s.AST.Imports {
 			p, ours := strings.CutPrefix(importPath(spec), t.Module+"/")
-			if !ours || top(p) == s.Top() || slices.Contains(allowed, top(p)) {
+			if !ours || top(p) == s.Top() && below(s, p) || slices.Contains(allowed, top(p)) {
 				continue
 			}
 			if s.Test() && top(p) == "test" {
@@ -58,7 +97,11 @@ func imports(t *Tree) []Finding {
 			if s.Test() && s.Dir() == "host/hosttest" && p == "detect" {
 				continue // the fake machine is right when its reader understands it
 			}
-			out = append(out, t.find(s, spec, "%s imports %s", s.Top(), p))
+			from := s.Top()
+			if top(p) == from {
+				from = s.Dir()
+			}
+			out = append(out, t.find(s, spec, "%s imports %s", from, p))
 		}
 	}
 	return out
@@ -87,9 +130,10 @@ func dependencies(t *Tree) []Finding {
 	return out
 }
 
-// clientset looks for the generated client of every API group there is: the types of all of them are megabytes. gentype, the
-// generic client under it, brings the fake API server and the OpenAPI models, 2.5 MB (measured: client-go v0.37.1, Go 1.26.8,
-// stripped). The controller is not on every node, and the election of client-go needs the clientset.
+// clientset looks for the generated client of every API group there is: the types of all of them are megabytes.
+// gentype, the generic client under it, brings the fake API server and the OpenAPI models, 2.5 MB (measured: client-go
+// v0.37.1, Go 1.26.8, stripped). The controller is not on every node, and the election of client-go needs the
+// clientset.
 func clientset(t *Tree) []Finding {
 	var out []Finding
 	for _, s := range t.Sources {
@@ -98,7 +142,8 @@ func clientset(t *Tree) []Finding {
 		}
 		for _, spec := range s.AST.Imports {
 			p := importPath(spec)
-			for _, forbidden := range []string{"k8s.io/client-go/kubernetes", "k8s.io/client-go/informers", "k8s.io/client-go/gentype"} {
+			for _, forbidden := range []string{"k8s.io/client-go/kubernetes", "k8s.io/client-go/informers",
+				"k8s.io/client-go/gentype"} {
 				// What is below it, such as the scheme, holds the types of every group too.
 				if p == forbidden || strings.HasPrefix(p, forbidden+"/") {
 					out = append(out, t.find(s, spec, "imports %s", p))
@@ -109,9 +154,9 @@ func clientset(t *Tree) []Finding {
 	return out
 }
 
-// templates looks for the template packages of the standard library. They call methods by name, and then the linker keeps every method
-// of every type that is reachable: 4.7 of the 32 MB that the agent had, and 24 MB more with the clientset (measured: Go 1.26.8,
-// stripped, with the tag grpcnotrace, because grpc has html/template otherwise).
+// templates looks for the template packages of the standard library. They call methods by name, and then the linker
+// keeps every method of every type that is reachable: 4.7 of the 32 MB that the agent had, and 24 MB more with the
+// clientset (measured: Go 1.26.8, stripped, with the tag grpcnotrace, because grpc has html/template otherwise).
 func templates(t *Tree) []Finding {
 	var out []Finding
 	for _, s := range t.Sources {
@@ -139,7 +184,8 @@ func places(t *Tree) []Finding {
 			out = append(out, Finding{s.Dir(), 0, "no such room in the house: see rooms in test/house/imports.go"})
 		}
 		for _, name := range []string{path.Base(s.Dir()), s.AST.Name.Name} {
-			if slices.Contains([]string{"util", "utils", "helper", "helpers", "common", "misc", "shared", "lib", "pkg"}, name) {
+			if slices.Contains([]string{"util", "utils", "helper", "helpers", "common", "misc", "shared", "lib", "pkg"},
+				name) {
 				out = append(out, Finding{s.Dir(), 0, fmt.Sprintf("%q says nothing about what is inside", name)})
 				break
 			}
@@ -169,7 +215,8 @@ func doc(t *Tree) []Finding {
 			}
 		}
 		if len(documented) != 1 {
-			out = append(out, Finding{dir, 0, fmt.Sprintf("%d package comments %v, want 1", len(documented), documented)})
+			out = append(out, Finding{dir, 0, fmt.Sprintf("%d package comments %v, want 1", len(documented),
+				documented)})
 		}
 	}
 	return out

@@ -15,6 +15,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/template"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/runtime"
 	"github.com/acceld/acceld/test/machines"
@@ -122,7 +123,7 @@ func TestEveryTemplate(t *testing.T) {
 		facts := detect.Detect(machines.Unpack(t, name), detect.Options{})
 		for kind, def := range definitions(t) {
 			facts.Cluster = accel.Cluster{Version: "1.37"}
-			expanded, problem := driver.Expand(def, facts)
+			expanded, problem := template.Expand(def, facts)
 			if problem != nil {
 				t.Errorf("%s on %s: %v", kind, name, problem)
 				continue

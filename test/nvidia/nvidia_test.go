@@ -12,6 +12,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/vm/cache"
 	"github.com/acceld/acceld/test/vm/kernels"
@@ -80,7 +81,7 @@ func TestRealSubset(t *testing.T) {
 			build := func(how string) {
 				t.Helper()
 				start := time.Now()
-				_, problem := d.Build(t.Context(), def, facts)
+				_, problem := d.Sources().Build(t.Context(), def, facts)
 				t.Logf("%s: took %v: %v", how, time.Since(start).Round(time.Second), problem)
 				if want == "" && problem != nil || want != "" && (problem == nil || problem.Reason != accel.BuildFailed || !strings.Contains(problem.Message, want)) {
 					t.Errorf("%s: got %v, want %q", how, problem, want)
@@ -192,7 +193,7 @@ func processor(cmd *exec.Cmd) time.Duration {
 // sums are the digests of a manifest's modules.
 func sums(t *testing.T, manifest string) string {
 	t.Helper()
-	var m driver.Manifest
+	var m store.Manifest
 	if err := json.Unmarshal([]byte(manifest), &m); err != nil {
 		t.Fatal(err)
 	}

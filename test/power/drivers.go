@@ -22,6 +22,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/vendors"
 )
@@ -168,12 +169,12 @@ func (m *machine) upgrade(version string) (accel.DriverHave, *accel.Problem, err
 	return have, problem, m.err
 }
 
-func (m *machine) build(version string) (driver.Entry, error) {
+func (m *machine) build(version string) (store.Entry, error) {
 	def, err := wants(version)
 	if err != nil {
-		return driver.Entry{}, err
+		return store.Entry{}, err
 	}
-	e, problem := m.driver.Build(context.Background(), def, m.facts)
+	e, problem := m.driver.Sources().Build(context.Background(), def, m.facts)
 	if problem != nil {
 		return e, fmt.Errorf("%w (tried %q)", problem, problem.Tried)
 	}
@@ -185,7 +186,7 @@ func (m *machine) importBundle() error {
 	if err != nil {
 		return err
 	}
-	_, _, problem := m.driver.Import(context.Background(), map[string]*accel.Definition{kind: def}, m.facts, bundle, nil)
+	_, _, problem := m.driver.Sources().Import(context.Background(), map[string]*accel.Definition{kind: def}, m.facts, bundle, nil)
 	if problem != nil {
 		return problem
 	}
@@ -215,7 +216,7 @@ func makeSources() error {
 		return err
 	}
 	m.open("/tmp/made")
-	var entries []driver.Entry
+	var entries []store.Entry
 	for _, v := range []string{one, two, three} {
 		e, err := m.build(v)
 		if err != nil {
@@ -223,7 +224,7 @@ func makeSources() error {
 		}
 		entries = append(entries, e)
 	}
-	if _, problem := m.driver.Export(m.facts, entries, bundle, nil); problem != nil {
+	if _, problem := m.driver.Sources().Export(m.facts, entries, bundle, nil); problem != nil {
 		return problem
 	}
 	return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/cmd/acceld/cli"
 	"github.com/acceld/acceld/detect"
-	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/lock"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/host/ledger"
 	"github.com/acceld/acceld/runtime"
@@ -243,7 +243,7 @@ func TestPurgeBesideAnAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	release, problem := driver.Lock(h)
+	release, problem := lock.Agent(h)
 	if problem != nil {
 		t.Fatal(problem)
 	}

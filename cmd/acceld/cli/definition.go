@@ -14,7 +14,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
-	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/template"
 	"github.com/acceld/acceld/exporter"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/vendors"
@@ -112,7 +112,7 @@ With --expand the templates are filled with the facts of the host below --host-r
 			if expand {
 				facts := detect.Detect(p.Host, detect.Options{})
 				for i := range defs {
-					if defs[i], problem = driver.Expand(defs[i], facts); problem != nil {
+					if defs[i], problem = template.Expand(defs[i], facts); problem != nil {
 						return failed(problem)
 					}
 				}
@@ -275,7 +275,7 @@ func unknownMetrics(def *accel.Definition) []vendors.Fault {
 func (v *validation) ontoHost(def *accel.Definition) []vendors.Fault {
 	facts := v.facts
 	facts.Cluster = accel.Cluster{Version: "1.37"} // of no host, and any will do
-	expanded, problem := driver.Expand(def, facts)
+	expanded, problem := template.Expand(def, facts)
 	if problem != nil {
 		return []vendors.Fault{{Message: problem.Message}}
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/source"
+	"github.com/acceld/acceld/driver/store"
 	"github.com/acceld/acceld/host"
 )
 
@@ -35,7 +37,7 @@ func driverListCommand(c *common) *cobra.Command {
 				return failed(accel.AsProblem(err))
 			}
 			if format.json() {
-				return writeJSON(cmd.OutOrStdout(), append([]driver.Entry{}, entries...)) // [], not null
+				return writeJSON(cmd.OutOrStdout(), append([]store.Entry{}, entries...)) // [], not null
 			}
 			if len(entries) == 0 {
 				fmt.Fprintf(cmd.OutOrStdout(), "no driver in the store below %q\n", p.Config.StateDir)
@@ -54,7 +56,7 @@ func driverListCommand(c *common) *cobra.Command {
 }
 
 // serves says what a driver of the store is for its kind and kernel.
-func serves(e driver.Entry) string {
+func serves(e store.Entry) string {
 	switch {
 	case e.Current:
 		return "current"
@@ -97,7 +99,7 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 					fmt.Fprintf(out, "%s: no device\n", def.Kind)
 					continue
 				}
-				have, problem := d.EnsureWith(cmd.Context(), def, facts, accs, driver.EnsureOptions{NoBuild: stored, Retry: retry})
+				have, problem := d.EnsureWith(cmd.Context(), def, facts, accs, source.Options{NoBuild: stored, Retry: retry})
 				if problem != nil && cmd.Context().Err() != nil {
 					errs = append(errs, v.interrupted())
 					break
@@ -108,7 +110,7 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 				}
 				fmt.Fprintf(out, "%s: driver %s present (%s) on %s\n", def.Kind, have.Version, have.Source, count(len(accs), "device"))
 			}
-			if !v.waited(d.Wait) { // what is built may be published
+			if !v.waited(d.Sources().Wait) { // what is built may be published
 				errs = append(errs, v.interrupted())
 			}
 			if len(errs) > 0 {

@@ -46,7 +46,7 @@ image. With --push each is published to the kind's sources of type oci, and the 
 				facts.Kernel = p.installedKernel(cmd, kernel, facts.Kernel)
 			}
 			for _, def := range defs {
-				e, problem := d.Build(cmd.Context(), def, facts)
+				e, problem := d.Sources().Build(cmd.Context(), def, facts)
 				if problem != nil {
 					return v.failed(problem)
 				}
@@ -54,7 +54,7 @@ image. With --push each is published to the kind's sources of type oci, and the 
 				if !push {
 					continue
 				}
-				pushed, problem := d.Push(cmd.Context(), def, facts, e, key)
+				pushed, problem := d.Sources().Push(cmd.Context(), def, facts, e, key)
 				for _, a := range pushed {
 					fmt.Fprintf(out, "%s: published %s\n", def.Kind, a.Reference)
 				}

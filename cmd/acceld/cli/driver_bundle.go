@@ -11,6 +11,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/store"
 )
 
 func driverBundleCommand(c *common) *cobra.Command {
@@ -48,7 +49,7 @@ of "driver list".`,
 			if err != nil {
 				return err
 			}
-			made, problem := d.Export(detect.Detect(p.Host, detect.Options{}), entries, file, key)
+			made, problem := d.Sources().Export(detect.Detect(p.Host, detect.Options{}), entries, file, key)
 			if problem != nil {
 				return failed(problem)
 			}
@@ -63,12 +64,12 @@ of "driver list".`,
 }
 
 // stored finds the usable entries of a kind, or the one whose key begins with what.
-func stored(d *driver.Driver, what string) ([]driver.Entry, error) {
+func stored(d *driver.Driver, what string) ([]store.Entry, error) {
 	all, err := d.List()
 	if err != nil {
 		return nil, failed(accel.AsProblem(err))
 	}
-	var byKind, byKey []driver.Entry
+	var byKind, byKey []store.Entry
 	for _, e := range all {
 		switch {
 		case e.Problem != "":
@@ -117,7 +118,7 @@ With --key each must be signed by one of the keys.`,
 				if err != nil {
 					return exit{exitFailed, err}
 				}
-				entries, unknown, problem := d.Import(cmd.Context(), p.Kinds, facts, file, keys)
+				entries, unknown, problem := d.Sources().Import(cmd.Context(), p.Kinds, facts, file, keys)
 				for _, e := range entries {
 					fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s for kernel %s is in the store: %s\n", e.Kind, e.Version, e.KernelRelease, e.Key)
 				}

@@ -95,10 +95,9 @@ func printPreflight(out io.Writer, kernel string, results []driver.PreflightResu
 	for _, r := range results {
 		var err error
 		if r.Ready {
-			where := map[accel.SourceType]string{
-				accel.SourceStore: "in the store", accel.SourceInstalled: "installed", accel.SourceBuild: "built", accel.SourceOCI: "fetched", accel.SourceBundle: "from the bundle",
-			}[r.Source]
-			_, err = fmt.Fprintf(out, "%s: %s is ready for kernel %s (%s, %v)\n", r.Kind, strings.TrimSpace("driver "+r.Version), kernel, where, time.Duration(r.Seconds*float64(time.Second)).Round(100*time.Millisecond))
+			took := time.Duration(r.Seconds * float64(time.Second)).Round(100 * time.Millisecond)
+			_, err = fmt.Fprintf(out, "%s: %s is ready for kernel %s (%s, %v)\n",
+				r.Kind, strings.TrimSpace("driver "+r.Version), kernel, r.Source.Where(), took)
 		} else {
 			_, err = fmt.Fprintf(out, "%s: no driver for kernel %s: %s\n", r.Kind, kernel, explain(r.Problem))
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
-	"github.com/acceld/acceld/driver"
+	"github.com/acceld/acceld/driver/kmod"
 )
 
 func driverVerifyCommand(c *common) *cobra.Command {
@@ -43,11 +43,11 @@ would be refused.`,
 				return err
 			}
 			if format.json() {
-				err = writeJSON(cmd.OutOrStdout(), append([]driver.Verification{}, all...))
+				err = writeJSON(cmd.OutOrStdout(), append([]kmod.Verification{}, all...))
 			} else {
 				writeVerifications(cmd.OutOrStdout(), facts.Kernel, all)
 			}
-			if err == nil && slices.ContainsFunc(all, func(v driver.Verification) bool { return v.Problem != nil }) {
+			if err == nil && slices.ContainsFunc(all, func(v kmod.Verification) bool { return v.Problem != nil }) {
 				return exit{exitFailed, nil}
 			}
 			return err
@@ -59,7 +59,7 @@ would be refused.`,
 }
 
 // verifications judges what the arguments name. Files of one kind are judged together.
-func (p *parts) verifications(facts accel.Facts, args []string, live bool) ([]driver.Verification, error) {
+func (p *parts) verifications(facts accel.Facts, args []string, live bool) ([]kmod.Verification, error) {
 	d := p.Driver(nil)
 	var kinds []string
 	files := map[string][]string{} // by kind, empty for those that no definition knows
@@ -91,12 +91,12 @@ func (p *parts) verifications(facts accel.Facts, args []string, live bool) ([]dr
 	if err != nil {
 		return nil, err
 	}
-	var out []driver.Verification
+	var out []kmod.Verification
 	for _, def := range defs {
-		out = append(out, d.Verify(def, facts))
+		out = append(out, d.Sources().Verify(def, facts))
 	}
 	for _, kind := range sorted(files) {
-		out = append(out, d.VerifyFiles(p.Kinds[kind], facts, files[kind]))
+		out = append(out, d.Sources().VerifyFiles(p.Kinds[kind], facts, files[kind]))
 	}
 	return out, nil
 }
@@ -116,7 +116,7 @@ func (p *parts) kindOf(file string) string {
 	return ""
 }
 
-func writeVerifications(w io.Writer, k accel.Kernel, all []driver.Verification) {
+func writeVerifications(w io.Writer, k accel.Kernel, all []kmod.Verification) {
 	fmt.Fprintf(w, "kernel %s: %s\n", k.Release, strings.Join(policyWords(k), ", "))
 	if len(all) == 0 {
 		fmt.Fprintln(w, "no device of a known kind: name a kind or a file")

@@ -92,7 +92,7 @@ func (p *parts) upgrade(v *view, out io.Writer, kind string, f upgradeFlags) err
 	if problem != nil {
 		return v.failed(problem)
 	}
-	defer v.waited(d.Wait) // what was built may be published
+	defer v.waited(d.Sources().Wait) // what was built may be published
 	fmt.Fprintf(out, "%s: version %s serves\n", kind, dash(have.Version))
 	return nil
 }

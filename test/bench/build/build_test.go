@@ -59,14 +59,14 @@ func TestBuildAgainstMake(t *testing.T) {
 		},
 		"acceld": func(round int) error {
 			d := driver.New(h, driver.Options{StateDir: filepath.Join(dir, fmt.Sprint("state", round)), CPUWeight: 20, BuildMemory: 4 << 30})
-			if _, problem := d.Build(t.Context(), def, facts); problem != nil {
+			if _, problem := d.Sources().Build(t.Context(), def, facts); problem != nil {
 				return problem
 			}
 			return nil
 		},
 		"acceld, from the store": func(round int) error {
 			d := driver.New(h, driver.Options{StateDir: filepath.Join(dir, fmt.Sprint("state", round))})
-			if _, problem := d.Build(t.Context(), def, facts); problem != nil {
+			if _, problem := d.Sources().Build(t.Context(), def, facts); problem != nil {
 				return problem
 			}
 			return nil

@@ -1,0 +1,291 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/signing"
+	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/driver/template"
+	"github.com/acceld/acceld/host"
+)
+
+// job is one build at work.
+type job struct {
+	def              *accel.Definition
+	facts            accel.Facts
+	source           template.BuildSource
+	system           accel.BuildSystem
+	dkms             *dkmsConf // for that system
+	headers          string
+	index            *kmod.Index
+	make             string   // the program
+	extra            []string // what the kernel's compiler asks of make
+	*store.Workspace          // the copy of the source is in its work directory
+	scope            *host.Scope
+	user             int             // that the build runs as
+	steps            int             // of the build, with the copying before its programs and what follows them
+	counted          int             // lines of progress
+	signer           *signing.Signer // nil when modules are not signed
+}
+
+// Outcome is how the work on a build source ended.
+type Outcome string
+
+// The outcomes.
+const (
+	Built       Outcome = "built"       // or it was there already
+	Unavailable Outcome = "unavailable" // what only an operator can bring is not there
+	Refused     Outcome = "refused"
+	Failed      Outcome = "failed"
+	CalledOff   Outcome = "called off" // by the gate
+)
+
+// Build answers for one build source. Only what an operator can put there is unavailable: source, headers, compiler.
+// Gate, when there is one, is asked before the compiler runs, with the key of what would come out: where it says no,
+// the build is called off without a problem.
+func (b *Builder) Build(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source,
+	gate func(context.Context, string) bool,
+) (store.Entry, Outcome, *accel.Problem) {
+	const anywhere = "/headers" // where they are changes nothing of what comes out
+	source, problem := template.Source(def, facts, s, anywhere)
+	if problem != nil {
+		return store.Entry{}, Refused, problem
+	}
+	if !b.h.Exists(source.Path) {
+		return store.Entry{}, Unavailable, accel.Problemf(accel.SourceMissing, "the source of %q is not at %q",
+			def.Kind, source.Path)
+	}
+	j := &job{
+		def: def, facts: facts, source: source, system: b.system(source),
+		index: kmod.NewIndex(b.h, facts.Kernel.Release),
+	}
+	at := ""
+	if j.system == accel.BuildDKMS {
+		if j.dkms, problem = b.readDKMS(source.Path); problem != nil {
+			return store.Entry{}, Refused, problem
+		}
+		if at, problem = j.dkms.work(); problem != nil {
+			return store.Entry{}, Failed, problem
+		}
+	}
+	w, done, problem := b.store.Workspace(at)
+	if problem != nil {
+		return store.Entry{}, Failed, problem
+	}
+	defer done()
+	j.Workspace = w
+	tree, problem := b.copySource(j)
+	if problem != nil {
+		return store.Entry{}, Failed, problem
+	}
+	if j.signer, problem = signing.Open(b.h, def); problem != nil {
+		return store.Entry{}, Refused, problem
+	}
+	id := store.Identity{
+		Kind: def.Kind, Signer: j.signer.Identity(), Version: def.Driver.Version, SourceDigest: tree,
+		Arch:          facts.Kernel.Arch,
+		KernelRelease: facts.Kernel.Release, KernelID: store.KernelID(facts.Kernel), Make: source.Make,
+	}
+	release, problem := b.store.LockKey(ctx, def.Kind, id.Key())
+	if problem != nil {
+		return store.Entry{}, Failed, problem
+	}
+	defer release()
+	if m, err := b.store.Manifest(id.Key()); err == nil {
+		return store.Entry{Manifest: m, Path: b.store.EntryDir(id.Key())}, Built, nil
+	}
+	if problem := b.equip(ctx, j, s); problem != nil {
+		return store.Entry{}, Unavailable, problem
+	}
+	if gate != nil && !gate(ctx, id.Key()) {
+		return store.Entry{}, CalledOff, nil
+	}
+	m, problem := b.compile(ctx, j, id)
+	if problem != nil {
+		b.keepLog(j, id.Key(), problem)
+		return store.Entry{}, Failed, problem
+	}
+	return store.Entry{Manifest: m, Path: b.store.EntryDir(m.Key)}, Built, nil
+}
+
+// equip finds what the build needs on the host besides the source, and whether the source is for this kernel.
+func (b *Builder) equip(ctx context.Context, j *job, s accel.Source) (problem *accel.Problem) {
+	if j.headers, problem = b.headers(j.facts); problem != nil {
+		return problem
+	}
+	if j.source, problem = template.Source(j.def, j.facts, s, j.headers); problem != nil {
+		return problem
+	}
+	config := kmod.KernelConfig(b.h, j.headers)
+	if j.make, j.extra, problem = b.compiler(ctx, j.facts, config, s.AnyCompiler); problem != nil {
+		return problem
+	}
+	if j.dkms == nil {
+		return nil
+	}
+	j.dkmsFacts(b.o.Jobs)
+	return j.dkms.exclusive(j.facts.Kernel, config)
+}
+
+// compile runs make and publishes what came out.
+func (b *Builder) compile(ctx context.Context, j *job, id store.Identity) (store.Manifest, *accel.Problem) {
+	name := path.Join(j.Entry, "build.log")
+	log, err := b.h.Create(name, 0o600)
+	if err != nil {
+		return store.Manifest{}, accel.ProblemOf(err, "cannot make %q", name)
+	}
+	defer log.Close()
+	start := time.Now()
+	b.log.Info("driver build started", "kind", j.def.Kind, "source", j.source.Path, "headers", j.headers, "key",
+		id.Key())
+	closeScope := b.openScope(ctx, j)
+	defer closeScope()
+	problem := b.runCommands(ctx, j, log)
+	if problem != nil {
+		return store.Manifest{}, problem
+	}
+	m := store.Manifest{Schema: store.Schema, Identity: id, Built: b.o.Now().UTC(), Steps: j.counted}
+	if m.Modules, problem = b.harvestAll(ctx, j); problem != nil {
+		return store.Manifest{}, problem
+	}
+	m.Key = id.Key()
+	err = b.store.Describe(j.Workspace, m)
+	if err == nil {
+		err = errors.Join(log.Sync(), b.store.Publish(j.Workspace, m.Key))
+	}
+	if err != nil {
+		return store.Manifest{}, accel.ProblemOf(err, "cannot put the build of %q into the store", j.def.Kind)
+	}
+	if err := b.h.Remove(b.store.FailedLog(m.Key)); err != nil {
+		b.log.Warn("cannot remove the log of an earlier build", "error", err)
+	}
+	b.log.Info("driver built", "kind", j.def.Kind, "key", m.Key, "took", time.Since(start).Round(time.Millisecond))
+	return m, nil
+}
+
+// harvestAll is harvest of each module of the definition.
+func (b *Builder) harvestAll(ctx context.Context, j *job) (out []store.Module, problem *accel.Problem) {
+	at := b.tell.Begin(accel.Progress{
+		Kind: j.def.Kind, Stage: accel.StageFinish, Step: j.steps, Steps: j.steps,
+		Total: int64(len(j.def.Driver.Modules)),
+	})
+	defer func() { at.End(problem) }()
+	for i, want := range j.def.Driver.Modules {
+		at.At(i, want.Name)
+		s, problem := b.harvest(ctx, j, want)
+		if problem == nil {
+			out = append(out, s)
+			continue
+		}
+		if !want.Optional {
+			return nil, problem
+		}
+		b.log.Warn("an optional module is left out", "kind", j.def.Kind, "module", want.Name, "problem", problem)
+	}
+	if len(out) == 0 {
+		return nil, accel.Problemf(accel.BuildFailed, "the build of %q made no module", j.def.Kind)
+	}
+	at.At(len(j.def.Driver.Modules), "")
+	return out, nil
+}
+
+// harvest strips one module of debug information, which leaves its build-id, judges it and copies it into the entry.
+func (b *Builder) harvest(ctx context.Context, j *job, want accel.Module) (store.Module, *accel.Problem) {
+	built, problem := b.builtModule(j, want.Name)
+	if problem != nil {
+		return store.Module{}, problem
+	}
+	if built == "" {
+		return store.Module{}, accel.Problemf(accel.BuildFailed, "the build of %q made no module %q", j.def.Kind,
+			want.Name)
+	}
+	if strip, err := b.h.LookPath("strip"); err == nil {
+		var out strings.Builder
+		if err := b.inScope(ctx, j, command{path: strip, args: []string{"-g", built}}, &out); err != nil {
+			b.log.Warn("cannot strip a module", "module", want.Name, "error", err, "output", out.String())
+		}
+	}
+	if problem := signing.Sign(b.h, j.signer, built); problem != nil {
+		return store.Module{}, problem
+	}
+	m, problem := kmod.Open(b.h, built)
+	if problem != nil {
+		return store.Module{}, problem
+	}
+	defer m.Close()
+	if p := kmod.CheckVermagic(m, j.facts.Kernel, j.index.Flags()); p != nil {
+		p.Message = fmt.Sprintf("the headers in %q are not of the wanted kernel: %s", j.headers, p.Message)
+		return store.Module{}, p
+	}
+	if v := j.def.Driver.Version; v != "" && m.Version != "" && m.Version != v {
+		return store.Module{}, accel.Problemf(accel.SourceMissing, "the source in %q is of version %q, wanted is %q",
+			j.source.Path, m.Version, v)
+	}
+	s := store.Module{
+		Name: kmod.Normal(want.Name), File: path.Base(built), BuildID: m.BuildID,
+		SrcVersion: m.SrcVersion, Vermagic: m.Vermagic, Depends: m.Depends, Version: m.Version,
+	}
+	if s.SHA256, problem = b.store.Copy(m.Content, path.Join(j.Entry, s.File)); problem != nil {
+		return store.Module{}, problem
+	}
+	return s, nil
+}
+
+// builtModule returns the file of a module that the build left, empty when there is none.
+func (b *Builder) builtModule(j *job, name string) (string, *accel.Problem) {
+	if j.dkms != nil {
+		file, ok, problem := j.dkms.module(name)
+		if problem != nil {
+			return "", problem
+		}
+		if st, err := b.h.Stat(path.Join(j.Work, file)); ok && err == nil && st.Mode().IsRegular() {
+			return path.Join(j.Work, file), nil
+		}
+	}
+	built, _ := b.findModule(j.Work, name, 0)
+	return built, nil
+}
+
+// findModule finds the file of a module below dir.
+func (b *Builder) findModule(dir, name string, depth int) (string, bool) {
+	const deepest = 16
+	entries, err := b.h.ReadDir(dir)
+	if err != nil || depth > deepest {
+		return "", false
+	}
+	for _, e := range entries {
+		if base, ok := strings.CutSuffix(e.Name(), ".ko"); ok && e.Type().IsRegular() &&
+			kmod.Normal(base) == kmod.Normal(name) {
+			return path.Join(dir, e.Name()), true
+		}
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if found, ok := b.findModule(path.Join(dir, e.Name()), name, depth+1); ok {
+				return found, true
+			}
+		}
+	}
+	return "", false
+}
+
+// keepLog keeps the log of a build that failed and names it in the problem.
+func (b *Builder) keepLog(j *job, key string, problem *accel.Problem) {
+	to := b.store.FailedLog(key)
+	if err := errors.Join(b.h.MkdirAll(path.Dir(to), 0o700), b.h.Rename(path.Join(j.Entry, "build.log"),
+		to)); err != nil {
+		if !errors.Is(err, syscall.ENOENT) {
+			b.log.Warn("cannot keep a build log", "kind", j.def.Kind, "error", err)
+		}
+		return
+	}
+	problem.Message += "; log: " + to
+}

@@ -1,0 +1,122 @@
+package build
+
+import (
+	"bytes"
+	"io"
+	"regexp"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// buildLogLimit is the most of a build's output that is kept; what a compiler says first is what matters.
+const buildLogLimit = 16 << 20
+
+// symptom is one way in which a build says why it failed. The rows are in order of how much they explain: a disk that
+// is full makes a compiler error too, a compiler error makes make fail too.
+type symptom struct {
+	pattern string
+	reason  accel.Reason
+}
+
+func symptoms() []symptom {
+	return []symptom{
+		{`No space left on device|Disk quota exceeded`, accel.NoSpace},
+		{`Killed signal terminated program|out of memory allocating|virtual memory exhausted|Cannot allocate memory|: Killed$|\] Killed$|ld terminated with signal 9`, accel.BuildOutOfMemory},
+		{`(^|[ /])(gcc|cc|clang|ld|ld\.lld|make)[-0-9.]*: (command )?not found|: (gcc|cc|clang|ld)[-0-9.]*: No such file or directory|: [^:]*/?(gcc|clang)-[0-9]+: not found`, accel.CompilerMissing},
+		{`^[^\s:"']+:\d+(:\d+)?: (fatal )?error: `, accel.BuildFailed},
+		{`^[^\s:"']+: (fatal |internal compiler )?error: |^error: `, accel.BuildFailed},
+		{`^[^\s:"']+:\d+: Error: `, accel.BuildFailed}, // the assembler
+		{`^(ERROR: )?modpost: .*(undefined!|is not|uses GPL-only|uses symbol|imports|missing)|^ERROR: .*undefined!|^FATAL: modpost: `, accel.BuildFailed},
+		{`undefined reference to |^ld(\.lld)?: (error: )?`, accel.BuildFailed},
+		{`^Makefile:\d+: \*\*\* |^[^ ]+:\d+: \*\*\* `, accel.BuildFailed},
+		{`^make(\[\d+\])?: \*\*\* No rule to make target`, accel.BuildFailed},
+		{`^make(\[\d+\])?: \*\*\* `, accel.BuildFailed},
+	}
+}
+
+// diagnosis reads a build's output as it comes: it keeps the log, tells of progress and remembers the first line of
+// each symptom.
+type diagnosis struct {
+	log      io.Writer
+	progress func(done int, command string)
+	work     string // the work directory, left out of what people see
+	rows     []*regexp.Regexp
+	colours  *regexp.Regexp
+	first    []string // by row
+	last     string
+	part     []byte // a line that has not ended
+	counted  int    // lines of progress
+	written  int
+	err      error // of writing the log
+}
+
+func newDiagnosis(log io.Writer, work string, progress func(int, string)) *diagnosis {
+	// SGR and erase-in-line, which compilers write when they take a pipe for a terminal (ECMA-48).
+	d := &diagnosis{log: log, work: work, progress: progress, colours: regexp.MustCompile(`\x1b\[[0-9;]*[mK]`)}
+	for _, s := range symptoms() {
+		d.rows = append(d.rows, regexp.MustCompile(s.pattern))
+	}
+	d.first = make([]string, len(d.rows))
+	return d
+}
+
+// Write takes a piece of output. It never fails: a build is not stopped for its log.
+func (d *diagnosis) Write(b []byte) (int, error) {
+	if keep := min(len(b), buildLogLimit-d.written); keep > 0 && d.err == nil {
+		_, d.err = d.log.Write(b[:keep])
+		d.written += keep
+	}
+	d.part = append(d.part, b...)
+	for {
+		i := bytes.IndexByte(d.part, '\n')
+		if i < 0 {
+			const longest = 64 << 10
+			if len(d.part) > longest {
+				d.part = d.part[:0] // no compiler writes such a line
+			}
+			return len(b), nil
+		}
+		d.line(string(d.part[:i]))
+		d.part = d.part[i+1:]
+	}
+}
+
+func (d *diagnosis) line(line string) {
+	line = strings.TrimRight(d.colours.ReplaceAllString(line, ""), "\r ")
+	if line == "" {
+		return
+	}
+	clean := strings.ReplaceAll(strings.ReplaceAll(line, d.work+"/", ""), d.work, ".")
+	if strings.HasPrefix(clean, "  ") && len(clean) > 2 && clean[2] >= 'A' && clean[2] <= 'Z' {
+		d.counted++
+		d.progress(d.counted, strings.Join(strings.Fields(clean), " "))
+		return
+	}
+	d.last = clean
+	for i, row := range d.rows {
+		if d.first[i] == "" && row.MatchString(clean) {
+			d.first[i] = clean
+		}
+	}
+}
+
+// problem returns why the build failed; program is what ended, exit is what its end says.
+func (d *diagnosis) problem(program string, exit error) *accel.Problem {
+	if len(d.part) > 0 {
+		d.line(string(d.part))
+		d.part = nil
+	}
+	if d.err != nil && accel.ReasonForError(d.err, "") == accel.NoSpace {
+		return accel.Problemf(accel.NoSpace, "cannot write the build log: %v", d.err)
+	}
+	for i, s := range symptoms() {
+		if d.first[i] != "" {
+			return accel.Problemf(s.reason, "%s", strings.TrimSpace(d.first[i]))
+		}
+	}
+	if d.last != "" {
+		return accel.Problemf(accel.BuildFailed, "%s (%v)", strings.TrimSpace(d.last), exit)
+	}
+	return accel.Problemf(accel.BuildFailed, "%s ended without a word: %v", program, exit)
+}

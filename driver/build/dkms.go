@@ -1,0 +1,295 @@
+package build
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// dkmsFile is what DKMS reads in a source tree (dkms(8), "dkms.conf").
+const dkmsFile = "dkms.conf"
+
+// dkmsConf is a dkms.conf. The file is a shell script that DKMS sources; here only what it is meant to hold is read,
+// assignments, and everything else is refused: nothing of it runs before the build's scope does.
+type dkmsConf struct {
+	file  string // for people
+	names []string
+	texts map[string]dkmsText // by name, "MAKE[0]" for elements; "MAKE" alone is element 0 as in the shell
+	facts map[string]string   // variables that DKMS sets
+}
+
+// dkmsText is a value as a shell would have it after sourcing, but for what begins with a dollar: that is left for
+// whoever takes the value.
+type dkmsText struct {
+	text  string
+	line  int
+	plain bool // from single quotes: a dollar stays one
+}
+
+// dkmsArrays are the directives with an index (dkms(8)).
+func dkmsArrays() []string {
+	return []string{
+		"BUILT_MODULE_NAME", "BUILT_MODULE_LOCATION", "DEST_MODULE_NAME", "DEST_MODULE_LOCATION", "MAKE", "MAKE_MATCH",
+		"PATCH", "PATCH_MATCH", "STRIP", "MODULES_CONF", "MODULES_CONF_ALIAS_TYPE", "MODULES_CONF_OBSOLETES",
+		"MODULES_CONF_OBSOLETE_ONLY", "BUILD_DEPENDS", "OBSOLETE_BY",
+	}
+}
+
+// dkmsScalars are the directives without an index. Those that only say what DKMS does to the host are read and not
+// acted on: acceld installs nothing.
+func dkmsScalars() []string {
+	return []string{
+		"PACKAGE_NAME", "PACKAGE_VERSION", "CLEAN", "AUTOINSTALL", "REMAKE_INITRD", "NO_WEAK_MODULES", "WEAK_UPDATES",
+		"PRE_BUILD", "POST_BUILD", "PRE_INSTALL", "POST_INSTALL", "POST_ADD", "POST_REMOVE", "PRE_ADD", "SIGN_FILE",
+		"BUILD_EXCLUSIVE_KERNEL", "BUILD_EXCLUSIVE_KERNEL_MIN", "BUILD_EXCLUSIVE_KERNEL_MAX", "BUILD_EXCLUSIVE_ARCH",
+		"BUILD_EXCLUSIVE_CONFIG",
+	}
+}
+
+// parseDKMS reads a dkms.conf. File names it in what is said about it.
+func parseDKMS(file string, data []byte) (*dkmsConf, *accel.Problem) {
+	c := &dkmsConf{file: file, texts: map[string]dkmsText{}, facts: map[string]string{}}
+	p := dkmsParser{rest: string(data), line: 1}
+	for {
+		p.skip()
+		if p.rest == "" {
+			break
+		}
+		line := p.line
+		name, text, err := p.assignment()
+		if err != nil {
+			return nil, c.refuse(p.line, "%v", err)
+		}
+		text.line = line
+		if slices.Contains(dkmsArrays(), name) {
+			name += "[0]"
+		}
+		if _, again := c.texts[name]; !again {
+			c.names = append(c.names, name)
+		}
+		c.texts[name] = text
+	}
+	for _, name := range []string{"PACKAGE_NAME", "PACKAGE_VERSION"} {
+		value, problem := c.value(name)
+		if problem != nil {
+			return nil, problem
+		}
+		if value == "" || value != path.Base(value) || value == ".." {
+			return nil, c.refuse(max(1, c.texts[name].line), "%s is %q", name, value)
+		}
+	}
+	return c, nil
+}
+
+func (c *dkmsConf) refuse(line int, format string, args ...any) *accel.Problem {
+	return accel.Problemf(accel.SourceInvalid, "cannot use %s:%d: %s", c.file, line, fmt.Sprintf(format, args...))
+}
+
+// dkmsParser reads shell assignments.
+type dkmsParser struct {
+	rest string
+	line int
+}
+
+func (p *dkmsParser) take(n int) string {
+	s := p.rest[:n]
+	p.rest = p.rest[n:]
+	p.line += strings.Count(s, "\n")
+	return s
+}
+
+// skip skips what separates assignments.
+func (p *dkmsParser) skip() {
+	for p.rest != "" {
+		switch {
+		case strings.IndexByte(" \t\r\n;", p.rest[0]) >= 0:
+			p.take(1)
+		case strings.HasPrefix(p.rest, "\\\n"):
+			p.take(2)
+		case p.rest[0] == '#':
+			end := strings.IndexByte(p.rest, '\n')
+			if end < 0 {
+				end = len(p.rest)
+			}
+			p.take(end)
+		default:
+			return
+		}
+	}
+}
+
+// assignment reads NAME=value or NAME[number]=value.
+func (p *dkmsParser) assignment() (string, dkmsText, error) {
+	start := regexp.MustCompile(`^(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*(?:\[[0-9]+\])?)=`).FindStringSubmatch(p.rest)
+	if start == nil {
+		text, _, _ := strings.Cut(p.rest, "\n")
+		return "", dkmsText{}, fmt.Errorf("%q is not an assignment: a build by acceld reads dkms.conf and does not run it", strings.TrimSpace(text))
+	}
+	p.take(len(start[0]))
+	if strings.HasPrefix(p.rest, "(") {
+		return "", dkmsText{}, fmt.Errorf("%s has a list in parentheses: write %s[0]=, %s[1]=", start[1], start[1],
+			start[1])
+	}
+	text, err := p.word()
+	return start[1], text, err
+}
+
+// word reads one word of the shell with its quotes.
+func (p *dkmsParser) word() (dkmsText, error) {
+	var out strings.Builder
+	t := dkmsText{plain: strings.HasPrefix(p.rest, "'")}
+	for p.rest != "" {
+		switch ch := p.rest[0]; {
+		case strings.IndexByte(" \t\r\n;", ch) >= 0:
+			t.text = out.String()
+			return t, nil
+		case ch == '\'':
+			end := strings.IndexByte(p.rest[1:], '\'')
+			if end < 0 {
+				return t, fmt.Errorf("a quote (') has no end")
+			}
+			out.WriteString(p.take(end + 2)[1 : end+1])
+		case ch == '"':
+			p.take(1)
+			if err := p.quoted(&out); err != nil {
+				return t, err
+			}
+		case ch == '\\' && len(p.rest) > 1:
+			if s := p.take(2)[1:]; s != "\n" {
+				out.WriteString(s)
+			}
+		case strings.IndexByte("&|<>()", ch) >= 0:
+			return t, fmt.Errorf("%q outside quotes", ch)
+		case ch == '$' && strings.HasPrefix(p.rest, "$("), ch == '`':
+			return t, fmt.Errorf("a command outside quotes")
+		default:
+			out.WriteString(p.take(1))
+		}
+	}
+	t.text = out.String()
+	return t, nil
+}
+
+// quoted reads the rest of a string in double quotes.
+func (p *dkmsParser) quoted(out *strings.Builder) error {
+	for p.rest != "" {
+		switch {
+		case p.rest[0] == '"':
+			p.take(1)
+			return nil
+		case p.rest[0] == '\\' && len(p.rest) > 1:
+			s := p.take(2)
+			switch s[1] {
+			case '"', '\\', '$', '`':
+				out.WriteByte(s[1])
+			case '\n':
+			default:
+				out.WriteString(s)
+			}
+		case strings.HasPrefix(p.rest, "$("): // its quotes are its own
+			end := commandEnd(p.rest)
+			if end < 0 {
+				return fmt.Errorf("a command has no end")
+			}
+			out.WriteString(p.take(end))
+		default:
+			out.WriteString(p.take(1))
+		}
+	}
+	return fmt.Errorf("a quote (\") has no end")
+}
+
+// commandEnd returns the length of the "$(…)" that s begins with, -1 when it has no end.
+func commandEnd(s string) int {
+	depth := 0
+	for i := range len(s) {
+		switch s[i] {
+		case '(':
+			depth++
+		case ')':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return -1
+}
+
+// value returns a value with its variables replaced: those that DKMS sets and those of the file. Empty when the file
+// does not set it.
+func (c *dkmsConf) value(name string) (string, *accel.Problem) {
+	return c.expand(c.texts[name], 0)
+}
+
+func (c *dkmsConf) expand(t dkmsText, depth int) (string, *accel.Problem) {
+	const deepest = 8
+	if depth > deepest {
+		return "", c.refuse(t.line, "%q names itself", t.text)
+	}
+	var problem *accel.Problem
+	out := regexp.MustCompile("\\$(?:([A-Za-z_][A-Za-z0-9_]*)|\\{([A-Za-z_][A-Za-z0-9_]*)\\}|.?)|`").ReplaceAllStringFunc(t.text, func(s string) string {
+		name := strings.Trim(s, "${}")
+		if value, ok := c.facts[name]; ok {
+			return value
+		}
+		inner, ok := c.texts[name]
+		if !ok {
+			inner, ok = c.texts[name+"[0]"]
+		}
+		if !ok || name == "" {
+			problem = c.refuse(t.line, "%q in %q is neither a variable of DKMS nor one of this file", s, t.text)
+			return ""
+		}
+		value, p := c.expand(inner, depth+1)
+		if p != nil {
+			problem = p
+		}
+		return value
+	})
+	if t.plain && !strings.Contains(t.text, "$") {
+		return t.text, nil
+	}
+	return out, problem
+}
+
+// elements returns the indices of a directive that are set, in order.
+func (c *dkmsConf) elements(directive string) []int {
+	var out []int
+	for name := range c.texts {
+		if rest, ok := strings.CutPrefix(name, directive+"["); ok {
+			if i, err := strconv.Atoi(strings.TrimSuffix(rest, "]")); err == nil {
+				out = append(out, i)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func element(directive string, i int) string { return fmt.Sprintf("%s[%d]", directive, i) }
+
+// variables are what a command of the file may use: the variables of DKMS, and the file's own that are no directives.
+func (c *dkmsConf) variables() ([]string, *accel.Problem) {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(c.facts)) {
+		out = append(out, name+"="+c.facts[name])
+	}
+	for _, name := range c.names {
+		directive, _, _ := strings.Cut(name, "[")
+		if name != "PACKAGE_NAME" && name != "PACKAGE_VERSION" && (slices.Contains(dkmsScalars(), directive) || slices.Contains(dkmsArrays(), directive)) || strings.Contains(name, "[") {
+			continue
+		}
+		value, problem := c.value(name)
+		if problem != nil {
+			return nil, problem
+		}
+		out = append(out, name+"="+value)
+	}
+	return out, nil
+}

@@ -1,0 +1,243 @@
+package build
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
+)
+
+// readDKMS reads the dkms.conf of a source tree.
+func (b *Builder) readDKMS(tree string) (*dkmsConf, *accel.Problem) {
+	name := path.Join(tree, dkmsFile)
+	data, err := b.h.ReadFile(name)
+	if err != nil {
+		return nil, accel.ProblemOr(err, accel.SourceMissing, "cannot read %q", name)
+	}
+	return parseDKMS(name, data)
+}
+
+// dkmsFacts sets the variables that DKMS gives to the file and its commands (dkms(8)).
+func (j *job) dkmsFacts(jobs int) {
+	name, version := j.dkms.texts["PACKAGE_NAME"], j.dkms.texts["PACKAGE_VERSION"]
+	j.dkms.facts = map[string]string{
+		"kernelver": j.facts.Kernel.Release, "kernel_source_dir": j.headers, "arch": j.facts.Kernel.Arch,
+		"dkms_tree": path.Join(j.Dir, "dkms"), "source_tree": path.Dir(j.source.Path),
+		"parallel_jobs": strconv.Itoa(jobs),
+		"module":        name.text, "module_version": version.text,
+	}
+}
+
+// work is where DKMS has the copy of a source in the directory of a build: some files name it.
+func (c *dkmsConf) work() (string, *accel.Problem) {
+	name, problem := c.value("PACKAGE_NAME")
+	if problem != nil {
+		return "", problem
+	}
+	version, problem := c.value("PACKAGE_VERSION")
+	return path.Join("dkms", name, version, "build"), problem
+}
+
+// exclusive says why the source is not for this kernel.
+func (c *dkmsConf) exclusive(k accel.Kernel, config string) *accel.Problem {
+	for _, d := range []struct {
+		directive string
+		fits      func(want string) (bool, error)
+		is        string
+	}{
+		{"BUILD_EXCLUSIVE_KERNEL", func(want string) (bool, error) { return matches(want, k.Release) }, k.Release},
+		{"BUILD_EXCLUSIVE_KERNEL_MIN", func(want string) (bool, error) {
+			return compareReleases(k.Release, want) >= 0,
+				nil
+		}, k.Release},
+		{"BUILD_EXCLUSIVE_KERNEL_MAX", func(want string) (bool, error) {
+			return compareReleases(k.Release, want) <= 0,
+				nil
+		}, k.Release},
+		{"BUILD_EXCLUSIVE_ARCH", func(want string) (bool, error) { return matches(want, k.Arch) }, k.Arch},
+		{
+			"BUILD_EXCLUSIVE_CONFIG", func(want string) (bool, error) { return configured(want, config), nil },
+			"its configuration",
+		},
+	} {
+		want, problem := c.value(d.directive)
+		if problem != nil {
+			return problem
+		}
+		if want == "" {
+			continue
+		}
+		line := c.texts[d.directive].line
+		ok, err := d.fits(want)
+		if err != nil {
+			return c.refuse(line, "%s: %v", d.directive, err)
+		}
+		if !ok {
+			return accel.Problemf(accel.KernelMismatch, "%s:%d: the source is only for %s %q, and kernel %q has %s",
+				c.file, line, d.directive, want, k.Release, d.is)
+		}
+	}
+	return nil
+}
+
+// matches is the shell's [[ text =~ pattern ]].
+func matches(pattern, text string) (bool, error) {
+	re, err := regexp.CompilePOSIX(pattern)
+	if err != nil {
+		return false, err
+	}
+	return re.MatchString(text), nil
+}
+
+// compareReleases compares the numbers that two kernel releases begin with.
+func compareReleases(a, b string) int {
+	numbers := func(s string) []int {
+		var out []int
+		for _, n := range strings.FieldsFunc(s, func(r rune) bool { return r == '.' || r == '-' }) {
+			i, err := strconv.Atoi(n)
+			if err != nil {
+				break
+			}
+			out = append(out, i)
+		}
+		return out
+	}
+	return slices.Compare(numbers(a), numbers(b))
+}
+
+// configured reports whether every "CONFIG_X" of want is on and every "!CONFIG_X" is off.
+func configured(want, config string) bool {
+	for _, option := range strings.Fields(want) {
+		name, off := strings.CutPrefix(option, "!")
+		on := strings.Contains("\n"+config, "\n"+name+"=y\n") || strings.Contains("\n"+config, "\n"+name+"=m\n")
+		if on == off {
+			return false
+		}
+	}
+	return true
+}
+
+// dkmsCommands are what DKMS runs to build: patches, PRE_BUILD, one MAKE, POST_BUILD. MAKE and the scripts are shell
+// text of the source, trusted as much as its Makefile is: they go to the shell as they stand, with the variables of
+// DKMS in the environment, inside the scope. CLEAN is not run, because the copy is clean.
+func (b *Builder) dkmsCommands(j *job) ([]command, *accel.Problem) {
+	shell, err := b.h.LookPath("bash") // DKMS's own
+	if err != nil {
+		shell, err = b.h.LookPath("sh")
+	}
+	if err != nil {
+		return nil, accel.Problemf(accel.CompilerMissing, "program %q is not installed", "bash")
+	}
+	variables, problem := j.dkms.variables()
+	if problem != nil {
+		return nil, problem
+	}
+	commands, problem := b.dkmsPatches(j)
+	if problem != nil {
+		return nil, problem
+	}
+	run := func(name, text string, more ...string) {
+		if text != "" {
+			commands = append(commands, command{
+				name: name, path: shell, args: []string{"-c", text},
+				env: slices.Concat(variables, more),
+			})
+		}
+	}
+	script := func(directive string) {
+		if text := j.dkms.texts[directive].text; text != "" {
+			run(directive, "./"+strings.TrimPrefix(text, "./"), "MAKEFLAGS="+makeFlags(b.o.Jobs, b.variables(j)))
+		}
+	}
+	script("PRE_BUILD")
+	make, problem := j.dkms.makeText(j.facts.Kernel.Release)
+	if problem != nil {
+		return nil, problem
+	}
+	all := b.variables(j)
+	if strings.HasPrefix(make, "make ") { // as DKMS does; sources that do not want it write 'make' (dkms(8))
+		all = append(all, "KERNELRELEASE="+j.facts.Kernel.Release)
+	}
+	run("MAKE", make, "MAKEFLAGS="+makeFlags(b.o.Jobs, all))
+	script("POST_BUILD")
+	return commands, nil
+}
+
+// makeText is the make command for a kernel: MAKE[0] unless a MAKE_MATCH is for it, and DKMS's own without either.
+func (c *dkmsConf) makeText(release string) (string, *accel.Problem) {
+	text := `make -C "$kernel_source_dir" M="$dkms_tree/$module/$module_version/build"`
+	for _, i := range c.elements("MAKE") {
+		match, problem := c.value(element("MAKE_MATCH", i))
+		if problem != nil {
+			return "", problem
+		}
+		if match != "" {
+			ok, err := matches(match, release)
+			if err != nil {
+				return "", c.refuse(c.texts[element("MAKE_MATCH", i)].line, "%v", err)
+			}
+			if !ok {
+				continue
+			}
+		}
+		text = c.texts[element("MAKE", i)].text
+	}
+	return text, nil
+}
+
+// dkmsPatches are the patches that the file wants for this kernel.
+func (b *Builder) dkmsPatches(j *job) ([]command, *accel.Problem) {
+	var commands []command
+	for _, i := range j.dkms.elements("PATCH") {
+		match, problem := j.dkms.value(element("PATCH_MATCH", i))
+		if problem != nil {
+			return nil, problem
+		}
+		line := j.dkms.texts[element("PATCH", i)].line
+		ok, err := matches(match, j.facts.Kernel.Release) // an empty one matches
+		if err != nil {
+			return nil, j.dkms.refuse(line, "%v", err)
+		}
+		if !ok {
+			continue
+		}
+		file, problem := j.dkms.value(element("PATCH", i))
+		if problem != nil {
+			return nil, problem
+		}
+		if file = path.Join("patches", path.Clean("/"+file)); !b.h.Exists(path.Join(j.Work, file)) {
+			return nil, j.dkms.refuse(line, "the patch %q is not there", file)
+		}
+		program, err := b.h.LookPath("patch")
+		if err != nil {
+			return nil, accel.Problemf(accel.CompilerMissing, "program %q is not installed: install package %q",
+				"patch", "patch")
+		}
+		commands = append(commands, command{
+			name: fmt.Sprintf("PATCH[%d]", i), path: program,
+			args: []string{"-p1", "-i", file},
+		})
+	}
+	return commands, nil
+}
+
+// dkmsModule is where the build leaves a module of the definition; ok is false when the file does not say.
+func (c *dkmsConf) module(name string) (file string, ok bool, problem *accel.Problem) {
+	for _, i := range c.elements("BUILT_MODULE_NAME") {
+		var v [3]string
+		for n, directive := range []string{"BUILT_MODULE_NAME", "DEST_MODULE_NAME", "BUILT_MODULE_LOCATION"} {
+			if v[n], problem = c.value(element(directive, i)); problem != nil {
+				return "", false, problem
+			}
+		}
+		if kmod.Normal(v[0]) == kmod.Normal(name) || v[1] != "" && kmod.Normal(v[1]) == kmod.Normal(name) {
+			return path.Clean("/" + path.Join(v[2], v[0]+".ko")), true, nil
+		}
+	}
+	return "", false, nil
+}

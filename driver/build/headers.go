@@ -1,0 +1,245 @@
+package build
+
+import (
+	"context"
+	"encoding/json"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
+)
+
+// headersPackage names the package with the build headers of a kernel, as the distribution calls it.
+func headersPackage(os accel.OS, release string) string {
+	flavour := release[strings.LastIndexByte(release, '-')+1:] // "6.4.0-150600.23-default", "6.6.52-0-lts"
+	switch os.ID {
+	case "debian", "ubuntu", "linuxmint", "pop", "raspbian", "kali":
+		return "linux-headers-" + release
+	case "rhel", "centos", "rocky", "almalinux", "ol", "fedora", "amzn", "azurelinux", "mariner":
+		if os.ID == "ol" && strings.Contains(release, "uek") {
+			return "kernel-uek-devel-" + release
+		}
+		return "kernel-devel-" + release
+	case "sles", "sled", "opensuse-leap", "opensuse-tumbleweed", "opensuse":
+		return "kernel-" + flavour + "-devel"
+	case "arch", "archlinux", "manjaro":
+		return "linux-headers"
+	case "alpine":
+		return "linux-" + flavour + "-dev"
+	}
+	return "the build headers of kernel " + release
+}
+
+// headerDirs are where distributions put the build headers of a kernel.
+func (b *Builder) headerDirs(k accel.Kernel) []string {
+	r := k.Release
+	dirs := []string{
+		k.Headers, "/lib/modules/" + r + "/build", "/usr/lib/modules/" + r + "/build",
+		"/usr/src/linux-headers-" + r, // Debian, Ubuntu
+		"/usr/src/kernels/" + r,       // Fedora, RHEL
+	}
+	if i := strings.LastIndexByte(r, '-'); i > 0 { // SUSE: linux-<version>-obj/<architecture>/<flavour>
+		dirs = append(dirs, path.Join("/usr/src/linux-"+r[:i]+"-obj", k.Arch, r[i+1:]))
+	}
+	return dirs
+}
+
+// headers returns the directory of the build headers of the kernel.
+func (b *Builder) headers(facts accel.Facts) (string, *accel.Problem) {
+	if problem := b.toolkit(facts.Kernel.Release); problem != nil {
+		return "", problem
+	}
+	install := headersPackage(facts.OS, facts.Kernel.Release)
+	for _, dir := range b.headerDirs(facts.Kernel) {
+		if dir == "" || !b.h.Exists(path.Join(dir, "Makefile")) {
+			continue
+		}
+		if release := b.headersRelease(dir); release != "" && release != facts.Kernel.Release {
+			return "", accel.Problemf(accel.KernelMismatch,
+				"the headers in %q are of kernel %q, wanted is %q: install package %q", dir, release,
+				facts.Kernel.Release, install)
+		}
+		if part := b.incomplete(dir); part != "" {
+			return "", accel.Problemf(accel.HeadersMissing,
+				"the headers in %q are not whole, %q is not there: install package %q", dir, part, install)
+		}
+		return dir, nil
+	}
+	return "", accel.Problemf(accel.HeadersMissing, "the headers of kernel %q are not installed: install package %q",
+		facts.Kernel.Release, install)
+}
+
+// headersRelease is the kernel that headers say they are of: what modules get. Empty when they do not say. Their
+// include/config/kernel.release is not looked at: Debian's has another one.
+func (b *Builder) headersRelease(dir string) string {
+	text, err := b.h.ReadFile(path.Join(dir, "include/generated/utsrelease.h"))
+	if err != nil {
+		return ""
+	}
+	if m := regexp.MustCompile(`UTS_RELEASE "([^"]+)"`).FindSubmatch(text); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
+
+// incomplete names a part that the Makefile of headers includes from another package (Debian's -common and kbuild,
+// SUSE's kernel-devel) and that is not there.
+func (b *Builder) incomplete(dir string) string {
+	text, err := b.h.ReadFile(path.Join(dir, "Makefile"))
+	const longest = 4096 // the one of a whole tree includes only what is in it
+	if err != nil || len(text) > longest {
+		return ""
+	}
+	for _, m := range regexp.MustCompile(`(?m)^include[ \t]+(/[^\s$]+)[ \t]*$`).FindAllSubmatch(text, -1) {
+		if !b.h.Exists(string(m[1])) {
+			return string(m[1])
+		}
+	}
+	return ""
+}
+
+// toolkitFile is in the root of an image with headers and compiler for one kernel of an image-based distribution.
+const toolkitFile = "/etc/driver-toolkit-release.json"
+
+// toolkit refuses the root of a toolkit image that is for another kernel.
+func (b *Builder) toolkit(release string) *accel.Problem {
+	var t struct {
+		Kernel   string `json:"KERNEL_VERSION"`
+		RealTime string `json:"RT_KERNEL_VERSION"`
+	}
+	if text, err := b.h.ReadFile(toolkitFile); err != nil || json.Unmarshal(text, &t) != nil {
+		t.Kernel = "" // it does not say
+	}
+	if t.Kernel == "" || release == t.Kernel || release == t.RealTime {
+		return nil
+	}
+	return accel.Problemf(accel.KernelMismatch,
+		"the toolkit (%s) is for kernel %q, wanted is %q: use the toolkit image of the same release of the distribution", toolkitFile, t.Kernel, release)
+}
+
+// compiler checks that the programs of a build are there and returns the path of make and the arguments that the
+// kernel's own compiler asks of it.
+func (b *Builder) compiler(ctx context.Context, facts accel.Facts, config string, other bool) (program string,
+	arguments []string, problem *accel.Problem,
+) {
+	needs := []string{"make", "gcc", "ld"}
+	clang := kmod.ConfigValue(config, "CONFIG_CC_IS_CLANG") == "y"
+	if clang {
+		needs, arguments = []string{"make", "clang", "ld.lld"}, []string{"LLVM=1"}
+	}
+	cc, problem := b.matchingCompiler(ctx, facts, needs[1], config, other)
+	if problem != nil {
+		return "", nil, problem
+	}
+	if cc != needs[1] {
+		arguments = append(arguments, "CC="+cc)
+		needs[1] = cc
+	}
+	for _, program := range needs {
+		if _, err := b.h.LookPath(program); err != nil && !path.IsAbs(program) {
+			return "", nil, accel.Problemf(accel.CompilerMissing, "program %q is not installed: install package %q",
+				program, programPackage(facts.OS, program))
+		}
+	}
+	program, err := b.h.LookPath(needs[0])
+	if err != nil {
+		return "", nil, accel.ProblemOf(err, "cannot find make")
+	}
+	return program, arguments, nil
+}
+
+// matchingCompiler returns the installed compiler that is the kernel's: kbuild warns of another one and goes on, but
+// what comes out may differ in layout, and a kernel with compiler plugins cannot be built for with another one at all.
+func (b *Builder) matchingCompiler(ctx context.Context, facts accel.Facts, name, config string, other bool) (string,
+	*accel.Problem,
+) {
+	text := kmod.ConfigValue(config, "CONFIG_CC_VERSION_TEXT") // "gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0"
+	want := majorOf(text)
+	if want == "" {
+		return name, nil
+	}
+	found := []string{name, name + "-" + want, "/opt/rh/gcc-toolset-" + want + "/root/usr/bin/" + name}
+	has := ""
+	for _, candidate := range found {
+		version := b.compilerVersion(ctx, candidate)
+		if major, _, _ := strings.Cut(version, "."); major == want {
+			return candidate, nil
+		}
+		if has == "" {
+			has = version
+		}
+	}
+	plugins := kmod.ConfigValue(config, "CONFIG_GCC_PLUGINS") == "y"
+	if has == "" || other && !plugins { // none at all is said by who looks for it
+		return name, nil
+	}
+	why := "set anyCompiler for the source to build with another"
+	if plugins {
+		why = "the kernel has compiler plugins, which need the same"
+	}
+	return "", accel.Problemf(accel.CompilerMismatch,
+		"kernel %q was built with %q, %s here is %s; %s: install package %q", facts.Kernel.Release, text, name, has,
+		why, versionedPackage(facts.OS, name, want))
+}
+
+// majorOf is the major version in what a compiler calls itself: its last word that is a version.
+func majorOf(text string) string {
+	all := regexp.MustCompile(`(?:^|[ )])(\d+)\.\d+(?:\.\d+)?`).FindAllStringSubmatch(text, -1)
+	if len(all) == 0 {
+		return ""
+	}
+	if strings.Contains(text, "clang") {
+		return all[0][1]
+	}
+	return all[len(all)-1][1]
+}
+
+// compilerVersion asks a compiler; empty when it is not there.
+func (b *Builder) compilerVersion(ctx context.Context, name string) string {
+	program := name
+	if !path.IsAbs(name) {
+		found, err := b.h.LookPath(name)
+		if err != nil {
+			return ""
+		}
+		program = found
+	} else if !b.h.Exists(name) {
+		return ""
+	}
+	args := []string{"-dumpfullversion", "-dumpversion"} // as scripts/cc-version.sh of the kernel
+	if strings.Contains(path.Base(name), "clang") {
+		args = args[1:]
+	}
+	out, err := b.h.Command(ctx, program, args...).Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func versionedPackage(os accel.OS, name, major string) string {
+	switch os.ID {
+	case "rhel", "centos", "rocky", "almalinux", "ol":
+		if name == "gcc" {
+			return "gcc-toolset-" + major
+		}
+		return name
+	case "sles", "sled", "opensuse-leap", "opensuse-tumbleweed", "opensuse":
+		return name + major
+	}
+	return name + "-" + major
+}
+
+func programPackage(os accel.OS, program string) string {
+	switch {
+	case program == "ld":
+		return "binutils"
+	case program == "ld.lld":
+		return "lld"
+	case program == "gcc" && os.ID == "alpine":
+		return "build-base"
+	}
+	return program
+}

@@ -1,0 +1,82 @@
+package build
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/template"
+)
+
+// command is one program of a build.
+type command struct {
+	name string // for people
+	path string
+	args []string
+	env  []string
+}
+
+// system is how the source of a job is built: what the definition says, else by its dkms.conf, else by kbuild.
+func (b *Builder) system(s template.BuildSource) accel.BuildSystem {
+	if s.System != "" {
+		return s.System
+	}
+	if b.h.Exists(path.Join(s.Path, dkmsFile)) {
+		return accel.BuildDKMS
+	}
+	return accel.BuildKbuild
+}
+
+// commands are the programs of a build, in order.
+func (b *Builder) commands(j *job) ([]command, *accel.Problem) {
+	switch j.system {
+	case accel.BuildDKMS:
+		return b.dkmsCommands(j)
+	case accel.BuildMake:
+		return []command{{name: "make", path: j.make, args: slices.Concat([]string{fmt.Sprintf("-j%d", b.o.Jobs)},
+			b.variables(j), []string{"modules"})}}, nil
+	default:
+		args := []string{"-C", j.headers, "M=" + j.Work, fmt.Sprintf("-j%d", b.o.Jobs)}
+		return []command{{name: "make", path: j.make, args: slices.Concat(args, b.variables(j),
+			[]string{"modules"})}}, nil
+	}
+}
+
+// variables are those of make: the kernel's compiler, what the definition says, and the paths left out of what comes
+// out.
+func (b *Builder) variables(j *job) []string {
+	flags := "-ffile-prefix-map=" + j.Work + "=."
+	var rest []string
+	for _, a := range slices.Concat(j.extra, j.source.Make) {
+		if more, ok := strings.CutPrefix(a, "KCFLAGS="); ok {
+			flags += " " + more
+			continue
+		}
+		rest = append(rest, a)
+	}
+	return append([]string{"KCFLAGS=" + flags}, rest...)
+}
+
+// environment is what every step sees besides its own. Builder and time are fixed so that equal sources give equal
+// bytes on every host of a fleet (Documentation/kbuild/reproducible-builds.rst, reproducible-builds.org).
+func (j *job) environment() []string {
+	tmp := path.Join(j.Dir, "tmp")
+	return []string{
+		"TMPDIR=" + tmp, "HOME=" + tmp, "SOURCE_DATE_EPOCH=0", "TZ=UTC",
+		"KBUILD_BUILD_USER=acceld", "KBUILD_BUILD_HOST=acceld", "KBUILD_BUILD_TIMESTAMP=1970-01-01 00:00:00 +0000",
+	}
+}
+
+// makeFlags is the environment variable MAKEFLAGS that gives a make, and every make that it starts, jobs and variables
+// as its command line would (GNU make, "Communicating Options to a Sub-make"): words are split at blanks, a backslash
+// keeps one, and a dollar is doubled.
+func makeFlags(jobs int, variables []string) string {
+	words := []string{fmt.Sprintf("-j%d", jobs), "--"}
+	quote := strings.NewReplacer(`\`, `\\`, " ", `\ `, "\t", "\\\t", "$", "$$")
+	for _, v := range variables {
+		words = append(words, quote.Replace(v))
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,41 @@
+package build
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/acceld/acceld/driver/progress"
+	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/host"
+)
+
+// Options of a [Builder]; all but the limits must be there.
+type Options struct {
+	StateDir string
+	Log      *slog.Logger
+	Store    *store.Store
+	Tell     progress.Teller
+	// Now is the clock of what is written into the store.
+	Now func() time.Time
+	// Timeout bounds one build; Jobs is make's -j.
+	Timeout time.Duration
+	Jobs    int
+	// Memory is what one build may use, in bytes; no cap when zero. CPUWeight is its share of a busy processor, where
+	// everybody else has 100; it is left alone when zero.
+	Memory    int64
+	CPUWeight int
+}
+
+// Builder builds drivers on one host.
+type Builder struct {
+	h     *host.Host
+	log   *slog.Logger
+	store *store.Store
+	tell  progress.Teller
+	o     Options
+}
+
+// New returns the builder of a host.
+func New(h *host.Host, o Options) *Builder {
+	return &Builder{h: h, log: o.Log, store: o.Store, tell: o.Tell, o: o}
+}

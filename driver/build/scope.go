@@ -1,0 +1,142 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"os/exec"
+	"path"
+	"slices"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// Users that nobody has: systemd's documentation of user ids leaves 1879048192 to 2147483647 unused. A job has one of
+// its own, so that no other process without rights can change what root will load.
+const (
+	firstUser = 1879048192
+	users     = 1 << 27
+)
+
+// openScope opens where the programs of a job run, and gives its files to a user without rights where that user can do
+// the work.
+func (b *Builder) openScope(ctx context.Context, j *job) (done func()) {
+	scope, err := b.h.OpenScope(ctx, host.ScopeOptions{
+		Name:        "acceld-build-" + path.Base(j.Dir),
+		Description: "acceld: build of the driver of " + j.def.Kind,
+		CPUWeight:   b.o.CPUWeight, MemoryBytes: b.o.Memory,
+	})
+	if err != nil {
+		b.log.Debug("a build is less limited than it could be", "kind", j.def.Kind, "limits", scope.Limits(), "error",
+			err)
+	}
+	j.scope = scope
+	sum := fnv.New32a()
+	_, _ = io.WriteString(sum, j.Dir) // it never fails
+	user := firstUser + int(sum.Sum32()%users)
+	if err := b.hand(j, user); err != nil {
+		b.log.Debug("a build keeps the agent's user", "kind", j.def.Kind, "error", err)
+	} else if err := b.tryUser(ctx, j, user); err != nil {
+		b.log.Info("a build keeps the agent's user: another cannot read what it needs", "kind", j.def.Kind, "headers",
+			j.headers, "error", err)
+	} else {
+		j.user = user
+	}
+	return func() {
+		if err := scope.Close(); err != nil {
+			b.log.Warn("cannot end the scope of a build", "kind", j.def.Kind, "error", err)
+		}
+	}
+}
+
+// hand makes the files of a job the user's, and the way to them passable. The store beside them is not.
+func (b *Builder) hand(j *job, user int) error {
+	for _, dir := range []string{b.o.StateDir, b.store.BuildDir(), j.Dir} {
+		const pass = 0o011
+		st, err := b.h.Stat(dir)
+		if err != nil {
+			return err
+		}
+		if mode := st.Mode().Perm(); mode&pass != pass {
+			if err := b.h.Chmod(dir, mode|pass); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(b.h.Give(j.Work, user), b.h.Chmod(j.Work, 0o700), b.h.Give(path.Join(j.Dir, "tmp"), user))
+}
+
+// tryUser lets the user look whether it can read the headers and write its files.
+func (b *Builder) tryUser(ctx context.Context, j *job, user int) error {
+	shell, err := b.h.LookPath("sh")
+	if err != nil {
+		return err
+	}
+	const look = `[ -w "$1" ] && [ -w "$TMPDIR" ] && [ -r "$2/Makefile" ]`
+	return j.scope.Run(ctx, host.Program{
+		Path: shell, Args: []string{
+			"-c", look, "sh", j.Work,
+			j.headers,
+		}, Env: j.environment(), Dir: j.Work, User: user, Output: io.Discard,
+	})
+}
+
+// inScope runs one program of a job.
+func (b *Builder) inScope(ctx context.Context, j *job, c command, output io.Writer) error {
+	return j.scope.Run(ctx, host.Program{
+		Path: c.path, Args: c.args, Env: slices.Concat(j.environment(),
+			c.env), Dir: j.Work, User: j.user, Output: output,
+	})
+}
+
+// runCommands builds: no network, the lowest priority, and nothing of it is left when its time is over.
+func (b *Builder) runCommands(ctx context.Context, j *job, log io.Writer) (problem *accel.Problem) {
+	commands, problem := b.commands(j)
+	if problem != nil {
+		return problem
+	}
+	limited, cancel := context.WithTimeout(ctx, b.o.Timeout)
+	defer cancel()
+	j.steps = len(commands) + 2 // copying the source comes before them, and harvesting the modules after
+	expected := b.store.ExpectedSteps(j.def.Kind)
+	at := b.tell.Begin(accel.Progress{
+		Kind: j.def.Kind, Stage: accel.StageBuild, Step: 2, Steps: j.steps,
+		Total: expected, Guessed: expected > 0,
+	})
+	defer func() { at.End(problem) }()
+	words := newDiagnosis(log, j.Work, func(done int, command string) {
+		if int64(done) > at.Total {
+			at.Total, at.Guessed = 0, false // nobody knows any more
+		}
+		at.At(done, command)
+	})
+	for i, c := range commands {
+		at.Step = i + 2
+		at.At(words.counted, c.name)
+		err := b.inScope(limited, j, c, words)
+		var exit *exec.ExitError
+		switch {
+		case ctx.Err() != nil:
+			return accel.Problemf(accel.BuildTimeout, "the build of %q was called off: %v", j.def.Kind, ctx.Err())
+		case limited.Err() != nil:
+			return accel.Problemf(accel.BuildTimeout, "the build of %q did not end within %v", j.def.Kind, b.o.Timeout)
+		case errors.Is(err, fs.ErrNotExist):
+			return accel.Problemf(accel.CompilerMissing, "cannot build the driver of %q: %v", j.def.Kind, err)
+		case err != nil && j.scope.OutOfMemory():
+			return accel.Problemf(accel.BuildOutOfMemory, "the build of %q used more than its %d MiB of memory",
+				j.def.Kind, b.o.Memory>>20)
+		case errors.As(err, &exit):
+			return words.problem(c.name, err)
+		case err != nil:
+			return accel.ProblemOf(err, "cannot build the driver of %q", j.def.Kind)
+		case words.err != nil:
+			return accel.ProblemOf(words.err, "cannot write the build log of %q", j.def.Kind)
+		}
+	}
+	j.counted = words.counted
+	at.Total, at.Guessed = at.Done, false
+	return nil
+}

@@ -1,0 +1,67 @@
+package deadline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// ofDevice is how long one device may take to answer.
+const ofDevice = 5 * time.Second
+
+// ErrNoAnswer is the outcome of an operation that a device did not end in its time.
+var ErrNoAnswer = errors.New("it did not answer")
+
+// Operations are those that are under way. The zero value has none; it is safe for concurrent use.
+type Operations struct {
+	mu    sync.Mutex
+	asked map[string]chan error
+}
+
+// Do runs an operation on a device, with the time that a device has. Name tells operations apart, such as
+// "bind 0000:01:00.0".
+func (o *Operations) Do(ctx context.Context, name string, do func() error) error {
+	return o.Within(ctx, ofDevice, name, do)
+}
+
+// Within is Do with a limit of its own. The error has [ErrNoAnswer] in its chain when the limit is over, or when the
+// same operation has not come back from an earlier call.
+func (o *Operations) Within(ctx context.Context, limit time.Duration, name string, do func() error) error {
+	o.mu.Lock()
+	if o.asked == nil {
+		o.asked = map[string]chan error{}
+	}
+	done, hangs := o.asked[name]
+	if !hangs {
+		done = make(chan error, 1)
+		o.asked[name] = done
+	}
+	o.mu.Unlock()
+	if hangs && len(done) == 0 {
+		return fmt.Errorf("%w in time, and still does not", ErrNoAnswer)
+	}
+	if hangs { // it came back meanwhile: its answer is for a question of the past
+		o.answered(name)
+		return o.Within(ctx, limit, name, do)
+	}
+	go func() { done <- do() }()
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	select {
+	case err := <-done:
+		o.answered(name)
+		return err
+	case <-over.C:
+		return fmt.Errorf("%w within %v", ErrNoAnswer, limit)
+	case <-ctx.Done():
+		return errors.Join(errors.New("called off"), ctx.Err())
+	}
+}
+
+func (o *Operations) answered(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.asked, name)
+}

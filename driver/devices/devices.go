@@ -1,0 +1,93 @@
+package devices
+
+import (
+	"path"
+	"slices"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// AnyFree reports whether a device is left for the driver: loading it helps then, whoever has the others.
+func (s *Devices) AnyFree(def *accel.Definition, accs []accel.Accelerator) bool {
+	return slices.ContainsFunc(s.Observe(def, accs), func(v Device) bool {
+		return v.Bound == "" && (v.Kept == "" || v.Kept == def.Driver.Binds)
+	})
+}
+
+// AnyBound reports whether some device works with the driver: then it is not taken away from it.
+func (s *Devices) AnyBound(def *accel.Definition, accs []accel.Accelerator) bool {
+	return slices.ContainsFunc(s.Observe(def, accs),
+		func(v Device) bool { return v.Bound == def.Driver.Binds && v.Missing == "" })
+}
+
+// Device is what is true now about one accelerator and its driver.
+type Device struct {
+	ID      string
+	Bound   string // the PCI driver
+	Kept    string // the PCI driver that alone may bind it, by driver_override
+	Nodes   []accel.DeviceNode
+	Missing string      // what is not there: a node's path or the pattern that nothing matches; empty when all are
+	deleted []host.Node // nodes that the kernel has and /dev has not
+}
+
+// Dir is the directory of a PCI function.
+func Dir(id string) string { return path.Join("/sys/bus/pci/devices", id) }
+
+// Observe reads the driver and the nodes of the accelerators that are present. What the caller knows of them may be
+// older than a load.
+func (s *Devices) Observe(def *accel.Definition, accs []accel.Accelerator) []Device {
+	var out []Device
+	for _, a := range accs {
+		if !a.Present() || !s.h.Exists(Dir(a.ID)) {
+			continue
+		}
+		v := Device{ID: a.ID}
+		if link, err := s.h.Readlink(path.Join(Dir(a.ID), "driver")); err == nil {
+			v.Bound = path.Base(link)
+		}
+		if o, err := s.h.ReadString(path.Join(Dir(a.ID), "driver_override")); err == nil && o != "(null)" {
+			v.Kept = o
+		}
+		s.findNodes(&v, def.Nodes)
+		out = append(out, v)
+	}
+	return out
+}
+
+// Problem says why the devices are not all driven by def's driver: nil when they are. When the modules are live,
+// an unbound device is one that was refused.
+func Problem(def *accel.Definition, devices []Device, live bool) *accel.Problem {
+	for _, v := range devices {
+		if v.Bound != "" && v.Bound != def.Driver.Binds {
+			return accel.Problemf(accel.ConflictDriver, "device %q is bound to driver %q, not to %q", v.ID, v.Bound,
+				def.Driver.Binds)
+		}
+		if v.Bound == "" && v.Kept != "" && v.Kept != def.Driver.Binds {
+			return accel.Problemf(accel.ConflictDriver, "device %q is kept for driver %q by driver_override", v.ID,
+				v.Kept)
+		}
+	}
+	if !live {
+		return nil
+	}
+	for _, v := range devices {
+		if v.Bound == "" {
+			return accel.Problemf(accel.ProbeFailed, "driver %q is loaded and device %q is not bound to it",
+				def.Driver.Binds, v.ID)
+		}
+	}
+	for _, v := range devices {
+		if v.Missing != "" {
+			return accel.Problemf(accel.NodeMissing, "device %q is bound to %q and its device node %q is missing", v.ID,
+				v.Bound, v.Missing)
+		}
+	}
+	return nil
+}
+
+// ShowsConsole reports whether a device is the one that the firmware started the display on, or has a frame buffer.
+func (s *Devices) ShowsConsole(id string) bool {
+	boot, err := s.h.ReadString(path.Join(Dir(id), "boot_vga"))
+	return err == nil && boot == "1" || len(s.h.Glob(Dir(id), "graphics/fb*")) > 0
+}

@@ -1,0 +1,118 @@
+package devices
+
+import (
+	"io/fs"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// findNodes fills in the nodes that the rows of the definition find. A node of an optional row may be made by nobody.
+func (s *Devices) findNodes(v *Device, sources []accel.NodeSource) {
+	found, missing := s.h.DeviceNodes(v.ID, sources)
+	if len(missing) > 0 {
+		v.Missing = missing[0]
+	}
+	for _, n := range found {
+		v.Nodes = append(v.Nodes, n.DeviceNode)
+		if s.nodeThere(n.DeviceNode) {
+			continue
+		}
+		if v.Missing == "" {
+			v.Missing = n.Path
+		}
+		if !s.h.Exists(n.Path) {
+			v.deleted = append(v.deleted, n)
+		}
+	}
+}
+
+// sharedNodes looks for the nodes that all devices of the kind share: missing names the first that is not there,
+// deleted are those that can be made.
+func (s *Devices) sharedNodes(def *accel.Definition) (missing string, deleted []host.Node) {
+	made, unknown := s.h.MadeNodes("", def.Driver.MakeNodes)
+	for _, n := range made {
+		if s.nodeThere(n.DeviceNode) {
+			continue
+		}
+		unknown = append(unknown, n.Path)
+		if !s.h.Exists(n.Path) {
+			deleted = append(deleted, n)
+		}
+	}
+	for _, name := range def.Container.Nodes {
+		if !s.h.Exists(name) {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) > 0 {
+		missing = unknown[0]
+	}
+	return missing, deleted
+}
+
+// SharedProblem says which shared node is not there when the driver is; nil when all are.
+func (s *Devices) SharedProblem(def *accel.Definition, live bool) *accel.Problem {
+	if missing, _ := s.sharedNodes(def); live && missing != "" {
+		return accel.Problemf(accel.NodeMissing, "the driver of %q is loaded and its device node %q is missing",
+			def.Kind, missing)
+	}
+	return nil
+}
+
+// MakeNodes makes the nodes that are not there and whose numbers are known: those that the driver leaves to others to
+// make and, when again is true, those that somebody deleted, which neither devtmpfs nor udev makes again. Somebody else
+// may be as quick.
+func (s *Devices) MakeNodes(def *accel.Definition, accs []accel.Accelerator, again bool) {
+	_, nodes := s.sharedNodes(def)
+	for _, v := range s.Observe(def, accs) {
+		nodes = append(nodes, v.deleted...)
+	}
+	for _, n := range nodes {
+		if !n.Made && !again {
+			continue
+		}
+		if err := s.ledger.Mknod(n.Path, n.Major, n.Minor, n.Mode); err != nil {
+			s.log.Warn("cannot make a device node", "node", n.Path, "error", err)
+		}
+	}
+}
+
+// nodeThere reports whether the node is the device that sysfs says. On a copy of a machine any file will do.
+func (s *Devices) nodeThere(n accel.DeviceNode) bool {
+	st, err := s.h.Stat(n.Path)
+	if err != nil {
+		return false
+	}
+	if st.Mode()&fs.ModeDevice == 0 {
+		return !s.h.Live()
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return !ok || unix.Major(sys.Rdev) == n.Major && unix.Minor(sys.Rdev) == n.Minor
+}
+
+// NodeAt returns the device node at a path; without numbers when it is not a device.
+func (s *Devices) NodeAt(name string) accel.DeviceNode {
+	n := accel.DeviceNode{Path: name}
+	st, err := s.h.Stat(name)
+	if err != nil || st.Mode()&fs.ModeDevice == 0 {
+		return n
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		n.Major, n.Minor = unix.Major(sys.Rdev), unix.Minor(sys.Rdev)
+	}
+	return n
+}
+
+// ForeignNodes are the device nodes of a device whatever driver made them, such as drm/card0.
+func (s *Devices) ForeignNodes(id string) []accel.DeviceNode {
+	found, _ := s.h.DeviceNodes(id, []accel.NodeSource{{Glob: "*/*"}, {Glob: "*/*/*"}})
+	var out []accel.DeviceNode
+	for _, n := range found {
+		out = append(out, n.DeviceNode)
+	}
+	return out
+}

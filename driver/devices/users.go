@@ -1,0 +1,64 @@
+package devices
+
+import (
+	"slices"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
+)
+
+// Users names everyone who uses the modules: other modules, processes with a device node open, or, when only the
+// kernel's count tells, that there is somebody.
+func (s *Devices) Users(def *accel.Definition, accs []accel.Accelerator, order []accel.LoadedModule) []accel.Holder {
+	ours := map[string]bool{}
+	for _, m := range def.Driver.Modules {
+		ours[kmod.Normal(m.Name)] = true
+	}
+	var who []accel.Holder
+	counted := ""
+	for _, m := range order {
+		for _, holder := range m.Holders {
+			if !ours[kmod.Normal(holder)] {
+				who = append(who, accel.Holder{Other: "module " + holder})
+			}
+		}
+		if m.RefCnt > len(m.Holders) && counted == "" {
+			counted = m.Name
+		}
+	}
+	who = append(who, s.Processes(s.nodes(def, accs))...)
+	if len(who) == 0 && counted != "" {
+		who = []accel.Holder{{Other: "somebody who cannot be seen from here (the kernel counts a use of module " +
+			counted + ")"}}
+	}
+	return who
+}
+
+// Processes are those that have one of the nodes open or mapped.
+func (s *Devices) Processes(nodes []accel.DeviceNode) []accel.Holder {
+	var who []accel.Holder
+	for _, o := range s.h.Holders(nodes) {
+		who = append(who, accel.Holder{PID: o.PID, Comm: o.Comm, PodUID: o.Pod, Device: o.Node})
+	}
+	return who
+}
+
+// nodes are the device nodes of the kind: those of each accelerator as they are now and as the caller knows them, and
+// the shared ones.
+func (s *Devices) nodes(def *accel.Definition, accs []accel.Accelerator) []accel.DeviceNode {
+	var out []accel.DeviceNode
+	for _, v := range s.Observe(def, accs) {
+		out = append(out, v.Nodes...)
+	}
+	for _, a := range accel.Flat(accs) {
+		out = append(out, a.Nodes...)
+	}
+	for _, name := range slices.Concat(def.Container.Nodes, def.Container.OptionalNodes) {
+		out = append(out, s.NodeAt(name))
+	}
+	made, _ := s.h.MadeNodes("", def.Driver.MakeNodes)
+	for _, n := range made {
+		out = append(out, n.DeviceNode)
+	}
+	return out
+}

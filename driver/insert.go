@@ -1,0 +1,176 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"syscall"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
+)
+
+// insertAll loads what is not live yet. It returns the names of what it loaded, in order, and the kernel's lines.
+func (l *loader) insertAll(ctx context.Context, kind string, facts accel.Facts, p *kmod.Plan) (loaded, log []string,
+	problem *accel.Problem,
+) {
+	at := l.tell.Begin(accel.Progress{Kind: kind, Stage: accel.StageLoad, Total: int64(len(p.Modules))})
+	defer func() { at.End(problem) }()
+	for i, m := range p.Modules {
+		at.At(i, m.Name)
+		if live, ok := kmod.Live(l.h, m.Name); ok && live.State == kmod.StateLive {
+			if !m.Prior && !kmod.Same(live, m.BuildID, m.SrcVersion, m.Image.Version) {
+				return loaded, log, accel.Problemf(accel.OtherModuleLoaded,
+					"module %q is loaded with build-id %q, the one in %q has %q", m.Name, live.BuildID, m.Path,
+					m.BuildID)
+			}
+			continue
+		}
+		did, lines, problem := l.insert(ctx, facts, m)
+		log = append(log, lines...)
+		if did {
+			loaded = append(loaded, m.Name)
+		}
+		if problem == nil {
+			continue
+		}
+		if m.Optional && problem.Reason != accel.LoadTimeout && problem.Reason != accel.RebootRequired {
+			l.log.Warn("an optional module is left out", "module", m.Name, "problem", problem)
+			continue
+		}
+		return loaded, log, problem
+	}
+	at.At(len(p.Modules), "")
+	return loaded, log, nil
+}
+
+// insert gives one module to the kernel. It tells whether this call made it live and what the kernel said meanwhile.
+// The ledger has it from before the call until it is known that it did not.
+func (l *loader) insert(ctx context.Context, facts accel.Facts, m kmod.Planned) (did bool, log []string,
+	problem *accel.Problem,
+) {
+	if problem := l.noteLoad(m); problem != nil {
+		return false, nil, problem
+	}
+	did, log, problem = l.finit(ctx, facts, m)
+	// those may come yet
+	if !did && (problem == nil || problem.Reason != accel.LoadTimeout && problem.Reason != accel.RebootRequired) {
+		l.forgetLoad(m.Name)
+	}
+	return did, log, problem
+}
+
+// finit calls the kernel.
+func (l *loader) finit(ctx context.Context, facts accel.Facts, m kmod.Planned) (did bool, log []string,
+	problem *accel.Problem,
+) {
+	tail, err := l.h.KernelTail()
+	if err == nil {
+		defer tail.Close()
+	}
+	limited, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	loadErr := l.kernel.Load(limited, m.Content, kmod.JoinParameters(m.Parameters))
+	if err == nil {
+		log = tail.Lines()
+	}
+	c := kmod.Circumstances{
+		Module: m.Name, Signed: m.Signature != nil, Lockdown: facts.Kernel.Lockdown,
+		ModulesDisabled: facts.Kernel.ModulesDisabled, Log: log,
+	}
+	if text, err := l.h.ReadString("/proc/sys/kernel/modules_disabled"); err == nil {
+		c.ModulesDisabled = text == "1"
+	}
+	var errno syscall.Errno
+	switch {
+	case loadErr == nil:
+		return true, log, nil
+	case errors.Is(loadErr, context.DeadlineExceeded) && kmod.Taint(l.h)&kmod.TaintDied != 0:
+		// The thread that crashed could not even end, so the helper waits for it.
+		return false, log, accel.Problemf(accel.RebootRequired,
+			"the initialisation of module %q crashed in the kernel%s", m.Name, c.Quote())
+	case errors.Is(loadErr, context.DeadlineExceeded):
+		return false, log, accel.Problemf(accel.LoadTimeout, "the initialisation of module %q did not end within %v%s",
+			m.Name, l.timeout, c.Quote())
+	case ctx.Err() != nil:
+		return false, log, accel.Problemf(accel.LoadTimeout, "the load of module %q was called off: %v", m.Name,
+			ctx.Err())
+	case errors.Is(loadErr, ErrDied):
+		if kmod.Taint(l.h)&kmod.TaintDied == 0 {
+			return false, log, accel.Problemf(accel.LoadFailed, "cannot load module %q: %v%s", m.Name, loadErr,
+				c.Quote())
+		}
+		return false, log, accel.Problemf(accel.RebootRequired,
+			"the initialisation of module %q crashed in the kernel%s", m.Name, c.Quote())
+	case errors.As(loadErr, &errno):
+		if errno == syscall.EEXIST || errno == syscall.EBUSY {
+			return false, log, l.raced(ctx, m)
+		}
+		return false, log, kmod.LoadProblem(errno, c)
+	}
+	return false, log, accel.ProblemOf(loadErr, "cannot load module %q", m.Name)
+}
+
+// raced decides about a module that somebody else was loading at the same moment.
+func (l *loader) raced(ctx context.Context, m kmod.Planned) *accel.Problem {
+	if problem := l.awaitModule(ctx, m.Name); problem != nil {
+		return problem
+	}
+	live, ok := kmod.Live(l.h, m.Name)
+	if !ok {
+		return accel.Problemf(accel.LoadFailed, "module %q was loaded by somebody else and failed", m.Name)
+	}
+	if !m.Prior && !kmod.Same(live, m.BuildID, m.SrcVersion, m.Image.Version) {
+		return accel.Problemf(accel.OtherModuleLoaded,
+			"somebody else loaded module %q with build-id %q, the one in %q has %q", m.Name, live.BuildID, m.Path,
+			m.BuildID)
+	}
+	return nil
+}
+
+// abandon unloads what a transaction loaded and closes its attempt, unless the kernel still works on it.
+func (l *loader) abandon(ctx context.Context, p *kmod.Plan, loaded []string, problem *accel.Problem) {
+	calledOff := ctx.Err() != nil
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout) // also when the caller gives up
+	defer cancel()
+	for _, name := range slices.Backward(loaded) {
+		if err := l.kernel.Unload(ctx, name); err != nil {
+			l.log.Warn("cannot unload a module again", "module", name, "error", err)
+		}
+	}
+	if problem.Reason == accel.LoadTimeout || problem.Reason == accel.RebootRequired {
+		if !calledOff { // otherwise the next attempt sees for itself what became of it
+			l.attempts.Hung(p.ID)
+		}
+		return
+	}
+	l.attempts.Close(p.ID, false)
+}
+
+// loadedNote is the text of a NoteModule: which file it was, so that a module of the same name that somebody else
+// loaded later is told apart.
+type loadedNote struct {
+	BuildID    string `json:"buildID,omitempty"`
+	SrcVersion string `json:"srcVersion,omitempty"`
+	Version    string `json:"version,omitempty"`
+}
+
+// noteLoad records that a module is about to be loaded.
+func (l *loader) noteLoad(m kmod.Planned) *accel.Problem {
+	text, err := json.Marshal(loadedNote{BuildID: m.BuildID, SrcVersion: m.SrcVersion, Version: m.Image.Version})
+	if err == nil {
+		err = l.ledger.Note(NoteModule, m.Name, string(text))
+	}
+	if err != nil {
+		return accel.ProblemOf(err, "cannot load module %q", m.Name)
+	}
+	return nil
+}
+
+// forgetLoad ends the note of a module that was not loaded, or is not any more.
+func (l *loader) forgetLoad(name string) {
+	if err := l.ledger.Forget(NoteModule, name); err != nil {
+		l.log.Warn("a module that is not loaded is still on record", "module", name, "error", err)
+	}
+}

@@ -1,0 +1,28 @@
+package kmod
+
+import (
+	"path"
+	"strings"
+
+	"github.com/acceld/acceld/host"
+)
+
+// KernelConfig is the configuration that the kernel of headers was built with; empty when it is not there.
+func KernelConfig(h *host.Host, headers string) string {
+	for _, name := range []string{".config", "include/config/auto.conf"} {
+		if config, err := h.ReadFile(path.Join(headers, name)); err == nil {
+			return string(config)
+		}
+	}
+	return ""
+}
+
+// ConfigValue is the value of one option without its quotes; empty when it is not set.
+func ConfigValue(config, option string) string {
+	_, rest, ok := strings.Cut("\n"+config, "\n"+option+"=")
+	if !ok {
+		return ""
+	}
+	value, _, _ := strings.Cut(rest, "\n")
+	return strings.Trim(value, `"`)
+}

@@ -1,0 +1,252 @@
+package kmod
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/signing"
+)
+
+// Info is what a module file says about itself.
+type Info struct {
+	machine    elf.Machine
+	Name       string
+	Version    string
+	SrcVersion string
+	BuildID    string
+	Vermagic   string
+	Depends    []string
+	softBefore []string          // modules that are loaded first when they are there ("softdep: pre")
+	softAfter  []string          // and those that are loaded afterwards ("softdep: post")
+	firmware   []string          // files that it may ask for: those of every device it knows
+	parameters map[string]string // their types, such as "array of int"; empty where it does not say
+	namespaces []string          // those of symbols that it imports
+	license    string
+	Signature  *signing.Signature // nil when it is unsigned
+	CRCs       map[string]uint32  // of each symbol it imports, empty on kernels without symbol versions
+	undefined  []string           // symbols it imports, sorted
+	defined    map[string]bool    // global symbols it has itself
+	exports    map[string]uint32  // symbols it exports with their versions, 0 where it has none
+}
+
+// Read reads a kernel module, an ELF64 relocatable file of size bytes. The file may be anything: what is not
+// such a module, or ends early, is ModuleInvalid.
+func Read(r io.ReaderAt, size int64) (*Info, *accel.Problem) {
+	f, err := elf.NewFile(io.NewSectionReader(r, 0, size))
+	if err != nil {
+		return nil, accel.Problemf(accel.ModuleInvalid, "not a whole ELF file: %v", err)
+	}
+	defer f.Close()
+	if f.Class != elf.ELFCLASS64 || f.Type != elf.ET_REL {
+		return nil, accel.Problemf(accel.ModuleInvalid, "an ELF file of type %v and class %v, not a 64-bit relocatable",
+			f.Type, f.Class)
+	}
+	for _, s := range f.Sections {
+		if s.Type != elf.SHT_NOBITS && s.Type != elf.SHT_NULL && (s.Offset > uint64(size) ||
+			s.FileSize > uint64(size)-s.Offset) {
+			return nil, accel.Problemf(accel.ModuleInvalid, "truncated: section %q ends after the file", s.Name)
+		}
+	}
+	m := &Info{
+		machine: f.Machine, Signature: signing.Read(r, size), parameters: map[string]string{},
+		CRCs: map[string]uint32{}, defined: map[string]bool{}, exports: map[string]uint32{},
+	}
+	info, ok := sectionBytes(f, ".modinfo")
+	if !ok {
+		return nil, accel.Problemf(accel.ModuleInvalid, "no .modinfo section: not a kernel module")
+	}
+	m.readInfo(info)
+	if note, ok := sectionBytes(f, ".note.gnu.build-id"); ok {
+		m.BuildID = noteBuildID(note, f.ByteOrder)
+	}
+	m.readVersions(f)
+	if problem := m.readSymbols(f); problem != nil {
+		return nil, problem
+	}
+	return m, nil
+}
+
+// sectionBytes returns a section's bytes. The file's size bounds them: sections were checked to lie inside it, and
+// compressed ones, which only debug information has, are not taken.
+func sectionBytes(f *elf.File, name string) ([]byte, bool) {
+	s := f.Section(name)
+	if s == nil || s.Type == elf.SHT_NOBITS || s.Flags&elf.SHF_COMPRESSED != 0 {
+		return nil, false
+	}
+	b, err := s.Data()
+	return b, err == nil
+}
+
+// readInfo reads .modinfo: "name=value" strings, each ended by NUL.
+func (m *Info) readInfo(b []byte) {
+	for _, field := range strings.Split(string(b), "\x00") {
+		key, value, ok := strings.Cut(field, "=")
+		if !ok {
+			continue
+		}
+		switch key {
+		case "name":
+			m.Name = Normal(value)
+		case "version":
+			m.Version = value
+		case "srcversion":
+			m.SrcVersion = value
+		case "vermagic":
+			m.Vermagic = strings.TrimSpace(value)
+		case "depends":
+			m.Depends = append(m.Depends, names(value, ",")...)
+		case "softdep":
+			before, after := softDependencies(value)
+			m.softBefore, m.softAfter = append(m.softBefore, before...), append(m.softAfter, after...)
+		case "firmware":
+			m.firmware = append(m.firmware, value)
+		case "license":
+			if m.license == "" { // a module of several files repeats it, and the kernel reads the first
+				m.license = value
+			}
+		case "import_ns":
+			m.namespaces = append(m.namespaces, value)
+		case "parm", "parmtype":
+			name, text, _ := strings.Cut(value, ":")
+			if key == "parm" {
+				text = m.parameters[name] // that one is for people
+			}
+			m.parameters[name] = text
+		}
+	}
+}
+
+// names splits a list and spells the names as the kernel does.
+func names(list, separator string) []string {
+	var out []string
+	for _, n := range strings.Split(list, separator) {
+		if n = strings.TrimSpace(n); n != "" {
+			out = append(out, Normal(n))
+		}
+	}
+	return out
+}
+
+// softDependencies reads a soft dependency, "pre: a b post: c".
+func softDependencies(text string) (before, after []string) {
+	var into *[]string
+	for _, word := range strings.Fields(text) {
+		switch word {
+		case "pre:":
+			into = &before
+		case "post:":
+			into = &after
+		default:
+			if into != nil {
+				*into = append(*into, Normal(word))
+			}
+		}
+	}
+	return before, after
+}
+
+// readVersions reads the symbol versions: records of 64 bytes in __versions (struct modversion_info,
+// include/linux/module.h), or the two sections that newer kernels (6.14) write for long names.
+func (m *Info) readVersions(f *elf.File) {
+	const record, word = 64, 8
+	if b, ok := sectionBytes(f, "__versions"); ok {
+		for ; len(b) >= record; b = b[record:] {
+			name, _, _ := bytes.Cut(b[word:record], []byte{0})
+			m.CRCs[string(name)] = uint32(f.ByteOrder.Uint64(b))
+		}
+	}
+	crcs, ok1 := sectionBytes(f, "__version_ext_crcs")
+	list, ok2 := sectionBytes(f, "__version_ext_names")
+	if !ok1 || !ok2 {
+		return
+	}
+	for _, name := range bytes.Split(list, []byte{0}) {
+		if len(name) == 0 || len(crcs) < 4 {
+			break
+		}
+		m.CRCs[string(name)] = f.ByteOrder.Uint32(crcs)
+		crcs = crcs[4:]
+	}
+}
+
+// readSymbols reads which symbols the module has and which it wants.
+func (m *Info) readSymbols(f *elf.File) *accel.Problem {
+	table := f.SectionByType(elf.SHT_SYMTAB)
+	if table == nil || table.Flags&elf.SHF_COMPRESSED != 0 || int(table.Link) >= len(f.Sections) ||
+		f.Sections[table.Link].Flags&elf.SHF_COMPRESSED != 0 {
+		return accel.Problemf(accel.ModuleInvalid, "no symbol table: not a kernel module")
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		return accel.Problemf(accel.ModuleInvalid, "its symbol table cannot be read: %v", err)
+	}
+	m.readExports(f, symbols)
+	for _, s := range symbols {
+		bind := elf.ST_BIND(s.Info)
+		switch {
+		case s.Name == "" || bind == elf.STB_LOCAL:
+		case s.Section != elf.SHN_UNDEF:
+			m.defined[s.Name] = true
+		case bind == elf.STB_GLOBAL && s.Name != "_GLOBAL_OFFSET_TABLE_" && s.Name != ".TOC.":
+			m.undefined = append(m.undefined, s.Name)
+		}
+	}
+	slices.Sort(m.undefined)
+	m.undefined = slices.Compact(m.undefined)
+	return nil
+}
+
+// readExports reads what the module exports: symbols "__ksymtab_<name>" mark the entries of the sections __ksymtab and
+// __ksymtab_gpl, and the entry of the same number in __kcrctab and __kcrctab_gpl is the version. Before Linux 5.19 the
+// version is the value of an absolute symbol "__crc_<name>" (include/linux/export.h).
+func (m *Info) readExports(f *elf.File, symbols []elf.Symbol) {
+	type row struct {
+		name   string
+		offset uint64
+	}
+	rows := map[elf.SectionIndex][]row{}
+	absolute := map[string]uint32{}
+	for _, s := range symbols {
+		if name, ok := strings.CutPrefix(s.Name, "__ksymtab_"); ok && s.Section < elf.SectionIndex(len(f.Sections)) {
+			rows[s.Section] = append(rows[s.Section], row{name, s.Value})
+		}
+		if name, ok := strings.CutPrefix(s.Name, "__crc_"); ok && s.Section == elf.SHN_ABS {
+			absolute[name] = uint32(s.Value)
+		}
+	}
+	for section, list := range rows {
+		table, _ := sectionBytes(f, strings.Replace(f.Sections[section].Name, "__ksymtab", "__kcrctab", 1))
+		entry := f.Sections[section].Size / uint64(len(list))
+		for _, r := range list {
+			crc := absolute[r.name]
+			if entry > 0 && r.offset/entry < uint64(len(table)/4) && crc == 0 {
+				crc = f.ByteOrder.Uint32(table[r.offset/entry*4:])
+			}
+			m.exports[r.name] = crc
+		}
+	}
+}
+
+// elfMachine is the ELF machine and byte order of what `uname -m` says; ok is false for a machine not known here.
+func elfMachine(uname string) (machine elf.Machine, order binary.ByteOrder, ok bool) {
+	switch uname {
+	case "x86_64":
+		return elf.EM_X86_64, binary.LittleEndian, true
+	case "aarch64":
+		return elf.EM_AARCH64, binary.LittleEndian, true
+	case "riscv64":
+		return elf.EM_RISCV, binary.LittleEndian, true
+	case "ppc64le":
+		return elf.EM_PPC64, binary.LittleEndian, true
+	case "s390x":
+		return elf.EM_S390, binary.BigEndian, true
+	case "loongarch64":
+		return elf.EM_LOONGARCH, binary.LittleEndian, true
+	}
+	return elf.EM_NONE, nil, false
+}

@@ -1,0 +1,167 @@
+package kmod
+
+import (
+	"bufio"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/signing"
+	"github.com/acceld/acceld/host"
+)
+
+// Index is what depmod wrote about the modules of one kernel, read when it is first asked: most drivers of the
+// store need nothing of it.
+type Index struct {
+	h       *host.Host
+	dir     string // /lib/modules/<release>
+	release string
+
+	read    sync.Once
+	lines   []indexLine
+	byName  map[string]int // into lines
+	builtin map[string]bool
+
+	unpacked sync.Once
+	own      string             // see flags
+	signed   *signing.Signature // see signer
+}
+
+// indexLine is one line of modules.dep; paths are relative to the directory.
+type indexLine struct {
+	path    string
+	depends []string // everything it needs, in the order that they must be loaded
+}
+
+// NewIndex returns the index of a kernel's modules.
+func NewIndex(h *host.Host, release string) *Index {
+	return &Index{h: h, dir: path.Join("/lib/modules", release), release: release}
+}
+
+// fill reads modules.dep and modules.builtin. Without them the index is empty.
+func (x *Index) fill() {
+	x.byName, x.builtin = map[string]int{}, map[string]bool{}
+	x.eachLine("modules.dep", func(line string) {
+		file, rest, ok := strings.Cut(line, ":")
+		name, isModule := NameOf(file)
+		if !ok || !isModule {
+			return
+		}
+		if i, twice := x.byName[name]; twice && rank(x.lines[i].path) <= rank(file) {
+			return
+		}
+		depends := strings.Fields(rest)
+		slices.Reverse(depends) // depmod writes the one that is loaded first last
+		x.byName[name] = len(x.lines)
+		x.lines = append(x.lines, indexLine{path: file, depends: depends})
+	})
+	x.eachLine("modules.builtin", func(line string) {
+		if name, ok := NameOf(line); ok {
+			x.builtin[name] = true
+		}
+	})
+}
+
+// inKernel reports whether the module is a part of the kernel itself.
+func (x *Index) inKernel(name string) bool {
+	x.read.Do(x.fill)
+	return x.builtin[Normal(name)]
+}
+
+// rank is depmod's default search order (depmod.d(5)): what an administrator added comes before the kernel's own.
+func rank(file string) int {
+	for i, prefix := range []string{"updates/", "extra/", "weak-updates/"} {
+		if strings.HasPrefix(file, prefix) {
+			return i
+		}
+	}
+	return 3
+}
+
+// file returns the path of the module as the machine sees it.
+func (x *Index) file(name string) (string, bool) {
+	x.read.Do(x.fill)
+	i, ok := x.byName[Normal(name)]
+	if !ok {
+		return "", false
+	}
+	return x.absolute(x.lines[i].path), true
+}
+
+// FileOf returns the file of a module of a definition, also under the other names that it may have.
+func (x *Index) FileOf(m accel.Module) (string, bool) {
+	for _, name := range append([]string{m.Name}, m.Files...) {
+		if file, ok := x.file(name); ok {
+			return file, true
+		}
+	}
+	return "", false
+}
+
+// absolute makes a path of modules.dep absolute: some depmods write them so already.
+func (x *Index) absolute(p string) string {
+	if path.IsAbs(p) {
+		return p
+	}
+	return path.Join(x.dir, p)
+}
+
+// chain returns the files that must be loaded for the module name, itself last; nil when it is not installed.
+func (x *Index) chain(name string) []string {
+	x.read.Do(x.fill)
+	i, ok := x.byName[Normal(name)]
+	if !ok {
+		return nil
+	}
+	var out []string
+	for _, p := range x.lines[i].depends {
+		out = append(out, x.absolute(p))
+	}
+	return append(out, x.absolute(x.lines[i].path))
+}
+
+func (x *Index) eachLine(file string, do func(string)) {
+	f, err := x.h.Open(path.Join(x.dir, file))
+	if err != nil {
+		return // a kernel without modules has none of these files
+	}
+	defer f.Close()
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, 1<<20) // a line of modules.dep grows with the number of dependencies
+	for s.Scan() {
+		do(s.Text())
+	}
+}
+
+// Flags returns the vermagic flags of one of the kernel's own modules, "" when none is installed.
+func (x *Index) Flags() string {
+	x.read.Do(x.fill)
+	x.unpacked.Do(func() {
+		i := slices.IndexFunc(x.lines, func(l indexLine) bool { return strings.HasPrefix(l.path, "kernel/") })
+		if i < 0 {
+			return
+		}
+		m, problem := Open(x.h, x.absolute(x.lines[i].path))
+		if problem != nil {
+			return
+		}
+		defer m.Close()
+		if r, flags, _ := strings.Cut(m.Vermagic, " "); r == x.release {
+			x.own, x.signed = strings.Join(strings.Fields(flags), " "), m.Signature
+		}
+	})
+	return x.own
+}
+
+// signer returns who signed one of the kernel's own modules, nil when that is not known.
+func (x *Index) signer() *signing.Signature {
+	x.Flags()
+	return x.signed
+}
+
+// ownFile reports whether a module file is one that came with the kernel.
+func (x *Index) ownFile(file string) bool {
+	return strings.HasPrefix(file, path.Join(x.dir, "kernel")+"/")
+}

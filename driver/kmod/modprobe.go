@@ -1,0 +1,309 @@
+package kmod
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// modprobe is what the administrator says about modules: modprobe.d(5), read as kmod reads it, and the kernel's command
+// line. acceld gives modules to the kernel itself, so nobody else would honour it:
+//
+//   - "options" count where the definition says nothing about the parameter;
+//   - "install x /bin/false", or true, and the kernel's own module_blacklist= are a veto;
+//   - "blacklist x" forbids the load by a device's alias alone, as with modprobe, and a load by name is what acceld does:
+
+//	no veto;
+//
+// - other "install" commands, and "remove" ones, are not run.
+type modprobe struct {
+	rules []rule // in kmod's order, where the first of a kind wins, but for options: the last value does
+	// forbidden are the kernel's own: module_blacklist= on its command line.
+	forbidden []string
+}
+
+// rule is one line.
+type rule struct {
+	command string // "alias", "blacklist", "install", "options", "remove" or "softdep"
+	name    string // in the kernel's spelling; a pattern for alias, install and softdep
+	value   string
+	file    string // base name; empty for the kernel's command line
+	from    string // for people: file and line
+}
+
+// commandLine is where a rule of the kernel's command line is from.
+const commandLine = "the kernel's command line"
+
+// modprobeDirs are kmod's directories (libkmod.c, kmod 34): a file in an earlier one hides those of its name in later
+// ones, and all files are then read in the order of their names.
+func modprobeDirs() []string {
+	return []string{
+		"/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d",
+		"/lib/modprobe.d",
+	}
+}
+
+// readModprobe reads the rules of a host. What cannot be read has none.
+func readModprobe(h *host.Host) *modprobe {
+	files := map[string]string{}
+	for _, dir := range modprobeDirs() {
+		for _, name := range h.Glob(dir, "*.conf") {
+			base := path.Base(name)
+			if _, hidden := files[base]; !hidden && !strings.HasPrefix(base, ".") {
+				files[base] = name
+			}
+		}
+	}
+	m := &modprobe{}
+	for _, base := range slices.Sorted(maps.Keys(files)) {
+		text, err := h.ReadFile(files[base]) // one that is a link to /dev/null hides others and is not a file
+		if err == nil {
+			m.rules = append(m.rules, parseModprobe(files[base], string(text))...)
+		}
+	}
+	if text, err := h.ReadString("/proc/cmdline"); err == nil {
+		m.readCommandLine(text)
+	}
+	return m
+}
+
+// parseModprobe reads one file. Lines that end in a backslash go on; what is not known is left out, as kmod does.
+func parseModprobe(name, text string) []rule {
+	var out []rule
+	var joined strings.Builder
+	first := 1 // number of the line that a joined one starts at
+	for i, line := range strings.Split(text, "\n") {
+		if part, more := strings.CutSuffix(line, `\`); more {
+			joined.WriteString(part)
+			continue
+		}
+		joined.WriteString(line)
+		whole := joined.String()
+		joined.Reset()
+		from := fmt.Sprintf("%s:%d", name, first)
+		first = i + 2
+		if strings.HasPrefix(whole, "#") {
+			continue
+		}
+		command, rest := word(whole)
+		subject, value := word(rest)
+		if subject == "" {
+			continue
+		}
+		r := rule{command: command, name: Normal(subject), value: value, file: path.Base(name), from: from}
+		switch command {
+		case "alias":
+			r.name, r.value = aliasName(subject), Normal(value)
+		case "blacklist", "install", "options", "remove", "softdep":
+		default:
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// word cuts the first word off a line.
+func word(line string) (first, rest string) {
+	line = strings.TrimLeft(line, " \t")
+	i := strings.IndexAny(line, " \t")
+	if i < 0 {
+		return strings.TrimRight(line, "\r"), ""
+	}
+	return line[:i], strings.Trim(line[i:], " \t\r")
+}
+
+// aliasName spells a pattern as the kernel does names: dashes between brackets are ranges.
+func aliasName(pattern string) string {
+	depth := 0
+	return strings.Map(func(r rune) rune {
+		switch r {
+		case '[':
+			depth++
+		case ']':
+			depth--
+		case '-':
+			if depth <= 0 {
+				return '_'
+			}
+		}
+		return r
+	}, pattern)
+}
+
+// readCommandLine adds the rules of the kernel's command line: "<module>.<parameter>=<value>" and "modprobe.blacklist="
+// are kmod's, "module_blacklist=" is the kernel's own (kernel/module/main.c), the last one counts.
+func (m *modprobe) readCommandLine(text string) {
+	for _, a := range splitArguments(text) {
+		module, parameter, dotted := strings.Cut(a.name, ".")
+		switch {
+		case a.name == "--": // the rest is for init
+			return
+		case a.name == "module_blacklist":
+			m.forbidden = strings.Split(a.value, ",")
+		case a.name == "modprobe.blacklist":
+			for _, name := range strings.Split(a.value, ",") {
+				m.rules = append(m.rules, rule{command: "blacklist", name: Normal(name), from: commandLine})
+			}
+		case dotted && module != "" && parameter != "":
+			m.rules = append(m.rules, rule{
+				command: "options", name: Normal(module), value: a.text(),
+				from: commandLine,
+			})
+		}
+	}
+}
+
+// argument is one word of a kernel's argument string.
+type argument struct {
+	name, value string
+	bare        bool // without "="
+}
+
+// text is the argument of a parameter of a module, its name without the module's.
+func (a argument) text() string {
+	_, name, _ := strings.Cut(a.name, ".")
+	if a.bare {
+		return name
+	}
+	return name + `="` + a.value + `"`
+}
+
+// splitArguments splits as the kernel does (next_arg, lib/cmdline.c): at white space outside of double quotes; quotes
+// around a value, or around all of it, are taken off.
+func splitArguments(text string) []argument {
+	var out []argument
+	for text = strings.TrimLeft(text, " \t\r\n"); text != ""; text = strings.TrimLeft(text, " \t\r\n") {
+		quoted, end := false, len(text)
+		for i := range len(text) {
+			if text[i] == '"' {
+				quoted = !quoted
+			} else if !quoted && strings.ContainsRune(" \t\r\n", rune(text[i])) {
+				end = i
+				break
+			}
+		}
+		one := text[:end]
+		text = text[end:]
+		if len(one) > 0 && one[0] == '"' {
+			one = strings.TrimSuffix(one[1:], `"`)
+		}
+		name, value, has := strings.Cut(one, "=")
+		if v, ok := strings.CutPrefix(value, `"`); ok {
+			value = strings.TrimSuffix(v, `"`)
+		}
+		out = append(out, argument{name: name, value: value, bare: !has})
+	}
+	return out
+}
+
+// first returns the first rule of a command for a module; its name may be a pattern.
+func (m *modprobe) first(command, name string) (rule, bool) {
+	i := slices.IndexFunc(m.rules, func(r rule) bool { return r.command == command && fnmatch(r.name, Normal(name)) })
+	if i < 0 {
+		return rule{}, false
+	}
+	return m.rules[i], true
+}
+
+// fnmatch is fnmatch(3) without flags, as far as names of modules go.
+func fnmatch(pattern, name string) bool {
+	ok, err := path.Match(strings.ReplaceAll(pattern, "[!", "[^"), name)
+	return ok && err == nil
+}
+
+// veto says who forbids the load of a module by its name: nil when nobody does.
+func (m *modprobe) veto(name string) *accel.Problem {
+	// The kernel compares with its own spelling.
+	if slices.Contains(m.forbidden, Normal(name)) {
+		return accel.Problemf(accel.Blacklisted, "module %q is forbidden by module_blacklist on %s", Normal(name),
+			commandLine)
+	}
+	r, ok := m.first("install", name)
+	if !ok {
+		return nil
+	}
+	program, _ := word(r.value)
+	if base := path.Base(program); base == "false" || base == "true" || base == ":" || r.value == "exit 1" ||
+		r.value == "exit 0" {
+		return accel.Problemf(accel.Blacklisted, `module %q is forbidden by "install %s %s" in %s`, Normal(name),
+			r.name, r.value, r.from)
+	}
+	return nil
+}
+
+// remarks are the rules for a module that acceld does not follow, for people.
+func (m *modprobe) remarks(name string) []string {
+	var out []string
+	if i := slices.IndexFunc(m.rules, func(r rule) bool {
+		return r.command == "blacklist" &&
+			r.name == Normal(name)
+	}); i >= 0 {
+		out = append(out, "blacklisted in "+m.rules[i].from+", which forbids the load for a device and not by name")
+	}
+	for _, command := range []string{"install", "remove"} {
+		if r, ok := m.first(command, name); ok && m.veto(name) == nil {
+			out = append(out, fmt.Sprintf("the %s command in %s is not run", command, r.from))
+		}
+	}
+	return out
+}
+
+// alias returns the modules that a name stands for: Debian calls the file of a module other than the module.
+func (m *modprobe) alias(name string) []string {
+	var out []string
+	for _, r := range m.rules {
+		if r.command == "alias" && r.value != "" && r.value != "off" && fnmatch(r.name, Normal(name)) {
+			out = append(out, r.value)
+		}
+	}
+	return out
+}
+
+// soft returns the soft dependencies of a module: the administrator's, or else what the module file says. Kmod reads
+// the files' own among the others, by the name of depmod's file.
+func (m *modprobe) soft(name string, i *Info) (before, after []string) {
+	if r, ok := m.first("softdep", name); ok && cmp.Less(r.file, "modules.softdep") || ok &&
+		len(i.softBefore)+len(i.softAfter) == 0 {
+		return softDependencies(r.value)
+	}
+	return i.softBefore, i.softAfter
+}
+
+// Parameter is one parameter of a module as it is given to the kernel, and whose word it is.
+type Parameter struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	// From is "definition", or the file and line of modprobe.d, or "the kernel's command line".
+	From string `json:"from"`
+}
+
+// fromDefinition is where a parameter of the definition is from.
+const fromDefinition = "definition"
+
+// merge joins the definition's parameters with the administrator's: where both say something the definition wins, and
+// what only the administrator asks for is honoured. The order is by name.
+func (m *modprobe) merge(name string, definition map[string]string) []Parameter {
+	words := map[string]Parameter{}
+	for _, r := range m.rules {
+		if r.command != "options" || r.name != Normal(name) {
+			continue
+		}
+		for _, a := range splitArguments(r.value) {
+			if a.bare {
+				a.value = "1" // what the kernel takes a boolean without a value for (param_set_bool, kernel/params.c)
+			}
+			words[Normal(a.name)] = Parameter{a.name, a.value, r.from}
+		}
+	}
+	for parameter, value := range definition {
+		words[Normal(parameter)] = Parameter{parameter, value, fromDefinition}
+	}
+	return slices.SortedFunc(maps.Values(words), func(a, b Parameter) int { return cmp.Compare(a.Name, b.Name) })
+}

@@ -1,0 +1,124 @@
+package kmod
+
+import (
+	"strings"
+	"syscall"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// Circumstances are what tell apart the refusals that the kernel gives one errno for.
+type Circumstances struct {
+	Module          string
+	Signed          bool
+	Lockdown        string
+	ModulesDisabled bool
+	Log             []string // the kernel's own lines since before the load
+}
+
+// LoadProblem types the kernel's refusal of a load. The rows are those that were measured on a running kernel: one
+// errno has several causes, and only the kernel log or the machine's policy tells them apart.
+func LoadProblem(errno syscall.Errno, c Circumstances) *accel.Problem {
+	reason := accel.LoadFailed
+	switch errno {
+	case syscall.EKEYREJECTED, syscall.ENOKEY, syscall.EBADMSG:
+		reason = accel.KeyUnknown
+		if c.says("unsigned") || !c.Signed && !c.says("unavailable key") {
+			reason = accel.Unsigned
+		}
+	case syscall.EPERM:
+		switch {
+		case c.ModulesDisabled:
+			reason = accel.ModulesDisabled
+		case c.says("Lockdown") || c.Lockdown != "" && c.Lockdown != "none":
+			reason = accel.LockedDown
+		default:
+			reason = accel.PermissionDenied
+		}
+	case syscall.EACCES:
+		reason = accel.PermissionDenied
+	case syscall.ENOEXEC:
+		switch {
+		case c.says("disagrees about version"):
+			reason = accel.SymbolMismatch
+		case c.says("version magic"):
+			reason = accel.KernelMismatch
+		default:
+			reason = accel.ModuleInvalid
+		}
+	case syscall.ENOENT:
+		if c.says("Unknown symbol") {
+			reason = accel.SymbolMissing
+		}
+	case syscall.ENODEV, syscall.EIO, syscall.ENXIO:
+		reason = accel.ProbeFailed
+	case syscall.EINVAL:
+		if c.says("disagrees about version") || c.says("Unknown symbol") {
+			reason = accel.SymbolMismatch
+		}
+	}
+	if c.says("invalid for parameter") || c.says("too large for parameter") {
+		reason = accel.ParameterInvalid // whatever errno the parameter's own setter chose
+	}
+	return accel.Problemf(reason, "cannot load module %q: %v%s", c.Module, errno, c.Quote())
+}
+
+// says reports whether the kernel log has a line with text since before the load.
+func (c Circumstances) says(text string) bool {
+	for _, l := range c.Log {
+		if strings.Contains(l, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// Quote returns the kernel's most telling line, ready to be appended to a sentence.
+func (c Circumstances) Quote() string {
+	if l := KernelLine(c.Log, c.Module); l != "" {
+		return "; the kernel says: " + l
+	}
+	return ""
+}
+
+// KernelLine returns the first line of a log that tells of a failure of the module, or else the last that names it.
+func KernelLine(log []string, module string) string {
+	telling := []string{
+		"error", "failed", "Unknown symbol", "disagrees", "invalid for parameter", "too large", "unsigned",
+		"unavailable key", "Lockdown", "version magic", "rejected", "BUG:", "Oops",
+	}
+	last := ""
+	for _, l := range log {
+		if !strings.Contains(l, module) && !strings.Contains(l, "Lockdown") && !strings.Contains(l, "BUG:") &&
+			!strings.Contains(l, "Oops") && !strings.Contains(l, "module") {
+			continue
+		}
+		if strings.Contains(l, "tainting kernel") || strings.Contains(l, "taints kernel") {
+			continue // it happens with every module from outside the kernel
+		}
+		for _, t := range telling {
+			if strings.Contains(l, t) {
+				return l
+			}
+		}
+		last = l
+	}
+	return last
+}
+
+// UnloadProblem types the kernel's refusal to remove a module.
+func UnloadProblem(module string, errno syscall.Errno, modulesDisabled bool) *accel.Problem {
+	reason := accel.LoadFailed
+	switch errno {
+	case syscall.EAGAIN:
+		reason = accel.InUse
+	case syscall.EBUSY:
+		reason = accel.RebootRequired // it never became live, or is half gone: no call gets it out
+	case syscall.EPERM:
+		reason = accel.PermissionDenied
+		if modulesDisabled {
+			reason = accel.ModulesDisabled
+		}
+	}
+	return accel.Problemf(reason, "cannot remove module %q: %v", module, errno)
+}

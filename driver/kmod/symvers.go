@@ -1,0 +1,262 @@
+package kmod
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// export is one symbol that the kernel or one of its modules exports.
+type export struct {
+	crc   uint32 // 0 on kernels without symbol versions
+	owner string // "vmlinux" or a module's path without suffix, such as "drivers/gpu/drm/drm"
+	gpl   bool   // for modules of a compatible licence alone
+	space string // the namespace that a module has to import, or "module:" and the modules that it is for; mostly empty
+}
+
+// open reports whether a module may use the symbol (verify_namespace_is_imported of kernel/module/main.c).
+func (e export) open(m *Info) bool {
+	only, listed := strings.CutPrefix(e.space, "module:")
+	if !listed {
+		return e.space == "" || slices.Contains(m.namespaces, e.space)
+	}
+	return slices.ContainsFunc(strings.Split(only, ","), func(name string) bool {
+		start, glob := strings.CutSuffix(Normal(name), "*")
+		return start == m.Name || glob && strings.HasPrefix(m.Name, start)
+	})
+}
+
+// scanSymvers returns the wanted symbols of a Module.symvers: "0x<crc>\t<symbol>\t<module>\t<type>\t<namespace>" a
+// line. The file has tens of thousands of lines, so only what is wanted is kept.
+func scanSymvers(r io.Reader, wanted map[string]bool) (map[string]export, error) {
+	found := map[string]export{}
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		crc, rest, ok := bytes.Cut(lines.Bytes(), []byte("\t"))
+		if !ok {
+			continue
+		}
+		name, rest, _ := bytes.Cut(rest, []byte("\t"))
+		if !wanted[string(name)] {
+			continue
+		}
+		n, err := strconv.ParseUint(string(crc), 0, 32)
+		if err != nil {
+			continue
+		}
+		owner, rest, _ := bytes.Cut(rest, []byte("\t"))
+		kind, space, _ := bytes.Cut(rest, []byte("\t"))
+		found[string(name)] = export{uint32(n), string(owner), string(kind) == "EXPORT_SYMBOL_GPL", string(space)}
+	}
+	return found, lines.Err()
+}
+
+// scanKallsyms returns which of the wanted symbols the running kernel and its modules have, "<address> <type> <name>"
+// a line and "[module]" after it. What is exported has a __ksymtab_ entry besides, which not every kernel lists.
+func scanKallsyms(r io.Reader, wanted map[string]bool) (found map[string]bool, lines int, err error) {
+	found = map[string]bool{}
+	s := bufio.NewScanner(r)
+	for s.Scan() {
+		lines++
+		fields := bytes.Fields(s.Bytes())
+		if len(fields) < 3 {
+			continue
+		}
+		name := bytes.TrimPrefix(fields[2], []byte("__ksymtab_"))
+		if wanted[string(name)] {
+			found[string(name)] = true
+		}
+	}
+	return found, lines, s.Err()
+}
+
+// checkSymbols compares what the module imports with what the kernel and the modules before it export. Where the
+// machine has neither Module.symvers nor kallsyms there is nothing to compare with, and the kernel's own check remains.
+func (in *inspection) checkSymbols(s *subject) (string, *accel.Problem) {
+	m := s.Info
+	if _, flags, _ := strings.Cut(m.Vermagic, " "); len(m.CRCs) == 0 &&
+		slices.Contains(strings.Fields(flags), "modversions") {
+		return "", accel.Problemf(accel.SymbolMismatch,
+			"module file %q has no symbol versions, and its kernel has: it would be loaded unchecked or not at all",
+			s.Path)
+	}
+	known, from := in.symvers(m)
+	compared := 0
+	for _, name := range slices.Sorted(maps.Keys(m.CRCs)) {
+		crc, where, ok := in.version(name, known)
+		if !ok {
+			continue
+		}
+		if compared++; crc != m.CRCs[name] {
+			return "", accel.Problemf(accel.SymbolMismatch, "module %q needs version %#08x of symbol %q, %s has %#08x",
+				m.Name, m.CRCs[name], name, where, crc)
+		}
+	}
+	lost := map[string]bool{}
+	for _, name := range m.undefined {
+		row, ok := known[name]
+		if _, own := in.ours[name]; own {
+			continue
+		}
+		if ok && row.gpl && !compatibleLicence(m.license) {
+			return "", accel.Problemf(accel.SymbolMissing,
+				"module %q needs symbol %q, which kernel %q gives to modules of a GPL-compatible licence alone, not %q",
+				m.Name, name, in.kernel.Release, m.license)
+		}
+		if !ok {
+			lost[name] = true
+		} else if !row.open(m) && !in.lenient() {
+			return "", accel.Problemf(accel.SymbolMissing,
+				"module %q uses symbol %q of namespace %q and does not import it, which kernel %q refuses", m.Name,
+				name, row.space, in.kernel.Release)
+		}
+	}
+	if len(lost) > 0 && !in.running && from != "" {
+		return "", accel.Problemf(accel.SymbolMissing, "module %q needs symbol %q, which kernel %q does not have",
+			m.Name, slices.Sorted(maps.Keys(lost))[0], in.kernel.Release)
+	}
+	if len(lost) > 0 && in.running {
+		found, listed := kallsyms(in.h, lost)
+		for _, name := range slices.Sorted(maps.Keys(lost)) {
+			if listed && !found[name] {
+				return "", accel.Problemf(accel.SymbolMissing,
+					"module %q needs symbol %q, which neither kernel %q nor a loaded module has", m.Name, name,
+					in.kernel.Release)
+			}
+		}
+	}
+	if from == "" {
+		from = "no Module.symvers on this host"
+	}
+	return fmt.Sprintf("%d of %d versions compared (%s), %d symbols needed", compared, len(m.CRCs), from,
+		len(m.undefined)), nil
+}
+
+// lenient reports whether the kernel only warns of a module that uses a namespace which it does not import, or does not
+// say so.
+func (in *inspection) lenient() bool {
+	config := KernelConfig(in.h, in.headers())
+	return config == "" || ConfigValue(config, "CONFIG_MODULE_ALLOW_MISSING_NAMESPACE_IMPORTS") == "y"
+}
+
+// headers are where the headers of the kernel are, when they are there.
+func (in *inspection) headers() string {
+	return cmp.Or(in.kernel.Headers, path.Join("/lib/modules", in.kernel.Release, "build"))
+}
+
+// version returns the version that a symbol will have when the module is loaded, and whose it is; ok is false when that
+// is not known. What Module.symvers says of another module's symbol counts only while the kernel's own build of that
+// module is the one that is installed: a vendor's stack replaces some of them.
+func (in *inspection) version(name string, known map[string]export) (crc uint32, where string, ok bool) {
+	if crc, own := in.ours[name]; own {
+		return crc, "a module that it needs", crc != 0
+	}
+	row, listed := known[name]
+	if !listed || row.crc == 0 {
+		return 0, "", false
+	}
+	if row.owner != "vmlinux" {
+		file, there := in.index.file(path.Base(row.owner))
+		if there && !in.index.ownFile(file) {
+			return 0, "", false
+		}
+	}
+	return row.crc, fmt.Sprintf("kernel %q", in.kernel.Release), true
+}
+
+// checkWeak says why a module of another release is not accepted: with every version of every symbol known and equal it
+// is as good as one of this release, which is what RHEL promises for its list of stable symbols.
+func (in *inspection) checkWeak(s *subject) string {
+	known, from := in.symvers(s.Info)
+	switch {
+	case len(s.CRCs) == 0:
+		return "it has no symbol versions"
+	case from == "":
+		return "there is neither Module.symvers nor symvers.gz to compare it with"
+	}
+	for _, name := range slices.Concat([]string{"module_layout"}, s.undefined) {
+		want, has := s.CRCs[name]
+		if !has {
+			return fmt.Sprintf("it has no version of symbol %q", name)
+		}
+		if crc, _, ok := in.version(name, known); !ok {
+			return fmt.Sprintf("symbol %q is not in %q", name, from)
+		} else if crc != want {
+			return fmt.Sprintf("symbol %q has another version in %q", name, from)
+		}
+	}
+	return ""
+}
+
+// compatibleLicence is license_is_gpl_compatible (include/linux/license.h).
+func compatibleLicence(text string) bool {
+	return slices.Contains([]string{
+		"GPL", "GPL v2", "GPL and additional rights", "Dual BSD/GPL", "Dual MIT/GPL",
+		"Dual MPL/GPL",
+	}, text)
+}
+
+// kallsyms returns which of the wanted symbols the running kernel has; ok is false when it does not say.
+func kallsyms(h *host.Host, wanted map[string]bool) (found map[string]bool, ok bool) {
+	f, err := h.Open("/proc/kallsyms")
+	if err != nil {
+		return nil, false
+	}
+	defer f.Close()
+	found, lines, err := scanKallsyms(f, wanted)
+	return found, err == nil && lines > 0
+}
+
+// symvers returns what the kernel exports of what the module imports, and the file that says so: that of the headers,
+// or the one that RHEL installs with the kernel. Without one both are empty.
+func (in *inspection) symvers(m *Info) (found map[string]export, from string) {
+	wanted := map[string]bool{"module_layout": true}
+	for _, name := range m.undefined {
+		wanted[name] = true
+	}
+	dir := path.Join("/lib/modules", in.kernel.Release)
+	for _, name := range []string{
+		path.Join(in.headers(), "Module.symvers"), path.Join(dir, "build/Module.symvers"),
+		path.Join(dir, "symvers.gz"), path.Join(dir, "symvers.xz"), path.Join(dir, "symvers.zst"),
+		"/boot/symvers-" + in.kernel.Release + ".gz", "/boot/symvers-" + in.kernel.Release + ".xz",
+	} {
+		found, err := in.readSymvers(name, wanted)
+		if err == nil {
+			return found, name
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			in.log.Warn("cannot read the kernel's symbol versions", "file", name, "error", err)
+		}
+	}
+	return nil, ""
+}
+
+func (in *inspection) readSymvers(name string, wanted map[string]bool) (map[string]export, error) {
+	f, err := in.h.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var text io.Reader = f
+	if path.Ext(name) != ".symvers" {
+		const most = 256 << 20
+		whole := &bytes.Buffer{}
+		if err := Unpack(whole, f, name, most); err != nil {
+			return nil, err
+		}
+		text = whole
+	}
+	return scanSymvers(text, wanted)
+}

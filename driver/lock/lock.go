@@ -1,0 +1,131 @@
+package lock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"syscall"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/progress"
+	"github.com/acceld/acceld/host"
+)
+
+// Dir holds the locks of the host: it is empty after a boot, as locks must be.
+const Dir = "/run/acceld"
+
+// DriverFile is the file that is locked while drivers change, and devices are reset.
+func DriverFile() string { return path.Join(Dir, "driver.lock") }
+
+// Locks takes locks of one host.
+type Locks struct {
+	Host *host.Host
+	Tell progress.Teller
+	// Timeout is how long the driver's lock is waited for.
+	Timeout time.Duration
+}
+
+// Agent takes the lock that makes an agent the only one on its host. Release gives it back; so does the end of the
+// process.
+func Agent(h *host.Host) (release func(), problem *accel.Problem) {
+	name := path.Join(Dir, "agent.lock")
+	if err := h.MkdirAll(Dir, 0o755); err != nil {
+		return nil, accel.ProblemOf(err, "cannot make %q", Dir)
+	}
+	release, err := h.TryLock(name, Text(h))
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, accel.Problemf(accel.AlreadyRunning, "another acceld holds %q: %s", name, holderOf(h, name))
+	}
+	if err != nil {
+		return nil, accel.ProblemOf(err, "cannot take the agent's lock")
+	}
+	return release, nil
+}
+
+// Driver excludes every other acceld on the host (a DaemonSet and a unit) from loading and unloading. Kind is whose
+// driver changes, empty for those of all.
+func (l Locks) Driver(ctx context.Context, kind string) (release func(), problem *accel.Problem) {
+	name := DriverFile()
+	if err := l.Host.MkdirAll(Dir, 0o755); err != nil {
+		return nil, accel.ProblemOf(err, "cannot make %q", Dir)
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
+	defer cancel()
+	release, err := l.File(ctx, kind, name)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return nil, accel.Problemf(accel.AlreadyRunning, "another acceld is changing drivers and holds %q: %s", name,
+			holderOf(l.Host, name))
+	}
+	if err != nil {
+		return nil, accel.ProblemOf(err, "cannot take the driver lock")
+	}
+	return release, nil
+}
+
+// File takes a lock for the work on a kind, and tells when it has to wait for it.
+func (l Locks) File(ctx context.Context, kind, name string) (release func(), err error) {
+	release, err = l.Host.TryLock(name, Text(l.Host))
+	if !errors.Is(err, syscall.EWOULDBLOCK) {
+		return release, err
+	}
+	s := l.Tell.Begin(accel.Progress{Kind: kind, Stage: accel.StageWait, What: holderOf(l.Host, name)})
+	release, err = l.Host.Lock(ctx, name, Text(l.Host))
+	if err != nil {
+		s.Problem = err.Error()
+	}
+	s.End(nil)
+	return release, err
+}
+
+// owner is the text of a lock file.
+type owner struct {
+	PID    int    `json:"pid"`
+	BootID string `json:"bootID"`
+	// Resets are the devices that the owner resets.
+	Resets []string `json:"resets,omitempty"`
+}
+
+// Text is what this process writes into the file of a lock, with the devices that it resets.
+func Text(h *host.Host, resets ...string) string {
+	b, err := json.Marshal(owner{PID: os.Getpid(), BootID: BootID(h), Resets: resets})
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// Resetting returns the devices that the holder of the driver's lock resets at this moment; none when nobody holds it.
+func Resetting(h *host.Host) []string {
+	text, err := h.ReadString(DriverFile())
+	var o owner
+	if err != nil || json.Unmarshal([]byte(text), &o) != nil || len(o.Resets) == 0 || !h.Locked(DriverFile()) {
+		return nil
+	}
+	return o.Resets
+}
+
+func holderOf(h *host.Host, name string) string {
+	text, err := h.ReadString(name)
+	var o owner
+	if err != nil || json.Unmarshal([]byte(text), &o) != nil || o.PID == 0 {
+		return "holder unknown"
+	}
+	comm, err := h.ReadString(fmt.Sprintf("/proc/%d/comm", o.PID))
+	if err != nil {
+		return fmt.Sprintf("process %d", o.PID)
+	}
+	return fmt.Sprintf("process %d (%s)", o.PID, comm)
+}
+
+// BootID tells one boot of the machine from another; empty when the kernel does not say.
+func BootID(h *host.Host) string {
+	id, err := h.ReadString("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return id
+}

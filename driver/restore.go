@@ -1,0 +1,85 @@
+package driver
+
+import (
+	"context"
+	"path"
+	"slices"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
+)
+
+// restorable opens the files of the live modules that can be found again by their build-id: what is loaded back when
+// removing stops half-way. The order is the load order.
+func (l *loader) restorable(def *accel.Definition, facts accel.Facts, order []accel.LoadedModule) *kmod.Plan {
+	p := &kmod.Plan{}
+	if len(order) < 2 {
+		return p // there is no half-way
+	}
+	x := kmod.NewIndex(l.h, facts.Kernel.Release)
+	entries, err := l.store.List()
+	if err != nil {
+		l.log.Warn("cannot read the store", "error", err)
+	}
+	for _, want := range def.Driver.Modules {
+		i := slices.IndexFunc(order, func(m accel.LoadedModule) bool { return m.Name == kmod.Normal(want.Name) })
+		if i < 0 {
+			continue
+		}
+		var files []string
+		for _, e := range entries {
+			if s, ok := e.Module(want.Name); ok && kmod.Same(order[i], s.BuildID, s.SrcVersion, s.Version) {
+				files = append(files, path.Join(e.Path, s.File))
+			}
+		}
+		if file, ok := x.FileOf(want); ok {
+			files = append(files, file)
+		}
+		for _, file := range files {
+			m, problem := kmod.Open(l.h, file)
+			if problem != nil {
+				continue
+			}
+			if !kmod.Same(order[i], m.BuildID, m.SrcVersion, m.Version) {
+				m.Close()
+				continue
+			}
+			m.Name = kmod.Normal(want.Name)
+			p.Modules = append(p.Modules, kmod.Planned{Image: m, Parameters: l.liveParameters(want, m.Name)})
+			break
+		}
+	}
+	return p
+}
+
+// liveParameters reads the values that the definition's parameters have now.
+func (l *loader) liveParameters(want accel.Module, live string) map[string]string {
+	out := map[string]string{}
+	for name := range want.Parameters {
+		if value, err := l.h.ReadString(path.Join("/sys/module", live, "parameters", name)); err == nil &&
+			value != "(null)" {
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// reload loads back what was removed, and says in problem what could not be.
+func (l *loader) reload(ctx context.Context, facts accel.Facts, back *kmod.Plan, removed []accel.LoadedModule,
+	problem *accel.Problem,
+) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout) // also when the caller gives up
+	defer cancel()
+	for _, m := range slices.Backward(removed) {
+		i := slices.IndexFunc(back.Modules, func(p kmod.Planned) bool { return p.Name == m.Name })
+		if i < 0 {
+			problem.Tried = append(problem.Tried, "load back module "+m.Name+": no file with its build-id was found")
+			continue
+		}
+		if _, _, p := l.insert(ctx, facts, back.Modules[i]); p != nil {
+			problem.Tried = append(problem.Tried, "load back module "+m.Name+": "+p.Message)
+			continue
+		}
+		problem.Tried = append(problem.Tried, "load back module "+m.Name+": done")
+	}
+}

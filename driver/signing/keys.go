@@ -1,0 +1,302 @@
+package signing
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/host"
+)
+
+// Keyrings is what can be known about the keys that the running kernel takes modules from. The kernel says of each key
+// whose it is and its identifier, and not the serial number that a signature names it by; so the certificates that
+// are at hand are the bridge between the two.
+type Keyrings struct {
+	readable     bool // the kernel shows its keyrings
+	keys         []kernelKey
+	certificates []certificate
+	own          *Signature // of one of the kernel's own modules, whose key it therefore has
+}
+
+// kernelKey is one asymmetric key of the kernel.
+type kernelKey struct {
+	serial  int32
+	name    string // whose it is, see [fabricatedName]
+	id      string // lower-case hexadecimal: the key's identifier, or where the certificate has none its serial number
+	keyring string // empty when it is not known which one it is in
+}
+
+// certificate is one that is at hand, and the file that has it.
+type certificate struct {
+	*x509.Certificate
+	file string
+	der  bool
+}
+
+// trustedKeyrings are those that the kernel looks into for a module's key: the compiled-in keys, those added to them
+// and the machine owner's. Distributions add the platform's (the firmware's db; before Linux 5.18 also the owner's).
+func trustedKeyrings() []string {
+	return []string{".builtin_trusted_keys", ".secondary_trusted_keys", ".machine", ".platform"}
+}
+
+// enrolled is the list of the machine owner's keys that the boot loader hands over (since Linux 5.10).
+const enrolled = "/sys/firmware/efi/mok-variables/MokListRT"
+
+// revokedKeyring holds what the kernel must not trust (security/integrity, since Linux 5.13 certificates too).
+const revokedKeyring = ".blacklist"
+
+// ReadKeyrings reads the kernel's keys and the certificates that are at hand.
+func ReadKeyrings(h *host.Host, log *slog.Logger, def *accel.Definition, own *Signature) *Keyrings {
+	k := &Keyrings{own: own, certificates: certificates(h, def)}
+	text, err := h.ReadFile("/proc/keys")
+	if err != nil {
+		return k
+	}
+	rings, keys := parseKeys(string(text))
+	_, k.readable = rings[trustedKeyrings()[0]]
+	for _, name := range append([]string{revokedKeyring}, trustedKeyrings()...) {
+		ring, there := rings[name]
+		if !there {
+			continue
+		}
+		members, err := h.Keyring(ring)
+		if err != nil {
+			log.Debug("cannot read a keyring of the kernel", "keyring", name, "error", err)
+			continue
+		}
+		for i := range keys {
+			if slices.Contains(members, keys[i].serial) {
+				keys[i].keyring = name
+			}
+		}
+	}
+	k.keys = keys
+	return k
+}
+
+// parseKeys reads /proc/keys: serial number, flags, uses, timeout, permissions, owner, group, type and description of a
+// key a line. It returns the serial numbers of the keyrings by name and the asymmetric keys.
+func parseKeys(text string) (rings map[string]int32, keys []kernelKey) {
+	rings = map[string]int32{}
+	for _, line := range strings.Split(text, "\n") {
+		fields := strings.Fields(line)
+		const kind, description = 7, 8
+		if len(fields) <= description {
+			continue
+		}
+		serial, err := strconv.ParseUint(fields[0], 16, 32)
+		if err != nil {
+			continue
+		}
+		switch rest := strings.Join(fields[description:], " "); {
+		case fields[kind] == "keyring":
+			name, _, _ := strings.Cut(rest, ": ") // "<name>: <number of keys>" or "<name>: empty"
+			rings[name] = int32(serial)
+		case strings.HasPrefix(fields[kind], "asymmetri"): // nine columns are all it has
+			i := strings.LastIndex(rest, ": X509.") // "<whose>: <identifier>: X509.rsa <its end> []"
+			if i < 0 {
+				continue
+			}
+			j := strings.LastIndex(rest[:i], ": ")
+			if j < 0 {
+				continue
+			}
+			keys = append(keys, kernelKey{serial: int32(serial), name: rest[:j], id: strings.ToLower(rest[j+2 : i])})
+		}
+	}
+	return rings, keys
+}
+
+// answer3 is what a probe says that need not know.
+type answer3 int
+
+const (
+	dontKnow answer3 = iota
+	yes
+	no
+)
+
+// trusts reports whether the kernel has the key of a signature, and a sentence about how that is known.
+func (k *Keyrings) trusts(s *Signature) (answer3, string) {
+	if !k.readable {
+		return dontKnow, "the kernel does not show its keyrings"
+	}
+	ids, known := k.identify(s)
+	revoked := false
+	for _, key := range k.keys {
+		if !slices.Contains(ids, key.id) {
+			continue
+		}
+		if key.keyring == revokedKeyring {
+			revoked = true
+			continue
+		}
+		if key.keyring != "" {
+			return yes, "its key is in " + key.keyring
+		}
+		return yes, "its key is among the kernel's"
+	}
+	if revoked {
+		return no, "its key is revoked: it is in " + revokedKeyring
+	}
+	if k.own != nil && k.own.Issuer == s.Issuer && k.own.hexID() == s.hexID() && s.hexID() != "" {
+		return yes, "the kernel's own modules are signed with its key"
+	}
+	if !known && slices.ContainsFunc(k.keys,
+		func(key kernelKey) bool { return key.name == s.Issuer && key.keyring != revokedKeyring }) {
+		return dontKnow, "the kernel has a key of the same name"
+	}
+	return no, "its key is in none of " + strings.Join(trustedKeyrings(), ", ")
+}
+
+// identify returns what the kernel may call the key of a signature. Known is true when that is certain: the signature
+// itself says it, or a certificate at hand does.
+func (k *Keyrings) identify(s *Signature) (ids []string, known bool) {
+	if len(s.keyID) > 0 {
+		return []string{hex.EncodeToString(s.keyID)}, true
+	}
+	if s.serial != nil {
+		ids = append(ids, hex.EncodeToString(s.serial.Bytes())) // of a certificate without a key identifier
+	}
+	if c, ok := k.certificate(s); ok && len(c.SubjectKeyId) > 0 {
+		return append(ids, hex.EncodeToString(c.SubjectKeyId)), true
+	}
+	return ids, false
+}
+
+// certificate returns the certificate at hand that a signature was made with.
+func (k *Keyrings) certificate(s *Signature) (certificate, bool) {
+	i := slices.IndexFunc(k.certificates, func(c certificate) bool {
+		if len(s.keyID) > 0 {
+			return bytes.Equal(c.SubjectKeyId, s.keyID)
+		}
+		return s.serial != nil && c.SerialNumber.Cmp(s.serial) == 0 && bytes.Equal(c.RawIssuer, s.rawName)
+	})
+	if i < 0 {
+		return certificate{}, false
+	}
+	return k.certificates[i], true
+}
+
+// enrol is the command with which an operator makes the kernel take the key of a signature.
+func (k *Keyrings) enrol(s *Signature) string {
+	c, ok := k.certificate(s)
+	switch {
+	case ok && c.file == enrolled:
+		return "mokutil --list-enrolled` (the key is enrolled, and this kernel does not take the machine owner's keys: boot one that does, or `mokutil --reset"
+	case ok && c.der:
+		return "mokutil --import " + c.file
+	case ok:
+		return fmt.Sprintf("openssl x509 -in %s -outform DER -out signer.der && mokutil --import signer.der", c.file)
+	}
+	return fmt.Sprintf("mokutil --import <the certificate of %s, as DER>", s)
+}
+
+// certificates reads those that are at hand: the definition's, those that the distributions' tools make, and those that
+// the machine's owner enrolled, as the boot loader hands them over.
+func certificates(h *host.Host, def *accel.Definition) []certificate {
+	var out []certificate
+	var files []string
+	if def.Driver.Sign != nil {
+		files = append(files, def.Driver.Sign.Certificate)
+	}
+	for _, file := range append(files, "/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der",
+		"/etc/pki/akmods/certs/public_key.der") {
+		text, err := h.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		if c, err := parseCertificate(text); err == nil {
+			out = append(out, certificate{c, file, bytes.Equal(c.Raw, text)})
+		}
+	}
+	if list, err := h.ReadFile(enrolled); err == nil {
+		for _, der := range signatureListCertificates(list) {
+			if c, err := x509.ParseCertificate(der); err == nil {
+				out = append(out, certificate{c, enrolled, false})
+			}
+		}
+	}
+	return out
+}
+
+// signatureListCertificates returns the X.509 certificates of the EFI_SIGNATURE_LISTs in b (UEFI 2.10, section 32.4.1):
+// a GUID, the sizes of the list, of its header and of each entry; an entry starts with its owner's GUID.
+func signatureListCertificates(b []byte) [][]byte {
+	const guid, head = 16, 28
+	x509List := []byte{0xa1, 0x59, 0xc0, 0xa5, 0xe4, 0x94, 0xa7, 0x4a, 0x87, 0xb5, 0xab, 0x15, 0x5c, 0x2b, 0xf0, 0x72}
+	var out [][]byte
+	for len(b) >= head {
+		size := uint64(binary.LittleEndian.Uint32(b[guid:]))
+		header := uint64(binary.LittleEndian.Uint32(b[guid+4:]))
+		entry := uint64(binary.LittleEndian.Uint32(b[guid+8:]))
+		if size < head || size > uint64(len(b)) || header > size-head || entry <= guid {
+			return out
+		}
+		for list := b[head+header : size]; bytes.Equal(b[:guid], x509List) &&
+			uint64(len(list)) >= entry; list = list[entry:] {
+			out = append(out, list[guid:entry])
+		}
+		b = b[size:]
+	}
+	return out
+}
+
+// Policy is what the kernel does about signatures.
+type Policy struct {
+	Kernel accel.Kernel
+	Keys   func() *Keyrings
+}
+
+// Judge predicts what the kernel does with a module of this signature, nil for an unsigned one, and says why.
+func (p Policy) Judge(module, file string, s *Signature) (string, *accel.Problem) {
+	k := p.Kernel
+	locked := k.Lockdown != "" && k.Lockdown != "none"
+	asks := ""
+	switch {
+	case k.SigEnforce && k.SecureBoot:
+		asks = "the kernel enforces signatures (sig_enforce, Secure Boot is on)"
+	case k.SigEnforce:
+		asks = "the kernel enforces signatures (sig_enforce)"
+	case locked && k.SecureBoot:
+		asks = "the kernel is locked down (" + k.Lockdown + ", Secure Boot is on)"
+	case locked:
+		asks = "the kernel is locked down (" + k.Lockdown + ")"
+	}
+	if k.ModulesDisabled {
+		return "", accel.Problemf(accel.ModulesDisabled,
+			"kernel.modules_disabled is 1: module %q cannot be loaded until the next boot", module)
+	}
+	if s == nil {
+		const sign = "sign it with an enrolled key (driver.sign)"
+		switch {
+		case k.SigEnforce:
+			return "", accel.Problemf(accel.Unsigned, "module file %q is unsigned and %s: %s", file, asks, sign)
+		case locked:
+			return "", accel.Problemf(accel.LockedDown, "module file %q is unsigned and %s: %s", file, asks, sign)
+		}
+		return "unsigned, and this kernel takes unsigned modules", nil
+	}
+	if s.Damaged != "" {
+		// The kernel refuses it even where it does not ask for one (kernel/module/signing.c).
+		return "", accel.Problemf(accel.ModuleInvalid, "the signature of module file %q is damaged: %s", file,
+			s.Damaged)
+	}
+	keys := p.Keys()
+	answer, why := keys.trusts(s)
+	if answer != no {
+		return fmt.Sprintf("signed by %s; %s", s, why), nil
+	}
+	if asks == "" {
+		return fmt.Sprintf("signed by %s; %s, and this kernel does not ask", s, why), nil
+	}
+	return "", accel.Problemf(accel.KeyUnknown,
+		"module file %q is signed by %s, %s, and %s: run `%s`, reboot and confirm", file, s, why, asks, keys.enrol(s))
+}

@@ -1,0 +1,231 @@
+package signing
+
+import (
+	"bytes"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"strings"
+)
+
+// signatureMagic ends a signed module (scripts/sign-file.c).
+const signatureMagic = "~Module signature appended~\n"
+
+// signatureTrailer is struct module_signature (include/linux/module_signature.h), which stands before the magic: the
+// message before it has Size bytes, big-endian.
+type signatureTrailer struct {
+	Algorithm, Hash, Type, Signer, KeyID byte
+	_                                    [3]byte
+	Size                                 uint32
+}
+
+// trailerSize is the size of a signatureTrailer, and pkcs7Type the only Type that kernels since 4.3 take.
+const (
+	trailerSize = 12
+	pkcs7Type   = 2
+)
+
+// Signature is who signed a module. The kernel finds the key by issuer and serial number, or by the key's identifier.
+type Signature struct {
+	Issuer  string // as the kernel names it, see [fabricatedName]
+	rawName []byte // DER
+	serial  *big.Int
+	keyID   []byte // empty unless the message names the key by its identifier
+	Hash    string // "sha256"
+	// Damaged says why the kernel would not even look for the key; empty when it would.
+	Damaged string
+}
+
+// signedMessage is a PKCS #7 ContentInfo with SignedData (RFC 2315, sections 7 and 9), or its successor CMS (RFC 5652).
+type signedMessage struct {
+	Type    asn1.ObjectIdentifier
+	Content asn1.RawValue `asn1:"optional,tag:0"`
+}
+
+type signedData struct {
+	Version      int
+	Algorithms   []pkix.AlgorithmIdentifier `asn1:"set"`
+	Content      signedMessage
+	Certificates asn1.RawValue `asn1:"optional,tag:0"`
+	Revoked      asn1.RawValue `asn1:"optional,tag:1"`
+	Signers      []signerInfo  `asn1:"set"`
+}
+
+type signerInfo struct {
+	Version    int
+	Key        asn1.RawValue // an issuerAndSerial, or the key's identifier under tag 0
+	Hash       pkix.AlgorithmIdentifier
+	Attributes asn1.RawValue `asn1:"optional,tag:0"`
+	Algorithm  pkix.AlgorithmIdentifier
+	Signature  []byte
+	Others     asn1.RawValue `asn1:"optional,tag:1"`
+}
+
+type issuerAndSerial struct {
+	Issuer asn1.RawValue
+	Serial *big.Int
+}
+
+// signatureStart returns where the signature of a module of size bytes starts, or size when it has none. The error says
+// what is wrong with one that claims to be there.
+func signatureStart(r io.ReaderAt, size int64) (start, end int64, err error) {
+	magic := size - int64(len(signatureMagic))
+	if magic < 0 {
+		return size, size, nil
+	}
+	text := make([]byte, len(signatureMagic))
+	if _, err := r.ReadAt(text, magic); err != nil {
+		return 0, 0, err
+	}
+	if string(text) != signatureMagic {
+		return size, size, nil
+	}
+	if magic < trailerSize {
+		return 0, 0, errors.New("the file ends before it")
+	}
+	b := make([]byte, trailerSize)
+	if _, err := r.ReadAt(b, magic-trailerSize); err != nil {
+		return 0, 0, err
+	}
+	var t signatureTrailer
+	if err := binary.Read(bytes.NewReader(b), binary.BigEndian, &t); err != nil {
+		return 0, 0, err
+	}
+	end = magic - trailerSize
+	start = end - int64(t.Size)
+	switch {
+	case t.Type != pkcs7Type:
+		return 0, 0, fmt.Errorf("it is of type %d, not PKCS #7", t.Type)
+	case t.Algorithm != 0 || t.Hash != 0 || t.Signer != 0 || t.KeyID != 0:
+		return 0, 0, errors.New("it has fields that PKCS #7 leaves empty")
+	case start <= 0 || start == end:
+		return 0, 0, fmt.Errorf("it claims %d bytes of a file of %d", t.Size, size)
+	}
+	return start, end, nil
+}
+
+// Read reads the signature of a module file, nil when it has none. Whether the signature is a good one only
+// the kernel can say: it alone has the key.
+func Read(r io.ReaderAt, size int64) *Signature {
+	start, end, err := signatureStart(r, size)
+	if err != nil {
+		return &Signature{Damaged: err.Error()}
+	}
+	if start == end {
+		return nil
+	}
+	const most = 1 << 20 // a message has some hundred bytes, with a chain of certificates some thousand
+	if end-start > most {
+		return &Signature{Damaged: fmt.Sprintf("it has %d bytes", end-start)}
+	}
+	b := make([]byte, end-start)
+	if _, err := r.ReadAt(b, start); err != nil {
+		return &Signature{Damaged: err.Error()}
+	}
+	s, err := parseSignature(b)
+	if err != nil {
+		return &Signature{Damaged: err.Error()}
+	}
+	return s
+}
+
+// parseSignature reads the first signer of a signed message.
+func parseSignature(der []byte) (*Signature, error) {
+	var m signedMessage
+	var d signedData
+	if _, err := asn1.Unmarshal(der, &m); err != nil {
+		return nil, fmt.Errorf("it is not PKCS #7: %w", err)
+	}
+	if _, err := asn1.Unmarshal(m.Content.Bytes, &d); err != nil {
+		return nil, fmt.Errorf("it is not PKCS #7 signed data: %w", err)
+	}
+	if len(d.Signers) == 0 {
+		return nil, errors.New("it has no signer")
+	}
+	signer := d.Signers[0]
+	s := &Signature{Hash: hashName(signer.Hash.Algorithm)}
+	if signer.Key.Class == asn1.ClassContextSpecific && signer.Key.Tag == 0 {
+		s.keyID = signer.Key.Bytes
+		return s, nil
+	}
+	var who issuerAndSerial
+	if _, err := asn1.Unmarshal(signer.Key.FullBytes, &who); err != nil {
+		return nil, fmt.Errorf("its signer cannot be read: %w", err)
+	}
+	var name pkix.RDNSequence
+	if _, err := asn1.Unmarshal(who.Issuer.FullBytes, &name); err != nil {
+		return nil, fmt.Errorf("its issuer cannot be read: %w", err)
+	}
+	s.Issuer, s.rawName, s.serial = fabricatedName(name), who.Issuer.FullBytes, who.Serial
+	return s, nil
+}
+
+// fabricatedName is what the kernel calls a certificate in /proc/keys: from its common name, its organisation and its
+// e-mail address (x509_fabricate_name, crypto/asymmetric_keys/x509_cert_parser.c).
+func fabricatedName(rdn pkix.RDNSequence) string {
+	var common, organisation, email string
+	for _, set := range rdn {
+		for _, a := range set {
+			text, _ := a.Value.(string)
+			switch a.Type.String() {
+			case "2.5.4.3":
+				common = text
+			case "2.5.4.10":
+				organisation = text
+			case "1.2.840.113549.1.9.1":
+				email = text
+			}
+		}
+	}
+	switch {
+	case common != "" && organisation != "":
+		// An organisation that the common name starts with is not repeated: the whole of it, or its first seven bytes.
+		if strings.HasPrefix(common, organisation) || len(common) >= 7 && len(organisation) >= 7 &&
+			common[:7] == organisation[:7] {
+			return common
+		}
+		return organisation + ": " + common
+	case common != "":
+		return common
+	case organisation != "":
+		return organisation
+	}
+	return email
+}
+
+// hexID writes a key's number for people, as modinfo does.
+func (s *Signature) hexID() string {
+	b := s.keyID
+	if len(b) == 0 && s.serial != nil {
+		b = s.serial.Bytes()
+	}
+	text := strings.ToUpper(hex.EncodeToString(b))
+	var pairs []string
+	for ; len(text) >= 2; text = text[2:] {
+		pairs = append(pairs, text[:2])
+	}
+	return strings.Join(pairs, ":")
+}
+
+// String names the signer: `"Build time autogenerated kernel key" (5A:C3:…)`.
+func (s *Signature) String() string {
+	if s.Issuer == "" {
+		return "key " + s.hexID()
+	}
+	return fmt.Sprintf("%q (key %s)", s.Issuer, s.hexID())
+}
+
+// hashName is the kernel's name of a hash.
+func hashName(oid asn1.ObjectIdentifier) string {
+	for name, h := range hashes() {
+		if h.oid.Equal(oid) {
+			return name
+		}
+	}
+	return oid.String()
+}

@@ -1,0 +1,65 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
+)
+
+// Acquire asks the sources in order for a driver and returns it judged good, open and ready to be loaded. Nothing is
+// changed but the store. The problem lists in Tried what each source answered, as does tried with a plan.
+func (x *Sources) Acquire(ctx context.Context, def *accel.Definition, facts accel.Facts, o Options) (p *kmod.Plan,
+	tried []string, problem *accel.Problem,
+) {
+	tried = []string{"loaded: unavailable: the modules are not loaded"}
+	last := accel.Problemf(accel.NoDriverSource, "no source has a driver of %q for kernel %q", def.Kind,
+		facts.Kernel.Release)
+	all := x.For(def, facts, o)
+	if o.Fresh {
+		slices.SortStableFunc(all, func(a, b Source) int {
+			return cmp.Compare(a.late, b.late)
+		})
+	}
+	for _, s := range all {
+		a := s.Ask(ctx)
+		switch a.Verdict {
+		case Satisfied:
+			return a.Plan, tried, nil
+		case Unavailable:
+			if ctx.Err() != nil { // it was called off: the next one would be too
+				return nil, tried, a.Problem
+			}
+			tried = append(tried, Sentence(s.Name, Unavailable, a.Problem))
+			last = telling(last, a.Problem)
+		default:
+			a.Problem.Tried = slices.Concat(tried, []string{Sentence(s.Name, a.Verdict, a.Problem)})
+			return nil, tried, a.Problem
+		}
+	}
+	final := accel.Problemf(last.Reason, "%s", last.Message)
+	final.Tried = tried
+	return nil, tried, final
+}
+
+// telling chooses the reason of a driver that no source has: the later one, unless the earlier one is about access,
+// which a person must see, or about something that may come by itself where the later one is for good.
+func telling(before, after *accel.Problem) *accel.Problem {
+	switch {
+	case after.Reason == accel.NoDriverSource:
+		return before
+	case before.Reason == accel.RegistryDenied && after.Reason != accel.RegistryDenied:
+		return before
+	case before.Reason != accel.NoDriverSource && !before.Reason.Doc().Permanent && after.Reason.Doc().Permanent:
+		return before
+	}
+	return after
+}
+
+// Sentence is what people read of an answer: "<source>: <verdict>: <message>".
+func Sentence(source string, v Verdict, p *accel.Problem) string {
+	return fmt.Sprintf("%s: %s: %s", source, v, p.Message)
+}

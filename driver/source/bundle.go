@@ -1,0 +1,121 @@
+package source
+
+import (
+	"context"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/driver/template"
+)
+
+func bundleRow() row {
+	return row{
+		typ: accel.SourceBundle, name: func(s accel.Source) string { return "bundle " + s.Path },
+		ask: (*Sources).askBundle,
+	}
+}
+
+// askBundle takes the driver from a bundle in a file or a directory.
+func (x *Sources) askBundle(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source,
+	o Options,
+) Answer {
+	file, problem := template.Fill(def, facts, "driver.sources.path", s.Path)
+	if problem != nil {
+		return Answer{Verdict: Refused, Problem: problem}
+	}
+	s.Path = file
+	return x.fetch(ctx, def, facts, accel.SourceBundle, o, func(c *artifact.Client, dir string) (artifact.Pulled,
+		*accel.Problem,
+	) {
+		return c.PullBundle(ctx, s, wanted(def, facts), dir)
+	})
+}
+
+// Export writes a bundle with entries of the store to file, a path as the host sees it. Key signs them when it is not
+// nil.
+func (x *Sources) Export(facts accel.Facts, entries []store.Entry, file string, key *artifact.Key) ([]artifact.Pushed,
+	*accel.Problem,
+) {
+	var contents []artifact.Content
+	for _, e := range entries {
+		for _, m := range e.Modules {
+			if problem := x.store.Check(e, m); problem != nil {
+				return nil, problem
+			}
+		}
+		c, problem := contentOf(e, facts)
+		if problem != nil {
+			return nil, problem
+		}
+		contents = append(contents, c)
+	}
+	w, done, problem := x.store.Workspace("")
+	if problem != nil {
+		return nil, problem
+	}
+	defer done()
+	return x.artifacts("bundle").Export(file, contents, w.Work, key)
+}
+
+// Import puts the drivers of a bundle, a path as the host sees it, into the store: those of defs, for this kernel and
+// others. With keys each must be signed by one of them. It returns the entries, and the kinds that nobody defines.
+func (x *Sources) Import(ctx context.Context, defs map[string]*accel.Definition, facts accel.Facts, file string,
+	keys []string,
+) (entries []store.Entry, unknown []string, problem *accel.Problem) {
+	all, problem := x.artifacts("bundle").ListBundle(ctx, file)
+	if problem != nil {
+		return nil, nil, problem
+	}
+	for _, b := range all {
+		def, ok := defs[b.Config.Profile]
+		if !ok {
+			unknown = append(unknown, b.Config.Profile)
+			continue
+		}
+		e, problem := x.importOne(ctx, def, facts, accel.Source{
+			Type: accel.SourceBundle, Path: file, Digest: b.Digest,
+			Keys: keys,
+		}, b.Config)
+		if problem != nil {
+			return entries, unknown, problem
+		}
+		entries = append(entries, e)
+	}
+	return entries, unknown, nil
+}
+
+// importOne takes one artifact of a bundle for the kernel that it says it is for. Its modules are judged against that
+// kernel here, and against the running one before each load.
+func (x *Sources) importOne(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source,
+	c artifact.Config,
+) (store.Entry, *accel.Problem) {
+	own := *def
+	own.Driver.Version = "" // a bundle may bring the next version
+	if k := facts.Kernel; k.Release != c.KernelRelease || k.Arch != c.Arch || c.KernelBuildID != "" &&
+		c.KernelBuildID != k.BuildID || c.KernelBuildID == "" && c.KernelVersion != k.Version {
+		facts.Kernel = accel.Kernel{
+			Release: c.KernelRelease, Arch: c.Arch, BuildID: c.KernelBuildID,
+			Version: c.KernelVersion,
+		}
+	}
+	w, done, problem := x.store.Workspace("")
+	if problem != nil {
+		return store.Entry{}, problem
+	}
+	defer done()
+	j := &delivery{Workspace: w, def: &own, facts: facts, index: kmod.NewIndex(x.h, facts.Kernel.Release)}
+	pulled, problem := x.artifacts(def.Kind).PullBundle(ctx, s, wanted(&own, facts), j.Work)
+	if problem != nil {
+		return store.Entry{}, problem
+	}
+	e, problem := x.adopt(j, pulled)
+	if problem != nil {
+		return store.Entry{}, problem
+	}
+	if err := x.store.Publish(w, e.Key); err != nil {
+		return store.Entry{}, accel.ProblemOf(err, "cannot put %q into the store", pulled.Reference)
+	}
+	return e, nil
+}

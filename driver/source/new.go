@@ -1,0 +1,55 @@
+package source
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/build"
+	"github.com/acceld/acceld/driver/firmware"
+	"github.com/acceld/acceld/driver/progress"
+	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/host"
+)
+
+// Parts are what sources are made of.
+type Parts struct {
+	Log      *slog.Logger
+	Store    *store.Store
+	Attempts *store.Attempts
+	Builder  *build.Builder
+	Firmware *firmware.Firmware
+	Tell     progress.Teller
+	// Artifact says how registries are asked.
+	Artifact artifact.Options
+	Now      func() time.Time
+	// Elect makes this host the builder of a driver that is published, or names the host that is. Release gives the
+	// office back. Nil, or an error: every host builds for itself.
+	Elect func(ctx context.Context, key string) (release func(), elected bool, holder string, err error)
+}
+
+// Sources are those of one host. They are safe for concurrent use.
+type Sources struct {
+	h        *host.Host
+	log      *slog.Logger
+	store    *store.Store
+	attempts *store.Attempts
+	builder  *build.Builder
+	firmware *firmware.Firmware
+	o        Parts
+
+	mu sync.Mutex
+	// awaited are the keys, by kind, that another host builds; published what became of publishing, by key.
+	awaited, published map[string]string
+	background         sync.WaitGroup // publishing
+}
+
+// New returns the sources of a host.
+func New(h *host.Host, o Parts) *Sources {
+	return &Sources{
+		h: h, log: o.Log, store: o.Store, attempts: o.Attempts, builder: o.Builder, firmware: o.Firmware, o: o,
+		awaited: map[string]string{}, published: map[string]string{},
+	}
+}

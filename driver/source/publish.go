@@ -1,0 +1,199 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/store"
+	"github.com/acceld/acceld/driver/template"
+)
+
+// publishTimeout bounds how long a node tries to publish what it built. Nobody on this node waits for it.
+const publishTimeout = 10 * time.Minute
+
+// sharing returns the sources of def that take what is built here.
+func sharing(def *accel.Definition) []accel.Source {
+	var out []accel.Source
+	for _, s := range def.Driver.Sources {
+		if s.Type == accel.SourceOCI && s.Push {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// election decides which host builds a driver that is published. One is made for each time that a build source is
+// asked.
+type election struct {
+	x     *Sources
+	def   *accel.Definition
+	facts accel.Facts
+	o     Options
+
+	key     string
+	release func() // set while this host is the builder, with or without an election
+}
+
+// elect makes this host the builder of key, or says who is. Without a cluster, or when its API server does not answer,
+// every host builds: waiting for somebody who cannot be asked would be worse.
+func (e *election) elect(ctx context.Context, key string) *Answer {
+	if e.release != nil {
+		if e.key == key {
+			return nil
+		}
+		e.end()
+	}
+	e.key, e.release = key, func() {}
+	if e.x.o.Elect == nil {
+		return nil
+	}
+	release, elected, holder, err := e.x.o.Elect(ctx, key)
+	switch {
+	case err != nil:
+		e.x.log.Warn("nobody elects the builder: building here", "kind", e.def.Kind, "error", err)
+	case !elected:
+		e.release = nil
+		return &Answer{Verdict: Waiting, Problem: accel.Problemf(accel.BuildElsewhere,
+			"node %q builds the driver of %q for kernel %q", holder, e.def.Kind, e.facts.Kernel.Release)}
+	default:
+		e.release = release
+	}
+	return nil
+}
+
+// end gives the office back.
+func (e *election) end() {
+	if e.release != nil {
+		e.release()
+		e.release = nil
+	}
+}
+
+// gate is what stands between a build and its compiler: it returns the outcome when there is to be none here.
+func (e *election) gate(ctx context.Context, key string) *Answer {
+	if a := e.elect(ctx, key); a != nil {
+		e.x.await(e.def, key)
+		return a
+	}
+	e.x.await(e.def, "")
+	// The builder before us may have ended between our question to the registry and our election.
+	if e.x.o.Elect != nil {
+		for _, s := range sharing(e.def) {
+			if a := e.x.askOCI(ctx, e.def, e.facts, s, e.o); a.Verdict == Satisfied {
+				e.end()
+				return &a
+			}
+		}
+	}
+	return nil
+}
+
+// await remembers the key of a driver that another host builds, so that looking for it again does not read the whole
+// source again; an empty key forgets it.
+func (x *Sources) await(def *accel.Definition, key string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if key == "" {
+		delete(x.awaited, def.Kind)
+		return
+	}
+	x.awaited[def.Kind] = key
+}
+
+// elsewhere asks whether the driver that this host waits for is still being built by another one.
+func (e *election) elsewhere(ctx context.Context) *Answer {
+	e.x.mu.Lock()
+	key := e.x.awaited[e.def.Kind]
+	e.x.mu.Unlock()
+	if key == "" {
+		return nil
+	}
+	return e.elect(ctx, key)
+}
+
+// share publishes what was built here while the driver is loaded and used. It never fails anything: what became of it
+// is logged and shown with the driver.
+func (x *Sources) share(def *accel.Definition, facts accel.Facts, e store.Entry, release func()) {
+	x.background.Go(func() {
+		defer release()
+		ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
+		defer cancel()
+		text := ""
+		for _, s := range sharing(def) {
+			pushed, problem := x.push(ctx, def, facts, s, e, artifact.PushOptions{Keep: true})
+			if problem != nil {
+				text = "not published: " + problem.Message
+				x.log.Warn("driver not published", "kind", def.Kind, "key", e.Key, "reason", problem.Reason, "message",
+					problem.Message)
+				continue
+			}
+			text = pushed.Reference
+			x.log.Info("driver published", "kind", def.Kind, "key", e.Key, "reference", pushed.Reference)
+		}
+		x.mu.Lock()
+		x.published[e.Key] = text
+		x.mu.Unlock()
+	})
+}
+
+// Wait waits until what was built is published, or was not.
+func (x *Sources) Wait() { x.background.Wait() }
+
+// Published says what became of publishing an entry; empty when it was not built here.
+func (x *Sources) Published(key string) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.published[key]
+}
+
+// Push publishes an entry of the store to every source of type oci of def, whatever their push says. It returns what
+// was pushed, also with a problem.
+func (x *Sources) Push(ctx context.Context, def *accel.Definition, facts accel.Facts, e store.Entry,
+	key *artifact.Key,
+) ([]artifact.Pushed, *accel.Problem) {
+	var out []artifact.Pushed
+	asked := false
+	for _, s := range def.Driver.Sources {
+		if s.Type != accel.SourceOCI {
+			continue
+		}
+		asked = true
+		pushed, problem := x.push(ctx, def, facts, s, e, artifact.PushOptions{Key: key})
+		if problem != nil {
+			return out, problem
+		}
+		out = append(out, pushed)
+	}
+	if !asked {
+		return nil, accel.Problemf(accel.ConfigInvalid, "%q has no source of type oci to push to", def.Kind)
+	}
+	return out, nil
+}
+
+// push publishes an entry to one source.
+func (x *Sources) push(ctx context.Context, def *accel.Definition, facts accel.Facts, s accel.Source, e store.Entry,
+	o artifact.PushOptions,
+) (artifact.Pushed, *accel.Problem) {
+	image, problem := template.Fill(def, facts, "driver.sources.image", s.Image)
+	if problem != nil {
+		return artifact.Pushed{}, problem
+	}
+	s.Image = image
+	content, problem := contentOf(e, facts)
+	if problem != nil {
+		return artifact.Pushed{}, problem
+	}
+	w, done, problem := x.store.Workspace("")
+	if problem != nil {
+		return artifact.Pushed{}, problem
+	}
+	defer done()
+	pushed, problem := x.artifacts(def.Kind).Push(ctx, s, wanted(def, facts), content, w.Work, o)
+	if problem != nil {
+		problem.Message = fmt.Sprintf("cannot publish the driver of %q: %s", def.Kind, problem.Message)
+	}
+	return pushed, problem
+}

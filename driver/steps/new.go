@@ -1,0 +1,22 @@
+package steps
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/acceld/acceld/driver/deadline"
+	"github.com/acceld/acceld/host"
+)
+
+// Steps runs steps on one host. It is safe for concurrent use.
+type Steps struct {
+	h          *host.Host
+	log        *slog.Logger
+	now        func() time.Time
+	operations *deadline.Operations
+}
+
+// New returns what runs the steps of a host.
+func New(h *host.Host, log *slog.Logger, now func() time.Time, operations *deadline.Operations) *Steps {
+	return &Steps{h: h, log: log, now: now, operations: operations}
+}

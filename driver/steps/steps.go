@@ -1,0 +1,184 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/template"
+)
+
+// stepTimeout is how long a definition's own step may take that does not say it.
+const stepTimeout = 30 * time.Second
+
+// Run runs the definition's own steps of one published state at one moment, in order, until one fails: StepFailed
+// then names the step, why, and the end of what it printed. Without such steps it does nothing.
+func (r *Steps) Run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
+	state accel.Published, moment accel.Moment,
+) *accel.Problem {
+	if len(def.Steps[state].At(moment)) == 0 {
+		return nil
+	}
+	expanded, problem := template.Expand(def, facts)
+	if problem != nil {
+		return problem
+	}
+	for _, s := range expanded.Steps[state].At(moment) {
+		if !holds(s.When) {
+			continue
+		}
+		started := r.now()
+		if err := r.runStep(ctx, s, accs); err != nil {
+			return accel.Problemf(accel.StepFailed, "step %q %s %s of %q: %v", s.Name, moment, state, def.Kind, err)
+		}
+		r.log.Info("step done", "kind", def.Kind, "state", state, "moment", moment, "step", s.Name, "took",
+			r.now().Sub(started).Round(time.Millisecond))
+	}
+	return nil
+}
+
+// holds reports whether a filled condition is true: not one of the ways to say no.
+func holds(when string) bool {
+	if when == "" {
+		return true
+	}
+	return !slices.Contains([]string{"", "false", "0", "no"}, strings.TrimSpace(when))
+}
+
+// runStep runs one step within its time.
+func (r *Steps) runStep(ctx context.Context, s accel.CustomStep, accs []accel.Accelerator) error {
+	limit := stepTimeout
+	if s.Timeout != "" {
+		t, err := time.ParseDuration(s.Timeout)
+		if err != nil {
+			return fmt.Errorf("timeout: %w", err)
+		}
+		limit = t
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := r.stepForm(limited, s, accs)
+	if err != nil && ctx.Err() == nil && errors.Is(limited.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("not done after %v: %w", limit, err)
+	}
+	return err
+}
+
+func (r *Steps) stepForm(ctx context.Context, s accel.CustomStep, accs []accel.Accelerator) error {
+	switch {
+	case s.Run != nil:
+		_, err := r.runProgram(ctx, s.Run.Argv, s.Run.User)
+		return err
+	case s.Wait != nil:
+		return r.waitFor(ctx, *s.Wait)
+	case s.WaitForLogs != nil:
+		return r.waitForLogs(ctx, *s.WaitForLogs)
+	case s.Validate != nil:
+		return r.validate(ctx, *s.Validate, accs)
+	}
+	return errors.New("it says nothing to do")
+}
+
+// runProgram runs a program of the host to its end and returns the end of what it printed.
+func (r *Steps) runProgram(ctx context.Context, argv []string, user string) (string, error) {
+	cmd, err := r.program(ctx, argv, user)
+	if err != nil {
+		return "", err
+	}
+	var out tail
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = time.Second // what it leaves in the background may keep its output open
+	err = cmd.Run()
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
+		return out.String(), nil
+	}
+	if text := out.String(); text != "" {
+		return text, fmt.Errorf("%q: %w; it said: %s", argv[0], err, text)
+	}
+	return "", fmt.Errorf("%q: %w", argv[0], err)
+}
+
+// program prepares a program of the host. There is no shell in between.
+func (r *Steps) program(ctx context.Context, argv []string, user string) (*exec.Cmd, error) {
+	if len(argv) == 0 || argv[0] == "" {
+		return nil, errors.New("no program is named")
+	}
+	name := argv[0]
+	if !strings.Contains(name, "/") {
+		var err error
+		if name, err = r.h.LookPath(name); err != nil {
+			return nil, err
+		}
+	}
+	cmd := r.h.Command(ctx, name, argv[1:]...)
+	if user != "" {
+		if err := r.h.AsUser(cmd, user); err != nil {
+			return nil, err
+		}
+	}
+	return cmd, nil
+}
+
+// validate compares an answer with what it should be.
+func (r *Steps) validate(ctx context.Context, v accel.ValidateStep, accs []accel.Accelerator) error {
+	if len(v.Argv) > 0 {
+		out, err := r.runProgram(ctx, v.Argv, v.User)
+		if err != nil {
+			return err
+		}
+		want, err := regexp.Compile(v.Output)
+		if err != nil {
+			return fmt.Errorf("output: %w", err)
+		}
+		if !want.MatchString(out) {
+			return fmt.Errorf("%q printed nothing that matches %q: %s", v.Argv[0], v.Output, out)
+		}
+		return nil
+	}
+	want, err := regexp.Compile(`^(?:` + v.Want + `)$`)
+	if err != nil {
+		return fmt.Errorf("want: %w", err)
+	}
+	for _, a := range accs {
+		if !a.Present() {
+			continue
+		}
+		var text string
+		err := r.operations.Do(ctx, "validate "+a.ID, func() (err error) {
+			text, err = r.h.DeviceAttribute(a.ID, v.File)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("device %q: %w", a.ID, err)
+		}
+		if !want.MatchString(text) {
+			return fmt.Errorf("device %q: %q is %q, wanted is %q", a.ID, v.File, text, v.Want)
+		}
+	}
+	return nil
+}
+
+// tail keeps the end of what is written to it, on one line.
+type tail struct{ b []byte }
+
+// tailSize is how much of a program's output a sentence has room for.
+const tailSize = 1000
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.b = append(t.b, b...)
+	if extra := len(t.b) - tailSize; extra > 0 {
+		t.b = append(t.b[:0], t.b[extra:]...)
+	}
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(string(t.b), ""), func(r rune) bool { return r < ' ' }),
+		" | ")
+}

@@ -1,0 +1,140 @@
+package steps
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/deadline"
+	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/host/hosttest"
+	"github.com/acceld/acceld/test/ko"
+)
+
+func withSteps(steps ...accel.CustomStep) *accel.Definition {
+	def := ko.Definition()
+	def.Driver.Version = "1.0.0"
+	def.Steps = map[accel.Published]accel.StateSteps{accel.DriverContainer: {After: steps}}
+	return def
+}
+
+// TestSteps runs each form on a machine where it can and cannot come true.
+func TestSteps(t *testing.T) {
+	m := hosttest.New(t)
+	m.File("/dev/edu0", "")
+	m.File("/var/log/edu.log", "one\nfirmware 1.0.0 ready\n")
+	m.File("/proc/1/net/unix", "Num RefCount Protocol Flags Type St Inode Path\n"+
+		"0000000000000000: 00000002 00000000 00010000 0001 01 100 /run/edu.sock\n0000000000000000: 00000003 00000000 00000000 0001 03 101 /run/other.sock\n")
+	m.AddPCI(accel.PCIDevice{Address: "0000:00:04.0", Vendor: "1234", Device: "11e8", Class: "00ff00"})
+	m.SetAttribute("0000:00:04.0", "status", "ready")
+	accs := []accel.Accelerator{{ID: "0000:00:04.0", Health: accel.Health{State: accel.Healthy}}}
+	d := New(m.Host, slog.New(slog.DiscardHandler), time.Now, &deadline.Operations{})
+	for _, c := range []struct {
+		step accel.CustomStep
+		want string // of the problem; empty when there is none
+	}{
+		{accel.CustomStep{Wait: &accel.WaitStep{File: "/var/log/edu.log"}}, ""},
+		{accel.CustomStep{Wait: &accel.WaitStep{File: "/var/log/{{.HardwareResource}}"}}, `not done after 20ms: "/var/log/qemu-edu" is not there`},
+		{accel.CustomStep{Wait: &accel.WaitStep{Node: "/dev/edu0"}}, ""},
+		{accel.CustomStep{Wait: &accel.WaitStep{Node: "/dev/edu1"}}, `"/dev/edu1" is not a device node`},
+		{accel.CustomStep{Wait: &accel.WaitStep{Socket: "/var/run/edu.sock"}}, ""},
+		{accel.CustomStep{Wait: &accel.WaitStep{Socket: "/run/other.sock"}}, `nobody listens on "/run/other.sock"`},
+		{accel.CustomStep{WaitForLogs: &accel.LogStep{File: "/var/log/edu.log", Match: `firmware {{.DriverVersion}} ready`}}, ""},
+		{accel.CustomStep{WaitForLogs: &accel.LogStep{File: "/var/log/edu.log", Match: `^two`}}, `"/var/log/edu.log" has no line that matches "^two"`},
+		{accel.CustomStep{Validate: &accel.ValidateStep{File: "status", Want: "ready|idle"}}, ""},
+		{accel.CustomStep{Validate: &accel.ValidateStep{File: "status", Want: "read"}}, `device "0000:00:04.0": "status" is "ready", wanted is "read"`},
+		{accel.CustomStep{Validate: &accel.ValidateStep{File: "absent", Want: "x"}}, `device "0000:00:04.0": open `},
+		{accel.CustomStep{Run: &accel.RunStep{Argv: []string{"no-such-program"}}}, `cannot find program "no-such-program"`},
+		{accel.CustomStep{Run: &accel.RunStep{Argv: []string{"no-such-program"}}, When: `{{if eq .OperatingSystemMajor "rhel9"}}yes{{end}}{{if ne .OperatingSystemMajor "rhel9"}}no{{end}}`}, ""},
+	} {
+		c.step.Name, c.step.Timeout = "it", "20ms"
+		problem := d.Run(t.Context(), withSteps(c.step), accel.Facts{OS: accel.OS{ID: "debian", VersionID: "12"}}, accs, accel.DriverContainer, accel.After)
+		switch {
+		case c.want == "" && problem != nil:
+			t.Errorf("%+v: %v", c.step, problem)
+		case c.want != "" && (problem == nil || problem.Reason != accel.StepFailed || !strings.Contains(problem.Message, c.want)):
+			t.Errorf("%+v: got %v, want %q", c.step, problem, c.want)
+		}
+	}
+}
+
+// TestStepPrograms runs programs of this machine: what they print, how they end, who they are.
+func TestStepPrograms(t *testing.T) {
+	h, err := host.New("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := New(h, slog.New(slog.DiscardHandler), time.Now, &deadline.Operations{})
+	run := func(argv ...string) accel.CustomStep {
+		return accel.CustomStep{Name: "it", Run: &accel.RunStep{Argv: argv}, Timeout: "2s"}
+	}
+	quick := run("sleep", "60")
+	quick.Timeout = "50ms"
+	asked := accel.CustomStep{Name: "it", Validate: &accel.ValidateStep{Argv: []string{"echo", "module $HOME; true"}, Output: `^module \$HOME; true`}}
+	wrong := accel.CustomStep{Name: "it", Validate: &accel.ValidateStep{Argv: []string{"echo", "nothing"}, Output: `edu`}}
+	stranger := run("true")
+	stranger.Run.User = "nobody-at-all"
+	for _, c := range []struct {
+		step accel.CustomStep
+		want string
+	}{
+		{run("true"), ""},
+		{run("/bin/sh", "-c", "echo first; echo second >&2; exit 3"), `step "it" after driver-container of "qemu-edu": "/bin/sh": exit status 3; it said: first | second`},
+		{quick, "not done after 50ms"},
+		{asked, ""},
+		{wrong, `"echo" printed nothing that matches "edu": nothing`},
+		{stranger, `cannot find user "nobody-at-all"`},
+	} {
+		started := time.Now()
+		problem := d.Run(t.Context(), withSteps(c.step), accel.Facts{}, nil, accel.DriverContainer, accel.After)
+		if problem == nil != (c.want == "") || problem != nil && !strings.Contains(problem.Message, c.want) {
+			t.Errorf("%+v: got %v, want %q", c.step, problem, c.want)
+		}
+		if took := time.Since(started); took > 10*time.Second {
+			t.Errorf("%+v took %v", c.step, took)
+		}
+	}
+}
+
+// TestStepOrder stops at the first step that fails, and does not run those of another moment.
+func TestStepOrder(t *testing.T) {
+	m := hosttest.New(t)
+	d := New(m.Host, slog.New(slog.DiscardHandler), time.Now, &deadline.Operations{})
+	def := withSteps(
+		accel.CustomStep{Name: "one", Wait: &accel.WaitStep{File: "/dev"}},
+		accel.CustomStep{Name: "two", Timeout: "10ms", Wait: &accel.WaitStep{File: "/two"}},
+		accel.CustomStep{Name: "three", Timeout: "10ms", Wait: &accel.WaitStep{File: "/three"}},
+	)
+	problem := d.Run(t.Context(), def, accel.Facts{}, nil, accel.DriverContainer, accel.After)
+	if problem == nil || !strings.Contains(problem.Message, `step "two"`) {
+		t.Errorf("got %v", problem)
+	}
+	if problem := d.Run(t.Context(), def, accel.Facts{}, nil, accel.DriverContainer, accel.Before); problem != nil {
+		t.Errorf("a step of another moment ran: %v", problem)
+	}
+}
+
+// TestWaitIsTold ends a wait with the change, not with the clock, and a called-off one at once.
+func TestWaitIsTold(t *testing.T) {
+	m := hosttest.New(t)
+	m.Dir("/var/log")
+	d := New(m.Host, slog.New(slog.DiscardHandler), time.Now, &deadline.Operations{})
+	def := withSteps(accel.CustomStep{Name: "it", Timeout: "1m", WaitForLogs: &accel.LogStep{File: "/var/log/x.log", Match: "ready"}})
+	done := make(chan *accel.Problem)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { done <- d.Run(ctx, def, accel.Facts{}, nil, accel.DriverContainer, accel.After) }()
+	m.File("/var/log/x.log", "not yet")
+	m.File("/var/log/x.log", "not yet\nready\n")
+	if problem := <-done; problem != nil {
+		t.Error(problem)
+	}
+	m.Remove("/var/log/x.log")
+	go func() { done <- d.Run(ctx, def, accel.Facts{}, nil, accel.DriverContainer, accel.After) }()
+	cancel()
+	if problem := <-done; problem == nil {
+		t.Error("a wait that was called off succeeded")
+	}
+}

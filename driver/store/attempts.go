@@ -1,0 +1,157 @@
+package store
+
+import (
+	"encoding/json"
+	"path"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
+	"github.com/acceld/acceld/driver/lock"
+)
+
+// uncleanLimit is how many loads of one driver may end uncleanly before it is not tried again.
+const uncleanLimit = 2
+
+// Attempt is the marker of a load, <StateDir>/attempts/<id>.json. It is read by the next attempt, also after a crash of
+// the machine: that is why it is there.
+type Attempt struct {
+	// Open is true from before the module is given to the kernel until its devices were seen to work or it was taken
+	// back.
+	Open bool `json:"open"`
+	// BootID and Taint are those at the time of the attempt.
+	BootID string `json:"bootID"`
+	Taint  uint64 `json:"taint"`
+	// Hung is set when the module's initialisation did not end.
+	Hung    bool `json:"hung,omitempty"`
+	Unclean int  `json:"unclean"`
+}
+
+func (s *Attempts) name(id string) string {
+	return path.Join(s.stateDir, "attempts", id+".json")
+}
+
+// Read returns the marker of a driver; the zero value when there is none or it cannot be read, for a marker
+// must not keep a driver out by itself.
+func (s *Attempts) Read(id string) Attempt {
+	var a Attempt
+	b, err := s.h.ReadFile(s.name(id))
+	if err != nil || json.Unmarshal(b, &a) != nil {
+		return Attempt{}
+	}
+	return a
+}
+
+// settled counts an attempt that was never closed. An agent that was killed while the kernel went on is not an
+// unclean load: it is unclean when the machine did not survive it, or the kernel oopsed, or the module hangs.
+func (s *Attempts) settled(id string) Attempt {
+	a := s.Read(id)
+	if !a.Open {
+		return a
+	}
+	if a.BootID != lock.BootID(s.h) || s.endedBadly(a) {
+		a.Unclean++
+	}
+	a.Open, a.Hung = false, false
+	return a
+}
+
+// endedBadly reports whether the kernel has oopsed since an attempt of this boot, or its module hangs.
+func (s *Attempts) endedBadly(a Attempt) bool {
+	return a.Hung || kmod.Taint(s.h)&kmod.TaintDied != 0 && a.Taint&kmod.TaintDied == 0
+}
+
+// Settle closes the attempts of this boot whose process was killed and after which the kernel went on: otherwise the
+// next boot, which cannot know how they ended, would count them as unclean. Whoever loads holds the driver lock.
+func (s *Attempts) Settle() {
+	orphans := func() (ids []string) {
+		for _, name := range s.h.Glob(path.Dir(s.name("")), "*.json") {
+			id := strings.TrimSuffix(path.Base(name), ".json")
+			if a := s.Read(id); a.Open && a.BootID == lock.BootID(s.h) && !s.endedBadly(a) {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	if len(orphans()) == 0 {
+		return
+	}
+	if s.h.MkdirAll(lock.Dir, 0o755) != nil {
+		return
+	}
+	release, err := s.h.TryLock(lock.DriverFile(), lock.Text(s.h))
+	if err != nil {
+		return // one is at work
+	}
+	defer release()
+	for _, name := range s.h.Glob("/sys/module", "*/initstate") {
+		if state, err := s.h.ReadString(name); err == nil && state == kmod.StateComing {
+			return // it is not known yet whether the kernel goes on
+		}
+	}
+	for _, id := range orphans() {
+		s.Close(id, false)
+	}
+}
+
+// Quarantined returns the problem of a driver that is not tried again, nil when it may be tried.
+func (s *Attempts) Quarantined(id string) *accel.Problem {
+	if a := s.settled(id); a.Unclean >= uncleanLimit {
+		return accel.Problemf(accel.Quarantined, "%d loads of driver %q ended uncleanly", a.Unclean, id)
+	}
+	return nil
+}
+
+// Open writes the marker before a load.
+func (s *Attempts) Open(id string) *accel.Problem {
+	a := s.settled(id)
+	a.Open, a.BootID, a.Taint = true, lock.BootID(s.h), kmod.Taint(s.h)
+	return s.write(id, a)
+}
+
+func (s *Attempts) write(id string, a Attempt) *accel.Problem {
+	name := s.name(id)
+	if err := s.h.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return accel.ProblemOf(err, "cannot make %q", path.Dir(name))
+	}
+	b, err := json.Marshal(a)
+	if err != nil {
+		return accel.ProblemOf(err, "cannot write %q", name)
+	}
+	if err := s.h.WriteFile(name, append(b, '\n'), 0o600); err != nil {
+		return accel.ProblemOf(err, "cannot write %q", name)
+	}
+	return nil
+}
+
+// Hung notes that an attempt will never be closed.
+func (s *Attempts) Hung(id string) {
+	a := s.Read(id)
+	a.Hung = true
+	if p := s.write(id, a); p != nil {
+		s.log.Warn("cannot note an unclean load", "driver", id, "problem", p)
+	}
+}
+
+// Close ends an attempt: a good one leaves nothing, a refused one what came before it.
+func (s *Attempts) Close(id string, good bool) {
+	a := s.Read(id)
+	if good || a.Unclean == 0 {
+		if err := s.h.Remove(s.name(id)); err != nil {
+			s.log.Warn("cannot remove the marker of a load", "driver", id, "error", err)
+		}
+		return
+	}
+	a.Open, a.Hung = false, false
+	if p := s.write(id, a); p != nil {
+		s.log.Warn("cannot close the marker of a load", "driver", id, "problem", p)
+	}
+}
+
+// Forgive forgets the unclean loads of a driver.
+func (s *Attempts) Forgive(id string) *accel.Problem {
+	if err := s.h.Remove(s.name(id)); err != nil {
+		return accel.ProblemOf(err, "cannot clear the quarantine of driver %q", id)
+	}
+	return nil
+}

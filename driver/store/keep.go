@@ -1,0 +1,50 @@
+package store
+
+import (
+	"errors"
+	"path"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/kmod"
+)
+
+// Keep returns the generation of a plan that is in the store. A driver that is installed on the host is copied there
+// first: the next version of its package takes its file away, and then nobody could go back to it.
+func (s *Store) Keep(def *accel.Definition, facts accel.Facts, p *kmod.Plan) (*Generation, *accel.Problem) {
+	g := GenerationOf(p, def)
+	if g.Key != "" {
+		return g, nil
+	}
+	id := Identity{
+		Kind: def.Kind, Version: p.Version(), SourceDigest: p.ID, Arch: facts.Kernel.Arch,
+		KernelRelease: facts.Kernel.Release, KernelID: KernelID(facts.Kernel),
+	}
+	g.Key = id.Key()
+	if _, err := s.Manifest(g.Key); err == nil {
+		return g, nil
+	}
+	w, done, problem := s.Workspace("")
+	if problem != nil {
+		return nil, problem
+	}
+	defer done()
+	m := Manifest{Schema: Schema, Key: g.Key, Identity: id, Built: s.now().UTC(), Kept: true}
+	for _, x := range p.Modules {
+		if x.Prior {
+			continue // a part of the kernel's package
+		}
+		copied := Module{
+			Name: x.Name, File: x.Name + ".ko", BuildID: x.BuildID, SrcVersion: x.SrcVersion, Vermagic: x.Vermagic,
+			Depends: x.Depends,
+			Version: x.Version,
+		}
+		if copied.SHA256, problem = s.Copy(x.Content, path.Join(w.Entry, copied.File)); problem != nil {
+			return nil, problem
+		}
+		m.Modules = append(m.Modules, copied)
+	}
+	if err := errors.Join(s.Describe(w, m), s.Publish(w, g.Key)); err != nil {
+		return nil, accel.ProblemOf(err, "cannot keep the driver of %q", def.Kind)
+	}
+	return g, nil
+}

@@ -1,0 +1,349 @@
+package store
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/acceld/acceld/accel"
+	"github.com/acceld/acceld/driver/artifact"
+	"github.com/acceld/acceld/driver/kmod"
+)
+
+// Keys are the entries of the store.
+func (s *Store) Keys() []string {
+	entries, err := s.List()
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Key)
+	}
+	return out
+}
+
+// ExpectedSteps is how many lines of progress the last build of a kind had, 0 when there was none.
+func (s *Store) ExpectedSteps(kind string) int64 {
+	entries, err := s.List()
+	if err != nil {
+		return 0
+	}
+	for _, e := range slices.Backward(entries) {
+		if e.Problem == "" && e.Kind == kind && e.Steps > 0 {
+			return int64(e.Steps)
+		}
+	}
+	return 0
+}
+
+// Schema changes when the meaning of a manifest does; entries of another schema are not used.
+const Schema = 1
+
+// Manifest describes one entry of the store: everything that went into its key, and what came out.
+type Manifest struct {
+	Schema int    `json:"schema"`
+	Key    string `json:"key"`
+	Identity
+	Built   time.Time `json:"built"`
+	Modules []Module  `json:"modules"`
+	// Steps is how many lines of progress the build had: the next one of the kind is told how far it is by it.
+	Steps int `json:"steps,omitempty"`
+	// Kept is a copy of a driver that was installed on the host: to go back to, never to be chosen otherwise.
+	Kept bool `json:"kept,omitempty"`
+	// Firmware are files below "firmware" in the entry.
+	Firmware []artifact.File `json:"firmware,omitempty"`
+	// Origin is the reference of the artifact that it came from; empty when it was built here.
+	Origin string `json:"origin,omitempty"`
+}
+
+// Identity is what a key is made of. Equal things have equal keys on every host of a fleet.
+type Identity struct {
+	Kind          string `json:"kind"`
+	Version       string `json:"version"` // that the definition wants; empty when it takes what the source says
+	SourceDigest  string `json:"sourceDigest"`
+	Arch          string `json:"arch"`
+	KernelRelease string `json:"kernelRelease"`
+	// KernelID is the kernel's build-id, or `uname -v` where it has none.
+	KernelID string   `json:"kernelID"`
+	Make     []string `json:"make,omitempty"`
+	// Signer is the hash and the certificate that the modules are signed with; empty when they are not.
+	Signer string `json:"signer,omitempty"`
+}
+
+// Module is one module file of an entry.
+type Module struct {
+	Name       string   `json:"name"`
+	File       string   `json:"file"`
+	SHA256     string   `json:"sha256"`
+	BuildID    string   `json:"buildID,omitempty"`
+	SrcVersion string   `json:"srcVersion,omitempty"`
+	Vermagic   string   `json:"vermagic"`
+	Depends    []string `json:"depends,omitempty"`
+	Version    string   `json:"version,omitempty"`
+}
+
+// Entry is one driver in the store.
+type Entry struct {
+	Manifest
+	// Path is the entry's directory as the machine sees it.
+	Path string `json:"path"`
+	// Current is true when the driver is the one chosen for its kind and kernel.
+	Current bool `json:"current"`
+	// Previous is true when the driver is the one that served before the current one.
+	Previous bool `json:"previous,omitempty"`
+	// Problem says why the entry cannot be used; empty when it can. The modules' digests are checked at each load.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Key names an entry: the first 32 hexadecimal digits of the SHA-256 of the identity's canonical JSON.
+func (id Identity) Key() string {
+	b, err := json.Marshal(struct {
+		Schema int `json:"schema"`
+		Identity
+	}{Schema, id})
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])[:32]
+}
+
+// SameKernel reports whether an entry is for a kernel: by `uname -v` too, for a kernel that was not running when the
+// entry was made may not have told its build-id.
+func SameKernel(id string, k accel.Kernel) bool {
+	return id != "" && (id == k.BuildID || id == k.Version)
+}
+
+// KernelID is what makes a kernel itself, where a release is not enough.
+func KernelID(k accel.Kernel) string { return cmp.Or(k.BuildID, k.Version) }
+
+// Module is the file of a module of the definition; ok is false when the entry has none.
+func (m Manifest) Module(name string) (Module, bool) {
+	i := slices.IndexFunc(m.Modules, func(s Module) bool { return kmod.Normal(s.Name) == kmod.Normal(name) })
+	if i < 0 {
+		return Module{}, false
+	}
+	return m.Modules[i], true
+}
+
+// ModulesVersion is the driver's version as its modules say it.
+func (m Manifest) ModulesVersion() string {
+	for _, s := range m.Modules {
+		if s.Version != "" {
+			return s.Version
+		}
+	}
+	return ""
+}
+
+func (s *Store) dir() string { return path.Join(s.stateDir, "kmod") }
+
+// EntryDir is the directory of an entry, as the host sees it.
+func (s *Store) EntryDir(key string) string { return path.Join(s.dir(), key) }
+
+// BuildDir has the workspaces.
+func (s *Store) BuildDir() string { return path.Join(s.stateDir, "build") }
+
+func (s *Store) currentDir() string { return path.Join(s.dir(), "current") }
+
+// FailedLog is the file with what a build that failed has printed.
+func (s *Store) FailedLog(key string) string { return path.Join(s.dir(), "failed", key+".log") }
+
+// isKey tells an entry's directory from the store's others.
+func isKey(name string) bool {
+	b, err := hex.DecodeString(name)
+	return err == nil && len(b) == 16
+}
+
+// Manifest reads and checks an entry's manifest. It must say that it is of this key: an entry that was copied or whose
+// manifest was changed is not used.
+func (s *Store) Manifest(key string) (Manifest, error) {
+	name := path.Join(s.EntryDir(key), "manifest.json")
+	b, err := s.h.ReadFile(name)
+	if err != nil {
+		return Manifest{}, err
+	}
+	var m Manifest
+	if err := json.Unmarshal(b, &m); err != nil {
+		return Manifest{}, fmt.Errorf("cannot read %q: %w", name, err)
+	}
+	if m.Schema != Schema || m.Key != key || m.Identity.Key() != key || len(m.Modules) == 0 {
+		return Manifest{}, fmt.Errorf("cannot use %q: it does not describe this entry", name)
+	}
+	for _, s := range m.Modules {
+		if s.File != path.Base(s.File) || !strings.HasSuffix(s.File, ".ko") {
+			return Manifest{}, fmt.Errorf("cannot use %q: it names the file %q", name, s.File)
+		}
+	}
+	return m, nil
+}
+
+// List returns the entries of the store, the oldest first. A directory that is no usable entry is listed with its
+// problem.
+func (s *Store) List() ([]Entry, error) {
+	dirs, err := s.h.ReadDir(s.dir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	current, previous := map[string]bool{}, map[string]bool{}
+	for _, c := range s.choices() {
+		if c.Current != nil {
+			current[c.Current.Key] = true
+		}
+		if c.Previous != nil {
+			previous[c.Previous.Key] = true
+		}
+	}
+	var entries []Entry
+	for _, e := range dirs {
+		if !isKey(e.Name()) {
+			continue
+		}
+		entry := Entry{Path: s.EntryDir(e.Name()), Current: current[e.Name()], Previous: previous[e.Name()]}
+		if entry.Manifest, err = s.Manifest(e.Name()); err != nil {
+			entry.Key, entry.Problem = e.Name(), err.Error()
+		}
+		entry.Version = cmp.Or(entry.Version, entry.ModulesVersion())
+		entries = append(entries, entry)
+	}
+	slices.SortStableFunc(entries, func(a, b Entry) int { return a.Built.Compare(b.Built) })
+	return entries, nil
+}
+
+// Find returns the usable entries for the kind on a kernel: the current one first, then the youngest first. Of a kernel
+// that does not run only the release may be known.
+// It needs no source tree and no network.
+func (s *Store) Find(def *accel.Definition, k accel.Kernel) ([]Entry, error) {
+	all, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	var out []Entry
+	for _, e := range all {
+		if e.Problem == "" && !e.Kept && e.Kind == def.Kind && e.Arch == k.Arch && e.KernelRelease == k.Release &&
+			SameKernel(e.KernelID, k) &&
+			(def.Driver.Version == "" || e.Version == def.Driver.Version || e.ModulesVersion() == def.Driver.Version) {
+			out = append(out, e)
+		}
+	}
+	chosen := ""
+	if c := s.Choice(def.Kind, k); c.Current != nil {
+		chosen = c.Current.Key
+	}
+	slices.SortStableFunc(out, func(a, b Entry) int {
+		if (a.Key == chosen) != (b.Key == chosen) {
+			if a.Key == chosen {
+				return -1
+			}
+			return 1
+		}
+		return b.Built.Compare(a.Built)
+	})
+	return out, nil
+}
+
+// Generation describes the driver of an entry with the parameters that def has now.
+func (e Entry) Generation(def *accel.Definition) *Generation {
+	g := &Generation{
+		Source: accel.SourceStore, Key: e.Key, ID: e.Key, Version: e.ModulesVersion(),
+		Binds: def.Driver.Binds,
+	}
+	for _, s := range e.Modules {
+		m := accel.Module{Name: s.Name}
+		if i := slices.IndexFunc(def.Driver.Modules,
+			func(x accel.Module) bool { return kmod.Normal(x.Name) == kmod.Normal(s.Name) }); i >= 0 {
+			m = def.Driver.Modules[i]
+		}
+		g.Modules = append(g.Modules, GenerationModule{
+			Module: m, BuildID: s.BuildID, SrcVersion: s.SrcVersion,
+			Version: s.Version,
+		})
+	}
+	return g
+}
+
+// Digest returns the SHA-256 of what r has left, in hexadecimal.
+func Digest(r io.Reader) (string, error) {
+	sum := sha256.New()
+	if _, err := io.Copy(sum, r); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// Check compares a module file of the store with its manifest.
+func (s *Store) Check(e Entry, m Module) *accel.Problem {
+	name := path.Join(e.Path, m.File)
+	f, err := s.h.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return accel.Problemf(accel.DigestMismatch, "file %q of the store is gone", name)
+	}
+	if err != nil {
+		return accel.ProblemOf(err, "cannot read module %q", name)
+	}
+	defer f.Close()
+	sum, err := Digest(f)
+	if err != nil {
+		return accel.ProblemOf(err, "cannot read module %q", name)
+	}
+	if sum != m.SHA256 {
+		return accel.Problemf(accel.DigestMismatch, "file %q has SHA-256 %s, stored was %s", name, sum, m.SHA256)
+	}
+	return nil
+}
+
+// Describe writes the manifest of an entry.
+func (s *Store) Describe(w *Workspace, m Manifest) error {
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	return s.h.WriteFile(path.Join(w.Entry, "manifest.json"), append(b, '\n'), 0o600)
+}
+
+// Publish moves the finished entry of a workspace to its place in the store. An entry that is there and readable wins:
+// it has the same content by its name. One that is not readable is replaced.
+func (s *Store) Publish(w *Workspace, key string) error {
+	to := s.EntryDir(key)
+	if s.h.Exists(to) {
+		if _, err := s.Manifest(key); err == nil {
+			return nil
+		}
+		if err := s.h.RemoveAll(to); err != nil {
+			return err
+		}
+	}
+	return s.h.Rename(w.Entry, to)
+}
+
+// Sweep removes what builds that did not end left behind. A build holds the lock beside its directory.
+func (s *Store) Sweep() {
+	dirs := map[string]bool{}
+	for _, name := range s.h.Glob(s.BuildDir(), "*") {
+		dirs[strings.TrimSuffix(name, ".lock")] = true
+	}
+	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
+		release, err := s.h.TryLock(dir+".lock", "")
+		if err != nil {
+			continue // at work
+		}
+		if err := errors.Join(s.h.RemoveAll(dir), s.h.Remove(dir+".lock")); err != nil {
+			s.log.Warn("cannot remove an old build", "directory", dir, "error", err)
+		}
+		release()
+	}
+}

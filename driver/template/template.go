@@ -1,0 +1,164 @@
+package template
+
+import (
+	"encoding/json"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/acceld/acceld/accel"
+)
+
+// RuntimeOf returns the facts that templates in def may use on the machine of facts.
+func RuntimeOf(def *accel.Definition, facts accel.Facts) accel.Runtime {
+	id, version := facts.OS.Base()
+	r := accel.Runtime{
+		KernelVersion:             facts.Kernel.Release,
+		OperatingSystemMajor:      facts.OS.Major(),
+		OperatingSystemMajorMinor: id + version,
+		RuntimeArchitecture:       goArch(facts.Kernel.Arch),
+		HardwareResource:          def.Kind,
+		ClusterVersion:            facts.Cluster.Version,
+		DriverVersion:             def.Driver.Version,
+	}
+	if len(def.Match) > 0 {
+		r.NodeFeature = "feature.node.kubernetes.io/pci-" + def.Match[0].Vendor + ".present"
+	}
+	return r
+}
+
+// goArch is Go's name of what `uname -m` calls machine.
+func goArch(machine string) string {
+	switch machine {
+	case "x86_64":
+		return "amd64"
+	case "aarch64":
+		return "arm64"
+	case "loongarch64":
+		return "loong64"
+	}
+	return machine // ppc64le, s390x and riscv64 agree
+}
+
+// Fill executes one template of a definition; field names it for people.
+func Fill(def *accel.Definition, facts accel.Facts, field, text string) (string, *accel.Problem) {
+	return fill(def.Kind, field, text, facts.Cluster, RuntimeOf(def, facts))
+}
+
+// fill is Fill with facts that are ready. What is not known is never taken for empty: another driver would come of it.
+func fill(kind, field, text string, cluster accel.Cluster, r accel.Runtime) (string, *accel.Problem) {
+	if !strings.Contains(text, "{{") {
+		return text, nil
+	}
+	t, err := accel.ParseTemplate(field, text)
+	if err != nil {
+		return "", accel.Problemf(accel.DefinitionInvalid, "cannot read the template in %s of %q: %v", field, kind, err)
+	}
+	if cluster.Unknown && strings.Contains(text, ".ClusterVersion") {
+		return "", accel.Problemf(accel.APIUnreachable,
+			"cannot fill the template in %s of %q: the API server has not said the version of the cluster", field, kind)
+	}
+	out, err := t.Fill(r)
+	if err != nil {
+		return "", accel.Problemf(accel.DefinitionInvalid, "cannot fill the template in %s of %q: %v", field, kind, err)
+	}
+	return out, nil
+}
+
+// Expand returns def with every template filled, as the machine of facts sees it. Those over a device stay as they are.
+func Expand(def *accel.Definition, facts accel.Facts) (*accel.Definition, *accel.Problem) {
+	out, problem := clone(def)
+	if problem != nil {
+		return nil, problem
+	}
+	out.Templates(func(kind accel.TemplateKind, field, text string) string {
+		if kind != accel.RuntimeTemplate || problem != nil {
+			return text
+		}
+		text, problem = Fill(def, facts, field, text)
+		return text
+	})
+	return out, problem
+}
+
+// clone copies a definition with everything in it.
+func clone(def *accel.Definition) (*accel.Definition, *accel.Problem) {
+	out := &accel.Definition{}
+	b, err := json.Marshal(def)
+	if err == nil {
+		err = json.Unmarshal(b, out)
+	}
+	if err != nil {
+		return nil, accel.Problemf(accel.DefinitionInvalid, "cannot copy the definition of %q: %v", def.Kind, err)
+	}
+	return out, nil
+}
+
+// Firmware fills the templates in the names of one module's firmware files.
+func Firmware(def *accel.Definition, facts accel.Facts, m accel.Module) ([]string, *accel.Problem) {
+	var out []string
+	for _, text := range m.Firmware {
+		file, problem := Fill(def, facts, "driver.modules."+m.Name+".firmware", text)
+		if problem != nil {
+			return nil, problem
+		}
+		out = append(out, file)
+	}
+	return out, nil
+}
+
+// makeArgument is what a source may give to make: a variable, never an option or a target.
+const makeArgument = `^[A-Za-z_][A-Za-z0-9_]*=[^\x00\n]*$`
+
+// BuildSource is a source with its templates filled.
+type BuildSource struct {
+	Path   string
+	System accel.BuildSystem
+	Make   []string
+}
+
+// Source fills the templates of a source; headers is what .KernelHeaders in its make arguments is.
+func Source(def *accel.Definition, facts accel.Facts, s accel.Source, headers string) (BuildSource, *accel.Problem) {
+	p, problem := Fill(def, facts, "driver.sources.path", s.Path)
+	if problem != nil {
+		return BuildSource{}, problem
+	}
+	if !path.IsAbs(p) {
+		return BuildSource{}, accel.Problemf(accel.DefinitionInvalid,
+			"driver.sources.path of %q is %q: not an absolute path", def.Kind, p)
+	}
+	out := BuildSource{Path: path.Clean(p), System: s.System}
+	r := RuntimeOf(def, facts)
+	r.KernelHeaders = headers
+	valid := regexp.MustCompile(makeArgument)
+	for _, a := range s.Make {
+		a, problem := fill(def.Kind, "driver.sources.make", a, facts.Cluster, r)
+		if problem != nil {
+			return BuildSource{}, problem
+		}
+		if !valid.MatchString(a) {
+			return BuildSource{}, accel.Problemf(accel.DefinitionInvalid,
+				"driver.sources.make of %q has %q: not NAME=value", def.Kind, a)
+		}
+		out.Make = append(out.Make, a)
+	}
+	return out, nil
+}
+
+// Parameters fills the templates in the parameters of one module.
+func Parameters(def *accel.Definition, facts accel.Facts, m accel.Module) (map[string]string, *accel.Problem) {
+	out := map[string]string{}
+	for name, text := range m.Parameters {
+		value, problem := Fill(def, facts, "driver.modules."+m.Name+".parameters."+name, text)
+		if problem != nil {
+			return nil, problem
+		}
+		if strings.ContainsAny(value, "\x00\n\"") {
+			return nil, accel.Problemf(accel.DefinitionInvalid,
+				"parameter %q of module %q is %q: quotes and line ends cannot be given to the kernel", name, m.Name,
+				value)
+		}
+		out[name] = value
+	}
+	return out, nil
+}
