@@ -45,8 +45,10 @@ func sourceRows() []sourceRow {
 			typ: SourceOCI, where: "fetched", prebuilt: true, problems: Source.registryProblems,
 			fields: []string{"image", "mirrors", "digest", "keys", "ca", "credentials", "proxy", "plainHTTP", "push"},
 		},
-		{typ: SourceBuild, where: "built", problems: Source.buildProblems,
-			fields: []string{"path", "make", "system", "anyCompiler"}},
+		{
+			typ: SourceBuild, where: "built", problems: Source.buildProblems,
+			fields: []string{"path", "make", "system", "anyCompiler"},
+		},
 		{typ: SourceBundle, where: "from the bundle", prebuilt: true, fields: []string{"path", "digest", "keys"}},
 	}
 }
@@ -92,10 +94,21 @@ func (s Source) set() []string {
 		name string
 		set  bool
 	}{
-		{"path", s.Path != ""}, {"make", len(s.Make) > 0}, {"system", s.System != ""}, {"anyCompiler", s.AnyCompiler},
-		{"image", s.Image != ""}, {"mirrors", len(s.Mirrors) > 0}, {"digest", s.Digest != ""}, {"keys",
-			len(s.Keys) > 0},
-		{"ca", s.CA != ""}, {"credentials", s.Credentials != ""}, {"proxy", s.Proxy != ""}, {"plainHTTP", s.PlainHTTP},
+		{"path", s.Path != ""},
+		{"make", len(s.Make) > 0},
+		{"system", s.System != ""},
+		{"anyCompiler", s.AnyCompiler},
+		{"image", s.Image != ""},
+		{"mirrors", len(s.Mirrors) > 0},
+		{"digest", s.Digest != ""},
+		{
+			"keys",
+			len(s.Keys) > 0,
+		},
+		{"ca", s.CA != ""},
+		{"credentials", s.Credentials != ""},
+		{"proxy", s.Proxy != ""},
+		{"plainHTTP", s.PlainHTTP},
 		{"push", s.Push},
 	} {
 		if f.set {

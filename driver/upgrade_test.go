@@ -576,8 +576,8 @@ func TestUpgradeRefusedByTheKernel(t *testing.T) {
 }
 
 func TestCollect(t *testing.T) {
-	m, d := serving(t)
-	d = m.driver(Options{StoreEntries: 1})
+	m, _ := serving(t)
+	d := m.driver(Options{StoreEntries: 1})
 	for i := range 6 {
 		m.enter(d, version(fmt.Sprintf("0.%d.0", i)), int64(-10+i))
 	}
@@ -600,8 +600,8 @@ func TestCollect(t *testing.T) {
 // TestCollectKilled: who is stopped while an entry is removed leaves none that says it has modules: it would be preferred to every
 // source, and refused.
 func TestCollectKilled(t *testing.T) {
-	m, d := serving(t)
-	d = m.driver(Options{StoreEntries: -1})
+	m, _ := serving(t)
+	d := m.driver(Options{StoreEntries: -1})
 	old := m.enter(d, version("0.1.0"), -1)
 	func() {
 		defer func() {

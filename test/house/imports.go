@@ -28,11 +28,15 @@ func rooms() map[string][]string {
 		"exporter":     {"accel", "host", "pace", "page"},
 		"kube":         organ,
 		"systemd":      organ,
-		"agent": {"accel", "host", "pace", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "health",
-			"kube", "probe", "systemd"},
+		"agent": {
+			"accel", "host", "pace", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter", "health",
+			"kube", "probe", "systemd",
+		},
 		"controller": {"accel", "kube", "pace", "page"},
-		"cmd": {"accel", "host", "pace", "vendors", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter",
-			"health", "kube", "probe", "systemd", "agent", "controller"},
+		"cmd": {
+			"accel", "host", "pace", "vendors", "detect", "driver", "runtime", "deviceplugin", "dra", "exporter",
+			"health", "kube", "probe", "systemd", "agent", "controller",
+		},
 	}
 }
 
@@ -142,8 +146,10 @@ func clientset(t *Tree) []Finding {
 		}
 		for _, spec := range s.AST.Imports {
 			p := importPath(spec)
-			for _, forbidden := range []string{"k8s.io/client-go/kubernetes", "k8s.io/client-go/informers",
-				"k8s.io/client-go/gentype"} {
+			for _, forbidden := range []string{
+				"k8s.io/client-go/kubernetes", "k8s.io/client-go/informers",
+				"k8s.io/client-go/gentype",
+			} {
 				// What is below it, such as the scheme, holds the types of every group too.
 				if p == forbidden || strings.HasPrefix(p, forbidden+"/") {
 					out = append(out, t.find(s, spec, "imports %s", p))

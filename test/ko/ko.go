@@ -165,7 +165,11 @@ func assemble(machine elf.Machine, sections []section) []byte {
 
 // Edu is a good module file.
 func Edu() Module {
-	return Module{Name: "edu", Version: "1.0.0", Defined: []string{"init_module"},
-		BuildID: "b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1", Info: []string{"parm=fail_probe:x",
-			"parmtype=max_factorial:uint"}}
+	return Module{
+		Name: "edu", Version: "1.0.0", Defined: []string{"init_module"},
+		BuildID: "b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1", Info: []string{
+			"parm=fail_probe:x",
+			"parmtype=max_factorial:uint",
+		},
+	}
 }
