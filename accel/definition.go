@@ -83,8 +83,8 @@ type ResetWay string
 
 // The ways.
 const (
-	ResetFunction ResetWay = "function" // unbind its driver, let the kernel reset the PCI function, bind the driver anew
-	ResetRebind   ResetWay = "rebind"   // unbind its driver and bind it anew: the driver itself resets the device
+	ResetFunction ResetWay = "function" // unbind its driver, let the kernel reset the PCI function, bind the driver again
+	ResetRebind   ResetWay = "rebind"   // unbind its driver and bind it again: the driver itself resets the device
 	ResetNever    ResetWay = "never"    // refuse: the device needs the tools of its vendor, or a reboot
 )
 
@@ -356,7 +356,7 @@ type Verdict struct {
 	State HealthState `json:"state,omitempty"`
 	// Action is what to do: "RestartWorkload", "ResetDevice", "Reboot" or "Service".
 	Action Action `json:"action,omitempty"`
-	// For is how long one line counts at most, such as "10m". In any case it ends when the driver is bound to the device anew, or
+	// For is how long one line counts at most, such as "10m". In any case it ends when the driver is bound to the device again, or
 	// the host boots.
 	For string `json:"for,omitempty"`
 }

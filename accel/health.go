@@ -45,7 +45,7 @@ func Actions() []Action {
 func (a Action) Sentence() string {
 	return map[Action]string{
 		ActionRestartWorkload: "restart the programs that use it",
-		ActionResetDevice:     "reset it, or bind its driver anew",
+		ActionResetDevice:     "reset it, or bind its driver again",
 		ActionReboot:          "reboot the node",
 		ActionService:         "a hand on the machine is needed",
 	}[a]

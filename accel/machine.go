@@ -84,7 +84,7 @@ type Accelerator struct {
 	Partitions []Accelerator `json:"partitions,omitempty"`
 }
 
-// SortByID orders accelerators. It is not slices.SortFunc, which is compiled anew for each type: for one of this size that has 20 kB.
+// SortByID orders accelerators. It is not slices.SortFunc, which is compiled again for each type: for one of this size that has 20 kB.
 func SortByID(accs []Accelerator) {
 	sort.Slice(accs, func(i, j int) bool { return accs[i].ID < accs[j].ID })
 }

@@ -211,7 +211,7 @@ func nodeReasons() []ReasonDoc {
 		{CollectFailed, "An attribute that metrics or health are read from did not answer.", ActorVendor, "The sentence names the file; look at the kernel log.", false},
 		{DeviceGone, "The device is no longer on the PCI bus.", ActorHardware, "Look at the slot; when the device comes back it is used again by itself.", false},
 		{DeviceUnhealthy, "The device reports an error.", ActorHardware, "The sentence is the driver's own; when it clears, the device is used again by itself.", false},
-		{DeviceFault, "The driver has reported an error of the device.", ActorHardware, "Do what the sentence says; the device is used again when its driver was bound anew, or the error is old enough.", false},
+		{DeviceFault, "The driver has reported an error of the device.", ActorHardware, "Do what the sentence says; the device is used again when its driver was bound again, or the error is old enough.", false},
 		{DeviceUnreachable, "The device answers nothing any more: every byte of its configuration space reads as ff, or its driver has lost it.", ActorHardware, "Reboot the node; when it comes back so, look at slot and power.", false},
 		{BusErrors, "PCI Express has counted errors of the device or of the port above it.", ActorHardware, "Look at slot, riser and cables; fatal ones need a reset (`acceld reset`).", false},
 		{LinkDegraded, "The PCI Express link has fewer lanes, or is slower, than device and port can do.", ActorHardware, "Seat the card again; look at the slot's wiring in the machine's manual.", false},
@@ -220,7 +220,7 @@ func nodeReasons() []ReasonDoc {
 		{CannotReset, "The device cannot be reset on its own.", ActorOperator, "Do what the sentence says, or reboot the node; nothing was changed.", true},
 		{ResetShared, "A reset of the device would reset others too.", ActorOperator, "When nobody uses the others either, name all of them in one command; nothing was changed.", true},
 		{ResetFailed, "The reset of a device failed.", ActorHardware, "The sentence has the kernel's own words; try again, or reboot the node.", false},
-		{BeingReset, "Somebody resets the device (`acceld reset`).", ActorAgent, "None: it is offered again when its driver is bound anew and it has computed.", false},
+		{BeingReset, "Somebody resets the device (`acceld reset`).", ActorAgent, "None: it is offered again when its driver is bound again and it has computed.", false},
 	}
 }
 
@@ -228,7 +228,7 @@ func nodeReasons() []ReasonDoc {
 func claimReasons() []ReasonDoc {
 	return []ReasonDoc{
 		{ClaimUnusable, "A resource claim cannot be prepared as it is.", ActorCluster, "Correct what the sentence names in the claim, its template or the device class; the pod is tried again by itself.", false},
-		{CheckpointDamaged, "The record of a prepared claim cannot be read.", ActorAgent, "None: the claim is read anew from the API server when its pod needs it.", false},
+		{CheckpointDamaged, "The record of a prepared claim cannot be read.", ActorAgent, "None: the claim is read again from the API server when its pod needs it.", false},
 		{ClaimsUnsupported, "The API server does not serve resource.k8s.io/v1.", ActorCluster, "Use Kubernetes 1.34 or later, or set `allocation: devicePlugin` for the kind.", false},
 		{NotProven, "A device has not passed its self-test with the driver that is live.", ActorAgent, "None: it is offered as soon as it has passed. If it does not, the kind's state says why.", false},
 		{DriverChanging, "The driver of a device is being replaced, or is to be as soon as nobody uses it.", ActorAgent, "None: the device is offered again when the other driver works. `acceld status` says what the upgrade waits for.", false},
@@ -245,7 +245,7 @@ func changeReasons() []ReasonDoc {
 		{ArtifactNotFound, "No registry has a prebuilt driver for this kernel.", ActorOperator, "Push one (`acceld driver build --push`), or let it be built; the sentence names what was asked.", false},
 		{ArtifactInvalid, "A prebuilt artifact is not one that acceld can use.", ActorOperator, "Push it again; nothing of it was kept.", true},
 		{RegistryUnreachable, "The registry does not answer.", ActorOperator, "Look at the network, the proxy and the certificate authority; it is asked again by itself.", false},
-		{RegistryDenied, "The registry refuses the credentials.", ActorOperator, "Correct the file named in `credentials`; it is read anew at each request.", false},
+		{RegistryDenied, "The registry refuses the credentials.", ActorOperator, "Correct the file named in `credentials`; it is read again at each request.", false},
 		{SignatureInvalid, "An artifact is not signed by one of the wanted keys.", ActorOperator, "Sign it, or correct `keys`. A bad signature is never followed by a build.", true},
 		{BuildElsewhere, "Another node builds this driver; this one waits for it.", ActorAgent, "None: the artifact is used as soon as it is there, and if the builder gives up this node builds.", false},
 		{BuildOutOfMemory, "The build was ended because it used more memory than it may.", ActorOperator, "Raise `build.memory` or lower `build.jobs`.", true},

@@ -31,7 +31,7 @@ const (
 	// WordUpgrading: the node has its grant. It acts when it has read its own word together with the grant, and keeps the
 	// word until it does not act any more.
 	WordUpgrading WordPhase = "upgrading"
-	// WordFailed: it could not, and has the driver of before or none.
+	// WordFailed: it could not, and has the previous driver or none.
 	WordFailed WordPhase = "failed"
 )
 

@@ -85,7 +85,7 @@ func TestEngineAppears(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(root, "etc/crio"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	eventually("a file of the runtime", func() bool { // the watches are made anew beside the loop
+	eventually("a file of the runtime", func() bool { // the watches are made again beside the loop
 		time.Sleep(100 * time.Millisecond) // for the events of the socket
 		before := looks.Load()
 		if err := os.WriteFile(filepath.Join(root, "etc/crio/crio.conf"), nil, 0o644); err != nil {

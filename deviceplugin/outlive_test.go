@@ -166,8 +166,8 @@ func TestRegistrationFailsAfterPredecessor(t *testing.T) {
 	eventually(t, "nothing is offered", func() bool { return len(k.health()) == 0 })
 	k.set(func() { k.refusals = 0 })
 	eventually(t, "registered at last", func() bool { return p.State().Allocatable.Is(2) })
-	k.set(func() { k.blind = true }) // the list is not counted: the plugin registers anew
-	eventually(t, "registered anew", func() bool { return p.State().Registrations >= 2 && p.State().Allocatable.Is(2) })
+	k.set(func() { k.blind = true }) // the list is not counted: the plugin registers again
+	eventually(t, "registered again", func() bool { return p.State().Registrations >= 2 && p.State().Allocatable.Is(2) })
 }
 
 // Who leaves answers calls that are on their way.

@@ -290,7 +290,7 @@ func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool)
 	}
 	look.settled = look.settled || verdict.settled
 	if verdict.renew {
-		p.cfg.Log.Warn("the kubelet's view differs from the healthy devices, registering anew", "allocatable", len(v.allocatable), "healthy", len(l.healthy))
+		p.cfg.Log.Warn("the kubelet's view differs from the healthy devices, registering again", "allocatable", len(v.allocatable), "healthy", len(l.healthy))
 	}
 	if verdict.settled {
 		return pace.Jitter(verdict.next), false

@@ -179,10 +179,10 @@ func TestKubeletForgets(t *testing.T) {
 	eventually(t, "registered", settled(p, 1, 2))
 	k.set(func() { k.blind = true })
 	eventually(t, "the difference is seen", func() bool { return p.State().Allocatable.Is(0) })
-	eventually(t, "registered anew", settled(p, 2, 2))
+	eventually(t, "registered again", settled(p, 2, 2))
 	k.set(func() {
 		if k.duplicate {
-			t.Error("registered anew while the old stream was open")
+			t.Error("registered again while the old stream was open")
 		}
 	})
 }

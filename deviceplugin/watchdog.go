@@ -20,7 +20,7 @@ type watchdog struct {
 // verdict says what follows from one look at the kubelet's view.
 type verdict struct {
 	settled bool          // the kubelet counts exactly the healthy devices
-	renew   bool          // register anew
+	renew   bool          // register again
 	next    time.Duration // look again after this time
 }
 

@@ -108,7 +108,7 @@ func same(there, wanted Slice, settled map[string]Slice) bool {
 }
 
 // equal compares contents. When a taint was added is left out: the API server sets it where it is missing, and an agent
-// that starts again sees the fault anew.
+// that starts again sees the fault again.
 func equal(a, b SliceSpec) bool {
 	a.Devices, b.Devices = timeless(a.Devices), timeless(b.Devices)
 	return reflect.DeepEqual(a, b)

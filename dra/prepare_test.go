@@ -266,7 +266,7 @@ func TestDamagedRecord(t *testing.T) {
 				t.Error(fault)
 			}
 			if r, known := p.book.get("u-a"); !known || len(r.Devices) != 1 {
-				t.Errorf("the record is not made anew: %+v", r)
+				t.Errorf("the record is not made again: %+v", r)
 			}
 			if fault := unprepare(t, p, "u-a"); fault != "" || b.there(fmt.Sprintf(recordIn, "u-a")) {
 				t.Error(fault)

@@ -65,7 +65,7 @@ func (p *Plugin) disconnected(problem *accel.Problem) {
 	p.poke()
 }
 
-// attend follows one registration until it has to be made anew: the kubelet refuses it or does not come, has gone for long,
+// attend follows one registration until it has to be made again: the kubelet refuses it or does not come, has gone for long,
 // or the socket that it finds was removed. Heard tells that the kubelet has taken it once.
 func (p *Plugin) attend(ctx context.Context, s *service, events <-chan string, patience time.Duration) (heard bool, problem *accel.Problem) {
 	taken := false

@@ -58,7 +58,7 @@ type Options struct {
 	// Artifact says how registries are asked; its zero value is usable.
 	Artifact artifact.Options
 	// Elect makes this host the builder of a driver that is published, or names the host that is. Release gives the
-	// office back. Nil, or an error: every host builds for itself.
+	// lease back. Nil, or an error: every host builds for itself.
 	Elect func(ctx context.Context, key string) (release func(), elected bool, holder string, err error)
 }
 

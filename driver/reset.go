@@ -35,7 +35,7 @@ type ResetPlan struct {
 	// Bound is the driver that it is unbound from; empty when it has none.
 	Bound string
 	// Methods are the kernel's ways to reset the function, in the order in which it tries them; none where the driver
-	// is only bound anew.
+	// is only bound again.
 	Methods []string
 	// Users are the processes that have a node of it open or mapped.
 	Users []accel.Holder
@@ -150,7 +150,7 @@ func hit(pci []accel.PCIDevice, id string, methods []string) (others []string) {
 }
 
 // Reset resets devices that nobody uses, all of them together: their driver is unbound, the kernel resets each
-// function, and the driver is bound anew; then each must compute. Nothing is touched while somebody has one of them
+// function, and the driver is bound again; then each must compute. Nothing is touched while somebody has one of them
 // (InUse), or anything else is in the way.
 //
 // While it is at it, it has the driver lock, and the devices stand in the lock's file: an agent gives them to nobody

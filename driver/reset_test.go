@@ -69,7 +69,7 @@ func TestReset(t *testing.T) {
 	}{
 		{"bound", "", false, "drivers/edu/unbind D; devices/D/reset 1; drivers/edu/bind D"},
 		{"without a driver, as a reset that was killed leaves it", "", true, "devices/D/reset 1; drivers/edu/bind D"},
-		{"bound anew only", accel.ResetRebind, false, "drivers/edu/unbind D; drivers/edu/bind D"},
+		{"bound again only", accel.ResetRebind, false, "drivers/edu/unbind D; drivers/edu/bind D"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, d, def := resettable(t)

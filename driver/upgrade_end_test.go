@@ -58,7 +58,7 @@ func TestUpgradeThatHangs(t *testing.T) {
 	}
 }
 
-// TestUpgradeThatWasAskedForFails: a request that was carried out and failed does not begin anew by itself.
+// TestUpgradeThatWasAskedForFails: a request that was carried out and failed does not begin again by itself.
 func TestUpgradeThatWasAskedForFails(t *testing.T) {
 	m, d := serving(t)
 	m.bad["2.0.0"] = "wrong"

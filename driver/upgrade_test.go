@@ -333,11 +333,11 @@ func killEverywhere(t *testing.T, how string, power bool) {
 }
 
 // TestUpgradeInterruptedByABootOfAnotherKernel: the machine ends in the middle of an upgrade and comes back with another kernel, on
-// which a driver served before. What the upgrade was about to note is about the kernel of before, and neither chooses nor rejects
+// which a driver served before. What the upgrade was about to note is about the previous kernel, and neither chooses nor rejects
 // a driver of this one.
 func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
 	for _, c := range []struct {
-		how  string // the new driver fails on the kernel of before
+		how  string // the new driver fails on the previous kernel
 		step UpgradeStep
 		has  bool // the store has the new driver for this kernel too
 	}{{"", StepCommit, false}, {"", StepCommit, true}, {"wrong", StepReject, false}, {"wrong", StepReject, true}} {

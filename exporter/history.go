@@ -39,7 +39,7 @@ const (
 	WhatUpgrade What = "upgrade" // an upgrade began, went on or ended
 )
 
-// maxEvents are kept, the newest: a device that is well and ill by turns must not fill the memory. A message is cut at maxEvent
+// maxEvents are kept, the newest: a device that flaps must not fill the memory. A message is cut at maxEvent
 // bytes: it may be a compiler's.
 const (
 	maxEvents = 256

@@ -75,7 +75,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestHistoryBounded: a device that is well and ill by turns, and a compiler that says much, do not fill the memory.
+// TestHistoryBounded: a device that flaps, and a compiler that says much, do not fill the memory.
 func TestHistoryBounded(t *testing.T) {
 	e := New(Options{Machine: exampleMachine, Now: noon})
 	for i := range 3 * maxEvents {

@@ -55,8 +55,8 @@ func (e *Engine) counters(id string) (c counters, ok bool) {
 // other one. e.mu is held.
 func (e *Engine) bus(d *device, id, port string) {
 	binding, news := e.binding(id), false
-	anew := binding != e.memory.Bound[id]
-	if anew {
+	again := binding != e.memory.Bound[id]
+	if again {
 		d.correctable = nil
 	}
 	for _, at := range []string{id, port} {
@@ -67,8 +67,8 @@ func (e *Engine) bus(d *device, id, port string) {
 		before, known := e.memory.Bus[at]
 		e.memory.Bus[at], e.memory.Bound[id] = now, binding
 		// What was counted before anybody looked says nothing about now, nor does what was counted before the driver was bound
-		// anew: a reset makes errors of its own.
-		if !known || anew {
+		// again: a reset makes errors of its own.
+		if !known || again {
 			news = true
 			continue
 		}

@@ -120,7 +120,7 @@ func TestLogLine(t *testing.T) {
 	b.m.Unbind(one)
 	b.want("unbound", accel.Unhealthy, accel.DeviceFault)
 	b.m.Bind(one, "npu")
-	b.want("bound anew", accel.Healthy, "")
+	b.want("bound again", accel.Healthy, "")
 	b.restart()
 	b.e.record(host.KmsgRecord{Sequence: b.next, Boot: 999 * time.Second, Text: "NPU: err (0000:01:00.0): 79"})
 	b.want("the old line, read again by the next agent", accel.Healthy, "")
@@ -208,7 +208,7 @@ func TestTold(t *testing.T) {
 	b.want("after a restart of the agent", accel.Unhealthy, accel.DeviceFault)
 	b.m.Unbind(one)
 	b.m.Bind(one, "npu")
-	b.want("bound anew", accel.Healthy, "")
+	b.want("bound again", accel.Healthy, "")
 	b.told("43")
 	b.told("999")
 	b.want("what is only counted", accel.Healthy, "")
@@ -217,7 +217,7 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// TestToldForAWhile: a verdict with a time begins it anew, whoever tells.
+// TestToldForAWhile: a verdict with a time begins it again, whoever tells.
 func TestToldForAWhile(t *testing.T) {
 	b := newBench(t)
 	b.told("63")
@@ -308,7 +308,7 @@ func TestBus(t *testing.T) {
 	b.want("fatal, and another agent", accel.Unhealthy, accel.BusErrors)
 	b.m.Unbind(one)
 	b.m.Bind(one, "npu")
-	b.want("bound anew", accel.Healthy, "")
+	b.want("bound again", accel.Healthy, "")
 	b.restart()
 	b.want("and another agent", accel.Healthy, "")
 	b.m.Unbind(one)

@@ -135,7 +135,7 @@ func (d *device) flip(before, now accel.Health, at time.Time) {
 	d.flips = slices.DeleteFunc(d.flips, func(t time.Time) bool { return at.Sub(t) >= flipsWindow })
 }
 
-// unstable holds a device back that is well and ill by turns.
+// unstable holds back a device that flaps.
 func (d *device) unstable(now time.Time) accel.Health {
 	if len(d.flips) < flipsMany || now.Sub(d.flips[len(d.flips)-1]) >= flipsCalm {
 		return accel.Health{}

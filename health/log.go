@@ -85,7 +85,7 @@ func (e *Engine) when(r host.KmsgRecord) time.Time {
 	return now.Add(r.Boot - up)
 }
 
-// stale reports whether an error was there long before anybody on this host kept books: its driver may have been bound anew
+// stale reports whether an error was there long before anybody on this host kept books: its driver may have been bound again
 // since, and the log does not tell. It is counted only.
 func (e *Engine) stale(s sighting) bool {
 	return e.unread && e.o.Now().Sub(s.at) > fresh

@@ -121,7 +121,7 @@ func line(s string) string {
 	return s
 }
 
-// lasts is how long a verdict counts; 0 until the driver is bound anew.
+// lasts is how long a verdict counts; 0 until the driver is bound again.
 func lasts(v accel.Verdict) time.Duration {
 	d, _ := time.ParseDuration(v.For) // looked at when the definition was read
 	return d

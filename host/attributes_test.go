@@ -60,7 +60,7 @@ func TestAlternatives(t *testing.T) {
 	}
 }
 
-// TestAttributesAreOfOneMoment: what was read once is not read again, and another reader reads anew.
+// TestAttributesAreOfOneMoment: what was read once is not read again, and another reader reads again.
 func TestAttributesAreOfOneMoment(t *testing.T) {
 	m := deviceMachine(t)
 	m.SetAttribute(address, "counts", "ue: 1\nce: 2")

@@ -146,7 +146,7 @@ func (p *BoundPods) changed() {
 }
 
 // Now returns the pods that have not ended, in the order in which their devices were chosen, and a channel that is closed when
-// others are known, nil where they are not followed. Known is false while nobody can tell; the pods are then those of before.
+// others are known, nil where they are not followed. Known is false while nobody can tell; the pods are then the last known ones.
 func (p *BoundPods) Now() (pods []*BoundPod, changed <-chan struct{}, known bool) {
 	p.mu.Lock()
 	if p.may {

@@ -91,7 +91,7 @@ func TestCardsAreWritten(t *testing.T) {
 		c.k.Publish(readyMachine())
 		c.after(5 * time.Second)
 		if cards() != "" {
-			t.Errorf("the cards of before are left: %s", cards())
+			t.Errorf("the previous cards are left: %s", cards())
 		}
 		c.edit(`{"metadata":{"annotations":{"acceld.dev/cards":"[]"}}}`)
 		c.k.Publish(readyMachine(withCapacity))

@@ -84,7 +84,7 @@ func (m *Mirror[T, P]) All() (all map[string]P, synced bool) {
 	return maps.Clone(m.all), m.synced
 }
 
-// Err says why the objects are not read anew; nil while they are followed.
+// Err says why the objects are not read again; nil while they are followed.
 func (m *Mirror[T, P]) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

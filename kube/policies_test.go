@@ -165,7 +165,7 @@ func TestPoliciesAreFollowed(t *testing.T) {
 		s.event(t, "ERROR", `{"code":410,"reason":"Expired","message":"too old"}`)
 		time.Sleep(time.Minute)
 		if all := told(); len(all) != 4 {
-			t.Errorf("not read anew after a watch that was too old: %d", len(all))
+			t.Errorf("not read again after a watch that was too old: %d", len(all))
 		}
 	})
 }

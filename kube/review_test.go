@@ -85,7 +85,7 @@ func TestReview(t *testing.T) {
 	now = now.Add(time.Minute)
 	j.err = errors.New("away")
 	if _, _, err := r.Review(t.Context(), "reader", "/metrics"); err == nil {
-		t.Error("an answer of before counts for ever")
+		t.Error("an earlier answer counts for ever")
 	}
 	j.err = nil
 	review("reader", "/metrics", true, true, 2)

@@ -18,7 +18,7 @@ var css string
 var script string
 
 // Document is a whole page. Its script asks for a newer one with If-None-Match and "Prefer: wait=20" (RFC 7240), and changes in the
-// browser what differs. Without scripts the browser loads the page anew now and then.
+// browser what differs. Without scripts the browser loads the page again now and then.
 type Document struct {
 	Title string
 	// Tone colours the mark in the browser's tab.

@@ -68,13 +68,13 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestStill: a page that does not change has no script and is not loaded anew.
+// TestStill: a page that does not change has no script and is not loaded again.
 func TestStill(t *testing.T) {
 	if html := rendered(Document{Title: "x", Now: at()}); strings.Contains(html, "<script") || strings.Contains(html, "refresh") {
 		t.Error(html)
 	}
 	if html := rendered(Document{Title: "x", Tag: `"1"`, Now: at()}); !strings.Contains(html, `<noscript><meta http-equiv="refresh" content="15"/></noscript>`) {
-		t.Error("without scripts it is not loaded anew")
+		t.Error("without scripts it is not loaded again")
 	}
 }
 

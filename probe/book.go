@@ -53,7 +53,7 @@ func (b *book) forget() {
 	}
 }
 
-// meet begins to listen to a program. What the one before it said counts until this one has said it anew.
+// meet begins to listen to a program. What the one before it said counts until this one has said it again.
 func (b *book) meet(program string, bound []string, limit time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -121,7 +121,7 @@ func TestDeaf(t *testing.T) {
 	}
 }
 
-// TestOldWords: what a program has said counts for its time from when it was last heard of, and a new one must say it anew.
+// TestOldWords: what a program has said counts for its time from when it was last heard of, and a new one must say it again.
 func TestOldWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := book{changed: func() {}, metrics: map[string]bool{"m": true}}
@@ -147,7 +147,7 @@ func TestOldWords(t *testing.T) {
 		}
 		say()
 		if b.readingsOf(one)["m"] != 1 {
-			t.Error("it has said it anew")
+			t.Error("it has said it again")
 		}
 		time.Sleep(2 * time.Minute)
 		if got := b.readingsOf(one); got != nil {

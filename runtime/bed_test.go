@@ -57,7 +57,7 @@ func newBed(t *testing.T, root string) *bed {
 	return b
 }
 
-// restart makes the Runtime anew, as a restarted agent does.
+// restart makes the Runtime again, as a restarted agent does.
 func (b *bed) restart(program, engine string) {
 	b.Helper()
 	h, err := host.New(b.root)

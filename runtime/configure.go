@@ -70,7 +70,7 @@ func (r *Runtime) newer(c *engine.Config) []string {
 // can be asked. Without a running runtime that is all. Otherwise the change is taken over, by a reload where that
 // suffices, else by a restart where the policy has one: RuntimeRestartNeeded where it has not. When the runtime does not
 // come back within thirty seconds with the pods that it had, every file gets its bytes back, it is restarted once more, and
-// the problem is RuntimeDown. The same change is then not tried again before the next boot, except by who asks for it: a node
+// the problem is RuntimeDown. The same change is then not tried again before the next boot, except by whoever asks for it: a node
 // must not lose its runtime every few minutes.
 //
 // A RuntimeRestartNeeded comes with the change that waits; the next call does not write it again.

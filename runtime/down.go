@@ -25,7 +25,7 @@ func digestOf(c engine.Change) string {
 
 // giveUp notes that the change was the last try. What cannot be noted is tried once more.
 func (r *Runtime) giveUp(c engine.Change, p *accel.Problem) {
-	if len(c.Files) == 0 { // of an earlier call: planned anew, now that it is taken back
+	if len(c.Files) == 0 { // of an earlier call: planned again, now that it is taken back
 		if c, _ = engine.Plan(r.host, r.engine, specDir, r.edit); len(c.Files) == 0 {
 			return
 		}

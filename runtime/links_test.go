@@ -43,7 +43,7 @@ func TestLinksOfNodesThatUdevDoesNotKnow(t *testing.T) {
 	}
 }
 
-// A driver that is loaded again may get another major number. The link of before would lead whoever has the old one to our node.
+// A driver that is loaded again may get another major number. The old link would lead whoever has the old one to our node.
 func TestStaleLinkIsRemoved(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.apply()

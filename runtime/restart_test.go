@@ -493,21 +493,21 @@ func TestRollBack(t *testing.T) {
 				if diff := cmp.Diff(old, d.file("/etc/c.toml")); diff != "" {
 					t.Errorf("the file:\n%s", diff)
 				}
-				// It is not tried again by an agent, also not by a new one, and is by who asks.
+				// It is not tried again by an agent, also not by a new one, but whoever asks for it.
 				if _, p := d.agent(RestartNow).ApplyConfig(t.Context()); reason(p) != accel.RuntimeDown || starts != 2 {
 					t.Errorf("again: %v after %d starts", p, starts)
 				}
 				r := d.agent(RestartNow)
 				r.retry = true
 				if _, p := r.ApplyConfig(t.Context()); p != nil || starts != 3 {
-					t.Errorf("who asks: %v after %d starts", p, starts)
+					t.Errorf("asked for: %v after %d starts", p, starts)
 				}
 			})
 		}
 	}
 }
 
-// A hooks directory that was made anew is not read any more, and one broken file ends CRI-O's next start: both are said,
+// A hooks directory that was made again is not read any more, and one broken file ends CRI-O's next start: both are said,
 // nothing is touched.
 func TestHookProblems(t *testing.T) {
 	d := newDaemon(t, "cri-o", "/etc/crio/crio.conf", "")

@@ -27,13 +27,13 @@ type Options struct {
 	Ledger *ledger.Ledger
 	// Engine is the container runtime of the host; it decides whether a hooks.d directory is read by anybody.
 	Engine accel.ContainerEngine
-	// Look looks for it anew; nil for one that does not change.
+	// Look looks for it again; nil for one that does not change.
 	Look func() accel.ContainerEngine
 	// Edit says which of the container runtime's files may be changed; engine.EditNever when empty.
 	Edit engine.Edit
 	// Restart says when it may be restarted; RestartNever when empty.
 	Restart Restart
-	// Retry tries a change anew after which the runtime did not come back; for who asks for it.
+	// Retry tries a change again after which the runtime did not come back; for whoever asks for it.
 	Retry bool
 	// Units control its unit.
 	Units Units
@@ -59,7 +59,7 @@ type Runtime struct {
 	applying sync.Mutex // one change of the runtime's configuration at a time
 	mu       sync.Mutex
 	digests  map[string]digest     // of programs, by path, so that an unchanged file is hashed once
-	hookDirs []string              // as every exported method finds them anew
+	hookDirs []string              // as every exported method finds them again
 	reads    accel.ContainerEngine // the one that was last seen to read the specs
 	asked    time.Time             // when a daemon was last asked for its version
 }
@@ -67,7 +67,7 @@ type Runtime struct {
 // begin starts an exported method; the caller unlocks.
 func (r *Runtime) begin() {
 	r.mu.Lock()
-	if r.look != nil && !r.host.Exists(path.Join("/proc", itoa(r.engine.PID))) { // none yet, or it was started anew
+	if r.look != nil && !r.host.Exists(path.Join("/proc", itoa(r.engine.PID))) { // none yet, or it was started again
 		if e := r.look(); e.Name != "" {
 			r.engine = e
 		}
@@ -253,7 +253,7 @@ func (r *Runtime) Paths() []string {
 	r.begin()
 	defer r.mu.Unlock()
 	paths := append(slices.Clone(specDirs()), linkDir)
-	if socket, ok := strings.CutPrefix(r.engine.Endpoint, "unix://"); ok { // made anew by each start of the runtime
+	if socket, ok := strings.CutPrefix(r.engine.Endpoint, "unix://"); ok { // made again by each start of the runtime
 		paths = append(paths, path.Dir(socket))
 	}
 	if r.program == "" {

@@ -116,7 +116,7 @@ func (s *Sockets) Keep(name string, c *net.UnixConn) net.Conn {
 	return &kept{UnixConn: c, leaving: s.Leaving}
 }
 
-// End ends the connections that the process before this one kept under a name, because what was served on them is served anew, or not any
+// End ends the connections that the process before this one kept under a name, because what was served on them is served again, or not any
 // more. Nobody can answer on them: one on which something is asked ends by itself, and so does one that nobody ended for a while.
 func (s *Sockets) End(name string) {
 	s.mu.Lock()

@@ -136,7 +136,7 @@ type kind struct {
 	stop   context.CancelFunc
 	// up is the driver that is wanted instead of the one that serves; nil when none is.
 	up *upgrading
-	// word is what the node said last of an upgrade; read by observeWord when the driver of before is not back.
+	// word is what the node said last of an upgrade; read by observeWord when the previous driver is not back.
 	word accel.Word
 	// next is what was found for other kernels; read by observe to show it.
 	next map[string]accel.Readiness

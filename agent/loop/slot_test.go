@@ -73,7 +73,7 @@ func TestUpgradeWaitsForItsSlot(t *testing.T) {
 	})
 }
 
-// The word stays while the node may act, whoever uses the driver, and while the driver of before is not back.
+// The word stays while the node may act, whoever uses the driver, and while the previous driver is not back.
 func TestWordWhileActing(t *testing.T) {
 	w := ordered(accel.UpgradePolicy{Holders: accel.HoldersWait, Timeout: "30m"})
 	w.holders = []accel.Holder{holder}

@@ -166,7 +166,7 @@ func (d *device) learn(model string, readings map[string]float64) facts {
 // event is an event of a device.
 type event struct {
 	device *device
-	fault  *accel.ProbeFault // nil when the device is to be read anew, no more
+	fault  *accel.ProbeFault // nil when the device is to be read again, no more
 }
 
 // The events that are waited for: errors, instances that were made or destroyed, and another thing to do about the device.

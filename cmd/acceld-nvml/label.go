@@ -49,7 +49,7 @@ func (l labels) set(name, value string) {
 	}
 }
 
-// driver writes the version of the driver, such as "570.86.15", under the names of now and of before.
+// driver writes the version of the driver, such as "570.86.15", under the current and the former names.
 func (l labels) driver(version string) {
 	parts := append(strings.SplitN(version, ".", 3), "", "", "")
 	l.set("cuda.driver-version.full", version)

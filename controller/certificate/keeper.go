@@ -143,7 +143,7 @@ func (k *Keeper) pass(ctx context.Context, s *secret, now time.Time) (next time.
 	default:
 		config, err := usable(data)
 		if err != nil {
-			return now.Add(serverLife), fmt.Errorf("%w; those of before stay in force", err) // a change of it is heard of
+			return now.Add(serverLife), fmt.Errorf("%w; the previous ones stay in force", err) // a change of it is heard of
 		}
 		k.mu.Lock()
 		k.config = config

@@ -52,7 +52,7 @@ func TestBehind(t *testing.T) {
 				if c.waits == 0 {
 					first = three("one")
 				}
-				l := office(t, first, c.second)
+				l := leading(t, first, c.second)
 				l.list(told())
 				if text := l.tryBind(first); text != "" {
 					t.Fatal(text)
@@ -75,7 +75,7 @@ func TestBehind(t *testing.T) {
 // TestBehindNobody: who reads only labels of a node holds no kubelet to anything, and nothing waits.
 func TestBehindNobody(t *testing.T) {
 	one, two := five("one"), five("two")
-	l := office(t, one, two)
+	l := leading(t, one, two)
 	l.list(twoCards())
 	for _, p := range []*corev1.Pod{one, two} {
 		if text := l.tryBind(p); text != "" {

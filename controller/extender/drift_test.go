@@ -247,7 +247,7 @@ func TestBooksDoNotDrift(t *testing.T) {
 	edits := 0
 	for seed := range rounds {
 		synctest.Test(t, func(t *testing.T) {
-			d := &drifting{lab: office(t), r: rand.New(rand.NewPCG(uint64(seed), 7)), nodes: map[string]*corev1.Node{}, first: map[types.UID]map[string]string{}}
+			d := &drifting{lab: leading(t), r: rand.New(rand.NewPCG(uint64(seed), 7)), nodes: map[string]*corev1.Node{}, first: map[types.UID]map[string]string{}}
 			d.relist(d.books)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -288,7 +288,7 @@ func TestBooksDoNotDrift(t *testing.T) {
 func TestLostThenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, q := five("p"), five("q")
-		l := office(t, p, q)
+		l := leading(t, p, q)
 		l.list(fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"}))
 		l.after = apierrors.NewTimeoutError("the answer was lost", 1)
 		if l.tryBind(p) == "" {
@@ -308,7 +308,7 @@ func TestLostThenAgain(t *testing.T) {
 // TestSomebodyElsesBinding: where the answer to a binding was lost, the cards are those that the API server shows first.
 func TestSomebodyElsesBinding(t *testing.T) {
 	p, q := five("p"), five("q")
-	l := office(t, p, q)
+	l := leading(t, p, q)
 	l.list(twoCards())
 	l.before = apierrors.NewTimeoutError("the answer was lost", 1)
 	if l.tryBind(p) == "" {

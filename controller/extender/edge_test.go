@@ -19,7 +19,7 @@ import (
 // TestTermOver refuses a binding that had found the term still on when it ended.
 func TestTermOver(t *testing.T) {
 	p := five("p")
-	l := office(t, p)
+	l := leading(t, p)
 	l.list(twoCards())
 	l.term.Load().over = true
 	if code, body := l.post("bind", map[string]any{"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID, "Node": "n1"}); code != http.StatusServiceUnavailable || len(l.bound) > 0 {
@@ -29,7 +29,7 @@ func TestTermOver(t *testing.T) {
 
 // TestForgets keeps no more of pods than it must, however many there were.
 func TestForgets(t *testing.T) {
-	l := office(t)
+	l := leading(t)
 	for i := range maxSeen + 10 {
 		l.remember(fit.Request{UID: strconv.Itoa(i)})
 	}
@@ -46,7 +46,7 @@ func TestForgets(t *testing.T) {
 
 // TestStamps gives each binding a later time than the one before, also where the clock stands still or goes back.
 func TestStamps(t *testing.T) {
-	l := office(t)
+	l := leading(t)
 	ahead := time.Now().Add(time.Hour).UnixNano()
 	l.stamp.Store(ahead)
 	for i := range 3 {
@@ -60,7 +60,7 @@ func TestStamps(t *testing.T) {
 // TestReservation follows a pod from its reservation: it cannot be reserved again, and what the API server shows counts more than what
 // became of the binding here.
 func TestReservation(t *testing.T) {
-	l := office(t, five("p"))
+	l := leading(t, five("p"))
 	l.list(twoCards())
 	q := l.requestFor(l.pods["p"])
 	record, cause, _, err := l.books.Reserve(&q, "n1")

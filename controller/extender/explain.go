@@ -37,7 +37,7 @@ const explainNodes = 20
 
 // explain serves GET /v1/explain?pod=namespace/name, with node=name for one node and limit=n for more of them.
 func (e *Extender) explain(w http.ResponseWriter, r *http.Request) {
-	t, err := e.inOffice()
+	t, err := e.leader()
 	if err != nil {
 		fail(w, err)
 		return

@@ -81,7 +81,7 @@ type term struct {
 	over    bool
 }
 
-// New returns an extender that is not in office: it answers 503.
+// New returns an extender that is not the leader: it answers 503.
 func New(r *fit.Rules, api API, packing Packing, log *slog.Logger) *Extender {
 	e := &Extender{rules: r, api: api, packing: packing, log: log, seen: map[string]seen{}}
 	e.metrics = newMetrics(e)
@@ -128,8 +128,8 @@ func (e *Extender) Ready() bool {
 	return t != nil && t.ctx.Err() == nil && t.books.Complete()
 }
 
-// inOffice returns the books, or the error that says that there are none.
-func (e *Extender) inOffice() (*term, error) {
+// leader returns the books, or the error that says that there are none.
+func (e *Extender) leader() (*term, error) {
 	if !e.Ready() {
 		return nil, wrong{http.StatusServiceUnavailable, "the books of the cards are not complete yet, or another replica keeps them"}
 	}
@@ -200,7 +200,7 @@ func (e *Extender) read(w http.ResponseWriter, r *http.Request, m *memory) (fit.
 	if err != nil {
 		return fit.Request{}, nil, err
 	}
-	t, err := e.inOffice()
+	t, err := e.leader()
 	switch {
 	case err != nil:
 		return fit.Request{}, nil, err
@@ -290,7 +290,7 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(w, r, &a); err != nil {
 		return err
 	}
-	t, err := e.inOffice()
+	t, err := e.leader()
 	if err != nil {
 		return err
 	}

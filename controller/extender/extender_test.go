@@ -29,7 +29,7 @@ import (
 	"github.com/acceld/acceld/test/fleet"
 )
 
-// lab is an extender in office, with the pods that its API server has.
+// lab is an extender that leads, with the pods that its API server has.
 type lab struct {
 	*Extender
 	books *Books
@@ -40,13 +40,13 @@ type lab struct {
 	// during is what happens once, while the API server has a binding and has not written it.
 	during func()
 	bound  []*corev1.Binding
-	// end ends the term; over is closed when the extender is out of office, and another may be in.
+	// end ends the term; over is closed when the extender does not lead, and another may be in.
 	end  context.CancelFunc
 	over chan struct{}
 }
 
-// office starts an extender with one node of two cards with 8 of memory each, and pods.
-func office(t *testing.T, pods ...*corev1.Pod) *lab {
+// leading starts a leader with one node of two cards with 8 of memory each, and pods.
+func leading(t *testing.T, pods ...*corev1.Pod) *lab {
 	t.Helper()
 	rules, err := fit.Rules{Prefix: fleet.Prefix, Cards: []string{"shares"}, Tiles: "tiles"}.Complete()
 	if err != nil {
@@ -60,7 +60,7 @@ func office(t *testing.T, pods ...*corev1.Pod) *lab {
 	return l
 }
 
-// elect puts an extender into office that knows nothing yet, in the place of the one that may have been there.
+// elect makes an extender the leader that knows nothing yet, in the place of the one that may have been there.
 func (l *lab) elect(t *testing.T, rules *fit.Rules) {
 	e, b := New(rules, API{Pod: l.get, Bind: l.write}, Pack, slog.New(slog.DiscardHandler)), NewBooks(rules)
 	ctx, end := context.WithCancel(t.Context())
@@ -171,7 +171,7 @@ func five(name string) *corev1.Pod {
 
 func TestNotReady(t *testing.T) {
 	p := five("p")
-	l := office(t, p)
+	l := leading(t, p)
 	if status, _ := l.post("filter", map[string]any{"Pod": p, "NodeNames": []string{"n1"}}); status != http.StatusServiceUnavailable {
 		t.Errorf("without books: status %d", status)
 	}
@@ -185,12 +185,12 @@ func TestNotReady(t *testing.T) {
 	}
 	l.term.Store(nil)
 	if status, _ := l.post("filter", map[string]any{"Pod": p, "NodeNames": []string{"n1"}}); status != http.StatusServiceUnavailable {
-		t.Errorf("out of office: status %d", status)
+		t.Errorf("not the leader: status %d", status)
 	}
 }
 
 func TestArguments(t *testing.T) {
-	l := office(t)
+	l := leading(t)
 	l.list(twoCards())
 	for body, want := range map[string]int{`{"NodeNames":["n1"]}`: http.StatusBadRequest, `{"Pod":null,"NodeNames":[]}`: http.StatusBadRequest, `{"Pod":{}}`: http.StatusOK, `[]`: http.StatusBadRequest} {
 		if status, answer := l.post("filter", json.RawMessage(body)); status != want || !strings.Contains(answer, `"Error":"`) {
@@ -243,7 +243,7 @@ func FuzzArgs(f *testing.F) {
 
 // TestMemory: answers that are made at the same time and one after the other have nothing of each other.
 func TestMemory(t *testing.T) {
-	l := office(t)
+	l := leading(t)
 	var all []*corev1.Node
 	for i := range 64 {
 		all = append(all, fleet.Node(fmt.Sprint("node-", i), 2, fleet.Amounts{"shares": "20", "memory": fmt.Sprint(2*(1+i%3), "G")}))
@@ -332,7 +332,7 @@ func TestConcurrentBinds(t *testing.T) {
 	for i := range 200 {
 		pods = append(pods, fleet.Pod(fmt.Sprint("p", i), "", "", fleet.Amounts{"shares": "1", "memory": "3"}))
 	}
-	l := office(t, pods...)
+	l := leading(t, pods...)
 	l.list(fleet.Node("n1", 8, fleet.Amounts{"shares": "800", "memory": "160"})) // six pods on each card
 	var done sync.WaitGroup
 	for _, p := range pods {
@@ -361,7 +361,7 @@ func TestConcurrentBinds(t *testing.T) {
 // TestRefusedBind gives back what was held, and says why.
 func TestRefusedBind(t *testing.T) {
 	p, q := five("p"), five("q")
-	l := office(t, p, q)
+	l := leading(t, p, q)
 	l.list(fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"}))
 	l.before = apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "p", errors.New("it is another one"))
 	if got := l.tryBind(p); !strings.Contains(got, "it is another one") {
@@ -382,7 +382,7 @@ func TestLostAnswer(t *testing.T) {
 	for _, wrote := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			p, q := five("p"), five("q")
-			l := office(t, p, q)
+			l := leading(t, p, q)
 			l.list(fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"}))
 			go l.books.check(t.Context(), l.api, func(err error) { t.Error(err) })
 			lost := apierrors.NewTimeoutError("the answer was lost", 1)
@@ -414,7 +414,7 @@ func TestListWhileBinding(t *testing.T) {
 	for name, after := range map[string]error{"written": nil, "answer lost": apierrors.NewTimeoutError("the answer was lost", 1)} {
 		t.Run(name, func(t *testing.T) {
 			p, q := five("p"), five("q")
-			l := office(t, p, q)
+			l := leading(t, p, q)
 			l.list(fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"}))
 			old := l.shown()
 			l.after = after
@@ -445,7 +445,7 @@ func TestListWhileBinding(t *testing.T) {
 // next one would not see it in its lists and give the card away.
 func TestTermEndsWhileBinding(t *testing.T) {
 	p, q := five("p"), five("q")
-	l := office(t, p, q)
+	l := leading(t, p, q)
 	node := fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"})
 	l.list(node)
 	l.during = func() {
@@ -472,7 +472,7 @@ func TestTermEndsWhileBinding(t *testing.T) {
 // TestOwnWord shows that annotations that somebody changes later free nothing, and that pods which are gone do.
 func TestOwnWord(t *testing.T) {
 	p, q := five("p"), five("q")
-	l := office(t, p, q)
+	l := leading(t, p, q)
 	l.list(fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"}))
 	if err := l.tryBind(p); err != "" {
 		t.Fatal(err)
@@ -504,7 +504,7 @@ func TestOwnWord(t *testing.T) {
 
 func TestPrioritize(t *testing.T) {
 	p := five("p")
-	l := office(t, p, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "8G"}))
+	l := leading(t, p, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "8G"}))
 	preferred := fleet.Node("n2", 2, fleet.Amounts{"shares": "20", "memory": "16G"})
 	preferred.Labels["telemetry.aware.scheduling.p/gas-prefer-gpu"] = "card1"
 	l.list(twoCards(), preferred, fleet.Node("n3", 2, fleet.Amounts{"shares": "20", "memory": "16G"}))
@@ -517,7 +517,7 @@ func TestPrioritize(t *testing.T) {
 // TestUnresolvable tells apart what other pods could make room for.
 func TestUnresolvable(t *testing.T) {
 	p := five("p")
-	l := office(t, p, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "8G"}))
+	l := leading(t, p, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "8G"}))
 	l.list(fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"}), fleet.Node("n2", 2, fleet.Amounts{"shares": "20", "memory": "9G"}))
 	_, body := l.post("filter", map[string]any{"Pod": p, "NodeNames": []string{"n1", "n2"}})
 	var got struct {
@@ -533,7 +533,7 @@ func TestUnresolvable(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	p := five("p")
-	l := office(t, p, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "5G"}), fleet.Pod("y", "n1", "", fleet.Amounts{"shares": "1", "memory": "5G"}))
+	l := leading(t, p, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "5G"}), fleet.Pod("y", "n1", "", fleet.Amounts{"shares": "1", "memory": "5G"}))
 	l.list(twoCards())
 	ask := func(query string) (int, string) {
 		w := httptest.NewRecorder()
@@ -563,7 +563,7 @@ func TestExplain(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	p, big := five("p"), fleet.Pod("big", "", "", fleet.Amounts{"shares": "1", "memory": "50G"})
 	p.UID, big.UID = "u1", "u2"
-	l := office(t, p, big)
+	l := leading(t, p, big)
 	if _, _, ok := l.Waiting(9); ok {
 		t.Error("without books somebody waits")
 	}
@@ -603,7 +603,7 @@ func TestWaiting(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	l := office(t, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "5G"}))
+	l := leading(t, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "5G"}))
 	l.list(twoCards())
 	l.passes(five("p"))
 	registry := prometheus.NewPedanticRegistry()

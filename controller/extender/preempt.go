@@ -35,7 +35,7 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(w, r, &a); err != nil {
 		return err
 	}
-	t, err := e.inOffice()
+	t, err := e.leader()
 	switch {
 	case err != nil:
 		return err

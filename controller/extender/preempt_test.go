@@ -15,7 +15,7 @@ import (
 // TestPreempt: pods are ended where that makes room on a card, and nowhere else.
 func TestPreempt(t *testing.T) {
 	big, small := fleet.Pod("big", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "7G"}), fleet.Pod("small", "n1", "card1", fleet.Amounts{"shares": "1", "memory": "4G"})
-	l := office(t, big, small)
+	l := leading(t, big, small)
 	l.list(twoCards())
 	cpu := fleet.Pod("cpu", "", "")
 	cpu.Spec.Containers = []corev1.Container{{Name: "c"}}
@@ -62,6 +62,6 @@ func TestPreempt(t *testing.T) {
 	}
 	l.term.Store(nil)
 	if status, _ := l.post("preempt", map[string]any{"Pod": five("p"), "NodeNameToMetaVictims": map[string]*victims{}}); status != http.StatusServiceUnavailable {
-		t.Errorf("out of office: status %d", status)
+		t.Errorf("not the leader: status %d", status)
 	}
 }

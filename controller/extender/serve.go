@@ -16,7 +16,7 @@ import (
 )
 
 // Files are those of TLS. They are read again at each handshake, so that new ones are in force for the next connection; what
-// cannot be used leaves the ones of before in force.
+// cannot be used leaves the previous ones in force.
 type Files struct {
 	Cert string `json:"cert,omitempty"`
 	Key  string `json:"key,omitempty"`
@@ -55,7 +55,7 @@ func (c *certificates) current() *tls.Config {
 	defer c.mu.Unlock()
 	err := c.load()
 	if err != nil && !c.bad {
-		c.log.Error("cannot use the new certificates, the ones of before stay in force", "error", err)
+		c.log.Error("cannot use the new certificates, the previous ones stay in force", "error", err)
 	}
 	c.bad = err != nil
 	return c.config

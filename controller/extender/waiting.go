@@ -28,7 +28,7 @@ const recent = 6 * time.Minute
 // Waiting returns up to limit pods that wait, those first that the scheduler asked about last, and how many there are in all. It is
 // false while there are no complete books. It asks nobody.
 func (e *Extender) Waiting(limit int) (pods []Waiting, total int, ok bool) {
-	t, err := e.inOffice()
+	t, err := e.leader()
 	if err != nil {
 		return nil, 0, false
 	}
@@ -42,7 +42,7 @@ func (e *Extender) Waiting(limit int) (pods []Waiting, total int, ok bool) {
 
 // Explain says of a pod that waits ("namespace/name") how it stands with up to limit nodes; false for any other pod.
 func (e *Extender) Explain(pod string, limit int) (Waiting, bool) {
-	t, err := e.inOffice()
+	t, err := e.leader()
 	if err != nil {
 		return Waiting{}, false
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // The model below knows the specification and nothing of the package: it tries every way to give cards to containers, in
-// maps by name, and looks at the whole node anew for each. What it calls a fit:
+// maps by name, and looks at the whole node again for each. What it calls a fit:
 //
 //   - a container that asks for g cards gets a set of g cards that are neither disabled nor descheduled, within the pod's
 //     lists, all on one NUMA node where the pod wants that, and in disjoint linked pairs with a free tile at each end where

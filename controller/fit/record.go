@@ -42,7 +42,7 @@ func (n *Node) Remove(uid string) bool {
 	return true
 }
 
-// recount makes the books anew from the records: what pods have is never subtracted, so nothing is left of one that is gone.
+// recount makes the books again from the records: what pods have is never subtracted, so nothing is left of one that is gone.
 func (n *Node) recount() {
 	n.used, n.wideUsed = make([]int64, len(n.capacity)), make([]int64, len(n.wideCapacity))
 	n.tilesUsed = make([]uint64, len(n.cards))

@@ -100,9 +100,9 @@ func stands(n policy.NodeView) standing {
 func verdict(s state) (page.Tone, string) {
 	switch {
 	case !s.known && !s.booked && s.holder != "":
-		return page.Busy, "Another replica is in office: " + s.holder + "."
+		return page.Busy, "Another replica is the leader: " + s.holder + "."
 	case !s.known && !s.booked:
-		return page.Busy, "Another replica is in office, or the cluster has not been read yet."
+		return page.Busy, "Another replica is the leader, or the cluster has not been read yet."
 	}
 	counts := map[standing]int{}
 	for _, n := range s.overview.Nodes {

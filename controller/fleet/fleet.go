@@ -20,7 +20,7 @@ import (
 // Options of a page.
 type Options struct {
 	// Overview returns what is known of nodes and policies, and false while it is not known: before the cluster has been read, and
-	// out of office. Nil where no policies are carried out.
+	// not the leader. Nil where no policies are carried out.
 	Overview func() (policy.Overview, bool)
 	// Waiting returns pods that wait for cards, at most so many, how many there are, and false while nobody keeps books. Nil where
 	// the scheduler is not answered.
@@ -29,7 +29,7 @@ type Options struct {
 	Explain func(pod string, limit int) (extender.Waiting, bool)
 	// Identity is the name of this replica.
 	Identity string
-	// Holder returns the name of the replica in office, as far as is known. Nil where nobody knows.
+	// Holder returns the name of the leader, as far as is known. Nil where nobody knows.
 	Holder func() string
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
@@ -71,7 +71,7 @@ type state struct {
 	pods     []extender.Waiting
 	total    int    // of the pods that wait
 	booked   bool   // somebody keeps books
-	holder   string // another replica in office; empty where it is this one, or nobody knows
+	holder   string // the replica that leads; empty where it is this one, or nobody knows
 	tag      string
 }
 

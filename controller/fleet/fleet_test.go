@@ -87,11 +87,11 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("status %d: no %q in\n%s", status, want, body)
 		}
 	}
-	for holder, want := range map[string]string{"": "in office, or the cluster has not been read", "b": "in office: b."} {
+	for holder, want := range map[string]string{"": "the leader, or the cluster has not been read", "b": "the leader: b."} {
 		o := Options{Overview: func() (policy.Overview, bool) { return policy.Overview{}, false }, Waiting: func(int) ([]extender.Waiting, int, bool) { return nil, 0, false }}
 		o.Holder = func() string { return holder }
 		if status, body := served(t, o, "/"); status != http.StatusServiceUnavailable || !strings.Contains(body, want) {
-			t.Errorf("out of office: %d, no %q in %s", status, want, body)
+			t.Errorf("not the leader: %d, no %q in %s", status, want, body)
 		}
 	}
 }

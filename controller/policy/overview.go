@@ -9,13 +9,13 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// Overview is what is known of a cluster at one moment, for people. It is derived anew each time and decides nothing.
+// Overview is what is known of a cluster at one moment, for people. It is derived again each time and decides nothing.
 type Overview struct {
 	// Nodes are those that have accelerators or say something about them, by name.
 	Nodes []NodeView
 	// Policies are in the order of precedence, with what was last said of them.
 	Policies []PolicyView
-	// Problem says why the cluster is not read anew; empty while it is followed.
+	// Problem says why the cluster is not read again; empty while it is followed.
 	Problem string
 }
 

@@ -92,7 +92,7 @@ func newMetrics(r prometheus.Registerer, ready <-chan struct{}) (*metrics, error
 		failures:  counter("write_failures_total", "Writes that the API server did not take for another reason."),
 	}
 	read := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "acceld_controller_policies_ready", Help: "1 when the replica in office has read the cluster and carries out policies, 0 while it does not.",
+		Name: "acceld_controller_policies_ready", Help: "1 when the leader has read the cluster and carries out policies, 0 while it does not.",
 	}, func() float64 {
 		select {
 		case <-ready:

@@ -183,7 +183,7 @@ func (c *Controller) validate(ctx context.Context, v view, verdicts []*verdict, 
 			}
 		}
 	}
-	// Who serves anew is waited for anew.
+	// Who serves again is waited for again.
 	maps.DeleteFunc(c.bare, func(offer string, _ time.Time) bool { return !serving[offer] })
 	for _, p := range trials {
 		if !needed[p.Meta.Name] && p.Meta.DeletionTimestamp == nil {

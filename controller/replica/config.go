@@ -40,7 +40,7 @@ type TLS struct {
 	extender.Files `json:",inline"`
 }
 
-// Lease is the one that the replica in office holds.
+// Lease is the one that the leader holds.
 type Lease struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`

@@ -32,7 +32,7 @@ import (
 	"github.com/acceld/acceld/controller/certificate"
 	"github.com/acceld/acceld/controller/extender"
 	"github.com/acceld/acceld/controller/fleet"
-	"github.com/acceld/acceld/controller/office"
+	"github.com/acceld/acceld/controller/leader"
 	"github.com/acceld/acceld/controller/policy"
 	"github.com/acceld/acceld/kube"
 )
@@ -40,7 +40,7 @@ import (
 // gcPercent of what is kept may be garbage: what is kept hardly changes, so collecting twice as often costs little.
 const gcPercent = 50
 
-// Replica is what one process of the controller does, in office or not.
+// Replica is what one process of the controller does, the leader or not.
 type Replica struct {
 	config    *Config
 	client    *kubernetes.Clientset
@@ -51,10 +51,10 @@ type Replica struct {
 	identity  string
 
 	mu sync.Mutex
-	// elector knows who is in office; seen: it has read the lease.
+	// elector knows who is the leader; seen: it has read the lease.
 	elector *leaderelection.LeaderElector
 	seen    bool
-	// policies are those of the term in office, with their metrics; nil out of office.
+	// policies are those of the term as the leader, with their metrics; nil while another one leads.
 	policies *policy.Controller
 	metrics  *prometheus.Registry
 }
@@ -119,7 +119,7 @@ func (o *Replica) tls() (*tls.Config, error) {
 	return o.keeper.TLS(), nil
 }
 
-// term does what only the replica in office does, until ctx ends.
+// term does what only the leader does, until ctx ends.
 func (o *Replica) term(ctx context.Context) {
 	var group sync.WaitGroup
 	if k := o.service(); k != nil {
@@ -136,15 +136,15 @@ func (o *Replica) term(ctx context.Context) {
 		if err != nil {
 			o.log.Error("policies are not carried out", "error", err)
 		} else {
-			o.office(p, registry)
-			defer o.office(nil, nil)
+			o.setTerm(p, registry)
+			defer o.setTerm(nil, nil)
 			group.Go(func() { _ = p.Run(ctx) }) // it ends with ctx alone
 		}
 	}
 	group.Wait()
 }
 
-func (o *Replica) office(p *policy.Controller, metrics *prometheus.Registry) {
+func (o *Replica) setTerm(p *policy.Controller, metrics *prometheus.Registry) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.policies, o.metrics = p, metrics
@@ -200,7 +200,7 @@ func name(identity string) string {
 	return host + "_" + string(uuid.NewUUID())
 }
 
-// stand stands for election over and over until ctx ends. In office it does its work; when ctx ends it leaves office
+// stand stands for election over and over until ctx ends. As the leader it does its work; when ctx ends it steps down
 // before it gives the lease back, so that at no time two replicas bind.
 func (o *Replica) stand(ctx context.Context, identity string) error {
 	l, log := o.config.Lease, o.log
@@ -210,7 +210,7 @@ func (o *Replica) stand(ctx context.Context, identity string) error {
 	}
 	lease, deadline, retry := l.durations()
 	for ctx.Err() == nil {
-		// The election outlives ctx until the office is left.
+		// The election outlives ctx until it has stepped down.
 		election, end := context.WithCancel(context.WithoutCancel(ctx))
 		left := make(chan struct{})
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -219,12 +219,12 @@ func (o *Replica) stand(ctx context.Context, identity string) error {
 				OnStartedLeading: func(term context.Context) {
 					defer close(left)
 					defer end()
-					log.Info("in office", "identity", identity)
+					log.Info("became the leader", "identity", identity)
 					term, leave := context.WithCancel(term)
 					defer leave()
 					defer context.AfterFunc(ctx, leave)()
 					o.term(term)
-					log.Info("out of office", "identity", identity)
+					log.Info("no longer the leader", "identity", identity)
 				},
 				OnStoppedLeading: func() {},
 				OnNewLeader:      func(string) { o.elected(nil) },
@@ -252,7 +252,7 @@ func (o *Replica) stand(ctx context.Context, identity string) error {
 
 // fleet is the page for people.
 func (o *Replica) fleet() http.Handler {
-	f := fleet.Options{Identity: o.identity, Holder: o.inOffice}
+	f := fleet.Options{Identity: o.identity, Holder: o.leader}
 	if o.config.Policies {
 		f.Overview = func() (policy.Overview, bool) {
 			o.mu.Lock()
@@ -274,7 +274,7 @@ func (o *Replica) fleet() http.Handler {
 func (o *Replica) watchedHandler() http.Handler {
 	always := prometheus.NewRegistry()
 	always.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		office.Metric(func() bool { return o.inOffice() == o.identity }))
+		leader.Metric(func() bool { return o.leader() == o.identity }))
 	if o.extender != nil {
 		always.MustRegister(o.extender.Metrics())
 	}
@@ -294,7 +294,7 @@ func (o *Replica) watchedHandler() http.Handler {
 			http.Error(w, wants, http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintf(w, "ok: %s is in office\n", o.inOffice())
+		fmt.Fprintf(w, "ok: %s is the leader\n", o.leader())
 	})
 	mux.Handle("GET /{$}", o.fleet())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gather, promhttp.HandlerOpts{Timeout: 10 * time.Second}))

@@ -36,7 +36,7 @@ const (
 	Silent    Phase = ""
 	Waiting   Phase = "waiting"   // it has the driver ready and waits for its slot
 	Upgrading Phase = "upgrading" // it replaces the driver, or waits for those who use it
-	Failed    Phase = "failed"    // it could not, and has the driver of before
+	Failed    Phase = "failed"    // it could not, and has the previous driver
 )
 
 // Node is one node of a rollout.
@@ -80,7 +80,7 @@ const (
 // How a slot ended.
 const (
 	Done      Why = "Done"      // the node serves the version
-	GaveUp    Why = "Failed"    // it serves the one of before
+	GaveUp    Why = "Failed"    // it serves with the previous one
 	Gone      Why = "Gone"      // there is no such node any more, or it does not belong to the rollout
 	Withdrawn Why = "Withdrawn" // another version is wanted, and the node knows it
 )

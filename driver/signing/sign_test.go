@@ -64,7 +64,7 @@ func TestSignLikeTheKernel(t *testing.T) {
 				}
 				plain := ko.Edu().Bytes()
 				m.Write("/m/edu.ko", string(plain))
-				for range 2 { // what is signed already is signed anew
+				for range 2 { // what is signed already is signed again
 					if problem := Sign(m.Host, s, "/m/edu.ko"); problem != nil {
 						t.Fatal(problem)
 					}

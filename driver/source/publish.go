@@ -64,7 +64,7 @@ func (e *election) elect(ctx context.Context, key string) *Answer {
 	return nil
 }
 
-// end gives the office back.
+// end gives the lease back.
 func (e *election) end() {
 	if e.release != nil {
 		e.release()

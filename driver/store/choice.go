@@ -169,7 +169,7 @@ func KernelName(k accel.Kernel) string {
 }
 
 // Choice returns what serves a kind on a kernel; the zero value when nothing is known or it cannot be read: then a
-// driver is chosen anew.
+// driver is chosen again.
 func (s *Store) Choice(kind string, k accel.Kernel) Choice {
 	return s.readChoice(s.choiceName(kind, k))
 }

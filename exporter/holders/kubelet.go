@@ -83,7 +83,7 @@ func (f *Follower) ask(ctx context.Context) (*podresources.ListPodResourcesRespo
 	return client.List(ctx, &podresources.ListPodResourcesRequest{})
 }
 
-// socketIdentity tells the lives of a kubelet apart: each makes its socket anew. 0 when it is not known.
+// socketIdentity tells the lives of a kubelet apart: each makes its socket again. 0 when it is not known.
 func (f *Follower) socketIdentity() uint64 {
 	id, err := f.o.Host.Identity(f.socketName())
 	if err != nil {

@@ -35,7 +35,7 @@ func (p *pods) following() bool {
 	return p.live
 }
 
-// begin forgets what a stream of before has told.
+// begin forgets what an earlier stream has told.
 func (p *pods) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -24,7 +24,7 @@ func TestNobodysToken(t *testing.T) {
 	}
 }
 
-// TestNoSessionIsResumed: each connection is looked at anew, so that one who was let in by files of before is not let in by having been.
+// TestNoSessionIsResumed: each connection is looked at again, so that one who was let in by earlier files is not let in by having been.
 func TestNoSessionIsResumed(t *testing.T) {
 	g, problem := New(Options{Name: "node-a"})
 	if problem != nil {

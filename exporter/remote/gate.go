@@ -58,7 +58,7 @@ func New(o Options) (*Gate, *accel.Problem) {
 }
 
 // TLS is the configuration of a listener. A connection is verified by the files as they are when it begins; sessions are not
-// resumed, so that one who was let in by files of before is looked at again.
+// resumed, so that one who was let in by earlier files is looked at again.
 func (g *Gate) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,

@@ -226,7 +226,7 @@ func TestWithoutTLS(t *testing.T) {
 	}
 }
 
-// TestOwnCertificate: without files there is TLS all the same, and one who asks for proof gets none.
+// TestOwnCertificate: without files there is TLS all the same, and a client that asks for proof gets none.
 func TestOwnCertificate(t *testing.T) {
 	url, _ := serve(t, Options{Name: "node-a", Review: reviews})
 	if status, body := ask(t, &tls.Config{InsecureSkipVerify: true}, url+"/metrics", "Bearer good"); status != 200 {

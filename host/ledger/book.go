@@ -340,10 +340,10 @@ func (b *book) add(lasting bool, records ...record) error {
 	return b.catchUp()
 }
 
-// compactAt is the size of a journal at which it is worth writing anew what it still says: some hundred lines.
+// compactAt is the size of a journal at which it is worth writing again what it still says: some hundred lines.
 const compactAt = 256 << 10
 
-// compact writes the journal anew when most of it is history, and removes the blobs that nothing needs any more.
+// compact writes the journal again when most of it is history, and removes the blobs that nothing needs any more.
 func (b *book) compact() error {
 	if b.read < compactAt || b.lines < 8*(len(b.entries)+len(b.notes)+len(b.times)) {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCompactedInFlight: a journal that is written anew while a change is in flight still knows every state that may be there.
+// TestCompactedInFlight: a journal that is written again while a change is in flight still knows every state that may be there.
 func TestCompactedInFlight(t *testing.T) {
 	file := func(sum string) *State { return &State{Kind: File, SHA256: sum} }
 	c := newContent()

@@ -266,7 +266,7 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
-// All replicas of the controller are ready and one answers, so its Service selects none of them: who is in office leads it, and must
+// All replicas of the controller are ready and one answers, so its Service selects none of them: the leader leads it, and must
 // know its own address for that. Its pods are none of the agents'.
 func TestController(t *testing.T) {
 	for _, o := range objectsIn(t, "controller") {

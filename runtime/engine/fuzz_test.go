@@ -160,7 +160,7 @@ func try(t *testing.T, files memory, e accel.ContainerEngine) {
 	}
 }
 
-// within reports whether every line of before is in after, in order, but for the at most two whose value was replaced or
+// within reports whether each earlier line is in after, in order, but for the at most two whose value was replaced or
 // extended.
 func within(before, after []byte) bool {
 	lost := 0

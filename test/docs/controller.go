@@ -9,7 +9,7 @@ import (
 
 	"github.com/acceld/acceld/controller/extender"
 	"github.com/acceld/acceld/controller/fit"
-	"github.com/acceld/acceld/controller/office"
+	"github.com/acceld/acceld/controller/leader"
 	"github.com/acceld/acceld/controller/policy"
 	"github.com/acceld/acceld/exporter"
 )
@@ -19,7 +19,7 @@ import (
 func ControllerMetrics() []exporter.Metric {
 	log := slog.New(slog.DiscardHandler)
 	all := &collected{}
-	all.MustRegister(office.Metric(func() bool { return false }))
+	all.MustRegister(leader.Metric(func() bool { return false }))
 	if _, err := policy.New(policy.Options{Log: log, Registry: all}); err != nil {
 		return []exporter.Metric{{Name: err.Error()}} // the page then differs, and says why
 	}
@@ -72,6 +72,6 @@ func described(d *prometheus.Desc) exporter.Metric {
 }
 
 func controllerTable() string {
-	return "## The controller\n\nEach replica serves these on `/metrics` of its port 9482; those of policies and of cards are of the replica in office alone.\n\n" +
+	return "## The controller\n\nEach replica serves these on `/metrics` of its port 9482; those of policies and of cards are of the leader alone.\n\n" +
 		exporter.Section{Metrics: ControllerMetrics()}.Markdown()
 }

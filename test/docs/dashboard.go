@@ -162,7 +162,7 @@ func agentPanels() []panel {
 
 func controllerPanels() []panel {
 	return []panel{
-		{"In office", "timeseries", "none", `acceld_controller_in_office`, "{{instance}}", "1 for the replica that does the work.", 8},
+		{"Leader", "timeseries", "none", `acceld_controller_leader`, "{{instance}}", "1 for the replica that does the work.", 8},
 		{"Nodes of policies", "timeseries", "none", `sum by (policy, state) (acceld_policy_nodes)`, "{{policy}} {{state}}", "", 8},
 		{"Why nodes are not as asked", "timeseries", "none", `sum by (policy, reason) (acceld_policy_blocked_nodes)`, "{{policy}} {{reason}}", "", 8},
 		{"Slots", "timeseries", "none", `sum by (policy) (acceld_policy_slots)`, "{{policy}}", "Nodes that may replace a driver now.", 8},

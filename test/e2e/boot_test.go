@@ -17,7 +17,7 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// TestPodsOverReboot: pods that are bound to a node are admitted anew by its kubelet after a boot. A claim is prepared as often as it takes,
+// TestPodsOverReboot: pods that are bound to a node are admitted again by its kubelet after a boot. A claim is prepared as often as it takes,
 // so that every pod computes again. For a device plugin the kubelet does not wait, and what it refuses it refuses for good
 // (kubernetes/kubernetes#125579): how often it comes to that is told.
 func TestPodsOverReboot(t *testing.T) {

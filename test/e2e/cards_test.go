@@ -163,7 +163,7 @@ func TestCards(t *testing.T) {
 		}
 		remove(t, n, "two", "three")
 	})
-	t.Run("the replica in office is killed", func(t *testing.T) {
+	t.Run("the leader is killed", func(t *testing.T) {
 		apply(t, n, partly("one", image, "5Gi", ""))
 		first := chosen(t, n, "one")
 		pod, err := stage.KillController(stage.Within(t, soon), n)
@@ -173,8 +173,8 @@ func TestCards(t *testing.T) {
 		if second := chosen(t, n, "two"); second == first {
 			t.Errorf("both have %s", first)
 		}
-		if now, err := stage.InOffice(stage.Within(t, soon), n); err != nil || now == pod {
-			t.Errorf("in office: %q %v", now, err)
+		if now, err := stage.Leader(stage.Within(t, soon), n); err != nil || now == pod {
+			t.Errorf("the leader: %q %v", now, err)
 		}
 		remove(t, n, "one", "two")
 	})
@@ -195,7 +195,7 @@ func TestCards(t *testing.T) {
 			names = append(names, fmt.Sprintf("crowd-%d", i))
 			all = append(all, partly(names[i], image, "2Gi", allow(cards[i%2].Name))...)
 		}
-		timed(t, "six pods at once, by turns for either card -> all have theirs", func() {
+		timed(t, "six pods at once, in turn for either card -> all have theirs", func() {
 			apply(t, n, all)
 			for i, name := range names {
 				if got := chosen(t, n, name); got != cards[i%2].Name {

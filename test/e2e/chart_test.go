@@ -107,7 +107,7 @@ tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command:
 	})
 }
 
-// leads is about the controller's replicas: both are ready, and the Service leads to the one in office alone.
+// leads is about the controller's replicas: both are ready, and the Service leads to the leader alone.
 func leads(t *testing.T, n *bed.Node) {
 	t.Helper()
 	d, err := n.Kube().AppsV1().Deployments(agents).Get(stage.Within(t, soon), "acceld-controller", metav1.GetOptions{})
@@ -120,7 +120,7 @@ func leads(t *testing.T, n *bed.Node) {
 		t.Fatalf("%d replicas are ready, want 2; the Service leads to %+v", d.Status.ReadyReplicas, led.Items)
 	}
 	if e := led.Items[0].Endpoints[0]; !strings.HasPrefix(*lease.Spec.HolderIdentity, e.TargetRef.Name+"_") || len(led.Items[0].Ports) != 2 {
-		t.Errorf("%s is in office, and the Service leads to %+v", *lease.Spec.HolderIdentity, e)
+		t.Errorf("%s is the leader, and the Service leads to %+v", *lease.Spec.HolderIdentity, e)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// TestRuntimeComesLater is a container runtime that is installed on a host whose agent runs already, taken away and installed anew. Its
+// TestRuntimeComesLater is a container runtime that is installed on a host whose agent runs already, taken away and installed again. Its
 // directories are read-only to the unit that was there before them, and nobody restarts it: it gets the drop-in and the hook written by
 // itself, under a process that holds a device.
 func TestRuntimeComesLater(t *testing.T) {
@@ -27,7 +27,7 @@ func TestRuntimeComesLater(t *testing.T) {
 	sh(t, g, "systemd-run --unit=holder edu-check -expect 1 -hold 2h")
 	driver := func() string { d, _, _ := strings.Cut(facts(t, g), "\n"); return d } // the runtime loads modules of its own
 	before, holder := driver(), sh(t, g, "systemctl show -p MainPID --value holder")
-	for i, round := range []string{"installed", "installed anew"} {
+	for i, round := range []string{"installed", "installed again"} {
 		t.Run(round, func(t *testing.T) {
 			m, err := stage.Machine(stage.Within(t, soon), g)
 			stage.Check(t, err)

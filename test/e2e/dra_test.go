@@ -457,7 +457,7 @@ func allocationSwitches(t *testing.T, n *bed.Node, image string) {
 			time.Sleep(200 * time.Millisecond)
 		}
 	})
-	timed(t, "the pod of before deleted -> four devices", func() {
+	timed(t, "the previous pod deleted -> four devices", func() {
 		removeClaims(t, n, "old")
 		stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 4))
 	})
@@ -466,7 +466,7 @@ func allocationSwitches(t *testing.T, n *bed.Node, image string) {
 	stage.Check(t, n.WaitPod(ctx, "default", "plugged", corev1.PodRunning))
 	stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(byClaims), 0o644))
 	timed(t, "back to claims -> three devices offered", func() { offers(t, n, 3) })
-	timed(t, "the pod of before deleted -> four devices", func() {
+	timed(t, "the previous pod deleted -> four devices", func() {
 		remove(t, n, "plugged")
 		offers(t, n, 4)
 	})

@@ -95,7 +95,7 @@ terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: 
 	t.Run("a runtime that does not read the specs is not ready", func(t *testing.T) {
 		sh(t, g, "rm /run/acceld/runtime-down.json") // as a boot does
 		stage.Check(t, s.Enable(t.Context(), g))
-		for range 2 { // what was seen once is seen again after everything was read anew
+		for range 2 { // what was seen once is seen again after everything was read again
 			blocked(t, g, policy.reason, soon)
 			sh(t, g, "sleep 2; touch /run/cdi/news; rm /run/cdi/news")
 		}

@@ -42,7 +42,7 @@ func uninstalled(r *reader) {
 	r.t.Logf("%s", out)
 }
 
-// nodeReady waits until the node's agent is ready and has said so, and the controller is in office.
+// nodeReady waits until the node's agent is ready and has said so, and the controller is the leader.
 func nodeReady(r *reader) {
 	reaches(r.t, r.n.Guest, accel.Ready, patience)
 	stage.Check(r.t, r.n.WaitCondition(stage.Within(r.t, soon), kube.ConditionType, "True", ""))
@@ -71,7 +71,7 @@ func clusterChapters() []chapter {
 			stage.Check(r.t, err)
 		}},
 		{name: "scheduling", page: "docs/scheduling.md", before: []stop{
-			{"for name in ca.crt", func(r *reader) { // the controller makes them when it takes office
+			{"for name in ca.crt", func(r *reader) { // the controller makes them when it becomes the leader
 				r.must(`kubectl -n acceld-system wait secret/acceld-controller-tls --for='jsonpath={.data.client\.key}' --timeout=2m`)
 			}},
 			{"sudo install", func(r *reader) { // the host of the control plane is the node here

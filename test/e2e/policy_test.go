@@ -175,7 +175,7 @@ func (f *fleet) uncordoned(t *testing.T) {
 // limits are those of every policy here.
 const limits = "  upgrade: {maxParallel: 1, maxUnavailable: 1, stopAfter: 1, drain: {podSelector: {app: compute}}}\n"
 
-// underDeployment: pods leave the node before its driver is replaced, within their budget. The replica of the controller in office is
+// underDeployment: pods leave the node before its driver is replaced, within their budget. the controller's leader is
 // killed meanwhile; the other one goes on, and no limit is passed.
 func underDeployment(t *testing.T, f *fleet) {
 	apply(t, f.first, fmt.Appendf(nil, workload, f.image, stage.Resource))
@@ -193,13 +193,13 @@ func underDeployment(t *testing.T, f *fleet) {
 		}
 		pod, err := stage.KillController(stage.Within(t, soon), f.first)
 		stage.Check(t, err)
-		t.Logf("killed while a node is at it: %s, which was in office", pod)
+		t.Logf("killed while a node is at it: %s, which was the leader", pod)
 		for _, n := range f.nodes {
 			serves(t, n.Guest, stage.Version2)
 		}
-		now, err := stage.InOffice(stage.Within(t, soon), f.first)
+		now, err := stage.Leader(stage.Within(t, soon), f.first)
 		if err != nil || now == pod {
-			t.Errorf("in office: %q %v", now, err)
+			t.Errorf("the leader: %q %v", now, err)
 		}
 	})
 	policyState(t, f.first, "AllReady", 2*time.Minute)

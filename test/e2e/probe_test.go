@@ -121,7 +121,7 @@ func namesAndNumbers(w *watched, _ string) {
 	stage.Check(w, w.n.WaitLabel(ctx, "acceld.dev/qemu-edu.product", "NVIDIA-H200"))
 }
 
-// xid: the driver reports an error, and everybody knows. Binding the driver anew makes an end of it.
+// xid: the driver reports an error, and everybody knows. Binding the driver again makes an end of it.
 func xid(w *watched, _ string) {
 	ctx := stage.Within(w, soon)
 	w.script.Event(1, 8, 79)

@@ -34,7 +34,7 @@ func isIn(m accel.Machine, state accel.HealthState, reason accel.Reason) bool {
 }
 
 // Test27_KernelLog: the driver reports errors to the kernel log and nowhere else. One that is not serious is told for its time,
-// a serious one until the driver is bound anew, whatever happens to the agent.
+// a serious one until the driver is bound again, whatever happens to the agent.
 func Test27_KernelLog(t *testing.T) {
 	c := host(t, bed.Options{Accelerators: 2})
 	c.store(stage.Version)
@@ -60,7 +60,7 @@ func Test27_KernelLog(t *testing.T) {
 	t.Logf("acceld status:\n%s", c.sh("acceld status || true"))
 	c.sh(`curl -s http://127.0.0.1:9480/metrics | grep -q '^accelerator_required_action{accelerator_id="` + device + `",action="ResetDevice".* 1$'`)
 	c.sh("echo " + device + " > /sys/bus/pci/drivers/edu/unbind; echo " + device + " > /sys/bus/pci/drivers/edu/bind")
-	c.await("bound anew -> both usable", soon, func(m accel.Machine) bool { return healthy(2)(m) && isIn(m, accel.Healthy, "") })
+	c.await("bound again -> both usable", soon, func(m accel.Machine) bool { return healthy(2)(m) && isIn(m, accel.Healthy, "") })
 }
 
 // topology is a machine with two memory nodes, an accelerator on the far one, and a disk controller with virtual

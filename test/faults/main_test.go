@@ -172,7 +172,7 @@ func (c *scene) config(text string) {
 	c.must(c.g.WriteFile(c.Context(), "/etc/acceld/config.yaml", []byte(text), 0o644))
 }
 
-// start starts the agent, anew if it runs.
+// start starts the agent, again if it runs.
 func (c *scene) start() {
 	c.Helper()
 	if c.light {

@@ -19,7 +19,7 @@ const killed = `strace -f -qq -o /dev/null -e signal=none -P "$2" -e trace=write
 // lacking counts how often the kind was without its driver.
 const lacking = `journalctl -q -u acceld.service -o cat | grep -c 'to=driver-missing' || true`
 
-// Test28_Reset: a device is ill until its driver is bound anew. `acceld reset` refuses while somebody has it and says who, then
+// Test28_Reset: a device is ill until its driver is bound again. `acceld reset` refuses while somebody has it and says who, then
 // mends it, while its neighbour computes on; killed at whatever step, it leaves nothing that the agent, or the next one, does not
 // put right.
 func Test28_Reset(t *testing.T) {
@@ -55,7 +55,7 @@ func Test28_Reset(t *testing.T) {
 		}
 	}
 	if now := c.sh(bindings); now != before {
-		t.Errorf("a reset that was refused has bound a driver anew:\n%s\nwas\n%s", now, before)
+		t.Errorf("a reset that was refused has bound a driver again:\n%s\nwas\n%s", now, before)
 	}
 	c.sh("systemctl stop holder")
 	t.Logf("acceld reset --dry-run:\n%s", c.sh("acceld reset --dry-run $1", device))
@@ -77,7 +77,7 @@ func (c *scene) neighbour(before string) {
 	c.Helper()
 	_, was, _ := strings.Cut(before, "\n")
 	if _, now, _ := strings.Cut(c.sh(bindings), "\n"); now != was {
-		c.Errorf("the other device was bound anew: %s, was %s", now, was)
+		c.Errorf("the other device was bound again: %s, was %s", now, was)
 	}
 	if state := c.sh("systemctl show -P ActiveState neighbour; cat /sys/bus/pci/devices/0000:02:00.0/errors"); state != "active\n0" {
 		c.Errorf("who computes on the other device is %q", state)

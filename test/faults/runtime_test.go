@@ -260,7 +260,7 @@ func Test03_MalformedHook(t *testing.T) {
 	}
 }
 
-// Test04_HooksUnwatched: the hooks' directory is made anew, and the running runtime does not read it any more.
+// Test04_HooksUnwatched: the hooks' directory is made again, and the running runtime does not read it any more.
 func Test04_HooksUnwatched(t *testing.T) {
 	c := node(t)
 	c.sh("rm -r /usr/share/containers/oci/hooks.d; mkdir /usr/share/containers/oci/hooks.d")

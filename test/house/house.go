@@ -48,6 +48,7 @@ func Rules() []Rule {
 		{"machine", "Only host runs programs, makes system calls and touches files of the machine.", machine},
 		{"skip", "A skipped test says in a literal sentence which condition is missing.", skips},
 		{"licence", "The licence is in LICENSE, not repeated at the top of source files.", licence},
+		{"prose", "The field's words stand in for ours: what the word list of STYLE.md calls unclear is nowhere in the tree.", prose},
 		{"words", "No path of a developer's machine, no registry host and no word of a workplace is in the tree.", words},
 	}
 }

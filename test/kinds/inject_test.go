@@ -105,7 +105,7 @@ func TestInjections(t *testing.T) {
 		{"a part without a render node", "amd-parts", "amd-gpu", instinct, change{"/dev/dri/renderD135": vanishes}, []string{"8 partitions, 7 usable"}},
 		{"the compute interface says nothing", "amd-parts", "amd-gpu", instinct, change{"/sys/class/kfd/kfd/topology": vanishes}, []string{"0 partitions"}},
 
-		{"its firmware was written anew", "intel-parts", "intel-gpu-xe", arc, change{"survivability_mode": vanishes}, []string{"healthy:  ()"}},
+		{"its firmware was written again", "intel-parts", "intel-gpu-xe", arc, change{"survivability_mode": vanishes}, []string{"healthy:  ()"}},
 		{"it throttles", "intel-parts", "intel-gpu-xe", arc, change{"tile0/gt1/freq0/throttle/status": "1\n"}, []string{"+accelerator_throttled=1"}},
 		{"one of its parts does not say whether it does", "intel-parts", "intel-gpu-xe", arc, change{"tile0/gt1/freq0/throttle/status": directory}, []string{"-accelerator_throttled"}},
 		{"a part of it is gone", "intel-parts", "intel-gpu-xe", arc, change{"tile0/gt0": vanishes}, []string{"-accelerator_idle_seconds_total"}},

@@ -178,7 +178,7 @@ func TestClaims(t *testing.T) {
 	wait(t, "a sick one", healthy("Unhealthy: parity error"))
 	p.Update(things())
 	wait(t, "a healthy one again", healthy("Healthy"))
-	// Both sides anew: the kubelet asks again, and what a reboot has taken is made again.
+	// Both sides again: the kubelet asks again, and what a reboot has taken is made again.
 	stop()
 	k.Stop()
 	os.Remove(spec)

@@ -356,7 +356,7 @@ func judgeDrivers(dir string, c Cut) (wrong Wrong, err error) {
 	return wrong, nil
 }
 
-// serves starts the agent, with the configuration of before or after, and says what is wrong then.
+// serves starts the agent, with the old or the new configuration, and says what is wrong then.
 func (m *machine) serves(before, after kept, wrong *Wrong) {
 	want := after.Wants
 	have, problem, err := m.ensure(want)

@@ -1,4 +1,4 @@
-// Package replicas runs two replicas of the controller at a real API server, with the rights of the manifests and no more: who asks by the
+// Package replicas runs two replicas of the controller at a real API server, with the rights of the manifests and no more: who calls the
 // Service's EndpointSlice is answered, whoever is killed, and no card is given out twice, whoever is asked.
 package replicas
 
@@ -329,12 +329,12 @@ func TestReplicas(t *testing.T) {
 	for _, x := range r.replicas {
 		t.Logf("replica %s is ready after %.1f s", x.name, r.until("both replicas are ready", func() bool { return r.ready(x) }).Seconds())
 	}
-	var office *replica
-	inOffice := func(not *replica) func() bool {
+	var leader *replica
+	leader := func(not *replica) func() bool {
 		return func() bool {
 			x, err := r.leads(t.Context())
 			check(t, err)
-			if office = x; x == nil || x == not {
+			if leader = x; x == nil || x == not {
 				return false
 			}
 			var answer struct{ NodeNames []string }
@@ -343,7 +343,7 @@ func TestReplicas(t *testing.T) {
 		}
 	}
 	r.connect()
-	r.until("the Service leads to one that answers", inOffice(nil))
+	r.until("the Service leads to one that answers", leader(nil))
 	pods := r.populate()
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -359,7 +359,7 @@ func TestReplicas(t *testing.T) {
 			}
 		})
 	}
-	// A part of the pods in each term: while one is in office, and while nobody is.
+	// A part of the pods in each term: while one is the leader, and while nobody is.
 	send := func(n int) {
 		for _, p := range pods[:n] {
 			work <- p
@@ -368,7 +368,7 @@ func TestReplicas(t *testing.T) {
 	}
 	send(6)
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		ended := office
+		ended := leader
 		gone := make(chan struct{})
 		go func() { // in the midst of bindings
 			defer close(gone)
@@ -376,7 +376,7 @@ func TestReplicas(t *testing.T) {
 			r.end(ended, s)
 		}()
 		send(4)
-		t.Logf("%v of %s: the Service leads to another one that answers after %.1f s", s, ended.name, r.until("another replica answers", inOffice(ended)).Seconds())
+		t.Logf("%v of %s: the Service leads to another one that answers after %.1f s", s, ended.name, r.until("another replica answers", leader(ended)).Seconds())
 		send(4)
 		<-gone
 		r.begin(ended)
@@ -393,9 +393,9 @@ func TestReplicas(t *testing.T) {
 		t.Errorf("%d pods are bound, and there is room for %d", got, want)
 	}
 	if unasked.Load() == 0 {
-		t.Error("no binding was sent to a replica out of office: nothing is shown about that")
+		t.Error("no binding was sent to a replica that does not lead: nothing is shown about that")
 	}
-	t.Logf("%d bindings were sent to a replica out of office, and refused", unasked.Load())
+	t.Logf("%d bindings were sent to a replica that does not lead, and refused", unasked.Load())
 }
 
 // bound counts the pods that are, and finds those that are not as they must be.

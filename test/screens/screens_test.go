@@ -187,7 +187,7 @@ func TestFleetPage(t *testing.T) {
 	look(t, b, out, "fleet-pod", s.URL+"/?pod=ml/train-llama-2")
 }
 
-// TestLive: the page follows the agent without being loaded anew and without asking over and over, keeps what the reader has done,
+// TestLive: the page follows the agent without being loaded again and without asking over and over, keeps what the reader has done,
 // says when nobody answers, and goes on when somebody does.
 func TestLive(t *testing.T) {
 	b, _ := open(t)
@@ -218,7 +218,7 @@ func TestLive(t *testing.T) {
 		}
 	}
 	if err := b.Eval(`window.stays === document.getElementById("example-npu") && getSelection().toString() !== ""`, &ok); err != nil || !ok {
-		t.Errorf("the page was made anew: %v", err)
+		t.Errorf("the page was made again: %v", err)
 	}
 	h.off.Store(true)
 	s.CloseClientConnections()

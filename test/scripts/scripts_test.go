@@ -214,7 +214,7 @@ func asked(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for a.answered < 2 { // who asks a second time has printed the first answer
+	for a.answered < 2 { // whoever asks a second time has printed the first answer
 		a.changed.Wait()
 	}
 }

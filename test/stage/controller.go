@@ -87,22 +87,22 @@ func writeKustomization(dir, manifests, image, config string) error {
 	return nil
 }
 
-// InOffice is the name of the controller's pod that holds the lease.
-func InOffice(ctx context.Context, n *bed.Node) (string, error) {
+// Leader is the name of the controller's pod that holds the lease.
+func Leader(ctx context.Context, n *bed.Node) (string, error) {
 	lease, err := n.Kube().CoordinationV1().Leases(Namespace).Get(ctx, ControllerName, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("cannot read the controller's lease: %w", err)
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return "", errors.New("no replica of the controller is in office")
+		return "", errors.New("no replica of the controller is the leader")
 	}
 	pod, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_") // the host's name, which is the pod's, and a random part
 	return pod, nil
 }
 
-// KillController ends the replica in office at once, as a crash of its node would as far as the API server can tell, and returns its name.
+// KillController ends the leader at once, as a crash of its node would as far as the API server can tell, and returns its name.
 func KillController(ctx context.Context, n *bed.Node) (string, error) {
-	pod, err := InOffice(ctx, n)
+	pod, err := Leader(ctx, n)
 	if err != nil {
 		return "", err
 	}

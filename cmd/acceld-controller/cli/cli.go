@@ -41,7 +41,7 @@ func New(failed *bool) *cobra.Command {
 		Use:   "acceld-controller",
 		Short: "Coordinates the accelerators of a cluster",
 		Long: `acceld-controller does for a cluster what no node can do alone: it carries out AcceleratorPolicies, and answers the Kubernetes
-scheduler as an extender, for which it keeps book of each card of each node. Of several replicas one is in office, by a Lease,
+scheduler as an extender, for which it keeps book of each card of each node. Of several replicas one is the leader, by a Lease,
 and answers; the others are ready to take over.`,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},

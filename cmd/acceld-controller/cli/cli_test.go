@@ -121,7 +121,7 @@ func (r *process) passes(t *testing.T, p *corev1.Pod) bool {
 	return status == http.StatusOK && strings.Contains(body, `"NodeNames":["n1"]`)
 }
 
-// answers waits until the replica is in office and knows the cluster.
+// answers waits until the replica is the leader and knows the cluster.
 func (r *process) answers(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -144,7 +144,7 @@ func (r *process) bind(t *testing.T, p *corev1.Pod) string {
 }
 
 // TestTwoReplicas runs two of them beside an API server: the example of two cards of 8 GB and pods of 5 GB, with the replica in
-// office ended in between, and the watches cut.
+// the term ended in between, and the watches cut.
 func TestTwoReplicas(t *testing.T) {
 	pods := map[string]*corev1.Pod{}
 	api := fleet.New([]*corev1.Node{fleet.Node("n1", 2, fleet.Amounts{"shares": "20", "memory": "16G"})}, nil)
@@ -162,12 +162,12 @@ func TestTwoReplicas(t *testing.T) {
 	a.await(t, "/readyz", http.StatusOK)
 	b := start(t, server.URL, "b")
 	b.await(t, "/readyz", http.StatusOK) // it can be elected at any time
-	if page := b.await(t, "/metrics", http.StatusOK); !strings.Contains(page, "\nacceld_controller_in_office 0\n") {
-		t.Errorf("the second replica is in office:\n%s", page)
+	if page := b.await(t, "/metrics", http.StatusOK); !strings.Contains(page, "\nacceld_controller_leader 0\n") {
+		t.Errorf("the second replica is the leader:\n%s", page)
 	}
 	b.await(t, "/healthz", http.StatusOK)
 	if status, _ := b.post(t, "filter", map[string]any{"Pod": pods["p1"], "NodeNames": []string{"n1"}}); status != http.StatusServiceUnavailable {
-		t.Errorf("a replica out of office answers with status %d", status)
+		t.Errorf("a replica that does not lead answers with status %d", status)
 	}
 	if !a.passes(t, pods["p1"]) {
 		t.Fatal("p1 does not pass")
@@ -210,8 +210,8 @@ func TestTwoReplicas(t *testing.T) {
 			t.Fatal("a deletion while the watches were cut frees no card")
 		}
 	}
-	if page := b.await(t, "/metrics", http.StatusOK); !strings.Contains(page, "\nacceld_controller_in_office 1\n") {
-		t.Errorf("the one replica is not in office:\n%s", page)
+	if page := b.await(t, "/metrics", http.StatusOK); !strings.Contains(page, "\nacceld_controller_leader 1\n") {
+		t.Errorf("the one replica is not the leader:\n%s", page)
 	}
 	b.stop()
 	if err := <-b.ended; err != nil {

@@ -28,7 +28,7 @@ qemu-edu driver  OtherModuleLoaded  module "edu" is loaded in version "1.0", wan
              driver it did not choose. (node operator)
 0000:00:05.0     DeviceFault        unhealthy: fault 79
     seen     edu 0000:00:05.0: fault 79
-    do       reset it, or bind its driver anew: acceld reset 0000:00:05.0 (hardware)
+    do       reset it, or bind its driver again: acceld reset 0000:00:05.0 (hardware)
 hooks            HooksUnread
 `,
 		60: `configuration  ok
@@ -43,7 +43,7 @@ qemu-edu driver  OtherModuleLoaded
 0000:00:05.0  DeviceFault
     unhealthy: fault 79
     seen     edu 0000:00:05.0: fault 79
-    do       reset it, or bind its driver anew: acceld reset
+    do       reset it, or bind its driver again: acceld reset
              0000:00:05.0 (hardware)
 hooks  HooksUnread
 `,

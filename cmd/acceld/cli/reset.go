@@ -33,8 +33,8 @@ const (
 func resetCommand(c *common) *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
-		Use: "reset DEVICE...", Short: "Reset devices that nobody uses, and bind their driver anew",
-		Long: `reset takes devices out of use, unbinds their driver, lets the kernel reset them, binds the driver anew and lets them compute.
+		Use: "reset DEVICE...", Short: "Reset devices that nobody uses, and bind their driver again",
+		Long: `reset takes devices out of use, unbinds their driver, lets the kernel reset them, binds the driver again and lets them compute.
 A device is named by its PCI address or its UUID. It refuses, and changes nothing, when a process or a pod has a device, and
 names it; when the kernel knows no way to reset it; and when others would be reset with it that are not named too. While it is at
 it a running agent gives the devices to nobody. One that is interrupted leaves a device without a driver at worst, which the

@@ -25,7 +25,7 @@ func driverUpgradeCommand(c *common) *cobra.Command {
 	var f upgradeFlags
 	cmd := &cobra.Command{
 		Use: "upgrade KIND", Short: "Replace the driver of a kind by the one that its sources have now",
-		Long: `upgrade asks the sources of a kind anew and replaces the driver that serves when they have another one. The new driver is
+		Long: `upgrade asks the sources of a kind again and replaces the driver that serves when they have another one. The new driver is
 got ready first; while somebody uses the old one nothing is changed, unless --holders says to wait for them or to evict their
 pods. A new driver that does not work is taken back. With --version it is that version from now on, until the configuration
 names another one than today. A running agent does the work, and goes on with it when this command is interrupted.`,

@@ -102,7 +102,7 @@ func everybody(n *bed.Node) []watcher {
 			})
 			return err
 		}},
-		{"who asks /metrics", func(ctx context.Context, usable int, _ accel.Reason) error {
+		{"a scrape of /metrics", func(ctx context.Context, usable int, _ accel.Reason) error {
 			return metrics(ctx, n.Guest, func(healthy int) bool { return healthy == usable })
 		}},
 		{"the node's condition", func(ctx context.Context, _ int, reason accel.Reason) error {

@@ -58,7 +58,7 @@ type fleet struct {
 	limits limits
 	begun  map[string]int // how often a node began with what is wanted
 	most   limits         // what was seen at most
-	gaps   int            // watches that had to begin anew
+	gaps   int            // watches that had to begin again
 	moved  chan struct{}
 }
 

@@ -1,6 +1,6 @@
 /*
  * Plays libnvidia-ml.so.1 from a script: the file "script" in the directory that this library was loaded from. The script is read
- * anew at each call, so whoever writes it changes the machine; it is to be replaced by a rename. One fact a line, a key and its
+ * again at each call, so whoever writes it changes the machine; it is to be replaced by a rename. One fact a line, a key and its
  * value; "gpu.*." stands for every GPU that has no line of its own:
  *
  *	driver 580.82.07             the driver's version; "nvml" is the library's, "cuda" as 13000

@@ -19,7 +19,7 @@ import (
 	"github.com/acceld/acceld/test/vm/seed"
 )
 
-// snapshotRecipe is raised when snapshots must be made anew for a reason that no hashed input shows.
+// snapshotRecipe is raised when snapshots must be made again for a reason that no hashed input shows.
 const snapshotRecipe = "1"
 
 // StartNode starts a node, and its cluster unless the options say otherwise, and returns when the node is ready. It goes
@@ -301,7 +301,7 @@ func (n *Node) wake(ctx context.Context, o Options) error {
 		return err
 	}
 	// The clock stood still while the guest lay on disk, and its connections to the API server lead to one that is gone:
-	// ending them makes the kubelet connect anew instead of waiting for a time-out.
+	// ending them makes the kubelet connect again instead of waiting for a time-out.
 	now := strconv.FormatFloat(float64(time.Now().UnixMilli())/1000, 'f', 3, 64)
 	r, err := n.Sh(ctx, `date -u -s "@$1" >/dev/null; ss -K dst "$2" >/dev/null 2>&1 || true`, now, seed.HostIP)
 	if err == nil && !r.OK() {

@@ -250,7 +250,7 @@ func (p *Plane) startController() error {
 	return err
 }
 
-// StartScheduler starts the scheduler, or starts it anew with other extenders: a YAML list, as in the `extenders` field of
+// StartScheduler starts the scheduler, or starts it again with other extenders: a YAML list, as in the `extenders` field of
 // KubeSchedulerConfiguration, or nothing.
 func (p *Plane) StartScheduler(extenders string) error {
 	if p.scheduler != nil {

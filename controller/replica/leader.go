@@ -8,13 +8,13 @@ import (
 
 	"k8s.io/client-go/tools/leaderelection"
 
-	"github.com/acceld/acceld/controller/office"
+	"github.com/acceld/acceld/controller/leader"
 )
 
 // service is the name of the controller's Service.
 const service = "acceld-controller"
 
-// elected notes by which election it is known who is in office; nil: the one there is has read the lease.
+// elected notes by which election it is known who is the leader; nil: the one there is has read the lease.
 func (o *Replica) elected(by *leaderelection.LeaderElector) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -25,8 +25,8 @@ func (o *Replica) elected(by *leaderelection.LeaderElector) {
 	o.elector = by
 }
 
-// inOffice is the name of the replica in office, as far as is known.
-func (o *Replica) inOffice() string {
+// leader is the name of the leader, as far as is known.
+func (o *Replica) leader() string {
 	o.mu.Lock()
 	by := o.elector
 	o.mu.Unlock()
@@ -36,8 +36,8 @@ func (o *Replica) inOffice() string {
 	return by.GetLeader()
 }
 
-// wants says what this replica lacks to do its part; nothing when it is ready. In office it knows what it must; out of
-// office it can be elected at any time, which takes the API server and certificates.
+// wants says what this replica lacks to do its part; nothing when it is ready. The leader knows what it must; another
+// replica can be elected at any time, which takes the API server and certificates.
 func (o *Replica) wants() string {
 	o.mu.Lock()
 	seen, p := o.seen, o.policies
@@ -47,7 +47,7 @@ func (o *Replica) wants() string {
 		return "there is no certificate yet"
 	case !seen:
 		return "the lease has not been read yet"
-	case o.inOffice() != o.identity:
+	case o.leader() != o.identity:
 		return ""
 	case o.extender != nil && !o.extender.Ready():
 		return "the books of the cards are not complete yet"
@@ -68,12 +68,12 @@ func (o *Replica) wants() string {
 }
 
 // service returns what leads the Service to this replica: in a pod, which is told its address. Elsewhere nothing does.
-func (o *Replica) service() *office.Keeper {
+func (o *Replica) service() *leader.Keeper {
 	address, err := netip.ParseAddr(os.Getenv("POD_IP"))
 	if err != nil {
 		return nil
 	}
-	k := &office.Keeper{
+	k := &leader.Keeper{
 		API: o.documents, Namespace: o.config.Lease.Namespace, Name: service, Writer: service, Log: o.log,
 		Address: address, Pod: os.Getenv("POD_NAME"), Node: os.Getenv("NODE_NAME"),
 	}
@@ -83,7 +83,7 @@ func (o *Replica) service() *office.Keeper {
 	}{{"scheduler", o.config.Listen, o.extender != nil}, {"watched", o.config.Watched, o.config.Watched != "off"}} {
 		_, text, _ := net.SplitHostPort(p.listen)
 		if number, err := strconv.Atoi(text); err == nil && p.serves {
-			k.Ports = append(k.Ports, office.Port{Name: p.name, Port: number, Protocol: "TCP"})
+			k.Ports = append(k.Ports, leader.Port{Name: p.name, Port: number, Protocol: "TCP"})
 		}
 	}
 	return k

@@ -1,4 +1,4 @@
-package office
+package leader
 
 import (
 	"bytes"
@@ -145,7 +145,7 @@ func (s *server) leads() (addresses, owner string) {
 	return addresses, owner
 }
 
-// replica is in office until it is told to leave.
+// replica is the leader until it is told to leave.
 func replica(t *testing.T, s *server, address string, log io.Writer) (leave func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -178,13 +178,13 @@ func (s *server) want(t *testing.T, when, addresses string) {
 	}
 }
 
-// TestTerms: the Service leads to who is in office, and nowhere when nobody is.
+// TestTerms: the Service leads to who is the leader, and nowhere when nobody is.
 func TestTerms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		first := replica(t, s, "10.0.0.1", io.Discard)
 		wait(time.Second)
-		s.want(t, "in office", "10.0.0.1")
+		s.want(t, "the leader", "10.0.0.1")
 		want := &slice{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice", AddressType: "IPv4", Ports: []Port{{"scheduler", 9443, "TCP"}}}
 		want.Meta.Meta = s.objects[slicesPath].Meta.Meta
 		want.Meta.Labels = map[string]string{"kubernetes.io/service-name": "controller", "endpointslice.kubernetes.io/managed-by": "w.acceld.dev"}
@@ -194,10 +194,10 @@ func TestTerms(t *testing.T) {
 			t.Errorf("the slice (-want +got):\n%s", diff)
 		}
 		first()
-		s.want(t, "nobody in office", "")
+		s.want(t, "no leader", "")
 		second := replica(t, s, "10.0.0.2", io.Discard)
 		wait(time.Second)
-		s.want(t, "the next in office", "10.0.0.2")
+		s.want(t, "the next leader", "10.0.0.2")
 		wait(time.Hour)
 		if diff := cmp.Diff([]string{"apply", "leave", "apply"}, s.writes); diff != "" {
 			t.Errorf("writes (-want +got):\n%s", diff)
@@ -247,7 +247,7 @@ func TestIPv6(t *testing.T) {
 		s := newServer()
 		replica(t, s, "fd00::1", io.Discard)
 		wait(time.Second)
-		s.want(t, "in office", "fd00::1")
+		s.want(t, "the leader", "fd00::1")
 		if got := s.objects[slicesPath].AddressType; got != "IPv6" {
 			t.Errorf("address type %q", got)
 		}

@@ -1,4 +1,4 @@
-package office
+package leader
 
 import (
 	"context"
@@ -22,12 +22,12 @@ const (
 	again = 10 * time.Second
 	// calm lies between two writes: with somebody else who writes the slice too, there is no race.
 	calm = time.Second
-	// deadline of one request, and farewell of the one with which the office is left, while the lease is still held.
+	// deadline of one request, and farewell of the one with which it has stepped down, while the lease is still held.
 	deadline = 15 * time.Second
 	farewell = 2 * time.Second
 )
 
-// Keeper leads a Service, which selects no pods, to this replica while it is in office.
+// Keeper leads a Service, which selects no pods, to this replica while it is the leader.
 type Keeper struct {
 	API kube.API
 	// Namespace and Name are of the Service, and of its EndpointSlice.
@@ -152,6 +152,6 @@ func (k *Keeper) leave(ctx context.Context, ours *slice) {
 	patch := map[string]any{"endpoints": []endpoint{}, "metadata": map[string]any{"resourceVersion": ours.Meta.ResourceVersion}}
 	err := k.API.Do(limited, http.MethodPatch, k.collection()+"/"+k.Name, url.Values{"fieldManager": {k.Writer}}, patch, nil)
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		k.Log.Warn("the Service leads here until another replica is in office", "service", k.Namespace+"/"+k.Name, "error", err)
+		k.Log.Warn("the Service leads here until another replica is the leader", "service", k.Namespace+"/"+k.Name, "error", err)
 	}
 }
