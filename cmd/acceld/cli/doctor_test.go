@@ -43,8 +43,8 @@ qemu-edu driver  OtherModuleLoaded
 0000:00:05.0  DeviceFault
     unhealthy: fault 79
     seen     edu 0000:00:05.0: fault 79
-    do       reset it, or bind its driver again: acceld reset
-             0000:00:05.0 (hardware)
+    do       reset it, or bind its driver again: acceld
+             reset 0000:00:05.0 (hardware)
 hooks  HooksUnread
 `,
 	} {
