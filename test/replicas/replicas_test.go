@@ -329,12 +329,12 @@ func TestReplicas(t *testing.T) {
 	for _, x := range r.replicas {
 		t.Logf("replica %s is ready after %.1f s", x.name, r.until("both replicas are ready", func() bool { return r.ready(x) }).Seconds())
 	}
-	var leader *replica
+	var current *replica
 	leader := func(not *replica) func() bool {
 		return func() bool {
 			x, err := r.leads(t.Context())
 			check(t, err)
-			if leader = x; x == nil || x == not {
+			if current = x; x == nil || x == not {
 				return false
 			}
 			var answer struct{ NodeNames []string }
@@ -368,7 +368,7 @@ func TestReplicas(t *testing.T) {
 	}
 	send(6)
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		ended := leader
+		ended := current
 		gone := make(chan struct{})
 		go func() { // in the midst of bindings
 			defer close(gone)
