@@ -313,7 +313,7 @@ func TestConnectionOutlivesProcess(t *testing.T) {
 		mode   string
 		before bool // it has ended before the successor is told to go on
 	}{
-		"closed by who serves again":              {"takes", false},
+		"closed by who serves again":             {"takes", false},
 		"ended when somebody asks for an answer": {"waits", true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,7 +20,7 @@ func TestGiven(t *testing.T) {
 		"nothing":                           {nil, false},
 		"by name and number":                {[]ContainerDevice{{Path: "/dev/edu0", Type: "c", Major: 240, Minor: 0}}, true},
 		"under another name":                {[]ContainerDevice{{Path: "/dev/accel", Type: "c", Major: 240, Minor: 0}}, true},
-		"with the old number":         {[]ContainerDevice{{Path: "/dev/edu0", Type: "c", Major: 239, Minor: 5}}, true},
+		"with the old number":               {[]ContainerDevice{{Path: "/dev/edu0", Type: "c", Major: 239, Minor: 5}}, true},
 		"with the number of a ready device": {[]ContainerDevice{{Path: "/dev/edu0", Type: "c", Major: 240, Minor: 1}}, true},
 		"its second node, another number":   {[]ContainerDevice{{Path: "/dev/edu0ctl", Type: "c", Major: 1, Minor: 1}}, true},
 		"unbuffered, by number":             {[]ContainerDevice{{Path: "/dev/x", Type: "u", Major: 241, Minor: 7}}, true},
