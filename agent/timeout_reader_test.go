@@ -43,16 +43,16 @@ func TestHangingDeviceHasNoEffectOnTheOthers(t *testing.T) {
 // A host without a free processor is slow to read attributes; that is no fault of its devices.
 func TestSlowReadIsNoHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var slow time.Duration
+		var slow atomic.Int64
 		def := &accel.Definition{Match: []accel.Match{{Vendor: "f00d", Device: "0001"}}}
 		p := NewTimeoutReader(func(_ *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
-			time.Sleep(slow)
+			time.Sleep(time.Duration(slow.Load()))
 			return []accel.Accelerator{{ID: pci[0].Address, Health: accel.Health{State: accel.Healthy}}}
 		}, func() {})
 		pci := []accel.PCIDevice{device("0000:01:00.0")}
 		state := func() accel.HealthState { return p.Accelerators(def, pci)[0].Health.State }
 		state()
-		slow = time.Minute
+		slow.Store(int64(time.Minute))
 		if got := state(); got != accel.Healthy {
 			t.Errorf("after %v it is %s", readTimeout, got)
 		}
@@ -65,7 +65,7 @@ func TestSlowReadIsNoHang(t *testing.T) {
 			t.Errorf("after %v it is %s", hungAfter, got)
 		}
 		time.Sleep(time.Minute)
-		slow = 0
+		slow.Store(0)
 		if got := state(); got != accel.Healthy {
 			t.Errorf("when the read has ended it is %s", got)
 		}

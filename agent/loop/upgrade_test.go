@@ -268,6 +268,12 @@ func TestUpgradeEvicts(t *testing.T) {
 	})
 }
 
+// evictions is how often somebody was evicted.
+func (w *world) evictions() (n int) {
+	w.set(func() { n = w.evicted })
+	return n
+}
+
 // TestUpgradeEvictsLate: nobody is evicted while the kubelet would give the device to the next pod.
 func TestUpgradeEvictsLate(t *testing.T) {
 	w := served(accel.UpgradePolicy{Holders: accel.HoldersEvict})
@@ -275,13 +281,13 @@ func TestUpgradeEvictsLate(t *testing.T) {
 	run(t, w, func(l *Loop) {
 		w.set(func() { w.lag = 5 * time.Second })
 		w.want(l, "2")
-		if !w.State().Allocatable.Is(1) || w.evicted != 0 {
-			t.Errorf("%d evictions while the kubelet gives %d devices to pods", w.evicted, w.State().Allocatable.Value)
+		if !w.State().Allocatable.Is(1) || w.evictions() != 0 {
+			t.Errorf("%d evictions while the kubelet gives %d devices to pods", w.evictions(), w.State().Allocatable.Value)
 		}
 		time.Sleep(lookAgain)
 		synctest.Wait()
-		if !w.State().Allocatable.Is(0) || w.evicted == 0 {
-			t.Errorf("%d evictions when the kubelet gives %d devices to pods", w.evicted, w.State().Allocatable.Value)
+		if !w.State().Allocatable.Is(0) || w.evictions() == 0 {
+			t.Errorf("%d evictions when the kubelet gives %d devices to pods", w.evictions(), w.State().Allocatable.Value)
 		}
 	})
 }
