@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,13 +112,12 @@ func TestSilentServer(t *testing.T) {
 // losing are leases whose answers are lost: the next so many updates are written, and nobody hears of it.
 type losing struct {
 	*leaseServer
-	lose int
+	lose atomic.Int64
 }
 
 func (s *losing) Update(ctx context.Context, l *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	made, err := s.leaseServer.Update(ctx, l, o)
-	if s.lose > 0 {
-		s.lose--
+	if s.lose.Add(-1) >= 0 {
 		return nil, errors.New("the answer is lost")
 	}
 	return made, err
@@ -132,7 +132,7 @@ func TestRenewalAnswerLost(t *testing.T) {
 			t.Fatal(elected, err)
 		}
 		defer release()
-		s.lose = 1
+		s.lose.Store(1)
 		next := NewElection(s, "next", nil)
 		for range 20 {
 			time.Sleep(renewEvery)
