@@ -12,14 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// otherThread is the exit status of a program whose main is not on its first thread. It begins there and is moved when
+// something makes it wait, such as a processor that another program has.
+const otherThread = 2
+
 // TestMain is also the program of TestOnFirstThread.
 func TestMain(m *testing.M) {
 	if os.Getenv("ACCELD_TEST_FIRST_THREAD") == "" {
 		os.Exit(m.Run())
 	}
-	if unix.Gettid() != unix.Getpid() { // Go runs main there, until something waits
+	if unix.Gettid() != unix.Getpid() {
 		fmt.Println("this is another thread")
-		os.Exit(2)
+		os.Exit(otherThread)
 	}
 	if err := loseThread(); err != nil {
 		fmt.Println(err)
@@ -46,10 +50,16 @@ func TestOnThread(t *testing.T) {
 
 // TestOnFirstThread: called from a program's first thread, where Go would run what it starts next, it takes another one.
 func TestOnFirstThread(t *testing.T) {
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), "ACCELD_TEST_FIRST_THREAD=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
+	for tries := 1; ; tries++ {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), "ACCELD_TEST_FIRST_THREAD=1")
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			return
+		}
+		if cmd.ProcessState.ExitCode() != otherThread || tries == 50 {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
 }
 
