@@ -158,3 +158,16 @@ type Kubelet struct {
 	// Root is the kubelet's --root-dir, "/var/lib/kubelet" unless its arguments say otherwise.
 	Root string `json:"root,omitempty"`
 }
+
+// GoArch returns Go's name of what `uname -m` calls machine, which OCI images use too.
+func GoArch(machine string) string {
+	switch machine {
+	case "x86_64":
+		return "amd64"
+	case "aarch64":
+		return "arm64"
+	case "loongarch64":
+		return "loong64"
+	}
+	return machine // ppc64le, s390x and riscv64 agree
+}

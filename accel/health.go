@@ -103,11 +103,5 @@ func (h Health) Usable() bool { return h.State == Healthy || h.State == Degraded
 
 // CountUsable returns how many of accs are usable.
 func CountUsable(accs []Accelerator) int {
-	n := 0
-	for _, a := range accs {
-		if a.Health.Usable() {
-			n++
-		}
-	}
-	return n
+	return count(accs, func(a Accelerator) bool { return a.Health.Usable() })
 }

@@ -98,10 +98,12 @@ type DeviceNode struct {
 }
 
 // CountPresent returns how many of accs are on the bus.
-func CountPresent(accs []Accelerator) int {
+func CountPresent(accs []Accelerator) int { return count(accs, Accelerator.Present) }
+
+func count(accs []Accelerator, holds func(Accelerator) bool) int {
 	n := 0
 	for _, a := range accs {
-		if a.Present() {
+		if holds(a) {
 			n++
 		}
 	}

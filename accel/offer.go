@@ -1,6 +1,9 @@
 package accel
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // Withholder names what withholds a device.
 type Withholder string
@@ -24,8 +27,7 @@ const (
 	ByPod Withholder = "pod"
 )
 
-// Withheld says why a device is offered to nobody, whatever its health. Health says how well a device is and is written by
-// the probes and package health alone; a device that is withheld may be in perfect health.
+// Withheld says why a device is offered to nobody, whatever its health. A device that is withheld may be in perfect health.
 type Withheld struct {
 	By     Withholder `json:"by"`
 	Reason Reason     `json:"reason"`
@@ -38,17 +40,12 @@ func (a Accelerator) Offered() bool { return a.Health.Usable() && a.Withheld == 
 
 // WithheldBy reports whether one of those withholds the device.
 func (a Accelerator) WithheldBy(all ...Withholder) bool {
-	for _, by := range all {
-		if a.Withheld != nil && a.Withheld.By == by {
-			return true
-		}
-	}
-	return false
+	return a.Withheld != nil && slices.Contains(all, a.Withheld.By)
 }
 
-// Aside reports whether the device is withheld for a reason of its own. The other reasons are those of its kind, whose status
-// says them once for all devices.
-func (a Accelerator) Aside() bool { return a.WithheldBy(ByReset, ByPartitioning) }
+// WithheldAlone reports whether the device is withheld for a reason of its own. The other reasons are those of its kind,
+// whose status says them once for all devices.
+func (a Accelerator) WithheldAlone() bool { return a.WithheldBy(ByReset, ByPartitioning) }
 
 // Refusal says why a device is not offered: what withholds it, else its health. The reason is empty for one that is offered,
 // and never empty for one that is not.
@@ -68,19 +65,10 @@ func (a Accelerator) Refusal() (Reason, string) {
 }
 
 // CountOffered returns how many of accs are offered.
-func CountOffered(accs []Accelerator) int {
-	n := 0
-	for _, a := range accs {
-		if a.Offered() {
-			n++
-		}
-	}
-	return n
-}
+func CountOffered(accs []Accelerator) int { return count(accs, Accelerator.Offered) }
 
-// Offer returns what can be given out of a kind, devices and partitions as [Units] has them, each with what withholds it. The
-// device plugin, the slices of claims, the cards of a node and the hook's gate are renderings of it. It is a function of the
-// machine alone.
+// Offer returns what can be given out of a kind, devices and partitions as [Units] has them, each with what withholds it.
+// The device plugin, the slices of claims and the cards of a node are renderings of it; the hook's gate takes [Startable].
 func Offer(m Machine, kind string) []Accelerator { return Units(m.Have[kind].Accelerators) }
 
 // Startable returns the devices of a kind as containers that were given them may start with them. What waits for its
@@ -88,52 +76,39 @@ func Offer(m Machine, kind string) []Accelerator { return Units(m.Have[kind].Acc
 // must not keep a container from starting again. The same holds for what is drained, where a kubelet gives devices out:
 // it gives out no more of them.
 func Startable(m Machine, kind string) []Accelerator {
-	may := func(w *Withheld) *Withheld {
-		if w != nil && (w.By == ByProof || w.By == ByRuntime || w.By == ByDrain && m.Want.Kubernetes) {
-			return nil
+	return each(m.Have[kind].Accelerators, func(a *Accelerator) {
+		if a.WithheldBy(ByProof, ByRuntime) || m.Want.Kubernetes && a.WithheldBy(ByDrain) {
+			a.Withheld = nil
 		}
-		return w
-	}
-	var out []Accelerator
-	for _, a := range m.Have[kind].Accelerators {
-		parts := a.Partitions
-		a.Withheld, a.Partitions = may(a.Withheld), nil
-		for _, p := range parts {
-			p.Withheld = may(p.Withheld)
-			a.Partitions = append(a.Partitions, p)
-		}
-		out = append(out, a)
-	}
-	return out
+	})
 }
 
 // Withhold returns accs with what the state of their kind says against offering them: the driver is about to be replaced, a
 // device has not passed its self-test with the driver that is live, or containers would not get it. What withholds a device
 // already stays. Proven holds the ids of the devices that have passed.
 func Withhold(accs []Accelerator, have Have, proven func(id string) bool) []Accelerator {
-	out := make([]Accelerator, len(accs))
-	for i, a := range accs {
-		parts := a.Partitions
-		a.Partitions = nil
-		for _, p := range parts {
-			if p.Withheld == nil {
-				p.Withheld = withheld(have, p, proven)
-			}
-			a.Partitions = append(a.Partitions, p)
-		}
+	return each(accs, func(a *Accelerator) {
 		if a.Withheld == nil {
-			a.Withheld = withheld(have, a, proven)
+			a.Withheld = withheld(have, *a, proven)
 		}
-		out[i] = a
+	})
+}
+
+// each returns a copy of accs in which change was called for each device and each of its partitions.
+func each(accs []Accelerator, change func(*Accelerator)) []Accelerator {
+	out := slices.Clone(accs)
+	for i := range out {
+		out[i].Partitions = slices.Clone(out[i].Partitions)
+		change(&out[i])
+		for p := range out[i].Partitions {
+			change(&out[i].Partitions[p])
+		}
 	}
 	return out
 }
 
 func withheld(have Have, a Accelerator, proven func(id string) bool) *Withheld {
-	given := have.Runtime.Applied
-	for _, id := range have.Runtime.Right {
-		given = given || id == a.ID
-	}
+	given := have.Runtime.Applied || slices.Contains(have.Runtime.Right, a.ID)
 	switch u := have.Driver.Upgrade; {
 	case !a.Health.Usable():
 		return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/detect"
 	"github.com/acceld/acceld/host"
+	"github.com/acceld/acceld/pace"
 )
 
 // surroundings is the task that reads what no pass of the loop may wait for: what the host is made of, once, and its network
@@ -77,12 +78,9 @@ func (s *surroundings) Run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		case <-s.look:
-			timer := time.NewTimer(burst)
-			select {
-			case <-ctx.Done():
-			case <-timer.C:
+			if pace.Sleep(ctx, burst) != nil {
+				return nil
 			}
-			timer.Stop()
 		}
 	}
 }

@@ -21,8 +21,8 @@ const (
 	rdmaClass = "/sys/class/infiniband"
 )
 
-// Limits of what is told of the network. A function of today has one interface, one RDMA device of at most two ports,
-// and about ten versions and reporters.
+// Limits of what is reported about the network. Current functions have one interface, one RDMA device with at most two
+// ports, and about ten versions and reporters.
 const (
 	maxFunctions = 256
 	maxEach      = 32  // interfaces, devices, ports, versions, reporters of one function

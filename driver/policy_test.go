@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -14,9 +13,8 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/driver/kmod"
-	"github.com/acceld/acceld/driver/signing"
-	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/ko"
+	"github.com/acceld/acceld/test/ko/signed"
 )
 
 // procKeys is /proc/keys of a Debian 12 with Secure Boot, shortened: two built-in keys and one of the platform's.
@@ -63,7 +61,7 @@ func TestPolicy(t *testing.T) {
 		{"unknown and no certificate", true, procKeys, func(*testMachine) {}, enforce, accel.KeyUnknown, `mokutil --import <the certificate of "test: signer"`},
 		{"no keyrings to be seen", true, "", dkms, enforce, "", ""},
 		{"signed as the kernel's own", true, procKeys, func(m *testMachine) {
-			m.Install("kernel/own.ko", ko.Module{Name: "own", Signature: signedBy(t, key, "sha256")})
+			m.Install("kernel/own.ko", ko.Module{Name: "own", Signature: signed.By(t, key, "sha256")})
 		}, enforce, "", ""},
 		{"enrolled by the owner", true, procKeys, func(m *testMachine) {
 			m.Write("/sys/firmware/efi/mok-variables/MokListRT", string(signatureList(c)))
@@ -74,7 +72,7 @@ func TestPolicy(t *testing.T) {
 			m := newMachine(t)
 			x := ko.Edu()
 			if row.signed {
-				x.Signature = signedBy(t, key, "sha256")
+				x.Signature = signed.By(t, key, "sha256")
 			}
 			m.Install("updates/edu.ko", x)
 			if row.keys != "" {
@@ -98,38 +96,6 @@ func TestPolicy(t *testing.T) {
 			}
 		})
 	}
-}
-
-// signedBy is a signature by a key, as a module has it.
-func signedBy(t testing.TB, key crypto.Signer, hash string) []byte {
-	t.Helper()
-	root := t.TempDir()
-	h, err := host.New(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	def := ko.Definition()
-	def.Driver.Sign = ko.KeyFiles(t, root, key)
-	def.Driver.Sign.Hash = hash
-	s, problem := signing.Open(h, def)
-	if problem != nil {
-		t.Fatal(problem)
-	}
-	message, err := s.Message(strings.NewReader("x"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return message
-}
-
-// testSignature signs something: the tests of what is read of a signature need no more.
-func testSignature(t testing.TB, hash string) []byte {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return signedBy(t, key, hash)
 }
 
 // signatureList is an EFI_SIGNATURE_LIST with one certificate, behind one of hashes.

@@ -19,6 +19,7 @@ import (
 	"github.com/acceld/acceld/driver/kmod"
 	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/ko"
+	"github.com/acceld/acceld/test/ko/signed"
 )
 
 // TestVerify has a row for each way in which a module file is wrong; each ends in its own reason without the kernel
@@ -63,7 +64,7 @@ func TestVerify(t *testing.T) {
 		{"for another module", with(func(x *ko.Module) { x.Undefined = []string{"for_kvm"} }), same, nil, accel.SymbolMissing},
 		{"for this module", with(func(x *ko.Module) { x.Undefined = []string{"for_ed"} }), same, nil, ""},
 		{"unsigned", ko.Edu(), func(f *accel.Facts) { f.Kernel.SigEnforce = true }, nil, accel.Unsigned},
-		{"signed", with(func(x *ko.Module) { x.Signature = testSignature(t, "sha256") }), func(f *accel.Facts) { f.Kernel.SigEnforce = true }, nil, ""},
+		{"signed", with(func(x *ko.Module) { x.Signature = signed.BySomebody(t, "sha256") }), func(f *accel.Facts) { f.Kernel.SigEnforce = true }, nil, ""},
 		{"lockdown", ko.Edu(), func(f *accel.Facts) { f.Kernel.Lockdown = "integrity" }, nil, accel.LockedDown},
 		{"no lockdown", ko.Edu(), func(f *accel.Facts) { f.Kernel.Lockdown = "none" }, nil, ""},
 		{"modules disabled", ko.Edu(), func(f *accel.Facts) { f.Kernel.ModulesDisabled = true }, nil, accel.ModulesDisabled},

@@ -34,7 +34,7 @@ func health(v view) (text string, bad bool) {
 			fmt.Fprintf(&b, "%s: blocked: %s: %s\n", k, p.Reason, line(p.Message))
 		}
 		for _, a := range v.Have[k].Accelerators {
-			if a.Aside() {
+			if a.WithheldAlone() {
 				fmt.Fprintf(&b, "%s: %s: withheld: %s: %s\n", k, a.ID, a.Withheld.Reason, line(a.Withheld.Message))
 			}
 			if a.Health.State != accel.Healthy {

@@ -204,7 +204,7 @@ func deviceRow(v view, d device, now time.Time) page.TableRow {
 			page.El("p", page.Class("mono", "faint"), page.Text(d.Health.Evidence)).Into(&health)
 		}
 	}
-	if d.Aside() {
+	if d.WithheldAlone() {
 		page.El("p", page.El("b", page.Text("withheld: "+string(d.Withheld.Reason))), page.Text(prefixed(": ", d.Withheld.Message))).Into(&health)
 	}
 	about := page.Row(page.El("span", page.Class("mono", "id"), page.Text(d.ID)))

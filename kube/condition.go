@@ -40,7 +40,7 @@ func Condition(m accel.Machine) corev1.NodeCondition {
 			moving = append(moving, fmt.Sprintf("%s is %s", kind, st.State))
 		}
 		for _, a := range accs {
-			if a.Aside() {
+			if a.WithheldAlone() {
 				worn = append(worn, fmt.Sprintf("%s %s is withheld: %s", kind, a.ID, a.Withheld.Message))
 			}
 		}

@@ -493,7 +493,7 @@ func TestRollBack(t *testing.T) {
 				if diff := cmp.Diff(old, d.file("/etc/c.toml")); diff != "" {
 					t.Errorf("the file:\n%s", diff)
 				}
-				// It is not tried again by an agent, also not by a new one, but whoever asks for it.
+				// No agent tries it again, not even a new one. A person may.
 				if _, p := d.agent(RestartNow).ApplyConfig(t.Context()); reason(p) != accel.RuntimeDown || starts != 2 {
 					t.Errorf("again: %v after %d starts", p, starts)
 				}

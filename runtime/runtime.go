@@ -33,7 +33,7 @@ type Options struct {
 	Edit engine.Edit
 	// Restart says when it may be restarted; RestartNever when empty.
 	Restart Restart
-	// Retry tries a change again after which the runtime did not come back; for whoever asks for it.
+	// Retry repeats a change after which the runtime did not come back. Only a person asks for that.
 	Retry bool
 	// Units control its unit.
 	Units Units

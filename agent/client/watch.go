@@ -7,6 +7,7 @@ import (
 
 	"github.com/acceld/acceld/accel"
 	"github.com/acceld/acceld/exporter"
+	"github.com/acceld/acceld/pace"
 )
 
 // Pause is between two questions: changes come in bursts, nobody reads faster, and while no agent answers it is asked
@@ -38,7 +39,7 @@ func (c *Client) Watch(ctx context.Context) <-chan News {
 				case <-ctx.Done():
 				}
 			}
-			pause(ctx, Pause)
+			_ = pace.Sleep(ctx, Pause)
 		}
 	}()
 	return tell
@@ -53,15 +54,8 @@ func (c *Client) WatchProgress(ctx context.Context, every time.Duration) <-chan 
 			case tell <- c.Progress(ctx, ""):
 			case <-ctx.Done():
 			}
-			pause(ctx, every)
+			_ = pace.Sleep(ctx, every)
 		}
 	}()
 	return tell
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

@@ -113,7 +113,7 @@ func (w *worker) alone(k *kind, step accel.Step) work {
 	case accel.StepRuntime:
 		open = published(accel.Machine{Want: w.want}, k.have)
 	case accel.StepAwait:
-		open = k.have.Plugin.Allocatable.Is(accel.CountOffered(accel.Units(k.withheld())))
+		open = k.have.Plugin.Allocatable.Is(accel.CountOffered(accel.Units(k.inventory())))
 	case accel.StepMonitor:
 		open = !k.have.Monitoring.Collected.IsZero()
 	case accel.StepRegister:

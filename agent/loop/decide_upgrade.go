@@ -45,13 +45,13 @@ type lookedFor struct {
 type upgradeStep int
 
 const (
-	// upgradeWaits for an event or for its time; there is nothing to do.
+	// upgradeWaits: there is nothing to do before an event or a time.
 	upgradeWaits upgradeStep = iota
-	// upgradePrepares gets the new driver into the store.
+	// upgradePrepares: get the new driver into the store.
 	upgradePrepares
-	// upgradeLooks for who uses the old driver.
+	// upgradeLooks: find out who uses the old driver.
 	upgradeLooks
-	// upgradeReplaces the driver.
+	// upgradeReplaces: replace the driver.
 	upgradeReplaces
 )
 

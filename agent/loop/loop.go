@@ -397,7 +397,7 @@ func (l *Loop) snapshot(now time.Time) accel.Machine {
 	}
 	for name, k := range l.kinds {
 		h := k.have
-		h.Accelerators = k.withheld()
+		h.Accelerators = k.inventory()
 		m.Have[name] = h
 		m.Status[name] = k.status
 	}

@@ -140,7 +140,7 @@ func devices(n int) string {
 func troubled(accs []accel.Accelerator) string {
 	var bad []string
 	for _, a := range accs {
-		if a.Aside() {
+		if a.WithheldAlone() {
 			bad = append(bad, fmt.Sprintf("%s is withheld (%s)", a.ID, a.Withheld.Message))
 		}
 		if a.Health.State != accel.Healthy {

@@ -190,9 +190,9 @@ func present(accs []accel.Accelerator) []accel.Accelerator {
 	return slices.DeleteFunc(slices.Clone(accs), func(a accel.Accelerator) bool { return !a.Present() })
 }
 
-// withheld are the devices of a kind, each with what withholds it by now. What the probes withhold is in k.have already; the
+// inventory returns the devices of a kind, each with what withholds it by now. What the probes withhold is in k.have already; the
 // rest follows from the state of the kind.
-func (k *kind) withheld() []accel.Accelerator {
+func (k *kind) inventory() []accel.Accelerator {
 	return accel.Withhold(k.have.Accelerators, k.have, func(id string) bool { _, passed := k.proven[id]; return passed })
 }
 
@@ -203,7 +203,7 @@ func (l *Loop) observePlugin(k *kind, now time.Time) {
 		return
 	}
 	k.have.Plugin = k.plugin.State()
-	k.plugin.Update(accel.Units(k.withheld()))
+	k.plugin.Update(accel.Units(k.inventory()))
 	if f := k.have.Failure; f != nil && (!waits(f.Step) || f.Reason == accel.StepFailed) {
 		return // what failed earlier on the way, or was said by somebody else, is the reason that counts
 	}

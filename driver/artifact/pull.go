@@ -174,7 +174,7 @@ func (c *Client) take(ctx context.Context, t *transfer, from place, where, ref s
 	if err != nil {
 		return Pulled{}, err
 	}
-	img, m, err := image(ctx, from, top, goArch(w.Arch))
+	img, m, err := image(ctx, from, top, accel.GoArch(w.Arch))
 	if err != nil {
 		return Pulled{}, err
 	}
@@ -311,17 +311,4 @@ func (r reference) refs(w Wanted) []string {
 		return []string{r.tag}
 	}
 	return w.Tags()
-}
-
-// goArch is Go's name of what `uname -m` calls machine, which images use.
-func goArch(machine string) string {
-	switch machine {
-	case "x86_64":
-		return "amd64"
-	case "aarch64":
-		return "arm64"
-	case "loongarch64":
-		return "loong64"
-	}
-	return machine
 }

@@ -109,7 +109,7 @@ func (c *Client) present(ctx context.Context, at place, tag string, w Wanted) (d
 	if err != nil {
 		return "", false
 	}
-	img, m, err := image(ctx, at, m, goArch(w.Arch))
+	img, m, err := image(ctx, at, m, accel.GoArch(w.Arch))
 	if err != nil {
 		return "", false
 	}

@@ -2,56 +2,25 @@ package kmod
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	crand "crypto/rand"
 	"debug/elf"
 	"encoding/binary"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/acceld/acceld/accel"
-	"github.com/acceld/acceld/driver/signing"
-	"github.com/acceld/acceld/host"
 	"github.com/acceld/acceld/test/ko"
+	"github.com/acceld/acceld/test/ko/signed"
 )
-
-// testSignature signs something: the tests of what is read of a signature need no more.
-func testSignature(t testing.TB, hash string) []byte {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	root := t.TempDir()
-	h, err := host.New(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	def := ko.Definition()
-	def.Driver.Sign = ko.KeyFiles(t, root, key)
-	def.Driver.Sign.Hash = hash
-	s, problem := signing.Open(h, def)
-	if problem != nil {
-		t.Fatal(problem)
-	}
-	message, err := s.Message(strings.NewReader("x"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return message
-}
 
 func TestReadModule(t *testing.T) {
 	x := ko.Edu()
 	x.Info = append(x.Info, "depends=i2c-core,drm", "srcversion=ABC", "softdep=pre: a-b post: c")
 	x.CRCs = map[string]uint32{"module_layout": 0xdeadbeef, "printk": 7}
 	x.Undefined, x.Defined = []string{"printk", "kfree"}, []string{"edu_go"}
-	x.Signature = testSignature(t, "sha512")
+	x.Signature = signed.BySomebody(t, "sha512")
 	b := x.Bytes()
 	got, problem := Read(bytes.NewReader(b), int64(len(b)))
 	if problem != nil {
@@ -192,7 +161,7 @@ func FuzzReadModule(f *testing.F) {
 	x.CRCs = map[string]uint32{"module_layout": 1}
 	x.Undefined, x.Defined = []string{"printk"}, []string{"x"}
 	f.Add(x.Bytes())
-	x.Signature = testSignature(f, "sha256")
+	x.Signature = signed.BySomebody(f, "sha256")
 	f.Add(x.Bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, problem := Read(bytes.NewReader(b), int64(len(b)))

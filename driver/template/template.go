@@ -16,7 +16,7 @@ func RuntimeOf(def *accel.Definition, facts accel.Facts) accel.Runtime {
 		KernelVersion:             facts.Kernel.Release,
 		OperatingSystemMajor:      facts.OS.Major(),
 		OperatingSystemMajorMinor: id + version,
-		RuntimeArchitecture:       goArch(facts.Kernel.Arch),
+		RuntimeArchitecture:       accel.GoArch(facts.Kernel.Arch),
 		HardwareResource:          def.Kind,
 		ClusterVersion:            facts.Cluster.Version,
 		DriverVersion:             def.Driver.Version,
@@ -25,19 +25,6 @@ func RuntimeOf(def *accel.Definition, facts accel.Facts) accel.Runtime {
 		r.NodeFeature = "feature.node.kubernetes.io/pci-" + def.Match[0].Vendor + ".present"
 	}
 	return r
-}
-
-// goArch is Go's name of what `uname -m` calls machine.
-func goArch(machine string) string {
-	switch machine {
-	case "x86_64":
-		return "amd64"
-	case "aarch64":
-		return "arm64"
-	case "loongarch64":
-		return "loong64"
-	}
-	return machine // ppc64le, s390x and riscv64 agree
 }
 
 // Fill executes one template of a definition; field names it for people.

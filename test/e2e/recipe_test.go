@@ -72,8 +72,8 @@ func TestRecipe(t *testing.T) {
 	)
 }
 
-// blocks waits until a kind is blocked for a reason with these words, and everybody is told: the machine, the node's condition and a person
-// whoever asks.
+// blocks waits until a kind is blocked for a reason with these words, and everybody is told: the machine, the node's condition and
+// acceld status.
 func blocks(t *testing.T, n *bed.Node, kind string, state accel.State, reason accel.Reason, words ...string) {
 	t.Helper()
 	m, err := stage.WaitMachine(stage.Within(t, 2*soon), n.Guest, fmt.Sprintf("%s blocked: %s", kind, reason), func(m accel.Machine) bool {

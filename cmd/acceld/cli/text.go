@@ -322,7 +322,7 @@ func printDevice(s *sheet, m shown, a accel.Accelerator, row []string) {
 // printTrouble writes what is wrong with a device, what that was read from, what to do, and what its row had no room for, of which
 // the last is the serial number.
 func printTrouble(s *sheet, a accel.Accelerator, left []string) {
-	if a.Aside() {
+	if a.WithheldAlone() {
 		s.field(4, "withheld", string(a.Withheld.Reason)+prefixed(": ", plain(a.Withheld.Message)))
 	}
 	h := a.Health
