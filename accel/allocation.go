@@ -35,8 +35,8 @@ type Capacity struct {
 	File string `json:"file,omitempty" template:"device"`
 	// Scale makes whole units, such as bytes, of the number in File by multiplication; 0 means 1.
 	Scale float64 `json:"scale,omitempty"`
-	// Share allows several claims to have a part of the amount each, and of the device. Nothing enforces the parts on the
-	// device: the scheduler counts, and containers are told theirs.
+	// Share allows several claims to have a part of the amount each, and of the device. Nothing enforces the parts on
+	// the device: the scheduler counts, and containers are told theirs.
 	Share *Share `json:"share,omitempty"`
 }
 
@@ -68,7 +68,8 @@ func (k KindConfig) amounts() []string {
 	for _, name := range slices.Sorted(maps.Keys(k.Capacity)) {
 		switch {
 		case !amountName.MatchString(name):
-			out = append(out, fmt.Sprintf("capacity: the name %q is not of the form %s", name, strings.Trim(amountName.String(), "^$")))
+			out = append(out, fmt.Sprintf("capacity: the name %q is not of the form %s", name,
+				strings.Trim(amountName.String(), "^$")))
 		case !amountText.MatchString(k.Capacity[name]):
 			out = append(out, fmt.Sprintf("capacity.%s: %q is not an amount such as 8Gi", name, k.Capacity[name]))
 		}

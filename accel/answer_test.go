@@ -12,8 +12,16 @@ func TestAnswer(t *testing.T) {
 		text string
 	}{
 		{PluginHave{}, Answer[Word]{}, `{"plugin":{"registered":false,"registrations":0,"allocatable":null}}`},
-		{PluginHave{Allocatable: Known(0)}, Known(Word{}), `{"plugin":{"registered":false,"registrations":0,"allocatable":0},"word":""}`},
-		{PluginHave{Allocatable: Known(2)}, Known(Word{Phase: WordWaiting, Version: "2"}), `{"plugin":{"registered":false,"registrations":0,"allocatable":2},"word":"waiting 2"}`},
+		{
+			PluginHave{Allocatable: Known(0)},
+			Known(Word{}),
+			`{"plugin":{"registered":false,"registrations":0,"allocatable":0},"word":""}`,
+		},
+		{
+			PluginHave{Allocatable: Known(2)},
+			Known(Word{Phase: WordWaiting, Version: "2"}),
+			`{"plugin":{"registered":false,"registrations":0,"allocatable":2},"word":"waiting 2"}`,
+		},
 	} {
 		type said struct {
 			Plugin PluginHave   `json:"plugin"`

@@ -7,14 +7,14 @@ import (
 
 // HealthSource is an attribute that says whether a device is healthy.
 type HealthSource struct {
-	// File is relative to the PCI function's sysfs directory, or begins with "/sys/" or "/proc/driver/" and has {{.Address}}
-	// for the function's address. It may be a pattern; the first match is read, hwmon2 before hwmon10. After a "#" stands the
-	// word that begins the line which is meant, such as "aer_dev_fatal#TOTAL_ERR_FATAL"; a ":" after that word is not part of the
-	// value. Of several files with "|" between them the first that is there and says something is meant, such as
-	// "hwmon/hwmon*/power1_average|hwmon/hwmon*/power1_input".
+	// File is relative to the PCI function's sysfs directory, or begins with "/sys/" or "/proc/driver/" and has
+	// {{.Address}} for the function's address. It may be a pattern; the first match is read, hwmon2 before hwmon10.
+	// After a "#" stands the word that begins the line which is meant, such as "aer_dev_fatal#TOTAL_ERR_FATAL"; a ":"
+	// after that word is not part of the value. Of several files with "|" between them the first that is there and says
+	// something is meant, such as "hwmon/hwmon*/power1_average|hwmon/hwmon*/power1_input".
 	File string `json:"file" template:"device"`
-	// Match is a regular expression (RE2): what its group "value" matches is compared, or all that it matches without the group.
-	// Without it, or where nothing matches, the content is compared as it is.
+	// Match is a regular expression (RE2): what its group "value" matches is compared, or all that it matches without
+	// the group. Without it, or where nothing matches, the content is compared as it is.
 	Match string `json:"match,omitempty"`
 	// Healthy is the content, trimmed, that means healthy.
 	Healthy string `json:"healthy"`
@@ -49,9 +49,9 @@ type MetricSource struct {
 	Name string `json:"name"`
 	// File is as HealthSource.File, such as "hwmon/hwmon*/temp1_input".
 	File string `json:"file" template:"device"`
-	// Match is a regular expression (RE2), which is looked for in each line: what its group "value" matches is the number, or all
-	// that it matches without the group. Such as '(?P<value>[0-9]+)Mhz \*' in a list that marks what is so now. Without it the
-	// content is the number.
+	// Match is a regular expression (RE2), which is looked for in each line: what its group "value" matches is the
+	// number, or all that it matches without the group. Such as '(?P<value>[0-9]+)Mhz \*' in a list that marks what is
+	// so now. Without it the content is the number.
 	Match string `json:"match,omitempty"`
 	// Values are the numbers of words, for attributes that say a word, such as "D0": 0.
 	Values map[string]float64 `json:"values,omitempty"`
@@ -61,7 +61,8 @@ type MetricSource struct {
 	Scale float64 `json:"scale,omitempty"`
 	// Fixed numbers do not change, such as the size of the memory: a device that sleeps keeps what it had.
 	Fixed bool `json:"fixed,omitempty"`
-	// Optional attributes are not on every device of the kind, or do not always answer: without an answer there is no such metric.
+	// Optional attributes are not on every device of the kind, or do not always answer: without an answer there is no
+	// such metric.
 	Optional bool `json:"optional,omitempty"`
 }
 
@@ -84,19 +85,27 @@ type Limit struct {
 	Action Action `json:"action,omitempty"`
 }
 
-// DefaultMetrics are those that every device has for which the kernel has the files, whatever its definition says: what its
-// driver registers with hwmon (Documentation/hwmon/sysfs-interface: milli-units, power and energy in micro-units), and what the bus
-// counts (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats, sysfs-bus-pci). Those of hwmon are the first sensors, which
-// drivers keep for the device as a whole.
+// DefaultMetrics are those that every device has for which the kernel has the files, whatever its definition says: what
+// its driver registers with hwmon (Documentation/hwmon/sysfs-interface: milli-units, power and energy in micro-units),
+// and what the bus counts (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats, sysfs-bus-pci). Those of hwmon
+// are the first sensors, which drivers keep for the device as a whole.
 func DefaultMetrics() []MetricSource {
 	const milli, micro = 1e-3, 1e-6
 	return []MetricSource{
 		{Name: "accelerator_temperature_celsius", File: "hwmon/hwmon*/temp1_input", Scale: milli, Optional: true},
-		{Name: "accelerator_temperature_critical_celsius", File: "hwmon/hwmon*/temp1_crit", Scale: milli, Fixed: true, Optional: true},
-		{Name: "accelerator_power_usage_watts", File: "hwmon/hwmon*/power1_average|hwmon/hwmon*/power1_input", Scale: micro, Optional: true},
+		{
+			Name: "accelerator_temperature_critical_celsius", File: "hwmon/hwmon*/temp1_crit", Scale: milli,
+			Fixed:    true,
+			Optional: true,
+		},
+		{
+			Name: "accelerator_power_usage_watts", File: "hwmon/hwmon*/power1_average|hwmon/hwmon*/power1_input",
+			Scale: micro, Optional: true,
+		},
 		{
 			// 0 means that there is none.
-			Name: "accelerator_power_limit_watts", File: "hwmon/hwmon*/power1_cap|hwmon/hwmon*/power1_max", Match: "^[1-9][0-9]*$", Scale: micro, Optional: true,
+			Name: "accelerator_power_limit_watts", File: "hwmon/hwmon*/power1_cap|hwmon/hwmon*/power1_max",
+			Match: "^[1-9][0-9]*$", Scale: micro, Optional: true,
 		},
 		{Name: "accelerator_energy_joules_total", File: "hwmon/hwmon*/energy1_input", Scale: micro, Optional: true},
 		{Name: "accelerator_voltage_volts", File: "hwmon/hwmon*/in0_input", Scale: milli, Optional: true},
@@ -114,8 +123,14 @@ func DefaultMetrics() []MetricSource {
 // DefaultLimits are those that every device has: a temperature that the device itself calls critical is no good one.
 func DefaultLimits() []Limit {
 	return []Limit{
-		{Metric: "accelerator_temperature_celsius", AboveMetric: "accelerator_temperature_critical_celsius", For: "30s"},
-		{Metric: "accelerator_memory_temperature_celsius", AboveMetric: "accelerator_memory_temperature_critical_celsius", For: "30s"},
+		{
+			Metric: "accelerator_temperature_celsius", AboveMetric: "accelerator_temperature_critical_celsius",
+			For: "30s",
+		},
+		{
+			Metric:      "accelerator_memory_temperature_celsius",
+			AboveMetric: "accelerator_memory_temperature_critical_celsius", For: "30s",
+		},
 	}
 }
 
@@ -141,8 +156,8 @@ func (def *Definition) AllLimits() []Limit {
 	return all
 }
 
-// OfBus reports whether the kernel keeps the attribute for every function of the bus, without asking the device: it can be read
-// while the device sleeps, and does not wake it.
+// OfBus reports whether the kernel keeps the attribute for every function of the bus, without asking the device: it can
+// be read while the device sleeps, and does not wake it.
 func (m MetricSource) OfBus() bool {
 	return strings.HasPrefix(m.File, "aer_dev_") || m.File == "power_state"
 }

@@ -8,7 +8,10 @@ import (
 )
 
 func TestCardName(t *testing.T) {
-	for id, want := range map[string]string{"0000:01:00.0": "0000-01-00.0", "0000:01:00.0-half-p0": "0000-01-00.0-half-p0", "a,b|c+d/e": "a-b-c-d-e"} {
+	for id, want := range map[string]string{
+		"0000:01:00.0":         "0000-01-00.0",
+		"0000:01:00.0-half-p0": "0000-01-00.0-half-p0", "a,b|c+d/e": "a-b-c-d-e",
+	} {
 		if got := CardName(id); got != want {
 			t.Errorf("%q is card %q, want %q", id, got, want)
 		}
@@ -18,13 +21,20 @@ func TestCardName(t *testing.T) {
 // TestCapacityOverride: amounts of a configuration go before those of the definition, and leave how claims share them.
 func TestCapacityOverride(t *testing.T) {
 	share := &Share{Default: "1Gi"}
-	def := &Definition{Capacity: []Capacity{{Name: "memory", File: "memory", Scale: 2, Share: share}, {Name: "engines", Value: "2"}}}
+	def := &Definition{Capacity: []Capacity{
+		{Name: "memory", File: "memory", Scale: 2, Share: share},
+		{Name: "engines", Value: "2"},
+	}}
 	k := KindConfig{Capacity: map[string]string{"memory": "8Gi", "slots": "4"}}
 	got, misfit := k.Apply(def)
 	if misfit != "" {
 		t.Fatal(misfit)
 	}
-	want := []Capacity{{Name: "memory", Value: "8Gi", Share: share}, {Name: "engines", Value: "2"}, {Name: "slots", Value: "4"}}
+	want := []Capacity{
+		{Name: "memory", Value: "8Gi", Share: share},
+		{Name: "engines", Value: "2"},
+		{Name: "slots", Value: "4"},
+	}
 	if diff := cmp.Diff(want, got.Capacity); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -36,7 +46,8 @@ func TestCapacityOverride(t *testing.T) {
 		many.Capacity[string(r)] = "1"
 	}
 	for want, bad := range map[string]KindConfig{
-		`capacity: the name "a.b"`: {Capacity: map[string]string{"a.b": "1"}}, "capacity.memory: ": {Capacity: map[string]string{"memory": "much"}}, "capacity: there are more": many,
+		`capacity: the name "a.b"`: {Capacity: map[string]string{"a.b": "1"}},
+		"capacity.memory: ":        {Capacity: map[string]string{"memory": "much"}}, "capacity: there are more": many,
 	} {
 		if got := bad.Problems(); len(got) != 1 || !strings.HasPrefix(got[0], want) {
 			t.Errorf("%v, want %q", got, want)
@@ -47,8 +58,11 @@ func TestCapacityOverride(t *testing.T) {
 func TestValidationProblems(t *testing.T) {
 	good := func() PolicySpec {
 		return PolicySpec{
-			Kinds:      map[string]KindConfig{"a-a": {}},
-			Validation: &Validation{Workloads: map[string]Workload{"a-a": {Image: "i", Resource: "example.com/a"}}, Timeout: "5m"},
+			Kinds: map[string]KindConfig{"a-a": {}},
+			Validation: &Validation{
+				Workloads: map[string]Workload{"a-a": {Image: "i", Resource: "example.com/a"}},
+				Timeout:   "5m",
+			},
 		}
 	}
 	if got := good().Problems(); len(got) > 0 {
@@ -56,9 +70,13 @@ func TestValidationProblems(t *testing.T) {
 	}
 	for want, change := range map[string]func(*PolicySpec){
 		"validation.workloads.a-a: the policy does not hold": func(s *PolicySpec) { s.Kinds = nil },
-		"validation.workloads.a-a.image: ":                   func(s *PolicySpec) { s.Validation.Workloads["a-a"] = Workload{Resource: "example.com/a"} },
-		"validation.workloads.a-a.resource: ":                func(s *PolicySpec) { s.Validation.Workloads["a-a"] = Workload{Image: "i", Resource: "a"} },
-		"validation.timeout: ":                               func(s *PolicySpec) { s.Validation.Timeout = "1ms" },
+		"validation.workloads.a-a.image: ": func(s *PolicySpec) {
+			s.Validation.Workloads["a-a"] = Workload{Resource: "example.com/a"}
+		},
+		"validation.workloads.a-a.resource: ": func(s *PolicySpec) {
+			s.Validation.Workloads["a-a"] = Workload{Image: "i", Resource: "a"}
+		},
+		"validation.timeout: ": func(s *PolicySpec) { s.Validation.Timeout = "1ms" },
 	} {
 		s := good()
 		change(&s)

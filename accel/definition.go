@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Definition describes one kind of accelerator as data. The built-in ones are YAML under vendors/; a user adds one as
-// a file in /etc/acceld/definitions.d. Fields with the tag `template:"runtime"` are Go templates over [Runtime]; in those
-// with `template:"device"` the words `{{.Address}}` and `{{.Number}}` stand for the device's own, and nothing else does; in those
-// with `template:"partition"` `{{.Address}}`, `{{.Name}}` and `{{.Profile}}`.
+// Definition describes one kind of accelerator as data. The built-in ones are YAML under vendors/; a user adds one as a
+// file in /etc/acceld/definitions.d. Fields with the tag `template:"runtime"` are Go templates over [Runtime]; in those
+// with `template:"device"` the words `{{.Address}}` and `{{.Number}}` stand for the device's own, and nothing else
+// does; in those with `template:"partition"` `{{.Address}}`, `{{.Name}}` and `{{.Profile}}`.
 type Definition struct {
 	// Kind is "<vendor>-<hardware>", such as "qemu-edu": lower-case letters, digits and one or more dashes.
 	Kind string `json:"kind"`
@@ -21,8 +21,8 @@ type Definition struct {
 	Vendor string `json:"vendor,omitempty"`
 	// Resource is the extended resource and the CDI kind, such as "qemu.org/edu", or "edu" where vendor is given.
 	Resource string `json:"resource"`
-	// Rename is the extended resource where it is not Resource. The CDI kind stays Resource, so that containers which exist can
-	// start again when the name changes.
+	// Rename is the extended resource where it is not Resource. The CDI kind stays Resource, so that containers which
+	// exist can start again when the name changes.
 	Rename string `json:"rename,omitempty"`
 	// After names kinds whose driver must work on this host before this kind's is touched.
 	After []string `json:"after,omitempty"`
@@ -42,8 +42,8 @@ type Definition struct {
 	Steps map[Published]StateSteps `json:"steps,omitempty"`
 	// Allocation is the way in which the kubelet gives the devices out; devicePlugin when empty.
 	Allocation Allocation `json:"allocation,omitempty"`
-	// Capacity are the amounts that a device has, such as its memory: for claims where Allocation is dra, for the scheduler's extender
-	// where it is not.
+	// Capacity are the amounts that a device has, such as its memory: for claims where Allocation is dra, for the
+	// scheduler's extender where it is not.
 	Capacity []Capacity `json:"capacity,omitempty"`
 	// Partitions says how the parts into which a device is divided are found; nil: devices are not divided.
 	Partitions *Partitions `json:"partitions,omitempty"`
@@ -51,12 +51,15 @@ type Definition struct {
 	Sharing *Sharing `json:"sharing,omitempty"`
 	// Serial is an attribute (see HealthSource.File) that holds the serial number.
 	Serial string `json:"serial,omitempty" template:"device"`
-	// UUID is an attribute (see HealthSource.File) that holds the name by which the vendor's own programs know the device.
+	// UUID is an attribute (see HealthSource.File) that holds the name by which the vendor's own programs know the
+	// device.
 	UUID string `json:"uuid,omitempty" template:"device"`
-	// Model is an attribute (see HealthSource.File) that holds the name of the product, where the device says it itself.
+	// Model is an attribute (see HealthSource.File) that holds the name of the product, where the device says it
+	// itself.
 	Model string `json:"model,omitempty" template:"device"`
-	// Fabric is an attribute (see HealthSource.File) that is the same on devices which have links of their own to each other,
-	// beside the bus, and differs on others. Containers that ask for several devices are given such ones where they can be.
+	// Fabric is an attribute (see HealthSource.File) that is the same on devices which have links of their own to each
+	// other, beside the bus, and differs on others. Containers that ask for several devices are given such ones where
+	// they can be.
 	Fabric string `json:"fabric,omitempty" template:"device"`
 	// Health are attribute files that tell health.
 	Health []HealthSource `json:"health,omitempty"`
@@ -64,11 +67,11 @@ type Definition struct {
 	Log []LogRule `json:"log,omitempty"`
 	// Limits are bounds of metrics, besides the [DefaultLimits].
 	Limits []Limit `json:"limits,omitempty"`
-	// FixedLinkSpeed says that devices of the kind do not slow their PCI Express link down when they are idle, so that a link
-	// which is slower than it could be is a fault. One with fewer lanes always is.
+	// FixedLinkSpeed says that devices of the kind do not slow their PCI Express link down when they are idle, so that
+	// a link which is slower than it could be is a fault. One with fewer lanes always is.
 	FixedLinkSpeed bool `json:"fixedLinkSpeed,omitempty"`
-	// Metrics are attribute files that hold numbers, besides the [DefaultMetrics]; one of the same name takes the place of a
-	// default.
+	// Metrics are attribute files that hold numbers, besides the [DefaultMetrics]; one of the same name takes the place
+	// of a default.
 	Metrics []MetricSource `json:"metrics,omitempty"`
 	// Probe is a program that tells what files do not; nil: none.
 	Probe *Probe `json:"probe,omitempty"`
@@ -83,9 +86,10 @@ type ResetWay string
 
 // The ways.
 const (
-	ResetFunction ResetWay = "function" // unbind its driver, let the kernel reset the PCI function, bind the driver again
-	ResetRebind   ResetWay = "rebind"   // unbind its driver and bind it again: the driver itself resets the device
-	ResetNever    ResetWay = "never"    // refuse: the device needs the tools of its vendor, or a reboot
+	// unbind its driver, let the kernel reset the PCI function, bind the driver again
+	ResetFunction ResetWay = "function"
+	ResetRebind   ResetWay = "rebind" // unbind its driver and bind it again: the driver itself resets the device
+	ResetNever    ResetWay = "never"  // refuse: the device needs the tools of its vendor, or a reboot
 )
 
 // Match is one row of recognition: every field that is set must be equal. Ids are lower-case hexadecimal.
@@ -115,15 +119,16 @@ type DriverDefinition struct {
 	// Takeover allows to take devices from the drivers in Conflicts: unbind, then driver_override. Without it they are
 	// only named.
 	Takeover bool `json:"takeover,omitempty"`
-	// KABI is "weak" to accept installed modules of another release of the kernel whose every symbol has the version that
-	// the running kernel has (RHEL's weak-updates); empty: the release must be the running one.
+	// KABI is "weak" to accept installed modules of another release of the kernel whose every symbol has the version
+	// that the running kernel has (RHEL's weak-updates); empty: the release must be the running one.
 	KABI string `json:"kabi,omitempty"`
 	// Upgrade says what happens to those who use the driver when another one is wanted.
 	Upgrade UpgradePolicy `json:"upgrade,omitzero"`
 	// Sign signs modules that are built here.
 	Sign *Signer `json:"sign,omitempty"`
-	// FirmwarePackages are the packages that have the driver's firmware, for the sentence about a file that is not there. A key is
-	// an operating system with its major version ("debian12"), without ("debian"), or "*" for all others.
+	// FirmwarePackages are the packages that have the driver's firmware, for the sentence about a file that is not
+	// there. A key is an operating system with its major version ("debian12"), without ("debian"), or "*" for all
+	// others.
 	FirmwarePackages map[string]string `json:"firmwarePackages,omitempty"`
 	// Sources in order of preference, after "already loaded", "store" and "installed", which always come first.
 	Sources []Source `json:"sources,omitempty"`
@@ -139,8 +144,8 @@ type Module struct {
 	// After names modules outside the definition that must be loaded first, such as "i2c_core"; those of the kernel
 	// itself are loaded from /lib/modules.
 	After []string `json:"after,omitempty"`
-	// Firmware files, relative to the firmware directory, that must be there before the load; one that fills to nothing is
-	// left out.
+	// Firmware files, relative to the firmware directory, that must be there before the load; one that fills to nothing
+	// is left out.
 	Firmware []string `json:"firmware,omitempty" template:"runtime"`
 	// Optional modules may fail to load without failing the kind.
 	Optional bool `json:"optional,omitempty"`
@@ -167,8 +172,8 @@ type Source struct {
 	Make []string `json:"make,omitempty" template:"runtime"`
 	// System is how the source tree is built; empty for dkms where it has a dkms.conf, else kbuild.
 	System BuildSystem `json:"system,omitempty"`
-	// AnyCompiler allows a compiler of another major version than the kernel's. A kernel with compiler plugins needs its own
-	// all the same.
+	// AnyCompiler allows a compiler of another major version than the kernel's. A kernel with compiler plugins needs
+	// its own all the same.
 	AnyCompiler bool `json:"anyCompiler,omitempty"`
 	// Image is the reference of a prebuilt artifact, such as
 	// "registry.example/driver:v{{.DriverVersion}}-{{.KernelVersion}}".
@@ -204,16 +209,17 @@ const (
 // UpgradePolicy says how a driver in use is replaced by another.
 type UpgradePolicy struct {
 	Holders Holders `json:"holders,omitempty"`
-	// Timeout is how long to wait for users to end, such as "30m"; then the upgrade is given up for this time and the old
-	// driver serves on. Empty: no limit.
+	// Timeout is how long to wait for users to end, such as "30m"; then the upgrade is given up for this time and the
+	// old driver serves on. Empty: no limit.
 	Timeout string `json:"timeout,omitempty"`
 	// Adopt allows to replace a driver that acceld did not load. Without it such a driver is named and never touched.
 	Adopt bool `json:"adopt,omitempty"`
-	// Asked is when somebody asked for an upgrade (`acceld driver upgrade`): the sources are then asked again, also when
-	// version and parameters are as wanted, and a driver that was rolled back is tried again. Zero when nobody did.
+	// Asked is when somebody asked for an upgrade (`acceld driver upgrade`): the sources are then asked again, also
+	// when version and parameters are as wanted, and a driver that was rolled back is tried again. Zero when nobody
+	// did.
 	Asked time.Time `json:"asked,omitzero"`
-	// By names the policy of the cluster that orders upgrades: a driver that is ready is not used before the node has its
-	// grant. The agent sets it; empty when nobody orders them.
+	// By names the policy of the cluster that orders upgrades: a driver that is ready is not used before the node has
+	// its grant. The agent sets it; empty when nobody orders them.
 	By string `json:"by,omitempty"`
 }
 
@@ -234,13 +240,14 @@ type Runtime struct {
 	NodeFeature               string // the label that marks a node with this hardware
 	ClusterVersion            string // that of the API server, such as "1.37"; empty without a cluster
 	DriverVersion             string
-	KernelHeaders             string // the directory of the kernel's build headers; only in the make arguments of a build
+	// the directory of the kernel's build headers; only in the make arguments of a build
+	KernelHeaders string
 }
 
 // NodeSource finds device nodes of an accelerator, by Glob in sysfs or by Make.
 type NodeSource struct {
-	// Glob is relative to the PCI function's sysfs directory, such as "accel/edu*", or begins with "/sys/". Every directory
-	// that it matches and that has a "dev" file is one device node, named by DEVNAME of its uevent file.
+	// Glob is relative to the PCI function's sysfs directory, such as "accel/edu*", or begins with "/sys/". Every
+	// directory that it matches and that has a "dev" file is one device node, named by DEVNAME of its uevent file.
 	Glob string `json:"glob,omitempty"`
 	// Siblings are directories of further nodes of the same device that sysfs does not hold below it, such as
 	// "/sys/class/accel/accel_controlD{{.Number}}"; the number is the one that ends the name which Glob matched.
@@ -334,13 +341,13 @@ type Check struct {
 
 // LogRule says what lines of the kernel log mean. Only what the kernel itself has written counts.
 type LogRule struct {
-	// Match is a regular expression (RE2) for a part of the line. Its group "device" is the PCI address, in any way that
-	// drivers write it (0000:01:00.0, 0000:01:00, 01:00.0); without the group the record's own field DEVICE tells the device.
-	// Its group "code" chooses from Codes; without the group, or for a code that is not there, Otherwise holds. Of several
-	// rules the first one that matches a line counts.
+	// Match is a regular expression (RE2) for a part of the line. Its group "device" is the PCI address, in any way
+	// that drivers write it (0000:01:00.0, 0000:01:00, 01:00.0); without the group the record's own field DEVICE tells
+	// the device. Its group "code" chooses from Codes; without the group, or for a code that is not there, Otherwise
+	// holds. Of several rules the first one that matches a line counts.
 	Match string `json:"match"`
-	// Code is the code of lines in which no group says it. Rules may share one: the newest line of a code counts, so that a
-	// line which is only counted takes back what one before it said.
+	// Code is the code of lines in which no group says it. Rules may share one: the newest line of a code counts, so
+	// that a line which is only counted takes back what one before it said.
 	Code string `json:"code,omitempty"`
 	// Codes are what the codes mean.
 	Codes map[string]Verdict `json:"codes,omitempty"`
@@ -356,13 +363,13 @@ type Verdict struct {
 	State HealthState `json:"state,omitempty"`
 	// Action is what to do: "RestartWorkload", "ResetDevice", "Reboot" or "Service".
 	Action Action `json:"action,omitempty"`
-	// For is how long one line counts at most, such as "10m". In any case it ends when the driver is bound to the device again, or
-	// the host boots.
+	// For is how long one line counts at most, such as "10m". In any case it ends when the driver is bound to the
+	// device again, or the host boots.
 	For string `json:"for,omitempty"`
 }
 
-// Recognises reports whether the definition describes the PCI function d. Where devices are divided, a virtual function is at
-// most a part of one.
+// Recognises reports whether the definition describes the PCI function d. Where devices are divided, a virtual function
+// is at most a part of one.
 func (def *Definition) Recognises(d PCIDevice) bool {
 	if def.Partitions != nil && d.SRIOV.PhysFn != "" {
 		return false

@@ -31,7 +31,8 @@ type KernelChange struct {
 	Problem       Problem
 }
 
-// UpgradeChange says that an upgrade began, was replaced by another one, made progress, failed for a new reason, or ended.
+// UpgradeChange says that an upgrade began, was replaced by another one, made progress, failed for a new reason, or
+// ended.
 type UpgradeChange struct {
 	Kind     string
 	From, To DriverHave

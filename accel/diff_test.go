@@ -11,7 +11,10 @@ func TestDiff(t *testing.T) {
 	well := Health{State: Healthy}
 	sick := Health{State: Unhealthy, Reason: DeviceFault, Message: "parity"}
 	machine := func(change func(*Have, *Status)) Machine {
-		have := Have{Accelerators: []Accelerator{{ID: "a", Health: well}, {ID: "b", Health: well, Partitions: []Accelerator{{ID: "b-half-0", Parent: "b", Health: well}}}}}
+		have := Have{Accelerators: []Accelerator{
+			{ID: "a", Health: well},
+			{ID: "b", Health: well, Partitions: []Accelerator{{ID: "b-half-0", Parent: "b", Health: well}}},
+		}}
 		have.Driver = DriverHave{Right: true, Version: "1"}
 		status := Status{State: Ready}
 		if change != nil {
@@ -45,17 +48,32 @@ func TestDiff(t *testing.T) {
 		from, to Machine
 		want     []Change
 	}{
-		"first":          {Machine{}, machine(nil), []Change{StateChange{"k", "", Ready}}},
-		"first and sick": {Machine{}, machine(device(sick, well, well)), []Change{StateChange{"k", "", Ready}, HealthChange{Kind: "k", Device: "a", To: &sick}}},
-		"nothing":        {machine(nil), machine(nil), nil},
-		"message alone":  {machine(device(sick, well, well)), machine(device(Health{State: Unhealthy, Reason: DeviceFault}, well, well)), nil},
+		"first": {Machine{}, machine(nil), []Change{StateChange{"k", "", Ready}}},
+		"first and sick": {Machine{}, machine(device(sick, well, well)), []Change{
+			StateChange{"k", "", Ready},
+			HealthChange{Kind: "k", Device: "a", To: &sick},
+		}},
+		"nothing": {machine(nil), machine(nil), nil},
+		"message alone": {
+			machine(device(sick, well, well)),
+			machine(device(Health{State: Unhealthy, Reason: DeviceFault}, well, well)), nil,
+		},
 		"blocked": {machine(nil), machine(blocked(NoSpace)), []Change{
 			StateChange{"k", Ready, DriverMissing}, BlockedChange{"k", DriverMissing, Problem{Reason: NoSpace}},
 		}},
-		"blocked otherwise": {machine(blocked(ReadOnly)), machine(blocked(NoSpace)), []Change{BlockedChange{"k", DriverMissing, Problem{Reason: NoSpace}}}},
-		"blocked still":     {machine(blocked(NoSpace)), machine(blocked(NoSpace)), nil},
-		"device":            {machine(nil), machine(device(sick, well, well)), []Change{HealthChange{Kind: "k", Device: "a", From: &well, To: &sick}}},
-		"partition":         {machine(nil), machine(device(well, well, sick)), []Change{HealthChange{Kind: "k", Device: "b-half-0", Parent: "b", From: &well, To: &sick}}},
+		"blocked otherwise": {
+			machine(blocked(ReadOnly)), machine(blocked(NoSpace)),
+			[]Change{BlockedChange{"k", DriverMissing, Problem{Reason: NoSpace}}},
+		},
+		"blocked still": {machine(blocked(NoSpace)), machine(blocked(NoSpace)), nil},
+		"device": {
+			machine(nil), machine(device(sick, well, well)),
+			[]Change{HealthChange{Kind: "k", Device: "a", From: &well, To: &sick}},
+		},
+		"partition": {
+			machine(nil), machine(device(well, well, sick)),
+			[]Change{HealthChange{Kind: "k", Device: "b-half-0", Parent: "b", From: &well, To: &sick}},
+		},
 		"partition alone well again": {machine(device(well, well, sick)), machine(nil), []Change{
 			HealthChange{Kind: "k", Device: "b-half-0", Parent: "b", From: &sick, To: &well},
 		}},
@@ -63,20 +81,34 @@ func TestDiff(t *testing.T) {
 			HealthChange{Kind: "k", Device: "b", From: &well, To: &sick},
 			HealthChange{Kind: "k", Device: "b-half-0", Parent: "b", From: &well, To: &sick, Inherited: true},
 		}},
-		"forgotten and new": {machine(nil), machine(func(h *Have, _ *Status) { h.Accelerators = []Accelerator{{ID: "c", Health: well}} }), []Change{
+		"forgotten and new": {machine(nil), machine(func(h *Have, _ *Status) {
+			h.Accelerators = []Accelerator{{ID: "c", Health: well}}
+		}), []Change{
 			HealthChange{Kind: "k", Device: "c", To: &well},
 			HealthChange{Kind: "k", Device: "a", From: &well},
 			HealthChange{Kind: "k", Device: "b", From: &well},
 			HealthChange{Kind: "k", Device: "b-half-0", Parent: "b", From: &well},
 		}},
-		"kernel without driver": {machine(nil), machine(next(&Problem{Reason: BuildFailed})), []Change{KernelChange{"k", "6.12", Problem{Reason: BuildFailed}}}},
-		"kernel still without":  {machine(next(&Problem{Reason: BuildFailed})), machine(next(&Problem{Reason: BuildFailed})), nil},
-		"kernel with driver":    {machine(next(&Problem{Reason: BuildFailed})), machine(next(nil)), nil},
-		"upgrade wanted":        {machine(nil), machine(upgrade(waiting)), []Change{changed(nil, upgrade(waiting))}},
-		"upgrade waits":         {machine(upgrade(waiting)), machine(upgrade(waiting)), nil},
-		"upgrade in use":        {machine(upgrade(waiting)), machine(upgrade(failed(InUse))), []Change{changed(upgrade(waiting), upgrade(failed(InUse)))}},
-		"upgrade still in use":  {machine(upgrade(failed(InUse))), machine(upgrade(failed(InUse))), nil},
-		"upgraded":              {machine(upgrade(waiting)), machine(replaced), []Change{changed(upgrade(waiting), replaced)}},
+		"kernel without driver": {
+			machine(nil), machine(next(&Problem{Reason: BuildFailed})),
+			[]Change{KernelChange{"k", "6.12", Problem{Reason: BuildFailed}}},
+		},
+		"kernel still without": {
+			machine(next(&Problem{Reason: BuildFailed})),
+			machine(next(&Problem{Reason: BuildFailed})), nil,
+		},
+		"kernel with driver": {machine(next(&Problem{Reason: BuildFailed})), machine(next(nil)), nil},
+		"upgrade wanted":     {machine(nil), machine(upgrade(waiting)), []Change{changed(nil, upgrade(waiting))}},
+		"upgrade waits":      {machine(upgrade(waiting)), machine(upgrade(waiting)), nil},
+		"upgrade in use": {
+			machine(upgrade(waiting)), machine(upgrade(failed(InUse))),
+			[]Change{changed(upgrade(waiting), upgrade(failed(InUse)))},
+		},
+		"upgrade still in use": {machine(upgrade(failed(InUse))), machine(upgrade(failed(InUse))), nil},
+		"upgraded": {
+			machine(upgrade(waiting)), machine(replaced),
+			[]Change{changed(upgrade(waiting), replaced)},
+		},
 	} {
 		if diff := cmp.Diff(c.want, Diff(c.from, c.to)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

@@ -51,8 +51,8 @@ type OS struct {
 	ID        string `json:"id"`
 	VersionID string `json:"versionID,omitempty"`
 	Pretty    string `json:"pretty,omitempty"`
-	// RHEL is RHEL_VERSION, such as "9.2": of Red Hat Enterprise Linux CoreOS, whose VERSION_ID is that of OpenShift, the release that
-	// its kernel and its packages are of. From 10 on it has the names of RHEL itself.
+	// RHEL is RHEL_VERSION, such as "9.2": of Red Hat Enterprise Linux CoreOS, whose VERSION_ID is that of OpenShift,
+	// the release that its kernel and its packages are of. From 10 on it has the names of RHEL itself.
 	RHEL string `json:"rhel,omitempty"`
 }
 
@@ -75,7 +75,8 @@ func (o OS) Major() string {
 type Cluster struct {
 	// Version is its major and minor version, such as "1.37".
 	Version string `json:"version,omitempty"`
-	// Unknown is true while there is a cluster and its API server has not said its version. A definition that needs it waits.
+	// Unknown is true while there is a cluster and its API server has not said its version. A definition that needs it
+	// waits.
 	Unknown bool `json:"unknown,omitempty"`
 }
 

@@ -8,9 +8,10 @@ import (
 	"text/template/parse"
 )
 
-// Template is a text of a definition with Go templates in it (text/template), as far as definitions need them: fields of [Runtime],
-// if, with and else, and the functions and, or, not, eq, ne, lt, le, gt, ge, len, print and printf. It is executed here and
-// not by text/template, because that calls methods by name, and then the linker keeps every method of every type: megabytes.
+// Template is a text of a definition with Go templates in it (text/template), as far as definitions need them: fields
+// of [Runtime], if, with and else, and the functions and, or, not, eq, ne, lt, le, gt, ge, len, print and printf. It is
+// executed here and not by text/template, because that calls methods by name, and then the linker keeps every method of
+// every type: megabytes.
 type Template struct{ tree *parse.Tree }
 
 // ParseTemplate reads a text; name is for messages, which are those of text/template.

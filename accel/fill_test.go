@@ -6,18 +6,32 @@ import (
 	"text/template"
 )
 
-// TestFillLike: what a definition can say is filled as text/template fills it, to the byte, and what that refuses is refused.
+// TestFillLike: what a definition can say is filled as text/template fills it, to the byte, and what that refuses is
+// refused.
 func TestFillLike(t *testing.T) {
-	r := Runtime{KernelVersion: "6.1.0-47-amd64", OperatingSystemMajor: "rhel9", OperatingSystemMajorMinor: "rhel9.4", RuntimeArchitecture: "arm64", HardwareResource: "qemu-edu", DriverVersion: "1.0"}
+	r := Runtime{
+		KernelVersion: "6.1.0-47-amd64", OperatingSystemMajor: "rhel9", OperatingSystemMajorMinor: "rhel9.4",
+		RuntimeArchitecture: "arm64", HardwareResource: "qemu-edu", DriverVersion: "1.0",
+	}
 	for _, text := range []string{
-		"", "plain", "{{.KernelVersion}}", "a-{{ .DriverVersion }}-b{{/* nothing */}}", "{{.KernelVersion}}{{.ClusterVersion}}",
-		`{{if eq .RuntimeArchitecture "arm64"}}a{{else}}b{{end}}`, `{{if eq .RuntimeArchitecture "amd64" "arm64"}}a{{end}}`, `{{if ne .OperatingSystemMajor "rhel9"}}a{{else}}b{{end}}`,
-		`{{if eq .DriverVersion "2.0"}}a{{else if eq .DriverVersion "1.0"}}b{{else}}c{{end}}`, "{{with .DriverVersion}}v{{.}}{{end}}", "{{with .ClusterVersion}}v{{.}}{{else}}none{{end}}",
-		"{{with .DriverVersion}}{{$.KernelVersion}} {{.}}{{end}}", `{{if and .DriverVersion (not .ClusterVersion)}}a{{end}}`, `{{or .ClusterVersion .DriverVersion "x"}}`, `{{and .DriverVersion .ClusterVersion}}`,
-		`{{printf "%s-%5s|" .DriverVersion .HardwareResource}}`, `{{print "a" "b" 3}}`, `{{.DriverVersion | printf "v%s"}}`, `{{len .DriverVersion}}`, `{{if lt .DriverVersion "2"}}a{{end}}`,
-		`{{if gt (len .DriverVersion) 2}}long{{end}}`, `{{if le 2 2}}a{{end}}{{if ge 1 2}}b{{end}}`, "a {{- .DriverVersion -}} b", "{{true}}", `{{"quoted"}}`, "{{`raw`}}",
+		"", "plain", "{{.KernelVersion}}", "a-{{ .DriverVersion }}-b{{/* nothing */}}",
+		"{{.KernelVersion}}{{.ClusterVersion}}",
+		`{{if eq .RuntimeArchitecture "arm64"}}a{{else}}b{{end}}`,
+		`{{if eq .RuntimeArchitecture "amd64" "arm64"}}a{{end}}`,
+		`{{if ne .OperatingSystemMajor "rhel9"}}a{{else}}b{{end}}`,
+		`{{if eq .DriverVersion "2.0"}}a{{else if eq .DriverVersion "1.0"}}b{{else}}c{{end}}`,
+		"{{with .DriverVersion}}v{{.}}{{end}}", "{{with .ClusterVersion}}v{{.}}{{else}}none{{end}}",
+		"{{with .DriverVersion}}{{$.KernelVersion}} {{.}}{{end}}",
+		`{{if and .DriverVersion (not .ClusterVersion)}}a{{end}}`, `{{or .ClusterVersion .DriverVersion "x"}}`,
+		`{{and .DriverVersion .ClusterVersion}}`,
+		`{{printf "%s-%5s|" .DriverVersion .HardwareResource}}`, `{{print "a" "b" 3}}`,
+		`{{.DriverVersion | printf "v%s"}}`, `{{len .DriverVersion}}`, `{{if lt .DriverVersion "2"}}a{{end}}`,
+		`{{if gt (len .DriverVersion) 2}}long{{end}}`, `{{if le 2 2}}a{{end}}{{if ge 1 2}}b{{end}}`,
+		"a {{- .DriverVersion -}} b", "{{true}}", `{{"quoted"}}`, "{{`raw`}}",
 		// refused
-		"{{.Nonsense}}", "{{.DriverVersion.More}}", "{{", "{{nothing .DriverVersion}}", "{{if}}a{{end}}", `{{eq .DriverVersion}}`, `{{eq 1 .DriverVersion}}`, `{{printf}}`, `{{.DriverVersion "x"}}`, `{{not}}`, `{{lt 1}}`, "{{with .DriverVersion}}{{.KernelVersion}}{{end}}",
+		"{{.Nonsense}}", "{{.DriverVersion.More}}", "{{", "{{nothing .DriverVersion}}", "{{if}}a{{end}}",
+		`{{eq .DriverVersion}}`, `{{eq 1 .DriverVersion}}`, `{{printf}}`, `{{.DriverVersion "x"}}`, `{{not}}`,
+		`{{lt 1}}`, "{{with .DriverVersion}}{{.KernelVersion}}{{end}}",
 	} {
 		var want strings.Builder
 		peer, wantErr := template.New("field").Option("missingkey=error").Parse(text)
@@ -33,7 +47,10 @@ func TestFillLike(t *testing.T) {
 			t.Errorf("%q: %q, %v; text/template: %q, %v", text, got, err, want.String(), wantErr)
 		}
 	}
-	for _, text := range []string{"{{range .DriverVersion}}{{end}}", `{{define "x"}}{{end}}`, `{{template "x"}}`, "{{$x := 1}}", "{{1.5}}", `{{html "x"}}`} {
+	for _, text := range []string{
+		"{{range .DriverVersion}}{{end}}", `{{define "x"}}{{end}}`, `{{template "x"}}`,
+		"{{$x := 1}}", "{{1.5}}", `{{html "x"}}`,
+	} {
 		mine, err := ParseTemplate("field", text)
 		if err == nil {
 			_, err = mine.Fill(r)

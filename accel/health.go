@@ -8,8 +8,8 @@ import (
 // HealthState is the health of one accelerator.
 type HealthState string
 
-// The health states, from best to worst. Degraded is usable, and somebody should look at it. Gone is a tombstone: the PCI
-// function is no longer there.
+// The health states, from best to worst. Degraded is usable, and somebody should look at it. Gone is a tombstone: the
+// PCI function is no longer there.
 const (
 	Healthy   HealthState = "healthy"
 	Degraded  HealthState = "degraded"
@@ -51,8 +51,8 @@ func (a Action) Sentence() string {
 	}[a]
 }
 
-// Remedy says what to do about a device that is not well, with the command for it where acceld has one; empty when nothing is
-// known.
+// Remedy says what to do about a device that is not well, with the command for it where acceld has one; empty when
+// nothing is known.
 func (a Accelerator) Remedy() string {
 	switch h := a.Health; {
 	case h.Action == ActionResetDevice:

@@ -6,12 +6,13 @@ import (
 	"slices"
 )
 
-// Layout says how devices are to be divided, where the definition's probe program can divide them. acceld changes nothing of a device
-// that a pod holds.
+// Layout says how devices are to be divided, where the definition's probe program can divide them. acceld changes
+// nothing of a device that a pod holds.
 type Layout struct {
 	// Devices are PCI addresses; without any the row holds for every device that no row before it names.
 	Devices []string `json:"devices,omitempty"`
-	// Parts are how many partitions of each profile a device is to have, such as "1g.10gb: 7"; without any it is to be whole.
+	// Parts are how many partitions of each profile a device is to have, such as "1g.10gb: 7"; without any it is to be
+	// whole.
 	Parts map[string]int `json:"parts,omitempty"`
 }
 

@@ -36,7 +36,8 @@ func TestLayoutOverride(t *testing.T) {
 	if _, misfit := k.Apply(&Definition{Kind: "example-npu"}); !strings.HasPrefix(misfit, "layout: ") {
 		t.Errorf("a kind that cannot be divided: %q", misfit)
 	}
-	if p := (KindConfig{Layout: []Layout{{}, {}}}).Problems(); len(p) != 1 || !strings.HasPrefix(p[0], "layout[0].devices: is missing") {
+	if p := (KindConfig{Layout: []Layout{{}, {}}}).Problems(); len(p) != 1 ||
+		!strings.HasPrefix(p[0], "layout[0].devices: is missing") {
 		t.Errorf("problems: %q", p)
 	}
 }

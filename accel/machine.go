@@ -35,8 +35,8 @@ type Have struct {
 	Runtime      RuntimeHave   `json:"runtime"`
 	Plugin       PluginHave    `json:"plugin"`
 	Monitoring   Monitoring    `json:"monitoring"`
-	// StepsLeft are the published states whose own steps of the definition, those in After, have not run to their end with
-	// the driver that is live.
+	// StepsLeft are the published states whose own steps of the definition, those in After, have not run to their end
+	// with the driver that is live.
 	StepsLeft []Published `json:"stepsLeft,omitempty"`
 	// Probe is what can be said of the definition's probe program; nil without one.
 	Probe *ProbeHave `json:"probe,omitempty"`
@@ -51,14 +51,15 @@ type Have struct {
 type Accelerator struct {
 	// ID is the PCI address, such as "0000:01:00.0"; of a partition see [PartitionID].
 	ID string `json:"id"`
-	// Parent is the ID of the device that a partition is of, and Profile the kind of partition that it is; empty for a device.
+	// Parent is the ID of the device that a partition is of, and Profile the kind of partition that it is; empty for a
+	// device.
 	Parent   string `json:"parent,omitempty"`
 	Profile  string `json:"profile,omitempty"`
 	NUMANode int    `json:"numaNode"` // -1 when the platform names none
 	// Ports are the PCI bridges above the function, the topmost first; empty on a root bus.
 	Ports []string `json:"ports,omitempty"`
-	// Fabric is the same text on devices that have links of their own to each other; empty without such links or where its
-	// definition does not say how to tell.
+	// Fabric is the same text on devices that have links of their own to each other; empty without such links or where
+	// its definition does not say how to tell.
 	Fabric string `json:"fabric,omitempty"`
 	// Bound is the kernel driver bound to the function; empty when none.
 	Bound string `json:"bound,omitempty"`
@@ -68,7 +69,8 @@ type Accelerator struct {
 	Env []string `json:"env,omitempty"`
 	// Serial is the device's own serial number where its definition says how to read it, or its probe program tells it.
 	Serial string `json:"serial,omitempty"`
-	// UUID is the name by which the vendor's own programs know it, and Model the name of the product, where they are known.
+	// UUID is the name by which the vendor's own programs know it, and Model the name of the product, where they are
+	// known.
 	UUID  string `json:"uuid,omitempty"`
 	Model string `json:"model,omitempty"`
 	// Capacity are the amounts that its definition reads from files, by name; what could not be read is not there.
@@ -84,7 +86,8 @@ type Accelerator struct {
 	Partitions []Accelerator `json:"partitions,omitempty"`
 }
 
-// SortByID orders accelerators. It is not slices.SortFunc, which is compiled again for each type: for one of this size that has 20 kB.
+// SortByID orders accelerators. It is not slices.SortFunc, which is compiled again for each type: for one of this size
+// that has 20 kB.
 func SortByID(accs []Accelerator) {
 	sort.Slice(accs, func(i, j int) bool { return accs[i].ID < accs[j].ID })
 }
@@ -115,7 +118,8 @@ type DriverHave struct {
 	// Right is true when every wanted module is live and one that acceld may serve with, and every accelerator that is
 	// present is bound to it and has its device nodes. It may be another driver than the wanted one: see Upgrade.
 	Right bool `json:"right"`
-	// Source is where the modules came from ("loaded", "store", "installed", "oci", "build", "bundle"); empty while not known.
+	// Source is where the modules came from ("loaded", "store", "installed", "oci", "build", "bundle"); empty while not
+	// known.
 	Source string `json:"source,omitempty"`
 	// Key is the identity of the driver in the store; empty for modules that did not come from it.
 	Key     string `json:"key,omitempty"`
@@ -146,11 +150,11 @@ type Readiness struct {
 type RuntimeHave struct {
 	// Applied is true when the CDI spec on disk is byte for byte the one this machine needs.
 	Applied bool `json:"applied"`
-	// Right are the IDs of devices and partitions that containers get rightly although Applied is false, because it is others
-	// that came or went.
+	// Right are the IDs of devices and partitions that containers get rightly although Applied is false, because it is
+	// others that came or went.
 	Right []string `json:"right,omitempty"`
-	// Unread is why the container runtime that runs ignores these files, right or not; nil when it reads them, and where there
-	// is none that acceld knows.
+	// Unread is why the container runtime that runs ignores these files, right or not; nil when it reads them, and
+	// where there is none that acceld knows.
 	Unread *Problem `json:"unread,omitempty"`
 	// Spec is the path of the CDI spec as the host sees it.
 	Spec string `json:"spec,omitempty"`
@@ -162,8 +166,8 @@ type RuntimeHave struct {
 
 // PluginHave is what is true about the kubelet's view of one kind.
 type PluginHave struct {
-	// Registered is true while the kubelet is connected: its ListAndWatch stream is open, or, with DRA, it has taken the
-	// registration and holds its connection.
+	// Registered is true while the kubelet is connected: its ListAndWatch stream is open, or, with DRA, it has taken
+	// the registration and holds its connection.
 	Registered bool `json:"registered"`
 	// Registrations counts successful registrations since the agent started.
 	Registrations int `json:"registrations"`

@@ -1,7 +1,7 @@
 package accel
 
-// MetricPage is a page of metrics under the names that dashboards and alerts made for another exporter ask for. It is data: each
-// row is a number that acceld has anyway, under another name, with another unit and other labels.
+// MetricPage is a page of metrics under the names that dashboards and alerts made for another exporter ask for. It is
+// data: each row is a number that acceld has anyway, under another name, with another unit and other labels.
 type MetricPage struct {
 	// Name is the last part of its path and the word for it in the configuration, such as "compute".
 	Name string
@@ -21,12 +21,14 @@ type PageLabel struct {
 // PageFact is a text about a series.
 type PageFact string
 
-// The facts. Those about a device are empty in series about the node, and those about a pod where nobody holds the device; a
-// device that several containers hold has a series for each.
+// The facts. Those about a device are empty in series about the node, and those about a pod where nobody holds the
+// device; a device that several containers hold has a series for each.
 const (
-	PageNode          PageFact = "node"          // name of the node
-	PageIndex         PageFact = "index"         // number of the device on the node, from 0; a partition has its device's
-	PageUUID          PageFact = "uuid"          // the vendor's own name of the device, else its serial number, else its ID
+	PageNode PageFact = "node" // name of the node
+	// number of the device on the node, from 0; a partition has its device's
+	PageIndex PageFact = "index"
+	// the vendor's own name of the device, else its serial number, else its ID
+	PageUUID          PageFact = "uuid"
 	PageAddress       PageFact = "address"       // PCI address with a domain of eight digits
 	PageDeviceNode    PageFact = "deviceNode"    // name of its first device node, without the directory
 	PageModel         PageFact = "model"         // name of the product
@@ -43,8 +45,9 @@ const (
 type PageRow struct {
 	Name, Help string
 	Counter    bool
-	// Reading is the metric of each accelerator that the value is read from, such as "accelerator_temperature_celsius". Less, if
-	// any, is one that is subtracted; without it there is no value. Scale makes the unit of the name of the outcome; 0 is 1.
+	// Reading is the metric of each accelerator that the value is read from, such as "accelerator_temperature_celsius".
+	// Less, if any, is one that is subtracted; without it there is no value. Scale makes the unit of the name of the
+	// outcome; 0 is 1.
 	Reading, Less string
 	Scale         float64
 	// LastCode is the code of the last error of each accelerator that the kernel log reported, 0 when there was none.

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Natural compares names as people count: "hwmon2" comes before "hwmon10". It is negative, 0 or positive, as with strings.Compare.
+// Natural compares names as people count: "hwmon2" comes before "hwmon10". It is negative, 0 or positive, as with
+// strings.Compare.
 func Natural(a, b string) int {
 	for a != "" && b != "" {
 		x, y := number(a), number(b)

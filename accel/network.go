@@ -5,8 +5,8 @@ package accel
 type NetworkFunction struct {
 	Address  string `json:"address"`
 	NUMANode int    `json:"numaNode"` // -1 when the platform names none
-	// Ports are the PCI bridges above the function, the root port first; empty on a root bus. An accelerator with the same
-	// ones is near it.
+	// Ports are the PCI bridges above the function, the root port first; empty on a root bus. An accelerator with the
+	// same ones is near it.
 	Ports  []string `json:"ports,omitempty"`
 	Driver string   `json:"driver,omitempty"`
 	// Firmware is the version that runs; empty when neither devlink nor RDMA says it.

@@ -27,7 +27,8 @@ const (
 	ByPod Withholder = "pod"
 )
 
-// Withheld says why a device is offered to nobody, whatever its health. A device that is withheld may be in perfect health.
+// Withheld says why a device is offered to nobody, whatever its health. A device that is withheld may be in perfect
+// health.
 type Withheld struct {
 	By     Withholder `json:"by"`
 	Reason Reason     `json:"reason"`
@@ -43,12 +44,12 @@ func (a Accelerator) WithheldBy(all ...Withholder) bool {
 	return a.Withheld != nil && slices.Contains(all, a.Withheld.By)
 }
 
-// WithheldAlone reports whether the device is withheld for a reason of its own. The other reasons are those of its kind,
-// whose status says them once for all devices.
+// WithheldAlone reports whether the device is withheld for a reason of its own. The other reasons are those of its
+// kind, whose status says them once for all devices.
 func (a Accelerator) WithheldAlone() bool { return a.WithheldBy(ByReset, ByPartitioning) }
 
-// Refusal says why a device is not offered: what withholds it, else its health. The reason is empty for one that is offered,
-// and never empty for one that is not.
+// Refusal says why a device is not offered: what withholds it, else its health. The reason is empty for one that is
+// offered, and never empty for one that is not.
 func (a Accelerator) Refusal() (Reason, string) {
 	h := a.Health
 	switch {
@@ -67,14 +68,15 @@ func (a Accelerator) Refusal() (Reason, string) {
 // CountOffered returns how many of accs are offered.
 func CountOffered(accs []Accelerator) int { return count(accs, Accelerator.Offered) }
 
-// Offer returns what can be given out of a kind, devices and partitions as [Units] has them, each with what withholds it.
-// The device plugin, the slices of claims and the cards of a node are renderings of it; the hook's gate takes [Startable].
+// Offer returns what can be given out of a kind, devices and partitions as [Units] has them, each with what withholds
+// it. The device plugin, the slices of claims and the cards of a node are renderings of it; the hook's gate takes
+// [Startable].
 func Offer(m Machine, kind string) []Accelerator { return Units(m.Have[kind].Accelerators) }
 
 // Startable returns the devices of a kind as containers that were given them may start with them. What waits for its
-// self-test, or for the files of the container runtime, is only not offered to anybody else: an agent that has just started
-// must not keep a container from starting again. The same holds for what is drained, where a kubelet gives devices out:
-// it gives out no more of them.
+// self-test, or for the files of the container runtime, is only not offered to anybody else: an agent that has just
+// started must not keep a container from starting again. The same holds for what is drained, where a kubelet gives
+// devices out: it gives out no more of them.
 func Startable(m Machine, kind string) []Accelerator {
 	return each(m.Have[kind].Accelerators, func(a *Accelerator) {
 		if a.WithheldBy(ByProof, ByRuntime) || m.Want.Kubernetes && a.WithheldBy(ByDrain) {
@@ -83,9 +85,9 @@ func Startable(m Machine, kind string) []Accelerator {
 	})
 }
 
-// Withhold returns accs with what the state of their kind says against offering them: the driver is about to be replaced, a
-// device has not passed its self-test with the driver that is live, or containers would not get it. What withholds a device
-// already stays. Proven holds the ids of the devices that have passed.
+// Withhold returns accs with what the state of their kind says against offering them: the driver is about to be
+// replaced, a device has not passed its self-test with the driver that is live, or containers would not get it. What
+// withholds a device already stays. Proven holds the ids of the devices that have passed.
 func Withhold(accs []Accelerator, have Have, proven func(id string) bool) []Accelerator {
 	return each(accs, func(a *Accelerator) {
 		if a.Withheld == nil {
@@ -115,13 +117,22 @@ func withheld(have Have, a Accelerator, proven func(id string) bool) *Withheld {
 	case u != nil && u.Phase == UpgradeReplacing:
 		return &Withheld{By: ByUpgrade, Reason: DriverChanging, Message: "its driver is being replaced"}
 	case u != nil && u.Phase == UpgradeDraining:
-		return &Withheld{By: ByDrain, Reason: DriverChanging, Message: "its driver is to be replaced when nobody uses it"}
+		return &Withheld{
+			By: ByDrain, Reason: DriverChanging,
+			Message: "its driver is to be replaced when nobody uses it",
+		}
 	case !have.Driver.Right || !proven(a.Address()):
-		return &Withheld{By: ByProof, Reason: NotProven, Message: "it has not passed its self-test with the driver that is live"}
+		return &Withheld{
+			By: ByProof, Reason: NotProven,
+			Message: "it has not passed its self-test with the driver that is live",
+		}
 	case have.Runtime.Unread != nil:
 		return &Withheld{By: ByRuntime, Reason: have.Runtime.Unread.Reason, Message: have.Runtime.Unread.Message}
 	case !given:
-		return &Withheld{By: ByRuntime, Reason: SpecPending, Message: "the files by which containers get it are not written yet"}
+		return &Withheld{
+			By: ByRuntime, Reason: SpecPending,
+			Message: "the files by which containers get it are not written yet",
+		}
 	}
 	return nil
 }

@@ -14,29 +14,59 @@ func TestWithhold(t *testing.T) {
 		proven bool
 		by     Withholder
 	}{
-		"well":                          {Accelerator{Health: well}, Have{Driver: right, Runtime: applied}, true, ""},
-		"ill":                           {Accelerator{Health: ill}, Have{}, false, ""},
-		"another driver":                {Accelerator{Health: well}, Have{Runtime: applied}, true, ByProof},
-		"not proven":                    {Accelerator{Health: well}, Have{Driver: right, Runtime: applied}, false, ByProof},
-		"no spec":                       {Accelerator{Health: well}, Have{Driver: right}, true, ByRuntime},
-		"in the spec":                   {Accelerator{ID: "a", Health: well}, Have{Driver: right, Runtime: RuntimeHave{Right: []string{"a"}}}, true, ""},
-		"unread":                        {Accelerator{Health: well}, Have{Driver: right, Runtime: RuntimeHave{Applied: true, Unread: Problemf(RuntimeDown, "x")}}, true, ByRuntime},
-		"an upgrade waits":              {Accelerator{Health: well}, Have{Driver: upgrading(UpgradeWaiting), Runtime: applied}, true, ""},
-		"an upgrade drains":             {Accelerator{Health: well}, Have{Driver: upgrading(UpgradeDraining), Runtime: applied}, true, ByDrain},
-		"an upgrade":                    {Accelerator{Health: well}, Have{Driver: upgrading(UpgradeReplacing), Runtime: applied}, true, ByUpgrade},
-		"being reset during an upgrade": {Accelerator{Health: well, Withheld: &Withheld{ByReset, BeingReset, "x"}}, Have{Driver: upgrading(UpgradeReplacing)}, true, ByReset},
+		"well":           {Accelerator{Health: well}, Have{Driver: right, Runtime: applied}, true, ""},
+		"ill":            {Accelerator{Health: ill}, Have{}, false, ""},
+		"another driver": {Accelerator{Health: well}, Have{Runtime: applied}, true, ByProof},
+		"not proven": {
+			Accelerator{Health: well},
+			Have{Driver: right, Runtime: applied},
+			false,
+			ByProof,
+		},
+		"no spec": {Accelerator{Health: well}, Have{Driver: right}, true, ByRuntime},
+		"in the spec": {
+			Accelerator{ID: "a", Health: well},
+			Have{Driver: right, Runtime: RuntimeHave{Right: []string{"a"}}},
+			true, "",
+		},
+		"unread": {
+			Accelerator{Health: well},
+			Have{Driver: right, Runtime: RuntimeHave{Applied: true, Unread: Problemf(RuntimeDown, "x")}},
+			true,
+			ByRuntime,
+		},
+		"an upgrade waits": {Accelerator{Health: well}, Have{
+			Driver:  upgrading(UpgradeWaiting),
+			Runtime: applied,
+		}, true, ""},
+		"an upgrade drains": {Accelerator{Health: well}, Have{
+			Driver:  upgrading(UpgradeDraining),
+			Runtime: applied,
+		}, true, ByDrain},
+		"an upgrade": {Accelerator{Health: well}, Have{
+			Driver:  upgrading(UpgradeReplacing),
+			Runtime: applied,
+		}, true, ByUpgrade},
+		"being reset during an upgrade": {
+			Accelerator{Health: well, Withheld: &Withheld{ByReset, BeingReset, "x"}},
+			Have{Driver: upgrading(UpgradeReplacing)},
+			true, ByReset,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			part := c.device
 			device := Accelerator{ID: "a", Health: c.device.Health, Partitions: []Accelerator{part}}
 			for what, got := range map[string]Accelerator{
-				"device":    Withhold([]Accelerator{c.device}, c.have, func(string) bool { return c.proven })[0],
-				"partition": Withhold([]Accelerator{device}, c.have, func(string) bool { return c.proven })[0].Partitions[0],
+				"device": Withhold([]Accelerator{c.device}, c.have, func(string) bool { return c.proven })[0],
+				"partition": Withhold([]Accelerator{device}, c.have, func(string) bool {
+					return c.proven
+				})[0].Partitions[0],
 			} {
 				if by := withholder(got); by != c.by || got.Health != c.device.Health {
 					t.Errorf("the %s is withheld by %q, want %q; its health is %+v", what, by, c.by, got.Health)
 				}
-				if reason, message := got.Refusal(); got.Offered() != (reason == "") || !got.Offered() && message == "" {
+				if reason, message := got.Refusal(); got.Offered() != (reason == "") || !got.Offered() &&
+					message == "" {
 					t.Errorf("the %s is offered: %v, refused because of %q: %q", what, got.Offered(), reason, message)
 				}
 			}
@@ -86,11 +116,15 @@ func TestStartable(t *testing.T) {
 // A partition is withheld while its device is, and a device that is divided is, whatever its health.
 func TestOffer(t *testing.T) {
 	reset := &Withheld{By: ByReset, Reason: BeingReset}
-	device := Accelerator{ID: "a", Health: Health{State: Healthy}, Partitions: []Accelerator{{ID: "a-x", Health: Health{State: Healthy}}}}
+	device := Accelerator{
+		ID: "a", Health: Health{State: Healthy},
+		Partitions: []Accelerator{{ID: "a-x", Health: Health{State: Healthy}}},
+	}
 	offer := func(a Accelerator) []Accelerator {
 		return Offer(Machine{Have: map[string]Have{"k": {Accelerators: []Accelerator{a}}}}, "k")
 	}
-	if got := offer(device); got[0].Offered() || got[0].Health.State != Healthy || !got[0].WithheldBy(ByPartitions) || !got[1].Offered() {
+	if got := offer(device); got[0].Offered() || got[0].Health.State != Healthy || !got[0].WithheldBy(ByPartitions) ||
+		!got[1].Offered() {
 		t.Errorf("%+v", got)
 	}
 	device.Withheld = reset

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// KindConfig overrides parts of one definition. The agent's file has one for each kind, and so have policies of the cluster.
+// KindConfig overrides parts of one definition. The agent's file has one for each kind, and so have policies of the
+// cluster.
 type KindConfig struct {
 	Enabled    *bool      `json:"enabled,omitempty"`
 	Allocation Allocation `json:"allocation,omitempty"`
@@ -15,8 +16,8 @@ type KindConfig struct {
 	Resource string `json:"resource,omitempty"`
 	// Sharing replaces that of the definition.
 	Sharing *Sharing `json:"sharing,omitempty"`
-	// Capacity are amounts that every device of the kind has, by name, such as "memory": "8Gi". They go before those of the
-	// definition.
+	// Capacity are amounts that every device of the kind has, by name, such as "memory": "8Gi". They go before those of
+	// the definition.
 	Capacity map[string]string  `json:"capacity,omitempty"`
 	Driver   KindDriverOverride `json:"driver,omitzero"`
 	// Layout replaces that of the definition's Partitions.
@@ -92,7 +93,8 @@ func (a Allocation) problems(field string) []string {
 	return []string{fmt.Sprintf("%s: %q is not one of %s, %s", field, a, AllocateByPlugin, AllocateByDRA)}
 }
 
-// Apply returns def with what k overrides. The text says what does not fit, as "<field>: <sentence>"; empty when all does.
+// Apply returns def with what k overrides. The text says what does not fit, as "<field>: <sentence>"; empty when all
+// does.
 func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) {
 	d := *def
 	if k.Enabled != nil {

@@ -7,13 +7,20 @@ import (
 )
 
 func TestPartitionNames(t *testing.T) {
-	def := &Definition{Resource: "qemu.org/edu", Partitions: &Partitions{Profiles: []Profile{{Name: "1g+me", Rename: "qemu.org/small"}}}}
-	for profile, want := range map[string]string{"": "qemu.org/edu", "half": "qemu.org/edu-half", "1g-me": "qemu.org/small"} {
+	def := &Definition{
+		Resource:   "qemu.org/edu",
+		Partitions: &Partitions{Profiles: []Profile{{Name: "1g+me", Rename: "qemu.org/small"}}},
+	}
+	for profile, want := range map[string]string{
+		"": "qemu.org/edu", "half": "qemu.org/edu-half",
+		"1g-me": "qemu.org/small",
+	} {
 		if got := def.OfferedAs(profile); got != want {
 			t.Errorf("%q is offered as %q, want %q", profile, got, want)
 		}
 	}
-	if former := def.FormerlyOfferedAs("1g-me"); !slices.Contains(former, "qemu.org/edu-1g-me") || slices.Contains(former, "qemu.org/small") {
+	if former := def.FormerlyOfferedAs("1g-me"); !slices.Contains(former, "qemu.org/edu-1g-me") ||
+		slices.Contains(former, "qemu.org/small") {
 		t.Errorf("formerly %v", former)
 	}
 	def.Rename, def.Sharing = "qemu.org/card", &Sharing{Replicas: 2, Rename: true}
@@ -52,9 +59,20 @@ func TestUnits(t *testing.T) {
 		{"whole again", healthy, []Accelerator{part(gone)}, "", DeviceGone, 1},
 		{"sick", sick, nil, DeviceUnhealthy, "", 0},
 		{"sick and divided", sick, []Accelerator{part(healthy)}, DevicePartitioned, DeviceUnhealthy, 0},
-		{"a part without its node", healthy, []Accelerator{part(missing), part(healthy)}, DevicePartitioned, NodeMissing, 1},
+		{
+			"a part without its node", healthy,
+			[]Accelerator{part(missing), part(healthy)},
+			DevicePartitioned,
+			NodeMissing, 1,
+		},
 		{"gone", gone, []Accelerator{part(missing)}, DeviceGone, DeviceGone, 0},
-		{"degraded", Health{State: Degraded, Reason: LinkDegraded}, []Accelerator{part(healthy)}, DevicePartitioned, LinkDegraded, 1},
+		{
+			"degraded",
+			Health{State: Degraded, Reason: LinkDegraded},
+			[]Accelerator{part(healthy)},
+			DevicePartitioned,
+			LinkDegraded, 1,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			accs := []Accelerator{{ID: "d", Health: tc.device, Partitions: tc.parts}}

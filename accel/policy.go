@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Policy is an AcceleratorPolicy of a cluster: what it asks of the nodes that it selects. Nodes act on it by themselves; the
-// controller says when.
+// Policy is an AcceleratorPolicy of a cluster: what it asks of the nodes that it selects. Nodes act on it by
+// themselves; the controller says when.
 type Policy struct {
 	Name string `json:"name"`
 	// Created decides between policies of one priority.
@@ -30,9 +30,11 @@ type PolicySpec struct {
 	Priority int `json:"priority,omitempty"`
 	// Kinds overrides definitions, by kind. The policy holds for the kinds named here, also with nothing to override.
 	Kinds map[string]KindConfig `json:"kinds,omitempty"`
-	// Definitions are definitions of kinds, whole, as a file in definitions.d has them. A node's own file of a kind wins.
+	// Definitions are definitions of kinds, whole, as a file in definitions.d has them. A node's own file of a kind
+	// wins.
 	Definitions []json.RawMessage `json:"definitions,omitempty"`
-	// DefinitionsFrom names definitions that are in config maps. The controller reads them; those of Definitions go before them.
+	// DefinitionsFrom names definitions that are in config maps. The controller reads them; those of Definitions go
+	// before them.
 	DefinitionsFrom []DefinitionSource `json:"definitionsFrom,omitempty"`
 	// Upgrade orders the upgrades of the drivers of Kinds; without it each node replaces its driver when it can.
 	Upgrade *Rollout `json:"upgrade,omitempty"`
@@ -57,16 +59,16 @@ type NamedDefinition struct {
 	Text string `json:"text"`
 }
 
-// DefinitionsAnnotation is the annotation of a policy that changes with its named definitions: who follows the metadata alone reads
-// the policy again then.
+// DefinitionsAnnotation is the annotation of a policy that changes with its named definitions: who follows the metadata
+// alone reads the policy again then.
 const DefinitionsAnnotation = "acceld.dev/definitions"
 
 // Rollout are the limits within which nodes replace their drivers.
 type Rollout struct {
 	// MaxParallel is how many nodes may be at it at a time; 1 when 0.
 	MaxParallel int `json:"maxParallel,omitempty"`
-	// MaxUnavailable is how many nodes may be without accelerators at a time, whatever the cause, such as 3 or "25%", of which
-	// the whole part counts and at least 1; no limit of its own when empty.
+	// MaxUnavailable is how many nodes may be without accelerators at a time, whatever the cause, such as 3 or "25%",
+	// of which the whole part counts and at least 1; no limit of its own when empty.
 	MaxUnavailable Portion `json:"maxUnavailable,omitempty"`
 	// StopAfter is how many nodes may fail before no other one begins; 1 when 0.
 	StopAfter int `json:"stopAfter,omitempty"`
@@ -102,8 +104,8 @@ type Canary struct {
 	NodeSelector map[string]string `json:"nodeSelector"`
 }
 
-// Drain says which pods leave a node before its driver is replaced. Pods of DaemonSets and static pods stay, and disruption
-// budgets are heeded for as long as it takes.
+// Drain says which pods leave a node before its driver is replaced. Pods of DaemonSets and static pods stay, and
+// disruption budgets are heeded for as long as it takes.
 type Drain struct {
 	// PodSelector are labels of the pods to evict; none is all.
 	PodSelector map[string]string `json:"podSelector,omitempty"`
@@ -138,8 +140,8 @@ type Workload struct {
 	Args    []string `json:"args,omitempty"`
 	// Resource is the extended resource of which the pod asks for one.
 	Resource string `json:"resource"`
-	// Alone runs it first in a privileged pod that asks for none, while no device of the node is in use: what fails there is the
-	// driver.
+	// Alone runs it first in a privileged pod that asks for none, while no device of the node is in use: what fails
+	// there is the driver.
 	Alone bool `json:"alone,omitempty"`
 }
 
@@ -208,8 +210,8 @@ type PolicyConflict struct {
 	Policy, Other string
 }
 
-// Governing says which policy holds for which kind on a node with labels: of those that select the node and name the kind the
-// one with the highest priority, of equals the oldest, and of those by name. Dry runs hold for nothing.
+// Governing says which policy holds for which kind on a node with labels: of those that select the node and name the
+// kind the one with the highest priority, of equals the oldest, and of those by name. Dry runs hold for nothing.
 func Governing(policies []Policy, labels map[string]string) (by map[string]*Policy, conflicts []PolicyConflict) {
 	by = map[string]*Policy{}
 	for _, p := range Precedence(policies) {
@@ -235,12 +237,14 @@ func Precedence(policies []Policy) []*Policy {
 		sorted[i] = &policies[i]
 	}
 	slices.SortStableFunc(sorted, func(a, b *Policy) int {
-		return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), a.Created.Compare(b.Created),
+			cmp.Compare(a.Name, b.Name))
 	})
 	return sorted
 }
 
-// Problems returns what is wrong with a policy, each as "<field>: <sentence>". The API server refuses most of it already.
+// Problems returns what is wrong with a policy, each as "<field>: <sentence>". The API server refuses most of it
+// already.
 func (s PolicySpec) Problems() []string {
 	var out []string
 	for _, kind := range slices.Sorted(maps.Keys(s.Kinds)) {
@@ -256,11 +260,13 @@ func (s PolicySpec) Problems() []string {
 	if s.Partition != nil {
 		for i, t := range s.Partition.Taints {
 			if !slices.Contains([]string{"NoSchedule", "PreferNoSchedule", "NoExecute"}, t.Effect) || t.Key == "" {
-				out = append(out, fmt.Sprintf("partition.taints[%d]: key %q with effect %q is no taint", i, t.Key, t.Effect))
+				out = append(out, fmt.Sprintf("partition.taints[%d]: key %q with effect %q is no taint", i, t.Key,
+					t.Effect))
 			}
 		}
 		if c := s.Partition.PriorityClasses; c != nil && c.High.Value <= c.Low.Value {
-			out = append(out, fmt.Sprintf("partition.priorityClasses: %d of high is not more than %d of low", c.High.Value, c.Low.Value))
+			out = append(out, fmt.Sprintf("partition.priorityClasses: %d of high is not more than %d of low",
+				c.High.Value, c.Low.Value))
 		}
 	}
 	if s.Validation != nil {
@@ -274,9 +280,13 @@ func (s PolicySpec) Problems() []string {
 func (r Rollout) problems() []string {
 	var out []string
 	if r.MaxUnavailable != "" && r.MaxUnavailable.Of(100) == 0 {
-		out = append(out, fmt.Sprintf("maxUnavailable: %q is neither a number of at least 1 nor a share such as 25%%", r.MaxUnavailable))
+		out = append(out, fmt.Sprintf("maxUnavailable: %q is neither a number of at least 1 nor a share such as 25%%",
+			r.MaxUnavailable))
 	}
-	for _, d := range []struct{ field, text string }{{"timeout", r.Timeout}, {"drain.waitTimeout", r.drain().WaitTimeout}} {
+	for _, d := range []struct{ field, text string }{
+		{"timeout", r.Timeout},
+		{"drain.waitTimeout", r.drain().WaitTimeout},
+	} {
 		if v, err := time.ParseDuration(d.text); d.text != "" && (err != nil || v <= 0) {
 			out = append(out, fmt.Sprintf("%s: %q is not a time such as 1h", d.field, d.text))
 		}

@@ -12,7 +12,10 @@ import (
 func TestGoverning(t *testing.T) {
 	at := func(day int) time.Time { return time.Date(2026, time.March, day, 0, 0, 0, 0, time.UTC) }
 	policy := func(name string, day, priority int, selector map[string]string, kinds ...string) Policy {
-		p := Policy{Name: name, Created: at(day), Spec: PolicySpec{NodeSelector: selector, Priority: priority, Kinds: map[string]KindConfig{}}}
+		p := Policy{Name: name, Created: at(day), Spec: PolicySpec{
+			NodeSelector: selector, Priority: priority,
+			Kinds: map[string]KindConfig{},
+		}}
 		for _, k := range kinds {
 			p.Spec.Kinds[k] = KindConfig{}
 		}
@@ -28,11 +31,36 @@ func TestGoverning(t *testing.T) {
 		conflicts []PolicyConflict
 	}{
 		{"none", nil, map[string]string{}, nil},
-		{"of other nodes, and a dry run", []Policy{policy("p", 1, 0, map[string]string{"pool": "y"}, "a-a"), dry}, map[string]string{}, nil},
-		{"the higher one, of each kind", []Policy{policy("p", 1, 0, nil, "a-a", "b-b"), policy("q", 2, 1, pool, "a-a")}, map[string]string{"a-a": "q", "b-b": "p"}, nil},
-		{"of equals the older one", []Policy{policy("z", 1, 0, nil, "a-a"), policy("b", 2, 0, pool, "a-a")}, map[string]string{"a-a": "z"}, []PolicyConflict{{"a-a", "b", "z"}}},
-		{"of one moment by name", []Policy{policy("z", 1, 0, nil, "a-a"), policy("b", 1, 0, nil, "a-a")}, map[string]string{"a-a": "b"}, []PolicyConflict{{"a-a", "z", "b"}}},
-		{"a lower one is no conflict", []Policy{policy("p", 1, 5, nil, "a-a"), policy("q", 1, 4, nil, "a-a")}, map[string]string{"a-a": "p"}, nil},
+		{
+			"of other nodes, and a dry run",
+			[]Policy{policy("p", 1, 0, map[string]string{"pool": "y"}, "a-a"), dry},
+			map[string]string{},
+			nil,
+		},
+		{
+			"the higher one, of each kind",
+			[]Policy{policy("p", 1, 0, nil, "a-a", "b-b"), policy("q", 2, 1, pool, "a-a")},
+			map[string]string{"a-a": "q", "b-b": "p"},
+			nil,
+		},
+		{
+			"of equals the older one",
+			[]Policy{policy("z", 1, 0, nil, "a-a"), policy("b", 2, 0, pool, "a-a")},
+			map[string]string{"a-a": "z"},
+			[]PolicyConflict{{"a-a", "b", "z"}},
+		},
+		{
+			"of one moment by name",
+			[]Policy{policy("z", 1, 0, nil, "a-a"), policy("b", 1, 0, nil, "a-a")},
+			map[string]string{"a-a": "b"},
+			[]PolicyConflict{{"a-a", "z", "b"}},
+		},
+		{
+			"a lower one is no conflict",
+			[]Policy{policy("p", 1, 5, nil, "a-a"), policy("q", 1, 4, nil, "a-a")},
+			map[string]string{"a-a": "p"},
+			nil,
+		},
 	} {
 		by, conflicts := Governing(c.policies, map[string]string{"pool": "x", "more": ""})
 		got := map[string]string{}
@@ -46,7 +74,10 @@ func TestGoverning(t *testing.T) {
 }
 
 func TestPortion(t *testing.T) {
-	for text, want := range map[string]int{`"25%"`: 10, `"1%"`: 1, `3`: 3, `"3"`: 3, `""`: 0, `"x"`: 0, `"0%"`: 0, `0`: 0, `-1`: 0, `"200%"`: 40} {
+	for text, want := range map[string]int{
+		`"25%"`: 10, `"1%"`: 1, `3`: 3, `"3"`: 3, `""`: 0, `"x"`: 0, `"0%"`: 0,
+		`0`: 0, `-1`: 0, `"200%"`: 40,
+	} {
 		var p Portion
 		if err := json.Unmarshal([]byte(text), &p); err != nil || p.Of(40) != want {
 			t.Errorf("%s of 40 is %d, want %d (%v)", text, p.Of(40), want, err)
@@ -67,13 +98,17 @@ func TestWordsAndGrants(t *testing.T) {
 	}
 	at := time.Date(2026, time.March, 4, 12, 0, 0, 123456000, time.UTC)
 	for text, want := range map[string]Grant{
-		"": {}, "2.0.0": {Version: "2.0.0"}, "2.0.0 2026-03-04T12:00:00.123456Z": {"2.0.0", at}, "- 2026-03-04T12:00:00.123456Z": {"", at},
+		"": {}, "2.0.0": {Version: "2.0.0"}, "2.0.0 2026-03-04T12:00:00.123456Z": {"2.0.0", at},
+		"- 2026-03-04T12:00:00.123456Z": {"", at},
 	} {
 		if got := ParseGrant(text); got != want || got.String() != text {
 			t.Errorf("%q is read as %+v, written as %q", text, got, got.String())
 		}
 	}
-	for r, want := range map[DriverRef]string{{Version: "1.0 rc 1", Key: "k"}: "1.0_rc_1", {Key: "0123456789abcdef"}: "key-0123456789ab", {}: "unnamed"} {
+	for r, want := range map[DriverRef]string{
+		{Version: "1.0 rc 1", Key: "k"}: "1.0_rc_1",
+		{Key: "0123456789abcdef"}:       "key-0123456789ab", {}: "unnamed",
+	} {
 		if got := r.Ticket(); got != want {
 			t.Errorf("%+v: %q, want %q", r, got, want)
 		}
@@ -82,24 +117,39 @@ func TestWordsAndGrants(t *testing.T) {
 
 func TestPolicyProblems(t *testing.T) {
 	good := PolicySpec{
-		Kinds:     map[string]KindConfig{"a-a": {Driver: KindDriverOverride{Upgrade: &UpgradePolicy{Holders: HoldersWait, Timeout: "1h"}}}},
-		Upgrade:   &Rollout{MaxUnavailable: "25%", Timeout: "1h", Windows: []RolloutWindow{{Days: []string{"Sat"}, From: "22:00", To: "04:00"}}},
-		Partition: &Partition{Taints: []Taint{{Key: "a", Effect: "NoSchedule"}}, PriorityClasses: &PriorityClasses{High: PriorityClass{"h", 1}, Low: PriorityClass{"l", 0}}},
+		Kinds: map[string]KindConfig{
+			"a-a": {Driver: KindDriverOverride{Upgrade: &UpgradePolicy{Holders: HoldersWait, Timeout: "1h"}}},
+		},
+		Upgrade: &Rollout{
+			MaxUnavailable: "25%", Timeout: "1h",
+			Windows: []RolloutWindow{{Days: []string{"Sat"}, From: "22:00", To: "04:00"}},
+		},
+		Partition: &Partition{
+			Taints:          []Taint{{Key: "a", Effect: "NoSchedule"}},
+			PriorityClasses: &PriorityClasses{High: PriorityClass{"h", 1}, Low: PriorityClass{"l", 0}},
+		},
 	}
 	if got := good.Problems(); len(got) > 0 {
 		t.Errorf("%v", got)
 	}
 	for want, spec := range map[string]PolicySpec{
-		"kinds.a-a.allocation: ":            {Kinds: map[string]KindConfig{"a-a": {Allocation: "x"}}},
-		"kinds.a-a.driver.upgrade.by: ":     {Kinds: map[string]KindConfig{"a-a": {Driver: KindDriverOverride{Upgrade: &UpgradePolicy{By: "x"}}}}},
-		"kinds.a-a.driver.sources[0].type:": {Kinds: map[string]KindConfig{"a-a": {Driver: KindDriverOverride{Sources: []Source{{Type: "x"}}}}}},
-		"upgrade.maxUnavailable: ":          {Upgrade: &Rollout{MaxUnavailable: "x"}},
-		"upgrade.timeout: ":                 {Upgrade: &Rollout{Timeout: "soon"}},
-		"upgrade.drain.waitTimeout: ":       {Upgrade: &Rollout{Drain: &Drain{WaitTimeout: "-1h"}}},
-		"upgrade.windows[0].days: ":         {Upgrade: &Rollout{Windows: []RolloutWindow{{Days: []string{"Sunday"}, From: "00:00", To: "01:00"}}}},
-		"upgrade.windows[0].to: ":           {Upgrade: &Rollout{Windows: []RolloutWindow{{From: "00:00", To: "24:00"}}}},
-		"partition.taints[0]: ":             {Partition: &Partition{Taints: []Taint{{Key: "a", Effect: "No"}}}},
-		"partition.priorityClasses: ":       {Partition: &Partition{PriorityClasses: &PriorityClasses{}}},
+		"kinds.a-a.allocation: ": {Kinds: map[string]KindConfig{"a-a": {Allocation: "x"}}},
+		"kinds.a-a.driver.upgrade.by: ": {
+			Kinds: map[string]KindConfig{"a-a": {Driver: KindDriverOverride{Upgrade: &UpgradePolicy{By: "x"}}}},
+		},
+		"kinds.a-a.driver.sources[0].type:": {
+			Kinds: map[string]KindConfig{"a-a": {Driver: KindDriverOverride{Sources: []Source{{Type: "x"}}}}},
+		},
+		"upgrade.maxUnavailable: ":    {Upgrade: &Rollout{MaxUnavailable: "x"}},
+		"upgrade.timeout: ":           {Upgrade: &Rollout{Timeout: "soon"}},
+		"upgrade.drain.waitTimeout: ": {Upgrade: &Rollout{Drain: &Drain{WaitTimeout: "-1h"}}},
+		"upgrade.windows[0].days: ": {Upgrade: &Rollout{Windows: []RolloutWindow{{
+			Days: []string{"Sunday"},
+			From: "00:00", To: "01:00",
+		}}}},
+		"upgrade.windows[0].to: ":     {Upgrade: &Rollout{Windows: []RolloutWindow{{From: "00:00", To: "24:00"}}}},
+		"partition.taints[0]: ":       {Partition: &Partition{Taints: []Taint{{Key: "a", Effect: "No"}}}},
+		"partition.priorityClasses: ": {Partition: &Partition{PriorityClasses: &PriorityClasses{}}},
 	} {
 		if got := spec.Problems(); len(got) != 1 || !strings.HasPrefix(got[0], want) {
 			t.Errorf("%v, want %q", got, want)

@@ -2,32 +2,33 @@ package accel
 
 import "time"
 
-// Probe is a program that watches the devices of a kind where files cannot: through a library of the device's vendor, which may
-// crash or hang with whoever calls it. The agent starts it when the kind's driver is bound, reads what it writes ([ProbeLine]) and
-// starts it again when it ends. It is stopped before the driver is replaced. What it does not say is left to attributes, the kernel
-// log and the bus.
+// Probe is a program that watches the devices of a kind where files cannot: through a library of the device's vendor,
+// which may crash or hang with whoever calls it. The agent starts it when the kind's driver is bound, reads what it
+// writes ([ProbeLine]) and starts it again when it ends. It is stopped before the driver is replaced. What it does not
+// say is left to attributes, the kernel log and the bus.
 type Probe struct {
-	// Argv is the program with its arguments. A name without a slash is a program that stands beside the agent's own and runs
-	// among the host's files; a path is the host's.
+	// Argv is the program with its arguments. A name without a slash is a program that stands beside the agent's own
+	// and runs among the host's files; a path is the host's.
 	Argv []string `json:"argv"`
-	// Silence is how long the program may say nothing before it counts as hanging and is started again, such as "10s"; 30s when
-	// empty. What it said last counts no more then.
+	// Silence is how long the program may say nothing before it counts as hanging and is started again, such as "10s";
+	// 30s when empty. What it said last counts no more then.
 	Silence string `json:"silence,omitempty"`
 }
 
 // ProbeProtocol is the version of the protocol that a program speaks.
 const ProbeProtocol = 1
 
-// ProbeLine is one line that a program of [Probe] writes to its standard output, as JSON; its standard error is for people. One
-// field is set. A line without any, "{}", says that the program is there. What the agent does not know in a line it passes over,
-// and what it cannot read ends the program.
+// ProbeLine is one line that a program of [Probe] writes to its standard output, as JSON; its standard error is for
+// people. One field is set. A line without any, "{}", says that the program is there. What the agent does not know in a
+// line it passes over, and what it cannot read ends the program.
 type ProbeLine struct {
 	// Hello is the first line.
 	Hello *ProbeHello `json:"hello,omitempty"`
-	// Snapshot is all that the program knows, in the place of what it said before; one is due after the start, and whenever
-	// something in it has changed.
+	// Snapshot is all that the program knows, in the place of what it said before; one is due after the start, and
+	// whenever something in it has changed.
 	Snapshot *ProbeSnapshot `json:"snapshot,omitempty"`
-	// Readings are numbers by metric name (see MetricSource.Name), by device, in the place of the last ones of that device.
+	// Readings are numbers by metric name (see MetricSource.Name), by device, in the place of the last ones of that
+	// device.
 	Readings map[string]map[string]float64 `json:"readings,omitempty"`
 	// Fault is an error that a device has reported just now.
 	Fault *ProbeFault `json:"fault,omitempty"`
@@ -35,12 +36,13 @@ type ProbeLine struct {
 	Problem *Problem `json:"problem,omitempty"`
 	// Divided answers a request to divide a device, after a snapshot that shows what became of it.
 	Divided *ProbeDivision `json:"divided,omitempty"`
-	// Absent says that there is nothing to ask on this host, and why: the library is not installed, say. No device is worse for
-	// it. The program ends then; it is tried again after a while.
+	// Absent says that there is nothing to ask on this host, and why: the library is not installed, say. No device is
+	// worse for it. The program ends then; it is tried again after a while.
 	Absent string `json:"absent,omitempty"`
 }
 
-// ProbeRequest is one line that the agent writes to a program's standard input, as JSON. A program that divides nothing need not read.
+// ProbeRequest is one line that the agent writes to a program's standard input, as JSON. A program that divides nothing
+// need not read.
 type ProbeRequest struct {
 	Divide *ProbeDivision `json:"divide,omitempty"`
 }
@@ -64,7 +66,8 @@ type ProbeHello struct {
 // ProbeSnapshot is what a program knows about the devices of the host.
 type ProbeSnapshot struct {
 	Devices []ProbeDevice `json:"devices"`
-	// Labels are labels for the node that others of the vendor's programs write too, with the definition's vendor as domain.
+	// Labels are labels for the node that others of the vendor's programs write too, with the definition's vendor as
+	// domain.
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
@@ -82,7 +85,8 @@ type ProbeDevice struct {
 	NUMANode *int `json:"numaNode,omitempty"`
 	// Health is what the program thinks of it; nil: nothing is wrong.
 	Health *ProbeHealth `json:"health,omitempty"`
-	// Partitions are the parts into which it is divided, where the definition leaves them to the program (Partitions.Told).
+	// Partitions are the parts into which it is divided, where the definition leaves them to the program
+	// (Partitions.Told).
 	Partitions []ProbePartition `json:"partitions,omitempty"`
 }
 

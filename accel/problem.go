@@ -53,8 +53,8 @@ func ReasonForError(err error, otherwise Reason) Reason {
 	return otherwise
 }
 
-// ProblemOf makes a Problem of an error of a file or a process: the one in its chain, or one typed by its errno with the
-// sentence and then the error, InternalError where the errno says nothing.
+// ProblemOf makes a Problem of an error of a file or a process: the one in its chain, or one typed by its errno with
+// the sentence and then the error, InternalError where the errno says nothing.
 func ProblemOf(err error, format string, args ...any) *Problem {
 	var p *Problem
 	if errors.As(err, &p) {

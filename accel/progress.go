@@ -2,17 +2,19 @@ package accel
 
 import "time"
 
-// Progress reports how far one stage of the work on a driver is, for people who wait. All reports of a stage have the same Since;
-// the last one has Ended.
+// Progress reports how far one stage of the work on a driver is, for people who wait. All reports of a stage have the
+// same Since; the last one has Ended.
 type Progress struct {
 	Kind  string `json:"kind"`
 	Stage Stage  `json:"stage"`
 	// What is what the stage works on now: an artifact, a program of a build or its latest command, a module.
 	What string `json:"what,omitempty"`
-	// Step counts the steps of a build from 1, and Steps is how many it has; 0 while that is not known, and without steps.
+	// Step counts the steps of a build from 1, and Steps is how many it has; 0 while that is not known, and without
+	// steps.
 	Step  int `json:"step,omitempty"`
 	Steps int `json:"steps,omitempty"`
-	// Done never goes back in a stage, but for another attempt. Total is 0 while it is not known. Both are in the stage's unit.
+	// Done never goes back in a stage, but for another attempt. Total is 0 while it is not known. Both are in the
+	// stage's unit.
 	Done  int64 `json:"done"`
 	Total int64 `json:"total,omitempty"`
 	// Guessed is true when Total is the count of an earlier run, which this one may miss.
@@ -67,8 +69,8 @@ const (
 	UnitModule  Unit = "module"
 )
 
-// Left estimates the time left from the average speed of the present attempt. It reports false where an estimate would be a guess:
-// without a total, in the first five seconds, before 5 % is done, and when the total turned out too small.
+// Left estimates the time left from the average speed of the present attempt. It reports false where an estimate would
+// be a guess: without a total, in the first five seconds, before 5 % is done, and when the total turned out too small.
 func (p Progress) Left(now time.Time) (time.Duration, bool) {
 	took := now.Sub(p.Since)
 	if !p.Again.IsZero() {

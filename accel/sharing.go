@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Sharing offers each device of a kind several times to the kubelet. The containers that have one device take turns on it as
-// its driver lets them: each can use up its memory, a fault of one is a fault of all, and nobody gets a fair part of the time.
-// It is for the device plugin alone; claims share by Capacity.
+// Sharing offers each device of a kind several times to the kubelet. The containers that have one device take turns on
+// it as its driver lets them: each can use up its memory, a fault of one is a fault of all, and nobody gets a fair part
+// of the time. It is for the device plugin alone; claims share by Capacity.
 type Sharing struct {
 	// Replicas is how many times each device is offered, from 1, which is not shared, to 256.
 	Replicas int `json:"replicas"`
 	// Rename offers shared devices as "<resource>.shared", so that only those who ask for a part get one.
 	Rename bool `json:"rename,omitempty"`
-	// FailRequestsGreaterThanOne refuses containers that ask for more than one replica, who may believe that they get more
-	// of the device's time or memory for it.
+	// FailRequestsGreaterThanOne refuses containers that ask for more than one replica, who may believe that they get
+	// more of the device's time or memory for it.
 	FailRequestsGreaterThanOne bool `json:"failRequestsGreaterThanOne,omitempty"`
 }
 
@@ -53,8 +53,8 @@ func (def *Definition) Offered() string {
 	return name
 }
 
-// FormerlyOffered are the other names that the kubelet may know devices of the kind as, because another configuration was in
-// force before.
+// FormerlyOffered are the other names that the kubelet may know devices of the kind as, because another configuration
+// was in force before.
 func (def *Definition) FormerlyOffered() []string {
 	return others(def.Offered(), def.Resource, cmp.Or(def.Rename, def.Resource))
 }

@@ -19,10 +19,16 @@ func TestOffered(t *testing.T) {
 		{"alone", "", nil, "", 1, "a/b", []string{"a/b.shared"}},
 		{"shared", "", &Sharing{Replicas: 4}, "", 4, "a/b", []string{"a/b.shared"}},
 		{"shared by another name", "", &Sharing{Replicas: 4, Rename: true}, "", 4, "a/b.shared", []string{"a/b"}},
-		{"switched off by the configuration", "", &Sharing{Replicas: 1, Rename: true}, "", 1, "a/b", []string{"a/b.shared"}},
+		{
+			"switched off by the configuration", "", &Sharing{Replicas: 1, Rename: true}, "", 1, "a/b",
+			[]string{"a/b.shared"},
+		},
 		{"claims", "", &Sharing{Replicas: 4, Rename: true}, AllocateByDRA, 1, "a/b", []string{"a/b.shared"}},
 		{"renamed", "c/d", nil, "", 1, "c/d", []string{"a/b", "a/b.shared", "c/d.shared"}},
-		{"renamed and shared by another name", "c/d", &Sharing{Replicas: 2, Rename: true}, "", 2, "c/d.shared", []string{"a/b", "a/b.shared", "c/d"}},
+		{
+			"renamed and shared by another name", "c/d", &Sharing{Replicas: 2, Rename: true}, "", 2, "c/d.shared",
+			[]string{"a/b", "a/b.shared", "c/d"},
+		},
 	} {
 		def := &Definition{Resource: "a/b", Rename: c.rename, Sharing: c.sharing, Allocation: c.allocation}
 		if n, name := def.Replicas(), def.Offered(); n != c.replicas || name != c.offered {
@@ -42,7 +48,8 @@ func TestOffered(t *testing.T) {
 func TestResourceProblem(t *testing.T) {
 	for name, good := range map[string]bool{
 		"example.com/npu": true, "gpu.example.com/Half_npu.shared": true,
-		"npu": false, "/npu": false, "example.com/": false, "example.com/-npu": false, "Example.com/npu": false, "a/b/c": false, "a/b c": false,
+		"npu": false, "/npu": false, "example.com/": false, "example.com/-npu": false, "Example.com/npu": false,
+		"a/b/c": false, "a/b c": false,
 		"kubernetes.io/npu": false, "x.kubernetes.io/npu": false, "notkubernetes.io/npu": true,
 		"a/" + strings.Repeat("n", 63): true, "a/" + strings.Repeat("n", 64): false,
 	} {

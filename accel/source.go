@@ -206,7 +206,8 @@ func (s Source) registryProblems() []string {
 		bad("push: an image that is pinned to a digest cannot be pushed to")
 	}
 	if s.Push && len(s.Keys) > 0 {
-		bad("push: a host has no key to sign with, so the others would refuse what it publishes; push signed drivers with `acceld driver build --push --sign-key`")
+		bad(
+			"push: a host has no key to sign with, so the others would refuse what it publishes; push signed drivers with `acceld driver build --push --sign-key`")
 	}
 	return out
 }

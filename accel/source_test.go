@@ -14,31 +14,53 @@ func TestSourceProblems(t *testing.T) {
 	}{
 		{"as in the documentation", func(*Source) {}, ""},
 		{"everything", func(s *Source) {
-			s.Mirrors, s.Digest, s.Keys = []string{"mirror.example/x"}, "sha256:"+strings.Repeat("a", 64), []string{"/etc/key.pub"}
-			s.CA, s.Credentials, s.Proxy, s.PlainHTTP = "/etc/ca.pem", "/root/.docker/config.json", "http://proxy:3128", true
+			s.Mirrors, s.Digest, s.Keys = []string{"mirror.example/x"}, "sha256:"+strings.Repeat("a", 64),
+				[]string{"/etc/key.pub"}
+			s.CA, s.Credentials, s.Proxy, s.PlainHTTP = "/etc/ca.pem", "/root/.docker/config.json", "http://proxy:3128",
+				true
 		}, ""},
 		{"local registry", func(s *Source) { s.Image = "localhost/driver" }, ""},
 		{"no registry", func(s *Source) { s.Image = "driver" }, `image: "driver" names no registry`},
 		{"no image", func(s *Source) { s.Image = "" }, `image: "" names no registry`},
 		{"template", func(s *Source) { s.Image = "registry.example/x:{{" }, "image: template"},
 		{"path", func(s *Source) { s.Path = "/x" }, "path: means nothing for a source of type oci"},
-		{"mirror", func(s *Source) { s.Mirrors = []string{"a.example", "https://x"} }, `mirrors[1]: "https://x" is not a registry`},
+		{"mirror", func(s *Source) {
+			s.Mirrors = []string{"a.example", "https://x"}
+		}, `mirrors[1]: "https://x" is not a registry`},
 		{"digest", func(s *Source) { s.Digest = "md5:1" }, `digest: "md5:1" is not sha256:`},
 		{"key", func(s *Source) { s.Keys = []string{"key.pub"} }, `keys[0]: "key.pub" is not an absolute path`},
 		{"authority", func(s *Source) { s.CA = "ca.pem" }, `ca: "ca.pem" is not an absolute path`},
-		{"credentials", func(s *Source) { s.Credentials = "~/.docker/config.json" }, `credentials: "~/.docker/config.json" is not`},
+		{"credentials", func(s *Source) {
+			s.Credentials = "~/.docker/config.json"
+		}, `credentials: "~/.docker/config.json" is not`},
 		{"proxy", func(s *Source) { s.Proxy = "user:secret@proxy" }, "proxy: not a URL"},
-		{"push to a digest", func(s *Source) { s.Push, s.Digest = true, "sha256:"+strings.Repeat("a", 64) }, "push: an image that is pinned"},
-		{"push what others refuse", func(s *Source) { s.Push, s.Keys = true, []string{"/k"} }, "push: a host has no key"},
+		{"push to a digest", func(s *Source) {
+			s.Push, s.Digest = true, "sha256:"+strings.Repeat("a", 64)
+		}, "push: an image that is pinned"},
+		{"push what others refuse", func(s *Source) {
+			s.Push, s.Keys = true, []string{"/k"}
+		}, "push: a host has no key"},
 		{"type", func(s *Source) { s.Type = "ftp" }, `type: "ftp" is not one of oci, build, bundle`},
 		{"needless", func(s *Source) { s.Type = SourceStore }, `type: "store" always comes first`},
-		{"image of a build", func(s *Source) { s.Type, s.Path = SourceBuild, "/src" }, "image: means nothing for a source of type build"},
-		{"build without a path", func(s *Source) { *s = Source{Type: SourceBuild} }, `path: "" is not an absolute path`},
-		{"system", func(s *Source) { *s = Source{Type: SourceBuild, Path: "/src", System: "bazel"} }, `system: "bazel" is not one of`},
-		{"system of a bundle", func(s *Source) { *s = Source{Type: SourceBundle, Path: "/b.tar", System: BuildMake} }, "system: means nothing"},
-		{"make", func(s *Source) { *s = Source{Type: SourceBuild, Path: "/src", Make: []string{"A={{"}} }, "make[0]: template"},
+		{"image of a build", func(s *Source) {
+			s.Type, s.Path = SourceBuild, "/src"
+		}, "image: means nothing for a source of type build"},
+		{"build without a path", func(s *Source) {
+			*s = Source{Type: SourceBuild}
+		}, `path: "" is not an absolute path`},
+		{"system", func(s *Source) {
+			*s = Source{Type: SourceBuild, Path: "/src", System: "bazel"}
+		}, `system: "bazel" is not one of`},
+		{"system of a bundle", func(s *Source) {
+			*s = Source{Type: SourceBundle, Path: "/b.tar", System: BuildMake}
+		}, "system: means nothing"},
+		{"make", func(s *Source) {
+			*s = Source{Type: SourceBuild, Path: "/src", Make: []string{"A={{"}}
+		}, "make[0]: template"},
 		{"bundle", func(s *Source) { *s = Source{Type: SourceBundle, Path: "/media/b.tar", Keys: []string{"/k"}} }, ""},
-		{"bundle with a registry", func(s *Source) { *s = Source{Type: SourceBundle, Path: "/b.tar", Push: true} }, "push: means nothing"},
+		{"bundle with a registry", func(s *Source) {
+			*s = Source{Type: SourceBundle, Path: "/b.tar", Push: true}
+		}, "push: means nothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := good

@@ -11,10 +11,11 @@ import (
 type Upgrade struct {
 	From DriverRef `json:"from"`
 	To   DriverRef `json:"to"`
-	// Why says how what is wanted differs from what is loaded, such as `module "edu" is loaded in version "1.0.0", wanted
-	// is "2.0.0"`.
+	// Why says how what is wanted differs from what is loaded, such as `module "edu" is loaded in version "1.0.0",
+	// wanted is "2.0.0"`.
 	Why string `json:"why,omitempty"`
-	// Wish names what is wanted: version, parameters, sources and when it was asked for. Another wish is another upgrade.
+	// Wish names what is wanted: version, parameters, sources and when it was asked for. Another wish is another
+	// upgrade.
 	Wish  string       `json:"wish"`
 	Phase UpgradePhase `json:"phase"`
 	// Since is when the upgrade was first seen to be wanted.

@@ -12,8 +12,8 @@ type Want struct {
 	CDI bool `json:"cdi"`
 	// Kinds are the definitions in force, by kind, the file's overrides applied. A disabled kind is not in the map.
 	Kinds map[string]*Definition `json:"kinds,omitempty"`
-	// Unsure is true while the policies of the cluster are to be read and nobody has, now or before: until then no driver that
-	// serves is replaced.
+	// Unsure is true while the policies of the cluster are to be read and nobody has, now or before: until then no
+	// driver that serves is replaced.
 	Unsure bool `json:"unsure,omitempty"`
 	// Problem says why the configuration on the disk cannot be used; then the one before stays in force.
 	Problem *Problem `json:"problem,omitempty"`

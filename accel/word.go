@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Word is what a node says of an upgrade that a policy orders, in the annotation "acceld.dev/upgrade-<kind>" of its own:
-// "waiting 2.0.0", "upgrading 2.0.0" or "failed 2.0.0 RolledBack". The zero one is silence.
+// Word is what a node says of an upgrade that a policy orders, in the annotation "acceld.dev/upgrade-<kind>" of its
+// own: "waiting 2.0.0", "upgrading 2.0.0" or "failed 2.0.0 RolledBack". The zero one is silence.
 type Word struct {
 	Phase WordPhase
 	// Version is what the node is to have: that of the driver, or what stands for a driver without one.
@@ -28,8 +28,8 @@ type WordPhase string
 const (
 	// WordWaiting: the driver is ready in the store, the old one serves, and nothing goes on without a grant.
 	WordWaiting WordPhase = "waiting"
-	// WordUpgrading: the node has its grant. It acts when it has read its own word together with the grant, and keeps the
-	// word until it does not act any more.
+	// WordUpgrading: the node has its grant. It acts when it has read its own word together with the grant, and keeps
+	// the word until it does not act any more.
 	WordUpgrading WordPhase = "upgrading"
 	// WordFailed: it could not, and has the previous driver or none.
 	WordFailed WordPhase = "failed"
@@ -59,8 +59,9 @@ func (w *Word) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Grant is what the controller says to a node, in the annotation "acceld.dev/grant-<kind>": "2.0.0 <time of the slot>". One
-// that is taken back leaves its time, "- <time>": who wants to give a grant for an earlier slot has read something old.
+// Grant is what the controller says to a node, in the annotation "acceld.dev/grant-<kind>": "2.0.0 <time of the slot>".
+// One that is taken back leaves its time, "- <time>": who wants to give a grant for an earlier slot has read something
+// old.
 type Grant struct {
 	Version string // empty when nothing is granted
 	Since   time.Time

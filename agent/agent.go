@@ -184,7 +184,8 @@ func (a *Agent) organs(facts accel.Facts) {
 	a.watcher.seen = a.around.see
 	a.gate = &hookGate{runtime: a.runtime, pods: a.pods, log: a.Log}
 	a.plugins = &plugins{
-		Setup: a.Setup, ctx: a.ctx, group: &a.group, machine: a.machine, changed: a.changed, poke: a.poke, alive: a.alive,
+		Setup: a.Setup, ctx: a.ctx, group: &a.group, machine: a.machine, changed: a.changed, poke: a.poke,
+		alive:   a.alive,
 		sockets: a.sockets, runtime: a.runtime, documents: a.documents, bound: a.gate.bound,
 	}
 	a.holdings = a.plugins.follower()
@@ -199,7 +200,8 @@ func (a *Agent) organs(facts accel.Facts) {
 	})
 	a.users.programs = a.programs
 	a.resets = &resets{
-		host: a.Host, driver: a.driver, machine: a.machine, pause: a.programs.Pause, poke: a.poke, wake: a.wake, log: a.Log,
+		host: a.Host, driver: a.driver, machine: a.machine, pause: a.programs.Pause, poke: a.poke, wake: a.wake,
+		log: a.Log,
 	}
 }
 
@@ -226,7 +228,8 @@ func (a *Agent) exposed() exporter.Options {
 		Machine: a.machine,
 		Follow:  func() (accel.Machine, <-chan struct{}) { return a.loop.Follow() },
 		Ready:   func() (bool, string) { text := Unready(a.tasks); return text == "", text },
-		Live:    a.alive, Holders: a.holdings.Holdings, Progress: a.board.List, Pages: a.Pages, Log: a.Log, Process: true,
+		Live:    a.alive, Holders: a.holdings.Holdings, Progress: a.board.List, Pages: a.Pages, Log: a.Log,
+		Process: true,
 	}
 }
 

@@ -44,7 +44,8 @@ func portions(p *kube.BoundPod) []portion {
 		}
 		return nil
 	}
-	apps, inits := cards(p.Meta.Annotations[accel.ChosenAnnotation]), cards(p.Meta.Annotations[accel.ChosenInitAnnotation])
+	apps, inits := cards(p.Meta.Annotations[accel.ChosenAnnotation]),
+		cards(p.Meta.Annotations[accel.ChosenInitAnnotation])
 	stays := func(c kube.BoundContainer) bool { return c.RestartPolicy == "Always" }
 	beside, passing := 0, 0
 	for _, c := range p.Spec.InitContainers {

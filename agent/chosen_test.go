@@ -17,7 +17,8 @@ import (
 func TestPortions(t *testing.T) {
 	const ask = `"resources":{"limits":{"qemu.org/edu":"1"}}`
 	var p kube.BoundPod
-	text := `{"metadata":{"name":"p","namespace":"team","uid":"u","annotations":{"gas-ts":"1","gas-container-cards":"0000-01-00.0|| 0000-02-00.0, gone","acceld.dev/init-container-cards":"0000-02-00.0|0000-01-00.0"}},
+	text :=
+		`{"metadata":{"name":"p","namespace":"team","uid":"u","annotations":{"gas-ts":"1","gas-container-cards":"0000-01-00.0|| 0000-02-00.0, gone","acceld.dev/init-container-cards":"0000-02-00.0|0000-01-00.0"}},
 		"spec":{"initContainers":[{"name":"first",` + ask + `},{"name":"beside","restartPolicy":"Always",` + ask + `},{"name":"unasked",` + ask + `}],
 		"containers":[{"name":"a",` + ask + `},{"name":"b"},{"name":"c",` + ask + `}]},"status":{"phase":"Pending"}}`
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
@@ -25,7 +26,8 @@ func TestPortions(t *testing.T) {
 	}
 	bound := func(container string, passing bool, cards ...string) deviceplugin.Bound {
 		return deviceplugin.Bound{
-			PodRef: deviceplugin.PodRef{Namespace: "team", Pod: "p", Container: container}, UID: "u", Count: 1, Cards: cards, Passing: passing,
+			PodRef: deviceplugin.PodRef{Namespace: "team", Pod: "p", Container: container}, UID: "u", Count: 1,
+			Cards: cards, Passing: passing,
 		}
 	}
 	want := []deviceplugin.Bound{
@@ -35,12 +37,16 @@ func TestPortions(t *testing.T) {
 	if diff := cmp.Diff(want, asking([]*kube.BoundPod{&p}, "qemu.org/edu")); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
-	m := accel.Machine{Have: map[string]accel.Have{"qemu-edu": {Accelerators: []accel.Accelerator{{ID: "0000:01:00.0"}, {ID: "0000:02:00.0"}}}}}
+	m := accel.Machine{Have: map[string]accel.Have{"qemu-edu": {Accelerators: []accel.Accelerator{
+		{ID: "0000:01:00.0"},
+		{ID: "0000:02:00.0"},
+	}}}}
 	choice := func(container, id string) gate.Choice {
 		return gate.Choice{Pod: "u", Container: container, Devices: []string{id}}
 	}
 	if diff := cmp.Diff([]gate.Choice{
-		choice("first", "0000:01:00.0"), choice("beside", "0000:02:00.0"), choice("a", "0000:01:00.0"), choice("c", "0000:02:00.0"),
+		choice("first", "0000:01:00.0"), choice("beside", "0000:02:00.0"), choice("a", "0000:01:00.0"),
+		choice("c", "0000:02:00.0"),
 	}, choices([]*kube.BoundPod{&p}, m)); diff != "" {
 		t.Errorf("what the gate checks (-want +got):\n%s", diff)
 	}

@@ -30,15 +30,17 @@ func apiServer(t *testing.T, version *atomic.Pointer[string]) (kubeconfig string
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 		case strings.HasPrefix(r.URL.Path, "/api/v1/nodes/"):
-			fmt.Fprint(w, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"node-a","uid":"u","resourceVersion":"1"}}`)
+			fmt.Fprint(w,
+				`{"kind":"Node","apiVersion":"v1","metadata":{"name":"node-a","uid":"u","resourceVersion":"1"}}`)
 		default:
 			w.WriteHeader(http.StatusNotFound)
 		}
 	}))
 	t.Cleanup(srv.Close)
 	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
-	return fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]\n"+
-		"users: [{name: u, user: {token: secret}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n",
+	return fmt.Sprintf(
+		"apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]\n"+
+			"users: [{name: u, user: {token: secret}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n",
 		srv.URL, base64.StdEncoding.EncodeToString(cert))
 }
 
@@ -48,7 +50,8 @@ func clustered(t *testing.T, m *hosttest.Machine, version *atomic.Pointer[string
 	t.Helper()
 	credentials := filepath.Join(t.TempDir(), "kubeconfig")
 	save(t, credentials, apiServer(t, version))
-	a := assembled(t, m, "node: node-a\nkubernetes: {enabled: on, kubeconfig: "+credentials+", policies: off}\nendpoint: {listen: ''}\n")
+	a := assembled(t, m, "node: node-a\nkubernetes: {enabled: on, kubeconfig: "+credentials+
+		", policies: off}\nendpoint: {listen: ''}\n")
 	a.group.Go(func() { _ = a.loop.Run(t.Context()) })
 	a.group.Go(func() { _ = a.kube.Run(t.Context()) })
 	t.Cleanup(a.group.Wait)
@@ -63,21 +66,24 @@ func TestClusterVersion(t *testing.T) {
 	m := hosttest.New(t)
 	m.AddPCI(accel.PCIDevice{Address: address, Class: "120000", Vendor: "f00d", Device: "0001"})
 	m.SetAttribute(address, "made_for", "nobody")
-	m.File("/etc/acceld/definitions.d/npu.yaml", "kind: example-npu\nresource: example.com/npu\nmatch: [{vendor: f00d, device: '0001'}]\n"+
-		"driver: {binds: npu, modules: [{name: npu}]}\n"+
-		"steps: {driver-container: {before: [{name: made-for, validate: {file: made_for, want: 'version {{.ClusterVersion}}'}}]}}\n")
+	m.File("/etc/acceld/definitions.d/npu.yaml",
+		"kind: example-npu\nresource: example.com/npu\nmatch: [{vendor: f00d, device: '0001'}]\n"+
+			"driver: {binds: npu, modules: [{name: npu}]}\n"+
+			"steps: {driver-container: {before: [{name: made-for, validate: {file: made_for, want: 'version {{.ClusterVersion}}'}}]}}\n")
 	a := clustered(t, m, &version)
 	eventually := func(what string, reason accel.Reason, says string) {
 		t.Helper()
 		var last *accel.Failure
 		for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
-			if last = a.loop.Machine().Status["example-npu"].Blocked; last != nil && last.Reason == reason && strings.Contains(last.Message, says) {
+			if last = a.loop.Machine().Status["example-npu"].Blocked; last != nil && last.Reason == reason &&
+				strings.Contains(last.Message, says) {
 				return
 			}
 		}
 		t.Fatalf("%s: %+v, %+v", what, last, a.loop.Machine().Facts.Cluster)
 	}
-	eventually("before the API server has said it", accel.APIUnreachable, "the API server has not said the version of the cluster")
+	eventually("before the API server has said it", accel.APIUnreachable,
+		"the API server has not said the version of the cluster")
 	select {
 	case <-a.watcher.moved: // of what was looked at first
 	default:
@@ -102,7 +108,8 @@ func TestClusterVersionIsNews(t *testing.T) {
 	a := clustered(t, hosttest.New(t), &version)
 	said := "v1.37.1"
 	version.Store(&said)
-	for until := time.Now().Add(20 * time.Second); a.loop.Machine().Facts.Cluster.Version != "1.37"; time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(20 * time.Second); a.loop.Machine().Facts.Cluster.Version != "1.37"; time.Sleep(
+		10 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatalf("%+v", a.loop.Machine().Facts.Cluster)
 		}
@@ -125,13 +132,17 @@ func TestClusterKnown(t *testing.T) {
 		if c.kubelet {
 			m.Dir("/var/lib/kubelet/device-plugins")
 		}
-		a := &Agent{Setup: opened(t, m.Host.Root(), "kubernetes: {enabled: "+c.kubernetes+"}\n"), around: &surroundings{}}
+		a := &Agent{
+			Setup:  opened(t, m.Host.Root(), "kubernetes: {enabled: "+c.kubernetes+"}\n"),
+			around: &surroundings{},
+		}
 		if got := a.facts().Cluster; got != c.want {
 			t.Errorf("kubernetes %s, kubelet %v: %+v", c.kubernetes, c.kubelet, got)
 		}
 	}
 	for version, want := range map[string]string{
-		"v1.37.1": "1.37", "v1.30.2-gke.100": "1.30", "v1.29.3+k3s1": "1.29", "1.31": "1.31", "v1.32+": "1.32", "": "", "v1": "", "main": "",
+		"v1.37.1": "1.37", "v1.30.2-gke.100": "1.30", "v1.29.3+k3s1": "1.29", "1.31": "1.31", "v1.32+": "1.32", "": "",
+		"v1": "", "main": "",
 	} {
 		if got := minor(version); got != want {
 			t.Errorf("of %q: %q, want %q", version, got, want)

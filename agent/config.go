@@ -244,14 +244,16 @@ func (c Config) check() []error {
 	if c.Listen != "" {
 		host, _, err := net.SplitHostPort(c.Listen)
 		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
-			errs = append(errs, fmt.Errorf("endpoint.listen: %q is not a loopback address with a port, such as 127.0.0.1:9480",
-				c.Listen))
+			errs = append(errs,
+				fmt.Errorf("endpoint.listen: %q is not a loopback address with a port, such as 127.0.0.1:9480",
+					c.Listen))
 		}
 	}
 	errs = append(errs, c.Remote.check()...)
 	for i, s := range c.Prebuilt {
 		if !s.Type.Prebuilt() {
-			errs = append(errs, fmt.Errorf("prebuilt[%d].type: %q is not one of %s", i, s.Type, accel.PrebuiltSources()))
+			errs = append(errs, fmt.Errorf("prebuilt[%d].type: %q is not one of %s", i, s.Type,
+				accel.PrebuiltSources()))
 			continue
 		}
 		for _, text := range s.Problems() {
@@ -332,7 +334,8 @@ func sameResource(defs map[string]*accel.Definition) *accel.Problem {
 			return accel.Problemf(accel.ConfigInvalid, "kinds.%s: %s", kind, text)
 		}
 		if other := by[name]; other != "" && (name != defs[kind].Resource || name != defs[other].Resource) {
-			return accel.Problemf(accel.ConfigInvalid, "kinds.%s: the resource %q is that of kind %q", kind, name, other)
+			return accel.Problemf(accel.ConfigInvalid, "kinds.%s: the resource %q is that of kind %q", kind, name,
+				other)
 		}
 		by[name] = kind
 	}

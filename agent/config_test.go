@@ -50,7 +50,8 @@ func TestPackagedConfigSaysNothing(t *testing.T) {
 			example.WriteString(text)
 		}
 	}
-	if c, problem := ParseConfig("the example", []byte(example.String())); problem != nil || c.Kubeconfig == "" || len(c.Kinds) != 1 {
+	if c, problem := ParseConfig("the example", []byte(example.String())); problem != nil || c.Kubeconfig == "" ||
+		len(c.Kinds) != 1 {
 		t.Errorf("%+v, %v", c, problem)
 	}
 }
@@ -71,7 +72,10 @@ func TestReferenceConfigsExample(t *testing.T) {
 	if len(c.Prebuilt) != 2 || c.Prebuilt[0].Image == "" || c.Prebuilt[1].Path == "" {
 		t.Errorf("%+v", c.Prebuilt)
 	}
-	got, problem := c.Override(map[string]*accel.Definition{"a-b": {Kind: "a-b", Driver: accel.DriverDefinition{Sources: []accel.Source{{Type: accel.SourceBuild}}}}})
+	got, problem := c.Override(map[string]*accel.Definition{"a-b": {
+		Kind:   "a-b",
+		Driver: accel.DriverDefinition{Sources: []accel.Source{{Type: accel.SourceBuild}}},
+	}})
 	if problem != nil || len(got["a-b"].Driver.Sources) != 3 || got["a-b"].Driver.Sources[2].Type != accel.SourceBuild {
 		t.Errorf("%v %+v", problem, got["a-b"])
 	}
@@ -79,7 +83,10 @@ func TestReferenceConfigsExample(t *testing.T) {
 
 // The words of docs/config.yaml need no quotes.
 func TestConfigSwitch(t *testing.T) {
-	for written, want := range map[string]string{"on": "on", "off": "off", "auto": "auto", "'on'": "on", "true": "on", "false": "off", "''": "auto"} {
+	for written, want := range map[string]string{
+		"on": "on", "off": "off", "auto": "auto", "'on'": "on", "true": "on",
+		"false": "off", "''": "auto",
+	} {
 		c, problem := ParseConfig("it", []byte("kubernetes: {enabled: "+written+"}"))
 		if problem != nil || c.Kubernetes != want {
 			t.Errorf("%s: %q, %v", written, c.Kubernetes, problem)
@@ -103,19 +110,40 @@ func TestConfigRefusals(t *testing.T) {
 		{"too short", "sampleEvery: 10ms", "sampleEvery: must be at least 1s"},
 		{"reachable from outside", "endpoint: {listen: '0.0.0.0:9480'}", "not a loopback address"},
 		{"remote without address", "endpoint: {remote: {tokens: true}}", "endpoint.remote.listen: is missing"},
-		{"remote address", "endpoint: {remote: {listen: '9481', tokens: true}}", `endpoint.remote.listen: "9481" is not an address`},
-		{"remote host name", "endpoint: {remote: {listen: 'node:9481', tokens: true}}", `endpoint.remote.listen: "node:9481" is not an address`},
+		{
+			"remote address", "endpoint: {remote: {listen: '9481', tokens: true}}",
+			`endpoint.remote.listen: "9481" is not an address`,
+		},
+		{
+			"remote host name", "endpoint: {remote: {listen: 'node:9481', tokens: true}}",
+			`endpoint.remote.listen: "node:9481" is not an address`,
+		},
 		{"remote for nobody", "endpoint: {remote: {listen: ':9481'}}", "endpoint.remote: nobody would be let in"},
-		{"remote half certificate", "endpoint: {remote: {listen: ':9481', tokens: true, key: /k}}", "endpoint.remote: certificate and key must be both there"},
-		{"remote relative file", "endpoint: {remote: {listen: ':9481', clientCA: ca.crt}}", `endpoint.remote.clientCA: "ca.crt" is not an absolute path`},
-		{"remote clients", "endpoint: {remote: {listen: ':9481', tokens: true, clients: [a]}}", "endpoint.remote.clients: without clientCA"},
+		{
+			"remote half certificate", "endpoint: {remote: {listen: ':9481', tokens: true, key: /k}}",
+			"endpoint.remote: certificate and key must be both there",
+		},
+		{
+			"remote relative file", "endpoint: {remote: {listen: ':9481', clientCA: ca.crt}}",
+			`endpoint.remote.clientCA: "ca.crt" is not an absolute path`,
+		},
+		{
+			"remote clients", "endpoint: {remote: {listen: ':9481', tokens: true, clients: [a]}}",
+			"endpoint.remote.clients: without clientCA",
+		},
 		{"remote option", "endpoint: {remote: {listen: ':9481', token: true}}", `unknown field "token"`},
 		{"relative path", "stateDir: var", `stateDir: "var" is not an absolute path`},
 		{"allocation", "kubernetes: {allocation: DRA}", `kubernetes.allocation: "DRA" is not one of devicePlugin, dra`},
 		{"allocation of a kind", "kinds: {a: {allocation: both}}", `kinds.a.allocation: "both" is not one of`},
 		{"resource", "kinds: {a: {resource: npu}}", `kinds.a.resource: "npu" is not of the form`},
-		{"too few replicas", "kinds: {a: {sharing: {rename: true}}}", "kinds.a.sharing.replicas: 0 is not from 1 to 256"},
-		{"claims are shared otherwise", "kinds: {a: {allocation: dra, sharing: {replicas: 2}}}", "kinds.a.sharing: is for allocation devicePlugin"},
+		{
+			"too few replicas", "kinds: {a: {sharing: {rename: true}}}",
+			"kinds.a.sharing.replicas: 0 is not from 1 to 256",
+		},
+		{
+			"claims are shared otherwise", "kinds: {a: {allocation: dra, sharing: {replicas: 2}}}",
+			"kinds.a.sharing: is for allocation devicePlugin",
+		},
 		{"policies", "kubernetes: {policies: maybe}", "not one of on, off"},
 		{"switch", "kubernetes: {enabled: maybe}", "not one of auto, on, off"},
 		{"memory", "build: {memory: 90}", `build.memory: "90" is neither a share`},
@@ -123,12 +151,24 @@ func TestConfigRefusals(t *testing.T) {
 		{"weight", "build: {cpuWeight: 0}", "build.cpuWeight: 0 is not from 1 to 10000"},
 		{"jobs", "build: {jobs: -1}", "build.jobs: -1"},
 		{"level", "logLevel: loud", "not one of debug"},
-		{"prebuilt source", "prebuilt: [{type: build, path: /src}]", `prebuilt[0].type: "build" is not one of oci, bundle`},
+		{
+			"prebuilt source", "prebuilt: [{type: build, path: /src}]",
+			`prebuilt[0].type: "build" is not one of oci, bundle`,
+		},
 		{"prebuilt image", "prebuilt: [{type: oci, image: driver}]", `prebuilt[0].image: "driver" names no registry`},
-		{"source of a kind", "kinds: {a-b: {driver: {sources: [{type: oci, image: r.example/x, digest: x}]}}}", `kinds.a-b.driver.sources[0].digest: "x" is not sha256:`},
+		{
+			"source of a kind", "kinds: {a-b: {driver: {sources: [{type: oci, image: r.example/x, digest: x}]}}}",
+			`kinds.a-b.driver.sources[0].digest: "x" is not sha256:`,
+		},
 		{"store", "store: {mib: -1}", "store: entries and mib must not be negative"},
-		{"upgrade policy", "kinds: {a: {driver: {upgrade: {holders: shoot}}}}", `kinds.a.driver.upgrade.holders: "shoot" is not one of`},
-		{"upgrade timeout", "kinds: {a: {driver: {upgrade: {timeout: soon}}}}", `kinds.a.driver.upgrade.timeout: "soon"`},
+		{
+			"upgrade policy", "kinds: {a: {driver: {upgrade: {holders: shoot}}}}",
+			`kinds.a.driver.upgrade.holders: "shoot" is not one of`,
+		},
+		{
+			"upgrade timeout", "kinds: {a: {driver: {upgrade: {timeout: soon}}}}",
+			`kinds.a.driver.upgrade.timeout: "soon"`,
+		},
 		{"upgrade by hand", "kinds: {a: {driver: {upgrade: {asked: 2026-01-02T03:04:05Z}}}}", "acceld driver upgrade"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -136,7 +176,8 @@ func TestConfigRefusals(t *testing.T) {
 			if problem == nil {
 				t.Fatal("accepted")
 			}
-			if problem.Reason != accel.ConfigInvalid || !strings.Contains(problem.Message, c.says) || !strings.Contains(problem.Message, "c.yaml") {
+			if problem.Reason != accel.ConfigInvalid || !strings.Contains(problem.Message, c.says) ||
+				!strings.Contains(problem.Message, "c.yaml") {
 				t.Errorf("got %v, want ConfigInvalid naming c.yaml and %q", problem, c.says)
 			}
 		})
@@ -150,14 +191,23 @@ func TestOverride(t *testing.T) {
 	}
 	no, yes := false, true
 	c := Config{Kinds: map[string]accel.KindConfig{
-		"a-one": {Driver: accel.KindDriverOverride{Version: "2", Parameters: map[string]map[string]string{"m": {"p": "1"}}, Upgrade: &accel.UpgradePolicy{Holders: accel.HoldersWait}, Takeover: &yes, Sign: &accel.Signer{Key: "k"}}},
+		"a-one": {Driver: accel.KindDriverOverride{
+			Version:    "2",
+			Parameters: map[string]map[string]string{"m": {"p": "1"}},
+			Upgrade:    &accel.UpgradePolicy{Holders: accel.HoldersWait}, Takeover: &yes,
+			Sign: &accel.Signer{Key: "k"},
+		}},
 		"a-two": {Enabled: &no},
 	}}
 	got, problem := c.Override(defs)
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	want := map[string]*accel.Definition{"a-one": {Kind: "a-one", Driver: accel.DriverDefinition{Version: "2", Modules: []accel.Module{{Name: "m", Parameters: map[string]string{"p": "1"}}}, Upgrade: accel.UpgradePolicy{Holders: accel.HoldersWait}, Takeover: true, Sign: &accel.Signer{Key: "k"}}}}
+	want := map[string]*accel.Definition{"a-one": {Kind: "a-one", Driver: accel.DriverDefinition{
+		Version: "2",
+		Modules: []accel.Module{{Name: "m", Parameters: map[string]string{"p": "1"}}},
+		Upgrade: accel.UpgradePolicy{Holders: accel.HoldersWait}, Takeover: true, Sign: &accel.Signer{Key: "k"},
+	}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("override (-want +got):\n%s", diff)
 	}
@@ -168,7 +218,8 @@ func TestOverride(t *testing.T) {
 		{"a-three": {}},
 		{"a-one": {Driver: accel.KindDriverOverride{Parameters: map[string]map[string]string{"q": {}}}}},
 	} {
-		if _, problem := (Config{Kinds: kinds}).Override(defs); problem == nil || problem.Reason != accel.ConfigInvalid {
+		if _, problem := (Config{Kinds: kinds}).Override(defs); problem == nil ||
+			problem.Reason != accel.ConfigInvalid {
 			t.Errorf("%v: got %v, want ConfigInvalid", kinds, problem)
 		}
 	}
@@ -204,8 +255,14 @@ func TestAllocation(t *testing.T) {
 
 // TestSharing: the kind's own options replace those of its definition.
 func TestSharing(t *testing.T) {
-	def := map[string]*accel.Definition{"a-b": {Kind: "a-b", Resource: "a/b", Sharing: &accel.Sharing{Replicas: 4, Rename: true}}}
-	for text, want := range map[string]string{"{}": "4 a/b.shared", "{sharing: {replicas: 1}}": "1 a/b", "{sharing: {replicas: 8}}": "8 a/b"} {
+	def := map[string]*accel.Definition{"a-b": {Kind: "a-b", Resource: "a/b", Sharing: &accel.Sharing{
+		Replicas: 4,
+		Rename:   true,
+	}}}
+	for text, want := range map[string]string{
+		"{}": "4 a/b.shared", "{sharing: {replicas: 1}}": "1 a/b",
+		"{sharing: {replicas: 8}}": "8 a/b",
+	} {
 		c, problem := ParseConfig("c.yaml", []byte("kinds: {a-b: "+text+"}"))
 		if problem != nil {
 			t.Fatal(problem)
@@ -225,10 +282,11 @@ func TestResource(t *testing.T) {
 		"a-b: {}":              "a/b a/b",
 		"a-b: {resource: x/y}": "x/y a/b",
 		"a-b: {resource: c/d}": `kinds.c-d: the resource "c/d" is that of kind "a-b"`,
-		"{a-b: {resource: c/d}, c-d: {enabled: false}}":                                            "c/d a/b",
-		"{a-b: {resource: c/d}, c-d: {resource: a/b}}":                                             "c/d a/b",
-		"a-b: {resource: c/d, sharing: {replicas: 2, rename: true}}":                               "c/d.shared a/b",
-		"a-b: {resource: c/" + strings.Repeat("n", 60) + ", sharing: {replicas: 2, rename: true}}": `.shared" is longer than 63 characters`,
+		"{a-b: {resource: c/d}, c-d: {enabled: false}}":              "c/d a/b",
+		"{a-b: {resource: c/d}, c-d: {resource: a/b}}":               "c/d a/b",
+		"a-b: {resource: c/d, sharing: {replicas: 2, rename: true}}": "c/d.shared a/b",
+		"a-b: {resource: c/" + strings.Repeat("n", 60) +
+			", sharing: {replicas: 2, rename: true}}": `.shared" is longer than 63 characters`,
 	} {
 		if !strings.HasPrefix(text, "{") {
 			text = "{" + text + "}"

@@ -24,7 +24,10 @@ func (d *draining) Update(accs []accel.Accelerator) {
 	offer := slices.Clone(accs)
 	for i, x := range offer {
 		if x.Offered() && (!known || slices.Contains(held, x.ID)) {
-			offer[i].Withheld = &accel.Withheld{By: accel.ByPod, Reason: accel.DeviceHeld, Message: "held by a pod's claim"}
+			offer[i].Withheld = &accel.Withheld{
+				By: accel.ByPod, Reason: accel.DeviceHeld,
+				Message: "held by a pod's claim",
+			}
 		}
 	}
 	d.Plugin.Update(offer)

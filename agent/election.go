@@ -19,7 +19,7 @@ const spread = 2 * time.Second
 type election struct {
 	election *kube.Election
 	follow   kube.LeaseWatch
-	ctx      context.Context //nolint:containedctx // the agent's own: a build of another node outlives the step that asked
+	ctx      context.Context //nolint:containedctx // the agent's own: a build for another node outlives its step
 	group    *sync.WaitGroup
 	wake     func(helps bool)
 	log      *slog.Logger

@@ -39,7 +39,8 @@ const maxRemote = 64
 func NewRemoteEndpoint(handler http.Handler, listener net.Listener, c *tls.Config, log *slog.Logger) *Endpoint {
 	limited := tls.NewListener(netutil.LimitListener(listener, maxRemote), c)
 	return &Endpoint{
-		name: "remote endpoint", handler: handler, listeners: []net.Listener{limited}, ready: make(chan struct{}), log: log,
+		name: "remote endpoint", handler: handler, listeners: []net.Listener{limited}, ready: make(chan struct{}),
+		log: log,
 	}
 }
 

@@ -53,7 +53,8 @@ func (u *users) claimed(ctx context.Context, def *accel.Definition) ([]dra.Holde
 		return nil, nil
 	}
 	if _, known := s.claims.Held(); !known {
-		return nil, accel.Problemf(accel.ProbeUnanswered, "it is not known yet which claims have devices of %q", def.Kind)
+		return nil, accel.Problemf(accel.ProbeUnanswered, "it is not known yet which claims have devices of %q",
+			def.Kind)
 	}
 	return s.claims.Holders(ctx), nil
 }

@@ -56,7 +56,8 @@ func TestKernelPreflight(t *testing.T) {
 		synctest.Wait()
 		a.Wake() // it has its answer
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"k-x 6.1.0-56", "k-x 6.1.0-56"}, asked); diff != "" || told["6.1.0-56"].Problem != nil {
+		if diff := cmp.Diff([]string{"k-x 6.1.0-56", "k-x 6.1.0-56"}, asked); diff != "" ||
+			told["6.1.0-56"].Problem != nil {
 			t.Fatalf("%s %+v", diff, told)
 		}
 		m.Want.Kinds = map[string]*accel.Definition{"k-x": {Kind: "k-x", Driver: accel.DriverDefinition{Version: "2"}}}

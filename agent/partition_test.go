@@ -17,9 +17,15 @@ func divided() (*accel.Definition, []accel.Accelerator) {
 			Nodes: []accel.DeviceNode{{Path: "/dev/edu0" + name}},
 		}
 	}
-	def := &accel.Definition{Kind: "qemu-edu", Partitions: &accel.Partitions{Profiles: []accel.Profile{{Name: "quarter"}}}}
+	def := &accel.Definition{
+		Kind:       "qemu-edu",
+		Partitions: &accel.Partitions{Profiles: []accel.Profile{{Name: "quarter"}}},
+	}
 	return def, []accel.Accelerator{{
-		ID: "0000:01:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu0"}}, Partitions: []accel.Accelerator{half("p0"), half("p1")},
+		ID: "0000:01:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu0"}}, Partitions: []accel.Accelerator{
+			half("p0"),
+			half("p1"),
+		},
 	}}
 }
 

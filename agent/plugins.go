@@ -22,7 +22,7 @@ import (
 // plugins are what offers kinds to the kubelet. The loop starts them, and whoever asks who holds what reads them.
 type plugins struct {
 	*Setup
-	ctx     context.Context //nolint:containedctx // the agent's own: what takes claims back outlives the plugin of a kind
+	ctx     context.Context //nolint:containedctx // the agent's own: claims are taken back after a kind's plugin
 	group   *sync.WaitGroup
 	machine func() accel.Machine
 	// changed tells the loop that a plugin has news, and poke the follower of holders.
@@ -190,7 +190,9 @@ func (p *plugins) startClaims(ctx context.Context, def *accel.Definition, retire
 		Definition: def, Node: node, Host: p.Host, Ledger: p.Ledger, StateDir: p.Config.StateDir,
 		KubeletRoot: p.kubeletRoot(),
 		Machine:     p.machine, Alive: p.alive, Log: p.Log, OnChange: p.changed, OnClaims: p.poke,
-		Edits: func(def *accel.Definition, x accel.Accelerator) (shared, own specs.ContainerEdits, problem *accel.Problem) {
+		Edits: func(def *accel.Definition, x accel.Accelerator) (shared, own specs.ContainerEdits,
+			problem *accel.Problem,
+		) {
 			return p.runtime.Edits(def, x, p.machine().Want)
 		},
 	}

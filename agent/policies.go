@@ -27,7 +27,8 @@ func policiesFile(stateDir string) string { return path.Join(stateDir, "policies
 func ReadPolicies(h *host.Host, stateDir string) (p Policies, known bool, problem *accel.Problem) {
 	name := policiesFile(stateDir)
 	b, err := h.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // without the right nobody acts on it either
+	// without the right nobody acts on it either
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return Policies{}, false, nil
 	}
 	if err == nil {

@@ -13,14 +13,23 @@ func TestPolicies(t *testing.T) {
 		All: []accel.Policy{
 			{Name: "fleet", Spec: accel.PolicySpec{
 				NodeSelector: map[string]string{"pool": "a"}, Upgrade: &accel.Rollout{},
-				Kinds: map[string]accel.KindConfig{"k-x": {Driver: accel.KindDriverOverride{Version: "2"}}, "k-y": {Enabled: &no}, "k-none": {}},
+				Kinds: map[string]accel.KindConfig{
+					"k-x": {Driver: accel.KindDriverOverride{Version: "2"}},
+					"k-y": {Enabled: &no}, "k-none": {},
+				},
 			}},
-			{Name: "bad", Spec: accel.PolicySpec{Kinds: map[string]accel.KindConfig{"k-z": {Driver: accel.KindDriverOverride{Parameters: map[string]map[string]string{"q": {}}}}}}},
+			{
+				Name: "bad",
+				Spec: accel.PolicySpec{Kinds: map[string]accel.KindConfig{
+					"k-z": {Driver: accel.KindDriverOverride{Parameters: map[string]map[string]string{"q": {}}}},
+				}},
+			},
 		},
 	}
 	defs := map[string]*accel.Definition{"k-x": {Kind: "k-x"}, "k-y": {Kind: "k-y"}, "k-z": {Kind: "k-z"}}
 	got, problems := p.Apply(defs)
-	if got["k-x"].Driver.Version != "2" || *got["k-y"].Enabled || got["k-z"] != defs["k-z"] || defs["k-x"].Driver.Version != "" {
+	if got["k-x"].Driver.Version != "2" || *got["k-y"].Enabled || got["k-z"] != defs["k-z"] ||
+		defs["k-x"].Driver.Version != "" {
 		t.Errorf("%+v", got)
 	}
 	if len(problems) != 1 || problems[0].Reason != accel.PolicyInvalid {

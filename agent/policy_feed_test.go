@@ -57,7 +57,8 @@ func TestPoliciesTakenOver(t *testing.T) {
 			t.Fatal(problem)
 		}
 	}
-	policies(`[{"name":"fleet","spec":{"nodeSelector":{"pool":"a"},"kinds":{"qemu-edu":{"driver":{"version":"9.9"}}},"upgrade":{}}}]`)
+	policies(
+		`[{"name":"fleet","spec":{"nodeSelector":{"pool":"a"},"kinds":{"qemu-edu":{"driver":{"version":"9.9"}}},"upgrade":{}}}]`)
 	if _, known := feed.Now(); known {
 		t.Error("known before anybody has seen the node's labels, which select among them")
 	}
@@ -78,19 +79,25 @@ func TestPoliciesTakenOver(t *testing.T) {
 	if _, known := again.Policies.Now(); !known {
 		t.Error("what was kept is not known")
 	}
-	if q, problem := Open(again); problem != nil || q.PoliciesUnknown || q.Kinds["qemu-edu"].Driver.Upgrade.By != "fleet" {
+	if q, problem := Open(again); problem != nil || q.PoliciesUnknown ||
+		q.Kinds["qemu-edu"].Driver.Upgrade.By != "fleet" {
 		t.Errorf("%v", problem)
 	}
 	file(credentials + "kinds: {qemu-edu: {driver: {version: '1.2'}}}\n")
 	eventually("the file goes before the policy", func(_ accel.Want, d *accel.Definition) bool {
 		return d.Driver.Version == "1.2" && d.Driver.Upgrade.By == "fleet"
 	})
-	policies(`[{"name":"fleet","spec":{"kinds":{"qemu-edu":{"driver":{"parameters":{"nothing":{"a":"b"}}}}}}},{"name":"bad","spec":{"definitions":[{"kind":"x"}]}}]`)
+	policies(
+		`[{"name":"fleet","spec":{"kinds":{"qemu-edu":{"driver":{"parameters":{"nothing":{"a":"b"}}}}}}},{"name":"bad","spec":{"definitions":[{"kind":"x"}]}}]`)
 	eventually("what does not fit is left out, and said", func(w accel.Want, d *accel.Definition) bool {
-		return d.Driver.Version == "1.2" && d.Driver.Upgrade.By == "" && w.Problem != nil && w.Problem.Reason == accel.PolicyInvalid
+		return d.Driver.Version == "1.2" && d.Driver.Upgrade.By == "" && w.Problem != nil &&
+			w.Problem.Reason == accel.PolicyInvalid
 	})
-	policies(`[{"name":"new","spec":{"definitions":[{"kind":"example-npu","resource":"example.com/npu","match":[{"vendor":"f00d","device":"0001"}],"driver":{"binds":"npu","modules":[{"name":"npu"}]}}]}}]`)
-	eventually("a kind that a policy describes", func(w accel.Want, _ *accel.Definition) bool { return w.Kinds["example-npu"] != nil })
+	policies(
+		`[{"name":"new","spec":{"definitions":[{"kind":"example-npu","resource":"example.com/npu","match":[{"vendor":"f00d","device":"0001"}],"driver":{"binds":"npu","modules":[{"name":"npu"}]}}]}}]`)
+	eventually("a kind that a policy describes", func(w accel.Want, _ *accel.Definition) bool {
+		return w.Kinds["example-npu"] != nil
+	})
 	file("kubernetes: {kubeconfig: /etc/acceld/kubeconfig, policies: 'off'}\n")
 	if q, problem := Open(command); problem != nil || q.Kinds["example-npu"] != nil {
 		t.Errorf("%v: policies are off and hold", problem)

@@ -35,7 +35,8 @@ func TestReload(t *testing.T) {
 	a := reloading(t, o, s)
 	eventually := func(what string, holds func(accel.Want) bool) {
 		t.Helper()
-		for until := time.Now().Add(20 * time.Second); !holds(a.loop.Machine().Want); time.Sleep(10 * time.Millisecond) {
+		for until := time.Now().Add(20 * time.Second); !holds(a.loop.Machine().Want); time.Sleep(
+			10 * time.Millisecond) {
 			if time.Now().After(until) {
 				t.Fatalf("%s: %+v", what, a.loop.Machine().Want.Problem)
 			}
@@ -49,28 +50,36 @@ func TestReload(t *testing.T) {
 	eventually("an override", version("3.0.0"))
 	write(o.ConfigFile, strings.Replace(override, "version", "verzion", 1))
 	eventually("a bad file", func(w accel.Want) bool {
-		return w.Problem != nil && w.Problem.Reason == accel.ConfigInvalid && w.Kinds["qemu-edu"].Driver.Version == "3.0.0"
+		return w.Problem != nil && w.Problem.Reason == accel.ConfigInvalid &&
+			w.Kinds["qemu-edu"].Driver.Version == "3.0.0"
 	})
 	write(o.ConfigFile, override)
 	eventually("the file corrected", version("3.0.0"))
-	if problem := driver.Ask(s.Host, s.Config.StateDir, "qemu-edu", driver.Request{Version: "4.0.0", Over: "3.0.0", Asked: time.Now()}); problem != nil {
+	if problem := driver.Ask(s.Host, s.Config.StateDir, "qemu-edu", driver.Request{
+		Version: "4.0.0", Over: "3.0.0",
+		Asked: time.Now(),
+	}); problem != nil {
 		t.Fatal(problem)
 	}
 	eventually("a request", version("4.0.0"))
 	definition := filepath.Join(root, "etc/acceld/definitions.d/new.yaml")
-	write(definition, "kind: example-npu\nresource: example.com/npu\nmatch: [{vendor: f00d, device: '0001'}]\ndriver: {binds: npu, modules: [{name: npu}]}\n")
+	write(definition,
+		"kind: example-npu\nresource: example.com/npu\nmatch: [{vendor: f00d, device: '0001'}]\ndriver: {binds: npu, modules: [{name: npu}]}\n")
 	eventually("a definition", func(w accel.Want) bool { return w.Problem == nil && w.Kinds["example-npu"] != nil })
 	write(definition, "kind: example-npu\n")
 	eventually("a bad definition", func(w accel.Want) bool { return w.Problem != nil && w.Kinds["example-npu"] != nil })
 	if err := os.Remove(definition); err != nil {
 		t.Fatal(err)
 	}
-	eventually("a definition that is gone", func(w accel.Want) bool { return w.Problem == nil && w.Kinds["example-npu"] == nil })
+	eventually("a definition that is gone", func(w accel.Want) bool {
+		return w.Problem == nil && w.Kinds["example-npu"] == nil
+	})
 	write(o.ConfigFile, "logLevel: error\n")
 	eventually("the configuration has the last word", version(s.BaseKinds["qemu-edu"].Driver.Version))
 	write(o.ConfigFile, "logLevel: error\nbuild: {memory: 1Gi}\nkinds: {qemu-edu: {driver: {version: '5.0.0'}}}\n")
 	eventually("an option that is read at the start", func(w accel.Want) bool {
-		return w.Problem != nil && w.Problem.Reason == accel.ConfigPending && strings.HasSuffix(w.Problem.Message, ": build") && w.Kinds["qemu-edu"].Driver.Version == "5.0.0"
+		return w.Problem != nil && w.Problem.Reason == accel.ConfigPending && strings.HasSuffix(w.Problem.Message,
+			": build") && w.Kinds["qemu-edu"].Driver.Version == "5.0.0"
 	})
 	write(o.ConfigFile, "logLevel: error\n")
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil { // it must not end the agent

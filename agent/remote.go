@@ -19,7 +19,8 @@ func (a *Agent) remote(node string) (Task, error) {
 		return nil, err
 	}
 	o := remote.Options{
-		Files: self, Certificate: c.Certificate, Key: c.Key, ClientCA: c.ClientCA, Clients: c.Clients, Name: node, Log: a.Log,
+		Files: self, Certificate: c.Certificate, Key: c.Key, ClientCA: c.ClientCA, Clients: c.Clients, Name: node,
+		Log: a.Log,
 	}
 	if c.Tokens {
 		if a.documents == nil {

@@ -37,7 +37,8 @@ func TestResets(t *testing.T) {
 				if x.WithheldBy(accel.ByReset) {
 					reset = string(x.Withheld.Reason)
 				}
-				got = append(got, strings.Join([]string{x.ID, x.Bound, string(x.Health.State), reset, nodePaths(x)}, " "))
+				got = append(got, strings.Join([]string{x.ID, x.Bound, string(x.Health.State), reset, nodePaths(x)},
+					" "))
 			}
 			if cmp.Equal(want, got) && have.Driver.Right {
 				return
@@ -74,7 +75,8 @@ func TestResets(t *testing.T) {
 		t.Error(problem)
 	}
 	shown("at last", "0000:01:00.0 edu healthy  /dev/edu2", both[1])
-	// A command that was killed has left its words in the file, and no lock: its end is an event, and the words are none.
+	// A command that was killed has left its words in the file, and no lock: its end is an event, and the words are
+	// none.
 	release, err := m.Host.TryLock(driver.ResetSign(), `{"pid": 1, "resets": ["0000:02:00.0"]}`)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +87,8 @@ func TestResets(t *testing.T) {
 	shown("another", "0000:01:00.0 edu healthy  /dev/edu2", "0000:02:00.0 edu healthy BeingReset /dev/edu1")
 	m.Unbind("0000:02:00.0")
 	release()
-	for until := time.Now().Add(20 * time.Second); a.machine().Have["qemu-edu"].Driver.Right; time.Sleep(5 * time.Millisecond) {
+	for until := time.Now().Add(20 * time.Second); a.machine().Have["qemu-edu"].Driver.Right; time.Sleep(
+		5 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatal("that a driver is missing is still no news")
 		}
@@ -118,7 +121,9 @@ func holding(t *testing.T, m *hosttest.Machine) *Agent {
 	a.loop = loop.New(loop.Options{
 		Want: accel.Want{Kinds: s.Kinds}, Log: s.Log, SampleEvery: time.Minute, Resync: time.Minute, Probes: probes,
 		Effects: loop.Effects{
-			Ensure: func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
+			Ensure: func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave,
+				*accel.Problem,
+			) {
 				return accel.DriverHave{}, accel.Problemf(accel.ProbeFailed, "not here")
 			},
 			Prove: func(context.Context, *accel.Definition, []accel.Accelerator) (string, *accel.Problem) {

@@ -35,7 +35,8 @@ func touched(t *testing.T, dir string) func() []string {
 		if err != nil || !d.IsDir() {
 			return err
 		}
-		watch, err := unix.InotifyAddWatch(fd, path, unix.IN_OPEN|unix.IN_ACCESS|unix.IN_CREATE|unix.IN_DELETE|unix.IN_MODIFY)
+		watch, err := unix.InotifyAddWatch(fd, path,
+			unix.IN_OPEN|unix.IN_ACCESS|unix.IN_CREATE|unix.IN_DELETE|unix.IN_MODIFY)
 		names[int32(watch)] = path
 		return err
 	})
@@ -104,8 +105,12 @@ func TestScrapeTouchesNothing(t *testing.T) {
 	go func() { _ = a.holdings.Run(t.Context()) }()
 	<-a.holdings.Ready()
 	exposed := a.exposed()
-	m := accel.Machine{Taken: time.Now(), Have: map[string]accel.Have{"qemu-edu": {Accelerators: []accel.Accelerator{{ID: "0000:01:00.0"}}}}}
-	exposed.Machine = func() accel.Machine { m.Taken = m.Taken.Add(time.Nanosecond); return m } // each scrape shows something new
+	m := accel.Machine{
+		Taken: time.Now(),
+		Have:  map[string]accel.Have{"qemu-edu": {Accelerators: []accel.Accelerator{{ID: "0000:01:00.0"}}}},
+	}
+	// each scrape shows something new
+	exposed.Machine = func() accel.Machine { m.Taken = m.Taken.Add(time.Nanosecond); return m }
 	h := exporter.New(exposed).Handler()
 	changed := touched(t, root)
 	changed() // what was touched to watch it

@@ -67,7 +67,8 @@ func replacing(m accel.Machine) bool {
 			return true
 		}
 		up := m.Have[kind].Driver.Upgrade
-		if up != nil && slices.Contains([]accel.UpgradePhase{accel.UpgradePreparing, accel.UpgradeReplacing}, up.Phase) {
+		if up != nil && slices.Contains([]accel.UpgradePhase{accel.UpgradePreparing, accel.UpgradeReplacing},
+			up.Phase) {
 			return true
 		}
 	}

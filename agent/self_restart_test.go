@@ -17,8 +17,11 @@ func TestSelfRestart(t *testing.T) {
 	}
 	of := func(f *accel.Failure, other accel.Status, up *accel.Upgrade) accel.Machine {
 		return accel.Machine{
-			Have:   map[string]accel.Have{"a": {Failure: f}, "b": {Driver: accel.DriverHave{Upgrade: up}}},
-			Status: map[string]accel.Status{"a": {State: accel.RuntimeMissing, Next: accel.StepRuntime, Blocked: f}, "b": other},
+			Have: map[string]accel.Have{"a": {Failure: f}, "b": {Driver: accel.DriverHave{Upgrade: up}}},
+			Status: map[string]accel.Status{
+				"a": {State: accel.RuntimeMissing, Next: accel.StepRuntime, Blocked: f},
+				"b": other,
+			},
 		}
 	}
 	view := failed(accel.ViewOutdated)
@@ -27,14 +30,17 @@ func TestSelfRestart(t *testing.T) {
 		m    accel.Machine
 		ends int
 	}{
-		"nothing":                    {of(nil, accel.Status{}, nil), 0},
-		"read-only to all":           {of(failed(accel.ReadOnly), accel.Status{}, nil), 0},
-		"outdated":                   {of(view, accel.Status{}, nil), 1},
-		"beside a build":             {of(view, building, nil), 0},
-		"beside a driver that fails": {of(view, accel.Status{Next: accel.StepDriver, Blocked: failed(accel.BuildFailed)}, nil), 1},
-		"beside a driver got ready":  {of(view, accel.Status{}, &accel.Upgrade{Phase: accel.UpgradePreparing}), 0},
-		"beside one being replaced":  {of(view, accel.Status{}, &accel.Upgrade{Phase: accel.UpgradeReplacing}), 0},
-		"beside one that waits":      {of(view, accel.Status{}, &accel.Upgrade{Phase: accel.UpgradeDraining}), 1},
+		"nothing":          {of(nil, accel.Status{}, nil), 0},
+		"read-only to all": {of(failed(accel.ReadOnly), accel.Status{}, nil), 0},
+		"outdated":         {of(view, accel.Status{}, nil), 1},
+		"beside a build":   {of(view, building, nil), 0},
+		"beside a driver that fails": {of(view, accel.Status{
+			Next:    accel.StepDriver,
+			Blocked: failed(accel.BuildFailed),
+		}, nil), 1},
+		"beside a driver got ready": {of(view, accel.Status{}, &accel.Upgrade{Phase: accel.UpgradePreparing}), 0},
+		"beside one being replaced": {of(view, accel.Status{}, &accel.Upgrade{Phase: accel.UpgradeReplacing}), 0},
+		"beside one that waits":     {of(view, accel.Status{}, &accel.Upgrade{Phase: accel.UpgradeDraining}), 1},
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -69,7 +75,9 @@ func TestSelfRestart(t *testing.T) {
 	t.Run("nobody to start it again", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			r := NewSelfRestart(func() (accel.Machine, <-chan struct{}) { return of(view, accel.Status{}, nil), nil }, nil, slog.New(slog.DiscardHandler))
+			r := NewSelfRestart(func() (accel.Machine, <-chan struct{}) {
+				return of(view, accel.Status{}, nil), nil
+			}, nil, slog.New(slog.DiscardHandler))
 			done := make(chan error, 1)
 			go func() { done <- r.Run(ctx) }()
 			synctest.Wait()

@@ -217,7 +217,8 @@ func overridden(config Config, defs map[string]*accel.Definition, p Policies) (
 func knownMetrics(def *accel.Definition, names []string) *accel.Problem {
 	for _, m := range def.Metrics {
 		if !slices.Contains(names, m.Name) {
-			return accel.Problemf(accel.DefinitionInvalid, "cannot use definition %q: metric %q is not in docs/metrics.md",
+			return accel.Problemf(accel.DefinitionInvalid,
+				"cannot use definition %q: metric %q is not in docs/metrics.md",
 				def.Kind, m.Name)
 		}
 	}

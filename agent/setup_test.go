@@ -88,7 +88,8 @@ func assembled(t *testing.T, m *hosttest.Machine, config string) *Agent {
 
 // TestCompatible: an unknown page is refused with the words that there are.
 func TestCompatible(t *testing.T) {
-	if pages, problem := compatible("c.yaml", vendors.MetricPages(), []string{"gpu-operator"}); problem != nil || len(pages) != 1 {
+	if pages, problem := compatible("c.yaml", vendors.MetricPages(), []string{"gpu-operator"}); problem != nil ||
+		len(pages) != 1 {
 		t.Errorf("%v, %v", pages, problem)
 	}
 	_, problem := compatible("c.yaml", vendors.MetricPages(), []string{"dgcm"})

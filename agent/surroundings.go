@@ -14,8 +14,9 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// surroundings is the task that reads what no pass of the loop may wait for: what the host is made of, once, and its network
-// functions, at their events and at each resync. Firmware that never answers holds it alone; what it knew then stays.
+// surroundings is the task that reads what no pass of the loop may wait for: what the host is made of, once, and its
+// network functions, at their events and at each resync. Firmware that never answers holds it alone; what it knew then
+// stays.
 type surroundings struct {
 	host    *host.Host
 	resync  time.Duration
@@ -44,8 +45,8 @@ func newSurroundings(h *host.Host, resync time.Duration, changed func(), log *sl
 	}
 }
 
-// survey reads what the host is made of. Without it, the loop's first pass would take back the labels that the previous agent
-// wrote.
+// survey reads what the host is made of. Without it, the loop's first pass would take back the labels that the previous
+// agent wrote.
 func (s *surroundings) survey(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, surveyTime)
 	defer cancel()

@@ -20,8 +20,14 @@ func TestSurroundingsEvents(t *testing.T) {
 		e    host.Uevent
 		want bool
 	}{
-		{host.Uevent{Action: "add", Subsystem: "net", DevPath: "/devices/pci0000:00/0000:00:03.0/virtio0/net/eth0"}, true},
-		{host.Uevent{Action: "add", Subsystem: "infiniband", DevPath: "/devices/pci0000:00/0000:01:00.0/infiniband/mlx5_0"}, true},
+		{
+			host.Uevent{Action: "add", Subsystem: "net", DevPath: "/devices/pci0000:00/0000:00:03.0/virtio0/net/eth0"},
+			true,
+		},
+		{host.Uevent{
+			Action: "add", Subsystem: "infiniband",
+			DevPath: "/devices/pci0000:00/0000:01:00.0/infiniband/mlx5_0",
+		}, true},
 		{host.Uevent{Action: "remove", Subsystem: "pci", DevPath: "/devices/pci0000:00/0000:01:00.0"}, true},
 		{host.Uevent{Action: host.UeventOverflow}, true},
 		{host.Uevent{Action: "add", Subsystem: "net", DevPath: "/devices/virtual/net/veth1"}, false},
@@ -38,7 +44,8 @@ func TestSurroundingsEvents(t *testing.T) {
 	}
 }
 
-// TestSurroundings: what is read is in the facts, a change is told once, and an event reads it again without waiting for a resync.
+// TestSurroundings: what is read is in the facts, a change is told once, and an event reads it again without waiting
+// for a resync.
 func TestSurroundings(t *testing.T) {
 	m := hosttest.New(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -58,7 +65,8 @@ func TestSurroundings(t *testing.T) {
 			time.Sleep(2 * burst)
 			synctest.Wait()
 		}
-		if a.add(&f); told != 1 || len(f.Network) != 1 || !strings.Contains(f.Network[0].Unknown, "not the running machine") {
+		if a.add(&f); told != 1 || len(f.Network) != 1 || !strings.Contains(f.Network[0].Unknown,
+			"not the running machine") {
 			t.Errorf("told %d times of %+v", told, f.Network)
 		}
 		cancel()

@@ -16,10 +16,12 @@ func TestTasks(t *testing.T) {
 	credentials := filepath.Join(t.TempDir(), "kubeconfig")
 	save(t, credentials, apiServer(t, &version))
 	bare := []string{
-		"machine loop", "kernel preflight", "health engine", "holders of accelerators", "probe programs", "local endpoint",
+		"machine loop", "kernel preflight", "health engine", "holders of accelerators", "probe programs",
+		"local endpoint",
 		"watchdog", "self-restart", "surroundings", "kernel events", "device resets", "configuration",
 	}
-	cluster := append(append([]string{}, bare...), "remote endpoint", "node node-a", "pods of the node", "policies of the cluster")
+	cluster := append(append([]string{}, bare...), "remote endpoint", "node node-a", "pods of the node",
+		"policies of the cluster")
 	for name, c := range map[string]struct {
 		config string
 		want   []string

@@ -26,7 +26,8 @@ func TestHangingCollection(t *testing.T) {
 		begin := time.Now()
 		for range 3 {
 			metrics, err := collect(nil, accel.Accelerator{ID: ill})
-			if p := accel.AsProblem(err); len(metrics) != 0 || p.Reason != accel.CollectFailed || !strings.Contains(p.Message, ill+" has hung since") {
+			if p := accel.AsProblem(err); len(metrics) != 0 || p.Reason != accel.CollectFailed ||
+				!strings.Contains(p.Message, ill+" has hung since") {
 				t.Fatalf("the one that hangs: %v, %v", metrics, err)
 			}
 			if metrics, err := collect(nil, accel.Accelerator{ID: well}); metrics["x"] != 1 || err != nil {
@@ -38,7 +39,8 @@ func TestHangingCollection(t *testing.T) {
 		}
 		close(hang)
 		synctest.Wait()
-		if metrics, err := collect(nil, accel.Accelerator{ID: ill}); metrics["x"] != 1 || err != nil || reads.Load() != 2 {
+		if metrics, err := collect(nil, accel.Accelerator{ID: ill}); metrics["x"] != 1 || err != nil ||
+			reads.Load() != 2 {
 			t.Errorf("when it answers again: %v, %v after %d reads", metrics, err, reads.Load())
 		}
 	})

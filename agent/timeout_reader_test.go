@@ -21,7 +21,10 @@ func TestHangingDeviceHasNoEffectOnTheOthers(t *testing.T) {
 			}
 			return []accel.Accelerator{{ID: pci[0].Address, Health: accel.Health{State: accel.Healthy}}}
 		}, func() { answered++ })
-		pci := []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0"), {Address: "0000:03:00.0", Vendor: "beef"}}
+		pci := []accel.PCIDevice{
+			device("0000:01:00.0"), device("0000:02:00.0"),
+			{Address: "0000:03:00.0", Vendor: "beef"},
+		}
 		begin := time.Now()
 		for range 3 {
 			got := p.Accelerators(def, pci)

@@ -8,8 +8,8 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Accelerators returns the functions of pci that def recognises, ordered by ID. Nodes are empty while its driver
-// is not bound. Health.State is empty when it is not known (see [Health]); Health.Since is always zero: the caller knows when
+// Accelerators returns the functions of pci that def recognises, ordered by ID. Nodes are empty while its driver is not
+// bound. Health.State is empty when it is not known (see [Health]); Health.Since is always zero: the caller knows when
 // it changed. Metrics are left to [Collect].
 func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 	var list []accel.Accelerator
@@ -18,12 +18,14 @@ func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []
 			continue
 		}
 		a := accel.Accelerator{ID: d.Address, NUMANode: d.NUMANode, Bound: d.Driver}
-		if a.Bound != "" && (def.Driver.Binds == "" || a.Bound == def.Driver.Binds) { // another driver's nodes are not ours
+		// another driver's nodes are not ours
+		if a.Bound != "" && (def.Driver.Binds == "" || a.Bound == def.Driver.Binds) {
 			a.Nodes = nodes(h, def, a.ID)
 		}
 		a.Ports, _ = accel.PortsAbove(a.ID, pci) // as far up as they are known
 		from := h.Attributes(a.ID)
-		a.Serial, a.UUID, a.Model, a.Fabric = word(from, def.Serial), word(from, def.UUID), word(from, def.Model), word(from, def.Fabric)
+		a.Serial, a.UUID, a.Model, a.Fabric = word(from, def.Serial), word(from, def.UUID), word(from, def.Model),
+			word(from, def.Fabric)
 		a.Capacity = amounts(def.Capacity, from.Read)
 		if len(a.Nodes) > 0 || len(def.Nodes) == 0 {
 			a.Partitions = partitions(h, def, a)

@@ -18,7 +18,11 @@ func TestCapacity(t *testing.T) {
 	m.SetAttribute("0000:01:00.0", "odd", "much")
 	m.SetAttribute("0000:01:00.0", "less", "-1")
 	def := &accel.Definition{Kind: "qemu-edu", Match: []accel.Match{{Vendor: "1234"}}, Capacity: []accel.Capacity{
-		{Name: "memory", File: "mem_mib", Scale: 1 << 20}, {Name: "odd", File: "odd"}, {Name: "less", File: "less"}, {Name: "none", File: "none"}, {Name: "engines", Value: "2"},
+		{Name: "memory", File: "mem_mib", Scale: 1 << 20},
+		{Name: "odd", File: "odd"},
+		{Name: "less", File: "less"},
+		{Name: "none", File: "none"},
+		{Name: "engines", Value: "2"},
 	}}
 	accs := Accelerators(m.Host, def, pci)
 	if diff := cmp.Diff(map[string]int64{"memory": 8 << 30}, accs[0].Capacity); len(accs) != 1 || diff != "" {

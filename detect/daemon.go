@@ -57,8 +57,8 @@ func lowestPID(h *host.Host, comms ...string) (int, error) {
 }
 
 // daemon returns the process that serves the endpoint: the listener of its socket, or the one of the name when the
-// service manager opened the socket, when the listener is in another pid namespace or when the socket must not be touched
-// because that would start a service. 0 when there is none.
+// service manager opened the socket, when the listener is in another pid namespace or when the socket must not be
+// touched because that would start a service. 0 when there is none.
 func daemon(h *host.Host, endpoint string, comms []string) int {
 	socket, ok := strings.CutPrefix(endpoint, "unix://")
 	if ok && h.Live() && !slices.Contains(comms, "dockerd") && len(comms) > 0 {
@@ -116,8 +116,8 @@ func unit(h *host.Host, pid int) string {
 	return ""
 }
 
-// programVersion reads what the Go toolchain wrote into a program about its version: of the module, of a linker flag, or
-// of the containerd in it, of which the path alone tells the major one. Empty for what tells nothing.
+// programVersion reads what the Go toolchain wrote into a program about its version: of the module, of a linker flag,
+// or of the containerd in it, of which the path alone tells the major one. Empty for what tells nothing.
 func programVersion(h *host.Host, program string, containerd bool) string {
 	f, err := h.Open(program)
 	if err != nil {
@@ -154,7 +154,8 @@ func programVersion(h *host.Host, program string, containerd bool) string {
 		}
 		return major
 	}
-	if m := regexp.MustCompile(`^github\.com/containerd/containerd(/v2)?/cmd/`).FindStringSubmatch(info.Path); containerd && m != nil {
+	if m := regexp.MustCompile(`^github\.com/containerd/containerd(/v2)?/cmd/`).FindStringSubmatch(
+		info.Path); containerd && m != nil {
 		return cmp.Or(strings.TrimPrefix(m[1], "/v"), "1") // built without modules, as Debian does
 	}
 	return strings.TrimPrefix(strings.TrimPrefix(info.Main.Version, "(devel)"), "v")

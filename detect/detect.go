@@ -15,8 +15,8 @@ const problemLimit = 50
 type Options struct {
 	// Names asks for vendor and device names from the PCI id database.
 	Names bool
-	// Around asks for what the host is made of and for its network functions, too: files by the thousand, and answers of
-	// firmware.
+	// Around asks for what the host is made of and for its network functions, too: files by the thousand, and answers
+	// of firmware.
 	Around bool
 }
 

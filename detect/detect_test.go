@@ -37,7 +37,8 @@ func machine(t *testing.T, files map[string]string) *host.Host {
 
 func TestIsAddress(t *testing.T) {
 	for s, want := range map[string]bool{
-		"0000:00:04.0": true, "10000:e1:00.7": true, "0000:00:04.8": false, "000:00:04.0": false, "0000:00:04": false, "": false,
+		"0000:00:04.0": true, "10000:e1:00.7": true, "0000:00:04.8": false, "000:00:04.0": false, "0000:00:04": false,
+		"":             false,
 		"0000:0g:04.0": false, "../../:00:04.0": false, "0000:00:04.0/": false,
 	} {
 		if got := isAddress(s); got != want {
@@ -48,7 +49,8 @@ func TestIsAddress(t *testing.T) {
 
 func TestSpeed(t *testing.T) {
 	for s, want := range map[string]float64{
-		"2.5 GT/s PCIe": 2.5, "16 GT/s": 16, "64.0 GT/s PCIe": 64, "Unknown": 0, "Unknown speed": 0, "": 0, "8.0": 0, "-8 GT/s": 0, "Inf GT/s": 0, "NaN GT/s": 0,
+		"2.5 GT/s PCIe": 2.5, "16 GT/s": 16, "64.0 GT/s PCIe": 64, "Unknown": 0, "Unknown speed": 0, "": 0, "8.0": 0,
+		"-8 GT/s": 0, "Inf GT/s": 0, "NaN GT/s": 0,
 	} {
 		if got := speed(s); got != want {
 			t.Errorf("speed(%q) is %v, want %v", s, got, want)
@@ -64,10 +66,17 @@ func TestUevent(t *testing.T) {
 	}{
 		{
 			"short class", "DRIVER=edu\nPCI_CLASS=FF00\nPCI_ID=1234:11E8\nPCI_SUBSYS_ID=1AF4:1100\n",
-			accel.PCIDevice{Class: "00ff00", Vendor: "1234", Device: "11e8", SubVendor: "1af4", SubDevice: "1100", Driver: "edu"},
+			accel.PCIDevice{
+				Class: "00ff00", Vendor: "1234", Device: "11e8", SubVendor: "1af4", SubDevice: "1100",
+				Driver: "edu",
+			},
 			true,
 		},
-		{"no driver, no subsystem", "PCI_CLASS=30200\nPCI_ID=F00D:0100", accel.PCIDevice{Class: "030200", Vendor: "f00d", Device: "0100"}, true},
+		{
+			"no driver, no subsystem", "PCI_CLASS=30200\nPCI_ID=F00D:0100",
+			accel.PCIDevice{Class: "030200", Vendor: "f00d", Device: "0100"},
+			true,
+		},
 		{"no class", "PCI_ID=F00D:0100", accel.PCIDevice{}, false},
 		{"long class", "PCI_CLASS=1000000\nPCI_ID=F00D:0100", accel.PCIDevice{}, false},
 		{"a driver that is a path", "DRIVER=../x\nPCI_CLASS=30200\nPCI_ID=F00D:0100", accel.PCIDevice{}, false},
@@ -81,8 +90,12 @@ func TestUevent(t *testing.T) {
 }
 
 func TestOSRelease(t *testing.T) {
-	got := osRelease("# comment\nID=ubuntu\n\nPRETTY_NAME=\"A \\\"B\\\" \\$C \\\\\"\nVERSION_ID='24.04'\nnothing\nEMPTY=\nHALF=\"x\n")
-	want := map[string]string{"ID": "ubuntu", "PRETTY_NAME": `A "B" $C \`, "VERSION_ID": "24.04", "EMPTY": "", "HALF": `"x`}
+	got := osRelease(
+		"# comment\nID=ubuntu\n\nPRETTY_NAME=\"A \\\"B\\\" \\$C \\\\\"\nVERSION_ID='24.04'\nnothing\nEMPTY=\nHALF=\"x\n")
+	want := map[string]string{
+		"ID": "ubuntu", "PRETTY_NAME": `A "B" $C \`, "VERSION_ID": "24.04", "EMPTY": "",
+		"HALF": `"x`,
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -92,18 +105,35 @@ func TestOSRelease(t *testing.T) {
 	}
 }
 
-// TestOSBase: definitions see the distribution that kernel and packages are of. On Red Hat Enterprise Linux CoreOS that is not what ID and
-// VERSION_ID say, until 10.
+// TestOSBase: definitions see the distribution that kernel and packages are of. On Red Hat Enterprise Linux CoreOS that
+// is not what ID and VERSION_ID say, until 10.
 func TestOSBase(t *testing.T) {
 	const rhcos = "NAME=\"Red Hat Enterprise Linux CoreOS\"\nID=\"rhcos\"\nID_LIKE=\"rhel fedora\"\n"
 	for _, c := range []struct{ name, text, major, id, version string }{
 		{"Debian", "ID=debian\nVERSION_ID=\"12\"\n", "debian12", "debian", "12"},
 		{"RHEL", "ID=\"rhel\"\nVERSION_ID=\"9.4\"\n", "rhel9", "rhel", "9.4"},
 		{"no version", "ID=arch\n", "arch", "arch", ""},
-		{"RHCOS 4.12", rhcos + "VERSION=\"412.86.202301311551-0\"\nVERSION_ID=\"4.12\"\nOPENSHIFT_VERSION=\"4.12\"\nRHEL_VERSION=\"8.6\"\n", "rhel8", "rhel", "8.6"},
-		{"RHCOS 4.14", rhcos + "VERSION=\"414.92.202403051622-0\"\nVERSION_ID=\"4.14\"\nOPENSHIFT_VERSION=\"4.14\"\nRHEL_VERSION=\"9.2\"\n", "rhel9", "rhel", "9.2"},
-		{"RHCOS that does not say it", rhcos + "VERSION_ID=\"4.1\"\nOPENSHIFT_VERSION=\"4.1\"\n", "rhcos4", "rhcos", "4.1"},
-		{"RHCOS 10", "NAME=\"Red Hat Enterprise Linux CoreOS\"\nID=\"rhel\"\nVERSION_ID=\"10.1\"\nVARIANT_ID=coreos\n", "rhel10", "rhel", "10.1"},
+		{
+			"RHCOS 4.12",
+			rhcos +
+				"VERSION=\"412.86.202301311551-0\"\nVERSION_ID=\"4.12\"\nOPENSHIFT_VERSION=\"4.12\"\nRHEL_VERSION=\"8.6\"\n",
+			"rhel8", "rhel", "8.6",
+		},
+		{
+			"RHCOS 4.14",
+			rhcos +
+				"VERSION=\"414.92.202403051622-0\"\nVERSION_ID=\"4.14\"\nOPENSHIFT_VERSION=\"4.14\"\nRHEL_VERSION=\"9.2\"\n",
+			"rhel9", "rhel", "9.2",
+		},
+		{
+			"RHCOS that does not say it", rhcos + "VERSION_ID=\"4.1\"\nOPENSHIFT_VERSION=\"4.1\"\n", "rhcos4", "rhcos",
+			"4.1",
+		},
+		{
+			"RHCOS 10",
+			"NAME=\"Red Hat Enterprise Linux CoreOS\"\nID=\"rhel\"\nVERSION_ID=\"10.1\"\nVARIANT_ID=coreos\n",
+			"rhel10", "rhel", "10.1",
+		},
 	} {
 		o, problems := OS(machine(t, map[string]string{"etc/os-release": c.text}))
 		if id, version := o.Base(); o.Major() != c.major || id != c.id || version != c.version || problems != nil {
@@ -141,21 +171,28 @@ func TestKernelGates(t *testing.T) {
 			secureBootVariable: efi[name], sigEnforce: "Y\n", procModulesDisabled: "1\n",
 			kernelLockdown: "none integrity [confidentiality]\n", procTainted: "12289\n",
 		}))
-		if k.SecureBoot != want || !k.SigEnforce || !k.ModulesDisabled || k.Lockdown != "confidentiality" || k.Taint != 12289 {
+		if k.SecureBoot != want || !k.SigEnforce || !k.ModulesDisabled || k.Lockdown != "confidentiality" ||
+			k.Taint != 12289 {
 			t.Errorf("secure boot %s: %+v", name, k)
 		}
 	}
 }
 
 func TestHeaders(t *testing.T) {
-	h := machine(t, map[string]string{"usr/src/linux-headers-6.1/Makefile": "", "lib/modules/6.1/modules.dep": "", "usr/src/kernels/6.2/Makefile": ""})
+	h := machine(t, map[string]string{
+		"usr/src/linux-headers-6.1/Makefile": "", "lib/modules/6.1/modules.dep": "",
+		"usr/src/kernels/6.2/Makefile": "",
+	})
 	link := func(target, name string) {
 		if err := os.Symlink(target, filepath.Join(h.Root(), name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	link("../../../usr/src/linux-headers-6.1", "lib/modules/6.1/build")
-	for release, want := range map[string]string{"6.1": "/usr/src/linux-headers-6.1", "6.2": "/usr/src/kernels/6.2", "6.3": "", "": "", "../x": ""} {
+	for release, want := range map[string]string{
+		"6.1": "/usr/src/linux-headers-6.1", "6.2": "/usr/src/kernels/6.2",
+		"6.3": "", "": "", "../x": "",
+	} {
 		if got := headers(h, release); got != want {
 			t.Errorf("headers of %q are in %q, want %q", release, got, want)
 		}
@@ -175,41 +212,64 @@ func TestEngine(t *testing.T) {
 		{
 			"a socket without a kubelet",
 			map[string]string{sock: "", "run/podman/podman.sock": ""},
-			accel.ContainerEngine{Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", From: "socket", Config: "/etc/containerd/config.toml"},
+			accel.ContainerEngine{
+				Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock",
+				From: "socket", Config: "/etc/containerd/config.toml",
+			},
 			"",
 		},
 		{
 			"docker with its containerd",
 			map[string]string{sock: "", "var/run/docker.sock": ""},
-			accel.ContainerEngine{Name: "docker", Endpoint: "unix:///var/run/docker.sock", From: "socket", Config: "/etc/docker/daemon.json"},
+			accel.ContainerEngine{
+				Name: "docker", Endpoint: "unix:///var/run/docker.sock", From: "socket",
+				Config: "/etc/docker/daemon.json",
+			},
 			"",
 		},
 		{
 			"a kubelet beside docker",
 			map[string]string{plugins: "", sock: "", "var/run/docker.sock": ""},
-			accel.ContainerEngine{Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", From: "socket", Config: "/etc/containerd/config.toml"},
+			accel.ContainerEngine{
+				Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock",
+				From: "socket", Config: "/etc/containerd/config.toml",
+			},
 			kubeletRoot,
 		},
 		{
 			"a kubelet that does not say",
 			map[string]string{plugins: "", "var/run/crio/crio.sock": "", sock: ""},
-			accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock", From: "socket", Config: "/etc/crio/crio.conf"},
+			accel.ContainerEngine{
+				Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock", From: "socket",
+				Config: "/etc/crio/crio.conf",
+			},
 			kubeletRoot,
 		},
 		{
 			"configuration",
-			map[string]string{plugins: "", sock: "", kubeletConfig: "containerRuntimeEndpoint: unix:///var/run/crio/crio.sock"},
-			accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock", From: "kubelet", Config: "/etc/crio/crio.conf"},
+			map[string]string{
+				plugins: "", sock: "",
+				kubeletConfig: "containerRuntimeEndpoint: unix:///var/run/crio/crio.sock",
+			},
+			accel.ContainerEngine{
+				Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock", From: "kubelet",
+				Config: "/etc/crio/crio.conf",
+			},
 			kubeletRoot,
 		},
 		{
 			"arguments win",
 			map[string]string{
 				plugins: "", kubeletConfig: "containerRuntimeEndpoint: unix:///var/run/crio/crio.sock",
-				"proc/20/comm": "kubelet\n", "proc/20/cmdline": kubelet("-root-dir", "/k", "--container-runtime-endpoint=/run/k3s/containerd/containerd.sock"),
-				"proc/3/comm": "systemd\n", "proc/100/comm": "kubelet\n", "proc/100/cmdline": kubelet("--root-dir=/nested"),
+				"proc/20/comm": "kubelet\n", "proc/20/cmdline": kubelet("-root-dir", "/k",
+					"--container-runtime-endpoint=/run/k3s/containerd/containerd.sock"),
+				"proc/3/comm": "systemd\n", "proc/100/comm": "kubelet\n",
+				"proc/100/cmdline": kubelet("--root-dir=/nested"),
 			},
-			accel.ContainerEngine{Name: "containerd", Endpoint: "unix:///run/k3s/containerd/containerd.sock", From: "kubelet", Layout: "k3s", Config: "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"},
+			accel.ContainerEngine{
+				Name: "containerd", Endpoint: "unix:///run/k3s/containerd/containerd.sock",
+				From: "kubelet", Layout: "k3s", Config: "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+			},
 			"/k",
 		},
 		{
@@ -236,9 +296,15 @@ func TestEngine(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	database := "# x\n1234  Technical Corp.\n\t11e8  QEMU edu\n\t\t1af4 1100  a subsystem\n\t11e9  other\n1235  Nobody\n\t11e8  not this\n" +
-		"abcd  Later\nC 12  Processing accelerators\n\t00  x\n1236  not a vendor\n"
-	devices := []accel.PCIDevice{{Vendor: "1234", Device: "11e8"}, {Vendor: "abcd", Device: "0001"}, {Vendor: "1236", Device: "0000"}, {Vendor: "1234", Device: "11e8"}}
+	database :=
+		"# x\n1234  Technical Corp.\n\t11e8  QEMU edu\n\t\t1af4 1100  a subsystem\n\t11e9  other\n1235  Nobody\n\t11e8  not this\n" +
+			"abcd  Later\nC 12  Processing accelerators\n\t00  x\n1236  not a vendor\n"
+	devices := []accel.PCIDevice{
+		{Vendor: "1234", Device: "11e8"},
+		{Vendor: "abcd", Device: "0001"},
+		{Vendor: "1236", Device: "0000"},
+		{Vendor: "1234", Device: "11e8"},
+	}
 	if err := scanNames(strings.NewReader(database), devices); err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +319,10 @@ func TestNames(t *testing.T) {
 // A machine as large as one can be, and the order of the list.
 func TestTenThousandFunctions(t *testing.T) {
 	const n = 10000
-	h := machine(t, map[string]string{"sys/devices/one/uevent": "PCI_CLASS=FF00\nPCI_ID=1234:11E8\n", "sys/bus/pci/devices/0000:ff:1f.7/uevent": "garbage"})
+	h := machine(t, map[string]string{
+		"sys/devices/one/uevent":                  "PCI_CLASS=FF00\nPCI_ID=1234:11E8\n",
+		"sys/bus/pci/devices/0000:ff:1f.7/uevent": "garbage",
+	})
 	for i := range n {
 		name := fmt.Sprintf("sys/bus/pci/devices/%04x:%02x:%02x.%d", i>>16, i>>8, i>>3&31, i&7)
 		if err := os.Symlink("../../../devices/one", filepath.Join(h.Root(), name)); err != nil {

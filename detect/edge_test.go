@@ -9,8 +9,10 @@ import (
 // TestAddresses: only what the kernel names a PCI function is one.
 func TestAddresses(t *testing.T) {
 	for s, want := range map[string]bool{
-		"0000:01:00.0": true, "10000:e1:00.7": true, "00010000:01:1f.0": true, "0000:01:00.8": false, "000:01:00.0": false, "0000:01:00": false,
-		"000010000:01:00.0": false, "0000-01:00.0": false, "000g:01:00.0": false, "": false, "0000:01:00.0\x20": false, "../00000:01:00.0": false,
+		"0000:01:00.0": true, "10000:e1:00.7": true, "00010000:01:1f.0": true, "0000:01:00.8": false,
+		"000:01:00.0": false, "0000:01:00": false,
+		"000010000:01:00.0": false, "0000-01:00.0": false, "000g:01:00.0": false, "": false, "0000:01:00.0\x20": false,
+		"../00000:01:00.0": false,
 	} {
 		if got := isAddress(s); got != want {
 			t.Errorf("%q: %t", s, got)
@@ -20,13 +22,19 @@ func TestAddresses(t *testing.T) {
 
 // TestWorseFirst: a device is as ill as its worst attribute, in whatever order they are.
 func TestWorseFirst(t *testing.T) {
-	sources := []accel.HealthSource{{File: "a", Healthy: "ok"}, {File: "b", Healthy: "ok", Otherwise: accel.Verdict{State: accel.Degraded}}, {File: "c", Healthy: "ok"}}
+	sources := []accel.HealthSource{
+		{File: "a", Healthy: "ok"},
+		{File: "b", Healthy: "ok", Otherwise: accel.Verdict{State: accel.Degraded}},
+		{File: "c", Healthy: "ok"},
+	}
 	for name, c := range map[string]struct {
 		says said
 		want accel.HealthState
 	}{
-		"the first": {said{"a": {"x"}, "b": {"ok"}, "c": {"ok"}}, accel.Unhealthy}, "the second, a little": {said{"a": {"ok"}, "b": {"x"}, "c": {"ok"}}, accel.Degraded},
-		"the first, and the second a little": {said{"a": {"x"}, "b": {"x"}, "c": {"ok"}}, accel.Unhealthy}, "none": {said{"a": {"ok"}, "b": {"ok"}, "c": {"ok"}}, accel.Healthy},
+		"the first":                          {said{"a": {"x"}, "b": {"ok"}, "c": {"ok"}}, accel.Unhealthy},
+		"the second, a little":               {said{"a": {"ok"}, "b": {"x"}, "c": {"ok"}}, accel.Degraded},
+		"the first, and the second a little": {said{"a": {"x"}, "b": {"x"}, "c": {"ok"}}, accel.Unhealthy},
+		"none":                               {said{"a": {"ok"}, "b": {"ok"}, "c": {"ok"}}, accel.Healthy},
 	} {
 		if got, err := judge(c.says, sources, card); err != nil || got.State != c.want {
 			t.Errorf("%s: %+v, %v", name, got, err)

@@ -71,7 +71,8 @@ func kubeletAndEngine(h *host.Host) (accel.Kubelet, accel.ContainerEngine, []str
 	if strings.HasPrefix(endpoint, "/") {
 		endpoint = "unix://" + endpoint
 	}
-	return k, complete(h, accel.ContainerEngine{Name: engineName(endpoint), Endpoint: endpoint, From: "kubelet"}), problems
+	return k, complete(h, accel.ContainerEngine{Name: engineName(endpoint), Endpoint: endpoint, From: "kubelet"}),
+		problems
 }
 
 // kubeletArguments returns the arguments of the kubelet with the lowest process id; that of a nested one (a cluster in
@@ -130,8 +131,8 @@ func configuredEndpoint(h *host.Host, name string) (string, error) {
 	return c.Endpoint, nil
 }
 
-// engineBySocket returns the first known container runtime whose socket is there. The socket owner, where one is named and there,
-// comes before that of containerd: docker starts one of its own, with which nobody else works.
+// engineBySocket returns the first known container runtime whose socket is there. The socket owner, where one is named
+// and there, comes before that of containerd: docker starts one of its own, with which nobody else works.
 func engineBySocket(h *host.Host, owner string) accel.ContainerEngine {
 	there := func(name string) bool {
 		st, err := h.Stat(name)

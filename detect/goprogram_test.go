@@ -49,7 +49,10 @@ func TestNoGoProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, b := range map[string][]byte{"nothing": nil, "text": []byte("#!/bin/sh\n"), "the beginning": data[:4096], "the half": data[:len(data)/2]} {
+	for name, b := range map[string][]byte{
+		"nothing": nil, "text": []byte("#!/bin/sh\n"), "the beginning": data[:4096],
+		"the half": data[:len(data)/2],
+	} {
 		if info, err := goProgram(bytes.NewReader(b)); err == nil {
 			t.Errorf("%s: %v", name, info)
 		}

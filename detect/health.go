@@ -11,9 +11,10 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Health reads the health of a. An attribute that cannot be read is an error: not known, keep the last answer; unless another one
-// tells that the device is unhealthy. A content other than the healthy one means what the definition says, and without a word of
-// it unhealthy, with the content as message. A function that is no longer on the bus is gone. Since is zero.
+// Health reads the health of a. An attribute that cannot be read is an error: not known, keep the last answer; unless
+// another one tells that the device is unhealthy. A content other than the healthy one means what the definition says,
+// and without a word of it unhealthy, with the content as message. A function that is no longer on the bus is gone.
+// Since is zero.
 func Health(h *host.Host, def *accel.Definition, a accel.Accelerator) (accel.Health, error) {
 	return health(h, h.Attributes(a.ID), def, a.ID)
 }
@@ -23,13 +24,16 @@ func health(h *host.Host, from attributes, def *accel.Definition, id string) (ac
 		return accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: id + " is not on the PCI bus"}, nil
 	}
 	if unreachable(h, from, id) {
-		return accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnreachable, Action: accel.ActionReboot, Message: "it does not answer on the bus any more"}, nil
+		return accel.Health{
+			State: accel.Unhealthy, Reason: accel.DeviceUnreachable, Action: accel.ActionReboot,
+			Message: "it does not answer on the bus any more",
+		}, nil
 	}
 	return judge(from, def.Health, id)
 }
 
-// unreachable reports whether the bus answers for a device that does not: all bits set, which is no vendor's number. A device
-// that sleeps is not woken up for the question.
+// unreachable reports whether the bus answers for a device that does not: all bits set, which is no vendor's number. A
+// device that sleeps is not woken up for the question.
 func unreachable(h *host.Host, from attributes, id string) bool {
 	if suspended(from) {
 		return false

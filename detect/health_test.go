@@ -12,8 +12,8 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// TestUnreachable: the bus answers with all bits set for a device that is lost, and for one that sleeps and is not woken: that one is
-// well. What cannot be read tells nothing.
+// TestUnreachable: the bus answers with all bits set for a device that is lost, and for one that sleeps and is not
+// woken: that one is well. What cannot be read tells nothing.
 func TestUnreachable(t *testing.T) {
 	lost := strings.Repeat("\xff", 64)
 	for name, c := range map[string]struct {
@@ -30,7 +30,10 @@ func TestUnreachable(t *testing.T) {
 		"no config space":                {"", "active", ""},
 	} {
 		root := t.TempDir()
-		for file, text := range map[string]string{"config": c.config, "power/runtime_status": c.status, "health": "ok"} {
+		for file, text := range map[string]string{
+			"config": c.config, "power/runtime_status": c.status,
+			"health": "ok",
+		} {
 			p := filepath.Join(root, pciDevices, card, file)
 			if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
 				t.Fatal(err)
@@ -46,13 +49,17 @@ func TestUnreachable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := Health(h, &accel.Definition{Health: []accel.HealthSource{{File: "health", Healthy: "ok"}}}, accel.Accelerator{ID: card})
+		got, err := Health(h, &accel.Definition{Health: []accel.HealthSource{{File: "health", Healthy: "ok"}}},
+			accel.Accelerator{ID: card})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		want := accel.Health{State: accel.Healthy}
 		if c.want != "" {
-			want = accel.Health{State: accel.Unhealthy, Reason: c.want, Action: accel.ActionReboot, Message: "it does not answer on the bus any more"}
+			want = accel.Health{
+				State: accel.Unhealthy, Reason: c.want, Action: accel.ActionReboot,
+				Message: "it does not answer on the bus any more",
+			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s:\n%s", name, diff)

@@ -30,7 +30,8 @@ func InstalledKernels(h *host.Host) []string {
 	for _, root := range modulesRoots() {
 		for _, dir := range h.Glob(root, "*") {
 			release := path.Base(dir)
-			if !slices.Contains(out, release) && (h.Exists(dir+"/modules.order") || h.Exists(dir+"/modules.dep") || h.Exists(dir+"/kernel")) {
+			if !slices.Contains(out, release) && (h.Exists(dir+"/modules.order") || h.Exists(dir+"/modules.dep") ||
+				h.Exists(dir+"/kernel")) {
 				out = append(out, release)
 			}
 		}
@@ -64,7 +65,10 @@ func InstalledKernel(h *host.Host, release string, running accel.Kernel) (accel.
 		k.Arch = image.arch
 	}
 	k.Headers = headers(h, release)
-	for _, name := range []string{"/boot/config-" + release, "/lib/modules/" + release + "/config", path.Join(k.Headers, ".config")} {
+	for _, name := range []string{
+		"/boot/config-" + release, "/lib/modules/" + release + "/config",
+		path.Join(k.Headers, ".config"),
+	} {
 		if config, err := h.ReadFile(name); err == nil {
 			k.SigEnforce = k.SigEnforce || strings.Contains(string(config), "\nCONFIG_MODULE_SIG_FORCE=y\n")
 			break

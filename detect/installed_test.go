@@ -74,7 +74,8 @@ func packed(t *testing.T, data []byte, argv ...string) []byte {
 	return out
 }
 
-// hugeXZ is the beginning of an .xz stream that asks for a dictionary of 256 MiB (The .xz File Format, sections 2.1.1, 3.1).
+// hugeXZ is the beginning of an .xz stream that asks for a dictionary of 256 MiB (The .xz File Format, sections 2.1.1,
+// 3.1).
 func hugeXZ() []byte {
 	block := []byte{2, 0, 0x21, 1, 32, 0, 0, 0}
 	block = binary.LittleEndian.AppendUint32(block, crc32.ChecksumIEEE(block))
@@ -93,7 +94,9 @@ func TestReadKernelImage(t *testing.T) {
 	x86 := kernelImage{"x86_64", "6.1.0-9-amd64", version, wantID}
 	without := x86
 	without.buildID = ""
-	flat := append(append(make([]byte, 200_000), "Linux version %s\x00Linux version 6.1.0-9-arm64 (a@b) (gcc (Debian 12) 12.2, GNU ld 2.4) "+version+"\n\x00"...), make([]byte, 1000)...)
+	flat := append(append(make([]byte, 200_000),
+		"Linux version %s\x00Linux version 6.1.0-9-arm64 (a@b) (gcc (Debian 12) 12.2, GNU ld 2.4) "+version+
+			"\n\x00"...), make([]byte, 1000)...)
 	arm := kernelImage{release: "6.1.0-9-arm64", version: version}
 	var image bytes.Buffer
 	w = gzip.NewWriter(&image)
@@ -106,12 +109,16 @@ func TestReadKernelImage(t *testing.T) {
 		want kernelImage
 		says string
 	}{
-		"gzip":      {fakeBzImage(gz.Bytes(), banner), x86, ""},
-		"zstd":      {fakeBzImage(z.EncodeAll(vmlinux, nil), banner), x86, ""},
-		"xz":        {fakeBzImage(packed(t, vmlinux, "xz", "--check=crc32", "--x86", "--lzma2=dict=1MiB"), banner), x86, ""},
+		"gzip": {fakeBzImage(gz.Bytes(), banner), x86, ""},
+		"zstd": {fakeBzImage(z.EncodeAll(vmlinux, nil), banner), x86, ""},
+		"xz": {
+			fakeBzImage(packed(t, vmlinux, "xz", "--check=crc32", "--x86", "--lzma2=dict=1MiB"), banner), x86,
+			"",
+		},
 		"xz, plain": {fakeBzImage(packed(t, vmlinux, "xz", "--check=crc32", "--lzma2=dict=1MiB"), banner), x86, ""},
 		"xz, size behind": {
-			fakeBzImage(append(packed(t, vmlinux, "xz", "--check=crc32", "--x86", "--lzma2"), 1, 2, 3, 4), banner), x86, "",
+			fakeBzImage(append(packed(t, vmlinux, "xz", "--check=crc32", "--x86", "--lzma2"), 1, 2, 3, 4), banner), x86,
+			"",
 		},
 		"xz, huge dictionary": {fakeBzImage(hugeXZ(), banner), without, "dictionary size"},
 		"lz4":                 {fakeBzImage([]byte("\x02\x21\x4c\x18 and so on"), banner), without, "packed in a way"},
@@ -128,7 +135,8 @@ func TestReadKernelImage(t *testing.T) {
 		if name == "payload past end" {
 			got.release, got.version = without.release, without.version // cut off with the rest
 		}
-		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(kernelImage{})); diff != "" || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(kernelImage{})); diff != "" ||
+			(err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %q\n%s", name, err, c.says, diff)
 		}
 	}
@@ -159,13 +167,22 @@ func TestInstalledKernel(t *testing.T) {
 	if diff := cmp.Diff([]string{"6.1-a", "6.1-b"}, InstalledKernels(h)); diff != "" {
 		t.Error(diff)
 	}
-	running := accel.Kernel{Release: "6.0", Version: "#1", BuildID: "aa", BootID: "b", Arch: "x86_64", Lockdown: "none", Taint: 1, ModulesDisabled: true, Headers: "/h"}
+	running := accel.Kernel{
+		Release: "6.0", Version: "#1", BuildID: "aa", BootID: "b", Arch: "x86_64", Lockdown: "none",
+		Taint: 1, ModulesDisabled: true, Headers: "/h",
+	}
 	got, problems := InstalledKernel(h, "6.1-a", running)
-	want := accel.Kernel{Release: "6.1-a", Version: "#2 SMP", BuildID: wantID, Arch: "x86_64", Lockdown: "none", SigEnforce: true, NotRunning: true, Headers: "/usr/src/linux-headers-6.1-a"}
+	want := accel.Kernel{
+		Release: "6.1-a", Version: "#2 SMP", BuildID: wantID, Arch: "x86_64", Lockdown: "none",
+		SigEnforce: true, NotRunning: true, Headers: "/usr/src/linux-headers-6.1-a",
+	}
 	if diff := cmp.Diff(want, got); diff != "" || len(problems) > 0 {
 		t.Error(problems, diff)
 	}
-	for release, says := range map[string]string{"6.1-b": `is kernel "6.1-z"`, "6.2": "no file of it", "../x": "no release"} {
+	for release, says := range map[string]string{
+		"6.1-b": `is kernel "6.1-z"`, "6.2": "no file of it",
+		"../x": "no release",
+	} {
 		got, problems := InstalledKernel(h, release, running)
 		if len(problems) != 1 || !strings.Contains(problems[0], says) || got.BuildID != "" || got.Version != "" {
 			t.Errorf("%s: %v, %+v", release, problems, got)

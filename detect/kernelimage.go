@@ -26,9 +26,9 @@ type kernelImage struct {
 }
 
 // readKernelImage reads a kernel's file: an x86 bzImage (Documentation/x86/boot.rst), an EFI zboot image
-// (drivers/firmware/efi/libstub/zboot-header.S), a compressed or plain arm64 Image (Documentation/arm64/booting.rst), or
-// an ELF vmlinux. What cannot be unpacked leaves the build id empty, and only then is what was found returned with an
-// error.
+// (drivers/firmware/efi/libstub/zboot-header.S), a compressed or plain arm64 Image (Documentation/arm64/booting.rst),
+// or an ELF vmlinux. What cannot be unpacked leaves the build id empty, and only then is what was found returned with
+// an error.
 //
 // An x86 kernel of 8 MB packed with xz takes about a second, and for that time the memory of its dictionary.
 func readKernelImage(r io.ReaderAt, size int64) (kernelImage, error) {
@@ -111,7 +111,8 @@ func unpackKernel(r *bufio.Reader) (io.Reader, error) {
 	case bytes.HasPrefix(magic, []byte("\xfd7zXZ\x00")):
 		return openXZ(r)
 	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(r, zstd.WithDecoderMaxMemory(1<<30), zstd.WithDecoderMaxWindow(1<<28), zstd.WithDecoderConcurrency(1))
+		z, err := zstd.NewReader(r, zstd.WithDecoderMaxMemory(1<<30), zstd.WithDecoderMaxWindow(1<<28),
+			zstd.WithDecoderConcurrency(1))
 		if err != nil {
 			return nil, err
 		}
@@ -184,8 +185,8 @@ func elfBuildID(r *bufio.Reader) (string, error) {
 	return "", errors.New("no build id in it")
 }
 
-// findBanner looks for "Linux version <release> (<builder>) (<compiler>) #<version>\n" (init/version.c) in a kernel that is
-// no ELF file. Its notes cannot be told from those of what it holds.
+// findBanner looks for "Linux version <release> (<builder>) (<compiler>) #<version>\n" (init/version.c) in a kernel
+// that is no ELF file. Its notes cannot be told from those of what it holds.
 func findBanner(r *bufio.Reader) (kernelImage, error) {
 	const start = "Linux version "
 	var window []byte

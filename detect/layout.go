@@ -36,8 +36,10 @@ func layouts() []layout {
 	rancher := func(name string) layout {
 		dir := "/var/lib/rancher/" + name
 		return layout{
-			name: "containerd", distribution: name, socket: "/run/k3s/", config: dir + "/agent/etc/containerd/config.toml",
-			programs: []string{dir + "/data/current/bin/containerd", dir + "/bin/containerd"}, comms: []string{"containerd"}, there: []string{dir},
+			name: "containerd", distribution: name, socket: "/run/k3s/", config: dir +
+				"/agent/etc/containerd/config.toml",
+			programs: []string{dir + "/data/current/bin/containerd", dir + "/bin/containerd"},
+			comms:    []string{"containerd"}, there: []string{dir},
 		}
 	}
 	return []layout{
@@ -45,27 +47,36 @@ func layouts() []layout {
 		rancher("k3s"),
 		{
 			name: "containerd", distribution: "k0s", socket: "/k0s/", config: "/etc/k0s/containerd.toml",
-			programs: []string{"/var/lib/k0s/bin/containerd"}, comms: []string{"containerd"}, there: []string{"/etc/k0s", "/var/lib/k0s"},
+			programs: []string{"/var/lib/k0s/bin/containerd"}, comms: []string{"containerd"},
+			there: []string{"/etc/k0s", "/var/lib/k0s"},
 		},
 		{
-			name: "containerd", distribution: "microk8s", socket: "/microk8s/", config: microk8sArgs + "/containerd.toml",
-			programs: []string{"/snap/microk8s/current/bin/containerd"}, comms: []string{"containerd"}, there: []string{microk8sArgs},
+			name: "containerd", distribution: "microk8s", socket: "/microk8s/", config: microk8sArgs +
+				"/containerd.toml",
+			programs: []string{"/snap/microk8s/current/bin/containerd"}, comms: []string{"containerd"},
+			there: []string{microk8sArgs},
 		},
 		{
 			name: "cri-o", socket: "crio", config: "/etc/crio/crio.conf",
-			programs: []string{"/usr/bin/crio", "/usr/local/bin/crio"}, comms: []string{"crio"}, there: []string{"/etc/crio"},
+			programs: []string{"/usr/bin/crio", "/usr/local/bin/crio"}, comms: []string{"crio"},
+			there: []string{"/etc/crio"},
 		},
 		{
 			name: "containerd", socket: "containerd", config: "/etc/containerd/config.toml",
-			programs: []string{"/usr/bin/containerd", "/usr/local/bin/containerd"}, comms: []string{"containerd"}, there: []string{"/etc/containerd"},
+			programs: []string{"/usr/bin/containerd", "/usr/local/bin/containerd"}, comms: []string{"containerd"},
+			there: []string{"/etc/containerd"},
 		},
 		{
 			name: "docker", socket: "docker", config: "/etc/docker/daemon.json",
-			programs: []string{"/usr/bin/dockerd", "/usr/local/bin/dockerd"}, comms: []string{"dockerd"}, there: []string{"/etc/docker"},
+			programs: []string{"/usr/bin/dockerd", "/usr/local/bin/dockerd"}, comms: []string{"dockerd"},
+			there: []string{"/etc/docker"},
 		},
 		{
 			name: "podman", socket: "podman", config: "/etc/containers/containers.conf",
-			programs: []string{"/usr/bin/podman"}, there: []string{"/etc/containers/containers.conf", "/etc/containers/containers.conf.d"},
+			programs: []string{"/usr/bin/podman"}, there: []string{
+				"/etc/containers/containers.conf",
+				"/etc/containers/containers.conf.d",
+			},
 		},
 	}
 }
@@ -102,7 +113,8 @@ func EngineByFiles(h *host.Host) accel.ContainerEngine {
 	endpoint, err := configuredEndpoint(h, kubeletConfig)
 	if err != nil || endpoint == "" {
 		if flags, err := h.ReadAttribute(kubeadmFlags); err == nil {
-			endpoint = argument(strings.FieldsFunc(flags, func(r rune) bool { return unicode.IsSpace(r) || r == '"' }), "container-runtime-endpoint")
+			endpoint = argument(strings.FieldsFunc(flags, func(r rune) bool { return unicode.IsSpace(r) || r == '"' }),
+				"container-runtime-endpoint")
 		}
 	}
 	if l, ok := layoutOf(h, endpoint); ok && endpoint != "" {
@@ -169,8 +181,8 @@ func rancherConfigs() []string {
 	return []string{"/etc/rancher/k3s/config.yaml", "/etc/rancher/rke2/config.yaml"}
 }
 
-// rancherEndpoint returns the endpoint that such a file names, or that the distribution brings; empty when the file is not
-// there or cannot be read.
+// rancherEndpoint returns the endpoint that such a file names, or that the distribution brings; empty when the file is
+// not there or cannot be read.
 func rancherEndpoint(h *host.Host, name string) string {
 	b, err := h.ReadBinary(name)
 	if err != nil {

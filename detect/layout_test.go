@@ -24,11 +24,13 @@ func TestLayouts(t *testing.T) {
 			map[string]string{
 				"/run/containerd/containerd.sock": "", "/proc/4242/comm": "containerd\n", "/proc/4242/stat": process,
 				"/proc/4242/cmdline": "/usr/bin/containerd\x00--config\x00/etc/other/../containerd.toml\x00",
-				"/proc/4242/cgroup":  "0::/system.slice/containerd.service\n", "/proc/stat": "cpu 1 2 3\nbtime 1700000000\n",
+				"/proc/4242/cgroup":  "0::/system.slice/containerd.service\n",
+				"/proc/stat":         "cpu 1 2 3\nbtime 1700000000\n",
 			},
 			accel.ContainerEngine{
-				Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", From: "socket", Config: "/etc/containerd.toml",
-				Unit: "containerd.service", PID: 4242, Started: time.Unix(1700000123, 450e6).UTC(),
+				Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", From: "socket",
+				Config: "/etc/containerd.toml",
+				Unit:   "containerd.service", PID: 4242, Started: time.Unix(1700000123, 450e6).UTC(),
 			},
 		},
 		"a control group of version 1 below a unit": {
@@ -37,20 +39,28 @@ func TestLayouts(t *testing.T) {
 				"/proc/7/cgroup": "12:pids:/system.slice/k0sworker.service/sub\n1:name=systemd:/system.slice/k0sworker.service/sub\n",
 			},
 			accel.ContainerEngine{
-				Name: "containerd", Endpoint: "unix:///run/k0s/containerd.sock", From: "socket", Layout: "k0s", Config: "/etc/k0s/containerd.toml",
-				Unit: "k0sworker.service", PID: 7,
+				Name: "containerd", Endpoint: "unix:///run/k0s/containerd.sock", From: "socket", Layout: "k0s",
+				Config: "/etc/k0s/containerd.toml",
+				Unit:   "k0sworker.service", PID: 7,
 			},
 		},
 		"RKE2 has the socket of k3s": {
 			map[string]string{"/run/k3s/containerd/containerd.sock": "", "/var/lib/rancher/rke2/agent/x": ""},
 			accel.ContainerEngine{
-				Name: "containerd", Endpoint: "unix:///run/k3s/containerd/containerd.sock", From: "socket", Layout: "rke2",
+				Name: "containerd", Endpoint: "unix:///run/k3s/containerd/containerd.sock", From: "socket",
+				Layout: "rke2",
 				Config: "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
 			},
 		},
 		"k3s with another runtime": {
-			map[string]string{plugins: "", "/etc/rancher/k3s/config.yaml": "container-runtime-endpoint: /run/containerd/containerd.sock\n"},
-			accel.ContainerEngine{Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock", From: "kubelet", Config: "/etc/containerd/config.toml"},
+			map[string]string{
+				plugins:                        "",
+				"/etc/rancher/k3s/config.yaml": "container-runtime-endpoint: /run/containerd/containerd.sock\n",
+			},
+			accel.ContainerEngine{
+				Name: "containerd", Endpoint: "unix:///run/containerd/containerd.sock",
+				From: "kubelet", Config: "/etc/containerd/config.toml",
+			},
 		},
 		"microk8s keeps arguments in a file": {
 			map[string]string{
@@ -58,7 +68,8 @@ func TestLayouts(t *testing.T) {
 				"/var/snap/microk8s/current/args/kubelet": "--container-runtime-endpoint=${SNAP_COMMON}/run/containerd.sock\n",
 			},
 			accel.ContainerEngine{
-				Name: "containerd", Endpoint: "unix:///var/snap/microk8s/common/run/containerd.sock", From: "kubelet", Layout: "microk8s",
+				Name: "containerd", Endpoint: "unix:///var/snap/microk8s/common/run/containerd.sock", From: "kubelet",
+				Layout: "microk8s",
 				Config: "/var/snap/microk8s/current/args/containerd.toml",
 			},
 		},
@@ -74,9 +85,12 @@ func TestLayouts(t *testing.T) {
 
 func TestEngineByFiles(t *testing.T) {
 	for file, want := range map[string]string{
-		"/etc/crio/crio.conf.d/10": "cri-o", "/etc/containerd/config.toml": "containerd", "/etc/docker/daemon.json": "docker",
-		"/etc/containers/containers.conf": "podman", "/var/lib/rancher/k3s/x": "containerd k3s", "/var/lib/rancher/rke2/x": "containerd rke2",
-		"/etc/k0s/x": "containerd k0s", "/var/snap/microk8s/current/args/x": "containerd microk8s", "/etc/hosts": "",
+		"/etc/crio/crio.conf.d/10": "cri-o", "/etc/containerd/config.toml": "containerd",
+		"/etc/docker/daemon.json":         "docker",
+		"/etc/containers/containers.conf": "podman", "/var/lib/rancher/k3s/x": "containerd k3s",
+		"/var/lib/rancher/rke2/x": "containerd rke2",
+		"/etc/k0s/x":              "containerd k0s", "/var/snap/microk8s/current/args/x": "containerd microk8s",
+		"/etc/hosts": "",
 	} {
 		e := EngineByFiles(machine(t, map[string]string{file: ""}))
 		got := e.Name
@@ -91,7 +105,8 @@ func TestEngineByFiles(t *testing.T) {
 		kubeletConfig: "containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n",
 		kubeadmFlags:  "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/containerd/containerd.sock --x=y\"\n",
 	} {
-		if e := EngineByFiles(machine(t, map[string]string{"/etc/crio/crio.conf": "", file: text})); e.Name != "containerd" {
+		if e := EngineByFiles(machine(t, map[string]string{"/etc/crio/crio.conf": "", file: text})); e.Name !=
+			"containerd" {
 			t.Errorf("with %s: %+v", file, e)
 		}
 	}

@@ -21,10 +21,12 @@ type attributes interface {
 	All(file string) []host.Answer
 }
 
-// Collect reads the metrics of a, those that every device has included, by name, in the base unit of the name. An optional
-// attribute that gives no number is left out. With an error, which names each other attribute that gives none, the map has the rest.
+// Collect reads the metrics of a, those that every device has included, by name, in the base unit of the name. An
+// optional attribute that gives no number is left out. With an error, which names each other attribute that gives none,
+// the map has the rest.
 //
-// A device that sleeps is left to: only what the bus knows of it is read, and of a.Metrics what does not change is kept.
+// A device that sleeps is left to: only what the bus knows of it is read, and of a.Metrics what does not change is
+// kept.
 func Collect(h *host.Host, def *accel.Definition, a accel.Accelerator) (map[string]float64, error) {
 	return collect(h.Attributes(a.ID), def.AllMetrics(), a)
 }
@@ -48,13 +50,14 @@ func collect(from attributes, metrics []accel.MetricSource, a accel.Accelerator)
 		}
 	}
 	if failed != nil {
-		return values, accel.Problemf(accel.CollectFailed, "cannot collect metrics of %s: %s", a.ID, strings.Join(failed, "; "))
+		return values, accel.Problemf(accel.CollectFailed, "cannot collect metrics of %s: %s", a.ID,
+			strings.Join(failed, "; "))
 	}
 	return values, nil
 }
 
-// suspended reports whether the device sleeps (Documentation/ABI/testing/sysfs-devices-power). Reading its attributes would
-// wake it, and reading them time and again keep it awake.
+// suspended reports whether the device sleeps (Documentation/ABI/testing/sysfs-devices-power). Reading its attributes
+// would wake it, and reading them time and again keep it awake.
 func suspended(from attributes) bool {
 	s, err := from.Read("power/runtime_status")
 	return err == nil && s == "suspended"
@@ -88,8 +91,8 @@ func scaled(v, scale float64) float64 {
 	return v * scale
 }
 
-// contents are the texts that numbers of a metric are in: of several files only where something is made of all of them. One that
-// does not answer leaves the others without a meaning, unless it is not there.
+// contents are the texts that numbers of a metric are in: of several files only where something is made of all of them.
+// One that does not answer leaves the others without a meaning, unless it is not there.
 func contents(from attributes, m accel.MetricSource) ([]string, error) {
 	if m.Combine == "" || m.Combine == accel.CombineFirst {
 		text, err := from.Read(m.File)

@@ -29,7 +29,10 @@ func TestNetworkFunction(t *testing.T) {
 	answers := host.NetworkAnswers{
 		Interfaces: map[string]accel.NetworkInterface{"ib0": {Name: "ib0", MAC: "00:00", State: "up", MTU: 4092}},
 		RDMA: map[string]host.RDMAAnswer{"mlx5_0": {Firmware: "28.40.1000 (MT_0001)", RDMADevice: accel.RDMADevice{
-			Name: "mlx5_0", NodeGUID: "9803:9b03:00c0:ffee", Ports: []accel.RDMAPort{{Number: 2}, {Number: 1, State: "active"}},
+			Name: "mlx5_0", NodeGUID: "9803:9b03:00c0:ffee", Ports: []accel.RDMAPort{
+				{Number: 2},
+				{Number: 1, State: "active"},
+			},
 		}}},
 		Devlink: map[string]host.DevlinkAnswer{nicAddress: {
 			Running:   map[string]string{"fw": "28.40.1000", "fw.psid": "MT_0001", "": "x"},
@@ -40,10 +43,14 @@ func TestNetworkFunction(t *testing.T) {
 	got := networkFunction(nics()[3], nics(), []string{"ib0", "ib1"}, []string{"mlx5_0"}, answers)
 	want := accel.NetworkFunction{
 		Address: nicAddress, Ports: []string{"0000:00:01.0"}, Driver: "mlx5_core", Firmware: "28.40.1000",
-		Versions: map[string]string{"fw": "28.40.1000", "fw.psid": "MT_0001"}, Pending: map[string]string{"fw": "28.41.1000"},
+		Versions:   map[string]string{"fw": "28.40.1000", "fw.psid": "MT_0001"},
+		Pending:    map[string]string{"fw": "28.41.1000"},
 		Interfaces: []accel.NetworkInterface{{Name: "ib0", MAC: "00:00", State: "up", MTU: 4092}, {Name: "ib1"}},
 		RDMA: []accel.RDMADevice{{
-			Name: "mlx5_0", NodeGUID: "9803:9b03:00c0:ffee", Ports: []accel.RDMAPort{{Number: 1, State: "active"}, {Number: 2}},
+			Name: "mlx5_0", NodeGUID: "9803:9b03:00c0:ffee", Ports: []accel.RDMAPort{
+				{Number: 1, State: "active"},
+				{Number: 2},
+			},
 		}},
 		Reporters: []accel.HealthReporter{{Name: "fw", State: "healthy"}},
 	}
@@ -98,7 +105,8 @@ func TestNetworkOfFiles(t *testing.T) {
 		},
 		{
 			Address: nicAddress, Ports: []string{"0000:00:01.0"}, Driver: "mlx5_core", Unknown: unknown,
-			Interfaces: []accel.NetworkInterface{{Name: "ib0", SpeedMbps: 400000}}, RDMA: []accel.RDMADevice{{Name: "mlx5_0"}},
+			Interfaces: []accel.NetworkInterface{{Name: "ib0", SpeedMbps: 400000}},
+			RDMA:       []accel.RDMADevice{{Name: "mlx5_0"}},
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

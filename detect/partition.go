@@ -11,8 +11,8 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// partitions returns the parts into which a is divided now, ordered by ID. A part of which the profile cannot be read is left
-// out: what makes it tells when it is complete. Health.State is empty where it is the device's.
+// partitions returns the parts into which a is divided now, ordered by ID. A part of which the profile cannot be read
+// is left out: what makes it tells when it is complete. Health.State is empty where it is the device's.
 func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator) []accel.Accelerator {
 	d := def.Partitions
 	if d == nil || d.Told {
@@ -80,7 +80,9 @@ func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator) []acce
 }
 
 // partition is the part of a that was found at a path.
-func partition(h *host.Host, def *accel.Definition, a accel.Accelerator, found, profile, name string) (accel.Accelerator, bool) {
+func partition(h *host.Host, def *accel.Definition, a accel.Accelerator, found, profile,
+	name string,
+) (accel.Accelerator, bool) {
 	if profile == "" || name == "" {
 		return accel.Accelerator{}, false
 	}
@@ -88,7 +90,9 @@ func partition(h *host.Host, def *accel.Definition, a accel.Accelerator, found, 
 	p := accel.Accelerator{
 		ID: accel.PartitionID(a.ID, profile, name), Parent: a.ID, Profile: profile,
 		NUMANode: a.NUMANode, Ports: a.Ports, Fabric: a.Fabric, Bound: a.Bound, Serial: a.Serial, Model: a.Model,
-		Capacity: amounts(def.Profile(profile).Capacity, func(file string) (string, error) { return h.AttributeAt(found, a.ID, file) }),
+		Capacity: amounts(def.Profile(profile).Capacity, func(file string) (string, error) {
+			return h.AttributeAt(found, a.ID, file)
+		}),
 	}
 	nodes, missing := h.NodesAt(found, a.ID, d.Nodes)
 	for _, n := range nodes {
@@ -104,7 +108,10 @@ func partition(h *host.Host, def *accel.Definition, a accel.Accelerator, found, 
 		p.Env = append(p.Env, accel.PartitionText(e, a.ID, name, profile))
 	}
 	if len(missing) > 0 {
-		p.Health = accel.Health{State: accel.Unhealthy, Reason: accel.NodeMissing, Message: "there is no device node for " + strings.Join(missing, ", ")}
+		p.Health = accel.Health{
+			State: accel.Unhealthy, Reason: accel.NodeMissing,
+			Message: "there is no device node for " + strings.Join(missing, ", "),
+		}
 	}
 	return p, true
 }
@@ -147,7 +154,8 @@ func belongs(h *host.Host, of *accel.Belonging, found, id string) bool {
 	return err1 == nil && err2 == nil && x == y
 }
 
-// placed reports whether a number says the place of the device on the bus: bus and device, and in another file the domain.
+// placed reports whether a number says the place of the device on the bus: bus and device, and in another file the
+// domain.
 func placed(h *host.Host, of *accel.Belonging, found, id, text string) bool {
 	place, err := strconv.ParseUint(text, 0, 64)
 	if err != nil || !isAddress(id) {

@@ -67,12 +67,14 @@ func TestPartitions(t *testing.T) {
 			},
 			[]accel.Accelerator{
 				{
-					ID: card + "-half-p0", Parent: card, Profile: "half", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/edu7p0", Major: 241, Minor: 1}},
-					Env: []string{"PART=half/p0@" + card}, Capacity: map[string]int64{"memory": 2048},
+					ID: card + "-half-p0", Parent: card, Profile: "half", NUMANode: 1, Bound: "edu",
+					Nodes: []accel.DeviceNode{{Path: "/dev/edu7p0", Major: 241, Minor: 1}},
+					Env:   []string{"PART=half/p0@" + card}, Capacity: map[string]int64{"memory": 2048},
 				},
 				{
-					ID: card + "-half-p1", Parent: card, Profile: "half", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/edu7p1", Major: 241, Minor: 1}},
-					Env: []string{"PART=half/p1@" + card}, Capacity: map[string]int64{"memory": 2048},
+					ID: card + "-half-p1", Parent: card, Profile: "half", NUMANode: 1, Bound: "edu",
+					Nodes: []accel.DeviceNode{{Path: "/dev/edu7p1", Major: 241, Minor: 1}},
+					Env:   []string{"PART=half/p1@" + card}, Capacity: map[string]int64{"memory": 2048},
 				},
 			},
 		},
@@ -80,18 +82,27 @@ func TestPartitions(t *testing.T) {
 			"virtual functions", func(m *hosttest.Machine) {
 				for i, vf := range []string{"0000:01:00.1", "0000:01:00.2"} {
 					m.Link(devices+"/virtfn"+string(rune('0'+i)), "../"+vf)
-					node(m, "/sys/devices/pci0000:00/"+vf+"/vfio-dev/vfio"+string(rune('4'+i)), "vfio/devices/vfio"+string(rune('4'+i)), "511:4")
+					node(m, "/sys/devices/pci0000:00/"+vf+"/vfio-dev/vfio"+string(rune('4'+i)),
+						"vfio/devices/vfio"+string(rune('4'+i)), "511:4")
 				}
 				m.Remove("/dev/vfio/devices/vfio5") // udev has not made it
 			},
 			accel.Partitions{
-				Find: "virtfn*", Form: "/(?P<name>(?P<profile>virtfn)[0-9]+)$", Nodes: []accel.NodeSource{{Glob: "vfio-dev/vfio*"}},
+				Find: "virtfn*", Form: "/(?P<name>(?P<profile>virtfn)[0-9]+)$",
+				Nodes: []accel.NodeSource{{Glob: "vfio-dev/vfio*"}},
 			},
 			[]accel.Accelerator{
-				{ID: card + "-virtfn-virtfn0", Parent: card, Profile: "virtfn", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/vfio/devices/vfio4", Major: 511, Minor: 4}}},
 				{
-					ID: card + "-virtfn-virtfn1", Parent: card, Profile: "virtfn", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/vfio/devices/vfio5", Major: 511, Minor: 4}},
-					Health: accel.Health{State: accel.Unhealthy, Reason: accel.NodeMissing, Message: "there is no device node for /dev/vfio/devices/vfio5"},
+					ID: card + "-virtfn-virtfn0", Parent: card, Profile: "virtfn", NUMANode: 1, Bound: "edu",
+					Nodes: []accel.DeviceNode{{Path: "/dev/vfio/devices/vfio4", Major: 511, Minor: 4}},
+				},
+				{
+					ID: card + "-virtfn-virtfn1", Parent: card, Profile: "virtfn", NUMANode: 1, Bound: "edu",
+					Nodes: []accel.DeviceNode{{Path: "/dev/vfio/devices/vfio5", Major: 511, Minor: 4}},
+					Health: accel.Health{
+						State: accel.Unhealthy, Reason: accel.NodeMissing,
+						Message: "there is no device node for /dev/vfio/devices/vfio5",
+					},
 				},
 			},
 		},
@@ -99,27 +110,49 @@ func TestPartitions(t *testing.T) {
 			"instances below /proc, with capabilities and the device", func(m *hosttest.Machine) {
 				numbered(m)
 				m.File("/proc/devices", "Character devices:\n234 x-caps\n")
-				for _, f := range []string{"gpu0/mig/gi1/access 3", "gpu0/mig/gi1/ci0/access 4", "gpu0/mig/gi2/access 12", "gpu0/mig/gi2/ci0/access 13", "gpu1/mig/gi1/ci0/access 30"} {
+				for _, f := range []string{
+					"gpu0/mig/gi1/access 3", "gpu0/mig/gi1/ci0/access 4",
+					"gpu0/mig/gi2/access 12", "gpu0/mig/gi2/ci0/access 13", "gpu1/mig/gi1/ci0/access 30",
+				} {
 					name, minor, _ := strings.Cut(f, " ")
 					m.File("/proc/driver/x/capabilities/"+name, "DeviceFileMinor: "+minor+"\nDeviceFileMode: 292\n")
 					m.File("/dev/x-caps/x-cap"+minor, "")
 				}
 			},
 			accel.Partitions{
-				Find: "/proc/driver/x/capabilities/gpu{{.Number}}/mig/gi*/ci*", NumberFrom: "/proc/driver/x/gpus/{{.Address}}/information#Device Minor",
-				Form: "(?P<profile>gi)", WithDevice: true,
+				Find:       "/proc/driver/x/capabilities/gpu{{.Number}}/mig/gi*/ci*",
+				NumberFrom: "/proc/driver/x/gpus/{{.Address}}/information#Device Minor",
+				Form:       "(?P<profile>gi)", WithDevice: true,
 				Nodes: []accel.NodeSource{
-					{Make: &accel.MadeNode{Path: "/dev/x-caps/x-cap{{.Number}}", Majors: []string{"x-caps"}, MinorFrom: "../access#DeviceFileMinor"}},
-					{Make: &accel.MadeNode{Path: "/dev/x-caps/x-cap{{.Number}}", Majors: []string{"x-caps"}, MinorFrom: "access#DeviceFileMinor"}},
+					{Make: &accel.MadeNode{
+						Path: "/dev/x-caps/x-cap{{.Number}}", Majors: []string{"x-caps"},
+						MinorFrom: "../access#DeviceFileMinor",
+					}},
+					{Make: &accel.MadeNode{
+						Path: "/dev/x-caps/x-cap{{.Number}}", Majors: []string{"x-caps"},
+						MinorFrom: "access#DeviceFileMinor",
+					}},
 				},
 			},
 			[]accel.Accelerator{
-				{ID: card + "-gi-gi1-ci0", Parent: card, Profile: "gi", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{
-					{Path: "/dev/x-caps/x-cap3", Major: 234, Minor: 3}, {Path: "/dev/x-caps/x-cap4", Major: 234, Minor: 4}, {Path: "/dev/edu0", Major: 240},
-				}},
-				{ID: card + "-gi-gi2-ci0", Parent: card, Profile: "gi", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{
-					{Path: "/dev/x-caps/x-cap12", Major: 234, Minor: 12}, {Path: "/dev/x-caps/x-cap13", Major: 234, Minor: 13}, {Path: "/dev/edu0", Major: 240},
-				}},
+				{
+					ID: card + "-gi-gi1-ci0", Parent: card, Profile: "gi", NUMANode: 1, Bound: "edu",
+					Nodes: []accel.DeviceNode{
+						{Path: "/dev/x-caps/x-cap3", Major: 234, Minor: 3}, {
+							Path: "/dev/x-caps/x-cap4", Major: 234,
+							Minor: 4,
+						}, {Path: "/dev/edu0", Major: 240},
+					},
+				},
+				{
+					ID: card + "-gi-gi2-ci0", Parent: card, Profile: "gi", NUMANode: 1, Bound: "edu",
+					Nodes: []accel.DeviceNode{
+						{Path: "/dev/x-caps/x-cap12", Major: 234, Minor: 12}, {
+							Path: "/dev/x-caps/x-cap13", Major: 234,
+							Minor: 13,
+						}, {Path: "/dev/edu0", Major: 240},
+					},
+				},
 			},
 		},
 		{
@@ -128,20 +161,33 @@ func TestPartitions(t *testing.T) {
 				m.SetAttribute(card, "unique_id", "00000000000000ff")
 				m.SetAttribute(card, "current_compute_partition", "CPX")
 				for i, id := range []string{"0", "255", "255", "7"} {
-					m.File("/sys/class/kfd/kfd/topology/nodes/"+string(rune('0'+i))+"/properties", fmt.Sprintf("unique_id %s\ndrm_render_minor %d\n", id, 128+i))
+					m.File("/sys/class/kfd/kfd/topology/nodes/"+string(rune('0'+i))+"/properties",
+						fmt.Sprintf("unique_id %s\ndrm_render_minor %d\n", id, 128+i))
 				}
 				for _, n := range []string{"129", "130"} {
 					m.File("/dev/dri/renderD"+n, "")
 				}
 			},
 			accel.Partitions{
-				Find: "/sys/class/kfd/kfd/topology/nodes/*", Of: &accel.Belonging{File: "properties#unique_id", Device: "unique_id", Hex: true},
+				Find: "/sys/class/kfd/kfd/topology/nodes/*", Of: &accel.Belonging{
+					File:   "properties#unique_id",
+					Device: "unique_id", Hex: true,
+				},
 				Profile: "/sys/bus/pci/devices/{{.Address}}/current_compute_partition", Whole: "SPX",
-				Nodes: []accel.NodeSource{{Make: &accel.MadeNode{Path: "/dev/dri/renderD{{.Number}}", Majors: []string{"drm"}, MinorFrom: "properties#drm_render_minor"}}},
+				Nodes: []accel.NodeSource{{Make: &accel.MadeNode{
+					Path:   "/dev/dri/renderD{{.Number}}",
+					Majors: []string{"drm"}, MinorFrom: "properties#drm_render_minor",
+				}}},
 			},
 			[]accel.Accelerator{
-				{ID: card + "-CPX-0", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD129", Major: 226, Minor: 129}}},
-				{ID: card + "-CPX-1", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD130", Major: 226, Minor: 130}}},
+				{
+					ID: card + "-CPX-0", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu",
+					Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD129", Major: 226, Minor: 129}},
+				},
+				{
+					ID: card + "-CPX-1", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu",
+					Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD130", Major: 226, Minor: 130}},
+				},
 			},
 		},
 		{
@@ -162,20 +208,39 @@ func TestPartitions(t *testing.T) {
 					{},
 					{bus | 3<<28, 0}, // node 10 comes after node 5
 				} {
-					m.File(fmt.Sprintf("/sys/class/kfd/kfd/topology/nodes/%d/properties", i), fmt.Sprintf("location_id %d\ndomain %d\ndrm_render_minor %d\n", n.location, n.domain, 128+i))
+					m.File(fmt.Sprintf("/sys/class/kfd/kfd/topology/nodes/%d/properties", i),
+						fmt.Sprintf("location_id %d\ndomain %d\ndrm_render_minor %d\n", n.location, n.domain, 128+i))
 					m.File(fmt.Sprintf("/dev/dri/renderD%d", 128+i), "")
 				}
 			},
 			accel.Partitions{
-				Find: "/sys/class/kfd/kfd/topology/nodes/*", Of: &accel.Belonging{File: "properties#location_id", Place: true, Domain: "properties#domain"},
+				Find: "/sys/class/kfd/kfd/topology/nodes/*", Of: &accel.Belonging{
+					File:  "properties#location_id",
+					Place: true, Domain: "properties#domain",
+				},
 				Profile: "/sys/bus/pci/devices/{{.Address}}/current_compute_partition", Whole: "SPX",
-				Nodes: []accel.NodeSource{{Make: &accel.MadeNode{Path: "/dev/dri/renderD{{.Number}}", Majors: []string{"drm"}, MinorFrom: "properties#drm_render_minor"}}},
+				Nodes: []accel.NodeSource{{Make: &accel.MadeNode{
+					Path:   "/dev/dri/renderD{{.Number}}",
+					Majors: []string{"drm"}, MinorFrom: "properties#drm_render_minor",
+				}}},
 			},
 			[]accel.Accelerator{
-				{ID: card + "-CPX-0", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD131", Major: 226, Minor: 131}}},
-				{ID: card + "-CPX-1", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD132", Major: 226, Minor: 132}}},
-				{ID: card + "-CPX-2", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD133", Major: 226, Minor: 133}}},
-				{ID: card + "-CPX-3", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD138", Major: 226, Minor: 138}}},
+				{
+					ID: card + "-CPX-0", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu",
+					Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD131", Major: 226, Minor: 131}},
+				},
+				{
+					ID: card + "-CPX-1", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu",
+					Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD132", Major: 226, Minor: 132}},
+				},
+				{
+					ID: card + "-CPX-2", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu",
+					Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD133", Major: 226, Minor: 133}},
+				},
+				{
+					ID: card + "-CPX-3", Parent: card, Profile: "CPX", NUMANode: 1, Bound: "edu",
+					Nodes: []accel.DeviceNode{{Path: "/dev/dri/renderD138", Major: 226, Minor: 138}},
+				},
 			},
 		},
 		{
@@ -183,22 +248,35 @@ func TestPartitions(t *testing.T) {
 				m.File("/sys/class/kfd/kfd/topology/nodes/1/properties", "location_id 256\ndomain 0\n")
 			},
 			accel.Partitions{
-				Find: "/sys/class/kfd/kfd/topology/nodes/*", Of: &accel.Belonging{File: "properties#location_id", Place: true},
+				Find: "/sys/class/kfd/kfd/topology/nodes/*", Of: &accel.Belonging{
+					File:  "properties#location_id",
+					Place: true,
+				},
 				Profile: "/sys/bus/pci/devices/{{.Address}}/current_compute_partition", WithDevice: true,
 			},
 			nil,
 		},
 		{
-			"one that says that the device is whole", func(m *hosttest.Machine) { m.SetAttribute(card, "parts/a/mode", "SPX") },
+			"one that says that the device is whole", func(m *hosttest.Machine) {
+				m.SetAttribute(card, "parts/a/mode", "SPX")
+			},
 			accel.Partitions{Find: "parts/*", Profile: "mode", Whole: "SPX", WithDevice: true},
 			nil,
 		},
 		{
-			"words of a driver become words of names", func(m *hosttest.Machine) { m.SetAttribute(card, "parts/a b/mode", "1g.5gb+me ") },
+			"words of a driver become words of names", func(m *hosttest.Machine) {
+				m.SetAttribute(card, "parts/a b/mode", "1g.5gb+me ")
+			},
 			accel.Partitions{Find: "parts/*", Profile: "mode", WithDevice: true},
-			[]accel.Accelerator{{ID: card + "-1g.5gb-me-a-b", Parent: card, Profile: "1g.5gb-me", NUMANode: 1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/edu0", Major: 240}}}},
+			[]accel.Accelerator{{
+				ID: card + "-1g.5gb-me-a-b", Parent: card, Profile: "1g.5gb-me", NUMANode: 1,
+				Bound: "edu", Nodes: []accel.DeviceNode{{Path: "/dev/edu0", Major: 240}},
+			}},
 		},
-		{"no number", numbered, accel.Partitions{Find: "/proc/driver/x/gpu{{.Number}}/*", NumberFrom: "none", Form: "(?P<profile>x)"}, nil},
+		{"no number", numbered, accel.Partitions{
+			Find: "/proc/driver/x/gpu{{.Number}}/*", NumberFrom: "none",
+			Form: "(?P<profile>x)",
+		}, nil},
 		{"none", func(*hosttest.Machine) {}, accel.Partitions{Find: "virtfn*", Form: "(?P<profile>virtfn)"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -223,12 +301,14 @@ func TestPartitions(t *testing.T) {
 func TestPartitionNodeInDev(t *testing.T) {
 	m, pci := divided(t)
 	m.File("/dev/edu0part1", "") // no device node: nobody gets it
-	if err := unix.Mknod(filepath.Join(m.Host.Root(), "/dev/edu0part0"), unix.S_IFCHR|0o600, int(unix.Mkdev(241, 9))); err != nil {
+	if err := unix.Mknod(filepath.Join(m.Host.Root(), "/dev/edu0part0"), unix.S_IFCHR|0o600,
+		int(unix.Mkdev(241, 9))); err != nil {
 		t.Skip("making a device node needs root")
 	}
 	def := &accel.Definition{
 		Kind: "qemu-edu", Match: []accel.Match{{Vendor: "1234"}}, Partitions: &accel.Partitions{
-			Find: "/dev/edu{{.Number}}part*", NumberFrom: "number", Form: "(?P<profile>part)", Nodes: []accel.NodeSource{{Glob: "."}},
+			Find: "/dev/edu{{.Number}}part*", NumberFrom: "number", Form: "(?P<profile>part)",
+			Nodes: []accel.NodeSource{{Glob: "."}},
 		},
 	}
 	m.SetAttribute(card, "number", "0")

@@ -42,7 +42,10 @@ func headerDirs(release string) []string {
 
 // pciIDs are where distributions put the PCI id database.
 func pciIDs() []string {
-	return []string{"/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids", "/var/lib/pciutils/pci.ids", "/usr/share/pci.ids"}
+	return []string{
+		"/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids", "/var/lib/pciutils/pci.ids",
+		"/usr/share/pci.ids",
+	}
 }
 
 // EngineSockets are the CRI sockets of known container runtimes, in order of preference where no kubelet says which.

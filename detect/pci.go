@@ -40,7 +40,8 @@ func PCI(h *host.Host) ([]accel.PCIDevice, []string) {
 		}
 	}
 	if len(strange) > 0 {
-		problems = append(problems, fmt.Sprintf("%d entries of %s are not PCI addresses, such as %q", len(strange), pciDevices, clip(strange[0])))
+		problems = append(problems, fmt.Sprintf("%d entries of %s are not PCI addresses, such as %q", len(strange),
+			pciDevices, clip(strange[0])))
 	}
 	return devices, problems
 }

@@ -15,9 +15,9 @@ import (
 // OCI hook acts on containers that have it.
 const DevicesAnnotation = "acceld.dev/devices"
 
-// Allocate answers from memory; where devices are chosen outside the kubelet it asks who has none yet. The kubelet keeps the
-// answer in its checkpoint and uses it again when the container restarts, so that it names devices by what survives restarts
-// and reboots.
+// Allocate answers from memory; where devices are chosen outside the kubelet it asks who has none yet. The kubelet
+// keeps the answer in its checkpoint and uses it again when the container restarts, so that it names devices by what
+// survives restarts and reboots.
 func (s *service) Allocate(ctx context.Context, req *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	defer s.list.enter()()
 	devices := s.list.load().devices
@@ -32,10 +32,14 @@ func (s *service) Allocate(ctx context.Context, req *pluginapi.AllocateRequest) 
 	return resp, nil
 }
 
-func (s *service) allocate(ctx context.Context, devices map[string]device, ids []string) (*pluginapi.ContainerAllocateResponse, error) {
+func (s *service) allocate(ctx context.Context, devices map[string]device,
+	ids []string,
+) (*pluginapi.ContainerAllocateResponse, error) {
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
 	if def := s.cfg.Definition; len(ids) > 1 && def.Replicas() > 1 && def.Sharing.FailRequestsGreaterThanOne {
-		return nil, status.Errorf(codes.InvalidArgument, "cannot allocate %d of %s: a container may ask for one, because its devices are shared", len(ids), s.cfg.Resource)
+		return nil, status.Errorf(codes.InvalidArgument,
+			"cannot allocate %d of %s: a container may ask for one, because its devices are shared", len(ids),
+			s.cfg.Resource)
 	}
 	names := make([]string, 0, len(ids))
 	answer := &pluginapi.ContainerAllocateResponse{}
@@ -43,7 +47,8 @@ func (s *service) allocate(ctx context.Context, devices map[string]device, ids [
 		d, known := devices[id]
 		switch {
 		case !known:
-			return nil, status.Errorf(codes.NotFound, "cannot allocate device %q: %s has no such device", id, s.cfg.Resource)
+			return nil, status.Errorf(codes.NotFound, "cannot allocate device %q: %s has no such device", id,
+				s.cfg.Resource)
 		case !d.offered():
 			return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate device %q: %s", id, d.refusal())
 		case slices.Contains(names, d.of):
@@ -52,9 +57,11 @@ func (s *service) allocate(ctx context.Context, devices map[string]device, ids [
 		names = append(names, d.of)
 		switch {
 		case s.cfg.CDI:
-			answer.CdiDevices = append(answer.CdiDevices, &pluginapi.CDIDevice{Name: s.cfg.Definition.Resource + "=" + d.of})
+			answer.CdiDevices = append(answer.CdiDevices,
+				&pluginapi.CDIDevice{Name: s.cfg.Definition.Resource + "=" + d.of})
 		case len(d.nodes) == 0 && len(s.cfg.nodeSources()) > 0:
-			return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate device %q: it has no device node (%s)", id, accel.NodeMissing)
+			return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate device %q: it has no device node (%s)",
+				id, accel.NodeMissing)
 		default:
 			for _, n := range d.nodes {
 				answer.Devices = append(answer.Devices, deviceSpec(n.Path, accel.Permissions(s.cfg.nodeSources())))
@@ -63,7 +70,8 @@ func (s *service) allocate(ctx context.Context, devices map[string]device, ids [
 		}
 	}
 	if err := s.chooser.check(ctx, devices, names, len(ids)); err != nil {
-		return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate %s of %s: %v", strings.Join(names, ","), s.cfg.Resource, err)
+		return nil, status.Errorf(codes.FailedPrecondition, "cannot allocate %s of %s: %v", strings.Join(names, ","),
+			s.cfg.Resource, err)
 	}
 	answer.Annotations = map[string]string{DevicesAnnotation: strings.Join(names, ",")}
 	if !s.cfg.CDI {
@@ -82,7 +90,8 @@ func edit(answer *pluginapi.ContainerAllocateResponse, def *accel.Definition) {
 			continue // whether the host has it is not looked up in a call of the kubelet: it comes with CDI alone
 		}
 		answer.Mounts = append(answer.Mounts, &pluginapi.Mount{
-			HostPath: m.HostPath, ContainerPath: m.ContainerPath, ReadOnly: len(m.Options) == 0 || slices.Contains(m.Options, "ro"),
+			HostPath: m.HostPath, ContainerPath: m.ContainerPath, ReadOnly: len(m.Options) == 0 ||
+				slices.Contains(m.Options, "ro"),
 		})
 	}
 	addEnv(answer, def.Container.Env)

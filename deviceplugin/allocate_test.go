@@ -55,11 +55,26 @@ func TestAllocate(t *testing.T) {
 				{HostPath: "/dev/ctl", ContainerPath: "/dev/ctl", Permissions: "rwm"},
 			},
 		}},
-		{name: "no node", ids: []string{b.ID}, code: codes.FailedPrecondition, message: `cannot allocate device "0000:02:00.0": it has no device node (NodeMissing)`},
-		{name: "unknown", cdi: true, ids: []string{a.ID, "0000:09:00.0"}, code: codes.NotFound, message: `cannot allocate device "0000:09:00.0": example.com/thing has no such device`},
-		{name: "unhealthy", cdi: true, ids: []string{"sick"}, code: codes.FailedPrecondition, message: `cannot allocate device "sick": it is on fire (DeviceUnhealthy)`},
-		{name: "gone", cdi: true, ids: []string{"away"}, code: codes.FailedPrecondition, message: `cannot allocate device "away": the device is no longer there (DeviceGone)`},
-		{name: "health not known", cdi: true, ids: []string{"odd"}, code: codes.FailedPrecondition, message: `cannot allocate device "odd": its health is not known (DeviceUnhealthy)`},
+		{
+			name: "no node", ids: []string{b.ID}, code: codes.FailedPrecondition,
+			message: `cannot allocate device "0000:02:00.0": it has no device node (NodeMissing)`,
+		},
+		{
+			name: "unknown", cdi: true, ids: []string{a.ID, "0000:09:00.0"}, code: codes.NotFound,
+			message: `cannot allocate device "0000:09:00.0": example.com/thing has no such device`,
+		},
+		{
+			name: "unhealthy", cdi: true, ids: []string{"sick"}, code: codes.FailedPrecondition,
+			message: `cannot allocate device "sick": it is on fire (DeviceUnhealthy)`,
+		},
+		{
+			name: "gone", cdi: true, ids: []string{"away"}, code: codes.FailedPrecondition,
+			message: `cannot allocate device "away": the device is no longer there (DeviceGone)`,
+		},
+		{
+			name: "health not known", cdi: true, ids: []string{"odd"}, code: codes.FailedPrecondition,
+			message: `cannot allocate device "odd": its health is not known (DeviceUnhealthy)`,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := &service{cfg: Config{Resource: testResource, CDI: tc.cdi, Definition: def}, list: inv}

@@ -27,16 +27,16 @@ type Bound struct {
 	Passing bool
 }
 
-// Patience of a call of the kubelet: for the API server's watch, which may be later here than at the kubelet, and for the answer
-// who holds devices. Both together are less than callDeadline.
+// Patience of a call of the kubelet: for the API server's watch, which may be later here than at the kubelet, and for
+// the answer who holds devices. Both together are less than callDeadline.
 const (
 	watchLag  = 300 * time.Millisecond
 	askHolder = 500 * time.Millisecond
 	askAgain  = 25 * time.Millisecond
 )
 
-// chooser finds out for which container the kubelet asks, as far as that can be told, and which devices were chosen for it. The
-// kubelet says neither: it is one of those that have no device yet, of each pod the first one.
+// chooser finds out for which container the kubelet asks, as far as that can be told, and which devices were chosen for
+// it. The kubelet says neither: it is one of those that have no device yet, of each pod the first one.
 type chooser struct {
 	resource string
 	bound    func(resource string) (all []Bound, changed <-chan struct{}, known bool)
@@ -53,11 +53,14 @@ type containerKey struct{ uid, container string }
 func (b Bound) key() containerKey { return containerKey{b.UID, b.Container} }
 
 func newChooser(cfg Config, k *kubelet) *chooser {
-	return &chooser{resource: cfg.Resource, bound: cfg.Bound, holders: k.holders, log: cfg.Log, given: map[containerKey]bool{}}
+	return &chooser{
+		resource: cfg.Resource, bound: cfg.Bound, holders: k.holders, log: cfg.Log,
+		given: map[containerKey]bool{},
+	}
 }
 
-// next returns the containers that the kubelet may ask for when it asks for so many devices, in the order in which devices were
-// chosen for them. There are none when nobody can tell.
+// next returns the containers that the kubelet may ask for when it asks for so many devices, in the order in which
+// devices were chosen for them. There are none when nobody can tell.
 func (c *chooser) next(ctx context.Context, count int) []Bound {
 	if c == nil || c.bound == nil {
 		return nil
@@ -124,8 +127,8 @@ func (c *chooser) heads(ctx context.Context, all []Bound) []Bound {
 	return heads
 }
 
-// held asks who holds devices until there is an answer: the kubelet answers everybody together so many questions a second. When the
-// patience is over its last answer counts.
+// held asks who holds devices until there is an answer: the kubelet answers everybody together so many questions a
+// second. When the patience is over its last answer counts.
 func (c *chooser) held(ctx context.Context) heldRefs {
 	for {
 		held, err := c.holders(ctx)
@@ -153,7 +156,9 @@ func (c *chooser) prefer(ctx context.Context, devices map[string]device, availab
 	free := slices.Concat(slices.Sorted(slices.Values(must)), slices.Sorted(slices.Values(available)))
 	var ids []string
 	for _, card := range heads[i].Cards {
-		at := slices.IndexFunc(free, func(id string) bool { return accel.CardName(devices[id].of) == card && devices[id].offered() })
+		at := slices.IndexFunc(free, func(id string) bool {
+			return accel.CardName(devices[id].of) == card && devices[id].offered()
+		})
 		if at < 0 {
 			return nil
 		}
@@ -165,9 +170,9 @@ func (c *chooser) prefer(ctx context.Context, devices map[string]device, availab
 	return ids
 }
 
-// check says why nobody must get these devices: each container that may be asking has others by the choice of the scheduler's
-// extender. Refused here, the pod fails with this reason and its owner makes another one; given, it would run on a device that the
-// books have for somebody else.
+// check says why nobody must get these devices: each container that may be asking has others by the choice of the
+// scheduler's extender. Refused here, the pod fails with this reason and its owner makes another one; given, it would
+// run on a device that the books have for somebody else.
 func (c *chooser) check(ctx context.Context, devices map[string]device, names []string, count int) error {
 	known := map[string]bool{}
 	for _, d := range devices {
@@ -198,6 +203,8 @@ func (c *chooser) check(ctx context.Context, devices map[string]device, names []
 		return nil
 	}
 	b := heads[0]
-	c.log.Warn("the kubelet chose other devices than the scheduler", "namespace", b.Namespace, "pod", b.Pod, "container", b.Container, "kubelet", cards, "scheduler", b.Cards)
-	return fmt.Errorf("the scheduler chose %s for container %q of pod %s/%s", strings.Join(b.Cards, ","), b.Container, b.Namespace, b.Pod)
+	c.log.Warn("the kubelet chose other devices than the scheduler", "namespace", b.Namespace, "pod", b.Pod,
+		"container", b.Container, "kubelet", cards, "scheduler", b.Cards)
+	return fmt.Errorf("the scheduler chose %s for container %q of pod %s/%s", strings.Join(b.Cards, ","), b.Container,
+		b.Namespace, b.Pod)
 }

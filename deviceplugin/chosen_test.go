@@ -15,8 +15,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// podsOf makes containers from words "pod/container", with the cards after "=" and marks before it: "*" one that the kubelet has
-// taken, "^" an init container that ends, "2" one that asks for two.
+// podsOf makes containers from words "pod/container", with the cards after "=" and marks before it: "*" one that the
+// kubelet has taken, "^" an init container that ends, "2" one that asks for two.
 func podsOf(words string) []Bound {
 	var all []Bound
 	for _, w := range strings.Fields(words) {
@@ -74,17 +74,33 @@ func TestChosen(t *testing.T) {
 		{name: "another number", pods: "2p/m=c,a", free: "a b c", size: 1, takes: "b"},
 		{name: "what must be included is chosen", pods: "2p/m=c,a", free: "a b c", must: "a", size: 2, want: "c a"},
 		{name: "what must be included is not", pods: "2p/m=c,a", free: "a b c", must: "b", size: 2},
-		{name: "two pods of different sizes", pods: "2p/m=c,a q/m=b", free: "a b c", size: 1, want: "b", takes: "b", refuses: "a"},
-		{name: "two pods: the one that was chosen for first", pods: "p/m=b q/m=a", free: "a b c", size: 1, want: "b", takes: "a", refuses: "c"},
-		{name: "two pods, one has its device", pods: "p/m=b q/m=a", held: "b=p/m", free: "a c", size: 1, want: "a", takes: "a", refuses: "c"},
+		{
+			name: "two pods of different sizes", pods: "2p/m=c,a q/m=b", free: "a b c", size: 1, want: "b", takes: "b",
+			refuses: "a",
+		},
+		{
+			name: "two pods: the one that was chosen for first", pods: "p/m=b q/m=a", free: "a b c", size: 1, want: "b",
+			takes: "a", refuses: "c",
+		},
+		{
+			name: "two pods, one has its device", pods: "p/m=b q/m=a", held: "b=p/m", free: "a c", size: 1, want: "a",
+			takes: "a", refuses: "c",
+		},
 		{name: "a pod without a choice beside it", pods: "q/m p/m=b", free: "a b c", size: 1, want: "b", takes: "c"},
-		{name: "the second container of a pod", pods: "p/m=b p/n=c", held: "b=p/m", free: "a c", size: 1, want: "c", takes: "c", refuses: "a"},
+		{
+			name: "the second container of a pod", pods: "p/m=b p/n=c", held: "b=p/m", free: "a c", size: 1, want: "c",
+			takes: "c", refuses: "a",
+		},
 		{name: "the first container comes first", pods: "p/m=b p/n=c", free: "a b c", size: 1, want: "b", refuses: "c"},
-		{name: "an init container that has ended", pods: "^p/i=b p/m=b p/n=c", held: "b=p/m", free: "a c", size: 1, want: "c"},
+		{
+			name: "an init container that has ended", pods: "^p/i=b p/m=b p/n=c", held: "b=p/m", free: "a c", size: 1,
+			want: "c",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := choosing(c.pods, c.held)
-			if got := strings.Join(x.prefer(t.Context(), devices, strings.Fields(c.free), strings.Fields(c.must), c.size), " "); got != c.want {
+			if got := strings.Join(x.prefer(t.Context(), devices, strings.Fields(c.free), strings.Fields(c.must),
+				c.size), " "); got != c.want {
 				t.Errorf("prefers %q, want %q", got, c.want)
 			}
 			for given, refused := range map[string]bool{c.refuses: true, c.takes: false} {
@@ -153,7 +169,8 @@ func TestChosenLate(t *testing.T) {
 	}
 }
 
-// TestChosenWithoutAnswer: a kubelet that does not say who holds devices is asked again for a while; then its last answer counts.
+// TestChosenWithoutAnswer: a kubelet that does not say who holds devices is asked again for a while; then its last
+// answer counts.
 func TestChosenWithoutAnswer(t *testing.T) {
 	devices := on("a@0 b@0")
 	for _, c := range []struct {
@@ -187,7 +204,8 @@ func TestChosenReplicas(t *testing.T) {
 	accs := []accel.Accelerator{thing("0000:01:00.0", 0, accel.Healthy), thing("0000:02:00.0", 0, accel.Healthy)}
 	devices := shared(2, accs).load().devices
 	x := choosing("p/m=0000-02-00.0", "")
-	if got := x.prefer(t.Context(), devices, []string{"0000:01:00.0", "0000:01:00.0::1", "0000:02:00.0::1"}, nil, 1); len(got) != 1 || got[0] != "0000:02:00.0::1" {
+	if got := x.prefer(t.Context(), devices, []string{"0000:01:00.0", "0000:01:00.0::1", "0000:02:00.0::1"}, nil,
+		1); len(got) != 1 || got[0] != "0000:02:00.0::1" {
 		t.Errorf("prefers %v", got)
 	}
 	if err := x.check(t.Context(), devices, []string{"0000:02:00.0"}, 1); err != nil {
@@ -206,7 +224,8 @@ func TestChosenNobody(t *testing.T) {
 		x := choosing("", "")
 		x.bound = func(string) ([]Bound, <-chan struct{}, bool) { return nil, nil, false }
 		devices := on("a@0 b@0")
-		if got := x.prefer(t.Context(), devices, []string{"a", "b"}, nil, 1); got != nil || x.check(t.Context(), devices, []string{"a"}, 1) != nil || time.Since(began) != 0 {
+		if got := x.prefer(t.Context(), devices, []string{"a", "b"}, nil, 1); got != nil ||
+			x.check(t.Context(), devices, []string{"a"}, 1) != nil || time.Since(began) != 0 {
 			t.Errorf("prefers %v after %s", got, time.Since(began))
 		}
 	})

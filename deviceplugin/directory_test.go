@@ -53,8 +53,9 @@ func TestDirectoryWithoutInotify(t *testing.T) {
 	<-done
 }
 
-// TestAnotherSocket: a kubelet that starts makes a new socket. File systems give the number of a removed file to the next one, and a
-// clock may stand still or be set back: whichever of the two differs, it is another kubelet, which knows no plugin yet.
+// TestAnotherSocket: a kubelet that starts makes a new socket. File systems give the number of a removed file to the
+// next one, and a clock may stand still or be set back: whichever of the two differs, it is another kubelet, which
+// knows no plugin yet.
 func TestAnotherSocket(t *testing.T) {
 	d := &directory{path: t.TempDir()}
 	socket := filepath.Join(d.path, kubeletSocket)

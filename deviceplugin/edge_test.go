@@ -43,8 +43,17 @@ func TestMountsAreReadOnly(t *testing.T) {
 	for name, c := range map[string]struct {
 		options []string
 		want    bool
-	}{"no options": {nil, true}, "read-only": {[]string{"ro", "bind"}, true}, "writable": {[]string{"rw", "bind"}, false}} {
-		def := &accel.Definition{Resource: testResource, Container: accel.Edits{Mounts: []accel.Mount{{HostPath: "/usr/lib/x", ContainerPath: "/x", Options: c.options}}}}
+	}{"no options": {nil, true}, "read-only": {[]string{"ro", "bind"}, true}, "writable": {
+		[]string{"rw", "bind"},
+		false,
+	}} {
+		def := &accel.Definition{
+			Resource: testResource,
+			Container: accel.Edits{Mounts: []accel.Mount{{
+				HostPath: "/usr/lib/x", ContainerPath: "/x",
+				Options: c.options,
+			}}},
+		}
 		s := &service{cfg: Config{Resource: testResource, Definition: def}, list: inv}
 		resp, err := s.Allocate(t.Context(), request("a"))
 		if err != nil {
@@ -71,7 +80,10 @@ func TestSocketIsForRoot(t *testing.T) {
 
 // TestSumOfKinds: what is not known of one profile is not known of the kind.
 func TestSumOfKinds(t *testing.T) {
-	k := NewKind(Config{Resource: testResource, Definition: &accel.Definition{Kind: "example-thing", Resource: testResource}})
+	k := NewKind(Config{Resource: testResource, Definition: &accel.Definition{
+		Kind:     "example-thing",
+		Resource: testResource,
+	}})
 	k.Update(accel.Units(divided("a:half0,half1 b")))
 	if len(k.all()) != 2 {
 		t.Fatalf("%d plugins", len(k.all()))
@@ -82,7 +94,13 @@ func TestSumOfKinds(t *testing.T) {
 		}
 		return accel.Known(n)
 	}
-	for _, c := range []struct{ whole, halves, want int }{{1, 2, 3}, {-1, 2, -1}, {1, -1, -1}, {-1, -1, -1}, {0, 0, 0}} {
+	for _, c := range []struct{ whole, halves, want int }{
+		{1, 2, 3},
+		{-1, 2, -1},
+		{1, -1, -1},
+		{-1, -1, -1},
+		{0, 0, 0},
+	} {
 		for i, n := range []int{c.whole, c.halves} {
 			k.all()[i].standing.set(nil, func(h *accel.PluginHave) { h.Registered, h.Allocatable = true, answer(n) })
 		}

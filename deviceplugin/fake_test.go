@@ -190,7 +190,8 @@ func (f *fakeRegistration) Register(ctx context.Context, req *pluginapi.Register
 	kctx, mute := k.ctx, k.mute
 	k.mu.Unlock()
 
-	conn, err := grpc.NewClient("unix:"+filepath.Join(k.dir, req.Endpoint), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix:"+filepath.Join(k.dir, req.Endpoint),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +215,9 @@ func (f *fakeRegistration) Register(ctx context.Context, req *pluginapi.Register
 	return &pluginapi.Empty{}, nil
 }
 
-func (k *fakeKubelet) receive(ctx context.Context, conn *grpc.ClientConn, stream pluginapi.DevicePlugin_ListAndWatchClient) {
+func (k *fakeKubelet) receive(ctx context.Context, conn *grpc.ClientConn,
+	stream pluginapi.DevicePlugin_ListAndWatchClient,
+) {
 	defer conn.Close()
 	for {
 		m, err := stream.Recv()
@@ -244,7 +247,9 @@ type fakePods struct {
 	k *fakeKubelet
 }
 
-func (f *fakePods) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+func (f *fakePods) GetAllocatableResources(context.Context,
+	*podresources.AllocatableResourcesRequest,
+) (*podresources.AllocatableResourcesResponse, error) {
 	k := f.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -257,13 +262,18 @@ func (f *fakePods) GetAllocatableResources(context.Context, *podresources.Alloca
 	}}
 	for _, d := range k.list {
 		if d.Health == pluginapi.Healthy && !k.blind {
-			resp.Devices = append(resp.Devices, &podresources.ContainerDevices{ResourceName: testResource, DeviceIds: []string{d.ID}})
+			resp.Devices = append(resp.Devices, &podresources.ContainerDevices{
+				ResourceName: testResource,
+				DeviceIds:    []string{d.ID},
+			})
 		}
 	}
 	return resp, nil
 }
 
-func (f *fakePods) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+func (f *fakePods) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse,
+	error,
+) {
 	k := f.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -350,6 +360,7 @@ func two() []accel.Accelerator {
 // settled is the state after n registrations with the kubelet counting want devices.
 func settled(p *Plugin, n, want int) func() bool {
 	return func() bool {
-		return p.State() == accel.PluginHave{Registered: true, Registrations: n, Allocatable: accel.Known(want)} && p.Problem() == nil
+		return p.State() == accel.PluginHave{Registered: true, Registrations: n, Allocatable: accel.Known(want)} &&
+			p.Problem() == nil
 	}
 }

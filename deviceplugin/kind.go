@@ -10,9 +10,9 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Kind are the device plugins of one kind of accelerator: one for the whole devices, and one for each profile of partitions that
-// a device has been divided into. Each is an extended resource of its own, with a registration of its own. Its methods may be
-// called from any goroutine.
+// Kind are the device plugins of one kind of accelerator: one for the whole devices, and one for each profile of
+// partitions that a device has been divided into. Each is an extended resource of its own, with a registration of its
+// own. Its methods may be called from any goroutine.
 type Kind struct {
 	cfg Config
 	// more is told when there are plugins to start.
@@ -24,8 +24,8 @@ type Kind struct {
 	refused map[string]*accel.Problem
 }
 
-// NewKind returns plugins that serve nothing until [Kind.Run] runs. What cfg says is for whole devices; partitions are offered
-// as its definition names them, and Former is for all.
+// NewKind returns plugins that serve nothing until [Kind.Run] runs. What cfg says is for whole devices; partitions are
+// offered as its definition names them, and Former is for all.
 func NewKind(cfg Config) *Kind {
 	cfg = cfg.complete()
 	k := &Kind{more: make(chan struct{}, 1), plugins: map[string]*Plugin{}, refused: map[string]*accel.Problem{}}
@@ -76,8 +76,8 @@ func (k *Kind) all() []*Plugin {
 	return all
 }
 
-// Update replaces the inventory: devices and partitions as [accel.Units] has them. It never blocks. A profile that was not there
-// before is registered with the kubelet; one of which nothing is left stays, without devices.
+// Update replaces the inventory: devices and partitions as [accel.Units] has them. It never blocks. A profile that was
+// not there before is registered with the kubelet; one of which nothing is left stays, without devices.
 func (k *Kind) Update(units []accel.Accelerator) {
 	byProfile := map[string][]accel.Accelerator{}
 	for _, u := range units {
@@ -93,7 +93,9 @@ func (k *Kind) Update(units []accel.Accelerator) {
 	for profile, p := range k.plugins {
 		p.Update(byProfile[profile])
 	}
-	maps.DeleteFunc(k.refused, func(profile string, _ *accel.Problem) bool { return accel.CountPresent(byProfile[profile]) == 0 })
+	maps.DeleteFunc(k.refused, func(profile string, _ *accel.Problem) bool {
+		return accel.CountPresent(byProfile[profile]) == 0
+	})
 }
 
 // offer begins to serve a profile.
@@ -104,7 +106,8 @@ func (k *Kind) offer(profile string) {
 		if k.refused[profile] == nil {
 			k.cfg.Log.Warn("partitions cannot be offered", "profile", profile, "problem", text)
 		}
-		k.refused[profile] = accel.Problemf(accel.RegistrationFailed, "cannot offer partitions of profile %q: %s", profile, text)
+		k.refused[profile] = accel.Problemf(accel.RegistrationFailed, "cannot offer partitions of profile %q: %s",
+			profile, text)
 		return
 	}
 	names := slices.Concat(cfg.Former, cfg.Definition.FormerlyOfferedAs(profile))

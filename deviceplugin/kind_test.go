@@ -42,17 +42,21 @@ func offered(k *Kind) string {
 	defer k.mu.Unlock()
 	var all []string
 	for _, profile := range slices.Sorted(maps.Keys(k.plugins)) {
-		all = append(all, strings.TrimPrefix(k.plugins[profile].Resource(), "example.com/")+"=["+strings.Join(rows(k.plugins[profile].list), " ")+"]")
+		all = append(all, strings.TrimPrefix(k.plugins[profile].Resource(), "example.com/")+"=["+
+			strings.Join(rows(k.plugins[profile].list), " ")+"]")
 	}
 	return strings.Join(all, " ")
 }
 
-// The layout changes while the plugin runs: profiles are resources of their own, what is divided is not offered whole, and what
-// vanished stays as a tombstone as long as a pod holds it.
+// The layout changes while the plugin runs: profiles are resources of their own, what is divided is not offered whole,
+// and what vanished stays as a tombstone as long as a pod holds it.
 func TestPartitionsComeAndGo(t *testing.T) {
 	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	now := t0
-	def := &accel.Definition{Kind: "example-thing", Resource: testResource, Partitions: &accel.Partitions{Profiles: []accel.Profile{{Name: "quarter", Rename: "example.com/small"}}}}
+	def := &accel.Definition{
+		Kind: "example-thing", Resource: testResource,
+		Partitions: &accel.Partitions{Profiles: []accel.Profile{{Name: "quarter", Rename: "example.com/small"}}},
+	}
 	k := NewKind(Config{Resource: testResource, Definition: def, Now: func() time.Time { return now }})
 	sweep := func(held ...string) {
 		refs := map[string]PodRef{}
@@ -77,7 +81,8 @@ func TestPartitionsComeAndGo(t *testing.T) {
 	step("nobody counts it whole any more", "a b:half0,half1", "thing=[a] thing-half=[b-half-half0 b-half-half1]")
 	step("it is sick, and so are its parts", "a b!:half0,half1", "thing=[a] thing-half=[b-half-half0! b-half-half1!]")
 	step("it is well again", "a b:half0,half1", "thing=[a] thing-half=[b-half-half0 b-half-half1]")
-	step("it is divided otherwise", "a b:quarter0,half1", "thing=[a] thing-half=[b-half-half0! b-half-half1] small=[b-quarter-quarter0]")
+	step("it is divided otherwise", "a b:quarter0,half1",
+		"thing=[a] thing-half=[b-half-half0! b-half-half1] small=[b-quarter-quarter0]")
 	step("and whole again", "a b", "thing=[a b] thing-half=[b-half-half0! b-half-half1!] small=[b-quarter-quarter0!]")
 	sweep("b-half-half1")
 	step("what a pod holds stays", "a b", "thing=[a b] thing-half=[b-half-half1!] small=[]")
@@ -90,23 +95,31 @@ func TestPartitionsComeAndGo(t *testing.T) {
 func TestAllocatePartition(t *testing.T) {
 	for _, cdi := range []bool{true, false} {
 		t.Run(fmt.Sprintf("CDI %v", cdi), func(t *testing.T) {
-			def := &accel.Definition{Kind: "example-thing", Resource: testResource, Partitions: &accel.Partitions{Nodes: []accel.NodeSource{{Glob: ".", Permissions: "r"}}}}
+			def := &accel.Definition{
+				Kind: "example-thing", Resource: testResource,
+				Partitions: &accel.Partitions{Nodes: []accel.NodeSource{{Glob: ".", Permissions: "r"}}},
+			}
 			k := NewKind(Config{Resource: testResource, Definition: def, CDI: cdi})
 			k.Update(accel.Units(divided("a:half0,half1")))
 			p := k.plugins["half"]
 			s := &service{cfg: p.cfg, list: p.list}
-			resp, err := s.Allocate(t.Context(), &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: []string{"a-half-half1"}}}})
+			resp, err := s.Allocate(t.Context(),
+				&pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{
+					{DevicesIds: []string{"a-half-half1"}},
+				}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			got := resp.ContainerResponses[0]
 			if cdi {
-				if len(got.CdiDevices) != 1 || got.CdiDevices[0].Name != testResource+"=a-half-half1" || len(got.Envs) != 0 {
+				if len(got.CdiDevices) != 1 || got.CdiDevices[0].Name != testResource+"=a-half-half1" ||
+					len(got.Envs) != 0 {
 					t.Errorf("%v", got)
 				}
 				return
 			}
-			if len(got.Devices) != 1 || got.Devices[0].HostPath != "/dev/ahalf1" || got.Devices[0].Permissions != "r" || got.Envs["PART"] != "half1" {
+			if len(got.Devices) != 1 || got.Devices[0].HostPath != "/dev/ahalf1" || got.Devices[0].Permissions != "r" ||
+				got.Envs["PART"] != "half1" {
 				t.Errorf("%v", got)
 			}
 		})
@@ -114,7 +127,10 @@ func TestAllocatePartition(t *testing.T) {
 	k := NewKind(Config{Resource: testResource})
 	k.Update(accel.Units(divided("a:half0")))
 	s := &service{cfg: k.plugins[""].cfg, list: k.plugins[""].list}
-	_, err := s.Allocate(t.Context(), &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: []string{"a"}}}})
+	_, err := s.Allocate(t.Context(),
+		&pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{
+			{DevicesIds: []string{"a"}},
+		}})
 	if err == nil || !strings.Contains(err.Error(), "DevicePartitioned") {
 		t.Errorf("the whole of a divided device: %v", err)
 	}
@@ -123,7 +139,10 @@ func TestAllocatePartition(t *testing.T) {
 // A profile whose name no resource can have is said, and does not stop the others.
 func TestProfileThatCannotBeOffered(t *testing.T) {
 	long := strings.Repeat("x", 60)
-	k := NewKind(Config{Resource: testResource, Definition: &accel.Definition{Kind: "example-thing", Resource: testResource}})
+	k := NewKind(Config{Resource: testResource, Definition: &accel.Definition{
+		Kind:     "example-thing",
+		Resource: testResource,
+	}})
 	k.Update(accel.Units(divided("a:half0," + long + "1")))
 	if p := k.Problem(); p == nil || p.Reason != accel.RegistrationFailed || !strings.Contains(p.Message, long) {
 		t.Errorf("%+v", p)
@@ -142,7 +161,10 @@ func TestProfileRegisters(t *testing.T) {
 	kubelet := newFakeKubelet(t)
 	kubelet.start()
 	defer kubelet.stop()
-	k := NewKind(Config{Resource: testResource, Dir: kubelet.dir, Definition: &accel.Definition{Kind: "example-thing", Resource: testResource}})
+	k := NewKind(Config{Resource: testResource, Dir: kubelet.dir, Definition: &accel.Definition{
+		Kind:     "example-thing",
+		Resource: testResource,
+	}})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
@@ -157,7 +179,9 @@ func TestProfileRegisters(t *testing.T) {
 	registered(1)
 	k.Update(accel.Units(divided("a b:half0,half1")))
 	registered(2)
-	eventually(t, "the halves", func() bool { return slices.Equal(kubelet.health(), []string{"b-half-half0", "b-half-half1"}) })
+	eventually(t, "the halves", func() bool {
+		return slices.Equal(kubelet.health(), []string{"b-half-half0", "b-half-half1"})
+	})
 	kubelet.start() // both come back
 	registered(4)
 	cancel()

@@ -51,14 +51,18 @@ func (k *kubelet) client() (podresources.PodResourcesListerClient, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.socket == "" {
-		return nil, accel.Problemf(accel.ProbeUnanswered, "cannot ask the kubelet for pod resources: no socket is configured")
+		return nil, accel.Problemf(accel.ProbeUnanswered,
+			"cannot ask the kubelet for pod resources: no socket is configured")
 	}
 	if k.conn == nil {
 		conn, err := grpc.NewClient("unix:"+k.socket,
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+				Backoff: backoff.Config{
+					BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+					MaxDelay: time.Second,
+				},
 				MinConnectTimeout: time.Second,
 			}))
 		if err != nil {
@@ -79,7 +83,8 @@ func (k *kubelet) close() {
 	}
 }
 
-// allocatable returns the ids of the resource's devices that the kubelet counts as healthy, sorted; given to pods or not.
+// allocatable returns the ids of the resource's devices that the kubelet counts as healthy, sorted; given to pods or
+// not.
 func (k *kubelet) allocatable(ctx context.Context) ([]string, error) {
 	client, err := k.client()
 	if err != nil {
@@ -87,7 +92,8 @@ func (k *kubelet) allocatable(ctx context.Context) ([]string, error) {
 	}
 	resp, err := client.GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
 	if err != nil {
-		return nil, accel.Problemf(accel.ProbeUnanswered, "cannot ask the kubelet what is allocatable: %s", status.Convert(err).Message())
+		return nil, accel.Problemf(accel.ProbeUnanswered, "cannot ask the kubelet what is allocatable: %s",
+			status.Convert(err).Message())
 	}
 	ids := map[string]bool{} // a device of two NUMA nodes is listed twice
 	for _, d := range resp.GetDevices() {
@@ -108,7 +114,8 @@ func (k *kubelet) holders(ctx context.Context) (heldRefs, error) {
 	}
 	resp, err := client.List(ctx, &podresources.ListPodResourcesRequest{})
 	if err != nil {
-		return k.lastHolders(), accel.Problemf(accel.ProbeUnanswered, "cannot ask the kubelet who holds devices: %s", status.Convert(err).Message())
+		return k.lastHolders(), accel.Problemf(accel.ProbeUnanswered, "cannot ask the kubelet who holds devices: %s",
+			status.Convert(err).Message())
 	}
 	held := heldRefs{now: map[string]PodRef{}, before: map[string]PodRef{}}
 	for _, pod := range resp.GetPodResources() {
@@ -146,7 +153,8 @@ func register(ctx context.Context, dir, endpoint, resource string) *accel.Proble
 	socket := filepath.Join(dir, kubeletSocket)
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return accel.Problemf(accel.RegistrationFailed, "cannot register %q with the kubelet on %q: %s", resource, socket, err)
+		return accel.Problemf(accel.RegistrationFailed, "cannot register %q with the kubelet on %q: %s", resource,
+			socket, err)
 	}
 	defer conn.Close()
 	_, err = pluginapi.NewRegistrationClient(conn).Register(ctx, &pluginapi.RegisterRequest{
@@ -161,9 +169,11 @@ func register(ctx context.Context, dir, endpoint, resource string) *accel.Proble
 	case codes.Unavailable:
 		return accel.Problemf(accel.KubeletAbsent, "cannot register %q: no kubelet answers on %q", resource, socket)
 	case codes.DeadlineExceeded, codes.Canceled:
-		return accel.Problemf(accel.RegistrationFailed, "cannot register %q: the kubelet did not answer in time", resource)
+		return accel.Problemf(accel.RegistrationFailed, "cannot register %q: the kubelet did not answer in time",
+			resource)
 	}
-	return accel.Problemf(accel.RegistrationFailed, "cannot register %q: the kubelet refused: %s", resource, status.Convert(err).Message())
+	return accel.Problemf(accel.RegistrationFailed, "cannot register %q: the kubelet refused: %s", resource,
+		status.Convert(err).Message())
 }
 
 // refused reports that a socket is there and nobody listens on it.
@@ -176,7 +186,8 @@ func absent(dir string) *accel.Problem {
 
 func differs(healthy, allocatable int) *accel.Problem {
 	return &accel.Problem{
-		Reason:  accel.AllocatableDiffers,
-		Message: fmt.Sprintf("the kubelet counts %d devices (replicas of shared ones included), %d are healthy", allocatable, healthy),
+		Reason: accel.AllocatableDiffers,
+		Message: fmt.Sprintf("the kubelet counts %d devices (replicas of shared ones included), %d are healthy",
+			allocatable, healthy),
 	}
 }

@@ -12,8 +12,8 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// device is one row of the list that the kubelet gets: a device, or one of its replicas. It is a value; nobody changes one
-// that is in a list.
+// device is one row of the list that the kubelet gets: a device, or one of its replicas. It is a value; nobody changes
+// one that is in a list.
 type device struct {
 	id     string
 	of     string // the device's id
@@ -30,7 +30,8 @@ type device struct {
 }
 
 func (d device) equal(e device) bool {
-	return d.id == e.id && d.of == e.of && d.numa == e.numa && d.health == e.health && same(d.withheld, e.withheld) && d.gone.Equal(e.gone) && d.kept == e.kept && d.taken == e.taken &&
+	return d.id == e.id && d.of == e.of && d.numa == e.numa && d.health == e.health && same(d.withheld, e.withheld) &&
+		d.gone.Equal(e.gone) && d.kept == e.kept && d.taken == e.taken &&
 		slices.Equal(d.at, e.at) && slices.Equal(d.nodes, e.nodes) && slices.Equal(d.env, e.env)
 }
 
@@ -41,8 +42,8 @@ func (d device) offered() bool {
 	return d.health.Usable() && d.withheld == nil && !d.taken
 }
 
-// left reports whether the device has left the resource: it is gone, or its partitions are given out instead of it. Nothing
-// counts it once no pod holds it.
+// left reports whether the device has left the resource: it is gone, or its partitions are given out instead of it.
+// Nothing counts it once no pod holds it.
 func (d device) left() bool {
 	return d.health.State == accel.Gone || d.withheld != nil && d.withheld.By == accel.ByPartitions
 }
@@ -128,15 +129,18 @@ func (inv *inventory) rows(accelerators []accel.Accelerator) []device {
 	for _, a := range accelerators {
 		nodes, env := slices.Clone(a.Nodes), slices.Clone(a.Env)
 		for n := range max(1, inv.replicas) {
-			rows = append(rows, device{id: replicaID(a.ID, n), of: a.ID, numa: a.NUMANode, at: places[a.ID], health: a.Health, withheld: a.Withheld, nodes: nodes, env: env})
+			rows = append(rows, device{
+				id: replicaID(a.ID, n), of: a.ID, numa: a.NUMANode, at: places[a.ID],
+				health: a.Health, withheld: a.Withheld, nodes: nodes, env: env,
+			})
 		}
 	}
 	return rows
 }
 
-// adopt takes in who holds devices. It makes rows of those that a pod holds and nobody names: tombstones of devices that
-// vanished while no agent ran, which the kubelet would report as healthy to their pods without, and replicas of devices that
-// are shared less than before.
+// adopt takes in who holds devices. It makes rows of those that a pod holds and nobody names: tombstones of devices
+// that vanished while no agent ran, which the kubelet would report as healthy to their pods without, and replicas of
+// devices that are shared less than before.
 func (inv *inventory) adopt(held heldRefs, now time.Time) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
@@ -159,10 +163,10 @@ func (inv *inventory) adopt(held heldRefs, now time.Time) {
 	inv.replace(next)
 }
 
-// sweep drops tombstones that no pod holds and that have been unhealthy for at least grace, and makes tombstones of the rows
-// that were kept for pods which have ended. It drops nothing while a call is in flight: the kubelet panics when a device
-// leaves the list between its choice and the end of its Allocate. The kubelet chose before the call arrived here, which the
-// grace covers: it chooses among healthy devices only.
+// sweep drops tombstones that no pod holds and that have been unhealthy for at least grace, and makes tombstones of the
+// rows that were kept for pods which have ended. It drops nothing while a call is in flight: the kubelet panics when a
+// device leaves the list between its choice and the end of its Allocate. The kubelet chose before the call arrived
+// here, which the grace covers: it chooses among healthy devices only.
 func (inv *inventory) sweep(held map[string]PodRef, now time.Time, grace time.Duration) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()

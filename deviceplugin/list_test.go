@@ -50,7 +50,10 @@ func TestTombstones(t *testing.T) {
 
 	gone := []accel.Accelerator{two()[0], thing("b", 1, accel.Gone)}
 	step("the agent names it as gone", func() { inv.update(gone, at(4*grace)) }, "a", "b!")
-	step("again: the first time counts", func() { inv.update(gone, at(5*grace)); inv.sweep(nil, at(5*grace), grace) }, "a")
+	step("again: the first time counts", func() {
+		inv.update(gone, at(5*grace))
+		inv.sweep(nil, at(5*grace), grace)
+	}, "a")
 	step("a dropped one does not return as gone", func() { inv.update(gone, at(6*grace)) }, "a")
 	step("it returns healthy", func() { inv.update(two(), at(7*grace)) }, "a", "b")
 	step("gone again", func() { inv.update(gone, at(8*grace)) }, "a", "b!")
@@ -84,7 +87,8 @@ func TestRevision(t *testing.T) {
 	sick[0].Health.State = ""
 	inv.update(sick, now)
 	if got := inv.load(); got.revision != l.revision+1 || len(got.healthy) != 1 {
-		t.Errorf("revision %d with %v healthy: health that is not known must count as unhealthy", got.revision, got.healthy)
+		t.Errorf("revision %d with %v healthy: health that is not known must count as unhealthy", got.revision,
+			got.healthy)
 	}
 }
 
@@ -141,7 +145,10 @@ func TestStorm(t *testing.T) {
 			for i := range 200 {
 				switch {
 				case w < 2:
-					p.Update([]accel.Accelerator{thing("a", i%2, accel.Healthy), thing(fmt.Sprint("x", i%3), -1, accel.Unhealthy)})
+					p.Update([]accel.Accelerator{
+						thing("a", i%2, accel.Healthy),
+						thing(fmt.Sprint("x", i%3), -1, accel.Unhealthy),
+					})
 				case w == 2:
 					resp, err := client.Allocate(context.Background(), request("a"))
 					if err == nil && resp.ContainerResponses[0].CdiDevices[0].Name != testResource+"=a" {

@@ -4,9 +4,9 @@ import (
 	"net"
 )
 
-// Connections keeps connections to the kubelet open while one process of the agent is replaced by the next. The kubelet counts no
-// device of a plugin whose connection has ended, and fails pods that it admits in that moment for good, running ones among them
-// (kubernetes/kubernetes#128043, #118559).
+// Connections keeps connections to the kubelet open while one process of the agent is replaced by the next. The kubelet
+// counts no device of a plugin whose connection has ended, and fails pods that it admits in that moment for good,
+// running ones among them (kubernetes/kubernetes#128043, #118559).
 type Connections interface {
 	// Keep returns c as it is to be used. Closing that ends it, unless the process is leaving.
 	Keep(name string, c *net.UnixConn) net.Conn

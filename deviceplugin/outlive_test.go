@@ -146,7 +146,8 @@ func TestNextProcessGoesOn(t *testing.T) {
 	eventually(t, "the stream has ended with the plugin", func() bool { return len(k.health()) == 0 })
 }
 
-// A registration that fails is the end of what was offered before, and so is a stream that this process ends while it stays.
+// A registration that fails is the end of what was offered before, and so is a stream that this process ends while it
+// stays.
 func TestRegistrationFailsAfterPredecessor(t *testing.T) {
 	k := newFakeKubelet(t)
 	k.start()
@@ -167,7 +168,9 @@ func TestRegistrationFailsAfterPredecessor(t *testing.T) {
 	k.set(func() { k.refusals = 0 })
 	eventually(t, "registered at last", func() bool { return p.State().Allocatable.Is(2) })
 	k.set(func() { k.blind = true }) // the list is not counted: the plugin registers again
-	eventually(t, "registered again", func() bool { return p.State().Registrations >= 2 && p.State().Allocatable.Is(2) })
+	eventually(t, "registered again", func() bool {
+		return p.State().Registrations >= 2 && p.State().Allocatable.Is(2)
+	})
 }
 
 // Who leaves answers calls that are on their way.

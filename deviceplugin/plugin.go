@@ -1,7 +1,7 @@
-// Package deviceplugin tells the kubelet about one kind of accelerator: a device plugin (API v1beta1) whose registration
-// cannot get stuck. It renders the accelerators that it is given with [Plugin.Update], and answers every call of the
-// kubelet from memory. It touches only sockets in the kubelet's directories; it may not look at a device, and decides
-// nothing about health.
+// Package deviceplugin tells the kubelet about one kind of accelerator: a device plugin (API v1beta1) whose
+// registration cannot get stuck. It renders the accelerators that it is given with [Plugin.Update], and answers every
+// call of the kubelet from memory. It touches only sockets in the kubelet's directories; it may not look at a device,
+// and decides nothing about health.
 package deviceplugin
 
 import (
@@ -28,17 +28,18 @@ type Config struct {
 	PodResources string
 	// Former are names that the resource had, or may have had, before: what pods hold under them is not offered.
 	Former []string
-	// CDI makes Allocate answer with the CDI names "<Definition.Resource>=<ID>", otherwise with device nodes, environment and
-	// mounts.
+	// CDI makes Allocate answer with the CDI names "<Definition.Resource>=<ID>", otherwise with device nodes,
+	// environment and mounts.
 	CDI bool
-	// Definition describes the kind. Its Kind is part of the socket's name, its Resource the CDI kind, its Sharing says how
-	// often each device is offered; its Container edits are used without CDI.
+	// Definition describes the kind. Its Kind is part of the socket's name, its Resource the CDI kind, its Sharing says
+	// how often each device is offered; its Container edits are used without CDI.
 	Definition *accel.Definition
 	// Profile is that of the partitions which are served; empty for whole devices.
 	Profile string
-	// Bound returns the containers of pods bound to this node that ask for a resource: pods in the order in which devices were chosen
-	// for them, containers in the order in which the kubelet gives them theirs. Changed is closed when there are others, and nil where
-	// nobody will ever tell; known is false while nobody can. Nil where nobody chooses but the kubelet.
+	// Bound returns the containers of pods bound to this node that ask for a resource: pods in the order in which
+	// devices were chosen for them, containers in the order in which the kubelet gives them theirs. Changed is closed
+	// when there are others, and nil where nobody will ever tell; known is false while nobody can. Nil where nobody
+	// chooses but the kubelet.
 	Bound func(resource string) (all []Bound, changed <-chan struct{}, known bool)
 	// Connections keeps the kubelet's connections over the end of this process. Nil where nobody does.
 	Connections Connections
@@ -86,7 +87,8 @@ type Plugin struct {
 
 // timing holds every duration, so that tests can shorten them.
 type timing struct {
-	register time.Duration // deadline of one Register; the kubelet itself gives up after 10 s (plugin/v1beta1/client.go)
+	// deadline of one Register; the kubelet itself gives up after 10 s (plugin/v1beta1/client.go)
+	register time.Duration
 	open     time.Duration // from Register to the kubelet's ListAndWatch
 	ask      time.Duration // deadline of one question to PodResources
 	askFirst time.Duration // between a new list and the first question; doubles up to askMax while the answer differs
@@ -180,9 +182,9 @@ func (p *Plugin) Update(accelerators []accel.Accelerator) {
 	p.list.update(accelerators, p.cfg.Now())
 }
 
-// Holders tells which container holds which device or replica of one, by the kubelet's id (see [DeviceOf]), as the kubelet's
-// PodResources List says, also under names that the resource had before. With an error it returns the last good answer, which
-// may be nil.
+// Holders tells which container holds which device or replica of one, by the kubelet's id (see [DeviceOf]), as the
+// kubelet's PodResources List says, also under names that the resource had before. With an error it returns the last
+// good answer, which may be nil.
 func (p *Plugin) Holders(ctx context.Context) (map[string]PodRef, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timing.ask)
 	defer cancel()

@@ -10,7 +10,9 @@ import (
 
 // GetPreferredAllocation prefers what the scheduler's extender chose, where that can be told. It never
 // fails: an error here would fail the admission of the pod.
-func (s *service) GetPreferredAllocation(ctx context.Context, req *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
+func (s *service) GetPreferredAllocation(ctx context.Context,
+	req *pluginapi.PreferredAllocationRequest,
+) (*pluginapi.PreferredAllocationResponse, error) {
 	defer s.list.enter()()
 	devices := s.list.load().devices
 	resp := &pluginapi.PreferredAllocationResponse{}
@@ -20,7 +22,8 @@ func (s *service) GetPreferredAllocation(ctx context.Context, req *pluginapi.Pre
 		if ids == nil {
 			ids = prefer(devices, available, must, size)
 		}
-		resp.ContainerResponses = append(resp.ContainerResponses, &pluginapi.ContainerPreferredAllocationResponse{DeviceIDs: ids})
+		resp.ContainerResponses = append(resp.ContainerResponses,
+			&pluginapi.ContainerPreferredAllocationResponse{DeviceIDs: ids})
 	}
 	return resp, nil
 }
@@ -33,9 +36,9 @@ type stock struct {
 	taken int // replicas that are not free
 }
 
-// prefer chooses size of the available devices, those that must be included first and the others close to them and to each
-// other (see [pick]). Of shared devices it takes those of which the container has the fewest replicas, and of them those of
-// which others have the fewest. What is not healthy here is chosen only when nothing else is left.
+// prefer chooses size of the available devices, those that must be included first and the others close to them and to
+// each other (see [pick]). Of shared devices it takes those of which the container has the fewest replicas, and of them
+// those of which others have the fewest. What is not healthy here is chosen only when nothing else is left.
 func prefer(devices map[string]device, available, must []string, size int) []string {
 	chosen := slices.Compact(slices.Sorted(slices.Values(must)))
 	stocks, poor := stocksOf(devices, available, chosen)
@@ -60,7 +63,8 @@ func prefer(devices map[string]device, available, must []string, size int) []str
 	return append(chosen, poor[:max(0, min(len(poor), size-len(chosen)))]...)
 }
 
-// stocksOf groups the available ids by device, without those that are chosen already. Poor are ids that are not healthy here.
+// stocksOf groups the available ids by device, without those that are chosen already. Poor are ids that are not healthy
+// here.
 func stocksOf(devices map[string]device, available, chosen []string) (stocks map[string]*stock, poor []string) {
 	stocks = map[string]*stock{}
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(available))) {

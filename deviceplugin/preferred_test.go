@@ -80,7 +80,11 @@ func TestPrefer(t *testing.T) {
 		{"the node counts more than the port", "a@0/p b@1/p c@1/q", "a b c", "", 2, "b c"},
 		{"must pulls its port", "a@0/p b@0/p c@0/q d@0/q", "a b c d", "d", 2, "d c"},
 		{"below one switch of one port", "a@0/p/x b@0/p/y c@0/p/y", "a b c", "", 2, "b c"},
-		{"three below one port, two of them below a switch", "a@0/p/x b@0/p/y c@0/p/y d@0/q e@0/q", "a b c d e", "", 3, "a b c"},
+		{
+			"three below one port, two of them below a switch", "a@0/p/x b@0/p/y c@0/p/y d@0/q e@0/q", "a b c d e", "",
+			3,
+			"a b c",
+		},
 		{"a device on the root bus", "a@0 b@0/p c@0/p", "a b c", "", 2, "b c"},
 		{"links count more than ports", "a@0=x/p b@0=y/p c@0=x/q d@0=y/q", "a b d", "", 2, "b d"},
 		{"the node counts more than links", "a@0=x b@1=x c@1=y", "a b c", "", 2, "b c"},
@@ -99,8 +103,8 @@ func TestPrefer(t *testing.T) {
 	}
 }
 
-// Whatever is asked: as many as asked where there are so many, each once, those that must be included among them, and no
-// other choice on fewer nodes.
+// Whatever is asked: as many as asked where there are so many, each once, those that must be included among them, and
+// no other choice on fewer nodes.
 func TestPreferAlways(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
@@ -176,7 +180,10 @@ func sixtyFour() (accs []accel.Accelerator, ids []string) {
 	for i := range 64 {
 		a := thing(fmt.Sprintf("0000:%02x:00.0", i), i/8, accel.Healthy)
 		a.Fabric = fmt.Sprint(i / 4)
-		a.Ports = []string{fmt.Sprintf("0000:00:%02x.0", i/4), fmt.Sprintf("0000:a%x:00.0", i/4), fmt.Sprintf("0000:b%x:00.0", i/2)}
+		a.Ports = []string{
+			fmt.Sprintf("0000:00:%02x.0", i/4), fmt.Sprintf("0000:a%x:00.0", i/4),
+			fmt.Sprintf("0000:b%x:00.0", i/2),
+		}
 		accs, ids = append(accs, a), append(ids, a.ID)
 	}
 	return accs, ids
@@ -189,10 +196,12 @@ func BenchmarkPrefer(b *testing.B) {
 	s := &service{list: inv}
 	for _, size := range []int32{1, 4, 9, 32} {
 		b.Run(fmt.Sprint(size, " of 64"), func(b *testing.B) {
-			req := &pluginapi.PreferredAllocationRequest{ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{
-				{AvailableDeviceIDs: ids, AllocationSize: size},
-				{AvailableDeviceIDs: ids, MustIncludeDeviceIDs: ids[5:6], AllocationSize: size},
-			}}
+			req := &pluginapi.PreferredAllocationRequest{
+				ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{
+					{AvailableDeviceIDs: ids, AllocationSize: size},
+					{AvailableDeviceIDs: ids, MustIncludeDeviceIDs: ids[5:6], AllocationSize: size},
+				},
+			}
 			for b.Loop() {
 				if _, err := s.GetPreferredAllocation(b.Context(), req); err != nil {
 					b.Fatal(err)

@@ -64,8 +64,8 @@ func (p *Plugin) register(ctx context.Context, dir *directory) {
 	}
 }
 
-// recall asks who holds devices before they are offered for the first time, so that the first list has what pods hold as it
-// was offered before. Without an answer the devices are offered all the same, and the question is asked again.
+// recall asks who holds devices before they are offered for the first time, so that the first list has what pods hold
+// as it was offered before. Without an answer the devices are offered all the same, and the question is asked again.
 func (p *Plugin) recall(ctx context.Context) bool {
 	if p.cfg.PodResources == "" {
 		return true
@@ -135,27 +135,30 @@ func (p *Plugin) serveOnce(ctx context.Context, dir *directory) outcome {
 	select {
 	case <-s.opened:
 	case <-s.ended:
-		return outcome{problem: accel.Problemf(accel.RegistrationFailed, "cannot register %q: the kubelet ended its stream before the first list", p.cfg.Resource)}
+		return outcome{problem: accel.Problemf(accel.RegistrationFailed,
+			"cannot register %q: the kubelet ended its stream before the first list", p.cfg.Resource)}
 	case <-late.C:
-		return outcome{problem: accel.Problemf(accel.RegistrationFailed, "cannot register %q: the kubelet agreed and did not open its stream", p.cfg.Resource)}
+		return outcome{problem: accel.Problemf(accel.RegistrationFailed,
+			"cannot register %q: the kubelet agreed and did not open its stream", p.cfg.Resource)}
 	case <-ctx.Done():
 		return outcome{}
 	}
-	// The kubelet has two plugins of the resource for a moment: since 1.37 it goes on with the one that is left, and one before that
-	// ends both, after which this plugin registers again as after any other end.
+	// The kubelet has two plugins of the resource for a moment: since 1.37 it goes on with the one that is left, and
+	// one before that ends both, after which this plugin registers again as after any other end.
 	p.cfg.Connections.End(p.cfg.Resource)
 	p.standing.set(nil, func(h *accel.PluginHave) {
 		h.Registered, h.Allocatable = true, accel.Answer[int]{}
 		h.Registrations++
 	})
-	p.cfg.Log.Info("registered with the kubelet", "socket", filepath.Base(s.path), "registrations", p.State().Registrations)
+	p.cfg.Log.Info("registered with the kubelet", "socket", filepath.Base(s.path), "registrations",
+		p.State().Registrations)
 	p.becomeReady()
 	removeLeftovers(p.cfg.Dir, p.cfg.Definition.Kind, time.Now())
 	return p.attend(ctx, dir, s)
 }
 
-// introduce registers s. A kubelet that starts wipes the directory; when that happens between listening and registering,
-// it dials a socket that is no longer there for 10 s (measured), so that wiped ends the attempt at once.
+// introduce registers s. A kubelet that starts wipes the directory; when that happens between listening and
+// registering, it dials a socket that is no longer there for 10 s (measured), so that wiped ends the attempt at once.
 func (p *Plugin) introduce(ctx context.Context, dir *directory, s *service) (problem *accel.Problem, wiped bool) {
 	ctx, cancel := context.WithTimeout(ctx, p.timing.register)
 	defer cancel()
@@ -290,7 +293,8 @@ func (p *Plugin) judge(look *attention, v view) (next time.Duration, renew bool)
 	}
 	look.settled = look.settled || verdict.settled
 	if verdict.renew {
-		p.cfg.Log.Warn("the kubelet's view differs from the healthy devices, registering again", "allocatable", len(v.allocatable), "healthy", len(l.healthy))
+		p.cfg.Log.Warn("the kubelet's view differs from the healthy devices, registering again", "allocatable",
+			len(v.allocatable), "healthy", len(l.healthy))
 	}
 	if verdict.settled {
 		return pace.Jitter(verdict.next), false

@@ -61,7 +61,9 @@ func TestKubeletComesLate(t *testing.T) {
 	p.Update(two())
 	run(t, p)
 	<-p.Ready()
-	eventually(t, "kubelet absent", func() bool { return p.Problem() != nil && p.Problem().Reason == accel.KubeletAbsent })
+	eventually(t, "kubelet absent", func() bool {
+		return p.Problem() != nil && p.Problem().Reason == accel.KubeletAbsent
+	})
 	k.start() // makes the directory too
 	defer k.stop()
 	eventually(t, "registered", settled(p, 1, 2))
@@ -196,7 +198,8 @@ func TestPodResourcesIsSilent(t *testing.T) {
 	p.Update(two())
 	run(t, p)
 	eventually(t, "the question is not answered", func() bool {
-		return p.Problem() != nil && p.Problem().Reason == accel.ProbeUnanswered && p.State().Registered && !p.State().Allocatable.Known
+		return p.Problem() != nil && p.Problem().Reason == accel.ProbeUnanswered && p.State().Registered &&
+			!p.State().Allocatable.Known
 	})
 	k.set(func() { k.silent = false })
 	eventually(t, "answered", settled(p, 1, 2))
@@ -229,7 +232,9 @@ func TestSocketThatADeadKubeletLeft(t *testing.T) {
 	p.timing.retry = time.Hour // the new socket ends the pause
 	p.Update(two())
 	run(t, p)
-	eventually(t, "kubelet absent", func() bool { return p.Problem() != nil && p.Problem().Reason == accel.KubeletAbsent })
+	eventually(t, "kubelet absent", func() bool {
+		return p.Problem() != nil && p.Problem().Reason == accel.KubeletAbsent
+	})
 	k.start()
 	defer k.stop()
 	eventually(t, "registered", func() bool { return p.State().Registered })
@@ -290,7 +295,8 @@ func TestDirectoryIsNotWritable(t *testing.T) {
 	p.Update(two())
 	run(t, p)
 	eventually(t, "a problem that names the socket", func() bool {
-		return p.Problem() != nil && p.Problem().Reason == accel.RegistrationFailed && strings.Contains(p.Problem().Message, "cannot listen on")
+		return p.Problem() != nil && p.Problem().Reason == accel.RegistrationFailed &&
+			strings.Contains(p.Problem().Message, "cannot listen on")
 	})
 }
 
@@ -307,7 +313,8 @@ func TestHolders(t *testing.T) {
 	k.set(func() { k.silent = true })
 	got, err = p.Holders(context.Background())
 	if diff := cmp.Diff(k.held, got); err == nil || diff != "" {
-		t.Errorf("holders of a silent kubelet: error %v, want the last good answer and an error (-want +got):\n%s", err, diff)
+		t.Errorf("holders of a silent kubelet: error %v, want the last good answer and an error (-want +got):\n%s", err,
+			diff)
 	}
 	if accel.AsProblem(err).Reason != accel.ProbeUnanswered {
 		t.Errorf("error = %v, want ProbeUnanswered", err)

@@ -11,8 +11,8 @@ import (
 // replicaMark is between a device's id and the number of a replica.
 const replicaMark = "::"
 
-// replicaID is the id that the kubelet has for the n-th replica of a device, beginning with 0: "<id>::<n>". The first one has
-// the device's own id: what a pod holds stays what it is when a device begins to be shared, and when that ends.
+// replicaID is the id that the kubelet has for the n-th replica of a device, beginning with 0: "<id>::<n>". The first
+// one has the device's own id: what a pod holds stays what it is when a device begins to be shared, and when that ends.
 func replicaID(id string, n int) string {
 	if n == 0 {
 		return id
@@ -32,8 +32,8 @@ type heldRefs struct {
 	before map[string]PodRef // by names that the resource had before
 }
 
-// keep gives a pod that holds a replica beyond those that there are now a row of its own: it shows the device's health to
-// the pod, and ends with it. False when the device is not there.
+// keep gives a pod that holds a replica beyond those that there are now a row of its own: it shows the device's health
+// to the pod, and ends with it. False when the device is not there.
 func keep(rows map[string]device, id string) (device, bool) {
 	d, there := rows[DeviceOf(id)]
 	if !there || !d.gone.IsZero() {
@@ -43,8 +43,8 @@ func keep(rows map[string]device, id string) (device, bool) {
 	return d, true
 }
 
-// occupy marks the rows that are not offered, because a pod holds the device in a way that was in force before: under another
-// name of the resource, or as one of several replicas where there is one now. What pods hold stays as it is.
+// occupy marks the rows that are not offered, because a pod holds the device in a way that was in force before: under
+// another name of the resource, or as one of several replicas where there is one now. What pods hold stays as it is.
 func (inv *inventory) occupy(rows map[string]device) {
 	busy := map[string]bool{}
 	for id := range inv.held.before {
@@ -66,7 +66,10 @@ func (inv *inventory) occupy(rows map[string]device) {
 func (d device) refusal() string {
 	withheld := d.withheld
 	if withheld == nil && d.taken && d.health.Usable() {
-		withheld = &accel.Withheld{By: accel.ByPod, Reason: accel.DeviceHeld, Message: "a pod holds it as it was offered before"}
+		withheld = &accel.Withheld{
+			By: accel.ByPod, Reason: accel.DeviceHeld,
+			Message: "a pod holds it as it was offered before",
+		}
 	}
 	reason, message := accel.Accelerator{Health: d.health, Withheld: withheld}.Refusal()
 	if d.health.State == "" && withheld == nil {
@@ -75,8 +78,8 @@ func (d device) refusal() string {
 	return fmt.Sprintf("%s (%s)", message, reason)
 }
 
-// count is how many devices are among the kubelet's ids. One of which healthy replicas are missing, or that is not offered, is
-// not counted.
+// count is how many devices are among the kubelet's ids. One of which healthy replicas are missing, or that is not
+// offered, is not counted.
 func (l *list) count(ids []string) int {
 	have, want := map[string]int{}, map[string]int{}
 	for _, d := range l.devices {

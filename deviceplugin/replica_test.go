@@ -39,7 +39,9 @@ func TestReplicas(t *testing.T) {
 	step("health is that of the device", func() { inv.update(sick, t0) }, "a! a::1! a::2! b b::1 b::2")
 	step("a vanished device", func() { inv.update(two()[1:], t0) }, "a! a::1! a::2! b b::1 b::2")
 	held := map[string]PodRef{"a::2": {}}
-	step("of it stays what a pod holds", func() { inv.sweep(held, t0.Add(time.Hour), time.Minute) }, "a::2! b b::1 b::2")
+	step("of it stays what a pod holds", func() {
+		inv.sweep(held, t0.Add(time.Hour), time.Minute)
+	}, "a::2! b b::1 b::2")
 	step("it comes back", func() { inv.update(two(), t0) }, "a a::1 a::2 b b::1 b::2")
 	for _, d := range inv.load().message.Devices {
 		if DeviceOf(d.ID) == "b" && d.Topology.Nodes[0].ID != 1 {
@@ -71,7 +73,12 @@ func TestFewerReplicas(t *testing.T) {
 		{"the device is whole again", 1, hold("a::3", "a::1"), "a! a::1 a::3 b", "a a::1! a::3! b", "a b"},
 		{"and a pod has what was the first of them", 1, hold("a", "a::3"), "a a::3 b", "a a::3! b", "a b"},
 		{"of a device that is gone", 2, hold("c::3"), "a a::1 b b::1 c::3!", "a a::1 b b::1", "a a::1 b b::1"},
-		{"under another name", 2, heldRefs{before: map[string]PodRef{"b": {}}}, "a a::1 b! b::1!", "a a::1 b b::1", "a a::1 b b::1"},
+		{
+			"under another name", 2,
+			heldRefs{before: map[string]PodRef{"b": {}}},
+			"a a::1 b! b::1!", "a a::1 b b::1",
+			"a a::1 b b::1",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inv := shared(tc.replicas, two())
@@ -131,7 +138,8 @@ func TestPreferReplicas(t *testing.T) {
 		{"all", "a@0 b@0", "a a::1 b b::1", "", 4, "a b a::1 b::1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := prefer(shared(2, accs(tc.devices)).load().devices, strings.Fields(tc.available), strings.Fields(tc.must), tc.size)
+			got := prefer(shared(2, accs(tc.devices)).load().devices, strings.Fields(tc.available),
+				strings.Fields(tc.must), tc.size)
 			if diff := cmp.Diff(tc.want, strings.Join(got, " ")); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -151,14 +159,23 @@ func TestAllocateReplicas(t *testing.T) {
 		names []string
 		code  codes.Code
 	}{
-		{name: "cdi", cdi: true, ids: []string{"b::1", "a::1", "a"}, names: []string{testResource + "=a", testResource + "=b"}},
+		{name: "cdi", cdi: true, ids: []string{"b::1", "a::1", "a"}, names: []string{
+			testResource + "=a",
+			testResource + "=b",
+		}},
 		{name: "nodes", ids: []string{"b::1", "a", "a::1"}, names: []string{"/dev/a", "/dev/b"}},
-		{name: "one, when one is allowed", cdi: true, fail: true, ids: []string{"a::1"}, names: []string{testResource + "=a"}},
+		{
+			name: "one, when one is allowed", cdi: true, fail: true, ids: []string{"a::1"},
+			names: []string{testResource + "=a"},
+		},
 		{name: "two, when one is allowed", cdi: true, fail: true, ids: []string{"a", "b"}, code: codes.InvalidArgument},
 		{name: "no such replica", cdi: true, ids: []string{"a::2"}, code: codes.NotFound},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			def := &accel.Definition{Resource: testResource, Sharing: &accel.Sharing{Replicas: 2, Rename: true, FailRequestsGreaterThanOne: tc.fail}}
+			def := &accel.Definition{Resource: testResource, Sharing: &accel.Sharing{
+				Replicas: 2, Rename: true,
+				FailRequestsGreaterThanOne: tc.fail,
+			}}
 			s := &service{cfg: Config{Resource: def.Offered(), CDI: tc.cdi, Definition: def}, list: shared(2, accs)}
 			resp, err := s.Allocate(context.Background(), request(tc.ids...))
 			if status.Code(err) != tc.code {
@@ -178,14 +195,16 @@ func TestAllocateReplicas(t *testing.T) {
 			if diff := cmp.Diff(tc.names, names); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if got := answer.Annotations[DevicesAnnotation]; strings.Contains(got, replicaMark) || len(strings.Split(got, ",")) != len(names) {
+			if got := answer.Annotations[DevicesAnnotation]; strings.Contains(got, replicaMark) ||
+				len(strings.Split(got, ",")) != len(names) {
 				t.Errorf("annotation %q", got)
 			}
 		})
 	}
 }
 
-// The kubelet's replicas are counted as devices, and a change of their number leaves a pod what it holds from the first list on.
+// The kubelet's replicas are counted as devices, and a change of their number leaves a pod what it holds from the first
+// list on.
 func TestReplicasOverRestart(t *testing.T) {
 	k := newFakeKubelet(t)
 	k.start()
@@ -219,7 +238,9 @@ func TestReplicasOverRestart(t *testing.T) {
 		t.Errorf("problem %v", problem)
 	}
 	k.set(func() { k.held = nil })
-	eventually(t, "it is offered when the pod has ended", func() bool { return slices.Equal(k.health(), []string{"a", "b"}) })
+	eventually(t, "it is offered when the pod has ended", func() bool {
+		return slices.Equal(k.health(), []string{"a", "b"})
+	})
 	eventually(t, "settled", settled(p, 1, 2))
 }
 
@@ -251,7 +272,9 @@ func BenchmarkPreferReplicas(b *testing.B) {
 		ids = append(ids, d.ID)
 	}
 	s := &service{list: inv}
-	req := &pluginapi.PreferredAllocationRequest{ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{AvailableDeviceIDs: ids, AllocationSize: 9}}}
+	req := &pluginapi.PreferredAllocationRequest{ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{
+		{AvailableDeviceIDs: ids, AllocationSize: 9},
+	}}
 	for b.Loop() {
 		if _, err := s.GetPreferredAllocation(b.Context(), req); err != nil {
 			b.Fatal(err)

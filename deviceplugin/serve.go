@@ -22,8 +22,8 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// callDeadline is this plugin's own deadline for one call: the kubelet's Allocate has none, and one that hangs stops the
-// admission of every pod of the node.
+// callDeadline is this plugin's own deadline for one call: the kubelet's Allocate has none, and one that hangs stops
+// the admission of every pod of the node.
 const callDeadline = 2 * time.Second
 
 // service is one registration: a socket of its own and what is served on it. A second registration under the same name
@@ -84,8 +84,8 @@ func listenReason(err error) accel.Reason {
 	return accel.RegistrationFailed
 }
 
-// stop ends the stream, lets calls in flight finish for at most patience, and removes the socket. A process that leaves its
-// connections to the next one does not end the stream: it goes on answering as long as it is there.
+// stop ends the stream, lets calls in flight finish for at most patience, and removes the socket. A process that leaves
+// its connections to the next one does not end the stream: it goes on answering as long as it is there.
 func (s *service) stop(patience time.Duration) {
 	if s.cfg.Connections.Leaving() {
 		_ = s.listener.Close() // unlinks the socket; there is nobody to tell that it failed
@@ -135,7 +135,9 @@ func (s *service) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*pl
 }
 
 // PreStartContainer is not asked for in the options and does nothing.
-func (s *service) PreStartContainer(context.Context, *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
+func (s *service) PreStartContainer(context.Context,
+	*pluginapi.PreStartContainerRequest,
+) (*pluginapi.PreStartContainerResponse, error) {
 	return &pluginapi.PreStartContainerResponse{}, nil
 }
 
@@ -191,7 +193,8 @@ func removeLeftovers(dir, kind string, now time.Time) {
 	}
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || info.Mode().Type() != fs.ModeSocket || !ours.MatchString(e.Name()) || now.Sub(info.ModTime()) < leftover {
+		if err != nil || info.Mode().Type() != fs.ModeSocket || !ours.MatchString(e.Name()) ||
+			now.Sub(info.ModTime()) < leftover {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())

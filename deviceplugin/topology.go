@@ -8,16 +8,16 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// levels is how many steps a place has at most: NUMA node, fabric, ports, the device. Known machines have five ports above
-// a device; of a longer way the lowest ones are left out.
+// levels is how many steps a place has at most: NUMA node, fabric, ports, the device. Known machines have five ports
+// above a device; of a longer way the lowest ones are left out.
 const levels = 12
 
-// place is where a device is, from the widest to the narrowest: its NUMA node, its fabric, the PCI ports above it from the
-// topmost down, itself. Every step has the ones before it in its text, so that equal steps are the same place.
+// place is where a device is, from the widest to the narrowest: its NUMA node, its fabric, the PCI ports above it from
+// the topmost down, itself. Every step has the ones before it in its text, so that equal steps are the same place.
 type place []string
 
-// placesOf returns the places of devices, by id. A device without a NUMA node or a fabric comes after the others. Where some
-// devices have a fabric, one without is alone; where none has, the fabric says nothing.
+// placesOf returns the places of devices, by id. A device without a NUMA node or a fabric comes after the others. Where
+// some devices have a fabric, one without is alone; where none has, the fabric says nothing.
 func placesOf(accelerators []accel.Accelerator) map[string]place {
 	linked := slices.ContainsFunc(accelerators, func(a accel.Accelerator) bool { return a.Fabric != "" })
 	out := make(map[string]place, len(accelerators))
@@ -66,10 +66,10 @@ type choice struct {
 	left  [levels]int
 }
 
-// pick chooses n of the free devices, which are sorted and at one place down to level, beside those that are chosen. At each
-// level, from the widest to the narrowest, it touches as few places as it can: first those of chosen devices; then one that has
-// enough, and of several that whose devices are closest together, and then the one with the fewest to spare; where none
-// has enough, the largest whole. What is equal falls to the first.
+// pick chooses n of the free devices, which are sorted and at one place down to level, beside those that are chosen. At
+// each level, from the widest to the narrowest, it touches as few places as it can: first those of chosen devices; then
+// one that has enough, and of several that whose devices are closest together, and then the one with the fewest to
+// spare; where none has enough, the largest whole. What is equal falls to the first.
 func pick(free, chosen []spot, n, level int) choice {
 	if n >= len(free) || level == levels {
 		return choice{spots: free[:max(0, min(n, len(free)))]}

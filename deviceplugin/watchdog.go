@@ -6,8 +6,8 @@ import (
 )
 
 // watchdog judges the kubelet's own view of the devices. A kubelet can lose a plugin without telling it (measured on
-// 1.36.3: 3 of 300 restarts), so that an open stream proves nothing. It is plain data: what was seen and when goes in, a
-// verdict comes out.
+// 1.36.3: 3 of 300 restarts), so that an open stream proves nothing. It is plain data: what was seen and when goes in,
+// a verdict comes out.
 type watchdog struct {
 	timing   timing
 	revision int

@@ -17,10 +17,12 @@ import (
 func recordOf(c claim, uid, driver, node string, def *accel.Definition) (record, *accel.Problem) {
 	r := record{Version: recordVersion, Namespace: c.Metadata.Namespace, Name: c.Metadata.Name, UID: c.Metadata.UID}
 	unusable := func(format string, args ...any) (record, *accel.Problem) {
-		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare claim %s/%s: %s", c.Metadata.Namespace, c.Metadata.Name, fmt.Sprintf(format, args...))
+		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare claim %s/%s: %s", c.Metadata.Namespace,
+			c.Metadata.Name, fmt.Sprintf(format, args...))
 	}
 	if c.Metadata.UID != uid {
-		return unusable("the kubelet asks for the one with UID %s, and there is another one of the name, %s", uid, c.Metadata.UID)
+		return unusable("the kubelet asks for the one with UID %s, and there is another one of the name, %s", uid,
+			c.Metadata.UID)
 	}
 	if c.Status.Allocation == nil {
 		return unusable("it is not allocated")
@@ -37,7 +39,8 @@ func recordOf(c claim, uid, driver, node string, def *accel.Definition) (record,
 			return unusable("status.allocation.devices.%v", err)
 		}
 		r.Devices = append(r.Devices, given{
-			Request: d.Request, Pool: d.Pool, Device: d.Device, Share: d.ShareID, Admin: d.AdminAccess, Env: append(env, parts(d)...),
+			Request: d.Request, Pool: d.Pool, Device: d.Device, Share: d.ShareID, Admin: d.AdminAccess,
+			Env: append(env, parts(d)...),
 		})
 	}
 	r.Pods = podsOf(c)
@@ -45,8 +48,8 @@ func recordOf(c claim, uid, driver, node string, def *accel.Definition) (record,
 	return r, nil
 }
 
-// parts tells a container its parts of a shared device: "ACCELD_MEMORY_0000_01_00_0=5368709120". Keeping to them is its own
-// business.
+// parts tells a container its parts of a shared device: "ACCELD_MEMORY_0000_01_00_0=5368709120". Keeping to them is its
+// own business.
 func parts(d result) []string {
 	if d.ShareID == "" {
 		return nil
@@ -62,7 +65,8 @@ func parts(d result) []string {
 		if !ok {
 			short = name
 		}
-		out = append(out, fmt.Sprintf("ACCELD_%s_%s=%d", strings.ToUpper(word.Replace(short)), strings.ToUpper(word.Replace(d.Device)), q.Value()))
+		out = append(out, fmt.Sprintf("ACCELD_%s_%s=%d", strings.ToUpper(word.Replace(short)),
+			strings.ToUpper(word.Replace(d.Device)), q.Value()))
 	}
 	return out
 }

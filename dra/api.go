@@ -19,7 +19,8 @@ type objects struct{ api kube.API }
 // claim reads a ResourceClaim.
 func (o objects) claim(ctx context.Context, namespace, name string) (claim, error) {
 	var c claim
-	err := o.Do(ctx, http.MethodGet, apiRoot+"namespaces/"+url.PathEscape(namespace)+"/resourceclaims/"+url.PathEscape(name), nil, nil, &c)
+	err := o.Do(ctx, http.MethodGet, apiRoot+"namespaces/"+url.PathEscape(namespace)+"/resourceclaims/"+
+		url.PathEscape(name), nil, nil, &c)
 	return c, err
 }
 
@@ -81,7 +82,8 @@ func problem(attempted string, err error) *accel.Problem {
 	}
 	reason := accel.APIUnreachable
 	switch {
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsInvalid(err),
+		apierrors.IsBadRequest(err):
 		reason = accel.APIForbidden
 	case apierrors.IsNotFound(err):
 		reason = accel.ClaimsUnsupported

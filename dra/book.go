@@ -34,8 +34,8 @@ func records(stateDir string, def *accel.Definition) string {
 	return path.Join(stateDir, "dra", def.Kind)
 }
 
-// Served reports whether claims of a kind were served on a host and perhaps still are held: somebody has to take back what
-// was published, and the claims.
+// Served reports whether claims of a kind were served on a host and perhaps still are held: somebody has to take back
+// what was published, and the claims.
 func Served(h *host.Host, stateDir string, def *accel.Definition) bool {
 	return h.Exists(records(stateDir, def))
 }
@@ -46,14 +46,15 @@ func newBook(h *host.Host, dir string, log *slog.Logger) *book {
 
 func (b *book) file(uid string) string { return path.Join(b.dir, uid+".json") }
 
-// open reads the records that are there. One that cannot be read is said and passed over: what it was about is read from
-// the API server when a pod needs it, and its file goes when the claim is taken back.
+// open reads the records that are there. One that cannot be read is said and passed over: what it was about is read
+// from the API server when a pod needs it, and its file goes when the claim is taken back.
 func (b *book) open() *accel.Problem {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	entries, err := b.host.ReadDir(b.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return accel.Problemf(accel.ReasonForError(err, accel.InternalError), "cannot read the records of claims: %v", err)
+		return accel.Problemf(accel.ReasonForError(err, accel.InternalError), "cannot read the records of claims: %v",
+			err)
 	}
 	for _, e := range entries {
 		uid, ok := strings.CutSuffix(e.Name(), ".json")
@@ -81,7 +82,8 @@ func (b *book) open() *accel.Problem {
 // begin makes the directory of the records, by which a later agent knows that claims were served here; end removes it.
 func (b *book) begin() *accel.Problem {
 	if err := b.host.MkdirAll(b.dir, 0o700); err != nil {
-		return accel.Problemf(accel.ReasonForError(err, accel.InternalError), "cannot make the directory of the records of claims: %v", err)
+		return accel.Problemf(accel.ReasonForError(err, accel.InternalError),
+			"cannot make the directory of the records of claims: %v", err)
 	}
 	return nil
 }
@@ -120,12 +122,14 @@ func (b *book) empty() bool {
 	return len(b.records)+len(b.damaged) == 0
 }
 
-// put keeps r, in memory at once and then on the disk. When another claim holds one of its devices, that claim's record is
-// returned and nothing is kept. When the disk fails the devices stay held: the API server says that they are.
+// put keeps r, in memory at once and then on the disk. When another claim holds one of its devices, that claim's record
+// is returned and nothing is kept. When the disk fails the devices stay held: the API server says that they are.
 func (b *book) put(r record) (rival *record, problem *accel.Problem) {
 	b.mu.Lock()
 	for _, o := range b.records {
-		if o.UID != r.UID && slices.ContainsFunc(r.Devices, func(g given) bool { return slices.ContainsFunc(o.Devices, g.excludes) }) {
+		if o.UID != r.UID && slices.ContainsFunc(r.Devices, func(g given) bool {
+			return slices.ContainsFunc(o.Devices, g.excludes)
+		}) {
 			b.mu.Unlock()
 			return &o, nil
 		}
@@ -141,7 +145,8 @@ func (b *book) put(r record) (rival *record, problem *accel.Problem) {
 		err = b.host.WriteFile(b.file(r.UID), append(data, '\n'), 0o600)
 	}
 	if err != nil {
-		return nil, accel.Problemf(accel.ReasonForError(err, accel.InternalError), "cannot keep the record of %s: %v", r, err)
+		return nil, accel.Problemf(accel.ReasonForError(err, accel.InternalError), "cannot keep the record of %s: %v",
+			r, err)
 	}
 	r.saved = true
 	b.mu.Lock()
@@ -151,8 +156,8 @@ func (b *book) put(r record) (rival *record, problem *accel.Problem) {
 	return nil, nil
 }
 
-// drop forgets a claim, also one whose record cannot be read. A file that cannot be removed harms nobody: the next agent asks
-// the API server about it.
+// drop forgets a claim, also one whose record cannot be read. A file that cannot be removed harms nobody: the next
+// agent asks the API server about it.
 func (b *book) drop(uid string) {
 	if err := b.host.Remove(b.file(uid)); err != nil {
 		b.log.Warn("record of a claim left behind", "path", b.file(uid), "error", err)

@@ -51,14 +51,15 @@ type selector struct {
 	} `json:"cel"`
 }
 
-// applied is the body of a server-side apply: of the fields that it has the writer becomes the owner, all others stay as they are.
+// applied is the body of a server-side apply: of the fields that it has the writer becomes the owner, all others stay
+// as they are.
 type applied struct{ class }
 
 // PatchType is the content type of the patch.
 func (applied) PatchType() string { return "application/apply-patch+yaml" }
 
-// classesFor are the DeviceClasses of a kind: one of its devices, and one of each profile of partitions that it says or that is
-// there. Pods that ask for the extended resource are served, too.
+// classesFor are the DeviceClasses of a kind: one of its devices, and one of each profile of partitions that it says or
+// that is there. Pods that ask for the extended resource are served, too.
 func classesFor(def *accel.Definition, units []accel.Accelerator) []class {
 	profiles := []string{""}
 	for _, u := range units {
@@ -76,7 +77,9 @@ func classesFor(def *accel.Definition, units []accel.Accelerator) []class {
 		expression := fmt.Sprintf("device.driver == %q", driver)
 		switch {
 		case profile != "":
-			expression += fmt.Sprintf(" && has(device.attributes[%[1]q].profile) && device.attributes[%[1]q].profile == %[2]q", driver, profile)
+			expression += fmt.Sprintf(
+				" && has(device.attributes[%[1]q].profile) && device.attributes[%[1]q].profile == %[2]q", driver,
+				profile)
 		case def.Partitions != nil:
 			expression += fmt.Sprintf(" && !has(device.attributes[%q].profile)", driver)
 		}
@@ -90,24 +93,28 @@ func classesFor(def *accel.Definition, units []accel.Accelerator) []class {
 	return all
 }
 
-// keepClasses makes the DeviceClasses of the kind as its definition says, each once for as long as the definition stays the same.
-// The cluster has one of each: where definitions of nodes differ, the one that was read last counts.
+// keepClasses makes the DeviceClasses of the kind as its definition says, each once for as long as the definition stays
+// the same. The cluster has one of each: where definitions of nodes differ, the one that was read last counts.
 func (b *publisher) keepClasses(ctx context.Context) {
 	for _, want := range classesFor(b.cfg.Definition, b.list.load().sorted()) {
 		name := want.Metadata.Name
 		if settled, known := b.classed[name]; known && reflect.DeepEqual(settled, want.Spec) {
 			continue
 		}
-		what, err := limited(ctx, b.timing.request, func(ctx context.Context) (deed, error) { return b.api.keepClass(ctx, want) })
+		what, err := limited(ctx, b.timing.request, func(ctx context.Context) (deed, error) {
+			return b.api.keepClass(ctx, want)
+		})
 		if err != nil && problem("keep device class", err).Reason == accel.APIUnreachable || apierrors.IsConflict(err) {
 			return // with the next change
 		}
 		b.classed[name] = want.Spec
 		switch {
 		case err != nil:
-			b.cfg.Log.Warn("the device class cannot be kept; somebody with the right has to", "class", name, "error", err)
+			b.cfg.Log.Warn("the device class cannot be kept; somebody with the right has to", "class", name, "error",
+				err)
 		case what == classForeign:
-			b.cfg.Log.Warn("the device class is somebody else's and not as the definition says; it is left alone", "class", name)
+			b.cfg.Log.Warn("the device class is somebody else's and not as the definition says; it is left alone",
+				"class", name)
 		case what == classMade:
 			b.cfg.Log.Info("device class made", "class", name)
 		case what == classChanged:

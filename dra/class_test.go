@@ -7,7 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestClassesFollow: the class of a kind is made, follows its definition, and is left alone when somebody else has written it.
+// TestClassesFollow: the class of a kind is made, follows its definition, and is left alone when somebody else has
+// written it.
 func TestClassesFollow(t *testing.T) {
 	const name = "qemu-edu.acceld.dev"
 	for _, c := range []struct {
@@ -21,8 +22,14 @@ func TestClassesFollow(t *testing.T) {
 		{"none", "", manager, false, "qemu.org/edu", []string{"POST deviceclasses"}},
 		{"none, and it may only be made", "", manager, true, "qemu.org/edu", []string{"POST deviceclasses"}},
 		{"as it should be", "qemu.org/edu", manager, false, "qemu.org/edu", nil},
-		{"of another definition", "qemu.org/old", manager, false, "qemu.org/edu", []string{"PATCH deviceclasses/" + name}},
-		{"of another definition, and it may only be made", "qemu.org/old", manager, true, "qemu.org/old", []string{"POST deviceclasses"}},
+		{
+			"of another definition", "qemu.org/old", manager, false, "qemu.org/edu",
+			[]string{"PATCH deviceclasses/" + name},
+		},
+		{
+			"of another definition, and it may only be made", "qemu.org/old", manager, true, "qemu.org/old",
+			[]string{"POST deviceclasses"},
+		},
 		{"somebody else's", "qemu.org/theirs", "kubectl", false, "qemu.org/theirs", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -57,10 +64,14 @@ func TestClassesFollow(t *testing.T) {
 // TestOwners: who owns a field that matters is somebody else, whoever owns the rest is not.
 func TestOwners(t *testing.T) {
 	for fields, want := range map[string]bool{
-		`{"f:spec":{"f:selectors":{}}}`: true, `{"f:spec":{"f:config":{}}}`: false, `{"f:metadata":{"f:labels":{}}}`: false, `7`: true, ``: false,
+		`{"f:spec":{"f:selectors":{}}}`: true, `{"f:spec":{"f:config":{}}}`: false,
+		`{"f:metadata":{"f:labels":{}}}`: false, `7`: true, ``: false,
 	} {
 		var x existing
-		x.Metadata.ManagedFields = []managed{{Manager: manager, Fields: []byte(`{"f:spec":{"f:selectors":{}}}`)}, {Manager: "kubectl", Fields: []byte(fields)}}
+		x.Metadata.ManagedFields = []managed{
+			{Manager: manager, Fields: []byte(`{"f:spec":{"f:selectors":{}}}`)},
+			{Manager: "kubectl", Fields: []byte(fields)},
+		}
 		if x.written("selectors", "extendedResourceName") != want {
 			t.Errorf("%s: want %v", fields, want)
 		}

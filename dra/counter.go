@@ -11,12 +11,12 @@ import (
 // Kubernetes 1.35 a slice with counters has no devices.
 const setsPerSlice = 8
 
-// firstCounters is the number of the first slice with counters: they come after those with devices, and keep their names when
-// there are more devices.
+// firstCounters is the number of the first slice with counters: they come after those with devices, and keep their
+// names when there are more devices.
 const firstCounters = 0x800
 
-// devices renders what there is to be given: devices and partitions, and, where the definition says what a device could be
-// divided into, the partitions that it is not divided into, with a taint.
+// devices renders what there is to be given: devices and partitions, and, where the definition says what a device could
+// be divided into, the partitions that it is not divided into, with a taint.
 func (v View) devices() []Device {
 	all := slices.Clone(v.Accelerators)
 	if d := v.Definition.Partitions; d != nil {
@@ -46,8 +46,11 @@ func absent(a accel.Accelerator, d *accel.Partitions, there []accel.Accelerator)
 			}
 			out = append(out, accel.Accelerator{
 				ID: id, Parent: a.ID, Profile: profile, NUMANode: a.NUMANode, Serial: a.Serial, Model: a.Model,
-				Health:   a.Health,
-				Withheld: &accel.Withheld{By: accel.ByPartitions, Reason: accel.PartitionAbsent, Message: "the device is not divided so"},
+				Health: a.Health,
+				Withheld: &accel.Withheld{
+					By: accel.ByPartitions, Reason: accel.PartitionAbsent,
+					Message: "the device is not divided so",
+				},
 			})
 		}
 	}

@@ -14,7 +14,10 @@ import (
 
 // halves is a definition whose devices can be divided into halves; with counters, claims are told so.
 func halves(counted bool) *accel.Definition {
-	def := &accel.Definition{Kind: "qemu-edu", Resource: "qemu.org/edu", Capacity: []accel.Capacity{{Name: "memory", Value: "4Ki"}}}
+	def := &accel.Definition{
+		Kind: "qemu-edu", Resource: "qemu.org/edu",
+		Capacity: []accel.Capacity{{Name: "memory", Value: "4Ki"}},
+	}
 	half := accel.Profile{Name: "half", Capacity: []accel.Capacity{{Name: "memory", Value: "2Ki"}}}
 	def.Partitions = &accel.Partitions{Nodes: []accel.NodeSource{{Glob: "."}}}
 	if counted {
@@ -30,7 +33,8 @@ func divide(a accel.Accelerator, profile string, names ...string) accel.Accelera
 	for _, name := range names {
 		a.Partitions = append(a.Partitions, accel.Accelerator{
 			ID: accel.PartitionID(a.ID, profile, name), Parent: a.ID, Profile: profile, NUMANode: -1, Bound: a.Bound,
-			Nodes: []accel.DeviceNode{{Path: a.Nodes[0].Path + name}}, Env: []string{"PART=" + name}, Health: accel.Health{State: accel.Healthy},
+			Nodes: []accel.DeviceNode{{Path: a.Nodes[0].Path + name}}, Env: []string{"PART=" + name},
+			Health: accel.Health{State: accel.Healthy},
 		})
 	}
 	return a
@@ -67,10 +71,12 @@ func TestPartitionSlices(t *testing.T) {
 			"0000-01-00-0 !DevicePartitioned", "0000-01-00-0-half-p0", "0000-01-00-0-half-p1", "0000-02-00-0",
 		}},
 		{"counted, divided", true, []accel.Accelerator{divide(edu(1), "half", "p0", "p1")}, []string{
-			"0000-01-00-0 0000-01-00-0:2 !DevicePartitioned", "0000-01-00-0-half-p0 0000-01-00-0:1", "0000-01-00-0-half-p1 0000-01-00-0:1", "of 0000-01-00-0: 2",
+			"0000-01-00-0 0000-01-00-0:2 !DevicePartitioned", "0000-01-00-0-half-p0 0000-01-00-0:1",
+			"0000-01-00-0-half-p1 0000-01-00-0:1", "of 0000-01-00-0: 2",
 		}},
 		{"counted, whole", true, edus(1), []string{
-			"0000-01-00-0 0000-01-00-0:2", "0000-01-00-0-half-p0 0000-01-00-0:1 !PartitionAbsent", "0000-01-00-0-half-p1 0000-01-00-0:1 !PartitionAbsent", "of 0000-01-00-0: 2",
+			"0000-01-00-0 0000-01-00-0:2", "0000-01-00-0-half-p0 0000-01-00-0:1 !PartitionAbsent",
+			"0000-01-00-0-half-p1 0000-01-00-0:1 !PartitionAbsent", "of 0000-01-00-0: 2",
 		}},
 		{"counted, sick", true, []accel.Accelerator{divide(sick(edu(1)), "half", "p0")}, []string{
 			"0000-01-00-0 0000-01-00-0:2 !DevicePartitioned", "0000-01-00-0-half-p0 0000-01-00-0:1 !DeviceUnhealthy",
@@ -105,7 +111,8 @@ func TestPartitionAttributes(t *testing.T) {
 	v.PCI = []accel.PCIDevice{{Address: "0000:01:00.0", Vendor: "1234", Device: "11e8"}}
 	d := Slices(v)[0].Spec.Devices[1]
 	for name, want := range map[string]string{
-		"profile": "half", "parent": "0000-01-00-0", "vendorID": "1234", pciBusID: "0000:01:00.0", pcieRoot: "pci0000:01",
+		"profile": "half", "parent": "0000-01-00-0", "vendorID": "1234", pciBusID: "0000:01:00.0",
+		pcieRoot: "pci0000:01",
 	} {
 		if diff := cmp.Diff(text(want), d.Attributes[name]); diff != "" {
 			t.Errorf("%s: %s", name, diff)
@@ -114,7 +121,8 @@ func TestPartitionAttributes(t *testing.T) {
 	if d.Capacity["memory"].Value != "2Ki" {
 		t.Errorf("capacity %+v", d.Capacity)
 	}
-	if whole := Slices(v)[0].Spec.Devices[0]; whole.Attributes["profile"].String != nil || whole.Capacity["memory"].Value != "4Ki" {
+	if whole := Slices(v)[0].Spec.Devices[0]; whole.Attributes["profile"].String != nil ||
+		whole.Capacity["memory"].Value != "4Ki" {
 		t.Errorf("the device: %+v", whole)
 	}
 }
@@ -128,7 +136,8 @@ func TestManyCounters(t *testing.T) {
 	for _, s := range slices {
 		sets += len(s.Spec.SharedCounters)
 		if len(s.Spec.SharedCounters) > 8 || len(s.Spec.Devices) > 64 || s.Spec.Pool.Count != int64(len(slices)) {
-			t.Errorf("%s: %d sets, %d devices, %d of %d slices", s.Metadata.Name, len(s.Spec.SharedCounters), len(s.Spec.Devices), s.Spec.Pool.Count, len(slices))
+			t.Errorf("%s: %d sets, %d devices, %d of %d slices", s.Metadata.Name, len(s.Spec.SharedCounters),
+				len(s.Spec.Devices), s.Spec.Pool.Count, len(slices))
 		}
 	}
 	if sets != 20 || len(slices) != 4 || !strings.HasSuffix(slices[1].Metadata.Name, "-800") {
@@ -147,14 +156,15 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What the classes select by; compiled and tried with the scheduler's own k8s.io/dynamic-resource-allocation/cel, v0.37.1.
+// What the classes select by; compiled and tried with the scheduler's own k8s.io/dynamic-resource-allocation/cel,
+// v0.37.1.
 const (
 	halfExpression  = `device.driver == "qemu-edu.acceld.dev" && has(device.attributes["qemu-edu.acceld.dev"].profile) && device.attributes["qemu-edu.acceld.dev"].profile == "half"`
 	wholeExpression = `device.driver == "qemu-edu.acceld.dev" && !has(device.attributes["qemu-edu.acceld.dev"].profile)`
 )
 
-// TestPartitionClaims: the layout changes under a plugin that runs; a claim gets exactly its partition, and keeps it over
-// whatever else changes.
+// TestPartitionClaims: the layout changes under a plugin that runs; a claim gets exactly its partition, and keeps it
+// over whatever else changes.
 func TestPartitionClaims(t *testing.T) {
 	b := newBed(t)
 	b.def.Partitions, b.def.Nodes = halves(true).Partitions, nil // nothing else has nodes
@@ -164,12 +174,18 @@ func TestPartitionClaims(t *testing.T) {
 	b.offered(p, 2)
 	p.Update(accel.Units([]accel.Accelerator{divide(edu(1), "half", "p0", "p1"), edu(2)}))
 	b.offered(p, 3)
-	b.until("the classes", func() bool { b.server.mu.Lock(); defer b.server.mu.Unlock(); return len(b.server.classes) == 2 })
+	b.until("the classes", func() bool {
+		b.server.mu.Lock()
+		defer b.server.mu.Unlock()
+		return len(b.server.classes) == 2
+	})
 	half := b.server.classes["half.qemu-edu.acceld.dev"]
-	if half.Spec.ExtendedResourceName != "qemu.org/edu-half" || half.Spec.Selectors[0].CEL.Expression != halfExpression {
+	if half.Spec.ExtendedResourceName != "qemu.org/edu-half" ||
+		half.Spec.Selectors[0].CEL.Expression != halfExpression {
 		t.Errorf("the class of halves: %+v", half)
 	}
-	if whole := b.server.classes["qemu-edu.acceld.dev"]; whole.Spec.ExtendedResourceName != "qemu.org/edu" || whole.Spec.Selectors[0].CEL.Expression != wholeExpression {
+	if whole := b.server.classes["qemu-edu.acceld.dev"]; whole.Spec.ExtendedResourceName != "qemu.org/edu" ||
+		whole.Spec.Selectors[0].CEL.Expression != wholeExpression {
 		t.Errorf("the class of whole devices: %+v", whole)
 	}
 
@@ -181,13 +197,17 @@ func TestPartitionClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := spec.Devices[0].ContainerEdits; len(spec.Devices) != 1 || len(e.DeviceNodes) != 1 || e.DeviceNodes[0].Path != "/dev/edu1p1" {
+	if e := spec.Devices[0].ContainerEdits; len(spec.Devices) != 1 || len(e.DeviceNodes) != 1 ||
+		e.DeviceNodes[0].Path != "/dev/edu1p1" {
 		t.Errorf("the spec is %+v", spec)
 	}
 	if held, _ := p.Held(); len(held) != 1 || held[0] != "0000:01:00.0-half-p1" {
 		t.Errorf("held: %v", held)
 	}
-	for name, words := range map[string]string{"0000-01-00-0": "DevicePartitioned", "0000-02-00-0-half-p0": "DeviceGone"} {
+	for name, words := range map[string]string{
+		"0000-01-00-0":         "DevicePartitioned",
+		"0000-02-00-0-half-p0": "DeviceGone",
+	} {
 		b.server.allocate("d", "u-2", "r="+name)
 		if _, fault := prepare(t, p, "d", "u-2"); !strings.Contains(fault, words) {
 			t.Errorf("%s is given out, or why not is not said: %q", name, fault)

@@ -77,7 +77,8 @@ func (v View) attributes(a accel.Accelerator) map[string]Attribute {
 		text("product", product(a, d, v.Definition))
 		text("vendorID", d.Vendor)
 		text("deviceID", d.Device)
-		// What the link can do, not what it does now: an idle link trains down, and a slice that followed it would flap.
+		// What the link can do, not what it does now: an idle link trains down, and a slice that followed it would
+		// flap.
 		if d.Link.MaxSpeedGTs > 0 && d.Link.MaxWidth > 0 {
 			number("linkSpeedMTs", int64(d.Link.MaxSpeedGTs*1000))
 			number("linkWidth", int64(d.Link.MaxWidth))
@@ -135,11 +136,15 @@ func taints(a accel.Accelerator) []Taint {
 	if reason == "" {
 		return nil
 	}
-	return []Taint{{Key: TaintKey, Value: string(reason), Effect: "NoSchedule", TimeAdded: a.Health.Since.UTC().Truncate(1e9)}}
+	return []Taint{{
+		Key: TaintKey, Value: string(reason), Effect: "NoSchedule",
+		TimeAdded: a.Health.Since.UTC().Truncate(1e9),
+	}}
 }
 
-// capacity renders the amounts of a device and whether claims may share it. One that is not known is left out, and with it
-// the share: a claim that asks for a part of it then finds no device, instead of one that is given out without counting.
+// capacity renders the amounts of a device and whether claims may share it. One that is not known is left out, and with
+// it the share: a claim that asks for a part of it then finds no device, instead of one that is given out without
+// counting.
 func (v View) capacity(a accel.Accelerator) (map[string]Amount, bool) {
 	var out map[string]Amount
 	shared, all := false, v.Definition.Capacity

@@ -21,7 +21,8 @@ import (
 // TestExcludes: which devices two claims may have at the same time.
 func TestExcludes(t *testing.T) {
 	whole, other := given{Device: "a"}, given{Device: "b"}
-	admin, first, second := given{Device: "a", Admin: true}, given{Device: "a", Share: "1"}, given{Device: "a", Share: "2"}
+	admin, first, second := given{Device: "a", Admin: true}, given{Device: "a", Share: "1"},
+		given{Device: "a", Share: "2"}
 	for _, c := range []struct {
 		name string
 		a, b given
@@ -74,7 +75,8 @@ func TestUIDs(t *testing.T) {
 	asked := 0
 	b.server.refusing(func(string, string) error { asked++; return errors.New("nobody is to be asked") })
 	for _, uid := range []string{"", "..", "../x", "a/b", ".hidden", "a\x00b", "-x"} {
-		if _, problem := p.prepare(t.Context(), &drapb.Claim{Namespace: "team", Name: "c", Uid: uid}); problem == nil || problem.Reason != accel.ClaimUnusable {
+		if _, problem := p.prepare(t.Context(), &drapb.Claim{Namespace: "team", Name: "c", Uid: uid}); problem == nil ||
+			problem.Reason != accel.ClaimUnusable {
 			t.Errorf("%q: %v", uid, problem)
 		}
 	}
@@ -86,7 +88,8 @@ func TestUIDs(t *testing.T) {
 	}
 }
 
-// TestWrites: somebody else's write is a reason to look again, anything else a problem; and there are not too many of them.
+// TestWrites: somebody else's write is a reason to look again, anything else a problem; and there are not too many of
+// them.
 func TestWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &publisher{
@@ -94,12 +97,18 @@ func TestWrites(t *testing.T) {
 			writes: rate.NewLimiter(rate.Every(writeEvery), writeBurst),
 		}
 		resource := schema.GroupResource{Resource: "resourceslices"}
-		for _, err := range []error{apierrors.NewConflict(resource, "x", errors.New("it is newer")), apierrors.NewAlreadyExists(resource, "x"), apierrors.NewNotFound(resource, "x")} {
-			if got := b.one(t.Context(), "write", func(context.Context) error { return err }); !errors.Is(got, errOvertaken) {
+		for _, err := range []error{
+			apierrors.NewConflict(resource, "x", errors.New("it is newer")),
+			apierrors.NewAlreadyExists(resource, "x"), apierrors.NewNotFound(resource, "x"),
+		} {
+			if got := b.one(t.Context(), "write", func(context.Context) error {
+				return err
+			}); !errors.Is(got, errOvertaken) {
 				t.Errorf("%v: %v", err, got)
 			}
 		}
-		if got := b.one(t.Context(), "write", func(context.Context) error { return errors.New("away") }); got == nil || errors.Is(got, errOvertaken) {
+		if got := b.one(t.Context(), "write", func(context.Context) error { return errors.New("away") }); got == nil ||
+			errors.Is(got, errOvertaken) {
 			t.Error(got)
 		}
 		began := time.Now()

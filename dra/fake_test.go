@@ -50,7 +50,10 @@ type server struct {
 }
 
 func newServer() *server {
-	return &server{slices: map[string]Slice{}, claims: map[string]claim{}, classes: map[string]class{}, owner: manager, version: 10}
+	return &server{
+		slices: map[string]Slice{}, claims: map[string]claim{}, classes: map[string]class{}, owner: manager,
+		version: 10,
+	}
 }
 
 func (s *server) Do(_ context.Context, method, path string, _ url.Values, body, into any) error {
@@ -114,7 +117,8 @@ func (s *server) answer(method, path string, body any) (any, error) {
 	case method == http.MethodPut && !exists:
 		return nil, missing
 	case method == http.MethodPut && old.Metadata.ResourceVersion != x.Metadata.ResourceVersion:
-		return nil, apierrors.NewConflict(schema.GroupResource{Resource: resource}, name, fmt.Errorf("version %s", x.Metadata.ResourceVersion))
+		return nil, apierrors.NewConflict(schema.GroupResource{Resource: resource}, name,
+			fmt.Errorf("version %s", x.Metadata.ResourceVersion))
 	}
 	if s.forgets != nil {
 		s.forgets(&x)
@@ -140,7 +144,10 @@ func (s *server) class(method, name string, body any) (any, error) {
 	case method == http.MethodGet && there:
 		var x existing
 		x.Metadata.ResourceVersion, x.Spec = have.Metadata.ResourceVersion, have.Spec
-		x.Metadata.ManagedFields = []managed{{Manager: s.owner, Fields: []byte(`{"f:spec":{"f:selectors":{},"f:extendedResourceName":{}}}`)}}
+		x.Metadata.ManagedFields = []managed{{
+			Manager: s.owner,
+			Fields:  []byte(`{"f:spec":{"f:selectors":{},"f:extendedResourceName":{}}}`),
+		}}
 		return x, nil
 	case method == http.MethodPatch && there:
 		c := body.(applied).class
@@ -193,7 +200,9 @@ func (s *server) allocate(name, uid string, devices ...string) {
 		if i > 0 {
 			data += ","
 		}
-		data += fmt.Sprintf(`{"request":%q,"driver":"qemu-edu.acceld.dev","pool":%q,"device":%q,"adminAccess":%v,"shareID":%q,"consumedCapacity":{"memory":"5Gi"}}`, request, node, device, admin, share)
+		data += fmt.Sprintf(
+			`{"request":%q,"driver":"qemu-edu.acceld.dev","pool":%q,"device":%q,"adminAccess":%v,"shareID":%q,"consumedCapacity":{"memory":"5Gi"}}`,
+			request, node, device, admin, share)
 	}
 	if err := json.Unmarshal([]byte(data+`]}}`), &c.Status.Allocation); err != nil {
 		panic(err)
@@ -210,7 +219,10 @@ func (s *server) configure(name string, requests []string, parameters string) {
 	defer s.mu.Unlock()
 	c := s.claims[name]
 	c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, configuration{
-		Source: "FromClaim", Requests: requests, Opaque: &opaque{Driver: "qemu-edu.acceld.dev", Parameters: raw(parameters)},
+		Source: "FromClaim", Requests: requests, Opaque: &opaque{
+			Driver:     "qemu-edu.acceld.dev",
+			Parameters: raw(parameters),
+		},
 	})
 	s.claims[name] = c
 }
@@ -275,7 +287,8 @@ func newBed(t testing.TB) *bed {
 		t.Fatal(err)
 	}
 	b := &bed{TB: t, root: root, host: h, server: newServer(), def: &accel.Definition{
-		Kind: "qemu-edu", Resource: "qemu.org/edu", Title: "QEMU educational device", Nodes: []accel.NodeSource{{Glob: "x"}},
+		Kind: "qemu-edu", Resource: "qemu.org/edu", Title: "QEMU educational device",
+		Nodes:     []accel.NodeSource{{Glob: "x"}},
 		Container: accel.Edits{Env: []string{"EDU=1"}},
 	}}
 	b.mkdir("/var/lib/kubelet/plugins_registry")
@@ -300,9 +313,14 @@ func (b *bed) plugin(accs ...accel.Accelerator) *Plugin {
 	p := New(Config{
 		Definition: b.def, Node: node, Host: b.host, Ledger: l, StateDir: "/var/lib/acceld", API: b.server,
 		Machine: func() accel.Machine {
-			return accel.Machine{Facts: accel.Facts{PCI: b.pci}, Have: map[string]accel.Have{"qemu-edu": {Driver: accel.DriverHave{Version: "1.0.0"}}}}
+			return accel.Machine{
+				Facts: accel.Facts{PCI: b.pci},
+				Have:  map[string]accel.Have{"qemu-edu": {Driver: accel.DriverHave{Version: "1.0.0"}}},
+			}
 		},
-		Edits: func(def *accel.Definition, a accel.Accelerator) (shared, own specs.ContainerEdits, problem *accel.Problem) {
+		Edits: func(def *accel.Definition, a accel.Accelerator) (shared, own specs.ContainerEdits,
+			problem *accel.Problem,
+		) {
 			shared.Env = def.Container.Env
 			for _, n := range a.Nodes {
 				own.DeviceNodes = append(own.DeviceNodes, &specs.DeviceNode{Path: n.Path})
@@ -404,7 +422,8 @@ func (k *kubelet) register(name string) {
 		client.NotifyRegistrationStatus(ctx, &registration.RegistrationStatus{Error: "not today"})
 		return
 	}
-	plugin, err := grpc.NewClient("unix:"+filepath.Join(k.root, info.GetEndpoint()), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	plugin, err := grpc.NewClient("unix:"+filepath.Join(k.root, info.GetEndpoint()),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return
 	}
@@ -461,7 +480,8 @@ func ref(name, uid string) *drapb.Claim {
 // prepare asks for one claim and returns the CDI names, or the error.
 func prepare(t *testing.T, p *Plugin, name, uid string) ([]string, string) {
 	t.Helper()
-	resp, err := claims{Plugin: p}.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{ref(name, uid)}})
+	resp, err := claims{Plugin: p}.NodePrepareResources(t.Context(),
+		&drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{ref(name, uid)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -474,7 +494,8 @@ func prepare(t *testing.T, p *Plugin, name, uid string) ([]string, string) {
 
 func unprepare(t *testing.T, p *Plugin, uid string) string {
 	t.Helper()
-	resp, err := claims{Plugin: p}.NodeUnprepareResources(t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: []*drapb.Claim{ref("x", uid)}})
+	resp, err := claims{Plugin: p}.NodeUnprepareResources(t.Context(),
+		&drapb.NodeUnprepareResourcesRequest{Claims: []*drapb.Claim{ref("x", uid)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -488,13 +509,17 @@ func unprepare(t *testing.T, p *Plugin, uid string) string {
 // edu is the i-th healthy device.
 func edu(i int) accel.Accelerator {
 	return accel.Accelerator{
-		ID: fmt.Sprintf("0000:%02x:00.0", i), NUMANode: -1, Bound: "edu", Nodes: []accel.DeviceNode{{Path: fmt.Sprintf("/dev/edu%d", i)}},
+		ID: fmt.Sprintf("0000:%02x:00.0", i), NUMANode: -1, Bound: "edu",
+		Nodes:  []accel.DeviceNode{{Path: fmt.Sprintf("/dev/edu%d", i)}},
 		Health: accel.Health{State: accel.Healthy},
 	}
 }
 
 func sick(a accel.Accelerator) accel.Accelerator {
-	a.Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "ecc error", Since: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)}
+	a.Health = accel.Health{
+		State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "ecc error",
+		Since: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC),
+	}
 	return a
 }
 

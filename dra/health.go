@@ -18,9 +18,11 @@ type watcher struct {
 	over <-chan struct{} // closed when the service ends
 }
 
-// NodeWatchResources sends the health of all devices, again after each change, and again in time before the kubelet forgets
-// it. When nobody watches the devices any more it is not sent again, and the kubelet says "unknown".
-func (w watcher) NodeWatchResources(_ *drahealth.NodeWatchResourcesRequest, stream drahealth.DRAResourceHealth_NodeWatchResourcesServer) error {
+// NodeWatchResources sends the health of all devices, again after each change, and again in time before the kubelet
+// forgets it. When nobody watches the devices any more it is not sent again, and the kubelet says "unknown".
+func (w watcher) NodeWatchResources(_ *drahealth.NodeWatchResourcesRequest,
+	stream drahealth.DRAResourceHealth_NodeWatchResourcesServer,
+) error {
 	confirm := time.NewTicker(w.timing.confirm)
 	defer confirm.Stop()
 	for {

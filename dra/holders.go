@@ -42,7 +42,9 @@ func (p *Plugin) Holders(ctx context.Context) []Holder {
 	var out []Holder
 	for _, r := range p.book.all() {
 		pods := r.Pods
-		c, err := limited(ctx, p.timing.request, func(ctx context.Context) (claim, error) { return p.api.claim(ctx, r.Namespace, r.Name) })
+		c, err := limited(ctx, p.timing.request, func(ctx context.Context) (claim, error) {
+			return p.api.claim(ctx, r.Namespace, r.Name)
+		})
 		if err == nil && c.Metadata.UID == r.UID {
 			pods = podsOf(c)
 		}
@@ -70,7 +72,10 @@ func (p *Plugin) holders(r record, pods []pod) []Holder {
 	var out []Holder
 	for _, g := range r.Devices {
 		for _, x := range pods {
-			out = append(out, Holder{Device: p.AcceleratorOf(g.Device), Namespace: r.Namespace, Pod: x.Name, UID: x.UID, Claim: r.Name})
+			out = append(out, Holder{
+				Device: p.AcceleratorOf(g.Device), Namespace: r.Namespace, Pod: x.Name, UID: x.UID,
+				Claim: r.Name,
+			})
 		}
 	}
 	return out

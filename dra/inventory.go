@@ -11,8 +11,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// inventory are the accelerators of the kind as the agent says them, and who holds which of them in another way. Readers
-// take a version without a lock.
+// inventory are the accelerators of the kind as the agent says them, and who holds which of them in another way.
+// Readers take a version without a lock.
 type inventory struct {
 	current atomic.Pointer[version]
 	mu      sync.Mutex // one writer at a time
@@ -81,5 +81,7 @@ func (v *version) offered(a accel.Accelerator) accel.Accelerator {
 
 // sorted returns the accelerators, ordered by id.
 func (v *version) sorted() []accel.Accelerator {
-	return slices.SortedFunc(maps.Values(v.accelerators), func(a, b accel.Accelerator) int { return strings.Compare(a.ID, b.ID) })
+	return slices.SortedFunc(maps.Values(v.accelerators), func(a, b accel.Accelerator) int {
+		return strings.Compare(a.ID, b.ID)
+	})
 }

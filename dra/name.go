@@ -30,8 +30,8 @@ func DeviceName(id string) string {
 	return name
 }
 
-// ClassName is the name of the DeviceClass of a profile of partitions, such as "half.qemu-edu.acceld.dev"; of whole devices for the
-// empty one.
+// ClassName is the name of the DeviceClass of a profile of partitions, such as "half.qemu-edu.acceld.dev"; of whole
+// devices for the empty one.
 func ClassName(def *accel.Definition, profile string) string {
 	if profile == "" {
 		return DriverName(def)

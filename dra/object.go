@@ -7,8 +7,8 @@ import (
 )
 
 // The fields of resource.k8s.io/v1 that this package reads or writes. The test of this file holds them to the types of
-// k8s.io/api, which would bring 1 MB of protobuf code into the program. Quantities are kept as text in the form that the
-// API server gives back (k8s.io/apimachinery/pkg/api/resource).
+// k8s.io/api, which would bring 1 MB of protobuf code into the program. Quantities are kept as text in the form that
+// the API server gives back (k8s.io/apimachinery/pkg/api/resource).
 
 const (
 	apiVersion = "resource.k8s.io/v1"
@@ -72,7 +72,8 @@ type Consumption struct {
 	Counters   map[string]Counter `json:"counters"`
 }
 
-// Pool says which slices belong together: consumers use the highest generation, and only when they see Count slices of it.
+// Pool says which slices belong together: consumers use the highest generation, and only when they see Count slices of
+// it.
 type Pool struct {
 	Name       string `json:"name"`
 	Generation int64  `json:"generation"`

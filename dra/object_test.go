@@ -16,13 +16,20 @@ import (
 // know, and what those read and write again is the same.
 func TestObjects(t *testing.T) {
 	def := &accel.Definition{Kind: "qemu-edu", Resource: "qemu.org/edu", Capacity: []accel.Capacity{
-		{Name: "memory", Value: "8192Mi", Share: &accel.Share{Default: "1Gi", Min: "1Gi", Max: "8Gi", Step: "512Mi"}}, {Name: "engines", Value: "2"},
+		{Name: "memory", Value: "8192Mi", Share: &accel.Share{Default: "1Gi", Min: "1Gi", Max: "8Gi", Step: "512Mi"}},
+		{Name: "engines", Value: "2"},
 	}}
 	a := sick(edu(1))
 	a.NUMANode, a.Serial = 1, "S-1"
-	v := View{Driver: DriverName(def), Node: node, Definition: def, DriverVersion: "580.65.06", Accelerators: []accel.Accelerator{a, edu(2)}, PCI: []accel.PCIDevice{
-		{Address: "0000:00:01.0"}, {Address: "0000:01:00.0", ParentPort: "0000:00:01.0", Vendor: "1234", Device: "11e8", DeviceName: "Edu", Link: accel.Link{MaxSpeedGTs: 2.5, MaxWidth: 4}},
-	}}
+	v := View{
+		Driver: DriverName(def), Node: node, Definition: def, DriverVersion: "580.65.06",
+		Accelerators: []accel.Accelerator{a, edu(2)}, PCI: []accel.PCIDevice{
+			{Address: "0000:00:01.0"}, {
+				Address: "0000:01:00.0", ParentPort: "0000:00:01.0", Vendor: "1234",
+				Device: "11e8", DeviceName: "Edu", Link: accel.Link{MaxSpeedGTs: 2.5, MaxWidth: 4},
+			},
+		},
+	}
 	s := Slices(v)[0]
 	s.Spec.Pool.Generation = 3
 	s.Metadata.ResourceVersion = "7"
@@ -63,17 +70,26 @@ func TestClaim(t *testing.T) {
 	yes, share := true, "share-1"
 	var theirs resourceapi.ResourceClaim
 	theirs.Name, theirs.Namespace, theirs.UID = "c", "team", "uid-1"
-	theirs.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "pod-uid"}}
+	theirs.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{
+		Resource: "pods", Name: "p",
+		UID: "pod-uid",
+	}}
 	theirs.Status.Allocation = &resourceapi.AllocationResult{}
-	result := resourceapi.DeviceRequestAllocationResult{Request: "gpu/big", Driver: "d", Pool: "p", Device: "x", AdminAccess: &yes}
-	if err := json.Unmarshal([]byte(`{"request":"gpu/big","driver":"d","pool":"p","device":"x","adminAccess":true,"shareID":"share-1","consumedCapacity":{"memory":"5Gi"}}`), &result); err != nil {
+	result := resourceapi.DeviceRequestAllocationResult{
+		Request: "gpu/big", Driver: "d", Pool: "p", Device: "x",
+		AdminAccess: &yes,
+	}
+	if err := json.Unmarshal([]byte(
+		`{"request":"gpu/big","driver":"d","pool":"p","device":"x","adminAccess":true,"shareID":"share-1","consumedCapacity":{"memory":"5Gi"}}`),
+		&result); err != nil {
 		t.Fatal(err)
 	}
 	theirs.Status.Allocation.Devices.Results = []resourceapi.DeviceRequestAllocationResult{result}
 	opaque := &resourceapi.OpaqueDeviceConfiguration{Driver: "d"}
 	opaque.Parameters.Raw = []byte(`{"kind":"X"}`)
 	theirs.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
-		Source: resourceapi.AllocationConfigSourceClass, Requests: []string{"gpu"}, DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: opaque},
+		Source: resourceapi.AllocationConfigSourceClass, Requests: []string{"gpu"},
+		DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: opaque},
 	}}
 	data, err := json.Marshal(theirs)
 	if err != nil {
@@ -84,11 +100,13 @@ func TestClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := c.Status.Allocation.Devices.Results[0]
-	if r.Request != "gpu/big" || !r.AdminAccess || r.ShareID != share || r.Consumed["memory"] != "5Gi" || c.Metadata.UID != "uid-1" {
+	if r.Request != "gpu/big" || !r.AdminAccess || r.ShareID != share || r.Consumed["memory"] != "5Gi" ||
+		c.Metadata.UID != "uid-1" {
 		t.Errorf("the result is read as %+v", r)
 	}
 	g := c.Status.Allocation.Devices.Config[0]
-	if g.Source != "FromClass" || string(g.Opaque.Parameters) != `{"kind":"X"}` || g.Requests[0] != "gpu" || c.Status.ReservedFor[0].UID != "pod-uid" {
+	if g.Source != "FromClass" || string(g.Opaque.Parameters) != `{"kind":"X"}` || g.Requests[0] != "gpu" ||
+		c.Status.ReservedFor[0].UID != "pod-uid" {
 		t.Errorf("the configuration is read as %+v", g)
 	}
 }

@@ -30,8 +30,8 @@ type Parameters struct {
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// environment returns what the configuration of a claim gives to the device of a request, "NAME=value" each, in order of
-// names. A later configuration wins: the API server lists those of the class before those of the claim.
+// environment returns what the configuration of a claim gives to the device of a request, "NAME=value" each, in order
+// of names. A later configuration wins: the API server lists those of the class before those of the claim.
 func environment(configs []configuration, driver, request string, def *accel.Definition) ([]string, error) {
 	set := map[string]string{}
 	for i, c := range configs {

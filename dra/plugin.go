@@ -35,16 +35,19 @@ type Config struct {
 	Machine func() accel.Machine
 	// Edits returns what a container gets with an accelerator: what all of the kind share, and its own.
 	Edits func(*accel.Definition, accel.Accelerator) (shared, own specs.ContainerEdits, problem *accel.Problem)
-	// Elsewhere returns who holds devices of the kind in another way than by claims, by the device's id. Those are given to no
-	// claim until they are released. Nil when there is no other way.
+	// Elsewhere returns who holds devices of the kind in another way than by claims, by the device's id. Those are
+	// given to no claim until they are released. Nil when there is no other way.
 	Elsewhere func(context.Context) (map[string]string, error)
-	// Alive fails when nobody watches the devices any more; their health is then not confirmed to the kubelet. May be nil.
+	// Alive fails when nobody watches the devices any more; their health is then not confirmed to the kubelet. May be
+	// nil.
 	Alive func() error
 	// Log gets one record per transition. Nil is silence.
 	Log *slog.Logger
-	// OnChange is called after [Plugin.State] or [Plugin.Problem] changed, under no lock; it must not block. May be nil.
+	// OnChange is called after [Plugin.State] or [Plugin.Problem] changed, under no lock; it must not block. May be
+	// nil.
 	OnChange func()
-	// OnClaims is called when a claim was prepared or taken back, under the lock of that claim; it must not block. May be nil.
+	// OnClaims is called when a claim was prepared or taken back, under the lock of that claim; it must not block. May
+	// be nil.
 	OnClaims func()
 }
 
@@ -71,8 +74,8 @@ type timing struct {
 	settle  time.Duration // gathers the changes of one moment
 	retry   pace.Backoff  // after something failed
 	unheard time.Duration // how long a registration may wait for the kubelet; doubles up to unheardMax
-	// lost is how long the kubelet may be without a connection before its bookkeeping is not believed any more: 1.34.0 and
-	// 1.34.1 could lose an idle one for good (kubernetes/kubernetes#133920).
+	// lost is how long the kubelet may be without a connection before its bookkeeping is not believed any more: 1.34.0
+	// and 1.34.1 could lose an idle one for good (kubernetes/kubernetes#133920).
 	lost       time.Duration
 	unheardMax time.Duration
 	request    time.Duration // deadline of one request to the API server
@@ -120,15 +123,15 @@ func (p *Plugin) String() string { return "DRA plugin " + p.driver }
 // Driver is the name of the driver.
 func (p *Plugin) Driver() string { return p.driver }
 
-// State is what is true about the kubelet and the API server. Allocatable is how many devices the slices offer that were
-// read back; unknown while they are not as they should be.
+// State is what is true about the kubelet and the API server. Allocatable is how many devices the slices offer that
+// were read back; unknown while they are not as they should be.
 func (p *Plugin) State() accel.PluginHave {
 	have, _ := p.standing.get()
 	return have
 }
 
-// Problem says why not every healthy device is offered; nil when all are or nothing is known against it. The reasons are
-// KubeletAbsent, RegistrationFailed, APIUnreachable, APIForbidden, ClaimsUnsupported, NodeNotFound, DeviceHeld,
+// Problem says why not every healthy device is offered; nil when all are or nothing is known against it. The reasons
+// are KubeletAbsent, RegistrationFailed, APIUnreachable, APIForbidden, ClaimsUnsupported, NodeNotFound, DeviceHeld,
 // ProbeUnanswered, and PermissionDenied, ReadOnly or NoSpace for sockets and records.
 func (p *Plugin) Problem() *accel.Problem {
 	_, problem := p.standing.get()
@@ -141,16 +144,16 @@ func (p *Plugin) Update(accelerators []accel.Accelerator) {
 	p.poke()
 }
 
-// Retire makes the plugin offer nothing any more and refuse claims that it does not know; [Plugin.Run] returns as soon as
-// the last one was taken back. Pods that are running keep their devices, and end as they would have.
+// Retire makes the plugin offer nothing any more and refuse claims that it does not know; [Plugin.Run] returns as soon
+// as the last one was taken back. Pods that are running keep their devices, and end as they would have.
 func (p *Plugin) Retire() {
 	p.retired.Store(true)
 	p.poke()
 }
 
-// Run serves the kubelet and the API server until ctx ends, over any number of their restarts. What is published stays: the
-// kubelet takes it away when nobody comes back. It returns a *accel.Problem when the directory of the records cannot
-// be read or made, and nil otherwise. It may be called once.
+// Run serves the kubelet and the API server until ctx ends, over any number of their restarts. What is published stays:
+// the kubelet takes it away when nobody comes back. It returns a *accel.Problem when the directory of the records
+// cannot be read or made, and nil otherwise. It may be called once.
 func (p *Plugin) Run(ctx context.Context) error {
 	problem := p.book.open()
 	if problem == nil && !p.retired.Load() {
@@ -172,7 +175,8 @@ func (p *Plugin) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-p.released:
-			_ = pace.Sleep(ctx, p.timing.settle) // the agent looks at every device then: once for pods that end together
+			// the agent looks at every device then: once for pods that end together
+			_ = pace.Sleep(ctx, p.timing.settle)
 			p.cfg.OnChange()
 		}
 	}

@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// perSlice is how many devices a slice may have when one of them has a taint (ResourceSliceMaxDevicesWithAdvancedFeatures of
-// k8s.io/api/resource/v1). Always to leave room for taints makes a fault change one slice and move no device.
+// perSlice is how many devices a slice may have when one of them has a taint
+// (ResourceSliceMaxDevicesWithAdvancedFeatures of k8s.io/api/resource/v1). Always to leave room for taints makes a
+// fault change one slice and move no device.
 const perSlice = 64
 
-// Slices renders a view as the slices of the node's one pool, without generation, in order. There is at least one: a pool
-// without devices says that there are none.
+// Slices renders a view as the slices of the node's one pool, without generation, in order. There is at least one: a
+// pool without devices says that there are none.
 func Slices(v View) []Slice {
 	slice := func(i int) Slice {
 		return Slice{
@@ -49,9 +50,9 @@ type plan struct {
 
 func (p plan) empty() bool { return len(p.create)+len(p.update)+len(p.remove) == 0 }
 
-// planFor compares. Contents that the API server gave back otherwise than it was told are in settled, by name: it has left
-// fields out that it does not know, and would do so again. The generation rises when more than one slice that is there has
-// to change, because a reader must not put old and new ones together, or when their number changes.
+// planFor compares. Contents that the API server gave back otherwise than it was told are in settled, by name: it has
+// left fields out that it does not know, and would do so again. The generation rises when more than one slice that is
+// there has to change, because a reader must not put old and new ones together, or when their number changes.
 func planFor(wanted []Slice, there map[string]Slice, settled map[string]Slice) plan {
 	var p plan
 	var generation int64 = 1
@@ -85,7 +86,8 @@ func planFor(wanted []Slice, there map[string]Slice, settled map[string]Slice) p
 		case !exists:
 			p.create = append(p.create, w)
 		case changed > 1 || stale[w.Metadata.Name]:
-			w.Metadata.ResourceVersion, w.Metadata.OwnerReferences = old.Metadata.ResourceVersion, old.Metadata.OwnerReferences
+			w.Metadata.ResourceVersion, w.Metadata.OwnerReferences = old.Metadata.ResourceVersion,
+				old.Metadata.OwnerReferences
 			p.update = append(p.update, w)
 		}
 	}

@@ -24,14 +24,19 @@ func TestDevice(t *testing.T) {
 	v.PCI = []accel.PCIDevice{
 		{Address: "0000:40:01.0"},
 		{Address: "0000:41:00.0", ParentPort: "0000:40:01.0"},
-		{Address: "0000:42:00.0", ParentPort: "0000:41:00.0", Vendor: "1234", Device: "11e8", Link: accel.Link{SpeedGTs: 2.5, MaxSpeedGTs: 32, Width: 8, MaxWidth: 16}},
+		{
+			Address: "0000:42:00.0", ParentPort: "0000:41:00.0", Vendor: "1234", Device: "11e8",
+			Link: accel.Link{SpeedGTs: 2.5, MaxSpeedGTs: 32, Width: 8, MaxWidth: 16},
+		},
 	}
 	a := accel.Accelerator{ID: "0000:42:00.0", NUMANode: 1, Serial: "S-42", Health: accel.Health{State: accel.Healthy}}
 	version := "580.65.6"
 	want := Device{Name: "0000-42-00-0", Attributes: map[string]Attribute{
-		"kind": text("qemu-edu"), "product": text("QEMU educational device"), "serial": text("S-42"), "vendorID": text("1234"), "deviceID": text("11e8"),
-		"resource.kubernetes.io/pciBusID": text("0000:42:00.0"), "resource.kubernetes.io/pcieRoot": text("pci0000:40"), "resource.kubernetes.io/numaNode": number(1),
-		"driverVersion": {Version: &version}, "linkSpeedMTs": number(32000), "linkWidth": number(16),
+		"kind": text("qemu-edu"), "product": text("QEMU educational device"), "serial": text("S-42"),
+		"vendorID": text("1234"), "deviceID": text("11e8"),
+		"resource.kubernetes.io/pciBusID": text("0000:42:00.0"), "resource.kubernetes.io/pcieRoot": text("pci0000:40"),
+		"resource.kubernetes.io/numaNode": number(1),
+		"driverVersion":                   {Version: &version}, "linkSpeedMTs": number(32000), "linkWidth": number(16),
 	}}
 	if diff := cmp.Diff(want, v.device(a)); diff != "" {
 		t.Error(diff)
@@ -61,7 +66,8 @@ func TestAttributesHaveTheirLength(t *testing.T) {
 	a := edu(1)
 	a.Serial = strings.Repeat("é", 40)
 	for name, x := range v.device(a).Attributes {
-		if x.String != nil && (len(*x.String) > 64 || !strings.HasPrefix(strings.Repeat("é", 40), *x.String) && name == "serial") {
+		if x.String != nil && (len(*x.String) > 64 || !strings.HasPrefix(strings.Repeat("é", 40), *x.String) &&
+			name == "serial") {
 			t.Errorf("%s is %q", name, *x.String)
 		}
 	}
@@ -123,10 +129,12 @@ func TestSlicesOfAPool(t *testing.T) {
 		t.Errorf("a pool without devices: %+v", all)
 	}
 	all := Slices(view(edus(130)...))
-	if len(all) != 3 || len(all[0].Spec.Devices) != 64 || len(all[2].Spec.Devices) != 2 || all[1].Spec.Pool.Count != 3 || all[2].Metadata.Name != "node-a-qemu-edu.acceld.dev-002" {
+	if len(all) != 3 || len(all[0].Spec.Devices) != 64 || len(all[2].Spec.Devices) != 2 ||
+		all[1].Spec.Pool.Count != 3 || all[2].Metadata.Name != "node-a-qemu-edu.acceld.dev-002" {
 		t.Errorf("130 devices: %d slices, %+v", len(all), all[2])
 	}
-	if name := sliceName(strings.Repeat("n", 253), "qemu-edu.acceld.dev", 1); len(name) > 253 || !strings.HasSuffix(name, "-qemu-edu.acceld.dev-001") {
+	if name := sliceName(strings.Repeat("n", 253), "qemu-edu.acceld.dev", 1); len(name) > 253 ||
+		!strings.HasSuffix(name, "-qemu-edu.acceld.dev-001") {
 		t.Errorf("a long name: %q", name)
 	}
 }
@@ -161,7 +169,8 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := planFor(c.wanted, c.there, nil)
-			if len(p.create) != c.create || len(p.update) != c.update || len(p.remove) != c.remove || p.empty() != (c.create+c.update+c.remove == 0) {
+			if len(p.create) != c.create || len(p.update) != c.update || len(p.remove) != c.remove ||
+				p.empty() != (c.create+c.update+c.remove == 0) {
 				t.Errorf("create %d, update %d, remove %d", len(p.create), len(p.update), len(p.remove))
 			}
 			for _, s := range append(p.create, p.update...) {

@@ -15,7 +15,8 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// callDeadline is this plugin's own deadline for the claims of one call; the kubelet's is 45 s (pkg/kubelet/cm/dra/plugin).
+// callDeadline is this plugin's own deadline for the claims of one call; the kubelet's is 45 s
+// (pkg/kubelet/cm/dra/plugin).
 const callDeadline = 30 * time.Second
 
 // claims answers the kubelet about claims.
@@ -26,7 +27,9 @@ type claims struct {
 
 // NodePrepareResources prepares claims, each by itself and all at once. The kubelet asks again for a claim that is
 // prepared: after its own restart, and after a reboot, when the CDI specs are gone.
-func (s claims) NodePrepareResources(ctx context.Context, req *drapb.NodePrepareResourcesRequest) (*drapb.NodePrepareResourcesResponse, error) {
+func (s claims) NodePrepareResources(ctx context.Context,
+	req *drapb.NodePrepareResourcesRequest,
+) (*drapb.NodePrepareResourcesResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callDeadline)
 	defer cancel()
 	resp := &drapb.NodePrepareResourcesResponse{Claims: map[string]*drapb.NodePrepareResourceResponse{}}
@@ -36,11 +39,15 @@ func (s claims) NodePrepareResources(ctx context.Context, req *drapb.NodePrepare
 		r, problem := s.prepare(ctx, c)
 		if problem != nil {
 			answer.Error = problem.Error()
-			s.cfg.Log.Warn("claim not prepared", "namespace", c.GetNamespace(), "claim", c.GetName(), "uid", c.GetUid(), "reason", problem.Reason, "problem", problem.Message)
+			s.cfg.Log.Warn("claim not prepared", "namespace", c.GetNamespace(), "claim", c.GetName(), "uid", c.GetUid(),
+				"reason", problem.Reason, "problem", problem.Message)
 		}
 		for _, g := range r.Devices {
 			request, _, _ := strings.Cut(g.Request, "/") // the kubelet knows requests, not which alternative was chosen
-			d := &drapb.Device{RequestNames: []string{request}, PoolName: g.Pool, DeviceName: g.Device, CdiDeviceIds: []string{s.cdiID(r.UID, g)}}
+			d := &drapb.Device{
+				RequestNames: []string{request}, PoolName: g.Pool, DeviceName: g.Device,
+				CdiDeviceIds: []string{s.cdiID(r.UID, g)},
+			}
 			if g.Share != "" {
 				d.ShareId = &g.Share
 			}
@@ -53,16 +60,19 @@ func (s claims) NodePrepareResources(ctx context.Context, req *drapb.NodePrepare
 	return resp, nil
 }
 
-// NodeUnprepareResources takes claims back. It needs neither driver nor device nor API server, and one that is not known
-// is taken back already.
-func (s claims) NodeUnprepareResources(_ context.Context, req *drapb.NodeUnprepareResourcesRequest) (*drapb.NodeUnprepareResourcesResponse, error) {
+// NodeUnprepareResources takes claims back. It needs neither driver nor device nor API server, and one that is not
+// known is taken back already.
+func (s claims) NodeUnprepareResources(_ context.Context,
+	req *drapb.NodeUnprepareResourcesRequest,
+) (*drapb.NodeUnprepareResourcesResponse, error) {
 	resp := &drapb.NodeUnprepareResourcesResponse{Claims: map[string]*drapb.NodeUnprepareResourceResponse{}}
 	var mu sync.Mutex
 	each(req.GetClaims(), func(c *drapb.Claim) {
 		answer := &drapb.NodeUnprepareResourceResponse{}
 		if problem := s.unprepare(c.GetUid()); problem != nil {
 			answer.Error = problem.Error()
-			s.cfg.Log.Warn("claim not taken back", "namespace", c.GetNamespace(), "claim", c.GetName(), "uid", c.GetUid(), "reason", problem.Reason, "problem", problem.Message)
+			s.cfg.Log.Warn("claim not taken back", "namespace", c.GetNamespace(), "claim", c.GetName(), "uid",
+				c.GetUid(), "reason", problem.Reason, "problem", problem.Message)
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -80,12 +90,13 @@ func each(all []*drapb.Claim, do func(*drapb.Claim)) {
 	wg.Wait()
 }
 
-// prepare brings one claim to where a container can be given its devices. The record comes first: whoever is killed after
-// it holds the devices, and does the rest when the kubelet asks again.
+// prepare brings one claim to where a container can be given its devices. The record comes first: whoever is killed
+// after it holds the devices, and does the rest when the kubelet asks again.
 func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.Problem) {
 	uid := ref.GetUid()
 	if !uidForm.MatchString(uid) {
-		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare claim %s/%s: %q is not a UID", ref.GetNamespace(), ref.GetName(), uid)
+		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare claim %s/%s: %q is not a UID",
+			ref.GetNamespace(), ref.GetName(), uid)
 	}
 	defer p.claims.lock(uid)()
 	known, prepared := p.book.get(uid)
@@ -96,7 +107,8 @@ func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.
 	case problem != nil:
 		return record{}, problem
 	case p.retired.Load() && !prepared:
-		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare %s: %q is not given out by claims on this node any more", r, p.cfg.Definition.Kind)
+		return record{}, accel.Problemf(accel.ClaimUnusable,
+			"cannot prepare %s: %q is not given out by claims on this node any more", r, p.cfg.Definition.Kind)
 	case len(r.Devices) == 0:
 		return r, nil // another driver's
 	}
@@ -118,7 +130,8 @@ func (p *Plugin) prepare(ctx context.Context, ref *drapb.Claim) (record, *accel.
 	}
 	if !prepared {
 		p.cfg.OnClaims()
-		p.cfg.Log.Info("claim prepared", "namespace", r.Namespace, "claim", r.Name, "uid", r.UID, "devices", len(r.Devices))
+		p.cfg.Log.Info("claim prepared", "namespace", r.Namespace, "claim", r.Name, "uid", r.UID, "devices",
+			len(r.Devices))
 	}
 	return r, nil
 }
@@ -129,7 +142,8 @@ func (p *Plugin) read(ctx context.Context, ref *drapb.Claim) (record, *accel.Pro
 		return p.api.claim(ctx, ref.GetNamespace(), ref.GetName())
 	})
 	if apierrors.IsNotFound(err) {
-		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare claim %s/%s: there is none", ref.GetNamespace(), ref.GetName())
+		return record{}, accel.Problemf(accel.ClaimUnusable, "cannot prepare claim %s/%s: there is none",
+			ref.GetNamespace(), ref.GetName())
 	}
 	if err != nil {
 		return record{}, problem("get claim "+ref.GetNamespace()+"/"+ref.GetName(), err)
@@ -137,8 +151,8 @@ func (p *Plugin) read(ctx context.Context, ref *drapb.Claim) (record, *accel.Pro
 	return recordOf(c, ref.GetUid(), p.driver, p.cfg.Node, p.cfg.Definition)
 }
 
-// keep puts a record into the book. A device that another claim holds is given away only when that claim, asked of the API
-// server, does not have it any more: the kubelet then forgot to take it back.
+// keep puts a record into the book. A device that another claim holds is given away only when that claim, asked of the
+// API server, does not have it any more: the kubelet then forgot to take it back.
 func (p *Plugin) keep(ctx context.Context, r record) *accel.Problem {
 	for range 2 * max(1, len(r.Devices)) {
 		rival, problem := p.book.put(r)
@@ -149,7 +163,8 @@ func (p *Plugin) keep(ctx context.Context, r record) *accel.Problem {
 		if err != nil || !over {
 			return accel.Problemf(accel.ClaimUnusable, "cannot prepare %s: %s holds one of its devices", r, rival)
 		}
-		p.cfg.Log.Warn("claim taken back that the kubelet has forgotten", "namespace", rival.Namespace, "claim", rival.Name, "uid", rival.UID)
+		p.cfg.Log.Warn("claim taken back that the kubelet has forgotten", "namespace", rival.Namespace, "claim",
+			rival.Name, "uid", rival.UID)
 		p.forget(rival.UID)
 	}
 	return accel.Problemf(accel.ClaimUnusable, "cannot prepare %s: others keep taking its devices", r)
@@ -157,14 +172,17 @@ func (p *Plugin) keep(ctx context.Context, r record) *accel.Problem {
 
 // over reports whether the claim of a record is gone or has its devices no more.
 func (p *Plugin) over(ctx context.Context, r record) (bool, error) {
-	c, err := limited(ctx, p.timing.request, func(ctx context.Context) (claim, error) { return p.api.claim(ctx, r.Namespace, r.Name) })
+	c, err := limited(ctx, p.timing.request, func(ctx context.Context) (claim, error) {
+		return p.api.claim(ctx, r.Namespace, r.Name)
+	})
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
 	return err == nil && !allocated(c, r), err
 }
 
-// unprepare takes a claim back. What it needs of disk and ledger can fail without stopping it: a pod's end waits for it.
+// unprepare takes a claim back. What it needs of disk and ledger can fail without stopping it: a pod's end waits for
+// it.
 func (p *Plugin) unprepare(uid string) *accel.Problem {
 	if !uidForm.MatchString(uid) {
 		return accel.Problemf(accel.ClaimUnusable, "cannot take claim %q back: that is not a UID", uid)
@@ -178,8 +196,8 @@ func (p *Plugin) unprepare(uid string) *accel.Problem {
 	return nil
 }
 
-// forget removes what there is of a claim. The record goes last: what is killed before is done again. A spec that stays is
-// named by no container any more.
+// forget removes what there is of a claim. The record goes last: what is killed before is done again. A spec that stays
+// is named by no container any more.
 func (p *Plugin) forget(uid string) {
 	if file := p.specFile(uid); p.cfg.Host.Exists(file) {
 		err := p.cfg.Ledger.Remove(file)

@@ -41,10 +41,12 @@ func TestPrepare(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edus(2)...)
 	b.server.allocate("c", "u-1", "gpus=0000-01-00-0", "gpus=0000-02-00-0", "other=0000-02-00-0!")
-	b.server.configure("c", []string{"gpus"}, `{"apiVersion":"acceld.dev/v1alpha1","kind":"DeviceParameters","env":{"MODE":"fast"}}`)
+	b.server.configure("c", []string{"gpus"},
+		`{"apiVersion":"acceld.dev/v1alpha1","kind":"DeviceParameters","env":{"MODE":"fast"}}`)
 	ids, fault := prepare(t, p, "c", "u-1")
 	want := []string{
-		"qemu-edu.acceld.dev/claim=u-1-0000-01-00-0", "qemu-edu.acceld.dev/claim=u-1-0000-02-00-0", "qemu-edu.acceld.dev/claim=u-1-0000-02-00-0-admin",
+		"qemu-edu.acceld.dev/claim=u-1-0000-01-00-0", "qemu-edu.acceld.dev/claim=u-1-0000-02-00-0",
+		"qemu-edu.acceld.dev/claim=u-1-0000-02-00-0-admin",
 	}
 	if diff := cmp.Diff(want, ids); diff != "" || fault != "" {
 		t.Fatalf("%s: %s", fault, diff)
@@ -53,10 +55,12 @@ func TestPrepare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(spec.Devices) != 3 || spec.Devices[0].ContainerEdits.DeviceNodes[0].Path != "/dev/edu1" || spec.ContainerEdits.Env[0] != "EDU=1" {
+	if len(spec.Devices) != 3 || spec.Devices[0].ContainerEdits.DeviceNodes[0].Path != "/dev/edu1" ||
+		spec.ContainerEdits.Env[0] != "EDU=1" {
 		t.Errorf("the spec is %+v", spec)
 	}
-	if diff := cmp.Diff([]string{"MODE=fast"}, spec.Devices[0].ContainerEdits.Env); diff != "" || spec.Devices[2].ContainerEdits.Env != nil {
+	if diff := cmp.Diff([]string{"MODE=fast"}, spec.Devices[0].ContainerEdits.Env); diff != "" ||
+		spec.Devices[2].ContainerEdits.Env != nil {
 		t.Errorf("environment: %s, %v", diff, spec.Devices[2].ContainerEdits.Env)
 	}
 	// Again, and again after a reboot, by an agent that knows only the disk.
@@ -68,10 +72,12 @@ func TestPrepare(t *testing.T) {
 		t.Fatal(problem)
 	}
 	rebooted, fault := prepare(t, p, "c", "u-1")
-	if !cmp.Equal(ids, again) || !cmp.Equal(ids, rebooted) || fault != "" || !b.there(fmt.Sprintf(specOf, "u-1")) || b.file(fmt.Sprintf(recordIn, "u-1")) != before {
+	if !cmp.Equal(ids, again) || !cmp.Equal(ids, rebooted) || fault != "" || !b.there(fmt.Sprintf(specOf, "u-1")) ||
+		b.file(fmt.Sprintf(recordIn, "u-1")) != before {
 		t.Errorf("prepared again: %v, after the reboot: %v %s", again, rebooted, fault)
 	}
-	if fault := unprepare(t, p, "u-1") + unprepare(t, p, "u-1"); fault != "" || b.there(fmt.Sprintf(specOf, "u-1")) || b.there(fmt.Sprintf(recordIn, "u-1")) {
+	if fault := unprepare(t, p, "u-1") + unprepare(t, p, "u-1"); fault != "" || b.there(fmt.Sprintf(specOf, "u-1")) ||
+		b.there(fmt.Sprintf(recordIn, "u-1")) {
 		t.Errorf("taken back: %s", fault)
 	}
 }
@@ -81,10 +87,14 @@ func TestAlternatives(t *testing.T) {
 	b := newBed(t)
 	p := b.plugin(edus(2)...)
 	b.server.allocate("c", "u-1", "gpu/big=0000-01-00-0", "gpu2/small=0000-02-00-0")
-	b.server.configure("c", []string{"gpu"}, `{"apiVersion":"acceld.dev/v1alpha1","kind":"DeviceParameters","env":{"A":"1"}}`)
-	b.server.configure("c", []string{"gpu2/small"}, `{"apiVersion":"acceld.dev/v1alpha1","kind":"DeviceParameters","env":{"B":"2"}}`)
-	b.server.configure("c", []string{"gpu2/other"}, `{"apiVersion":"acceld.dev/v1alpha1","kind":"DeviceParameters","env":{"C":"3"}}`)
-	resp, err := claims{Plugin: p}.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{ref("c", "u-1")}})
+	b.server.configure("c", []string{"gpu"},
+		`{"apiVersion":"acceld.dev/v1alpha1","kind":"DeviceParameters","env":{"A":"1"}}`)
+	b.server.configure("c", []string{"gpu2/small"},
+		`{"apiVersion":"acceld.dev/v1alpha1","kind":"DeviceParameters","env":{"B":"2"}}`)
+	b.server.configure("c", []string{"gpu2/other"},
+		`{"apiVersion":"acceld.dev/v1alpha1","kind":"DeviceParameters","env":{"C":"3"}}`)
+	resp, err := claims{Plugin: p}.NodePrepareResources(t.Context(),
+		&drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{ref("c", "u-1")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +118,9 @@ func TestPrepareRefuses(t *testing.T) {
 		words []string
 	}{
 		{"no claim", func(b *bed, _ *Plugin) { b.server.release("c") }, []string{"team/c", "there is none"}},
-		{"another claim of the name", func(b *bed, _ *Plugin) { b.server.allocate("c", "u-2", "r=0000-01-00-0") }, []string{"team/c", "u-1", "u-2"}},
+		{"another claim of the name", func(b *bed, _ *Plugin) {
+			b.server.allocate("c", "u-2", "r=0000-01-00-0")
+		}, []string{"team/c", "u-1", "u-2"}},
 		{"not allocated", func(b *bed, _ *Plugin) {
 			x := b.server.claims["c"]
 			x.Status.Allocation = nil
@@ -117,8 +129,12 @@ func TestPrepareRefuses(t *testing.T) {
 		{"another node's pool", func(b *bed, _ *Plugin) {
 			b.server.claims["c"].Status.Allocation.Devices.Results[0].Pool = "node-b"
 		}, []string{"results[0]", `"node-b"`}},
-		{"no such device", func(b *bed, _ *Plugin) { b.server.allocate("c", "u-1", "r=0000-09-00-0") }, []string{"0000-09-00-0", "DeviceGone"}},
-		{"sick", func(_ *bed, p *Plugin) { p.Update([]accel.Accelerator{sick(edu(1))}) }, []string{"ecc error", "DeviceUnhealthy"}},
+		{"no such device", func(b *bed, _ *Plugin) {
+			b.server.allocate("c", "u-1", "r=0000-09-00-0")
+		}, []string{"0000-09-00-0", "DeviceGone"}},
+		{"sick", func(_ *bed, p *Plugin) {
+			p.Update([]accel.Accelerator{sick(edu(1))})
+		}, []string{"ecc error", "DeviceUnhealthy"}},
 		{"no node", func(_ *bed, p *Plugin) {
 			a := edu(1)
 			a.Nodes = nil
@@ -128,7 +144,8 @@ func TestPrepareRefuses(t *testing.T) {
 			b.server.configure("c", nil, `{"apiVersion":"acceld.dev/v1alpha1","kind":"DeviceParameters","environ":{}}`)
 		}, []string{"team/c", "config[0].opaque.parameters", `"environ"`}},
 		{"a parameter that the kind sets", func(b *bed, _ *Plugin) {
-			b.server.configure("c", nil, `{"apiVersion":"acceld.dev/v1alpha1","kind":"DeviceParameters","env":{"EDU":"2"}}`)
+			b.server.configure("c", nil,
+				`{"apiVersion":"acceld.dev/v1alpha1","kind":"DeviceParameters","env":{"EDU":"2"}}`)
 		}, []string{"config[0].opaque.parameters.env", `"EDU"`}},
 		{"somebody else's parameters", func(b *bed, _ *Plugin) {
 			b.server.configure("c", nil, `{"apiVersion":"gpu.example/v1","kind":"GpuConfig"}`)
@@ -161,8 +178,8 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 }
 
-// TestOneClaimPerDevice is the last line of defence: a device is given to one claim, unless it is shared or looked at with
-// admin access, or the API server says that the other claim is over.
+// TestOneClaimPerDevice is the last line of defence: a device is given to one claim, unless it is shared or looked at
+// with admin access, or the API server says that the other claim is over.
 func TestOneClaimPerDevice(t *testing.T) {
 	for _, c := range []struct {
 		name, first, second string
@@ -243,7 +260,9 @@ func TestAPIServerAway(t *testing.T) {
 // TestDamagedRecord: one record that cannot be read harms no other claim, and its own is prepared and taken back.
 func TestDamagedRecord(t *testing.T) {
 	for name, text := range map[string]string{
-		"cut off": `{"version":1,"names`, "empty": "", "of another claim": `{"version":1,"namespace":"x","name":"y","uid":"z"}`, "of tomorrow": `{"version":2,"uid":"u-a"}`,
+		"cut off": `{"version":1,"names`, "empty": "",
+		"of another claim": `{"version":1,"namespace":"x","name":"y","uid":"z"}`,
+		"of tomorrow":      `{"version":2,"uid":"u-a"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
@@ -252,7 +271,8 @@ func TestDamagedRecord(t *testing.T) {
 			b.server.allocate("b", "u-b", "r=0000-02-00-0")
 			prepare(t, p, "a", "u-a")
 			prepare(t, p, "b", "u-b")
-			if err := os.WriteFile(filepath.Join(b.root, fmt.Sprintf(recordIn, "u-a")), []byte(text), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(b.root, fmt.Sprintf(recordIn, "u-a")), []byte(text),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
 			p = b.plugin(edus(2)...)
@@ -277,7 +297,10 @@ func TestDamagedRecord(t *testing.T) {
 
 // TestNewerRecord: an agent takes back what a newer one prepared.
 func TestNewerRecord(t *testing.T) {
-	r, err := readRecord("u-1", []byte(`{"version":1,"namespace":"team","name":"c","uid":"u-1","mood":"good","devices":[{"device":"d","colour":"red"}]}`))
+	r,
+		err := readRecord("u-1",
+		[]byte(
+			`{"version":1,"namespace":"team","name":"c","uid":"u-1","mood":"good","devices":[{"device":"d","colour":"red"}]}`))
 	if err != nil || r.Devices[0].Device != "d" {
 		t.Errorf("%+v %v", r, err)
 	}
@@ -301,16 +324,19 @@ func TestFullDisk(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(b.root, "/var/lib/acceld"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(b.root, "/var/lib/acceld/dra"), nil, 0o644); err != nil { // a file in the way fails for root, too
+	// a file in the way fails for root, too
+	if err := os.WriteFile(filepath.Join(b.root, "/var/lib/acceld/dra"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, fault := prepare(t, p, "c", "u-1"); !strings.Contains(fault, "cannot keep the record of claim team/c") || b.there(fmt.Sprintf(specOf, "u-1")) {
+	if _, fault := prepare(t, p, "c", "u-1"); !strings.Contains(fault, "cannot keep the record of claim team/c") ||
+		b.there(fmt.Sprintf(specOf, "u-1")) {
 		t.Errorf("%q", fault)
 	}
 	if err := os.Remove(filepath.Join(b.root, "/var/lib/acceld/dra")); err != nil {
 		t.Fatal(err)
 	}
-	if _, fault := prepare(t, p, "c", "u-1"); fault != "" || !b.there(fmt.Sprintf(recordIn, "u-1")) || !b.there(fmt.Sprintf(specOf, "u-1")) {
+	if _, fault := prepare(t, p, "c", "u-1"); fault != "" || !b.there(fmt.Sprintf(recordIn, "u-1")) ||
+		!b.there(fmt.Sprintf(specOf, "u-1")) {
 		t.Errorf("with room: %q", fault)
 	}
 }
@@ -337,7 +363,8 @@ func TestUnprepareAlwaysWorks(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(file, "in the way"), 0o755); err != nil { // fails for root, too
 		t.Fatal(err)
 	}
-	if fault := unprepare(t, b.plugin(edu(1)), "u-1") + unprepare(t, p, "u-1"); fault != "" || !p.book.empty() || b.there(fmt.Sprintf(specOf, "u-1")) {
+	if fault := unprepare(t, b.plugin(edu(1)), "u-1") + unprepare(t, p, "u-1"); fault != "" || !p.book.empty() ||
+		b.there(fmt.Sprintf(specOf, "u-1")) {
 		t.Errorf("%q, spec there: %v", fault, b.there(fmt.Sprintf(specOf, "u-1")))
 	}
 }

@@ -149,7 +149,8 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 			return 0, nil
 		}
 		if err := b.askElsewhere(ctx); err != nil {
-			b.withhold(accel.Problemf(accel.ProbeUnanswered, "cannot find out who holds devices of %q in another way: %v", b.cfg.Definition.Kind, err))
+			b.withhold(accel.Problemf(accel.ProbeUnanswered,
+				"cannot find out who holds devices of %q in another way: %v", b.cfg.Definition.Kind, err))
 			return b.timing.look / 10, nil
 		}
 	}
@@ -166,7 +167,8 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	}
 	if !p.empty() {
-		b.cfg.Log.Info("slices published", "slices", len(wanted), "devices", usable(wanted), "generation", generation(b.there))
+		b.cfg.Log.Info("slices published", "slices", len(wanted), "devices", usable(wanted), "generation",
+			generation(b.there))
 	}
 	b.keepClasses(ctx)
 	held := len(b.list.load().elsewhere)
@@ -175,7 +177,9 @@ func (b *publisher) reconcile(ctx context.Context) (time.Duration, error) {
 		why = accel.Problemf(accel.DeviceHeld, "%d devices are held by pods through the device plugin", held)
 		again = b.timing.look
 	}
-	b.standing.setPublication(why, func(h *accel.PluginHave) { h.Allocatable = accel.Known(usable(slices.Collect(maps.Values(b.there)))) })
+	b.standing.setPublication(why, func(h *accel.PluginHave) {
+		h.Allocatable = accel.Known(usable(slices.Collect(maps.Values(b.there))))
+	})
 	return again, nil
 }
 
@@ -215,7 +219,9 @@ func (b *publisher) askElsewhere(ctx context.Context) error {
 func (b *publisher) write(ctx context.Context, p plan) error {
 	for _, s := range p.remove {
 		name := s.Metadata.Name
-		if err := b.one(ctx, "delete slice "+name, func(ctx context.Context) error { return b.api.remove(ctx, name) }); err != nil {
+		if err := b.one(ctx, "delete slice "+name, func(ctx context.Context) error {
+			return b.api.remove(ctx, name)
+		}); err != nil {
 			return err
 		}
 		b.mirror.Drop(&s)
@@ -274,7 +280,9 @@ func (b *publisher) keep(told, made Slice) {
 	b.settled[name] = told
 	if !b.partial {
 		b.partial = true
-		b.cfg.Log.Warn("the API server leaves out what it does not know of a slice; features of its version are missing", "slice", name)
+		b.cfg.Log.Warn(
+			"the API server leaves out what it does not know of a slice; features of its version are missing", "slice",
+			name)
 	}
 }
 

@@ -29,12 +29,18 @@ func TestPublishes(t *testing.T) {
 	b.run(p)
 	b.offered(p, 2)
 	s := b.server.published()[0]
-	if s.Spec.Driver != "qemu-edu.acceld.dev" || s.Spec.NodeName != node || s.Spec.Pool.Name != node || s.Spec.Pool.Generation != 1 || s.Metadata.OwnerReferences[0].UID != "node-uid" {
+	if s.Spec.Driver != "qemu-edu.acceld.dev" || s.Spec.NodeName != node || s.Spec.Pool.Name != node ||
+		s.Spec.Pool.Generation != 1 || s.Metadata.OwnerReferences[0].UID != "node-uid" {
 		t.Errorf("the slice: %+v", s)
 	}
-	b.until("the class", func() bool { b.server.mu.Lock(); defer b.server.mu.Unlock(); return len(b.server.classes) == 1 })
+	b.until("the class", func() bool {
+		b.server.mu.Lock()
+		defer b.server.mu.Unlock()
+		return len(b.server.classes) == 1
+	})
 	c := b.server.classes["qemu-edu.acceld.dev"]
-	if c.Spec.ExtendedResourceName != "qemu.org/edu" || c.Spec.Selectors[0].CEL.Expression != `device.driver == "qemu-edu.acceld.dev"` {
+	if c.Spec.ExtendedResourceName != "qemu.org/edu" ||
+		c.Spec.Selectors[0].CEL.Expression != `device.driver == "qemu-edu.acceld.dev"` {
 		t.Errorf("the class: %+v", c)
 	}
 	// Steady state: what does not change is not written, however often it is said.
@@ -50,7 +56,8 @@ func TestPublishes(t *testing.T) {
 	// A fault is one write in the same generation, and so is its end.
 	p.Update([]accel.Accelerator{edu(1), sick(edu(2))})
 	b.offered(p, 1)
-	if s := b.server.published()[0]; s.Spec.Pool.Generation != 1 || s.Spec.Devices[1].Taints[0].Value != "DeviceUnhealthy" || b.server.writes() != writes+1 {
+	if s := b.server.published()[0]; s.Spec.Pool.Generation != 1 ||
+		s.Spec.Devices[1].Taints[0].Value != "DeviceUnhealthy" || b.server.writes() != writes+1 {
 		t.Errorf("after a fault: %+v, %d writes", s.Spec, b.server.writes()-writes)
 	}
 	p.Update(edus(2))
@@ -76,7 +83,8 @@ func TestDrift(t *testing.T) {
 		"changed": func() {
 			s := b.server.published()[0]
 			s.Spec.Devices = s.Spec.Devices[:1]
-			if err := b.server.Do(t.Context(), "PUT", apiRoot+"resourceslices/"+s.Metadata.Name, nil, s, nil); err != nil {
+			if err := b.server.Do(t.Context(), "PUT", apiRoot+"resourceslices/"+s.Metadata.Name, nil, s,
+				nil); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -140,7 +148,9 @@ func TestAPIServerRefuses(t *testing.T) {
 			p := b.plugin(edu(1))
 			b.kubelet()
 			b.run(p)
-			b.until("the reason", func() bool { return p.State().Registered && p.Problem() != nil && p.Problem().Reason == c.reason })
+			b.until("the reason", func() bool {
+				return p.State().Registered && p.Problem() != nil && p.Problem().Reason == c.reason
+			})
 			if p.State().Allocatable.Known {
 				t.Errorf("%+v", p.State())
 			}
@@ -180,8 +190,8 @@ func (unwatched) Watch(context.Context, string, url.Values) (io.ReadCloser, erro
 	return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "resourceslices"}, "", errors.New("no watch"))
 }
 
-// TestWatchThatLags: a watch tells of own writes late, when newer ones have been answered. What it says is older than what is known,
-// and nothing is written, listed or offered because of it.
+// TestWatchThatLags: a watch tells of own writes late, when newer ones have been answered. What it says is older than
+// what is known, and nothing is written, listed or offered because of it.
 func TestWatchThatLags(t *testing.T) {
 	b := newBed(t)
 	late := &lagging{server: b.server, next: make(chan struct{})}
@@ -278,7 +288,9 @@ func TestElsewhere(t *testing.T) {
 	}
 	b.kubelet()
 	b.run(p)
-	b.until("the silence to be said", func() bool { return p.Problem() != nil && p.Problem().Reason == accel.ProbeUnanswered })
+	b.until("the silence to be said", func() bool {
+		return p.Problem() != nil && p.Problem().Reason == accel.ProbeUnanswered
+	})
 	if n := len(b.server.published()); n > 0 {
 		t.Errorf("%d slices while nobody knows who holds devices", n)
 	}
@@ -286,7 +298,8 @@ func TestElsewhere(t *testing.T) {
 	b.until("one device to be offered", func() bool {
 		return p.State().Allocatable.Is(1) && p.Problem() != nil && p.Problem().Reason == accel.DeviceHeld
 	})
-	if s := b.server.published()[0]; len(s.Spec.Devices[1].Taints) != 1 || s.Spec.Devices[1].Taints[0].Value != "DeviceHeld" {
+	if s := b.server.published()[0]; len(s.Spec.Devices[1].Taints) != 1 ||
+		s.Spec.Devices[1].Taints[0].Value != "DeviceHeld" {
 		t.Errorf("%+v", s.Spec.Devices)
 	}
 	b.server.allocate("c", "u-1", "r=0000-02-00-0")
@@ -314,7 +327,8 @@ func TestRetire(t *testing.T) {
 	if _, fault := prepare(t, p, "c", "u-1"); fault != "" {
 		t.Errorf("a pod that runs starts a container again: %s", fault)
 	}
-	if held, known := p.Held(); !known || !slices.Equal(held, []string{"0000:01:00.0"}) || !Served(b.host, "/var/lib/acceld", b.def) {
+	if held, known := p.Held(); !known || !slices.Equal(held, []string{"0000:01:00.0"}) ||
+		!Served(b.host, "/var/lib/acceld", b.def) {
 		t.Errorf("held: %v %v", held, known)
 	}
 	if who := p.Known(); len(who) != 1 || who[0].Pod != "pod-of-c" || who[0].Namespace != "team" {
@@ -384,7 +398,9 @@ func TestSpecsFollow(t *testing.T) {
 	a := edu(1)
 	a.Nodes = []accel.DeviceNode{{Path: "/dev/edu7"}}
 	p.Update([]accel.Accelerator{a})
-	b.until("the spec to name the new node", func() bool { return b.there(spec) && strings.Contains(b.file(spec), "/dev/edu7") })
+	b.until("the spec to name the new node", func() bool {
+		return b.there(spec) && strings.Contains(b.file(spec), "/dev/edu7")
+	})
 }
 
 // TestOwnWritesAreNoDrift: what a prepare writes does not have the other claims' specs rendered again.
@@ -394,11 +410,14 @@ func TestOwnWritesAreNoDrift(t *testing.T) {
 	var rendered atomic.Int32
 	p := bed.plugin(edus(claims)...)
 	edits := p.cfg.Edits
-	p.cfg.Edits = func(def *accel.Definition, a accel.Accelerator) (shared, own specs.ContainerEdits, problem *accel.Problem) {
+	p.cfg.Edits = func(def *accel.Definition, a accel.Accelerator) (shared, own specs.ContainerEdits,
+		problem *accel.Problem,
+	) {
 		rendered.Add(1)
 		return edits(def, a)
 	}
-	if err := os.MkdirAll(filepath.Join(bed.root, specDir), 0o755); err != nil { // that it comes is a reason to look at all of them
+	// that it comes is a reason to look at all of them
+	if err := os.MkdirAll(filepath.Join(bed.root, specDir), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	bed.run(p)
@@ -418,7 +437,8 @@ func TestOwnWritesAreNoDrift(t *testing.T) {
 		if err := change(file); err != nil {
 			t.Fatal(err)
 		}
-		bed.until("the spec that somebody changed", func() bool { // events come in order: those of the writes are over then
+		// events come in order: those of the writes are over then
+		bed.until("the spec that somebody changed", func() bool {
 			now, _ := os.ReadFile(file)
 			return string(now) == string(want)
 		})

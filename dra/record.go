@@ -53,9 +53,11 @@ func (r record) String() string { return fmt.Sprintf("claim %s/%s (%s)", r.Names
 
 // same reports whether two records give the same.
 func (r record) same(o record) bool {
-	return r.UID == o.UID && r.Namespace == o.Namespace && r.Name == o.Name && slices.EqualFunc(r.Devices, o.Devices, func(a, b given) bool {
-		return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && a.Share == b.Share && a.Admin == b.Admin && slices.Equal(a.Env, b.Env)
-	})
+	return r.UID == o.UID && r.Namespace == o.Namespace && r.Name == o.Name && slices.EqualFunc(r.Devices, o.Devices,
+		func(a, b given) bool {
+			return a.Request == b.Request && a.Pool == b.Pool && a.Device == b.Device && a.Share == b.Share &&
+				a.Admin == b.Admin && slices.Equal(a.Env, b.Env)
+		})
 }
 
 // excludes reports whether a device of r and one of o cannot be given at the same time.

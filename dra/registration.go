@@ -9,8 +9,9 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// register keeps the plugin registered until ctx ends. The kubelet finds it: at its start, and when a socket appears in its
-// directory. A restarted kubelet therefore needs nothing from here; what is looked after is that nothing stays stuck.
+// register keeps the plugin registered until ctx ends. The kubelet finds it: at its start, and when a socket appears in
+// its directory. A restarted kubelet therefore needs nothing from here; what is looked after is that nothing stays
+// stuck.
 func (p *Plugin) register(ctx context.Context) {
 	events, err := p.cfg.Host.Watch(ctx, p.cfg.registry())
 	if err != nil {
@@ -19,7 +20,8 @@ func (p *Plugin) register(ctx context.Context) {
 	patience := p.timing.unheard
 	for failures := 1; ctx.Err() == nil; failures++ {
 		if !p.cfg.Host.Exists(p.cfg.registry()) {
-			p.disconnected(accel.Problemf(accel.KubeletAbsent, "there is no %q: no kubelet has run on this host", p.cfg.registry()))
+			p.disconnected(accel.Problemf(accel.KubeletAbsent, "there is no %q: no kubelet has run on this host",
+				p.cfg.registry()))
 			pause(ctx, events, p.timing.retry.Max)
 			failures = 0
 			continue
@@ -65,9 +67,11 @@ func (p *Plugin) disconnected(problem *accel.Problem) {
 	p.poke()
 }
 
-// attend follows one registration until it has to be made again: the kubelet refuses it or does not come, has gone for long,
-// or the socket that it finds was removed. Heard tells that the kubelet has taken it once.
-func (p *Plugin) attend(ctx context.Context, s *service, events <-chan string, patience time.Duration) (heard bool, problem *accel.Problem) {
+// attend follows one registration until it has to be made again: the kubelet refuses it or does not come, has gone for
+// long, or the socket that it finds was removed. Heard tells that the kubelet has taken it once.
+func (p *Plugin) attend(ctx context.Context, s *service, events <-chan string, patience time.Duration) (heard bool,
+	problem *accel.Problem,
+) {
 	taken := false
 	waiting := time.NewTimer(patience)
 	defer waiting.Stop()
@@ -77,7 +81,8 @@ func (p *Plugin) attend(ctx context.Context, s *service, events <-chan string, p
 			return heard, nil
 		case text := <-s.verdicts:
 			if text != "" {
-				return heard, accel.Problemf(accel.RegistrationFailed, "the kubelet refused to register %q: %s", p.driver, text)
+				return heard, accel.Problemf(accel.RegistrationFailed, "the kubelet refused to register %q: %s",
+					p.driver, text)
 			}
 			heard, taken = true, true
 			p.standing.setRegistration(nil, func(h *accel.PluginHave) { h.Registrations++ })
@@ -98,7 +103,8 @@ func (p *Plugin) attend(ctx context.Context, s *service, events <-chan string, p
 			if taken {
 				return heard, accel.Problemf(accel.KubeletAbsent, "the kubelet has left the socket of %q", p.driver)
 			}
-			return heard, accel.Problemf(accel.KubeletAbsent, "no kubelet has come for the registration of %q in %s", p.driver, patience)
+			return heard, accel.Problemf(accel.KubeletAbsent, "no kubelet has come for the registration of %q in %s",
+				p.driver, patience)
 		}
 	}
 }

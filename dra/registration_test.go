@@ -22,7 +22,9 @@ import (
 // offered waits until n devices are offered.
 func (b *bed) offered(p *Plugin, n int) {
 	b.Helper()
-	b.until("the devices to be offered", func() bool { return p.State().Registered && p.State().Allocatable.Is(n) && p.Problem() == nil })
+	b.until("the devices to be offered", func() bool {
+		return p.State().Registered && p.State().Allocatable.Is(n) && p.Problem() == nil
+	})
 }
 
 func TestServesBothVersions(t *testing.T) {
@@ -33,13 +35,15 @@ func TestServesBothVersions(t *testing.T) {
 	b.offered(p, 1)
 	b.server.allocate("c", "u-1", "r=0000-01-00-0")
 	conn := k.conn()
-	now, err := drapb.NewDRAPluginClient(conn).NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{ref("c", "u-1")}})
+	now, err := drapb.NewDRAPluginClient(conn).NodePrepareResources(t.Context(),
+		&drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{ref("c", "u-1")}})
 	if err != nil || now.GetClaims()["u-1"].GetError() != "" || len(now.GetClaims()["u-1"].GetDevices()) != 1 {
 		t.Errorf("v1: %v %v", now, err)
 	}
-	before, err := drapbbeta.NewDRAPluginClient(conn).NodeUnprepareResources(t.Context(), &drapbbeta.NodeUnprepareResourcesRequest{
-		Claims: []*drapbbeta.Claim{{Namespace: "team", Name: "c", Uid: "u-1"}},
-	})
+	before, err := drapbbeta.NewDRAPluginClient(conn).NodeUnprepareResources(t.Context(),
+		&drapbbeta.NodeUnprepareResourcesRequest{
+			Claims: []*drapbbeta.Claim{{Namespace: "team", Name: "c", Uid: "u-1"}},
+		})
 	if err != nil || before.GetClaims()["u-1"].GetError() != "" || !p.book.empty() {
 		t.Errorf("v1beta1: %v %v", before, err)
 	}
@@ -239,7 +243,8 @@ func TestHealth(t *testing.T) {
 	k := b.kubelet()
 	b.run(p)
 	conn := k.conn()
-	stream, err := drahealth.NewDRAResourceHealthClient(conn).NodeWatchResources(t.Context(), &drahealth.NodeWatchResourcesRequest{})
+	stream, err := drahealth.NewDRAResourceHealthClient(conn).NodeWatchResources(t.Context(),
+		&drahealth.NodeWatchResourcesRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +265,8 @@ func TestHealth(t *testing.T) {
 	}
 	looks.Store(true)
 	m := <-got
-	if len(m.GetDevices()) != 2 || m.GetDevices()[0].GetHealth() != drahealth.HealthStatus_HEALTHY || m.GetDevices()[0].GetDevice().GetPoolName() != node {
+	if len(m.GetDevices()) != 2 || m.GetDevices()[0].GetHealth() != drahealth.HealthStatus_HEALTHY ||
+		m.GetDevices()[0].GetDevice().GetPoolName() != node {
 		t.Errorf("%v", m)
 	}
 	<-got // confirmed again without a change
@@ -268,10 +274,12 @@ func TestHealth(t *testing.T) {
 	for m.GetDevices()[1].GetHealth() == drahealth.HealthStatus_HEALTHY {
 		m = <-got
 	}
-	if d := m.GetDevices()[1]; d.GetHealth() != drahealth.HealthStatus_UNHEALTHY || d.GetMessage() != "ecc error" || d.GetHealthCheckTimeoutSeconds() != 30 {
+	if d := m.GetDevices()[1]; d.GetHealth() != drahealth.HealthStatus_UNHEALTHY || d.GetMessage() != "ecc error" ||
+		d.GetHealthCheckTimeoutSeconds() != 30 {
 		t.Errorf("%v", d)
 	}
-	old, err := drahealthalpha.NewDRAResourceHealthClient(conn).NodeWatchResources(t.Context(), &drahealthalpha.NodeWatchResourcesRequest{})
+	old, err := drahealthalpha.NewDRAResourceHealthClient(conn).NodeWatchResources(t.Context(),
+		&drahealthalpha.NodeWatchResourcesRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,9 +26,9 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// service is one registration: two sockets with names of their own, the one that the kubelet finds and the one that it then
-// calls. The kubelet refuses a driver's endpoint that it knows already (pkg/kubelet/cm/dra/plugin), so that every name is
-// used once.
+// service is one registration: two sockets with names of their own, the one that the kubelet finds and the one that it
+// then calls. The kubelet refuses a driver's endpoint that it knows already (pkg/kubelet/cm/dra/plugin), so that every
+// name is used once.
 type service struct {
 	registration.UnsafeRegistrationServer
 	*Plugin
@@ -55,8 +55,9 @@ func (p *Plugin) serve() (*service, *accel.Problem) {
 	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
 	name := hex.EncodeToString(id[:])
 	s := &service{
-		Plugin: p, endpoint: path.Join(p.cfg.directory(p.driver), "dra-"+name+".sock"), announced: path.Join(p.cfg.registry(), "acceld-"+p.cfg.Definition.Kind+"-"+name+"-reg.sock"),
-		told: make(chan struct{}, 1), verdicts: make(chan string, 8), over: make(chan struct{}),
+		Plugin: p, endpoint: path.Join(p.cfg.directory(p.driver), "dra-"+name+".sock"),
+		announced: path.Join(p.cfg.registry(), "acceld-"+p.cfg.Definition.Kind+"-"+name+"-reg.sock"),
+		told:      make(chan struct{}, 1), verdicts: make(chan string, 8), over: make(chan struct{}),
 	}
 	if !p.cfg.Host.Exists(p.cfg.directory(p.driver)) {
 		if err := p.cfg.Ledger.MkdirAll(p.cfg.directory(p.driver), 0o750); err != nil { // a purge takes it away
@@ -67,11 +68,14 @@ func (p *Plugin) serve() (*service, *accel.Problem) {
 		drapb.RegisterDRAPluginServer(g, claims{Plugin: p})
 		drapbbeta.RegisterDRAPluginServer(g, drapbbeta.V1ServerWrapper{DRAPluginServer: claims{Plugin: p}})
 		drahealth.RegisterDRAResourceHealthServer(g, watcher{Plugin: p, over: s.over})
-		drahealthalpha.RegisterDRAResourceHealthServer(g, drahealth.V1ServerWrapper{Server: watcher{Plugin: p, over: s.over}})
+		drahealthalpha.RegisterDRAResourceHealthServer(g,
+			drahealth.V1ServerWrapper{Server: watcher{Plugin: p, over: s.over}})
 	}, grpc.StatsHandler(s)); problem != nil {
 		return nil, problem
 	}
-	if problem := s.listen(s.announced, func(g *grpc.Server) { registration.RegisterRegistrationServer(g, s) }); problem != nil {
+	if problem := s.listen(s.announced, func(g *grpc.Server) {
+		registration.RegisterRegistrationServer(g, s)
+	}); problem != nil {
 		s.stop()
 		return nil, problem
 	}
@@ -128,12 +132,17 @@ func guard(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grp
 func (s *service) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	return &registration.PluginInfo{
 		Type: registration.DRAPlugin, Name: s.driver, Endpoint: s.endpoint,
-		SupportedVersions: []string{drapb.DRAPluginService, drapbbeta.DRAPluginService, drahealth.DRAResourceHealthService, drahealthalpha.DRAResourceHealthService},
+		SupportedVersions: []string{
+			drapb.DRAPluginService, drapbbeta.DRAPluginService,
+			drahealth.DRAResourceHealthService, drahealthalpha.DRAResourceHealthService,
+		},
 	}, nil
 }
 
 // NotifyRegistrationStatus takes the kubelet's verdict.
-func (s *service) NotifyRegistrationStatus(_ context.Context, v *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (s *service) NotifyRegistrationStatus(_ context.Context,
+	v *registration.RegistrationStatus,
+) (*registration.RegistrationStatusResponse, error) {
 	text := ""
 	if !v.GetPluginRegistered() {
 		text = "no reason given"
@@ -171,8 +180,8 @@ func (s *service) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Conte
 // HandleRPC is of no interest.
 func (s *service) HandleRPC(context.Context, stats.RPCStats) {}
 
-// removeLeftovers removes the sockets of a killed predecessor, on which nobody listens any more: as long as the one that is
-// found is there, the kubelet believes in it.
+// removeLeftovers removes the sockets of a killed predecessor, on which nobody listens any more: as long as the one
+// that is found is there, the kubelet believes in it.
 func (p *Plugin) removeLeftovers(now time.Time) {
 	for dir, form := range map[string]string{
 		p.cfg.registry():          `^acceld-` + regexp.QuoteMeta(p.cfg.Definition.Kind) + `-[0-9a-f]{8}-reg\.sock$`,
@@ -186,7 +195,8 @@ func (p *Plugin) removeLeftovers(now time.Time) {
 		for _, e := range entries {
 			info, err := e.Info()
 			// Between bind and listen nobody answers on a socket that is about to be used.
-			if err != nil || info.Mode().Type() != fs.ModeSocket || !ours.MatchString(e.Name()) || now.Sub(info.ModTime()) < time.Second {
+			if err != nil || info.Mode().Type() != fs.ModeSocket || !ours.MatchString(e.Name()) ||
+				now.Sub(info.ModTime()) < time.Second {
 				continue
 			}
 			name := path.Join(dir, e.Name())

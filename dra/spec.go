@@ -81,12 +81,13 @@ func unusableSpec(r record, err error) *accel.Problem {
 	return accel.Problemf(accel.SpecInvalid, "cannot render the CDI spec of %s: %v", r, err)
 }
 
-// usable returns the accelerators of a claim by device name, or why they cannot be given to a container. Whoever has admin
-// access may look at a device that is not well, as long as it has something to look at.
+// usable returns the accelerators of a claim by device name, or why they cannot be given to a container. Whoever has
+// admin access may look at a device that is not well, as long as it has something to look at.
 func (p *Plugin) usable(r record) (map[string]accel.Accelerator, *accel.Problem) {
 	v := p.list.load()
 	if !v.told {
-		return nil, accel.Problemf(accel.ProbeUnanswered, "cannot prepare %s: the devices of this node are not known yet", r)
+		return nil, accel.Problemf(accel.ProbeUnanswered,
+			"cannot prepare %s: the devices of this node are not known yet", r)
 	}
 	now := map[string]accel.Accelerator{}
 	for _, g := range r.Devices {
@@ -95,12 +96,14 @@ func (p *Plugin) usable(r record) (map[string]accel.Accelerator, *accel.Problem)
 		now[g.Device] = a
 		switch {
 		case !known:
-			return nil, accel.Problemf(accel.DeviceGone, "cannot prepare %s: there is no device %q on this node", r, g.Device)
+			return nil, accel.Problemf(accel.DeviceGone, "cannot prepare %s: there is no device %q on this node", r,
+				g.Device)
 		case !a.Offered() && !g.Admin:
 			reason, message := a.Refusal()
 			return nil, accel.Problemf(reason, "cannot prepare %s: device %q is not offered: %s", r, g.Device, message)
 		case len(a.Nodes) == 0 && len(p.cfg.Definition.NodesOf(a.Profile)) > 0:
-			return nil, accel.Problemf(accel.NodeMissing, "cannot prepare %s: device %q has no device node", r, g.Device)
+			return nil, accel.Problemf(accel.NodeMissing, "cannot prepare %s: device %q has no device node", r,
+				g.Device)
 		}
 	}
 	return now, nil

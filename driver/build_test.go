@@ -50,7 +50,8 @@ func newWorkshop(t *testing.T, makefile string) *workshop {
 	w.write(w.source, "edu.c", "int x;\n")
 	w.write(w.source, "made.ko", "what an earlier build left")
 	w.write(w.headers, "good.bin", string(ko.Edu().Bytes()))
-	w.write(w.headers, "Makefile", "modules:\n\t@echo run >> "+w.headers+"/runs\n\t@"+strings.ReplaceAll(makefile, "\n", "\n\t@")+"\n")
+	w.write(w.headers, "Makefile", "modules:\n\t@echo run >> "+w.headers+"/runs\n\t@"+strings.ReplaceAll(makefile, "\n",
+		"\n\t@")+"\n")
 	return w
 }
 
@@ -86,12 +87,18 @@ func TestBuildFails(t *testing.T) {
 		want                    accel.Reason
 		says                    string
 	}{
-		{"compiler", `echo "$(M)/edu.c:1:2: error: bad" >&2; exit 1`, "", accel.BuildFailed, "edu.c:1:2: error: bad; log: "},
+		{
+			"compiler", `echo "$(M)/edu.c:1:2: error: bad" >&2; exit 1`, "", accel.BuildFailed,
+			"edu.c:1:2: error: bad; log: ",
+		},
 		{"no module", `true`, "", accel.BuildFailed, `made no module "edu"`},
 		{"half a module", `head -c 200 good.bin > $(M)/edu.ko`, "", accel.ModuleInvalid, "not a whole ELF file"},
 		{"other version", goodMake, "2.0.0", accel.SourceMissing, `is of version "1.0.0", wanted is "2.0.0"`},
 		{"other kernel", `cp other.bin $(M)/edu.ko`, "", accel.KernelMismatch, `built for kernel "5.0"`},
-		{"disk", `echo "x.c: fatal error: error writing: No space left on device"; exit 1`, "", accel.NoSpace, "No space left"},
+		{
+			"disk", `echo "x.c: fatal error: error writing: No space left on device"; exit 1`, "", accel.NoSpace,
+			"No space left",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorkshop(t, c.makefile)
@@ -104,7 +111,8 @@ func TestBuildFails(t *testing.T) {
 				t.Fatalf("got %v, want %s with %q", problem, c.want, c.says)
 			}
 			w.isClean(0)
-			if logs, _ := filepath.Glob(w.state + "/kmod/failed/*.log"); len(logs) != 1 || !strings.Contains(problem.Message, logs[0]) {
+			if logs, _ := filepath.Glob(w.state + "/kmod/failed/*.log"); len(logs) != 1 ||
+				!strings.Contains(problem.Message, logs[0]) {
 				t.Errorf("the log is not kept: %v, %s", logs, problem.Message)
 			}
 		})
@@ -129,7 +137,8 @@ func TestBuildOnce(t *testing.T) {
 	keys := make([]string, 4)
 	for i := range keys {
 		all.Go(func() {
-			e, problem := New(w.h, Options{StateDir: w.state}).sources.Build(context.Background(), w.definition(), w.facts())
+			e, problem := New(w.h, Options{StateDir: w.state}).sources.Build(context.Background(), w.definition(),
+				w.facts())
 			if problem != nil {
 				t.Error(problem)
 			}
@@ -151,7 +160,8 @@ func TestBuildOnce(t *testing.T) {
 	w.isClean(1)
 	// Another byte of source, another argument or another kernel is another driver.
 	w.write(w.source, "edu.c", "int y;\n")
-	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.HeadersMissing {
+	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem == nil ||
+		problem.Reason != accel.HeadersMissing {
 		t.Error(problem)
 	}
 	st, err := os.Stat(w.state + "/kmod/" + keys[0])
@@ -179,7 +189,8 @@ func TestBuildTimeout(t *testing.T) {
 	}})
 	w.write(w.headers, "Makefile", "modules:\n\t@echo '  CC [M] x.o'; setsid sleep "+sleep+" & exec sleep "+sleep+"\n")
 	start = time.Now()
-	if _, problem := d.sources.Build(ctx, w.definition(), w.facts()); problem == nil || !strings.Contains(problem.Message, "called off") || time.Since(start) > 10*time.Second {
+	if _, problem := d.sources.Build(ctx, w.definition(), w.facts()); problem == nil ||
+		!strings.Contains(problem.Message, "called off") || time.Since(start) > 10*time.Second {
 		t.Error("a build that was called off:", problem)
 	}
 	w.isGone(sleep)
@@ -202,8 +213,11 @@ func TestBuildWithoutRights(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("giving up rights needs root")
 	}
-	w := newWorkshop(t, `test $$(id -u) -gt 1879048191; test -w $(M)/edu.c; ! cat /etc/shadow 2>/dev/null; ! ls `+"$(M)/../entry"+` 2>/dev/null; test $$(grep -c : /proc/net/dev) = 1; test $$(nice) = 19; touch "$$TMPDIR/x"; `+goodMake)
-	if _, problem := New(w.h, Options{StateDir: w.state}).sources.Build(t.Context(), w.definition(), w.facts()); problem != nil {
+	w := newWorkshop(t, `test $$(id -u) -gt 1879048191; test -w $(M)/edu.c; ! cat /etc/shadow 2>/dev/null; ! ls `+
+		"$(M)/../entry"+` 2>/dev/null; test $$(grep -c : /proc/net/dev) = 1; test $$(nice) = 19; touch "$$TMPDIR/x"; `+
+		goodMake)
+	if _, problem := New(w.h, Options{StateDir: w.state}).sources.Build(t.Context(), w.definition(),
+		w.facts()); problem != nil {
 		b, _ := filepath.Glob(w.state + "/kmod/failed/*")
 		t.Fatal(problem, b)
 	}
@@ -214,9 +228,11 @@ func TestBuildWithoutRights(t *testing.T) {
 }
 
 func TestBuildOutOfMemory(t *testing.T) {
-	w := newWorkshop(t, `dd if=/dev/zero of=/dev/null bs=300M count=1 2>/dev/null || { echo "cc1: out of memory allocating 9 bytes"; exit 1; }; `+goodMake)
+	w := newWorkshop(t,
+		`dd if=/dev/zero of=/dev/null bs=300M count=1 2>/dev/null || { echo "cc1: out of memory allocating 9 bytes"; exit 1; }; `+goodMake)
 	d := New(w.h, Options{StateDir: w.state, BuildMemory: 64 << 20})
-	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.BuildOutOfMemory {
+	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem == nil ||
+		problem.Reason != accel.BuildOutOfMemory {
 		t.Error(problem)
 	}
 	w.isClean(0)
@@ -275,7 +291,8 @@ func TestReasonOfDisk(t *testing.T) {
 	if _, problem := d.sources.Build(t.Context(), def, m.Facts()); problem == nil {
 		t.Error("no problem")
 	}
-	if p := accel.ProblemOf(errors.Join(errors.New("x"), &os.PathError{Op: "write", Path: "/x", Err: syscall.ENOSPC}), "cannot write"); p.Reason != accel.NoSpace {
+	if p := accel.ProblemOf(errors.Join(errors.New("x"), &os.PathError{Op: "write", Path: "/x", Err: syscall.ENOSPC}),
+		"cannot write"); p.Reason != accel.NoSpace {
 		t.Error(p)
 	}
 }

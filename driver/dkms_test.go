@@ -15,8 +15,8 @@ import (
 
 const named = "PACKAGE_NAME=x\nPACKAGE_VERSION=1\n"
 
-// TestDKMSBuild builds as DKMS does: a patch for this kernel and not the one for another, PRE_BUILD, make with what DKMS
-// gives it, a module under another name in a directory of its own.
+// TestDKMSBuild builds as DKMS does: a patch for this kernel and not the one for another, PRE_BUILD, make with what
+// DKMS gives it, a module under another name in a directory of its own.
 func TestDKMSBuild(t *testing.T) {
 	w := newWorkshop(t, `true`)
 	sub := func(name, text string, mode os.FileMode) {
@@ -29,8 +29,10 @@ func TestDKMSBuild(t *testing.T) {
 	}
 	sub("patches/good.patch", "--- a/edu.c\n+++ b/edu.c\n@@ -1 +1 @@\n-int x;\n+int patched;\n", 0o644)
 	sub("pre.sh", "#!/bin/sh\necho \"$1 $kernelver\" > pre\n", 0o755)
-	sub("Makefile", "all:\n\tgrep -q patched edu.c\n\tgrep -q 'now "+ko.Release+"' pre\n\ttest '$(KERNELRELEASE)' = '"+ko.Release+
-		"'\n\ttest '$(EXTRA)' = 'a b$$c'\n\tcase '$(KCFLAGS)' in *-ffile-prefix-map=*) ;; *) exit 1;; esac\n\ttest \"$$TOP\" = out\n\tmkdir -p out && cp $(KDIR)/good.bin out/inner.ko\n", 0o644)
+	sub("Makefile", "all:\n\tgrep -q patched edu.c\n\tgrep -q 'now "+ko.Release+"' pre\n\ttest '$(KERNELRELEASE)' = '"+
+		ko.Release+
+		"'\n\ttest '$(EXTRA)' = 'a b$$c'\n\tcase '$(KCFLAGS)' in *-ffile-prefix-map=*) ;; *) exit 1;; esac\n\ttest \"$$TOP\" = out\n\tmkdir -p out && cp $(KDIR)/good.bin out/inner.ko\n",
+		0o644)
 	sub("dkms.conf", `PACKAGE_NAME="edu"
 PACKAGE_VERSION="1.0.0"
 TOP=out
@@ -62,11 +64,13 @@ DEST_MODULE_LOCATION[0]="/updates"
 	}
 	w.isClean(1)
 	sub("dkms.conf", named+"PATCH[0]=none.patch\n", 0o644)
-	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.SourceInvalid || !strings.Contains(problem.Message, "dkms.conf:3:") {
+	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem == nil ||
+		problem.Reason != accel.SourceInvalid || !strings.Contains(problem.Message, "dkms.conf:3:") {
 		t.Error(problem)
 	}
 	sub("dkms.conf", named+"BUILD_EXCLUSIVE_KERNEL=^5\n", 0o644)
-	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.KernelMismatch {
+	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem == nil ||
+		problem.Reason != accel.KernelMismatch {
 		t.Error(problem)
 	}
 }

@@ -52,7 +52,10 @@ func TestOrder(t *testing.T) {
 		source  string
 		tried   []string // prefixes
 	}{
-		{"nothing", func(*testMachine, *Driver, *accel.Definition) {}, accel.NoDriverSource, "", []string{"loaded: unavailable", "store: unavailable", "installed: unavailable"}},
+		{
+			"nothing", func(*testMachine, *Driver, *accel.Definition) {}, accel.NoDriverSource, "",
+			[]string{"loaded: unavailable", "store: unavailable", "installed: unavailable"},
+		},
 		{"store before installed", func(m *testMachine, d *Driver, _ *accel.Definition) {
 			m.enter(d, ko.Edu(), 1)
 			m.Install("updates/edu.ko", newer)
@@ -64,7 +67,10 @@ func TestOrder(t *testing.T) {
 		{"installed in another version", func(m *testMachine, _ *Driver, def *accel.Definition) {
 			m.Install("updates/edu.ko", newer)
 			def.Driver.Version = "1.0.0"
-		}, accel.NoDriverSource, "", []string{"loaded: unavailable", "store: unavailable", `installed: unavailable: installed is version "2.0.0"`}},
+		}, accel.NoDriverSource, "", []string{
+			"loaded: unavailable", "store: unavailable",
+			`installed: unavailable: installed is version "2.0.0"`,
+		}},
 		{"store in another version", func(m *testMachine, d *Driver, def *accel.Definition) {
 			m.enter(d, newer, 1)
 			m.Install("updates/edu.ko", ko.Edu())
@@ -73,16 +79,25 @@ func TestOrder(t *testing.T) {
 		{"source missing", func(_ *testMachine, _ *Driver, def *accel.Definition) {
 			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src-{{.DriverVersion}}"}}
 			def.Driver.Version = "1.0.0"
-		}, accel.SourceMissing, "", []string{"loaded: ", "store: ", "installed: ", `build from /src-{{.DriverVersion}}: unavailable: the source of "qemu-edu" is not at "/src-1.0.0"`}},
+		}, accel.SourceMissing, "", []string{
+			"loaded: ", "store: ", "installed: ",
+			`build from /src-{{.DriverVersion}}: unavailable: the source of "qemu-edu" is not at "/src-1.0.0"`,
+		}},
 		{"headers missing", func(m *testMachine, _ *Driver, def *accel.Definition) {
 			m.Write("/src/a.c", "x")
 			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
-		}, accel.HeadersMissing, "", []string{"loaded: ", "store: ", "installed: ", `build from /src: unavailable: the headers of kernel "6.1.0-test" are not installed: install package "linux-headers-6.1.0-test"`}},
+		}, accel.HeadersMissing, "", []string{
+			"loaded: ", "store: ", "installed: ",
+			`build from /src: unavailable: the headers of kernel "6.1.0-test" are not installed: install package "linux-headers-6.1.0-test"`,
+		}},
 		{"compiler missing", func(m *testMachine, _ *Driver, def *accel.Definition) {
 			m.Write("/src/a.c", "x")
 			m.Write("/lib/modules/"+ko.Release+"/build/Makefile", "x")
 			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
-		}, accel.CompilerMissing, "", []string{"loaded: ", "store: ", "installed: ", "build from /src: unavailable: program \"make\""}},
+		}, accel.CompilerMissing, "", []string{
+			"loaded: ", "store: ", "installed: ",
+			"build from /src: unavailable: program \"make\"",
+		}},
 		{"a changed file does not degrade into a build", func(m *testMachine, d *Driver, def *accel.Definition) {
 			e := m.enter(d, ko.Edu(), 1)
 			m.Write(e.Path+"/edu.ko", string(newer.Bytes()))
@@ -94,18 +109,23 @@ func TestOrder(t *testing.T) {
 		}, accel.DigestMismatch, "", []string{"loaded: unavailable", "store: refused: file "}},
 		{"a manifest that was changed", func(m *testMachine, d *Driver, _ *accel.Definition) {
 			e := m.enter(d, ko.Edu(), 1)
-			m.Write(e.Path+"/manifest.json", strings.Replace(fmt.Sprint(m.Read(e.Path+"/manifest.json")), "1.0.0", "9.9.9", 1))
+			m.Write(e.Path+"/manifest.json", strings.Replace(fmt.Sprint(m.Read(e.Path+"/manifest.json")), "1.0.0",
+				"9.9.9", 1))
 		}, accel.NoDriverSource, "", []string{"loaded: unavailable", "store: unavailable", "installed: unavailable"}},
 		{"a manifest that names a file elsewhere", func(m *testMachine, d *Driver, _ *accel.Definition) {
 			e := m.enter(d, ko.Edu(), 1)
 			m.Write("/elsewhere/edu.ko", string(ko.Edu().Bytes()))
-			m.Write(e.Path+"/manifest.json", strings.Replace(m.Read(e.Path+"/manifest.json"), `"edu.ko"`, `"../../../../../elsewhere/edu.ko"`, 1))
+			m.Write(e.Path+"/manifest.json", strings.Replace(m.Read(e.Path+"/manifest.json"), `"edu.ko"`,
+				`"../../../../../elsewhere/edu.ko"`, 1))
 		}, accel.NoDriverSource, "", []string{"loaded: unavailable", "store: unavailable", "installed: unavailable"}},
 		{"a template that cannot be filled", func(_ *testMachine, _ *Driver, def *accel.Definition) {
 			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src-{{.Nonsense}}"}}
 		}, accel.DefinitionInvalid, "", []string{"loaded: ", "store: ", "installed: ", "build from "}},
 		{"an option for make", func(_ *testMachine, _ *Driver, def *accel.Definition) {
-			def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src", Make: []string{"--eval=$(shell id)"}}}
+			def.Driver.Sources = []accel.Source{{
+				Type: accel.SourceBuild, Path: "/src",
+				Make: []string{"--eval=$(shell id)"},
+			}}
 		}, accel.DefinitionInvalid, "", []string{"loaded: ", "store: ", "installed: ", "build from "}},
 		{"a source that nobody knows", func(_ *testMachine, _ *Driver, def *accel.Definition) {
 			def.Driver.Sources = []accel.Source{{Type: "magic"}}
@@ -160,12 +180,14 @@ func TestEarlyNeverBuilds(t *testing.T) {
 	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: "/src"}}
 	d := m.driver(Options{})
-	got := d.Early(t.Context(), []*accel.Definition{def, {Kind: "no-device"}}, m.Facts(), map[string][]accel.Accelerator{"qemu-edu": m.accs()})
+	got := d.Early(t.Context(), []*accel.Definition{def, {Kind: "no-device"}}, m.Facts(),
+		map[string][]accel.Accelerator{"qemu-edu": m.accs()})
 	if len(got) != 1 || got["qemu-edu"].Problem == nil || got["qemu-edu"].Problem.Reason != accel.NoDriverSource {
 		t.Fatalf("%+v", got)
 	}
 	m.enter(d, ko.Edu(), 1)
-	got = d.Early(t.Context(), []*accel.Definition{def}, m.Facts(), map[string][]accel.Accelerator{"qemu-edu": m.accs()})
+	got = d.Early(t.Context(), []*accel.Definition{def}, m.Facts(),
+		map[string][]accel.Accelerator{"qemu-edu": m.accs()})
 	if r := got["qemu-edu"]; r.Problem != nil || !r.Have.Right {
 		t.Fatalf("%+v", r)
 	}
@@ -182,7 +204,14 @@ func TestLoadDependenciesFirst(t *testing.T) {
 	m.Install("updates/edu.ko", x, "kernel/core.ko", "kernel/base.ko")
 	m.Install("updates/edu-lib.ko", ko.Module{Name: "edu_lib"})
 	def := ko.Definition()
-	def.Driver.Modules = []accel.Module{{Name: "edu-lib"}, {Name: "edu", After: []string{"first", "builtinfs"}, Parameters: map[string]string{"max_factorial": "12", "fail_probe": "{{if .KernelVersion}}0{{end}}"}}, {Name: "extra", Optional: true}}
+	def.Driver.Modules = []accel.Module{
+		{Name: "edu-lib"},
+		{
+			Name: "edu", After: []string{"first", "builtinfs"},
+			Parameters: map[string]string{"max_factorial": "12", "fail_probe": "{{if .KernelVersion}}0{{end}}"},
+		},
+		{Name: "extra", Optional: true},
+	}
 	have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
 	if problem != nil || !have.Right {
 		t.Fatal(have, problem)
@@ -209,12 +238,17 @@ func TestTransaction(t *testing.T) {
 			m.failProbe[ko.Device] = true
 			m.onLoad = func(name string) {
 				if name == "edu" {
-					m.Write("/dev/kmsg", "3,1,1,-;edu: loading out-of-tree module taints kernel.\n3,2,2,-;edu: probe of 0000:01:00.0 failed with error -5\n SUBSYSTEM=pci\n")
+					m.Write("/dev/kmsg",
+						"3,1,1,-;edu: loading out-of-tree module taints kernel.\n3,2,2,-;edu: probe of 0000:01:00.0 failed with error -5\n SUBSYSTEM=pci\n")
 				}
 			}
 		}, accel.ProbeFailed, "failed with error -5", []string{"edu", "base"}},
-		{"node missing", func(m *testMachine) { m.noNodes = true }, accel.NodeMissing, "/dev/edu0", []string{"edu", "base"}},
-		{"refused by the kernel", func(m *testMachine) { m.refuse["edu"] = syscall.ENOMEM }, accel.LoadFailed, "cannot allocate memory", []string{"base"}},
+		{"node missing", func(m *testMachine) {
+			m.noNodes = true
+		}, accel.NodeMissing, "/dev/edu0", []string{"edu", "base"}},
+		{"refused by the kernel", func(m *testMachine) {
+			m.refuse["edu"] = syscall.ENOMEM
+		}, accel.LoadFailed, "cannot allocate memory", []string{"base"}},
 		{"refused key", func(m *testMachine) {
 			m.refuse["edu"] = syscall.EKEYREJECTED
 		}, accel.Unsigned, "edu", []string{"base"}},
@@ -306,19 +340,22 @@ func TestHungLoad(t *testing.T) {
 	}
 	// After a reboot it is tried once more, and then no more.
 	m.reboot("boot-2")
-	if _, problem = d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem == nil || problem.Reason != accel.LoadTimeout {
+	if _, problem = d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem == nil ||
+		problem.Reason != accel.LoadTimeout {
 		t.Fatal(problem)
 	}
 	m.reboot("boot-3")
 	d = m.driver(Options{LoadTimeout: 30 * time.Millisecond})
-	if _, problem = d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem == nil || problem.Reason != accel.Quarantined {
+	if _, problem = d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem == nil ||
+		problem.Reason != accel.Quarantined {
 		t.Fatal(problem)
 	}
 	if len(m.loads) != 2 {
 		t.Errorf("loads: %v", m.loads)
 	}
 	m.hang = false
-	if _, problem = d.EnsureWith(t.Context(), ko.Definition(), m.Facts(), m.accs(), source.Options{Retry: true}); problem != nil {
+	if _, problem = d.EnsureWith(t.Context(), ko.Definition(), m.Facts(), m.accs(),
+		source.Options{Retry: true}); problem != nil {
 		t.Fatal(problem)
 	}
 	if problem := d.attempts.Quarantined(e.Key); problem != nil {
@@ -357,18 +394,21 @@ func oopsInInit(t *testing.T, end error) {
 		if problem == nil || problem.Reason != accel.RebootRequired {
 			t.Fatal(i, problem)
 		}
-		if _, problem := d.Probe(ko.Definition(), m.Facts(), m.accs()); problem == nil || problem.Reason != accel.RebootRequired {
+		if _, problem := d.Probe(ko.Definition(), m.Facts(), m.accs()); problem == nil ||
+			problem.Reason != accel.RebootRequired {
 			t.Fatal(i, problem)
 		}
 		m.reboot(fmt.Sprint("next-", i))
 	}
-	if _, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem == nil || problem.Reason != accel.Quarantined {
+	if _, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem == nil ||
+		problem.Reason != accel.Quarantined {
 		t.Fatal(problem)
 	}
 	// The last one that was good serves.
 	m.refuse, m.onLoad = map[string]error{}, nil
 	m.enter(d, older, 0)
-	if have, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem != nil || have.Modules[0].BuildID != "a0a0" {
+	if have, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem != nil ||
+		have.Modules[0].BuildID != "a0a0" {
 		t.Fatal(have, problem)
 	}
 }
@@ -426,7 +466,8 @@ func TestLocks(t *testing.T) {
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	if _, problem := lock.Agent(m.Host); problem == nil || problem.Reason != accel.AlreadyRunning || !strings.Contains(problem.Message, fmt.Sprint("process ", os.Getpid())) {
+	if _, problem := lock.Agent(m.Host); problem == nil || problem.Reason != accel.AlreadyRunning ||
+		!strings.Contains(problem.Message, fmt.Sprint("process ", os.Getpid())) {
 		t.Fatal(problem)
 	}
 	release()
@@ -442,7 +483,8 @@ func TestLocks(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
-	if _, problem := d.Ensure(ctx, ko.Definition(), m.Facts(), m.accs()); problem == nil || problem.Reason != accel.AlreadyRunning {
+	if _, problem := d.Ensure(ctx, ko.Definition(), m.Facts(), m.accs()); problem == nil ||
+		problem.Reason != accel.AlreadyRunning {
 		t.Fatal(problem)
 	}
 	held()
@@ -466,7 +508,8 @@ func TestEnsureMakesADeletedNodeAgain(t *testing.T) {
 	if err := os.Remove(node); err != nil {
 		t.Fatal(err)
 	}
-	if have, problem := d.Probe(ko.Definition(), m.Facts(), m.accs()); have.Right || problem == nil || problem.Reason != accel.NodeMissing {
+	if have, problem := d.Probe(ko.Definition(), m.Facts(), m.accs()); have.Right || problem == nil ||
+		problem.Reason != accel.NodeMissing {
 		t.Fatalf("probe: %+v %v", have, problem)
 	}
 	if have, problem := d.Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem != nil || !have.Right {

@@ -54,15 +54,25 @@ func TestFirmwareOfTheStore(t *testing.T) {
 		path    string // the kernel's setting afterwards
 		where   string // of the file that was placed; empty when none was
 	}{
-		{"nobody uses the setting", func(m *testMachine) { m.Write(kmod.FirmwarePath, "") }, "", own, own + "/edu/fw.bin"},
-		{"somebody does", func(m *testMachine) { m.Write(kmod.FirmwarePath, "/srv/fw") }, "", "/srv/fw", updates + "/edu/fw.bin"},
+		{"nobody uses the setting", func(m *testMachine) {
+			m.Write(kmod.FirmwarePath, "")
+		}, "", own, own + "/edu/fw.bin"},
+		{"somebody does", func(m *testMachine) {
+			m.Write(kmod.FirmwarePath, "/srv/fw")
+		}, "", "/srv/fw", updates + "/edu/fw.bin"},
 		{"a kernel without the setting", func(*testMachine) {}, "", "", updates + "/edu/fw.bin"},
-		{"it is there", func(m *testMachine) { m.Write(kmod.FirmwarePath, ""); m.Write("/lib/firmware/edu/fw.bin", "new") }, "", "", ""},
+		{"it is there", func(m *testMachine) {
+			m.Write(kmod.FirmwarePath, "")
+			m.Write("/lib/firmware/edu/fw.bin", "new")
+		}, "", "", ""},
 		{"it is there, compressed", func(m *testMachine) {
 			m.Write(kmod.FirmwarePath, "")
 			m.Write("/lib/firmware/edu/fw.bin.zst", packed.String())
 		}, "", "", ""},
-		{"another one is there", func(m *testMachine) { m.Write(kmod.FirmwarePath, ""); m.Write("/lib/firmware/edu/fw.bin", "old") }, accel.FirmwareConflict, "", ""},
+		{"another one is there", func(m *testMachine) {
+			m.Write(kmod.FirmwarePath, "")
+			m.Write("/lib/firmware/edu/fw.bin", "old")
+		}, accel.FirmwareConflict, "", ""},
 		{"another one is there for this kernel", func(m *testMachine) {
 			m.Write(kmod.FirmwarePath, "")
 			m.Write("/lib/firmware/"+ko.Release+"/edu/fw.bin", "old")
@@ -84,7 +94,8 @@ func TestFirmwareOfTheStore(t *testing.T) {
 			def := ko.Definition()
 			def.Driver.Modules[0].Firmware = []string{"edu/fw.bin"}
 			_, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())
-			if c.reason == "" && problem != nil || c.reason != "" && (problem == nil || problem.Reason != c.reason || len(m.loads) > 0) {
+			if c.reason == "" && problem != nil || c.reason != "" && (problem == nil || problem.Reason != c.reason ||
+				len(m.loads) > 0) {
 				t.Fatal(problem, m.loads)
 			}
 			if b, _ := os.ReadFile(m.Path(kmod.FirmwarePath)); string(b) != c.path {
@@ -105,7 +116,8 @@ func TestFirmwareOfTheStore(t *testing.T) {
 			if _, err := os.Stat(m.Path("/lib/firmware/updates/edu")); err == nil {
 				t.Error("a purge leaves a file")
 			}
-			if b, _ := os.ReadFile(m.Path(kmod.FirmwarePath)); strings.HasPrefix(string(b), own) && c.name != "one of an earlier driver" {
+			if b, _ := os.ReadFile(m.Path(kmod.FirmwarePath)); strings.HasPrefix(string(b), own) &&
+				c.name != "one of an earlier driver" {
 				t.Errorf("after a purge the setting is %q", b)
 			}
 		})
@@ -137,7 +149,10 @@ func TestFirmwareNotTaken(t *testing.T) {
 			if problem == nil || problem.Reason != c.reason || len(m.loads) > 0 {
 				t.Errorf("%s, %s: %v, loads %v", c.name, setting, problem, m.loads)
 			}
-			for _, file := range []string{"/etc/cron.d/x", path.Join(d.o.StateDir, "firmware") + "/edu/fw.bin", updates + "/edu/fw.bin"} {
+			for _, file := range []string{
+				"/etc/cron.d/x", path.Join(d.o.StateDir, "firmware") + "/edu/fw.bin",
+				updates + "/edu/fw.bin",
+			} {
 				if b, err := os.ReadFile(m.Path(file)); err == nil {
 					t.Errorf("%s, %s: %q is %q", c.name, setting, file, b)
 				}
@@ -170,7 +185,8 @@ func TestFirmwareIsReplacedByAnUpgrade(t *testing.T) {
 		if changed {
 			want = "mine"
 		}
-		if got := m.Read(updates + "/edu/fw.bin"); got != want || (problem != nil) != changed || changed && problem.Reason != accel.FirmwareConflict {
+		if got := m.Read(updates + "/edu/fw.bin"); got != want || (problem != nil) != changed ||
+			changed && problem.Reason != accel.FirmwareConflict {
 			t.Errorf("changed %t: %q, %v", changed, got, problem)
 		}
 	}

@@ -25,7 +25,8 @@ func TestFullDisk(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Unmount(w.state, syscall.MNT_DETACH) })
 	built := false
 	for size := 16; size <= 512; size += 16 {
-		if err := syscall.Mount("tmpfs", w.state, "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%dk", size)); err != nil {
+		if err := syscall.Mount("tmpfs", w.state, "tmpfs", syscall.MS_REMOUNT,
+			fmt.Sprintf("size=%dk", size)); err != nil {
 			t.Fatal(err)
 		}
 		d := New(w.h, Options{StateDir: w.state})
@@ -48,7 +49,8 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.write(w.source, "edu.c", "int y;\n")
-	if _, problem := New(w.h, Options{StateDir: w.state}).sources.Build(t.Context(), w.definition(), w.facts()); problem == nil || problem.Reason != accel.ReadOnly {
+	if _, problem := New(w.h, Options{StateDir: w.state}).sources.Build(t.Context(), w.definition(),
+		w.facts()); problem == nil || problem.Reason != accel.ReadOnly {
 		t.Error(problem)
 	}
 }

@@ -66,7 +66,8 @@ func TestHelperHangs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	start := time.Now()
-	if err := helper(t, "hang").Unload(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 5*time.Second {
+	if err := helper(t, "hang").Unload(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) ||
+		time.Since(start) > 5*time.Second {
 		t.Error(err, time.Since(start))
 	}
 }
@@ -89,7 +90,8 @@ func TestHelperRequest(t *testing.T) {
 	if code := LoadModuleMain(h, strings.NewReader("{"), &out); code != 2 || out.Len() != 0 {
 		t.Error(code, out.String())
 	}
-	if code := LoadModuleMain(h, strings.NewReader(`{"unload":"x"}`), &out); code != 0 || out.String() != "{\"errno\":1}\n" {
+	if code := LoadModuleMain(h, strings.NewReader(`{"unload":"x"}`), &out); code != 0 ||
+		out.String() != "{\"errno\":1}\n" {
 		t.Error("a copy of a machine was changed:", code, out.String())
 	}
 	if err := (&helperKernel{h: h}).Unload(t.Context(), "x"); !errors.Is(err, syscall.EPERM) {

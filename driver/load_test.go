@@ -22,9 +22,12 @@ func TestLoadLooksAgain(t *testing.T) {
 		meanwhile func(*testMachine, *Driver, *kmod.Plan)
 		want      accel.Reason
 	}{
-		"another build was loaded": {func(m *testMachine, _ *Driver, _ *kmod.Plan) { m.Live(ko.Module{Name: "base", BuildID: "ff"}) }, accel.OtherModuleLoaded},
+		"another build was loaded": {func(m *testMachine, _ *Driver, _ *kmod.Plan) {
+			m.Live(ko.Module{Name: "base", BuildID: "ff"})
+		}, accel.OtherModuleLoaded},
 		"it brought the machine down twice": {func(m *testMachine, d *Driver, p *kmod.Plan) {
-			m.Write(path.Join(d.o.StateDir, "attempts", p.ID+".json"), `{"open": true, "bootID": "boot-0", "unclean": 1}`)
+			m.Write(path.Join(d.o.StateDir, "attempts", p.ID+".json"),
+				`{"open": true, "bootID": "boot-0", "unclean": 1}`)
 		}, accel.Quarantined},
 	} {
 		m := newMachine(t)
@@ -43,8 +46,8 @@ func TestLoadLooksAgain(t *testing.T) {
 	}
 }
 
-// TestRacedLoad: a module that somebody else loads at the same moment is as good as ours when it is the same, and nothing is loaded
-// on top of another one.
+// TestRacedLoad: a module that somebody else loads at the same moment is as good as ours when it is the same, and
+// nothing is loaded on top of another one.
 func TestRacedLoad(t *testing.T) {
 	for build, c := range map[string]struct {
 		want  accel.Reason
@@ -61,7 +64,8 @@ func TestRacedLoad(t *testing.T) {
 			}
 		}
 		have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
-		if c.want == "" && (problem != nil || !have.Right) || c.want != "" && (problem == nil || problem.Reason != c.want) {
+		if c.want == "" && (problem != nil || !have.Right) || c.want != "" &&
+			(problem == nil || problem.Reason != c.want) {
 			t.Errorf("build %s: %+v %v", build, have, problem)
 		}
 		if diff := cmp.Diff(c.loads, m.loads); diff != "" {
@@ -70,7 +74,8 @@ func TestRacedLoad(t *testing.T) {
 	}
 }
 
-// TestOptionalModule: a driver does without an optional module that the kernel refuses, and not beside one that hangs in the kernel.
+// TestOptionalModule: a driver does without an optional module that the kernel refuses, and not beside one that hangs
+// in the kernel.
 func TestOptionalModule(t *testing.T) {
 	for name, c := range map[string]struct {
 		end   error
@@ -87,7 +92,8 @@ func TestOptionalModule(t *testing.T) {
 		def.Driver.Modules = []accel.Module{{Name: "base", Optional: true}, {Name: "edu"}}
 		m.refuse["base"] = c.end
 		have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
-		if c.want == "" && (problem != nil || !have.Right) || c.want != "" && (problem == nil || problem.Reason != c.want) {
+		if c.want == "" && (problem != nil || !have.Right) || c.want != "" &&
+			(problem == nil || problem.Reason != c.want) {
 			t.Errorf("%s: %+v %v", name, have, problem)
 		}
 		if diff := cmp.Diff(c.loads, m.loads); diff != "" {
@@ -101,12 +107,14 @@ func TestLateModuleIsPurged(t *testing.T) {
 	m := newMachine(t)
 	m.Install("updates/edu.ko", ko.Edu())
 	m.hang = true
-	if _, problem := m.driver(Options{LoadTimeout: 30 * time.Millisecond}).Ensure(t.Context(), ko.Definition(), m.Facts(), m.accs()); problem == nil || problem.Reason != accel.LoadTimeout {
+	if _, problem := m.driver(Options{LoadTimeout: 30 * time.Millisecond}).Ensure(t.Context(), ko.Definition(),
+		m.Facts(), m.accs()); problem == nil || problem.Reason != accel.LoadTimeout {
 		t.Fatal(problem)
 	}
 	m.hang = false
 	m.Live(ko.Edu())
-	if out, problem := m.driver(Options{}).Purge(t.Context(), PurgeOptions{Kinds: m.kinds(ko.Definition())}); problem != nil || m.isLive("edu") {
+	if out, problem := m.driver(Options{}).Purge(t.Context(),
+		PurgeOptions{Kinds: m.kinds(ko.Definition())}); problem != nil || m.isLive("edu") {
 		t.Errorf("it is still loaded: %+v %v", out, problem)
 	}
 }

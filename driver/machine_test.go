@@ -44,8 +44,9 @@ type testMachine struct {
 func newMachine(t *testing.T) *testMachine {
 	t.Helper()
 	return &testMachine{
-		Machine: ko.NewMachine(t), parameters: map[string]string{}, refuse: map[string]error{}, refuseUnload: map[string]error{},
-		failProbe: map[string]bool{},
+		Machine: ko.NewMachine(t), parameters: map[string]string{}, refuse: map[string]error{},
+		refuseUnload: map[string]error{},
+		failProbe:    map[string]bool{},
 	}
 }
 
@@ -165,7 +166,8 @@ func (m *testMachine) Unload(_ context.Context, name string) error {
 		m.T.Fatal(err)
 	}
 	for _, id := range m.Devices {
-		if to, err := os.Readlink(m.Path("/sys/bus/pci/devices/" + id + "/driver")); name == "edu" && err == nil && filepath.Base(to) == "edu" {
+		if to, err := os.Readlink(m.Path("/sys/bus/pci/devices/" + id + "/driver")); name == "edu" && err == nil &&
+			filepath.Base(to) == "edu" {
 			_ = m.unbind(id)
 		}
 	}
@@ -238,8 +240,15 @@ func (m *testMachine) enterFor(k accel.Kernel, d *Driver, x ko.Module, built int
 		m.T.Fatal(err)
 	}
 	man := store.Manifest{
-		Schema: store.Schema, Built: time.Unix(built, 0).UTC(), Modules: []store.Module{{Name: x.Name, File: x.Name + ".ko", SHA256: sum, BuildID: x.BuildID, Version: x.Version}},
-		Identity: store.Identity{Kind: "qemu-edu", Version: x.Version, SourceDigest: fmt.Sprint(built), Arch: k.Arch, KernelRelease: k.Release, KernelID: store.KernelID(k)},
+		Schema: store.Schema, Built: time.Unix(built, 0).UTC(),
+		Modules: []store.Module{{
+			Name: x.Name, File: x.Name + ".ko", SHA256: sum, BuildID: x.BuildID,
+			Version: x.Version,
+		}},
+		Identity: store.Identity{
+			Kind: "qemu-edu", Version: x.Version, SourceDigest: fmt.Sprint(built), Arch: k.Arch,
+			KernelRelease: k.Release, KernelID: store.KernelID(k),
+		},
 	}
 	man.Key = man.Identity.Key()
 	text, err := json.Marshal(man)

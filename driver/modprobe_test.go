@@ -59,18 +59,42 @@ func TestParameterWords(t *testing.T) {
 		want                   string // what the kernel gets, or part of the refusal
 		reason                 accel.Reason
 	}{
-		{name: "definition wins", options: "options edu max-factorial=3 flag", definition: map[string]string{"max_factorial": "5"}, want: "flag=1 max_factorial=5"},
-		{name: "command line after files", options: "options edu max_factorial=3", cmdline: `edu.max_factorial=4 edu.text="a b"`, want: `max_factorial=4 text="a b"`},
+		{
+			name: "definition wins", options: "options edu max-factorial=3 flag",
+			definition: map[string]string{"max_factorial": "5"}, want: "flag=1 max_factorial=5",
+		},
+		{
+			name: "command line after files", options: "options edu max_factorial=3",
+			cmdline: `edu.max_factorial=4 edu.text="a b"`, want: `max_factorial=4 text="a b"`,
+		},
 		{name: "left out", options: "options edu gone=1 flag=0", want: "flag=0"},
 		{name: "of another module", options: "options other flag=1", want: ""},
 		{name: "unknown", definition: map[string]string{"typo": "1"}, want: "typo", reason: accel.ParameterUnknown},
-		{name: "not a number", definition: map[string]string{"max_factorial": "many"}, want: "not a number", reason: accel.ParameterInvalid},
-		{name: "negative", definition: map[string]string{"max_factorial": "-1"}, want: "not a number", reason: accel.ParameterInvalid},
-		{name: "too large", definition: map[string]string{"max_factorial": "4294967296"}, want: "out of range", reason: accel.ParameterInvalid},
-		{name: "not a boolean", definition: map[string]string{"flag": "maybe"}, want: "not a boolean", reason: accel.ParameterInvalid},
+		{
+			name: "not a number", definition: map[string]string{"max_factorial": "many"}, want: "not a number",
+			reason: accel.ParameterInvalid,
+		},
+		{
+			name: "negative", definition: map[string]string{"max_factorial": "-1"}, want: "not a number",
+			reason: accel.ParameterInvalid,
+		},
+		{
+			name: "too large", definition: map[string]string{"max_factorial": "4294967296"}, want: "out of range",
+			reason: accel.ParameterInvalid,
+		},
+		{
+			name: "not a boolean", definition: map[string]string{"flag": "maybe"}, want: "not a boolean",
+			reason: accel.ParameterInvalid,
+		},
 		{name: "an array", definition: map[string]string{"list": "1,-2,0x3"}, want: "list=1,-2,0x3"},
-		{name: "a bad array", definition: map[string]string{"list": "1,,3"}, want: "not a number", reason: accel.ParameterInvalid},
-		{name: "the administrator's is bad", options: "options edu flag=7up", want: "/etc/modprobe.d/x.conf:1", reason: accel.ParameterInvalid},
+		{
+			name: "a bad array", definition: map[string]string{"list": "1,,3"}, want: "not a number",
+			reason: accel.ParameterInvalid,
+		},
+		{
+			name: "the administrator's is bad", options: "options edu flag=7up", want: "/etc/modprobe.d/x.conf:1",
+			reason: accel.ParameterInvalid,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
@@ -88,7 +112,8 @@ func TestParameterWords(t *testing.T) {
 				}
 				return
 			}
-			if problem == nil || problem.Reason != c.reason || !strings.Contains(problem.Message, c.want) || len(m.loads) != 0 {
+			if problem == nil || problem.Reason != c.reason || !strings.Contains(problem.Message, c.want) ||
+				len(m.loads) != 0 {
 				t.Error(problem, m.loads)
 			}
 			if v.Problem == nil || v.Problem.Reason != c.reason {

@@ -21,12 +21,19 @@ func TestNodesThatNobodyMakes(t *testing.T) {
 	m.AddPCI(accel.PCIDevice{Address: "0000:00:04.0", Vendor: "1234", Device: "11e8", Class: "030200"})
 	m.Modprobe(hosttest.Driver{Module: "edu", IDs: []string{"1234:11e8"}})
 	def := ko.Definition()
-	def.Nodes = []accel.NodeSource{{Make: &accel.MadeNode{Path: "/dev/gpu{{.Number}}", Majors: []string{"gpu"}, MinorFrom: "/proc/driver/gpu/{{.Address}}/information#Device Minor"}}}
-	def.Driver.MakeNodes = []accel.MadeNode{{Path: "/dev/gpu-mem", Majors: []string{"gpu-mem"}}, {Path: "/dev/gpu-more", Majors: []string{"gpu"}, Minor: 254, Module: "gpu_more"}}
+	def.Nodes = []accel.NodeSource{{Make: &accel.MadeNode{
+		Path: "/dev/gpu{{.Number}}", Majors: []string{"gpu"},
+		MinorFrom: "/proc/driver/gpu/{{.Address}}/information#Device Minor",
+	}}}
+	def.Driver.MakeNodes = []accel.MadeNode{
+		{Path: "/dev/gpu-mem", Majors: []string{"gpu-mem"}},
+		{Path: "/dev/gpu-more", Majors: []string{"gpu"}, Minor: 254, Module: "gpu_more"},
+	}
 	def.Container.Nodes = []string{"/dev/gpu-mem"}
 	accs := []accel.Accelerator{{ID: "0000:00:04.0", Health: accel.Health{State: accel.Healthy}}}
 	d := New(m.Host, Options{StateDir: "/var/lib/acceld"})
-	if _, problem := d.Probe(def, accel.Facts{}, accs); problem == nil || problem.Reason != accel.NodeMissing || !strings.Contains(problem.Message, "/dev/gpu3") {
+	if _, problem := d.Probe(def, accel.Facts{}, accs); problem == nil || problem.Reason != accel.NodeMissing ||
+		!strings.Contains(problem.Message, "/dev/gpu3") {
 		t.Fatalf("before: %v", problem)
 	}
 	have, problem := d.Ensure(t.Context(), def, accel.Facts{}, accs)

@@ -47,7 +47,8 @@ type shop struct {
 func newShop(t *testing.T) *shop {
 	t.Helper()
 	s := &shop{}
-	inner := registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, 0)), registry.WithReferrersSupport(true))
+	inner := registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, 0)),
+		registry.WithReferrersSupport(true))
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		s.requests = append(s.requests, r.Method+" "+r.URL.Path)
@@ -111,12 +112,17 @@ func quick() artifact.Options {
 // fromShop is the definition with the shop as its source.
 func fromShop(s *shop) *accel.Definition {
 	def := ko.Definition()
-	def.Driver.Sources = []accel.Source{{Type: accel.SourceOCI, Image: s.host() + "/edu:v{{.DriverVersion}}-{{.KernelVersion}}"}}
+	def.Driver.Sources = []accel.Source{{
+		Type:  accel.SourceOCI,
+		Image: s.host() + "/edu:v{{.DriverVersion}}-{{.KernelVersion}}",
+	}}
 	return def
 }
 
 // stock pushes a driver from another machine.
-func (s *shop) stock(t *testing.T, def *accel.Definition, x ko.Module, change func(*accel.Facts, *store.Entry), key *artifact.Key) artifact.Pushed {
+func (s *shop) stock(t *testing.T, def *accel.Definition, x ko.Module, change func(*accel.Facts, *store.Entry),
+	key *artifact.Key,
+) artifact.Pushed {
 	t.Helper()
 	other := newMachine(t)
 	d := other.driver(Options{Artifact: quick()})
@@ -241,7 +247,9 @@ func TestSources(t *testing.T) {
 			good(f)
 			f.def.Driver.Sources[0].Digest = "sha256:" + strings.Repeat("a", 64)
 		}, accel.ArtifactNotFound, true},
-		{"pinned", func(f shelf) { f.def.Driver.Sources[0].Digest = f.s.stock(f.t, f.def, ko.Edu(), nil, nil).Digest }, "", false},
+		{"pinned", func(f shelf) {
+			f.def.Driver.Sources[0].Digest = f.s.stock(f.t, f.def, ko.Edu(), nil, nil).Digest
+		}, "", false},
 		{"pinned for another kernel", func(f shelf) {
 			f.def.Driver.Sources[0].Digest = f.s.stock(f.t, f.def, ko.Edu(), func(facts *accel.Facts, e *store.Entry) {
 				facts.Kernel.BuildID, e.KernelID = "ffffffffffffffff", "ffffffffffffffff"
@@ -332,7 +340,9 @@ func TestSources(t *testing.T) {
 			f.s.forge(f.t, f.m, tar.Header{Typeflag: tar.TypeReg, Name: "edu.ko", Size: 4})
 		}, accel.DigestMismatch, false},
 		{"an empty archive", func(f shelf) { f.s.forge(f.t, f.m) }, accel.ArtifactInvalid, false},
-		{"a template that cannot be filled", func(f shelf) { f.def.Driver.Sources[0].Image = f.s.host() + "/edu:{{.Nonsense}}" }, accel.DefinitionInvalid, false},
+		{"a template that cannot be filled", func(f shelf) {
+			f.def.Driver.Sources[0].Image = f.s.host() + "/edu:{{.Nonsense}}"
+		}, accel.DefinitionInvalid, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, s := newMachine(t), newShop(t)
@@ -363,7 +373,10 @@ func TestSources(t *testing.T) {
 			}
 			// And with another source after it.
 			m.bundle(t, "/media/b.tar")
-			def.Driver.Sources = append(def.Driver.Sources, accel.Source{Type: accel.SourceBundle, Path: "/media/b.tar"})
+			def.Driver.Sources = append(def.Driver.Sources, accel.Source{
+				Type: accel.SourceBundle,
+				Path: "/media/b.tar",
+			})
 			have, problem = d.Ensure(t.Context(), def, facts, m.accs())
 			if fell := problem == nil && have.Source == "bundle"; fell != c.falls {
 				t.Errorf("falls through: %t, want %t (%+v %v)", fell, c.falls, have, problem)
@@ -436,23 +449,27 @@ func (s *shop) forge(t *testing.T, m *testMachine, headers ...tar.Header) {
 	z.Close()
 	k := m.Facts().Kernel
 	config, _ := json.Marshal(artifact.Config{
-		Schema: artifact.Schema, Profile: "qemu-edu", DriverVersion: "1.0.0", Arch: k.Arch, KernelRelease: k.Release, KernelBuildID: k.BuildID,
-		Modules: []artifact.Module{{Name: "edu", File: "edu.ko", SHA256: sumOf(ko.Edu().Bytes())}},
+		Schema: artifact.Schema, Profile: "qemu-edu", DriverVersion: "1.0.0", Arch: k.Arch, KernelRelease: k.Release,
+		KernelBuildID: k.BuildID,
+		Modules:       []artifact.Module{{Name: "edu", File: "edu.ko", SHA256: sumOf(ko.Edu().Bytes())}},
 	})
 	descriptor := func(kind string, b []byte) map[string]any {
 		s.upload(t, b)
 		return map[string]any{"mediaType": kind, "digest": "sha256:" + sumOf(b), "size": len(b)}
 	}
 	text, _ := json.Marshal(map[string]any{
-		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "artifactType": artifact.ArtifactType,
-		"config": descriptor(artifact.ConfigType, config), "layers": []any{descriptor(artifact.LayerType, layer.Bytes())},
+		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+		"artifactType": artifact.ArtifactType,
+		"config":       descriptor(artifact.ConfigType, config),
+		"layers":       []any{descriptor(artifact.LayerType, layer.Bytes())},
 	})
 	s.put(t, "/v2/edu/manifests/v1.0.0-"+k.Release, "application/vnd.oci.image.manifest.v1+json", bytes.NewReader(text))
 }
 
 func (s *shop) upload(t *testing.T, b []byte) {
 	t.Helper()
-	answer, err := http.Post(s.URL+"/v2/edu/blobs/uploads/?digest=sha256:"+sumOf(b), "application/octet-stream", bytes.NewReader(b))
+	answer, err := http.Post(s.URL+"/v2/edu/blobs/uploads/?digest=sha256:"+sumOf(b), "application/octet-stream",
+		bytes.NewReader(b))
 	if err != nil || answer.StatusCode != http.StatusCreated {
 		t.Fatal(err, answer)
 	}
@@ -466,7 +483,9 @@ func TestNoNetwork(t *testing.T) {
 	s.stock(t, def, ko.Edu(), nil, nil)
 	before := s.asked()
 	d := m.driver(Options{Artifact: quick()})
-	if r := d.Early(t.Context(), []*accel.Definition{def}, m.Facts(), map[string][]accel.Accelerator{def.Kind: m.accs()})[def.Kind]; r.Problem == nil || r.Problem.Reason != accel.NoDriverSource {
+	if r := d.Early(t.Context(), []*accel.Definition{def}, m.Facts(),
+		map[string][]accel.Accelerator{def.Kind: m.accs()})[def.Kind]; r.Problem == nil ||
+		r.Problem.Reason != accel.NoDriverSource {
 		t.Errorf("early: %+v", r)
 	}
 	if s.asked() != before {
@@ -494,12 +513,18 @@ func TestNoNetwork(t *testing.T) {
 func TestOrderOfPrebuilt(t *testing.T) {
 	m := newMachine(t)
 	def := ko.Definition()
-	def.Driver.Sources = []accel.Source{{Type: accel.SourceBundle, Path: "/b"}, {Type: accel.SourceBuild, Path: "/src"}, {Type: accel.SourceOCI, Image: "a/x"}, {Type: accel.SourceOCI, Image: "b/x"}}
+	def.Driver.Sources = []accel.Source{
+		{Type: accel.SourceBundle, Path: "/b"},
+		{Type: accel.SourceBuild, Path: "/src"},
+		{Type: accel.SourceOCI, Image: "a/x"},
+		{Type: accel.SourceOCI, Image: "b/x"},
+	}
 	var got []string
 	for _, s := range m.driver(Options{}).sources.For(def, m.Facts(), source.Options{}) {
 		got = append(got, s.Name)
 	}
-	if diff := cmp.Diff([]string{"store", "installed", "oci a/x", "oci b/x", "build from /src", "bundle /b"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"store", "installed", "oci a/x", "oci b/x", "build from /src", "bundle /b"},
+		got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -537,7 +562,8 @@ func TestFetchOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			if _, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
+			if _, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.Facts(),
+				m.accs()); problem != nil {
 				t.Error(problem)
 			}
 		})
@@ -559,7 +585,8 @@ func TestFetchAfterACrash(t *testing.T) {
 	d := m.driver(Options{})
 	m.Write(d.store.BuildDir()+"/123/work/0/edu.ko", "half")
 	m.Write(d.store.BuildDir()+"/123.lock", "")
-	if _, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil {
+	if _, problem := m.driver(Options{Artifact: quick()}).Ensure(t.Context(), def, m.Facts(),
+		m.accs()); problem != nil {
 		t.Fatal(problem)
 	}
 	if left := m.Host.Glob(d.store.BuildDir(), "*"); len(left) > 0 {
@@ -609,18 +636,29 @@ func TestForeignImage(t *testing.T) {
 	_, _ = z.Write(ko.Edu().Bytes())
 	z.Close()
 	modules := "opt/lib/modules/" + ko.Release + "/"
-	layer(&one, map[string]string{"bin/sh": "", modules + "edu.ko": "old", modules + "gone.ko": "x", "opt/lib/modules/5.0/edu.ko": "other"})
-	layer(&two, map[string]string{modules + "extra/edu.ko.zst": packed.String(), modules + ".wh.edu.ko": "", modules + ".wh.gone.ko": "", "firmware/edu.bin": "firmware"})
+	layer(&one, map[string]string{
+		"bin/sh": "", modules + "edu.ko": "old", modules + "gone.ko": "x",
+		"opt/lib/modules/5.0/edu.ko": "other",
+	})
+	layer(&two, map[string]string{
+		modules + "extra/edu.ko.zst": packed.String(), modules + ".wh.edu.ko": "",
+		modules + ".wh.gone.ko": "", "firmware/edu.bin": "firmware",
+	})
 	config := []byte(`{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}`)
 	descriptor := func(kind string, b []byte) map[string]any {
 		s.upload(t, b)
 		return map[string]any{"mediaType": kind, "digest": "sha256:" + sumOf(b), "size": len(b)}
 	}
 	text, _ := json.Marshal(map[string]any{
-		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": descriptor("application/vnd.oci.image.config.v1+json", config),
-		"layers": []any{descriptor("application/vnd.oci.image.layer.v1.tar", one.Bytes()), descriptor("application/vnd.oci.image.layer.v1.tar", two.Bytes())},
+		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+		"config": descriptor("application/vnd.oci.image.config.v1+json", config),
+		"layers": []any{
+			descriptor("application/vnd.oci.image.layer.v1.tar", one.Bytes()),
+			descriptor("application/vnd.oci.image.layer.v1.tar", two.Bytes()),
+		},
 	})
-	s.put(t, "/v2/edu/manifests/v1.0.0-"+ko.Release, "application/vnd.oci.image.manifest.v1+json", bytes.NewReader(text))
+	s.put(t, "/v2/edu/manifests/v1.0.0-"+ko.Release, "application/vnd.oci.image.manifest.v1+json",
+		bytes.NewReader(text))
 	def.Driver.Version = "1.0.0"
 	d := m.driver(Options{Artifact: quick()})
 	have, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())

@@ -20,7 +20,8 @@ func TestParametersDiffer(t *testing.T) {
 		t.Fatal(have, problem)
 	}
 	def.Driver.Modules[0].Parameters["fail_probe"] = "0"
-	if have, problem := d.Probe(def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.ParametersDiffer || have.Right {
+	if have, problem := d.Probe(def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.ParametersDiffer ||
+		have.Right {
 		t.Fatal(have, problem)
 	}
 	unknown := m.Facts()
@@ -29,12 +30,14 @@ func TestParametersDiffer(t *testing.T) {
 	if have, problem := d.Probe(def, unknown, m.accs()); problem != nil || !have.Right || have.Upgrade != nil {
 		t.Errorf("a driver that serves while nobody knows what is wanted: %+v, %v", have, problem)
 	}
-	if _, problem := template.Parameters(def, unknown, def.Driver.Modules[0]); problem == nil || problem.Reason != accel.APIUnreachable {
+	if _, problem := template.Parameters(def, unknown, def.Driver.Modules[0]); problem == nil ||
+		problem.Reason != accel.APIUnreachable {
 		t.Errorf("what is not known is taken for something: %v", problem)
 	}
 	for _, bad := range []string{`a"b`, "a\nb", "{{.Nope}}", "{{"} {
 		def.Driver.Modules[0].Parameters["fail_probe"] = bad
-		if _, problem := d.Probe(def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.DefinitionInvalid {
+		if _, problem := d.Probe(def, m.Facts(), m.accs()); problem == nil ||
+			problem.Reason != accel.DefinitionInvalid {
 			t.Errorf("%q: %v", bad, problem)
 		}
 	}

@@ -33,8 +33,10 @@ func TestPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := ko.Certificate(t, key, ko.Name())
-	mine := procKeys + "11111111 I------     1 perm 1f030000     0     0 asymmetri test: signer: deadbeef: X509.id-ecPub deadbeef []\n"
-	sameName := procKeys + "11111111 I------     1 perm 1f030000     0     0 asymmetri test: signer: 00c0ffee: X509.rsa 00c0ffee []\n"
+	mine := procKeys +
+		"11111111 I------     1 perm 1f030000     0     0 asymmetri test: signer: deadbeef: X509.id-ecPub deadbeef []\n"
+	sameName := procKeys +
+		"11111111 I------     1 perm 1f030000     0     0 asymmetri test: signer: 00c0ffee: X509.rsa 00c0ffee []\n"
 	dkms := func(m *testMachine) { m.Write("/var/lib/dkms/mok.pub", string(c.Raw)) }
 	enforce := func(k *accel.Kernel) { k.SigEnforce = true }
 	lock := func(k *accel.Kernel) { k.Lockdown, k.SecureBoot = "integrity", true }
@@ -55,10 +57,16 @@ func TestPolicy(t *testing.T) {
 		{"enforced, known", true, mine, dkms, enforce, "", ""},
 		{"locked down, known", true, mine, dkms, lock, "", ""},
 		{"enforced, unknown", true, procKeys, dkms, enforce, accel.KeyUnknown, "key 01:23:45:67:89:AB:CD:EF"},
-		{"locked down, unknown", true, procKeys, dkms, lock, accel.KeyUnknown, "`mokutil --import /var/lib/dkms/mok.pub`"},
+		{
+			"locked down, unknown", true, procKeys, dkms, lock, accel.KeyUnknown,
+			"`mokutil --import /var/lib/dkms/mok.pub`",
+		},
 		{"another key of the same name", true, sameName, dkms, enforce, accel.KeyUnknown, "mokutil --import"},
 		{"the same name and no certificate", true, sameName, func(*testMachine) {}, enforce, "", ""},
-		{"unknown and no certificate", true, procKeys, func(*testMachine) {}, enforce, accel.KeyUnknown, `mokutil --import <the certificate of "test: signer"`},
+		{
+			"unknown and no certificate", true, procKeys, func(*testMachine) {}, enforce, accel.KeyUnknown,
+			`mokutil --import <the certificate of "test: signer"`,
+		},
 		{"no keyrings to be seen", true, "", dkms, enforce, "", ""},
 		{"signed as the kernel's own", true, procKeys, func(m *testMachine) {
 			m.Install("kernel/own.ko", ko.Module{Name: "own", Signature: signed.By(t, key, "sha256")})
@@ -66,7 +74,9 @@ func TestPolicy(t *testing.T) {
 		{"enrolled by the owner", true, procKeys, func(m *testMachine) {
 			m.Write("/sys/firmware/efi/mok-variables/MokListRT", string(signatureList(c)))
 		}, enforce, accel.KeyUnknown, "does not take the machine owner's keys"},
-		{"modules are switched off", true, mine, dkms, func(k *accel.Kernel) { k.ModulesDisabled = true }, accel.ModulesDisabled, "next boot"},
+		{"modules are switched off", true, mine, dkms, func(k *accel.Kernel) {
+			k.ModulesDisabled = true
+		}, accel.ModulesDisabled, "next boot"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			m := newMachine(t)
@@ -145,7 +155,8 @@ func TestBuildSigns(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.write(w.source, "edu.c", "int z;\n")
-	if _, problem := d.sources.Build(t.Context(), def, w.facts()); problem == nil || problem.Reason != accel.SigningFailed {
+	if _, problem := d.sources.Build(t.Context(), def, w.facts()); problem == nil ||
+		problem.Reason != accel.SigningFailed {
 		t.Error(problem)
 	}
 	if w.runs() != 2 {

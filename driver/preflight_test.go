@@ -11,7 +11,10 @@ import (
 const otherRelease = "6.1.0-other"
 
 func otherKernel() accel.Facts {
-	return accel.Facts{Kernel: accel.Kernel{Release: otherRelease, Version: "#2 SMP", BuildID: "bb", Arch: "x86_64", NotRunning: true, Headers: "/usr/src/h"}}
+	return accel.Facts{Kernel: accel.Kernel{
+		Release: otherRelease, Version: "#2 SMP", BuildID: "bb", Arch: "x86_64",
+		NotRunning: true, Headers: "/usr/src/h",
+	}}
 }
 
 // TestPreflightChecks judges an installed driver by the other kernel's own files and by nothing that is live.
@@ -25,8 +28,12 @@ func TestPreflightChecks(t *testing.T) {
 		"a live module of the name": {func(m *testMachine, _ *ko.Module) {
 			m.Write("/sys/module/edu/initstate", "live\n")
 		}, "", ""},
-		"another kernel's": {func(_ *testMachine, e *ko.Module) { e.Vermagic = ko.Release + " " + ko.Flags }, accel.KernelMismatch, `built for kernel "6.1.0-test", wanted is "6.1.0-other"`},
-		"symbol version":   {func(_ *testMachine, e *ko.Module) { e.CRCs["pci_read"] = 7 }, accel.SymbolMismatch, `"pci_read"`},
+		"another kernel's": {func(_ *testMachine, e *ko.Module) {
+			e.Vermagic = ko.Release + " " + ko.Flags
+		}, accel.KernelMismatch, `built for kernel "6.1.0-test", wanted is "6.1.0-other"`},
+		"symbol version": {func(_ *testMachine, e *ko.Module) {
+			e.CRCs["pci_read"] = 7
+		}, accel.SymbolMismatch, `"pci_read"`},
 		"symbol that only the running kernel has": {func(m *testMachine, e *ko.Module) {
 			m.Write("/proc/kallsyms", "0 T gone\n")
 			e.Undefined = append(e.Undefined, "gone")
@@ -38,7 +45,8 @@ func TestPreflightChecks(t *testing.T) {
 		"dependency": {func(m *testMachine, e *ko.Module) {
 			e.Info = append(e.Info, "depends=helper")
 			m.Write("/lib/modules/"+otherRelease+"/modules.dep", "extra/edu.ko: extra/helper.ko\nextra/helper.ko:\n")
-			m.Write("/lib/modules/"+otherRelease+"/extra/helper.ko", string(ko.Module{Name: "helper", Vermagic: otherRelease + " " + ko.Flags}.Bytes()))
+			m.Write("/lib/modules/"+otherRelease+"/extra/helper.ko",
+				string(ko.Module{Name: "helper", Vermagic: otherRelease + " " + ko.Flags}.Bytes()))
 		}, "", ""},
 		"unsigned": {func(*testMachine, *ko.Module) {}, accel.Unsigned, "unsigned"},
 	} {
@@ -54,7 +62,8 @@ func TestPreflightChecks(t *testing.T) {
 			facts := otherKernel()
 			facts.Kernel.SigEnforce = name == "unsigned"
 			r := m.driver(Options{}).Preflight(t.Context(), ko.Definition(), facts, PreflightOptions{})
-			if r.Ready != (c.want == "") || r.Problem != nil && (r.Problem.Reason != c.want || !strings.Contains(r.Problem.Message, c.message)) {
+			if r.Ready != (c.want == "") || r.Problem != nil && (r.Problem.Reason != c.want ||
+				!strings.Contains(r.Problem.Message, c.message)) {
 				t.Errorf("%+v, want %s with %q", r, c.want, c.message)
 			}
 			if r.Ready && r.Source != accel.SourceInstalled {
@@ -85,13 +94,15 @@ func TestPreflightBuilds(t *testing.T) {
 	if len(all) != 1 || !all[0].Ready || all[0].Key == "" {
 		t.Fatalf("%+v", all)
 	}
-	if again := d.Preflight(t.Context(), w.definition(), facts, PreflightOptions{Discard: true}); again.Source != accel.SourceStore || again.Key != all[0].Key {
+	if again := d.Preflight(t.Context(), w.definition(), facts,
+		PreflightOptions{Discard: true}); again.Source != accel.SourceStore || again.Key != all[0].Key {
 		t.Errorf("%+v", again)
 	}
 	w.isClean(1)
 	running := facts
 	running.Kernel.NotRunning, running.Kernel.BootID = false, "b"
-	if found, err := d.store.Find(w.definition(), running.Kernel); err != nil || len(found) != 1 || found[0].Key != all[0].Key {
+	if found, err := d.store.Find(w.definition(), running.Kernel); err != nil || len(found) != 1 ||
+		found[0].Key != all[0].Key {
 		t.Error("the boot does not find it", found, err)
 	}
 	running.Kernel.BuildID = "cc" // the same release, built again
@@ -117,11 +128,13 @@ func TestPreflightFails(t *testing.T) {
 	facts.Kernel.Headers = w.headers
 	d := New(w.h, Options{StateDir: w.state})
 	r := d.Preflight(t.Context(), w.definition(), facts, PreflightOptions{})
-	if r.Ready || r.Problem.Reason != accel.BuildFailed || !strings.Contains(r.Problem.Message, "too few arguments") || len(r.Problem.Tried) != 3 {
+	if r.Ready || r.Problem.Reason != accel.BuildFailed || !strings.Contains(r.Problem.Message, "too few arguments") ||
+		len(r.Problem.Tried) != 3 {
 		t.Errorf("%+v", r)
 	}
 	facts.Kernel.BuildID, facts.Kernel.Version = "", ""
-	if r := d.Preflight(t.Context(), w.definition(), facts, PreflightOptions{}); r.Ready || r.Problem.Reason != accel.KernelUnknown {
+	if r := d.Preflight(t.Context(), w.definition(), facts, PreflightOptions{}); r.Ready ||
+		r.Problem.Reason != accel.KernelUnknown {
 		t.Errorf("%+v", r)
 	}
 }

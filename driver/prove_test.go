@@ -20,7 +20,8 @@ func TestProve(t *testing.T) {
 		t.Fatal(sentence, problem)
 	}
 	def.Check.Want = "7"
-	if _, problem := d.Prove(t.Context(), def, m.accs()); problem == nil || problem.Reason != accel.CheckFailed || !strings.Contains(problem.Message, `gave "3628800" instead of "7"`) {
+	if _, problem := d.Prove(t.Context(), def, m.accs()); problem == nil || problem.Reason != accel.CheckFailed ||
+		!strings.Contains(problem.Message, `gave "3628800" instead of "7"`) {
 		t.Fatal(problem)
 	}
 	def.Check.Want = "3628801"
@@ -50,7 +51,8 @@ func TestProveEach(t *testing.T) {
 	def.Check.Write = ""
 	m.Write(devices.Dir(ko.Device)+"/factorial", "3628800\n")
 	m.Write(devices.Dir("0000:02:00.0")+"/factorial", "0\n")
-	if _, problem := m.driver(Options{}).Prove(t.Context(), def, m.accs()); problem == nil || problem.Reason != accel.CheckFailed || !strings.Contains(problem.Message, "0000:02:00.0") {
+	if _, problem := m.driver(Options{}).Prove(t.Context(), def, m.accs()); problem == nil ||
+		problem.Reason != accel.CheckFailed || !strings.Contains(problem.Message, "0000:02:00.0") {
 		t.Error(problem)
 	}
 }

@@ -63,7 +63,10 @@ func newFleet(t *testing.T, makefile string) fleet {
 
 func (f fleet) definition() *accel.Definition {
 	def := f.workshop.definition()
-	def.Driver.Sources = append(def.Driver.Sources, accel.Source{Type: accel.SourceOCI, Image: f.shop.host() + "/edu", Push: true})
+	def.Driver.Sources = append(def.Driver.Sources, accel.Source{
+		Type: accel.SourceOCI, Image: f.shop.host() + "/edu",
+		Push: true,
+	})
 	return def
 }
 
@@ -104,7 +107,8 @@ func TestFleetBuildsOnce(t *testing.T) {
 	}
 	for range 3 {
 		_, a := f.acquire(two)
-		if a.Verdict != source.Waiting || a.Problem.Reason != accel.BuildElsewhere || !strings.Contains(a.Problem.Message, `node "one" builds the driver of "qemu-edu"`) {
+		if a.Verdict != source.Waiting || a.Problem.Reason != accel.BuildElsewhere ||
+			!strings.Contains(a.Problem.Message, `node "one" builds the driver of "qemu-edu"`) {
 			t.Fatalf("%+v %v", a, a.Problem)
 		}
 	}
@@ -127,7 +131,8 @@ func TestFleetBuildsOnce(t *testing.T) {
 	if len(a) != 1 || len(b) != 1 || a[0].Key != b[0].Key || a[0].Origin != "" || b[0].Origin == "" {
 		t.Errorf("%+v\n%+v", a, b)
 	}
-	if p := one.sources.Published(a[0].Key); !strings.HasPrefix(p, f.shop.host()+"/edu:") || two.sources.Published(b[0].Key) != "" {
+	if p := one.sources.Published(a[0].Key); !strings.HasPrefix(p, f.shop.host()+"/edu:") ||
+		two.sources.Published(b[0].Key) != "" {
 		t.Errorf("published %q, %q", p, two.sources.Published(b[0].Key))
 	}
 	if len(f.e.holder) != 0 {
@@ -242,7 +247,8 @@ func TestFetchOntoAFullDisk(t *testing.T) {
 		if size > 4096 {
 			t.Fatal("never fetched")
 		}
-		if err := syscall.Mount("tmpfs", m.Path(d.o.StateDir), "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%dk", size)); err != nil {
+		if err := syscall.Mount("tmpfs", m.Path(d.o.StateDir), "tmpfs", syscall.MS_REMOUNT,
+			fmt.Sprintf("size=%dk", size)); err != nil {
 			t.Fatal(err)
 		}
 		d := m.driver(Options{Artifact: quick()})
@@ -293,7 +299,8 @@ func TestBundle(t *testing.T) {
 			t.Errorf("%+v is not %+v", e, entries[i])
 		}
 	}
-	if have, problem := to.Ensure(t.Context(), ko.Definition(), b.Facts(), b.accs()); problem != nil || have.Source != "store" || have.Version != "2.0.0" {
+	if have, problem := to.Ensure(t.Context(), ko.Definition(), b.Facts(), b.accs()); problem != nil ||
+		have.Source != "store" || have.Version != "2.0.0" {
 		t.Error(have, problem)
 	}
 	// The same, where the bundle is a source, for the version that is wanted.
@@ -303,7 +310,8 @@ func TestBundle(t *testing.T) {
 	def := ko.Definition()
 	def.Driver.Version = "1.0.0"
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBundle, Path: "/media/b.tar", Keys: []string{"/etc/k.pub"}}}
-	if have, problem := c.driver(Options{}).Ensure(t.Context(), def, c.Facts(), c.accs()); problem != nil || have.Source != "bundle" || have.Version != "1.0.0" {
+	if have, problem := c.driver(Options{}).Ensure(t.Context(), def, c.Facts(), c.accs()); problem != nil ||
+		have.Source != "bundle" || have.Version != "1.0.0" {
 		t.Error(have, problem)
 	}
 	for _, row := range []struct {
@@ -314,13 +322,17 @@ func TestBundle(t *testing.T) {
 		{"cut off", a.Read("/media/b.tar")[:6000], accel.ArtifactInvalid},
 		{"no bundle", "text", accel.ArtifactInvalid},
 		{"empty", "", accel.ArtifactInvalid},
-		{"changed", strings.ReplaceAll(a.Read("/media/b.tar"), `"driverVersion":"2.0.0"`, `"driverVersion":"3.0.0"`), accel.DigestMismatch},
+		{
+			"changed", strings.ReplaceAll(a.Read("/media/b.tar"), `"driverVersion":"2.0.0"`, `"driverVersion":"3.0.0"`),
+			accel.DigestMismatch,
+		},
 	} {
 		d := newMachine(t)
 		d.Write("/media/b.tar", row.text)
 		d.Write("/etc/k.pub", a.Read("/etc/k.pub"))
 		driver := d.driver(Options{})
-		if _, _, problem := driver.sources.Import(t.Context(), defs, d.Facts(), "/media/b.tar", []string{"/etc/k.pub"}); problem == nil || problem.Reason != row.want {
+		if _, _, problem := driver.sources.Import(t.Context(), defs, d.Facts(), "/media/b.tar",
+			[]string{"/etc/k.pub"}); problem == nil || problem.Reason != row.want {
 			t.Errorf("%s: %v, want %s", row.name, problem, row.want)
 		}
 		if left := d.tree(driver); len(left) > 0 {
@@ -330,7 +342,8 @@ func TestBundle(t *testing.T) {
 	other := newMachine(t)
 	newKey(t, other, "k")
 	other.Write("/media/b.tar", a.Read("/media/b.tar"))
-	if _, _, problem := other.driver(Options{}).sources.Import(t.Context(), defs, other.Facts(), "/media/b.tar", []string{"/etc/k.pub"}); problem == nil || problem.Reason != accel.SignatureInvalid {
+	if _, _, problem := other.driver(Options{}).sources.Import(t.Context(), defs, other.Facts(), "/media/b.tar",
+		[]string{"/etc/k.pub"}); problem == nil || problem.Reason != accel.SignatureInvalid {
 		t.Error(problem)
 	}
 }

@@ -140,7 +140,8 @@ func TestPurgeGivesDevicesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Write(override, "edu\n") // the file is longer than what is written to it, which an attribute is not
-	if _, problem := m.driver(Options{}).Purge(t.Context(), PurgeOptions{DryRun: true, Kinds: m.kinds(wants("1.0.0"))}); problem != nil || m.bound(ko.Device) != "edu" {
+	if _, problem := m.driver(Options{}).Purge(t.Context(),
+		PurgeOptions{DryRun: true, Kinds: m.kinds(wants("1.0.0"))}); problem != nil || m.bound(ko.Device) != "edu" {
 		t.Errorf("a dry run gave the device to %q: %v", m.bound(ko.Device), problem)
 	}
 	out, problem := m.driver(Options{}).Purge(t.Context(), PurgeOptions{Kinds: m.kinds(wants("1.0.0"))})
@@ -153,7 +154,8 @@ func TestPurgeGivesDevicesBack(t *testing.T) {
 	if text, err := os.ReadFile(m.Path(override)); err != nil || text[0] != '\n' {
 		t.Errorf("written to driver_override: %q, %v", text, err)
 	}
-	if o := outcomeOf(out, "/sys/bus/pci/devices/"+ko.Device); o.Action != ledger.Restored || !strings.Contains(fmt.Sprint(o), "before") {
+	if o := outcomeOf(out, "/sys/bus/pci/devices/"+ko.Device); o.Action != ledger.Restored ||
+		!strings.Contains(fmt.Sprint(o), "before") {
 		t.Errorf("%+v", out)
 	}
 	if n, err := d.ledger.Remaining(); err != nil || n != 0 {

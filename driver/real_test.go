@@ -35,11 +35,16 @@ func TestRealBuild(t *testing.T) {
 	var lines []string
 	def := ko.Definition()
 	def.Driver.Sources = []accel.Source{{Type: accel.SourceBuild, Path: source}}
-	facts := accel.Facts{Kernel: accel.Kernel{Release: release, Version: "#1", Arch: "x86_64", Headers: "/lib/modules/" + release + "/build"}}
+	facts := accel.Facts{Kernel: accel.Kernel{
+		Release: release, Version: "#1", Arch: "x86_64",
+		Headers: "/lib/modules/" + release + "/build",
+	}}
 	keys := map[string]string{}
 	for range 2 {
 		state := t.TempDir()
-		d := New(h, Options{StateDir: state, Jobs: 2, Progress: func(p accel.Progress) { lines = append(lines, fmt.Sprintf("%+v", p)) }})
+		d := New(h, Options{StateDir: state, Jobs: 2, Progress: func(p accel.Progress) {
+			lines = append(lines, fmt.Sprintf("%+v", p))
+		}})
 		e, problem := d.sources.Build(context.Background(), def, facts)
 		if problem != nil {
 			t.Fatal(problem)

@@ -53,7 +53,10 @@ func slots(more ...accel.PCIDevice) accel.Facts {
 
 func targets(def *accel.Definition, ids ...string) (out []ResetTarget) {
 	for _, id := range ids {
-		out = append(out, ResetTarget{Def: def, Device: accel.Accelerator{ID: id, Health: accel.Health{State: accel.Unhealthy}}})
+		out = append(out, ResetTarget{
+			Def:    def,
+			Device: accel.Accelerator{ID: id, Health: accel.Health{State: accel.Unhealthy}},
+		})
 	}
 	return out
 }
@@ -114,15 +117,24 @@ func TestResetRefused(t *testing.T) {
 		reason  accel.Reason
 		says    string
 	}{
-		{name: "in use", prepare: func(m *testMachine, _ *accel.Definition) { m.open(42, "python3", "/dev/edu0") }, reason: accel.InUse, says: `device "0000:01:00.0" is in use by python3 (pid 42)`},
+		{name: "in use", prepare: func(m *testMachine, _ *accel.Definition) {
+			m.open(42, "python3", "/dev/edu0")
+		}, reason: accel.InUse, says: `device "0000:01:00.0" is in use by python3 (pid 42)`},
 		{name: "in use by what its driver does not know", prepare: func(m *testMachine, _ *accel.Definition) {
 			m.Write(devices.Dir(ko.Device)+"/drm/card0/dev", "226:0\n")
 			m.Write(devices.Dir(ko.Device)+"/drm/card0/uevent", "DEVNAME=dri/card0\n")
 			m.open(43, "Xorg", "/dev/dri/card0")
 		}, reason: accel.InUse, says: "Xorg (pid 43)"},
-		{name: "no way", prepare: func(m *testMachine, _ *accel.Definition) { m.remove(devices.Dir(ko.Device) + "/reset") }, reason: accel.CannotReset, says: `no attribute "reset"`},
-		{name: "ways switched off", prepare: attribute("reset_method", "\n"), reason: accel.CannotReset, says: "switched all of them off"},
-		{name: "definition", prepare: func(_ *testMachine, def *accel.Definition) { def.Reset = accel.ResetNever }, reason: accel.CannotReset, says: "the definition"},
+		{name: "no way", prepare: func(m *testMachine, _ *accel.Definition) {
+			m.remove(devices.Dir(ko.Device) + "/reset")
+		}, reason: accel.CannotReset, says: `no attribute "reset"`},
+		{
+			name: "ways switched off", prepare: attribute("reset_method", "\n"), reason: accel.CannotReset,
+			says: "switched all of them off",
+		},
+		{name: "definition", prepare: func(_ *testMachine, def *accel.Definition) {
+			def.Reset = accel.ResetNever
+		}, reason: accel.CannotReset, says: "the definition"},
 		{name: "driver not loaded", prepare: func(m *testMachine, _ *accel.Definition) {
 			_ = m.unbind(ko.Device)
 			m.remove("/sys/bus/pci/drivers/edu")
@@ -131,23 +143,46 @@ func TestResetRefused(t *testing.T) {
 			_ = m.unbind(ko.Device)
 			m.bind(ko.Device, "vfio-pci")
 		}, reason: accel.ConflictDriver, says: `"vfio-pci"`},
-		{name: "gone", prepare: func(m *testMachine, _ *accel.Definition) { m.remove(devices.Dir(ko.Device)) }, reason: accel.DeviceGone},
+		{name: "gone", prepare: func(m *testMachine, _ *accel.Definition) {
+			m.remove(devices.Dir(ko.Device))
+		}, reason: accel.DeviceGone},
 		{name: "an upgrade was interrupted", prepare: func(m *testMachine, _ *accel.Definition) {
 			m.Write("/var/lib/acceld/journal/qemu-edu.json", `{"kind": "qemu-edu", "step": "load", "to": {}}`)
 		}, reason: accel.CannotReset, says: "upgrade"},
-		{name: "another below the port", more: []accel.PCIDevice{{Address: "0000:01:01.0", ParentPort: "0000:00:10.0"}}, reason: accel.ResetShared, says: `"0000:01:00.0" (bus) would reset 0000:01:01.0 too`},
+		{
+			name:   "another below the port",
+			more:   []accel.PCIDevice{{Address: "0000:01:01.0", ParentPort: "0000:00:10.0"}},
+			reason: accel.ResetShared, says: `"0000:01:00.0" (bus) would reset 0000:01:01.0 too`,
+		},
 		{name: "one far below the port", more: []accel.PCIDevice{
 			{Address: "0000:01:02.0", ParentPort: "0000:00:10.0", Class: "060400"},
 			{Address: "0000:05:00.0", ParentPort: "0000:01:02.0"},
 		}, reason: accel.ResetShared, says: "0000:01:02.0, 0000:05:00.0"},
 		{
-			name: "a way of which nothing is known", prepare: func(m *testMachine, _ *accel.Definition) { m.remove(devices.Dir(ko.Device) + "/reset_method") },
-			more: []accel.PCIDevice{{Address: "0000:01:00.1", ParentPort: "0000:00:10.0"}}, reason: accel.ResetShared, says: "(unknown)",
+			name: "a way of which nothing is known", prepare: func(m *testMachine, _ *accel.Definition) {
+				m.remove(devices.Dir(ko.Device) + "/reset_method")
+			},
+			more: []accel.PCIDevice{{Address: "0000:01:00.1", ParentPort: "0000:00:10.0"}}, reason: accel.ResetShared,
+			says: "(unknown)",
 		},
-		{name: "a slot is the first of its ways", prepare: attribute("reset_method", "slot flr\n"), more: []accel.PCIDevice{{Address: "0000:01:00.1", ParentPort: "0000:00:10.0"}}, reason: accel.ResetShared, says: "0000:01:00.1"},
-		{name: "one of two that share a port", more: []accel.PCIDevice{{Address: "0000:01:01.0", ParentPort: "0000:00:10.0"}}, named: []string{ko.Device, otherDevice}, reason: accel.ResetShared},
-		{name: "virtual functions", more: []accel.PCIDevice{{Address: "0000:09:00.0"}}, reason: accel.ResetShared, says: "2 virtual functions"},
-		{name: "links of its own", linked: []string{ko.Device, otherDevice}, reason: accel.ResetShared, says: "links of its own to 0000:02:00.0"},
+		{
+			name: "a slot is the first of its ways", prepare: attribute("reset_method", "slot flr\n"),
+			more: []accel.PCIDevice{{Address: "0000:01:00.1", ParentPort: "0000:00:10.0"}}, reason: accel.ResetShared,
+			says: "0000:01:00.1",
+		},
+		{
+			name:  "one of two that share a port",
+			more:  []accel.PCIDevice{{Address: "0000:01:01.0", ParentPort: "0000:00:10.0"}},
+			named: []string{ko.Device, otherDevice}, reason: accel.ResetShared,
+		},
+		{
+			name: "virtual functions", more: []accel.PCIDevice{{Address: "0000:09:00.0"}}, reason: accel.ResetShared,
+			says: "2 virtual functions",
+		},
+		{
+			name: "links of its own", linked: []string{ko.Device, otherDevice}, reason: accel.ResetShared,
+			says: "links of its own to 0000:02:00.0",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, d, def := resettable(t)
@@ -174,8 +209,8 @@ func TestResetRefused(t *testing.T) {
 	}
 }
 
-// TestResetTogether: what shares a port, or has links, is reset when all of them are named; a way that hits the function alone
-// does not look at its neighbours.
+// TestResetTogether: what shares a port, or has links, is reset when all of them are named; a way that hits the
+// function alone does not look at its neighbours.
 func TestResetTogether(t *testing.T) {
 	m, d, def := resettable(t)
 	facts := slots()
@@ -186,7 +221,8 @@ func TestResetTogether(t *testing.T) {
 		t.Fatal(problem)
 	}
 	want := "drivers/edu/unbind A; drivers/edu/unbind B; devices/A/reset 1; devices/B/reset 1; drivers/edu/bind A; drivers/edu/bind B"
-	if got := strings.NewReplacer(ko.Device, "A", otherDevice, "B").Replace(strings.Join(m.attributes, "; ")); got != want {
+	if got := strings.NewReplacer(ko.Device, "A", otherDevice, "B").Replace(strings.Join(m.attributes,
+		"; ")); got != want {
 		t.Errorf("told %q, want %q", got, want)
 	}
 	m.Write(devices.Dir(ko.Device)+"/reset_method", "flr pm\n")
@@ -199,11 +235,16 @@ func TestResetTogether(t *testing.T) {
 	}
 	// It came into use while the agent took it out of use; and somebody said no.
 	m.attributes = nil
-	problem := d.Reset(t.Context(), facts, both[:1], func(context.Context) *accel.Problem { m.open(44, "late", "/dev/edu0"); return nil })
+	problem := d.Reset(t.Context(), facts, both[:1], func(context.Context) *accel.Problem {
+		m.open(44, "late", "/dev/edu0")
+		return nil
+	})
 	if problem == nil || problem.Reason != accel.InUse || len(m.attributes) > 0 {
 		t.Error(problem, m.attributes)
 	}
-	problem = d.Reset(t.Context(), facts, both[:1], func(context.Context) *accel.Problem { return accel.Problemf(accel.ProbeUnanswered, "no") })
+	problem = d.Reset(t.Context(), facts, both[:1], func(context.Context) *accel.Problem {
+		return accel.Problemf(accel.ProbeUnanswered, "no")
+	})
 	if problem == nil || problem.Reason != accel.ProbeUnanswered || len(m.attributes) > 0 {
 		t.Error(problem, m.attributes)
 	}
@@ -219,7 +260,10 @@ func TestResetFails(t *testing.T) {
 		says   string
 		bound  string
 	}{
-		{at: "unbind", err: syscall.EBUSY, reason: accel.ResetFailed, says: `cannot unbind device "0000:01:00.0": device or resource busy`, bound: "edu"},
+		{
+			at: "unbind", err: syscall.EBUSY, reason: accel.ResetFailed,
+			says: `cannot unbind device "0000:01:00.0": device or resource busy`, bound: "edu",
+		},
 		{at: "unbind", err: syscall.EACCES, reason: accel.PermissionDenied, bound: "edu"},
 		{at: "reset", err: syscall.ENOTTY, reason: accel.ResetFailed, says: "cannot reset", bound: "edu"},
 		{at: "bind", err: syscall.EIO, reason: accel.ResetFailed, says: "cannot bind", bound: ""},
@@ -246,8 +290,8 @@ func TestResetFails(t *testing.T) {
 	}
 }
 
-// TestResetKilledAtEveryPoint: whatever line the command is killed on, the agent's next look, or the next reset, finds the devices
-// bound or binds them.
+// TestResetKilledAtEveryPoint: whatever line the command is killed on, the agent's next look, or the next reset, finds
+// the devices bound or binds them.
 func TestResetKilledAtEveryPoint(t *testing.T) {
 	m, d, def := resettable(t)
 	both := targets(def, ko.Device, otherDevice)
@@ -284,7 +328,8 @@ func TestResetKilledAtEveryPoint(t *testing.T) {
 	}
 }
 
-// TestResetHangs: a device with which the kernel does not end stays held back for as long, and others get their driver again.
+// TestResetHangs: a device with which the kernel does not end stays held back for as long, and others get their driver
+// again.
 func TestResetHangs(t *testing.T) {
 	m, d, def := resettable(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -296,7 +341,8 @@ func TestResetHangs(t *testing.T) {
 			return m.attribute(name, text)
 		}
 		problem := d.Reset(t.Context(), slots(), targets(def, ko.Device, otherDevice), atOnce)
-		if problem == nil || problem.Reason != accel.ResetFailed || !strings.Contains(problem.Message, "did not answer within 2m0s; the kernel is still at it") {
+		if problem == nil || problem.Reason != accel.ResetFailed || !strings.Contains(problem.Message,
+			"did not answer within 2m0s; the kernel is still at it") {
 			t.Error(problem)
 		}
 		if a, b := m.bound(ko.Device), m.bound(otherDevice); a != "" || b != "edu" {

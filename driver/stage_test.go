@@ -53,8 +53,8 @@ func (w *witness) take() []string {
 	return out
 }
 
-// TestStagesOfABuild: the first build of a kind does not know how many commands it will have, the next ones know what the last
-// one had, until they have more.
+// TestStagesOfABuild: the first build of a kind does not know how many commands it will have, the next ones know what
+// the last one had, until they have more.
 func TestStagesOfABuild(t *testing.T) {
 	w := newWorkshop(t, `cat $(M)/says; `+goodMake)
 	var all witness
@@ -66,16 +66,20 @@ func TestStagesOfABuild(t *testing.T) {
 	}{
 		{"  CC [M]  a.o\na warning\n  LD [M]  edu.o\n", "", []string{
 			"qemu-edu copy 1/0 0/0 SOURCE", "qemu-edu copy 1/0 0/0 SOURCE ended",
-			"qemu-edu build 2/3 0/0", "qemu-edu build 2/3 0/0 make", "qemu-edu build 2/3 1/0 CC [M] a.o", "qemu-edu build 2/3 2/0 LD [M] edu.o",
+			"qemu-edu build 2/3 0/0", "qemu-edu build 2/3 0/0 make", "qemu-edu build 2/3 1/0 CC [M] a.o",
+			"qemu-edu build 2/3 2/0 LD [M] edu.o",
 			"qemu-edu build 2/3 2/2 LD [M] edu.o ended",
-			"qemu-edu finish 3/3 0/1", "qemu-edu finish 3/3 0/1 edu", "qemu-edu finish 3/3 1/1", "qemu-edu finish 3/3 1/1 ended",
+			"qemu-edu finish 3/3 0/1", "qemu-edu finish 3/3 0/1 edu", "qemu-edu finish 3/3 1/1",
+			"qemu-edu finish 3/3 1/1 ended",
 		}},
 		{"  CC [M]  a.o\n  CC [M]  b.o\n  LD [M]  edu.o\n", accel.StageBuild, []string{
-			"qemu-edu build 2/3 0/2?", "qemu-edu build 2/3 0/2? make", "qemu-edu build 2/3 1/2? CC [M] a.o", "qemu-edu build 2/3 2/2? CC [M] b.o",
+			"qemu-edu build 2/3 0/2?", "qemu-edu build 2/3 0/2? make", "qemu-edu build 2/3 1/2? CC [M] a.o",
+			"qemu-edu build 2/3 2/2? CC [M] b.o",
 			"qemu-edu build 2/3 3/0 LD [M] edu.o", "qemu-edu build 2/3 3/3 LD [M] edu.o ended",
 		}},
 		{"  CC [M]  a.o\n", accel.StageBuild, []string{
-			"qemu-edu build 2/3 0/3?", "qemu-edu build 2/3 0/3? make", "qemu-edu build 2/3 1/3? CC [M] a.o", "qemu-edu build 2/3 1/1 CC [M] a.o ended",
+			"qemu-edu build 2/3 0/3?", "qemu-edu build 2/3 0/3? make", "qemu-edu build 2/3 1/3? CC [M] a.o",
+			"qemu-edu build 2/3 1/1 CC [M] a.o ended",
 		}},
 	}
 	for i, c := range builds {
@@ -83,7 +87,9 @@ func TestStagesOfABuild(t *testing.T) {
 		if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem != nil {
 			t.Fatal(problem)
 		}
-		got := slices.DeleteFunc(all.take(), func(l string) bool { return c.stage != "" && !strings.Contains(l, string(c.stage)+" ") })
+		got := slices.DeleteFunc(all.take(), func(l string) bool {
+			return c.stage != "" && !strings.Contains(l, string(c.stage)+" ")
+		})
 		for i := range got {
 			got[i] = strings.ReplaceAll(got[i], w.source, "SOURCE")
 		}
@@ -95,11 +101,13 @@ func TestStagesOfABuild(t *testing.T) {
 	if _, problem := d.sources.Build(t.Context(), w.definition(), w.facts()); problem != nil || len(all.take()) != 2 {
 		t.Error("a driver of the store was built:", problem)
 	}
-	w.write(w.headers, "Makefile", "modules:\n\t@echo '  CC [M]  a.o'; echo '"+w.source+"/a.c:1:2: error: bad'; exit 1\n")
+	w.write(w.headers, "Makefile", "modules:\n\t@echo '  CC [M]  a.o'; echo '"+w.source+
+		"/a.c:1:2: error: bad'; exit 1\n")
 	w.write(w.source, "says", "")
 	_, problem := d.sources.Build(t.Context(), w.definition(), w.facts())
 	got := all.take()
-	if problem == nil || !strings.HasPrefix(got[len(got)-1], "qemu-edu build 2/3 1/1? CC [M] a.o ended: ") || !strings.Contains(got[len(got)-1], "error: bad") {
+	if problem == nil || !strings.HasPrefix(got[len(got)-1], "qemu-edu build 2/3 1/1? CC [M] a.o ended: ") ||
+		!strings.Contains(got[len(got)-1], "error: bad") {
 		t.Errorf("%v: %q", problem, got)
 	}
 }
@@ -107,7 +115,8 @@ func TestStagesOfABuild(t *testing.T) {
 // TestStagesOfDKMS: each program that DKMS would run is a step.
 func TestStagesOfDKMS(t *testing.T) {
 	w := newWorkshop(t, `echo '  CC [M]  a.o'; `+goodMake)
-	w.write(w.source, "dkms.conf", "PACKAGE_NAME=edu\nPACKAGE_VERSION=1.0.0\nBUILT_MODULE_NAME[0]=edu\nDEST_MODULE_LOCATION[0]=/updates\nMAKE[0]=\"make -C $kernel_source_dir M=$dkms_tree/edu/1.0.0/build modules\"\nPRE_BUILD=\"pre.sh\"\n")
+	w.write(w.source, "dkms.conf",
+		"PACKAGE_NAME=edu\nPACKAGE_VERSION=1.0.0\nBUILT_MODULE_NAME[0]=edu\nDEST_MODULE_LOCATION[0]=/updates\nMAKE[0]=\"make -C $kernel_source_dir M=$dkms_tree/edu/1.0.0/build modules\"\nPRE_BUILD=\"pre.sh\"\n")
 	w.write(w.source, "pre.sh", "#!/bin/sh\ntrue\n")
 	if err := w.h.Chmod(w.source+"/pre.sh", 0o755); err != nil {
 		t.Fatal(err)
@@ -119,7 +128,8 @@ func TestStagesOfDKMS(t *testing.T) {
 	}
 	got := slices.DeleteFunc(all.take(), func(l string) bool { return !strings.Contains(l, " build ") })
 	if diff := cmp.Diff([]string{
-		"qemu-edu build 2/4 0/0", "qemu-edu build 2/4 0/0 PRE_BUILD", "qemu-edu build 3/4 0/0 MAKE", "qemu-edu build 3/4 1/0 CC [M] a.o", "qemu-edu build 3/4 1/1 CC [M] a.o ended",
+		"qemu-edu build 2/4 0/0", "qemu-edu build 2/4 0/0 PRE_BUILD", "qemu-edu build 3/4 0/0 MAKE",
+		"qemu-edu build 3/4 1/0 CC [M] a.o", "qemu-edu build 3/4 1/1 CC [M] a.o ended",
 	}, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -157,7 +167,8 @@ func TestStagesOfLoads(t *testing.T) {
 		t.Fatal(problem)
 	}
 	if diff := cmp.Diff([]string{
-		"qemu-edu unload 0/0 0/1", "qemu-edu unload 0/0 0/1 edu", "qemu-edu unload 0/0 1/1", "qemu-edu unload 0/0 1/1 ended",
+		"qemu-edu unload 0/0 0/1", "qemu-edu unload 0/0 0/1 edu", "qemu-edu unload 0/0 1/1",
+		"qemu-edu unload 0/0 1/1 ended",
 		"qemu-edu load 0/0 0/1", "qemu-edu load 0/0 0/1 edu", "qemu-edu load 0/0 1/1", "qemu-edu load 0/0 1/1 ended",
 		"qemu-edu prove 0/0 0/0 " + ko.Device, "qemu-edu prove 0/0 0/0 " + ko.Device + " ended",
 	}, all.take()); diff != "" {
@@ -192,7 +203,9 @@ func TestCalledOff(t *testing.T) {
 		began := time.Now()
 		problem := work(ctx)
 		got := all.take()
-		if problem == nil || time.Since(began) > 5*time.Second || len(got) != 2 || !strings.HasPrefix(got[1], got[0]+" ended: ") || !strings.HasPrefix(got[0], "qemu-edu pull 0/0 0/0 "+s.host()+"/edu:v-") {
+		if problem == nil || time.Since(began) > 5*time.Second || len(got) != 2 ||
+			!strings.HasPrefix(got[1], got[0]+" ended: ") ||
+			!strings.HasPrefix(got[0], "qemu-edu pull 0/0 0/0 "+s.host()+"/edu:v-") {
 			t.Errorf("%s: %v: %q", name, problem, got)
 		}
 	}

@@ -16,7 +16,8 @@ func TestCopyIsNotChosen(t *testing.T) {
 	m := newMachine(t)
 	m.Install("updates/edu.ko", ko.Edu())
 	def := wants("")
-	if have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || have.Key == "" {
+	if have, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil ||
+		have.Key == "" {
 		t.Fatal(have, problem)
 	}
 	m.powerCut()
@@ -29,7 +30,8 @@ func TestCopyIsNotChosen(t *testing.T) {
 	}
 }
 
-// TestInstalledReplaced: a driver that is installed and has no copy is the one that served only while its files are the same.
+// TestInstalledReplaced: a driver that is installed and has no copy is the one that served only while its files are the
+// same.
 func TestInstalledReplaced(t *testing.T) {
 	m := newMachine(t)
 	d := m.driver(Options{})
@@ -60,7 +62,9 @@ func TestCollectLeaves(t *testing.T) {
 		want    []string
 	}{
 		"what serves and the youngest": {func(*testMachine, *Driver) {}, []string{"1.0.0", "2.0.0"}},
-		"what is loaded":               {func(m *testMachine, _ *Driver) { m.Live(version("0.2.0")) }, []string{"0.2.0", "1.0.0", "2.0.0"}},
+		"what is loaded": {func(m *testMachine, _ *Driver) {
+			m.Live(version("0.2.0"))
+		}, []string{"0.2.0", "1.0.0", "2.0.0"}},
 		"both ends of an upgrade": {func(m *testMachine, d *Driver) {
 			unloaded := func(string) {
 				if j := d.journals.read("qemu-edu"); j != nil && j.Step == StepLoad {

@@ -49,7 +49,8 @@ func TestTakeover(t *testing.T) {
 		t.Fatal(have, problem, m.bound(ko.Device))
 	}
 	m.attributes = nil
-	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || len(m.attributes) > 0 {
+	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil ||
+		len(m.attributes) > 0 {
 		t.Error("not idle:", problem, m.attributes)
 	}
 	if problem := m.driver(Options{}).Unload(t.Context(), def, m.Facts(), m.accs()); problem != nil {
@@ -109,12 +110,18 @@ func TestTakeoverRefused(t *testing.T) {
 		reason accel.Reason
 		says   string
 	}{
-		{"not allowed", func(_ *testMachine, def *accel.Definition) { def.Driver.Takeover = false }, accel.ConflictDriver, "set driver.takeover"},
-		{"not listed", func(_ *testMachine, def *accel.Definition) { def.Driver.Conflicts = nil }, accel.ConflictDriver, "driver.conflicts does not name"},
+		{"not allowed", func(_ *testMachine, def *accel.Definition) {
+			def.Driver.Takeover = false
+		}, accel.ConflictDriver, "set driver.takeover"},
+		{"not listed", func(_ *testMachine, def *accel.Definition) {
+			def.Driver.Conflicts = nil
+		}, accel.ConflictDriver, "driver.conflicts does not name"},
 		{"virtual machine", rebind("vfio-pci"), accel.ConflictDriver, "set aside for a virtual machine"},
 		{"another virtual machine's", rebind("mlx5_vfio_pci"), accel.ConflictDriver, "set aside for a virtual machine"},
 		{"stub", rebind("pci-stub"), accel.ConflictDriver, "set aside for a virtual machine"},
-		{"override", func(m *testMachine, _ *accel.Definition) { m.Write(overrideOf(ko.Device), "mine\n") }, accel.ConflictDriver, `kept for driver "mine"`},
+		{"override", func(m *testMachine, _ *accel.Definition) {
+			m.Write(overrideOf(ko.Device), "mine\n")
+		}, accel.ConflictDriver, `kept for driver "mine"`},
 		{"console", func(m *testMachine, _ *accel.Definition) {
 			m.Write("/sys/bus/pci/devices/"+ko.Device+"/boot_vga", "1\n")
 		}, accel.ConflictDriver, `"blacklist other"`},
@@ -122,7 +129,9 @@ func TestTakeoverRefused(t *testing.T) {
 			m.Write("/sys/bus/pci/devices/"+ko.Device+"/graphics/fb0/dev", "29:0\n")
 		}, accel.ConflictDriver, "console"},
 		{"held", func(m *testMachine, _ *accel.Definition) { hold(m) }, accel.InUse, "Xorg"},
-		{"no driver to be had", func(m *testMachine, _ *accel.Definition) { _ = os.RemoveAll(m.Path("/lib/modules")) }, accel.NoDriverSource, ""},
+		{"no driver to be had", func(m *testMachine, _ *accel.Definition) {
+			_ = os.RemoveAll(m.Path("/lib/modules"))
+		}, accel.NoDriverSource, ""},
 		{"a driver that is refused", func(m *testMachine, _ *accel.Definition) {
 			x := ko.Edu()
 			x.Vermagic = "1.0 SMP"
@@ -183,7 +192,8 @@ func TestTakeoverKilledAtEveryPoint(t *testing.T) {
 			if !dead {
 				break
 			}
-			if notes, err := d.ledger.Notes(NoteTakeover); points[len(points)-1] == "takeover noted" && (err != nil || len(notes) != 1 || notes[0].Text != "other") {
+			if notes, err := d.ledger.Notes(NoteTakeover); points[len(points)-1] == "takeover noted" &&
+				(err != nil || len(notes) != 1 || notes[0].Text != "other") {
 				t.Errorf("killed before anything is done to the device, on record is %+v (%v)", notes, err)
 			}
 			m.mu.TryLock() // the fake died in the middle of a call too
@@ -198,7 +208,8 @@ func TestTakeoverKilledAtEveryPoint(t *testing.T) {
 				want = "other"
 			}
 			if m.bound(ko.Device) != want || m.kept(ko.Device) != (want == "edu") || have.Right != (want == "edu") {
-				t.Errorf("killed at %q: the device is with %q, want %q: %v", points[len(points)-1], m.bound(ko.Device), want, problem)
+				t.Errorf("killed at %q: the device is with %q, want %q: %v", points[len(points)-1], m.bound(ko.Device),
+					want, problem)
 			}
 		}
 		for _, p := range []string{"takeover noted", "device kept", "device unbound", "load edu"} {
@@ -214,7 +225,8 @@ func TestTakeoverGivenBackLater(t *testing.T) {
 	m, def := contested(t)
 	m.refuse["edu"] = syscall.ENOMEM
 	m.refuseAttribute = map[string]error{"bind": syscall.EBUSY}
-	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem == nil || m.bound(ko.Device) != "" {
+	if _, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem == nil ||
+		m.bound(ko.Device) != "" {
 		t.Fatalf("with %q: %v", m.bound(ko.Device), problem)
 	}
 	m.refuseAttribute = nil

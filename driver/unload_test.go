@@ -52,7 +52,8 @@ func TestUnloadInUse(t *testing.T) {
 	const pod = "12345678-1234-1234-1234-123456789012"
 	open := func(m *testMachine) {
 		m.Write("/proc/42/comm", "python3\n")
-		m.Write("/proc/42/cgroup", "0::/kubepods.slice/kubepods-pod"+strings.ReplaceAll(pod, "-", "_")+".slice/crio-"+strings.Repeat("ab", 32)+".scope\n")
+		m.Write("/proc/42/cgroup", "0::/kubepods.slice/kubepods-pod"+strings.ReplaceAll(pod, "-", "_")+".slice/crio-"+
+			strings.Repeat("ab", 32)+".scope\n")
 		if err := os.MkdirAll(m.Path("/proc/42/fd"), 0o755); err != nil {
 			m.T.Fatal(err)
 		}
@@ -70,8 +71,12 @@ func TestUnloadInUse(t *testing.T) {
 			m.Write("/proc/44/comm", "part\n")
 			m.Write("/proc/44/maps", "7f00-7f01 rw-s 00000000 00:05 123                     /dev/edu0p1\n")
 		}, "part (pid 44)"},
-		{"process on a node that all devices share", func(m *testMachine) { m.open(45, "smi", "/dev/edu-ctl") }, "smi (pid 45)"},
-		{"process on one that not every host has", func(m *testMachine) { m.open(46, "tool", "/dev/edu-log") }, "tool (pid 46)"},
+		{"process on a node that all devices share", func(m *testMachine) {
+			m.open(45, "smi", "/dev/edu-ctl")
+		}, "smi (pid 45)"},
+		{"process on one that not every host has", func(m *testMachine) {
+			m.open(46, "tool", "/dev/edu-log")
+		}, "tool (pid 46)"},
 		{"mapping", func(m *testMachine) {
 			m.Write("/proc/43/comm", "miner\n")
 			m.Write("/proc/43/maps", "7f00-7f01 rw-s 00000000 00:05 123                     /dev/edu0\n")
@@ -81,7 +86,9 @@ func TestUnloadInUse(t *testing.T) {
 			m.Write("/sys/module/edu/refcnt", "1\n")
 		}, "module edu_net"},
 		{"count", func(m *testMachine) { m.Write("/sys/module/edu/refcnt", "2\n") }, "cannot be seen"},
-		{"count of one", func(m *testMachine) { m.Write("/sys/module/edu/refcnt", "1\n") }, "cannot be seen from here (the kernel counts a use of module edu)"},
+		{"count of one", func(m *testMachine) {
+			m.Write("/sys/module/edu/refcnt", "1\n")
+		}, "cannot be seen from here (the kernel counts a use of module edu)"},
 		{"count beside our own module", func(m *testMachine) {
 			m.Write("/sys/module/base/holders/edu", "")
 			m.Write("/sys/module/base/refcnt", "2\n")
@@ -97,7 +104,10 @@ func TestUnloadInUse(t *testing.T) {
 			c.prepare(m)
 			def.Container.Nodes, def.Container.OptionalNodes = []string{"/dev/edu-ctl"}, []string{"/dev/edu-log"}
 			accs := m.accs()
-			accs[0].Partitions = []accel.Accelerator{{ID: accs[0].ID + "-half-p1", Parent: accs[0].ID, Nodes: []accel.DeviceNode{{Path: "/dev/edu0p1"}}}}
+			accs[0].Partitions = []accel.Accelerator{{
+				ID: accs[0].ID + "-half-p1", Parent: accs[0].ID,
+				Nodes: []accel.DeviceNode{{Path: "/dev/edu0p1"}},
+			}}
 			problem := d.Unload(t.Context(), def, m.Facts(), accs)
 			if problem == nil || problem.Reason != accel.InUse || !strings.Contains(problem.Message, c.says) {
 				t.Fatalf("got %v, want %q", problem, c.says)
@@ -130,7 +140,8 @@ func TestUnloadStopsHalfway(t *testing.T) {
 	}
 }
 
-// TestUnloadLoadsNothingElseBack: a file that is of another build by now is not loaded in the place of what was removed.
+// TestUnloadLoadsNothingElseBack: a file that is of another build by now is not loaded in the place of what was
+// removed.
 func TestUnloadLoadsNothingElseBack(t *testing.T) {
 	m := newMachine(t)
 	d := m.driver(Options{})
@@ -144,7 +155,8 @@ func TestUnloadLoadsNothingElseBack(t *testing.T) {
 	m.Write("/lib/modules/"+ko.Release+"/updates/edu.ko", string(other.Bytes()))
 	m.refuseUnload["base"] = syscall.EAGAIN
 	problem := d.Unload(t.Context(), def, m.Facts(), m.accs())
-	if problem == nil || problem.Reason != accel.InUse || !strings.Contains(fmt.Sprint(problem.Tried), "load back module edu: no file with its build-id was found") {
+	if problem == nil || problem.Reason != accel.InUse || !strings.Contains(fmt.Sprint(problem.Tried),
+		"load back module edu: no file with its build-id was found") {
 		t.Error(problem)
 	}
 	if diff := cmp.Diff([]string{"base", "edu"}, m.loads); diff != "" || m.isLive("edu") {
@@ -159,7 +171,8 @@ func TestRebind(t *testing.T) {
 	m.Live(ko.Module{Name: "base", BuildID: "aa"})
 	m.Live(ko.Edu())
 	m.failProbe[ko.Device] = true
-	if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.ProbeFailed {
+	if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem == nil ||
+		problem.Reason != accel.ProbeFailed {
 		t.Fatal(problem)
 	}
 	if diff := cmp.Diff([]string{"drivers_probe " + ko.Device}, m.attributes); diff != "" {

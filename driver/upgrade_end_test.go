@@ -8,8 +8,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestUpgradeCalledOff: an agent that is stopped, wherever an upgrade is, leaves a driver that serves; once the old one is gone that is
-// the new one.
+// TestUpgradeCalledOff: an agent that is stopped, wherever an upgrade is, leaves a driver that serves; once the old one
+// is gone that is the new one.
 func TestUpgradeCalledOff(t *testing.T) {
 	for n := 0; ; n++ {
 		m, d := serving(t)
@@ -48,12 +48,14 @@ func TestUpgradeThatHangs(t *testing.T) {
 	}
 	for i := range int64(2) {
 		def.Driver.Upgrade.Asked = time.Unix(i+1, 0)
-		if have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0" {
+		if have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil ||
+			problem.Reason != accel.RolledBack || have.Version != "1.0.0" {
 			t.Fatalf("%+v %v", have, problem)
 		}
 	}
 	def.Driver.Upgrade.Asked = time.Unix(3, 0)
-	if have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.Quarantined || !have.Right || len(m.loads) != 4 {
+	if have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil ||
+		problem.Reason != accel.Quarantined || !have.Right || len(m.loads) != 4 {
 		t.Errorf("%+v %v, loads %v", have, problem, m.loads)
 	}
 }
@@ -68,7 +70,8 @@ func TestUpgradeThatWasAskedForFails(t *testing.T) {
 	if have, _ := d.Probe(def, m.Facts(), m.accs()); have.Upgrade == nil {
 		t.Fatalf("%+v", have)
 	}
-	if have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0" {
+	if have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil ||
+		problem.Reason != accel.RolledBack || have.Version != "1.0.0" {
 		t.Fatalf("%+v %v", have, problem)
 	}
 	if have, problem := d.Probe(def, m.Facts(), m.accs()); problem != nil || !have.Right || have.Upgrade != nil {

@@ -59,13 +59,16 @@ func TestUpgrade(t *testing.T) {
 	if problem != nil || !have.Right || have.Upgrade == nil || have.Version != "1.0.0" {
 		t.Fatalf("while another version is wanted the old one serves: %+v %v", have, problem)
 	}
-	if u := have.Upgrade; u.From.Version != "1.0.0" || u.To.Version != "2.0.0" || u.Phase != accel.UpgradePending || !strings.Contains(u.Why, "2.0.0") {
+	if u := have.Upgrade; u.From.Version != "1.0.0" || u.To.Version != "2.0.0" || u.Phase != accel.UpgradePending ||
+		!strings.Contains(u.Why, "2.0.0") {
 		t.Errorf("%+v", u)
 	}
-	if again, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || !again.Right || len(m.loads) != 0 {
+	if again, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || !again.Right ||
+		len(m.loads) != 0 {
 		t.Fatalf("Ensure touched a driver that serves: %v %v", problem, m.loads)
 	}
-	if to, problem := d.Prepare(t.Context(), def, m.Facts()); problem != nil || to.Version != "2.0.0" || len(m.loads) != 0 {
+	if to, problem := d.Prepare(t.Context(), def, m.Facts()); problem != nil || to.Version != "2.0.0" ||
+		len(m.loads) != 0 {
 		t.Fatal(to, problem, m.loads)
 	}
 	have, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs())
@@ -78,7 +81,8 @@ func TestUpgrade(t *testing.T) {
 	}
 	m.clean(d)
 	// And back again, because somebody wants it.
-	if have, problem = d.Upgrade(t.Context(), wants("1.0.0"), m.Facts(), m.accs()); problem != nil || have.Version != "1.0.0" {
+	if have, problem = d.Upgrade(t.Context(), wants("1.0.0"), m.Facts(), m.accs()); problem != nil ||
+		have.Version != "1.0.0" {
 		t.Errorf("%+v %v", have, problem)
 	}
 }
@@ -129,7 +133,8 @@ func TestForeignDriver(t *testing.T) {
 		def := wants("2.0.0")
 		def.Driver.Upgrade.Adopt = adopt
 		have, problem := d.Probe(def, m.Facts(), m.accs())
-		if !adopt && (have.Right || have.Upgrade != nil || problem == nil || problem.Reason != accel.OtherModuleLoaded) {
+		if !adopt && (have.Right || have.Upgrade != nil || problem == nil ||
+			problem.Reason != accel.OtherModuleLoaded) {
 			t.Errorf("%+v %v", have, problem)
 		}
 		have, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs())
@@ -152,7 +157,8 @@ func TestUpgradeInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	have, problem := d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs())
-	if problem == nil || problem.Reason != accel.InUse || !strings.Contains(problem.Message, "python3 (pid 42)") || !have.Right || have.Upgrade == nil {
+	if problem == nil || problem.Reason != accel.InUse || !strings.Contains(problem.Message, "python3 (pid 42)") ||
+		!have.Right || have.Upgrade == nil {
 		t.Fatalf("%+v %v", have, problem)
 	}
 	if len(m.loads)+len(m.unloads) != 0 {
@@ -172,7 +178,8 @@ func TestRollBack(t *testing.T) {
 			m.bad["2.0.0"] = how
 			def := wants("2.0.0")
 			have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs())
-			if problem == nil || problem.Reason != accel.RolledBack || !strings.Contains(problem.Message, says) || !strings.Contains(problem.Message, "version 1.0.0 serves again") {
+			if problem == nil || problem.Reason != accel.RolledBack || !strings.Contains(problem.Message, says) ||
+				!strings.Contains(problem.Message, "version 1.0.0 serves again") {
 				t.Fatalf("got %v", problem)
 			}
 			if !have.Right || have.Version != "1.0.0" || have.Upgrade == nil {
@@ -182,7 +189,8 @@ func TestRollBack(t *testing.T) {
 			m.loads, m.unloads = nil, nil
 			d = m.driver(Options{}) // also another agent
 			for range 2 {
-				if _, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.RolledBack || !strings.Contains(problem.Message, says) {
+				if _, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil ||
+					problem.Reason != accel.RolledBack || !strings.Contains(problem.Message, says) {
 					t.Fatal(problem)
 				}
 			}
@@ -191,13 +199,15 @@ func TestRollBack(t *testing.T) {
 			}
 			// Nor at the next boot.
 			m.powerCut()
-			if have, problem = m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || have.Version != "1.0.0" || len(m.loads) != 1 {
+			if have, problem = m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil ||
+				have.Version != "1.0.0" || len(m.loads) != 1 {
 				t.Fatalf("%+v %v %v", have, problem, m.loads)
 			}
 			// Another driver in the same version is tried, and so is the same one when somebody asks.
 			delete(m.bad, "2.0.0")
 			def.Driver.Upgrade.Asked = time.Unix(100, 0)
-			if have, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem != nil || have.Version != "2.0.0" {
+			if have, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem != nil ||
+				have.Version != "2.0.0" {
 				t.Fatalf("%+v %v", have, problem)
 			}
 		})
@@ -209,16 +219,19 @@ func TestRollBackFails(t *testing.T) {
 	m.bad["1.0.0"], m.bad["2.0.0"] = "refused", "wrong"
 	def := wants("2.0.0")
 	have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs())
-	if problem == nil || problem.Reason != accel.RollbackFailed || have.Right || !strings.Contains(problem.Message, "instead of") || !strings.Contains(problem.Message, "cannot allocate memory") {
+	if problem == nil || problem.Reason != accel.RollbackFailed || have.Right || !strings.Contains(problem.Message,
+		"instead of") || !strings.Contains(problem.Message, "cannot allocate memory") {
 		t.Fatalf("%+v %v", have, problem)
 	}
 	for range 2 { // it stays loud, and only the old one is tried
-		if _, problem = d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.RollbackFailed {
+		if _, problem = d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem == nil ||
+			problem.Reason != accel.RollbackFailed {
 			t.Fatal(problem)
 		}
 	}
 	delete(m.bad, "1.0.0")
-	if have, problem = d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || have.Version != "1.0.0" || have.Upgrade == nil {
+	if have, problem = d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem != nil || have.Version != "1.0.0" ||
+		have.Upgrade == nil {
 		t.Fatalf("%+v %v", have, problem)
 	}
 	m.clean(d)
@@ -314,7 +327,8 @@ func killEverywhere(t *testing.T, how string, power bool) {
 			t.Errorf("%s: after the reboot version %s is loaded, committed %t", at, m.liveVersion(), committed)
 		}
 		have, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs())
-		if !have.Right || how == "" && (problem != nil || have.Version != "2.0.0") || how != "" && (problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0") {
+		if !have.Right || how == "" && (problem != nil || have.Version != "2.0.0") || how != "" &&
+			(problem == nil || problem.Reason != accel.RolledBack || have.Version != "1.0.0") {
 			t.Errorf("%s: in the end %+v %v", at, have, problem)
 		}
 		if !power { // otherwise a load that the machine did not survive stays counted
@@ -332,9 +346,9 @@ func killEverywhere(t *testing.T, how string, power bool) {
 	}
 }
 
-// TestUpgradeInterruptedByABootOfAnotherKernel: the machine ends in the middle of an upgrade and comes back with another kernel, on
-// which a driver served before. What the upgrade was about to note is about the previous kernel, and neither chooses nor rejects
-// a driver of this one.
+// TestUpgradeInterruptedByABootOfAnotherKernel: the machine ends in the middle of an upgrade and comes back with
+// another kernel, on which a driver served before. What the upgrade was about to note is about the previous kernel, and
+// neither chooses nor rejects a driver of this one.
 func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
 	for _, c := range []struct {
 		how  string // the new driver fails on the previous kernel
@@ -386,13 +400,15 @@ func TestUpgradeInterruptedByABootOfAnotherKernel(t *testing.T) {
 			}
 			for _, k := range []accel.Kernel{facts.Kernel, m.Facts().Kernel} {
 				if choice := d.store.Choice(def.Kind, k); choice.Rejected != nil {
-					t.Errorf("on kernel %s version %s is rejected: %v", k.Release, choice.Rejected.Version, choice.Rejected.Problem)
+					t.Errorf("on kernel %s version %s is rejected: %v", k.Release, choice.Rejected.Version,
+						choice.Rejected.Problem)
 				}
 			}
 			if left := d.journals.read(def.Kind); left != nil {
 				t.Errorf("the journal is still there, at %q", left.Step)
 			}
-			if have, problem = d.Upgrade(t.Context(), def, facts, m.accs()); c.has && (problem != nil || have.Version != "2.0.0") {
+			if have, problem = d.Upgrade(t.Context(), def, facts, m.accs()); c.has &&
+				(problem != nil || have.Version != "2.0.0") {
 				t.Errorf("the wanted driver does not come: %+v %v", have, problem)
 			}
 		})
@@ -452,11 +468,13 @@ func TestUpgradeThatCrashesTheMachine(t *testing.T) {
 		m.before = nil
 		m.powerCut()
 		d = m.driver(Options{})
-		if have, problem := d.EnsureWith(t.Context(), def, m.Facts(), m.accs(), source.Options{NoBuild: true}); problem != nil || have.Version != "1.0.0" || have.Upgrade == nil {
+		if have, problem := d.EnsureWith(t.Context(), def, m.Facts(), m.accs(),
+			source.Options{NoBuild: true}); problem != nil || have.Version != "1.0.0" || have.Upgrade == nil {
 			t.Fatalf("%+v %v", have, problem)
 		}
 	}
-	if have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.Quarantined || !have.Right {
+	if have, problem := d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil ||
+		problem.Reason != accel.Quarantined || !have.Right {
 		t.Fatalf("%+v %v", have, problem)
 	}
 }
@@ -467,7 +485,8 @@ func TestRollBackOfAnInstalledDriver(t *testing.T) {
 	m.bad = map[string]string{"2.0.0": "wrong"}
 	d := m.driver(Options{})
 	m.Install("updates/edu.ko", version("1.0.0"))
-	if have, problem := d.Ensure(t.Context(), wants("1.0.0"), m.Facts(), m.accs()); problem != nil || have.Source != "installed" || have.Key == "" {
+	if have, problem := d.Ensure(t.Context(), wants("1.0.0"), m.Facts(), m.accs()); problem != nil ||
+		have.Source != "installed" || have.Key == "" {
 		t.Fatal(have, problem)
 	}
 	m.Write("/lib/modules/"+ko.Release+"/updates/edu.ko", string(version("2.0.0").Bytes()))
@@ -476,7 +495,8 @@ func TestRollBackOfAnInstalledDriver(t *testing.T) {
 		t.Fatalf("%+v %v", have, problem)
 	}
 	m.bad = nil
-	if have, problem = d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs()); problem == nil || have.Version != "1.0.0" {
+	if have, problem = d.Upgrade(t.Context(), wants("2.0.0"), m.Facts(), m.accs()); problem == nil ||
+		have.Version != "1.0.0" {
 		t.Fatalf("%+v %v", have, problem)
 	}
 }
@@ -486,11 +506,13 @@ func TestBootWithoutTheWantedDriver(t *testing.T) {
 	m, _ := serving(t)
 	m.powerCut()
 	def := wants("3.0.0")
-	have, problem := m.driver(Options{}).EnsureWith(t.Context(), def, m.Facts(), m.accs(), source.Options{NoBuild: true})
+	have, problem := m.driver(Options{}).EnsureWith(t.Context(), def, m.Facts(), m.accs(),
+		source.Options{NoBuild: true})
 	if problem != nil || !have.Right || have.Version != "1.0.0" || have.Upgrade == nil {
 		t.Fatalf("%+v %v", have, problem)
 	}
-	if _, problem = m.driver(Options{}).Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.NoDriverSource {
+	if _, problem = m.driver(Options{}).Upgrade(t.Context(), def, m.Facts(), m.accs()); problem == nil ||
+		problem.Reason != accel.NoDriverSource {
 		t.Error(problem)
 	}
 }
@@ -515,8 +537,9 @@ func TestUpgradeWithoutSpaceChangesNothing(t *testing.T) {
 	}
 }
 
-// TestUpgradeThatTheMachineRefuses: the disk gets full, read-only or unusable, or the kernel forbids to load, when the old driver is
-// gone already. It is loaded back although that cannot be noted, and the new one, which is not to blame, comes when the machine is mended.
+// TestUpgradeThatTheMachineRefuses: the disk gets full, read-only or unusable, or the kernel forbids to load, when the
+// old driver is gone already. It is loaded back although that cannot be noted, and the new one, which is not to blame,
+// comes when the machine is mended.
 func TestUpgradeThatTheMachineRefuses(t *testing.T) {
 	mounted := func(options string, flags uintptr) func(*testing.T, *testMachine, string) {
 		return func(t *testing.T, _ *testMachine, dir string) {
@@ -532,9 +555,15 @@ func TestUpgradeThatTheMachineRefuses(t *testing.T) {
 		mend     func(m *testMachine, attempts string)
 		want     accel.Reason
 	}{
-		{"full", mounted("nr_inodes=1", 0), func(_ *testMachine, dir string) { _ = syscall.Unmount(dir, 0) }, accel.NoSpace},
-		{"read-only", mounted("", syscall.MS_RDONLY), func(_ *testMachine, dir string) { _ = syscall.Unmount(dir, 0) }, accel.ReadOnly},
-		{"forbidden", func(_ *testing.T, m *testMachine, _ string) { m.bad["2.0.0"] = "denied" }, func(m *testMachine, _ string) { delete(m.bad, "2.0.0") }, accel.PermissionDenied},
+		{"full", mounted("nr_inodes=1", 0), func(_ *testMachine, dir string) {
+			_ = syscall.Unmount(dir, 0)
+		}, accel.NoSpace},
+		{"read-only", mounted("", syscall.MS_RDONLY), func(_ *testMachine, dir string) {
+			_ = syscall.Unmount(dir, 0)
+		}, accel.ReadOnly},
+		{"forbidden", func(_ *testing.T, m *testMachine, _ string) {
+			m.bad["2.0.0"] = "denied"
+		}, func(m *testMachine, _ string) { delete(m.bad, "2.0.0") }, accel.PermissionDenied},
 		{"unusable", func(t *testing.T, _ *testMachine, dir string) {
 			if err := errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
 				t.Fatal(err)
@@ -557,7 +586,8 @@ func TestUpgradeThatTheMachineRefuses(t *testing.T) {
 				return
 			}
 			c.mend(m, dir)
-			if have, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem != nil || have.Version != "2.0.0" {
+			if have, problem = d.Upgrade(t.Context(), def, m.Facts(), m.accs()); problem != nil ||
+				have.Version != "2.0.0" {
 				t.Errorf("after it was mended: %+v %v", have, problem)
 			}
 			m.clean(d)
@@ -597,8 +627,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestCollectKilled: who is stopped while an entry is removed leaves none that says it has modules: it would be preferred to every
-// source, and refused.
+// TestCollectKilled: who is stopped while an entry is removed leaves none that says it has modules: it would be
+// preferred to every source, and refused.
 func TestCollectKilled(t *testing.T) {
 	m, _ := serving(t)
 	d := m.driver(Options{StoreEntries: -1})

@@ -40,12 +40,21 @@ func TestVerify(t *testing.T) {
 	}{
 		{"good", ko.Edu(), same, map[string]string{"fail_probe": "0"}, ""},
 		{"architecture", with(func(x *ko.Module) { x.Machine = elf.EM_AARCH64 }), same, nil, accel.ArchMismatch},
-		{"release", with(func(x *ko.Module) { x.Vermagic = "6.1.1-test " + ko.Flags }), same, nil, accel.KernelMismatch},
-		{"flags", with(func(x *ko.Module) { x.Vermagic = ko.Release + " SMP mod_unload modversions" }), same, nil, accel.KernelMismatch},
+		{
+			"release", with(func(x *ko.Module) { x.Vermagic = "6.1.1-test " + ko.Flags }), same, nil,
+			accel.KernelMismatch,
+		},
+		{
+			"flags", with(func(x *ko.Module) { x.Vermagic = ko.Release + " SMP mod_unload modversions" }), same, nil,
+			accel.KernelMismatch,
+		},
 		{"no vermagic", with(func(x *ko.Module) { x.Vermagic = " " }), same, nil, accel.KernelMismatch},
 		{"name", with(func(x *ko.Module) { x.Name = "other" }), same, nil, accel.ModuleInvalid},
 		{"parameter", ko.Edu(), same, map[string]string{"typo": "1"}, accel.ParameterUnknown},
-		{"layout", with(func(x *ko.Module) { x.CRCs = map[string]uint32{"module_layout": 2} }), same, nil, accel.SymbolMismatch},
+		{
+			"layout", with(func(x *ko.Module) { x.CRCs = map[string]uint32{"module_layout": 2} }), same, nil,
+			accel.SymbolMismatch,
+		},
 		{"crc", with(func(x *ko.Module) {
 			x.CRCs = map[string]uint32{"module_layout": 1, "printk": 9}
 			x.Undefined = []string{"printk"}
@@ -56,26 +65,47 @@ func TestVerify(t *testing.T) {
 		}), same, nil, ""},
 		{"symbol", with(func(x *ko.Module) { x.Undefined = []string{"gone"} }), same, nil, accel.SymbolMissing},
 		{"symbol of a live module", with(func(x *ko.Module) { x.Undefined = []string{"of_live"} }), same, nil, ""},
-		{"namespace", with(func(x *ko.Module) { x.Undefined = []string{"dma_buf_get"} }), same, nil, accel.SymbolMissing},
-		{"another namespace", with(func(x *ko.Module) { x.Undefined, x.Info = []string{"dma_buf_get"}, []string{"import_ns=CXL"} }), same, nil, accel.SymbolMissing},
+		{
+			"namespace", with(func(x *ko.Module) { x.Undefined = []string{"dma_buf_get"} }), same, nil,
+			accel.SymbolMissing,
+		},
+		{"another namespace", with(func(x *ko.Module) {
+			x.Undefined, x.Info = []string{"dma_buf_get"}, []string{"import_ns=CXL"}
+		}), same, nil, accel.SymbolMissing},
 		{"imported namespace", with(func(x *ko.Module) {
 			x.Undefined, x.Info = []string{"dma_buf_get"}, []string{"import_ns=CXL", "import_ns=DMA_BUF"}
 		}), same, nil, ""},
-		{"for another module", with(func(x *ko.Module) { x.Undefined = []string{"for_kvm"} }), same, nil, accel.SymbolMissing},
+		{
+			"for another module", with(func(x *ko.Module) { x.Undefined = []string{"for_kvm"} }), same, nil,
+			accel.SymbolMissing,
+		},
 		{"for this module", with(func(x *ko.Module) { x.Undefined = []string{"for_ed"} }), same, nil, ""},
 		{"unsigned", ko.Edu(), func(f *accel.Facts) { f.Kernel.SigEnforce = true }, nil, accel.Unsigned},
-		{"signed", with(func(x *ko.Module) { x.Signature = signed.BySomebody(t, "sha256") }), func(f *accel.Facts) { f.Kernel.SigEnforce = true }, nil, ""},
+		{"signed", with(func(x *ko.Module) { x.Signature = signed.BySomebody(t, "sha256") }), func(f *accel.Facts) {
+			f.Kernel.SigEnforce = true
+		}, nil, ""},
 		{"lockdown", ko.Edu(), func(f *accel.Facts) { f.Kernel.Lockdown = "integrity" }, nil, accel.LockedDown},
 		{"no lockdown", ko.Edu(), func(f *accel.Facts) { f.Kernel.Lockdown = "none" }, nil, ""},
-		{"modules disabled", ko.Edu(), func(f *accel.Facts) { f.Kernel.ModulesDisabled = true }, nil, accel.ModulesDisabled},
-		{"dependency", with(func(x *ko.Module) { x.Info = append(x.Info, "depends=nowhere") }), same, nil, accel.DependencyMissing},
-		{"builtin dependency", with(func(x *ko.Module) { x.Info = append(x.Info, "depends=builtinfs") }), same, map[string]string{"fail_probe": "0"}, ""},
+		{"modules disabled", ko.Edu(), func(f *accel.Facts) {
+			f.Kernel.ModulesDisabled = true
+		}, nil, accel.ModulesDisabled},
+		{
+			"dependency", with(func(x *ko.Module) { x.Info = append(x.Info, "depends=nowhere") }), same, nil,
+			accel.DependencyMissing,
+		},
+		{
+			"builtin dependency", with(func(x *ko.Module) { x.Info = append(x.Info, "depends=builtinfs") }), same,
+			map[string]string{"fail_probe": "0"},
+			"",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
 			m.Install("kernel/own.ko", ko.Module{Name: "own"})
-			m.Write("/lib/modules/"+ko.Release+"/build/.config", "# CONFIG_MODULE_ALLOW_MISSING_NAMESPACE_IMPORTS is not set\n")
-			m.Write("/lib/modules/"+ko.Release+"/build/Module.symvers", `0x00000001	module_layout	vmlinux	EXPORT_SYMBOL	
+			m.Write("/lib/modules/"+ko.Release+"/build/.config",
+				"# CONFIG_MODULE_ALLOW_MISSING_NAMESPACE_IMPORTS is not set\n")
+			m.Write("/lib/modules/"+ko.Release+"/build/Module.symvers",
+				`0x00000001	module_layout	vmlinux	EXPORT_SYMBOL	
 0x00000003	printk	vmlinux	EXPORT_SYMBOL	
 0x00000004	dma_buf_get	vmlinux	EXPORT_SYMBOL	DMA_BUF
 0x00000005	for_kvm	vmlinux	EXPORT_SYMBOL	module:kvm-intel,kvm-amd
@@ -125,7 +155,8 @@ func TestFirmware(t *testing.T) {
 	def := ko.Definition()
 	def.Driver.Modules[0].Firmware = []string{"edu/fw.bin"}
 	d := m.driver(Options{})
-	if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem == nil || problem.Reason != accel.FirmwareMissing {
+	if _, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs()); problem == nil ||
+		problem.Reason != accel.FirmwareMissing {
 		t.Fatal(problem)
 	}
 	m.Write("/lib/firmware/edu/fw.bin.zst", "x")
@@ -174,7 +205,8 @@ func TestCompressed(t *testing.T) {
 		}
 		i.Close()
 		m.Write("/m/edu.ko"+suffix, string(whole[:len(whole)/2]))
-		if _, problem := kmod.Open(m.Host, "/m/edu.ko"+suffix); problem == nil || problem.Reason != accel.ModuleInvalid {
+		if _, problem := kmod.Open(m.Host, "/m/edu.ko"+suffix); problem == nil ||
+			problem.Reason != accel.ModuleInvalid {
 			t.Errorf("half a %s: %v", suffix, problem)
 		}
 		var out bytes.Buffer
@@ -192,7 +224,10 @@ func TestCheckFile(t *testing.T) {
 	bad := ko.Edu()
 	bad.Vermagic = "1.0 SMP"
 	m.Write("/new/edu.ko", string(bad.Bytes()))
-	for name, want := range map[string]accel.Reason{"/tmp/edu.ko": "", "/tmp/other.ko": accel.ModuleInvalid, "/tmp/edu.txt": accel.ModuleInvalid, "/new/edu.ko": accel.KernelMismatch} {
+	for name, want := range map[string]accel.Reason{
+		"/tmp/edu.ko": "", "/tmp/other.ko": accel.ModuleInvalid,
+		"/tmp/edu.txt": accel.ModuleInvalid, "/new/edu.ko": accel.KernelMismatch,
+	} {
 		problem := d.sources.CheckFile(ko.Definition(), m.Facts(), name)
 		if problem == nil && want != "" || problem != nil && problem.Reason != want {
 			t.Errorf("%s: %v, want %q", name, problem, want)
@@ -233,39 +268,74 @@ func TestSymbolVersions(t *testing.T) {
 		{"symvers.gz of the kernel", wants(map[string]uint32{"module_layout": 1, "printk": 9}), func(m *testMachine) {
 			m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
 		}, "", accel.SymbolMismatch},
-		{"symvers.gz in /boot", wants(map[string]uint32{"module_layout": 9}), func(m *testMachine) { m.Write("/boot/symvers-"+ko.Release+".gz", gz(line)) }, "", accel.SymbolMismatch},
-		{"a damaged symvers.gz", wants(map[string]uint32{"module_layout": 9}), func(m *testMachine) { m.Write("/lib/modules/"+ko.Release+"/symvers.gz", "no") }, "", ""},
+		{"symvers.gz in /boot", wants(map[string]uint32{"module_layout": 9}), func(m *testMachine) {
+			m.Write("/boot/symvers-"+ko.Release+".gz", gz(line))
+		}, "", accel.SymbolMismatch},
+		{"a damaged symvers.gz", wants(map[string]uint32{"module_layout": 9}), func(m *testMachine) {
+			m.Write("/lib/modules/"+ko.Release+"/symvers.gz", "no")
+		}, "", ""},
 		{"no versions at all", wants(map[string]uint32{}), func(*testMachine) {}, "", accel.SymbolMismatch},
-		{"for compatible licences alone", wants(map[string]uint32{"module_layout": 1, "of_gpl": 7}, "license=Own", "license=GPL"), func(m *testMachine) {
+		{"for compatible licences alone", wants(map[string]uint32{"module_layout": 1, "of_gpl": 7}, "license=Own",
+			"license=GPL"), func(m *testMachine) {
 			m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
 		}, "", accel.SymbolMissing},
-		{"a compatible licence", wants(map[string]uint32{"module_layout": 1, "of_gpl": 7}, "license=Dual MIT/GPL"), func(m *testMachine) {
-			m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
-		}, "", ""},
-		{"a module of the kernel's own", wants(map[string]uint32{"module_layout": 1, "of_peer": 9}), func(m *testMachine) {
-			m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
-			m.Install("kernel/drivers/peer.ko", ko.Module{Name: "peer"})
-		}, "", accel.SymbolMismatch},
-		{"a module that a vendor replaced", wants(map[string]uint32{"module_layout": 1, "of_peer": 9}), func(m *testMachine) {
-			m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
-			m.Install("updates/peer.ko", ko.Module{Name: "peer"})
-		}, "", ""},
-		{"weak and not asked for", ofRelease(wants(map[string]uint32{"module_layout": 1, "printk": 3}), "6.1.0-old"), func(m *testMachine) {
-			m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
-		}, "", accel.KernelMismatch},
-		{"weak", ofRelease(wants(map[string]uint32{"module_layout": 1, "printk": 3}), "6.1.0-old"), func(m *testMachine) {
-			m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
-		}, "weak", ""},
-		{"weak with another version", ofRelease(wants(map[string]uint32{"module_layout": 1, "printk": 4}), "6.1.0-old"), func(m *testMachine) {
-			m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
-		}, "weak", accel.KernelMismatch},
-		{"weak with another layout", ofRelease(wants(map[string]uint32{"module_layout": 2, "printk": 3}), "6.1.0-old"), func(m *testMachine) {
-			m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
-		}, "weak", accel.KernelMismatch},
-		{"weak with an unknown symbol", ofRelease(wants(map[string]uint32{"module_layout": 1, "gone": 3}), "6.1.0-old"), func(m *testMachine) {
-			m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
-		}, "weak", accel.KernelMismatch},
-		{"weak and nothing to compare", ofRelease(wants(map[string]uint32{"module_layout": 1}), "6.1.0-old"), func(*testMachine) {}, "weak", accel.KernelMismatch},
+		{
+			"a compatible licence", wants(map[string]uint32{"module_layout": 1, "of_gpl": 7}, "license=Dual MIT/GPL"),
+			func(m *testMachine) {
+				m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
+			}, "", "",
+		},
+		{
+			"a module of the kernel's own", wants(map[string]uint32{"module_layout": 1, "of_peer": 9}),
+			func(m *testMachine) {
+				m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
+				m.Install("kernel/drivers/peer.ko", ko.Module{Name: "peer"})
+			}, "", accel.SymbolMismatch,
+		},
+		{
+			"a module that a vendor replaced", wants(map[string]uint32{"module_layout": 1, "of_peer": 9}),
+			func(m *testMachine) {
+				m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
+				m.Install("updates/peer.ko", ko.Module{Name: "peer"})
+			}, "", "",
+		},
+		{
+			"weak and not asked for", ofRelease(wants(map[string]uint32{"module_layout": 1, "printk": 3}), "6.1.0-old"),
+			func(m *testMachine) {
+				m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
+			}, "", accel.KernelMismatch,
+		},
+		{
+			"weak", ofRelease(wants(map[string]uint32{"module_layout": 1, "printk": 3}), "6.1.0-old"),
+			func(m *testMachine) {
+				m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
+			}, "weak", "",
+		},
+		{
+			"weak with another version", ofRelease(wants(map[string]uint32{"module_layout": 1, "printk": 4}),
+				"6.1.0-old"),
+			func(m *testMachine) {
+				m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
+			}, "weak", accel.KernelMismatch,
+		},
+		{
+			"weak with another layout", ofRelease(wants(map[string]uint32{"module_layout": 2, "printk": 3}),
+				"6.1.0-old"),
+			func(m *testMachine) {
+				m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
+			}, "weak", accel.KernelMismatch,
+		},
+		{
+			"weak with an unknown symbol", ofRelease(wants(map[string]uint32{"module_layout": 1, "gone": 3}),
+				"6.1.0-old"),
+			func(m *testMachine) {
+				m.Write("/lib/modules/"+ko.Release+"/symvers.gz", gz(line))
+			}, "weak", accel.KernelMismatch,
+		},
+		{
+			"weak and nothing to compare", ofRelease(wants(map[string]uint32{"module_layout": 1}), "6.1.0-old"),
+			func(*testMachine) {}, "weak", accel.KernelMismatch,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
@@ -274,7 +344,8 @@ func TestSymbolVersions(t *testing.T) {
 			def := ko.Definition()
 			def.Driver.KABI = c.kabi
 			_, problem := m.driver(Options{}).Ensure(t.Context(), def, m.Facts(), m.accs())
-			if c.want == "" && problem != nil || c.want != "" && (problem == nil || problem.Reason != c.want || len(m.loads) > 0) {
+			if c.want == "" && problem != nil || c.want != "" && (problem == nil || problem.Reason != c.want ||
+				len(m.loads) > 0) {
 				t.Error(problem, m.loads)
 			}
 		})
@@ -298,18 +369,53 @@ func TestGraph(t *testing.T) {
 		loads   string
 		want    accel.Reason
 	}{
-		{"the definition's order", []ko.Module{module("b"), ko.Edu()}, []accel.Module{{Name: "b"}, {Name: "edu"}}, "", "b edu", ""},
-		{"a wrong order", []ko.Module{module("a"), module("b", "depends=a"), ko.Edu()}, []accel.Module{{Name: "b"}, {Name: "edu"}, {Name: "a"}}, "", "a b edu", ""},
+		{
+			"the definition's order",
+			[]ko.Module{module("b"), ko.Edu()},
+			[]accel.Module{{Name: "b"}, {Name: "edu"}},
+			"",
+			"b edu", "",
+		},
+		{
+			"a wrong order",
+			[]ko.Module{module("a"), module("b", "depends=a"), ko.Edu()},
+			[]accel.Module{{Name: "b"}, {Name: "edu"}, {Name: "a"}},
+			"", "a b edu", "",
+		},
 		{
 			"a diamond",
-			[]ko.Module{module("a"), module("b", "depends=a"), module("c", "depends=a"), {Name: "edu", Info: []string{"depends=b,c"}}},
+			[]ko.Module{
+				module("a"), module("b", "depends=a"), module("c", "depends=a"),
+				{Name: "edu", Info: []string{"depends=b,c"}},
+			},
 			[]accel.Module{{Name: "edu"}, {Name: "c"}, {Name: "b"}, {Name: "a"}},
 			"", "a b c edu", "",
 		},
-		{"a circle", []ko.Module{module("a", "depends=b"), module("b", "depends=a"), ko.Edu()}, []accel.Module{{Name: "a"}, {Name: "b"}, {Name: "edu"}}, "", "", accel.DefinitionInvalid},
-		{"a circle through after", []ko.Module{module("a", "depends=edu"), ko.Edu()}, []accel.Module{{Name: "a"}, {Name: "edu", After: []string{"a"}}}, "", "", accel.DefinitionInvalid},
-		{"itself", []ko.Module{module("edu", "depends=edu")}, []accel.Module{{Name: "edu"}}, "", "", accel.DefinitionInvalid},
-		{"an optional one that is bad", []ko.Module{{Name: "a", Vermagic: "1.0 SMP"}, ko.Edu()}, []accel.Module{{Name: "a", Optional: true}, {Name: "edu"}}, "", "edu", ""},
+		{
+			"a circle",
+			[]ko.Module{module("a", "depends=b"), module("b", "depends=a"), ko.Edu()},
+			[]accel.Module{{Name: "a"}, {Name: "b"}, {Name: "edu"}},
+			"", "", accel.DefinitionInvalid,
+		},
+		{
+			"a circle through after",
+			[]ko.Module{module("a", "depends=edu"), ko.Edu()},
+			[]accel.Module{{Name: "a"}, {Name: "edu", After: []string{"a"}}},
+			"", "", accel.DefinitionInvalid,
+		},
+		{
+			"itself",
+			[]ko.Module{module("edu", "depends=edu")},
+			[]accel.Module{{Name: "edu"}},
+			"", "",
+			accel.DefinitionInvalid,
+		},
+		{
+			"an optional one that is bad",
+			[]ko.Module{{Name: "a", Vermagic: "1.0 SMP"}, ko.Edu()},
+			[]accel.Module{{Name: "a", Optional: true}, {Name: "edu"}},
+			"", "edu", "",
+		},
 		{
 			"what needs an optional one that is bad",
 			[]ko.Module{{Name: "a", Vermagic: "1.0 SMP"}, {Name: "edu", Info: []string{"depends=a"}}},
@@ -322,10 +428,36 @@ func TestGraph(t *testing.T) {
 			[]accel.Module{{Name: "a", Optional: true}, {Name: "b", Optional: true}, {Name: "edu"}},
 			"", "edu", "",
 		},
-		{"a soft one before and one after", []ko.Module{module("s"), module("p"), {Name: "edu", Info: []string{"softdep=pre: s gone post: p"}}}, []accel.Module{{Name: "edu"}}, "", "s edu p", ""},
-		{"a soft one that is bad", []ko.Module{{Name: "s", Vermagic: "1.0 SMP"}, {Name: "edu", Info: []string{"softdep=pre: s"}}}, []accel.Module{{Name: "edu"}}, "", "edu", ""},
-		{"the administrator's soft one", []ko.Module{module("s"), module("t"), {Name: "edu", Info: []string{"softdep=pre: s"}}}, []accel.Module{{Name: "edu"}}, "softdep edu pre: t", "t edu", ""},
-		{"an alias of the administrator", []ko.Module{module("edu_current"), ko.Edu()}, []accel.Module{{Name: "edu", After: []string{"other"}}}, "alias other edu-current", "edu_current edu", ""},
+		{
+			"a soft one before and one after",
+			[]ko.Module{
+				module("s"), module("p"),
+				{Name: "edu", Info: []string{"softdep=pre: s gone post: p"}},
+			},
+			[]accel.Module{{Name: "edu"}},
+			"", "s edu p",
+			"",
+		},
+		{"a soft one that is bad", []ko.Module{
+			{Name: "s", Vermagic: "1.0 SMP"},
+			{Name: "edu", Info: []string{"softdep=pre: s"}},
+		}, []accel.Module{{Name: "edu"}}, "", "edu", ""},
+		{
+			"the administrator's soft one",
+			[]ko.Module{
+				module("s"), module("t"),
+				{Name: "edu", Info: []string{"softdep=pre: s"}},
+			},
+			[]accel.Module{{Name: "edu"}},
+			"softdep edu pre: t",
+			"t edu", "",
+		},
+		{
+			"an alias of the administrator",
+			[]ko.Module{module("edu_current"), ko.Edu()},
+			[]accel.Module{{Name: "edu", After: []string{"other"}}},
+			"alias other edu-current", "edu_current edu", "",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
@@ -338,7 +470,8 @@ func TestGraph(t *testing.T) {
 			d := m.driver(Options{})
 			v := d.sources.Verify(def, m.Facts())
 			_, problem := d.Ensure(t.Context(), def, m.Facts(), m.accs())
-			if c.want == "" && (problem != nil || v.Problem != nil) || c.want != "" && (problem == nil || problem.Reason != c.want || v.Problem == nil || v.Problem.Reason != c.want) {
+			if c.want == "" && (problem != nil || v.Problem != nil) || c.want != "" &&
+				(problem == nil || problem.Reason != c.want || v.Problem == nil || v.Problem.Reason != c.want) {
 				t.Error(problem, v.Problem)
 			}
 			if got := strings.Join(m.loads, " "); got != c.loads {
@@ -370,7 +503,10 @@ func TestVerifyShowsEverything(t *testing.T) {
 			detail = c.Detail
 		}
 	}
-	want := map[string]accel.Reason{"dependencies": accel.DependencyMissing, "vermagic": accel.KernelMismatch, "signature": accel.Unsigned}
+	want := map[string]accel.Reason{
+		"dependencies": accel.DependencyMissing, "vermagic": accel.KernelMismatch,
+		"signature": accel.Unsigned,
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -388,7 +524,8 @@ func TestVerifyRemembers(t *testing.T) {
 	x := ko.Edu()
 	x.Vermagic = "1.0 SMP"
 	m.Install("updates/edu.ko", x)
-	if v := m.driver(Options{}).sources.Verify(ko.Definition(), m.Facts()); v.Problem == nil || v.Problem.Reason != accel.KernelMismatch {
+	if v := m.driver(Options{}).sources.Verify(ko.Definition(), m.Facts()); v.Problem == nil ||
+		v.Problem.Reason != accel.KernelMismatch {
 		t.Errorf("%+v", v)
 	}
 }
@@ -437,19 +574,28 @@ func TestRealModule(t *testing.T) {
 		"truncated":   {whole[:len(whole)/2], accel.ModuleInvalid},
 		"wrong arch":  {arch, accel.ArchMismatch},
 		"a signature": {damaged, accel.ModuleInvalid},
-		"wrong key":   {replaced("Build time autogenerated kernel key", "Build time autogenerated kernel keX"), accel.KeyUnknown},
-		"unsigned":    {bytes.TrimSuffix(whole, []byte(signatureMagic)), accel.Unsigned},
+		"wrong key": {
+			replaced("Build time autogenerated kernel key", "Build time autogenerated kernel keX"),
+			accel.KeyUnknown,
+		},
+		"unsigned": {bytes.TrimSuffix(whole, []byte(signatureMagic)), accel.Unsigned},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "drm.ko")
 			if err := os.WriteFile(file, c.bytes, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			facts := accel.Facts{Kernel: accel.Kernel{Release: release, Arch: "x86_64", SigEnforce: image.Signature != nil}}
-			if c.want == accel.Unsigned && image.Signature == nil || c.want == accel.KeyUnknown && image.Signature == nil {
+			facts := accel.Facts{Kernel: accel.Kernel{
+				Release: release, Arch: "x86_64",
+				SigEnforce: image.Signature != nil,
+			}}
+			if c.want == accel.Unsigned && image.Signature == nil || c.want == accel.KeyUnknown &&
+				image.Signature == nil {
 				t.Skip("the kernel's modules are not signed")
 			}
-			if keys, err := os.ReadFile("/proc/keys"); (err != nil || !bytes.Contains(keys, []byte(".builtin_trusted_keys"))) && c.want == accel.KeyUnknown || name != "as it is" && bytes.Equal(c.bytes, whole) {
+			if keys, err := os.ReadFile("/proc/keys"); (err != nil ||
+				!bytes.Contains(keys, []byte(".builtin_trusted_keys"))) && c.want == accel.KeyUnknown ||
+				name != "as it is" && bytes.Equal(c.bytes, whole) {
 				t.Skip("the machine does not show its keyrings, or the module is signed by another name")
 			}
 			v := d.sources.VerifyFiles(nil, facts, []string{file})

@@ -48,8 +48,10 @@ func Docs(pages []accel.MetricPage) string {
 		for _, l := range p.Labels {
 			labels = append(labels, "`"+l.Name+"`")
 		}
-		fmt.Fprintf(&b, "## On /metrics/%s: the names of %s\n\nWith `endpoint.compatible: [%s]` of the [configuration](config.yaml). Labels: %s.\n\n"+
-			"| metric | type | meaning | from |\n|---|---|---|---|\n", p.Name, p.Title, p.Name, strings.Join(labels, " "))
+		fmt.Fprintf(&b,
+			"## On /metrics/%s: the names of %s\n\nWith `endpoint.compatible: [%s]` of the [configuration](config.yaml). Labels: %s.\n\n"+
+				"| metric | type | meaning | from |\n|---|---|---|---|\n", p.Name, p.Title, p.Name,
+			strings.Join(labels, " "))
 		for _, r := range p.Rows {
 			typ := "gauge"
 			if r.Counter {

@@ -17,8 +17,8 @@ import (
 type Options struct {
 	// Machine returns the newest snapshot; it must be quick and safe for concurrent use. Required.
 	Machine func() accel.Machine
-	// Follow returns the newest snapshot and a channel that is closed when there is a newer one, for clients that wait for
-	// that. Nil means that nobody can wait.
+	// Follow returns the newest snapshot and a channel that is closed when there is a newer one, for clients that wait
+	// for that. Nil means that nobody can wait.
 	Follow func() (accel.Machine, <-chan struct{})
 	// Ready reports whether every task is ready; the text lists those that are not, one a line. Nil means ready.
 	Ready func() (bool, string)
@@ -109,7 +109,10 @@ func New(o Options) *Exporter {
 		o:       o,
 		pages:   map[string]*gatherer{},
 		waiting: make(chan struct{}, maxWaiting),
-		tally:   tally{transitions: map[transition]float64{}, seconds: map[lived]float64{}, failures: map[failed]float64{}},
+		tally: tally{
+			transitions: map[transition]float64{}, seconds: map[lived]float64{},
+			failures: map[failed]float64{},
+		},
 	}
 	var own *prometheus.Registry
 	if o.Process {
@@ -153,7 +156,10 @@ func (e *Exporter) viewOf(m accel.Machine) view {
 		v.holders, v.told = held.By, held.Told
 	}
 	e.mu.Lock()
-	v.tally = tally{maps.Clone(e.tally.transitions), maps.Clone(e.tally.seconds), maps.Clone(e.tally.failures), e.tally.revision}
+	v.tally = tally{
+		maps.Clone(e.tally.transitions), maps.Clone(e.tally.seconds), maps.Clone(e.tally.failures),
+		e.tally.revision,
+	}
 	v.events = slices.Clone(e.history.events)
 	e.mu.Unlock()
 	v.devices = devices(v.Machine)

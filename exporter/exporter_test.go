@@ -175,11 +175,23 @@ qemu-edu: ready: 1 of 3 devices can be scheduled.
 qemu-edu: 0000:02:00.0: unhealthy: DeviceUnhealthy: the engine reports "parity error"
 qemu-edu: 0000:03:00.0: gone: DeviceGone: 0000:03:00.0 left the bus
 `},
-		{"good hardware", "/healthz", []func(*Options){well}, 200, "qemu-edu: ready: 1 of 3 devices can be scheduled.\n"},
+		{
+			"good hardware", "/healthz",
+			[]func(*Options){well},
+			200,
+			"qemu-edu: ready: 1 of 3 devices can be scheduled.\n",
+		},
 		{"alive whatever the hardware", "/livez", nil, 200, "ok\n"},
-		{"loop stuck", "/livez", []func(*Options){func(o *Options) { o.Live = func() error { return errors.New("the loop has not turned for 2m0s") } }}, 503, "the loop has not turned for 2m0s\n"},
+		{"loop stuck", "/livez", []func(*Options){func(o *Options) {
+			o.Live = func() error { return errors.New("the loop has not turned for 2m0s") }
+		}}, 503, "the loop has not turned for 2m0s\n"},
 		{"ready", "/readyz", []func(*Options){ready(true, "")}, 200, "ok\n"},
-		{"not ready", "/readyz", []func(*Options){ready(false, "device plugin qemu-edu")}, 503, "device plugin qemu-edu\n"},
+		{
+			"not ready", "/readyz",
+			[]func(*Options){ready(false, "device plugin qemu-edu")},
+			503,
+			"device plugin qemu-edu\n",
+		},
 		{"no such page", "/etc/passwd", nil, 404, "404 page not found\n"},
 		{"no traversal", "/v1/../../etc/passwd", nil, 307, "<a href=\"/etc/passwd\">Temporary Redirect</a>.\n\n"},
 	} {
@@ -225,7 +237,8 @@ func TestReadOnly(t *testing.T) {
 			t.Errorf("HEAD %s: %d with %d bytes", path, res.StatusCode, len(b))
 		}
 		res.Body.Close()
-		if res.Header.Get("X-Content-Type-Options") != "nosniff" || !strings.HasPrefix(res.Header.Get("Content-Security-Policy"), "default-src 'none'") {
+		if res.Header.Get("X-Content-Type-Options") != "nosniff" ||
+			!strings.HasPrefix(res.Header.Get("Content-Security-Policy"), "default-src 'none'") {
 			t.Errorf("HEAD %s: headers %v", path, res.Header)
 		}
 	}
@@ -245,7 +258,8 @@ func TestConcurrentScrapes(t *testing.T) {
 	}
 	wg.Wait()
 	_, body := get(t, h, "/metrics")
-	if want := `acceld_state_transitions_total{from="ready",kind="qemu-edu",to="unwatched"} 20`; !strings.Contains(body, want+"\n") {
+	if want := `acceld_state_transitions_total{from="ready",kind="qemu-edu",to="unwatched"} 20`; !strings.Contains(body,
+		want+"\n") {
 		t.Errorf("no %s", want)
 	}
 }
@@ -288,12 +302,15 @@ func BenchmarkScrape(b *testing.B) {
 	}
 }
 
-// TestPartitions: a partition is an accelerator of its own in every series about health, told from others by its profile, and
-// says nothing that only its device can know.
+// TestPartitions: a partition is an accelerator of its own in every series about health, told from others by its
+// profile, and says nothing that only its device can know.
 func TestPartitions(t *testing.T) {
 	m := exampleMachine()
 	a := &m.Have["qemu-edu"].Accelerators[0]
-	a.Partitions = []accel.Accelerator{{ID: a.ID + "-half-p0", Parent: a.ID, Profile: "half", NUMANode: -1}, {ID: a.ID + "-half-p1", Parent: a.ID, Profile: "half", Health: accel.Health{State: accel.Gone}}}
+	a.Partitions = []accel.Accelerator{
+		{ID: a.ID + "-half-p0", Parent: a.ID, Profile: "half", NUMANode: -1},
+		{ID: a.ID + "-half-p1", Parent: a.ID, Profile: "half", Health: accel.Health{State: accel.Gone}},
+	}
 	_, body := get(t, example(func(o *Options) { o.Machine = func() accel.Machine { return m } }).Handler(), "/metrics")
 	for _, want := range []string{
 		`pci_address="0000:01:00.0",profile="half"`,
@@ -306,7 +323,10 @@ func TestPartitions(t *testing.T) {
 			t.Errorf("%s is not there", want)
 		}
 	}
-	for _, no := range []string{`accelerator_pcie_link_max_width{accelerator_id="0000:01:00.0-half`, `accelerator_temperature_celsius{accelerator_id="0000:01:00.0-half`} {
+	for _, no := range []string{
+		`accelerator_pcie_link_max_width{accelerator_id="0000:01:00.0-half`,
+		`accelerator_temperature_celsius{accelerator_id="0000:01:00.0-half`,
+	} {
 		if strings.Contains(body, no) {
 			t.Errorf("%s is there", no)
 		}

@@ -11,8 +11,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// gatherer gathers a table of rows, and renders it again only when what it is made of is another: most scrapes show what the one
-// before has shown. It is safe for concurrent use; what it returns must not be changed.
+// gatherer gathers a table of rows, and renders it again only when what it is made of is another: most scrapes show
+// what the one before has shown. It is safe for concurrent use; what it returns must not be changed.
 type gatherer struct {
 	e     *Exporter
 	table *prometheus.Registry
@@ -63,7 +63,8 @@ func (g *gatherer) rendered() ([]*dto.MetricFamily, error) {
 	return g.families, g.err
 }
 
-// edition is what pages are made of now. What changes between this and the rendering is rendered once more at the next scrape.
+// edition is what pages are made of now. What changes between this and the rendering is rendered once more at the next
+// scrape.
 func (e *Exporter) edition() edition {
 	m := e.o.Machine()
 	now := edition{taken: m.Taken, started: m.Agent.Started}

@@ -6,9 +6,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Handler serves /metrics and the further pages of metrics, /healthz, /livez, /readyz, /v1/machine, /v1/holders, /v1/events,
-// /v1/progress and the status page at /. It answers GET and HEAD only: nothing can be changed through it. Timeouts and the address
-// are the server's.
+// Handler serves /metrics and the further pages of metrics, /healthz, /livez, /readyz, /v1/machine, /v1/holders,
+// /v1/events, /v1/progress and the status page at /. It answers GET and HEAD only: nothing can be changed through it.
+// Timeouts and the address are the server's.
 func (e *Exporter) Handler() http.Handler {
 	mux := http.NewServeMux()
 	e.addMetrics(mux)

@@ -9,9 +9,9 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// healthz tells whether the accelerators are well: 503 when a kind is blocked or a device is unhealthy or gone, and until
-// the host has been read. A degraded device is named, and well enough. It is for people, cron and load balancers; a liveness probe must use /livez, or bad hardware
-// would restart the agent.
+// healthz tells whether the accelerators are well: 503 when a kind is blocked or a device is unhealthy or gone, and
+// until the host has been read. A degraded device is named, and well enough. It is for people, cron and load balancers;
+// a liveness probe must use /livez, or bad hardware would restart the agent.
 func (e *Exporter) healthz(w http.ResponseWriter, _ *http.Request) {
 	text, bad := health(e.view())
 	answer(w, !bad, text)
@@ -39,7 +39,8 @@ func health(v view) (text string, bad bool) {
 			}
 			if a.Health.State != accel.Healthy {
 				bad = bad || !a.Health.Usable()
-				fmt.Fprintf(&b, "%s: %s: %s: %s: %s\n", k, a.ID, a.Health.State, a.Health.Reason, line(a.Health.Message))
+				fmt.Fprintf(&b, "%s: %s: %s: %s: %s\n", k, a.ID, a.Health.State, a.Health.Reason,
+					line(a.Health.Message))
 			}
 		}
 	}

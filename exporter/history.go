@@ -171,14 +171,16 @@ func eventSection(events []Event, now time.Time) page.Node {
 			when = page.Ago(now, x.At)
 		}
 		tone, words := x.words()
-		text := page.El("div", page.El("b", page.Text(x.Kind+prefixed(" ", x.Device))), page.Text(" "), page.El("span", page.Class("t-"+string(tone)), page.Text(words)))
+		text := page.El("div", page.El("b", page.Text(x.Kind+prefixed(" ", x.Device))), page.Text(" "),
+			page.El("span", page.Class("t-"+string(tone)), page.Text(words)))
 		if x.Reason != "" {
 			page.Row(page.Text(" "), page.El("b", page.Text(string(x.Reason)))).Into(&text)
 		}
 		page.Text(prefixed(" ", x.Message)).Into(&text)
 		page.El("li", when, text).Into(&list)
 	}
-	return page.El("section", page.Class("idle"), page.Set("id", "events"), page.El("h2", page.Text("Last events "), page.El("small", page.Text("since the agent started"))), list)
+	return page.El("section", page.Class("idle"), page.Set("id", "events"), page.El("h2", page.Text("Last events "),
+		page.El("small", page.Text("since the agent started"))), list)
 }
 
 // words are what happened, and how that is.
@@ -219,7 +221,10 @@ func timeline(v view, k string, now time.Time) page.Node {
 	at, state := later(begin, v.Agent.Started), accel.State("")
 	add := func(until time.Time, s accel.State, tone page.Tone) {
 		if until.After(at) && s != "" {
-			segments = append(segments, page.Segment{From: share(at), To: share(until), Tone: tone, Says: fmt.Sprintf("%s from %s to %s", s, page.Full(at), page.Full(until))})
+			segments = append(segments, page.Segment{
+				From: share(at), To: share(until), Tone: tone,
+				Says: fmt.Sprintf("%s from %s to %s", s, page.Full(at), page.Full(until)),
+			})
 		}
 		at = later(at, until)
 	}
@@ -244,7 +249,8 @@ func timeline(v view, k string, now time.Time) page.Node {
 	}
 	return page.Row(
 		page.Strip("the states of "+k+" in the last "+page.Span(length), segments),
-		page.El("p", page.Class("scale"), page.Set("aria-hidden", "true"), page.El("span", page.Text(page.Span(length)+" ago")), page.El("span", page.Text("now"))),
+		page.El("p", page.Class("scale"), page.Set("aria-hidden", "true"),
+			page.El("span", page.Text(page.Span(length)+" ago")), page.El("span", page.Text("now"))),
 	)
 }
 
@@ -261,7 +267,8 @@ func stateTone(s accel.State) page.Tone {
 		return page.Good
 	case accel.Absent, "":
 		return page.Idle
-	case accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing, accel.PluginMissing, accel.KubeletPending, accel.Unwatched:
+	case accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing, accel.PluginMissing, accel.KubeletPending,
+		accel.Unwatched:
 	}
 	return page.Busy
 }

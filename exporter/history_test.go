@@ -23,7 +23,8 @@ func told(t *testing.T, e *Exporter) []string {
 	}
 	out := []string{}
 	for _, x := range all {
-		out = append(out, strings.Join(strings.Fields(fmt.Sprint(x.What, " ", x.Kind, " ", x.Device, " ", x.From, ">", x.To, " ", x.Reason)), " "))
+		out = append(out, strings.Join(strings.Fields(fmt.Sprint(x.What, " ", x.Kind, " ", x.Device, " ", x.From, ">",
+			x.To, " ", x.Reason)), " "))
 	}
 	return out
 }
@@ -99,13 +100,19 @@ func TestHistoryBounded(t *testing.T) {
 
 // TestProgressServed: what is at work, and an empty list where nobody can tell.
 func TestProgressServed(t *testing.T) {
-	want := []accel.Progress{{Kind: "qemu-edu", Stage: accel.StagePull, What: "registry.example/edu:1", Done: 5, Total: 10, Since: noon()}}
-	_, body := get(t, New(Options{Machine: exampleMachine, Progress: func() []accel.Progress { return want }}).Handler(), "/v1/progress")
+	want := []accel.Progress{{
+		Kind: "qemu-edu", Stage: accel.StagePull, What: "registry.example/edu:1", Done: 5,
+		Total: 10, Since: noon(),
+	}}
+	_, body := get(t, New(Options{Machine: exampleMachine, Progress: func() []accel.Progress {
+		return want
+	}}).Handler(), "/v1/progress")
 	var got []accel.Progress
 	if err := json.Unmarshal([]byte(body), &got); err != nil || cmp.Diff(want, got) != "" {
 		t.Errorf("%s, %v\n%s", body, err, cmp.Diff(want, got))
 	}
-	if _, body := get(t, New(Options{Machine: exampleMachine}).Handler(), "/v1/progress"); strings.TrimSpace(body) != "[]" {
+	if _, body := get(t, New(Options{Machine: exampleMachine}).Handler(),
+		"/v1/progress"); strings.TrimSpace(body) != "[]" {
 		t.Errorf("%q", body)
 	}
 }
@@ -117,7 +124,8 @@ func TestHoldersServed(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &all); err != nil || all["0000:01:00.0"][0].Pod != "train-0" {
 		t.Errorf("%s, %v", body, err)
 	}
-	if _, body := get(t, New(Options{Machine: exampleMachine}).Handler(), "/v1/holders"); strings.TrimSpace(body) != "{}" {
+	if _, body := get(t, New(Options{Machine: exampleMachine}).Handler(),
+		"/v1/holders"); strings.TrimSpace(body) != "{}" {
 		t.Errorf("%q", body)
 	}
 	for said, e := range map[bool]*Exporter{true: example(), false: New(Options{Machine: exampleMachine})} {

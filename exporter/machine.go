@@ -19,9 +19,9 @@ const (
 	maxWaiting = 64
 )
 
-// machine answers with the newest snapshot, as `acceld status -o json` prints it. A client that has one already names it
-// with If-None-Match, and with "Prefer: wait=20" (RFC 7240) it is answered when there is a newer one, or with 304 after so
-// many seconds. So nobody has to ask over and over.
+// machine answers with the newest snapshot, as `acceld status -o json` prints it. A client that has one already names
+// it with If-None-Match, and with "Prefer: wait=20" (RFC 7240) it is answered when there is a newer one, or with 304
+// after so many seconds. So nobody has to ask over and over.
 func (e *Exporter) machine(w http.ResponseWriter, r *http.Request) {
 	m, known := e.snapshot(w, r)
 	if known {
@@ -38,8 +38,8 @@ func (e *Exporter) machine(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(append(b, '\n')) // the client may have gone
 }
 
-// snapshot returns the newest snapshot, and whether the client has it and would not, or could not, wait for a newer one. Its tag is
-// in the answer then.
+// snapshot returns the newest snapshot, and whether the client has it and would not, or could not, wait for a newer
+// one. Its tag is in the answer then.
 func (e *Exporter) snapshot(w http.ResponseWriter, r *http.Request) (m accel.Machine, known bool) {
 	m = e.o.Machine()
 	has := r.Header.Get("If-None-Match")
@@ -82,7 +82,8 @@ func (e *Exporter) newer(ctx context.Context, known string, d time.Duration, c *
 
 // tag tells snapshots apart, also those of two agents.
 func tag(m accel.Machine) string {
-	return `"` + strconv.FormatInt(m.Agent.Started.UnixNano(), 36) + "-" + strconv.FormatInt(m.Taken.UnixNano(), 36) + `"`
+	return `"` + strconv.FormatInt(m.Agent.Started.UnixNano(), 36) + "-" + strconv.FormatInt(m.Taken.UnixNano(), 36) +
+		`"`
 }
 
 // wish is how long the client would wait.

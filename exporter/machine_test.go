@@ -17,12 +17,14 @@ func exampleMachine() accel.Machine {
 	dev := func(n int, h accel.Health, metrics map[string]float64) accel.Accelerator {
 		return accel.Accelerator{
 			ID: fmt.Sprintf("0000:0%d:00.0", n), NUMANode: n % 2, Bound: "edu", Serial: fmt.Sprintf("E%04d", n),
-			Nodes: []accel.DeviceNode{{Path: fmt.Sprintf("/dev/edu%d", n), Major: 240, Minor: uint32(n)}}, Health: h, Metrics: metrics,
+			Nodes: []accel.DeviceNode{{Path: fmt.Sprintf("/dev/edu%d", n), Major: 240, Minor: uint32(n)}}, Health: h,
+			Metrics: metrics,
 		}
 	}
 	readings := map[string]float64{
-		"accelerator_temperature_celsius": 41.5, "accelerator_operations_total": 362880, "accelerator_dma_bytes_total": 7516192768,
-		"accelerator_errors_total": 0, "not_in_the_table": 1,
+		"accelerator_temperature_celsius": 41.5, "accelerator_operations_total": 362880,
+		"accelerator_dma_bytes_total": 7516192768,
+		"accelerator_errors_total":    0, "not_in_the_table": 1,
 	}
 	well := accel.Health{State: accel.Healthy, Since: started}
 	return accel.Machine{
@@ -32,7 +34,10 @@ func exampleMachine() accel.Machine {
 			Kernel: accel.Kernel{Release: "6.12.9-1-lts", Arch: "x86_64", Lockdown: "none", Taint: 4096},
 			OS:     accel.OS{ID: "debian", Pretty: "Debian GNU/Linux 12 (bookworm)"},
 			PCI: []accel.PCIDevice{
-				{Address: "0000:01:00.0", Vendor: "1234", Device: "11e8", DeviceName: "EDU", Link: accel.Link{SpeedGTs: 8, MaxSpeedGTs: 16, Width: 8, MaxWidth: 16}},
+				{
+					Address: "0000:01:00.0", Vendor: "1234", Device: "11e8", DeviceName: "EDU",
+					Link: accel.Link{SpeedGTs: 8, MaxSpeedGTs: 16, Width: 8, MaxWidth: 16},
+				},
 				{Address: "0000:02:00.0", Vendor: "1234", Device: "11e8"},
 			},
 			Runtime:  accel.ContainerEngine{Name: "cri-o", Endpoint: "unix:///var/run/crio/crio.sock"},
@@ -47,13 +52,30 @@ func exampleMachine() accel.Machine {
 		Have: map[string]accel.Have{
 			"qemu-edu": {
 				Accelerators: []accel.Accelerator{
-					withFaults(dev(1, well, readings), accel.Fault{Code: "7", Title: "an operation failed", Count: 3, Last: noon().Add(-time.Hour)}),
-					dev(2, accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Action: accel.ActionResetDevice, Message: "the engine reports \"parity error\"", Since: noon().Add(-5 * time.Minute)}, map[string]float64{"accelerator_temperature_celsius": 88}),
-					dev(3, accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: "0000:03:00.0 left the bus", Since: noon().Add(-2 * time.Hour)}, readings),
+					withFaults(dev(1, well, readings), accel.Fault{
+						Code: "7", Title: "an operation failed", Count: 3,
+						Last: noon().Add(-time.Hour),
+					}),
+					dev(2, accel.Health{
+						State: accel.Unhealthy, Reason: accel.DeviceUnhealthy,
+						Action: accel.ActionResetDevice, Message: "the engine reports \"parity error\"",
+						Since: noon().Add(-5 * time.Minute),
+					},
+						map[string]float64{"accelerator_temperature_celsius": 88}),
+					dev(3, accel.Health{
+						State: accel.Gone, Reason: accel.DeviceGone,
+						Message: "0000:03:00.0 left the bus", Since: noon().Add(-2 * time.Hour),
+					}, readings),
 				},
-				Driver: accel.DriverHave{Right: true, Source: "store", Version: "1.2.0", Proven: started.Add(time.Second), Proof: "10! computed by the device", Next: map[string]accel.Readiness{"6.1.0-56-amd64": {Problem: accel.Problemf(accel.BuildFailed, "no")}}, Upgrade: &accel.Upgrade{
-					To: accel.DriverRef{Version: "1.3.0"}, Phase: accel.UpgradeWaiting, Failure: &accel.Failure{Problem: accel.Problem{Reason: accel.InUse, Message: "in use"}},
-				}},
+				Driver: accel.DriverHave{
+					Right: true, Source: "store", Version: "1.2.0",
+					Proven: started.Add(time.Second), Proof: "10! computed by the device",
+					Next: map[string]accel.Readiness{"6.1.0-56-amd64": {Problem: accel.Problemf(accel.BuildFailed,
+						"no")}}, Upgrade: &accel.Upgrade{
+						To: accel.DriverRef{Version: "1.3.0"}, Phase: accel.UpgradeWaiting,
+						Failure: &accel.Failure{Problem: accel.Problem{Reason: accel.InUse, Message: "in use"}},
+					},
+				},
 				Runtime:    accel.RuntimeHave{Applied: true, Spec: "/etc/cdi/acceld-qemu-edu.json"},
 				Plugin:     accel.PluginHave{Registered: true, Registrations: 2, Allocatable: accel.Known(1)},
 				Monitoring: accel.Monitoring{Collected: noon().Add(-3 * time.Second), Labelled: true},
@@ -61,7 +83,10 @@ func exampleMachine() accel.Machine {
 			"example-npu": {
 				Accelerators: []accel.Accelerator{{
 					ID: "0000:81:00.0", NUMANode: -1, Health: well,
-					Withheld: &accel.Withheld{By: accel.ByProof, Reason: accel.NotProven, Message: "it has not passed its self-test"},
+					Withheld: &accel.Withheld{
+						By: accel.ByProof, Reason: accel.NotProven,
+						Message: "it has not passed its self-test",
+					},
 				}},
 			},
 		},
@@ -69,22 +94,33 @@ func exampleMachine() accel.Machine {
 			"qemu-edu": {
 				State: accel.Ready, Since: started.Add(4 * time.Second), Sentence: "1 of 3 devices can be scheduled.",
 				Published: map[accel.Published]accel.Phase{
-					accel.DriverContainer: accel.PhaseReady, accel.RuntimeEnablement: accel.PhaseReady, accel.DevicePlugin: accel.PhaseReady,
+					accel.DriverContainer: accel.PhaseReady, accel.RuntimeEnablement: accel.PhaseReady,
+					accel.DevicePlugin:     accel.PhaseReady,
 					accel.DeviceMonitoring: accel.PhaseReady, accel.FeatureDiscovery: accel.PhaseReady,
 				},
-				Took: map[accel.State]time.Duration{accel.DriverMissing: 120 * time.Millisecond, accel.DriverUnproven: 8 * time.Millisecond},
+				Took: map[accel.State]time.Duration{
+					accel.DriverMissing:  120 * time.Millisecond,
+					accel.DriverUnproven: 8 * time.Millisecond,
+				},
 			},
 			"example-npu": {
-				State: accel.DriverMissing, Next: accel.StepDriver, Since: started, Sentence: "The driver is not loaded; a build failed.",
+				State: accel.DriverMissing, Next: accel.StepDriver, Since: started,
+				Sentence: "The driver is not loaded; a build failed.",
 				Published: map[accel.Published]accel.Phase{
-					accel.DriverContainer: accel.PhaseFailed, accel.RuntimeEnablement: accel.PhasePending, accel.DevicePlugin: accel.PhasePending,
+					accel.DriverContainer: accel.PhaseFailed, accel.RuntimeEnablement: accel.PhasePending,
+					accel.DevicePlugin:     accel.PhasePending,
 					accel.DeviceMonitoring: accel.PhasePending, accel.FeatureDiscovery: accel.PhasePending,
 				},
 				Blocked: &accel.Failure{
-					Step: accel.StepDriver, Since: noon().Add(-40 * time.Minute), Attempts: 3, RetryAt: noon().Add(90 * time.Second),
+					Step: accel.StepDriver, Since: noon().Add(-40 * time.Minute), Attempts: 3,
+					RetryAt: noon().Add(90 * time.Second),
 					Problem: accel.Problem{
-						Reason: accel.HeadersMissing, Message: "cannot build \"npu\": the headers of 6.12.9-1-lts are not installed: package \"linux-headers-6.12.9-1-lts\"",
-						Tried: []string{"store: no entry for 6.12.9-1-lts", "installed: no module \"npu\" in /lib/modules/6.12.9-1-lts"},
+						Reason:  accel.HeadersMissing,
+						Message: "cannot build \"npu\": the headers of 6.12.9-1-lts are not installed: package \"linux-headers-6.12.9-1-lts\"",
+						Tried: []string{
+							"store: no entry for 6.12.9-1-lts",
+							"installed: no module \"npu\" in /lib/modules/6.12.9-1-lts",
+						},
 					},
 				},
 			},
@@ -100,7 +136,10 @@ func withFaults(a accel.Accelerator, faults ...accel.Fault) accel.Accelerator {
 
 func exampleHolders() Holdings {
 	return Holdings{Told: noon().Add(-7 * time.Second), By: map[string][]Holder{"0000:01:00.0": {
-		{Namespace: "ml", Pod: "train-0", UID: "7e8c1f5a-0000-4000-8000-000000000001", Container: "main", Resource: "qemu.org/edu"},
+		{
+			Namespace: "ml", Pod: "train-0", UID: "7e8c1f5a-0000-4000-8000-000000000001", Container: "main",
+			Resource: "qemu.org/edu",
+		},
 	}}}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/acceld/acceld/page"
 )
 
-// page serves the status page for people. Like /v1/machine it waits with its answer for who has the newest one already, so that
-// the page in a browser follows the agent without asking over and over.
+// page serves the status page for people. Like /v1/machine it waits with its answer for who has the newest one already,
+// so that the page in a browser follows the agent without asking over and over.
 func (e *Exporter) page(w http.ResponseWriter, r *http.Request) {
 	m, known := e.snapshot(w, r)
 	if known {
@@ -30,7 +30,8 @@ func document(v view, now time.Time) page.Document {
 		page.El("h1", page.Text(v.Agent.Node)),
 		page.El("p", page.Class("verdict", "t-"+string(tone)), page.Set("id", "verdict"), page.Set("role", "status"),
 			page.El("span", page.Set("aria-hidden", "true"), page.Text(tone.Mark()+" ")), page.Text(words)),
-		page.El("p", page.Class("meta"), page.Text("acceld "+v.Agent.Version+", started "), page.Ago(now, v.Agent.Started),
+		page.El("p", page.Class("meta"), page.Text("acceld "+v.Agent.Version+", started "),
+			page.Ago(now, v.Agent.Started),
 			page.Text(" · host read "), page.Ago(now, v.Taken)),
 	)
 	var idle []string
@@ -43,7 +44,14 @@ func document(v view, now time.Time) page.Document {
 	}
 	eventSection(v.events, now).Into(&d.Main)
 	hostSection(v, idle).Into(&d.Main)
-	for _, a := range [][2]string{{"/v1/machine", "everything as JSON"}, {"/v1/events", "events"}, {"/metrics", "metrics"}, {"/healthz", "health"}, {"/readyz", "readiness"}, {"/livez", "liveness"}} {
+	for _, a := range [][2]string{
+		{"/v1/machine", "everything as JSON"},
+		{"/v1/events", "events"},
+		{"/metrics", "metrics"},
+		{"/healthz", "health"},
+		{"/readyz", "readiness"},
+		{"/livez", "liveness"},
+	} {
 		page.Row(page.El("a", page.Set("href", a[0]), page.Text(a[1])), page.Text(" ")).Into(&d.Footer)
 	}
 	return d
@@ -70,7 +78,9 @@ func tones(v view, k string) (state, whole page.Tone) {
 	switch {
 	case accel.CountUsable(accs) < len(accs):
 		whole = page.Bad
-	case whole == page.Good && slices.ContainsFunc(accs, func(a accel.Accelerator) bool { return a.Health.State != accel.Healthy }):
+	case whole == page.Good && slices.ContainsFunc(accs, func(a accel.Accelerator) bool {
+		return a.Health.State != accel.Healthy
+	}):
 		whole = page.Busy
 	}
 	return state, whole
@@ -111,7 +121,8 @@ func verdict(v view) (page.Tone, string) {
 	case total == 0:
 		return page.Idle, "No accelerator on this host."
 	case degraded > 0:
-		return page.Busy, fmt.Sprintf("Ready. %d of %s degraded, and usable.", degraded, page.Count(total, "accelerator"))
+		return page.Busy, fmt.Sprintf("Ready. %d of %s degraded, and usable.", degraded,
+			page.Count(total, "accelerator"))
 	case total == 1:
 		return page.Good, "Ready. The accelerator is healthy."
 	}
@@ -126,8 +137,10 @@ func hostSection(v view, idle []string) page.Node {
 		kubelet = f.Kubelet.Root
 	}
 	facts := []page.Pair{
-		page.Fact("Kernel", strings.TrimSpace(f.Kernel.Release+" "+f.Kernel.Arch)), page.Fact("Operating system", f.OS.Pretty), page.Fact("Lockdown", f.Kernel.Lockdown),
-		page.Fact("Container runtime", strings.TrimSpace(f.Runtime.Name+" "+f.Runtime.Version+" "+f.Runtime.Endpoint)), page.Fact("Kubelet", kubelet),
+		page.Fact("Kernel", strings.TrimSpace(f.Kernel.Release+" "+f.Kernel.Arch)),
+		page.Fact("Operating system", f.OS.Pretty), page.Fact("Lockdown", f.Kernel.Lockdown),
+		page.Fact("Container runtime", strings.TrimSpace(f.Runtime.Name+" "+f.Runtime.Version+" "+f.Runtime.Endpoint)),
+		page.Fact("Kubelet", kubelet),
 	}
 	if f.Kernel.SecureBoot {
 		facts = append(facts, page.Fact("Secure boot", "on"))
@@ -136,9 +149,11 @@ func hostSection(v view, idle []string) page.Node {
 		facts = append(facts, page.Fact("Kernel taint", fmt.Sprintf("%#x", f.Kernel.Taint)))
 	}
 	facts = append(facts, page.Fact("Not on this host", strings.Join(idle, ", ")))
-	s := page.El("section", page.Class("idle"), page.Set("id", "host"), page.El("h2", page.Text("Host")), page.Facts(facts...))
+	s := page.El("section", page.Class("idle"), page.Set("id", "host"), page.El("h2", page.Text("Host")),
+		page.Facts(facts...))
 	if p := v.Want.Problem; p != nil {
-		page.El("p", page.Badge(page.Bad, string(p.Reason)), page.Text(" "+p.Message+"; the configuration before stays in force")).Into(&s)
+		page.El("p", page.Badge(page.Bad, string(p.Reason)),
+			page.Text(" "+p.Message+"; the configuration before stays in force")).Into(&s)
 	}
 	if len(f.Problems) > 0 {
 		list := page.El("ul", page.Class("small"))

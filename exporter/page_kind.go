@@ -25,7 +25,8 @@ func kindSection(v view, k string, now time.Time) page.Node {
 	s := page.El("section", page.Class(string(whole)), page.Set("id", k), page.Set("aria-label", title(v, k)), head)
 	page.El("p", page.Text(st.Sentence)).Into(&s)
 	if !st.Since.IsZero() {
-		page.El("p", page.Class("faint", "small"), page.Text("Since "+page.Full(st.Since)+", "), page.Ago(now, st.Since), page.Text(".")).Into(&s)
+		page.El("p", page.Class("faint", "small"), page.Text("Since "+page.Full(st.Since)+", "),
+			page.Ago(now, st.Since), page.Text(".")).Into(&s)
 	}
 	if f := st.Blocked; f != nil {
 		failure(*f, now, page.Bad).Into(&s)
@@ -60,7 +61,8 @@ func failure(f accel.Failure, now time.Time, tone page.Tone) page.Node {
 	)
 	when := page.El("p", page.Class("faint", "small"), page.Text(doc.Sentence+" Who must act: "+string(doc.Actor)+"."))
 	if !f.Since.IsZero() {
-		page.Row(page.Text(" The step “"+string(f.Step)+"” failed first "), page.Ago(now, f.Since), page.Text(", "+page.Count(f.Attempts, "attempt")+".")).Into(&when)
+		page.Row(page.Text(" The step “"+string(f.Step)+"” failed first "), page.Ago(now, f.Since),
+			page.Text(", "+page.Count(f.Attempts, "attempt")+".")).Into(&when)
 	}
 	again(f, now).Into(&when)
 	when.Into(&box)
@@ -87,7 +89,8 @@ func again(f accel.Failure, now time.Time) page.Node {
 
 // upgrade says which driver is wanted instead, how far that is, and who is in the way.
 func upgrade(u accel.Upgrade, now time.Time) page.Node {
-	text := page.El("p", page.Badge(page.Busy, "upgrade "+string(u.Phase)), page.Text(" from "+u.From.String()+" to "+u.To.String()+", wanted "), page.Ago(now, u.Since), page.Text("."))
+	text := page.El("p", page.Badge(page.Busy, "upgrade "+string(u.Phase)),
+		page.Text(" from "+u.From.String()+" to "+u.To.String()+", wanted "), page.Ago(now, u.Since), page.Text("."))
 	out := page.Row(text)
 	if len(u.Holders) > 0 {
 		var who []string
@@ -147,9 +150,11 @@ func brief(d time.Duration) string {
 
 func kindFacts(v view, k string, now time.Time) []page.Pair {
 	have := v.Have[k]
-	facts := []page.Pair{page.Fact("Driver", strings.TrimSpace(have.Driver.Version+" "+parenthesis(have.Driver.Source)))}
+	facts := []page.Pair{page.Fact("Driver",
+		strings.TrimSpace(have.Driver.Version+" "+parenthesis(have.Driver.Source)))}
 	if !have.Driver.Proven.IsZero() {
-		facts = append(facts, page.FactOf("Proven", page.Row(page.Ago(now, have.Driver.Proven), page.Text(" "+parenthesis(have.Driver.Proof)))))
+		facts = append(facts, page.FactOf("Proven", page.Row(page.Ago(now, have.Driver.Proven),
+			page.Text(" "+parenthesis(have.Driver.Proof)))))
 	}
 	for _, release := range sortedKeys(have.Driver.Next) {
 		word := "the driver is ready for it"
@@ -163,7 +168,8 @@ func kindFacts(v view, k string, now time.Time) []page.Pair {
 		facts = append(facts, page.Fact("Unread", string(p.Reason)+": "+p.Message))
 	}
 	if v.Want.Kubernetes && len(have.Accelerators) > 0 && have.Plugin.Allocatable.Known {
-		facts = append(facts, page.Fact("Allocatable", fmt.Sprintf("%d of %d offered", have.Plugin.Allocatable.Value, accel.CountOffered(accel.Offer(v.Machine, k)))))
+		facts = append(facts, page.Fact("Allocatable", fmt.Sprintf("%d of %d offered", have.Plugin.Allocatable.Value,
+			accel.CountOffered(accel.Offer(v.Machine, k)))))
 	}
 	return append(facts, page.Fact("Labels wait", have.Monitoring.LabelProblem))
 }
@@ -196,7 +202,8 @@ func deviceRow(v view, d device, now time.Time) page.TableRow {
 	}
 	health := page.Row(page.Badge(tone, string(d.Health.State)))
 	if tone != page.Good {
-		page.El("p", page.El("b", page.Text(string(d.Health.Reason))), page.Text(prefixed(": ", d.Health.Message)+" · "), page.Ago(now, d.Health.Since)).Into(&health)
+		page.El("p", page.El("b", page.Text(string(d.Health.Reason))),
+			page.Text(prefixed(": ", d.Health.Message)+" · "), page.Ago(now, d.Health.Since)).Into(&health)
 		if do := d.Remedy(); do != "" {
 			page.El("p", page.Class("do"), page.Text(do)).Into(&health)
 		}
@@ -205,7 +212,8 @@ func deviceRow(v view, d device, now time.Time) page.TableRow {
 		}
 	}
 	if d.WithheldAlone() {
-		page.El("p", page.El("b", page.Text("withheld: "+string(d.Withheld.Reason))), page.Text(prefixed(": ", d.Withheld.Message))).Into(&health)
+		page.El("p", page.El("b", page.Text("withheld: "+string(d.Withheld.Reason))),
+			page.Text(prefixed(": ", d.Withheld.Message))).Into(&health)
 	}
 	about := page.Row(page.El("span", page.Class("mono", "id"), page.Text(d.ID)))
 	if m := model(v, d); m != title(v, d.kind) && d.Profile == "" {
@@ -220,7 +228,8 @@ func deviceRow(v view, d device, now time.Time) page.TableRow {
 	}
 	var holder page.Node
 	for _, h := range v.holders[d.ID] {
-		page.El("p", page.Class("holder"), page.Set("title", h.Resource), page.Text(h.Namespace+"/"+h.Pod+prefixed(", ", h.Container))).Into(&holder)
+		page.El("p", page.Class("holder"), page.Set("title", h.Resource),
+			page.Text(h.Namespace+"/"+h.Pod+prefixed(", ", h.Container))).Into(&holder)
 	}
 	r.Cells = []page.Node{about, health, driver, page.Row(page.Text(numa(d.NUMANode))), holder}
 	if d.Present() {

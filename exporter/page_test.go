@@ -34,16 +34,19 @@ func TestPage(t *testing.T) {
 	}
 	for _, want := range []string{
 		`Needs attention: example-npu, qemu-edu. 2 of 4 accelerators healthy.`,
-		`HeadersMissing`, accel.HeadersMissing.Doc().Remedy, `It is tried again <time`, `>in 1 min</time>`, `no entry for 6.12.9-1-lts`,
+		`HeadersMissing`, accel.HeadersMissing.Doc().Remedy, `It is tried again <time`, `>in 1 min</time>`,
+		`no entry for 6.12.9-1-lts`,
 		`left the bus`, `parity error`, `ml/train-0`, `<b>41.5 °C</b>`, `<b>7.0 GiB</b>`, `Example FPGA`,
-		`<li class="good"><b>driver-unproven</b>8 ms</li>`, `<li class="bad" aria-current="step"><b>driver-missing</b>blocked</li>`,
+		`<li class="good"><b>driver-unproven</b>8 ms</li>`,
+		`<li class="bad" aria-current="step"><b>driver-missing</b>blocked</li>`,
 		`driver-missing → driver-unproven`, `<title>driver-missing from`,
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %q on the page", want)
 		}
 	}
-	if w.Header().Get("ETag") == "" || !strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'none'") {
+	if w.Header().Get("ETag") == "" || !strings.Contains(w.Header().Get("Content-Security-Policy"),
+		"default-src 'none'") {
 		t.Errorf("headers %v", w.Header())
 	}
 	if strings.Contains(body, "style=") || strings.Contains(body, "src=") || strings.Count(body, "<script") != 1 {
@@ -81,7 +84,8 @@ func TestPageEscapes(t *testing.T) {
 	st.Blocked.Message, st.Sentence = hostile, hostile
 	m.Status["example-npu"] = st
 	_, body := get(t, example(func(o *Options) { o.Machine = func() accel.Machine { return m } }).Handler(), "/")
-	if strings.Count(body, "<script") != 1 || strings.Count(body, "</style>") != 1 || strings.Contains(body, `alert("`) {
+	if strings.Count(body, "<script") != 1 || strings.Count(body, "</style>") != 1 ||
+		strings.Contains(body, `alert("`) {
 		t.Error("hostile text reached the page as markup")
 	}
 	if err := wellFormed(body); err != nil {

@@ -19,21 +19,24 @@ func pageRows(p accel.MetricPage) []row {
 	}
 	rows := make([]row, 0, len(p.Rows))
 	for _, r := range p.Rows {
-		rows = append(rows, row{name: r.Name, help: r.Help, counter: r.Counter, labels: labels, collect: func(v view, emit emit) {
-			if r.Node != "" {
-				if n, ok := nodeNumber(v, r.Node); ok {
-					emit(n, pageLabels(v, p, device{}, -1, Holder{})...)
+		rows = append(rows, row{
+			name: r.Name, help: r.Help, counter: r.Counter, labels: labels,
+			collect: func(v view, emit emit) {
+				if r.Node != "" {
+					if n, ok := nodeNumber(v, r.Node); ok {
+						emit(n, pageLabels(v, p, device{}, -1, Holder{})...)
+					}
+					return
 				}
-				return
-			}
-			collectPage(v, p, r, emit)
-		}})
+				collectPage(v, p, r, emit)
+			},
+		})
 	}
 	return rows
 }
 
-// collectPage emits a row about accelerators: a series for each of them, and one more for each further holder. Without labels about
-// pods there is one for each accelerator.
+// collectPage emits a row about accelerators: a series for each of them, and one more for each further holder. Without
+// labels about pods there is one for each accelerator.
 func collectPage(v view, p accel.MetricPage, r accel.PageRow, emit emit) {
 	index, number := -1, map[string]int{} // of partitions, by device
 	for _, d := range v.devices {

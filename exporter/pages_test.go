@@ -31,8 +31,14 @@ func further() accel.MetricPage {
 		Rows: []accel.PageRow{
 			{Name: "EX_TEMP", Help: "Temperature.", Reading: "accelerator_temperature_celsius"},
 			{Name: "EX_UTIL", Help: "Utilization, percent.", Reading: "accelerator_gpu_utilization"},
-			{Name: "EX_FREE", Help: "Free memory, MiB.", Reading: "accelerator_memory_total_bytes", Less: "accelerator_memory_used_bytes", Scale: 1.0 / (1 << 20)},
-			{Name: "EX_ENERGY", Help: "Energy, mJ.", Counter: true, Reading: "accelerator_energy_joules_total", Scale: 1000},
+			{
+				Name: "EX_FREE", Help: "Free memory, MiB.", Reading: "accelerator_memory_total_bytes",
+				Less: "accelerator_memory_used_bytes", Scale: 1.0 / (1 << 20),
+			},
+			{
+				Name: "EX_ENERGY", Help: "Energy, mJ.", Counter: true, Reading: "accelerator_energy_joules_total",
+				Scale: 1000,
+			},
 			{Name: "EX_LAST_ERROR", Help: "The last error.", LastCode: true},
 			{Name: "ex_driver_ready", Help: "Ready.", Node: accel.NodeDriverReady},
 			{Name: "ex_runtime_ready", Help: "Ready.", Node: accel.NodeRuntimeReady},
@@ -55,14 +61,21 @@ func TestPagesGolden(t *testing.T) {
 	have := m.Have["qemu-edu"]
 	first, second := &have.Accelerators[0], &have.Accelerators[1]
 	first.Metrics = map[string]float64{
-		"accelerator_temperature_celsius": 41.5, "accelerator_utilization_ratio": 0.25, "accelerator_energy_joules_total": 1.5,
-		"accelerator_memory_total_bytes": 80 << 20, "accelerator_memory_used_bytes": 30 << 20,
+		"accelerator_temperature_celsius": 41.5, "accelerator_utilization_ratio": 0.25,
+		"accelerator_energy_joules_total": 1.5,
+		"accelerator_memory_total_bytes":  80 << 20, "accelerator_memory_used_bytes": 30 << 20,
 	}
 	first.Faults = append(first.Faults, accel.Fault{Code: "79", Count: 1, Last: noon()})
 	second.Faults = []accel.Fault{{Code: "no number", Count: 1, Last: noon()}}
 	second.Partitions = []accel.Accelerator{
-		{ID: second.ID + "-half-p0", Parent: second.ID, Profile: "half", NUMANode: -1, Metrics: map[string]float64{"accelerator_temperature_celsius": 50}},
-		{ID: second.ID + "-half-p1", Parent: second.ID, Profile: "half", NUMANode: -1, Metrics: map[string]float64{"accelerator_temperature_celsius": 51}},
+		{
+			ID: second.ID + "-half-p0", Parent: second.ID, Profile: "half", NUMANode: -1,
+			Metrics: map[string]float64{"accelerator_temperature_celsius": 50},
+		},
+		{
+			ID: second.ID + "-half-p1", Parent: second.ID, Profile: "half", NUMANode: -1,
+			Metrics: map[string]float64{"accelerator_temperature_celsius": 51},
+		},
 	}
 	m.Have["qemu-edu"] = have
 	e := example(func(o *Options) {
@@ -88,14 +101,16 @@ func TestPagesGolden(t *testing.T) {
 	}
 }
 
-// TestPagesKeepTheirNames: in OpenMetrics a counter would get another name, so that it is not spoken there, whoever asks.
+// TestPagesKeepTheirNames: in OpenMetrics a counter would get another name, so that it is not spoken there, whoever
+// asks.
 func TestPagesKeepTheirNames(t *testing.T) {
 	m := exampleMachine()
 	m.Have["qemu-edu"].Accelerators[0].Metrics["accelerator_energy_joules_total"] = 2
 	e := example(func(o *Options) {
 		o.Pages, o.Machine = []accel.MetricPage{further()}, func() accel.Machine { return m }
 	})
-	_, body := get(t, e.Handler(), "/metrics/example", "Accept", "application/openmetrics-text; version=1.0.0,text/plain;q=0.5")
+	_, body := get(t, e.Handler(), "/metrics/example", "Accept",
+		"application/openmetrics-text; version=1.0.0,text/plain;q=0.5")
 	if !strings.Contains(body, "# TYPE EX_ENERGY counter\nEX_ENERGY{") || strings.HasSuffix(body, "# EOF\n") {
 		t.Errorf("the page:\n%s", body)
 	}
@@ -104,27 +119,34 @@ func TestPagesKeepTheirNames(t *testing.T) {
 // TestMetricsAlone: what other machines get is the pages of metrics and nothing else, reading only.
 func TestMetricsAlone(t *testing.T) {
 	h := example(func(o *Options) { o.Pages = []accel.MetricPage{further()} }).Metrics()
-	for path, want := range map[string]int{"/metrics": 200, "/metrics/example": 200, "/": 404, "/v1/machine": 404, "/healthz": 404, "/livez": 404, "/readyz": 404} {
+	for path, want := range map[string]int{
+		"/metrics": 200, "/metrics/example": 200, "/": 404, "/v1/machine": 404,
+		"/healthz": 404, "/livez": 404, "/readyz": 404,
+	} {
 		if code, _ := get(t, h, path); code != want {
 			t.Errorf("%s: %d, want %d", path, code, want)
 		}
 	}
 }
 
-// TestInheritedUtilization: the name at its inherited scale is there wherever the ratio is, and a definition's own reading wins.
+// TestInheritedUtilization: the name at its inherited scale is there wherever the ratio is, and a definition's own
+// reading wins.
 func TestInheritedUtilization(t *testing.T) {
 	m := exampleMachine()
 	metrics := m.Have["qemu-edu"].Accelerators[0].Metrics
 	metrics[utilization] = 0.5
 	page := func() string {
-		_, body := get(t, example(func(o *Options) { o.Machine = func() accel.Machine { return m } }).Handler(), "/metrics")
+		_, body := get(t, example(func(o *Options) { o.Machine = func() accel.Machine { return m } }).Handler(),
+			"/metrics")
 		return body
 	}
-	if want := inheritedUtilization + `{accelerator_id="0000:01:00.0",vendor="qemu"} 50`; !strings.Contains(page(), want) {
+	if want := inheritedUtilization + `{accelerator_id="0000:01:00.0",vendor="qemu"} 50`; !strings.Contains(page(),
+		want) {
 		t.Errorf("no %s", want)
 	}
 	metrics[inheritedUtilization] = 49
-	if want := inheritedUtilization + `{accelerator_id="0000:01:00.0",vendor="qemu"} 49`; !strings.Contains(page(), want) {
+	if want := inheritedUtilization + `{accelerator_id="0000:01:00.0",vendor="qemu"} 49`; !strings.Contains(page(),
+		want) {
 		t.Errorf("no %s", want)
 	}
 }
@@ -138,9 +160,14 @@ func TestScrapeFollowsPods(t *testing.T) {
 	for i := range 1000 {
 		revision++
 		pod := "train-" + time.Duration(i).String()
-		by = map[string][]Holder{"0000:01:00.0": {{Namespace: "ml", Pod: pod, UID: pod, Container: "main", Resource: "qemu.org/edu"}}}
+		by = map[string][]Holder{"0000:01:00.0": {{
+			Namespace: "ml", Pod: pod, UID: pod, Container: "main",
+			Resource: "qemu.org/edu",
+		}}}
 		_, body := get(t, h, "/metrics")
-		series := slices.DeleteFunc(strings.Split(body, "\n"), func(l string) bool { return !strings.HasPrefix(l, "accelerator_allocation_info{") })
+		series := slices.DeleteFunc(strings.Split(body, "\n"), func(l string) bool {
+			return !strings.HasPrefix(l, "accelerator_allocation_info{")
+		})
 		if len(series) != 1 || !strings.Contains(series[0], `pod="`+pod+`"`) {
 			t.Fatalf("after %d pods: %v", i, series)
 		}
@@ -178,8 +205,12 @@ func TestRenderedOnce(t *testing.T) {
 			m.Have["qemu-edu"].Accelerators[0].Metrics["accelerator_operations_total"] = 7
 			m.Taken = m.Taken.Add(time.Second)
 		},
-		`acceld_state_transitions_total{from="ready",kind="qemu-edu",to="unwatched"} 1`:       func() { e.Observe("qemu-edu", accel.Ready, accel.Unwatched, time.Second) },
-		`acceld_step_failures_total{kind="qemu-edu",reason="CollectFailed",step="monitor"} 1`: func() { e.ObserveFailure("qemu-edu", accel.StepMonitor, accel.CollectFailed) },
+		`acceld_state_transitions_total{from="ready",kind="qemu-edu",to="unwatched"} 1`: func() {
+			e.Observe("qemu-edu", accel.Ready, accel.Unwatched, time.Second)
+		},
+		`acceld_step_failures_total{kind="qemu-edu",reason="CollectFailed",step="monitor"} 1`: func() {
+			e.ObserveFailure("qemu-edu", accel.StepMonitor, accel.CollectFailed)
+		},
 	} {
 		change()
 		if body, _ := page(); !strings.Contains(body, what) {

@@ -47,8 +47,8 @@ type device struct {
 	pci          accel.PCIDevice
 }
 
-// devices returns every accelerator and every partition of one once, ordered by kind and ID. A function that two definitions recognise counts for
-// the first kind only: two series with the same labels would cost the whole page.
+// devices returns every accelerator and every partition of one once, ordered by kind and ID. A function that two
+// definitions recognise counts for the first kind only: two series with the same labels would cost the whole page.
 func devices(m accel.Machine) []device {
 	pci := make(map[string]accel.PCIDevice, len(m.Facts.PCI))
 	for _, d := range m.Facts.PCI {

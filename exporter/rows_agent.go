@@ -12,7 +12,10 @@ import (
 
 // states returns every state, in order.
 func states() []accel.State {
-	return []accel.State{accel.Absent, accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing, accel.PluginMissing, accel.KubeletPending, accel.Unwatched, accel.Ready}
+	return []accel.State{
+		accel.Absent, accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing,
+		accel.PluginMissing, accel.KubeletPending, accel.Unwatched, accel.Ready,
+	}
 }
 
 // agentRows are the metrics about the agent and the kinds.
@@ -23,7 +26,8 @@ func agentRows() []row {
 func identityRows() []row {
 	return []row{
 		{
-			name: "acceld_build_info", help: "The running agent; the value is 1.", labels: []string{"version", "goversion"},
+			name: "acceld_build_info", help: "The running agent; the value is 1.",
+			labels:  []string{"version", "goversion"},
 			collect: func(v view, emit emit) { emit(1, v.Agent.Version, runtime.Version()) },
 		},
 		{
@@ -31,11 +35,13 @@ func identityRows() []row {
 			collect: func(v view, emit emit) { stamp(emit, v.Agent.Started) },
 		},
 		{
-			name: "acceld_snapshot_timestamp_seconds", help: "When the snapshot that this page shows was made, since the epoch.",
+			name:    "acceld_snapshot_timestamp_seconds",
+			help:    "When the snapshot that this page shows was made, since the epoch.",
 			collect: func(v view, emit emit) { stamp(emit, v.Taken) },
 		},
 		{
-			name: "acceld_unreadable_facts", help: "Facts about the host that could not be read; /v1/machine names them.",
+			name:    "acceld_unreadable_facts",
+			help:    "Facts about the host that could not be read; /v1/machine names them.",
 			collect: func(v view, emit emit) { emit(float64(len(v.Facts.Problems))) },
 		},
 	}
@@ -44,7 +50,9 @@ func identityRows() []row {
 func stateRows() []row {
 	return []row{
 		{
-			name: "acceld_kind_state", help: "The state of a kind of accelerator: 1 for the one it is in, 0 for the others.", labels: []string{"kind", "state"},
+			name:   "acceld_kind_state",
+			help:   "The state of a kind of accelerator: 1 for the one it is in, 0 for the others.",
+			labels: []string{"kind", "state"},
 			collect: func(v view, emit emit) {
 				for _, k := range v.kinds() {
 					for _, s := range states() {
@@ -54,7 +62,8 @@ func stateRows() []row {
 			},
 		},
 		{
-			name: "acceld_kind_state_since_timestamp_seconds", help: "When the kind entered its state, since the epoch.", labels: []string{"kind"},
+			name: "acceld_kind_state_since_timestamp_seconds",
+			help: "When the kind entered its state, since the epoch.", labels: []string{"kind"},
 			collect: func(v view, emit emit) {
 				for _, k := range v.kinds() {
 					stamp(emit, v.Status[k].Since, k)
@@ -62,7 +71,8 @@ func stateRows() []row {
 			},
 		},
 		{
-			name: "acceld_blocked", help: "1 for a kind that cannot leave its state, by reason.", labels: []string{"kind", "reason"},
+			name: "acceld_blocked", help: "1 for a kind that cannot leave its state, by reason.",
+			labels: []string{"kind", "reason"},
 			collect: func(v view, emit emit) {
 				for _, k := range v.kinds() {
 					if b := v.Status[k].Blocked; b != nil {
@@ -72,7 +82,8 @@ func stateRows() []row {
 			},
 		},
 		{
-			name: "acceld_blocked_since_timestamp_seconds", help: "When the step that blocks the kind first failed, since the epoch.", labels: []string{"kind"},
+			name: "acceld_blocked_since_timestamp_seconds",
+			help: "When the step that blocks the kind first failed, since the epoch.", labels: []string{"kind"},
 			collect: func(v view, emit emit) {
 				for _, k := range v.kinds() {
 					if b := v.Status[k].Blocked; b != nil {
@@ -82,7 +93,8 @@ func stateRows() []row {
 			},
 		},
 		{
-			name: "acceld_state_seconds", help: "How long each state on the way lasted the last time it was passed.", labels: []string{"kind", "state"},
+			name: "acceld_state_seconds", help: "How long each state on the way lasted the last time it was passed.",
+			labels: []string{"kind", "state"},
 			collect: func(v view, emit emit) {
 				for _, k := range v.kinds() {
 					took := v.Status[k].Took
@@ -98,7 +110,9 @@ func stateRows() []row {
 func upgradeRows() []row {
 	return []row{
 		{
-			name: "acceld_upgrade", help: "1 for a kind whose driver is to be replaced by another one, by phase and by the reason that it waits for, empty when it goes on.", labels: []string{"kind", "phase", "reason"},
+			name:   "acceld_upgrade",
+			help:   "1 for a kind whose driver is to be replaced by another one, by phase and by the reason that it waits for, empty when it goes on.",
+			labels: []string{"kind", "phase", "reason"},
 			collect: func(v view, emit emit) {
 				for _, k := range v.kinds() {
 					if u := v.Have[k].Driver.Upgrade; u != nil {
@@ -112,7 +126,9 @@ func upgradeRows() []row {
 			},
 		},
 		{
-			name: "acceld_next_kernel_ready", help: "1 when the driver of a kind is ready for a newer kernel that is installed, 0 when a reboot into it would find none.", labels: []string{"kind", "kernel"},
+			name:   "acceld_next_kernel_ready",
+			help:   "1 when the driver of a kind is ready for a newer kernel that is installed, 0 when a reboot into it would find none.",
+			labels: []string{"kind", "kernel"},
 			collect: func(v view, emit emit) {
 				for _, k := range v.kinds() {
 					next := v.Have[k].Driver.Next
@@ -123,7 +139,8 @@ func upgradeRows() []row {
 			},
 		},
 		{
-			name: "acceld_configuration_valid", help: "1 when the configuration on the disk is in force, 0 when it cannot be used and the one before stays in force, or waits for the next start of the agent.",
+			name:    "acceld_configuration_valid",
+			help:    "1 when the configuration on the disk is in force, 0 when it cannot be used and the one before stays in force, or waits for the next start of the agent.",
 			collect: func(v view, emit emit) { emit(truth(v.Want.Problem == nil)) },
 		},
 	}
@@ -132,25 +149,34 @@ func upgradeRows() []row {
 func tallyRows() []row {
 	return []row{
 		{
-			name: "acceld_state_transitions_total", help: "Changes of state since the agent started.", counter: true, labels: []string{"kind", "from", "to"},
+			name: "acceld_state_transitions_total", help: "Changes of state since the agent started.", counter: true,
+			labels: []string{"kind", "from", "to"},
 			collect: func(v view, emit emit) {
-				for _, t := range sorted(v.tally.transitions, func(t transition) string { return t.kind + " " + string(t.from) + " " + string(t.to) }) {
+				for _, t := range sorted(v.tally.transitions, func(t transition) string {
+					return t.kind + " " + string(t.from) + " " + string(t.to)
+				}) {
 					emit(v.tally.transitions[t], t.kind, string(t.from), string(t.to))
 				}
 			},
 		},
 		{
-			name: "acceld_state_seconds_total", help: "Time spent in states that were left, since the agent started.", counter: true, labels: []string{"kind", "state"},
+			name: "acceld_state_seconds_total", help: "Time spent in states that were left, since the agent started.",
+			counter: true, labels: []string{"kind", "state"},
 			collect: func(v view, emit emit) {
-				for _, l := range sorted(v.tally.seconds, func(l lived) string { return l.kind + " " + string(l.state) }) {
+				for _, l := range sorted(v.tally.seconds, func(l lived) string {
+					return l.kind + " " + string(l.state)
+				}) {
 					emit(v.tally.seconds[l], l.kind, string(l.state))
 				}
 			},
 		},
 		{
-			name: "acceld_step_failures_total", help: "Failed steps since the agent started, by reason.", counter: true, labels: []string{"kind", "step", "reason"},
+			name: "acceld_step_failures_total", help: "Failed steps since the agent started, by reason.", counter: true,
+			labels: []string{"kind", "step", "reason"},
 			collect: func(v view, emit emit) {
-				for _, f := range sorted(v.tally.failures, func(f failed) string { return f.kind + " " + string(f.step) + " " + string(f.reason) }) {
+				for _, f := range sorted(v.tally.failures, func(f failed) string {
+					return f.kind + " " + string(f.step) + " " + string(f.reason)
+				}) {
 					emit(v.tally.failures[f], f.kind, string(f.step), string(f.reason))
 				}
 			},
@@ -161,7 +187,9 @@ func tallyRows() []row {
 func kubeRows() []row {
 	return []row{
 		{
-			name: "acceld_registrations_total", help: "Successful registrations with the kubelet since the agent started.", counter: true, labels: []string{"kind"},
+			name: "acceld_registrations_total",
+			help: "Successful registrations with the kubelet since the agent started.", counter: true,
+			labels: []string{"kind"},
 			collect: func(v view, emit emit) {
 				for _, k := range served(v) {
 					emit(float64(v.Have[k].Plugin.Registrations), k)
@@ -169,7 +197,9 @@ func kubeRows() []row {
 			},
 		},
 		{
-			name: "acceld_allocatable", help: "Devices that the kubelet itself says can be allocated; absent until it has said.", labels: []string{"kind"},
+			name:   "acceld_allocatable",
+			help:   "Devices that the kubelet itself says can be allocated; absent until it has said.",
+			labels: []string{"kind"},
 			collect: func(v view, emit emit) {
 				for _, k := range served(v) {
 					if n := v.Have[k].Plugin.Allocatable; n.Known {
@@ -179,7 +209,8 @@ func kubeRows() []row {
 			},
 		},
 		{
-			name: "acceld_labels_synced", help: "1 when the API server holds the node's labels as rendered; absent without credentials for it.",
+			name: "acceld_labels_synced",
+			help: "1 when the API server holds the node's labels as rendered; absent without credentials for it.",
 			collect: func(v view, emit emit) {
 				if !v.Want.Labels {
 					return
@@ -192,7 +223,9 @@ func kubeRows() []row {
 			},
 		},
 		{
-			name: "acceld_collector_last_success_timestamp_seconds", help: "When metrics and health of a kind were last completely read, since the epoch.", labels: []string{"kind"},
+			name:   "acceld_collector_last_success_timestamp_seconds",
+			help:   "When metrics and health of a kind were last completely read, since the epoch.",
+			labels: []string{"kind"},
 			collect: func(v view, emit emit) {
 				for _, k := range v.kinds() {
 					stamp(emit, v.Have[k].Monitoring.Collected, k)
@@ -200,11 +233,14 @@ func kubeRows() []row {
 			},
 		},
 		{
-			name: "acceld_attribution_last_success_timestamp_seconds", help: "When the kubelet last said which containers hold accelerators, since the epoch; absent until it has.",
+			name:    "acceld_attribution_last_success_timestamp_seconds",
+			help:    "When the kubelet last said which containers hold accelerators, since the epoch; absent until it has.",
 			collect: func(v view, emit emit) { stamp(emit, v.told) },
 		},
 		{
-			name: "acceld_driver_proven_timestamp_seconds", help: "When every device of a kind last passed its check, since the epoch; absent while not proven.", labels: []string{"kind"},
+			name:   "acceld_driver_proven_timestamp_seconds",
+			help:   "When every device of a kind last passed its check, since the epoch; absent while not proven.",
+			labels: []string{"kind"},
 			collect: func(v view, emit emit) {
 				for _, k := range v.kinds() {
 					stamp(emit, v.Have[k].Driver.Proven, k)

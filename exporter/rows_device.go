@@ -16,7 +16,8 @@ func deviceRows() []row {
 			labels: []string{"accelerator_id", "vendor", "kind", "pci_address", "model", "serial", "driver", "driver_version", "numa_node", "profile"},
 			collect: func(v view, emit emit) {
 				for _, d := range v.devices {
-					emit(1, d.ID, d.vendor, d.kind, d.Address(), model(v, d), d.Serial, d.Bound, v.Have[d.kind].Driver.Version, numa(d.NUMANode), d.Profile)
+					emit(1, d.ID, d.vendor, d.kind, d.Address(), model(v, d), d.Serial, d.Bound,
+						v.Have[d.kind].Driver.Version, numa(d.NUMANode), d.Profile)
 				}
 			},
 		},
@@ -136,8 +137,8 @@ func linkRows() []row {
 	}
 }
 
-// The share of time in which a device was busy, and the same at an inherited scale of 0 to 100, which is derived from the
-// first where it is not read.
+// The share of time in which a device was busy, and the same at an inherited scale of 0 to 100, which is derived from
+// the first where it is not read.
 const (
 	utilization          = "accelerator_utilization_ratio"
 	inheritedUtilization = "accelerator_gpu_utilization"
@@ -151,8 +152,8 @@ type reading struct {
 
 // readings is the table of what a definition's metrics may be called; anything else is refused before it is read.
 // The names accelerator_gpu_utilization, _memory_*_bytes, _power_usage_watts, _temperature_celsius and _*_clock_hertz
-// are those of OpenShift's recording rules (gpu-operator assets/state-dcgm-exporter, 1000_prometheus_rule_openshift.yaml,
-// read 2026-05), with true units, so that dashboards made for them work.
+// are those of OpenShift's recording rules (gpu-operator assets/state-dcgm-exporter,
+// 1000_prometheus_rule_openshift.yaml, read 2026-05), with true units, so that dashboards made for them work.
 func readings() []reading {
 	return []reading{
 		{"accelerator_temperature_celsius", "Temperature of the device.", false},
@@ -216,7 +217,9 @@ func MetricNames() []string {
 func readingRows() []row {
 	var rows []row
 	for _, r := range readings() {
-		rows = append(rows, row{name: r.name, help: r.help, counter: r.counter, labels: perDevice(), collect: func(v view, emit emit) {
+		rows = append(rows, row{name: r.name, help: r.help, counter: r.counter, labels: perDevice(), collect: func(
+			v view, emit emit,
+		) {
 			for _, d := range v.devices {
 				if n, ok := measured(d, r.name); ok && d.Present() {
 					emit(n, d.ID, d.vendor)

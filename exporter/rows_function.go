@@ -14,7 +14,9 @@ func functionRows() []row {
 		}}
 	}
 	return []row{
-		virtual("accelerator_sriov_virtual_functions", "Virtual functions that the device has now.", func(s accel.SRIOV) int { return s.NumVFs }),
-		virtual("accelerator_sriov_max_virtual_functions", "Virtual functions that the device could have.", func(s accel.SRIOV) int { return s.TotalVFs }),
+		virtual("accelerator_sriov_virtual_functions", "Virtual functions that the device has now.",
+			func(s accel.SRIOV) int { return s.NumVFs }),
+		virtual("accelerator_sriov_max_virtual_functions", "Virtual functions that the device could have.",
+			func(s accel.SRIOV) int { return s.TotalVFs }),
 	}
 }

@@ -58,8 +58,8 @@ func ask(ctx context.Context, t *testing.T, url, known, prefer string) (int, str
 	return resp.StatusCode, resp.Header.Get("ETag"), body
 }
 
-// TestMachineWaits: who has the newest snapshot is answered when there is a newer one, and not before, although the server's
-// time for reading a request is over by then.
+// TestMachineWaits: who has the newest snapshot is answered when there is a newer one, and not before, although the
+// server's time for reading a request is over by then.
 func TestMachineWaits(t *testing.T) {
 	c := &changing{m: exampleMachine(), replaced: make(chan struct{})}
 	server := httptest.NewUnstartedServer(New(Options{Machine: c.machine, Follow: c.follow}).Handler())
@@ -76,7 +76,8 @@ func TestMachineWaits(t *testing.T) {
 		defer close(answered)
 		status, second, body := ask(t.Context(), t, server.URL, first, "respond-async, wait=20")
 		var m accel.Machine
-		if err := json.Unmarshal(body, &m); err != nil || status != http.StatusOK || second == first || !m.Taken.Equal(c.machine().Taken) {
+		if err := json.Unmarshal(body, &m); err != nil || status != http.StatusOK || second == first ||
+			!m.Taken.Equal(c.machine().Taken) {
 			t.Errorf("after the change: status %d, tag %q (first %q), %v, %v", status, second, first, m.Taken, err)
 		}
 	}()
@@ -100,8 +101,12 @@ func TestMachineUnchanged(t *testing.T) {
 	server := httptest.NewServer(e.Handler())
 	defer server.Close()
 	_, now, _ := ask(t.Context(), t, server.URL, "", "")
-	for _, prefer := range []string{"", "wait=0", "wait=-1", "wait=soon", "wait=99999999999", "handling=lenient", "wait=1"} {
-		if status, tag, body := ask(t.Context(), t, server.URL, now, prefer); status != http.StatusNotModified || tag != now || len(body) != 0 {
+	for _, prefer := range []string{
+		"", "wait=0", "wait=-1", "wait=soon", "wait=99999999999", "handling=lenient",
+		"wait=1",
+	} {
+		if status, tag, body := ask(t.Context(), t, server.URL, now, prefer); status != http.StatusNotModified ||
+			tag != now || len(body) != 0 {
 			t.Errorf("Prefer %q: status %d, tag %q, %d bytes", prefer, status, tag, len(body))
 		}
 	}
@@ -109,7 +114,8 @@ func TestMachineUnchanged(t *testing.T) {
 		e.waiting <- struct{}{}
 	}
 	begin := time.Now()
-	if status, _, _ := ask(t.Context(), t, server.URL, now, "wait=20"); status != http.StatusNotModified || time.Since(begin) > 10*time.Second {
+	if status, _, _ := ask(t.Context(), t, server.URL, now, "wait=20"); status != http.StatusNotModified ||
+		time.Since(begin) > 10*time.Second {
 		t.Errorf("with too many waiting: status %d after %v", status, time.Since(begin))
 	}
 }

@@ -51,8 +51,8 @@ func (e *Engine) counters(id string) (c counters, ok bool) {
 	return c, true
 }
 
-// bus judges the errors that the bus has counted since the last look, for a device or for the port above it, which serves no
-// other one. e.mu is held.
+// bus judges the errors that the bus has counted since the last look, for a device or for the port above it, which
+// serves no other one. e.mu is held.
 func (e *Engine) bus(d *device, id, port string) {
 	binding, news := e.binding(id), false
 	again := binding != e.memory.Bound[id]
@@ -66,8 +66,8 @@ func (e *Engine) bus(d *device, id, port string) {
 		}
 		before, known := e.memory.Bus[at]
 		e.memory.Bus[at], e.memory.Bound[id] = now, binding
-		// What was counted before anybody looked says nothing about now, nor does what was counted before the driver was bound
-		// again: a reset makes errors of its own.
+		// What was counted before anybody looked says nothing about now, nor does what was counted before the driver
+		// was bound again: a reset makes errors of its own.
 		if !known || again {
 			news = true
 			continue
@@ -102,7 +102,9 @@ func (d *device) many(now reading) bool {
 	return true
 }
 
-func (e *Engine) busFinding(id, at, severity string, state accel.HealthState, action accel.Action, d time.Duration) finding {
+func (e *Engine) busFinding(id, at, severity string, state accel.HealthState, action accel.Action,
+	d time.Duration,
+) finding {
 	where := "the device"
 	if at != id {
 		where = "the port above it, " + at + ","

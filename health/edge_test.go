@@ -13,7 +13,10 @@ import (
 
 // TestEvidenceIsShort: a line of the kernel log is evidence in a sentence, and no book.
 func TestEvidenceIsShort(t *testing.T) {
-	for _, text := range []string{strings.Repeat("ü", 4000), strings.Repeat("x", 301), "\xff" + strings.Repeat("y", 1000)} {
+	for _, text := range []string{
+		strings.Repeat("ü", 4000), strings.Repeat("x", 301),
+		"\xff" + strings.Repeat("y", 1000),
+	} {
 		if got := line(text); len(got) > 300+len("…") || !strings.HasSuffix(got, "…") || !utf8.ValidString(got) {
 			t.Errorf("%d bytes of %d: %q", len(got), len(text), got)
 		}
@@ -44,9 +47,15 @@ func TestManyCodes(t *testing.T) {
 func TestTakenBackOfOne(t *testing.T) {
 	b := newBench(t)
 	for i, id := range []string{one, two} {
-		b.e.record(host.KmsgRecord{Sequence: uint64(800 + i), Boot: 1000 * time.Second, Text: "npu reset failed", Fields: map[string]string{"DEVICE": "+pci:" + id}})
+		b.e.record(host.KmsgRecord{
+			Sequence: uint64(800 + i), Boot: 1000 * time.Second, Text: "npu reset failed",
+			Fields: map[string]string{"DEVICE": "+pci:" + id},
+		})
 	}
-	b.e.record(host.KmsgRecord{Sequence: 802, Boot: 1000 * time.Second, Text: "npu reset succeeded", Fields: map[string]string{"DEVICE": "+pci:" + two}})
+	b.e.record(host.KmsgRecord{
+		Sequence: 802, Boot: 1000 * time.Second, Text: "npu reset succeeded",
+		Fields: map[string]string{"DEVICE": "+pci:" + two},
+	})
 	if all := b.judged(); all[0].Health.State != accel.Unhealthy || all[1].Health.State != accel.Healthy {
 		t.Errorf("%+v, %+v", all[0].Health, all[1].Health)
 	}

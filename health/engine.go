@@ -115,8 +115,8 @@ func (e *Engine) Measured(id string, metrics map[string]float64) {
 	}
 }
 
-// binding identifies the binding of a driver to a device: the kernel makes the link again, with a number of its own, each
-// time. It is 0 without a driver.
+// binding identifies the binding of a driver to a device: the kernel makes the link again, with a number of its own,
+// each time. It is 0 without a driver.
 func (e *Engine) binding(id string) uint64 {
 	n, err := e.o.Host.Identity("/sys/bus/pci/devices/" + id + "/driver")
 	if err != nil {

@@ -31,9 +31,15 @@ func definition() *accel.Definition {
 				},
 				Otherwise: accel.Verdict{Title: "unknown to this version of acceld"},
 			},
-			{Match: `npu reset failed`, Code: "reset", Otherwise: accel.Verdict{State: accel.Unhealthy, Action: accel.ActionReboot}},
+			{Match: `npu reset failed`, Code: "reset", Otherwise: accel.Verdict{
+				State:  accel.Unhealthy,
+				Action: accel.ActionReboot,
+			}},
 			{Match: `npu reset succeeded`, Code: "reset"},
-			{Match: `npu core locked up`, Otherwise: accel.Verdict{State: accel.Unhealthy, Action: accel.ActionResetDevice}},
+			{Match: `npu core locked up`, Otherwise: accel.Verdict{
+				State:  accel.Unhealthy,
+				Action: accel.ActionResetDevice,
+			}},
 		},
 		Metrics: []accel.MetricSource{{Name: "accelerator_temperature_celsius", File: "temp"}},
 		Limits:  []accel.Limit{{Metric: "accelerator_temperature_celsius", Above: 90, Until: 80, For: "30s"}},
@@ -53,9 +59,15 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{T: t, m: hosttest.New(t), def: definition(), now: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC), next: 100}
+	b := &bench{
+		T: t, m: hosttest.New(t), def: definition(), now: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC),
+		next: 100,
+	}
 	for _, id := range []string{one, two} {
-		b.m.AddPCI(accel.PCIDevice{Address: id, Vendor: "f00d", Device: "0100", Class: "120000", NUMANode: -1, IOMMUGroup: -1})
+		b.m.AddPCI(accel.PCIDevice{
+			Address: id, Vendor: "f00d", Device: "0100", Class: "120000", NUMANode: -1,
+			IOMMUGroup: -1,
+		})
 	}
 	b.m.Modprobe(hosttest.Driver{Module: "npu", IDs: []string{"f00d:0100"}})
 	b.m.File("/proc/uptime", "1000.00 1.00\n")
@@ -66,7 +78,9 @@ func newBench(t *testing.T) *bench {
 // restart is another agent in the same boot.
 func (b *bench) restart() {
 	b.e = New(Options{
-		Host: b.m.Host, File: "/run/acceld/health.json", Now: func() time.Time { return b.now }, Changed: func() { b.changes++ },
+		Host: b.m.Host, File: "/run/acceld/health.json", Now: func() time.Time {
+			return b.now
+		}, Changed: func() { b.changes++ },
 		Definitions: func() map[string]*accel.Definition { return map[string]*accel.Definition{b.def.Kind: b.def} },
 	})
 }
@@ -110,7 +124,8 @@ func TestLogLine(t *testing.T) {
 		t.Errorf("told %d times", b.changes)
 	}
 	h := b.want("after", accel.Unhealthy, accel.DeviceFault)
-	if h.Action != accel.ActionReboot || h.Message != "error 79, fell off the bus" || h.Evidence != "NPU: err (00000000:01:00): 79, pid=7" {
+	if h.Action != accel.ActionReboot || h.Message != "error 79, fell off the bus" ||
+		h.Evidence != "NPU: err (00000000:01:00): 79, pid=7" {
 		t.Errorf("health: %+v", h)
 	}
 	b.now = b.now.Add(time.Hour)
@@ -157,11 +172,19 @@ func TestLogOfOthers(t *testing.T) {
 	b.says("something else", 0)
 	b.want("after", accel.Healthy, "")
 	faults := b.judged()[0].Faults
-	if len(faults) != 2 || faults[0].Code != "43" || faults[1].Code != "999" || faults[1].Title != "unknown to this version of acceld" {
+	if len(faults) != 2 || faults[0].Code != "43" || faults[1].Code != "999" ||
+		faults[1].Title != "unknown to this version of acceld" {
 		t.Errorf("faults: %+v", faults)
 	}
-	b.e.record(host.KmsgRecord{Sequence: 600, Boot: 1000 * time.Second, Level: 3, Text: "npu 0000:01:00.0: npu core locked up", Fields: map[string]string{"SUBSYSTEM": "pci", "DEVICE": "+pci:0000:01:00.0"}})
-	if h := b.want("by the record's field", accel.Unhealthy, accel.DeviceFault); h.Message != "the driver reports: npu 0000:01:00.0: npu core locked up" {
+	b.e.record(host.KmsgRecord{
+		Sequence: 600, Boot: 1000 * time.Second, Level: 3,
+		Text: "npu 0000:01:00.0: npu core locked up", Fields: map[string]string{
+			"SUBSYSTEM": "pci",
+			"DEVICE":    "+pci:0000:01:00.0",
+		},
+	})
+	if h := b.want("by the record's field", accel.Unhealthy,
+		accel.DeviceFault); h.Message != "the driver reports: npu 0000:01:00.0: npu core locked up" {
 		t.Errorf("health: %+v", h)
 	}
 }
@@ -212,7 +235,8 @@ func TestTold(t *testing.T) {
 	b.told("43")
 	b.told("999")
 	b.want("what is only counted", accel.Healthy, "")
-	if f := b.judged()[0].Faults; len(f) != 2 || f[0].Code != "43" || f[0].Title != "a program was stopped" || f[1].Title != "unknown to this version of acceld" {
+	if f := b.judged()[0].Faults; len(f) != 2 || f[0].Code != "43" || f[0].Title != "a program was stopped" ||
+		f[1].Title != "unknown to this version of acceld" {
 		t.Errorf("faults: %+v", f)
 	}
 }
@@ -232,7 +256,8 @@ func TestToldForAWhile(t *testing.T) {
 	b.want("told once more", accel.Degraded, accel.DeviceFault)
 }
 
-// TestOldLines: the first agent of a boot finds lines that are older than it. What was said long ago may have been settled.
+// TestOldLines: the first agent of a boot finds lines that are older than it. What was said long ago may have been
+// settled.
 func TestOldLines(t *testing.T) {
 	b := newBench(t)
 	b.says("NPU: err (0000:01:00.0): 79", 15*time.Minute)
@@ -277,7 +302,10 @@ func TestBus(t *testing.T) {
 		b.m.SetAttribute(id, "aer_dev_fatal", fmt.Sprintf("Undefined 0\nTOTAL_ERR_FATAL %d", fatal))
 	}
 	const port = "0000:00:01.0"
-	b.m.AddPCI(accel.PCIDevice{Address: port, Vendor: "8086", Device: "0001", Class: "060400", NUMANode: -1, IOMMUGroup: -1})
+	b.m.AddPCI(accel.PCIDevice{
+		Address: port, Vendor: "8086", Device: "0001", Class: "060400", NUMANode: -1,
+		IOMMUGroup: -1,
+	})
 	set(one, 5000, 3, 1)
 	set(port, 0, 0, 0)
 	b.want("what was there before", accel.Healthy, "")
@@ -381,15 +409,22 @@ func TestCriticalTemperature(t *testing.T) {
 	b := newBench(t)
 	b.def.Limits = nil
 	at := func(celsius, critical float64) {
-		b.e.Measured(one, map[string]float64{"accelerator_temperature_celsius": celsius, "accelerator_temperature_critical_celsius": critical})
+		b.e.Measured(one, map[string]float64{
+			"accelerator_temperature_celsius":          celsius,
+			"accelerator_temperature_critical_celsius": critical,
+		})
 		b.want("for a moment", accel.Healthy, "")
 		b.now = b.now.Add(30 * time.Second)
 	}
 	at(96, 95)
-	if h := b.want("above", accel.Degraded, accel.LimitExceeded); h.Message != "accelerator_temperature_celsius is above 95" {
+	if h := b.want("above", accel.Degraded,
+		accel.LimitExceeded); h.Message != "accelerator_temperature_celsius is above 95" {
 		t.Errorf("health: %+v", h)
 	}
-	b.e.Measured(one, map[string]float64{"accelerator_temperature_celsius": 95, "accelerator_temperature_critical_celsius": 95})
+	b.e.Measured(one, map[string]float64{
+		"accelerator_temperature_celsius":          95,
+		"accelerator_temperature_critical_celsius": 95,
+	})
 	b.want("below again", accel.Healthy, "")
 	at(96, 0)
 	b.want("a device that names none", accel.Healthy, "")
@@ -422,7 +457,10 @@ func TestUnstable(t *testing.T) {
 func TestUnknown(t *testing.T) {
 	b := newBench(t)
 	b.want("never answered", "", "", accel.Health{})
-	b.want("unhealthy", accel.Unhealthy, accel.DeviceUnhealthy, accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy})
+	b.want("unhealthy", accel.Unhealthy, accel.DeviceUnhealthy, accel.Health{
+		State:  accel.Unhealthy,
+		Reason: accel.DeviceUnhealthy,
+	})
 	b.want("not answered", accel.Unhealthy, accel.DeviceUnhealthy, accel.Health{})
 	b.want("healthy", accel.Healthy, "", accel.Health{State: accel.Healthy})
 	b.says("NPU: err (01:00.0): 79", 0)
@@ -434,9 +472,13 @@ func TestUnknown(t *testing.T) {
 func TestWorst(t *testing.T) {
 	b := newBench(t)
 	b.says("NPU: err (01:00.0): 63", 0)
-	b.e.record(host.KmsgRecord{Sequence: 700, Boot: 1000 * time.Second, Text: "npu core locked up", Fields: map[string]string{"DEVICE": "+pci:" + one}})
+	b.e.record(host.KmsgRecord{
+		Sequence: 700, Boot: 1000 * time.Second, Text: "npu core locked up",
+		Fields: map[string]string{"DEVICE": "+pci:" + one},
+	})
 	b.e.record(host.KmsgRecord{Sequence: 701, Boot: 1000 * time.Second, Text: "NPU: err (01:00.0): 79"})
-	if h := b.want("three", accel.Unhealthy, accel.DeviceFault); h.Action != accel.ActionReboot || h.Message != "error 79, fell off the bus; and 2 more" {
+	if h := b.want("three", accel.Unhealthy, accel.DeviceFault); h.Action != accel.ActionReboot ||
+		h.Message != "error 79, fell off the bus; and 2 more" {
 		t.Errorf("health: %+v", h)
 	}
 }
@@ -444,7 +486,10 @@ func TestWorst(t *testing.T) {
 // TestMemoryDamaged: a file that is not what it should be is as none.
 func TestMemoryDamaged(t *testing.T) {
 	b := newBench(t)
-	for _, text := range []string{"", "{", "[]", `{"cursor": "x"}`, `{"findings": [{"device": "` + one + `", "state": "unhealthy"`} {
+	for _, text := range []string{
+		"", "{", "[]", `{"cursor": "x"}`,
+		`{"findings": [{"device": "` + one + `", "state": "unhealthy"`,
+	} {
 		b.m.File("/run/acceld/health.json", text)
 		b.restart()
 		b.want(fmt.Sprintf("%q", text), accel.Healthy, "")
@@ -462,7 +507,8 @@ func TestMemoryDamaged(t *testing.T) {
 
 func TestAddress(t *testing.T) {
 	for s, want := range map[string]string{
-		"0000:01:00.0": one, "0000:01:00": one, "00000000:01:00.0": one, "01:00.0": one, "01:00": one, "0000:AB:1f.7": "0000:ab:1f.7",
+		"0000:01:00.0": one, "0000:01:00": one, "00000000:01:00.0": one, "01:00.0": one, "01:00": one,
+		"0000:AB:1f.7":  "0000:ab:1f.7",
 		"10001:e0:00.0": "10001:e0:00.0", "": "", "0000": "", "x:01:00.0": "", "0000:01:00.8": "", "../../etc": "",
 	} {
 		if got := address(s); got != want {
@@ -474,7 +520,10 @@ func TestAddress(t *testing.T) {
 // BenchmarkRecord is a line that no rule knows, as nearly all are, beside one that a rule knows.
 func BenchmarkRecord(b *testing.B) {
 	book := compile(map[string]*accel.Definition{"x": definition()})
-	for name, text := range map[string]string{"foreign": "usb 1-1: new high-speed USB device number 2 using xhci_hcd", "ours": "NPU: err (0000:01:00.0): 79, pid=7, name=python3"} {
+	for name, text := range map[string]string{
+		"foreign": "usb 1-1: new high-speed USB device number 2 using xhci_hcd",
+		"ours":    "NPU: err (0000:01:00.0): 79, pid=7, name=python3",
+	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				book.read(host.KmsgRecord{Text: text})

@@ -10,14 +10,15 @@ import (
 )
 
 const (
-	// A device that became unhealthy flipsMany times within flipsWindow is held back until nothing happened for flipsCalm.
+	// A device that became unhealthy flipsMany times within flipsWindow is held back until nothing happened for
+	// flipsCalm.
 	flipsMany   = 5
 	flipsWindow = 10 * time.Minute
 	flipsCalm   = 5 * time.Minute
 )
 
-// Judge completes the health of the devices of a kind, whose Health says what their attributes tell and is empty where these
-// did not answer. The result is accs.
+// Judge completes the health of the devices of a kind, whose Health says what their attributes tell and is empty where
+// these did not answer. The result is accs.
 func (e *Engine) Judge(def *accel.Definition, pci []accel.PCIDevice, accs []accel.Accelerator) []accel.Accelerator {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -41,11 +42,16 @@ func (e *Engine) Judge(def *accel.Definition, pci []accel.PCIDevice, accs []acce
 }
 
 // worst puts all that is known about a device together. e.mu is held.
-func (e *Engine) worst(def *accel.Definition, d *device, f accel.PCIDevice, pci []accel.PCIDevice, a accel.Accelerator) accel.Health {
+func (e *Engine) worst(def *accel.Definition, d *device, f accel.PCIDevice, pci []accel.PCIDevice,
+	a accel.Accelerator,
+) accel.Health {
 	e.bus(d, a.ID, f.ParentPort)
 	all := []accel.Health{a.Health}
 	for _, n := range e.standing(a.ID) {
-		all = append(all, accel.Health{State: n.State, Reason: n.Reason, Action: n.Action, Message: n.Said, Evidence: n.Line})
+		all = append(all, accel.Health{
+			State: n.State, Reason: n.Reason, Action: n.Action, Message: n.Said,
+			Evidence: n.Line,
+		})
 	}
 	all = append(all, link(f, function(pci, f.ParentPort), def.FixedLinkSpeed))
 	all = append(all, e.limits(def, d)...)
@@ -118,7 +124,11 @@ func (e *Engine) limits(def *accel.Definition, d *device) (bad []accel.Health) {
 		if e.o.Now().Sub(since) < wait {
 			continue
 		}
-		h := accel.Health{State: l.State, Reason: accel.LimitExceeded, Action: l.Action, Message: fmt.Sprintf("%s is above %s", l.Metric, text(above)), Evidence: fmt.Sprintf("%s = %s", l.Metric, text(v))}
+		h := accel.Health{
+			State: l.State, Reason: accel.LimitExceeded, Action: l.Action,
+			Message: fmt.Sprintf("%s is above %s", l.Metric, text(above)), Evidence: fmt.Sprintf("%s = %s", l.Metric,
+				text(v)),
+		}
 		if h.State == "" {
 			h.State = accel.Degraded
 		}
@@ -141,6 +151,7 @@ func (d *device) unstable(now time.Time) accel.Health {
 		return accel.Health{}
 	}
 	return accel.Health{
-		State: accel.Unhealthy, Reason: accel.Unstable, Message: fmt.Sprintf("it became unhealthy %d times within %s", len(d.flips), flipsWindow),
+		State: accel.Unhealthy, Reason: accel.Unstable, Message: fmt.Sprintf("it became unhealthy %d times within %s",
+			len(d.flips), flipsWindow),
 	}
 }

@@ -85,8 +85,8 @@ func (e *Engine) when(r host.KmsgRecord) time.Time {
 	return now.Add(r.Boot - up)
 }
 
-// stale reports whether an error was there long before anybody on this host kept books: its driver may have been bound again
-// since, and the log does not tell. It is counted only.
+// stale reports whether an error was there long before anybody on this host kept books: its driver may have been bound
+// again since, and the log does not tell. It is counted only.
 func (e *Engine) stale(s sighting) bool {
 	return e.unread && e.o.Now().Sub(s.at) > fresh
 }
@@ -112,8 +112,9 @@ func (e *Engine) count(s sighting) bool {
 // conclude makes a finding of an error. e.mu is held.
 func (e *Engine) conclude(s sighting) finding {
 	f := finding{
-		Device: s.device, Source: s.source(), Code: s.code, State: s.verdict.State, Reason: accel.DeviceFault, Action: s.verdict.Action,
-		Said: said(s), Line: s.line, Binding: e.binding(s.device),
+		Device: s.device, Source: s.source(), Code: s.code, State: s.verdict.State, Reason: accel.DeviceFault,
+		Action: s.verdict.Action,
+		Said:   said(s), Line: s.line, Binding: e.binding(s.device),
 	}
 	if d := lasts(s.verdict); d > 0 {
 		f.Until = s.at.Add(d).Truncate(time.Second)

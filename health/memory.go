@@ -83,8 +83,8 @@ func (e *Engine) save() {
 	}
 }
 
-// note takes a finding in, in the place of the one that the same event made before, and reports whether the device may be
-// judged otherwise now. e.mu is held.
+// note takes a finding in, in the place of the one that the same event made before, and reports whether the device may
+// be judged otherwise now. e.mu is held.
 func (e *Engine) note(f finding) bool {
 	defer e.expire()
 	for i, old := range e.memory.Findings {
@@ -115,7 +115,9 @@ func (e *Engine) takeBack(s sighting) bool {
 // standing returns the findings about a device that count, and forgets those that do not. e.mu is held.
 func (e *Engine) standing(id string) (counting []finding) {
 	now, binding, before := e.o.Now(), e.binding(id), len(e.memory.Findings)
-	e.memory.Findings = slices.DeleteFunc(e.memory.Findings, func(f finding) bool { return f.Device == id && f.over(now, binding) })
+	e.memory.Findings = slices.DeleteFunc(e.memory.Findings, func(f finding) bool {
+		return f.Device == id && f.over(now, binding)
+	})
 	for _, f := range e.memory.Findings {
 		if f.Device == id {
 			counting = append(counting, f)

@@ -29,7 +29,8 @@ type ruleBook struct {
 	rules []rule
 }
 
-// compile returns the rules of definitions. An expression that does not compile was refused when its definition was read.
+// compile returns the rules of definitions. An expression that does not compile was refused when its definition was
+// read.
 func compile(defs map[string]*accel.Definition) ruleBook {
 	b := ruleBook{from: maps.Clone(defs)}
 	for _, kind := range slices.Sorted(maps.Keys(defs)) {
@@ -39,7 +40,10 @@ func compile(defs map[string]*accel.Definition) ruleBook {
 				continue
 			}
 			literal, _ := x.LiteralPrefix()
-			b.rules = append(b.rules, rule{LogRule: r, expression: x, literal: literal, device: x.SubexpIndex("device"), code: x.SubexpIndex("code")})
+			b.rules = append(b.rules, rule{
+				LogRule: r, expression: x, literal: literal, device: x.SubexpIndex("device"),
+				code: x.SubexpIndex("code"),
+			})
 		}
 	}
 	return b
@@ -87,8 +91,8 @@ func (b ruleBook) read(r host.KmsgRecord) (sighting, bool) {
 	return sighting{}, false
 }
 
-// address is a PCI address as sysfs writes it, of any way in which drivers write it: "00000000:01:00.0", "0000:01:00" and
-// "01:00.0" are "0000:01:00.0". It is empty for anything else.
+// address is a PCI address as sysfs writes it, of any way in which drivers write it: "00000000:01:00.0", "0000:01:00"
+// and "01:00.0" are "0000:01:00.0". It is empty for anything else.
 func address(s string) string {
 	head, function, ok := strings.Cut(s, ".")
 	if !ok {

@@ -10,7 +10,8 @@ const (
 	fromProbe = "probe"
 )
 
-// sameEvents reports whether two sources tell the same errors: a driver writes to the kernel log what it tells its library.
+// sameEvents reports whether two sources tell the same errors: a driver writes to the kernel log what it tells its
+// library.
 func sameEvents(a, b string) bool {
 	driver := func(s string) bool { return s == fromLog || s == fromProbe }
 	return a == b || driver(a) && driver(b)
@@ -42,10 +43,13 @@ func (f *fault) add(s sighting) {
 	}
 }
 
-// Told takes in an error that the definition's program has reported. What it means is said by the definition's rules for the
-// kernel log, by its code.
+// Told takes in an error that the definition's program has reported. What it means is said by the definition's rules
+// for the kernel log, by its code.
 func (e *Engine) Told(def *accel.Definition, f accel.ProbeFault) {
-	s := sighting{device: f.Device, code: f.Code, verdict: meaning(def, f.Code), line: line(f.Text), at: f.At, probed: true}
+	s := sighting{
+		device: f.Device, code: f.Code, verdict: meaning(def, f.Code), line: line(f.Text), at: f.At,
+		probed: true,
+	}
 	e.mu.Lock()
 	news := e.count(s)
 	if s.verdict.State != "" && e.note(e.conclude(s)) {

@@ -21,8 +21,9 @@ func hostileHost(t *testing.T) *Host {
 	d := filepath.Join(root, "d")
 	must(t, os.MkdirAll(filepath.Join(d, "directory"), 0o755))
 	for name, target := range map[string]string{
-		"absolute": outside + "/secret", "up": strings.Repeat("../", 40) + outside[1:] + "/secret", "loop": "loop", "dangling": "nothing",
-		"inside": "/d/plain", "fromtop": "/../../d/plain",
+		"absolute": outside + "/secret", "up": strings.Repeat("../", 40) + outside[1:] + "/secret", "loop": "loop",
+		"dangling": "nothing",
+		"inside":   "/d/plain", "fromtop": "/../../d/plain",
 	} {
 		must(t, os.Symlink(target, filepath.Join(d, name)))
 	}
@@ -101,7 +102,9 @@ func TestReadAttributeHostile(t *testing.T) {
 func TestDirNamesAndLinks(t *testing.T) {
 	h := hostileHost(t)
 	for i := range 3000 {
-		must(t, os.WriteFile(filepath.Join(h.Root(), "d/directory", strings.Repeat("n", 30)+string(rune('0'+i%10))+strings.Repeat("m", i/10%200)+string(rune('a'+i/2000))), nil, 0o644))
+		must(t, os.WriteFile(filepath.Join(h.Root(), "d/directory",
+			strings.Repeat("n", 30)+string(rune('0'+i%10))+strings.Repeat("m", i/10%200)+string(rune('a'+i/2000))), nil,
+			0o644))
 	}
 	dir, err := h.OpenDir("/d")
 	must(t, err)

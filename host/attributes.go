@@ -13,8 +13,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Attributes reads attributes of one PCI function, or of a part of it, at one moment: however many rows of a definition ask for
-// something, a directory is listed once and a file is read once. It is not safe for concurrent use.
+// Attributes reads attributes of one PCI function, or of a part of it, at one moment: however many rows of a definition
+// ask for something, a directory is listed once and a file is read once. It is not safe for concurrent use.
 type Attributes struct {
 	h            *Host
 	dir, address string
@@ -31,7 +31,8 @@ type Answer struct {
 // Attributes returns a reader of the PCI function at address.
 func (h *Host) Attributes(address string) *Attributes {
 	return &Attributes{
-		h: h, dir: path.Join(pciDevices, address), address: address, listed: map[string][]string{}, answers: map[string]Answer{},
+		h: h, dir: path.Join(pciDevices, address), address: address, listed: map[string][]string{},
+		answers: map[string]Answer{},
 	}
 }
 
@@ -55,8 +56,9 @@ func (a *Attributes) Read(file string) (string, error) {
 // All is Read for every file that a pattern matches, in the order in which people count; at least one answer.
 func (a *Attributes) All(file string) []Answer { return a.alternative(file, -1) }
 
-// alternative returns the answers of the first of several files that is there and has something to say, also when it cannot be
-// read just now: another file may say another thing. When none has, they are those of the first one that is there.
+// alternative returns the answers of the first of several files that is there and has something to say, also when it
+// cannot be read just now: another file may say another thing. When none has, they are those of the first one that is
+// there.
 func (a *Attributes) alternative(file string, most int) []Answer {
 	var best []Answer
 	for _, one := range accel.Alternatives(file) {
@@ -103,7 +105,8 @@ func (a *Attributes) read(file string, most int) []Answer {
 // lineOf returns what stands in a line after the word that it begins with.
 func lineOf(name, text, key string) (string, error) {
 	for l := range strings.SplitSeq(text, "\n") {
-		if rest, ok := strings.CutPrefix(strings.TrimSpace(l), key); ok && (rest == "" || strings.ContainsRune(": \t=", rune(rest[0]))) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(l), key); ok &&
+			(rest == "" || strings.ContainsRune(": \t=", rune(rest[0]))) {
 			return strings.TrimSpace(strings.TrimLeft(rest, ":=")), nil
 		}
 	}

@@ -10,8 +10,10 @@ import (
 func TestAlternatives(t *testing.T) {
 	m := deviceMachine(t)
 	for file, text := range map[string]string{
-		"hwmon/hwmon10/energy1_input": "10", "hwmon/hwmon9/energy1_input": "9", "hwmon/hwmon9/name": "x", "hwmon/hwmon2/name": "y",
-		"serial": "", "uuid": "U1", "counts": "ue: 2\nce:\n", "tile0/gt0/freq": "1", "tile0/gt1/freq": "2", "tile10/gt0/freq": "4", "tile2/gt0/freq": "3",
+		"hwmon/hwmon10/energy1_input": "10", "hwmon/hwmon9/energy1_input": "9", "hwmon/hwmon9/name": "x",
+		"hwmon/hwmon2/name": "y",
+		"serial":            "", "uuid": "U1", "counts": "ue: 2\nce:\n", "tile0/gt0/freq": "1", "tile0/gt1/freq": "2",
+		"tile10/gt0/freq": "4", "tile2/gt0/freq": "3",
 		"dir/file": "",
 	} {
 		m.SetAttribute(address, file, text)
@@ -37,7 +39,10 @@ func TestAlternatives(t *testing.T) {
 			}
 		}
 	}
-	for _, file := range []string{"none", "none|nothing", "hwmon/hwmon*/none", "counts#de", "counts/x", "hwmon*/x/y", "/sys/none/*"} {
+	for _, file := range []string{
+		"none", "none|nothing", "hwmon/hwmon*/none", "counts#de", "counts/x", "hwmon*/x/y",
+		"/sys/none/*",
+	} {
 		if _, err := m.Host.DeviceAttribute(address, file); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v, want that it is not there", file, err)
 		}

@@ -23,7 +23,8 @@ const pciDevices = "/sys/bus/pci/devices"
 // Node is a device node that sysfs or a definition speaks of, whether or not /dev has it.
 type Node struct {
 	accel.DeviceNode
-	// Mode is what its driver asks for. Without a word the kernel makes a node for root alone (drivers/base/devtmpfs.c).
+	// Mode is what its driver asks for. Without a word the kernel makes a node for root alone
+	// (drivers/base/devtmpfs.c).
 	Mode fs.FileMode
 	// Made tells a node of an accel.MadeNode from one of sysfs.
 	Made bool
@@ -35,8 +36,8 @@ func (h *Host) DeviceNodes(address string, sources []accel.NodeSource) (nodes []
 	return h.NodesAt(path.Join(pciDevices, address), address, sources)
 }
 
-// NodesAt is [Host.DeviceNodes] for a part of the function, in which what is relative is relative to base: a directory, or a
-// device node below /dev, which the glob "." means.
+// NodesAt is [Host.DeviceNodes] for a part of the function, in which what is relative is relative to base: a directory,
+// or a device node below /dev, which the glob "." means.
 func (h *Host) NodesAt(base, address string, sources []accel.NodeSource) (nodes []Node, missing []string) {
 	for _, s := range sources {
 		found, absent := h.sourceNodes(base, address, s)
@@ -148,7 +149,9 @@ func (h *Host) sysfsNode(dir string) (Node, error) {
 
 // printable reports whether s is text that a path may be made of.
 func printable(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar })
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !unicode.IsPrint(r) || r == unicode.ReplacementChar
+	})
 }
 
 // MadeNodes resolves nodes that are not in sysfs: the majors through /proc/devices, a minor through an attribute of

@@ -19,7 +19,8 @@ func deviceMachine(t *testing.T) *hosttest.Machine {
 	m := hosttest.New(t)
 	m.AddPCI(accel.PCIDevice{Address: address, Vendor: "1234", Device: "11e8", Class: "00ff00"})
 	m.File("/proc/devices", "Character devices:\n  1 mem\n195 gpu\n508 gpu-mem\n\nBlock devices:\n  8 gpu-disk\n")
-	m.File("/proc/driver/gpu/"+address+"/information", "Model: \t\t A Model\nDevice Minor: \t 3\nDevice Minor Number: \t 9\n")
+	m.File("/proc/driver/gpu/"+address+"/information",
+		"Model: \t\t A Model\nDevice Minor: \t 3\nDevice Minor Number: \t 9\n")
 	m.SetAttribute(address, "accel/foo7/dev", "261:7")
 	m.SetAttribute(address, "accel/foo7/uevent", "DEVNAME=accel/foo7\nDEVMODE=0660")
 	m.SetAttribute(address, "accel/lost/uevent", "DEVNAME=accel/lost")
@@ -41,14 +42,25 @@ func TestDeviceNodes(t *testing.T) {
 		nodes   []host.Node
 		missing []string
 	}{
-		{"below the function", accel.NodeSource{Glob: "accel/foo*"}, []host.Node{node("/dev/accel/foo7", 261, 7, 0o660, false)}, nil},
+		{
+			"below the function",
+			accel.NodeSource{Glob: "accel/foo*"},
+			[]host.Node{node("/dev/accel/foo7", 261, 7, 0o660, false)},
+			nil,
+		},
 		{"without numbers", accel.NodeSource{Glob: "accel/lost"}, nil, []string{"accel/lost"}},
 		{"absent and optional", accel.NodeSource{Glob: "drm/*", Optional: true}, nil, nil},
-		{"in a class", accel.NodeSource{Glob: "/sys/class/accel/fooctl*"}, []host.Node{node("/dev/accel/fooctl7", 261, 107, 0o600, false)}, nil},
+		{
+			"in a class",
+			accel.NodeSource{Glob: "/sys/class/accel/fooctl*"},
+			[]host.Node{node("/dev/accel/fooctl7", 261, 107, 0o600, false)},
+			nil,
+		},
 		{
 			"with a sibling",
 			accel.NodeSource{Glob: "accel/foo*", Siblings: []string{"/sys/class/accel/fooctl{{.Number}}"}},
-			[]host.Node{node("/dev/accel/foo7", 261, 7, 0o660, false), node("/dev/accel/fooctl7", 261, 107, 0o600, false)},
+			[]host.Node{node("/dev/accel/foo7", 261, 7, 0o660, false), node("/dev/accel/fooctl7", 261, 107, 0o600,
+				false)},
 			nil,
 		},
 		{
@@ -57,12 +69,31 @@ func TestDeviceNodes(t *testing.T) {
 			[]host.Node{node("/dev/accel/foo7", 261, 7, 0o660, false)},
 			[]string{"/sys/class/accel/barctl7"},
 		},
-		{"made, the minor from a line", made("/dev/gpu{{.Number}}", accel.MadeNode{Majors: []string{"gpu-new", "gpu"}, MinorFrom: information}), []host.Node{node("/dev/gpu3", 195, 3, 0o666, true)}, nil},
-		{"made, fixed", made("/dev/gpu-mem", accel.MadeNode{Majors: []string{"gpu-mem"}, Minor: 1, Mode: "0640"}), []host.Node{node("/dev/gpu-mem", 508, 1, 0o640, true)}, nil},
-		{"made, a block device's major", made("/dev/x", accel.MadeNode{Majors: []string{"gpu-disk"}}), nil, []string{"/dev/x"}},
-		{"made, no such line", made("/dev/x", accel.MadeNode{Majors: []string{"gpu"}, MinorFrom: "/proc/driver/gpu/{{.Address}}/information#Minor"}), nil, []string{"/dev/x"}},
-		{"made, not a number", made("/dev/x", accel.MadeNode{Majors: []string{"gpu"}, MinorFrom: "/proc/driver/gpu/{{.Address}}/information#Model"}), nil, []string{"/dev/x"}},
-		{"made, its module not there", made("/dev/x", accel.MadeNode{Majors: []string{"gpu"}, Module: "gpu_extra"}), nil, nil},
+		{"made, the minor from a line", made("/dev/gpu{{.Number}}", accel.MadeNode{
+			Majors:    []string{"gpu-new", "gpu"},
+			MinorFrom: information,
+		}), []host.Node{node("/dev/gpu3", 195, 3, 0o666, true)}, nil},
+		{
+			"made, fixed", made("/dev/gpu-mem", accel.MadeNode{Majors: []string{"gpu-mem"}, Minor: 1, Mode: "0640"}),
+			[]host.Node{node("/dev/gpu-mem", 508, 1, 0o640, true)},
+			nil,
+		},
+		{
+			"made, a block device's major", made("/dev/x", accel.MadeNode{Majors: []string{"gpu-disk"}}), nil,
+			[]string{"/dev/x"},
+		},
+		{"made, no such line", made("/dev/x", accel.MadeNode{
+			Majors:    []string{"gpu"},
+			MinorFrom: "/proc/driver/gpu/{{.Address}}/information#Minor",
+		}), nil, []string{"/dev/x"}},
+		{"made, not a number", made("/dev/x", accel.MadeNode{
+			Majors:    []string{"gpu"},
+			MinorFrom: "/proc/driver/gpu/{{.Address}}/information#Model",
+		}), nil, []string{"/dev/x"}},
+		{
+			"made, its module not there", made("/dev/x", accel.MadeNode{Majors: []string{"gpu"}, Module: "gpu_extra"}),
+			nil, nil,
+		},
 	} {
 		nodes, missing := m.Host.DeviceNodes(address, []accel.NodeSource{c.source})
 		if diff := cmp.Diff(c.nodes, nodes); diff != "" {
@@ -100,7 +131,8 @@ func TestDeviceAttribute(t *testing.T) {
 func TestLibrary(t *testing.T) {
 	m := hosttest.New(t)
 	elf := func(class, machine byte) string {
-		return "\x7fELF" + string([]byte{class, 1, 1}) + "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x03\x00" + string([]byte{machine, 0}) + "\x01\x00\x00\x00"
+		return "\x7fELF" + string([]byte{class, 1, 1}) + "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x03\x00" +
+			string([]byte{machine, 0}) + "\x01\x00\x00\x00"
 	}
 	m.File("/opt/gpu/libgpu.so.1.2", elf(2, 62))
 	m.Link("/opt/gpu/libgpu.so.1", "/opt/gpu/libgpu.so.1.2")
@@ -122,7 +154,8 @@ func TestLibrary(t *testing.T) {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, want)
 		}
 	}
-	for _, broken := range []string{"", "glibc-ld.so.cache1.1", "glibc-ld.so.cache1.1\xff\xff\xff\xff" + string(make([]byte, 40))} {
+	for _, broken := range []string{"", "glibc-ld.so.cache1.1", "glibc-ld.so.cache1.1\xff\xff\xff\xff" +
+		string(make([]byte, 40))} {
 		m.File("/etc/ld.so.cache", broken)
 		if got, err := m.Host.Library("libplain.so.3"); err != nil {
 			t.Errorf("with the cache %q: %q, %v", broken, got, err)

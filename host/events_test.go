@@ -19,13 +19,19 @@ func TestParseUevent(t *testing.T) {
 		ok       bool
 	}{
 		{
-			"bind", "bind@/devices/pci0000:00/0000:00:04.0\x00ACTION=bind\x00DEVPATH=/devices/pci0000:00/0000:00:04.0\x00SUBSYSTEM=pci\x00DRIVER=edu\x00SEQNUM=12\x00",
+			"bind",
+			"bind@/devices/pci0000:00/0000:00:04.0\x00ACTION=bind\x00DEVPATH=/devices/pci0000:00/0000:00:04.0\x00SUBSYSTEM=pci\x00DRIVER=edu\x00SEQNUM=12\x00",
 			Uevent{"bind", "/devices/pci0000:00/0000:00:04.0", "pci", map[string]string{
-				"ACTION": "bind", "DEVPATH": "/devices/pci0000:00/0000:00:04.0", "SUBSYSTEM": "pci", "DRIVER": "edu", "SEQNUM": "12",
+				"ACTION": "bind", "DEVPATH": "/devices/pci0000:00/0000:00:04.0", "SUBSYSTEM": "pci", "DRIVER": "edu",
+				"SEQNUM": "12",
 			}},
 			true,
 		},
-		{"value with an equals sign", "add@/module/edu\x00SUBSYSTEM=module\x00X=a=b\x00=nothing\x00", Uevent{"add", "/module/edu", "module", map[string]string{"SUBSYSTEM": "module", "X": "a=b"}}, true},
+		{
+			"value with an equals sign", "add@/module/edu\x00SUBSYSTEM=module\x00X=a=b\x00=nothing\x00",
+			Uevent{"add", "/module/edu", "module", map[string]string{"SUBSYSTEM": "module", "X": "a=b"}},
+			true,
+		},
 		{"udev", "libudev\x00\xfe\xed\xca\xfe", Uevent{}, false},
 		{"empty", "", Uevent{}, false},
 		{"no path", "add@", Uevent{}, false},
@@ -116,14 +122,20 @@ func TestParseKmsg(t *testing.T) {
 		ok       bool
 	}{
 		{
-			"device", "3,907,5140900,-;edu 0000:00:04.0: EDU-ERR 7: injected\n SUBSYSTEM=pci\n DEVICE=+pci:0000:00:04.0\n",
+			"device",
+			"3,907,5140900,-;edu 0000:00:04.0: EDU-ERR 7: injected\n SUBSYSTEM=pci\n DEVICE=+pci:0000:00:04.0\n",
 			KmsgRecord{
-				Sequence: 907, Level: 3, Boot: 5140900 * time.Microsecond, Text: "edu 0000:00:04.0: EDU-ERR 7: injected",
+				Sequence: 907, Level: 3, Boot: 5140900 * time.Microsecond,
+				Text:   "edu 0000:00:04.0: EDU-ERR 7: injected",
 				Fields: map[string]string{"SUBSYSTEM": "pci", "DEVICE": "+pci:0000:00:04.0"},
 			},
 			true,
 		},
-		{"process, caller, escapes", `30,1,2,c,caller=T1;a;b\x0ac\x5c\xzz` + "\n", KmsgRecord{Sequence: 1, Level: 6, Facility: 3, Boot: 2000, Text: "a;b\nc\\\\xzz"}, true},
+		{
+			"process, caller, escapes", `30,1,2,c,caller=T1;a;b\x0ac\x5c\xzz` + "\n",
+			KmsgRecord{Sequence: 1, Level: 6, Facility: 3, Boot: 2000, Text: "a;b\nc\\\\xzz"},
+			true,
+		},
 		{"no prefix", "hello\n", KmsgRecord{Text: "hello"}, false},
 		{"garbage numbers", "x,y,z,-;hello\n", KmsgRecord{Text: "x,y,z,-;hello"}, false},
 		{"empty", "", KmsgRecord{}, false},

@@ -88,12 +88,14 @@ func (h *Host) opened(pid int, nodes []accel.DeviceNode, live bool) string {
 				return n.Path
 			}
 		}
-		// The text is a path in the process's own mount namespace; only the kernel's own resolution of the link is sure.
+		// The text is a path in the process's own mount namespace; only the kernel's own resolution of the link is
+		// sure.
 		if !live || !strings.HasPrefix(text, "/dev/") {
 			continue
 		}
 		var st syscall.Stat_t
-		if syscall.Stat(filepath.Join(h.root, dir, fd.Name()), &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFCHR && st.Mode&syscall.S_IFMT != syscall.S_IFBLK {
+		if syscall.Stat(filepath.Join(h.root, dir, fd.Name()), &st) != nil ||
+			st.Mode&syscall.S_IFMT != syscall.S_IFCHR && st.Mode&syscall.S_IFMT != syscall.S_IFBLK {
 			continue
 		}
 		for _, n := range nodes {
@@ -128,7 +130,8 @@ func closeQuietly(f *os.File) { _ = f.Close() } // only for files that were read
 // drivers write "/kubepods/burstable/pod<uid>/<id>" and "…-pod<uid with _>.slice/crio-<id>.scope".
 func podOf(cgroup string) (pod, container string) {
 	// A pod that the kubelet read from a file has 32 digits for a UID.
-	m := regexp.MustCompile(`pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})`).FindStringSubmatch(cgroup)
+	m := regexp.MustCompile(
+		`pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})`).FindStringSubmatch(cgroup)
 	if m != nil {
 		pod = strings.ReplaceAll(m[1], "_", "-")
 	}

@@ -112,8 +112,9 @@ func TestInventoryOfLittle(t *testing.T) {
 
 func TestSaid(t *testing.T) {
 	for in, want := range map[string]string{
-		" Dell\tInc. \n": "Dell Inc.", "unknown": "", "To Be Filled By O.E.M.": "", "0": "", "": "", "Default string": "",
-		"00:00": "00:00", "PowerEdge\x1b[31m XE9680": "PowerEdge [31m XE9680",
+		" Dell\tInc. \n": "Dell Inc.", "unknown": "", "To Be Filled By O.E.M.": "", "0": "", "": "",
+		"Default string": "",
+		"00:00":          "00:00", "PowerEdge\x1b[31m XE9680": "PowerEdge [31m XE9680",
 	} {
 		if got := said(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)

@@ -11,7 +11,8 @@ import (
 // first column. It needs the right to read the keyring, which root has for the kernel's own.
 func (h *Host) Keyring(serial int32) ([]int32, error) {
 	if !h.Live() {
-		return nil, fmt.Errorf("cannot read keyring %08x: host root %q is not the running machine: %w", serial, h.root, unix.EPERM)
+		return nil, fmt.Errorf("cannot read keyring %08x: host root %q is not the running machine: %w", serial, h.root,
+			unix.EPERM)
 	}
 	const most = 4096 // keys; the kernel's own keyrings have a handful
 	buf := make([]byte, 4*most)

@@ -98,7 +98,8 @@ func (h *Host) native(name string) bool {
 		"x86_64": elf.EM_X86_64, "aarch64": elf.EM_AARCH64, "ppc64le": elf.EM_PPC64, "s390x": elf.EM_S390,
 		"riscv64": elf.EM_RISCV, "loongarch64": elf.EM_LOONGARCH,
 	}[h.processor()]
-	return elf.Class(header[elf.EI_CLASS]) == elf.ELFCLASS64 && (!known || elf.Machine(order.Uint16(header[18:])) == want)
+	return elf.Class(header[elf.EI_CLASS]) == elf.ELFCLASS64 &&
+		(!known || elf.Machine(order.Uint16(header[18:])) == want)
 }
 
 // processor is Arch, and for a copy of a machine what its procfs says (Linux 6.1); empty when neither knows.

@@ -31,7 +31,8 @@ func (h *Host) LoadModule(f *os.File, parameters string) error {
 // waiting for its users: those are EAGAIN in the error's chain.
 func (h *Host) DeleteModule(name string) error {
 	if !h.Live() {
-		return fmt.Errorf("cannot remove module %q: host root %q is not the running machine: %w", name, h.root, unix.EPERM)
+		return fmt.Errorf("cannot remove module %q: host root %q is not the running machine: %w", name, h.root,
+			unix.EPERM)
 	}
 	if err := unix.DeleteModule(name, unix.O_NONBLOCK); err != nil {
 		return fmt.Errorf("cannot remove module %q: %w", name, err)
@@ -42,8 +43,8 @@ func (h *Host) DeleteModule(name string) error {
 // ErrThreadDied says that a call never came back because the kernel ended the thread that made it.
 var ErrThreadDied = errors.New("the kernel killed the thread that called it")
 
-// OnThread makes a call of the kernel on a thread of its own, which it watches: an oops ends the thread that runs into it,
-// not its process, and nobody else is told. The error is the call's or [ErrThreadDied].
+// OnThread makes a call of the kernel on a thread of its own, which it watches: an oops ends the thread that runs into
+// it, not its process, and nobody else is told. The error is the call's or [ErrThreadDied].
 func OnThread(call func() error) error {
 	thread, done := make(chan int, 1), make(chan error, 1)
 	onSpareThread(func() {
@@ -108,8 +109,8 @@ func (h *Host) MemoryFile(name string, write func(io.Writer) error) (*os.File, e
 	return r, nil
 }
 
-// KernelTail is the kernel log from one moment on, read when asked: what the kernel said during a call is there when the
-// call returns, which a channel that another goroutine fills cannot promise.
+// KernelTail is the kernel log from one moment on, read when asked: what the kernel said during a call is there when
+// the call returns, which a channel that another goroutine fills cannot promise.
 type KernelTail struct {
 	fd   int
 	rest string // a record that has not ended, where the log is a plain file

@@ -48,7 +48,8 @@ func TestOnThread(t *testing.T) {
 	runtime.GC() // the others go on
 }
 
-// TestOnFirstThread: called from a program's first thread, where Go would run what it starts next, it takes another one.
+// TestOnFirstThread: called from a program's first thread, where Go would run what it starts next, it takes another
+// one.
 func TestOnFirstThread(t *testing.T) {
 	for tries := 1; ; tries++ {
 		cmd := exec.Command("/proc/self/exe")

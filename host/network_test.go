@@ -170,7 +170,10 @@ func TestInNetwork(t *testing.T) {
 	if got := namespace(); got != before {
 		t.Errorf("left in %s", got)
 	}
-	if empty, err := New(t.TempDir()); err != nil || empty.inNetwork(func() error { t.Error("ran"); return nil }) == nil {
+	if empty, err := New(t.TempDir()); err != nil || empty.inNetwork(func() error {
+		t.Error("ran")
+		return nil
+	}) == nil {
 		t.Error("ran without a process 1")
 	}
 }

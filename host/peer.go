@@ -30,7 +30,9 @@ func (h *Host) Peer(ctx context.Context, socket string) (int, error) {
 	}
 	var cred *unix.Ucred
 	var asked error
-	if err := raw.Control(func(fd uintptr) { cred, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		cred, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
 		asked = err
 	}
 	if asked != nil {
@@ -47,14 +49,15 @@ func (h *Host) Born(name string) time.Time {
 	}
 	defer func() { _ = f.Close() }() // a path only
 	var st unix.Statx_t
-	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &st); err != nil || st.Mask&unix.STATX_BTIME == 0 {
+	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &st); err != nil ||
+		st.Mask&unix.STATX_BTIME == 0 {
 		return time.Time{}
 	}
 	return time.Unix(st.Btime.Sec, int64(st.Btime.Nsec))
 }
 
-// Identity returns the number that the file system has given an entry itself, a link as the link: another one after it was
-// removed and made again in sysfs (kernfs counts them up).
+// Identity returns the number that the file system has given an entry itself, a link as the link: another one after it
+// was removed and made again in sysfs (kernfs counts them up).
 func (h *Host) Identity(name string) (uint64, error) {
 	p, err := h.parent(name)
 	if err != nil {

@@ -142,8 +142,9 @@ func (h *Host) Symlink(text, name string) error {
 	return relabel(os.Symlink(text, p), name)
 }
 
-// StartedAfterBoot returns how long after the boot, the time asleep included, a process started: "self" or its number. Linux counts it
-// in ticks, of which it shows a hundred a second on every architecture (proc_pid_stat(5), field 22; USER_HZ).
+// StartedAfterBoot returns how long after the boot, the time asleep included, a process started: "self" or its number.
+// Linux counts it in ticks, of which it shows a hundred a second on every architecture (proc_pid_stat(5), field 22;
+// USER_HZ).
 func (h *Host) StartedAfterBoot(process string) (time.Duration, error) {
 	name := path.Join("/proc", process, "stat")
 	stat, err := h.ReadAttribute(name)

@@ -92,7 +92,10 @@ func TestHolders(t *testing.T) {
 	if err := os.Symlink("/dev/edu0", filepath.Join(h.Root(), "proc/20/fd/5")); err != nil {
 		t.Fatal(err)
 	}
-	want := []Holder{{PID: 20, Comm: "python3", Node: "/dev/edu0", Pod: uid, Container: id}, {PID: 100, Comm: "later", Node: "/dev/edu0"}}
+	want := []Holder{
+		{PID: 20, Comm: "python3", Node: "/dev/edu0", Pod: uid, Container: id},
+		{PID: 100, Comm: "later", Node: "/dev/edu0"},
+	}
 	got := h.Holders([]accel.DeviceNode{node})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -128,9 +131,13 @@ func TestPodOf(t *testing.T) {
 	const uid = "0a1b2c3d-1111-2222-3333-444455556666"
 	id := strings.Repeat("0f", 32)
 	for text, want := range map[string][2]string{
-		"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod0a1b2c3d_1111_2222_3333_444455556666.slice/crio-" + id + ".scope": {uid, id},
-		"0::/kubepods/pod" + uid + "/" + id:                {uid, id},
-		"0::/kubepods/pod" + strings.Repeat("a", 32) + "/": {strings.Repeat("a", 32), ""}, // from a file of the kubelet's
+		"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod0a1b2c3d_1111_2222_3333_444455556666.slice/crio-" + id + ".scope": {
+			uid,
+			id,
+		},
+		"0::/kubepods/pod" + uid + "/" + id: {uid, id},
+		// from a file of the kubelet's
+		"0::/kubepods/pod" + strings.Repeat("a", 32) + "/": {strings.Repeat("a", 32), ""},
 		"0::/machine.slice/libpod-" + id + ".scope":        {"", id},
 		"0::/user.slice/user-0.slice":                      {"", ""},
 		"":                                                 {"", ""},

@@ -26,9 +26,9 @@ type Resident struct {
 	tail  tail
 }
 
-// Reside starts a program of the machine. With own, argv[0] is a path in this process's own file system: the file is opened
-// here and runs among the machine's, so that its loader and every library that it asks for are the machine's. The program is
-// killed when ctx ends; what hangs in the kernel ends later, see [Resident.Ended].
+// Reside starts a program of the machine. With own, argv[0] is a path in this process's own file system: the file is
+// opened here and runs among the machine's, so that its loader and every library that it asks for are the machine's.
+// The program is killed when ctx ends; what hangs in the kernel ends later, see [Resident.Ended].
 func (h *Host) Reside(ctx context.Context, argv []string, own bool) (*Resident, error) {
 	cmd := h.Command(ctx, argv[0], argv[1:]...)
 	if own && h.root != "/" {
@@ -37,7 +37,8 @@ func (h *Host) Reside(ctx context.Context, argv []string, own bool) (*Resident, 
 			return nil, fmt.Errorf("cannot start %q: %w", argv[0], err)
 		}
 		defer program.Close()
-		// The kernel's own link to the open file leads out of the root, and the loader that the file names is found inside it.
+		// The kernel's own link to the open file leads out of the root, and the loader that the file names is found
+		// inside it.
 		cmd = h.Command(ctx, "/proc/self/fd/3", argv[1:]...)
 		cmd.Args[0] = argv[0]
 		cmd.ExtraFiles = []*os.File{program}
@@ -55,7 +56,8 @@ func (h *Host) Reside(ctx context.Context, argv []string, own bool) (*Resident, 
 	cmd.WaitDelay = time.Second // for what it has started itself and holds its standard error
 	started := make(chan error, 1)
 	go func() {
-		// The kernel sends the signal of Pdeathsig when the thread ends that has started the program, so this one stays.
+		// The kernel sends the signal of Pdeathsig when the thread ends that has started the program, so this one
+		// stays.
 		runtime.LockOSThread()
 		err := cmd.Start()
 		_, _ = w.Close(), in.Close() // it has its own

@@ -42,7 +42,8 @@ func TestReside(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, lines := reside(t.Context(), t, h, true, "echo $$ $*\necho first >&2\necho last words >&2\nexit 7\n")
-	if !lines.Scan() || !strings.HasSuffix(lines.Text(), " one two") || strings.Fields(lines.Text())[0] != strconv.Itoa(r.PID) {
+	if !lines.Scan() || !strings.HasSuffix(lines.Text(), " one two") ||
+		strings.Fields(lines.Text())[0] != strconv.Itoa(r.PID) {
 		t.Errorf("process %d said %q", r.PID, lines.Text())
 	}
 	ended(t, r)
@@ -82,17 +83,20 @@ func TestResideMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Reside(t.Context(), []string{"/not/there"}, false); err == nil || !strings.Contains(err.Error(), `cannot start "/not/there"`) {
+	if _, err := h.Reside(t.Context(), []string{"/not/there"}, false); err == nil ||
+		!strings.Contains(err.Error(), `cannot start "/not/there"`) {
 		t.Errorf("a program that is not there: %v", err)
 	}
 }
 
-// TestResideElsewhere: a program of this process's own runs among the files of another root, although it is none of them.
+// TestResideElsewhere: a program of this process's own runs among the files of another root, although it is none of
+// them.
 func TestResideElsewhere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("another root can be entered by root alone")
 	}
-	// The machine's own root by another name, with an empty directory in the place of the program's: it is found by the open file.
+	// The machine's own root by another name, with an empty directory in the place of the program's: it is found by the
+	// open file.
 	h, err := New("/proc/self/root")
 	if err != nil {
 		t.Fatal(err)

@@ -18,8 +18,8 @@ type ScopeOptions struct {
 	// Name is unique on the machine: the systemd scope or the control group has it.
 	Name        string
 	Description string
-	// CPUWeight is the share of a busy processor, 1 to 10000 where everybody else has 100 (systemd.resource-control(5)); 0
-	// leaves it.
+	// CPUWeight is the share of a busy processor, 1 to 10000 where everybody else has 100
+	// (systemd.resource-control(5)); 0 leaves it.
 	CPUWeight int
 	// MemoryBytes is what all programs together may use, without swap; 0 for no cap.
 	MemoryBytes int64
@@ -56,9 +56,9 @@ type Program struct {
 	Output io.Writer
 }
 
-// OpenScope makes a scope: a transient scope of systemd where that is the machine's service manager, else a control group
-// of our own, else only priority and limits by process. The error says why it is less than could be; the scope is usable
-// all the same.
+// OpenScope makes a scope: a transient scope of systemd where that is the machine's service manager, else a control
+// group of our own, else only priority and limits by process. The error says why it is less than could be; the scope is
+// usable all the same.
 func (h *Host) OpenScope(ctx context.Context, o ScopeOptions) (*Scope, error) {
 	s := &Scope{h: h, o: o}
 	if os.Geteuid() != 0 || !h.Live() {
@@ -87,7 +87,8 @@ type scopeLevel struct {
 }
 
 // scopeLevels are tried in order until the kernel takes one. In a namespace of processes the first one's end is the end
-// of all, whatever they did to get away; it is also complete when the first one has been waited for (pid_namespaces(7)).
+// of all, whatever they did to get away; it is also complete when the first one has been waited for
+// (pid_namespaces(7)).
 func scopeLevels() []scopeLevel {
 	const namespaces = syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC
 	return []scopeLevel{{namespaces, true}, {namespaces, false}, {syscall.CLONE_NEWNET, false}, {0, false}}
@@ -101,8 +102,8 @@ func (s *Scope) Limits() string {
 	return s.group.dir()
 }
 
-// Run runs a program to its end. The error is that of [exec.Cmd.Wait], or says why it could not be started. When ctx ends
-// all that it started is killed.
+// Run runs a program to its end. The error is that of [exec.Cmd.Wait], or says why it could not be started. When ctx
+// ends all that it started is killed.
 func (s *Scope) Run(ctx context.Context, p Program) error {
 	for {
 		cmd, gate, err := s.start(ctx, p, scopeLevels()[s.bare])
@@ -120,8 +121,8 @@ func (s *Scope) Run(ctx context.Context, p Program) error {
 	}
 }
 
-// start starts a shell that waits for a line before it becomes the program, so that limits hold from the program's first
-// instruction.
+// start starts a shell that waits for a line before it becomes the program, so that limits hold from the program's
+// first instruction.
 func (s *Scope) start(ctx context.Context, p Program, level scopeLevel) (*exec.Cmd, io.WriteCloser, error) {
 	shell, err := s.h.LookPath("sh")
 	if err != nil {

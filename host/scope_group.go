@@ -21,8 +21,8 @@ const pipeDelay = 5 * time.Second
 // busTime is how long systemd may take for one request: what waits for it must not wait for ever.
 const busTime = 10 * time.Second
 
-// systemdScope is a transient scope unit, in which a process of ours waits, so that it stays, and with it what the kernel
-// counted in it, until the last program has ended.
+// systemdScope is a transient scope unit, in which a process of ours waits, so that it stays, and with it what the
+// kernel counted in it, until the last program has ended.
 type systemdScope struct {
 	conn  *dbus.Conn
 	name  string
@@ -88,7 +88,8 @@ func (s *systemdScope) open(ctx context.Context, h *Host, o ScopeOptions) error 
 	ctx, cancel := context.WithTimeout(ctx, busTime)
 	defer cancel()
 	done := make(chan string, 1)
-	if _, err := s.conn.StartTransientUnitContext(ctx, s.name, "fail", scopeProperties(o, keep.Process.Pid), done); err != nil {
+	if _, err := s.conn.StartTransientUnitContext(ctx, s.name, "fail", scopeProperties(o, keep.Process.Pid),
+		done); err != nil {
 		return err
 	}
 	select {

@@ -16,7 +16,9 @@ import (
 
 const nobody = 1879048192 + 4711
 
-func openTestScope(t *testing.T, o ScopeOptions, user int) (*Scope, func(ctx context.Context, script string) (string, error)) {
+func openTestScope(t *testing.T, o ScopeOptions, user int) (*Scope, func(ctx context.Context, script string) (string,
+	error),
+) {
 	t.Helper()
 	h, err := New("/")
 	if err != nil {
@@ -32,7 +34,10 @@ func openTestScope(t *testing.T, o ScopeOptions, user int) (*Scope, func(ctx con
 	})
 	return s, func(ctx context.Context, script string) (string, error) {
 		var out strings.Builder
-		err := s.Run(ctx, Program{Path: "/bin/sh", Args: []string{"-c", script}, Env: []string{"X=a b"}, Dir: "/usr", User: user, Output: &out})
+		err := s.Run(ctx, Program{
+			Path: "/bin/sh", Args: []string{"-c", script}, Env: []string{"X=a b"}, Dir: "/usr",
+			User: user, Output: &out,
+		})
 		return out.String(), err
 	}
 }
@@ -166,7 +171,10 @@ func TestScopeProperties(t *testing.T) {
 	for _, p := range scopeProperties(ScopeOptions{Description: "d", CPUWeight: 20, MemoryBytes: 1 << 30}, 7) {
 		got[p.Name] = p.Value.String()
 	}
-	for name, want := range map[string]string{"MemoryMax": "@t 1073741824", "MemorySwapMax": "@t 0", "CPUWeight": "@t 20", "PIDs": "@au [7]", "Delegate": "true"} {
+	for name, want := range map[string]string{
+		"MemoryMax": "@t 1073741824", "MemorySwapMax": "@t 0",
+		"CPUWeight": "@t 20", "PIDs": "@au [7]", "Delegate": "true",
+	} {
 		if got[name] != want {
 			t.Errorf("%s is %s, want %s", name, got[name], want)
 		}

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// createTemp makes a file beside base that takes its name later. Its own name starts with a dot and ends in ".tmp", which
-// every reader of such directories skips. It is locked for as long as it is open, so that whoever comes after a writer that
-// was killed can tell that nobody writes it any more.
+// createTemp makes a file beside base that takes its name later. Its own name starts with a dot and ends in ".tmp",
+// which every reader of such directories skips. It is locked for as long as it is open, so that whoever comes after a
+// writer that was killed can tell that nobody writes it any more.
 func createTemp(dir, base string) (*os.File, error) {
 	removeAbandoned(dir, base)
 	for {
@@ -19,7 +19,8 @@ func createTemp(dir, base string) (*os.File, error) {
 			return nil, err
 		}
 		var st unix.Stat_t
-		locked := unix.Flock(int(f.Fd()), unix.LOCK_EX) == nil // a file system without locks has no abandoned files removed
+		// a file system without locks has no abandoned files removed
+		locked := unix.Flock(int(f.Fd()), unix.LOCK_EX) == nil
 		if known := unix.Fstat(int(f.Fd()), &st) == nil; !locked || !known || st.Nlink > 0 {
 			return f, nil
 		}

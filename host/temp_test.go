@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAbandonedTemporaryFiles: what a killed writer left of a file goes with the next write of it; what another writer holds,
-// and what is of another file, stays.
+// TestAbandonedTemporaryFiles: what a killed writer left of a file goes with the next write of it; what another writer
+// holds, and what is of another file, stays.
 func TestAbandonedTemporaryFiles(t *testing.T) {
 	h, err := New(t.TempDir())
 	if err != nil {
@@ -34,7 +34,10 @@ func TestAbandonedTemporaryFiles(t *testing.T) {
 	if err := h.WriteFile("/a.json", []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]bool{".a.json.1.tmp": false, ".a.json.2.tmp": true, ".ab.json.3.tmp": true, ".a.json.4": true, "a.json": true} {
+	for name, want := range map[string]bool{
+		".a.json.1.tmp": false, ".a.json.2.tmp": true, ".ab.json.3.tmp": true,
+		".a.json.4": true, "a.json": true,
+	} {
 		if h.Exists("/"+name) != want {
 			t.Errorf("%s: there %v, want %v", name, !want, want)
 		}

@@ -15,7 +15,8 @@ import (
 // UeventOverflow is the action of the event that stands for events that were lost: the reader looks at everything.
 const UeventOverflow = "overflow"
 
-// ueventBuffer is the socket's receive buffer: a storm of some ten thousand events, such as a hotplug of a whole chassis.
+// ueventBuffer is the socket's receive buffer: a storm of some ten thousand events, such as a hotplug of a whole
+// chassis.
 const ueventBuffer = 16 << 20
 
 // ueventGroup is the multicast group of what the kernel itself sends; udev sends what it has seen to the second one.

@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ViewOutdated reports whether name cannot be written by this process alone, because its own view of the file system is older
-// than a directory on the way to name; a start of it then gets a view that has the directory.
+// ViewOutdated reports whether name cannot be written by this process alone, because its own view of the file system is
+// older than a directory on the way to name; a start of it then gets a view that has the directory.
 //
 // A service manager gives a service mounts of its own, all read-only but for the directories of a list, and those that
-// are not there at that moment it passes over (systemd.exec(5), ReadWritePaths= with a dash). Whatever comes into being later
-// is read-only to the service for as long as it runs. So three things are asked: that the mount is read-only to this
-// process, that it is not to process 1, and that a directory on the way was made after this process started. False when one
-// of them cannot be known, and for another root than "/": who made that one knows what may be written in it.
+// are not there at that moment it passes over (systemd.exec(5), ReadWritePaths= with a dash). Whatever comes into being
+// later is read-only to the service for as long as it runs. So three things are asked: that the mount is read-only to
+// this process, that it is not to process 1, and that a directory on the way was made after this process started. False
+// when one of them cannot be known, and for another root than "/": who made that one knows what may be written in it.
 //
-// The times are of the clock as it is set now. Set forward since, it makes a directory seem older than this process, and the
-// answer is false. Set back, it makes old ones seem new: those of the future are not believed, and one of the past is younger
-// than this process and older than the next, which therefore does not say so again.
+// The times are of the clock as it is set now. Set forward since, it makes a directory seem older than this process,
+// and the answer is false. Set back, it makes old ones seem new: those of the future are not believed, and one of the
+// past is younger than this process and older than the next, which therefore does not say so again.
 func (h *Host) ViewOutdated(name string) bool {
 	if h.root != "/" {
 		return false

@@ -35,7 +35,8 @@ const tick = 20 * time.Millisecond
 // seal makes the directory read-only to this process, as a service manager does for a service.
 func seal(t *testing.T, dir string) {
 	t.Helper()
-	err := errors.Join(unix.Mount(dir, dir, "", unix.MS_BIND, ""), unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
+	err := errors.Join(unix.Mount(dir, dir, "", unix.MS_BIND, ""),
+		unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,8 @@ func TestViewOutdated(t *testing.T) {
 	dir := os.Getenv("ACCELD_TEST_DIR")
 	switch os.Getenv("ACCELD_TEST_ROLE") {
 	case "process 1":
-		if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, "")); err != nil {
+		if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+			unix.Mount("proc", "/proc", "proc", 0, "")); err != nil {
 			t.Fatal(err)
 		}
 		viewOfAll(t, filepath.Join(dir, "all"))
@@ -67,7 +69,8 @@ func TestViewOutdated(t *testing.T) {
 			t.Skip("needs root to make a mount read-only")
 		}
 		dir = t.TempDir()
-		if err := errors.Join(os.Mkdir(filepath.Join(dir, "all"), 0o755), os.MkdirAll(filepath.Join(dir, "some/old"), 0o755)); err != nil {
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, "all"), 0o755), os.MkdirAll(filepath.Join(dir, "some/old"),
+			0o755)); err != nil {
 			t.Fatal(err)
 		}
 		if root(t).Born(dir).IsZero() {
@@ -102,7 +105,8 @@ func viewOfService(t *testing.T, dir string) {
 	asks("a directory that is not there at all", "none/below/file", false)
 	time.Sleep(tick)
 	outside := filepath.Join("/proc/1/root", dir) // what is made there, this process can only read
-	if err := errors.Join(os.MkdirAll(filepath.Join(outside, "new/below"), 0o755), os.Symlink(filepath.Join(dir, "new"), filepath.Join(outside, "link"))); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(outside, "new/below"), 0o755), os.Symlink(filepath.Join(dir, "new"),
+		filepath.Join(outside, "link"))); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.WriteFile(filepath.Join(dir, "new/file"), nil, 0o644); !errors.Is(err, unix.EROFS) {

@@ -14,8 +14,8 @@ import (
 )
 
 // Await returns when the node that builds key has given its lease back, or has not renewed it for as long as it lasts:
-// then the artifact is there, or somebody has to stand for election. The error is ctx's, or says that the API server does
-// not answer or refuses.
+// then the artifact is there, or somebody has to stand for election. The error is ctx's, or says that the API server
+// does not answer or refuses.
 func (e *Election) Await(ctx context.Context, follow LeaseWatch, key string) error {
 	name := leaseName(key)
 	for {
@@ -51,7 +51,8 @@ func (e *Election) free(lease *coordinationv1.Lease) bool {
 // follow watches a lease until it is free; over is false when the watch ended before.
 func (e *Election) follow(ctx context.Context, leases LeaseWatch, lease *coordinationv1.Lease) (over bool, err error) {
 	w, err := leases.Watch(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, lease.Name).String(), ResourceVersion: lease.ResourceVersion,
+		FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, lease.Name).String(),
+		ResourceVersion: lease.ResourceVersion,
 	})
 	if err != nil {
 		return false, problem("watch lease", lease.Name, err)

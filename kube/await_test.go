@@ -23,8 +23,8 @@ func (f *follower) Watch(_ context.Context, o metav1.ListOptions) (watch.Interfa
 	return <-f.watches, nil
 }
 
-// TestAwait: a node that waits for another's build is told when the lease is given back, deleted, or not renewed any more,
-// also over watches that end.
+// TestAwait: a node that waits for another's build is told when the lease is given back, deleted, or not renewed any
+// more, also over watches that end.
 func TestAwait(t *testing.T) {
 	type scene struct {
 		t       *testing.T
@@ -67,7 +67,10 @@ func TestAwait(t *testing.T) {
 				if !elected || err != nil {
 					t.Fatal(elected, err)
 				}
-				c := scene{t: t, s: s, w: watch.NewFake(), f: &follower{watches: make(chan *watch.FakeWatcher)}, release: release}
+				c := scene{
+					t: t, s: s, w: watch.NewFake(), f: &follower{watches: make(chan *watch.FakeWatcher)},
+					release: release,
+				}
 				done, begin := make(chan error), time.Now()
 				go func() { done <- NewElection(s, "waits", nil).Await(t.Context(), c.f, buildKey) }()
 				c.f.watches <- c.w

@@ -60,7 +60,9 @@ func (p *BoundPod) UnmarshalJSON(b []byte) error {
 	})
 	for _, all := range [][]BoundContainer{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range all {
-			maps.DeleteFunc(all[i].Resources.Limits, func(name string, _ resource.Quantity) bool { return !strings.Contains(name, "/") })
+			maps.DeleteFunc(all[i].Resources.Limits, func(name string, _ resource.Quantity) bool {
+				return !strings.Contains(name, "/")
+			})
 		}
 	}
 	return nil
@@ -93,8 +95,8 @@ func (p *BoundPod) chosenAt() int64 {
 	return at
 }
 
-// BoundPods is the task that follows the pods of the own node once somebody needs them. RBAC cannot say "those of the own node":
-// only those are asked for.
+// BoundPods is the task that follows the pods of the own node once somebody needs them. RBAC cannot say "those of the
+// own node": only those are asked for.
 type BoundPods struct {
 	api    API
 	mirror *Mirror[BoundPod, *BoundPod]
@@ -117,8 +119,10 @@ const podsPath = "/api/v1/pods"
 // NewBoundPods returns a task that asks nothing before [BoundPods.Need]. Tell is called when the pods have changed.
 func NewBoundPods(api API, node string, log *slog.Logger, tell func()) *BoundPods {
 	p := &BoundPods{
-		api: api, query: url.Values{"fieldSelector": {fields.OneTermEqualSelector("spec.nodeName", node).String()}}, log: log, tell: tell,
-		needed: make(chan struct{}), ready: make(chan struct{}), moved: make(chan struct{}), news: make(chan struct{}, 1),
+		api: api, query: url.Values{"fieldSelector": {fields.OneTermEqualSelector("spec.nodeName", node).String()}},
+		log: log, tell: tell,
+		needed: make(chan struct{}), ready: make(chan struct{}), moved: make(chan struct{}),
+		news: make(chan struct{}, 1),
 	}
 	close(p.ready) // nobody waits for it
 	p.mirror = &Mirror[BoundPod, *BoundPod]{API: api, Path: podsPath, Query: p.query, Changed: p.changed}
@@ -145,8 +149,9 @@ func (p *BoundPods) changed() {
 	}
 }
 
-// Now returns the pods that have not ended, in the order in which their devices were chosen, and a channel that is closed when
-// others are known, nil where they are not followed. Known is false while nobody can tell; the pods are then the last known ones.
+// Now returns the pods that have not ended, in the order in which their devices were chosen, and a channel that is
+// closed when others are known, nil where they are not followed. Known is false while nobody can tell; the pods are
+// then the last known ones.
 func (p *BoundPods) Now() (pods []*BoundPod, changed <-chan struct{}, known bool) {
 	p.mu.Lock()
 	if p.may {
@@ -160,7 +165,8 @@ func (p *BoundPods) Now() (pods []*BoundPod, changed <-chan struct{}, known bool
 		}
 	}
 	slices.SortFunc(pods, func(a, b *BoundPod) int {
-		return cmp.Or(cmp.Compare(a.chosenAt(), b.chosenAt()), a.Meta.CreationTimestamp.Compare(b.Meta.CreationTimestamp), cmp.Compare(a.Meta.UID, b.Meta.UID))
+		return cmp.Or(cmp.Compare(a.chosenAt(), b.chosenAt()),
+			a.Meta.CreationTimestamp.Compare(b.Meta.CreationTimestamp), cmp.Compare(a.Meta.UID, b.Meta.UID))
 	})
 	return pods, changed, synced && p.mirror.Err() == nil
 }
@@ -194,8 +200,8 @@ func (p *BoundPods) Run(ctx context.Context) error {
 	}
 }
 
-// permitted waits until the pods may be read; false when ctx ended before. Who may not is asked again seldom: most clusters choose
-// no devices one by one.
+// permitted waits until the pods may be read; false when ctx ended before. Who may not is asked again seldom: most
+// clusters choose no devices one by one.
 func (p *BoundPods) permitted(ctx context.Context) bool {
 	query := url.Values{"limit": {"1"}}
 	maps.Copy(query, p.query)
@@ -207,7 +213,8 @@ func (p *BoundPods) permitted(ctx context.Context) bool {
 			return ctx.Err() == nil // what else is wrong is the mirror's
 		}
 		if !said {
-			p.log.Info("the pods of this node may not be read; a choice of the scheduler's extender is not looked at", "error", err)
+			p.log.Info("the pods of this node may not be read; a choice of the scheduler's extender is not looked at",
+				"error", err)
 			said = true
 		}
 		_ = pace.Sleep(ctx, seldom+rand.N(seldom/10))

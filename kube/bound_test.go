@@ -16,7 +16,8 @@ import (
 
 // boundPod is a pod of this node as the API server has it.
 func boundPod(name string, version int, chosen, status string) string {
-	return fmt.Sprintf(`{"metadata":{"name":%[1]q,"namespace":"team","uid":"u-%[1]s","resourceVersion":"%[2]d","creationTimestamp":"2026-03-04T12:00:00Z","labels":{"a":"b"},
+	return fmt.Sprintf(
+		`{"metadata":{"name":%[1]q,"namespace":"team","uid":"u-%[1]s","resourceVersion":"%[2]d","creationTimestamp":"2026-03-04T12:00:00Z","labels":{"a":"b"},
 		"annotations":{"gas-ts":%[3]q,"gas-container-cards":"card0","other":"x"}},
 		"spec":{"containers":[{"name":"main","resources":{"limits":{"qemu.org/edu":"2","cpu":"1"}}}]},"status":{%[4]s}}`, name, version, chosen, status)
 }
@@ -48,7 +49,11 @@ func inBubble(t *testing.T, api *shelf, f func(p *BoundPods, told func() int)) {
 }
 
 func TestBoundPods(t *testing.T) {
-	api := &shelf{version: 5, items: []string{boundPod("late", 3, "200", `"phase":"Pending"`), boundPod("early", 2, "100", `"phase":"Running","startTime":"2026-03-04T12:00:00Z"`), boundPod("over", 4, "1", `"phase":"Failed"`)}}
+	api := &shelf{version: 5, items: []string{
+		boundPod("late", 3, "200", `"phase":"Pending"`),
+		boundPod("early", 2, "100", `"phase":"Running","startTime":"2026-03-04T12:00:00Z"`),
+		boundPod("over", 4, "1", `"phase":"Failed"`),
+	}}
 	inBubble(t, api, func(p *BoundPods, told func() int) {
 		if _, changed, known := p.Now(); known || changed != nil || len(api.asked) > 0 {
 			t.Fatalf("asked before anybody needs it: %v", api.asked)
@@ -63,10 +68,12 @@ func TestBoundPods(t *testing.T) {
 			t.Fatalf("%v %s", known, names(pods))
 		}
 		c := pods[0].Spec.Containers[0]
-		if c.Asks("qemu.org/edu") != 2 || c.Asks("cpu") != 0 || len(pods[0].Meta.Annotations) != 2 || pods[0].Meta.Labels != nil {
+		if c.Asks("qemu.org/edu") != 2 || c.Asks("cpu") != 0 || len(pods[0].Meta.Annotations) != 2 ||
+			pods[0].Meta.Labels != nil {
 			t.Errorf("%+v", pods[0])
 		}
-		api.event(t, "MODIFIED", strings.Replace(boundPod("late", 6, "200", `"phase":"Pending"`), `"a":"b"`, `"a":"c"`, 1))
+		api.event(t, "MODIFIED", strings.Replace(boundPod("late", 6, "200", `"phase":"Pending"`), `"a":"b"`, `"a":"c"`,
+			1))
 		if n := told(); n != 1 {
 			t.Errorf("told of what matters to nobody")
 		}

@@ -22,9 +22,10 @@ type card struct {
 	Off bool `json:"off,omitempty"`
 }
 
-// Cards says what each device and partition has that the device plugin gives out and that has amounts of something: how often it
-// is given out, by the resource that pods ask for, and each amount in the resource's domain, such as "qemu.org/memory" beside
-// "qemu.org/edu". One that is not usable is off, one that is gone is not there. Empty when there is none.
+// Cards says what each device and partition has that the device plugin gives out and that has amounts of something: how
+// often it is given out, by the resource that pods ask for, and each amount in the resource's domain, such as
+// "qemu.org/memory" beside "qemu.org/edu". One that is not usable is off, one that is gone is not there. Empty when
+// there is none.
 func Cards(m accel.Machine) string {
 	var all []card
 	for _, kind := range slices.Sorted(maps.Keys(m.Have)) {
@@ -52,7 +53,10 @@ func cardOf(def *accel.Definition, x accel.Accelerator) (card, bool) {
 	}
 	offered := def.OfferedAs(x.Profile)
 	domain, _, _ := strings.Cut(offered, "/")
-	c := card{Name: accel.CardName(x.ID), Has: map[string]string{offered: strconv.Itoa(def.Replicas())}, Off: !x.Offered()}
+	c := card{
+		Name: accel.CardName(x.ID), Has: map[string]string{offered: strconv.Itoa(def.Replicas())},
+		Off: !x.Offered(),
+	}
 	if x.NUMANode >= 0 {
 		c.NUMA = &x.NUMANode
 	}

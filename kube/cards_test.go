@@ -13,12 +13,21 @@ import (
 func withCapacity(m *accel.Machine) {
 	m.Want.Kubernetes = true
 	m.Want.Kinds = map[string]*accel.Definition{"qemu-edu": {
-		Kind: "qemu-edu", Resource: "qemu.org/edu", Capacity: []accel.Capacity{{Name: "memory", Value: "8Gi"}, {Name: "engines", File: "engines"}},
+		Kind: "qemu-edu", Resource: "qemu.org/edu", Capacity: []accel.Capacity{
+			{Name: "memory", Value: "8Gi"},
+			{Name: "engines", File: "engines"},
+		},
 	}}
 	have := m.Have["qemu-edu"]
 	have.Accelerators = []accel.Accelerator{
-		{ID: "0000:01:00.0", NUMANode: 0, Capacity: map[string]int64{"engines": 2}, Health: accel.Health{State: accel.Healthy}},
-		{ID: "0000:02:00.0", NUMANode: -1, Capacity: map[string]int64{"engines": 4}, Health: accel.Health{State: accel.Healthy}},
+		{
+			ID: "0000:01:00.0", NUMANode: 0, Capacity: map[string]int64{"engines": 2},
+			Health: accel.Health{State: accel.Healthy},
+		},
+		{
+			ID: "0000:02:00.0", NUMANode: -1, Capacity: map[string]int64{"engines": 4},
+			Health: accel.Health{State: accel.Healthy},
+		},
 	}
 	m.Have["qemu-edu"] = have
 }
@@ -47,8 +56,14 @@ func TestCards(t *testing.T) {
 			"one is ill", edu(func(_ *accel.Definition, a []accel.Accelerator) { a[0].Health.State = accel.Unhealthy }),
 			`[{"name":"0000-01-00.0","has":{"qemu.org/edu":"1","qemu.org/engines":"2","qemu.org/memory":"8Gi"},"numa":0,"off":true}` + second,
 		},
-		{"one is worn", edu(func(_ *accel.Definition, a []accel.Accelerator) { a[0].Health.State = accel.Degraded }), twoCards},
-		{"one is gone", edu(func(_ *accel.Definition, a []accel.Accelerator) { a[0].Health.State = accel.Gone }), "[" + second[1:]},
+		{
+			"one is worn", edu(func(_ *accel.Definition, a []accel.Accelerator) { a[0].Health.State = accel.Degraded }),
+			twoCards,
+		},
+		{
+			"one is gone", edu(func(_ *accel.Definition, a []accel.Accelerator) { a[0].Health.State = accel.Gone }),
+			"[" + second[1:],
+		},
 		{
 			"one cannot be read", edu(func(_ *accel.Definition, a []accel.Accelerator) { a[0].Capacity = nil }),
 			`[{"name":"0000-01-00.0","has":{"qemu.org/edu":"1","qemu.org/memory":"8Gi"},"numa":0}` + second,
@@ -58,11 +73,15 @@ func TestCards(t *testing.T) {
 			a[1].Health.State = accel.Gone
 		}), `[{"name":"0000-01-00.0","has":{"example.com/e":"10","example.com/memory":"8Gi"},"numa":0}]`},
 		{"one is divided", edu(func(d *accel.Definition, a []accel.Accelerator) {
-			d.Partitions = &accel.Partitions{Profiles: []accel.Profile{{Name: "half", Capacity: []accel.Capacity{{Name: "memory", Value: "4Gi"}}}}}
+			d.Partitions = &accel.Partitions{Profiles: []accel.Profile{{
+				Name:     "half",
+				Capacity: []accel.Capacity{{Name: "memory", Value: "4Gi"}},
+			}}}
 			part := a[0]
 			part.ID, part.Parent, part.Profile = accel.PartitionID(a[0].ID, "half", "p0"), a[0].ID, "half"
 			a[0].Partitions = []accel.Accelerator{part}
-		}), `[{"name":"0000-01-00.0-half-p0","has":{"qemu.org/edu-half":"1","qemu.org/memory":"4Gi"},"numa":0}` + second},
+		}), `[{"name":"0000-01-00.0-half-p0","has":{"qemu.org/edu-half":"1","qemu.org/memory":"4Gi"},"numa":0}` +
+			second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, Cards(readyMachine(c.change))); diff != "" {
@@ -72,8 +91,8 @@ func TestCards(t *testing.T) {
 	}
 }
 
-// TestCardsAreWritten: the node's annotation follows the machine, costs nothing while it stays the same, and is left to somebody
-// else who has written it.
+// TestCardsAreWritten: the node's annotation follows the machine, costs nothing while it stays the same, and is left to
+// somebody else who has written it.
 func TestCardsAreWritten(t *testing.T) {
 	inCluster(t, freshNode(), func(c *cluster) {
 		cards := func() string { return c.node().Annotations[accel.CardsAnnotation] }

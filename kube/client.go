@@ -23,13 +23,15 @@ import (
 type Nodes interface {
 	Get(context.Context, string, metav1.GetOptions) (*corev1.Node, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
-	Patch(ctx context.Context, name string, typ types.PatchType, body []byte, o metav1.PatchOptions, subresources ...string) (*corev1.Node, error)
+	Patch(ctx context.Context, name string, typ types.PatchType, body []byte, o metav1.PatchOptions,
+		subresources ...string) (*corev1.Node, error)
 }
 
 // Events is what is needed of the API of events; the typed clients of client-go satisfy it.
 type Events interface {
 	Create(context.Context, *eventsv1.Event, metav1.CreateOptions) (*eventsv1.Event, error)
-	Patch(ctx context.Context, name string, typ types.PatchType, body []byte, o metav1.PatchOptions, subresources ...string) (*eventsv1.Event, error)
+	Patch(ctx context.Context, name string, typ types.PatchType, body []byte, o metav1.PatchOptions,
+		subresources ...string) (*eventsv1.Event, error)
 }
 
 // Client is the way to the API server.
@@ -51,8 +53,8 @@ type Client struct {
 const EventNamespace = metav1.NamespaceDefault
 
 // NewClient returns a client with the rights of a kubeconfig file, or of the pod's service account when the path is
-// empty. The types that it knows are nodes, events, leases and pods only: the client of every API group costs 24 MB of binary more
-// (test/house, rule clientset).
+// empty. The types that it knows are nodes, events, leases and pods only: the client of every API group costs 24 MB of
+// binary more (test/house, rule clientset).
 func NewClient(kubeconfig string) (Client, error) {
 	cfg, err := restConfig(kubeconfig)
 	if err != nil {
@@ -65,7 +67,10 @@ func NewClient(kubeconfig string) (Client, error) {
 		return Client{}, fmt.Errorf("cannot use the credentials of %q: %v", kubeconfig, err)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventsv1.AddToScheme, coordinationv1.AddToScheme, policyv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, eventsv1.AddToScheme,
+		coordinationv1.AddToScheme, policyv1.AddToScheme,
+	} {
 		if err := add(scheme); err != nil {
 			return Client{}, fmt.Errorf("cannot register API types: %v", err)
 		}

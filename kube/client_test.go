@@ -46,7 +46,8 @@ func (s *wire) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Header.Get("Authorization") != "Bearer secret":
 		w.WriteHeader(http.StatusUnauthorized)
-		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`)
+		fmt.Fprint(w,
+			`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`)
 	case r.URL.Path == "/version":
 		fmt.Fprint(w, `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`)
 	case strings.HasPrefix(r.URL.Path, "/apis/events.k8s.io/v1/namespaces/default/events"):
@@ -61,7 +62,8 @@ func (s *wire) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 	case r.Method == http.MethodPatch && s.forbid:
 		w.WriteHeader(http.StatusForbidden)
-		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"nodes \"node-a\" is forbidden: no rule","reason":"Forbidden","code":403}`)
+		fmt.Fprint(w,
+			`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"nodes \"node-a\" is forbidden: no rule","reason":"Forbidden","code":403}`)
 	default:
 		var patch struct {
 			Metadata struct{ Labels map[string]any }
@@ -75,7 +77,10 @@ func (s *wire) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		json.NewEncoder(w).Encode(map[string]any{
 			"kind": "Node", "apiVersion": "v1", "status": patch.Status,
-			"metadata": map[string]any{"name": "node-a", "uid": "u", "resourceVersion": fmt.Sprint(10 + len(s.requests)), "labels": s.labels},
+			"metadata": map[string]any{
+				"name": "node-a", "uid": "u",
+				"resourceVersion": fmt.Sprint(10 + len(s.requests)), "labels": s.labels,
+			},
 		})
 	}
 }
@@ -138,7 +143,10 @@ func TestWire(t *testing.T) {
 	s := &wire{}
 	k := s.run(t, "secret")
 	k.Publish(readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity error")))
-	eventually(t, "labelled", func() bool { y := k.State(); return y.Labelled && y.ClusterVersion == "v1.37.1" && len(s.sent()) == 6 })
+	eventually(t, "labelled", func() bool {
+		y := k.State()
+		return y.Labelled && y.ClusterVersion == "v1.37.1" && len(s.sent()) == 6
+	})
 	want := map[string]bool{
 		"GET /version":             true,
 		"GET /api/v1/nodes/node-a": true,
@@ -167,7 +175,8 @@ func TestWireRefusals(t *testing.T) {
 	t.Run("token", func(t *testing.T) {
 		k := (&wire{}).run(t, "wrong")
 		eventually(t, "refused", func() bool { return k.State().Problem != nil })
-		if p := k.State().Problem; p.Reason != accel.APIForbidden || p.Message != `cannot get node "node-a": Unauthorized` {
+		if p := k.State().Problem; p.Reason != accel.APIForbidden ||
+			p.Message != `cannot get node "node-a": Unauthorized` {
 			t.Errorf("problem %v", p)
 		}
 	})
@@ -176,7 +185,8 @@ func TestWireRefusals(t *testing.T) {
 		k := s.run(t, "secret")
 		k.Publish(readyMachine())
 		eventually(t, "refused", func() bool { return k.State().Problem != nil })
-		if p := k.State().Problem; p.Reason != accel.APIForbidden || p.Message != `cannot patch node "node-a": nodes "node-a" is forbidden: no rule` {
+		if p := k.State().Problem; p.Reason != accel.APIForbidden ||
+			p.Message != `cannot patch node "node-a": nodes "node-a" is forbidden: no rule` {
 			t.Errorf("problem %v", p)
 		}
 	})

@@ -45,8 +45,11 @@ func inCluster(t *testing.T, node *corev1.Node, f func(*cluster), configure ...f
 			return c.bump(a)
 		})
 		cfg := Config{
-			Client: Client{Nodes: c.api.CoreV1().Nodes(), Events: c.api.EventsV1().Events(EventNamespace), Version: func(context.Context) (string, error) { return "v1.37.1", nil }},
-			Node:   "node-a", OnChange: func() { c.changes++ },
+			Client: Client{
+				Nodes: c.api.CoreV1().Nodes(), Events: c.api.EventsV1().Events(EventNamespace),
+				Version: func(context.Context) (string, error) { return "v1.37.1", nil },
+			},
+			Node: "node-a", OnChange: func() { c.changes++ },
 		}
 		for _, g := range configure {
 			g(&cfg)
@@ -114,7 +117,8 @@ func (c *cluster) node() *corev1.Node {
 // edit changes the node as somebody else.
 func (c *cluster) edit(patch string) {
 	c.t.Helper()
-	_, err := c.api.CoreV1().Nodes().Patch(c.t.Context(), "node-a", types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"})
+	_, err := c.api.CoreV1().Nodes().Patch(c.t.Context(), "node-a", types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{FieldManager: "somebody"})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -161,12 +165,24 @@ func (c *cluster) condition() corev1.NodeCondition {
 }
 
 func freshNode() *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", UID: "u-1", ResourceVersion: "1", Labels: map[string]string{"kubernetes.io/hostname": "node-a"}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "node-a", UID: "u-1", ResourceVersion: "1",
+		Labels: map[string]string{"kubernetes.io/hostname": "node-a"},
+	}}
 	// The fake, unlike the API server, tracks owners only of objects that have some.
 	f := &metav1.FieldsV1{}
 	f.SetRawBytes([]byte(`{"f:metadata":{"f:labels":{"f:kubernetes.io/hostname":{}}}}`))
-	n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: f}}
-	n.Spec.Taints = []corev1.Taint{{Key: "example.com/x", Effect: corev1.TaintEffectNoExecute}, {Key: TaintKey, Effect: corev1.TaintEffectNoSchedule}}
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}}
+	n.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate,
+		APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: f,
+	}}
+	n.Spec.Taints = []corev1.Taint{
+		{Key: "example.com/x", Effect: corev1.TaintEffectNoExecute},
+		{Key: TaintKey, Effect: corev1.TaintEffectNoSchedule},
+	}
+	n.Status.Conditions = []corev1.NodeCondition{{
+		Type: corev1.NodeReady, Status: corev1.ConditionTrue,
+		Reason: "KubeletReady",
+	}}
 	return n
 }

@@ -56,6 +56,9 @@ func (c collection[T, P]) Update(ctx context.Context, x P, o metav1.UpdateOption
 	return c.result(ctx, c.on(c.client.Put()).Name(x.GetName()).VersionedParams(&o, c.codec).Body(x))
 }
 
-func (c collection[T, P]) Patch(ctx context.Context, name string, typ types.PatchType, body []byte, o metav1.PatchOptions, subresources ...string) (P, error) {
-	return c.result(ctx, c.on(c.client.Patch(typ)).Name(name).SubResource(subresources...).VersionedParams(&o, c.codec).Body(body))
+func (c collection[T, P]) Patch(ctx context.Context, name string, typ types.PatchType, body []byte,
+	o metav1.PatchOptions, subresources ...string,
+) (P, error) {
+	return c.result(ctx, c.on(c.client.Patch(typ)).Name(name).SubResource(subresources...).VersionedParams(&o,
+		c.codec).Body(body))
 }

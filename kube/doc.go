@@ -6,5 +6,6 @@
 //
 // Rights that it needs: get, watch and patch of nodes, patch of nodes/status, create and patch of events.events.k8s.io;
 // the first three can be bound to the own node by name. Where builds are published, get, create and update of
-// leases.coordination.k8s.io in acceld's namespace. [Documents] hands on what others need: their rights are theirs to name.
+// leases.coordination.k8s.io in acceld's namespace. [Documents] hands on what others need: their rights are theirs to
+// name.
 package kube

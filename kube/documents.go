@@ -27,15 +27,16 @@ func (d Documents) Outlines() Documents {
 }
 
 // StrategicPatch is the body of a patch that merges lists by the keys of their elements, which objects of one's own
-// definition do not know. A body says by such a method what patch it is; one that says nothing is a merge patch (RFC 7386).
+// definition do not know. A body says by such a method what patch it is; one that says nothing is a merge patch (RFC
+// 7386).
 type StrategicPatch map[string]any
 
 // PatchType is the content type.
 func (StrategicPatch) PatchType() string { return string(types.StrategicMergePatchType) }
 
-// Do sends one request: a method of HTTP, an absolute path such as "/apis/resource.k8s.io/v1/resourceslices", the JSON of
-// body unless it is nil. What the API server answers is decoded into into unless that is nil; fields that into lacks are
-// passed over. A refusal is an error of k8s.io/apimachinery/pkg/api/errors.
+// Do sends one request: a method of HTTP, an absolute path such as "/apis/resource.k8s.io/v1/resourceslices", the JSON
+// of body unless it is nil. What the API server answers is decoded into into unless that is nil; fields that into lacks
+// are passed over. A refusal is an error of k8s.io/apimachinery/pkg/api/errors.
 func (d Documents) Do(ctx context.Context, method, path string, query url.Values, body, into any) error {
 	r, err := d.request(method, path, query, body)
 	if err != nil {

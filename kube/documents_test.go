@@ -39,7 +39,8 @@ func TestDocuments(t *testing.T) {
 		switch {
 		case r.Header.Get("Authorization") != "Bearer secret" || r.URL.Path != "/apis/example.com/v1/things":
 			w.WriteHeader(http.StatusNotFound)
-			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no such thing","reason":"NotFound","code":404}`)
+			fmt.Fprint(w,
+				`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no such thing","reason":"NotFound","code":404}`)
 		case r.URL.Query().Get("watch") == "true":
 			fmt.Fprint(w, `{"type":"ADDED","object":{"name":"a"}}`)
 		case r.Method == http.MethodPost && r.Header.Get("Content-Type") == "application/json":
@@ -53,10 +54,12 @@ func TestDocuments(t *testing.T) {
 	if err := d.Do(t.Context(), http.MethodPost, path, nil, thing{"new"}, &got); err != nil || got.Name != "new" {
 		t.Errorf("create: %+v %v", got, err)
 	}
-	if err := d.Do(t.Context(), http.MethodGet, path, url.Values{"fieldSelector": {"spec.node=a,spec.driver=b"}}, nil, &got); err != nil || got.Name != "chosen" {
+	if err := d.Do(t.Context(), http.MethodGet, path, url.Values{"fieldSelector": {"spec.node=a,spec.driver=b"}}, nil,
+		&got); err != nil || got.Name != "chosen" {
 		t.Errorf("list: %+v %v", got, err)
 	}
-	if err := d.Do(t.Context(), http.MethodDelete, path+"/x", nil, nil, nil); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "no such thing") {
+	if err := d.Do(t.Context(), http.MethodDelete, path+"/x", nil, nil, nil); !apierrors.IsNotFound(err) ||
+		!strings.Contains(err.Error(), "no such thing") {
 		t.Errorf("delete: %v", err)
 	}
 	stream, err := d.Watch(t.Context(), path, nil)
@@ -72,7 +75,8 @@ func TestDocuments(t *testing.T) {
 
 func TestDocumentsUnreadable(t *testing.T) {
 	d := documented(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"name":`) })
-	if err := d.Do(context.Background(), http.MethodGet, "/x", nil, nil, &thing{}); err == nil || !strings.Contains(err.Error(), "cannot read the answer to GET /x") {
+	if err := d.Do(context.Background(), http.MethodGet, "/x", nil, nil, &thing{}); err == nil ||
+		!strings.Contains(err.Error(), "cannot read the answer to GET /x") {
 		t.Errorf("%v", err)
 	}
 }

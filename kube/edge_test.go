@@ -53,7 +53,8 @@ func TestUnreadMachine(t *testing.T) {
 	})
 }
 
-// TestWordsHaveVersions: a word is written on the condition that the node is the one that was read, whatever else is written.
+// TestWordsHaveVersions: a word is written on the condition that the node is the one that was read, whatever else is
+// written.
 func TestWordsHaveVersions(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", ResourceVersion: "7"}}
 	text := "waiting 2.0.0"
@@ -62,7 +63,8 @@ func TestWordsHaveVersions(t *testing.T) {
 		h.Word = accel.Known(accel.ParseWord(text))
 		m.Have["qemu-edu"] = h
 	}))
-	if p := string(metadataPatch(node, r, everything, false)); !strings.Contains(p, `"resourceVersion":"7"`) || strings.Contains(p, "taints") || !strings.Contains(p, text) {
+	if p := string(metadataPatch(node, r, everything, false)); !strings.Contains(p, `"resourceVersion":"7"`) ||
+		strings.Contains(p, "taints") || !strings.Contains(p, text) {
 		t.Error(p)
 	}
 }
@@ -93,7 +95,9 @@ func TestConflictsEnd(t *testing.T) {
 // silent are nodes whose API server takes a patch and never answers.
 type silent struct{ Nodes }
 
-func (silent) Patch(ctx context.Context, _ string, _ types.PatchType, _ []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Node, error) {
+func (silent) Patch(ctx context.Context, _ string, _ types.PatchType, _ []byte, _ metav1.PatchOptions,
+	_ ...string,
+) (*corev1.Node, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
@@ -115,7 +119,9 @@ type losing struct {
 	lose atomic.Int64
 }
 
-func (s *losing) Update(ctx context.Context, l *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (s *losing) Update(ctx context.Context, l *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease,
+	error,
+) {
 	made, err := s.leaseServer.Update(ctx, l, o)
 	if s.lose.Add(-1) >= 0 {
 		return nil, errors.New("the answer is lost")
@@ -136,7 +142,8 @@ func TestRenewalAnswerLost(t *testing.T) {
 		next := NewElection(s, "next", nil)
 		for range 20 {
 			time.Sleep(renewEvery)
-			if _, elected, holder, err := next.Elect(t.Context(), buildKey); elected || holder != "builder" || err != nil {
+			if _, elected, holder, err := next.Elect(t.Context(), buildKey); elected || holder != "builder" ||
+				err != nil {
 				t.Fatalf("elected %t, holder %q, %v", elected, holder, err)
 			}
 		}
@@ -146,7 +153,9 @@ func TestRenewalAnswerLost(t *testing.T) {
 // late are leases of which somebody else makes one in the moment before.
 type late struct{ *leaseServer }
 
-func (s late) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (s late) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease,
+	error,
+) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	other, quicker := "quicker", l.DeepCopy()
@@ -163,8 +172,8 @@ func TestSomebodyQuicker(t *testing.T) {
 	}
 }
 
-// TestTaintsHaveVersions: the list of taints is replaced on the condition that it is the one that was read, and ours is the one of our
-// key and effect.
+// TestTaintsHaveVersions: the list of taints is replaced on the condition that it is the one that was read, and ours is
+// the one of our key and effect.
 func TestTaintsHaveVersions(t *testing.T) {
 	ours := corev1.Taint{Key: TaintKey, Effect: corev1.TaintEffectNoSchedule}
 	evicting := corev1.Taint{Key: TaintKey, Effect: corev1.TaintEffectNoExecute}
@@ -179,11 +188,20 @@ func TestTaintsHaveVersions(t *testing.T) {
 		{"ready, with one of another effect only", []corev1.Taint{evicting}, nil, true, true},
 		{"ready, and none of ours", []corev1.Taint{theirs}, nil, true, true},
 		{"not ready", []corev1.Taint{theirs}, []corev1.Taint{theirs, ours}, false, true},
-		{"not ready, with one of another effect", []corev1.Taint{evicting}, []corev1.Taint{evicting, ours}, false, true},
+		{
+			"not ready, with one of another effect",
+			[]corev1.Taint{evicting},
+			[]corev1.Taint{evicting, ours},
+			false,
+			true,
+		},
 		{"not ready, and it has been", []corev1.Taint{theirs}, nil, false, false},
 		{"not ready, and it is there", []corev1.Taint{ours}, nil, false, true},
 	} {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", ResourceVersion: "7"}, Spec: corev1.NodeSpec{Taints: c.have}}
+		node := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "node-a", ResourceVersion: "7"},
+			Spec:       corev1.NodeSpec{Taints: c.have},
+		}
 		var patch struct {
 			Metadata metav1.ObjectMeta
 			Spec     corev1.NodeSpec

@@ -97,8 +97,12 @@ func (o *outbox) flush(ctx context.Context, api Events, node *corev1.Node, now t
 func (o *outbox) send(ctx context.Context, api Events, node *corev1.Node, p pending) error {
 	if t, ok := o.told[p.news]; ok {
 		t.count, t.last = t.count+p.count, p.last
-		body := encode(map[string]any{"series": eventsv1.EventSeries{Count: t.count, LastObservedTime: metav1.NewMicroTime(p.last)}})
-		_, err := api.Patch(ctx, t.name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: FieldManager})
+		body := encode(map[string]any{"series": eventsv1.EventSeries{
+			Count:            t.count,
+			LastObservedTime: metav1.NewMicroTime(p.last),
+		}})
+		_, err := api.Patch(ctx, t.name, types.StrategicMergePatchType, body,
+			metav1.PatchOptions{FieldManager: FieldManager})
 		if err == nil {
 			o.told[p.news] = t
 			return nil
@@ -119,7 +123,10 @@ func (o *outbox) send(ctx context.Context, api Events, node *corev1.Node, p pend
 // newEvent renders p within the lengths that the API takes (pkg/apis/core/validation/events.go of Kubernetes 1.37).
 func newEvent(node *corev1.Node, p pending) *eventsv1.Event {
 	e := &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Name: node.Name[:min(len(node.Name), 230)] + "." + p.name, Namespace: EventNamespace},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      node.Name[:min(len(node.Name), 230)] + "." + p.name,
+			Namespace: EventNamespace,
+		},
 		EventTime:           metav1.NewMicroTime(p.first),
 		ReportingController: Controller,
 		ReportingInstance:   node.Name[:min(len(node.Name), 128)],

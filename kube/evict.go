@@ -38,7 +38,8 @@ func (p pods) List(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, 
 }
 
 func (p pods) Evict(ctx context.Context, e *policyv1.Eviction) error {
-	return p.client.Post().Namespace(e.Namespace).Resource("pods").Name(e.Name).SubResource("eviction").Body(e).Do(ctx).Error()
+	return p.client.Post().Namespace(e.Namespace).Resource("pods").Name(e.Name).SubResource("eviction").Body(e).Do(
+		ctx).Error()
 }
 
 // Evict asks the API server to evict the pods among holders, all of them, and returns without waiting for their end.
@@ -50,7 +51,9 @@ func (k *Kube) Evict(ctx context.Context, holders []accel.Holder) *accel.Problem
 		return problem
 	}
 	var refusals []string
-	for _, name := range slices.SortedFunc(maps.Keys(targets), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
+	for _, name := range slices.SortedFunc(maps.Keys(targets), func(a, b types.NamespacedName) int {
+		return strings.Compare(a.String(), b.String())
+	}) {
 		e := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
 		if uid := types.UID(targets[name]); uid != "" { // another pod may have the name by now
 			e.DeleteOptions = &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
@@ -90,7 +93,8 @@ func (k *Kube) resolve(ctx context.Context, holders []accel.Holder) (map[types.N
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	list, err := k.c.Client.Pods.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", k.c.Node).String()})
+	list, err := k.c.Client.Pods.List(ctx,
+		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", k.c.Node).String()})
 	if err != nil {
 		return nil, podProblem("list the pods of node "+k.c.Node, err)
 	}

@@ -46,10 +46,26 @@ func TestEvict(t *testing.T) {
 		want    accel.Reason
 		asked   []string
 	}{
-		{"by name, once", []accel.Holder{named, named, {PID: 3, Comm: "outside"}, {Other: "module x"}}, nil, "", []string{"evict team/a u-1"}},
-		{"by UID", []accel.Holder{{PID: 2, PodUID: "u-2"}}, nil, "", []string{"list spec.nodeName=n", "evict other/b u-2"}},
+		{
+			"by name, once",
+			[]accel.Holder{named, named, {PID: 3, Comm: "outside"}, {Other: "module x"}},
+			nil, "",
+			[]string{"evict team/a u-1"},
+		},
+		{
+			"by UID",
+			[]accel.Holder{{PID: 2, PodUID: "u-2"}},
+			nil, "",
+			[]string{"list spec.nodeName=n", "evict other/b u-2"},
+		},
 		{"no pod", []accel.Holder{{PID: 3}}, nil, "", nil},
-		{"gone", []accel.Holder{named}, map[string]error{"a": apierrors.NewNotFound(pod, "a")}, "", []string{"evict team/a u-1"}},
+		{
+			"gone",
+			[]accel.Holder{named},
+			map[string]error{"a": apierrors.NewNotFound(pod, "a")},
+			"",
+			[]string{"evict team/a u-1"},
+		},
 		{
 			"a budget, and the others all the same",
 			[]accel.Holder{named, {Namespace: "team", Pod: "b"}},
@@ -57,10 +73,28 @@ func TestEvict(t *testing.T) {
 			accel.EvictionRefused,
 			[]string{"evict team/a u-1", "evict team/b"},
 		},
-		{"no right", []accel.Holder{named}, map[string]error{"a": apierrors.NewForbidden(pod, "a", nil)}, accel.APIForbidden, []string{"evict team/a u-1"}},
-		{"away", []accel.Holder{{PodUID: "u-2"}}, map[string]error{"list": context.DeadlineExceeded}, accel.APIUnreachable, []string{"list spec.nodeName=n"}},
+		{
+			"no right",
+			[]accel.Holder{named},
+			map[string]error{"a": apierrors.NewForbidden(pod, "a", nil)},
+			accel.APIForbidden,
+			[]string{"evict team/a u-1"},
+		},
+		{
+			"away",
+			[]accel.Holder{{PodUID: "u-2"}},
+			map[string]error{"list": context.DeadlineExceeded},
+			accel.APIUnreachable,
+			[]string{"list spec.nodeName=n"},
+		},
 	} {
-		f := &fakePods{answers: c.answers, list: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "b", UID: "u-2"}}, {ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "u-3"}}}}
+		f := &fakePods{
+			answers: c.answers,
+			list: []corev1.Pod{
+				{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "b", UID: "u-2"}},
+				{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "u-3"}},
+			},
+		}
 		k := New(Config{Client: Client{Pods: f}, Node: "n", Log: slog.New(slog.DiscardHandler)})
 		var got accel.Reason
 		if p := k.Evict(t.Context(), c.holders); p != nil {

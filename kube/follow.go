@@ -52,8 +52,8 @@ type Described[T any] interface {
 	Described() *Meta
 }
 
-// Mirror keeps the objects of one resource as the API server has them: read in pages, then watched. An object that is in it
-// must not be changed. T has the fields that are wanted; nothing else is kept.
+// Mirror keeps the objects of one resource as the API server has them: read in pages, then watched. An object that is
+// in it must not be changed. T has the fields that are wanted; nothing else is kept.
 type Mirror[T any, P Described[T]] struct {
 	API   API
 	Path  string

@@ -173,7 +173,8 @@ func (k *Kube) report(change func(*Sync)) {
 	}
 	switch {
 	case after.Problem != nil && (before.Problem == nil || before.Problem.Reason != after.Problem.Reason):
-		k.c.Log.Warn("the API server does not take the node's state", "node", k.c.Node, "reason", after.Problem.Reason, "problem", after.Problem.Message)
+		k.c.Log.Warn("the API server does not take the node's state", "node", k.c.Node, "reason", after.Problem.Reason,
+			"problem", after.Problem.Message)
 	case after.Problem == nil && before.Problem != nil:
 		k.c.Log.Info("the API server has the node's state again", "node", k.c.Node)
 	}

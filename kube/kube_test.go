@@ -22,7 +22,10 @@ import (
 func TestBringUpIsTwoWrites(t *testing.T) {
 	inCluster(t, freshNode(), func(c *cluster) {
 		c.k.Publish(accel.Machine{}) // nobody has read the host yet
-		for i, s := range []accel.State{accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing, accel.PluginMissing, accel.KubeletPending, accel.Unwatched} {
+		for i, s := range []accel.State{
+			accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing,
+			accel.PluginMissing, accel.KubeletPending, accel.Unwatched,
+		} {
 			c.k.Publish(readyMachine(at(s, min(i, 3))))
 			c.after(20 * time.Millisecond)
 		}
@@ -47,7 +50,8 @@ func TestBringUpIsTwoWrites(t *testing.T) {
 		if len(n.Spec.Taints) != 1 || n.Spec.Taints[0].Key != "example.com/x" {
 			t.Errorf("taints %v", n.Spec.Taints)
 		}
-		if cond := c.condition(); len(n.Status.Conditions) != 2 || cond.Status != corev1.ConditionTrue || cond.LastTransitionTime.IsZero() {
+		if cond := c.condition(); len(n.Status.Conditions) != 2 || cond.Status != corev1.ConditionTrue ||
+			cond.LastTransitionTime.IsZero() {
 			t.Errorf("conditions %v", n.Status.Conditions)
 		}
 		if e := c.events(); len(e) != 6 {
@@ -56,7 +60,8 @@ func TestBringUpIsTwoWrites(t *testing.T) {
 	})
 }
 
-// One kind that is not ready keeps the startup taint and the first writes back, whatever the others are and whichever is looked at last.
+// One kind that is not ready keeps the startup taint and the first writes back, whatever the others are and whichever
+// is looked at last.
 func TestOneKindOfMany(t *testing.T) {
 	among := func(c change) change {
 		return func(m *accel.Machine) {
@@ -103,8 +108,8 @@ func TestOneKindOfMany(t *testing.T) {
 	}
 }
 
-// The condition is written whenever it says something else. Its time of transition changes with its status alone: tools take it for how
-// long a node has been well or ill.
+// The condition is written whenever it says something else. Its time of transition changes with its status alone: tools
+// take it for how long a node has been well or ill.
 func TestConditionSinceWhen(t *testing.T) {
 	inCluster(t, freshNode(), func(c *cluster) {
 		var before corev1.NodeCondition
@@ -117,7 +122,11 @@ func TestConditionSinceWhen(t *testing.T) {
 			{"another message", readyMachine(upgrade("2", "")), true, false},
 			{"nothing else", readyMachine(upgrade("2", ""), temperature(50)), false, false},
 			{"ill", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "it is lost")), true, true},
-			{"another reason, the same words", readyMachine(health(accel.Unhealthy, accel.DeviceFault, "it is lost")), true, false},
+			{
+				"another reason, the same words",
+				readyMachine(health(accel.Unhealthy, accel.DeviceFault, "it is lost")),
+				true, false,
+			},
 			{"other words", readyMachine(health(accel.Unhealthy, accel.DeviceFault, "it is found")), true, false},
 			{"well", readyMachine(), true, true},
 		} {
@@ -128,8 +137,11 @@ func TestConditionSinceWhen(t *testing.T) {
 			if got.Status != want.Status || got.Reason != want.Reason || got.Message != want.Message {
 				t.Errorf("%s: the node has %+v, want %+v", step.what, got, want)
 			}
-			if written, turned := !got.LastHeartbeatTime.Equal(&before.LastHeartbeatTime), !got.LastTransitionTime.Equal(&before.LastTransitionTime); written != step.written || turned != step.turned {
-				t.Errorf("%s: written %v, want %v; a transition %v, want %v", step.what, written, step.written, turned, step.turned)
+			if written, turned := !got.LastHeartbeatTime.Equal(&before.LastHeartbeatTime),
+				!got.LastTransitionTime.Equal(&before.LastTransitionTime); written != step.written ||
+				turned != step.turned {
+				t.Errorf("%s: written %v, want %v; a transition %v, want %v", step.what, written, step.written, turned,
+					step.turned)
 			}
 			before = got
 		}
@@ -179,9 +191,11 @@ func TestDriftIsRepairedAtOnce(t *testing.T) {
 	inCluster(t, freshNode(), func(c *cluster) {
 		c.k.Publish(readyMachine())
 		c.after(5 * time.Second)
-		c.edit(`{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"9","acceld.dev/qemu-edu.product":null,"acceld.dev/old-kind.count":"1","acceld.dev/team":"a"}}}`)
+		c.edit(
+			`{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"9","acceld.dev/qemu-edu.product":null,"acceld.dev/old-kind.count":"1","acceld.dev/team":"a"}}}`)
 		l := c.node().Labels
-		if l["acceld.dev/qemu-edu.count"] != "2" || l["acceld.dev/qemu-edu.product"] == "" || l["acceld.dev/old-kind.count"] != "" || l["acceld.dev/team"] != "a" {
+		if l["acceld.dev/qemu-edu.count"] != "2" || l["acceld.dev/qemu-edu.product"] == "" ||
+			l["acceld.dev/old-kind.count"] != "" || l["acceld.dev/team"] != "a" {
 			t.Errorf("labels %v", l)
 		}
 		if s := c.k.State(); !s.Labelled {
@@ -213,7 +227,8 @@ func TestAnotherComponentsLabels(t *testing.T) {
 	})
 }
 
-// What a probe program tells is written in its vendor's domain alone, taken back when it is told no more, and left to others who have it.
+// What a probe program tells is written in its vendor's domain alone, taken back when it is told no more, and left to
+// others who have it.
 func TestVendorsLabels(t *testing.T) {
 	n := freshNode()
 	n.Labels["example.com/gpu.family"] = "theirs"
@@ -227,11 +242,13 @@ func TestVendorsLabels(t *testing.T) {
 	}
 	inCluster(t, n, func(c *cluster) {
 		c.k.Publish(readyMachine(tells(map[string]string{
-			"example.com/gpu.product": "NPU 9", "example.com/gpu.family": "ours", "other.com/x": "y", "acceld.dev/team": "z", "example.com/bad key": "w",
+			"example.com/gpu.product": "NPU 9", "example.com/gpu.family": "ours", "other.com/x": "y",
+			"acceld.dev/team": "z", "example.com/bad key": "w",
 		})))
 		c.after(5 * time.Second)
 		l := c.node().Labels
-		if l["example.com/gpu.product"] != "NPU-9" || l["example.com/gpu.family"] != "theirs" || l["other.com/x"]+l["acceld.dev/team"]+l["example.com/bad key"] != "" || !c.k.State().Labelled {
+		if l["example.com/gpu.product"] != "NPU-9" || l["example.com/gpu.family"] != "theirs" ||
+			l["other.com/x"]+l["acceld.dev/team"]+l["example.com/bad key"] != "" || !c.k.State().Labelled {
 			t.Errorf("labels %v, state %+v", l, c.k.State())
 		}
 		c.k.Publish(readyMachine(tells(nil)))
@@ -252,7 +269,10 @@ func TestRestartDoesNotFlap(t *testing.T) {
 		ctx, cancel := context.WithCancel(c.t.Context())
 		done := make(chan error)
 		go func() { done <- again.Run(ctx) }()
-		for i, s := range []accel.State{accel.DriverMissing, accel.DriverUnproven, accel.PluginMissing, accel.Unwatched} {
+		for i, s := range []accel.State{
+			accel.DriverMissing, accel.DriverUnproven, accel.PluginMissing,
+			accel.Unwatched,
+		} {
 			again.Publish(readyMachine(at(s, i)))
 			c.after(100 * time.Millisecond)
 		}
@@ -277,7 +297,8 @@ func TestRegressionIsShownAtOnce(t *testing.T) {
 		c.patches()
 		c.k.Publish(readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity error")))
 		c.after(100 * time.Millisecond)
-		if cond := c.condition(); cond.Status != corev1.ConditionFalse || cond.Reason != "DeviceUnhealthy" || !cond.LastTransitionTime.After(before.LastTransitionTime.Time) {
+		if cond := c.condition(); cond.Status != corev1.ConditionFalse || cond.Reason != "DeviceUnhealthy" ||
+			!cond.LastTransitionTime.After(before.LastTransitionTime.Time) {
 			t.Errorf("condition %+v", cond)
 		}
 		c.k.Publish(readyMachine(at(accel.DriverMissing, 0)))
@@ -333,7 +354,8 @@ func TestUnreachableThenBack(t *testing.T) {
 		default:
 			t.Error("an API server that is away keeps the host from starting")
 		}
-		if s := c.k.State(); s.Problem == nil || s.Problem.Reason != accel.APIUnreachable || !strings.Contains(s.Problem.Message, `"node-a": connect: connection refused`) || s.Labelled {
+		if s := c.k.State(); s.Problem == nil || s.Problem.Reason != accel.APIUnreachable ||
+			!strings.Contains(s.Problem.Message, `"node-a": connect: connection refused`) || s.Labelled {
 			t.Errorf("state %+v", s)
 		}
 		if n := len(c.api.Actions()); n > 25 {
@@ -354,10 +376,14 @@ func TestUnreachableThenBack(t *testing.T) {
 		}
 		c.refusing(nil)
 		c.after(2 * time.Minute)
-		if cond := c.condition(); cond.Reason != "DeviceUnhealthy" || c.k.State().Problem != nil || c.node().Labels["acceld.dev/qemu-edu.driver-version"] != "1.3.0" {
+		if cond := c.condition(); cond.Reason != "DeviceUnhealthy" || c.k.State().Problem != nil ||
+			c.node().Labels["acceld.dev/qemu-edu.driver-version"] != "1.3.0" {
 			t.Errorf("condition %+v, state %+v", cond, c.k.State())
 		}
-		want := []string{"Normal Ready qemu-edu: ready, was driver-missing", "Warning DeviceUnhealthy qemu-edu: 0000:02:00.0 is unhealthy: parity error"}
+		want := []string{
+			"Normal Ready qemu-edu: ready, was driver-missing",
+			"Warning DeviceUnhealthy qemu-edu: 0000:02:00.0 is unhealthy: parity error",
+		}
 		if d := cmp.Diff(want, c.events()); d != "" {
 			t.Errorf("events -want +got:\n%s", d)
 		}
@@ -365,7 +391,8 @@ func TestUnreachableThenBack(t *testing.T) {
 }
 
 func forbidden(a clienttesting.Action) error {
-	return apierrors.NewForbidden(schema.GroupResource{Resource: a.GetResource().Resource}, "node-a", errors.New("no rule"))
+	return apierrors.NewForbidden(schema.GroupResource{Resource: a.GetResource().Resource}, "node-a",
+		errors.New("no rule"))
 }
 
 func TestForbidden(t *testing.T) {
@@ -379,7 +406,8 @@ func TestForbidden(t *testing.T) {
 		c.k.Publish(readyMachine())
 		c.after(10 * time.Minute)
 		s := c.k.State()
-		if s.Problem == nil || s.Problem.Reason != accel.APIForbidden || !strings.HasPrefix(s.Problem.Message, `cannot patch node "node-a": nodes "node-a" is forbidden`) || s.Labelled {
+		if s.Problem == nil || s.Problem.Reason != accel.APIForbidden || !strings.HasPrefix(s.Problem.Message,
+			`cannot patch node "node-a": nodes "node-a" is forbidden`) || s.Labelled {
 			t.Errorf("state %+v", s)
 		}
 		if cond := c.condition(); cond.Status != "" {
@@ -406,7 +434,8 @@ func TestStatusForbidden(t *testing.T) {
 		})
 		c.k.Publish(readyMachine())
 		c.after(5 * time.Second)
-		if s := c.k.State(); s.Problem == nil || !strings.HasPrefix(s.Problem.Message, `cannot patch nodes/status of "node-a"`) || !s.Labelled {
+		if s := c.k.State(); s.Problem == nil || !strings.HasPrefix(s.Problem.Message,
+			`cannot patch nodes/status of "node-a"`) || !s.Labelled {
 			t.Errorf("state %+v", s)
 		}
 	})
@@ -415,7 +444,8 @@ func TestStatusForbidden(t *testing.T) {
 // The kubelet's own credentials may neither write shared labels nor take taints away.
 func TestNodeRestriction(t *testing.T) {
 	restricted := func(a clienttesting.Action) error {
-		if p, ok := a.(clienttesting.PatchAction); ok && (strings.Contains(string(p.GetPatch()), featurePrefix) || strings.Contains(string(p.GetPatch()), "taints")) {
+		if p, ok := a.(clienttesting.PatchAction); ok && (strings.Contains(string(p.GetPatch()), featurePrefix) ||
+			strings.Contains(string(p.GetPatch()), "taints")) {
 			return forbidden(a)
 		}
 		return nil
@@ -441,7 +471,8 @@ func TestNodeRestriction(t *testing.T) {
 				if !s.Labelled || c.node().Labels["acceld.dev/qemu-edu.count"] != "2" {
 					t.Errorf("state %+v, labels %v", s, c.node().Labels)
 				}
-				if (s.Problem == nil) != (tt.problem == "") || s.Problem != nil && !strings.HasPrefix(s.Problem.Message, tt.problem) {
+				if (s.Problem == nil) != (tt.problem == "") || s.Problem != nil && !strings.HasPrefix(s.Problem.Message,
+					tt.problem) {
 					t.Errorf("problem %v, want %q", s.Problem, tt.problem)
 				}
 			})
@@ -495,8 +526,12 @@ func TestTaintConflict(t *testing.T) {
 			}
 			n := freshNode()
 			n.ResourceVersion = "5"
-			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "example.com/new", Effect: corev1.TaintEffectNoExecute})
-			if err := c.api.Tracker().Update(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, n, ""); err != nil {
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{
+				Key:    "example.com/new",
+				Effect: corev1.TaintEffectNoExecute,
+			})
+			if err := c.api.Tracker().Update(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, n,
+				""); err != nil {
 				return err
 			}
 			return apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "node-a", errors.New("changed"))

@@ -114,7 +114,8 @@ func vendorLabels(m accel.Machine, kind string) map[string]string {
 func complete(m accel.Machine, kind string) bool {
 	st, mon := m.Status[kind], m.Have[kind].Monitoring
 	return st.State == accel.Ready ||
-		st.State == accel.Unwatched && st.Blocked == nil && !mon.Collected.IsZero() && !mon.Labelled && mon.LabelProblem == ""
+		st.State == accel.Unwatched && st.Blocked == nil && !mon.Collected.IsZero() && !mon.Labelled &&
+			mon.LabelProblem == ""
 }
 
 // LabelValue makes a label value of s: at most 63 of [A-Za-z0-9_.-], beginning and ending with a letter or digit.

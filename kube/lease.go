@@ -46,8 +46,8 @@ type Election struct {
 	seen map[string]sighting
 }
 
-// sighting is a lease as it was when it last changed, by this process's clock: the clocks of two nodes may differ by more
-// than a lease lasts, so that its own times are compared with themselves only.
+// sighting is a lease as it was when it last changed, by this process's clock: the clocks of two nodes may differ by
+// more than a lease lasts, so that its own times are compared with themselves only.
 type sighting struct {
 	version string
 	at      time.Time
@@ -61,8 +61,8 @@ func NewElection(leases Leases, node string, log *slog.Logger) *Election {
 	return &Election{leases: leases, node: node, log: log, seen: map[string]sighting{}}
 }
 
-// Elect makes this node the builder of key, or returns the node that is. An elected node renews its lease until it calls
-// release, which gives it back at once. An error says that the API server cannot be asked, or refuses.
+// Elect makes this node the builder of key, or returns the node that is. An elected node renews its lease until it
+// calls release, which gives it back at once. An error says that the API server cannot be asked, or refuses.
 func (e *Election) Elect(ctx context.Context, key string) (release func(), elected bool, holder string, err error) {
 	name := leaseName(key)
 	asked, cancel := context.WithTimeout(ctx, deadline)
@@ -95,7 +95,10 @@ func (e *Election) Elect(ctx context.Context, key string) (release func(), elect
 func (e *Election) take(ctx context.Context, name string) (*coordinationv1.Lease, string, error) {
 	lease, err := e.leases.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		fresh := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/name": "acceld"}}}
+		fresh := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Name:   name,
+			Labels: map[string]string{"app.kubernetes.io/name": "acceld"},
+		}}
 		e.stamp(fresh)
 		lease, err = e.leases.Create(ctx, fresh, metav1.CreateOptions{FieldManager: FieldManager})
 		return lease, e.node, err
@@ -159,7 +162,8 @@ func (e *Election) renew(ctx context.Context, lease *coordinationv1.Lease) {
 		case err == nil:
 			lease = next
 		case apierrors.IsConflict(err):
-			if next, err = e.leases.Get(ctx, lease.Name, metav1.GetOptions{}); err == nil && value(next.Spec.HolderIdentity) != e.node {
+			if next, err = e.leases.Get(ctx, lease.Name, metav1.GetOptions{}); err == nil &&
+				value(next.Spec.HolderIdentity) != e.node {
 				e.log.Warn("another node took the lease of a build", "lease", lease.Name)
 				return
 			}

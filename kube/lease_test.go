@@ -46,7 +46,9 @@ func (s *leaseServer) Get(_ context.Context, name string, _ metav1.GetOptions) (
 	return nil, apierrors.NewNotFound(s.resource(), name)
 }
 
-func (s *leaseServer) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (s *leaseServer) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease,
+	error,
+) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.leases[l.Name]; ok {
@@ -55,7 +57,9 @@ func (s *leaseServer) Create(_ context.Context, l *coordinationv1.Lease, _ metav
 	return s.put(l), s.fail
 }
 
-func (s *leaseServer) Update(_ context.Context, l *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (s *leaseServer) Update(_ context.Context, l *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease,
+	error,
+) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail != nil {
@@ -120,7 +124,8 @@ func TestElectOneBuilder(t *testing.T) {
 		// A long build keeps its lease, and the next one has it as soon as it ends.
 		next := NewElection(s, "next", nil)
 		for range 12 {
-			if _, elected, holder, err := next.Elect(t.Context(), buildKey); elected || holder != builders[0] || err != nil {
+			if _, elected, holder, err := next.Elect(t.Context(), buildKey); elected || holder != builders[0] ||
+				err != nil {
 				t.Fatal(elected, holder, err)
 			}
 			time.Sleep(15 * time.Second)
@@ -191,7 +196,8 @@ func TestElectWithoutAnswer(t *testing.T) {
 		{errors.New("connection refused"), "APIUnreachable"},
 	} {
 		s.fail = c.err
-		if _, elected, _, err := NewElection(s, "a", nil).Elect(t.Context(), buildKey); elected || err == nil || !strings.Contains(err.Error(), c.says) {
+		if _, elected, _, err := NewElection(s, "a", nil).Elect(t.Context(), buildKey); elected || err == nil ||
+			!strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v: %t %v", c.err, elected, err)
 		}
 	}
@@ -202,7 +208,10 @@ func TestElectAtOnce(t *testing.T) {
 	const name = leasePrefix + "0123456789abcdef"
 	lease := func(holder string) *coordinationv1.Lease {
 		seconds := int32(30)
-		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds}}
+		return &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds},
+		}
 	}
 	for _, c := range []struct {
 		name          string

@@ -93,7 +93,8 @@ func part(s accel.HealthState, r accel.Reason, message string) change {
 		have.Accelerators = slices.Clone(have.Accelerators)
 		id := have.Accelerators[1].ID
 		have.Accelerators[1].Partitions = []accel.Accelerator{{
-			ID: accel.PartitionID(id, "half", "p0"), Parent: id, Profile: "half", Health: accel.Health{State: s, Reason: r, Message: message},
+			ID: accel.PartitionID(id, "half", "p0"), Parent: id, Profile: "half",
+			Health: accel.Health{State: s, Reason: r, Message: message},
 		}}
 		m.Have["qemu-edu"] = have
 	}

@@ -44,7 +44,9 @@ func shared(key string) bool { return !strings.HasPrefix(key, Prefix) }
 // an earlier version or a removed kind is recognised. Other labels with the prefix are people's and are left alone.
 func ours(key string) bool {
 	name, ok := strings.CutPrefix(key, Prefix)
-	return ok && (isPhase(key) || slices.ContainsFunc(features(), func(f string) bool { return strings.HasSuffix(name, "."+f) }))
+	return ok && (isPhase(key) || slices.ContainsFunc(features(), func(f string) bool {
+		return strings.HasSuffix(name, "."+f)
+	}))
 }
 
 // Ours reports whether key has the shape of a label that agents write.
@@ -52,7 +54,10 @@ func Ours(key string) bool { return ours(key) }
 
 // published returns the published states, in order.
 func published() []accel.Published {
-	return []accel.Published{accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery}
+	return []accel.Published{
+		accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring,
+		accel.FeatureDiscovery,
+	}
 }
 
 // hostPart is in the place of a kind in the labels of the host itself. No kind has this name: each has a dash.
@@ -66,5 +71,7 @@ func features() []string {
 // isPhase reports whether key is the label of a published state.
 func isPhase(key string) bool {
 	name, ok := strings.CutPrefix(key, Prefix)
-	return ok && slices.ContainsFunc(published(), func(p accel.Published) bool { return strings.HasPrefix(name, string(p)+"-") })
+	return ok && slices.ContainsFunc(published(), func(p accel.Published) bool {
+		return strings.HasPrefix(name, string(p)+"-")
+	})
 }

@@ -25,7 +25,8 @@ func readClaims(node *corev1.Node, part string) claims {
 			Metadata map[string]json.RawMessage `json:"f:metadata"`
 		}
 		var keys map[string]json.RawMessage
-		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil || json.Unmarshal(fields.Metadata[part], &keys) != nil {
+		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil || json.Unmarshal(fields.Metadata[part],
+			&keys) != nil {
 			continue
 		}
 		owners := c.foreign
@@ -44,7 +45,8 @@ func readClaims(node *corev1.Node, part string) claims {
 // mayChange reports whether the label or annotation, which the node has, is acceld's alone.
 func (c claims) mayChange(key string) bool { return c.own[key] && !c.foreign[key] }
 
-// Left returns the labels of a node that agents have written and nobody else has, those that others may write too included.
+// Left returns the labels of a node that agents have written and nobody else has, those that others may write too
+// included.
 func Left(node *corev1.Node) []string {
 	var keys []string
 	owners := labelClaims(node)

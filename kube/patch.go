@@ -13,9 +13,9 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// extent is how much of the node one patch touches. The node authorizer's admission (NodeRestriction) refuses a kubelet's
-// credentials the shared labels and the taints, and refuses the whole patch for them: what is refused is tried again
-// with less.
+// extent is how much of the node one patch touches. The node authorizer's admission (NodeRestriction) refuses a
+// kubelet's credentials the shared labels and the taints, and refuses the whole patch for them: what is refused is
+// tried again with less.
 type extent int
 
 const (
@@ -77,7 +77,8 @@ func wordChanges(node *corev1.Node, r *rendered) map[string]any {
 	changes := map[string]any{}
 	for key, text := range r.words {
 		switch have, there := node.Annotations[key]; {
-		case key == accel.CardsAnnotation && there && text != have && !wordClaims(node).mayChange(key): // somebody else says what its cards have
+		// somebody else says what its cards have
+		case key == accel.CardsAnnotation && there && text != have && !wordClaims(node).mayChange(key):
 		case text == "" && there:
 			changes[key] = nil
 		case text != "" && text != have:

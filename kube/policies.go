@@ -26,9 +26,9 @@ type API interface {
 	Watch(ctx context.Context, path string, query url.Values) (io.ReadCloser, error)
 }
 
-// Policies is the task that follows the policies of the cluster for an agent. Their status, which the controller keeps, is no
-// news: thousands of agents hear of it by a watch of the metadata alone, and read the policies again when one of them asks for
-// something else.
+// Policies is the task that follows the policies of the cluster for an agent. Their status, which the controller keeps,
+// is no news: thousands of agents hear of it by a watch of the metadata alone, and read the policies again when one of
+// them asks for something else.
 type Policies struct {
 	// API reads policies, Outlines their metadata.
 	API, Outlines API
@@ -44,7 +44,8 @@ type Policies struct {
 }
 
 const (
-	// seldom is how often a cluster without the definition of policies is asked for them where its coming cannot be watched.
+	// seldom is how often a cluster without the definition of policies is asked for them where its coming cannot be
+	// watched.
 	seldom = 15 * time.Minute
 	// policiesCRD and its name: what makes the API server know policies.
 	policiesCRD     = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -123,15 +124,18 @@ func (p *Policies) read(ctx context.Context) (generations map[string]string, ver
 	for _, x := range list.Items {
 		generations[x.Metadata.UID] = x.Metadata.asked()
 		if x.Metadata.DeletionTimestamp == nil {
-			all = append(all, accel.Policy{Name: x.Metadata.Name, Created: x.Metadata.CreationTimestamp, Spec: x.Spec, Named: x.Status.Definitions})
+			all = append(all, accel.Policy{
+				Name: x.Metadata.Name, Created: x.Metadata.CreationTimestamp, Spec: x.Spec,
+				Named: x.Status.Definitions,
+			})
 		}
 	}
 	p.Tell(all)
 	return generations, list.Metadata.ResourceVersion, nil
 }
 
-// await returns when the definition of policies comes or changes, or is there already and not served yet; after a while where
-// watching it is refused.
+// await returns when the definition of policies comes or changes, or is there already and not served yet; after a while
+// where watching it is refused.
 func (p *Policies) await(ctx context.Context) {
 	query := url.Values{"fieldSelector": {"metadata.name=" + policiesCRDName}}
 	persist(ctx, func() (over bool) {

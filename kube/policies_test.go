@@ -48,7 +48,8 @@ func (s *shelf) Do(_ context.Context, method, path string, query url.Values, _, 
 		to = from + s.limit
 		next = strconv.Itoa(to)
 	}
-	text := fmt.Sprintf(`{"metadata":{"resourceVersion":"%d","continue":%q},"items":[%s]}`, s.version, next, strings.Join(s.items[from:to], ","))
+	text := fmt.Sprintf(`{"metadata":{"resourceVersion":"%d","continue":%q},"items":[%s]}`, s.version, next,
+		strings.Join(s.items[from:to], ","))
 	return json.Unmarshal([]byte(text), into)
 }
 
@@ -98,7 +99,9 @@ func (s *shelf) set(change func()) {
 }
 
 func aPolicy(name string, generation, version int, more string) string {
-	return fmt.Sprintf(`{"metadata":{"name":%q,"uid":%q,"generation":%d,"resourceVersion":"%d","creationTimestamp":"2026-03-04T12:00:00Z"%s},"spec":{"priority":%d}}`, name, "uid-"+name, generation, version, more, generation)
+	return fmt.Sprintf(
+		`{"metadata":{"name":%q,"uid":%q,"generation":%d,"resourceVersion":"%d","creationTimestamp":"2026-03-04T12:00:00Z"%s},"spec":{"priority":%d}}`,
+		name, "uid-"+name, generation, version, more, generation)
 }
 
 // follow runs the task and returns what it tells.
@@ -107,11 +110,14 @@ func follow(t *testing.T, s *shelf, kept bool, check func(told func() [][]accel.
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var all [][]accel.Policy
-		p := &Policies{API: s, Outlines: s, Log: slog.New(slog.DiscardHandler), Kept: kept, ready: make(chan struct{}), Tell: func(x []accel.Policy) {
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, x)
-		}}
+		p := &Policies{
+			API: s, Outlines: s, Log: slog.New(slog.DiscardHandler), Kept: kept, ready: make(chan struct{}),
+			Tell: func(x []accel.Policy) {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, x)
+			},
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- p.Run(ctx) }()
@@ -128,11 +134,15 @@ func follow(t *testing.T, s *shelf, kept bool, check func(told func() [][]accel.
 	})
 }
 
-// A status that changes is no news, and costs no request; another generation is, and so is a deletion that somebody asked for.
+// A status that changes is no news, and costs no request; another generation is, and so is a deletion that somebody
+// asked for.
 func TestPoliciesAreFollowed(t *testing.T) {
 	s := &shelf{version: 7, items: []string{aPolicy("a", 1, 5, "")}}
 	follow(t, s, false, func(told func() [][]accel.Policy) {
-		want := accel.Policy{Name: "a", Created: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC), Spec: accel.PolicySpec{Priority: 1}}
+		want := accel.Policy{
+			Name: "a", Created: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC),
+			Spec: accel.PolicySpec{Priority: 1},
+		}
 		if diff := cmp.Diff([][]accel.Policy{{want}}, told()); diff != "" {
 			t.Fatal(diff)
 		}
@@ -195,8 +205,8 @@ func TestPoliciesToCome(t *testing.T) {
 	})
 }
 
-// A cluster without policies that does not tell when they come is asked seldom; one that does not answer leaves the last ones; one that refuses does not keep an
-// agent waiting that knows none.
+// A cluster without policies that does not tell when they come is asked seldom; one that does not answer leaves the
+// last ones; one that refuses does not keep an agent waiting that knows none.
 func TestPoliciesThatAreNotThere(t *testing.T) {
 	resource := schema.GroupResource{Group: "acceld.dev", Resource: "acceleratorpolicies"}
 	for _, c := range []struct {
@@ -214,7 +224,8 @@ func TestPoliciesThatAreNotThere(t *testing.T) {
 		s := &shelf{err: c.err, deaf: apierrors.NewForbidden(resource, "", nil)}
 		follow(t, s, c.kept, func(told func() [][]accel.Policy) {
 			time.Sleep(time.Hour - time.Minute)
-			if n := len(s.requests()); n < c.requests[0] || n > c.requests[1] || len(told()) < c.told || c.told == 0 && len(told()) > 0 {
+			if n := len(s.requests()); n < c.requests[0] || n > c.requests[1] || len(told()) < c.told || c.told == 0 &&
+				len(told()) > 0 {
 				t.Errorf("%s: %d requests, told %d times", c.name, n, len(told()))
 			}
 		})
@@ -231,7 +242,8 @@ type item struct {
 func (x *item) Described() *Meta  { return &x.Meta }
 func (x *item) Same(o *item) bool { return x.Spec == o.Spec }
 func aThing(name string, version, x int) string {
-	return fmt.Sprintf(`{"metadata":{"name":%q,"uid":%q,"resourceVersion":"%d"},"spec":{"x":%d}}`, name, name, version, x)
+	return fmt.Sprintf(`{"metadata":{"name":%q,"uid":%q,"resourceVersion":"%d"},"spec":{"x":%d}}`, name, name, version,
+		x)
 }
 
 // A mirror reads in pages, follows, knows its own writes before the watch does, and what says nothing new wakes nobody.
@@ -245,7 +257,8 @@ func TestMirror(t *testing.T) {
 		go func() { done <- m.Run(ctx) }()
 		synctest.Wait()
 		all, synced := m.All()
-		if got := s.requests(); len(all) != 3 || !synced || woken != 1 || !slices.Equal(got, []string{"GET /items", "GET /items", "WATCH /items from 9"}) {
+		if got := s.requests(); len(all) != 3 || !synced || woken != 1 ||
+			!slices.Equal(got, []string{"GET /items", "GET /items", "WATCH /items from 9"}) {
 			t.Errorf("%v %v, woken %d times", all, got, woken)
 		}
 		own := &item{}
@@ -284,11 +297,14 @@ func TestMirror(t *testing.T) {
 	})
 }
 
-// The node's word is an annotation of its own, written on the condition that the node is the one that was read; one that nobody
-// can tell stays, and that of a kind that is no more goes.
+// The node's word is an annotation of its own, written on the condition that the node is the one that was read; one
+// that nobody can tell stays, and that of a kind that is no more goes.
 func TestWordOfTheNode(t *testing.T) {
 	node := freshNode()
-	node.Annotations = map[string]string{accel.WordAnnotation + "old-kind": "waiting 1", accel.GrantAnnotation + "qemu-edu": "2.0.0", accel.WordAnnotation + "qemu-edu": "upgrading 2.0.0"}
+	node.Annotations = map[string]string{
+		accel.WordAnnotation + "old-kind":  "waiting 1",
+		accel.GrantAnnotation + "qemu-edu": "2.0.0", accel.WordAnnotation + "qemu-edu": "upgrading 2.0.0",
+	}
 	word := func(w accel.Answer[accel.Word]) change {
 		return func(m *accel.Machine) {
 			h := m.Have["qemu-edu"]
@@ -299,7 +315,10 @@ func TestWordOfTheNode(t *testing.T) {
 	inCluster(t, node, func(c *cluster) {
 		c.k.Publish(readyMachine(word(accel.Answer[accel.Word]{})))
 		c.after(5 * time.Second)
-		want := map[string]string{accel.GrantAnnotation + "qemu-edu": "2.0.0", accel.WordAnnotation + "qemu-edu": "upgrading 2.0.0", OriginAnnotation: OriginPod}
+		want := map[string]string{
+			accel.GrantAnnotation + "qemu-edu": "2.0.0",
+			accel.WordAnnotation + "qemu-edu":  "upgrading 2.0.0", OriginAnnotation: OriginPod,
+		}
 		if diff := cmp.Diff(want, c.node().Annotations); diff != "" {
 			t.Error(diff)
 		}

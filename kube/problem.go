@@ -27,7 +27,8 @@ func refused(err error) bool {
 		return false
 	}
 	switch code := status.Status().Code; code {
-	case http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusTooManyRequests, http.StatusRequestTimeout:
+	case http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusTooManyRequests,
+		http.StatusRequestTimeout:
 		return false
 	default:
 		return code >= 400 && code < 500

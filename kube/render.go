@@ -23,7 +23,10 @@ type rendered struct {
 }
 
 func render(m accel.Machine) *rendered {
-	r := &rendered{labels: Labels(m), words: map[string]string{}, kinds: map[string]bool{}, condition: Condition(m), ready: true, settled: true}
+	r := &rendered{
+		labels: Labels(m), words: map[string]string{}, kinds: map[string]bool{}, condition: Condition(m),
+		ready: true, settled: true,
+	}
 	r.words[accel.CardsAnnotation] = Cards(m)
 	for kind, have := range m.Have {
 		r.kinds[kind] = true
@@ -40,7 +43,8 @@ func render(m accel.Machine) *rendered {
 }
 
 func (r *rendered) equal(o *rendered) bool {
-	return o != nil && r.condition == o.condition && r.ready == o.ready && r.settled == o.settled && maps.Equal(r.labels, o.labels) && maps.Equal(r.words, o.words) && maps.Equal(r.kinds, o.kinds)
+	return o != nil && r.condition == o.condition && r.ready == o.ready && r.settled == o.settled &&
+		maps.Equal(r.labels, o.labels) && maps.Equal(r.words, o.words) && maps.Equal(r.kinds, o.kinds)
 }
 
 // observed reports whether anybody has read the host for m. Before that its kinds look absent, and taking that for

@@ -47,12 +47,18 @@ func TestLabels(t *testing.T) {
 			have := m.Have["qemu-edu"]
 			have.Monitoring = accel.Monitoring{}
 			m.Have["qemu-edu"] = have
-		}), with("acceld.dev/device-monitoring-qemu-edu", "pending", "acceld.dev/device-feature-discovery-qemu-edu", "pending")},
+		}), with("acceld.dev/device-monitoring-qemu-edu", "pending", "acceld.dev/device-feature-discovery-qemu-edu",
+			"pending")},
 		{"blocked", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.HeadersMissing, "no headers")), with(
-			"acceld.dev/driver-container-qemu-edu", "failed", "acceld.dev/runtime-enablement-qemu-edu", "pending", "acceld.dev/device-plugin-qemu-edu", "pending",
-			"acceld.dev/device-monitoring-qemu-edu", "pending", "acceld.dev/device-feature-discovery-qemu-edu", "pending")},
+			"acceld.dev/driver-container-qemu-edu", "failed", "acceld.dev/runtime-enablement-qemu-edu", "pending",
+			"acceld.dev/device-plugin-qemu-edu", "pending",
+			"acceld.dev/device-monitoring-qemu-edu", "pending", "acceld.dev/device-feature-discovery-qemu-edu",
+			"pending")},
 		{"unhealthy counts", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "x")), ready},
-		{"gone does not", readyMachine(health(accel.Gone, accel.DeviceGone, "x")), with("acceld.dev/qemu-edu.count", "1")},
+		{
+			"gone does not", readyMachine(health(accel.Gone, accel.DeviceGone, "x")),
+			with("acceld.dev/qemu-edu.count", "1"),
+		},
 		{"memory", readyMachine(func(m *accel.Machine) {
 			m.Have["qemu-edu"].Accelerators[1].Metrics = map[string]float64{"accelerator_memory_total_bytes": 80 << 30}
 		}), with("acceld.dev/qemu-edu.memory", "81920")},
@@ -68,7 +74,8 @@ func TestLabels(t *testing.T) {
 			have.Driver.Version = ""
 			m.Have["qemu-edu"] = have
 			m.Facts.PCI = nil
-		}), with("acceld.dev/qemu-edu.driver-version", "", "acceld.dev/qemu-edu.product", "", "feature.node.kubernetes.io/pci-1234.present", "")},
+		}), with("acceld.dev/qemu-edu.driver-version", "", "acceld.dev/qemu-edu.product", "",
+			"feature.node.kubernetes.io/pci-1234.present", "")},
 		{"no accelerator", readyMachine(none), map[string]string{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -119,9 +126,11 @@ func TestLabelValue(t *testing.T) {
 
 func TestShapes(t *testing.T) {
 	for key, want := range map[string]bool{
-		"acceld.dev/driver-container-old-kind": true, "acceld.dev/old-kind.count": true, "acceld.dev/old-kind.driver-version": true,
-		"acceld.dev/host.numa-nodes": true, "acceld.dev/host.vendor": true, "acceld.dev/host.name": false,
-		"acceld.dev/team": false, "acceld.dev/upgrade-window": false, "acceld.dev/not-ready": false, "other.dev/x.count": false,
+		"acceld.dev/driver-container-old-kind": true, "acceld.dev/old-kind.count": true,
+		"acceld.dev/old-kind.driver-version": true,
+		"acceld.dev/host.numa-nodes":         true, "acceld.dev/host.vendor": true, "acceld.dev/host.name": false,
+		"acceld.dev/team": false, "acceld.dev/upgrade-window": false, "acceld.dev/not-ready": false,
+		"other.dev/x.count": false,
 	} {
 		if ours(key) != want {
 			t.Errorf("ours(%q) is %v", key, !want)
@@ -133,9 +142,15 @@ func TestShapes(t *testing.T) {
 func upgrade(to string, reason accel.Reason) func(*accel.Machine) {
 	return func(m *accel.Machine) {
 		h := m.Have["qemu-edu"]
-		h.Driver.Upgrade = &accel.Upgrade{From: accel.DriverRef{Version: "1"}, To: accel.DriverRef{Version: to}, Why: "because", Wish: to, Phase: accel.UpgradeWaiting}
+		h.Driver.Upgrade = &accel.Upgrade{
+			From: accel.DriverRef{Version: "1"}, To: accel.DriverRef{Version: to},
+			Why: "because", Wish: to, Phase: accel.UpgradeWaiting,
+		}
 		if reason != "" {
-			h.Driver.Upgrade.Failure = &accel.Failure{Step: accel.StepUpgrade, Problem: accel.Problem{Reason: reason, Message: "why"}}
+			h.Driver.Upgrade.Failure = &accel.Failure{Step: accel.StepUpgrade, Problem: accel.Problem{
+				Reason:  reason,
+				Message: "why",
+			}}
 		}
 		m.Have["qemu-edu"] = h
 	}
@@ -158,27 +173,60 @@ func TestCondition(t *testing.T) {
 		message string
 	}{
 		{"ready", readyMachine(), "True", "Ready", "qemu-edu: 2 usable"},
-		{"upgrade", readyMachine(upgrade("2", "")), "True", "Ready", "qemu-edu: 2 usable; qemu-edu: upgrade from version 1 to version 2 is waiting"},
-		{"upgrade in use", readyMachine(upgrade("2", accel.InUse)), "True", "Ready", "qemu-edu: 2 usable; qemu-edu: upgrade from version 1 to version 2 is waiting, InUse: why"},
+		{
+			"upgrade", readyMachine(upgrade("2", "")), "True", "Ready",
+			"qemu-edu: 2 usable; qemu-edu: upgrade from version 1 to version 2 is waiting",
+		},
+		{
+			"upgrade in use", readyMachine(upgrade("2", accel.InUse)), "True", "Ready",
+			"qemu-edu: 2 usable; qemu-edu: upgrade from version 1 to version 2 is waiting, InUse: why",
+		},
 		{"idle", readyMachine(none), "True", "Idle", "no accelerator on this host"},
 		{"moving", readyMachine(at(accel.DriverUnproven, 0)), "False", "InProgress", "qemu-edu is driver-unproven"},
-		{"blocked", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.HeadersMissing, "no headers\nfor 6.12")), "False", "HeadersMissing", "qemu-edu is driver-missing: no headers for 6.12"},
-		{"unhealthy", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity error")), "False", "DeviceUnhealthy", "qemu-edu 0000:02:00.0 is unhealthy: parity error; qemu-edu: 2 usable"},
-		{"gone", readyMachine(health(accel.Gone, accel.DeviceGone, "left the bus")), "False", "DeviceGone", "qemu-edu 0000:02:00.0 is gone: left the bus; qemu-edu: 1 usable"},
-		{"sick partition", readyMachine(part(accel.Unhealthy, accel.DeviceFault, "ECC")), "False", "DeviceFault", "qemu-edu 0000:02:00.0-half-p0 is unhealthy: ECC; qemu-edu: 2 usable"},
-		{"sick as its device", readyMachine(part(accel.Unhealthy, accel.DeviceFault, "ECC"), health(accel.Unhealthy, accel.DeviceFault, "ECC")), "False", "DeviceFault", "qemu-edu 0000:02:00.0 is unhealthy: ECC; qemu-edu: 1 usable"},
-		{"divided otherwise", readyMachine(part(accel.Gone, accel.DeviceGone, "gone")), "True", "Ready", "qemu-edu: 2 usable"},
-		{"one of two", readyMachine(func(m *accel.Machine) { m.Status["example-npu"] = accel.Status{State: accel.PluginMissing} }), "False", "InProgress", "example-npu is plugin-missing; qemu-edu: 2 usable"},
+		{
+			"blocked", readyMachine(at(accel.DriverMissing, 0),
+				blockedBy(accel.HeadersMissing, "no headers\nfor 6.12")),
+			"False", "HeadersMissing", "qemu-edu is driver-missing: no headers for 6.12",
+		},
+		{
+			"unhealthy", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity error")), "False",
+			"DeviceUnhealthy", "qemu-edu 0000:02:00.0 is unhealthy: parity error; qemu-edu: 2 usable",
+		},
+		{
+			"gone", readyMachine(health(accel.Gone, accel.DeviceGone, "left the bus")), "False", "DeviceGone",
+			"qemu-edu 0000:02:00.0 is gone: left the bus; qemu-edu: 1 usable",
+		},
+		{
+			"sick partition", readyMachine(part(accel.Unhealthy, accel.DeviceFault, "ECC")), "False", "DeviceFault",
+			"qemu-edu 0000:02:00.0-half-p0 is unhealthy: ECC; qemu-edu: 2 usable",
+		},
+		{
+			"sick as its device", readyMachine(part(accel.Unhealthy, accel.DeviceFault, "ECC"),
+				health(accel.Unhealthy, accel.DeviceFault, "ECC")), "False", "DeviceFault",
+			"qemu-edu 0000:02:00.0 is unhealthy: ECC; qemu-edu: 1 usable",
+		},
+		{
+			"divided otherwise", readyMachine(part(accel.Gone, accel.DeviceGone, "gone")), "True", "Ready",
+			"qemu-edu: 2 usable",
+		},
+		{"one of two", readyMachine(func(m *accel.Machine) {
+			m.Status["example-npu"] = accel.Status{State: accel.PluginMissing}
+		}), "False", "InProgress", "example-npu is plugin-missing; qemu-edu: 2 usable"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			want := corev1.NodeCondition{Type: "AcceleratorsReady", Status: tt.status, Reason: tt.reason, Message: tt.message}
-			want.Message = strings.Replace(want.Message, "parity error; qemu-edu: 2 usable", "parity error; qemu-edu: 1 usable", 1)
+			want := corev1.NodeCondition{
+				Type: "AcceleratorsReady", Status: tt.status, Reason: tt.reason,
+				Message: tt.message,
+			}
+			want.Message = strings.Replace(want.Message, "parity error; qemu-edu: 2 usable",
+				"parity error; qemu-edu: 1 usable", 1)
 			if d := cmp.Diff(want, Condition(tt.m)); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
 		})
 	}
-	long := Condition(readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.BuildFailed, strings.Repeat("ü", 5000)+"\xff")))
+	long := Condition(readyMachine(at(accel.DriverMissing, 0),
+		blockedBy(accel.BuildFailed, strings.Repeat("ü", 5000)+"\xff")))
 	if n := len(long.Message); n > maxMessage || n < maxMessage-4 {
 		t.Errorf("a long message has %d bytes", n)
 	}
@@ -191,7 +239,8 @@ func TestTransitions(t *testing.T) {
 		want     []news
 	}{
 		{"first machine, well", accel.Machine{}, readyMachine(), nil},
-		{"first machine, blocked", accel.Machine{}, readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.HeadersMissing, "no headers")), []news{
+		{"first machine, blocked", accel.Machine{}, readyMachine(at(accel.DriverMissing, 0),
+			blockedBy(accel.HeadersMissing, "no headers")), []news{
 			{true, "HeadersMissing", "qemu-edu: driver-missing: no headers. Install the named package."},
 		}},
 		{"nothing", readyMachine(), readyMachine(temperature(50)), nil},
@@ -201,14 +250,30 @@ func TestTransitions(t *testing.T) {
 		{"regression", readyMachine(), readyMachine(at(accel.PluginMissing, 2)), []news{
 			{true, "PluginMissing", "qemu-edu: plugin-missing, was ready"},
 		}},
-		{"another reason", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.HeadersMissing, "a")), readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.NoSpace, "b")), []news{
-			{true, "NoSpace", "qemu-edu: driver-missing: b. " + accel.NoSpace.Doc().Remedy},
-		}},
-		{"the same again", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.NoSpace, "a")), readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.NoSpace, "b")), nil},
-		{"upgrade wanted", readyMachine(), readyMachine(upgrade("2", "")), []news{{false, "DriverUpgradePending", "qemu-edu: upgrade from version 1 to version 2: because"}}},
-		{"upgrade waits", readyMachine(upgrade("2", "")), readyMachine(upgrade("2", accel.InUse)), []news{{true, "InUse", "qemu-edu: upgrade to version 2: why. " + accel.InUse.Doc().Remedy}}},
+		{
+			"another reason", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.HeadersMissing, "a")),
+			readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.NoSpace, "b")),
+			[]news{
+				{true, "NoSpace", "qemu-edu: driver-missing: b. " + accel.NoSpace.Doc().Remedy},
+			},
+		},
+		{
+			"the same again", readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.NoSpace, "a")),
+			readyMachine(at(accel.DriverMissing, 0), blockedBy(accel.NoSpace, "b")), nil,
+		},
+		{
+			"upgrade wanted", readyMachine(), readyMachine(upgrade("2", "")),
+			[]news{{false, "DriverUpgradePending", "qemu-edu: upgrade from version 1 to version 2: because"}},
+		},
+		{
+			"upgrade waits", readyMachine(upgrade("2", "")), readyMachine(upgrade("2", accel.InUse)),
+			[]news{{true, "InUse", "qemu-edu: upgrade to version 2: why. " + accel.InUse.Doc().Remedy}},
+		},
 		{"upgrade waits on", readyMachine(upgrade("2", accel.InUse)), readyMachine(upgrade("2", accel.InUse)), nil},
-		{"upgraded", readyMachine(upgrade("2", "")), readyMachine(driverOf("2")), []news{{false, "DriverUpgraded", "qemu-edu: the driver is version 2, was version 1"}}},
+		{
+			"upgraded", readyMachine(upgrade("2", "")), readyMachine(driverOf("2")),
+			[]news{{false, "DriverUpgraded", "qemu-edu: the driver is version 2, was version 1"}},
+		},
 		{"upgrade called off", readyMachine(driverOf("1"), upgrade("2", "")), readyMachine(driverOf("1")), nil},
 		{"fault", readyMachine(), readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity")), []news{
 			{true, "DeviceUnhealthy", "qemu-edu: 0000:02:00.0 is unhealthy: parity"},
@@ -216,20 +281,38 @@ func TestTransitions(t *testing.T) {
 		{"recovery", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity")), readyMachine(), []news{
 			{false, "DeviceHealthy", "qemu-edu: 0000:02:00.0 is healthy, was unhealthy"},
 		}},
-		{"another fault", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity")), readyMachine(health(accel.Unhealthy, accel.DeviceFault, "fire")), []news{
-			{true, "DeviceFault", "qemu-edu: 0000:02:00.0 is unhealthy: fire"},
-		}},
-		{"new device", readyMachine(func(m *accel.Machine) { m.Have["qemu-edu"] = accel.Have{Driver: m.Have["qemu-edu"].Driver} }), readyMachine(), nil},
-		{"sick partition", readyMachine(part(accel.Healthy, "", "")), readyMachine(part(accel.Unhealthy, accel.DeviceFault, "ECC")), []news{
-			{true, "DeviceFault", "qemu-edu: 0000:02:00.0-half-p0 is unhealthy: ECC"},
-		}},
-		{"partition well again", readyMachine(part(accel.Unhealthy, accel.DeviceFault, "ECC")), readyMachine(part(accel.Healthy, "", "")), []news{
-			{false, "DeviceHealthy", "qemu-edu: 0000:02:00.0-half-p0 is healthy, was unhealthy"},
-		}},
-		{"device with a partition", readyMachine(part(accel.Healthy, "", "")), readyMachine(part(accel.Healthy, "", ""), health(accel.Unhealthy, accel.DeviceFault, "ECC")), []news{
+		{
+			"another fault", readyMachine(health(accel.Unhealthy, accel.DeviceUnhealthy, "parity")),
+			readyMachine(health(accel.Unhealthy, accel.DeviceFault, "fire")),
+			[]news{
+				{true, "DeviceFault", "qemu-edu: 0000:02:00.0 is unhealthy: fire"},
+			},
+		},
+		{"new device", readyMachine(func(m *accel.Machine) {
+			m.Have["qemu-edu"] = accel.Have{Driver: m.Have["qemu-edu"].Driver}
+		}), readyMachine(), nil},
+		{
+			"sick partition", readyMachine(part(accel.Healthy, "", "")),
+			readyMachine(part(accel.Unhealthy, accel.DeviceFault, "ECC")),
+			[]news{
+				{true, "DeviceFault", "qemu-edu: 0000:02:00.0-half-p0 is unhealthy: ECC"},
+			},
+		},
+		{
+			"partition well again", readyMachine(part(accel.Unhealthy, accel.DeviceFault, "ECC")),
+			readyMachine(part(accel.Healthy, "", "")),
+			[]news{
+				{false, "DeviceHealthy", "qemu-edu: 0000:02:00.0-half-p0 is healthy, was unhealthy"},
+			},
+		},
+		{"device with a partition", readyMachine(part(accel.Healthy, "", "")), readyMachine(part(accel.Healthy, "", ""),
+			health(accel.Unhealthy, accel.DeviceFault, "ECC")), []news{
 			{true, "DeviceFault", "qemu-edu: 0000:02:00.0 is unhealthy: ECC"},
 		}},
-		{"divided otherwise", readyMachine(part(accel.Healthy, "", "")), readyMachine(part(accel.Gone, accel.DeviceGone, "gone")), nil},
+		{
+			"divided otherwise", readyMachine(part(accel.Healthy, "", "")),
+			readyMachine(part(accel.Gone, accel.DeviceGone, "gone")), nil,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if d := cmp.Diff(tt.want, transitions(tt.from, tt.to), cmp.AllowUnexported(news{})); d != "" {
@@ -251,7 +334,10 @@ func TestMetadataPatch(t *testing.T) {
 		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: f}
 	}
 	node := func(labels map[string]string, fields ...metav1.ManagedFieldsEntry) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", ResourceVersion: "7", Labels: labels, ManagedFields: fields}}
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: "node-a", ResourceVersion: "7", Labels: labels,
+			ManagedFields: fields,
+		}}
 	}
 	both := map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.12"}
 	taint := corev1.Taint{Key: TaintKey, Effect: corev1.TaintEffectNoSchedule}
@@ -270,23 +356,65 @@ func TestMetadataPatch(t *testing.T) {
 		want    string
 	}{
 		{"nothing to do", node(both), want, everything, false, ""},
-		{"new", node(nil), want, everything, false, `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"2","` + kernelLabel + `":"6.12"}}}`},
-		{"own labels only", node(nil), want, ownLabels, false, `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"2"}}}`},
-		{"drift", node(map[string]string{"acceld.dev/qemu-edu.count": "9", kernelLabel: "6.12"}), want, everything, false, `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"2"}}}`},
-		{"drift by a manager", node(map[string]string{"acceld.dev/qemu-edu.count": "9", kernelLabel: "6.12"}, owned("kubectl-label", "acceld.dev/qemu-edu.count")), want, everything, false, `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"2"}}}`},
-		{"left over and foreign", node(map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.12", "acceld.dev/old-kind.count": "1", "acceld.dev/device-plugin-old-kind": "ready", "acceld.dev/team": "a", "x": "y"}), want, everything, false, `{"metadata":{"labels":{"acceld.dev/device-plugin-old-kind":null,"acceld.dev/old-kind.count":null}}}`},
-		{"another component's", node(map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.1"}, owned("nfd-master", kernelLabel)), want, everything, false, ""},
-		{"nobody's", node(map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.1"}), want, everything, false, ""},
-		{"shared with another", node(map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.1"}, owned("acceld", kernelLabel), owned("nfd-master", kernelLabel)), want, everything, false, ""},
-		{"own shared label", node(map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.1"}, owned("acceld", kernelLabel)), want, everything, false, `{"metadata":{"labels":{"` + kernelLabel + `":"6.12"}}}`},
-		{"own shared label left over", node(map[string]string{kernelLabel: "6.1", pciLabel("1234"): "true"}, owned("acceld", kernelLabel), owned("nfd", pciLabel("1234"))), &rendered{}, everything, false, `{"metadata":{"labels":{"` + kernelLabel + `":null}}}`},
+		{"new", node(nil), want, everything, false, `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"2","` +
+			kernelLabel + `":"6.12"}}}`},
+		{
+			"own labels only", node(nil), want, ownLabels, false,
+			`{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"2"}}}`,
+		},
+		{
+			"drift", node(map[string]string{"acceld.dev/qemu-edu.count": "9", kernelLabel: "6.12"}), want, everything,
+			false, `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"2"}}}`,
+		},
+		{
+			"drift by a manager", node(map[string]string{"acceld.dev/qemu-edu.count": "9", kernelLabel: "6.12"},
+				owned("kubectl-label", "acceld.dev/qemu-edu.count")), want, everything, false,
+			`{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"2"}}}`,
+		},
+		{
+			"left over and foreign", node(map[string]string{
+				"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.12",
+				"acceld.dev/old-kind.count": "1", "acceld.dev/device-plugin-old-kind": "ready", "acceld.dev/team": "a",
+				"x": "y",
+			}), want, everything, false,
+			`{"metadata":{"labels":{"acceld.dev/device-plugin-old-kind":null,"acceld.dev/old-kind.count":null}}}`,
+		},
+		{"another component's", node(map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.1"},
+			owned("nfd-master", kernelLabel)), want, everything, false, ""},
+		{
+			"nobody's", node(map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.1"}), want, everything,
+			false, "",
+		},
+		{"shared with another", node(map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.1"},
+			owned("acceld", kernelLabel), owned("nfd-master", kernelLabel)), want, everything, false, ""},
+		{"own shared label", node(map[string]string{"acceld.dev/qemu-edu.count": "2", kernelLabel: "6.1"},
+			owned("acceld", kernelLabel)), want, everything, false, `{"metadata":{"labels":{"` + kernelLabel +
+			`":"6.12"}}}`},
+		{
+			"own shared label left over", node(map[string]string{kernelLabel: "6.1", pciLabel("1234"): "true"},
+				owned("acceld", kernelLabel), owned("nfd", pciLabel("1234"))), &rendered{}, everything, false,
+			`{"metadata":{"labels":{"` + kernelLabel + `":null}}}`,
+		},
 		{"unreadable claims", node(both, metav1.ManagedFieldsEntry{Manager: "x"}), want, everything, false, ""},
-		{"taint goes", tainted(taint, other), want, everything, false, `{"metadata":{"resourceVersion":"7"},"spec":{"taints":[{"key":"example.com/x","effect":"NoExecute"}]}}`},
-		{"last taint goes", tainted(taint), want, everything, false, `{"metadata":{"resourceVersion":"7"},"spec":{"taints":[]}}`},
+		{
+			"taint goes", tainted(taint, other), want, everything, false,
+			`{"metadata":{"resourceVersion":"7"},"spec":{"taints":[{"key":"example.com/x","effect":"NoExecute"}]}}`,
+		},
+		{
+			"last taint goes", tainted(taint), want, everything, false,
+			`{"metadata":{"resourceVersion":"7"},"spec":{"taints":[]}}`,
+		},
 		{"taint stays", tainted(taint, other), &rendered{labels: both}, everything, false, ""},
 		{"taint is not put back", tainted(other), &rendered{labels: both}, everything, false, ""},
-		{"taint is put back", tainted(other), &rendered{labels: both}, everything, true, `{"metadata":{"resourceVersion":"7"},"spec":{"taints":[{"key":"example.com/x","effect":"NoExecute"},{"key":"acceld.dev/not-ready","effect":"NoSchedule"}]}}`},
-		{"another effect is another's", tainted(corev1.Taint{Key: TaintKey, Effect: corev1.TaintEffectNoExecute}), want, everything, false, ""},
+		{
+			"taint is put back", tainted(other), &rendered{labels: both}, everything, true,
+			`{"metadata":{"resourceVersion":"7"},"spec":{"taints":[{"key":"example.com/x","effect":"NoExecute"},{"key":"acceld.dev/not-ready","effect":"NoSchedule"}]}}`,
+		},
+		{
+			"another effect is another's", tainted(corev1.Taint{Key: TaintKey, Effect: corev1.TaintEffectNoExecute}),
+			want,
+			everything, false, "",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if d := cmp.Diff(tt.want, string(metadataPatch(tt.node, tt.r, tt.x, tt.retaint))); d != "" {

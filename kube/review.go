@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// reviewKept and refusalKept are how long an answer of the API server counts: as long as a token that was taken away may still
-	// be used, and a right that was given not yet.
+	// reviewKept and refusalKept are how long an answer of the API server counts: as long as a token that was taken
+	// away may still be used, and a right that was given not yet.
 	reviewKept  = time.Minute
 	refusalKept = 10 * time.Second
 	// reviewsKept bounds the answers that are remembered.
@@ -28,8 +28,8 @@ const (
 // errReviews is that too many unknown tokens came.
 var errReviews = errors.New("too many tokens that are not known yet")
 
-// Reviewer tells whom the API server knows by a bearer token and whether that one may get a path. Its methods may be called from
-// any goroutine.
+// Reviewer tells whom the API server knows by a bearer token and whether that one may get a path. Its methods may be
+// called from any goroutine.
 type Reviewer struct {
 	do    func(ctx context.Context, method, path string, query url.Values, body, into any) error
 	now   func() time.Time
@@ -48,11 +48,14 @@ type review struct {
 // NewReviewer returns a reviewer that asks by d, whose credentials need the right to create tokenreviews and
 // subjectaccessreviews.
 func NewReviewer(d Documents) *Reviewer {
-	return &Reviewer{do: d.Do, now: time.Now, limit: rate.NewLimiter(rate.Every(reviewEvery), reviewBurst), known: map[[sha256.Size]byte]review{}}
+	return &Reviewer{
+		do: d.Do, now: time.Now, limit: rate.NewLimiter(rate.Every(reviewEvery), reviewBurst),
+		known: map[[sha256.Size]byte]review{},
+	}
 }
 
-// Review tells whether a token is anybody's and whether that one may get the path. An error is that the API server does not answer,
-// refuses to tell, or is asked too often.
+// Review tells whether a token is anybody's and whether that one may get the path. An error is that the API server does
+// not answer, refuses to tell, or is asked too often.
 func (r *Reviewer) Review(ctx context.Context, token, path string) (known, allowed bool, err error) {
 	key := sha256.Sum256([]byte(path + "\n" + token))
 	r.mu.Lock()

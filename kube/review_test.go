@@ -44,10 +44,12 @@ func (j *judge) do(_ context.Context, method, path string, _ url.Values, body, i
 	case "/apis/authentication.k8s.io/v1/tokenreviews":
 		j.asked = append(j.asked, "who is "+b.Spec.Token)
 		if b.Spec.Token == "reader" || b.Spec.Token == "other" {
-			answer = fmt.Sprintf(`{"status": {"authenticated": true, "user": {"username": %q, "groups": ["g"]}}}`, b.Spec.Token)
+			answer = fmt.Sprintf(`{"status": {"authenticated": true, "user": {"username": %q, "groups": ["g"]}}}`,
+				b.Spec.Token)
 		}
 	case "/apis/authorization.k8s.io/v1/subjectaccessreviews":
-		j.asked = append(j.asked, fmt.Sprintf("may %s of %v %s %s", b.Spec.User, b.Spec.Groups, b.Spec.NonResourceAttributes.Verb, b.Spec.NonResourceAttributes.Path))
+		j.asked = append(j.asked, fmt.Sprintf("may %s of %v %s %s", b.Spec.User, b.Spec.Groups,
+			b.Spec.NonResourceAttributes.Verb, b.Spec.NonResourceAttributes.Path))
 		answer = fmt.Sprintf(`{"status": {"allowed": %t}}`, b.Spec.User == "reader")
 	default:
 		j.t.Errorf("asked for %s", path)

@@ -161,7 +161,8 @@ func (s *session) take(e watch.Event) *accel.Problem {
 	node, _ := e.Object.(*corev1.Node)
 	switch e.Type {
 	case watch.Added, watch.Modified:
-		if node == nil || s.node != nil && s.node.UID == node.UID && !later(node.ResourceVersion, s.node.ResourceVersion) {
+		if node == nil || s.node != nil && s.node.UID == node.UID && !later(node.ResourceVersion,
+			s.node.ResourceVersion) {
 			return nil
 		}
 		s.node = node
@@ -207,7 +208,8 @@ func (s *session) pass(ctx context.Context) {
 		has := s.node != nil && labelled(s.node, r, s.extent)
 		y.Problem = p
 		y.see(s.node)
-		y.Labelled = has && (kept || y.Labelled && p != nil && p.Reason == accel.APIUnreachable) // not reached is "don't know"
+		// not reached is "don't know"
+		y.Labelled = has && (kept || y.Labelled && p != nil && p.Reason == accel.APIUnreachable)
 	})
 	s.settleAccounts(ctx, p)
 }

@@ -30,7 +30,8 @@ func transitions(from, to accel.Machine) []news {
 		case accel.BlockedChange:
 			all = append(all, warning(c.Problem, "%s: %s: %s", c.Kind, c.State, c.Problem.Message))
 		case accel.KernelChange:
-			all = append(all, warning(c.Problem, "%s: a reboot into kernel %s would find no driver: %s", c.Kind, c.Release, c.Problem.Message))
+			all = append(all, warning(c.Problem, "%s: a reboot into kernel %s would find no driver: %s", c.Kind,
+				c.Release, c.Problem.Message))
 		case accel.UpgradeChange:
 			all = append(all, upgradeNews(c)...)
 		case accel.HealthChange:
@@ -51,10 +52,16 @@ func upgradeNews(c accel.UpgradeChange) []news {
 	is := c.To.Upgrade
 	if c.Done() {
 		now := accel.DriverRef{Version: c.To.Version, Key: c.To.Key}
-		all = append(all, news{false, "DriverUpgraded", shorten(fmt.Sprintf("%s: the driver is %s, was %s", c.Kind, now, c.From.Upgrade.From))})
+		all = append(all, news{
+			false, "DriverUpgraded",
+			shorten(fmt.Sprintf("%s: the driver is %s, was %s", c.Kind, now, c.From.Upgrade.From)),
+		})
 	}
 	if c.Wished() {
-		all = append(all, news{false, "DriverUpgradePending", shorten(fmt.Sprintf("%s: upgrade from %s to %s: %s", c.Kind, is.From, is.To, is.Why))})
+		all = append(all, news{
+			false, "DriverUpgradePending",
+			shorten(fmt.Sprintf("%s: upgrade from %s to %s: %s", c.Kind, is.From, is.To, is.Why)),
+		})
 	}
 	if c.Failed() {
 		all = append(all, warning(is.Failure.Problem, "%s: upgrade to %s: %s", c.Kind, is.To, is.Failure.Message))
@@ -70,9 +77,11 @@ func healthNews(c accel.HealthChange) []news {
 		return nil
 	case c.To.State != accel.Healthy:
 		reason := string(first(c.To.Reason, accel.DeviceUnhealthy))
-		return []news{{true, reason, shorten(fmt.Sprintf("%s: %s is %s: %s", c.Kind, c.Device, c.To.State, c.To.Message))}}
+		return []news{{true, reason, shorten(fmt.Sprintf("%s: %s is %s: %s", c.Kind, c.Device, c.To.State,
+			c.To.Message))}}
 	case c.From != nil && c.From.State != accel.Healthy:
-		return []news{{false, "DeviceHealthy", fmt.Sprintf("%s: %s is healthy, was %s", c.Kind, c.Device, c.From.State)}}
+		return []news{{false, "DeviceHealthy", fmt.Sprintf("%s: %s is healthy, was %s", c.Kind, c.Device,
+			c.From.State)}}
 	}
 	return nil
 }

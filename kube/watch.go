@@ -13,9 +13,11 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// events is one watch. It hands over each event until told that no more is wanted, or until the watch ends, which is no error. The
-// error is what the API server has against it, before the first event or in place of one.
-func events[T any](ctx context.Context, api API, path string, query url.Values, take func(kind string, x *T) (more bool)) error {
+// events is one watch. It hands over each event until told that no more is wanted, or until the watch ends, which is no
+// error. The error is what the API server has against it, before the first event or in place of one.
+func events[T any](ctx context.Context, api API, path string, query url.Values,
+	take func(kind string, x *T) (more bool),
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := api.Watch(ctx, path, query)
@@ -52,7 +54,8 @@ func ended(status json.RawMessage) error {
 
 func tooOld(err error) bool { return apierrors.IsGone(err) || apierrors.IsResourceExpired(err) }
 
-// persist begins a watch again and again, at growing distances while it ends soon, until it says that it is over or ctx ends.
+// persist begins a watch again and again, at growing distances while it ends soon, until it says that it is over or ctx
+// ends.
 func persist(ctx context.Context, watch func() (over bool)) {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		began := time.Now()

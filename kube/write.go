@@ -26,7 +26,8 @@ func (s *session) allowance(r *rendered, retaint bool) time.Duration {
 	if d > 0 {
 		v.Cancel()
 		if s.k.first("rival") {
-			s.k.c.Log.Warn("somebody keeps changing the node's labels or condition; writing slows down", "node", s.k.c.Node)
+			s.k.c.Log.Warn("somebody keeps changing the node's labels or condition; writing slows down", "node",
+				s.k.c.Node)
 		}
 	}
 	return d
@@ -87,17 +88,19 @@ func (s *session) writeMetadata(ctx context.Context, r *rendered, retaint bool) 
 		return problem("patch taints of node", s.k.c.Node, refusal), true
 	}
 	if s.k.first("labels") {
-		s.k.c.Log.Warn("the API server refuses labels outside acceld.dev/; they are left out", "node", s.k.c.Node, "error", refusal)
+		s.k.c.Log.Warn("the API server refuses labels outside acceld.dev/; they are left out", "node", s.k.c.Node,
+			"error", refusal)
 	}
 	return nil, true
 }
 
-// patch sends one patch and keeps the answer as the newest node. A conflict (somebody else changed the taints) and a node
-// that is gone are read again.
+// patch sends one patch and keeps the answer as the newest node. A conflict (somebody else changed the taints) and a
+// node that is gone are read again.
 func (s *session) patch(ctx context.Context, t types.PatchType, body []byte, subresources ...string) error {
 	limited, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	node, err := s.k.c.Client.Nodes.Patch(limited, s.k.c.Node, t, body, metav1.PatchOptions{FieldManager: FieldManager}, subresources...)
+	node, err := s.k.c.Client.Nodes.Patch(limited, s.k.c.Node, t, body, metav1.PatchOptions{FieldManager: FieldManager},
+		subresources...)
 	switch {
 	case err == nil:
 		s.node = node

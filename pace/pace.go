@@ -24,9 +24,9 @@ func Jitter(d time.Duration) time.Duration {
 	return d - d/5 + rand.N(2*(d/5)+1)
 }
 
-// Backoff is the wait after an attempt that failed. It doubles with each failure in a row. A random part, as long as the
-// wait itself, keeps a thousand nodes that lost the same thing from asking for it together. The spread does not begin at
-// zero: that would double the load of a failure that stays.
+// Backoff is the wait after an attempt that failed. It doubles with each failure in a row. A random part, as long as
+// the wait itself, keeps a thousand nodes that lost the same thing from asking for it together. The spread does not
+// begin at zero: that would double the load of a failure that stays.
 type Backoff struct {
 	First, Max time.Duration // the least and the most
 }

@@ -17,8 +17,8 @@ var css string
 //go:embed page.js
 var script string
 
-// Document is a whole page. Its script asks for a newer one with If-None-Match and "Prefer: wait=20" (RFC 7240), and changes in the
-// browser what differs. Without scripts the browser loads the page again now and then.
+// Document is a whole page. Its script asks for a newer one with If-None-Match and "Prefer: wait=20" (RFC 7240), and
+// changes in the browser what differs. Without scripts the browser loads the page again now and then.
 type Document struct {
 	Title string
 	// Tone colours the mark in the browser's tab.
@@ -33,7 +33,8 @@ type Document struct {
 // Bytes renders the page.
 func (d Document) Bytes() []byte {
 	var b bytes.Buffer
-	b.WriteString("<!DOCTYPE html>\n<html lang=\"en\" data-now=\"" + strconv.FormatInt(d.Now.UnixMilli(), 10) + "\" data-tag=\"" + escape(d.Tag) + "\">\n")
+	b.WriteString("<!DOCTYPE html>\n<html lang=\"en\" data-now=\"" + strconv.FormatInt(d.Now.UnixMilli(), 10) +
+		"\" data-tag=\"" + escape(d.Tag) + "\">\n")
 	El(
 		"head",
 		El("meta", Set("charset", "utf-8")),
@@ -68,7 +69,9 @@ func icon(t Tone) string {
 	if fill == "" {
 		fill = "#8a94a0"
 	}
-	return "data:image/svg+xml," + url.PathEscape(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><circle cx="8" cy="8" r="7" fill="`+fill+`"/></svg>`)
+	return "data:image/svg+xml," +
+		url.PathEscape(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><circle cx="8" cy="8" r="7" fill="`+
+			fill+`"/></svg>`)
 }
 
 // Policy is the Content-Security-Policy of every page: its own style and script, and questions to where it came from.

@@ -1,6 +1,7 @@
-// Package page writes what people look at in a browser: elements as Go values with everything in them escaped, one style sheet and
-// one script that are in the page itself, and headers that forbid everything else. It knows nothing about accelerators. It is
-// not html/template, because that calls methods by name, and then the linker keeps every method of every type.
+// Package page writes what people look at in a browser: elements as Go values with everything in them escaped, one
+// style sheet and one script that are in the page itself, and headers that forbid everything else. It knows nothing
+// about accelerators. It is not html/template, because that calls methods by name, and then the linker keeps every
+// method of every type.
 package page
 
 import (
@@ -25,8 +26,8 @@ type Node struct {
 // Text is a text; all of it is shown as it is.
 type Text string
 
-// Attr is an attribute of an element. One without a name is none. Its value is escaped and not judged: what people or devices say
-// may be in a title, and must not be where a browser runs it (href, src, style, on…).
+// Attr is an attribute of an element. One without a name is none. Its value is escaped and not judged: what people or
+// devices say may be in a title, and must not be where a browser runs it (href, src, style, on…).
 type Attr struct{ Name, Value string }
 
 func (n Node) put(into *Node) { into.children = append(into.children, n) }

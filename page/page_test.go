@@ -32,14 +32,17 @@ func rendered(d Document) string { return string(d.Bytes()) }
 // TestEscapes: whatever a text or an attribute says, it is shown and not obeyed.
 func TestEscapes(t *testing.T) {
 	hostile := "</style></script><script>alert(\"x\")</script>\" onload='x' \x1b[2J\x00\xff&amp;"
-	d := Document{Title: hostile, Tag: hostile, Now: at(), Header: El("h1", Class(hostile), Set("title", hostile), Text(hostile)), Main: Table(hostile, []string{hostile, "b"}, TableRow{
-		Class: hostile, Cells: []Node{Row(Text(hostile)), Badge(Tone(hostile), hostile)}, Below: Facts(Fact(hostile, hostile), Fact("none", "")),
+	d := Document{Title: hostile, Tag: hostile, Now: at(), Header: El("h1", Class(hostile), Set("title", hostile),
+		Text(hostile)), Main: Table(hostile, []string{hostile, "b"}, TableRow{
+		Class: hostile, Cells: []Node{Row(Text(hostile)), Badge(Tone(hostile), hostile)},
+		Below: Facts(Fact(hostile, hostile), Fact("none", "")),
 	}), Footer: Strip(hostile, []Segment{{0, 1, Tone(hostile), hostile}})}
 	html := rendered(d)
 	if err := wellFormed(html); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Count(html, "<script") != 1 || strings.Count(html, "</style>") != 1 || strings.Contains(html, "\x1b") || strings.Contains(html, "\x00") || strings.Contains(html, "' ") && strings.Contains(html, `onload='`) {
+	if strings.Count(html, "<script") != 1 || strings.Count(html, "</style>") != 1 || strings.Contains(html, "\x1b") ||
+		strings.Contains(html, "\x00") || strings.Contains(html, "' ") && strings.Contains(html, `onload='`) {
 		t.Error("hostile text reached the page as markup")
 	}
 	if strings.Contains(html, ">none<") {
@@ -47,7 +50,8 @@ func TestEscapes(t *testing.T) {
 	}
 }
 
-// TestPolicy: the policy admits exactly the style and the script that the page has, and nothing of the page is forbidden by it.
+// TestPolicy: the policy admits exactly the style and the script that the page has, and nothing of the page is
+// forbidden by it.
 func TestPolicy(t *testing.T) {
 	w := httptest.NewRecorder()
 	Write(w, 503, Document{Title: "x", Tag: `"1"`, Now: at()})
@@ -70,17 +74,20 @@ func TestPolicy(t *testing.T) {
 
 // TestStill: a page that does not change has no script and is not loaded again.
 func TestStill(t *testing.T) {
-	if html := rendered(Document{Title: "x", Now: at()}); strings.Contains(html, "<script") || strings.Contains(html, "refresh") {
+	if html := rendered(Document{Title: "x", Now: at()}); strings.Contains(html, "<script") ||
+		strings.Contains(html, "refresh") {
 		t.Error(html)
 	}
-	if html := rendered(Document{Title: "x", Tag: `"1"`, Now: at()}); !strings.Contains(html, `<noscript><meta http-equiv="refresh" content="15"/></noscript>`) {
+	if html := rendered(Document{Title: "x", Tag: `"1"`, Now: at()}); !strings.Contains(html,
+		`<noscript><meta http-equiv="refresh" content="15"/></noscript>`) {
 		t.Error("without scripts it is not loaded again")
 	}
 }
 
 func TestWords(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		-time.Second: "0 s", 59 * time.Second: "59 s", 61 * time.Second: "1 min", 3*time.Hour + 5*time.Minute: "3 h 5 min", 50 * time.Hour: "2 d 2 h",
+		-time.Second: "0 s", 59 * time.Second: "59 s", 61 * time.Second: "1 min",
+		3*time.Hour + 5*time.Minute: "3 h 5 min", 50 * time.Hour: "2 d 2 h",
 	} {
 		if got := Span(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)

@@ -12,8 +12,8 @@ type TableRow struct {
 	Below Node
 }
 
-// Table is a table that on a narrow screen is a list of blocks. Its roles are written out, because browsers forget them when a
-// table is not shown as one. The caption is for programs that read aloud.
+// Table is a table that on a narrow screen is a list of blocks. Its roles are written out, because browsers forget them
+// when a table is not shown as one. The caption is for programs that read aloud.
 func Table(caption string, heads []string, rows ...TableRow) Node {
 	head := El("tr", Set("role", "row"))
 	for _, h := range heads {
@@ -34,10 +34,12 @@ func Table(caption string, heads []string, rows ...TableRow) Node {
 		}
 		tr.put(&body)
 		if !r.Below.empty() {
-			El("tr", Set("role", "row"), Class("below"), El("td", Set("role", "cell"), Set("colspan", strconv.Itoa(len(heads))), r.Below)).put(&body)
+			El("tr", Set("role", "row"), Class("below"),
+				El("td", Set("role", "cell"), Set("colspan", strconv.Itoa(len(heads))), r.Below)).put(&body)
 		}
 	}
-	return El("table", Set("role", "table"), El("caption", Text(caption)), El("thead", Set("role", "rowgroup"), head), body)
+	return El("table", Set("role", "table"), El("caption", Text(caption)), El("thead", Set("role", "rowgroup"), head),
+		body)
 }
 
 // class is the attribute, none for no name.
@@ -59,11 +61,13 @@ type Segment struct {
 
 // Strip is a bar of segments, such as the states of the last day. label says what it is of.
 func Strip(label string, segments []Segment) Node {
-	svg := El("svg", Class("strip"), Set("viewBox", "0 0 1000 14"), Set("preserveAspectRatio", "none"), Set("role", "img"), Set("aria-label", label))
+	svg := El("svg", Class("strip"), Set("viewBox", "0 0 1000 14"), Set("preserveAspectRatio", "none"),
+		Set("role", "img"), Set("aria-label", label))
 	for _, s := range segments {
 		from, to := max(s.From, 0)*1000, min(s.To, 1)*1000
 		El(
-			"rect", Class(string(s.Tone)), Set("x", number(from)), Set("y", "0"), Set("height", "14"), Set("width", number(max(to-from, 1))),
+			"rect", Class(string(s.Tone)), Set("x", number(from)), Set("y", "0"), Set("height", "14"),
+			Set("width", number(max(to-from, 1))),
 			El("title", Text(s.Says)),
 		).put(&svg)
 	}

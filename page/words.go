@@ -33,7 +33,8 @@ func (t Tone) Mark() string {
 
 // Badge is a word on a ground of the tone's colour, with its mark, which programs that read aloud leave out.
 func Badge(t Tone, word string) Node {
-	return El("span", Class("badge", "t-"+string(t)), El("span", Set("aria-hidden", "true"), Text(t.Mark()+" ")), Text(word))
+	return El("span", Class("badge", "t-"+string(t)), El("span", Set("aria-hidden", "true"), Text(t.Mark()+" ")),
+		Text(word))
 }
 
 // Span is a duration in its two largest units.
@@ -56,12 +57,14 @@ func Ago(now, at time.Time) Node {
 	if at.IsZero() {
 		return Node{}
 	}
-	return El("time", stamp(at), Set("title", Full(at)), Set("data-ago", strconv.FormatInt(at.UnixMilli(), 10)), Text(Span(now.Sub(at))+" ago"))
+	return El("time", stamp(at), Set("title", Full(at)), Set("data-ago", strconv.FormatInt(at.UnixMilli(), 10)),
+		Text(Span(now.Sub(at))+" ago"))
 }
 
 // In says how long until at.
 func In(now, at time.Time) Node {
-	return El("time", stamp(at), Set("title", Full(at)), Set("data-in", strconv.FormatInt(at.UnixMilli(), 10)), Text("in "+Span(at.Sub(now))))
+	return El("time", stamp(at), Set("title", Full(at)), Set("data-in", strconv.FormatInt(at.UnixMilli(), 10)),
+		Text("in "+Span(at.Sub(now))))
 }
 
 // Clock is the time of the day, with the date for the pointer.

@@ -146,7 +146,8 @@ func (b *book) readingsOf(id string) map[string]float64 {
 func (b *book) state() *accel.ProbeHave {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// Nobody changes the labels: the next snapshot brings others. What a device is does not change when its program falls silent.
+	// Nobody changes the labels: the next snapshot brings others. What a device is does not change when its program
+	// falls silent.
 	s := &accel.ProbeHave{Program: b.program, Problem: cmp.Or(b.stuck, b.quiet), Labels: b.labels}
 	if b.problem != nil {
 		s.Problem = cmp.Or(s.Problem, b.problem.Message)

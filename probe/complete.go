@@ -10,7 +10,8 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// complete puts on a device what is known of it. What was said before the program fell silent is kept, and said to be old.
+// complete puts on a device what is known of it. What was said before the program fell silent is kept, and said to be
+// old.
 func (b *book) complete(h *host.Host, def *accel.Definition, a *accel.Accelerator) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -39,7 +40,8 @@ func (b *book) complete(h *host.Host, def *accel.Definition, a *accel.Accelerato
 	case b.problem != nil:
 		a.Health = worse(a.Health, accel.Degraded, b.problem.Reason, "", b.problem.Message)
 	case !told && b.fresh && b.bound[a.ID]:
-		a.Health = worse(a.Health, accel.Unhealthy, accel.DeviceUnhealthy, "", "its driver is bound and "+b.program+" does not find it")
+		a.Health = worse(a.Health, accel.Unhealthy, accel.DeviceUnhealthy, "",
+			"its driver is bound and "+b.program+" does not find it")
 	}
 }
 
@@ -51,7 +53,8 @@ func (b *book) undivided(id string) bool {
 	return !told && !b.fresh && !b.tried && b.problem == nil && b.stuck == ""
 }
 
-// current reports whether the program that runs now has said how a device is divided, and that nothing else is amiss with it.
+// current reports whether the program that runs now has said how a device is divided, and that nothing else is amiss
+// with it.
 func (b *book) current(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,7 +79,9 @@ func (b *book) identify(def *accel.Definition, d accel.ProbeDevice, a *accel.Acc
 }
 
 // worse is the health h, or another one where that is worse. An empty one is not known.
-func worse(h accel.Health, state accel.HealthState, reason accel.Reason, action accel.Action, message string) accel.Health {
+func worse(h accel.Health, state accel.HealthState, reason accel.Reason, action accel.Action,
+	message string,
+) accel.Health {
 	if !state.Worse(h.State) {
 		return h
 	}
@@ -84,7 +89,9 @@ func worse(h accel.Health, state accel.HealthState, reason accel.Reason, action 
 }
 
 // partitions are the parts of a, ordered by ID. Health.State is empty where it is the device's.
-func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator, told []accel.ProbePartition) []accel.Accelerator {
+func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator,
+	told []accel.ProbePartition,
+) []accel.Accelerator {
 	if len(a.Nodes) == 0 && len(def.Nodes) > 0 {
 		return nil
 	}
@@ -96,7 +103,8 @@ func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator, told [
 		}
 		p := accel.Accelerator{
 			ID: accel.PartitionID(a.ID, profile, name), Parent: a.ID, Profile: profile,
-			NUMANode: a.NUMANode, Ports: a.Ports, Fabric: a.Fabric, Bound: a.Bound, Serial: a.Serial, UUID: clean(t.UUID), Model: a.Model,
+			NUMANode: a.NUMANode, Ports: a.Ports, Fabric: a.Fabric, Bound: a.Bound, Serial: a.Serial,
+			UUID: clean(t.UUID), Model: a.Model,
 			Capacity: t.Capacity,
 		}
 		var missing []string
@@ -108,7 +116,10 @@ func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator, told [
 			p.Env = append(p.Env, accel.PartitionText(e, a.ID, name, profile))
 		}
 		if len(missing) > 0 {
-			p.Health = accel.Health{State: accel.Unhealthy, Reason: accel.NodeMissing, Message: "there is no device node " + strings.Join(missing, ", ")}
+			p.Health = accel.Health{
+				State: accel.Unhealthy, Reason: accel.NodeMissing,
+				Message: "there is no device node " + strings.Join(missing, ", "),
+			}
 		}
 		list = append(list, p)
 	}

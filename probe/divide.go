@@ -39,7 +39,8 @@ type divisions struct {
 	asks chan accel.ProbeRequest
 }
 
-// hold holds a device back that is not divided as it should be, and sees to it that it is. The device is as the program has just said.
+// hold holds a device back that is not divided as it should be, and sees to it that it is. The device is as the program
+// has just said.
 func (p *program) hold(def *accel.Definition, a *accel.Accelerator) {
 	parts, declared := def.LayoutOf(a.ID)
 	d := &p.divisions
@@ -59,7 +60,10 @@ func (p *program) hold(def *accel.Definition, a *accel.Accelerator) {
 	if !maps.Equal(x.parts, parts) { // another wish, and perhaps a better one
 		x.parts, x.why, x.next = parts, "", time.Time{}
 	}
-	a.Withheld = &accel.Withheld{By: accel.ByPartitioning, Reason: accel.DeviceHeld, Message: "it is to be " + into(parts) + x.why}
+	a.Withheld = &accel.Withheld{
+		By: accel.ByPartitioning, Reason: accel.DeviceHeld,
+		Message: "it is to be " + into(parts) + x.why,
+	}
 	if now := time.Now(); p.ctx != nil && !x.busy && !now.Before(x.next) {
 		x.busy = true
 		device := *a

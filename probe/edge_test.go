@@ -92,7 +92,8 @@ func TestFaultTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(faults) != 3 || time.Since(faults[0].At) > time.Minute || !faults[1].At.Equal(ago) || faults[2].At.After(time.Now()) {
+	if len(faults) != 3 || time.Since(faults[0].At) > time.Minute || !faults[1].At.Equal(ago) ||
+		faults[2].At.After(time.Now()) {
 		t.Errorf("%+v", faults)
 	}
 }
@@ -121,12 +122,16 @@ func TestDeaf(t *testing.T) {
 	}
 }
 
-// TestOldWords: what a program has said counts for its time from when it was last heard of, and a new one must say it again.
+// TestOldWords: what a program has said counts for its time from when it was last heard of, and a new one must say it
+// again.
 func TestOldWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := book{changed: func() {}, metrics: map[string]bool{"m": true}}
 		say := func() {
-			b.hear(accel.ProbeLine{Snapshot: &accel.ProbeSnapshot{Devices: []accel.ProbeDevice{{ID: one, Model: "NPU 9"}}}})
+			b.hear(accel.ProbeLine{Snapshot: &accel.ProbeSnapshot{Devices: []accel.ProbeDevice{{
+				ID:    one,
+				Model: "NPU 9",
+			}}}})
 			b.hear(accel.ProbeLine{Readings: map[string]map[string]float64{one: {"m": 1}}})
 		}
 		b.meet("watcher 7", []string{one}, time.Minute)
@@ -167,7 +172,8 @@ func TestTooMany(t *testing.T) {
 	}
 	b.hear(accel.ProbeLine{Snapshot: &s})
 	b.hear(accel.ProbeLine{Readings: map[string]map[string]float64{"0": {"m": 3}}})
-	if len(b.readings) != maxDevices || len(b.devices) != maxDevices || b.readings["0"]["m"] != 3 || len(b.readings["1"]) != 1 {
+	if len(b.readings) != maxDevices || len(b.devices) != maxDevices || b.readings["0"]["m"] != 3 ||
+		len(b.readings["1"]) != 1 {
 		t.Errorf("%d readings, %d devices, %v %v", len(b.readings), len(b.devices), b.readings["0"], b.readings["1"])
 	}
 }
@@ -175,7 +181,8 @@ func TestTooMany(t *testing.T) {
 // TestClean: what a program says fits into a line of a terminal.
 func TestClean(t *testing.T) {
 	for text, want := range map[string]string{
-		" on fire ": "on fire", "a\nb\x1b[31mc\x7fd\x00e\tf": "a b [31mc d e f", "bad \xff byte": "bad   byte", "ü": "ü",
+		" on fire ": "on fire", "a\nb\x1b[31mc\x7fd\x00e\tf": "a b [31mc d e f", "bad \xff byte": "bad   byte",
+		"ü": "ü",
 	} {
 		if got := clean(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

@@ -18,7 +18,8 @@ type Options struct {
 	Host *host.Host
 	// Beside is the directory of the agent's own programs, in this process's file system.
 	Beside string
-	// Dir is where the host keeps what programs have said until the next boot, such as "/run/acceld/probe"; empty for nowhere.
+	// Dir is where the host keeps what programs have said until the next boot, such as "/run/acceld/probe"; empty for
+	// nowhere.
 	Dir string
 	// Metrics are the names that readings may have.
 	Metrics []string
@@ -90,8 +91,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// Complete puts on the devices of a kind what its program says of them, and learns from them whether the program is wanted: it is
-// while the kind's driver is bound to a device. The result is accs.
+// Complete puts on the devices of a kind what its program says of them, and learns from them whether the program is
+// wanted: it is while the kind's driver is bound to a device. The result is accs.
 func (k *Keeper) Complete(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
 	if def.Probe == nil {
 		return accs
@@ -111,9 +112,9 @@ func (k *Keeper) Complete(def *accel.Definition, accs []accel.Accelerator) []acc
 	return accs
 }
 
-// Hold holds back devices of which nobody has said yet how they are divided, and those that are to be divided otherwise, and sees to it
-// that these are when no pod has them. It is to be called with devices as health has judged them: holding back is no verdict. The
-// result is accs.
+// Hold holds back devices of which nobody has said yet how they are divided, and those that are to be divided
+// otherwise, and sees to it that these are when no pod has them. It is to be called with devices as health has judged
+// them: holding back is no verdict. The result is accs.
 func (k *Keeper) Hold(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
 	p := k.known(def.Kind)
 	if p == nil || def.Partitions == nil || !def.Partitions.Told {
@@ -123,7 +124,10 @@ func (k *Keeper) Hold(def *accel.Definition, accs []accel.Accelerator) []accel.A
 		switch {
 		case !a.Present() || a.Bound == "" || a.Bound != def.Driver.Binds:
 		case p.book.undivided(a.ID):
-			accs[i].Withheld = &accel.Withheld{By: accel.ByPartitioning, Reason: accel.ProbeUnanswered, Message: "how it is divided is not known yet"}
+			accs[i].Withheld = &accel.Withheld{
+				By: accel.ByPartitioning, Reason: accel.ProbeUnanswered,
+				Message: "how it is divided is not known yet",
+			}
 		case k.o.Users != nil && p.book.current(a.ID):
 			p.hold(def, &accs[i])
 		}
@@ -185,8 +189,8 @@ func (k *Keeper) State(kind string) *accel.ProbeHave {
 	return p.book.state()
 }
 
-// Pause ends the program of a kind and returns when it has ended, or ctx has: while it runs, its devices' driver is in use. It
-// runs again after resume.
+// Pause ends the program of a kind and returns when it has ended, or ctx has: while it runs, its devices' driver is in
+// use. It runs again after resume.
 func (k *Keeper) Pause(ctx context.Context, kind string) (resume func()) {
 	p := k.known(kind)
 	if p == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// What a program has said last is kept below /run for the next agent: until its own program has spoken, nobody would know how devices
-// are divided, and none could be given out. A boot empties it.
+// What a program has said last is kept below /run for the next agent: until its own program has spoken, nobody would
+// know how devices are divided, and none could be given out. A boot empties it.
 
 // file is where it is kept; empty for nowhere.
 func (p *program) file() string {
@@ -38,7 +38,8 @@ func (p *program) remember() {
 		p.o.Log.Warn("what a probe program has said before cannot be read", "path", p.file(), "error", err)
 		return
 	}
-	p.book.devices, p.book.labels, p.book.heard, p.book.limit = devices(&s), labels(s.Labels), time.Now(), silence(p.def)
+	p.book.devices, p.book.labels, p.book.heard, p.book.limit = devices(&s), labels(s.Labels), time.Now(),
+		silence(p.def)
 }
 
 // keep keeps a snapshot, nil for none.

@@ -50,7 +50,10 @@ func (b *bench) Write(p []byte) (int, error) {
 func newBench(t *testing.T, script string) *bench {
 	t.Helper()
 	b := &bench{T: t, dir: t.TempDir(), news: make(chan struct{}, 1)}
-	b.def = &accel.Definition{Kind: "example-npu", Driver: accel.DriverDefinition{Binds: "npu"}, Probe: &accel.Probe{Argv: []string{b.script(script)}, Silence: "2s"}}
+	b.def = &accel.Definition{
+		Kind: "example-npu", Driver: accel.DriverDefinition{Binds: "npu"},
+		Probe: &accel.Probe{Argv: []string{b.script(script)}, Silence: "2s"},
+	}
 	b.start()
 	t.Cleanup(func() { b.stop() })
 	return b
@@ -64,7 +67,8 @@ func (b *bench) start() {
 		b.Fatal(err)
 	}
 	b.k = New(Options{
-		Host: h, Beside: b.dir, Dir: b.dir, Metrics: []string{"accelerator_temperature_celsius"}, Log: slog.New(slog.NewTextHandler(b, nil)),
+		Host: h, Beside: b.dir, Dir: b.dir, Metrics: []string{"accelerator_temperature_celsius"},
+		Log: slog.New(slog.NewTextHandler(b, nil)),
 		Changed: func() {
 			select {
 			case b.news <- struct{}{}:
@@ -123,7 +127,8 @@ func (b *bench) until(what string, ok func([]accel.Accelerator) bool) []accel.Ac
 		case <-time.After(50 * time.Millisecond):
 		}
 		if time.Since(began) > soon {
-			b.Fatalf("%s: not within %s; %+v, program %+v, log %s", what, soon, accs, b.k.State(b.def.Kind), b.log.String())
+			b.Fatalf("%s: not within %s; %+v, program %+v, log %s", what, soon, accs, b.k.State(b.def.Kind),
+				b.log.String())
 		}
 	}
 }
@@ -156,7 +161,8 @@ echo '{"fault":{"device":"0000:03:00.0","code":"42"}}'
 	if accs[1].Health.State != accel.Healthy || accs[1].NUMANode != 1 {
 		t.Errorf("the other one: %+v", accs[1])
 	}
-	if diff := cmp.Diff(map[string]float64{"accelerator_temperature_celsius": 55}, b.k.Readings(b.def.Kind, one)); diff != "" {
+	if diff := cmp.Diff(map[string]float64{"accelerator_temperature_celsius": 55},
+		b.k.Readings(b.def.Kind, one)); diff != "" {
 		t.Errorf("readings (-want +got):\n%s", diff)
 	}
 	if s := b.k.State(b.def.Kind); s.Program != "watcher 7" || s.Problem != "" || s.Labels["example.com/x"] != "y" {
@@ -172,14 +178,20 @@ echo '{"fault":{"device":"0000:03:00.0","code":"42"}}'
 // TestNonsense: what cannot be believed ends the program; it is started again, and its devices are what they were.
 func TestNonsense(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{
-		"no program":     {"", ""},
-		"no JSON":        {hello + "echo nonsense\n" + stays, "a line cannot be read"},
-		"another shape":  {hello + `echo '{"snapshot":[1]}'` + "\n" + stays, "a line cannot be read"},
-		"a long line":    {hello + "head -c 1100000 /dev/zero | tr '\\0' x\n" + stays, "longer than 1048576 bytes"},
-		"no hello":       {both + stays, "its first line is no hello"},
-		"another tongue": {`echo '{"hello":{"protocol":2}}'` + "\n" + stays, "it speaks version 2 of the protocol, this agent 1"},
-		"it ends":        {hello + "echo the library is upside down >&2\nexit 3\n", "exit status 3: the library is upside down"},
-		"it is silent":   {hello + "sleep 100\n", "has said nothing for 2s"},
+		"no program":    {"", ""},
+		"no JSON":       {hello + "echo nonsense\n" + stays, "a line cannot be read"},
+		"another shape": {hello + `echo '{"snapshot":[1]}'` + "\n" + stays, "a line cannot be read"},
+		"a long line":   {hello + "head -c 1100000 /dev/zero | tr '\\0' x\n" + stays, "longer than 1048576 bytes"},
+		"no hello":      {both + stays, "its first line is no hello"},
+		"another tongue": {
+			`echo '{"hello":{"protocol":2}}'` + "\n" + stays,
+			"it speaks version 2 of the protocol, this agent 1",
+		},
+		"it ends": {
+			hello + "echo the library is upside down >&2\nexit 3\n",
+			"exit status 3: the library is upside down",
+		},
+		"it is silent": {hello + "sleep 100\n", "has said nothing for 2s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, c.script)
@@ -227,7 +239,8 @@ func TestCrash(t *testing.T) {
 		t.Errorf("a moment after its end: %+v", a)
 	}
 	accs := b.until("old", func(accs []accel.Accelerator) bool { return accs[0].Health.State == accel.Degraded })
-	if h := accs[0].Health; h.Reason != accel.ProbeUnanswered || !strings.Contains(h.Message, "exit status 1") || accs[0].Model != "NPU 9" {
+	if h := accs[0].Health; h.Reason != accel.ProbeUnanswered || !strings.Contains(h.Message, "exit status 1") ||
+		accs[0].Model != "NPU 9" {
 		t.Errorf("after its silence: %+v", accs[0])
 	}
 	if err := os.Remove(filepath.Join(b.dir, "broken")); err != nil {
@@ -252,7 +265,8 @@ func kill(t *testing.T, pid string) {
 	}
 }
 
-// TestWish: the program runs for the devices that the driver is bound to, as the definition says, and not at all without one.
+// TestWish: the program runs for the devices that the driver is bound to, as the definition says, and not at all
+// without one.
 func TestWish(t *testing.T) {
 	b := newBench(t, hello+both+stays)
 	b.until("known", model)
@@ -262,7 +276,8 @@ func TestWish(t *testing.T) {
 	b.k.Complete(b.def, []accel.Accelerator{{ID: one}, {ID: two}})
 	wait(t, "nothing known", func() bool { return b.k.State(b.def.Kind).Program == "" })
 	other := *b.def
-	other.Probe = &accel.Probe{Argv: []string{b.script(strings.ReplaceAll(hello, "watcher 7", "watcher 8") + both + stays)}, Silence: "2s"}
+	other.Probe = &accel.Probe{Argv: []string{b.script(strings.ReplaceAll(hello, "watcher 7",
+		"watcher 8") + both + stays)}, Silence: "2s"}
 	b.def = &other
 	b.until("another program", func([]accel.Accelerator) bool { return b.k.State(b.def.Kind).Program == "watcher 8" })
 	b.k.Keep(map[string]*accel.Definition{})
@@ -284,12 +299,14 @@ func wait(t *testing.T, what string, ok func() bool) {
 func TestMissed(t *testing.T) {
 	b := newBench(t, hello+`echo '{"snapshot":{"devices":[{"id":"0000:01:00.0","model":"NPU 9"}]}}'`+"\n"+stays)
 	accs := b.until("known", model)
-	if h := accs[1].Health; h.State != accel.Unhealthy || h.Reason != accel.DeviceUnhealthy || h.Message != "its driver is bound and watcher 7 does not find it" {
+	if h := accs[1].Health; h.State != accel.Unhealthy || h.Reason != accel.DeviceUnhealthy ||
+		h.Message != "its driver is bound and watcher 7 does not find it" {
 		t.Errorf("the other one: %+v", h)
 	}
 }
 
-// TestAbsent: a program that has nothing to ask says nothing about devices, also where it was to say how they are divided.
+// TestAbsent: a program that has nothing to ask says nothing about devices, also where it was to say how they are
+// divided.
 func TestAbsent(t *testing.T) {
 	b := newBench(t, hello+"sleep 1\n"+`echo '{"absent":"no library here"}'`+"\n")
 	b.def.Partitions = &accel.Partitions{Told: true}
@@ -337,24 +354,44 @@ func TestPartitions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	def := &accel.Definition{Kind: "example-npu", Resource: "example.com/npu", Driver: accel.DriverDefinition{Binds: "npu"}, Probe: &accel.Probe{}, Partitions: &accel.Partitions{Told: true, WithDevice: true, Env: []string{"PART={{.Name}}"}, Rename: "example.com/part-{{.Profile}}"}}
+	def := &accel.Definition{
+		Kind: "example-npu", Resource: "example.com/npu",
+		Driver: accel.DriverDefinition{Binds: "npu"}, Probe: &accel.Probe{}, Partitions: &accel.Partitions{
+			Told:       true,
+			WithDevice: true, Env: []string{"PART={{.Name}}"}, Rename: "example.com/part-{{.Profile}}",
+		},
+	}
 	b := &book{changed: func() {}, metrics: map[string]bool{}}
 	b.meet("watcher 7", []string{one}, time.Minute)
-	b.hear(accel.ProbeLine{Snapshot: &accel.ProbeSnapshot{Devices: []accel.ProbeDevice{{ID: one, Partitions: []accel.ProbePartition{
-		{Name: "b", Profile: "half", Nodes: []string{"/dev/null", "/etc/passwd", "/dev/../etc/passwd"}, Capacity: map[string]int64{"memory": 5}},
-		{Name: "a", Profile: "half", Nodes: []string{"/dev/npu-not-there"}},
-		{Name: "", Profile: "half"},
-	}}}}})
-	a := accel.Accelerator{ID: one, Bound: "npu", Nodes: []accel.DeviceNode{{Path: "/dev/npu0", Major: 9}}, Health: accel.Health{State: accel.Healthy}}
+	b.hear(accel.ProbeLine{Snapshot: &accel.ProbeSnapshot{Devices: []accel.ProbeDevice{{
+		ID: one,
+		Partitions: []accel.ProbePartition{
+			{
+				Name: "b", Profile: "half", Nodes: []string{"/dev/null", "/etc/passwd", "/dev/../etc/passwd"},
+				Capacity: map[string]int64{"memory": 5},
+			},
+			{Name: "a", Profile: "half", Nodes: []string{"/dev/npu-not-there"}},
+			{Name: "", Profile: "half"},
+		},
+	}}}})
+	a := accel.Accelerator{
+		ID: one, Bound: "npu", Nodes: []accel.DeviceNode{{Path: "/dev/npu0", Major: 9}},
+		Health: accel.Health{State: accel.Healthy},
+	}
 	b.complete(h, def, &a)
 	want := []accel.Accelerator{
 		{
-			ID: one + "-half-a", Parent: one, Profile: "half", Bound: "npu", Env: []string{"PART=a"}, Nodes: []accel.DeviceNode{{Path: "/dev/npu0", Major: 9}},
-			Health: accel.Health{State: accel.Unhealthy, Reason: accel.NodeMissing, Message: "there is no device node /dev/npu-not-there"},
+			ID: one + "-half-a", Parent: one, Profile: "half", Bound: "npu", Env: []string{"PART=a"},
+			Nodes: []accel.DeviceNode{{Path: "/dev/npu0", Major: 9}},
+			Health: accel.Health{
+				State: accel.Unhealthy, Reason: accel.NodeMissing,
+				Message: "there is no device node /dev/npu-not-there",
+			},
 		},
 		{
-			ID: one + "-half-b", Parent: one, Profile: "half", Bound: "npu", Env: []string{"PART=b"}, Capacity: map[string]int64{"memory": 5},
-			Nodes: []accel.DeviceNode{{Path: "/dev/null", Major: 1, Minor: 3}, {Path: "/dev/npu0", Major: 9}},
+			ID: one + "-half-b", Parent: one, Profile: "half", Bound: "npu", Env: []string{"PART=b"},
+			Capacity: map[string]int64{"memory": 5},
+			Nodes:    []accel.DeviceNode{{Path: "/dev/null", Major: 1, Minor: 3}, {Path: "/dev/npu0", Major: 9}},
 		},
 	}
 	if diff := cmp.Diff(want, a.Partitions); diff != "" {

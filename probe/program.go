@@ -203,7 +203,8 @@ type absence string
 
 func (a absence) Error() string { return string(a) }
 
-// once starts the program and listens to it. It returns nil when another wish ended it, and otherwise why it does not run.
+// once starts the program and listens to it. It returns nil when another wish ended it, and otherwise why it does not
+// run.
 func (p *program) once(ctx context.Context, def *accel.Definition, bound []string) error {
 	alive, kill := context.WithCancel(ctx)
 	defer kill()
@@ -236,7 +237,8 @@ func (p *program) once(ctx context.Context, def *accel.Definition, bound []strin
 	select {
 	case <-child.Ended():
 	case <-late.C:
-		p.book.hangs(fmt.Sprintf("%s hangs in the kernel since %s and cannot be ended", filepath.Base(argv[0]), time.Now().Format("15:04:05")))
+		p.book.hangs(fmt.Sprintf("%s hangs in the kernel since %s and cannot be ended", filepath.Base(argv[0]),
+			time.Now().Format("15:04:05")))
 		p.o.Changed()
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -276,7 +278,9 @@ func (p *program) vacate() {
 }
 
 // listen takes in what the program writes until it ends, falls silent, cannot be understood or is not wanted any more.
-func (p *program) listen(ctx context.Context, def *accel.Definition, bound []string, child *host.Resident) (wanted bool, why error) {
+func (p *program) listen(ctx context.Context, def *accel.Definition, bound []string, child *host.Resident) (wanted bool,
+	why error,
+) {
 	lines := make(chan []byte)
 	go func() {
 		defer close(lines)

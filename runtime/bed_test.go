@@ -42,15 +42,28 @@ func newBed(t *testing.T, root string) *bed {
 	if err := os.WriteFile(program, []byte("the hook"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	b.def = &accel.Definition{Kind: "qemu-edu", Resource: "qemu.org/edu", Nodes: []accel.NodeSource{{Glob: "accel/*", Permissions: "wr"}, {Glob: "misc/*", Permissions: "m"}}, Container: accel.Edits{
-		Env:    []string{"EDU=1"},
-		Mounts: []accel.Mount{{HostPath: "/usr/lib/edu", ContainerPath: "/usr/lib/edu"}},
-		Nodes:  []string{"/dev/eductl"},
-	}}
+	b.def = &accel.Definition{
+		Kind: "qemu-edu", Resource: "qemu.org/edu",
+		Nodes: []accel.NodeSource{{Glob: "accel/*", Permissions: "wr"}, {Glob: "misc/*", Permissions: "m"}},
+		Container: accel.Edits{
+			Env:    []string{"EDU=1"},
+			Mounts: []accel.Mount{{HostPath: "/usr/lib/edu", ContainerPath: "/usr/lib/edu"}},
+			Nodes:  []string{"/dev/eductl"},
+		},
+	}
 	b.accs = []accel.Accelerator{
-		{ID: "0000:01:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu0", Major: 240, Minor: 0}}, Health: accel.Health{State: accel.Healthy}},
-		{ID: "0000:02:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu1", Major: 240, Minor: 1}}, Health: accel.Health{State: accel.Unhealthy}},
-		{ID: "0000:03:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu2", Major: 240, Minor: 2}}, Health: accel.Health{State: accel.Gone}},
+		{
+			ID: "0000:01:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu0", Major: 240, Minor: 0}},
+			Health: accel.Health{State: accel.Healthy},
+		},
+		{
+			ID: "0000:02:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu1", Major: 240, Minor: 1}},
+			Health: accel.Health{State: accel.Unhealthy},
+		},
+		{
+			ID: "0000:03:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu2", Major: 240, Minor: 2}},
+			Health: accel.Health{State: accel.Gone},
+		},
 		{ID: "0000:04:00.0", Health: accel.Health{State: accel.Healthy}},
 	}
 	b.restart(program, "cri-o")
@@ -64,7 +77,10 @@ func (b *bed) restart(program, engine string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.r = New(h, Options{Log: slog.New(slog.NewTextHandler(b.log, nil)), HookProgram: program, Engine: accel.ContainerEngine{Name: engine}})
+	b.r = New(h, Options{
+		Log: slog.New(slog.NewTextHandler(b.log, nil)), HookProgram: program,
+		Engine: accel.ContainerEngine{Name: engine},
+	})
 }
 
 func (b *bed) path(name string) string { return filepath.Join(b.root, name) }
@@ -120,7 +136,8 @@ func (b *bed) files() map[string]string {
 			}
 			text = string(data)
 		}
-		all[strings.TrimPrefix(p, b.root)] = st.Mode().String() + " " + st.ModTime().Format(time.RFC3339Nano) + " " + text
+		all[strings.TrimPrefix(p, b.root)] = st.Mode().String() + " " + st.ModTime().Format(time.RFC3339Nano) + " " +
+			text
 		return nil
 	})
 	if err != nil {

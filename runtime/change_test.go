@@ -15,7 +15,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestChangeKeepsLinkAndMode: the file behind an administrator's link is changed, the link stays, and who may read it is as before.
+// TestChangeKeepsLinkAndMode: the file behind an administrator's link is changed, the link stays, and who may read it
+// is as before.
 func TestChangeKeepsLinkAndMode(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", old)
 	link, file := filepath.Join(d.root, "etc/c.toml"), filepath.Join(d.root, "etc/real.toml")
@@ -28,7 +29,8 @@ func TestChangeKeepsLinkAndMode(t *testing.T) {
 	if text, err := os.Readlink(link); err != nil || text != "real.toml" {
 		t.Errorf("the link leads to %q: %v", text, err)
 	}
-	if st, err := os.Lstat(file); err != nil || st.Mode() != 0o600 || !strings.Contains(d.file("/etc/real.toml"), "enable_cdi") {
+	if st, err := os.Lstat(file); err != nil || st.Mode() != 0o600 || !strings.Contains(d.file("/etc/real.toml"),
+		"enable_cdi") {
 		t.Errorf("the file: %v, %v\n%s", st, err, d.file("/etc/real.toml"))
 	}
 }
@@ -37,10 +39,12 @@ func TestChangeKeepsLinkAndMode(t *testing.T) {
 func TestChangeThatTheProgramRefuses(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", old)
 	program := filepath.Join(d.root, "usr/bin/containerd")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(program), 0o755), os.WriteFile(program, []byte("accepts nothing"), 0o755)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(program), 0o755), os.WriteFile(program, []byte("accepts nothing"),
+		0o755)); err != nil {
 		t.Fatal(err)
 	}
-	if _, p := d.agent(RestartNow).ApplyConfig(t.Context()); reason(p) != accel.RuntimeConfigInvalid || !strings.Contains(p.Message, "/usr/bin/containerd refuses") {
+	if _, p := d.agent(RestartNow).ApplyConfig(t.Context()); reason(p) != accel.RuntimeConfigInvalid ||
+		!strings.Contains(p.Message, "/usr/bin/containerd refuses") {
 		t.Error(p)
 	}
 	if d.file("/etc/c.toml") != old || d.calls != nil {
@@ -48,7 +52,8 @@ func TestChangeThatTheProgramRefuses(t *testing.T) {
 	}
 }
 
-// TestRestartedWithTheSameNumber: a daemon that was restarted meanwhile is another one, also when it has the number of the one before.
+// TestRestartedWithTheSameNumber: a daemon that was restarted meanwhile is another one, also when it has the number of
+// the one before.
 func TestRestartedWithTheSameNumber(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", old)
 	if _, p := d.agent(RestartNever).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded {
@@ -70,7 +75,8 @@ func TestRestartIdleLooksAtOnce(t *testing.T) {
 			d.creating = false
 		}
 	}
-	if _, p := d.agent(RestartIdle).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded || d.calls != nil {
+	if _, p := d.agent(RestartIdle).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded ||
+		d.calls != nil {
 		t.Errorf("%v, %q", p, d.calls)
 	}
 }

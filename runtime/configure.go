@@ -29,8 +29,8 @@ type Report struct {
 	Hooks []string `json:"hooks,omitempty"`
 }
 
-// CheckConfig says what the configuration of the container runtime is, whether devices reach containers with it, and what
-// an ApplyConfig would change. It changes nothing. The problem is the one that an ApplyConfig would have.
+// CheckConfig says what the configuration of the container runtime is, whether devices reach containers with it, and
+// what an ApplyConfig would change. It changes nothing. The problem is the one that an ApplyConfig would have.
 func (r *Runtime) CheckConfig() (Report, *accel.Problem) {
 	r.begin()
 	defer r.mu.Unlock()
@@ -58,7 +58,8 @@ func (r *Runtime) report() (Report, *accel.Problem) {
 func (r *Runtime) newer(c *engine.Config) []string {
 	var all []string
 	for _, name := range c.Files {
-		if st, err := r.host.Stat(name); err == nil && !r.engine.Started.IsZero() && st.ModTime().After(r.engine.Started.Add(time.Second)) {
+		if st, err := r.host.Stat(name); err == nil && !r.engine.Started.IsZero() &&
+			st.ModTime().After(r.engine.Started.Add(time.Second)) {
 			all = append(all, name) // the kernel tells the start to a hundredth, and the clock of the boot drifts
 		}
 	}
@@ -68,10 +69,10 @@ func (r *Runtime) newer(c *engine.Config) []string {
 // ApplyConfig makes the container runtime give devices to containers, with the smallest change that the policies allow,
 // and none when it does already. What is written is valid by the runtime's own rules and by its own program where that
 // can be asked. Without a running runtime that is all. Otherwise the change is taken over, by a reload where that
-// suffices, else by a restart where the policy has one: RuntimeRestartNeeded where it has not. When the runtime does not
-// come back within thirty seconds with the pods that it had, every file gets its bytes back, it is restarted once more, and
-// the problem is RuntimeDown. The same change is then not tried again before the next boot, except by whoever asks for it: a node
-// must not lose its runtime every few minutes.
+// suffices, else by a restart where the policy has one: RuntimeRestartNeeded where it has not. When the runtime does
+// not come back within thirty seconds with the pods that it had, every file gets its bytes back, it is restarted once
+// more, and the problem is RuntimeDown. The same change is then not tried again before the next boot, except by whoever
+// asks for it: a node must not lose its runtime every few minutes.
 //
 // A RuntimeRestartNeeded comes with the change that waits; the next call does not write it again.
 func (r *Runtime) ApplyConfig(ctx context.Context) (Report, *accel.Problem) {
@@ -110,8 +111,8 @@ func (r *Runtime) applyFiles(ctx context.Context) (Report, *accel.Problem) {
 }
 
 // change writes the files of a change, or none: what was written before a failure gets its bytes back. A runtime that
-// runs is first noted to need a restart, so that a crash on any line leaves a restart that is not needed rather than one
-// that is forgotten.
+// runs is first noted to need a restart, so that a crash on any line leaves a restart that is not needed rather than
+// one that is forgotten.
 func (r *Runtime) change(c engine.Change) *accel.Problem {
 	if r.running() {
 		if p := r.noteRestart(c); p != nil {

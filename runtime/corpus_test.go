@@ -124,8 +124,8 @@ func plant(t *testing.T, a *txtar.Archive, shape [][2]string) string {
 	return root
 }
 
-// picture is everything about a tree that a purge must restore: of files and directories the mode, the owner, the time and
-// the content, without acceld's own books.
+// picture is everything about a tree that a purge must restore: of files and directories the mode, the owner, the time
+// and the content, without acceld's own books.
 func picture(t *testing.T, root string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -299,7 +299,8 @@ func (s sample) byProgram(t *testing.T, r *Runtime) {
 	if os.Getenv("ACCELD_TESTBED") != "1" {
 		return
 	}
-	one, two, crio := os.Getenv("ACCELD_CONTAINERD1"), bedProgram(t, "containerd"), bedProgram(t, "crio") // the bed has no containerd 1
+	// the bed has no containerd 1
+	one, two, crio := os.Getenv("ACCELD_CONTAINERD1"), bedProgram(t, "containerd"), bedProgram(t, "crio")
 	if major(two) != "2" {
 		t.Fatalf("the test bed's containerd %q is not a 2", two)
 	}
@@ -311,7 +312,8 @@ func (s sample) byProgram(t *testing.T, r *Runtime) {
 		run(two, "/cdi'", "--config", toml, "config", "dump")
 	}
 	if _, ok := staged["crio.conf"]; ok && crio != "" {
-		run(crio, "run/cdi", "--config", filepath.Join(dir, "crio.conf"), "--config-dir", filepath.Join(dir, "crio.conf.d"), "config")
+		run(crio, "run/cdi", "--config", filepath.Join(dir, "crio.conf"), "--config-dir",
+			filepath.Join(dir, "crio.conf.d"), "config")
 	}
 }
 

@@ -34,8 +34,11 @@ func (r *Runtime) client() (cri.RuntimeServiceClient, func(), error) {
 		return nil, nil, err
 	}
 	var dialer net.Dialer
-	conn, err := grpc.NewClient("passthrough:///cri", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", file) }))
+	conn, err := grpc.NewClient("passthrough:///cri", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithNoProxy(),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", file)
+		}))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -125,8 +128,8 @@ func (r *Runtime) alive(ctx context.Context, before []string) error {
 	return nil
 }
 
-// askVersion asks a daemon for its version where its program does not tell as much as decides whether it reads specs, and no sooner
-// than a minute after it was asked before: who does not answer is not to be waited for at each look.
+// askVersion asks a daemon for its version where its program does not tell as much as decides whether it reads specs,
+// and no sooner than a minute after it was asked before: who does not answer is not to be waited for at each look.
 func (r *Runtime) askVersion() {
 	const often = time.Minute
 	if !r.running() || strings.Contains(r.engine.Version, ".") || time.Since(r.asked) < often {

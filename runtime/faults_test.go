@@ -116,7 +116,8 @@ func TestReadOnlyKeepsTheOldSpec(t *testing.T) {
 	readOnly(t, dir, true)
 
 	b.def.Container.Env = []string{"EDU=2"}
-	if _, p := b.r.Apply(b.def, b.accs, b.want); p == nil || p.Reason != accel.ReadOnly || !strings.Contains(p.Message, specFile) {
+	if _, p := b.r.Apply(b.def, b.accs, b.want); p == nil || p.Reason != accel.ReadOnly ||
+		!strings.Contains(p.Message, specFile) {
 		t.Fatalf("Apply on a read-only directory: %v; want ReadOnly with the file", p)
 	}
 	if p := b.r.Remove(b.def); p == nil || p.Reason != accel.ReadOnly {
@@ -136,7 +137,8 @@ func TestReadOnlyUsr(t *testing.T) {
 	}
 	b := newBed(t, t.TempDir())
 	mount(t, b.path("/usr"), "")
-	b.write("/etc/crio/crio.conf.d/00-default", "[crio.runtime]\nhooks_dir = [\"/run/containers/oci/hooks.d\", \"/usr/share/containers/oci/hooks.d\"]\n")
+	b.write("/etc/crio/crio.conf.d/00-default",
+		"[crio.runtime]\nhooks_dir = [\"/run/containers/oci/hooks.d\", \"/usr/share/containers/oci/hooks.d\"]\n")
 	for _, dir := range []string{"/run/containers/oci/hooks.d", "/usr/share/containers/oci/hooks.d"} {
 		if err := os.MkdirAll(b.path(dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -186,7 +188,8 @@ func TestOutdatedView(t *testing.T) {
 	dir := b.path("/usr/share/containers")
 	mount(t, dir, "")
 	readOnly(t, dir, true)
-	if _, p := b.r.Apply(b.def, b.accs, b.want); p == nil || p.Reason != accel.ViewOutdated || !strings.Contains(p.Message, defaultHookDir) {
+	if _, p := b.r.Apply(b.def, b.accs, b.want); p == nil || p.Reason != accel.ViewOutdated ||
+		!strings.Contains(p.Message, defaultHookDir) {
 		t.Fatalf("Apply: %v; want ViewOutdated with the file", p)
 	}
 	if want := []string{defaultHookDir + "/" + jsonName}; !cmp.Equal(want, asked) {

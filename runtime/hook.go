@@ -134,7 +134,10 @@ func (r *Runtime) removeJSON() *accel.Problem {
 }
 
 func (r *Runtime) everyHookDir() []string {
-	dirs := slices.Concat(r.hookDirs, []string{defaultHookDir, "/etc/containers/oci/hooks.d", "/run/containers/oci/hooks.d"})
+	dirs := slices.Concat(r.hookDirs, []string{
+		defaultHookDir, "/etc/containers/oci/hooks.d",
+		"/run/containers/oci/hooks.d",
+	})
 	slices.Sort(dirs)
 	return slices.Compact(dirs)
 }
@@ -153,9 +156,9 @@ func (r *Runtime) programInJSON() string {
 }
 
 // PublishReadiness writes what the hook decides on, for the accelerators of all kinds and what the scheduler chose for
-// containers, when it differs from what is there. A device is ready when it is healthy, has its
-// nodes, and nothing withholds it. The agent publishes on every change of these, before Apply and also when no hook is wanted: a hook that is already in a container's specification
-// still asks.
+// containers, when it differs from what is there. A device is ready when it is healthy, has its nodes, and nothing
+// withholds it. The agent publishes on every change of these, before Apply and also when no hook is wanted: a hook that
+// is already in a container's specification still asks.
 func (r *Runtime) PublishReadiness(kinds map[string][]accel.Accelerator, choices ...gate.Choice) *accel.Problem {
 	r.mu.Lock()
 	defer r.mu.Unlock()

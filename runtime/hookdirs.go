@@ -84,7 +84,8 @@ func (r *Runtime) hookProblems() []string {
 				err = validHook(b)
 			}
 			if err != nil {
-				all = append(all, fmt.Sprintf("%s will not start again while %q is there: %v", r.engine.Name, name, err))
+				all = append(all, fmt.Sprintf("%s will not start again while %q is there: %v", r.engine.Name, name,
+					err))
 			}
 		}
 	}
@@ -93,10 +94,12 @@ func (r *Runtime) hookProblems() []string {
 
 // hookUnread is the problem of a directory that was made after CRI-O started: it watches the one that was there before.
 func (r *Runtime) hookUnread(dir string) *accel.Problem {
-	if made := r.host.Born(dir); r.engine.Name != "cri-o" || !r.running() || !made.After(r.engine.Started.Add(time.Second)) {
+	if made := r.host.Born(dir); r.engine.Name != "cri-o" || !r.running() ||
+		!made.After(r.engine.Started.Add(time.Second)) {
 		return nil
 	}
-	return accel.Problemf(accel.HooksUnread, "%q was made after %s started, which does not read it until it is restarted", dir, r.unit())
+	return accel.Problemf(accel.HooksUnread,
+		"%q was made after %s started, which does not read it until it is restarted", dir, r.unit())
 }
 
 // validHook reads a hooks.d file as far as the loader does when it starts.

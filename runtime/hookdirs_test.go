@@ -14,30 +14,65 @@ import (
 )
 
 func TestHookDirs(t *testing.T) {
-	const usr, etc, run = "/usr/share/containers/oci/hooks.d", "/etc/containers/oci/hooks.d", "/run/containers/oci/hooks.d"
+	const usr, etc, run = "/usr/share/containers/oci/hooks.d", "/etc/containers/oci/hooks.d",
+		"/run/containers/oci/hooks.d"
 	for name, test := range map[string]struct {
 		engine string
 		files  map[string]string
 		want   []string
 	}{
-		"nothing configured":     {"cri-o", nil, []string{usr}},
-		"no runtime":             {"", nil, nil},
-		"containerd":             {"containerd", nil, nil},
-		"main file":              {"cri-o", map[string]string{"/etc/crio/crio.conf": "[crio.runtime]\nhooks_dir = [\"" + etc + "\"]\n"}, []string{etc}},
-		"main file without it":   {"cri-o", map[string]string{"/etc/crio/crio.conf": "[crio.image]\npause_image=\"x\"\n"}, []string{usr}},
-		"empty list":             {"cri-o", map[string]string{"/etc/crio/crio.conf": "[crio.runtime]\nhooks_dir = []\n"}, []string{}},
-		"drop-in wins over main": {"cri-o", map[string]string{"/etc/crio/crio.conf": "[crio.runtime]\nhooks_dir=[\"" + usr + "\"]", "/etc/crio/crio.conf.d/01-x.conf": "[crio.runtime]\nhooks_dir=[\"" + etc + "\",\"" + run + "\"]"}, []string{etc, run}},
+		"nothing configured": {"cri-o", nil, []string{usr}},
+		"no runtime":         {"", nil, nil},
+		"containerd":         {"containerd", nil, nil},
+		"main file": {
+			"cri-o",
+			map[string]string{"/etc/crio/crio.conf": "[crio.runtime]\nhooks_dir = [\"" + etc + "\"]\n"},
+			[]string{etc},
+		},
+		"main file without it": {
+			"cri-o",
+			map[string]string{"/etc/crio/crio.conf": "[crio.image]\npause_image=\"x\"\n"},
+			[]string{usr},
+		},
+		"empty list": {
+			"cri-o",
+			map[string]string{"/etc/crio/crio.conf": "[crio.runtime]\nhooks_dir = []\n"},
+			[]string{},
+		},
+		"drop-in wins over main": {
+			"cri-o",
+			map[string]string{
+				"/etc/crio/crio.conf":             "[crio.runtime]\nhooks_dir=[\"" + usr + "\"]",
+				"/etc/crio/crio.conf.d/01-x.conf": "[crio.runtime]\nhooks_dir=[\"" + etc + "\",\"" + run + "\"]",
+			},
+			[]string{etc, run},
+		},
 		"drop-ins in lexical order, any suffix, recursive": {"cri-o", map[string]string{
 			"/etc/crio/crio.conf.d/00-default":   "[crio.runtime]\nhooks_dir=[\"" + etc + "\"]",
 			"/etc/crio/crio.conf.d/10/z.bak":     "[crio.runtime]\nhooks_dir=[\"" + run + "\"]",
 			"/etc/crio/crio.conf.d/05-other.cfg": "[crio.runtime]\nhooks_dir=[\"" + usr + "\"]",
 		}, []string{run}},
-		"broken drop-in": {"cri-o", map[string]string{"/etc/crio/crio.conf.d/00": "[crio.runtime]\nhooks_dir=[\"" + run + "\"]", "/etc/crio/crio.conf.d/01": "hooks_dir = ["}, []string{run}},
-		"relative paths": {"cri-o", map[string]string{"/etc/crio/crio.conf": "[crio.runtime]\nhooks_dir = [\"hooks.d\", \"/a/../b/\"]\n"}, []string{"/b"}},
+		"broken drop-in": {"cri-o", map[string]string{"/etc/crio/crio.conf.d/00": "[crio.runtime]\nhooks_dir=[\"" +
+			run + "\"]", "/etc/crio/crio.conf.d/01": "hooks_dir = ["}, []string{run}},
+		"relative paths": {
+			"cri-o",
+			map[string]string{"/etc/crio/crio.conf": "[crio.runtime]\nhooks_dir = [\"hooks.d\", \"/a/../b/\"]\n"},
+			[]string{"/b"},
+		},
 		"podman default": {"podman", nil, []string{usr}},
-		"podman's own":   {"podman", map[string]string{"/etc/containers/containers.conf": "[engine]\nhooks_dir = [\"" + etc + "\"]\n"}, []string{etc}},
-		"podman appends": {"podman", map[string]string{"/etc/containers/containers.conf.d/a.conf": "[engine]\nhooks_dir = [\"" + etc + "\", {append=true}]\n"}, []string{usr, etc}},
-		"podman suffix":  {"podman", map[string]string{"/etc/containers/containers.conf.d/a.bak": "[engine]\nhooks_dir = [\"" + etc + "\"]\n"}, []string{usr}},
+		"podman's own": {"podman", map[string]string{"/etc/containers/containers.conf": "[engine]\nhooks_dir = [\"" +
+			etc + "\"]\n"}, []string{etc}},
+		"podman appends": {
+			"podman",
+			map[string]string{"/etc/containers/containers.conf.d/a.conf": "[engine]\nhooks_dir = [\"" + etc +
+				"\", {append=true}]\n"},
+			[]string{usr, etc},
+		},
+		"podman suffix": {
+			"podman",
+			map[string]string{"/etc/containers/containers.conf.d/a.bak": "[engine]\nhooks_dir = [\"" + etc + "\"]\n"},
+			[]string{usr},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, t.TempDir())

@@ -25,14 +25,19 @@ func (r *Runtime) libraries(def *accel.Definition) ([]*specs.Mount, *accel.Probl
 				continue // the host does not have it: containers bring their own
 			}
 			if group.SameVersion && version != "" && !strings.HasSuffix(file, "."+version) {
-				return nil, accel.Problemf(accel.LibraryMismatch, "library %q of the host is %q, and the loaded driver of %q has version %q", name, file, def.Kind, version)
+				return nil, accel.Problemf(accel.LibraryMismatch,
+					"library %q of the host is %q, and the loaded driver of %q has version %q", name, file, def.Kind,
+					version)
 			}
 			targets := []string{path.Base(file)}
 			if name != targets[0] {
 				targets = append(targets, name)
 			}
 			for _, target := range targets {
-				mounts = append(mounts, &specs.Mount{HostPath: file, ContainerPath: path.Join(group.Path, target), Options: append(readOnlyOptions(), "rbind")})
+				mounts = append(mounts, &specs.Mount{
+					HostPath: file, ContainerPath: path.Join(group.Path, target),
+					Options: append(readOnlyOptions(), "rbind"),
+				})
 			}
 		}
 	}
@@ -42,7 +47,8 @@ func (r *Runtime) libraries(def *accel.Definition) ([]*specs.Mount, *accel.Probl
 // driverVersion is the version of the definition's first module that is loaded and says one.
 func (r *Runtime) driverVersion(def *accel.Definition) string {
 	for _, m := range def.Driver.Modules {
-		if v, err := r.host.ReadString(path.Join("/sys/module", strings.ReplaceAll(m.Name, "-", "_"), "version")); err == nil && v != "" {
+		if v, err := r.host.ReadString(path.Join("/sys/module", strings.ReplaceAll(m.Name, "-", "_"),
+			"version")); err == nil && v != "" {
 			return v
 		}
 	}

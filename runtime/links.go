@@ -38,8 +38,9 @@ func (r *Runtime) link(s *spec) *accel.Problem {
 	return nil
 }
 
-// unlinkStale takes away the links of our own that lead to one of the spec's nodes under numbers which it had before: a driver
-// that is loaded again may get another major number. Whoever has the old one by then would be taken for our device.
+// unlinkStale takes away the links of our own that lead to one of the spec's nodes under numbers which it had before: a
+// driver that is loaded again may get another major number. Whoever has the old one by then would be taken for our
+// device.
 func (r *Runtime) unlinkStale(s *spec) *accel.Problem {
 	entries, err := r.host.ReadDir(linkDir)
 	if errors.Is(err, fs.ErrNotExist) {

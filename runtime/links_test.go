@@ -9,8 +9,8 @@ import (
 	"github.com/acceld/acceld/host/ledger"
 )
 
-// A driver whose nodes udev does not know: those of a device and the one that all share get their links, with CDI and without,
-// and a purge takes them back.
+// A driver whose nodes udev does not know: those of a device and the one that all share get their links, with CDI and
+// without, and a purge takes them back.
 func TestLinksOfNodesThatUdevDoesNotKnow(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("device nodes are made by root alone")
@@ -29,7 +29,10 @@ func TestLinksOfNodesThatUdevDoesNotKnow(t *testing.T) {
 		if have, p := b.r.Apply(b.def, b.accs, b.want); p != nil || !have.Applied {
 			t.Fatalf("%+v, %v", have, p)
 		}
-		for link, want := range map[string]string{"/dev/char/195:0": "../edu0", "/dev/char/195:1": "../edu1", "/dev/char/195:255": "../eductl"} {
+		for link, want := range map[string]string{
+			"/dev/char/195:0": "../edu0", "/dev/char/195:1": "../edu1",
+			"/dev/char/195:255": "../eductl",
+		} {
 			if text, err := os.Readlink(b.path(link)); err != nil || text != want {
 				t.Errorf("CDI %t: %s leads to %q, %v", cdi, link, text, err)
 			}
@@ -43,7 +46,8 @@ func TestLinksOfNodesThatUdevDoesNotKnow(t *testing.T) {
 	}
 }
 
-// A driver that is loaded again may get another major number. The old link would lead whoever has the old one to our node.
+// A driver that is loaded again may get another major number. The old link would lead whoever has the old one to our
+// node.
 func TestStaleLinkIsRemoved(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.apply()
@@ -56,7 +60,10 @@ func TestStaleLinkIsRemoved(t *testing.T) {
 		}
 	}
 	b.apply()
-	for link, there := range map[string]bool{"240:0": false, "240:1": false, "241:0": true, "241:1": true, "9:9": true} {
+	for link, there := range map[string]bool{
+		"240:0": false, "240:1": false, "241:0": true, "241:1": true,
+		"9:9": true,
+	} {
 		if _, err := os.Lstat(b.path("/dev/char/" + link)); (err == nil) != there {
 			t.Errorf("%s: %v", link, err)
 		}

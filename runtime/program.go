@@ -70,7 +70,8 @@ func (r *Runtime) locateProgram(want accel.Want) (program string, installed bool
 		return "", true, nil
 	}
 	if r.program == "" {
-		return "", false, accel.Problemf(accel.HookMissing, "cannot install the hook: its program is not part of this installation")
+		return "", false, accel.Problemf(accel.HookMissing,
+			"cannot install the hook: its program is not part of this installation")
 	}
 	sum, err := r.sum(r.self, r.program)
 	if err != nil {

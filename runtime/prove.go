@@ -12,9 +12,9 @@ import (
 	"github.com/acceld/acceld/runtime/engine"
 )
 
-// provenByProgram lets the container runtime's own program read the files as they would be, in a directory of their own.
-// Where the program cannot be asked (another machine's root, a program that is not there, one without such a command) the
-// package engine's reading has to do.
+// provenByProgram lets the container runtime's own program read the files as they would be, in a directory of their
+// own. Where the program cannot be asked (another machine's root, a program that is not there, one without such a
+// command) the package engine's reading has to do.
 func (r *Runtime) provenByProgram(ctx context.Context, c engine.Change) *accel.Problem {
 	if !r.live() {
 		return nil
@@ -23,10 +23,15 @@ func (r *Runtime) provenByProgram(ctx context.Context, c engine.Change) *accel.P
 	var args func(dir string) []string
 	switch r.engine.Name {
 	case "containerd":
-		name, args = "containerd", func(dir string) []string { return []string{"--config", path.Join(dir, "0.toml"), "config", "dump"} }
+		name, args = "containerd", func(dir string) []string {
+			return []string{"--config", path.Join(dir, "0.toml"), "config", "dump"}
+		}
 	case "cri-o":
 		name, args = "crio", func(dir string) []string {
-			return []string{"--config", path.Join(dir, "crio.conf"), "--config-dir", path.Join(dir, "crio.conf.d"), "config"}
+			return []string{
+				"--config", path.Join(dir, "crio.conf"), "--config-dir", path.Join(dir, "crio.conf.d"),
+				"config",
+			}
 		}
 	default:
 		return nil
@@ -62,6 +67,7 @@ func (r *Runtime) provenByProgram(ctx context.Context, c engine.Change) *accel.P
 		return nil
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	return accel.Problemf(accel.RuntimeConfigInvalid, "%s refuses its configuration with the change (nothing was changed): %v: %s",
+	return accel.Problemf(accel.RuntimeConfigInvalid,
+		"%s refuses its configuration with the change (nothing was changed): %v: %s",
 		program, err, fmt.Sprintf("%.300s", lines[len(lines)-1]))
 }

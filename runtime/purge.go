@@ -10,8 +10,9 @@ import (
 	"github.com/acceld/acceld/runtime/engine"
 )
 
-// BeforePurge notes that a running container runtime has read files of its configuration, among those at the paths, that
-// a purge is about to give back. A runtime that never read them, because its restart was still outstanding, needs none.
+// BeforePurge notes that a running container runtime has read files of its configuration, among those at the paths,
+// that a purge is about to give back. A runtime that never read them, because its restart was still outstanding, needs
+// none.
 func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 	r.begin()
 	defer r.mu.Unlock()
@@ -37,8 +38,8 @@ func (r *Runtime) BeforePurge(files []string) *accel.Problem {
 	return r.noteRestartFor(back, true)
 }
 
-// AfterPurge makes the running container runtime read the files that were given back, as the policy for restarts allows:
-// RuntimeRestartNeeded where it does not. It also finishes what a purge that was killed had noted.
+// AfterPurge makes the running container runtime read the files that were given back, as the policy for restarts
+// allows: RuntimeRestartNeeded where it does not. It also finishes what a purge that was killed had noted.
 func (r *Runtime) AfterPurge(ctx context.Context) *accel.Problem {
 	r.applying.Lock()
 	defer r.applying.Unlock()

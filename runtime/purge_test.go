@@ -55,7 +55,8 @@ func TestPurgeOfWhatNobodyHasRead(t *testing.T) {
 		t.Fatal(p)
 	}
 	giveBack(t, d.agent(RestartNever))
-	if p := d.agent(RestartNever).AfterPurge(t.Context()); p != nil || d.calls != nil || d.file("/etc/containerd/config.toml") != old {
+	if p := d.agent(RestartNever).AfterPurge(t.Context()); p != nil || d.calls != nil ||
+		d.file("/etc/containerd/config.toml") != old {
 		t.Errorf("%v, calls %q, the file is %q", p, d.calls, d.file("/etc/containerd/config.toml"))
 	}
 }

@@ -87,8 +87,8 @@ func (p *process) restart(context.Context, string) error {
 	return p.start()
 }
 
-// On the real containerd: a change is in force after its restart, and one that it does not start with is taken back, with
-// the CRI up.
+// On the real containerd: a change is in force after its restart, and one that it does not start with is taken back,
+// with the CRI up.
 func TestRealContainerd(t *testing.T) {
 	if os.Getenv("ACCELD_TESTBED") != "1" {
 		t.Skip("ACCELD_TESTBED=1 is not set")
@@ -102,7 +102,10 @@ func TestRealContainerd(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
-	p := &process{T: t, program: program, config: filepath.Join(root, "etc/containerd/config.toml"), socket: filepath.Join(root, "s"), log: filepath.Join(root, "log")}
+	p := &process{
+		T: t, program: program, config: filepath.Join(root, "etc/containerd/config.toml"),
+		socket: filepath.Join(root, "s"), log: filepath.Join(root, "log"),
+	}
 	text := fmt.Sprintf(`version = 3
 root = %q
 state = %q
@@ -112,7 +115,8 @@ imports = ["conf.d/*.toml"]
 [plugins.'io.containerd.cri.v1.runtime']
   cdi_spec_dirs = ["/etc/cdi"]
 `, filepath.Join(root, "lib"), filepath.Join(root, "state"), p.socket)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(p.config), 0o755), os.WriteFile(p.config, []byte(text), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(p.config), 0o755), os.WriteFile(p.config, []byte(text),
+		0o644)); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.start(); err != nil {
@@ -125,8 +129,9 @@ imports = ["conf.d/*.toml"]
 		t.Fatal(err)
 	}
 	e := accel.ContainerEngine{
-		Name: "containerd", Version: "2", Endpoint: "unix:///s", Config: "/etc/containerd/config.toml", Unit: "containerd.service",
-		PID: p.cmd.Process.Pid, Started: time.Now(),
+		Name: "containerd", Version: "2", Endpoint: "unix:///s", Config: "/etc/containerd/config.toml",
+		Unit: "containerd.service",
+		PID:  p.cmd.Process.Pid, Started: time.Now(),
 	}
 	r := New(h, Options{Engine: e, Edit: engine.EditDropin, Restart: RestartNow, Units: Units{Restart: p.restart}})
 	r.live = func() bool { return true }
@@ -145,7 +150,10 @@ imports = ["conf.d/*.toml"]
 	}
 	// Nothing that is proposed is broken, so what breaks it is put in its place.
 	before := picture(t, filepath.Join(root, "etc"))
-	broken := engine.Change{Files: []engine.File{{Path: "/etc/containerd/conf.d/70-broken.toml", New: true, After: []byte("version = 3\n[plugins\n")}}}
+	broken := engine.Change{Files: []engine.File{{
+		Path: "/etc/containerd/conf.d/70-broken.toml", New: true,
+		After: []byte("version = 3\n[plugins\n"),
+	}}}
 	if problem := r.change(broken); problem != nil {
 		t.Fatal(problem)
 	}

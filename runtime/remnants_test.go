@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRemnantsOnRecord: what somebody edited is the ledger's to leave, also under another name of its directory. Without a
-// record it is known by its content.
+// TestRemnantsOnRecord: what somebody edited is the ledger's to leave, also under another name of its directory.
+// Without a record it is known by its content.
 func TestRemnantsOnRecord(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	for _, dir := range []string{"/run", "/var"} {
@@ -34,7 +34,9 @@ func TestRemnantsOnRecord(t *testing.T) {
 	}
 	b.restart("", "cri-o")
 	found, p := b.r.Remnants(false)
-	if p != nil || !slices.ContainsFunc(found, func(f string) bool { return strings.HasSuffix(f, "qemu.org-edu.json") }) {
+	if p != nil || !slices.ContainsFunc(found, func(f string) bool {
+		return strings.HasSuffix(f, "qemu.org-edu.json")
+	}) {
 		t.Errorf("without the record: %q, %v", found, p)
 	}
 }

@@ -21,9 +21,9 @@ type Restart string
 const (
 	// RestartNever leaves it to the operator; the default.
 	RestartNever Restart = "never"
-	// RestartIdle restarts when nothing is being created: the runtime lists the same pods twice within five seconds, all of them
-	// running, and no container that was created and not started. A pod that arrives between the second look and the
-	// restart is tried again by the kubelet.
+	// RestartIdle restarts when nothing is being created: the runtime lists the same pods twice within five seconds,
+	// all of them running, and no container that was created and not started. A pod that arrives between the second
+	// look and the restart is tried again by the kubelet.
 	RestartIdle Restart = "idle"
 	// RestartNow does not look.
 	RestartNow Restart = "now"
@@ -104,7 +104,8 @@ func (r *Runtime) waiting() *accel.Problem {
 	if !ok {
 		return nil
 	}
-	return accel.Problemf(accel.RuntimeRestartNeeded, "%s must be restarted to read %s", r.unit(), strings.Join(n.Files, " and "))
+	return accel.Problemf(accel.RuntimeRestartNeeded, "%s must be restarted to read %s", r.unit(),
+		strings.Join(n.Files, " and "))
 }
 
 // unit is what people restart.
@@ -156,10 +157,13 @@ func (r *Runtime) takeOver(ctx context.Context, c engine.Change) *accel.Problem 
 	return r.rollBack(ctx, c, n.Files, since, before, failed)
 }
 
-// rollBack gives the files their bytes back and starts the runtime once more. A change of an earlier call, of which only
-// the paths are known, is taken back by the ledger.
-func (r *Runtime) rollBack(ctx context.Context, c engine.Change, files []string, since time.Time, before []string, failed error) *accel.Problem {
-	p := accel.Problemf(accel.RuntimeDown, "%s did not come back after a change of its configuration: %v", r.engine.Unit, failed)
+// rollBack gives the files their bytes back and starts the runtime once more. A change of an earlier call, of which
+// only the paths are known, is taken back by the ledger.
+func (r *Runtime) rollBack(ctx context.Context, c engine.Change, files []string, since time.Time, before []string,
+	failed error,
+) *accel.Problem {
+	p := accel.Problemf(accel.RuntimeDown, "%s did not come back after a change of its configuration: %v",
+		r.engine.Unit, failed)
 	if r.units.FirstError != nil {
 		if line := r.units.FirstError(ctx, r.engine.Unit, since); line != "" {
 			p.Tried = append(p.Tried, "its first error: "+line)
@@ -195,15 +199,17 @@ func (r *Runtime) undo(files []string) *accel.Problem {
 		}
 		real = append(real, name)
 	}
-	if _, err := r.ledger.Undo(ledger.UndoOptions{Only: func(path string) bool { return slices.Contains(real, path) }}); err != nil {
+	if _, err := r.ledger.Undo(ledger.UndoOptions{Only: func(path string) bool {
+		return slices.Contains(real, path)
+	}}); err != nil {
 		return accel.AsProblem(err)
 	}
 	return nil
 }
 
 // reloadable reports whether a reload is safe: CRI-O forgets at SIGHUP what its command line said over the files
-// (cri-o#7586), so one that was told anything but where its files are is not. And it reads drop-ins at SIGHUP only from a
-// directory that was there when it started (seen with 1.34.0: pkg/config/config.go, UpdateFromPath).
+// (cri-o#7586), so one that was told anything but where its files are is not. And it reads drop-ins at SIGHUP only from
+// a directory that was there when it started (seen with 1.34.0: pkg/config/config.go, UpdateFromPath).
 func (r *Runtime) reloadable(files []string) bool {
 	for _, f := range files {
 		if made := r.host.Born(path.Dir(f)); made.IsZero() || made.After(r.engine.Started) {

@@ -48,10 +48,16 @@ func newDaemon(t *testing.T, name, config, text string) *daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
-	d := &daemon{T: t, root: root, pods: []string{"a", "b"}, spoil: func() error { return nil }, e: accel.ContainerEngine{
-		Name: name, Endpoint: "unix:///run/s", Config: config, Unit: name + ".service", PID: 1000, Started: time.Now().Add(-time.Hour),
+	d := &daemon{T: t, root: root, pods: []string{"a", "b"}, spoil: func() error {
+		return nil
+	}, e: accel.ContainerEngine{
+		Name: name, Endpoint: "unix:///run/s", Config: config, Unit: name + ".service", PID: 1000,
+		Started: time.Now().Add(-time.Hour),
 	}}
-	for file, text := range map[string]string{config: text, "/proc/1000/cmdline": "/usr/bin/" + name + "\x00", "/run/x": ""} {
+	for file, text := range map[string]string{
+		config: text, "/proc/1000/cmdline": "/usr/bin/" + name + "\x00",
+		"/run/x": "",
+	} {
 		p := filepath.Join(root, file)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
@@ -93,7 +99,8 @@ func (d *daemon) restart(context.Context, string) error {
 	d.call("restart")
 	d.stop()
 	d.e.PID++
-	if err := os.Rename(filepath.Join(d.root, "proc", itoa(d.e.PID-1)), filepath.Join(d.root, "proc", itoa(d.e.PID))); err != nil {
+	if err := os.Rename(filepath.Join(d.root, "proc", itoa(d.e.PID-1)),
+		filepath.Join(d.root, "proc", itoa(d.e.PID))); err != nil {
 		return err
 	}
 	d.e.Started = time.Now()
@@ -110,7 +117,10 @@ func (d *daemon) reload(context.Context, string) error {
 }
 
 func (d *daemon) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
-	return &cri.StatusResponse{Status: &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{{Type: "RuntimeReady", Status: true}}}}, nil
+	return &cri.StatusResponse{Status: &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{{
+		Type:   "RuntimeReady",
+		Status: true,
+	}}}}, nil
 }
 
 func (d *daemon) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
@@ -149,7 +159,9 @@ func (d *daemon) agent(restart Restart) *Runtime {
 	}
 	r := New(h, Options{
 		Engine: d.e, Look: func() accel.ContainerEngine { return d.e }, Edit: engine.EditFull, Restart: restart,
-		Units: Units{Reload: d.reload, Restart: d.restart, FirstError: func(context.Context, string, time.Time) string { return "level=fatal no" }},
+		Units: Units{Reload: d.reload, Restart: d.restart, FirstError: func(context.Context, string, time.Time) string {
+			return "level=fatal no"
+		}},
 	})
 	r.live = func() bool { return true }
 	r.patience = patience{comeback: 500 * time.Millisecond, settle: 10 * time.Millisecond, again: 10 * time.Millisecond}
@@ -176,11 +188,13 @@ func reason(p *accel.Problem) accel.Reason {
 func TestRestartNever(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", old)
 	rep, p := d.agent(RestartNever).ApplyConfig(t.Context())
-	if reason(p) != accel.RuntimeRestartNeeded || len(rep.Change.Files) != 1 || !strings.Contains(p.Message, "containerd.service") {
+	if reason(p) != accel.RuntimeRestartNeeded || len(rep.Change.Files) != 1 ||
+		!strings.Contains(p.Message, "containerd.service") {
 		t.Fatalf("%v, %+v", p, rep.Change)
 	}
 	after := d.file("/etc/c.toml")
-	if rep, p := d.agent(RestartNever).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded || len(rep.Change.Files) != 0 {
+	if rep, p := d.agent(RestartNever).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded ||
+		len(rep.Change.Files) != 0 {
 		t.Errorf("a second apply: %v, %s", p, rep.Diff)
 	}
 	if after != d.file("/etc/c.toml") || d.calls != nil {
@@ -206,14 +220,17 @@ func TestChangeAfterRestart(t *testing.T) {
 	}
 }
 
-// Right files are no use to a runtime that does not read them. What somebody writes into its configuration is of no consequence
-// before its next start.
+// Right files are no use to a runtime that does not read them. What somebody writes into its configuration is of no
+// consequence before its next start.
 func TestUnread(t *testing.T) {
 	const file, offers = "/etc/c.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  enable_cdi = true\n"
 	d := newDaemon(t, "containerd", file, old)
 	r := d.agent(RestartNever)
 	def := &accel.Definition{Kind: "qemu-edu", Resource: "qemu.org/edu"}
-	accs := []accel.Accelerator{{ID: "0000:01:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu0", Major: 240}}, Health: accel.Health{State: accel.Healthy}}}
+	accs := []accel.Accelerator{{
+		ID: "0000:01:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu0", Major: 240}},
+		Health: accel.Health{State: accel.Healthy},
+	}}
 	for _, c := range []struct {
 		config  string
 		restart bool
@@ -242,7 +259,8 @@ func TestUnread(t *testing.T) {
 	if _, p := r.ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded {
 		t.Fatal(p)
 	}
-	if have, p := r.Apply(def, accs, accel.Want{CDI: true}); reason(p) != accel.RuntimeRestartNeeded || !have.Applied || p != have.Unread {
+	if have, p := r.Apply(def, accs, accel.Want{CDI: true}); reason(p) != accel.RuntimeRestartNeeded || !have.Applied ||
+		p != have.Unread {
 		t.Errorf("while the change waits: %+v, %v", have, p)
 	}
 }
@@ -257,14 +275,18 @@ func TestVersionIsAsked(t *testing.T) {
 	}{
 		{"", "v2.1.4", old, "", ""},
 		{"", "", old, accel.RuntimeRestartNeeded, ""},
-		{"1", "1.6.20~ds1", on, accel.RuntimeMissingCDI, "containerd 1.6.20~ds1 does not read CDI specs, whatever its configuration: versions from 1.7.2 do"},
+		{
+			"1", "1.6.20~ds1", on, accel.RuntimeMissingCDI,
+			"containerd 1.6.20~ds1 does not read CDI specs, whatever its configuration: versions from 1.7.2 do",
+		},
 		{"1", "v1.7.24-0ubuntu1", on, "", ""},
 		{"1", "1.\x1b[2J", on, "", ""},
 		{"1.7.1", "1.7.27", on, accel.RuntimeMissingCDI, ""},
 	} {
 		d := newDaemon(t, "containerd", "/etc/c.toml", c.config)
 		d.e.Version, d.version = c.program, c.says
-		if _, p := d.agent(RestartNever).ApplyConfig(t.Context()); reason(p) != c.want || c.message != "" && p.Message != c.message {
+		if _, p := d.agent(RestartNever).ApplyConfig(t.Context()); reason(p) != c.want || c.message != "" &&
+			p.Message != c.message {
 			t.Errorf("program %q, daemon %q: %v", c.program, c.says, p)
 		}
 	}
@@ -273,8 +295,8 @@ func TestVersionIsAsked(t *testing.T) {
 // plain is a configuration that takes two files to change: a line in it, and a file that the line imports.
 const plain = "version = 2\n[debug]\n  level = \"info\"\n"
 
-// told calls a function with each line of a log as it is written, and the file that the line is about: what happens in the middle
-// of a call.
+// told calls a function with each line of a log as it is written, and the file that the line is about: what happens in
+// the middle of a call.
 type told func(message, file string)
 
 func (told) Enabled(context.Context, slog.Level) bool { return true }
@@ -292,8 +314,8 @@ func (f told) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestKilledInAChange: wherever the agent ends in a change of the configuration, the next one knows whether the daemon has read its
-// files, and restarts it when it has not.
+// TestKilledInAChange: wherever the agent ends in a change of the configuration, the next one knows whether the daemon
+// has read its files, and restarts it when it has not.
 func TestKilledInAChange(t *testing.T) {
 	type killed struct{}
 	for n := 0; ; n++ {
@@ -313,7 +335,8 @@ func TestKilledInAChange(t *testing.T) {
 		}()
 		_, p := d.agent(RestartNever).ApplyConfig(t.Context())
 		if unread := d.read != d.files(); p != nil && reason(p) != accel.RuntimeRestartNeeded || unread != (p != nil) {
-			t.Errorf("killed after %d lines: that the daemon has to read its files is %t; the next agent says %v", n, unread, p)
+			t.Errorf("killed after %d lines: that the daemon has to read its files is %t; the next agent says %v", n,
+				unread, p)
 		}
 		if _, p := d.agent(RestartNow).ApplyConfig(t.Context()); p != nil || d.read != d.files() {
 			t.Errorf("killed after %d lines: %v; the daemon has read\n%s\nnot\n%s", n, p, d.read, d.files())
@@ -327,7 +350,8 @@ func TestKilledInAChange(t *testing.T) {
 	}
 }
 
-// TestSecondFileFails: a change of two files of which the second cannot be written is taken back, and nothing waits for a restart.
+// TestSecondFileFails: a change of two files of which the second cannot be written is taken back, and nothing waits for
+// a restart.
 func TestSecondFileFails(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", plain)
 	r := d.agent(RestartNow)
@@ -336,7 +360,8 @@ func TestSecondFileFails(t *testing.T) {
 	r.log = slog.New(told(func(_, file string) {
 		if file == "/etc/conf.d/60-acceld.toml" && !first {
 			first = true
-			if err := errors.Join(os.Rename(config, aside), os.Mkdir(config, 0o755)); err != nil { // nothing can be renamed over a directory
+			// nothing can be renamed over a directory
+			if err := errors.Join(os.Rename(config, aside), os.Mkdir(config, 0o755)); err != nil {
 				t.Error(err)
 			}
 		}
@@ -376,7 +401,8 @@ func TestRestartNow(t *testing.T) {
 func TestRestartIdle(t *testing.T) {
 	d := newDaemon(t, "containerd", "/etc/c.toml", old)
 	d.creating = true
-	if _, p := d.agent(RestartIdle).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded || d.calls != nil {
+	if _, p := d.agent(RestartIdle).ApplyConfig(t.Context()); reason(p) != accel.RuntimeRestartNeeded ||
+		d.calls != nil {
 		t.Fatalf("while a container is created: %v, %q", p, d.calls)
 	}
 	d.creating = false
@@ -427,9 +453,8 @@ func TestRestartIdleLooksTwice(t *testing.T) {
 	}
 }
 
-// CRI-O reads its CDI directories again at a reload, which no policy forbids, unless its command line says something that a
-// reload would make it forget.
-// It also needs to have seen the directory of drop-ins when it started.
+// CRI-O reads its CDI directories again at a reload, which no policy forbids, unless its command line says something
+// that a reload would make it forget. It also needs to have seen the directory of drop-ins when it started.
 func TestReloadSuffices(t *testing.T) {
 	for _, c := range []struct {
 		args    string
@@ -437,7 +462,8 @@ func TestReloadSuffices(t *testing.T) {
 		want    string
 	}{{"", true, "reload"}, {"", false, ""}, {"--log-level=debug\x00", true, ""}} {
 		d := newDaemon(t, "cri-o", "/etc/crio/crio.conf", "[crio.runtime]\ncdi_spec_dirs = [\"/etc/cdi\"]\n")
-		if err := os.WriteFile(filepath.Join(d.root, "proc/1000/cmdline"), []byte("crio\x00"+c.args), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(d.root, "proc/1000/cmdline"), []byte("crio\x00"+c.args),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 		if c.dropins {
@@ -487,7 +513,10 @@ func TestRollBack(t *testing.T) {
 				if reason(p) != accel.RuntimeDown {
 					t.Fatalf("got %v", p)
 				}
-				if diff := cmp.Diff([]string{"its first error: level=fatal no", "every file was given its bytes back, and it runs again"}, p.Tried); diff != "" {
+				if diff := cmp.Diff([]string{
+					"its first error: level=fatal no",
+					"every file was given its bytes back, and it runs again",
+				}, p.Tried); diff != "" {
 					t.Error(diff)
 				}
 				if diff := cmp.Diff(old, d.file("/etc/c.toml")); diff != "" {
@@ -507,12 +536,13 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
-// A hooks directory that was made again is not read any more, and one broken file ends CRI-O's next start: both are said,
-// nothing is touched.
+// A hooks directory that was made again is not read any more, and one broken file ends CRI-O's next start: both are
+// said, nothing is touched.
 func TestHookProblems(t *testing.T) {
 	d := newDaemon(t, "cri-o", "/etc/crio/crio.conf", "")
 	dir := filepath.Join(d.root, defaultHookDir)
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "99-other.json"), []byte(`{"version":`), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "99-other.json"),
+		[]byte(`{"version":`), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	rep, p := d.agent(RestartNever).CheckConfig()
@@ -523,7 +553,8 @@ func TestHookProblems(t *testing.T) {
 	if !strings.Contains(all, "99-other.json") || !strings.Contains(all, "will not start again") {
 		t.Errorf("the broken file is not named: %s", all)
 	}
-	if h, err := host.New(d.root); err == nil && !h.Born(defaultHookDir).IsZero() && !strings.Contains(all, "was made after") {
+	if h, err := host.New(d.root); err == nil && !h.Born(defaultHookDir).IsZero() && !strings.Contains(all,
+		"was made after") {
 		t.Errorf("the new directory is not named: %s", all)
 	}
 	if d.file(defaultHookDir+"/99-other.json") != `{"version":` {

@@ -94,21 +94,26 @@ func New(h *host.Host, o Options) *Runtime {
 	}
 	return &Runtime{
 		host: h, self: self, ledger: changes, log: log, program: o.HookProgram, engine: o.Engine,
-		look: o.Look, edit: cmp.Or(o.Edit, engine.EditNever), restart: cmp.Or(o.Restart, RestartNever), units: o.Units, retry: o.Retry, patience: usual(), live: h.Live, outdated: h.ViewOutdated, digests: map[string]digest{},
+		look: o.Look, edit: cmp.Or(o.Edit, engine.EditNever), restart: cmp.Or(o.Restart, RestartNever), units: o.Units,
+		retry: o.Retry, patience: usual(), live: h.Live, outdated: h.ViewOutdated, digests: map[string]digest{},
 	}
 }
 
-// Check compares the host's files with those that accs need, and changes nothing. Applied is true when the spec (or
-// its absence), the hook's JSON and its program, where want asks for them, are byte for byte right. A Problem says what
-// an Apply would fail with: SpecConflict, SpecInvalid, HookMissing, or a file that cannot be read. Otherwise it is Unread, what
-// makes the runtime ignore right files.
-func (r *Runtime) Check(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave, *accel.Problem) {
+// Check compares the host's files with those that accs need, and changes nothing. Applied is true when the spec (or its
+// absence), the hook's JSON and its program, where want asks for them, are byte for byte right. A Problem says what an
+// Apply would fail with: SpecConflict, SpecInvalid, HookMissing, or a file that cannot be read. Otherwise it is Unread,
+// what makes the runtime ignore right files.
+func (r *Runtime) Check(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave,
+	*accel.Problem,
+) {
 	r.begin()
 	defer r.mu.Unlock()
 	return r.check(def, accs, want)
 }
 
-func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave, *accel.Problem) {
+func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave,
+	*accel.Problem,
+) {
 	var have accel.RuntimeHave
 	program, installed, p := r.locateProgram(want)
 	if p != nil {
@@ -141,8 +146,8 @@ func (r *Runtime) check(def *accel.Definition, accs []accel.Accelerator, want ac
 	return have, have.Unread
 }
 
-// unread is the problem of specs that the container runtime does not read, or does not read yet; nil when it does, or when
-// there is no runtime that acceld knows.
+// unread is the problem of specs that the container runtime does not read, or does not read yet; nil when it does, or
+// when there is no runtime that acceld knows.
 func (r *Runtime) unread() *accel.Problem {
 	if r.engine.Name == "" {
 		return nil
@@ -168,14 +173,17 @@ func (r *Runtime) unread() *accel.Problem {
 // On a SpecConflict nothing is published, and a spec of ours that is already there stays: while two files define one
 // device the runtime gives out neither, whereas withdrawing ours would give out a device that we do not gate.
 //
-// Where the container runtime does not read the specs, its configuration is changed first, as ApplyConfig does; a change
-// that waits for a restart does not keep the files from being written, and is the problem that is returned.
-func (r *Runtime) Apply(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave, *accel.Problem) {
+// Where the container runtime does not read the specs, its configuration is changed first, as ApplyConfig does; a
+// change that waits for a restart does not keep the files from being written, and is the problem that is returned.
+func (r *Runtime) Apply(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave,
+	*accel.Problem,
+) {
 	if want.CDI && r.configure() {
 		// It is said by the check at the end, whatever came of it, except what is not true of the files.
 		ctx, cancel := context.WithTimeout(context.Background(), restartLimit)
 		defer cancel()
-		if _, p := r.ApplyConfig(ctx); p != nil && p.Reason != accel.RuntimeRestartNeeded && p.Reason != accel.RuntimeMissingCDI {
+		if _, p := r.ApplyConfig(ctx); p != nil && p.Reason != accel.RuntimeRestartNeeded &&
+			p.Reason != accel.RuntimeMissingCDI {
 			return accel.RuntimeHave{}, p
 		}
 	}
@@ -236,8 +244,8 @@ func (r *Runtime) Remove(def *accel.Definition) *accel.Problem {
 	return r.removePrograms("")
 }
 
-// Sources returns the directories, as the host sees them, of the container runtime's configuration, there or not. A change in them
-// may help an Apply that failed.
+// Sources returns the directories, as the host sees them, of the container runtime's configuration, there or not. A
+// change in them may help an Apply that failed.
 func (r *Runtime) Sources() []string {
 	r.begin()
 	defer r.mu.Unlock()

@@ -36,7 +36,10 @@ func TestApplyWritesWhatIsNeeded(t *testing.T) {
 	}
 	golden(t, "qemu.org-edu.json", read(t, b.path(specFile)))
 	golden(t, "50-acceld.json", read(t, b.path(jsonFile)))
-	for name, mode := range map[string]fs.FileMode{specFile: 0o644, jsonFile: 0o644, "/usr/local/lib/acceld/a61eaa185490/acceld-hook": 0o755} {
+	for name, mode := range map[string]fs.FileMode{
+		specFile: 0o644, jsonFile: 0o644,
+		"/usr/local/lib/acceld/a61eaa185490/acceld-hook": 0o755,
+	} {
 		if st, err := os.Stat(b.path(name)); err != nil || st.Mode() != mode {
 			t.Errorf("%s: %v, %v; want mode %v", name, st, err, mode)
 		}
@@ -118,7 +121,8 @@ func TestConflict(t *testing.T) {
 				b.apply()
 			}
 			b.write(file, foreign)
-			for name, do := range map[string]func(*accel.Definition, []accel.Accelerator, accel.Want) (accel.RuntimeHave, *accel.Problem){"Check": b.r.Check, "Apply": b.r.Apply} {
+			for name, do := range map[string]func(*accel.Definition, []accel.Accelerator,
+				accel.Want) (accel.RuntimeHave, *accel.Problem){"Check": b.r.Check, "Apply": b.r.Apply} {
 				have, p := do(b.def, b.accs, b.want)
 				if p == nil || p.Reason != accel.SpecConflict || !strings.Contains(p.Message, file) || have.Applied {
 					t.Errorf("%s with %s: %+v, %v; want SpecConflict with the file", name, file, have, p)
@@ -139,9 +143,12 @@ func TestConflict(t *testing.T) {
 func TestOtherSpecsAreNoConflict(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.write("/etc/cdi/broken.json", `{"kind":"qemu.org/edu"`)
-	b.write("/etc/cdi/unknown.json", `{"cdiVersion":"0.5.0","kind":"qemu.org/edu","surprise":1,"devices":[{"name":"0000:01:00.0"}]}`)
-	b.write("/etc/cdi/kind.json", `{"cdiVersion":"0.5.0","kind":"qemu.org/other","devices":[{"name":"0000:01:00.0","containerEdits":{"env":["A=b"]}}]}`)
-	b.write("/etc/cdi/device.json", `{"cdiVersion":"0.5.0","kind":"qemu.org/edu","devices":[{"name":"0000:09:00.0","containerEdits":{"env":["A=b"]}}]}`)
+	b.write("/etc/cdi/unknown.json",
+		`{"cdiVersion":"0.5.0","kind":"qemu.org/edu","surprise":1,"devices":[{"name":"0000:01:00.0"}]}`)
+	b.write("/etc/cdi/kind.json",
+		`{"cdiVersion":"0.5.0","kind":"qemu.org/other","devices":[{"name":"0000:01:00.0","containerEdits":{"env":["A=b"]}}]}`)
+	b.write("/etc/cdi/device.json",
+		`{"cdiVersion":"0.5.0","kind":"qemu.org/edu","devices":[{"name":"0000:09:00.0","containerEdits":{"env":["A=b"]}}]}`)
 	b.write("/etc/cdi/conflict.json.bak", string(read(t, "testdata/qemu.org-edu.json")))
 	b.apply()
 }
@@ -324,7 +331,10 @@ func TestPublishReadiness(t *testing.T) {
 
 func TestPaths(t *testing.T) {
 	b := newBed(t, t.TempDir()) // and nothing applied: an agent watches before it writes
-	want := []string{"/dev/char", "/etc/cdi", "/usr/local/lib/acceld/a61eaa185490", "/usr/share/containers/oci/hooks.d", "/var/lib/acceld/bin/a61eaa185490", "/var/run/cdi"}
+	want := []string{
+		"/dev/char", "/etc/cdi", "/usr/local/lib/acceld/a61eaa185490", "/usr/share/containers/oci/hooks.d",
+		"/var/lib/acceld/bin/a61eaa185490", "/var/run/cdi",
+	}
 	if diff := cmp.Diff(want, b.r.Paths()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -340,8 +350,14 @@ func TestLibraryInjects(t *testing.T) {
 	b := newBed(t, t.TempDir())
 	b.def.Container.Nodes, b.def.Nodes = nil, nil
 	b.accs = []accel.Accelerator{
-		{ID: "0000:01:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/null"}}, Health: accel.Health{State: accel.Healthy}},
-		{ID: "0000:02:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/acceld-no-such-node"}}, Health: accel.Health{State: accel.Healthy}},
+		{
+			ID: "0000:01:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/null"}},
+			Health: accel.Health{State: accel.Healthy},
+		},
+		{
+			ID: "0000:02:00.0", Nodes: []accel.DeviceNode{{Path: "/dev/acceld-no-such-node"}},
+			Health: accel.Health{State: accel.Healthy},
+		},
 	}
 	have := b.apply()
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(b.path("/var/run/cdi")), cdi.WithAutoRefresh(false))

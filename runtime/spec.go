@@ -35,10 +35,12 @@ type spec struct {
 func specPath(def *accel.Definition) (file, vendor, class string, p *accel.Problem) {
 	vendor, class = parser.ParseQualifier(def.Resource)
 	if err := parser.ValidateVendorName(vendor); err != nil {
-		return "", "", "", accel.Problemf(accel.SpecInvalid, "cannot use resource %q as a CDI kind: %v", def.Resource, err)
+		return "", "", "", accel.Problemf(accel.SpecInvalid, "cannot use resource %q as a CDI kind: %v", def.Resource,
+			err)
 	}
 	if err := parser.ValidateClassName(class); err != nil {
-		return "", "", "", accel.Problemf(accel.SpecInvalid, "cannot use resource %q as a CDI kind: %v", def.Resource, err)
+		return "", "", "", accel.Problemf(accel.SpecInvalid, "cannot use resource %q as a CDI kind: %v", def.Resource,
+			err)
 	}
 	return path.Join(specDir, cdi.GenerateSpecName(vendor, class)+".json"), vendor, class, nil
 }
@@ -46,7 +48,9 @@ func specPath(def *accel.Definition) (file, vendor, class string, p *accel.Probl
 // specFor renders the spec of a kind. Its devices are the accelerators that are present and have nodes, also those
 // that are not healthy: the kubelet does not offer them and the gate stops them with their reason, whereas a device
 // that is not in the spec would be "unresolvable". program is the hook's path, empty without a hook.
-func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want accel.Want, program string) (*spec, *accel.Problem) {
+func (r *Runtime) specFor(def *accel.Definition, accs []accel.Accelerator, want accel.Want, program string) (*spec,
+	*accel.Problem,
+) {
 	file, vendor, class, p := specPath(def)
 	if p != nil {
 		return nil, p
@@ -134,7 +138,10 @@ func (r *Runtime) sharedEdits(def *accel.Definition) (specs.ContainerEdits, *acc
 		if !slices.Contains(options, "bind") && !slices.Contains(options, "rbind") {
 			options = append(options, "rbind") // without a type, runc knows a bind mount by this option only
 		}
-		e.Mounts = append(e.Mounts, &specs.Mount{HostPath: m.HostPath, ContainerPath: m.ContainerPath, Options: options})
+		e.Mounts = append(e.Mounts, &specs.Mount{
+			HostPath: m.HostPath, ContainerPath: m.ContainerPath,
+			Options: options,
+		})
 	}
 	libraries, p := r.libraries(def)
 	e.Mounts = append(e.Mounts, libraries...)
@@ -252,7 +259,8 @@ func (r *Runtime) conflict(s *spec) *accel.Problem {
 		}
 		for _, d := range other.Devices {
 			if q := other.Kind + "=" + d.Name; slices.Contains(s.devices, q) {
-				return accel.Problemf(accel.SpecConflict, "cannot offer device %q in %q: %q defines it too", q, s.path, other.path)
+				return accel.Problemf(accel.SpecConflict, "cannot offer device %q in %q: %q defines it too", q, s.path,
+					other.path)
 			}
 		}
 	}

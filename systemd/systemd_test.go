@@ -150,7 +150,11 @@ func TestListeners(t *testing.T) {
 	dir := shortDir(t)
 	files := map[string][]*os.File{}
 	var want strings.Builder
-	for _, address := range [][2]string{{"unix", filepath.Join(dir, "s")}, {"tcp", "127.0.0.1:0"}, {"unix", filepath.Join(dir, "other")}} {
+	for _, address := range [][2]string{
+		{"unix", filepath.Join(dir, "s")},
+		{"tcp", "127.0.0.1:0"},
+		{"unix", filepath.Join(dir, "other")},
+	} {
 		l, err := net.Listen(address[0], address[1])
 		if err != nil {
 			t.Fatal(err)
@@ -370,8 +374,9 @@ func TestConnectionOutlivesProcess(t *testing.T) {
 	}
 }
 
-// TestHandedOverForAWhile: a connection of the process before that nobody ends and on which nothing is asked ends when its time is
-// over, so that whoever is at the other end connects again; unless this process leaves it to the next one, which has a time of its own.
+// TestHandedOverForAWhile: a connection of the process before that nobody ends and on which nothing is asked ends when
+// its time is over, so that whoever is at the other end connects again; unless this process leaves it to the next one,
+// which has a time of its own.
 func TestHandedOverForAWhile(t *testing.T) {
 	for _, leaving := range []bool{false, true} {
 		ours, theirs := pair(t) // ours stays open: the manager has it too

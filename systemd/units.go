@@ -15,14 +15,14 @@ import (
 // busSocket is the system bus as the machine sees it.
 const busSocket = "/run/dbus/system_bus_socket"
 
-// Units controls units of the machine's service manager over D-Bus: it asks for a job and waits for its end. It needs the
-// right to manage units, which root has.
+// Units controls units of the machine's service manager over D-Bus: it asks for a job and waits for its end. It needs
+// the right to manage units, which root has.
 type Units struct {
 	dial func(ctx context.Context) (*dbus.Conn, error)
 }
 
-// NewUnits returns the Units of the machine whose file system path resolves: path gets [busSocket] and returns where this
-// process finds it. Nothing is connected before the first call.
+// NewUnits returns the Units of the machine whose file system path resolves: path gets [busSocket] and returns where
+// this process finds it. Nothing is connected before the first call.
 func NewUnits(path func(name string) (string, error)) *Units {
 	return &Units{dial: func(context.Context) (*dbus.Conn, error) {
 		socket, err := path(busSocket)
@@ -34,7 +34,8 @@ func NewUnits(path func(name string) (string, error)) *Units {
 			if err != nil {
 				return nil, err
 			}
-			if err := errors.Join(conn.Auth([]godbus.Auth{godbus.AuthExternal(fmt.Sprint(os.Geteuid()))}), conn.Hello()); err != nil {
+			if err := errors.Join(conn.Auth([]godbus.Auth{godbus.AuthExternal(fmt.Sprint(os.Geteuid()))}),
+				conn.Hello()); err != nil {
 				return nil, errors.Join(err, conn.Close())
 			}
 			return conn, nil
@@ -57,7 +58,9 @@ func (u *Units) Restart(ctx context.Context, unit string) error {
 }
 
 // job asks for a job and waits until it ends.
-func (u *Units) job(ctx context.Context, verb, unit string, ask func(c *dbus.Conn, done chan<- string) (int, error)) error {
+func (u *Units) job(ctx context.Context, verb, unit string, ask func(c *dbus.Conn, done chan<- string) (int,
+	error),
+) error {
 	conn, err := u.dial(ctx)
 	if err != nil {
 		return fmt.Errorf("cannot %s %q: %w", verb, unit, err)
@@ -108,7 +111,8 @@ func FirstError(journal []byte) string {
 		if !ok { // bytes that are no text
 			continue
 		}
-		if entry.Priority <= "3" && entry.Priority != "" || strings.Contains(text, "level=fatal") || strings.Contains(text, "level=error") || strings.HasPrefix(text, "containerd: ") {
+		if entry.Priority <= "3" && entry.Priority != "" || strings.Contains(text, "level=fatal") ||
+			strings.Contains(text, "level=error") || strings.HasPrefix(text, "containerd: ") {
 			return text
 		}
 	}

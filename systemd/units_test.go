@@ -9,7 +9,8 @@ import (
 func TestUnitsWithoutABus(t *testing.T) {
 	dir := t.TempDir()
 	u := NewUnits(func(name string) (string, error) { return filepath.Join(dir, name), nil })
-	if err := u.Restart(t.Context(), "crio.service"); err == nil || !strings.Contains(err.Error(), `cannot restart "crio.service"`) {
+	if err := u.Restart(t.Context(), "crio.service"); err == nil ||
+		!strings.Contains(err.Error(), `cannot restart "crio.service"`) {
 		t.Errorf("restart: %v", err)
 	}
 	if _, err := u.ActiveState(t.Context(), "crio.service"); err == nil {

@@ -53,7 +53,8 @@ func (w *Watchdog) Run(ctx context.Context) error {
 		if err == nil {
 			w.notifier.tell(daemon.SdNotifyWatchdog)
 		} else if !silent {
-			w.notifier.log.Error("not alive, the service manager will restart the agent", "err", err, "within", w.interval)
+			w.notifier.log.Error("not alive, the service manager will restart the agent", "err", err, "within",
+				w.interval)
 		}
 		silent = err != nil
 		select {

@@ -63,7 +63,10 @@ func (c *checker) amounts(list string, all []accel.Capacity, attribute func(fiel
 			}
 		}
 		if s := x.Share; s != nil {
-			for name, text := range map[string]string{"default": s.Default, "min": s.Min, "max": s.Max, "step": s.Step} {
+			for name, text := range map[string]string{
+				"default": s.Default, "min": s.Min, "max": s.Max,
+				"step": s.Step,
+			} {
 				c.matches(field+".share."+name, text, `(`+amountForm+`)?`)
 			}
 		}

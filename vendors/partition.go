@@ -8,7 +8,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// The limits of resource.k8s.io/v1 on the counters of a set, and the form of their names (ResourceSliceMaxCountersPerCounterSet).
+// The limits of resource.k8s.io/v1 on the counters of a set, and the form of their names
+// (ResourceSliceMaxCountersPerCounterSet).
 const (
 	maxCounters = 32
 	counterForm = `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`
@@ -51,7 +52,8 @@ func (c *checker) partitions(def *accel.Definition) {
 	case err != nil:
 		c.bad("partitions.form", "%v", err)
 	case (form.SubexpIndex("profile") < 0) == (d.Profile == ""):
-		c.bad("partitions", "the profile comes either from the file in profile or from the group (?P<profile>…) in form")
+		c.bad("partitions",
+			"the profile comes either from the file in profile or from the group (?P<profile>…) in form")
 	}
 	if d.Profile != "" {
 		c.beside("partitions.profile", d.Find, d.Profile)
@@ -84,7 +86,8 @@ func (c *checker) told(def *accel.Definition) {
 		c.bad("partitions.told", "there is no probe that could tell")
 	}
 	if set(d.Find, d.NumberFrom, d.Form, d.Profile, d.Whole) > 0 || d.Of != nil || len(d.Nodes) > 0 {
-		c.bad("partitions.told", "the program finds partitions, their profiles and nodes: find, numberFrom, of, form, profile, whole and nodes say so otherwise")
+		c.bad("partitions.told",
+			"the program finds partitions, their profiles and nodes: find, numberFrom, of, form, profile, whole and nodes say so otherwise")
 	}
 	for i, e := range d.Env {
 		c.matches(at("partitions.env", i), accel.PartitionText(e, "0", "0", "0"), envForm)
@@ -175,7 +178,8 @@ func (c *checker) profiles(d *accel.Partitions) {
 		}
 		for j, name := range p.Possible {
 			if accel.PartitionWord(name) != name || name == "" {
-				c.bad(at(field+".possible", j), "%q is not a name of letters, digits, dots, underscores and dashes", name)
+				c.bad(at(field+".possible", j), "%q is not a name of letters, digits, dots, underscores and dashes",
+					name)
 			}
 		}
 		if len(p.Possible) > 0 && len(d.Counters) == 0 {

@@ -64,7 +64,9 @@ func (c *checker) signals(def *accel.Definition) {
 
 // measured refuses the name of a metric that no device of the kind has.
 func (c *checker) measured(def *accel.Definition, field, name string) {
-	if def.Probe == nil && !slices.ContainsFunc(def.AllMetrics(), func(m accel.MetricSource) bool { return m.Name == name }) {
+	if def.Probe == nil && !slices.ContainsFunc(def.AllMetrics(), func(m accel.MetricSource) bool {
+		return m.Name == name
+	}) {
 		c.bad(field, "%q is not among the metrics of the definition", name)
 	}
 }

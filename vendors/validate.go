@@ -28,7 +28,8 @@ func (c *checker) matches(field, value, pattern string) {
 
 func (c *checker) oneOf(field, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
-		c.bad(field, "%q is not one of %s", value, strings.Join(slices.DeleteFunc(allowed, func(s string) bool { return s == "" }), ", "))
+		c.bad(field, "%q is not one of %s", value,
+			strings.Join(slices.DeleteFunc(allowed, func(s string) bool { return s == "" }), ", "))
 	}
 }
 
@@ -97,7 +98,8 @@ func Validate(def *accel.Definition) []Fault {
 	c.signals(def)
 	c.probe(def)
 	c.oneOf("hotplug", def.Hotplug, "safe", "")
-	c.oneOf("reset", string(def.Reset), string(accel.ResetFunction), string(accel.ResetRebind), string(accel.ResetNever), "")
+	c.oneOf("reset", string(def.Reset), string(accel.ResetFunction), string(accel.ResetRebind),
+		string(accel.ResetNever), "")
 	return c.faults
 }
 
@@ -173,7 +175,8 @@ func (c *checker) driver(def *accel.Definition) {
 			c.bad(at("driver.makeNodes", i)+".minorFrom", "a shared node belongs to no device that could be asked")
 		}
 	}
-	c.oneOf("driver.upgrade.holders", string(d.Upgrade.Holders), "", string(accel.HoldersRefuse), string(accel.HoldersWait), string(accel.HoldersEvict))
+	c.oneOf("driver.upgrade.holders", string(d.Upgrade.Holders), "", string(accel.HoldersRefuse),
+		string(accel.HoldersWait), string(accel.HoldersEvict))
 	c.duration("driver.upgrade.timeout", d.Upgrade.Timeout)
 	c.oneOf("driver.kabi", d.KABI, "", "weak")
 	if d.Sign != nil {
@@ -236,10 +239,14 @@ func (c *checker) container(def *accel.Definition) {
 		field := at("container.libraries", i)
 		c.absolute(field+".path", l.Path)
 		for j, name := range l.Names {
-			c.matches(at(field+".names", j), strings.ReplaceAll(name, "{{.DriverVersion}}", "1"), `[A-Za-z0-9_+.-]+\.so(\.[A-Za-z0-9_.-]+)?`)
+			c.matches(at(field+".names", j), strings.ReplaceAll(name, "{{.DriverVersion}}", "1"),
+				`[A-Za-z0-9_+.-]+\.so(\.[A-Za-z0-9_.-]+)?`)
 		}
 	}
-	for field, nodes := range map[string][]string{"container.nodes": e.Nodes, "container.optionalNodes": e.OptionalNodes} {
+	for field, nodes := range map[string][]string{
+		"container.nodes":         e.Nodes,
+		"container.optionalNodes": e.OptionalNodes,
+	} {
 		for i, n := range nodes {
 			c.below(at(field, i), n, "/dev/")
 		}
@@ -269,7 +276,10 @@ func (c *checker) node(field string, n accel.NodeSource, modules map[string]int)
 
 // attributes looks at the attribute files of a definition.
 func (c *checker) attributes(def *accel.Definition) {
-	for field, file := range map[string]string{"serial": def.Serial, "uuid": def.UUID, "model": def.Model, "fabric": def.Fabric} {
+	for field, file := range map[string]string{
+		"serial": def.Serial, "uuid": def.UUID, "model": def.Model,
+		"fabric": def.Fabric,
+	} {
 		if file != "" {
 			c.attribute(field, file)
 		}
@@ -336,8 +346,10 @@ func (c *checker) below(field, file, dir string) {
 // at once, not at the first boot into another kernel.
 func (c *checker) templates(def *accel.Definition) {
 	invented := accel.Runtime{
-		KernelVersion: "6.1.0-1-amd64", OperatingSystemMajor: "debian12", OperatingSystemMajorMinor: "debian12", RuntimeArchitecture: "amd64",
-		HardwareResource: def.Kind, NodeFeature: "feature.node.kubernetes.io/pci-1234.present", ClusterVersion: "1.37", DriverVersion: "1.0",
+		KernelVersion: "6.1.0-1-amd64", OperatingSystemMajor: "debian12", OperatingSystemMajorMinor: "debian12",
+		RuntimeArchitecture: "amd64",
+		HardwareResource:    def.Kind, NodeFeature: "feature.node.kubernetes.io/pci-1234.present",
+		ClusterVersion: "1.37", DriverVersion: "1.0",
 	}
 	def.Templates(func(kind accel.TemplateKind, field, text string) string {
 		if !strings.Contains(text, "{{") {

@@ -65,7 +65,8 @@ func Load(dir fs.FS, defs map[string]*accel.Definition) []*accel.Problem {
 		}
 		def, problem := Parse(e.Name(), data)
 		if problem == nil && from[def.Kind] != "" {
-			problem = accel.Problemf(accel.DefinitionInvalid, "cannot use %q: kind %q is already defined by %q", e.Name(), def.Kind, from[def.Kind])
+			problem = accel.Problemf(accel.DefinitionInvalid, "cannot use %q: kind %q is already defined by %q",
+				e.Name(), def.Kind, from[def.Kind])
 		}
 		if problem != nil {
 			problems = append(problems, problem)
@@ -84,7 +85,8 @@ func together(defs map[string]*accel.Definition) []*accel.Problem {
 		if cycle == "" {
 			return problems
 		}
-		problems = append(problems, accel.Problemf(accel.DefinitionInvalid, "cannot use the definitions of %s: each waits for the other", cycle))
+		problems = append(problems, accel.Problemf(accel.DefinitionInvalid,
+			"cannot use the definitions of %s: each waits for the other", cycle))
 		for _, kind := range strings.Split(cycle, " after ") {
 			delete(defs, kind)
 		}

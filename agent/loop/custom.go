@@ -53,7 +53,8 @@ func gated(rows []row) []row {
 func (l *Loop) observeSteps(k *kind) {
 	k.have.StepsLeft = nil
 	for _, p := range []accel.Published{
-		accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery,
+		accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring,
+		accel.FeatureDiscovery,
 	} {
 		// Collections go on by themselves, so that what must be before the first one has no other gate.
 		early := p == accel.DeviceMonitoring || p == accel.FeatureDiscovery

@@ -15,7 +15,9 @@ import (
 )
 
 // runKinds is run for definitions of one's own, with their own steps in w.own.
-func runKinds(t *testing.T, w *world, steps func(kind, at string) *accel.Problem, defs []*accel.Definition, check func(*Loop)) {
+func runKinds(t *testing.T, w *world, steps func(kind, at string) *accel.Problem, defs []*accel.Definition,
+	check func(*Loop),
+) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		kinds := map[string]*accel.Definition{}
@@ -23,13 +25,18 @@ func runKinds(t *testing.T, w *world, steps func(kind, at string) *accel.Problem
 			kinds[def.Kind] = def
 		}
 		l := New(Options{
-			Agent:  accel.Agent{Started: time.Now()},
-			Want:   accel.Want{Kubernetes: w.kubelet, Labels: w.kubelet, Kinds: kinds},
-			Probes: Probes{Facts: w.facts, Accelerators: w.accelerators, Collect: w.collect, Driver: w.driver, Runtime: w.runtime},
+			Agent: accel.Agent{Started: time.Now()},
+			Want:  accel.Want{Kubernetes: w.kubelet, Labels: w.kubelet, Kinds: kinds},
+			Probes: Probes{
+				Facts: w.facts, Accelerators: w.accelerators, Collect: w.collect, Driver: w.driver,
+				Runtime: w.runtime,
+			},
 			Effects: Effects{
 				Ensure: w.ensure, Prove: w.prove, Apply: w.apply,
 				Plugin: func(context.Context, *accel.Definition) Plugin { return w },
-				Steps: func(_ context.Context, def *accel.Definition, _ accel.Facts, _ []accel.Accelerator, p accel.Published, m accel.Moment) *accel.Problem {
+				Steps: func(_ context.Context, def *accel.Definition, _ accel.Facts, _ []accel.Accelerator,
+					p accel.Published, m accel.Moment,
+				) *accel.Problem {
 					return steps(def.Kind, string(m)+" "+string(p))
 				},
 			},
@@ -51,9 +58,15 @@ func runKinds(t *testing.T, w *world, steps func(kind, at string) *accel.Problem
 
 // everyStep is a definition with a step of its own at every moment of every state.
 func everyStep() *accel.Definition {
-	def := &accel.Definition{Kind: "k-x", Match: []accel.Match{{Vendor: "f00d", Device: "0001"}}, Steps: map[accel.Published]accel.StateSteps{}}
+	def := &accel.Definition{
+		Kind: "k-x", Match: []accel.Match{{Vendor: "f00d", Device: "0001"}},
+		Steps: map[accel.Published]accel.StateSteps{},
+	}
 	one := []accel.CustomStep{{Name: "one"}}
-	for _, p := range []accel.Published{accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery} {
+	for _, p := range []accel.Published{
+		accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin,
+		accel.DeviceMonitoring, accel.FeatureDiscovery,
+	} {
 		def.Steps[p] = accel.StateSteps{Before: one, After: one}
 	}
 	return def
@@ -63,7 +76,10 @@ func everyStep() *accel.Definition {
 func TestOwnStepsInOrder(t *testing.T) {
 	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, kubelet: true, labelled: true}
 	var ran []string
-	runKinds(t, w, func(_, at string) *accel.Problem { ran = append(ran, at); return nil }, []*accel.Definition{everyStep()}, func(l *Loop) {
+	runKinds(t, w, func(_, at string) *accel.Problem {
+		ran = append(ran, at)
+		return nil
+	}, []*accel.Definition{everyStep()}, func(l *Loop) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got := state(l); got != accel.Ready {
@@ -73,7 +89,8 @@ func TestOwnStepsInOrder(t *testing.T) {
 	want := []string{
 		"before driver-container", "after driver-container", "before runtime-enablement", "after runtime-enablement",
 		"before device-plugin", "after device-plugin",
-		"before device-monitoring", "before device-feature-discovery", "after device-monitoring", "after device-feature-discovery",
+		"before device-monitoring", "before device-feature-discovery", "after device-monitoring",
+		"after device-feature-discovery",
 	}
 	if diff := cmp.Diff(want, ran); diff != "" {
 		t.Errorf("steps (-want +got)\n%s", diff)
@@ -125,14 +142,18 @@ func TestOwnStepIsAGate(t *testing.T) {
 func TestKindsInOrder(t *testing.T) {
 	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, refuse: accel.Problemf(accel.NoSpace, "full")}
 	match := []accel.Match{{Vendor: "f00d", Device: "0001"}}
-	first, second := &accel.Definition{Kind: "k-x", Match: match}, &accel.Definition{Kind: "k-y", Match: match, After: []string{"k-x"}}
+	first, second := &accel.Definition{Kind: "k-x", Match: match}, &accel.Definition{
+		Kind: "k-y", Match: match,
+		After: []string{"k-x"},
+	}
 	lost := &accel.Definition{Kind: "k-z", Match: match, After: []string{"k-nobody"}}
 	none := func(string, string) *accel.Problem { return nil }
 	runKinds(t, w, none, []*accel.Definition{second, first, lost}, func(l *Loop) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		for kind, want := range map[string]string{
-			"k-y": `kind "k-y" comes after "k-x", whose driver does not work yet`, "k-z": `kind "k-z" comes after "k-nobody", which is not in force`,
+			"k-y": `kind "k-y" comes after "k-x", whose driver does not work yet`,
+			"k-z": `kind "k-z" comes after "k-nobody", which is not in force`,
 		} {
 			b := l.Machine().Status[kind].Blocked
 			if b == nil || b.Reason != accel.PrerequisitePending || b.Message != want {
@@ -145,7 +166,8 @@ func TestKindsInOrder(t *testing.T) {
 		w.set(func() { w.refuse = nil })
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if s := l.Machine().Status["k-y"]; s.Blocked != nil || !slices.Contains([]accel.State{accel.Ready, accel.Unwatched}, s.State) {
+		if s := l.Machine().Status["k-y"]; s.Blocked != nil ||
+			!slices.Contains([]accel.State{accel.Ready, accel.Unwatched}, s.State) {
 			t.Errorf("afterwards %q, blocked %+v", s.State, s.Blocked)
 		}
 	})

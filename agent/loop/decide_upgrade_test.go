@@ -104,21 +104,24 @@ func TestDecideUpgrade(t *testing.T) {
 			"wait for a process",
 			upgradeCase{phase: accel.UpgradePending, policy: wait, looked: found(process)},
 			upgradeDecision{
-				phase: accel.UpgradeDraining, drained: now, problem: inUse(process), retryAt: now.Add(lookAgainAnyway), await: true,
+				phase: accel.UpgradeDraining, drained: now, problem: inUse(process), retryAt: now.Add(lookAgainAnyway),
+				await: true,
 			},
 		},
 		{
 			"wait for a pod without a process",
 			upgradeCase{phase: accel.UpgradeDraining, drained: since, policy: wait, looked: found(process, pod)},
 			upgradeDecision{
-				phase: accel.UpgradeDraining, drained: since, problem: inUse(process, pod), retryAt: now.Add(lookAgain), await: true,
+				phase: accel.UpgradeDraining, drained: since, problem: inUse(process, pod), retryAt: now.Add(lookAgain),
+				await: true,
 			},
 		},
 		{
 			"wait, and the time is nearly up",
 			upgradeCase{phase: accel.UpgradeDraining, drained: since, policy: nearly, looked: found(process)},
 			upgradeDecision{
-				phase: accel.UpgradeDraining, drained: since, problem: inUse(process), retryAt: now.Add(5 * time.Second), await: true,
+				phase: accel.UpgradeDraining, drained: since, problem: inUse(process),
+				retryAt: now.Add(5 * time.Second), await: true,
 				until: now.Add(5 * time.Second),
 			},
 		},
@@ -135,10 +138,12 @@ func TestDecideUpgrade(t *testing.T) {
 		{
 			"evict, and it was refused",
 			upgradeCase{
-				phase: accel.UpgradeDraining, drained: since, policy: evict, looked: &lookedFor{holders: []accel.Holder{pod}, refused: refused},
+				phase: accel.UpgradeDraining, drained: since, policy: evict,
+				looked: &lookedFor{holders: []accel.Holder{pod}, refused: refused},
 			},
 			upgradeDecision{
-				phase: accel.UpgradeDraining, drained: since, problem: refused, retryAt: now.Add(lookAgain), await: true,
+				phase: accel.UpgradeDraining, drained: since, problem: refused, retryAt: now.Add(lookAgain),
+				await: true,
 			},
 		},
 		// Nobody knows who uses it.
@@ -149,7 +154,10 @@ func TestDecideUpgrade(t *testing.T) {
 		},
 		{
 			"refuse, and no answer any more",
-			upgradeCase{phase: accel.UpgradeDraining, drained: since, policy: refuse, looked: &lookedFor{unanswered: silent}},
+			upgradeCase{
+				phase: accel.UpgradeDraining, drained: since, policy: refuse,
+				looked: &lookedFor{unanswered: silent},
+			},
 			upgradeDecision{phase: accel.UpgradeWaiting, problem: silent, retryAt: now.Add(lookAgain)},
 		},
 		{
@@ -159,12 +167,18 @@ func TestDecideUpgrade(t *testing.T) {
 		},
 		{
 			"wait, and no answer any more",
-			upgradeCase{phase: accel.UpgradeDraining, drained: since, policy: wait, looked: &lookedFor{unanswered: silent}},
+			upgradeCase{
+				phase: accel.UpgradeDraining, drained: since, policy: wait,
+				looked: &lookedFor{unanswered: silent},
+			},
 			upgradeDecision{phase: accel.UpgradeDraining, drained: since, problem: silent, retryAt: now.Add(lookAgain)},
 		},
 		{
 			"wait, and no answer until the time is up",
-			upgradeCase{phase: accel.UpgradeDraining, drained: since, policy: minute, looked: &lookedFor{unanswered: silent}},
+			upgradeCase{
+				phase: accel.UpgradeDraining, drained: since, policy: minute,
+				looked: &lookedFor{unanswered: silent},
+			},
 			upgradeDecision{phase: accel.UpgradeWaiting, problem: late(silent), givenUp: true},
 		},
 		{
@@ -174,7 +188,8 @@ func TestDecideUpgrade(t *testing.T) {
 				looked: &lookedFor{holders: []accel.Holder{process}, unanswered: silent},
 			},
 			upgradeDecision{
-				phase: accel.UpgradeDraining, drained: since, problem: inUse(process), retryAt: now.Add(lookAgain), await: true,
+				phase: accel.UpgradeDraining, drained: since, problem: inUse(process), retryAt: now.Add(lookAgain),
+				await: true,
 			},
 		},
 	} {

@@ -33,7 +33,9 @@ func TestNothingWithoutSlot(t *testing.T) {
 	def.Driver.Upgrade.By = "fleet"
 	l := New(Options{
 		Want: accel.Want{Kinds: map[string]*accel.Definition{"k-x": def}},
-		Effects: Effects{Holders: func(context.Context, *accel.Definition, []accel.Accelerator) ([]accel.Holder, *accel.Problem) {
+		Effects: Effects{Holders: func(context.Context, *accel.Definition, []accel.Accelerator) ([]accel.Holder,
+			*accel.Problem,
+		) {
 			looked++
 			return nil, nil
 		}},
@@ -126,7 +128,10 @@ func TestOneStepAtATime(t *testing.T) {
 // TestFingerprint: whatever somebody did about a device or a module is seen, and what changes by itself is not.
 func TestFingerprint(t *testing.T) {
 	facts := func(change func(*accel.Facts)) string {
-		f := accel.Facts{PCI: []accel.PCIDevice{device("0000:01:00.0")}, Modules: []accel.LoadedModule{{Name: "m", BuildID: "b", SrcVersion: "s", State: "live"}}}
+		f := accel.Facts{
+			PCI:     []accel.PCIDevice{device("0000:01:00.0")},
+			Modules: []accel.LoadedModule{{Name: "m", BuildID: "b", SrcVersion: "s", State: "live"}},
+		}
 		change(&f)
 		return fingerprint(f)
 	}
@@ -168,7 +173,8 @@ func TestSnapshots(t *testing.T) {
 	default:
 		t.Error("nobody is told of a newer one")
 	}
-	if got, now := m.Have["k-x"].Accelerators[0].Model, l.Machine().Have["k-x"].Accelerators[0].Model; got != "first" || now != "second" {
+	if got, now := m.Have["k-x"].Accelerators[0].Model, l.Machine().Have["k-x"].Accelerators[0].Model; got != "first" ||
+		now != "second" {
 		t.Errorf("held %q, newest %q", got, now)
 	}
 }

@@ -32,7 +32,8 @@ type Effects struct {
 	Prove  func(context.Context, *accel.Definition, []accel.Accelerator) (string, *accel.Problem)
 	// Prepare gets the wanted driver ready without touching the one that serves; Upgrade replaces it.
 	Prepare func(context.Context, *accel.Definition, accel.Facts) (accel.DriverRef, *accel.Problem)
-	Upgrade func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem)
+	Upgrade func(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave,
+		*accel.Problem)
 	// Holders returns who uses a kind's driver, and a problem when there may be more, because somebody who would know
 	// has not answered. AwaitHolder returns nil when one of them has ended and otherwise waits for ctx; Evict asks the
 	// API server to evict the pods among them.
@@ -142,8 +143,8 @@ type kind struct {
 	next map[string]accel.Readiness
 	// vanished maps a device to when it left the bus; read by observe to end tombstones.
 	vanished map[string]time.Time
-	// stepped maps the definition's own steps that ran to their end to the driver identity they ran with; read by observe
-	// to set StepsLeft.
+	// stepped maps the definition's own steps that ran to their end to the driver identity they ran with; read by
+	// observe to set StepsLeft.
 	stepped map[ownMoment]string
 }
 

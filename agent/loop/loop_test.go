@@ -77,7 +77,10 @@ func (w *world) accelerators(def *accel.Definition, pci []accel.PCIDevice) []acc
 			}
 			for _, name := range w.parts {
 				if len(out) == 0 {
-					a.Partitions = append(a.Partitions, accel.Accelerator{ID: accel.PartitionID(a.ID, "half", name), Parent: a.ID, Profile: "half"})
+					a.Partitions = append(a.Partitions, accel.Accelerator{
+						ID:     accel.PartitionID(a.ID, "half", name),
+						Parent: a.ID, Profile: "half",
+					})
 				}
 			}
 			out = append(out, a)
@@ -91,12 +94,17 @@ func (w *world) driver(_ *accel.Definition, f accel.Facts, _ []accel.Accelerator
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.wanted != "" && len(f.Modules) == 1 && w.wanted != f.Modules[0].BuildID {
-		have.Upgrade = &accel.Upgrade{To: accel.DriverRef{Version: w.wanted}, Wish: w.wanted, Phase: accel.UpgradePending}
+		have.Upgrade = &accel.Upgrade{
+			To: accel.DriverRef{Version: w.wanted}, Wish: w.wanted,
+			Phase: accel.UpgradePending,
+		}
 	}
 	return have, nil
 }
 
-func (w *world) ensure(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
+func (w *world) ensure(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave,
+	*accel.Problem,
+) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tried++
@@ -116,7 +124,9 @@ func (w *world) prove(_ context.Context, _ *accel.Definition, accs []accel.Accel
 	return "computed", nil
 }
 
-func (w *world) runtime(_ *accel.Definition, accs []accel.Accelerator, _ accel.Want) (accel.RuntimeHave, *accel.Problem) {
+func (w *world) runtime(_ *accel.Definition, accs []accel.Accelerator, _ accel.Want) (accel.RuntimeHave,
+	*accel.Problem,
+) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	have := accel.RuntimeHave{Applied: slices.Equal(w.spec, ids(accel.Flat(accs))), Devices: w.spec, Unread: w.unread}
@@ -126,7 +136,9 @@ func (w *world) runtime(_ *accel.Definition, accs []accel.Accelerator, _ accel.W
 	return have, w.unread
 }
 
-func (w *world) apply(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave, *accel.Problem) {
+func (w *world) apply(def *accel.Definition, accs []accel.Accelerator, want accel.Want) (accel.RuntimeHave,
+	*accel.Problem,
+) {
 	w.set(func() { w.spec = ids(accel.Flat(accs)) })
 	return w.runtime(def, accs, want)
 }
@@ -209,7 +221,10 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 		w.free = make(chan struct{}) // of the bubble
 		l := New(Options{
 			Agent: accel.Agent{Started: time.Now()},
-			Want:  accel.Want{Kubernetes: w.kubelet, Labels: w.kubelet, Unsure: w.unsure, Kinds: map[string]*accel.Definition{"k-x": def}},
+			Want: accel.Want{
+				Kubernetes: w.kubelet, Labels: w.kubelet, Unsure: w.unsure,
+				Kinds: map[string]*accel.Definition{"k-x": def},
+			},
 			Probes: Probes{
 				Facts: w.facts, Accelerators: w.accelerators, Collect: w.collect, Driver: w.driver, Runtime: w.runtime,
 			},
@@ -220,7 +235,11 @@ func run(t *testing.T, w *world, check func(*Loop)) {
 				Plugin:   func(context.Context, *accel.Definition) Plugin { return w },
 			},
 			Observer: w, Log: slog.New(slog.DiscardHandler), SampleEvery: 15 * time.Second, Resync: 5 * time.Minute,
-			KubeSync: func() Sync { w.mu.Lock(); defer w.mu.Unlock(); return Sync{Labelled: w.labelled, Words: w.words} },
+			KubeSync: func() Sync {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return Sync{Labelled: w.labelled, Words: w.words}
+			},
 		})
 		w.changed = l.Changed
 		if w.hangs {
@@ -248,7 +267,11 @@ func TestLoopReachesReady(t *testing.T) {
 		if got := state(l); got != accel.Ready {
 			t.Fatalf("state %q: %s", got, l.Machine().Status["k-x"].Sentence)
 		}
-		want := []string{"absent>driver-missing", "driver-missing>driver-unproven", "driver-unproven>runtime-missing", "runtime-missing>plugin-missing", "plugin-missing>kubelet-pending", "kubelet-pending>unwatched", "unwatched>ready"}
+		want := []string{
+			"absent>driver-missing", "driver-missing>driver-unproven", "driver-unproven>runtime-missing",
+			"runtime-missing>plugin-missing", "plugin-missing>kubelet-pending", "kubelet-pending>unwatched",
+			"unwatched>ready",
+		}
 		if diff := cmp.Diff(want, w.states); diff != "" {
 			t.Errorf("transitions (-want +got):\n%s", diff)
 		}
@@ -269,7 +292,8 @@ func TestFailedStepIsTriedAgainLater(t *testing.T) {
 	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, refuse: accel.Problemf(accel.NoSpace, "full")}
 	run(t, w, func(l *Loop) {
 		s := l.Machine().Status["k-x"]
-		if s.Blocked == nil || s.Blocked.Reason != accel.NoSpace || s.Blocked.RetryAt.IsZero() || s.Published[accel.DriverContainer] != accel.PhaseFailed {
+		if s.Blocked == nil || s.Blocked.Reason != accel.NoSpace || s.Blocked.RetryAt.IsZero() ||
+			s.Published[accel.DriverContainer] != accel.PhaseFailed {
 			t.Fatalf("blocked: %+v, published %v", s.Blocked, s.Published)
 		}
 		since := s.Blocked.Since
@@ -291,7 +315,8 @@ func TestFailedStepIsTriedAgainLater(t *testing.T) {
 }
 
 func TestPermanentFailureWaitsForAChange(t *testing.T) {
-	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, refuse: accel.Problemf(accel.KernelMismatch, "other kernel")}
+	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, refuse: accel.Problemf(accel.KernelMismatch,
+		"other kernel")}
 	run(t, w, func(l *Loop) {
 		for range 20 {
 			l.Wake(false) // such as the uevents of the step's own attempt
@@ -313,8 +338,8 @@ func TestPermanentFailureWaitsForAChange(t *testing.T) {
 	})
 }
 
-// A device that is reset keeps its health and is offered to nobody; then it has to pass its self-test again. What made it
-// ill is over with the reset, also while nobody can say how well it is.
+// A device that is reset keeps its health and is offered to nobody; then it has to pass its self-test again. What made
+// it ill is over with the reset, also while nobody can say how well it is.
 func TestResetDevice(t *testing.T) {
 	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0")}, kubelet: true, labelled: true}
 	run(t, w, func(l *Loop) {
@@ -329,11 +354,15 @@ func TestResetDevice(t *testing.T) {
 		if a := step(func() { w.unknown = true }); a.Health.Message != "hot" || a.Withheld != nil {
 			t.Errorf("while nobody can say: %+v", a)
 		}
-		if a := step(func() { w.reset = true }); a.Health.Message != "hot" || !a.WithheldBy(accel.ByReset) || w.offers() != 0 {
+		if a := step(func() {
+			w.reset = true
+		}); a.Health.Message != "hot" || !a.WithheldBy(accel.ByReset) || w.offers() != 0 {
 			t.Errorf("during the reset: %+v, %d are offered", a, w.offers())
 		}
 		before := len(w.proofs)
-		if a := step(func() { w.reset = false }); a.Health.State != accel.Healthy || a.Withheld != nil || len(w.proofs) != before+1 || w.offers() != 1 {
+		if a := step(func() {
+			w.reset = false
+		}); a.Health.State != accel.Healthy || a.Withheld != nil || len(w.proofs) != before+1 || w.offers() != 1 {
 			t.Errorf("after the reset: %+v, %d proofs, %d are offered", a, len(w.proofs)-before, w.offers())
 		}
 	})
@@ -357,7 +386,8 @@ func TestVanishedDeviceIsATombstoneAndComesBack(t *testing.T) {
 		l.Wake(false)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got := l.Machine().Have["k-x"].Accelerators[1].Health.State; got != accel.Healthy || state(l) != accel.Ready {
+		if got := l.Machine().Have["k-x"].Accelerators[1].Health.State; got != accel.Healthy ||
+			state(l) != accel.Ready {
 			t.Errorf("health %q, state %q after it came back", got, state(l))
 		}
 		if diff := cmp.Diff([]string{"0000:01:00.0", "0000:02:00.0", "0000:02:00.0"}, w.proofs); diff != "" {
@@ -395,7 +425,10 @@ func TestHotPlugLeavesOthersAlone(t *testing.T) {
 }
 
 func TestPartitionsFollowTheirDevice(t *testing.T) {
-	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0")}, kubelet: true, labelled: true, sick: map[string]string{}}
+	w := &world{
+		pci: []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0")}, kubelet: true, labelled: true,
+		sick: map[string]string{},
+	}
 	run(t, w, func(l *Loop) {
 		step := func(what string, change func(), wait time.Duration, usable int, want ...string) {
 			t.Helper()
@@ -413,26 +446,42 @@ func TestPartitionsFollowTheirDevice(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(want, got); diff != "" || w.offers() != usable || state(l) != accel.Ready {
-				t.Errorf("%s: state %q, %d offered, want %d (-want +got):\n%s", what, state(l), w.offers(), usable, diff)
+				t.Errorf("%s: state %q, %d offered, want %d (-want +got):\n%s", what, state(l), w.offers(), usable,
+					diff)
 			}
 		}
-		step("divided", func() { w.parts = []string{"p0", "p1"} }, 2*time.Second, 3, "01:00.0 healthy", "01:00.0-half-p0 healthy", "01:00.0-half-p1 healthy", "02:00.0 healthy")
+		step("divided", func() {
+			w.parts = []string{"p0", "p1"}
+		}, 2*time.Second, 3, "01:00.0 healthy", "01:00.0-half-p0 healthy", "01:00.0-half-p1 healthy", "02:00.0 healthy")
 		if u := w.offered[0]; !u.WithheldBy(accel.ByPartitions) {
 			t.Errorf("the whole is offered: %+v", u)
 		}
-		step("sick", func() { w.sick["0000:01:00.0"] = "too hot" }, 2*time.Second, 1, "01:00.0 unhealthy", "01:00.0-half-p0 unhealthy", "01:00.0-half-p1 unhealthy", "02:00.0 healthy")
-		step("well", func() { delete(w.sick, "0000:01:00.0") }, 2*time.Second, 3, "01:00.0 healthy", "01:00.0-half-p0 healthy", "01:00.0-half-p1 healthy", "02:00.0 healthy")
-		step("whole again", func() { w.parts = nil }, 2*time.Second, 2, "01:00.0 healthy", "01:00.0-half-p0 gone", "01:00.0-half-p1 gone", "02:00.0 healthy")
+		step("sick", func() {
+			w.sick["0000:01:00.0"] = "too hot"
+		}, 2*time.Second, 1, "01:00.0 unhealthy", "01:00.0-half-p0 unhealthy", "01:00.0-half-p1 unhealthy",
+			"02:00.0 healthy")
+		step("well", func() {
+			delete(w.sick, "0000:01:00.0")
+		}, 2*time.Second, 3, "01:00.0 healthy", "01:00.0-half-p0 healthy", "01:00.0-half-p1 healthy", "02:00.0 healthy")
+		step("whole again", func() {
+			w.parts = nil
+		}, 2*time.Second, 2, "01:00.0 healthy", "01:00.0-half-p0 gone", "01:00.0-half-p1 gone", "02:00.0 healthy")
 		step("later", func() {}, tombstoneFor+time.Minute, 2, "01:00.0 healthy", "02:00.0 healthy")
 		w.set(func() { w.parts = []string{"p0"} })
 		l.Wake(false)
 		time.Sleep(2 * time.Second)
-		step("unplugged", func() { w.pci = w.pci[1:]; w.parts = nil }, 2*time.Second, 1, "01:00.0 gone", "01:00.0-half-p0 gone", "02:00.0 healthy")
+		step("unplugged", func() {
+			w.pci = w.pci[1:]
+			w.parts = nil
+		}, 2*time.Second, 1, "01:00.0 gone", "01:00.0-half-p0 gone", "02:00.0 healthy")
 	})
 }
 
 func TestSickDeviceIsWithheldAloneAndMustComputeAgain(t *testing.T) {
-	w := &world{pci: []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0")}, kubelet: true, labelled: true, sick: map[string]string{}}
+	w := &world{
+		pci: []accel.PCIDevice{device("0000:01:00.0"), device("0000:02:00.0")}, kubelet: true, labelled: true,
+		sick: map[string]string{},
+	}
 	run(t, w, func(l *Loop) {
 		w.set(func() { w.sick["0000:01:00.0"] = "too hot" })
 		l.Wake(false)
@@ -522,7 +571,12 @@ func TestRuntimeThatDoesNotRead(t *testing.T) {
 			unread *accel.Problem
 			state  accel.State
 			offers int
-		}{{unread, accel.RuntimeMissing, 0}, {nil, accel.Ready, 1}, {unread, accel.RuntimeMissing, 0}, {nil, accel.Ready, 1}} {
+		}{
+			{unread, accel.RuntimeMissing, 0},
+			{nil, accel.Ready, 1},
+			{unread, accel.RuntimeMissing, 0},
+			{nil, accel.Ready, 1},
+		} {
 			w.set(func() { w.unread = c.unread })
 			l.Wake(false)
 			time.Sleep(time.Second)
@@ -543,7 +597,8 @@ func TestRuntimeThatDoesNotRead(t *testing.T) {
 	})
 	w = &world{pci: w.pci, unread: unread}
 	run(t, w, func(l *Loop) {
-		if m := l.Machine(); m.Status["k-x"].State != accel.Ready || m.Status["k-x"].Blocked != nil || m.Have["k-x"].Runtime.Unread == nil {
+		if m := l.Machine(); m.Status["k-x"].State != accel.Ready || m.Status["k-x"].Blocked != nil ||
+			m.Have["k-x"].Runtime.Unread == nil {
 			t.Errorf("without a kubelet: %+v, %+v", m.Status["k-x"], m.Have["k-x"].Runtime)
 		}
 	})

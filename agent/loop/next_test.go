@@ -41,8 +41,13 @@ func climb(kubernetes, labels bool) []accel.Machine {
 }
 
 func TestNextWalksEveryState(t *testing.T) {
-	all := []accel.State{accel.Absent, accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing, accel.PluginMissing, accel.KubeletPending, accel.Unwatched, accel.Ready}
-	bare := slices.DeleteFunc(slices.Clone(all), func(s accel.State) bool { return s == accel.PluginMissing || s == accel.KubeletPending })
+	all := []accel.State{
+		accel.Absent, accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing,
+		accel.PluginMissing, accel.KubeletPending, accel.Unwatched, accel.Ready,
+	}
+	bare := slices.DeleteFunc(slices.Clone(all), func(s accel.State) bool {
+		return s == accel.PluginMissing || s == accel.KubeletPending
+	})
 	for _, c := range []struct {
 		name       string
 		kubernetes bool
@@ -121,7 +126,8 @@ func TestPublishedPhases(t *testing.T) {
 			}
 		})
 	}
-	if got := Next(climb(false, false)[5], "k-x").Published; slices.Contains(slices.Collect(maps.Keys(got)), accel.DevicePlugin) {
+	if got := Next(climb(false, false)[5], "k-x").Published; slices.Contains(slices.Collect(maps.Keys(got)),
+		accel.DevicePlugin) {
 		t.Errorf("bare metal publishes %v", got)
 	}
 }

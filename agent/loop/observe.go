@@ -68,7 +68,8 @@ func (l *Loop) accelerators(k *kind, now time.Time) []accel.Accelerator {
 		delete(before, a.ID)
 		delete(k.vanished, a.ID)
 		if a.Health.State == "" && known && old.Present() && (a.Withheld != nil || !old.WithheldBy(accel.ByReset)) {
-			found[i].Health = old.Health // the probe could not answer: keep what was known, but for a device that was reset since
+			// the probe could not answer: keep what was known, but for a device that was reset since
+			found[i].Health = old.Health
 		}
 		if found[i].Health.State == "" {
 			found[i].Health.State = accel.Healthy
@@ -82,7 +83,10 @@ func (l *Loop) accelerators(k *kind, now time.Time) []accel.Accelerator {
 	for id, a := range before {
 		if a.Present() {
 			k.vanished[id] = now
-			a.Health = accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Message: "no longer on the PCI bus", Since: now}
+			a.Health = accel.Health{
+				State: accel.Gone, Reason: accel.DeviceGone, Message: "no longer on the PCI bus",
+				Since: now,
+			}
 			a.Bound, a.Nodes, a.Metrics, a.Withheld = "", nil, nil, nil
 			a.Partitions = partitions(accel.Accelerator{Health: a.Health}, a, now)
 		}
@@ -120,7 +124,8 @@ func partitions(device, before accel.Accelerator, now time.Time) []accel.Acceler
 		}
 		if p.Present() {
 			p.Health = accel.Health{
-				State: accel.Gone, Reason: accel.DeviceGone, Message: "the device is not divided in this way any more", Since: now,
+				State: accel.Gone, Reason: accel.DeviceGone, Message: "the device is not divided in this way any more",
+				Since: now,
 			}
 			if !device.Present() {
 				p.Health.Message = device.Health.Message
@@ -175,7 +180,8 @@ func driverIdentity(d accel.DriverHave) string {
 	return b.String()
 }
 
-// unproven returns the devices that nothing is wrong with, and that have not passed their self-test with the live driver.
+// unproven returns the devices that nothing is wrong with, and that have not passed their self-test with the live
+// driver.
 func unproven(k *kind) []accel.Accelerator {
 	var out []accel.Accelerator
 	for _, a := range k.have.Accelerators {
@@ -190,14 +196,17 @@ func present(accs []accel.Accelerator) []accel.Accelerator {
 	return slices.DeleteFunc(slices.Clone(accs), func(a accel.Accelerator) bool { return !a.Present() })
 }
 
-// inventory returns the devices of a kind, each with what withholds it by now. What the probes withhold is in k.have already; the
-// rest follows from the state of the kind.
+// inventory returns the devices of a kind, each with what withholds it by now. What the probes withhold is in k.have
+// already; the rest follows from the state of the kind.
 func (k *kind) inventory() []accel.Accelerator {
-	return accel.Withhold(k.have.Accelerators, k.have, func(id string) bool { _, passed := k.proven[id]; return passed })
+	return accel.Withhold(k.have.Accelerators, k.have, func(id string) bool {
+		_, passed := k.proven[id]
+		return passed
+	})
 }
 
-// observePlugin takes over the plugin's view and gives it the inventory. What withholds a device is per device, so that a
-// hot-plugged one never makes the others wait.
+// observePlugin takes over the plugin's view and gives it the inventory. What withholds a device is per device, so that
+// a hot-plugged one never makes the others wait.
 func (l *Loop) observePlugin(k *kind, now time.Time) {
 	if k.plugin == nil {
 		return

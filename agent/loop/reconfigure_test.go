@@ -9,7 +9,10 @@ import (
 // TestOffersOtherwise: the plugin is another one where the devices are shared otherwise, and only there.
 func TestOffersOtherwise(t *testing.T) {
 	shared := func(replicas int) *accel.Definition {
-		return &accel.Definition{Kind: "a-b", Resource: "a/b", Sharing: &accel.Sharing{Replicas: replicas, Rename: true}}
+		return &accel.Definition{Kind: "a-b", Resource: "a/b", Sharing: &accel.Sharing{
+			Replicas: replicas,
+			Rename:   true,
+		}}
 	}
 	if !offersOtherwise(shared(4), shared(8)) {
 		t.Error("the plugin stays where the devices are shared otherwise")

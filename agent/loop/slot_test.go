@@ -50,7 +50,8 @@ func TestUpgradeWaitsForItsSlot(t *testing.T) {
 			t.Errorf("the node says %q", got)
 		}
 		u, s := pendingUpgrade(t, l), l.Machine().Status["k-x"]
-		if u.Phase != accel.UpgradeWaiting || u.Failure == nil || u.Failure.Reason != accel.WaitingForSlot || s.State != accel.Ready || w.offers() != 1 {
+		if u.Phase != accel.UpgradeWaiting || u.Failure == nil || u.Failure.Reason != accel.WaitingForSlot ||
+			s.State != accel.Ready || w.offers() != 1 {
 			t.Errorf("%+v %+v %+v", u, u.Failure, s)
 		}
 		time.Sleep(time.Hour)
@@ -82,7 +83,8 @@ func TestWordWhileActing(t *testing.T) {
 		for range 3 {
 			w.says(t, l, "2")
 		}
-		if got := w.says(t, l, "2"); got != "upgrading 2" || pendingUpgrade(t, l).Phase != accel.UpgradeDraining || w.offers() != 0 {
+		if got := w.says(t, l, "2"); got != "upgrading 2" || pendingUpgrade(t, l).Phase != accel.UpgradeDraining ||
+			w.offers() != 0 {
 			t.Errorf("%q, %+v", got, pendingUpgrade(t, l))
 		}
 		if got := w.says(t, l, ""); got != "upgrading 2" { // nobody may take it back now; who did is not obeyed halfway

@@ -53,13 +53,15 @@ func table() []row {
 			gate:   "the CDI spec read back with the runtime's own rules, byte for byte the one wanted, and the kubelet's container runtime reads it",
 		},
 		{
-			state: accel.PluginMissing, step: accel.StepRegister, applies: served, shows: []accel.Published{accel.DevicePlugin},
+			state: accel.PluginMissing, step: accel.StepRegister, applies: served,
+			shows:  []accel.Published{accel.DevicePlugin},
 			passed: func(_ accel.Machine, h accel.Have) bool { return h.Plugin.Registered },
 			means:  "the kubelet does not know the resource yet",
 			gate:   "the kubelet's ListAndWatch stream is open; with DRA, it has taken the registration and is connected",
 		},
 		{
-			state: accel.KubeletPending, step: accel.StepAwait, applies: served, shows: []accel.Published{accel.DevicePlugin},
+			state: accel.KubeletPending, step: accel.StepAwait, applies: served,
+			shows: []accel.Published{accel.DevicePlugin},
 			passed: func(_ accel.Machine, h accel.Have) bool {
 				if heldBack(h) {
 					return true // it shall come to none, and back
@@ -142,7 +144,8 @@ func route(m accel.Machine, from, to accel.State) []accel.State {
 func StatesMarkdown() string {
 	var b strings.Builder
 	b.WriteString("# States\n\nGenerated from the state table of package agent/loop; do not edit.\n\n")
-	b.WriteString("Each kind of accelerator walks this way on its own. A state is derived from what is true now, never remembered.\n\n")
+	b.WriteString(
+		"Each kind of accelerator walks this way on its own. A state is derived from what is true now, never remembered.\n\n")
 	b.WriteString("```mermaid\nstateDiagram-v2\n    [*] --> " + id(accel.Absent) + "\n")
 	rows := table()
 	for i, r := range rows[:len(rows)-1] {
@@ -151,7 +154,8 @@ func StatesMarkdown() string {
 	fmt.Fprintf(&b, "    %s --> %s: no kubelet on the host\n", id(accel.RuntimeMissing), id(accel.Unwatched))
 	b.WriteString("    note right of " + id(accel.Ready) +
 		": from every state back to any earlier one, as soon as its gate is no longer true\n```\n\n")
-	b.WriteString("| state | means | step that leaves it | left when (validated) | published state |\n|---|---|---|---|---|\n")
+	b.WriteString(
+		"| state | means | step that leaves it | left when (validated) | published state |\n|---|---|---|---|---|\n")
 	for _, r := range rows {
 		shows := make([]string, len(r.shows))
 		for i, p := range r.shows {
@@ -163,8 +167,9 @@ func StatesMarkdown() string {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", r.state, r.means, step, r.gate, strings.Join(shows, ", "))
 	}
-	b.WriteString("\nA published state is `ready` when every state that shows it is passed, `failed` when the kind is blocked in one of them, `pending` otherwise. " +
-		"The label is `acceld.dev/<published state>-<kind>`.\n")
+	b.WriteString(
+		"\nA published state is `ready` when every state that shows it is passed, `failed` when the kind is blocked in one of them, `pending` otherwise. " +
+			"The label is `acceld.dev/<published state>-<kind>`.\n")
 	return b.String()
 }
 

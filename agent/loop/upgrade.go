@@ -22,8 +22,8 @@ type upgrading struct {
 	// drained is since when nobody is given a device; zero while devices are given out.
 	drained time.Time
 	failure *accel.Failure
-	// word is what the node says to the controller where a policy of the cluster orders upgrades; acting is true from when
-	// the node has its slot until the old or the new driver serves for good.
+	// word is what the node says to the controller where a policy of the cluster orders upgrades; acting is true from
+	// when the node has its slot until the old or the new driver serves for good.
 	word   accel.Word
 	acting bool
 	// stop ends waiting for a holder's end.

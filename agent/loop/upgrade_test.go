@@ -44,7 +44,9 @@ func (w *world) prepare(context.Context, *accel.Definition, accel.Facts) (accel.
 	return accel.DriverRef{Version: w.wanted, Key: "k"}, w.notReady
 }
 
-func (w *world) upgrade(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave, *accel.Problem) {
+func (w *world) upgrade(context.Context, *accel.Definition, accel.Facts, []accel.Accelerator) (accel.DriverHave,
+	*accel.Problem,
+) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls = append(w.calls, "upgrade")
@@ -59,7 +61,10 @@ func (w *world) upgrade(context.Context, *accel.Definition, accel.Facts, []accel
 	}
 	have := accel.DriverHave{Right: true, Modules: []accel.LoadedModule{{Name: "m", BuildID: w.version()}}}
 	if w.fails != nil {
-		have.Upgrade = &accel.Upgrade{To: accel.DriverRef{Version: w.wanted}, Wish: w.wanted, Phase: accel.UpgradePending}
+		have.Upgrade = &accel.Upgrade{
+			To: accel.DriverRef{Version: w.wanted}, Wish: w.wanted,
+			Phase: accel.UpgradePending,
+		}
 		return have, w.fails
 	}
 	w.live = w.wanted
@@ -156,17 +161,23 @@ func TestUpgradeInUse(t *testing.T) {
 		policy  accel.Holders
 		phase   accel.UpgradePhase
 		offered int
-	}{{"", accel.UpgradeWaiting, 1}, {accel.HoldersRefuse, accel.UpgradeWaiting, 1}, {accel.HoldersWait, accel.UpgradeDraining, 0}} {
+	}{
+		{"", accel.UpgradeWaiting, 1},
+		{accel.HoldersRefuse, accel.UpgradeWaiting, 1},
+		{accel.HoldersWait, accel.UpgradeDraining, 0},
+	} {
 		t.Run(string(c.policy), func(t *testing.T) {
 			w := served(accel.UpgradePolicy{Holders: c.policy})
 			w.holders = []accel.Holder{holder}
 			run(t, w, func(l *Loop) {
 				w.want(l, "2")
 				u, s := pendingUpgrade(t, l), l.Machine().Status["k-x"]
-				if u.Phase != c.phase || u.Failure == nil || u.Failure.Reason != accel.InUse || !strings.Contains(u.Failure.Message, "python3 (pid 42)") || len(u.Holders) != 1 {
+				if u.Phase != c.phase || u.Failure == nil || u.Failure.Reason != accel.InUse ||
+					!strings.Contains(u.Failure.Message, "python3 (pid 42)") || len(u.Holders) != 1 {
 					t.Errorf("%+v %+v", u, u.Failure)
 				}
-				if s.State != accel.Ready || s.Published[accel.DriverContainer] != accel.PhaseReady || s.Published[accel.DevicePlugin] != accel.PhaseReady || s.Blocked != nil {
+				if s.State != accel.Ready || s.Published[accel.DriverContainer] != accel.PhaseReady ||
+					s.Published[accel.DevicePlugin] != accel.PhaseReady || s.Blocked != nil {
 					t.Errorf("%+v", s)
 				}
 				if !strings.Contains(s.Sentence, "python3") {
@@ -179,7 +190,8 @@ func TestUpgradeInUse(t *testing.T) {
 					t.Fatal("a driver in use was replaced")
 				}
 				w.release() // an event, not a question of the clock
-				if w.count("upgrade") != 1 || state(l) != accel.Ready || w.offers() != 1 || w.count("devices were still offered") != 0 {
+				if w.count("upgrade") != 1 || state(l) != accel.Ready || w.offers() != 1 ||
+					w.count("devices were still offered") != 0 {
 					t.Errorf("calls %v, state %s, offered %+v", w.calls, state(l), w.offered)
 				}
 			})
@@ -202,7 +214,8 @@ func TestUpgradeBesideASlowKubelet(t *testing.T) {
 		if diff := cmp.Diff([]string{"prepare"}, w.calls); diff != "" {
 			t.Fatalf("while a pod has a device: %s", diff)
 		}
-		if u := pendingUpgrade(t, l); u.Phase != accel.UpgradeDraining || u.Failure == nil || u.Failure.Reason != accel.InUse || w.offers() != 0 {
+		if u := pendingUpgrade(t, l); u.Phase != accel.UpgradeDraining || u.Failure == nil ||
+			u.Failure.Reason != accel.InUse || w.offers() != 0 {
 			t.Errorf("%+v, offered %+v", u, w.offered)
 		}
 		w.release()
@@ -230,7 +243,8 @@ func TestUpgradeGivesUpInTime(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		u := pendingUpgrade(t, l)
-		if u.Phase != accel.UpgradeWaiting || !strings.Contains(u.Failure.Message, "given up after 30m") || !u.Failure.RetryAt.IsZero() || w.offers() != 1 {
+		if u.Phase != accel.UpgradeWaiting || !strings.Contains(u.Failure.Message, "given up after 30m") ||
+			!u.Failure.RetryAt.IsZero() || w.offers() != 1 {
 			t.Errorf("%+v %+v, offered %+v", u, u.Failure, w.offered)
 		}
 		time.Sleep(time.Hour)
@@ -251,7 +265,8 @@ func TestUpgradeEvicts(t *testing.T) {
 	w.refused = accel.Problemf(accel.EvictionRefused, "its disruption budget allows none")
 	run(t, w, func(l *Loop) {
 		w.want(l, "2")
-		if u := pendingUpgrade(t, l); u.Failure == nil || u.Failure.Reason != accel.EvictionRefused || u.Failure.RetryAt.IsZero() {
+		if u := pendingUpgrade(t, l); u.Failure == nil || u.Failure.Reason != accel.EvictionRefused ||
+			u.Failure.RetryAt.IsZero() {
 			t.Fatalf("%+v", u)
 		}
 		time.Sleep(time.Minute)
@@ -282,22 +297,27 @@ func TestUpgradeEvictsLate(t *testing.T) {
 		w.set(func() { w.lag = 5 * time.Second })
 		w.want(l, "2")
 		if !w.State().Allocatable.Is(1) || w.evictions() != 0 {
-			t.Errorf("%d evictions while the kubelet gives %d devices to pods", w.evictions(), w.State().Allocatable.Value)
+			t.Errorf("%d evictions while the kubelet gives %d devices to pods", w.evictions(),
+				w.State().Allocatable.Value)
 		}
 		time.Sleep(lookAgain)
 		synctest.Wait()
 		if !w.State().Allocatable.Is(0) || w.evictions() == 0 {
-			t.Errorf("%d evictions when the kubelet gives %d devices to pods", w.evictions(), w.State().Allocatable.Value)
+			t.Errorf("%d evictions when the kubelet gives %d devices to pods", w.evictions(),
+				w.State().Allocatable.Value)
 		}
 	})
 }
 
-// TestUpgradeChangedWhilePrepared: a driver that is prepared for what is not wanted any more is not taken for the wanted one.
+// TestUpgradeChangedWhilePrepared: a driver that is prepared for what is not wanted any more is not taken for the
+// wanted one.
 func TestUpgradeChangedWhilePrepared(t *testing.T) {
 	w := served(accel.UpgradePolicy{})
 	run(t, w, func(l *Loop) {
 		ready := map[string]chan struct{}{"2": make(chan struct{}), "3": make(chan struct{})}
-		l.o.Effects.Prepare = func(ctx context.Context, def *accel.Definition, f accel.Facts) (accel.DriverRef, *accel.Problem) {
+		l.o.Effects.Prepare = func(ctx context.Context, def *accel.Definition, f accel.Facts) (accel.DriverRef,
+			*accel.Problem,
+		) {
 			to, problem := w.prepare(ctx, def, f)
 			<-ready[to.Version]
 			return to, problem
@@ -329,8 +349,12 @@ func TestUpgradeFails(t *testing.T) {
 		replaced      int
 		replacedAgain int
 	}{
-		{"not to be had", func(w *world) { w.notReady = accel.Problemf(accel.RegistryUnreachable, "away") }, accel.RegistryUnreachable, true, 0, 1},
-		{"rolled back", func(w *world) { w.fails = accel.Problemf(accel.RolledBack, "2 failed") }, accel.RolledBack, false, 1, 2},
+		{"not to be had", func(w *world) {
+			w.notReady = accel.Problemf(accel.RegistryUnreachable, "away")
+		}, accel.RegistryUnreachable, true, 0, 1},
+		{"rolled back", func(w *world) {
+			w.fails = accel.Problemf(accel.RolledBack, "2 failed")
+		}, accel.RolledBack, false, 1, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := served(accel.UpgradePolicy{Holders: accel.HoldersWait})
@@ -340,7 +364,8 @@ func TestUpgradeFails(t *testing.T) {
 				time.Sleep(20 * time.Minute)
 				synctest.Wait()
 				u, s := pendingUpgrade(t, l), l.Machine().Status["k-x"]
-				if u.Failure == nil || u.Failure.Reason != c.reason || u.Failure.RetryAt.IsZero() == c.retried || s.State != accel.Ready || w.offers() != 1 {
+				if u.Failure == nil || u.Failure.Reason != c.reason || u.Failure.RetryAt.IsZero() == c.retried ||
+					s.State != accel.Ready || w.offers() != 1 {
 					t.Errorf("%+v %+v; %+v", u, u.Failure, s)
 				}
 				if n := w.count("upgrade"); n != c.replaced {
@@ -367,7 +392,8 @@ func TestUpgradeWithoutAnAnswer(t *testing.T) {
 		run(t, w, func(l *Loop) {
 			w.want(l, "2")
 			u := pendingUpgrade(t, l)
-			if u.Phase != accel.UpgradeWaiting || u.Failure == nil || u.Failure.Reason != accel.ProbeUnanswered || w.offers() != 1 {
+			if u.Phase != accel.UpgradeWaiting || u.Failure == nil || u.Failure.Reason != accel.ProbeUnanswered ||
+				w.offers() != 1 {
 				t.Fatalf("%q: %+v %+v, %d devices are offered", policy, u, u.Failure, w.offers())
 			}
 			w.set(func() { w.silent = nil })
@@ -390,13 +416,15 @@ func TestSilenceWhileDraining(t *testing.T) {
 		w.set(func() { w.silent = accel.Problemf(accel.ProbeUnanswered, "the kubelet does not answer") })
 		w.release()
 		u := pendingUpgrade(t, l)
-		if u.Phase != accel.UpgradeDraining || u.Failure == nil || u.Failure.Reason != accel.ProbeUnanswered || w.offers() != 0 {
+		if u.Phase != accel.UpgradeDraining || u.Failure == nil || u.Failure.Reason != accel.ProbeUnanswered ||
+			w.offers() != 0 {
 			t.Errorf("%+v %+v, %d devices are offered", u, u.Failure, w.offers())
 		}
 		time.Sleep(31 * time.Minute)
 		synctest.Wait()
 		u = pendingUpgrade(t, l)
-		if u.Phase != accel.UpgradeWaiting || !strings.Contains(u.Failure.Message, "given up after 30m") || w.offers() != 1 {
+		if u.Phase != accel.UpgradeWaiting || !strings.Contains(u.Failure.Message, "given up after 30m") ||
+			w.offers() != 1 {
 			t.Errorf("%+v %+v, %d devices are offered", u, u.Failure, w.offers())
 		}
 		if w.count("upgrade") != 0 {
@@ -463,7 +491,8 @@ func TestConfigure(t *testing.T) {
 		l.Configure(want)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if m := l.Machine(); m.Status["k-y"].State != accel.Absent || m.Status["k-x"].State != accel.Ready || m.Want.Kinds["k-x"].Driver.Version != "2" {
+		if m := l.Machine(); m.Status["k-y"].State != accel.Absent || m.Status["k-x"].State != accel.Ready ||
+			m.Want.Kinds["k-x"].Driver.Version != "2" {
 			t.Errorf("%+v", m.Status)
 		}
 		want.Kinds = map[string]*accel.Definition{"k-y": &other}

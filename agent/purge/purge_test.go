@@ -16,7 +16,10 @@ func TestPurgeOfNodes(t *testing.T) {
 		outcome ledger.Outcome
 		stays   bool
 	}{
-		"the driver is in use":    {ledger.Outcome{Path: "/sys/module/edu", Action: ledger.Left, Reason: accel.InUse}, true},
+		"the driver is in use": {
+			ledger.Outcome{Path: "/sys/module/edu", Action: ledger.Left, Reason: accel.InUse},
+			true,
+		},
 		"the driver is gone":      {ledger.Outcome{Path: "/sys/module/edu", Action: ledger.Removed}, false},
 		"something else was left": {ledger.Outcome{Path: "/sys/modules-of-somebody", Action: ledger.Left}, false},
 	} {
@@ -40,7 +43,13 @@ func TestPurgeOfNodes(t *testing.T) {
 	for _, c := range []struct {
 		path, dir string
 		want      bool
-	}{{"/sys", "/sys", true}, {"/sys/x", "/sys", true}, {"/system/x", "/sys", false}, {"/", "/sys", false}, {"/devices", "/dev", false}} {
+	}{
+		{"/sys", "/sys", true},
+		{"/sys/x", "/sys", true},
+		{"/system/x", "/sys", false},
+		{"/", "/sys", false},
+		{"/devices", "/dev", false},
+	} {
 		if hasDir(c.path, c.dir) != c.want {
 			t.Errorf("%s in %s: %t", c.path, c.dir, !c.want)
 		}

@@ -64,37 +64,97 @@ func TestHook(t *testing.T) {
 		want      string   // part of standard error; empty: the container starts
 	}{
 		{name: "injected and ready", args: []string{"--device", "0000:02:00.0"}, published: published},
-		{name: "injected and not ready", args: []string{"--device", "0000:01:00.0"}, published: published, want: notHot},
-		{name: "injected and gone", args: []string{"--device", "0000:03:00.0"}, published: published, want: "device 0000:03:00.0 is not ready: DeviceGone\n"},
-		{name: "one of two not ready", args: []string{"--device", "0000:02:00.0", "--device", "0000:01:00.0"}, published: published, want: notHot},
-		{name: "injected and unknown", args: []string{"--device", "0000:09:00.0"}, published: published, want: "device 0000:09:00.0 is not ready: Unknown: the agent has not published it\n"},
+		{
+			name: "injected and not ready", args: []string{"--device", "0000:01:00.0"}, published: published,
+			want: notHot,
+		},
+		{
+			name: "injected and gone", args: []string{"--device", "0000:03:00.0"}, published: published,
+			want: "device 0000:03:00.0 is not ready: DeviceGone\n",
+		},
+		{
+			name: "one of two not ready", args: []string{"--device", "0000:02:00.0", "--device", "0000:01:00.0"},
+			published: published, want: notHot,
+		},
+		{
+			name: "injected and unknown", args: []string{"--device", "0000:09:00.0"}, published: published,
+			want: "device 0000:09:00.0 is not ready: Unknown: the agent has not published it\n",
+		},
 		{name: "injected and no file", args: []string{"--device", "0000:02:00.0"}, want: "no agent has published"},
-		{name: "injected and a torn file", args: []string{"--device", "0000:02:00.0"}, published: published[:100], want: "cannot parse the readiness"},
-		{name: "injected and a file of the future", args: []string{"--device", "0000:02:00.0"}, published: `{"version":2}`, want: "version 2 is not 1"},
-		{name: "injected and an unreadable state", args: []string{"--device", "0000:02:00.0"}, published: published, stdin: "{"},
+		{
+			name: "injected and a torn file", args: []string{"--device", "0000:02:00.0"}, published: published[:100],
+			want: "cannot parse the readiness",
+		},
+		{
+			name: "injected and a file of the future", args: []string{"--device", "0000:02:00.0"},
+			published: `{"version":2}`, want: "version 2 is not 1",
+		},
+		{
+			name: "injected and an unreadable state", args: []string{"--device", "0000:02:00.0"}, published: published,
+			stdin: "{",
+		},
 
 		{name: "annotated and no device", published: published, spec: fmt.Sprintf(spec, "")},
 		{name: "annotated, no device, no file", spec: fmt.Sprintf(spec, "")},
 		{name: "annotated, no linux section", spec: `{}`},
 		{name: "annotated and a foreign device", published: published, spec: fmt.Sprintf(spec, other)},
-		{name: "annotated and a block device of the same numbers", published: published, spec: fmt.Sprintf(spec, block)},
+		{
+			name: "annotated and a block device of the same numbers", published: published,
+			spec: fmt.Sprintf(spec, block),
+		},
 		{name: "annotated and ready", published: published, spec: fmt.Sprintf(spec, ready+","+other)},
-		{name: "annotated and not ready", published: published, spec: fmt.Sprintf(spec, ready+","+unready), want: notHot},
-		{name: "annotated and not ready by another name", published: published, spec: fmt.Sprintf(spec, renamed), want: notHot},
-		{name: "annotated, a device and no file", spec: fmt.Sprintf(spec, unready), want: "device /dev/edu0 is not ready: Unknown: no agent has published"},
-		{name: "annotated and no bundle", published: published, stdin: `{"bundle":"/no/such"}`, want: "cannot read the container's specification"},
-		{name: "annotated and a torn specification", published: published, spec: `{"linux":`, want: "cannot parse the container's specification"},
-		{name: "annotated and a relative bundle", published: published, stdin: `{"bundle":"x"}`, want: "is not an absolute path"},
+		{
+			name: "annotated and not ready", published: published, spec: fmt.Sprintf(spec, ready+","+unready),
+			want: notHot,
+		},
+		{
+			name: "annotated and not ready by another name", published: published, spec: fmt.Sprintf(spec, renamed),
+			want: notHot,
+		},
+		{
+			name: "annotated, a device and no file", spec: fmt.Sprintf(spec, unready),
+			want: "device /dev/edu0 is not ready: Unknown: no agent has published",
+		},
+		{
+			name: "annotated and no bundle", published: published, stdin: `{"bundle":"/no/such"}`,
+			want: "cannot read the container's specification",
+		},
+		{
+			name: "annotated and a torn specification", published: published, spec: `{"linux":`,
+			want: "cannot parse the container's specification",
+		},
+		{
+			name: "annotated and a relative bundle", published: published, stdin: `{"bundle":"x"}`,
+			want: "is not an absolute path",
+		},
 		{name: "annotated and no state", published: published, stdin: "\n", want: "cannot parse the container's state"},
 
-		{name: "injected and chosen", args: []string{"--device", "0000:02:00.0"}, published: chosen, spec: fmt.Sprintf(containerd, "main", ready)},
-		{name: "injected and another one chosen", args: []string{"--device", "0000:01:00.0"}, published: chosen, spec: fmt.Sprintf(containerd, "main", unready), want: notChosen},
-		{name: "injected into a container for which nobody chose", args: []string{"--device", "0000:01:00.0"}, published: chosen, spec: fmt.Sprintf(containerd, "side", unready)},
-		{name: "injected, of a kind of which nobody chose", args: []string{"--device", "0000:05:00.0"}, published: chosen, spec: fmt.Sprintf(containerd, "main", other)},
+		{
+			name: "injected and chosen", args: []string{"--device", "0000:02:00.0"}, published: chosen,
+			spec: fmt.Sprintf(containerd, "main", ready),
+		},
+		{
+			name: "injected and another one chosen", args: []string{"--device", "0000:01:00.0"}, published: chosen,
+			spec: fmt.Sprintf(containerd, "main", unready), want: notChosen,
+		},
+		{
+			name: "injected into a container for which nobody chose", args: []string{"--device", "0000:01:00.0"},
+			published: chosen, spec: fmt.Sprintf(containerd, "side", unready),
+		},
+		{
+			name: "injected, of a kind of which nobody chose", args: []string{"--device", "0000:05:00.0"},
+			published: chosen, spec: fmt.Sprintf(containerd, "main", other),
+		},
 		{name: "injected, and nobody knows who it is", args: []string{"--device", "0000:01:00.0"}, published: chosen},
 		{name: "annotated and chosen", published: chosen, spec: fmt.Sprintf(crio, "main", ready+","+other)},
-		{name: "annotated and another one chosen", published: chosen, spec: fmt.Sprintf(crio, "main", unready), want: notChosen},
-		{name: "annotated, a node that the chosen one has too", published: chosen, spec: fmt.Sprintf(crio, "main", ready+","+both)},
+		{
+			name: "annotated and another one chosen", published: chosen, spec: fmt.Sprintf(crio, "main", unready),
+			want: notChosen,
+		},
+		{
+			name: "annotated, a node that the chosen one has too", published: chosen,
+			spec: fmt.Sprintf(crio, "main", ready+","+both),
+		},
 		{name: "annotated, nobody chose", published: chosen, spec: fmt.Sprintf(crio, "side", unready)},
 
 		{name: "unknown argument", args: []string{"--env", "x"}, want: `unknown argument "--env"`},
@@ -126,7 +186,8 @@ func TestHook(t *testing.T) {
 				t.Errorf("exit status %d, want 1", code)
 			}
 			line := stderr.String()
-			if !strings.HasPrefix(line, "acceld: ") || !strings.Contains(line, test.want) || strings.Count(line, "\n") != 1 {
+			if !strings.HasPrefix(line, "acceld: ") || !strings.Contains(line, test.want) ||
+				strings.Count(line, "\n") != 1 {
 				t.Errorf("standard error %q; want one line with %q", line, test.want)
 			}
 		})

@@ -7,13 +7,13 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// calls are the calls of NVML for one reading of one device. Drivers of different ages have different functions, and calling one
-// that is not there ends the program; so each is looked for before it is called.
+// calls are the calls of NVML for one reading of one device. Drivers of different ages have different functions, and
+// calling one that is not there ends the program; so each is looked for before it is called.
 type calls struct {
 	lib     nvml.Interface
 	symbols map[string]bool
-	// lost is true when a call has said that the GPU is lost; then nothing more is asked. reset is true when one has said that it
-	// must be reset.
+	// lost is true when a call has said that the GPU is lost; then nothing more is asked. reset is true when one has
+	// said that it must be reset.
 	lost, reset bool
 }
 
@@ -48,7 +48,8 @@ func text(c *calls, symbol string, get func() (string, nvml.Return)) string {
 	return s
 }
 
-// resolved is the file that the library is now, also when it was replaced after it was loaded; empty when it is not known.
+// resolved is the file that the library is now, also when it was replaced after it was loaded; empty when it is not
+// known.
 func resolved(library string) string {
 	if !strings.Contains(library, "/") {
 		for line := range strings.Lines(files("").text("/proc/self/maps")) {

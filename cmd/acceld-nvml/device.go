@@ -11,7 +11,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// device is one GPU. Its own goroutine reads it, another one waits for its events; everything below known is the watch's alone.
+// device is one GPU. Its own goroutine reads it, another one waits for its events; everything below known is the
+// watch's alone.
 type device struct {
 	handle nvml.Device
 	id     string
@@ -61,8 +62,9 @@ type answer struct {
 
 func newDevice(w *watch, handle nvml.Device, id string) *device {
 	return &device{
-		handle: handle, id: id, calls: newCalls(w.lib), files: w.files, wishes: make(chan struct{}, 1), orders: make(chan accel.ProbeDivision, 1),
-		about: accel.ProbeDevice{ID: id},
+		handle: handle, id: id, calls: newCalls(w.lib), files: w.files, wishes: make(chan struct{}, 1),
+		orders: make(chan accel.ProbeDivision, 1),
+		about:  accel.ProbeDevice{ID: id},
 	}
 }
 
@@ -117,7 +119,8 @@ func (d *device) work(ctx context.Context, answers chan<- answer) {
 	}
 }
 
-// read asks the device for everything. A GPU that is lost has no readings, and keeps its names where NVML still knows them.
+// read asks the device for everything. A GPU that is lost has no readings, and keeps its names where NVML still knows
+// them.
 func (d *device) read() answer {
 	a := answer{device: d, about: accel.ProbeDevice{ID: d.id}}
 	c := d.calls
@@ -169,13 +172,16 @@ type event struct {
 	fault  *accel.ProbeFault // nil when the device is to be read again, no more
 }
 
-// The events that are waited for: errors, instances that were made or destroyed, and another thing to do about the device.
-const wanted = nvml.EventTypeXidCriticalError | nvml.EventMigConfigChange | nvml.EventTypeGpuRecoveryAction | nvml.EventTypeGpuUnavailableError
+// The events that are waited for: errors, instances that were made or destroyed, and another thing to do about the
+// device.
+const wanted = nvml.EventTypeXidCriticalError | nvml.EventMigConfigChange | nvml.EventTypeGpuRecoveryAction |
+	nvml.EventTypeGpuUnavailableError
 
 // waiting is how long NVML waits for an event at most, in milliseconds; its end means nothing.
 const waiting = 60_000
 
-// listen waits for events until ctx ends. Each device has a set of its own: one that hangs keeps nobody from hearing of the others.
+// listen waits for events until ctx ends. Each device has a set of its own: one that hangs keeps nobody from hearing of
+// the others.
 func (d *device) listen(ctx context.Context, lib nvml.Interface, every time.Duration, events chan<- event) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -203,7 +209,10 @@ func (d *device) listen(ctx context.Context, lib nvml.Interface, every time.Dura
 		case nvml.SUCCESS:
 			if data.EventType == nvml.EventTypeXidCriticalError {
 				code := strconv.FormatUint(data.EventData, 10)
-				e.fault = &accel.ProbeFault{Device: d.id, Code: code, Text: "NVML: Xid " + code + instance(data), At: time.Now()}
+				e.fault = &accel.ProbeFault{
+					Device: d.id, Code: code, Text: "NVML: Xid " + code + instance(data),
+					At: time.Now(),
+				}
 			}
 		default:
 			wait = every // it is lost, say: what is asked regularly tells more

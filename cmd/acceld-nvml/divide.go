@@ -10,12 +10,14 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// divide makes the GPU consist of so many instances of each profile, or of none for one that is to be whole. Whoever asks has seen
-// to it that nobody uses the GPU; NVML refuses where somebody does. What fails half-way is left as it is, and seen in the next answer.
+// divide makes the GPU consist of so many instances of each profile, or of none for one that is to be whole. Whoever
+// asks has seen to it that nobody uses the GPU; NVML refuses where somebody does. What fails half-way is left as it is,
+// and seen in the next answer.
 func (d *device) divide(parts map[string]int) error {
 	c := d.calls
 	for _, symbol := range []string{
-		"nvmlDeviceGetMigMode", "nvmlDeviceSetMigMode", "nvmlDeviceGetGpuInstanceProfileInfoV", "nvmlDeviceCreateGpuInstance", "nvmlDeviceGetGpuInstances",
+		"nvmlDeviceGetMigMode", "nvmlDeviceSetMigMode", "nvmlDeviceGetGpuInstanceProfileInfoV",
+		"nvmlDeviceCreateGpuInstance", "nvmlDeviceGetGpuInstances",
 	} {
 		if !c.has(symbol) {
 			return fmt.Errorf("NVML of this driver has no %s", symbol)
@@ -82,7 +84,10 @@ func (d *device) profiles() []profile {
 			name = append(name, byte(b))
 		}
 		text := strings.ReplaceAll(strings.TrimPrefix(string(name), "MIG "), "+", ".")
-		info := nvml.GpuInstanceProfileInfo{Id: v3.Id, SliceCount: v3.SliceCount, InstanceCount: v3.InstanceCount, MemorySizeMB: v3.MemorySizeMB}
+		info := nvml.GpuInstanceProfileInfo{
+			Id: v3.Id, SliceCount: v3.SliceCount, InstanceCount: v3.InstanceCount,
+			MemorySizeMB: v3.MemorySizeMB,
+		}
 		all = append(all, profile{text, info})
 	}
 	return all

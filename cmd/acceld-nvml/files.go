@@ -25,8 +25,8 @@ func (f files) module() string { return f.text("/sys/module/nvidia/version") }
 // machine is the name of the computer's model.
 func (f files) machine() string { return f.text("/sys/class/dmi/id/product_name") }
 
-// capability is the device node of a part of the capabilities tree, such as "gpu0/mig/gi1/access"; empty when there is none. The
-// driver makes one file for each, with a line "DeviceFileMinor: 12" (open-gpu-kernel-modules, nv-caps.c).
+// capability is the device node of a part of the capabilities tree, such as "gpu0/mig/gi1/access"; empty when there is
+// none. The driver makes one file for each, with a line "DeviceFileMinor: 12" (open-gpu-kernel-modules, nv-caps.c).
 func (f files) capability(name string) string {
 	for line := range strings.Lines(f.text("/proc/driver/nvidia/capabilities/" + name)) {
 		key, value, _ := strings.Cut(line, ":")

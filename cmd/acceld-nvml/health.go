@@ -6,7 +6,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// health is the worst that NVML says of the device now, nil for nothing. What an Xid means is in the definition, not here.
+// health is the worst that NVML says of the device now, nil for nothing. What an Xid means is in the definition, not
+// here.
 func (d *device) health(parts int) *accel.ProbeHealth {
 	c := d.calls
 	action, asks := field(c, d.handle, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)
@@ -23,19 +24,28 @@ func (d *device) health(parts int) *accel.ProbeHealth {
 	}
 	switch recovery := nvml.DeviceGpuRecoveryAction(action); {
 	case c.lost:
-		return unhealthy(accel.DeviceUnreachable, accel.ActionReboot, "the driver has lost it: it has fallen off the bus, or does not answer there")
+		return unhealthy(accel.DeviceUnreachable, accel.ActionReboot,
+			"the driver has lost it: it has fallen off the bus, or does not answer there")
 	case failed:
-		return unhealthy(accel.DeviceUnhealthy, accel.ActionService, "a memory row could not be replaced by a spare one")
+		return unhealthy(accel.DeviceUnhealthy, accel.ActionService,
+			"a memory row could not be replaced by a spare one")
 	case asks && recovery == nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:
 		return unhealthy(accel.DeviceUnhealthy, accel.ActionReboot, "the driver asks for a reboot")
 	case asks && recovery == nvml.GPU_RECOVERY_ACTION_GPU_RESET, c.reset:
 		return unhealthy(accel.DeviceUnhealthy, accel.ActionResetDevice, "the driver asks for a reset")
 	case empty:
 		return unhealthy(accel.DevicePartitioned, "", "it is to be divided (MIG) and has no instance")
-	case asks && (recovery == nvml.GPU_RECOVERY_ACTION_DRAIN_P2P || recovery == nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET):
-		return &accel.ProbeHealth{State: accel.Degraded, Action: accel.ActionResetDevice, Reason: accel.DeviceUnhealthy, Message: "the driver asks for a drain"}
+	case asks && (recovery == nvml.GPU_RECOVERY_ACTION_DRAIN_P2P ||
+		recovery == nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET):
+		return &accel.ProbeHealth{
+			State: accel.Degraded, Action: accel.ActionResetDevice, Reason: accel.DeviceUnhealthy,
+			Message: "the driver asks for a drain",
+		}
 	case pending:
-		return &accel.ProbeHealth{State: accel.Degraded, Action: accel.ActionResetDevice, Reason: accel.DeviceUnhealthy, Message: "a memory row is replaced by a spare one at the next reset"}
+		return &accel.ProbeHealth{
+			State: accel.Degraded, Action: accel.ActionResetDevice, Reason: accel.DeviceUnhealthy,
+			Message: "a memory row is replaced by a spare one at the next reset",
+		}
 	}
 	return nil
 }

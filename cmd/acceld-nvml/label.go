@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// labels are those that GPU Feature Discovery writes (its README in NVIDIA/k8s-device-plugin, v0.18), as far as NVML knows them.
-// What depends on how devices are shared, and its timestamp, are left out.
+// labels are those that GPU Feature Discovery writes (its README in NVIDIA/k8s-device-plugin, v0.18), as far as NVML
+// knows them. What depends on how devices are shared, and its timestamp, are left out.
 func (w *watch) labels() map[string]string {
 	l := labels{}
 	var first *device
@@ -54,7 +54,9 @@ func (l labels) driver(version string) {
 	parts := append(strings.SplitN(version, ".", 3), "", "", "")
 	l.set("cuda.driver-version.full", version)
 	for i, names := range [][]string{
-		{"cuda.driver-version.major", "cuda.driver.major"}, {"cuda.driver-version.minor", "cuda.driver.minor"}, {"cuda.driver-version.revision", "cuda.driver.rev"},
+		{"cuda.driver-version.major", "cuda.driver.major"},
+		{"cuda.driver-version.minor", "cuda.driver.minor"},
+		{"cuda.driver-version.revision", "cuda.driver.rev"},
 	} {
 		for _, name := range names {
 			l.set(name, parts[i])
@@ -90,9 +92,11 @@ func (l labels) instances(devices []*device) {
 		l.set(prefix+"product", product+"-MIG-"+profile)
 		l.set(prefix+"memory", strconv.FormatUint(a.MemorySizeMB, 10))
 		for name, n := range map[string]uint32{
-			"multiprocessors": a.MultiprocessorCount, "slices.gi": a.GpuInstanceSliceCount, "slices.ci": a.ComputeInstanceSliceCount,
-			"engines.copy": a.SharedCopyEngineCount, "engines.decoder": a.SharedDecoderCount, "engines.encoder": a.SharedEncoderCount,
-			"engines.jpeg": a.SharedJpegCount, "engines.ofa": a.SharedOfaCount,
+			"multiprocessors": a.MultiprocessorCount, "slices.gi": a.GpuInstanceSliceCount,
+			"slices.ci":    a.ComputeInstanceSliceCount,
+			"engines.copy": a.SharedCopyEngineCount, "engines.decoder": a.SharedDecoderCount,
+			"engines.encoder": a.SharedEncoderCount,
+			"engines.jpeg":    a.SharedJpegCount, "engines.ofa": a.SharedOfaCount,
 		} {
 			l.set(prefix+name, strconv.FormatUint(uint64(n), 10))
 		}
@@ -108,6 +112,7 @@ func family(major, minor int) string {
 		return "ada-lovelace"
 	}
 	return map[int]string{
-		1: "tesla", 2: "fermi", 3: "kepler", 5: "maxwell", 6: "pascal", 7: "volta", 8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell",
+		1: "tesla", 2: "fermi", 3: "kepler", 5: "maxwell", 6: "pascal", 7: "volta", 8: "ampere", 9: "hopper",
+		10: "blackwell", 12: "blackwell",
 	}[major]
 }

@@ -1,7 +1,7 @@
-// Command acceld-nvml watches NVIDIA's devices through NVML, the library of their driver, and writes what it sees to its standard
-// output in the words of accel.ProbeLine. The agent starts it, among the host's files: the library is the host's. It is a program of
-// its own because a call of NVML can take minutes, or never return, when a GPU is sick, and because the agent has no C library. It
-// changes nothing but the instances of a GPU, when it is asked to.
+// Command acceld-nvml watches NVIDIA's devices through NVML, the library of their driver, and writes what it sees to
+// its standard output in the words of accel.ProbeLine. The agent starts it, among the host's files: the library is the
+// host's. It is a program of its own because a call of NVML can take minutes, or never return, when a GPU is sick, and
+// because the agent has no C library. It changes nothing but the instances of a GPU, when it is asked to.
 package main
 
 import (
@@ -33,8 +33,9 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	w := &watch{
-		lib: nvml.New(nvml.WithLibraryPath(*library)), library: *library, files: files(*root), every: *every, patience: *patience,
-		say: newVoice(os.Stdout), orders: os.Stdin,
+		lib: nvml.New(nvml.WithLibraryPath(*library)), library: *library, files: files(*root), every: *every,
+		patience: *patience,
+		say:      newVoice(os.Stdout), orders: os.Stdin,
 	}
 	return w.run(ctx, version())
 }

@@ -50,7 +50,9 @@ func (d *device) partitions() ([]accel.ProbePartition, map[string]part) {
 }
 
 // instance is one instance; false while it is being made or destroyed.
-func (d *device) instance(handle nvml.Device, minor int) (p accel.ProbePartition, attributes nvml.DeviceAttributes, ok bool) {
+func (d *device) instance(handle nvml.Device, minor int) (p accel.ProbePartition, attributes nvml.DeviceAttributes,
+	ok bool,
+) {
 	c := d.calls
 	gpu, ret := handle.GetGpuInstanceId()
 	if !c.ok(ret) {

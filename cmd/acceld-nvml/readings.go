@@ -33,26 +33,32 @@ const (
 // table are the readings.
 func table() []reading {
 	return []reading{
-		one("nvmlDeviceGetTemperature", "accelerator_temperature_celsius", 1, func(d nvml.Device) (uint32, nvml.Return) {
-			return d.GetTemperature(nvml.TEMPERATURE_GPU)
-		}),
+		one("nvmlDeviceGetTemperature", "accelerator_temperature_celsius", 1,
+			func(d nvml.Device) (uint32, nvml.Return) {
+				return d.GetTemperature(nvml.TEMPERATURE_GPU)
+			}),
 		one("nvmlDeviceGetPowerUsage", "accelerator_power_usage_watts", milli, nvml.Device.GetPowerUsage),
-		one("nvmlDeviceGetEnforcedPowerLimit", "accelerator_power_limit_watts", milli, nvml.Device.GetEnforcedPowerLimit),
-		one("nvmlDeviceGetTotalEnergyConsumption", "accelerator_energy_joules_total", milli, nvml.Device.GetTotalEnergyConsumption),
+		one("nvmlDeviceGetEnforcedPowerLimit", "accelerator_power_limit_watts", milli,
+			nvml.Device.GetEnforcedPowerLimit),
+		one("nvmlDeviceGetTotalEnergyConsumption", "accelerator_energy_joules_total", milli,
+			nvml.Device.GetTotalEnergyConsumption),
 		one("nvmlDeviceGetFanSpeed", "accelerator_fan_speed_ratio", cent, nvml.Device.GetFanSpeed),
 		one("nvmlDeviceGetPcieReplayCounter", "accelerator_pcie_replays_total", 1, nvml.Device.GetPcieReplayCounter),
 		one("nvmlDeviceGetClockInfo", "accelerator_sm_clock_hertz", mega, func(d nvml.Device) (uint32, nvml.Return) {
 			return d.GetClockInfo(nvml.CLOCK_SM)
 		}),
-		one("nvmlDeviceGetClockInfo", "accelerator_memory_clock_hertz", mega, func(d nvml.Device) (uint32, nvml.Return) {
-			return d.GetClockInfo(nvml.CLOCK_MEM)
-		}),
-		one("nvmlDeviceGetTotalEccErrors", "accelerator_ecc_corrected_errors_total", 1, func(d nvml.Device) (uint64, nvml.Return) {
-			return d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.VOLATILE_ECC)
-		}),
-		one("nvmlDeviceGetTotalEccErrors", "accelerator_ecc_uncorrected_errors_total", 1, func(d nvml.Device) (uint64, nvml.Return) {
-			return d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
-		}),
+		one("nvmlDeviceGetClockInfo", "accelerator_memory_clock_hertz", mega,
+			func(d nvml.Device) (uint32, nvml.Return) {
+				return d.GetClockInfo(nvml.CLOCK_MEM)
+			}),
+		one("nvmlDeviceGetTotalEccErrors", "accelerator_ecc_corrected_errors_total", 1,
+			func(d nvml.Device) (uint64, nvml.Return) {
+				return d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.VOLATILE_ECC)
+			}),
+		one("nvmlDeviceGetTotalEccErrors", "accelerator_ecc_uncorrected_errors_total", 1,
+			func(d nvml.Device) (uint64, nvml.Return) {
+				return d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
+			}),
 		{"nvmlDeviceGetUtilizationRates", utilisation},
 		{"nvmlDeviceGetMemoryInfo", memory},
 		{"nvmlDeviceGetRemappedRows", rows},

@@ -17,7 +17,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// watch is the program. Only the goroutines of devices call NVML once it runs: a call that does not return costs one of them.
+// watch is the program. Only the goroutines of devices call NVML once it runs: a call that does not return costs one of
+// them.
 type watch struct {
 	lib             nvml.Interface
 	library         string
@@ -129,7 +130,8 @@ func (w *watch) versions() string {
 	return fmt.Sprintf("module %q, library %q", w.files.module(), resolved(w.library))
 }
 
-// begin starts NVML and finds the devices. While that takes long, and for as long as driver and library do not fit, it says so.
+// begin starts NVML and finds the devices. While that takes long, and for as long as driver and library do not fit, it
+// says so.
 func (w *watch) begin(ctx context.Context, versions string) error {
 	began := time.Now()
 	done := make(chan nvml.Return, 1)
@@ -162,7 +164,11 @@ func (w *watch) mismatch(ctx context.Context, versions string) error {
 	if v, ret := w.lib.SystemGetNVMLVersion(); ret == nvml.SUCCESS && v != "" {
 		library = v
 	}
-	problem := accel.Problem{Reason: accel.LibraryMismatch, Message: fmt.Sprintf("the loaded driver is %s, and NVML on this host is %s", or(w.files.module(), "another one"), library)}
+	problem := accel.Problem{
+		Reason: accel.LibraryMismatch,
+		Message: fmt.Sprintf("the loaded driver is %s, and NVML on this host is %s",
+			or(w.files.module(), "another one"), library),
+	}
 	tick := time.NewTicker(w.every)
 	defer tick.Stop()
 	for w.versions() == versions && w.say.deaf() == nil {
@@ -207,7 +213,10 @@ func (w *watch) find(ctx context.Context) error {
 		case err := <-failed:
 			return err
 		case <-tick.C:
-			w.say.line(accel.ProbeLine{Problem: &accel.Problem{Reason: accel.ProbeUnanswered, Message: "NVML does not answer which devices there are"}})
+			w.say.line(accel.ProbeLine{Problem: &accel.Problem{
+				Reason:  accel.ProbeUnanswered,
+				Message: "NVML does not answer which devices there are",
+			}})
 		case <-ctx.Done():
 			return nil
 		}
@@ -259,10 +268,13 @@ func (w *watch) tell() {
 	w.say.line(accel.ProbeLine{Snapshot: &s})
 }
 
-// silent is the health of a device that does not answer. When several do not, one of them may hold a lock that the others wait
-// for: then none of them is taken away from anybody.
+// silent is the health of a device that does not answer. When several do not, one of them may hold a lock that the
+// others wait for: then none of them is taken away from anybody.
 func silent(d *device, several bool) *accel.ProbeHealth {
-	h := &accel.ProbeHealth{State: accel.Unhealthy, Reason: accel.ProbeUnanswered, Message: "NVML has not answered about it since " + d.asked.Format("15:04:05")}
+	h := &accel.ProbeHealth{
+		State: accel.Unhealthy, Reason: accel.ProbeUnanswered,
+		Message: "NVML has not answered about it since " + d.asked.Format("15:04:05"),
+	}
 	if several {
 		h.State = accel.Degraded
 	}

@@ -35,7 +35,8 @@ func TestUses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[[2]string][]x509.ExtKeyUsage{
-		{serverCertificate, serverKey}: {x509.ExtKeyUsageServerAuth}, {clientCertificate, clientKey}: {x509.ExtKeyUsageClientAuth},
+		{serverCertificate, serverKey}: {x509.ExtKeyUsageServerAuth},
+		{clientCertificate, clientKey}: {x509.ExtKeyUsageClientAuth},
 	} {
 		pair, err := tls.X509KeyPair(data[name[0]], data[name[1]])
 		if err != nil {

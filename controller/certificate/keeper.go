@@ -17,8 +17,8 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// madeAnnotation marks a Secret whose content is of the controller's making. One with content and without the mark is somebody
-// else's: it is used and never written.
+// madeAnnotation marks a Secret whose content is of the controller's making. One with content and without the mark is
+// somebody else's: it is used and never written.
 const madeAnnotation = kube.Prefix + "made-by"
 
 const (
@@ -32,7 +32,8 @@ const (
 // errNone is what the other side of a connection is refused with before there is a certificate.
 var errNone = errors.New("there is no certificate yet")
 
-// Keeper is the task that keeps the certificates. All replicas run it: whoever comes first makes them, and the others hear of it.
+// Keeper is the task that keeps the certificates. All replicas run it: whoever comes first makes them, and the others
+// hear of it.
 type Keeper struct {
 	API kube.API
 	// Namespace and Name are of the Secret, which must be there; it may be empty.
@@ -60,7 +61,9 @@ func (k *Keeper) String() string { return "certificate" }
 
 // TLS returns a configuration that follows the Secret. A handshake fails before there is a certificate.
 func (k *Keeper) TLS() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config,
+		error,
+	) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if k.config == nil {
@@ -127,10 +130,12 @@ func (k *Keeper) trouble(err error) {
 	k.said = text
 }
 
-// pass takes over what the Secret has, and writes what it lacks. It returns when the next one is due without a change of it.
+// pass takes over what the Secret has, and writes what it lacks. It returns when the next one is due without a change
+// of it.
 func (k *Keeper) pass(ctx context.Context, s *secret, now time.Time) (next time.Time, err error) {
 	if s == nil {
-		return now.Add(serverLife), errors.New("it is not there, and only who installs acceld may make it: apply the manifests")
+		return now.Add(serverLife),
+			errors.New("it is not there, and only who installs acceld may make it: apply the manifests")
 	}
 	data := maps.Clone(s.Data)
 	var verb string
@@ -143,7 +148,8 @@ func (k *Keeper) pass(ctx context.Context, s *secret, now time.Time) (next time.
 	default:
 		config, err := usable(data)
 		if err != nil {
-			return now.Add(serverLife), fmt.Errorf("%w; the previous ones stay in force", err) // a change of it is heard of
+			// a change of it is heard of
+			return now.Add(serverLife), fmt.Errorf("%w; the previous ones stay in force", err)
 		}
 		k.mu.Lock()
 		k.config = config
@@ -164,13 +170,15 @@ func (k *Keeper) pass(ctx context.Context, s *secret, now time.Time) (next time.
 	}}
 	limited, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	err = k.API.Do(limited, http.MethodPatch, k.collection()+"/"+k.Name, url.Values{"fieldManager": {madeBy}}, patch, nil)
+	err = k.API.Do(limited, http.MethodPatch, k.collection()+"/"+k.Name, url.Values{"fieldManager": {madeBy}}, patch,
+		nil)
 	switch {
 	case apierrors.IsConflict(err): // another replica was faster, and the watch shows what it wrote
 		return now.Add(again), nil
 	case err != nil:
 		return now.Add(again), fmt.Errorf("cannot write it: %w", err)
 	}
-	k.Log.Info("certificate written", "how", verb, "secret", k.Namespace+"/"+k.Name, "until", now.Add(serverLife).UTC().Format(time.DateOnly))
+	k.Log.Info("certificate written", "how", verb, "secret", k.Namespace+"/"+k.Name, "until",
+		now.Add(serverLife).UTC().Format(time.DateOnly))
 	return now.Add(again), nil
 }

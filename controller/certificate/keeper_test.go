@@ -81,7 +81,8 @@ func copyInto(from, into any) error {
 func (s *server) put(data map[string][]byte, annotations map[string]string) {
 	s.version++
 	s.object = &secret{Data: data}
-	s.object.Meta.Namespace, s.object.Meta.Name, s.object.Meta.ResourceVersion, s.object.Meta.Annotations = "ns", "tls", strconv.Itoa(s.version), annotations
+	s.object.Meta.Namespace, s.object.Meta.Name, s.object.Meta.ResourceVersion, s.object.Meta.Annotations = "ns", "tls",
+		strconv.Itoa(s.version), annotations
 	s.Add("/api/v1/namespaces/ns/secrets", "MODIFIED", s.version, s.object)
 }
 
@@ -117,7 +118,10 @@ func shake(k *Keeper, data map[string][]byte, asClient bool) error {
 	defer b.Close()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(data[authorityCertificate])
-	config := &tls.Config{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12, RootCAs: roots, ServerName: "controller.ns.svc"}
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12, RootCAs: roots,
+		ServerName: "controller.ns.svc",
+	}
 	if asClient {
 		pair, err := tls.X509KeyPair(data[clientCertificate], data[clientKey])
 		if err != nil {
@@ -225,8 +229,9 @@ func TestSomebodyElses(t *testing.T) {
 // Without the Secret, or without the right, a connection is refused, and what is wrong is said once.
 func TestNone(t *testing.T) {
 	for name, refuse := range map[string]error{
-		"it is not there":    nil,
-		"cannot list secret": apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "tls", errors.New("cannot list secret")),
+		"it is not there": nil,
+		"cannot list secret": apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "tls",
+			errors.New("cannot list secret")),
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{refuse: refuse}

@@ -26,8 +26,9 @@ const (
 	clientKey            = "client.key"
 )
 
-// How long certificates hold. The scheduler's, and the authority that it checks the controller with, are copied by hand to the
-// hosts of the control plane, so they hold as long as a cluster lives; the controller's own is renewed after two thirds.
+// How long certificates hold. The scheduler's, and the authority that it checks the controller with, are copied by hand
+// to the hosts of the control plane, so they hold as long as a cluster lives; the controller's own is renewed after two
+// thirds.
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	serverLife    = 90 * 24 * time.Hour
@@ -42,8 +43,9 @@ func made(now time.Time, names []string) (map[string][]byte, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "acceld-controller"}, NotBefore: now.Add(-early), NotAfter: now.Add(authorityLife),
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "acceld-controller"}, NotBefore: now.Add(-early),
+		NotAfter: now.Add(authorityLife),
+		IsCA:     true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	data := map[string][]byte{}
 	if data[authorityCertificate], data[authorityKey], err = sign(template, key, template, key); err != nil {
@@ -58,7 +60,8 @@ func made(now time.Time, names []string) (map[string][]byte, error) {
 // signServer makes the controller's certificate and key, signed by the authority that data holds.
 func signServer(data map[string][]byte, now time.Time, names []string) error {
 	return issue(data, serverCertificate, serverKey, &x509.Certificate{
-		Subject: pkix.Name{CommonName: names[0]}, DNSNames: names, NotBefore: now.Add(-early), NotAfter: now.Add(serverLife),
+		Subject: pkix.Name{CommonName: names[0]}, DNSNames: names, NotBefore: now.Add(-early),
+		NotAfter: now.Add(serverLife),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 }
@@ -88,7 +91,9 @@ func issue(data map[string][]byte, certificate, key string, template *x509.Certi
 }
 
 // sign returns a certificate and its key in PEM.
-func sign(template *x509.Certificate, private *ecdsa.PrivateKey, authority *x509.Certificate, signer *ecdsa.PrivateKey) (certificate, key []byte, err error) {
+func sign(template *x509.Certificate, private *ecdsa.PrivateKey, authority *x509.Certificate,
+	signer *ecdsa.PrivateKey,
+) (certificate, key []byte, err error) {
 	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
 		return nil, nil, err
 	}
@@ -100,11 +105,12 @@ func sign(template *x509.Certificate, private *ecdsa.PrivateKey, authority *x509
 	if err != nil {
 		return nil, nil, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), nil
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), nil
 }
 
-// usable makes the configuration of what is in a Secret. Without ca.crt anybody who reaches the port may ask, as where the files are
-// named in the configuration.
+// usable makes the configuration of what is in a Secret. Without ca.crt anybody who reaches the port may ask, as where
+// the files are named in the configuration.
 func usable(data map[string][]byte) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(data[serverCertificate], data[serverKey])
 	if err != nil {
@@ -120,7 +126,8 @@ func usable(data map[string][]byte) (*tls.Config, error) {
 	return config, nil
 }
 
-// due returns when a certificate that was made here is renewed: after two thirds of its life, and at once for other names.
+// due returns when a certificate that was made here is renewed: after two thirds of its life, and at once for other
+// names.
 func due(leaf *x509.Certificate, names []string) time.Time {
 	if !slices.Equal(leaf.DNSNames, names) {
 		return leaf.NotBefore

@@ -17,12 +17,15 @@ import (
 func told() *corev1.Node {
 	n := fleet.Node("n1", 0, fleet.Amounts{"shares": "20"})
 	full := fleet.Prefix
-	n.Annotations = map[string]string{fit.InventoryAnnotation: `[{"name":"card0","has":{"` + full + `shares":"10","` + full + `memory":"8G"}},` +
-		`{"name":"card1","has":{"` + full + `shares":"10","` + full + `memory":"8G"}},{"name":"theirs","has":{"example.org/shares":"10","example.org/memory":"99G"}}]`}
+	n.Annotations = map[string]string{fit.InventoryAnnotation: `[{"name":"card0","has":{"` + full + `shares":"10","` +
+		full + `memory":"8G"}},` +
+		`{"name":"card1","has":{"` + full + `shares":"10","` + full +
+		`memory":"8G"}},{"name":"theirs","has":{"example.org/shares":"10","example.org/memory":"99G"}}]`}
 	return n
 }
 
-// TestBehind: a node whose kubelet is held to the choice gets a pod with other cards when its kubelet has taken the one before.
+// TestBehind: a node whose kubelet is held to the choice gets a pod with other cards when its kubelet has taken the one
+// before.
 func TestBehind(t *testing.T) {
 	three := func(name string) *corev1.Pod {
 		return fleet.Pod(name, "", "", fleet.Amounts{"shares": "1", "memory": "3G"})
@@ -38,12 +41,17 @@ func TestBehind(t *testing.T) {
 			first.Status.StartTime = &metav1.Time{Time: time.Now()}
 			l.books.SetPod(l.books.Trim(first))
 		}, time.Second, ""},
-		{"it is gone", five("two"), func(l *lab, first *corev1.Pod) { l.books.DropPod(string(first.UID)) }, time.Second, ""},
+		{"it is gone", five("two"), func(l *lab, first *corev1.Pod) {
+			l.books.DropPod(string(first.UID))
+		}, time.Second, ""},
 		{"it is refused", five("two"), func(l *lab, first *corev1.Pod) {
 			first.Status.Phase = corev1.PodFailed
 			l.books.SetPod(l.books.Trim(first))
 		}, time.Second, ""},
-		{"nothing happens", five("two"), func(*lab, *corev1.Pod) {}, patience, "has not taken a pod with other cards yet"},
+		{
+			"nothing happens", five("two"), func(*lab, *corev1.Pod) {}, patience,
+			"has not taken a pod with other cards yet",
+		},
 		{"the same cards and amounts", three("two"), func(*lab, *corev1.Pod) {}, 0, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -63,7 +71,8 @@ func TestBehind(t *testing.T) {
 				began := time.Now()
 				time.AfterFunc(time.Second, func() { c.after(l, shown) })
 				text := l.tryBind(c.second)
-				if took := time.Since(began); took != c.waits || (text == "") != (c.says == "") || !strings.Contains(text, c.says) {
+				if took := time.Since(began); took != c.waits || (text == "") != (c.says == "") ||
+					!strings.Contains(text, c.says) {
 					t.Errorf("after %s: %q", took, text)
 				}
 				time.Sleep(2 * time.Second)

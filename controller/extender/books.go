@@ -24,8 +24,8 @@ type Pod struct {
 
 // Books are those of all nodes, in one term of leadership. They are safe for concurrent use.
 //
-// mu is taken before the lock of a node, and neither is held during a call of the API. What changes where a pod is holds
-// both; filter holds one node's at a time.
+// mu is taken before the lock of a node, and neither is held during a call of the API. What changes where a pod is
+// holds both; filter holds one node's at a time.
 type Books struct {
 	rules *fit.Rules
 
@@ -41,8 +41,8 @@ type Books struct {
 	// complete is closed when both are true for the first time.
 	complete     chan struct{}
 	completeOnce sync.Once
-	// told is when the API server was last heard of, in nanoseconds of Unix; corrections counts what a list or a check found
-	// to be otherwise than the books said.
+	// told is when the API server was last heard of, in nanoseconds of Unix; corrections counts what a list or a check
+	// found to be otherwise than the books said.
 	told        atomic.Int64
 	corrections atomic.Int64
 }
@@ -76,7 +76,10 @@ type held struct {
 
 // NewBooks returns empty books.
 func NewBooks(r *fit.Rules) *Books {
-	return &Books{rules: r, nodes: map[string]*entry{}, pods: map[string]*held{}, shapes: map[string]*fit.Shape{}, schemas: fit.Schemas{}, complete: make(chan struct{})}
+	return &Books{
+		rules: r, nodes: map[string]*entry{}, pods: map[string]*held{}, shapes: map[string]*fit.Shape{},
+		schemas: fit.Schemas{}, complete: make(chan struct{}),
+	}
 }
 
 // Complete reports whether nodes and pods have been listed.
@@ -137,8 +140,8 @@ func (b *Books) DropNode(name string) {
 	}
 }
 
-// SetPod puts a pod into the books that the API server shows, or takes it out when it is over. The cards that it was bound with
-// stand, whatever somebody wrote into its annotations since.
+// SetPod puts a pod into the books that the API server shows, or takes it out when it is over. The cards that it was
+// bound with stand, whatever somebody wrote into its annotations since.
 func (b *Books) SetPod(p *Pod) {
 	b.heard()
 	if p.Over || p.Node == "" {
@@ -163,11 +166,12 @@ func (b *Books) SetPod(p *Pod) {
 	h.shown, h.known, h.taken = true, true, p.Taken
 }
 
-// stands reports whether a pod has the cards that the books say, now that the API server shows it where the books have it. What it
-// shows first goes before what was chosen here, where it has not said that it took that.
+// stands reports whether a pod has the cards that the books say, now that the API server shows it where the books have
+// it. What it shows first goes before what was chosen here, where it has not said that it took that.
 func (h *held) stands(p *Pod) bool {
 	own, has := h.record.Cards != "" || h.record.InitCards != "", p.Cards != "" || p.InitCards != ""
-	same := h.record.Cards == p.Cards && h.record.InitCards == p.InitCards && h.record.Tiles == p.Tiles && h.record.InitTiles == p.InitTiles
+	same := h.record.Cards == p.Cards && h.record.InitCards == p.InitCards && h.record.Tiles == p.Tiles &&
+		h.record.InitTiles == p.InitTiles
 	if same || has && !(own && h.known) {
 		h.known, h.disputed = true, false
 		return same
@@ -270,21 +274,28 @@ func (b *Books) ListPods(all []*Pod) {
 	b.tellComplete()
 }
 
-// Reserve chooses cards for a pod on a node and holds them, until [Books.Settle]. Behind is not nil when the kubelet of the node
-// has not taken a pod yet that was bound before and has other cards: nothing is held then, and it is worth trying again once the
-// channel is closed.
-func (b *Books) Reserve(q *fit.Request, node string) (record *fit.Record, cause fit.Cause, behind <-chan struct{}, err error) {
+// Reserve chooses cards for a pod on a node and holds them, until [Books.Settle]. Behind is not nil when the kubelet of
+// the node has not taken a pod yet that was bound before and has other cards: nothing is held then, and it is worth
+// trying again once the channel is closed.
+func (b *Books) Reserve(q *fit.Request, node string) (record *fit.Record, cause fit.Cause, behind <-chan struct{},
+	err error,
+) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if h := b.pods[q.UID]; h != nil {
 		if h.binding {
-			return nil, fit.Fits, nil, fmt.Errorf("cannot bind pod %s/%s: it is being bound to node %q", q.Namespace, q.Name, h.node)
+			return nil, fit.Fits, nil, fmt.Errorf("cannot bind pod %s/%s: it is being bound to node %q", q.Namespace,
+				q.Name, h.node)
 		}
 		if h.shown {
-			return nil, fit.Fits, nil, fmt.Errorf("cannot bind pod %s/%s: it is bound to node %q", q.Namespace, q.Name, h.node)
+			return nil, fit.Fits, nil, fmt.Errorf("cannot bind pod %s/%s: it is bound to node %q", q.Namespace, q.Name,
+				h.node)
 		}
-		// Whether it was written, and with which cards, is known when the API server shows the pod, or says that it is not bound.
-		return nil, fit.Fits, nil, fmt.Errorf("cannot bind pod %s/%s: it is not known yet what became of its binding to node %q", q.Namespace, q.Name, h.node)
+		// Whether it was written, and with which cards, is known when the API server shows the pod, or says that it is
+		// not bound.
+		return nil, fit.Fits, nil,
+			fmt.Errorf("cannot bind pod %s/%s: it is not known yet what became of its binding to node %q", q.Namespace,
+				q.Name, h.node)
 	}
 	e := b.nodes[node]
 	if e == nil || e.node == nil {
@@ -307,8 +318,9 @@ func (b *Books) Reserve(q *fit.Request, node string) (record *fit.Record, cause 
 	return record, fit.Fits, nil, nil
 }
 
-// ahead reports whether a pod with other cards than those of record waits for the kubelet of a node. The kubelet does not tell its
-// device plugin which pod it is about, so that of two such pods one could get the cards of the other. mu is held.
+// ahead reports whether a pod with other cards than those of record waits for the kubelet of a node. The kubelet does
+// not tell its device plugin which pod it is about, so that of two such pods one could get the cards of the other. mu
+// is held.
 func (b *Books) ahead(e *entry, record *fit.Record) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -100,7 +100,10 @@ func (d *drifting) relist(b *Books) {
 }
 
 func (d *drifting) setNode(name string) {
-	n := fleet.Node(name, 1+d.r.IntN(4), fleet.Amounts{"shares": "40", "memory": fmt.Sprint(40+d.r.IntN(60), "G"), "tiles": "8"})
+	n := fleet.Node(name, 1+d.r.IntN(4), fleet.Amounts{
+		"shares": "40", "memory": fmt.Sprint(40+d.r.IntN(60), "G"),
+		"tiles": "8",
+	})
 	d.nodes[name] = n
 	d.tellNode(n, false)
 }
@@ -126,9 +129,13 @@ func (d *drifting) put(p *corev1.Pod) {
 
 func (d *drifting) newPod(node, cards string) *corev1.Pod {
 	d.number++
-	p := fleet.Pod(fmt.Sprint("p", d.number), node, cards, fleet.Amounts{"shares": fmt.Sprint(1 + d.r.IntN(2)), "memory": fmt.Sprint(d.r.IntN(9), "G")})
+	p := fleet.Pod(fmt.Sprint("p", d.number), node, cards, fleet.Amounts{
+		"shares": fmt.Sprint(1 + d.r.IntN(2)),
+		"memory": fmt.Sprint(d.r.IntN(9), "G"),
+	})
 	if d.r.IntN(4) == 0 {
-		p.Spec.Containers = append(p.Spec.Containers, fleet.Pod("", "", "", fleet.Amounts{"shares": "1", "tiles": "1"}).Spec.Containers[0])
+		p.Spec.Containers = append(p.Spec.Containers,
+			fleet.Pod("", "", "", fleet.Amounts{"shares": "1", "tiles": "1"}).Spec.Containers[0])
 	}
 	if d.r.IntN(6) == 0 {
 		p.Name = "again" // the name of one before
@@ -202,7 +209,10 @@ func (d *drifting) bind(node string) {
 	}
 	d.mu.Unlock()
 	for range 1 + d.r.IntN(2) {
-		_, _ = d.post("bind", map[string]any{"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID, "Node": node})
+		_, _ = d.post("bind", map[string]any{
+			"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID,
+			"Node": node,
+		})
 		d.mu.Lock()
 		d.before, d.after = nil, nil
 		d.mu.Unlock()
@@ -212,7 +222,8 @@ func (d *drifting) bind(node string) {
 	}
 }
 
-// knows reports whether the books know the cards of a pod from the API server. One without any gets those that somebody writes there.
+// knows reports whether the books know the cards of a pod from the API server. One without any gets those that somebody
+// writes there.
 func (d *drifting) knows(p *corev1.Pod) bool {
 	d.books.mu.RLock()
 	defer d.books.mu.RUnlock()
@@ -237,8 +248,9 @@ func sum(b *Books) map[string]string {
 	return out
 }
 
-// TestBooksDoNotDrift: whatever a watch brings, twice, late, or not at all before it breaks, whatever is edited, and whatever becomes of
-// bindings whose answers are lost, books that have followed it say what others say that read the API server a moment ago.
+// TestBooksDoNotDrift: whatever a watch brings, twice, late, or not at all before it breaks, whatever is edited, and
+// whatever becomes of bindings whose answers are lost, books that have followed it say what others say that read the
+// API server a moment ago.
 func TestBooksDoNotDrift(t *testing.T) {
 	rounds := 300
 	if testing.Short() {
@@ -247,7 +259,10 @@ func TestBooksDoNotDrift(t *testing.T) {
 	edits := 0
 	for seed := range rounds {
 		synctest.Test(t, func(t *testing.T) {
-			d := &drifting{lab: leading(t), r: rand.New(rand.NewPCG(uint64(seed), 7)), nodes: map[string]*corev1.Node{}, first: map[types.UID]map[string]string{}}
+			d := &drifting{
+				lab: leading(t), r: rand.New(rand.NewPCG(uint64(seed), 7)), nodes: map[string]*corev1.Node{},
+				first: map[types.UID]map[string]string{},
+			}
 			d.relist(d.books)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -283,8 +298,8 @@ func TestBooksDoNotDrift(t *testing.T) {
 	}
 }
 
-// TestLostThenAgain: while it is not known what became of a binding, the pod is not bound again: it may have cards that would then
-// be given to somebody else.
+// TestLostThenAgain: while it is not known what became of a binding, the pod is not bound again: it may have cards that
+// would then be given to somebody else.
 func TestLostThenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, q := five("p"), five("q")
@@ -305,7 +320,8 @@ func TestLostThenAgain(t *testing.T) {
 	})
 }
 
-// TestSomebodyElsesBinding: where the answer to a binding was lost, the cards are those that the API server shows first.
+// TestSomebodyElsesBinding: where the answer to a binding was lost, the cards are those that the API server shows
+// first.
 func TestSomebodyElsesBinding(t *testing.T) {
 	p, q := five("p"), five("q")
 	l := leading(t, p, q)

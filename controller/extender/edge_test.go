@@ -22,7 +22,10 @@ func TestTermOver(t *testing.T) {
 	l := leading(t, p)
 	l.list(twoCards())
 	l.term.Load().over = true
-	if code, body := l.post("bind", map[string]any{"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID, "Node": "n1"}); code != http.StatusServiceUnavailable || len(l.bound) > 0 {
+	if code, body := l.post("bind", map[string]any{
+		"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID,
+		"Node": "n1",
+	}); code != http.StatusServiceUnavailable || len(l.bound) > 0 {
 		t.Errorf("%d %s, %d bound", code, body, len(l.bound))
 	}
 }
@@ -57,8 +60,8 @@ func TestStamps(t *testing.T) {
 	}
 }
 
-// TestReservation follows a pod from its reservation: it cannot be reserved again, and what the API server shows counts more than what
-// became of the binding here.
+// TestReservation follows a pod from its reservation: it cannot be reserved again, and what the API server shows counts
+// more than what became of the binding here.
 func TestReservation(t *testing.T) {
 	l := leading(t, five("p"))
 	l.list(twoCards())

@@ -42,8 +42,8 @@ func (a API) pod(ctx context.Context, key string) (*corev1.Pod, error) {
 	return p, err
 }
 
-// apiDeadline is less than the five seconds after which the scheduler gives a binding up, and than what lies between the last
-// renewal of a lease that failed and the moment at which another replica may have it.
+// apiDeadline is less than the five seconds after which the scheduler gives a binding up, and than what lies between
+// the last renewal of a lease that failed and the moment at which another replica may have it.
 const apiDeadline = 4 * time.Second
 
 // Packing says which of the nodes that fit is better.
@@ -88,8 +88,8 @@ func New(r *fit.Rules, api API, packing Packing, log *slog.Logger) *Extender {
 	return e
 }
 
-// Lead keeps books from the sources and answers the scheduler from when they are complete, until ctx ends; then it returns when
-// no binding is under way any more.
+// Lead keeps books from the sources and answers the scheduler from when they are complete, until ctx ends; then it
+// returns when no binding is under way any more.
 func (e *Extender) Lead(ctx context.Context, from Sources) {
 	b := NewBooks(e.rules)
 	e.During(ctx, b, func(ctx context.Context) {
@@ -131,7 +131,10 @@ func (e *Extender) Ready() bool {
 // leader returns the books, or the error that says that there are none.
 func (e *Extender) leader() (*term, error) {
 	if !e.Ready() {
-		return nil, wrong{http.StatusServiceUnavailable, "the books of the cards are not complete yet, or another replica keeps them"}
+		return nil, wrong{
+			http.StatusServiceUnavailable,
+			"the books of the cards are not complete yet, or another replica keeps them",
+		}
 	}
 	if t := e.term.Load(); t != nil {
 		return t, nil
@@ -236,7 +239,8 @@ func (e *Extender) spared(m *memory) {
 	e.memories.Put(m)
 }
 
-// maxScore of a node (MaxExtenderPriority of k8s.io/kube-scheduler/extender/v1); a preferred card is worth three of ten.
+// maxScore of a node (MaxExtenderPriority of k8s.io/kube-scheduler/extender/v1); a preferred card is worth three of
+// ten.
 const (
 	maxScore   = 10
 	preference = 3
@@ -360,15 +364,19 @@ func reserve(ctx context.Context, b *Books, q *fit.Request, node string) (*fit.R
 		case <-ctx.Done():
 			return nil, cause, fmt.Errorf("cannot bind pod %s/%s to node %q: %w", q.Namespace, q.Name, node, ctx.Err())
 		case <-late.C:
-			return nil, cause, fmt.Errorf("cannot bind pod %s/%s to node %q: its kubelet has not taken a pod with other cards yet", q.Namespace, q.Name, node)
+			return nil, cause,
+				fmt.Errorf("cannot bind pod %s/%s to node %q: its kubelet has not taken a pod with other cards yet",
+					q.Namespace, q.Name, node)
 		}
 	}
 }
 
 // definite reports whether an error says that nothing was written.
 func definite(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) ||
-		apierrors.IsBadRequest(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err) || apierrors.IsAlreadyExists(err)
+	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) ||
+		apierrors.IsInvalid(err) ||
+		apierrors.IsBadRequest(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsAlreadyExists(err)
 }
 
 // requestOf returns what the pod of a binding asks for: as filter saw it, else as the API server has it.
@@ -386,17 +394,19 @@ func (e *Extender) requestOf(ctx context.Context, a bindingArgs) (fit.Request, e
 	case p == nil || a.PodUID != "" && string(p.UID) != a.PodUID:
 		return fit.Request{}, fmt.Errorf("cannot bind pod %s/%s: it is gone", a.PodNamespace, a.PodName)
 	case p.Spec.NodeName != "":
-		return fit.Request{}, fmt.Errorf("cannot bind pod %s/%s: it is bound to node %q", a.PodNamespace, a.PodName, p.Spec.NodeName)
+		return fit.Request{}, fmt.Errorf("cannot bind pod %s/%s: it is bound to node %q", a.PodNamespace, a.PodName,
+			p.Spec.NodeName)
 	}
 	return e.requestFor(p), nil
 }
 
 func (e *Extender) requestFor(p *corev1.Pod) fit.Request {
-	return fit.NewRequest(e.rules, string(p.UID), p.Namespace, p.Name, p.Annotations, asks(e.rules, p.Spec.InitContainers, p.Spec.Containers))
+	return fit.NewRequest(e.rules, string(p.UID), p.Namespace, p.Name, p.Annotations,
+		asks(e.rules, p.Spec.InitContainers, p.Spec.Containers))
 }
 
-// annotations of a binding: when, in nanoseconds of Unix and never twice the same, so that who reads it knows the order; which
-// cards; which tiles.
+// annotations of a binding: when, in nanoseconds of Unix and never twice the same, so that who reads it knows the
+// order; which cards; which tiles.
 func (e *Extender) annotations(r *fit.Record) map[string]string {
 	now := time.Now().UnixNano()
 	for {
@@ -408,7 +418,12 @@ func (e *Extender) annotations(r *fit.Record) map[string]string {
 	}
 	a := &e.rules.Annotations
 	out := map[string]string{}
-	for _, x := range [][2]string{{a.Cards, r.Cards}, {a.Tiles, r.Tiles}, {a.InitCards, r.InitCards}, {a.InitTiles, r.InitTiles}} {
+	for _, x := range [][2]string{
+		{a.Cards, r.Cards},
+		{a.Tiles, r.Tiles},
+		{a.InitCards, r.InitCards},
+		{a.InitTiles, r.InitTiles},
+	} {
 		if x[1] != "" {
 			out[x[0]] = x[1]
 			out[a.Time] = strconv.FormatInt(now, 10)

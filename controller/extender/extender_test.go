@@ -125,7 +125,8 @@ func (l *lab) write(_ context.Context, b *corev1.Binding) error {
 		return l.before
 	}
 	if p := l.pods[b.Name]; p.Spec.NodeName != "" || b.UID != p.UID {
-		return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, b.Name, errors.New("it is another one, or bound"))
+		return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, b.Name,
+			errors.New("it is another one, or bound"))
 	}
 	l.bound = append(l.bound, b)
 	p := l.pods[b.Name].DeepCopy()
@@ -140,7 +141,8 @@ func (l *lab) post(verb string, body any) (int, string) {
 	if err != nil {
 		panic(err)
 	}
-	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/scheduler/"+verb, bytes.NewReader(data))
+	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/scheduler/"+verb,
+		bytes.NewReader(data))
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	l.Handler().ServeHTTP(w, r)
@@ -153,7 +155,10 @@ func (l *lab) passes(p *corev1.Pod) bool {
 }
 
 func (l *lab) tryBind(p *corev1.Pod) string {
-	_, body := l.post("bind", map[string]any{"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID, "Node": "n1"})
+	_, body := l.post("bind", map[string]any{
+		"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID,
+		"Node": "n1",
+	})
 	var got struct{ Error string }
 	if err := json.Unmarshal([]byte(body), &got); err != nil {
 		panic(err)
@@ -172,11 +177,15 @@ func five(name string) *corev1.Pod {
 func TestNotReady(t *testing.T) {
 	p := five("p")
 	l := leading(t, p)
-	if status, _ := l.post("filter", map[string]any{"Pod": p, "NodeNames": []string{"n1"}}); status != http.StatusServiceUnavailable {
+	if status, _ := l.post("filter",
+		map[string]any{"Pod": p, "NodeNames": []string{"n1"}}); status != http.StatusServiceUnavailable {
 		t.Errorf("without books: status %d", status)
 	}
 	l.books.ListNodes(nil)
-	if status, body := l.post("bind", map[string]any{"PodName": "p", "PodNamespace": "default", "PodUID": p.UID, "Node": "n1"}); status != http.StatusServiceUnavailable {
+	if status, body := l.post("bind", map[string]any{
+		"PodName": "p", "PodNamespace": "default", "PodUID": p.UID,
+		"Node": "n1",
+	}); status != http.StatusServiceUnavailable {
 		t.Errorf("with half of the books: status %d: %s", status, body)
 	}
 	l.list(twoCards())
@@ -184,7 +193,8 @@ func TestNotReady(t *testing.T) {
 		t.Error("with the books: the pod does not pass")
 	}
 	l.term.Store(nil)
-	if status, _ := l.post("filter", map[string]any{"Pod": p, "NodeNames": []string{"n1"}}); status != http.StatusServiceUnavailable {
+	if status, _ := l.post("filter",
+		map[string]any{"Pod": p, "NodeNames": []string{"n1"}}); status != http.StatusServiceUnavailable {
 		t.Errorf("not the leader: status %d", status)
 	}
 }
@@ -192,8 +202,13 @@ func TestNotReady(t *testing.T) {
 func TestArguments(t *testing.T) {
 	l := leading(t)
 	l.list(twoCards())
-	for body, want := range map[string]int{`{"NodeNames":["n1"]}`: http.StatusBadRequest, `{"Pod":null,"NodeNames":[]}`: http.StatusBadRequest, `{"Pod":{}}`: http.StatusOK, `[]`: http.StatusBadRequest} {
-		if status, answer := l.post("filter", json.RawMessage(body)); status != want || !strings.Contains(answer, `"Error":"`) {
+	for body, want := range map[string]int{
+		`{"NodeNames":["n1"]}`:        http.StatusBadRequest,
+		`{"Pod":null,"NodeNames":[]}`: http.StatusBadRequest, `{"Pod":{}}`: http.StatusOK,
+		`[]`: http.StatusBadRequest,
+	} {
+		if status, answer := l.post("filter", json.RawMessage(body)); status != want ||
+			!strings.Contains(answer, `"Error":"`) {
 			t.Errorf("%s: status %d, want %d: %s", body, status, want, answer)
 		}
 	}
@@ -213,8 +228,10 @@ func plain(t *testing.T, all *names) []string {
 // FuzzArgs holds what is cut out of a text to what encoding/json reads there.
 func FuzzArgs(f *testing.F) {
 	for _, text := range []string{
-		`{"Pod":{"metadata":{"name":"p\"}","uid":"u"}},"Nodes":null,"NodeNames":["a","b"]}`, ` { "nodenames" : [ "a" , "b" ] , "pod" : null } `,
-		`{"NodeNames":[]}`, `{"NodeNames":null}`, `{"NodeNames":["a\u0062"]}`, `{"NodeNames":["a",]}`, `{"NodeNames":["a"]}x`, `{"Pod":{}`, `{"Pod":1}`, `{"a":[{"b":"]"}],"NodeNames":["x"]}`,
+		`{"Pod":{"metadata":{"name":"p\"}","uid":"u"}},"Nodes":null,"NodeNames":["a","b"]}`,
+		` { "nodenames" : [ "a" , "b" ] , "pod" : null } `,
+		`{"NodeNames":[]}`, `{"NodeNames":null}`, `{"NodeNames":["a\u0062"]}`, `{"NodeNames":["a",]}`,
+		`{"NodeNames":["a"]}x`, `{"Pod":{}`, `{"Pod":1}`, `{"a":[{"b":"]"}],"NodeNames":["x"]}`,
 		`{"NodeNames":["a"],}`, `{}`, `{"NodeNames":"a"}`, `{"x":tru,"NodeNames":["a"]}`,
 	} {
 		f.Add(text)
@@ -232,7 +249,8 @@ func FuzzArgs(f *testing.F) {
 		if err := json.Unmarshal([]byte(text), &list); err != nil {
 			t.Fatal(err)
 		}
-		if (got.NodeNames == nil) != (list.NodeNames == nil) || list.NodeNames != nil && !slices.Equal(plain(t, got.NodeNames), *list.NodeNames) {
+		if (got.NodeNames == nil) != (list.NodeNames == nil) || list.NodeNames != nil &&
+			!slices.Equal(plain(t, got.NodeNames), *list.NodeNames) {
 			t.Errorf("got %v, want %v", got.NodeNames, list.NodeNames)
 		}
 		if (got.Pod == nil) != (want.Pod == nil) || got.Pod != nil && got.Pod.Metadata.Name != want.Pod.Metadata.Name {
@@ -246,7 +264,8 @@ func TestMemory(t *testing.T) {
 	l := leading(t)
 	var all []*corev1.Node
 	for i := range 64 {
-		all = append(all, fleet.Node(fmt.Sprint("node-", i), 2, fleet.Amounts{"shares": "20", "memory": fmt.Sprint(2*(1+i%3), "G")}))
+		all = append(all, fleet.Node(fmt.Sprint("node-", i), 2,
+			fleet.Amounts{"shares": "20", "memory": fmt.Sprint(2*(1+i%3), "G")}))
 	}
 	l.list(all...)
 	var group sync.WaitGroup
@@ -261,18 +280,23 @@ func TestMemory(t *testing.T) {
 					}
 				}
 				names = append(names, "gh<st")
-				body := map[string]any{"Pod": fleet.Pod("p", "", "", fleet.Amounts{"shares": "1", "memory": "3G"}), "NodeNames": names}
+				body := map[string]any{
+					"Pod":       fleet.Pod("p", "", "", fleet.Amounts{"shares": "1", "memory": "3G"}),
+					"NodeNames": names,
+				}
 				_, text := l.post("filter", body)
 				var got struct {
 					NodeNames   []string
 					FailedNodes map[string]string
 				}
-				if err := json.Unmarshal([]byte(text), &got); err != nil || !slices.Equal(got.NodeNames, fit) || len(got.FailedNodes) != len(names)-len(fit) || got.FailedNodes["gh<st"] == "" {
+				if err := json.Unmarshal([]byte(text), &got); err != nil || !slices.Equal(got.NodeNames, fit) ||
+					len(got.FailedNodes) != len(names)-len(fit) || got.FailedNodes["gh<st"] == "" {
 					t.Errorf("of %v: %v, %s", names, err, text)
 				}
 				_, text = l.post("prioritize", body)
 				var scores []struct{ Host string }
-				if err := json.Unmarshal([]byte(text), &scores); err != nil || len(scores) != len(names) || scores[0].Host != names[0] || scores[len(names)-1].Host != "gh<st" {
+				if err := json.Unmarshal([]byte(text), &scores); err != nil || len(scores) != len(names) ||
+					scores[0].Host != names[0] || scores[len(names)-1].Host != "gh<st" {
 					t.Errorf("of %v: %v, %s", names, err, text)
 				}
 			}
@@ -281,13 +305,20 @@ func TestMemory(t *testing.T) {
 	group.Wait()
 }
 
-// BenchmarkFilter answers for so many of 5,000 nodes with eight cards, without a connection: for a pod that fits on the first card of
-// each (A), and for one that fits on none (B).
+// BenchmarkFilter answers for so many of 5,000 nodes with eight cards, without a connection: for a pod that fits on the
+// first card of each (A), and for one that fits on none (B).
 func BenchmarkFilter(b *testing.B) {
 	for _, c := range []struct {
 		name, cores string
 		nodes       int
-	}{{"A/500", "300", 500}, {"A/1000", "300", 1000}, {"A/5000", "300", 5000}, {"B/500", "500", 500}, {"B/1000", "500", 1000}, {"B/5000", "500", 5000}} {
+	}{
+		{"A/500", "300", 500},
+		{"A/1000", "300", 1000},
+		{"A/5000", "300", 5000},
+		{"B/500", "500", 500},
+		{"B/1000", "500", 1000},
+		{"B/5000", "500", 5000},
+	} {
 		b.Run(c.name, func(b *testing.B) {
 			rules, err := fit.Rules{Prefix: fleet.Prefix, Cards: []string{"shares"}}.Complete()
 			if err != nil {
@@ -298,24 +329,28 @@ func BenchmarkFilter(b *testing.B) {
 			var pods []*Pod
 			var names []string
 			for i := range 5000 {
-				n := fleet.Node(fmt.Sprintf("node-%05d.cluster.example", i), 8, fleet.Amounts{"shares": "80", "millicores": "8000"})
+				n := fleet.Node(fmt.Sprintf("node-%05d.cluster.example", i), 8,
+					fleet.Amounts{"shares": "80", "millicores": "8000"})
 				facts, names = append(facts, Facts(&rules, n)), append(names, n.Name)
 				for c := range 8 {
-					pods = append(pods, books.Trim(fleet.Pod(fmt.Sprint(i, "-", c), n.Name, fmt.Sprint("card", c), fleet.Amounts{"shares": "1", "millicores": "600"})))
+					pods = append(pods, books.Trim(fleet.Pod(fmt.Sprint(i, "-", c), n.Name, fmt.Sprint("card", c),
+						fleet.Amounts{"shares": "1", "millicores": "600"})))
 				}
 			}
 			books.ListNodes(facts)
 			books.ListPods(pods)
 			e := New(&rules, API{}, Pack, slog.New(slog.DiscardHandler))
 			e.term.Store(&term{books: books, ctx: b.Context()})
-			body, err := json.Marshal(map[string]any{"Pod": fleet.Pod("p", "", "", fleet.Amounts{"shares": "1", "millicores": c.cores}), "NodeNames": names[:c.nodes]})
+			body, err := json.Marshal(map[string]any{"Pod": fleet.Pod("p", "", "",
+				fleet.Amounts{"shares": "1", "millicores": c.cores}), "NodeNames": names[:c.nodes]})
 			if err != nil {
 				b.Fatal(err)
 			}
 			handler := e.Handler()
 			b.ReportAllocs()
 			for b.Loop() {
-				r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, "/scheduler/filter", bytes.NewReader(body))
+				r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, "/scheduler/filter",
+					bytes.NewReader(body))
 				r.Header.Set("Content-Type", "application/json")
 				w := httptest.NewRecorder()
 				if handler.ServeHTTP(w, r); w.Code != http.StatusOK {
@@ -408,10 +443,13 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestListWhileBinding: a list that the API server made before it wrote a binding has nothing of it. The cards are held all the same,
-// while it is being written, when it was, and when the answer was lost.
+// TestListWhileBinding: a list that the API server made before it wrote a binding has nothing of it. The cards are held
+// all the same, while it is being written, when it was, and when the answer was lost.
 func TestListWhileBinding(t *testing.T) {
-	for name, after := range map[string]error{"written": nil, "answer lost": apierrors.NewTimeoutError("the answer was lost", 1)} {
+	for name, after := range map[string]error{
+		"written":     nil,
+		"answer lost": apierrors.NewTimeoutError("the answer was lost", 1),
+	} {
 		t.Run(name, func(t *testing.T) {
 			p, q := five("p"), five("q")
 			l := leading(t, p, q)
@@ -441,8 +479,8 @@ func TestListWhileBinding(t *testing.T) {
 	}
 }
 
-// TestTermEndsWhileBinding: the term is not over, and no other replica begins, before the API server has answered the last binding. The
-// next one would not see it in its lists and give the card away.
+// TestTermEndsWhileBinding: the term is not over, and no other replica begins, before the API server has answered the
+// last binding. The next one would not see it in its lists and give the card away.
 func TestTermEndsWhileBinding(t *testing.T) {
 	p, q := five("p"), five("q")
 	l := leading(t, p, q)
@@ -509,7 +547,9 @@ func TestPrioritize(t *testing.T) {
 	preferred.Labels["telemetry.aware.scheduling.p/gas-prefer-gpu"] = "card1"
 	l.list(twoCards(), preferred, fleet.Node("n3", 2, fleet.Amounts{"shares": "20", "memory": "16G"}))
 	body := map[string]any{"Pod": p, "NodeNames": []string{"n1", "n2", "n3", "ghost"}}
-	if _, got := l.post("prioritize", body); got != `[{"Host":"n1","Score":4},{"Host":"n2","Score":3},{"Host":"n3","Score":0},{"Host":"ghost","Score":0}]` {
+	if _, got := l.post("prioritize",
+		body); got !=
+		`[{"Host":"n1","Score":4},{"Host":"n2","Score":3},{"Host":"n3","Score":0},{"Host":"ghost","Score":0}]` {
 		t.Error(got)
 	}
 }
@@ -518,7 +558,8 @@ func TestPrioritize(t *testing.T) {
 func TestUnresolvable(t *testing.T) {
 	p := five("p")
 	l := leading(t, p, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "8G"}))
-	l.list(fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"}), fleet.Node("n2", 2, fleet.Amounts{"shares": "20", "memory": "9G"}))
+	l.list(fleet.Node("n1", 1, fleet.Amounts{"shares": "20", "memory": "8G"}),
+		fleet.Node("n2", 2, fleet.Amounts{"shares": "20", "memory": "9G"}))
 	_, body := l.post("filter", map[string]any{"Pod": p, "NodeNames": []string{"n1", "n2"}})
 	var got struct {
 		FailedNodes, FailedAndUnresolvableNodes map[string]string
@@ -526,18 +567,21 @@ func TestUnresolvable(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got.FailedNodes) != 2 || !slices.Equal(slices.Collect(maps.Keys(got.FailedAndUnresolvableNodes)), []string{"n2"}) {
+	if len(got.FailedNodes) != 2 || !slices.Equal(slices.Collect(maps.Keys(got.FailedAndUnresolvableNodes)),
+		[]string{"n2"}) {
 		t.Errorf("%+v", got)
 	}
 }
 
 func TestExplain(t *testing.T) {
 	p := five("p")
-	l := leading(t, p, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "5G"}), fleet.Pod("y", "n1", "", fleet.Amounts{"shares": "1", "memory": "5G"}))
+	l := leading(t, p, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "5G"}),
+		fleet.Pod("y", "n1", "", fleet.Amounts{"shares": "1", "memory": "5G"}))
 	l.list(twoCards())
 	ask := func(query string) (int, string) {
 		w := httptest.NewRecorder()
-		l.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/explain"+query, http.NoBody))
+		l.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/explain"+query,
+			http.NoBody))
 		return w.Code, w.Body.String()
 	}
 	status, body := ask("?pod=default/p")
@@ -546,20 +590,25 @@ func TestExplain(t *testing.T) {
 		t.Fatalf("status %d: %s", status, body)
 	}
 	n := got.Nodes[0]
-	if !n.Fits || n.Choice != "card1" || len(n.Cards) != 2 || n.Cards[0].Pods[0].Pod != "default/x" || n.Unplaced[0] != "default/y" {
+	if !n.Fits || n.Choice != "card1" || len(n.Cards) != 2 || n.Cards[0].Pods[0].Pod != "default/x" ||
+		n.Unplaced[0] != "default/y" {
 		t.Errorf("%s", body)
 	}
 	if r := n.Cards[0].Resources[0]; n.Cards[0].Verdict != "too little memory" || r.Free != 3e9 || r.Need != 5e9 {
 		t.Errorf("card0: %+v", n.Cards[0])
 	}
-	for query, want := range map[string]int{"": http.StatusBadRequest, "?pod=p": http.StatusBadRequest, "?pod=default/z": http.StatusNotFound} {
+	for query, want := range map[string]int{
+		"": http.StatusBadRequest, "?pod=p": http.StatusBadRequest,
+		"?pod=default/z": http.StatusNotFound,
+	} {
 		if status, _ := ask(query); status != want {
 			t.Errorf("%q: status %d, want %d", query, status, want)
 		}
 	}
 }
 
-// TestWaiting: pods wait that the scheduler has asked about lately and that are not bound, and it is said why; nobody is asked.
+// TestWaiting: pods wait that the scheduler has asked about lately and that are not bound, and it is said why; nobody
+// is asked.
 func TestWaiting(t *testing.T) {
 	p, big := five("p"), fleet.Pod("big", "", "", fleet.Amounts{"shares": "1", "memory": "50G"})
 	p.UID, big.UID = "u1", "u2"
@@ -575,7 +624,8 @@ func TestWaiting(t *testing.T) {
 	l.passes(big)
 	l.Extender.api.Pod = nil // nobody is asked
 	pods, total, _ := l.Waiting(1)
-	if total != 2 || len(pods) != 1 || pods[0].Pod != "default/big" || pods[0].Verdicts[fit.TooMuch.String()] != 1 || pods[0].Nodes != nil {
+	if total != 2 || len(pods) != 1 || pods[0].Pod != "default/big" || pods[0].Verdicts[fit.TooMuch.String()] != 1 ||
+		pods[0].Nodes != nil {
 		t.Errorf("%d: %+v", total, pods)
 	}
 	w, ok := l.Explain("default/p", 9)
@@ -616,7 +666,10 @@ func TestMetrics(t *testing.T) {
 	for _, f := range families {
 		names = append(names, strings.TrimPrefix(f.GetName(), "acceld_extender_"))
 	}
-	want := []string{"books_age_seconds", "capacity", "card_capacity", "card_used", "corrections_total", "disputed_pods", "largest_free", "nodes", "ready", "request_seconds", "used"}
+	want := []string{
+		"books_age_seconds", "capacity", "card_capacity", "card_used", "corrections_total",
+		"disputed_pods", "largest_free", "nodes", "ready", "request_seconds", "used",
+	}
 	if !slices.Equal(names, want) {
 		t.Errorf("metrics %v, want %v", names, want)
 	}
@@ -643,7 +696,8 @@ func TestCertificates(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- Serve(ctx, l, http.NotFoundHandler(), config, slog.New(slog.DiscardHandler)) }()
 	serial := func(client ...tls.Certificate) (string, error) {
-		c, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, Certificates: client}}).DialContext(t.Context(), "tcp", l.Addr().String())
+		c, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, Certificates: client}}).DialContext(
+			t.Context(), "tcp", l.Addr().String())
 		if err != nil {
 			return "", err
 		}

@@ -15,8 +15,8 @@ import (
 // deletion.
 const BoundPods = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
-// feed is a store of client-go that keeps nothing itself: it turns what a watch brings into changes of the books. Objects are
-// trimmed as they arrive, one at a time, so that a large cluster is never in memory as a whole.
+// feed is a store of client-go that keeps nothing itself: it turns what a watch brings into changes of the books.
+// Objects are trimmed as they arrive, one at a time, so that a large cluster is never in memory as a whole.
 type feed struct {
 	books  *Books
 	trim   func(any) any // of what is sent, or of what it returned before
@@ -137,8 +137,8 @@ const (
 	doubtAfter = 20 * time.Second
 )
 
-// check asks the API server for pods that it should have shown by now, until ctx ends: an answer to a binding that was lost,
-// or a pod that was gone before the watch saw it.
+// check asks the API server for pods that it should have shown by now, until ctx ends: an answer to a binding that was
+// lost, or a pod that was gone before the watch saw it.
 func (b *Books) check(ctx context.Context, api API, failed func(error)) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()

@@ -8,8 +8,8 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// Metrics are those of an extender; register it with a registry of Prometheus. Cards one by one are shown up to CardNodes
-// nodes: five thousand nodes with eight cards each would be hundreds of thousands of series.
+// Metrics are those of an extender; register it with a registry of Prometheus. Cards one by one are shown up to
+// CardNodes nodes: five thousand nodes with eight cards each would be hundreds of thousands of series.
 type Metrics struct {
 	extender *Extender
 	seconds  *prometheus.HistogramVec
@@ -22,10 +22,13 @@ type Metrics struct {
 const defaultCardNodes = 200
 
 func newMetrics(e *Extender) *Metrics {
-	return &Metrics{extender: e, rows: newRows(), CardNodes: defaultCardNodes, seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "acceld_extender_request_seconds", Help: "How long the scheduler's requests took.",
-		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5},
-	}, []string{"verb", "result"})}
+	return &Metrics{
+		extender: e, rows: newRows(), CardNodes: defaultCardNodes,
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "acceld_extender_request_seconds", Help: "How long the scheduler's requests took.",
+			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5},
+		}, []string{"verb", "result"}),
+	}
 }
 
 // Metrics returns the extender's metrics.
@@ -41,14 +44,17 @@ func newRows() rows {
 		return prometheus.NewDesc("acceld_extender_"+name, help, labels, nil)
 	}
 	return rows{
-		ready:        row("ready", "1 while this replica keeps the books and they are complete."),
-		age:          row("books_age_seconds", "How long ago the API server was last heard of."),
-		corrections:  row("corrections_total", "What was found to be otherwise than the books of this term said: 0 while all is well."),
-		disputed:     row("disputed_pods", "How many pods have other cards in their annotations than they were bound with: somebody has changed them."),
-		nodes:        row("nodes", "How many nodes are known."),
-		used:         row("used", "How much of a resource pods have of all cards.", "resource"),
-		capacity:     row("capacity", "How much of a resource all cards have.", "resource"),
-		largest:      row("largest_free", "The most that one card has free: no larger request fits anywhere.", "resource"),
+		ready: row("ready", "1 while this replica keeps the books and they are complete."),
+		age:   row("books_age_seconds", "How long ago the API server was last heard of."),
+		corrections: row("corrections_total",
+			"What was found to be otherwise than the books of this term said: 0 while all is well."),
+		disputed: row("disputed_pods",
+			"How many pods have other cards in their annotations than they were bound with: somebody has changed them."),
+		nodes:    row("nodes", "How many nodes are known."),
+		used:     row("used", "How much of a resource pods have of all cards.", "resource"),
+		capacity: row("capacity", "How much of a resource all cards have.", "resource"),
+		largest: row("largest_free", "The most that one card has free: no larger request fits anywhere.",
+			"resource"),
 		cardUsed:     row("card_used", "How much of a resource of a card pods have.", "node", "card", "resource"),
 		cardCapacity: row("card_capacity", "How much of a resource a card has.", "node", "card", "resource"),
 	}
@@ -58,7 +64,10 @@ func newRows() rows {
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.seconds.Describe(ch)
 	r := m.rows
-	for _, d := range []*prometheus.Desc{r.ready, r.age, r.corrections, r.disputed, r.nodes, r.used, r.capacity, r.largest, r.cardUsed, r.cardCapacity} {
+	for _, d := range []*prometheus.Desc{
+		r.ready, r.age, r.corrections, r.disputed, r.nodes, r.used, r.capacity,
+		r.largest, r.cardUsed, r.cardCapacity,
+	} {
 		ch <- d
 	}
 }
@@ -81,7 +90,8 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	if told := t.books.told.Load(); told > 0 {
 		gauge(m.rows.age, time.Since(time.Unix(0, told)).Seconds())
 	}
-	ch <- prometheus.MustNewConstMetric(m.rows.corrections, prometheus.CounterValue, float64(t.books.corrections.Load()))
+	ch <- prometheus.MustNewConstMetric(m.rows.corrections, prometheus.CounterValue,
+		float64(t.books.corrections.Load()))
 	gauge(m.rows.disputed, float64(t.books.disputed()))
 	m.cards(t.books, gauge)
 }

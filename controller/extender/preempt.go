@@ -28,8 +28,8 @@ type victims struct {
 
 type metaPod struct{ UID string }
 
-// preempt keeps of the nodes on which the scheduler would end pods for another one those on which that would make room for it: the
-// scheduler counts by node, and nobody is ended for nothing.
+// preempt keeps of the nodes on which the scheduler would end pods for another one those on which that would make room
+// for it: the scheduler counts by node, and nobody is ended for nothing.
 func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 	var a preemptionArgs
 	if err := decode(w, r, &a); err != nil {
@@ -42,7 +42,10 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 	case a.Pod == nil:
 		return wrong{http.StatusBadRequest, "there is no Pod in the arguments"}
 	case a.NodeNameToMetaVictims == nil:
-		return wrong{http.StatusBadRequest, "there are no NodeNameToMetaVictims in the arguments: set nodeCacheCapable to true"}
+		return wrong{
+			http.StatusBadRequest,
+			"there are no NodeNameToMetaVictims in the arguments: set nodeCacheCapable to true",
+		}
 	}
 	q := a.Pod.request(e.rules)
 	kept := map[string]*victims{}

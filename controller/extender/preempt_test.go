@@ -14,7 +14,8 @@ import (
 
 // TestPreempt: pods are ended where that makes room on a card, and nowhere else.
 func TestPreempt(t *testing.T) {
-	big, small := fleet.Pod("big", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "7G"}), fleet.Pod("small", "n1", "card1", fleet.Amounts{"shares": "1", "memory": "4G"})
+	big, small := fleet.Pod("big", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "7G"}),
+		fleet.Pod("small", "n1", "card1", fleet.Amounts{"shares": "1", "memory": "4G"})
 	l := leading(t, big, small)
 	l.list(twoCards())
 	cpu := fleet.Pod("cpu", "", "")
@@ -29,8 +30,16 @@ func TestPreempt(t *testing.T) {
 		{"the one whose card is large enough then", five("p"), []*corev1.Pod{big}, true},
 		{"the other one too", five("p"), []*corev1.Pod{small}, true},
 		{"nobody has to", fleet.Pod("p", "", "", fleet.Amounts{"shares": "1", "memory": "3G"}), nil, true},
-		{"not even then", fleet.Pod("p", "", "", fleet.Amounts{"shares": "2", "memory": "12G"}), []*corev1.Pod{big}, false},
-		{"both", fleet.Pod("p", "", "", fleet.Amounts{"shares": "2", "memory": "12G"}), []*corev1.Pod{big, small}, true},
+		{
+			"not even then", fleet.Pod("p", "", "", fleet.Amounts{"shares": "2", "memory": "12G"}),
+			[]*corev1.Pod{big},
+			false,
+		},
+		{
+			"both", fleet.Pod("p", "", "", fleet.Amounts{"shares": "2", "memory": "12G"}),
+			[]*corev1.Pod{big, small},
+			true,
+		},
 		{"somebody without a card", five("p"), []*corev1.Pod{cpu}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -38,7 +47,8 @@ func TestPreempt(t *testing.T) {
 			for _, p := range c.victims {
 				v.Pods = append(v.Pods, metaPod{string(p.UID)})
 			}
-			status, body := l.post("preempt", map[string]any{"Pod": c.pod, "NodeNameToMetaVictims": map[string]*victims{"n1": v, "unknown": v}})
+			status, body := l.post("preempt",
+				map[string]any{"Pod": c.pod, "NodeNameToMetaVictims": map[string]*victims{"n1": v, "unknown": v}})
 			var got preemptionResult
 			if err := json.Unmarshal([]byte(body), &got); err != nil || status != http.StatusOK {
 				t.Fatalf("%d %s: %v", status, body, err)
@@ -55,13 +65,21 @@ func TestPreempt(t *testing.T) {
 	if l.passes(five("p")) {
 		t.Error("asking has ended somebody")
 	}
-	for body, want := range map[string]int{`{"NodeNameToMetaVictims":{}}`: http.StatusBadRequest, `{"Pod":{},"NodeNameToVictims":{}}`: http.StatusBadRequest, `[]`: http.StatusBadRequest} {
-		if status, answer := l.post("preempt", json.RawMessage(body)); status != want || !strings.Contains(answer, `"Error":"`) {
+	for body, want := range map[string]int{
+		`{"NodeNameToMetaVictims":{}}`:      http.StatusBadRequest,
+		`{"Pod":{},"NodeNameToVictims":{}}`: http.StatusBadRequest, `[]`: http.StatusBadRequest,
+	} {
+		if status, answer := l.post("preempt", json.RawMessage(body)); status != want ||
+			!strings.Contains(answer, `"Error":"`) {
 			t.Errorf("%s: status %d, want %d: %s", body, status, want, answer)
 		}
 	}
 	l.term.Store(nil)
-	if status, _ := l.post("preempt", map[string]any{"Pod": five("p"), "NodeNameToMetaVictims": map[string]*victims{}}); status != http.StatusServiceUnavailable {
+	if status, _ := l.post("preempt",
+		map[string]any{
+			"Pod":                   five("p"),
+			"NodeNameToMetaVictims": map[string]*victims{},
+		}); status != http.StatusServiceUnavailable {
 		t.Errorf("not the leader: status %d", status)
 	}
 }

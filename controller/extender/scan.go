@@ -36,9 +36,9 @@ func (n *names) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// readArgs reads the arguments of filter and prioritize, whose names are where data has them. Five thousand names are most of them:
-// they are found and not copied, in a tenth of the time of encoding/json. That package reads the pod, and everything where a text is
-// not as the scheduler writes it. The memory of room is used for where names are.
+// readArgs reads the arguments of filter and prioritize, whose names are where data has them. Five thousand names are
+// most of them: they are found and not copied, in a tenth of the time of encoding/json. That package reads the pod, and
+// everything where a text is not as the scheduler writes it. The memory of room is used for where names are.
 func readArgs(data []byte, room []span, into *args) error {
 	pod, found, ok := cut(data, room)
 	if !ok {
@@ -98,7 +98,8 @@ type scanner struct {
 }
 
 func (s *scanner) space() {
-	for s.at < len(s.text) && (s.text[s.at] == ' ' || s.text[s.at] == '\n' || s.text[s.at] == '\t' || s.text[s.at] == '\r') {
+	for s.at < len(s.text) && (s.text[s.at] == ' ' || s.text[s.at] == '\n' || s.text[s.at] == '\t' ||
+		s.text[s.at] == '\r') {
 		s.at++
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Files are those of TLS. They are read again at each handshake, so that new ones are in force for the next connection; what
-// cannot be used leaves the previous ones in force.
+// Files are those of TLS. They are read again at each handshake, so that new ones are in force for the next connection;
+// what cannot be used leaves the previous ones in force.
 type Files struct {
 	Cert string `json:"cert,omitempty"`
 	Key  string `json:"key,omitempty"`
@@ -61,7 +61,8 @@ func (c *certificates) current() *tls.Config {
 	return c.config
 }
 
-// load reads the files and, where they are new, makes the configuration of them. mu is held, or nobody else is there yet.
+// load reads the files and, where they are new, makes the configuration of them. mu is held, or nobody else is there
+// yet.
 func (c *certificates) load() error {
 	var contents [3][]byte
 	for i, name := range []string{c.files.Cert, c.files.Key, c.files.ClientCA} {
@@ -74,7 +75,8 @@ func (c *certificates) load() error {
 		}
 		contents[i] = data
 	}
-	if c.config != nil && bytes.Equal(contents[0], c.contents[0]) && bytes.Equal(contents[1], c.contents[1]) && bytes.Equal(contents[2], c.contents[2]) {
+	if c.config != nil && bytes.Equal(contents[0], c.contents[0]) && bytes.Equal(contents[1], c.contents[1]) &&
+		bytes.Equal(contents[2], c.contents[2]) {
 		return nil
 	}
 	pair, err := tls.X509KeyPair(contents[0], contents[1])
@@ -100,8 +102,8 @@ const (
 	goodbye       = 2 * time.Second
 )
 
-// Serve answers on a listener until ctx ends, with TLS where config is set. Requests that are under way then have two seconds.
-// HTTP/1.1 alone is spoken: the scheduler sends one request at a time.
+// Serve answers on a listener until ctx ends, with TLS where config is set. Requests that are under way then have two
+// seconds. HTTP/1.1 alone is spoken: the scheduler sends one request at a time.
 func Serve(ctx context.Context, l net.Listener, handler http.Handler, config *tls.Config, log *slog.Logger) error {
 	s := &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,

@@ -48,7 +48,8 @@ func Facts(r *fit.Rules, n *corev1.Node) fit.Facts {
 
 // sameCard reports whether two cards of an inventory are the same.
 func sameCard(a, b fit.Card) bool {
-	if a.Name != b.Name || a.Off != b.Off || (a.NUMA == nil) != (b.NUMA == nil) || a.NUMA != nil && *a.NUMA != *b.NUMA || len(a.Has) != len(b.Has) {
+	if a.Name != b.Name || a.Off != b.Off || (a.NUMA == nil) != (b.NUMA == nil) || a.NUMA != nil &&
+		*a.NUMA != *b.NUMA || len(a.Has) != len(b.Has) {
 		return false
 	}
 	for name, q := range a.Has {
@@ -77,8 +78,9 @@ func (b *Books) Trim(p *corev1.Pod) *Pod {
 			Cards: once(p.Annotations[a.Cards]), Tiles: p.Annotations[a.Tiles],
 			InitCards: p.Annotations[a.InitCards], InitTiles: p.Annotations[a.InitTiles],
 		},
-		Node:  once(p.Spec.NodeName),
-		Taken: p.Status.StartTime != nil || p.Status.Phase == corev1.PodRunning, // the first status comes after admission
+		Node: once(p.Spec.NodeName),
+		// the first status comes after admission
+		Taken: p.Status.StartTime != nil || p.Status.Phase == corev1.PodRunning,
 		Over:  p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 	}
 }
@@ -98,8 +100,9 @@ func annotations(r *fit.Rules, all map[string]string) map[string]string {
 	return keep
 }
 
-// asks is what the containers of a pod ask for, in the order in which they start; nil when none asks for anything with the
-// prefix. A container whose requests lack a resource that its limits have asks for the limit, as the API's defaults say.
+// asks is what the containers of a pod ask for, in the order in which they start; nil when none asks for anything with
+// the prefix. A container whose requests lack a resource that its limits have asks for the limit, as the API's defaults
+// say.
 func asks(r *fit.Rules, inits, apps []corev1.Container) []fit.Asked {
 	var out []fit.Asked
 	any := false

@@ -21,12 +21,12 @@ type seen struct {
 	at time.Time
 }
 
-// recent is how long ago the scheduler may have asked about a pod that still waits: it takes pods that did not fit up again after
-// five minutes at the latest (podMaxInUnschedulablePodsDuration of kube-scheduler 1.37).
+// recent is how long ago the scheduler may have asked about a pod that still waits: it takes pods that did not fit up
+// again after five minutes at the latest (podMaxInUnschedulablePodsDuration of kube-scheduler 1.37).
 const recent = 6 * time.Minute
 
-// Waiting returns up to limit pods that wait, those first that the scheduler asked about last, and how many there are in all. It is
-// false while there are no complete books. It asks nobody.
+// Waiting returns up to limit pods that wait, those first that the scheduler asked about last, and how many there are
+// in all. It is false while there are no complete books. It asks nobody.
 func (e *Extender) Waiting(limit int) (pods []Waiting, total int, ok bool) {
 	t, err := e.leader()
 	if err != nil {

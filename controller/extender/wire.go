@@ -54,7 +54,8 @@ func containers(all []container) []corev1.Container {
 // request is the pod of a request as the books see it.
 func (p *pod) request(r *fit.Rules) fit.Request {
 	m := p.Metadata
-	return fit.NewRequest(r, m.UID, m.Namespace, m.Name, annotations(r, m.Annotations), asks(r, containers(p.Spec.InitContainers), containers(p.Spec.Containers)))
+	return fit.NewRequest(r, m.UID, m.Namespace, m.Name, annotations(r, m.Annotations),
+		asks(r, containers(p.Spec.InitContainers), containers(p.Spec.Containers)))
 }
 
 // bindingArgs is ExtenderBindingArgs.
@@ -113,8 +114,8 @@ func read(r io.Reader, length int64, room []byte) ([]byte, error) {
 	return data, err
 }
 
-// filterResult writes ExtenderFilterResult. A node that not even an end of others would help is in both maps: the scheduler
-// then takes the second, and who knows the first one only is not misled.
+// filterResult writes ExtenderFilterResult. A node that not even an end of others would help is in both maps: the
+// scheduler then takes the second, and who knows the first one only is not misled.
 func filterResult(b []byte, all *names, causes []fit.Cause) []byte {
 	b = append(b, `{"Nodes":{"metadata":{},"items":[]},"NodeNames":[`...)
 	first := true

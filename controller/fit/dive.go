@@ -4,7 +4,8 @@ import (
 	"slices"
 )
 
-// dive is one search on one node: depth first, in the order in which cards are to be tried, taking back what leads nowhere.
+// dive is one search on one node: depth first, in the order in which cards are to be tried, taking back what leads
+// nowhere.
 type dive struct {
 	s      *Search
 	n      *Node
@@ -131,9 +132,11 @@ func (d *dive) pick(k int, order []int, from, left int) bool {
 	return false
 }
 
-// alike reports whether two cards are the same to this pod as things are: what led nowhere with one does with the other.
+// alike reports whether two cards are the same to this pod as things are: what led nowhere with one does with the
+// other.
 func (d *dive) alike(a, b int) bool {
-	return slices.Equal(d.row(a), d.row(b)) && (d.on[a] > 0) == (d.on[b] > 0) && (len(d.n.numa) == 0 || d.n.numa[a] == d.n.numa[b])
+	return slices.Equal(d.row(a), d.row(b)) && (d.on[a] > 0) == (d.on[b] > 0) && (len(d.n.numa) == 0 ||
+		d.n.numa[a] == d.n.numa[b])
 }
 
 func (d *dive) take(it *item, card int) {
@@ -156,8 +159,8 @@ func (d *dive) untake(it *item, card int) {
 	d.on[card]--
 }
 
-// pairs chooses left more cards for item k as linked pairs, from the link at position from on. The tile at each end must be
-// free, and is the one that the container gets.
+// pairs chooses left more cards for item k as linked pairs, from the link at position from on. The tile at each end
+// must be free, and is the one that the container gets.
 func (d *dive) pairs(k int, order []int, from, left int) bool {
 	if left == 0 {
 		return d.place(k + 1)
@@ -194,7 +197,8 @@ func (d *dive) pairs(k int, order []int, from, left int) bool {
 
 // end reports whether one end of a link can be had by an item.
 func (d *dive) end(it *item, order []int, card, tile int) bool {
-	if !slices.Contains(order, card) || slices.Contains(d.chosen[it.containers[0]], card) || !room(d.row(card), it.needs) {
+	if !slices.Contains(order, card) || slices.Contains(d.chosen[it.containers[0]], card) ||
+		!room(d.row(card), it.needs) {
 		return false
 	}
 	busy := d.n.tilesOff[card]
@@ -222,7 +226,8 @@ func (d *dive) freeTiles(card int, count int64, given int) uint64 {
 	return out
 }
 
-// inits gives the init containers their cards. Each runs alone with the sidecars before it, so they do not disturb each other.
+// inits gives the init containers their cards. Each runs alone with the sidecars before it, so they do not disturb each
+// other.
 func (d *dive) inits() bool {
 	shape := d.s.req.Shape
 	for i, c := range shape.Containers[shape.Beside:] {
@@ -298,7 +303,8 @@ func (d *dive) write(r *Record) {
 			var tiles uint64
 			count := c.Tiles
 			if c.When == Init { // it has the pod's own tiles before others, less those of the sidecars beside it
-				for left := d.taken[card] &^ d.sidecarTiles(shape.Before[i-shape.Beside], card); left != 0 && count > 0; left &= left - 1 {
+				for left := d.taken[card] &^ d.sidecarTiles(shape.Before[i-shape.Beside], card); left != 0 &&
+					count > 0; left &= left - 1 {
 					tiles |= left & -left
 					count--
 				}

@@ -2,15 +2,15 @@
 // resource with a prefix: the amounts are numbers to it, whatever they count. It is pure: no clock, no lock, no API, no
 // log; the caller guards each [Node].
 //
-// A container asks for a number of cards and for amounts of other resources, which are divided over these cards, rounded
-// up. A card may be given to several containers as long as every amount fits. Cards are tried in the order of their names
-// as text, so that "card10" comes before "card2", and the first choice that works is taken; when a later container then
-// finds no room, the choice of the earlier ones is changed until all fit. So a pod is refused only where it does not fit,
-// or where the search ends at its bound (see [Budget]).
+// A container asks for a number of cards and for amounts of other resources, which are divided over these cards,
+// rounded up. A card may be given to several containers as long as every amount fits. Cards are tried in the order of
+// their names as text, so that "card10" comes before "card2", and the first choice that works is taken; when a later
+// container then finds no room, the choice of the earlier ones is changed until all fit. So a pod is refused only where
+// it does not fit, or where the search ends at its bound (see [Budget]).
 //
-// Containers that run beside each other add up on a card; an init container counts as far as it needs more than they do.
-// It runs on the cards of the others, because the kubelet gives it those, and only where it asks for more cards has it
-// others besides.
+// Containers that run beside each other add up on a card; an init container counts as far as it needs more than they
+// do. It runs on the cards of the others, because the kubelet gives it those, and only where it asks for more cards has
+// it others besides.
 package fit
 
 import (

@@ -13,11 +13,13 @@ func edu(t *testing.T) *Rules {
 	return &r
 }
 
-// TestInventoryRefused: an inventory that cannot be relied on makes the node one that takes no pod, whatever its labels say.
+// TestInventoryRefused: an inventory that cannot be relied on makes the node one that takes no pod, whatever its labels
+// say.
 func TestInventoryRefused(t *testing.T) {
 	r := edu(t)
 	for _, text := range []string{
-		`[{"name":"c","has":{"gpu":"1"}},{"name":"c","has":{"gpu":"1"}}]`, `[{"name":"","has":{"gpu":"1"}}]`, `[{"name":"a,b"}]`,
+		`[{"name":"c","has":{"gpu":"1"}},{"name":"c","has":{"gpu":"1"}}]`, `[{"name":"","has":{"gpu":"1"}}]`,
+		`[{"name":"a,b"}]`,
 		`[{"name":"a|b"}]`, `[{"name":"a:b"}]`, `[{"name":"a+b"}]`, `[{`, `{}`,
 	} {
 		if cards, err := ParseInventory(text); err == nil {
@@ -27,7 +29,10 @@ func TestInventoryRefused(t *testing.T) {
 	labels := map[string]string{r.LabelPrefix + labelCards: "card0.card1"}
 	q := NewRequest(r, "u", "team", "p", nil, []Asked{{Name: "m", Amounts: map[string]int64{"a.example.com/gpu": 1}}})
 	for broken, want := range map[bool]Cause{true: LabelUnclear, false: Fits} {
-		n := NewNode(r, Schemas{}, Facts{Name: "n", Labels: labels, Allocatable: map[string]int64{"a.example.com/gpu": 2}, Broken: broken}, nil)
+		n := NewNode(r, Schemas{}, Facts{
+			Name: "n", Labels: labels,
+			Allocatable: map[string]int64{"a.example.com/gpu": 2}, Broken: broken,
+		}, nil)
 		if got := NewSearch(r, &q).Try(n); got != want {
 			t.Errorf("broken %t: %v, want %v", broken, got, want)
 		}
@@ -37,8 +42,12 @@ func TestInventoryRefused(t *testing.T) {
 // TestLinksOfNobody: links to cards and tiles that are not there are passed over.
 func TestLinksOfNobody(t *testing.T) {
 	r := edu(t)
-	labels := map[string]string{r.LabelPrefix + labelCards: "card0.card1", r.LabelPrefix + labelLinks: "0.0-1.0_0.1-2.0_2.0-0.1_0.64-1.0_9.0-8.0"}
-	n := NewNode(r, Schemas{}, Facts{Name: "n", Labels: labels, Allocatable: map[string]int64{"a.example.com/gpu": 2}}, nil)
+	labels := map[string]string{
+		r.LabelPrefix + labelCards: "card0.card1",
+		r.LabelPrefix + labelLinks: "0.0-1.0_0.1-2.0_2.0-0.1_0.64-1.0_9.0-8.0",
+	}
+	n := NewNode(r, Schemas{}, Facts{Name: "n", Labels: labels, Allocatable: map[string]int64{"a.example.com/gpu": 2}},
+		nil)
 	if len(n.links) != 1 || n.links[0] != (link{0, 0, 1, 0}) || n.linksBroken {
 		t.Errorf("%+v, broken %t", n.links, n.linksBroken)
 	}
@@ -48,7 +57,10 @@ func TestLinksOfNobody(t *testing.T) {
 func TestContradictions(t *testing.T) {
 	r := edu(t)
 	two := func(n int64) []Asked {
-		return []Asked{{Name: "a", Amounts: map[string]int64{"a.example.com/gpu": n}}, {Name: "b", Amounts: map[string]int64{"a.example.com/gpu": n}}}
+		return []Asked{
+			{Name: "a", Amounts: map[string]int64{"a.example.com/gpu": n}},
+			{Name: "b", Amounts: map[string]int64{"a.example.com/gpu": n}},
+		}
 	}
 	for _, c := range []struct {
 		same, linked string

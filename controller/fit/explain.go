@@ -91,7 +91,10 @@ func (s *Search) Explain(n *Node) Report {
 	}
 	for i, resource := range n.schema.names {
 		if n.rules.wide(resource) {
-			out.Wide = append(out.Wide, ResourceReport{resource, n.wideCapacity[i], n.wideUsed[i], n.wideCapacity[i] - n.wideUsed[i], needs[resource]})
+			out.Wide = append(out.Wide, ResourceReport{
+				resource, n.wideCapacity[i], n.wideUsed[i],
+				n.wideCapacity[i] - n.wideUsed[i], needs[resource],
+			})
 		}
 	}
 	for _, r := range n.sorted() {

@@ -6,8 +6,8 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// TestInventoryNames: amounts are by full names or without the prefix, a card of other prefixes is none, and one without amounts is
-// one that fits nobody.
+// TestInventoryNames: amounts are by full names or without the prefix, a card of other prefixes is none, and one
+// without amounts is one that fits nobody.
 func TestInventoryNames(t *testing.T) {
 	rules, err := fit.Rules{Prefix: "a.example.com/", Cards: []string{"gpu"}}.Complete()
 	if err != nil {
@@ -20,9 +20,19 @@ func TestInventoryNames(t *testing.T) {
 	}{
 		{"full names", `[{"name":"c","has":{"a.example.com/gpu":"1","a.example.com/memory":"8G"}}]`, "c", fit.Fits},
 		{"without prefix", `[{"name":"c","has":{"gpu":"1","memory":"8G"}}]`, "c", fit.Fits},
-		{"the full name goes before the other one", `[{"name":"c","has":{"gpu":"1","memory":"1","a.example.com/memory":"8G"}}]`, "c", fit.Fits},
-		{"another prefix", `[{"name":"b","has":{"b.example.com/gpu":"1","b.example.com/memory":"8G"}}]`, "", fit.NoCards},
-		{"one of each", `[{"name":"b","has":{"b.example.com/gpu":"1","b.example.com/memory":"9G"}},{"name":"c","has":{"a.example.com/gpu":"1","a.example.com/memory":"8G"}}]`, "c", fit.Fits},
+		{
+			"the full name goes before the other one",
+			`[{"name":"c","has":{"gpu":"1","memory":"1","a.example.com/memory":"8G"}}]`, "c", fit.Fits,
+		},
+		{
+			"another prefix", `[{"name":"b","has":{"b.example.com/gpu":"1","b.example.com/memory":"8G"}}]`, "",
+			fit.NoCards,
+		},
+		{
+			"one of each",
+			`[{"name":"b","has":{"b.example.com/gpu":"1","b.example.com/memory":"9G"}},{"name":"c","has":{"a.example.com/gpu":"1","a.example.com/memory":"8G"}}]`,
+			"c", fit.Fits,
+		},
 		{"nothing", `[{"name":"c","has":{}}]`, "", fit.TooMuch},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -31,7 +41,11 @@ func TestInventoryNames(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := fit.NewNode(&rules, fit.Schemas{}, fit.Facts{Name: "n", Inventory: cards}, nil)
-			q := fit.NewRequest(&rules, "u", "team", "p", nil, []fit.Asked{{Name: "m", Amounts: map[string]int64{"a.example.com/gpu": 1, "a.example.com/memory": 5e9}}})
+			q := fit.NewRequest(&rules, "u", "team", "p", nil,
+				[]fit.Asked{{Name: "m", Amounts: map[string]int64{
+					"a.example.com/gpu":    1,
+					"a.example.com/memory": 5e9,
+				}}})
 			record, cause := fit.NewSearch(&rules, &q).Place(n)
 			got := ""
 			if record != nil {

@@ -11,7 +11,8 @@ import (
 // continued is the lead-in of a label value that goes on with another label's: a value may have 63 characters only.
 const continued = "Z"
 
-// splice reads the label key with the ones that continue it, key2 and so on. A part without its lead-in voids the whole.
+// splice reads the label key with the ones that continue it, key2 and so on. A part without its lead-in voids the
+// whole.
 func splice(labels map[string]string, key string) string {
 	value := labels[key]
 	for i := 2; ; i++ {
@@ -145,7 +146,9 @@ func byNumber(names []string) []string {
 		return n
 	}
 	sorted := slices.Clone(names)
-	slices.SortFunc(sorted, func(a, b string) int { return cmp.Or(cmp.Compare(number(a), number(b)), strings.Compare(a, b)) })
+	slices.SortFunc(sorted, func(a, b string) int {
+		return cmp.Or(cmp.Compare(number(a), number(b)), strings.Compare(a, b))
+	})
 	return sorted
 }
 
@@ -163,7 +166,10 @@ const groupWide = "PCI_GROUP"
 
 // readMarks reads the labels "<telemetry><name>/gas-…": cards and tiles to keep new work off, and those to take first.
 func readMarks(labels map[string]string, telemetry string) marks {
-	m := marks{off: map[string]bool{}, group: map[string]bool{}, tilesOff: map[string]uint64{}, tileFirst: map[string]int{}}
+	m := marks{
+		off: map[string]bool{}, group: map[string]bool{}, tilesOff: map[string]uint64{},
+		tileFirst: map[string]int{},
+	}
 	for key, value := range labels {
 		space, name, ok := strings.Cut(key, "/")
 		if !ok || strings.Contains(name, "/") || !strings.HasPrefix(space, telemetry) || len(space) == len(telemetry) {

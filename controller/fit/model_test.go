@@ -13,17 +13,17 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// The model below knows the specification and nothing of the package: it tries every way to give cards to containers, in
-// maps by name, and looks at the whole node again for each. What it calls a fit:
+// The model below knows the specification and nothing of the package: it tries every way to give cards to containers,
+// in maps by name, and looks at the whole node again for each. What it calls a fit:
 //
-//   - a container that asks for g cards gets a set of g cards that are neither disabled nor descheduled, within the pod's
-//     lists, all on one NUMA node where the pod wants that, and in disjoint linked pairs with a free tile at each end where
-//     the pod wants that;
+//   - a container that asks for g cards gets a set of g cards that are neither disabled nor descheduled, within the
+//     pod's lists, all on one NUMA node where the pod wants that, and in disjoint linked pairs with a free tile at each
+//     end where the pod wants that;
 //   - the containers of the pod's list are on one card;
 //   - the cards of an init container are among those of the app containers, or include them all;
-//   - on every card and for every resource, what all pods have is at most what it has. A pod has there the sum of its app
-//     containers and sidecars, or of an init container and the sidecars before it where that is more, each with its total over its
-//     cards, rounded up;
+//   - on every card and for every resource, what all pods have is at most what it has. A pod has there the sum of its
+//     app containers and sidecars, or of an init container and the sidecars before it where that is more, each with its
+//     total over its cards, rounded up;
 //   - containers that run at the same time have no tile in common.
 
 const random = "gpu.example.com/"
@@ -156,7 +156,10 @@ func sets(cards []string, n int) [][]string {
 
 // fits tries everything.
 func (w *world) fits(q wish) bool {
-	p := &placed{wish: q, cards: make([][]string, len(q.containers)), tiles: make([]map[string][]int, len(q.containers))}
+	p := &placed{
+		wish: q, cards: make([][]string, len(q.containers)),
+		tiles: make([]map[string][]int, len(q.containers)),
+	}
 	return w.try(p, 0)
 }
 
@@ -194,7 +197,8 @@ func (w *world) try(p *placed, i int) bool {
 }
 
 func (w *world) usable(q wish, card string) bool {
-	return !w.off[card] && (!q.haveAllow || slices.Contains(q.allow, card)) && (!q.haveDny || !slices.Contains(q.deny, card))
+	return !w.off[card] && (!q.haveAllow || slices.Contains(q.allow, card)) &&
+		(!q.haveDny || !slices.Contains(q.deny, card))
 }
 
 func (w *world) together(set []string) bool {
@@ -214,7 +218,8 @@ func (w *world) tryLinks(p *placed, i int, set []string, from int) bool {
 	for k := from; k < len(w.links); k++ {
 		l := w.links[k]
 		left, right := l[0].(string), l[2].(string)
-		if slices.Contains(set, left) || slices.Contains(set, right) || !w.end(p, a, left, l[1].(int)) || !w.end(p, a, right, l[3].(int)) {
+		if slices.Contains(set, left) || slices.Contains(set, right) || !w.end(p, a, left, l[1].(int)) ||
+			!w.end(p, a, right, l[3].(int)) {
 			continue
 		}
 		if p.tiles[i] == nil {
@@ -234,10 +239,12 @@ func (w *world) tryLinks(p *placed, i int, set []string, from int) bool {
 }
 
 func (w *world) end(p *placed, a asks, card string, tile int) bool {
-	if !w.usable(p.wish, card) || w.tilesOff[card][tile] && int64(tile) < w.has[card]["tiles"] { // one that is not there cannot be off
+	// one that is not there cannot be off
+	if !w.usable(p.wish, card) || w.tilesOff[card][tile] && int64(tile) < w.has[card]["tiles"] {
 		return false
 	}
-	return a.tiles == 0 || int64(tile) < w.has[card]["tiles"] && !w.tileUsed(card, tile, append(slices.Collect(maps.Values(w.pods)), p))
+	return a.tiles == 0 || int64(tile) < w.has[card]["tiles"] && !w.tileUsed(card, tile,
+		append(slices.Collect(maps.Values(w.pods)), p))
 }
 
 // nested holds the cards of init containers to those of the others.
@@ -269,7 +276,10 @@ func (w *world) nested(p *placed) bool {
 
 // randomWorld makes a node, and the facts from which the package makes it.
 func randomWorld(rng *rand.Rand) (*world, fit.Facts) {
-	w := &world{has: map[string]map[string]int64{}, off: map[string]bool{}, tilesOff: map[string]map[int]bool{}, pods: map[string]*placed{}}
+	w := &world{
+		has: map[string]map[string]int64{}, off: map[string]bool{}, tilesOff: map[string]map[int]bool{},
+		pods: map[string]*placed{},
+	}
 	f := fit.Facts{Name: "n", Labels: map[string]string{}, Allocatable: map[string]int64{}}
 	n := 1 + rng.IntN(4)
 	w.wide = int64(rng.IntN(4))
@@ -282,7 +292,10 @@ func randomWorld(rng *rand.Rand) (*world, fit.Facts) {
 		numbers = append(numbers, fmt.Sprint(i))
 		w.has[card] = maps.Clone(same)
 		if differ {
-			w.has[card] = map[string]int64{"shares": 1 + rng.Int64N(4), "memory": 1 + rng.Int64N(12), "tiles": rng.Int64N(4)}
+			w.has[card] = map[string]int64{
+				"shares": 1 + rng.Int64N(4), "memory": 1 + rng.Int64N(12),
+				"tiles": rng.Int64N(4),
+			}
 		}
 		if rng.IntN(10) == 0 {
 			w.off[card] = true
@@ -383,12 +396,15 @@ func randomWish(rng *rand.Rand) (wish, map[string]string, []fit.Asked) {
 	var asked []fit.Asked
 	for _, a := range q.containers {
 		asked = append(asked, fit.Asked{When: a.when, Amounts: map[string]int64{
-			random + "shares": int64(a.cards), random + "memory": a.memory, random + "tiles": a.tiles, random + "node_monitoring": a.wide,
-			"cpu": 3,
+			random + "shares": int64(a.cards), random + "memory": a.memory, random + "tiles": a.tiles,
+			random + "node_monitoring": a.wide,
+			"cpu":                      3,
 		}})
 	}
 	order := []fit.When{fit.App, fit.Sidecar, fit.Init} // as the package has them
-	slices.SortStableFunc(q.containers, func(a, b asks) int { return slices.Index(order, a.when) - slices.Index(order, b.when) })
+	slices.SortStableFunc(q.containers, func(a, b asks) int {
+		return slices.Index(order, a.when) - slices.Index(order, b.when)
+	})
 	var names []string
 	for i := range asked {
 		if asked[i].Name = fmt.Sprintf("c%d", i); asked[i].When == fit.App {
@@ -420,7 +436,10 @@ func randomWish(rng *rand.Rand) (wish, map[string]string, []fit.Asked) {
 
 // read puts a record into the model, by its annotations.
 func read(q wish, r *fit.Record) *placed {
-	p := &placed{wish: q, cards: make([][]string, len(q.containers)), tiles: make([]map[string][]int, len(q.containers))}
+	p := &placed{
+		wish: q, cards: make([][]string, len(q.containers)),
+		tiles: make([]map[string][]int, len(q.containers)),
+	}
 	each := func(text string, from int, put func(i int, part string)) {
 		if text == "" {
 			return
@@ -451,7 +470,8 @@ func read(q wish, r *fit.Record) *placed {
 	return p
 }
 
-// right says what is wrong with a choice beside its amounts: number of cards and tiles, and tiles that somebody else has.
+// right says what is wrong with a choice beside its amounts: number of cards and tiles, and tiles that somebody else
+// has.
 func (w *world) right(p *placed) string {
 	for i, a := range p.wish.containers {
 		if len(p.cards[i]) != a.cards {
@@ -465,8 +485,12 @@ func (w *world) right(p *placed) string {
 				return fmt.Sprintf("container %d has tiles %v of %s", i, p.tiles[i][card], card)
 			}
 			for k, tile := range p.tiles[i][card] {
-				twice := slices.Contains(p.tiles[i][card][:k], tile) || slices.ContainsFunc(p.beside(i), func(j int) bool { return slices.Contains(p.tiles[j][card], tile) })
-				if twice || int64(tile) >= w.has[card]["tiles"] || w.tilesOff[card][tile] || w.tileUsed(card, tile, slices.Collect(maps.Values(w.pods))) {
+				twice := slices.Contains(p.tiles[i][card][:k], tile) ||
+					slices.ContainsFunc(p.beside(i), func(j int) bool {
+						return slices.Contains(p.tiles[j][card], tile)
+					})
+				if twice || int64(tile) >= w.has[card]["tiles"] || w.tilesOff[card][tile] ||
+					w.tileUsed(card, tile, slices.Collect(maps.Values(w.pods))) {
 					return fmt.Sprintf("container %d has tile %d of %s, which is not to be had", i, tile, card)
 				}
 			}
@@ -497,7 +521,8 @@ func (p *placed) beside(i int) []int {
 // refused when there is a fit.
 func TestModel(t *testing.T) {
 	rules, err := fit.Rules{
-		Prefix: random, Cards: []string{"shares"}, Tiles: "tiles", NodeWide: []string{"*_monitoring"}, Allow: true, Deny: true,
+		Prefix: random, Cards: []string{"shares"}, Tiles: "tiles", NodeWide: []string{"*_monitoring"}, Allow: true,
+		Deny: true,
 	}.Complete()
 	if err != nil {
 		t.Fatal(err)

@@ -26,8 +26,8 @@ type Facts struct {
 // Card is one card of an inventory.
 type Card struct {
 	Name string `json:"name"`
-	// Has are amounts by the name of the resource, in full or without the prefix of the rules. A card that has other prefixes
-	// alone is none to the rules.
+	// Has are amounts by the name of the resource, in full or without the prefix of the rules. A card that has other
+	// prefixes alone is none to the rules.
 	Has map[string]resource.Quantity `json:"has"`
 	// NUMA is the NUMA node; nil when it is not known.
 	NUMA *int `json:"numa,omitempty"`
@@ -48,7 +48,8 @@ func ParseInventory(text string) ([]Card, error) {
 	seen := map[string]bool{}
 	for _, c := range cards {
 		if c.Name == "" || strings.ContainsAny(c.Name, ",|:+") || seen[c.Name] {
-			return nil, fmt.Errorf("cannot read annotation %q: card %q has no name of its own", InventoryAnnotation, c.Name)
+			return nil, fmt.Errorf("cannot read annotation %q: card %q has no name of its own", InventoryAnnotation,
+				c.Name)
 		}
 		seen[c.Name] = true
 	}
@@ -59,7 +60,8 @@ func ParseInventory(text string) ([]Card, error) {
 //
 // Amounts are flat tables with a row for each card and a column for each resource of the node.
 type Node struct {
-	// broken is why no pod fits at all. What filter reads comes first, so that it is in few lines of the processor's cache.
+	// broken is why no pod fits at all. What filter reads comes first, so that it is in few lines of the processor's
+	// cache.
 	broken Cause
 	anyOff bool
 	schema *schema
@@ -266,7 +268,8 @@ func (n *Node) Name() string { return n.name }
 // Records are the pods on the node by UID; the map is the node's own.
 func (n *Node) Records() map[string]*Record { return n.records }
 
-// own returns the cards of an inventory that are kept book of, with the names of resources without prefix; nil for none at all.
+// own returns the cards of an inventory that are kept book of, with the names of resources without prefix; nil for none
+// at all.
 func (r *Rules) own(all []Card) []Card {
 	if all == nil {
 		return nil

@@ -105,8 +105,8 @@ func commaList(s string) []string {
 	return out
 }
 
-// readSame reads the names of the containers that are to share a card: at least two, none twice, all there, each asking for
-// one card and nothing that is counted by tile or for the node as a whole.
+// readSame reads the names of the containers that are to share a card: at least two, none twice, all there, each asking
+// for one card and nothing that is counted by tile or for the node as a whole.
 func (q *Request) readSame(r *Rules, list string) {
 	names := commaList(list)
 	if q.Linked {

@@ -42,7 +42,8 @@ func (n *Node) Remove(uid string) bool {
 	return true
 }
 
-// recount makes the books again from the records: what pods have is never subtracted, so nothing is left of one that is gone.
+// recount makes the books again from the records: what pods have is never subtracted, so nothing is left of one that is
+// gone.
 func (n *Node) recount() {
 	n.used, n.wideUsed = make([]int64, len(n.capacity)), make([]int64, len(n.wideCapacity))
 	n.tilesUsed = make([]uint64, len(n.cards))
@@ -83,8 +84,8 @@ func (n *Node) apply(r *Record) {
 	}
 }
 
-// load is what a pod has of each card: the sum of the containers that run beside each other, or one init container with the
-// sidecars before it where that is more; and its tiles.
+// load is what a pod has of each card: the sum of the containers that run beside each other, or one init container with
+// the sidecars before it where that is more; and its tiles.
 func (n *Node) load(r *Record) (load []int64, taken []uint64) {
 	cards := n.cardsOf(r)
 	load, taken = make([]int64, len(n.capacity)), n.tilesOf(r)
@@ -133,8 +134,8 @@ func (n *Node) charge(load []int64, c *Container, cards []int) {
 	}
 }
 
-// cardsOf are the cards of each container of the record, as indexes. Where nothing says which ones init containers have,
-// they have the first ones of the pod's.
+// cardsOf are the cards of each container of the record, as indexes. Where nothing says which ones init containers
+// have, they have the first ones of the pod's.
 func (n *Node) cardsOf(r *Record) [][]int {
 	out := make([][]int, len(r.Shape.Containers))
 	var all []int
@@ -171,7 +172,9 @@ func (n *Node) tilesOf(r *Record) []uint64 {
 	if r.Tiles == "" && r.InitTiles == "" {
 		return taken
 	}
-	for _, part := range strings.FieldsFunc(r.Tiles+"|"+r.InitTiles, func(c rune) bool { return c == '|' || c == ',' }) {
+	for _, part := range strings.FieldsFunc(r.Tiles+"|"+r.InitTiles, func(c rune) bool {
+		return c == '|' || c == ','
+	}) {
 		name, list, _ := strings.Cut(part, ":")
 		c, ok := slices.BinarySearch(n.cards, name)
 		if !ok {

@@ -13,13 +13,13 @@ import (
 type Rules struct {
 	// Prefix of the resources that are kept book of, such as "gpu.example.com/".
 	Prefix string `json:"prefix"`
-	// Cards are the resources, without prefix, whose amount is a number of cards. The first one that a container asks for
-	// counts.
+	// Cards are the resources, without prefix, whose amount is a number of cards. The first one that a container asks
+	// for counts.
 	Cards []string `json:"cards"`
 	// Tiles is the resource, without prefix, that counts parts of a card which are given out by number.
 	Tiles string `json:"tiles,omitempty"`
-	// NodeWide are patterns, as path.Match knows them, of resources without prefix that belong to a node as a whole and so
-	// are not divided by its cards.
+	// NodeWide are patterns, as path.Match knows them, of resources without prefix that belong to a node as a whole and
+	// so are not divided by its cards.
 	NodeWide []string `json:"nodeWide,omitempty"`
 	// LabelPrefix is the prefix of the node labels that name cards, groups and links.
 	LabelPrefix string `json:"labelPrefix,omitempty"`
@@ -34,8 +34,8 @@ type Rules struct {
 	Annotations Annotations `json:"annotations,omitzero"`
 }
 
-// Annotations are names of annotations of pods: the first three are read and written, InitCards is this project's own, the others
-// are read.
+// Annotations are names of annotations of pods: the first three are read and written, InitCards is this project's own,
+// the others are read.
 type Annotations struct {
 	Time       string `json:"time,omitempty"`
 	Cards      string `json:"cards,omitempty"`

@@ -4,9 +4,9 @@ import (
 	"slices"
 )
 
-// Budget is how many cards are tried for one pod on one node before the search gives up, and Total how many on all the nodes
-// that one search looks at. What fits in the first choice needs one try for each card given; eight cards and four containers
-// hardly ever need a thousand.
+// Budget is how many cards are tried for one pod on one node before the search gives up, and Total how many on all the
+// nodes that one search looks at. What fits in the first choice needs one try for each card given; eight cards and four
+// containers hardly ever need a thousand.
 const (
 	Budget = 1 << 15
 	Total  = 1 << 21
@@ -34,8 +34,8 @@ type matched struct {
 	wide   []need
 	// lacks says that the node has no such resource at all.
 	lacks bool
-	// items are what is placed one after the other: containers that share a card, then each of the others that run beside
-	// each other.
+	// items are what is placed one after the other: containers that share a card, then each of the others that run
+	// beside each other.
 	items []item
 	// simple is whether any cards with room will do, whatever else is chosen.
 	simple bool
@@ -231,5 +231,6 @@ func (s *Search) PrefersFirst(n *Node) bool {
 	}
 	m := s.match(n.schema)
 	c, stride := n.preferred, len(n.schema.names)
-	return !m.lacks && len(m.items) > 0 && !n.off[c] && s.mayUse(n.cards[c]) && room(n.free[c*stride:(c+1)*stride], m.items[0].needs)
+	return !m.lacks && len(m.items) > 0 && !n.off[c] && s.mayUse(n.cards[c]) && room(n.free[c*stride:(c+1)*stride],
+		m.items[0].needs)
 }

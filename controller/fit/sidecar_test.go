@@ -6,15 +6,18 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// TestSidecars: an init container shares a card with the sidecars that were started before it, which are running already, and with no
-// others. It gets neither their memory nor their tiles.
+// TestSidecars: an init container shares a card with the sidecars that were started before it, which are running
+// already, and with no others. It gets neither their memory nor their tiles.
 func TestSidecars(t *testing.T) {
 	rules, err := fit.Rules{Prefix: random, Cards: []string{"shares"}, Tiles: "tiles"}.Complete()
 	if err != nil {
 		t.Fatal(err)
 	}
 	asks := func(when fit.When, memory, tiles int64) fit.Asked {
-		return fit.Asked{When: when, Amounts: map[string]int64{random + "shares": 1, random + "memory": memory, random + "tiles": tiles}}
+		return fit.Asked{When: when, Amounts: map[string]int64{
+			random + "shares": 1, random + "memory": memory,
+			random + "tiles": tiles,
+		}}
 	}
 	for _, c := range []struct {
 		name             string
@@ -23,15 +26,54 @@ func TestSidecars(t *testing.T) {
 		initTiles        string
 		cause            fit.Cause
 	}{
-		{"a sidecar that runs", []fit.Asked{asks(fit.Sidecar, 5, 0), asks(fit.Init, 4, 0), asks(fit.App, 2, 0)}, "", "", "", fit.TooMuch},
-		{"a sidecar that runs leaves just enough", []fit.Asked{asks(fit.Sidecar, 5, 0), asks(fit.Init, 3, 0), asks(fit.App, 2, 0)}, "card0", "card0|card0", "", fit.Fits},
-		{"a sidecar to come", []fit.Asked{asks(fit.Init, 8, 0), asks(fit.Sidecar, 5, 0), asks(fit.App, 2, 0)}, "card0", "card0|card0", "", fit.Fits},
-		{"one that runs, one to come", []fit.Asked{asks(fit.Sidecar, 3, 0), asks(fit.Init, 5, 0), asks(fit.Sidecar, 4, 0), asks(fit.App, 1, 0)}, "card0", "card0|card0|card0", "", fit.Fits},
-		{"two that run", []fit.Asked{asks(fit.Sidecar, 3, 0), asks(fit.Sidecar, 4, 0), asks(fit.Init, 2, 0)}, "", "", "", fit.TooMuch},
-		{"the tile of a sidecar that runs", []fit.Asked{asks(fit.Sidecar, 1, 1), asks(fit.Init, 1, 1)}, "", "card0|card0", "card0:gt0|card0:gt1", fit.Fits},
-		{"the tile of a sidecar to come", []fit.Asked{asks(fit.Init, 1, 1), asks(fit.Sidecar, 1, 1)}, "", "card0|card0", "card0:gt0|card0:gt0", fit.Fits},
-		{"the tile of an app container", []fit.Asked{asks(fit.Sidecar, 1, 1), asks(fit.Init, 1, 1), asks(fit.App, 1, 1)}, "card0", "card0|card0", "card0:gt1|card0:gt0", fit.Fits},
-		{"more tiles than a sidecar leaves", []fit.Asked{asks(fit.Sidecar, 1, 1), asks(fit.Init, 1, 2)}, "", "", "", fit.TooMuch},
+		{
+			"a sidecar that runs",
+			[]fit.Asked{asks(fit.Sidecar, 5, 0), asks(fit.Init, 4, 0), asks(fit.App, 2, 0)},
+			"", "",
+			"", fit.TooMuch,
+		},
+		{"a sidecar that runs leaves just enough", []fit.Asked{
+			asks(fit.Sidecar, 5, 0), asks(fit.Init, 3, 0),
+			asks(fit.App, 2, 0),
+		}, "card0", "card0|card0", "", fit.Fits},
+		{
+			"a sidecar to come",
+			[]fit.Asked{asks(fit.Init, 8, 0), asks(fit.Sidecar, 5, 0), asks(fit.App, 2, 0)},
+			"card0",
+			"card0|card0", "", fit.Fits,
+		},
+		{"one that runs, one to come", []fit.Asked{
+			asks(fit.Sidecar, 3, 0), asks(fit.Init, 5, 0),
+			asks(fit.Sidecar, 4, 0), asks(fit.App, 1, 0),
+		}, "card0", "card0|card0|card0", "", fit.Fits},
+		{
+			"two that run",
+			[]fit.Asked{asks(fit.Sidecar, 3, 0), asks(fit.Sidecar, 4, 0), asks(fit.Init, 2, 0)},
+			"", "",
+			"", fit.TooMuch,
+		},
+		{
+			"the tile of a sidecar that runs",
+			[]fit.Asked{asks(fit.Sidecar, 1, 1), asks(fit.Init, 1, 1)},
+			"",
+			"card0|card0", "card0:gt0|card0:gt1", fit.Fits,
+		},
+		{
+			"the tile of a sidecar to come",
+			[]fit.Asked{asks(fit.Init, 1, 1), asks(fit.Sidecar, 1, 1)},
+			"", "card0|card0",
+			"card0:gt0|card0:gt0", fit.Fits,
+		},
+		{"the tile of an app container", []fit.Asked{
+			asks(fit.Sidecar, 1, 1), asks(fit.Init, 1, 1),
+			asks(fit.App, 1, 1),
+		}, "card0", "card0|card0", "card0:gt1|card0:gt0", fit.Fits},
+		{
+			"more tiles than a sidecar leaves",
+			[]fit.Asked{asks(fit.Sidecar, 1, 1), asks(fit.Init, 1, 2)},
+			"", "", "",
+			fit.TooMuch,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cards, err := fit.ParseInventory(`[{"name":"card0","has":{"shares":"9","memory":"8","tiles":"2"}}]`)
@@ -47,7 +89,8 @@ func TestSidecars(t *testing.T) {
 			if (record != nil) != (c.cause == fit.Fits) || cause != c.cause {
 				t.Fatalf("bind says %v, want %v: %+v", cause, c.cause, record)
 			}
-			if record != nil && (record.Cards != c.cards || record.InitCards != c.initCards || record.InitTiles != c.initTiles) {
+			if record != nil && (record.Cards != c.cards || record.InitCards != c.initCards ||
+				record.InitTiles != c.initTiles) {
 				t.Errorf("%+v", record)
 			}
 		})

@@ -25,7 +25,9 @@ func (p *Page) document(s state, pod string) page.Document {
 		page.El("p", page.Class("meta"), page.Text("acceld-controller "+p.o.Identity)),
 	)
 	if s.overview.Problem != "" {
-		page.El("section", page.Class("bad"), page.Set("id", "problem"), page.El("h2", page.Text("The API server is not followed")), page.El("p", page.Text(s.overview.Problem+". What is shown may be old."))).Into(&d.Main)
+		page.El("section", page.Class("bad"), page.Set("id", "problem"),
+			page.El("h2", page.Text("The API server is not followed")),
+			page.El("p", page.Text(s.overview.Problem+". What is shown may be old."))).Into(&d.Main)
 	}
 	if s.known {
 		nodeSection(s.overview.Nodes).Into(&d.Main)
@@ -147,7 +149,8 @@ func nodeSection(nodes []policy.NodeView) page.Node {
 	tally := page.El("ul", page.Class("tally"))
 	for _, at := range []standing{ready, moving, upgrading, blocked, down} {
 		t, word := at.words()
-		page.El("li", page.El("b", page.Class("t-"+string(t)), page.Text(fmt.Sprint(len(by[at])))), page.Text(word)).Into(&tally)
+		page.El("li", page.El("b", page.Class("t-"+string(t)), page.Text(fmt.Sprint(len(by[at])))),
+			page.Text(word)).Into(&tally)
 	}
 	tally.Into(&s)
 	reasonTable(by).Into(&s)
@@ -158,7 +161,9 @@ func nodeSection(nodes []policy.NodeView) page.Node {
 		}
 	}
 	if len(by[ready]) > 0 {
-		page.El("details", page.Set("id", "ready"), page.El("summary", page.Text(page.Count(len(by[ready]), "node")+" ready")), nodeTable("Nodes that are ready", by[ready])).Into(&s)
+		page.El("details", page.Set("id", "ready"),
+			page.El("summary", page.Text(page.Count(len(by[ready]), "node")+" ready")),
+			nodeTable("Nodes that are ready", by[ready])).Into(&s)
 	}
 	return s
 }
@@ -198,14 +203,19 @@ func reasonTable(by map[standing][]policy.NodeView) page.Node {
 		}
 		var some page.Node
 		for i, n := range x.nodes[:min(len(x.nodes), 3)] {
-			page.Row(page.Text([]string{"", ", ", ", "}[i]), page.El("span", page.Class("nw"), page.Text(n))).Into(&some)
+			page.Row(page.Text([]string{"", ", ", ", "}[i]), page.El("span", page.Class("nw"), page.Text(n))).Into(
+				&some)
 		}
 		if more := len(x.nodes) - 3; more > 0 {
 			page.Text(fmt.Sprintf(" and %d more", more)).Into(&some)
 		}
-		rows = append(rows, page.TableRow{Cells: []page.Node{page.Row(page.Text(name)), page.Row(page.Text(fmt.Sprint(len(x.nodes)))), what, some}})
+		rows = append(rows, page.TableRow{Cells: []page.Node{
+			page.Row(page.Text(name)),
+			page.Row(page.Text(fmt.Sprint(len(x.nodes)))), what, some,
+		}})
 	}
-	return page.Row(page.El("h3", page.Text("Why nodes are not ready")), page.Table("Reasons", []string{"Reason", "Nodes", "What, and what to do", "Which"}, rows...))
+	return page.Row(page.El("h3", page.Text("Why nodes are not ready")),
+		page.Table("Reasons", []string{"Reason", "Nodes", "What, and what to do", "Which"}, rows...))
 }
 
 func nodeTable(caption string, nodes []policy.NodeView) page.Node {
@@ -215,7 +225,8 @@ func nodeTable(caption string, nodes []policy.NodeView) page.Node {
 	}
 	table := page.Table(caption, []string{"Node", "Kinds", "Driver", "Policy", "Says"}, rows...)
 	if more := len(nodes) - maxNodes; more > 0 {
-		return page.Row(table, page.El("p", page.Class("faint", "small"), page.Text(fmt.Sprintf("%d more are not shown; kubectl get nodes shows all.", more))))
+		return page.Row(table, page.El("p", page.Class("faint", "small"),
+			page.Text(fmt.Sprintf("%d more are not shown; kubectl get nodes shows all.", more))))
 	}
 	return table
 }
@@ -231,7 +242,8 @@ func nodeRow(n policy.NodeView) page.TableRow {
 		page.El("p", page.Text(text+" "), page.Badge(tone, word)).Into(&kinds)
 		driver := k.Version
 		if k.Word != (accel.Word{}) {
-			driver = strings.TrimSpace(fmt.Sprintf("%s, %s %s %s", cmp.Or(driver, "none"), k.Word.Phase, k.Word.Version, k.Word.Reason))
+			driver = strings.TrimSpace(fmt.Sprintf("%s, %s %s %s", cmp.Or(driver, "none"), k.Word.Phase, k.Word.Version,
+				k.Word.Reason))
 		}
 		page.El("p", page.Text(cmp.Or(driver, "–"))).Into(&drivers)
 		if k.Policy != "" {
@@ -248,12 +260,18 @@ func nodeRow(n policy.NodeView) page.TableRow {
 		}
 		page.El("p", page.Text("cordoned"+by)).Into(&says)
 	}
-	return page.TableRow{Cells: []page.Node{page.El("span", page.Class("id"), page.Text(n.Name)), kinds, drivers, policies, says}}
+	return page.TableRow{Cells: []page.Node{
+		page.El("span", page.Class("id"), page.Text(n.Name)), kinds, drivers,
+		policies, says,
+	}}
 }
 
 // phaseOf is how far a kind is on a node: the first published state that is not reached.
 func phaseOf(k policy.KindView) (page.Tone, string) {
-	for _, p := range []accel.Published{accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery} {
+	for _, p := range []accel.Published{
+		accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin,
+		accel.DeviceMonitoring, accel.FeatureDiscovery,
+	} {
 		switch k.States[p] {
 		case accel.PhaseFailed:
 			return page.Bad, string(p) + " failed"
@@ -271,7 +289,8 @@ func policySection(x policy.PolicyView, now time.Time) page.Node {
 	tone, head := page.Busy, page.El("h2", page.Text("Policy "+x.Name+" "))
 	var conditions page.Node
 	for _, c := range x.Status.Conditions {
-		bad := c.Type == policy.ConditionConflict && c.Status == "True" || c.Type == policy.ConditionAccepted && c.Status == "False"
+		bad := c.Type == policy.ConditionConflict && c.Status == "True" || c.Type == policy.ConditionAccepted &&
+			c.Status == "False"
 		switch {
 		case c.Type == policy.ConditionReady && c.Status == "True":
 			tone = page.Good
@@ -287,7 +306,8 @@ func policySection(x policy.PolicyView, now time.Time) page.Node {
 			page.Row(page.Badge(page.Bad, c.Type+": "+c.Reason), page.Text(" ")).Into(&head)
 		}
 		if c.Message != "" && (bad || c.Type == policy.ConditionReady || c.Type == policy.ConditionDryRun) {
-			page.El("p", page.Text(c.Message), page.Text(". Since "), page.Ago(now, c.LastTransitionTime)).Into(&conditions)
+			page.El("p", page.Text(c.Message), page.Text(". Since "),
+				page.Ago(now, c.LastTransitionTime)).Into(&conditions)
 		}
 	}
 	page.El("small", page.Text(strings.Join(x.Kinds, ", "))).Into(&head)
@@ -298,16 +318,21 @@ func policySection(x policy.PolicyView, now time.Time) page.Node {
 	if len(x.Status.Slots) > 0 {
 		list := page.El("ul", page.Class("small"))
 		for _, slot := range x.Status.Slots {
-			page.El("li", page.Text(fmt.Sprintf("%s may replace the driver of %s by %s, since ", slot.Node, slot.Kind, cmp.Or(slot.Version, "what its sources have"))), page.Ago(now, slot.Since)).Into(&list)
+			page.El("li", page.Text(fmt.Sprintf("%s may replace the driver of %s by %s, since ", slot.Node, slot.Kind,
+				cmp.Or(slot.Version, "what its sources have"))), page.Ago(now, slot.Since)).Into(&list)
 		}
 		page.Row(page.El("h3", page.Text("At it now")), list).Into(&s)
 	}
 	if len(x.Status.Blocked) > 0 {
 		var rows []page.TableRow
 		for _, b := range x.Status.Blocked {
-			rows = append(rows, page.TableRow{Cells: []page.Node{page.Row(page.Text(b.Reason)), page.Row(page.Text(fmt.Sprint(b.Count))), page.Row(page.Text(b.Example))}})
+			rows = append(rows, page.TableRow{Cells: []page.Node{
+				page.Row(page.Text(b.Reason)),
+				page.Row(page.Text(fmt.Sprint(b.Count))), page.Row(page.Text(b.Example)),
+			}})
 		}
-		page.Row(page.El("h3", page.Text("What holds nodes up")), page.Table("What holds nodes up", []string{"Reason", "Nodes", "For example"}, rows...)).Into(&s)
+		page.Row(page.El("h3", page.Text("What holds nodes up")),
+			page.Table("What holds nodes up", []string{"Reason", "Nodes", "For example"}, rows...)).Into(&s)
 	}
 	return s
 }
@@ -321,7 +346,12 @@ func progress(name string, n policy.Nodes) page.Node {
 		count int
 		tone  page.Tone
 		word  string
-	}{{n.Ready, page.Good, "as asked"}, {n.Upgrading, page.Busy, "upgrading"}, {n.Waiting, page.Idle, "waiting"}, {n.Failed, page.Bad, "failed"}} {
+	}{
+		{n.Ready, page.Good, "as asked"},
+		{n.Upgrading, page.Busy, "upgrading"},
+		{n.Waiting, page.Idle, "waiting"},
+		{n.Failed, page.Bad, "failed"},
+	} {
 		if x.count == 0 {
 			continue
 		}
@@ -332,6 +362,7 @@ func progress(name string, n policy.Nodes) page.Node {
 	}
 	return page.Row(
 		page.Strip("nodes of policy "+name+": "+strings.Join(words, ", "), segments),
-		page.El("p", page.Class("scale"), page.El("span", page.Text(strings.Join(words, ", "))), page.El("span", page.Text(page.Count(n.Matched, "node")))),
+		page.El("p", page.Class("scale"), page.El("span", page.Text(strings.Join(words, ", "))),
+			page.El("span", page.Text(page.Count(n.Matched, "node")))),
 	)
 }

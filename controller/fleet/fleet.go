@@ -1,5 +1,6 @@
-// Package fleet shows people the accelerators of a cluster: nodes by state, what policies have come to, why nodes are not as they
-// are asked, and why pods wait. It renders what the other packages of the controller know, asks nobody, and changes nothing.
+// Package fleet shows people the accelerators of a cluster: nodes by state, what policies have come to, why nodes are
+// not as they are asked, and why pods wait. It renders what the other packages of the controller know, asks nobody, and
+// changes nothing.
 package fleet
 
 import (
@@ -19,11 +20,11 @@ import (
 
 // Options of a page.
 type Options struct {
-	// Overview returns what is known of nodes and policies, and false while it is not known: before the cluster has been read, and
-	// not the leader. Nil where no policies are carried out.
+	// Overview returns what is known of nodes and policies, and false while it is not known: before the cluster has
+	// been read, and not the leader. Nil where no policies are carried out.
 	Overview func() (policy.Overview, bool)
-	// Waiting returns pods that wait for cards, at most so many, how many there are, and false while nobody keeps books. Nil where
-	// the scheduler is not answered.
+	// Waiting returns pods that wait for cards, at most so many, how many there are, and false while nobody keeps
+	// books. Nil where the scheduler is not answered.
 	Waiting func(limit int) ([]extender.Waiting, int, bool)
 	// Explain says of a waiting pod how it stands with nodes, at most so many.
 	Explain func(pod string, limit int) (extender.Waiting, bool)
@@ -99,7 +100,8 @@ func (p *Page) read() state {
 		}
 	}
 	sum := fnv.New64a()
-	_, _ = fmt.Fprintf(sum, "%s %+v %t %d %t %s", p.o.Identity, s.overview, s.known, s.total, s.booked, s.holder) // a hash takes everything
+	// a hash takes everything
+	_, _ = fmt.Fprintf(sum, "%s %+v %t %d %t %s", p.o.Identity, s.overview, s.known, s.total, s.booked, s.holder)
 	for _, w := range s.pods {
 		_, _ = fmt.Fprintf(sum, " %+v", w.Explanation) // not when it was asked about: that is news all the time
 	}
@@ -107,8 +109,8 @@ func (p *Page) read() state {
 	return s
 }
 
-// ServeHTTP answers GET and HEAD. Who has the newest page, and says so with If-None-Match and "Prefer: wait=20" (RFC 7240), is
-// answered when there is a newer one, or with 304 after so many seconds.
+// ServeHTTP answers GET and HEAD. Who has the newest page, and says so with If-None-Match and "Prefer: wait=20" (RFC
+// 7240), is answered when there is a newer one, or with 304 after so many seconds.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := p.look()
 	if known := r.Header.Get("If-None-Match"); known != "" && known == s.tag {

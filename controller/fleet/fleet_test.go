@@ -22,7 +22,13 @@ func noon() time.Time { return time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC) }
 
 // node is one with a kind whose driver is in a phase.
 func node(name string, phase accel.Phase, change ...func(*policy.NodeView)) policy.NodeView {
-	n := policy.NodeView{Name: name, Up: true, Ready: "True", Kinds: []policy.KindView{{Kind: "qemu-edu", Count: "2", Version: "1.0.0", States: map[accel.Published]accel.Phase{accel.DriverContainer: phase}}}}
+	n := policy.NodeView{
+		Name: name, Up: true, Ready: "True",
+		Kinds: []policy.KindView{{
+			Kind: "qemu-edu", Count: "2", Version: "1.0.0",
+			States: map[accel.Published]accel.Phase{accel.DriverContainer: phase},
+		}},
+	}
 	for _, c := range change {
 		c(&n)
 	}
@@ -35,9 +41,19 @@ func says(reason, message string) func(*policy.NodeView) {
 
 func waiting(pod string) extender.Waiting {
 	w := extender.Waiting{Asked: noon().Add(-time.Minute)}
-	w.Pod, w.Containers = pod, []extender.ContainerNeed{{Name: "main", Cards: 1, PerCard: map[string]int64{"memory": 5}}}
+	w.Pod, w.Containers = pod, []extender.ContainerNeed{{
+		Name: "main", Cards: 1,
+		PerCard: map[string]int64{"memory": 5},
+	}}
 	w.Verdicts = map[string]int{fit.NoRoom.String(): 2, fit.Fits.String(): 1}
-	w.Nodes = []fit.Report{{Node: "n1", Verdict: fit.NoRoom.String(), Cards: []fit.CardReport{{Card: "card0", Verdict: "too little memory", Resources: []fit.ResourceReport{{Name: "memory", Capacity: 8, Used: 5, Free: 3, Need: 5}}, Pods: []fit.HolderReport{{Pod: "ml/other"}}}}}}
+	w.Nodes = []fit.Report{{
+		Node: "n1", Verdict: fit.NoRoom.String(),
+		Cards: []fit.CardReport{{
+			Card: "card0", Verdict: "too little memory",
+			Resources: []fit.ResourceReport{{Name: "memory", Capacity: 8, Used: 5, Free: 3, Need: 5}},
+			Pods:      []fit.HolderReport{{Pod: "ml/other"}},
+		}},
+	}}
 	return w
 }
 
@@ -73,22 +89,35 @@ func options(nodes []policy.NodeView, pods ...extender.Waiting) Options {
 func TestVerdicts(t *testing.T) {
 	well := node("a", accel.PhaseReady)
 	for want, o := range map[string]Options{
-		"The one node with accelerators is ready.":           options([]policy.NodeView{well}),
-		"All 2 nodes with accelerators are ready.":           options([]policy.NodeView{well, well}),
-		"No node has accelerators.":                          options(nil),
-		"1 of 2 nodes ready, 1 need attention.":              options([]policy.NodeView{well, node("b", accel.PhaseFailed, says("HeadersMissing", "x"))}),
-		"1 of 2 nodes ready.":                                options([]policy.NodeView{well, node("b", accel.PhasePending)}),
-		"1 of 1 node ready, 1 pod waiting.":                  options([]policy.NodeView{well}, waiting("ml/train")),
-		"0 of 1 node ready, 1 need attention.":               options([]policy.NodeView{node("b", accel.PhaseReady, says("DeviceFault", "x"))}),
-		"0 of 1 node ready, 1 need attention, 1 pod waiting": options([]policy.NodeView{node("b", accel.PhaseReady, func(n *policy.NodeView) { n.Up = false })}, waiting("ml/train")),
-		"No pod waits for cards.":                            {Waiting: func(int) ([]extender.Waiting, int, bool) { return nil, 0, true }},
+		"The one node with accelerators is ready.": options([]policy.NodeView{well}),
+		"All 2 nodes with accelerators are ready.": options([]policy.NodeView{well, well}),
+		"No node has accelerators.":                options(nil),
+		"1 of 2 nodes ready, 1 need attention.": options([]policy.NodeView{
+			well,
+			node("b", accel.PhaseFailed, says("HeadersMissing", "x")),
+		}),
+		"1 of 2 nodes ready.": options([]policy.NodeView{
+			well,
+			node("b", accel.PhasePending),
+		}),
+		"1 of 1 node ready, 1 pod waiting.": options([]policy.NodeView{well}, waiting("ml/train")),
+		"0 of 1 node ready, 1 need attention.": options([]policy.NodeView{node("b", accel.PhaseReady,
+			says("DeviceFault", "x"))}),
+		"0 of 1 node ready, 1 need attention, 1 pod waiting": options([]policy.NodeView{node("b", accel.PhaseReady,
+			func(n *policy.NodeView) { n.Up = false })}, waiting("ml/train")),
+		"No pod waits for cards.": {Waiting: func(int) ([]extender.Waiting, int, bool) { return nil, 0, true }},
 	} {
 		if status, body := served(t, o, "/"); status != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("status %d: no %q in\n%s", status, want, body)
 		}
 	}
-	for holder, want := range map[string]string{"": "the leader, or the cluster has not been read", "b": "the leader: b."} {
-		o := Options{Overview: func() (policy.Overview, bool) { return policy.Overview{}, false }, Waiting: func(int) ([]extender.Waiting, int, bool) { return nil, 0, false }}
+	for holder, want := range map[string]string{
+		"":  "the leader, or the cluster has not been read",
+		"b": "the leader: b.",
+	} {
+		o := Options{Overview: func() (policy.Overview, bool) {
+			return policy.Overview{}, false
+		}, Waiting: func(int) ([]extender.Waiting, int, bool) { return nil, 0, false }}
 		o.Holder = func() string { return holder }
 		if status, body := served(t, o, "/"); status != http.StatusServiceUnavailable || !strings.Contains(body, want) {
 			t.Errorf("not the leader: %d, no %q in %s", status, want, body)
@@ -96,39 +125,61 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestPage: why nodes are not ready and what to do, nodes by how they stand, policies with what holds them up, and why a pod waits.
+// TestPage: why nodes are not ready and what to do, nodes by how they stand, policies with what holds them up, and why
+// a pod waits.
 func TestPage(t *testing.T) {
 	nodes := []policy.NodeView{
-		node("b1", accel.PhaseFailed, says("HeadersMissing", "the headers are not installed")), node("b2", accel.PhaseFailed, says("HeadersMissing", "the same")),
+		node("b1", accel.PhaseFailed, says("HeadersMissing", "the headers are not installed")),
+		node("b2", accel.PhaseFailed, says("HeadersMissing", "the same")),
 		node("u1", accel.PhaseReady, func(n *policy.NodeView) {
-			n.Kinds[0].Word, n.Cordoned, n.CordonedBy = accel.Word{Phase: accel.WordUpgrading, Version: "2.0.0"}, true, "edu"
+			n.Kinds[0].Word, n.Cordoned, n.CordonedBy = accel.Word{Phase: accel.WordUpgrading, Version: "2.0.0"}, true,
+				"edu"
 		}),
 		node("r1", accel.PhaseReady),
 	}
 	o := options(nodes, waiting("ml/train"))
 	o.Overview = func() (policy.Overview, bool) {
-		return policy.Overview{Nodes: nodes, Problem: "connection refused", Policies: []policy.PolicyView{{Name: "edu", Kinds: []string{"qemu-edu"}, Status: policy.Status{
-			Nodes: policy.Nodes{Matched: 4, Ready: 1, Upgrading: 1, Waiting: 1, Failed: 1}, Slots: []policy.Slot{{Node: "u1", Kind: "qemu-edu", Version: "2.0.0", Since: noon().Add(-time.Minute)}},
-			Blocked:    []policy.Blocked{{Reason: "WaitingForSlot", Count: 1, Example: "b1: qemu-edu"}},
-			Conditions: []policy.Condition{{Type: policy.ConditionReady, Status: "False", Reason: "Progressing", Message: "1 of 4", LastTransitionTime: noon().Add(-time.Hour)}, {Type: policy.ConditionConflict, Status: "True", Reason: "EqualPriority", Message: "another one"}},
-		}}}}, true
+		return policy.Overview{
+			Nodes: nodes, Problem: "connection refused",
+			Policies: []policy.PolicyView{{Name: "edu", Kinds: []string{"qemu-edu"}, Status: policy.Status{
+				Nodes: policy.Nodes{Matched: 4, Ready: 1, Upgrading: 1, Waiting: 1, Failed: 1},
+				Slots: []policy.Slot{{
+					Node: "u1", Kind: "qemu-edu", Version: "2.0.0",
+					Since: noon().Add(-time.Minute),
+				}},
+				Blocked: []policy.Blocked{{Reason: "WaitingForSlot", Count: 1, Example: "b1: qemu-edu"}},
+				Conditions: []policy.Condition{{
+					Type: policy.ConditionReady, Status: "False", Reason: "Progressing",
+					Message: "1 of 4", LastTransitionTime: noon().Add(-time.Hour),
+				}, {
+					Type:   policy.ConditionConflict,
+					Status: "True", Reason: "EqualPriority", Message: "another one",
+				}},
+			}}},
+		}, true
 	}
 	_, body := served(t, o, "/?pod=ml%2Ftrain")
 	for _, want := range []string{
-		`>HeadersMissing</th>`, `data-name="Nodes">2</td>`, accel.HeadersMissing.Doc().Remedy, `<span class="nw">b1</span>, <span class="nw">b2</span>`, `upgrading 2.0.0`, `cordoned by policy edu`, `<details id="ready"><summary>1 node ready`,
-		`Policy edu`, `u1 may replace the driver of qemu-edu by 2.0.0`, `>WaitingForSlot</th>`, `Conflict: EqualPriority`, `1 as asked, 1 upgrading, 1 waiting, 1 failed`,
+		`>HeadersMissing</th>`, `data-name="Nodes">2</td>`, accel.HeadersMissing.Doc().Remedy,
+		`<span class="nw">b1</span>, <span class="nw">b2</span>`, `upgrading 2.0.0`, `cordoned by policy edu`,
+		`<details id="ready"><summary>1 node ready`,
+		`Policy edu`, `u1 may replace the driver of qemu-edu by 2.0.0`, `>WaitingForSlot</th>`,
+		`Conflict: EqualPriority`, `1 as asked, 1 upgrading, 1 waiting, 1 failed`,
 		`The API server is not followed`, `connection refused`,
-		`<a href="?pod=ml%2Ftrain#pods">ml/train</a>`, `main: 1 card with memory 5 each`, `2 nodes: not enough room`, `1 node: cards have room`,
+		`<a href="?pod=ml%2Ftrain#pods">ml/train</a>`, `main: 1 card with memory 5 each`, `2 nodes: not enough room`,
+		`1 node: cards have room`,
 		`Why ml/train waits`, `memory: 3 of 8 free, 5 needed`, `held by ml/other`,
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %q on the page\n%s", want, body)
 		}
 	}
-	if _, body := served(t, o, "/?pod=%3Cscript%3Ealert(1)%3C%2Fscript%3E"); strings.Contains(body, "<script>alert") || !strings.Contains(body, "has not asked about a pod") {
+	if _, body := served(t, o, "/?pod=%3Cscript%3Ealert(1)%3C%2Fscript%3E"); strings.Contains(body, "<script>alert") ||
+		!strings.Contains(body, "has not asked about a pod") {
 		t.Error("an unknown pod")
 	}
-	if _, body := served(t, Options{Overview: o.Overview}, "/"); !strings.Contains(body, "does not answer the scheduler") {
+	if _, body := served(t, Options{Overview: o.Overview}, "/"); !strings.Contains(body,
+		"does not answer the scheduler") {
 		t.Error("without an extender it is not said that nobody knows the pods")
 	}
 }
@@ -139,7 +190,8 @@ func TestMany(t *testing.T) {
 	for range 5000 {
 		nodes = append(nodes, node("n", accel.PhaseFailed, says("NoSpace", "full")))
 	}
-	if _, body := served(t, options(nodes), "/"); len(body) > 200_000 || !strings.Contains(body, "4900 more are not shown") || !strings.Contains(body, "and 4997 more") {
+	if _, body := served(t, options(nodes), "/"); len(body) > 200_000 ||
+		!strings.Contains(body, "4900 more are not shown") || !strings.Contains(body, "and 4997 more") {
 		t.Errorf("%d bytes", len(body))
 	}
 }
@@ -177,7 +229,8 @@ func TestWaits(t *testing.T) {
 			phase.Store(accel.PhaseReady)
 		}()
 		begin = time.Now()
-		if w := ask(tag, "respond-async, wait=20"); w.Code != http.StatusOK || time.Since(begin) > 5*time.Second || w.Header().Get("ETag") == tag {
+		if w := ask(tag, "respond-async, wait=20"); w.Code != http.StatusOK || time.Since(begin) > 5*time.Second ||
+			w.Header().Get("ETag") == tag {
 			t.Errorf("status %d after %v", w.Code, time.Since(begin))
 		}
 		before := looks

@@ -23,13 +23,18 @@ func (p *Page) podSection(s state, pod string, now time.Time) page.Node {
 	if !s.booked {
 		tone = page.Idle
 	}
-	out := page.El("section", page.Class(string(tone)), page.Set("id", "pods"), page.El("h2", page.Text("Pods that wait "), page.El("small", page.Text("for cards, as far as the scheduler has asked"))))
+	out := page.El("section", page.Class(string(tone)), page.Set("id", "pods"),
+		page.El("h2", page.Text("Pods that wait "),
+			page.El("small", page.Text("for cards, as far as the scheduler has asked"))))
 	switch {
 	case p.o.Waiting == nil:
-		page.El("p", page.Class("faint"), page.Text("This controller does not answer the scheduler (resources in its configuration), so it does not know which pods wait. kubectl describe pod has the scheduler's own words.")).Into(&out)
+		page.El("p", page.Class("faint"),
+			page.Text(
+				"This controller does not answer the scheduler (resources in its configuration), so it does not know which pods wait. kubectl describe pod has the scheduler's own words.")).Into(&out)
 		return out
 	case !s.booked:
-		page.El("p", page.Class("faint"), page.Text("The books of the cards are not complete yet, or another replica keeps them.")).Into(&out)
+		page.El("p", page.Class("faint"),
+			page.Text("The books of the cards are not complete yet, or another replica keeps them.")).Into(&out)
 		return out
 	case s.total == 0:
 		page.El("p", page.Text("None.")).Into(&out)
@@ -45,7 +50,8 @@ func (p *Page) podSection(s state, pod string, now time.Time) page.Node {
 	}
 	page.El(
 		"form", page.Set("method", "get"), page.Set("action", ""), page.Set("role", "search"),
-		page.El("input", page.Set("name", "pod"), page.Set("value", pod), page.Set("placeholder", "namespace/name"), page.Set("aria-label", "a pod that waits, as namespace/name")),
+		page.El("input", page.Set("name", "pod"), page.Set("value", pod), page.Set("placeholder", "namespace/name"),
+			page.Set("aria-label", "a pod that waits, as namespace/name")),
 		page.El("button", page.Text("Why does it wait?")),
 	).Into(&out)
 	if pod != "" {
@@ -116,9 +122,13 @@ func (p *Page) explain(pod string) page.Node {
 		for _, u := range n.Unplaced {
 			page.El("p", page.Class("faint"), page.Text("nobody knows the card of "+u)).Into(&cards)
 		}
-		rows = append(rows, page.TableRow{Cells: []page.Node{page.Row(page.Text(n.Node)), page.Row(page.Text(n.Verdict)), cards}})
+		rows = append(rows, page.TableRow{Cells: []page.Node{
+			page.Row(page.Text(n.Node)),
+			page.Row(page.Text(n.Verdict)), cards,
+		}})
 	}
-	return page.Row(page.El("h3", page.Text("Why "+pod+" waits")), page.Table("Why "+pod+" waits", []string{"Node", "Verdict", "Cards"}, rows...))
+	return page.Row(page.El("h3", page.Text("Why "+pod+" waits")),
+		page.Table("Why "+pod+" waits", []string{"Node", "Verdict", "Cards"}, rows...))
 }
 
 // amounts are what is free of the resources that the pod needs.
@@ -126,7 +136,8 @@ func amounts(all []fit.ResourceReport) string {
 	var out []string
 	for _, r := range all {
 		if r.Need > 0 {
-			out = append(out, fmt.Sprintf("%s: %s of %s free, %s needed", r.Name, amount(r.Free), amount(r.Capacity), amount(r.Need)))
+			out = append(out, fmt.Sprintf("%s: %s of %s free, %s needed", r.Name, amount(r.Free), amount(r.Capacity),
+				amount(r.Need)))
 		}
 	}
 	if len(out) == 0 {

@@ -43,7 +43,8 @@ type Keeper struct {
 	said string // the last trouble that was logged
 }
 
-// Run leads the Service here until ctx ends, which is the end of the term. It then leads nowhere, where nobody leads it elsewhere.
+// Run leads the Service here until ctx ends, which is the end of the term. It then leads nowhere, where nobody leads it
+// elsewhere.
 func (k *Keeper) Run(ctx context.Context) {
 	wake := make(chan struct{}, 1)
 	changed := func() {
@@ -53,7 +54,10 @@ func (k *Keeper) Run(ctx context.Context) {
 		}
 	}
 	named := url.Values{"fieldSelector": {"metadata.name=" + k.Name}}
-	services := &kube.Mirror[service, *service]{API: k.API, Path: "/api/v1/namespaces/" + k.Namespace + "/services", Query: named, Changed: changed}
+	services := &kube.Mirror[service, *service]{
+		API: k.API, Path: "/api/v1/namespaces/" + k.Namespace + "/services",
+		Query: named, Changed: changed,
+	}
 	slices := &kube.Mirror[slice, *slice]{API: k.API, Path: k.collection(), Query: named, Changed: changed}
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -117,7 +121,10 @@ func (k *Keeper) pass(ctx context.Context, s *service, have *slice) (*slice, err
 	limited, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	written := &slice{}
-	err := k.API.Do(limited, http.MethodPatch, k.collection()+"/"+k.Name, url.Values{"fieldManager": {k.Writer}, "force": {"true"}}, applied{want}, written)
+	err := k.API.Do(limited, http.MethodPatch, k.collection()+"/"+k.Name, url.Values{
+		"fieldManager": {k.Writer},
+		"force":        {"true"},
+	}, applied{want}, written)
 	if err != nil {
 		return nil, fmt.Errorf("cannot write its EndpointSlice: %w", err)
 	}
@@ -142,16 +149,22 @@ func (k *Keeper) slice(uid string) *slice {
 	return s
 }
 
-// leave takes the address out, on the condition that nobody has written the slice since: another pod may get the address some day.
+// leave takes the address out, on the condition that nobody has written the slice since: another pod may get the
+// address some day.
 func (k *Keeper) leave(ctx context.Context, ours *slice) {
 	if ours == nil {
 		return
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
-	patch := map[string]any{"endpoints": []endpoint{}, "metadata": map[string]any{"resourceVersion": ours.Meta.ResourceVersion}}
-	err := k.API.Do(limited, http.MethodPatch, k.collection()+"/"+k.Name, url.Values{"fieldManager": {k.Writer}}, patch, nil)
+	patch := map[string]any{
+		"endpoints": []endpoint{},
+		"metadata":  map[string]any{"resourceVersion": ours.Meta.ResourceVersion},
+	}
+	err := k.API.Do(limited, http.MethodPatch, k.collection()+"/"+k.Name, url.Values{"fieldManager": {k.Writer}}, patch,
+		nil)
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		k.Log.Warn("the Service leads here until another replica is the leader", "service", k.Namespace+"/"+k.Name, "error", err)
+		k.Log.Warn("the Service leads here until another replica is the leader", "service", k.Namespace+"/"+k.Name,
+			"error", err)
 	}
 }

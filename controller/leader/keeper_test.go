@@ -83,7 +83,8 @@ func (s *server) Do(ctx context.Context, method, path string, query url.Values, 
 	have := s.objects[slicesPath]
 	a, applies := body.(applied)
 	switch {
-	case applies && (a.PatchType() != "application/apply-patch+yaml" || query.Get("force") != "true" || sent.Kind != "EndpointSlice" || sent.APIVersion != "discovery.k8s.io/v1"):
+	case applies && (a.PatchType() != "application/apply-patch+yaml" || query.Get("force") != "true" ||
+		sent.Kind != "EndpointSlice" || sent.APIVersion != "discovery.k8s.io/v1"):
 		return apierrors.NewBadRequest("this is not how objects are applied")
 	case applies && have != nil && sent.AddressType != have.AddressType:
 		return apierrors.NewInvalid(schema.GroupKind{Kind: "EndpointSlice"}, path, nil)
@@ -93,7 +94,8 @@ func (s *server) Do(ctx context.Context, method, path string, query url.Values, 
 	case have == nil:
 		return none
 	case sent.Meta.ResourceVersion != have.Meta.ResourceVersion:
-		return apierrors.NewConflict(schema.GroupResource{Resource: "endpointslices"}, path, errors.New("it is another one"))
+		return apierrors.NewConflict(schema.GroupResource{Resource: "endpointslices"}, path,
+			errors.New("it is another one"))
 	default:
 		s.writes = append(s.writes, "leave")
 		changed := *have
@@ -150,7 +152,8 @@ func replica(t *testing.T, s *server, address string, log io.Writer) (leave func
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	k := &Keeper{
-		API: s, Namespace: "ns", Name: "controller", Address: netip.MustParseAddr(address), Pod: "pod-" + address, Node: "node", Writer: "w",
+		API: s, Namespace: "ns", Name: "controller", Address: netip.MustParseAddr(address), Pod: "pod-" + address,
+		Node: "node", Writer: "w",
 		Ports: []Port{{"scheduler", 9443, "TCP"}}, Log: slog.New(slog.NewTextHandler(log, nil)),
 	}
 	done := make(chan struct{})
@@ -185,11 +188,22 @@ func TestTerms(t *testing.T) {
 		first := replica(t, s, "10.0.0.1", io.Discard)
 		wait(time.Second)
 		s.want(t, "the leader", "10.0.0.1")
-		want := &slice{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice", AddressType: "IPv4", Ports: []Port{{"scheduler", 9443, "TCP"}}}
+		want := &slice{
+			APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice", AddressType: "IPv4",
+			Ports: []Port{{"scheduler", 9443, "TCP"}},
+		}
 		want.Meta.Meta = s.objects[slicesPath].Meta.Meta
-		want.Meta.Labels = map[string]string{"kubernetes.io/service-name": "controller", "endpointslice.kubernetes.io/managed-by": "w.acceld.dev"}
+		want.Meta.Labels = map[string]string{
+			"kubernetes.io/service-name":             "controller",
+			"endpointslice.kubernetes.io/managed-by": "w.acceld.dev",
+		}
 		want.Meta.OwnerReferences = []owner{{"v1", "Service", "controller", s.objects[servicesPath].Meta.UID}}
-		want.Endpoints = []endpoint{{[]string{"10.0.0.1"}, conditions{true}, "node", &target{"Pod", "ns", "pod-10.0.0.1"}}}
+		want.Endpoints = []endpoint{{
+			[]string{"10.0.0.1"},
+			conditions{true},
+			"node",
+			&target{"Pod", "ns", "pod-10.0.0.1"},
+		}}
 		if diff := cmp.Diff(want, s.objects[slicesPath]); diff != "" {
 			t.Errorf("the slice (-want +got):\n%s", diff)
 		}
@@ -258,7 +272,8 @@ func TestIPv6(t *testing.T) {
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
-		s.refuse = apierrors.NewForbidden(schema.GroupResource{Resource: "endpointslices"}, "controller", errors.New("no right"))
+		s.refuse = apierrors.NewForbidden(schema.GroupResource{Resource: "endpointslices"}, "controller",
+			errors.New("no right"))
 		var log bytes.Buffer
 		leave := replica(t, s, "10.0.0.1", &log)
 		wait(time.Minute)

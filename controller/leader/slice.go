@@ -6,7 +6,8 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// Labels of an EndpointSlice (k8s.io/api/discovery/v1): whose it is, and who keeps it, so that no other controller touches it.
+// Labels of an EndpointSlice (k8s.io/api/discovery/v1): whose it is, and who keeps it, so that no other controller
+// touches it.
 const (
 	serviceLabel = "kubernetes.io/service-name"
 	keeperLabel  = "endpointslice.kubernetes.io/managed-by"
@@ -64,13 +65,15 @@ func (s *slice) Described() *kube.Meta { return &s.Meta.Meta }
 
 // says reports whether a slice leads to where another one does.
 func (s *slice) says(other *slice) bool {
-	return s.AddressType == other.AddressType && reflect.DeepEqual(s.Endpoints, other.Endpoints) && reflect.DeepEqual(s.Ports, other.Ports) &&
+	return s.AddressType == other.AddressType && reflect.DeepEqual(s.Endpoints, other.Endpoints) &&
+		reflect.DeepEqual(s.Ports, other.Ports) &&
 		reflect.DeepEqual(s.Meta.OwnerReferences, other.Meta.OwnerReferences) &&
-		s.Meta.Labels[serviceLabel] == other.Meta.Labels[serviceLabel] && s.Meta.Labels[keeperLabel] == other.Meta.Labels[keeperLabel]
+		s.Meta.Labels[serviceLabel] == other.Meta.Labels[serviceLabel] &&
+		s.Meta.Labels[keeperLabel] == other.Meta.Labels[keeperLabel]
 }
 
-// applied is a slice as the body of a patch: server-side apply makes it where it is not there, under its name, so that the right to
-// make it can be one to this name alone.
+// applied is a slice as the body of a patch: server-side apply makes it where it is not there, under its name, so that
+// the right to make it can be one to this name alone.
 type applied struct{ *slice }
 
 // PatchType is the content type. JSON is YAML too.

@@ -12,8 +12,8 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// carryOut makes a verdict true, in the order that keeps every promise: take back the grants of slots that ended, write down
-// the slots that hold, tell the nodes of theirs. A write that is refused leaves the rest for the next pass.
+// carryOut makes a verdict true, in the order that keeps every promise: take back the grants of slots that ended, write
+// down the slots that hold, tell the nodes of theirs. A write that is refused leaves the rest for the next pass.
 func (c *Controller) carryOut(ctx context.Context, v view, d *verdict, held map[string]bool, due *due) {
 	due.on(d.next)
 	ended := slices.Collect(maps.Keys(d.ended))
@@ -65,8 +65,8 @@ func each(n int, do func(i int)) {
 	group.Wait()
 }
 
-// takeBack takes the grant of a slot from its node. It reports whether the slot can be freed: the node does not act on it, and
-// nobody who has read something older can tell it to.
+// takeBack takes the grant of a slot from its node. It reports whether the slot can be freed: the node does not act on
+// it, and nobody who has read something older can tell it to.
 func (c *Controller) takeBack(ctx context.Context, n *Node, s Slot, p *Policy) bool {
 	if n == nil {
 		return true
@@ -77,7 +77,8 @@ func (c *Controller) takeBack(ctx context.Context, n *Node, s Slot, p *Policy) b
 	if g := n.granted(s.Kind); g.Version == "" && !g.Since.Before(s.Since) {
 		return true // it was taken back before
 	}
-	err := c.patchNode(ctx, n, map[string]any{accel.GrantAnnotation + s.Kind: accel.Grant{Since: s.Since}.String()}, nil)
+	err := c.patchNode(ctx, n, map[string]any{accel.GrantAnnotation + s.Kind: accel.Grant{Since: s.Since}.String()},
+		nil)
 	if err != nil {
 		c.failed(ctx, "taking back a grant", n.Meta.Name, err)
 		return false
@@ -103,12 +104,17 @@ func (c *Controller) tell(ctx context.Context, v view, d *verdict, slots []Slot,
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	// A merge patch with the version that was read is taken only if nobody has written since. What is empty is removed.
-	patch := map[string]any{"metadata": map[string]any{"resourceVersion": d.policy.Meta.ResourceVersion}, "status": map[string]any{
-		"observedGeneration": want.ObservedGeneration, "nodes": want.Nodes, "blocked": orNull(want.Blocked), "slots": orNull(want.Slots),
-		"lastSlot": orNull(want.LastSlot), "conditions": want.Conditions, "definitions": orNull(want.Definitions),
-	}}
+	patch := map[string]any{
+		"metadata": map[string]any{"resourceVersion": d.policy.Meta.ResourceVersion},
+		"status": map[string]any{
+			"observedGeneration": want.ObservedGeneration, "nodes": want.Nodes, "blocked": orNull(want.Blocked),
+			"slots":    orNull(want.Slots),
+			"lastSlot": orNull(want.LastSlot), "conditions": want.Conditions, "definitions": orNull(want.Definitions),
+		},
+	}
 	answer := &Policy{}
-	if err := c.o.API.Do(ctx, http.MethodPatch, kube.PoliciesPath+"/"+name+"/status", query(), patch, answer); err != nil {
+	if err := c.o.API.Do(ctx, http.MethodPatch, kube.PoliciesPath+"/"+name+"/status", query(), patch,
+		answer); err != nil {
 		c.failed(ctx, "writing the status of a policy", name, err)
 		return before.Slots, false
 	}
@@ -135,7 +141,8 @@ func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
 	}
 	u := p.Spec.Upgrade
 	if (u.Cordon || u.Drain != nil) && !n.Spec.Unschedulable {
-		if err := c.patchNode(ctx, n, map[string]any{cordonAnnotation: p.Meta.Name}, map[string]any{"unschedulable": true}); err != nil {
+		if err := c.patchNode(ctx, n, map[string]any{cordonAnnotation: p.Meta.Name},
+			map[string]any{"unschedulable": true}); err != nil {
 			c.failed(ctx, "cordoning a node", n.Meta.Name, err)
 			return
 		}
@@ -165,11 +172,15 @@ func (c *Controller) node(name string) *Node {
 	return all[name]
 }
 
-// patchNode changes annotations and fields of a node, only if it is the one that was read. Nil takes an annotation away.
+// patchNode changes annotations and fields of a node, only if it is the one that was read. Nil takes an annotation
+// away.
 func (c *Controller) patchNode(ctx context.Context, n *Node, annotations, spec map[string]any) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	patch := map[string]any{"metadata": map[string]any{"resourceVersion": n.Meta.ResourceVersion, "annotations": annotations}}
+	patch := map[string]any{"metadata": map[string]any{
+		"resourceVersion": n.Meta.ResourceVersion,
+		"annotations":     annotations,
+	}}
 	if spec != nil {
 		patch["spec"] = spec
 	}

@@ -24,12 +24,13 @@ type class struct {
 // Described returns the metadata.
 func (c *class) Described() *kube.Meta { return &c.Meta }
 
-// makeClasses makes the priority classes that policies ask for and removes those that none asks for any more. It returns, by
-// policy, why one is not there: its name is somebody else's, or two policies want it with different values.
+// makeClasses makes the priority classes that policies ask for and removes those that none asks for any more. It
+// returns, by policy, why one is not there: its name is somebody else's, or two policies want it with different values.
 func (c *Controller) makeClasses(ctx context.Context, policies []*Policy, have map[string]*class) map[string]string {
 	want, unmade := map[string]int32{}, map[string]string{}
 	for _, p := range ordered(policies) {
-		if p.Spec.Partition == nil || p.Spec.Partition.PriorityClasses == nil || p.Spec.DryRun || p.Meta.DeletionTimestamp != nil || len(p.problems()) > 0 {
+		if p.Spec.Partition == nil || p.Spec.Partition.PriorityClasses == nil || p.Spec.DryRun ||
+			p.Meta.DeletionTimestamp != nil || len(p.problems()) > 0 {
 			continue
 		}
 		both := p.Spec.Partition.PriorityClasses
@@ -50,7 +51,8 @@ func (c *Controller) makeClasses(ctx context.Context, policies []*Policy, have m
 		}
 		// The value of a class cannot be changed; one of another value is made by the next pass.
 		limited, cancel := context.WithTimeout(ctx, deadline)
-		err := c.o.API.Do(limited, http.MethodDelete, classesPath+"/"+name, nil, map[string]any{"preconditions": map[string]any{"uid": have[name].Meta.UID}}, nil)
+		err := c.o.API.Do(limited, http.MethodDelete, classesPath+"/"+name, nil,
+			map[string]any{"preconditions": map[string]any{"uid": have[name].Meta.UID}}, nil)
 		cancel()
 		if err != nil && !apierrors.IsNotFound(err) {
 			c.failed(ctx, "removing a priority class", name, err)
@@ -64,8 +66,9 @@ func (c *Controller) makeClass(ctx context.Context, x accel.PriorityClass) (take
 	limited, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	body := class{
-		APIVersion: "scheduling.k8s.io/v1", Kind: "PriorityClass", Value: x.Value, Description: "Made by acceld for the partition of a policy.",
-		Meta: kube.Meta{Name: x.Name, Labels: map[string]string{classLabel: "true"}},
+		APIVersion: "scheduling.k8s.io/v1", Kind: "PriorityClass", Value: x.Value,
+		Description: "Made by acceld for the partition of a policy.",
+		Meta:        kube.Meta{Name: x.Name, Labels: map[string]string{classLabel: "true"}},
 	}
 	answer := &class{}
 	err := c.o.API.Do(limited, http.MethodPost, classesPath, query(), body, answer)

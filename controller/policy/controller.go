@@ -74,7 +74,8 @@ func New(o Options) (*Controller, error) {
 	}
 	c := &Controller{
 		o: o, rivals: rivals, wake: make(chan struct{}, 1), ready: make(chan struct{}),
-		told: map[string]time.Time{}, missing: map[string]time.Time{}, bare: map[string]time.Time{}, news: map[string]Condition{}, parses: map[string]parsed{},
+		told: map[string]time.Time{}, missing: map[string]time.Time{}, bare: map[string]time.Time{},
+		news: map[string]Condition{}, parses: map[string]parsed{},
 	}
 	c.nodes = &kube.Mirror[Node, *Node]{API: o.API, Path: nodesPath, Changed: c.poke}
 	c.policies = &kube.Mirror[Policy, *Policy]{API: o.API, Path: kube.PoliciesPath, Changed: c.poke, Optional: true}
@@ -82,10 +83,22 @@ func New(o Options) (*Controller, error) {
 		API: o.API, Path: "/api/v1/namespaces/" + o.Namespace + "/pods", Changed: c.poke,
 		Query: url.Values{"labelSelector": {agentSelector}},
 	}
-	c.others = &kube.Mirror[daemonSet, *daemonSet]{API: o.API, Path: "/apis/apps/v1/daemonsets", Changed: c.poke, Optional: true}
-	c.classes = &kube.Mirror[class, *class]{API: o.API, Path: classesPath, Changed: c.poke, Query: url.Values{"labelSelector": {classLabel}}}
-	c.maps = &kube.Mirror[configMap, *configMap]{API: o.API, Path: "/api/v1/namespaces/" + o.Namespace + "/configmaps", Changed: c.poke, Optional: true}
-	c.trials = &kube.Mirror[trial, *trial]{API: o.API, Path: trialsPath, Changed: c.poke, Optional: true, Query: url.Values{"labelSelector": {validationSelector}}}
+	c.others = &kube.Mirror[daemonSet, *daemonSet]{
+		API: o.API, Path: "/apis/apps/v1/daemonsets", Changed: c.poke,
+		Optional: true,
+	}
+	c.classes = &kube.Mirror[class, *class]{
+		API: o.API, Path: classesPath, Changed: c.poke,
+		Query: url.Values{"labelSelector": {classLabel}},
+	}
+	c.maps = &kube.Mirror[configMap, *configMap]{
+		API: o.API, Path: "/api/v1/namespaces/" + o.Namespace + "/configmaps",
+		Changed: c.poke, Optional: true,
+	}
+	c.trials = &kube.Mirror[trial, *trial]{
+		API: o.API, Path: trialsPath, Changed: c.poke, Optional: true,
+		Query: url.Values{"labelSelector": {validationSelector}},
+	}
 	c.drains = newDrains(o.API, o.Log, c.poke)
 	if c.metrics, err = newMetrics(o.Registry, c.ready); err != nil {
 		return nil, err
@@ -111,7 +124,10 @@ func (c *Controller) poke() {
 func (c *Controller) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()
-	for _, mirror := range []func(context.Context) error{c.nodes.Run, c.policies.Run, c.agents.Run, c.others.Run, c.classes.Run, c.maps.Run, c.trials.Run} {
+	for _, mirror := range []func(context.Context) error{
+		c.nodes.Run, c.policies.Run, c.agents.Run, c.others.Run,
+		c.classes.Run, c.maps.Run, c.trials.Run,
+	} {
 		group.Go(func() { _ = mirror(ctx) }) // it ends with ctx alone
 	}
 	defer c.drains.end()
@@ -152,7 +168,10 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 		return 0 // what is read last makes an event
 	}
 	c.again.Store(false)
-	v := view{now: time.Now(), nodes: nodes, rivals: recognise(c.rivals, others), hindered: c.drains.hindered(), defined: map[string]defined{}}
+	v := view{
+		now: time.Now(), nodes: nodes, rivals: recognise(c.rivals, others), hindered: c.drains.hindered(),
+		defined: map[string]defined{},
+	}
 	for _, p := range policies {
 		v.policies = append(v.policies, p)
 		v.defined[p.Meta.Name] = c.define(p, texts)

@@ -36,7 +36,10 @@ func aNode(labels object) object {
 	all := object{servesKey: "ready", kube.Prefix + kind + ".count": "1", versionKey: "1"}
 	merge(all, labels)
 	return object{"metadata": object{"labels": all}, "status": object{"conditions": []any{
-		object{"type": "Ready", "status": "True"}, object{"type": "AcceleratorsReady", "status": "True", "reason": "Ready", "message": "fine"},
+		object{"type": "Ready", "status": "True"}, object{
+			"type": "AcceleratorsReady", "status": "True",
+			"reason": "Ready", "message": "fine",
+		},
 	}}}
 }
 
@@ -70,7 +73,10 @@ func start(t *testing.T, s *server) (c *Controller, stop func()) {
 // stopped is a controller that does not run.
 func stopped(t *testing.T, s *server) *Controller {
 	t.Helper()
-	c, err := New(Options{API: s, Namespace: "acceld-system", Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()})
+	c, err := New(Options{
+		API: s, Namespace: "acceld-system", Log: slog.New(slog.DiscardHandler),
+		Registry: prometheus.NewRegistry(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,17 +161,20 @@ func TestOneAfterTheOther(t *testing.T) {
 		told("")
 		wait(10 * time.Second)
 		told("acceld_controller_policies_ready 1")
-		if got := status(t, s); got.Nodes != (Nodes{Matched: 2, Waiting: 2}) || len(got.Slots) != 0 || got.Blocked[0] != (Blocked{"Unheard", 2, "a: qemu-edu"}) {
+		if got := status(t, s); got.Nodes != (Nodes{Matched: 2, Waiting: 2}) || len(got.Slots) != 0 ||
+			got.Blocked[0] != (Blocked{"Unheard", 2, "a: qemu-edu"}) {
 			t.Errorf("before the nodes have it ready: %+v", got)
 		}
 		s.edit(nodePath("a"), annotate(wordKey, "waiting 2"))
 		s.edit(nodePath("b"), annotate(wordKey, "waiting 2"))
 		wait(10 * time.Second)
 		got := status(t, s)
-		if len(got.Slots) != 1 || got.Slots[0].Node != "a" || got.Nodes != (Nodes{Matched: 2, Upgrading: 1, Waiting: 1}) {
+		if len(got.Slots) != 1 || got.Slots[0].Node != "a" ||
+			got.Nodes != (Nodes{Matched: 2, Upgrading: 1, Waiting: 1}) {
 			t.Errorf("%+v", got)
 		}
-		if g := accel.ParseGrant(annotation(s.get(nodePath("a")), grantKey)); g.Version != "2" || !g.Since.Equal(got.Slots[0].Since) || annotation(s.get(nodePath("b")), grantKey) != "" {
+		if g := accel.ParseGrant(annotation(s.get(nodePath("a")), grantKey)); g.Version != "2" ||
+			!g.Since.Equal(got.Slots[0].Since) || annotation(s.get(nodePath("b")), grantKey) != "" {
 			t.Errorf("a has %+v", g)
 		}
 		s.edit(nodePath("a"), annotate(wordKey, "upgrading 2"))
@@ -175,7 +184,10 @@ func TestOneAfterTheOther(t *testing.T) {
 		if len(s.written()) != writes {
 			t.Errorf("writes while nothing happens: %v", s.written()[writes:])
 		}
-		s.edit(nodePath("a"), object{"metadata": object{"labels": object{versionKey: "2"}, "annotations": object{wordKey: nil}}})
+		s.edit(nodePath("a"), object{"metadata": object{
+			"labels":      object{versionKey: "2"},
+			"annotations": object{wordKey: nil},
+		}})
 		wait(10 * time.Second)
 		if g := annotation(s.get(nodePath("a")), grantKey); !strings.HasPrefix(g, "- ") {
 			t.Errorf("a keeps its grant: %q", g)
@@ -186,19 +198,23 @@ func TestOneAfterTheOther(t *testing.T) {
 		s.edit(nodePath("b"), annotate(wordKey, "failed 2 RolledBack"))
 		wait(10 * time.Second)
 		got = status(t, s)
-		if got.Conditions[1].Reason != "Stopped" || got.Nodes != (Nodes{Matched: 2, Ready: 1, Failed: 1}) || got.Blocked[0].Reason != "RolledBack" || len(got.Slots) != 0 {
+		if got.Conditions[1].Reason != "Stopped" || got.Nodes != (Nodes{Matched: 2, Ready: 1, Failed: 1}) ||
+			got.Blocked[0].Reason != "RolledBack" || len(got.Slots) != 0 {
 			t.Errorf("%+v", got)
 		}
 		told("acceld_controller_policies_ready 1\nacceld_policy_problem Ready fleet Stopped 1")
 	})
 }
 
-// TestChangedWhileActing: whatever becomes of the policy, a node that replaces its driver keeps its slot until it has ended, so that the
-// limits hold when the policy is as it was again.
+// TestChangedWhileActing: whatever becomes of the policy, a node that replaces its driver keeps its slot until it has
+// ended, so that the limits hold when the policy is as it was again.
 func TestChangedWhileActing(t *testing.T) {
 	for name, c := range map[string]struct{ change, back object }{
-		"dry run":        {object{"dryRun": true}, object{"dryRun": false}},
-		"another kind":   {object{"kinds": object{kind: nil, "other-gpu": object{}}}, object{"kinds": object{kind: object{"driver": object{"version": "2"}}, "other-gpu": nil}}},
+		"dry run": {object{"dryRun": true}, object{"dryRun": false}},
+		"another kind": {
+			object{"kinds": object{kind: nil, "other-gpu": object{}}},
+			object{"kinds": object{kind: object{"driver": object{"version": "2"}}, "other-gpu": nil}},
+		},
 		"no upgrades":    {object{"upgrade": nil}, object{"upgrade": object{"maxParallel": 1}}},
 		"of other nodes": {object{"nodeSelector": object{"pool": "other"}}, object{"nodeSelector": nil}},
 	} {
@@ -230,7 +246,10 @@ func TestChangedWhileActing(t *testing.T) {
 						t.Errorf("after %v: %s may act, slots %+v", change, granted(), got)
 					}
 				}
-				s.edit(nodePath("a"), object{"metadata": object{"labels": object{versionKey: "2"}, "annotations": object{wordKey: nil}}})
+				s.edit(nodePath("a"), object{"metadata": object{
+					"labels":      object{versionKey: "2"},
+					"annotations": object{wordKey: nil},
+				}})
 				wait(time.Minute)
 				if granted() != "b" {
 					t.Errorf("when a serves: %q may act", granted())
@@ -322,7 +341,8 @@ func (f *fleet) check() {
 		if labels[servesKey] != "ready" {
 			without++
 		}
-		if w := accel.ParseWord(annotation(f.s.objects[nodePath(a.name)], wordKey)); w.Phase == accel.WordFailed && w.Version == f.bad {
+		if w := accel.ParseWord(annotation(f.s.objects[nodePath(a.name)], wordKey)); w.Phase == accel.WordFailed &&
+			w.Version == f.bad {
 			failed++
 		}
 	}
@@ -344,9 +364,9 @@ func (f *fleet) behind() int {
 	return n
 }
 
-// TestNeverTooMany: requests that fail before or after they were taken, watches with gaps, controllers that are killed at any
-// moment and two at a time: seen from the writes in their order, no node ever acts without a slot and no limit is passed, and
-// in the end every node has what is wanted.
+// TestNeverTooMany: requests that fail before or after they were taken, watches with gaps, controllers that are killed
+// at any moment and two at a time: seen from the writes in their order, no node ever acts without a slot and no limit
+// is passed, and in the end every node has what is wanted.
 func TestNeverTooMany(t *testing.T) {
 	seeds := uint64(12)
 	if testing.Short() {
@@ -467,8 +487,8 @@ func TestOldReading(t *testing.T) {
 	}
 }
 
-// A node is cordoned and drained before its grant, pods that may end by themselves are waited for, and a cordon of ours ends
-// with the slot.
+// A node is cordoned and drained before its grant, pods that may end by themselves are waited for, and a cordon of ours
+// ends with the slot.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -485,7 +505,8 @@ func TestDrain(t *testing.T) {
 		s.edit(podPath("web"), on(object{"app": "web"}, "ReplicaSet"))
 		s.edit(podPath("job"), on(object{"job": "true"}, "Job"))
 		s.edit(podPath("agent"), on(object{}, "DaemonSet"))
-		s.edit(policyPath, fleetPolicy("2", object{"drain": object{"waitFor": object{"job": "true"}, "waitTimeout": "12h"}}, nil))
+		s.edit(policyPath, fleetPolicy("2",
+			object{"drain": object{"waitFor": object{"job": "true"}, "waitTimeout": "12h"}}, nil))
 		budget := true
 		s.refuse = func(_, path string, _ object) error {
 			if budget && strings.HasSuffix(path, "/web/eviction") {
@@ -497,10 +518,14 @@ func TestDrain(t *testing.T) {
 		defer stop()
 		wait(time.Minute)
 		got := status(t, s)
-		if part(s.get(nodePath("a")), "spec")["unschedulable"] != true || annotation(s.get(nodePath("a")), grantKey) != "" || len(got.Slots) != 1 {
+		if part(s.get(nodePath("a")), "spec")["unschedulable"] != true ||
+			annotation(s.get(nodePath("a")), grantKey) != "" || len(got.Slots) != 1 {
 			t.Fatalf("%v", s.get(nodePath("a")))
 		}
-		if i := slices.IndexFunc(got.Blocked, func(b Blocked) bool { return b.Reason == "Draining" }); i < 0 || !strings.Contains(got.Blocked[i].Example, "team/job is waited for; team/web: the budget forbids it") {
+		if i := slices.IndexFunc(got.Blocked, func(b Blocked) bool {
+			return b.Reason == "Draining"
+		}); i < 0 || !strings.Contains(got.Blocked[i].Example,
+			"team/job is waited for; team/web: the budget forbids it") {
 			t.Errorf("%+v", got.Blocked)
 		}
 		s.mu.Lock()
@@ -511,10 +536,14 @@ func TestDrain(t *testing.T) {
 			t.Error("web stays, or the job was evicted")
 		}
 		wait(13 * time.Hour)
-		if s.get(podPath("job")) != nil || s.get(podPath("agent")) == nil || annotation(s.get(nodePath("a")), grantKey) == "" {
+		if s.get(podPath("job")) != nil || s.get(podPath("agent")) == nil ||
+			annotation(s.get(nodePath("a")), grantKey) == "" {
 			t.Errorf("not drained in its time: %v", s.get(nodePath("a")))
 		}
-		s.edit(nodePath("a"), object{"metadata": object{"labels": object{versionKey: "2"}, "annotations": object{wordKey: nil}}})
+		s.edit(nodePath("a"), object{"metadata": object{
+			"labels":      object{versionKey: "2"},
+			"annotations": object{wordKey: nil},
+		}})
 		wait(time.Minute)
 		if n := s.get(nodePath("a")); part(n, "spec")["unschedulable"] != nil || annotation(n, cordonAnnotation) != "" {
 			t.Errorf("it stays cordoned: %v", n)
@@ -528,12 +557,21 @@ func TestPartition(t *testing.T) {
 		s := newServer(1)
 		s.edit(nodePath("a"), aNode(nil))
 		theirs := object{"key": "maintenance", "effect": "NoExecute", "timeAdded": "2026-03-04T12:00:00Z"}
-		s.edit(nodePath("a"), object{"spec": object{"taints": []any{theirs, object{"key": "also", "value": "theirs", "effect": "NoSchedule"}}}})
+		s.edit(nodePath("a"), object{"spec": object{"taints": []any{theirs, object{
+			"key": "also", "value": "theirs",
+			"effect": "NoSchedule",
+		}}}})
 		s.edit(nodePath("cpu"), object{})
 		s.edit(classesPath+"/taken", object{"value": 1})
 		partition := object{
-			"taints":          []any{object{"key": "edu", "value": "only", "effect": "NoSchedule"}, object{"key": "also", "value": "theirs", "effect": "NoSchedule"}},
-			"priorityClasses": object{"high": object{"name": "edu-high", "value": 1000}, "low": object{"name": "taken", "value": -10}},
+			"taints": []any{
+				object{"key": "edu", "value": "only", "effect": "NoSchedule"},
+				object{"key": "also", "value": "theirs", "effect": "NoSchedule"},
+			},
+			"priorityClasses": object{
+				"high": object{"name": "edu-high", "value": 1000},
+				"low":  object{"name": "taken", "value": -10},
+			},
 		}
 		s.edit(policyPath, fleetPolicy("1", nil, object{"partition": partition}))
 		before := s.get(nodePath("a"))["spec"]
@@ -541,18 +579,23 @@ func TestPartition(t *testing.T) {
 		defer stop()
 		wait(time.Minute)
 		taints := list(part(s.get(nodePath("a")), "spec")["taints"])
-		if len(taints) != 3 || !cmp.Equal(taints[0], any(theirs)) || taints[2].(object)["key"] != "edu" || s.get(nodePath("cpu"))["spec"] != nil {
+		if len(taints) != 3 || !cmp.Equal(taints[0], any(theirs)) || taints[2].(object)["key"] != "edu" ||
+			s.get(nodePath("cpu"))["spec"] != nil {
 			t.Errorf("%v", taints)
 		}
-		if s.get(classesPath + "/edu-high")["value"] != float64(1000) || s.get(classesPath + "/taken")["value"] != float64(1) {
+		if s.get(classesPath + "/edu-high")["value"] != float64(1000) ||
+			s.get(classesPath + "/taken")["value"] != float64(1) {
 			t.Error("classes")
 		}
-		if got := status(t, s); !slices.ContainsFunc(got.Blocked, func(b Blocked) bool { return b.Reason == "PriorityClassTaken" }) {
+		if got := status(t, s); !slices.ContainsFunc(got.Blocked, func(b Blocked) bool {
+			return b.Reason == "PriorityClassTaken"
+		}) {
 			t.Errorf("%+v", got)
 		}
 		s.edit(policyPath, object{"metadata": object{"deletionTimestamp": "2026-03-04T13:00:00Z"}})
 		wait(time.Minute)
-		if diff := cmp.Diff(before, s.get(nodePath("a"))["spec"]); diff != "" || annotation(s.get(nodePath("a")), taintsAnnotation) != "" {
+		if diff := cmp.Diff(before, s.get(nodePath("a"))["spec"]); diff != "" ||
+			annotation(s.get(nodePath("a")), taintsAnnotation) != "" {
 			t.Errorf("left behind: %s", diff)
 		}
 		if s.get(classesPath+"/edu-high") != nil || s.get(classesPath+"/taken") == nil || s.get(policyPath) != nil {
@@ -564,17 +607,23 @@ func TestPartition(t *testing.T) {
 // A taint of a policy whose value somebody has changed is theirs: it stays as they want it, also when the policy goes.
 func TestChangedTaint(t *testing.T) {
 	for name, goes := range map[string]object{
-		"the policy is deleted":     {"metadata": object{"deletionTimestamp": "2026-03-04T13:00:00Z"}},
-		"it has no partition":       {"spec": object{"partition": nil}},
-		"it is for other nodes":     {"spec": object{"nodeSelector": object{"pool": "other"}}},
-		"it asks for another taint": {"spec": object{"partition": object{"taints": []any{object{"key": "other", "value": "x", "effect": "NoSchedule"}}}}},
+		"the policy is deleted": {"metadata": object{"deletionTimestamp": "2026-03-04T13:00:00Z"}},
+		"it has no partition":   {"spec": object{"partition": nil}},
+		"it is for other nodes": {"spec": object{"nodeSelector": object{"pool": "other"}}},
+		"it asks for another taint": {
+			"spec": object{"partition": object{"taints": []any{object{
+				"key": "other", "value": "x",
+				"effect": "NoSchedule",
+			}}}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(1)
 				s.edit(nodePath("a"), aNode(nil))
 				ours := func(key string) object { return object{"key": key, "value": "only", "effect": "NoSchedule"} }
-				s.edit(policyPath, fleetPolicy("1", nil, object{"partition": object{"taints": []any{ours("edu"), ours("lab")}}}))
+				s.edit(policyPath, fleetPolicy("1", nil,
+					object{"partition": object{"taints": []any{ours("edu"), ours("lab")}}}))
 				_, stop := start(t, s)
 				defer stop()
 				wait(time.Minute)
@@ -584,7 +633,8 @@ func TestChangedTaint(t *testing.T) {
 				s.edit(policyPath, goes)
 				wait(time.Minute)
 				taints := list(part(s.get(nodePath("a")), "spec")["taints"])
-				if len(taints) == 0 || !cmp.Equal(taints[0], any(theirs)) || slices.ContainsFunc(taints, func(x any) bool { return x.(object)["key"] == "lab" }) {
+				if len(taints) == 0 || !cmp.Equal(taints[0], any(theirs)) ||
+					slices.ContainsFunc(taints, func(x any) bool { return x.(object)["key"] == "lab" }) {
 					t.Errorf("the node has %v", taints)
 				}
 			})
@@ -596,13 +646,23 @@ func TestChangedTaint(t *testing.T) {
 func TestClearAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
-		for name, origin := range map[string]string{"gone": kube.OriginPod, "unit": kube.OriginUnit, "well": kube.OriginPod} {
+		for name, origin := range map[string]string{
+			"gone": kube.OriginPod, "unit": kube.OriginUnit,
+			"well": kube.OriginPod,
+		} {
 			n := aNode(object{"team": "x"})
 			merge(n, annotate(kube.OriginAnnotation, origin, wordKey, "waiting 2"))
-			n["spec"] = object{"taints": []any{object{"key": kube.TaintKey, "effect": "NoSchedule"}, object{"key": "other", "effect": "NoSchedule"}}}
+			n["spec"] = object{"taints": []any{
+				object{"key": kube.TaintKey, "effect": "NoSchedule"},
+				object{"key": "other", "effect": "NoSchedule"},
+			}}
 			s.edit(nodePath(name), n)
 		}
-		s.edit("/api/v1/namespaces/acceld-system/pods/x", object{"metadata": object{"namespace": "acceld-system", "labels": object{"app.kubernetes.io/name": "acceld"}}, "spec": object{"nodeName": "well"}})
+		s.edit("/api/v1/namespaces/acceld-system/pods/x",
+			object{"metadata": object{
+				"namespace": "acceld-system",
+				"labels":    object{"app.kubernetes.io/name": "acceld"},
+			}, "spec": object{"nodeName": "well"}})
 		_, stop := start(t, s)
 		defer stop()
 		wait(9 * time.Minute)
@@ -611,7 +671,9 @@ func TestClearAway(t *testing.T) {
 		}
 		wait(2 * time.Minute)
 		n := s.get(nodePath("gone"))
-		if diff := cmp.Diff(object{"team": "x"}, part(part(n, "metadata"), "labels")); diff != "" || len(list(part(n, "spec")["taints"])) != 1 || len(list(part(n, "status")["conditions"])) != 1 || annotation(n, wordKey) != "" {
+		if diff := cmp.Diff(object{"team": "x"}, part(part(n, "metadata"), "labels")); diff != "" ||
+			len(list(part(n, "spec")["taints"])) != 1 || len(list(part(n, "status")["conditions"])) != 1 ||
+			annotation(n, wordKey) != "" {
 			t.Errorf("%v", n)
 		}
 		for _, name := range []string{"unit", "well"} {
@@ -640,13 +702,28 @@ func TestWhatIsSaid(t *testing.T) {
 		defer stop()
 		wait(time.Minute)
 		got := status(t, s)
-		if c := got.Conditions[3]; c.Type != ConditionDryRun || c.Message != "qemu-edu: 2 nodes from version 1 to version 2" || got.Nodes.Matched != 2 {
+		if c := got.Conditions[3]; c.Type != ConditionDryRun ||
+			c.Message != "qemu-edu: 2 nodes from version 1 to version 2" || got.Nodes.Matched != 2 {
 			t.Errorf("%+v", got)
 		}
-		s.edit("/apis/apps/v1/namespaces/x/daemonsets/nvidia-driver-daemonset-abc", object{"metadata": object{"namespace": "x"}, "spec": object{"template": object{"spec": object{"nodeSelector": object{"pool": "a"}}}}})
-		s.edit(policyPath, object{"spec": object{"dryRun": false, "kinds": object{"nvidia-gpu": object{}}, "priority": 3}})
-		s.edit(kube.PoliciesPath+"/younger", object{"metadata": object{"creationTimestamp": "2026-03-05T12:00:00Z"}, "spec": object{"priority": 3, "kinds": object{kind: object{}}}})
-		s.edit(nodePath("a"), object{"metadata": object{"labels": object{kube.Prefix + "driver-container-nvidia-gpu": "ready"}, "annotations": object{accel.WordAnnotation + "nvidia-gpu": "waiting 9"}}})
+		s.edit("/apis/apps/v1/namespaces/x/daemonsets/nvidia-driver-daemonset-abc",
+			object{
+				"metadata": object{"namespace": "x"},
+				"spec":     object{"template": object{"spec": object{"nodeSelector": object{"pool": "a"}}}},
+			})
+		s.edit(policyPath, object{"spec": object{
+			"dryRun": false, "kinds": object{"nvidia-gpu": object{}},
+			"priority": 3,
+		}})
+		s.edit(kube.PoliciesPath+"/younger", object{
+			"metadata": object{"creationTimestamp": "2026-03-05T12:00:00Z"},
+			"spec":     object{"priority": 3, "kinds": object{kind: object{}}},
+		})
+		s.edit(nodePath("a"),
+			object{"metadata": object{
+				"labels":      object{kube.Prefix + "driver-container-nvidia-gpu": "ready"},
+				"annotations": object{accel.WordAnnotation + "nvidia-gpu": "waiting 9"},
+			}})
 		wait(time.Minute)
 		got = status(t, s)
 		if !slices.ContainsFunc(got.Blocked, func(b Blocked) bool {
@@ -658,10 +735,12 @@ func TestWhatIsSaid(t *testing.T) {
 			t.Error("an upgrade was granted where another operator is")
 		}
 		conditions := list(part(s.get(kube.PoliciesPath+"/younger"), "status")["conditions"])
-		if c := conditions[2].(object); c["status"] != "True" || !strings.Contains(fmt.Sprint(c["message"]), `qemu-edu: the policy "fleet" holds on a`) {
+		if c := conditions[2].(object); c["status"] != "True" || !strings.Contains(fmt.Sprint(c["message"]),
+			`qemu-edu: the policy "fleet" holds on a`) {
 			t.Errorf("%v", conditions)
 		}
-		if got, want := gauges(t, controller, "acceld_policy_problem"), "acceld_policy_problem Conflict younger EqualPriority 1"; got != want {
+		if got, want := gauges(t, controller, "acceld_policy_problem"),
+			"acceld_policy_problem Conflict younger EqualPriority 1"; got != want {
 			t.Errorf("the metrics say %q, want %q", got, want)
 		}
 	})
@@ -689,7 +768,8 @@ func TestFailed(t *testing.T) {
 func TestSame(t *testing.T) {
 	node := func(change func(n *Node)) *Node {
 		n := &Node{}
-		n.Meta.UID, n.Meta.Labels, n.Meta.Annotations = "u", map[string]string{"a": "b"}, map[string]string{"acceld.dev/x": "1", "node.alpha.kubernetes.io/ttl": "0"}
+		n.Meta.UID, n.Meta.Labels, n.Meta.Annotations = "u", map[string]string{"a": "b"},
+			map[string]string{"acceld.dev/x": "1", "node.alpha.kubernetes.io/ttl": "0"}
 		change(n)
 		b, err := json.Marshal(n)
 		if err != nil {
@@ -713,10 +793,16 @@ func TestSame(t *testing.T) {
 		"one less of acceld's":    {func(n *Node) { delete(n.Meta.Annotations, "acceld.dev/x") }, false},
 		"a label":                 {func(n *Node) { n.Meta.Labels["a"] = "c" }, false},
 		"cordoned":                {func(n *Node) { n.Spec.Unschedulable = true }, false},
-		"not ready":               {func(n *Node) { n.Status.Conditions = []nodeCondition{{Type: "Ready", Status: "False"}} }, false},
-		"a taint":                 {func(n *Node) { n.Spec.Taints = []taint{{Taint: accel.Taint{Key: "example.com/gpu"}}} }, false},
-		"a taint of a condition":  {func(n *Node) { n.Spec.Taints = []taint{{Taint: accel.Taint{Key: "node.kubernetes.io/not-ready"}}} }, true},
-		"another node":            {func(n *Node) { n.Meta.UID = "v" }, false},
+		"not ready": {func(n *Node) {
+			n.Status.Conditions = []nodeCondition{{Type: "Ready", Status: "False"}}
+		}, false},
+		"a taint": {func(n *Node) {
+			n.Spec.Taints = []taint{{Taint: accel.Taint{Key: "example.com/gpu"}}}
+		}, false},
+		"a taint of a condition": {func(n *Node) {
+			n.Spec.Taints = []taint{{Taint: accel.Taint{Key: "node.kubernetes.io/not-ready"}}}
+		}, true},
+		"another node": {func(n *Node) { n.Meta.UID = "v" }, false},
 	} {
 		if got := node(c.change).Same(node(func(*Node) {})); got != c.same {
 			t.Errorf("%s: %v", what, got)

@@ -26,7 +26,8 @@ func (c *configMap) Described() *kube.Meta { return &c.Meta }
 // Same reports whether two versions of a config map are the same here.
 func (c *configMap) Same(o *configMap) bool { return maps.Equal(c.Data, o.Data) }
 
-// maxDefinitions is how much of a policy's status its definitions may take, bytes: an object of the API has at most 1.5 MB.
+// maxDefinitions is how much of a policy's status its definitions may take, bytes: an object of the API has at most 1.5
+// MB.
 const maxDefinitions = 512 << 10
 
 // defined are the definitions of a policy as far as they are well, and what is wrong with the others.
@@ -35,8 +36,8 @@ type defined struct {
 	problems []string
 }
 
-// define finds the definitions that a policy names. One that is not there any more, or not well, stays as it was last found: what
-// serves on nodes does not end by a slip of the pen.
+// define finds the definitions that a policy names. One that is not there any more, or not well, stays as it was last
+// found: what serves on nodes does not end by a slip of the pen.
 func (c *Controller) define(p *Policy, texts map[string]*configMap) defined {
 	var d defined
 	kinds := map[string]bool{}
@@ -95,7 +96,9 @@ func (c *Controller) parse(text string) (string, error) {
 }
 
 // find returns what a source names.
-func (c *Controller) find(from accel.DefinitionSource, all map[string]*configMap) (found []accel.NamedDefinition, problem string) {
+func (c *Controller) find(from accel.DefinitionSource, all map[string]*configMap) (found []accel.NamedDefinition,
+	problem string,
+) {
 	m := all[c.o.Namespace+"/"+from.ConfigMap]
 	if m == nil {
 		return nil, fmt.Sprintf("the namespace %q has no config map %q", c.o.Namespace, from.ConfigMap)
@@ -114,15 +117,19 @@ func (c *Controller) find(from accel.DefinitionSource, all map[string]*configMap
 	return found, problem
 }
 
-// keep takes over what was found before by a source and is not now. What somebody took out of a config map that is named as a whole
-// is gone.
-func (d *defined) keep(c *Controller, before []accel.NamedDefinition, from accel.DefinitionSource, now *configMap, kinds map[string]bool) {
+// keep takes over what was found before by a source and is not now. What somebody took out of a config map that is
+// named as a whole is gone.
+func (d *defined) keep(c *Controller, before []accel.NamedDefinition, from accel.DefinitionSource, now *configMap,
+	kinds map[string]bool,
+) {
 	for _, x := range before {
 		key, of := strings.CutPrefix(x.Name, from.ConfigMap+"/")
 		if of && from.Key == "" && now != nil {
 			_, of = now.Data[key]
 		}
-		if !of || from.Key != "" && key != from.Key || slices.ContainsFunc(d.named, func(y accel.NamedDefinition) bool { return y.Name == x.Name }) {
+		if !of || from.Key != "" && key != from.Key || slices.ContainsFunc(d.named, func(y accel.NamedDefinition) bool {
+			return y.Name == x.Name
+		}) {
 			continue
 		}
 		if kind, err := c.parse(x.Text); err == nil && !kinds[kind] {
@@ -138,13 +145,16 @@ func (d defined) condition(p *Policy) (c Condition, ok bool) {
 		return Condition{}, false
 	}
 	if len(d.problems) > 0 {
-		return Condition{Type: ConditionDefined, Status: "False", Reason: string(accel.DefinitionInvalid), Message: shorten(strings.Join(d.problems, "; "))}, true
+		return Condition{
+			Type: ConditionDefined, Status: "False", Reason: string(accel.DefinitionInvalid),
+			Message: shorten(strings.Join(d.problems, "; ")),
+		}, true
 	}
 	return Condition{Type: ConditionDefined, Status: "True", Reason: "Valid"}, true
 }
 
-// mark makes the annotation of a policy that of the definitions in its status, so that agents hear of them. The status is written
-// before.
+// mark makes the annotation of a policy that of the definitions in its status, so that agents hear of them. The status
+// is written before.
 func (c *Controller) mark(ctx context.Context, p *Policy) {
 	want := ""
 	if len(p.Status.Definitions) > 0 {
@@ -163,7 +173,10 @@ func (c *Controller) mark(ctx context.Context, p *Policy) {
 	if want == "" {
 		value = nil
 	}
-	patch := map[string]any{"metadata": map[string]any{"resourceVersion": p.Meta.ResourceVersion, "annotations": map[string]any{accel.DefinitionsAnnotation: value}}}
+	patch := map[string]any{"metadata": map[string]any{
+		"resourceVersion": p.Meta.ResourceVersion,
+		"annotations":     map[string]any{accel.DefinitionsAnnotation: value},
+	}}
 	answer := &Policy{}
 	if err := c.o.API.Do(ctx, http.MethodPatch, kube.PoliciesPath+"/"+p.Meta.Name, query(), patch, answer); err != nil {
 		c.failed(ctx, "marking the definitions of a policy", p.Meta.Name, err)

@@ -15,7 +15,8 @@ import (
 
 const mapPath = "/api/v1/namespaces/acceld-system/configmaps/defs"
 
-// TestDefinitionsByName: what a policy names is in its status and announced, as it was last well; what is wrong is said.
+// TestDefinitionsByName: what a policy names is in its status and announced, as it was last well; what is wrong is
+// said.
 func TestDefinitionsByName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -28,7 +29,13 @@ func TestDefinitionsByName(t *testing.T) {
 		go func() { done <- c.Run(ctx) }()
 		defer func() { cancel(); <-done }()
 		s.edit(policyPath, object{"spec": object{
-			"definitions": []any{object{"kind": "inline-kind", "resource": "example.com/i", "match": []any{object{"vendor": "1234"}}}}, "definitionsFrom": []any{object{"configMap": "defs", "key": "one.yaml"}, object{"configMap": "defs"}},
+			"definitions": []any{object{
+				"kind": "inline-kind", "resource": "example.com/i",
+				"match": []any{object{"vendor": "1234"}},
+			}}, "definitionsFrom": []any{object{
+				"configMap": "defs",
+				"key":       "one.yaml",
+			}, object{"configMap": "defs"}},
 		}})
 		marks := map[string]bool{}
 		check := func(what, says string, want ...accel.NamedDefinition) {
@@ -53,7 +60,10 @@ func TestDefinitionsByName(t *testing.T) {
 		one := accel.NamedDefinition{Name: "defs/one.yaml", Text: "kind: a-a\n" + rest}
 		two := accel.NamedDefinition{Name: "defs/two.yaml", Text: "kind: b-b\n" + rest}
 		check("no config map", `has no config map "defs"`)
-		s.edit(mapPath, object{"metadata": object{"namespace": "acceld-system"}, "data": object{"one.yaml": one.Text, "notes": "x"}})
+		s.edit(mapPath, object{"metadata": object{"namespace": "acceld-system"}, "data": object{
+			"one.yaml": one.Text,
+			"notes":    "x",
+		}})
 		check("one, named twice", `the kind "a-a" has another definition`, one)
 		s.edit(policyPath, object{"spec": object{"definitionsFrom": []any{object{"configMap": "defs"}}}})
 		check("one", "", one)

@@ -20,7 +20,8 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// drains are the nodes that are being drained. Nothing of them is kept: a controller that comes after finds pods or none.
+// drains are the nodes that are being drained. Nothing of them is kept: a controller that comes after finds pods or
+// none.
 type drains struct {
 	api  kube.API
 	log  *slog.Logger
@@ -40,7 +41,8 @@ type draining struct {
 	since time.Time
 }
 
-// refused is how often a pod is asked for again whose eviction its budget forbids now: that a budget allows it is no event.
+// refused is how often a pod is asked for again whose eviction its budget forbids now: that a budget allows it is no
+// event.
 const refusedAgain = 10 * time.Second
 
 func newDrains(api kube.API, log *slog.Logger, poke func()) *drains {
@@ -121,9 +123,11 @@ type pod struct {
 	} `json:"status"`
 }
 
-// stays reports whether a pod is none of those that leave: it has ended, or its DaemonSet or the kubelet would make it again.
+// stays reports whether a pod is none of those that leave: it has ended, or its DaemonSet or the kubelet would make it
+// again.
 func (p *pod) stays() bool {
-	if p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" || p.Meta.Annotations["kubernetes.io/config.mirror"] != "" {
+	if p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" ||
+		p.Meta.Annotations["kubernetes.io/config.mirror"] != "" {
 		return true
 	}
 	for _, o := range p.Meta.OwnerReferences {
@@ -203,10 +207,15 @@ func (d *drains) ask(ctx context.Context, p pod) string {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	body := map[string]any{
-		"apiVersion": "policy/v1", "kind": "Eviction", "metadata": map[string]any{"name": p.Meta.Name, "namespace": p.Meta.Namespace},
-		"deleteOptions": map[string]any{"preconditions": map[string]any{"uid": p.Meta.UID}}, // another pod may have the name by now
+		"apiVersion": "policy/v1", "kind": "Eviction", "metadata": map[string]any{
+			"name":      p.Meta.Name,
+			"namespace": p.Meta.Namespace,
+		},
+		// another pod may have the name by now
+		"deleteOptions": map[string]any{"preconditions": map[string]any{"uid": p.Meta.UID}},
 	}
-	err := d.api.Do(ctx, http.MethodPost, "/api/v1/namespaces/"+p.Meta.Namespace+"/pods/"+p.Meta.Name+"/eviction", nil, body, nil)
+	err := d.api.Do(ctx, http.MethodPost, "/api/v1/namespaces/"+p.Meta.Namespace+"/pods/"+p.Meta.Name+"/eviction", nil,
+		body, nil)
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return ""
 	}

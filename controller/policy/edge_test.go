@@ -29,7 +29,8 @@ func TestDryRunDoesNothing(t *testing.T) {
 		_, stop := start(t, s)
 		defer stop()
 		wait(time.Minute)
-		if n := s.get(nodePath("a")); len(status(t, s).Slots) > 0 || annotation(n, grantKey) != "" || part(n, "spec")["unschedulable"] != nil {
+		if n := s.get(nodePath("a")); len(status(t, s).Slots) > 0 || annotation(n, grantKey) != "" ||
+			part(n, "spec")["unschedulable"] != nil {
 			t.Errorf("slots %v, node %v", status(t, s).Slots, n)
 		}
 		s.edit(policyPath, object{"spec": object{"dryRun": false}})
@@ -40,7 +41,8 @@ func TestDryRunDoesNothing(t *testing.T) {
 	})
 }
 
-// TestSlotIsLater: a slot is younger than whatever the node was told before, also within one moment and with a clock that went back.
+// TestSlotIsLater: a slot is younger than whatever the node was told before, also within one moment and with a clock
+// that went back.
 func TestSlotIsLater(t *testing.T) {
 	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 	node := &Node{}
@@ -103,7 +105,8 @@ func TestEvict(t *testing.T) {
 	pods := map[string]pod{}
 	for _, name := range []string{"ends", "other", "plain", "set"} {
 		p := pod{}
-		p.Meta.Namespace, p.Meta.Name, p.Meta.UID, p.Meta.Labels = "team", name, "uid-"+name, map[string]string{"app": "web"}
+		p.Meta.Namespace, p.Meta.Name, p.Meta.UID, p.Meta.Labels = "team", name, "uid-"+name,
+			map[string]string{"app": "web"}
 		pods[name] = p
 	}
 	gone := time.Now()
@@ -121,7 +124,10 @@ func TestEvict(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(pods)) {
 		all = append(all, pods[name])
 	}
-	left, _ := d.evict(t.Context(), all, &draining{how: accel.Drain{PodSelector: map[string]string{"app": "web"}}, since: time.Now()})
+	left, _ := d.evict(t.Context(), all, &draining{
+		how:   accel.Drain{PodSelector: map[string]string{"app": "web"}},
+		since: time.Now(),
+	})
 	if diff := cmp.Diff([]string{"team/ends ends", "team/plain is evicted"}, left); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
@@ -134,7 +140,10 @@ func TestEvict(t *testing.T) {
 func TestDrainEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
-		s.edit("/api/v1/namespaces/team/pods/web", object{"metadata": object{"namespace": "team"}, "spec": object{"nodeName": "a"}})
+		s.edit("/api/v1/namespaces/team/pods/web", object{
+			"metadata": object{"namespace": "team"},
+			"spec":     object{"nodeName": "a"},
+		})
 		asked := 0
 		s.refuse = func(method, _ string, _ object) error {
 			if method == http.MethodPost {
@@ -173,7 +182,10 @@ func TestFinalizerStays(t *testing.T) {
 	for slots, want := range map[int]int{0: 0, 1: 1} {
 		s := newServer(1)
 		s.edit(policyPath, fleetPolicy("2", object{}, object{}))
-		s.edit(policyPath, object{"metadata": object{"finalizers": []any{finalizer}, "deletionTimestamp": "2026-03-04T12:00:00Z"}})
+		s.edit(policyPath, object{"metadata": object{
+			"finalizers":        []any{finalizer},
+			"deletionTimestamp": "2026-03-04T12:00:00Z",
+		}})
 		p := &Policy{}
 		if err := s.Do(t.Context(), http.MethodGet, policyPath, nil, nil, p); err != nil {
 			t.Fatal(err)

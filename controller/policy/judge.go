@@ -56,7 +56,10 @@ func judge(v view) []*verdict {
 		if p.Meta.DeletionTimestamp == nil {
 			asked = append(asked, p.asked())
 		}
-		verdicts[p.Meta.Name] = &verdict{policy: p, members: map[string][]string{}, conflicts: map[accel.PolicyConflict]string{}, rolls: map[string]roll{}, ended: map[Slot]rollout.Why{}}
+		verdicts[p.Meta.Name] = &verdict{
+			policy: p, members: map[string][]string{},
+			conflicts: map[accel.PolicyConflict]string{}, rolls: map[string]roll{}, ended: map[Slot]rollout.Why{},
+		}
 	}
 	v.assign(asked, verdicts, func(*Policy) bool { return true })
 	for i, p := range asked { // what a dry run would hold for if it were none
@@ -121,7 +124,8 @@ func (v view) decide(d *verdict) {
 			continue
 		}
 		version := p.Spec.Kinds[kind].Driver.Version
-		plan := rollout.Decide(v.now, version, limits(p, len(d.members)), v.team(d, kind, version, byKind[kind]), byKind[kind])
+		plan := rollout.Decide(v.now, version, limits(p, len(d.members)), v.team(d, kind, version, byKind[kind]),
+			byKind[kind])
 		d.rolls[kind] = roll{version, plan}
 		for _, s := range byKind[kind] {
 			if why, over := plan.Ended[s.Node]; over {

@@ -129,7 +129,9 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 	}
 	n.Meta.Finalizers = nil
 	maps.DeleteFunc(n.Meta.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, kube.Prefix) })
-	n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c nodeCondition) bool { return c.Type != "Ready" && c.Type != kube.ConditionType })
+	n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c nodeCondition) bool {
+		return c.Type != "Ready" && c.Type != kube.ConditionType
+	})
 	n.Status.Conditions = slices.Clip(n.Status.Conditions)
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; c.Type == "Ready" || c.Status == "True" {
@@ -139,14 +141,18 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Same reports whether two versions of a node are the same to everybody here: kubelets report every few minutes, and Kubernetes' own
-// controllers annotate nodes, which UnmarshalJSON drops, and take their taints back by the thousand when a cluster grows.
+// Same reports whether two versions of a node are the same to everybody here: kubelets report every few minutes, and
+// Kubernetes' own controllers annotate nodes, which UnmarshalJSON drops, and take their taints back by the thousand
+// when a cluster grows.
 func (n *Node) Same(o *Node) bool {
-	return n.Meta.UID == o.Meta.UID && maps.Equal(n.Meta.Labels, o.Meta.Labels) && maps.Equal(n.Meta.Annotations, o.Meta.Annotations) &&
-		n.Spec.Unschedulable == o.Spec.Unschedulable && slices.Equal(chosen(n.Spec.Taints), chosen(o.Spec.Taints)) && slices.Equal(n.Status.Conditions, o.Status.Conditions)
+	return n.Meta.UID == o.Meta.UID && maps.Equal(n.Meta.Labels, o.Meta.Labels) && maps.Equal(n.Meta.Annotations,
+		o.Meta.Annotations) &&
+		n.Spec.Unschedulable == o.Spec.Unschedulable && slices.Equal(chosen(n.Spec.Taints), chosen(o.Spec.Taints)) &&
+		slices.Equal(n.Status.Conditions, o.Status.Conditions)
 }
 
-// chosen are the taints that somebody has decided on: the others follow from the node's conditions, by which it is judged here.
+// chosen are the taints that somebody has decided on: the others follow from the node's conditions, by which it is
+// judged here.
 func chosen(taints []taint) []taint {
 	return slices.DeleteFunc(slices.Clone(taints), func(t taint) bool { return slices.Contains(consequences(), t.Key) })
 }
@@ -155,7 +161,8 @@ func chosen(taints []taint) []taint {
 // (kubernetes.io/docs/reference/labels-annotations-taints).
 func consequences() []string {
 	return []string{
-		"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable", "node.kubernetes.io/network-unavailable",
+		"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable",
+		"node.kubernetes.io/network-unavailable",
 		"node.kubernetes.io/memory-pressure", "node.kubernetes.io/disk-pressure", "node.kubernetes.io/pid-pressure",
 	}
 }
@@ -174,7 +181,8 @@ func (n *Node) label(p accel.Published, kind string) string {
 
 // has reports whether the node has a kind of accelerator, or says something about one.
 func (n *Node) has(kind string) bool {
-	return n.label(accel.DriverContainer, kind) != "" || n.Meta.Labels[kube.Prefix+kind+".count"] != "" || n.word(kind) != accel.Word{}
+	return n.label(accel.DriverContainer, kind) != "" || n.Meta.Labels[kube.Prefix+kind+".count"] != "" ||
+		n.word(kind) != accel.Word{}
 }
 
 func (n *Node) word(kind string) accel.Word {
@@ -191,19 +199,22 @@ func (n *Node) acts(kind string) bool { return n.word(kind).Phase == accel.WordU
 // serves reports whether the kind's accelerators can be used.
 func (n *Node) serves(kind string) bool {
 	plugin := n.label(accel.DevicePlugin, kind)
-	return n.label(accel.DriverContainer, kind) == string(accel.PhaseReady) && (plugin == "" || plugin == string(accel.PhaseReady))
+	return n.label(accel.DriverContainer, kind) == string(accel.PhaseReady) &&
+		(plugin == "" || plugin == string(accel.PhaseReady))
 }
 
 // up reports whether the node runs pods and takes new ones, but for a cordon of our own.
 func (n *Node) up() bool {
-	return n.condition("Ready").Status == "True" && (!n.Spec.Unschedulable || n.Meta.Annotations[cordonAnnotation] != "")
+	return n.condition("Ready").Status == "True" && (!n.Spec.Unschedulable ||
+		n.Meta.Annotations[cordonAnnotation] != "")
 }
 
 // member is the node as one of a rollout of version.
 func (n *Node) member(kind, version string, r accel.Rollout) rollout.Node {
 	w := n.word(kind)
 	m := rollout.Node{
-		Name: n.Meta.Name, Version: n.Meta.Labels[kube.Prefix+kind+".driver-version"], Serving: n.serves(kind), Ready: n.up(),
+		Name: n.Meta.Name, Version: n.Meta.Labels[kube.Prefix+kind+".driver-version"], Serving: n.serves(kind),
+		Ready: n.up(),
 		Phase: rollout.Phase(w.Phase), For: w.Version,
 		Canary: r.Canary != nil && accel.Has(n.Meta.Labels, r.Canary.NodeSelector),
 		Skip:   slices.ContainsFunc(r.SkipLabels, func(key string) bool { return n.Meta.Labels[key] == "true" }),

@@ -23,11 +23,12 @@ type Overview struct {
 type NodeView struct {
 	Name  string
 	Kinds []KindView
-	// Up tells whether the node runs pods; Cordoned whether new ones are kept away, and CordonedBy the policy that asked for it.
+	// Up tells whether the node runs pods; Cordoned whether new ones are kept away, and CordonedBy the policy that
+	// asked for it.
 	Up, Cordoned bool
 	CordonedBy   string
-	// Ready is the condition AcceleratorsReady: "True", "False", or empty where no agent has written it. Reason and Message say why
-	// it is not True.
+	// Ready is the condition AcceleratorsReady: "True", "False", or empty where no agent has written it. Reason and
+	// Message say why it is not True.
 	Ready, Reason, Message string
 }
 
@@ -72,7 +73,8 @@ func (c *Controller) Overview() (Overview, bool) {
 	}
 	for _, p := range accel.Precedence(asked) {
 		out.Policies = append(out.Policies, PolicyView{
-			Name: p.Name, Kinds: slices.Sorted(maps.Keys(p.Spec.Kinds)), DryRun: p.Spec.DryRun, Status: policies[p.Name].Status,
+			Name: p.Name, Kinds: slices.Sorted(maps.Keys(p.Spec.Kinds)), DryRun: p.Spec.DryRun,
+			Status: policies[p.Name].Status,
 		})
 	}
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
@@ -87,14 +89,16 @@ func (c *Controller) Overview() (Overview, bool) {
 func (n *Node) view(policies []accel.Policy) (NodeView, bool) {
 	c := n.condition(kube.ConditionType)
 	v := NodeView{
-		Name: n.Meta.Name, Up: n.condition("Ready").Status == "True", Cordoned: n.Spec.Unschedulable, CordonedBy: n.Meta.Annotations[cordonAnnotation],
-		Ready: c.Status, Reason: c.Reason, Message: c.Message,
+		Name: n.Meta.Name, Up: n.condition("Ready").Status == "True", Cordoned: n.Spec.Unschedulable,
+		CordonedBy: n.Meta.Annotations[cordonAnnotation],
+		Ready:      c.Status, Reason: c.Reason, Message: c.Message,
 	}
 	by, _ := accel.Governing(policies, n.Meta.Labels)
 	for _, kind := range n.kinds() {
 		k := KindView{
-			Kind: kind, Count: n.Meta.Labels[kube.Prefix+kind+".count"], Version: n.Meta.Labels[kube.Prefix+kind+".driver-version"],
-			States: map[accel.Published]accel.Phase{}, Word: n.word(kind), Granted: n.granted(kind).Version,
+			Kind: kind, Count: n.Meta.Labels[kube.Prefix+kind+".count"],
+			Version: n.Meta.Labels[kube.Prefix+kind+".driver-version"],
+			States:  map[accel.Published]accel.Phase{}, Word: n.word(kind), Granted: n.granted(kind).Version,
 		}
 		for _, p := range publishedStates() {
 			if phase := n.label(p, kind); phase != "" {
@@ -136,5 +140,8 @@ func (n *Node) kinds() []string {
 
 // publishedStates are in the order in which a node reaches them.
 func publishedStates() []accel.Published {
-	return []accel.Published{accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery}
+	return []accel.Published{
+		accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring,
+		accel.FeatureDiscovery,
+	}
 }

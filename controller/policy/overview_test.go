@@ -11,7 +11,8 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// TestOverview: people see nodes with accelerators as their labels, words and conditions have them, and policies in order of precedence.
+// TestOverview: people see nodes with accelerators as their labels, words and conditions have them, and policies in
+// order of precedence.
 func TestOverview(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -19,11 +20,15 @@ func TestOverview(t *testing.T) {
 		s.edit(nodePath("a"), annotate(wordKey, "waiting 2"))
 		s.edit(nodePath("b"), aNode(object{servesKey: "failed"}))
 		s.edit(nodePath("b"), object{"spec": object{"unschedulable": true}, "status": object{"conditions": []any{
-			object{"type": "Ready", "status": "False"}, object{"type": "AcceleratorsReady", "status": "False", "reason": "NoSpace", "message": "full"},
+			object{"type": "Ready", "status": "False"}, object{
+				"type": "AcceleratorsReady", "status": "False",
+				"reason": "NoSpace", "message": "full",
+			},
 		}}})
 		s.edit(nodePath("cpu"), object{"metadata": object{"labels": object{"x": "y", kube.Prefix + "pool": "z"}}})
 		s.edit(policyPath, fleetPolicy("2", object{}, object{"dryRun": false}))
-		s.edit(kube.PoliciesPath+"/first", object{"spec": object{"priority": 9, "dryRun": true, "kinds": object{kind: object{}}}})
+		s.edit(kube.PoliciesPath+"/first",
+			object{"spec": object{"priority": 9, "dryRun": true, "kinds": object{kind: object{}}}})
 		if _, known := stopped(t, s).Overview(); known {
 			t.Error("something is known before anything was read")
 		}
@@ -36,16 +41,20 @@ func TestOverview(t *testing.T) {
 		}
 		want := []NodeView{
 			{Name: "a", Up: true, Ready: "True", Kinds: []KindView{{
-				Kind: kind, Count: "1", Version: "1", States: map[accel.Published]accel.Phase{accel.DriverContainer: accel.PhaseReady}, Word: accel.Word{Phase: accel.WordWaiting, Version: "2"}, Granted: "2", Policy: "fleet",
+				Kind: kind, Count: "1", Version: "1",
+				States: map[accel.Published]accel.Phase{accel.DriverContainer: accel.PhaseReady},
+				Word:   accel.Word{Phase: accel.WordWaiting, Version: "2"}, Granted: "2", Policy: "fleet",
 			}}},
 			{Name: "b", Cordoned: true, Ready: "False", Reason: "NoSpace", Message: "full", Kinds: []KindView{{
-				Kind: kind, Count: "1", Version: "1", States: map[accel.Published]accel.Phase{accel.DriverContainer: accel.PhaseFailed}, Policy: "fleet",
+				Kind: kind, Count: "1", Version: "1",
+				States: map[accel.Published]accel.Phase{accel.DriverContainer: accel.PhaseFailed}, Policy: "fleet",
 			}}},
 		}
 		if diff := cmp.Diff(want, got.Nodes); diff != "" {
 			t.Error(diff)
 		}
-		if len(got.Policies) != 2 || got.Policies[0].Name != "first" || !got.Policies[0].DryRun || got.Policies[1].Status.Nodes.Matched != 2 {
+		if len(got.Policies) != 2 || got.Policies[0].Name != "first" || !got.Policies[0].DryRun ||
+			got.Policies[1].Status.Nodes.Matched != 2 {
 			t.Errorf("%+v", got.Policies)
 		}
 	})

@@ -14,8 +14,8 @@ import (
 // kindForm is that of the name of a kind.
 var kindForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
 
-// parseDefinition reads a definition and returns its kind: its fields, their types and its names. What else an agent asks of it, the
-// agent says itself: all of that is 10 MB of program.
+// parseDefinition reads a definition and returns its kind: its fields, their types and its names. What else an agent
+// asks of it, the agent says itself: all of that is 10 MB of program.
 func parseDefinition(data []byte) (kind string, err error) {
 	var def accel.Definition
 	if err := yaml.UnmarshalStrict(data, &def); err != nil {

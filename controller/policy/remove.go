@@ -92,9 +92,9 @@ func (p *purgePod) why() string {
 	return "it has not begun"
 }
 
-// Remove takes acceld off a cluster. It deletes the policies and undoes what they did; when the agents have gone and their nodes are
-// taken back, where somebody does that, it clears the nodes of what agents wrote, and removes what else they made. It returns when
-// nothing is left, or with what is when ctx ends. The definition of policies goes last.
+// Remove takes acceld off a cluster. It deletes the policies and undoes what they did; when the agents have gone and
+// their nodes are taken back, where somebody does that, it clears the nodes of what agents wrote, and removes what else
+// they made. It returns when nothing is left, or with what is when ctx ends. The definition of policies goes last.
 func Remove(ctx context.Context, o Options) error {
 	c, err := New(o)
 	if err != nil {
@@ -108,19 +108,24 @@ func Remove(ctx context.Context, o Options) error {
 			Query: url.Values{"fieldSelector": {"metadata.name=" + RemovalName}},
 		},
 		purge: &kube.Mirror[purgePod, *purgePod]{
-			API: o.API, Path: inNamespace("/api/v1", "pods"), Changed: c.poke, Query: url.Values{"labelSelector": {purgeSelector}},
+			API: o.API, Path: inNamespace("/api/v1", "pods"), Changed: c.poke,
+			Query: url.Values{"labelSelector": {purgeSelector}},
 		},
 	}
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, mirror := range []func(context.Context) error{c.nodes.Run, c.policies.Run, c.agents.Run, c.classes.Run, r.sets.Run, r.purge.Run} {
+	for _, mirror := range []func(context.Context) error{
+		c.nodes.Run, c.policies.Run, c.agents.Run, c.classes.Run,
+		r.sets.Run, r.purge.Run,
+	} {
 		go func() { _ = mirror(watching) }() // it ends with the context alone
 	}
 	var left []string
 	for {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("cannot remove all of acceld, what is left: %s", strings.Join(append(left, problems(r)...), "; "))
+			return fmt.Errorf("cannot remove all of acceld, what is left: %s",
+				strings.Join(append(left, problems(r)...), "; "))
 		case <-c.wake:
 		}
 		if pace.Sleep(ctx, settle) != nil {
@@ -144,10 +149,12 @@ func Remove(ctx context.Context, o Options) error {
 func problems(r *removal) []string {
 	var out []string
 	for what, err := range map[string]error{
-		"nodes": r.nodes.Err(), "policies": r.policies.Err(), "agents": r.agents.Err(), "priority classes": r.classes.Err(),
-		"daemon sets": r.sets.Err(), "pods": r.purge.Err(),
+		"nodes": r.nodes.Err(), "policies": r.policies.Err(), "agents": r.agents.Err(),
+		"priority classes": r.classes.Err(),
+		"daemon sets":      r.sets.Err(), "pods": r.purge.Err(),
 	} {
-		if err != nil && !apierrors.IsNotFound(err) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		if err != nil && !apierrors.IsNotFound(err) && !errors.Is(err, context.Canceled) &&
+			!errors.Is(err, context.DeadlineExceeded) {
 			out = append(out, fmt.Sprintf("cannot read %s: %v", what, err))
 		}
 	}
@@ -197,7 +204,9 @@ func (r *removal) refused() []string {
 }
 
 // policiesGo deletes policies, and undoes what those did that are to go. It returns those that are still there.
-func (r *removal) policiesGo(ctx context.Context, nodes map[string]*Node, policies map[string]*Policy, classes map[string]*class) (left []string) {
+func (r *removal) policiesGo(ctx context.Context, nodes map[string]*Node, policies map[string]*Policy,
+	classes map[string]*class,
+) (left []string) {
 	v := view{now: time.Now(), nodes: nodes, rivals: func(*Node, string) string { return "" }}
 	for _, name := range slices.Sorted(maps.Keys(policies)) {
 		p := policies[name]
@@ -249,7 +258,8 @@ func notTaken(set *purgeSet, pods map[string]*purgePod) (left []string) {
 		}
 	}
 	if len(left) == 0 {
-		left = []string{fmt.Sprintf("%d of %d nodes are taken back", set.Status.NumberReady, set.Status.DesiredNumberScheduled)}
+		left = []string{fmt.Sprintf("%d of %d nodes are taken back", set.Status.NumberReady,
+			set.Status.DesiredNumberScheduled)}
 	}
 	return left
 }
@@ -296,7 +306,10 @@ func (r *removal) clearNode(ctx context.Context, n *Node) error {
 		}
 	}
 	answer := &Node{}
-	patch := map[string]any{"metadata": map[string]any{"resourceVersion": whole.ResourceVersion, "labels": labels, "annotations": annotations}}
+	patch := map[string]any{"metadata": map[string]any{
+		"resourceVersion": whole.ResourceVersion, "labels": labels,
+		"annotations": annotations,
+	}}
 	if err := r.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+n.Meta.Name, query(), patch, answer); err != nil {
 		return err
 	}
@@ -311,9 +324,12 @@ func (r *removal) sweep(ctx context.Context) error {
 	return errors.Join(
 		r.undefine(ctx),
 		r.drop(ctx, leases, func(m *made) bool { return strings.HasPrefix(m.Meta.Name, "acceld-") }),
-		r.drop(ctx, resources+"resourceslices", func(m *made) bool { return strings.HasSuffix(m.Spec.Driver, ofDriver) }),
+		r.drop(ctx, resources+"resourceslices", func(m *made) bool {
+			return strings.HasSuffix(m.Spec.Driver, ofDriver)
+		}),
 		r.drop(ctx, resources+"deviceclasses", func(m *made) bool {
-			return strings.HasSuffix(m.Meta.Name, ofDriver) && m.by(kube.FieldManager) // one that an administrator made stays
+			// one that an administrator made stays
+			return strings.HasSuffix(m.Meta.Name, ofDriver) && m.by(kube.FieldManager)
 		}),
 	)
 }

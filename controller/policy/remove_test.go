@@ -29,19 +29,23 @@ func managed(manager string, labels ...string) object {
 	for _, l := range labels {
 		fields["f:"+l] = object{}
 	}
-	return object{"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": object{"f:metadata": object{"f:labels": fields}}}
+	return object{
+		"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+		"fieldsV1": object{"f:metadata": object{"f:labels": fields}},
+	}
 }
 
-// inUse is a cluster with two nodes of a policy with taints, classes and a rollout, one node that is being drained, one whose agent is
-// a unit, and what agents make beside their nodes.
+// inUse is a cluster with two nodes of a policy with taints, classes and a rollout, one node that is being drained, one
+// whose agent is a unit, and what agents make beside their nodes.
 func inUse(t *testing.T, s *server) (before map[string]object) {
 	t.Helper()
 	pci, kernel := "feature.node.kubernetes.io/pci-1234.present", "feature.node.kubernetes.io/kernel-version.full"
 	before = map[string]object{}
 	for _, name := range []string{"a", "b", "unit"} {
 		n := object{
-			"metadata": object{"labels": object{"team": "x", kernel: "6.1"}}, "spec": object{"taints": []any{object{"key": "theirs", "effect": "NoSchedule"}}},
-			"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}},
+			"metadata": object{"labels": object{"team": "x", kernel: "6.1"}},
+			"spec":     object{"taints": []any{object{"key": "theirs", "effect": "NoSchedule"}}},
+			"status":   object{"conditions": []any{object{"type": "Ready", "status": "True"}}},
 		}
 		before[name] = clone(n)
 		merge(n, aNode(object{pci: "true"}))
@@ -55,22 +59,28 @@ func inUse(t *testing.T, s *server) (before map[string]object) {
 	}
 	s.edit(nodePath("a"), annotate(wordKey, "waiting 2"))
 	more := object{"partition": object{
-		"taints":          []any{object{"key": "ours", "effect": "NoSchedule"}},
-		"priorityClasses": object{"high": object{"name": "edu-high", "value": 5}, "low": object{"name": "edu-low", "value": -5}},
+		"taints": []any{object{"key": "ours", "effect": "NoSchedule"}},
+		"priorityClasses": object{
+			"high": object{"name": "edu-high", "value": 5},
+			"low":  object{"name": "edu-low", "value": -5},
+		},
 	}, "nodeSelector": object{"team": "x"}}
 	s.edit(policyPath, fleetPolicy("2", object{"cordon": true}, more))
 	s.edit(leasesAt+"acceld-build-0123", object{"metadata": object{"namespace": "acceld-system"}})
 	s.edit(leasesAt+"theirs", object{"metadata": object{"namespace": "acceld-system"}})
 	s.edit(claimsAt+"resourceslices/s1", object{"spec": object{"driver": "qemu-edu.acceld.dev"}})
 	s.edit(claimsAt+"resourceslices/s2", object{"spec": object{"driver": "gpu.example.com"}})
-	s.edit(claimsAt+"deviceclasses/qemu-edu.acceld.dev", object{"metadata": object{"managedFields": []any{managed("acceld")}}})
-	s.edit(claimsAt+"deviceclasses/half.qemu-edu.acceld.dev", object{"metadata": object{"managedFields": []any{managed("kubectl")}}})
+	s.edit(claimsAt+"deviceclasses/qemu-edu.acceld.dev",
+		object{"metadata": object{"managedFields": []any{managed("acceld")}}})
+	s.edit(claimsAt+"deviceclasses/half.qemu-edu.acceld.dev",
+		object{"metadata": object{"managedFields": []any{managed("kubectl")}}})
 	s.edit(definitionPath, object{})
 	_, stop := start(t, s)
 	wait(time.Minute)
 	stop()
 	a := s.get(nodePath("a"))
-	if part(a, "spec")["unschedulable"] != true || len(list(part(a, "spec")["taints"])) != 2 || annotation(a, grantKey) == "" || s.get(classesPath+"/edu-high") == nil {
+	if part(a, "spec")["unschedulable"] != true || len(list(part(a, "spec")["taints"])) != 2 ||
+		annotation(a, grantKey) == "" || s.get(classesPath+"/edu-high") == nil {
 		t.Fatalf("the cluster is not in use: %v", a)
 	}
 	return before
@@ -88,7 +98,8 @@ func remove(t *testing.T, s *server, timeout time.Duration) <-chan error {
 	return done
 }
 
-// After a removal the cluster is as it was, but for what others have made or written since, and agents that are no pods.
+// After a removal the cluster is as it was, but for what others have made or written since, and agents that are no
+// pods.
 func TestRemove(t *testing.T) {
 	for name, faults := range map[string]int{"as it should be": 0, "with an API server that fails": 20} {
 		t.Run(name, func(t *testing.T) {
@@ -97,12 +108,19 @@ func TestRemove(t *testing.T) {
 				before := inUse(t, s)
 				s.edit(nodePath("b"), annotate(wordKey, "upgrading 2")) // it was at it when its agent went
 				agent := "/api/v1" + inNamespace + "pods/acceld-x"
-				s.edit(agent, object{"metadata": object{"namespace": "acceld-system", "labels": object{"app.kubernetes.io/name": "acceld"}}, "spec": object{"nodeName": "a"}})
-				s.edit(purgeSetAt, object{"metadata": object{"namespace": "acceld-system"}, "status": object{"observedGeneration": 1, "desiredNumberScheduled": 2, "numberReady": 1}})
+				s.edit(agent, object{"metadata": object{
+					"namespace": "acceld-system",
+					"labels":    object{"app.kubernetes.io/name": "acceld"},
+				}, "spec": object{"nodeName": "a"}})
+				s.edit(purgeSetAt, object{
+					"metadata": object{"namespace": "acceld-system"},
+					"status":   object{"observedGeneration": 1, "desiredNumberScheduled": 2, "numberReady": 1},
+				})
 				s.faults = faults
 				done := remove(t, s, time.Hour)
 				wait(10 * time.Minute)
-				if s.get(policyPath) != nil || s.get(classesPath+"/edu-high") != nil || part(s.get(nodePath("a")), "spec")["unschedulable"] == true {
+				if s.get(policyPath) != nil || s.get(classesPath+"/edu-high") != nil ||
+					part(s.get(nodePath("a")), "spec")["unschedulable"] == true {
 					t.Errorf("the policy is not undone: %v", s.get(policyPath))
 				}
 				if part(part(s.get(nodePath("a")), "metadata"), "labels")[servesKey] == nil {
@@ -128,7 +146,8 @@ func TestRemove(t *testing.T) {
 				for node, want := range before {
 					n := s.get(nodePath(node))
 					for _, key := range []string{"labels", "annotations"} {
-						if diff := cmp.Diff(part(part(want, "metadata"), key), part(part(n, "metadata"), key)); diff != "" {
+						if diff := cmp.Diff(part(part(want, "metadata"), key),
+							part(part(n, "metadata"), key)); diff != "" {
 							t.Errorf("%s of %s (-before +after):\n%s", key, node, diff)
 						}
 					}
@@ -142,7 +161,10 @@ func TestRemove(t *testing.T) {
 				left := slices.DeleteFunc(slices.Sorted(maps.Keys(s.objects)), func(name string) bool {
 					return strings.HasPrefix(name, nodesPath) || strings.Contains(name, "/events")
 				})
-				want := []string{purgeSetAt, leasesAt + "theirs", claimsAt + "deviceclasses/half.qemu-edu.acceld.dev", claimsAt + "resourceslices/s2"}
+				want := []string{
+					purgeSetAt, leasesAt + "theirs", claimsAt + "deviceclasses/half.qemu-edu.acceld.dev",
+					claimsAt + "resourceslices/s2",
+				}
 				if diff := cmp.Diff(want, left); diff != "" {
 					t.Errorf("objects (-want +left):\n%s", diff)
 				}
@@ -155,20 +177,40 @@ func TestRemove(t *testing.T) {
 func TestRemoveSaysWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(4)
-		s.edit("/api/v1"+inNamespace+"pods/acceld-x", object{"metadata": object{"namespace": "acceld-system", "labels": object{"app.kubernetes.io/name": "acceld"}}, "spec": object{"nodeName": "a"}})
-		s.edit(purgeSetAt, object{"metadata": object{"namespace": "acceld-system"}, "status": object{"observedGeneration": 1, "desiredNumberScheduled": 3, "numberReady": 1}})
+		s.edit("/api/v1"+inNamespace+"pods/acceld-x",
+			object{"metadata": object{
+				"namespace": "acceld-system",
+				"labels":    object{"app.kubernetes.io/name": "acceld"},
+			}, "spec": object{"nodeName": "a"}})
+		s.edit(purgeSetAt, object{
+			"metadata": object{"namespace": "acceld-system"},
+			"status":   object{"observedGeneration": 1, "desiredNumberScheduled": 3, "numberReady": 1},
+		})
 		for node, status := range map[string]object{
-			"well":  {"conditions": []any{object{"type": "Ready", "status": "True"}}},
-			"inuse": {"initContainerStatuses": []any{object{"lastState": object{"terminated": object{"exitCode": 1, "message": "left  /sys/module/edu  held by pod train\n"}}}}},
-			"down":  {},
+			"well": {"conditions": []any{object{"type": "Ready", "status": "True"}}},
+			"inuse": {"initContainerStatuses": []any{object{"lastState": object{"terminated": object{
+				"exitCode": 1,
+				"message":  "left  /sys/module/edu  held by pod train\n",
+			}}}}},
+			"down": {},
 		} {
-			s.edit("/api/v1"+inNamespace+"pods/purge-"+node, object{"metadata": object{"namespace": "acceld-system", "labels": object{"app.kubernetes.io/component": "acceld-purge"}}, "spec": object{"nodeName": node}, "status": status})
+			s.edit("/api/v1"+inNamespace+"pods/purge-"+node,
+				object{
+					"metadata": object{
+						"namespace": "acceld-system",
+						"labels":    object{"app.kubernetes.io/component": "acceld-purge"},
+					}, "spec": object{"nodeName": node},
+					"status": status,
+				})
 		}
 		err := <-remove(t, s, time.Minute)
 		if err == nil {
 			t.Fatal("it says that nothing is left")
 		}
-		for _, want := range []string{"the agent on node a (pod acceld-system/acceld-x)", "node inuse: left  /sys/module/edu  held by pod train", "node down: it has not begun"} {
+		for _, want := range []string{
+			"the agent on node a (pod acceld-system/acceld-x)",
+			"node inuse: left  /sys/module/edu  held by pod train", "node down: it has not begun",
+		} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%v lacks %q", err, want)
 			}
@@ -181,7 +223,10 @@ func TestRemoveSaysWhatIsLeft(t *testing.T) {
 
 // What a grant leaves on a node is known by its name.
 func TestPassing(t *testing.T) {
-	for key, want := range map[string]bool{accel.WordAnnotation + "x": true, accel.GrantAnnotation + "x": true, kube.OriginAnnotation: false, "acceld.dev/cards": false, "other": false} {
+	for key, want := range map[string]bool{
+		accel.WordAnnotation + "x": true, accel.GrantAnnotation + "x": true,
+		kube.OriginAnnotation: false, "acceld.dev/cards": false, "other": false,
+	} {
 		if passing(key) != want {
 			t.Errorf("%s: %v", key, !want)
 		}

@@ -23,8 +23,8 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// server is a small API server: objects by path, one version that counts up, merge patches on condition of a version, watches
-// from a version. It answers late and, where a test asks for that, wrongly.
+// server is a small API server: objects by path, one version that counts up, merge patches on condition of a version,
+// watches from a version. It answers late and, where a test asks for that, wrongly.
 type server struct {
 	mu      sync.Mutex
 	objects map[string]object
@@ -50,7 +50,10 @@ type change struct {
 }
 
 func newServer(seed uint64) *server {
-	return &server{objects: map[string]object{}, streams: map[*stream]bool{}, r: rand.New(rand.NewPCG(seed, 1)), check: func() {}}
+	return &server{
+		objects: map[string]object{}, streams: map[*stream]bool{}, r: rand.New(rand.NewPCG(seed, 1)),
+		check: func() {},
+	}
 }
 
 // part returns a part of an object, which is made when it is not there.
@@ -121,7 +124,10 @@ func (s *server) edit(name string, patch object) {
 
 func (s *server) editLocked(name string, patch object) {
 	old, there := s.objects[name]
-	o := object{"metadata": object{"name": path.Base(name), "uid": "uid-" + path.Base(name), "generation": 1, "creationTimestamp": "2026-03-04T12:00:00Z"}}
+	o := object{"metadata": object{
+		"name": path.Base(name), "uid": "uid-" + path.Base(name), "generation": 1,
+		"creationTimestamp": "2026-03-04T12:00:00Z",
+	}}
 	kind := "ADDED"
 	if there {
 		o, kind = clone(old), "MODIFIED"
@@ -245,7 +251,8 @@ func (s *server) write(method, name string, sent object) (object, error) {
 		if s.objects[name+"/"+id] != nil {
 			return nil, apierrors.NewAlreadyExists(resource, id)
 		}
-		m["name"], m["uid"], m["creationTimestamp"] = id, fmt.Sprint("uid-", s.version), time.Now().UTC().Format(time.RFC3339)
+		m["name"], m["uid"], m["creationTimestamp"] = id, fmt.Sprint("uid-", s.version),
+			time.Now().UTC().Format(time.RFC3339)
 		m["generation"] = 1.0
 		return s.put(name+"/"+id, "ADDED", sent), nil
 	case http.MethodDelete:
@@ -272,8 +279,10 @@ func (s *server) write(method, name string, sent object) (object, error) {
 	o := clone(old)
 	if status {
 		// Strategic merge of the one list that the controller writes so.
-		if c, ok := part(sent, "status")["conditions"].([]any); ok && len(c) == 1 && c[0].(object)["$patch"] == "delete" {
-			part(o, "status")["conditions"] = slices.DeleteFunc(part(o, "status")["conditions"].([]any), func(x any) bool { return x.(object)["type"] == c[0].(object)["type"] })
+		if c, ok := part(sent, "status")["conditions"].([]any); ok && len(c) == 1 &&
+			c[0].(object)["$patch"] == "delete" {
+			part(o, "status")["conditions"] = slices.DeleteFunc(part(o, "status")["conditions"].([]any),
+				func(x any) bool { return x.(object)["type"] == c[0].(object)["type"] })
 		} else {
 			merge(part(o, "status"), part(sent, "status"))
 		}
@@ -308,7 +317,10 @@ func (s *server) list(name string, query url.Values) ([]byte, error) {
 	for _, x := range names {
 		if s.below(x, name) && selected(s.objects[x], query) && x > query.Get("continue") {
 			if limit, _ := strconv.Atoi(query.Get("limit")); limit > 0 && len(items) == limit {
-				return json.Marshal(object{"metadata": object{"resourceVersion": strconv.Itoa(s.version), "continue": name + "/" + fmt.Sprint(part(items[limit-1], "metadata")["name"])}, "items": items})
+				return json.Marshal(object{"metadata": object{
+					"resourceVersion": strconv.Itoa(s.version),
+					"continue":        name + "/" + fmt.Sprint(part(items[limit-1], "metadata")["name"]),
+				}, "items": items})
 			}
 			items = append(items, s.objects[x])
 		}
@@ -321,11 +333,13 @@ func (s *server) below(object, collection string) bool {
 	if path.Dir(object) == collection {
 		return true
 	}
-	return path.Base(path.Dir(object)) == path.Base(collection) && strings.HasPrefix(object, path.Dir(collection)+"/namespaces/")
+	return path.Base(path.Dir(object)) == path.Base(collection) && strings.HasPrefix(object,
+		path.Dir(collection)+"/namespaces/")
 }
 
 func selected(o object, query url.Values) bool {
-	if f, node, ok := strings.Cut(query.Get("fieldSelector"), "="); ok && f == "spec.nodeName" && part(o, "spec")["nodeName"] != node {
+	if f, node, ok := strings.Cut(query.Get("fieldSelector"), "="); ok && f == "spec.nodeName" &&
+		part(o, "spec")["nodeName"] != node {
 		return false
 	}
 	if l := query.Get("labelSelector"); l != "" {
@@ -381,7 +395,8 @@ func (w *stream) offer(c change) {
 	if w.ended {
 		return
 	}
-	if len(w.events) == cap(w.events) || w.s.faults > 0 && w.s.r.IntN(200) < w.s.faults { // a gap: the watch ends before this one
+	// a gap: the watch ends before this one
+	if len(w.events) == cap(w.events) || w.s.faults > 0 && w.s.r.IntN(200) < w.s.faults {
 		w.ended = true
 		close(w.events)
 		return

@@ -33,7 +33,10 @@ func (v view) status(d *verdict, slots []Slot) Status {
 	s.Nodes, s.Blocked = v.tally(d, slots)
 	accepted := Condition{Type: ConditionAccepted, Status: "True", Reason: "Valid"}
 	if problems := d.policy.problems(); len(problems) > 0 {
-		accepted = Condition{Type: ConditionAccepted, Status: "False", Reason: string(accel.PolicyInvalid), Message: shorten(strings.Join(problems, "; "))}
+		accepted = Condition{
+			Type: ConditionAccepted, Status: "False", Reason: string(accel.PolicyInvalid),
+			Message: shorten(strings.Join(problems, "; ")),
+		}
 	}
 	conditions := []Condition{accepted, v.ready(d, s), conflict(d)}
 	defs := v.defined[d.policy.Meta.Name]
@@ -42,11 +45,16 @@ func (v view) status(d *verdict, slots []Slot) Status {
 		conditions = append(conditions, c)
 	}
 	if d.policy.Spec.DryRun {
-		conditions = append(conditions, Condition{Type: ConditionDryRun, Status: "True", Reason: "NothingIsChanged", Message: shorten(v.wouldChange(d))})
+		conditions = append(conditions, Condition{
+			Type: ConditionDryRun, Status: "True", Reason: "NothingIsChanged",
+			Message: shorten(v.wouldChange(d)),
+		})
 	}
 	for _, c := range conditions {
 		c.ObservedGeneration, c.LastTransitionTime = s.ObservedGeneration, v.now.UTC().Truncate(time.Second)
-		if i := slices.IndexFunc(d.policy.Status.Conditions, func(x Condition) bool { return x.Type == c.Type && x.Status == c.Status }); i >= 0 {
+		if i := slices.IndexFunc(d.policy.Status.Conditions, func(x Condition) bool {
+			return x.Type == c.Type && x.Status == c.Status
+		}); i >= 0 {
 			c.LastTransitionTime = d.policy.Status.Conditions[i].LastTransitionTime
 		}
 		s.Conditions = append(s.Conditions, c)
@@ -66,7 +74,8 @@ func (v view) ready(d *verdict, s Status) Condition {
 		late = append(late, r.plan.Late...)
 	}
 	n := s.Nodes
-	c.Message = fmt.Sprintf("%d of %d nodes are as asked, %d upgrading, %d waiting, %d failed", n.Ready, n.Matched, n.Upgrading, n.Waiting, n.Failed)
+	c.Message = fmt.Sprintf("%d of %d nodes are as asked, %d upgrading, %d waiting, %d failed", n.Ready, n.Matched,
+		n.Upgrading, n.Waiting, n.Failed)
 	switch {
 	case d.policy.Spec.DryRun:
 		c.Status, c.Reason = "Unknown", "DryRun"
@@ -96,13 +105,17 @@ func (v view) ready(d *verdict, s Status) Condition {
 func conflict(d *verdict) Condition {
 	var texts []string
 	for c, node := range d.conflicts {
-		texts = append(texts, fmt.Sprintf("%s: the policy %q holds on %s; give one of them a higher priority", c.Kind, c.Other, node))
+		texts = append(texts, fmt.Sprintf("%s: the policy %q holds on %s; give one of them a higher priority", c.Kind,
+			c.Other, node))
 	}
 	if len(texts) == 0 {
 		return Condition{Type: ConditionConflict, Status: "False", Reason: "None"}
 	}
 	slices.Sort(texts)
-	return Condition{Type: ConditionConflict, Status: "True", Reason: "EqualPriority", Message: shorten(strings.Join(texts, "; "))}
+	return Condition{
+		Type: ConditionConflict, Status: "True", Reason: "EqualPriority",
+		Message: shorten(strings.Join(texts, "; ")),
+	}
 }
 
 // wouldChange says what a dry run would change.
@@ -128,7 +141,8 @@ func (v view) wouldChange(d *verdict) string {
 			if have != "" {
 				from = "version " + have
 			}
-			texts = append(texts, fmt.Sprintf("%s: %d nodes from %s to version %s", kind, kinds[kind][have], from, d.policy.Spec.Kinds[kind].Driver.Version))
+			texts = append(texts, fmt.Sprintf("%s: %d nodes from %s to version %s", kind, kinds[kind][have], from,
+				d.policy.Spec.Kinds[kind].Driver.Version))
 		}
 	}
 	if p := d.policy.Spec.Partition; p != nil {
@@ -147,7 +161,8 @@ func sameSlots(a, b Status) bool {
 
 // same reports whether two statuses say the same.
 func same(a, b Status) bool {
-	return sameSlots(a, b) && a.ObservedGeneration == b.ObservedGeneration && a.Nodes == b.Nodes && slices.Equal(a.Blocked, b.Blocked) && slices.Equal(a.Definitions, b.Definitions) &&
+	return sameSlots(a, b) && a.ObservedGeneration == b.ObservedGeneration && a.Nodes == b.Nodes &&
+		slices.Equal(a.Blocked, b.Blocked) && slices.Equal(a.Definitions, b.Definitions) &&
 		reflect.DeepEqual(texts(a.Conditions), texts(b.Conditions))
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// report makes an event of each condition of a policy that has changed. The first that this process sees of a policy is no
-// news unless it differs from what is written down.
+// report makes an event of each condition of a policy that has changed. The first that this process sees of a policy is
+// no news unless it differs from what is written down.
 func (c *Controller) report(ctx context.Context, p *Policy, now Status) {
 	for _, x := range now.Conditions {
 		key := p.Meta.UID + "/" + x.Type
@@ -23,7 +23,9 @@ func (c *Controller) report(ctx context.Context, p *Policy, now Status) {
 			}
 		}
 		c.news[key] = x
-		if known && was.Status == x.Status && was.Reason == x.Reason || !known && (x.Type == ConditionConflict || x.Type == ConditionAccepted || x.Type == ConditionDefined) && x.Reason != "" && (x.Status == "True") == (x.Type != ConditionConflict) {
+		if known && was.Status == x.Status && was.Reason == x.Reason || !known && (x.Type == ConditionConflict ||
+			x.Type == ConditionAccepted || x.Type == ConditionDefined) && x.Reason != "" &&
+			(x.Status == "True") == (x.Type != ConditionConflict) {
 			continue
 		}
 		kind := "Normal"
@@ -47,7 +49,10 @@ func (x Condition) bad() bool {
 
 // event tells one of a policy.
 func (c *Controller) event(ctx context.Context, p *Policy, kind string, x Condition) {
-	about := object{"apiVersion": "acceld.dev/v1alpha1", "kind": "AcceleratorPolicy", "name": p.Meta.Name, "uid": p.Meta.UID}
+	about := object{
+		"apiVersion": "acceld.dev/v1alpha1", "kind": "AcceleratorPolicy", "name": p.Meta.Name,
+		"uid": p.Meta.UID,
+	}
 	c.emit(ctx, about, kind, x.Type, x.Type+x.Reason, x.Message)
 }
 
@@ -56,13 +61,18 @@ func (c *Controller) emit(ctx context.Context, about object, kind, action, reaso
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	body := map[string]any{
-		"apiVersion": "events.k8s.io/v1", "kind": "Event", "type": kind, "action": action, "reason": reason, "note": note,
-		"metadata":            map[string]any{"generateName": fmt.Sprintf("%s-", about["name"]), "namespace": kube.EventNamespace},
+		"apiVersion": "events.k8s.io/v1", "kind": "Event", "type": kind, "action": action, "reason": reason,
+		"note": note,
+		"metadata": map[string]any{
+			"generateName": fmt.Sprintf("%s-", about["name"]),
+			"namespace":    kube.EventNamespace,
+		},
 		"eventTime":           time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00"), // MicroTime
 		"reportingController": kube.Prefix + "controller", "reportingInstance": "acceld-controller",
 		"regarding": about,
 	}
-	if err := c.o.API.Do(ctx, http.MethodPost, "/apis/events.k8s.io/v1/namespaces/"+kube.EventNamespace+"/events", nil, body, nil); err != nil {
+	if err := c.o.API.Do(ctx, http.MethodPost, "/apis/events.k8s.io/v1/namespaces/"+kube.EventNamespace+"/events", nil,
+		body, nil); err != nil {
 		c.o.Log.Debug("an event was not told", "about", about["name"], "error", err)
 	}
 }
@@ -82,17 +92,21 @@ func newMetrics(r prometheus.Registerer, ready <-chan struct{}) (*metrics, error
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "acceld_policy_" + name, Help: help}, labels)
 	}
 	m := &metrics{
-		nodes:     gauge("nodes", "Nodes of a policy, by state: matched, ready, upgrading, waiting, failed.", "policy", "state"),
-		blocked:   gauge("blocked_nodes", "Nodes that are not as a policy asks, by reason.", "policy", "reason"),
-		held:      gauge("slots", "Slots that are held.", "policy"),
-		problems:  gauge("problem", "1 for a condition of a policy that stays until somebody acts, by its type and reason.", "policy", "condition", "reason"),
+		nodes: gauge("nodes", "Nodes of a policy, by state: matched, ready, upgrading, waiting, failed.", "policy",
+			"state"),
+		blocked: gauge("blocked_nodes", "Nodes that are not as a policy asks, by reason.", "policy", "reason"),
+		held:    gauge("slots", "Slots that are held.", "policy"),
+		problems: gauge("problem",
+			"1 for a condition of a policy that stays until somebody acts, by its type and reason.", "policy",
+			"condition", "reason"),
 		slots:     counter("slots_given_total", "Slots given."),
 		writes:    counter("node_writes_total", "Writes of nodes that the API server took."),
 		conflicts: counter("conflicts_total", "Writes that were refused because something newer was there."),
 		failures:  counter("write_failures_total", "Writes that the API server did not take for another reason."),
 	}
 	read := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "acceld_controller_policies_ready", Help: "1 when the leader has read the cluster and carries out policies, 0 while it does not.",
+		Name: "acceld_controller_policies_ready",
+		Help: "1 when the leader has read the cluster and carries out policies, 0 while it does not.",
 	}, func() float64 {
 		select {
 		case <-ready:
@@ -104,7 +118,10 @@ func newMetrics(r prometheus.Registerer, ready <-chan struct{}) (*metrics, error
 	if r == nil {
 		return m, nil
 	}
-	for _, x := range []prometheus.Collector{m.nodes, m.blocked, m.held, m.problems, m.slots, m.writes, m.conflicts, m.failures, read} {
+	for _, x := range []prometheus.Collector{
+		m.nodes, m.blocked, m.held, m.problems, m.slots, m.writes, m.conflicts,
+		m.failures, read,
+	} {
 		if err := r.Register(x); err != nil {
 			return nil, err
 		}
@@ -123,7 +140,13 @@ func (m *metrics) show(verdicts []*verdict) {
 		for _, x := range []struct {
 			state string
 			count int
-		}{{"matched", s.Nodes.Matched}, {"ready", s.Nodes.Ready}, {"upgrading", s.Nodes.Upgrading}, {"waiting", s.Nodes.Waiting}, {"failed", s.Nodes.Failed}} {
+		}{
+			{"matched", s.Nodes.Matched},
+			{"ready", s.Nodes.Ready},
+			{"upgrading", s.Nodes.Upgrading},
+			{"waiting", s.Nodes.Waiting},
+			{"failed", s.Nodes.Failed},
+		} {
 			m.nodes.WithLabelValues(name, x.state).Set(float64(x.count))
 		}
 		for _, b := range s.Blocked {

@@ -31,7 +31,8 @@ func (c *Controller) create(ctx context.Context, x task, does check, alone strin
 		// Nobody is preempted for a validation, and it makes room for everybody.
 		err := c.o.API.Do(ctx, http.MethodPost, classesPath, query(), object{
 			"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": object{"name": validationClass},
-			"value": -1000, "preemptionPolicy": "Never", "description": "Of the pods with which acceld validates nodes.",
+			"value": -1000, "preemptionPolicy": "Never",
+			"description": "Of the pods with which acceld validates nodes.",
 		}, nil)
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			c.failed(ctx, "making a priority class", validationClass, err)
@@ -48,7 +49,8 @@ func (c *Controller) create(ctx context.Context, x task, does check, alone strin
 	case apierrors.IsAlreadyExists(err): // on its way out
 	case apierrors.IsForbidden(err) && does == checkAlone: // no privileged pods in the namespace
 		c.create(ctx, x, checkDevice, shorten("skipped: "+err.Error()))
-	case apierrors.IsForbidden(err), apierrors.IsNotFound(err), apierrors.IsInvalid(err): // packaging/manifests/validation is missing
+	// packaging/manifests/validation is missing
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err), apierrors.IsInvalid(err):
 		c.conclude(ctx, x, validated{Outcome: validationSkipped, Why: err.Error()})
 	default:
 		c.failed(ctx, "making a pod of a validation", x.pod(does), err)
@@ -80,13 +82,20 @@ func (x task) manifest(does check, alone string) object {
 			"annotations": object{"of": x.of, "check": string(does), "alone": alone, "node": x.node.Meta.Name},
 		},
 		"spec": object{
-			"restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "activeDeadlineSeconds": int(x.timeout.Seconds()),
+			"restartPolicy": "Never", "terminationGracePeriodSeconds": 5,
+			"activeDeadlineSeconds":        int(x.timeout.Seconds()),
 			"automountServiceAccountToken": false, "enableServiceLinks": false, "priorityClassName": validationClass,
 			"tolerations": []object{{"operator": "Exists"}},
-			// Through the scheduler, which counts: a pod that names its node would take a device that it has given to another one.
-			"affinity": object{"nodeAffinity": object{"requiredDuringSchedulingIgnoredDuringExecution": object{"nodeSelectorTerms": []object{{
-				"matchFields": []object{{"key": "metadata.name", "operator": "In", "values": []string{x.node.Meta.Name}}},
-			}}}}},
+			// Through the scheduler, which counts: a pod that names its node would take a device that it has given to
+			// another one.
+			"affinity": object{"nodeAffinity": object{
+				"requiredDuringSchedulingIgnoredDuringExecution": object{"nodeSelectorTerms": []object{{
+					"matchFields": []object{{
+						"key": "metadata.name", "operator": "In",
+						"values": []string{x.node.Meta.Name},
+					}},
+				}}},
+			}},
 			"containers": []object{container},
 		},
 	}

@@ -42,8 +42,8 @@ func orNull[T any](x T) any {
 	return x
 }
 
-// upkeep gives nodes the taints of the policies that hold for them, takes those away that were put there for one that does not
-// any more, and ends cordons of nodes without a slot.
+// upkeep gives nodes the taints of the policies that hold for them, takes those away that were put there for one that
+// does not any more, and ends cordons of nodes without a slot.
 func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[string]bool) {
 	want := map[string][]accel.Taint{}
 	for _, d := range verdicts {
@@ -53,7 +53,9 @@ func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[s
 		}
 		for name := range d.members {
 			for _, t := range p.Spec.Partition.Taints {
-				if !slices.ContainsFunc(want[name], func(x accel.Taint) bool { return x.Key == t.Key && x.Effect == t.Effect }) {
+				if !slices.ContainsFunc(want[name], func(x accel.Taint) bool {
+					return x.Key == t.Key && x.Effect == t.Effect
+				}) {
 					want[name] = append(want[name], t)
 				}
 			}
@@ -76,8 +78,8 @@ func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[s
 	})
 }
 
-// keepTaints returns the annotations and fields to change so that a node has the taints that are wanted, and none that was put
-// there before and is not. A taint that somebody else put there is theirs.
+// keepTaints returns the annotations and fields to change so that a node has the taints that are wanted, and none that
+// was put there before and is not. A taint that somebody else put there is theirs.
 func keepTaints(n *Node, want []accel.Taint) (annotations, spec map[string]any) {
 	annotations, spec = map[string]any{}, map[string]any{}
 	var mine []accel.Taint
@@ -115,8 +117,8 @@ func keepTaints(n *Node, want []accel.Taint) (annotations, spec map[string]any) 
 	return annotations, spec
 }
 
-// release puts the finalizer on policies whose traces must be taken back, and takes it from those that are to go and have
-// left none.
+// release puts the finalizer on policies whose traces must be taken back, and takes it from those that are to go and
+// have left none.
 func (c *Controller) release(ctx context.Context, d *verdict) {
 	p := d.policy
 	marked := slices.Contains(p.Meta.Finalizers, finalizer)
@@ -132,7 +134,10 @@ func (c *Controller) release(ctx context.Context, d *verdict) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	patch := map[string]any{"metadata": map[string]any{"resourceVersion": p.Meta.ResourceVersion, "finalizers": finalizers}}
+	patch := map[string]any{"metadata": map[string]any{
+		"resourceVersion": p.Meta.ResourceVersion,
+		"finalizers":      finalizers,
+	}}
 	answer := &Policy{}
 	if err := c.o.API.Do(ctx, http.MethodPatch, kube.PoliciesPath+"/"+p.Meta.Name, query(), patch, answer); err != nil {
 		c.failed(ctx, "marking a policy", p.Meta.Name, err)
@@ -163,8 +168,8 @@ func (a *agent) Same(o *agent) bool { return a.Spec.NodeName == o.Spec.NodeName 
 // gone is how long a node has no agent before what it left is cleared away: longer than replacing the DaemonSet takes.
 const gone = 10 * time.Minute
 
-// clearAway takes labels, condition, cards and startup taint from nodes whose agent ran in a pod and has none any more: nobody would
-// correct them. An agent that comes back writes them again.
+// clearAway takes labels, condition, cards and startup taint from nodes whose agent ran in a pod and has none any more:
+// nobody would correct them. An agent that comes back writes them again.
 func (c *Controller) clearAway(ctx context.Context, nodes map[string]*Node, agents map[string]*agent, due *due) {
 	has := map[string]bool{}
 	for _, a := range agents {
@@ -199,9 +204,12 @@ func (c *Controller) clear(ctx context.Context, n *Node) error {
 	if n.condition(kube.ConditionType).Type != "" {
 		limited, cancel := context.WithTimeout(ctx, deadline)
 		defer cancel()
-		body := kube.StrategicPatch{"status": map[string]any{"conditions": []any{map[string]any{"type": kube.ConditionType, "$patch": "delete"}}}}
+		body := kube.StrategicPatch{"status": map[string]any{
+			"conditions": []any{map[string]any{"type": kube.ConditionType, "$patch": "delete"}},
+		}}
 		answer := &Node{}
-		if err := c.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+n.Meta.Name+"/status", query(), body, answer); err != nil {
+		if err := c.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+n.Meta.Name+"/status", query(), body,
+			answer); err != nil {
 			return err
 		}
 		c.nodes.Put(answer)
@@ -220,8 +228,13 @@ func (c *Controller) clear(ctx context.Context, n *Node) error {
 			annotations[key] = nil
 		}
 	}
-	patch := map[string]any{"metadata": map[string]any{"resourceVersion": n.Meta.ResourceVersion, "labels": labels, "annotations": annotations}}
-	if taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t taint) bool { return t.Key == kube.TaintKey }); len(taints) < len(n.Spec.Taints) {
+	patch := map[string]any{"metadata": map[string]any{
+		"resourceVersion": n.Meta.ResourceVersion, "labels": labels,
+		"annotations": annotations,
+	}}
+	if taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t taint) bool {
+		return t.Key == kube.TaintKey
+	}); len(taints) < len(n.Spec.Taints) {
 		patch["spec"] = map[string]any{"taints": taints}
 	}
 	limited, cancel := context.WithTimeout(ctx, deadline)

@@ -25,7 +25,8 @@ const ValidationNamespace = "acceld-validation"
 
 // Marks of a validation.
 const (
-	// validationLabel is the label of a node with the outcome, validationAnnotation its annotation with the details; a kind follows.
+	// validationLabel is the label of a node with the outcome, validationAnnotation its annotation with the details; a
+	// kind follows.
 	validationLabel      = kube.Prefix + "validation-"
 	validationAnnotation = kube.Prefix + "validation-"
 	validationSelector   = "app.kubernetes.io/name=acceld-validation"
@@ -130,7 +131,8 @@ func of(n *Node, kind string, w accel.Workload) string {
 	return cmp.Or(n.Meta.Labels[kube.Prefix+kind+".driver-version"], "unknown") + " " + hex.EncodeToString(sum[:4])
 }
 
-// tasks are the kinds of nodes for which policies ask for validation and that serve; asked has all for which they do, as "node kind".
+// tasks are the kinds of nodes for which policies ask for validation and that serve; asked has all for which they do,
+// as "node kind".
 func (v view) tasks(verdicts []*verdict, held map[string]bool) (all []task, asked map[string]bool, parallel int) {
 	asked, parallel = map[string]bool{}, validationParallel
 	for _, d := range verdicts {
@@ -221,7 +223,8 @@ func (c *Controller) forget(ctx context.Context, v view, asked map[string]bool) 
 		}
 		limited, cancel := context.WithTimeout(ctx, deadline)
 		answer := &Node{}
-		err := c.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+name, query(), object{"metadata": object{"labels": labels, "annotations": annotations}}, answer)
+		err := c.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+name, query(),
+			object{"metadata": object{"labels": labels, "annotations": annotations}}, answer)
 		cancel()
 		if err != nil {
 			c.failed(ctx, "forgetting a validation", name, err)
@@ -233,8 +236,8 @@ func (c *Controller) forget(ctx context.Context, v view, asked map[string]bool) 
 
 func (p *trial) over() bool { return p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" }
 
-// begin makes the first pod of a validation, or skips it while the node has no device for it. What the kubelet offers it tells
-// the API server later than the agent says that it serves.
+// begin makes the first pod of a validation, or skips it while the node has no device for it. What the kubelet offers
+// it tells the API server later than the agent says that it serves.
 func (c *Controller) begin(ctx context.Context, x task, due *due) {
 	total, used, err := c.devices(ctx, x)
 	key := x.offer()
@@ -257,11 +260,13 @@ func (c *Controller) begin(ctx context.Context, x task, due *due) {
 	case total == 0:
 		c.conclude(ctx, x, validated{Outcome: validationSkipped, Why: "the kubelet offers no " + x.workload.Resource})
 	case used >= total:
-		c.conclude(ctx, x, validated{Outcome: validationSkipped, Why: fmt.Sprintf("all %d of %s are in use", total, x.workload.Resource)})
+		c.conclude(ctx, x, validated{Outcome: validationSkipped, Why: fmt.Sprintf("all %d of %s are in use", total,
+			x.workload.Resource)})
 	case x.workload.Alone && used == 0:
 		c.create(ctx, x, checkAlone, "")
 	case x.workload.Alone:
-		c.create(ctx, x, checkDevice, fmt.Sprintf("skipped: %d of %d of %s are in use", used, total, x.workload.Resource))
+		c.create(ctx, x, checkDevice, fmt.Sprintf("skipped: %d of %d of %s are in use", used, total,
+			x.workload.Resource))
 	default:
 		c.create(ctx, x, checkDevice, "")
 	}
@@ -283,7 +288,10 @@ func (c *Controller) follow(ctx context.Context, x task, p *trial, due *due) {
 			c.drop(ctx, p)
 		}
 	case p.Status.Phase == "Failed" && p.ending() == "": // its kubelet never started it: somebody was faster
-		if c.conclude(ctx, x, validated{Outcome: validationSkipped, Why: strings.TrimSpace(p.Status.Reason + " " + p.Status.Message), Alone: alone}) {
+		if c.conclude(ctx, x, validated{
+			Outcome: validationSkipped,
+			Why:     strings.TrimSpace(p.Status.Reason + " " + p.Status.Message), Alone: alone,
+		}) {
 			c.drop(ctx, p)
 		}
 	case p.Status.Phase == "Failed":
@@ -292,11 +300,15 @@ func (c *Controller) follow(ctx context.Context, x task, p *trial, due *due) {
 		}
 		c.conclude(ctx, x, validated{Outcome: validationFailed, Why: p.ending(), Alone: alone})
 	case p.Spec.NodeName == "" && age >= unscheduled:
-		if c.conclude(ctx, x, validated{Outcome: validationSkipped, Why: "no device was free: " + p.unscheduled(), Alone: alone}) {
+		if c.conclude(ctx, x, validated{
+			Outcome: validationSkipped, Why: "no device was free: " + p.unscheduled(),
+			Alone: alone,
+		}) {
 			c.drop(ctx, p)
 		}
 	case age >= x.timeout+unscheduled: // the kubelet ends it before, where there is one
-		if c.conclude(ctx, x, validated{Outcome: validationFailed, Why: fmt.Sprintf("it has not ended after %s", x.timeout), Alone: alone}) {
+		if c.conclude(ctx, x, validated{Outcome: validationFailed, Why: fmt.Sprintf("it has not ended after %s",
+			x.timeout), Alone: alone}) {
 			c.drop(ctx, p)
 		}
 	default:
@@ -317,7 +329,8 @@ func (p *trial) ending() string {
 	}
 	for _, s := range p.Status.ContainerStatuses {
 		if t := s.State.Terminated; t != nil {
-			return fmt.Sprintf("exit status %d: %s", t.ExitCode, cmp.Or(strings.Join(strings.Fields(t.Message), " "), t.Reason))
+			return fmt.Sprintf("exit status %d: %s", t.ExitCode, cmp.Or(strings.Join(strings.Fields(t.Message), " "),
+				t.Reason))
 		}
 	}
 	return ""
@@ -347,11 +360,13 @@ func (c *Controller) conclude(ctx context.Context, x task, v validated) bool {
 	limited, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	patch := map[string]any{"metadata": map[string]any{
-		"resourceVersion": x.node.Meta.ResourceVersion, "annotations": map[string]any{validationAnnotation + x.kind: string(b)},
-		"labels": map[string]any{validationLabel + x.kind: string(v.Outcome)},
+		"resourceVersion": x.node.Meta.ResourceVersion,
+		"annotations":     map[string]any{validationAnnotation + x.kind: string(b)},
+		"labels":          map[string]any{validationLabel + x.kind: string(v.Outcome)},
 	}}
 	answer := &Node{}
-	if err := c.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+x.node.Meta.Name, query(), patch, answer); err != nil {
+	if err := c.o.API.Do(limited, http.MethodPatch, nodesPath+"/"+x.node.Meta.Name, query(), patch,
+		answer); err != nil {
 		c.failed(ctx, "noting a validation", x.node.Meta.Name, err)
 		return false
 	}
@@ -367,7 +382,8 @@ func (c *Controller) conclude(ctx context.Context, x task, v validated) bool {
 		note += ": " + v.Why
 	}
 	about := object{"apiVersion": "v1", "kind": "Node", "name": x.node.Meta.Name, "uid": x.node.Meta.UID}
-	c.emit(ctx, about, kind, "Validation", "Validation"+strings.ToUpper(string(v.Outcome[:1]))+string(v.Outcome[1:]), note)
+	c.emit(ctx, about, kind, "Validation", "Validation"+strings.ToUpper(string(v.Outcome[:1]))+string(v.Outcome[1:]),
+		note)
 	return true
 }
 

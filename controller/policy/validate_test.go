@@ -19,7 +19,10 @@ import (
 
 // validating asks for the validation of the kind.
 func validating(alone bool, more object) object {
-	w := object{"image": "registry.example.com/check:v1", "args": []any{"-expect", "1"}, "resource": "qemu.org/edu", "alone": alone}
+	w := object{
+		"image": "registry.example.com/check:v1", "args": []any{"-expect", "1"}, "resource": "qemu.org/edu",
+		"alone": alone,
+	}
 	v := object{"workloads": object{kind: w}, "timeout": "2m"}
 	merge(v, more)
 	return object{"spec": object{"kinds": object{kind: object{}}, "validation": v}}
@@ -32,7 +35,13 @@ func offering(n string) object {
 
 // user is a pod of the node that has so many devices.
 func user(phase, n string) object {
-	return object{"spec": object{"nodeName": "a", "containers": []any{object{"resources": object{"limits": object{"qemu.org/edu": n}}}}}, "status": object{"phase": phase}}
+	return object{
+		"spec": object{
+			"nodeName":   "a",
+			"containers": []any{object{"resources": object{"limits": object{"qemu.org/edu": n}}}},
+		},
+		"status": object{"phase": phase},
+	}
 }
 
 // phase is how far a pod is, with the message of its container when that has ended.
@@ -75,7 +84,8 @@ func outcomeOf(t *testing.T, s *server) validated {
 	return v
 }
 
-// TestValidation: a node is validated once for each driver, alone and with a device, and what came of it is on the node.
+// TestValidation: a node is validated once for each driver, alone and with a device, and what came of it is on the
+// node.
 func TestValidation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -97,7 +107,8 @@ func TestValidation(t *testing.T) {
 		pod := only(checkAlone)
 		spec := part(s.get(pod), "spec")
 		container := spec["containers"].([]any)[0].(object)
-		if part(container, "securityContext")["privileged"] != true || container["resources"] != nil || spec["priorityClassName"] != validationClass || spec["nodeName"] != nil {
+		if part(container, "securityContext")["privileged"] != true || container["resources"] != nil ||
+			spec["priorityClassName"] != validationClass || spec["nodeName"] != nil {
 			t.Errorf("%v", spec)
 		}
 		if s.get(classesPath + "/" + validationClass)["preemptionPolicy"] != "Never" {
@@ -108,12 +119,14 @@ func TestValidation(t *testing.T) {
 		s.edit(pod, phase("Succeeded", ""))
 		pod = only(checkDevice)
 		container = part(s.get(pod), "spec")["containers"].([]any)[0].(object)
-		if diff := cmp.Diff(object{"limits": object{"qemu.org/edu": "1"}}, part(container, "resources")); diff != "" || part(container, "securityContext")["privileged"] != nil {
+		if diff := cmp.Diff(object{"limits": object{"qemu.org/edu": "1"}}, part(container, "resources")); diff != "" ||
+			part(container, "securityContext")["privileged"] != nil {
 			t.Errorf("%v %s", container, diff)
 		}
 		s.edit(pod, phase("Succeeded", ""))
 		wait(10 * time.Second)
-		if v := outcomeOf(t, s); v.Outcome != validationPassed || v.Alone != "passed" || !strings.HasPrefix(v.Of, "1 ") || len(trialsOf(s)) != 0 {
+		if v := outcomeOf(t, s); v.Outcome != validationPassed || v.Alone != "passed" ||
+			!strings.HasPrefix(v.Of, "1 ") || len(trialsOf(s)) != 0 {
 			t.Errorf("%+v, pods %v", v, trialsOf(s))
 		}
 		writes := len(s.written())
@@ -127,13 +140,15 @@ func TestValidation(t *testing.T) {
 		s.edit("/api/v1/namespaces/x/pods/busy", user("Running", "1")) // after it began
 		s.edit(pod, phase("Failed", "11! is\n wrong"))
 		wait(10 * time.Second)
-		if v := outcomeOf(t, s); v.Outcome != validationFailed || v.Why != "exit status 3: 11! is wrong" || v.Alone != "failed" || len(trialsOf(s)) != 1 {
+		if v := outcomeOf(t, s); v.Outcome != validationFailed || v.Why != "exit status 3: 11! is wrong" ||
+			v.Alone != "failed" || len(trialsOf(s)) != 1 {
 			t.Errorf("%+v, pods %v", v, trialsOf(s))
 		}
 		wait(3 * time.Hour)
 		only(checkAlone)
 		// Another workload: one device is in use, so that the check alone is left out.
-		s.edit(policyPath, validating(true, object{"workloads": object{kind: object{"image": "registry.example.com/check:v2"}}}))
+		s.edit(policyPath, validating(true,
+			object{"workloads": object{kind: object{"image": "registry.example.com/check:v2"}}}))
 		only(checkDevice)
 		s.edit(nodePath("a"), object{"metadata": object{"labels": object{servesKey: "pending"}}})
 		wait(10 * time.Second)
@@ -163,8 +178,12 @@ func TestValidationSkipped(t *testing.T) {
 		pod  object // what becomes of the pod; nil when there is none
 		why  string
 	}{
-		{"all are in use", func(s *server) { s.edit("/api/v1/namespaces/x/pods/busy", user("Pending", "2")) }, nil, "all 2 of qemu.org/edu are in use"},
-		{"the node gives none out", func(s *server) { s.edit(nodePath("a"), offering("0")) }, nil, "the kubelet offers no qemu.org/edu"},
+		{"all are in use", func(s *server) {
+			s.edit("/api/v1/namespaces/x/pods/busy", user("Pending", "2"))
+		}, nil, "all 2 of qemu.org/edu are in use"},
+		{"the node gives none out", func(s *server) {
+			s.edit(nodePath("a"), offering("0"))
+		}, nil, "the kubelet offers no qemu.org/edu"},
 		{"the manifests are missing", func(s *server) {
 			s.refuse = func(method, path string, _ object) error {
 				if method == http.MethodPost && path == trialsPath {
@@ -173,10 +192,24 @@ func TestValidationSkipped(t *testing.T) {
 				return nil
 			}
 		}, nil, "forbidden"},
-		{"somebody was faster at the scheduler", func(*server) {}, object{"status": object{"phase": "Pending", "conditions": []any{
-			object{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"},
-		}}}, "no device was free: 0/1 nodes are available"},
-		{"somebody was faster at the kubelet", func(*server) {}, object{"spec": object{"nodeName": "a"}, "status": object{"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no healthy devices"}}, "UnexpectedAdmissionError no healthy devices"},
+		{
+			"somebody was faster at the scheduler", func(*server) {},
+			object{"status": object{"phase": "Pending", "conditions": []any{
+				object{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"},
+			}}},
+			"no device was free: 0/1 nodes are available",
+		},
+		{
+			"somebody was faster at the kubelet", func(*server) {},
+			object{
+				"spec": object{"nodeName": "a"},
+				"status": object{
+					"phase": "Failed", "reason": "UnexpectedAdmissionError",
+					"message": "no healthy devices",
+				},
+			},
+			"UnexpectedAdmissionError no healthy devices",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -194,7 +227,8 @@ func TestValidationSkipped(t *testing.T) {
 					s.edit(all[0], c.pod)
 				}
 				wait(unscheduled + 10*time.Second)
-				if v := outcomeOf(t, s); v.Outcome != validationSkipped || !strings.Contains(v.Why, c.why) || len(trialsOf(s)) != 0 {
+				if v := outcomeOf(t, s); v.Outcome != validationSkipped || !strings.Contains(v.Why, c.why) ||
+					len(trialsOf(s)) != 0 {
 					t.Errorf("%+v, pods %v", v, trialsOf(s))
 				}
 				writes := len(s.written())
@@ -204,7 +238,8 @@ func TestValidationSkipped(t *testing.T) {
 				}
 				s.mu.Lock()
 				s.refuse = nil
-				s.put("/api/v1/namespaces/x/pods/busy", "DELETED", object{"metadata": object{"name": "busy", "namespace": "x"}})
+				s.put("/api/v1/namespaces/x/pods/busy", "DELETED",
+					object{"metadata": object{"name": "busy", "namespace": "x"}})
 				s.mu.Unlock()
 				s.edit(nodePath("a"), offering("2"))
 				wait(skippedFor)
@@ -216,7 +251,8 @@ func TestValidationSkipped(t *testing.T) {
 	}
 }
 
-// TestValidationOfferedLate: a kubelet tells what it offers a little after the agent that it serves; that is not "none".
+// TestValidationOfferedLate: a kubelet tells what it offers a little after the agent that it serves; that is not
+// "none".
 func TestValidationOfferedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -276,7 +312,8 @@ func TestValidationUnprivileged(t *testing.T) {
 				return nil
 			}
 			if name, _ := part(sent, "metadata")["name"].(string); strings.HasPrefix(name, "validate-alone-") {
-				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, name, errors.New("violates PodSecurity"))
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, name,
+					errors.New("violates PodSecurity"))
 			}
 			return nil
 		}
@@ -290,7 +327,8 @@ func TestValidationUnprivileged(t *testing.T) {
 		}
 		s.edit(all[0], phase("Succeeded", ""))
 		wait(10 * time.Second)
-		if v := outcomeOf(t, s); v.Outcome != validationPassed || !strings.HasPrefix(v.Alone, "skipped: ") || !strings.Contains(v.Alone, "violates PodSecurity") {
+		if v := outcomeOf(t, s); v.Outcome != validationPassed || !strings.HasPrefix(v.Alone, "skipped: ") ||
+			!strings.Contains(v.Alone, "violates PodSecurity") {
 			t.Errorf("%+v", v)
 		}
 	})

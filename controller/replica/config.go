@@ -35,7 +35,8 @@ type Config struct {
 
 // TLS says where the certificates are: in a Secret, or in files.
 type TLS struct {
-	// Secret is the name of one in the controller's namespace. Where it is empty the controller makes what belongs in it.
+	// Secret is the name of one in the controller's namespace. Where it is empty the controller makes what belongs in
+	// it.
 	Secret         string `json:"secret,omitempty"`
 	extender.Files `json:",inline"`
 }
@@ -55,7 +56,10 @@ const minLease = 10
 func ParseConfig(data []byte) (*Config, error) {
 	c := &Config{
 		Policies: true, Listen: ":9443", Watched: ":9482", Packing: extender.Pack,
-		Lease: Lease{Namespace: cmp.Or(os.Getenv("POD_NAMESPACE"), kube.Namespace), Name: "acceld-controller", Seconds: 15},
+		Lease: Lease{
+			Namespace: cmp.Or(os.Getenv("POD_NAMESPACE"), kube.Namespace), Name: "acceld-controller",
+			Seconds: 15,
+		},
 	}
 	if err := yaml.UnmarshalStrict(data, c); err != nil {
 		return nil, err

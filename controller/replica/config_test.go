@@ -31,7 +31,8 @@ func TestService(t *testing.T) {
 		t.Setenv("POD_IP", "10.1.2.3")
 		t.Setenv("POD_NAME", "acceld-controller-x")
 		k := o.service()
-		if k.Address.String() != "10.1.2.3" || k.Pod != "acceld-controller-x" || k.Namespace != "acceld-system" || fmt.Sprint(k.Ports) != want {
+		if k.Address.String() != "10.1.2.3" || k.Pod != "acceld-controller-x" || k.Namespace != "acceld-system" ||
+			fmt.Sprint(k.Ports) != want {
 			t.Errorf("%q: %+v", config, k)
 		}
 	}

@@ -80,7 +80,8 @@ func TestManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasSuffix(c.Listen, ":9443") || !strings.HasSuffix(c.Watched, ":9482") || c.TLS.Secret != "acceld-controller-tls" {
+	if !strings.HasSuffix(c.Listen, ":9443") || !strings.HasSuffix(c.Watched, ":9482") ||
+		c.TLS.Secret != "acceld-controller-tls" {
 		t.Errorf("%+v", c)
 	}
 }
@@ -110,7 +111,8 @@ func TestSchedulerConfiguration(t *testing.T) {
 	if err := yaml.UnmarshalStrict([]byte(block(t, "yaml scheduler")), &c); err != nil {
 		t.Fatal(err)
 	}
-	if c.APIVersion != "kubescheduler.config.k8s.io/v1" || c.Kind != "KubeSchedulerConfiguration" || len(c.Extenders) != 1 {
+	if c.APIVersion != "kubescheduler.config.k8s.io/v1" || c.Kind != "KubeSchedulerConfiguration" ||
+		len(c.Extenders) != 1 {
 		t.Fatalf("%+v", c)
 	}
 	e := c.Extenders[0]
@@ -118,7 +120,8 @@ func TestSchedulerConfiguration(t *testing.T) {
 	if err != nil || u.Scheme != "https" || u.Path != "/scheduler" || u.Port() != "9443" {
 		t.Errorf("URL %q: %v", e.URLPrefix, err)
 	}
-	if e.FilterVerb != "filter" || e.PrioritizeVerb != "prioritize" || e.PreemptVerb != "preempt" || e.BindVerb != "bind" {
+	if e.FilterVerb != "filter" || e.PrioritizeVerb != "prioritize" || e.PreemptVerb != "preempt" ||
+		e.BindVerb != "bind" {
 		t.Errorf("verbs %+v", e)
 	}
 	if e.Ignorable || !e.NodeCacheCapable || !e.EnableHTTPS || e.TLSConfig.CAFile == "" {

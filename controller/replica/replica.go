@@ -110,7 +110,10 @@ func (o *Replica) tls() (*tls.Config, error) {
 	}
 	namespace := o.config.Lease.Namespace
 	var names []string
-	for _, name := range []string{"." + namespace + ".svc", "." + namespace + ".svc.cluster.local", "." + namespace, ""} {
+	for _, name := range []string{
+		"." + namespace + ".svc", "." + namespace + ".svc.cluster.local", "." + namespace,
+		"",
+	} {
 		names = append(names, service+name)
 	}
 	o.keeper = &certificate.Keeper{
@@ -214,7 +217,8 @@ func (o *Replica) stand(ctx context.Context, identity string) error {
 		election, end := context.WithCancel(context.WithoutCancel(ctx))
 		left := make(chan struct{})
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-			Lock: lock, LeaseDuration: lease, RenewDeadline: deadline, RetryPeriod: retry, ReleaseOnCancel: true, Name: l.Name,
+			Lock: lock, LeaseDuration: lease, RenewDeadline: deadline, RetryPeriod: retry, ReleaseOnCancel: true,
+			Name: l.Name,
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(term context.Context) {
 					defer close(left)

@@ -10,11 +10,17 @@ import (
 func TestSlotHolds(t *testing.T) {
 	slot := Slot{"a", "2", start}
 	for name, n := range map[string]Node{
-		"silent and without a driver":             {Name: "a", Version: "2", Ready: true, Phase: Silent},
-		"serves the one before":                   {Name: "a", Version: "1", Ready: true, Serving: true, Phase: Waiting, For: "2"},
-		"acts on what it was told before":         {Name: "a", Version: "1", Ready: true, Phase: Upgrading, For: "3"},
-		"acts":                                    {Name: "a", Version: "1", Ready: true, Phase: Upgrading, For: "2"},
-		"failed with another version, before now": {Name: "a", Version: "1", Ready: true, Serving: true, Phase: Failed, For: "1.5"},
+		"silent and without a driver": {Name: "a", Version: "2", Ready: true, Phase: Silent},
+		"serves the one before": {
+			Name: "a", Version: "1", Ready: true, Serving: true, Phase: Waiting,
+			For: "2",
+		},
+		"acts on what it was told before": {Name: "a", Version: "1", Ready: true, Phase: Upgrading, For: "3"},
+		"acts":                            {Name: "a", Version: "1", Ready: true, Phase: Upgrading, For: "2"},
+		"failed with another version, before now": {
+			Name: "a", Version: "1", Ready: true, Serving: true, Phase: Failed,
+			For: "1.5",
+		},
 	} {
 		for _, wanted := range []string{"2", "4"} {
 			if wanted == "4" && n.Phase != Upgrading {

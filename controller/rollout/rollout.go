@@ -1,6 +1,6 @@
-// Package rollout decides which nodes may replace their driver now. It is pure: what it is told of nodes and slots goes in,
-// the slots that hold from now on come out. Who calls it writes the slots down before any node hears of its own, so that a
-// second writer, or one that comes after a crash, starts from the same slots and never gives one twice.
+// Package rollout decides which nodes may replace their driver now. It is pure: what it is told of nodes and slots goes
+// in, the slots that hold from now on come out. Who calls it writes the slots down before any node hears of its own, so
+// that a second writer, or one that comes after a crash, starts from the same slots and never gives one twice.
 package rollout
 
 import (
@@ -14,8 +14,8 @@ import (
 type Limits struct {
 	// MaxParallel is how many nodes have a slot at a time, at least 1.
 	MaxParallel int
-	// MaxUnavailable is how many nodes may be without accelerators at a time, whatever the cause; 0 is no limit of its own.
-	// Nodes that are without already cost nothing more.
+	// MaxUnavailable is how many nodes may be without accelerators at a time, whatever the cause; 0 is no limit of its
+	// own. Nodes that are without already cost nothing more.
 	MaxUnavailable int
 	// StopAfter is how many nodes may fail before no more slots are given; at least 1.
 	StopAfter int
@@ -102,10 +102,13 @@ type Plan struct {
 	Next time.Time
 }
 
-// Decide gives and takes slots for a version, as of now; with an empty one for whatever each node says that it is to have.
-// Nodes must be all that belong to the rollout, each once.
+// Decide gives and takes slots for a version, as of now; with an empty one for whatever each node says that it is to
+// have. Nodes must be all that belong to the rollout, each once.
 func Decide(now time.Time, version string, l Limits, nodes []Node, slots []Slot) Plan {
-	d := decision{now: now, version: version, limits: l, plan: Plan{Ended: map[string]Why{}, Waits: map[string]Why{}}, nodes: map[string]Node{}}
+	d := decision{
+		now: now, version: version, limits: l, plan: Plan{Ended: map[string]Why{}, Waits: map[string]Why{}},
+		nodes: map[string]Node{},
+	}
 	for _, n := range nodes {
 		d.nodes[n.Name] = n
 	}
@@ -124,7 +127,8 @@ type decision struct {
 	limits  Limits
 	nodes   map[string]Node
 	plan    Plan
-	// unavailable is how many nodes are without accelerators or about to be; canaries how many canary nodes are not done.
+	// unavailable is how many nodes are without accelerators or about to be; canaries how many canary nodes are not
+	// done.
 	unavailable, canaries int
 }
 
@@ -146,7 +150,8 @@ func (d *decision) keep(slots []Slot) {
 	}
 }
 
-// ended says how a slot ended; empty when it holds. A node that replaces its driver keeps its slot whatever is wanted by now.
+// ended says how a slot ended; empty when it holds. A node that replaces its driver keeps its slot whatever is wanted
+// by now.
 func (d *decision) ended(s Slot) Why {
 	n, ok := d.nodes[s.Node]
 	switch {
@@ -182,8 +187,8 @@ func (d *decision) hasSlot(name string) bool {
 	return slices.ContainsFunc(d.plan.Slots, func(s Slot) bool { return s.Node == name })
 }
 
-// changed reports whether a node has what is wanted. One that says something has not: it may be to have other parameters of
-// the same version.
+// changed reports whether a node has what is wanted. One that says something has not: it may be to have other
+// parameters of the same version.
 func (d *decision) changed(n Node) bool {
 	return (n.Version == d.version || d.version == "") && n.Serving && n.Phase == Silent && !d.hasSlot(n.Name)
 }
@@ -203,8 +208,8 @@ func (d *decision) count() {
 	}
 }
 
-// give gives slots to those who wait, as far as the limits go: canary nodes first, then those that are without accelerators
-// anyhow, by name.
+// give gives slots to those who wait, as far as the limits go: canary nodes first, then those that are without
+// accelerators anyhow, by name.
 func (d *decision) give() {
 	names := slices.Sorted(maps.Keys(d.nodes))
 	slices.SortStableFunc(names, func(a, b string) int {

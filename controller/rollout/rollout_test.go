@@ -39,7 +39,10 @@ func TestDecide(t *testing.T) {
 		next   time.Time
 		none   bool
 	}{
-		{name: "one at a time, by name", nodes: []Node{waits("b"), waits("a")}, given: []string{"a"}, waits: map[string]Why{"b": Parallel}},
+		{
+			name: "one at a time, by name", nodes: []Node{waits("b"), waits("a")}, given: []string{"a"},
+			waits: map[string]Why{"b": Parallel},
+		},
 		{
 			name: "who is without anyhow comes first", limits: Limits{MaxParallel: 2},
 			nodes: []Node{waits("a"), waits("b"), with(waits("c"), func(n *Node) { n.Serving = false })},
@@ -66,9 +69,16 @@ func TestDecide(t *testing.T) {
 			slots: []Slot{slot("z")}, ended: map[string]Why{"z": Done}, given: []string{"a"},
 		},
 		{
-			name: "a canary that failed is not done, also where more may fail", limits: Limits{MaxParallel: 5, StopAfter: 3},
-			nodes: []Node{waits("a"), with(with(waits("y"), func(n *Node) { n.Canary = true }), done), with(with(waits("z"), func(n *Node) { n.Canary = true }), failed)},
-			slots: []Slot{slot("z")}, ended: map[string]Why{"z": GaveUp}, waits: map[string]Why{"a": CanaryFirst, "z": DidFail},
+			name:   "a canary that failed is not done, also where more may fail",
+			limits: Limits{MaxParallel: 5, StopAfter: 3},
+			nodes: []Node{
+				waits("a"), with(with(waits("y"), func(n *Node) { n.Canary = true }), done),
+				with(with(waits("z"), func(n *Node) { n.Canary = true }), failed),
+			},
+			slots: []Slot{slot("z")}, ended: map[string]Why{"z": GaveUp}, waits: map[string]Why{
+				"a": CanaryFirst,
+				"z": DidFail,
+			},
 		},
 		{
 			name: "a canary that is left out is not waited for", limits: Limits{MaxParallel: 5},
@@ -82,44 +92,65 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "one failure is allowed", limits: Limits{MaxParallel: 5, StopAfter: 2},
-			nodes: []Node{waits("a"), with(waits("b"), failed)}, given: []string{"a"}, waits: map[string]Why{"b": DidFail},
+			nodes: []Node{waits("a"), with(waits("b"), failed)}, given: []string{"a"},
+			waits: map[string]Why{"b": DidFail},
 		},
 		{
 			name: "not asked, left out, paused", limits: Limits{Paused: true},
 			nodes: []Node{
-				with(waits("a"), func(n *Node) { n.Phase, n.For = Silent, "" }), with(waits("b"), func(n *Node) { n.Skip = true }),
+				with(waits("a"), func(n *Node) {
+					n.Phase, n.For = Silent, ""
+				}), with(waits("b"), func(n *Node) { n.Skip = true }),
 				waits("c"), with(waits("d"), func(n *Node) { n.For = "1.5" }),
 			},
 			waits: map[string]Why{"a": Unheard, "b": Skipped, "c": IsPaused, "d": Unheard},
 		},
 		{
 			name: "late", limits: Limits{MaxParallel: 5, Timeout: time.Minute},
-			nodes: []Node{waits("a"), with(waits("b"), upgrading)}, slots: []Slot{slot("b")}, waits: map[string]Why{"a": Stopped},
+			nodes: []Node{waits("a"), with(waits("b"), upgrading)}, slots: []Slot{slot("b")},
+			waits: map[string]Why{"a": Stopped},
 		},
 		{
-			name: "by day", limits: Limits{Windows: night}, nodes: []Node{waits("a"), with(waits("b"), upgrading)}, slots: []Slot{slot("b")},
+			name: "by day", limits: Limits{Windows: night}, nodes: []Node{waits("a"), with(waits("b"), upgrading)},
+			slots: []Slot{slot("b")},
 			waits: map[string]Why{"a": Closed}, next: time.Date(2026, time.March, 4, 22, 0, 0, 0, time.UTC),
 		},
 		{
-			name: "slots of another version: kept while acted on, or while the node may", limits: Limits{MaxParallel: 9},
+			name:   "slots of another version: kept while acted on, or while the node may",
+			limits: Limits{MaxParallel: 9},
 			nodes: []Node{
-				with(waits("acts"), func(n *Node) { n.Phase, n.For = Upgrading, "3" }), with(waits("may"), func(n *Node) { n.For = "3" }),
+				with(waits("acts"), func(n *Node) {
+					n.Phase, n.For = Upgrading, "3"
+				}), with(waits("may"), func(n *Node) { n.For = "3" }),
 				waits("knows"), with(waits("silent"), func(n *Node) { n.Phase, n.For = Silent, "" }),
 			},
-			slots: []Slot{{"acts", "3", start}, {"may", "3", start}, {"knows", "3", start}, {"silent", "3", start}, {"gone", "3", start}},
-			ended: map[string]Why{"gone": Gone, "knows": Withdrawn, "silent": Withdrawn}, given: []string{"knows"}, waits: map[string]Why{"silent": Unheard},
+			slots: []Slot{
+				{"acts", "3", start},
+				{"may", "3", start},
+				{"knows", "3", start},
+				{"silent", "3", start},
+				{"gone", "3", start},
+			},
+			ended: map[string]Why{"gone": Gone, "knows": Withdrawn, "silent": Withdrawn}, given: []string{"knows"},
+			waits: map[string]Why{"silent": Unheard},
 		},
 		{
 			name: "of no version: what each node says", limits: Limits{MaxParallel: 2, StopAfter: 2},
 			nodes: []Node{
-				with(waits("a"), func(n *Node) { n.For = "key-1" }), with(waits("b"), func(n *Node) { n.For = "key-2" }),
-				with(waits("c"), func(n *Node) { n.Phase, n.For = Failed, "key-2" }), with(waits("d"), done), with(waits("e"), upgrading),
+				with(waits("a"), func(n *Node) {
+					n.For = "key-1"
+				}), with(waits("b"), func(n *Node) { n.For = "key-2" }),
+				with(waits("c"), func(n *Node) {
+					n.Phase, n.For = Failed, "key-2"
+				}), with(waits("d"), done), with(waits("e"), upgrading),
 			},
-			slots: []Slot{{"d", "key-2", start}}, ended: map[string]Why{"d": Done}, given: []string{"a", "b"}, waits: map[string]Why{"c": DidFail},
-			none: true,
+			slots: []Slot{{"d", "key-2", start}}, ended: map[string]Why{"d": Done}, given: []string{"a", "b"},
+			waits: map[string]Why{"c": DidFail},
+			none:  true,
 		},
 		{
-			name: "other parameters of the same version", nodes: []Node{with(waits("a"), func(n *Node) { n.Version = "2" })}, given: []string{"a"},
+			name:  "other parameters of the same version",
+			nodes: []Node{with(waits("a"), func(n *Node) { n.Version = "2" })}, given: []string{"a"},
 		},
 	} {
 		version := "2"
@@ -147,7 +178,10 @@ func TestWindows(t *testing.T) {
 	if err != nil {
 		t.Skip("no time zones: ", err)
 	}
-	weekend := []Window{{Days: []time.Weekday{time.Saturday}, From: 22 * time.Hour, To: 4 * time.Hour, Location: berlin}}
+	weekend := []Window{{
+		Days: []time.Weekday{time.Saturday}, From: 22 * time.Hour, To: 4 * time.Hour,
+		Location: berlin,
+	}}
 	for _, c := range []struct {
 		now, change string
 		open        bool
@@ -229,11 +263,14 @@ func (f *fleet) control(l Limits) {
 	}
 }
 
-// TestNeverTooMany: whatever nodes do and whenever the controller dies, the limits hold, and in the end every node has what
-// is wanted.
+// TestNeverTooMany: whatever nodes do and whenever the controller dies, the limits hold, and in the end every node has
+// what is wanted.
 func TestNeverTooMany(t *testing.T) {
 	for seed := range uint64(200) {
-		f := &fleet{t: t, r: rand.New(rand.NewPCG(seed, 7)), now: start, nodes: map[string]*Node{}, granted: map[string]string{}, want: "2", bad: map[string]bool{"3": true}}
+		f := &fleet{
+			t: t, r: rand.New(rand.NewPCG(seed, 7)), now: start, nodes: map[string]*Node{},
+			granted: map[string]string{}, want: "2", bad: map[string]bool{"3": true},
+		}
 		for i := range 30 {
 			name := fmt.Sprintf("n%02d", i)
 			f.nodes[name] = &Node{Name: name, Version: "1", Serving: true, Ready: true, Canary: i == 17}
@@ -264,7 +301,8 @@ func TestNeverTooMany(t *testing.T) {
 				}
 			}
 			if acting > l.MaxParallel || without > l.MaxUnavailable || failed > l.StopAfter+l.MaxParallel-1 {
-				t.Fatalf("seed %d, round %d: %d act, %d without, %d failed; limits %+v", seed, round, acting, without, failed, l)
+				t.Fatalf("seed %d, round %d: %d act, %d without, %d failed; limits %+v", seed, round, acting, without,
+					failed, l)
 			}
 			if round > 200 && !slices.ContainsFunc(f.view(), func(n Node) bool { return n.Version != "4" }) {
 				break

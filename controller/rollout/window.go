@@ -15,8 +15,8 @@ type Window struct {
 	Location *time.Location
 }
 
-// isOpen reports whether a window is open at now, and when that changes next; zero when it never does. Days on which the
-// clock is changed are as long as the clock says they are.
+// isOpen reports whether a window is open at now, and when that changes next; zero when it never does. Days on which
+// the clock is changed are as long as the clock says they are.
 func isOpen(all []Window, now time.Time) (open bool, change time.Time) {
 	if len(all) == 0 {
 		return true, time.Time{}

@@ -203,11 +203,13 @@ func (x *extraction) native(r io.Reader, c Config) error {
 			return nil // made where a file needs it
 		case tar.TypeReg:
 		default:
-			return accel.Problemf(accel.ArtifactInvalid, "its layer has %q, which is neither a file nor a directory", name)
+			return accel.Problemf(accel.ArtifactInvalid, "its layer has %q, which is neither a file nor a directory",
+				name)
 		}
 		digest, known := want[name]
 		if !known || have[name] {
-			return accel.Problemf(accel.ArtifactInvalid, "its layer has the file %q, which its configuration does not name or has twice", name)
+			return accel.Problemf(accel.ArtifactInvalid,
+				"its layer has the file %q, which its configuration does not name or has twice", name)
 		}
 		have[name] = true
 		got, err := x.write(name, content)
@@ -215,7 +217,8 @@ func (x *extraction) native(r io.Reader, c Config) error {
 			return err
 		}
 		if got != digest {
-			return accel.Problemf(accel.DigestMismatch, "its file %q has SHA-256 %s, its configuration says %s", name, got, digest)
+			return accel.Problemf(accel.DigestMismatch, "its file %q has SHA-256 %s, its configuration says %s", name,
+				got, digest)
 		}
 		return nil
 	})
@@ -255,7 +258,10 @@ func packFile(archive *tar.Writer, h *host.Host, name, from string) error {
 	if err != nil {
 		return err
 	}
-	if err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: st.Size(), Mode: 0o600, Format: tar.FormatPAX}); err != nil {
+	if err := archive.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: name, Size: st.Size(), Mode: 0o600,
+		Format: tar.FormatPAX,
+	}); err != nil {
 		return err
 	}
 	_, err = io.Copy(archive, io.LimitReader(f, st.Size()))

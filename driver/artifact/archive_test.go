@@ -97,7 +97,10 @@ func TestLayer(t *testing.T) {
 // TestManyFiles: no more files are written than an artifact may have, over all layers of an image.
 func TestManyFiles(t *testing.T) {
 	const limit = 4
-	for name, layers := range map[string][]int{"as many as allowed": {4}, "in two layers": {2, 2}, "one more": {5}, "one more in two layers": {3, 2}, "a flood": {1000}} {
+	for name, layers := range map[string][]int{
+		"as many as allowed": {4}, "in two layers": {2, 2}, "one more": {5},
+		"one more in two layers": {3, 2}, "a flood": {1000},
+	} {
 		b := newWorkbench(t)
 		dir := b.empty()
 		x := newExtraction(b.h, dir, Limits{Unpacked: 1 << 20, Files: limit})
@@ -146,7 +149,8 @@ func TestPowerCut(t *testing.T) {
 	// A disk that did not take it is said to be at fault, and not the artifact.
 	x = newExtraction(b.h, b.empty(), defaultLimits())
 	x.sync = func(*os.File) error { return fs.ErrInvalid }
-	if err := x.native(packed(t, files...), content().Config); err == nil || explain(err).Reason != accel.InternalError {
+	if err := x.native(packed(t, files...), content().Config); err == nil ||
+		explain(err).Reason != accel.InternalError {
 		t.Error(err)
 	}
 }

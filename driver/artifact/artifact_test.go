@@ -99,16 +99,20 @@ func sum(text string) string {
 func content() Content {
 	return Content{
 		Config: Config{
-			Schema: Schema, Profile: "qemu-edu", DriverVersion: "1.0.0", Arch: "x86_64", KernelRelease: "6.1.0-9-amd64", KernelBuildID: "0123456789abcdef0123",
-			Modules:  []Module{{Name: "edu", File: "edu.ko", SHA256: sum("the module")}},
-			Firmware: []File{{Path: "a/edu.bin", SHA256: sum("the firmware")}},
+			Schema: Schema, Profile: "qemu-edu", DriverVersion: "1.0.0", Arch: "x86_64", KernelRelease: "6.1.0-9-amd64",
+			KernelBuildID: "0123456789abcdef0123",
+			Modules:       []Module{{Name: "edu", File: "edu.ko", SHA256: sum("the module")}},
+			Firmware:      []File{{Path: "a/edu.bin", SHA256: sum("the firmware")}},
 		},
 		Paths: map[string]string{"edu.ko": "/store/edu.ko", "firmware/a/edu.bin": "/store/firmware/a/edu.bin"},
 	}
 }
 
 func this() Wanted {
-	return Wanted{Kind: "qemu-edu", Version: "1.0.0", Arch: "x86_64", KernelRelease: "6.1.0-9-amd64", KernelVersion: "#1 SMP", KernelBuildID: "0123456789abcdef0123"}
+	return Wanted{
+		Kind: "qemu-edu", Version: "1.0.0", Arch: "x86_64", KernelRelease: "6.1.0-9-amd64",
+		KernelVersion: "#1 SMP", KernelBuildID: "0123456789abcdef0123",
+	}
 }
 
 func newRegistry(options ...fake.Option) http.Handler {
@@ -146,7 +150,8 @@ func TestThereAndBack(t *testing.T) {
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	if diff := cmp.Diff(content().Config, got.Config); diff != "" || got.Digest != first.Digest || got.Reference != s.Image+"@"+first.Digest {
+	if diff := cmp.Diff(content().Config, got.Config); diff != "" || got.Digest != first.Digest ||
+		got.Reference != s.Image+"@"+first.Digest {
 		t.Errorf("%+v\n%s", got, diff)
 	}
 	if b.read(dir+"/edu.ko") != "the module" || b.read(dir+"/firmware/a/edu.bin") != "the firmware" {
@@ -172,12 +177,17 @@ func TestPrivateAuthority(t *testing.T) {
 	t.Cleanup(server.Close)
 	s := accel.Source{Image: strings.TrimPrefix(server.URL, "https://") + "/edu"}
 	_, problem := b.c.Pull(t.Context(), s, this(), b.empty())
-	if problem == nil || problem.Reason != accel.RegistryUnreachable || !strings.Contains(problem.Message, "certificate") {
+	if problem == nil || problem.Reason != accel.RegistryUnreachable || !strings.Contains(problem.Message,
+		"certificate") {
 		t.Fatal(problem)
 	}
-	for file, want := range map[string]string{"/etc/none.pem": "cannot read the certificate authority", "/store/edu.ko": "has no certificate"} {
+	for file, want := range map[string]string{
+		"/etc/none.pem": "cannot read the certificate authority",
+		"/store/edu.ko": "has no certificate",
+	} {
 		s.CA = file
-		if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); problem == nil || !strings.Contains(problem.Message, want) {
+		if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); problem == nil ||
+			!strings.Contains(problem.Message, want) {
 			t.Errorf("%s: %v", file, problem)
 		}
 	}
@@ -197,7 +207,10 @@ func TestPrivateAuthority(t *testing.T) {
 
 // TestPlainHTTP: only loopback, and what is allowed, is asked without TLS; a private address is not.
 func TestPlainHTTP(t *testing.T) {
-	for repository, want := range map[string]bool{"127.0.0.1:5000/x": true, "localhost/x": true, "[::1]:5000/x": true, "10.0.0.1/x": false, "registry.local/x": false, "localhost.example/x": false} {
+	for repository, want := range map[string]bool{
+		"127.0.0.1:5000/x": true, "localhost/x": true, "[::1]:5000/x": true,
+		"10.0.0.1/x": false, "registry.local/x": false, "localhost.example/x": false,
+	} {
 		if loopback(repository) != want {
 			t.Errorf("%s is loopback: %t", repository, !want)
 		}
@@ -271,13 +284,16 @@ func TestCredentials(t *testing.T) {
 		auths map[string]any
 		good  bool
 	}{
-		"host":          {map[string]any{protected: entry("me", "secret")}, true},
-		"URL":           {map[string]any{"http://" + protected + "/v1/": entry("me", "secret")}, true},
-		"most specific": {map[string]any{protected: entry("x", "wrong"), protected + "/team": entry("me", "secret")}, true},
-		"other path":    {map[string]any{protected + "/tea": entry("me", "secret")}, false},
-		"wrong":         {map[string]any{protected: entry("me", "wrong-secret")}, false},
-		"nothing":       {map[string]any{}, false},
-		"broken":        {map[string]any{protected: map[string]string{"auth": "secret"}}, false},
+		"host": {map[string]any{protected: entry("me", "secret")}, true},
+		"URL":  {map[string]any{"http://" + protected + "/v1/": entry("me", "secret")}, true},
+		"most specific": {
+			map[string]any{protected: entry("x", "wrong"), protected + "/team": entry("me", "secret")},
+			true,
+		},
+		"other path": {map[string]any{protected + "/tea": entry("me", "secret")}, false},
+		"wrong":      {map[string]any{protected: entry("me", "wrong-secret")}, false},
+		"nothing":    {map[string]any{}, false},
+		"broken":     {map[string]any{protected: map[string]string{"auth": "secret"}}, false},
 	} {
 		text, _ := json.Marshal(map[string]any{"auths": row.auths})
 		b.write("/etc/config.json", string(text))
@@ -296,7 +312,8 @@ func TestCredentials(t *testing.T) {
 		}
 	}
 	b.write("/etc/config.json", "secret")
-	if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); problem == nil || problem.Reason != accel.RegistryDenied || strings.Contains(problem.Message, "secret\"") {
+	if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); problem == nil ||
+		problem.Reason != accel.RegistryDenied || strings.Contains(problem.Message, "secret\"") {
 		t.Error(problem)
 	}
 }
@@ -325,21 +342,26 @@ func TestKeys(t *testing.T) {
 			t.Error(name, problem)
 		}
 		s.Keys = []string{"/etc/other.pub"}
-		if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); problem == nil || problem.Reason != accel.SignatureInvalid {
+		if _, problem := b.c.Pull(t.Context(), s, this(), b.empty()); problem == nil ||
+			problem.Reason != accel.SignatureInvalid {
 			t.Error(name, problem)
 		}
 	}
 	b := newWorkbench(t)
 	short, _ := x509.MarshalPKIXPublicKey(&rsa.PublicKey{N: new(big.Int).Rsh(rsa2048.N, 1100), E: 65537})
 	b.write("/etc/short.pub", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: short})))
-	b.write("/etc/encrypted.key", string(pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED SIGSTORE PRIVATE KEY", Bytes: []byte("x")})))
+	b.write("/etc/encrypted.key", string(pem.EncodeToMemory(&pem.Block{
+		Type:  "ENCRYPTED SIGSTORE PRIVATE KEY",
+		Bytes: []byte("x"),
+	})))
 	if _, err := readPublic(b.h, []string{"/etc/short.pub"}); err == nil {
 		t.Error("a short key was taken")
 	}
 	if _, err := readPublic(b.h, []string{"/store/edu.ko"}); err == nil {
 		t.Error("no key was taken")
 	}
-	if _, problem := ReadKey(b.h, "/etc/encrypted.key"); problem == nil || !strings.Contains(problem.Message, "encrypted") {
+	if _, problem := ReadKey(b.h, "/etc/encrypted.key"); problem == nil || !strings.Contains(problem.Message,
+		"encrypted") {
 		t.Error(problem)
 	}
 }
@@ -384,7 +406,8 @@ func TestReferredSignature(t *testing.T) {
 			})
 			signed, _ := (&Key{private}).sign(encoded(statementType, statement))
 			text, _ := json.Marshal(map[string]any{"mediaType": bundleType, "dsseEnvelope": map[string]any{
-				"payload": statement, "payloadType": statementType, "signatures": []any{map[string]string{"sig": base64.StdEncoding.EncodeToString(signed)}},
+				"payload": statement, "payloadType": statementType,
+				"signatures": []any{map[string]string{"sig": base64.StdEncoding.EncodeToString(signed)}},
 			}})
 			subject, _ := v1.NewHash(pushed.Digest)
 			a, err := assemble(v1.Manifest{
@@ -420,8 +443,10 @@ func (b *workbench) image(s accel.Source, tag string, files map[string]string) v
 	if err := w.Close(); err != nil {
 		b.t.Fatal(err)
 	}
-	config := memoryBlob(types.OCIConfigJSON, []byte(`{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}`))
-	a, err := assemble(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1}, config, memoryBlob(types.OCIUncompressedLayer, layer.Bytes()))
+	config := memoryBlob(types.OCIConfigJSON,
+		[]byte(`{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}`))
+	a, err := assemble(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1}, config,
+		memoryBlob(types.OCIUncompressedLayer, layer.Bytes()))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -461,7 +486,8 @@ func TestForeignImageStaysInItsPlace(t *testing.T) {
 		good, evil := s, s
 		good.Image, evil.Image = s.Image+":good", s.Image+":evil"
 		dir := b.empty()
-		if _, problem := b.c.Pull(t.Context(), good, this(), dir); problem != nil || b.read(dir+"/firmware/a/edu.bin") != "the firmware" {
+		if _, problem := b.c.Pull(t.Context(), good, this(), dir); problem != nil ||
+			b.read(dir+"/firmware/a/edu.bin") != "the firmware" {
 			t.Fatal(problem)
 		}
 		_, problem := b.c.Pull(t.Context(), evil, this(), b.empty())
@@ -479,7 +505,8 @@ func TestForeignImageStaysInItsPlace(t *testing.T) {
 	}
 }
 
-// TestIndex: of an image for several architectures either the one that is taken or the index is signed, and one is enough.
+// TestIndex: of an image for several architectures either the one that is taken or the index is signed, and one is
+// enough.
 func TestIndex(t *testing.T) {
 	private, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	stranger, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -499,10 +526,14 @@ func TestIndex(t *testing.T) {
 			b := newWorkbench(t)
 			b.public("/etc/k.pub", private.Public())
 			s := accel.Source{Image: serve(t, newRegistry()) + "/edu"}
-			other := b.image(s, "other", map[string]string{"opt/lib/modules/6.1.0-9-arm64/edu.ko": "the module of another machine"})
+			other := b.image(s, "other",
+				map[string]string{"opt/lib/modules/6.1.0-9-arm64/edu.ko": "the module of another machine"})
 			other.Platform.Architecture = "arm64"
 			ours := b.image(s, "ours", map[string]string{"opt/lib/modules/6.1.0-9-amd64/edu.ko": "the module"})
-			raw, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{other, ours}})
+			raw, err := json.Marshal(v1.IndexManifest{
+				SchemaVersion: 2, MediaType: types.OCIImageIndex,
+				Manifests: []v1.Descriptor{other, ours},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -263,7 +263,10 @@ func (c *Client) Export(file string, contents []Content, dir string, key *Key) (
 		config := content.Config
 		w := Wanted{Version: config.version(), Arch: config.Arch, KernelRelease: config.KernelRelease}
 		all, names = append(all, made), append(names, tag(config.Profile, w.Tags()[0]))
-		out = append(out, Pushed{Reference: file + "@" + made.manifest.digest.String(), Digest: made.manifest.digest.String()})
+		out = append(out, Pushed{
+			Reference: file + "@" + made.manifest.digest.String(),
+			Digest:    made.manifest.digest.String(),
+		})
 		if key != nil {
 			signed, err := signature(key, config.Profile, made.manifest.digest)
 			if err != nil {
@@ -324,7 +327,10 @@ func addBlob(archive *tar.Writer, b blob) error {
 }
 
 func addFile(archive *tar.Writer, name string, size int64, r io.Reader) error {
-	if err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o644, Format: tar.FormatPAX}); err != nil {
+	if err := archive.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o644,
+		Format: tar.FormatPAX,
+	}); err != nil {
 		return err
 	}
 	_, err := io.Copy(archive, r)

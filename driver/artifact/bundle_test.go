@@ -11,7 +11,10 @@ import (
 // TestLargeIndex: an index above the limit is not read, in a file as in a directory.
 func TestLargeIndex(t *testing.T) {
 	const limit = 1000
-	for size, want := range map[int]accel.Reason{100: "", limit: "", limit + 1: accel.ArtifactInvalid, 100 * limit: accel.ArtifactInvalid} {
+	for size, want := range map[int]accel.Reason{
+		100: "", limit: "", limit + 1: accel.ArtifactInvalid,
+		100 * limit: accel.ArtifactInvalid,
+	} {
 		b := newWorkbench(t)
 		b.c.o.Limits.Manifest = limit
 		index := `{"schemaVersion":2,"manifests":[]}`

@@ -13,8 +13,8 @@ import (
 // Options of a [Client]. The zero value of each field is usable.
 type Options struct {
 	Log *slog.Logger
-	// Progress is told how far each transfer is, some times a second, by goroutines of its own; it must be quick. The kind is
-	// empty: the caller knows it. Nil when nobody looks.
+	// Progress is told how far each transfer is, some times a second, by goroutines of its own; it must be quick. The
+	// kind is empty: the caller knows it. Nil when nobody looks.
 	Progress func(accel.Progress)
 	// Limits replaces the built-in ones when its fields are set.
 	Limits Limits

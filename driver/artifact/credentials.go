@@ -25,7 +25,8 @@ func credentials(h *host.Host, file string, repo name.Repository) (authn.Authent
 		Auths map[string]json.RawMessage `json:"auths"`
 	}
 	if json.Unmarshal([]byte(text), &config) != nil { // the error would quote the file
-		return nil, accel.Problemf(accel.RegistryDenied, "cannot read the credentials in %q: not JSON as `docker login` writes it", file)
+		return nil, accel.Problemf(accel.RegistryDenied,
+			"cannot read the credentials in %q: not JSON as `docker login` writes it", file)
 	}
 	wanted := repo.RegistryStr() + "/" + repo.RepositoryStr()
 	best, length := json.RawMessage(nil), -1
@@ -40,7 +41,8 @@ func credentials(h *host.Host, file string, repo name.Repository) (authn.Authent
 	}
 	var auth authn.AuthConfig
 	if json.Unmarshal(best, &auth) != nil {
-		return nil, accel.Problemf(accel.RegistryDenied, "cannot read the credentials for %q in %q", repo.RegistryStr(), file)
+		return nil, accel.Problemf(accel.RegistryDenied, "cannot read the credentials for %q in %q", repo.RegistryStr(),
+			file)
 	}
 	return authn.FromConfig(auth), nil
 }

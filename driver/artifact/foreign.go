@@ -27,13 +27,15 @@ const whiteout = ".wh." // OCI image specification 1.1, layer.md
 func (f *foreign) layer(r io.Reader) error {
 	return f.x.each(r, func(header *tar.Header, name string, content io.Reader) error {
 		if base := path.Base(name); strings.HasPrefix(base, whiteout) {
-			return f.remove(path.Join(path.Dir(name), strings.TrimPrefix(base, whiteout)), base == whiteout+whiteout+".opq", path.Dir(name))
+			return f.remove(path.Join(path.Dir(name), strings.TrimPrefix(base, whiteout)),
+				base == whiteout+whiteout+".opq", path.Dir(name))
 		}
 		if !f.wants(name) || header.Typeflag == tar.TypeDir {
 			return nil
 		}
 		if header.Typeflag != tar.TypeReg {
-			return accel.Problemf(accel.ArtifactInvalid, "its layer has %q, which is neither a file nor a directory", name)
+			return accel.Problemf(accel.ArtifactInvalid, "its layer has %q, which is neither a file nor a directory",
+				name)
 		}
 		f.n++
 		file := fmt.Sprintf("layered-%d", f.n)
@@ -53,7 +55,8 @@ func (f *foreign) wants(name string) bool {
 	if strings.HasPrefix(name, firmwareDir) {
 		return true
 	}
-	return strings.HasPrefix(name, f.modules) && slices.ContainsFunc([]string{".ko", ".ko.xz", ".ko.zst", ".ko.gz"}, func(s string) bool { return strings.HasSuffix(name, s) })
+	return strings.HasPrefix(name, f.modules) && slices.ContainsFunc([]string{".ko", ".ko.xz", ".ko.zst", ".ko.gz"},
+		func(s string) bool { return strings.HasSuffix(name, s) })
 }
 
 // remove forgets name and everything below it, or everything in dir when the layer makes that opaque.

@@ -8,16 +8,24 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestForeignLayers: a layer hides what the layers below it have, as in a container, and no module takes the name of another one.
+// TestForeignLayers: a layer hides what the layers below it have, as in a container, and no module takes the name of
+// another one.
 func TestForeignLayers(t *testing.T) {
 	const modules = "opt/lib/modules/6.1.0-9-amd64/"
-	below := []entry{{modules + "extra/edu.ko", "old"}, {modules + "other.ko", "other"}, {"firmware/a/edu.bin", "firmware"}}
+	below := []entry{
+		{modules + "extra/edu.ko", "old"},
+		{modules + "other.ko", "other"},
+		{"firmware/a/edu.bin", "firmware"},
+	}
 	for name, c := range map[string]struct {
 		above  []entry
 		want   map[string]string
 		reason accel.Reason
 	}{
-		"nothing above": {want: map[string]string{"edu.ko": "old", "other.ko": "other", "firmware/a/edu.bin": "firmware"}},
+		"nothing above": {want: map[string]string{
+			"edu.ko": "old", "other.ko": "other",
+			"firmware/a/edu.bin": "firmware",
+		}},
 		"another text": {
 			above: []entry{{modules + "extra/edu.ko", "new"}},
 			want:  map[string]string{"edu.ko": "new", "other.ko": "other", "firmware/a/edu.bin": "firmware"},

@@ -103,10 +103,12 @@ func (w Wanted) mismatch(c Config) *accel.Problem {
 		return accel.Problemf(accel.KernelMismatch, "is for kernel %q, running is %q", c.KernelRelease, w.KernelRelease)
 	case c.KernelBuildID != "" && w.KernelBuildID != "":
 		if c.KernelBuildID != w.KernelBuildID {
-			return accel.Problemf(accel.KernelMismatch, "is for kernel %q with build-id %s, the running one has %s", c.KernelRelease, c.KernelBuildID, w.KernelBuildID)
+			return accel.Problemf(accel.KernelMismatch, "is for kernel %q with build-id %s, the running one has %s",
+				c.KernelRelease, c.KernelBuildID, w.KernelBuildID)
 		}
 	case c.KernelVersion != "" && w.KernelVersion != "" && c.KernelVersion != w.KernelVersion:
-		return accel.Problemf(accel.KernelMismatch, "is for kernel %q %q, running is %q", c.KernelRelease, c.KernelVersion, w.KernelVersion)
+		return accel.Problemf(accel.KernelMismatch, "is for kernel %q %q, running is %q", c.KernelRelease,
+			c.KernelVersion, w.KernelVersion)
 	}
 	if w.Version != "" && c.version() != w.Version {
 		return accel.Problemf(accel.ArtifactNotFound, "is of version %q, wanted is %q", c.version(), w.Version)
@@ -137,7 +139,8 @@ func parseConfig(data []byte) (Config, error) {
 	}
 	seen := map[string]bool{}
 	for _, m := range c.Modules {
-		if m.File != path.Base(m.File) || !strings.HasSuffix(m.File, ".ko") || strings.HasPrefix(m.File, ".") || seen[m.File] || m.Name == "" {
+		if m.File != path.Base(m.File) || !strings.HasSuffix(m.File, ".ko") || strings.HasPrefix(m.File, ".") ||
+			seen[m.File] || m.Name == "" {
 			return c, fmt.Errorf("its configuration names the module file %q", m.File)
 		}
 		seen[m.File] = true
@@ -156,7 +159,8 @@ const firmwareDir = "firmware/"
 
 // local reports whether name is a clean relative path that stays where it is put.
 func local(name string) bool {
-	return name != "" && name != "." && !path.IsAbs(name) && path.Clean(name) == name && name != ".." && !strings.HasPrefix(name, "../") && !strings.ContainsAny(name, "\x00\n")
+	return name != "" && name != "." && !path.IsAbs(name) && path.Clean(name) == name && name != ".." &&
+		!strings.HasPrefix(name, "../") && !strings.ContainsAny(name, "\x00\n")
 }
 
 // files returns the digest of every file in the layer by its name there.

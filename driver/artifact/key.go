@@ -20,7 +20,8 @@ import (
 // Key signs artifacts: ECDSA, Ed25519 or RSA.
 type Key struct{ signer crypto.Signer }
 
-// ReadKey reads a private key in PEM that is not encrypted, as `openssl genpkey` writes it. Name is as the host sees it.
+// ReadKey reads a private key in PEM that is not encrypted, as `openssl genpkey` writes it. Name is as the host sees
+// it.
 func ReadKey(h *host.Host, name string) (*Key, *accel.Problem) {
 	text, err := h.ReadFile(name)
 	if err != nil {
@@ -42,7 +43,9 @@ func parsePrivate(text []byte) (crypto.Signer, error) {
 	var err error
 	switch {
 	case strings.Contains(block.Type, "ENCRYPTED"):
-		return nil, errors.New("it is encrypted: decrypt it first, for instance with `cosign import-key-pair` the other way round or `openssl pkey`")
+		return nil,
+			errors.New(
+				"it is encrypted: decrypt it first, for instance with `cosign import-key-pair` the other way round or `openssl pkey`")
 	case block.Type == "EC PRIVATE KEY":
 		key, err = x509.ParseECPrivateKey(block.Bytes)
 	case block.Type == "RSA PRIVATE KEY":

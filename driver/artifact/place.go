@@ -46,7 +46,8 @@ func newManifest(raw []byte, kind types.MediaType) manifest {
 // of the descriptor.
 func open(ctx context.Context, from place, d v1.Descriptor, limit int64) (io.ReadCloser, error) {
 	if d.Digest.Algorithm != "sha256" || d.Size < 0 || d.Size > limit {
-		return nil, accel.Problemf(accel.ArtifactInvalid, "its blob %q of %d bytes is not one of sha256 and at most %d bytes", d.Digest, d.Size, limit)
+		return nil, accel.Problemf(accel.ArtifactInvalid,
+			"its blob %q of %d bytes is not one of sha256 and at most %d bytes", d.Digest, d.Size, limit)
 	}
 	r, err := from.blob(ctx, d)
 	if err != nil {
@@ -68,7 +69,8 @@ func (c *checking) Read(p []byte) (int, error) {
 	c.sum.Write(p[:n])
 	c.n += int64(n)
 	if c.n > c.want.Size {
-		return n, accel.Problemf(accel.DigestMismatch, "its blob %s has more than its %d bytes", c.want.Digest, c.want.Size)
+		return n, accel.Problemf(accel.DigestMismatch, "its blob %s has more than its %d bytes", c.want.Digest,
+			c.want.Size)
 	}
 	var machine *fs.PathError
 	if err == nil || errors.As(err, &machine) {
@@ -77,11 +79,13 @@ func (c *checking) Read(p []byte) (int, error) {
 	got := hex.EncodeToString(c.sum.Sum(nil))
 	switch {
 	case errors.Is(err, io.EOF) && (c.n != c.want.Size || got != c.want.Digest.Hex):
-		return n, accel.Problemf(accel.DigestMismatch, "its blob %s is %d bytes with SHA-256 %s, wanted are %d", c.want.Digest, c.n, got, c.want.Size)
+		return n, accel.Problemf(accel.DigestMismatch, "its blob %s is %d bytes with SHA-256 %s, wanted are %d",
+			c.want.Digest, c.n, got, c.want.Size)
 	case !errors.Is(err, io.EOF) && c.n == c.want.Size && got == c.want.Digest.Hex:
 		return n, io.EOF // all of it came: how the connection ended does not matter
 	case !errors.Is(err, io.EOF) && !network(err): // the registry library compares the digest too
-		return n, accel.Problemf(accel.DigestMismatch, "its blob %s is %d bytes with SHA-256 %s, wanted are %d", c.want.Digest, c.n, got, c.want.Size)
+		return n, accel.Problemf(accel.DigestMismatch, "its blob %s is %d bytes with SHA-256 %s, wanted are %d",
+			c.want.Digest, c.n, got, c.want.Size)
 	}
 	return n, err
 }

@@ -60,14 +60,26 @@ func TestBlob(t *testing.T) {
 		want   accel.Reason
 		unread bool // not even asked for
 	}{
-		"as large as allowed":       {d: of(good), sent: bytes.NewReader(good)},
-		"a byte too large":          {d: of(large), sent: bytes.NewReader(large), want: accel.ArtifactInvalid, unread: true},
-		"of another hash":           {d: otherHash, sent: bytes.NewReader(good), want: accel.ArtifactInvalid, unread: true},
-		"less than nothing":         {d: negative, sent: bytes.NewReader(good), want: accel.ArtifactInvalid, unread: true},
-		"less than its descriptor":  {d: of(good), sent: bytes.NewReader(good[1:]), want: accel.DigestMismatch},
-		"more than its descriptor":  {d: otherSize, sent: bytes.NewReader(good), want: accel.DigestMismatch},
-		"other than its descriptor": {d: of(good), sent: bytes.NewReader(append([]byte("y"), good[1:]...)), want: accel.DigestMismatch},
-		"without an end":            {d: of(good), sent: &flood{}, want: accel.DigestMismatch},
+		"as large as allowed": {d: of(good), sent: bytes.NewReader(good)},
+		"a byte too large": {
+			d: of(large), sent: bytes.NewReader(large), want: accel.ArtifactInvalid,
+			unread: true,
+		},
+		"of another hash": {
+			d: otherHash, sent: bytes.NewReader(good), want: accel.ArtifactInvalid,
+			unread: true,
+		},
+		"less than nothing": {
+			d: negative, sent: bytes.NewReader(good), want: accel.ArtifactInvalid,
+			unread: true,
+		},
+		"less than its descriptor": {d: of(good), sent: bytes.NewReader(good[1:]), want: accel.DigestMismatch},
+		"more than its descriptor": {d: otherSize, sent: bytes.NewReader(good), want: accel.DigestMismatch},
+		"other than its descriptor": {
+			d: of(good), sent: bytes.NewReader(append([]byte("y"), good[1:]...)),
+			want: accel.DigestMismatch,
+		},
+		"without an end": {d: of(good), sent: &flood{}, want: accel.DigestMismatch},
 	} {
 		s := &shelf{content: func(v1.Descriptor) (io.Reader, error) { return c.sent, nil }}
 		got, err := readBlob(t.Context(), s, c.d, limit)
@@ -108,7 +120,8 @@ func TestBounded(t *testing.T) {
 			img.Layers, sum = append(img.Layers, v1.Descriptor{Size: size}), sum+size
 		}
 		total, err := c.bounded(img)
-		if row.good && (err != nil || total != sum) || !row.good && (err == nil || explain(err).Reason != accel.ArtifactInvalid) {
+		if row.good && (err != nil || total != sum) || !row.good &&
+			(err == nil || explain(err).Reason != accel.ArtifactInvalid) {
 			t.Errorf("%s: %d bytes, %v", name, total, err)
 		}
 	}

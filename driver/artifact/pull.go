@@ -53,7 +53,8 @@ func (c *Client) Pull(ctx context.Context, s accel.Source, w Wanted, dir string)
 		if err := c.h.RemoveAll(to); err != nil {
 			return Pulled{}, writeProblem(err, to)
 		}
-		if local := problem.Reason; local == accel.NoSpace || local == accel.ReadOnly || local == accel.InternalError || ctx.Err() != nil {
+		if local := problem.Reason; local == accel.NoSpace || local == accel.ReadOnly || local == accel.InternalError ||
+			ctx.Err() != nil {
 			break // another registry does not help
 		}
 	}
@@ -102,7 +103,9 @@ func worst(all []*accel.Problem) *accel.Problem {
 }
 
 // pullFrom is Pull from one repository.
-func (c *Client) pullFrom(ctx context.Context, s accel.Source, repository string, r reference, w Wanted, keys []crypto.PublicKey, dir string) (Pulled, *accel.Problem) {
+func (c *Client) pullFrom(ctx context.Context, s accel.Source, repository string, r reference, w Wanted,
+	keys []crypto.PublicKey, dir string,
+) (Pulled, *accel.Problem) {
 	from, err := dial(ctx, c.h, s, repository, c.o.Stall, c.o.Limits)
 	if err != nil {
 		return Pulled{}, asProblem(err)
@@ -112,7 +115,9 @@ func (c *Client) pullFrom(ctx context.Context, s accel.Source, repository string
 }
 
 // pullPlace takes the first of refs that is for this machine.
-func (c *Client) pullPlace(ctx context.Context, from place, where string, refs []string, pinned bool, w Wanted, keys []crypto.PublicKey, dir string) (Pulled, *accel.Problem) {
+func (c *Client) pullPlace(ctx context.Context, from place, where string, refs []string, pinned bool, w Wanted,
+	keys []crypto.PublicKey, dir string,
+) (Pulled, *accel.Problem) {
 	var texts []string
 	for _, ref := range refs {
 		var out Pulled
@@ -169,7 +174,9 @@ func (c *Client) empty(dir string) error {
 }
 
 // take checks and unpacks what a place has under a tag or a digest.
-func (c *Client) take(ctx context.Context, t *transfer, from place, where, ref string, w Wanted, keys []crypto.PublicKey, dir string) (Pulled, error) {
+func (c *Client) take(ctx context.Context, t *transfer, from place, where, ref string, w Wanted,
+	keys []crypto.PublicKey, dir string,
+) (Pulled, error) {
 	top, err := from.manifest(ctx, ref)
 	if err != nil {
 		return Pulled{}, err
@@ -215,7 +222,8 @@ func (c *Client) take(ctx context.Context, t *transfer, from place, where, ref s
 
 // config reads the configuration of an artifact.
 func (c *Client) config(ctx context.Context, from place, img v1.Manifest) (Config, error) {
-	if len(img.Layers) != 1 || string(img.Layers[0].MediaType) != LayerType || string(img.Config.MediaType) != ConfigType {
+	if len(img.Layers) != 1 || string(img.Layers[0].MediaType) != LayerType ||
+		string(img.Config.MediaType) != ConfigType {
 		return Config{}, invalidf("its manifest does not have one layer of type %s", LayerType)
 	}
 	text, err := readBlob(ctx, from, img.Config, c.o.Limits.Manifest)
@@ -238,13 +246,16 @@ func (c *Client) bounded(img v1.Manifest) (total int64, err error) {
 		total += l.Size
 	}
 	if total > c.o.Limits.Packed || len(img.Layers) > c.o.Limits.Layers {
-		return 0, invalidf("it has %d layers with %d bytes, allowed are %d with %d", len(img.Layers), total, c.o.Limits.Layers, c.o.Limits.Packed)
+		return 0, invalidf("it has %d layers with %d bytes, allowed are %d with %d", len(img.Layers), total,
+			c.o.Limits.Layers, c.o.Limits.Packed)
 	}
 	return total, nil
 }
 
 // each gives every layer to do, in order.
-func (c *Client) each(ctx context.Context, t *transfer, from place, layers []v1.Descriptor, do func(io.Reader) error) error {
+func (c *Client) each(ctx context.Context, t *transfer, from place, layers []v1.Descriptor,
+	do func(io.Reader) error,
+) error {
 	for _, l := range layers {
 		r, err := open(ctx, from, l, c.o.Limits.Packed)
 		if err != nil {
@@ -282,7 +293,8 @@ func parseReference(s accel.Source) (reference, error) {
 	r := reference{server: server, repository: rest, tag: tag, digest: digest}
 	if digest != "" {
 		if h, err := v1.NewHash(digest); err != nil || h.Algorithm != "sha256" {
-			return r, accel.Problemf(accel.ConfigInvalid, "the digest %q is not sha256 and 64 hexadecimal digits", digest)
+			return r, accel.Problemf(accel.ConfigInvalid, "the digest %q is not sha256 and 64 hexadecimal digits",
+				digest)
 		}
 	}
 	if tag != "" {

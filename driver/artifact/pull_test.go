@@ -34,7 +34,8 @@ func TestMirrorBreaksOff(t *testing.T) {
 	}
 }
 
-// TestWorst: of several failures the one that a person must see is the reason, in whatever order they came, and the message has all.
+// TestWorst: of several failures the one that a person must see is the reason, in whatever order they came, and the
+// message has all.
 func TestWorst(t *testing.T) {
 	for _, c := range []struct{ one, other, want accel.Reason }{
 		{accel.ArtifactNotFound, accel.ArtifactNotFound, accel.ArtifactNotFound},
@@ -49,7 +50,8 @@ func TestWorst(t *testing.T) {
 		one, other := accel.Problemf(c.one, "the mirror failed"), accel.Problemf(c.other, "the registry failed")
 		for _, all := range [][]*accel.Problem{{one, other}, {other, one}} {
 			got := worst(all)
-			if got.Reason != c.want || !strings.Contains(got.Message, one.Message) || !strings.Contains(got.Message, other.Message) {
+			if got.Reason != c.want || !strings.Contains(got.Message, one.Message) ||
+				!strings.Contains(got.Message, other.Message) {
 				t.Errorf("%s and %s: %v, want %s", c.one, c.other, got, c.want)
 			}
 		}

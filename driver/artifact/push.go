@@ -46,7 +46,9 @@ type Pushed struct {
 
 // Push makes the artifact of content and pushes it to the image that s names, not to its mirrors, under the tag of the
 // image or, without one, under all of w's. It packs into dir, which must be there.
-func (c *Client) Push(ctx context.Context, s accel.Source, w Wanted, content Content, dir string, o PushOptions) (Pushed, *accel.Problem) {
+func (c *Client) Push(ctx context.Context, s accel.Source, w Wanted, content Content, dir string,
+	o PushOptions,
+) (Pushed, *accel.Problem) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
 	r, err := parseReference(s)
@@ -72,7 +74,10 @@ func (c *Client) Push(ctx context.Context, s accel.Source, w Wanted, content Con
 	if err != nil {
 		return Pushed{}, asProblem(err)
 	}
-	out := Pushed{Reference: repository + ":" + tags[0] + "@" + made.manifest.digest.String(), Digest: made.manifest.digest.String()}
+	out := Pushed{
+		Reference: repository + ":" + tags[0] + "@" + made.manifest.digest.String(),
+		Digest:    made.manifest.digest.String(),
+	}
 	if err := c.send(ctx, to, repository, made, tags, o.Key); err != nil {
 		return Pushed{}, prefixed(repository, err)
 	}
@@ -80,7 +85,9 @@ func (c *Client) Push(ctx context.Context, s accel.Source, w Wanted, content Con
 }
 
 // send uploads an artifact, its signature before it, so that nobody finds it without.
-func (c *Client) send(ctx context.Context, to *registry, repository string, a assembled, tags []string, key *Key) (err error) {
+func (c *Client) send(ctx context.Context, to *registry, repository string, a assembled, tags []string,
+	key *Key,
+) (err error) {
 	t := c.begin(accel.StagePush, repository+":"+tags[0])
 	defer func() { t.end(err) }()
 	if key == nil {
@@ -178,12 +185,18 @@ func (c *Client) prepare(content Content, dir string) (assembled, error) {
 	if err != nil {
 		return assembled{}, accel.Problemf(accel.ReasonForError(err, accel.InternalError), "%v", err)
 	}
-	layer := blob{v1.Descriptor{MediaType: LayerType, Size: size.n, Digest: v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}}, opener(c.h, name)}
+	layer := blob{v1.Descriptor{MediaType: LayerType, Size: size.n, Digest: v1.Hash{
+		Algorithm: "sha256",
+		Hex:       hex.EncodeToString(sum.Sum(nil)),
+	}}, opener(c.h, name)}
 	annotations := map[string]string{"org.opencontainers.image.title": content.Config.Profile}
 	if t := content.Config.Created; !t.IsZero() {
 		annotations["org.opencontainers.image.created"] = t.UTC().Format(time.RFC3339)
 	}
-	return assemble(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, ArtifactType: ArtifactType, Annotations: annotations}, memoryBlob(ConfigType, config), layer)
+	return assemble(v1.Manifest{
+		SchemaVersion: 2, MediaType: types.OCIManifestSchema1, ArtifactType: ArtifactType,
+		Annotations: annotations,
+	}, memoryBlob(ConfigType, config), layer)
 }
 
 func opener(h *host.Host, name string) func() (io.ReadCloser, error) {

@@ -39,7 +39,9 @@ type registry struct {
 }
 
 // dial prepares the way to a repository; nothing is sent yet. The caller closes it.
-func dial(ctx context.Context, h *host.Host, s accel.Source, repository string, stall time.Duration, limits Limits) (*registry, error) {
+func dial(ctx context.Context, h *host.Host, s accel.Source, repository string, stall time.Duration,
+	limits Limits,
+) (*registry, error) {
 	var opts []name.Option
 	plain := s.PlainHTTP || loopback(repository)
 	if plain {
@@ -72,8 +74,10 @@ func dial(ctx context.Context, h *host.Host, s accel.Source, repository string, 
 		MaxResponseHeaderBytes: 1 << 20, DisableCompression: true,
 	}
 	options := []remote.Option{
-		remote.WithContext(ctx), remote.WithTransport(guard{tr, plain}), remote.WithAuth(auth), remote.WithUserAgent("acceld"),
-		remote.WithRetryBackoff(remote.Backoff{Steps: 1}), remote.WithRetryStatusCodes(), // the whole is tried again, see Client.try
+		remote.WithContext(ctx), remote.WithTransport(guard{tr, plain}), remote.WithAuth(auth),
+		remote.WithUserAgent("acceld"),
+		// the whole is tried again, see Client.try
+		remote.WithRetryBackoff(remote.Backoff{Steps: 1}), remote.WithRetryStatusCodes(),
 	}
 	puller, err := remote.NewPuller(options...)
 	if err != nil {
@@ -123,7 +127,10 @@ func authorities(h *host.Host, file string) (*x509.CertPool, error) {
 	}
 	if h.Root() != "/" {
 		// The bundles of Debian and Alpine, Red Hat, SUSE (crypto/x509, root_linux.go).
-		for _, name := range []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"} {
+		for _, name := range []string{
+			"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+			"/etc/ssl/ca-bundle.pem",
+		} {
 			if pem, err := h.ReadFile(name); err == nil && pool.AppendCertsFromPEM(pem) {
 				break
 			}
@@ -178,12 +185,14 @@ func (r *registry) get(ctx context.Context, ref name.Reference) (manifest, error
 	if err != nil {
 		_, byDigest := ref.(name.Digest)
 		if byDigest && !network(err) {
-			return manifest{}, accel.Problemf(accel.DigestMismatch, "the registry has another manifest under its digest: %v", err)
+			return manifest{}, accel.Problemf(accel.DigestMismatch,
+				"the registry has another manifest under its digest: %v", err)
 		}
 		return manifest{}, err
 	}
 	if int64(len(d.Manifest)) > r.limits.Manifest {
-		return manifest{}, accel.Problemf(accel.ArtifactInvalid, "its manifest has more than %d bytes", r.limits.Manifest)
+		return manifest{}, accel.Problemf(accel.ArtifactInvalid, "its manifest has more than %d bytes",
+			r.limits.Manifest)
 	}
 	m := newManifest(d.Manifest, d.MediaType)
 	if want, ok := ref.(name.Digest); ok && want.DigestStr() != m.digest.String() {
@@ -247,7 +256,9 @@ func network(err error) bool {
 	var answered *transport.Error
 	var failed *url.Error
 	var broken net.Error
-	return errors.As(err, &answered) || errors.As(err, &failed) || errors.As(err, &broken) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return errors.As(err, &answered) || errors.As(err, &failed) || errors.As(err, &broken) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded)
 }
 
 // temporary reports whether asking again may help.
@@ -258,7 +269,8 @@ func temporary(err error) bool {
 	}
 	var answered *transport.Error
 	if errors.As(err, &answered) {
-		return answered.StatusCode >= 500 || answered.StatusCode == http.StatusTooManyRequests || answered.StatusCode == http.StatusRequestTimeout
+		return answered.StatusCode >= 500 || answered.StatusCode == http.StatusTooManyRequests ||
+			answered.StatusCode == http.StatusRequestTimeout
 	}
 	var certificate *tls.CertificateVerificationError
 	var record tls.RecordHeaderError

@@ -50,7 +50,10 @@ func kernelModules(t *testing.T, text string, annotations int) assembled {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Annotations: map[string]string{"x": strings.Repeat("x", annotations)}}
+	m := v1.Manifest{
+		SchemaVersion: 2, MediaType: types.OCIManifestSchema1,
+		Annotations: map[string]string{"x": strings.Repeat("x", annotations)},
+	}
 	a, err := assemble(m, memoryBlob(types.OCIConfigJSON, []byte("{}")), memoryBlob(types.OCIUncompressedLayer, layer))
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +67,10 @@ func TestPinned(t *testing.T) {
 	sha256, sha512 := wanted.manifest.digest.String(), "sha512:"+strings.Repeat("0", 128)
 	stranger := func(kind types.MediaType, says string) answer { return answer{other.manifest.raw, kind, says} }
 	index := func(digest string) answer {
-		raw, _ := json.Marshal(map[string]any{"schemaVersion": 2, "manifests": []any{map[string]any{"mediaType": types.OCIManifestSchema1, "digest": digest, "size": 1}}})
+		raw, _ := json.Marshal(map[string]any{
+			"schemaVersion": 2,
+			"manifests":     []any{map[string]any{"mediaType": types.OCIManifestSchema1, "digest": digest, "size": 1}},
+		})
 		return answer{raw, types.OCIImageIndex, newManifest(raw, "").digest.String()}
 	}
 	good, bad := index(sha256), index(sha512)
@@ -73,17 +79,32 @@ func TestPinned(t *testing.T) {
 		answers map[string]answer
 		want    accel.Reason
 	}{
-		"as it is":          {pin: sha256},
-		"by an index":       {pin: good.digest, answers: map[string]answer{good.digest: good}},
-		"another manifest":  {sha256, map[string]answer{sha256: stranger(types.OCIManifestSchema1, sha256)}, accel.DigestMismatch},
-		"an old manifest":   {sha256, map[string]answer{sha256: stranger(types.DockerManifestSchema1Signed, sha256)}, accel.DigestMismatch},
-		"another in index":  {good.digest, map[string]answer{good.digest: good, sha256: stranger(types.OCIManifestSchema1, sha256)}, accel.DigestMismatch},
-		"an unchecked hash": {sha512, map[string]answer{sha512: stranger(types.OCIManifestSchema1, other.manifest.digest.String())}, accel.ConfigInvalid},
-		"an unchecked hash in the index": {
-			bad.digest, map[string]answer{bad.digest: bad, sha512: stranger(types.OCIManifestSchema1, other.manifest.digest.String())}, accel.ArtifactInvalid,
+		"as it is":    {pin: sha256},
+		"by an index": {pin: good.digest, answers: map[string]answer{good.digest: good}},
+		"another manifest": {
+			sha256,
+			map[string]answer{sha256: stranger(types.OCIManifestSchema1, sha256)},
+			accel.DigestMismatch,
 		},
-		"half a hash": {sha256[:40], map[string]answer{sha256[:40]: stranger(types.OCIManifestSchema1, other.manifest.digest.String())}, accel.ConfigInvalid},
-		"no hash":     {"latest", map[string]answer{"latest": stranger(types.OCIManifestSchema1, other.manifest.digest.String())}, accel.ConfigInvalid},
+		"an old manifest": {
+			sha256,
+			map[string]answer{sha256: stranger(types.DockerManifestSchema1Signed, sha256)},
+			accel.DigestMismatch,
+		},
+		"another in index": {good.digest, map[string]answer{
+			good.digest: good,
+			sha256:      stranger(types.OCIManifestSchema1, sha256),
+		}, accel.DigestMismatch},
+		"an unchecked hash": {sha512, map[string]answer{sha512: stranger(types.OCIManifestSchema1,
+			other.manifest.digest.String())}, accel.ConfigInvalid},
+		"an unchecked hash in the index": {
+			bad.digest, map[string]answer{bad.digest: bad, sha512: stranger(types.OCIManifestSchema1,
+				other.manifest.digest.String())}, accel.ArtifactInvalid,
+		},
+		"half a hash": {sha256[:40], map[string]answer{sha256[:40]: stranger(types.OCIManifestSchema1,
+			other.manifest.digest.String())}, accel.ConfigInvalid},
+		"no hash": {"latest", map[string]answer{"latest": stranger(types.OCIManifestSchema1,
+			other.manifest.digest.String())}, accel.ConfigInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newWorkbench(t)
@@ -134,7 +155,8 @@ func (h *halting) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// TestStandstill: a transfer that stands still is given up long before the time for all of it is over, wherever it stopped.
+// TestStandstill: a transfer that stands still is given up long before the time for all of it is over, wherever it
+// stopped.
 func TestStandstill(t *testing.T) {
 	for name, bytes := range map[string]int{"before the first byte": 0, "after some": 10} {
 		b := newWorkbench(t)
@@ -147,7 +169,8 @@ func TestStandstill(t *testing.T) {
 		}
 		m.with.Store(&halt)
 		_, problem := b.c.Pull(t.Context(), s, this(), b.empty())
-		if problem == nil || problem.Reason != accel.RegistryUnreachable || !strings.Contains(problem.Message, "nothing came for 50ms") {
+		if problem == nil || problem.Reason != accel.RegistryUnreachable || !strings.Contains(problem.Message,
+			"nothing came for 50ms") {
 			t.Errorf("%s: %v", name, problem)
 		}
 	}

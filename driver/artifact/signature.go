@@ -56,7 +56,8 @@ func authentic(ctx context.Context, from place, digest v1.Hash, keys []crypto.Pu
 	if seen == 0 {
 		return accel.Problemf(accel.SignatureInvalid, "%s is not signed", digest)
 	}
-	return accel.Problemf(accel.SignatureInvalid, "no signature of %s is by one of the wanted keys (%d looked at)", digest, seen)
+	return accel.Problemf(accel.SignatureInvalid, "no signature of %s is by one of the wanted keys (%d looked at)",
+		digest, seen)
 }
 
 // tagged lists the signatures below cosign's tag.
@@ -98,7 +99,9 @@ func layersOf(ctx context.Context, from place, ref string) ([]v1.Descriptor, err
 
 // signedBy reports whether one layer holds a good signature. What cannot be read is no signature; what cannot be
 // fetched is an error.
-func signedBy(ctx context.Context, from place, d v1.Descriptor, digest v1.Hash, keys []crypto.PublicKey, limits Limits) (bool, error) {
+func signedBy(ctx context.Context, from place, d v1.Descriptor, digest v1.Hash, keys []crypto.PublicKey,
+	limits Limits,
+) (bool, error) {
 	text, err := readBlob(ctx, from, d, limits.Manifest)
 	if err != nil {
 		if reason := explain(err).Reason; reason != accel.RegistryUnreachable && reason != accel.RegistryDenied {
@@ -116,7 +119,9 @@ func signedBy(ctx context.Context, from place, d v1.Descriptor, digest v1.Hash, 
 		if err != nil || len(signature) == 0 {
 			continue
 		}
-		if slices.ContainsFunc(keys, func(k crypto.PublicKey) bool { return verifies(k, message, signature) }) && names(text, digest) {
+		if slices.ContainsFunc(keys, func(k crypto.PublicKey) bool {
+			return verifies(k, message, signature)
+		}) && names(text, digest) {
 			return true, nil
 		}
 	}
@@ -141,7 +146,8 @@ type simplePayload struct {
 // other names.
 func simpleNames(text []byte, digest v1.Hash) bool {
 	var p simplePayload
-	return json.Unmarshal(text, &p) == nil && p.Critical.Type == simpleType && p.Critical.Image.Digest == digest.String()
+	return json.Unmarshal(text, &p) == nil && p.Critical.Type == simpleType &&
+		p.Critical.Image.Digest == digest.String()
 }
 
 // sigstoreBundle is what is needed of a Sigstore bundle with a DSSE envelope.
@@ -207,7 +213,9 @@ func signature(k *Key, reference string, digest v1.Hash) (assembled, error) {
 	if err != nil {
 		return assembled{}, accel.Problemf(accel.SigningFailed, "cannot sign %s: %v", digest, err)
 	}
-	config := memoryBlob(types.OCIConfigJSON, []byte(`{"architecture":"","os":"","rootfs":{"type":"layers","diff_ids":["`+newManifest(payload, "").digest.String()+`"]},"config":{}}`))
+	config := memoryBlob(types.OCIConfigJSON,
+		[]byte(`{"architecture":"","os":"","rootfs":{"type":"layers","diff_ids":["`+newManifest(payload,
+			"").digest.String()+`"]},"config":{}}`))
 	layer := memoryBlob(simpleSigning, payload)
 	layer.Annotations = map[string]string{simpleAnnotation: base64.StdEncoding.EncodeToString(signed)}
 	return assemble(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1}, config, layer)

@@ -31,7 +31,8 @@ func TestManySignatures(t *testing.T) {
 		for i := range before {
 			all = append(all, memoryBlob(simpleSigning, fmt.Append(nil, "of somebody else, the ", i)))
 		}
-		signed, err := assemble(v1.Manifest{MediaType: types.OCIManifestSchema1}, good.blobs[0], append(all, good.blobs[1])...)
+		signed, err := assemble(v1.Manifest{MediaType: types.OCIManifestSchema1}, good.blobs[0],
+			append(all, good.blobs[1])...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +48,8 @@ func TestManySignatures(t *testing.T) {
 		if found && err != nil {
 			t.Errorf("after %d others: %v", before, err)
 		}
-		if !found && (err == nil || explain(err).Reason != accel.SignatureInvalid || !strings.Contains(err.Error(), "more than 64")) {
+		if !found && (err == nil || explain(err).Reason != accel.SignatureInvalid ||
+			!strings.Contains(err.Error(), "more than 64")) {
 			t.Errorf("after %d others: %v", before, err)
 		}
 		if s.opened > signatureLimit {

@@ -11,8 +11,8 @@ import (
 // tellEvery is the shortest time between two reports of a transfer.
 const tellEvery = 200 * time.Millisecond
 
-// transfer tells how far an artifact is on its way. What reads it may be a goroutine of a decoder or of an HTTP client, which may
-// outlive the transfer.
+// transfer tells how far an artifact is on its way. What reads it may be a goroutine of a decoder or of an HTTP client,
+// which may outlive the transfer.
 type transfer struct {
 	tell func(accel.Progress)
 

@@ -108,8 +108,8 @@ func (p *piecemeal) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestTransfer: bytes are told as they come and only grow, up to the size that the manifest has said before, whether or not the
-// registry says a length.
+// TestTransfer: bytes are told as they come and only grow, up to the size that the manifest has said before, whether or
+// not the registry says a length.
 func TestTransfer(t *testing.T) {
 	b := newWorkbench(t)
 	c, w := b.large()
@@ -120,7 +120,8 @@ func TestTransfer(t *testing.T) {
 		t.Fatal(problem)
 	}
 	end := w.judge(t, accel.StagePush)
-	if end.Total < 3_000_000 || end.Done != end.Total || end.Problem != "" || !strings.HasPrefix(pushed.Reference, end.What) {
+	if end.Total < 3_000_000 || end.Done != end.Total || end.Problem != "" || !strings.HasPrefix(pushed.Reference,
+		end.What) {
 		t.Errorf("the end of the push: %+v", end)
 	}
 	// What is there already needs no transfer, and counts all the same.
@@ -147,7 +148,8 @@ func TestTransfer(t *testing.T) {
 	if between < 2 || between > 20 {
 		t.Errorf("%d reports on the way of %d", between, len(w.all))
 	}
-	if end := w.judge(t, accel.StagePull); end.Done != end.Total || end.Total < 3_000_000 || end.Problem != "" || end.What != pulled.Reference {
+	if end := w.judge(t, accel.StagePull); end.Done != end.Total || end.Total < 3_000_000 || end.Problem != "" ||
+		end.What != pulled.Reference {
 		t.Errorf("the end of the pull: %+v", end)
 	}
 	// A file is told as a registry is.
@@ -155,16 +157,18 @@ func TestTransfer(t *testing.T) {
 	if _, problem := b.c.Export(file, []Content{c}, b.empty(), nil); problem != nil {
 		t.Fatal(problem)
 	}
-	if _, problem := b.c.PullBundle(t.Context(), accel.Source{Type: accel.SourceBundle, Path: file}, this(), b.empty()); problem != nil {
+	if _, problem := b.c.PullBundle(t.Context(), accel.Source{Type: accel.SourceBundle, Path: file}, this(),
+		b.empty()); problem != nil {
 		t.Fatal(problem)
 	}
-	if end := w.judge(t, accel.StagePull); end.Done != end.Total || end.Total < 3_000_000 || !strings.HasPrefix(end.What, file) {
+	if end := w.judge(t, accel.StagePull); end.Done != end.Total || end.Total < 3_000_000 ||
+		!strings.HasPrefix(end.What, file) {
 		t.Errorf("the end of the pull from a file: %+v", end)
 	}
 }
 
-// TestTransferCut: after a connection that was cut the bytes begin again with another attempt, which says why; when there is no
-// further attempt the end says so.
+// TestTransferCut: after a connection that was cut the bytes begin again with another attempt, which says why; when
+// there is no further attempt the end says so.
 func TestTransferCut(t *testing.T) {
 	b := newWorkbench(t)
 	c, w := b.large()
@@ -195,7 +199,8 @@ func TestTransferCut(t *testing.T) {
 	if _, problem := b.c.Pull(t.Context(), s, this(), dir); problem != nil {
 		t.Fatal(problem)
 	}
-	if len(tries) != 1 || tries[0].Attempt != 2 || tries[0].Done != 0 || tries[0].Problem == "" || !tries[0].Again.After(tries[0].Since) {
+	if len(tries) != 1 || tries[0].Attempt != 2 || tries[0].Done != 0 || tries[0].Problem == "" ||
+		!tries[0].Again.After(tries[0].Since) {
 		t.Errorf("attempts: %+v", tries)
 	}
 	if end := w.judge(t, accel.StagePull); end.Done != end.Total || end.Attempt != 2 || end.Problem != "" {
@@ -213,16 +218,18 @@ func TestTransferCut(t *testing.T) {
 	}
 	// What is not there has an end too, and no size.
 	w.all = nil
-	if _, problem := b.c.Pull(t.Context(), accel.Source{Image: s.Image + "/other:tag"}, this(), b.empty()); problem == nil {
+	if _, problem := b.c.Pull(t.Context(), accel.Source{Image: s.Image + "/other:tag"}, this(),
+		b.empty()); problem == nil {
 		t.Fatal("an image came from nowhere")
 	}
-	if end := w.judge(t, accel.StagePull); end.Total != 0 || end.Done != 0 || !strings.Contains(end.Problem, "404") || end.What != s.Image+"/other:tag" {
+	if end := w.judge(t, accel.StagePull); end.Total != 0 || end.Done != 0 || !strings.Contains(end.Problem, "404") ||
+		end.What != s.Image+"/other:tag" {
 		t.Errorf("the end of what is not there: %+v", end)
 	}
 }
 
-// TestTransferOfParts: another attempt of a pull begins with the first part, one of a push with the part that failed; a reader that
-// outlives its attempt does not count.
+// TestTransferOfParts: another attempt of a pull begins with the first part, one of a push with the part that failed; a
+// reader that outlives its attempt does not count.
 func TestTransferOfParts(t *testing.T) {
 	for stage, want := range map[accel.Stage]int64{accel.StagePull: 0, accel.StagePush: 4} {
 		var last accel.Progress

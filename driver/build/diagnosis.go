@@ -22,12 +22,21 @@ type symptom struct {
 func symptoms() []symptom {
 	return []symptom{
 		{`No space left on device|Disk quota exceeded`, accel.NoSpace},
-		{`Killed signal terminated program|out of memory allocating|virtual memory exhausted|Cannot allocate memory|: Killed$|\] Killed$|ld terminated with signal 9`, accel.BuildOutOfMemory},
-		{`(^|[ /])(gcc|cc|clang|ld|ld\.lld|make)[-0-9.]*: (command )?not found|: (gcc|cc|clang|ld)[-0-9.]*: No such file or directory|: [^:]*/?(gcc|clang)-[0-9]+: not found`, accel.CompilerMissing},
+		{
+			`Killed signal terminated program|out of memory allocating|virtual memory exhausted|Cannot allocate memory|: Killed$|\] Killed$|ld terminated with signal 9`,
+			accel.BuildOutOfMemory,
+		},
+		{
+			`(^|[ /])(gcc|cc|clang|ld|ld\.lld|make)[-0-9.]*: (command )?not found|: (gcc|cc|clang|ld)[-0-9.]*: No such file or directory|: [^:]*/?(gcc|clang)-[0-9]+: not found`,
+			accel.CompilerMissing,
+		},
 		{`^[^\s:"']+:\d+(:\d+)?: (fatal )?error: `, accel.BuildFailed},
 		{`^[^\s:"']+: (fatal |internal compiler )?error: |^error: `, accel.BuildFailed},
 		{`^[^\s:"']+:\d+: Error: `, accel.BuildFailed}, // the assembler
-		{`^(ERROR: )?modpost: .*(undefined!|is not|uses GPL-only|uses symbol|imports|missing)|^ERROR: .*undefined!|^FATAL: modpost: `, accel.BuildFailed},
+		{
+			`^(ERROR: )?modpost: .*(undefined!|is not|uses GPL-only|uses symbol|imports|missing)|^ERROR: .*undefined!|^FATAL: modpost: `,
+			accel.BuildFailed,
+		},
 		{`undefined reference to |^ld(\.lld)?: (error: )?`, accel.BuildFailed},
 		{`^Makefile:\d+: \*\*\* |^[^ ]+:\d+: \*\*\* `, accel.BuildFailed},
 		{`^make(\[\d+\])?: \*\*\* No rule to make target`, accel.BuildFailed},

@@ -129,7 +129,9 @@ func (p *dkmsParser) assignment() (string, dkmsText, error) {
 	start := regexp.MustCompile(`^(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*(?:\[[0-9]+\])?)=`).FindStringSubmatch(p.rest)
 	if start == nil {
 		text, _, _ := strings.Cut(p.rest, "\n")
-		return "", dkmsText{}, fmt.Errorf("%q is not an assignment: a build by acceld reads dkms.conf and does not run it", strings.TrimSpace(text))
+		return "", dkmsText{},
+			fmt.Errorf("%q is not an assignment: a build by acceld reads dkms.conf and does not run it",
+				strings.TrimSpace(text))
 	}
 	p.take(len(start[0]))
 	if strings.HasPrefix(p.rest, "(") {
@@ -233,25 +235,26 @@ func (c *dkmsConf) expand(t dkmsText, depth int) (string, *accel.Problem) {
 		return "", c.refuse(t.line, "%q names itself", t.text)
 	}
 	var problem *accel.Problem
-	out := regexp.MustCompile("\\$(?:([A-Za-z_][A-Za-z0-9_]*)|\\{([A-Za-z_][A-Za-z0-9_]*)\\}|.?)|`").ReplaceAllStringFunc(t.text, func(s string) string {
-		name := strings.Trim(s, "${}")
-		if value, ok := c.facts[name]; ok {
+	out := regexp.MustCompile("\\$(?:([A-Za-z_][A-Za-z0-9_]*)|\\{([A-Za-z_][A-Za-z0-9_]*)\\}|.?)|`").ReplaceAllStringFunc(
+		t.text, func(s string) string {
+			name := strings.Trim(s, "${}")
+			if value, ok := c.facts[name]; ok {
+				return value
+			}
+			inner, ok := c.texts[name]
+			if !ok {
+				inner, ok = c.texts[name+"[0]"]
+			}
+			if !ok || name == "" {
+				problem = c.refuse(t.line, "%q in %q is neither a variable of DKMS nor one of this file", s, t.text)
+				return ""
+			}
+			value, p := c.expand(inner, depth+1)
+			if p != nil {
+				problem = p
+			}
 			return value
-		}
-		inner, ok := c.texts[name]
-		if !ok {
-			inner, ok = c.texts[name+"[0]"]
-		}
-		if !ok || name == "" {
-			problem = c.refuse(t.line, "%q in %q is neither a variable of DKMS nor one of this file", s, t.text)
-			return ""
-		}
-		value, p := c.expand(inner, depth+1)
-		if p != nil {
-			problem = p
-		}
-		return value
-	})
+		})
 	if t.plain && !strings.Contains(t.text, "$") {
 		return t.text, nil
 	}
@@ -282,7 +285,8 @@ func (c *dkmsConf) variables() ([]string, *accel.Problem) {
 	}
 	for _, name := range c.names {
 		directive, _, _ := strings.Cut(name, "[")
-		if name != "PACKAGE_NAME" && name != "PACKAGE_VERSION" && (slices.Contains(dkmsScalars(), directive) || slices.Contains(dkmsArrays(), directive)) || strings.Contains(name, "[") {
+		if name != "PACKAGE_NAME" && name != "PACKAGE_VERSION" && (slices.Contains(dkmsScalars(), directive) ||
+			slices.Contains(dkmsArrays(), directive)) || strings.Contains(name, "[") {
 			continue
 		}
 		value, problem := c.value(name)

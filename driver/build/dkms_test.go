@@ -13,7 +13,10 @@ func parsed(t *testing.T, text string) *dkmsConf {
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	c.facts = map[string]string{"kernelver": "6.1.0-9-amd64", "kernel_source_dir": "/k/build", "dkms_tree": "/d", "module": "x", "module_version": "1", "arch": "x86_64"}
+	c.facts = map[string]string{
+		"kernelver": "6.1.0-9-amd64", "kernel_source_dir": "/k/build", "dkms_tree": "/d",
+		"module": "x", "module_version": "1", "arch": "x86_64",
+	}
 	return c
 }
 
@@ -32,27 +35,48 @@ func TestDKMSForms(t *testing.T) {
 			"", "'make' -j4 NV_EXCLUDE='' KERNEL_UNAME=${kernelver} modules", "gpu_uvm", "/gpu-uvm.ko", "",
 		},
 		"environment and jobs": {
-			"MAKE[0]=\"env V=1 make ${parallel_jobs+-j$parallel_jobs} modules KVER=${kernelver}\"\n", "", "env V=1 make ${parallel_jobs+-j$parallel_jobs} modules KVER=${kernelver}", "", "", "",
+			"MAKE[0]=\"env V=1 make ${parallel_jobs+-j$parallel_jobs} modules KVER=${kernelver}\"\n", "",
+			"env V=1 make ${parallel_jobs+-j$parallel_jobs} modules KVER=${kernelver}", "", "", "",
 		},
-		"no make": {"BUILT_MODULE_NAME[0]=\"x\"\nAUTOINSTALL=yes\n", "", `make -C "$kernel_source_dir" M="$dkms_tree/$module/$module_version/build"`, "x", "/x.ko", ""},
+		"no make": {
+			"BUILT_MODULE_NAME[0]=\"x\"\nAUTOINSTALL=yes\n", "",
+			`make -C "$kernel_source_dir" M="$dkms_tree/$module/$module_version/build"`, "x", "/x.ko", "",
+		},
 		"unindexed": {
-			"MAKE=\"make -C $kernel_source_dir M=$dkms_tree/x/1/build\"\nBUILT_MODULE_NAME=$PACKAGE_NAME\nBUILT_MODULE_LOCATION=src/\n", "", "make -C $kernel_source_dir M=$dkms_tree/x/1/build", "x", "/src/x.ko", "",
+			"MAKE=\"make -C $kernel_source_dir M=$dkms_tree/x/1/build\"\nBUILT_MODULE_NAME=$PACKAGE_NAME\nBUILT_MODULE_LOCATION=src/\n",
+			"", "make -C $kernel_source_dir M=$dkms_tree/x/1/build", "x", "/src/x.ko", "",
 		},
-		"renamed": {"BUILT_MODULE_NAME[0]=old\nDEST_MODULE_NAME[0]=new\nBUILT_MODULE_LOCATION[0]=\"./a/b\"\n", "", "", "new", "/a/b/old.ko", ""},
+		"renamed": {
+			"BUILT_MODULE_NAME[0]=old\nDEST_MODULE_NAME[0]=new\nBUILT_MODULE_LOCATION[0]=\"./a/b\"\n", "", "",
+			"new", "/a/b/old.ko", "",
+		},
 		"by kernel": {
-			"MAKE[0]=\"make new\"\nMAKE[1]=\"make old\"\nMAKE_MATCH[1]=\"^(2\\.6|6\\.1)\"\n", "6.1.0-9-amd64", "make old", "", "", "",
+			"MAKE[0]=\"make new\"\nMAKE[1]=\"make old\"\nMAKE_MATCH[1]=\"^(2\\.6|6\\.1)\"\n", "6.1.0-9-amd64",
+			"make old", "", "", "",
 		},
-		"not by this kernel": {"MAKE[0]=\"make new\"\nMAKE[1]=\"make old\"\nMAKE_MATCH[1]='^2\\.6'\n", "6.1.0-9-amd64", "make new", "", "", ""},
-		"own variable":       {"SRC=\"drivers/$module\"\nMAKE[0]=\"make -C $SRC\"\nBUILT_MODULE_NAME[0]=x\nBUILT_MODULE_LOCATION[0]=\"$SRC\"\n", "", "make -C $SRC", "x", "/drivers/x/x.ko", "SRC=drivers/x"},
+		"not by this kernel": {
+			"MAKE[0]=\"make new\"\nMAKE[1]=\"make old\"\nMAKE_MATCH[1]='^2\\.6'\n", "6.1.0-9-amd64",
+			"make new", "", "", "",
+		},
+		"own variable": {
+			"SRC=\"drivers/$module\"\nMAKE[0]=\"make -C $SRC\"\nBUILT_MODULE_NAME[0]=x\nBUILT_MODULE_LOCATION[0]=\"$SRC\"\n",
+			"", "make -C $SRC", "x", "/drivers/x/x.ko", "SRC=drivers/x",
+		},
 		"several lines": {
 			"MAKE[0]=\"make \\\n  -C src \\\n  all\"; CLEAN=\"make clean\"\n", "", "make   -C src   all", "", "", "",
 		},
-		"a command for the shell": {"MAKE[0]=\"make -j$(nproc --ignore=\"1\") KDIR=/lib/modules/$kernelver/build\"\n", "", "make -j$(nproc --ignore=\"1\") KDIR=/lib/modules/$kernelver/build", "", "", ""},
-		"escapes":                 {"MAKE[0]=\"echo \\\"a\\\" \\$HOME \\`x\\`\"\n", "", "echo \"a\" $HOME `x`", "", "", ""},
-		"single quotes":           {"MAKE[0]='make KDIR=\"$kernel_source_dir\"'\n", "", `make KDIR="$kernel_source_dir"`, "", "", ""},
-		"joined quotes":           {"MAKE[0]=make\\ \"a b\"' c'\n", "", "make a b c", "", "", ""},
-		"carriage returns":        {"AUTOINSTALL=\"yes\"\r\nMAKE[0]=\"make all\"\r\n", "", "make all", "", "", ""},
-		"exported":                {"export FLAGS=-O2\nMAKE[0]=\"make\"\n", "", "make", "", "", "FLAGS=-O2"},
+		"a command for the shell": {
+			"MAKE[0]=\"make -j$(nproc --ignore=\"1\") KDIR=/lib/modules/$kernelver/build\"\n",
+			"", "make -j$(nproc --ignore=\"1\") KDIR=/lib/modules/$kernelver/build", "", "", "",
+		},
+		"escapes": {"MAKE[0]=\"echo \\\"a\\\" \\$HOME \\`x\\`\"\n", "", "echo \"a\" $HOME `x`", "", "", ""},
+		"single quotes": {
+			"MAKE[0]='make KDIR=\"$kernel_source_dir\"'\n", "", `make KDIR="$kernel_source_dir"`, "",
+			"", "",
+		},
+		"joined quotes":    {"MAKE[0]=make\\ \"a b\"' c'\n", "", "make a b c", "", "", ""},
+		"carriage returns": {"AUTOINSTALL=\"yes\"\r\nMAKE[0]=\"make all\"\r\n", "", "make all", "", "", ""},
+		"exported":         {"export FLAGS=-O2\nMAKE[0]=\"make\"\n", "", "make", "", "", "FLAGS=-O2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conf := parsed(t, named+c.text)
@@ -81,7 +105,10 @@ func TestDKMSForms(t *testing.T) {
 
 func TestDKMSRefusals(t *testing.T) {
 	for name, c := range map[string]struct{ text, says string }{
-		"condition":      {named + "if [ -f /etc/x ]; then\nMAKE[0]=y\nfi\n", `dkms.conf:3: "if [ -f /etc/x ]; then" is not an assignment`},
+		"condition": {
+			named + "if [ -f /etc/x ]; then\nMAKE[0]=y\nfi\n",
+			`dkms.conf:3: "if [ -f /etc/x ]; then" is not an assignment`,
+		},
 		"function":       {named + "\n\nf() { :; }\n", `dkms.conf:5: "f() { :; }" is not`},
 		"command":        {named + "MAKE[0]=x\nuname -r\n", `dkms.conf:4: "uname -r" is not`},
 		"placeholder":    {named + "__MODULES\n", `dkms.conf:3: "__MODULES"`},
@@ -96,7 +123,8 @@ func TestDKMSRefusals(t *testing.T) {
 		"pipe":           {named + "X=a|b\n", "outside quotes"},
 	} {
 		_, problem := parseDKMS("/usr/src/x-1/dkms.conf", []byte(c.text))
-		if problem == nil || problem.Reason != accel.SourceInvalid || !strings.Contains(problem.Message, c.says) || !strings.Contains(problem.Message, "/usr/src/x-1/dkms.conf:") {
+		if problem == nil || problem.Reason != accel.SourceInvalid || !strings.Contains(problem.Message, c.says) ||
+			!strings.Contains(problem.Message, "/usr/src/x-1/dkms.conf:") {
 			t.Errorf("%s: %v, want %q", name, problem, c.says)
 		}
 	}

@@ -116,7 +116,8 @@ func (b *Builder) toolkit(release string) *accel.Problem {
 		return nil
 	}
 	return accel.Problemf(accel.KernelMismatch,
-		"the toolkit (%s) is for kernel %q, wanted is %q: use the toolkit image of the same release of the distribution", toolkitFile, t.Kernel, release)
+		"the toolkit (%s) is for kernel %q, wanted is %q: use the toolkit image of the same release of the distribution",
+		toolkitFile, t.Kernel, release)
 }
 
 // compiler checks that the programs of a build are there and returns the path of make and the arguments that the

@@ -52,12 +52,16 @@ func TestHeaders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			facts := accel.Facts{Kernel: accel.Kernel{Release: want["kernel"], Arch: "x86_64"}, OS: accel.OS{ID: want["os"]}}
+			facts := accel.Facts{
+				Kernel: accel.Kernel{Release: want["kernel"], Arch: "x86_64"},
+				OS:     accel.OS{ID: want["os"]},
+			}
 			dir, problem := New(h, Options{Log: slog.New(slog.DiscardHandler)}).headers(facts)
 			if dir != want["headers"] {
 				t.Errorf("headers in %q, want %q", dir, want["headers"])
 			}
-			if want["reason"] != "" && (problem == nil || string(problem.Reason) != want["reason"]) || want["reason"] == "" && problem != nil {
+			if want["reason"] != "" && (problem == nil || string(problem.Reason) != want["reason"]) ||
+				want["reason"] == "" && problem != nil {
 				t.Fatalf("%v, want %q", problem, want["reason"])
 			}
 			for _, key := range []string{"says", "package"} {
@@ -87,14 +91,24 @@ func TestMatchingCompiler(t *testing.T) {
 		says   string
 	}{
 		"no configuration": {"", false, ""},
-		"the kernel's":     {"\nCONFIG_CC_VERSION_TEXT=\"gcc-" + major + " (Debian " + major + ".2.0-14) " + major + ".2.0\"\n", false, ""},
-		"its plugins too":  {plugins + "CONFIG_CC_VERSION_TEXT=\"gcc (GCC) " + major + ".4.1 20231218 (Red Hat " + major + ".4.1-3)\"\n", false, ""},
-		"another":          {"CONFIG_CC_VERSION_TEXT=\"gcc (GCC) 7.5.0\"\n", false, `kernel "k" was built with "gcc (GCC) 7.5.0", gcc here is ` + major + "."},
+		"the kernel's": {"\nCONFIG_CC_VERSION_TEXT=\"gcc-" + major + " (Debian " + major + ".2.0-14) " + major +
+			".2.0\"\n", false, ""},
+		"its plugins too": {plugins + "CONFIG_CC_VERSION_TEXT=\"gcc (GCC) " + major + ".4.1 20231218 (Red Hat " +
+			major + ".4.1-3)\"\n", false, ""},
+		"another": {
+			"CONFIG_CC_VERSION_TEXT=\"gcc (GCC) 7.5.0\"\n", false,
+			`kernel "k" was built with "gcc (GCC) 7.5.0", gcc here is ` + major + ".",
+		},
 		"another, allowed": {"CONFIG_CC_VERSION_TEXT=\"gcc (GCC) 7.5.0\"\n", true, ""},
-		"plugins":          {plugins + "CONFIG_CC_VERSION_TEXT=\"gcc (GCC) 7.5.0\"\n", true, "compiler plugins, which need the same: install package \"gcc-7\""},
+		"plugins": {
+			plugins + "CONFIG_CC_VERSION_TEXT=\"gcc (GCC) 7.5.0\"\n", true,
+			"compiler plugins, which need the same: install package \"gcc-7\"",
+		},
 	} {
-		cc, problem := d.matchingCompiler(t.Context(), accel.Facts{Kernel: accel.Kernel{Release: "k"}}, "gcc", c.config, c.other)
-		if (problem == nil) != (c.says == "") || problem != nil && (problem.Reason != accel.CompilerMismatch || !strings.Contains(problem.Message, c.says)) {
+		cc, problem := d.matchingCompiler(t.Context(), accel.Facts{Kernel: accel.Kernel{Release: "k"}}, "gcc", c.config,
+			c.other)
+		if (problem == nil) != (c.says == "") || problem != nil && (problem.Reason != accel.CompilerMismatch ||
+			!strings.Contains(problem.Message, c.says)) {
 			t.Errorf("%s: %q, %v, want %q", name, cc, problem, c.says)
 		}
 	}

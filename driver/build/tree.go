@@ -84,7 +84,8 @@ func copyDir(h *host.Host, from, to, relative string, sum hash.Hash, count *int)
 // leftover reports whether an entry of a source directory is what an earlier build or a version control left there.
 func leftover(name string, there map[string]bool) bool {
 	switch name {
-	case ".git", ".hg", ".svn", ".tmp_versions", "Module.symvers", "modules.order", ".Module.symvers.cmd", ".modules.order.cmd":
+	case ".git", ".hg", ".svn", ".tmp_versions", "Module.symvers", "modules.order", ".Module.symvers.cmd",
+		".modules.order.cmd":
 		return true
 	}
 	for _, suffix := range []string{".ko", ".mod", ".mod.c", ".mod.o"} {

@@ -30,7 +30,10 @@ func TestCopyTree(t *testing.T) {
 	if b, err := os.ReadFile(m.Path("/1/link.c")); err != nil || string(b) != "2" {
 		t.Error(string(b), err)
 	}
-	for _, junk := range []string{"x.o", ".x.o.cmd", "edu.ko", "edu.mod", "edu.mod.c", "Module.symvers", "modules.order", ".git/HEAD"} {
+	for _, junk := range []string{
+		"x.o", ".x.o.cmd", "edu.ko", "edu.mod", "edu.mod.c", "Module.symvers",
+		"modules.order", ".git/HEAD",
+	} {
 		m.Write("/a/"+junk, "junk")
 	}
 	if err := os.Chtimes(m.Path("/a/x.c"), time.Unix(1, 0), time.Unix(1, 0)); err != nil {

@@ -54,7 +54,8 @@ func (s *Devices) refusedForFirmware(problem *accel.Problem, def *accel.Definiti
 	// The first form is of drivers/base/firmware_loader/main.c, with ENOENT. The others are Debian's, whose kernels say
 	// it in words of their own, too, and refuse devices without looking for a file, and without a word of which device,
 	// when a driver's whole directory is not there.
-	said := regexp.MustCompile(`Direct firmware load for (\S+) failed with error -2|firmware: failed to load (\S+) \(-2\)|requires firmware installed`)
+	said := regexp.MustCompile(
+		`Direct firmware load for (\S+) failed with error -2|firmware: failed to load (\S+) \(-2\)|requires firmware installed`)
 	for _, line := range slices.Backward(lines) {
 		m := said.FindStringSubmatch(line)
 		if m == nil {
@@ -75,7 +76,9 @@ func (s *Devices) refusedForFirmware(problem *accel.Problem, def *accel.Definiti
 		problem.Message = fmt.Sprintf("driver %q refuses device %q: no firmware for it is installed", def.Driver.Binds,
 			refused[i])
 		if file != "" {
-			problem.Message = fmt.Sprintf("driver %q refuses device %q: it needs firmware %q, which is not below /lib/firmware", def.Driver.Binds, refused[i], file)
+			problem.Message = fmt.Sprintf(
+				"driver %q refuses device %q: it needs firmware %q, which is not below /lib/firmware", def.Driver.Binds,
+				refused[i], file)
 		}
 		return
 	}

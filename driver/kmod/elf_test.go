@@ -31,7 +31,8 @@ func TestReadModule(t *testing.T) {
 		Vermagic: ko.Release + " " + ko.Flags, Depends: []string{"i2c_core", "drm"}, softBefore: []string{"a_b"},
 		softAfter:  []string{"c"},
 		parameters: map[string]string{"fail_probe": "", "max_factorial": "uint"}, exports: map[string]uint32{},
-		CRCs: map[string]uint32{"module_layout": 0xdeadbeef, "printk": 7}, undefined: []string{"kfree", "printk"}, defined: map[string]bool{"edu_go": true},
+		CRCs: map[string]uint32{"module_layout": 0xdeadbeef, "printk": 7}, undefined: []string{"kfree", "printk"},
+		defined: map[string]bool{"edu_go": true},
 	}
 	if s := got.Signature; s == nil || s.Issuer != "test: signer" || s.Hash != "sha512" || s.Damaged != "" {
 		t.Errorf("%+v", s)
@@ -49,14 +50,15 @@ func TestReadModuleTruncated(t *testing.T) {
 	x.Undefined = []string{"printk"}
 	b := x.Bytes()
 	for n := range len(b) {
-		if _, problem := Read(bytes.NewReader(b[:n]), int64(n)); problem == nil || problem.Reason != accel.ModuleInvalid {
+		if _, problem := Read(bytes.NewReader(b[:n]), int64(n)); problem == nil ||
+			problem.Reason != accel.ModuleInvalid {
 			t.Fatalf("cut at %d of %d: %v", n, len(b), problem)
 		}
 	}
 }
 
-// TestReadModuleSections: every section lies in the file, also one that nobody here reads, such as the code: the kernel would be
-// the first to notice. What takes no place in the file may have any size.
+// TestReadModuleSections: every section lies in the file, also one that nobody here reads, such as the code: the kernel
+// would be the first to notice. What takes no place in the file may have any size.
 func TestReadModuleSections(t *testing.T) {
 	const code = 2 // what is made the section of code: the versions
 	for _, c := range []struct {
@@ -67,11 +69,18 @@ func TestReadModuleSections(t *testing.T) {
 		{"as it is", func(uint64, []byte, []byte) {}, true},
 		{"ends with the file", func(size uint64, h, _ []byte) { put64(h, 24, size-64); put64(h, 32, 64) }, true},
 		{"empty at the end of the file", func(size uint64, h, _ []byte) { put64(h, 24, size); put64(h, 32, 0) }, true},
-		{"ends one byte after the file", func(size uint64, h, _ []byte) { put64(h, 24, size-64); put64(h, 32, 65) }, false},
+		{"ends one byte after the file", func(size uint64, h, _ []byte) {
+			put64(h, 24, size-64)
+			put64(h, 32, 65)
+		}, false},
 		{"begins after the file", func(size uint64, h, _ []byte) { put64(h, 24, size+1); put64(h, 32, 0) }, false},
 		{"longer than the file", func(size uint64, h, _ []byte) { put64(h, 32, size+1) }, false},
-		{"zeroed memory, larger than the file", func(size uint64, h, _ []byte) { put32(h, 4, uint32(elf.SHT_NOBITS)); put64(h, 32, size+1) }, true},
-		{"no section at all", func(size uint64, _, first []byte) { put64(first, 32, size+1) }, true}, // its size may be the number of sections
+		{"zeroed memory, larger than the file", func(size uint64, h, _ []byte) {
+			put32(h, 4, uint32(elf.SHT_NOBITS))
+			put64(h, 32, size+1)
+		}, true},
+		// its size may be the number of sections
+		{"no section at all", func(size uint64, _, first []byte) { put64(first, 32, size+1) }, true},
 	} {
 		x := ko.Edu()
 		b := bytes.Replace(x.Bytes(), []byte("__versions\x00"), []byte(".text\x00\x00\x00\x00\x00\x00"), 1)
@@ -129,8 +138,12 @@ func TestReadModuleNotAModule(t *testing.T) {
 	executable[16] = byte(elf.ET_EXEC)
 	small := ko.Edu().Bytes()
 	small[4] = byte(elf.ELFCLASS32)
-	for name, b := range map[string][]byte{"empty": nil, "text": []byte("hello"), "executable": executable, "32-bit": small, "zeros": make([]byte, 4096)} {
-		if _, problem := Read(bytes.NewReader(b), int64(len(b))); problem == nil || problem.Reason != accel.ModuleInvalid {
+	for name, b := range map[string][]byte{
+		"empty": nil, "text": []byte("hello"), "executable": executable,
+		"32-bit": small, "zeros": make([]byte, 4096),
+	} {
+		if _, problem := Read(bytes.NewReader(b), int64(len(b))); problem == nil ||
+			problem.Reason != accel.ModuleInvalid {
 			t.Errorf("%s: %v", name, problem)
 		}
 	}

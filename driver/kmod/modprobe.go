@@ -17,11 +17,8 @@ import (
 //
 //   - "options" count where the definition says nothing about the parameter;
 //   - "install x /bin/false", or true, and the kernel's own module_blacklist= are a veto;
-//   - "blacklist x" forbids the load by a device's alias alone, as with modprobe, and a load by name is what acceld does:
-
-//	no veto;
-//
-// - other "install" commands, and "remove" ones, are not run.
+//   - "blacklist x" is no veto: as with modprobe it forbids a load by a device's alias, and acceld loads by name;
+//   - other "install" commands, and "remove" ones, are not run.
 type modprobe struct {
 	rules []rule // in kmod's order, where the first of a kind wins, but for options: the last value does
 	// forbidden are the kernel's own: module_blacklist= on its command line.

@@ -62,7 +62,14 @@ func TestModprobeLikeKmod(t *testing.T) {
 
 func TestSplitArguments(t *testing.T) {
 	got := splitArguments(`a=1  b="x y" "c=u v" d e="" f="g`)
-	want := []argument{{"a", "1", false}, {"b", "x y", false}, {"c", "u v", false}, {"d", "", true}, {"e", "", false}, {"f", "g", false}}
+	want := []argument{
+		{"a", "1", false},
+		{"b", "x y", false},
+		{"c", "u v", false},
+		{"d", "", true},
+		{"e", "", false},
+		{"f", "g", false},
+	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(argument{})); diff != "" {
 		t.Error(diff)
 	}
@@ -155,7 +162,10 @@ func TestModprobeOrder(t *testing.T) {
 	if diff := cmp.Diff(want, from); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]Parameter{{"from", "local", "/usr/local/lib/modprobe.d/c.conf:1"}, {"other", "1", "/usr/local/lib/modprobe.d/c.conf:1"}}, got.merge("edu", nil)); diff != "" {
+	if diff := cmp.Diff([]Parameter{
+		{"from", "local", "/usr/local/lib/modprobe.d/c.conf:1"},
+		{"other", "1", "/usr/local/lib/modprobe.d/c.conf:1"},
+	}, got.merge("edu", nil)); diff != "" {
 		t.Error(diff)
 	}
 }

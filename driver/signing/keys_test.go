@@ -18,12 +18,18 @@ const procKeys = `0a4c0cd6 I------     1 perm 1f030000     0     0 asymmetri Deb
 
 func TestParseKeys(t *testing.T) {
 	rings, keys := parseKeys(procKeys + "short\nzz I - 1 perm 1 0 0 asymmetri x: y: X509.rsa\n")
-	if diff := cmp.Diff(map[string]int32{".builtin_trusted_keys": 0x1231d2a4, ".blacklist": 0x2c3f9a11, "_uid.0": 0x30b472e8, ".platform": 0x3f3c9a01}, rings); diff != "" {
+	if diff := cmp.Diff(map[string]int32{
+		".builtin_trusted_keys": 0x1231d2a4, ".blacklist": 0x2c3f9a11,
+		"_uid.0": 0x30b472e8, ".platform": 0x3f3c9a01,
+	}, rings); diff != "" {
 		t.Error(diff)
 	}
 	want := []kernelKey{
 		{serial: 0x0a4c0cd6, name: "Debian Secure Boot CA", id: "6ccece7e4c6c0d1f6149f3dd27dfcc5cbb419ea1"},
-		{serial: 0x18ac2f32, name: "Microsoft Corporation: Windows UEFI CA", id: "a92902398e16c49778cd90f99e4f9ae17c55af53"},
+		{
+			serial: 0x18ac2f32, name: "Microsoft Corporation: Windows UEFI CA",
+			id: "a92902398e16c49778cd90f99e4f9ae17c55af53",
+		},
 	}
 	if diff := cmp.Diff(want, keys, cmp.AllowUnexported(kernelKey{})); diff != "" {
 		t.Error(diff)

@@ -71,7 +71,8 @@ func TestSignLikeTheKernel(t *testing.T) {
 				}
 				ours := []byte(m.Read("/m/edu.ko"))
 				i := Read(bytes.NewReader(ours), int64(len(ours)))
-				if i == nil || i.Damaged != "" || i.Hash != hash || i.Issuer != "test: signer" || i.hexID() != "01:23:45:67:89:AB:CD:EF" {
+				if i == nil || i.Damaged != "" || i.Hash != hash || i.Issuer != "test: signer" ||
+					i.hexID() != "01:23:45:67:89:AB:CD:EF" {
 					t.Fatalf("%+v", i)
 				}
 				for _, tool := range tools {
@@ -79,7 +80,8 @@ func TestSignLikeTheKernel(t *testing.T) {
 					if err := os.WriteFile(theirs, plain, 0o600); err != nil {
 						t.Fatal(err)
 					}
-					out, err := exec.CommandContext(t.Context(), tool, hash, m.Path("/etc/keys/key.pem"), m.Path("/etc/keys/cert.der"), theirs).CombinedOutput()
+					out, err := exec.CommandContext(t.Context(), tool, hash, m.Path("/etc/keys/key.pem"),
+						m.Path("/etc/keys/cert.der"), theirs).CombinedOutput()
 					if err != nil {
 						t.Fatalf("%s: %v %s", tool, err, out)
 					}
@@ -100,8 +102,10 @@ func TestSignLikeTheKernel(t *testing.T) {
 				}
 				m.Write("/m/message", string(ours[start:end]))
 				m.Write("/m/content", string(plain))
-				out, err := exec.CommandContext(t.Context(), openssl, "cms", "-verify", "-binary", "-inform", "DER", "-in", m.Path("/m/message"),
-					"-content", m.Path("/m/content"), "-certfile", m.Path("/etc/keys/cert.pem"), "-noverify", "-nointern", "-out", os.DevNull).CombinedOutput()
+				out, err := exec.CommandContext(t.Context(), openssl, "cms", "-verify", "-binary", "-inform", "DER",
+					"-in", m.Path("/m/message"),
+					"-content", m.Path("/m/content"), "-certfile", m.Path("/etc/keys/cert.pem"), "-noverify",
+					"-nointern", "-out", os.DevNull).CombinedOutput()
 				if err != nil {
 					t.Errorf("openssl: %v: %s", err, out)
 				}
@@ -134,7 +138,9 @@ func TestSignerRefused(t *testing.T) {
 		{"encrypted", func(m *ko.Machine, s *accel.Signer) {
 			m.Write(s.Key, string(pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: []byte{1}})))
 		}, "encrypted"},
-		{"no certificate", func(m *ko.Machine, s *accel.Signer) { m.Write(s.Certificate, "x") }, `certificate "/etc/keys/cert.pem"`},
+		{"no certificate", func(m *ko.Machine, s *accel.Signer) {
+			m.Write(s.Certificate, "x")
+		}, `certificate "/etc/keys/cert.pem"`},
 		{"another's certificate", func(m *ko.Machine, s *accel.Signer) {
 			m.Write(s.Certificate, string(ko.Certificate(m.T, other, ko.Name()).Raw))
 		}, "is not of the key"},

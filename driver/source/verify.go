@@ -36,8 +36,8 @@ func (x *Sources) Verify(def *accel.Definition, facts accel.Facts) kmod.Verifica
 	return kmod.Judge(x.target(def, facts, accel.SourceInstalled, ""), where, false)
 }
 
-// VerifyFiles judges module files, paths as the host sees them, as [Sources.Verify] does. Def is the definition that has
-// the modules, nil for files that none knows; what the definition has besides is taken for granted.
+// VerifyFiles judges module files, paths as the host sees them, as [Sources.Verify] does. Def is the definition that
+// has the modules, nil for files that none knows; what the definition has besides is taken for granted.
 func (x *Sources) VerifyFiles(def *accel.Definition, facts accel.Facts, files []string) kmod.Verification {
 	if def == nil {
 		def = &accel.Definition{}

@@ -37,25 +37,48 @@ func TestSteps(t *testing.T) {
 		want string // of the problem; empty when there is none
 	}{
 		{accel.CustomStep{Wait: &accel.WaitStep{File: "/var/log/edu.log"}}, ""},
-		{accel.CustomStep{Wait: &accel.WaitStep{File: "/var/log/{{.HardwareResource}}"}}, `not done after 20ms: "/var/log/qemu-edu" is not there`},
+		{
+			accel.CustomStep{Wait: &accel.WaitStep{File: "/var/log/{{.HardwareResource}}"}},
+			`not done after 20ms: "/var/log/qemu-edu" is not there`,
+		},
 		{accel.CustomStep{Wait: &accel.WaitStep{Node: "/dev/edu0"}}, ""},
 		{accel.CustomStep{Wait: &accel.WaitStep{Node: "/dev/edu1"}}, `"/dev/edu1" is not a device node`},
 		{accel.CustomStep{Wait: &accel.WaitStep{Socket: "/var/run/edu.sock"}}, ""},
 		{accel.CustomStep{Wait: &accel.WaitStep{Socket: "/run/other.sock"}}, `nobody listens on "/run/other.sock"`},
-		{accel.CustomStep{WaitForLogs: &accel.LogStep{File: "/var/log/edu.log", Match: `firmware {{.DriverVersion}} ready`}}, ""},
-		{accel.CustomStep{WaitForLogs: &accel.LogStep{File: "/var/log/edu.log", Match: `^two`}}, `"/var/log/edu.log" has no line that matches "^two"`},
+		{accel.CustomStep{WaitForLogs: &accel.LogStep{
+			File:  "/var/log/edu.log",
+			Match: `firmware {{.DriverVersion}} ready`,
+		}}, ""},
+		{
+			accel.CustomStep{WaitForLogs: &accel.LogStep{File: "/var/log/edu.log", Match: `^two`}},
+			`"/var/log/edu.log" has no line that matches "^two"`,
+		},
 		{accel.CustomStep{Validate: &accel.ValidateStep{File: "status", Want: "ready|idle"}}, ""},
-		{accel.CustomStep{Validate: &accel.ValidateStep{File: "status", Want: "read"}}, `device "0000:00:04.0": "status" is "ready", wanted is "read"`},
+		{
+			accel.CustomStep{Validate: &accel.ValidateStep{File: "status", Want: "read"}},
+			`device "0000:00:04.0": "status" is "ready", wanted is "read"`,
+		},
 		{accel.CustomStep{Validate: &accel.ValidateStep{File: "absent", Want: "x"}}, `device "0000:00:04.0": open `},
-		{accel.CustomStep{Run: &accel.RunStep{Argv: []string{"no-such-program"}}}, `cannot find program "no-such-program"`},
-		{accel.CustomStep{Run: &accel.RunStep{Argv: []string{"no-such-program"}}, When: `{{if eq .OperatingSystemMajor "rhel9"}}yes{{end}}{{if ne .OperatingSystemMajor "rhel9"}}no{{end}}`}, ""},
+		{
+			accel.CustomStep{Run: &accel.RunStep{Argv: []string{"no-such-program"}}},
+			`cannot find program "no-such-program"`,
+		},
+		{
+			accel.CustomStep{
+				Run:  &accel.RunStep{Argv: []string{"no-such-program"}},
+				When: `{{if eq .OperatingSystemMajor "rhel9"}}yes{{end}}{{if ne .OperatingSystemMajor "rhel9"}}no{{end}}`,
+			},
+			"",
+		},
 	} {
 		c.step.Name, c.step.Timeout = "it", "20ms"
-		problem := d.Run(t.Context(), withSteps(c.step), accel.Facts{OS: accel.OS{ID: "debian", VersionID: "12"}}, accs, accel.DriverContainer, accel.After)
+		problem := d.Run(t.Context(), withSteps(c.step), accel.Facts{OS: accel.OS{ID: "debian", VersionID: "12"}}, accs,
+			accel.DriverContainer, accel.After)
 		switch {
 		case c.want == "" && problem != nil:
 			t.Errorf("%+v: %v", c.step, problem)
-		case c.want != "" && (problem == nil || problem.Reason != accel.StepFailed || !strings.Contains(problem.Message, c.want)):
+		case c.want != "" && (problem == nil || problem.Reason != accel.StepFailed || !strings.Contains(problem.Message,
+			c.want)):
 			t.Errorf("%+v: got %v, want %q", c.step, problem, c.want)
 		}
 	}
@@ -73,8 +96,14 @@ func TestStepPrograms(t *testing.T) {
 	}
 	quick := run("sleep", "60")
 	quick.Timeout = "50ms"
-	asked := accel.CustomStep{Name: "it", Validate: &accel.ValidateStep{Argv: []string{"echo", "module $HOME; true"}, Output: `^module \$HOME; true`}}
-	wrong := accel.CustomStep{Name: "it", Validate: &accel.ValidateStep{Argv: []string{"echo", "nothing"}, Output: `edu`}}
+	asked := accel.CustomStep{Name: "it", Validate: &accel.ValidateStep{
+		Argv:   []string{"echo", "module $HOME; true"},
+		Output: `^module \$HOME; true`,
+	}}
+	wrong := accel.CustomStep{Name: "it", Validate: &accel.ValidateStep{
+		Argv:   []string{"echo", "nothing"},
+		Output: `edu`,
+	}}
 	stranger := run("true")
 	stranger.Run.User = "nobody-at-all"
 	for _, c := range []struct {
@@ -82,7 +111,10 @@ func TestStepPrograms(t *testing.T) {
 		want string
 	}{
 		{run("true"), ""},
-		{run("/bin/sh", "-c", "echo first; echo second >&2; exit 3"), `step "it" after driver-container of "qemu-edu": "/bin/sh": exit status 3; it said: first | second`},
+		{
+			run("/bin/sh", "-c", "echo first; echo second >&2; exit 3"),
+			`step "it" after driver-container of "qemu-edu": "/bin/sh": exit status 3; it said: first | second`,
+		},
 		{quick, "not done after 50ms"},
 		{asked, ""},
 		{wrong, `"echo" printed nothing that matches "edu": nothing`},
@@ -122,7 +154,10 @@ func TestWaitIsTold(t *testing.T) {
 	m := hosttest.New(t)
 	m.Dir("/var/log")
 	d := New(m.Host, slog.New(slog.DiscardHandler), time.Now, &deadline.Operations{})
-	def := withSteps(accel.CustomStep{Name: "it", Timeout: "1m", WaitForLogs: &accel.LogStep{File: "/var/log/x.log", Match: "ready"}})
+	def := withSteps(accel.CustomStep{Name: "it", Timeout: "1m", WaitForLogs: &accel.LogStep{
+		File:  "/var/log/x.log",
+		Match: "ready",
+	}})
 	done := make(chan *accel.Problem)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { done <- d.Run(ctx, def, accel.Facts{}, nil, accel.DriverContainer, accel.After) }()

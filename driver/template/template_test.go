@@ -10,16 +10,21 @@ import (
 func TestExpand(t *testing.T) {
 	def := ko.Definition()
 	def.Driver.Version = "1.2"
-	facts := accel.Facts{Kernel: accel.Kernel{Release: "6.1.0", Arch: "aarch64"}, OS: accel.OS{ID: "rhel", VersionID: "9.4"}}
+	facts := accel.Facts{
+		Kernel: accel.Kernel{Release: "6.1.0", Arch: "aarch64"},
+		OS:     accel.OS{ID: "rhel", VersionID: "9.4"},
+	}
 	facts.Cluster.Version = "1.37"
-	got, problem := Fill(def, facts, "f", "{{.KernelVersion}} {{.OperatingSystemMajor}} {{.OperatingSystemMajorMinor}} {{.RuntimeArchitecture}} {{.HardwareResource}} {{.NodeFeature}} {{.ClusterVersion}} {{.DriverVersion}}")
+	got, problem := Fill(def, facts, "f",
+		"{{.KernelVersion}} {{.OperatingSystemMajor}} {{.OperatingSystemMajorMinor}} {{.RuntimeArchitecture}} {{.HardwareResource}} {{.NodeFeature}} {{.ClusterVersion}} {{.DriverVersion}}")
 	want := "6.1.0 rhel9 rhel9.4 arm64 qemu-edu feature.node.kubernetes.io/pci-1234.present 1.37 1.2"
 	if problem != nil || got != want {
 		t.Error(got, problem)
 	}
 	facts.OS = accel.OS{ID: "rhcos", VersionID: "4.14", RHEL: "9.2"}
 	def.Driver.Sources = []accel.Source{{Image: "example.com/{{.OperatingSystemMajor}}:{{.OperatingSystemMajorMinor}}"}}
-	if filled, problem := Expand(def, facts); problem != nil || filled.Driver.Sources[0].Image != "example.com/rhel9:rhel9.2" {
+	if filled, problem := Expand(def, facts); problem != nil ||
+		filled.Driver.Sources[0].Image != "example.com/rhel9:rhel9.2" {
 		t.Errorf("on CoreOS: %+v, %v", filled.Driver.Sources, problem)
 	}
 }

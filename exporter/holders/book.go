@@ -33,8 +33,8 @@ type note struct {
 }
 
 // book is who holds what. It is plain data: what was said and when goes in, who holds what comes out. A series must not
-// change its identity and come back: what is not complete waits a little before it is shown, and what is not said any more is
-// believed to have ended when it is missing for a while, or its slot is another's.
+// change its identity and come back: what is not complete waits a little before it is shown, and what is not said any
+// more is believed to have ended when it is missing for a while, or its slot is another's.
 type book struct {
 	timing timing
 	notes  map[said]*note
@@ -72,8 +72,8 @@ func (b *book) take(all []said, uid func(namespace, pod string) string, now time
 	}
 }
 
-// holders returns who holds what, by accelerator and in order, and when that may change without anything being said; zero for
-// never.
+// holders returns who holds what, by accelerator and in order, and when that may change without anything being said;
+// zero for never.
 func (b *book) holders(now time.Time) (by map[string][]exporter.Holder, due time.Time) {
 	by = map[string][]exporter.Holder{}
 	b.forget(now)
@@ -130,7 +130,8 @@ func (b *book) patience(missing time.Time) time.Duration {
 func (b *book) empty() bool { return len(b.notes) == 0 }
 
 func compare(a, b exporter.Holder) int {
-	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod), strings.Compare(a.Container, b.Container),
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod),
+		strings.Compare(a.Container, b.Container),
 		strings.Compare(a.Resource, b.Resource), strings.Compare(a.Claim, b.Claim), strings.Compare(a.UID, b.UID))
 }
 

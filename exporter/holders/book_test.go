@@ -11,13 +11,19 @@ import (
 
 // holds is a container that has a device by the device plugin.
 func holds(id, pod string) said {
-	return said{Hold: Hold{id, exporter.Holder{Namespace: "ns", Pod: pod, Container: "main", Resource: "example.com/thing"}}, slot: "example.com/thing\n" + id}
+	return said{Hold: Hold{id, exporter.Holder{
+		Namespace: "ns", Pod: pod, Container: "main",
+		Resource: "example.com/thing",
+	}}, slot: "example.com/thing\n" + id}
 }
 
 // claims is a pod, or one of its containers, that has a device by a claim.
 func claims(id, pod, container string) said {
 	return said{
-		Hold: Hold{id, exporter.Holder{Namespace: "ns", Pod: pod, Container: container, Resource: "thing.example.com", Claim: "c"}},
+		Hold: Hold{id, exporter.Holder{
+			Namespace: "ns", Pod: pod, Container: container, Resource: "thing.example.com",
+			Claim: "c",
+		}},
 		slot: "claim\n" + id + "\nns\nc\n" + pod, vague: container == "",
 	}
 }
@@ -53,7 +59,10 @@ func TestBook(t *testing.T) {
 		},
 		"the same name again": {
 			{at: 0, said: []said{holds("a", "p")}, uids: known, want: []string{"a ns/p/main u1"}},
-			{at: 1 * s, said: []said{holds("a", "p")}, uids: map[string]string{"p": "u9"}, want: []string{"a ns/p/main u9"}},
+			{
+				at: 1 * s, said: []said{holds("a", "p")}, uids: map[string]string{"p": "u9"},
+				want: []string{"a ns/p/main u9"},
+			},
 		},
 		"a UID that comes late": {
 			{at: 0, said: []said{holds("a", "p")}},
@@ -84,10 +93,16 @@ func TestBook(t *testing.T) {
 			{at: 40 * s, said: nobody},
 		},
 		"two containers of one device": {
-			{at: 0, said: []said{holds("a", "p"), {Hold: holds("a", "q").Hold, slot: "example.com/thing\na::1"}}, uids: known, want: []string{"a ns/p/main u1", "a ns/q/main u2"}},
+			{
+				at: 0, said: []said{holds("a", "p"), {Hold: holds("a", "q").Hold, slot: "example.com/thing\na::1"}},
+				uids: known, want: []string{"a ns/p/main u1", "a ns/q/main u2"},
+			},
 		},
 		"two parts of one device in one container": {
-			{at: 0, said: []said{holds("a", "p"), {Hold: holds("a", "p").Hold, slot: "example.com/thing\na::1"}}, uids: known, want: []string{"a ns/p/main u1"}},
+			{
+				at: 0, said: []said{holds("a", "p"), {Hold: holds("a", "p").Hold, slot: "example.com/thing\na::1"}},
+				uids: known, want: []string{"a ns/p/main u1"},
+			},
 		},
 		"a claim whose container is named a moment later": {
 			{at: 0, said: []said{claims("a", "p", "")}, uids: known},
@@ -99,7 +114,10 @@ func TestBook(t *testing.T) {
 		},
 		"a claim over a restart of the kubelet": {
 			{at: 0, said: []said{claims("a", "p", "main")}, uids: known, want: []string{"a ns/p/main u1"}},
-			{at: 10 * s, said: []said{claims("a", "p", "")}, uids: known, again: true, want: []string{"a ns/p/main u1"}},
+			{
+				at: 10 * s, said: []said{claims("a", "p", "")}, uids: known, again: true,
+				want: []string{"a ns/p/main u1"},
+			},
 			{at: 20 * s, said: []said{claims("a", "p", "main")}, uids: known, want: []string{"a ns/p/main u1"}},
 			{at: 60 * s, want: []string{"a ns/p/main u1"}},
 		},

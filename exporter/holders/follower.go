@@ -22,11 +22,13 @@ type Options struct {
 	Root func() string
 	// Active reports whether anything is offered to a kubelet. While nothing is, nobody is asked.
 	Active func() bool
-	// Device returns the accelerator that the kubelet's device of an extended resource is, and whether it is one of acceld's.
+	// Device returns the accelerator that the kubelet's device of an extended resource is, and whether it is one of
+	// acceld's.
 	Device func(resource, id string) (accelerator string, ours bool)
 	// Claimed does the same for a device of a driver of claims.
 	Claimed func(driver, device string) (accelerator string, ours bool)
-	// Claims returns what is prepared for the claims of pods, as the drivers' own records have it; Container is empty there.
+	// Claims returns what is prepared for the claims of pods, as the drivers' own records have it; Container is empty
+	// there.
 	Claims func() []Hold
 	// Log gets what is of use to a developer alone: that the kubelet does not answer shows elsewhere. Nil is silence.
 	Log *slog.Logger
@@ -56,16 +58,19 @@ type Follower struct {
 // timing holds every duration, so that tests can shorten them.
 type timing struct {
 	settle time.Duration // gathers the changes of one moment
-	// gap is the least time between two questions. The kubelet answers all of its clients together 100 times a second, and ten
-	// at once (pkg/kubelet/apis/grpc/ratelimit.go); the rest is for the others.
-	gap      time.Duration
-	ask      time.Duration // deadline of one question
-	resync   time.Duration // between questions while somebody holds something and no event tells that a pod has completed
-	told     time.Duration // the same where the kubelet's stream of pods does
-	idle     time.Duration // between questions while nobody does
-	confirm  time.Duration // how long somebody must be missing to have ended
-	returned time.Duration // the same from the first answer of a kubelet's life on: its pods come to it from the API server
-	complete time.Duration // how long who holds something may be without a UID or container before it is shown all the same
+	// gap is the least time between two questions. The kubelet answers all of its clients together 100 times a second,
+	// and ten at once (pkg/kubelet/apis/grpc/ratelimit.go); the rest is for the others.
+	gap time.Duration
+	ask time.Duration // deadline of one question
+	// between questions while somebody holds something and no event tells that a pod has completed
+	resync  time.Duration
+	told    time.Duration // the same where the kubelet's stream of pods does
+	idle    time.Duration // between questions while nobody does
+	confirm time.Duration // how long somebody must be missing to have ended
+	// the same from the first answer of a kubelet's life on: its pods come to it from the API server
+	returned time.Duration
+	// how long who holds something may be without a UID or container before it is shown all the same
+	complete time.Duration
 	again    time.Duration // between looks at what is not complete
 	retry    time.Duration // after a failure; doubles up to retryMax
 	retryMax time.Duration
@@ -73,7 +78,8 @@ type timing struct {
 
 func usual() timing {
 	return timing{
-		settle: 100 * time.Millisecond, gap: time.Second, ask: 2 * time.Second, resync: 15 * time.Second, told: time.Minute, idle: 5 * time.Minute,
+		settle: 100 * time.Millisecond, gap: time.Second, ask: 2 * time.Second, resync: 15 * time.Second,
+		told: time.Minute, idle: 5 * time.Minute,
 		confirm: 2 * time.Second, returned: 30 * time.Second, complete: 3 * time.Second, again: 500 * time.Millisecond,
 		retry: time.Second, retryMax: 40 * time.Second,
 	}
@@ -86,7 +92,9 @@ func New(o Options) *Follower {
 	}
 	t := usual()
 	f := &Follower{o: o, timing: t, book: newBook(t), wake: make(chan struct{}, 1), ready: make(chan struct{})}
-	f.list, f.identity, f.uids, f.streams = f.ask, f.socketIdentity, func() map[string]string { return podUIDs(o.Host) }, f.stream
+	f.list, f.identity, f.uids, f.streams = f.ask, f.socketIdentity, func() map[string]string {
+		return podUIDs(o.Host)
+	}, f.stream
 	if o.Host != nil {
 		f.watch = o.Host.Watch
 	}
@@ -145,8 +153,8 @@ func (f *Follower) Run(ctx context.Context) error {
 }
 
 // follow pokes whenever the kubelet's directories change. The device manager writes its checkpoint after it has given a
-// device out; a pod has a directory from its beginning to its deletion, and one for its logs from the moment it is started.
-// A host that can watch no more is looked at from time to time instead.
+// device out; a pod has a directory from its beginning to its deletion, and one for its logs from the moment it is
+// started. A host that can watch no more is looked at from time to time instead.
 func (f *Follower) follow(ctx context.Context) {
 	for _, names := range [][]string{{devicePlugins}, {f.o.Root() + "/pods", podLogs}} {
 		events, err := f.watch(ctx, names...)
@@ -201,8 +209,8 @@ func (f *Follower) look(ctx context.Context) time.Duration {
 	return f.timing.resync
 }
 
-// uidOf returns what knows the pods' UIDs: the kubelet's stream, or else the directories of their logs, which are looked at once and
-// only when they are needed.
+// uidOf returns what knows the pods' UIDs: the kubelet's stream, or else the directories of their logs, which are
+// looked at once and only when they are needed.
 func (f *Follower) uidOf() func(namespace, pod string) string {
 	uids := sync.OnceValue(f.uids)
 	return func(namespace, pod string) string {

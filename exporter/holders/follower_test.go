@@ -38,7 +38,10 @@ type node struct {
 }
 
 func newNode() *node {
-	return &node{active: true, life: 1, uids: map[string]string{}, started: make(chan string), changed: make(chan string)}
+	return &node{
+		active: true, life: 1, uids: map[string]string{}, started: make(chan string),
+		changed: make(chan string),
+	}
 }
 
 func (n *node) set(change func()) {
@@ -56,10 +59,16 @@ func (n *node) questions() int {
 // gives makes a pod hold devices of an extended resource.
 func (n *node) gives(pod string, ids ...string) {
 	n.set(func() {
-		n.pods = append(n.pods, &podresources.PodResources{Namespace: "ns", Name: pod, Containers: []*podresources.ContainerResources{
-			{Name: "main", Devices: []*podresources.ContainerDevices{{ResourceName: thing, DeviceIds: ids}, {ResourceName: "example.com/other", DeviceIds: []string{"x"}}}},
-			{Name: "sidecar"},
-		}})
+		n.pods = append(n.pods, &podresources.PodResources{
+			Namespace: "ns", Name: pod,
+			Containers: []*podresources.ContainerResources{
+				{Name: "main", Devices: []*podresources.ContainerDevices{
+					{ResourceName: thing, DeviceIds: ids},
+					{ResourceName: "example.com/other", DeviceIds: []string{"x"}},
+				}},
+				{Name: "sidecar"},
+			},
+		})
 		n.uids["ns/"+pod] = "uid-" + pod
 	})
 }
@@ -125,8 +134,8 @@ func after(t *testing.T, f *Follower, d time.Duration, want ...string) {
 	}
 }
 
-// TestFollow: a pod is shown soon after the kubelet has given it a device, and is gone soon after it was deleted; where the node
-// is idle hardly anything is asked.
+// TestFollow: a pod is shown soon after the kubelet has given it a device, and is gone soon after it was deleted; where
+// the node is idle hardly anything is asked.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -217,12 +226,21 @@ func TestFollowClaims(t *testing.T) {
 		n := newNode()
 		f := n.follow(t)
 		n.set(func() {
-			n.prepared = []Hold{{"a", exporter.Holder{Namespace: "ns", Pod: "p", UID: "from the claim", Resource: driver, Claim: "c"}}}
+			n.prepared = []Hold{{"a", exporter.Holder{
+				Namespace: "ns", Pod: "p", UID: "from the claim",
+				Resource: driver, Claim: "c",
+			}}}
 			device := &podresources.ClaimResource{DriverName: driver, PoolName: "node", DeviceName: "dev-a"}
 			other := &podresources.ClaimResource{DriverName: "other.example.com", DeviceName: "dev-b"}
-			n.pods = []*podresources.PodResources{{Namespace: "ns", Name: "p", Containers: []*podresources.ContainerResources{
-				{Name: "main", DynamicResources: []*podresources.DynamicResource{{ClaimName: "c", ClaimNamespace: "ns", ClaimResources: []*podresources.ClaimResource{device, other}}}},
-			}}}
+			n.pods = []*podresources.PodResources{{
+				Namespace: "ns", Name: "p",
+				Containers: []*podresources.ContainerResources{
+					{Name: "main", DynamicResources: []*podresources.DynamicResource{{
+						ClaimName:      "c",
+						ClaimNamespace: "ns", ClaimResources: []*podresources.ClaimResource{device, other},
+					}}},
+				},
+			}}
 		})
 		f.Poke()
 		after(t, f, time.Second, "a ns/p/main from the claim")

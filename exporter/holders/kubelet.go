@@ -20,7 +20,8 @@ import (
 const (
 	// devicePlugins is fixed in the kubelet and does not follow its --root-dir.
 	devicePlugins = "/var/lib/kubelet/device-plugins"
-	// podLogs is the kubelet's default, podLogsDir. Elsewhere the UIDs of pods that use the device plugin are not known.
+	// podLogs is the kubelet's default, podLogsDir. Elsewhere the UIDs of pods that use the device plugin are not
+	// known.
 	podLogs = "/var/log/pods"
 	// maxAnswer is the size of an answer that the kubelet's own clients accept, bytes (podresources/client.go).
 	maxAnswer = 16 << 20
@@ -55,7 +56,10 @@ func (k *kubelet) client(socket string) (podresources.PodResourcesListerClient, 
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+				Backoff: backoff.Config{
+					BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+					MaxDelay: time.Second,
+				},
 				MinConnectTimeout: time.Second,
 			}))
 		if err != nil {
@@ -123,7 +127,8 @@ func (f *Follower) read(resp *podresources.ListPodResourcesResponse) []said {
 			}
 		}
 	}
-	// What is prepared and not named by the kubelet: it is about to be, or its kubelet does not tell (before 1.34 by default).
+	// What is prepared and not named by the kubelet: it is about to be, or its kubelet does not tell (before 1.34 by
+	// default).
 	for _, h := range prepared {
 		if !named[slot(h)] {
 			all = append(all, said{Hold: h, slot: slot(h), vague: true})
@@ -148,8 +153,8 @@ func (f *Follower) claimed(c *podresources.ContainerResources, who exporter.Hold
 }
 
 // podUIDs reads the pods' UIDs off the directories of their logs, by "<namespace>/<name>": the kubelet names them
-// <namespace>_<name>_<uid> (pkg/kubelet/kuberuntime/helpers.go, BuildPodLogsDirectory), neither of which may have a "_" in it. Of
-// several with one name, such as a StatefulSet's, the youngest counts.
+// <namespace>_<name>_<uid> (pkg/kubelet/kuberuntime/helpers.go, BuildPodLogsDirectory), neither of which may have a "_"
+// in it. Of several with one name, such as a StatefulSet's, the youngest counts.
 func podUIDs(h *host.Host) map[string]string {
 	entries, err := h.ReadDir(podLogs)
 	if err != nil {
@@ -162,7 +167,8 @@ func podUIDs(h *host.Host) map[string]string {
 			continue
 		}
 		key := parts[0] + "/" + parts[1]
-		if other := dirs[key]; other == "" || h.Born(path.Join(podLogs, e.Name())).After(h.Born(path.Join(podLogs, other))) {
+		if other := dirs[key]; other == "" ||
+			h.Born(path.Join(podLogs, e.Name())).After(h.Born(path.Join(podLogs, other))) {
 			dirs[key] = e.Name()
 		}
 	}

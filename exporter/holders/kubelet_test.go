@@ -26,10 +26,15 @@ type service struct {
 	device atomic.Pointer[string]
 }
 
-func (s *service) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+func (s *service) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse,
+	error,
+) {
 	return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{
 		Namespace: "ns", Name: "p",
-		Containers: []*podresources.ContainerResources{{Name: "main", Devices: []*podresources.ContainerDevices{{ResourceName: thing, DeviceIds: []string{*s.device.Load()}}}}},
+		Containers: []*podresources.ContainerResources{{
+			Name:    "main",
+			Devices: []*podresources.ContainerDevices{{ResourceName: thing, DeviceIds: []string{*s.device.Load()}}},
+		}},
 	}}}, nil
 }
 
@@ -67,7 +72,9 @@ func TestKubelet(t *testing.T) {
 		}
 	}
 	f := New(Options{
-		Host: h, Root: func() string { return "/var/lib/kubelet" }, Active: func() bool { return true }, Claims: func() []Hold { return nil },
+		Host: h, Root: func() string {
+			return "/var/lib/kubelet"
+		}, Active: func() bool { return true }, Claims: func() []Hold { return nil },
 		Device:  func(resource, id string) (string, bool) { return id, resource == thing },
 		Claimed: func(string, string) (string, bool) { return "", false },
 	})
@@ -85,7 +92,8 @@ func TestKubelet(t *testing.T) {
 	<-f.Ready()
 	shown := func(want string) {
 		t.Helper()
-		for until := time.Now().Add(10 * time.Second); cmp.Diff([]string{want}, lines(f.Holdings().By)) != ""; time.Sleep(5 * time.Millisecond) {
+		for until := time.Now().Add(10 * time.Second); cmp.Diff([]string{want},
+			lines(f.Holdings().By)) != ""; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(until) {
 				t.Fatalf("%v is shown, want %s", lines(f.Holdings().By), want)
 			}
@@ -117,7 +125,8 @@ func TestKubelet(t *testing.T) {
 	}
 	// What it writes into its directory is a reason to ask.
 	give("c")
-	if err := os.WriteFile(filepath.Join(root, "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"), []byte("{}"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(root, "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"),
+		[]byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for until := time.Now().Add(10 * time.Second); len(f.Holdings().By["c"]) == 0; time.Sleep(5 * time.Millisecond) {
@@ -154,7 +163,10 @@ func (s *stream) WatchPods(_ *podsapi.WatchPodsRequest, to podsapi.Pods_WatchPod
 // podEvent is an event about a pod.
 func podEvent(t *testing.T, typ podsapi.EventType, name, uid string, phase corev1.PodPhase) *podsapi.WatchPodsEvent {
 	t.Helper()
-	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid)}, Status: corev1.PodStatus{Phase: phase}}
+	pod := corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid)},
+		Status:     corev1.PodStatus{Phase: phase},
+	}
 	data, err := pod.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +197,8 @@ func TestPods(t *testing.T) {
 	if p.following() {
 		t.Error("not all pods have been told")
 	}
-	if _, err := p.take(&podsapi.WatchPodsEvent{Type: podsapi.EventType_INITIAL_SYNC_COMPLETE}); err != nil || !p.following() {
+	if _, err := p.take(&podsapi.WatchPodsEvent{Type: podsapi.EventType_INITIAL_SYNC_COMPLETE}); err != nil ||
+		!p.following() {
 		t.Errorf("all pods have been told: %v", err)
 	}
 	if _, err := p.take(&podsapi.WatchPodsEvent{Type: podsapi.EventType_ADDED, Pod: []byte{0xff}}); err == nil {

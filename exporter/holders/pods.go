@@ -13,8 +13,9 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// pods are the node's pods by the kubelet's own stream of them, which it serves by default from Kubernetes 1.37 on (KEP-4188). It
-// tells their UIDs, and that one has completed, which no directory does. Without it both are found out otherwise, and later.
+// pods are the node's pods by the kubelet's own stream of them, which it serves by default from Kubernetes 1.37 on
+// (KEP-4188). It tells their UIDs, and that one has completed, which no directory does. Without it both are found out
+// otherwise, and later.
 type pods struct {
 	mu   sync.Mutex
 	uids map[string]string // by "<namespace>/<name>"
@@ -66,8 +67,8 @@ func (p *pods) take(e *podsapi.WatchPodsEvent) (news bool, err error) {
 	return news, nil
 }
 
-// stream follows the kubelet's stream until ctx ends. A slow reader is dropped by the kubelet, and one that comes back is told
-// every pod again.
+// stream follows the kubelet's stream until ctx ends. A slow reader is dropped by the kubelet, and one that comes back
+// is told every pod again.
 func (f *Follower) stream(ctx context.Context) {
 	backoff := pace.Backoff{First: f.timing.retry, Max: f.timing.idle} // a kubelet before 1.37 never has a stream
 	for failures := 1; ctx.Err() == nil; failures++ {

@@ -12,7 +12,11 @@ import (
 
 // TestNobodysToken: a token that nobody knows lets nobody in, whatever else is said of it.
 func TestNobodysToken(t *testing.T) {
-	g, problem := New(Options{Name: "node-a", Review: func(context.Context, string, string) (known, allowed bool, err error) { return false, true, nil }})
+	g, problem := New(Options{Name: "node-a", Review: func(context.Context, string, string) (known, allowed bool,
+		err error,
+	) {
+		return false, true, nil
+	}})
 	if problem != nil {
 		t.Fatal(problem)
 	}
@@ -24,7 +28,8 @@ func TestNobodysToken(t *testing.T) {
 	}
 }
 
-// TestNoSessionIsResumed: each connection is looked at again, so that one who was let in by earlier files is not let in by having been.
+// TestNoSessionIsResumed: each connection is looked at again, so that one who was let in by earlier files is not let in
+// by having been.
 func TestNoSessionIsResumed(t *testing.T) {
 	g, problem := New(Options{Name: "node-a"})
 	if problem != nil {
@@ -50,7 +55,11 @@ func TestNoSessionIsResumed(t *testing.T) {
 		}
 	}()
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		client := &tls.Config{InsecureSkipVerify: true, ServerName: "node-a", MaxVersion: version, ClientSessionCache: tls.NewLRUClientSessionCache(8)} // nobody signs it
+		// nobody signs it
+		client := &tls.Config{
+			InsecureSkipVerify: true, ServerName: "node-a", MaxVersion: version,
+			ClientSessionCache: tls.NewLRUClientSessionCache(8),
+		}
 		for i := range 3 {
 			c, err := tls.Dial("tcp", l.Addr().String(), client)
 			if err != nil {

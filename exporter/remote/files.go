@@ -65,7 +65,8 @@ func (g *Gate) pair() (tls.Certificate, error) {
 	return pair, nil
 }
 
-// ownLife is how long a certificate of its own is valid: the agent makes another one at each start, and none while it runs.
+// ownLife is how long a certificate of its own is valid: the agent makes another one at each start, and none while it
+// runs.
 const ownLife = 10 * 365 * 24 * time.Hour
 
 // ownPair is a certificate that nobody has signed: it keeps secret what is sent, and proves nothing.

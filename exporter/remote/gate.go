@@ -1,6 +1,6 @@
-// Package remote lets scrapers on other machines in: by TLS alone, whose files are read again when they change, and only those who
-// prove who they are, by a client certificate or a bearer token. It may not serve anything itself, and knows no secret but those it
-// is given.
+// Package remote lets scrapers on other machines in: by TLS alone, whose files are read again when they change, and
+// only those who prove who they are, by a client certificate or a bearer token. It may not serve anything itself, and
+// knows no secret but those it is given.
 package remote
 
 import (
@@ -26,10 +26,11 @@ type Options struct {
 	Certificate, Key string
 	// ClientCA is a PEM file with the authorities of client certificates; empty where none are let in.
 	ClientCA string
-	// Clients are the names that client certificates may have, as their common name or one of their DNS names; empty: any.
+	// Clients are the names that client certificates may have, as their common name or one of their DNS names; empty:
+	// any.
 	Clients []string
-	// Review tells whether anybody is known by a token and may get the path. Nil where no token is let in. An error is that
-	// nobody can tell now.
+	// Review tells whether anybody is known by a token and may get the path. Nil where no token is let in. An error is
+	// that nobody can tell now.
 	Review func(ctx context.Context, token, path string) (known, allowed bool, err error)
 	// Name is the host's, for a certificate of its own.
 	Name string
@@ -57,8 +58,8 @@ func New(o Options) (*Gate, *accel.Problem) {
 	return g, nil
 }
 
-// TLS is the configuration of a listener. A connection is verified by the files as they are when it begins; sessions are not
-// resumed, so that one who was let in by earlier files is looked at again.
+// TLS is the configuration of a listener. A connection is verified by the files as they are when it begins; sessions
+// are not resumed, so that one who was let in by earlier files is looked at again.
 func (g *Gate) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -66,8 +67,8 @@ func (g *Gate) TLS() *tls.Config {
 	}
 }
 
-// Handler asks who it is, and hands what may be asked to next. It answers 401 to those whom nobody knows, 403 to those who may
-// not, and 503 while nobody can tell.
+// Handler asks who it is, and hands what may be asked to next. It answers 401 to those whom nobody knows, 403 to those
+// who may not, and 503 while nobody can tell.
 func (g *Gate) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status, text := g.judge(r)
@@ -122,8 +123,8 @@ func (g *Gate) named(c *x509.Certificate) bool {
 	})
 }
 
-// Follow reads the files again whenever their directories change, until ctx ends. Files that cannot be used change nothing and
-// are told once.
+// Follow reads the files again whenever their directories change, until ctx ends. Files that cannot be used change
+// nothing and are told once.
 func (g *Gate) Follow(ctx context.Context) error {
 	var dirs []string
 	for _, name := range []string{g.o.Certificate, g.o.Key, g.o.ClientCA} {

@@ -34,7 +34,10 @@ type authority struct {
 
 func newAuthority(t *testing.T, name string) *authority {
 	a := &authority{t: t}
-	a.key, a.cert = a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil)
+	a.key, a.cert = a.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}, nil)
 	return a
 }
 
@@ -44,7 +47,8 @@ func (a *authority) sign(template *x509.Certificate, by *authority) (*ecdsa.Priv
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(time.Now().UnixNano()),
+		time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	parent, signer := template, key
 	if by != nil {
 		parent, signer = by.cert, by.key
@@ -63,7 +67,10 @@ func (a *authority) sign(template *x509.Certificate, by *authority) (*ecdsa.Priv
 // files writes a certificate of this authority and its key.
 func (a *authority) files(dir, name string) (certificate, key string) {
 	a.t.Helper()
-	k, c := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, a)
+	k, c := a.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, a)
 	der, err := x509.MarshalECPrivateKey(k)
 	if err != nil {
 		a.t.Fatal(err)
@@ -122,7 +129,9 @@ func serve(t *testing.T, o Options) (url string, g *Gate) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page") })), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "page")
+	})), ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(tls.NewListener(l, g.TLS())) }()
 	t.Cleanup(func() { server.Close() })
 	return "https://" + l.Addr().String(), g
@@ -131,7 +140,10 @@ func serve(t *testing.T, o Options) (url string, g *Gate) {
 // ask asks for a path and returns status and body; status 0 when TLS failed.
 func ask(t *testing.T, c *tls.Config, url, token string) (int, string) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: c, DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	client := &http.Client{
+		Transport: &http.Transport{TLSClientConfig: c, DisableKeepAlives: true},
+		Timeout:   10 * time.Second,
+	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +208,10 @@ func TestGate(t *testing.T) {
 		{"an empty token", tokens, client(nil, ""), "Bearer ", "/metrics", 401},
 		{"a password", tokens, client(nil, ""), "Basic good", "/metrics", 401},
 		{"nobody can tell", tokens, client(nil, ""), "Bearer when the API server is away", "/metrics", 503},
-		{"old TLS", tokens, &tls.Config{RootCAs: trust, ServerName: "localhost", MaxVersion: tls.VersionTLS11}, "Bearer good", "/metrics", 0},
+		{
+			"old TLS", tokens, &tls.Config{RootCAs: trust, ServerName: "localhost", MaxVersion: tls.VersionTLS11},
+			"Bearer good", "/metrics", 0,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			url, _ := serve(t, c.gate)
@@ -232,7 +247,8 @@ func TestOwnCertificate(t *testing.T) {
 	if status, body := ask(t, &tls.Config{InsecureSkipVerify: true}, url+"/metrics", "Bearer good"); status != 200 {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, body := ask(t, &tls.Config{}, url+"/metrics", "Bearer good"); status != 0 || !strings.Contains(body, "certificate") {
+	if status, body := ask(t, &tls.Config{}, url+"/metrics", "Bearer good"); status != 0 ||
+		!strings.Contains(body, "certificate") {
 		t.Errorf("%d %s", status, body)
 	}
 }
@@ -292,7 +308,8 @@ func TestBadFiles(t *testing.T) {
 		"no certificate in":       {Certificate: certificate, Key: key, ClientCA: key},
 	} {
 		o.Files = files
-		if _, problem := New(o); problem == nil || problem.Reason != accel.ConfigInvalid || !strings.Contains(problem.Message, want) {
+		if _, problem := New(o); problem == nil || problem.Reason != accel.ConfigInvalid ||
+			!strings.Contains(problem.Message, want) {
 			t.Errorf("%q: %v", want, problem)
 		}
 	}

@@ -2,8 +2,8 @@
 // removing PCI functions, loading and unloading modules, binding and unbinding have the effects that the kernel's
 // have, and are told as uevents. It is for tests only, needs no rights and runs nothing.
 //
-// Writes of the code under test to bind, unbind or driver_override files are plain writes; the test calls [Machine.Bind]
-// and [Machine.Unbind] for their effects.
+// Writes of the code under test to bind, unbind or driver_override files are plain writes; the test calls
+// [Machine.Bind] and [Machine.Unbind] for their effects.
 package hosttest
 
 import (
@@ -63,7 +63,10 @@ func (d Driver) name() string {
 // New returns a running x86_64 machine of kernel 6.1.0-test with no PCI function and no module.
 func New(t testing.TB) *Machine {
 	t.Helper()
-	m := &Machine{t: t, root: t.TempDir(), events: make(chan host.Uevent, 4096), pci: map[string]accel.PCIDevice{}, drivers: map[string]Driver{}}
+	m := &Machine{
+		t: t, root: t.TempDir(), events: make(chan host.Uevent, 4096), pci: map[string]accel.PCIDevice{},
+		drivers: map[string]Driver{},
+	}
 	m.Events = m.events
 	h, err := host.New(m.root)
 	if err != nil {
@@ -76,7 +79,10 @@ func New(t testing.TB) *Machine {
 	m.File("/proc/sys/kernel/modules_disabled", "0\n")
 	m.File("/sys/kernel/notes", note(strings.Repeat("a1", 20)))
 	m.File("/etc/os-release", "ID=debian\nVERSION_ID=\"12\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n")
-	for _, dir := range []string{"/sys/bus/pci/devices", "/sys/bus/pci/drivers", "/sys/module", "/sys/kernel/iommu_groups", "/dev"} {
+	for _, dir := range []string{
+		"/sys/bus/pci/devices", "/sys/bus/pci/drivers", "/sys/module",
+		"/sys/kernel/iommu_groups", "/dev",
+	} {
 		m.Dir(dir)
 	}
 	return m
@@ -151,7 +157,8 @@ func (m *Machine) AddPCI(devices ...accel.PCIDevice) {
 		m.pci[d.Address] = d
 		dir := m.device(d.Address)
 		for file, text := range map[string]string{
-			"class": "0x" + d.Class, "vendor": "0x" + d.Vendor, "device": "0x" + d.Device, "revision": "0x" + or(d.Revision, "00"),
+			"class": "0x" + d.Class, "vendor": "0x" + d.Vendor, "device": "0x" + d.Device, "revision": "0x" +
+				or(d.Revision, "00"),
 			"subsystem_vendor": "0x" + or(d.SubVendor, "0000"), "subsystem_device": "0x" + or(d.SubDevice, "0000"),
 			"numa_node": strconv.Itoa(d.NUMANode), "driver_override": or(d.Override, "(null)"),
 		} {
@@ -319,9 +326,11 @@ func (m *Machine) uevent(d accel.PCIDevice) {
 	if d.Driver != "" {
 		driver = "DRIVER=" + d.Driver + "\n"
 	}
-	m.File(m.device(d.Address)+"/uevent", driver+strings.ToUpper(fmt.Sprintf("PCI_CLASS=%s\nPCI_ID=%s:%s\nPCI_SUBSYS_ID=%s:%s\n",
-		strings.TrimLeft(d.Class[:5], "0")+d.Class[5:], d.Vendor, d.Device, or(d.SubVendor, "0000"), or(d.SubDevice, "0000")))+
-		"PCI_SLOT_NAME="+d.Address+"\n")
+	m.File(m.device(d.Address)+"/uevent",
+		driver+strings.ToUpper(fmt.Sprintf("PCI_CLASS=%s\nPCI_ID=%s:%s\nPCI_SUBSYS_ID=%s:%s\n",
+			strings.TrimLeft(d.Class[:5], "0")+d.Class[5:], d.Vendor, d.Device, or(d.SubVendor, "0000"),
+			or(d.SubDevice, "0000")))+
+			"PCI_SLOT_NAME="+d.Address+"\n")
 }
 
 // device is the directory of a function, whether it is there or not.

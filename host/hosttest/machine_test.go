@@ -28,7 +28,8 @@ func edu(address string) accel.PCIDevice {
 
 func driver() hosttest.Driver {
 	return hosttest.Driver{
-		Module: "edu", IDs: []string{"1234:11e8"}, Version: "1.0", SrcVersion: "ABC", BuildID: "0102", Node: "accel/edu%d",
+		Module: "edu", IDs: []string{"1234:11e8"}, Version: "1.0", SrcVersion: "ABC", BuildID: "0102",
+		Node:       "accel/edu%d",
 		Attributes: map[string]string{"serial": "S1", "health": "ok", "temperature": "35000"},
 	}
 }
@@ -64,7 +65,10 @@ func TestLife(t *testing.T) {
 		t.Errorf("with a driver: -want +got\n%s", diff)
 	}
 	modules, _ := detect.Modules(h)
-	if diff := cmp.Diff([]accel.LoadedModule{{Name: "edu", Version: "1.0", SrcVersion: "ABC", BuildID: "0102", State: "live"}}, modules); diff != "" {
+	if diff := cmp.Diff([]accel.LoadedModule{{
+		Name: "edu", Version: "1.0", SrcVersion: "ABC", BuildID: "0102",
+		State: "live",
+	}}, modules); diff != "" {
 		t.Errorf("modules: -want +got\n%s", diff)
 	}
 	if got, err := detect.Collect(h, def, a); err != nil || got["celsius"] != 35 {
@@ -73,7 +77,10 @@ func TestLife(t *testing.T) {
 
 	m.SetAttribute(a.ID, "health", "overheated")
 	m.SetAttribute(a.ID, "temperature", "hot\x01")
-	if got := list()[0].Health; got != (accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "overheated"}) {
+	if got := list()[0].Health; got != (accel.Health{
+		State: accel.Unhealthy, Reason: accel.DeviceUnhealthy,
+		Message: "overheated",
+	}) {
 		t.Errorf("ill: %+v", got)
 	}
 	if got, err := detect.Collect(h, def, a); accel.AsProblem(err).Reason != accel.CollectFailed || len(got) != 0 {
@@ -95,7 +102,8 @@ func TestLife(t *testing.T) {
 	}
 	pci := "/devices/pci0000:00/"
 	if diff := cmp.Diff([]string{
-		"add " + pci + "0000:00:05.0", "add " + pci + "0000:00:04.0", "remove /module/nothing", "remove " + pci + "0000:00:05.0",
+		"add " + pci + "0000:00:05.0", "add " + pci + "0000:00:04.0", "remove /module/nothing", "remove " + pci +
+			"0000:00:05.0",
 		"add /module/edu", "add " + pci + "0000:00:04.0/accel/edu0", "bind " + pci + "0000:00:04.0",
 		"remove " + pci + "0000:00:04.0/accel/edu0", "unbind " + pci + "0000:00:04.0", "remove " + pci + "0000:00:04.0",
 	}, told); diff != "" {

@@ -55,9 +55,9 @@ func (l *Ledger) say(key, text string) error {
 	return l.files.step("attribute", key, func(string) error { return l.h.WriteAttribute(key, text) })
 }
 
-// unsaid is the text that brings an attribute back to what it said: sysfs says "(null)" of an override that is not set and
-// unsets it at a lone newline (driver_set_override, Linux 5.19); a write of nothing never reaches the kernel, so an empty
-// string is one NUL.
+// unsaid is the text that brings an attribute back to what it said: sysfs says "(null)" of an override that is not set
+// and unsets it at a lone newline (driver_set_override, Linux 5.19); a write of nothing never reaches the kernel, so an
+// empty string is one NUL.
 func unsaid(said string) string {
 	switch said {
 	case "(null)":

@@ -93,7 +93,9 @@ func (c *content) apply(r record) error {
 		if r.Note == nil {
 			return fmt.Errorf("a record %q is not complete", r.Op)
 		}
-		c.notes = slices.DeleteFunc(c.notes, func(n Note) bool { return n.Kind == r.Note.Kind && n.Name == r.Note.Name })
+		c.notes = slices.DeleteFunc(c.notes, func(n Note) bool {
+			return n.Kind == r.Note.Kind && n.Name == r.Note.Name
+		})
 		if r.Op == opNote {
 			c.notes = append(c.notes, *r.Note)
 		}
@@ -254,8 +256,8 @@ func (b *book) announce(key string) (records []record, err error) {
 	return records, nil
 }
 
-// catchUp reads what was added to the journal since the last time. It needs no lock: an append is seen whole or as a torn
-// line, and a compacted journal is another file.
+// catchUp reads what was added to the journal since the last time. It needs no lock: an append is seen whole or as a
+// torn line, and a compacted journal is another file.
 func (b *book) catchUp() error {
 	f, err := os.OpenFile(b.path(b.journal()), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -296,8 +298,8 @@ func (b *book) catchUp() error {
 	return nil
 }
 
-// add appends records to the journal. With lasting it returns when they are on the disk. The caller has the lock and has
-// caught up.
+// add appends records to the journal. With lasting it returns when they are on the disk. The caller has the lock and
+// has caught up.
 func (b *book) add(lasting bool, records ...record) error {
 	fresh := b.lines == 0
 	if fresh {
@@ -352,9 +354,10 @@ func (b *book) compact() error {
 	if err != nil {
 		return err
 	}
-	err = b.replace(b.journal(), &State{Kind: File, Mode: 0o600, UID: os.Geteuid(), GID: os.Getegid()}, func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(text)), nil
-	})
+	err = b.replace(b.journal(), &State{Kind: File, Mode: 0o600, UID: os.Geteuid(), GID: os.Getegid()},
+		func() (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(text)), nil
+		})
 	if err != nil {
 		return err
 	}

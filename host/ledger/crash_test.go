@@ -140,7 +140,8 @@ func TestFullDiskAtEveryStep(t *testing.T) {
 			t.Fatalf("full at step %d of undoing: %v", n, err)
 		}
 		for _, o := range out {
-			if o.Action == Left && o.Reason != accel.NoSpace && !strings.HasPrefix(o.Detail, "it holds") { // that which could not go
+			// that which could not go
+			if o.Action == Left && o.Reason != accel.NoSpace && !strings.HasPrefix(o.Detail, "it holds") {
 				t.Fatalf("full at step %d of undoing: %+v", n, o)
 			}
 		}
@@ -191,8 +192,8 @@ func (m *model) afterPurge() *string {
 	return m.now
 }
 
-// Random changes by acceld and by others, a random kill in the purge: afterwards each file is what it was before acceld,
-// or what somebody else made of it.
+// Random changes by acceld and by others, a random kill in the purge: afterwards each file is what it was before
+// acceld, or what somebody else made of it.
 func TestRandomChanges(t *testing.T) {
 	quick(t)
 	seeds := uint64(300)
@@ -234,7 +235,8 @@ func TestRandomChanges(t *testing.T) {
 				m.acceld(nil)
 				log = append(log, "acceld removes "+p)
 			case 3:
-				if os.WriteFile(filepath.Join(root, p), []byte("theirs"+s), 0o644) == nil { // else its directory is not there
+				// else its directory is not there
+				if os.WriteFile(filepath.Join(root, p), []byte("theirs"+s), 0o644) == nil {
 					s = "theirs" + s
 					m.now = &s
 				}
@@ -277,9 +279,12 @@ func TestDamageIsNoGuess(t *testing.T) {
 			}
 			return nil
 		},
-		"begins in the middle": func(b []byte) []byte { _, rest, _ := strings.Cut(string(b), "\n"); return []byte(rest) },
-		"another version":      func([]byte) []byte { b, _ := encode(record{Op: opSchema, Schema: 99}); return b },
-		"another file":         func([]byte) []byte { return []byte("hello\nworld\n") },
+		"begins in the middle": func(b []byte) []byte {
+			_, rest, _ := strings.Cut(string(b), "\n")
+			return []byte(rest)
+		},
+		"another version": func([]byte) []byte { b, _ := encode(record{Op: opSchema, Schema: 99}); return b },
+		"another file":    func([]byte) []byte { return []byte("hello\nworld\n") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := newRoot(t)
@@ -292,9 +297,13 @@ func TestDamageIsNoGuess(t *testing.T) {
 			l := open(t, root)
 			_, undo := l.Undo(UndoOptions{})
 			_, discard := l.Discard(false)
-			for what, err := range map[string]error{"undo": undo, "discard": discard, "write": l.WriteFile("/etc/new", nil, 0o600)} {
+			for what, err := range map[string]error{
+				"undo": undo, "discard": discard,
+				"write": l.WriteFile("/etc/new", nil, 0o600),
+			} {
 				var p *accel.Problem
-				if !errors.As(err, &p) || p.Reason != accel.LedgerDamaged || !strings.Contains(p.Message, "ledger/journal") {
+				if !errors.As(err, &p) || p.Reason != accel.LedgerDamaged ||
+					!strings.Contains(p.Message, "ledger/journal") {
 					t.Errorf("%s: %v", what, err)
 				}
 			}

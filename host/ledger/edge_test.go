@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCompactedInFlight: a journal that is written again while a change is in flight still knows every state that may be there.
+// TestCompactedInFlight: a journal that is written again while a change is in flight still knows every state that may
+// be there.
 func TestCompactedInFlight(t *testing.T) {
 	file := func(sum string) *State { return &State{Kind: File, SHA256: sum} }
 	c := newContent()
@@ -120,7 +121,8 @@ func TestSetID(t *testing.T) {
 	}
 }
 
-// TestMountedDirectory: a file is replaced also where the directory above its own, in which it would be made, is another file system.
+// TestMountedDirectory: a file is replaced also where the directory above its own, in which it would be made, is
+// another file system.
 func TestMountedDirectory(t *testing.T) {
 	root := newRoot(t)
 	l := open(t, root)
@@ -138,7 +140,8 @@ func TestMountedDirectory(t *testing.T) {
 	if diff := cmp.Diff([]string{"/etc/crio", "/etc/crio/crio.conf.d"}, passed); diff != "" {
 		t.Errorf("made in (-want +got):\n%s", diff)
 	}
-	if text, err := os.ReadFile(filepath.Join(root, "etc/crio/crio.conf.d/99-acceld.conf")); err != nil || string(text) != "ours" {
+	if text, err := os.ReadFile(filepath.Join(root, "etc/crio/crio.conf.d/99-acceld.conf")); err != nil ||
+		string(text) != "ours" {
 		t.Errorf("%q, %v", text, err)
 	}
 	if left, err := filepath.Glob(filepath.Join(root, "etc/crio", tempPrefix+"*")); err != nil || len(left) > 0 {

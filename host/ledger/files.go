@@ -38,8 +38,8 @@ func (f *files) step(what, key string, do func(p string) error) error {
 }
 
 // passage is the name under which something is made before it takes its place: beside it, because libraries that watch
-// CDI directories do not see what is renamed in from elsewhere. It is the same for each path, so that what a crash leaves
-// is found. Directories "*.conf.d" get it from the directory above: their reader parses whatever is in them.
+// CDI directories do not see what is renamed in from elsewhere. It is the same for each path, so that what a crash
+// leaves is found. Directories "*.conf.d" get it from the directory above: their reader parses whatever is in them.
 func passage(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	dir := path.Dir(key)
@@ -59,8 +59,8 @@ func passing(base string) bool {
 	return strings.HasPrefix(base, tempPrefix) && strings.HasSuffix(base, tempSuffix)
 }
 
-// Passing reports whether a path is one under which something is made before it takes its place: whoever watches a directory
-// hears of that place next.
+// Passing reports whether a path is one under which something is made before it takes its place: whoever watches a
+// directory hears of that place next.
 func Passing(name string) bool { return passing(path.Base(name)) }
 
 // beside is [passage] in the path's own directory, for where the directory above is another file system.
@@ -149,7 +149,8 @@ func (f *files) write(key string, from io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// make makes a state under the name temp, complete with its metadata, and lasting. The content of a file comes from from.
+// make makes a state under the name temp, complete with its metadata, and lasting. The content of a file comes from
+// from.
 func (f *files) make(temp string, s *State, from io.Reader) error {
 	var err error
 	switch s.Kind {
@@ -193,7 +194,9 @@ func (f *files) dress(temp string, s *State) error {
 	for attr := range have {
 		// What the directory or the security module gave it and the state does not have. A label cannot be taken away.
 		if _, wanted := s.Xattrs[attr]; !wanted && !strings.HasPrefix(attr, "security.") {
-			if err := f.step("removexattr", temp, func(p string) error { return unix.Lremovexattr(p, attr) }); err != nil {
+			if err := f.step("removexattr", temp, func(p string) error {
+				return unix.Lremovexattr(p, attr)
+			}); err != nil {
 				return err
 			}
 		}
@@ -202,7 +205,9 @@ func (f *files) dress(temp string, s *State) error {
 		if string(have[attr]) == string(value) && len(value) > 0 {
 			continue
 		}
-		if err := f.step("setxattr", temp, func(p string) error { return unix.Lsetxattr(p, attr, value, 0) }); err != nil {
+		if err := f.step("setxattr", temp, func(p string) error {
+			return unix.Lsetxattr(p, attr, value, 0)
+		}); err != nil {
 			return fmt.Errorf("cannot set the extended attribute %q: %w", attr, err)
 		}
 	}

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disk is what a power cut leaves of a tree: contents of files that were synced, and names in directories that were. With eager
-// names last at once and contents do not, as on file systems whose journal is for metadata. It follows a ledger through its fault.
+// disk is what a power cut leaves of a tree: contents of files that were synced, and names in directories that were.
+// With eager names last at once and contents do not, as on file systems whose journal is for metadata. It follows a
+// ledger through its fault.
 type disk struct {
 	t     testing.TB
 	root  string
@@ -222,8 +223,8 @@ func TestPowerCutAfterAChange(t *testing.T) {
 	})
 }
 
-// When the power is cut at any step of a change, the next purge brings back what was there: there is no change without its record,
-// and no record without the content that it needs.
+// When the power is cut at any step of a change, the next purge brings back what was there: there is no change without
+// its record, and no record without the content that it needs.
 func TestPowerCutAtEveryStep(t *testing.T) {
 	eachDisk(t, func(t *testing.T, eager bool) {
 		for n := 0; ; n++ {

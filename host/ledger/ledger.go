@@ -72,7 +72,9 @@ func below(key, dir string) bool { return key == dir || strings.HasPrefix(key, d
 
 // volatile reports whether what is at key does not outlive the boot.
 func volatile(key string) bool {
-	return slices.ContainsFunc([]string{"/run", "/dev", "/sys", "/proc"}, func(dir string) bool { return below(key, dir) })
+	return slices.ContainsFunc([]string{"/run", "/dev", "/sys", "/proc"}, func(dir string) bool {
+		return below(key, dir)
+	})
 }
 
 // own reports whether key is in one of the directories that belong to acceld and go as a whole.
@@ -106,7 +108,10 @@ func (l *Ledger) WriteFile(name string, data []byte, mode fs.FileMode) error {
 // permissions returns the bits of mode as st_mode has them.
 func permissions(mode fs.FileMode) uint32 {
 	m := uint32(mode.Perm())
-	for bit, is := range map[uint32]fs.FileMode{unix.S_ISUID: fs.ModeSetuid, unix.S_ISGID: fs.ModeSetgid, unix.S_ISVTX: fs.ModeSticky} {
+	for bit, is := range map[uint32]fs.FileMode{
+		unix.S_ISUID: fs.ModeSetuid, unix.S_ISGID: fs.ModeSetgid,
+		unix.S_ISVTX: fs.ModeSticky,
+	} {
 		if mode&is != 0 {
 			m |= bit
 		}
@@ -236,7 +241,8 @@ func (l *Ledger) recorded(key string, now, to *State, open func() (io.ReadCloser
 	if err := l.files.become(key, now, to, open); err != nil {
 		return b.failed(key, err)
 	}
-	// Not waited for: without this line the change is taken back all the same. It tells a damaged record from a torn one.
+	// Not waited for: without this line the change is taken back all the same. It tells a damaged record from a torn
+	// one.
 	if err := b.add(false, append(done, record{Op: opDone, Path: key})...); err != nil {
 		return err
 	}
@@ -276,7 +282,8 @@ func (l *Ledger) announced(b *book, key string, to *State) (record, error) {
 // failed notes that a change did not happen, when that is so, and returns why.
 func (b *book) failed(key string, why error) error {
 	e := b.entries[key]
-	if now, err := b.observe(key); err != nil || e == nil || len(e.ours) > 1 || !now.sameContent(e.prior) || !now.sameMeta(e.prior) {
+	if now, err := b.observe(key); err != nil || e == nil || len(e.ours) > 1 || !now.sameContent(e.prior) ||
+		!now.sameMeta(e.prior) {
 		return why
 	}
 	return errors.Join(why, b.add(false, record{Op: opUndone, Path: key}))

@@ -21,12 +21,16 @@ const stateDir = "/var/lib/acceld"
 func newRoot(t testing.TB) string {
 	t.Helper()
 	root := t.TempDir()
-	for _, dir := range []string{"etc/crio/crio.conf.d", "etc/cdi", "etc/empty", "run", "dev", "var/lib", "usr/local", "proc/sys/kernel/random", "sys/x"} {
+	for _, dir := range []string{
+		"etc/crio/crio.conf.d", "etc/cdi", "etc/empty", "run", "dev", "var/lib", "usr/local",
+		"proc/sys/kernel/random", "sys/x",
+	} {
 		must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	must(t, os.Symlink("../run", filepath.Join(root, "var/run")))
 	for name, text := range map[string]string{
-		"etc/crio/crio.conf": "[crio]\n", "etc/crio/crio.conf.d/10-a.conf": "a", "etc/cdi/other.json": "{}", "etc/secret": "password",
+		"etc/crio/crio.conf": "[crio]\n", "etc/crio/crio.conf.d/10-a.conf": "a", "etc/cdi/other.json": "{}",
+		"etc/secret":                     "password",
 		"proc/sys/kernel/random/boot_id": "boot-1\n", "sys/x/attr": "old-value\n",
 	} {
 		must(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))
@@ -155,7 +159,8 @@ func TestUndoIsToTheByte(t *testing.T) {
 		t.Errorf("left: %+v", left)
 	}
 	// An attribute has no time; here it is a file.
-	if diff := tree.Diff(before, snapshot(t, root, true)); strings.Count(diff, "\n") != 2 || !strings.Contains(diff, "/sys/x/attr") {
+	if diff := tree.Diff(before, snapshot(t, root, true)); strings.Count(diff, "\n") != 2 ||
+		!strings.Contains(diff, "/sys/x/attr") {
 		t.Errorf("the tree is not what it was:\n%s", diff)
 	}
 	if left := purge(t, root); len(left) > 0 {
@@ -170,12 +175,22 @@ func TestForeignChangesAreLeft(t *testing.T) {
 		reason accel.Reason
 		detail string
 	}{
-		"edited":           {"/etc/secret", func(p string) error { return os.WriteFile(p, []byte("theirs"), 0o600) }, accel.FileChanged, "SHA-256"},
-		"removed":          {"/etc/secret", os.Remove, accel.FileChanged, "gone"},
-		"link for file":    {"/etc/secret", func(p string) error { return errors.Join(os.Remove(p), os.Symlink("x", p)) }, accel.FileChanged, "symbolic"},
-		"directory filled": {"/etc/containers/oci/hooks.d", func(p string) error { return os.WriteFile(p+"/other.json", nil, 0o600) }, accel.FileChanged, "other.json"},
-		"attribute":        {"/sys/x/attr", func(p string) error { return os.WriteFile(p, []byte("third"), 0o600) }, accel.FileChanged, "third"},
-		"parent gone":      {"/etc/cdi/other.json", func(p string) error { return os.RemoveAll(filepath.Dir(p)) }, accel.FileChanged, "directory"},
+		"edited": {"/etc/secret", func(p string) error {
+			return os.WriteFile(p, []byte("theirs"), 0o600)
+		}, accel.FileChanged, "SHA-256"},
+		"removed": {"/etc/secret", os.Remove, accel.FileChanged, "gone"},
+		"link for file": {"/etc/secret", func(p string) error {
+			return errors.Join(os.Remove(p), os.Symlink("x", p))
+		}, accel.FileChanged, "symbolic"},
+		"directory filled": {"/etc/containers/oci/hooks.d", func(p string) error {
+			return os.WriteFile(p+"/other.json", nil, 0o600)
+		}, accel.FileChanged, "other.json"},
+		"attribute": {"/sys/x/attr", func(p string) error {
+			return os.WriteFile(p, []byte("third"), 0o600)
+		}, accel.FileChanged, "third"},
+		"parent gone": {"/etc/cdi/other.json", func(p string) error {
+			return os.RemoveAll(filepath.Dir(p))
+		}, accel.FileChanged, "directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := newRoot(t)
@@ -218,7 +233,8 @@ func TestForeignModeIsKept(t *testing.T) {
 	}
 	st, err := os.Stat(filepath.Join(root, "etc/secret"))
 	must(t, err)
-	if b, err := os.ReadFile(filepath.Join(root, "etc/secret")); err != nil || string(b) != "password" || st.Mode().Perm()&0o007 != 0 {
+	if b, err := os.ReadFile(filepath.Join(root, "etc/secret")); err != nil || string(b) != "password" ||
+		st.Mode().Perm()&0o007 != 0 {
 		t.Errorf("content %q, mode %v, %v", b, st.Mode(), err)
 	}
 }

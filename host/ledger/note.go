@@ -2,8 +2,8 @@ package ledger
 
 import "fmt"
 
-// Note is something that acceld did to the running kernel and that is no file: a module that it loaded, a device that it
-// took from another driver. It is true until the next boot.
+// Note is something that acceld did to the running kernel and that is no file: a module that it loaded, a device that
+// it took from another driver. It is true until the next boot.
 type Note struct {
 	Kind string `json:"kind"` // what was done, such as "module"
 	Name string `json:"name"` // to what: one note for each kind and name, the last one

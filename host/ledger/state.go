@@ -83,7 +83,9 @@ func (s *State) differs(wanted *State) string {
 	case s.Kind != wanted.Kind:
 		return fmt.Sprintf("it is a %s now", s.Kind)
 	case s.Kind == File:
-		return fmt.Sprintf("its content is not what acceld wrote (%d bytes, SHA-256 %.12s; written were %d bytes, %.12s)", s.Size, s.SHA256, wanted.Size, wanted.SHA256)
+		return fmt.Sprintf(
+			"its content is not what acceld wrote (%d bytes, SHA-256 %.12s; written were %d bytes, %.12s)", s.Size,
+			s.SHA256, wanted.Size, wanted.SHA256)
 	case s.Kind == Link:
 		return fmt.Sprintf("it links to %q, acceld linked to %q", s.Text, wanted.Text)
 	case s.Kind == Attribute:

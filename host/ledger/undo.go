@@ -45,10 +45,11 @@ type UndoOptions struct {
 	Only func(path string) bool
 }
 
-// Undo takes back what the ledger has on record, the last change first: each path goes back to what it was before acceld
-// with content, mode, owner, extended attributes and time, unless somebody else has changed it since; a directory that
-// acceld made goes when it is empty. Permissions and owner that somebody else gave to a file since stay. A path that is
-// left is kept on record, so that a later Undo finishes. An Undo that was interrupted at any step is finished by the next.
+// Undo takes back what the ledger has on record, the last change first: each path goes back to what it was before
+// acceld with content, mode, owner, extended attributes and time, unless somebody else has changed it since; a
+// directory that acceld made goes when it is empty. Permissions and owner that somebody else gave to a file since stay.
+// A path that is left is kept on record, so that a later Undo finishes. An Undo that was interrupted at any step is
+// finished by the next.
 //
 // The error is that of a ledger that cannot be read or locked; then nothing was changed.
 func (l *Ledger) Undo(o UndoOptions) ([]Outcome, error) {
@@ -98,7 +99,8 @@ func (l *Ledger) lock() (release func(), err error) {
 // Changed returns the paths that acceld wrote and that somebody else has changed since.
 func (l *Ledger) Changed() ([]Outcome, error) {
 	all, err := l.Undo(UndoOptions{DryRun: true})
-	return slices.DeleteFunc(all, func(o Outcome) bool { return o.Action != Left || o.Reason != accel.FileChanged }), err
+	return slices.DeleteFunc(all, func(o Outcome) bool { return o.Action != Left || o.Reason != accel.FileChanged }),
+		err
 }
 
 func (l *Ledger) undoBook(b *book, o UndoOptions) []Outcome {
@@ -201,7 +203,8 @@ func (b *book) full(key string, gone map[string]bool) (Outcome, bool) {
 		more = fmt.Sprintf(" and %d more", len(names)-3)
 		names = names[:3]
 	}
-	return Outcome{Path: key, Action: Left, Reason: accel.FileChanged, Detail: "it holds " + strings.Join(names, ", ") + more}, true
+	return Outcome{Path: key, Action: Left, Reason: accel.FileChanged, Detail: "it holds " + strings.Join(names,
+		", ") + more}, true
 }
 
 // undoForeignBoot decides about what was written in another boot below directories that a boot empties. A file that is
@@ -209,7 +212,8 @@ func (b *book) full(key string, gone map[string]bool) (Outcome, bool) {
 func (l *Ledger) undoForeignBoot(b *book, e *entry, dry bool) Outcome {
 	out := Outcome{Path: e.path, Action: Settled}
 	now, err := b.observe(e.path)
-	if err != nil || e.prior.Kind != Absent || now.Kind != File && now.Kind != Link && now.Kind != Dir || e.mine(now) == nil {
+	if err != nil || e.prior.Kind != Absent || now.Kind != File && now.Kind != Link && now.Kind != Dir ||
+		e.mine(now) == nil {
 		return out
 	}
 	if _, names, _, err := b.listing(e.path); now.Kind == Dir && (err != nil || len(names) > 0) {

@@ -64,13 +64,16 @@ type relationship struct {
 // noAssertion is what SPDX says where nothing is claimed.
 const noAssertion = "NOASSERTION"
 
-// Bill lists the programs of an image and the modules that each was linked from, as the linker wrote it into them: SPDX in JSON, to
-// the byte the same for the same programs. digest is that of the image.
+// Bill lists the programs of an image and the modules that each was linked from, as the linker wrote it into them: SPDX
+// in JSON, to the byte the same for the same programs. digest is that of the image.
 func Bill(programs []string, digest string, o Options) ([]byte, error) {
 	d := document{
 		Version: "SPDX-2.3", DataLicense: "CC0-1.0", ID: "SPDXRef-DOCUMENT", Name: o.Name,
 		Namespace: "https://acceld.dev/spdx/" + strings.ReplaceAll(digest, ":", "-"),
-		Creation:  creation{o.Created.UTC().Format(time.RFC3339), []string{"Tool: github.com/acceld/acceld/packaging/image"}},
+		Creation: creation{
+			o.Created.UTC().Format(time.RFC3339),
+			[]string{"Tool: github.com/acceld/acceld/packaging/image"},
+		},
 	}
 	ids := map[string]string{}
 	for _, path := range programs {
@@ -85,8 +88,9 @@ func Bill(programs []string, digest string, o Options) ([]byte, error) {
 		sum := sha256.Sum256(data)
 		id := "SPDXRef-program-" + filepath.Base(path)
 		d.Packages = append(d.Packages, component{
-			ID: id, Name: filepath.Base(path), Version: o.Version, Location: noAssertion, License: "Apache-2.0", Copyright: noAssertion,
-			Purpose: "APPLICATION", Checksums: []checksum{{"SHA256", hex.EncodeToString(sum[:])}},
+			ID: id, Name: filepath.Base(path), Version: o.Version, Location: noAssertion, License: "Apache-2.0",
+			Copyright: noAssertion,
+			Purpose:   "APPLICATION", Checksums: []checksum{{"SHA256", hex.EncodeToString(sum[:])}},
 		})
 		d.Relationships = append(d.Relationships, relationship{d.ID, "DESCRIBES", id})
 		toolchain := &debug.Module{Path: "stdlib", Version: strings.TrimPrefix(info.GoVersion, "go")}
@@ -108,8 +112,12 @@ func Bill(programs []string, digest string, o Options) ([]byte, error) {
 
 func module(id string, m *debug.Module) component {
 	c := component{
-		ID: id, Name: m.Path, Version: m.Version, Location: noAssertion, License: noAssertion, Copyright: noAssertion, Purpose: "LIBRARY",
-		Refs: []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + strings.ToLower(m.Path) + "@" + strings.ReplaceAll(m.Version, "+", "%2B")}},
+		ID: id, Name: m.Path, Version: m.Version, Location: noAssertion, License: noAssertion, Copyright: noAssertion,
+		Purpose: "LIBRARY",
+		Refs: []reference{{
+			"PACKAGE-MANAGER", "purl",
+			"pkg:golang/" + strings.ToLower(m.Path) + "@" + strings.ReplaceAll(m.Version, "+", "%2B"),
+		}},
 	}
 	if m.Sum != "" {
 		c.Comment = "go.sum: " + m.Sum

@@ -132,7 +132,8 @@ func layer(name string, data []byte, created time.Time) (v1.Layer, error) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
 	if err := w.WriteHeader(&tar.Header{
-		Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(data)), ModTime: created, Format: tar.FormatUSTAR,
+		Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(data)), ModTime: created,
+		Format: tar.FormatUSTAR,
 	}); err != nil {
 		return nil, err
 	}
@@ -150,8 +151,8 @@ func layer(name string, data []byte, created time.Time) (v1.Layer, error) {
 	)
 }
 
-// architecture returns the GOARCH of a program for Linux. It is to be static, because there is no C library in the image, unless it
-// runs among the host's files.
+// architecture returns the GOARCH of a program for Linux. It is to be static, because there is no C library in the
+// image, unless it runs among the host's files.
 func architecture(program []byte, amongHosts bool) (string, error) {
 	f, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {

@@ -71,7 +71,8 @@ func TestLayout(t *testing.T) {
 	if diff := cmp.Diff([]string{"/acceld", "run", "--host-root", "/host"}, config.Config.Entrypoint); diff != "" {
 		t.Error(diff)
 	}
-	if config.Config.Labels["org.opencontainers.image.version"] != "v1" || len(config.History) != 3 || config.RootFS.DiffIDs == nil {
+	if config.Config.Labels["org.opencontainers.image.version"] != "v1" || len(config.History) != 3 ||
+		config.RootFS.DiffIDs == nil {
 		t.Errorf("config %+v", config)
 	}
 	if !strings.Contains(stdout.String(), d.Digest.String()) {
@@ -79,8 +80,8 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// The program that loads a library of the host runs among the host's files, so it need not be static; without it the image is
-// without it.
+// The program that loads a library of the host runs among the host's files, so it need not be static; without it the
+// image is without it.
 func TestLibraryProgram(t *testing.T) {
 	bin := programsIn(t)
 	for want, change := range map[int]func() error{
@@ -116,7 +117,8 @@ func TestController(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(file.RootFS.DiffIDs) != 1 || len(file.Config.Entrypoint) != 1 || file.Config.Entrypoint[0] != "/acceld-controller" {
+	if len(file.RootFS.DiffIDs) != 1 || len(file.Config.Entrypoint) != 1 ||
+		file.Config.Entrypoint[0] != "/acceld-controller" {
 		t.Errorf("%+v", file)
 	}
 }
@@ -182,7 +184,9 @@ func TestRefusals(t *testing.T) {
 		"either -out or -push":      {"-bin", bin},
 		"not on a loopback address": {"-bin", bin, "-push", "registry.example.com/acceld:v1", "-insecure"},
 		"it is not an OCI layout":   {"-bin", bin, "-out", full},
-		"cannot read program":       {"-bin", spoilt(func(dir string) error { return os.Remove(filepath.Join(dir, "acceld")) }), "-out", out},
+		"cannot read program": {"-bin", spoilt(func(dir string) error {
+			return os.Remove(filepath.Join(dir, "acceld"))
+		}), "-out", out},
 		"bad magic number": {"-bin", spoilt(func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "acceld"), []byte("#!/bin/sh\nexit 0\n"), 0o755)
 		}), "-out", out},

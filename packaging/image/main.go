@@ -1,6 +1,6 @@
-// Command image makes the container image of the agent, or of the controller, from static programs, without a container engine and without a
-// base image: one for each processor, under an index where there are several, and beside each a list of what is in it (SPDX). The same
-// programs give the same bytes, on any machine and at any time.
+// Command image makes the container image of the agent, or of the controller, from static programs, without a container
+// engine and without a base image: one for each processor, under an index where there are several, and beside each a
+// list of what is in it (SPDX). The same programs give the same bytes, on any machine and at any time.
 package main
 
 import (
@@ -24,10 +24,11 @@ func run(args []string, stdout io.Writer) error {
 	var o Options
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
 	var bins []string
-	flags.Func("bin", "directory of the static programs for one processor; may be given several times", func(dir string) error {
-		bins = append(bins, dir)
-		return nil
-	})
+	flags.Func("bin", "directory of the static programs for one processor; may be given several times",
+		func(dir string) error {
+			bins = append(bins, dir)
+			return nil
+		})
 	out := flags.String("out", "", "write an OCI layout into this directory, or into this file when it ends in .tar")
 	push := flags.String("push", "", "push to this reference, such as registry.example.com/acceld:v1")
 	insecure := flags.Bool("insecure", false, "push without TLS; to a loopback registry only")

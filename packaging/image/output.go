@@ -56,8 +56,8 @@ func Write(r *Release, out, ref string) error {
 	return os.Rename(dir, out)
 }
 
-// fill puts a release into an empty layout, under the name that the annotations give it. What is attached has no name: it is found by
-// its subject.
+// fill puts a release into an empty layout, under the name that the annotations give it. What is attached has no name:
+// it is found by its subject.
 func fill(l layout.Path, r *Release, named layout.Option) error {
 	if r.Index != nil {
 		if err := l.AppendIndex(r.Index, named); err != nil {
@@ -134,7 +134,10 @@ func add(w *tar.Writer, dir, file string) error {
 	if err != nil {
 		return err
 	}
-	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: filepath.ToSlash(rel), Mode: 0o644, Size: st.Size(), Format: tar.FormatUSTAR}); err != nil {
+	if err := w.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: filepath.ToSlash(rel), Mode: 0o644,
+		Size: st.Size(), Format: tar.FormatUSTAR,
+	}); err != nil {
 		return err
 	}
 	_, err = io.Copy(w, f)

@@ -45,11 +45,13 @@ func NewRelease(bins []string, o Options, lists bool) (*Release, error) {
 			return nil, err
 		}
 		if other, twice := seen[platform.Architecture]; twice {
-			return nil, fmt.Errorf("cannot use programs in %q: those in %q are for %s too", bin, other, platform.Architecture)
+			return nil, fmt.Errorf("cannot use programs in %q: those in %q are for %s too", bin, other,
+				platform.Architecture)
 		}
 		seen[platform.Architecture] = bin
 		r.Images = append(r.Images, img)
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: platform}})
+		index = mutate.AppendManifests(index,
+			mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: platform}})
 		if !lists {
 			continue
 		}
@@ -73,8 +75,8 @@ func platformOf(img v1.Image) (*v1.Platform, error) {
 	return &v1.Platform{OS: file.OS, Architecture: file.Architecture}, nil
 }
 
-// listType is what a list is: of its only layer, and, as the type of the configuration, of the artifact (OCI Image Specification 1.1,
-// manifest, "artifactType").
+// listType is what a list is: of its only layer, and, as the type of the configuration, of the artifact (OCI Image
+// Specification 1.1, manifest, "artifactType").
 const listType = types.MediaType("application/spdx+json")
 
 // attached makes the list of an image, which refers to it.

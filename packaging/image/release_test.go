@@ -30,7 +30,8 @@ func foreign(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for _, p := range append(programs(Options{}), programs(Options{Controller: true})...) {
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, p), main)
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o",
+			filepath.Join(dir, p), main)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=arm64", "GOFLAGS=")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -39,14 +40,16 @@ func foreign(t *testing.T) string {
 	return dir
 }
 
-// An index with an image for each processor, and beside each what is in it, in a registry and in a layout; twice the same bytes.
+// An index with an image for each processor, and beside each what is in it, in a registry and in a layout; twice the
+// same bytes.
 func TestSeveralProcessors(t *testing.T) {
 	amd, arm := programsIn(t), foreign(t)
 	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true)))
 	t.Cleanup(server.Close)
 	ref := strings.TrimPrefix(server.URL, "http://") + "/acceld:v1"
 	var printed bytes.Buffer
-	if err := run([]string{"-bin", amd, "-bin", arm, "-sbom", "-version", "v1", "-push", ref, "-insecure"}, &printed); err != nil {
+	if err := run([]string{"-bin", amd, "-bin", arm, "-sbom", "-version", "v1", "-push", ref, "-insecure"},
+		&printed); err != nil {
 		t.Fatal(err)
 	}
 	tag, err := name.ParseReference(ref, name.Insecure)
@@ -90,7 +93,8 @@ func TestSeveralProcessors(t *testing.T) {
 	}
 	out := filepath.Join(t.TempDir(), "layout")
 	for range 2 {
-		if err := run([]string{"-bin", amd, "-bin", arm, "-sbom", "-version", "v1", "-out", out}, io.Discard); err != nil {
+		if err := run([]string{"-bin", amd, "-bin", arm, "-sbom", "-version", "v1", "-out", out},
+			io.Discard); err != nil {
 			t.Fatal(err)
 		}
 		l, err := layout.ImageIndexFromPath(out)
@@ -169,7 +173,8 @@ func TestBillOfARealProgram(t *testing.T) {
 		}
 		modules++
 		if !slices.ContainsFunc(d.Packages, func(c component) bool {
-			return c.Name == f[1] && c.Version == f[2] && strings.HasPrefix(c.Refs[0].Locator, "pkg:golang/"+strings.ToLower(f[1])+"@")
+			return c.Name == f[1] && c.Version == f[2] && strings.HasPrefix(c.Refs[0].Locator,
+				"pkg:golang/"+strings.ToLower(f[1])+"@")
 		}) {
 			t.Errorf("it lacks %s %s", f[1], f[2])
 		}

@@ -25,14 +25,30 @@ func TestHook(t *testing.T) {
 		exit       string
 		skip       string
 	}{
-		"Debian":                 {"zz-acceld", "asked: driver preflight --all --kernel 6.1.0-9-amd64\n", []string{"6.1.0-9-amd64", "/boot/vmlinuz-6.1.0-9-amd64"}, true, "0", ""},
-		"Debian, no driver":      {"zz-acceld", "see above what it will lack", []string{"6.1.0-9-amd64", "/boot/vmlinuz-6.1.0-9-amd64"}, true, "1", ""},
-		"Debian, killed":         {"zz-acceld", "see above", []string{"6.1.0-9-amd64"}, true, "137", ""},
-		"Debian, told to skip":   {"zz-acceld", "", []string{"6.1.0-9-amd64"}, true, "0", "1"},
-		"kernel-install, add":    {"95-acceld.install", "--kernel 6.10.3-200.fc40.x86_64\n", []string{"add", "6.10.3-200.fc40.x86_64", "/boot/x", "/lib/modules/x/vmlinuz"}, false, "1", ""},
-		"kernel-install, remove": {"95-acceld.install", "", []string{"remove", "6.10.3-200.fc40.x86_64", "/boot/x"}, false, "0", ""},
-		"no release":             {"zz-acceld", "", nil, false, "0", ""},
-		"strange release":        {"zz-acceld", "--kernel a b;c\n", []string{"a b;c"}, false, "0", ""},
+		"Debian": {
+			"zz-acceld", "asked: driver preflight --all --kernel 6.1.0-9-amd64\n",
+			[]string{"6.1.0-9-amd64", "/boot/vmlinuz-6.1.0-9-amd64"},
+			true, "0", "",
+		},
+		"Debian, no driver": {
+			"zz-acceld", "see above what it will lack",
+			[]string{"6.1.0-9-amd64", "/boot/vmlinuz-6.1.0-9-amd64"},
+			true, "1", "",
+		},
+		"Debian, killed":       {"zz-acceld", "see above", []string{"6.1.0-9-amd64"}, true, "137", ""},
+		"Debian, told to skip": {"zz-acceld", "", []string{"6.1.0-9-amd64"}, true, "0", "1"},
+		"kernel-install, add": {
+			"95-acceld.install", "--kernel 6.10.3-200.fc40.x86_64\n",
+			[]string{"add", "6.10.3-200.fc40.x86_64", "/boot/x", "/lib/modules/x/vmlinuz"},
+			false, "1", "",
+		},
+		"kernel-install, remove": {
+			"95-acceld.install", "",
+			[]string{"remove", "6.10.3-200.fc40.x86_64", "/boot/x"},
+			false, "0", "",
+		},
+		"no release":      {"zz-acceld", "", nil, false, "0", ""},
+		"strange release": {"zz-acceld", "--kernel a b;c\n", []string{"a b;c"}, false, "0", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -61,7 +77,8 @@ func TestHook(t *testing.T) {
 			if err := cmd.Run(); err != nil {
 				t.Errorf("the kernel's installation fails: %v", err)
 			}
-			if text := errs.String(); !strings.Contains(text, c.says) || c.says == "" && strings.Contains(text, "asked") {
+			if text := errs.String(); !strings.Contains(text, c.says) || c.says == "" && strings.Contains(text,
+				"asked") {
 				t.Errorf("said %q, want %q", text, c.says)
 			}
 			if out.Len() > 0 && !c.parts {

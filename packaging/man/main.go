@@ -46,9 +46,15 @@ func render(root, version string) (map[string][]byte, error) {
 		out["man/"+p.file()] = []byte(p.text)
 	}
 	for file, generate := range map[string]func(*cobra.Command, *bytes.Buffer) error{
-		"bash-completion/completions/acceld":    func(c *cobra.Command, b *bytes.Buffer) error { return c.GenBashCompletionV2(b, true) },
-		"zsh/vendor-completions/_acceld":        func(c *cobra.Command, b *bytes.Buffer) error { return c.GenZshCompletion(b) },
-		"fish/vendor_completions.d/acceld.fish": func(c *cobra.Command, b *bytes.Buffer) error { return c.GenFishCompletion(b, true) },
+		"bash-completion/completions/acceld": func(c *cobra.Command, b *bytes.Buffer) error {
+			return c.GenBashCompletionV2(b, true)
+		},
+		"zsh/vendor-completions/_acceld": func(c *cobra.Command, b *bytes.Buffer) error {
+			return c.GenZshCompletion(b)
+		},
+		"fish/vendor_completions.d/acceld.fish": func(c *cobra.Command, b *bytes.Buffer) error {
+			return c.GenFishCompletion(b, true)
+		},
 	} {
 		var b bytes.Buffer
 		if err := generate(agent.New(), &b); err != nil {
@@ -87,8 +93,9 @@ func configuration(text, version string) page {
 	p := page{name: "acceld-config", section: files}
 	var b strings.Builder
 	head(&b, p.name, p.section, version, "the configuration of the agent")
-	b.WriteString(".SH DESCRIPTION\n" + paragraphs("The whole configuration of the agent, /etc/acceld/config.yaml, with the default of every option. "+
-		"An option that is not known is an error.") + verbatim(text) + ".SH SEE ALSO\n.BR acceld (8)\n")
+	b.WriteString(".SH DESCRIPTION\n" +
+		paragraphs("The whole configuration of the agent, /etc/acceld/config.yaml, with the default of every option. "+
+			"An option that is not known is an error.") + verbatim(text) + ".SH SEE ALSO\n.BR acceld (8)\n")
 	p.text = b.String()
 	return p
 }

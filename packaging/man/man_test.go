@@ -48,7 +48,11 @@ func TestEveryCommand(t *testing.T) {
 	if !strings.Contains(string(all["man/man8/acceld.8"]), ".SH EXIT STATUS\n.TP\n.B 0\ndone\n") {
 		t.Error("the exit codes are not on the first page")
 	}
-	for _, file := range []string{"man/man5/acceld-config.5", "man/man8/acceld-controller.8", "man/man8/acceld-hook.8", "man/man8/acceld-nvml.8", "bash-completion/completions/acceld", "zsh/vendor-completions/_acceld", "fish/vendor_completions.d/acceld.fish"} {
+	for _, file := range []string{
+		"man/man5/acceld-config.5", "man/man8/acceld-controller.8", "man/man8/acceld-hook.8",
+		"man/man8/acceld-nvml.8", "bash-completion/completions/acceld", "zsh/vendor-completions/_acceld",
+		"fish/vendor_completions.d/acceld.fish",
+	} {
 		if len(all[file]) == 0 {
 			t.Errorf("no %s", file)
 		}

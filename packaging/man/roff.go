@@ -1,5 +1,5 @@
-// Command man writes the manual pages of the programs and what shells need to complete their commands, from the programs' own help
-// and from the annotated configuration. It runs in the root of the repository; `make man` starts it.
+// Command man writes the manual pages of the programs and what shells need to complete their commands, from the
+// programs' own help and from the annotated configuration. It runs in the root of the repository; `make man` starts it.
 package main
 
 import (
@@ -45,7 +45,8 @@ func command(c *cobra.Command, version string, more []string) page {
 	c.InitDefaultHelpFlag()
 	var b strings.Builder
 	head(&b, nameOf(c), programs, version, c.Short)
-	b.WriteString(".SH SYNOPSIS\n.B " + escape(c.CommandPath()) + "\n" + escape(strings.TrimSpace(strings.TrimPrefix(c.UseLine(), c.CommandPath()))) + "\n")
+	b.WriteString(".SH SYNOPSIS\n.B " + escape(c.CommandPath()) + "\n" +
+		escape(strings.TrimSpace(strings.TrimPrefix(c.UseLine(), c.CommandPath()))) + "\n")
 	text := c.Long
 	if text == "" {
 		text = c.Short + "."
@@ -83,7 +84,8 @@ func command(c *cobra.Command, version string, more []string) page {
 }
 
 func head(b *strings.Builder, name string, section int, version, short string) {
-	fmt.Fprintf(b, ".TH %s %d \"\" \"%s\" \"acceld\"\n.nh\n.ad l\n.SH NAME\n%s \\- %s\n", escape(strings.ToUpper(name)), section, escape("acceld "+version), escape(name), escape(short))
+	fmt.Fprintf(b, ".TH %s %d \"\" \"%s\" \"acceld\"\n.nh\n.ad l\n.SH NAME\n%s \\- %s\n", escape(strings.ToUpper(name)),
+		section, escape("acceld "+version), escape(name), escape(short))
 }
 
 // options writes flags.

@@ -29,7 +29,8 @@ func TestSchema(t *testing.T) {
 	}
 	names := d.Spec["names"].(map[string]any)
 	version := d.Spec["versions"].([]any)[0].(map[string]any)
-	if path := "/apis/" + d.Spec["group"].(string) + "/" + version["name"].(string) + "/" + names["plural"].(string); path != kube.PoliciesPath {
+	if path := "/apis/" + d.Spec["group"].(string) + "/" + version["name"].(string) + "/" +
+		names["plural"].(string); path != kube.PoliciesPath {
 		t.Errorf("policies are at %s, read from %s", path, kube.PoliciesPath)
 	}
 	root := version["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any)["properties"].(map[string]any)
@@ -44,7 +45,8 @@ func compare(t *testing.T, at string, schema map[string]any, typ reflect.Type) {
 		typ = typ.Elem()
 	}
 	want := map[reflect.Kind]string{
-		reflect.String: "string", reflect.Bool: "boolean", reflect.Int: "integer", reflect.Int32: "integer", reflect.Int64: "integer",
+		reflect.String: "string", reflect.Bool: "boolean", reflect.Int: "integer", reflect.Int32: "integer",
+		reflect.Int64:  "integer",
 		reflect.Struct: "object", reflect.Map: "object", reflect.Slice: "array",
 	}[typ.Kind()]
 	switch {
@@ -102,16 +104,28 @@ func TestRightsOfTheController(t *testing.T) {
 		}
 	}
 	rule := func(group, resources, verbs string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
+		return rbacv1.PolicyRule{
+			APIGroups: []string{group}, Resources: strings.Fields(resources),
+			Verbs: strings.Fields(verbs),
+		}
 	}
 	want := map[string][]rbacv1.PolicyRule{
 		"acceld-controller": {
-			rule("acceld.dev", "acceleratorpolicies", "get list watch patch"), rule("acceld.dev", "acceleratorpolicies/status", "patch"),
-			rule("", "nodes", "get list watch patch"), rule("", "nodes/status", "patch"), rule("", "pods", "get list watch"),
-			rule("", "pods/binding", "create"), rule("", "pods/eviction", "create"), rule("apps", "daemonsets", "list watch"),
-			rule("scheduling.k8s.io", "priorityclasses", "list watch create delete"), rule("events.k8s.io", "events", "create patch"),
+			rule("acceld.dev", "acceleratorpolicies", "get list watch patch"),
+			rule("acceld.dev", "acceleratorpolicies/status", "patch"),
+			rule("", "nodes", "get list watch patch"), rule("", "nodes/status", "patch"),
+			rule("", "pods", "get list watch"),
+			rule("", "pods/binding", "create"), rule("", "pods/eviction", "create"),
+			rule("apps", "daemonsets", "list watch"),
+			rule("scheduling.k8s.io", "priorityclasses", "list watch create delete"),
+			rule("events.k8s.io", "events", "create patch"),
 		},
-		"in the namespace": {rule("coordination.k8s.io", "leases", "create"), rule("coordination.k8s.io", "leases", "get update"), rule("", "secrets", "list watch patch"), rule("", "services", "list watch"), rule("discovery.k8s.io", "endpointslices", "list watch create patch"), rule("", "configmaps", "list watch")},
+		"in the namespace": {
+			rule("coordination.k8s.io", "leases", "create"), rule("coordination.k8s.io", "leases",
+				"get update"), rule("", "secrets", "list watch patch"), rule("", "services", "list watch"),
+			rule("discovery.k8s.io", "endpointslices", "list watch create patch"),
+			rule("", "configmaps", "list watch"),
+		},
 	}
 	want["in the namespace"][1].ResourceNames = []string{"acceld-controller"}
 	want["in the namespace"][2].ResourceNames = []string{"acceld-controller-tls"}
@@ -126,7 +140,8 @@ func TestRightsOfTheController(t *testing.T) {
 func TestConfinement(t *testing.T) {
 	p, b := find[*admissionv1.ValidatingAdmissionPolicy](t), find[*admissionv1.ValidatingAdmissionPolicyBinding](t)
 	account := "system:serviceaccount:" + find[*corev1.Namespace](t).Name + ":" + find[*corev1.ServiceAccount](t).Name
-	if *p.Spec.FailurePolicy != admissionv1.Fail || b.Spec.PolicyName != p.Name || !strings.Contains(p.Spec.MatchConditions[0].Expression, `"`+account+`"`) {
+	if *p.Spec.FailurePolicy != admissionv1.Fail || b.Spec.PolicyName != p.Name ||
+		!strings.Contains(p.Spec.MatchConditions[0].Expression, `"`+account+`"`) {
 		t.Errorf("%+v %+v", p.Spec, b.Spec)
 	}
 	var text strings.Builder

@@ -49,8 +49,12 @@ func objectsIn(t *testing.T, dir string) []metav1.Object {
 
 		"apiextensions.k8s.io/v1 CustomResourceDefinition": func() metav1.Object { return &definition{} },
 
-		"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy":        func() metav1.Object { return &admissionv1.ValidatingAdmissionPolicy{} },
-		"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding": func() metav1.Object { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
+		"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy": func() metav1.Object {
+			return &admissionv1.ValidatingAdmissionPolicy{}
+		},
+		"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding": func() metav1.Object {
+			return &admissionv1.ValidatingAdmissionPolicyBinding{}
+		},
 	}
 	var all []metav1.Object
 	for _, file := range resources(t, dir) {
@@ -148,14 +152,16 @@ func TestNamesFit(t *testing.T) {
 	if binding.RoleRef.Kind != "ClusterRole" || binding.RoleRef.Name != role.Name {
 		t.Errorf("role is %+v", binding.RoleRef)
 	}
-	if set.Namespace != namespace || account.Namespace != namespace || set.Spec.Template.Spec.ServiceAccountName != account.Name {
+	if set.Namespace != namespace || account.Namespace != namespace ||
+		set.Spec.Template.Spec.ServiceAccountName != account.Name {
 		t.Error("namespace and account do not fit")
 	}
 	local, own := find[*rbacv1.RoleBinding](t), find[*rbacv1.Role](t)
 	if diff := cmp.Diff(want, local.Subjects); diff != "" {
 		t.Errorf("subjects in the namespace (-want +got):\n%s", diff)
 	}
-	if local.RoleRef.Kind != "Role" || local.RoleRef.Name != own.Name || local.Namespace != namespace || own.Namespace != namespace {
+	if local.RoleRef.Kind != "Role" || local.RoleRef.Name != own.Name || local.Namespace != namespace ||
+		own.Namespace != namespace {
 		t.Errorf("role in the namespace is %+v", local.RoleRef)
 	}
 	selector, err := metav1.LabelSelectorAsMap(set.Spec.Selector)
@@ -173,7 +179,10 @@ func TestRights(t *testing.T) {
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "patch"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes/status"}, Verbs: []string{"patch"}},
 		{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
-		{APIGroups: []string{"acceld.dev"}, Resources: []string{"acceleratorpolicies"}, Verbs: []string{"get", "list", "watch"}},
+		{
+			APIGroups: []string{"acceld.dev"}, Resources: []string{"acceleratorpolicies"},
+			Verbs: []string{"get", "list", "watch"},
+		},
 		{
 			APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"},
 			ResourceNames: []string{"acceleratorpolicies.acceld.dev"}, Verbs: []string{"watch"},
@@ -182,7 +191,10 @@ func TestRights(t *testing.T) {
 	if diff := cmp.Diff(want, find[*rbacv1.ClusterRole](t).Rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
-	want = []rbacv1.PolicyRule{{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update", "watch"}}}
+	want = []rbacv1.PolicyRule{{
+		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
+		Verbs: []string{"get", "create", "update", "watch"},
+	}}
 	if diff := cmp.Diff(want, find[*rbacv1.Role](t).Rules); diff != "" {
 		t.Errorf("rules in the namespace (-want +got):\n%s", diff)
 	}
@@ -203,8 +215,10 @@ func TestRightsForClaims(t *testing.T) {
 		case *rbacv1.ClusterRoleBinding:
 			subjects = o.Subjects
 		case *admissionv1.ValidatingAdmissionPolicy:
-			account := "system:serviceaccount:" + find[*corev1.Namespace](t).Name + ":" + find[*corev1.ServiceAccount](t).Name
-			if *o.Spec.FailurePolicy != admissionv1.Fail || !strings.Contains(o.Spec.MatchConditions[0].Expression, account) {
+			account := "system:serviceaccount:" + find[*corev1.Namespace](t).Name + ":" +
+				find[*corev1.ServiceAccount](t).Name
+			if *o.Spec.FailurePolicy != admissionv1.Fail || !strings.Contains(o.Spec.MatchConditions[0].Expression,
+				account) {
 				t.Errorf("the policy: %+v", o.Spec)
 			}
 			held += o.Name + " "
@@ -214,14 +228,18 @@ func TestRightsForClaims(t *testing.T) {
 	}
 	group := []string{"resource.k8s.io"}
 	want := []rbacv1.PolicyRule{
-		{APIGroups: group, Resources: []string{"resourceslices"}, Verbs: []string{"list", "watch", "create", "update", "delete"}},
+		{APIGroups: group, Resources: []string{"resourceslices"}, Verbs: []string{
+			"list", "watch", "create", "update",
+			"delete",
+		}},
 		{APIGroups: group, Resources: []string{"resourceclaims"}, Verbs: []string{"get"}},
 		{APIGroups: group, Resources: []string{"deviceclasses"}, Verbs: []string{"get", "create", "patch"}},
 	}
 	if diff := cmp.Diff(want, rules); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(find[*rbacv1.ClusterRoleBinding](t).Subjects, subjects); diff != "" || held == "" || held != bound {
+	if diff := cmp.Diff(find[*rbacv1.ClusterRoleBinding](t).Subjects, subjects); diff != "" || held == "" ||
+		held != bound {
 		t.Errorf("policies %q, bound %q: %s", held, bound, diff)
 	}
 }
@@ -238,8 +256,12 @@ func TestDaemonSet(t *testing.T) {
 		t.Fatal("the agent is one process")
 	}
 	c := pod.Containers[0]
-	for name, probe := range map[string]*corev1.Probe{"startup": c.StartupProbe, "liveness": c.LivenessProbe, "readiness": c.ReadinessProbe} {
-		if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Host != "127.0.0.1" || probe.HTTPGet.Port.IntValue() != 9480 {
+	for name, probe := range map[string]*corev1.Probe{
+		"startup": c.StartupProbe, "liveness": c.LivenessProbe,
+		"readiness": c.ReadinessProbe,
+	} {
+		if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Host != "127.0.0.1" ||
+			probe.HTTPGet.Port.IntValue() != 9480 {
 			t.Errorf("%s probe is %+v", name, probe)
 		}
 	}
@@ -258,7 +280,8 @@ func TestDaemonSet(t *testing.T) {
 	for _, e := range c.Env {
 		environment[e.Name] = e.ValueFrom.FieldRef.FieldPath
 	}
-	if diff := cmp.Diff(map[string]string{"NODE_NAME": "spec.nodeName", "POD_NAMESPACE": "metadata.namespace"}, environment); diff != "" {
+	if diff := cmp.Diff(map[string]string{"NODE_NAME": "spec.nodeName", "POD_NAMESPACE": "metadata.namespace"},
+		environment); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)
 	}
 	if len(c.Resources.Limits) > 0 {
@@ -266,8 +289,8 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
-// All replicas of the controller are ready and one answers, so its Service selects none of them: the leader leads it, and must
-// know its own address for that. Its pods are none of the agents'.
+// All replicas of the controller are ready and one answers, so its Service selects none of them: the leader leads it,
+// and must know its own address for that. Its pods are none of the agents'.
 func TestController(t *testing.T) {
 	for _, o := range objectsIn(t, "controller") {
 		if name := o.GetLabels()["app.kubernetes.io/name"]; !strings.HasPrefix(name, "acceld") {
@@ -284,7 +307,10 @@ func TestController(t *testing.T) {
 		for _, e := range d.Spec.Template.Spec.Containers[0].Env {
 			environment[e.Name] = e.ValueFrom.FieldRef.FieldPath
 		}
-		if diff := cmp.Diff(map[string]string{"POD_NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name", "POD_IP": "status.podIP", "NODE_NAME": "spec.nodeName"}, environment); diff != "" {
+		if diff := cmp.Diff(map[string]string{
+			"POD_NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name",
+			"POD_IP": "status.podIP", "NODE_NAME": "spec.nodeName",
+		}, environment); diff != "" {
 			t.Errorf("environment (-want +got):\n%s", diff)
 		}
 		labels := d.Spec.Template.Labels
@@ -293,7 +319,8 @@ func TestController(t *testing.T) {
 				t.Errorf("it selects %s=%s, and its pods have %v", key, value, labels)
 			}
 		}
-		if labels["app.kubernetes.io/name"] == find[*appsv1.DaemonSet](t).Spec.Selector.MatchLabels["app.kubernetes.io/name"] {
+		if labels["app.kubernetes.io/name"] == find[*appsv1.DaemonSet](
+			t).Spec.Selector.MatchLabels["app.kubernetes.io/name"] {
 			t.Error("its pods look like agents")
 		}
 	}
@@ -303,7 +330,8 @@ func TestController(t *testing.T) {
 func TestRemoval(t *testing.T) {
 	got := map[string][]rbacv1.PolicyRule{}
 	for _, o := range objectsIn(t, "remove") {
-		if name := o.GetLabels()["app.kubernetes.io/name"]; name != policy.RemovalName || o.GetName() != policy.RemovalName {
+		if name := o.GetLabels()["app.kubernetes.io/name"]; name != policy.RemovalName ||
+			o.GetName() != policy.RemovalName {
 			t.Errorf("%T is %q with the name label %q", o, o.GetName(), name)
 		}
 		switch o := o.(type) {
@@ -313,15 +341,18 @@ func TestRemoval(t *testing.T) {
 			got["in the namespace"] = o.Rules
 		case *appsv1.DaemonSet:
 			pod := o.Spec.Template.Spec
-			if len(pod.InitContainers) != 1 || !*pod.InitContainers[0].SecurityContext.Privileged || pod.Containers[0].SecurityContext.Privileged != nil || *pod.AutomountServiceAccountToken {
+			if len(pod.InitContainers) != 1 || !*pod.InitContainers[0].SecurityContext.Privileged ||
+				pod.Containers[0].SecurityContext.Privileged != nil || *pod.AutomountServiceAccountToken {
 				t.Errorf("%+v", pod)
 			}
 			agent := find[*appsv1.DaemonSet](t).Spec.Template.Spec
-			if diff := cmp.Diff(agent.Volumes, pod.Volumes); diff != "" || !cmp.Equal(agent.Tolerations, pod.Tolerations) || !pod.HostPID {
+			if diff := cmp.Diff(agent.Volumes, pod.Volumes); diff != "" ||
+				!cmp.Equal(agent.Tolerations, pod.Tolerations) || !pod.HostPID {
 				t.Errorf("it does not run where agents do, with what they have: %s", diff)
 			}
 		case *batchv1.Job:
-			if diff := cmp.Diff([]corev1.Toleration{{Operator: corev1.TolerationOpExists}}, o.Spec.Template.Spec.Tolerations); diff != "" {
+			if diff := cmp.Diff([]corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+				o.Spec.Template.Spec.Tolerations); diff != "" {
 				t.Errorf("a partition keeps it away: %s", diff)
 			}
 			if *o.Spec.BackoffLimit != 0 || o.Spec.Template.Spec.Containers[0].Args[0] != "remove" {
@@ -330,17 +361,25 @@ func TestRemoval(t *testing.T) {
 		}
 	}
 	rule := func(group, resources, verbs string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
+		return rbacv1.PolicyRule{
+			APIGroups: []string{group}, Resources: strings.Fields(resources),
+			Verbs: strings.Fields(verbs),
+		}
 	}
 	want := map[string][]rbacv1.PolicyRule{
 		"of the cluster": {
 			rule("", "nodes", "get list watch patch"), rule("", "nodes/status", "patch"),
-			rule("acceld.dev", "acceleratorpolicies", "list watch patch delete"), rule("acceld.dev", "acceleratorpolicies/status", "patch"),
+			rule("acceld.dev", "acceleratorpolicies", "list watch patch delete"),
+			rule("acceld.dev", "acceleratorpolicies/status", "patch"),
 			rule("apiextensions.k8s.io", "customresourcedefinitions", "delete"),
-			rule("scheduling.k8s.io", "priorityclasses", "list watch delete"), rule("resource.k8s.io", "resourceslices deviceclasses", "list delete"),
+			rule("scheduling.k8s.io", "priorityclasses", "list watch delete"),
+			rule("resource.k8s.io", "resourceslices deviceclasses", "list delete"),
 			rule("events.k8s.io", "events", "create patch"),
 		},
-		"in the namespace": {rule("", "pods", "list watch"), rule("apps", "daemonsets", "list watch"), rule("coordination.k8s.io", "leases", "list delete")},
+		"in the namespace": {
+			rule("", "pods", "list watch"), rule("apps", "daemonsets", "list watch"),
+			rule("coordination.k8s.io", "leases", "list delete"),
+		},
 	}
 	want["of the cluster"][4].ResourceNames = []string{"acceleratorpolicies.acceld.dev"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -356,12 +395,16 @@ func TestRightsForCards(t *testing.T) {
 		}
 		switch o := o.(type) {
 		case *rbacv1.ClusterRole:
-			want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch"}}}
+			want := []rbacv1.PolicyRule{{
+				APIGroups: []string{""}, Resources: []string{"pods"},
+				Verbs: []string{"list", "watch"},
+			}}
 			if diff := cmp.Diff(want, o.Rules); diff != "" {
 				t.Errorf("rules (-want +got):\n%s", diff)
 			}
 		case *rbacv1.ClusterRoleBinding:
-			if diff := cmp.Diff(find[*rbacv1.ClusterRoleBinding](t).Subjects, o.Subjects); diff != "" || o.RoleRef.Name != "acceld-cards" {
+			if diff := cmp.Diff(find[*rbacv1.ClusterRoleBinding](t).Subjects, o.Subjects); diff != "" ||
+				o.RoleRef.Name != "acceld-cards" {
 				t.Errorf("bound to %q: %s", o.RoleRef.Name, diff)
 			}
 		default:
@@ -382,13 +425,20 @@ func TestRightsForValidation(t *testing.T) {
 				t.Errorf("the namespace %+v", o.ObjectMeta)
 			}
 		case *rbacv1.Role:
-			want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"create", "delete"}}}
+			want := []rbacv1.PolicyRule{{
+				APIGroups: []string{""}, Resources: []string{"pods"},
+				Verbs: []string{"create", "delete"},
+			}}
 			if diff := cmp.Diff(want, o.Rules); diff != "" || o.Namespace != policy.ValidationNamespace {
 				t.Errorf("rules in %q (-want +got):\n%s", o.Namespace, diff)
 			}
 		case *rbacv1.RoleBinding:
-			want := []rbacv1.Subject{{Kind: "ServiceAccount", Name: "acceld-controller", Namespace: find[*corev1.Namespace](t).Name}}
-			if diff := cmp.Diff(want, o.Subjects); diff != "" || o.RoleRef.Kind != "Role" || o.Namespace != policy.ValidationNamespace {
+			want := []rbacv1.Subject{{
+				Kind: "ServiceAccount", Name: "acceld-controller",
+				Namespace: find[*corev1.Namespace](t).Name,
+			}}
+			if diff := cmp.Diff(want, o.Subjects); diff != "" || o.RoleRef.Kind != "Role" ||
+				o.Namespace != policy.ValidationNamespace {
 				t.Errorf("bound %+v: %s", o.RoleRef, diff)
 			}
 		default:

@@ -57,7 +57,8 @@ func alerts(t *testing.T) rules {
 	return r
 }
 
-// known are the labels of every metric there is, by name: the agent's, the controller's, what Prometheus makes and what the rules record.
+// known are the labels of every metric there is, by name: the agent's, the controller's, what Prometheus makes and what
+// the rules record.
 func known(t *testing.T) map[string][]string {
 	out := map[string][]string{
 		"up":                            nil,
@@ -74,7 +75,8 @@ func known(t *testing.T) map[string][]string {
 			out[m.Name] = m.Labels
 			continue
 		}
-		out[m.Name+"_count"], out[m.Name+"_sum"], out[m.Name+"_bucket"] = m.Labels, m.Labels, append([]string{"le"}, m.Labels...)
+		out[m.Name+"_count"], out[m.Name+"_sum"], out[m.Name+"_bucket"] = m.Labels, m.Labels,
+			append([]string{"le"}, m.Labels...)
 	}
 	for _, g := range alerts(t).Groups {
 		for _, r := range g.Rules {
@@ -297,8 +299,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// TestFiles: the kustomization names files that are there, the object for the operator has the rules of the plain file, and the
-// scraper's role has the paths that there may be.
+// TestFiles: the kustomization names files that are there, the object for the operator has the rules of the plain file,
+// and the scraper's role has the paths that there may be.
 func TestFiles(t *testing.T) {
 	var k struct {
 		APIVersion         string   `json:"apiVersion"`

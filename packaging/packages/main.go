@@ -1,5 +1,5 @@
-// Command packages makes the deb and the rpm of acceld from static programs and the files of the tree. The same programs give the
-// same bytes, on any machine and at any time.
+// Command packages makes the deb and the rpm of acceld from static programs and the files of the tree. The same
+// programs give the same bytes, on any machine and at any time.
 package main
 
 import (
@@ -24,7 +24,8 @@ func run(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("packages", flag.ContinueOnError)
 	flags.StringVar(&o.Root, "root", "../..", "root of the tree")
 	flags.StringVar(&o.Bin, "bin", "../../bin", "directory of the static programs, all for one processor")
-	flags.StringVar(&o.Share, "share", "../../bin/share", "directory of manual pages and completions, where there is one")
+	flags.StringVar(&o.Share, "share", "../../bin/share",
+		"directory of manual pages and completions, where there is one")
 	out := flags.String("out", "../../dist", "directory of the packages")
 	described := flags.String("version", "dev", "the version, as git describe --tags --always --dirty says it")
 	if err := flags.Parse(args); err != nil {

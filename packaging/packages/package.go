@@ -47,8 +47,8 @@ func packager(format string) (nfpm.Packager, error) {
 	return nil, fmt.Errorf("no such format: %q", format)
 }
 
-// Write makes a package in the directory out and returns its file. It fails when a program is missing, is not static and should be, or is for
-// another processor than the others.
+// Write makes a package in the directory out and returns its file. It fails when a program is missing, is not static
+// and should be, or is for another processor than the others.
 func Write(format string, o Options, out string) (string, error) {
 	p, err := packager(format)
 	if err != nil {
@@ -75,7 +75,8 @@ func Write(format string, o Options, out string) (string, error) {
 	return file, os.Rename(made, file)
 }
 
-// describe returns what is in the package of a format. Files that are not in the tree as they are needed are made in work.
+// describe returns what is in the package of a format. Files that are not in the tree as they are needed are made in
+// work.
 func describe(format string, o Options, work string) (*nfpm.Info, error) {
 	programs, arch, err := programsIn(o.Bin)
 	if err != nil {
@@ -114,12 +115,18 @@ func describe(format string, o Options, work string) (*nfpm.Info, error) {
 	}
 	switch format {
 	case "deb":
-		info.Scripts = nfpm.Scripts{PostInstall: script("postinst"), PreRemove: script("prerm"), PostRemove: script("postrm")}
+		info.Scripts = nfpm.Scripts{
+			PostInstall: script("postinst"), PreRemove: script("prerm"),
+			PostRemove: script("postrm"),
+		}
 		// Building a driver takes a compiler and the kernel's headers; loading one that is there takes neither.
 		info.Suggests = []string{"gcc", "make", "linux-headers-generic"}
 		info.Deb.Compression = "xz"
 	case "rpm":
-		info.Scripts = nfpm.Scripts{PostInstall: script("post"), PreRemove: script("preun"), PostRemove: script("postun")}
+		info.Scripts = nfpm.Scripts{
+			PostInstall: script("post"), PreRemove: script("preun"),
+			PostRemove: script("postun"),
+		}
 		info.Release, info.Vendor = "1", "acceld"
 		info.RPM.Summary, _, _ = strings.Cut(description, "\n")
 		info.RPM.Group, info.RPM.BuildHost, info.RPM.Compression = "System Environment/Daemons", "localhost", "xz"
@@ -128,17 +135,21 @@ func describe(format string, o Options, work string) (*nfpm.Info, error) {
 	return nfpm.WithDefaults(info), nil
 }
 
-// directories are those of the contents that an rpm must own to have them removed with it: rpm leaves directories that nobody owns. Those of
-// shells are owned by every package that has something for a shell that need not be there.
+// directories are those of the contents that an rpm must own to have them removed with it: rpm leaves directories that
+// nobody owns. Those of shells are owned by every package that has something for a shell that need not be there.
 func directories(contents files.Contents) files.Contents {
 	var dirs files.Contents
 	seen := map[string]bool{}
 	for _, c := range contents {
 		for dir := filepath.Dir(c.Destination); dir != "/"; dir = filepath.Dir(dir) {
-			owned := filepath.Base(dir) == "acceld" || regexp.MustCompile("^/usr/share/(bash-completion|fish|zsh)(/|$)").MatchString(dir)
+			owned := filepath.Base(dir) == "acceld" ||
+				regexp.MustCompile("^/usr/share/(bash-completion|fish|zsh)(/|$)").MatchString(dir)
 			if owned && !seen[dir] {
 				seen[dir] = true
-				dirs = append(dirs, &files.Content{Type: files.TypeDir, Destination: dir, FileInfo: &files.ContentFileInfo{Mode: 0o755}})
+				dirs = append(dirs, &files.Content{
+					Type: files.TypeDir, Destination: dir,
+					FileInfo: &files.ContentFileInfo{Mode: 0o755},
+				})
 			}
 		}
 	}
@@ -178,8 +189,8 @@ func programsIn(bin string) (names []string, arch string, err error) {
 	return names, arch, nil
 }
 
-// library is the program that loads a library of the host's, for which it needs the C library; a package without it does without.
-// Where that is too old the program alone does not start, and the agent says so.
+// library is the program that loads a library of the host's, for which it needs the C library; a package without it
+// does without. Where that is too old the program alone does not start, and the agent says so.
 const library = "acceld-nvml"
 
 // architecture returns the GOARCH of a program for Linux, which is static unless it may be dynamic.
@@ -222,18 +233,34 @@ func places() []place {
 		{pattern: "packaging/packages/config.yaml", dir: "/etc/acceld", mode: 0o644, config: true},
 		{pattern: "docs/config.yaml", dir: "/usr/share/doc/acceld", mode: 0o644},
 		// Debian's kernels run what is below /etc/kernel, Fedora's, SUSE's and Red Hat's kernel-install(8).
-		{pattern: "packaging/kernel/acceld-preflight", name: "/etc/kernel/postinst.d/zz-acceld", mode: 0o755, config: true, only: "deb"},
-		{pattern: "packaging/kernel/acceld-preflight", name: "/etc/kernel/header_postinst.d/zz-acceld", mode: 0o755, config: true, only: "deb"},
-		{pattern: "packaging/kernel/acceld-preflight", name: "/usr/lib/kernel/install.d/95-acceld.install", mode: 0o755, only: "rpm"},
+		{
+			pattern: "packaging/kernel/acceld-preflight", name: "/etc/kernel/postinst.d/zz-acceld", mode: 0o755,
+			config: true, only: "deb",
+		},
+		{
+			pattern: "packaging/kernel/acceld-preflight", name: "/etc/kernel/header_postinst.d/zz-acceld", mode: 0o755,
+			config: true, only: "deb",
+		},
+		{
+			pattern: "packaging/kernel/acceld-preflight", name: "/usr/lib/kernel/install.d/95-acceld.install",
+			mode: 0o755,
+			only: "rpm",
+		},
 		{pattern: "packaging/packages/copyright", dir: "/usr/share/doc/acceld", mode: 0o644, only: "deb"},
-		{pattern: "packaging/packages/deb/overrides", name: "/usr/share/lintian/overrides/acceld", mode: 0o644, only: "deb"},
+		{
+			pattern: "packaging/packages/deb/overrides", name: "/usr/share/lintian/overrides/acceld", mode: 0o644,
+			only: "deb",
+		},
 		{pattern: "LICENSE", dir: "/usr/share/licenses/acceld", mode: 0o644, only: "rpm"},
 	}
 }
 
 // inTree returns what is packed as it is in the tree. A pattern that finds nothing is a failure.
 func inTree(format, root string) (files.Contents, error) {
-	contents := files.Contents{{Type: files.TypeDir, Destination: "/etc/acceld/definitions.d", FileInfo: &files.ContentFileInfo{Mode: 0o755}}}
+	contents := files.Contents{{
+		Type: files.TypeDir, Destination: "/etc/acceld/definitions.d",
+		FileInfo: &files.ContentFileInfo{Mode: 0o755},
+	}}
 	for _, p := range places() {
 		if p.only != "" && p.only != format {
 			continue
@@ -257,7 +284,8 @@ func inTree(format, root string) (files.Contents, error) {
 	return contents, nil
 }
 
-// compressed adds the manual pages, packed, and what shells complete with, where they were made, and the changelog that Debian wants.
+// compressed adds the manual pages, packed, and what shells complete with, where they were made, and the changelog that
+// Debian wants.
 func compressed(format string, o Options, work string) (files.Contents, error) {
 	var contents files.Contents
 	share := os.DirFS(o.Share)
@@ -288,7 +316,9 @@ func compressed(format string, o Options, work string) (files.Contents, error) {
 		return nil, err
 	}
 	if format == "deb" {
-		text := fmt.Sprintf("acceld (%s) stable; urgency=medium\n\n  * What changed is in the history of the source.\n\n -- %s  %s\n", o.Version, maintainer, o.Created.Format(time.RFC1123Z))
+		text := fmt.Sprintf(
+			"acceld (%s) stable; urgency=medium\n\n  * What changed is in the history of the source.\n\n -- %s  %s\n",
+			o.Version, maintainer, o.Created.Format(time.RFC1123Z))
 		c, err := gzipped(work, "changelog", []byte(text), "/usr/share/doc/acceld")
 		if err != nil {
 			return nil, err

@@ -41,7 +41,8 @@ func programs(t *testing.T, goarch string) string {
 	if err := os.WriteFile(main, []byte(agent), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, "acceld"), main)
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o",
+		filepath.Join(dir, "acceld"), main)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+goarch, "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -63,7 +64,8 @@ func made(t *testing.T, bin, version string) string {
 	t.Helper()
 	out := t.TempDir()
 	t.Setenv("SOURCE_DATE_EPOCH", "1767225600")
-	if err := run([]string{"-bin", bin, "-out", out, "-version", version, "-share", share(t)}, &bytes.Buffer{}); err != nil {
+	if err := run([]string{"-bin", bin, "-out", out, "-version", version, "-share", share(t)},
+		&bytes.Buffer{}); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -74,8 +76,10 @@ func share(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"man/man8/acceld.8": page("acceld"), "man/man8/acceld-hook.8": page("acceld-hook"), "man/man8/acceld-controller.8": page("acceld-controller"),
-		"zsh/vendor-completions/_acceld": "#compdef acceld\n", "bash-completion/completions/acceld": "complete -W status acceld\n",
+		"man/man8/acceld.8": page("acceld"), "man/man8/acceld-hook.8": page("acceld-hook"),
+		"man/man8/acceld-controller.8":       page("acceld-controller"),
+		"zsh/vendor-completions/_acceld":     "#compdef acceld\n",
+		"bash-completion/completions/acceld": "complete -W status acceld\n",
 	} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -115,9 +119,11 @@ func output(t *testing.T, argv ...string) string {
 func TestVersion(t *testing.T) {
 	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	for described, want := range map[string]string{
-		"v1.2.3": "1.2.3", "v1.2.3-rc.1": "1.2.3~rc.1", "v1.2.3-4-gabcdef0": "1.2.3+4.gabcdef0", "v1.2.3-rc.1-4-gabcdef0": "1.2.3~rc.1+4.gabcdef0",
-		"v1.2.3-dirty": "1.2.3+dirty", "v1.2.3-4-gabcdef0-dirty": "1.2.3+4.gabcdef0.dirty",
-		"abcdef0": "0.0.0+20260304050607.abcdef0", "1234567": "0.0.0+20260304050607.1234567", "dev": "0.0.0+20260304050607.dev", "abcdef0-dirty": "0.0.0+20260304050607.abcdef0.dirty",
+		"v1.2.3": "1.2.3", "v1.2.3-rc.1": "1.2.3~rc.1", "v1.2.3-4-gabcdef0": "1.2.3+4.gabcdef0",
+		"v1.2.3-rc.1-4-gabcdef0": "1.2.3~rc.1+4.gabcdef0",
+		"v1.2.3-dirty":           "1.2.3+dirty", "v1.2.3-4-gabcdef0-dirty": "1.2.3+4.gabcdef0.dirty",
+		"abcdef0": "0.0.0+20260304050607.abcdef0", "1234567": "0.0.0+20260304050607.1234567",
+		"dev": "0.0.0+20260304050607.dev", "abcdef0-dirty": "0.0.0+20260304050607.abcdef0.dirty",
 		"one": "", "v1.2.3; rm": "", "": "",
 	} {
 		got, err := Version(described, at)
@@ -126,7 +132,10 @@ func TestVersion(t *testing.T) {
 		}
 	}
 	need(t, "dpkg")
-	ordered := []string{"dev", "v1.0.0-rc.1", "v1.0.0-rc.1-2-gabcdef0", "v1.0.0", "v1.0.0-1-gabcdef0", "v1.0.0-12-gabcdef0", "v1.0.1"}
+	ordered := []string{
+		"dev", "v1.0.0-rc.1", "v1.0.0-rc.1-2-gabcdef0", "v1.0.0", "v1.0.0-1-gabcdef0",
+		"v1.0.0-12-gabcdef0", "v1.0.1",
+	}
 	for i := 1; i < len(ordered); i++ {
 		a, _ := Version(ordered[i-1], at)
 		b, _ := Version(ordered[i], at)
@@ -172,7 +181,8 @@ func TestDeb(t *testing.T) {
 	need(t, "dpkg-deb")
 	deb := filepath.Join(made(t, programs(t, "arm64"), "v1.2.3-rc.1"), "acceld_1.2.3~rc.1_arm64.deb")
 	list := output(t, "dpkg-deb", "--contents", deb)
-	for _, want := range strings.Fields(both + "/etc/kernel/postinst.d/zz-acceld /etc/kernel/header_postinst.d/zz-acceld /usr/share/doc/acceld/changelog.gz /usr/share/doc/acceld/copyright /usr/share/zsh/vendor-completions/_acceld") {
+	for _, want := range strings.Fields(both +
+		"/etc/kernel/postinst.d/zz-acceld /etc/kernel/header_postinst.d/zz-acceld /usr/share/doc/acceld/changelog.gz /usr/share/doc/acceld/copyright /usr/share/zsh/vendor-completions/_acceld") {
 		if !strings.Contains(list, " ."+want+"\n") && !strings.Contains(list, " ."+want+"/\n") {
 			t.Errorf("it lacks %s:\n%s", want, list)
 		}
@@ -185,7 +195,8 @@ func TestDeb(t *testing.T) {
 			t.Errorf("owner or time: %s", line)
 		}
 	}
-	if got, want := output(t, "dpkg-deb", "--field", deb, "Package", "Version", "Architecture"), "Package: acceld\nVersion: 1.2.3~rc.1\nArchitecture: arm64\n"; got != want {
+	if got, want := output(t, "dpkg-deb", "--field", deb, "Package", "Version", "Architecture"),
+		"Package: acceld\nVersion: 1.2.3~rc.1\nArchitecture: arm64\n"; got != want {
 		t.Errorf("fields %q, want %q", got, want)
 	}
 	want := "/etc/acceld/config.yaml\n/etc/kernel/header_postinst.d/zz-acceld\n/etc/kernel/postinst.d/zz-acceld\n"
@@ -198,18 +209,21 @@ func TestRPM(t *testing.T) {
 	need(t, "rpm")
 	file := filepath.Join(made(t, programs(t, "amd64"), "v1.2.3"), "acceld-1.2.3-1.x86_64.rpm")
 	list := output(t, "rpm", "-qpl", file)
-	for _, want := range strings.Fields(both + "/usr/lib/kernel/install.d/95-acceld.install /etc/acceld /usr/share/doc/acceld /usr/share/zsh/site-functions /usr/share/licenses/acceld /usr/share/licenses/acceld/LICENSE /usr/share/zsh/site-functions/_acceld") {
+	for _, want := range strings.Fields(both +
+		"/usr/lib/kernel/install.d/95-acceld.install /etc/acceld /usr/share/doc/acceld /usr/share/zsh/site-functions /usr/share/licenses/acceld /usr/share/licenses/acceld/LICENSE /usr/share/zsh/site-functions/_acceld") {
 		if !strings.Contains(list, want+"\n") {
 			t.Errorf("it lacks %s:\n%s", want, list)
 		}
 	}
-	if strings.Contains(list, "acceld-controller") || strings.Contains(list, "/etc/kernel") || strings.Contains(list, "/usr/share\n") {
+	if strings.Contains(list, "acceld-controller") || strings.Contains(list, "/etc/kernel") ||
+		strings.Contains(list, "/usr/share\n") {
 		t.Errorf("too much is in it:\n%s", list)
 	}
 	if got := output(t, "rpm", "-qp", "--configfiles", file); got != "/etc/acceld/config.yaml\n" {
 		t.Errorf("configuration files %q", got)
 	}
-	if got := output(t, "rpm", "-qp", "--queryformat", "%{NAME} %{VERSION} %{ARCH} %{LICENSE}", file); got != "acceld 1.2.3 x86_64 Apache-2.0" {
+	if got := output(t, "rpm", "-qp", "--queryformat", "%{NAME} %{VERSION} %{ARCH} %{LICENSE}",
+		file); got != "acceld 1.2.3 x86_64 Apache-2.0" {
 		t.Errorf("it is %q", got)
 	}
 }
@@ -232,7 +246,8 @@ func TestLifeOfADeb(t *testing.T) {
 		t.Skip("dpkg makes files of root, and this is somebody else")
 	}
 	bin := programs(t, "amd64")
-	old, young := filepath.Join(made(t, bin, "v1.0.0"), "acceld_1.0.0_amd64.deb"), filepath.Join(made(t, bin, "v1.1.0"), "acceld_1.1.0_amd64.deb")
+	old, young := filepath.Join(made(t, bin, "v1.0.0"), "acceld_1.0.0_amd64.deb"), filepath.Join(made(t, bin, "v1.1.0"),
+		"acceld_1.1.0_amd64.deb")
 	root, fakes, calls := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "calls")
 	for _, dir := range []string{"var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/dpkg/triggers"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
@@ -245,7 +260,8 @@ func TestLifeOfADeb(t *testing.T) {
 		}
 	}
 	for _, program := range []string{"deb-systemd-helper", "deb-systemd-invoke", "systemctl"} {
-		if err := os.WriteFile(filepath.Join(fakes, program), []byte("#!/bin/sh\necho \"${0##*/} $*\" >>\"$CALLS\"\n"), 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(fakes, program), []byte("#!/bin/sh\necho \"${0##*/} $*\" >>\"$CALLS\"\n"),
+			0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -253,8 +269,11 @@ func TestLifeOfADeb(t *testing.T) {
 	dpkg := func(wellOrNot bool, env string, args ...string) []string {
 		t.Helper()
 		_ = os.Remove(calls)
-		cmd := exec.CommandContext(t.Context(), "dpkg", append([]string{"--root=" + root, "--force-script-chrootless", "--force-architecture", "--force-confold"}, args...)...)
-		cmd.Env = append(os.Environ(), "PATH="+fakes+":"+os.Getenv("PATH"), "CALLS="+calls, "DEBIAN_FRONTEND=noninteractive", env)
+		cmd := exec.CommandContext(t.Context(), "dpkg",
+			append([]string{"--root=" + root, "--force-script-chrootless", "--force-architecture", "--force-confold"},
+				args...)...)
+		cmd.Env = append(os.Environ(), "PATH="+fakes+":"+os.Getenv("PATH"), "CALLS="+calls,
+			"DEBIAN_FRONTEND=noninteractive", env)
 		if out, err := cmd.CombinedOutput(); (err == nil) != wellOrNot {
 			t.Fatalf("dpkg %q: %v\n%s", args, err, out)
 		}
@@ -270,7 +289,8 @@ func TestLifeOfADeb(t *testing.T) {
 	}
 	enabled := []string{}
 	for _, unit := range []string{"acceld.socket", "acceld.service", "acceld-early.service"} {
-		enabled = append(enabled, "deb-systemd-helper --quiet was-enabled "+unit, "deb-systemd-helper enable "+unit, "deb-systemd-helper update-state "+unit)
+		enabled = append(enabled, "deb-systemd-helper --quiet was-enabled "+unit, "deb-systemd-helper enable "+unit,
+			"deb-systemd-helper update-state "+unit)
 	}
 	keep := "var/lib/acceld-package"
 	if diff := cmp.Diff(enabled, dpkg(true, "", "-i", old)); diff != "" || !exists("usr/bin/acceld") {
@@ -283,14 +303,17 @@ func TestLifeOfADeb(t *testing.T) {
 	if err := os.WriteFile(config, []byte("logLevel: debug\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{""}, dpkg(true, "", "-r", "acceld")); diff != "" || exists("usr/bin/acceld") || !exists("etc/acceld/config.yaml") {
+	if diff := cmp.Diff([]string{""}, dpkg(true, "", "-r", "acceld")); diff != "" || exists("usr/bin/acceld") ||
+		!exists("etc/acceld/config.yaml") {
 		t.Errorf("removed (-want +got):\n%s", diff)
 	}
 	purge := fmt.Sprintf("acceld purge --host-root ROOT --config ROOT/%s/config.yaml", keep)
-	if diff := cmp.Diff([]string{purge}, dpkg(false, "REFUSES=1", "-P", "acceld")); diff != "" || !exists(keep+"/acceld") {
+	if diff := cmp.Diff([]string{purge}, dpkg(false, "REFUSES=1", "-P", "acceld")); diff != "" ||
+		!exists(keep+"/acceld") {
 		t.Errorf("not all could be taken back (-want +got):\n%s", diff)
 	}
-	if kept, err := os.ReadFile(filepath.Join(root, keep, "config.yaml")); err != nil || string(kept) != "logLevel: debug\n" {
+	if kept, err := os.ReadFile(filepath.Join(root, keep, "config.yaml")); err != nil ||
+		string(kept) != "logLevel: debug\n" {
 		t.Errorf("the purge would read %q, %v", kept, err)
 	}
 	last := []string{purge, "deb-systemd-helper purge acceld.socket acceld.service acceld-early.service"}
@@ -313,7 +336,8 @@ func TestLifeOfADeb(t *testing.T) {
 func TestLintian(t *testing.T) {
 	need(t, "lintian")
 	deb := filepath.Join(made(t, programs(t, "amd64"), "v1.2.3"), "acceld_1.2.3_amd64.deb")
-	out, err := exec.CommandContext(t.Context(), "lintian", "--allow-root", "--fail-on=error,warning", deb).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "lintian", "--allow-root", "--fail-on=error,warning",
+		deb).CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
 		t.Error(err)
@@ -344,7 +368,9 @@ func TestRefusals(t *testing.T) {
 		return func(dir string) error { return os.WriteFile(filepath.Join(dir, "acceld-hook"), data, 0o755) }
 	}
 	for want, args := range map[string][]string{
-		`cannot find program "acceld-hook"`: {"-bin", spoilt(func(dir string) error { return os.Remove(filepath.Join(dir, "acceld-hook")) })},
+		`cannot find program "acceld-hook"`: {"-bin", spoilt(func(dir string) error {
+			return os.Remove(filepath.Join(dir, "acceld-hook"))
+		})},
 		"the others are for amd64":          {"-bin", spoilt(put(foreign))},
 		"it is not static":                  {"-bin", spoilt(put(shell))},
 		"bad magic number":                  {"-bin", spoilt(put([]byte("#!/bin/sh\nexit 0\n")))},

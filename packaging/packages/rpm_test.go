@@ -16,11 +16,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// distribution is what the root has in which rpm and dnf work: Debian's own of both, the shell and the systemctl that scripts call.
+// distribution is what the root has in which rpm and dnf work: Debian's own of both, the shell and the systemctl that
+// scripts call.
 const distribution = "rpm,dnf,systemd"
 
-// rooted unpacks a Debian root, which the cache of the test bed keeps, and returns where it is and how to run shell in it, as
-// root, with /proc and without any other service. Whether it does well is part of what is expected.
+// rooted unpacks a Debian root, which the cache of the test bed keeps, and returns where it is and how to run shell in
+// it, as root, with /proc and without any other service. Whether it does well is part of what is expected.
 func rooted(t *testing.T) (root string, in func(well bool, script string) string) {
 	t.Helper()
 	if os.Getenv("ACCELD_TESTBED") == "" {
@@ -42,8 +43,10 @@ func rooted(t *testing.T) (root string, in func(well bool, script string) string
 		if err := os.MkdirAll(cache, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		output(t, "nice", "unshare", "--mount", "mmdebstrap", "--variant=minbase", "--include="+distribution, "--dpkgopt=path-exclude=/usr/share/man/*",
-			"--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/doc/*", "--format=tar", "bookworm", tar+".tmp")
+		output(t, "nice", "unshare", "--mount", "mmdebstrap", "--variant=minbase", "--include="+distribution,
+			"--dpkgopt=path-exclude=/usr/share/man/*",
+			"--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/doc/*", "--format=tar",
+			"bookworm", tar+".tmp")
 		if err := os.Rename(tar+".tmp", tar); err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +55,8 @@ func rooted(t *testing.T) (root string, in func(well bool, script string) string
 	output(t, "tar", "-C", root, "-xpf", tar)
 	return root, func(well bool, script string) string {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", `mount -t proc proc "$0/proc" && exec chroot "$0" /bin/sh -ec "$1"`, root, script)
+		cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c",
+			`mount -t proc proc "$0/proc" && exec chroot "$0" /bin/sh -ec "$1"`, root, script)
 		cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
 		out, err := cmd.CombinedOutput()
 		if (err == nil) != well {
@@ -62,11 +66,12 @@ func rooted(t *testing.T) (root string, in func(well bool, script string) string
 	}
 }
 
-// snapshot says for each path of a tree what it is and what it holds. What the package managers write down themselves, and
-// their caches, are left out.
+// snapshot says for each path of a tree what it is and what it holds. What the package managers write down themselves,
+// and their caches, are left out.
 func snapshot(t *testing.T, root string) map[string]string {
 	t.Helper()
-	records := strings.Fields("proc run/dnf root/.rpmdb var/lib/rpm var/lib/dnf var/cache/dnf var/log/dnf.log var/log/dnf.librepo.log var/log/dnf.rpm.log var/log/hawkey.log var/log/rpm usr/lib/python3")
+	records := strings.Fields(
+		"proc run/dnf root/.rpmdb var/lib/rpm var/lib/dnf var/cache/dnf var/log/dnf.log var/log/dnf.librepo.log var/log/dnf.rpm.log var/log/hawkey.log var/log/rpm usr/lib/python3")
 	all := map[string]string{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -119,7 +124,8 @@ func snapshot(t *testing.T, root string) map[string]string {
 func TestLifeOfAnRPM(t *testing.T) {
 	root, in := rooted(t)
 	bin := t.TempDir()
-	output(t, "go", "build", "-C", "../..", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", bin+"/", "./cmd/acceld", "./cmd/acceld-hook")
+	output(t, "go", "build", "-C", "../..", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", bin+"/", "./cmd/acceld",
+		"./cmd/acceld-hook")
 	for version, programs := range map[string]string{"1.0.0": programs(t, "amd64"), "1.1.0": bin} {
 		o := Options{Root: "../..", Bin: programs, Share: share(t), Version: version, Created: time.Unix(1767225600, 0)}
 		if _, err := Write("rpm", o, filepath.Join(root, "root")); err != nil {
@@ -133,13 +139,17 @@ echo "version = 2" >/etc/containerd/config.toml
 printf '#!/bin/sh\necho containerd github.com/containerd/containerd v1.7.2 revision\n' >/usr/bin/containerd; chmod +x /usr/bin/containerd`)
 	for _, by := range []struct{ name, install, upgrade, remove string }{
 		{"rpm", "rpm --force-debian -i", "rpm --force-debian -U", "rpm --force-debian -e acceld"},
-		{"dnf", "dnf -y --disablerepo=* install", "dnf -y --disablerepo=* upgrade", "dnf -y --disablerepo=* remove acceld"},
+		{
+			"dnf", "dnf -y --disablerepo=* install", "dnf -y --disablerepo=* upgrade",
+			"dnf -y --disablerepo=* remove acceld",
+		},
 	} {
 		t.Run(by.name, func(t *testing.T) {
 			before := snapshot(t, root)
 			enabled := func(want string) {
 				t.Helper()
-				got := in(true, "systemctl is-enabled acceld.socket acceld.service acceld-early.service || true; cd /etc/systemd/system; find . -name 'acceld*' | sort")
+				got := in(true,
+					"systemctl is-enabled acceld.socket acceld.service acceld-early.service || true; cd /etc/systemd/system; find . -name 'acceld*' | sort")
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("units (-want +got):\n%s", diff)
 				}
@@ -152,31 +162,41 @@ enabled
 ./sockets.target.wants/acceld.socket
 `
 			t.Logf("%s", in(true, by.install+old))
-			if got := in(true, "rpm -V acceld; rpm -q acceld; acceld --help >/dev/null"); got != "acceld-1.0.0-1.x86_64\n" {
+			if got := in(true, "rpm -V acceld; rpm -q acceld; acceld --help >/dev/null"); got !=
+				"acceld-1.0.0-1.x86_64\n" {
 				t.Errorf("installed: %s", got)
 			}
 			enabled(all)
 
-			in(true, "echo 'logLevel: debug' >>/etc/acceld/config.yaml; systemctl --no-reload disable acceld-early.service 2>/dev/null")
+			in(true,
+				"echo 'logLevel: debug' >>/etc/acceld/config.yaml; systemctl --no-reload disable acceld-early.service 2>/dev/null")
 			t.Logf("%s", in(true, by.upgrade+young))
-			if got := in(true, "rpm -q acceld; tail -n 1 /etc/acceld/config.yaml; cd /etc/acceld; echo *"); got != "acceld-1.1.0-1.x86_64\nlogLevel: debug\nconfig.yaml definitions.d\n" {
+			if got := in(true, "rpm -q acceld; tail -n 1 /etc/acceld/config.yaml; cd /etc/acceld; echo *"); got !=
+				"acceld-1.1.0-1.x86_64\nlogLevel: debug\nconfig.yaml definitions.d\n" {
 				t.Errorf("upgraded: %s", got)
 			}
-			enabled(strings.Replace(strings.Replace(all, "enabled\n./", "disabled\n./", 1), "./multi-user.target.wants/acceld-early.service\n", "", 1))
+			enabled(strings.Replace(strings.Replace(all, "enabled\n./", "disabled\n./", 1),
+				"./multi-user.target.wants/acceld-early.service\n", "", 1))
 
-			in(true, "acceld runtime apply; status=0; timeout 3 acceld run || status=$?; test $status = 124; test -e /var/lib/acceld")
+			in(true,
+				"acceld runtime apply; status=0; timeout 3 acceld run || status=$?; test $status = 124; test -e /var/lib/acceld")
 			running := snapshot(t, root)
 			if running["etc/containerd/config.toml"] == before["etc/containerd/config.toml"] {
 				t.Error("nothing was changed that a purge could take back")
 			}
 			t.Logf("%s", in(true, by.remove))
 			removed := snapshot(t, root)
-			for _, name := range []string{"usr/bin/acceld", "etc/acceld/config.yaml", "etc/acceld/definitions.d", "usr/share/doc/acceld", "usr/lib/systemd/system/acceld.service", "etc/systemd/system/multi-user.target.wants/acceld.service"} {
+			for _, name := range []string{
+				"usr/bin/acceld", "etc/acceld/config.yaml", "etc/acceld/definitions.d",
+				"usr/share/doc/acceld", "usr/lib/systemd/system/acceld.service",
+				"etc/systemd/system/multi-user.target.wants/acceld.service",
+			} {
 				if removed[name] != "" {
 					t.Errorf("%s is left", name)
 				}
 			}
-			if removed["etc/acceld/config.yaml.rpmsave"] != running["etc/acceld/config.yaml"] || removed["etc/containerd/config.toml"] != running["etc/containerd/config.toml"] {
+			if removed["etc/acceld/config.yaml.rpmsave"] != running["etc/acceld/config.yaml"] ||
+				removed["etc/containerd/config.toml"] != running["etc/containerd/config.toml"] {
 				t.Error("a removal did not keep the configuration, or did a purge's work")
 			}
 
@@ -184,7 +204,8 @@ enabled
 			in(true, "rm /etc/acceld/config.yaml.rpmsave")
 			in(true, by.install+young)
 			enabled(all)
-			in(true, "systemctl disable --no-reload acceld.service acceld.socket acceld-early.service 2>/dev/null; acceld purge")
+			in(true,
+				"systemctl disable --no-reload acceld.service acceld.socket acceld-early.service 2>/dev/null; acceld purge")
 			in(true, by.remove)
 			if diff := cmp.Diff(before, snapshot(t, root)); diff != "" {
 				t.Errorf("the root is not as it was (-before +after):\n%s", diff)

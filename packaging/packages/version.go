@@ -7,15 +7,17 @@ import (
 	"time"
 )
 
-// Version turns what git describe says into a version that dpkg and rpm put into order: one of a tag is before those of the
-// commits after it, a release candidate before its release. A commit that no tag is before counts by the time it was made.
+// Version turns what git describe says into a version that dpkg and rpm put into order: one of a tag is before those of
+// the commits after it, a release candidate before its release. A commit that no tag is before counts by the time it
+// was made.
 func Version(described string, created time.Time) (string, error) {
 	rest, dirty := strings.CutSuffix(described, "-dirty")
 	suffix := ""
 	if dirty {
 		suffix = ".dirty"
 	}
-	m := regexp.MustCompile(`^v?(\d+(?:\.\d+)*)(?:-([0-9A-Za-z.]+?))?(?:-(\d+)-(g[0-9a-f]+))?$`).FindStringSubmatch(rest)
+	m := regexp.MustCompile(`^v?(\d+(?:\.\d+)*)(?:-([0-9A-Za-z.]+?))?(?:-(\d+)-(g[0-9a-f]+))?$`).FindStringSubmatch(
+		rest)
 	// Seven digits and more, without a dot, are a commit's name rather than a version.
 	commit := regexp.MustCompile(`^[0-9a-f]{7,40}$`).MatchString(rest)
 	switch {

@@ -58,8 +58,8 @@ func criTable(version int) []string {
 	return []string{"plugins", "cri"}
 }
 
-// readContainerd reads the files of a containerd. The kubelet names devices in a field of the CRI that it reads since 1.7.2
-// (containerd/containerd#8519); an older one starts the container without them, whatever enable_cdi says.
+// readContainerd reads the files of a containerd. The kubelet names devices in a field of the CRI that it reads since
+// 1.7.2 (containerd/containerd#8519); an older one starts the container without them, whatever enable_cdi says.
 func readContainerd(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	c, p := readRendered(files, e)
 	if c == nil && p == nil {
@@ -109,7 +109,8 @@ func readStandard(files Files, e accel.ContainerEngine, top string, first decode
 			continue
 		}
 		if !m.one {
-			return nil, accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: it starts with a byte order mark, which containerd 2 does not take", f.name)
+			return nil, accel.Problemf(accel.RuntimeConfigInvalid,
+				"cannot use %q: it starts with a byte order mark, which containerd 2 does not take", f.name)
 		}
 		e.Version = "1" // nothing else could have started with it
 		return m.config(e, top)
@@ -139,7 +140,8 @@ func decodeContainerd(name string, data []byte, there bool) (containerdFile, *ac
 	}
 	const newest = 4 // containerd 2.4
 	if f.version > newest {
-		return f, accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: version %d of the format is not known", name, f.version)
+		return f, accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: version %d of the format is not known",
+			name, f.version)
 	}
 	return f, nil
 }
@@ -168,7 +170,8 @@ func mistyped(tree map[string]any) string {
 func broken(name string, err error) *accel.Problem {
 	if d, ok := err.(*toml.DecodeError); ok { //nolint:errorlint // the decoder returns it as it is
 		row, column := d.Position()
-		return accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: line %d, column %d: %v", name, row, column, err)
+		return accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: line %d, column %d: %v", name, row, column,
+			err)
 	}
 	return accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: %v", name, err)
 }
@@ -366,7 +369,8 @@ func ownImports(files Files, now *Config, w []wanted) []Change {
 			dir, last := path.Split(path.Clean(pattern))
 			for _, name := range []string{ownName + ".toml", "99-acceld.toml", "zz-acceld.toml"} {
 				if ok, err := path.Match(last, name); err == nil && ok && !strings.Contains(dir, "*") && last != name {
-					changes = append(changes, Change{Files: []File{change(files, path.Join(dir, name), dropin(now.merge.version, w), false)}})
+					changes = append(changes, Change{Files: []File{change(files, path.Join(dir, name),
+						dropin(now.merge.version, w), false)}})
 				}
 			}
 		}
@@ -391,7 +395,8 @@ func setKeys(f containerdFile, w []wanted) ([]byte, error) {
 			return nil, err
 		}
 		d.data = data
-		if it, ok := d.find(false, append(criTable(version), k.key)...); ok && k.element != "" && data[it.value] == '[' {
+		if it, ok := d.find(false, append(criTable(version), k.key)...); ok && k.element != "" &&
+			data[it.value] == '[' {
 			if data, err = d.extend(k.element, it.path...); err != nil {
 				return nil, err
 			}

@@ -10,15 +10,18 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// defaultHookDir is where CRI-O and podman look for hooks when nothing is configured. /etc/containers/oci/hooks.d, which
-// their manuals mention, is read only when it is listed.
+// defaultHookDir is where CRI-O and podman look for hooks when nothing is configured. /etc/containers/oci/hooks.d,
+// which their manuals mention, is read only when it is listed.
 const defaultHookDir = "/usr/share/containers/oci/hooks.d"
 
 const crioDropins = "/etc/crio/crio.conf.d"
 
 // readCRIO merges the files as CRI-O 1.34 does. CDI is always on.
 func readCRIO(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
-	c := &Config{Name: e.Name, Layout: e.Layout, Top: or(e.Config, "/etc/crio/crio.conf"), CDI: true, SpecDirs: defaultSpecDirs(), HookDirs: []string{defaultHookDir}}
+	c := &Config{
+		Name: e.Name, Layout: e.Layout, Top: or(e.Config, "/etc/crio/crio.conf"), CDI: true,
+		SpecDirs: defaultSpecDirs(), HookDirs: []string{defaultHookDir},
+	}
 	tree := map[string]any{}
 	for _, name := range append([]string{c.Top}, walk(files, crioDropins)...) {
 		data, there, p := read(files, name)
@@ -29,7 +32,8 @@ func readCRIO(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 			if name == c.Top {
 				continue
 			}
-			return c, accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: it is a link to a file that is not there", name)
+			return c, accel.Problemf(accel.RuntimeConfigInvalid,
+				"cannot use %q: it is a link to a file that is not there", name)
 		}
 		one := map[string]any{}
 		data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // its decoder takes a byte order mark
@@ -60,14 +64,15 @@ func listsOf(name string, tree map[string]any, at1, at2 string, keys ...string) 
 			continue
 		}
 		if l, isList := list(v); !isList || len(l) != len(v.([]any)) {
-			return accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: %s is not a list of directories", name, key)
+			return accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: %s is not a list of directories", name,
+				key)
 		}
 	}
 	return nil
 }
 
-// walk returns the files below dir in the order in which CRI-O reads them: lexical, recursive, whatever their suffix. So
-// nothing temporary may ever be in it.
+// walk returns the files below dir in the order in which CRI-O reads them: lexical, recursive, whatever their suffix.
+// So nothing temporary may ever be in it.
 func walk(files Files, dir string) []string {
 	entries, err := files.ReadDir(dir)
 	if err != nil {

@@ -30,7 +30,8 @@ func lines(b []byte) []string {
 	return all
 }
 
-// diff writes the one stretch that is different. Changes are one line or two close together, so nothing cleverer is needed.
+// diff writes the one stretch that is different. Changes are one line or two close together, so nothing cleverer is
+// needed.
 func diff(b *strings.Builder, before, after []string) {
 	same := 0
 	for same < len(before) && same < len(after) && before[same] == after[same] {
@@ -43,7 +44,8 @@ func diff(b *strings.Builder, before, after []string) {
 	const around = 2
 	from, behind := max(0, same-around), min(tail, around)
 	first := func(all []string) int { return min(from+1, len(all)) } // an empty file starts at line 0
-	fmt.Fprintf(b, "@@ -%d,%d +%d,%d @@\n", first(before), len(before)-tail+behind-from, first(after), len(after)-tail+behind-from)
+	fmt.Fprintf(b, "@@ -%d,%d +%d,%d @@\n", first(before), len(before)-tail+behind-from, first(after),
+		len(after)-tail+behind-from)
 	write := func(mark string, all []string) {
 		for _, l := range all {
 			text := strings.TrimSuffix(strings.TrimSuffix(l, "\n"), "\r")

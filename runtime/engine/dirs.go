@@ -10,8 +10,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Dirs returns the directories in which a change can change what [Read] returns, there or not. Those that only lead to another one
-// are left out, such as /etc.
+// Dirs returns the directories in which a change can change what [Read] returns, there or not. Those that only lead to
+// another one are left out, such as /etc.
 func Dirs(files Files, e accel.ContainerEngine) []string {
 	r := reader{files, map[string]bool{}, map[string]bool{}}
 	_, _ = Read(r, e) // as far as it comes

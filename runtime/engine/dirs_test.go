@@ -15,7 +15,12 @@ func TestDirs(t *testing.T) {
 		files memory
 		want  []string
 	}{
-		{"nothing there yet", accel.ContainerEngine{Name: "cri-o"}, nil, []string{"/etc/crio", "/etc/crio/crio.conf.d"}},
+		{
+			"nothing there yet",
+			accel.ContainerEngine{Name: "cri-o"},
+			nil,
+			[]string{"/etc/crio", "/etc/crio/crio.conf.d"},
+		},
 		{
 			"drop-ins",
 			accel.ContainerEngine{Name: "cri-o"},
@@ -25,10 +30,20 @@ func TestDirs(t *testing.T) {
 		{
 			"imports",
 			accel.ContainerEngine{Name: "containerd"},
-			memory{"/etc/containerd/config.toml": []byte("version = 2\nimports = [\"/opt/c/*.toml\", \"conf.d/*.toml\"]"), "/etc/containerd/conf.d/a.toml": nil, "/opt/c/x": nil},
+			memory{
+				"/etc/containerd/config.toml": []byte(
+					"version = 2\nimports = [\"/opt/c/*.toml\", \"conf.d/*.toml\"]"),
+				"/etc/containerd/conf.d/a.toml": nil,
+				"/opt/c/x":                      nil,
+			},
 			[]string{"/etc/containerd", "/etc/containerd/conf.d", "/opt/c"},
 		},
-		{"as far as it comes", accel.ContainerEngine{Name: "docker", Config: "/d/daemon.json"}, memory{"/d/daemon.json": []byte("[")}, []string{"/d"}},
+		{
+			"as far as it comes",
+			accel.ContainerEngine{Name: "docker", Config: "/d/daemon.json"},
+			memory{"/d/daemon.json": []byte("[")},
+			[]string{"/d"},
+		},
 	} {
 		if diff := cmp.Diff(c.want, Dirs(c.files, c.e)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)

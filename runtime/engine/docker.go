@@ -11,10 +11,13 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// readDocker reads the daemon's file. CDI came with 25.0 and is on by itself since 28.2; in between, and where the version
-// is not known, features.cdi decides.
+// readDocker reads the daemon's file. CDI came with 25.0 and is on by itself since 28.2; in between, and where the
+// version is not known, features.cdi decides.
 func readDocker(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
-	c := &Config{Name: e.Name, Layout: e.Layout, Top: or(e.Config, "/etc/docker/daemon.json"), SpecDirs: defaultSpecDirs(), CDI: e.Version != "" && !older(e.Version, "28.2")}
+	c := &Config{
+		Name: e.Name, Layout: e.Layout, Top: or(e.Config, "/etc/docker/daemon.json"),
+		SpecDirs: defaultSpecDirs(), CDI: e.Version != "" && !older(e.Version, "28.2"),
+	}
 	data, there, p := read(files, c.Top)
 	if p != nil {
 		return nil, p
@@ -31,7 +34,8 @@ func readDocker(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) 
 	}
 	for k, v := range map[string]any{"features": map[string]any{}, "cdi-spec-dirs": []any{}} {
 		if have, ok := tree[k]; ok && fmt.Sprintf("%T", have) != fmt.Sprintf("%T", v) {
-			return nil, accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: %s is not of the right type", c.Top, k)
+			return nil, accel.Problemf(accel.RuntimeConfigInvalid, "cannot use %q: %s is not of the right type", c.Top,
+				k)
 		}
 	}
 	if on, ok := table(tree, "features")["cdi"].(bool); ok {
@@ -82,7 +86,8 @@ func setDirs(data []byte, dirs []string, dir string) ([]byte, error) {
 		return nil, err
 	}
 	for _, m := range slices.Backward(all) {
-		if m.name == "cdi-spec-dirs" && m.to-m.from > 2 && data[m.from] == '[' && len(bytes.TrimSpace(data[m.from+1:m.to-1])) > 0 {
+		if m.name == "cdi-spec-dirs" && m.to-m.from > 2 && data[m.from] == '[' &&
+			len(bytes.TrimSpace(data[m.from+1:m.to-1])) > 0 {
 			return slices.Concat(data[:m.from+1], []byte(strconv.Quote(dir)+", "), data[m.from+1:]), nil
 		}
 	}
@@ -163,7 +168,8 @@ func setMember(data []byte, name, value string) ([]byte, error) {
 			return slices.Concat(data[:start+1], []byte(text), space, rest), nil
 		}
 		return slices.Concat(data[:start+1], space, []byte(text+","), rest), nil
-	case bytes.IndexByte(data[:start], '\n') < 0 && len(bytes.TrimSpace(data[:start])) == 0 && bytes.HasSuffix(data, []byte("}\n")):
+	case bytes.IndexByte(data[:start], '\n') < 0 && len(bytes.TrimSpace(data[:start])) == 0 &&
+		bytes.HasSuffix(data, []byte("}\n")):
 		return slices.Concat(data[:start+1], []byte("\n    "+text+"\n"), rest[len(space):]), nil // a file of its own
 	}
 	return slices.Concat(data[:start+1], []byte(text), rest[len(space):]), nil

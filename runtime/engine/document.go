@@ -124,7 +124,8 @@ func (d *document) afterLine(offset int, line string) []byte {
 	return d.replace(at, at, line+d.eol())
 }
 
-// set gives a key of a table the value, a TOML text, in whatever way the text writes the table, and changes nothing else.
+// set gives a key of a table the value, a TOML text, in whatever way the text writes the table, and changes nothing
+// else.
 func (d *document) set(value, key string, at ...string) ([]byte, error) {
 	full := append(slices.Clone(at), key)
 	if it, ok := d.find(false, full...); ok {

@@ -1,7 +1,7 @@
-// Package engine reads what the configuration files of a container runtime say, and finds the smallest change after which
-// the runtime gives devices to containers by CDI. Each runtime's own rules decide: which files it reads and in which
-// order, how they are merged, what it refuses. The package writes nothing, starts nothing and asks no daemon: files come
-// through an interface, a change goes out as a value.
+// Package engine reads what the configuration files of a container runtime say, and finds the smallest change after
+// which the runtime gives devices to containers by CDI. Each runtime's own rules decide: which files it reads and in
+// which order, how they are merged, what it refuses. The package writes nothing, starts nothing and asks no daemon:
+// files come through an interface, a change goes out as a value.
 //
 // A change is proven before it is proposed: the files are read again as they would be, and it counts only when devices
 // are then given and nothing else is different.
@@ -37,11 +37,13 @@ type Config struct {
 	Top string `json:"top"`
 	// Files are those that were read, in the order in which they take effect.
 	Files []string `json:"files,omitempty"`
-	// CDI tells whether devices are injected. Where the version decides and is not known, it is what every version does.
+	// CDI tells whether devices are injected. Where the version decides and is not known, it is what every version
+	// does.
 	CDI bool `json:"cdi"`
 	// SpecDirs are the directories of CDI specs, the lowest precedence first.
 	SpecDirs []string `json:"specDirs,omitempty"`
-	// Since is the first version that reads specs, where this one is older; empty otherwise, and where the version is not known.
+	// Since is the first version that reads specs, where this one is older; empty otherwise, and where the version is
+	// not known.
 	Since string `json:"since,omitempty"`
 	// HookDirs are the directories of OCI hooks, the lowest precedence first; none where the runtime reads none.
 	HookDirs []string `json:"hookDirs,omitempty"`
@@ -85,7 +87,8 @@ func Read(files Files, e accel.ContainerEngine) (*Config, *accel.Problem) {
 	case "":
 		return nil, accel.Problemf(accel.RuntimeMissingCDI, "cannot look at the container runtime: none was found")
 	}
-	return nil, accel.Problemf(accel.RuntimeMissingCDI, "cannot look at the container runtime: %q is not one that acceld knows", e.Name)
+	return nil, accel.Problemf(accel.RuntimeMissingCDI,
+		"cannot look at the container runtime: %q is not one that acceld knows", e.Name)
 }
 
 // Edit says which files may be changed.
@@ -109,8 +112,8 @@ type File struct {
 	After   []byte `json:"-"`
 }
 
-// Change is what to write, in this order, so that the configuration is valid after each file. Empty when there is nothing
-// to do.
+// Change is what to write, in this order, so that the configuration is valid after each file. Empty when there is
+// nothing to do.
 type Change struct {
 	Files []File `json:"files,omitempty"`
 	// Reload is true when the runtime takes the change over without a restart.
@@ -122,16 +125,18 @@ func (c Change) Foreign() bool {
 	return slices.ContainsFunc(c.Files, func(f File) bool { return f.Foreign })
 }
 
-// Plan returns the change after which devices in specs in dir reach containers: none when they do already. The problem is
-// RuntimeConfigInvalid when the files are broken as they are, and RuntimeMissingCDI when no change is good, or none that
-// edit allows.
+// Plan returns the change after which devices in specs in dir reach containers: none when they do already. The problem
+// is RuntimeConfigInvalid when the files are broken as they are, and RuntimeMissingCDI when no change is good, or none
+// that edit allows.
 func Plan(files Files, e accel.ContainerEngine, dir string, edit Edit) (Change, *accel.Problem) {
 	now, p := Read(files, e)
 	if p != nil || now.Offers(dir) {
 		return Change{}, p
 	}
 	if now.Since != "" {
-		return Change{}, accel.Problemf(accel.RuntimeMissingCDI, "%s %s does not read CDI specs, whatever its configuration: versions from %s do", e.Name, e.Version, now.Since)
+		return Change{}, accel.Problemf(accel.RuntimeMissingCDI,
+			"%s %s does not read CDI specs, whatever its configuration: versions from %s do", e.Name, e.Version,
+			now.Since)
 	}
 	var refused *accel.Problem
 	for _, c := range candidates(files, e, now, dir) {
@@ -142,12 +147,15 @@ func Plan(files Files, e accel.ContainerEngine, dir string, edit Edit) (Change, 
 			return c, nil
 		}
 		if refused == nil {
-			refused = accel.Problemf(accel.RuntimeMissingCDI, "%s does not read CDI specs in %q; it would after a change of %s, which `runtime.edit: %s` does not allow",
+			refused = accel.Problemf(accel.RuntimeMissingCDI,
+				"%s does not read CDI specs in %q; it would after a change of %s, which `runtime.edit: %s` does not allow",
 				e.Name, dir, names(c), edit)
 		}
 	}
 	if refused == nil {
-		refused = accel.Problemf(accel.RuntimeMissingCDI, "%s does not read CDI specs in %q, and no change of %q that leaves the rest as it is makes it", e.Name, dir, now.Top)
+		refused = accel.Problemf(accel.RuntimeMissingCDI,
+			"%s does not read CDI specs in %q, and no change of %q that leaves the rest as it is makes it", e.Name, dir,
+			now.Top)
 	}
 	return Change{}, refused
 }
@@ -178,7 +186,8 @@ func candidates(files Files, e accel.ContainerEngine, now *Config, dir string) [
 // proven reads the files as they would be.
 func proven(files Files, e accel.ContainerEngine, now *Config, c Change, dir string) bool {
 	then, p := Read(With(files, c), e)
-	return p == nil && then.Offers(dir) && reflect.DeepEqual(now.rest, then.rest) && slices.Equal(now.HookDirs, then.HookDirs)
+	return p == nil && then.Offers(dir) && reflect.DeepEqual(now.rest, then.rest) && slices.Equal(now.HookDirs,
+		then.HookDirs)
 }
 
 // brought makes the configuration that of a version which is older than the first one that reads specs.

@@ -33,7 +33,10 @@ func TestOlder(t *testing.T) {
 
 // TestOffers: /var/run is /run, and no other two directories are one.
 func TestOffers(t *testing.T) {
-	for dir, want := range map[string]bool{"/var/run/cdi": true, "/run/cdi": true, "/run/cdi/": true, "/var/run/cdi/x": false, "/var/cdi": false, "/var/runcdi": false} {
+	for dir, want := range map[string]bool{
+		"/var/run/cdi": true, "/run/cdi": true, "/run/cdi/": true,
+		"/var/run/cdi/x": false, "/var/cdi": false, "/var/runcdi": false,
+	} {
 		for _, asked := range []string{"/var/run/cdi", "/run/cdi"} {
 			if got := (&Config{CDI: true, SpecDirs: []string{"/etc/cdi", dir}}).Offers(asked); got != want {
 				t.Errorf("with %q in its list %q is read: %t", dir, asked, got)
@@ -60,9 +63,13 @@ func (c closed) ReadFile(name string) ([]byte, error) {
 
 // TestUnreadable: a file that cannot be read is not one that is not there: nothing is put in its place.
 func TestUnreadable(t *testing.T) {
-	for name, file := range map[string]string{"containerd": "/etc/containerd/config.toml", "cri-o": "/etc/crio/crio.conf", "docker": "/etc/docker/daemon.json"} {
+	for name, file := range map[string]string{
+		"containerd": "/etc/containerd/config.toml",
+		"cri-o":      "/etc/crio/crio.conf", "docker": "/etc/docker/daemon.json",
+	} {
 		c, p := Plan(closed{memory{file: nil}, file}, accel.ContainerEngine{Name: name}, specs, EditFull)
-		if p == nil || p.Reason != accel.RuntimeConfigInvalid || !strings.Contains(p.Message, file) || len(c.Files) > 0 {
+		if p == nil || p.Reason != accel.RuntimeConfigInvalid || !strings.Contains(p.Message, file) ||
+			len(c.Files) > 0 {
 			t.Errorf("%s: %v, %s", name, p, c.Diff())
 		}
 	}
@@ -70,7 +77,8 @@ func TestUnreadable(t *testing.T) {
 
 // TestProven: a change that makes anything else different is none.
 func TestProven(t *testing.T) {
-	const file, before = "/etc/containerd/config.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"x\"\n"
+	const file, before = "/etc/containerd/config.toml",
+		"version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"x\"\n"
 	e := accel.ContainerEngine{Name: "containerd", Version: "1.7.27"}
 	files := memory{file: []byte(before)}
 	now, p := Read(files, e)
@@ -85,7 +93,9 @@ func TestProven(t *testing.T) {
 		before + "  enable_cdi = true\n  other = 1\n":                        false,
 		before + "  enable_cdi = tr":                                         false,
 	} {
-		if got := proven(files, e, now, Change{Files: []File{{Path: file, Foreign: true, Before: []byte(before), After: []byte(after)}}}, specs); got != want {
+		if got := proven(files, e, now,
+			Change{Files: []File{{Path: file, Foreign: true, Before: []byte(before), After: []byte(after)}}},
+			specs); got != want {
 			t.Errorf("%t:\n%s", got, after)
 		}
 	}

@@ -45,8 +45,8 @@ func (nothing) ReadDir(string) ([]fs.DirEntry, error) { return nil, fs.ErrNotExi
 
 const specs = "/var/run/cdi"
 
-// mutate changes a text in ways that a person might: comments, empty lines, white space, order, line ends, a lost end. What it
-// makes need not be valid.
+// mutate changes a text in ways that a person might: comments, empty lines, white space, order, line ends, a lost end.
+// What it makes need not be valid.
 func mutate(data []byte, r *rand.Rand, json bool) []byte {
 	all := strings.SplitAfter(string(data), "\n")
 	for range 1 + r.IntN(6) {
@@ -83,8 +83,8 @@ func mutate(data []byte, r *rand.Rand, json bool) []byte {
 	return []byte(strings.Join(all, ""))
 }
 
-// FuzzPlan holds of any text: a change that is proposed leaves a configuration that can be read, gives devices, says nothing
-// else than before, needs no second change, and differs in few bytes.
+// FuzzPlan holds of any text: a change that is proposed leaves a configuration that can be read, gives devices, says
+// nothing else than before, needs no second change, and differs in few bytes.
 func FuzzPlan(f *testing.F) {
 	samples, err := filepath.Glob("../testdata/corpus/*.txtar")
 	if err != nil || len(samples) == 0 {

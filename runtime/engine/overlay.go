@@ -68,8 +68,8 @@ func (e entry) Type() fs.FileMode {
 	return 0
 }
 
-// glob returns the files that match an absolute pattern, sorted, as filepath.Glob does: a star does not match a slash, and
-// directories on the way may be patterns too.
+// glob returns the files that match an absolute pattern, sorted, as filepath.Glob does: a star does not match a slash,
+// and directories on the way may be patterns too.
 func glob(files Files, pattern string) ([]string, error) {
 	if _, err := path.Match(pattern, ""); err != nil {
 		return nil, err

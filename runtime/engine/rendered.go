@@ -14,8 +14,8 @@ import (
 // The distributions of Kubernetes that write their containerd's configuration themselves, each from what the
 // administrator put beside it:
 //
-//	k3s, RKE2  config.toml is rendered at each start from config.toml.tmpl, or config-v3.toml.tmpl for containerd 2, or a
-//	           built-in template ("base"); newer ones import config.toml.d/*.toml or config-v3.toml.d/*.toml
+//	k3s, RKE2  config.toml is rendered at each start from config.toml.tmpl, or config-v3.toml.tmpl for containerd 2,
+//	           or a built-in template ("base"); newer ones import config.toml.d/*.toml or config-v3.toml.d/*.toml
 //	k0s        containerd.toml with the first line "# k0s_managed=true" is written by k0s, which merges the tables of
 //	           the CRI in containerd.d/*.toml over its own; without the line it is the administrator's
 //	microk8s   containerd.toml is made at each start from containerd-template.toml by replacing words such as ${SNAP}
@@ -130,7 +130,8 @@ func renderedChanges(files Files, e accel.ContainerEngine, now *Config, w []want
 		}
 		var changes []Change
 		for _, name := range []string{ownName + ".toml", "99-acceld.toml", "zz-acceld.toml"} {
-			changes = append(changes, Change{Files: []File{change(files, path.Join(k0sDropins(now.Top), name), dropin(now.merge.version, w), false)}})
+			changes = append(changes, Change{Files: []File{change(files, path.Join(k0sDropins(now.Top), name),
+				dropin(now.merge.version, w), false)}})
 		}
 		return changes
 	}
@@ -146,8 +147,9 @@ func renderedChanges(files Files, e accel.ContainerEngine, now *Config, w []want
 			changes = append(changes, Change{Files: []File{change(files, owner.name, after, true)}})
 		}
 	case r.template == "" && owner.name == r.generated && owner.there && !bytes.Contains(owner.data, []byte("{{")):
-		// The table is the built-in template's, and what is appended to that would define it a second time. What is left is a
-		// whole template: what was rendered, with our keys. It stops following the built-in one, so it needs the full policy.
+		// The table is the built-in template's, and what is appended to that would define it a second time. What is
+		// left is a whole template: what was rendered, with our keys. It stops following the built-in one, so it needs
+		// the full policy.
 		after, err := setKeys(owner, w)
 		if err != nil {
 			break
@@ -162,8 +164,8 @@ func renderedChanges(files Files, e accel.ContainerEngine, now *Config, w []want
 	return changes
 }
 
-// mask replaces the actions of a template by TOML of the same length, so that places stay the same: a line of nothing but
-// actions is a comment, and an action in the middle of one is a number or, in a string, some characters of it.
+// mask replaces the actions of a template by TOML of the same length, so that places stay the same: a line of nothing
+// but actions is a comment, and an action in the middle of one is a number or, in a string, some characters of it.
 func mask(data []byte) []byte {
 	out := slices.Clone(data)
 	for _, at := range regexp.MustCompile(`(?s)\{\{.*?\}\}`).FindAllIndex(data, -1) {

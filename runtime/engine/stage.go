@@ -11,9 +11,9 @@ import (
 // StageDir stands in staged files for the directory that they are put into.
 const StageDir = "/.acceld-stage."
 
-// Stage returns copies of the files of a configuration under names below one directory, for the runtime's own program to
-// read: "0.toml" with the imports pointing at the copies for containerd; "crio.conf" and "crio.conf.d" for CRI-O. None for
-// a configuration that the runtime does not read as it is, such as a template.
+// Stage returns copies of the files of a configuration under names below one directory, for the runtime's own program
+// to read: "0.toml" with the imports pointing at the copies for containerd; "crio.conf" and "crio.conf.d" for CRI-O.
+// None for a configuration that the runtime does not read as it is, such as a template.
 func Stage(files Files, e accel.ContainerEngine) (map[string][]byte, error) {
 	c, p := Read(files, e)
 	if p != nil {

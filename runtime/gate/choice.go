@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Choice is what the scheduler's extender chose for one container of a pod on this node. The kubelet gives devices out without
-// saying to which pod, so that it may be wrong in rare cases; here the pod is known.
+// Choice is what the scheduler's extender chose for one container of a pod on this node. The kubelet gives devices out
+// without saying to which pod, so that it may be wrong in rare cases; here the pod is known.
 type Choice struct {
 	Pod       string `json:"pod"` // UID
 	Container string `json:"container"`
@@ -19,7 +19,8 @@ type Choice struct {
 }
 
 // identity is the pod's UID and the container's name as the container runtime says them: CRI-O, then containerd
-// (internal/cri/annotations of containerd 2.1). A pod's author who could write them would escape a check, and get no device by it.
+// (internal/cri/annotations of containerd 2.1). A pod's author who could write them would escape a check, and get no
+// device by it.
 func (c Container) identity() (pod, container string) {
 	a := c.Annotations
 	return cmp.Or(a["io.kubernetes.pod.uid"], a["io.kubernetes.cri.sandbox-uid"]),
@@ -47,8 +48,8 @@ func (f File) kinds(x *Choice) map[string]bool {
 	return out
 }
 
-// Chosen decides whether the container has the devices that were chosen for it, and no others of their kinds. IDs are those that
-// the CDI spec injected; without any the devices in the container's specification count.
+// Chosen decides whether the container has the devices that were chosen for it, and no others of their kinds. IDs are
+// those that the CDI spec injected; without any the devices in the container's specification count.
 func (f File) Chosen(c Container, ids []string) error {
 	x := f.choice(c)
 	if x == nil {
@@ -66,7 +67,8 @@ func (f File) Chosen(c Container, ids []string) error {
 			})
 		}
 		if given {
-			return fmt.Errorf("device %s is not the one that the scheduler chose for this container, which is %s: delete the pod, so that it gets another one",
+			return fmt.Errorf(
+				"device %s is not the one that the scheduler chose for this container, which is %s: delete the pod, so that it gets another one",
 				d.ID, strings.Join(x.Devices, ","))
 		}
 	}
@@ -75,7 +77,9 @@ func (f File) Chosen(c Container, ids []string) error {
 
 // shared reports whether a device node is that of a chosen device, too, as those of a divided device may be.
 func (f File) shared(g ContainerDevice, x *Choice) bool {
-	return slices.ContainsFunc(f.Devices, func(d Device) bool { return slices.Contains(x.Devices, d.ID) && slices.ContainsFunc(d.Nodes, g.is) })
+	return slices.ContainsFunc(f.Devices, func(d Device) bool {
+		return slices.Contains(x.Devices, d.ID) && slices.ContainsFunc(d.Nodes, g.is)
+	})
 }
 
 // container returns the specification of the container whose OCI state is given.

@@ -1,7 +1,8 @@
-// Package gate is the contract between the agent, which knows whether a device is ready, and acceld-hook, which stops
-// a container that was given one that is not. It is the format of one small file and the decision over it. It uses the
-// standard library only, because the hook must stay tiny and start fast, and it may not look at an image or at a container's
-// environment: both are written by strangers. Of its annotations it reads the identity that the container runtime writes there.
+// Package gate is the contract between the agent, which knows whether a device is ready, and acceld-hook, which stops a
+// container that was given one that is not. It is the format of one small file and the decision over it. It uses the
+// standard library only, because the hook must stay tiny and start fast, and it may not look at an image or at a
+// container's environment: both are written by strangers. Of its annotations it reads the identity that the container
+// runtime writes there.
 package gate
 
 import (
@@ -28,7 +29,8 @@ type File struct {
 	Version int `json:"version"`
 	// Devices are ordered by ID.
 	Devices []Device `json:"devices"`
-	// Choices are those of the pods that were bound to this node with some. A hook that does not know of them checks none.
+	// Choices are those of the pods that were bound to this node with some. A hook that does not know of them checks
+	// none.
 	Choices []Choice `json:"choices,omitempty"`
 }
 

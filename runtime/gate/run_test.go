@@ -33,7 +33,8 @@ func TestLargeFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		err := Decide(Request{IDs: c.ids, State: filepath.Join(dir, "devices.json")}, strings.NewReader(fmt.Sprintf(`{"bundle":%q}`, dir)))
+		err := Decide(Request{IDs: c.ids, State: filepath.Join(dir, "devices.json")},
+			strings.NewReader(fmt.Sprintf(`{"bundle":%q}`, dir)))
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -50,11 +51,20 @@ func TestChosenForNobody(t *testing.T) {
 		annotations map[string]string
 		refused     bool
 	}{
-		"it is named":                      {map[string]string{"io.kubernetes.pod.uid": "u", "io.kubernetes.container.name": "main"}, true},
-		"another container of the pod":     {map[string]string{"io.kubernetes.pod.uid": "u", "io.kubernetes.container.name": "side"}, false},
-		"it says nothing about itself":     {nil, false},
-		"it says its container's name":     {map[string]string{"io.kubernetes.container.name": "main"}, false},
-		"it says nothing that has a value": {map[string]string{"io.kubernetes.pod.uid": "", "io.kubernetes.container.name": ""}, false},
+		"it is named": {map[string]string{
+			"io.kubernetes.pod.uid":        "u",
+			"io.kubernetes.container.name": "main",
+		}, true},
+		"another container of the pod": {map[string]string{
+			"io.kubernetes.pod.uid":        "u",
+			"io.kubernetes.container.name": "side",
+		}, false},
+		"it says nothing about itself": {nil, false},
+		"it says its container's name": {map[string]string{"io.kubernetes.container.name": "main"}, false},
+		"it says nothing that has a value": {map[string]string{
+			"io.kubernetes.pod.uid":        "",
+			"io.kubernetes.container.name": "",
+		}, false},
 	} {
 		if err := f.Chosen(Container{Annotations: c.annotations}, []string{"a"}); (err != nil) != c.refused {
 			t.Errorf("%s: %v", name, err)

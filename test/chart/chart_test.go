@@ -49,7 +49,10 @@ func render(t *testing.T, namespace, text string) (map[string]object, error) {
 	}
 	capabilities := chartutil.DefaultCapabilities.Copy()
 	capabilities.KubeVersion = *kubernetes()
-	all, err := chartutil.ToRenderValues(c, values(t, text), chartutil.ReleaseOptions{Name: "acceld", Namespace: namespace, Revision: 1, IsInstall: true}, capabilities)
+	all, err := chartutil.ToRenderValues(c, values(t, text), chartutil.ReleaseOptions{
+		Name:      "acceld",
+		Namespace: namespace, Revision: 1, IsInstall: true,
+	}, capabilities)
 	if err != nil {
 		return nil, err
 	}
@@ -186,15 +189,17 @@ func at(o any, keys ...any) any {
 	return o
 }
 
-// settle drops what a chart alone has: the annotations of hooks, the sum of the configuration, a pull policy that is the API's own
-// default; and parses the configuration.
+// settle drops what a chart alone has: the annotations of hooks, the sum of the configuration, a pull policy that is
+// the API's own default; and parses the configuration.
 func settle(t *testing.T, objects map[string]object) {
 	t.Helper()
 	for _, o := range objects {
 		for _, path := range [][]any{{"metadata"}, {"spec", "template", "metadata"}} {
 			meta, _ := at(o, path...).(object)
 			annotations, _ := meta["annotations"].(object)
-			maps.DeleteFunc(annotations, func(key string, _ any) bool { return strings.HasPrefix(key, "helm.sh/") || key == "acceld.dev/config" })
+			maps.DeleteFunc(annotations, func(key string, _ any) bool {
+				return strings.HasPrefix(key, "helm.sh/") || key == "acceld.dev/config"
+			})
 			if len(annotations) == 0 {
 				delete(meta, "annotations")
 			}
@@ -241,9 +246,11 @@ func TestSameAsManifests(t *testing.T) {
 	}
 }
 
-// What monitoring adds is what is in packaging/monitoring, less what is switched off; nothing of it is there unless it is asked for.
+// What monitoring adds is what is in packaging/monitoring, less what is switched off; nothing of it is there unless it
+// is asked for.
 func TestMonitoring(t *testing.T) {
-	const service, monitor, pods = "Service acceld-system/acceld-metrics", "ServiceMonitor acceld-system/acceld", "PodMonitor acceld-system/acceld"
+	const service, monitor, pods = "Service acceld-system/acceld-metrics", "ServiceMonitor acceld-system/acceld",
+		"PodMonitor acceld-system/acceld"
 	const rules, dashboard = "PrometheusRule acceld-system/acceld", "ConfigMap acceld-system/acceld-dashboard"
 	const controller = "PodMonitor acceld-system/acceld-controller"
 	all := plain(t, "../monitoring")
@@ -278,16 +285,20 @@ func TestMonitoring(t *testing.T) {
 			t.Errorf("with %s (-monitoring +chart):\n%s", c.values, diff)
 		}
 	}
-	if got := rendered(t, "acceld-system", "{monitoring: {enabled: true}, controller: {enabled: false}}"); got[controller] != nil || got[monitor] == nil {
+	if got := rendered(t, "acceld-system",
+		"{monitoring: {enabled: true}, controller: {enabled: false}}"); got[controller] != nil || got[monitor] == nil {
 		t.Error("a controller that is not there is monitored, or nothing is")
 	}
-	got := rendered(t, "acceld-system", "monitoring: {enabled: true, labels: {release: x, app.kubernetes.io/name: other}, scraper: {namespace: watch, name: reader}}")
+	got := rendered(t, "acceld-system",
+		"monitoring: {enabled: true, labels: {release: x, app.kubernetes.io/name: other}, scraper: {namespace: watch, name: reader}}")
 	for key, name := range map[string]string{monitor: "acceld", rules: "acceld", controller: "acceld-controller"} {
-		if diff := gocmp.Diff(object{"app.kubernetes.io/name": name, "release": "x"}, at(got[key], "metadata", "labels")); diff != "" {
+		if diff := gocmp.Diff(object{"app.kubernetes.io/name": name, "release": "x"},
+			at(got[key], "metadata", "labels")); diff != "" {
 			t.Errorf("labels of %s (-want +got):\n%s", key, diff)
 		}
 	}
-	pod0, port := got["Deployment acceld-system/acceld-controller"], at(got[controller], "spec", "podMetricsEndpoints", 0, "port")
+	pod0, port := got["Deployment acceld-system/acceld-controller"], at(got[controller], "spec", "podMetricsEndpoints",
+		0, "port")
 	if at(pod0, "spec", "template", "spec", "containers", 0, "ports", 1, "name") != port {
 		t.Errorf("the controller has no port %q", port)
 	}
@@ -296,10 +307,12 @@ func TestMonitoring(t *testing.T) {
 			t.Errorf("the monitor of the controller looks for pods with %s: %s", key, want)
 		}
 	}
-	if diff := gocmp.Diff([]any{object{"kind": "ServiceAccount", "namespace": "watch", "name": "reader"}}, at(got["ClusterRoleBinding <nil>/acceld-metrics"], "subjects")); diff != "" {
+	if diff := gocmp.Diff([]any{object{"kind": "ServiceAccount", "namespace": "watch", "name": "reader"}},
+		at(got["ClusterRoleBinding <nil>/acceld-metrics"], "subjects")); diff != "" {
 		t.Errorf("who may scrape (-want +got):\n%s", diff)
 	}
-	if diff := gocmp.Diff([]any{object{"kind": "ServiceAccount", "namespace": "acceld-system", "name": "acceld"}}, at(got["ClusterRoleBinding <nil>/acceld-review"], "subjects")); diff != "" {
+	if diff := gocmp.Diff([]any{object{"kind": "ServiceAccount", "namespace": "acceld-system", "name": "acceld"}},
+		at(got["ClusterRoleBinding <nil>/acceld-review"], "subjects")); diff != "" {
 		t.Errorf("who may ask about tokens (-want +got):\n%s", diff)
 	}
 }
@@ -315,7 +328,8 @@ func TestMonitoringConfig(t *testing.T) {
 		if diff := gocmp.Diff(values(t, want), values(t, got)); diff != "" {
 			t.Errorf("with %s (-want +got):\n%s", text, diff)
 		}
-		if at(objects["DaemonSet acceld-system/acceld"], "spec", "template", "spec", "volumes", 1, "configMap", "name") != "acceld" {
+		if at(objects["DaemonSet acceld-system/acceld"], "spec", "template", "spec", "volumes", 1, "configMap",
+			"name") != "acceld" {
 			t.Errorf("with %s the agents do not get it", text)
 		}
 	}
@@ -323,7 +337,8 @@ func TestMonitoringConfig(t *testing.T) {
 
 // In another namespace nothing says the usual one.
 func TestNamespace(t *testing.T) {
-	for key, o := range rendered(t, "other", "{dra: true, evict: true, openshift: true, monitoring: {enabled: true}, agent: {config: {logLevel: debug}}}") {
+	for key, o := range rendered(t, "other",
+		"{dra: true, evict: true, openshift: true, monitoring: {enabled: true}, agent: {config: {logLevel: debug}}}") {
 		b, err := json.Marshal(o)
 		if err != nil {
 			t.Fatal(err)
@@ -345,31 +360,78 @@ func TestValues(t *testing.T) {
 		path           []any
 		want           any
 	}{
-		{"registry: registry.example.com:5000/x", agent, pod("containers", 0, "image"), "registry.example.com:5000/x/acceld:dev"},
-		{"registry: registry.example.com:5000/x", controller, pod("containers", 0, "image"), "registry.example.com:5000/x/acceld-controller:dev"},
-		{"registry: registry.example.com:5000/x", purge, pod("initContainers", 0, "image"), "registry.example.com:5000/x/acceld:dev"},
-		{"registry: registry.example.com:5000/x", job, pod("containers", 0, "image"), "registry.example.com:5000/x/acceld-controller:dev"},
+		{
+			"registry: registry.example.com:5000/x", agent, pod("containers", 0, "image"),
+			"registry.example.com:5000/x/acceld:dev",
+		},
+		{
+			"registry: registry.example.com:5000/x", controller, pod("containers", 0, "image"),
+			"registry.example.com:5000/x/acceld-controller:dev",
+		},
+		{
+			"registry: registry.example.com:5000/x", purge, pod("initContainers", 0, "image"),
+			"registry.example.com:5000/x/acceld:dev",
+		},
+		{
+			"registry: registry.example.com:5000/x", job, pod("containers", 0, "image"),
+			"registry.example.com:5000/x/acceld-controller:dev",
+		},
 		{"agent: {image: {tag: v1}}", agent, pod("containers", 0, "image"), "acceld:v1"},
-		{"agent: {image: {tag: v1, digest: '" + digest + "'}}", purge, pod("containers", 0, "image"), "acceld@" + digest},
-		{"controller: {image: {repository: other/name, pullPolicy: Always}}", job, pod("containers", 0, "imagePullPolicy"), "Always"},
+		{
+			"agent: {image: {tag: v1, digest: '" + digest + "'}}", purge, pod("containers", 0, "image"),
+			"acceld@" + digest,
+		},
+		{
+			"controller: {image: {repository: other/name, pullPolicy: Always}}", job,
+			pod("containers", 0, "imagePullPolicy"), "Always",
+		},
 		{"imagePullSecrets: [{name: s}]", agent, pod("imagePullSecrets", 0, "name"), "s"},
 		{"imagePullSecrets: [{name: s}]", job, pod("imagePullSecrets", 0, "name"), "s"},
 		{"agent: {nodeSelector: {gpu: 'true'}}", agent, pod("nodeSelector", "gpu"), "true"},
 		{"agent: {nodeSelector: {gpu: 'true'}}", purge, pod("nodeSelector", "gpu"), "true"},
 		{"agent: {affinity: {nodeAffinity: {}}}", agent, pod("affinity"), object{"nodeAffinity": object{}}},
 		{"agent: {podAnnotations: {a: b}}", agent, []any{"spec", "template", "metadata", "annotations", "a"}, "b"},
-		{"agent: {podAnnotations: {a: b}}", agent, []any{"spec", "template", "metadata", "annotations", "kubectl.kubernetes.io/default-container"}, "acceld"},
-		{"agent: {resources: {requests: {cpu: 1}}}", agent, pod("containers", 0, "resources"), object{"requests": object{"cpu": 1.0}}},
+		{"agent: {podAnnotations: {a: b}}", agent, []any{
+			"spec", "template", "metadata", "annotations",
+			"kubectl.kubernetes.io/default-container",
+		}, "acceld"},
+		{
+			"agent: {resources: {requests: {cpu: 1}}}", agent, pod("containers", 0, "resources"),
+			object{"requests": object{"cpu": 1.0}},
+		},
 		{"agent: {resources: {requests: {cpu: 1}}}", purge, pod("containers", 0, "resources", "requests", "cpu"), "1m"},
-		{"agent: {config: {logLevel: debug}}", "ConfigMap acceld-system/acceld", []any{"data", "config.yaml"}, "logLevel: debug"},
-		{"agent: {config: {logLevel: debug}}", agent, pod("containers", 0, "volumeMounts", 1, "mountPath"), "/etc/acceld"},
+		{
+			"agent: {config: {logLevel: debug}}", "ConfigMap acceld-system/acceld",
+			[]any{"data", "config.yaml"},
+			"logLevel: debug",
+		},
+		{
+			"agent: {config: {logLevel: debug}}", agent, pod("containers", 0, "volumeMounts", 1, "mountPath"),
+			"/etc/acceld",
+		},
 		{"agent: {config: {logLevel: debug}}", agent, pod("volumes", 1, "configMap", "name"), "acceld"},
 		{"controller: {replicas: 1}", controller, []any{"spec", "replicas"}, 1.0},
 		{"controller: {tolerations: [{operator: Exists}]}", controller, pod("tolerations", 0, "operator"), "Exists"},
-		{"controller: {podAnnotations: {a: b}}", controller, []any{"spec", "template", "metadata", "annotations", "a"}, "b"},
-		{"controller: {extender: false}", "ConfigMap acceld-system/acceld-controller", []any{"data", "controller.yaml"}, "{}\n"},
-		{"controller: {extender: false, config: {policies: true}}", "ConfigMap acceld-system/acceld-controller", []any{"data", "controller.yaml"}, "policies: true\n"},
-		{"openshift: true", "RoleBinding acceld-system/acceld-privileged", []any{"roleRef", "name"}, "system:openshift:scc:privileged"},
+		{
+			"controller: {podAnnotations: {a: b}}", controller,
+			[]any{"spec", "template", "metadata", "annotations", "a"},
+			"b",
+		},
+		{
+			"controller: {extender: false}", "ConfigMap acceld-system/acceld-controller",
+			[]any{"data", "controller.yaml"},
+			"{}\n",
+		},
+		{
+			"controller: {extender: false, config: {policies: true}}", "ConfigMap acceld-system/acceld-controller",
+			[]any{"data", "controller.yaml"},
+			"policies: true\n",
+		},
+		{
+			"openshift: true", "RoleBinding acceld-system/acceld-privileged",
+			[]any{"roleRef", "name"},
+			"system:openshift:scc:privileged",
+		},
 		{"openshift: true", controller, pod("securityContext", "runAsUser"), nil},
 		{"openshift: true", controller, pod("securityContext", "runAsNonRoot"), true},
 		{"removal: {keepDrivers: true}", purge, pod("initContainers", 0, "command", 4), "--keep-drivers"},
@@ -384,7 +446,8 @@ func TestValues(t *testing.T) {
 		}
 	}
 	sum := func(text string) any {
-		return at(rendered(t, "acceld-system", text)[controller], "spec", "template", "metadata", "annotations", "acceld.dev/config")
+		return at(rendered(t, "acceld-system", text)[controller], "spec", "template", "metadata", "annotations",
+			"acceld.dev/config")
 	}
 	if a, b := sum(""), sum("controller: {config: {packing: spread}}"); a == nil || a == b {
 		t.Errorf("another configuration does not restart the controller: %v, %v", a, b)
@@ -433,7 +496,9 @@ func TestSchemaHasEveryValue(t *testing.T) {
 	var compare func(path string, schema, have object)
 	compare = func(path string, schema, have object) {
 		properties, _ := schema["properties"].(object)
-		want := slices.DeleteFunc(slices.Sorted(maps.Keys(properties)), func(key string) bool { return key == "global" })
+		want := slices.DeleteFunc(slices.Sorted(maps.Keys(properties)), func(key string) bool {
+			return key == "global"
+		})
 		if diff := gocmp.Diff(want, slices.Sorted(maps.Keys(have))); diff != "" {
 			t.Errorf("%s (-schema +values):\n%s", path, diff)
 		}
@@ -448,7 +513,10 @@ func TestSchemaHasEveryValue(t *testing.T) {
 
 // Helm deletes hooks that are done, runs them after everything else is gone, and rights before those that need them.
 func TestHooks(t *testing.T) {
-	weights := map[string]string{"ServiceAccount": "-10", "ClusterRole": "-10", "ClusterRoleBinding": "-10", "Role": "-10", "RoleBinding": "-10", "DaemonSet": "-5", "Job": "0"}
+	weights := map[string]string{
+		"ServiceAccount": "-10", "ClusterRole": "-10", "ClusterRoleBinding": "-10",
+		"Role": "-10", "RoleBinding": "-10", "DaemonSet": "-5", "Job": "0",
+	}
 	hooks := 0
 	for key, o := range rendered(t, "acceld-system", "openshift: true") {
 		name := fmt.Sprint(at(o, "metadata", "name"))
@@ -460,7 +528,10 @@ func TestHooks(t *testing.T) {
 			continue
 		}
 		hooks++
-		want := object{"helm.sh/hook": "post-delete", "helm.sh/hook-weight": weights[fmt.Sprint(o["kind"])], "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded"}
+		want := object{
+			"helm.sh/hook": "post-delete", "helm.sh/hook-weight": weights[fmt.Sprint(o["kind"])],
+			"helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded",
+		}
 		if diff := gocmp.Diff(want, annotations); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", key, diff)
 		}
@@ -471,7 +542,10 @@ func TestHooks(t *testing.T) {
 }
 
 func TestLint(t *testing.T) {
-	for _, text := range []string{"", "{dra: true, evict: true, openshift: true, monitoring: {enabled: true, monitor: pod}, registry: registry.example.com, agent: {config: {logLevel: debug}}}"} {
+	for _, text := range []string{
+		"",
+		"{dra: true, evict: true, openshift: true, monitoring: {enabled: true, monitor: pod}, registry: registry.example.com, agent: {config: {logLevel: debug}}}",
+	} {
 		for _, m := range lint.AllWithKubeVersion(chartDir, values(t, text), "acceld-system", kubernetes()).Messages {
 			// An icon is for catalogues.
 			if m.Severity >= support.InfoSev && !strings.Contains(m.Error(), "icon is recommended") {
@@ -481,7 +555,8 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestPages holds the commands of the pages that name the chart to it: its values are known, and what is asked for renders.
+// TestPages holds the commands of the pages that name the chart to it: its values are known, and what is asked for
+// renders.
 func TestPages(t *testing.T) {
 	page, err := os.ReadFile("../../docs/install.md")
 	if err != nil {
@@ -507,7 +582,8 @@ func TestPages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := render(t, "acceld-system", string(text)); err != nil || words[2] != "acceld" || words[3] != "packaging/chart" {
+		if _, err := render(t, "acceld-system", string(text)); err != nil || words[2] != "acceld" ||
+			words[3] != "packaging/chart" {
 			t.Errorf("%s: %v", line, err)
 		}
 	}

@@ -35,8 +35,8 @@ func (n *node) stop() {
 }
 
 // beside makes the second half's node while the first half runs. Its parts are fetched at once and built when the first
-// half's machine runs; it boots when a container has computed there, because two machines that start at once delay the first
-// result and end no earlier.
+// half's machine runs; it boots when a container has computed there, because two machines that start at once delay the
+// first result and end no earlier.
 func (d *demo) beside(ctx context.Context, booted, computed <-chan struct{}, n *node) (err error) {
 	if err := bed.Fetch(ctx, d.log, joined()); err != nil {
 		return err
@@ -117,7 +117,8 @@ func (d *demo) ready(ctx context.Context, n *bed.Node) error {
 // follow copies the agent's log, from its first line, as soon as its pod runs.
 func (d *demo) follow(ctx context.Context, n *bed.Node, log io.Writer) {
 	for ctx.Err() == nil {
-		cmd := exec.CommandContext(ctx, n.Program("kubectl"), "--kubeconfig", n.Kubeconfig(), "-n", "acceld-system", "logs", "-f", "ds/acceld")
+		cmd := exec.CommandContext(ctx, n.Program("kubectl"), "--kubeconfig", n.Kubeconfig(), "-n", "acceld-system",
+			"logs", "-f", "ds/acceld")
 		cmd.Stdout = log
 		if cmd.Run() == nil {
 			return
@@ -160,7 +161,8 @@ func (d *demo) compute(ctx context.Context, n *bed.Node) error {
 	}
 	slices.Sort(labels)
 	d.show(strings.Join(labels, "\n"))
-	status, err := n.Kubectl(ctx, nil, "-n", "acceld-system", "exec", "ds/acceld", "--", "/acceld", "status", "--host-root", "/host")
+	status, err := n.Kubectl(ctx, nil, "-n", "acceld-system", "exec", "ds/acceld", "--", "/acceld", "status",
+		"--host-root", "/host")
 	if err != nil {
 		return err
 	}

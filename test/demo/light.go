@@ -54,7 +54,8 @@ func (d *demo) light(ctx context.Context, b *bed.Bed, booted, computed chan<- st
 		return err
 	}
 	close(computed)
-	d.say("the first accelerator is ready, and a container computed on it: %.0f s after the start of this demo", time.Since(d.start).Seconds())
+	d.say("the first accelerator is ready, and a container computed on it: %.0f s after the start of this demo",
+		time.Since(d.start).Seconds())
 	d.title("acceld status")
 	if err := d.shell(ctx, g, "acceld status"); err != nil {
 		return err
@@ -75,9 +76,10 @@ func (d *demo) install(ctx context.Context, g *bed.Guest) error {
 			return err
 		}
 	}
-	return d.log.Do("the driver for this kernel: built in the machine the first time, prebuilt from then on", func() error {
-		return d.stage.Store(ctx, g, stage.Version)
-	})
+	return d.log.Do("the driver for this kernel: built in the machine the first time, prebuilt from then on",
+		func() error {
+			return d.stage.Store(ctx, g, stage.Version)
+		})
 }
 
 // agent starts the agent and prints each change of state from its log until it is ready.

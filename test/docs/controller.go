@@ -14,8 +14,8 @@ import (
 	"github.com/acceld/acceld/exporter"
 )
 
-// ControllerMetrics returns the controller's own metrics as its collectors describe them, in the order of docs/metrics.md. A histogram
-// is the type of its name without "_count" and the like.
+// ControllerMetrics returns the controller's own metrics as its collectors describe them, in the order of
+// docs/metrics.md. A histogram is the type of its name without "_count" and the like.
 func ControllerMetrics() []exporter.Metric {
 	log := slog.New(slog.DiscardHandler)
 	all := &collected{}
@@ -54,7 +54,8 @@ func (r *collected) Unregister(prometheus.Collector) bool { return false }
 
 // described takes apart the words that a description has for people: the library tells them in no other way.
 func described(d *prometheus.Desc) exporter.Metric {
-	found := regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "([^"]*)", (?:unit: "[^"]*", )?constLabels: \{\}, variableLabels: \{([^}]*)\}\}$`).FindStringSubmatch(d.String())
+	found := regexp.MustCompile(
+		`^Desc\{fqName: "([^"]*)", help: "([^"]*)", (?:unit: "[^"]*", )?constLabels: \{\}, variableLabels: \{([^}]*)\}\}$`).FindStringSubmatch(d.String())
 	if found == nil {
 		return exporter.Metric{Name: d.String()}
 	}

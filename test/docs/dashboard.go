@@ -39,8 +39,8 @@ type panel struct {
 	width                                 int
 }
 
-// dashboard is Grafana's: what a person wants to see first, and then one panel for each reading that a definition may have, so that
-// a new row of the table has its panel at once.
+// dashboard is Grafana's: what a person wants to see first, and then one panel for each reading that a definition may
+// have, so that a new row of the table has its panel at once.
 func dashboard() string {
 	var panels []map[string]any
 	y := 0
@@ -69,8 +69,10 @@ func dashboard() string {
 	section("Agents", agentPanels())
 	section("Controller", controllerPanels())
 	text, err := json.MarshalIndent(map[string]any{
-		"title": "Accelerators", "uid": "acceld", "tags": []string{"acceld"}, "schemaVersion": 39, "editable": true, "refresh": "30s",
-		"time": map[string]string{"from": "now-6h", "to": "now"}, "templating": map[string]any{"list": variables()}, "panels": panels,
+		"title": "Accelerators", "uid": "acceld", "tags": []string{"acceld"}, "schemaVersion": 39, "editable": true,
+		"refresh": "30s",
+		"time":    map[string]string{"from": "now-6h", "to": "now"}, "templating": map[string]any{"list": variables()},
+		"panels": panels,
 	}, "", "  ")
 	if err != nil {
 		return err.Error()
@@ -81,8 +83,10 @@ func dashboard() string {
 func variables() []map[string]any {
 	query := func(name, label, text string) map[string]any {
 		return map[string]any{
-			"name": name, "label": label, "type": "query", "query": text, "definition": text, "refresh": 2, "multi": true, "includeAll": true,
-			"allValue": ".*", "datasource": source(), "current": map[string]any{"text": "All", "value": "$__all"}, "sort": 1,
+			"name": name, "label": label, "type": "query", "query": text, "definition": text, "refresh": 2,
+			"multi": true, "includeAll": true,
+			"allValue": ".*", "datasource": source(), "current": map[string]any{"text": "All", "value": "$__all"},
+			"sort": 1,
 		}
 	}
 	return []map[string]any{
@@ -106,14 +110,18 @@ func (p panel) height() int {
 func (p panel) json(id, x, y int) map[string]any {
 	target := map[string]any{"refId": "A", "expr": p.expr, "datasource": source(), "legendFormat": p.legend}
 	out := map[string]any{
-		"id": id, "type": p.kind, "title": p.title, "description": p.help, "datasource": source(), "targets": []any{target},
+		"id": id, "type": p.kind, "title": p.title, "description": p.help, "datasource": source(),
+		"targets":     []any{target},
 		"gridPos":     map[string]int{"h": p.height(), "w": p.width, "x": x, "y": y},
 		"fieldConfig": map[string]any{"defaults": map[string]any{"unit": p.unit}, "overrides": []any{}},
 	}
 	if p.kind == "table" {
 		target["instant"], target["format"] = true, "table"
 		hidden := map[string]bool{"Time": true, "Value": true, "__name__": true, "job": true}
-		out["transformations"] = []any{map[string]any{"id": "organize", "options": map[string]any{"excludeByName": hidden}}}
+		out["transformations"] = []any{map[string]any{
+			"id":      "organize",
+			"options": map[string]any{"excludeByName": hidden},
+		}}
 	}
 	return out
 }
@@ -125,52 +133,124 @@ const (
 
 func overview() []panel {
 	return []panel{
-		{"Accelerators", "stat", "none", `count(accelerator_info` + onDevices + `)`, "", "Accelerators and their partitions.", 4},
-		{"Usable", "stat", "none", `sum(accelerator_up` + onDevices + `)`, "", "Those that are healthy or degraded.", 4},
+		{
+			"Accelerators", "stat", "none", `count(accelerator_info` + onDevices + `)`, "",
+			"Accelerators and their partitions.", 4,
+		},
+		{
+			"Usable", "stat", "none", `sum(accelerator_up` + onDevices + `)`, "", "Those that are healthy or degraded.",
+			4,
+		},
 		{"Not usable", "stat", "none", `count(accelerator_up` + onDevices + ` == 0) or vector(0)`, "", "", 4},
-		{"Held by pods", "stat", "none", `count(count by (instance, accelerator_id) (accelerator_allocation_info` + onDevices + `)) or vector(0)`, "", "", 4},
+		{"Held by pods", "stat", "none", `count(count by (instance, accelerator_id) (accelerator_allocation_info` +
+			onDevices + `)) or vector(0)`, "", "", 4},
 		{"Kinds that are blocked", "stat", "none", `count(acceld_blocked` + onNodes + ` == 1) or vector(0)`, "", "", 4},
-		{"Agents that are away", "stat", "none", `count(up{job=~".*acceld.*", job!~".*acceld-controller.*"} == 0) or vector(0)`, "", "", 4},
-		{"Accelerators by health", "timeseries", "none", `sum by (state) (accelerator_health_state` + onDevices + `)`, "{{state}}", "", 8},
-		{"What is not well", "table", "none", `accelerator_health_reason` + onDevices + ` == 1`, "", "docs/reasons.md says what each reason is and who acts.", 8},
-		{"What is blocked", "table", "none", `acceld_blocked` + onNodes + ` == 1`, "", "docs/reasons.md says what each reason is and who acts.", 8},
+		{
+			"Agents that are away", "stat", "none",
+			`count(up{job=~".*acceld.*", job!~".*acceld-controller.*"} == 0) or vector(0)`, "", "", 4,
+		},
+		{
+			"Accelerators by health", "timeseries", "none", `sum by (state) (accelerator_health_state` + onDevices +
+				`)`,
+			"{{state}}", "", 8,
+		},
+		{
+			"What is not well", "table", "none", `accelerator_health_reason` + onDevices + ` == 1`, "",
+			"docs/reasons.md says what each reason is and who acts.", 8,
+		},
+		{
+			"What is blocked", "table", "none", `acceld_blocked` + onNodes + ` == 1`, "",
+			"docs/reasons.md says what each reason is and who acts.", 8,
+		},
 	}
 }
 
 func podPanels() []panel {
 	of := func(reading string) string {
-		return `by (namespace, pod) (accelerator_allocation_info` + onDevices + ` * on (instance, accelerator_id) group_left () ` + reading + `)`
+		return `by (namespace, pod) (accelerator_allocation_info` + onDevices +
+			` * on (instance, accelerator_id) group_left () ` + reading + `)`
 	}
 	return []panel{
 		{"Who holds what", "table", "none", `accelerator_allocation_info` + onDevices, "", "", 12},
-		{"Utilization by pod", "timeseries", "percentunit", `avg ` + of("accelerator_utilization_ratio"), "{{namespace}}/{{pod}}", "A device that several containers share counts for each of them.", 12},
-		{"Memory by pod", "timeseries", "bytes", `sum ` + of("accelerator_memory_used_bytes"), "{{namespace}}/{{pod}}", "", 12},
-		{"Power by pod", "timeseries", "watt", `sum ` + of("accelerator_power_usage_watts"), "{{namespace}}/{{pod}}", "", 12},
+		{
+			"Utilization by pod", "timeseries", "percentunit", `avg ` + of("accelerator_utilization_ratio"),
+			"{{namespace}}/{{pod}}", "A device that several containers share counts for each of them.", 12,
+		},
+		{
+			"Memory by pod", "timeseries", "bytes", `sum ` + of("accelerator_memory_used_bytes"),
+			"{{namespace}}/{{pod}}",
+			"", 12,
+		},
+		{
+			"Power by pod", "timeseries", "watt", `sum ` + of("accelerator_power_usage_watts"), "{{namespace}}/{{pod}}",
+			"", 12,
+		},
 	}
 }
 
 func agentPanels() []panel {
 	return []panel{
-		{"Memory of the agents", "timeseries", "bytes", `process_resident_memory_bytes` + onNodes + ` and on (instance, job) acceld_build_info`, "{{instance}}", "", 8},
-		{"Processor time of the agents", "timeseries", "percentunit", `rate(process_cpu_seconds_total` + onNodes + `[$__rate_interval]) and on (instance, job) acceld_build_info`, "{{instance}}", "Share of one core.", 8},
-		{"Age of the readings", "timeseries", "s", `time() - acceld_collector_last_success_timestamp_seconds` + onNodes, "{{instance}} {{kind}}", "", 8},
-		{"States", "timeseries", "none", `sum by (kind, state) (acceld_kind_state` + onNodes + `)`, "{{kind}} {{state}}", "Nodes by the state of each kind.", 8},
-		{"Changes of state", "timeseries", "none", `sum by (kind, to) (increase(acceld_state_transitions_total` + onNodes + `[$__rate_interval]))`, "{{kind}} to {{to}}", "", 8},
-		{"Failed steps", "timeseries", "none", `sum by (kind, reason) (increase(acceld_step_failures_total` + onNodes + `[$__rate_interval]))`, "{{kind}} {{reason}}", "", 8},
+		{"Memory of the agents", "timeseries", "bytes", `process_resident_memory_bytes` + onNodes +
+			` and on (instance, job) acceld_build_info`, "{{instance}}", "", 8},
+		{"Processor time of the agents", "timeseries", "percentunit", `rate(process_cpu_seconds_total` + onNodes +
+			`[$__rate_interval]) and on (instance, job) acceld_build_info`, "{{instance}}", "Share of one core.", 8},
+		{
+			"Age of the readings", "timeseries", "s", `time() - acceld_collector_last_success_timestamp_seconds` +
+				onNodes,
+			"{{instance}} {{kind}}", "", 8,
+		},
+		{
+			"States", "timeseries", "none", `sum by (kind, state) (acceld_kind_state` + onNodes + `)`,
+			"{{kind}} {{state}}", "Nodes by the state of each kind.", 8,
+		},
+		{"Changes of state", "timeseries", "none", `sum by (kind, to) (increase(acceld_state_transitions_total` +
+			onNodes + `[$__rate_interval]))`, "{{kind}} to {{to}}", "", 8},
+		{"Failed steps", "timeseries", "none", `sum by (kind, reason) (increase(acceld_step_failures_total` + onNodes +
+			`[$__rate_interval]))`, "{{kind}} {{reason}}", "", 8},
 	}
 }
 
 func controllerPanels() []panel {
 	return []panel{
-		{"Leader", "timeseries", "none", `acceld_controller_leader`, "{{instance}}", "1 for the replica that does the work.", 8},
-		{"Nodes of policies", "timeseries", "none", `sum by (policy, state) (acceld_policy_nodes)`, "{{policy}} {{state}}", "", 8},
-		{"Why nodes are not as asked", "timeseries", "none", `sum by (policy, reason) (acceld_policy_blocked_nodes)`, "{{policy}} {{reason}}", "", 8},
-		{"Slots", "timeseries", "none", `sum by (policy) (acceld_policy_slots)`, "{{policy}}", "Nodes that may replace a driver now.", 8},
-		{"Policies that wait for somebody", "table", "none", `acceld_policy_problem == 1`, "", "Conditions that stay until somebody acts.", 8},
-		{"Writes that fail", "timeseries", "none", `sum by (instance) (increase(acceld_controller_write_failures_total[1h]))`, "{{instance}}", "In an hour; those that somebody else was faster with are not among them.", 8},
-		{"Time for the scheduler", "timeseries", "s", `histogram_quantile(0.99, sum by (verb, le) (rate(acceld_extender_request_seconds_bucket[$__rate_interval])))`, "{{verb}}", "99 of 100 requests took less.", 8},
-		{"Cards in use", "timeseries", "percentunit", `sum by (resource) (acceld_extender_used) / sum by (resource) (acceld_extender_capacity)`, "{{resource}}", "Of what all cards have.", 8},
-		{"Largest request that fits", "timeseries", "none", `max by (resource) (acceld_extender_largest_free)`, "{{resource}}", "The most that one card has free.", 8},
+		{
+			"Leader", "timeseries", "none", `acceld_controller_leader`, "{{instance}}",
+			"1 for the replica that does the work.", 8,
+		},
+		{
+			"Nodes of policies", "timeseries", "none", `sum by (policy, state) (acceld_policy_nodes)`,
+			"{{policy}} {{state}}", "", 8,
+		},
+		{
+			"Why nodes are not as asked", "timeseries", "none", `sum by (policy, reason) (acceld_policy_blocked_nodes)`,
+			"{{policy}} {{reason}}", "", 8,
+		},
+		{
+			"Slots", "timeseries", "none", `sum by (policy) (acceld_policy_slots)`, "{{policy}}",
+			"Nodes that may replace a driver now.", 8,
+		},
+		{
+			"Policies that wait for somebody", "table", "none", `acceld_policy_problem == 1`, "",
+			"Conditions that stay until somebody acts.", 8,
+		},
+		{
+			"Writes that fail", "timeseries", "none",
+			`sum by (instance) (increase(acceld_controller_write_failures_total[1h]))`, "{{instance}}",
+			"In an hour; those that somebody else was faster with are not among them.", 8,
+		},
+		{
+			"Time for the scheduler", "timeseries", "s",
+			`histogram_quantile(0.99, sum by (verb, le) (rate(acceld_extender_request_seconds_bucket[$__rate_interval])))`,
+			"{{verb}}", "99 of 100 requests took less.", 8,
+		},
+		{
+			"Cards in use", "timeseries", "percentunit",
+			`sum by (resource) (acceld_extender_used) / sum by (resource) (acceld_extender_capacity)`, "{{resource}}",
+			"Of what all cards have.", 8,
+		},
+		{
+			"Largest request that fits", "timeseries", "none", `max by (resource) (acceld_extender_largest_free)`,
+			"{{resource}}", "The most that one card has free.", 8,
+		},
 	}
 }
 

@@ -143,7 +143,8 @@ func check(line, makefile string, known map[string]string) error {
 		switch filepath.Base(words[0]) {
 		case "make":
 			for _, w := range words[1:] {
-				if !strings.ContainsAny(w, "=-") && !regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(w)+`:`).MatchString(makefile) {
+				if !strings.ContainsAny(w, "=-") &&
+					!regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(w)+`:`).MatchString(makefile) {
 					return fmt.Errorf("the Makefile has no target %q", w)
 				}
 			}
@@ -176,15 +177,16 @@ func checkProgram(args []string, known map[string]string) error {
 	}
 	for _, a := range args {
 		flag, _, _ := strings.Cut(a, "=")
-		if strings.HasPrefix(flag, "-") && !regexp.MustCompile(`(?m)^ .*`+regexp.QuoteMeta(flag)+`\b`).MatchString(help) {
+		if strings.HasPrefix(flag, "-") &&
+			!regexp.MustCompile(`(?m)^ .*`+regexp.QuoteMeta(flag)+`\b`).MatchString(help) {
 			return fmt.Errorf("%s has no flag %q", command, flag)
 		}
 	}
 	return nil
 }
 
-// TestNamedTests holds every `file_test.go:TestName` in a page to the tree: the file is there and has the test, and a part
-// behind a slash is one of its parts.
+// TestNamedTests holds every `file_test.go:TestName` in a page to the tree: the file is there and has the test, and a
+// part behind a slash is one of its parts.
 func TestNamedTests(t *testing.T) {
 	for name := range pages(t) {
 		for _, ref := range testRefs(read(t, name)) {
@@ -250,7 +252,8 @@ func (r testRef) String() string { return strings.TrimSuffix(r.file+":"+r.test+"
 // testRefs finds the tests that a text names in code, by path.
 func testRefs(text string) []testRef {
 	var all []testRef
-	for _, m := range regexp.MustCompile("`([a-z][a-z0-9_/]*_test\\.go):(Test[A-Za-z0-9_]*)(?:/([^`]+))?`").FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(
+		"`([a-z][a-z0-9_/]*_test\\.go):(Test[A-Za-z0-9_]*)(?:/([^`]+))?`").FindAllStringSubmatch(text, -1) {
 		all = append(all, testRef{m[1], m[2], m[3]})
 	}
 	return all
@@ -283,8 +286,8 @@ func (r testRef) check(root string) error {
 	return nil
 }
 
-// TestSnippets parses every block of YAML; a "yaml config" is a configuration file of the agent, a "yaml definition" one of
-// a kind, a "yaml policy" an AcceleratorPolicy.
+// TestSnippets parses every block of YAML; a "yaml config" is a configuration file of the agent, a "yaml definition"
+// one of a kind, a "yaml policy" an AcceleratorPolicy.
 func TestSnippets(t *testing.T) {
 	for name, m := range pages(t) {
 		for _, b := range m.Blocks {
@@ -387,7 +390,8 @@ func TestCheckNamedTests(t *testing.T) {
 
 // TestParse reads one page with everything in it.
 func TestParse(t *testing.T) {
-	got := Parse("# A title: with `code`\n\nSee [one](a.md#b) and `[not](this)`.\n\n```console\n$ make \\\n    test\nok\n```\n")
+	got := Parse(
+		"# A title: with `code`\n\nSee [one](a.md#b) and `[not](this)`.\n\n```console\n$ make \\\n    test\nok\n```\n")
 	want := Markdown{
 		Links:   []Link{{3, "a.md#b"}},
 		Blocks:  []Block{{5, "a-title-with-code", "console", "$ make \\\n    test\nok\n"}},

@@ -83,9 +83,10 @@ func definitionFields(root string) string {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("# The fields of a definition\n\nGenerated from the comments of package accel; do not edit. How a definition is written and tried is told in\n" +
-		"[definitions.md](definitions.md).\n\nWhat is marked \"template\" is filled with the facts of the host, see [Runtime](#runtime). In what is marked \"device\",\n" +
-		"`{{.Address}}` stands for the PCI address of the device and `{{.Number}}` for its number.\n")
+	b.WriteString(
+		"# The fields of a definition\n\nGenerated from the comments of package accel; do not edit. How a definition is written and tried is told in\n" +
+			"[definitions.md](definitions.md).\n\nWhat is marked \"template\" is filled with the facts of the host, see [Runtime](#runtime). In what is marked \"device\",\n" +
+			"`{{.Address}}` stands for the PCI address of the device and `{{.Number}}` for its number.\n")
 	todo, done := []string{"Definition"}, map[string]bool{"Definition": true}
 	for len(todo) > 0 {
 		name := todo[0]
@@ -121,7 +122,10 @@ func (v *vocabulary) section(b *strings.Builder, name string) (next []string) {
 			meaning = "**Required.** " + meaning
 		}
 		if kind := tag.Get("template"); kind != "" {
-			meaning += map[string]string{"runtime": " *Template.*", "device": " *Device.*", "partition": " *Partition.*"}[kind]
+			meaning += map[string]string{
+				"runtime": " *Template.*", "device": " *Device.*",
+				"partition": " *Partition.*",
+			}[kind]
 		}
 		text, used := v.typeText(f.Type)
 		next = append(next, used...)

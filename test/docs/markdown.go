@@ -87,8 +87,8 @@ type Command struct {
 	Output string
 }
 
-// Commands returns the command lines of a block of shell: every line of "sh", those behind a "$ " of "console", with the output
-// below them. Continued lines are joined, comments left out.
+// Commands returns the command lines of a block of shell: every line of "sh", those behind a "$ " of "console", with
+// the output below them. Continued lines are joined, comments left out.
 func (b Block) Commands() []Command {
 	kind, _, _ := strings.Cut(b.Info, " ")
 	if !slices.Contains([]string{"sh", "bash", "console"}, kind) {

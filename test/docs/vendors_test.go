@@ -9,7 +9,8 @@ import (
 	"github.com/acceld/acceld/vendors"
 )
 
-// TestVendorsPage holds the page to the definitions: each kind that is read from files has its table, with what it says.
+// TestVendorsPage holds the page to the definitions: each kind that is read from files has its table, with what it
+// says.
 func TestVendorsPage(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "vendors.md"))
 	if err != nil {

@@ -14,8 +14,9 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// readings is how many complete readings of the machine the agent may take to act on an event, after those who only listen have heard of it.
-// It reads the machine once for all events that come together, and a device that appears computes before it is offered.
+// readings is how many complete readings of the machine the agent may take to act on an event, after those who only
+// listen have heard of it. It reads the machine once for all events that come together, and a device that appears
+// computes before it is offered.
 const readings = 2
 
 // event is something that happens to the machine.
@@ -26,10 +27,10 @@ type event struct {
 	heard, acted string
 }
 
-// TestAtOnce: what documents call "at once" is so by the events themselves. No clock is asked that a busy machine makes wrong: a witness in
-// the same guest hears the same events, as udev's own listeners do, and sees when the agent has acted on them; that difference is
-// held against how long `acceld detect` takes there to read the machine once. The agent's timers are set to an hour, so that none
-// of them helps. Medians of three rounds count.
+// TestAtOnce: what documents call "at once" is so by the events themselves. No clock is asked that a busy machine makes
+// wrong: a witness in the same guest hears the same events, as udev's own listeners do, and sees when the agent has
+// acted on them; that difference is held against how long `acceld detect` takes there to read the machine once. The
+// agent's timers are set to an hour, so that none of them helps. Medians of three rounds count.
 func TestAtOnce(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2, NoKubernetes: true})
 	g := n.Guest
@@ -52,12 +53,25 @@ func TestAtOnce(t *testing.T) {
 	const first, second = "0000:01:00.0", "0000:02:00.0"
 	const spec = "/run/cdi/qemu.org-edu.json"
 	events := []event{
-		{"a device is pulled", func(t *testing.T) { stage.Check(t, n.Unplug(stage.Within(t, soon), 1)) }, "udev remove pci .*/" + second, "agent usable=1 .*"},
-		{"a device is put in, has its driver and computes", func(t *testing.T) { stage.Check(t, n.Plug(stage.Within(t, soon), 1)) }, "udev bind pci .*/" + second, "agent usable=2 .*"},
-		{"a device says that it is ill", script(`echo fail > /sys/bus/pci/devices/$1/inject_error`, first), "udev change pci .*/" + first, "agent usable=1 .*"},
-		{"it is well again", script(`echo none > /sys/bus/pci/devices/$1/inject_error`, first), "udev change pci .*/" + first, "agent usable=2 .*"},
+		{"a device is pulled", func(t *testing.T) {
+			stage.Check(t, n.Unplug(stage.Within(t, soon), 1))
+		}, "udev remove pci .*/" + second, "agent usable=1 .*"},
+		{"a device is put in, has its driver and computes", func(t *testing.T) {
+			stage.Check(t, n.Plug(stage.Within(t, soon), 1))
+		}, "udev bind pci .*/" + second, "agent usable=2 .*"},
+		{
+			"a device says that it is ill", script(`echo fail > /sys/bus/pci/devices/$1/inject_error`, first),
+			"udev change pci .*/" + first, "agent usable=1 .*",
+		},
+		{
+			"it is well again", script(`echo none > /sys/bus/pci/devices/$1/inject_error`, first),
+			"udev change pci .*/" + first, "agent usable=2 .*",
+		},
 		{"somebody removes the CDI spec", script(`rm ` + spec), "file -" + spec, "file " + spec},
-		{"the configuration is edited", config("kinds: {qemu-edu: {sharing: {replicas: 2}}}\n"), "file /etc/acceld/config.yaml", "agent .* replicas=2"},
+		{
+			"the configuration is edited", config("kinds: {qemu-edu: {sharing: {replicas: 2}}}\n"),
+			"file /etc/acceld/config.yaml", "agent .* replicas=2",
+		},
 		{"and edited again", config(""), "file /etc/acceld/config.yaml", "agent .* replicas=0"},
 	}
 	const rounds = 3
@@ -75,7 +89,8 @@ func TestAtOnce(t *testing.T) {
 		lag := median(lags[i])
 		t.Logf("%-50s %6.3f s after the listener, %.2f readings: %.3f", e.name, lag, lag/reading, lags[i])
 		if lag > readings*reading {
-			t.Errorf("%s: the agent acts %.3f s after who only listens, more than %d readings of the machine", e.name, lag, readings)
+			t.Errorf("%s: the agent acts %.3f s after who only listens, more than %d readings of the machine", e.name,
+				lag, readings)
 		}
 	}
 }
@@ -91,7 +106,8 @@ type witnessed struct {
 	seen int
 }
 
-// await waits until there are lines that match, in this order, and returns their times. Lines before the last are of the past then.
+// await waits until there are lines that match, in this order, and returns their times. Lines before the last are of
+// the past then.
 func (w *witnessed) await(t *testing.T, want ...*regexp.Regexp) []float64 {
 	t.Helper()
 	for ctx := stage.Within(t, soon); ; time.Sleep(300 * time.Millisecond) {
@@ -116,7 +132,8 @@ func (w *witnessed) await(t *testing.T, want ...*regexp.Regexp) []float64 {
 	}
 }
 
-// lag makes an event and returns how much later than the listener's line the agent's is, in seconds; less than nothing where it is earlier.
+// lag makes an event and returns how much later than the listener's line the agent's is, in seconds; less than nothing
+// where it is earlier.
 func (w *witnessed) lag(t *testing.T, e event) float64 {
 	t.Helper()
 	time.Sleep(2 * time.Second) // what the event before has brought about is over

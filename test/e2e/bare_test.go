@@ -49,18 +49,25 @@ func TestBareMetal(t *testing.T) {
 		sh(t, g, "acceld doctor")
 	})
 	t.Run("the page, and a report to share", func(t *testing.T) {
-		page := sh(t, g, "curl -fsS -D /tmp/page.head http://127.0.0.1:9480/ && grep -i ^etag: /tmp/page.head && curl -fsS http://127.0.0.1:9480/v1/events")
+		page := sh(t, g,
+			"curl -fsS -D /tmp/page.head http://127.0.0.1:9480/ && grep -i ^etag: /tmp/page.head && curl -fsS http://127.0.0.1:9480/v1/events")
 		for _, want := range []string{"Ready.", "driver-unproven", "aria-current", `"to": "ready"`} {
 			if !strings.Contains(page, want) {
 				t.Errorf("the page or the events lack %q:\n%s", want, page)
 			}
 		}
 		// Secrets where a host has them: the kernel log, the kubelet's credentials.
-		sh(t, g, `mkdir -p /etc/kubernetes && printf 'users:\n- user:\n    token: planted-in-kubeconfig\n' > /etc/kubernetes/kubelet.conf
+		sh(t, g,
+			`mkdir -p /etc/kubernetes && printf 'users:\n- user:\n    token: planted-in-kubeconfig\n' > /etc/kubernetes/kubelet.conf
 			logger -t acceld 'planted-in-kubeconfig password=planted-in-journal' || true
 			acceld doctor --report /root/report.txt`)
-		report := sh(t, g, "stat -c %a /root/report.txt; cat /root/report.txt; rm /root/report.txt /tmp/page.head; rm -r /etc/kubernetes")
-		for _, want := range []string{"600\nacceld report\n", "==== agent /v1/machine ====", "==== journal of the agent ====", "==== kernel log ====", "all tasks ready", "edu: loading out-of-tree module"} {
+		report := sh(t, g,
+			"stat -c %a /root/report.txt; cat /root/report.txt; rm /root/report.txt /tmp/page.head; rm -r /etc/kubernetes")
+		for _, want := range []string{
+			"600\nacceld report\n", "==== agent /v1/machine ====",
+			"==== journal of the agent ====", "==== kernel log ====", "all tasks ready",
+			"edu: loading out-of-tree module",
+		} {
 			if !strings.Contains(report, want) {
 				t.Errorf("the report lacks %q", want)
 			}
@@ -78,8 +85,10 @@ func TestBareMetal(t *testing.T) {
 	})
 	t.Run("unload names who holds the driver", func(t *testing.T) {
 		sh(t, g, "systemctl stop acceld.socket acceld.service")
-		out := sh(t, g, "systemd-run --unit=holder edu-check -hold 1h >/dev/null 2>&1; sleep 2; acceld driver unload qemu-edu 2>&1 || echo status $?; systemctl stop holder")
-		if !strings.Contains(out, string(accel.InUse)) || !strings.Contains(out, "edu-check") || !strings.Contains(out, "status 1") {
+		out := sh(t, g,
+			"systemd-run --unit=holder edu-check -hold 1h >/dev/null 2>&1; sleep 2; acceld driver unload qemu-edu 2>&1 || echo status $?; systemctl stop holder")
+		if !strings.Contains(out, string(accel.InUse)) || !strings.Contains(out, "edu-check") ||
+			!strings.Contains(out, "status 1") {
 			t.Errorf("unload said %q", out)
 		}
 		sh(t, g, "test -d /sys/module/edu && acceld driver unload qemu-edu && test ! -d /sys/module/edu")
@@ -92,12 +101,14 @@ func TestBareMetal(t *testing.T) {
 // snapshot is everything that a purge must bring back: the files, and what the kernel and systemd have.
 func snapshot(t *testing.T, g *bed.Guest) string {
 	t.Helper()
-	return files(t, g) + sh(t, g, `find /dev -mindepth 1 ! -path '/dev/pts/*' -printf '%p %y %m %U:%G\n' | sort; tree -kernel`)
+	return files(t, g) + sh(t, g,
+		`find /dev -mindepth 1 ! -path '/dev/pts/*' -printf '%p %y %m %U:%G\n' | sort; tree -kernel`)
 }
 
 // purged takes acceld back after all that was done before, and looks for what is not as it was.
 func purged(t *testing.T, g *bed.Guest, before string) {
-	sh(t, g, "systemctl disable --now acceld.service acceld.socket acceld-early.service; rm -rf /run/systemd/system/acceld.service.d; systemctl daemon-reload")
+	sh(t, g,
+		"systemctl disable --now acceld.service acceld.socket acceld-early.service; rm -rf /run/systemd/system/acceld.service.d; systemctl daemon-reload")
 	t.Logf("acceld purge:\n%s", sh(t, g, "acceld purge"))
 	if diff := stage.Unlike(before, snapshot(t, g)); diff != "" {
 		t.Errorf("the host is not as it was:\n%s", diff)
@@ -113,17 +124,19 @@ func killTwenty(t *testing.T, g *bed.Guest) {
 	if after := facts(t, g); after != before {
 		t.Errorf("module before %q, after %q", before, after)
 	}
-	if now := sh(t, g, "systemctl show -p MainPID --value holder; journalctl -u holder | grep -c gone || true"); now != holder+"\n0" {
+	if now := sh(t, g, "systemctl show -p MainPID --value holder; journalctl -u holder | grep -c gone || true"); now !=
+		holder+"\n0" {
 		t.Errorf("holder %q, before %q", now, holder)
 	}
 	sh(t, g, "systemctl stop holder")
 }
 
-// killAgent kills the unit's agent times over, each time as soon as it was ready again, with everything that this means:
-// with a kubelet, that a new process has registered and the kubelet offers every device.
+// killAgent kills the unit's agent times over, each time as soon as it was ready again, with everything that this
+// means: with a kubelet, that a new process has registered and the kubelet offers every device.
 func killAgent(t *testing.T, g *bed.Guest, times int) {
 	t.Helper()
-	sh(t, g, "mkdir -p /run/systemd/system/acceld.service.d; printf '[Unit]\\nStartLimitIntervalSec=0\\n' > /run/systemd/system/acceld.service.d/limit.conf; systemctl daemon-reload")
+	sh(t, g,
+		"mkdir -p /run/systemd/system/acceld.service.d; printf '[Unit]\\nStartLimitIntervalSec=0\\n' > /run/systemd/system/acceld.service.d/limit.conf; systemctl daemon-reload")
 	for i := range times {
 		pid := agentPID(t, g)
 		sh(t, g, `kill -9 "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.05; done`, pid)

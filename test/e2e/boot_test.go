@@ -17,9 +17,9 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// TestPodsOverReboot: pods that are bound to a node are admitted again by its kubelet after a boot. A claim is prepared as often as it takes,
-// so that every pod computes again. For a device plugin the kubelet does not wait, and what it refuses it refuses for good
-// (kubernetes/kubernetes#125579): how often it comes to that is told.
+// TestPodsOverReboot: pods that are bound to a node are admitted again by its kubelet after a boot. A claim is prepared
+// as often as it takes, so that every pod computes again. For a device plugin the kubelet does not wait, and what it
+// refuses it refuses for good (kubernetes/kubernetes#125579): how often it comes to that is told.
 func TestPodsOverReboot(t *testing.T) {
 	n, _, image := claimNode(t, bed.Options{Accelerators: 4})
 	if !t.Run("claims", func(t *testing.T) {
@@ -37,7 +37,8 @@ func TestPodsOverReboot(t *testing.T) {
 		ctx := stage.Within(t, 5*time.Minute)
 		stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(byDevicePlugin), 0o644))
 		_, err := stage.WaitMachine(ctx, n.Guest, "the device plugin to offer them", func(m accel.Machine) bool {
-			return m.Want.Kinds[stage.Kind].AllocatedBy() == accel.AllocateByPlugin && m.Have[stage.Kind].Plugin.Allocatable.Is(4)
+			return m.Want.Kinds[stage.Kind].AllocatedBy() == accel.AllocateByPlugin &&
+				m.Have[stage.Kind].Plugin.Allocatable.Is(4)
 		})
 		stage.Check(t, err)
 		all, lost := 0, 0
@@ -86,19 +87,24 @@ func booted(t *testing.T, n *bed.Node, pods map[string]string, times int) (refus
 		var running int
 		running, refused = again(ctx, t, n, pods, times)
 		if running+len(refused) == len(pods) {
-			t.Logf("%d of %d pods compute again %.1f s after the node is up", running, len(pods), time.Since(begin).Seconds())
-			t.Log(sh(t, n.Guest, `journalctl -b -o short-monotonic -u acceld -u kubelet | sed 's/ bed-node / /; s/msg=/\n&/' | grep -E 'registered with the kubelet|main sync loop|admission denied' | cut -c1-160`))
+			t.Logf("%d of %d pods compute again %.1f s after the node is up", running, len(pods),
+				time.Since(begin).Seconds())
+			t.Log(sh(t, n.Guest,
+				`journalctl -b -o short-monotonic -u acceld -u kubelet | sed 's/ bed-node / /; s/msg=/\n&/' | grep -E 'registered with the kubelet|main sync loop|admission denied' | cut -c1-160`))
 			return refused
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%d of %d pods compute again, %d were refused, and nothing comes of the others", running, len(pods), len(refused))
+			t.Fatalf("%d of %d pods compute again, %d were refused, and nothing comes of the others", running,
+				len(pods), len(refused))
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
 }
 
-func again(ctx context.Context, t *testing.T, n *bed.Node, pods map[string]string, times int) (running int, refused map[string]string) {
+func again(ctx context.Context, t *testing.T, n *bed.Node, pods map[string]string, times int) (running int,
+	refused map[string]string,
+) {
 	t.Helper()
 	list, err := n.Kube().CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
 	stage.Check(t, err)
@@ -108,7 +114,8 @@ func again(ctx context.Context, t *testing.T, n *bed.Node, pods map[string]strin
 		case string(p.UID) != pods[p.Name]:
 		case s.Phase == corev1.PodFailed:
 			refused[p.Name] = s.Reason + ": " + s.Message
-		case len(s.ContainerStatuses) == 1 && s.ContainerStatuses[0].State.Running != nil && int(s.ContainerStatuses[0].RestartCount) == times:
+		case len(s.ContainerStatuses) == 1 && s.ContainerStatuses[0].State.Running != nil &&
+			int(s.ContainerStatuses[0].RestartCount) == times:
 			running++
 		}
 	}

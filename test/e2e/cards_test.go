@@ -20,11 +20,12 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// withExtender starts the controller as its pods, with a book of the stand-in's cards, and a scheduler that asks it where its Service leads,
-// with the certificates that the controller has made for it.
+// withExtender starts the controller as its pods, with a book of the stand-in's cards, and a scheduler that asks it
+// where its Service leads, with the certificates that the controller has made for it.
 func withExtender(t *testing.T, n *bed.Node, s *stage.Stage) {
 	t.Helper()
-	stage.StartController(t, n, s, "tls: {secret: acceld-controller-tls}\nresources: {prefix: qemu.org/, cards: [edu], allow: true}\n")
+	stage.StartController(t, n, s,
+		"tls: {secret: acceld-controller-tls}\nresources: {prefix: qemu.org/, cards: [edu], allow: true}\n")
 	dir, ctx := t.TempDir(), stage.Within(t, soon)
 	for {
 		secret, err := n.Kube().CoreV1().Secrets(agents).Get(ctx, "acceld-controller-tls", metav1.GetOptions{})
@@ -87,7 +88,8 @@ func chosen(t *testing.T, n *bed.Node, name string) string {
 	stage.Check(t, err)
 	card := p.Annotations[accel.ChosenAnnotation]
 	// sysfs is the host's in every container; the nodes in /dev are those that the container was given.
-	sees, err := n.Kubectl(ctx, nil, "exec", name, "--", "sh", "-c", `for d in /dev/edu[0-9]; do basename $(readlink -f /sys/class/accelerator_edu/$(basename $d)/device); done`)
+	sees, err := n.Kubectl(ctx, nil, "exec", name, "--", "sh", "-c",
+		`for d in /dev/edu[0-9]; do basename $(readlink -f /sys/class/accelerator_edu/$(basename $d)/device); done`)
 	stage.Check(t, err)
 	if got := accel.CardName(strings.TrimSpace(sees)); card == "" || got != card {
 		t.Errorf("pod %s sees %q, and the extender chose %q", name, got, card)
@@ -95,15 +97,16 @@ func chosen(t *testing.T, n *bed.Node, name string) string {
 	return card
 }
 
-// TestCards is the example of per-card scheduling on real parts: two cards of 8 GiB, three pods of 5 GiB. By the node's totals the
-// scheduler places all three; with the extender, and what the agent says of each card, the third waits. Each container has the card
-// that was chosen for it, also where the kubelet would take another one, after a restart of kubelet and agent, and with an agent
-// that is held to its node. The controller runs as its pods.
+// TestCards is the example of per-card scheduling on real parts: two cards of 8 GiB, three pods of 5 GiB. By the node's
+// totals the scheduler places all three; with the extender, and what the agent says of each card, the third waits. Each
+// container has the card that was chosen for it, also where the kubelet would take another one, after a restart of
+// kubelet and agent, and with an agent that is held to its node. The controller runs as its pods.
 func TestCards(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	stage.Check(t, s.SourceOf(t.Context(), n.Guest, stage.Version))
 	stage.Check(t, s.Store(t.Context(), n.Guest, stage.Version))
-	definition := readFile(t, s.File("vendors/qemu/edu.yaml")) + "capacity: [{name: memory, value: 8Gi}]\nsharing: {replicas: 4}\n"
+	definition := readFile(t, s.File("vendors/qemu/edu.yaml")) +
+		"capacity: [{name: memory, value: 8Gi}]\nsharing: {replicas: 4}\n"
 	stage.Check(t, n.WriteFile(t.Context(), "/etc/acceld/definitions.d/edu.yaml", []byte(definition), 0o644))
 	image, err := s.Workload(t.Context(), n)
 	stage.Check(t, err)
@@ -116,7 +119,8 @@ func TestCards(t *testing.T) {
 	var cards []fit.Card
 	stage.Check(t, n.WaitNode(stage.Within(t, soon), "the annotation of its cards", func(node *corev1.Node) bool {
 		cards = nil
-		return json.Unmarshal([]byte(node.Annotations[accel.CardsAnnotation]), &cards) == nil && len(cards) == 2 && !cards[0].Off && !cards[1].Off
+		return json.Unmarshal([]byte(node.Annotations[accel.CardsAnnotation]), &cards) == nil && len(cards) == 2 &&
+			!cards[0].Off && !cards[1].Off
 	}))
 	for _, c := range cards {
 		memory, edu := c.Has["qemu.org/memory"], c.Has["qemu.org/edu"]
@@ -126,7 +130,8 @@ func TestCards(t *testing.T) {
 	}
 	// The totals, as Node Feature Discovery or an admin says them.
 	total := []byte(`{"status":{"capacity":{"qemu.org/memory":"16Gi"},"allocatable":{"qemu.org/memory":"16Gi"}}}`)
-	_, err = n.Kube().CoreV1().Nodes().Patch(stage.Within(t, soon), n.Name(), types.MergePatchType, total, metav1.PatchOptions{}, "status")
+	_, err = n.Kube().CoreV1().Nodes().Patch(stage.Within(t, soon), n.Name(), types.MergePatchType, total,
+		metav1.PatchOptions{}, "status")
 	stage.Check(t, err)
 	three := []string{"one", "two", "three"}
 	t.Run("without the extender", func(t *testing.T) {
@@ -148,16 +153,21 @@ func TestCards(t *testing.T) {
 			t.Errorf("both have %s", first)
 		}
 		apply(t, n, partly("three", image, "5Gi", ""))
-		_, err := n.Kubectl(stage.Within(t, soon), nil, "wait", "pod/three", `--for=jsonpath={.status.conditions[?(@.type=="PodScheduled")].reason}=Unschedulable`, "--timeout=60s")
+		_, err := n.Kubectl(stage.Within(t, soon), nil, "wait", "pod/three",
+			`--for=jsonpath={.status.conditions[?(@.type=="PodScheduled")].reason}=Unschedulable`, "--timeout=60s")
 		stage.Check(t, err)
 		p, err := n.Kube().CoreV1().Pods("default").Get(t.Context(), "three", metav1.GetOptions{})
 		stage.Check(t, err)
-		i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
+		i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled
+		})
 		if !strings.Contains(p.Status.Conditions[i].Message, "not enough room on any one accelerator card") {
 			t.Errorf("it is told: %s", p.Status.Conditions[i].Message)
 		}
 		remove(t, n, "one")
-		timed(t, "a pod ends -> the one that waits has its card", func() { stage.Check(t, n.WaitPod(stage.Within(t, 3*soon), "default", "three", corev1.PodRunning)) })
+		timed(t, "a pod ends -> the one that waits has its card", func() {
+			stage.Check(t, n.WaitPod(stage.Within(t, 3*soon), "default", "three", corev1.PodRunning))
+		})
 		if third := chosen(t, n, "three"); third != first {
 			t.Errorf("the third has %s, and %s is free", third, first)
 		}
@@ -169,7 +179,9 @@ func TestCards(t *testing.T) {
 		pod, err := stage.KillController(stage.Within(t, soon), n)
 		stage.Check(t, err)
 		apply(t, n, partly("two", image, "5Gi", ""))
-		timed(t, "killed -> the other one knows what is free", func() { stage.Check(t, n.WaitPod(stage.Within(t, 2*soon), "default", "two", corev1.PodRunning)) })
+		timed(t, "killed -> the other one knows what is free", func() {
+			stage.Check(t, n.WaitPod(stage.Within(t, 2*soon), "default", "two", corev1.PodRunning))
+		})
 		if second := chosen(t, n, "two"); second == first {
 			t.Errorf("both have %s", first)
 		}
@@ -208,11 +220,12 @@ func TestCards(t *testing.T) {
 	t.Run("kubelet and agent away", func(t *testing.T) {
 		sh(t, n.Guest, "systemctl stop kubelet")
 		apply(t, n, partly("late", image, "1Gi", allow(cards[1].Name)))
-		_, err := n.Kubectl(stage.Within(t, soon), nil, "wait", "pod/late", "--for=condition=PodScheduled", "--timeout=60s")
+		_, err := n.Kubectl(stage.Within(t, soon), nil, "wait", "pod/late", "--for=condition=PodScheduled",
+			"--timeout=60s")
 		stage.Check(t, err)
 		sh(t, n.Guest, `kill -9 "$1"; systemctl start kubelet`, agentPID(t, n.Guest))
-		// A kubelet that starts refuses the pods that were bound meanwhile for as long as no plugin has registered. Whoever made
-		// such a pod makes it again.
+		// A kubelet that starts refuses the pods that were bound meanwhile for as long as no plugin has registered.
+		// Whoever made such a pod makes it again.
 		for ctx, phase := stage.Within(t, 3*soon), corev1.PodPending; phase != corev1.PodRunning; {
 			p, err := n.Kube().CoreV1().Pods("default").Get(ctx, "late", metav1.GetOptions{})
 			stage.Check(t, err)
@@ -230,18 +243,24 @@ func TestCards(t *testing.T) {
 		remove(t, n, "late")
 	})
 	t.Run("another device than the chosen one", func(t *testing.T) {
-		// Somebody writes another choice after the kubelet has acted: the container does not start again with the device it has.
+		// Somebody writes another choice after the kubelet has acted: the container does not start again with the
+		// device it has.
 		apply(t, n, restarted(partly("moved", image, "1Gi", allow(cards[0].Name))))
 		chosen(t, n, "moved")
-		_, err := n.Kubectl(stage.Within(t, soon), nil, "annotate", "--overwrite", "pod/moved", accel.ChosenAnnotation+"="+cards[1].Name)
+		_, err := n.Kubectl(stage.Within(t, soon), nil, "annotate", "--overwrite", "pod/moved",
+			accel.ChosenAnnotation+"="+cards[1].Name)
 		stage.Check(t, err)
-		sh(t, n.Guest, `for i in $(seq 100); do sed -n "/choices/,\$p" /run/acceld/devices.json | grep -q "$1" && exit 0; sleep 0.2; done; exit 1`, strings.ReplaceAll(cards[1].Name, "-", ":"))
+		sh(t, n.Guest,
+			`for i in $(seq 100); do sed -n "/choices/,\$p" /run/acceld/devices.json | grep -q "$1" && exit 0; sleep 0.2; done; exit 1`,
+			strings.ReplaceAll(cards[1].Name, "-", ":"))
 		sh(t, n.Guest, "pkill -x edu-check")
-		_, err = n.Kubectl(stage.Within(t, 2*soon), nil, "wait", "pod/moved", `--for=jsonpath={.status.containerStatuses[0].ready}=false`, "--timeout=120s")
+		_, err = n.Kubectl(stage.Within(t, 2*soon), nil, "wait", "pod/moved",
+			`--for=jsonpath={.status.containerStatuses[0].ready}=false`, "--timeout=120s")
 		stage.Check(t, err)
 		deadline := stage.Within(t, 2*soon)
 		for {
-			text, err := n.Kubectl(deadline, nil, "get", "events", "--field-selector", "involvedObject.name=moved", "-o", "jsonpath={.items[*].message}")
+			text, err := n.Kubectl(deadline, nil, "get", "events", "--field-selector", "involvedObject.name=moved",
+				"-o", "jsonpath={.items[*].message}")
 			stage.Check(t, err)
 			if strings.Contains(text, "is not the one that the scheduler chose") {
 				break

@@ -17,8 +17,9 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// TestChart is the life of the Helm chart in a real cluster, with the controller as a pod of its image: from install to a pod that
-// computes, a change of values, and an uninstall that leaves no object, label, taint or file. Its parts build on each other.
+// TestChart is the life of the Helm chart in a real cluster, with the controller as a pod of its image: from install to
+// a pod that computes, a change of values, and an uninstall that leaves no object, label, taint or file. Its parts
+// build on each other.
 func TestChart(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	g := n.Guest
@@ -35,7 +36,9 @@ func TestChart(t *testing.T) {
 	_, err = n.Kubectl(stage.Within(t, soon), nil, "taint", "node", bed.NodeName, kube.TaintKey+"=:NoSchedule")
 	stage.Check(t, err)
 	// The node's first pod loads what the network of pods needs, which is none of acceld's.
-	apply(t, n, fmt.Appendf(nil, `{apiVersion: v1, kind: Pod, metadata: {name: first, namespace: default}, spec: {restartPolicy: Never,
+	apply(t, n,
+		fmt.Appendf(nil,
+			`{apiVersion: v1, kind: Pod, metadata: {name: first, namespace: default}, spec: {restartPolicy: Never,
 tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command: ["true"]}]}}`, n.Image("bed/busybox:1")))
 	stage.Check(t, n.WaitPod(stage.Within(t, 3*time.Minute), "default", "first", corev1.PodSucceeded))
 	remove(t, n, "first")
@@ -44,7 +47,8 @@ tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command:
 	host := snapshot(t, g)
 
 	args := []string{
-		s.File("packaging/chart"), "-n", agents, "--wait", "--timeout", "10m", "--set", "registry=" + strings.TrimSuffix(n.Image(""), "/"),
+		s.File("packaging/chart"), "-n", agents, "--wait", "--timeout", "10m", "--set", "registry=" +
+			strings.TrimSuffix(n.Image(""), "/"),
 		"--set", "agent.image.tag=test,controller.image.tag=test",
 	}
 	timed(t, "helm install -> every state ready, driver built", func() {
@@ -64,12 +68,14 @@ tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command:
 	if len(certificates) != 6 {
 		t.Errorf("the controller's secret has %d entries, want 6", len(certificates))
 	}
-	apply(t, n, eduPolicy(stage.Version, "  partition: {taints: [{key: example.com/edu, effect: NoSchedule}], priorityClasses: {high: {name: edu-high}, low: {name: edu-low}}}\n"))
+	apply(t, n, eduPolicy(stage.Version,
+		"  partition: {taints: [{key: example.com/edu, effect: NoSchedule}], priorityClasses: {high: {name: edu-high}, low: {name: edu-low}}}\n"))
 	stage.Check(t, n.WaitTaint(stage.Within(t, soon), "example.com/edu", true))
 
 	t.Run("upgrade", func(t *testing.T) {
 		driver := facts(t, g)
-		_, err := s.Helm(stage.Within(t, 15*time.Minute), n, append([]string{"upgrade", "acceld", "--set", "dra=true,agent.config.logLevel=debug"}, args...)...)
+		_, err := s.Helm(stage.Within(t, 15*time.Minute), n,
+			append([]string{"upgrade", "acceld", "--set", "dra=true,agent.config.logLevel=debug"}, args...)...)
 		stage.Check(t, err)
 		reaches(t, g, accel.Ready, 3*time.Minute)
 		if now := facts(t, g); now != driver {
@@ -85,7 +91,8 @@ tolerations: [{operator: Exists}], containers: [{name: main, image: %q, command:
 	})
 	t.Run("uninstall leaves nothing", func(t *testing.T) {
 		timed(t, "helm uninstall -> nothing left", func() {
-			out, err := s.Helm(stage.Within(t, 10*time.Minute), n, "uninstall", "acceld", "-n", agents, "--wait", "--timeout", "8m")
+			out, err := s.Helm(stage.Within(t, 10*time.Minute), n, "uninstall", "acceld", "-n", agents, "--wait",
+				"--timeout", "8m")
 			if err != nil {
 				log, _ := n.Kubectl(stage.Within(t, soon), nil, "-n", agents, "logs", "job/acceld-remove")
 				t.Fatalf("%v\n%s", err, log)
@@ -112,14 +119,17 @@ func leads(t *testing.T, n *bed.Node) {
 	t.Helper()
 	d, err := n.Kube().AppsV1().Deployments(agents).Get(stage.Within(t, soon), "acceld-controller", metav1.GetOptions{})
 	stage.Check(t, err)
-	led, err := n.Kube().DiscoveryV1().EndpointSlices(agents).List(stage.Within(t, soon), metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=acceld-controller"})
+	led, err := n.Kube().DiscoveryV1().EndpointSlices(agents).List(stage.Within(t, soon),
+		metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=acceld-controller"})
 	stage.Check(t, err)
-	lease, err := n.Kube().CoordinationV1().Leases(agents).Get(stage.Within(t, soon), "acceld-controller", metav1.GetOptions{})
+	lease, err := n.Kube().CoordinationV1().Leases(agents).Get(stage.Within(t, soon), "acceld-controller",
+		metav1.GetOptions{})
 	stage.Check(t, err)
 	if d.Status.ReadyReplicas != 2 || len(led.Items) != 1 || len(led.Items[0].Endpoints) != 1 {
 		t.Fatalf("%d replicas are ready, want 2; the Service leads to %+v", d.Status.ReadyReplicas, led.Items)
 	}
-	if e := led.Items[0].Endpoints[0]; !strings.HasPrefix(*lease.Spec.HolderIdentity, e.TargetRef.Name+"_") || len(led.Items[0].Ports) != 2 {
+	if e := led.Items[0].Endpoints[0]; !strings.HasPrefix(*lease.Spec.HolderIdentity, e.TargetRef.Name+"_") ||
+		len(led.Items[0].Ports) != 2 {
 		t.Errorf("%s is the leader, and the Service leads to %+v", *lease.Spec.HolderIdentity, e)
 	}
 }
@@ -127,7 +137,8 @@ func leads(t *testing.T, n *bed.Node) {
 // secretData is what the controller's Secret has.
 func secretData(t *testing.T, n *bed.Node) map[string][]byte {
 	t.Helper()
-	secret, err := n.Kube().CoreV1().Secrets(agents).Get(stage.Within(t, soon), "acceld-controller-tls", metav1.GetOptions{})
+	secret, err := n.Kube().CoreV1().Secrets(agents).Get(stage.Within(t, soon), "acceld-controller-tls",
+		metav1.GetOptions{})
 	stage.Check(t, err)
 	return secret.Data
 }
@@ -135,14 +146,15 @@ func secretData(t *testing.T, n *bed.Node) map[string][]byte {
 // settled waits until no pod is on its way out, so that what is collected with its owner is gone.
 func settled(t *testing.T, n *bed.Node) {
 	t.Helper()
-	_, err := n.Kubectl(stage.Within(t, 3*time.Minute), nil, "-n", agents, "wait", "pods", "--all", "--for=delete", "--timeout=150s")
+	_, err := n.Kubectl(stage.Within(t, 3*time.Minute), nil, "-n", agents, "wait", "pods", "--all", "--for=delete",
+		"--timeout=150s")
 	if err != nil && !strings.Contains(err.Error(), "no matching resources") {
 		t.Fatal(err)
 	}
 }
 
-// state is what a cluster has: the names of all objects but those that come and go by themselves, and of the node what acceld may
-// write.
+// state is what a cluster has: the names of all objects but those that come and go by themselves, and of the node what
+// acceld may write.
 type state struct {
 	Objects             []string
 	Labels, Annotations map[string]string
@@ -161,7 +173,8 @@ func stateOf(t *testing.T, n *bed.Node) state {
 		if kind == "events" || kind == "events.events.k8s.io" || kind == "componentstatuses" {
 			continue
 		}
-		names, err := n.Kubectl(ctx, nil, "get", kind, "-A", "-o", `jsonpath={range .items[*]}{.kind}{" "}{.metadata.namespace}{"/"}{.metadata.name}{"\n"}{end}`)
+		names, err := n.Kubectl(ctx, nil, "get", kind, "-A", "-o",
+			`jsonpath={range .items[*]}{.kind}{" "}{.metadata.namespace}{"/"}{.metadata.name}{"\n"}{end}`)
 		stage.Check(t, err)
 		for _, name := range strings.Split(strings.TrimSpace(names), "\n") {
 			if name != "" {

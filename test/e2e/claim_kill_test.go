@@ -14,8 +14,8 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// killOn kills the running agent when it enters the first of the calls $1 that names the path $2, and returns once it is sure
-// to. The calls are those with which a file gets its name or loses it.
+// killOn kills the running agent when it enters the first of the calls $1 that names the path $2, and returns once it
+// is sure to. The calls are those with which a file gets its name or loses it.
 const killOn = `pid=$(pgrep -o -f '^/usr/bin/acceld run')
 systemd-run --quiet --collect --unit=killer strace -f -qq -o /tmp/trace -p "$pid" -e signal=none -e trace="$1" -e inject="$1:signal=KILL:when=1" -P "$2"
 for i in $(seq 600); do if grep -q '^TracerPid:[[:space:]]*[1-9]' /proc/$pid/task/*/status && ! grep -lq '^TracerPid:[[:space:]]*0' /proc/$pid/task/*/status; then exit 0; fi; sleep 0.1; done
@@ -30,8 +30,8 @@ const (
 	removing = "unlink,unlinkat"
 )
 
-// agentKilledMidway: the agent is killed in the middle of preparing a claim and in the middle of taking it back. The kubelet
-// asks the next one again: nothing is lost, nothing is left.
+// agentKilledMidway: the agent is killed in the middle of preparing a claim and in the middle of taking it back. The
+// kubelet asks the next one again: nothing is lost, nothing is left.
 func agentKilledMidway(t *testing.T, n *bed.Node, image string) {
 	g := n.Guest
 	ctx := stage.Within(t, 12*time.Minute)
@@ -70,11 +70,12 @@ func recordOf(uid string) string { return records + "/" + uid + ".json" }
 // specOf is without the link /var/run: strace compares paths that are not there yet as they are written.
 func specOf(uid string) string { return strings.TrimPrefix(claimSpecs, "/var") + uid + ".json" }
 
-// agentUpgraded: the agent's program is replaced and the agent restarted, over and over, while ten pods with a claim each
-// start and end. None fails.
+// agentUpgraded: the agent's program is replaced and the agent restarted, over and over, while ten pods with a claim
+// each start and end. None fails.
 func agentUpgraded(t *testing.T, n *bed.Node, image string) {
 	ctx := stage.Within(t, 12*time.Minute)
-	apply(t, n, stage.ClaimTemplate("ten"), stage.ClaimJob("ten", image, "resourceClaimTemplateName: ten", 10, 4, "-expect", "1", "-hold", "3s"))
+	apply(t, n, stage.ClaimTemplate("ten"), stage.ClaimJob("ten", image, "resourceClaimTemplateName: ten", 10, 4,
+		"-expect", "1", "-hold", "3s"))
 	upgrades := 0
 	begin := time.Now()
 	for {
@@ -87,7 +88,8 @@ func agentUpgraded(t *testing.T, n *bed.Node, image string) {
 		if job.Status.Succeeded == 10 {
 			break
 		}
-		sh(t, n.Guest, "cp /usr/bin/acceld /usr/bin/acceld.next; mv /usr/bin/acceld.next /usr/bin/acceld; systemctl restart acceld.service; systemctl reset-failed acceld.service")
+		sh(t, n.Guest,
+			"cp /usr/bin/acceld /usr/bin/acceld.next; mv /usr/bin/acceld.next /usr/bin/acceld; systemctl restart acceld.service; systemctl reset-failed acceld.service")
 		upgrades++
 		time.Sleep(5 * time.Second) // some pods start in peace, some meet the next one
 	}
@@ -95,7 +97,8 @@ func agentUpgraded(t *testing.T, n *bed.Node, image string) {
 	if upgrades < 3 {
 		t.Errorf("only %d upgrades", upgrades)
 	}
-	_, err := n.Kubectl(ctx, nil, "-n", "default", "delete", "job/ten", "resourceclaimtemplate/ten", "--wait", "--cascade=foreground")
+	_, err := n.Kubectl(ctx, nil, "-n", "default", "delete", "job/ten", "resourceclaimtemplate/ten", "--wait",
+		"--cascade=foreground")
 	stage.Check(t, err)
 	given(t, n, 0)
 	offers(t, n, 4)

@@ -19,8 +19,8 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// TestClaimRights gives devices out by claims with the rights of the manifests alone, and tries what somebody with an agent's
-// stolen token could do with them.
+// TestClaimRights gives devices out by claims with the rights of the manifests alone, and tries what somebody with an
+// agent's stolen token could do with them.
 func TestClaimRights(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	stage.Check(t, s.Source(t.Context(), n.Guest))
@@ -29,7 +29,8 @@ func TestClaimRights(t *testing.T) {
 	stage.Check(t, err)
 	stage.Check(t, s.Deploy(t.Context(), n))
 	timed(t, "no rights -> said", func() {
-		_, err := stage.WaitMachine(stage.Within(t, 5*time.Minute), n.Guest, "the missing rights to be said", stage.Blocked(accel.APIForbidden))
+		_, err := stage.WaitMachine(stage.Within(t, 5*time.Minute), n.Guest, "the missing rights to be said",
+			stage.Blocked(accel.APIForbidden))
 		stage.Check(t, err)
 	})
 	text, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/dra"))
@@ -44,16 +45,18 @@ func TestClaimRights(t *testing.T) {
 	stolen(t, n)
 }
 
-// classFollows gives the kind another name of its extended resource, and takes it back: its class follows. Then somebody writes that
-// name into the class, and the definition says another one: the class is left alone.
+// classFollows gives the kind another name of its extended resource, and takes it back: its class follows. Then
+// somebody writes that name into the class, and the definition says another one: the class is left alone.
 func classFollows(t *testing.T, n *bed.Node, s *stage.Stage) {
 	t.Helper()
 	rename := func(line string) {
-		stage.Check(t, n.WriteFile(t.Context(), "/etc/acceld/definitions.d/edu.yaml", []byte(byDefinition(t, s)+line), 0o644))
+		stage.Check(t, n.WriteFile(t.Context(), "/etc/acceld/definitions.d/edu.yaml", []byte(byDefinition(t, s)+line),
+			0o644))
 	}
 	is := func(name string) {
 		t.Helper()
-		_, err := n.Kubectl(stage.Within(t, soon), nil, "wait", "deviceclass/"+stage.Class, "--for=jsonpath={.spec.extendedResourceName}="+name, "--timeout=60s")
+		_, err := n.Kubectl(stage.Within(t, soon), nil, "wait", "deviceclass/"+stage.Class,
+			"--for=jsonpath={.spec.extendedResourceName}="+name, "--timeout=60s")
 		stage.Check(t, err)
 	}
 	is(stage.Resource)
@@ -61,14 +64,18 @@ func classFollows(t *testing.T, n *bed.Node, s *stage.Stage) {
 	is("example.com/edu")
 	rename("")
 	is(stage.Resource)
-	_, err := n.Kubectl(stage.Within(t, soon), nil, "patch", "deviceclass", stage.Class, "--type=merge", "-p", `{"spec":{"extendedResourceName":"example.com/theirs"}}`)
+	_, err := n.Kubectl(stage.Within(t, soon), nil, "patch", "deviceclass", stage.Class, "--type=merge", "-p",
+		`{"spec":{"extendedResourceName":"example.com/theirs"}}`)
 	stage.Check(t, err)
 	rename("rename: example.com/edu\n")
-	_, err = stage.WaitMachine(stage.Within(t, soon), n.Guest, "the other name", func(m accel.Machine) bool { return m.Want.Kinds[stage.Kind].Rename != "" })
+	_, err = stage.WaitMachine(stage.Within(t, soon), n.Guest, "the other name", func(m accel.Machine) bool {
+		return m.Want.Kinds[stage.Kind].Rename != ""
+	})
 	stage.Check(t, err)
 	offers(t, n, 1)
 	is("example.com/theirs")
-	_, err = n.Kubectl(stage.Within(t, soon), nil, "patch", "deviceclass", stage.Class, "--type=merge", "-p", `{"spec":{"extendedResourceName":"`+stage.Resource+`"}}`)
+	_, err = n.Kubectl(stage.Within(t, soon), nil, "patch", "deviceclass", stage.Class, "--type=merge", "-p",
+		`{"spec":{"extendedResourceName":"`+stage.Resource+`"}}`)
 	stage.Check(t, err)
 	rename("")
 	offers(t, n, 1)
@@ -83,7 +90,8 @@ func byDefinition(t *testing.T, s *stage.Stage) string {
 // stolen tries the token of the agent's pod on slices of its own and of another node.
 func stolen(t *testing.T, n *bed.Node) {
 	ctx := stage.Within(t, soon)
-	pods, err := n.Kube().CoreV1().Pods("acceld-system").List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=acceld"})
+	pods, err := n.Kube().CoreV1().Pods("acceld-system").List(ctx,
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=acceld"})
 	stage.Check(t, err)
 	bound := tokenClient(ctx, t, n, "--bound-object-kind=Pod", "--bound-object-name="+pods.Items[0].Name)
 	loose := tokenClient(ctx, t, n)
@@ -100,23 +108,31 @@ func stolen(t *testing.T, n *bed.Node) {
 		{"a token without a node", loose, n.Name(), stage.Class, "names no node"},
 	} {
 		slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: "stolen-"}}
-		slice.Spec = resourceapi.ResourceSliceSpec{Driver: c.driver, NodeName: &c.node, Pool: resourceapi.ResourcePool{Name: "p", ResourceSliceCount: 1, Generation: 1}}
+		slice.Spec = resourceapi.ResourceSliceSpec{
+			Driver: c.driver, NodeName: &c.node,
+			Pool: resourceapi.ResourcePool{Name: "p", ResourceSliceCount: 1, Generation: 1},
+		}
 		_, err := c.client.ResourceV1().ResourceSlices().Create(ctx, slice, metav1.CreateOptions{})
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("a slice of %s: %v", c.name, err)
 		}
 	}
 	for name, c := range map[string]struct{ driver, says string }{
-		"spare.acceld.dev": {"spare.acceld.dev", ""}, "gpu.example.com": {stage.Class, "its own drivers only"}, "spoiled.acceld.dev": {"gpu.example.com", "one of its own drivers"},
+		"spare.acceld.dev": {"spare.acceld.dev", ""}, "gpu.example.com": {stage.Class, "its own drivers only"},
+		"spoiled.acceld.dev": {"gpu.example.com", "one of its own drivers"},
 	} {
 		class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", c.driver)}}}
-		_, err := bound.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		class.Spec.Selectors = []resourceapi.DeviceSelector{
+			{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", c.driver)}},
+		}
+		_, err := bound.ResourceV1().DeviceClasses().Create(ctx, class,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("the class %s of %s: %v", name, c.driver, err)
 		}
 	}
-	if _, err := bound.ResourceV1().ResourceClaims("default").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := bound.ResourceV1().ResourceClaims("default").List(ctx,
+		metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("claims can be listed: %v", err)
 	}
 }

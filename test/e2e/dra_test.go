@@ -32,8 +32,8 @@ const byClaims = "kubernetes: {kubeconfig: /etc/acceld/kubeconfig, allocation: d
 // byDevicePlugin is that of one that gives them out by the device plugin.
 const byDevicePlugin = "kubernetes: {kubeconfig: /etc/acceld/kubeconfig, allocation: devicePlugin}\n"
 
-// TestDRA gives devices out by resource claims, with the real scheduler, kubelet and container runtime. Each part leaves four
-// free devices behind, so each can be run alone.
+// TestDRA gives devices out by resource claims, with the real scheduler, kubelet and container runtime. Each part
+// leaves four free devices behind, so each can be run alone.
 func TestDRA(t *testing.T) {
 	n, s, image := claimNode(t, bed.Options{Accelerators: 4})
 	if !inOrder(t, n, image,
@@ -86,11 +86,13 @@ func readFile(t *testing.T, name string) string {
 func offers(t *testing.T, n *bed.Node, devices int) {
 	t.Helper()
 	ctx := stage.Within(t, 5*time.Minute)
-	_, err := stage.WaitMachine(ctx, n.Guest, fmt.Sprintf("%d devices to be offered by claims", devices), func(m accel.Machine) bool {
-		return m.Have[stage.Kind].Plugin.Registered && m.Have[stage.Kind].Plugin.Allocatable.Is(devices)
-	})
+	_, err := stage.WaitMachine(ctx, n.Guest, fmt.Sprintf("%d devices to be offered by claims", devices),
+		func(m accel.Machine) bool {
+			return m.Have[stage.Kind].Plugin.Registered && m.Have[stage.Kind].Plugin.Allocatable.Is(devices)
+		})
 	stage.Check(t, err)
-	for got := untainted(ctx, t, n); len(got) != devices; got = untainted(ctx, t, n) { // the count may be the device plugin's still
+	// the count may be the device plugin's still
+	for got := untainted(ctx, t, n); len(got) != devices; got = untainted(ctx, t, n) {
 		if ctx.Err() != nil {
 			t.Fatalf("%d devices without taint are in the slices, want %d", len(got), devices)
 		}
@@ -101,7 +103,8 @@ func offers(t *testing.T, n *bed.Node, devices int) {
 // slicesOf returns the slices of the node.
 func slicesOf(ctx context.Context, t *testing.T, n *bed.Node) []resourceapi.ResourceSlice {
 	t.Helper()
-	list, err := n.Kube().ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.driver=" + stage.Class})
+	list, err := n.Kube().ResourceV1().ResourceSlices().List(ctx,
+		metav1.ListOptions{FieldSelector: "spec.driver=" + stage.Class})
 	stage.Check(t, err)
 	return list.Items
 }
@@ -131,15 +134,18 @@ ls -l %[1]s /var/run/cdi; exit 1`, records, claimSpecs, claims))
 func slicesTell(t *testing.T, n *bed.Node, _ string) {
 	ctx := stage.Within(t, soon)
 	all := slicesOf(ctx, t, n)
-	if len(all) != 1 || all[0].Spec.NodeName == nil || *all[0].Spec.NodeName != n.Name() || len(all[0].OwnerReferences) != 1 {
+	if len(all) != 1 || all[0].Spec.NodeName == nil || *all[0].Spec.NodeName != n.Name() ||
+		len(all[0].OwnerReferences) != 1 {
 		t.Fatalf("slices: %+v", all)
 	}
 	m, err := stage.Machine(ctx, n.Guest)
 	stage.Check(t, err)
 	for i, d := range all[0].Spec.Devices {
 		a := m.Have[stage.Kind].Accelerators[i]
-		id, serial, version := d.Attributes["resource.kubernetes.io/pciBusID"], d.Attributes["serial"], d.Attributes["driverVersion"]
-		if id.StringValue == nil || *id.StringValue != a.ID || serial.StringValue == nil || *serial.StringValue != a.Serial || version.VersionValue == nil || *version.VersionValue != stage.Version {
+		id, serial, version := d.Attributes["resource.kubernetes.io/pciBusID"], d.Attributes["serial"],
+			d.Attributes["driverVersion"]
+		if id.StringValue == nil || *id.StringValue != a.ID || serial.StringValue == nil ||
+			*serial.StringValue != a.Serial || version.VersionValue == nil || *version.VersionValue != stage.Version {
 			t.Errorf("%s tells %+v, and is %+v", d.Name, d.Attributes, a)
 		}
 	}
@@ -160,7 +166,8 @@ func apply(t *testing.T, n *bed.Node, manifests ...[]byte) {
 func removeClaims(t *testing.T, n *bed.Node, names ...string) {
 	t.Helper()
 	for _, kind := range []string{"pod", "resourceclaim"} {
-		_, err := n.Kubectl(stage.Within(t, 2*soon), nil, append([]string{"-n", "default", "delete", kind, "--wait", "--ignore-not-found"}, names...)...)
+		_, err := n.Kubectl(stage.Within(t, 2*soon), nil,
+			append([]string{"-n", "default", "delete", kind, "--wait", "--ignore-not-found"}, names...)...)
 		stage.Check(t, err)
 	}
 	given(t, n, 0)
@@ -183,18 +190,21 @@ func claimComputes(t *testing.T, n *bed.Node, image string) {
 func templateReplicas(t *testing.T, n *bed.Node, image string) {
 	ctx := stage.Within(t, 4*time.Minute)
 	timed(t, "Deployment of 4 applied -> 4 pods compute", func() {
-		apply(t, n, stage.ClaimTemplate("each"), stage.ClaimDeployment("each", image, "resourceClaimTemplateName: each", 4, "-expect", "1", "-hold", "2h"))
+		apply(t, n, stage.ClaimTemplate("each"), stage.ClaimDeployment("each", image, "resourceClaimTemplateName: each",
+			4, "-expect", "1", "-hold", "2h"))
 		_, err := n.Kubectl(ctx, nil, "-n", "default", "rollout", "status", "deployment/each", "--timeout=200s")
 		stage.Check(t, err)
 	})
 	given(t, n, 4)
 	// Four pods with four different nodes open are four devices.
-	devices := sh(t, n.Guest, `for p in $(pgrep edu-check); do for f in /proc/$p/fd/*; do readlink $f; done; done | grep ^/dev/edu | sort -u | wc -l`)
+	devices := sh(t, n.Guest,
+		`for p in $(pgrep edu-check); do for f in /proc/$p/fd/*; do readlink $f; done; done | grep ^/dev/edu | sort -u | wc -l`)
 	if devices != "4" {
 		t.Errorf("%s devices are in use", devices)
 	}
 	timed(t, "Deployment deleted -> 4 claims taken back", func() {
-		_, err := n.Kubectl(ctx, nil, "-n", "default", "delete", "deployment/each", "resourceclaimtemplate/each", "--wait", "--cascade=foreground")
+		_, err := n.Kubectl(ctx, nil, "-n", "default", "delete", "deployment/each", "resourceclaimtemplate/each",
+			"--wait", "--cascade=foreground")
 		stage.Check(t, err)
 		given(t, n, 0)
 	})
@@ -220,7 +230,9 @@ func claimSelects(t *testing.T, n *bed.Node, image string) {
 	m, err := stage.Machine(ctx, n.Guest)
 	stage.Check(t, err)
 	want := m.Have[stage.Kind].Accelerators[2]
-	expression := fmt.Sprintf(`device.attributes["resource.kubernetes.io"].pciBusID == %q && device.attributes[%q].driverVersion.compareTo(semver("0.9.0")) > 0`, want.ID, stage.Class)
+	expression := fmt.Sprintf(
+		`device.attributes["resource.kubernetes.io"].pciBusID == %q && device.attributes[%q].driverVersion.compareTo(semver("0.9.0")) > 0`,
+		want.ID, stage.Class)
 	apply(t, n, stage.Claim("chosen", fmt.Sprintf("selectors: [{cel: {expression: %q}}]", expression)),
 		stage.ClaimPod("chosen", image, "resourceClaimName: chosen", "-expect", "1", "-hold", "2h"))
 	stage.Check(t, n.WaitPod(ctx, "default", "chosen", corev1.PodRunning))
@@ -244,7 +256,8 @@ spec:
       - {name: none, deviceClassName: %[1]s, selectors: [{cel: {expression: "false"}}]}
       - {name: some, deviceClassName: %[1]s, count: 2}
 `, stage.Class)
-	pod := strings.Replace(string(stage.ClaimPod("either", image, "resourceClaimName: either", "-expect", "2")), "claims: [{name: edu}]", "claims: [{name: edu, request: edu}]", 1)
+	pod := strings.Replace(string(stage.ClaimPod("either", image, "resourceClaimName: either", "-expect", "2")),
+		"claims: [{name: edu}]", "claims: [{name: edu, request: edu}]", 1)
 	apply(t, n, []byte(claim), []byte(pod))
 	stage.Check(t, n.WaitPod(ctx, "default", "either", corev1.PodSucceeded))
 	removeClaims(t, n, "either")
@@ -267,7 +280,8 @@ func parametersRefused(t *testing.T, n *bed.Node, image string) {
 `, stage.Class)
 	apply(t, n, []byte(claim), stage.ClaimPod("odd", image, "resourceClaimName: odd", "-expect", "1"))
 	for {
-		events, err := n.Kube().CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=odd"})
+		events, err := n.Kube().CoreV1().Events("default").List(ctx,
+			metav1.ListOptions{FieldSelector: "involvedObject.name=odd"})
 		stage.Check(t, err)
 		i := slices.IndexFunc(events.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, "envs") })
 		if i >= 0 {
@@ -281,14 +295,16 @@ func parametersRefused(t *testing.T, n *bed.Node, image string) {
 
 func agentKilled(t *testing.T, n *bed.Node, image string) {
 	ctx := stage.Within(t, 6*time.Minute)
-	apply(t, n, stage.Claim("kept"), stage.ClaimPod("kept", image, "resourceClaimName: kept", "-expect", "1", "-hold", "2h"))
+	apply(t, n, stage.Claim("kept"), stage.ClaimPod("kept", image, "resourceClaimName: kept", "-expect", "1", "-hold",
+		"2h"))
 	stage.Check(t, n.WaitPod(ctx, "default", "kept", corev1.PodRunning))
 	before := sh(t, n.Guest, `cat "$1"/*.json`, records)
 	for i := range 5 {
 		pid := agentPID(t, n.Guest)
 		sh(t, n.Guest, `kill -9 "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.1; done`, pid)
 		timed(t, fmt.Sprintf("kill -9 #%d -> registered, slices right", i+1), func() {
-			sh(t, n.Guest, `for i in $(seq 300); do pgrep -f '^/usr/bin/acceld run' >/dev/null && exit 0; sleep 0.1; done; exit 1`)
+			sh(t, n.Guest,
+				`for i in $(seq 300); do pgrep -f '^/usr/bin/acceld run' >/dev/null && exit 0; sleep 0.1; done; exit 1`)
 			offers(t, n, 4)
 		})
 	}
@@ -310,7 +326,8 @@ func agentKilled(t *testing.T, n *bed.Node, image string) {
 // agentAway: the pod's end waits for the agent, as the kubelet has it, and nothing is left afterwards.
 func agentAway(t *testing.T, n *bed.Node, image string) {
 	ctx := stage.Within(t, 6*time.Minute)
-	apply(t, n, stage.Claim("late"), stage.ClaimPod("late", image, "resourceClaimName: late", "-expect", "1", "-hold", "2h"))
+	apply(t, n, stage.Claim("late"), stage.ClaimPod("late", image, "resourceClaimName: late", "-expect", "1", "-hold",
+		"2h"))
 	stage.Check(t, n.WaitPod(ctx, "default", "late", corev1.PodRunning))
 	sh(t, n.Guest, "systemctl stop acceld.service")
 	_, err := n.Kubectl(ctx, nil, "-n", "default", "delete", "pod", "late", "--wait=false")
@@ -325,7 +342,8 @@ func agentAway(t *testing.T, n *bed.Node, image string) {
 
 func claimsOverRestarts(t *testing.T, n *bed.Node, image string) {
 	ctx := stage.Within(t, 8*time.Minute)
-	apply(t, n, stage.Claim("stay"), stage.ClaimPod("stay", image, "resourceClaimName: stay", "-expect", "1", "-hold", "2h"))
+	apply(t, n, stage.Claim("stay"), stage.ClaimPod("stay", image, "resourceClaimName: stay", "-expect", "1", "-hold",
+		"2h"))
 	stage.Check(t, n.WaitPod(ctx, "default", "stay", corev1.PodRunning))
 	for i := range 3 {
 		before, err := stage.Machine(ctx, n.Guest)
@@ -338,7 +356,8 @@ func claimsOverRestarts(t *testing.T, n *bed.Node, image string) {
 		})
 		stage.Check(t, err)
 		offers(t, n, 4)
-		t.Logf("%-60s %6.2f s (restart %.2f s)", fmt.Sprintf("kubelet restart #%d -> slices right", i+1), time.Since(begin).Seconds(), restarted.Seconds())
+		t.Logf("%-60s %6.2f s (restart %.2f s)", fmt.Sprintf("kubelet restart #%d -> slices right", i+1),
+			time.Since(begin).Seconds(), restarted.Seconds())
 	}
 	stage.Check(t, n.RestartEngine(ctx))
 	apply(t, n, stage.Claim("next"), stage.ClaimPod("next", image, "resourceClaimName: next", "-expect", "1"))
@@ -358,7 +377,8 @@ func sickIsTainted(t *testing.T, n *bed.Node, _ string) {
 		offers(t, n, 3)
 	})
 	s := slicesOf(ctx, t, n)[0]
-	if taints := s.Spec.Devices[1].Taints; len(taints) != 1 || taints[0].Value != string(accel.DeviceUnhealthy) || taints[0].Effect != resourceapi.DeviceTaintEffectNoSchedule {
+	if taints := s.Spec.Devices[1].Taints; len(taints) != 1 || taints[0].Value != string(accel.DeviceUnhealthy) ||
+		taints[0].Effect != resourceapi.DeviceTaintEffectNoSchedule {
 		t.Errorf("taints: %+v", taints)
 	}
 	if s.Spec.Pool.Generation != generation {
@@ -378,7 +398,8 @@ func restarted(pod []byte) []byte {
 // claimOverReboot: the CDI specs are gone with the boot, the kubelet asks again, and the pod computes again.
 func claimOverReboot(t *testing.T, n *bed.Node, image string) {
 	ctx := stage.Within(t, 10*time.Minute)
-	apply(t, n, stage.Claim("again"), restarted(stage.ClaimPod("again", image, "resourceClaimName: again", "-expect", "1", "-hold", "2h")))
+	apply(t, n, stage.Claim("again"), restarted(stage.ClaimPod("again", image, "resourceClaimName: again", "-expect",
+		"1", "-hold", "2h")))
 	stage.Check(t, n.WaitPod(ctx, "default", "again", corev1.PodRunning))
 	stage.Check(t, n.Reboot(ctx, bed.Reboot{}))
 	timed(t, "node up -> the pod computes again", func() {
@@ -396,7 +417,8 @@ func memoryShared(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
 		stage.Check(t, n.Unplug(ctx, i))
 	}
 	offers(t, n, 2)
-	definition := readFile(t, s.File("vendors/qemu/edu.yaml")) + "capacity:\n  - name: memory\n    value: 8Gi\n    share: {default: 1Gi, min: 1Gi, step: 1Gi}\n"
+	definition := readFile(t, s.File("vendors/qemu/edu.yaml")) +
+		"capacity:\n  - name: memory\n    value: 8Gi\n    share: {default: 1Gi, min: 1Gi, step: 1Gi}\n"
 	stage.Check(t, n.WriteFile(ctx, "/etc/acceld/definitions.d/edu.yaml", []byte(definition), 0o644))
 	for {
 		all := slicesOf(ctx, t, n)
@@ -431,9 +453,12 @@ func memoryShared(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
 		t.Errorf("%v run on two cards", up)
 	}
 	// What is left of a card fits a smaller pod.
-	apply(t, n, stage.Claim("small", "capacity: {requests: {memory: 3Gi}}"), stage.ClaimPod("small", image, "resourceClaimName: small", "-expect", "1"))
+	apply(t, n, stage.Claim("small", "capacity: {requests: {memory: 3Gi}}"),
+		stage.ClaimPod("small", image, "resourceClaimName: small", "-expect", "1"))
 	stage.Check(t, n.WaitPod(ctx, "default", "small", corev1.PodSucceeded))
-	if env := sh(t, n.Guest, `tr '\0' '\n' < /proc/$(pgrep -o edu-check)/environ | grep ^ACCELD_MEMORY_ | cut -d= -f2`); env != fmt.Sprint(5<<30) {
+	if env := sh(t, n.Guest,
+		`tr '\0' '\n' < /proc/$(pgrep -o edu-check)/environ | grep ^ACCELD_MEMORY_ | cut -d= -f2`); env != fmt.Sprint(
+		5<<30) {
 		t.Errorf("a container is told that it has %s bytes", env)
 	}
 	removeClaims(t, n, append(names, "small")...)
@@ -448,7 +473,8 @@ func memoryShared(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
 func allocationSwitches(t *testing.T, n *bed.Node, image string) {
 	ctx := stage.Within(t, 12*time.Minute)
 	offers(t, n, 4)
-	apply(t, n, stage.Claim("old"), stage.ClaimPod("old", image, "resourceClaimName: old", "-expect", "1", "-hold", "2h"))
+	apply(t, n, stage.Claim("old"), stage.ClaimPod("old", image, "resourceClaimName: old", "-expect", "1", "-hold",
+		"2h"))
 	stage.Check(t, n.WaitPod(ctx, "default", "old", corev1.PodRunning))
 	stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(byDevicePlugin), 0o644))
 	timed(t, "to the device plugin -> three devices allocatable, no slice", func() {

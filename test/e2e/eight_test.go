@@ -20,12 +20,14 @@ import (
 // eight is how many devices a usual server for accelerators has.
 const eight = 8
 
-// TestEight fills a node with eight devices: each of eight pods computes on one of its own, Prometheus sees each with its pod, and when one
-// device has an Xid, that one alone is ill and its pod alone is named. Its parts build on each other.
+// TestEight fills a node with eight devices: each of eight pods computes on one of its own, Prometheus sees each with
+// its pod, and when one device has an Xid, that one alone is ill and its pod alone is named. Its parts build on each
+// other.
 func TestEight(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: eight})
 	g := n.Guest
-	stage.Check(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\nsampleEvery: 5s\n"+monitored))
+	stage.Check(t, s.Units(t.Context(), g, "kubernetes: {kubeconfig: /etc/acceld/kubeconfig}\nsampleEvery: 5s\n"+
+		monitored))
 	stage.Check(t, stage.Credentials(t.Context(), n))
 	stage.Check(t, s.SourceOf(t.Context(), g, stage.Version))
 	stage.Check(t, s.Store(t.Context(), g, stage.Version))
@@ -60,7 +62,8 @@ type full struct {
 // addresses are the PCI addresses of the guest's devices, in order.
 func addresses(t *testing.T, g *bed.Guest) []string {
 	t.Helper()
-	return strings.Fields(sh(t, g, `cd /sys/bus/pci/devices; for d in *; do if [ "$(cat $d/vendor):$(cat $d/device)" = 0x1234:0x11e8 ]; then echo $d; fi; done`))
+	return strings.Fields(sh(t, g,
+		`cd /sys/bus/pci/devices; for d in *; do if [ "$(cat $d/vendor):$(cat $d/device)" = 0x1234:0x11e8 ]; then echo $d; fi; done`))
 }
 
 func eighth(i int) string { return fmt.Sprintf("eighth-%d", i) }
@@ -79,7 +82,8 @@ func (e *full) allocated(t *testing.T, n *bed.Node, image string) {
 	})
 	for i := range eight {
 		// sysfs is the host's in every container; the nodes in /dev are those that the container was given.
-		sees, err := n.Kubectl(ctx, nil, "exec", eighth(i), "--", "sh", "-c", `for d in /dev/edu[0-9]*; do basename $(readlink -f /sys/class/accelerator_edu/$(basename $d)/device); done`)
+		sees, err := n.Kubectl(ctx, nil, "exec", eighth(i), "--", "sh", "-c",
+			`for d in /dev/edu[0-9]*; do basename $(readlink -f /sys/class/accelerator_edu/$(basename $d)/device); done`)
 		stage.Check(t, err)
 		id := strings.TrimSpace(sees)
 		if other := e.by[id]; other != "" || !slices.Contains(e.ids, id) {
@@ -106,7 +110,8 @@ func (e *full) allocated(t *testing.T, n *bed.Node, image string) {
 
 func (e *full) ninth(t *testing.T, n *bed.Node, image string) {
 	stage.Check(t, n.Apply(stage.Within(t, soon), stage.Pod("ninth", image, 1, "-expect", "1")))
-	_, err := n.Kubectl(stage.Within(t, soon), nil, "wait", "pod/ninth", `--for=jsonpath={.status.conditions[?(@.type=="PodScheduled")].reason}=Unschedulable`, "--timeout=60s")
+	_, err := n.Kubectl(stage.Within(t, soon), nil, "wait", "pod/ninth",
+		`--for=jsonpath={.status.conditions[?(@.type=="PodScheduled")].reason}=Unschedulable`, "--timeout=60s")
 	stage.Check(t, err)
 	remove(t, n, "ninth")
 }
@@ -125,7 +130,8 @@ func (e *full) held(all []map[string]string) bool {
 }
 
 func (e *full) scraped(t *testing.T, n *bed.Node, _ string) {
-	answers(t, n, 2*soon, `accelerator_allocation_info{job="acceld"} and on (accelerator_id) (accelerator_up{job="acceld"} == 1)`, e.held)
+	answers(t, n, 2*soon,
+		`accelerator_allocation_info{job="acceld"} and on (accelerator_id) (accelerator_up{job="acceld"} == 1)`, e.held)
 	// The page for boards that were made for another exporter has them, too, by its own names.
 	pods := func(all []map[string]string) bool {
 		seen := map[string]bool{}
@@ -135,7 +141,8 @@ func (e *full) scraped(t *testing.T, n *bed.Node, _ string) {
 		return len(all) == eight && len(seen) == eight && !seen[""]
 	}
 	answers(t, n, soon, `DCGM_FI_DEV_GPU_TEMP`, pods)
-	answers(t, n, soon, `increase(accelerator_operations_total{job="acceld"}[1m]) > 0`, func(all []map[string]string) bool { return len(all) == eight })
+	answers(t, n, soon, `increase(accelerator_operations_total{job="acceld"}[1m]) > 0`,
+		func(all []map[string]string) bool { return len(all) == eight })
 }
 
 // xid: one device has an error, and nobody says anything of the other seven and their pods.
@@ -148,21 +155,27 @@ func (e *full) xid(t *testing.T, n *bed.Node, image string) {
 	one := func(all []map[string]string) bool {
 		return len(all) == 1 && all[0]["accelerator_id"] == id && all[0]["pod"] == e.by[id]
 	}
-	answers(t, n, soon, `accelerator_allocation_info{job="acceld"} and on (accelerator_id) (accelerator_up{job="acceld"} == 0)`, one)
-	answers(t, n, soon, `accelerator_allocation_info{job="acceld"} and on (accelerator_id) (accelerator_driver_errors_total{job="acceld", code="79"} > 0)`, one)
+	answers(t, n, soon,
+		`accelerator_allocation_info{job="acceld"} and on (accelerator_id) (accelerator_up{job="acceld"} == 0)`, one)
+	answers(t, n, soon,
+		`accelerator_allocation_info{job="acceld"} and on (accelerator_id) (accelerator_driver_errors_total{job="acceld", code="79"} > 0)`,
+		one)
 	answers(t, n, soon, `accelerator_allocation_info{job="acceld"}`, e.held) // it keeps its pod
-	stage.Check(t, n.WaitNode(stage.Within(t, soon), "the condition names the one device", func(node *corev1.Node) bool {
-		i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == "AcceleratorsReady" })
-		if i < 0 || node.Status.Conditions[i].Reason != string(accel.DeviceFault) {
-			return false
-		}
-		for _, other := range e.ids {
-			if strings.Contains(node.Status.Conditions[i].Message, other) != (other == id) {
+	stage.Check(t, n.WaitNode(stage.Within(t, soon), "the condition names the one device",
+		func(node *corev1.Node) bool {
+			i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == "AcceleratorsReady"
+			})
+			if i < 0 || node.Status.Conditions[i].Reason != string(accel.DeviceFault) {
 				return false
 			}
-		}
-		return true
-	}))
+			for _, other := range e.ids {
+				if strings.Contains(node.Status.Conditions[i].Message, other) != (other == id) {
+					return false
+				}
+			}
+			return true
+		}))
 	m, err := stage.Machine(stage.Within(t, soon), n.Guest)
 	stage.Check(t, err)
 	for _, a := range m.Have[stage.Kind].Accelerators {

@@ -15,19 +15,21 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// TestCRIO and TestContainerd: the real runtime is configured so that it reads no spec of acceld. A change that it does not
-// survive is taken back, with the runtime up and pods running; a good one gives a pod its device; purge brings every
-// byte back.
+// TestCRIO and TestContainerd: the real runtime is configured so that it reads no spec of acceld. A change that it does
+// not survive is taken back, with the runtime up and pods running; a good one gives a pod its device; purge brings
+// every byte back.
 func TestCRIO(t *testing.T) {
 	configured(t, bed.Options{Accelerators: 1, Engine: vm.CRIO}, "crio",
-		`sed -i 's|^\[crio.runtime\]$|&\ncdi_spec_dirs = ["/opt/cdi"]|' /etc/crio/crio.conf`, "/etc/crio/crio.conf.d/50-garbage.conf",
+		`sed -i 's|^\[crio.runtime\]$|&\ncdi_spec_dirs = ["/opt/cdi"]|' /etc/crio/crio.conf`,
+		"/etc/crio/crio.conf.d/50-garbage.conf",
 		refused{"runtime: {edit: never}\n", accel.RuntimeMissingCDI, byHand})
 }
 
 // TestContainerd is said above.
 func TestContainerd(t *testing.T) {
 	configured(t, bed.Options{Accelerators: 1, Engine: vm.Containerd}, "containerd",
-		`printf '\n[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/opt/cdi"]\n' >> /etc/containerd/config.toml`, "/etc/containerd/config.toml",
+		`printf '\n[plugins."io.containerd.cri.v1.runtime"]\ncdi_spec_dirs = ["/opt/cdi"]\n' >> /etc/containerd/config.toml`,
+		"/etc/containerd/config.toml",
 		refused{"runtime: {edit: full}\n", accel.RuntimeRestartNeeded, "systemctl restart containerd"})
 }
 
@@ -57,12 +59,16 @@ func configured(t *testing.T, o bed.Options, unit, without, garbage string, poli
 	stage.Check(t, g.Put(t.Context(), s.Program("tree"), "/usr/bin/tree", 0o755))
 	sh(t, g, without+`; systemctl restart "$1"`, unit)
 	ctx := stage.Within(t, 10*time.Minute)
-	stage.Check(t, n.Apply(ctx, fmt.Appendf(nil, `{apiVersion: v1, kind: Pod, metadata: {name: stays, namespace: default}, spec: {
+	stage.Check(t, n.Apply(ctx, fmt.Appendf(nil,
+		`{apiVersion: v1, kind: Pod, metadata: {name: stays, namespace: default}, spec: {
 terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: ["sleep", "36000"]}]}}`, n.Image("bed/busybox:1"))))
 	stage.Check(t, n.WaitPod(ctx, "default", "stays", corev1.PodRunning))
 	before := files(t, g)
 	// What the test makes, what the runtime does at each start, and the store that was put there.
-	others := []string{"/etc/crio/crio.conf.d ", "/var/lib/crio", "/run/acceld", "/var/lib/acceld", "/etc/acceld/config.yaml"}
+	others := []string{
+		"/etc/crio/crio.conf.d ", "/var/lib/crio", "/run/acceld", "/var/lib/acceld",
+		"/etc/acceld/config.yaml",
+	}
 	up := func(t *testing.T, what string) {
 		t.Helper()
 		sh(t, g, `systemctl is-active -q "$1"; acceld runtime check || true`, unit)
@@ -75,7 +81,9 @@ terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: 
 	}
 
 	t.Run("a configuration that is broken already is left alone", func(t *testing.T) {
-		sh(t, g, `if test -e "$1"; then cp -a "$1" /tmp/kept; fi; mkdir -p "$(dirname "$1")"; printf 'garbage = [\n' >> "$1"`, garbage)
+		sh(t, g,
+			`if test -e "$1"; then cp -a "$1" /tmp/kept; fi; mkdir -p "$(dirname "$1")"; printf 'garbage = [\n' >> "$1"`,
+			garbage)
 		says(t, g, accel.RuntimeConfigInvalid, byHand)
 		sh(t, g, `rm "$1"; if test -e /tmp/kept; then mv /tmp/kept "$1"; fi`, garbage)
 		up(t, "after the refusal")
@@ -87,7 +95,8 @@ terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: 
 		// Their bytes; the times, and the directory that it made, are the purge's to take back.
 		timeless := regexp.MustCompile(` mtime=\S+`)
 		now := timeless.ReplaceAllString(files(t, g), "")
-		if diff := stage.Unlike(timeless.ReplaceAllString(before, ""), now, append(others, "/etc/containerd/conf.d ")...); diff != "" {
+		if diff := stage.Unlike(timeless.ReplaceAllString(before, ""), now,
+			append(others, "/etc/containerd/conf.d ")...); diff != "" {
 			t.Errorf("the files are not as they were:\n%s", diff)
 		}
 		sh(t, g, `rm -r "/run/systemd/system/$1.service.d"; systemctl daemon-reload`, unit)
@@ -119,7 +128,8 @@ terminationGracePeriodSeconds: 1, containers: [{name: main, image: %q, command: 
 	t.Run("purge brings every byte back", func(t *testing.T) {
 		sh(t, g, "systemctl disable --now acceld.service acceld.socket acceld-early.service")
 		// Also a purge makes the runtime read its files again, where it may.
-		stage.Check(t, g.WriteFile(ctx, "/etc/acceld/config.yaml", []byte("runtime: {edit: full, restart: now}\n"), 0o644))
+		stage.Check(t, g.WriteFile(ctx, "/etc/acceld/config.yaml", []byte("runtime: {edit: full, restart: now}\n"),
+			0o644))
 		t.Logf("%s", sh(t, g, "acceld purge"))
 		up(t, "purged")
 		if diff := stage.Unlike(before, files(t, g), others...); diff != "" {

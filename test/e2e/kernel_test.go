@@ -20,15 +20,17 @@ import (
 	"github.com/acceld/acceld/test/vm/progress"
 )
 
-// TestBrokenKernel is a kernel upgrade for which a driver's source does not compile, a true one: NVIDIA's, in its smallest
-// part. It is told before the reboot; after it the node says so and is otherwise a node; booted back, it is ready.
+// TestBrokenKernel is a kernel upgrade for which a driver's source does not compile, a true one: NVIDIA's, in its
+// smallest part. It is told before the reboot; after it the node says so and is otherwise a node; booted back, it is
+// ready.
 func TestBrokenKernel(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1, Kernel: bed.Oldest, FreshBoot: true})
 	g := n.Guest
 	pair := kernels.Of(n.Kernels())
 	if !pair.Both() {
 		stage.Check(t, unproven.In(s.File(".")).Note(kernels.What, pair.Lost()))
-		t.Skip("the distribution's archive no longer has two kernels of which the driver's source compiles for one alone, and the cache has none")
+		t.Skip(
+			"the distribution's archive no longer has two kernels of which the driver's source compiles for one alone, and the cache has none")
 	}
 	log := progress.New(os.Stderr)
 	c, err := cache.Open(log.Say)
@@ -65,13 +67,15 @@ func TestBrokenKernel(t *testing.T) {
 		t.Errorf("the sentence is %q", said)
 	}
 	stage.Check(t, n.WaitLabel(stage.Within(t, soon), label, "failed"))
-	stage.Check(t, n.Apply(stage.Within(t, soon), fmt.Appendf(nil, `{apiVersion: v1, kind: Pod, metadata: {name: works, namespace: default}, spec: {
+	stage.Check(t, n.Apply(stage.Within(t, soon),
+		fmt.Appendf(nil, `{apiVersion: v1, kind: Pod, metadata: {name: works, namespace: default}, spec: {
 restartPolicy: Never, containers: [{name: main, image: %q, command: ["true"]}]}}`, n.Image("bed/busybox:1"))))
 	stage.Check(t, n.WaitPod(stage.Within(t, 2*soon), "default", "works", corev1.PodSucceeded))
 
 	stage.Check(t, n.Reboot(stage.Within(t, 5*time.Minute), bed.Reboot{Kernel: pair.Older}))
 	timed(t, "booted back -> ready, from the store", func() {
-		if m := reaches(t, g, accel.Ready, 3*time.Minute); m.Have[stage.Kind].Driver.Source != string(accel.SourceStore) {
+		if m := reaches(t, g, accel.Ready, 3*time.Minute); m.Have[stage.Kind].Driver.Source != string(
+			accel.SourceStore) {
 			t.Errorf("the driver is from %q", m.Have[stage.Kind].Driver.Source)
 		}
 	})

@@ -28,8 +28,8 @@ type part struct {
 	do   func(t *testing.T, n *bed.Node, image string)
 }
 
-// inOrder runs parts one after the other on one node. It reports false when one has failed, and leaves the rest out: they would
-// fail for the same reason.
+// inOrder runs parts one after the other on one node. It reports false when one has failed, and leaves the rest out:
+// they would fail for the same reason.
 func inOrder(t *testing.T, n *bed.Node, image string, parts ...part) bool {
 	t.Helper()
 	for _, p := range parts {
@@ -73,5 +73,6 @@ func agentPID(t *testing.T, g *bed.Guest) string {
 // facts returns what must outlive the agent: which module is loaded, since when, and how many there are.
 func facts(t *testing.T, g *bed.Guest) string {
 	t.Helper()
-	return sh(t, g, `cat /sys/module/edu/notes/.note.gnu.build-id | od -An -tx1 | tr -d ' \n'; stat -c ' %Y' /sys/module/edu; grep -c . /proc/modules`)
+	return sh(t, g,
+		`cat /sys/module/edu/notes/.note.gnu.build-id | od -An -tx1 | tr -d ' \n'; stat -c ' %Y' /sys/module/edu; grep -c . /proc/modules`)
 }

@@ -53,8 +53,8 @@ scrape_configs:
   static_configs: [{targets: ["127.0.0.1:9480"]}]
 `
 
-// TestMonitoring scrapes the agent with Debian's Prometheus, by tokens that the real API server knows, while pods come and go
-// through the device plugin and by claims. Its parts build on each other.
+// TestMonitoring scrapes the agent with Debian's Prometheus, by tokens that the real API server knows, while pods come
+// and go through the device plugin and by claims. Its parts build on each other.
 func TestMonitoring(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
@@ -86,7 +86,9 @@ func startPrometheus(t *testing.T, n *bed.Node, s *stage.Stage) {
 	}
 	apply(t, n, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: monitoring}\n"))
 	for _, account := range []string{"prometheus-k8s", "stranger"} {
-		apply(t, n, fmt.Appendf(nil, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: %s, namespace: monitoring}\n", account))
+		apply(t, n,
+			fmt.Appendf(nil, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: %s, namespace: monitoring}\n",
+				account))
 	}
 	apply(t, n, []byte(readFile(t, s.File("packaging/monitoring/rbac.yaml"))))
 	for file, account := range map[string]string{"token": "prometheus-k8s", "weak": "stranger"} {
@@ -130,7 +132,8 @@ func answers(t *testing.T, n *bed.Node, d time.Duration, expr string, right func
 			return
 		}
 		if ctx.Err() != nil {
-			t.Fatalf("%s: %v\nwhat is scraped: %v\n%s", expr, all, query(t, n, "up"), sh(t, n.Guest, "journalctl -u prometheus | tail -20"))
+			t.Fatalf("%s: %v\nwhat is scraped: %v\n%s", expr, all, query(t, n, "up"),
+				sh(t, n.Guest, "journalctl -u prometheus | tail -20"))
 		}
 		time.Sleep(300 * time.Millisecond)
 	}
@@ -140,16 +143,39 @@ func some(all []map[string]string) bool { return len(all) > 0 }
 func none(all []map[string]string) bool { return len(all) == 0 }
 
 func whoScrapes(t *testing.T, n *bed.Node, _ string) {
-	for _, expr := range []string{`up{job="acceld"} == 1`, `up{job="others"} == 1`, `up{job="local"} == 1`, `up{job="stranger"} == 0`} {
+	for _, expr := range []string{
+		`up{job="acceld"} == 1`, `up{job="others"} == 1`, `up{job="local"} == 1`,
+		`up{job="stranger"} == 0`,
+	} {
 		answers(t, n, soon, expr, some)
 	}
 	for _, c := range []struct{ name, script, want string }{
 		{"no token", "curl -ks -o /dev/null -w '%{http_code}' https://127.0.0.1:9481/metrics", "401"},
-		{"a made-up token", "curl -ks -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer x' https://127.0.0.1:9481/metrics", "401"},
-		{"an account without the right", "curl -ks -o /dev/null -w '%{http_code}' -H \"Authorization: Bearer $(cat /etc/prometheus/weak)\" https://127.0.0.1:9481/metrics", "403"},
-		{"the scraper's account", "curl -ks -o /dev/null -w '%{http_code}' -H \"Authorization: Bearer $(cat /etc/prometheus/token)\" https://127.0.0.1:9481/metrics", "200"},
-		{"another page", "curl -ks -o /dev/null -w '%{http_code}' -H \"Authorization: Bearer $(cat /etc/prometheus/token)\" https://127.0.0.1:9481/v1/machine", "403"},
-		{"writing", "curl -ks -o /dev/null -w '%{http_code}' -X POST -H \"Authorization: Bearer $(cat /etc/prometheus/token)\" https://127.0.0.1:9481/metrics", "405"},
+		{
+			"a made-up token",
+			"curl -ks -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer x' https://127.0.0.1:9481/metrics",
+			"401",
+		},
+		{
+			"an account without the right",
+			"curl -ks -o /dev/null -w '%{http_code}' -H \"Authorization: Bearer $(cat /etc/prometheus/weak)\" https://127.0.0.1:9481/metrics",
+			"403",
+		},
+		{
+			"the scraper's account",
+			"curl -ks -o /dev/null -w '%{http_code}' -H \"Authorization: Bearer $(cat /etc/prometheus/token)\" https://127.0.0.1:9481/metrics",
+			"200",
+		},
+		{
+			"another page",
+			"curl -ks -o /dev/null -w '%{http_code}' -H \"Authorization: Bearer $(cat /etc/prometheus/token)\" https://127.0.0.1:9481/v1/machine",
+			"403",
+		},
+		{
+			"writing",
+			"curl -ks -o /dev/null -w '%{http_code}' -X POST -H \"Authorization: Bearer $(cat /etc/prometheus/token)\" https://127.0.0.1:9481/metrics",
+			"405",
+		},
 		{"without TLS", "curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:9481/metrics", "400"},
 	} {
 		if got := sh(t, n.Guest, c.script); got != c.want {
@@ -162,11 +188,13 @@ func promtoolAgrees(t *testing.T, n *bed.Node, _ string) {
 	if out := sh(t, n.Guest, "curl -fsS http://127.0.0.1:9480/metrics | promtool check metrics 2>&1"); out != "" {
 		t.Errorf("promtool: %s", out)
 	}
-	if out := sh(t, n.Guest, "curl -fsS -H 'Accept: application/openmetrics-text; version=1.0.0' http://127.0.0.1:9480/metrics | tail -1"); out != "# EOF" {
+	if out := sh(t, n.Guest,
+		"curl -fsS -H 'Accept: application/openmetrics-text; version=1.0.0' http://127.0.0.1:9480/metrics | tail -1"); out != "# EOF" {
 		t.Errorf("OpenMetrics ends in %q", out)
 	}
 	for _, expr := range []string{
-		"accelerator_temperature_celsius", "accelerator_gpu_utilization", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_UTIL",
+		"accelerator_temperature_celsius", "accelerator_gpu_utilization", "DCGM_FI_DEV_GPU_TEMP",
+		"DCGM_FI_DEV_GPU_UTIL",
 		`acceld_kind_state{kind="qemu-edu", state="ready"} == 1`,
 	} {
 		answers(t, n, soon, expr, some)
@@ -181,7 +209,8 @@ func heldBy(t *testing.T, n *bed.Node, pod string, devices int) {
 	stage.Check(t, err)
 	right := func(all []map[string]string) bool {
 		return len(all) == devices && !slices.ContainsFunc(all, func(m map[string]string) bool {
-			return m["pod"] != pod || m["namespace"] != "default" || m["pod_uid"] != string(p.UID) || m["container"] != "compute"
+			return m["pod"] != pod || m["namespace"] != "default" || m["pod_uid"] != string(p.UID) ||
+				m["container"] != "compute"
 		})
 	}
 	answers(t, n, soon, `accelerator_allocation_info{job="acceld"}`, right)
@@ -204,12 +233,16 @@ func podsFollowed(t *testing.T, n *bed.Node, image string) {
 	timed(t, "pod running -> its name on the series", func() { heldBy(t, n, "held", 2) })
 	oneSeries(t, n, "held", 2)
 	remove(t, n, "held")
-	timed(t, "pod deleted -> its name on no series", func() { answers(t, n, soon, "accelerator_allocation_info", none) })
+	timed(t, "pod deleted -> its name on no series", func() {
+		answers(t, n, soon, "accelerator_allocation_info", none)
+	})
 	stage.Check(t, n.Apply(ctx, stage.Pod("short", image, 1, "-expect", "1", "-hold", "20s")))
 	stage.Check(t, n.WaitPod(ctx, "default", "short", corev1.PodRunning))
 	heldBy(t, n, "short", 1)
 	stage.Check(t, n.WaitPod(ctx, "default", "short", corev1.PodSucceeded))
-	timed(t, "pod completed -> its name on no series", func() { answers(t, n, soon, "accelerator_allocation_info", none) })
+	timed(t, "pod completed -> its name on no series", func() {
+		answers(t, n, soon, "accelerator_allocation_info", none)
+	})
 	remove(t, n, "short")
 }
 
@@ -241,10 +274,12 @@ func claimsFollowed(t *testing.T, n *bed.Node, image string) {
 	ctx := stage.Within(t, 8*time.Minute)
 	stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(byClaims+monitored), 0o644))
 	offers(t, n, 2)
-	apply(t, n, stage.Claim("claims"), stage.ClaimPod("claims", image, "resourceClaimName: claims", "-expect", "1", "-hold", "2h"))
+	apply(t, n, stage.Claim("claims"), stage.ClaimPod("claims", image, "resourceClaimName: claims", "-expect", "1",
+		"-hold", "2h"))
 	stage.Check(t, n.WaitPod(ctx, "default", "claims", corev1.PodRunning))
 	timed(t, "pod with a claim running -> its name on the series", func() { heldBy(t, n, "claims", 1) })
-	answers(t, n, soon, fmt.Sprintf(`accelerator_allocation_info{job="acceld", claim="claims", resource=%q}`, stage.Class), some)
+	answers(t, n, soon, fmt.Sprintf(`accelerator_allocation_info{job="acceld", claim="claims", resource=%q}`,
+		stage.Class), some)
 	oneSeries(t, n, "claims", 1)
 	removeClaims(t, n, "claims")
 	answers(t, n, soon, "accelerator_allocation_info", none)

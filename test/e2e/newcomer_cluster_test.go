@@ -16,12 +16,13 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// TestNewcomerCluster reads the pages about a cluster from top to bottom in one with one node: what the README says about a cluster first,
-// installing and removing in every way last.
+// TestNewcomerCluster reads the pages about a cluster from top to bottom in one with one node: what the README says
+// about a cluster first, installing and removing in every way last.
 func TestNewcomerCluster(t *testing.T) {
 	vm.Require(t)
 	w := &world{
-		t: t, chapters: clusterChapters(), installed: released, strip: uninstalled, ready: nodeReady, o: bed.Options{Accelerators: 1},
+		t: t, chapters: clusterChapters(), installed: released, strip: uninstalled, ready: nodeReady,
+		o:       bed.Options{Accelerators: 1},
 		prepare: func(w *world) { stage.Check(w.t, w.s.Source(w.t.Context(), w.n.Guest)) },
 	}
 	for _, c := range w.chapters {
@@ -37,7 +38,8 @@ func released(w *world) bool {
 }
 
 func uninstalled(r *reader) {
-	out, err := r.s.Helm(stage.Within(r.t, 10*time.Minute), r.n, "uninstall", "acceld", "-n", agents, "--wait", "--timeout", "8m")
+	out, err := r.s.Helm(stage.Within(r.t, 10*time.Minute), r.n, "uninstall", "acceld", "-n", agents, "--wait",
+		"--timeout", "8m")
 	stage.Check(r.t, err)
 	r.t.Logf("%s", out)
 }
@@ -48,7 +50,8 @@ func nodeReady(r *reader) {
 	stage.Check(r.t, r.n.WaitCondition(stage.Within(r.t, soon), kube.ConditionType, "True", ""))
 	stage.Check(r.t, r.n.WaitAllocatable(stage.Within(r.t, soon), stage.Resource, 1))
 	r.must("kubectl -n " + agents + " rollout status deployment/acceld-controller --timeout=3m")
-	r.must("kubectl -n " + agents + " wait endpointslice/acceld-controller --for='jsonpath={.endpoints[0].targetRef.name}' --timeout=1m")
+	r.must("kubectl -n " + agents +
+		" wait endpointslice/acceld-controller --for='jsonpath={.endpoints[0].targetRef.name}' --timeout=1m")
 }
 
 // clusterChapters are what is read in a cluster, in this order.
@@ -57,9 +60,12 @@ func clusterChapters() []chapter {
 		{name: "readme", page: "README.md", only: []string{"on-a-cluster"}, bare: true},
 		{name: "status", page: "docs/status.md", only: []string{"in-a-browser-the-cluster"}},
 		{name: "policies", page: "docs/policies.md", before: []stop{
-			{"kubectl get acceleratorpolicies", func(r *reader) { apply(r.t, r.n, []byte(r.page("kind: AcceleratorPolicy", "name: edu\n"))) }},
+			{"kubectl get acceleratorpolicies", func(r *reader) {
+				apply(r.t, r.n, []byte(r.page("kind: AcceleratorPolicy", "name: edu\n")))
+			}},
 		}, after: func(r *reader) {
-			_, err := r.n.Kubectl(r.t.Context(), nil, "delete", "acceleratorpolicy", "edu", "--ignore-not-found", "--timeout=60s")
+			_, err := r.n.Kubectl(r.t.Context(), nil, "delete", "acceleratorpolicy", "edu", "--ignore-not-found",
+				"--timeout=60s")
 			stage.Check(r.t, err)
 		}},
 		{name: "partitions", page: "docs/partitions.md"},
@@ -67,25 +73,29 @@ func clusterChapters() []chapter {
 		{name: "monitoring", page: "docs/monitoring.md", before: []stop{
 			{"kubectl apply -k packaging/monitoring", prometheusOperator},
 		}, after: func(r *reader) {
-			_, err := r.n.Kubectl(r.t.Context(), nil, "delete", "-k", r.s.File("packaging/monitoring"), "--ignore-not-found")
+			_, err := r.n.Kubectl(r.t.Context(), nil, "delete", "-k", r.s.File("packaging/monitoring"),
+				"--ignore-not-found")
 			stage.Check(r.t, err)
 		}},
 		{name: "scheduling", page: "docs/scheduling.md", before: []stop{
 			{"for name in ca.crt", func(r *reader) { // the controller makes them when it becomes the leader
-				r.must(`kubectl -n acceld-system wait secret/acceld-controller-tls --for='jsonpath={.data.client\.key}' --timeout=2m`)
+				r.must(
+					`kubectl -n acceld-system wait secret/acceld-controller-tls --for='jsonpath={.data.client\.key}' --timeout=2m`)
 			}},
 			{"sudo install", func(r *reader) { // the host of the control plane is the node here
 				for _, file := range []string{"ca.crt", "client.crt", "client.key"} {
 					r.carry(file)
 				}
 			}},
-			{"kubectl -n acceld-system port-forward", func(r *reader) { // the page's pod waits, by the name that the question has
+			// the page's pod waits, by the name that the question has
+			{"kubectl -n acceld-system port-forward", func(r *reader) {
 				apply(r.t, r.n, []byte(strings.Replace(r.page("name: two-cards"), "name: two-cards", "name: job", 1)))
 			}},
 		}, after: func(r *reader) {
 			remove(r.t, r.n, "job")
 			r.tidy("rm -rf /etc/kubernetes/acceld /root/ca.crt /root/client.crt /root/client.key")
-			_, err := r.n.Kubectl(r.t.Context(), nil, "delete", "-k", r.s.File("packaging/manifests/cards"), "--ignore-not-found")
+			_, err := r.n.Kubectl(r.t.Context(), nil, "delete", "-k", r.s.File("packaging/manifests/cards"),
+				"--ignore-not-found")
 			stage.Check(r.t, err)
 		}},
 		{name: "migration", page: "docs/migration.md", bare: true, before: migrationStops(), after: noPeers},
@@ -117,13 +127,15 @@ func release(r *reader, repository string) {
 	stage.Check(r.t, remote.Tag(from.Tag("v2"), image, remote.WithContext(ctx)))
 }
 
-// prometheusOperator makes what of the Prometheus operator the page needs: its namespace, and the definitions of its kinds, its own. Nobody
-// acts on them here; TestOperator of test/prometheus has a real operator.
+// prometheusOperator makes what of the Prometheus operator the page needs: its namespace, and the definitions of its
+// kinds, its own. Nobody acts on them here; TestOperator of test/prometheus has a real operator.
 func prometheusOperator(r *reader) {
 	r.t.Helper()
 	kinds := []string{"servicemonitors", "podmonitors", "prometheusrules"}
 	definitions, err := prometheus.Definitions(stage.Within(r.t, soon), kinds...)
 	stage.Check(r.t, err)
-	apply(r.t, r.n, append(definitions, []byte("---\napiVersion: v1\nkind: Namespace\nmetadata: {name: monitoring}\n"))...)
-	r.must("kubectl wait --for=condition=Established --timeout=60s crd/" + strings.Join(kinds, ".monitoring.coreos.com crd/") + ".monitoring.coreos.com")
+	apply(r.t, r.n, append(definitions,
+		[]byte("---\napiVersion: v1\nkind: Namespace\nmetadata: {name: monitoring}\n"))...)
+	r.must("kubectl wait --for=condition=Established --timeout=60s crd/" + strings.Join(kinds,
+		".monitoring.coreos.com crd/") + ".monitoring.coreos.com")
 }

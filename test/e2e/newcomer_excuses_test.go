@@ -6,13 +6,29 @@ func excuses() []excuse {
 	return []excuse{
 		{"README.md", "make demo", "it is a scenario of its own"},
 		{"README.md", "make test", "it is all scenarios, and nearly this one"},
-		{"docs/install.md", "kubectl -n acceld-system logs job/acceld-remove", "only an uninstall that failed leaves the Job; TestChart reads its log then"},
+		{
+			"docs/install.md", "kubectl -n acceld-system logs job/acceld-remove",
+			"only an uninstall that failed leaves the Job; TestChart reads its log then",
+		},
 		{"docs/install.md", "oc apply", openShift},
-		{"docs/install.md", "helm install acceld packaging/chart --namespace acceld-system --set registry=registry.example.com/acceld --set openshift=true", openShift},
+		{
+			"docs/install.md",
+			"helm install acceld packaging/chart --namespace acceld-system --set registry=registry.example.com/acceld --set openshift=true",
+			openShift,
+		},
 		{"docs/install.md", "patches:", "a part of an overlay for API servers that are older than the bed's"},
-		{"docs/monitoring.md", "scrape_configs:", "a part of Prometheus' file; TestMonitoring has a Prometheus with one like it"},
-		{"docs/scheduling.md", "policies: true", "every option of the controller's file; cmd/acceld-controller holds it to the program"},
-		{"docs/scheduling.md", "apiVersion: kubescheduler.config.k8s.io/v1", "the scheduler's file; cmd/acceld-controller reads it, and TestCards has the real scheduler with one like it"},
+		{
+			"docs/monitoring.md", "scrape_configs:",
+			"a part of Prometheus' file; TestMonitoring has a Prometheus with one like it",
+		},
+		{
+			"docs/scheduling.md", "policies: true",
+			"every option of the controller's file; cmd/acceld-controller holds it to the program",
+		},
+		{
+			"docs/scheduling.md", "apiVersion: kubescheduler.config.k8s.io/v1",
+			"the scheduler's file; cmd/acceld-controller reads it, and TestCards has the real scheduler with one like it",
+		},
 		{"docs/status.md", "ssh -L", "it forwards a port from another machine, with a name of the reader's"},
 	}
 }

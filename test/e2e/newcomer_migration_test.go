@@ -10,8 +10,8 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// What is played of another operator: the DaemonSets by which one knows it, the label that the operator gives to nodes for one of them, and a
-// label of Node Feature Discovery, with a value that acceld would never write.
+// What is played of another operator: the DaemonSets by which one knows it, the label that the operator gives to nodes
+// for one of them, and a label of Node Feature Discovery, with a value that acceld would never write.
 const (
 	theirs    = "gpu-operator"
 	deployed  = "nvidia.com/gpu.deploy.driver"
@@ -37,23 +37,31 @@ spec:
 `, namespace, name, image, more)
 	}
 	return []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + theirs + "}\n" +
-		set(theirs, "nvidia-driver-daemonset", "      nodeSelector: {"+deployed+": \"true\"}\n") + set("kube-system", "nvidia-device-plugin-daemonset", ""))
+		set(theirs, "nvidia-driver-daemonset", "      nodeSelector: {"+deployed+": \"true\"}\n") + set("kube-system",
+		"nvidia-device-plugin-daemonset", ""))
 }
 
 // migrationStops are what happens beside the commands of the page: the old one is there, acts, and has gone.
 func migrationStops() []stop {
 	return []stop{
 		{"helm install", func(r *reader) {
-			r.must(r.here("make image PUSH=registry.example.com/acceld:v1 && make image CONTROLLER=1 PUSH=registry.example.com/acceld-controller:v1"))
+			r.must(
+				r.here(
+					"make image PUSH=registry.example.com/acceld:v1 && make image CONTROLLER=1 PUSH=registry.example.com/acceld-controller:v1"))
 			r.must("kubectl label --overwrite node " + bed.NodeName + " " + deployed + "=true")
-			r.must("kubectl label --overwrite --field-manager=nfd-master node " + bed.NodeName + " " + theirName + "=" + theirFact)
+			r.must("kubectl label --overwrite --field-manager=nfd-master node " + bed.NodeName + " " + theirName + "=" +
+				theirFact)
 			apply(r.t, r.n, peers(r.n.Image("bed/busybox:1")))
-			r.must("kubectl -n " + theirs + " rollout status daemonset/nvidia-driver-daemonset --timeout=3m && kubectl -n kube-system rollout status daemonset/nvidia-device-plugin-daemonset --timeout=3m")
+			r.must("kubectl -n " + theirs +
+				" rollout status daemonset/nvidia-driver-daemonset --timeout=3m && kubectl -n kube-system rollout status daemonset/nvidia-device-plugin-daemonset --timeout=3m")
 		}},
 		// The operator's part: it takes its pods off a node with the label.
-		{"kubectl get pods -A", func(r *reader) { r.must("kubectl label --overwrite node " + bed.NodeName + " " + deployed + "=false") }},
+		{"kubectl get pods -A", func(r *reader) {
+			r.must("kubectl label --overwrite node " + bed.NodeName + " " + deployed + "=false")
+		}},
 		{"kubectl label node node-7 --overwrite accelerators=acceld", func(r *reader) {
-			r.must(`timeout 180 bash -c 'while kubectl get pods -A -o name -l "app in (nvidia-driver-daemonset, nvidia-device-plugin-daemonset)" | grep -q .; do sleep 1; done'`)
+			r.must(
+				`timeout 180 bash -c 'while kubectl get pods -A -o name -l "app in (nvidia-driver-daemonset, nvidia-device-plugin-daemonset)" | grep -q .; do sleep 1; done'`)
 		}},
 		{"kubectl get node node-7", func(r *reader) {
 			node, err := r.n.Kube().CoreV1().Nodes().Get(stage.Within(r.t, soon), bed.NodeName, metav1.GetOptions{})
@@ -75,7 +83,8 @@ func migrationStops() []stop {
 
 // noPeers takes the old one away, and what the page has written.
 func noPeers(r *reader) {
-	if _, err := r.n.Kubectl(r.t.Context(), strings.NewReader(string(peers("none"))), "delete", "--ignore-not-found", "-f", "-"); err != nil {
+	if _, err := r.n.Kubectl(r.t.Context(), strings.NewReader(string(peers("none"))), "delete", "--ignore-not-found",
+		"-f", "-"); err != nil {
 		r.t.Logf("left behind: %v", err)
 	}
 	for _, label := range []string{theirName, deployed, "accelerators", "nvidia.com/gpu.deploy.operands"} {

@@ -124,7 +124,8 @@ func (c chapter) of(pages map[string][]step, all []chapter) []step {
 	}
 	var out []step
 	for _, s := range pages[c.page] {
-		if len(c.only) > 0 && slices.Contains(c.only, s.section) || len(c.only) == 0 && !slices.Contains(others, s.section) {
+		if len(c.only) > 0 && slices.Contains(c.only, s.section) || len(c.only) == 0 && !slices.Contains(others,
+			s.section) {
 			out = append(out, s)
 		}
 	}
@@ -163,7 +164,8 @@ func (s step) use() string {
 		return useDefinition
 	case s.info == "yaml partitions":
 		return usePartitions
-	case yaml.Unmarshal([]byte(first), &object) == nil && object.APIVersion != "" && object.Kind != "" && len(object.Metadata) > 0:
+	case yaml.Unmarshal([]byte(first), &object) == nil && object.APIVersion != "" && object.Kind != "" &&
+		len(object.Metadata) > 0:
 		return useObject
 	case s.named() != "":
 		return useFile
@@ -177,8 +179,8 @@ const (
 	atDesk = "desk"
 )
 
-// place is where a command is typed, by its first word: what is about a host on the node, everything else at the own desk, in a clone of
-// the repository.
+// place is where a command is typed, by its first word: what is about a host on the node, everything else at the own
+// desk, in a clone of the repository.
 func place(command string) (string, error) {
 	words := strings.Fields(command)
 	for len(words) > 0 && strings.Contains(words[0], "=") {
@@ -259,8 +261,8 @@ func audit(pages map[string][]step, host, cluster []chapter, excuses []excuse) [
 	return faults
 }
 
-// TestNewcomerReadsAll: a block of a page that no chapter of TestNewcomer carries out and no row excuses is a failure, and so is a chapter or a
-// row for what is not there. It needs no guest.
+// TestNewcomerReadsAll: a block of a page that no chapter of TestNewcomer carries out and no row excuses is a failure,
+// and so is a chapter or a row for what is not there. It needs no guest.
 func TestNewcomerReadsAll(t *testing.T) {
 	pages, err := book("../..")
 	if err != nil {
@@ -294,7 +296,10 @@ func TestNewcomerAudit(t *testing.T) {
 			[]chapter{one},
 			nil,
 			[]excuse{fragment, strange},
-			[]string{`p.md:14: "# mine/x.yaml" is carried out by 0 chapters []`, `p.md:19: "apiVersion: v1" is carried out by 0 chapters []`},
+			[]string{
+				`p.md:14: "# mine/x.yaml" is carried out by 0 chapters []`,
+				`p.md:19: "apiVersion: v1" is carried out by 0 chapters []`,
+			},
 		},
 		{
 			"two read the same, one of them without a cluster",
@@ -302,7 +307,8 @@ func TestNewcomerAudit(t *testing.T) {
 			[]chapter{two},
 			[]excuse{fragment, strange},
 			[]string{
-				`p.md:14: "# mine/x.yaml" is carried out by 2 chapters ["two" "two"]`, `p.md:19: "apiVersion: v1" is carried out by 2 chapters ["two" "two"]`,
+				`p.md:14: "# mine/x.yaml" is carried out by 2 chapters ["two" "two"]`,
+				`p.md:19: "apiVersion: v1" is carried out by 2 chapters ["two" "two"]`,
 				`p.md:19: objects need a cluster, and chapter "two" has none`,
 			},
 		},
@@ -311,15 +317,22 @@ func TestNewcomerAudit(t *testing.T) {
 			[]chapter{one},
 			[]chapter{two},
 			nil,
-			[]string{`p.md:10: nobody knows what to do with the YAML that begins with "a: 1"`, `p.md:30: nobody knows where "ls" is typed`},
+			[]string{
+				`p.md:10: nobody knows what to do with the YAML that begins with "a: 1"`,
+				`p.md:30: nobody knows where "ls" is typed`,
+			},
 		},
 		{
 			"what names nothing",
-			[]chapter{{name: "one", page: "p.md", only: []string{"one", "three"}, before: []stop{{"acceld doctor", nil}}}, {name: "none", page: "q.md"}},
+			[]chapter{{
+				name: "one", page: "p.md", only: []string{"one", "three"},
+				before: []stop{{"acceld doctor", nil}},
+			}, {name: "none", page: "q.md"}},
 			[]chapter{two},
 			[]excuse{fragment, strange, {"p.md", "rm", "it is gone"}, {"p.md", "make", ""}},
 			[]string{
-				`chapter "none" has no step`, `chapter "one": no step of it begins with "acceld doctor"`, `chapter "one": p.md has no section "three" with a step`,
+				`chapter "none" has no step`, `chapter "one": no step of it begins with "acceld doctor"`,
+				`chapter "one": p.md has no section "three" with a step`,
 				`excused without a reason: p.md: "make"`, `excused, and not there: p.md: "rm"`,
 			},
 		},

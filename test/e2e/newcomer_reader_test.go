@@ -31,8 +31,8 @@ func endings() map[string][]int {
 	}
 }
 
-// world is where pages are read: a guest, and the desk of whoever reads, with a clone of the repository. It lives as long as the scenario;
-// the guest is started by the first chapter that is read.
+// world is where pages are read: a guest, and the desk of whoever reads, with a clone of the repository. It lives as
+// long as the scenario; the guest is started by the first chapter that is read.
 type world struct {
 	t        *testing.T
 	o        bed.Options
@@ -45,8 +45,8 @@ type world struct {
 	acceld   string // the program that reads what pages show, where there is no cluster the node's own
 	// names are what pages call something, and what it is called here, in turn.
 	names []string
-	// prepare makes the guest what a reader has before the first page; installed tells whether acceld is there; strip takes it off; ready
-	// waits until it is ready.
+	// prepare makes the guest what a reader has before the first page; installed tells whether acceld is there; strip
+	// takes it off; ready waits until it is ready.
 	prepare   func(w *world)
 	installed func(w *world) bool
 	strip     func(r *reader)
@@ -215,7 +215,10 @@ func indented(out string) string {
 
 // argv is a command of a page for a shell of the node: root needs no sudo.
 func argv(text string) []string {
-	return []string{"env", "-C", "/root", "HOME=/root", "DEBIAN_FRONTEND=noninteractive", "bash", "-o", "pipefail", "-c", "sudo() { \"$@\"; }\n" + text}
+	return []string{
+		"env", "-C", "/root", "HOME=/root", "DEBIAN_FRONTEND=noninteractive", "bash", "-o", "pipefail",
+		"-c", "sudo() { \"$@\"; }\n" + text,
+	}
 }
 
 // run carries out a command to its end.
@@ -268,8 +271,8 @@ func (s *shown) String() string {
 	return s.text.String()
 }
 
-// follow starts a command that goes on until it is interrupted, sees that it shows something, and interrupts it: at once, or, when it is kept,
-// at the end of the page.
+// follow starts a command that goes on until it is interrupted, sees that it shows something, and interrupts it: at
+// once, or, when it is kept, at the end of the page.
 func (r *reader) follow(where, text string, keep bool) string {
 	r.t.Helper()
 	said := &shown{first: make(chan struct{})}
@@ -319,8 +322,8 @@ driver: {binds: npu, modules: [{name: npu}]}
 partitions:
 `
 
-// write does with a block of YAML what a reader does: a file that is named is written, the rest is given to the program that it is for, which
-// must have nothing to say against it.
+// write does with a block of YAML what a reader does: a file that is named is written, the rest is given to the program
+// that it is for, which must have nothing to say against it.
 func (r *reader) write(s step) {
 	r.t.Helper()
 	text := r.here(s.text)

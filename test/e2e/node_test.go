@@ -47,7 +47,10 @@ func logDurations(t *testing.T, g *bed.Guest) {
 	t.Helper()
 	m, err := stage.Machine(t.Context(), g)
 	stage.Check(t, err)
-	for _, s := range []accel.State{accel.Absent, accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing, accel.PluginMissing, accel.KubeletPending, accel.Unwatched} {
+	for _, s := range []accel.State{
+		accel.Absent, accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing,
+		accel.PluginMissing, accel.KubeletPending, accel.Unwatched,
+	} {
 		t.Logf("  in %-16s %8.3f s", s, m.Status[stage.Kind].Took[s].Seconds())
 	}
 }
@@ -55,7 +58,10 @@ func logDurations(t *testing.T, g *bed.Guest) {
 func clusterSees(t *testing.T, n *bed.Node, _ string) {
 	ctx := stage.Within(t, soon)
 	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
-	for _, p := range []accel.Published{accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery} {
+	for _, p := range []accel.Published{
+		accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin,
+		accel.DeviceMonitoring, accel.FeatureDiscovery,
+	} {
 		stage.Check(t, n.WaitLabel(ctx, fmt.Sprintf("acceld.dev/%s-%s", p, stage.Kind), "ready"))
 	}
 	stage.Check(t, n.WaitLabel(ctx, "acceld.dev/qemu-edu.count", "2"))
@@ -64,7 +70,10 @@ func clusterSees(t *testing.T, n *bed.Node, _ string) {
 	stage.Check(t, n.WaitTaint(ctx, "acceld.dev/not-ready", false))
 	metrics, _, err := stage.Get(ctx, n.Guest, "/metrics")
 	stage.Check(t, err)
-	for _, want := range []string{`acceld_kind_state{kind="qemu-edu",state="ready"} 1`, "accelerator_temperature_celsius{", "accelerator_up{"} {
+	for _, want := range []string{
+		`acceld_kind_state{kind="qemu-edu",state="ready"} 1`,
+		"accelerator_temperature_celsius{", "accelerator_up{",
+	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("/metrics has no %s", want)
 		}
@@ -74,7 +83,8 @@ func clusterSees(t *testing.T, n *bed.Node, _ string) {
 			t.Errorf("%s: %d %s %v", path, status, body, err)
 		}
 	}
-	events, err := n.Kube().EventsV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "regarding.kind=Node"})
+	events, err := n.Kube().EventsV1().Events("default").List(ctx,
+		metav1.ListOptions{FieldSelector: "regarding.kind=Node"})
 	stage.Check(t, err)
 	seen := 0
 	for _, e := range events.Items {
@@ -89,7 +99,8 @@ func clusterSees(t *testing.T, n *bed.Node, _ string) {
 }
 
 func podComputes(t *testing.T, n *bed.Node, image string) {
-	// After its API server was away the kubelet alone was seen to take a minute and a half until it looked for new pods.
+	// After its API server was away the kubelet alone was seen to take a minute and a half until it looked for new
+	// pods.
 	ctx := stage.Within(t, 5*time.Minute)
 	for name, devices := range map[string]int{"one": 1, "both": 2} {
 		timed(t, fmt.Sprintf("pod with %d devices applied -> computed", devices), func() {
@@ -107,7 +118,8 @@ func podComputes(t *testing.T, n *bed.Node, image string) {
 
 func remove(t *testing.T, n *bed.Node, pods ...string) {
 	t.Helper()
-	_, err := n.Kubectl(stage.Within(t, soon), nil, append([]string{"-n", "default", "delete", "pod", "--wait", "--ignore-not-found"}, pods...)...)
+	_, err := n.Kubectl(stage.Within(t, soon), nil,
+		append([]string{"-n", "default", "delete", "pod", "--wait", "--ignore-not-found"}, pods...)...)
 	stage.Check(t, err)
 }
 
@@ -115,8 +127,15 @@ func driftRepaired(t *testing.T, n *bed.Node, _ string) {
 	for _, c := range []struct{ name, spoil, mended string }{
 		{"module removed", "rmmod edu", "test -e /sys/module/edu && test -c /dev/edu0 && test -c /dev/edu1"},
 		{"CDI spec deleted", "rm /var/run/cdi/qemu.org-edu.json", "test -s /var/run/cdi/qemu.org-edu.json"},
-		{"CDI spec edited", "echo '{}' > /var/run/cdi/qemu.org-edu.json", "grep -q 0000: /var/run/cdi/qemu.org-edu.json"},
-		{"device unbound", "echo 0000:01:00.0 > /sys/bus/pci/drivers/edu/unbind || echo $(ls /sys/bus/pci/drivers/edu | grep 0000: | head -1) > /sys/bus/pci/drivers/edu/unbind", "test $(ls /sys/bus/pci/drivers/edu | grep -c 0000:) = 2"},
+		{
+			"CDI spec edited", "echo '{}' > /var/run/cdi/qemu.org-edu.json",
+			"grep -q 0000: /var/run/cdi/qemu.org-edu.json",
+		},
+		{
+			"device unbound",
+			"echo 0000:01:00.0 > /sys/bus/pci/drivers/edu/unbind || echo $(ls /sys/bus/pci/drivers/edu | grep 0000: | head -1) > /sys/bus/pci/drivers/edu/unbind",
+			"test $(ls /sys/bus/pci/drivers/edu | grep -c 0000:) = 2",
+		},
 		{"device node deleted", "rm /dev/edu0", "test -c /dev/edu0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -158,7 +177,8 @@ func killedUnderPod(t *testing.T, n *bed.Node, image string) {
 	}
 	same, err := n.Kube().CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
 	stage.Check(t, err)
-	if same.Status.Phase != corev1.PodRunning || same.Status.ContainerStatuses[0].RestartCount != 0 || same.UID != pod.UID {
+	if same.Status.Phase != corev1.PodRunning || same.Status.ContainerStatuses[0].RestartCount != 0 ||
+		same.UID != pod.UID {
 		t.Errorf("the pod did not stay: %+v", same.Status)
 	}
 	remove(t, n, "holder")
@@ -180,9 +200,10 @@ func restarts(t *testing.T, n *bed.Node, image string) {
 		stage.Check(t, c.restart(stage.Within(t, soon)))
 		timed(t, c.name+" restarted -> allocatable and ready", func() {
 			if c.again {
-				_, err := stage.WaitMachine(stage.Within(t, soon), n.Guest, "a new registration", func(m accel.Machine) bool {
-					return m.Have[stage.Kind].Plugin.Registrations > before
-				})
+				_, err := stage.WaitMachine(stage.Within(t, soon), n.Guest, "a new registration",
+					func(m accel.Machine) bool {
+						return m.Have[stage.Kind].Plugin.Registrations > before
+					})
 				stage.Check(t, err)
 			}
 			reaches(t, n.Guest, accel.Ready, soon)
@@ -284,8 +305,8 @@ func sickAndWell(t *testing.T, n *bed.Node, _ string) {
 	stage.Check(t, n.WaitCondition(ctx, "AcceleratorsReady", "True", ""))
 }
 
-// gateRefuses: the kubelet restarts a container with the devices it was given once, without asking anybody. The hook does
-// not let it start with one that has become sick, and says so in the pod's events.
+// gateRefuses: the kubelet restarts a container with the devices it was given once, without asking anybody. The hook
+// does not let it start with one that has become sick, and says so in the pod's events.
 func gateRefuses(t *testing.T, n *bed.Node, image string) {
 	ctx := stage.Within(t, 5*time.Minute)
 	stage.Check(t, n.Apply(ctx, restarted(stage.Pod("gated", image, 1, "-expect", "1", "-hold", "2h"))))
@@ -294,7 +315,8 @@ func gateRefuses(t *testing.T, n *bed.Node, image string) {
 	sh(t, n.Guest, `echo fail > /sys/bus/pci/devices/$1/inject_error; pkill -KILL edu-check || true`, id)
 	message := ""
 	for message == "" {
-		events, err := n.Kube().CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=gated"})
+		events, err := n.Kube().CoreV1().Events("default").List(ctx,
+			metav1.ListOptions{FieldSelector: "involvedObject.name=gated"})
 		stage.Check(t, err)
 		for _, e := range events.Items {
 			if strings.Contains(e.Message, "acceld: ") && strings.Contains(e.Message, id) {
@@ -321,6 +343,7 @@ func gateRefuses(t *testing.T, n *bed.Node, image string) {
 // held returns the device that the only running edu-check has open.
 func held(t *testing.T, g *bed.Guest) string {
 	t.Helper()
-	node := sh(t, g, `pid=$(pgrep -o edu-check); for f in /proc/$pid/fd/*; do l=$(readlink $f); case $l in /dev/edu*) echo ${l#/dev/};; esac; done | head -1`)
+	node := sh(t, g,
+		`pid=$(pgrep -o edu-check); for f in /proc/$pid/fd/*; do l=$(readlink $f); case $l in /dev/edu*) echo ${l#/dev/};; esac; done | head -1`)
 	return sh(t, g, `basename $(readlink -f /sys/class/accelerator_edu/$1/device)`, node)
 }

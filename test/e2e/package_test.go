@@ -31,7 +31,8 @@ func TestPackage(t *testing.T) {
 	if out := sh(t, g, "curl -fsS http://127.0.0.1:9480/healthz"); !strings.Contains(out, stage.Kind) {
 		t.Errorf("/healthz: %s", out)
 	}
-	if out := sh(t, g, "systemctl is-enabled acceld.service acceld.socket acceld-early.service; systemctl is-active acceld.service acceld.socket"); out != "enabled\nenabled\nenabled\nactive\nactive" {
+	if out := sh(t, g,
+		"systemctl is-enabled acceld.service acceld.socket acceld-early.service; systemctl is-active acceld.service acceld.socket"); out != "enabled\nenabled\nenabled\nactive\nactive" {
 		t.Errorf("the units are %q", out)
 	}
 	sh(t, g, "edu-check -expect 1; acceld doctor; test -x /etc/kernel/postinst.d/zz-acceld")
@@ -42,7 +43,9 @@ func TestPackage(t *testing.T) {
 		if now := facts(t, g); now != driver {
 			t.Errorf("%s the driver is %q, before %q", when, now, driver)
 		}
-		if now := sh(t, g, "systemctl show -p MainPID --value holder; journalctl -u holder | grep -c gone || true"); now != holder+"\n0" {
+		if now := sh(t, g,
+			"systemctl show -p MainPID --value holder; journalctl -u holder | grep -c gone || true"); now != holder+
+			"\n0" {
 			t.Errorf("%s the holder of a device is %q, before %q", when, now, holder)
 		}
 	}
@@ -60,7 +63,9 @@ func TestPackage(t *testing.T) {
 	t.Run("what an administrator stopped stays stopped", func(t *testing.T) {
 		sh(t, g, "systemctl disable --now acceld.service acceld.socket")
 		apt(t, g, "install", "--reinstall", "/root/young.deb")
-		if out := sh(t, g, "systemctl is-enabled acceld.service || true; systemctl is-active acceld.service || true"); out != "disabled\ninactive" {
+		if out := sh(t, g,
+			"systemctl is-enabled acceld.service || true; systemctl is-active acceld.service || true"); out !=
+			"disabled\ninactive" {
 			t.Errorf("it is %q", out)
 		}
 		sh(t, g, "systemctl enable --now acceld.socket acceld.service")
@@ -68,7 +73,9 @@ func TestPackage(t *testing.T) {
 	})
 	t.Run("remove leaves the driver", func(t *testing.T) {
 		apt(t, g, "remove", "acceld")
-		if out := sh(t, g, "systemctl is-active acceld.service acceld.socket || true; curl -fsS http://127.0.0.1:9480/healthz || echo silent"); !strings.HasSuffix(out, "silent") || strings.Contains(out, "active\n") && !strings.Contains(out, "inactive\n") {
+		if out := sh(t, g,
+			"systemctl is-active acceld.service acceld.socket || true; curl -fsS http://127.0.0.1:9480/healthz || echo silent"); !strings.HasSuffix(out,
+			"silent") || strings.Contains(out, "active\n") && !strings.Contains(out, "inactive\n") {
 			t.Errorf("it still answers: %s", out)
 		}
 		sh(t, g, "test ! -e /usr/bin/acceld && test -d /var/lib/acceld/kmod")
@@ -77,7 +84,8 @@ func TestPackage(t *testing.T) {
 	t.Run("purge names who uses the driver", func(t *testing.T) {
 		res, err := g.Sh(stage.Within(t, soon), "DEBIAN_FRONTEND=noninteractive apt-get purge -y acceld 2>&1")
 		stage.Check(t, err)
-		if res.OK() || !strings.Contains(res.Stdout, "edu-check") || !strings.Contains(res.Stdout, "purge the package again") {
+		if res.OK() || !strings.Contains(res.Stdout, "edu-check") ||
+			!strings.Contains(res.Stdout, "purge the package again") {
 			t.Errorf("status %d: %s", res.Status, res.Stdout)
 		}
 		same(t, "after a purge that was refused")
@@ -89,7 +97,8 @@ func TestPackage(t *testing.T) {
 		if diff := stage.Unlike(before, snapshot(t, g), "/var/lib/dpkg/", "/var/lib/apt/"); diff != "" {
 			t.Errorf("the host is not as it was:\n%s", diff)
 		}
-		if out := sh(t, g, "grep -rl acceld /var/lib/dpkg/info /var/lib/dpkg/status /var/lib/systemd 2>/dev/null || true; ls /var/lib/dpkg/info | grep acceld || true"); out != "" {
+		if out := sh(t, g,
+			"grep -rl acceld /var/lib/dpkg/info /var/lib/dpkg/status /var/lib/systemd 2>/dev/null || true; ls /var/lib/dpkg/info | grep acceld || true"); out != "" {
 			t.Errorf("left: %s", out)
 		}
 	})
@@ -98,7 +107,10 @@ func TestPackage(t *testing.T) {
 // apt runs apt-get, which asks nothing.
 func apt(t *testing.T, g *bed.Guest, args ...string) string {
 	t.Helper()
-	argv := append([]string{"env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-y", "-o", "Dpkg::Options::=--force-confold"}, args...)
+	argv := append([]string{
+		"env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-y", "-o",
+		"Dpkg::Options::=--force-confold",
+	}, args...)
 	res, err := g.Run(stage.Within(t, 3*time.Minute), argv...)
 	stage.Check(t, stage.Must(res, err))
 	return res.Stdout + res.Stderr

@@ -11,8 +11,8 @@ import (
 	"github.com/acceld/acceld/test/vm/image"
 )
 
-// TestOneCompile: two nodes with one kernel and an empty registry. One of them builds and publishes, the other waits for
-// that, and says so.
+// TestOneCompile: two nodes with one kernel and an empty registry. One of them builds and publishes, the other waits
+// for that, and says so.
 func TestOneCompile(t *testing.T) {
 	first, second, s := stage.StartPair(t, bed.Options{Accelerators: 1})
 	registry, err := image.Serve(0)
@@ -28,7 +28,8 @@ func TestOneCompile(t *testing.T) {
 	timed(t, "DaemonSet applied -> both nodes ready, driver built once", func() {
 		for _, n := range nodes {
 			go func() {
-				_, err := stage.WaitMachine(stage.Within(t, 10*time.Minute), n.Guest, "node "+n.Name()+" to be ready", stage.InState(accel.Ready))
+				_, err := stage.WaitMachine(stage.Within(t, 10*time.Minute), n.Guest, "node "+n.Name()+" to be ready",
+					stage.InState(accel.Ready))
 				waits <- err
 			}()
 		}
@@ -40,7 +41,8 @@ func TestOneCompile(t *testing.T) {
 	for _, n := range nodes {
 		m, err := stage.Machine(t.Context(), n.Guest)
 		stage.Check(t, err)
-		pod, err := first.Kubectl(t.Context(), nil, "-n", "acceld-system", "get", "pods", "-o", "name", "--field-selector", "spec.nodeName="+n.Name())
+		pod, err := first.Kubectl(t.Context(), nil, "-n", "acceld-system", "get", "pods", "-o", "name",
+			"--field-selector", "spec.nodeName="+n.Name())
 		stage.Check(t, err)
 		log, err := first.Kubectl(t.Context(), nil, "-n", "acceld-system", "logs", strings.TrimSpace(pod))
 		stage.Check(t, err)

@@ -19,7 +19,8 @@ const (
 	quarters = stage.Resource + "-quarter"
 )
 
-// TestPartitions divides one of two devices, with a kubelet that counts and pods that compute. Its parts build on each other.
+// TestPartitions divides one of two devices, with a kubelet that counts and pods that compute. Its parts build on each
+// other.
 func TestPartitions(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
@@ -45,7 +46,8 @@ func TestPartitions(t *testing.T) {
 // divide divides the device with the node /dev/edu0 and returns how many parts it has then.
 func divide(t *testing.T, g *bed.Guest, parts int) string {
 	t.Helper()
-	return sh(t, g, `f=/sys/class/accelerator_edu/edu0/device/partitions; (echo $1 > $f) 2>/dev/null || true; cat $f`, fmt.Sprint(parts))
+	return sh(t, g, `f=/sys/class/accelerator_edu/edu0/device/partitions; (echo $1 > $f) 2>/dev/null || true; cat $f`,
+		fmt.Sprint(parts))
 }
 
 // counts waits until the kubelet offers as many of each resource.
@@ -72,7 +74,8 @@ func dividedInHalves(t *testing.T, n *bed.Node, _ string) {
 	var parts []string
 	for _, a := range m.Have[stage.Kind].Accelerators {
 		for _, p := range a.Partitions {
-			parts = append(parts, fmt.Sprintf("%s %s %s %d", strings.TrimPrefix(p.ID, a.ID), p.Profile, p.Health.State, len(p.Nodes)))
+			parts = append(parts, fmt.Sprintf("%s %s %s %d", strings.TrimPrefix(p.ID, a.ID), p.Profile, p.Health.State,
+				len(p.Nodes)))
 		}
 	}
 	if got := strings.Join(parts, ", "); got != "-half-p0 half healthy 1, -half-p1 half healthy 1" {
@@ -104,7 +107,8 @@ func halfComputes(t *testing.T, n *bed.Node, image string) {
 		stage.Check(t, n.Apply(ctx, stage.PodOf(halves, name, image, 1, "-expect", "1", "-hold", "2h")))
 		stage.Check(t, n.WaitPod(ctx, "default", name, corev1.PodRunning))
 	}
-	if users := sh(t, n.Guest, `for p in $(pgrep edu-check); do for f in /proc/$p/fd/*; do readlink $f; done; done | grep ^/dev/edu0p | sort | xargs`); users != "/dev/edu0p0 /dev/edu0p1" {
+	if users := sh(t, n.Guest,
+		`for p in $(pgrep edu-check); do for f in /proc/$p/fd/*; do readlink $f; done; done | grep ^/dev/edu0p | sort | xargs`); users != "/dev/edu0p0 /dev/edu0p1" {
 		t.Errorf("the pods have %q open, want a half each", users)
 	}
 	if got := divide(t, n.Guest, 4); got != "2" {
@@ -133,7 +137,8 @@ func quartersAndWhole(t *testing.T, n *bed.Node, image string) {
 
 // halfClaim is a claim for a half, and a pod that computes on it.
 func halfClaim(name, image string, args ...string) []byte {
-	claim := strings.Replace(string(stage.Claim(name)), "deviceClassName: "+stage.Class, "deviceClassName: half."+stage.Class, 1)
+	claim := strings.Replace(string(stage.Claim(name)), "deviceClassName: "+stage.Class,
+		"deviceClassName: half."+stage.Class, 1)
 	return append([]byte(claim), stage.ClaimPod(name, image, "resourceClaimName: "+name, args...)...)
 }
 
@@ -166,7 +171,8 @@ func halfByClaim(t *testing.T, n *bed.Node, image string) {
 	reaches(t, n.Guest, accel.Ready, soon)
 }
 
-// countedPartitions: with counters in the definition the API server has the partitions that could be, and what each takes.
+// countedPartitions: with counters in the definition the API server has the partitions that could be, and what each
+// takes.
 func countedPartitions(t *testing.T, n *bed.Node, s *stage.Stage, image string) {
 	ctx := stage.Within(t, 8*time.Minute)
 	definition := readFile(t, s.File("vendors/qemu/edu.yaml"))
@@ -189,7 +195,8 @@ func countedPartitions(t *testing.T, n *bed.Node, s *stage.Stage, image string) 
 		}
 		return devices, sets
 	}
-	for devices, sets := told(); devices != 14 || sets != 2; devices, sets = told() { // 2 devices with 2 halves and 4 quarters each
+	// 2 devices with 2 halves and 4 quarters each
+	for devices, sets := told(); devices != 14 || sets != 2; devices, sets = told() {
 		if ctx.Err() != nil {
 			t.Fatalf("%d devices and %d counter sets in the slices, want 14 and 2", devices, sets)
 		}

@@ -37,7 +37,8 @@ spec:
 // policyState waits until the condition Ready of the policy has a reason.
 func policyState(t *testing.T, n *bed.Node, reason string, d time.Duration) {
 	t.Helper()
-	_, err := n.Kubectl(stage.Within(t, d), nil, "wait", "acceleratorpolicy/edu", "--timeout="+d.String(), `--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=`+reason)
+	_, err := n.Kubectl(stage.Within(t, d), nil, "wait", "acceleratorpolicy/edu", "--timeout="+d.String(),
+		`--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=`+reason)
 	text, _ := n.Kubectl(stage.Within(t, soon), nil, "get", "acceleratorpolicies", "-o", "wide")
 	t.Logf("\n%s", text)
 	if err != nil {
@@ -125,9 +126,9 @@ type fleet struct {
 	order func() []string
 }
 
-// TestPolicy: two nodes of one cluster replace their driver one after the other under a workload with a disruption budget, as
-// a policy orders, with the controller as its pods, which have the rights of the manifests, and the agents held to their nodes. Its parts
-// build on each other.
+// TestPolicy: two nodes of one cluster replace their driver one after the other under a workload with a disruption
+// budget, as a policy orders, with the controller as its pods, which have the rights of the manifests, and the agents
+// held to their nodes. Its parts build on each other.
 func TestPolicy(t *testing.T) {
 	first, second, s := stage.StartPair(t, bed.Options{Accelerators: 1})
 	f := &fleet{first: first, nodes: []*bed.Node{first, second}, s: s}
@@ -181,7 +182,8 @@ func underDeployment(t *testing.T, f *fleet) {
 	apply(t, f.first, fmt.Appendf(nil, workload, f.image, stage.Resource))
 	available := func() {
 		t.Helper()
-		_, err := f.first.Kubectl(stage.Within(t, 3*time.Minute), nil, "wait", "deployment/compute", "--for=jsonpath={.status.availableReplicas}=2", "--timeout=3m")
+		_, err := f.first.Kubectl(stage.Within(t, 3*time.Minute), nil, "wait", "deployment/compute",
+			"--for=jsonpath={.status.availableReplicas}=2", "--timeout=3m")
 		stage.Check(t, err)
 	}
 	available()
@@ -261,7 +263,8 @@ func (f *fleet) holding(t *testing.T) map[string]corev1.Pod {
 		stage.Check(t, err)
 		by := map[string]corev1.Pod{}
 		for _, p := range pods.Items {
-			if s := p.Status; s.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && len(s.ContainerStatuses) == 1 && s.ContainerStatuses[0].Ready {
+			if s := p.Status; s.Phase == corev1.PodRunning && p.DeletionTimestamp == nil &&
+				len(s.ContainerStatuses) == 1 && s.ContainerStatuses[0].Ready {
 				by[p.Spec.NodeName] = p
 			}
 		}
@@ -271,11 +274,13 @@ func (f *fleet) holding(t *testing.T) map[string]corev1.Pod {
 	}
 }
 
-// underDaemonSet: a drain leaves the pods of DaemonSets where they are, and one that keeps a device keeps its driver. The node that has its
-// slot says who it is, and nobody else begins; no pod is ended. When the policy says that they are to be evicted the agent does it, once
-// it has the right, and not the controller: the pod that the DaemonSet makes in its place waits for the new driver.
+// underDaemonSet: a drain leaves the pods of DaemonSets where they are, and one that keeps a device keeps its driver.
+// The node that has its slot says who it is, and nobody else begins; no pod is ended. When the policy says that they
+// are to be evicted the agent does it, once it has the right, and not the controller: the pod that the DaemonSet makes
+// in its place waits for the new driver.
 func underDaemonSet(t *testing.T, f *fleet) {
-	_, err := f.first.Kubectl(stage.Within(t, 2*time.Minute), nil, "-n", "default", "delete", "deployment/compute", "pdb/compute", "--wait", "--cascade=foreground")
+	_, err := f.first.Kubectl(stage.Within(t, 2*time.Minute), nil, "-n", "default", "delete", "deployment/compute",
+		"pdb/compute", "--wait", "--cascade=foreground")
 	stage.Check(t, err)
 	apply(t, f.first, fmt.Appendf(nil, daemons, f.image, stage.Resource))
 	before, begun := f.holding(t), f.seen()
@@ -295,8 +300,11 @@ func underDaemonSet(t *testing.T, f *fleet) {
 	}
 	asked := func(holders string) {
 		t.Helper()
-		p := fmt.Sprintf("  upgrade: {maxParallel: 1, maxUnavailable: 1, drain: {}}\n  kinds: {qemu-edu: {driver: {version: %q, upgrade: {holders: %s}}}}\n", stage.Version, holders)
-		apply(t, f.first, []byte("apiVersion: acceld.dev/v1alpha1\nkind: AcceleratorPolicy\nmetadata: {name: edu}\nspec:\n"+p))
+		p := fmt.Sprintf(
+			"  upgrade: {maxParallel: 1, maxUnavailable: 1, drain: {}}\n  kinds: {qemu-edu: {driver: {version: %q, upgrade: {holders: %s}}}}\n",
+			stage.Version, holders)
+		apply(t, f.first,
+			[]byte("apiVersion: acceld.dev/v1alpha1\nkind: AcceleratorPolicy\nmetadata: {name: edu}\nspec:\n"+p))
 	}
 	// stuck waits until one node has its slot and cannot use it, and returns what it says.
 	stuck := func(reason accel.Reason) string {
@@ -311,11 +319,13 @@ func underDaemonSet(t *testing.T, f *fleet) {
 					if pod := before[n.Name()].Name; !strings.Contains(u.Failure.Message, "default/"+pod) {
 						t.Errorf("%s does not name the pod %s: %s", n.Name(), pod, u.Failure.Message)
 					}
-					stage.Check(t, n.WaitNode(stage.Within(t, soon), "the condition names the pod", func(node *corev1.Node) bool {
-						return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-							return string(c.Type) == kube.ConditionType && strings.Contains(c.Message, string(reason)) && strings.Contains(c.Message, before[n.Name()].Name)
-						})
-					}))
+					stage.Check(t, n.WaitNode(stage.Within(t, soon), "the condition names the pod",
+						func(node *corev1.Node) bool {
+							return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+								return string(c.Type) == kube.ConditionType && strings.Contains(c.Message,
+									string(reason)) && strings.Contains(c.Message, before[n.Name()].Name)
+							})
+						}))
 					return n.Name()
 				}
 			}
@@ -349,8 +359,8 @@ func underDaemonSet(t *testing.T, f *fleet) {
 	f.uncordoned(t)
 }
 
-// TestPartition: the real scheduler keeps a pod that wants no accelerator away from a node of a policy, and lets one of high
-// priority take the place of one of low priority; when the policy goes, so does all of it.
+// TestPartition: the real scheduler keeps a pod that wants no accelerator away from a node of a policy, and lets one of
+// high priority take the place of one of low priority; when the policy goes, so does all of it.
 func TestPartition(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	stage.Check(t, s.SourceOf(t.Context(), n.Guest, stage.Version))
@@ -367,9 +377,12 @@ func TestPartition(t *testing.T) {
 `)
 	apply(t, n, p)
 	stage.Check(t, n.WaitTaint(stage.Within(t, soon), "example.com/edu", true))
-	cpu := fmt.Appendf(nil, "apiVersion: v1\nkind: Pod\nmetadata: {name: cpu, namespace: default}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - {name: sleep, image: %q, command: [sleep, \"3600\"]}\n", n.Image("bed/busybox:1"))
+	cpu := fmt.Appendf(nil,
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: cpu, namespace: default}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - {name: sleep, image: %q, command: [sleep, \"3600\"]}\n",
+		n.Image("bed/busybox:1"))
 	apply(t, n, cpu)
-	_, err = n.Kubectl(stage.Within(t, soon), nil, "wait", "pod/cpu", "--for=jsonpath={.status.conditions[?(@.type==\"PodScheduled\")].reason}=Unschedulable", "--timeout=60s")
+	_, err = n.Kubectl(stage.Within(t, soon), nil, "wait", "pod/cpu",
+		"--for=jsonpath={.status.conditions[?(@.type==\"PodScheduled\")].reason}=Unschedulable", "--timeout=60s")
 	stage.Check(t, err)
 	ranked := func(name, class string) []byte {
 		return []byte(strings.Replace(string(stage.Pod(name, image, 1, "-expect", "1", "-hold", "2h")), "spec:\n",
@@ -381,32 +394,36 @@ func TestPartition(t *testing.T) {
 		apply(t, n, ranked("high", "edu-high"))
 		stage.Check(t, n.WaitPod(stage.Within(t, soon), "default", "high", corev1.PodRunning))
 	})
-	if _, err := n.Kube().CoreV1().Pods("default").Get(t.Context(), "low", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := n.Kube().CoreV1().Pods("default").Get(t.Context(), "low",
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the pod of low priority is still there: %v", err)
 	}
 	stage.Check(t, n.Delete(stage.Within(t, soon), p))
 	stage.Check(t, n.WaitTaint(stage.Within(t, soon), "example.com/edu", false))
 	stage.Check(t, n.WaitPod(stage.Within(t, soon), "default", "cpu", corev1.PodRunning))
 	for _, class := range []string{"edu-high", "edu-low"} {
-		if _, err := n.Kube().SchedulingV1().PriorityClasses().Get(t.Context(), class, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		if _, err := n.Kube().SchedulingV1().PriorityClasses().Get(t.Context(), class,
+			metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("the priority class %q is still there: %v", class, err)
 		}
 	}
 }
 
-// TestStolenToken tries what somebody with the token of one agent could do to the rest of a cluster, at the real API server,
-// and that the agent can do what it must.
+// TestStolenToken tries what somebody with the token of one agent could do to the rest of a cluster, at the real API
+// server, and that the agent can do what it must.
 func TestStolenToken(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	stage.Check(t, s.Source(t.Context(), n.Guest))
 	stage.Check(t, s.Deploy(t.Context(), n))
 	stage.StartController(t, n, s, "")
 	reaches(t, n.Guest, accel.Ready, 5*time.Minute)
-	stage.Check(t, n.WaitCondition(stage.Within(t, soon), kube.ConditionType, "True", "")) // the confined agent writes what it must
+	// the confined agent writes what it must
+	stage.Check(t, n.WaitCondition(stage.Within(t, soon), kube.ConditionType, "True", ""))
 	apply(t, n, []byte("apiVersion: v1\nkind: Node\nmetadata: {name: other}\n"))
 	t.Cleanup(func() { _, _ = n.Kubectl(context.WithoutCancel(t.Context()), nil, "delete", "node", "other") })
 	ctx := stage.Within(t, 3*time.Minute)
-	pods, err := n.Kube().CoreV1().Pods(agents).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=acceld", FieldSelector: "spec.nodeName=" + n.Name()})
+	pods, err := n.Kube().CoreV1().Pods(agents).List(ctx,
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=acceld", FieldSelector: "spec.nodeName=" + n.Name()})
 	stage.Check(t, err)
 	own := tokenClient(ctx, t, n, "--bound-object-kind=Pod", "--bound-object-name="+pods.Items[0].Name)
 	loose := tokenClient(ctx, t, n)
@@ -416,7 +433,8 @@ func TestStolenToken(t *testing.T) {
 			if c.loose {
 				client = loose
 			}
-			_, err := client.CoreV1().Nodes().Patch(ctx, c.node, c.form, []byte(c.patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, c.sub...)
+			_, err := client.CoreV1().Nodes().Patch(ctx, c.node, c.form, []byte(c.patch),
+				metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, c.sub...)
 			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%v, want %q", err, c.says)
 			}
@@ -445,28 +463,91 @@ func stolenPatches(own string) []stolenPatch {
 	of := "may write that node only"
 	return []stolenPatch{
 		{name: "own label", node: own, form: merge, patch: `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"7"}}}`},
-		{name: "own state", node: own, form: merge, patch: `{"metadata":{"labels":{"acceld.dev/driver-container-qemu-edu":"pending"}}}`},
-		{name: "shared label", node: own, form: merge, patch: `{"metadata":{"labels":{"feature.node.kubernetes.io/pci-1234.present":"true"}}}`},
-		{name: "own word", node: own, form: merge, patch: `{"metadata":{"annotations":{"acceld.dev/upgrade-qemu-edu":"waiting 2.0.0"}}}`},
+		{
+			name: "own state", node: own, form: merge,
+			patch: `{"metadata":{"labels":{"acceld.dev/driver-container-qemu-edu":"pending"}}}`,
+		},
+		{
+			name: "shared label", node: own, form: merge,
+			patch: `{"metadata":{"labels":{"feature.node.kubernetes.io/pci-1234.present":"true"}}}`,
+		},
+		{
+			name: "own word", node: own, form: merge,
+			patch: `{"metadata":{"annotations":{"acceld.dev/upgrade-qemu-edu":"waiting 2.0.0"}}}`,
+		},
 		{name: "own cards", node: own, form: merge, patch: `{"metadata":{"annotations":{"acceld.dev/cards":"[]"}}}`},
-		{name: "own condition", node: own, form: strategic, patch: fmt.Sprintf(condition, kube.ConditionType), sub: status},
-		{name: "grant itself", node: own, form: merge, patch: `{"metadata":{"annotations":{"acceld.dev/grant-qemu-edu":"2.0.0"}}}`, says: "may not write these annotations"},
-		{name: "somebody's label", node: own, form: merge, patch: `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`, says: "may not write these labels"},
-		{name: "people's label", node: own, form: merge, patch: `{"metadata":{"labels":{"acceld.dev/team":"x"}}}`, says: "may not write these labels"},
-		{name: "taint", node: own, form: merge, patch: `{"spec":{"taints":[{"key":"x","effect":"NoExecute"}]}}`, says: "acceld.dev/not-ready only"},
-		{name: "startup taint", node: own, form: merge, patch: `{"spec":{"taints":[{"key":"acceld.dev/not-ready","effect":"NoSchedule"}]}}`},
+		{
+			name: "own condition", node: own, form: strategic, patch: fmt.Sprintf(condition, kube.ConditionType),
+			sub: status,
+		},
+		{
+			name: "grant itself", node: own, form: merge,
+			patch: `{"metadata":{"annotations":{"acceld.dev/grant-qemu-edu":"2.0.0"}}}`,
+			says:  "may not write these annotations",
+		},
+		{
+			name: "somebody's label", node: own, form: merge,
+			patch: `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`,
+			says:  "may not write these labels",
+		},
+		{
+			name: "people's label", node: own, form: merge, patch: `{"metadata":{"labels":{"acceld.dev/team":"x"}}}`,
+			says: "may not write these labels",
+		},
+		{
+			name: "taint", node: own, form: merge, patch: `{"spec":{"taints":[{"key":"x","effect":"NoExecute"}]}}`,
+			says: "acceld.dev/not-ready only",
+		},
+		{
+			name: "startup taint", node: own, form: merge,
+			patch: `{"spec":{"taints":[{"key":"acceld.dev/not-ready","effect":"NoSchedule"}]}}`,
+		},
 		{name: "cordon", node: own, form: merge, patch: `{"spec":{"unschedulable":true}}`, says: "may not cordon"},
-		{name: "owner", node: own, form: merge, patch: `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"x","uid":"y"}]}}`, says: "owners and finalizers"},
-		{name: "finalizer", node: own, form: merge, patch: `{"metadata":{"finalizers":["example.com/x"]}}`, says: "owners and finalizers"},
-		{name: "kubelet's condition", node: own, form: strategic, patch: fmt.Sprintf(condition, "Ready"), sub: status, says: "AcceleratorsReady only"},
-		{name: "capacity", node: own, form: merge, patch: `{"status":{"capacity":{"example.com/gold":"9"}}}`, sub: status, says: "AcceleratorsReady only"},
-		{name: "addresses", node: own, form: merge, patch: `{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.1"}]}}`, sub: status, says: "AcceleratorsReady only"},
-		{name: "another's label", node: "other", form: merge, patch: `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"7"}}}`, says: of},
-		{name: "another's word", node: "other", form: merge, patch: `{"metadata":{"annotations":{"acceld.dev/upgrade-qemu-edu":"failed 2.0.0 X"}}}`, says: of},
-		{name: "another's cards", node: "other", form: merge, patch: `{"metadata":{"annotations":{"acceld.dev/cards":"[]"}}}`, says: of},
-		{name: "another's condition", node: "other", form: strategic, patch: fmt.Sprintf(condition, kube.ConditionType), sub: status, says: of},
+		{
+			name: "owner", node: own, form: merge,
+			patch: `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"x","uid":"y"}]}}`,
+			says:  "owners and finalizers",
+		},
+		{
+			name: "finalizer", node: own, form: merge, patch: `{"metadata":{"finalizers":["example.com/x"]}}`,
+			says: "owners and finalizers",
+		},
+		{
+			name: "kubelet's condition", node: own, form: strategic, patch: fmt.Sprintf(condition, "Ready"),
+			sub:  status,
+			says: "AcceleratorsReady only",
+		},
+		{
+			name: "capacity", node: own, form: merge, patch: `{"status":{"capacity":{"example.com/gold":"9"}}}`,
+			sub: status, says: "AcceleratorsReady only",
+		},
+		{
+			name: "addresses", node: own, form: merge,
+			patch: `{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.1"}]}}`, sub: status,
+			says: "AcceleratorsReady only",
+		},
+		{
+			name: "another's label", node: "other", form: merge,
+			patch: `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"7"}}}`, says: of,
+		},
+		{
+			name: "another's word", node: "other", form: merge,
+			patch: `{"metadata":{"annotations":{"acceld.dev/upgrade-qemu-edu":"failed 2.0.0 X"}}}`, says: of,
+		},
+		{
+			name: "another's cards", node: "other", form: merge,
+			patch: `{"metadata":{"annotations":{"acceld.dev/cards":"[]"}}}`, says: of,
+		},
+		{
+			name: "another's condition", node: "other", form: strategic,
+			patch: fmt.Sprintf(condition, kube.ConditionType),
+			sub:   status, says: of,
+		},
 		{name: "another's taint", node: "other", form: merge, patch: `{"spec":{"taints":null}}`, says: of},
-		{name: "a token of no node", node: own, form: merge, patch: `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"7"}}}`, says: "names no node", loose: true},
+		{
+			name: "a token of no node", node: own, form: merge,
+			patch: `{"metadata":{"labels":{"acceld.dev/qemu-edu.count":"7"}}}`, says: "names no node", loose: true,
+		},
 	}
 }
 
@@ -476,37 +557,49 @@ func stolenVerbs(ctx context.Context, c *kubernetes.Clientset, own string) map[s
 	core := c.CoreV1()
 	return map[string]func() error{
 		"nodes create": func() error {
-			_, err := core.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{DryRun: []string{dry}})
+			_, err := core.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}},
+				metav1.CreateOptions{DryRun: []string{dry}})
 			return err
 		},
 		"nodes update": func() error {
-			_, err := core.Nodes().Update(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: own}}, metav1.UpdateOptions{DryRun: []string{dry}})
+			_, err := core.Nodes().Update(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: own}},
+				metav1.UpdateOptions{DryRun: []string{dry}})
 			return err
 		},
-		"nodes delete": func() error { return core.Nodes().Delete(ctx, "other", metav1.DeleteOptions{DryRun: []string{dry}}) },
+		"nodes delete": func() error {
+			return core.Nodes().Delete(ctx, "other", metav1.DeleteOptions{DryRun: []string{dry}})
+		},
 		"secrets list": func() error { _, err := core.Secrets("").List(ctx, metav1.ListOptions{}); return err },
 		"pods list":    func() error { _, err := core.Pods("").List(ctx, metav1.ListOptions{}); return err },
 		"pods create": func() error {
-			_, err := core.Pods(agents).Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
+			_, err := core.Pods(agents).Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
+				metav1.CreateOptions{})
 			return err
 		},
 		"pods delete": func() error { return core.Pods(agents).Delete(ctx, "x", metav1.DeleteOptions{}) },
 		"pods/exec": func() error {
-			return c.CoreV1().RESTClient().Post().Namespace(agents).Resource("pods").Name("x").SubResource("exec").Do(ctx).Error()
+			return c.CoreV1().RESTClient().Post().Namespace(agents).Resource("pods").Name("x").SubResource("exec").Do(
+				ctx).Error()
 		},
 		"tokens": func() error {
-			return c.CoreV1().RESTClient().Post().Namespace(agents).Resource("serviceaccounts").Name("acceld").SubResource("token").Do(ctx).Error()
+			return c.CoreV1().RESTClient().Post().Namespace(agents).Resource("serviceaccounts").Name(
+				"acceld").SubResource("token").Do(ctx).Error()
 		},
 		"config maps": func() error { _, err := core.ConfigMaps(agents).List(ctx, metav1.ListOptions{}); return err },
 		"daemon sets": func() error {
 			return c.AppsV1().DaemonSets(agents).Delete(ctx, "acceld", metav1.DeleteOptions{DryRun: []string{dry}})
 		},
-		"cluster roles": func() error { _, err := c.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{}); return err },
+		"cluster roles": func() error {
+			_, err := c.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
+			return err
+		},
 		"policies": func() error {
-			return c.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(kube.PoliciesPath + "/edu").Body([]byte(`{"spec":{"dryRun":true}}`)).Do(ctx).Error()
+			return c.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(kube.PoliciesPath + "/edu").Body(
+				[]byte(`{"spec":{"dryRun":true}}`)).Do(ctx).Error()
 		},
 		"slots": func() error {
-			return c.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(kube.PoliciesPath + "/edu/status").Body([]byte(`{"status":{"slots":[]}}`)).Do(ctx).Error()
+			return c.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(kube.PoliciesPath + "/edu/status").Body(
+				[]byte(`{"status":{"slots":[]}}`)).Do(ctx).Error()
 		},
 	}
 }

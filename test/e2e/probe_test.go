@@ -19,8 +19,8 @@ type watched struct {
 	ids    []string
 }
 
-// TestProbe is the true acceld-nvml on a node, with a library that plays GPUs at the addresses of its two devices. Its parts build
-// on each other.
+// TestProbe is the true acceld-nvml on a node, with a library that plays GPUs at the addresses of its two devices. Its
+// parts build on each other.
 func TestProbe(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
@@ -61,15 +61,16 @@ func TestProbe(t *testing.T) {
 func (w *watched) becomes(device int, state accel.HealthState, reason accel.Reason) accel.Accelerator {
 	w.Helper()
 	var found accel.Accelerator
-	_, err := stage.WaitMachine(stage.Within(w, soon), w.n.Guest, string(state)+" "+string(reason), func(m accel.Machine) bool {
-		for _, a := range m.Have[stage.Kind].Accelerators {
-			if a.ID == w.ids[device] && a.Health.State == state && a.Health.Reason == reason {
-				found = a
-				return true
+	_, err := stage.WaitMachine(stage.Within(w, soon), w.n.Guest, string(state)+" "+string(reason),
+		func(m accel.Machine) bool {
+			for _, a := range m.Have[stage.Kind].Accelerators {
+				if a.ID == w.ids[device] && a.Health.State == state && a.Health.Reason == reason {
+					found = a
+					return true
+				}
 			}
-		}
-		return false
-	})
+			return false
+		})
 	stage.Check(w, err)
 	return found
 }

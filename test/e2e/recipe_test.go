@@ -13,8 +13,9 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// recipe is what is added to the definition of the devices: a unit that must run before the driver is touched, a program that is told the
-// version of the API server, and a line of the kernel and one of a unit's journal that must be there before anything is offered.
+// recipe is what is added to the definition of the devices: a unit that must run before the driver is touched, a
+// program that is told the version of the API server, and a line of the kernel and one of a unit's journal that must be
+// there before anything is offered.
 const recipe = `
 steps:
   driver-container:
@@ -50,14 +51,18 @@ driver: {binds: edu, modules: [{name: dummy}]}
 nodes: [{glob: "accelerator_edu/edu*"}]
 `
 
-// TestRecipe is a definition with steps of its own, and a kind that comes after another, under the agent's DaemonSet. Each thing that is
-// waited for is not there at first: the reason is said, and nothing after it is done. Its parts build on each other.
+// TestRecipe is a definition with steps of its own, and a kind that comes after another, under the agent's DaemonSet.
+// Each thing that is waited for is not there at first: the reason is said, and nothing after it is done. Its parts
+// build on each other.
 func TestRecipe(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	g := n.Guest
 	stage.Check(t, s.SourceOf(t.Context(), g, stage.Version))
 	stage.Check(t, s.Store(t.Context(), g, stage.Version))
-	for name, text := range map[string]string{"edu": readFile(t, s.File("vendors/qemu/edu.yaml")) + recipe, "above": above} {
+	for name, text := range map[string]string{
+		"edu":   readFile(t, s.File("vendors/qemu/edu.yaml")) + recipe,
+		"above": above,
+	} {
 		stage.Check(t, n.WriteFile(t.Context(), "/etc/acceld/definitions.d/"+name+".yaml", []byte(text), 0o644))
 	}
 	image, err := s.Workload(t.Context(), n)
@@ -72,22 +77,23 @@ func TestRecipe(t *testing.T) {
 	)
 }
 
-// blocks waits until a kind is blocked for a reason with these words, and everybody is told: the machine, the node's condition and
-// acceld status.
+// blocks waits until a kind is blocked for a reason with these words, and everybody is told: the machine, the node's
+// condition and acceld status.
 func blocks(t *testing.T, n *bed.Node, kind string, state accel.State, reason accel.Reason, words ...string) {
 	t.Helper()
-	m, err := stage.WaitMachine(stage.Within(t, 2*soon), n.Guest, fmt.Sprintf("%s blocked: %s", kind, reason), func(m accel.Machine) bool {
-		s := m.Status[kind]
-		if s.State != state || s.Blocked == nil || s.Blocked.Reason != reason {
-			return false
-		}
-		for _, w := range words {
-			if !strings.Contains(s.Blocked.Message, w) {
+	m, err := stage.WaitMachine(stage.Within(t, 2*soon), n.Guest, fmt.Sprintf("%s blocked: %s", kind, reason),
+		func(m accel.Machine) bool {
+			s := m.Status[kind]
+			if s.State != state || s.Blocked == nil || s.Blocked.Reason != reason {
 				return false
 			}
-		}
-		return true
-	})
+			for _, w := range words {
+				if !strings.Contains(s.Blocked.Message, w) {
+					return false
+				}
+			}
+			return true
+		})
 	if err != nil {
 		t.Fatalf("%v\n%s is %+v", err, kind, m.Status[kind])
 	}
@@ -107,15 +113,18 @@ func blocks(t *testing.T, n *bed.Node, kind string, state accel.State, reason ac
 }
 
 func recipeUnit(t *testing.T, n *bed.Node, _ string) {
-	blocks(t, n, stage.Kind, accel.DriverMissing, accel.StepFailed, "the power sequencer runs", `unit "power-sequencer.service" is not active`)
+	blocks(t, n, stage.Kind, accel.DriverMissing, accel.StepFailed, "the power sequencer runs",
+		`unit "power-sequencer.service" is not active`)
 	blocks(t, n, "qemu-above", accel.DriverMissing, accel.PrerequisitePending, `comes after "qemu-edu"`)
 	sh(t, n.Guest, `! test -e /sys/module/edu && ! test -e /sys/module/dummy`)
 	// One that has failed does not run either.
-	sh(t, n.Guest, `systemd-run --unit=power-sequencer.service --property=Type=exec sh -c 'exit 3'; while systemctl is-active --quiet power-sequencer.service; do sleep 0.1; done`)
+	sh(t, n.Guest,
+		`systemd-run --unit=power-sequencer.service --property=Type=exec sh -c 'exit 3'; while systemctl is-active --quiet power-sequencer.service; do sleep 0.1; done`)
 	blocks(t, n, stage.Kind, accel.DriverMissing, accel.StepFailed, `unit "power-sequencer.service" is not active`)
 	sh(t, n.Guest, `! test -e /sys/module/edu; systemctl reset-failed power-sequencer.service`)
 	timed(t, "the unit runs -> the driver is loaded", func() {
-		sh(t, n.Guest, `systemd-run --unit=power-sequencer.service sleep infinity; for i in $(seq 800); do test -e /sys/module/edu && exit 0; sleep 0.1; done; exit 1`)
+		sh(t, n.Guest,
+			`systemd-run --unit=power-sequencer.service sleep infinity; for i in $(seq 800); do test -e /sys/module/edu && exit 0; sleep 0.1; done; exit 1`)
 	})
 }
 
@@ -127,7 +136,8 @@ func recipeKernel(t *testing.T, n *bed.Node, _ string) {
 }
 
 func recipeJournal(t *testing.T, n *bed.Node, _ string) {
-	blocks(t, n, stage.Kind, accel.PluginMissing, accel.StepFailed, "the firmware is up", `the journal of "firmware.service" has no line`)
+	blocks(t, n, stage.Kind, accel.PluginMissing, accel.StepFailed, "the firmware is up",
+		`the journal of "firmware.service" has no line`)
 	stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 0))
 	// The words of another unit are not those of this one.
 	sh(t, n.Guest, `systemd-run --unit=impostor.service echo 'firmware 1 is up'; sleep 8`)
@@ -137,7 +147,8 @@ func recipeJournal(t *testing.T, n *bed.Node, _ string) {
 
 func recipeReady(t *testing.T, n *bed.Node, image string) {
 	reaches(t, n.Guest, accel.Ready, 2*soon)
-	_, err := stage.WaitMachine(stage.Within(t, 2*soon), n.Guest, "the kind that comes after", func(m accel.Machine) bool { return m.Status["qemu-above"].State == accel.Ready })
+	_, err := stage.WaitMachine(stage.Within(t, 2*soon), n.Guest, "the kind that comes after",
+		func(m accel.Machine) bool { return m.Status["qemu-above"].State == accel.Ready })
 	stage.Check(t, err)
 	// The other module is the younger one.
 	sh(t, n.Guest, `test $(stat -c %Y /sys/module/dummy) -ge $(stat -c %Y /sys/module/edu)`)
@@ -157,6 +168,7 @@ func recipeAgain(t *testing.T, n *bed.Node, _ string) {
 	blocks(t, n, "qemu-above", accel.DriverMissing, accel.PrerequisitePending, `comes after "qemu-edu"`)
 	sh(t, n.Guest, `systemd-run --unit=power-sequencer.service sleep infinity`)
 	reaches(t, n.Guest, accel.Ready, 2*soon)
-	_, err := stage.WaitMachine(stage.Within(t, 2*soon), n.Guest, "the kind that comes after", func(m accel.Machine) bool { return m.Status["qemu-above"].State == accel.Ready })
+	_, err := stage.WaitMachine(stage.Within(t, 2*soon), n.Guest, "the kind that comes after",
+		func(m accel.Machine) bool { return m.Status["qemu-above"].State == accel.Ready })
 	stage.Check(t, err)
 }

@@ -20,7 +20,9 @@ func shared(t *testing.T, n *bed.Node, image string) {
 		stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte(text), 0o644))
 	}
 	configure("kinds: {qemu-edu: {sharing: {replicas: 2}}}\n")
-	timed(t, "two replicas configured -> four allocatable", func() { stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 4)) })
+	timed(t, "two replicas configured -> four allocatable", func() {
+		stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 4))
+	})
 	var pods []string
 	for i := range 4 {
 		pods = append(pods, fmt.Sprintf("part-%d", i))
@@ -28,12 +30,14 @@ func shared(t *testing.T, n *bed.Node, image string) {
 		stage.Check(t, n.WaitPod(ctx, "default", pods[i], corev1.PodRunning))
 	}
 	// Each pod sees one device, and each device two pods.
-	if users := sh(t, n.Guest, `for p in $(pgrep edu-check); do for f in /proc/$p/fd/*; do readlink $f; done; done | grep ^/dev/edu | sort | uniq -c | awk '{print $1}' | xargs`); users != "2 2" {
+	if users := sh(t, n.Guest,
+		`for p in $(pgrep edu-check); do for f in /proc/$p/fd/*; do readlink $f; done; done | grep ^/dev/edu | sort | uniq -c | awk '{print $1}' | xargs`); users != "2 2" {
 		t.Errorf("pods of each device: %q, want 2 and 2", users)
 	}
 	remove(t, n, pods[:3]...)
 	stage.Check(t, n.Apply(ctx, stage.Pod("wide", image, 2, "-expect", "2")))
-	stage.Check(t, n.WaitPod(ctx, "default", "wide", corev1.PodSucceeded)) // two different devices, not two parts of one
+	// two different devices, not two parts of one
+	stage.Check(t, n.WaitPod(ctx, "default", "wide", corev1.PodSucceeded))
 	remove(t, n, "wide")
 
 	configure("kinds: {qemu-edu: {sharing: {replicas: 2, failRequestsGreaterThanOne: true}}}\n")
@@ -54,7 +58,9 @@ func shared(t *testing.T, n *bed.Node, image string) {
 	remove(t, n, "greedy")
 
 	configure("{}\n")
-	timed(t, "no sharing -> two allocatable, under a pod", func() { stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2)) })
+	timed(t, "no sharing -> two allocatable, under a pod", func() {
+		stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
+	})
 	stage.Check(t, n.WaitPod(ctx, "default", pods[3], corev1.PodRunning))
 	remove(t, n, pods[3])
 	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))

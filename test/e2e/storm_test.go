@@ -16,8 +16,8 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// storms restarts kubelet, agent and container runtime in random order, with random pauses, under a pod that holds a device:
-// after each storm everything is ready, and what the pod has is what it had. ACCELD_SEED repeats an order.
+// storms restarts kubelet, agent and container runtime in random order, with random pauses, under a pod that holds a
+// device: after each storm everything is ready, and what the pod has is what it had. ACCELD_SEED repeats an order.
 func storms(t *testing.T, n *bed.Node, image string) {
 	seed, err := strconv.ParseUint(os.Getenv("ACCELD_SEED"), 10, 64)
 	if err != nil {
@@ -51,9 +51,10 @@ func storms(t *testing.T, n *bed.Node, image string) {
 			time.Sleep(pause)
 		}
 		begin := time.Now()
-		_, err := stage.WaitMachine(stage.Within(t, 2*soon), n.Guest, "everything to be ready", func(m accel.Machine) bool {
-			return m.Status[stage.Kind].State == accel.Ready && m.Have[stage.Kind].Plugin.Allocatable.Is(2)
-		})
+		_, err := stage.WaitMachine(stage.Within(t, 2*soon), n.Guest, "everything to be ready",
+			func(m accel.Machine) bool {
+				return m.Status[stage.Kind].State == accel.Ready && m.Have[stage.Kind].Plugin.Allocatable.Is(2)
+			})
 		stage.Check(t, err)
 		stage.Check(t, n.WaitAllocatable(stage.Within(t, soon), stage.Resource, 2))
 		t.Logf("storm %2d: %s-> right after %5.2f s", i+1, order, time.Since(begin).Seconds())

@@ -14,7 +14,8 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// TestUnitOnNode is the systemd unit on a node with a kubelet. Each part leaves the node ready, so each can be run alone.
+// TestUnitOnNode is the systemd unit on a node with a kubelet. Each part leaves the node ready, so each can be run
+// alone.
 func TestUnitOnNode(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
@@ -35,7 +36,8 @@ func TestUnitOnNode(t *testing.T) {
 	)
 }
 
-// killUnderPod kills the agent while a pod holds a device: pod, module and allocation stay, and each new agent registers.
+// killUnderPod kills the agent while a pod holds a device: pod, module and allocation stay, and each new agent
+// registers.
 func killUnderPod(t *testing.T, n *bed.Node, image string) {
 	ctx := stage.Within(t, 8*time.Minute)
 	stage.Check(t, n.Apply(ctx, stage.Pod("holder", image, 1, "-expect", "1", "-hold", "2h")))
@@ -55,7 +57,8 @@ func killUnderPod(t *testing.T, n *bed.Node, image string) {
 	}
 	same, err := n.Kube().CoreV1().Pods("default").Get(ctx, "holder", metav1.GetOptions{})
 	stage.Check(t, err)
-	if same.UID != pod.UID || same.Status.Phase != corev1.PodRunning || same.Status.ContainerStatuses[0].RestartCount != 0 {
+	if same.UID != pod.UID || same.Status.Phase != corev1.PodRunning ||
+		same.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("the pod did not stay: %+v", same.Status)
 	}
 	// Only a stop is the end, and an agent that systemd has given up.
@@ -63,22 +66,26 @@ func killUnderPod(t *testing.T, n *bed.Node, image string) {
 	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 0))
 	sh(t, n.Guest, "systemctl start acceld.service")
 	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
-	sh(t, n.Guest, `printf '[Unit]\nStartLimitIntervalSec=300\nStartLimitBurst=3\n[Service]\nExecStart=\nExecStart=/bin/false\n' > /run/systemd/system/acceld.service.d/zz-broken.conf
+	sh(t, n.Guest,
+		`printf '[Unit]\nStartLimitIntervalSec=300\nStartLimitBurst=3\n[Service]\nExecStart=\nExecStart=/bin/false\n' > /run/systemd/system/acceld.service.d/zz-broken.conf
 		systemctl daemon-reload; systemctl kill -s KILL acceld.service`)
 	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 0))
 	if state := sh(t, n.Guest, "systemctl is-failed acceld.service"); state != "failed" {
 		t.Errorf("devices are withdrawn while the service is %s", state)
 	}
-	sh(t, n.Guest, "rm /run/systemd/system/acceld.service.d/zz-broken.conf; systemctl daemon-reload; systemctl reset-failed acceld.service; systemctl start acceld.service")
+	sh(t, n.Guest,
+		"rm /run/systemd/system/acceld.service.d/zz-broken.conf; systemctl daemon-reload; systemctl reset-failed acceld.service; systemctl start acceld.service")
 	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
 	remove(t, n, "holder")
 }
 
-// offered holds that the kubelet had a plugin at every moment since a place in its journal, where it had one: each process of the
-// agent registered before the kubelet heard of the end of the one before.
+// offered holds that the kubelet had a plugin at every moment since a place in its journal, where it had one: each
+// process of the agent registered before the kubelet heard of the end of the one before.
 func offered(t *testing.T, g *bed.Guest, since string) {
 	t.Helper()
-	log := sh(t, g, `journalctl -u kubelet -o cat --after-cursor="$1" | grep -o 'Got registration request\|ListAndWatch ended'`, since)
+	log := sh(t, g,
+		`journalctl -u kubelet -o cat --after-cursor="$1" | grep -o 'Got registration request\|ListAndWatch ended'`,
+		since)
 	plugins, ends := 1, 0
 	for line := range strings.Lines(log) {
 		if strings.HasPrefix(line, "Got") {
@@ -91,23 +98,27 @@ func offered(t *testing.T, g *bed.Guest, since string) {
 			break
 		}
 	}
-	if held := sh(t, g, "systemctl show -P NFileDescriptorStore acceld.service"); plugins != 1 || held != "1" || ends == 0 {
-		t.Errorf("the kubelet has %d plugins after %d ends, the service manager keeps %s connections", plugins, ends, held)
+	if held := sh(t, g, "systemctl show -P NFileDescriptorStore acceld.service"); plugins != 1 || held != "1" ||
+		ends == 0 {
+		t.Errorf("the kubelet has %d plugins after %d ends, the service manager keeps %s connections", plugins, ends,
+			held)
 	}
 	t.Logf("the kubelet had a plugin all the time, over %d processes", ends+1)
 }
 
-// resetBesidePod: a device that a pod has is not reset, and the pod is named; the other one is, when the kubelet has heard that it is
-// not to be had, and so is the pod's when the pod has ended.
+// resetBesidePod: a device that a pod has is not reset, and the pod is named; the other one is, when the kubelet has
+// heard that it is not to be had, and so is the pod's when the pod has ended.
 func resetBesidePod(t *testing.T, n *bed.Node, image string) {
 	ctx := stage.Within(t, 8*time.Minute)
 	stage.Check(t, n.Apply(ctx, stage.Pod("keeper", image, 1, "-expect", "1", "-hold", "2h")))
 	stage.Check(t, n.WaitPod(ctx, "default", "keeper", corev1.PodRunning))
-	kept := sh(t, n.Guest, `for i in $(seq 60); do curl -s --unix-socket /run/acceld/acceld.sock http://acceld/v1/holders | grep -o '0000:0[0-9]:00.0' && exit 0; sleep 0.5; done; exit 1`)
+	kept := sh(t, n.Guest,
+		`for i in $(seq 60); do curl -s --unix-socket /run/acceld/acceld.sock http://acceld/v1/holders | grep -o '0000:0[0-9]:00.0' && exit 0; sleep 0.5; done; exit 1`)
 	free := map[string]string{"0000:01:00.0": "0000:02:00.0", "0000:02:00.0": "0000:01:00.0"}[kept]
 	for _, devices := range []string{kept, free + " " + kept} {
 		out := sh(t, n.Guest, "acceld reset "+devices+" 2>&1 || echo status $?")
-		if !strings.Contains(out, string(accel.InUse)) || !strings.Contains(out, "pod default/keeper)") || !strings.HasSuffix(out, "status 1") {
+		if !strings.Contains(out, string(accel.InUse)) || !strings.Contains(out, "pod default/keeper)") ||
+			!strings.HasSuffix(out, "status 1") {
 			t.Errorf("a reset of %s beside a pod said %q", devices, out)
 		}
 	}
@@ -115,7 +126,8 @@ func resetBesidePod(t *testing.T, n *bed.Node, image string) {
 	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
 	remove(t, n, "keeper")
 	// Who has just ended is believed to be there for a moment longer.
-	t.Logf("acceld reset, after the pod: %s", sh(t, n.Guest, "for i in $(seq 20); do acceld reset "+kept+" && exit 0; sleep 1; done; exit 1"))
+	t.Logf("acceld reset, after the pod: %s",
+		sh(t, n.Guest, "for i in $(seq 20); do acceld reset "+kept+" && exit 0; sleep 1; done; exit 1"))
 	stage.Check(t, n.WaitAllocatable(ctx, stage.Resource, 2))
 	reaches(t, n.Guest, accel.Ready, soon)
 }
@@ -130,11 +142,14 @@ func allocated(t *testing.T, g *bed.Guest) string {
 func rebootCut(t *testing.T, n *bed.Node, _ string) {
 	g := n.Guest
 	// Without the programs a build could only fail, and without the source it could not begin.
-	sh(t, g, "for p in gcc make cc ld; do if [ -e /usr/bin/$p ]; then mv /usr/bin/$p /usr/bin/$p.away; fi; done; rm -rf "+stage.SourceDir+"; sync")
+	sh(t, g,
+		"for p in gcc make cc ld; do if [ -e /usr/bin/$p ]; then mv /usr/bin/$p /usr/bin/$p.away; fi; done; rm -rf "+
+			stage.SourceDir+"; sync")
 	stage.Check(t, g.Reboot(stage.Within(t, 5*time.Minute), bed.Reboot{NetworkCut: true}))
 	m := reaches(t, g, accel.Ready, 2*time.Minute)
 	if !m.Have[stage.Kind].Plugin.Allocatable.Is(2) || m.Have[stage.Kind].Driver.Source != "store" {
-		t.Errorf("allocatable %v, driver from %q after the reboot", m.Have[stage.Kind].Plugin.Allocatable, m.Have[stage.Kind].Driver.Source)
+		t.Errorf("allocatable %v, driver from %q after the reboot", m.Have[stage.Kind].Plugin.Allocatable,
+			m.Have[stage.Kind].Driver.Source)
 	}
 	t.Logf("early unit: %s", sh(t, g, `journalctl -b -o short-monotonic -u acceld-early | grep -m1 'present (store)'`))
 	early := sh(t, g, "systemctl show -p ExecMainExitTimestampMonotonic --value acceld-early")

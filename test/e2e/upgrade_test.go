@@ -13,8 +13,8 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// TestUpgrade replaces a driver that pods use, by every policy, and by one that computes wrongly. Its parts build on each
-// other.
+// TestUpgrade replaces a driver that pods use, by every policy, and by one that computes wrongly. Its parts build on
+// each other.
 func TestUpgrade(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 2})
 	g := n.Guest
@@ -41,9 +41,10 @@ func TestUpgrade(t *testing.T) {
 // serves waits until a version of the driver serves.
 func serves(t *testing.T, g *bed.Guest, version string) {
 	t.Helper()
-	_, err := stage.WaitMachine(stage.Within(t, 5*time.Minute), g, "version "+version+" to serve", func(m accel.Machine) bool {
-		return m.Status[stage.Kind].State == accel.Ready && m.Have[stage.Kind].Driver.Version == version
-	})
+	_, err := stage.WaitMachine(stage.Within(t, 5*time.Minute), g, "version "+version+" to serve",
+		func(m accel.Machine) bool {
+			return m.Status[stage.Kind].State == accel.Ready && m.Have[stage.Kind].Driver.Version == version
+		})
 	stage.Check(t, err)
 	sh(t, g, `test "$(cat /sys/module/edu/version)" = "$1"`, version)
 }
@@ -69,7 +70,8 @@ func upgradeRefused(t *testing.T, n *bed.Node, image string) {
 }
 
 func upgradeWaits(t *testing.T, n *bed.Node, _ string) {
-	sh(t, n.Guest, "systemd-run --quiet --unit=upgrade -p RemainAfterExit=yes acceld driver upgrade qemu-edu --version 2.0.0 --holders wait")
+	sh(t, n.Guest,
+		"systemd-run --quiet --unit=upgrade -p RemainAfterExit=yes acceld driver upgrade qemu-edu --version 2.0.0 --holders wait")
 	_, err := stage.WaitMachine(stage.Within(t, soon), n.Guest, "the upgrade to wait", func(m accel.Machine) bool {
 		u := m.Have[stage.Kind].Driver.Upgrade
 		return u != nil && u.Phase == accel.UpgradeDraining && len(u.Holders) > 0
@@ -102,16 +104,16 @@ func upgradeRolledBack(t *testing.T, n *bed.Node, _ string) {
 	sh(t, n.Guest, "edu-check -expect 2")
 }
 
-// killed runs an upgrade without an agent and kills it on entering a call that lasts, the $2-th one of a thread: a step of the
-// journal, the choice or the mark of an attempt takes its name, a module goes or comes. It prints the call, or nothing when
-// there are fewer. strace dies of the same signal, sometimes before it has written of whom it was.
+// killed runs an upgrade without an agent and kills it on entering a call that lasts, the $2-th one of a thread: a step
+// of the journal, the choice or the mark of an attempt takes its name, a module goes or comes. It prints the call, or
+// nothing when there are fewer. strace dies of the same signal, sometimes before it has written of whom it was.
 const killed = `calls=rename,renameat,renameat2,finit_module,init_module,delete_module
 strace -f -q -o /tmp/trace -e signal=none -e trace=$calls -e inject=$calls:signal=KILL:when=$2 acceld driver upgrade qemu-edu --version "$1" >/tmp/upgrade 2>&1 || true
 while pkill -KILL -x acceld; do sleep 0.05; done
 if grep -q -e 'killed by SIGKILL' -e '= ?$' /tmp/trace; then grep -v '+++' /tmp/trace | grep -e '= ?' -e unfinished | tail -n 1 | grep . || grep -v '+++' /tmp/trace | tail -n 1; fi`
 
-// upgradeKilled: whatever an upgrade was doing when it was killed, the next look at the driver completes it or takes it back.
-// One that goes well leads to the other good version each time, one that goes wrong back to where it was.
+// upgradeKilled: whatever an upgrade was doing when it was killed, the next look at the driver completes it or takes it
+// back. One that goes well leads to the other good version each time, one that goes wrong back to where it was.
 func upgradeKilled(t *testing.T, n *bed.Node, _ string) {
 	g := n.Guest
 	sh(t, g, "systemctl stop acceld.socket acceld.service")
@@ -126,7 +128,8 @@ func upgradeKilled(t *testing.T, n *bed.Node, _ string) {
 			if call == "" {
 				break
 			}
-			after := sh(t, g, `acceld driver ensure qemu-edu >/dev/null; cat /sys/module/edu/version; ls /var/lib/acceld/journal; edu-check -expect 2 >/dev/null`)
+			after := sh(t, g,
+				`acceld driver ensure qemu-edu >/dev/null; cat /sys/module/edu/version; ls /var/lib/acceld/journal; edu-check -expect 2 >/dev/null`)
 			t.Logf("%s to %s, killed at %-90.90s then serves %s", from, to, call, after)
 			if after != from && (after != to || wrong) {
 				t.Errorf("%s to %s, killed at %s: %q serves", from, to, call, after)

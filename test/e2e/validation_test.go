@@ -42,8 +42,8 @@ func outcomeOf(t *testing.T, n *bed.Node, outcome, why string) {
 	stage.Check(t, err)
 }
 
-// TestValidation: a definition that a policy names in a config map serves, and pods prove the node, without the resource and with it;
-// one that fails says why; while all devices are in use nobody is disturbed.
+// TestValidation: a definition that a policy names in a config map serves, and pods prove the node, without the
+// resource and with it; one that fails says why; while all devices are in use nobody is disturbed.
 func TestValidation(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{Accelerators: 1})
 	stage.Check(t, s.SourceOf(t.Context(), n.Guest, stage.Version))
@@ -53,8 +53,10 @@ func TestValidation(t *testing.T) {
 	stage.Check(t, s.Deploy(t.Context(), n))
 	serves(t, n.Guest, stage.Version)
 	stage.StartController(t, n, s, "")
-	definition := strings.Replace(readFile(t, s.File("vendors/qemu/edu.yaml")), "title: QEMU educational device", "title: From a config map", 1)
-	_, err = n.Kubectl(stage.Within(t, soon), strings.NewReader(definition), "-n", agents, "create", "configmap", "definitions", "--from-file=edu.yaml=/dev/stdin")
+	definition := strings.Replace(readFile(t, s.File("vendors/qemu/edu.yaml")), "title: QEMU educational device",
+		"title: From a config map", 1)
+	_, err = n.Kubectl(stage.Within(t, soon), strings.NewReader(definition), "-n", agents, "create", "configmap",
+		"definitions", "--from-file=edu.yaml=/dev/stdin")
 	stage.Check(t, err)
 	good := provenPolicy(image, `"-expect", "1"`, true)
 	t.Run("without its manifests", func(t *testing.T) {
@@ -62,9 +64,10 @@ func TestValidation(t *testing.T) {
 		outcomeOf(t, n, "skipped", policy.ValidationNamespace)
 	})
 	t.Run("a definition by name", func(t *testing.T) {
-		_, err := stage.WaitMachine(stage.Within(t, soon), n.Guest, "the definition of the config map", func(m accel.Machine) bool {
-			return m.Want.Kinds[stage.Kind].Title == "From a config map"
-		})
+		_, err := stage.WaitMachine(stage.Within(t, soon), n.Guest, "the definition of the config map",
+			func(m accel.Machine) bool {
+				return m.Want.Kinds[stage.Kind].Title == "From a config map"
+			})
 		stage.Check(t, err)
 	})
 	text, err := n.Kubectl(t.Context(), nil, "kustomize", s.File("packaging/manifests/validation"))
@@ -74,7 +77,8 @@ func TestValidation(t *testing.T) {
 		apply(t, n, provenPolicy(image, `"-expect", "1", "-hold", "0s"`, true))
 		outcomeOf(t, n, "passed", "violates PodSecurity")
 	})
-	_, err = n.Kubectl(stage.Within(t, soon), nil, "label", "--overwrite", "namespace", policy.ValidationNamespace, "pod-security.kubernetes.io/enforce=privileged")
+	_, err = n.Kubectl(stage.Within(t, soon), nil, "label", "--overwrite", "namespace", policy.ValidationNamespace,
+		"pod-security.kubernetes.io/enforce=privileged")
 	stage.Check(t, err)
 	t.Run("passed", func(t *testing.T) {
 		timed(t, "asked -> computed alone and with a device", func() {
@@ -100,6 +104,7 @@ func TestValidation(t *testing.T) {
 	})
 	stage.Check(t, n.Delete(stage.Within(t, soon), good))
 	stage.Check(t, n.WaitNode(stage.Within(t, soon), "no trace of validations", func(node *corev1.Node) bool {
-		return node.Labels["acceld.dev/validation-"+stage.Kind] == "" && node.Annotations["acceld.dev/validation-"+stage.Kind] == ""
+		return node.Labels["acceld.dev/validation-"+stage.Kind] == "" &&
+			node.Annotations["acceld.dev/validation-"+stage.Kind] == ""
 	}))
 }

@@ -94,7 +94,8 @@ func Test14_InitCrashes(t *testing.T) {
 	c.store(stage.Version)
 	const crashes = `oops_init: "1", oops_confirm: "0xed"`
 	c.config(parameters("loadTimeout: 5s", crashes))
-	c.sh("rm -r /var/lib/acceld/kmod/current; systemctl enable acceld.service acceld.socket 2>/dev/null") // nothing served before
+	// nothing served before
+	c.sh("rm -r /var/lib/acceld/kmod/current; systemctl enable acceld.service acceld.socket 2>/dev/null")
 	for i := range 2 {
 		if i == 0 {
 			c.start()
@@ -165,16 +166,19 @@ func Test16_HotPlug(t *testing.T) {
 // Test19_StateUnwritable: a full disk, a read-only one and one that answers every call with an error.
 func Test19_StateUnwritable(t *testing.T) {
 	c := host(t, bed.Options{Accelerators: 1})
-	c.sh("mkdir -p /var/lib/acceld; mount -t tmpfs -o size=64k none /var/lib/acceld; dd if=/dev/zero of=/var/lib/acceld/fill bs=1k 2>/dev/null || true")
+	c.sh(
+		"mkdir -p /var/lib/acceld; mount -t tmpfs -o size=64k none /var/lib/acceld; dd if=/dev/zero of=/var/lib/acceld/fill bs=1k 2>/dev/null || true")
 	c.start()
 	c.blocked("full", accel.NoSpace, building)
-	c.sh("test ! -d /sys/module/edu; test \"$(find /var/lib/acceld -name '*.ko')\" = ''; rm /var/lib/acceld/fill; mount -o remount,size=64m /var/lib/acceld")
+	c.sh(
+		"test ! -d /sys/module/edu; test \"$(find /var/lib/acceld -name '*.ko')\" = ''; rm /var/lib/acceld/fill; mount -o remount,size=64m /var/lib/acceld")
 	c.await("space is there again -> usable, by itself", building, healthy(1))
 	c.halt()
 	c.sh("umount /var/lib/acceld; rmmod edu")
 
 	c.store(stage.Version)
-	c.sh("mount -t tmpfs none /mnt; cp -a /var/lib/acceld/. /mnt/; mount -o remount,ro /mnt; mount --bind /mnt /var/lib/acceld")
+	c.sh(
+		"mount -t tmpfs none /mnt; cp -a /var/lib/acceld/. /mnt/; mount -o remount,ro /mnt; mount --bind /mnt /var/lib/acceld")
 	c.start()
 	c.blocked("read-only", accel.ReadOnly, soon)
 	c.sh("test ! -d /sys/module/edu")
@@ -182,10 +186,12 @@ func Test19_StateUnwritable(t *testing.T) {
 	c.sh("umount /var/lib/acceld; umount /mnt")
 
 	// The driver serves on while its store is on a dying disk: EXT4_IOC_SHUTDOWN makes every call end with EIO.
-	c.sh(`truncate -s 64M /root/disk; mkfs.ext4 -q /root/disk; mount -o loop /root/disk /mnt; cp -a /var/lib/acceld/. /mnt/; mount --bind /mnt /var/lib/acceld`)
+	c.sh(
+		`truncate -s 64M /root/disk; mkfs.ext4 -q /root/disk; mount -o loop /root/disk /mnt; cp -a /var/lib/acceld/. /mnt/; mount --bind /mnt /var/lib/acceld`)
 	c.start()
 	c.await("on a disk of its own -> usable", soon, healthy(1))
-	c.sh(`perl -e 'open(F, "<", $ARGV[0]) or die; my $how = pack("L", 2); ioctl(F, 0x8004587d, $how) or die "$!"' /mnt; ! touch /var/lib/acceld/x 2>/dev/null`)
+	c.sh(
+		`perl -e 'open(F, "<", $ARGV[0]) or die; my $how = pack("L", 2); ioctl(F, 0x8004587d, $how) or die "$!"' /mnt; ! touch /var/lib/acceld/x 2>/dev/null`)
 	c.sh("rm -f /var/run/cdi/qemu.org-edu.json")
 	c.until("the agent works on", "test -s /var/run/cdi/qemu.org-edu.json")
 	c.await("disk dead -> still usable", soon, healthy(1))
@@ -200,7 +206,8 @@ func Test20_TwoAgents(t *testing.T) {
 	c := host(t, bed.Options{Accelerators: 1})
 	c.store(stage.Version)
 	loads := c.countLoads()
-	c.sh("systemctl start acceld.socket; systemctl start --no-block acceld.service; (acceld driver ensure qemu-edu > /tmp/ensure 2>&1; echo $? >> /tmp/ensure) & wait")
+	c.sh(
+		"systemctl start acceld.socket; systemctl start --no-block acceld.service; (acceld driver ensure qemu-edu > /tmp/ensure 2>&1; echo $? >> /tmp/ensure) & wait")
 	c.await("agent and command at once -> usable", soon, healthy(1))
 	t.Logf("the command said: %s", c.sh("cat /tmp/ensure"))
 	if n := loads(); n != 1 {
@@ -226,15 +233,18 @@ func Test21_CannotBuild(t *testing.T) {
 	c := host(t, bed.Options{Accelerators: 1})
 	c.sh("mv /usr/src/linux-headers-$(uname -r) /usr/src/away")
 	c.start()
-	if f := c.blocked("headers missing", accel.HeadersMissing, soon); !strings.Contains(f.Message, "linux-headers-"+c.sh("uname -r")) {
+	if f := c.blocked("headers missing", accel.HeadersMissing, soon); !strings.Contains(f.Message,
+		"linux-headers-"+c.sh("uname -r")) {
 		t.Errorf("the sentence names no package: %s", f.Message)
 	}
 	c.halt()
-	c.sh("mv /usr/src/away /usr/src/linux-headers-$(uname -r); mkdir /root/away; mv /usr/bin/gcc* /usr/bin/cc /usr/bin/x86_64-linux-gnu-gcc* /root/away/ 2>/dev/null || true")
+	c.sh(
+		"mv /usr/src/away /usr/src/linux-headers-$(uname -r); mkdir /root/away; mv /usr/bin/gcc* /usr/bin/cc /usr/bin/x86_64-linux-gnu-gcc* /root/away/ 2>/dev/null || true")
 	c.start()
 	c.blocked("compiler missing", accel.CompilerMissing, soon)
 	c.halt()
-	c.sh("mv /root/away/* /usr/bin/; sed -i 's/^static struct class .edu_class;/& this is no C;/' /usr/src/edu-1.0.0/edu_main.c")
+	c.sh(
+		"mv /root/away/* /usr/bin/; sed -i 's/^static struct class .edu_class;/& this is no C;/' /usr/src/edu-1.0.0/edu_main.c")
 	c.start()
 	if f := c.blocked("source broken", accel.BuildFailed, building); !strings.Contains(f.Message, "edu_main.c") {
 		t.Errorf("the sentence names no place: %s", f.Message)
@@ -247,7 +257,8 @@ func Test21_CannotBuild(t *testing.T) {
 	c.blocked("not enough memory", accel.BuildOutOfMemory, building)
 	c.sh(`test "$(find /var/lib/acceld -name '*.ko')" = ''`)
 	c.config("")
-	c.until("status says that the change waits for a restart", "acceld status | grep -q 'wait for the next start of the agent: build'")
+	c.until("status says that the change waits for a restart",
+		"acceld status | grep -q 'wait for the next start of the agent: build'")
 	c.halt()
 	c.start()
 	c.await("and with enough -> usable", building, healthy(1))
@@ -262,7 +273,8 @@ func Test22_RebootOffline(t *testing.T) {
 	c.sh("rm -rf /usr/src/edu-1.0.0; sync")
 	c.must(c.g.Reboot(c.within(building), bed.Reboot{NetworkCut: true}))
 	c.await("after the reboot", soon, healthy(2))
-	took := c.sh(`journalctl -b -o short-monotonic -u acceld | awk '/agent starts/ && !a {gsub(/[][]/, "", $0); a = $1} /to=ready/ && !b {gsub(/[][]/, "", $0); b = $1} END {print b - a}'`)
+	took := c.sh(
+		`journalctl -b -o short-monotonic -u acceld | awk '/agent starts/ && !a {gsub(/[][]/, "", $0); a = $1} /to=ready/ && !b {gsub(/[][]/, "", $0); b = $1} END {print b - a}'`)
 	t.Logf("agent started -> ready: %s s of the guest", took)
 	if m := c.machine(); m.Have[stage.Kind].Driver.Source != string(accel.SourceStore) {
 		t.Errorf("the driver is from %q", m.Have[stage.Kind].Driver.Source)

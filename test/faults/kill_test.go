@@ -19,8 +19,8 @@ const lasting = "rename,renameat,renameat2,link,linkat,symlink,symlinkat,unlink,
 const blank = `rm -rf /var/lib/acceld/[!k]* /run/acceld /var/run/cdi /usr/local/lib/acceld /usr/share/containers/oci/hooks.d/50-acceld.json
 rmmod edu 2>/dev/null || true; : > /sys/kernel/tracing/trace 2>/dev/null || true`
 
-// traced runs the agent under strace until it is ready and returns the calls of $1. With $2 those that name the path $2, and
-// with $3 it is killed on entering the first of them. As under the unit, /usr is read-only.
+// traced runs the agent under strace until it is ready and returns the calls of $1. With $2 those that name the path
+// $2, and with $3 it is killed on entering the first of them. As under the unit, /usr is read-only.
 const traced = `calls=$1 path=$2 kill=$3
 set -- -f -qq -o /tmp/trace -e signal=none -e "trace=$calls"
 if [ -n "$path" ]; then set -- "$@" -P "$path"; fi
@@ -59,7 +59,8 @@ func steps(trace string) (out []step) {
 	return out
 }
 
-// Test01_KilledAtEveryStep: the agent is killed, twice, on each line that leaves something behind. The next one converges.
+// Test01_KilledAtEveryStep: the agent is killed, twice, on each line that leaves something behind. The next one
+// converges.
 func Test01_KilledAtEveryStep(t *testing.T) {
 	c := host(t, bed.Options{Accelerators: 1})
 	c.store(stage.Version)

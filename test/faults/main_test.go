@@ -1,5 +1,5 @@
-// Package faults runs the fault injections that acceld is measured by, one test for each, named by its number. README.md
-// is their table: what is done to the machine, what must come of it, and what cannot be done here. It needs
+// Package faults runs the fault injections that acceld is measured by, one test for each, named by its number.
+// README.md is their table: what is done to the machine, what must come of it, and what cannot be done here. It needs
 // ACCELD_TESTBED=1, root and QEMU, and skips without the first.
 package faults
 
@@ -182,7 +182,8 @@ func (c *scene) start() {
 		c.must(err)
 		return
 	}
-	c.sh("systemctl reset-failed acceld.service 2>/dev/null || true; systemctl stop acceld.service; systemctl restart acceld.socket acceld.service")
+	c.sh(
+		"systemctl reset-failed acceld.service 2>/dev/null || true; systemctl stop acceld.service; systemctl restart acceld.socket acceld.service")
 }
 
 // halt stops the agent and leaves everything else as it is.
@@ -247,8 +248,8 @@ func healthy(n int) func(accel.Machine) bool {
 	}
 }
 
-// countLoads makes the kernel count how often anybody asks it to load or unload a module, and loads returns the number. What
-// udev still loads for other devices after a boot does not count.
+// countLoads makes the kernel count how often anybody asks it to load or unload a module, and loads returns the number.
+// What udev still loads for other devices after a boot does not count.
 func (c *scene) countLoads() (loads func() int) {
 	c.Helper()
 	c.sh(`mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
@@ -257,7 +258,11 @@ for call in init_module finit_module delete_module; do echo 1 > events/syscalls/
 	return func() int {
 		c.Helper()
 		var n int
-		_, err := fmt.Sscan(c.sh(`grep 'sys_\(f\?init\|delete\)_module(' /sys/kernel/tracing/trace | grep -vc '^ *\((udev-worker)\|systemd-\)' || true`), &n)
+		_,
+			err := fmt.Sscan(
+			c.sh(
+				`grep 'sys_\(f\?init\|delete\)_module(' /sys/kernel/tracing/trace | grep -vc '^ *\((udev-worker)\|systemd-\)' || true`),
+			&n)
 		c.must(err)
 		return n
 	}

@@ -29,7 +29,8 @@ func Test24_PurgeAfterEdit(t *testing.T) {
 	c.sh("echo '# mine' >> /var/run/cdi/qemu.org-edu.json")
 	said, status := c.says("acceld purge")
 	t.Logf("acceld purge:\n%s", said)
-	if status != 1 || !strings.Contains(said, string(accel.FileChanged)) || !strings.Contains(said, "qemu.org-edu.json") {
+	if status != 1 || !strings.Contains(said, string(accel.FileChanged)) ||
+		!strings.Contains(said, "qemu.org-edu.json") {
 		t.Errorf("status %d, want 1 and the file with its reason", status)
 	}
 	c.sh("grep -q mine /var/run/cdi/qemu.org-edu.json; test ! -d /sys/module/edu")

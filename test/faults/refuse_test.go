@@ -15,7 +15,8 @@ const installed = `/lib/modules/$(uname -r)/extra/edu.ko`
 func (c *scene) module() {
 	c.Helper()
 	c.store(stage.Version)
-	c.sh("cp /var/lib/acceld/kmod/*/edu.ko /root/edu.ko; rm -rf /var/lib/acceld /usr/src/edu-1.0.0; mkdir -p $(dirname " + installed + ")")
+	c.sh(
+		"cp /var/lib/acceld/kmod/*/edu.ko /root/edu.ko; rm -rf /var/lib/acceld /usr/src/edu-1.0.0; mkdir -p $(dirname " + installed + ")")
 }
 
 // refused starts the agent and sees that it refuses the driver, for this reason, without a word to the kernel.
@@ -46,13 +47,17 @@ func Test10_WrongModule(t *testing.T) {
 		reason      accel.Reason
 	}{
 		{"release of another kernel", `s/vermagic=6/vermagic=7/`, accel.KernelMismatch},
-		{"version of a symbol", `s/(.{8})(?=\Q_copy_from_user\E\0)/"\x01\x02\x03\x04\0\0\0\0"/se`, accel.SymbolMismatch},
+		{
+			"version of a symbol", `s/(.{8})(?=\Q_copy_from_user\E\0)/"\x01\x02\x03\x04\0\0\0\0"/se`,
+			accel.SymbolMismatch,
+		},
 		{"a symbol that nobody has", `s/_copy_from_user\0/_copy_from_nobd\0/g`, accel.SymbolMissing},
 		{"another architecture", `substr($_, 18, 2) = "\xb7\0"`, accel.ArchMismatch},
 		{"truncated", `$_ = substr($_, 0, 5000)`, accel.ModuleInvalid},
 		{"empty", `$_ = ""`, accel.ModuleInvalid},
 	} {
-		c.sh(`perl -0777 -pe "$1" /root/edu.ko > `+installed+`; if cmp -s /root/edu.ko `+installed+`; then echo "nothing was patched"; exit 1; fi; depmod`, w.patch)
+		c.sh(`perl -0777 -pe "$1" /root/edu.ko > `+installed+`; if cmp -s /root/edu.ko `+installed+
+			`; then echo "nothing was patched"; exit 1; fi; depmod`, w.patch)
 		c.refused(w.what, w.reason, loads)
 	}
 	c.sh("cp /root/edu.ko " + installed + "; depmod")

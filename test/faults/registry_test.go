@@ -12,7 +12,8 @@ import (
 	"github.com/acceld/acceld/test/vm/image"
 )
 
-// Test18_Registry: the registry with the prebuilt driver is away, slow, forbids, breaks, lies, and has what nobody signed.
+// Test18_Registry: the registry with the prebuilt driver is away, slow, forbids, breaks, lies, and has what nobody
+// signed.
 func Test18_Registry(t *testing.T) {
 	c := host(t, bed.Options{Accelerators: 1})
 	r, err := image.Serve(0)
@@ -20,7 +21,8 @@ func Test18_Registry(t *testing.T) {
 	t.Cleanup(r.Close)
 	c.store(stage.Version)
 	c.must(c.s.Prebuilt(t.Context(), c.g, r, false))
-	c.sh(`for k in ours theirs; do openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out /etc/acceld/$k.pem 2>/dev/null; openssl pkey -in /etc/acceld/$k.pem -pubout -out /etc/acceld/$k.pub; done`)
+	c.sh(
+		`for k in ours theirs; do openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out /etc/acceld/$k.pem 2>/dev/null; openssl pkey -in /etc/acceld/$k.pem -pubout -out /etc/acceld/$k.pub; done`)
 	t.Logf("%s", c.slow("acceld driver build --push --sign-key /etc/acceld/ours.pem qemu-edu 2>/dev/null"))
 
 	r.Behave(image.Trouble{Cut: true})
@@ -76,7 +78,8 @@ func Test18_Registry(t *testing.T) {
 	c.must(c.s.Prebuilt(t.Context(), c.g, r, false))
 	r.Behave(image.Trouble{Cut: true})
 	c.start()
-	if m := c.await("away, with a source to build from -> usable", building, healthy(1)); m.Have[stage.Kind].Driver.Source != string(accel.SourceBuild) {
+	if m := c.await("away, with a source to build from -> usable", building,
+		healthy(1)); m.Have[stage.Kind].Driver.Source != string(accel.SourceBuild) {
 		t.Errorf("the driver is from %q", m.Have[stage.Kind].Driver.Source)
 	}
 }

@@ -19,9 +19,9 @@ const killed = `strace -f -qq -o /dev/null -e signal=none -P "$2" -e trace=write
 // lacking counts how often the kind was without its driver.
 const lacking = `journalctl -q -u acceld.service -o cat | grep -c 'to=driver-missing' || true`
 
-// Test28_Reset: a device is ill until its driver is bound again. `acceld reset` refuses while somebody has it and says who, then
-// mends it, while its neighbour computes on; killed at whatever step, it leaves nothing that the agent, or the next one, does not
-// put right.
+// Test28_Reset: a device is ill until its driver is bound again. `acceld reset` refuses while somebody has it and says
+// who, then mends it, while its neighbour computes on; killed at whatever step, it leaves nothing that the agent, or
+// the next one, does not put right.
 func Test28_Reset(t *testing.T) {
 	c := host(t, bed.Options{Accelerators: 2})
 	c.store(stage.Version)
@@ -38,7 +38,8 @@ func Test28_Reset(t *testing.T) {
 	c.sh("systemd-run --unit=neighbour edu-check -devices $1 -hold 2h", nodes[1])
 	c.sh("echo dead > /sys/bus/pci/devices/$1/inject_error; echo none > /sys/bus/pci/devices/$1/inject_error", device)
 	c.await("what only a new binding ends", soon, func(m accel.Machine) bool {
-		return isIn(m, accel.Unhealthy, accel.DeviceFault) && m.Have[stage.Kind].Accelerators[0].Health.Action == accel.ActionResetDevice
+		return isIn(m, accel.Unhealthy, accel.DeviceFault) &&
+			m.Have[stage.Kind].Accelerators[0].Health.Action == accel.ActionResetDevice
 	})
 	for _, ask := range []string{"acceld status", "acceld doctor"} {
 		if out, _ := c.says(ask); !strings.Contains(out, "acceld reset "+device) {
@@ -50,7 +51,8 @@ func Test28_Reset(t *testing.T) {
 	before, lacked := c.sh(bindings), c.sh(lacking)
 	for _, flag := range []string{"", " --dry-run"} {
 		out, status := c.says("acceld reset "+device+flag+" 2>&1", device)
-		if status != 1 || !strings.Contains(out, `device "`+device+`" is in use by edu-check (pid `) || !strings.Contains(out, string(accel.InUse)) {
+		if status != 1 || !strings.Contains(out, `device "`+device+`" is in use by edu-check (pid `) ||
+			!strings.Contains(out, string(accel.InUse)) {
 			t.Errorf("reset%s under a holder: status %d, %s", flag, status, out)
 		}
 	}
@@ -64,7 +66,9 @@ func Test28_Reset(t *testing.T) {
 	if !strings.HasPrefix(out, device+": reset (bus), bound to edu, in ") || !strings.HasSuffix(out, ": healthy") {
 		t.Errorf("it said %q", out)
 	}
-	c.await("reset -> both usable", soon, func(m accel.Machine) bool { return healthy(2)(m) && isIn(m, accel.Healthy, "") })
+	c.await("reset -> both usable", soon, func(m accel.Machine) bool {
+		return healthy(2)(m) && isIn(m, accel.Healthy, "")
+	})
 	c.neighbour(before)
 	if now := c.sh(lacking); now != lacked {
 		t.Errorf("the kind was without its driver %s times, %s before", now, lacked)
@@ -79,7 +83,8 @@ func (c *scene) neighbour(before string) {
 	if _, now, _ := strings.Cut(c.sh(bindings), "\n"); now != was {
 		c.Errorf("the other device was bound again: %s, was %s", now, was)
 	}
-	if state := c.sh("systemctl show -P ActiveState neighbour; cat /sys/bus/pci/devices/0000:02:00.0/errors"); state != "active\n0" {
+	if state := c.sh("systemctl show -P ActiveState neighbour; cat /sys/bus/pci/devices/0000:02:00.0/errors"); state !=
+		"active\n0" {
 		c.Errorf("who computes on the other device is %q", state)
 	}
 }
@@ -87,23 +92,32 @@ func (c *scene) neighbour(before string) {
 // killedResets kills the command before it unbinds, resets and binds, under an agent and without one.
 func (c *scene) killedResets(device, node, before string) {
 	c.Helper()
-	for _, file := range []string{"/sys/bus/pci/drivers/edu/unbind", "/sys/bus/pci/devices/" + device + "/reset", "/sys/bus/pci/drivers/edu/bind"} {
-		c.sh("echo dead > /sys/bus/pci/devices/$1/inject_error; echo none > /sys/bus/pci/devices/$1/inject_error", device)
+	for _, file := range []string{
+		"/sys/bus/pci/drivers/edu/unbind", "/sys/bus/pci/devices/" + device + "/reset",
+		"/sys/bus/pci/drivers/edu/bind",
+	} {
+		c.sh("echo dead > /sys/bus/pci/devices/$1/inject_error; echo none > /sys/bus/pci/devices/$1/inject_error",
+			device)
 		c.await("ill again", soon, healthy(1))
 		if out, status := c.says(killed, device, file); status == 0 {
 			c.Errorf("not killed before %s: %s", file, out)
 		}
 		if strings.HasSuffix(file, "unbind") {
-			c.await("killed before it unbinds -> as it was", soon, func(m accel.Machine) bool { return healthy(1)(m) && isIn(m, accel.Unhealthy, accel.DeviceFault) })
+			c.await("killed before it unbinds -> as it was", soon, func(m accel.Machine) bool {
+				return healthy(1)(m) && isIn(m, accel.Unhealthy, accel.DeviceFault)
+			})
 			c.sh("acceld reset $1", device)
 		}
-		c.await(fmt.Sprintf("killed before %s -> both usable", file), soon, func(m accel.Machine) bool { return healthy(2)(m) && isIn(m, accel.Healthy, "") })
+		c.await(fmt.Sprintf("killed before %s -> both usable", file), soon, func(m accel.Machine) bool {
+			return healthy(2)(m) && isIn(m, accel.Healthy, "")
+		})
 	}
 	c.halt()
 	if out, status := c.says(killed, device, "/sys/bus/pci/drivers/edu/bind"); status == 0 {
 		c.Errorf("not killed: %s", out)
 	}
-	if now := c.sh("basename $(readlink /sys/bus/pci/devices/$1/driver) 2>/dev/null || echo none", device); now != "none" {
+	if now := c.sh("basename $(readlink /sys/bus/pci/devices/$1/driver) 2>/dev/null || echo none",
+		device); now != "none" {
 		c.Errorf("killed before it binds, the device has driver %q", now)
 	}
 	c.Logf("the next one, without an agent:\n%s", c.sh("acceld reset $1", device))

@@ -72,7 +72,8 @@ func (c *served) pod(name string, devices int) string {
 // plain starts a pod that asks for no device, with an annotation, and says which it sees.
 func (c *served) plain(name, annotation string) string {
 	c.Helper()
-	return c.apply(name, fmt.Appendf(nil, `{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: default, annotations: {%s}}, spec: {
+	return c.apply(name, fmt.Appendf(nil,
+		`{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: default, annotations: {%s}}, spec: {
 restartPolicy: Never, containers: [{name: main, image: %q, command: ["sh", "-c", "ls /dev/edu* 2>/dev/null; echo done"]}]}}`, name, annotation, c.n.Image("bed/busybox:1")))
 }
 
@@ -81,13 +82,14 @@ func (c *served) apply(name string, manifest []byte) string {
 	c.must(c.n.Apply(c.Context(), manifest))
 	c.Cleanup(func() {
 		// The context of the test has ended by then.
-		_, _ = c.n.Kubectl(context.Background(), nil, "-n", "default", "delete", "pod", "--wait=false", "--grace-period=0", "--force", name)
+		_, _ = c.n.Kubectl(context.Background(), nil, "-n", "default", "delete", "pod", "--wait=false",
+			"--grace-period=0", "--force", name)
 	})
 	return name
 }
 
-// holding starts a pod that holds a device and is restarted when it ends: the kubelet gives it the same device again and
-// asks nobody.
+// holding starts a pod that holds a device and is restarted when it ends: the kubelet gives it the same device again
+// and asks nobody.
 func (c *served) holding(name string) string {
 	c.Helper()
 	manifest := string(stage.Pod(name, c.n.Image("edu-check:test"), 1, "-expect", "1", "-hold", "2h"))
@@ -104,7 +106,8 @@ func (c *served) runsAgain(name string) {
 		pod, err := c.n.Kube().CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
 		c.must(err)
 		if s := pod.Status.ContainerStatuses; len(s) == 1 && s[0].State.Running != nil && s[0].RestartCount > 0 {
-			c.Logf("%-70s %6.2f s", "pod "+name+" runs again, the kubelet's back-off included", time.Since(begin).Seconds())
+			c.Logf("%-70s %6.2f s", "pod "+name+" runs again, the kubelet's back-off included",
+				time.Since(begin).Seconds())
 			return
 		}
 		time.Sleep(300 * time.Millisecond)
@@ -127,7 +130,8 @@ func (c *served) event(pod string, words ...string) string {
 	c.Helper()
 	begin, ctx := time.Now(), c.within(soon)
 	for {
-		events, err := c.n.Kube().CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
+		events, err := c.n.Kube().CoreV1().Events("default").List(ctx,
+			metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
 		c.must(err)
 	next:
 		for _, e := range events.Items {
@@ -152,7 +156,8 @@ func (c *served) hook() string {
 // written is every file of acceld that a container runtime reads, with inode and time: a rewrite shows.
 func (c *served) written() string {
 	c.Helper()
-	return c.sh(`find /var/run/cdi /etc/cdi /usr/share/containers/oci/hooks.d /etc/crio /usr/local/lib/acceld /var/lib/acceld/bin -type f -exec stat -c '%n %i %Y %Z %s' {} + 2>/dev/null | sort`)
+	return c.sh(
+		`find /var/run/cdi /etc/cdi /usr/share/containers/oci/hooks.d /etc/crio /usr/local/lib/acceld /var/lib/acceld/bin -type f -exec stat -c '%n %i %Y %Z %s' {} + 2>/dev/null | sort`)
 }
 
 // Test02_HookProgram: the hook's program is deleted or truncated.
@@ -161,7 +166,8 @@ func Test02_HookProgram(t *testing.T) {
 	hook := c.hook()
 	for _, spoil := range []string{`rm "$1"`, `: > "$1"`, `chmod 600 "$1"`} {
 		c.sh(spoil, hook)
-		c.until("after "+spoil+" it is whole", `test "$(stat -c %a "$1")" = 755 && cmp -s "$1" /usr/bin/acceld-hook`, hook)
+		c.until("after "+spoil+" it is whole", `test "$(stat -c %a "$1")" = 755 && cmp -s "$1" /usr/bin/acceld-hook`,
+			hook)
 	}
 	holds := c.holding("holds")
 	c.halt()
@@ -223,8 +229,8 @@ EOF`)
 	c.must(c.n.WaitAllocatable(c.within(soon), stage.Resource, 2))
 }
 
-// Test08_OldCDILibrary: CRI-O 1.34 has CDI v1.0.1, which sees a renamed file only within one directory. A device that was
-// just plugged can be used.
+// Test08_OldCDILibrary: CRI-O 1.34 has CDI v1.0.1, which sees a renamed file only within one directory. A device that
+// was just plugged can be used.
 func Test08_OldCDILibrary(t *testing.T) {
 	c := node(t)
 	c.must(c.g.Plug(c.within(soon), 5))
@@ -247,7 +253,8 @@ func Test25_SpoofedAnnotation(t *testing.T) {
 func Test03_MalformedHook(t *testing.T) {
 	c := node(t)
 	c.sh(`printf '{"version": "1.0.0", "hook"' > /usr/share/containers/oci/hooks.d/10-foreign.json`)
-	if said, _ := c.says("acceld runtime check"); !strings.Contains(said, "will not start again while") || !strings.Contains(said, "10-foreign.json") {
+	if said, _ := c.says("acceld runtime check"); !strings.Contains(said, "will not start again while") ||
+		!strings.Contains(said, "10-foreign.json") {
 		t.Errorf("nobody is warned: %s", said)
 	}
 	c.succeeds(c.pod("meanwhile", 1))

@@ -1,6 +1,6 @@
-// Package fleet is an API server in memory with as many nodes as one likes, for tests and measurements of the controller: lists,
-// watches and single reads of nodes and pods, bindings, leases. It knows neither rights nor admission, and keeps no history: a
-// watch starts with what there is.
+// Package fleet is an API server in memory with as many nodes as one likes, for tests and measurements of the
+// controller: lists, watches and single reads of nodes and pods, bindings, leases. It knows neither rights nor
+// admission, and keeps no history: a watch starts with what there is.
 package fleet
 
 import (
@@ -49,7 +49,10 @@ type watcher struct {
 
 // New returns a server with these objects.
 func New(nodes []*corev1.Node, pods []*corev1.Pod) *Server {
-	s := &Server{nodes: map[string]*corev1.Node{}, pods: map[string]*corev1.Pod{}, leases: map[string]*coordinationv1.Lease{}, watchers: map[*watcher]bool{}, version: 1}
+	s := &Server{
+		nodes: map[string]*corev1.Node{}, pods: map[string]*corev1.Pod{},
+		leases: map[string]*coordinationv1.Lease{}, watchers: map[*watcher]bool{}, version: 1,
+	}
 	for _, n := range nodes {
 		s.SetNode(n)
 	}
@@ -270,8 +273,8 @@ func (s *Server) objects(kind string) []any {
 	return out
 }
 
-// watch streams what there is, where that is asked for, and then what changes. One from a version that is not the newest is
-// refused as expired: there is no history.
+// watch streams what there is, where that is asked for, and then what changes. One from a version that is not the
+// newest is refused as expired: there is no history.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, kind string, initial bool, from string) {
 	own := &watcher{kind: kind, events: make(chan []byte, 100000), gone: make(chan struct{})}
 	s.mu.Lock()
@@ -302,8 +305,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, kind string, init
 		}
 	}
 	if initial {
-		fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":%q,"metadata":{"resourceVersion":%q,"annotations":{%q:"true"}}}}`+"\n",
-			map[string]string{"nodes": "Node", "pods": "Pod"}[kind], strconv.Itoa(version), metav1.InitialEventsAnnotationKey)
+		fmt.Fprintf(w,
+			`{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":%q,"metadata":{"resourceVersion":%q,"annotations":{%q:"true"}}}}`+"\n",
+			map[string]string{"nodes": "Node", "pods": "Pod"}[kind], strconv.Itoa(version),
+			metav1.InitialEventsAnnotationKey)
 	}
 	flush := http.NewResponseController(w)
 	for {
@@ -344,7 +349,8 @@ func (s *Server) binding(w http.ResponseWriter, r *http.Request, namespace, name
 		return
 	case b.UID != "" && b.UID != p.UID, p.Spec.NodeName != "":
 		s.mu.Unlock()
-		refuse(w, apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, name, fmt.Errorf("pod %s is already assigned to node %q", name, p.Spec.NodeName)))
+		refuse(w, apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, name,
+			fmt.Errorf("pod %s is already assigned to node %q", name, p.Spec.NodeName)))
 		return
 	}
 	s.writes++
@@ -361,7 +367,10 @@ func (s *Server) binding(w http.ResponseWriter, r *http.Request, namespace, name
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
-	_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess})
+	_ = json.NewEncoder(w).Encode(metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status:   metav1.StatusSuccess,
+	})
 }
 
 // lease reads, makes or changes a lease, with its version as a precondition.

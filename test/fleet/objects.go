@@ -42,17 +42,23 @@ func Node(name string, cards int, total Amounts) *corev1.Node {
 		numbers = append(numbers, fmt.Sprint(i))
 	}
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{Prefix + "gpu-numbers": strings.Join(numbers, ".")}},
-		Status:     corev1.NodeStatus{Allocatable: total.list(), Capacity: total.list()},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   name,
+			Labels: map[string]string{Prefix + "gpu-numbers": strings.Join(numbers, ".")},
+		},
+		Status: corev1.NodeStatus{Allocatable: total.list(), Capacity: total.list()},
 	}
 }
 
 // Pod makes a pod with one container for each of asked, bound to a node with these cards when they are not empty.
 func Pod(name, node, cards string, asked ...Amounts) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), Annotations: map[string]string{}},
-		Spec:       corev1.PodSpec{NodeName: node},
-		Status:     corev1.PodStatus{Phase: corev1.PodPending},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, UID: types.UID("uid-" + name),
+			Annotations: map[string]string{},
+		},
+		Spec:   corev1.PodSpec{NodeName: node},
+		Status: corev1.PodStatus{Phase: corev1.PodPending},
 	}
 	if node != "" {
 		p.Status.Phase = corev1.PodRunning
@@ -68,17 +74,19 @@ func Pod(name, node, cards string, asked ...Amounts) *corev1.Pod {
 	return p
 }
 
-// Certificate writes a certificate and its key for localhost, signed by itself and good as an authority for itself, and returns
-// the names of the two files.
+// Certificate writes a certificate and its key for localhost, signed by itself and good as an authority for itself, and
+// returns the names of the two files.
 func Certificate(dir, name string) (cert, key string, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return "", "", err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		DNSNames:    []string{"localhost"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
@@ -98,6 +106,8 @@ func Certificate(dir, name string) (cert, key string, err error) {
 
 // Kubeconfig writes one for an API server at a URL, without any credentials.
 func Kubeconfig(file, url string) error {
-	return os.WriteFile(file, []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \""+url+"\"}}]\n"+
-		"contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\ncurrent-context: c\n"), 0o600)
+	return os.WriteFile(file, []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \""+url+
+		"\"}}]\n"+
+		"contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\ncurrent-context: c\n"),
+		0o600)
 }

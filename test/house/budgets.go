@@ -15,7 +15,8 @@ func functionLength(t *Tree) []Finding {
 		if !ok || t.lines(f) <= t.Limits.Function {
 			return nil
 		}
-		return []Finding{t.find(s, n, "function %s has %d lines, at most %d", f.Name.Name, t.lines(f), t.Limits.Function)}
+		return []Finding{t.find(s, n, "function %s has %d lines, at most %d", f.Name.Name, t.lines(f),
+			t.Limits.Function)}
 	})
 }
 
@@ -39,7 +40,8 @@ func interfaceSize(t *Tree) []Finding {
 		if !ok || i.Methods.NumFields() <= t.Limits.Interface {
 			return nil
 		}
-		return []Finding{t.find(s, n, "interface %s has %d methods, at most %d", spec.Name.Name, i.Methods.NumFields(), t.Limits.Interface)}
+		return []Finding{t.find(s, n, "interface %s has %d methods, at most %d", spec.Name.Name, i.Methods.NumFields(),
+			t.Limits.Interface)}
 	})
 }
 
@@ -51,7 +53,8 @@ func methods(t *Tree) []Finding {
 	for name, n := range methodCounts(t) {
 		if n > t.Limits.Methods && !slices.Contains(largeTypes(), name) {
 			dir, typ, _ := strings.Cut(name, ".")
-			out = append(out, Finding{dir, 0, fmt.Sprintf("type %s has %d methods, at most %d", typ, n, t.Limits.Methods)})
+			out = append(out, Finding{dir, 0, fmt.Sprintf("type %s has %d methods, at most %d", typ, n,
+				t.Limits.Methods)})
 		}
 	}
 	return out

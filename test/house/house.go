@@ -29,27 +29,62 @@ type Rule struct {
 // Rules returns every rule, in the order of STYLE.md.
 func Rules() []Rule {
 	return []Rule{
-		{"imports", "Imports point down: cmd → agent → the organs → host → accel, sideways only from dra to kube, and only cmd imports vendors.", imports},
+		{
+			"imports",
+			"Imports point down: cmd → agent → the organs → host → accel, sideways only from dra to kube, and only cmd imports vendors.",
+			imports,
+		},
 		{"dependencies", "accel imports the standard library only; vendors add a YAML reader.", dependencies},
-		{"clientset", "The agent imports neither client-go's clientset nor its informers: one client for each resource keeps the program small.", clientset},
-		{"templates", "No program imports html/template or text/template: they make the linker keep every method of every type.", templates},
+		{
+			"clientset",
+			"The agent imports neither client-go's clientset nor its informers: one client for each resource keeps the program small.",
+			clientset,
+		},
+		{
+			"templates",
+			"No program imports html/template or text/template: they make the linker keep every method of every type.",
+			templates,
+		},
 		{"places", "Every package has a place in the house and a name that says what it is.", places},
 		{"doc", "Every package has exactly one package comment.", doc},
 		{"init", "No package has an init function.", initFunctions},
-		{"globals", "Package variables are error sentinels, embedded files, compiled patterns and blank assertions.", globals},
-		{"vendor", "No vendor's name and no PCI vendor id is in an identifier or a string outside vendors, their probe programs and tests.", vendorNames},
+		{
+			"globals", "Package variables are error sentinels, embedded files, compiled patterns and blank assertions.",
+			globals,
+		},
+		{
+			"vendor",
+			"No vendor's name and no PCI vendor id is in an identifier or a string outside vendors, their probe programs and tests.",
+			vendorNames,
+		},
+		{
+			"columns",
+			"A line has at most 120 columns, a tab being 4 of them and what a string literal holds none.",
+			columns,
+		},
 		{"function", "A function has at most 80 lines.", functionLength},
 		{"file", "A source file has at most 500 lines.", fileLength},
 		{"interface", "An interface has at most 3 methods.", interfaceSize},
 		{"methods", "A type has at most 40 methods.", methods},
-		{"wiring", "In cmd no health is made up and no goroutine starts: the probe programs of vendors aside, it wires and prints.", wiring},
+		{
+			"wiring",
+			"In cmd no health is made up and no goroutine starts: the probe programs of vendors aside, it wires and prints.",
+			wiring,
+		},
 		{"main", "The file of a main function has at most 100 lines.", mainLength},
 		{"sleep", "Nothing but tests calls time.Sleep.", sleep},
 		{"machine", "Only host runs programs, makes system calls and touches files of the machine.", machine},
 		{"skip", "A skipped test says in a literal sentence which condition is missing.", skips},
 		{"licence", "The licence is in LICENSE, not repeated at the top of source files.", licence},
-		{"prose", "The field's words stand in for ours: what the word list of STYLE.md calls unclear is nowhere in the tree.", prose},
-		{"words", "No path of a developer's machine, no registry host and no word of a workplace is in the tree.", words},
+		{
+			"prose",
+			"The field's words stand in for ours: what the word list of STYLE.md calls unclear is nowhere in the tree.",
+			prose,
+		},
+		{
+			"words", "No path of a developer's machine, no registry host and no word of a workplace is in the tree.",
+			words,
+		},
 	}
 }
 
@@ -142,7 +177,8 @@ func Load(fsys fs.FS, limits Limits) (*Tree, error) {
 			return err
 		case d.IsDir() && slices.Contains([]string{".git", "bin", "dist", "node_modules"}, d.Name()):
 			return fs.SkipDir
-		case d.IsDir() || !d.Type().IsRegular() || strings.HasSuffix(name, ".sum"), name == ".git": // a work tree's is a file
+		// a work tree's is a file
+		case d.IsDir() || !d.Type().IsRegular() || strings.HasSuffix(name, ".sum"), name == ".git":
 			return nil
 		}
 		return t.add(fsys, name)

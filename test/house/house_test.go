@@ -40,7 +40,10 @@ func TestRulesCatch(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, f := range r.Check(load(t, fixture(t, dir+"/tree"), Limits{Function: 4, File: 12, Interface: 1, Methods: 2, Main: 6})) {
+			for _, f := range r.Check(load(t, fixture(t, dir+"/tree"), Limits{
+				Function: 4, File: 12, Interface: 1,
+				Methods: 2, Main: 6,
+			})) {
 				got = append(got, f.String())
 			}
 			slices.Sort(got)

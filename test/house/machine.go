@@ -13,16 +13,28 @@ type exception struct{ dir, what, reason string }
 // exceptions lists them all. TestExceptionsNeeded fails for one that nothing needs any more.
 func exceptions() []exception {
 	return []exception{
-		{"runtime/gate", "os.Open", "the hook is a process of its own that the container runtime starts on the host itself, and must stay small"},
-		{"agent", "os.ReadFile", "the configuration file is the process's own: in a container it is mounted there, not below the host root"},
+		{
+			"runtime/gate", "os.Open",
+			"the hook is a process of its own that the container runtime starts on the host itself, and must stay small",
+		},
+		{
+			"agent", "os.ReadFile",
+			"the configuration file is the process's own: in a container it is mounted there, not below the host root",
+		},
 		{"agent", "os.Stat", "the hook's program is looked for beside this one"},
 		{"agent", "os.Chmod", "the endpoint's own unix socket, where systemd did not make it"},
 		{"agent", "os.DirFS", "definition files are read through an fs.FS, on a path that host has resolved"},
 		{"cmd/acceld/cli", "os.Stat", "doctor says which configuration file is this process's own"},
-		{"controller/extender", "os.ReadFile", "its certificates are mounted into its own container, and it changes no machine"},
+		{
+			"controller/extender", "os.ReadFile",
+			"its certificates are mounted into its own container, and it changes no machine",
+		},
 		{"controller/replica", "os.ReadFile", "its configuration file is mounted into its own container"},
 		{"cmd/acceld-nvml", "os.ReadFile", "a program of its own that the agent starts among the host's files"},
-		{"deviceplugin", "os.*", "gRPC servers own their sockets, and the kubelet's directory of them is where this process sees it"},
+		{
+			"deviceplugin", "os.*",
+			"gRPC servers own their sockets, and the kubelet's directory of them is where this process sees it",
+		},
 	}
 }
 
@@ -52,11 +64,16 @@ func runs(name string) bool {
 
 // plain reports whether a call of unix.<name> or syscall.<name> only converts a value.
 func plain(name string) bool {
-	return slices.Contains([]string{"Errno", "Signal", "Major", "Minor", "Mkdev", "ByteSliceToString", "ErrnoName", "SignalName"}, name)
+	return slices.Contains([]string{
+		"Errno", "Signal", "Major", "Minor", "Mkdev", "ByteSliceToString", "ErrnoName",
+		"SignalName",
+	}, name)
 }
 
 func excepted(s Source, what string) bool {
-	return slices.ContainsFunc(exceptions(), func(e exception) bool { return e.dir == s.Dir() && matches(e.what, what) })
+	return slices.ContainsFunc(exceptions(), func(e exception) bool {
+		return e.dir == s.Dir() && matches(e.what, what)
+	})
 }
 
 func matches(pattern, what string) bool {
@@ -66,7 +83,10 @@ func matches(pattern, what string) bool {
 
 // touches reports whether the function os.<name> reads or changes files, rather than the process.
 func touches(name string) bool {
-	for _, prefix := range []string{"Open", "Create", "Mkdir", "Remove", "Rename", "Read", "Write", "Stat", "Lstat", "Symlink", "Link", "Ch", "Truncate", "DirFS", "CopyFS"} {
+	for _, prefix := range []string{
+		"Open", "Create", "Mkdir", "Remove", "Rename", "Read", "Write", "Stat", "Lstat",
+		"Symlink", "Link", "Ch", "Truncate", "DirFS", "CopyFS",
+	} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"go/ast"
+	"go/scanner"
 	"go/token"
 	"path"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // vendorNames looks at identifiers and strings, not at comments: a comment may cite a vendor's document. The names are
@@ -51,7 +53,8 @@ func forbiddenNames(t *Tree) map[string]bool {
 	names := map[string]bool{}
 	for _, n := range []string{
 		"nvidia", "nouveau", "cuda", "nvml", "amd", "amdgpu", "radeon", "rocm", "intel", "xpu", "i915", "habana",
-		"habanalabs", "gaudi", "mellanox", "mlx", "xilinx", "qualcomm", "graphcore", "furiosa", "rebellions", "tenstorrent",
+		"habanalabs", "gaudi", "mellanox", "mlx", "xilinx", "qualcomm", "graphcore", "furiosa", "rebellions",
+		"tenstorrent",
 		"10de", "1002", "8086", "1da3", "15b3", "10ee", "17cb", "1d95", "1e52",
 	} {
 		names[n] = true
@@ -157,4 +160,44 @@ func words(t *Tree) []Finding {
 		}
 	}
 	return out
+}
+
+// columns counts what a reader has to follow. What a string holds is one thing to see, and easier to search for in one
+// piece.
+func columns(t *Tree) []Finding {
+	const most, tab = 120, 4
+	var out []Finding
+	for _, x := range t.Texts {
+		if path.Ext(x.Path) != ".go" || strings.Contains(x.Path, "/testdata/") {
+			continue
+		}
+		for i, line := range strings.Split(hollow(x.Bytes), "\n") {
+			if n := utf8.RuneCountInString(line) + (tab-1)*strings.Count(line, "\t"); n > most {
+				out = append(out, Finding{x.Path, i + 1, fmt.Sprintf("%d columns, at most %d", n, most)})
+			}
+		}
+	}
+	return out
+}
+
+// hollow returns Go source with nothing but line ends left in its string literals.
+func hollow(source []byte) string {
+	var s scanner.Scanner
+	file := token.NewFileSet().AddFile("", -1, len(source))
+	s.Init(file, source, nil, scanner.ScanComments)
+	var out strings.Builder
+	done := 0
+	for {
+		pos, tok, text := s.Scan()
+		if tok == token.EOF {
+			out.Write(source[done:])
+			return out.String()
+		}
+		if tok == token.STRING {
+			at := file.Offset(pos)
+			out.Write(source[done:at])
+			out.WriteString(strings.Repeat("\n", strings.Count(text, "\n")))
+			done = at + len(text)
+		}
+	}
 }

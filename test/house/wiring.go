@@ -4,8 +4,8 @@ import (
 	"go/ast"
 )
 
-// wiring looks in cmd for what belongs below it: health that was not judged by anybody, and work that goes on by itself.
-// Signals are channels that os/signal fills, which take no goroutine of ours.
+// wiring looks in cmd for what belongs below it: health that was not judged by anybody, and work that goes on by
+// itself. Signals are channels that os/signal fills, which take no goroutine of ours.
 func wiring(t *Tree) []Finding {
 	keep := func(s Source) bool { return s.Product() && s.Top() == "cmd" && !vendorProgram(s) }
 	return t.inspect(keep, func(s Source, n ast.Node) []Finding {

@@ -41,7 +41,8 @@ func fiveLines(t *testing.T) *accel.Definition {
 	return nil
 }
 
-// TestFiveLines: a device of which nothing is said but its ids, its driver and its nodes has what the kernel says of every device.
+// TestFiveLines: a device of which nothing is said but its ids, its driver and its nodes has what the kernel says of
+// every device.
 func TestFiveLines(t *testing.T) {
 	def := fiveLines(t)
 	h := machines.Unpack(t, "generic")
@@ -49,12 +50,16 @@ func TestFiveLines(t *testing.T) {
 	golden(t, "generic", look(t, h, def, facts))
 }
 
-// TestFiveLinesAreJudged: what PCI Express counts, the link and a temperature that the device calls critical tell its health.
+// TestFiveLinesAreJudged: what PCI Express counts, the link and a temperature that the device calls critical tell its
+// health.
 func TestFiveLinesAreJudged(t *testing.T) {
 	def := fiveLines(t)
 	const id = "0000:01:00.0"
 	h := machines.Unpack(t, "generic")
-	e := health.New(health.Options{Host: h, File: "/run/acceld/health.json", Definitions: func() map[string]*accel.Definition { return map[string]*accel.Definition{def.Kind: def} }})
+	e := health.New(health.Options{
+		Host: h, File: "/run/acceld/health.json",
+		Definitions: func() map[string]*accel.Definition { return map[string]*accel.Definition{def.Kind: def} },
+	})
 	judged := func() accel.Health {
 		t.Helper()
 		pci, _ := detect.PCI(h)
@@ -79,7 +84,8 @@ func TestFiveLinesAreJudged(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreKnown holds the metrics that every device has, and those of every definition, to the table of the exporter.
+// TestDefaultsAreKnown holds the metrics that every device has, and those of every definition, to the table of the
+// exporter.
 func TestDefaultsAreKnown(t *testing.T) {
 	known := map[string]bool{}
 	for _, name := range exporter.MetricNames() {

@@ -79,7 +79,10 @@ func look(t *testing.T, h *host.Host, def *accel.Definition, facts accel.Facts) 
 // TestGolden compares each kind's view of each machine that has a device of it.
 func TestGolden(t *testing.T) {
 	defs := definitions(t)
-	for _, name := range []string{"nvidia", "amd", "amd-parts", "amd-radeon", "intel", "intel-parts", "habana", "gaudi", "mixed", "qemu-edu"} {
+	for _, name := range []string{
+		"nvidia", "amd", "amd-parts", "amd-radeon", "intel", "intel-parts", "habana", "gaudi",
+		"mixed", "qemu-edu",
+	} {
 		t.Run(name, func(t *testing.T) {
 			h := machines.Unpack(t, name)
 			facts := detect.Detect(h, detect.Options{})
@@ -180,7 +183,8 @@ func TestSharedDirectory(t *testing.T) {
 			}
 		}
 	}
-	if owner["/dev/dri/renderD129"] != "amd-gpu 0000:03:00.0" || owner["/dev/dri/renderD130"] != "nvidia-gpu 0000:41:00.0" {
+	if owner["/dev/dri/renderD129"] != "amd-gpu 0000:03:00.0" ||
+		owner["/dev/dri/renderD130"] != "nvidia-gpu 0000:41:00.0" {
 		t.Errorf("render nodes: %v", owner)
 	}
 }
@@ -192,7 +196,8 @@ func TestLibraryOfAnotherVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := look(t, h, definitions(t)["nvidia-gpu"], detect.Detect(h, detect.Options{}))
-	if !strings.HasPrefix(v.Runtime, string(accel.LibraryMismatch)+`: library "libcuda.so.1" of the host is "/usr/lib64/libcuda.so.580.95.05"`) {
+	if !strings.HasPrefix(v.Runtime,
+		string(accel.LibraryMismatch)+`: library "libcuda.so.1" of the host is "/usr/lib64/libcuda.so.580.95.05"`) {
 		t.Errorf("got %q", v.Runtime)
 	}
 }

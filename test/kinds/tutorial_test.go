@@ -77,7 +77,10 @@ func TestTutorial(t *testing.T) {
 	for _, c := range []struct{ command, want string }{
 		{"definition list", "example-npu     example.com/npu-2   true     8        Example NPU"},
 		{"definition show --expand example-npu", "path: /usr/src/fooaccel-2.1"},
-		{"definition show --expand example-npu", "image: registry.example/drivers/fooaccel:v2.1-5.14.0-570.99.1.el9_6.x86_64"},
+		{
+			"definition show --expand example-npu",
+			"image: registry.example/drivers/fooaccel:v2.1-5.14.0-570.99.1.el9_6.x86_64",
+		},
 		{"definition show example-npu -o json", `"path": "/usr/src/fooaccel-{{.DriverVersion}}"`},
 		{"detect", "example-npu  0000:12:00.0  0     fooaccel  /dev/accel/foo0  healthy"},
 	} {

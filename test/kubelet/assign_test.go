@@ -51,8 +51,8 @@ func granted(t *testing.T, pod string) map[string][]string {
 	return all
 }
 
-// What a pod was given stays with it, and goes to nobody else, over every restart; and it is free again when the pod was
-// deleted while no kubelet ran.
+// What a pod was given stays with it, and goes to nobody else, over every restart; and it is free again when the pod
+// was deleted while no kubelet ran.
 func TestAssignmentsStay(t *testing.T) {
 	need(t)
 	pods := NewPods()
@@ -92,7 +92,8 @@ func TestAssignmentsStay(t *testing.T) {
 			c.do()
 			wait(t, "2 devices", whole)
 			again, err := k.Injected("pod")
-			if now := granted(t, "pod"); err != nil || !reflect.DeepEqual(now, has) || !reflect.DeepEqual(again, given) {
+			if now := granted(t, "pod"); err != nil || !reflect.DeepEqual(now, has) ||
+				!reflect.DeepEqual(again, given) {
 				t.Errorf("the pod has %v and gets %+v (%v), it had %v and %+v", now, again, err, has, given)
 			}
 			if err := k.Admit("next", thing, 1); err != nil {
@@ -171,7 +172,8 @@ func TestSickDevices(t *testing.T) {
 	stop := runPlugin(p)
 	counts := func(allocatable int) func() bool {
 		return func() bool {
-			return k.Allocatable(thing) == allocatable && k.Capacity(thing) == 4 && p.State().Allocatable.Is(allocatable) && p.Problem() == nil
+			return k.Allocatable(thing) == allocatable && k.Capacity(thing) == 4 &&
+				p.State().Allocatable.Is(allocatable) && p.Problem() == nil
 		}
 	}
 	for _, sick := range []string{"", "d", "", "bd", "b", "", "abcd", ""} {
@@ -204,8 +206,8 @@ func TestSickDevices(t *testing.T) {
 	wait(t, "none without a plugin", func() bool { return k.Allocatable(thing) == 0 && k.Capacity(thing) == 4 })
 }
 
-// A new plugin takes over from an old one: pods get devices before, while both run, while the new one has nothing to say
-// yet, after the old one has ended, and when it is the new one that ends.
+// A new plugin takes over from an old one: pods get devices before, while both run, while the new one has nothing to
+// say yet, after the old one has ended, and when it is the new one that ends.
 func TestRollout(t *testing.T) {
 	need(t)
 	if !newest {
@@ -268,8 +270,11 @@ func TestInitContainers(t *testing.T) {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "pod", Namespace: "test", UID: "pod"},
 		Spec: v1.PodSpec{
-			InitContainers: []v1.Container{{Name: "first", Resources: one}, {Name: "beside", Resources: one, RestartPolicy: &always}},
-			Containers:     []v1.Container{{Name: "main", Resources: one}},
+			InitContainers: []v1.Container{
+				{Name: "first", Resources: one},
+				{Name: "beside", Resources: one, RestartPolicy: &always},
+			},
+			Containers: []v1.Container{{Name: "main", Resources: one}},
 		},
 	}
 	pods.set("pod", pod)

@@ -13,7 +13,8 @@ import (
 	"github.com/acceld/acceld/deviceplugin"
 )
 
-// booked is what the API server says of the pods of the node: which devices the scheduler's extender chose, in its order.
+// booked is what the API server says of the pods of the node: which devices the scheduler's extender chose, in its
+// order.
 type booked struct {
 	mu      sync.Mutex
 	all     []deviceplugin.Bound
@@ -26,7 +27,8 @@ func newBooked() *booked { return &booked{changed: make(chan struct{})} }
 func (b *booked) bind(pod string, cards ...string) {
 	b.edit(func() {
 		b.all = append(b.all, deviceplugin.Bound{
-			PodRef: deviceplugin.PodRef{Namespace: "test", Pod: pod, Container: "main"}, UID: pod, Count: max(1, len(cards)), Cards: cards,
+			PodRef: deviceplugin.PodRef{Namespace: "test", Pod: pod, Container: "main"}, UID: pod,
+			Count: max(1, len(cards)), Cards: cards,
 		})
 	})
 }
@@ -80,8 +82,8 @@ func holding(t *testing.T, pod string) (ids []string) {
 	return ids
 }
 
-// TestChosenDevices: pods have the devices that were chosen for them and not those that the kubelet would give them, over restarts
-// of the kubelet and of the plugin; what cannot be had is refused with the reason.
+// TestChosenDevices: pods have the devices that were chosen for them and not those that the kubelet would give them,
+// over restarts of the kubelet and of the plugin; what cannot be had is refused with the reason.
 func TestChosenDevices(t *testing.T) {
 	need(t)
 	pods, book := NewPods(), newBooked()

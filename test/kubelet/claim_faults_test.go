@@ -39,8 +39,8 @@ func (n *claimNode) restart(k *Claims, running ...*dra.Plugin) *Claims {
 	return n.kubelet()
 }
 
-// A claim that cannot be prepared, because the API server refuses or hangs, is prepared when the kubelet asks again: this
-// kubelet, or the next one.
+// A claim that cannot be prepared, because the API server refuses or hangs, is prepared when the kubelet asks again:
+// this kubelet, or the next one.
 func TestPrepareIsTriedAgain(t *testing.T) {
 	long(t, "the kubelet gives a call its time")
 	n := newClaimNode(t)
@@ -58,7 +58,8 @@ func TestPrepareIsTriedAgain(t *testing.T) {
 				pod := n.claim(name+fmt.Sprint(restarts), "0000-01-00-0")
 				n.server.failClaims(fault)
 				began := time.Now()
-				if names, err := k.Prepare(t.Context(), pod); err == nil || !strings.Contains(err.Error(), string(accel.APIUnreachable)) {
+				if names, err := k.Prepare(t.Context(), pod); err == nil ||
+					!strings.Contains(err.Error(), string(accel.APIUnreachable)) {
 					t.Errorf("prepared without an API server: %v %v", names, err)
 				}
 				t.Logf("the kubelet was answered after %s", time.Since(began).Round(time.Millisecond))
@@ -82,8 +83,8 @@ func TestPrepareIsTriedAgain(t *testing.T) {
 	}
 }
 
-// The kubelet restarts while a claim is being prepared: the next one is answered, and what the first one asked for is neither
-// lost nor given twice.
+// The kubelet restarts while a claim is being prepared: the next one is answered, and what the first one asked for is
+// neither lost nor given twice.
 func TestKubeletRestartsDuringPrepare(t *testing.T) {
 	n := newClaimNode(t)
 	k := n.kubelet()
@@ -122,8 +123,8 @@ func TestKubeletRestartsDuringPrepare(t *testing.T) {
 	}
 }
 
-// A claim that cannot be taken back, because the plugin is away, is taken back when it is there again: by this kubelet, or
-// by the next one.
+// A claim that cannot be taken back, because the plugin is away, is taken back when it is there again: by this kubelet,
+// or by the next one.
 func TestUnprepareIsTriedAgain(t *testing.T) {
 	n := newClaimNode(t)
 	k := n.kubelet()
@@ -180,8 +181,8 @@ func TestClaimOfADeletedPod(t *testing.T) {
 	within(t, 90*time.Second, "the claim to be taken back", func() bool { return n.untouched(p, pod.Name) })
 }
 
-// A plugin that comes back at once finds its slices as they were. One that does not come back has none, and the health of
-// its devices is unknown, until it does.
+// A plugin that comes back at once finds its slices as they were. One that does not come back has none, and the health
+// of its devices is unknown, until it does.
 func TestPluginIsAway(t *testing.T) {
 	long(t, "the kubelet waits 30 s")
 	n := newClaimNode(t)
@@ -211,7 +212,8 @@ func TestPluginIsAway(t *testing.T) {
 	time.Sleep(5 * time.Second)
 	p, stop = n.plugin()
 	wait(t, "two devices in slices", n.offered(p))
-	time.Sleep(32 * time.Second) // the kubelet deletes slices when a plugin was away for 30 s (pkg/kubelet/cm/dra, defaultWipingDelay)
+	// the kubelet deletes slices when a plugin was away for 30 s (pkg/kubelet/cm/dra, defaultWipingDelay)
+	time.Sleep(32 * time.Second)
 	if now := published(); n.server.wipes.Load() != wipes || !reflect.DeepEqual(now, before) {
 		t.Errorf("after a quick restart the slices are %+v, they were %+v", now, before)
 	}
@@ -244,8 +246,8 @@ func within(t *testing.T, d time.Duration, what string, condition func() bool) {
 	}
 }
 
-// One claim with devices of two kinds: each plugin prepares its part, and one that cannot does so later, also for another
-// kubelet.
+// One claim with devices of two kinds: each plugin prepares its part, and one that cannot does so later, also for
+// another kubelet.
 func TestClaimOfTwoKinds(t *testing.T) {
 	const other = "example-other.acceld.dev"
 	n := newClaimNode(t)
@@ -256,7 +258,8 @@ func TestClaimOfTwoKinds(t *testing.T) {
 	q, halt := n.kind("example-other")
 	defer func() { halt() }()
 	right := func() bool {
-		return p.State().Registered && q.State().Registered && p.State().Allocatable.Is(2) && q.State().Allocatable.Is(2)
+		return p.State().Registered && q.State().Registered && p.State().Allocatable.Is(2) &&
+			q.State().Allocatable.Is(2)
 	}
 	wait(t, "both kinds", right)
 	pod := n.claimOf("both",
@@ -321,7 +324,10 @@ func TestClaimsOfParts(t *testing.T) {
 	wait(t, "two devices in slices", n.offered(p))
 	part := func(request, share string) resourceapi.DeviceRequestAllocationResult {
 		id := types.UID(share)
-		return resourceapi.DeviceRequestAllocationResult{Request: request, Driver: driver, Pool: ownNode, Device: "0000-01-00-0", ShareID: &id}
+		return resourceapi.DeviceRequestAllocationResult{
+			Request: request, Driver: driver, Pool: ownNode,
+			Device: "0000-01-00-0", ShareID: &id,
+		}
 	}
 	both := n.claimOf("both", part("r", "s-1"), part("r", "s-2"))
 	more := n.claimOf("more", part("r", "s-3"))
@@ -338,7 +344,9 @@ func TestClaimsOfParts(t *testing.T) {
 	sick := things()
 	sick[0].Health = accel.Health{State: accel.Unhealthy, Reason: accel.DeviceUnhealthy, Message: "parity error"}
 	p.Update(sick)
-	wait(t, "sick parts", func() bool { return says(both, "Unhealthy: parity error") && says(more, "Unhealthy: parity error") })
+	wait(t, "sick parts", func() bool {
+		return says(both, "Unhealthy: parity error") && says(more, "Unhealthy: parity error")
+	})
 	p.Update(things())
 	wait(t, "healthy parts again", func() bool { return says(both, "Healthy") && says(more, "Healthy") })
 	for _, pod := range []*v1.Pod{both, more} {
@@ -382,7 +390,9 @@ func TestClaimsAtOnce(t *testing.T) {
 	wg.Wait()
 	all := func(want string) func() bool {
 		return func() bool {
-			return !slices.ContainsFunc(pods, func(pod *v1.Pod) bool { return !slices.Equal(k.Health(pod), []string{want}) })
+			return !slices.ContainsFunc(pods, func(pod *v1.Pod) bool {
+				return !slices.Equal(k.Health(pod), []string{want})
+			})
 		}
 	}
 	p.Update(list)

@@ -70,7 +70,8 @@ func (c *Claims) Prepare(ctx context.Context, pod *v1.Pod) ([]string, error) {
 	}
 	var names []string
 	for _, d := range info.CDIDevices {
-		// A kubelet before 1.37 names a device once more each time that it has it prepared (no resetDevices in cm/dra/claiminfo.go).
+		// A kubelet before 1.37 names a device once more each time that it has it prepared (no resetDevices in
+		// cm/dra/claiminfo.go).
 		if newest || !slices.Contains(names, d.Name) {
 			names = append(names, d.Name)
 		}

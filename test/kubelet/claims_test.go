@@ -82,13 +82,20 @@ func (n *claimNode) kind(kind string, change ...func(*accel.Definition)) (*dra.P
 	}
 	cfg := dra.Config{
 		Definition: &accel.Definition{Kind: kind, Resource: "example.com/" + kind, Capacity: []accel.Capacity{
-			{Name: "memory", Value: "8Gi", Share: &accel.Share{Default: "1Gi", Min: "1Gi", Max: "8Gi", Step: "512Mi"}}, {Name: "engines", Value: "2"},
+			{Name: "memory", Value: "8Gi", Share: &accel.Share{Default: "1Gi", Min: "1Gi", Max: "8Gi", Step: "512Mi"}},
+			{Name: "engines", Value: "2"},
 		}},
 		Node: ownNode, Host: h, Ledger: l, StateDir: state, API: n.server,
 		Machine: func() accel.Machine {
-			return accel.Machine{Facts: accel.Facts{PCI: []accel.PCIDevice{{Address: "0000:01:00.0", Vendor: "f00d", Device: "0001", DeviceName: strings.Repeat("long ", 30), Link: accel.Link{MaxSpeedGTs: 16, MaxWidth: 16}}}}}
+			return accel.Machine{Facts: accel.Facts{PCI: []accel.PCIDevice{{
+				Address: "0000:01:00.0", Vendor: "f00d",
+				Device: "0001", DeviceName: strings.Repeat("long ", 30),
+				Link: accel.Link{MaxSpeedGTs: 16, MaxWidth: 16},
+			}}}}
 		},
-		Edits: func(_ *accel.Definition, a accel.Accelerator) (shared, own specs.ContainerEdits, problem *accel.Problem) {
+		Edits: func(_ *accel.Definition, a accel.Accelerator) (shared, own specs.ContainerEdits,
+			problem *accel.Problem,
+		) {
 			return shared, specs.ContainerEdits{DeviceNodes: []*specs.DeviceNode{{Path: "/dev/null"}}}, nil
 		},
 	}
@@ -117,7 +124,10 @@ func things() []accel.Accelerator {
 // claim makes a claim of one device and a pod that has it.
 func (n *claimNode) claim(name, device string) *v1.Pod {
 	n.t.Helper()
-	return n.claimOf(name, resourceapi.DeviceRequestAllocationResult{Request: "r", Driver: driver, Pool: ownNode, Device: device})
+	return n.claimOf(name, resourceapi.DeviceRequestAllocationResult{
+		Request: "r", Driver: driver, Pool: ownNode,
+		Device: device,
+	})
 }
 
 // claimOf makes a claim that has its devices and a pod that has the claim.
@@ -128,7 +138,10 @@ func (n *claimNode) claimOf(name string, devices ...resourceapi.DeviceRequestAll
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "test", UID: types.UID("pod-" + name)},
 		Spec: v1.PodSpec{
 			ResourceClaims: []v1.PodResourceClaim{{Name: "thing", ResourceClaimName: &name}},
-			Containers:     []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: "thing"}}}}},
+			Containers: []v1.Container{{
+				Name:      "main",
+				Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: "thing"}}},
+			}},
 		},
 		Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "main"}}},
 	}
@@ -136,7 +149,8 @@ func (n *claimNode) claimOf(name string, devices ...resourceapi.DeviceRequestAll
 	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: pod.UID}}
 	c.Status.Allocation = &resourceapi.AllocationResult{}
 	c.Status.Allocation.Devices.Results = devices
-	if _, err := n.server.client.ResourceV1().ResourceClaims("test").Create(n.t.Context(), c, metav1.CreateOptions{}); err != nil {
+	if _, err := n.server.client.ResourceV1().ResourceClaims("test").Create(n.t.Context(), c,
+		metav1.CreateOptions{}); err != nil {
 		n.t.Fatal(err)
 	}
 	n.pods.set(name, pod)
@@ -147,7 +161,8 @@ func (n *claimNode) claimOf(name string, devices ...resourceapi.DeviceRequestAll
 func (n *claimNode) offered(p *dra.Plugin) func() bool {
 	return func() bool {
 		list, err := n.server.slices().List(context.Background(), metav1.ListOptions{})
-		return err == nil && len(list.Items) == 1 && len(list.Items[0].Spec.Devices) == 2 && p.State().Registered && p.State().Allocatable.Is(2)
+		return err == nil && len(list.Items) == 1 && len(list.Items[0].Spec.Devices) == 2 && p.State().Registered &&
+			p.State().Allocatable.Is(2)
 	}
 }
 
@@ -207,7 +222,10 @@ func TestClaims(t *testing.T) {
 func TestClaimRestarts(t *testing.T) {
 	n := newClaimNode(t)
 	pod := n.claim("one", "0000-01-00-0")
-	for name, which := range map[string][2]bool{"kubelet": {true, false}, "plugin": {false, true}, "both": {true, true}} {
+	for name, which := range map[string][2]bool{
+		"kubelet": {true, false}, "plugin": {false, true},
+		"both": {true, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			n.t, n.server.t = t, t
 			k := n.kubelet()
@@ -241,7 +259,8 @@ func TestClaimRestarts(t *testing.T) {
 				}
 			}
 			slices.Sort(took)
-			t.Logf("%d restarts of %s: slices right after %v (median), %v (worst)", len(took), name, took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond))
+			t.Logf("%d restarts of %s: slices right after %v (median), %v (worst)", len(took), name,
+				took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond))
 			stop()
 			k.Stop()
 		})

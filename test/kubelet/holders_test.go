@@ -71,8 +71,8 @@ func held(f *holders.Follower) string {
 	return text
 }
 
-// TestHolders: a pod is shown from soon after its admission until soon after its end, and is the same over restarts of the kubelet,
-// restarts of the plugin, and while the kubelet's limit refuses to answer.
+// TestHolders: a pod is shown from soon after its admission until soon after its end, and is the same over restarts of
+// the kubelet, restarts of the plugin, and while the kubelet's limit refuses to answer.
 func TestHolders(t *testing.T) {
 	need(t)
 	pods := NewPods()

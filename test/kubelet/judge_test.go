@@ -32,14 +32,18 @@ func startNaive(t *testing.T) *naive {
 }
 
 func (n *naive) register() error {
-	conn, err := grpc.NewClient("unix:"+filepath.Join(PluginDir, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix:"+filepath.Join(PluginDir, "kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	_, err = pluginapi.NewRegistrationClient(conn).Register(ctx, &pluginapi.RegisterRequest{Version: pluginapi.Version, Endpoint: "naive.sock", ResourceName: thing})
+	_, err = pluginapi.NewRegistrationClient(conn).Register(ctx, &pluginapi.RegisterRequest{
+		Version:  pluginapi.Version,
+		Endpoint: "naive.sock", ResourceName: thing,
+	})
 	return err
 }
 
@@ -48,7 +52,10 @@ func (*naive) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*plugin
 }
 
 func (*naive) ListAndWatch(_ *pluginapi.Empty, s pluginapi.DevicePlugin_ListAndWatchServer) error {
-	err := s.Send(&pluginapi.ListAndWatchResponse{Devices: []*pluginapi.Device{{ID: "a", Health: pluginapi.Healthy}, {ID: "b", Health: pluginapi.Healthy}}})
+	err := s.Send(&pluginapi.ListAndWatchResponse{Devices: []*pluginapi.Device{
+		{ID: "a", Health: pluginapi.Healthy},
+		{ID: "b", Health: pluginapi.Healthy},
+	}})
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,14 @@
-// Package kubelet runs the parts of the real kubelet that a device plugin and a DRA plugin meet: its device manager with the
-// registration server, its PodResources service with the real rate limit, its plugin watcher and its manager of claims. They
-// work on the real paths under /var/lib/kubelet, so that they may be used only in a mount namespace of their own, which the
-// tests make (root). It judges acceld's plugins and has no part in them.
+// Package kubelet runs the parts of the real kubelet that a device plugin and a DRA plugin meet: its device manager
+// with the registration server, its PodResources service with the real rate limit, its plugin watcher and its manager
+// of claims. They work on the real paths under /var/lib/kubelet, so that they may be used only in a mount namespace of
+// their own, which the tests make (root). It judges acceld's plugins and has no part in them.
 //
 //	CGO_ENABLED=0 go test -trimpath -vet=off . -v [-restarts 1000] [-log]
 //	CGO_ENABLED=0 go test -trimpath -vet=off -modfile=go136.mod -tags=kubelet136 . -v [-restarts 1000] [-log]
 //
-// The second is the kubelet of Kubernetes 1.36. What differs between the two is in a file for each. The first two flags are those that the test bed builds Kubernetes with, so that one build cache serves both; vet would
-// read the whole of Kubernetes.
+// The second is the kubelet of Kubernetes 1.36. What differs between the two is in a file for each. The first two flags
+// are those that the test bed builds Kubernetes with, so that one build cache serves both; vet would read the whole of
+// Kubernetes.
 package kubelet
 
 import (
@@ -66,14 +67,17 @@ func Start(pods *Pods) (*Kubelet, error) {
 		return nil, fmt.Errorf("cannot make a device manager: %w", err)
 	}
 	k := &Kubelet{manager: manager, pods: pods, log: log}
-	if err := manager.Start(log, pods.GetActivePods, ready{}, containermap.NewContainerMap(), sets.New[string]()); err != nil {
+	if err := manager.Start(log, pods.GetActivePods, ready{}, containermap.NewContainerMap(),
+		sets.New[string]()); err != nil {
 		return nil, fmt.Errorf("cannot start the device manager: %w", err)
 	}
 	ctx := context.Background()
-	k.server = grpc.NewServer(apisgrpc.WithRateLimiter(ctx, "podresources", podresources.DefaultQPS, podresources.DefaultBurstTokens))
-	podresourcesapi.RegisterPodResourcesListerServer(k.server, podresources.NewV1PodResourcesServer(ctx, podresources.PodResourcesProviders{
-		Pods: pods, Devices: devices{manager}, Cpus: nothing{}, Memory: nothing{}, DynamicResources: nothing{},
-	}))
+	k.server = grpc.NewServer(apisgrpc.WithRateLimiter(ctx, "podresources", podresources.DefaultQPS,
+		podresources.DefaultBurstTokens))
+	podresourcesapi.RegisterPodResourcesListerServer(k.server, podresources.NewV1PodResourcesServer(ctx,
+		podresources.PodResourcesProviders{
+			Pods: pods, Devices: devices{manager}, Cpus: nothing{}, Memory: nothing{}, DynamicResources: nothing{},
+		}))
 	if err := os.MkdirAll(filepath.Dir(PodResources), 0o750); err != nil {
 		return nil, err
 	}

@@ -35,7 +35,8 @@ func updateStatus(m *devicemanager.ManagerImpl, _ klog.Logger, pod *v1.Pod, stat
 	m.UpdateAllocatedResourcesStatus(pod, status)
 }
 
-// claimsHandler is explained in kubelet137.go. The connections of this version end with the process, which is not over here.
+// claimsHandler is explained in kubelet137.go. The connections of this version end with the process, which is not over
+// here.
 func claimsHandler(m *dra.Manager) (cache.PluginHandler, func()) {
 	k := &known{PluginHandler: m.GetWatcherHandler(), plugins: map[[2]string]bool{}}
 	return k, k.leave

@@ -15,8 +15,9 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/pluginmanager/cache"
 )
 
-// newest is whether the kubelet is of the version that this module is about in the first place. It keeps several plugins of a
-// resource apart (kubernetes/kubernetes#135437); older ones show a dip of allocatable when one of two ends.
+// newest is whether the kubelet is of the version that this module is about in the first place. It keeps several
+// plugins of a resource apart (kubernetes/kubernetes#135437); older ones show a dip of allocatable when one of two
+// ends.
 const newest = true
 
 func newManager(log klog.Logger) (*devicemanager.ManagerImpl, error) {

@@ -19,8 +19,8 @@ import (
 	"github.com/acceld/acceld/systemd"
 )
 
-// role says what this process is: the test program starts itself again as the judge in a mount namespace of its own, and
-// the judge starts it as a kubelet or a plugin that is to be killed.
+// role says what this process is: the test program starts itself again as the judge in a mount namespace of its own,
+// and the judge starts it as a kubelet or a plugin that is to be killed.
 const role = "ACCELD_KUBELET_ROLE"
 
 const thing = "example.com/thing"
@@ -91,8 +91,8 @@ func enter(m *testing.M) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// privateKubeletDir puts empty file systems where the kubelet and the plugins work. They cover /var/lib and /run, so that
-// nothing is made on the host.
+// privateKubeletDir puts empty file systems where the kubelet and the plugins work. They cover /var/lib and /run, so
+// that nothing is made on the host.
 func privateKubeletDir() error {
 	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("cannot make the mounts private: %w", err)

@@ -22,7 +22,8 @@ func TestPageIsWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}} {{.Version}}", "k8s.io/kubernetes").Output()
+	module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}} {{.Version}}",
+		"k8s.io/kubernetes").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,8 @@ func TestPageIsWhole(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no tests of device plugins below %s: %v", dir, err)
 	}
-	for _, f := range append(files, filepath.Join(dir, "test/e2e_node/podresources_test.go"), filepath.Join(dir, "test/e2e_node/dra_test.go")) {
+	for _, f := range append(files, filepath.Join(dir, "test/e2e_node/podresources_test.go"),
+		filepath.Join(dir, "test/e2e_node/dra_test.go")) {
 		_, section, found := strings.Cut(string(page), "\n## "+filepath.Base(f)+"\n")
 		if !found {
 			t.Errorf("the page has no section %s", filepath.Base(f))

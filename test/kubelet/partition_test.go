@@ -23,8 +23,8 @@ func divided() []accel.Accelerator {
 	return accel.Units(accs)
 }
 
-// TestClaimPartitions: the API's own validation takes devices, partitions and counters, its selectors tell partitions from whole
-// devices, and the kubelet's manager of claims prepares a partition.
+// TestClaimPartitions: the API's own validation takes devices, partitions and counters, its selectors tell partitions
+// from whole devices, and the kubelet's manager of claims prepares a partition.
 func TestClaimPartitions(t *testing.T) {
 	n := newClaimNode(t)
 	k := n.kubelet()
@@ -32,20 +32,28 @@ func TestClaimPartitions(t *testing.T) {
 	p, stop := n.kind("example-thing", func(def *accel.Definition) {
 		def.Capacity = nil
 		def.Partitions = &accel.Partitions{Counters: map[string]string{"slots": "2"}, Profiles: []accel.Profile{
-			{Name: "half", Uses: map[string]string{"slots": "1"}, Possible: []string{"p0", "p1"}, Capacity: []accel.Capacity{{Name: "memory", Value: "4Gi"}}},
+			{
+				Name: "half", Uses: map[string]string{"slots": "1"}, Possible: []string{"p0", "p1"},
+				Capacity: []accel.Capacity{{Name: "memory", Value: "4Gi"}},
+			},
 		}}
 	})
 	defer stop()
 	p.Update(divided())
-	wait(t, "a device and two halves offered", func() bool { return p.State().Registered && p.State().Allocatable.Is(3) })
+	wait(t, "a device and two halves offered", func() bool {
+		return p.State().Registered && p.State().Allocatable.Is(3)
+	})
 	list, err := n.server.slices().List(context.Background(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 2 {
 		t.Fatalf("%d slices, want one of devices and one of counters; %v", len(list.Items), err)
 	}
 	devices := slices.Concat(list.Items[0].Spec.Devices, list.Items[1].Spec.Devices)
 	for class, want := range map[string][]string{
-		driver:           {"0000-01-00-0", "0000-02-00-0"},
-		"half." + driver: {"0000-01-00-0-half-p0", "0000-01-00-0-half-p1", "0000-02-00-0-half-p0", "0000-02-00-0-half-p1"},
+		driver: {"0000-01-00-0", "0000-02-00-0"},
+		"half." + driver: {
+			"0000-01-00-0-half-p0", "0000-01-00-0-half-p1", "0000-02-00-0-half-p0",
+			"0000-02-00-0-half-p1",
+		},
 	} {
 		wait(t, "class "+class, func() bool {
 			_, err := n.server.client.ResourceV1().DeviceClasses().Get(t.Context(), class, metav1.GetOptions{})
@@ -72,7 +80,8 @@ func selected(t *testing.T, n *claimNode, class string, devices []resourceapi.De
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := dracel.GetCompiler(dracel.Features{}).CompileCELExpression(c.Spec.Selectors[0].CEL.Expression, dracel.Options{})
+	program := dracel.GetCompiler(dracel.Features{}).CompileCELExpression(c.Spec.Selectors[0].CEL.Expression,
+		dracel.Options{})
 	if program.Error != nil {
 		t.Fatal(program.Error)
 	}

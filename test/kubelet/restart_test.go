@@ -55,7 +55,8 @@ func (p *plugin) right() bool {
 // say tells what each side thinks.
 func say(k *Kubelet, p *plugin) func() string {
 	return func() string {
-		return fmt.Sprintf("the kubelet counts %d, the plugin has %+v, problem %v", k.Allocatable(thing), p.State(), p.Problem())
+		return fmt.Sprintf("the kubelet counts %d, the plugin has %+v, problem %v", k.Allocatable(thing), p.State(),
+			p.Problem())
 	}
 }
 
@@ -71,8 +72,8 @@ func startKubelet(t *testing.T, pods *Pods) *Kubelet {
 // times are the settle times of one kind of restart.
 type times []time.Duration
 
-// settle waits until the condition holds and lasts, and records the time since began. A kubelet before 1.37 may see the end of
-// another plugin of the resource late, and then takes the devices away for a moment: it has settled after that.
+// settle waits until the condition holds and lasts, and records the time since began. A kubelet before 1.37 may see the
+// end of another plugin of the resource late, and then takes the devices away for a moment: it has settled after that.
 func (ts *times) settle(t *testing.T, began time.Time, condition func() bool, say func() string) {
 	t.Helper()
 	for {
@@ -120,7 +121,8 @@ func TestPluginRestarts(t *testing.T) {
 	ts.report(t)
 }
 
-// dipsOf looks at the kubelet until the function that it returns is called, which tells how often it had other than 2 devices.
+// dipsOf looks at the kubelet until the function that it returns is called, which tells how often it had other than 2
+// devices.
 func dipsOf(k *Kubelet) (stop func() int) {
 	dips := 0
 	over := make(chan struct{})
@@ -238,7 +240,9 @@ func TestPluginIsKilled(t *testing.T) {
 	defer func() { kill() }()
 	var ts times
 	for range max(*restarts/10, 5) {
-		ts.settle(t, time.Now(), func() bool { return k.Allocatable(thing) == 2 }, func() string { return "the kubelet has no devices" })
+		ts.settle(t, time.Now(), func() bool {
+			return k.Allocatable(thing) == 2
+		}, func() string { return "the kubelet has no devices" })
 		kill()
 		kill = killable(t, "plugin")
 		// The kubelet sees the end of the old one first.
@@ -268,8 +272,8 @@ func TestPluginIsKilled(t *testing.T) {
 	}
 }
 
-// A service manager that keeps the plugin's connections: however its process ends, the kubelet has its devices until the next one has
-// registered, and never learns that there was another.
+// A service manager that keeps the plugin's connections: however its process ends, the kubelet has its devices until
+// the next one has registered, and never learns that there was another.
 func TestPluginIsKilledAndKept(t *testing.T) {
 	need(t)
 	k := startKubelet(t, NewPods())
@@ -341,7 +345,8 @@ func TestKubeletIsKilled(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		conn.ResetConnectBackoff()
-		resp, err := podresourcesapi.NewPodResourcesListerClient(conn).GetAllocatableResources(ctx, &podresourcesapi.AllocatableResourcesRequest{})
+		resp, err := podresourcesapi.NewPodResourcesListerClient(conn).GetAllocatableResources(ctx,
+			&podresourcesapi.AllocatableResourcesRequest{})
 		time.Sleep(20 * time.Millisecond) // the plugin needs its share of the limit
 		return err == nil && len(resp.Devices) == 2
 	}
@@ -351,7 +356,9 @@ func TestKubeletIsKilled(t *testing.T) {
 	defer func() { kill() }()
 	var ts times
 	for range max(*restarts/10, 5) {
-		ts.settle(t, time.Now(), func() bool { return p.right() && counted() }, func() string { return fmt.Sprint(p.State(), p.Problem()) })
+		ts.settle(t, time.Now(), func() bool {
+			return p.right() && counted()
+		}, func() string { return fmt.Sprint(p.State(), p.Problem()) })
 		kill()
 		for began := time.Now(); p.right() && time.Since(began) < patience; {
 			time.Sleep(100 * time.Microsecond)

@@ -26,8 +26,8 @@ import (
 	"k8s.io/kubernetes/pkg/apis/resource/validation"
 )
 
-// apiServer gives the plugin the objects that the kubelet sees, and holds what the plugin writes to the API's own types and
-// rules.
+// apiServer gives the plugin the objects that the kubelet sees, and holds what the plugin writes to the API's own types
+// and rules.
 type apiServer struct {
 	t      *testing.T
 	client *fake.Clientset
@@ -44,10 +44,16 @@ func (s *apiServer) failClaims(fault func(context.Context) error) {
 	}
 }
 
-// newAPIServer makes one with a node. The fake does not know how to delete a collection, which a kubelet does at its start.
+// newAPIServer makes one with a node. The fake does not know how to delete a collection, which a kubelet does at its
+// start.
 func newAPIServer(t *testing.T, node string) *apiServer {
-	s := &apiServer{t: t, client: fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, UID: "node-uid"}})}
-	s.client.PrependReactor("delete-collection", "resourceslices", func(a clienttesting.Action) (bool, runtime.Object, error) {
+	s := &apiServer{t: t, client: fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: node,
+		UID:  "node-uid",
+	}})}
+	s.client.PrependReactor("delete-collection", "resourceslices", func(a clienttesting.Action) (bool, runtime.Object,
+		error,
+	) {
 		// The fake holds its lock during a reaction: the tracker is asked past it.
 		gvr := resourceapi.SchemeGroupVersion.WithResource("resourceslices")
 		list, err := s.client.Tracker().List(gvr, resourceapi.SchemeGroupVersion.WithKind("ResourceSlice"), "")
@@ -95,7 +101,8 @@ func (s *apiServer) Do(ctx context.Context, method, p string, query url.Values, 
 	case strings.HasPrefix(resource, "deviceclasses/") && method == http.MethodGet:
 		answer, err = s.client.ResourceV1().DeviceClasses().Get(ctx, path.Base(p), metav1.GetOptions{})
 	case resource == "deviceclasses" && method == http.MethodPost:
-		answer, err = s.client.ResourceV1().DeviceClasses().Create(ctx, decoded[resourceapi.DeviceClass](s.t, body), metav1.CreateOptions{})
+		answer, err = s.client.ResourceV1().DeviceClasses().Create(ctx, decoded[resourceapi.DeviceClass](s.t, body),
+			metav1.CreateOptions{})
 	case method == http.MethodGet:
 		answer, err = s.list(ctx, query)
 	case method == http.MethodPost:
@@ -133,7 +140,8 @@ func (s *apiServer) list(ctx context.Context, query url.Values) (*resourceapi.Re
 func (s *apiServer) checked(body any) *resourceapi.ResourceSlice {
 	slice := decoded[resourceapi.ResourceSlice](s.t, body)
 	var internal resource.ResourceSlice
-	if err := conversion.Convert_v1_ResourceSlice_To_resource_ResourceSlice(slice.DeepCopy(), &internal, nil); err != nil {
+	if err := conversion.Convert_v1_ResourceSlice_To_resource_ResourceSlice(slice.DeepCopy(), &internal,
+		nil); err != nil {
 		s.t.Errorf("a slice is not one: %v", err)
 	}
 	if faults := validation.ValidateResourceSlice(&internal); len(faults) > 0 {

@@ -80,14 +80,21 @@ func TestStorm(t *testing.T) {
 		t.Error("no pod was admitted, or one was refused for a reason that is none")
 	}
 	p.Update(all())
-	wait(t, "8 devices after the storm", func() bool { return k.Allocatable(thing) == 8 && p.State().Allocatable.Is(8) })
+	wait(t, "8 devices after the storm", func() bool {
+		return k.Allocatable(thing) == 8 && p.State().Allocatable.Is(8)
+	})
 	p.Update(all()[:3])
-	wait(t, "the tombstones are dropped", func() bool { return k.Allocatable(thing) == 3 && p.State().Allocatable.Is(3) && p.Problem() == nil })
+	wait(t, "the tombstones are dropped", func() bool {
+		return k.Allocatable(thing) == 3 && p.State().Allocatable.Is(3) && p.Problem() == nil
+	})
 }
 
 // kind sorts the refusals that a flapping list explains.
 func kind(err error) string {
-	for _, known := range []string{"requested number of devices unavailable", "no healthy devices present", "cannot allocate device"} {
+	for _, known := range []string{
+		"requested number of devices unavailable", "no healthy devices present",
+		"cannot allocate device",
+	} {
 		if strings.Contains(err.Error(), known) {
 			return known
 		}
@@ -96,8 +103,8 @@ func kind(err error) string {
 	return "other"
 }
 
-// A device that vanished under a pod is unhealthy in the pod's status, also after restarts of the plugin and the kubelet,
-// and until the pod ends.
+// A device that vanished under a pod is unhealthy in the pod's status, also after restarts of the plugin and the
+// kubelet, and until the pod ends.
 func TestVanishedUnderPod(t *testing.T) {
 	need(t)
 	pods := NewPods()
@@ -133,7 +140,9 @@ func TestVanishedUnderPod(t *testing.T) {
 		t.Errorf("allocatable = %d, want 1", k.Allocatable(thing))
 	}
 	p.Update(two())
-	wait(t, "healthy when it is back", func() bool { return k.Health("pod")["b"] == "Healthy" && k.Allocatable(thing) == 2 })
+	wait(t, "healthy when it is back", func() bool {
+		return k.Health("pod")["b"] == "Healthy" && k.Allocatable(thing) == 2
+	})
 }
 
 func wait(t *testing.T, what string, condition func() bool) {

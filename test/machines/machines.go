@@ -1,8 +1,8 @@
 // Package machines holds copies of machines as data: sysfs, proc and etc as text archives, with the facts that must be
 // detected in them. No name, address or serial number in them is anybody's.
 //
-// An archive is a txtar file (golang.org/x/tools/txtar: a comment, then files, each after a line "-- name --") whose names
-// may say more than a name:
+// An archive is a txtar file (golang.org/x/tools/txtar: a comment, then files, each after a line "-- name --") whose
+// names may say more than a name:
 //
 //	-- name -> target --   a symbolic link
 //	-- name [dir] --       an empty directory

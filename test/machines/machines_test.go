@@ -58,7 +58,10 @@ func TestNothingLeavesTheRoot(t *testing.T) {
 	h := Unpack(t, "hostile")
 	facts := detect.Detect(h, detect.Options{Names: true})
 	def := &accel.Definition{
-		Match: []accel.Match{{Vendor: "1234"}}, Serial: "serial", Nodes: []accel.NodeSource{{Glob: "accel/*"}, {Glob: "loop/*"}},
+		Match: []accel.Match{{Vendor: "1234"}}, Serial: "serial", Nodes: []accel.NodeSource{
+			{Glob: "accel/*"},
+			{Glob: "loop/*"},
+		},
 		Health: []accel.HealthSource{{File: "health", Healthy: "ok"}},
 	}
 	list := detect.Accelerators(h, def, facts.PCI)
@@ -80,15 +83,17 @@ func TestNothingLeavesTheRoot(t *testing.T) {
 func TestAcceleratorsOfTheGuest(t *testing.T) {
 	h := Unpack(t, "qemu-edu")
 	def := &accel.Definition{
-		Match: []accel.Match{{Vendor: "1234", Device: "11e8"}}, Serial: "serial", Nodes: []accel.NodeSource{{Glob: "accel/edu*"}},
+		Match: []accel.Match{{Vendor: "1234", Device: "11e8"}}, Serial: "serial",
+		Nodes:   []accel.NodeSource{{Glob: "accel/edu*"}},
 		Health:  []accel.HealthSource{{File: "health", Healthy: "ok"}},
 		Metrics: []accel.MetricSource{{Name: "celsius", File: "temperature", Scale: 0.001}},
 	}
 	pci, _ := detect.PCI(h)
 	want := []accel.Accelerator{
 		{
-			ID: "0000:00:04.0", NUMANode: -1, Bound: "edu", Serial: "EDU0000000400", Health: accel.Health{State: accel.Healthy},
-			Nodes: []accel.DeviceNode{{Path: "/dev/accel/edu0", Major: 240}},
+			ID: "0000:00:04.0", NUMANode: -1, Bound: "edu", Serial: "EDU0000000400",
+			Health: accel.Health{State: accel.Healthy},
+			Nodes:  []accel.DeviceNode{{Path: "/dev/accel/edu0", Major: 240}},
 		},
 		{
 			ID: "0000:00:05.0", NUMANode: -1, Bound: "edu", Serial: "EDU0000000500",

@@ -1,5 +1,5 @@
-// Package manager plays the service manager of the machine for tests of a process that it starts: the notify socket, socket
-// activation, and the file descriptor store (sd_notify(3), sd_listen_fds(3)).
+// Package manager plays the service manager of the machine for tests of a process that it starts: the notify socket,
+// socket activation, and the file descriptor store (sd_notify(3), sd_listen_fds(3)).
 package manager
 
 import (
@@ -142,7 +142,8 @@ func (m *Manager) drop() {
 	})
 }
 
-// Command is a program as the service manager starts it: with the listeners that it opened, files under names, and what is held.
+// Command is a program as the service manager starts it: with the listeners that it opened, files under names, and what
+// is held.
 func (m *Manager) Command(listeners map[string][]*os.File, program string, args ...string) *exec.Cmd {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,7 +160,8 @@ func (m *Manager) Command(listeners map[string][]*os.File, program string, args 
 	}
 	// The shell knows its own process id before it becomes the program.
 	cmd := exec.Command("/bin/sh", append([]string{"-c", `LISTEN_PID=$$ exec "$0" "$@"`, program}, args...)...)
-	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+m.path, "LISTEN_FDS="+strconv.Itoa(len(files)), "LISTEN_FDNAMES="+strings.Join(names, ":"))
+	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+m.path, "LISTEN_FDS="+strconv.Itoa(len(files)),
+		"LISTEN_FDNAMES="+strings.Join(names, ":"))
 	cmd.ExtraFiles = files
 	return cmd
 }

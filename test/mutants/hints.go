@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// hints remember outside of the tree which test noticed a mutant the last time: it is asked first the next time, before all the others
-// of its package. Without them the outcome is the same, later.
+// hints remember outside of the tree which test noticed a mutant the last time: it is asked first the next time, before
+// all the others of its package. Without them the outcome is the same, later.
 type hints struct {
 	name string
 	mu   sync.Mutex

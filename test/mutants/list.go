@@ -34,8 +34,8 @@ type mutant struct {
 	Also []edit
 	// Why says what the mutant would do to somebody.
 	Why string
-	// Tests are the directories of the packages whose tests must notice, in the order in which they are asked. The package of
-	// the file when there is none.
+	// Tests are the directories of the packages whose tests must notice, in the order in which they are asked. The
+	// package of the file when there is none.
 	Tests []string
 	// Explained says why no test can tell the mutant from the original.
 	Explained string

@@ -1,11 +1,13 @@
-// Command mutants shows what the unit tests would notice: each entry of its list is one harmful change of one place, such as a check
-// that is dropped or an fsync that is forgotten, and some test must fail with it. `make mutants` starts it; it changes nothing in
-// the tree, because the compiler gets the changed file by -overlay, and it ends with 1 when a change goes unnoticed.
+// Command mutants shows what the unit tests would notice: each entry of its list is one harmful change of one place,
+// such as a check that is dropped or an fsync that is forgotten, and some test must fail with it. `make mutants` starts
+// it; it changes nothing in the tree, because the compiler gets the changed file by -overlay, and it ends with 1 when a
+// change goes unnoticed.
 //
-// Why not go-mutesting or gremlins: both find their mutants themselves, by operators of the language (another comparison, a statement
-// less), and can be told which operators, packages and changed lines to take, but not which mutants. At a hundred thousand lines that is
-// days of computing, for a list that nobody has judged. Here the list is the point: reviewed data, in the directory list, where each
-// entry says what would come of it. What no generator can guess, such as two steps swapped or a lock let go early, is in it like the rest.
+// Why not go-mutesting or gremlins: both find their mutants themselves, by operators of the language (another
+// comparison, a statement less), and can be told which operators, packages and changed lines to take, but not which
+// mutants. At a hundred thousand lines that is days of computing, for a list that nobody has judged. Here the list is
+// the point: reviewed data, in the directory list, where each entry says what would come of it. What no generator can
+// guess, such as two steps swapped or a lock let go early, is in it like the rest.
 package main
 
 import (

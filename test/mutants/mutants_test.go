@@ -68,7 +68,8 @@ func TestPage(t *testing.T) {
 		}
 	}
 	if s.all != len(all) || s.explained != explained {
-		t.Errorf("%s is about another list (%d mutants, %d explained): run make mutants WRITE=1", page, len(all), explained)
+		t.Errorf("%s is about another list (%d mutants, %d explained): run make mutants WRITE=1", page, len(all),
+			explained)
 	}
 }
 
@@ -80,14 +81,19 @@ func TestApply(t *testing.T) {
 		text, fail string
 		line       int
 	}{
-		"a line":                 {was: "if x {", now: "if !x {", line: 4, text: strings.Replace(source, "\tif x {", "if !x {", 1)},
-		"lines that are dropped": {was: "if x {\n  return\n}\n", line: 4, text: strings.Replace(source, "\tif x {\n\t\treturn\n\t}\n", "", 1)},
-		"more lines":             {was: "if y {", now: "z()\nif y {", line: 7, text: strings.Replace(source, "\tif y {", "z()\nif y {", 1)},
-		"two places":             {was: "return", fail: "its lines are there twice, from line 5 and from line 8"},
-		"a part of a line":       {was: "if x", fail: `its lines are not there any more: "if x"`},
-		"lines apart":            {was: "if x {\nif y {", fail: `its lines are not there any more: "if x {"`},
-		"nothing":                {now: "x", fail: "it says no line of the file"},
-		"the same":               {was: "if x {", now: "  if x {\n", fail: "it changes nothing"},
+		"a line": {was: "if x {", now: "if !x {", line: 4, text: strings.Replace(source, "\tif x {",
+			"if !x {", 1)},
+		"lines that are dropped": {
+			was: "if x {\n  return\n}\n", line: 4,
+			text: strings.Replace(source, "\tif x {\n\t\treturn\n\t}\n", "", 1),
+		},
+		"more lines": {was: "if y {", now: "z()\nif y {", line: 7, text: strings.Replace(source, "\tif y {",
+			"z()\nif y {", 1)},
+		"two places":       {was: "return", fail: "its lines are there twice, from line 5 and from line 8"},
+		"a part of a line": {was: "if x", fail: `its lines are not there any more: "if x"`},
+		"lines apart":      {was: "if x {\nif y {", fail: `its lines are not there any more: "if x {"`},
+		"nothing":          {now: "x", fail: "it says no line of the file"},
+		"the same":         {was: "if x {", now: "  if x {\n", fail: "it changes nothing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, line, err := edit{Was: c.was, Now: c.now}.apply([]byte(source))
@@ -292,8 +298,16 @@ func TestCommand(t *testing.T) {
 		{options{pick: "nothing like it"}, `no mutant has an id or a file like "nothing like it"`, ""},
 		{options{pick: "(", jobs: 1}, "cannot pick mutants: error parsing regexp: missing closing ): `(`", ""},
 		{options{pick: "greater", write: true}, "the score of 1 of 6 mutants is no score", ""},
-		{options{pick: "^greater$"}, "<nil>", "Of 1 mutants the unit tests notice 1 (100 %), 0 of them by a test that hangs; of 0 others it is explained why no test can."},
-		{options{pick: "less-or-equal"}, "less-or-equal survived\nthe score is 0 %, at least 95 % are wanted", "a/a.go:4: less-or-equal survived: equal is not less\n\t- return a < b\n\t+ return a <= b\n"},
+		{
+			options{pick: "^greater$"},
+			"<nil>",
+			"Of 1 mutants the unit tests notice 1 (100 %), 0 of them by a test that hangs; of 0 others it is explained why no test can.",
+		},
+		{
+			options{pick: "less-or-equal"},
+			"less-or-equal survived\nthe score is 0 %, at least 95 % are wanted",
+			"a/a.go:4: less-or-equal survived: equal is not less\n\t- return a < b\n\t+ return a <= b\n",
+		},
 	} {
 		var out bytes.Buffer
 		c.o.root = dir
@@ -307,7 +321,8 @@ func TestCommand(t *testing.T) {
 	if err := writePage(filepath.Join(dir, page), score{all: 200, killed: 190, late: 5, explained: 5}); err != nil {
 		t.Fatal(err)
 	}
-	want := "# Proofs\n\n" + openMark + "Of 200 mutants the unit tests notice 195 (97 %), 5 of them by a test that hangs; of 5 others it is explained why no test can.\n" + closeMark + "The end.\n"
+	want := "# Proofs\n\n" + openMark +
+		"Of 200 mutants the unit tests notice 195 (97 %), 5 of them by a test that hangs; of 5 others it is explained why no test can.\n" + closeMark + "The end.\n"
 	if diff := cmp.Diff(want+"<nil>", proofs()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -315,7 +330,8 @@ func TestCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := run(t.Context(), &out, options{root: dir}); err == nil || !strings.Contains(out.String(), `"greater" (a/a.go): "a" has no tests`) {
+	if err := run(t.Context(), &out, options{root: dir}); err == nil ||
+		!strings.Contains(out.String(), `"greater" (a/a.go): "a" has no tests`) {
 		t.Errorf("got %v\n%s", err, &out)
 	}
 }
@@ -343,10 +359,14 @@ func TestVerdict(t *testing.T) {
 		results []result
 		want    string
 	}{
-		"all":                   {many, "<nil>"},
-		"hanging":               {append(many[:94:94], is(late, "")), "<nil>"},
-		"some explained":        {append(many[:95:95], is(survived, "!"), is(survived, "!"), is(survived, "!"), is(survived, "!"), is(survived, "!")), "<nil>"},
-		"too many explained":    {append(many[:19:19], is(survived, "!"), is(survived, "!")), "the score is 90 %, at least 95 % are wanted"},
+		"all":     {many, "<nil>"},
+		"hanging": {append(many[:94:94], is(late, "")), "<nil>"},
+		"some explained": {append(many[:95:95], is(survived, "!"), is(survived, "!"), is(survived, "!"),
+			is(survived, "!"), is(survived, "!")), "<nil>"},
+		"too many explained": {
+			append(many[:19:19], is(survived, "!"), is(survived, "!")),
+			"the score is 90 %, at least 95 % are wanted",
+		},
 		"one of many":           {append(many[:95:95], is(survived, "")), "survived survived"},
 		"wrongly explained":     {append(many[:95:95], is(killed, "!")), "killed! is explained, but TestX notices it"},
 		"an entry of yesterday": {append(many[:95:95], is(broken, "")), "did not compile did not compile"},

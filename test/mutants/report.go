@@ -33,7 +33,8 @@ func (p *progress) done(format string, args ...any) {
 	since := time.Since(p.began)
 	left := since / time.Duration(p.n) * time.Duration(p.of-p.n)
 	what := strings.TrimSpace(strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " "))
-	fmt.Fprintf(p.out, "%s: %d of %d, %v gone, about %v left: %s\n", p.what, p.n, p.of, since.Round(time.Second), left.Round(time.Second), what)
+	fmt.Fprintf(p.out, "%s: %d of %d, %v gone, about %v left: %s\n", p.what, p.n, p.of, since.Round(time.Second),
+		left.Round(time.Second), what)
 }
 
 // table prints every result, those that somebody must look at last.
@@ -92,8 +93,8 @@ func sum(results []result) score {
 	return s
 }
 
-// percent is the share that was noticed, rounded down. What is explained counts as not noticed: otherwise a score would be a matter of
-// explaining.
+// percent is the share that was noticed, rounded down. What is explained counts as not noticed: otherwise a score would
+// be a matter of explaining.
 func (s score) percent() int { return 100 * (s.killed + s.late) / max(s.all, 1) }
 
 // sentence is how a score is written, here and by String.

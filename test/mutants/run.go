@@ -53,20 +53,25 @@ func newRunner(root string, out io.Writer) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{root: root, dir: dir, out: out, limits: map[string]time.Duration{}, hints: readHints(), patience: 30 * time.Second}
+	r := &runner{
+		root: root, dir: dir, out: out, limits: map[string]time.Duration{}, hints: readHints(),
+		patience: 30 * time.Second,
+	}
 	if os.Geteuid() == 0 {
 		r.cage = cage(dir)
 		if exec.Command(r.cage[0], append(r.cage[1:], "true")...).Run() != nil {
 			r.cage = nil
-			fmt.Fprintln(out, "mutants: run as root without a namespace of their own, tests with a mutant may write anywhere on this machine")
+			fmt.Fprintln(out,
+				"mutants: run as root without a namespace of their own, tests with a mutant may write anywhere on this machine")
 		}
 	}
 	return r, nil
 }
 
-// cage starts a program with a disk that is read-only but for dir and the compiler's cache, because what a mutant drops may be the
-// check that keeps a test's root user in its directory, and with processes that end with it. What goes to /tmp all the same, because
-// some program knows no other place, goes into memory. Neither the tests nor their parent are process 1, which some of them look for.
+// cage starts a program with a disk that is read-only but for dir and the compiler's cache, because what a mutant drops
+// may be the check that keeps a test's root user in its directory, and with processes that end with it. What goes to
+// /tmp all the same, because some program knows no other place, goes into memory. Neither the tests nor their parent
+// are process 1, which some of them look for.
 func cage(dir string) []string {
 	const script = `mount --make-rprivate / && here=$PWD && dir=$1 && cache=$2 && shift 2 && cd "$dir" && mount --bind "$cache" "$cache" &&
 		mount -t tmpfs tmpfs /mnt && mkdir /mnt/upper /mnt/work && mount -t overlay overlay -o lowerdir=/tmp,upperdir=/mnt/upper,workdir=/mnt/work /tmp &&
@@ -76,7 +81,8 @@ func cage(dir string) []string {
 		cache = []byte(dir)
 	}
 	return []string{
-		"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, "sh", dir, strings.TrimSpace(string(cache)),
+		"unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, "sh", dir,
+		strings.TrimSpace(string(cache)),
 	}
 }
 
@@ -192,9 +198,11 @@ func (r *runner) overlay(dir string, m mutant) (name string, line int, err error
 	return name, line, os.WriteFile(name, list, 0o644)
 }
 
-// try builds and runs the tests of some directories until one fails, the one that is called first before all others. It returns how
-// long they ran. What they write is gone then.
-func (r *runner) try(ctx context.Context, dir, overlay string, tests []string, first string, limit time.Duration) (o outcome, by string, took time.Duration) {
+// try builds and runs the tests of some directories until one fails, the one that is called first before all others. It
+// returns how long they ran. What they write is gone then.
+func (r *runner) try(ctx context.Context, dir, overlay string, tests []string, first string,
+	limit time.Duration,
+) (o outcome, by string, took time.Duration) {
 	defer os.RemoveAll(dir)
 	temp := filepath.Join(dir, "t")
 	if err := os.MkdirAll(temp, 0o777); err != nil {
@@ -210,14 +218,16 @@ func (r *runner) try(ctx context.Context, dir, overlay string, tests []string, f
 		}
 		began := time.Now()
 		if first != "" {
-			if o, by := r.test(ctx, program, name, environment, limit, "-test.run=^"+regexp.QuoteMeta(first)+"$"); o != survived {
+			if o, by := r.test(ctx, program, name, environment, limit,
+				"-test.run=^"+regexp.QuoteMeta(first)+"$"); o != survived {
 				return o, by, time.Since(began)
 			}
 		}
 		o, by := r.test(ctx, program, name, environment, limit)
 		if o == late {
 			// Perhaps the machine is slow, and not the test: on its own it would not hang then.
-			if alone, _ := r.test(ctx, program, name, environment, limit, "-test.run=^"+regexp.QuoteMeta(by)+"$"); alone == survived {
+			if alone, _ := r.test(ctx, program, name, environment, limit,
+				"-test.run=^"+regexp.QuoteMeta(by)+"$"); alone == survived {
 				o, by = r.test(ctx, program, name, environment, 4*limit)
 			}
 		}
@@ -241,10 +251,15 @@ func environment(overlay string) []string {
 }
 
 // test runs a program of tests in its package's directory.
-func (r *runner) test(ctx context.Context, program, name string, environment []string, limit time.Duration, more ...string) (outcome, string) {
+func (r *runner) test(ctx context.Context, program, name string, environment []string, limit time.Duration,
+	more ...string,
+) (outcome, string) {
 	ctx, cancel := context.WithTimeout(ctx, limit+10*time.Second) // for what does not even hear the limit
 	defer cancel()
-	args := slices.Concat(r.cage, []string{program, "-test.short", "-test.failfast", "-test.count=1", "-test.v", "-test.timeout=" + limit.String()}, more)
+	args := slices.Concat(r.cage, []string{
+		program, "-test.short", "-test.failfast", "-test.count=1", "-test.v",
+		"-test.timeout=" + limit.String(),
+	}, more)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Env = filepath.Join(r.root, name), environment
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

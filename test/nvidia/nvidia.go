@@ -1,7 +1,7 @@
-// Package nvidia is the true broken kernel upgrade: Debian 12's package nvidia-open-kernel-source 535.261.03 compiles for the
-// older of the two kernels of test/vm/kernels and not for the newer, into which a change of pci_resize_resource was ported back. The package gets that
-// source, whole and as the smallest part that breaks the same way, from the distribution's own archive; nothing of it is in
-// this repository. It may not load what comes out.
+// Package nvidia is the true broken kernel upgrade: Debian 12's package nvidia-open-kernel-source 535.261.03 compiles
+// for the older of the two kernels of test/vm/kernels and not for the newer, into which a change of pci_resize_resource
+// was ported back. The package gets that source, whole and as the smallest part that breaks the same way, from the
+// distribution's own archive; nothing of it is in this repository. It may not load what comes out.
 package nvidia
 
 import (
@@ -35,7 +35,8 @@ func Source(ctx context.Context, c cache.Dir, log *progress.Log) (string, error)
 	dir, err := c.Entry(ctx, "nvidia-source", cache.NewKey(recipe, Version), func(tmp string) error {
 		return log.Do("fetching NVIDIA's source", func() error {
 			root := filepath.Join(tmp, "root")
-			// The archive's own client with the archive's own keys; mmdebstrap prepares it for another suite and component.
+			// The archive's own client with the archive's own keys; mmdebstrap prepares it for another suite and
+			// component.
 			const download = `cd "$1" && APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" apt-get -q download nvidia-open-kernel-source && dpkg-deb -x nvidia-open-kernel-source_*.deb source`
 			err := run(ctx, "mmdebstrap", "--variant=extract", "--components=main,contrib", "--include=base-files",
 				"--extract-hook="+download, "bookworm", root)
@@ -53,7 +54,8 @@ func Source(ctx context.Context, c cache.Dir, log *progress.Log) (string, error)
 
 // unpack unpacks the archive that the package holds.
 func unpack(ctx context.Context, from, to string) error {
-	if err := run(ctx, "tar", "-xJf", filepath.Join(from, "usr/src/nvidia-open-kernel.tar.xz"), "-C", to, "--strip-components=1"); err != nil {
+	if err := run(ctx, "tar", "-xJf", filepath.Join(from, "usr/src/nvidia-open-kernel.tar.xz"), "-C", to,
+		"--strip-components=1"); err != nil {
 		return err
 	}
 	text, err := os.ReadFile(filepath.Join(to, "nvidia-open-kernel", "Kbuild"))
@@ -72,8 +74,8 @@ func Kernels(ctx context.Context, c cache.Dir, log *progress.Log) (kernels.Pair,
 	return kernels.Get(ctx, root, c, log)
 }
 
-// Root returns a Debian with both kernels, their headers, a compiler and the whole source at /usr/src/nvidia-<Version>, from
-// the cache. Whoever builds in it writes to a copy of var.
+// Root returns a Debian with both kernels, their headers, a compiler and the whole source at /usr/src/nvidia-<Version>,
+// from the cache. Whoever builds in it writes to a copy of var.
 func Root(ctx context.Context, c cache.Dir, log *progress.Log) (string, error) {
 	source, err := Source(ctx, c, log)
 	if err != nil {
@@ -90,7 +92,10 @@ func Root(ctx context.Context, c cache.Dir, log *progress.Log) (string, error) {
 	dir, err := c.Entry(ctx, "nvidia-root", cache.NewKey(recipe, Version).Add(packages...), func(tmp string) error {
 		return log.Do("installing a Debian with both kernels", func() error {
 			root := filepath.Join(tmp, "root")
-			args := append([]string{"mmdebstrap", "--variant=minbase", "--include=" + strings.Join(packages, ","), "--dpkgopt=path-exclude=/usr/share/doc/*"}, pair.Bootstrap()...)
+			args := append([]string{
+				"mmdebstrap", "--variant=minbase", "--include=" + strings.Join(packages, ","),
+				"--dpkgopt=path-exclude=/usr/share/doc/*",
+			}, pair.Bootstrap()...)
 			err := run(ctx, append(args, "bookworm", root)...)
 			if err != nil {
 				return err
@@ -115,13 +120,13 @@ func run(ctx context.Context, argv ...string) error {
 }
 
 // Subset makes the directory to, which must not be there, the source of a driver like the one in edu, test/edu/module,
-// whose build also compiles the one file of NVIDIA's source that breaks, with NVIDIA's own probing of the kernel and NVIDIA's
-// own flags. So edu.ko is what it always is where that file compiles, and where it does not the build ends with NVIDIA's
-// true error. Source is [Source]'s. The files carry NVIDIA's licence (MIT or GPL-2.0).
+// whose build also compiles the one file of NVIDIA's source that breaks, with NVIDIA's own probing of the kernel and
+// NVIDIA's own flags. So edu.ko is what it always is where that file compiles, and where it does not the build ends
+// with NVIDIA's true error. Source is [Source]'s. The files carry NVIDIA's licence (MIT or GPL-2.0).
 //
-// A guest that has the result at /usr/src/edu-<version> builds, loads and computes on the older kernel, and on the newer says
-// Error. Nearly all of its 40 s of processor time is NVIDIA's probing of the kernel, 150 runs of the compiler: an emulated
-// guest should get what [Probe] found out before.
+// A guest that has the result at /usr/src/edu-<version> builds, loads and computes on the older kernel, and on the
+// newer says Error. Nearly all of its 40 s of processor time is NVIDIA's probing of the kernel, 150 runs of the
+// compiler: an emulated guest should get what [Probe] found out before.
 func Subset(source, edu, to string) error {
 	for _, dir := range []string{"nvidia", "common"} {
 		if err := os.MkdirAll(filepath.Join(to, dir), 0o755); err != nil {
@@ -129,9 +134,15 @@ func Subset(source, edu, to string) error {
 		}
 	}
 	err := errors.Join(
-		copyFiles(edu, to, func(name string) bool { return !strings.Contains(name, "/") && name != "Kbuild" && name != "dkms.conf" }),
-		copyFiles(filepath.Join(source, "common"), filepath.Join(to, "common"), func(name string) bool { return strings.HasSuffix(name, ".h") }),
-		copyFiles(filepath.Join(source, "nvidia"), filepath.Join(to, "nvidia"), func(name string) bool { return strings.HasSuffix(name, ".h") || name == "nv-pci.c" }),
+		copyFiles(edu, to, func(name string) bool {
+			return !strings.Contains(name, "/") && name != "Kbuild" && name != "dkms.conf"
+		}),
+		copyFiles(filepath.Join(source, "common"), filepath.Join(to, "common"), func(name string) bool {
+			return strings.HasSuffix(name, ".h")
+		}),
+		copyFiles(filepath.Join(source, "nvidia"), filepath.Join(to, "nvidia"), func(name string) bool {
+			return strings.HasSuffix(name, ".h") || name == "nv-pci.c"
+		}),
 		copyFiles(source, to, func(name string) bool { return name == "conftest.sh" }),
 	)
 	if err != nil {
@@ -184,15 +195,17 @@ func Headers(ctx context.Context, c cache.Dir, log *progress.Log, release string
 	return root, dir, err
 }
 
-// Probe lets NVIDIA's scripts ask a kernel on this machine, once for a cache, and leaves the answers in the subset, which for
-// that kernel then compiles only what it is about: the edu driver and one file more. The caller must be root.
+// Probe lets NVIDIA's scripts ask a kernel on this machine, once for a cache, and leaves the answers in the subset,
+// which for that kernel then compiles only what it is about: the edu driver and one file more. The caller must be root.
 func Probe(ctx context.Context, c cache.Dir, log *progress.Log, subset, release string) error {
 	root, _, err := Headers(ctx, c, log, release)
 	if err != nil {
 		return err
 	}
 	answers, err := c.Entry(ctx, "nvidia-probed", cache.NewKey(recipe, Version, release), func(tmp string) error {
-		return log.Do("asking kernel "+release+" NVIDIA's questions", func() error { return probe(ctx, subset, root, release, tmp) })
+		return log.Do("asking kernel "+release+" NVIDIA's questions", func() error {
+			return probe(ctx, subset, root, release, tmp)
+		})
 	})
 	if err != nil {
 		return err
@@ -240,7 +253,8 @@ func probes(source, to string) (string, error) {
 		return err
 	})
 	var out []string
-	for _, m := range regexp.MustCompile(`(?m)^(NV_CONFTEST_[A-Z]+_COMPILE_TESTS) \+= (\w+)[ \t]*$`).FindAllStringSubmatch(string(list), -1) {
+	for _, m := range regexp.MustCompile(
+		`(?m)^(NV_CONFTEST_[A-Z]+_COMPILE_TESTS) \+= (\w+)[ \t]*$`).FindAllStringSubmatch(string(list), -1) {
 		if strings.Contains(strings.ToUpper(used.String()), strings.ToUpper(m[2])) {
 			out = append(out, m[1]+" += "+m[2])
 		}

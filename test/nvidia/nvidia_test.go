@@ -36,13 +36,14 @@ func bed(t *testing.T) (cache.Dir, *progress.Log, kernels.Pair) {
 	}
 	if !pair.Both() {
 		t.Log(pair.Lost())
-		t.Skip("the distribution's archive no longer has two kernels of which the driver's source compiles for one alone, and the cache has none")
+		t.Skip(
+			"the distribution's archive no longer has two kernels of which the driver's source compiles for one alone, and the cache has none")
 	}
 	return c, log, pair
 }
 
-// TestRealSubset compiles the smallest part of NVIDIA's source that breaks, for the kernel that it is for and for the one
-// after it.
+// TestRealSubset compiles the smallest part of NVIDIA's source that breaks, for the kernel that it is for and for the
+// one after it.
 func TestRealSubset(t *testing.T) {
 	c, log, pair := bed(t)
 	source, err := Source(t.Context(), c, log)
@@ -76,14 +77,19 @@ func TestRealSubset(t *testing.T) {
 				Binds: "edu", Modules: []accel.Module{{Name: "edu"}},
 				Sources: []accel.Source{{Type: accel.SourceBuild, Path: inside + "/edu"}},
 			}}
-			facts := accel.Facts{Kernel: accel.Kernel{Release: release, Version: "#1", Arch: "x86_64", Headers: dir, NotRunning: true}}
+			facts := accel.Facts{Kernel: accel.Kernel{
+				Release: release, Version: "#1", Arch: "x86_64", Headers: dir,
+				NotRunning: true,
+			}}
 			d := driver.New(h, driver.Options{StateDir: inside + "/state"})
 			build := func(how string) {
 				t.Helper()
 				start := time.Now()
 				_, problem := d.Sources().Build(t.Context(), def, facts)
 				t.Logf("%s: took %v: %v", how, time.Since(start).Round(time.Second), problem)
-				if want == "" && problem != nil || want != "" && (problem == nil || problem.Reason != accel.BuildFailed || !strings.Contains(problem.Message, want)) {
+				if want == "" && problem != nil || want != "" &&
+					(problem == nil || problem.Reason != accel.BuildFailed || !strings.Contains(problem.Message,
+						want)) {
 					t.Errorf("%s: got %v, want %q", how, problem, want)
 				}
 			}
@@ -117,8 +123,8 @@ driver:
       make: ["KERNEL_UNAME={{.KernelVersion}}"]
 `
 
-// TestWholeSource answers for both kernels by the real program, twice for the good one, and compiles the same source with a
-// plain make beside it.
+// TestWholeSource answers for both kernels by the real program, twice for the good one, and compiles the same source
+// with a plain make beside it.
 func TestWholeSource(t *testing.T) {
 	c, log, pair := bed(t)
 	root, err := Root(t.Context(), c, log)
@@ -162,7 +168,8 @@ func TestWholeSource(t *testing.T) {
 		t.Errorf("two builds differ:\n%s\n%s", manifest, again)
 	}
 	plain, used := plainMake(t, root, pair.Older)
-	t.Logf("wall: acceld %.0f s, plain make %.0f s, ratio %.3f; processor: %v, %v, ratio %.3f", first.Seconds, plain.Seconds(), first.Seconds/plain.Seconds(),
+	t.Logf("wall: acceld %.0f s, plain make %.0f s, ratio %.3f; processor: %v, %v, ratio %.3f", first.Seconds,
+		plain.Seconds(), first.Seconds/plain.Seconds(),
 		ours, used, ours.Seconds()/used.Seconds())
 }
 
@@ -171,10 +178,12 @@ func plainMake(t *testing.T, root, release string) (wall, used time.Duration) {
 	t.Helper()
 	work := filepath.Join(root, "var/tmp/plain")
 	t.Cleanup(func() { _ = os.RemoveAll(work) })
-	if out, err := exec.Command("cp", "-r", filepath.Join(root, "usr/src/nvidia-"+Version), work).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", "-r", filepath.Join(root, "usr/src/nvidia-"+Version),
+		work).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	cmd := exec.Command("nice", "-n", "19", "chroot", root, "make", "-j2", "-C", "/var/tmp/plain", "KERNEL_UNAME="+release, "modules")
+	cmd := exec.Command("nice", "-n", "19", "chroot", root, "make", "-j2", "-C", "/var/tmp/plain",
+		"KERNEL_UNAME="+release, "modules")
 	start := time.Now()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out[max(0, len(out)-2000):])

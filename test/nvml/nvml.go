@@ -1,5 +1,5 @@
-// Package nvml plays NVIDIA's management library from a script, for the true acceld-nvml to load: eight GPUs, instances, errors, one
-// that falls off the bus. It needs gcc, and neither NVIDIA's driver nor a GPU.
+// Package nvml plays NVIDIA's management library from a script, for the true acceld-nvml to load: eight GPUs,
+// instances, errors, one that falls off the bus. It needs gcc, and neither NVIDIA's driver nor a GPU.
 package nvml
 
 import (
@@ -30,7 +30,8 @@ func Here() Processor { return Processor{GOARCH: runtime.GOARCH, CC: "gcc"} }
 // Build compiles the player of the tree at root into dir.
 func Build(ctx context.Context, root, dir string, cpu Processor) (*Player, error) {
 	p := &Player{Library: filepath.Join(dir, "libnvidia-ml.so.1")}
-	cmd := exec.CommandContext(ctx, cpu.CC, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", p.Library, filepath.Join(root, "test/nvml/player/player.c"), "-ldl", "-lpthread")
+	cmd := exec.CommandContext(ctx, cpu.CC, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", p.Library,
+		filepath.Join(root, "test/nvml/player/player.c"), "-ldl", "-lpthread")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("cannot build the player: %w\n%s", err, out)
 	}
@@ -41,7 +42,8 @@ func Build(ctx context.Context, root, dir string, cpu Processor) (*Player, error
 func Program(ctx context.Context, root, dir string, cpu Processor) (string, error) {
 	program := filepath.Join(dir, "acceld-nvml")
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", program, ".")
-	cmd.Dir, cmd.Env = filepath.Join(root, "cmd/acceld-nvml"), append(os.Environ(), "GOARCH="+cpu.GOARCH, "CC="+cpu.CC, "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
+	cmd.Dir, cmd.Env = filepath.Join(root, "cmd/acceld-nvml"), append(os.Environ(), "GOARCH="+cpu.GOARCH, "CC="+cpu.CC,
+		"CGO_ENABLED=1", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build acceld-nvml: %w\n%s", err, out)
 	}
@@ -54,12 +56,18 @@ type Script map[string]string
 // Machine is a script with GPUs of one model at PCI addresses.
 func Machine(model string, addresses ...string) Script {
 	s := Script{
-		"driver": "580.82.07", "nvml": "13.580.82.07", "cuda": "13000", "init": "0", "count": fmt.Sprint(len(addresses)),
-		"gpu.*.name": model, "gpu.*.capability": "9.0", "gpu.*.temperature": "41", "gpu.*.power": "78250", "gpu.*.power.limit": "700000",
-		"gpu.*.energy": "123456789", "gpu.*.clock.sm": "1980", "gpu.*.clock.memory": "3201", "gpu.*.busy": "25", "gpu.*.busy.memory": "5",
-		"gpu.*.memory": "150754820096", "gpu.*.memory.used": "1048576", "gpu.*.ecc.corrected": "2", "gpu.*.ecc.uncorrected": "0",
-		"gpu.*.replays": "3", "gpu.*.rows": "0 1 0 0", "gpu.*.throttled.heat": "1500000000", "gpu.*.throttled.power": "500000000", "gpu.*.mig": "0",
-		"gpu.*.field.82": "55", "gpu.*.field.138": "2048", "gpu.*.field.139": "1024", "gpu.*.field.52": "7", "gpu.*.field.230": "0",
+		"driver": "580.82.07", "nvml": "13.580.82.07", "cuda": "13000", "init": "0",
+		"count":      fmt.Sprint(len(addresses)),
+		"gpu.*.name": model, "gpu.*.capability": "9.0", "gpu.*.temperature": "41", "gpu.*.power": "78250",
+		"gpu.*.power.limit": "700000",
+		"gpu.*.energy":      "123456789", "gpu.*.clock.sm": "1980", "gpu.*.clock.memory": "3201", "gpu.*.busy": "25",
+		"gpu.*.busy.memory": "5",
+		"gpu.*.memory":      "150754820096", "gpu.*.memory.used": "1048576", "gpu.*.ecc.corrected": "2",
+		"gpu.*.ecc.uncorrected": "0",
+		"gpu.*.replays":         "3", "gpu.*.rows": "0 1 0 0", "gpu.*.throttled.heat": "1500000000",
+		"gpu.*.throttled.power": "500000000", "gpu.*.mig": "0",
+		"gpu.*.field.82": "55", "gpu.*.field.138": "2048", "gpu.*.field.139": "1024", "gpu.*.field.52": "7",
+		"gpu.*.field.230": "0",
 	}
 	for i, address := range addresses {
 		s.gpu(i, "pci", address)

@@ -141,7 +141,8 @@ func newStand(t *testing.T, change func(*stand)) *stand {
 	if processor() != Here() {
 		patience = "3s" // calls are slow there
 	}
-	s.def.Probe.Argv = append(s.def.Probe.Argv, "-library", s.player.Library, "-root", s.root, "-every", "300ms", "-patience", patience)
+	s.def.Probe.Argv = append(s.def.Probe.Argv, "-library", s.player.Library, "-root", s.root, "-every", "300ms",
+		"-patience", patience)
 	s.def.Probe.Silence = "3s"
 	if change != nil {
 		change(s)
@@ -230,7 +231,8 @@ func (s *stand) until(what string, ok func([]accel.Accelerator) bool) ([]accel.A
 		case <-time.After(100 * time.Millisecond): // readings make no news
 		}
 		if time.Since(began) > soon {
-			s.Fatalf("%s: not within %s; the first four are %+v; program: %+v", what, soon, accs[:4], s.keeper.State(s.def.Kind))
+			s.Fatalf("%s: not within %s; the first four are %+v; program: %+v", what, soon, accs[:4],
+				s.keeper.State(s.def.Kind))
 		}
 	}
 }
@@ -239,7 +241,8 @@ func (s *stand) until(what string, ok func([]accel.Accelerator) bool) ([]accel.A
 func is(n int, state accel.HealthState, reason accel.Reason) func([]accel.Accelerator) bool {
 	return func(accs []accel.Accelerator) bool {
 		for i, a := range accs {
-			if i == n && (a.Health.State != state || a.Health.Reason != reason) || i != n && a.Health.State != accel.Healthy {
+			if i == n && (a.Health.State != state || a.Health.Reason != reason) ||
+				i != n && a.Health.State != accel.Healthy {
 				return false
 			}
 		}
@@ -250,7 +253,9 @@ func is(n int, state accel.HealthState, reason accel.Reason) func([]accel.Accele
 // all reports whether every device is in a state for a reason.
 func all(state accel.HealthState, reason accel.Reason) func([]accel.Accelerator) bool {
 	return func(accs []accel.Accelerator) bool {
-		return !slices.ContainsFunc(accs, func(a accel.Accelerator) bool { return a.Health.State != state || a.Health.Reason != reason })
+		return !slices.ContainsFunc(accs, func(a accel.Accelerator) bool {
+			return a.Health.State != state || a.Health.Reason != reason
+		})
 	}
 }
 
@@ -273,22 +278,29 @@ func TestMachine(t *testing.T) {
 	accs, took := s.until("eight GPUs", known)
 	t.Logf("program started -> eight GPUs known: %s", took)
 	a := accs[3]
-	if a.UUID != "GPU-00000000-0000-4000-8000-000000000003" || a.Serial != "1652024000003" || a.Model != "NVIDIA H200" || a.Fabric != "nvlink "+addresses()[0] || a.NUMANode != 0 {
+	if a.UUID != "GPU-00000000-0000-4000-8000-000000000003" || a.Serial != "1652024000003" ||
+		a.Model != "NVIDIA H200" || a.Fabric != "nvlink "+addresses()[0] || a.NUMANode != 0 {
 		t.Errorf("names: %+v", a)
 	}
 	s.until("readings", func([]accel.Accelerator) bool { return len(s.keeper.Readings(s.def.Kind, a.ID)) > 0 })
 	want := map[string]float64{
 		"accelerator_temperature_celsius": 41, "accelerator_memory_temperature_celsius": 55,
-		"accelerator_power_usage_watts": 78.25, "accelerator_power_limit_watts": 700, "accelerator_energy_joules_total": 123456.789,
-		"accelerator_sm_clock_hertz": 1980e6, "accelerator_memory_clock_hertz": 3201e6,
-		"accelerator_utilization_ratio": 0.25, "accelerator_gpu_utilization": 25, "accelerator_memory_utilization_ratio": 0.05,
-		"accelerator_memory_total_bytes": 150754820096, "accelerator_memory_used_bytes": 1048576,
-		"accelerator_ecc_corrected_errors_total": 2, "accelerator_ecc_uncorrected_errors_total": 0, "accelerator_pcie_replays_total": 3,
-		"accelerator_remapped_rows": 1, "accelerator_row_remap_pending": 0, "accelerator_row_remap_failed": 0,
+		"accelerator_power_usage_watts": 78.25, "accelerator_power_limit_watts": 700,
+		"accelerator_energy_joules_total": 123456.789,
+		"accelerator_sm_clock_hertz":      1980e6, "accelerator_memory_clock_hertz": 3201e6,
+		"accelerator_utilization_ratio": 0.25, "accelerator_gpu_utilization": 25,
+		"accelerator_memory_utilization_ratio": 0.05,
+		"accelerator_memory_total_bytes":       150754820096, "accelerator_memory_used_bytes": 1048576,
+		"accelerator_ecc_corrected_errors_total": 2, "accelerator_ecc_uncorrected_errors_total": 0,
+		"accelerator_pcie_replays_total": 3,
+		"accelerator_remapped_rows":      1, "accelerator_row_remap_pending": 0, "accelerator_row_remap_failed": 0,
 		"accelerator_throttle_seconds_total":       1.5,
-		"accelerator_link_transmitted_bytes_total": 2048 * 1024, "accelerator_link_received_bytes_total": 1024 * 1024, "accelerator_link_replays_total": 7,
+		"accelerator_link_transmitted_bytes_total": 2048 * 1024, "accelerator_link_received_bytes_total": 1024 * 1024,
+		"accelerator_link_replays_total": 7,
 	}
-	if diff := cmp.Diff(want, s.keeper.Readings(s.def.Kind, a.ID), cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Abs(a) })); diff != "" {
+	if diff := cmp.Diff(want, s.keeper.Readings(s.def.Kind, a.ID), cmp.Comparer(func(a, b float64) bool {
+		return math.Abs(a-b) <= 1e-9*math.Abs(a)
+	})); diff != "" {
 		t.Errorf("readings (-want +got):\n%s", diff)
 	}
 	s.mu.Lock()
@@ -307,8 +319,9 @@ func TestLabels(t *testing.T) {
 	s := newStand(t, func(s *stand) { s.divide(2) })
 	accs, _ := s.until("known", known)
 	m := accel.Machine{
-		Want: accel.Want{Kinds: map[string]*accel.Definition{s.def.Kind: s.def}},
-		Have: map[string]accel.Have{s.def.Kind: {Accelerators: accs, Probe: s.keeper.State(s.def.Kind)}}, Status: map[string]accel.Status{s.def.Kind: {}},
+		Want:   accel.Want{Kinds: map[string]*accel.Definition{s.def.Kind: s.def}},
+		Have:   map[string]accel.Have{s.def.Kind: {Accelerators: accs, Probe: s.keeper.State(s.def.Kind)}},
+		Status: map[string]accel.Status{s.def.Kind: {}},
 	}
 	got := kube.Labels(m)
 	for key := range got {
@@ -318,17 +331,24 @@ func TestLabels(t *testing.T) {
 	}
 	want := map[string]string{}
 	for name, value := range map[string]string{
-		"gpu.present": "true", "gpu.count": "8", "gpu.product": "NVIDIA-H200", "gpu.machine": "DGX-H200", "gpu.memory": "143771", "gpu.mode": "compute",
+		"gpu.present": "true", "gpu.count": "8", "gpu.product": "NVIDIA-H200", "gpu.machine": "DGX-H200",
+		"gpu.memory": "143771", "gpu.mode": "compute",
 		"gpu.family": "hopper", "gpu.compute.major": "9", "gpu.compute.minor": "0",
-		"cuda.driver-version.full": "580.82.07", "cuda.driver-version.major": "580", "cuda.driver-version.minor": "82", "cuda.driver-version.revision": "07",
-		"cuda.driver.major": "580", "cuda.driver.minor": "82", "cuda.driver.rev": "07",
-		"cuda.runtime-version.full": "13.0", "cuda.runtime-version.major": "13", "cuda.runtime-version.minor": "0", "cuda.runtime.major": "13", "cuda.runtime.minor": "0",
+		"cuda.driver-version.full": "580.82.07", "cuda.driver-version.major": "580", "cuda.driver-version.minor": "82",
+		"cuda.driver-version.revision": "07",
+		"cuda.driver.major":            "580", "cuda.driver.minor": "82", "cuda.driver.rev": "07",
+		"cuda.runtime-version.full": "13.0", "cuda.runtime-version.major": "13", "cuda.runtime-version.minor": "0",
+		"cuda.runtime.major": "13", "cuda.runtime.minor": "0",
 		"mig.capable": "true", "mig.strategy": "mixed",
-		"mig-3g.71gb.count": "1", "mig-3g.71gb.product": "NVIDIA-H200-MIG-3g.71gb", "mig-3g.71gb.memory": "71000", "mig-3g.71gb.multiprocessors": "48",
-		"mig-3g.71gb.slices.gi": "3", "mig-3g.71gb.slices.ci": "3", "mig-3g.71gb.engines.copy": "3", "mig-3g.71gb.engines.decoder": "0",
+		"mig-3g.71gb.count": "1", "mig-3g.71gb.product": "NVIDIA-H200-MIG-3g.71gb", "mig-3g.71gb.memory": "71000",
+		"mig-3g.71gb.multiprocessors": "48",
+		"mig-3g.71gb.slices.gi":       "3", "mig-3g.71gb.slices.ci": "3", "mig-3g.71gb.engines.copy": "3",
+		"mig-3g.71gb.engines.decoder": "0",
 		"mig-3g.71gb.engines.encoder": "0", "mig-3g.71gb.engines.jpeg": "0", "mig-3g.71gb.engines.ofa": "0",
-		"mig-1g.18gb.count": "2", "mig-1g.18gb.product": "NVIDIA-H200-MIG-1g.18gb", "mig-1g.18gb.memory": "18000", "mig-1g.18gb.multiprocessors": "16",
-		"mig-1g.18gb.slices.gi": "1", "mig-1g.18gb.slices.ci": "1", "mig-1g.18gb.engines.copy": "1", "mig-1g.18gb.engines.decoder": "0",
+		"mig-1g.18gb.count": "2", "mig-1g.18gb.product": "NVIDIA-H200-MIG-1g.18gb", "mig-1g.18gb.memory": "18000",
+		"mig-1g.18gb.multiprocessors": "16",
+		"mig-1g.18gb.slices.gi":       "1", "mig-1g.18gb.slices.ci": "1", "mig-1g.18gb.engines.copy": "1",
+		"mig-1g.18gb.engines.decoder": "0",
 		"mig-1g.18gb.engines.encoder": "0", "mig-1g.18gb.engines.jpeg": "0", "mig-1g.18gb.engines.ofa": "0",
 	} {
 		want["nvidia.com/"+name] = value
@@ -346,7 +366,8 @@ func (s *stand) divide(gpu int) {
 	}
 }
 
-// TestXid: an error that the driver has reported is the device's within a moment, with what the definition says of its code.
+// TestXid: an error that the driver has reported is the device's within a moment, with what the definition says of its
+// code.
 func TestXid(t *testing.T) {
 	s := newStand(t, nil)
 	s.until("known", known)
@@ -355,14 +376,17 @@ func TestXid(t *testing.T) {
 	accs, took := s.until("Xid 79", is(3, accel.Unhealthy, accel.DeviceFault))
 	t.Logf("Xid 79 -> unhealthy: %s", took)
 	h := accs[3].Health
-	if h.Action != accel.ActionReboot || h.Message != "error 79, the GPU has fallen off the bus" || h.Evidence != "NVML: Xid 79" {
+	if h.Action != accel.ActionReboot || h.Message != "error 79, the GPU has fallen off the bus" ||
+		h.Evidence != "NVML: Xid 79" {
 		t.Errorf("health: %+v", h)
 	}
 	// What a program did wrong is counted, and so is each of the same.
 	s.script.Event(5, 8, 31)
 	s.script.Event(5, 8, 31)
 	s.play()
-	accs, _ = s.until("two Xids 31", func(accs []accel.Accelerator) bool { return len(accs[5].Faults) == 1 && accs[5].Faults[0].Count == 2 })
+	accs, _ = s.until("two Xids 31", func(accs []accel.Accelerator) bool {
+		return len(accs[5].Faults) == 1 && accs[5].Faults[0].Count == 2
+	})
 	if f := accs[5].Faults[0]; f.Code != "31" || f.Title == "" || accs[5].Health.State != accel.Healthy {
 		t.Errorf("fault %+v, health %+v", f, accs[5].Health)
 	}
@@ -372,7 +396,9 @@ func TestXid(t *testing.T) {
 func TestLost(t *testing.T) {
 	s := newStand(t, nil)
 	s.until("known", known)
-	s.until("readings", func([]accel.Accelerator) bool { return len(s.keeper.Readings(s.def.Kind, addresses()[3])) > 0 })
+	s.until("readings", func([]accel.Accelerator) bool {
+		return len(s.keeper.Readings(s.def.Kind, addresses()[3])) > 0
+	})
 	s.script.gpu(3, "lost", "1")
 	s.script["gpu.*.temperature"] = "50"
 	s.play()
@@ -382,7 +408,8 @@ func TestLost(t *testing.T) {
 		t.Errorf("health: %+v", accs[3].Health)
 	}
 	s.until("readings of the others alone", func([]accel.Accelerator) bool {
-		return len(s.keeper.Readings(s.def.Kind, addresses()[3])) == 0 && s.keeper.Readings(s.def.Kind, addresses()[4])["accelerator_temperature_celsius"] == 50
+		return len(s.keeper.Readings(s.def.Kind, addresses()[3])) == 0 && s.keeper.Readings(s.def.Kind,
+			addresses()[4])["accelerator_temperature_celsius"] == 50
 	})
 	delete(s.script, "gpu.3.lost")
 	s.play()
@@ -417,12 +444,15 @@ func TestHangs(t *testing.T) {
 	})
 	s.script.Event(4, 8, 48)
 	s.play()
-	s.until("errors of the others", func(accs []accel.Accelerator) bool { return accs[4].Health.Reason == accel.DeviceFault })
+	s.until("errors of the others", func(accs []accel.Accelerator) bool {
+		return accs[4].Health.Reason == accel.DeviceFault
+	})
 	delete(s.script, "event.1")
 	s.script.gpu(2, "hang", "lock")
 	s.play()
 	s.until("a lock for all", func(accs []accel.Accelerator) bool {
-		return accs[2].Health.State == accel.Degraded && accs[5].Health.State == accel.Degraded && accs[5].Health.Reason == accel.ProbeUnanswered
+		return accs[2].Health.State == accel.Degraded && accs[5].Health.State == accel.Degraded &&
+			accs[5].Health.Reason == accel.ProbeUnanswered
 	})
 	delete(s.script, "gpu.2.hang")
 	s.play()
@@ -444,19 +474,23 @@ func TestInstances(t *testing.T) {
 	s := newStand(t, func(s *stand) {
 		s.divide(2)
 		for file, minor := range map[string]int{"gi1": 30, "gi1/ci0": 31, "gi5": 66, "gi5/ci0": 67} {
-			s.file("/proc/driver/nvidia/capabilities/gpu2/mig/"+file+"/access", fmt.Sprintf("DeviceFileMinor: %d\nDeviceFileMode: 292\n", minor))
+			s.file("/proc/driver/nvidia/capabilities/gpu2/mig/"+file+"/access",
+				fmt.Sprintf("DeviceFileMinor: %d\nDeviceFileMode: 292\n", minor))
 		}
 	})
 	accs, _ := s.until("divided", known)
 	var got []string
 	for _, p := range accs[2].Partitions {
-		got = append(got, fmt.Sprintf("%s %s %s %d %s", p.ID, p.UUID, s.def.OfferedAs(p.Profile), p.Capacity["memory"]>>20, p.Health.Message))
+		got = append(got, fmt.Sprintf("%s %s %s %d %s", p.ID, p.UUID, s.def.OfferedAs(p.Profile),
+			p.Capacity["memory"]>>20, p.Health.Message))
 	}
 	id := addresses()[2]
 	want := []string{
-		id + "-1g.18gb-gi5-ci0 MIG-b nvidia.com/mig-1g.18gb 18000 there is no device node /dev/nvidia-caps/nvidia-cap66, /dev/nvidia-caps/nvidia-cap67",
+		id +
+			"-1g.18gb-gi5-ci0 MIG-b nvidia.com/mig-1g.18gb 18000 there is no device node /dev/nvidia-caps/nvidia-cap66, /dev/nvidia-caps/nvidia-cap67",
 		id + "-1g.18gb-gi6-ci0 MIG-c nvidia.com/mig-1g.18gb 18000 ",
-		id + "-3g.71gb-gi1-ci0 MIG-a nvidia.com/mig-3g.71gb 71000 there is no device node /dev/nvidia-caps/nvidia-cap30, /dev/nvidia-caps/nvidia-cap31",
+		id +
+			"-3g.71gb-gi1-ci0 MIG-a nvidia.com/mig-3g.71gb 71000 there is no device node /dev/nvidia-caps/nvidia-cap30, /dev/nvidia-caps/nvidia-cap31",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("instances (-want +got):\n%s", diff)
@@ -471,7 +505,8 @@ func TestInstances(t *testing.T) {
 	s.script.Event(2, 256, 0)
 	s.play()
 	_, took := s.until("another layout", func(accs []accel.Accelerator) bool {
-		return len(accs[2].Partitions) == 1 && s.def.OfferedAs(accs[2].Partitions[0].Profile) == "nvidia.com/mig-7g.141gb.me"
+		return len(accs[2].Partitions) == 1 &&
+			s.def.OfferedAs(accs[2].Partitions[0].Profile) == "nvidia.com/mig-7g.141gb.me"
 	})
 	t.Logf("divided otherwise -> known: %s", took)
 	delete(s.script, "gpu.2.mig.0")
@@ -501,7 +536,8 @@ func TestAbsent(t *testing.T) {
 	s.check(os.Remove(s.player.Library))
 	s.until("absent", func(accs []accel.Accelerator) bool {
 		h := s.keeper.State(s.def.Kind)
-		return all(accel.Healthy, "")(accs) && h != nil && strings.Contains(h.Problem, "NVML cannot be loaded") && strings.Contains(h.Problem, s.player.Library)
+		return all(accel.Healthy, "")(accs) && h != nil && strings.Contains(h.Problem, "NVML cannot be loaded") &&
+			strings.Contains(h.Problem, s.player.Library)
 	})
 }
 
@@ -532,7 +568,9 @@ func TestKilled(t *testing.T) {
 			next := s.pid()
 			return next != 0 && next != first
 		})
-		s.until("it has said something", func([]accel.Accelerator) bool { return s.keeper.State(s.def.Kind).Problem == "" })
+		s.until("it has said something", func([]accel.Accelerator) bool {
+			return s.keeper.State(s.def.Kind).Problem == ""
+		})
 	}
 }
 
@@ -562,11 +600,13 @@ func TestPause(t *testing.T) {
 	s.until("known again", known)
 }
 
-// TestLayout: a declared layout is made when no pod has the device, the device is held back meanwhile, and what cannot be is said.
+// TestLayout: a declared layout is made when no pod has the device, the device is held back meanwhile, and what cannot
+// be is said.
 func TestLayout(t *testing.T) {
 	id := addresses()[1]
 	s := newStand(t, func(s *stand) {
-		s.script["profile.0"], s.script["profile.1"], s.script["profile.2"] = "1g.18gb 1 7 18000", "3g.71gb 3 2 71000", "7g.141gb+me 7 1 141000"
+		s.script["profile.0"], s.script["profile.1"], s.script["profile.2"] = "1g.18gb 1 7 18000", "3g.71gb 3 2 71000",
+			"7g.141gb+me 7 1 141000"
 	})
 	s.until("known", known)
 	layout := func(parts map[string]int) {
@@ -588,7 +628,8 @@ func TestLayout(t *testing.T) {
 	accs, _ := s.until("it waits", func(accs []accel.Accelerator) bool {
 		return accs[1].Withheld != nil && strings.Contains(accs[1].Withheld.Message, "waits for")
 	})
-	if h := accs[1].Withheld; h.Reason != accel.DeviceHeld || h.Message != "it is to be divided into 7 of 1g.18gb; it waits for pod default/trainer" || profiles(accs) != "" {
+	if h := accs[1].Withheld; h.Reason != accel.DeviceHeld ||
+		h.Message != "it is to be divided into 7 of 1g.18gb; it waits for pod default/trainer" || profiles(accs) != "" {
 		t.Errorf("while a pod has it: %+v, %s", h, profiles(accs))
 	}
 	s.setUsers()
@@ -602,12 +643,14 @@ func TestLayout(t *testing.T) {
 	})
 	layout(map[string]int{"5g.100gb": 1})
 	s.until("no such profile", func(accs []accel.Accelerator) bool {
-		return strings.Contains(refusal(accs[1]), "that failed: it has no profile 5g.100gb; there are 1g.18gb, 3g.71gb, 7g.141gb.me") &&
+		return strings.Contains(refusal(accs[1]),
+			"that failed: it has no profile 5g.100gb; there are 1g.18gb, 3g.71gb, 7g.141gb.me") &&
 			profiles(accs) == "1g.18gb 1g.18gb 1g.18gb 3g.71gb"
 	})
 	layout(map[string]int{"3g.71gb": 3}) // more than fit
 	s.until("no room", func(accs []accel.Accelerator) bool {
-		return strings.Contains(refusal(accs[1]), "divided into 3 of 3g.71gb; that failed: cannot make instance 3 of profile 3g.71gb")
+		return strings.Contains(refusal(accs[1]),
+			"divided into 3 of 3g.71gb; that failed: cannot make instance 3 of profile 3g.71gb")
 	})
 	layout(nil)
 	s.until("whole", func(accs []accel.Accelerator) bool { return known(accs) && profiles(accs) == "" })

@@ -31,7 +31,8 @@ import (
 	"github.com/acceld/acceld/vendors"
 )
 
-// claims is the area of resource claims that the kubelet was told are prepared. The kubelet and the API server are played.
+// claims is the area of resource claims that the kubelet was told are prepared. The kubelet and the API server are
+// played.
 type claims struct{}
 
 // prepared is what the area promises: the CDI devices of each claim, by UID.
@@ -54,7 +55,8 @@ func (s apiServer) Do(_ context.Context, _, name string, _ url.Values, _, into a
 	if _, err := fmt.Sscanf(uid, "claim-%d", &number); err != nil {
 		return err
 	}
-	return json.Unmarshal(fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":"team","uid":%q},"status":{"allocation":{"devices":{"results":[
+	return json.Unmarshal(fmt.Appendf(nil,
+		`{"metadata":{"name":%q,"namespace":"team","uid":%q},"status":{"allocation":{"devices":{"results":[
 		{"request":"gpu","driver":"qemu-edu.acceld.dev","pool":%q,"device":%q}]}},"reservedFor":[{"resource":"pods","name":"pod","uid":"pod-uid"}]}}`,
 		uid, uid, node, fmt.Sprintf("0000-%02x-00-0", number%devices+1)), into)
 }
@@ -111,7 +113,9 @@ func serve(root string, api apiServer) (*agent, error) {
 	p := dra.New(dra.Config{
 		Definition: defs[kind], Node: node, Host: h, Ledger: l, StateDir: "/var/lib/acceld", API: api,
 		Machine: func() accel.Machine { return accel.Machine{} },
-		Edits: func(_ *accel.Definition, acc accel.Accelerator) (shared, own specs.ContainerEdits, problem *accel.Problem) {
+		Edits: func(_ *accel.Definition, acc accel.Accelerator) (shared, own specs.ContainerEdits,
+			problem *accel.Problem,
+		) {
 			own.DeviceNodes = []*specs.DeviceNode{{Path: acc.Nodes[0].Path}}
 			return shared, own, nil
 		},
@@ -148,7 +152,8 @@ func serve(root string, api apiServer) (*agent, error) {
 
 // sockets are those that the kubelet finds.
 func sockets(root string) []string {
-	found, _ := filepath.Glob(filepath.Join(root, "var/lib/kubelet/plugins_registry/*.sock")) // only a malformed pattern is an error
+	// only a malformed pattern is an error
+	found, _ := filepath.Glob(filepath.Join(root, "var/lib/kubelet/plugins_registry/*.sock"))
 	return found
 }
 
@@ -170,7 +175,8 @@ func (a *agent) register(ctx context.Context, socket string) error {
 		return err
 	}
 	conn.Connect()
-	if _, err := client.NotifyRegistrationStatus(ctx, &registration.RegistrationStatus{PluginRegistered: true}); err != nil {
+	if _, err := client.NotifyRegistrationStatus(ctx,
+		&registration.RegistrationStatus{PluginRegistered: true}); err != nil {
 		conn.Close()
 		return err
 	}
@@ -181,8 +187,8 @@ func (a *agent) register(ctx context.Context, socket string) error {
 	return nil
 }
 
-// call calls the plugin, and again over a new registration when it does not answer: it serves on other sockets when a kubelet
-// is slow to come.
+// call calls the plugin, and again over a new registration when it does not answer: it serves on other sockets when a
+// kubelet is slow to come.
 func (a *agent) call(do func(context.Context, drapb.DRAPluginClient) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -306,8 +312,8 @@ func (claims) Work(dir string, mark Mark) error {
 	return nil
 }
 
-// Check: the API server is away after the cut. Each claim that the kubelet was told is prepared is known, and given as before; one
-// that it has never asked for is not; and all can be taken back.
+// Check: the API server is away after the cut. Each claim that the kubelet was told is prepared is known, and given as
+// before; one that it has never asked for is not; and all can be taken back.
 func (claims) Check(dir string, c Cut) (wrong Wrong, err error) {
 	root := filepath.Join(dir, "host")
 	if err := boot(root, c.Number+1); err != nil {

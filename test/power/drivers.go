@@ -51,7 +51,7 @@ type machine struct {
 	err    error                   // of mark
 }
 
-// newMachine gives the guest another boot: no module is loaded, nothing is in /run, and the kernel says another name of the boot.
+// newMachine gives the guest another boot: no module is loaded, /run is empty, and the kernel has another boot ID.
 func newMachine(dir string, boot int) (*machine, error) {
 	h, err := host.New("/")
 	if err != nil {
@@ -186,14 +186,16 @@ func (m *machine) importBundle() error {
 	if err != nil {
 		return err
 	}
-	_, _, problem := m.driver.Sources().Import(context.Background(), map[string]*accel.Definition{kind: def}, m.facts, bundle, nil)
+	wanted := map[string]*accel.Definition{kind: def}
+	_, _, problem := m.driver.Sources().Import(context.Background(), wanted, m.facts, bundle, nil)
 	if problem != nil {
 		return problem
 	}
 	return m.err
 }
 
-// makeSources puts source trees of the three versions into the guest, whose compiler is cp, and a bundle of what comes out.
+// makeSources puts source trees of the three versions into the guest, whose compiler is cp, and a bundle of what
+// they give.
 func makeSources() error {
 	module, err := os.ReadFile(Module)
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 // soon is for what follows a boot, on a machine that is emulated and busy.
 const soon = 4 * time.Minute
 
-// TestPowerCutsOfAHost: a host with systemd and the agent as its unit loses the power in the middle of what the agent does, and with it all
-// that was not flushed. QEMU is killed, and the host boots from what is left. In the end a purge leaves it as it was.
+// TestPowerCutsOfAHost: a host with systemd and the agent as its unit loses the power in the middle of what the agent
+// does, and with it all that was not flushed. QEMU is killed, and the host boots from what is left. In the end a purge
+// leaves it as it was.
 func TestPowerCutsOfAHost(t *testing.T) {
 	n, s := stage.StartNode(t, bed.Options{NoKubernetes: true, Accelerators: 1, LosesCache: true})
 	g := n.Guest
@@ -32,7 +33,8 @@ func TestPowerCutsOfAHost(t *testing.T) {
 	cut := func(what, condition string) {
 		t.Helper()
 		began := time.Now()
-		sh("for i in $(seq 3000); do if " + condition + "; then exit 0; fi; sleep 0.01; done; echo waited in vain >&2; exit 1")
+		sh("for i in $(seq 3000); do if " + condition +
+			"; then exit 0; fi; sleep 0.01; done; echo waited in vain >&2; exit 1")
 		stage.Check(t, g.Reboot(stage.Within(t, soon), bed.Reboot{PowerCut: true}))
 		t.Logf("%-70s %6.1f s", "the power goes "+what+"; booted again", time.Since(began).Seconds())
 	}
@@ -42,7 +44,8 @@ func TestPowerCutsOfAHost(t *testing.T) {
 	for _, v := range []string{stage.Version, stage.Version2} {
 		stage.Check(t, s.SourceOf(t.Context(), g, v))
 	}
-	sh(`mkdir -p /etc/containerd; printf '# ours\nversion = 2\n' > /etc/containerd/config.toml; systemctl enable acceld.socket acceld.service acceld-early.service; sync`)
+	sh(
+		`mkdir -p /etc/containerd; printf '# ours\nversion = 2\n' > /etc/containerd/config.toml; systemctl enable acceld.socket acceld.service acceld-early.service; sync`)
 	before, err := stage.Files(stage.Within(t, soon), g)
 	stage.Check(t, err)
 	for _, v := range []string{stage.Version, stage.Version2} {
@@ -51,10 +54,12 @@ func TestPowerCutsOfAHost(t *testing.T) {
 	sh("sync")
 
 	sh("systemctl start --no-block acceld.socket acceld.service")
-	cut("while the driver is loaded for the first time", "ls /var/lib/acceld/attempts/*.json /var/lib/acceld/kmod/current/* >/dev/null 2>&1")
+	cut("while the driver is loaded for the first time",
+		"ls /var/lib/acceld/attempts/*.json /var/lib/acceld/kmod/current/* >/dev/null 2>&1")
 	reaches("ready again", stage.Version)
 
-	stage.Check(t, g.WriteFile(t.Context(), "/etc/acceld/config.yaml", []byte("kinds: {qemu-edu: {driver: {version: \"2.0.0\"}}}\n"), 0o644))
+	stage.Check(t, g.WriteFile(t.Context(), "/etc/acceld/config.yaml",
+		[]byte("kinds: {qemu-edu: {driver: {version: \"2.0.0\"}}}\n"), 0o644))
 	sh("sync")
 	cut("in the middle of an upgrade", "test -e /var/lib/acceld/journal/qemu-edu.json")
 	reaches("upgraded", stage.Version2)
@@ -62,11 +67,13 @@ func TestPowerCutsOfAHost(t *testing.T) {
 	sh(`acceld runtime apply --engine=containerd --edit=full --config-only >/dev/null 2>&1 & wait`)
 	cut("after the configuration of a container runtime was changed", "true")
 	reaches("ready again", stage.Version2)
-	if text := sh("cat /etc/containerd/config.toml /etc/containerd/conf.d/*.toml"); !strings.Contains(text, "imports") || !strings.Contains(text, "cdi") {
+	if text := sh("cat /etc/containerd/config.toml /etc/containerd/conf.d/*.toml"); !strings.Contains(text,
+		"imports") || !strings.Contains(text, "cdi") {
 		t.Errorf("the configuration of the container runtime is\n%s", text)
 	}
 
-	sh("systemctl disable acceld.socket acceld.service acceld-early.service; systemctl stop acceld.socket acceld.service; systemctl enable acceld.socket acceld.service acceld-early.service; sync")
+	sh(
+		"systemctl disable acceld.socket acceld.service acceld-early.service; systemctl stop acceld.socket acceld.service; systemctl enable acceld.socket acceld.service acceld-early.service; sync")
 	sh("(acceld purge >/tmp/purge 2>&1 &) ; true")
 	cut("in the middle of a purge", "test ! -d /sys/module/edu || ! grep -q imports /etc/containerd/config.toml")
 	reaches("the agent starts after half a purge", stage.Version2)

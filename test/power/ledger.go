@@ -36,7 +36,8 @@ func boot(root string, number int) error {
 	}
 	return errors.Join(
 		os.WriteFile(filepath.Join(root, "dev/edu0"), nil, 0o644),
-		os.WriteFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"), fmt.Appendf(nil, "%08d-0000-4000-8000-000000000001\n", number), 0o444),
+		os.WriteFile(filepath.Join(root, "proc/sys/kernel/random/boot_id"),
+			fmt.Appendf(nil, "%08d-0000-4000-8000-000000000001\n", number), 0o444),
 	)
 }
 
@@ -47,7 +48,8 @@ func (ledgers) Prepare(dir string) error {
 		return err
 	}
 	for name, text := range map[string]string{
-		"etc/crio/crio.conf.d/10-own.conf": "[crio]\n", "etc/containers/containers.conf": "[engine]\n", "etc/cdi/stale.json": "{}",
+		"etc/crio/crio.conf.d/10-own.conf": "[crio]\n", "etc/containers/containers.conf": "[engine]\n",
+		"etc/cdi/stale.json":                             "{}",
 		"etc/containerd/config.toml":                     "# ours\nversion = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"x\"\n",
 		"usr/share/containers/oci/hooks.d/10-other.json": "{}", "usr/local/lib/x": "", "var/lib/x": "",
 		"proc/sys/kernel/random/boot_id": "",
@@ -63,7 +65,8 @@ func (ledgers) Prepare(dir string) error {
 	}
 	_ = os.Symlink("../run", filepath.Join(root, "var/run")) // the machine may have it
 	for _, dir := range []string{"run", "dev"} {
-		if err := errors.Join(os.RemoveAll(filepath.Join(root, dir)), os.Mkdir(filepath.Join(root, dir), 0o755)); err != nil {
+		if err := errors.Join(os.RemoveAll(filepath.Join(root, dir)), os.Mkdir(filepath.Join(root, dir),
+			0o755)); err != nil {
 			return err
 		}
 	}
@@ -98,7 +101,8 @@ func (ledgers) Work(dir string, mark Mark) error {
 		if err := change(root, done); err != nil {
 			return err
 		}
-		if said, code := acceld(root, "runtime", "apply", "--engine=containerd", "--edit=full", "--config-only"); code != 0 {
+		if said, code := acceld(root, "runtime", "apply", "--engine=containerd", "--edit=full",
+			"--config-only"); code != 0 {
 			return errors.New(said)
 		}
 		if err := done("runtime apply"); err != nil {
@@ -136,8 +140,14 @@ func change(root string, done func(step string) error) error {
 		return err
 	}
 	def := defs["qemu-edu"]
-	accs := []accel.Accelerator{{ID: "0000:00:04.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu0", Major: 240}}, Health: accel.Health{State: accel.Healthy}}}
-	r := runtime.New(h, runtime.Options{Ledger: l, HookProgram: "/proc/self/cmdline", Engine: accel.ContainerEngine{Name: "cri-o"}})
+	accs := []accel.Accelerator{{
+		ID: "0000:00:04.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu0", Major: 240}},
+		Health: accel.Health{State: accel.Healthy},
+	}}
+	r := runtime.New(h, runtime.Options{
+		Ledger: l, HookProgram: "/proc/self/cmdline",
+		Engine: accel.ContainerEngine{Name: "cri-o"},
+	})
 	want := accel.Want{CDI: true, Hook: true, Kinds: defs}
 	noProblem := func(p *accel.Problem) error {
 		if p != nil {
@@ -161,7 +171,8 @@ func change(root string, done func(step string) error) error {
 				return l.WriteFile("/etc/containers/containers.conf", fmt.Appendf(nil, "[engine] # %d\n", i), 0o644)
 			}},
 			{"a file in new directories", func() error {
-				return l.WriteFile("/etc/acceld.d/deep/down/file", bytes.Repeat(fmt.Appendf(nil, "# %d\n", i), 3000), 0o600)
+				return l.WriteFile("/etc/acceld.d/deep/down/file", bytes.Repeat(fmt.Appendf(nil, "# %d\n", i), 3000),
+					0o600)
 			}},
 			{"a file removed", func() error { return l.Remove("/etc/cdi/stale.json") }},
 			{"a link", func() error { return l.Symlink(fmt.Sprintf("to-%d", i), "/usr/local/lib/acceld-link") }},
@@ -183,9 +194,13 @@ func change(root string, done func(step string) error) error {
 	return done("apply")
 }
 
-// look takes the tree, but for what a boot empties or the kernel makes, and the time of the directory that acceld's own is in.
+// look takes the tree, but for what a boot empties or the kernel makes, and the time of the directory that acceld's own
+// is in.
 func look(root string) (string, error) {
-	text, err := tree.Of(root, tree.Options{Mtime: true, DirTime: true, Skip: []string{"/run", "/dev", "/proc", "/sys"}})
+	text, err := tree.Of(root, tree.Options{Mtime: true, DirTime: true, Skip: []string{
+		"/run", "/dev", "/proc",
+		"/sys",
+	}})
 	var b strings.Builder
 	for l := range strings.Lines(text) {
 		if name, _, _ := strings.Cut(l, " "); name != "/var/lib" {
@@ -221,15 +236,16 @@ func digests(root string) (map[string]string, error) {
 	return out, nil
 }
 
-// Check: each file in force is as one of the two steps left it. Of every second cut the agent then starts and does its work again.
-// In the end a purge makes the host what it was.
+// Check: each file in force is as one of the two steps left it. Of every second cut the agent then starts and does its
+// work again. In the end a purge makes the host what it was.
 func (ledgers) Check(dir string, c Cut) (wrong Wrong, err error) {
 	root := filepath.Join(dir, "host")
 	if err := boot(root, c.Number+1); err != nil {
 		return wrong, err
 	}
 	var start, before, after files
-	if err := errors.Join(json.Unmarshal(c.Start, &start), json.Unmarshal(c.Before, &before), json.Unmarshal(c.After, &after)); err != nil {
+	if err := errors.Join(json.Unmarshal(c.Start, &start), json.Unmarshal(c.Before, &before),
+		json.Unmarshal(c.After, &after)); err != nil {
 		return wrong, err
 	}
 	now, err := digests(root)

@@ -1,8 +1,8 @@
-// Package power shows what is left of acceld's files when the power goes. In a guest of the test bed, on a disk whose write cache
-// goes with the power (test/vm/nbd), the program test/power/cmd does what an agent does in its life, area by area, and tells the
-// test after each step what has been promised. The test then makes the disk as a power cut at any moment would have left it, and
-// the program, as the agent of the next boot, says what is wrong. The same again with every fsync of acceld left out shows what the
-// fsyncs are for.
+// Package power shows what is left of acceld's files when the power goes. In a guest of the test bed, on a disk whose
+// write cache goes with the power (test/vm/nbd), the program test/power/cmd does what an agent does in its life, area
+// by area, and tells the test after each step what has been promised. The test then makes the disk as a power cut at
+// any moment would have left it, and the program, as the agent of the next boot, says what is wrong. The same again
+// with every fsync of acceld left out shows what the fsyncs are for.
 package power
 
 import (
@@ -44,8 +44,8 @@ func Areas() map[string]Area {
 	return map[string]Area{"ledger": ledgers{}, "store": stores{}, "upgrade": upgrades{}, "claims": claims{}}
 }
 
-// Cut is a power cut that is to be judged: it came after the step that promised Before was done and before the one that promises
-// After was.
+// Cut is a power cut that is to be judged: it came after the step that promised Before was done and before the one that
+// promises After was.
 type Cut struct {
 	Number        int
 	Area          string
@@ -115,7 +115,8 @@ func (r Recorder) Run() error {
 		return fmt.Errorf("there is no area %q", r.Area)
 	}
 	// A journal of 4 MiB is short to look through; nothing is left to be made later, which would write by itself.
-	out, err := exec.CommandContext(context.Background(), "mkfs.ext4", "-q", "-F", "-J", "size=4", "-E", "lazy_itable_init=0,lazy_journal_init=0", r.Device).CombinedOutput()
+	out, err := exec.CommandContext(context.Background(), "mkfs.ext4", "-q", "-F", "-J", "size=4", "-E",
+		"lazy_itable_init=0,lazy_journal_init=0", r.Device).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("cannot make a file system: %w\n%s", err, out)
 	}
@@ -228,8 +229,8 @@ func volatile(root string) error {
 // Role is the environment by which the program knows that it is a neighbour.
 const Role = "ACCELD_TEST_NEIGHBOUR"
 
-// neighbour starts another program that syncs a file of its own on the same disk over and over, as etcd and the journal do: so the
-// file system writes what it has, also of those who do not sync, at any moment.
+// neighbour starts another program that syncs a file of its own on the same disk over and over, as etcd and the journal
+// do: so the file system writes what it has, also of those who do not sync, at any moment.
 func neighbour() (stop func(), err error) {
 	cmd := exec.CommandContext(context.Background(), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), Role+"="+filepath.Join(place, "neighbour"))

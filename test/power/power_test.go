@@ -30,8 +30,8 @@ var (
 // diskMiB is the size of the disk that loses its cache.
 const diskMiB = 96
 
-// mounts are the ways in which the file system is mounted: as Debian does, and so that it promises no more than it must: data of a
-// file that takes the place of another is not written before (ext4(5), auto_da_alloc, data).
+// mounts are the ways in which the file system is mounted: as Debian does, and so that it promises no more than it
+// must: data of a file that takes the place of another is not written before (ext4(5), auto_da_alloc, data).
 func mounts() []string { return []string{"", "data=writeback,noauto_da_alloc"} }
 
 // moment is a mark in a recording: after so many writes its step had been done.
@@ -72,7 +72,10 @@ type planned struct {
 }
 
 func newStudio(t *testing.T) *studio {
-	return &studio{T: t, rand: rand.New(rand.NewPCG(*seed, 0)), disk: nbd.New(diskMiB<<20, nbd.NewContent(nil)), verdicts: map[int]Verdict{}}
+	return &studio{
+		T: t, rand: rand.New(rand.NewPCG(*seed, 0)), disk: nbd.New(diskMiB<<20, nbd.NewContent(nil)),
+		verdicts: map[int]Verdict{},
+	}
 }
 
 // serve answers the program in the guest, and returns the URL for it.
@@ -173,8 +176,8 @@ func share(area string, n, areas int) int {
 	return each
 }
 
-// TestPowerCuts: the power goes at any moment of what acceld does to its files. After each cut the next agent finds all right; and
-// the same work with every fsync left out shows how many cuts needed them.
+// TestPowerCuts: the power goes at any moment of what acceld does to its files. After each cut the next agent finds all
+// right; and the same work with every fsync left out shows how many cuts needed them.
 func TestPowerCuts(t *testing.T) {
 	vm.Require(t)
 	if *seed == 0 {
@@ -205,7 +208,8 @@ func TestPowerCuts(t *testing.T) {
 	device := strings.TrimSpace(g.MustSh(`grep -lx power /sys/block/*/serial | cut -d / -f 4 | sed 's,^,/dev/,'`))
 	s.program = func(args ...string) (string, error) {
 		var out strings.Builder
-		session, err := g.Core.Start(t.Context(), &out, &out, append([]string{"/usr/bin/power", "-server=" + url, "-device=" + device}, args...)...)
+		session, err := g.Core.Start(t.Context(), &out, &out,
+			append([]string{"/usr/bin/power", "-server=" + url, "-device=" + device}, args...)...)
 		if err != nil {
 			return "", err
 		}
@@ -230,14 +234,16 @@ func (s *studio) run(n int, areas []string) {
 			}
 			for _, mount := range mounts() {
 				began := time.Now()
-				if said, err := s.program("-area="+area, "-mount="+mount, fmt.Sprintf("-nosync=%v", nosync)); err != nil {
+				if said, err := s.program("-area="+area, "-mount="+mount,
+					fmt.Sprintf("-nosync=%v", nosync)); err != nil {
 					s.Fatalf("%s, mounted with %q, nosync=%v: %v\n%s", area, mount, nosync, err, said)
 				}
 				s.mu.Lock()
 				f := &film{area, mount, s.film, s.marks}
 				s.mu.Unlock()
 				s.Logf("%-8s fsync=%-5v mount=%-32q %3d steps, %5d writes, %4d flushes, %5.1f s", area, !nosync, mount,
-					len(f.marks), f.recording.Len()-f.recording.Flushes(), f.recording.Flushes(), time.Since(began).Seconds())
+					len(f.marks), f.recording.Len()-f.recording.Flushes(), f.recording.Flushes(),
+					time.Since(began).Seconds())
 				films[area] = append(films[area], f)
 			}
 			rows[area].steps = len(films[area][0].marks) - 1
@@ -285,18 +291,23 @@ func (s *studio) judge(n int, films map[string][]*film, nosync bool, rows map[st
 			}
 		}
 		marks := p.film.marks
-		say("cut %d: %s, mounted with %q, after write %d of %d, between %q (%d) and %q (%d), of the cache is kept %s:\n\t%s", n, p.film.area, p.film.mount,
-			p.position, p.film.recording.Len(), marks[p.mark].Step, marks[p.mark].position, marks[p.mark+1].Step, marks[p.mark+1].position, p.keeps,
+		say(
+			"cut %d: %s, mounted with %q, after write %d of %d, between %q (%d) and %q (%d), of the cache is kept %s:\n\t%s",
+			n, p.film.area, p.film.mount,
+			p.position, p.film.recording.Len(), marks[p.mark].Step, marks[p.mark].position, marks[p.mark+1].Step,
+			marks[p.mark+1].position, p.keeps,
 			strings.ReplaceAll(strings.Join(wrong, "\n"), "\n", "\n\t"))
 	}
-	s.Logf("%d cuts judged in %.0f s, each in %.1f s", len(s.plan), time.Since(began).Seconds(), took.Seconds()/float64(max(1, len(s.plan))))
+	s.Logf("%d cuts judged in %.0f s, each in %.1f s", len(s.plan), time.Since(began).Seconds(),
+		took.Seconds()/float64(max(1, len(s.plan))))
 }
 
 // build builds the program for the guest.
 func build(t *testing.T, dir string) string {
 	t.Helper()
 	program := filepath.Join(dir, "program")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", program, "github.com/acceld/acceld/test/power/cmd")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace",
+		"-ldflags=-s -w", "-o", program, "github.com/acceld/acceld/test/power/cmd")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -334,19 +345,23 @@ func (r *row) needed() int { return r.lost + r.torn + r.brokenly }
 
 func (r *row) add(o *row) {
 	r.steps, r.cuts, r.right = r.steps+o.steps, r.cuts+o.cuts, r.right+o.right
-	r.cutsNoSync, r.lost, r.torn, r.brokenly = r.cutsNoSync+o.cutsNoSync, r.lost+o.lost, r.torn+o.torn, r.brokenly+o.brokenly
+	r.cutsNoSync, r.lost, r.torn, r.brokenly = r.cutsNoSync+o.cutsNoSync, r.lost+o.lost, r.torn+o.torn,
+		r.brokenly+o.brokenly
 }
 
 func (r *row) String() string {
-	return fmt.Sprintf("%-10s %6d %6d %6d   %6d %6d %6d %8d %6d\n", r.area, r.steps, r.cuts, r.right, r.cutsNoSync, r.needed(), r.brokenly, r.torn, r.lost)
+	return fmt.Sprintf("%-10s %6d %6d %6d   %6d %6d %6d %8d %6d\n", r.area, r.steps, r.cuts, r.right, r.cutsNoSync,
+		r.needed(), r.brokenly, r.torn, r.lost)
 }
 
-// table prints the outcome, and fails where nothing needed an fsync: then nothing was shown. Each cut is in one of the last columns:
-// something that the agent cannot mend; or a file in force is empty or half; or a step that had been done is not.
+// table prints the outcome, and fails where nothing needed an fsync: then nothing was shown. Each cut is in one of the
+// last columns: something that the agent cannot mend; or a file in force is empty or half; or a step that had been done
+// is not.
 func table(t *testing.T, rows map[string]*row) {
 	t.Helper()
 	all := &row{area: "all"}
-	text := fmt.Sprintf("\n%-31s   every fsync left out\n%-10s %6s %6s %6s   %6s %6s %6s %8s %6s\n", "", "area", "steps", "cuts", "right", "cuts", "wrong", "broken", "or torn", "or lost")
+	text := fmt.Sprintf("\n%-31s   every fsync left out\n%-10s %6s %6s %6s   %6s %6s %6s %8s %6s\n", "", "area",
+		"steps", "cuts", "right", "cuts", "wrong", "broken", "or torn", "or lost")
 	for _, area := range slices.Sorted(maps.Keys(rows)) {
 		r := rows[area]
 		all.add(r)

@@ -26,7 +26,8 @@ import (
 	"github.com/acceld/acceld/test/vm/progress"
 )
 
-// askedFor is what a user of the operator writes for a Prometheus. It runs beside the cluster, so it is told where the API server is.
+// askedFor is what a user of the operator writes for a Prometheus. It runs beside the cluster, so it is told where the
+// API server is.
 const askedFor = `apiVersion: v1
 kind: Namespace
 metadata: {name: monitoring}
@@ -75,10 +76,10 @@ spec:
     tlsConfig: {caFile: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt}
 `
 
-// operated is a cluster with the operator, and what stands in it. The control plane, the operator, its reloader of configurations,
-// Prometheus and the agent are the real programs, as processes of this machine; there is no kubelet, so the test says of the
-// DaemonSet's pod that it runs, and puts files where the kubelet would. The agent's host is a root with nothing in it. Prometheus is not
-// Debian's, which finds nothing by Kubernetes: it is built without.
+// operated is a cluster with the operator, and what stands in it. The control plane, the operator, its reloader of
+// configurations, Prometheus and the agent are the real programs, as processes of this machine; there is no kubelet, so
+// the test says of the DaemonSet's pod that it runs, and puts files where the kubelet would. The agent's host is a root
+// with nothing in it. Prometheus is not Debian's, which finds nothing by Kubernetes: it is built without.
 type operated struct {
 	t       *testing.T
 	dir     string
@@ -97,7 +98,8 @@ func must(t *testing.T, err error) {
 
 func (o *operated) kubectl(in string, args ...string) string {
 	o.t.Helper()
-	cmd := exec.CommandContext(o.t.Context(), o.set.Path("kubectl"), append([]string{"--kubeconfig=" + o.plane.Kubeconfig()}, args...)...)
+	cmd := exec.CommandContext(o.t.Context(), o.set.Path("kubectl"),
+		append([]string{"--kubeconfig=" + o.plane.Kubeconfig()}, args...)...)
 	cmd.Stdin = strings.NewReader(in)
 	var said strings.Builder
 	cmd.Stderr = &said
@@ -137,7 +139,8 @@ func (o *operated) begin(name string, cmd *exec.Cmd) {
 // token is one of an account, with a file for who reads it there.
 func (o *operated) token(namespace, account string, more ...string) string {
 	o.t.Helper()
-	return strings.TrimSpace(o.kubectl("", append([]string{"-n", namespace, "create", "token", account, "--duration=1h"}, more...)...))
+	return strings.TrimSpace(o.kubectl("",
+		append([]string{"-n", namespace, "create", "token", account, "--duration=1h"}, more...)...))
 }
 
 // newOperated starts the control plane and the operator, with what the operator's own bundle gives it and no more.
@@ -149,7 +152,8 @@ func newOperated(t *testing.T) *operated {
 	o := &operated{t: t, dir: t.TempDir()}
 	c, err := cache.Open(nil)
 	must(t, err)
-	o.set, err = parts.Build(t.Context(), c, progress.New(os.Stderr), append(parts.Cluster(), parts.PrometheusOperator)...)
+	o.set, err = parts.Build(t.Context(), c, progress.New(os.Stderr),
+		append(parts.Cluster(), parts.PrometheusOperator)...)
 	must(t, err)
 	all, err := net.InterfaceAddrs()
 	must(t, err)
@@ -186,11 +190,13 @@ func (o *operated) agent(root string) {
 	client, err := kubernetes.NewForConfig(o.plane.REST())
 	must(o.t, err)
 	o.kubectl(`{apiVersion: v1, kind: Node, metadata: {name: n1}, status: {}}`, "apply", "-f", "-")
-	o.kubectl("", "patch", "node", "n1", "--subresource=status", "-p", `{"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}, "capacity": {"cpu": "4", "memory": "8Gi", "pods": "10"}}}`)
+	o.kubectl("", "patch", "node", "n1", "--subresource=status", "-p",
+		`{"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}, "capacity": {"cpu": "4", "memory": "8Gi", "pods": "10"}}}`)
 	o.kubectl("", "apply", "-k", filepath.Join(root, "packaging/manifests"))
 	var pod corev1.Pod
 	o.until("the DaemonSet's pod is bound to the node", func() bool {
-		pods, err := client.CoreV1().Pods("acceld-system").List(o.t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=acceld"})
+		pods, err := client.CoreV1().Pods("acceld-system").List(o.t.Context(),
+			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=acceld"})
 		if err != nil || len(pods.Items) != 1 || pods.Items[0].Spec.NodeName == "" {
 			return false
 		}
@@ -198,8 +204,10 @@ func (o *operated) agent(root string) {
 		return true
 	})
 	o.kubectl("", "-n", pod.Namespace, "patch", "pod", pod.Name, "--subresource=status", "-p", fmt.Sprintf(
-		`{"status": {"phase": "Running", "hostIP": %[1]q, "podIP": %[1]q, "podIPs": [{"ip": %[1]q}], "conditions": [{"type": "Ready", "status": "True"}]}}`, o.address))
-	token := o.token(pod.Namespace, "acceld", "--bound-object-kind=Pod", "--bound-object-name="+pod.Name, "--bound-object-uid="+string(pod.UID))
+		`{"status": {"phase": "Running", "hostIP": %[1]q, "podIP": %[1]q, "podIPs": [{"ip": %[1]q}], "conditions": [{"type": "Ready", "status": "True"}]}}`,
+		o.address))
+	token := o.token(pod.Namespace, "acceld", "--bound-object-kind=Pod", "--bound-object-name="+pod.Name,
+		"--bound-object-uid="+string(pod.UID))
 	host := filepath.Join(o.dir, "host")
 	for _, dir := range strings.Fields("etc proc sys/bus/pci/devices run var/lib usr/bin dev lib/modules") {
 		must(o.t, os.MkdirAll(filepath.Join(host, dir), 0o755))
@@ -211,9 +219,11 @@ func (o *operated) agent(root string) {
 	ports, err := cluster.FreePorts(1)
 	must(o.t, err)
 	must(o.t, os.WriteFile(filepath.Join(host, "etc/acceld.yaml"), fmt.Appendf(nil,
-		"node: n1\nkubernetes: {kubeconfig: /etc/kubeconfig}\nendpoint: {listen: \"127.0.0.1:%d\", remote: {listen: \"%s:9481\", tokens: true}}\n", ports[0], o.address), 0o600))
+		"node: n1\nkubernetes: {kubeconfig: /etc/kubeconfig}\nendpoint: {listen: \"127.0.0.1:%d\", remote: {listen: \"%s:9481\", tokens: true}}\n",
+		ports[0], o.address), 0o600))
 	program := filepath.Join(host, "usr/bin/acceld")
-	build := exec.CommandContext(o.t.Context(), "go", "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", program, "./cmd/acceld")
+	build := exec.CommandContext(o.t.Context(), "go", "build", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o",
+		program, "./cmd/acceld")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		o.t.Fatalf("%v\n%s", err, out)
@@ -222,8 +232,8 @@ func (o *operated) agent(root string) {
 	o.begin("agent", exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", enter, host))
 }
 
-// mounts writes what the operator has made for its Prometheus where a kubelet would have put it, below dir, and tells whether it is
-// there.
+// mounts writes what the operator has made for its Prometheus where a kubelet would have put it, below dir, and tells
+// whether it is there.
 func (o *operated) mounts(dir string) bool {
 	o.t.Helper()
 	client, err := kubernetes.NewForConfig(o.plane.REST())
@@ -232,7 +242,8 @@ func (o *operated) mounts(dir string) bool {
 	if err != nil {
 		return false
 	}
-	rules, err := client.CoreV1().ConfigMaps("monitoring").Get(o.t.Context(), "prometheus-k8s-rulefiles-0", metav1.GetOptions{})
+	rules, err := client.CoreV1().ConfigMaps("monitoring").Get(o.t.Context(), "prometheus-k8s-rulefiles-0",
+		metav1.GetOptions{})
 	if err != nil {
 		return false
 	}
@@ -269,7 +280,8 @@ func within(dir string, argv ...string) *exec.Cmd {
 func (o *operated) reload(dir string) string {
 	o.t.Helper()
 	const from, to = "/etc/prometheus/config/prometheus.yaml.gz", "/etc/prometheus/config_out/prometheus.env.yaml"
-	if out, err := within(dir, o.set.Path("prometheus-config-reloader"), "--watch-interval=0", "--config-file="+from, "--config-envsubst-file="+to).CombinedOutput(); err != nil {
+	if out, err := within(dir, o.set.Path("prometheus-config-reloader"), "--watch-interval=0", "--config-file="+from,
+		"--config-envsubst-file="+to).CombinedOutput(); err != nil {
 		o.t.Fatalf("the reloader: %v\n%s", err, out)
 	}
 	if out, err := within(dir, o.set.Path("promtool"), "check", "config", to).CombinedOutput(); err != nil {
@@ -291,9 +303,9 @@ func (o *operated) prometheus(name, dir string) string {
 	return address
 }
 
-// TestOperator: the monitors and the rules are what the Prometheus operator's own definitions take; the configuration that the real
-// operator makes of them is one that promtool and Prometheus take; with it Prometheus finds the agent through the API server, proves
-// itself with the token of its account, and has the alerts.
+// TestOperator: the monitors and the rules are what the Prometheus operator's own definitions take; the configuration
+// that the real operator makes of them is one that promtool and Prometheus take; with it Prometheus finds the agent
+// through the API server, proves itself with the token of its account, and has the alerts.
 func TestOperator(t *testing.T) {
 	o := newOperated(t)
 	root, err := parts.ModuleRoot(t.Context())
@@ -324,8 +336,13 @@ func TestOperator(t *testing.T) {
 
 	// The other way to find the agents, in its place.
 	o.kubectl("", "-n", "acceld-system", "delete", "servicemonitor/acceld", "service/acceld-metrics")
-	o.kubectl("{apiVersion: v1, kind: Secret, type: kubernetes.io/service-account-token, metadata: {name: prometheus-token, namespace: acceld-system, annotations: {kubernetes.io/service-account.name: prometheus-k8s}}}", "apply", "-f", "-")
-	o.kubectl(fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: prometheus-token, namespace: acceld-system}, stringData: {token: %q}}", o.token("monitoring", "prometheus-k8s")), "apply", "-f", "-")
+	o.kubectl(
+		"{apiVersion: v1, kind: Secret, type: kubernetes.io/service-account-token, metadata: {name: prometheus-token, namespace: acceld-system, annotations: {kubernetes.io/service-account.name: prometheus-k8s}}}",
+		"apply", "-f", "-")
+	o.kubectl(
+		fmt.Sprintf(
+			"{apiVersion: v1, kind: Secret, metadata: {name: prometheus-token, namespace: acceld-system}, stringData: {token: %q}}",
+			o.token("monitoring", "prometheus-k8s")), "apply", "-f", "-")
 	o.kubectl("", "apply", "--validate=strict", "-f", filepath.Join(root, "packaging/monitoring/podmonitor.yaml"))
 	dir, config = made(byPod)
 	if strings.Contains(config, byService) {
@@ -347,9 +364,10 @@ func scraped(t *testing.T, address, pool string) {
 		}
 	}
 	get(t, "http://"+address+"/api/v1/targets", &answer)
-	if !slices.ContainsFunc(answer.Data.ActiveTargets, func(x struct{ ScrapePool, ScrapeURL, Health, LastError string }) bool {
-		return x.ScrapePool == pool && x.Health == "up" && strings.HasSuffix(x.ScrapeURL, ":9481/metrics")
-	}) {
+	if !slices.ContainsFunc(answer.Data.ActiveTargets,
+		func(x struct{ ScrapePool, ScrapeURL, Health, LastError string }) bool {
+			return x.ScrapePool == pool && x.Health == "up" && strings.HasSuffix(x.ScrapeURL, ":9481/metrics")
+		}) {
 		t.Errorf("no target of %s is up: %+v", pool, answer.Data.ActiveTargets)
 	}
 }

@@ -1,6 +1,6 @@
-// Package prometheus has Debian's Prometheus, for tests of what acceld tells it, and the definitions of the Prometheus operator's kinds. It
-// fetches the package without installing it, so that no service is started on the machine of the tests, and keeps the programs in the
-// test bed's cache.
+// Package prometheus has Debian's Prometheus, for tests of what acceld tells it, and the definitions of the Prometheus
+// operator's kinds. It fetches the package without installing it, so that no service is started on the machine of the
+// tests, and keeps the programs in the test bed's cache.
 package prometheus
 
 import (
@@ -26,14 +26,17 @@ func Programs(ctx context.Context) (dir string, err error) {
 	if err != nil {
 		return "", err
 	}
-	entry, err := c.Entry(ctx, "prometheus", cache.NewKey("1", version), func(tmp string) error { return fetch(ctx, tmp) })
+	entry, err := c.Entry(ctx, "prometheus", cache.NewKey("1", version), func(tmp string) error {
+		return fetch(ctx, tmp)
+	})
 	if err != nil {
 		return "", err
 	}
 	return filepath.Join(entry, "usr/bin"), nil
 }
 
-// Operator returns the folder of the Prometheus operator's module, in the version that the test bed builds: its own manifests are in it.
+// Operator returns the folder of the Prometheus operator's module, in the version that the test bed builds: its own
+// manifests are in it.
 func Operator(ctx context.Context) (dir string, err error) {
 	root, err := parts.ModuleRoot(ctx)
 	if err != nil {
@@ -54,7 +57,8 @@ func Operator(ctx context.Context) (dir string, err error) {
 	return got.Dir, nil
 }
 
-// Definitions returns the Prometheus operator's own definition of some of its kinds, named as in its interface: "servicemonitors".
+// Definitions returns the Prometheus operator's own definition of some of its kinds, named as in its interface:
+// "servicemonitors".
 func Definitions(ctx context.Context, kinds ...string) ([][]byte, error) {
 	dir, err := Operator(ctx)
 	if err != nil {
@@ -62,7 +66,8 @@ func Definitions(ctx context.Context, kinds ...string) ([][]byte, error) {
 	}
 	var all [][]byte
 	for _, kind := range kinds {
-		text, err := os.ReadFile(filepath.Join(dir, "example/prometheus-operator-crd", "monitoring.coreos.com_"+kind+".yaml"))
+		text, err := os.ReadFile(filepath.Join(dir, "example/prometheus-operator-crd",
+			"monitoring.coreos.com_"+kind+".yaml"))
 		if err != nil {
 			return nil, fmt.Errorf("cannot read a definition: %w", err)
 		}

@@ -91,7 +91,8 @@ func TestMetricsHaveNoLint(t *testing.T) {
 	}
 	w = httptest.NewRecorder()
 	replica(t).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
-	if out, err := promtool(t, w.Body.String(), "check", "metrics"); err != nil || strings.TrimSpace(out) != "" || !strings.Contains(w.Body.String(), "acceld_policy_nodes") {
+	if out, err := promtool(t, w.Body.String(), "check", "metrics"); err != nil || strings.TrimSpace(out) != "" ||
+		!strings.Contains(w.Body.String(), "acceld_policy_nodes") {
 		t.Errorf("check metrics of the controller: %v\n%s", err, out)
 	}
 	if _, err := promtool(t, "# TYPE badName counter\nbadName 1\n", "check", "metrics"); err == nil {
@@ -110,7 +111,11 @@ func newNode() *node {
 	n := &node{}
 	m := machine()
 	n.exporter = exporter.New(exporter.Options{
-		Machine: func() accel.Machine { now := m; now.Taken = time.Now(); return now }, Process: true, Pages: vendors.MetricPages(),
+		Machine: func() accel.Machine {
+			now := m
+			now.Taken = time.Now()
+			return now
+		}, Process: true, Pages: vendors.MetricPages(),
 		Holders: func() exporter.Holdings { n.mu.Lock(); defer n.mu.Unlock(); return n.holdings },
 	})
 	n.exporter.Observe("example-gpu", accel.DriverMissing, accel.Ready, time.Second)
@@ -122,9 +127,15 @@ func newNode() *node {
 func (n *node) gives(id, pod string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.holdings = exporter.Holdings{Told: time.Now(), By: map[string][]exporter.Holder{}, Revision: n.holdings.Revision + 1}
+	n.holdings = exporter.Holdings{
+		Told: time.Now(), By: map[string][]exporter.Holder{},
+		Revision: n.holdings.Revision + 1,
+	}
 	if pod != "" {
-		n.holdings.By[id] = []exporter.Holder{{Namespace: "ml", Pod: pod, UID: "uid-of-" + pod, Container: "main", Resource: "example.com/gpu"}}
+		n.holdings.By[id] = []exporter.Holder{{
+			Namespace: "ml", Pod: pod, UID: "uid-of-" + pod, Container: "main",
+			Resource: "example.com/gpu",
+		}}
 	}
 }
 
@@ -138,23 +149,42 @@ func machine() accel.Machine {
 	fault := accel.Fault{Code: "79", Title: "it does not answer", Count: 2, Last: began}
 	return accel.Machine{
 		Agent: accel.Agent{Version: "0", Started: began, Node: "n1"},
-		Facts: accel.Facts{PCI: []accel.PCIDevice{{Address: "0000:01:00.0", Link: accel.Link{SpeedGTs: 8, MaxSpeedGTs: 16, Width: 8, MaxWidth: 16}, SRIOV: accel.SRIOV{TotalVFs: 8, NumVFs: 2}}}},
-		Want:  accel.Want{Kubernetes: true, Labels: true, Kinds: map[string]*accel.Definition{"example-gpu": {Kind: "example-gpu", Title: "Example"}}},
+		Facts: accel.Facts{PCI: []accel.PCIDevice{{
+			Address: "0000:01:00.0",
+			Link:    accel.Link{SpeedGTs: 8, MaxSpeedGTs: 16, Width: 8, MaxWidth: 16},
+			SRIOV:   accel.SRIOV{TotalVFs: 8, NumVFs: 2},
+		}}},
+		Want: accel.Want{
+			Kubernetes: true, Labels: true,
+			Kinds: map[string]*accel.Definition{"example-gpu": {Kind: "example-gpu", Title: "Example"}},
+		},
 		Have: map[string]accel.Have{"example-gpu": {
 			Accelerators: []accel.Accelerator{
-				{ID: "0000:01:00.0", Health: accel.Health{State: accel.Healthy, Since: began}, Metrics: metrics, Faults: []accel.Fault{fault}},
-				{ID: "0000:02:00.0", Health: accel.Health{State: accel.Unhealthy, Reason: accel.DeviceFault, Action: accel.ActionReboot, Since: began}},
+				{
+					ID: "0000:01:00.0", Health: accel.Health{State: accel.Healthy, Since: began}, Metrics: metrics,
+					Faults: []accel.Fault{fault},
+				},
+				{ID: "0000:02:00.0", Health: accel.Health{
+					State: accel.Unhealthy, Reason: accel.DeviceFault,
+					Action: accel.ActionReboot, Since: began,
+				}},
 				{ID: "0000:03:00.0", Health: accel.Health{State: accel.Gone, Reason: accel.DeviceGone, Since: began}},
 			},
 			Driver: accel.DriverHave{
 				Version: "1", Proven: began, Next: map[string]accel.Readiness{"6.1": {}},
-				Upgrade: &accel.Upgrade{Phase: accel.UpgradeWaiting, Failure: &accel.Failure{Problem: accel.Problem{Reason: accel.InUse}}},
+				Upgrade: &accel.Upgrade{
+					Phase:   accel.UpgradeWaiting,
+					Failure: &accel.Failure{Problem: accel.Problem{Reason: accel.InUse}},
+				},
 			},
 			Plugin:     accel.PluginHave{Registered: true, Registrations: 1, Allocatable: accel.Known(1)},
 			Monitoring: accel.Monitoring{Collected: time.Now(), Labelled: true},
 		}},
 		Status: map[string]accel.Status{"example-gpu": {
-			State: accel.Ready, Since: began, Blocked: &accel.Failure{Problem: accel.Problem{Reason: accel.InUse}, Since: began},
+			State: accel.Ready, Since: began, Blocked: &accel.Failure{
+				Problem: accel.Problem{Reason: accel.InUse},
+				Since:   began,
+			},
 			Took: map[accel.State]time.Duration{accel.DriverMissing: time.Second},
 		}},
 	}
@@ -196,7 +226,9 @@ func (n *node) serve(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate, problem := remote.New(remote.Options{Files: files, Name: "n1", Review: func(_ context.Context, got, path string) (known, allowed bool, err error) {
+	gate, problem := remote.New(remote.Options{Files: files, Name: "n1", Review: func(_ context.Context, got,
+		path string,
+	) (known, allowed bool, err error) {
 		return got == token, strings.HasPrefix(path, "/metrics"), nil
 	}})
 	if problem != nil {
@@ -243,7 +275,8 @@ func start(t *testing.T, target string) string {
 	config := "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [" + rules + "]\nscrape_configs:\n" +
 		job("acceld", "/metrics") + job("others", "/metrics/dcgm") + job("operator", "/metrics/gpu-operator") +
 		strings.Replace(job("stranger", "/metrics"), token, "somebody else's token", 1) +
-		fmt.Sprintf("- job_name: acceld-controller\n  static_configs: [{targets: [%q], labels: {instance: c1}}]\n", controller.Listener.Addr())
+		fmt.Sprintf("- job_name: acceld-controller\n  static_configs: [{targets: [%q], labels: {instance: c1}}]\n",
+			controller.Listener.Addr())
 	file := filepath.Join(dir, "prometheus.yml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -254,7 +287,8 @@ func start(t *testing.T, target string) string {
 	}
 	address := free.Addr().String()
 	free.Close()
-	cmd := exec.Command(filepath.Join(programs(t), "prometheus"), "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"),
+	cmd := exec.Command(filepath.Join(programs(t), "prometheus"), "--config.file="+file,
+		"--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--log.level=warn")
 	var log strings.Builder
 	cmd.Stdout, cmd.Stderr = &log, &log
@@ -274,7 +308,8 @@ func start(t *testing.T, target string) string {
 // series asks Prometheus and returns what it answers, as label sets.
 func series(t *testing.T, address, expr string) ([]map[string]string, error) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/api/v1/query?query="+url.QueryEscape(expr), nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/api/v1/query?query="+
+		url.QueryEscape(expr), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,8 +357,9 @@ func eventually(t *testing.T, address, expr string, right func([]map[string]stri
 
 func some(all []map[string]string) bool { return len(all) > 0 }
 
-// TestScrape: the real Prometheus gets every page by TLS with its token, and a stranger gets none; the labels of pods follow the
-// pods; every expression of rules and dashboard is one that it can answer, and none about a reading is without an answer.
+// TestScrape: the real Prometheus gets every page by TLS with its token, and a stranger gets none; the labels of pods
+// follow the pods; every expression of rules and dashboard is one that it can answer, and none about a reading is
+// without an answer.
 func TestScrape(t *testing.T) {
 	n := newNode()
 	n.gives("0000:01:00.0", "first")
@@ -334,14 +370,17 @@ func TestScrape(t *testing.T) {
 	eventually(t, address, `up{job="stranger"} == 0`, some)
 	holder := func(pod string) func([]map[string]string) bool {
 		return func(all []map[string]string) bool {
-			return len(all) == 1 && all[0]["pod"] == pod && all[0]["pod_uid"] == "uid-of-"+pod && all[0]["namespace"] == "ml"
+			return len(all) == 1 && all[0]["pod"] == pod && all[0]["pod_uid"] == "uid-of-"+pod &&
+				all[0]["namespace"] == "ml"
 		}
 	}
 	for _, pod := range []string{"first", "second", "third"} {
 		n.gives("0000:01:00.0", pod)
 		eventually(t, address, "accelerator_allocation_info", holder(pod))
 		eventually(t, address, `DCGM_FI_DEV_GPU_TEMP{gpu="0"}`, holder(pod))
-		eventually(t, address, "namespace_pod:accelerator_utilization_ratio:avg", func(all []map[string]string) bool { return len(all) == 1 && all[0]["pod"] == pod })
+		eventually(t, address, "namespace_pod:accelerator_utilization_ratio:avg", func(all []map[string]string) bool {
+			return len(all) == 1 && all[0]["pod"] == pod
+		})
 	}
 	// The names of others are not bent to OpenMetrics, which Prometheus asks for first.
 	eventually(t, address, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", some)
@@ -356,7 +395,8 @@ func TestScrape(t *testing.T) {
 	for where, exprs := range map[string][]string{"the dashboard": dashboard(t), "the rules": rules(t)} {
 		for _, expr := range exprs {
 			all, err := series(t, address, expr)
-			if err != nil || where == "the dashboard" && !strings.Contains(expr, "increase(") && !strings.Contains(expr, "rate(") && !some(all) {
+			if err != nil || where == "the dashboard" && !strings.Contains(expr, "increase(") && !strings.Contains(expr,
+				"rate(") && !some(all) {
 				t.Errorf("%s asks for %s: %v, %v", where, expr, all, err)
 			}
 		}
@@ -380,7 +420,8 @@ func dashboard(t *testing.T) []string {
 	var exprs []string
 	for _, p := range board.Panels {
 		for _, target := range p.Targets {
-			exprs = append(exprs, strings.NewReplacer("$node", ".*", "$accelerator", ".*", "$__rate_interval", "1m").Replace(target.Expr))
+			exprs = append(exprs, strings.NewReplacer("$node", ".*", "$accelerator", ".*", "$__rate_interval",
+				"1m").Replace(target.Expr))
 		}
 	}
 	return exprs

@@ -1,6 +1,6 @@
-// Package purge shows on real processes that a purge brings a host back to the byte: one process makes changes as the agent
-// does, is killed at a random moment, another purges, is killed as well, and a last one finishes. It needs neither root nor
-// a virtual machine; the host is a directory.
+// Package purge shows on real processes that a purge brings a host back to the byte: one process makes changes as the
+// agent does, is killed at a random moment, another purges, is killed as well, and a last one finishes. It needs
+// neither root nor a virtual machine; the host is a directory.
 package purge
 
 import (
@@ -63,9 +63,15 @@ func change(root string) error {
 		return err
 	}
 	def := defs["qemu-edu"]
-	accs := []accel.Accelerator{{ID: "0000:00:04.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu0", Major: 240}}, Health: accel.Health{State: accel.Healthy}}}
+	accs := []accel.Accelerator{{
+		ID: "0000:00:04.0", Nodes: []accel.DeviceNode{{Path: "/dev/edu0", Major: 240}},
+		Health: accel.Health{State: accel.Healthy},
+	}}
 	facts := detect.Detect(h, detect.Options{})
-	r := runtime.New(h, runtime.Options{Ledger: l, HookProgram: "/proc/self/cmdline", Engine: accel.ContainerEngine{Name: "cri-o"}})
+	r := runtime.New(h, runtime.Options{
+		Ledger: l, HookProgram: "/proc/self/cmdline",
+		Engine: accel.ContainerEngine{Name: "cri-o"},
+	})
 	if facts.Kernel.Release == "" {
 		return errors.New("the machine has no kernel")
 	}
@@ -130,9 +136,11 @@ func prepare(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"etc/crio/crio.conf.d/10-own.conf": "[crio]\n", "etc/containers/containers.conf": "[engine]\n", "etc/cdi/stale.json": "{}",
+		"etc/crio/crio.conf.d/10-own.conf": "[crio]\n", "etc/containers/containers.conf": "[engine]\n",
+		"etc/cdi/stale.json":                             "{}",
 		"etc/containerd/config.toml":                     "# ours\nversion = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"x\"\n",
-		"usr/share/containers/oci/hooks.d/10-other.json": "{}", "dev/edu0": "", "run/x": "", "usr/local/lib/x": "", "var/lib/x": "", "var/run-is-a-link": "",
+		"usr/share/containers/oci/hooks.d/10-other.json": "{}", "dev/edu0": "", "run/x": "", "usr/local/lib/x": "",
+		"var/lib/x": "", "var/run-is-a-link": "",
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -167,7 +175,8 @@ func look(t *testing.T, root string) string {
 // apply lets the command itself change the configuration of a container runtime.
 func apply(t *testing.T, root string, after time.Duration) (late bool) {
 	t.Helper()
-	return killed(t, after, "acceld", "--config=/dev/null", "--host-root="+root, "runtime", "apply", "--engine=containerd", "--edit=full", "--config-only")
+	return killed(t, after, "acceld", "--config=/dev/null", "--host-root="+root, "runtime", "apply",
+		"--engine=containerd", "--edit=full", "--config-only")
 }
 
 func purge(t *testing.T, root string) string {
@@ -187,7 +196,10 @@ func TestPurge(t *testing.T) {
 	}
 	apply(t, root, time.Minute)
 	changed := tree.Diff(before, look(t, root))
-	for _, name := range []string{"/etc/containerd/config.toml", "/run/cdi/qemu.org-edu.json", "60-acceld.conf", "/usr/local/lib/acceld/", "/dev/char/240:0", "50-acceld.json"} {
+	for _, name := range []string{
+		"/etc/containerd/config.toml", "/run/cdi/qemu.org-edu.json", "60-acceld.conf",
+		"/usr/local/lib/acceld/", "/dev/char/240:0", "50-acceld.json",
+	} {
 		if !strings.Contains(changed, name) {
 			t.Errorf("%s was not made:\n%s", name, changed)
 		}
@@ -228,7 +240,8 @@ func TestPurgeOfSockets(t *testing.T) {
 	}
 	said := purge(t, root)
 	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != 1 || left[0].Name() != "kubelet.sock" || !strings.Contains(said, "acceld-qemu-edu-0123abcd.sock") {
+	if err != nil || len(left) != 1 || left[0].Name() != "kubelet.sock" ||
+		!strings.Contains(said, "acceld-qemu-edu-0123abcd.sock") {
 		t.Errorf("left %v, %v; said:\n%s", left, err, said)
 	}
 }
@@ -250,7 +263,8 @@ func TestPurgeBesideAnAgent(t *testing.T) {
 	defer release()
 	before := look(t, root)
 	cmd, out := start(t, "acceld", "--config=/dev/null", "--host-root="+root, "purge")
-	if err := cmd.Wait(); err == nil || !strings.Contains(out.String(), "AlreadyRunning") || !strings.Contains(out.String(), "systemctl disable --now acceld.service") {
+	if err := cmd.Wait(); err == nil || !strings.Contains(out.String(), "AlreadyRunning") ||
+		!strings.Contains(out.String(), "systemctl disable --now acceld.service") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if diff := tree.Diff(before, look(t, root)); diff != "" {
@@ -258,7 +272,8 @@ func TestPurgeBesideAnAgent(t *testing.T) {
 	}
 }
 
-// A change by somebody else is left, named, and asked for until it is settled; what was there before is not lost meanwhile.
+// A change by somebody else is left, named, and asked for until it is settled; what was there before is not lost
+// meanwhile.
 func TestPurgeLeavesWhatSomebodyChanged(t *testing.T) {
 	root := prepare(t, t.TempDir())
 	if late := killed(t, time.Minute, changes, root); !late {
@@ -270,7 +285,9 @@ func TestPurgeLeavesWhatSomebodyChanged(t *testing.T) {
 	}
 	for range 2 {
 		cmd, out := start(t, "acceld", "--config=/dev/null", "--host-root="+root, "purge")
-		if err := cmd.Wait(); err == nil || !strings.Contains(out.String(), "left      /etc/containers/containers.conf") || !strings.Contains(out.String(), "FileChanged") {
+		if err := cmd.Wait(); err == nil ||
+			!strings.Contains(out.String(), "left      /etc/containers/containers.conf") ||
+			!strings.Contains(out.String(), "FileChanged") {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		if b, err := os.ReadFile(file); err != nil || string(b) != "mine" {
@@ -330,12 +347,14 @@ func TestPurgeAfterKills(t *testing.T) {
 			apply(t, root, time.Duration(rand.Int64N(int64(took))))
 		}
 		if n%3 > 0 {
-			killed(t, time.Duration(rand.Int64N(int64(tookPurge))), "acceld", "--config=/dev/null", "--host-root="+root, "purge")
+			killed(t, time.Duration(rand.Int64N(int64(tookPurge))), "acceld", "--config=/dev/null", "--host-root="+root,
+				"purge")
 		}
 		said := purge(t, root)
 		if diff := tree.Diff(before, look(t, root)); diff != "" {
 			t.Fatalf("round %d:\n%s\nthe purge said:\n%s", n, diff, said)
 		}
 	}
-	t.Logf("one life of changes takes %v, a purge %v; %d were not killed in time", took.Round(time.Millisecond), tookPurge.Round(time.Millisecond), late)
+	t.Logf("one life of changes takes %v, a purge %v; %d were not killed in time", took.Round(time.Millisecond),
+		tookPurge.Round(time.Millisecond), late)
 }

@@ -1,5 +1,6 @@
-// Package replicas runs two replicas of the controller at a real API server, with the rights of the manifests and no more: who calls the
-// Service's EndpointSlice is answered, whoever is killed, and no card is given out twice, whoever is asked.
+// Package replicas runs two replicas of the controller at a real API server, with the rights of the manifests and no
+// more: who calls the Service's EndpointSlice is answered, whoever is killed, and no card is given out twice, whoever
+// is asked.
 package replicas
 
 import (
@@ -78,7 +79,8 @@ type replica struct {
 
 func (r *rig) run(in string, args ...string) string {
 	r.t.Helper()
-	cmd := exec.CommandContext(r.t.Context(), r.kubectl, append([]string{"--kubeconfig=" + r.plane.Kubeconfig()}, args...)...)
+	cmd := exec.CommandContext(r.t.Context(), r.kubectl, append([]string{"--kubeconfig=" + r.plane.Kubeconfig()},
+		args...)...)
 	cmd.Stdin = strings.NewReader(in)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -121,10 +123,12 @@ func newRig(t *testing.T) *rig {
 	for i, id := range []string{"a", "b"} {
 		x := &replica{name: id, scheduler: ports[2*i], watched: ports[2*i+1]}
 		config := filepath.Join(r.dir, id+".yaml")
-		check(t, os.WriteFile(config, fmt.Appendf(nil, "listen: :%d\nwatched: :%d\ntls: {secret: acceld-controller-tls}\nresources: {prefix: %s, cards: [shares]}\nlease: {seconds: 10}\n",
+		check(t, os.WriteFile(config, fmt.Appendf(nil,
+			"listen: :%d\nwatched: :%d\ntls: {secret: acceld-controller-tls}\nresources: {prefix: %s, cards: [shares]}\nlease: {seconds: 10}\n",
 			x.scheduler, x.watched, fleet.Prefix), 0o600))
 		x.args = []string{"--config=" + config, "--kubeconfig=" + kubeconfig, "--identity=" + id}
-		x.env = append(os.Environ(), "POD_NAMESPACE="+namespace, "POD_NAME="+id, "NODE_NAME=node-"+id, "POD_IP="+r.address)
+		x.env = append(os.Environ(), "POD_NAMESPACE="+namespace, "POD_NAME="+id, "NODE_NAME=node-"+id,
+			"POD_IP="+r.address)
 		r.replicas = append(r.replicas, x)
 		r.begin(x)
 		t.Cleanup(func() { r.end(x, syscall.SIGTERM) })
@@ -190,7 +194,8 @@ func (r *rig) ready(x *replica) bool {
 
 // leads is where the Service leads: what a kube-proxy makes of its EndpointSlices. Nil where it leads nowhere.
 func (r *rig) leads(ctx context.Context) (*replica, error) {
-	all, err := r.client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
+	all, err := r.client.DiscoveryV1().EndpointSlices(namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +204,8 @@ func (r *rig) leads(ctx context.Context) (*replica, error) {
 		for _, e := range s.Endpoints {
 			for _, p := range s.Ports {
 				for _, x := range r.replicas {
-					if *p.Name == "scheduler" && int(*p.Port) == x.scheduler && e.Addresses[0] == r.address && e.TargetRef.Name == x.name {
+					if *p.Name == "scheduler" && int(*p.Port) == x.scheduler && e.Addresses[0] == r.address &&
+						e.TargetRef.Name == x.name {
 						if found != nil {
 							return nil, errors.New("the Service leads to two replicas")
 						}
@@ -222,7 +228,10 @@ func (r *rig) connect() {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(secret.Data["ca.crt"])
 	r.http = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		MaxIdleConnsPerHost: hands, TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, ServerName: name + "." + namespace + ".svc"},
+		MaxIdleConnsPerHost: hands, TLSClientConfig: &tls.Config{
+			RootCAs: roots, Certificates: []tls.Certificate{pair},
+			ServerName: name + "." + namespace + ".svc",
+		},
 	}}
 }
 
@@ -232,7 +241,8 @@ func (r *rig) ask(ctx context.Context, x *replica, verb string, body, into any) 
 	if err != nil {
 		return 0, err
 	}
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("https://%s:%d/scheduler/%s", r.address, x.scheduler, verb), bytes.NewReader(data))
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("https://%s:%d/scheduler/%s", r.address,
+		x.scheduler, verb), bytes.NewReader(data))
 	if err != nil {
 		return 0, err
 	}
@@ -253,7 +263,10 @@ func (r *rig) ask(ctx context.Context, x *replica, verb string, body, into any) 
 func (r *rig) populate() []*corev1.Pod {
 	t := r.t
 	for i := range nodes {
-		n := fleet.Node(nodeName(i), cards, fleet.Amounts{"shares": fmt.Sprint(10 * cards), "memory": fmt.Sprintf("%dG", 8*cards)})
+		n := fleet.Node(nodeName(i), cards, fleet.Amounts{
+			"shares": fmt.Sprint(10 * cards),
+			"memory": fmt.Sprintf("%dG", 8*cards),
+		})
 		made, err := r.client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{})
 		check(t, err)
 		made.Status = n.Status
@@ -274,8 +287,8 @@ func (r *rig) populate() []*corev1.Pod {
 
 func nodeName(i int) string { return fmt.Sprint("n", i) }
 
-// schedule does for one pod what a scheduler does, over and over until it is bound or stop says enough: filter by the Service, then a
-// binding; half of them are sent to both replicas at once, which nobody should do.
+// schedule does for one pod what a scheduler does, over and over until it is bound or stop says enough: filter by the
+// Service, then a binding; half of them are sent to both replicas at once, which nobody should do.
 func (r *rig) schedule(ctx context.Context, p *corev1.Pod, unasked *atomic.Int64, stop func() bool) {
 	var names []string
 	for i := range nodes {
@@ -299,7 +312,8 @@ func (r *rig) schedule(ctx context.Context, p *corev1.Pod, unasked *atomic.Int64
 			continue
 		}
 		var filtered struct{ NodeNames []string }
-		if status, err := r.ask(ctx, to, "filter", map[string]any{"Pod": now, "NodeNames": names}, &filtered); err != nil || status != http.StatusOK || len(filtered.NodeNames) == 0 {
+		if status, err := r.ask(ctx, to, "filter", map[string]any{"Pod": now, "NodeNames": names},
+			&filtered); err != nil || status != http.StatusOK || len(filtered.NodeNames) == 0 {
 			continue
 		}
 		asked := []*replica{to}
@@ -311,7 +325,10 @@ func (r *rig) schedule(ctx context.Context, p *corev1.Pod, unasked *atomic.Int64
 			node := filtered.NodeNames[rand.IntN(len(filtered.NodeNames))]
 			group.Go(func() {
 				var answer struct{ Error string }
-				if status, err := r.ask(ctx, x, "bind", map[string]any{"PodName": p.Name, "PodNamespace": "default", "PodUID": p.UID, "Node": node}, &answer); err == nil && status == http.StatusServiceUnavailable {
+				if status, err := r.ask(ctx, x, "bind", map[string]any{
+					"PodName": p.Name, "PodNamespace": "default",
+					"PodUID": p.UID, "Node": node,
+				}, &answer); err == nil && status == http.StatusServiceUnavailable {
 					unasked.Add(1)
 				}
 			})
@@ -327,7 +344,9 @@ func TestReplicas(t *testing.T) {
 	}
 	r := newRig(t)
 	for _, x := range r.replicas {
-		t.Logf("replica %s is ready after %.1f s", x.name, r.until("both replicas are ready", func() bool { return r.ready(x) }).Seconds())
+		t.Logf("replica %s is ready after %.1f s", x.name, r.until("both replicas are ready", func() bool {
+			return r.ready(x)
+		}).Seconds())
 	}
 	var current *replica
 	leader := func(not *replica) func() bool {
@@ -338,7 +357,9 @@ func TestReplicas(t *testing.T) {
 				return false
 			}
 			var answer struct{ NodeNames []string }
-			status, err := r.ask(t.Context(), x, "filter", map[string]any{"Pod": fleet.Pod("x", "", "", fleet.Amounts{"shares": "1"}), "NodeNames": []string{}}, &answer)
+			status, err := r.ask(t.Context(), x, "filter",
+				map[string]any{"Pod": fleet.Pod("x", "", "", fleet.Amounts{"shares": "1"}), "NodeNames": []string{}},
+				&answer)
 			return err == nil && status == http.StatusOK
 		}
 	}
@@ -376,7 +397,8 @@ func TestReplicas(t *testing.T) {
 			r.end(ended, s)
 		}()
 		send(4)
-		t.Logf("%v of %s: the Service leads to another one that answers after %.1f s", s, ended.name, r.until("another replica answers", leader(ended)).Seconds())
+		t.Logf("%v of %s: the Service leads to another one that answers after %.1f s", s, ended.name,
+			r.until("another replica answers", leader(ended)).Seconds())
 		send(4)
 		<-gone
 		r.begin(ended)

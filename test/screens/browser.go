@@ -1,6 +1,7 @@
-// Package screens looks at the pages for people in a real browser, Chromium without a window: the status page of the agent and the
-// fleet page of the controller, on a desktop, on a phone, light and dark. `make screenshots` installs the browser and writes what
-// it shows as pictures; without ACCELD_SCREENS the tests are skipped, because the browser is large and slow to start.
+// Package screens looks at the pages for people in a real browser, Chromium without a window: the status page of the
+// agent and the fleet page of the controller, on a desktop, on a phone, light and dark. `make screenshots` installs the
+// browser and writes what it shows as pictures; without ACCELD_SCREENS the tests are skipped, because the browser is
+// large and slow to start.
 package screens
 
 import (
@@ -18,8 +19,8 @@ import (
 	"time"
 )
 
-// Browser is a running browser with one page, spoken with over pipes (Chrome DevTools Protocol, --remote-debugging-pipe: messages
-// of JSON that end with a zero byte).
+// Browser is a running browser with one page, spoken with over pipes (Chrome DevTools Protocol,
+// --remote-debugging-pipe: messages of JSON that end with a zero byte).
 type Browser struct {
 	cmd     *exec.Cmd
 	in      *os.File
@@ -55,8 +56,10 @@ func Start(ctx context.Context, program, dir string) (*Browser, error) {
 		return nil, err
 	}
 	b := &Browser{in: in, waiting: map[int]chan message{}}
-	b.cmd = exec.CommandContext(ctx, program, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions",
-		"--disable-background-networking", "--disable-dev-shm-usage", "--hide-scrollbars", "--user-data-dir="+dir, "--remote-debugging-pipe", "about:blank")
+	b.cmd = exec.CommandContext(ctx, program, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
+		"--disable-extensions",
+		"--disable-background-networking", "--disable-dev-shm-usage", "--hide-scrollbars", "--user-data-dir="+dir,
+		"--remote-debugging-pipe", "about:blank")
 	b.cmd.ExtraFiles = []*os.File{theirIn, theirOut} // 3 and 4
 	if err := b.cmd.Start(); err != nil {
 		return nil, err
@@ -68,7 +71,8 @@ func Start(ctx context.Context, program, dir string) (*Browser, error) {
 		return nil, err
 	}
 	var attached struct{ SessionID string }
-	if err := b.Call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached); err != nil {
+	if err := b.Call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true},
+		&attached); err != nil {
 		return nil, err
 	}
 	b.session = attached.SessionID
@@ -206,8 +210,14 @@ func (b *Browser) Open(url string, l Look) error {
 		method string
 		params map[string]any
 	}{
-		{"Emulation.setDeviceMetricsOverride", map[string]any{"width": l.Width, "height": l.Height, "deviceScaleFactor": scale, "mobile": l.Phone}},
-		{"Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}},
+		{"Emulation.setDeviceMetricsOverride", map[string]any{
+			"width": l.Width, "height": l.Height,
+			"deviceScaleFactor": scale, "mobile": l.Phone,
+		}},
+		{
+			"Emulation.setEmulatedMedia",
+			map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}},
+		},
 		{"Page.navigate", map[string]any{"url": url}},
 	} {
 		if err := b.Call(c.method, c.params, nil); err != nil {
@@ -223,7 +233,10 @@ func (b *Browser) Eval(script string, into any) error {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails json.RawMessage
 	}
-	if err := b.Call("Runtime.evaluate", map[string]any{"expression": script, "returnByValue": true, "awaitPromise": true}, &r); err != nil {
+	if err := b.Call("Runtime.evaluate", map[string]any{
+		"expression": script, "returnByValue": true,
+		"awaitPromise": true,
+	}, &r); err != nil {
 		return err
 	}
 	if r.ExceptionDetails != nil {
@@ -246,7 +259,8 @@ func (b *Browser) Until(script string, limit time.Duration) error {
 // Picture is the whole page as PNG.
 func (b *Browser) Picture() ([]byte, error) {
 	var r struct{ Data string }
-	if err := b.Call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &r); err != nil {
+	if err := b.Call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true},
+		&r); err != nil {
 		return nil, err
 	}
 	return base64.StdEncoding.DecodeString(r.Data)

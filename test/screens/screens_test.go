@@ -70,7 +70,10 @@ func (h *host) serve(t *testing.T) *httptest.Server {
 	t.Helper()
 	now := time.Now()
 	h.m, h.replaced = sample(now), make(chan struct{})
-	e := exporter.New(exporter.Options{Machine: func() accel.Machine { m, _ := h.follow(); return m }, Follow: h.follow, Holders: func() exporter.Holdings { return exporter.Holdings{By: sampleHolders()} }})
+	e := exporter.New(exporter.Options{Machine: func() accel.Machine {
+		m, _ := h.follow()
+		return m
+	}, Follow: h.follow, Holders: func() exporter.Holdings { return exporter.Holdings{By: sampleHolders()} }})
 	lived(e, now)
 	handler := e.Handler()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -94,7 +97,8 @@ func looks() []Look {
 	}
 }
 
-// contrast lists texts whose colour is too near to what is behind them (WCAG 2.2, 1.4.3: at least 4.5 to 1, 3 to 1 for large text).
+// contrast lists texts whose colour is too near to what is behind them (WCAG 2.2, 1.4.3: at least 4.5 to 1, 3 to 1 for
+// large text).
 const contrast = `(() => {
   const parse = c => { const m = c.match(/[\d.]+/g).map(Number); return m.length > 3 ? m : [...m, 1]; };
   const light = ([r, g, b]) => { const f = v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }; return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
@@ -138,7 +142,8 @@ func look(t *testing.T, b *Browser, out, name, url string) {
 				t.Fatal(err)
 			}
 			var wide struct{ Page, Window int }
-			if err := b.Eval(`({Page: document.documentElement.scrollWidth, Window: window.innerWidth})`, &wide); err != nil || wide.Page > l.Width {
+			if err := b.Eval(`({Page: document.documentElement.scrollWidth, Window: window.innerWidth})`,
+				&wide); err != nil || wide.Page > l.Width {
 				t.Errorf("the page is %d wide in a window of %d: %v", wide.Page, l.Width, err)
 			}
 			for _, check := range []string{contrast, shape} {
@@ -173,7 +178,9 @@ func TestFleetPage(t *testing.T) {
 	b, out := open(t)
 	now := time.Now()
 	p := fleet.New(fleet.Options{
-		Identity: "acceld-controller-6d5f_1", Overview: func() (policy.Overview, bool) { return sampleOverview(now), true },
+		Identity: "acceld-controller-6d5f_1", Overview: func() (policy.Overview, bool) {
+			return sampleOverview(now), true
+		},
 		Waiting: func(int) ([]extender.Waiting, int, bool) { return sampleWaiting(now), 1, true },
 		Explain: func(pod string, _ int) (extender.Waiting, bool) {
 			w := sampleWaiting(now)[0]
@@ -187,8 +194,8 @@ func TestFleetPage(t *testing.T) {
 	look(t, b, out, "fleet-pod", s.URL+"/?pod=ml/train-llama-2")
 }
 
-// TestLive: the page follows the agent without being loaded again and without asking over and over, keeps what the reader has done,
-// says when nobody answers, and goes on when somebody does.
+// TestLive: the page follows the agent without being loaded again and without asking over and over, keeps what the
+// reader has done, says when nobody answers, and goes on when somebody does.
 func TestLive(t *testing.T) {
 	b, _ := open(t)
 	var h host
@@ -217,12 +224,15 @@ func TestLive(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.Eval(`window.stays === document.getElementById("example-npu") && getSelection().toString() !== ""`, &ok); err != nil || !ok {
+	if err := b.Eval(`window.stays === document.getElementById("example-npu") && getSelection().toString() !== ""`,
+		&ok); err != nil || !ok {
 		t.Errorf("the page was made again: %v", err)
 	}
 	h.off.Store(true)
 	s.CloseClientConnections()
-	if err := b.Until(`document.documentElement.classList.contains("stale") && document.getElementById("live").textContent.startsWith("No answer")`, 20*time.Second); err != nil {
+	if err := b.Until(
+		`document.documentElement.classList.contains("stale") && document.getElementById("live").textContent.startsWith("No answer")`,
+		20*time.Second); err != nil {
 		t.Error(err)
 	}
 	h.off.Store(false)

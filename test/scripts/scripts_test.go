@@ -141,7 +141,8 @@ func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if r.URL.Path == "/v1/holders" {
-		_, _ = io.WriteString(w, `{"0000:00:04.0": [{"namespace": "ml", "pod": "train-0"}]}`) // the client may have gone
+		// the client may have gone
+		_, _ = io.WriteString(w, `{"0000:00:04.0": [{"namespace": "ml", "pod": "train-0"}]}`)
 		return
 	}
 	if r.Method != http.MethodGet || r.URL.Path != "/v1/machine" {

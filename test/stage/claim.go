@@ -8,12 +8,16 @@ const Class = Kind + ".acceld.dev"
 // Claim is the manifest of a ResourceClaim for one device of the class. More are lines of the request, such as
 // "selectors: […]".
 func Claim(name string, more ...string) []byte {
-	return fmt.Appendf(nil, "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: %s, namespace: default}\nspec:\n%s", name, claimSpec("  ", more))
+	return fmt.Appendf(nil,
+		"---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: %s, namespace: default}\nspec:\n%s",
+		name, claimSpec("  ", more))
 }
 
 // ClaimTemplate is the manifest of a ResourceClaimTemplate for the same.
 func ClaimTemplate(name string, more ...string) []byte {
-	return fmt.Appendf(nil, "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {name: %s, namespace: default}\nspec:\n  spec:\n%s", name, claimSpec("    ", more))
+	return fmt.Appendf(nil,
+		"---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {name: %s, namespace: default}\nspec:\n  spec:\n%s",
+		name, claimSpec("    ", more))
 }
 
 func claimSpec(indent string, more []string) string {
@@ -28,7 +32,9 @@ func claimSpec(indent string, more []string) string {
 // ClaimPod is the manifest of a pod that computes on the devices of a claim. Source is "resourceClaimName: <name>" or
 // "resourceClaimTemplateName: <name>"; arguments are edu-check's.
 func ClaimPod(name, image, source string, args ...string) []byte {
-	return fmt.Appendf(nil, "---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: default, labels: {app: claim}}\nspec:\n%s", name, claimPodSpec("  ", image, source, args))
+	return fmt.Appendf(nil,
+		"---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: default, labels: {app: claim}}\nspec:\n%s",
+		name, claimPodSpec("  ", image, source, args))
 }
 
 // ClaimDeployment is the manifest of a Deployment of such pods.

@@ -14,7 +14,8 @@ import (
 // TestClaimManifests holds the manifests to the API's own types: a scenario should not be the first to read them.
 func TestClaimManifests(t *testing.T) {
 	more := []string{`selectors: [{cel: {expression: "true"}}]`, "capacity: {requests: {memory: 5Gi}}"}
-	claim, template, pod, deployment := resourceapi.ResourceClaim{}, resourceapi.ResourceClaimTemplate{}, corev1.Pod{}, appsv1.Deployment{}
+	claim, template, pod, deployment := resourceapi.ResourceClaim{}, resourceapi.ResourceClaimTemplate{}, corev1.Pod{},
+		appsv1.Deployment{}
 	job := batchv1.Job{}
 	for _, c := range []struct {
 		text []byte
@@ -31,12 +32,14 @@ func TestClaimManifests(t *testing.T) {
 		}
 	}
 	for _, devices := range []resourceapi.DeviceClaim{claim.Spec.Devices, template.Spec.Spec.Devices} {
-		if r := devices.Requests; len(r) != 1 || r[0].Exactly.DeviceClassName != Class || len(r[0].Exactly.Selectors) != 1 || r[0].Exactly.Capacity == nil {
+		if r := devices.Requests; len(r) != 1 || r[0].Exactly.DeviceClassName != Class ||
+			len(r[0].Exactly.Selectors) != 1 || r[0].Exactly.Capacity == nil {
 			t.Errorf("requests: %+v", r)
 		}
 	}
 	for _, spec := range []corev1.PodSpec{pod.Spec, deployment.Spec.Template.Spec, job.Spec.Template.Spec} {
-		if len(spec.ResourceClaims) != 1 || len(spec.Containers[0].Resources.Claims) != 1 || len(spec.Containers[0].Args) != 2 {
+		if len(spec.ResourceClaims) != 1 || len(spec.Containers[0].Resources.Claims) != 1 ||
+			len(spec.Containers[0].Args) != 2 {
 			t.Errorf("pod: %+v", spec)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"os/exec"
 )
 
-// Clone makes a repository of its own in dir, which it makes: one commit with the files of this tree as they are now, without what git
-// ignores, and with a tag. The same files give the same commit.
+// Clone makes a repository of its own in dir, which it makes: one commit with the files of this tree as they are now,
+// without what git ignores, and with a tag. The same files give the same commit.
 func (s *Stage) Clone(ctx context.Context, dir, tag string) error {
 	const script = `mkdir -p "$2"
 git -C "$1" ls-files -z --cached --others --exclude-standard | (cd "$1" && while IFS= read -r -d '' f; do [ -e "$f" ] && printf '%s\0' "$f"; done) |

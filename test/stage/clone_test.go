@@ -8,13 +8,14 @@ import (
 	"testing"
 )
 
-// TestClone: the clone has what the tree has now, and neither what git ignores nor what was deleted; it is a clean repository with a tag, and
-// the same tree gives the same commit.
+// TestClone: the clone has what the tree has now, and neither what git ignores nor what was deleted; it is a clean
+// repository with a tag, and the same tree gives the same commit.
 func TestClone(t *testing.T) {
 	root := t.TempDir()
 	git := func(dir string, args ...string) string {
 		t.Helper()
-		out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir, "-c", "user.name=x", "-c", "user.email=x"}, args...)...).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "git",
+			append([]string{"-C", dir, "-c", "user.name=x", "-c", "user.email=x"}, args...)...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("git %q: %v\n%s", args, err, out)
 		}

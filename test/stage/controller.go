@@ -23,8 +23,9 @@ const (
 	controllerPods = "app.kubernetes.io/component=" + ControllerName
 )
 
-// Controller applies the manifests of the controller with the image of this tree and waits until its replicas are ready: it may do what
-// the manifests say and no more. Config takes the place of the manifests' controller.yaml unless it is empty. The namespace is there.
+// Controller applies the manifests of the controller with the image of this tree and waits until its replicas are
+// ready: it may do what the manifests say and no more. Config takes the place of the manifests' controller.yaml unless
+// it is empty. The namespace is there.
 func (s *Stage) Controller(ctx context.Context, n *bed.Node, config string) error {
 	image, err := s.ControllerImage(ctx, n)
 	if err != nil {
@@ -69,7 +70,10 @@ func writeKustomization(dir, manifests, image, config string) error {
 	}
 	if config != "" {
 		patch, err := json.Marshal(map[string]any{
-			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]string{"name": ControllerName, "namespace": Namespace},
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]string{
+				"name":      ControllerName,
+				"namespace": Namespace,
+			},
 			"data": map[string]string{"controller.yaml": config},
 		})
 		if err != nil {
@@ -100,7 +104,8 @@ func Leader(ctx context.Context, n *bed.Node) (string, error) {
 	return pod, nil
 }
 
-// KillController ends the leader at once, as a crash of its node would as far as the API server can tell, and returns its name.
+// KillController ends the leader at once, as a crash of its node would as far as the API server can tell, and returns
+// its name.
 func KillController(ctx context.Context, n *bed.Node) (string, error) {
 	pod, err := Leader(ctx, n)
 	if err != nil {

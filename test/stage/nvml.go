@@ -14,8 +14,9 @@ import (
 // playerDir is where the player of NVIDIA's library is in the guest.
 const playerDir = "/opt/nvml"
 
-// Watched puts acceld-nvml and a player of its library into the guest, and a definition of the stand-in accelerator that names them:
-// what the script says of GPUs at the addresses of the devices is said of these. The guest's C library is to be one of the host's age.
+// Watched puts acceld-nvml and a player of its library into the guest, and a definition of the stand-in accelerator
+// that names them: what the script says of GPUs at the addresses of the devices is said of these. The guest's C library
+// is to be one of the host's age.
 func (s *Stage) Watched(ctx context.Context, g *bed.Guest, script nvml.Script) error {
 	dir, err := os.MkdirTemp(filepath.Dir(s.bin), "nvml")
 	if err != nil {
@@ -47,7 +48,8 @@ func (s *Stage) Watched(ctx context.Context, g *bed.Guest, script nvml.Script) e
 		return err
 	}
 	// The domain makes its labels the node's.
-	definition := strings.Replace(string(text), "resource: qemu.org/edu\n", "vendor: nvidia.com\nresource: qemu.org/edu\n", 1) +
+	definition := strings.Replace(string(text), "resource: qemu.org/edu\n",
+		"vendor: nvidia.com\nresource: qemu.org/edu\n", 1) +
 		fmt.Sprintf("probe:\n  argv: [acceld-nvml, -library, %s, -every, 2s, -patience, 2s]\n  silence: 8s\n", library)
 	return g.WriteFile(ctx, "/etc/acceld/definitions.d/edu.yaml", []byte(definition), 0o644)
 }

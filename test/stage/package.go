@@ -28,12 +28,14 @@ func (s *Stage) Package(ctx context.Context, version string) (string, error) {
 
 // ControllerImage builds the controller, pushes its image and returns the name that a pod gives for it.
 func (s *Stage) ControllerImage(ctx context.Context, n *bed.Node) (string, error) {
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", s.bin+"/", "./cmd/acceld-controller")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", s.bin+"/",
+		"./cmd/acceld-controller")
 	build.Dir, build.Env = s.root, append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build the controller: %w\n%s", err, text)
 	}
-	cmd := exec.CommandContext(ctx, "go", "run", ".", "-bin", s.bin, "-controller", "-push", n.Registry()+"/acceld-controller:test", "-insecure")
+	cmd := exec.CommandContext(ctx, "go", "run", ".", "-bin", s.bin, "-controller", "-push",
+		n.Registry()+"/acceld-controller:test", "-insecure")
 	cmd.Dir = s.File("packaging/image")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot make the controller's image: %w\n%s", err, text)
@@ -62,7 +64,8 @@ func (s *Stage) HelmProgram(ctx context.Context) (string, error) {
 	if _, err := os.Stat(program); err == nil {
 		return program, nil
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "helm.sh/helm/v3/cmd/helm")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program,
+		"helm.sh/helm/v3/cmd/helm")
 	build.Dir, build.Env = s.File("test/chart"), append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("cannot build Helm: %w\n%s", err, text)

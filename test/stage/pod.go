@@ -15,7 +15,8 @@ func (s *Stage) Workload(ctx context.Context, n *bed.Node) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return n.PushImage(ctx, "edu-check:test", map[string]image.File{"/edu-check": {Mode: 0o755, Content: program}}, "/edu-check")
+	return n.PushImage(ctx, "edu-check:test", map[string]image.File{"/edu-check": {Mode: 0o755, Content: program}},
+		"/edu-check")
 }
 
 // Pod is the manifest of a pod that requests accelerators and computes on them. Arguments are edu-check's.

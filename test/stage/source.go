@@ -15,7 +15,8 @@ import (
 	"github.com/acceld/acceld/test/vm/cache"
 )
 
-// Source puts the driver's source where a distribution's source package would, and nothing else: the guest has no driver.
+// Source puts the driver's source where a distribution's source package would, and nothing else: the guest has no
+// driver.
 func (s *Stage) Source(ctx context.Context, g *bed.Guest) error {
 	return s.SourceOf(ctx, g, Version)
 }
@@ -48,7 +49,8 @@ func (s *Stage) sourceFiles(version string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, e := range entries {
 		name := e.Name()
-		if ext := filepath.Ext(name); ext != ".c" && ext != ".h" && name != "Kbuild" && name != "Makefile" && name != "dkms.conf" {
+		if ext := filepath.Ext(name); ext != ".c" && ext != ".h" && name != "Kbuild" && name != "Makefile" &&
+			name != "dkms.conf" {
 			continue
 		}
 		if files[name], err = os.ReadFile(filepath.Join(dir, name)); err != nil {
@@ -58,19 +60,23 @@ func (s *Stage) sourceFiles(version string) (map[string][]byte, error) {
 	for _, change := range []struct{ file, from, to string }{
 		{"dkms.conf", fmt.Sprintf("PACKAGE_VERSION=%q", Version), fmt.Sprintf("PACKAGE_VERSION=%q", version)},
 		{"edu_version.h", fmt.Sprintf("EDU_VERSION\t%q", Version), fmt.Sprintf("EDU_VERSION\t%q", version)},
-		{"edu_version.h", "EDU_WRONG_BY\t0", "EDU_WRONG_BY\t" + map[bool]string{true: "1", false: "0"}[version == VersionWrong]},
+		{"edu_version.h", "EDU_WRONG_BY\t0", "EDU_WRONG_BY\t" + map[bool]string{
+			true:  "1",
+			false: "0",
+		}[version == VersionWrong]},
 	} {
 		if !strings.Contains(string(files[change.file]), change.from) {
-			return nil, fmt.Errorf("cannot make version %s of the driver: %q has no %q", version, change.file, change.from)
+			return nil, fmt.Errorf("cannot make version %s of the driver: %q has no %q", version, change.file,
+				change.from)
 		}
 		files[change.file] = bytes.Replace(files[change.file], []byte(change.from), []byte(change.to), 1)
 	}
 	return files, nil
 }
 
-// Store puts one version of the driver, built, into the guest's store, so that a scenario that is not about building waits
-// for no compiler. The first one builds it, in its guest, which must have a device; the bed's cache keeps it for as long
-// as acceld, the source and the guest's disk stay the same.
+// Store puts one version of the driver, built, into the guest's store, so that a scenario that is not about building
+// waits for no compiler. The first one builds it, in its guest, which must have a device; the bed's cache keeps it for
+// as long as acceld, the source and the guest's disk stay the same.
 func (s *Stage) Store(ctx context.Context, g *bed.Guest, version string) error {
 	files, err := s.sourceFiles(version)
 	if err != nil {
@@ -83,7 +89,9 @@ func (s *Stage) Store(ctx context.Context, g *bed.Guest, version string) error {
 	if err := key.Err(); err != nil {
 		return err
 	}
-	dir, err := g.Keep(ctx, "store-"+version, key, func(tmp string) error { return s.build(ctx, g, version, filepath.Join(tmp, "store.tar")) })
+	dir, err := g.Keep(ctx, "store-"+version, key, func(tmp string) error {
+		return s.build(ctx, g, version, filepath.Join(tmp, "store.tar"))
+	})
 	if err != nil {
 		return err
 	}
@@ -93,8 +101,8 @@ func (s *Stage) Store(ctx context.Context, g *bed.Guest, version string) error {
 	return Must(g.Sh(ctx, `mkdir -p /var/lib/acceld; tar -C /var/lib/acceld -xf /tmp/store.tar; rm /tmp/store.tar`))
 }
 
-// Module returns a file of this host: the driver's module in one version, made by plain make in the guest. The bed's cache keeps
-// it for as long as the source and the guest's disk stay the same.
+// Module returns a file of this host: the driver's module in one version, made by plain make in the guest. The bed's
+// cache keeps it for as long as the source and the guest's disk stay the same.
 func (s *Stage) Module(ctx context.Context, g *bed.Guest, version string) (string, error) {
 	files, err := s.sourceFiles(version)
 	if err != nil {
@@ -108,7 +116,9 @@ func (s *Stage) Module(ctx context.Context, g *bed.Guest, version string) (strin
 		if err := s.sourceIn(ctx, g, version, "/tmp/source"); err != nil {
 			return err
 		}
-		if err := Must(g.Sh(ctx, `make -s -C "/lib/modules/$(uname -r)/build" M=/tmp/source modules; strip -g /tmp/source/edu.ko`)); err != nil {
+		if err := Must(g.Sh(ctx,
+			`make -s -C "/lib/modules/$(uname -r)/build" M=/tmp/source modules; strip -g /tmp/source/edu.ko`)); err !=
+			nil {
 			return err
 		}
 		return g.Get(ctx, "/tmp/source/edu.ko", filepath.Join(tmp, "edu.ko"))
@@ -121,7 +131,9 @@ func (s *Stage) build(ctx context.Context, g *bed.Guest, version, into string) e
 	if err := s.sourceIn(ctx, g, version, "/tmp/source"); err != nil {
 		return err
 	}
-	config := fmt.Appendf(nil, "stateDir: /tmp/built\nkinds: {qemu-edu: {driver: {version: %q, sources: [{type: build, path: /tmp/source}]}}}\n", version)
+	config := fmt.Appendf(nil,
+		"stateDir: /tmp/built\nkinds: {qemu-edu: {driver: {version: %q, sources: [{type: build, path: /tmp/source}]}}}\n",
+		version)
 	if err := g.WriteFile(ctx, "/tmp/build.yaml", config, 0o600); err != nil {
 		return err
 	}
@@ -129,7 +141,8 @@ func (s *Stage) build(ctx context.Context, g *bed.Guest, version, into string) e
 	if err := g.Put(ctx, s.Program("acceld"), program, 0o755); err != nil {
 		return err
 	}
-	const script = program + ` driver ensure --config /tmp/build.yaml qemu-edu 2>&1 || test -s /tmp/built/kmod/*/edu.ko; rmmod edu 2>/dev/null || true
+	const script = program +
+		` driver ensure --config /tmp/build.yaml qemu-edu 2>&1 || test -s /tmp/built/kmod/*/edu.ko; rmmod edu 2>/dev/null || true
 tar -C /tmp/built -cf /tmp/store.tar kmod; rm -rf /tmp/built /tmp/build.yaml /tmp/source ` + program
 	if err := Must(g.Sh(ctx, script)); err != nil {
 		return err

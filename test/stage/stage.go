@@ -1,5 +1,5 @@
-// Package stage puts acceld on a guest of the test bed, the way a user would, for the demo and for the end-to-end tests.
-// It builds the programs of this tree; it may not know what a scenario checks.
+// Package stage puts acceld on a guest of the test bed, the way a user would, for the demo and for the end-to-end
+// tests. It builds the programs of this tree; it may not know what a scenario checks.
 package stage
 
 import (
@@ -60,7 +60,8 @@ func New(ctx context.Context, dir string) (*Stage, error) {
 // Build builds the programs of the tree at root into a folder.
 func Build(ctx context.Context, root, into string) error {
 	// VCS stamping would change the programs with every commit of the tests.
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", into+"/",
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace",
+		"-ldflags=-s -w", "-o", into+"/",
 		"./cmd/acceld", "./cmd/acceld-hook", "./test/edu/check", "./test/tree/cmd")
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -113,8 +114,8 @@ func (s *Stage) Units(ctx context.Context, g *bed.Guest, config string) error {
 	return Must(g.Run(ctx, "systemctl", "daemon-reload"))
 }
 
-// Credentials gives the agent under the unit an administrator's credentials, in /etc/acceld/kubeconfig: what the roles of the
-// manifests give to a pod together.
+// Credentials gives the agent under the unit an administrator's credentials, in /etc/acceld/kubeconfig: what the roles
+// of the manifests give to a pod together.
 func Credentials(ctx context.Context, n *bed.Node) error {
 	kubeconfig, err := n.Plane().GuestKubeconfig()
 	if err != nil {
@@ -175,7 +176,9 @@ type answer struct {
 func ask(ctx context.Context, g *bed.Guest, path string, header http.Header) (a answer, err error) {
 	client := &http.Client{Timeout: (10 + held) * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return g.Dial(ctx, "127.0.0.1:9480") },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return g.Dial(ctx, "127.0.0.1:9480")
+		},
 	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://acceld"+path, nil)
 	if err != nil {
@@ -198,8 +201,8 @@ func Machine(ctx context.Context, g *bed.Guest) (accel.Machine, error) {
 	return m, err
 }
 
-// next asks for another machine than the one with the tag, and returns its tag. The agent answers when it has one, and after
-// a while with a zero machine and the same tag.
+// next asks for another machine than the one with the tag, and returns its tag. The agent answers when it has one, and
+// after a while with a zero machine and the same tag.
 func next(ctx context.Context, g *bed.Guest, tag string) (m accel.Machine, newTag string, err error) {
 	header := http.Header{}
 	if tag != "" {
@@ -218,8 +221,8 @@ func next(ctx context.Context, g *bed.Guest, tag string) (m accel.Machine, newTa
 	return m, a.tag, json.Unmarshal(a.body, &m)
 }
 
-// WaitMachine waits until the machine satisfies the predicate; what names it. The agent tells when it changed: asking over
-// and over would take a tenth of an emulated processor from what is waited for.
+// WaitMachine waits until the machine satisfies the predicate; what names it. The agent tells when it changed: asking
+// over and over would take a tenth of an emulated processor from what is waited for.
 func WaitMachine(ctx context.Context, g *bed.Guest, what string, ok func(accel.Machine) bool) (accel.Machine, error) {
 	const pause = 200 * time.Millisecond // while no agent answers
 	var last accel.Machine
@@ -237,7 +240,8 @@ func WaitMachine(ctx context.Context, g *bed.Guest, what string, ok func(accel.M
 		}
 		select {
 		case <-ctx.Done():
-			return last, fmt.Errorf("cannot wait for %s: %w; last: %s (%v)", what, ctx.Err(), last.Status[Kind].Sentence, err)
+			return last, fmt.Errorf("cannot wait for %s: %w; last: %s (%v)", what, ctx.Err(),
+				last.Status[Kind].Sentence, err)
 		case <-time.After(pause):
 		}
 	}

@@ -21,8 +21,8 @@ func StartPair(t testing.TB, o bed.Options) (first, second *bed.Node, s *Stage) 
 	return one.Cluster, two.Cluster, s
 }
 
-// StartNode builds the programs and starts a guest of the test bed that ends with the test. Of a failed test the bed keeps
-// what tells why.
+// StartNode builds the programs and starts a guest of the test bed that ends with the test. Of a failed test the bed
+// keeps what tells why.
 func StartNode(t testing.TB, o bed.Options) (*bed.Node, *Stage) {
 	t.Helper()
 	vm.Require(t)

@@ -10,11 +10,12 @@ import (
 	"strings"
 )
 
-// parts is into how many the suite is dealt: one of them, everything built first, fits into 80 minutes on two processors.
+// parts is into how many the suite is dealt: one of them, everything built first, fits into 80 minutes on two
+// processors.
 const parts = 3
 
-// deal gives each unit its part: the longest first, always to the part that has least so far. It depends on nothing but the
-// units and their seconds.
+// deal gives each unit its part: the longest first, always to the part that has least so far. It depends on nothing but
+// the units and their seconds.
 func deal(units []*unit) {
 	units = slices.Clone(units)
 	slices.SortStableFunc(units, longest)
@@ -61,10 +62,12 @@ func (s *state) choose(ctx context.Context, o options) (choice, error) {
 			commit = "00" // a tree without history has one choice, too
 		}
 		part = byCommit(commit)
-		why = fmt.Sprintf("part %d of %d, chosen by commit %s (PART=n/%d chooses another, PART=all runs all)", part, parts, commit[:min(12, len(commit))], parts)
+		why = fmt.Sprintf("part %d of %d, chosen by commit %s (PART=n/%d chooses another, PART=all runs all)", part,
+			parts, commit[:min(12, len(commit))], parts)
 	} else {
 		var of int
-		if n, err := fmt.Sscanf(o.part, "%d/%d", &part, &of); n != 2 || err != nil || of != parts || part < 1 || part > parts {
+		if n, err := fmt.Sscanf(o.part, "%d/%d", &part, &of); n != 2 || err != nil || of != parts || part < 1 ||
+			part > parts {
 			return choice{}, fmt.Errorf("cannot run part %q: want 1/%d to %d/%d, or all", o.part, parts, parts, parts)
 		}
 	}

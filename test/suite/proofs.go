@@ -67,7 +67,8 @@ func when(command string, units []*unit) string {
 		}
 		switch {
 		case len(names) > 0:
-		case strings.Contains(text, "ACCELD_BENCH=1") || strings.HasPrefix(text, "make figures") || strings.HasPrefix(text, "make mutants"):
+		case strings.Contains(text, "ACCELD_BENCH=1") || strings.HasPrefix(text, "make figures") ||
+			strings.HasPrefix(text, "make mutants"):
 			add("measured by hand")
 		default:
 			add("each")
@@ -102,7 +103,8 @@ func named(command string, units []*unit) (found []*unit) {
 			strings.HasPrefix(command, "make e2e") && dir == "e2e/" && tests.MatchString(test),
 			strings.HasPrefix(command, "make power") && dir == "power/" && tests.MatchString(test),
 			strings.HasPrefix(command, "make faults") && dir == "faults/" && tests.MatchString(test),
-			dir != "" && strings.Contains(command, "ACCELD_TESTBED=1") && strings.HasSuffix(command, "./test/"+strings.TrimSuffix(dir, "/")) && tests.MatchString(test),
+			dir != "" && strings.Contains(command, "ACCELD_TESTBED=1") && strings.HasSuffix(command,
+				"./test/"+strings.TrimSuffix(dir, "/")) && tests.MatchString(test),
 			strings.HasSuffix(command, "./test/purge") && strings.Contains(u.name, "purge"),
 			strings.HasSuffix(command, "./runtime") && strings.Contains(u.name, "runtime, real"):
 			found = append(found, u)

@@ -107,7 +107,8 @@ func (s *state) do(ctx context.Context, u *unit, left *int) {
 	if err != nil {
 		word = "FAIL"
 	}
-	fmt.Printf("%s %-40s %4.0f s   %s in all, about %s to go\n", word, u.name, u.took.Seconds(), brief(time.Since(s.start)), brief(time.Duration(*left)*time.Second/workers))
+	fmt.Printf("%s %-40s %4.0f s   %s in all, about %s to go\n", word, u.name, u.took.Seconds(),
+		brief(time.Since(s.start)), brief(time.Duration(*left)*time.Second/workers))
 	if err != nil {
 		fmt.Printf("---- %v; the end of %s:\n%s----\n", err, path, tail(path))
 	}

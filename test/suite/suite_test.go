@@ -60,7 +60,8 @@ func TestEveryUnitIsInOnePartAndPartsTakeAsLong(t *testing.T) {
 	for i := 1; i <= parts; i++ {
 		fair := float64(all-load[0]) / parts
 		if off := float64(load[i])/fair - 1; off < -0.1 || off > 0.1 {
-			t.Errorf("part %d has %d s, a fair share is %.0f: deal the longest units into smaller ones", i, load[i], fair)
+			t.Errorf("part %d has %d s, a fair share is %.0f: deal the longest units into smaller ones", i, load[i],
+				fair)
 		}
 	}
 }
@@ -115,7 +116,8 @@ func TestChooseReadsItsOptions(t *testing.T) {
 
 func TestStaleSeconds(t *testing.T) {
 	u := &unit{name: "e2e/TestNew"}
-	if err := measure([]*unit{u}, []byte("12 e2e/TestGone\n")); err == nil || !strings.Contains(err.Error(), "e2e/TestGone") {
+	if err := measure([]*unit{u}, []byte("12 e2e/TestGone\n")); err == nil ||
+		!strings.Contains(err.Error(), "e2e/TestGone") {
 		t.Errorf("a line of no unit: %v", err)
 	}
 	if u.seconds != unknown {
@@ -160,7 +162,8 @@ func TestTableAndVerdict(t *testing.T) {
 	}
 	err := s.verdict(&out)
 	for _, want := range []string{
-		"e2e/TestB +2/3 +20  not run\n", "image +each +0 +5  FAILED\n", "2 of 3 units ran", "\n1 passed, 1 failed\n", "part 2/3: 25 s",
+		"e2e/TestB +2/3 +20  not run\n", "image +each +0 +5  FAILED\n", "2 of 3 units ran", "\n1 passed, 1 failed\n",
+		"part 2/3: 25 s",
 		"NOT CHECKED in e2e/TestA: TestA/part", "NOT CHECKED vulnerabilities: no database\n",
 	} {
 		if !regexp.MustCompile(want).MatchString(out.String()) {
@@ -184,12 +187,18 @@ func TestProofsPageIsTrue(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(fill(string(page), units), string(page)); diff != "" {
-		t.Errorf("%s does not say where proofs run (go run ./test/suite -docs writes it; -want +is):\n%s", proofsFile, diff)
+		t.Errorf("%s does not say where proofs run (go run ./test/suite -docs writes it; -want +is):\n%s", proofsFile,
+			diff)
 	}
 }
 
 func TestFill(t *testing.T) {
-	units := []*unit{{name: "e2e/TestA", part: 1}, {name: "e2e/TestAB", part: 3}, {name: "faults/Test01_X", part: 2}, {name: "image"}}
+	units := []*unit{
+		{name: "e2e/TestA", part: 1},
+		{name: "e2e/TestAB", part: 3},
+		{name: "faults/Test01_X", part: 2},
+		{name: "image"},
+	}
 	const page = "text\n\n| claim | command |\n|---|---|\n" +
 		"| one | `make e2e RUN='TestA$'` |\n| two | `make e2e RUN='TestA\\|TestZ'` | old |\n| three | `make faults` and `make figures` |\n" +
 		"| four | `cd packaging/image && go test ./...` |\n| five | `go test ./accel` |\n\n| other | table |\n"

@@ -64,7 +64,8 @@ func (s *state) verdict(out io.Writer) error {
 	for line := range strings.Lines(string(said)) {
 		fmt.Fprintf(out, "NOT CHECKED %s", line)
 	}
-	fmt.Fprintf(out, "\n%d of %d units ran in %s\n%d passed, %d failed\n", passed+failed, len(s.units), brief(time.Since(s.start)), passed, failed)
+	fmt.Fprintf(out, "\n%d of %d units ran in %s\n%d passed, %d failed\n", passed+failed, len(s.units),
+		brief(time.Since(s.start)), passed, failed)
 	if failed > 0 {
 		return errors.New("units failed")
 	}

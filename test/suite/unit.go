@@ -48,7 +48,8 @@ func commands() []unit {
 		{name: "runtime, real runtimes", argv: goTest(".", "-run=^TestReal|^TestCorpus$", "./runtime")},
 		{name: "ledger and purge, many kills", argv: goTest(".", "./host/ledger", "./test/purge")},
 		{name: "kubelet 1.37", argv: goTest("test/kubelet", "-short", "./..."), alone: true},
-		{name: "kubelet 1.36", argv: goTest("test/kubelet", "-short", "-modfile=go136.mod", "-tags=kubelet136", "./..."), alone: true},
+		{name: "kubelet 1.36", argv: goTest("test/kubelet", "-short", "-modfile=go136.mod", "-tags=kubelet136",
+			"./..."), alone: true},
 		{name: "image", argv: goTest("packaging/image", "./..."), always: true},
 		{name: "packages", argv: goTest("packaging/packages", "./...")},
 		{name: "chart", argv: goTest("test/chart", "./..."), always: true},
@@ -96,8 +97,8 @@ func discover(ctx context.Context, root, bin string) ([]*unit, error) {
 	return units, nil
 }
 
-// secondsFile has a line for each unit that takes more than a moment: how many seconds it takes beside another one on two
-// processors, and its name.
+// secondsFile has a line for each unit that takes more than a moment: how many seconds it takes beside another one on
+// two processors, and its name.
 const secondsFile = "test/suite/seconds.txt"
 
 // unknown is for a unit that nobody has measured.
@@ -110,7 +111,8 @@ func measure(units []*unit, text []byte) error {
 		var seconds int
 		number, name, ok := strings.Cut(strings.TrimSpace(line), " ")
 		if _, err := fmt.Sscan(number, &seconds); err != nil || !ok {
-			return fmt.Errorf("cannot read line %q of %s: want seconds and a name", strings.TrimSpace(line), secondsFile)
+			return fmt.Errorf("cannot read line %q of %s: want seconds and a name", strings.TrimSpace(line),
+				secondsFile)
 		}
 		known[strings.TrimSpace(name)] = seconds
 	}

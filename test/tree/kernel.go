@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Kernel returns what a purge must also bring back and that is no file of a disk: the loaded modules with their build-id,
-// the parameters of modules (also of those that are built in), the driver, its override and power control of each PCI
-// function with a class that accelerators have, the unit files of systemd and which are enabled. Figures that change by
-// themselves (use counts, sizes) are left out. Root is "/" but in tests.
+// Kernel returns what a purge must also bring back and that is no file of a disk: the loaded modules with their
+// build-id, the parameters of modules (also of those that are built in), the driver, its override and power control of
+// each PCI function with a class that accelerators have, the unit files of systemd and which are enabled. Figures that
+// change by themselves (use counts, sizes) are left out. Root is "/" but in tests.
 func Kernel(root string) string {
 	var lines []string
 	add := func(pattern string, say func(p string) string) {

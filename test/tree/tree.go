@@ -10,8 +10,8 @@
 // Natively, [Of] takes a directory as the root. In a guest of the test bed the same code runs as the program
 // test/tree/cmd, static and without arguments that need a shell:
 //
-//	tree [-root DIR] [-mtime] [-dirtime] [-skip PATH]... PATH...    the trees below PATH, as [Of] gives them
-//	tree -kernel                                                    modules, their parameters, units, accelerators: [Kernel]
+//	tree [-root DIR] [-mtime] [-dirtime] [-skip PATH]... PATH...  the trees below PATH, as [Of] gives them
+//	tree -kernel                                                  modules with parameters, units, accelerators: [Kernel]
 //
 // Build it with CGO_ENABLED=0, put it on the guest, run it before and after, and give both texts to [Diff].
 package tree
@@ -44,8 +44,8 @@ type Options struct {
 	Mtime, DirTime bool
 }
 
-// Of returns the snapshot of the trees below root. Links are not followed and other file systems are entered. A file that
-// vanishes while it is read is left out; one that cannot be read has its error for content.
+// Of returns the snapshot of the trees below root. Links are not followed and other file systems are entered. A file
+// that vanishes while it is read is left out; one that cannot be read has its error for content.
 func Of(root string, o Options) (string, error) {
 	paths := o.Paths
 	if len(paths) == 0 {
@@ -158,8 +158,8 @@ func attributes(real string) string {
 	return strings.Join(out, "")
 }
 
-// Diff returns the lines that only one of two snapshots has, "- " before those of the first and "+ " before those of the
-// second, sorted by path; empty when they are equal.
+// Diff returns the lines that only one of two snapshots has, "- " before those of the first and "+ " before those of
+// the second, sorted by path; empty when they are equal.
 func Diff(before, after string) string {
 	count := map[string]int{}
 	for l := range strings.Lines(before) {

@@ -71,7 +71,8 @@ func TestPathsAndSkip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(text, "/var") || strings.Contains(text, "/etc/b") || !strings.Contains(text, "/etc/a dir 0755") {
+	if strings.Contains(text, "/var") || strings.Contains(text, "/etc/b") ||
+		!strings.Contains(text, "/etc/a dir 0755") {
 		t.Errorf("the snapshot is\n%s", text)
 	}
 }

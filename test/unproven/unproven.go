@@ -1,6 +1,6 @@
-// Package unproven keeps the list of what a run could not check: a file of lines "what: why", which make test prints last.
-// Who tries a check writes its line or takes it away, so a line is there exactly as long as the newest try failed to check.
-// It judges nothing.
+// Package unproven keeps the list of what a run could not check: a file of lines "what: why", which make test prints
+// last. Who tries a check writes its line or takes it away, so a line is there exactly as long as the newest try failed
+// to check. It judges nothing.
 package unproven
 
 import (
@@ -24,8 +24,8 @@ type List struct{ path string }
 // In is the list of the tree at root.
 func In(root string) List { return List{filepath.Join(root, File)} }
 
-// Note says that something was not checked, in place of what was said of it before. Both are single lines, and what has no
-// colon.
+// Note says that something was not checked, in place of what was said of it before. Both are single lines, and what has
+// no colon.
 func (l List) Note(what, why string) error {
 	return l.change(what, fmt.Sprintf("%s: %s\n", what, strings.ReplaceAll(why, "\n", " ")))
 }

@@ -166,8 +166,8 @@ func (n *Node) Reboot(r Reboot) {
 	n.check(n.Cluster.Reboot(ctx, r))
 }
 
-// WaitReady waits until the kubelet says, from now on, that the node is ready: the node's object alone says so for up to
-// 40 seconds after the kubelet has died.
+// WaitReady waits until the kubelet says, from now on, that the node is ready: the node's object alone says so for up
+// to 40 seconds after the kubelet has died.
 func (n *Node) WaitReady() {
 	n.t.Helper()
 	n.within(func(ctx context.Context) error { return n.Cluster.WaitReady(ctx) })

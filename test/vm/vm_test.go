@@ -101,10 +101,12 @@ func TestNodesFromOneSnapshotAreStrangers(t *testing.T) {
 			if n.Run("test", "-e", "/var/lib/mark").OK() {
 				t.Error("this node has the other's file")
 			}
-			if _, err := n.Kube().CoreV1().ConfigMaps("default").Get(t.Context(), "mark", metav1.GetOptions{}); err == nil {
+			if _, err := n.Kube().CoreV1().ConfigMaps("default").Get(t.Context(), "mark",
+				metav1.GetOptions{}); err == nil {
 				t.Error("this cluster has the other's object")
 			}
-			if seconds, err := strconv.ParseInt(strings.TrimSpace(n.MustRun("date", "+%s")), 10, 64); err != nil || time.Since(time.Unix(seconds, 0)).Abs() > 10*time.Second {
+			if seconds, err := strconv.ParseInt(strings.TrimSpace(n.MustRun("date", "+%s")), 10, 64); err != nil ||
+				time.Since(time.Unix(seconds, 0)).Abs() > 10*time.Second {
 				t.Errorf("the guest's clock says %d (%v)", seconds, err)
 			}
 			n.WriteFile("/var/lib/mark", name, 0o644)

@@ -1,5 +1,5 @@
-// Package watched is the memory of an API server, for tests of what follows one: who lists and then watches misses nothing in between,
-// and hears of everything in order.
+// Package watched is the memory of an API server, for tests of what follows one: who lists and then watches misses
+// nothing in between, and hears of everything in order.
 package watched
 
 import (
@@ -39,7 +39,8 @@ func (h *History) Add(collection, kind string, version int, object any) {
 	}
 }
 
-// after returns the first event of a collection at or beyond a place, the place after it, and where there is none what to wait for.
+// after returns the first event of a collection at or beyond a place, the place after it, and where there is none what
+// to wait for.
 func (h *History) after(collection string, version, at int) (line []byte, next int, more <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -62,7 +62,8 @@ and answers; the others are ready to take over.`,
 	flags := root.Flags()
 	flags.StringVar(&config, "config", "/etc/acceld/controller.yaml", "the configuration file")
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "the way to the API server; empty: the pod's service account")
-	flags.StringVar(&identity, "identity", "", "the name under which this replica stands for election; empty: the host's name and a random part")
+	flags.StringVar(&identity, "identity", "",
+		"the name under which this replica stands for election; empty: the host's name and a random part")
 	flags.BoolVar(&check, "check", false, "check the configuration and end")
 	flags.BoolVar(&debug, "debug", false, "log more")
 	root.AddCommand(removeCommand(failed))

@@ -53,7 +53,9 @@ func start(t *testing.T, api, identity string) *process {
 		t.Fatal(err)
 	}
 	r := &process{scheduler: free(t), watched: free(t), ended: make(chan error, 1), log: &bytes.Buffer{}}
-	config := fmt.Sprintf("listen: %q\nwatched: %q\ntls: {cert: %q, key: %q, clientCA: %q}\nresources: {prefix: %s, cards: [shares]}\n", r.scheduler, r.watched, cert, key, cert, fleet.Prefix)
+	config := fmt.Sprintf(
+		"listen: %q\nwatched: %q\ntls: {cert: %q, key: %q, clientCA: %q}\nresources: {prefix: %s, cards: [shares]}\n",
+		r.scheduler, r.watched, cert, key, cert, fleet.Prefix)
 	if err := os.WriteFile(dir+"/config.yaml", []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -67,11 +69,17 @@ func start(t *testing.T, api, identity string) *process {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
-	r.client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}}}
+	r.client = &http.Client{
+		Timeout:   10 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}},
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	command := New(new(bool))
-	command.SetArgs([]string{"--config", dir + "/config.yaml", "--kubeconfig", dir + "/kubeconfig", "--identity", identity})
+	command.SetArgs([]string{
+		"--config", dir + "/config.yaml", "--kubeconfig", dir + "/kubeconfig", "--identity",
+		identity,
+	})
 	command.SetErr(r.log)
 	go func() { r.ended <- command.ExecuteContext(ctx) }()
 	t.Cleanup(stop)
@@ -136,15 +144,18 @@ func (r *process) answers(t *testing.T, p *corev1.Pod) {
 }
 
 func (r *process) bind(t *testing.T, p *corev1.Pod) string {
-	status, body := r.post(t, "bind", map[string]any{"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID, "Node": "n1"})
+	status, body := r.post(t, "bind", map[string]any{
+		"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID,
+		"Node": "n1",
+	})
 	if status == http.StatusOK && body == `{"Error":""}` {
 		return ""
 	}
 	return body
 }
 
-// TestTwoReplicas runs two of them beside an API server: the example of two cards of 8 GB and pods of 5 GB, with the replica in
-// the term ended in between, and the watches cut.
+// TestTwoReplicas runs two of them beside an API server: the example of two cards of 8 GB and pods of 5 GB, with the
+// replica in the term ended in between, and the watches cut.
 func TestTwoReplicas(t *testing.T) {
 	pods := map[string]*corev1.Pod{}
 	api := fleet.New([]*corev1.Node{fleet.Node("n1", 2, fleet.Amounts{"shares": "20", "memory": "16G"})}, nil)
@@ -166,7 +177,8 @@ func TestTwoReplicas(t *testing.T) {
 		t.Errorf("the second replica is the leader:\n%s", page)
 	}
 	b.await(t, "/healthz", http.StatusOK)
-	if status, _ := b.post(t, "filter", map[string]any{"Pod": pods["p1"], "NodeNames": []string{"n1"}}); status != http.StatusServiceUnavailable {
+	if status, _ := b.post(t, "filter",
+		map[string]any{"Pod": pods["p1"], "NodeNames": []string{"n1"}}); status != http.StatusServiceUnavailable {
 		t.Errorf("a replica that does not lead answers with status %d", status)
 	}
 	if !a.passes(t, pods["p1"]) {
@@ -224,7 +236,8 @@ func TestUsage(t *testing.T) {
 	if code := Main([]string{"--colour"}, &out, &errs); code != 2 {
 		t.Errorf("an unknown flag: %d", code)
 	}
-	if code := Main([]string{"--config", t.TempDir() + "/none", "--check"}, &out, &errs); code != 1 || !strings.Contains(errs.String(), "cannot read the configuration") {
+	if code := Main([]string{"--config", t.TempDir() + "/none", "--check"}, &out, &errs); code != 1 ||
+		!strings.Contains(errs.String(), "cannot read the configuration") {
 		t.Errorf("no configuration: %d, %s", code, errs.String())
 	}
 }

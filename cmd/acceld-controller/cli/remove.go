@@ -35,7 +35,10 @@ packaging/manifests/remove, which the chart starts when it is uninstalled.`,
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-			if err := policy.Remove(ctx, policy.Options{API: client.Documents, Namespace: namespace, Log: log}); err != nil {
+			if err := policy.Remove(ctx, policy.Options{
+				API: client.Documents, Namespace: namespace,
+				Log: log,
+			}); err != nil {
 				return err
 			}
 			log.Info("nothing of acceld is left but what runs this")
@@ -43,7 +46,8 @@ packaging/manifests/remove, which the chart starts when it is uninstalled.`,
 		},
 	}
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "the way to the API server; empty: the pod's service account")
-	cmd.Flags().StringVar(&namespace, "namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), kube.Namespace), "where the agents were")
+	cmd.Flags().StringVar(&namespace, "namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), kube.Namespace),
+		"where the agents were")
 	cmd.Flags().DurationVar(&timeout, "timeout", 4*time.Minute, "how long it may take")
 	return cmd
 }

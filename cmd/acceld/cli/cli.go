@@ -95,8 +95,10 @@ Exit codes: 0 done; 1 failed, with a reason on standard error; 2 wrong usage; 3 
 	root.PersistentFlags().StringVar(&c.hostRoot, "host-root", "/", "the directory where the machine's root is")
 	root.PersistentFlags().StringVar(&c.config, "config", "/etc/acceld/config.yaml", "the configuration file")
 	root.SetHelpCommand(helpCommand())
-	root.AddCommand(runCommand(&c), statusCommand(&c), detectCommand(&c), driverCommand(&c), runtimeCommand(&c), definitionCommand(&c),
-		doctorCommand(&c), resetCommand(&c), purgeCommand(&c), versionCommand(), completionCommand(), loadModuleCommand(&c))
+	root.AddCommand(runCommand(&c), statusCommand(&c), detectCommand(&c), driverCommand(&c), runtimeCommand(&c),
+		definitionCommand(&c),
+		doctorCommand(&c), resetCommand(&c), purgeCommand(&c), versionCommand(), completionCommand(),
+		loadModuleCommand(&c))
 	completing(root, &c)
 	return root
 }

@@ -43,7 +43,8 @@ func completing(root *cobra.Command, c *common) {
 		return without(c.kinds(), args), cobra.ShellCompDirectiveNoFileComp
 	}
 	words := map[string]cobra.CompletionFunc{
-		"acceld driver ensure": kinds, "acceld driver upgrade": kinds, "acceld driver build": kinds, "acceld driver unload": kinds,
+		"acceld driver ensure": kinds, "acceld driver upgrade": kinds, "acceld driver build": kinds,
+		"acceld driver unload":    kinds,
 		"acceld driver preflight": kinds, "acceld runtime apply": kinds, "acceld definition show": kinds,
 		"acceld driver verify": func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return without(c.kinds(), args), cobra.ShellCompDirectiveDefault // or files
@@ -56,7 +57,8 @@ func completing(root *cobra.Command, c *common) {
 		},
 	}
 	flags := map[string][]string{
-		"engine": {"cri-o", "containerd", "docker", "podman", "k3s", "rke2", "k0s", "microk8s"}, "edit": {"never", "dropin", "full"},
+		"engine":  {"cri-o", "containerd", "docker", "podman", "k3s", "rke2", "k0s", "microk8s"},
+		"edit":    {"never", "dropin", "full"},
 		"restart": {"never", "idle", "now"}, "holders": {"refuse", "wait", "evict"},
 	}
 	each(root, func(cmd *cobra.Command) {
@@ -67,12 +69,16 @@ func completing(root *cobra.Command, c *common) {
 		}
 		for name, values := range flags {
 			if cmd.Flags().Lookup(name) != nil {
-				_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // once each
+				// once each
+				_ = cmd.RegisterFlagCompletionFunc(name,
+					cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 			}
 		}
 		if f := cmd.Flags().Lookup("output"); f != nil {
 			values := strings.Split(f.Usage, " or ")
-			_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // once each
+			// once each
+			_ = cmd.RegisterFlagCompletionFunc("output",
+				cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		}
 	})
 }

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// console is standard error. On a terminal its last line may be one that changes in its place; what is written besides goes above
-// it. Nil is the standard error of this process.
+// console is standard error. On a terminal its last line may be one that changes in its place; what is written besides
+// goes above it. Nil is the standard error of this process.
 type console struct {
 	mu  sync.Mutex
 	out io.Writer

@@ -53,7 +53,10 @@ func definitionListCommand(c *common) *cobra.Command {
 			rows := []listed{}
 			for _, kind := range sorted(all) {
 				def := all[kind]
-				rows = append(rows, listed{kind, def.Title, def.Offered(), p.Kinds[kind] != nil, len(p.Accelerators(def, facts))})
+				rows = append(rows, listed{
+					kind, def.Title, def.Offered(), p.Kinds[kind] != nil,
+					len(p.Accelerators(def, facts)),
+				})
 			}
 			if format.json() {
 				return writeJSON(cmd.OutOrStdout(), rows)
@@ -176,7 +179,10 @@ are named are looked up among those that there are. FILE may be "-" for standard
 			if problem != nil {
 				return failed(problem)
 			}
-			v := validation{out: cmd.OutOrStdout(), facts: detect.Detect(p.Host, detect.Options{}), known: p.Kinds, from: map[string]string{}, text: map[string][]byte{}}
+			v := validation{
+				out: cmd.OutOrStdout(), facts: detect.Detect(p.Host, detect.Options{}), known: p.Kinds,
+				from: map[string]string{}, text: map[string][]byte{},
+			}
 			for _, file := range files {
 				data, err := readNamed(cmd.InOrStdin(), file)
 				if err != nil {
@@ -265,7 +271,10 @@ func unknownMetrics(def *accel.Definition) []vendors.Fault {
 	names := exporter.MetricNames()
 	for i, m := range def.Metrics {
 		if !slices.Contains(names, m.Name) {
-			faults = append(faults, vendors.Fault{Field: fmt.Sprintf("metrics[%d].name", i), Message: fmt.Sprintf("%q is not in docs/metrics.md", m.Name)})
+			faults = append(faults, vendors.Fault{
+				Field:   fmt.Sprintf("metrics[%d].name", i),
+				Message: fmt.Sprintf("%q is not in docs/metrics.md", m.Name),
+			})
 		}
 	}
 	return faults
@@ -294,7 +303,10 @@ func (v *validation) together() {
 	for _, def := range v.defs {
 		for i, kind := range def.After {
 			if all[kind] == nil {
-				v.say(v.from[def.Kind], vendors.Fault{Field: fmt.Sprintf("after[%d]", i), Message: fmt.Sprintf("no definition in force has the kind %q", kind)})
+				v.say(v.from[def.Kind], vendors.Fault{
+					Field:   fmt.Sprintf("after[%d]", i),
+					Message: fmt.Sprintf("no definition in force has the kind %q", kind),
+				})
 			}
 		}
 	}

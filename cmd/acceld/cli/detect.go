@@ -79,7 +79,8 @@ func printDetected(out *strings.Builder, d detected) {
 				if a.Health.Message != "" {
 					health += ": " + plain(a.Health.Message)
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", kind, a.ID, dash(numa(a)), orNone(a.Bound), orNone(nodes(a)), health)
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", kind, a.ID, dash(numa(a)), orNone(a.Bound), orNone(nodes(a)),
+					health)
 			}
 		}
 		_ = w.Flush()

@@ -125,7 +125,10 @@ func found(about, well string, problem *accel.Problem) finding {
 		return finding{About: about, Message: well}
 	}
 	doc := problem.Reason.Doc()
-	return finding{About: about, Reason: problem.Reason, Message: problem.Message, Tried: problem.Tried, Remedy: doc.Remedy, Actor: doc.Actor}
+	return finding{
+		About: about, Reason: problem.Reason, Message: problem.Message, Tried: problem.Tried,
+		Remedy: doc.Remedy, Actor: doc.Actor,
+	}
 }
 
 // ill is the finding of a device that is not well.
@@ -183,7 +186,8 @@ func diagnoseAround(facts accel.Facts) []finding {
 			out = append(out, finding{
 				About: "network " + f.Address, Reason: accel.DeviceUnhealthy, Actor: accel.ActorOperator,
 				Message: reported(r),
-				Remedy:  fmt.Sprintf("Look at what it has kept: devlink health diagnose pci/%s reporter %s", f.Address, r.Name),
+				Remedy: fmt.Sprintf("Look at what it has kept: devlink health diagnose pci/%s reporter %s", f.Address,
+					r.Name),
 			})
 		}
 	}
@@ -248,14 +252,18 @@ func (p *parts) diagnoseAgent(cmd *cobra.Command, seen []finding) []finding {
 	}
 	m, err := a.Machine(cmd.Context())
 	if err != nil {
-		return []finding{{About: "agent", Reason: accel.ProbeUnanswered, Message: err.Error(), Remedy: "Start it: systemctl start acceld, or look at the DaemonSet's pod."}}
+		return []finding{{
+			About: "agent", Reason: accel.ProbeUnanswered, Message: err.Error(),
+			Remedy: "Start it: systemctl start acceld, or look at the DaemonSet's pod.",
+		}}
 	}
 	var out []finding
 	if p := m.Want.Problem; p != nil {
 		out = append(out, found("agent", "", p))
 	}
 	if mine := version(); m.Agent.Version != mine {
-		out = append(out, finding{About: "agent", Message: fmt.Sprintf("version %s, this program is %s", m.Agent.Version, mine)})
+		out = append(out, finding{About: "agent", Message: fmt.Sprintf("version %s, this program is %s",
+			m.Agent.Version, mine)})
 	}
 	for _, kind := range sorted(m.Status) {
 		about := "agent, " + kind
@@ -271,7 +279,9 @@ func (p *parts) diagnoseAgent(cmd *cobra.Command, seen []finding) []finding {
 			out = append(out, found(about, "", accel.Problemf(accel.APIUnreachable, "labels wait: %s", text)))
 		}
 		for _, a := range accel.Flat(m.Have[kind].Accelerators) {
-			if a.Health.State != accel.Healthy && !slices.ContainsFunc(seen, func(f finding) bool { return f.About == a.ID }) {
+			if a.Health.State != accel.Healthy && !slices.ContainsFunc(seen, func(f finding) bool {
+				return f.About == a.ID
+			}) {
 				out = append(out, ill(a))
 			}
 		}

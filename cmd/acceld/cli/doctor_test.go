@@ -9,14 +9,18 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestFindingsFit: what is wrong, what that was seen from, what to do and who stand in columns where there is room, and below each other
-// where there is none.
+// TestFindingsFit: what is wrong, what that was seen from, what to do and who stand in columns where there is room, and
+// below each other where there is none.
 func TestFindingsFit(t *testing.T) {
 	findings := []finding{
 		found("configuration", "/etc/acceld/config.yaml", nil),
-		found("qemu-edu driver", "", &accel.Problem{Reason: accel.OtherModuleLoaded, Message: `module "edu" is loaded in version "1.0", wanted is "1.0.0"`, Tried: []string{"store: none"}}),
+		found("qemu-edu driver", "", &accel.Problem{
+			Reason:  accel.OtherModuleLoaded,
+			Message: `module "edu" is loaded in version "1.0", wanted is "1.0.0"`, Tried: []string{"store: none"},
+		}),
 		ill(accel.Accelerator{ID: "0000:00:05.0", Health: accel.Health{
-			State: accel.Unhealthy, Reason: accel.DeviceFault, Action: accel.ActionResetDevice, Message: "fault 79", Evidence: "edu 0000:00:05.0: fault 79",
+			State: accel.Unhealthy, Reason: accel.DeviceFault, Action: accel.ActionResetDevice, Message: "fault 79",
+			Evidence: "edu 0000:00:05.0: fault 79",
 		}}),
 		{About: "hooks", Reason: accel.HooksUnread},
 	}

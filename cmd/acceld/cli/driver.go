@@ -19,7 +19,8 @@ import (
 
 func driverCommand(c *common) *cobra.Command {
 	return group(&cobra.Command{Use: "driver", Short: "Look at drivers, make them present, unload them"},
-		driverListCommand(c), driverEnsureCommand(c), driverUpgradeCommand(c), driverBuildCommand(c), driverPreflightCommand(c),
+		driverListCommand(c), driverEnsureCommand(c), driverUpgradeCommand(c), driverBuildCommand(c),
+		driverPreflightCommand(c),
 		driverBundleCommand(c), driverVerifyCommand(c), driverUnloadCommand(c))
 }
 
@@ -46,7 +47,8 @@ func driverListCommand(c *common) *cobra.Command {
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "KIND\tVERSION\tKERNEL\tKEY\tSERVES\tPROBLEM")
 			for _, e := range entries {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.Kind, e.Version, e.KernelRelease, e.Key[:min(12, len(e.Key))], serves(e), e.Problem)
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.Kind, e.Version, e.KernelRelease,
+					e.Key[:min(12, len(e.Key))], serves(e), e.Problem)
 			}
 			return w.Flush()
 		},
@@ -99,7 +101,8 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 					fmt.Fprintf(out, "%s: no device\n", def.Kind)
 					continue
 				}
-				have, problem := d.EnsureWith(cmd.Context(), def, facts, accs, source.Options{NoBuild: stored, Retry: retry})
+				have, problem := d.EnsureWith(cmd.Context(), def, facts, accs,
+					source.Options{NoBuild: stored, Retry: retry})
 				if problem != nil && cmd.Context().Err() != nil {
 					errs = append(errs, v.interrupted())
 					break
@@ -108,7 +111,8 @@ With --stored-only nothing is built and nothing is fetched: this is what runs at
 					errs = append(errs, fmt.Errorf("%s: %s", def.Kind, explain(problem)))
 					continue
 				}
-				fmt.Fprintf(out, "%s: driver %s present (%s) on %s\n", def.Kind, have.Version, have.Source, count(len(accs), "device"))
+				fmt.Fprintf(out, "%s: driver %s present (%s) on %s\n", def.Kind, have.Version, have.Source,
+					count(len(accs), "device"))
 			}
 			if !v.waited(d.Sources().Wait) { // what is built may be published
 				errs = append(errs, v.interrupted())
@@ -144,7 +148,8 @@ agent loads them again: disable the kind in the configuration first when they ar
 			}
 			facts := detect.Detect(p.Host, detect.Options{})
 			for _, def := range defs {
-				if problem := p.Driver(nil).Unload(cmd.Context(), def, facts, p.Accelerators(def, facts)); problem != nil {
+				if problem := p.Driver(nil).Unload(cmd.Context(), def, facts,
+					p.Accelerators(def, facts)); problem != nil {
 					return failed(problem)
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: unloaded\n", def.Kind)
@@ -160,7 +165,8 @@ func (p *parts) chosen(kinds []string) ([]*accel.Definition, error) {
 	for _, k := range kinds {
 		def, ok := p.Kinds[k]
 		if !ok {
-			return nil, exit{exitUsage, fmt.Errorf("no definition has kind %q (known: %s)", k, strings.Join(sorted(p.Kinds), ", "))}
+			return nil, exit{exitUsage, fmt.Errorf("no definition has kind %q (known: %s)", k,
+				strings.Join(sorted(p.Kinds), ", "))}
 		}
 		out = append(out, def)
 	}

@@ -50,7 +50,8 @@ image. With --push each is published to the kind's sources of type oci, and the 
 				if problem != nil {
 					return v.failed(problem)
 				}
-				fmt.Fprintf(out, "%s: driver %s for kernel %s is in the store: %s\n", def.Kind, e.Version, e.KernelRelease, e.Key)
+				fmt.Fprintf(out, "%s: driver %s for kernel %s is in the store: %s\n", def.Kind, e.Version,
+					e.KernelRelease, e.Key)
 				if !push {
 					continue
 				}
@@ -65,7 +66,8 @@ image. With --push each is published to the kind's sources of type oci, and the 
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&kernel, "kernel", "", "build for the installed kernel of this release, as uname -r says it, instead of the running one")
+	cmd.Flags().StringVar(&kernel, "kernel", "",
+		"build for the installed kernel of this release, as uname -r says it, instead of the running one")
 	cmd.Flags().BoolVar(&push, "push", false, "publish what was built to every source of type oci")
 	cmd.Flags().StringVar(&signKey, "sign-key", "", "sign what is published with this private key (PEM)")
 	return cmd

@@ -54,7 +54,8 @@ of "driver list".`,
 				return failed(problem)
 			}
 			for i, a := range made {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s for kernel %s: %s\n", entries[i].Kind, entries[i].Version, entries[i].KernelRelease, a.Digest)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s for kernel %s: %s\n", entries[i].Kind, entries[i].Version,
+					entries[i].KernelRelease, a.Digest)
 			}
 			return nil
 		},
@@ -120,7 +121,8 @@ With --key each must be signed by one of the keys.`,
 				}
 				entries, unknown, problem := d.Sources().Import(cmd.Context(), p.Kinds, facts, file, keys)
 				for _, e := range entries {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s for kernel %s is in the store: %s\n", e.Kind, e.Version, e.KernelRelease, e.Key)
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: driver %s for kernel %s is in the store: %s\n", e.Kind,
+						e.Version, e.KernelRelease, e.Key)
 				}
 				for _, kind := range unknown {
 					fmt.Fprintf(cmd.ErrOrStderr(), "%s: left out, no definition has this kind\n", plain(kind))
@@ -132,7 +134,8 @@ With --key each must be signed by one of the keys.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringArrayVar(&keys, "key", nil, "a public key (PEM) that may have signed the drivers; can be repeated")
+	cmd.Flags().StringArrayVar(&keys, "key", nil,
+		"a public key (PEM) that may have signed the drivers; can be repeated")
 	return cmd
 }
 

@@ -30,14 +30,17 @@ store, so that the boot into that kernel only loads it.`,
 				return failed(problem)
 			}
 			if kernel == "" {
-				return fmt.Errorf("say which kernel with --kernel (installed: %s)", orNone(strings.Join(detect.InstalledKernels(p.Host), ", ")))
+				return fmt.Errorf("say which kernel with --kernel (installed: %s)",
+					orNone(strings.Join(detect.InstalledKernels(p.Host), ", ")))
 			}
 			if all == (len(kinds) > 0) {
 				return errors.New("name the kinds, or say --all")
 			}
 			facts := detect.Detect(p.Host, detect.Options{})
 			if all {
-				kinds = slices.DeleteFunc(sorted(p.Kinds), func(kind string) bool { return len(p.Accelerators(p.Kinds[kind], facts)) == 0 })
+				kinds = slices.DeleteFunc(sorted(p.Kinds), func(kind string) bool {
+					return len(p.Accelerators(p.Kinds[kind], facts)) == 0
+				})
 			}
 			defs, err := p.chosen(kinds)
 			if err != nil {

@@ -134,7 +134,8 @@ func writeVerifications(w io.Writer, k accel.Kernel, all []kmod.Verification) {
 				if c.Problem != nil {
 					verdict, detail = "refused", fmt.Sprintf("%s (%s)", c.Problem.Message, c.Problem.Reason)
 				}
-				fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("    %-7s  %-12s  %s", verdict, c.Name, plain(detail)), " "))
+				fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("    %-7s  %-12s  %s", verdict, c.Name, plain(detail)),
+					" "))
 			}
 		}
 		if v.Problem == nil {

@@ -36,17 +36,22 @@ func TestResetWhole(t *testing.T) {
 		{Address: "0000:03:00.0", Class: "00ff00", Vendor: "1234", Device: "11e8"},
 	}}}
 	r.machine.Have = map[string]accel.Have{"qemu-edu": {Accelerators: []accel.Accelerator{
-		{ID: "0000:01:00.0", Health: well, Partitions: []accel.Accelerator{{ID: "0000:01:00.0-half-p0", Parent: "0000:01:00.0"}}},
+		{
+			ID: "0000:01:00.0", Health: well,
+			Partitions: []accel.Accelerator{{ID: "0000:01:00.0-half-p0", Parent: "0000:01:00.0"}},
+		},
 		{ID: "0000:02:00.0", Health: well, Fabric: "f"},
 		{ID: "0000:03:00.0", Health: well, Fabric: "f"},
 	}}}
 	if got, problem := r.target("0000:01:00.0-half-p0"); problem == nil || problem.Reason != accel.CannotReset {
 		t.Errorf("a part: %+v, %v", got, problem)
 	}
-	if got, problem := r.target("0000:01:00.0"); problem != nil || got.Device.ID != "0000:01:00.0" || len(got.Linked) != 0 {
+	if got, problem := r.target("0000:01:00.0"); problem != nil || got.Device.ID != "0000:01:00.0" ||
+		len(got.Linked) != 0 {
 		t.Errorf("the whole: %+v, %v", got, problem)
 	}
-	if got, problem := r.target("0000:02:00.0"); problem != nil || !slices.Equal(got.Linked, []string{"0000:02:00.0", "0000:03:00.0"}) {
+	if got, problem := r.target("0000:02:00.0"); problem != nil ||
+		!slices.Equal(got.Linked, []string{"0000:02:00.0", "0000:03:00.0"}) {
 		t.Errorf("one of a fabric: %+v, %v", got, problem)
 	}
 }
@@ -74,7 +79,8 @@ func TestResetAgainst(t *testing.T) {
 	}
 	held := &reset{
 		parts: p, facts: kubelet, targets: []driver.ResetTarget{target},
-		agent: answering(t, "Fri, 02 Jan 2026 03:04:05 GMT", `{"`+id+`": [{"namespace": "ml", "pod": "train-0"}]}`, accel.Machine{}),
+		agent: answering(t, "Fri, 02 Jan 2026 03:04:05 GMT", `{"`+id+`": [{"namespace": "ml", "pod": "train-0"}]}`,
+			accel.Machine{}),
 	}
 	if got := reasons(held, plan); !slices.Contains(got, accel.InUse) || slices.Contains(got, accel.ProbeUnanswered) {
 		t.Errorf("a pod that has no process on it: %v", got)

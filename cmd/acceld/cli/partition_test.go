@@ -16,18 +16,28 @@ func divided() accel.Machine {
 	healthy := accel.Health{State: accel.Healthy, Since: now}
 	part := func(name string, h accel.Health) accel.Accelerator {
 		return accel.Accelerator{
-			ID: "0000:01:00.0-half-" + name, Parent: "0000:01:00.0", Profile: "half", Health: h, NUMANode: -1, Nodes: []accel.DeviceNode{{Path: "/dev/edu0" + name}},
+			ID: "0000:01:00.0-half-" + name, Parent: "0000:01:00.0", Profile: "half", Health: h, NUMANode: -1,
+			Nodes: []accel.DeviceNode{{Path: "/dev/edu0" + name}},
 		}
 	}
-	def := &accel.Definition{Kind: "qemu-edu", Resource: "qemu.org/edu", Partitions: &accel.Partitions{Profiles: []accel.Profile{{Name: "quarter"}}}}
+	def := &accel.Definition{
+		Kind: "qemu-edu", Resource: "qemu.org/edu",
+		Partitions: &accel.Partitions{Profiles: []accel.Profile{{Name: "quarter"}}},
+	}
 	return accel.Machine{
 		Taken: now, Want: accel.Want{Kubernetes: true, Kinds: map[string]*accel.Definition{"qemu-edu": def}},
 		Status: map[string]accel.Status{"qemu-edu": {State: accel.Ready, Sentence: "well"}},
 		Have: map[string]accel.Have{"qemu-edu": {
 			Accelerators: []accel.Accelerator{
-				{ID: "0000:01:00.0", Health: healthy, NUMANode: -1, Nodes: []accel.DeviceNode{{Path: "/dev/edu0"}}, Partitions: []accel.Accelerator{
-					part("p0", healthy), part("p1", accel.Health{State: accel.Unhealthy, Reason: accel.NodeMissing, Message: "no node", Since: now}),
-				}},
+				{
+					ID: "0000:01:00.0", Health: healthy, NUMANode: -1, Nodes: []accel.DeviceNode{{Path: "/dev/edu0"}},
+					Partitions: []accel.Accelerator{
+						part("p0", healthy), part("p1", accel.Health{
+							State: accel.Unhealthy, Reason: accel.NodeMissing,
+							Message: "no node", Since: now,
+						}),
+					},
+				},
 				{ID: "0000:02:00.0", Health: healthy, NUMANode: -1},
 			},
 			Plugin: accel.PluginHave{Registered: true, Allocatable: accel.Known(2)},

@@ -21,8 +21,8 @@ const (
 	stillEvery = 30 * time.Second
 )
 
-// view shows people how far the work is: on a terminal in one line that is kept up to date in its place, in a log in a line for each
-// stage that takes its time, now and then. What it returns must be closed.
+// view shows people how far the work is: on a terminal in one line that is kept up to date in its place, in a log in a
+// line for each stage that takes its time, now and then. What it returns must be closed.
 type view struct {
 	agent.Board
 	ctx     context.Context //nolint:containedctx // that of the command: whether it was interrupted
@@ -186,8 +186,10 @@ func prefix(p accel.Progress) string {
 // words say what a stage does.
 func words(s accel.Stage) string {
 	return map[accel.Stage]string{
-		accel.StageWait: "waiting for another acceld", accel.StagePull: "pulling", accel.StageCopy: "copying the source", accel.StageBuild: "building",
-		accel.StageFinish: "checking the modules", accel.StagePush: "pushing", accel.StageUnload: "unloading", accel.StageLoad: "loading",
+		accel.StageWait: "waiting for another acceld", accel.StagePull: "pulling",
+		accel.StageCopy: "copying the source", accel.StageBuild: "building",
+		accel.StageFinish: "checking the modules", accel.StagePush: "pushing", accel.StageUnload: "unloading",
+		accel.StageLoad:  "loading",
 		accel.StageProve: "proving",
 	}[s]
 }

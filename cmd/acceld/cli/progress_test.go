@@ -39,17 +39,26 @@ func TestWorking(t *testing.T) {
 		{
 			accel.Progress{Stage: accel.StagePull, What: "registry.example/edu:1", Kind: "qemu-edu"},
 			time.Second,
-			"qemu-edu: pulling, 1s: registry.example/edu:1", "qemu-edu: pulling took 1s", "qemu-edu: interrupted while pulling, after 1s: nothing was changed",
+			"qemu-edu: pulling, 1s: registry.example/edu:1", "qemu-edu: pulling took 1s",
+			"qemu-edu: interrupted while pulling, after 1s: nothing was changed",
 		},
 		{
-			accel.Progress{Stage: accel.StagePull, What: "registry.example/edu@sha256:ab", Done: 20_400_000, Total: 95_000_000},
+			accel.Progress{
+				Stage: accel.StagePull, What: "registry.example/edu@sha256:ab", Done: 20_400_000,
+				Total: 95_000_000,
+			},
 			10 * time.Second,
-			"pulling, 20.4 of 95.0 MB, 10s, ~37s left: registry.example/edu@sha256:ab", "pulling took 10s, 20.4 of 95.0 MB", "interrupted while pulling, after 10s: nothing was changed",
+			"pulling, 20.4 of 95.0 MB, 10s, ~37s left: registry.example/edu@sha256:ab",
+			"pulling took 10s, 20.4 of 95.0 MB", "interrupted while pulling, after 10s: nothing was changed",
 		},
 		{
-			accel.Progress{Stage: accel.StagePull, Done: 1_000_000, Total: 95_000_000, Attempt: 2, Again: now.Add(-time.Second), Problem: "nothing came for 30s\x1b[2J"},
+			accel.Progress{
+				Stage: accel.StagePull, Done: 1_000_000, Total: 95_000_000, Attempt: 2,
+				Again: now.Add(-time.Second), Problem: "nothing came for 30s\x1b[2J",
+			},
 			80 * time.Second,
-			"pulling, 1.0 of 95.0 MB, 1m20s, attempt 2 because nothing came for 30s [2J", "pulling failed after 1m20s: nothing came for 30s [2J", "",
+			"pulling, 1.0 of 95.0 MB, 1m20s, attempt 2 because nothing came for 30s [2J",
+			"pulling failed after 1m20s: nothing came for 30s [2J", "",
 		},
 		{
 			accel.Progress{Stage: accel.StagePull, Done: 95_000_000, Total: 95_000_000},
@@ -59,17 +68,23 @@ func TestWorking(t *testing.T) {
 		{
 			accel.Progress{Stage: accel.StagePush, Done: 1_000_000},
 			3 * time.Second,
-			"pushing, 1.0 MB, 3s", "pushing took 3s, 1.0 MB", "interrupted while pushing, after 3s: the driver is in the store and not published",
+			"pushing, 1.0 MB, 3s", "pushing took 3s, 1.0 MB",
+			"interrupted while pushing, after 3s: the driver is in the store and not published",
 		},
 		{
 			accel.Progress{Stage: accel.StageCopy, What: "/usr/src/edu-1.0.0", Step: 1},
 			3 * time.Second,
-			"copying the source, step 1, 3s: /usr/src/edu-1.0.0", "copying the source took 3s", "interrupted while copying the source, after 3s: nothing was changed",
+			"copying the source, step 1, 3s: /usr/src/edu-1.0.0", "copying the source took 3s",
+			"interrupted while copying the source, after 3s: nothing was changed",
 		},
 		{
-			accel.Progress{Stage: accel.StageBuild, What: "CC [M] nv.o", Step: 3, Steps: 4, Done: 60, Total: 240, Guessed: true},
+			accel.Progress{
+				Stage: accel.StageBuild, What: "CC [M] nv.o", Step: 3, Steps: 4, Done: 60, Total: 240,
+				Guessed: true,
+			},
 			time.Minute,
-			"building, step 3 of 4, 60 of ~240 commands, 1m0s, ~3m0s left: CC [M] nv.o", "building took 1m0s, 60 of ~240 commands", "",
+			"building, step 3 of 4, 60 of ~240 commands, 1m0s, ~3m0s left: CC [M] nv.o",
+			"building took 1m0s, 60 of ~240 commands", "",
 		},
 		{
 			accel.Progress{Stage: accel.StageBuild, What: "make", Step: 2, Steps: 3, Done: 1},
@@ -84,12 +99,14 @@ func TestWorking(t *testing.T) {
 		{
 			accel.Progress{Stage: accel.StageLoad, What: "edu", Total: 2, Done: 1},
 			4 * time.Second,
-			"loading, 1 of 2 modules, 4s: edu", "loading took 4s, 1 of 2 modules", "interrupted while loading, after 4s: the same command goes on from there",
+			"loading, 1 of 2 modules, 4s: edu", "loading took 4s, 1 of 2 modules",
+			"interrupted while loading, after 4s: the same command goes on from there",
 		},
 		{
 			accel.Progress{Stage: accel.StageWait, What: "process 17 (acceld)"},
 			4 * time.Second,
-			"waiting for another acceld, 4s: process 17 (acceld)", "waiting for another acceld took 4s", "interrupted while waiting for another acceld, after 4s: nothing was changed",
+			"waiting for another acceld, 4s: process 17 (acceld)", "waiting for another acceld took 4s",
+			"interrupted while waiting for another acceld, after 4s: nothing was changed",
 		},
 		{accel.Progress{Stage: accel.StageProve}, -time.Second, "proving, 0s", "proving took 0s", ""}, // another clock
 	} {
@@ -107,7 +124,10 @@ func TestWorking(t *testing.T) {
 	if got := interruption(nil, now); got != "interrupted: nothing was changed" {
 		t.Error(got)
 	}
-	for _, s := range []accel.Stage{accel.StageWait, accel.StagePull, accel.StageCopy, accel.StageBuild, accel.StageFinish, accel.StagePush, accel.StageUnload, accel.StageLoad, accel.StageProve} {
+	for _, s := range []accel.Stage{
+		accel.StageWait, accel.StagePull, accel.StageCopy, accel.StageBuild,
+		accel.StageFinish, accel.StagePush, accel.StageUnload, accel.StageLoad, accel.StageProve,
+	} {
 		if words(s) == "" {
 			t.Errorf("nobody says what %q is", s)
 		}
@@ -126,8 +146,14 @@ func TestProgressOnTerminal(t *testing.T) {
 	v := still(t.Context(), x.slave)
 	out := v.out(x.slave)
 	since := time.Now()
-	pull := accel.Progress{Kind: "qemu-edu", Stage: accel.StagePull, What: "registry.example/drivers/edu@sha256:0123456789abcdef0123456789abcdef", Since: since}
-	build := accel.Progress{Kind: "qemu-edu", Stage: accel.StageBuild, Step: 2, Steps: 3, What: "make", Since: since.Add(-90 * time.Second)}
+	pull := accel.Progress{
+		Kind: "qemu-edu", Stage: accel.StagePull,
+		What: "registry.example/drivers/edu@sha256:0123456789abcdef0123456789abcdef", Since: since,
+	}
+	build := accel.Progress{
+		Kind: "qemu-edu", Stage: accel.StageBuild, Step: 2, Steps: 3, What: "make",
+		Since: since.Add(-90 * time.Second),
+	}
 	with := func(p accel.Progress, change func(*accel.Progress)) accel.Progress {
 		change(&p)
 		return p
@@ -137,16 +163,32 @@ func TestProgressOnTerminal(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{"a pull begins", func() { v.note(pull); v.draw(since) }, "qemu-edu: pulling, 0s: registry.example/drivers/edu@sha256:0123456789"},
+		{"a pull begins", func() {
+			v.note(pull)
+			v.draw(since)
+		}, "qemu-edu: pulling, 0s: registry.example/drivers/edu@sha256:0123456789"},
 		{"bytes", func() {
 			v.note(with(pull, func(p *accel.Progress) { p.Done, p.Total = 23_800_000, 95_000_000 }))
 			v.draw(since.Add(8 * time.Second))
 		}, "qemu-edu: pulling, 23.8 of 95.0 MB, 8s, ~24s left: registry.example/d"},
-		{"a line of the log goes above", func() { fmt.Fprintln(v.console, "level=INFO msg=hello") }, "level=INFO msg=hello"},
-		{"and the line comes back", func() { v.draw(since.Add(9 * time.Second)) }, "level=INFO msg=hello\nqemu-edu: pulling, 23.8 of 95.0 MB, 9s, ~27s left: registry.example/d"},
-		{"the terminal becomes narrower", func() { x.resize(t, 40, 8); v.draw(since.Add(9 * time.Second)) }, "qemu-edu: pulling, 23.8 of 95.0 MB, 9"},
-		{"and wider", func() { x.resize(t, 72, 8); v.draw(since.Add(9 * time.Second)) }, "qemu-edu: pulling, 23.8 of 95.0 MB, 9s, ~27s left: registry.example/d"},
-		{"the pull is over before anybody reads it", func() { v.note(with(pull, func(p *accel.Progress) { p.Ended = true })); v.draw(since) }, ""},
+		{"a line of the log goes above", func() {
+			fmt.Fprintln(v.console, "level=INFO msg=hello")
+		}, "level=INFO msg=hello"},
+		{"and the line comes back", func() {
+			v.draw(since.Add(9 * time.Second))
+		}, "level=INFO msg=hello\nqemu-edu: pulling, 23.8 of 95.0 MB, 9s, ~27s left: registry.example/d"},
+		{"the terminal becomes narrower", func() {
+			x.resize(t, 40, 8)
+			v.draw(since.Add(9 * time.Second))
+		}, "qemu-edu: pulling, 23.8 of 95.0 MB, 9"},
+		{"and wider", func() {
+			x.resize(t, 72, 8)
+			v.draw(since.Add(9 * time.Second))
+		}, "qemu-edu: pulling, 23.8 of 95.0 MB, 9s, ~27s left: registry.example/d"},
+		{"the pull is over before anybody reads it", func() {
+			v.note(with(pull, func(p *accel.Progress) { p.Ended = true }))
+			v.draw(since)
+		}, ""},
 		{"a build begins", func() { v.note(build); v.draw(since) }, "qemu-edu: building, step 2 of 3, 1m30s: make"},
 		{"commands, of as many as the last time", func() {
 			build.Done, build.Total, build.Guessed, build.What = 120, 240, true, "CC [M] nvidia/nv-p2p.o"
@@ -154,7 +196,10 @@ func TestProgressOnTerminal(t *testing.T) {
 			v.draw(since)
 		}, "qemu-edu: building, step 2 of 3, 120 of ~240 commands, 1m30s, ~1m30s"},
 		{"another kind at the same time", func() {
-			v.note(accel.Progress{Kind: "example-npu", Stage: accel.StageLoad, Total: 3, Done: 1, What: "npu", Since: since})
+			v.note(accel.Progress{
+				Kind: "example-npu", Stage: accel.StageLoad, Total: 3, Done: 1, What: "npu",
+				Since: since,
+			})
 			v.draw(since.Add(time.Second))
 		}, "example-npu: loading, 1 of 3 modules, 1s: npu"},
 		{"which is soon over", func() {
@@ -170,15 +215,20 @@ func TestProgressOnTerminal(t *testing.T) {
 		}, "example-npu: driver 2 present\nqemu-edu: building took 1m30s, 242 commands"},
 	} {
 		step.do()
-		x.until(t, step.what+", want\n"+step.want, func(text string, _ map[string]bool) bool { return text == step.want })
+		x.until(t, step.what+", want\n"+step.want, func(text string, _ map[string]bool) bool {
+			return text == step.want
+		})
 	}
 	v.note(pull)
 	v.draw(since)
 	v.console.show("")
-	x.until(t, "nothing stays", func(text string, _ map[string]bool) bool { return strings.HasSuffix(text, "242 commands") })
+	x.until(t, "nothing stays", func(text string, _ map[string]bool) bool {
+		return strings.HasSuffix(text, "242 commands")
+	})
 }
 
-// TestProgressInLog: a log gets a line when a stage has taken its time, one now and then, and one at the end; what is quick none.
+// TestProgressInLog: a log gets a line when a stage has taken its time, one now and then, and one at the end; what is
+// quick none.
 func TestProgressInLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -219,8 +269,8 @@ qemu-edu: building took 1m10s, 69 commands
 	})
 }
 
-// TestInterrupted: the error of an interrupted command says what was at work, whatever the driver made of it, and one that was not
-// interrupted has the driver's words.
+// TestInterrupted: the error of an interrupted command says what was at work, whatever the driver made of it, and one
+// that was not interrupted has the driver's words.
 func TestInterrupted(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, last func(v *view, cancel func())
@@ -235,8 +285,14 @@ func TestInterrupted(t *testing.T) {
 				cancel()
 			},
 			func(v *view, _ func()) {
-				v.note(accel.Progress{Kind: "qemu-edu", Stage: accel.StageBuild, Since: time.Now().Add(-34 * time.Second), Ended: true, Problem: "called off"})
-				v.note(accel.Progress{Kind: "qemu-edu", Stage: accel.StageCopy, Since: time.Now(), Ended: true, Problem: "later"})
+				v.note(accel.Progress{
+					Kind: "qemu-edu", Stage: accel.StageBuild,
+					Since: time.Now().Add(-34 * time.Second), Ended: true, Problem: "called off",
+				})
+				v.note(accel.Progress{
+					Kind: "qemu-edu", Stage: accel.StageCopy, Since: time.Now(), Ended: true,
+					Problem: "later",
+				})
 			},
 			"qemu-edu: interrupted while building, after 34s: nothing was changed",
 		},
@@ -290,7 +346,8 @@ func TestFollowedProgress(t *testing.T) {
 	x := newTerminal(t, 80, 6)
 	when := time.Now().UTC().Round(0)
 	at := &agent.Board{}
-	m := stood(accel.Status{State: accel.DriverMissing}, accel.Have{Driver: accel.DriverHave{Upgrade: &accel.Upgrade{Phase: accel.UpgradePreparing}}}).Machine
+	m := stood(accel.Status{State: accel.DriverMissing},
+		accel.Have{Driver: accel.DriverHave{Upgrade: &accel.Upgrade{Phase: accel.UpgradePreparing}}}).Machine
 	kind := sorted(m.Status)[0]
 	def := accel.Definition{Kind: kind}
 	def.Driver.Upgrade.Asked = when
@@ -302,7 +359,9 @@ func TestFollowedProgress(t *testing.T) {
 		defer mu.Unlock()
 		_ = json.NewEncoder(w).Encode(m)
 	})
-	mux.HandleFunc("/v1/progress", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(at.List()) })
+	mux.HandleFunc("/v1/progress", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(at.List())
+	})
 	socket := filepath.Join(t.TempDir(), "s")
 	var c net.ListenConfig
 	l, err := c.Listen(t.Context(), "unix", socket)
@@ -322,7 +381,9 @@ func TestFollowedProgress(t *testing.T) {
 		return strings.Contains(text, kind+": preparing\n"+kind+": pulling, 1.0 of 2.0 MB, ")
 	})
 	at.Note(accel.Progress{Kind: kind, Stage: accel.StagePull, Ended: true})
-	x.until(t, "the end of the pull", func(text string, _ map[string]bool) bool { return !strings.Contains(text, "pulling") })
+	x.until(t, "the end of the pull", func(text string, _ map[string]bool) bool {
+		return !strings.Contains(text, "pulling")
+	})
 	mu.Lock()
 	m.Have[kind] = accel.Have{Driver: accel.DriverHave{Right: true, Version: "2.0.0"}}
 	m.Status[kind] = accel.Status{State: accel.Ready}
@@ -374,7 +435,9 @@ func TestCommandInterrupted(t *testing.T) {
 			if err == nil || time.Since(began) > 10*time.Second {
 				t.Fatalf("%v after %v: %s%s", err, time.Since(began), out.String(), errs.String())
 			}
-			if want := regexp.MustCompile(`^qemu-edu: interrupted while pulling, after [0-9]+s: nothing was changed$`); !json && (!want.MatchString(err.Error()) || out.Len() > 0) {
+			if want := regexp.MustCompile(
+				`^qemu-edu: interrupted while pulling, after [0-9]+s: nothing was changed$`); !json &&
+				(!want.MatchString(err.Error()) || out.Len() > 0) {
 				t.Errorf("%v, want %q, and on standard output %q", err, want, out.String())
 			}
 			if json && !strings.Contains(out.String(), `"ready": false`) {

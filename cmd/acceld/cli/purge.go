@@ -40,7 +40,10 @@ nothing was left.`,
 			if err != nil {
 				return err
 			}
-			outcomes, problem := purge.Run(cmd.Context(), p.Setup, purge.Options{DryRun: dry, KeepDrivers: keep, Runtime: r})
+			outcomes, problem := purge.Run(cmd.Context(), p.Setup, purge.Options{
+				DryRun: dry, KeepDrivers: keep,
+				Runtime: r,
+			})
 			if err := printPurge(cmd.OutOrStdout(), format, dry, outcomes); err != nil {
 				return err
 			}
@@ -59,7 +62,8 @@ nothing was left.`,
 	format.flag(cmd)
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be done, change nothing")
 	cmd.Flags().BoolVar(&keep, "keep-drivers", false, "leave the kernel modules loaded")
-	cmd.Flags().BoolVar(&stay, "stay", false, "where nothing was left, wait for a signal rather than end: for a pod that would be started again")
+	cmd.Flags().BoolVar(&stay, "stay", false,
+		"where nothing was left, wait for a signal rather than end: for a pod that would be started again")
 	return cmd
 }
 
@@ -99,7 +103,8 @@ func printPurge(out io.Writer, format outputFormat, dry bool, outcomes []ledger.
 	case dry:
 		fmt.Fprintln(&b, "nothing was changed: this is what a purge would do")
 	default:
-		fmt.Fprintln(&b, "the programs, the units and /etc/acceld are the package's: remove them with the package manager")
+		fmt.Fprintln(&b,
+			"the programs, the units and /etc/acceld are the package's: remove them with the package manager")
 	}
 	return printPage(out, b.String())
 }

@@ -11,11 +11,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A report is made of things that hold no secrets as a rule. Rules have exceptions: a proxy with a password, a registry that
-// repeats a token in its error, a driver's log. So every byte of a report goes through redactor.text, which takes out
-
-//   - the very secrets that this host has where acceld knows to look: credentials of registries, of the kubeconfig, of the pod,
-//     of the kubelet;
+// A report is made of things that hold no secrets as a rule. Rules have exceptions: a proxy with a password, a registry
+// that repeats a token in its error, a driver's log. So every byte of a report goes through redactor.text, which takes
+// out
+//
+//   - the very secrets that this host has where acceld knows to look: credentials of registries, of the kubeconfig, of
+//     the pod, of the kubelet;
 //   - what has the form of one: blocks of PEM, tokens of services, the values of names such as password, users in URLs;
 //   - long runs of characters that look drawn by chance.
 //
@@ -75,7 +76,8 @@ func (r *redactor) walk(name string, v any) {
 	}
 }
 
-// words are what the names of secrets end in. Of credentials, keys and certificates acceld's own files have the paths; those stay.
+// words are what the names of secrets end in. Of credentials, keys and certificates acceld's own files have the paths;
+// those stay.
 const (
 	secretWords = `pass(?:wd|word|phrase)|(?:\b|[_.-])pass|(?-i:[a-z]Pass)|secret|token|bearer|authorization|cookie|session|api[-_]?key|access[-_]?key|private[-_]?key|client-key-data|client-certificate-data|certificate-authority-data|dockerconfig(?:json)?|auth` //nolint:gosec // names of secrets, and none
 	pathWords   = `credentials?|client-key|client-certificate|certificate-authority`
@@ -97,9 +99,13 @@ func longForms() []form {
 	return []form{
 		// A block without an end was cut: its lines are those of base64, or one where line ends are escaped.
 		{regexp.MustCompile(`-----BEGIN ([A-Z0-9 ]+)-----(?s:.*?)-----END [A-Z0-9 ]+-----`), "[redacted: $1]"},
-		{regexp.MustCompile(`(?m)-----BEGIN ([A-Z0-9 ]+)-----[^\n"]*(?:\n[ \t]*[A-Za-z0-9+/=:, -]+$)*`), "[redacted: $1]"},
+		{
+			regexp.MustCompile(`(?m)-----BEGIN ([A-Z0-9 ]+)-----[^\n"]*(?:\n[ \t]*[A-Za-z0-9+/=:, -]+$)*`),
+			"[redacted: $1]",
+		},
 		// password: with the lines below it.
-		{regexp.MustCompile(`(?im)(^[ \t]*(?:- )?["']?[\w.-]*(?:` + secretWords + `)["']?[ \t]*:[ \t]*)[|>][-+0-9]*[ \t]*\n(?:[ \t]+[^\n]*\n?)+`), "${1}[redacted]\n"},
+		{regexp.MustCompile(`(?im)(^[ \t]*(?:- )?["']?[\w.-]*(?:` + secretWords +
+			`)["']?[ \t]*:[ \t]*)[|>][-+0-9]*[ \t]*\n(?:[ \t]+[^\n]*\n?)+`), "${1}[redacted]\n"},
 	}
 }
 
@@ -118,15 +124,25 @@ func forms() []form {
 		{regexp.MustCompile(`(?i)(\\+"` + name + `\\+"\s*:\s*\\+")(?:[^"\\]|\\\\\\"|\\\\[^"\\])+`), "${1}[redacted]"},
 		// password: …, also where line ends are escaped; {password: …}.
 		{regexp.MustCompile(`(?i)(` + name + `\s*:\s*)[|>][-+0-9]*\s*(?:\\n[ \t]+[^\\"\n]*)+`), "${1}[redacted]"},
-		{regexp.MustCompile(`(?im)(^[ \t]*(?:- )?["']?` + name + `["']?[ \t]*:[ \t]+)[^\s{\[][^\n]*`), "${1}[redacted]"},
-		{regexp.MustCompile(`(?im)(^[ \t]*(?:- )?["']?` + path + `["']?[ \t]*:[ \t]+["']?)[^\s{\["'/][^\n]*`), "${1}[redacted]"},
+		{
+			regexp.MustCompile(`(?im)(^[ \t]*(?:- )?["']?` + name + `["']?[ \t]*:[ \t]+)[^\s{\[][^\n]*`),
+			"${1}[redacted]",
+		},
+		{
+			regexp.MustCompile(`(?im)(^[ \t]*(?:- )?["']?` + path + `["']?[ \t]*:[ \t]+["']?)[^\s{\["'/][^\n]*`),
+			"${1}[redacted]",
+		},
 		{regexp.MustCompile(`(?i)([{,]\s*["']?` + name + `["']?\s*:\s*)[^\s"',}][^,}\n]*`), "${1}[redacted]"},
 		// PASSWORD=…, --password=… and --password …
 		{regexp.MustCompile(`(?i)(\b` + name + `=["']?)[^\s"'&,;\[]+`), "${1}[redacted]"},
 		{regexp.MustCompile(`(?i)(--` + name + `\s+["']?)[^\s"'&,;\[-][^\s"'&,;]*`), "${1}[redacted]"},
 		{regexp.MustCompile(`(?i)\b(` + name + `: ?["']?)[^\s"',;\[{]{6,}`), "${1}[redacted]"}, // in a sentence
 		// Of clouds and forges, and of bootstrapping kubelets.
-		{regexp.MustCompile(`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bxox[abprs]-[\w-]{10,}|\bdckr_pat_[\w-]{16,}`), "[redacted: token]"},
+		{
+			regexp.MustCompile(
+				`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bxox[abprs]-[\w-]{10,}|\bdckr_pat_[\w-]{16,}`),
+			"[redacted: token]",
+		},
 		{regexp.MustCompile(bootstrapToken), "[redacted: token]"},
 	}
 }
@@ -161,11 +177,13 @@ func (r *redactor) text(s string) string {
 	})
 }
 
-// suspicious reports whether one of the forms, but for the one of bootstrapToken, can be in a line: without one of these words none is. It saves seconds for each megabyte.
+// suspicious reports whether one of the forms, but for the one of bootstrapToken, can be in a line: without one of
+// these words none is. It saves seconds for each megabyte.
 func suspicious(line string) bool {
 	line = strings.ToLower(line)
 	return slices.ContainsFunc([]string{
-		"pass", "secret", "token", "bearer", "basic", "authorization", "cookie", "session", "key", "certificate", "dockerconfig", "auth", "credential",
+		"pass", "secret", "token", "bearer", "basic", "authorization", "cookie", "session", "key", "certificate",
+		"dockerconfig", "auth", "credential",
 		"eyj", "://", "akia", "asia", "gh", "glpat", "xox", "dckr",
 	}, func(word string) bool { return strings.Contains(line, word) })
 }
@@ -173,8 +191,8 @@ func suspicious(line string) bool {
 // bootstrapToken is how those of kubeadm look.
 const bootstrapToken = `\b[a-z0-9]{6}\.[a-z0-9]{16}\b` //nolint:gosec // a form, and no token
 
-// random reports whether a long run of characters looks drawn by chance, such as a key in base64. Digests and ids in hexadecimal
-// digits, paths, and names of several words are kept.
+// random reports whether a long run of characters looks drawn by chance, such as a key in base64. Digests and ids in
+// hexadecimal digits, paths, and names of several words are kept.
 func random(word string) bool {
 	longest, upper, lower, digit := 0, 0, 0, 0
 	for part := range strings.FieldsFuncSeq(word, func(c rune) bool { return c == '/' || c == '-' || c == '_' }) {

@@ -15,32 +15,81 @@ func planted() []struct{ name, text, secret, stays string } {
 	)
 	quoted := func(s string) string { b, _ := json.Marshal(s); return string(b) }
 	return []struct{ name, text, secret, stays string }{
-		{"key in PEM", "sign:\n  " + strings.ReplaceAll(pem, "\n", "\n  ") + "\nhash: sha256", "PlantedKey", "hash: sha256"},
-		{"certificate in PEM", "ca: |\n-----BEGIN CERTIFICATE-----\nMIIDplanted\n-----END CERTIFICATE-----\nnode: gpu-17", "MIIDplanted", "node: gpu-17"},
-		{"PEM in JSON", `{"message": ` + quoted(pem) + `, "reason": "KeyUnknown"}`, "PlantedKey", `"reason": "KeyUnknown"`},
-		{"PEM without an end", "log\n-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEplanted\nq8mNplanted\n\nnext line", "planted", "next line"},
-		{"token of a service account", "the API server says: invalid bearer token " + jwt + " (401)", "c2lnbmF0dXJl", "the API server says"},
+		{
+			"key in PEM", "sign:\n  " + strings.ReplaceAll(pem, "\n", "\n  ") + "\nhash: sha256", "PlantedKey",
+			"hash: sha256",
+		},
+		{
+			"certificate in PEM",
+			"ca: |\n-----BEGIN CERTIFICATE-----\nMIIDplanted\n-----END CERTIFICATE-----\nnode: gpu-17", "MIIDplanted",
+			"node: gpu-17",
+		},
+		{
+			"PEM in JSON", `{"message": ` + quoted(pem) + `, "reason": "KeyUnknown"}`, "PlantedKey",
+			`"reason": "KeyUnknown"`,
+		},
+		{
+			"PEM without an end", "log\n-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEplanted\nq8mNplanted\n\nnext line",
+			"planted", "next line",
+		},
+		{
+			"token of a service account", "the API server says: invalid bearer token " + jwt + " (401)", "c2lnbmF0dXJl",
+			"the API server says",
+		},
 		{"header", "GET /v2/ Authorization: Bearer abcdefgh12345678 answered 403", "abcdefgh12345678", "answered 403"},
 		{"basic header", "Authorization: Basic dXNlcjpodW50ZXIy", "dXNlcjpodW50ZXIy", "Authorization"},
-		{"proxy with a password", "proxy: http://svc:hunter2hunter2@proxy.example:3128", "hunter2hunter2", "@proxy.example:3128"},
-		{"proxy in a message", `Get "https://user:p%40ss@registry.example/v2/": dial tcp: timeout`, "p%40ss", "registry.example/v2/"},
+		{
+			"proxy with a password", "proxy: http://svc:hunter2hunter2@proxy.example:3128", "hunter2hunter2",
+			"@proxy.example:3128",
+		},
+		{
+			"proxy in a message", `Get "https://user:p%40ss@registry.example/v2/": dial tcp: timeout`, "p%40ss",
+			"registry.example/v2/",
+		},
 		{"YAML", "kubernetes:\n  password: hunter2 and more\n  node: gpu-17", "hunter2 and more", "node: gpu-17"},
 		{"quoted YAML", "registry-token: 'hunter2-quoted'\nnode: gpu-17", "hunter2-quoted", "node: gpu-17"},
 		{"YAML block", "password: |\n  hunter2-block\n  and-more\nnode: gpu-17", "hunter2-block", "node: gpu-17"},
 		{"flow YAML", "auth: {user: svc, password: hunter2flow}", "hunter2flow", "user: svc"},
 		{"password that begins as a path", "password: /hunter2slash", "hunter2slash", "password"},
-		{"JSON", `{"auths": {"registry.example": {"auth": "c3ZjOnBsYW50ZWQ="}}, "node": "gpu-17"}`, "c3ZjOnBsYW50ZWQ=", `"node": "gpu-17"`},
-		{"JSON with an escaped quote", `{"password": "hunt\"er2rest", "node": "gpu-17"}`, "er2rest", `"node": "gpu-17"`},
-		{"JSON in JSON", `{"message": "cannot use {\"identitytoken\": \"hunter2inner\"}: no", "node": "gpu-17"}`, "hunter2inner", `"node": "gpu-17"`},
-		{"kubeconfig", "users:\n- user:\n    client-key-data: LS0tLS1CRUdJTiBwbGFudGVk\n    token: planted.token.x\n- name: kubelet", "LS0tLS1CRUdJTiBwbGFudGVk", "name: kubelet"},
+		{
+			"JSON", `{"auths": {"registry.example": {"auth": "c3ZjOnBsYW50ZWQ="}}, "node": "gpu-17"}`,
+			"c3ZjOnBsYW50ZWQ=",
+			`"node": "gpu-17"`,
+		},
+		{
+			"JSON with an escaped quote", `{"password": "hunt\"er2rest", "node": "gpu-17"}`, "er2rest",
+			`"node": "gpu-17"`,
+		},
+		{
+			"JSON in JSON", `{"message": "cannot use {\"identitytoken\": \"hunter2inner\"}: no", "node": "gpu-17"}`,
+			"hunter2inner", `"node": "gpu-17"`,
+		},
+		{
+			"kubeconfig",
+			"users:\n- user:\n    client-key-data: LS0tLS1CRUdJTiBwbGFudGVk\n    token: planted.token.x\n- name: kubelet",
+			"LS0tLS1CRUdJTiBwbGFudGVk", "name: kubelet",
+		},
 		{"environment", "REGISTRY_PASSWORD=hunter2env NODE_NAME=gpu-17", "hunter2env", "NODE_NAME=gpu-17"},
-		{"command line", "kubelet --token hunter2flag --root-dir=/var/lib/kubelet", "hunter2flag", "--root-dir=/var/lib/kubelet"},
+		{
+			"command line", "kubelet --token hunter2flag --root-dir=/var/lib/kubelet", "hunter2flag",
+			"--root-dir=/var/lib/kubelet",
+		},
 		{"command line with =", "kubelet --bootstrap-token=hunter2flag --v=2", "hunter2flag", "--v=2"},
 		{"bootstrap token", "joined with abcdef.0123456789abcdef at 10:00", "0123456789abcdef", "at 10:00"},
 		{"cloud key", "AKIAIOSFODNN7EXAMPLE in region eu-1", "AKIAIOSFODNN7EXAMPLE", "region eu-1"},
-		{"forge token", "clone with ghp_abcdefghijklmnopqrstuvwxyz0123456789 failed", "ghp_abcdefghijklmnopqrstuvwxyz", "failed"},
-		{"drawn by chance", "the driver says q8mN0Zx3yW5uT7kR2pL9sD4fG6hJ1aVbXc and stops", "q8mN0Zx3yW5uT7kR2pL9", "and stops"},
-		{"short names", "db-pass: hunter2short1\ndbPass=hunter2short2\n{\"pass\": \"hunter2short3\"}\ngpu-17", "hunter2short", "gpu-17"},
+		{
+			"forge token", "clone with ghp_abcdefghijklmnopqrstuvwxyz0123456789 failed",
+			"ghp_abcdefghijklmnopqrstuvwxyz",
+			"failed",
+		},
+		{
+			"drawn by chance", "the driver says q8mN0Zx3yW5uT7kR2pL9sD4fG6hJ1aVbXc and stops", "q8mN0Zx3yW5uT7kR2pL9",
+			"and stops",
+		},
+		{
+			"short names", "db-pass: hunter2short1\ndbPass=hunter2short2\n{\"pass\": \"hunter2short3\"}\ngpu-17",
+			"hunter2short", "gpu-17",
+		},
 		{"kernel log", "[    1.2] <6> npu: firmware password=hunter2kmsg accepted", "hunter2kmsg", "accepted"},
 	}
 }
@@ -63,7 +112,8 @@ func TestRedaction(t *testing.T) {
 func TestReportRendered(t *testing.T) {
 	var sections []section
 	for _, c := range planted() {
-		sections = append(sections, section{c.name, c.text}, section{c.name + " as JSON", asText(map[string]string{"message": c.text})})
+		sections = append(sections, section{c.name, c.text},
+			section{c.name + " as JSON", asText(map[string]string{"message": c.text})})
 	}
 	got := render(&redactor{}, sections)
 	for _, c := range planted() {
@@ -79,11 +129,13 @@ func TestReportRendered(t *testing.T) {
 // TestKnownSecrets: the credentials of the host itself are found wherever they stand, whatever they look like.
 func TestKnownSecrets(t *testing.T) {
 	var r redactor
-	r.learns([]byte(`{"auths": {"registry.example": {"auth": "` + base64.StdEncoding.EncodeToString([]byte("svc:correct horse")) + `"}}}`))
+	r.learns([]byte(`{"auths": {"registry.example": {"auth": "` +
+		base64.StdEncoding.EncodeToString([]byte("svc:correct horse")) + `"}}}`))
 	r.learns([]byte("users:\n- user:\n    token: plain-words-here\n    client-key: /etc/kubernetes/pki/key.pem\n"))
 	r.learns([]byte("only-a-token\n"))
 	r.knows("short", "a\"quote and more")
-	got := r.text(`the registry says "correct horse", svc, plain-words-here, only-a-token, a short way, /etc/kubernetes/pki/key.pem, a\"quote and more`)
+	got := r.text(
+		`the registry says "correct horse", svc, plain-words-here, only-a-token, a short way, /etc/kubernetes/pki/key.pem, a\"quote and more`)
 	for _, secret := range []string{"correct horse", "plain-words-here", "only-a-token", "quote and more"} {
 		if strings.Contains(got, secret) {
 			t.Errorf("%q is in %q", secret, got)
@@ -94,8 +146,8 @@ func TestKnownSecrets(t *testing.T) {
 	}
 }
 
-// TestSecretInASecret: of a secret that has another one in it, such as a password that was made longer, no part is left, whichever is
-// learned first.
+// TestSecretInASecret: of a secret that has another one in it, such as a password that was made longer, no part is
+// left, whichever is learned first.
 func TestSecretInASecret(t *testing.T) {
 	for _, longer := range []string{"plain-words-and-more", "more-plain-words", "more-plain-words-still"} {
 		for _, order := range [][]string{{"plain-words", longer}, {longer, "plain-words"}} {
@@ -103,7 +155,8 @@ func TestSecretInASecret(t *testing.T) {
 			for _, secret := range order {
 				r.learns([]byte(secret))
 			}
-			if got, want := r.text("the registry refuses "+longer+", and plain-words too"), "the registry refuses [redacted], and [redacted] too"; got != want {
+			if got, want := r.text("the registry refuses "+longer+", and plain-words too"),
+				"the registry refuses [redacted], and [redacted] too"; got != want {
 				t.Errorf("with %q: %q, want %q", order, got, want)
 			}
 		}
@@ -117,10 +170,13 @@ func TestKept(t *testing.T) {
 		"buildID 8c1f5d7e9a3b2c4d6e8f0a1b2c3d4e5f60718293",
 		"/var/lib/acceld/kmod/6.1.0-47-amd64/qemu-edu/0f1e2d3c4b5a69788796a5b4c3d2e1f0/edu.ko",
 		"0000:18:00.0", "gpu-17.example.com", "render-7c9d8b5f6d-x2x5q", "linux-headers-6.1.0-47-amd64",
-		"credentials: /etc/acceld/config.json", "keys: [/etc/acceld/drivers.pub]", "sign: {key: /etc/acceld/mok.key, certificate: /etc/acceld/mok.pem, hash: sha256}",
-		`"bootID": "6f1f0a53-0f5b-4c52-9d3e-0f6a2f9c7c11"`, "accelerator_ecc_uncorrected_errors_total{accelerator_id=\"0000:18:00.0\"} 0",
+		"credentials: /etc/acceld/config.json", "keys: [/etc/acceld/drivers.pub]",
+		"sign: {key: /etc/acceld/mok.key, certificate: /etc/acceld/mok.pem, hash: sha256}",
+		`"bootID": "6f1f0a53-0f5b-4c52-9d3e-0f6a2f9c7c11"`,
+		"accelerator_ecc_uncorrected_errors_total{accelerator_id=\"0000:18:00.0\"} 0",
 		"GPU-5fd4f087-86f3-7a43-b711-4771313afc50", "image: registry.example/drivers/{{.HardwareResource}}",
-		"[    0.257788] <6> Speculative Store Bypass: Mitigation: disabled via prctl", "[    3.1] <6> audit: type=2000 audit(1.0:1): state=initialized audit_enabled=0",
+		"[    0.257788] <6> Speculative Store Bypass: Mitigation: disabled via prctl",
+		"[    3.1] <6> audit: type=2000 audit(1.0:1): state=initialized audit_enabled=0",
 		"#1 SMP PREEMPT_DYNAMIC Debian 6.1.147-1 (2025-08-02)",
 	} {
 		if got := (&redactor{}).text(text); got != text {

@@ -29,8 +29,8 @@ const (
 // section is a part of a report.
 type section struct{ title, text string }
 
-// report writes what is known about this host into a file of its own process, for root alone. It may stand in for nothing that is
-// there already but an earlier report.
+// report writes what is known about this host into a file of its own process, for root alone. It may stand in for
+// nothing that is there already but an earlier report.
 func (c *common) report(cmd *cobra.Command, file string, findings []finding) error {
 	own, err := host.New("/")
 	if err != nil {
@@ -47,7 +47,8 @@ func (c *common) report(cmd *cobra.Command, file string, findings []finding) err
 	}
 	hide := &redactor{}
 	sections := []section{
-		{"program", fmt.Sprintf("acceld %s, %s, host root %s", version(), time.Now().UTC().Format(time.RFC3339), c.hostRoot)},
+		{"program", fmt.Sprintf("acceld %s, %s, host root %s", version(), time.Now().UTC().Format(time.RFC3339),
+			c.hostRoot)},
 		{"findings", asText(findings)},
 		{"configuration", "the defaults: there is no " + c.config},
 	}
@@ -67,12 +68,13 @@ func (c *common) report(cmd *cobra.Command, file string, findings []finding) err
 
 const reportTitle = "acceld report\n"
 
-// render makes one text of sections, and takes what is secret out of it. Each section is looked at by itself: one that ends in the
-// middle of a key takes nothing from the next.
+// render makes one text of sections, and takes what is secret out of it. Each section is looked at by itself: one that
+// ends in the middle of a key takes nothing from the next.
 func render(hide *redactor, sections []section) string {
 	var b strings.Builder
 	b.WriteString(reportTitle)
-	b.WriteString("Without passwords, tokens, keys and certificates, as far as they can be recognised. With names of nodes, pods and devices.\n")
+	b.WriteString(
+		"Without passwords, tokens, keys and certificates, as far as they can be recognised. With names of nodes, pods and devices.\n")
 	for _, s := range sections {
 		text := strings.TrimRight(hide.text(printable(s.text)), "\n")
 		if len(text) > reportSection {
@@ -100,10 +102,13 @@ func asText(v any) string {
 	return string(b)
 }
 
-// secrets reads those that this host has where acceld knows to look, so that they are found wherever they stand. What cannot be
-// read cannot be in a report by way of acceld either. own is the file system of this process.
+// secrets reads those that this host has where acceld knows to look, so that they are found wherever they stand. What
+// cannot be read cannot be in a report by way of acceld either. own is the file system of this process.
 func (p *parts) secrets(hide *redactor, own *host.Host) {
-	files := []string{"/etc/kubernetes/kubelet.conf", "/etc/kubernetes/bootstrap-kubelet.conf", "/etc/kubernetes/admin.conf", "/var/lib/kubelet/kubeconfig", "/var/lib/kubelet/config.json"}
+	files := []string{
+		"/etc/kubernetes/kubelet.conf", "/etc/kubernetes/bootstrap-kubelet.conf",
+		"/etc/kubernetes/admin.conf", "/var/lib/kubelet/kubeconfig", "/var/lib/kubelet/config.json",
+	}
 	sources := slices.Clone(p.Config.Prebuilt)
 	for _, def := range p.Kinds {
 		sources = append(sources, def.Driver.Sources...)
@@ -173,7 +178,10 @@ func (p *parts) answers(ctx context.Context) []section {
 		return []section{outcome("agent", "", err)}
 	}
 	var out []section
-	for _, path := range []string{"/v1/machine", "/v1/holders", "/v1/events", "/v1/progress", "/readyz", "/livez", "/healthz", "/metrics"} {
+	for _, path := range []string{
+		"/v1/machine", "/v1/holders", "/v1/events", "/v1/progress", "/readyz", "/livez",
+		"/healthz", "/metrics",
+	} {
 		text, err := a.Text(ctx, path)
 		out = append(out, outcome("agent "+path, text, err))
 		if err != nil { // nobody is there
@@ -187,7 +195,8 @@ func (p *parts) answers(ctx context.Context) []section {
 func (p *parts) journal(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, journalTime)
 	defer cancel()
-	out, err := p.Host.Command(ctx, "journalctl", "--unit=acceld.service", "--no-pager", "--output=short-iso", fmt.Sprintf("--lines=%d", reportLines)).Output()
+	out, err := p.Host.Command(ctx, "journalctl", "--unit=acceld.service", "--no-pager", "--output=short-iso",
+		fmt.Sprintf("--lines=%d", reportLines)).Output()
 	return string(out), err
 }
 

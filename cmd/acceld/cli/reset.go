@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// outOfUse is how long the agent may take to end a program that watches the devices and to hold them back, and the kubelet to
-	// hear of it.
+	// outOfUse is how long the agent may take to end a program that watches the devices and to hold them back, and the
+	// kubelet to hear of it.
 	outOfUse = 30 * time.Second
 	// given is how long it takes until it is known that the kubelet gave a device away just before it heard.
 	given = 2 * time.Second
@@ -90,7 +90,9 @@ func (r *reset) find(ctx context.Context, words []string) *accel.Problem {
 		if problem != nil {
 			return problem
 		}
-		if !slices.ContainsFunc(r.targets, func(other driver.ResetTarget) bool { return other.Device.ID == t.Device.ID }) {
+		if !slices.ContainsFunc(r.targets, func(other driver.ResetTarget) bool {
+			return other.Device.ID == t.Device.ID
+		}) {
 			r.targets = append(r.targets, t)
 		}
 	}
@@ -107,10 +109,13 @@ func (r *reset) target(word string) (t driver.ResetTarget, problem *accel.Proble
 				all[i].UUID, all[i].Fabric, all[i].Partitions = x.UUID, x.Fabric, x.Partitions
 			}
 		}
-		i := slices.IndexFunc(all, func(x accel.Accelerator) bool { return x.ID == word || word != "" && x.UUID == word })
+		i := slices.IndexFunc(all, func(x accel.Accelerator) bool {
+			return x.ID == word || word != "" && x.UUID == word
+		})
 		if i < 0 {
 			if j := slices.IndexFunc(all, func(x accel.Accelerator) bool { return named(x, word) }); j >= 0 {
-				return t, accel.Problemf(accel.CannotReset, "%q is a part of device %q, which can only be reset as a whole", word, all[j].ID)
+				return t, accel.Problemf(accel.CannotReset,
+					"%q is a part of device %q, which can only be reset as a whole", word, all[j].ID)
 			}
 			continue
 		}
@@ -126,7 +131,8 @@ func (r *reset) target(word string) (t driver.ResetTarget, problem *accel.Proble
 		switch {
 		case f.Address != word:
 		case strings.HasPrefix(f.Class, "06"):
-			return t, accel.Problemf(accel.CannotReset, "%q is a bridge, and everything below it would be reset with it", word)
+			return t, accel.Problemf(accel.CannotReset,
+				"%q is a bridge, and everything below it would be reset with it", word)
 		default:
 			return t, accel.Problemf(accel.CannotReset, "%q is no accelerator of a known kind", word)
 		}
@@ -155,20 +161,25 @@ func (r *reset) against(ctx context.Context, plans []driver.ResetPlan) []*accel.
 		}
 	}
 	if os.Geteuid() != 0 {
-		add(accel.Problemf(accel.PermissionDenied, "running as user %d: resetting devices, and seeing who uses them, needs root", os.Geteuid()))
+		add(accel.Problemf(accel.PermissionDenied,
+			"running as user %d: resetting devices, and seeing who uses them, needs root", os.Geteuid()))
 	}
 	pods := r.pods(ctx)
 	for i, p := range plans {
 		add(p.Problem)
 		if r.agent != nil && p.Def.Probe != nil { // the agent ends its own program
 			program := path.Base(p.Def.Probe.Argv[0])
-			plans[i].Users = slices.DeleteFunc(p.Users, func(h accel.Holder) bool { return h.Comm == program[:min(len(program), 15)] }) // TASK_COMM_LEN
+			// TASK_COMM_LEN
+			plans[i].Users = slices.DeleteFunc(p.Users, func(h accel.Holder) bool {
+				return h.Comm == program[:min(len(program), 15)]
+			})
 		}
 		plans[i].Users = agent.NameClaimants(plans[i].Users, pods[p.Device.ID])
 		add(accel.InUseProblem(fmt.Sprintf("device %q", p.Device.ID), plans[i].Users))
 	}
 	if r.agent == nil && r.facts.Kubelet.Present {
-		add(accel.Problemf(accel.ProbeUnanswered, "a kubelet is on this host and no agent answers, so nobody says which pods have the devices: start the agent"))
+		add(accel.Problemf(accel.ProbeUnanswered,
+			"a kubelet is on this host and no agent answers, so nobody says which pods have the devices: start the agent"))
 	}
 	if !r.Host.Live() {
 		add(accel.Problemf(accel.CannotReset, "host root %q is not the running machine", r.Host.Root()))
@@ -186,7 +197,10 @@ func (r *reset) pods(ctx context.Context) map[string][]dra.Holder {
 	for _, t := range r.targets {
 		for _, unit := range accel.Flat([]accel.Accelerator{t.Device}) {
 			for _, h := range held[unit.ID] {
-				out[t.Device.ID] = append(out[t.Device.ID], dra.Holder{Device: unit.ID, Namespace: h.Namespace, Pod: h.Pod, UID: h.UID, Claim: h.Claim})
+				out[t.Device.ID] = append(out[t.Device.ID], dra.Holder{
+					Device: unit.ID, Namespace: h.Namespace,
+					Pod: h.Pod, UID: h.UID, Claim: h.Claim,
+				})
 			}
 		}
 	}
@@ -238,7 +252,8 @@ func (r *reset) run(ctx context.Context, out io.Writer, plans []driver.ResetPlan
 	var ill *accel.Problem
 	for _, p := range plans {
 		h := healths[p.Device.ID]
-		fmt.Fprintf(out, "%s: %s, bound to %s, in %v: %s%s\n", p.Device.ID, way(p), p.Def.Driver.Binds, took, h.State, prefixed(": ", plain(h.Message)))
+		fmt.Fprintf(out, "%s: %s, bound to %s, in %v: %s%s\n", p.Device.ID, way(p), p.Def.Driver.Binds, took, h.State,
+			prefixed(": ", plain(h.Message)))
 		if !h.Usable() && ill == nil {
 			ill = accel.Problemf(h.Reason, "device %q is %s all the same: %s", p.Device.ID, h.State, h.Message)
 		}
@@ -246,7 +261,8 @@ func (r *reset) run(ctx context.Context, out io.Writer, plans []driver.ResetPlan
 	return failed(ill)
 }
 
-// ready waits until the agent gives the devices to nobody and the kubelet has heard of it, and looks once more which pods have them.
+// ready waits until the agent gives the devices to nobody and the kubelet has heard of it, and looks once more which
+// pods have them.
 func (r *reset) ready(ctx context.Context) *accel.Problem {
 	if r.agent == nil {
 		return nil // nobody gives them out
@@ -255,7 +271,8 @@ func (r *reset) ready(ctx context.Context) *accel.Problem {
 		return !slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool { return !r.isOut(m, t) })
 	})
 	if !ok {
-		return accel.Problemf(accel.ProbeUnanswered, "the agent has not taken the devices out of use within %v; nothing was reset", outOfUse)
+		return accel.Problemf(accel.ProbeUnanswered,
+			"the agent has not taken the devices out of use within %v; nothing was reset", outOfUse)
 	}
 	if !m.Want.Kubernetes {
 		return nil
@@ -263,8 +280,11 @@ func (r *reset) ready(ctx context.Context) *accel.Problem {
 	if pace.Sleep(ctx, given) != nil {
 		return accel.Problemf(accel.ProbeUnanswered, "called off; nothing was reset")
 	}
-	if _, told := r.agent.Holdings(ctx); !told && slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool { return m.Have[t.Def.Kind].Plugin.Registered }) {
-		return accel.Problemf(accel.ProbeUnanswered, "the kubelet has not said yet which pods have the devices; nothing was reset")
+	if _, told := r.agent.Holdings(ctx); !told && slices.ContainsFunc(r.targets, func(t driver.ResetTarget) bool {
+		return m.Have[t.Def.Kind].Plugin.Registered
+	}) {
+		return accel.Problemf(accel.ProbeUnanswered,
+			"the kubelet has not said yet which pods have the devices; nothing was reset")
 	}
 	for id, pods := range r.pods(ctx) {
 		if problem := accel.InUseProblem(fmt.Sprintf("device %q", id), agent.NameClaimants(nil, pods)); problem != nil {
@@ -281,11 +301,13 @@ func (r *reset) isOut(m accel.Machine, t driver.ResetTarget) bool {
 		return true
 	}
 	have := m.Have[t.Def.Kind]
-	heard := !m.Want.Kubernetes || !have.Plugin.Registered || have.Plugin.Allocatable.Is(accel.CountOffered(accel.Offer(m, t.Def.Kind)))
+	heard := !m.Want.Kubernetes || !have.Plugin.Registered ||
+		have.Plugin.Allocatable.Is(accel.CountOffered(accel.Offer(m, t.Def.Kind)))
 	return x.WithheldBy(accel.ByReset) && heard
 }
 
-// healths are those of the devices after it: the agent's word when it offers them again, or has found out why it does not.
+// healths are those of the devices after it: the agent's word when it offers them again, or has found out why it does
+// not.
 func (r *reset) healths(ctx context.Context) map[string]accel.Health {
 	out := map[string]accel.Health{}
 	r.facts.PCI, _ = detect.PCI(r.Host)
@@ -312,7 +334,9 @@ func (r *reset) healths(ctx context.Context) map[string]accel.Health {
 }
 
 // await follows the agent until ok says yes, or the time is up; it returns the last machine.
-func (r *reset) await(ctx context.Context, limit time.Duration, ok func(accel.Machine) bool) (last accel.Machine, yes bool) {
+func (r *reset) await(ctx context.Context, limit time.Duration, ok func(accel.Machine) bool) (last accel.Machine,
+	yes bool,
+) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	r.agent.Restart() // the first answer is at once

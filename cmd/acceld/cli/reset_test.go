@@ -25,7 +25,8 @@ func resettableHave(n int, devices ...accel.Accelerator) accel.Have {
 	return have
 }
 
-// TestResetReady: the device is touched when the agent says that it gives it to nobody, the kubelet has heard so, and no pod has it.
+// TestResetReady: the device is touched when the agent says that it gives it to nobody, the kubelet has heard so, and
+// no pod has it.
 func TestResetReady(t *testing.T) {
 	well, out := accel.Accelerator{Health: accel.Health{State: accel.Healthy}}, beingReset()
 	ill := accel.Accelerator{Health: accel.Health{State: accel.Unhealthy, Reason: accel.DeviceFault}}
@@ -43,14 +44,18 @@ func TestResetReady(t *testing.T) {
 		{"not known to the agent", accel.Have{}, true, true},
 	} {
 		m := accel.Machine{Want: accel.Want{Kubernetes: c.kubernetes}, Have: map[string]accel.Have{"qemu-edu": c.have}}
-		target := driver.ResetTarget{Def: &accel.Definition{Kind: "qemu-edu"}, Device: accel.Accelerator{ID: "0000:01:00.0"}}
+		target := driver.ResetTarget{
+			Def:    &accel.Definition{Kind: "qemu-edu"},
+			Device: accel.Accelerator{ID: "0000:01:00.0"},
+		}
 		if got := (&reset{}).isOut(m, target); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
 		}
 	}
 }
 
-// TestResetAsksAgent: a pod that was given the device just before is found; without a word of the kubelet nothing is touched.
+// TestResetAsksAgent: a pod that was given the device just before is found; without a word of the kubelet nothing is
+// touched.
 func TestResetAsksAgent(t *testing.T) {
 	for _, c := range []struct {
 		name, told, holders string
@@ -58,18 +63,29 @@ func TestResetAsksAgent(t *testing.T) {
 		says                string
 	}{
 		{"nobody has it", "Fri, 02 Jan 2026 03:04:05 GMT", "{}", "", ""},
-		{"a pod has it", "Fri, 02 Jan 2026 03:04:05 GMT", `{"0000:01:00.0": [{"namespace": "ml", "pod": "train-0"}]}`, accel.InUse, "ml/train-0"},
-		{"a pod has a part of it", "Fri, 02 Jan 2026 03:04:05 GMT", `{"0000:01:00.0-half-p0": [{"namespace": "ml", "pod": "train-1"}]}`, accel.InUse, "ml/train-1"},
+		{
+			"a pod has it", "Fri, 02 Jan 2026 03:04:05 GMT",
+			`{"0000:01:00.0": [{"namespace": "ml", "pod": "train-0"}]}`,
+			accel.InUse, "ml/train-0",
+		},
+		{
+			"a pod has a part of it", "Fri, 02 Jan 2026 03:04:05 GMT",
+			`{"0000:01:00.0-half-p0": [{"namespace": "ml", "pod": "train-1"}]}`, accel.InUse, "ml/train-1",
+		},
 		{"the kubelet has not spoken", "", "{}", accel.ProbeUnanswered, "has not said"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := &reset{agent: answering(t, c.told, c.holders, accel.Machine{
 				Taken: time.Now(), Want: accel.Want{Kubernetes: true},
-				Have: map[string]accel.Have{"qemu-edu": resettableHave(1, beingReset(), accel.Accelerator{Health: accel.Health{State: accel.Healthy}})},
+				Have: map[string]accel.Have{"qemu-edu": resettableHave(1, beingReset(),
+					accel.Accelerator{Health: accel.Health{State: accel.Healthy}})},
 			}), targets: []driver.ResetTarget{{
-				Def:    &accel.Definition{Kind: "qemu-edu"},
-				Device: accel.Accelerator{ID: "0000:01:00.0", Partitions: []accel.Accelerator{{ID: "0000:01:00.0-half-p0", Parent: "0000:01:00.0"}}},
+				Def: &accel.Definition{Kind: "qemu-edu"},
+				Device: accel.Accelerator{
+					ID:         "0000:01:00.0",
+					Partitions: []accel.Accelerator{{ID: "0000:01:00.0-half-p0", Parent: "0000:01:00.0"}},
+				},
 			}}}
 			problem := r.ready(t.Context())
 			switch {
@@ -103,6 +119,9 @@ func answering(t *testing.T, told, holders string, m accel.Machine) *asked {
 
 func beingReset() accel.Accelerator {
 	return accel.Accelerator{
-		Health: accel.Health{State: accel.Healthy}, Withheld: &accel.Withheld{By: accel.ByReset, Reason: accel.BeingReset},
+		Health: accel.Health{State: accel.Healthy}, Withheld: &accel.Withheld{
+			By:     accel.ByReset,
+			Reason: accel.BeingReset,
+		},
 	}
 }

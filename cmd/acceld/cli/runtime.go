@@ -15,7 +15,10 @@ import (
 )
 
 func runtimeCommand(c *common) *cobra.Command {
-	return group(&cobra.Command{Use: "runtime", Short: "Look at the container runtime, let it give devices to containers"},
+	return group(&cobra.Command{
+		Use:   "runtime",
+		Short: "Look at the container runtime, let it give devices to containers",
+	},
 		runtimeCheckCommand(c), runtimeApplyCommand(c))
 }
 
@@ -23,8 +26,10 @@ func runtimeCommand(c *common) *cobra.Command {
 type runtimeFlags struct{ engine, edit, restart string }
 
 func (f *runtimeFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.engine, "engine", "", "cri-o, containerd, docker, podman, k3s, rke2, k0s or microk8s; default: the one that is found")
-	cmd.Flags().StringVar(&f.edit, "edit", "", "never, dropin or full; default: runtime.edit of the configuration, else full")
+	cmd.Flags().StringVar(&f.engine, "engine", "",
+		"cri-o, containerd, docker, podman, k3s, rke2, k0s or microk8s; default: the one that is found")
+	cmd.Flags().StringVar(&f.edit, "edit", "",
+		"never, dropin or full; default: runtime.edit of the configuration, else full")
 }
 
 // runtimeFor returns the Runtime that the flags and the configuration ask for.
@@ -62,7 +67,9 @@ func (p *parts) diagnoseRuntime(facts accel.Facts) []finding {
 	}
 	report, problem := p.Runtime(facts).CheckConfig()
 	if problem == nil && !report.Offers {
-		problem = accel.Problemf(accel.RuntimeMissingCDI, "%s does not read CDI specs; a change of its configuration is allowed (acceld runtime check shows it)", title(report))
+		problem = accel.Problemf(accel.RuntimeMissingCDI,
+			"%s does not read CDI specs; a change of its configuration is allowed (acceld runtime check shows it)",
+			title(report))
 	}
 	out := []finding{found("container runtime", title(report)+" reads CDI specs", problem)}
 	for _, h := range report.Hooks {
@@ -143,7 +150,8 @@ changed is taken back by purge. The hook lets containers have a device once an a
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().StringVar(&flags.restart, "restart", "", "never, idle or now; default: runtime.restart of the configuration, else never")
+	cmd.Flags().StringVar(&flags.restart, "restart", "",
+		"never, idle or now; default: runtime.restart of the configuration, else never")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "change nothing, print what would be")
 	cmd.Flags().BoolVar(&configOnly, "config-only", false, "the container runtime's configuration alone, no devices")
 	return cmd

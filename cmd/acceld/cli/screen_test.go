@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// emulated is what a terminal of some size shows of the bytes written to it, as far as screen writes: cursor home, erase to the end
-// of line and screen, modes, colours. It goes on in the next row when a row is full, as terminals do.
+// emulated is what a terminal of some size shows of the bytes written to it, as far as screen writes: cursor home,
+// erase to the end of line and screen, modes, colours. It goes on in the next row when a row is full, as terminals do.
 type emulated struct {
 	rows          [][]rune
 	width, height int
@@ -112,8 +112,8 @@ func (w *writes) Write(p []byte) (int, error) {
 	return w.emulated.Write(p)
 }
 
-// TestScreen: each page is written over the last in one write without clearing the screen; longer and shorter ones, wider ones, and
-// ones that do not fit.
+// TestScreen: each page is written over the last in one write without clearing the screen; longer and shorter ones,
+// wider ones, and ones that do not fit.
 func TestScreen(t *testing.T) {
 	e := &writes{emulated: newEmulated(20, 5)}
 	s := screen{out: e}
@@ -143,7 +143,8 @@ func TestScreen(t *testing.T) {
 			t.Errorf("page %d: modes %v", i, e.modes)
 		}
 	}
-	if err := s.close("the end\n"); err != nil || e.modes["?1049"] || !e.modes["?25"] || !strings.Contains(e.String(), "the end") {
+	if err := s.close("the end\n"); err != nil || e.modes["?1049"] || !e.modes["?25"] ||
+		!strings.Contains(e.String(), "the end") {
 		t.Errorf("%v, modes %v:\n%s", err, e.modes, e)
 	}
 	var nothing bytes.Buffer
@@ -166,7 +167,8 @@ func TestEveryPageOnScreens(t *testing.T) {
 			squeeze := func(s string) string { return strings.Join(strings.Fields(s), "") }
 			bare := &sheet{width: width - 1}
 			printMachine(bare, m)
-			if rows := strings.Join(split(bare.String(), width), "\n"); len(strings.Split(rows, "\n")) <= 60 && squeeze(e.String()) != squeeze(bare.String()) {
+			if rows := strings.Join(split(bare.String(), width), "\n"); len(strings.Split(rows, "\n")) <= 60 &&
+				squeeze(e.String()) != squeeze(bare.String()) {
 				t.Errorf("%s at %s:\n%s\nwant\n%s", title, strconv.Itoa(width), e, bare)
 			}
 		})

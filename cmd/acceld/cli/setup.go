@@ -18,7 +18,8 @@ func (c *common) setupOptions() agent.SetupOptions {
 	return agent.SetupOptions{
 		HostRoot: c.hostRoot, ConfigFile: c.config, ConfigNamed: c.asked, LogTo: c.console,
 		Catalog: agent.Catalog{
-			Definitions: vendors.Definitions, Parse: vendors.Parse, Load: vendors.Load, MetricPages: vendors.MetricPages,
+			Definitions: vendors.Definitions, Parse: vendors.Parse, Load: vendors.Load,
+			MetricPages: vendors.MetricPages,
 		},
 	}
 }

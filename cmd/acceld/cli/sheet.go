@@ -33,7 +33,8 @@ func (s *sheet) field(indent int, label, text string) {
 	s.fold(prefix, indent+labelWidth-2, text)
 }
 
-// minText is the least that a column of text is worth: in fewer columns it is mush, and lines are better left to the terminal.
+// minText is the least that a column of text is worth: in fewer columns it is mush, and lines are better left to the
+// terminal.
 const minText = 20
 
 // fold writes prefix and text, broken at spaces where it is wider than the sheet, and further lines indented by hang.
@@ -60,8 +61,8 @@ func (s *sheet) fold(prefix string, hang int, text string) {
 	s.b.WriteString("\n")
 }
 
-// columnsOf drops the columns of a table that say nothing in any row; the first row is the heads. Empty cells of others become
-// dashes.
+// columnsOf drops the columns of a table that say nothing in any row; the first row is the heads. Empty cells of others
+// become dashes.
 func columnsOf(rows [][]string) [][]string {
 	out := make([][]string, len(rows))
 	for c := range rows[0] {

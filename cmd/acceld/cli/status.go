@@ -48,7 +48,10 @@ there is one line for each change.`,
 				err = writeJSON(out, picked)
 			default:
 				s := newSheet(out)
-				printMachine(s, shown{Machine: m, picked: picked, holders: a.Holders(cmd.Context()), atWork: a.Progress(cmd.Context(), ""), now: a.Clock()})
+				printMachine(s, shown{
+					Machine: m, picked: picked, holders: a.Holders(cmd.Context()),
+					atWork: a.Progress(cmd.Context(), ""), now: a.Clock(),
+				})
 				_, err = io.WriteString(out, s.String())
 			}
 			if err == nil && !allReady(picked) {
@@ -58,7 +61,8 @@ there is one line for each change.`,
 		},
 	}
 	format.flag(cmd)
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "keep the page up to date; in a pipe, print a line whenever something changed")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false,
+		"keep the page up to date; in a pipe, print a line whenever something changed")
 	return cmd
 }
 

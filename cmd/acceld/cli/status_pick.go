@@ -8,8 +8,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// pick leaves of a machine the kinds and devices that were named. A device is named by its ID; its partitions come with it, and one
-// of them with it. A word that names nothing is wrong usage.
+// pick leaves of a machine the kinds and devices that were named. A device is named by its ID; its partitions come with
+// it, and one of them with it. A word that names nothing is wrong usage.
 func pick(m accel.Machine, words []string) (accel.Machine, error) {
 	if len(words) == 0 {
 		return m, nil
@@ -21,7 +21,9 @@ func pick(m accel.Machine, words []string) (accel.Machine, error) {
 		for kind, status := range m.Status {
 			have := m.Have[kind]
 			if kind != word {
-				devices := slices.DeleteFunc(slices.Clone(have.Accelerators), func(a accel.Accelerator) bool { return !named(a, word) })
+				devices := slices.DeleteFunc(slices.Clone(have.Accelerators), func(a accel.Accelerator) bool {
+					return !named(a, word)
+				})
 				if len(devices) == 0 {
 					continue
 				}
@@ -34,7 +36,8 @@ func pick(m accel.Machine, words []string) (accel.Machine, error) {
 			out.Status[kind], out.Have[kind] = status, have
 		}
 		if !found {
-			return m, exit{exitUsage, fmt.Errorf("%q is neither a kind nor a device of this host (kinds: %s)", word, strings.Join(sorted(m.Status), ", "))}
+			return m, exit{exitUsage, fmt.Errorf("%q is neither a kind nor a device of this host (kinds: %s)", word,
+				strings.Join(sorted(m.Status), ", "))}
 		}
 	}
 	return out, nil

@@ -21,14 +21,19 @@ func night() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local) }
 
 // states are those of a kind, in order.
 func states() []accel.State {
-	return []accel.State{accel.Absent, accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing, accel.PluginMissing, accel.KubeletPending, accel.Unwatched, accel.Ready, ""}
+	return []accel.State{
+		accel.Absent, accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing,
+		accel.PluginMissing, accel.KubeletPending, accel.Unwatched, accel.Ready, "",
+	}
 }
 
 // steps are what leaves them.
 func steps() map[accel.State]accel.Step {
 	return map[accel.State]accel.Step{
-		accel.Absent: accel.StepWithdraw, accel.DriverMissing: accel.StepDriver, accel.DriverUnproven: accel.StepProve, accel.RuntimeMissing: accel.StepRuntime,
-		accel.PluginMissing: accel.StepRegister, accel.KubeletPending: accel.StepAwait, accel.Unwatched: accel.StepMonitor,
+		accel.Absent: accel.StepWithdraw, accel.DriverMissing: accel.StepDriver, accel.DriverUnproven: accel.StepProve,
+		accel.RuntimeMissing: accel.StepRuntime,
+		accel.PluginMissing:  accel.StepRegister, accel.KubeletPending: accel.StepAwait,
+		accel.Unwatched: accel.StepMonitor,
 	}
 }
 
@@ -36,8 +41,14 @@ func steps() map[accel.State]accel.Step {
 func anyCards(h accel.Health) []accel.Accelerator {
 	well := accel.Health{State: accel.Healthy, Since: night().Add(-4 * time.Hour)}
 	return []accel.Accelerator{
-		{ID: "0000:18:00.0", NUMANode: 0, Serial: "NPU24A04711", Nodes: []accel.DeviceNode{{Path: "/dev/npu0"}}, Health: well, Metrics: map[string]float64{"accelerator_temperature_celsius": 41.5}},
-		{ID: "0000:20:00.0", NUMANode: 1, Serial: "NPU24A04712", Nodes: []accel.DeviceNode{{Path: "/dev/npu1"}}, Health: h, Metrics: map[string]float64{"accelerator_temperature_celsius": 88}},
+		{
+			ID: "0000:18:00.0", NUMANode: 0, Serial: "NPU24A04711", Nodes: []accel.DeviceNode{{Path: "/dev/npu0"}},
+			Health: well, Metrics: map[string]float64{"accelerator_temperature_celsius": 41.5},
+		},
+		{
+			ID: "0000:20:00.0", NUMANode: 1, Serial: "NPU24A04712", Nodes: []accel.DeviceNode{{Path: "/dev/npu1"}},
+			Health: h, Metrics: map[string]float64{"accelerator_temperature_celsius": 88},
+		},
 	}
 }
 
@@ -45,57 +56,110 @@ func anyCards(h accel.Health) []accel.Accelerator {
 func stood(st accel.Status, have accel.Have) shown {
 	st.Since = night().Add(-4 * time.Minute)
 	return shown{now: night(), Machine: accel.Machine{
-		Taken: night(), Agent: accel.Agent{Version: "1.2.3", Started: night().Add(-2 * time.Hour), Node: "gpu-17.example.com"}, Facts: accel.Facts{Kernel: accel.Kernel{Release: "6.1.0-47-amd64"}},
-		Want:   accel.Want{Kubernetes: true, Kinds: map[string]*accel.Definition{"example-npu": {Kind: "example-npu", Resource: "example.com/npu"}}},
+		Taken: night(), Agent: accel.Agent{
+			Version: "1.2.3", Started: night().Add(-2 * time.Hour),
+			Node: "gpu-17.example.com",
+		}, Facts: accel.Facts{Kernel: accel.Kernel{Release: "6.1.0-47-amd64"}},
+		Want: accel.Want{Kubernetes: true, Kinds: map[string]*accel.Definition{"example-npu": {
+			Kind:     "example-npu",
+			Resource: "example.com/npu",
+		}}},
 		Have:   map[string]accel.Have{"example-npu": have},
 		Status: map[string]accel.Status{"example-npu": st},
-	}, holders: map[string][]exporter.Holder{"0000:18:00.0": {{Namespace: "ml", Pod: "train-llama-0", Container: "main"}, {Namespace: "ml", Pod: "train-llama-0", Container: "side"}}}}
+	}, holders: map[string][]exporter.Holder{"0000:18:00.0": {{
+		Namespace: "ml", Pod: "train-llama-0",
+		Container: "main",
+	}, {Namespace: "ml", Pod: "train-llama-0", Container: "side"}}}}
 }
 
 // message is a sentence as steps give it, about what a reason is about.
 const message = `cannot load module "npu" from "/var/lib/acceld/kmod/6.1.0-47-amd64/npu/0f1e2d3c4b5a/npu.ko": the kernel's own words`
 
-// every calls visit with a machine for every state, for every reason as what blocks a kind and as what is wrong with a device, and
-// for every phase of an upgrade.
+// every calls visit with a machine for every state, for every reason as what blocks a kind and as what is wrong with a
+// device, and for every phase of an upgrade.
 func every(visit func(title string, m shown)) {
 	well := accel.Health{State: accel.Healthy, Since: night().Add(-4 * time.Hour)}
 	for _, s := range states() {
-		st := accel.Status{State: s, Next: steps()[s], Sentence: "what is the case now (2 devices)", Published: map[accel.Published]accel.Phase{accel.DriverContainer: accel.PhaseReady, accel.DevicePlugin: accel.PhasePending}}
+		st := accel.Status{
+			State: s, Next: steps()[s], Sentence: "what is the case now (2 devices)",
+			Published: map[accel.Published]accel.Phase{
+				accel.DriverContainer: accel.PhaseReady,
+				accel.DevicePlugin:    accel.PhasePending,
+			},
+		}
 		have := accel.Have{Accelerators: anyCards(well)}
 		if s == accel.Ready {
-			have.Driver = accel.DriverHave{Right: true, Source: "store", Modules: []accel.LoadedModule{{Name: "npu", Version: "1.0.0"}}, Proof: "10! computed by the device's engine (2 devices)"}
-			have.Runtime = accel.RuntimeHave{Applied: true, Spec: "/var/run/cdi/acceld-example-npu.json", Hook: "/usr/share/containers/oci/hooks.d/acceld.json"}
+			have.Driver = accel.DriverHave{
+				Right: true, Source: "store",
+				Modules: []accel.LoadedModule{{Name: "npu", Version: "1.0.0"}},
+				Proof:   "10! computed by the device's engine (2 devices)",
+			}
+			have.Runtime = accel.RuntimeHave{
+				Applied: true, Spec: "/var/run/cdi/acceld-example-npu.json",
+				Hook: "/usr/share/containers/oci/hooks.d/acceld.json",
+			}
 			have.Plugin = accel.PluginHave{Registered: true, Allocatable: accel.Known(2)}
 		}
 		visit(fmt.Sprintf("state %q", s), stood(st, have))
 	}
-	visit("a container runtime that does not read the spec", stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: anyCards(well), Runtime: accel.RuntimeHave{
-		Applied: true, Spec: "/var/run/cdi/acceld-example-npu.json", Unread: accel.Problemf(accel.RuntimeMissingCDI, `docker does not read CDI specs in "/var/run/cdi"`),
-	}}))
+	visit("a container runtime that does not read the spec", stood(accel.Status{State: accel.Ready},
+		accel.Have{Accelerators: anyCards(well), Runtime: accel.RuntimeHave{
+			Applied: true, Spec: "/var/run/cdi/acceld-example-npu.json", Unread: accel.Problemf(accel.RuntimeMissingCDI,
+				`docker does not read CDI specs in "/var/run/cdi"`),
+		}}))
 	for i, r := range accel.Reasons() {
-		f := accel.Failure{Step: accel.StepDriver, Problem: accel.Problem{Reason: r.Reason, Message: message}, Since: night().Add(-30 * time.Hour), Attempts: 1 + i%3}
+		f := accel.Failure{
+			Step: accel.StepDriver, Problem: accel.Problem{Reason: r.Reason, Message: message},
+			Since: night().Add(-30 * time.Hour), Attempts: 1 + i%3,
+		}
 		if !r.Permanent {
 			f.RetryAt = night().Add(time.Minute)
-			f.Tried = []string{"store: no driver 1.0.0 for kernel 6.1.0-47-amd64", `installed: no module "npu" below /lib/modules/6.1.0-47-amd64`}
+			f.Tried = []string{
+				"store: no driver 1.0.0 for kernel 6.1.0-47-amd64",
+				`installed: no module "npu" below /lib/modules/6.1.0-47-amd64`,
+			}
 		}
-		visit("blocked by "+string(r.Reason), stood(accel.Status{State: accel.DriverMissing, Next: accel.StepDriver, Blocked: &f}, accel.Have{}))
-		h := accel.Health{State: accel.HealthStates()[1+i%3], Reason: r.Reason, Message: message, Since: night().Add(-65 * time.Second)}
+		visit("blocked by "+string(r.Reason), stood(accel.Status{
+			State: accel.DriverMissing, Next: accel.StepDriver,
+			Blocked: &f,
+		}, accel.Have{}))
+		h := accel.Health{
+			State: accel.HealthStates()[1+i%3], Reason: r.Reason, Message: message,
+			Since: night().Add(-65 * time.Second),
+		}
 		if i%4 > 0 {
 			h.Action, h.Evidence = accel.Actions()[i%4], "npu 0000:20:00.0: fault 79, pid 4242, name python3"
 		}
-		visit("a device that is not well for "+string(r.Reason), stood(accel.Status{State: accel.Ready, Sentence: "1 of 2 devices usable; and more"}, accel.Have{Accelerators: anyCards(h)[1:]}))
+		visit("a device that is not well for "+string(r.Reason),
+			stood(accel.Status{State: accel.Ready, Sentence: "1 of 2 devices usable; and more"},
+				accel.Have{Accelerators: anyCards(h)[1:]}))
 	}
-	for _, p := range []accel.UpgradePhase{accel.UpgradePending, accel.UpgradePreparing, accel.UpgradeWaiting, accel.UpgradeDraining, accel.UpgradeReplacing} {
-		u := &accel.Upgrade{From: accel.DriverRef{Version: "1.0.0"}, To: accel.DriverRef{Version: "2.0.0"}, Phase: p, Since: night().Add(-time.Hour), Holders: []accel.Holder{{PID: 4242, Comm: "python3", Namespace: "ml", Pod: "train-llama-0"}}}
-		if p == accel.UpgradeWaiting {
-			u.Failure = &accel.Failure{Problem: accel.Problem{Reason: accel.InUse, Message: `the driver of "example-npu" is in use by python3 (pid 4242, pod ml/train-llama-0)`}}
+	for _, p := range []accel.UpgradePhase{
+		accel.UpgradePending, accel.UpgradePreparing, accel.UpgradeWaiting,
+		accel.UpgradeDraining, accel.UpgradeReplacing,
+	} {
+		u := &accel.Upgrade{
+			From: accel.DriverRef{Version: "1.0.0"}, To: accel.DriverRef{Version: "2.0.0"}, Phase: p,
+			Since: night().Add(-time.Hour), Holders: []accel.Holder{{
+				PID: 4242, Comm: "python3", Namespace: "ml",
+				Pod: "train-llama-0",
+			}},
 		}
-		visit("upgrade "+string(p), stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: anyCards(well), Driver: accel.DriverHave{Upgrade: u}}))
+		if p == accel.UpgradeWaiting {
+			u.Failure = &accel.Failure{Problem: accel.Problem{
+				Reason:  accel.InUse,
+				Message: `the driver of "example-npu" is in use by python3 (pid 4242, pod ml/train-llama-0)`,
+			}}
+		}
+		visit("upgrade "+string(p), stood(accel.Status{State: accel.Ready}, accel.Have{
+			Accelerators: anyCards(well),
+			Driver:       accel.DriverHave{Upgrade: u},
+		}))
 	}
 }
 
-// TestStatusOfEverything compares what is printed of every state and every reason at three widths with golden files, and holds each to
-// rules: it fits, no table is broken, and nothing of what must be said is lost.
+// TestStatusOfEverything compares what is printed of every state and every reason at three widths with golden files,
+// and holds each to rules: it fits, no table is broken, and nothing of what must be said is lost.
 func TestStatusOfEverything(t *testing.T) {
 	for _, width := range []int{60, 80, 120} {
 		var all strings.Builder
@@ -117,7 +181,8 @@ func TestStatusOfEverything(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(string(want), all.String()); diff != "" {
-			t.Errorf("%s (go test ./cmd/acceld/cli -run StatusOfEverything -update writes it; -want +got):\n%s", file, diff)
+			t.Errorf("%s (go test ./cmd/acceld/cli -run StatusOfEverything -update writes it; -want +got):\n%s", file,
+				diff)
 		}
 	}
 }
@@ -136,21 +201,24 @@ func fits(t *testing.T, title, text string, width int) {
 	}
 }
 
-// said: whatever the width, the page has the state, the reason, its message, what to do, who acts, and who holds a device.
+// said: whatever the width, the page has the state, the reason, its message, what to do, who acts, and who holds a
+// device.
 func said(t *testing.T, title, text string, m shown) {
 	t.Helper()
 	flat := strings.Join(strings.Fields(text), " ")
 	var want []string
 	st, have := m.Status["example-npu"], m.Have["example-npu"]
 	if f := st.Blocked; f != nil {
-		want = append(want, "example-npu driver-missing, blocked", string(f.Reason)+": "+f.Message, f.Reason.Doc().Remedy+" ("+string(f.Reason.Doc().Actor)+")", retry(m.now, f))
+		want = append(want, "example-npu driver-missing, blocked", string(f.Reason)+": "+f.Message,
+			f.Reason.Doc().Remedy+" ("+string(f.Reason.Doc().Actor)+")", retry(m.now, f))
 		want = append(want, f.Tried...)
 	}
 	if st.Blocked == nil {
 		want = append(want, stepWords(st.Next))
 	}
 	if p := have.Runtime.Unread; p != nil {
-		want = append(want, string(p.Reason)+": "+p.Message, p.Reason.Doc().Remedy+" ("+string(p.Reason.Doc().Actor)+")")
+		want = append(want, string(p.Reason)+": "+p.Message, p.Reason.Doc().Remedy+" ("+string(p.Reason.Doc().Actor)+
+			")")
 	}
 	for _, a := range have.Accelerators {
 		if h := a.Health; st.State != "" {
@@ -185,8 +253,17 @@ func TestColour(t *testing.T) {
 // TestHostileText: what a driver says commands no terminal, in a table or in a block.
 func TestHostileText(t *testing.T) {
 	const hostile = "\x1b[2J\x1b]0;x\x07\nnode operator: do this"
-	m := stood(accel.Status{State: accel.DriverMissing, Blocked: &accel.Failure{Problem: accel.Problem{Reason: accel.LoadFailed, Message: hostile, Tried: []string{hostile}}}},
-		accel.Have{Accelerators: anyCards(accel.Health{State: accel.Unhealthy, Reason: accel.DeviceFault, Message: hostile, Evidence: hostile})})
+	m := stood(accel.Status{
+		State: accel.DriverMissing,
+		Blocked: &accel.Failure{Problem: accel.Problem{
+			Reason: accel.LoadFailed, Message: hostile,
+			Tried: []string{hostile},
+		}},
+	},
+		accel.Have{Accelerators: anyCards(accel.Health{
+			State: accel.Unhealthy, Reason: accel.DeviceFault,
+			Message: hostile, Evidence: hostile,
+		})})
 	m.Have["example-npu"].Accelerators[0].Serial = hostile
 	m.holders["0000:18:00.0"][0].Pod = hostile
 	for _, width := range []int{0, 60, 200} {
@@ -202,12 +279,19 @@ func TestPick(t *testing.T) {
 	have := func(ids ...string) accel.Have {
 		var h accel.Have
 		for _, id := range ids {
-			h.Accelerators = append(h.Accelerators, accel.Accelerator{ID: id, Partitions: []accel.Accelerator{{ID: id + "-p"}}})
+			h.Accelerators = append(h.Accelerators,
+				accel.Accelerator{ID: id, Partitions: []accel.Accelerator{{ID: id + "-p"}}})
 		}
 		return h
 	}
-	m := accel.Machine{Status: map[string]accel.Status{"x": {}, "y": {}}, Have: map[string]accel.Have{"x": have("a", "b"), "y": have("c")}}
-	for words, want := range map[string]string{"": "x:a,b y:c", "x": "x:a,b", "b": "x:b", "b a": "x:a,b", "a-p c": "x:a y:c", "a x": "x:a,b", "x a": "x:a,b", "z": "error"} {
+	m := accel.Machine{
+		Status: map[string]accel.Status{"x": {}, "y": {}},
+		Have:   map[string]accel.Have{"x": have("a", "b"), "y": have("c")},
+	}
+	for words, want := range map[string]string{
+		"": "x:a,b y:c", "x": "x:a,b", "b": "x:b", "b a": "x:a,b",
+		"a-p c": "x:a y:c", "a x": "x:a,b", "x a": "x:a,b", "z": "error",
+	} {
 		got, err := pick(m, strings.Fields(words))
 		var parts []string
 		for _, kind := range sorted(got.Status) {
@@ -230,7 +314,8 @@ func TestPick(t *testing.T) {
 // TestAge: a time that is a moment ahead of the page's, which has whole seconds, is now.
 func TestAge(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		-98 * time.Millisecond: "0s", 0: "0s", 911 * time.Millisecond: "911ms", 119 * time.Second: "119s", 4 * time.Minute: "4m", 47 * time.Hour: "47h", 49 * time.Hour: "2d",
+		-98 * time.Millisecond: "0s", 0: "0s", 911 * time.Millisecond: "911ms", 119 * time.Second: "119s",
+		4 * time.Minute: "4m", 47 * time.Hour: "47h", 49 * time.Hour: "2d",
 	} {
 		if got := age(d); got != want {
 			t.Errorf("%v is %q, want %q", d, got, want)

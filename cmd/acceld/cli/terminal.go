@@ -50,8 +50,8 @@ func printPage(out io.Writer, text string) error {
 	return err
 }
 
-// wrap breaks a line at spaces so that no part is wider than width, except single words that are. What follows the first
-// part is indented as what follows the label of the line, such as "  driver   ", or by four more than the line.
+// wrap breaks a line at spaces so that no part is wider than width, except single words that are. What follows the
+// first part is indented as what follows the label of the line, such as " driver ", or by four more than the line.
 func wrap(line string, width int) string {
 	if visible(strings.TrimRight(line, "\n")) <= width {
 		return line
@@ -78,8 +78,9 @@ func wrap(line string, width int) string {
 	return b.String() + "\n"
 }
 
-// screen shows one page after the other in the same place of a terminal, without flicker: what changed is written over, in one
-// write, and the terminal is asked to show it at once (synchronized output, DEC private mode 2026, which others ignore).
+// screen shows one page after the other in the same place of a terminal, without flicker: what changed is written over,
+// in one write, and the terminal is asked to show it at once (synchronized output, DEC private mode 2026, which others
+// ignore).
 type screen struct {
 	out   io.Writer
 	shown bool
@@ -118,8 +119,8 @@ func (s *screen) close(last string) error {
 	return err
 }
 
-// split cuts text into rows that each leave the last column free: a terminal that has written there has not gone on yet, and what
-// erases the rest of the line would erase that character.
+// split cuts text into rows that each leave the last column free: a terminal that has written there has not gone on
+// yet, and what erases the rest of the line would erase that character.
 func split(text string, width int) []string {
 	var rows []string
 	for line := range strings.Lines(text) {

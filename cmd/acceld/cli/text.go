@@ -39,13 +39,15 @@ type shown struct {
 	now time.Time
 }
 
-// printMachine writes the page that an operator reads at night: for each kind what it is, which state, why, since when, what next.
+// printMachine writes the page that an operator reads at night: for each kind what it is, which state, why, since when,
+// what next.
 func printMachine(s *sheet, m shown) {
 	if m.Taken.IsZero() {
 		s.line(0, s.wait("starting")+"  the host has not been read yet")
 		return
 	}
-	s.line(0, fmt.Sprintf("%s  kernel %s  acceld %s  up %s", m.Agent.Node, m.Facts.Kernel.Release, m.Agent.Version, age(m.now.Sub(m.Agent.Started))))
+	s.line(0, fmt.Sprintf("%s  kernel %s  acceld %s  up %s", m.Agent.Node, m.Facts.Kernel.Release, m.Agent.Version,
+		age(m.now.Sub(m.Agent.Started))))
 	if p := m.Want.Problem; p != nil {
 		if p.Reason == accel.ConfigPending {
 			s.line(0, s.wait(string(p.Reason))+"  "+plain(p.Message))
@@ -58,7 +60,8 @@ func printMachine(s *sheet, m shown) {
 	}
 	there := 0
 	for _, kind := range sorted(m.picked.Status) {
-		if m.Status[kind].State == accel.Absent && len(m.Have[kind].Accelerators) == 0 && m.Status[kind].Blocked == nil {
+		if m.Status[kind].State == accel.Absent && len(m.Have[kind].Accelerators) == 0 &&
+			m.Status[kind].Blocked == nil {
 			continue
 		}
 		there++
@@ -67,7 +70,8 @@ func printMachine(s *sheet, m shown) {
 	}
 	if there == 0 {
 		s.b.WriteString("\n")
-		s.line(0, s.good("idle")+fmt.Sprintf("  no accelerator on this host (known kinds: %s)", strings.Join(sorted(m.Status), ", ")))
+		s.line(0, s.good("idle")+fmt.Sprintf("  no accelerator on this host (known kinds: %s)",
+			strings.Join(sorted(m.Status), ", ")))
 	}
 	for _, p := range m.Facts.Problems {
 		s.line(0, s.dim("note: "+plain(p)))
@@ -92,7 +96,8 @@ func printKind(s *sheet, m shown, kind string) {
 	switch f := st.Blocked; {
 	case f != nil:
 		printFailure(s, 2, f.Problem)
-		s.field(2, "next", fmt.Sprintf("the step %q is %s; %s%s", f.Step, retry(m.now, f), count(f.Attempts, "attempt"), prefixed(" since ", moment(m.now, f.Since))))
+		s.field(2, "next", fmt.Sprintf("the step %q is %s; %s%s", f.Step, retry(m.now, f), count(f.Attempts, "attempt"),
+			prefixed(" since ", moment(m.now, f.Since))))
 	default:
 		s.field(2, "now", plain(presently(st, have)))
 		s.field(2, "next", stepWords(st.Next))
@@ -129,7 +134,8 @@ func printKind(s *sheet, m shown, kind string) {
 			shared = fmt.Sprintf(", each %d times", n)
 		}
 		total, names := offered(def, have.Accelerators)
-		s.field(2, "kubelet", fmt.Sprintf("%d of %d allocatable as %s%s", have.Plugin.Allocatable.Or(0), total, strings.Join(names, ", "), shared))
+		s.field(2, "kubelet", fmt.Sprintf("%d of %d allocatable as %s%s", have.Plugin.Allocatable.Or(0), total,
+			strings.Join(names, ", "), shared))
 	}
 	if have.Monitoring.LabelProblem != "" {
 		s.field(2, "labels", s.wait(plain(have.Monitoring.LabelProblem)))
@@ -161,8 +167,8 @@ func stepWords(step accel.Step) string {
 	}[step]
 }
 
-// offered is how many devices and partitions there are to be given out, and the resources that they are. A device that is divided
-// is none of them.
+// offered is how many devices and partitions there are to be given out, and the resources that they are. A device that
+// is divided is none of them.
 func offered(def *accel.Definition, accs []accel.Accelerator) (total int, names []string) {
 	profiles := map[string]bool{}
 	for _, u := range accel.Units(accs) {
@@ -196,7 +202,8 @@ func printProblem(s *sheet, indent int, label string, p accel.Problem) {
 	s.field(indent, "do", doc.Remedy+" ("+string(doc.Actor)+")")
 }
 
-// printUpgrade writes the driver that is wanted instead of the one that serves, why it is not there yet, and what to do.
+// printUpgrade writes the driver that is wanted instead of the one that serves, why it is not there yet, and what to
+// do.
 func printUpgrade(s *sheet, m shown, u *accel.Upgrade) {
 	words := map[accel.UpgradePhase]string{
 		accel.UpgradePending:   "pending, the old driver serves",
@@ -205,7 +212,8 @@ func printUpgrade(s *sheet, m shown, u *accel.Upgrade) {
 		accel.UpgradeDraining:  "waits for the users of the old driver, new ones get no device",
 		accel.UpgradeReplacing: "under way",
 	}
-	s.field(2, "upgrade", fmt.Sprintf("%s -> %s for %s: %s", u.From, u.To, age(m.now.Sub(u.Since)), s.wait(words[u.Phase])))
+	s.field(2, "upgrade", fmt.Sprintf("%s -> %s for %s: %s", u.From, u.To, age(m.now.Sub(u.Since)),
+		s.wait(words[u.Phase])))
 	var who []string
 	for _, h := range u.Holders {
 		who = append(who, plain(h.String()))
@@ -262,7 +270,10 @@ func published(i ink, s accel.Status) string {
 		paint func(string) string
 	}{{accel.PhaseFailed, i.bad}, {accel.PhasePending, i.wait}, {accel.PhaseReady, i.good}} {
 		var names []string
-		for _, p := range []accel.Published{accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring, accel.FeatureDiscovery} {
+		for _, p := range []accel.Published{
+			accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin,
+			accel.DeviceMonitoring, accel.FeatureDiscovery,
+		} {
 			if s.Published[p] == phase.phase {
 				names = append(names, string(p))
 			}
@@ -274,8 +285,8 @@ func published(i ink, s accel.Status) string {
 	return strings.Join(parts, "; ")
 }
 
-// printDevices writes a table of the devices, with what is wrong with one below it. Where the table is wider than the sheet, the
-// serial numbers and then the NUMA nodes go, and where that is not enough, each device gets a block.
+// printDevices writes a table of the devices, with what is wrong with one below it. Where the table is wider than the
+// sheet, the serial numbers and then the NUMA nodes go, and where that is not enough, each device gets a block.
 func printDevices(s *sheet, m shown, have accel.Have) {
 	devices := accel.Flat(have.Accelerators)
 	if len(devices) == 0 {
@@ -283,7 +294,10 @@ func printDevices(s *sheet, m shown, have accel.Have) {
 	}
 	rows := [][]string{{"DEVICE", "HEALTH", "FOR", "TEMP", "NODES", "HELD BY", "NUMA", "SERIAL"}}
 	for _, a := range devices {
-		rows = append(rows, []string{deviceName(a), s.health(a.Health), ageOf(m.now, a.Health.Since), temperature(a), nodes(a), m.held(a.ID), numa(a), plain(a.Serial)})
+		rows = append(rows, []string{
+			deviceName(a), s.health(a.Health), ageOf(m.now, a.Health.Since), temperature(a),
+			nodes(a), m.held(a.ID), numa(a), plain(a.Serial),
+		})
 	}
 	for last := len(rows[0]); last >= len(rows[0])-2; last-- {
 		fewer := make([][]string, len(rows))
@@ -319,8 +333,8 @@ func printDevice(s *sheet, m shown, a accel.Accelerator, row []string) {
 	s.field(4, "also", strings.Join(also, ", "))
 }
 
-// printTrouble writes what is wrong with a device, what that was read from, what to do, and what its row had no room for, of which
-// the last is the serial number.
+// printTrouble writes what is wrong with a device, what that was read from, what to do, and what its row had no room
+// for, of which the last is the serial number.
 func printTrouble(s *sheet, a accel.Accelerator, left []string) {
 	if a.WithheldAlone() {
 		s.field(4, "withheld", string(a.Withheld.Reason)+prefixed(": ", plain(a.Withheld.Message)))

@@ -51,7 +51,8 @@ names another one than today. A running agent does the work, and goes on with it
 		},
 	}
 	cmd.Flags().StringVar(&f.version, "version", "", "the wanted version; that of the configuration by default")
-	cmd.Flags().StringVar(&f.holders, "holders", "", "what to do about users of the old driver: refuse, wait or evict; the policy of the kind by default")
+	cmd.Flags().StringVar(&f.holders, "holders", "",
+		"what to do about users of the old driver: refuse, wait or evict; the policy of the kind by default")
 	cmd.Flags().BoolVar(&f.adopt, "adopt", false, "also replace a driver that acceld did not load")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would be done, and by whom the driver is used")
 	return cmd
@@ -61,7 +62,8 @@ names another one than today. A running agent does the work, and goes on with it
 func (p *parts) upgrade(v *view, out io.Writer, kind string, f upgradeFlags) error {
 	ctx := v.ctx
 	r := driver.Request{
-		Version: f.version, Holders: accel.Holders(f.holders), Adopt: f.adopt, Over: p.BaseKinds[kind].Driver.Version, Asked: time.Now().UTC().Round(0),
+		Version: f.version, Holders: accel.Holders(f.holders), Adopt: f.adopt, Over: p.BaseKinds[kind].Driver.Version,
+		Asked: time.Now().UTC().Round(0),
 	}
 	def := r.Apply(p.BaseKinds[kind])
 	facts := detect.Detect(p.Host, detect.Options{})
@@ -112,7 +114,8 @@ func printPlan(out io.Writer, def *accel.Definition, u accel.Upgrade, holders []
 	if policy == "" {
 		policy = string(accel.HoldersRefuse)
 	}
-	fmt.Fprintf(out, "  used by  %s\n  policy   %s%s\n", who, policy, prefixed(", at most ", def.Driver.Upgrade.Timeout))
+	fmt.Fprintf(out, "  used by  %s\n  policy   %s%s\n", who, policy,
+		prefixed(", at most ", def.Driver.Upgrade.Timeout))
 }
 
 // follow prints how an upgrade goes on in the agent until it has ended, or cannot go on.

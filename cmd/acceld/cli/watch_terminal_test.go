@@ -74,7 +74,10 @@ func (x *terminal) resize(t *testing.T, width, height int) {
 	x.screen.width, x.screen.height = width, height
 	fresh := newEmulated(width, height)
 	x.screen.rows, x.screen.x, x.screen.y, x.screen.full = fresh.rows, 0, 0, false
-	if err := unix.IoctlSetWinsize(int(x.slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(height), Col: uint16(width)}); err != nil {
+	if err := unix.IoctlSetWinsize(int(x.slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{
+		Row: uint16(height),
+		Col: uint16(width),
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -95,13 +98,16 @@ func (x *terminal) until(t *testing.T, what string, want func(text string, modes
 	t.Fatalf("%s: not on the screen\n%s", what, text)
 }
 
-// TestWatchOnTerminal: the page is kept up to date in its place, with how far the work is, fits a terminal that becomes narrower, says when no agent answers,
-// and in the end the terminal is as it was, with the last page in it.
+// TestWatchOnTerminal: the page is kept up to date in its place, with how far the work is, fits a terminal that becomes
+// narrower, says when no agent answers, and in the end the terminal is as it was, with the last page in it.
 func TestWatchOnTerminal(t *testing.T) {
 	x := newTerminal(t, 100, 30)
 	socket := filepath.Join(t.TempDir(), "s")
 	var mu sync.Mutex
-	m, down := stood(accel.Status{State: accel.DriverMissing, Next: accel.StepDriver, Sentence: "the driver is not there"}, accel.Have{}).Machine, false
+	m, down := stood(accel.Status{
+		State: accel.DriverMissing, Next: accel.StepDriver,
+		Sentence: "the driver is not there",
+	}, accel.Have{}).Machine, false
 	var doing []accel.Progress
 	change := func(f func()) {
 		mu.Lock()
@@ -114,20 +120,23 @@ func TestWatchOnTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		if r.URL.Path == "/v1/progress" && doing != nil {
-			_ = json.NewEncoder(w).Encode(doing)
-			return
-		}
-		if down || r.URL.Path != "/v1/machine" {
-			http.Error(w, "not now", http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Date", m.Taken.UTC().Format(http.TimeFormat))
-		_ = json.NewEncoder(w).Encode(m)
-	})}}
+	server := &httptest.Server{
+		Listener: l,
+		Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.URL.Path == "/v1/progress" && doing != nil {
+				_ = json.NewEncoder(w).Encode(doing)
+				return
+			}
+			if down || r.URL.Path != "/v1/machine" {
+				http.Error(w, "not now", http.StatusServiceUnavailable)
+				return
+			}
+			w.Header().Set("Date", m.Taken.UTC().Format(http.TimeFormat))
+			_ = json.NewEncoder(w).Encode(m)
+		})},
+	}
 	server.Start()
 	t.Cleanup(server.Close)
 	a := &asked{Client: client.New(socket, socket)}
@@ -146,17 +155,22 @@ func TestWatchOnTerminal(t *testing.T) {
 	}
 	x.until(t, "the first page", shows("driver-missing", "now      the driver is not there"))
 	mu.Lock()
-	doing = []accel.Progress{{Kind: "example-npu", Stage: accel.StagePull, Done: 1_000_000, Total: 4_000_000, Since: night()}, {Kind: "other", Stage: accel.StageBuild}}
+	doing = []accel.Progress{{
+		Kind: "example-npu", Stage: accel.StagePull, Done: 1_000_000, Total: 4_000_000,
+		Since: night(),
+	}, {Kind: "other", Stage: accel.StageBuild}}
 	mu.Unlock()
 	x.until(t, "what is at work, without another machine", shows("driver-missing", "doing    pulling, 1.0 of 4.0 MB, "))
 	mu.Lock()
 	doing = nil
 	mu.Unlock()
 	change(func() {
-		m = stood(accel.Status{State: accel.Ready}, accel.Have{Accelerators: anyCards(accel.Health{State: accel.Healthy})}).Machine
+		m = stood(accel.Status{State: accel.Ready},
+			accel.Have{Accelerators: anyCards(accel.Health{State: accel.Healthy})}).Machine
 	})
 	x.until(t, "a newer one", func(text string, modes map[string]bool) bool {
-		return shows("2 of 2 devices usable", "DEVICE ")(text, modes) && !strings.Contains(text, "driver-missing") && !strings.Contains(text, "doing")
+		return shows("2 of 2 devices usable", "DEVICE ")(text, modes) && !strings.Contains(text, "driver-missing") &&
+			!strings.Contains(text, "doing")
 	})
 	x.resize(t, 44, 24)
 	x.until(t, "the same in fewer columns", func(text string, modes map[string]bool) bool {

@@ -115,13 +115,18 @@ func TestStartToAllocatable(t *testing.T) {
 		took := m.Status[stage.Kind].Took
 		total := m.Status[stage.Kind].Since.Sub(m.Agent.Started).Seconds()
 		kubelet := (took[accel.PluginMissing] + took[accel.KubeletPending]).Seconds()
-		t.Logf("run %d: start of the agent -> ready %.3f s; insmod alone %.3f s; with the kubelet %.3f s; acceld's own share %.3f s (%.0f %%); process start until READY=1 %.3f s",
+		t.Logf(
+			"run %d: start of the agent -> ready %.3f s; insmod alone %.3f s; with the kubelet %.3f s; acceld's own share %.3f s (%.0f %%); process start until READY=1 %.3f s",
 			i+1, total, insmod, kubelet, total-kubelet-insmod, 100*(total-kubelet-insmod)/total, start)
-		for _, state := range []accel.State{accel.Absent, accel.DriverMissing, accel.DriverUnproven, accel.RuntimeMissing, accel.PluginMissing, accel.KubeletPending, accel.Unwatched} {
+		for _, state := range []accel.State{
+			accel.Absent, accel.DriverMissing, accel.DriverUnproven,
+			accel.RuntimeMissing, accel.PluginMissing, accel.KubeletPending, accel.Unwatched,
+		} {
 			t.Logf("    in %-16s %7.3f s", state, took[state].Seconds())
 		}
 		if m.Have[stage.Kind].Driver.Source != "store" || !m.Have[stage.Kind].Plugin.Allocatable.Is(2) {
-			t.Errorf("driver from %q, allocatable %v", m.Have[stage.Kind].Driver.Source, m.Have[stage.Kind].Plugin.Allocatable)
+			t.Errorf("driver from %q, allocatable %v", m.Have[stage.Kind].Driver.Source,
+				m.Have[stage.Kind].Plugin.Allocatable)
 		}
 	}
 }

@@ -71,8 +71,11 @@ func TestPullAgainstDownload(t *testing.T) {
 	s := accel.Source{Type: accel.SourceOCI, Image: strings.TrimPrefix(server.URL, "http://") + "/big:1"}
 	w := artifact.Wanted{Kind: "a-b", Arch: "x86_64", KernelRelease: "6.1.0"}
 	content := artifact.Content{
-		Config: artifact.Config{Profile: "a-b", Arch: "x86_64", KernelRelease: "6.1.0", Modules: []artifact.Module{{Name: "big", File: "big.ko", SHA256: hex.EncodeToString(digest[:])}}},
-		Paths:  map[string]string{"big.ko": "/big.ko"},
+		Config: artifact.Config{
+			Profile: "a-b", Arch: "x86_64", KernelRelease: "6.1.0",
+			Modules: []artifact.Module{{Name: "big", File: "big.ko", SHA256: hex.EncodeToString(digest[:])}},
+		},
+		Paths: map[string]string{"big.ko": "/big.ko"},
 	}
 	if _, problem := c.Push(t.Context(), s, w, content, "/", artifact.PushOptions{Key: key}); problem != nil {
 		t.Fatal(problem)
@@ -100,7 +103,9 @@ func TestPullAgainstDownload(t *testing.T) {
 	slices.Sort(pulls)
 	slices.Sort(downloads)
 	pull, plain := pulls[rounds/2], downloads[rounds/2]
-	t.Logf("a driver of %d MiB, median of %d: pulled, verified, unpacked %v; downloaded packed, with one digest %v; ratio %.2f", size>>20, rounds, pull, plain, float64(pull)/float64(plain))
+	t.Logf(
+		"a driver of %d MiB, median of %d: pulled, verified, unpacked %v; downloaded packed, with one digest %v; ratio %.2f",
+		size>>20, rounds, pull, plain, float64(pull)/float64(plain))
 }
 
 // layer returns the digest of the artifact's layer.

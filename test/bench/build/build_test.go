@@ -1,5 +1,5 @@
-// Package bench measures what a build by acceld costs beside a plain make of the same source on the same machine: the copy
-// of the source, the scope, the checks and the store.
+// Package bench measures what a build by acceld costs beside a plain make of the same source on the same machine: the
+// copy of the source, the scope, the checks and the store.
 package bench
 
 import (
@@ -20,8 +20,8 @@ import (
 // rounds is how often each contender runs; they take turns.
 const rounds = 7
 
-// TestBuildAgainstMake builds the edu driver, for which every millisecond counts: it compiles in about two seconds, a GPU's
-// takes minutes.
+// TestBuildAgainstMake builds the edu driver, for which every millisecond counts: it compiles in about two seconds, a
+// GPU's takes minutes.
 func TestBuildAgainstMake(t *testing.T) {
 	if os.Getenv("ACCELD_BENCH") != "1" {
 		t.Skip("ACCELD_BENCH=1 is not set")
@@ -47,7 +47,10 @@ func TestBuildAgainstMake(t *testing.T) {
 		Binds: "edu", Modules: []accel.Module{{Name: "edu"}},
 		Sources: []accel.Source{{Type: accel.SourceBuild, Path: source, System: accel.BuildKbuild}},
 	}}
-	facts := accel.Facts{Kernel: accel.Kernel{Release: filepath.Base(filepath.Dir(headers)), Version: "#1", Arch: "x86_64", Headers: headers}}
+	facts := accel.Facts{Kernel: accel.Kernel{
+		Release: filepath.Base(filepath.Dir(headers)), Version: "#1",
+		Arch: "x86_64", Headers: headers,
+	}}
 	contenders := map[string]func(round int) error{
 		"plain make": func(round int) error {
 			work := filepath.Join(dir, fmt.Sprint("plain", round))
@@ -55,10 +58,14 @@ func TestBuildAgainstMake(t *testing.T) {
 				return err
 			}
 			// At the priority that a build by acceld has, so that what else runs on the machine slows both alike.
-			return exec.Command("nice", "-n", "19", "make", "-C", headers, "M="+work, fmt.Sprintf("-j%d", runtime.NumCPU()), "modules").Run()
+			return exec.Command("nice", "-n", "19", "make", "-C", headers, "M="+work,
+				fmt.Sprintf("-j%d", runtime.NumCPU()), "modules").Run()
 		},
 		"acceld": func(round int) error {
-			d := driver.New(h, driver.Options{StateDir: filepath.Join(dir, fmt.Sprint("state", round)), CPUWeight: 20, BuildMemory: 4 << 30})
+			d := driver.New(h, driver.Options{
+				StateDir: filepath.Join(dir, fmt.Sprint("state", round)), CPUWeight: 20,
+				BuildMemory: 4 << 30,
+			})
 			if _, problem := d.Sources().Build(t.Context(), def, facts); problem != nil {
 				return problem
 			}
@@ -85,7 +92,8 @@ func TestBuildAgainstMake(t *testing.T) {
 	}
 	for _, name := range names {
 		slices.Sort(took[name])
-		t.Logf("%-24s median %8v, fastest %8v", name, took[name][rounds/2].Round(time.Millisecond), took[name][0].Round(time.Millisecond))
+		t.Logf("%-24s median %8v, fastest %8v", name, took[name][rounds/2].Round(time.Millisecond),
+			took[name][0].Round(time.Millisecond))
 	}
 	t.Logf("acceld / plain make: median %.3f, fastest %.3f", ratio(took, rounds/2), ratio(took, 0))
 }

@@ -71,7 +71,10 @@ func makeTree(tb testing.TB) string {
 	write("var/lib/kubelet/device-plugins/kubelet.sock", "")
 	write("etc/os-release", "ID=debian\nVERSION_ID=\"12\"\n")
 	write("sys/kernel/notes", note())
-	for name, text := range map[string]string{"osrelease": "6.1.0", "version": "#1 SMP", "arch": "x86_64", "random/boot_id": "x", "tainted": "0"} {
+	for name, text := range map[string]string{
+		"osrelease": "6.1.0", "version": "#1 SMP", "arch": "x86_64",
+		"random/boot_id": "x", "tainted": "0",
+	} {
 		write("proc/sys/kernel/"+name, text+"\n")
 	}
 	if ids, err := os.ReadFile("/usr/share/misc/pci.ids"); err == nil { // what lspci reads, too
@@ -101,13 +104,17 @@ func addFunction(i int, write, link func(name, text string)) {
 	binary.LittleEndian.PutUint16(config[0x2e:], device)
 	write(dir+"/config", string(config))
 	for name, text := range map[string]string{
-		"class": fmt.Sprintf("%#08x", class), "vendor": fmt.Sprintf("%#04x", vendor), "device": fmt.Sprintf("%#04x", device),
-		"subsystem_vendor": fmt.Sprintf("%#04x", vendor), "subsystem_device": fmt.Sprintf("%#04x", device), "revision": "0x01",
+		"class": fmt.Sprintf("%#08x", class), "vendor": fmt.Sprintf("%#04x", vendor),
+		"device":           fmt.Sprintf("%#04x", device),
+		"subsystem_vendor": fmt.Sprintf("%#04x", vendor), "subsystem_device": fmt.Sprintf("%#04x", device),
+		"revision":  "0x01",
 		"numa_node": "0", "driver_override": "(null)", "irq": "11", "resource": strings.Repeat("0x0 0x0 0x0\n", 13),
-		"modalias": fmt.Sprintf("pci:v%08Xd%08Xsv%08Xsd%08Xbc%02Xsc%02Xi%02X", vendor, device, vendor, device, class>>16, class>>8&255, class&255),
+		"modalias": fmt.Sprintf("pci:v%08Xd%08Xsv%08Xsd%08Xbc%02Xsc%02Xi%02X", vendor, device, vendor, device,
+			class>>16, class>>8&255, class&255),
 		"uevent": fmt.Sprintf("DRIVER=x\nPCI_CLASS=%04X\nPCI_ID=%04X:%04X\nPCI_SUBSYS_ID=%04X:%04X\nPCI_SLOT_NAME=%s\n",
 			class, vendor, device, vendor, device, address),
-		"current_link_speed": "16.0 GT/s PCIe", "max_link_speed": "32.0 GT/s PCIe", "current_link_width": "16", "max_link_width": "16",
+		"current_link_speed": "16.0 GT/s PCIe", "max_link_speed": "32.0 GT/s PCIe", "current_link_width": "16",
+		"max_link_width": "16",
 	} {
 		write(dir+"/"+name, text+"\n")
 	}

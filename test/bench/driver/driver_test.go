@@ -95,7 +95,8 @@ func TestReady(t *testing.T) {
 		{string(accel.SourceOCI), "rm -rf /var/lib/acceld"},
 		{string(accel.SourceStore), "true"},
 	} {
-		stage.Sh(t, g, patience, "systemctl stop acceld.socket acceld.service; rmmod edu 2>/dev/null || true; sync; "+from.before)
+		stage.Sh(t, g, patience, "systemctl stop acceld.socket acceld.service; rmmod edu 2>/dev/null || true; sync; "+
+			from.before)
 		begin := time.Now()
 		stage.Sh(t, g, patience, "systemctl start acceld.socket acceld.service")
 		m, err := stage.WaitMachine(stage.Within(t, patience), g, "ready", stage.InState(accel.Ready))
@@ -107,7 +108,9 @@ func TestReady(t *testing.T) {
 		t.Logf("agent started -> ready, driver from %-8s %7.2f s", from.source, took[from.source].Seconds())
 		if from.source == string(accel.SourceBuild) {
 			await(t, "the driver is published", func() bool {
-				return slices.ContainsFunc(registry.Requests(), func(r string) bool { return strings.HasPrefix(r, "PUT /v2/drivers/edu/manifests/") })
+				return slices.ContainsFunc(registry.Requests(), func(r string) bool {
+					return strings.HasPrefix(r, "PUT /v2/drivers/edu/manifests/")
+				})
 			})
 		}
 	}

@@ -1,7 +1,8 @@
-// Package bench measures what the scheduler waits for: filter of the controller's extender over mTLS on loopback, for nodes with
-// eight cards, beside a responder that does nothing but decode the question and encode an answer of the same form. Three
-// processes: the API server is in memory here and the load comes from here, one keep-alive connection and one request at a
-// time, as the scheduler does it; the controller is its program. Nothing is asserted but that answers are right.
+// Package bench measures what the scheduler waits for: filter of the controller's extender over mTLS on loopback, for
+// nodes with eight cards, beside a responder that does nothing but decode the question and encode an answer of the same
+// form. Three processes: the API server is in memory here and the load comes from here, one keep-alive connection and
+// one request at a time, as the scheduler does it; the controller is its program. Nothing is asserted but that answers
+// are right.
 package bench
 
 import (
@@ -77,7 +78,10 @@ func floor(address, cert, key string) error {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(answer)
 	})
-	server := &http.Server{Addr: address, Handler: handler, TLSConfig: &tls.Config{ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert}}
+	server := &http.Server{Addr: address, Handler: handler, TLSConfig: &tls.Config{
+		ClientCAs:  roots,
+		ClientAuth: tls.RequireAndVerifyClientCert,
+	}}
 	return server.ListenAndServeTLS(cert, key)
 }
 
@@ -188,14 +192,17 @@ func newRig(t *testing.T) *rig {
 // controller builds and starts the program, and returns when its first right answer came.
 func (r *rig) controller(t *testing.T, api, program string, question []byte) (*contender, time.Duration) {
 	listen, watched := address(t), address(t)
-	config := fmt.Sprintf("listen: %q\nwatched: %q\ntls: {cert: %q, key: %q, clientCA: %q}\nresources: {prefix: %s, cards: [shares]}\n", listen, watched, r.cert, r.key, r.cert, fleet.Prefix)
+	config := fmt.Sprintf(
+		"listen: %q\nwatched: %q\ntls: {cert: %q, key: %q, clientCA: %q}\nresources: {prefix: %s, cards: [shares]}\n",
+		listen, watched, r.cert, r.key, r.cert, fleet.Prefix)
 	if err := os.WriteFile(r.dir+"/config.yaml", []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := fleet.Kubeconfig(r.dir+"/kubeconfig", api); err != nil {
 		t.Fatal(err)
 	}
-	c := &contender{name: "acceld-controller", cmd: exec.Command(program, "--config", r.dir+"/config.yaml", "--kubeconfig", r.dir+"/kubeconfig")}
+	c := &contender{name: "acceld-controller", cmd: exec.Command(program, "--config", r.dir+"/config.yaml",
+		"--kubeconfig", r.dir+"/kubeconfig")}
 	began := time.Now()
 	r.start(t, c)
 	url := "https://" + listen + "/scheduler/"
@@ -241,7 +248,8 @@ func TestFilter(t *testing.T) {
 	}
 	r := newRig(t)
 	program := filepath.Join(r.dir, "acceld-controller")
-	if out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "../../../cmd/acceld-controller").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program,
+		"../../../cmd/acceld-controller").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	api := newFleet()
@@ -256,7 +264,8 @@ func TestFilter(t *testing.T) {
 	ours, first := r.controller(t, server.URL, program, question(t, not, 500))
 	lists, _ := api.Counts()
 	rss, peak := ours.memory(t)
-	t.Logf("%d nodes with %d cards and a pod on each card: first right answer %v after the start, with %d lists; RSS %.0f MB, peak %.0f MB",
+	t.Logf(
+		"%d nodes with %d cards and a pod on each card: first right answer %v after the start, with %d lists; RSS %.0f MB, peak %.0f MB",
 		nodes, cards, first.Round(time.Millisecond), lists, rss, peak)
 	least := &contender{name: "floor", cmd: exec.Command(os.Args[0])}
 	at := address(t)
@@ -278,16 +287,21 @@ func TestFilter(t *testing.T) {
 	}
 	ours, first = r.controller(t, server.URL, program, question(t, not, 500))
 	rss, peak = ours.memory(t)
-	t.Logf("with %d other pods: first right answer %v after the start; RSS %.0f MB, peak %.0f MB", others, first.Round(time.Millisecond), rss, peak)
+	t.Logf("with %d other pods: first right answer %v after the start; RSS %.0f MB, peak %.0f MB", others,
+		first.Round(time.Millisecond), rss, peak)
 }
 
 func newFleet() *fleet.Server {
 	var all []*corev1.Node
 	var pods []*corev1.Pod
 	for i := range nodes {
-		all = append(all, fleet.Node(nodeName(i), cards, fleet.Amounts{"shares": "80", "millicores": "8000", "memory": "512Gi"}))
+		all = append(all, fleet.Node(nodeName(i), cards, fleet.Amounts{
+			"shares": "80", "millicores": "8000",
+			"memory": "512Gi",
+		}))
 		for c := range cards {
-			pods = append(pods, fleet.Pod(fmt.Sprintf("job-%d-%d", i, c), nodeName(i), fmt.Sprint("card", c), fleet.Amounts{"shares": "1", "millicores": "600", "memory": "16Gi"}))
+			pods = append(pods, fleet.Pod(fmt.Sprintf("job-%d-%d", i, c), nodeName(i), fmt.Sprint("card", c),
+				fleet.Amounts{"shares": "1", "millicores": "600", "memory": "16Gi"}))
 		}
 	}
 	return fleet.New(all, pods)
@@ -296,7 +310,10 @@ func newFleet() *fleet.Server {
 // other is a pod without accelerators.
 func other(i int) *corev1.Pod {
 	p := fleet.Pod(fmt.Sprint("other-", i), nodeName(i%nodes), "")
-	p.Spec.Containers = []corev1.Container{{Name: "c", Image: "registry.example.com/some/image:v1.2.3", Args: []string{strings.Repeat("x", 500)}}}
+	p.Spec.Containers = []corev1.Container{{
+		Name: "c", Image: "registry.example.com/some/image:v1.2.3",
+		Args: []string{strings.Repeat("x", 500)},
+	}}
 	return p
 }
 
@@ -337,7 +354,8 @@ func (r *rig) compare(t *testing.T, k int, which string, body []byte, all ...*co
 	}
 	each := func(i int) float64 { return float64(cpu[i]) / 1e6 / float64(len(took[i])) }
 	t.Logf("%4d  %s   %6.2f/%6.2f %.1f  %6.2f/%6.2f %.1f  %6.3f/%6.3f %.1f", k, which,
-		at(0, .5), at(1, .5), at(0, .5)/at(1, .5), at(0, .99), at(1, .99), at(0, .99)/at(1, .99), each(0), each(1), each(0)/each(1))
+		at(0, .5), at(1, .5), at(0, .5)/at(1, .5), at(0, .99), at(1, .99), at(0, .99)/at(1, .99), each(0), each(1),
+		each(0)/each(1))
 }
 
 // binds measures how many pods a second are bound while the API server takes 5 ms for each.
@@ -351,7 +369,10 @@ func (r *rig) binds(t *testing.T, api *fleet.Server, c *contender) {
 			number++
 			p := asking(fmt.Sprint("bind-", number), "300")
 			api.SetPod(p)
-			b, err := json.Marshal(map[string]any{"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID, "Node": nodeName(number % nodes)})
+			b, err := json.Marshal(map[string]any{
+				"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID,
+				"Node": nodeName(number % nodes),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -364,7 +385,8 @@ func (r *rig) binds(t *testing.T, api *fleet.Server, c *contender) {
 			workers.Go(func() {
 				for i := w; i < pods; i += flight {
 					var got result
-					if status, err := r.ask(c.url["bind"], bodies[i], &got); err != nil || status != http.StatusOK || got.Error != "" {
+					if status, err := r.ask(c.url["bind"], bodies[i], &got); err != nil || status != http.StatusOK ||
+						got.Error != "" {
 						t.Errorf("bind: status %d, %v, %s", status, err, got.Error)
 						return
 					}
@@ -374,6 +396,7 @@ func (r *rig) binds(t *testing.T, api *fleet.Server, c *contender) {
 		workers.Wait()
 		took := time.Since(began)
 		_, after := api.Counts()
-		t.Logf("binds, %2d in flight, the pod read first: %.0f/s, %.1f writes each", flight, pods/took.Seconds(), float64(after-before)/pods)
+		t.Logf("binds, %2d in flight, the pod read first: %.0f/s, %.1f writes each", flight, pods/took.Seconds(),
+			float64(after-before)/pods)
 	}
 }

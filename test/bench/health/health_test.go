@@ -1,6 +1,6 @@
-// Package health measures who learns of a fault within which time, on a node of the test bed: what acceld knows, what it
-// shows to others, and what the cluster has of it. It prints medians; it asserts none of the times, because the machine is
-// emulated and shared.
+// Package health measures who learns of a fault within which time, on a node of the test bed: what acceld knows, what
+// it shows to others, and what the cluster has of it. It prints medians; it asserts none of the times, because the
+// machine is emulated and shared.
 package health
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/acceld/acceld/test/vm/bed"
 )
 
-// rounds is how often each fault is made; medians are of these. A device that becomes unhealthy five times in ten minutes is
-// held back for that.
+// rounds is how often each fault is made; medians are of these. A device that becomes unhealthy five times in ten
+// minutes is held back for that.
 const rounds = 3
 
 // address is that of the accelerator in a slot.
@@ -45,12 +45,15 @@ func faults(n *bed.Node, slot int) []fault {
 	return []fault{
 		{
 			"unplugged under a pod", "plugged in again",
-			func(ctx context.Context) error { return n.Unplug(ctx, slot) }, func(ctx context.Context) error { return n.Plug(ctx, slot) },
+			func(ctx context.Context) error {
+				return n.Unplug(ctx, slot)
+			}, func(ctx context.Context) error { return n.Plug(ctx, slot) },
 			1, accel.DeviceGone,
 		},
 		{
 			"the driver's attribute says fail", "it says ok",
-			script(`echo fail > /sys/bus/pci/devices/$1/inject_error`), script(`echo none > /sys/bus/pci/devices/$1/inject_error`),
+			script(`echo fail > /sys/bus/pci/devices/$1/inject_error`),
+			script(`echo none > /sys/bus/pci/devices/$1/inject_error`),
 			1, accel.DeviceUnhealthy,
 		},
 	}
@@ -63,15 +66,20 @@ type watcher struct {
 }
 
 func byPlugin(n *bed.Node) []watcher {
-	return append(everybody(n), watcher{"allocatable at the API server", func(ctx context.Context, usable int, _ accel.Reason) error {
+	return append(everybody(n), watcher{"allocatable at the API server", func(ctx context.Context, usable int,
+		_ accel.Reason,
+	) error {
 		return n.WaitAllocatable(ctx, stage.Resource, int64(usable))
 	}})
 }
 
 func byClaims(n *bed.Node) []watcher {
-	return append(everybody(n), watcher{"taint in the slice", func(ctx context.Context, usable int, _ accel.Reason) error {
+	return append(everybody(n), watcher{"taint in the slice", func(ctx context.Context, usable int,
+		_ accel.Reason,
+	) error {
 		for {
-			list, err := n.Kube().ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.driver=" + stage.Class})
+			list, err := n.Kube().ResourceV1().ResourceSlices().List(ctx,
+				metav1.ListOptions{FieldSelector: "spec.driver=" + stage.Class})
 			if err != nil {
 				return err
 			}
@@ -126,7 +134,8 @@ func metrics(ctx context.Context, g *bed.Guest, ok func(healthy int) bool) error
 		}
 		healthy := 0
 		for line := range strings.Lines(text) {
-			if strings.HasPrefix(line, "accelerator_health_state{") && strings.Contains(line, `state="healthy"`) && strings.HasSuffix(line, " 1\n") {
+			if strings.HasPrefix(line, "accelerator_health_state{") && strings.Contains(line, `state="healthy"`) &&
+				strings.HasSuffix(line, " 1\n") {
 				healthy++
 			}
 		}
@@ -150,7 +159,9 @@ func nap(ctx context.Context) error {
 }
 
 // learns does something and returns when each watcher knew, in their order.
-func learns(t *testing.T, all []watcher, do func(context.Context) error, usable int, reason accel.Reason) []time.Duration {
+func learns(t *testing.T, all []watcher, do func(context.Context) error, usable int,
+	reason accel.Reason,
+) []time.Duration {
 	t.Helper()
 	ctx := stage.Within(t, 3*time.Minute)
 	took, errs := make([]time.Duration, len(all)), make([]error, len(all))
@@ -197,12 +208,14 @@ func TestWhoLearns(t *testing.T) {
 		stage.Check(t, err)
 	})
 	t.Run("claims", func(t *testing.T) {
-		stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml", []byte("kubernetes: {kubeconfig: /etc/acceld/kubeconfig, allocation: dra}\n"), 0o644))
+		stage.Check(t, n.WriteFile(ctx, "/etc/acceld/config.yaml",
+			[]byte("kubernetes: {kubeconfig: /etc/acceld/kubeconfig, allocation: dra}\n"), 0o644))
 		all := byClaims(n)
 		stage.Check(t, all[len(all)-1].wait(ctx, 2, ""))
 		for i := range 2 {
 			name := fmt.Sprint("holder-", i)
-			stage.Check(t, n.Apply(ctx, slices.Concat(stage.Claim(name), stage.ClaimPod(name, image, "resourceClaimName: "+name, "-expect", "1", "-hold", "2h"))))
+			stage.Check(t, n.Apply(ctx, slices.Concat(stage.Claim(name),
+				stage.ClaimPod(name, image, "resourceClaimName: "+name, "-expect", "1", "-hold", "2h"))))
 			stage.Check(t, n.WaitPod(ctx, "default", name, corev1.PodRunning))
 		}
 		table(t, n, 1, byClaims(n))
@@ -242,8 +255,9 @@ func medians(what string, measured [][]time.Duration) string {
 	return row
 }
 
-// busErrors: the port above each device counts an error, which nobody takes back: the device is degraded for ten minutes, and
-// another error meanwhile only makes that longer, so that there is one measurement for each device. Nobody loses it.
+// busErrors: the port above each device counts an error, which nobody takes back: the device is degraded for ten
+// minutes, and another error meanwhile only makes that longer, so that there is one measurement for each device. Nobody
+// loses it.
 func busErrors(t *testing.T, n *bed.Node) {
 	ctx := stage.Within(t, 3*time.Minute)
 	var took []string
@@ -251,13 +265,16 @@ func busErrors(t *testing.T, n *bed.Node) {
 		begin := time.Now()
 		stage.Check(t, n.Monitor().Execute(ctx, "human-monitor-command",
 			map[string]any{"command-line": fmt.Sprintf("pcie_aer_inject_error slot%d POISON_TLP", slot)}, nil))
-		_, err := stage.WaitMachine(ctx, n.Guest, fmt.Sprintf("device %d has a bus error", slot), func(m accel.Machine) bool {
-			return slices.ContainsFunc(m.Have[stage.Kind].Accelerators, func(a accel.Accelerator) bool {
-				return a.ID == address(slot) && a.Health.State == accel.Degraded && a.Health.Reason == accel.BusErrors
+		_, err := stage.WaitMachine(ctx, n.Guest, fmt.Sprintf("device %d has a bus error", slot),
+			func(m accel.Machine) bool {
+				return slices.ContainsFunc(m.Have[stage.Kind].Accelerators, func(a accel.Accelerator) bool {
+					return a.ID == address(slot) && a.Health.State == accel.Degraded &&
+						a.Health.Reason == accel.BusErrors
+				})
 			})
-		})
 		stage.Check(t, err)
 		took = append(took, fmt.Sprintf("%.2f s", time.Since(begin).Seconds()))
 	}
-	t.Logf("%-36s %s to the agent, who tells everybody as above", "bus error of the port, each device", strings.Join(took, ", "))
+	t.Logf("%-36s %s to the agent, who tells everybody as above", "bus error of the port, each device",
+		strings.Join(took, ", "))
 }

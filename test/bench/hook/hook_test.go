@@ -1,5 +1,6 @@
-// Package bench measures what the hook adds to the start of a container: the time from fork to exit of the static program,
-// as the container runtime starts it, beside that of a program that does nothing. It touches no device and no runtime.
+// Package bench measures what the hook adds to the start of a container: the time from fork to exit of the static
+// program, as the container runtime starts it, beside that of a program that does nothing. It touches no device and no
+// runtime.
 package bench
 
 import (
@@ -45,7 +46,10 @@ func TestHookCost(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	const id, node = "0000:01:00.0", "/dev/edu0"
-	ready, err := gate.Encode(gate.File{Devices: []gate.Device{{ID: id, Kind: "qemu-edu", Ready: true, Nodes: []gate.Node{{Path: node, Major: 240, Minor: 0}}}}})
+	ready, err := gate.Encode(gate.File{Devices: []gate.Device{{
+		ID: id, Kind: "qemu-edu", Ready: true,
+		Nodes: []gate.Node{{Path: node, Major: 240, Minor: 0}},
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,9 +59,18 @@ func TestHookCost(t *testing.T) {
 	}
 	contenders := []*contender{
 		{name: "/bin/true", args: []string{"/bin/true"}},
-		{name: "hook, a device by CDI", args: []string{hook, "createRuntime", "--device", id, "--state", readiness}, in: state(t, dir, "device", node)},
-		{name: "hook, asked by annotation", args: []string{hook, "createRuntime", "--state", readiness}, in: state(t, dir, "annotated", node)},
-		{name: "hook, a bundle without a device", args: []string{hook, "createRuntime", "--state", readiness}, in: state(t, dir, "none", "")},
+		{
+			name: "hook, a device by CDI", args: []string{hook, "createRuntime", "--device", id, "--state", readiness},
+			in: state(t, dir, "device", node),
+		},
+		{
+			name: "hook, asked by annotation", args: []string{hook, "createRuntime", "--state", readiness},
+			in: state(t, dir, "annotated", node),
+		},
+		{
+			name: "hook, a bundle without a device", args: []string{hook, "createRuntime", "--state", readiness},
+			in: state(t, dir, "none", ""),
+		},
 	}
 	for range rounds {
 		for _, c := range contenders {
@@ -77,7 +90,8 @@ func TestHookCost(t *testing.T) {
 	fmt.Fprintf(&b, "%-34s %10s %10s %12s %10s\n", "", "p50", "p99", "added p99", "x of true")
 	for _, c := range contenders {
 		p50, p99 := c.quantile(0.5), c.quantile(0.99)
-		fmt.Fprintf(&b, "%-34s %10s %10s %12s %10.2f\n", c.name, p50.Round(time.Microsecond), p99.Round(time.Microsecond),
+		fmt.Fprintf(&b, "%-34s %10s %10s %12s %10.2f\n", c.name, p50.Round(time.Microsecond),
+			p99.Round(time.Microsecond),
 			(p99 - base.quantile(0.99)).Round(time.Microsecond), float64(p99)/float64(base.quantile(0.99)))
 	}
 	t.Logf("%d rounds in turn\n%s", rounds, b.String())
@@ -100,14 +114,20 @@ func state(t *testing.T, dir, name, node string) []byte {
 	if node != "" {
 		linux["devices"] = []map[string]any{{"path": node, "type": "c", "major": 240, "minor": 0}}
 	}
-	config, err := json.Marshal(map[string]any{"ociVersion": "1.2.0", "linux": linux, "mounts": make([]map[string]string, 30)})
+	config, err := json.Marshal(map[string]any{
+		"ociVersion": "1.2.0", "linux": linux,
+		"mounts": make([]map[string]string, 30),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	b, err := json.Marshal(map[string]any{"ociVersion": "1.2.0", "id": name, "status": "created", "pid": os.Getpid(), "bundle": bundle})
+	b, err := json.Marshal(map[string]any{
+		"ociVersion": "1.2.0", "id": name, "status": "created", "pid": os.Getpid(),
+		"bundle": bundle,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,9 +32,9 @@ const (
 	peerDriver = "gpu.example.com"
 )
 
-// TestBesideExampleDriver has the calls that a kubelet makes to a DRA plugin, at a real API server that both ask for the
-// claims. Records are on the disk, CDI specs in memory, as on every host. The peer's client is told to ask as fast as it can:
-// by default it asks five times a second.
+// TestBesideExampleDriver has the calls that a kubelet makes to a DRA plugin, at a real API server that both ask for
+// the claims. Records are on the disk, CDI specs in memory, as on every host. The peer's client is told to ask as fast
+// as it can: by default it asks five times a second.
 func TestBesideExampleDriver(t *testing.T) {
 	need(t)
 	if os.Getenv("ACCELD_TESTBED") != "1" {
@@ -49,9 +49,13 @@ func TestBesideExampleDriver(t *testing.T) {
 	config.QPS = -1 // as fast as it can
 	client, err := kubernetes.NewForConfig(config)
 	check(t, err)
-	_, err = client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})
+	_, err = client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}},
+		metav1.CreateOptions{})
 	check(t, err)
-	ours := &party{name: "acceld", process: m.agent("  kubeconfig: /etc/acceld/kubeconfig\n  allocation: dra\n"), driver: driver, specs: m.path("run/cdi")}
+	ours := &party{
+		name: "acceld", process: m.agent("  kubeconfig: /etc/acceld/kubeconfig\n  allocation: dra\n"),
+		driver: driver, specs: m.path("run/cdi"),
+	}
 	ours.device = func(i int) string { return strings.NewReplacer(":", "-", ".", "-").Replace(address(i)) }
 	parties := []*party{ours}
 	if file != "" {
@@ -89,7 +93,8 @@ func controlPlane(t *testing.T, m *machine) *cluster.Plane {
 	t.Cleanup(plane.Stop)
 	guest, err := plane.GuestKubeconfig()
 	check(t, err)
-	m.write("etc/acceld/kubeconfig", string(bytes.ReplaceAll(guest, []byte("https://"+seed.HostIP), []byte("https://127.0.0.1"))))
+	m.write("etc/acceld/kubeconfig",
+		string(bytes.ReplaceAll(guest, []byte("https://"+seed.HostIP), []byte("https://127.0.0.1"))))
 	return plane
 }
 
@@ -110,7 +115,8 @@ func (m *machine) exampleDriver(file, kubeconfig string, devices int) *party {
 	m.t.Helper()
 	p := &party{name: "dra-example-driver", driver: peerDriver, specs: m.path("run/cdi-of-the-peer")}
 	p.device = func(i int) string { return fmt.Sprintf("gpu-%d", i) }
-	p.process = start(m.t, p.name, exec.Command(file, "--node-name="+node, "--kubeconfig="+kubeconfig, "--cdi-root="+p.specs,
+	p.process = start(m.t, p.name, exec.Command(file, "--node-name="+node, "--kubeconfig="+kubeconfig,
+		"--cdi-root="+p.specs,
 		fmt.Sprintf("--num-devices=%d", devices), "--kube-api-qps=-1",
 		"--kubelet-registrar-directory-path="+m.path("var/lib/kubelet/plugins_registry"),
 		"--kubelet-plugins-directory-path="+m.path("var/lib/kubelet/plugins")))
@@ -135,7 +141,8 @@ func (p *party) find(t *testing.T, m *machine) {
 			}
 			conn := dial(t, endpoint)
 			p.plugin, p.health = drapb.NewDRAPluginClient(conn), drahealth.NewDRAResourceHealthClient(conn)
-			_, err = p.plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{}) // the connection is there
+			// the connection is there
+			_, err = p.plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{})
 			check(t, err)
 			_, err = r.NotifyRegistrationStatus(t.Context(), &registration.RegistrationStatus{PluginRegistered: true})
 			check(t, err)
@@ -158,9 +165,15 @@ func allocated(t *testing.T, client kubernetes.Interface, p *party, i int) *drap
 	c, err := claims.Create(t.Context(), c, metav1.CreateOptions{})
 	check(t, err)
 	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "it", Driver: p.driver, Pool: node, Device: p.device(i)}},
+		Results: []resourceapi.DeviceRequestAllocationResult{{
+			Request: "it", Driver: p.driver, Pool: node,
+			Device: p.device(i),
+		}},
 	}}
-	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: fmt.Sprintf("p-%d", i), UID: types.UID(fmt.Sprintf("p-%d", i))}}
+	c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{
+		Resource: "pods", Name: fmt.Sprintf("p-%d", i),
+		UID: types.UID(fmt.Sprintf("p-%d", i)),
+	}}
 	c, err = claims.UpdateStatus(t.Context(), c, metav1.UpdateOptions{})
 	check(t, err)
 	return &drapb.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}
@@ -170,7 +183,8 @@ func allocated(t *testing.T, client kubernetes.Interface, p *party, i int) *drap
 func reference(t *testing.T, client kubernetes.Interface, p *party, b *table) {
 	t.Helper()
 	c := &contestant{name: "API server", do: func(i int) error {
-		_, err := client.ResourceV1().ResourceClaims(metav1.NamespaceDefault).Get(t.Context(), p.claims[i%len(p.claims)].GetName(), metav1.GetOptions{})
+		_, err := client.ResourceV1().ResourceClaims(metav1.NamespaceDefault).Get(t.Context(),
+			p.claims[i%len(p.claims)].GetName(), metav1.GetOptions{})
 		return err
 	}}
 	n, calls := rounds()
@@ -178,8 +192,8 @@ func reference(t *testing.T, client kubernetes.Interface, p *party, b *table) {
 	b.times(fmt.Sprintf("the API server's answer alone, %d at a time", callers), c.took, nil)
 }
 
-// life prepares all claims, prepares them again as after a restart of the kubelet, and takes them back, one party after the
-// other.
+// life prepares all claims, prepares them again as after a restart of the kubelet, and takes them back, one party after
+// the other.
 func life(t *testing.T, parties []*party, b *table, callers int) {
 	t.Helper()
 	times := 40
@@ -192,11 +206,15 @@ func life(t *testing.T, parties []*party, b *table, callers int) {
 	for round := range times + 1 {
 		for i := range parties {
 			p := parties[(i+round)%len(parties)]
-			prepare := &contestant{name: p.name + " prepares", by: p.process, do: func(i int) error { return p.prepare(t.Context(), i) }}
+			prepare := &contestant{name: p.name + " prepares", by: p.process, do: func(i int) error {
+				return p.prepare(t.Context(), i)
+			}}
 			prepared := storm(t, prepare, len(p.claims), callers)
 			p.expect(t, len(p.claims))
 			again := storm(t, prepare, len(p.claims), callers)
-			unprepare := &contestant{name: p.name + " takes back", by: p.process, do: func(i int) error { return p.unprepare(t.Context(), i) }}
+			unprepare := &contestant{name: p.name + " takes back", by: p.process, do: func(i int) error {
+				return p.unprepare(t.Context(), i)
+			}}
 			taken := storm(t, unprepare, len(p.claims), callers)
 			p.expect(t, 0)
 			if t.Failed() {
@@ -231,7 +249,8 @@ func (p *party) prepare(ctx context.Context, i int) error {
 		return err
 	}
 	answer := resp.GetClaims()[p.claims[i].GetUid()]
-	if d := answer.GetDevices(); answer.GetError() != "" || len(d) != 1 || d[0].GetDeviceName() != p.device(i) || d[0].GetPoolName() != node || len(d[0].GetCdiDeviceIds()) == 0 {
+	if d := answer.GetDevices(); answer.GetError() != "" || len(d) != 1 || d[0].GetDeviceName() != p.device(i) ||
+		d[0].GetPoolName() != node || len(d[0].GetCdiDeviceIds()) == 0 {
 		return fmt.Errorf("it answers %v", resp)
 	}
 	return nil
@@ -266,11 +285,12 @@ func (p *party) expect(t *testing.T, n int) {
 	}
 }
 
-// taint makes devices ill in what their driver says, and waits until the API server has the taint in a slice, and until the
-// kubelet's stream of health says so. The peer at hand has neither.
+// taint makes devices ill in what their driver says, and waits until the API server has the taint in a slice, and until
+// the kubelet's stream of health says so. The peer at hand has neither.
 func taint(t *testing.T, m *machine, client kubernetes.Interface, p *party, b *table) {
 	t.Helper()
-	slices, err := client.ResourceV1().ResourceSlices().Watch(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + p.driver})
+	slices, err := client.ResourceV1().ResourceSlices().Watch(t.Context(),
+		metav1.ListOptions{FieldSelector: "spec.driver=" + p.driver})
 	check(t, err)
 	defer slices.Stop()
 	health, err := p.health.NodeWatchResources(t.Context(), &drahealth.NodeWatchResourcesRequest{})

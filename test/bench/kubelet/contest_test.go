@@ -14,8 +14,8 @@ import (
 // callers is how many calls are under way at a time.
 const callers = 50
 
-// contestant is one way to get an answer. Do makes the i-th call of a round, the first one 0, and says what is wrong with
-// the answer.
+// contestant is one way to get an answer. Do makes the i-th call of a round, the first one 0, and says what is wrong
+// with the answer.
 type contestant struct {
 	name string
 	do   func(i int) error
@@ -33,8 +33,8 @@ func (f *figures) add(o figures) {
 	f.took, f.worked = append(f.took, o.took...), f.worked+o.worked
 }
 
-// contest calls each contestant in turn, so that a noisy moment hits all alike: rounds of so many calls after one that is
-// not counted.
+// contest calls each contestant in turn, so that a noisy moment hits all alike: rounds of so many calls after one that
+// is not counted.
 func contest(t *testing.T, rounds, calls, callers int, all []*contestant) {
 	t.Helper()
 	for round := range rounds + 1 {

@@ -18,8 +18,8 @@ const peerResource = "bench.example/edu"
 // patience is how long anything may take that is waited for.
 const patience = time.Minute
 
-// TestBesideGenericPlugin has the calls that a kubelet makes to a device plugin, and how soon it hears of a device that is
-// pulled or put in. Both plugins serve the same devices.
+// TestBesideGenericPlugin has the calls that a kubelet makes to a device plugin, and how soon it hears of a device that
+// is pulled or put in. Both plugins serve the same devices.
 func TestBesideGenericPlugin(t *testing.T) {
 	need(t)
 	file := peer(t, pluginPeer)
@@ -53,7 +53,8 @@ func (m *machine) genericPlugin(file string) *program {
 		return nil
 	}
 	return start(m.t, "generic-device-plugin", exec.Command(file,
-		"--plugin-directory="+m.path("var/lib/kubelet/device-plugins"), "--listen="+freePort(m.t), "--domain=bench.example",
+		"--plugin-directory="+m.path("var/lib/kubelet/device-plugins"), "--listen="+freePort(m.t),
+		"--domain=bench.example",
 		fmt.Sprintf(`--device={"name": "edu", "groups": [{"paths": [{"path": %q}]}]}`, m.path("dev/edu*"))))
 }
 
@@ -69,7 +70,9 @@ func freePort(t *testing.T) string {
 // allocate asks for one device per call, each in turn.
 func allocate(t *testing.T, k *kubelet, b *table, callers int, ours, theirs *program) {
 	t.Helper()
-	caller := func(by *program, resource string, right func(id string, c *pluginapi.ContainerAllocateResponse) bool) *contestant {
+	caller := func(by *program, resource string,
+		right func(id string, c *pluginapi.ContainerAllocateResponse) bool,
+	) *contestant {
 		client, ids := k.client(resource), k.healthy(resource)
 		return &contestant{name: by.name, by: by, do: func(i int) error {
 			id := ids[i%len(ids)]
@@ -100,15 +103,18 @@ func allocate(t *testing.T, k *kubelet, b *table, callers int, ours, theirs *pro
 	b.calls(fmt.Sprintf("Allocate, %d at a time", callers), &all[0].figures, peer)
 }
 
-// preferred asks which half of the devices to take, all of them free. The peer has no preference, and says so in its options:
-// a kubelet does not ask it.
+// preferred asks which half of the devices to take, all of them free. The peer has no preference, and says so in its
+// options: a kubelet does not ask it.
 func preferred(t *testing.T, k *kubelet, b *table, ours *program, devices int) {
 	t.Helper()
 	client, ids := k.client(resource), k.healthy(resource)
 	for _, size := range []int{2, devices / 2} {
 		c := &contestant{name: ours.name, by: ours, do: func(int) error {
 			resp, err := client.GetPreferredAllocation(t.Context(), &pluginapi.PreferredAllocationRequest{
-				ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{AvailableDeviceIDs: ids, AllocationSize: int32(size)}},
+				ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
+					AvailableDeviceIDs: ids,
+					AllocationSize:     int32(size),
+				}},
 			})
 			if err != nil {
 				return err
@@ -147,12 +153,13 @@ func bystander(t *testing.T, m *machine, b *table, ours, theirs *program) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	each := func(p *program, before time.Duration) float64 { return ms(p.processor(t)-before) / float64(pods) }
-	b.row(fmt.Sprintf("a pod without a device, processor for one of %d, ms", pods), each(ours, before[0]), each(theirs, before[1]))
+	b.row(fmt.Sprintf("a pod without a device, processor for one of %d, ms", pods), each(ours, before[0]),
+		each(theirs, before[1]))
 }
 
 // hotplug pulls devices one after another and puts them in again, each at another moment of the peer's period. The peer
-// looks every 5 s (deviceCheckInterval, deviceplugin/generic.go); it takes the device from its list, where the agent says
-// that it is unhealthy.
+// looks every 5 s (deviceCheckInterval, deviceplugin/generic.go); it takes the device from its list, where the agent
+// says that it is unhealthy.
 func hotplug(t *testing.T, m *machine, k *kubelet, b *table, beside bool) {
 	t.Helper()
 	times := 8
@@ -177,8 +184,8 @@ func hotplug(t *testing.T, m *machine, k *kubelet, b *table, beside bool) {
 	b.events("it is put in again, to ListAndWatch", back[0], back[1])
 }
 
-// calm is longer than the agent waits before it has devices compute again (calm in agent/loop/steps.go), which they do when they
-// come back.
+// calm is longer than the agent waits before it has devices compute again (calm in agent/loop/steps.go), which they do
+// when they come back.
 const calm = 1500 * time.Millisecond
 
 // attribute makes a device ill and well again in what its driver says of it. The peer knows no health.

@@ -16,7 +16,8 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// kubelet is the part of one that plugins see: it takes registrations, follows their lists and says what is allocatable.
+// kubelet is the part of one that plugins see: it takes registrations, follows their lists and says what is
+// allocatable.
 type kubelet struct {
 	pluginapi.UnimplementedRegistrationServer
 	podresources.UnimplementedPodResourcesListerServer
@@ -45,7 +46,10 @@ func newKubelet(t *testing.T, m *machine) *kubelet {
 	server := grpc.NewServer()
 	pluginapi.RegisterRegistrationServer(server, k)
 	podresources.RegisterPodResourcesListerServer(server, k)
-	for _, socket := range []string{filepath.Join(k.dir, "kubelet.sock"), m.path("var/lib/kubelet/pod-resources/kubelet.sock")} {
+	for _, socket := range []string{
+		filepath.Join(k.dir, "kubelet.sock"),
+		m.path("var/lib/kubelet/pod-resources/kubelet.sock"),
+	} {
 		l, err := net.Listen("unix", socket)
 		check(t, err)
 		go func() { _ = server.Serve(l) }()
@@ -138,18 +142,25 @@ func (k *kubelet) await(resource string, n int, patience time.Duration) time.Tim
 }
 
 // GetAllocatableResources says what the lists say.
-func (k *kubelet) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+func (k *kubelet) GetAllocatableResources(context.Context,
+	*podresources.AllocatableResourcesRequest,
+) (*podresources.AllocatableResourcesResponse, error) {
 	k.mu.Lock()
 	names := slices.Sorted(maps.Keys(k.plugins))
 	k.mu.Unlock()
 	resp := &podresources.AllocatableResourcesResponse{}
 	for _, name := range names {
-		resp.Devices = append(resp.Devices, &podresources.ContainerDevices{ResourceName: name, DeviceIds: k.healthy(name)})
+		resp.Devices = append(resp.Devices, &podresources.ContainerDevices{
+			ResourceName: name,
+			DeviceIds:    k.healthy(name),
+		})
 	}
 	return resp, nil
 }
 
 // List says that no pod holds a device.
-func (k *kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+func (k *kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse,
+	error,
+) {
 	return &podresources.ListPodResourcesResponse{}, nil
 }

@@ -23,8 +23,8 @@ const (
 	major    = 240
 )
 
-// definition is the stand-in accelerator whose check a plain file passes: it reads back what is written. Everything else
-// is as in life.
+// definition is the stand-in accelerator whose check a plain file passes: it reads back what is written. Everything
+// else is as in life.
 const definition = `kind: qemu-edu
 resource: qemu.org/edu
 match:
@@ -186,7 +186,8 @@ func start(t *testing.T, name string, cmd *exec.Cmd) *program {
 func (m *machine) agent(config string) *program {
 	m.t.Helper()
 	check(m.t, os.MkdirAll(m.path("usr/bin"), 0o755))
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", m.path("usr/bin/acceld"), "github.com/acceld/acceld/cmd/acceld")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", m.path("usr/bin/acceld"),
+		"github.com/acceld/acceld/cmd/acceld")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		m.t.Fatalf("%v\n%s", err, out)

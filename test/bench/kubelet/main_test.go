@@ -1,9 +1,10 @@
-// Package kubelet measures what a kubelet waits for: the agent as it is in life, the whole program in a root of its own, and
-// beside it a generic device plugin and the example DRA driver of Kubernetes, at one kubelet that is this program. The calls
-// of a kubelet come 50 at a time, in turn to each contestant. It prints figures and ratios and asserts none of the times; it
-// holds every answer to what it should be.
+// Package kubelet measures what a kubelet waits for: the agent as it is in life, the whole program in a root of its
+// own, and beside it a generic device plugin and the example DRA driver of Kubernetes, at one kubelet that is this
+// program. The calls of a kubelet come 50 at a time, in turn to each contestant. It prints figures and ratios and
+// asserts none of the times; it holds every answer to what it should be.
 //
-// The peers are programs of public repositories that are built outside of this tree; without one the agent is measured alone:
+// The peers are programs of public repositories that are built outside of this tree; without one the agent is measured
+// alone:
 //
 //	ACCELD_PEER_DEVICE_PLUGIN   github.com/squat/generic-device-plugin
 //	ACCELD_PEER_DRA_DRIVER      the plugin for kubelets of sigs.k8s.io/dra-example-driver

@@ -66,7 +66,8 @@ type fleet struct {
 func newFleet(t *testing.T, client *kubernetes.Clientset, n, canaries int) *fleet {
 	t.Helper()
 	f := &fleet{
-		t: t, client: client, work: make(chan func(), n*4), nodes: map[string]*seen{}, want: "1", begun: map[string]int{},
+		t: t, client: client, work: make(chan func(), n*4), nodes: map[string]*seen{}, want: "1",
+		begun: map[string]int{},
 		moved: make(chan struct{}, 1), fails: func(string) bool { return false },
 	}
 	for range hands {
@@ -82,14 +83,20 @@ func newFleet(t *testing.T, client *kubernetes.Clientset, n, canaries int) *flee
 		f.work <- func() {
 			defer made.Done()
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-				Name:        fmt.Sprintf("node-%05d", i),
-				Labels:      map[string]string{servesKey: string(accel.Ready), versionKey: "1", countKey: "8", "type": "kwok"},
+				Name: fmt.Sprintf("node-%05d", i),
+				Labels: map[string]string{
+					servesKey: string(accel.Ready), versionKey: "1", countKey: "8",
+					"type": "kwok",
+				},
 				Annotations: map[string]string{"kwok.x-k8s.io/node": "fake", kube.OriginAnnotation: kube.OriginUnit},
 			}}
 			if i < canaries {
 				node.Labels[canaryKey] = "true"
 			}
-			node.Status.Capacity = corev1.ResourceList{"qemu.org/edu": eight(), "cpu": eight(), "memory": eight(), "pods": eight()}
+			node.Status.Capacity = corev1.ResourceList{
+				"qemu.org/edu": eight(), "cpu": eight(), "memory": eight(),
+				"pods": eight(),
+			}
 			node.Status.Allocatable = node.Status.Capacity
 			if _, err := f.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 				t.Errorf("cannot make a node: %v", err)
@@ -175,7 +182,8 @@ func (f *fleet) note(node *corev1.Node) *seen {
 	before := s.word
 	s.at = number(node.ResourceVersion)
 	s.word, s.grant = accel.ParseWord(node.Annotations[wordKey]), accel.ParseGrant(node.Annotations[grantKey])
-	s.ready, s.version, s.canary = node.Labels[servesKey] == string(accel.Ready), node.Labels[versionKey], node.Labels[canaryKey] != ""
+	s.ready, s.version, s.canary = node.Labels[servesKey] == string(accel.Ready), node.Labels[versionKey],
+		node.Labels[canaryKey] != ""
 	if s.word.Phase == accel.WordUpgrading && before != s.word {
 		f.begin(node.Name, s)
 	}
@@ -213,14 +221,18 @@ func (f *fleet) judge() {
 			now.stop++
 		}
 	}
-	f.most = limits{max(f.most.parallel, now.parallel), max(f.most.unavailable, now.unavailable), max(f.most.stop, now.stop)}
-	if l := f.limits; l != (limits{}) && (now.parallel > l.parallel || now.unavailable > l.unavailable || now.stop > l.stop+l.parallel-1) {
+	f.most = limits{
+		max(f.most.parallel, now.parallel), max(f.most.unavailable, now.unavailable),
+		max(f.most.stop, now.stop),
+	}
+	if l := f.limits; l != (limits{}) && (now.parallel > l.parallel || now.unavailable > l.unavailable ||
+		now.stop > l.stop+l.parallel-1) {
 		f.t.Errorf("%+v at a time, limits %+v", now, l)
 	}
 }
 
-// act is what an agent does when it sees this of its node: see agent/loop/slot.go. It does one thing at a time, and looks only at what
-// is as new as its own last write.
+// act is what an agent does when it sees this of its node: see agent/loop/slot.go. It does one thing at a time, and
+// looks only at what is as new as its own last write.
 func (f *fleet) act(ctx context.Context, name string, s *seen) {
 	want := f.want
 	granted := s.grant.Version == want && s.word.Version == want
@@ -229,9 +241,14 @@ func (f *fleet) act(ctx context.Context, name string, s *seen) {
 	case s.word.Phase == accel.WordUpgrading && granted:
 		labels, word := map[string]any{servesKey: string(accel.Ready), versionKey: want}, any(nil)
 		if f.fails(name) {
-			labels, word = map[string]any{servesKey: string(accel.Ready)}, accel.Word{Phase: accel.WordFailed, Version: want, Reason: accel.RolledBack}.String()
+			labels, word = map[string]any{servesKey: string(accel.Ready)}, accel.Word{
+				Phase:   accel.WordFailed,
+				Version: want, Reason: accel.RolledBack,
+			}.String()
 		}
-		f.do(ctx, name, s, time.Duration(300+rand.IntN(1200))*time.Millisecond, func() (map[string]any, any) { return labels, word })
+		f.do(ctx, name, s, time.Duration(300+rand.IntN(1200))*time.Millisecond, func() (map[string]any, any) {
+			return labels, word
+		})
 	case s.word.Phase == accel.WordWaiting && granted:
 		f.do(ctx, name, s, 0, func() (map[string]any, any) {
 			return map[string]any{servesKey: "pending"}, accel.Word{Phase: accel.WordUpgrading, Version: want}.String()
@@ -251,7 +268,9 @@ func (f *fleet) act(ctx context.Context, name string, s *seen) {
 }
 
 // do writes labels and a word after d, and looks again then: what came in between was not acted on.
-func (f *fleet) do(ctx context.Context, name string, s *seen, d time.Duration, what func() (labels map[string]any, word any)) {
+func (f *fleet) do(ctx context.Context, name string, s *seen, d time.Duration, what func() (labels map[string]any,
+	word any),
+) {
 	s.busy = true
 	time.AfterFunc(d, func() {
 		f.work <- func() {
@@ -267,13 +286,17 @@ func (f *fleet) do(ctx context.Context, name string, s *seen, d time.Duration, w
 
 // say is what the agent writes, over and over until it is taken; the version that it made is returned.
 func (f *fleet) say(ctx context.Context, name string, labels map[string]any, word any) int64 {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": map[string]any{wordKey: word}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"labels":      labels,
+		"annotations": map[string]any{wordKey: word},
+	}})
 	if err != nil {
 		f.t.Error(err)
 		return 0
 	}
 	for ctx.Err() == nil {
-		if node, err := f.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "acceld"}); err == nil {
+		if node, err := f.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch,
+			metav1.PatchOptions{FieldManager: "acceld"}); err == nil {
 			return number(node.ResourceVersion)
 		}
 		time.Sleep(500 * time.Millisecond) // the API server is away

@@ -1,6 +1,7 @@
-// Package policy measures the controller at a real API server with thousands of nodes, which kwok keeps alive, and with eight
-// accelerators each: how many writes and requests a rollout needs, memory and processor, and how little an idle fleet asks for.
-// The agents are played here; that no limit is passed is seen from the watch of the nodes, not from the controller's word.
+// Package policy measures the controller at a real API server with thousands of nodes, which kwok keeps alive, and with
+// eight accelerators each: how many writes and requests a rollout needs, memory and processor, and how little an idle
+// fleet asks for. The agents are played here; that no limit is passed is seen from the watch of the nodes, not from the
+// controller's word.
 package policy
 
 import (
@@ -121,7 +122,8 @@ func newRig(t *testing.T) *rig {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	r.config = r.write("controller.yaml", "policies: true\nwatched: \"off\"\nlease: {seconds: 10}\n")
-	r.start("kwok", set.Path("kwok"), "--kubeconfig="+r.plane.Kubeconfig(), "--manage-all-nodes=true", "--node-lease-duration-seconds=600",
+	r.start("kwok", set.Path("kwok"), "--kubeconfig="+r.plane.Kubeconfig(), "--manage-all-nodes=true",
+		"--node-lease-duration-seconds=600",
 		"--server-address=127.0.0.1:0", "--config="+r.write("kwok.yaml", alive))
 	return r
 }
@@ -143,7 +145,8 @@ func (r *rig) write(name, text string) string {
 
 func (r *rig) kubectl(in string, args ...string) string {
 	r.t.Helper()
-	cmd := exec.CommandContext(r.t.Context(), r.programs.Path("kubectl"), append([]string{"--kubeconfig=" + r.plane.Kubeconfig()}, args...)...)
+	cmd := exec.CommandContext(r.t.Context(), r.programs.Path("kubectl"),
+		append([]string{"--kubeconfig=" + r.plane.Kubeconfig()}, args...)...)
 	cmd.Stdin = strings.NewReader(in)
 	var errs strings.Builder
 	cmd.Stderr = &errs
@@ -187,11 +190,13 @@ spec:
 // ready waits for the reason of the policy's condition.
 func (r *rig) ready(reason string) {
 	r.t.Helper()
-	r.kubectl("", "wait", "acceleratorpolicy/fleet", `--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=`+reason, "--timeout=5m")
+	r.kubectl("", "wait", "acceleratorpolicy/fleet", `--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=`+
+		reason, "--timeout=5m")
 	r.t.Log("\n" + r.kubectl("", "get", "acceleratorpolicies"))
 }
 
-// requests counts what the controller asked for since offset in the audit log, by kind of request; leases by themselves.
+// requests counts what the controller asked for since offset in the audit log, by kind of request; leases by
+// themselves.
 func (r *rig) requests(offset int64) (counts map[string]int, writes, leases int, end int64) {
 	r.t.Helper()
 	file, err := os.Open(r.audit)
@@ -247,7 +252,8 @@ func (r *rig) replica(name string) *replica {
 func (c *replica) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cmd = c.r.start("controller-"+c.name, c.r.controller, "--config="+c.r.config, "--kubeconfig="+c.r.kubeconfig, "--identity="+c.name)
+	c.cmd = c.r.start("controller-"+c.name, c.r.controller, "--config="+c.r.config, "--kubeconfig="+c.r.kubeconfig,
+		"--identity="+c.name)
 }
 
 // kill ends it, and notes what it has used.
@@ -275,8 +281,8 @@ func (c *replica) used() (cpu time.Duration, now, peak float64) {
 	return c.cpu + cpu, now / 1e6, max(c.peak, peak/1e6)
 }
 
-// TestRollout changes a policy for 5,000 nodes: once in peace, for the figures; once with nodes that fail, replicas killed every
-// few seconds and the API server away in between; and to a version that no node can load, which stops.
+// TestRollout changes a policy for 5,000 nodes: once in peace, for the figures; once with nodes that fail, replicas
+// killed every few seconds and the API server away in between; and to a version that no node can load, which stops.
 func TestRollout(t *testing.T) {
 	if os.Getenv("ACCELD_BENCH") != "1" || os.Getenv("ACCELD_TESTBED") != "1" {
 		t.Skip("ACCELD_BENCH=1 and ACCELD_TESTBED=1 run it, as make figures does")
@@ -344,10 +350,13 @@ func (r *rig) inPeace(ctx context.Context, f *fleet, l limits, replicas ...*repl
 	for _, n := range counts {
 		all += n
 	}
-	t.Logf("%.0f nodes have another version after %.0f s, %.0f a second; at most %d at a time of %d, %d without of %d", nodes, took.Seconds(), nodes/took.Seconds(),
+	t.Logf("%.0f nodes have another version after %.0f s, %.0f a second; at most %d at a time of %d, %d without of %d",
+		nodes, took.Seconds(), nodes/took.Seconds(),
 		f.most.parallel, l.parallel, f.most.unavailable, l.unavailable)
-	t.Logf("the controller: %.2f writes and %.2f requests for each, %.1f requests a second and %d of leases in all; processor %.1f s of %.0f (%.2f ms for each node), memory at most %.0f MB",
-		float64(writes)/nodes, float64(all)/nodes, float64(all)/took.Seconds(), leases, (after - before).Seconds(), took.Seconds(), (after-before).Seconds()*1000/nodes, peak)
+	t.Logf(
+		"the controller: %.2f writes and %.2f requests for each, %.1f requests a second and %d of leases in all; processor %.1f s of %.0f (%.2f ms for each node), memory at most %.0f MB",
+		float64(writes)/nodes, float64(all)/nodes, float64(all)/took.Seconds(), leases, (after - before).Seconds(),
+		took.Seconds(), (after-before).Seconds()*1000/nodes, peak)
 	t.Logf("%v", counts)
 }
 
@@ -369,7 +378,9 @@ func (r *rig) idle(replicas ...*replica) {
 		now = max(now, high)
 	}
 	counts, writes, leases, _ := r.requests(from)
-	r.t.Logf("idle for %v: %d writes, requests %v, %d of leases by two replicas; processor %.2f %% of a core, memory %.0f MB", long, writes, counts, leases,
+	r.t.Logf(
+		"idle for %v: %d writes, requests %v, %d of leases by two replicas; processor %.2f %% of a core, memory %.0f MB",
+		long, writes, counts, leases,
 		100*(after-before).Seconds()/long.Seconds(), now)
 	if writes > 0 {
 		r.t.Errorf("%d writes in an idle fleet: %v", writes, counts)
@@ -380,8 +391,9 @@ func (r *rig) idle(replicas ...*replica) {
 func (r *rig) inTrouble(ctx context.Context, f *fleet, l limits, replicas ...*replica) {
 	t := r.t
 	begin := time.Now()
-	some := one(uint32(max(2, len(f.nodes)/10)))                                              // about ten nodes
-	f.ask(ctx, "3", l, func(node string) bool { return !f.nodes[node].canary && some(node) }) // a canary that fails ends it
+	some := one(uint32(max(2, len(f.nodes)/10))) // about ten nodes
+	// a canary that fails ends it
+	f.ask(ctx, "3", l, func(node string) bool { return !f.nodes[node].canary && some(node) })
 	bad := 0
 	for name := range f.nodes {
 		if f.fails(name) {
@@ -412,8 +424,10 @@ func (r *rig) inTrouble(ctx context.Context, f *fleet, l limits, replicas ...*re
 	close(done)
 	kills := <-ended
 	serve, failed := f.count()
-	t.Logf("with %d kills and the API server away once: %d serve, %d failed as they should after %.0f s; at most %d at a time of %d, %d without of %d; %d gaps in what was seen",
-		kills, serve, failed, time.Since(begin).Seconds(), f.most.parallel, l.parallel, f.most.unavailable, l.unavailable, f.gaps)
+	t.Logf(
+		"with %d kills and the API server away once: %d serve, %d failed as they should after %.0f s; at most %d at a time of %d, %d without of %d; %d gaps in what was seen",
+		kills, serve, failed, time.Since(begin).Seconds(), f.most.parallel, l.parallel, f.most.unavailable,
+		l.unavailable, f.gaps)
 	if failed != bad {
 		t.Errorf("%d nodes have failed, want %d", failed, bad)
 	}

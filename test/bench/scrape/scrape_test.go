@@ -1,5 +1,6 @@
-// Package scrape measures what a scrape costs, with few and with many devices, while a day's pods come and go, beside node_exporter
-// in the same run. Figures and ratios are printed; only that memory does not grow with pods that have ended is asserted.
+// Package scrape measures what a scrape costs, with few and with many devices, while a day's pods come and go, beside
+// node_exporter in the same run. Figures and ratios are printed; only that memory does not grow with pods that have
+// ended is asserted.
 package scrape
 
 import (
@@ -63,7 +64,8 @@ func TestScrapeBesideNodeExporter(t *testing.T) {
 			"-devices", fmt.Sprint(devices), "-root", k.root, "-listen", address))
 	}
 	address := free(t)
-	all = append(all, start(t, "node_exporter", "http://"+address+"/metrics", peer, "--web.listen-address="+address, "--log.level=error"))
+	all = append(all, start(t, "node_exporter", "http://"+address+"/metrics", peer, "--web.listen-address="+address,
+		"--log.level=error"))
 	measure(t, all, scrapes/10) // warm
 	for _, c := range all {
 		c.took, c.cpu, c.rss[0] = nil, 0, rss(t, c.pid)
@@ -87,11 +89,14 @@ func report(t *testing.T, all []*contender, kubelets []*kubelet, took time.Durat
 	t.Helper()
 	peer := all[len(all)-1]
 	t.Logf("%d and %d pods lived in %.0f s", kubelets[0].lived.Load(), kubelets[1].lived.Load(), took.Seconds())
-	t.Logf("%-20s %7s %9s %9s %9s %9s %9s %9s   beside node_exporter: p50, cpu, RSS", "", "series", "KiB", "p50 ms", "p99 ms", "cpu ms", "RSS MiB", "grown KiB")
+	t.Logf("%-20s %7s %9s %9s %9s %9s %9s %9s   beside node_exporter: p50, cpu, RSS", "", "series", "KiB", "p50 ms",
+		"p99 ms", "cpu ms", "RSS MiB", "grown KiB")
 	for _, c := range all {
 		p50, p99, cpu := c.quantile(0.5), c.quantile(0.99), c.cpu.Seconds()*1000/float64(len(c.took))
-		t.Logf("%-20s %7d %9.0f %9.2f %9.2f %9.2f %9.1f %9d   %.2f %.2f %.2f", c.name, c.series, float64(c.bytes)/1024, p50, p99, cpu,
-			float64(c.rss[1])/1024, c.rss[1]-c.rss[0], p50/peer.quantile(0.5), cpu/(peer.cpu.Seconds()*1000/float64(len(peer.took))), float64(c.rss[1])/float64(peer.rss[1]))
+		t.Logf("%-20s %7d %9.0f %9.2f %9.2f %9.2f %9.1f %9d   %.2f %.2f %.2f", c.name, c.series, float64(c.bytes)/1024,
+			p50, p99, cpu,
+			float64(c.rss[1])/1024, c.rss[1]-c.rss[0], p50/peer.quantile(0.5),
+			cpu/(peer.cpu.Seconds()*1000/float64(len(peer.took))), float64(c.rss[1])/float64(peer.rss[1]))
 		if c != peer && c.rss[1]-c.rss[0] > 8<<10 {
 			t.Errorf("%s has grown by %d KiB with pods that have ended", c.name, c.rss[1]-c.rss[0])
 		}
@@ -232,7 +237,10 @@ func newKubelet(t *testing.T, devices int) *kubelet {
 	t.Cleanup(func() { os.RemoveAll(root) })
 	k := &kubelet{root: root, devices: devices}
 	k.pods.Store(&[]string{})
-	for _, dir := range []string{"var/lib/kubelet/pod-resources", "var/lib/kubelet/device-plugins", "var/lib/kubelet/pods", "var/log/pods"} {
+	for _, dir := range []string{
+		"var/lib/kubelet/pod-resources", "var/lib/kubelet/device-plugins",
+		"var/lib/kubelet/pods", "var/log/pods",
+	} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -248,13 +256,21 @@ func newKubelet(t *testing.T, devices int) *kubelet {
 	return k
 }
 
-func (k *kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+func (k *kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse,
+	error,
+) {
 	resp := &podresources.ListPodResourcesResponse{}
 	for i, pod := range *k.pods.Load() {
 		if pod != "" {
-			resp.PodResources = append(resp.PodResources, &podresources.PodResources{Namespace: "ml", Name: pod, Containers: []*podresources.ContainerResources{{
-				Name: "main", Devices: []*podresources.ContainerDevices{{ResourceName: "example.com/gpu", DeviceIds: []string{fmt.Sprintf("0000:%02x:00.0", i+1)}}},
-			}}})
+			resp.PodResources = append(resp.PodResources, &podresources.PodResources{
+				Namespace: "ml", Name: pod,
+				Containers: []*podresources.ContainerResources{{
+					Name: "main", Devices: []*podresources.ContainerDevices{{
+						ResourceName: "example.com/gpu",
+						DeviceIds:    []string{fmt.Sprintf("0000:%02x:00.0", i+1)},
+					}},
+				}},
+			})
 		}
 	}
 	return resp, nil

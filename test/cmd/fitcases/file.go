@@ -126,8 +126,11 @@ func (n *node) object() (*corev1.Node, error) {
 		return nil, err
 	}
 	out := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{}, Annotations: maps.Clone(n.Annotations)},
-		Status:     corev1.NodeStatus{Capacity: alloc, Allocatable: alloc},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: n.Name, Labels: map[string]string{},
+			Annotations: maps.Clone(n.Annotations),
+		},
+		Status: corev1.NodeStatus{Capacity: alloc, Allocatable: alloc},
 	}
 	if n.Cards != "" {
 		out.Labels[prefix+"gpu-numbers"] = n.Cards
@@ -162,7 +165,8 @@ func (n *node) object() (*corev1.Node, error) {
 func (p *pod) object() (*corev1.Pod, error) {
 	out := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: p.Name, UID: types.UID("uid-" + p.Name), Annotations: maps.Clone(p.Annotations), Labels: map[string]string{},
+			Namespace: namespace, Name: p.Name, UID: types.UID("uid-" + p.Name), Annotations: maps.Clone(p.Annotations),
+			Labels: map[string]string{},
 		},
 		Spec:   corev1.PodSpec{NodeName: p.Node},
 		Status: corev1.PodStatus{Phase: corev1.PodPending},

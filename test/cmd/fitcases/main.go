@@ -1,6 +1,6 @@
-// Command fitcases runs a file of cases against the extender of the controller: nodes, pods, and what the scheduler asks and the
-// API server tells, step by step. It prints a line for each case that fails, and then exits with status 1. The form of such
-// a file is written at the top of testdata/cases.yaml.
+// Command fitcases runs a file of cases against the extender of the controller: nodes, pods, and what the scheduler
+// asks and the API server tells, step by step. It prints a line for each case that fails, and then exits with status 1.
+// The form of such a file is written at the top of testdata/cases.yaml.
 package main
 
 import (

@@ -35,8 +35,14 @@ func TestRun(t *testing.T) {
 		file, out string
 		status    int
 	}{
-		"right":    {"cases:\n- id: X1\n  nodes: [{name: n, cards: \"0\", alloc: {i915: 1}}]\n  pods: [{name: p, containers: [{i915: 1}]}]\n  steps: [{filter: p, on: [n], pass: [n]}]\n", "", 0},
-		"wrong":    {"cases:\n- id: X2\n  title: none\n  nodes: [{name: n, cards: \"0\", alloc: {i915: 1}}]\n  pods: [{name: p, containers: [{i915: 1}]}]\n  steps: [{filter: p, on: [n], pass: []}]\n", "X2: none: step 0: filter p passes [n], want [] (map[])\n", 1},
+		"right": {
+			"cases:\n- id: X1\n  nodes: [{name: n, cards: \"0\", alloc: {i915: 1}}]\n  pods: [{name: p, containers: [{i915: 1}]}]\n  steps: [{filter: p, on: [n], pass: [n]}]\n",
+			"", 0,
+		},
+		"wrong": {
+			"cases:\n- id: X2\n  title: none\n  nodes: [{name: n, cards: \"0\", alloc: {i915: 1}}]\n  pods: [{name: p, containers: [{i915: 1}]}]\n  steps: [{filter: p, on: [n], pass: []}]\n",
+			"X2: none: step 0: filter p passes [n], want [] (map[])\n", 1,
+		},
 		"nonsense": {"cases:\n- id: X3\n  steps: [{fly: p}]\n", "X3: : step 0: nobody knows such a step\n", 1},
 		"empty":    {"cases: []\n", "", 2},
 	} {

@@ -67,7 +67,8 @@ func (c *testCase) run() (err error) {
 
 // start is a new process: nothing is known but what the API has.
 func (c *cluster) start() {
-	c.extender = extender.New(&c.rules, extender.API{Pod: c.getPod, Bind: c.bindPod}, extender.Pack, slog.New(slog.DiscardHandler))
+	c.extender = extender.New(&c.rules, extender.API{Pod: c.getPod, Bind: c.bindPod}, extender.Pack,
+		slog.New(slog.DiscardHandler))
 	c.books = extender.NewBooks(&c.rules)
 	ctx, cancel := context.WithCancel(context.Background())
 	listed, ended := make(chan struct{}), make(chan struct{})
@@ -158,7 +159,8 @@ func (c *cluster) post(verb string, body any) (*httptest.ResponseRecorder, error
 	if err != nil {
 		return nil, err
 	}
-	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/scheduler/"+verb, strings.NewReader(string(data)))
+	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/scheduler/"+verb,
+		strings.NewReader(string(data)))
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	c.extender.Handler().ServeHTTP(w, r)
@@ -200,7 +202,10 @@ func (c *cluster) bind(s step, tilesAny bool) error {
 		return fmt.Errorf("there is no pod %q", s.Bind)
 	}
 	before := p.Spec.NodeName
-	w, err := c.post("bind", map[string]any{"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID, "Node": s.To})
+	w, err := c.post("bind", map[string]any{
+		"PodName": p.Name, "PodNamespace": p.Namespace, "PodUID": p.UID,
+		"Node": s.To,
+	})
 	if err != nil {
 		return err
 	}
@@ -221,7 +226,8 @@ func (c *cluster) bind(s step, tilesAny bool) error {
 	if cards := p.Annotations["gas-container-cards"]; s.Cards != nil && cards != *s.Cards {
 		return fmt.Errorf("bind %s: cards %q, want %q", s.Bind, cards, *s.Cards)
 	}
-	if tiles := p.Annotations["gas-container-tiles"]; s.Tiles != nil && tiles != *s.Tiles && !(tilesAny && counts(tiles) == counts(*s.Tiles)) {
+	if tiles := p.Annotations["gas-container-tiles"]; s.Tiles != nil && tiles != *s.Tiles &&
+		!(tilesAny && counts(tiles) == counts(*s.Tiles)) {
 		return fmt.Errorf("bind %s: tiles %q, want %q", s.Bind, tiles, *s.Tiles)
 	}
 	return nil
@@ -346,7 +352,8 @@ func at(v any, path string) any {
 // compare holds a part of an answer to what is wanted of it. A list is wanted of a map's keys too.
 func compare(got, want any) error {
 	size := 0
-	if v := reflect.ValueOf(got); got != nil && (v.Kind() == reflect.Slice || v.Kind() == reflect.Map || v.Kind() == reflect.String) {
+	if v := reflect.ValueOf(got); got != nil && (v.Kind() == reflect.Slice || v.Kind() == reflect.Map ||
+		v.Kind() == reflect.String) {
 		size = v.Len()
 	}
 	if m, ok := got.(map[string]any); ok {

@@ -1,5 +1,5 @@
-// Command vuln runs govulncheck with the newest database of vulnerabilities that can be had: the live one; else that of the
-// module golang.org/x/vulndb, which a module proxy may have; else what somebody has put into the cache as
+// Command vuln runs govulncheck with the newest database of vulnerabilities that can be had: the live one; else that of
+// the module golang.org/x/vulndb, which a module proxy may have; else what somebody has put into the cache as
 // vulndb-<date>/GO-….json, from data/osv of that module's repository. It says which, and what that leaves unchecked.
 //
 //	vuln -govulncheck PROGRAM [-C DIR]... PATTERN...
@@ -85,7 +85,8 @@ func (c check) all(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprintf(c.out, "vuln: by the database of %s: the live one does not answer from here\n", db.date)
-	return c.list.Note(what, "those made known after "+db.date+", the date of the newest database that can be had from here")
+	return c.list.Note(what, "those made known after "+db.date+
+		", the date of the newest database that can be had from here")
 }
 
 // errSilent is that the database does not answer.

@@ -27,14 +27,41 @@ func TestAll(t *testing.T) {
 		err    error
 		list   string
 	}{
-		"live":             {want: []string{"live ./cmd/...", "live ./..."}},
-		"a finding":        {live: finding, err: finding, want: []string{"live ./cmd/..."}},
-		"none":             {live: silent, want: []string{"live ./cmd/..."}, list: "vulnerabilities: no database can be had from here\n"},
-		"empty":            {live: silent, cached: []string{"vulndb-2026-01-02/README"}, want: []string{"live ./cmd/..."}, list: "vulnerabilities: no database can be had from here\n"},
-		"stored":           {live: silent, cached: []string{"vulndb-2026-01-02/GO-1.json", "vulndb-2026-03-01/GO-1.json"}, want: []string{"live ./cmd/...", "2026-03-01 ./cmd/...", "2026-03-01 ./..."}, list: after("2026-03-01")},
-		"a newer module":   {live: silent, proxy: "v0.0.0-20260821203800-a752ea54fd1b", cached: []string{"vulndb-2026-01-02/GO-1.json"}, want: []string{"live ./cmd/...", "module ./cmd/...", "module ./..."}, list: after("2026-08-21")},
-		"an older module":  {live: silent, proxy: "v0.0.0-20250821203800-a752ea54fd1b", cached: []string{"vulndb-2026-01-02/GO-1.json"}, want: []string{"live ./cmd/...", "2026-01-02 ./cmd/...", "2026-01-02 ./..."}, list: after("2026-01-02")},
-		"a stored finding": {live: silent, cached: []string{"vulndb-2026-01-02/GO-1.json"}, found: finding, err: finding, want: []string{"live ./cmd/...", "2026-01-02 ./cmd/..."}},
+		"live":      {want: []string{"live ./cmd/...", "live ./..."}},
+		"a finding": {live: finding, err: finding, want: []string{"live ./cmd/..."}},
+		"none": {
+			live: silent, want: []string{"live ./cmd/..."},
+			list: "vulnerabilities: no database can be had from here\n",
+		},
+		"empty": {
+			live: silent, cached: []string{"vulndb-2026-01-02/README"},
+			want: []string{"live ./cmd/..."}, list: "vulnerabilities: no database can be had from here\n",
+		},
+		"stored": {live: silent, cached: []string{
+			"vulndb-2026-01-02/GO-1.json",
+			"vulndb-2026-03-01/GO-1.json",
+		}, want: []string{
+			"live ./cmd/...", "2026-03-01 ./cmd/...",
+			"2026-03-01 ./...",
+		}, list: after("2026-03-01")},
+		"a newer module": {
+			live: silent, proxy: "v0.0.0-20260821203800-a752ea54fd1b",
+			cached: []string{"vulndb-2026-01-02/GO-1.json"}, want: []string{
+				"live ./cmd/...", "module ./cmd/...",
+				"module ./...",
+			}, list: after("2026-08-21"),
+		},
+		"an older module": {
+			live: silent, proxy: "v0.0.0-20250821203800-a752ea54fd1b",
+			cached: []string{"vulndb-2026-01-02/GO-1.json"}, want: []string{
+				"live ./cmd/...", "2026-01-02 ./cmd/...",
+				"2026-01-02 ./...",
+			}, list: after("2026-01-02"),
+		},
+		"a stored finding": {
+			live: silent, cached: []string{"vulndb-2026-01-02/GO-1.json"}, found: finding,
+			err: finding, want: []string{"live ./cmd/...", "2026-01-02 ./cmd/..."},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, tree := t.TempDir(), t.TempDir()
@@ -69,7 +96,10 @@ func TestAll(t *testing.T) {
 			if err := list.Note(what, "said before"); err != nil {
 				t.Fatal(err)
 			}
-			c := check{program: "govulncheck", patterns: []string{"./cmd/..."}, below: []string{"below"}, cache: dir, run: play, out: &bytes.Buffer{}, list: list}
+			c := check{
+				program: "govulncheck", patterns: []string{"./cmd/..."}, below: []string{"below"}, cache: dir,
+				run: play, out: &bytes.Buffer{}, list: list,
+			}
 			if err := c.all(t.Context()); !errors.Is(err, tc.err) {
 				t.Errorf("error %v, want %v", err, tc.err)
 			}
@@ -88,5 +118,6 @@ func TestAll(t *testing.T) {
 }
 
 func after(date string) string {
-	return "vulnerabilities: those made known after " + date + ", the date of the newest database that can be had from here\n"
+	return "vulnerabilities: those made known after " + date +
+		", the date of the newest database that can be had from here\n"
 }

@@ -20,7 +20,10 @@ func (s *sheet) uevents() error {
 	if err != nil {
 		return fmt.Errorf("cannot listen to the kernel: %w", err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groupKernel | groupUdev}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{
+		Family: unix.AF_NETLINK,
+		Groups: groupKernel | groupUdev,
+	}); err != nil {
 		return fmt.Errorf("cannot listen to the kernel: %w", err)
 	}
 	buf := make([]byte, 64<<10)
@@ -42,7 +45,8 @@ func (s *sheet) uevents() error {
 func describe(b []byte) (who, what string) {
 	who = "kernel"
 	if rest, ok := bytes.CutPrefix(b, []byte("libudev\x00")); ok {
-		// struct monitor_netlink_header of systemd's device-monitor.c: magic, size of the header, where the properties are.
+		// struct monitor_netlink_header of systemd's device-monitor.c: magic, size of the header, where the properties
+		// are.
 		if len(rest) < 12 {
 			return who, ""
 		}
@@ -88,8 +92,10 @@ func (s *sheet) files(dirs []string) error {
 			return fmt.Errorf("cannot watch directories: %w", err)
 		}
 		for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
-			watch, mask, size := int32(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint32(b[4:]), int(binary.NativeEndian.Uint32(b[12:]))
-			name := filepath.Join(names[watch], string(bytes.TrimRight(b[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+size], "\x00")))
+			watch, mask, size := int32(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint32(b[4:]),
+				int(binary.NativeEndian.Uint32(b[12:]))
+			name := filepath.Join(names[watch],
+				string(bytes.TrimRight(b[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+size], "\x00")))
 			if mask&unix.IN_DELETE != 0 {
 				name = "-" + name
 			}

@@ -1,6 +1,6 @@
-// Command witness tells what happens on a machine, and when, by one clock: what the kernel says of devices, when udev has dealt with it,
-// changes in directories, and what a running acceld says of a kind. It shares no code with acceld but the form of its answers. A line
-// is seconds since it began, who tells, and what:
+// Command witness tells what happens on a machine, and when, by one clock: what the kernel says of devices, when udev
+// has dealt with it, changes in directories, and what a running acceld says of a kind. It shares no code with acceld
+// but the form of its answers. A line is seconds since it began, who tells, and what:
 //
 //	1.204513 kernel remove pci /devices/pci0000:00/0000:00:10.0/0000:01:00.0
 //	1.251020 udev remove pci /devices/pci0000:00/0000:00:10.0/0000:01:00.0

@@ -15,7 +15,11 @@ func TestDescribe(t *testing.T) {
 	for _, tt := range []struct{ name, message, who, what string }{
 		{"kernel", "remove@/devices/x\x00" + text, "kernel", "remove pci /devices/x"},
 		{"udev", string(header) + text, "udev", "remove pci /devices/x"},
-		{"class", "add@/devices/x/y\x00ACTION=add\x00DEVPATH=/devices/x/y\x00SUBSYSTEM=accelerator_edu\x00", "kernel", "add accelerator_edu /devices/x/y"},
+		{
+			"class", "add@/devices/x/y\x00ACTION=add\x00DEVPATH=/devices/x/y\x00SUBSYSTEM=accelerator_edu\x00",
+			"kernel",
+			"add accelerator_edu /devices/x/y",
+		},
 		{"another", "add@/devices/x\x00ACTION=add\x00SUBSYSTEM=net\x00", "kernel", ""},
 		{"cut off", "libudev\x00abc", "kernel", ""},
 	} {
@@ -28,7 +32,12 @@ func TestDescribe(t *testing.T) {
 func TestAbout(t *testing.T) {
 	m := accel.Machine{
 		Want: accel.Want{Kinds: map[string]*accel.Definition{"k-x": {Sharing: &accel.Sharing{Replicas: 3}}}},
-		Have: map[string]accel.Have{"k-x": {Accelerators: []accel.Accelerator{{Health: accel.Health{State: accel.Healthy}}, {Health: accel.Health{State: accel.Gone}}}}},
+		Have: map[string]accel.Have{"k-x": {
+			Accelerators: []accel.Accelerator{
+				{Health: accel.Health{State: accel.Healthy}},
+				{Health: accel.Health{State: accel.Gone}},
+			},
+		}},
 	}
 	if got := about(m, "k-x"); got != "usable=1 replicas=3" {
 		t.Error(got)

@@ -110,9 +110,20 @@ func TestRun(t *testing.T) {
 		{"too many", two(), []string{"-expect", "1"}, 1, "", "edu-check: FAIL 2 device(s) visible, 1 expected"},
 		{"none", host{}, nil, 1, "", "edu-check: FAIL no /dev/edu<N> visible"},
 		{"none expected", host{}, []string{"-expect", "0"}, 0, "edu-check: PASS 0 device(s)", ""},
-		{"absent", two(), []string{"-devices", "/dev/edu7"}, 1, "", "edu-check: FAIL /dev/edu7: no such file or directory"},
-		{"fails", one(&fake{max: 99, err: unix.EIO}), nil, 1, "/dev/edu0 serial EDU-0000-01-00-0 bdf 0000:01:00.0", "edu-check: FAIL /dev/edu0: input/output error"},
-		{"gone", one(&fake{max: 99, err: unix.ENODEV}), nil, 3, "/dev/edu0 serial EDU-0000-01-00-0 bdf 0000:01:00.0", "device gone: /dev/edu0: no such device"},
+		{
+			"absent", two(),
+			[]string{"-devices", "/dev/edu7"},
+			1, "",
+			"edu-check: FAIL /dev/edu7: no such file or directory",
+		},
+		{
+			"fails", one(&fake{max: 99, err: unix.EIO}), nil, 1, "/dev/edu0 serial EDU-0000-01-00-0 bdf 0000:01:00.0",
+			"edu-check: FAIL /dev/edu0: input/output error",
+		},
+		{
+			"gone", one(&fake{max: 99, err: unix.ENODEV}), nil, 3, "/dev/edu0 serial EDU-0000-01-00-0 bdf 0000:01:00.0",
+			"device gone: /dev/edu0: no such device",
+		},
 		{"small", one(&fake{max: 12}), nil, 0, "edu-check: PASS 1 device(s)", ""},
 		{"argument", two(), []string{"now"}, 2, "", `edu-check: unexpected argument "now"`},
 		{"expects less than none", two(), []string{"-expect", "-2"}, 2, "", "edu-check: -expect -2 is negative"},
@@ -121,7 +132,8 @@ func TestRun(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			code, stdout, stderr := tt.host.run(t.Context(), tt.args...)
 			if code != tt.code || lastLine(stdout) != tt.stdout || lastLine(stderr) != tt.stderr {
-				t.Errorf("code %d, stdout %q, stderr %q\nwant %d, %q, %q", code, stdout, stderr, tt.code, tt.stdout, tt.stderr)
+				t.Errorf("code %d, stdout %q, stderr %q\nwant %d, %q, %q", code, stdout, stderr, tt.code, tt.stdout,
+					tt.stderr)
 			}
 		})
 	}
@@ -136,7 +148,8 @@ func TestCorruptionIsFound(t *testing.T) {
 	f := good()
 	f.corrupt = true
 	code, _, stderr := host{"/dev/edu0": f}.run(t.Context())
-	want := regexp.MustCompile(`^edu-check: FAIL /dev/edu0: wrong data after a round trip of 4095 bytes: checksum \w{8}, not \w{8}\n$`)
+	want := regexp.MustCompile(
+		`^edu-check: FAIL /dev/edu0: wrong data after a round trip of 4095 bytes: checksum \w{8}, not \w{8}\n$`)
 	if code != exitFail || !want.MatchString(stderr) {
 		t.Errorf("code %d, stderr %q", code, stderr)
 	}
@@ -150,7 +163,10 @@ func TestFindIsInNumericOrder(t *testing.T) {
 	if want := []string{"/dev/edu0", "/dev/edu2", "/dev/edu10"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
-	got, err = find(host{"/dev/edu1p1": nil, "/dev/edu1": nil, "/dev/edu0": nil, "/dev/edu1p0": nil, "/dev/edu1p": nil, "/dev/edu1p0x": nil}.dev())
+	got, err = find(host{
+		"/dev/edu1p1": nil, "/dev/edu1": nil, "/dev/edu0": nil, "/dev/edu1p0": nil, "/dev/edu1p": nil,
+		"/dev/edu1p0x": nil,
+	}.dev())
 	if want := []string{"/dev/edu0", "/dev/edu1p0", "/dev/edu1p1"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("of a divided device got %q, %v, want %q", got, err, want)
 	}
@@ -184,8 +200,10 @@ func TestHold(t *testing.T) {
 				time.AfterFunc(3050*time.Millisecond, func() { f.set(tt.err, false) })
 				code, stdout, _ := host{"/dev/edu0": f}.run(t.Context(), "-hold", "10s")
 				took := time.Since(start)
-				if beats := strings.Count(stdout, "alive, "); code != tt.code || took != tt.took || abs(beats-tt.beats) > 1 {
-					t.Errorf("code %d after %v with %d beats, want %d, %v, %d", code, took, beats, tt.code, tt.took, tt.beats)
+				if beats := strings.Count(stdout, "alive, "); code != tt.code || took != tt.took ||
+					abs(beats-tt.beats) > 1 {
+					t.Errorf("code %d after %v with %d beats, want %d, %v, %d", code, took, beats, tt.code, tt.took,
+						tt.beats)
 				}
 			})
 		})
@@ -207,7 +225,8 @@ func TestHoldEndsWithSIGTERM(t *testing.T) {
 
 func TestGoneNamesTheDevice(t *testing.T) {
 	for _, errno := range []error{unix.ENODEV, unix.ENXIO} {
-		if err := gone("/dev/edu3", errno); !errors.Is(err, errGone) || err.Error() != "device gone: /dev/edu3: no such device" {
+		if err := gone("/dev/edu3", errno); !errors.Is(err, errGone) ||
+			err.Error() != "device gone: /dev/edu3: no such device" {
 			t.Errorf("%v gave %v", errno, err)
 		}
 	}

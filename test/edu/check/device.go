@@ -67,7 +67,9 @@ func find(dev fs.FS) ([]string, error) {
 		}
 		found = append(found, n)
 	}
-	slices.SortFunc(found, func(a, b numbers) int { return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.part, b.part)) })
+	slices.SortFunc(found, func(a, b numbers) int {
+		return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.part, b.part))
+	})
 	var paths []string
 	for _, n := range found {
 		path := "/dev/edu" + strconv.Itoa(n.device)
@@ -142,7 +144,8 @@ func (n node) Info() (info, error) {
 	if i.DMAMax == 0 { // of a driver from before there were partitions
 		i.DMAMax = dmaMax
 	}
-	return info{unix.ByteSliceToString(i.Serial[:]), unix.ByteSliceToString(i.BDF[:]), i.MaxFactorial, int(i.DMAMax)}, nil
+	return info{unix.ByteSliceToString(i.Serial[:]), unix.ByteSliceToString(i.BDF[:]), i.MaxFactorial, int(i.DMAMax)},
+		nil
 }
 
 func (n node) Factorial(x uint32) (uint32, error) {

@@ -42,7 +42,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	var devices string
 	flags := flag.NewFlagSet("edu-check", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&devices, "devices", "", "comma-separated device `nodes`; empty: every visible /dev/edu<N>, or its partitions")
+	flags.StringVar(&devices, "devices", "",
+		"comma-separated device `nodes`; empty: every visible /dev/edu<N>, or its partitions")
 	flags.IntVar(&c.expect, "expect", -1, "fail unless exactly `N` devices are there; -1: one or more")
 	flags.DurationVar(&c.hold, "hold", 0, "keep computing for this `long`, or until SIGTERM")
 	if err := flags.Parse(args); err != nil {

@@ -13,7 +13,9 @@ import (
 
 // run is the whole program but for the process around it. dev holds the
 // device nodes, and open opens one by its path.
-func run(ctx context.Context, args []string, dev fs.FS, open func(path string) (accelerator, error), stdout, stderr io.Writer) int {
+func run(ctx context.Context, args []string, dev fs.FS, open func(path string) (accelerator, error), stdout,
+	stderr io.Writer,
+) int {
 	c, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return exitPass
@@ -35,7 +37,9 @@ func run(ctx context.Context, args []string, dev fs.FS, open func(path string) (
 }
 
 // check checks the devices that c asks for and returns how many there were.
-func check(ctx context.Context, c config, dev fs.FS, open func(path string) (accelerator, error), stdout io.Writer) (int, error) {
+func check(ctx context.Context, c config, dev fs.FS, open func(path string) (accelerator, error),
+	stdout io.Writer,
+) (int, error) {
 	paths := c.devices
 	if paths == nil {
 		var err error

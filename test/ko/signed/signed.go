@@ -1,5 +1,5 @@
-// Package signed makes module signatures for tests. It stands beside package ko because the tests of package signing use ko
-// and must not import what imports them.
+// Package signed makes module signatures for tests. It stands beside package ko because the tests of package signing
+// use ko and must not import what imports them.
 package signed
 
 import (

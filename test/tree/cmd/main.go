@@ -16,7 +16,10 @@ func main() {
 	kernel := flag.Bool("kernel", false, "modules, parameters, units and accelerators instead of files")
 	flag.BoolVar(&o.Mtime, "mtime", false, "the time of files and links")
 	flag.BoolVar(&o.DirTime, "dirtime", false, "the time of directories")
-	flag.Func("skip", "leave out this path and all below it", func(s string) error { o.Skip = append(o.Skip, s); return nil })
+	flag.Func("skip", "leave out this path and all below it", func(s string) error {
+		o.Skip = append(o.Skip, s)
+		return nil
+	})
 	flag.Parse()
 	if *kernel {
 		fmt.Print(tree.Kernel(*root))

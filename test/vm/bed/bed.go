@@ -1,6 +1,6 @@
-// Package bed is the core of the test bed: it prepares everything a guest needs, starts guests and nodes, and takes them
-// down again. It returns errors and knows no tests, so that the demo can use it as well. One process at a time holds the
-// bed of a cache folder; another one waits.
+// Package bed is the core of the test bed: it prepares everything a guest needs, starts guests and nodes, and takes
+// them down again. It returns errors and knows no tests, so that the demo can use it as well. One process at a time
+// holds the bed of a cache folder; another one waits.
 package bed
 
 import (
@@ -178,8 +178,8 @@ func (b *Bed) installPackages(ctx context.Context) error {
 }
 
 // seats are how many beds there are in a cache folder at a time, of one process or several: each has a seat with ports,
-// guests and snapshots of its own, the parts are shared. A seat takes up to 4 GiB of memory, and three guests at once are all
-// that two processors can carry.
+// guests and snapshots of its own, the parts are shared. A seat takes up to 4 GiB of memory, and three guests at once
+// are all that two processors can carry.
 func seats() []string { return []string{"seat-1", "seat-2", "seat-3"} }
 
 // take locks a seat and ends what an earlier holder left behind.
@@ -343,15 +343,16 @@ func (b *Bed) probe(ctx context.Context) error {
 		return err
 	}
 	kernel := b.Kernels()[0]
-	dir, err := b.cache.Entry(ctx, "accel", cache.NewKey("2", b.accel.QEMU, string(boot), kernel), func(tmp string) error {
-		initrd, err := b.writeInitrd(tmp, kernel, nil)
-		if err != nil {
-			return err
-		}
-		accel := qemu.Probe(ctx, b.debian.Kernel(kernel), initrd)
-		b.log.Say("processors are run by %s", accel.Name)
-		return os.WriteFile(filepath.Join(tmp, "name"), []byte(accel.Name+" "+accel.CPU), 0o644)
-	})
+	dir, err := b.cache.Entry(ctx, "accel", cache.NewKey("2", b.accel.QEMU, string(boot), kernel),
+		func(tmp string) error {
+			initrd, err := b.writeInitrd(tmp, kernel, nil)
+			if err != nil {
+				return err
+			}
+			accel := qemu.Probe(ctx, b.debian.Kernel(kernel), initrd)
+			b.log.Say("processors are run by %s", accel.Name)
+			return os.WriteFile(filepath.Join(tmp, "name"), []byte(accel.Name+" "+accel.CPU), 0o644)
+		})
 	if err != nil {
 		return err
 	}
@@ -435,7 +436,8 @@ func (b *Bed) pushPause(ctx context.Context) error {
 // Registry is the address of the bed's registry on this machine.
 func (b *Bed) Registry() string { return b.registry.Address() }
 
-// PushProgram stores an image that holds one static program and nothing else, and returns the name by which a guest pulls it.
+// PushProgram stores an image that holds one static program and nothing else, and returns the name by which a guest
+// pulls it.
 func (b *Bed) PushProgram(ctx context.Context, name, path string, program []byte) (string, error) {
 	err := b.registry.Push(ctx, name, image.Spec{
 		Files: map[string]image.File{path: {Mode: 0o755, Content: program}}, Entrypoint: []string{path},
@@ -450,8 +452,9 @@ func (b *Bed) busyboxFiles() (map[string]image.File, error) {
 		return nil, fmt.Errorf("cannot read busybox: %w", err)
 	}
 	files := map[string]image.File{"/bin/busybox": {Mode: 0o755, Content: content}}
-	for _, applet := range strings.Fields("sh cat ls sleep echo env id mount umount mkdir rm cp mv ln grep sed awk head tail wget nc " +
-		"stat test true false date dd hexdump ps kill touch find sort uname hostname ip readlink sync sha256sum") {
+	for _, applet := range strings.Fields(
+		"sh cat ls sleep echo env id mount umount mkdir rm cp mv ln grep sed awk head tail wget nc " +
+			"stat test true false date dd hexdump ps kill touch find sort uname hostname ip readlink sync sha256sum") {
 		files["/bin/"+applet] = image.File{Link: "busybox"}
 	}
 	return files, nil

@@ -37,8 +37,8 @@ type Options struct {
 	MemoryMiB int
 	// Devices are more QEMU arguments, for devices that only one scenario needs, and imply FreshBoot.
 	Devices []string
-	// LosesCache gives a host a disk whose write cache goes with the power, and implies FreshBoot: a power cut then loses
-	// what the guest has not flushed.
+	// LosesCache gives a host a disk whose write cache goes with the power, and implies FreshBoot: a power cut then
+	// loses what the guest has not flushed.
 	LosesCache bool
 
 	// member is the index of the guest's place in the cluster.
@@ -67,8 +67,8 @@ func (b *Bed) withDefaults(o Options) Options {
 	return o
 }
 
-// Kernels are the releases that a guest can boot, the default and newest first; a guest that boots another one and then the
-// first has had a kernel upgrade.
+// Kernels are the releases that a guest can boot, the default and newest first; a guest that boots another one and then
+// the first has had a kernel upgrade.
 func (b *Bed) Kernels() []string { return b.debian.Kernels() }
 
 // Kernels are the releases that this guest can be rebooted into.
@@ -86,7 +86,8 @@ func (b *Bed) check(o Options) error {
 
 // commandLine is the kernel's. Names of network cards are left alone and the mitigations off to save emulated time.
 func commandLine(kind seed.Kind, more string) string {
-	line := "console=ttyS0 panic=5 net.ifnames=0 mitigations=off audit=0 apparmor=0 random.trust_cpu=on bed.kind=" + string(kind)
+	line := "console=ttyS0 panic=5 net.ifnames=0 mitigations=off audit=0 apparmor=0 random.trust_cpu=on bed.kind=" +
+		string(kind)
 	return strings.TrimSpace(line + " " + more)
 }
 
@@ -175,8 +176,8 @@ type Reboot struct {
 	NetworkCut bool
 	// Kernel boots another kernel of the disk; empty keeps the present one.
 	Kernel string
-	// PowerCut gives the guest no chance to shut down. It cannot be combined with Kernel. With a disk that loses its cache
-	// nothing stays of what the guest has not flushed.
+	// PowerCut gives the guest no chance to shut down. It cannot be combined with Kernel. With a disk that loses its
+	// cache nothing stays of what the guest has not flushed.
 	PowerCut bool
 }
 

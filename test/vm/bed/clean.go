@@ -11,8 +11,8 @@ import (
 	"github.com/acceld/acceld/test/vm/progress"
 )
 
-// Clean ends what earlier runs left behind and removes everything that the bed keeps, except the Go build cache, which is
-// Go's, and the failures of tests. It removes only what the bed makes: the cache folder may hold others' things.
+// Clean ends what earlier runs left behind and removes everything that the bed keeps, except the Go build cache, which
+// is Go's, and the failures of tests. It removes only what the bed makes: the cache folder may hold others' things.
 func Clean(ctx context.Context, out io.Writer) error {
 	log := progress.New(out)
 	c, err := cache.Open(log.Say)

@@ -17,8 +17,8 @@ const (
 	keepFileBytes = 4 << 20
 )
 
-// Collect keeps what explains a failure (serial console, journal, kernel log, cluster state, component logs) in a folder
-// named after the test, and returns the folder. What cannot be had any more is left out.
+// Collect keeps what explains a failure (serial console, journal, kernel log, cluster state, component logs) in a
+// folder named after the test, and returns the folder. What cannot be had any more is left out.
 func (n *Node) Collect(ctx context.Context, test string) (string, error) {
 	dir, err := n.Guest.Collect(ctx, test)
 	if err != nil || n.plane == nil {

@@ -12,8 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Forward listens on a port of the host's loopback for what runs natively beside the guests, such as the scheduler, and carries each
-// connection to where a port of a Service leads at that moment, by its EndpointSlices, as a service proxy would. It ends with end.
+// Forward listens on a port of the host's loopback for what runs natively beside the guests, such as the scheduler, and
+// carries each connection to where a port of a Service leads at that moment, by its EndpointSlices, as a service proxy
+// would. It ends with end.
 func (n *Node) Forward(namespace, service, port string) (address string, end func(), err error) {
 	var config net.ListenConfig
 	l, err := config.Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -54,7 +55,8 @@ func (n *Node) forward(client net.Conn, namespace, service, port string) {
 
 // endpoint is the address of a ready endpoint.
 func (n *Node) endpoint(ctx context.Context, namespace, service, port string) (string, error) {
-	list, err := n.Kube().DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+	list, err := n.Kube().DiscoveryV1().EndpointSlices(namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
 	if err != nil {
 		return "", fmt.Errorf("cannot find where the Service %q leads: %w", service, err)
 	}

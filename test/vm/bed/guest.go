@@ -71,9 +71,9 @@ func (g *Guest) powerOn(ctx context.Context) error {
 	return nil
 }
 
-// rise powers the guest on and waits until it answers. Very rarely QEMU itself dies of a signal while the kernel lays out
-// the PCI bus on two emulated processors. That says nothing of the guest, so the start is tried again, once, if nothing
-// was written meanwhile: what QEMU had not yet written of the disk image is lost with it.
+// rise powers the guest on and waits until it answers. Very rarely QEMU itself dies of a signal while the kernel lays
+// out the PCI bus on two emulated processors. That says nothing of the guest, so the start is tried again, once, if
+// nothing was written meanwhile: what QEMU had not yet written of the disk image is lost with it.
 func (g *Guest) rise(ctx context.Context, networkCut bool) error {
 	for again := false; ; again = true {
 		began := time.Now()
@@ -111,7 +111,8 @@ func (g *Guest) connect(ctx context.Context) error {
 		select {
 		case <-g.machine.Done():
 			words, _ := os.ReadFile(g.log.Name())
-			return fmt.Errorf("cannot wait for the guest: it switched itself off: %w\n%s%s", g.machine.Ended(), words, g.consoleTail())
+			return fmt.Errorf("cannot wait for the guest: it switched itself off: %w\n%s%s", g.machine.Ended(), words,
+				g.consoleTail())
 		case <-ctx.Done():
 			return fmt.Errorf("cannot wait for the guest: %w\n%s", err, g.consoleTail())
 		case <-time.After(50 * time.Millisecond):
@@ -291,7 +292,8 @@ func (g *Guest) PID() int { return g.machine.PID() }
 
 // SSH is the command that a person types to get in.
 func (g *Guest) SSH() string {
-	return fmt.Sprintf("ssh -i %s -p %d -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR root@127.0.0.1",
+	return fmt.Sprintf(
+		"ssh -i %s -p %d -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR root@127.0.0.1",
 		g.bed.ClientKey(), g.sshPort)
 }
 

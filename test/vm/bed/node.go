@@ -77,12 +77,14 @@ func (n *Node) WaitReady(ctx context.Context) error { return n.waitUp(ctx, time.
 
 // Kubectl runs the real kubectl as the admin.
 func (n *Node) Kubectl(ctx context.Context, input io.Reader, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, n.bed.Program("kubectl"), append([]string{"--kubeconfig", n.Kubeconfig()}, args...)...)
+	cmd := exec.CommandContext(ctx, n.bed.Program("kubectl"), append([]string{"--kubeconfig", n.Kubeconfig()},
+		args...)...)
 	cmd.Stdin = input
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return stdout.String(), fmt.Errorf("cannot run kubectl %q: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
+		return stdout.String(), fmt.Errorf("cannot run kubectl %q: %w: %s", args[0], err,
+			strings.TrimSpace(stderr.String()))
 	}
 	return stdout.String(), nil
 }
@@ -100,7 +102,9 @@ func (n *Node) Delete(ctx context.Context, manifest []byte) error {
 }
 
 // PushImage stores an image that is busybox with these files on top, and returns the name that a pod gives for it.
-func (n *Node) PushImage(ctx context.Context, name string, files map[string]image.File, entrypoint ...string) (string, error) {
+func (n *Node) PushImage(ctx context.Context, name string, files map[string]image.File, entrypoint ...string) (string,
+	error,
+) {
 	all, err := n.bed.busyboxFiles()
 	if err != nil {
 		return "", err
@@ -174,7 +178,9 @@ func describeNode(node *corev1.Node) string {
 func byName(name string) string { return fields.OneTermEqualSelector("metadata.name", name).String() }
 
 // wait lists, then watches from there, and starts over when the watch ends; an API server that is away is waited for.
-func wait(ctx context.Context, list func() (string, bool, error), open func(string) (watch.Interface, error), done func(watch.Event) bool) error {
+func wait(ctx context.Context, list func() (string, bool, error), open func(string) (watch.Interface, error),
+	done func(watch.Event) bool,
+) error {
 	var lastErr error
 	for {
 		version, ok, err := list()

@@ -9,7 +9,8 @@ import (
 	"github.com/acceld/acceld/test/vm/cache"
 )
 
-// TestPlaces: there are as many guests as places; two nodes of one cluster wait for two and keep who comes later waiting.
+// TestPlaces: there are as many guests as places; two nodes of one cluster wait for two and keep who comes later
+// waiting.
 func TestPlaces(t *testing.T) {
 	t.Setenv("ACCELD_CACHE", t.TempDir())
 	beds := make([]*Bed, 2)

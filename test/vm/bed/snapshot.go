@@ -22,8 +22,8 @@ import (
 // snapshotRecipe is raised when snapshots must be made again for a reason that no hashed input shows.
 const snapshotRecipe = "1"
 
-// StartNode starts a node, and its cluster unless the options say otherwise, and returns when the node is ready. It goes
-// on from a snapshot of a ready node, which it makes when there is none.
+// StartNode starts a node, and its cluster unless the options say otherwise, and returns when the node is ready. It
+// goes on from a snapshot of a ready node, which it makes when there is none.
 func (b *Bed) StartNode(ctx context.Context, o Options) (*Node, error) {
 	if o.NoKubernetes {
 		return b.start(ctx, seed.Host, o)
@@ -141,7 +141,8 @@ func (n *Node) waitUp(ctx context.Context, since time.Time) error {
 // before the kubelet has said so again.
 func (n *Node) waitHeartbeat(ctx context.Context, since time.Time) error {
 	for {
-		lease, err := n.Kube().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, n.Name(), metav1.GetOptions{})
+		lease, err := n.Kube().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, n.Name(),
+			metav1.GetOptions{})
 		if err == nil && lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(since) {
 			return nil
 		}
@@ -171,7 +172,8 @@ func (b *Bed) snapshot(ctx context.Context, kind seed.Kind, o Options) (string, 
 	if o.Engine != seed.CRIO {
 		name += "-" + string(o.Engine)
 	}
-	key := cache.NewKey(snapshotRecipe, b.fingerprint(), o.Kernel, strconv.Itoa(o.MemoryMiB), commandLine(kind, ""), hash.String(), string(script))
+	key := cache.NewKey(snapshotRecipe, b.fingerprint(), o.Kernel, strconv.Itoa(o.MemoryMiB), commandLine(kind, ""),
+		hash.String(), string(script))
 	return b.seat.Entry(ctx, name, key, func(tmp string) error {
 		return b.log.Do("making a snapshot of a ready "+string(kind), func() error {
 			n, err := b.boot(ctx, kind, Options{Kernel: o.Kernel, MemoryMiB: o.MemoryMiB, Engine: o.Engine})
@@ -300,8 +302,8 @@ func (n *Node) wake(ctx context.Context, o Options) error {
 	if err := n.connect(ctx); err != nil {
 		return err
 	}
-	// The clock stood still while the guest lay on disk, and its connections to the API server lead to one that is gone:
-	// ending them makes the kubelet connect again instead of waiting for a time-out.
+	// The clock stood still while the guest lay on disk, and its connections to the API server lead to one that is
+	// gone: ending them makes the kubelet connect again instead of waiting for a time-out.
 	now := strconv.FormatFloat(float64(time.Now().UnixMilli())/1000, 'f', 3, 64)
 	r, err := n.Sh(ctx, `date -u -s "@$1" >/dev/null; ss -K dst "$2" >/dev/null 2>&1 || true`, now, seed.HostIP)
 	if err == nil && !r.OK() {

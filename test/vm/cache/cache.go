@@ -1,5 +1,5 @@
-// Package cache keeps what the test bed builds: one folder outside the tree, each entry named by the content it was made
-// from. It never changes an entry once it exists; whoever wants another content gets another name.
+// Package cache keeps what the test bed builds: one folder outside the tree, each entry named by the content it was
+// made from. It never changes an entry once it exists; whoever wants another content gets another name.
 package cache
 
 import (
@@ -118,9 +118,9 @@ func (d Dir) holders(names []string) string {
 // Has tells whether an entry is there.
 func (d Dir) Has(kind string, key *Key) bool { return exists(d.Path(kind + "-" + key.String())) }
 
-// Entry returns the folder of the entry `<kind>-<key>`. When it does not exist, build fills a temporary folder that then
-// takes that name in one step, so that an interrupted build leaves nothing that looks like a result. One process builds
-// a kind at a time.
+// Entry returns the folder of the entry `<kind>-<key>`. When it does not exist, build fills a temporary folder that
+// then takes that name in one step, so that an interrupted build leaves nothing that looks like a result. One process
+// builds a kind at a time.
 func (d Dir) Entry(ctx context.Context, kind string, key *Key, build func(tmp string) error) (string, error) {
 	final := d.Path(kind + "-" + key.String())
 	if exists(final) {

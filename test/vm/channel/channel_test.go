@@ -64,7 +64,8 @@ func TestCommandThatCannotStart(t *testing.T) {
 
 func TestFiles(t *testing.T) {
 	c, path := connect(t), filepath.Join(t.TempDir(), "new", "file")
-	if _, errs, status, err := c.Do(t.Context(), Request{Put: path, Mode: 0o700}, strings.NewReader("content")); err != nil || status != 0 {
+	if _, errs, status, err := c.Do(t.Context(), Request{Put: path, Mode: 0o700},
+		strings.NewReader("content")); err != nil || status != 0 {
 		t.Fatalf("cannot put: %s, %d, %v", errs, status, err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o700 {

@@ -178,7 +178,9 @@ func (s *Session) Signal(name string) error {
 }
 
 // Do sends a request and waits for its end.
-func (c *Client) Do(ctx context.Context, request Request, stdin io.Reader) (stdout, stderr []byte, status int, err error) {
+func (c *Client) Do(ctx context.Context, request Request, stdin io.Reader) (stdout, stderr []byte, status int,
+	err error,
+) {
 	var out, errs bytes.Buffer
 	s, err := c.Start(request, stdin, &out, &errs)
 	if err != nil {

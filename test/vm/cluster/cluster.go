@@ -60,8 +60,8 @@ type Plane struct {
 // startTimeout is generous: two busy cores share it with an emulated guest.
 const startTimeout = 90 * time.Second
 
-// Start starts a control plane and waits until the API server is ready. The scheduler and the controller manager start in
-// the background and wait for themselves.
+// Start starts a control plane and waits until the API server is ready. The scheduler and the controller manager start
+// in the background and wait for themselves.
 func Start(ctx context.Context, c Config) (_ *Plane, err error) {
 	p := &Plane{config: c}
 	defer func() {
@@ -95,8 +95,8 @@ func Start(ctx context.Context, c Config) (_ *Plane, err error) {
 	return p, p.StartScheduler("")
 }
 
-// Here starts a control plane that no guest knows, with credentials, ports and everything else in dir. Of c it takes the programs
-// and what it is to be like.
+// Here starts a control plane that no guest knows, with credentials, ports and everything else in dir. Of c it takes
+// the programs and what it is to be like.
 func Here(ctx context.Context, dir string, c Config) (*Plane, error) {
 	if err := MakePKI(dir); err != nil {
 		return nil, err
@@ -155,7 +155,8 @@ func (p *Plane) connect() error {
 
 // run starts a component with its output in logs/<name>.log.
 func (p *Plane) run(name string, args ...string) (*process.Child, error) {
-	log, err := os.OpenFile(filepath.Join(p.config.Dir, "logs", name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(filepath.Join(p.config.Dir, "logs", name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY,
+		0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the log of %q: %w", name, err)
 	}
@@ -186,7 +187,8 @@ func (p *Plane) StartAPIServer(ctx context.Context) error {
 	var err error
 	p.apiServer, err = p.run("kube-apiserver", append([]string{
 		fmt.Sprintf("--etcd-servers=https://127.0.0.1:%d", p.etcdPort),
-		"--etcd-cafile=" + pki.cert(credCA), "--etcd-certfile=" + pki.cert(credServer), "--etcd-keyfile=" + pki.key(credServer),
+		"--etcd-cafile=" + pki.cert(credCA), "--etcd-certfile=" + pki.cert(credServer), "--etcd-keyfile=" +
+			pki.key(credServer),
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(p.config.Port),
 		// The guest's name for this host: loopback is refused.
 		"--advertise-address=" + seed.HostIP, "--endpoint-reconciler-type=none",
@@ -195,7 +197,8 @@ func (p *Plane) StartAPIServer(ctx context.Context) error {
 		"--client-ca-file=" + pki.cert(credCA), "--anonymous-auth=false",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + pki.cert(credServiceKey), "--service-account-signing-key-file=" + pki.key(credServiceKey),
+		"--service-account-key-file=" + pki.cert(credServiceKey), "--service-account-signing-key-file=" +
+			pki.key(credServiceKey),
 		"--kubelet-certificate-authority=" + pki.cert(credCA),
 		"--kubelet-client-certificate=" + pki.cert(credToNode), "--kubelet-client-key=" + pki.key(credToNode),
 		"--kubelet-preferred-address-types=InternalIP",
@@ -218,12 +221,14 @@ func (p *Plane) waitReady(ctx context.Context) error {
 		}
 		for _, child := range []*process.Child{p.etcd, p.apiServer} {
 			if ended := child.Exited(); ended != nil {
-				return fmt.Errorf("cannot start the control plane (logs in %q): %w", filepath.Join(p.config.Dir, "logs"), ended)
+				return fmt.Errorf("cannot start the control plane (logs in %q): %w",
+					filepath.Join(p.config.Dir, "logs"), ended)
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("cannot wait for the API server (logs in %q): %w", filepath.Join(p.config.Dir, "logs"), errors.Join(ctx.Err(), err))
+			return fmt.Errorf("cannot wait for the API server (logs in %q): %w", filepath.Join(p.config.Dir, "logs"),
+				errors.Join(ctx.Err(), err))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -250,8 +255,8 @@ func (p *Plane) startController() error {
 	return err
 }
 
-// StartScheduler starts the scheduler, or starts it again with other extenders: a YAML list, as in the `extenders` field of
-// KubeSchedulerConfiguration, or nothing.
+// StartScheduler starts the scheduler, or starts it again with other extenders: a YAML list, as in the `extenders`
+// field of KubeSchedulerConfiguration, or nothing.
 func (p *Plane) StartScheduler(extenders string) error {
 	if p.scheduler != nil {
 		p.scheduler.Stop(5 * time.Second)
@@ -288,7 +293,10 @@ func (p *Plane) Kubeconfig() string { return p.kubeconfig }
 // GuestKubeconfig is the admin's client configuration for a program in a guest, with the credentials in it.
 func (p *Plane) GuestKubeconfig() ([]byte, error) {
 	data := map[string][]byte{}
-	for name, file := range map[string]string{"ca": p.config.PKI.cert(credCA), "cert": p.config.PKI.cert(credAdmin), "key": p.config.PKI.key(credAdmin)} {
+	for name, file := range map[string]string{
+		"ca": p.config.PKI.cert(credCA), "cert": p.config.PKI.cert(credAdmin),
+		"key": p.config.PKI.key(credAdmin),
+	} {
 		content, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read a credential: %w", err)
@@ -297,7 +305,10 @@ func (p *Plane) GuestKubeconfig() ([]byte, error) {
 	}
 	const bed = "bed"
 	c := clientcmdapi.NewConfig()
-	c.Clusters[bed] = &clientcmdapi.Cluster{Server: fmt.Sprintf("https://%s:%d", seed.HostIP, p.config.Port), CertificateAuthorityData: data["ca"]}
+	c.Clusters[bed] = &clientcmdapi.Cluster{
+		Server:                   fmt.Sprintf("https://%s:%d", seed.HostIP, p.config.Port),
+		CertificateAuthorityData: data["ca"],
+	}
 	c.AuthInfos[bed] = &clientcmdapi.AuthInfo{ClientCertificateData: data["cert"], ClientKeyData: data["key"]}
 	c.Contexts[bed] = &clientcmdapi.Context{Cluster: bed, AuthInfo: bed}
 	c.CurrentContext = bed
@@ -312,7 +323,10 @@ func (p *Plane) GuestKubeconfig() ([]byte, error) {
 func WriteKubeconfig(file string, config *rest.Config, token string) error {
 	const bed = "bed"
 	c := clientcmdapi.NewConfig()
-	c.Clusters[bed] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthority: config.CAFile, CertificateAuthorityData: config.CAData}
+	c.Clusters[bed] = &clientcmdapi.Cluster{
+		Server: config.Host, CertificateAuthority: config.CAFile,
+		CertificateAuthorityData: config.CAData,
+	}
 	c.AuthInfos[bed] = &clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)}
 	c.Contexts[bed] = &clientcmdapi.Context{Cluster: bed, AuthInfo: bed}
 	c.CurrentContext = bed

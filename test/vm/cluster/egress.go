@@ -12,9 +12,9 @@ import (
 // Dialer connects to an address of the node's network.
 type Dialer func(ctx context.Context, address string) (net.Conn, error)
 
-// serveEgress carries the API server's connections to kubelets and pods, whose addresses exist only inside the guest, by
-// the API server's own means for that: an egress selector with an HTTP CONNECT proxy on a unix socket. Loopback addresses
-// are the host's, so that a webhook may run beside the control plane.
+// serveEgress carries the API server's connections to kubelets and pods, whose addresses exist only inside the guest,
+// by the API server's own means for that: an egress selector with an HTTP CONNECT proxy on a unix socket. Loopback
+// addresses are the host's, so that a webhook may run beside the control plane.
 func serveEgress(l net.Listener, dial Dialer) {
 	for {
 		conn, err := l.Accept()
@@ -35,7 +35,8 @@ func connect(client net.Conn, dial Dialer) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	if host, _, err := net.SplitHostPort(request.Host); err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback()) {
+	if host, _, err := net.SplitHostPort(request.Host); err == nil && (host == "localhost" ||
+		net.ParseIP(host).IsLoopback()) {
 		dial = func(ctx context.Context, address string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "tcp", address)

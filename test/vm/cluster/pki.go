@@ -43,8 +43,11 @@ func identities() []identity {
 	ids := []identity{
 		{
 			name: credServer, user: "kube-apiserver",
-			hosts: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
-			ips:   []string{"127.0.0.1", seed.HostIP, seed.ServiceIP},
+			hosts: []string{
+				"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+				"kubernetes.default.svc.cluster.local",
+			},
+			ips: []string{"127.0.0.1", seed.HostIP, seed.ServiceIP},
 		},
 		{name: credToNode, user: "kube-apiserver-kubelet-client", groups: []string{"system:masters"}},
 		{name: credAdmin, user: "admin", groups: []string{"system:masters"}},
@@ -55,7 +58,10 @@ func identities() []identity {
 	}
 	for _, m := range seed.Members() {
 		user, groups := "system:node:"+m.Hostname, []string{"system:nodes"}
-		ids = append(ids, identity{name: nodeServer(m), user: user, groups: groups, hosts: []string{m.Hostname}, ips: []string{m.IP}},
+		ids = append(ids, identity{
+			name: nodeServer(m), user: user, groups: groups, hosts: []string{m.Hostname},
+			ips: []string{m.IP},
+		},
 			identity{name: nodeClient(m), user: user, groups: groups})
 	}
 	return ids
@@ -157,10 +163,12 @@ contexts: [{name: bed, context: {cluster: bed, user: bed}}]
 func (p PKI) NodeFiles(m seed.Member, apiServer string) (map[string]string, error) {
 	const dir = "/etc/kubernetes/pki/"
 	files := map[string]string{
-		"/etc/kubernetes/kubelet.conf": renderKubeconfig("https://"+apiServer, dir+"ca.crt", dir+"client.crt", dir+"client.key"),
+		"/etc/kubernetes/kubelet.conf": renderKubeconfig("https://"+apiServer, dir+"ca.crt", dir+"client.crt",
+			dir+"client.key"),
 	}
 	for path, from := range map[string]string{
-		dir + "ca.crt": p.cert(credCA), dir + "client.crt": p.cert(nodeClient(m)), dir + "client.key": p.key(nodeClient(m)),
+		dir + "ca.crt": p.cert(credCA), dir + "client.crt": p.cert(nodeClient(m)),
+		dir + "client.key":  p.key(nodeClient(m)),
 		dir + "kubelet.crt": p.cert(nodeServer(m)), dir + "kubelet.key": p.key(nodeServer(m)),
 	} {
 		content, err := os.ReadFile(from)

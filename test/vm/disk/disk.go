@@ -42,8 +42,8 @@ type Debian struct{ dir string }
 // Root is the raw ext4 image.
 func (d Debian) Root() string { return filepath.Join(d.dir, "root.ext4") }
 
-// Kernels are the kernel releases that a guest can boot, the newest first, which is the default: on an older one an agent
-// gets its drivers ready for the newer one too, which is a scenario of its own.
+// Kernels are the kernel releases that a guest can boot, the newest first, which is the default: on an older one an
+// agent gets its drivers ready for the newer one too, which is a scenario of its own.
 func (d Debian) Kernels() []string {
 	const prefix = "vmlinuz-"
 	// Only a malformed pattern is an error.
@@ -92,7 +92,9 @@ func Make(ctx context.Context, c cache.Dir, log *progress.Log) (Debian, error) {
 	}
 	dir, err := c.Entry(ctx, "debian", key(pair), func(tmp string) error {
 		root := filepath.Join(tmp, "root")
-		err := log.Count("installing Debian for the guests", func(step *progress.Step) error { return bootstrap(ctx, root, step, pair) })
+		err := log.Count("installing Debian for the guests", func(step *progress.Step) error {
+			return bootstrap(ctx, root, step, pair)
+		})
 		if err != nil {
 			return err
 		}
@@ -112,11 +114,11 @@ func bootstrap(ctx context.Context, root string, step *progress.Step, pair kerne
 		"--dpkgopt=path-exclude=/usr/share/doc/*",
 	}
 	args = append(append(args, pair.Bootstrap()...), "bookworm", root)
-	// It mounts /proc and /sys into the tree and, killed, leaves them there, for the next run to stumble over when it clears
-	// the tree: in a mount namespace of its own they go with it.
+	// It mounts /proc and /sys into the tree and, killed, leaves them there, for the next run to stumble over when it
+	// clears the tree: in a mount namespace of its own they go with it.
 	cmd := exec.CommandContext(ctx, "nice", append([]string{"unshare", "--mount"}, args...)...)
-	// Debian's hook of a kernel's installation makes no initramfs then: it would take a minute, and the guests have one of
-	// their own.
+	// Debian's hook of a kernel's installation makes no initramfs then: it would take a minute, and the guests have one
+	// of their own.
 	cmd.Env = append(os.Environ(), "INITRD=No")
 	var output bytes.Buffer
 	both := io.MultiWriter(&output, hostpkg.Follow(step))
@@ -166,8 +168,8 @@ func format(ctx context.Context, from, image, size string) error {
 	return nil
 }
 
-// Programs makes the disk with the programs that the bed built, laid out as /bin, and returns the image. The programs come
-// from the cache, so their paths change when their content does and the paths alone make the key.
+// Programs makes the disk with the programs that the bed built, laid out as /bin, and returns the image. The programs
+// come from the cache, so their paths change when their content does and the paths alone make the key.
 func Programs(ctx context.Context, c cache.Dir, programs map[string]string) (string, error) {
 	names := make([]string, 0, len(programs))
 	for name := range programs {

@@ -28,7 +28,8 @@ func copyBootModules(from, to string) error {
 		return fmt.Errorf("cannot make the folder of boot modules: %w", err)
 	}
 	for i, file := range order {
-		if err := copyFile(filepath.Join(from, file), filepath.Join(to, fmt.Sprintf("%02d-%s", i, path.Base(file)))); err != nil {
+		if err := copyFile(filepath.Join(from, file),
+			filepath.Join(to, fmt.Sprintf("%02d-%s", i, path.Base(file)))); err != nil {
 			return err
 		}
 	}

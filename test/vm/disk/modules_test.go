@@ -11,7 +11,8 @@ func TestLoadOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := strings.Join(order, " "), "kernel/a/virtio.ko kernel/a/ring.ko kernel/a/virtio-blk.ko"; got != want {
+	if got, want := strings.Join(order, " "),
+		"kernel/a/virtio.ko kernel/a/ring.ko kernel/a/virtio-blk.ko"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if _, err := loadOrder(dep, []string{"absent"}); err == nil {

@@ -8,11 +8,12 @@ import (
 	"github.com/acceld/acceld/test/vm/progress"
 )
 
-// Follow returns a writer for what apt-get says (and mmdebstrap with --verbose, which shows apt-get's words), that counts
-// the step: first megabytes fetched, then packages set up.
+// Follow returns a writer for what apt-get says (and mmdebstrap with --verbose, which shows apt-get's words), that
+// counts the step: first megabytes fetched, then packages set up.
 func Follow(step *progress.Step) *Follower {
 	return &Follower{
-		step: step, need: regexp.MustCompile(`^Need to get ([0-9.,]+) ([kMG]?B)`), got: regexp.MustCompile(`^Get:\d+ .*\[([0-9.,]+) ([kMG]?B)\]$`),
+		step: step, need: regexp.MustCompile(`^Need to get ([0-9.,]+) ([kMG]?B)`),
+		got:  regexp.MustCompile(`^Get:\d+ .*\[([0-9.,]+) ([kMG]?B)\]$`),
 		news: regexp.MustCompile(`^\d+ upgraded, (\d+) newly installed`),
 	}
 }

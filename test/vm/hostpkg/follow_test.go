@@ -22,7 +22,10 @@ func TestFollow(t *testing.T) {
 			}
 		}
 		fetched = s.String()
-		_, err := f.Write([]byte("Selecting previously unselected package a.\nUnpacking a (1.0) ...\nSetting up a (1.0) ...\nSetting up b (1.0) ...\n"))
+		_,
+			err := f.Write(
+			[]byte(
+				"Selecting previously unselected package a.\nUnpacking a (1.0) ...\nSetting up a (1.0) ...\nSetting up b (1.0) ...\n"))
 		set = s.String()
 		return err
 	})

@@ -69,7 +69,8 @@ func Ensure(ctx context.Context, log *progress.Log) error {
 
 // install has no recommended packages and asks nothing.
 func install(ctx context.Context, step *progress.Step, options []string, packages ...string) error {
-	for _, args := range [][]string{{"update"}, append([]string{"install", "-y", "--no-install-recommends"}, packages...)} {
+	for _, args := range [][]string{{"update"}, append([]string{"install", "-y", "--no-install-recommends"},
+		packages...)} {
 		cmd := exec.CommandContext(ctx, "apt-get", append(options, args...)...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		var output bytes.Buffer
@@ -82,8 +83,8 @@ func install(ctx context.Context, step *progress.Step, options []string, package
 	return nil
 }
 
-// renewQEMU replaces the QEMU 7.2 of Debian 12: 10.0 emulates a quarter to a third quicker (a build of the edu driver in a
-// guest: 21 s instead of 29). Where it cannot be had, the old one does it.
+// renewQEMU replaces the QEMU 7.2 of Debian 12: 10.0 emulates a quarter to a third quicker (a build of the edu driver
+// in a guest: 21 s instead of 29). Where it cannot be had, the old one does it.
 func renewQEMU(ctx context.Context, log *progress.Log) error {
 	const release = "bookworm"
 	system, err := os.ReadFile("/etc/os-release")
@@ -94,10 +95,12 @@ func renewQEMU(ctx context.Context, log *progress.Log) error {
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(version, "version 7.") || !strings.Contains(string(system), "VERSION_CODENAME="+release) || os.Geteuid() != 0 {
+	if !strings.Contains(version, "version 7.") || !strings.Contains(string(system), "VERSION_CODENAME="+release) ||
+		os.Geteuid() != 0 {
 		return nil
 	}
-	site, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Codename: "+release).Output()
+	site, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages",
+		"Codename: "+release).Output()
 	mirror, _, _ := strings.Cut(string(site), "\n")
 	if err != nil || mirror == "" {
 		log.Say("the old QEMU does it: no package source of %s is known (%v)", release, err)
@@ -114,13 +117,15 @@ func renewQEMU(ctx context.Context, log *progress.Log) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot read the list of package sources: %w", err)
 	}
-	text = fmt.Appendf(text, "\ndeb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s-backports main\n", mirror, release)
+	text = fmt.Appendf(text, "\ndeb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s-backports main\n",
+		mirror, release)
 	name := filepath.Join(dir, "sources.list")
 	if err := os.WriteFile(name, text, 0o644); err != nil {
 		return fmt.Errorf("cannot write a list of package sources: %w", err)
 	}
 	err = log.Count("installing QEMU from "+release+"-backports", func(step *progress.Step) error {
-		return install(ctx, step, []string{"-o", "Dir::Etc::SourceList=" + name, "-t", release + "-backports"}, "qemu-system-x86", "qemu-utils")
+		return install(ctx, step, []string{"-o", "Dir::Etc::SourceList=" + name, "-t", release + "-backports"},
+			"qemu-system-x86", "qemu-utils")
 	})
 	if err != nil {
 		log.Say("the old QEMU does it: %v", err)

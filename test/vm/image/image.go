@@ -156,7 +156,10 @@ func (s Spec) tar() ([]byte, error) {
 	w := tar.NewWriter(&out)
 	for _, p := range names {
 		f := files[p]
-		header := &tar.Header{Name: strings.TrimPrefix(p, "/"), Mode: f.Mode, Size: int64(len(f.Content)), Typeflag: tar.TypeReg}
+		header := &tar.Header{
+			Name: strings.TrimPrefix(p, "/"), Mode: f.Mode, Size: int64(len(f.Content)),
+			Typeflag: tar.TypeReg,
+		}
 		switch {
 		case strings.HasSuffix(p, "/"):
 			header.Typeflag = tar.TypeDir

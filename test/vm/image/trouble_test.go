@@ -24,7 +24,8 @@ func TestTrouble(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		img, err := remote.Image(ref, remote.WithContext(t.Context()), remote.WithRetryBackoff(remote.Backoff{Duration: time.Millisecond, Steps: 1}))
+		img, err := remote.Image(ref, remote.WithContext(t.Context()),
+			remote.WithRetryBackoff(remote.Backoff{Duration: time.Millisecond, Steps: 1}))
 		if err != nil {
 			return err
 		}

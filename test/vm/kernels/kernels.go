@@ -1,7 +1,7 @@
-// Package kernels has the two kernels of the guests: an older one for which NVIDIA's driver of Debian 12 compiles, and a newer
-// one for which it does not (test/nvidia). The distribution's archive forgets kernels, so their packages are kept in the cache
-// once they have been fetched, and are installed from there. Without both of them a broken kernel upgrade cannot be shown; this
-// package says so and does not take others in their place.
+// Package kernels has the two kernels of the guests: an older one for which NVIDIA's driver of Debian 12 compiles, and
+// a newer one for which it does not (test/nvidia). The distribution's archive forgets kernels, so their packages are
+// kept in the cache once they have been fetched, and are installed from there. Without both of them a broken kernel
+// upgrade cannot be shown; this package says so and does not take others in their place.
 package kernels
 
 import (
@@ -21,10 +21,10 @@ import (
 	"github.com/acceld/acceld/test/vm/progress"
 )
 
-// olders are kernels of Debian 12 for which the source compiles, and newers those for which it does not, those that are taken
-// first in front. The change was ported back between the last of the first and the last of the second: pci_resize_resource of
-// include/linux/pci.h has four arguments from 6.1.0-53 on (read in the headers of 47, 50 and 53 to 56, on 2026-11-23). The
-// first of each were compiled for, on 2026-11-21.
+// olders are kernels of Debian 12 for which the source compiles, and newers those for which it does not, those that are
+// taken first in front. The change was ported back between the last of the first and the last of the second:
+// pci_resize_resource of include/linux/pci.h has four arguments from 6.1.0-53 on (read in the headers of 47, 50 and 53
+// to 56, on 2026-11-23). The first of each were compiled for, on 2026-11-21.
 func olders() []string { return []string{"6.1.0-47-amd64", "6.1.0-50-amd64"} }
 
 func newers() []string {
@@ -97,8 +97,8 @@ func (p Pair) Lost() string {
 	return "neither the cache nor the distribution's archive has kernel " + strings.Join(lost, ", nor ")
 }
 
-// Get returns the pair, from the cache and else from the archive, which it asks no more once the cache has it. It notes in the
-// list of the tree at root whether there is one, and fails only when the archive does not answer.
+// Get returns the pair, from the cache and else from the archive, which it asks no more once the cache has it. It notes
+// in the list of the tree at root whether there is one, and fails only when the archive does not answer.
 func Get(ctx context.Context, root string, c cache.Dir, log *progress.Log) (Pair, error) {
 	dir := c.Path("kernels")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -151,8 +151,8 @@ func missing(p Pair) [][]string {
 	return out
 }
 
-// fetch downloads, of each list, the packages of the first release that the archive has, by apt with the archive's own keys:
-// mmdebstrap prepares it for the suite, its updates and its security updates.
+// fetch downloads, of each list, the packages of the first release that the archive has, by apt with the archive's own
+// keys: mmdebstrap prepares it for the suite, its updates and its security updates.
 func fetch(ctx context.Context, c cache.Dir, dir string, lists [][]string) error {
 	tmp := c.Path("kernels.tmp")
 	defer os.RemoveAll(tmp)
@@ -174,7 +174,8 @@ to=` + quoted(tmp) + "\n"
 	for _, list := range lists {
 		script += "first " + strings.Join(list, " ") + "\n"
 	}
-	cmd := exec.CommandContext(ctx, "nice", "unshare", "--mount", "mmdebstrap", "--variant=extract", "--include=base-files", "--extract-hook="+script,
+	cmd := exec.CommandContext(ctx, "nice", "unshare", "--mount", "mmdebstrap", "--variant=extract",
+		"--include=base-files", "--extract-hook="+script,
 		"bookworm", filepath.Join(tmp, "root"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		const most = 4000

@@ -20,8 +20,16 @@ func TestOf(t *testing.T) {
 		want     Pair
 		both     bool
 	}{
-		"the first":     {[]string{"6.1.0-50-amd64", "6.1.0-56-amd64", "6.1.0-47-amd64"}, Pair{Older: "6.1.0-47-amd64", Newer: "6.1.0-56-amd64"}, true},
-		"others":        {[]string{"6.1.0-54-amd64", "6.1.0-50-amd64"}, Pair{Older: "6.1.0-50-amd64", Newer: "6.1.0-54-amd64"}, true},
+		"the first": {
+			[]string{"6.1.0-50-amd64", "6.1.0-56-amd64", "6.1.0-47-amd64"},
+			Pair{Older: "6.1.0-47-amd64", Newer: "6.1.0-56-amd64"},
+			true,
+		},
+		"others": {
+			[]string{"6.1.0-54-amd64", "6.1.0-50-amd64"},
+			Pair{Older: "6.1.0-50-amd64", Newer: "6.1.0-54-amd64"},
+			true,
+		},
 		"one":           {[]string{"6.1.0-56-amd64"}, Pair{Newer: "6.1.0-56-amd64"}, false},
 		"two that work": {[]string{"6.1.0-47-amd64", "6.1.0-50-amd64"}, Pair{Older: "6.1.0-47-amd64"}, false},
 		"unknown":       {[]string{"6.1.0-57-amd64", "6.12.0-1-amd64"}, Pair{}, false},
@@ -33,7 +41,8 @@ func TestOf(t *testing.T) {
 			}
 		})
 	}
-	if got := (Pair{Newer: "6.1.0-56-amd64"}).Lost(); got != "neither the cache nor the distribution's archive has kernel 6.1.0-47-amd64 or 6.1.0-50-amd64" {
+	if got := (Pair{Newer: "6.1.0-56-amd64"}).Lost(); got !=
+		"neither the cache nor the distribution's archive has kernel 6.1.0-47-amd64 or 6.1.0-50-amd64" {
 		t.Errorf("lost: %s", got)
 	}
 }
@@ -44,7 +53,8 @@ func archive(t *testing.T, releases ...string) {
 	bin := t.TempDir()
 	has := "case \"$3$2\" in "
 	for _, k := range releases {
-		has += "*linux-image-" + k + "*|*linux-headers-" + k + "*|*linux-headers-" + strings.TrimSuffix(k, "-amd64") + "-common*) exit 0;; "
+		has += "*linux-image-" + k + "*|*linux-headers-" + k + "*|*linux-headers-" + strings.TrimSuffix(k, "-amd64") +
+			"-common*) exit 0;; "
 	}
 	for name, script := range map[string]string{
 		"mmdebstrap": `test -z "$DOWN" || exit 1
@@ -87,10 +97,12 @@ func TestGet(t *testing.T) {
 		return string(text)
 	}
 	archive(t, "6.1.0-57-amd64", "6.1.0-50-amd64")
-	if p := get(); p.Both() || p.Older != "6.1.0-50-amd64" || !cmp.Equal(p.Packages(), []string{"linux-image-amd64", "linux-headers-amd64"}) || p.Bootstrap() != nil {
+	if p := get(); p.Both() || p.Older != "6.1.0-50-amd64" ||
+		!cmp.Equal(p.Packages(), []string{"linux-image-amd64", "linux-headers-amd64"}) || p.Bootstrap() != nil {
 		t.Errorf("a pair where there is none: %+v", p)
 	}
-	if want := What + ": neither the cache nor the distribution's archive has kernel 6.1.0-56-amd64 or 6.1.0-55-amd64 or 6.1.0-54-amd64 or 6.1.0-53-amd64\n"; list() != want {
+	if want := What +
+		": neither the cache nor the distribution's archive has kernel 6.1.0-56-amd64 or 6.1.0-55-amd64 or 6.1.0-54-amd64 or 6.1.0-53-amd64\n"; list() != want {
 		t.Errorf("not checked: %q, want %q", list(), want)
 	}
 	archive(t, "6.1.0-47-amd64", "6.1.0-55-amd64", "6.1.0-53-amd64")
@@ -99,11 +111,15 @@ func TestGet(t *testing.T) {
 	}
 	t.Setenv("DOWN", "1")
 	p := get()
-	if want := []string{"linux-image-6.1.0-50-amd64", "linux-headers-6.1.0-50-amd64", "linux-image-6.1.0-55-amd64", "linux-headers-6.1.0-55-amd64"}; !cmp.Equal(want, p.Packages()) {
+	if want := []string{
+		"linux-image-6.1.0-50-amd64", "linux-headers-6.1.0-50-amd64", "linux-image-6.1.0-55-amd64",
+		"linux-headers-6.1.0-55-amd64",
+	}; !cmp.Equal(want, p.Packages()) {
 		t.Errorf("packages %q", p.Packages())
 	}
 	index, err := os.ReadFile(c.Path("kernels", "Packages"))
-	if err != nil || strings.Count(string(index), "Package: ") != 6 || !strings.Contains(string(index), "Filename: ./6.1.0-55-amd64/linux-headers-6.1.0-55-common_1_all.deb\n") {
+	if err != nil || strings.Count(string(index), "Package: ") != 6 ||
+		!strings.Contains(string(index), "Filename: ./6.1.0-55-amd64/linux-headers-6.1.0-55-common_1_all.deb\n") {
 		t.Errorf("%v\n%s", err, index)
 	}
 	t.Setenv("ACCELD_CACHE", t.TempDir())

@@ -1,6 +1,6 @@
-// Package nbd is a disk with a write cache that goes with the power, served to QEMU by the protocol of NBD. It keeps apart
-// what was flushed and what was only written, and can record every write, so that a test finds the disk as it would be had
-// the power gone at any moment. It knows nothing of what is on the disk.
+// Package nbd is a disk with a write cache that goes with the power, served to QEMU by the protocol of NBD. It keeps
+// apart what was flushed and what was only written, and can record every write, so that a test finds the disk as it
+// would be had the power gone at any moment. It knows nothing of what is on the disk.
 package nbd
 
 import (
@@ -107,8 +107,8 @@ func (r Recording) Flushes() (n int) {
 	return n
 }
 
-// Cut is what the disk holds when the power goes after the first n of them: what was flushed, and of what was only written the
-// blocks that keep is true for.
+// Cut is what the disk holds when the power goes after the first n of them: what was flushed, and of what was only
+// written the blocks that keep is true for.
 func (r Recording) Cut(n int, keep func() bool) (Content, error) {
 	flushed := 0
 	for i, w := range r.log[:n] {
@@ -162,7 +162,8 @@ func (d *Disk) Record() {
 	d.recording = &Recording{base: d.now.clone()}
 }
 
-// Recorded is how many writes and flushes have been recorded until now. What was answered to the guest before is among them.
+// Recorded is how many writes and flushes have been recorded until now. What was answered to the guest before is among
+// them.
 func (d *Disk) Recorded() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -184,8 +185,8 @@ func (d *Disk) Recording() Recording {
 	return *r
 }
 
-// Off takes the power away: nothing is read or written any more, and of what was written and not flushed stay the blocks that
-// keep is true for. It returns how many blocks are lost.
+// Off takes the power away: nothing is read or written any more, and of what was written and not flushed stay the
+// blocks that keep is true for. It returns how many blocks are lost.
 func (d *Disk) Off(keep func() bool) (lost int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

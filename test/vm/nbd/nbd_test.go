@@ -84,8 +84,10 @@ func TestServe(t *testing.T) {
 	}
 	defer s.Close()
 	d.Record()
-	out, err := exec.CommandContext(t.Context(), "qemu-io", "-t", "writeback", "-f", "raw", "nbd+unix:///?socket="+socket,
-		"-c", "write -P 98 0 8192", "-c", "flush", "-c", "write -f -P 99 8192 4096", "-c", "read -P 98 4096 4096").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "qemu-io", "-t", "writeback", "-f", "raw",
+		"nbd+unix:///?socket="+socket,
+		"-c", "write -P 98 0 8192", "-c", "flush", "-c", "write -f -P 99 8192 4096", "-c",
+		"read -P 98 4096 4096").CombinedOutput()
 	if err != nil || bytes.Contains(out, []byte("failed")) {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -32,12 +32,15 @@ const (
 	longest = 64 << 20 // bytes of one request; QEMU sends at most 32 MiB
 )
 
-// Devices are QEMU's arguments for a disk with this serial number that is served on a socket. Its address is behind those of the
-// test bed's own disks, whose names are by their order.
+// Devices are QEMU's arguments for a disk with this serial number that is served on a socket. Its address is behind
+// those of the test bed's own disks, whose names are by their order.
 func Devices(socket, serial string) []string {
 	return []string{
-		"-blockdev", "driver=nbd,node-name=" + serial + ",server.type=unix,server.path=" + strings.ReplaceAll(socket, ",", ",,"),
-		"-device", fmt.Sprintf("virtio-blk-pci,drive=%s,serial=%s,logical_block_size=%d,physical_block_size=%d,addr=08.0", serial, serial, Block, Block),
+		"-blockdev", "driver=nbd,node-name=" + serial + ",server.type=unix,server.path=" + strings.ReplaceAll(socket,
+			",", ",,"),
+		"-device",
+		fmt.Sprintf("virtio-blk-pci,drive=%s,serial=%s,logical_block_size=%d,physical_block_size=%d,addr=08.0", serial,
+			serial, Block, Block),
 	}
 }
 

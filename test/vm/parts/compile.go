@@ -55,8 +55,8 @@ func zips(sum string) (int, error) {
 	return bytes.Count(text, []byte("\n")) - bytes.Count(text, []byte("/go.mod h1:")), nil
 }
 
-// run runs the go command and passes on each line that it prints. It is niced: a test machine has other things to do. The
-// compiler collects its garbage seldom, because it has the memory and the processors are what everybody waits for.
+// run runs the go command and passes on each line that it prints. It is niced: a test machine has other things to do.
+// The compiler collects its garbage seldom, because it has the memory and the processors are what everybody waits for.
 func (g goCommand) run(ctx context.Context, out, err func(line string), args ...string) error {
 	cmd := exec.CommandContext(ctx, "nice", append([]string{"go"}, args...)...)
 	cmd.Dir = g.dir

@@ -60,7 +60,8 @@ func all() []part {
 			name: Kubernetes,
 			packages: []string{
 				"k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes/cmd/kube-controller-manager",
-				"k8s.io/kubernetes/cmd/kube-scheduler", "k8s.io/kubernetes/cmd/kubelet", "k8s.io/kubernetes/cmd/kubectl",
+				"k8s.io/kubernetes/cmd/kube-scheduler", "k8s.io/kubernetes/cmd/kubelet",
+				"k8s.io/kubernetes/cmd/kubectl",
 			},
 			ldflags: kubernetesFlags(),
 			c: []program{{
@@ -81,7 +82,8 @@ func all() []part {
 		{
 			name: Containerd, tags: "no_btrfs", packages: []string{
 				"github.com/containerd/containerd/v2/cmd/containerd",
-				"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/ctr",
+				"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+				"github.com/containerd/containerd/v2/cmd/ctr",
 			},
 		},
 		{name: NodeExporter, packages: []string{"github.com/prometheus/node_exporter"}},
@@ -98,7 +100,8 @@ func all() []part {
 func kubernetesFlags() string {
 	var b strings.Builder
 	for _, p := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		fmt.Fprintf(&b, " -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=37 -X %[1]s.gitTreeState=clean",
+		fmt.Fprintf(&b,
+			" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=37 -X %[1]s.gitTreeState=clean",
 			p, kubernetesVersion)
 	}
 	return b.String()
@@ -116,8 +119,8 @@ func (s Set) Path(program string) string { return s.paths[program] }
 // Dirs are the folders that hold the programs, one for each part; their names change with their content.
 func (s Set) Dirs() []string { return s.dirs }
 
-// Build builds what the cache lacks of the named parts, one after the other in the order of the names, for each takes all
-// processors, and returns their programs.
+// Build builds what the cache lacks of the named parts, one after the other in the order of the names, for each takes
+// all processors, and returns their programs.
 func Build(ctx context.Context, c cache.Dir, log *progress.Log, names ...string) (Set, error) {
 	root, err := ModuleRoot(ctx)
 	if err != nil {
@@ -229,7 +232,8 @@ func (p part) buildGo(ctx context.Context, module, out string, step *progress.St
 		return fmt.Errorf("cannot list the packages of part %q: %w", p.name, err)
 	}
 	step.Of("packages", count)
-	args := append([]string{"build", "-v", "-o", out + string(filepath.Separator), "-ldflags", "-s -w" + p.ldflags}, p.flags()...)
+	args := append([]string{"build", "-v", "-o", out + string(filepath.Separator), "-ldflags", "-s -w" + p.ldflags},
+		p.flags()...)
 	if err := g.run(ctx, nil, func(string) { step.Add(1) }, append(args, p.packages...)...); err != nil {
 		return fmt.Errorf("cannot build part %q: %w", p.name, err)
 	}
@@ -242,9 +246,9 @@ func (p part) buildGo(ctx context.Context, module, out string, step *progress.St
 	return nil
 }
 
-// flags make no debug information: that is a tenth of the compiler's work. The flags of GOFLAGS are the Makefile's, and so
-// the compiler does a package once that acceld and a part have in common. A part with C in it takes the resolvers written
-// in Go, with which the standard library is compiled as it is without C.
+// flags make no debug information: that is a tenth of the compiler's work. The flags of GOFLAGS are the Makefile's, and
+// so the compiler does a package once that acceld and a part have in common. A part with C in it takes the resolvers
+// written in Go, with which the standard library is compiled as it is without C.
 func (p part) flags() []string {
 	tags := p.tags
 	if p.cgo {

@@ -90,7 +90,7 @@ func (s *Starter) Start(name string, out io.Writer, cmd *exec.Cmd) (*Child, erro
 func (s *Starter) remember(c *Child) error {
 	child, err := identify(c.cmd.Process.Pid)
 	if err != nil {
-		return nil //nolint:nilerr // It is gone already: there is nothing left to remember, and Exited tells the caller.
+		return nil //nolint:nilerr // It is gone already: nothing is left to remember, and Exited tells the caller.
 	}
 	owner, err := identify(os.Getpid())
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package progress tells a person what the test bed is doing: which steps are at work, how much of each is done, and how
-// long it took and may still take. On a terminal each step is a line that changes in place; in a log it is a line when it
-// begins, one every half minute, and one when it ends. It only writes to the writer it was given; it may not decide
-// anything.
+// Package progress tells a person what the test bed is doing: which steps are at work, how much of each is done, and
+// how long it took and may still take. On a terminal each step is a line that changes in place; in a log it is a line
+// when it begins, one every half minute, and one when it ends. It only writes to the writer it was given; it may not
+// decide anything.
 package progress
 
 import (

@@ -42,8 +42,8 @@ func (a Accel) option() string {
 }
 
 // Emulated runs the processors in software, one thread each. A processor of 2010 is the quickest to imitate: with the
-// newest, "max", the C library, the kernel and Go choose AVX and five-level page tables, which cost a quarter more time.
-// Measured with QEMU 7.2: a node boots in 28 s instead of 44 (31 s of processor time instead of 39).
+// newest, "max", the C library, the kernel and Go choose AVX and five-level page tables, which cost a quarter more
+// time. Measured with QEMU 7.2: a node boots in 28 s instead of 44 (31 s of processor time instead of 39).
 func Emulated() Accel { return Accel{Name: "tcg", CPU: "Westmere-v1"} }
 
 // probeMarker is what the initramfs prints under bed.kind=probe.

@@ -57,7 +57,8 @@ type Machine struct {
 	child *process.Child
 }
 
-// startTimeout is for a busy machine on which a saved state is read into the guest's memory; an idle one needs a second for it.
+// startTimeout is for a busy machine on which a saved state is read into the guest's memory; an idle one needs a second
+// for it.
 const startTimeout = 3 * time.Minute
 
 // Start starts a machine. With a State it is paused afterwards: call Continue.
@@ -97,7 +98,8 @@ func (c Config) args() []string {
 		disk = "if=none,id=root,format=raw,readonly=on,file=" + escape(c.Disk)
 	}
 	if c.DiskServed {
-		disk = "if=none,id=root,format=raw,cache=writeback,file.driver=nbd,file.server.type=unix,file.server.path=" + escape(c.Disk)
+		disk = "if=none,id=root,format=raw,cache=writeback,file.driver=nbd,file.server.type=unix,file.server.path=" +
+			escape(c.Disk)
 	}
 	forward := ""
 	for guest, host := range c.Forward {
@@ -195,7 +197,8 @@ func (m *Machine) migrate(ctx context.Context, command string, file *os.File) er
 		return err
 	}
 	// The default throttle is for networks.
-	if err := m.Execute(ctx, "migrate-set-parameters", map[string]any{"max-bandwidth": int64(10) << 30}, nil); err != nil {
+	if err := m.Execute(ctx, "migrate-set-parameters", map[string]any{"max-bandwidth": int64(10) << 30},
+		nil); err != nil {
 		return err
 	}
 	if err := m.sendFile(ctx, "state", file); err != nil {

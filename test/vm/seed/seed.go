@@ -1,6 +1,6 @@
-// Package seed renders the files that make a plain Debian disk a guest of the test bed: network, keys, unit files,
-// the container runtime's and the kubelet's configuration. The initramfs lays them over the disk at the first boot. The package holds no
-// state and touches nothing; the files themselves are in its folder, to be read as what they are.
+// Package seed renders the files that make a plain Debian disk a guest of the test bed: network, keys, unit files, the
+// container runtime's and the kubelet's configuration. The initramfs lays them over the disk at the first boot. The
+// package holds no state and touches nothing; the files themselves are in its folder, to be read as what they are.
 package seed
 
 import (
@@ -149,7 +149,8 @@ func Render(v Values) (map[string]initramfs.File, error) {
 
 func render(dir fs.FS, v Values, into map[string]initramfs.File) error {
 	data := map[string]string{
-		"Hostname": v.Member.Hostname, "GuestIP": v.Member.IP, "PodNet": v.Member.PodNet, "HostIP": HostIP, "ServiceIP": ServiceIP, "ClusterMAC": ClusterMAC,
+		"Hostname": v.Member.Hostname, "GuestIP": v.Member.IP, "PodNet": v.Member.PodNet, "HostIP": HostIP,
+		"ServiceIP": ServiceIP, "ClusterMAC": ClusterMAC,
 		"ManagementIP": ManagementIP, "ManagementMAC": ManagementMAC,
 		"MachineID": v.MachineID, "Registry": v.Registry, "APIServer": v.APIServer,
 		"Engine": string(v.Engine), "EngineSocket": v.Engine.socket(), "Snapshotter": "overlayfs",
@@ -184,7 +185,8 @@ func render(dir fs.FS, v Values, into map[string]initramfs.File) error {
 	})
 }
 
-// links are the symbolic links of a kind of guest: units switched on, and units switched off that only take time at boot.
+// links are the symbolic links of a kind of guest: units switched on, and units switched off that only take time at
+// boot.
 func links(kind Kind, engine Engine) map[string]string {
 	if kind == Light {
 		return map[string]string{"/usr/lib/bed/init": "/bin/busybox"}

@@ -14,7 +14,10 @@ func TestRenderLeavesNoPlaceholder(t *testing.T) {
 
 func testRender(t *testing.T, kind Kind, engine Engine) {
 	for _, member := range Members() {
-		files, err := Render(Values{Kind: kind, Engine: engine, Member: member, Registry: "10.0.2.2:5000", APIServer: "10.0.2.2:6443"})
+		files, err := Render(Values{
+			Kind: kind, Engine: engine, Member: member, Registry: "10.0.2.2:5000",
+			APIServer: "10.0.2.2:6443",
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -22,7 +25,8 @@ func testRender(t *testing.T, kind Kind, engine Engine) {
 			if strings.Contains(string(f.Content), "{{") {
 				t.Errorf("%s: %q keeps a placeholder", kind, path)
 			}
-			if other := map[Engine]string{CRIO: "containerd", Containerd: "crio"}[engine]; strings.Contains(path, "/"+other+".service") {
+			if other := map[Engine]string{CRIO: "containerd", Containerd: "crio"}[engine]; strings.Contains(path,
+				"/"+other+".service") {
 				t.Errorf("%s with %s: has %q", kind, engine, path)
 			}
 		}

@@ -1,5 +1,5 @@
-// Package pages holds the metric names that dashboards and alerts for NVIDIA's own exporters ask for, as data: the names, units
-// and labels of theirs, the numbers of acceld. It may import nothing of acceld but the vocabulary.
+// Package pages holds the metric names that dashboards and alerts for NVIDIA's own exporters ask for, as data: the
+// names, units and labels of theirs, the numbers of acceld. It may import nothing of acceld but the vocabulary.
 package pages
 
 import "github.com/acceld/acceld/accel"
@@ -12,8 +12,9 @@ const (
 )
 
 // Exporter is the page of dcgm-exporter. Names, units and labels are those of its etc/default-counters.csv and of its
-// internal/pkg/rendermetrics, read 2026-05; both spellings of the host's label, which changed then. What is a counter there and
-// not in truth is a gauge here too. Rows whose reading no definition has are left out by the exporter, not shown as 0.
+// internal/pkg/rendermetrics, read 2026-05; both spellings of the host's label, which changed then. What is a counter
+// there and not in truth is a gauge here too. Rows whose reading no definition has are left out by the exporter, not
+// shown as 0.
 func Exporter() accel.MetricPage {
 	return accel.MetricPage{
 		Name: "dcgm", Title: "dcgm-exporter",

@@ -7,8 +7,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestWhatDashboardsAsk: the names and labels of dcgm-exporter's own dashboard (12239), of OpenShift's console plugin, and of the
-// schedulers and autoscalers that a fake of the GPU Operator is enough for; the alerts of the GPU Operator.
+// TestWhatDashboardsAsk: the names and labels of dcgm-exporter's own dashboard (12239), of OpenShift's console plugin,
+// and of the schedulers and autoscalers that a fake of the GPU Operator is enough for; the alerts of the GPU Operator.
 func TestWhatDashboardsAsk(t *testing.T) {
 	for _, c := range []struct {
 		page          accel.MetricPage
@@ -17,15 +17,21 @@ func TestWhatDashboardsAsk(t *testing.T) {
 		{
 			Exporter(),
 			[]string{
-				"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED",
-				"DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_XID_ERRORS",
+				"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_GPU_UTIL",
+				"DCGM_FI_DEV_FB_USED",
+				"DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+				"DCGM_FI_DEV_XID_ERRORS",
 			},
-			[]string{"gpu", "UUID", "modelName", "Hostname", "hostname", "GPU_I_ID", "GPU_I_PROFILE", "pod", "namespace", "container"},
+			[]string{
+				"gpu", "UUID", "modelName", "Hostname", "hostname", "GPU_I_ID", "GPU_I_PROFILE", "pod",
+				"namespace", "container",
+			},
 		},
 		{
 			Operator(),
 			[]string{
-				"gpu_operator_node_driver_ready", "gpu_operator_node_toolkit_ready", "gpu_operator_node_plugin_ready", "gpu_operator_node_cuda_ready",
+				"gpu_operator_node_driver_ready", "gpu_operator_node_toolkit_ready", "gpu_operator_node_plugin_ready",
+				"gpu_operator_node_cuda_ready",
 				"gpu_operator_node_device_plugin_devices_total",
 			},
 			[]string{"node"},

@@ -1,5 +1,6 @@
-// Command cmd serves the agent's pages of metrics over a machine that is not there, with as many devices as asked for and every
-// reading that there is, and follows the pods of a kubelet below a root. It is what the benchmark of scrapes measures.
+// Command cmd serves the agent's pages of metrics over a machine that is not there, with as many devices as asked for
+// and every reading that there is, and follows the pods of a kubelet below a root. It is what the benchmark of scrapes
+// measures.
 package main
 
 import (
@@ -88,14 +89,21 @@ func machine(devices int, began, taken time.Time) accel.Machine {
 		all = append(all, accel.Accelerator{
 			ID: id, NUMANode: i % 2, Bound: "gpu", Serial: fmt.Sprintf("S%08d", i), Metrics: metrics,
 			Nodes:  []accel.DeviceNode{{Path: fmt.Sprintf("/dev/gpu%d", i)}},
-			Health: accel.Health{State: accel.Healthy, Since: began}, Faults: []accel.Fault{{Code: "13", Count: 1, Last: began}},
+			Health: accel.Health{State: accel.Healthy, Since: began},
+			Faults: []accel.Fault{{Code: "13", Count: 1, Last: began}},
 		})
-		pci = append(pci, accel.PCIDevice{Address: id, DeviceName: "Example GPU", Link: accel.Link{SpeedGTs: 16, MaxSpeedGTs: 16, Width: 16, MaxWidth: 16}})
+		pci = append(pci, accel.PCIDevice{
+			Address: id, DeviceName: "Example GPU",
+			Link: accel.Link{SpeedGTs: 16, MaxSpeedGTs: 16, Width: 16, MaxWidth: 16},
+		})
 	}
 	return accel.Machine{
 		Taken: taken, Agent: accel.Agent{Version: "0", Started: began, Node: "n"}, Facts: accel.Facts{PCI: pci},
-		Want:   accel.Want{Kubernetes: true, Kinds: map[string]*accel.Definition{"example-gpu": {Kind: "example-gpu"}}},
-		Have:   map[string]accel.Have{"example-gpu": {Accelerators: all, Driver: accel.DriverHave{Version: "1", Proven: began}, Plugin: accel.PluginHave{Allocatable: accel.Known(devices)}}},
+		Want: accel.Want{Kubernetes: true, Kinds: map[string]*accel.Definition{"example-gpu": {Kind: "example-gpu"}}},
+		Have: map[string]accel.Have{"example-gpu": {Accelerators: all, Driver: accel.DriverHave{
+			Version: "1",
+			Proven:  began,
+		}, Plugin: accel.PluginHave{Allocatable: accel.Known(devices)}}},
 		Status: map[string]accel.Status{"example-gpu": {State: accel.Ready, Since: began}},
 	}
 }

@@ -1,5 +1,5 @@
-// Command testbed drives the test bed by hand: it builds the parts, boots a guest for a person to look at, and cleans up.
-// It may touch the cache folder and the guests that it starts, nothing else.
+// Command testbed drives the test bed by hand: it builds the parts, boots a guest for a person to look at, and cleans
+// up. It may touch the cache folder and the guests that it starts, nothing else.
 package main
 
 import (
