@@ -11,7 +11,7 @@
 // test/tree/cmd, static and without arguments that need a shell:
 //
 //	tree [-root DIR] [-mtime] [-dirtime] [-skip PATH]... PATH...  the trees below PATH, as [Of] gives them
-//	tree -kernel                                                  modules with parameters, units, accelerators: [Kernel]
+//	tree -kernel                                                  modules, units, accelerators: [Kernel]
 //
 // Build it with CGO_ENABLED=0, put it on the guest, run it before and after, and give both texts to [Diff].
 package tree
