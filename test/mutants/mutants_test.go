@@ -111,6 +111,7 @@ func TestApply(t *testing.T) {
 func tiny(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
+	t.Setenv("ACCELD_CACHE", filepath.Join(dir, "cache")) // not the hints of the true list
 	for name, text := range map[string]string{
 		"go.mod": "module tiny\n\ngo 1.26\n",
 		"a/a.go": `package a
@@ -205,7 +206,6 @@ func TestCage(t *testing.T) {
 // TestOutcomes runs the mutants of a tiny module: each has the outcome that it must have, by the test that must notice.
 func TestOutcomes(t *testing.T) {
 	dir := tiny(t)
-	t.Setenv("ACCELD_CACHE", filepath.Join(dir, "cache"))
 	all, err := read(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +261,6 @@ func TestOutcomes(t *testing.T) {
 // TestHint runs the test first that a hint names, and all of them where that one does not notice any more.
 func TestHint(t *testing.T) {
 	dir := tiny(t)
-	t.Setenv("ACCELD_CACHE", dir)
 	all, err := read(dir)
 	if err != nil {
 		t.Fatal(err)

@@ -114,6 +114,7 @@ static int edu_wait(struct edu_dev *edu, u32 irq, bool (*idle)(struct edu_dev *)
 	unsigned long timeout = msecs_to_jiffies(READ_ONCE(edu_op_timeout_ms));
 	unsigned long deadline = jiffies + timeout;
 	long ret = 0;
+	int again;
 
 	if (edu->irq) {
 		ret = wait_event_killable_timeout(edu->wait,
@@ -131,7 +132,13 @@ static int edu_wait(struct edu_dev *edu, u32 irq, bool (*idle)(struct edu_dev *)
 		return -EINTR;
 	if (ret > 0)
 		return edu->irq ? EDU_DONE_IRQ : EDU_DONE_POLL;
-	if (idle(edu))	/* the interrupt was lost, the work was not */
+	/*
+	 * The interrupt may be lost and the work not. An emulated machine that
+	 * stood still sees the time gone by before its device has caught up.
+	 */
+	for (again = 0; again < 50 && !idle(edu) && edu_alive(edu); again++)
+		usleep_range(10000, 11000);
+	if (idle(edu))
 		return EDU_DONE_POLL;
 	return edu_alive(edu) ? -ETIMEDOUT : -ENODEV;
 }
