@@ -11,13 +11,13 @@ import (
 // Allocation is a way in which the kubelet gives devices to pods.
 type Allocation string
 
-// The ways. A kind has one at a time.
+// The ways to allocate. A kind uses one at a time.
 const (
 	AllocateByPlugin Allocation = "devicePlugin" // an extended resource that the device plugin counts; the default
 	AllocateByDRA    Allocation = "dra"          // resource claims of resource.k8s.io (dynamic resource allocation)
 )
 
-// AllocatedBy is the way in force.
+// AllocatedBy returns the allocation in effect.
 func (def *Definition) AllocatedBy() Allocation {
 	if def.Allocation == "" {
 		return AllocateByPlugin
@@ -27,39 +27,39 @@ func (def *Definition) AllocatedBy() Allocation {
 
 // Capacity is an amount that every device of a kind has. Exactly one of Value and File is set.
 type Capacity struct {
-	// Name is what claims call it, such as "memory".
+	// Name is what claims call the capacity, such as "memory".
 	Name string `json:"name"`
 	// Value is the amount, such as "8Gi".
 	Value string `json:"value,omitempty"`
 	// File is an attribute (see HealthSource.File) that holds the amount as a number.
 	File string `json:"file,omitempty" template:"device"`
-	// Scale makes whole units, such as bytes, of the number in File by multiplication; 0 means 1.
+	// Scale multiplies the number in File to get whole units, such as bytes; 0 means 1.
 	Scale float64 `json:"scale,omitempty"`
-	// Share allows several claims to have a part of the amount each, and of the device. Nothing enforces the parts on
-	// the device: the scheduler counts, and containers are told theirs.
+	// Share lets several claims share the device, each with a part of the amount. Nothing enforces the parts on the
+	// device: the scheduler does the accounting, and each container learns the size of its part.
 	Share *Share `json:"share,omitempty"`
 }
 
 // Share says which parts of a capacity claims may ask for. Empty fields set no limit.
 type Share struct {
-	// Default is the part of a claim that asks for none, such as "1Gi"; the whole amount when empty.
+	// Default is the part for a claim that does not ask for one, such as "1Gi"; the whole amount when empty.
 	Default string `json:"default,omitempty"`
 	Min     string `json:"min,omitempty"`
 	Max     string `json:"max,omitempty"`
-	// Step is what parts are rounded up to a multiple of, beginning at Min.
+	// Step is the granularity: parts are rounded up to Min plus a multiple of it.
 	Step string `json:"step,omitempty"`
 }
 
 // maxAmounts is how many capacities a kind may have.
 const maxAmounts = 16
 
-// The forms of the name of a capacity and of an amount.
+// Patterns for the name of a capacity and for an amount.
 var (
 	amountName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,31}$`)
 	amountText = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$`)
 )
 
-// amounts returns what is wrong with the capacities of k.
+// amounts returns the errors in the capacities of k.
 func (k KindConfig) amounts() []string {
 	var out []string
 	if len(k.Capacity) > maxAmounts {
@@ -77,7 +77,8 @@ func (k KindConfig) amounts() []string {
 	return out
 }
 
-// capacity returns what a kind has with the amounts of k. How claims may share one stays as the definition says.
+// capacity returns the capacities of a kind after the amounts of k are applied. How claims may share a capacity stays
+// as the definition says.
 func (k KindConfig) capacity(all []Capacity) []Capacity {
 	if len(k.Capacity) == 0 {
 		return all

@@ -7,62 +7,64 @@ import (
 
 // HealthSource is an attribute that says whether a device is healthy.
 type HealthSource struct {
-	// File is relative to the PCI function's sysfs directory, or begins with "/sys/" or "/proc/driver/" and has
-	// {{.Address}} for the function's address. It may be a pattern; the first match is read, hwmon2 before hwmon10.
-	// After a "#" stands the word that begins the line which is meant, such as "aer_dev_fatal#TOTAL_ERR_FATAL"; a ":"
-	// after that word is not part of the value. Of several files with "|" between them the first that is there and says
-	// something is meant, such as "hwmon/hwmon*/power1_average|hwmon/hwmon*/power1_input".
+	// File is relative to the PCI function's sysfs directory, or begins with "/sys/" or "/proc/driver/" and contains
+	// {{.Address}} for the function's address. It may be a glob pattern: the first match in natural order is read,
+	// hwmon2 before hwmon10. A "#" and a word after the path select the line that begins with that word, such as
+	// "aer_dev_fatal#TOTAL_ERR_FATAL"; a ":" after the word is not part of the value. A "|" separates alternatives;
+	// the first one that exists and has a value is used, such as
+	// "hwmon/hwmon*/power1_average|hwmon/hwmon*/power1_input".
 	File string `json:"file" template:"device"`
-	// Match is a regular expression (RE2): what its group "value" matches is compared, or all that it matches without
-	// the group. Without it, or where nothing matches, the content is compared as it is.
+	// Match is a regular expression (RE2). Its group "value" is compared, or the whole match if it has no such group.
+	// Without Match, or if it does not match, the whole content is compared.
 	Match string `json:"match,omitempty"`
-	// Healthy is the content, trimmed, that means healthy.
+	// Healthy is the trimmed content that means healthy.
 	Healthy string `json:"healthy"`
-	// Verdicts are what other contents mean, for as long as they are there.
+	// Verdicts maps other contents to what they mean. A verdict lasts as long as the attribute has that content.
 	Verdicts map[string]Verdict `json:"verdicts,omitempty"`
-	// Otherwise is what any other content means: unhealthy without it, with the content as the message.
+	// Otherwise is what any other content means. If it is empty, the device is unhealthy and the content is the
+	// message.
 	Otherwise Verdict `json:"otherwise,omitzero"`
-	// Optional attributes are not on every device of the kind; one that is not there says nothing.
+	// Optional attributes do not exist on every device of the kind; a missing one is ignored.
 	Optional bool `json:"optional,omitempty"`
 }
 
-// Combine says what is made of several numbers.
+// Combine says how several numbers become one.
 type Combine string
 
-// The ways.
+// The ways to combine numbers.
 const (
 	CombineFirst Combine = "first" // the default
 	CombineSum   Combine = "sum"
 	CombineMax   Combine = "max"
 	CombineMin   Combine = "min"
-	CombineCount Combine = "count" // how many there are; 0 where the file has none
+	CombineCount Combine = "count" // how many numbers there are; 0 if the file has none
 )
 
-// Combines returns all ways.
+// Combines returns all ways to combine numbers.
 func Combines() []Combine {
 	return []Combine{CombineFirst, CombineSum, CombineMax, CombineMin, CombineCount}
 }
 
 // MetricSource is a number in an attribute.
 type MetricSource struct {
-	// Name is a row of exporter's metric table, such as "accelerator_temperature_celsius".
+	// Name is a row of the exporter's metric table, such as "accelerator_temperature_celsius".
 	Name string `json:"name"`
-	// File is as HealthSource.File, such as "hwmon/hwmon*/temp1_input".
+	// File is like HealthSource.File, such as "hwmon/hwmon*/temp1_input".
 	File string `json:"file" template:"device"`
-	// Match is a regular expression (RE2), which is looked for in each line: what its group "value" matches is the
-	// number, or all that it matches without the group. Such as '(?P<value>[0-9]+)Mhz \*' in a list that marks what is
-	// so now. Without it the content is the number.
+	// Match is a regular expression (RE2) that is applied to each line. Its group "value" is the number, or the whole
+	// match if it has no such group; '(?P<value>[0-9]+)Mhz \*' finds the current entry in a list that marks it with
+	// an asterisk. Without Match the content is the number.
 	Match string `json:"match,omitempty"`
-	// Values are the numbers of words, for attributes that say a word, such as "D0": 0.
+	// Values maps words to numbers, for attributes that hold a word, such as "D0": 0.
 	Values map[string]float64 `json:"values,omitempty"`
-	// Combine says what is made of several numbers, where Match matches in several lines or File several files.
+	// Combine says how several numbers become one, if Match matches several lines or File matches several files.
 	Combine Combine `json:"combine,omitempty"`
-	// Scale converts the attribute's unit to the unit in Name by multiplication; 0 means 1.
+	// Scale is multiplied with the attribute's value to convert it to the unit in Name; 0 means 1.
 	Scale float64 `json:"scale,omitempty"`
-	// Fixed numbers do not change, such as the size of the memory: a device that sleeps keeps what it had.
+	// Fixed numbers do not change, such as the size of the memory. While a device sleeps, the last value is kept.
 	Fixed bool `json:"fixed,omitempty"`
-	// Optional attributes are not on every device of the kind, or do not always answer: without an answer there is no
-	// such metric.
+	// Optional attributes do not exist on every device of the kind, or cannot always be read. If one cannot be read,
+	// the metric is absent.
 	Optional bool `json:"optional,omitempty"`
 }
 
@@ -70,25 +72,25 @@ type MetricSource struct {
 type Limit struct {
 	// Metric is one of the definition's metrics, by name, or one that its Probe reads.
 	Metric string `json:"metric"`
-	// Above is the highest value that is well, in the unit of the metric's name.
+	// Above is the highest acceptable value, in the unit of the metric's name.
 	Above float64 `json:"above,omitempty"`
-	// AboveMetric is a metric that holds the highest value that is well, in the place of Above, such as
-	// "accelerator_temperature_critical_celsius". While it is not known, or 0, there is no limit.
+	// AboveMetric is a metric that holds the highest acceptable value, used instead of Above, such as
+	// "accelerator_temperature_critical_celsius". While that metric is unknown or 0, there is no limit.
 	AboveMetric string `json:"aboveMetric,omitempty"`
-	// Until is the value down to which a metric must fall to be well again; the highest that is well when it is 0.
+	// Until is the value to which the metric must fall before the limit clears; 0 means the limit itself.
 	Until float64 `json:"until,omitempty"`
-	// For is how long the metric must have been above before it counts, such as "30s"; at once when empty.
+	// For is how long the metric must stay above the limit before it counts, such as "30s"; empty means at once.
 	For string `json:"for,omitempty"`
 	// State is "degraded", which is the default, or "unhealthy".
 	State HealthState `json:"state,omitempty"`
-	// Action is what to do, as in Verdict.
+	// Action is what to do about it, as in Verdict.
 	Action Action `json:"action,omitempty"`
 }
 
-// DefaultMetrics are those that every device has for which the kernel has the files, whatever its definition says: what
-// its driver registers with hwmon (Documentation/hwmon/sysfs-interface: milli-units, power and energy in micro-units),
-// and what the bus counts (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats, sysfs-bus-pci). Those of hwmon
-// are the first sensors, which drivers keep for the device as a whole.
+// DefaultMetrics returns the metrics that every device has if the kernel has the files, whatever its definition says:
+// what its driver registers with hwmon (Documentation/hwmon/sysfs-interface: milli-units, power and energy in
+// micro-units), and what the bus counts (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats, sysfs-bus-pci).
+// The hwmon metrics use the first sensors, which drivers reserve for the device as a whole.
 func DefaultMetrics() []MetricSource {
 	const milli, micro = 1e-3, 1e-6
 	return []MetricSource{
@@ -103,7 +105,7 @@ func DefaultMetrics() []MetricSource {
 			Scale: micro, Optional: true,
 		},
 		{
-			// 0 means that there is none.
+			// 0 means no limit.
 			Name: "accelerator_power_limit_watts", File: "hwmon/hwmon*/power1_cap|hwmon/hwmon*/power1_max",
 			Match: "^[1-9][0-9]*$", Scale: micro, Optional: true,
 		},
@@ -120,7 +122,8 @@ func DefaultMetrics() []MetricSource {
 	}
 }
 
-// DefaultLimits are those that every device has: a temperature that the device itself calls critical is no good one.
+// DefaultLimits returns the limits that every device has: no temperature may exceed what the device itself calls
+// critical.
 func DefaultLimits() []Limit {
 	return []Limit{
 		{
@@ -134,7 +137,7 @@ func DefaultLimits() []Limit {
 	}
 }
 
-// AllMetrics are the definition's Metrics, and those of the [DefaultMetrics] that it does not describe itself.
+// AllMetrics returns the definition's Metrics and those [DefaultMetrics] that it does not define itself.
 func (def *Definition) AllMetrics() []MetricSource {
 	all := slices.Clone(def.Metrics)
 	for _, d := range DefaultMetrics() {
@@ -145,7 +148,7 @@ func (def *Definition) AllMetrics() []MetricSource {
 	return all
 }
 
-// AllLimits are the definition's Limits, and those of the [DefaultLimits] on metrics on which it has none of its own.
+// AllLimits returns the definition's Limits and those [DefaultLimits] whose metric it does not limit itself.
 func (def *Definition) AllLimits() []Limit {
 	all := slices.Clone(def.Limits)
 	for _, d := range DefaultLimits() {
@@ -156,11 +159,11 @@ func (def *Definition) AllLimits() []Limit {
 	return all
 }
 
-// OfBus reports whether the kernel keeps the attribute for every function of the bus, without asking the device: it can
-// be read while the device sleeps, and does not wake it.
+// OfBus reports whether the PCI bus code of the kernel keeps the attribute, without asking the device: reading it
+// while the device sleeps does not wake the device.
 func (m MetricSource) OfBus() bool {
 	return strings.HasPrefix(m.File, "aer_dev_") || m.File == "power_state"
 }
 
-// Alternatives are the files of a HealthSource.File.
+// Alternatives splits a HealthSource.File into its alternative files.
 func Alternatives(file string) []string { return strings.Split(file, "|") }

@@ -26,7 +26,7 @@ func TestNatural(t *testing.T) {
 	}
 }
 
-// TestDefaults: a definition takes the place of what every device has, by name.
+// TestDefaults: a definition replaces the default metrics and limits by name.
 func TestDefaults(t *testing.T) {
 	def := &Definition{
 		Metrics: []MetricSource{{Name: "accelerator_temperature_celsius", File: "temperature"}},

@@ -2,21 +2,22 @@ package accel
 
 import "strings"
 
-// What node, scheduler and device plugin say to each other about devices that are chosen one by one. A device, or a
-// partition of one, is a card there.
+// The annotations by which node, scheduler and device plugin exchange which devices a pod gets, when the scheduler
+// chooses single devices. There, a device or a partition is called a card.
 const (
-	// CardsAnnotation is the annotation of a node in which its agent says what each of its cards has.
+	// CardsAnnotation is set on a node by its agent and lists what each of its cards has.
 	CardsAnnotation = "acceld.dev/cards"
-	// ChosenAnnotation is the annotation of a pod with the cards that its containers get: "|" between containers, ","
-	// between cards. ChosenInitAnnotation is the same for its init containers, those that go on running first.
+	// ChosenAnnotation is set on a pod and lists the cards that its containers get: "|" separates containers, ","
+	// separates cards. ChosenInitAnnotation does the same for its init containers; those that keep running come
+	// first.
 	ChosenAnnotation     = "gas-container-cards"
 	ChosenInitAnnotation = "acceld.dev/init-container-cards"
-	// ChosenTimeAnnotation is when they were chosen, in nanoseconds of Unix.
+	// ChosenTimeAnnotation is when the cards were chosen, as a Unix time in nanoseconds.
 	ChosenTimeAnnotation = "gas-ts"
 )
 
-// CardName is the card that stands for a device or a partition: its ID without the characters that divide lists of
-// cards, such as "0000-01-00.0".
+// CardName returns the name of the card for a device or a partition: its ID with the separators used in lists of
+// cards replaced by dashes, such as "0000-01-00.0".
 func CardName(id string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(",|:+/", r) {
@@ -26,7 +27,7 @@ func CardName(id string) string {
 	}, id)
 }
 
-// CapacityOf are the amounts that a device of the kind, or a partition of one, has by its definition.
+// CapacityOf returns the amounts that the definition gives a device of the kind, or a partition of one.
 func (def *Definition) CapacityOf(a Accelerator) []Capacity {
 	if a.Profile != "" {
 		return def.Profile(a.Profile).Capacity

@@ -18,7 +18,8 @@ func TestCardName(t *testing.T) {
 	}
 }
 
-// TestCapacityOverride: amounts of a configuration go before those of the definition, and leave how claims share them.
+// TestCapacityOverride: configured amounts take precedence over the definition's, but do not change how claims share
+// them.
 func TestCapacityOverride(t *testing.T) {
 	share := &Share{Default: "1Gi"}
 	def := &Definition{Capacity: []Capacity{

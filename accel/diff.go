@@ -8,7 +8,7 @@ import (
 // Change is one difference between two machines: a [StateChange], [BlockedChange], [KernelChange], [UpgradeChange] or
 // [HealthChange].
 type Change interface {
-	// Of is the kind that changed.
+	// Of returns the kind that changed.
 	Of() string
 }
 
@@ -44,7 +44,7 @@ func (c UpgradeChange) Done() bool {
 	return c.From.Upgrade != nil && c.To.Upgrade == nil && c.To.Right && other
 }
 
-// Wished reports whether the configuration asks for another driver than before.
+// Wished reports whether the configuration now asks for another driver.
 func (c UpgradeChange) Wished() bool {
 	return c.To.Upgrade != nil && (c.From.Upgrade == nil || c.From.Upgrade.Wish != c.To.Upgrade.Wish)
 }
@@ -55,7 +55,7 @@ func (c UpgradeChange) Failed() bool {
 	return is != nil && is.Failure != nil && (was == nil || otherReason(was.Failure, is.Failure))
 }
 
-// HealthChange says that a device or partition appeared or was forgotten, or its health has another state or reason.
+// HealthChange says that a device or partition appeared or was forgotten, or that its health state or reason changed.
 type HealthChange struct {
 	Kind, Device string
 	// Parent is the ID of a partition's device; empty for a device.
@@ -66,23 +66,23 @@ type HealthChange struct {
 	Inherited bool
 }
 
-// Of is the kind.
+// Of returns the kind.
 func (c StateChange) Of() string { return c.Kind }
 
-// Of is the kind.
+// Of returns the kind.
 func (c BlockedChange) Of() string { return c.Kind }
 
-// Of is the kind.
+// Of returns the kind.
 func (c KernelChange) Of() string { return c.Kind }
 
-// Of is the kind.
+// Of returns the kind.
 func (c UpgradeChange) Of() string { return c.Kind }
 
-// Of is the kind.
+// Of returns the kind.
 func (c HealthChange) Of() string { return c.Kind }
 
-// Diff returns the changes from one machine to the next, ordered by kind. Before the first machine comes a zero one; a
-// healthy device of the first machine is no change.
+// Diff returns the changes from one machine to the next, ordered by kind. The first machine is compared with a zero
+// one, but a healthy device of the first machine is not a change.
 func Diff(from, to Machine) []Change {
 	var all []Change
 	for _, kind := range slices.Sorted(maps.Keys(to.Status)) {
@@ -119,7 +119,7 @@ func (c UpgradeChange) happened() bool {
 	return c.Wished() || was.Phase != is.Phase || c.Failed()
 }
 
-// healthChanges returns what happened to devices and partitions; the forgotten ones come last.
+// healthChanges returns what happened to devices and partitions, the forgotten ones last.
 func healthChanges(kind string, first bool, from, to []Accelerator) []Change {
 	before, now := healths(from), healths(to)
 	var all []Change
@@ -148,7 +148,7 @@ func healths(accs []Accelerator) map[string]*Health {
 	return all
 }
 
-// same reports whether state and reason are equal; nil equals nil alone.
+// same reports whether state and reason are equal; nil equals only nil.
 func same(a, b *Health) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -10,26 +10,27 @@
 //   - [Status], one per kind: the [State] that follows from the three, with a [Reason] when it is blocked.
 //
 // A state is derived by one pure function (agent.Next), never remembered. Everything that leaves the process (CDI
-// specs, device plugin lists, metrics, labels, the status page) is a rendering of a Machine, and `acceld status
-// -o json` prints it.
+// specs, device plugin lists, metrics, labels, the status page) is a rendering of a Machine, and `acceld status -o
+// json` prints it.
 //
 // # The nouns
 //
 // A PCI function is a [PCIDevice]. A [Definition] is data that describes a kind of accelerator, "<vendor>-<hardware>"
-// such as "qemu-edu": how to recognise it, which kernel modules it needs, which device nodes a container gets, how
-// health, metrics and a proof of work are read. A PCI function that a definition recognises is an [Accelerator] of that
-// kind. Its ID is its PCI address, which survives reboots, driver reloads and restarts of everything above it.
+// such as "qemu-edu": how to recognise it, which kernel modules it needs, which device nodes a container gets, how to
+// read its health and metrics, and how to test that it works. A PCI function that a definition recognises is an
+// [Accelerator] of that kind. Its ID is its PCI address, which survives reboots, driver reloads and restarts of
+// everything above it.
 //
-// A [Problem] is the only error that states are decided on: a typed [Reason] and a sentence. [Reasons] says for
-// each who must act and what to do; docs/reasons.md is generated from it.
+// A [Problem] is the only kind of error that decides states: a typed [Reason] and a sentence. [Reasons] says for each
+// reason who must act and what to do; docs/reasons.md is generated from it.
 //
-// A [Progress] reports how far a pull, a build or a load is. It is not part of the Machine: nothing is decided on it.
+// A [Progress] reports how far a pull, a build or a load is. It is not part of the Machine, because no decision
+// depends on it.
 //
 // # Invariants
 //
-//   - Nobody changes a Machine after it was published; the next one is a new value.
+//   - A published Machine never changes; the next one is a new value.
 //   - A vanished accelerator stays in its kind as a tombstone with health "gone" until nothing refers to it.
 //   - A probe that could not answer leaves the last answer in place and says so; "don't know" is not "no" ([Answer]).
-//   - No name of a vendor and no PCI vendor id appears outside vendors/, the probe programs of vendors, docs
-//     and test data.
+//   - No vendor's name and no PCI vendor id appears outside vendors/, the vendors' probe programs, docs and test data.
 package accel

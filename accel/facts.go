@@ -14,9 +14,10 @@ type Facts struct {
 	Modules []LoadedModule  `json:"modules,omitempty"`
 	Runtime ContainerEngine `json:"runtime"`
 	Kubelet Kubelet         `json:"kubelet"`
-	// Cluster is the Kubernetes cluster; zero on a host without one. It is all that does not come from the host itself.
+	// Cluster is the Kubernetes cluster; zero on a host without one. It is the only field that does not come from the
+	// host.
 	Cluster Cluster `json:"cluster,omitzero"`
-	// Inventory is what the host is made of; zero while nobody has read it, and of a copy of a machine.
+	// Inventory is the host's hardware; zero before it has been read, and in a copy of a machine.
 	Inventory Inventory `json:"inventory,omitzero"`
 	// Network are the PCI functions of network controllers, ordered by address.
 	Network []NetworkFunction `json:"network,omitempty"`
@@ -24,7 +25,7 @@ type Facts struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
-// Kernel is the running kernel. Release is not unique (a distribution rebuilds a release), BuildID and Version are.
+// Kernel is the running kernel. Release is not unique (distributions rebuild a release); BuildID and Version are.
 type Kernel struct {
 	Release string `json:"release"`           // uname -r
 	Version string `json:"version"`           // uname -v
@@ -40,9 +41,10 @@ type Kernel struct {
 	SigEnforce bool `json:"sigEnforce"`
 	// ModulesDisabled is /proc/sys/kernel/modules_disabled: no module can be loaded until the next boot.
 	ModulesDisabled bool `json:"modulesDisabled"`
-	// NotRunning is true for a kernel that is installed and not running: nothing of the live machine speaks for it.
+	// NotRunning is true for a kernel that is installed but not running: no fact of the live machine applies to it.
 	NotRunning bool `json:"notRunning,omitempty"`
-	// Headers is the directory of the build headers for Release, as the host sees it; empty when not installed.
+	// Headers is the directory of the build headers for Release, as the host sees it; empty if they are not
+	// installed.
 	Headers string `json:"headers,omitempty"`
 }
 
@@ -51,12 +53,13 @@ type OS struct {
 	ID        string `json:"id"`
 	VersionID string `json:"versionID,omitempty"`
 	Pretty    string `json:"pretty,omitempty"`
-	// RHEL is RHEL_VERSION, such as "9.2": of Red Hat Enterprise Linux CoreOS, whose VERSION_ID is that of OpenShift,
-	// the release that its kernel and its packages are of. From 10 on it has the names of RHEL itself.
+	// RHEL is RHEL_VERSION, such as "9.2". Red Hat Enterprise Linux CoreOS has it, because its VERSION_ID is the
+	// version of OpenShift, not of the RHEL release that its kernel and packages come from. From version 10 on,
+	// CoreOS uses RHEL's own names.
 	RHEL string `json:"rhel,omitempty"`
 }
 
-// Base is the distribution that the kernel and the packages are of, as ID and VERSION_ID name it.
+// Base returns the distribution that the kernel and the packages come from, as its ID and VERSION_ID name it.
 func (o OS) Base() (id, version string) {
 	if o.ID == "rhcos" && o.RHEL != "" {
 		return "rhel", o.RHEL
@@ -64,19 +67,19 @@ func (o OS) Base() (id, version string) {
 	return o.ID, o.VersionID
 }
 
-// Major is the base with the first part of its version, such as "debian12".
+// Major returns the base with the first part of its version, such as "debian12".
 func (o OS) Major() string {
 	id, version := o.Base()
 	major, _, _ := strings.Cut(version, ".")
 	return id + major
 }
 
-// Cluster is what the API server says of itself.
+// Cluster is what the API server reports about itself.
 type Cluster struct {
 	// Version is its major and minor version, such as "1.37".
 	Version string `json:"version,omitempty"`
-	// Unknown is true while there is a cluster and its API server has not said its version. A definition that needs it
-	// waits.
+	// Unknown is true while there is a cluster but its API server has not reported its version. A definition that
+	// needs the version waits.
 	Unknown bool `json:"unknown,omitempty"`
 }
 
@@ -89,10 +92,10 @@ type PCIDevice struct {
 	SubVendor string `json:"subVendor,omitempty"`
 	SubDevice string `json:"subDevice,omitempty"`
 	Revision  string `json:"revision,omitempty"`
-	// VendorName and DeviceName come from the PCI id database; empty when it is not there or was not asked.
+	// VendorName and DeviceName come from the PCI id database; empty if it is missing or was not consulted.
 	VendorName string `json:"vendorName,omitempty"`
 	DeviceName string `json:"deviceName,omitempty"`
-	NUMANode   int    `json:"numaNode"`             // -1 when the platform names none
+	NUMANode   int    `json:"numaNode"`             // -1 if the platform does not report one
 	IOMMUGroup int    `json:"iommuGroup"`           // -1 without an IOMMU
 	Driver     string `json:"driver,omitempty"`     // the bound driver
 	Override   string `json:"override,omitempty"`   // driver_override
@@ -109,7 +112,7 @@ type Link struct {
 	MaxWidth    int     `json:"maxWidth"`
 }
 
-// SRIOV tells a function's place in single-root I/O virtualisation.
+// SRIOV is a function's role in single-root I/O virtualisation.
 type SRIOV struct {
 	TotalVFs int `json:"totalVFs"`
 	NumVFs   int `json:"numVFs"`
@@ -136,23 +139,23 @@ type ContainerEngine struct {
 	Name string `json:"name,omitempty"`
 	// Endpoint is the CRI socket as the host sees it, such as "unix:///var/run/crio/crio.sock".
 	Endpoint string `json:"endpoint,omitempty"`
-	// From says how it was found: "kubelet" (its configuration or arguments), "socket", or "files" when nothing runs.
+	// From says how it was found: "kubelet" (its configuration or arguments), "socket", or "files" if none runs.
 	From string `json:"from,omitempty"`
-	// Layout is the distribution of Kubernetes that brought it and writes its configuration: "k3s", "rke2", "k0s" or
-	// "microk8s"; empty for one that stands alone.
+	// Layout is the Kubernetes distribution that installed it and writes its configuration: "k3s", "rke2", "k0s" or
+	// "microk8s"; empty for a standalone one.
 	Layout string `json:"layout,omitempty"`
-	// Version is as much as is known of it without asking, such as "1.7.27" or "2"; empty when nothing is.
+	// Version is as precise as it can be without asking the engine, such as "1.7.27" or "2"; empty if unknown.
 	Version string `json:"version,omitempty"`
-	// Config is the top-level configuration file as the host sees it, whether it is there or not.
+	// Config is the top-level configuration file as the host sees it, whether or not it exists.
 	Config string `json:"config,omitempty"`
-	// Unit is the systemd unit that it runs in, such as "crio.service"; empty when it is not known.
+	// Unit is the systemd unit that it runs in, such as "crio.service"; empty if unknown.
 	Unit string `json:"unit,omitempty"`
-	// PID and Started are those of its process; zero when it does not run or cannot be seen.
+	// PID and Started describe its process; zero if it does not run or is not visible.
 	PID     int       `json:"pid,omitempty"`
 	Started time.Time `json:"started,omitzero"`
 }
 
-// Kubelet tells whether a kubelet is on the host.
+// Kubelet says whether a kubelet is on the host.
 type Kubelet struct {
 	// Present is true when the kubelet's device plugin directory exists.
 	Present bool `json:"present"`
@@ -160,7 +163,7 @@ type Kubelet struct {
 	Root string `json:"root,omitempty"`
 }
 
-// GoArch returns Go's name of what `uname -m` calls machine, which OCI images use too.
+// GoArch returns Go's name for an architecture that `uname -m` calls machine. OCI images use the same names.
 func GoArch(machine string) string {
 	switch machine {
 	case "x86_64":
@@ -170,5 +173,5 @@ func GoArch(machine string) string {
 	case "loongarch64":
 		return "loong64"
 	}
-	return machine // ppc64le, s390x and riscv64 agree
+	return machine // ppc64le, s390x and riscv64 have the same name
 }

@@ -8,13 +8,13 @@ import (
 	"text/template/parse"
 )
 
-// Template is a text of a definition with Go templates in it (text/template), as far as definitions need them: fields
-// of [Runtime], if, with and else, and the functions and, or, not, eq, ne, lt, le, gt, ge, len, print and printf. It is
-// executed here and not by text/template, because that calls methods by name, and then the linker keeps every method of
-// every type: megabytes.
+// Template is a text of a definition with Go templates in it (text/template), limited to what definitions need:
+// fields of [Runtime], if, with and else, and the functions and, or, not, eq, ne, lt, le, gt, ge, len, print and
+// printf. It is executed here and not by text/template, because that package calls methods by name, which makes the
+// linker keep every method of every type: megabytes.
 type Template struct{ tree *parse.Tree }
 
-// ParseTemplate reads a text; name is for messages, which are those of text/template.
+// ParseTemplate parses a text. The name is used in error messages, which are those of text/template.
 func ParseTemplate(name, text string) (Template, error) {
 	known := map[string]any{}
 	for f := range templateFunctions() {
@@ -32,7 +32,7 @@ func ParseTemplate(name, text string) (Template, error) {
 
 // Fill fills the template with facts.
 func (t Template) Fill(r Runtime) (string, error) {
-	if t.tree == nil { // of an empty text
+	if t.tree == nil { // the text is empty
 		return "", nil
 	}
 	var out strings.Builder
@@ -43,7 +43,7 @@ func (t Template) Fill(r Runtime) (string, error) {
 	return out.String(), nil
 }
 
-// filling is one execution.
+// filling is the state of one execution.
 type filling struct {
 	name string
 	root Runtime
@@ -83,7 +83,7 @@ func (f *filling) node(n parse.Node, dot any) error {
 	return nil
 }
 
-// branch is if, or with, which makes the value the dot.
+// branch executes an if, or a with, which also makes the value the dot.
 func (f *filling) branch(n *parse.BranchNode, dot any, with bool) error {
 	v, err := f.pipe(n.Pipe, dot)
 	if err != nil {
@@ -98,7 +98,7 @@ func (f *filling) branch(n *parse.BranchNode, dot any, with bool) error {
 	return f.list(n.List, dot)
 }
 
-// pipe evaluates commands, each with the value of the one before as its last argument.
+// pipe evaluates commands; each gets the previous command's value as its last argument.
 func (f *filling) pipe(p *parse.PipeNode, dot any) (v any, err error) {
 	if len(p.Decl) > 0 {
 		return nil, errors.New("variables cannot be used in a definition")
@@ -161,7 +161,7 @@ func (f *filling) value(n parse.Node, dot any) (any, error) {
 	return nil, fmt.Errorf("%s cannot be used in a definition", n)
 }
 
-// fields is the field of a field of v.
+// fields follows a chain of field names from v.
 func fields(v any, names []string) (any, error) {
 	for _, name := range names {
 		r, ok := v.(Runtime)
@@ -180,7 +180,7 @@ func fields(v any, names []string) (any, error) {
 // truthful reports whether v is not the zero value of its type.
 func truthful(v any) bool { return v != nil && !reflect.ValueOf(v).IsZero() }
 
-// templateFunctions are those that a template may call.
+// templateFunctions returns the functions that a template may call.
 func templateFunctions() map[string]func([]any) (any, error) {
 	order := func(holds func(c int) bool) func([]any) (any, error) {
 		return func(args []any) (any, error) {
@@ -195,7 +195,7 @@ func templateFunctions() map[string]func([]any) (any, error) {
 		"ne": order(func(c int) bool { return c != 0 }),
 		"lt": order(func(c int) bool { return c < 0 }), "le": order(func(c int) bool { return c <= 0 }),
 		"gt": order(func(c int) bool { return c > 0 }), "ge": order(func(c int) bool { return c >= 0 }),
-		"eq": func(args []any) (any, error) { // the first with any of the others
+		"eq": func(args []any) (any, error) { // true if the first equals any of the others
 			if len(args) < 2 {
 				return nil, errors.New("missing argument for comparison")
 			}
@@ -238,7 +238,7 @@ func texts(args []any) []string {
 	return out
 }
 
-// firstOr is the first argument that is as said, true or not; without one the last.
+// firstOr returns the first argument whose truth is is, or the last argument if there is none.
 func firstOr(args []any, is bool) (any, error) {
 	if len(args) == 0 {
 		return nil, errors.New("no argument")
@@ -251,7 +251,7 @@ func firstOr(args []any, is bool) (any, error) {
 	return args[len(args)-1], nil
 }
 
-// compared orders two texts or two numbers.
+// compared orders two strings or two numbers.
 func compared(a, b any) (int, error) {
 	switch x := a.(type) {
 	case string:

@@ -6,8 +6,8 @@ import (
 	"text/template"
 )
 
-// TestFillLike: what a definition can say is filled as text/template fills it, to the byte, and what that refuses is
-// refused.
+// TestFillLike: templates that a definition may use give the same bytes as text/template, and what text/template
+// rejects is rejected.
 func TestFillLike(t *testing.T) {
 	r := Runtime{
 		KernelVersion: "6.1.0-47-amd64", OperatingSystemMajor: "rhel9", OperatingSystemMajorMinor: "rhel9.4",

@@ -5,24 +5,24 @@ import (
 	"strings"
 )
 
-// Inventory is what the host is made of. It is read once, when the agent starts. What the firmware does not say, or
-// says with a placeholder such as "To Be Filled By O.E.M.", is empty.
+// Inventory is the host's hardware. It is read once, when the agent starts. A field is empty if the firmware does not
+// report it, or reports a placeholder such as "To Be Filled By O.E.M.".
 type Inventory struct {
 	Product Part `json:"product,omitzero"`
 	Board   Part `json:"board,omitzero"`
 	BIOS    BIOS `json:"bios,omitzero"`
-	// Chassis is its kind, such as "Rack mount chassis".
+	// Chassis is the type of chassis, such as "Rack mount chassis".
 	Chassis string `json:"chassis,omitempty"`
-	// MemoryMiB is the memory that is installed and online, and UsableMiB what the kernel has of it.
+	// MemoryMiB is the memory that is installed and online; UsableMiB is what the kernel can use of it.
 	MemoryMiB int64 `json:"memoryMiB,omitempty"`
 	UsableMiB int64 `json:"usableMiB,omitempty"`
-	// Processors are the packages, in order.
+	// Processors are the processor packages, in order.
 	Processors []Processor `json:"processors,omitempty"`
 	// Nodes are the NUMA nodes, in order.
 	Nodes []NUMANode `json:"nodes,omitempty"`
 }
 
-// Part is a part of a host as its vendor names it.
+// Part is a component of the host as its vendor names it.
 type Part struct {
 	Vendor  string `json:"vendor,omitempty"`
 	Name    string `json:"name,omitempty"`
@@ -51,11 +51,11 @@ type NUMANode struct {
 	Cores     int   `json:"cores"`
 	Threads   int   `json:"threads"`
 	MemoryMiB int64 `json:"memoryMiB,omitempty"`
-	// Distances are those to each node, in the order of the nodes: 10 to itself (ACPI, SLIT).
+	// Distances are the distances to each node, in the order of the nodes: 10 to itself (ACPI, SLIT).
 	Distances []int `json:"distances,omitempty"`
 }
 
-// String is one line for people, of what is known.
+// String returns what is known in one line for people.
 func (i Inventory) String() string {
 	var parts []string
 	add := func(format string, a ...any) { parts = append(parts, fmt.Sprintf(format, a...)) }

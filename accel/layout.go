@@ -6,17 +6,17 @@ import (
 	"slices"
 )
 
-// Layout says how devices are to be divided, where the definition's probe program can divide them. acceld changes
-// nothing of a device that a pod holds.
+// Layout says how to divide devices, if the definition's probe program can divide them. acceld does not touch a
+// device that a pod holds.
 type Layout struct {
-	// Devices are PCI addresses; without any the row holds for every device that no row before it names.
+	// Devices are PCI addresses. A row without any applies to every device that no earlier row names.
 	Devices []string `json:"devices,omitempty"`
-	// Parts are how many partitions of each profile a device is to have, such as "1g.10gb: 7"; without any it is to be
-	// whole.
+	// Parts says how many partitions of each profile a device should have, such as "1g.10gb: 7"; empty means
+	// undivided.
 	Parts map[string]int `json:"parts,omitempty"`
 }
 
-// LayoutOf is how a device is to be divided, by profile as ids have it; false where nobody says so.
+// LayoutOf returns how a device should be divided, keyed by profile as it appears in IDs; false if nothing says so.
 func (def *Definition) LayoutOf(id string) (parts map[string]int, declared bool) {
 	if def.Partitions == nil || !def.Partitions.Told {
 		return nil, false
@@ -36,7 +36,7 @@ func (def *Definition) LayoutOf(id string) (parts map[string]int, declared bool)
 	return nil, false
 }
 
-// LayoutProblems returns what is wrong with a layout, each as "[row].<field>: <sentence>".
+// LayoutProblems returns the errors in a layout, each as "[row].<field>: <sentence>".
 func LayoutProblems(rows []Layout) []string {
 	var out []string
 	const most = 64

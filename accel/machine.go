@@ -7,15 +7,15 @@ import (
 
 // Machine is one immutable snapshot of an accelerator host. See the package comment.
 type Machine struct {
-	// Taken is when the snapshot was made; zero until the host has been read for the first time.
+	// Taken is when the snapshot was taken; zero until the host has been read for the first time.
 	Taken time.Time `json:"taken"`
-	// Agent says which agent made it.
+	// Agent is the agent that took it.
 	Agent Agent `json:"agent"`
 	Facts Facts `json:"facts"`
 	Want  Want  `json:"want"`
 	// Have is what is true now, by kind.
 	Have map[string]Have `json:"have,omitempty"`
-	// Status is the verdict, by kind.
+	// Status is the verdict for each kind.
 	Status map[string]Status `json:"status,omitempty"`
 }
 
@@ -35,59 +35,60 @@ type Have struct {
 	Runtime      RuntimeHave   `json:"runtime"`
 	Plugin       PluginHave    `json:"plugin"`
 	Monitoring   Monitoring    `json:"monitoring"`
-	// StepsLeft are the published states whose own steps of the definition, those in After, have not run to their end
-	// with the driver that is live.
+	// StepsLeft lists the published states whose After steps in the definition have not completed with the live
+	// driver.
 	StepsLeft []Published `json:"stepsLeft,omitempty"`
-	// Probe is what can be said of the definition's probe program; nil without one.
+	// Probe is the status of the definition's probe program; nil if it has none.
 	Probe *ProbeHave `json:"probe,omitempty"`
 	// Failure is the last failed step that has not succeeded since; nil when none.
 	Failure *Failure `json:"failure,omitempty"`
-	// Word is what the node says of an upgrade that a policy of the cluster orders. While nobody knows, what was said
-	// last holds.
+	// Word is the node's report about an upgrade that a cluster policy orders. While it is unknown, the last report
+	// stays valid.
 	Word Answer[Word] `json:"word,omitzero"`
 }
 
 // Accelerator is a PCI function that a definition recognises, or a partition of one.
 type Accelerator struct {
-	// ID is the PCI address, such as "0000:01:00.0"; of a partition see [PartitionID].
+	// ID is the PCI address, such as "0000:01:00.0"; for a partition see [PartitionID].
 	ID string `json:"id"`
-	// Parent is the ID of the device that a partition is of, and Profile the kind of partition that it is; empty for a
-	// device.
+	// Parent is the ID of a partition's device, and Profile is the kind of partition; both are empty for a device.
 	Parent   string `json:"parent,omitempty"`
 	Profile  string `json:"profile,omitempty"`
-	NUMANode int    `json:"numaNode"` // -1 when the platform names none
+	NUMANode int    `json:"numaNode"` // -1 if the platform does not report one
 	// Ports are the PCI bridges above the function, the topmost first; empty on a root bus.
 	Ports []string `json:"ports,omitempty"`
-	// Fabric is the same text on devices that have links of their own to each other; empty without such links or where
-	// its definition does not say how to tell.
+	// Fabric is the same text on devices that have direct links to each other; empty if there are no such links, or
+	// the definition does not say how to find them.
 	Fabric string `json:"fabric,omitempty"`
 	// Bound is the kernel driver bound to the function; empty when none.
 	Bound string `json:"bound,omitempty"`
-	// Nodes are the device nodes a container gets; empty while no driver is bound.
+	// Nodes are the device nodes that a container gets; empty while no driver is bound.
 	Nodes []DeviceNode `json:"nodes,omitempty"`
 	// Env is what a container gets with a partition, "NAME=value" each.
 	Env []string `json:"env,omitempty"`
-	// Serial is the device's own serial number where its definition says how to read it, or its probe program tells it.
+	// Serial is the device's own serial number, if its definition says how to read it or its probe program reports
+	// it.
 	Serial string `json:"serial,omitempty"`
-	// UUID is the name by which the vendor's own programs know it, and Model the name of the product, where they are
-	// known.
+	// UUID is the name by which the vendor's own tools identify the device, and Model is the product name; empty if
+	// unknown.
 	UUID  string `json:"uuid,omitempty"`
 	Model string `json:"model,omitempty"`
-	// Capacity are the amounts that its definition reads from files, by name; what could not be read is not there.
+	// Capacity holds the amounts that the definition reads from files, by name; an amount that could not be read is
+	// absent.
 	Capacity map[string]int64 `json:"capacity,omitempty"`
 	Health   Health           `json:"health"`
-	// Withheld says why it is offered to nobody although it is well; nil when nothing withholds it.
+	// Withheld says why a usable device is not offered; nil if nothing withholds it.
 	Withheld *Withheld `json:"withheld,omitempty"`
 	// Faults are the errors that it has reported through the kernel log, by code, as far as the agent has seen them.
 	Faults []Fault `json:"faults,omitempty"`
 	// Metrics holds the last reading by metric name (see [MetricSource]), in the base unit of the name.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
-	// Partitions are the parts into which the device is divided, ordered by ID, vanished ones included.
+	// Partitions are the partitions of the device, ordered by ID, vanished ones included.
 	Partitions []Accelerator `json:"partitions,omitempty"`
 }
 
-// SortByID orders accelerators. It is not slices.SortFunc, which is compiled again for each type: for one of this size
-// that has 20 kB.
+// SortByID sorts accelerators by ID. It does not use slices.SortFunc, which is compiled separately for each type: 20
+// kB for a type of this size.
 func SortByID(accs []Accelerator) {
 	sort.Slice(accs, func(i, j int) bool { return accs[i].ID < accs[j].ID })
 }
@@ -113,97 +114,99 @@ func count(accs []Accelerator, holds func(Accelerator) bool) int {
 	return n
 }
 
-// DriverHave is what is true about the kernel modules of one kind.
+// DriverHave is the current status of the kernel modules of one kind.
 type DriverHave struct {
-	// Right is true when every wanted module is live and one that acceld may serve with, and every accelerator that is
-	// present is bound to it and has its device nodes. It may be another driver than the wanted one: see Upgrade.
+	// Right is true when every configured module is live in a version that acceld may serve with, and every
+	// accelerator that is present is bound to the driver and has its device nodes. The driver may differ from the
+	// configured one: see Upgrade.
 	Right bool `json:"right"`
-	// Source is where the modules came from ("loaded", "store", "installed", "oci", "build", "bundle"); empty while not
-	// known.
+	// Source is where the modules came from ("loaded", "store", "installed", "oci", "build", "bundle"); empty while
+	// unknown.
 	Source string `json:"source,omitempty"`
-	// Key is the identity of the driver in the store; empty for modules that did not come from it.
+	// Key identifies the driver in the store; empty for modules that did not come from the store.
 	Key     string `json:"key,omitempty"`
 	Version string `json:"version,omitempty"`
-	// Published is the reference under which this node published what it built, or why it could not; empty when it
-	// does not publish.
+	// Published is the reference under which this node published what it built, or why it could not; empty if it does
+	// not publish.
 	Published string         `json:"published,omitempty"`
 	Modules   []LoadedModule `json:"modules,omitempty"`
-	// Proven is the time of the last successful check of the definition; zero when not proven since the driver changed.
+	// Proven is the time of the last successful check of the definition; zero if none has succeeded since the driver
+	// changed.
 	Proven time.Time `json:"proven,omitzero"`
 	// Proof is one sentence about the last successful check.
 	Proof string `json:"proof,omitempty"`
-	// Upgrade is the driver that is wanted instead of this one; nil when this one is.
+	// Upgrade is the pending replacement of this driver by the configured one; nil when they are the same.
 	Upgrade *Upgrade `json:"upgrade,omitempty"`
-	// Next says for kernels that are installed and not running whether the driver is ready for them, by release.
+	// Next says, by release, whether the driver is ready for each kernel that is installed but not running.
 	Next map[string]Readiness `json:"next,omitempty"`
 }
 
 // Readiness is the outcome of a preflight: whether a driver is ready for a kernel before the reboot into it.
 type Readiness struct {
-	// Key is the driver in the store that will be loaded; empty when there is a problem.
+	// Key identifies the driver in the store that will be loaded; empty if there is a problem.
 	Key     string    `json:"key,omitempty"`
 	Problem *Problem  `json:"problem,omitempty"`
 	Checked time.Time `json:"checked"`
 }
 
-// RuntimeHave is what is true about the container runtime's access to one kind.
+// RuntimeHave is the current status of the container runtime's access to one kind.
 type RuntimeHave struct {
-	// Applied is true when the CDI spec on disk is byte for byte the one this machine needs.
+	// Applied is true when the CDI spec on disk is byte for byte the one that this machine needs.
 	Applied bool `json:"applied"`
-	// Right are the IDs of devices and partitions that containers get rightly although Applied is false, because it is
-	// others that came or went.
+	// Right lists the IDs of devices and partitions that containers get correctly although Applied is false: only
+	// other devices came or went.
 	Right []string `json:"right,omitempty"`
-	// Unread is why the container runtime that runs ignores these files, right or not; nil when it reads them, and
-	// where there is none that acceld knows.
+	// Unread is why the running container runtime ignores these files, correct or not. It is nil if the runtime reads
+	// them, or if acceld knows of no runtime.
 	Unread *Problem `json:"unread,omitempty"`
 	// Spec is the path of the CDI spec as the host sees it.
 	Spec string `json:"spec,omitempty"`
-	// Hook is the path of the OCI hook's JSON; empty where no hook is used.
+	// Hook is the path of the OCI hook's JSON file; empty if no hook is used.
 	Hook string `json:"hook,omitempty"`
 	// Devices are the fully qualified CDI names in the spec, such as "qemu.org/edu=0000:01:00.0".
 	Devices []string `json:"devices,omitempty"`
 }
 
-// PluginHave is what is true about the kubelet's view of one kind.
+// PluginHave is the current status of one kind in the kubelet.
 type PluginHave struct {
-	// Registered is true while the kubelet is connected: its ListAndWatch stream is open, or, with DRA, it has taken
-	// the registration and holds its connection.
+	// Registered is true while the kubelet is connected: its ListAndWatch stream is open or, with DRA, it has
+	// accepted the registration and keeps its connection open.
 	Registered bool `json:"registered"`
 	// Registrations counts successful registrations since the agent started.
 	Registrations int `json:"registrations"`
-	// Allocatable is how many devices the kubelet itself says can be allocated, or, with DRA, how many the API server
+	// Allocatable is how many devices the kubelet itself reports as allocatable or, with DRA, how many the API server
 	// offers to the scheduler.
 	Allocatable Answer[int] `json:"allocatable"`
 }
 
-// Monitoring is what is true about metrics and labels of one kind.
+// Monitoring is the current status of metrics and labels of one kind.
 type Monitoring struct {
 	// Collected is the time of the last complete collection; zero before the first.
 	Collected time.Time `json:"collected,omitzero"`
 	// Labelled is true when the API server holds the node's labels as rendered from this machine.
 	Labelled bool `json:"labelled"`
-	// LabelProblem says why labels wait, such as an API server that cannot be reached; empty when they do not.
+	// LabelProblem says why labels are not written, such as an unreachable API server; empty if they are.
 	LabelProblem string `json:"labelProblem,omitempty"`
 }
 
-// ProbeHave is what is true about a probe program.
+// ProbeHave is the current status of a probe program.
 type ProbeHave struct {
-	// Program is its own name and version; empty before it has spoken.
+	// Program is the name and version that it reports; empty before its first line.
 	Program string `json:"program,omitempty"`
-	// Problem says why it tells nothing, or is not to be relied on; empty when it is.
+	// Problem says why it reports nothing, or why its reports are unreliable; empty if all is well.
 	Problem string `json:"problem,omitempty"`
-	// Labels are what it tells for the node.
+	// Labels are the node labels that it reports.
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// Failure is a step that failed and when it is tried again.
+// Failure is a failed step, with the time of its retry.
 type Failure struct {
 	// Step is the step that failed.
 	Step Step `json:"step"`
 	Problem
-	// Since is when this step first failed without a success in between.
+	// Since is when this step first failed without succeeding in between.
 	Since    time.Time `json:"since"`
 	Attempts int       `json:"attempts"`
-	// RetryAt is when the step runs again; zero when only a change of the machine can help.
+	// RetryAt is when the step runs again; zero if only a change of the machine can help.
 	RetryAt time.Time `json:"retryAt,omitzero"`
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Natural compares names as people count: "hwmon2" comes before "hwmon10". It is negative, 0 or positive, as with
-// strings.Compare.
+// Natural compares names as people count: "hwmon2" comes before "hwmon10". The result is negative, 0 or positive, as
+// with strings.Compare.
 func Natural(a, b string) int {
 	for a != "" && b != "" {
 		x, y := number(a), number(b)
@@ -26,5 +26,5 @@ func Natural(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// number is the decimal number that a name begins with; empty when it begins with none.
+// number returns the decimal number at the start of s; empty if there is none.
 func number(s string) string { return s[:len(s)-len(strings.TrimLeft(s, "0123456789"))] }

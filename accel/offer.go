@@ -5,30 +5,30 @@ import (
 	"slices"
 )
 
-// Withholder names what withholds a device.
+// Withholder is what withholds a device.
 type Withholder string
 
 // What may withhold a device.
 const (
 	// ByReset: somebody resets the device (`acceld reset`).
 	ByReset Withholder = "reset"
-	// ByPartitioning: the device is to be divided, or nobody has said yet how it is divided.
+	// ByPartitioning: the device is waiting to be divided, or it is not known yet how it is divided.
 	ByPartitioning Withholder = "partitioning"
-	// ByPartitions: the device is divided, and its partitions are given out instead.
+	// ByPartitions: the device is divided, and its partitions are offered instead.
 	ByPartitions Withholder = "partitions"
-	// ByDrain: the driver of the device is to be replaced as soon as nobody uses it; ByUpgrade: it is being replaced.
+	// ByDrain: the driver of the device will be replaced as soon as nobody uses it. ByUpgrade: it is being replaced
+	// now.
 	ByDrain   Withholder = "drain"
 	ByUpgrade Withholder = "upgrade"
 	// ByProof: the device has not passed its self-test with the live driver.
 	ByProof Withholder = "proof"
 	// ByRuntime: containers would not get the device, or not the right one.
 	ByRuntime Withholder = "runtime"
-	// ByPod: a pod holds the device in a way in which it is not offered any more.
+	// ByPod: a pod holds the device in a form in which it is no longer offered.
 	ByPod Withholder = "pod"
 )
 
-// Withheld says why a device is offered to nobody, whatever its health. A device that is withheld may be in perfect
-// health.
+// Withheld says why a device is not offered. It is independent of the device's health, which may be perfect.
 type Withheld struct {
 	By     Withholder `json:"by"`
 	Reason Reason     `json:"reason"`
@@ -36,20 +36,20 @@ type Withheld struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Offered reports whether the device may be given to somebody: it is usable and nothing withholds it.
+// Offered reports whether the device may be given to a container: it is usable and nothing withholds it.
 func (a Accelerator) Offered() bool { return a.Health.Usable() && a.Withheld == nil }
 
-// WithheldBy reports whether one of those withholds the device.
+// WithheldBy reports whether one of all withholds the device.
 func (a Accelerator) WithheldBy(all ...Withholder) bool {
 	return a.Withheld != nil && slices.Contains(all, a.Withheld.By)
 }
 
-// WithheldAlone reports whether the device is withheld for a reason of its own. The other reasons are those of its
-// kind, whose status says them once for all devices.
+// WithheldAlone reports whether the device is withheld for a reason of its own. All other reasons concern the whole
+// kind, whose status reports them once for all its devices.
 func (a Accelerator) WithheldAlone() bool { return a.WithheldBy(ByReset, ByPartitioning) }
 
-// Refusal says why a device is not offered: what withholds it, else its health. The reason is empty for one that is
-// offered, and never empty for one that is not.
+// Refusal says why a device is not offered: what withholds it, else its health. The reason is empty if and only if
+// the device is offered.
 func (a Accelerator) Refusal() (Reason, string) {
 	h := a.Health
 	switch {
@@ -68,15 +68,15 @@ func (a Accelerator) Refusal() (Reason, string) {
 // CountOffered returns how many of accs are offered.
 func CountOffered(accs []Accelerator) int { return count(accs, Accelerator.Offered) }
 
-// Offer returns what can be given out of a kind, devices and partitions as [Units] has them, each with what withholds
-// it. The device plugin, the slices of claims and the cards of a node are renderings of it; the hook's gate takes
-// [Startable].
+// Offer returns the devices and partitions of a kind that can be given out, as [Units] lists them, each with what
+// withholds it. The device plugin, the resource slices and the cards of a node are renderings of it. The hook's gate
+// uses [Startable] instead.
 func Offer(m Machine, kind string) []Accelerator { return Units(m.Have[kind].Accelerators) }
 
-// Startable returns the devices of a kind as containers that were given them may start with them. What waits for its
-// self-test, or for the files of the container runtime, is only not offered to anybody else: an agent that has just
-// started must not keep a container from starting again. The same holds for what is drained, where a kubelet gives
-// devices out: it gives out no more of them.
+// Startable returns the devices of a kind for the decision whether a container that already has them may start. A
+// device that waits for its self-test, or for the files of the container runtime, is withheld only from new
+// containers: an agent that has just started must not keep a container from restarting. The same holds for a device
+// that is being drained, if a kubelet gives devices out, because the kubelet does not allocate it any more.
 func Startable(m Machine, kind string) []Accelerator {
 	return each(m.Have[kind].Accelerators, func(a *Accelerator) {
 		if a.WithheldBy(ByProof, ByRuntime) || m.Want.Kubernetes && a.WithheldBy(ByDrain) {
@@ -85,9 +85,10 @@ func Startable(m Machine, kind string) []Accelerator {
 	})
 }
 
-// Withhold returns accs with what the state of their kind says against offering them: the driver is about to be
-// replaced, a device has not passed its self-test with the driver that is live, or containers would not get it. What
-// withholds a device already stays. Proven holds the ids of the devices that have passed.
+// Withhold returns accs with the devices withheld that the state of their kind does not allow to be offered: the
+// driver is about to be replaced, a device has not passed its self-test with the live driver, or containers would not
+// get it. A device that is already withheld keeps its reason. Proven reports whether a device with that ID has passed
+// its self-test.
 func Withhold(accs []Accelerator, have Have, proven func(id string) bool) []Accelerator {
 	return each(accs, func(a *Accelerator) {
 		if a.Withheld == nil {
@@ -96,7 +97,7 @@ func Withhold(accs []Accelerator, have Have, proven func(id string) bool) []Acce
 	})
 }
 
-// each returns a copy of accs in which change was called for each device and each of its partitions.
+// each returns a copy of accs after calling change for each device and each of its partitions.
 func each(accs []Accelerator, change func(*Accelerator)) []Accelerator {
 	out := slices.Clone(accs)
 	for i := range out {

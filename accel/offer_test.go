@@ -81,7 +81,8 @@ func withholder(a Accelerator) Withholder {
 	return a.Withheld.By
 }
 
-// The hook lets no container in while the driver is replaced, and a host without a kubelet closes while that waits.
+// The hook lets no container start while the driver is being replaced. On a host without a kubelet it also lets none
+// start while the driver is draining.
 func TestStartable(t *testing.T) {
 	for _, c := range []struct {
 		by         Withholder
@@ -89,7 +90,7 @@ func TestStartable(t *testing.T) {
 		starts     bool
 	}{
 		{"", true, true},
-		{ByDrain, true, true}, // the kubelet gives out none; the containers of pods that have one may start again
+		{ByDrain, true, true}, // the kubelet allocates none; containers of pods that have one may restart
 		{ByDrain, false, false},
 		{ByUpgrade, true, false},
 		{ByReset, true, false},
@@ -113,7 +114,7 @@ func TestStartable(t *testing.T) {
 	}
 }
 
-// A partition is withheld while its device is, and a device that is divided is, whatever its health.
+// A partition is withheld while its device is. A divided device is always withheld, whatever its health.
 func TestOffer(t *testing.T) {
 	reset := &Withheld{By: ByReset, Reason: BeingReset}
 	device := Accelerator{

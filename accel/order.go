@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// InOrder returns defs so that each comes after those in its After, else by kind; names in After that defs lacks are
-// passed over. cycle names the kinds that wait for each other, such as "a-x after b-y after a-x"; they come last.
+// InOrder returns defs sorted so that each comes after the kinds in its After, otherwise by kind. Names in After that
+// are not in defs are ignored. cycle names kinds that wait for each other, such as "a-x after b-y after a-x"; they
+// come last.
 func InOrder(defs map[string]*Definition) (ordered []*Definition, cycle string) {
 	const visiting, done = 1, 2
 	state := map[string]int{}

@@ -7,36 +7,36 @@ import (
 	"time"
 )
 
-// KindConfig overrides parts of one definition. The agent's file has one for each kind, and so have policies of the
-// cluster.
+// KindConfig overrides parts of one definition. The agent's configuration file and cluster policies have one for each
+// kind.
 type KindConfig struct {
 	Enabled    *bool      `json:"enabled,omitempty"`
 	Allocation Allocation `json:"allocation,omitempty"`
-	// Resource is the extended resource that pods ask for; the definition's when empty.
+	// Resource is the extended resource that pods request; the definition's when empty.
 	Resource string `json:"resource,omitempty"`
-	// Sharing replaces that of the definition.
+	// Sharing replaces the definition's Sharing.
 	Sharing *Sharing `json:"sharing,omitempty"`
-	// Capacity are amounts that every device of the kind has, by name, such as "memory": "8Gi". They go before those of
-	// the definition.
+	// Capacity holds amounts that every device of the kind has, by name, such as "memory": "8Gi". They take
+	// precedence over the definition's amounts.
 	Capacity map[string]string  `json:"capacity,omitempty"`
 	Driver   KindDriverOverride `json:"driver,omitzero"`
-	// Layout replaces that of the definition's Partitions.
+	// Layout replaces the layout in the definition's Partitions.
 	Layout []Layout `json:"layout,omitempty"`
 }
 
-// KindDriverOverride overrides the driver of one definition; empty fields leave it as it is.
+// KindDriverOverride overrides the driver of one definition; empty fields change nothing.
 type KindDriverOverride struct {
 	Version string   `json:"version,omitempty"`
 	Sources []Source `json:"sources,omitempty"`
-	// Parameters by module, then by name.
+	// Parameters are keyed by module, then by name.
 	Parameters map[string]map[string]string `json:"parameters,omitempty"`
-	// Upgrade, Takeover and Sign replace those of the definition.
+	// Upgrade, Takeover and Sign replace those fields of the definition.
 	Upgrade  *UpgradePolicy `json:"upgrade,omitempty"`
 	Takeover *bool          `json:"takeover,omitempty"`
 	Sign     *Signer        `json:"sign,omitempty"`
 }
 
-// Problems returns what is wrong with k, each as "<field>: <sentence>".
+// Problems returns the errors in k, each as "<field>: <sentence>".
 func (k KindConfig) Problems() []string {
 	out := k.Allocation.problems("allocation")
 	if text := ResourceProblem(k.Resource); k.Resource != "" && text != "" {
@@ -67,7 +67,7 @@ func (k KindConfig) Problems() []string {
 	return out
 }
 
-// Problems returns what is wrong with an upgrade policy that somebody wrote, each as "<field>: <sentence>".
+// Problems returns the errors in an upgrade policy that a user wrote, each as "<field>: <sentence>".
 func (u UpgradePolicy) Problems() []string {
 	var out []string
 	if !slices.Contains([]Holders{"", HoldersRefuse, HoldersWait, HoldersEvict}, u.Holders) {
@@ -85,7 +85,7 @@ func (u UpgradePolicy) Problems() []string {
 	return out
 }
 
-// problems returns what is wrong with a way of allocation.
+// problems returns the errors in an allocation.
 func (a Allocation) problems(field string) []string {
 	if slices.Contains([]Allocation{"", AllocateByPlugin, AllocateByDRA}, a) {
 		return nil
@@ -93,8 +93,8 @@ func (a Allocation) problems(field string) []string {
 	return []string{fmt.Sprintf("%s: %q is not one of %s, %s", field, a, AllocateByPlugin, AllocateByDRA)}
 }
 
-// Apply returns def with what k overrides. The text says what does not fit, as "<field>: <sentence>"; empty when all
-// does.
+// Apply returns def with the overrides of k. misfit says what does not fit the definition, as "<field>: <sentence>";
+// it is empty if everything does.
 func (k KindConfig) Apply(def *Definition) (applied *Definition, misfit string) {
 	d := *def
 	if k.Enabled != nil {

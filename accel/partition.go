@@ -6,88 +6,85 @@ import (
 	"strings"
 )
 
-// Partitions says how the parts into which a device is divided are found, and what containers get with one of them.
-// acceld divides no device unless Layout says so: it gives out what is there, and a device that is divided is not given
-// out whole.
+// Partitions says how to find the partitions of a device, and what containers get with a partition. acceld divides a
+// device only if Layout says so. Otherwise it offers the partitions that exist, and does not offer a divided device
+// as a whole.
 type Partitions struct {
-	// Find is a pattern that matches once for each partition that there is: relative to the PCI function's sysfs
-	// directory, such as "virtfn*", or below "/sys/", "/proc/driver/" or "/dev/". {{.Address}} is the function's
-	// address there, {{.Number}} the number in NumberFrom.
+	// Find is a glob pattern that matches once for each existing partition: relative to the PCI function's sysfs
+	// directory, such as "virtfn*", or below "/sys/", "/proc/driver/" or "/dev/". In it {{.Address}} is the
+	// function's address and {{.Number}} is the number from NumberFrom.
 	Find string `json:"find,omitempty" template:"device"`
-	// Told leaves it to the definition's probe program to find partitions, their profiles and nodes; then nothing else
-	// says so.
+	// Told means that the definition's probe program reports partitions, their profiles and nodes; no other field
+	// describes how to find them.
 	Told bool `json:"told,omitempty"`
-	// Rename is the extended resource of profiles that do not have their own, such as "example.com/part-{{.Profile}}";
-	// without it that is the one of the kind, a dash and the profile.
+	// Rename is the extended resource of profiles without their own, such as "example.com/part-{{.Profile}}". By
+	// default it is the resource of the kind, a dash and the profile.
 	Rename string `json:"rename,omitempty" template:"partition"`
-	// NumberFrom is an attribute of the device (see HealthSource.File) that holds a number by which its driver calls
-	// it.
+	// NumberFrom is an attribute of the device (see HealthSource.File) that holds its driver's number for it.
 	NumberFrom string `json:"numberFrom,omitempty" template:"device"`
-	// Of keeps of what Find has matched what belongs to the device, where the path does not tell.
+	// Of selects the matches of Find that belong to the device, if the path does not show that.
 	Of *Belonging `json:"of,omitempty"`
-	// Form is a regular expression (RE2) for a part of the path that Find has matched; what it does not match is no
-	// partition. Its group "name" is the partition's name, which must be the same each time that the device is divided
-	// in the same way; without it the name is the elements of the path that are patterns in Find, joined by dashes;
-	// with Of, whose list is that of all devices, it is the number of the partition among those of its device, from 0.
-	// Its group "profile" is the profile.
+	// Form is a regular expression (RE2) for a part of the path that Find matched; a path that it does not match is
+	// not a partition. Its group "name" is the partition's name, which must be the same each time the device is
+	// divided in the same way. Without that group, the name consists of the path elements that are patterns in Find,
+	// joined by dashes. With Of, whose matches cover all devices, it is instead the index of the partition among
+	// those of its device, from 0. The group "profile" is the profile.
 	Form string `json:"form,omitempty"`
-	// Profile is a file that holds the name of the profile, as HealthSource.File, but relative to what Find has
-	// matched.
+	// Profile is a file that holds the name of the profile, like HealthSource.File but relative to the match of Find.
 	Profile string `json:"profile,omitempty" template:"device"`
-	// Whole is the profile of a device that is not divided, where Find matches on such a device, too.
+	// Whole is the profile of an undivided device, if Find matches on such a device, too.
 	Whole string `json:"whole,omitempty"`
-	// Nodes are the device nodes of a partition, as those of a device are described, but relative to what Find has
-	// matched; the glob "." is that itself.
+	// Nodes describes the device nodes of a partition like those of a device, but relative to the match of Find; the
+	// glob "." is the match itself.
 	Nodes []NodeSource `json:"nodes,omitempty"`
-	// WithDevice gives containers the nodes of the device besides those of the partition.
+	// WithDevice gives containers the nodes of the device in addition to those of the partition.
 	WithDevice bool `json:"withDevice,omitempty"`
-	// Env is what containers get with a partition, "NAME=value" each, in which {{.Address}}, {{.Name}} and {{.Profile}}
-	// are known.
+	// Env is what containers get with a partition, "NAME=value" each; {{.Address}}, {{.Name}} and {{.Profile}} are
+	// replaced.
 	Env []string `json:"env,omitempty" template:"partition"`
-	// Layout says how devices are to be divided, where the probe program can do that (Told); without it acceld divides
-	// nothing.
+	// Layout says how to divide devices, if the probe program can do that (Told). Without it acceld divides nothing.
 	Layout []Layout `json:"layout,omitempty"`
-	// Counters are amounts that a device has and its partitions take from, by name, such as "slices": "8". With them
-	// claims can be told what a device could be divided into.
+	// Counters are amounts that a device has and its partitions consume, by name, such as "slices": "8". With them,
+	// DRA can publish the partitions into which a device could be divided.
 	Counters map[string]string `json:"counters,omitempty"`
-	// Profiles say more about profiles; one that is not here is offered all the same.
+	// Profiles says more about some profiles; a profile that is not listed is offered all the same.
 	Profiles []Profile `json:"profiles,omitempty"`
 }
 
-// Belonging tells whether something that was found is of the device: by a number that an attribute of the device holds,
-// too, or by the device's place on the bus.
+// Belonging decides whether something that was found belongs to the device: by a number that an attribute of the
+// device also holds, or by the device's location on the bus.
 type Belonging struct {
-	// File is an attribute, relative to what was found, such as "properties#unique_id".
+	// File is an attribute, relative to the match, such as "properties#unique_id".
 	File string `json:"file" template:"device"`
-	// Device is an attribute of the device (see HealthSource.File) that holds the same number. Either it or Place is
-	// needed.
+	// Device is an attribute of the device (see HealthSource.File) that holds the same number. Either Device or Place
+	// is required.
 	Device string `json:"device,omitempty" template:"device"`
 	// Hex says that Device is written in hexadecimal digits without "0x".
 	Hex bool `json:"hex,omitempty"`
-	// Place says that File holds the place on the bus: the bus in bits 15 to 8, the device in bits 7 to 3. The other
-	// bits are not compared: where drivers have numbers for parts of a device, they keep them there.
+	// Place says that File holds the location on the bus: the bus in bits 15 to 8, the device in bits 7 to 3. The
+	// other bits are ignored, because some drivers keep the numbers of parts of a device there.
 	Place bool `json:"place,omitempty"`
-	// Domain is an attribute, relative to what was found, that holds the domain of the bus, for Place. Without it the
-	// domain is not compared.
+	// Domain is an attribute, relative to the match, that holds the PCI domain, for Place. Without it the domain is
+	// ignored.
 	Domain string `json:"domain,omitempty" template:"device"`
 }
 
 // Profile is a kind of partition.
 type Profile struct {
-	// Name is as the device says it, such as "1g.5gb"; characters other than letters, digits, dots, underscores and
-	// dashes are written as dashes.
+	// Name is the name that the device reports, such as "1g.5gb"; characters other than letters, digits, dots,
+	// underscores and dashes become dashes.
 	Name string `json:"name"`
-	// Rename is the extended resource where it is not the one of the kind, a dash and Name.
+	// Rename is the extended resource if it is not the resource of the kind, a dash and Name.
 	Rename string `json:"rename,omitempty"`
-	// Capacity are the amounts that a partition has, as those of a device.
+	// Capacity lists the amounts that a partition has, in the same form as those of a device.
 	Capacity []Capacity `json:"capacity,omitempty"`
-	// Uses is how much a partition takes of the Counters.
+	// Uses is how much of each of the Counters a partition takes.
 	Uses map[string]string `json:"uses,omitempty"`
-	// Possible are the names of the partitions of this profile that a device can have.
+	// Possible names the partitions of this profile that a device can have.
 	Possible []string `json:"possible,omitempty"`
 }
 
-// NodesOf is how the nodes of a partition of a profile are described; for the empty one, those of a device.
+// NodesOf returns the node sources for a partition of a profile; the device's own for the empty profile.
 func (def *Definition) NodesOf(profile string) []NodeSource {
 	if profile == "" || def.Partitions == nil {
 		return def.Nodes
@@ -98,7 +95,7 @@ func (def *Definition) NodesOf(profile string) []NodeSource {
 	return def.Partitions.Nodes
 }
 
-// Profile returns what the definition says about a profile; only the name for one that it does not know.
+// Profile returns what the definition says about a profile; only the name if it says nothing.
 func (def *Definition) Profile(name string) Profile {
 	if def.Partitions != nil {
 		for _, p := range def.Partitions.Profiles {
@@ -110,8 +107,8 @@ func (def *Definition) Profile(name string) Profile {
 	return Profile{Name: name}
 }
 
-// OfferedAs is the extended resource that pods ask for to get a partition of a profile; [Definition.Offered] for the
-// empty one, which is the whole device.
+// OfferedAs returns the extended resource that pods request to get a partition of a profile. For the empty profile,
+// which is the whole device, it is [Definition.Offered].
 func (def *Definition) OfferedAs(profile string) string {
 	if profile == "" {
 		return def.Offered()
@@ -123,7 +120,7 @@ func (def *Definition) OfferedAs(profile string) string {
 	return name
 }
 
-// renamed is the extended resource of a profile by the rule for all; empty without one.
+// renamed returns the resource of a profile by the rule for all profiles; empty if there is no rule.
 func (def *Definition) renamed(profile string) string {
 	if def.Partitions == nil {
 		return ""
@@ -131,8 +128,8 @@ func (def *Definition) renamed(profile string) string {
 	return PartitionText(def.Partitions.Rename, "", "", profile)
 }
 
-// FormerlyOfferedAs are the other names of a profile's resource that the kubelet may know, as
-// [Definition.FormerlyOffered].
+// FormerlyOfferedAs returns the other names under which the kubelet may know a profile's resource, as
+// [Definition.FormerlyOffered] does for devices.
 func (def *Definition) FormerlyOfferedAs(profile string) []string {
 	if profile == "" {
 		return def.FormerlyOffered()
@@ -142,8 +139,7 @@ func (def *Definition) FormerlyOfferedAs(profile string) []string {
 	return others(def.OfferedAs(profile), def.Resource+"-"+profile, usual, cmp.Or(own, usual))
 }
 
-// PartitionWord makes of what a device calls a partition or a profile a word that can be a part of ids and names of
-// resources.
+// PartitionWord turns a device's name for a partition or profile into a word that is valid in IDs and resource names.
 func PartitionWord(text string) string {
 	const longest = 40
 	text = strings.Map(func(r rune) rune {
@@ -155,14 +151,14 @@ func PartitionWord(text string) string {
 	return strings.Trim(text[:min(len(text), longest)], "._-")
 }
 
-// PartitionID is the ID of a partition: that of its device, the profile and its name. It is the same after a reboot,
-// and another one when the same place is divided otherwise.
+// PartitionID returns the ID of a partition: the device's ID, the profile and the partition's name. It stays the same
+// across reboots, and changes if the same place is divided differently.
 func PartitionID(device, profile, name string) string { return device + "-" + profile + "-" + name }
 
-// Address is the PCI address: of the device that a partition is of.
+// Address returns the PCI address of the device, or of the device that a partition belongs to.
 func (a Accelerator) Address() string { return cmp.Or(a.Parent, a.ID) }
 
-// Partitioned reports whether the device is divided now.
+// Partitioned reports whether the device is currently divided.
 func (a Accelerator) Partitioned() bool {
 	for _, p := range a.Partitions {
 		if p.Present() {
@@ -172,8 +168,8 @@ func (a Accelerator) Partitioned() bool {
 	return false
 }
 
-// Flat returns devices and their partitions, each partition after its device, with a health that is not better than its
-// device's, and withheld while its device is.
+// Flat returns devices and their partitions, each partition after its device. A partition's health is never better
+// than its device's, and it is withheld while its device is.
 func Flat(accs []Accelerator) []Accelerator {
 	out := make([]Accelerator, 0, len(accs))
 	for _, a := range accs {
@@ -191,7 +187,7 @@ func Flat(accs []Accelerator) []Accelerator {
 	return out
 }
 
-// Units returns what can be given to somebody: devices and partitions as [Flat] has them. A device that is divided is
+// Units returns what can be given to containers: devices and partitions as [Flat] lists them. A divided device is
 // withheld.
 func Units(accs []Accelerator) []Accelerator {
 	out := Flat(accs)
@@ -210,7 +206,7 @@ func Units(accs []Accelerator) []Accelerator {
 	return out
 }
 
-// Below is the health of a partition that by itself is in health h, of a device in another.
+// Below returns the health of a partition whose own health is h, given the health of its device.
 func (h Health) Below(device Health) Health {
 	if h.Usable() || h.State == "" || device.State == Gone && h.State != Gone {
 		return device

@@ -39,7 +39,7 @@ func reason(a Accelerator) Reason {
 	return r
 }
 
-// TestUnits: a device that is divided is not given out, and what is wrong with a device is wrong with its parts.
+// TestUnits: a divided device is not given out, and a fault of a device is a fault of its partitions.
 func TestUnits(t *testing.T) {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	healthy, gone := Health{State: Healthy}, Health{State: Gone, Reason: DeviceGone}

@@ -11,137 +11,138 @@ import (
 	"time"
 )
 
-// Policy is an AcceleratorPolicy of a cluster: what it asks of the nodes that it selects. Nodes act on it by
-// themselves; the controller says when.
+// Policy is an AcceleratorPolicy of a cluster: the configuration for the nodes that it selects. Nodes apply it
+// themselves; the controller decides when.
 type Policy struct {
 	Name string `json:"name"`
-	// Created decides between policies of one priority.
+	// Created breaks ties between policies of the same priority.
 	Created time.Time  `json:"created"`
 	Spec    PolicySpec `json:"spec"`
-	// Named are the definitions of DefinitionsFrom, as the controller has last found them well.
+	// Named holds the definitions of DefinitionsFrom, in the last valid version that the controller found.
 	Named []NamedDefinition `json:"named,omitempty"`
 }
 
-// PolicySpec is what people write.
+// PolicySpec is what users write.
 type PolicySpec struct {
-	// NodeSelector are labels that a node must have; none selects every node.
+	// NodeSelector lists labels that a node must have; empty selects every node.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-	// Priority decides which of several policies holds for a kind on a node: the higher one, of equals the older one.
+	// Priority decides which of several policies applies to a kind on a node: the highest one, and of equals the
+	// oldest.
 	Priority int `json:"priority,omitempty"`
-	// Kinds overrides definitions, by kind. The policy holds for the kinds named here, also with nothing to override.
+	// Kinds overrides definitions, by kind. The policy applies to every kind named here, even one without overrides.
 	Kinds map[string]KindConfig `json:"kinds,omitempty"`
-	// Definitions are definitions of kinds, whole, as a file in definitions.d has them. A node's own file of a kind
-	// wins.
+	// Definitions are complete definitions of kinds, in the format of a file in definitions.d. A node's own file for
+	// a kind takes precedence.
 	Definitions []json.RawMessage `json:"definitions,omitempty"`
-	// DefinitionsFrom names definitions that are in config maps. The controller reads them; those of Definitions go
-	// before them.
+	// DefinitionsFrom names definitions in config maps. The controller reads them; those in Definitions take
+	// precedence.
 	DefinitionsFrom []DefinitionSource `json:"definitionsFrom,omitempty"`
-	// Upgrade orders the upgrades of the drivers of Kinds; without it each node replaces its driver when it can.
+	// Upgrade orders the driver upgrades of Kinds; without it each node replaces its driver when it can.
 	Upgrade *Rollout `json:"upgrade,omitempty"`
-	// Partition keeps pods without accelerators away from nodes that have some, or lets them be preempted.
+	// Partition keeps pods without accelerators off nodes that have accelerators, or makes them preemptible.
 	Partition *Partition `json:"partition,omitempty"`
-	// Validation runs pods that compute on the accelerators of a node when its driver has become another one.
+	// Validation runs pods that compute on a node's accelerators after its driver has changed.
 	Validation *Validation `json:"validation,omitempty"`
-	// DryRun changes nothing: the status says what would change.
+	// DryRun changes nothing; the status says what would change.
 	DryRun bool `json:"dryRun,omitempty"`
 }
 
 // DefinitionSource names a config map in the namespace of the agents.
 type DefinitionSource struct {
 	ConfigMap string `json:"configMap"`
-	// Key is the one that holds the definition; empty: each key that ends with ".yaml" holds one.
+	// Key is the key that holds the definition. If it is empty, every key that ends with ".yaml" holds one.
 	Key string `json:"key,omitempty"`
 }
 
-// NamedDefinition is a definition that was found by name, as it was written.
+// NamedDefinition is a definition that was found by name, in its original text.
 type NamedDefinition struct {
 	Name string `json:"name"` // "<config map>/<key>"
 	Text string `json:"text"`
 }
 
-// DefinitionsAnnotation is the annotation of a policy that changes with its named definitions: who follows the metadata
-// alone reads the policy again then.
+// DefinitionsAnnotation is an annotation of a policy that changes with its named definitions, so that a client that
+// watches only metadata knows when to read the policy again.
 const DefinitionsAnnotation = "acceld.dev/definitions"
 
-// Rollout are the limits within which nodes replace their drivers.
+// Rollout limits how nodes replace their drivers.
 type Rollout struct {
-	// MaxParallel is how many nodes may be at it at a time; 1 when 0.
+	// MaxParallel is how many nodes may upgrade at a time; 0 means 1.
 	MaxParallel int `json:"maxParallel,omitempty"`
-	// MaxUnavailable is how many nodes may be without accelerators at a time, whatever the cause, such as 3 or "25%",
-	// of which the whole part counts and at least 1; no limit of its own when empty.
+	// MaxUnavailable is how many nodes may be without accelerators at a time, whatever the cause, such as 3 or "25%".
+	// A share is rounded down, but is at least 1. Empty sets no such limit.
 	MaxUnavailable Portion `json:"maxUnavailable,omitempty"`
-	// StopAfter is how many nodes may fail before no other one begins; 1 when 0.
+	// StopAfter is how many nodes may fail before no further node begins; 0 means 1.
 	StopAfter int `json:"stopAfter,omitempty"`
-	// Timeout is how long a node may take before it counts as failed, such as "1h"; empty is no limit.
+	// Timeout is how long a node may take before it counts as failed, such as "1h"; empty means no limit.
 	Timeout string `json:"timeout,omitempty"`
-	// Windows are the times in which nodes may begin; none is always.
+	// Windows are the times in which nodes may begin; empty means always.
 	Windows []RolloutWindow `json:"windows,omitempty"`
-	// Canary are nodes that come before all others.
+	// Canary selects nodes that upgrade before all others.
 	Canary *Canary `json:"canary,omitempty"`
-	// Paused lets no other node begin.
+	// Paused keeps further nodes from beginning.
 	Paused bool `json:"paused,omitempty"`
-	// Cordon keeps new pods from a node while it is at it.
+	// Cordon keeps new pods off a node during its upgrade.
 	Cordon bool `json:"cordon,omitempty"`
-	// Drain evicts the node's pods before, which implies Cordon.
+	// Drain evicts the node's pods before the upgrade, and implies Cordon.
 	Drain *Drain `json:"drain,omitempty"`
-	// SkipLabels are keys of labels; a node that has one of them as "true" is left out.
+	// SkipLabels are label keys; a node on which one of them is "true" is left out.
 	SkipLabels []string `json:"skipLabels,omitempty"`
 }
 
-// RolloutWindow is a time of the day on some days of the week.
+// RolloutWindow is a time range on some days of the week.
 type RolloutWindow struct {
-	// Days are "Mon" to "Sun"; none is every day.
+	// Days are "Mon" to "Sun"; empty means every day.
 	Days []string `json:"days,omitempty"`
-	// From and To are times of the day such as "22:00"; with To not after From the window ends on the next day.
+	// From and To are times of day such as "22:00". If To is not after From, the window ends on the next day.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// TimeZone is a name of the time zone database such as "Europe/Berlin"; UTC when empty.
+	// TimeZone is a name from the time zone database such as "Europe/Berlin"; UTC when empty.
 	TimeZone string `json:"timeZone,omitempty"`
 }
 
-// Canary selects the nodes that come first.
+// Canary selects the nodes that upgrade first.
 type Canary struct {
 	NodeSelector map[string]string `json:"nodeSelector"`
 }
 
-// Drain says which pods leave a node before its driver is replaced. Pods of DaemonSets and static pods stay, and
-// disruption budgets are heeded for as long as it takes.
+// Drain says which pods leave a node before its driver is replaced. Pods of DaemonSets and static pods stay.
+// Disruption budgets are respected for as long as that takes.
 type Drain struct {
-	// PodSelector are labels of the pods to evict; none is all.
+	// PodSelector lists labels of the pods to evict; empty means all pods.
 	PodSelector map[string]string `json:"podSelector,omitempty"`
-	// WaitFor are labels of pods, such as those of jobs, that may end by themselves; none is nobody.
+	// WaitFor lists labels of pods that may end by themselves, such as those of jobs; empty means none.
 	WaitFor map[string]string `json:"waitFor,omitempty"`
-	// WaitTimeout is how long those are waited for before they are evicted too, such as "12h"; empty is no limit.
+	// WaitTimeout is how long to wait for them before they are evicted too, such as "12h"; empty means no limit.
 	WaitTimeout string `json:"waitTimeout,omitempty"`
 }
 
-// Partition separates pods that use accelerators from others on the nodes of a policy that have a kind of it.
+// Partition separates pods that use accelerators from others, on the nodes of a policy that have one of its kinds.
 type Partition struct {
-	// Taints are put on the nodes: pods that do not tolerate them go elsewhere.
+	// Taints are set on the nodes, so that pods that do not tolerate them go elsewhere.
 	Taints []Taint `json:"taints,omitempty"`
-	// PriorityClasses are made: pods of the high one preempt those of the low one.
+	// PriorityClasses are created: pods of the high class preempt pods of the low one.
 	PriorityClasses *PriorityClasses `json:"priorityClasses,omitempty"`
 }
 
-// Validation proves nodes by pods, as workloads would run on them.
+// Validation tests nodes with pods, under the same conditions as workloads.
 type Validation struct {
-	// Workloads are what runs, by kind.
+	// Workloads are what to run, by kind.
 	Workloads map[string]Workload `json:"workloads"`
-	// MaxParallel is how many nodes are validated at a time; 4 when 0.
+	// MaxParallel is how many nodes are validated at a time; 0 means 4.
 	MaxParallel int `json:"maxParallel,omitempty"`
-	// Timeout is how long a pod may take, such as "5m", which it is when empty.
+	// Timeout is how long a pod may take; "5m" when empty.
 	Timeout string `json:"timeout,omitempty"`
 }
 
-// Workload is a program that ends well when it could compute on an accelerator.
+// Workload is a program that exits with 0 if it could compute on an accelerator.
 type Workload struct {
 	Image   string   `json:"image"`
 	Command []string `json:"command,omitempty"`
 	Args    []string `json:"args,omitempty"`
-	// Resource is the extended resource of which the pod asks for one.
+	// Resource is the extended resource that the pod requests one of.
 	Resource string `json:"resource"`
-	// Alone runs it first in a privileged pod that asks for none, while no device of the node is in use: what fails
-	// there is the driver.
+	// Alone runs it first in a privileged pod that requests no accelerator, while no device of the node is in use: a
+	// failure there is a failure of the driver.
 	Alone bool `json:"alone,omitempty"`
 }
 
@@ -152,22 +153,22 @@ type Taint struct {
 	Effect string `json:"effect"` // NoSchedule, PreferNoSchedule or NoExecute
 }
 
-// PriorityClasses are two classes of priority.
+// PriorityClasses are two Kubernetes priority classes.
 type PriorityClasses struct {
 	High PriorityClass `json:"high"`
 	Low  PriorityClass `json:"low"`
 }
 
-// PriorityClass is one of them.
+// PriorityClass is one of them: its name and value.
 type PriorityClass struct {
 	Name  string `json:"name"`
 	Value int32  `json:"value"`
 }
 
-// Portion is a number such as "3" or a share such as "25%"; empty is none.
+// Portion is a number such as "3" or a share such as "25%"; empty sets none.
 type Portion string
 
-// UnmarshalJSON takes numbers too.
+// UnmarshalJSON accepts numbers too.
 func (s *Portion) UnmarshalJSON(b []byte) error {
 	var n int
 	if json.Unmarshal(b, &n) == nil {
@@ -177,7 +178,8 @@ func (s *Portion) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*string)(s))
 }
 
-// Of is the share of total: the whole part of it and at least 1; 0 for an empty one, and for one that says nothing.
+// Of returns the portion of total: a share is rounded down, but is at least 1. It is 0 for an empty or invalid
+// portion.
 func (s Portion) Of(total int) int {
 	percent, share := strings.CutSuffix(string(s), "%")
 	n, err := strconv.Atoi(percent)
@@ -190,10 +192,10 @@ func (s Portion) Of(total int) int {
 	return n
 }
 
-// Selects reports whether labels are those of a node that the policy selects.
+// Selects reports whether the policy selects a node with these labels.
 func (s PolicySpec) Selects(labels map[string]string) bool { return Has(labels, s.NodeSelector) }
 
-// Has reports whether labels have every one of selector.
+// Has reports whether labels contain all of selector.
 func Has(labels, selector map[string]string) bool {
 	for key, value := range selector {
 		if have, there := labels[key]; !there || have != value {
@@ -203,15 +205,16 @@ func Has(labels, selector map[string]string) bool {
 	return true
 }
 
-// PolicyConflict is a kind for which a policy does not hold on a node because another one does that is not of a higher
-// priority: nobody decided between the two.
+// PolicyConflict is a kind for which a policy does not apply on a node because of another policy with the same
+// priority: the user has not decided between the two.
 type PolicyConflict struct {
 	Kind          string
 	Policy, Other string
 }
 
-// Governing says which policy holds for which kind on a node with labels: of those that select the node and name the
-// kind the one with the highest priority, of equals the oldest, and of those by name. Dry runs hold for nothing.
+// Governing returns which policy applies to which kind on a node with these labels. Of the policies that select the
+// node and name the kind, it is the one with the highest priority, of equals the oldest, and then the first by name.
+// Dry runs never apply.
 func Governing(policies []Policy, labels map[string]string) (by map[string]*Policy, conflicts []PolicyConflict) {
 	by = map[string]*Policy{}
 	for _, p := range Precedence(policies) {
@@ -230,7 +233,7 @@ func Governing(policies []Policy, labels map[string]string) (by map[string]*Poli
 	return by, conflicts
 }
 
-// Precedence returns the policies with the one that goes before all others first.
+// Precedence returns the policies in order of precedence, the strongest first.
 func Precedence(policies []Policy) []*Policy {
 	sorted := make([]*Policy, len(policies))
 	for i := range policies {
@@ -243,8 +246,8 @@ func Precedence(policies []Policy) []*Policy {
 	return sorted
 }
 
-// Problems returns what is wrong with a policy, each as "<field>: <sentence>". The API server refuses most of it
-// already.
+// Problems returns the errors in a policy, each as "<field>: <sentence>". The API server already rejects most of
+// them.
 func (s PolicySpec) Problems() []string {
 	var out []string
 	for _, kind := range slices.Sorted(maps.Keys(s.Kinds)) {
@@ -321,7 +324,7 @@ func (w RolloutWindow) problems() []string {
 	return out
 }
 
-// Weekday reads "Mon" to "Sun".
+// Weekday parses "Mon" to "Sun".
 func Weekday(name string) (time.Weekday, bool) {
 	for d := time.Sunday; d <= time.Saturday; d++ {
 		if d.String()[:3] == name {
@@ -331,7 +334,7 @@ func Weekday(name string) (time.Weekday, bool) {
 	return 0, false
 }
 
-// TimeOfDay reads a time such as "22:00" as the time since midnight.
+// TimeOfDay parses a time such as "22:00" into the time since midnight.
 func TimeOfDay(text string) (time.Duration, bool) {
 	t, err := time.Parse("15:04", text)
 	return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute, err == nil

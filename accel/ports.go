@@ -2,10 +2,10 @@ package accel
 
 import "slices"
 
-// PortsAbove returns the addresses of the PCI bridges above the function at address, the topmost first; none on a root
-// bus. Known is false when the way does not lead to a root bus, because a function on it is not among pci.
+// PortsAbove returns the addresses of the PCI bridges above the function at address, the topmost first; none on a
+// root bus. Known is false if the path does not reach a root bus, because pci lacks a function on it.
 func PortsAbove(address string, pci []PCIDevice) (ports []string, known bool) {
-	for range pci { // a way cannot be longer than there are functions
+	for range pci { // the path cannot be longer than the number of functions
 		i := slices.IndexFunc(pci, func(d PCIDevice) bool { return d.Address == address })
 		if i < 0 {
 			return ports, false

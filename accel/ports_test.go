@@ -22,7 +22,7 @@ func TestPortsAbove(t *testing.T) {
 		{"0000:00:01.0", nil, true},
 		{"0000:02:00.0", []string{"0000:00:01.0", "0000:01:00.0"}, true},
 		{"0000:05:00.0", []string{"0000:04:00.0"}, false}, // the bridge itself was not read
-		{"0000:06:00.0", nil, false},                      // a circle, as only a damaged tree has one
+		{"0000:06:00.0", nil, false},                      // a cycle, which only a damaged tree has
 		{"0000:09:00.0", nil, false},
 	} {
 		if got, known := PortsAbove(c.address, pci); !slices.Equal(got, c.want) || known != c.known {

@@ -2,57 +2,58 @@ package accel
 
 import "time"
 
-// Probe is a program that watches the devices of a kind where files cannot: through a library of the device's vendor,
-// which may crash or hang with whoever calls it. The agent starts it when the kind's driver is bound, reads what it
-// writes ([ProbeLine]) and starts it again when it ends. It is stopped before the driver is replaced. What it does not
-// say is left to attributes, the kernel log and the bus.
+// Probe is a program that watches the devices of a kind in ways that files do not allow: through a library of the
+// vendor, which may crash or hang its caller. The agent starts it when the kind's driver is bound, reads its output
+// ([ProbeLine]) and restarts it when it ends. The agent stops it before the driver is replaced. Attributes, the
+// kernel log and the bus provide what it does not report.
 type Probe struct {
-	// Argv is the program with its arguments. A name without a slash is a program that stands beside the agent's own
-	// and runs among the host's files; a path is the host's.
+	// Argv is the program with its arguments. A name without a slash is a program next to the agent's own that runs
+	// with the host's files; a path is a path on the host.
 	Argv []string `json:"argv"`
-	// Silence is how long the program may say nothing before it counts as hanging and is started again, such as "10s";
-	// 30s when empty. What it said last counts no more then.
+	// Silence is how long the program may report nothing before the agent assumes that it hangs and restarts it, such
+	// as "10s"; 30s when empty. Its last report is then no longer valid.
 	Silence string `json:"silence,omitempty"`
 }
 
-// ProbeProtocol is the version of the protocol that a program speaks.
+// ProbeProtocol is the version of the protocol between agent and probe program.
 const ProbeProtocol = 1
 
-// ProbeLine is one line that a program of [Probe] writes to its standard output, as JSON; its standard error is for
-// people. One field is set. A line without any, "{}", says that the program is there. What the agent does not know in a
-// line it passes over, and what it cannot read ends the program.
+// ProbeLine is one line that a [Probe] program writes to its standard output, as JSON; its standard error is for
+// people. At most one field is set. A line without fields, "{}", says that the program is alive. The agent ignores
+// unknown fields, and ends a program whose output it cannot parse.
 type ProbeLine struct {
 	// Hello is the first line.
 	Hello *ProbeHello `json:"hello,omitempty"`
-	// Snapshot is all that the program knows, in the place of what it said before; one is due after the start, and
-	// whenever something in it has changed.
+	// Snapshot is all that the program knows, and replaces its previous snapshot. The program must write one after
+	// the start and whenever something in it changes.
 	Snapshot *ProbeSnapshot `json:"snapshot,omitempty"`
-	// Readings are numbers by metric name (see MetricSource.Name), by device, in the place of the last ones of that
-	// device.
+	// Readings are numbers by device, then by metric name (see MetricSource.Name). They replace that device's
+	// previous readings.
 	Readings map[string]map[string]float64 `json:"readings,omitempty"`
 	// Fault is an error that a device has reported just now.
 	Fault *ProbeFault `json:"fault,omitempty"`
-	// Problem says why devices cannot be asked, until the next snapshot. All devices of the kind are degraded by it.
+	// Problem says why devices cannot be queried, until the next snapshot. It makes all devices of the kind degraded.
 	Problem *Problem `json:"problem,omitempty"`
-	// Divided answers a request to divide a device, after a snapshot that shows what became of it.
+	// Divided answers a request to divide a device. A snapshot with the outcome precedes it.
 	Divided *ProbeDivision `json:"divided,omitempty"`
-	// Absent says that there is nothing to ask on this host, and why: the library is not installed, say. No device is
-	// worse for it. The program ends then; it is tried again after a while.
+	// Absent says that there is nothing to query on this host, and why, for example because the library is not
+	// installed. It does not affect any device's health. The program then ends; the agent tries it again after a
+	// while.
 	Absent string `json:"absent,omitempty"`
 }
 
-// ProbeRequest is one line that the agent writes to a program's standard input, as JSON. A program that divides nothing
-// need not read.
+// ProbeRequest is one line that the agent writes to a program's standard input, as JSON. A program that never divides
+// devices need not read it.
 type ProbeRequest struct {
 	Divide *ProbeDivision `json:"divide,omitempty"`
 }
 
-// ProbeDivision is how a device that nobody uses is to be divided.
+// ProbeDivision says how to divide a device that nobody uses.
 type ProbeDivision struct {
 	Device string `json:"device"`
-	// Parts are how many partitions of each profile it is to have; none: it is to be whole.
+	// Parts is how many partitions of each profile it should have; empty means undivided.
 	Parts map[string]int `json:"parts,omitempty"`
-	// Problem says in the answer why it is not.
+	// Problem says, in the answer, why it could not be divided.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -66,12 +67,11 @@ type ProbeHello struct {
 // ProbeSnapshot is what a program knows about the devices of the host.
 type ProbeSnapshot struct {
 	Devices []ProbeDevice `json:"devices"`
-	// Labels are labels for the node that others of the vendor's programs write too, with the definition's vendor as
-	// domain.
+	// Labels are node labels that the vendor's other programs also set; their domain is the definition's Vendor.
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// ProbeDevice is what a program knows about one device. Empty fields say nothing.
+// ProbeDevice is what a program knows about one device. Empty fields mean unknown.
 type ProbeDevice struct {
 	// ID is the PCI address, as sysfs writes it.
 	ID     string `json:"id"`
@@ -79,45 +79,45 @@ type ProbeDevice struct {
 	Serial string `json:"serial,omitempty"`
 	// Model is the name of the product.
 	Model string `json:"model,omitempty"`
-	// Fabric is as Accelerator.Fabric.
+	// Fabric is like Accelerator.Fabric.
 	Fabric string `json:"fabric,omitempty"`
-	// NUMANode counts where the platform names none.
+	// NUMANode is used if the platform does not report one.
 	NUMANode *int `json:"numaNode,omitempty"`
-	// Health is what the program thinks of it; nil: nothing is wrong.
+	// Health is the program's verdict; nil if nothing is wrong.
 	Health *ProbeHealth `json:"health,omitempty"`
-	// Partitions are the parts into which it is divided, where the definition leaves them to the program
-	// (Partitions.Told).
+	// Partitions are the partitions of the device, if the definition leaves them to the program (Partitions.Told).
 	Partitions []ProbePartition `json:"partitions,omitempty"`
 }
 
-// ProbeHealth is what is wrong with a device, or a partition.
+// ProbeHealth is what is wrong with a device or partition.
 type ProbeHealth struct {
 	// State is "degraded" or "unhealthy".
 	State  HealthState `json:"state"`
 	Reason Reason      `json:"reason,omitempty"`
 	Action Action      `json:"action,omitempty"`
-	// Message is a sentence that stays the same while the same is wrong.
+	// Message is a sentence that does not change while the error stays the same.
 	Message string `json:"message"`
 }
 
-// ProbePartition is a part of a device.
+// ProbePartition is a partition of a device.
 type ProbePartition struct {
-	// Name tells it from the other parts; it must be the same each time that the device is divided in the same way.
+	// Name identifies it among the partitions of the device; it must be the same each time the device is divided in
+	// the same way.
 	Name    string `json:"name"`
 	Profile string `json:"profile"`
 	UUID    string `json:"uuid,omitempty"`
 	// Nodes are paths of its device nodes below /dev.
 	Nodes []string `json:"nodes,omitempty"`
-	// Capacity are amounts that it has, by the names in the definition.
+	// Capacity holds its amounts, by their names in the definition.
 	Capacity map[string]int64 `json:"capacity,omitempty"`
 }
 
 // ProbeFault is an error that a device has reported.
 type ProbeFault struct {
 	Device string `json:"device"`
-	// Code is one of those in the definition's Log, which says what it means.
+	// Code is one of the codes in the definition's Log, which says what it means.
 	Code string `json:"code"`
-	// Text is what was heard, as evidence.
+	// Text is the original report, as evidence.
 	Text string    `json:"text,omitempty"`
 	At   time.Time `json:"at,omitzero"`
 }

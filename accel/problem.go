@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-// Problem is a failure with a typed reason: the only kind of error that states are decided on.
+// Problem is a failure with a typed reason: the only kind of error that decides states.
 type Problem struct {
 	Reason Reason `json:"reason"`
 	// Message is one sentence, lower case, naming the thing that failed.
 	Message string `json:"message"`
-	// Tried lists what was tried before, one sentence each, in order.
+	// Tried lists what was tried before, in order, one sentence each.
 	Tried []string `json:"tried,omitempty"`
 }
 
@@ -39,8 +39,8 @@ func AsProblem(err error) *Problem {
 	return &Problem{Reason: InternalError, Message: err.Error()}
 }
 
-// ReasonForError returns the reason for an error of a file or system call: NoSpace, ReadOnly or PermissionDenied by
-// its errno, and otherwise what the caller says.
+// ReasonForError returns the reason for an error of a file or system call: NoSpace, ReadOnly or PermissionDenied
+// according to its errno, else otherwise.
 func ReasonForError(err error, otherwise Reason) Reason {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
@@ -53,8 +53,8 @@ func ReasonForError(err error, otherwise Reason) Reason {
 	return otherwise
 }
 
-// ProblemOf makes a Problem of an error of a file or a process: the one in its chain, or one typed by its errno with
-// the sentence and then the error, InternalError where the errno says nothing.
+// ProblemOf turns an error of a file or a process into a Problem: the one in its chain, or a new one with the
+// formatted sentence and the error. The errno decides the reason; it is InternalError if the errno has none.
 func ProblemOf(err error, format string, args ...any) *Problem {
 	var p *Problem
 	if errors.As(err, &p) {
@@ -63,7 +63,7 @@ func ProblemOf(err error, format string, args ...any) *Problem {
 	return Problemf(ReasonForError(err, InternalError), "%s: %v", fmt.Sprintf(format, args...), err)
 }
 
-// ProblemOr is ProblemOf with a reason for errors without a telling errno.
+// ProblemOr is like ProblemOf, with a reason to use instead of InternalError.
 func ProblemOr(err error, otherwise Reason, format string, args ...any) *Problem {
 	p := ProblemOf(err, format, args...)
 	if p.Reason == InternalError {

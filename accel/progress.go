@@ -2,50 +2,51 @@ package accel
 
 import "time"
 
-// Progress reports how far one stage of the work on a driver is, for people who wait. All reports of a stage have the
-// same Since; the last one has Ended.
+// Progress reports the progress of one stage of the work on a driver, for people who wait. All reports of a stage
+// have the same Since; the last one has Ended set.
 type Progress struct {
 	Kind  string `json:"kind"`
 	Stage Stage  `json:"stage"`
 	// What is what the stage works on now: an artifact, a program of a build or its latest command, a module.
 	What string `json:"what,omitempty"`
-	// Step counts the steps of a build from 1, and Steps is how many it has; 0 while that is not known, and without
-	// steps.
+	// Step counts the steps of a build from 1, and Steps is their number; 0 while it is unknown, and in stages
+	// without steps.
 	Step  int `json:"step,omitempty"`
 	Steps int `json:"steps,omitempty"`
-	// Done never goes back in a stage, but for another attempt. Total is 0 while it is not known. Both are in the
-	// stage's unit.
+	// Done never decreases within a stage, except when a new attempt begins. Total is 0 while it is unknown. Both are
+	// in the stage's unit.
 	Done  int64 `json:"done"`
 	Total int64 `json:"total,omitempty"`
-	// Guessed is true when Total is the count of an earlier run, which this one may miss.
+	// Guessed is true if Total is the count of an earlier run, from which this one may differ.
 	Guessed bool `json:"guessed,omitempty"`
-	// Attempt is 2 or more after a failed attempt, and Problem then says why that failed; 0 for the first.
+	// Attempt is 0 for the first attempt. It is 2 or more after a failed one, and Problem then says why that one
+	// failed.
 	Attempt int `json:"attempt,omitempty"`
-	// Since is when the stage began, and Again when the present attempt began from zero; zero for the first.
+	// Since is when the stage began. Again is when the current attempt restarted from zero; zero for the first.
 	Since time.Time `json:"since"`
 	Again time.Time `json:"again,omitzero"`
 	Ended bool      `json:"ended,omitempty"`
-	// Problem says why the stage failed, when it has ended, else why its last attempt did.
+	// Problem says why the stage failed, if it has ended; otherwise why its last attempt failed.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Stage is what is done for a driver.
+// Stage is a stage of the work on a driver.
 type Stage string
 
-// The stages, about in the order in which they come.
+// The stages, roughly in order.
 const (
-	StageWait   Stage = "wait"   // for another acceld that does the same
-	StagePull   Stage = "pull"   // out of a registry or a bundle
-	StageCopy   Stage = "copy"   // the source, for a build
+	StageWait   Stage = "wait"   // for another acceld that does the same work
+	StagePull   Stage = "pull"   // from a registry or a bundle
+	StageCopy   Stage = "copy"   // the source tree, for a build
 	StageBuild  Stage = "build"  // the programs of a build
-	StageFinish Stage = "finish" // modules that were built are judged, signed and put into the store
+	StageFinish Stage = "finish" // check, sign and store the modules that were built
 	StagePush   Stage = "push"   // to a registry
 	StageUnload Stage = "unload" // the old driver
-	StageLoad   Stage = "load"   // modules, and their devices come up
-	StageProve  Stage = "prove"  // the devices compute
+	StageLoad   Stage = "load"   // modules, until their devices are up
+	StageProve  Stage = "prove"  // run the self-test on the devices
 )
 
-// Unit is what the stage counts; empty when it counts nothing.
+// Unit returns what the stage counts; empty if it counts nothing.
 func (s Stage) Unit() Unit {
 	switch s {
 	case StagePull, StagePush:
@@ -59,18 +60,18 @@ func (s Stage) Unit() Unit {
 	return ""
 }
 
-// Unit is the unit of a [Stage].
+// Unit is what a [Stage] counts.
 type Unit string
 
 // The units.
 const (
 	UnitByte    Unit = "byte"
-	UnitCommand Unit = "command" // that make has begun: a file compiled or linked
+	UnitCommand Unit = "command" // commands started by make: a file compiled or linked
 	UnitModule  Unit = "module"
 )
 
-// Left estimates the time left from the average speed of the present attempt. It reports false where an estimate would
-// be a guess: without a total, in the first five seconds, before 5 % is done, and when the total turned out too small.
+// Left estimates the time left from the average speed of the current attempt. It reports false if the estimate would
+// be a guess: without a total, in the first five seconds, before 5 % is done, or if the total turned out too small.
 func (p Progress) Left(now time.Time) (time.Duration, bool) {
 	took := now.Sub(p.Since)
 	if !p.Again.IsZero() {

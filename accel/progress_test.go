@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestLeft: a time is estimated where there is something to estimate it by, and nowhere else.
+// TestLeft: Left estimates a time only if it has enough data.
 func TestLeft(t *testing.T) {
 	since := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {

@@ -2,8 +2,8 @@ package accel
 
 import "slices"
 
-// Reason is a stable code for why something is not as wanted. The same text is in labels, metrics, events, the
-// condition and `acceld status`.
+// Reason is a stable code for why something is not as configured. Labels, metrics, events, the node condition and
+// `acceld status` use the same text.
 type Reason string
 
 // Actor is who must act on a reason.
@@ -11,27 +11,27 @@ type Actor string
 
 // The actors.
 const (
-	ActorAgent    Actor = "acceld"        // it repairs itself, given time
+	ActorAgent    Actor = "acceld"        // acceld recovers by itself, given time
 	ActorOperator Actor = "node operator" // somebody with root on the node
 	ActorCluster  Actor = "cluster admin" // somebody with rights in the cluster
 	ActorVendor   Actor = "driver vendor"
-	ActorHardware Actor = "hardware" // a hand on the machine
+	ActorHardware Actor = "hardware" // someone has to work on the machine
 )
 
 // ReasonDoc documents one reason.
 type ReasonDoc struct {
 	Reason Reason
-	// Sentence says what is the case.
+	// Sentence says what happened.
 	Sentence string
-	// Actor must act.
+	// Actor is who must act.
 	Actor Actor
 	// Remedy says what to do.
 	Remedy string
-	// Permanent is true when trying again without a change of the machine or the configuration cannot help.
+	// Permanent is true if a retry cannot help unless the machine or the configuration changes.
 	Permanent bool
 }
 
-// The reasons. [Reasons] documents each.
+// The reasons. [Reasons] documents each of them.
 const (
 	InternalError        Reason = "InternalError"
 	ConfigInvalid        Reason = "ConfigInvalid"
@@ -140,7 +140,7 @@ func Reasons() []ReasonDoc {
 	return slices.Concat(hostReasons(), driverReasons(), nodeReasons(), claimReasons(), changeReasons())
 }
 
-// hostReasons are those of the host and of acceld itself.
+// hostReasons returns the reasons that concern the host and acceld itself.
 func hostReasons() []ReasonDoc {
 	return []ReasonDoc{
 		{InternalError, "Something happened that acceld has no name for.", ActorAgent, "Report it with the output of `acceld doctor -o json`.", false},
@@ -156,7 +156,7 @@ func hostReasons() []ReasonDoc {
 	}
 }
 
-// driverReasons are those of kernel modules on a host.
+// driverReasons returns the reasons that concern kernel modules.
 func driverReasons() []ReasonDoc {
 	return []ReasonDoc{
 		{NoDriverSource, "No configured source has the driver for this kernel.", ActorOperator, "Install the driver or its source, or add a source to the definition; the sentence lists what was tried.", false},
@@ -195,7 +195,7 @@ func driverReasons() []ReasonDoc {
 	}
 }
 
-// nodeReasons are those of runtime, kubelet, API server and devices.
+// nodeReasons returns the reasons that concern the container runtime, kubelet, API server and devices.
 func nodeReasons() []ReasonDoc {
 	return []ReasonDoc{
 		{RuntimeMissingCDI, "The container runtime does not read CDI specs.", ActorOperator, "Allow the change with `runtime.edit: full`, use a runtime with CDI, or set `cdi: false` for device specs.", true},
@@ -224,7 +224,7 @@ func nodeReasons() []ReasonDoc {
 	}
 }
 
-// claimReasons are those of resource claims.
+// claimReasons returns the reasons that concern resource claims, and why a device is not offered.
 func claimReasons() []ReasonDoc {
 	return []ReasonDoc{
 		{ClaimUnusable, "A resource claim cannot be prepared as it is.", ActorCluster, "Correct what the sentence names in the claim, its template or the device class; the pod is tried again by itself.", false},
@@ -239,7 +239,8 @@ func claimReasons() []ReasonDoc {
 	}
 }
 
-// changeReasons are those of prebuilt drivers, builds, upgrades and of changes to a runtime.
+// changeReasons returns the reasons that concern prebuilt drivers, builds, upgrades and changes to a container
+// runtime.
 func changeReasons() []ReasonDoc {
 	return []ReasonDoc{
 		{ArtifactNotFound, "No registry has a prebuilt driver for this kernel.", ActorOperator, "Push one (`acceld driver build --push`), or let it be built; the sentence names what was asked.", false},
@@ -270,7 +271,7 @@ func changeReasons() []ReasonDoc {
 	}
 }
 
-// Doc returns the documentation of r; an unknown code gets that of InternalError.
+// Doc returns the documentation of r. An unknown code gets the documentation of InternalError.
 func (r Reason) Doc() ReasonDoc {
 	all := Reasons()
 	for _, d := range all {

@@ -8,27 +8,27 @@ import (
 	"strings"
 )
 
-// Sharing offers each device of a kind several times to the kubelet. The containers that have one device take turns on
-// it as its driver lets them: each can use up its memory, a fault of one is a fault of all, and nobody gets a fair part
-// of the time. It is for the device plugin alone; claims share by Capacity.
+// Sharing offers each device of a kind to the kubelet several times. The containers that share a device take turns on
+// it as its driver allows: each can use up its memory, a fault of one affects all, and there are no fair time slices.
+// It is for the device plugin only; claims share through Capacity.
 type Sharing struct {
-	// Replicas is how many times each device is offered, from 1, which is not shared, to 256.
+	// Replicas is how many times each device is offered, from 1 (not shared) to 256.
 	Replicas int `json:"replicas"`
-	// Rename offers shared devices as "<resource>.shared", so that only those who ask for a part get one.
+	// Rename offers shared devices as "<resource>.shared", so that only pods that request a share get one.
 	Rename bool `json:"rename,omitempty"`
-	// FailRequestsGreaterThanOne refuses containers that ask for more than one replica, who may believe that they get
-	// more of the device's time or memory for it.
+	// FailRequestsGreaterThanOne rejects containers that request more than one replica, because more replicas do not
+	// give them more of the device's time or memory.
 	FailRequestsGreaterThanOne bool `json:"failRequestsGreaterThanOne,omitempty"`
 }
 
-// maxReplicas keeps the list of 64 devices below the 4 MiB that the kubelet takes in one message (gRPC's own limit), at
-// about 70 bytes for each replica.
+// maxReplicas keeps the list of 64 devices below the 4 MiB that the kubelet accepts in one message (gRPC's default
+// limit), at about 70 bytes for each replica.
 const maxReplicas = 256
 
-// sharedSuffix ends the name of a resource whose devices are shared.
+// sharedSuffix is appended to the resource name of shared devices.
 const sharedSuffix = ".shared"
 
-// Problems returns what is wrong with s, each as "<field>: <sentence>".
+// Problems returns the errors in s, each as "<field>: <sentence>".
 func (s Sharing) Problems() []string {
 	if s.Replicas < 1 || s.Replicas > maxReplicas {
 		return []string{fmt.Sprintf("replicas: %d is not from 1 to %d", s.Replicas, maxReplicas)}
@@ -36,7 +36,7 @@ func (s Sharing) Problems() []string {
 	return nil
 }
 
-// Replicas is how many times each device is offered to the kubelet, at least 1.
+// Replicas returns how many times each device is offered to the kubelet, at least 1.
 func (def *Definition) Replicas() int {
 	if def.Sharing == nil || def.AllocatedBy() != AllocateByPlugin {
 		return 1
@@ -44,7 +44,7 @@ func (def *Definition) Replicas() int {
 	return max(1, def.Sharing.Replicas)
 }
 
-// Offered is the extended resource that pods ask for.
+// Offered returns the extended resource that pods request.
 func (def *Definition) Offered() string {
 	name := cmp.Or(def.Rename, def.Resource)
 	if def.Replicas() > 1 && def.Sharing.Rename {
@@ -53,13 +53,13 @@ func (def *Definition) Offered() string {
 	return name
 }
 
-// FormerlyOffered are the other names that the kubelet may know devices of the kind as, because another configuration
-// was in force before.
+// FormerlyOffered returns the other names under which the kubelet may know devices of the kind, from an earlier
+// configuration.
 func (def *Definition) FormerlyOffered() []string {
 	return others(def.Offered(), def.Resource, cmp.Or(def.Rename, def.Resource))
 }
 
-// others are those of some names, shared and not, that are not the one in force.
+// others returns the given names, shared and not, except the current one.
 func others(now string, all ...string) []string {
 	var names []string
 	for _, name := range all {
@@ -72,10 +72,10 @@ func others(now string, all ...string) []string {
 	return names
 }
 
-// resourceName is a domain and a name, as qualified names of Kubernetes have them.
+// resourceName matches a domain and a name, the form of Kubernetes qualified names.
 var resourceName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?$`)
 
-// ResourceProblem says what is wrong with the name of an extended resource; empty when nothing is.
+// ResourceProblem says what is wrong with the name of an extended resource; empty if nothing is.
 func ResourceProblem(name string) string {
 	domain, last, _ := strings.Cut(name, "/")
 	switch {

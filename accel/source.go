@@ -22,17 +22,17 @@ const (
 	SourceBundle    SourceType = "bundle" // an artifact in a file or directory
 )
 
-// sourceRow is what is true of one type of source.
+// sourceRow describes one type of source.
 type sourceRow struct {
 	typ SourceType
-	// where a driver from it is, for people.
+	// where says for people where a driver from this source is.
 	where string
-	// fields are those of an entry that mean something for it; a type without any always comes first and needs no
-	// entry.
+	// fields are the fields of an entry that apply to this type. A type without fields always comes first and needs
+	// no entry.
 	fields []string
-	// prebuilt says that it has drivers that somebody else built.
+	// prebuilt says that it provides drivers that somebody else built.
 	prebuilt bool
-	// problems are what is wrong with the fields that it alone has, as sentences; nil when it has none.
+	// problems returns, as sentences, the errors in the fields that only this type has; nil if it has no such fields.
 	problems func(Source) []string
 }
 
@@ -53,7 +53,7 @@ func sourceRows() []sourceRow {
 	}
 }
 
-// row is what is true of a type; ok is false for one that is not known.
+// row returns the row of a type; ok is false for an unknown type.
 func (t SourceType) row() (r sourceRow, ok bool) {
 	i := slices.IndexFunc(sourceRows(), func(r sourceRow) bool { return r.typ == t })
 	if i < 0 {
@@ -62,19 +62,19 @@ func (t SourceType) row() (r sourceRow, ok bool) {
 	return sourceRows()[i], true
 }
 
-// Where says where a driver from a source of this type is, such as "in the store"; empty for a type that is not known.
+// Where says where a driver from a source of this type is, such as "in the store"; empty for an unknown type.
 func (t SourceType) Where() string {
 	r, _ := t.row()
 	return r.where
 }
 
-// Prebuilt reports whether sources of this type have drivers that somebody else built.
+// Prebuilt reports whether sources of this type provide drivers that somebody else built.
 func (t SourceType) Prebuilt() bool {
 	r, _ := t.row()
 	return r.prebuilt
 }
 
-// PrebuiltSources names the types that are prebuilt, for people: "oci, bundle".
+// PrebuiltSources lists the prebuilt types for people: "oci, bundle".
 func PrebuiltSources() string { return sourceNames(func(r sourceRow) bool { return r.prebuilt }) }
 
 func sourceNames(which func(sourceRow) bool) string {
@@ -87,7 +87,7 @@ func sourceNames(which func(sourceRow) bool) string {
 	return strings.Join(out, ", ")
 }
 
-// set are the fields of a source that are configured, in the order in which they are complained about.
+// set returns the fields of a source that are configured, in the order in which errors are reported.
 func (s Source) set() []string {
 	var out []string
 	for _, f := range []struct {
@@ -118,8 +118,8 @@ func (s Source) set() []string {
 	return out
 }
 
-// Problems returns what is wrong with a source as it is configured, each sentence beginning with the field; none when
-// it can be used. Templates are parsed, not filled.
+// Problems returns the errors in a source as it is configured, each sentence beginning with the field; none if it is
+// usable. Templates are parsed, not filled.
 func (s Source) Problems() []string {
 	var out []string
 	bad := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -140,7 +140,7 @@ func (s Source) Problems() []string {
 			bad("%s: means nothing for a source of type %s", field, s.Type)
 		}
 	}
-	// A template may choose between paths.
+	// A template may choose between paths, so it may begin with an action.
 	if slices.Contains(row.fields, "path") && !path.IsAbs(s.Path) && !strings.HasPrefix(s.Path, "{{") {
 		bad("path: %q is not an absolute path", s.Path)
 	}
@@ -169,7 +169,7 @@ func makeFields(arguments []string) []struct{ field, text string } {
 	return out
 }
 
-// buildProblems are those of the fields that only a source of type build has.
+// buildProblems returns the errors in the fields that only a source of type build has.
 func (s Source) buildProblems() []string {
 	if slices.Contains([]BuildSystem{"", BuildKbuild, BuildMake, BuildDKMS}, s.System) {
 		return nil
@@ -177,7 +177,7 @@ func (s Source) buildProblems() []string {
 	return []string{fmt.Sprintf("system: %q is not one of kbuild, make, dkms", s.System)}
 }
 
-// registryProblems are those of the fields that only a source of type oci has.
+// registryProblems returns the errors in the fields that only a source of type oci has.
 func (s Source) registryProblems() []string {
 	var out []string
 	bad := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -196,7 +196,7 @@ func (s Source) registryProblems() []string {
 		}
 	}
 	if s.Proxy != "" {
-		// The value is not repeated: it may hold a password.
+		// Do not repeat the value: it may contain a password.
 		if u, err := url.Parse(s.Proxy); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" &&
 			u.Scheme != "socks5" {
 			bad("proxy: not a URL, such as http://proxy.example:3128")

@@ -2,31 +2,33 @@ package accel
 
 import "time"
 
-// State is where one kind of accelerator stands on the way from a bare kernel to a watched, schedulable device.
-// The order, the allowed edges and the published names are rows of agent's state table.
+// State is how far one kind of accelerator has come from a bare kernel to a monitored, schedulable device. The state
+// table of package agent lists the order, the allowed transitions and the published names.
 type State string
 
 // The states, from nothing to everything.
 const (
 	// Absent: no PCI function of this kind is on the host, and none is remembered.
 	Absent State = "absent"
-	// DriverMissing: a device is there, the right kernel modules are not, or they are not bound to every device.
+	// DriverMissing: a device is present, but the right kernel modules are not loaded or not bound to every device.
 	DriverMissing State = "driver-missing"
-	// DriverUnproven: modules live, devices bound, nodes there; the definition's check has not passed since.
+	// DriverUnproven: modules are live, devices bound and nodes present, but the definition's check has not passed
+	// yet.
 	DriverUnproven State = "driver-unproven"
-	// RuntimeMissing: the driver works; containers cannot be given the devices yet.
+	// RuntimeMissing: the driver works, but containers cannot get the devices yet.
 	RuntimeMissing State = "runtime-missing"
-	// PluginMissing: containers could use the devices; the kubelet does not know them yet.
+	// PluginMissing: containers could use the devices, but the kubelet does not know them yet.
 	PluginMissing State = "plugin-missing"
-	// KubeletPending: the kubelet is connected; its own view does not yet equal the healthy devices.
+	// KubeletPending: the kubelet is connected, but its own view does not match the healthy devices yet.
 	KubeletPending State = "kubelet-pending"
-	// Unwatched: schedulable (or, without a kubelet, usable); metrics or labels have not been collected and read back.
+	// Unwatched: the devices are schedulable (or, without a kubelet, usable), but metrics or labels have not been
+	// collected and read back yet.
 	Unwatched State = "unwatched"
 	// Ready: everything is true.
 	Ready State = "ready"
 )
 
-// Step is the one thing to do next for a kind.
+// Step is the next thing to do for a kind.
 type Step string
 
 // The steps. Package agent/loop runs them.
@@ -67,16 +69,16 @@ const (
 // Status is the verdict about one kind, derived by agent.Next.
 type Status struct {
 	State State `json:"state"`
-	// Next is the step that would leave State; empty when ready, absent or nothing can be done.
+	// Next is the step that would leave State; empty if the kind is ready or absent, or nothing can be done.
 	Next Step `json:"next,omitempty"`
 	// Since is when State was entered.
 	Since time.Time `json:"since"`
-	// Blocked says why State is not left; nil when it is not blocked.
+	// Blocked says why State is not left; nil if it is not blocked.
 	Blocked *Failure `json:"blocked,omitempty"`
-	// Sentence is for people: what is true, and what happens next.
+	// Sentence tells people the status and what happens next.
 	Sentence string `json:"sentence"`
 	// Published is the phase of each published state that applies to this host.
 	Published map[Published]Phase `json:"published,omitempty"`
-	// Took is how long each state on the way lasted the last time it was passed.
+	// Took is how long each earlier state lasted the last time.
 	Took map[State]time.Duration `json:"took,omitempty"`
 }

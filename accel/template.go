@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// TemplateKind says what the template in a field of a definition is filled with: the value of the tag "template".
+// TemplateKind is the value of a field's "template" tag: it says what the templates in that field can refer to.
 type TemplateKind string
 
 // The kinds of template.
 const (
 	RuntimeTemplate TemplateKind = "runtime" // Go templates over [Runtime]
 	DeviceTemplate  TemplateKind = "device"  // {{.Address}} and {{.Number}}
-	// PartitionTemplate knows {{.Address}}, {{.Name}} and {{.Profile}}.
+	// PartitionTemplate: {{.Address}}, {{.Name}} and {{.Profile}}
 	PartitionTemplate TemplateKind = "partition"
 )
 
 // Templates calls visit for every text of def that may be a template, with the path of its field, such as
-// "driver.sources[0].path". What visit returns is the new text.
+// "driver.sources[0].path". The text is replaced by what visit returns.
 func (def *Definition) Templates(visit func(kind TemplateKind, field, text string) string) {
 	templates(reflect.ValueOf(def).Elem(), "", "", visit)
 }
 
-// templates walks v, whose path is field and whose tag is kind.
+// templates walks v. Its path is field, and kind is its tag.
 func templates(v reflect.Value, field string, kind TemplateKind, visit func(TemplateKind, string, string) string) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -44,7 +44,7 @@ func templates(v reflect.Value, field string, kind TemplateKind, visit func(Temp
 		keys := v.MapKeys()
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 		for _, key := range keys {
-			element := reflect.New(v.Type().Elem()).Elem() // what is in a map cannot be set in its place
+			element := reflect.New(v.Type().Elem()).Elem() // a map element cannot be set in place
 			element.Set(v.MapIndex(key))
 			templates(element, joinField(field, key.String()), kind, visit)
 			v.SetMapIndex(key, element)
@@ -56,7 +56,7 @@ func templates(v reflect.Value, field string, kind TemplateKind, visit func(Temp
 	}
 }
 
-// FieldName is the name of a struct's field in YAML and JSON.
+// FieldName returns the name of a struct field in YAML and JSON.
 func FieldName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
@@ -69,7 +69,7 @@ func joinField(a, b string) string {
 	return a + "." + b
 }
 
-// DeviceText fills a template of the kind [DeviceTemplate]; a number of -1 stands for none.
+// DeviceText fills a template of the kind [DeviceTemplate]; a number of -1 means that there is none.
 func DeviceText(text, address string, number int) string {
 	text = strings.ReplaceAll(text, "{{.Address}}", address)
 	if number >= 0 {

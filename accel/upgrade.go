@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// Upgrade is another driver on its way to the place of the one that serves. While it is pending the kind stays served
-// by the old one.
+// Upgrade is the replacement of the driver in use by another one. While it is pending, the old driver keeps serving
+// the kind.
 type Upgrade struct {
 	From DriverRef `json:"from"`
 	To   DriverRef `json:"to"`
-	// Why says how what is wanted differs from what is loaded, such as `module "edu" is loaded in version "1.0.0",
-	// wanted is "2.0.0"`.
+	// Why says how the configured driver differs from the loaded one, such as `module "edu" is loaded in version
+	// "1.0.0", wanted is "2.0.0"`.
 	Why string `json:"why,omitempty"`
-	// Wish names what is wanted: version, parameters, sources and when it was asked for. Another wish is another
-	// upgrade.
+	// Wish identifies what is configured: version, parameters, sources and the time of the request. A different wish
+	// is a different upgrade.
 	Wish  string       `json:"wish"`
 	Phase UpgradePhase `json:"phase"`
-	// Since is when the upgrade was first seen to be wanted.
+	// Since is when acceld first saw that the upgrade is needed.
 	Since time.Time `json:"since"`
-	// Holders are those who use the old driver, as they were last looked for.
+	// Holders are the users of the old driver when acceld last looked.
 	Holders []Holder `json:"holders,omitempty"`
-	// Failure says why the upgrade does not go on; nil when it does.
+	// Failure says why the upgrade does not make progress; nil if it does.
 	Failure *Failure `json:"failure,omitempty"`
 }
 
 // DriverRef names one driver.
 type DriverRef struct {
 	Version string `json:"version,omitempty"`
-	// Key is its key in the store; empty while not known or when it is not in the store.
+	// Key is its key in the store; empty while it is unknown, or if the driver is not in the store.
 	Key string `json:"key,omitempty"`
 }
 
-// String is for people: `version 2.0.0`, or the key where there is no version.
+// String is for people: `version 2.0.0`, or the key if there is no version.
 func (r DriverRef) String() string {
 	switch {
 	case r.Version != "":
@@ -44,30 +44,31 @@ func (r DriverRef) String() string {
 	return "what the sources have"
 }
 
-// UpgradePhase is how far an upgrade is.
+// UpgradePhase is the progress of an upgrade.
 type UpgradePhase string
 
-// The phases, in order. Until replacing nothing is changed: the old driver serves.
+// The phases, in order. Before the replacing phase nothing changes: the old driver keeps serving.
 const (
-	UpgradePending   UpgradePhase = "pending"   // wanted; not begun, or given up for this time
-	UpgradePreparing UpgradePhase = "preparing" // the new driver is fetched or built, and judged
+	UpgradePending   UpgradePhase = "pending"   // wanted, but not begun, or the last attempt was abandoned
+	UpgradePreparing UpgradePhase = "preparing" // the new driver is fetched or built, and checked
 	UpgradeWaiting   UpgradePhase = "waiting"   // the new driver is ready in the store; the old one is in use
-	UpgradeDraining  UpgradePhase = "draining"  // as waiting, and nobody is given a device any more
-	UpgradeReplacing UpgradePhase = "replacing" // the old driver is taken away, the new one loaded and proven
+	UpgradeDraining  UpgradePhase = "draining"  // like waiting, but no device is given to anybody any more
+	UpgradeReplacing UpgradePhase = "replacing" // the old driver is unloaded, the new one loaded and tested
 )
 
 // Holder is a process or a pod that uses a driver.
 type Holder struct {
-	// PID is the process's id on the host; 0 for a pod that was given a device and has no process on it.
+	// PID is the process ID on the host; 0 for a pod that was given a device but has no process on it.
 	PID  int    `json:"pid,omitempty"`
 	Comm string `json:"comm,omitempty"`
-	// PodUID, Namespace and Pod are the pod's; empty outside pods, the names also where nobody could tell them.
+	// PodUID, Namespace and Pod identify the pod. They are empty outside pods; the names are also empty if they are
+	// unknown.
 	PodUID    string `json:"podUID,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 	// Device is the device node or the id of the device.
 	Device string `json:"device,omitempty"`
-	// Other is somebody who is neither, such as "module edu_net".
+	// Other is a user that is neither process nor pod, such as "module edu_net".
 	Other string `json:"other,omitempty"`
 }
 
@@ -88,12 +89,12 @@ func (o Holder) String() string {
 	return fmt.Sprintf("%s (pid %d, pod %s)", o.Comm, o.PID, pod)
 }
 
-// HoldersProblem says that a driver is in use and by whom; nil when nobody uses it.
+// HoldersProblem says that a driver is in use and by whom; nil if nobody uses it.
 func HoldersProblem(kind string, holders []Holder) *Problem {
 	return InUseProblem(fmt.Sprintf("the driver of %q", kind), holders)
 }
 
-// InUseProblem says of something that it is in use and by whom; nil when nobody uses it.
+// InUseProblem says that what is in use and by whom; nil if nobody uses it.
 func InUseProblem(what string, holders []Holder) *Problem {
 	if len(holders) == 0 {
 		return nil

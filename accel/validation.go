@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// problems returns what is wrong with a validation in a policy of these kinds, each as "<field>: <sentence>".
+// problems returns the errors in the validation of a policy for these kinds, each as "<field>: <sentence>".
 func (v Validation) problems(kinds map[string]KindConfig) []string {
 	var out []string
 	for _, kind := range slices.Sorted(maps.Keys(v.Workloads)) {

@@ -1,20 +1,20 @@
 package accel
 
-// Want is what the operator's file or a policy asks of this host, validated.
+// Want is the validated configuration of this host, from the operator's file or a policy.
 type Want struct {
-	// Kubernetes tells whether the host serves a kubelet: the device plugin.
+	// Kubernetes says whether the host has a kubelet that the device plugin should serve.
 	Kubernetes bool `json:"kubernetes"`
-	// Labels tells whether there are credentials for the API server: labels, condition, events and taint.
+	// Labels says whether there are credentials for the API server, to write labels, condition, events and taint.
 	Labels bool `json:"labels"`
-	// Hook asks for the CRI-O OCI hook besides the CDI spec.
+	// Hook asks for the CRI-O OCI hook in addition to the CDI spec.
 	Hook bool `json:"hook"`
-	// CDI is false where the runtime cannot inject CDI devices: Allocate then answers with device specs.
+	// CDI is false if the runtime cannot inject CDI devices: Allocate then answers with device specs.
 	CDI bool `json:"cdi"`
-	// Kinds are the definitions in force, by kind, the file's overrides applied. A disabled kind is not in the map.
+	// Kinds are the enabled definitions, by kind, with the overrides of the file applied.
 	Kinds map[string]*Definition `json:"kinds,omitempty"`
-	// Unsure is true while the policies of the cluster are to be read and nobody has, now or before: until then no
-	// driver that serves is replaced.
+	// Unsure is true while the cluster's policies should be read but never have been. Until then no driver in use is
+	// replaced.
 	Unsure bool `json:"unsure,omitempty"`
-	// Problem says why the configuration on the disk cannot be used; then the one before stays in force.
+	// Problem says why the configuration on disk is unusable; the previous one then stays in effect.
 	Problem *Problem `json:"problem,omitempty"`
 }

@@ -5,42 +5,43 @@ import (
 	"time"
 )
 
-// Word is what a node says of an upgrade that a policy orders, in the annotation "acceld.dev/upgrade-<kind>" of its
-// own: "waiting 2.0.0", "upgrading 2.0.0" or "failed 2.0.0 RolledBack". The zero one is silence.
+// Word is a node's report on an upgrade that a policy orders, in the node's annotation "acceld.dev/upgrade-<kind>":
+// "waiting 2.0.0", "upgrading 2.0.0" or "failed 2.0.0 RolledBack". The zero Word means that it reports nothing.
 type Word struct {
 	Phase WordPhase
-	// Version is what the node is to have: that of the driver, or what stands for a driver without one.
+	// Version is the version that the node should get: the driver's, or a substitute for a driver without one.
 	Version string
-	// Reason says why it failed.
+	// Reason says why the upgrade failed.
 	Reason Reason
 }
 
-// The annotations of a node by which it and the controller speak; the kind follows.
+// The prefixes of the node annotations for the handshake between node and controller; the kind follows.
 const (
 	WordAnnotation  = "acceld.dev/upgrade-"
 	GrantAnnotation = "acceld.dev/grant-"
 )
 
-// WordPhase is how far the node is.
+// WordPhase is the phase of the upgrade that the node reports.
 type WordPhase string
 
 // The phases.
 const (
-	// WordWaiting: the driver is ready in the store, the old one serves, and nothing goes on without a grant.
+	// WordWaiting: the driver is ready in the store and the old one serves. The node does not proceed without a
+	// grant.
 	WordWaiting WordPhase = "waiting"
-	// WordUpgrading: the node has its grant. It acts when it has read its own word together with the grant, and keeps
-	// the word until it does not act any more.
+	// WordUpgrading: the node has its grant. It starts once it has read both this report and the grant in its node
+	// object, and keeps the report until it has stopped.
 	WordUpgrading WordPhase = "upgrading"
-	// WordFailed: it could not, and has the previous driver or none.
+	// WordFailed: the upgrade failed. The node has the previous driver or none.
 	WordFailed WordPhase = "failed"
 )
 
-// String is the text of the annotation; empty for silence.
+// String returns the text of the annotation; empty for the zero Word.
 func (w Word) String() string {
 	return strings.TrimSpace(strings.Join([]string{string(w.Phase), w.Version, string(w.Reason)}, " "))
 }
 
-// ParseWord reads what String gives; text that says nothing is silence.
+// ParseWord parses the result of String. Invalid text gives the zero Word.
 func ParseWord(text string) Word {
 	f := append(strings.Fields(text), "", "", "")
 	w := Word{Phase: WordPhase(f[0]), Version: f[1], Reason: Reason(f[2])}
@@ -50,24 +51,24 @@ func ParseWord(text string) Word {
 	return w
 }
 
-// MarshalText is String.
+// MarshalText returns String.
 func (w Word) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
-// UnmarshalText is [ParseWord].
+// UnmarshalText sets w to the result of [ParseWord].
 func (w *Word) UnmarshalText(text []byte) error {
 	*w = ParseWord(string(text))
 	return nil
 }
 
-// Grant is what the controller says to a node, in the annotation "acceld.dev/grant-<kind>": "2.0.0 <time of the slot>".
-// One that is taken back leaves its time, "- <time>": who wants to give a grant for an earlier slot has read something
-// old.
+// Grant is the controller's permission for a node, in the annotation "acceld.dev/grant-<kind>": "2.0.0 <time of the
+// slot>". A withdrawn grant leaves its time, "- <time>": a controller that wants to grant an earlier slot has read
+// outdated data.
 type Grant struct {
-	Version string // empty when nothing is granted
+	Version string // empty if nothing is granted
 	Since   time.Time
 }
 
-// String is the text of the annotation; empty for the zero one.
+// String returns the text of the annotation; empty for the zero Grant.
 func (g Grant) String() string {
 	if g.Version == "" && g.Since.IsZero() {
 		return ""
@@ -82,7 +83,7 @@ func (g Grant) String() string {
 	return version + " " + g.Since.UTC().Format(time.RFC3339Nano)
 }
 
-// ParseGrant reads what String gives, and a version alone, which people may write.
+// ParseGrant parses the result of String. It also accepts a version alone, which people may write.
 func ParseGrant(text string) Grant {
 	f := append(strings.Fields(text), "", "")
 	since, _ := time.Parse(time.RFC3339Nano, f[1])
@@ -92,7 +93,7 @@ func ParseGrant(text string) Grant {
 	return Grant{Version: f[0], Since: since}
 }
 
-// Ticket is what stands for a driver in words and grants: its version in one word, or its key.
+// Ticket identifies a driver in reports and grants: its version in one word, or its key.
 func (r DriverRef) Ticket() string {
 	switch {
 	case r.Version != "":
