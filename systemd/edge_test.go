@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestListenersOfOthers: a socket that nobody takes is closed, so that whoever connects to it does not wait for nobody.
+// TestListenersOfOthers: a socket that nobody takes is closed, so that its clients do not wait forever.
 func TestListenersOfOthers(t *testing.T) {
 	dir, err := os.MkdirTemp("", "s") // a socket's path has at most 107 bytes
 	if err != nil {
@@ -41,7 +41,7 @@ func TestListenersOfOthers(t *testing.T) {
 	}
 }
 
-// TestEndEnds: what the process before kept under a name is ended, and nothing else.
+// TestEndEnds: End ends only what the previous process kept under that name.
 func TestEndEnds(t *testing.T) {
 	s := &Sockets{handed: map[string][]net.Conn{}}
 	var ends []net.Conn

@@ -9,8 +9,9 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// Notifier tells the service manager what the service does (sd_notify(3)). Its methods may be called concurrently and
-// never fail: the first message of a row that cannot be told is logged, and without a notify socket they do nothing.
+// Notifier reports the state of the service to the service manager (sd_notify(3)). Its methods may be called
+// concurrently and return no errors: of several failures in a row only the first is logged. Without a notify socket
+// they do nothing.
 type Notifier struct {
 	log  *slog.Logger
 	send func(message string) error
@@ -20,7 +21,7 @@ type Notifier struct {
 	failed bool
 }
 
-// NewNotifier returns a Notifier of the socket in the environment, NOTIFY_SOCKET.
+// NewNotifier returns a Notifier for the socket in the environment, NOTIFY_SOCKET.
 func NewNotifier(log *slog.Logger) *Notifier {
 	return &Notifier{log: log, send: func(message string) error {
 		_, err := daemon.SdNotify(false, message)
@@ -28,17 +29,17 @@ func NewNotifier(log *slog.Logger) *Notifier {
 	}}
 }
 
-// Supervised reports whether the service manager of the machine, process 1, has started this process as a service that
-// notifies it.
+// Supervised reports whether the machine's service manager, process 1, started this process as a service with a
+// notify socket.
 func Supervised() bool { return os.Getenv("NOTIFY_SOCKET") != "" && os.Getppid() == 1 }
 
-// Ready says that the service serves; units that are ordered after it may start.
+// Ready says that the service is up; units ordered after it may start.
 func (n *Notifier) Ready() { n.tell(daemon.SdNotifyReady) }
 
-// Stopping says that the service is on its way out.
+// Stopping says that the service is shutting down.
 func (n *Notifier) Stopping() { n.tell(daemon.SdNotifyStopping) }
 
-// Status sets the sentence that `systemctl status` shows; the same sentence again is not sent.
+// Status sets the sentence that `systemctl status` shows. An unchanged sentence is not sent again.
 func (n *Notifier) Status(sentence string) {
 	sentence = strings.Join(strings.Fields(sentence), " ") // a line feed would start another assignment
 	n.mu.Lock()
@@ -50,7 +51,7 @@ func (n *Notifier) Status(sentence string) {
 	}
 }
 
-// tell sends a message. A failure is logged when the message before went through.
+// tell sends a message. It logs a failure unless the previous message failed, too.
 func (n *Notifier) tell(message string) {
 	err := n.send(message)
 	n.mu.Lock()

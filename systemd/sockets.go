@@ -16,31 +16,31 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// handedFor is how long a connection of the process before waits for somebody who serves its name again. A kind that is
-// not served by then is not going to be in a moment, and whoever is at the other end should know.
+// handedFor is how long a connection inherited from the previous process stays open until its name is served again. A
+// kind that is not served by then will not be served soon, and the other end should notice.
 const handedFor = 10 * time.Second
 
 // Sockets are what the service manager holds for the service: the listeners that it opened (socket activation), and
 // connections that outlive one process of the service (the file descriptor store: sd_notify(3), FDSTORE=1, and
-// FileDescriptorStoreMax= of the unit). Whoever is at the other end of such a connection does not notice that the
-// process was killed or restarted, and goes on with the next one as soon as that has something to offer in its place.
-// The manager drops connections whose other end is closed, and all of them when the service is stopped without being
-// started again. Without a service manager there are none, and a connection ends with the process as any other.
+// FileDescriptorStoreMax= of the unit). The other end of such a connection does not notice that the process was
+// killed or restarted, and moves to the next process once that serves the same name again. The manager drops
+// connections whose other end is closed, and all of them when the service is stopped without a restart. Without a
+// service manager there are none, and a connection ends with the process as usual.
 type Sockets struct {
 	log       *slog.Logger
-	over      <-chan struct{} // this process ends, perhaps for another one
+	over      <-chan struct{} // closed when this process is ending, perhaps to be replaced
 	store     func(name string, c *net.UnixConn) error
 	listeners map[string][]net.Listener
-	patience  time.Duration // handedFor, less in tests
+	patience  time.Duration // handedFor; shorter in tests
 
 	mu     sync.Mutex
 	handed map[string][]net.Conn
-	failed bool // to store, the last time
+	failed bool // whether the last attempt to store failed
 }
 
-// ReceiveSockets takes what the service manager passed to this process. Until ctx ends, a connection that is closed has
-// ended; from then on it is left to the next process. It works once: it also clears the environment, so that no child
-// takes the sockets for its own.
+// ReceiveSockets takes the sockets that the service manager passed to this process. Until ctx ends, closing a kept
+// connection ends it; after that, Close leaves it open for the next process. It works only once: it also clears the
+// environment, so that no child process takes the sockets as its own.
 func ReceiveSockets(ctx context.Context, log *slog.Logger) (*Sockets, error) {
 	s := &Sockets{
 		log: log, over: ctx.Done(), listeners: map[string][]net.Listener{}, patience: handedFor,
@@ -59,13 +59,13 @@ func ReceiveSockets(ctx context.Context, log *slog.Logger) (*Sockets, error) {
 	return s, nil
 }
 
-// receive takes a copy of one socket.
+// receive takes a duplicate of one socket.
 func (s *Sockets) receive(f *os.File) error {
 	c, err := net.FileConn(f)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	if c.RemoteAddr() == nil { // it listens
+	if c.RemoteAddr() == nil { // a listener
 		l, err := net.FileListener(f)
 		s.listeners[f.Name()] = append(s.listeners[f.Name()], l)
 		return errors.Join(err, c.Close())
@@ -81,10 +81,10 @@ func (s *Sockets) receive(f *os.File) error {
 	return nil
 }
 
-// Listeners are the stream sockets that systemd opened under one of the names (FileDescriptorName= of a socket unit; by
-// default the name of the unit, such as "acceld.socket"), in the order of names and then of the unit's lines. Tell a
-// unix socket from a port by Addr().Network(). Sockets of other names are closed. Without socket activation there are
-// none, and the caller listens itself.
+// Listeners returns the stream sockets that systemd opened under one of the names (FileDescriptorName= of a socket
+// unit; by default the name of the unit, such as "acceld.socket"), in the order of names and then of the unit's
+// lines. Addr().Network() tells unix sockets from TCP ports. Sockets of other names are closed. Without socket
+// activation there are none, and the caller must listen itself.
 func (s *Sockets) Listeners(names ...string) ([]net.Listener, error) {
 	var taken []net.Listener
 	for _, name := range names {
@@ -102,8 +102,8 @@ func (s *Sockets) Listeners(names ...string) ([]net.Listener, error) {
 	return taken, errors.Join(errs...)
 }
 
-// Keep has the service manager hold c under a name, which has no colon, for the next process, and returns c as it is to
-// be used from then on. Closing that ends the connection, whoever else holds it. Without a manager it is c.
+// Keep makes the service manager hold c for the next process under a name without a colon, and returns the connection
+// to use from then on. Closing that connection ends it, whoever else holds it. Without a manager it is c itself.
 func (s *Sockets) Keep(name string, c *net.UnixConn) net.Conn {
 	if s.store == nil {
 		return c
@@ -122,20 +122,19 @@ func (s *Sockets) Keep(name string, c *net.UnixConn) net.Conn {
 	return &kept{UnixConn: c, leaving: s.Leaving}
 }
 
-// End ends the connections that the process before this one kept under a name, because what was served on them is
-// served again, or not any more. Nobody can answer on them: one on which something is asked ends by itself, and so does
-// one that nobody ended for a while.
+// End ends the connections that the previous process kept under a name, because their service is available again or
+// no longer exists. No process can answer on them: each ends by itself when data arrives on it, or after a while.
 func (s *Sockets) End(name string) {
 	s.mu.Lock()
 	ending := s.handed[name]
 	delete(s.handed, name)
 	s.mu.Unlock()
 	for _, c := range ending {
-		_ = c.Close() // the other end may have closed it before
+		_ = c.Close() // the other end may have closed it already
 	}
 }
 
-// Leaving reports that this process ends, and leaves the connections that are kept to the next one.
+// Leaving reports whether this process is ending and leaves its kept connections to the next one.
 func (s *Sockets) Leaving() bool {
 	if s.store == nil {
 		return false
@@ -148,18 +147,18 @@ func (s *Sockets) Leaving() bool {
 	}
 }
 
-// kept is a connection that the service manager holds too, so that it does not end with the last descriptor of this
-// process.
+// kept is a connection that the service manager holds as well, so that it does not end with this process's last
+// descriptor.
 type kept struct {
 	*net.UnixConn
 	leaving func() bool
 }
 
-// Close ends the connection, unless the next process is to have it. One that has ended may be closed again: what was
-// handed over is closed by whoever sees its end first.
+// Close ends the connection, unless it is left to the next process. It may be called twice: an inherited connection
+// is closed by await or by End, whichever comes first.
 func (k *kept) Close() error {
 	if !k.leaving() {
-		_, _ = k.CloseWrite(), k.CloseRead() // fails where the other end has closed it, which is as well
+		_, _ = k.CloseWrite(), k.CloseRead() // fails if the other end has closed it, which is fine
 	}
 	if err := k.UnixConn.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
@@ -167,11 +166,11 @@ func (k *kept) Close() error {
 	return nil
 }
 
-// await ends a connection of the process before when something is asked on it, when its other end is closed, or when
-// its time is over.
+// await ends a connection inherited from the previous process when data arrives on it, when its other end is closed,
+// or after patience.
 func (k *kept) await(patience time.Duration) {
 	if err := k.SetReadDeadline(time.Now().Add(patience)); err == nil {
-		_, _ = k.Read(make([]byte, 1)) // whatever it is, it is the end
+		_, _ = k.Read(make([]byte, 1)) // data or an error: either way it must end
 	}
 	_ = k.Close()
 }

@@ -201,7 +201,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// again is one test of this program as the service manager starts it.
+// again runs one test of this program in the way that the service manager starts it.
 func again(t *testing.T, m *manager.Manager, test, mark string, listeners map[string][]*os.File) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -213,7 +213,7 @@ func again(t *testing.T, m *manager.Manager, test, mark string, listeners map[st
 	return cmd
 }
 
-// holds waits until the manager holds one connection.
+// holds waits until the manager holds one connection with that name.
 func holds(t *testing.T, m *manager.Manager, name string) {
 	t.Helper()
 	messages, more := m.Messages()
@@ -233,7 +233,7 @@ func holds(t *testing.T, m *manager.Manager, name string) {
 	}
 }
 
-// pair is a connection as the service has it, and the other end.
+// pair returns a connection as the service has it, and its other end.
 func pair(t *testing.T) (ours, theirs *net.UnixConn) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(shortDir(t), "s"), Net: "unix"})
@@ -266,7 +266,7 @@ func ended(t *testing.T, c *net.UnixConn, within time.Duration) bool {
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-const blink = 50 * time.Millisecond // for what must not happen
+const blink = 50 * time.Millisecond // how long to watch for something that must not happen
 
 func TestKeepUntilClosed(t *testing.T) {
 	m := manager.New(t)
@@ -315,7 +315,7 @@ func TestConnectionOutlivesProcess(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		mode   string
-		before bool // it has ended before the successor is told to go on
+		before bool // the connection ends before the successor continues
 	}{
 		"closed by who serves again":             {"takes", false},
 		"ended when somebody asks for an answer": {"waits", true},
@@ -374,12 +374,12 @@ func TestConnectionOutlivesProcess(t *testing.T) {
 	}
 }
 
-// TestHandedOverForAWhile: a connection of the process before that nobody ends and on which nothing is asked ends when
-// its time is over, so that whoever is at the other end connects again; unless this process leaves it to the next one,
-// which has a time of its own.
+// TestHandedOverForAWhile: an inherited connection that nobody ends and on which no data arrives ends after its time,
+// so that the other end connects again. If this process leaves it to the next one, the next process starts its own
+// time.
 func TestHandedOverForAWhile(t *testing.T) {
 	for _, leaving := range []bool{false, true} {
-		ours, theirs := pair(t) // ours stays open: the manager has it too
+		ours, theirs := pair(t) // ours stays open, as the manager also holds it
 		f, err := ours.File()
 		if err != nil {
 			t.Fatal(err)
@@ -410,7 +410,7 @@ func TestHandedOverForAWhile(t *testing.T) {
 	}
 }
 
-// A manager that does not take it is said once, and the connection is as any other.
+// If the manager does not take connections, that is logged once, and a connection ends like any other.
 func TestNothingIsKept(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "/no/such/socket")
 	var log bytes.Buffer
@@ -442,7 +442,7 @@ func TestNothingIsKept(t *testing.T) {
 	}
 }
 
-// systemd itself reads the unit files, with a program that exists here in place of the agent.
+// systemd itself checks the unit files, with a program that exists here instead of the agent.
 func TestUnitsVerify(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

@@ -12,17 +12,17 @@ import (
 	godbus "github.com/godbus/dbus/v5"
 )
 
-// busSocket is the system bus as the machine sees it.
+// busSocket is the system bus as a path on the machine.
 const busSocket = "/run/dbus/system_bus_socket"
 
-// Units controls units of the machine's service manager over D-Bus: it asks for a job and waits for its end. It needs
-// the right to manage units, which root has.
+// Units controls units of the machine's service manager over D-Bus: it requests a job and waits for it to finish. It
+// needs the right to manage units, which root has.
 type Units struct {
 	dial func(ctx context.Context) (*dbus.Conn, error)
 }
 
-// NewUnits returns the Units of the machine whose file system path resolves: path gets [busSocket] and returns where
-// this process finds it. Nothing is connected before the first call.
+// NewUnits returns the Units of a machine. path gets [busSocket], a path on that machine, and returns where this
+// process finds it. The connection is made only when a method is called.
 func NewUnits(path func(name string) (string, error)) *Units {
 	return &Units{dial: func(context.Context) (*dbus.Conn, error) {
 		socket, err := path(busSocket)
@@ -43,21 +43,21 @@ func NewUnits(path func(name string) (string, error)) *Units {
 	}}
 }
 
-// Reload makes a unit read its configuration again, in its own way.
+// Reload makes a unit reload its configuration in its own way.
 func (u *Units) Reload(ctx context.Context, unit string) error {
 	return u.job(ctx, "reload", unit, func(c *dbus.Conn, done chan<- string) (int, error) {
 		return c.ReloadUnitContext(ctx, unit, "replace", done)
 	})
 }
 
-// Restart stops a unit, where it runs, and starts it. It returns when the unit says that it is up, or has failed.
+// Restart stops a unit if it runs, and starts it. It returns when the unit reports that it is up, or has failed.
 func (u *Units) Restart(ctx context.Context, unit string) error {
 	return u.job(ctx, "restart", unit, func(c *dbus.Conn, done chan<- string) (int, error) {
 		return c.RestartUnitContext(ctx, unit, "replace", done)
 	})
 }
 
-// job asks for a job and waits until it ends.
+// job requests a job and waits until it ends.
 func (u *Units) job(ctx context.Context, verb, unit string, ask func(c *dbus.Conn, done chan<- string) (int,
 	error),
 ) error {
@@ -95,9 +95,9 @@ func (u *Units) ActiveState(ctx context.Context, unit string) (string, error) {
 	return fmt.Sprint(p.Value.Value()), nil
 }
 
-// FirstError returns the first message in what `journalctl -o json` printed that is an error: of priority 3 or less, or
-// one that says so itself in the way of the container runtimes, which log everything at the priority of their stream.
-// Empty when there is none.
+// FirstError returns the first message in the output of `journalctl -o json` that is an error: one of priority 3 or
+// less, or one whose text says so, because container runtimes log everything at the priority of their stream. It is
+// empty if there is none.
 func FirstError(journal []byte) string {
 	for _, line := range strings.Split(string(journal), "\n") {
 		var entry struct {
@@ -108,7 +108,7 @@ func FirstError(journal []byte) string {
 			continue
 		}
 		text, ok := entry.Message.(string)
-		if !ok { // bytes that are no text
+		if !ok { // bytes that are not text
 			continue
 		}
 		if entry.Priority <= "3" && entry.Priority != "" || strings.Contains(text, "level=fatal") ||

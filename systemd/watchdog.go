@@ -8,18 +8,18 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// Watchdog is a task that proves to the service manager that the agent is alive. When it stops proving, systemd
+// Watchdog is a task that keeps proving to the service manager that the agent is alive. When it stops, systemd
 // restarts the service.
 type Watchdog struct {
 	notifier *Notifier
 	alive    func() error
-	interval time.Duration // zero: nobody watches
+	interval time.Duration // zero: there is no watchdog
 	ready    chan struct{}
 }
 
-// NewWatchdog returns a Watchdog for the interval that the service manager set (WATCHDOG_USEC); without one its Run
-// only waits. alive answers nil while the agent works; it is called at half the interval, and one that does not return
-// is as good as an error. It fails when the environment's interval cannot be read.
+// NewWatchdog returns a Watchdog for the interval that the service manager set (WATCHDOG_USEC); without one, Run only
+// waits. alive returns nil while the agent works. It is called at half the interval; if it does not return, that
+// counts as an error. NewWatchdog fails if it cannot read the interval from the environment.
 func NewWatchdog(n *Notifier, alive func() error) (*Watchdog, error) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
@@ -32,13 +32,13 @@ func newWatchdog(n *Notifier, alive func() error, interval time.Duration) *Watch
 	return &Watchdog{notifier: n, alive: alive, interval: interval, ready: make(chan struct{})}
 }
 
-// String names the task.
+// String returns the name of the task.
 func (w *Watchdog) String() string { return "watchdog" }
 
-// Ready is closed as soon as Run runs.
+// Ready is closed as soon as Run is running.
 func (w *Watchdog) Ready() <-chan struct{} { return w.ready }
 
-// Run tells the service manager at half the interval that the agent is alive, as long as it is, until ctx ends.
+// Run notifies the service manager at half the interval for as long as the agent is alive, until ctx ends.
 func (w *Watchdog) Run(ctx context.Context) error {
 	close(w.ready)
 	if w.interval <= 0 {
