@@ -1,4 +1,4 @@
-// Package steps runs a definition's own steps: its programs, what they wait for, and what they check. What a step may
-// do the definition says; the package itself reads files of the host, follows logs and starts the programs that are
-// named, without a shell and never beyond their time.
+// Package steps runs a definition's own steps: programs, waits and checks. The definition decides what a step does.
+// The package itself reads files of the host, follows logs and starts the named programs, without a shell and never
+// beyond their timeout.
 package steps

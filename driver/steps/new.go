@@ -16,7 +16,7 @@ type Steps struct {
 	operations *deadline.Operations
 }
 
-// New returns what runs the steps of a host.
+// New returns the Steps of a host.
 func New(h *host.Host, log *slog.Logger, now func() time.Time, operations *deadline.Operations) *Steps {
 	return &Steps{h: h, log: log, now: now, operations: operations}
 }

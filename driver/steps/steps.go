@@ -14,11 +14,11 @@ import (
 	"github.com/acceld/acceld/driver/template"
 )
 
-// stepTimeout is how long a definition's own step may take that does not say it.
+// stepTimeout is the timeout of a step that does not set one.
 const stepTimeout = 30 * time.Second
 
-// Run runs the definition's own steps of one published state at one moment, in order, until one fails: StepFailed
-// then names the step, why, and the end of what it printed. Without such steps it does nothing.
+// Run runs the definition's own steps for one published state and moment, in order, until one fails. The problem
+// StepFailed then names the step, the cause and the end of its output. Without such steps Run does nothing.
 func (r *Steps) Run(ctx context.Context, def *accel.Definition, facts accel.Facts, accs []accel.Accelerator,
 	state accel.Published, moment accel.Moment,
 ) *accel.Problem {
@@ -43,7 +43,7 @@ func (r *Steps) Run(ctx context.Context, def *accel.Definition, facts accel.Fact
 	return nil
 }
 
-// holds reports whether a filled condition is true: not one of the ways to say no.
+// holds reports whether a filled condition is true: it is none of the values for no.
 func holds(when string) bool {
 	if when == "" {
 		return true
@@ -51,7 +51,7 @@ func holds(when string) bool {
 	return !slices.Contains([]string{"", "false", "0", "no"}, strings.TrimSpace(when))
 }
 
-// runStep runs one step within its time.
+// runStep runs one step within its timeout.
 func (r *Steps) runStep(ctx context.Context, s accel.CustomStep, accs []accel.Accelerator) error {
 	limit := stepTimeout
 	if s.Timeout != "" {
@@ -85,7 +85,7 @@ func (r *Steps) stepForm(ctx context.Context, s accel.CustomStep, accs []accel.A
 	return errors.New("it says nothing to do")
 }
 
-// runProgram runs a program of the host to its end and returns the end of what it printed.
+// runProgram runs a program of the host to completion and returns the end of its output.
 func (r *Steps) runProgram(ctx context.Context, argv []string, user string) (string, error) {
 	cmd, err := r.program(ctx, argv, user)
 	if err != nil {
@@ -93,7 +93,7 @@ func (r *Steps) runProgram(ctx context.Context, argv []string, user string) (str
 	}
 	var out tail
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.WaitDelay = time.Second // what it leaves in the background may keep its output open
+	cmd.WaitDelay = time.Second // background processes that it leaves may keep its output open
 	err = cmd.Run()
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
 		return out.String(), nil
@@ -104,7 +104,7 @@ func (r *Steps) runProgram(ctx context.Context, argv []string, user string) (str
 	return "", fmt.Errorf("%q: %w", argv[0], err)
 }
 
-// program prepares a program of the host. There is no shell in between.
+// program prepares a program of the host, without a shell.
 func (r *Steps) program(ctx context.Context, argv []string, user string) (*exec.Cmd, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return nil, errors.New("no program is named")
@@ -125,7 +125,7 @@ func (r *Steps) program(ctx context.Context, argv []string, user string) (*exec.
 	return cmd, nil
 }
 
-// validate compares an answer with what it should be.
+// validate compares a result with the expected one.
 func (r *Steps) validate(ctx context.Context, v accel.ValidateStep, accs []accel.Accelerator) error {
 	if len(v.Argv) > 0 {
 		out, err := r.runProgram(ctx, v.Argv, v.User)
@@ -164,10 +164,10 @@ func (r *Steps) validate(ctx context.Context, v accel.ValidateStep, accs []accel
 	return nil
 }
 
-// tail keeps the end of what is written to it, on one line.
+// tail keeps the end of what is written to it, as one line.
 type tail struct{ b []byte }
 
-// tailSize is how much of a program's output a sentence has room for.
+// tailSize is how many bytes of a program's output an error message can hold.
 const tailSize = 1000
 
 func (t *tail) Write(b []byte) (int, error) {

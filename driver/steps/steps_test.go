@@ -21,7 +21,7 @@ func withSteps(steps ...accel.CustomStep) *accel.Definition {
 	return def
 }
 
-// TestSteps runs each form on a machine where it can and cannot come true.
+// TestSteps runs each form of step with a condition that holds and with one that does not.
 func TestSteps(t *testing.T) {
 	m := hosttest.New(t)
 	m.File("/dev/edu0", "")
@@ -84,7 +84,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestStepPrograms runs programs of this machine: what they print, how they end, who they are.
+// TestStepPrograms runs programs of this machine: what they print, how they exit, which user they run as.
 func TestStepPrograms(t *testing.T) {
 	h, err := host.New("/")
 	if err != nil {
@@ -131,7 +131,7 @@ func TestStepPrograms(t *testing.T) {
 	}
 }
 
-// TestStepOrder stops at the first step that fails, and does not run those of another moment.
+// TestStepOrder: the first failed step ends the run, and steps of another moment do not run.
 func TestStepOrder(t *testing.T) {
 	m := hosttest.New(t)
 	d := New(m.Host, slog.New(slog.DiscardHandler), time.Now, &deadline.Operations{})
@@ -149,7 +149,7 @@ func TestStepOrder(t *testing.T) {
 	}
 }
 
-// TestWaitIsTold ends a wait with the change, not with the clock, and a called-off one at once.
+// TestWaitIsTold: a change ends a wait without waiting for the ticker, and cancellation ends it at once.
 func TestWaitIsTold(t *testing.T) {
 	m := hosttest.New(t)
 	m.Dir("/var/log")

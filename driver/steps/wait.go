@@ -15,11 +15,11 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// lookAgain is how often a wait looks where nothing tells of a change: sysfs, a socket that gets a listener, a log file
-// that stays open.
+// lookAgain is how often a wait polls what reports no changes: sysfs, a socket that gets a listener, a log file that
+// stays open.
 const lookAgain = time.Second
 
-// waitFor waits until one thing is there.
+// waitFor waits for one thing.
 func (r *Steps) waitFor(ctx context.Context, w accel.WaitStep) error {
 	switch {
 	case w.File != "":
@@ -34,7 +34,7 @@ func (r *Steps) waitFor(ctx context.Context, w accel.WaitStep) error {
 		return r.watchUntil(ctx, path.Dir(w.Socket), fmt.Sprintf("nobody listens on %q", w.Socket),
 			func() bool { return r.listened(w.Socket) })
 	case w.Unit != "":
-		// systemd has a link here for each unit that runs.
+		// systemd keeps a link here for each running unit.
 		return r.watchUntil(ctx, "/run/systemd/units", fmt.Sprintf("unit %q is not active", w.Unit), func() bool {
 			_, err := r.runProgram(ctx, []string{"systemctl", "is-active", "--quiet", "--", w.Unit}, "")
 			return err == nil
@@ -43,14 +43,14 @@ func (r *Steps) waitFor(ctx context.Context, w accel.WaitStep) error {
 	return errors.New("it says nothing to wait for")
 }
 
-// watchUntil asks done now, at each change in the directory dir and every second, until it says yes or ctx ends;
-// otherwise is what is the case then.
+// watchUntil calls done at once, at each change in the directory dir and every second, until it returns true or ctx
+// ends. otherwise is the error message for the latter case.
 func (r *Steps) watchUntil(ctx context.Context, dir, otherwise string, done func() bool) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changes, err := r.h.Watch(watching, dir)
 	if err != nil {
-		changes = nil // too many watches on this host: the clock alone then
+		changes = nil // too many watches on this host: rely on the ticker alone
 	}
 	again := time.NewTicker(lookAgain)
 	defer again.Stop()
@@ -68,8 +68,8 @@ func (r *Steps) watchUntil(ctx context.Context, dir, otherwise string, done func
 	return nil
 }
 
-// listened reports whether somebody listens on a unix socket, without troubling them with a connection: the table of
-// the first process's network namespace (proc_pid_net(5)) marks such sockets with __SO_ACCEPTCON.
+// listened reports whether a process listens on a unix socket, without connecting to it: the table of process 1's
+// network namespace (proc_pid_net(5)) marks such sockets with __SO_ACCEPTCON.
 func (r *Steps) listened(socket string) bool {
 	text, err := r.h.ReadFile("/proc/1/net/unix")
 	if err != nil {
@@ -85,7 +85,7 @@ func (r *Steps) listened(socket string) bool {
 	return false
 }
 
-// waitForLogs waits until a log has a line. Lines since the boot count.
+// waitForLogs waits for a line in a log. Lines since the last boot count.
 func (r *Steps) waitForLogs(ctx context.Context, l accel.LogStep) error {
 	match, err := regexp.Compile(l.Match)
 	if err != nil {
@@ -102,7 +102,7 @@ func (r *Steps) waitForLogs(ctx context.Context, l accel.LogStep) error {
 	return errors.New("it says no log")
 }
 
-// waitForKernel looks at what the kernel itself says; a process that writes to /dev/kmsg proves nothing.
+// waitForKernel considers only what the kernel itself logs; a process that writes to /dev/kmsg proves nothing.
 func (r *Steps) waitForKernel(ctx context.Context, match *regexp.Regexp) error {
 	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -118,7 +118,7 @@ func (r *Steps) waitForKernel(ctx context.Context, match *regexp.Regexp) error {
 	return fmt.Errorf("the kernel has not said %q", match)
 }
 
-// waitForJournal follows what the journal has of a unit.
+// waitForJournal follows the journal of a unit.
 func (r *Steps) waitForJournal(ctx context.Context, unit string, match *regexp.Regexp) error {
 	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -150,7 +150,7 @@ func (r *Steps) waitForJournal(ctx context.Context, unit string, match *regexp.R
 	return fmt.Errorf("the journal of %q has no line that matches %q", unit, match)
 }
 
-// hasLine reads lines until one matches or there are no more. A line that is too long ends it.
+// hasLine reads lines until one matches, or the input ends, or a line is too long.
 func hasLine(in io.Reader, match *regexp.Regexp) bool {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<20)
@@ -162,7 +162,7 @@ func hasLine(in io.Reader, match *regexp.Regexp) bool {
 	return false
 }
 
-// waitForFile looks at a text file as it grows; one that got shorter is read from its beginning.
+// waitForFile reads a text file as it grows. If the file becomes shorter, it is read again from the start.
 func (r *Steps) waitForFile(ctx context.Context, name string, match *regexp.Regexp) error {
 	var read int64
 	return r.watchUntil(ctx, path.Dir(name), fmt.Sprintf("%q has no line that matches %q", name, match), func() bool {
@@ -182,7 +182,7 @@ func (r *Steps) waitForFile(ctx context.Context, name string, match *regexp.Rege
 		for {
 			line, err := lines.ReadSlice('\n')
 			if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-				return match.Match(line) // the last line may not be whole yet, and is read again
+				return match.Match(line) // the last line may be incomplete, so it is read again
 			}
 			read += int64(len(line))
 			if match.Match(line) {
