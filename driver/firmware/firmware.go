@@ -15,10 +15,10 @@ import (
 	"github.com/acceld/acceld/host/ledger"
 )
 
-// own is the directory of the firmware that came with drivers of the store.
+// own returns the directory for firmware that came with drivers in the store.
 func (fw *Firmware) own() string { return path.Join(fw.stateDir, "firmware") }
 
-// updates is where the kernel looks for firmware that an administrator adds.
+// updates is where the kernel looks for firmware added by an administrator.
 const updates = "/lib/firmware/updates"
 
 // Of returns the firmware that came with an entry of the store.
@@ -33,7 +33,7 @@ func (fw *Firmware) Of(key string) []artifact.File {
 	return m.Firmware
 }
 
-// sum returns the SHA-256 of what the kernel gets of a firmware file, which may be compressed.
+// sum returns the SHA-256 of a firmware file as the kernel sees it, which is after decompression.
 func (fw *Firmware) sum(file string) (string, error) {
 	f, err := fw.h.Open(file)
 	if err != nil {
@@ -51,8 +51,8 @@ func (fw *Firmware) sum(file string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// Placeable returns the firmware of an entry that the kernel would not find yet. Other content in its place is
-// FirmwareConflict, unless it is a file that came with another driver of the store, which this one replaces.
+// Placeable returns the firmware of an entry that the kernel would not find yet. Another file with different content
+// in its place is a FirmwareConflict, unless it came with another driver of the store, which this one replaces.
 func (fw *Firmware) Placeable(bundled []artifact.File, release string) ([]artifact.File, *accel.Problem) {
 	var out []artifact.File
 	for _, f := range bundled {
@@ -79,7 +79,7 @@ func (fw *Firmware) Placeable(bundled []artifact.File, release string) ([]artifa
 	return out, nil
 }
 
-// placed reports whether a firmware file is one that acceld put there and nobody has changed since.
+// placed reports whether acceld put a firmware file there and nobody has changed it since.
 func (fw *Firmware) placed(file string) bool {
 	if strings.HasPrefix(file, fw.own()+"/") {
 		return true
@@ -94,8 +94,8 @@ func (fw *Firmware) placed(file string) bool {
 	return err == nil && len(out) == 1 && out[0].Action == ledger.Removed
 }
 
-// Place makes the firmware of a plan visible to the kernel: by the kernel's own directory setting where nobody
-// uses it, else among the administrator's additions. A setting of somebody else is never changed.
+// Place makes the firmware of a plan visible to the kernel: through the kernel's own directory setting if it is
+// unused, else among the administrator's additions. It never changes a setting that acceld does not own.
 func (fw *Firmware) Place(facts accel.Facts, p *kmod.Plan) *accel.Problem {
 	files, problem := fw.Placeable(fw.Of(p.Key), facts.Kernel.Release)
 	if problem != nil || len(files) == 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/acceld/acceld/host/ledger"
 )
 
-// Firmware is that of the drivers in the store of one host.
+// Firmware manages the firmware of the drivers in the store of one host.
 type Firmware struct {
 	h        *host.Host
 	log      *slog.Logger
@@ -17,7 +17,7 @@ type Firmware struct {
 	stateDir string
 }
 
-// New returns the firmware of a host.
+// New returns the Firmware of a host.
 func New(h *host.Host, log *slog.Logger, l *ledger.Ledger, s *store.Store, stateDir string) *Firmware {
 	return &Firmware{h: h, log: log, ledger: l, store: s, stateDir: stateDir}
 }
