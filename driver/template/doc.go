@@ -1,4 +1,4 @@
-// Package template fills what a definition leaves open: its templates, with the facts of one machine. It reads nothing
-// and writes nothing. What is not known is never taken for empty, because another driver would come of it: then the
-// problem says so (APIUnreachable), or that the definition is wrong (DefinitionInvalid).
+// Package template fills the templates of a definition with the facts of one machine. It reads and writes nothing. It
+// never treats an unknown fact as empty, because that would select another driver. It returns a problem instead:
+// APIUnreachable for an unknown fact, DefinitionInvalid for an error in the definition.
 package template

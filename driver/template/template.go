@@ -9,7 +9,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// RuntimeOf returns the facts that templates in def may use on the machine of facts.
+// RuntimeOf returns what templates in def may use on the machine with these facts.
 func RuntimeOf(def *accel.Definition, facts accel.Facts) accel.Runtime {
 	id, version := facts.OS.Base()
 	r := accel.Runtime{
@@ -27,12 +27,13 @@ func RuntimeOf(def *accel.Definition, facts accel.Facts) accel.Runtime {
 	return r
 }
 
-// Fill executes one template of a definition; field names it for people.
+// Fill executes one template of a definition; field is its name in error messages.
 func Fill(def *accel.Definition, facts accel.Facts, field, text string) (string, *accel.Problem) {
 	return fill(def.Kind, field, text, facts.Cluster, RuntimeOf(def, facts))
 }
 
-// fill is Fill with facts that are ready. What is not known is never taken for empty: another driver would come of it.
+// fill is Fill with prepared facts. An unknown fact is never treated as empty, because that would select another
+// driver.
 func fill(kind, field, text string, cluster accel.Cluster, r accel.Runtime) (string, *accel.Problem) {
 	if !strings.Contains(text, "{{") {
 		return text, nil
@@ -52,7 +53,7 @@ func fill(kind, field, text string, cluster accel.Cluster, r accel.Runtime) (str
 	return out, nil
 }
 
-// Expand returns def with every template filled, as the machine of facts sees it. Those over a device stay as they are.
+// Expand returns def with every template filled for the machine with these facts. Device templates stay as they are.
 func Expand(def *accel.Definition, facts accel.Facts) (*accel.Definition, *accel.Problem) {
 	out, problem := clone(def)
 	if problem != nil {
@@ -68,7 +69,7 @@ func Expand(def *accel.Definition, facts accel.Facts) (*accel.Definition, *accel
 	return out, problem
 }
 
-// clone copies a definition with everything in it.
+// clone makes a deep copy of a definition.
 func clone(def *accel.Definition) (*accel.Definition, *accel.Problem) {
 	out := &accel.Definition{}
 	b, err := json.Marshal(def)
@@ -94,7 +95,7 @@ func Firmware(def *accel.Definition, facts accel.Facts, m accel.Module) ([]strin
 	return out, nil
 }
 
-// makeArgument is what a source may give to make: a variable, never an option or a target.
+// makeArgument is what a source may pass to make: a variable, never an option or a target.
 const makeArgument = `^[A-Za-z_][A-Za-z0-9_]*=[^\x00\n]*$`
 
 // BuildSource is a source with its templates filled.
@@ -104,7 +105,7 @@ type BuildSource struct {
 	Make   []string
 }
 
-// Source fills the templates of a source; headers is what .KernelHeaders in its make arguments is.
+// Source fills the templates of a source; headers is the value of .KernelHeaders in its make arguments.
 func Source(def *accel.Definition, facts accel.Facts, s accel.Source, headers string) (BuildSource, *accel.Problem) {
 	p, problem := Fill(def, facts, "driver.sources.path", s.Path)
 	if problem != nil {
