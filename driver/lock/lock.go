@@ -15,22 +15,21 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Dir holds the locks of the host: it is empty after a boot, as locks must be.
+// Dir holds the locks of the host. It is empty after a boot, so no lock survives a reboot.
 const Dir = "/run/acceld"
 
-// DriverFile is the file that is locked while drivers change, and devices are reset.
+// DriverFile returns the file that is locked while drivers change or devices are reset.
 func DriverFile() string { return path.Join(Dir, "driver.lock") }
 
-// Locks takes locks of one host.
+// Locks takes the locks of one host.
 type Locks struct {
 	Host *host.Host
 	Tell progress.Teller
-	// Timeout is how long the driver's lock is waited for.
+	// Timeout is how long to wait for the driver lock.
 	Timeout time.Duration
 }
 
-// Agent takes the lock that makes an agent the only one on its host. Release gives it back; so does the end of the
-// process.
+// Agent takes the lock that makes an agent the only one on its host. It ends with release or with the process.
 func Agent(h *host.Host) (release func(), problem *accel.Problem) {
 	name := path.Join(Dir, "agent.lock")
 	if err := h.MkdirAll(Dir, 0o755); err != nil {
@@ -46,8 +45,8 @@ func Agent(h *host.Host) (release func(), problem *accel.Problem) {
 	return release, nil
 }
 
-// Driver excludes every other acceld on the host (a DaemonSet and a unit) from loading and unloading. Kind is whose
-// driver changes, empty for those of all.
+// Driver keeps every other acceld on the host (a DaemonSet and a unit) from loading and unloading drivers. Kind is
+// the kind whose driver changes; empty for all kinds.
 func (l Locks) Driver(ctx context.Context, kind string) (release func(), problem *accel.Problem) {
 	name := DriverFile()
 	if err := l.Host.MkdirAll(Dir, 0o755); err != nil {
@@ -66,7 +65,7 @@ func (l Locks) Driver(ctx context.Context, kind string) (release func(), problem
 	return release, nil
 }
 
-// File takes a lock for the work on a kind, and tells when it has to wait for it.
+// File takes a lock for the work on a kind, and reports progress if it has to wait.
 func (l Locks) File(ctx context.Context, kind, name string) (release func(), err error) {
 	release, err = l.Host.TryLock(name, Text(l.Host))
 	if !errors.Is(err, syscall.EWOULDBLOCK) {
@@ -81,15 +80,15 @@ func (l Locks) File(ctx context.Context, kind, name string) (release func(), err
 	return release, err
 }
 
-// owner is the text of a lock file.
+// owner is the content of a lock file.
 type owner struct {
 	PID    int    `json:"pid"`
 	BootID string `json:"bootID"`
-	// Resets are the devices that the owner resets.
+	// Resets are the devices that the owner is resetting.
 	Resets []string `json:"resets,omitempty"`
 }
 
-// Text is what this process writes into the file of a lock, with the devices that it resets.
+// Text returns what this process writes into a lock file, with the devices that it is resetting.
 func Text(h *host.Host, resets ...string) string {
 	b, err := json.Marshal(owner{PID: os.Getpid(), BootID: BootID(h), Resets: resets})
 	if err != nil {
@@ -98,7 +97,7 @@ func Text(h *host.Host, resets ...string) string {
 	return string(b)
 }
 
-// Resetting returns the devices that the holder of the driver's lock resets at this moment; none when nobody holds it.
+// Resetting returns the devices that the holder of the driver lock is resetting now; none if nobody holds it.
 func Resetting(h *host.Host) []string {
 	text, err := h.ReadString(DriverFile())
 	var o owner
@@ -121,7 +120,7 @@ func holderOf(h *host.Host, name string) string {
 	return fmt.Sprintf("process %d (%s)", o.PID, comm)
 }
 
-// BootID tells one boot of the machine from another; empty when the kernel does not say.
+// BootID returns the ID of the current boot; empty if the kernel does not report it.
 func BootID(h *host.Host) string {
 	id, err := h.ReadString("/proc/sys/kernel/random/boot_id")
 	if err != nil {
