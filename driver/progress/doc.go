@@ -1,2 +1,3 @@
-// Package progress tells how far the work on a driver is, stage by stage. It decides nothing and keeps nothing.
+// Package progress reports the progress of the work on a driver, stage by stage. It decides nothing and keeps
+// nothing.
 package progress

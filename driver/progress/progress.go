@@ -6,16 +6,16 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Teller is told how far the work is, by several goroutines at once; it must be quick.
+// Teller receives progress reports, from several goroutines at once; it must return quickly.
 type Teller func(accel.Progress)
 
-// Stage is one stage of the work, from its begin to its end. It is one goroutine's.
+// Stage is one stage of the work, from beginning to end. Only one goroutine may use it.
 type Stage struct {
 	accel.Progress
 	tell Teller
 }
 
-// Begin tells of a stage that begins.
+// Begin reports that a stage begins.
 func (t Teller) Begin(p accel.Progress) *Stage {
 	p.Since = time.Now()
 	s := &Stage{p, t}
@@ -23,13 +23,13 @@ func (t Teller) Begin(p accel.Progress) *Stage {
 	return s
 }
 
-// At tells how far the stage is.
+// At reports how much of the stage is done.
 func (s *Stage) At(done int, what string) {
 	s.Done, s.What = int64(done), what
 	s.tell(s.Progress)
 }
 
-// End tells of the end; problem is nil when all of it was done.
+// End reports the end of the stage; problem is nil if it succeeded.
 func (s *Stage) End(problem *accel.Problem) {
 	s.Ended = true
 	if problem != nil {
