@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// ofDevice is how long one device may take to answer.
+// ofDevice is how long a device may take to answer.
 const ofDevice = 5 * time.Second
 
-// ErrNoAnswer is the outcome of an operation that a device did not end in its time.
+// ErrNoAnswer is the error of an operation that a device did not complete in time.
 var ErrNoAnswer = errors.New("it did not answer")
 
-// Operations are those that are under way. The zero value has none; it is safe for concurrent use.
+// Operations are the operations in progress. The zero value has none. It is safe for concurrent use.
 type Operations struct {
 	mu    sync.Mutex
 	asked map[string]chan error
 }
 
-// Do runs an operation on a device, with the time that a device has. Name tells operations apart, such as
-// "bind 0000:01:00.0".
+// Do runs an operation on a device, with the default time limit. Name identifies the operation, such as "bind
+// 0000:01:00.0".
 func (o *Operations) Do(ctx context.Context, name string, do func() error) error {
 	return o.Within(ctx, ofDevice, name, do)
 }
 
-// Within is Do with a limit of its own. The error has [ErrNoAnswer] in its chain when the limit is over, or when the
-// same operation has not come back from an earlier call.
+// Within is Do with a limit of its own. The error has [ErrNoAnswer] in its chain if the limit is exceeded, or if the
+// same operation from an earlier call has still not returned.
 func (o *Operations) Within(ctx context.Context, limit time.Duration, name string, do func() error) error {
 	o.mu.Lock()
 	if o.asked == nil {
@@ -42,7 +42,7 @@ func (o *Operations) Within(ctx context.Context, limit time.Duration, name strin
 	if hangs && len(done) == 0 {
 		return fmt.Errorf("%w in time, and still does not", ErrNoAnswer)
 	}
-	if hangs { // it came back meanwhile: its answer is for a question of the past
+	if hangs { // it has returned since: drop its outdated result
 		o.answered(name)
 		return o.Within(ctx, limit, name, do)
 	}

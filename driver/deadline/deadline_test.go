@@ -18,7 +18,7 @@ func TestWithin(t *testing.T) {
 		if err := d.Do(t.Context(), "x", operation); !errors.Is(err, ErrNoAnswer) || time.Since(start) != ofDevice {
 			t.Error(err, time.Since(start))
 		}
-		for range 3 { // a device that hangs costs one thread, not one for each question
+		for range 3 { // a device that hangs costs one goroutine, not one for each call
 			if err := d.Do(t.Context(), "x", operation); !errors.Is(err, ErrNoAnswer) || time.Since(start) != ofDevice {
 				t.Error(err)
 			}

@@ -1,3 +1,4 @@
-// Package deadline runs operations on devices that may hang in the kernel, where nothing can call them off: one that
-// does not end in its time is left there, and is not started again before it comes back. It touches nothing itself.
+// Package deadline runs operations on devices that may hang in the kernel, where nothing can cancel them. An
+// operation that exceeds its time is abandoned, and is not started again before it returns. The package itself
+// touches nothing.
 package deadline
