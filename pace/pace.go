@@ -1,4 +1,4 @@
-// Package pace says how long to wait before something is tried again, and waits. It knows nothing about accelerators.
+// Package pace decides how long to wait before a retry, and waits. It knows nothing about accelerators.
 package pace
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Sleep waits until d is over or ctx ends; then it returns the error of ctx.
+// Sleep waits until d is over, or ctx ends; then it returns the error of ctx.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -24,15 +24,15 @@ func Jitter(d time.Duration) time.Duration {
 	return d - d/5 + rand.N(2*(d/5)+1)
 }
 
-// Backoff is the wait after an attempt that failed. It doubles with each failure in a row. A random part, as long as
-// the wait itself, keeps a thousand nodes that lost the same thing from asking for it together. The spread does not
-// begin at zero: that would double the load of a failure that stays.
+// Backoff is the wait after a failed attempt. It doubles with each failure in a row. A random part, up to the length
+// of the wait itself, keeps a thousand nodes that lost the same service from retrying together. The random range does
+// not begin at zero, because that would double the load of a persistent failure.
 type Backoff struct {
-	First, Max time.Duration // the least and the most
+	First, Max time.Duration // the shortest and the longest wait
 }
 
 // After returns how long to wait after n failures in a row, n from 1: between First and twice First after the first
-// failure, between half of Max and Max in the end.
+// failure, in the end between half of Max and Max.
 func (b Backoff) After(n int) time.Duration {
 	least, most := b.First, max(b.First, b.Max)
 	for i := 1; i < n && least < most/2; i++ {

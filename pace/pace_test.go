@@ -54,7 +54,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// spread is the least and the most of many draws.
+// spread returns the shortest and the longest of many draws.
 func spread(draw func() time.Duration) (least, most time.Duration) {
 	least = draw()
 	for range 1000 {
