@@ -17,15 +17,15 @@ var css string
 //go:embed page.js
 var script string
 
-// Document is a whole page. Its script asks for a newer one with If-None-Match and "Prefer: wait=20" (RFC 7240), and
-// changes in the browser what differs. Without scripts the browser loads the page again now and then.
+// Document is a whole page. Its script requests a newer one with If-None-Match and "Prefer: wait=20" (RFC 7240), and
+// updates what differs in the browser. Without scripts the browser reloads the page periodically.
 type Document struct {
 	Title string
-	// Tone colours the mark in the browser's tab.
+	// Tone sets the colour of the icon in the browser's tab.
 	Tone Tone
 	// Tag is the ETag of the page; empty for one that does not change.
 	Tag string
-	// Now is when it was rendered; the script tells ages from then on.
+	// Now is when the page was rendered; the script counts ages from then on.
 	Now                  time.Time
 	Header, Main, Footer Node
 }
@@ -58,12 +58,12 @@ func (d Document) Bytes() []byte {
 	return b.Bytes()
 }
 
-// raw is an element whose content is our own file.
+// raw returns an element whose content is a file of this package, unescaped.
 func raw(tag, content string) Node {
 	return Node{tag: tag, children: []Node{{own: content}}}
 }
 
-// icon is the mark in the tab: a dot.
+// icon returns the icon in the tab: a dot.
 func icon(t Tone) string {
 	fill := map[Tone]string{Good: "#2e9e62", Busy: "#d99a1c", Bad: "#d9483f"}[t]
 	if fill == "" {
@@ -74,7 +74,8 @@ func icon(t Tone) string {
 			fill+`"/></svg>`)
 }
 
-// Policy is the Content-Security-Policy of every page: its own style and script, and questions to where it came from.
+// Policy returns the Content-Security-Policy of every page: it allows the page's own style and script, and requests
+// to its own origin.
 func Policy() string {
 	return "default-src 'none'; style-src " + hash(css) + "; script-src " + hash(script) +
 		"; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -85,7 +86,7 @@ func hash(s string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// Write answers with the page.
+// Write sends the page as the response.
 func Write(w http.ResponseWriter, status int, d Document) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
@@ -97,5 +98,5 @@ func Write(w http.ResponseWriter, status int, d Document) {
 		h.Set("ETag", d.Tag)
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(d.Bytes()) // the client may have gone
+	_, _ = w.Write(d.Bytes()) // the client may have disconnected
 }

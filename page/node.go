@@ -1,7 +1,7 @@
-// Package page writes what people look at in a browser: elements as Go values with everything in them escaped, one
-// style sheet and one script that are in the page itself, and headers that forbid everything else. It knows nothing
-// about accelerators. It is not html/template, because that calls methods by name, and then the linker keeps every
-// method of every type.
+// Package page renders web pages for people: elements as Go values whose content is always escaped, one style sheet
+// and one script inside the page, and headers that forbid everything else. It knows nothing about accelerators. It
+// does not use html/template, because that calls methods by name, which makes the linker keep every method of every
+// type.
 package page
 
 import (
@@ -14,20 +14,20 @@ import (
 // Part is what an element is made of: a [Node], a [Text] or an [Attr].
 type Part interface{ put(into *Node) }
 
-// Node is an element, a text, or several parts in a row. The zero one is nothing.
+// Node is an element, a text, or several nodes in a row. The zero Node renders nothing.
 type Node struct {
 	tag      string // empty for a text and for a row
 	text     string
-	own      string // written as it is: a file of this package
+	own      string // written unescaped: a file of this package
 	attrs    []Attr
 	children []Node
 }
 
-// Text is a text; all of it is shown as it is.
+// Text is text that is shown literally.
 type Text string
 
-// Attr is an attribute of an element. One without a name is none. Its value is escaped and not judged: what people or
-// devices say may be in a title, and must not be where a browser runs it (href, src, style, on…).
+// Attr is an attribute of an element; without a name it is ignored. Its value is escaped but not checked: text from
+// people or devices may be in a title, but must not be where a browser interprets it (href, src, style, on…).
 type Attr struct{ Name, Value string }
 
 func (n Node) put(into *Node) { into.children = append(into.children, n) }
@@ -39,16 +39,16 @@ func (a Attr) put(into *Node) {
 	}
 }
 
-// Into puts the node behind what is in another one.
+// Into appends the node to the content of another one.
 func (n Node) Into(other *Node) { n.put(other) }
 
-// Into puts the text behind what is in a node.
+// Into appends the text to the content of a node.
 func (t Text) Into(n *Node) { t.put(n) }
 
 // Set sets an attribute.
 func Set(name, value string) Attr { return Attr{name, value} }
 
-// El makes an element.
+// El returns an element.
 func El(tag string, parts ...Part) Node {
 	n := Node{tag: tag}
 	for _, p := range parts {
@@ -57,15 +57,15 @@ func El(tag string, parts ...Part) Node {
 	return n
 }
 
-// Row is parts one after the other, without an element around them.
+// Row returns parts in a row, without an element around them.
 func Row(parts ...Part) Node { return El("", parts...) }
 
-// Class is the attribute of that name; empty words are left out.
+// Class returns a class attribute; empty names are dropped.
 func Class(names ...string) Attr {
 	return Attr{"class", strings.Join(strings.Fields(strings.Join(names, " ")), " ")}
 }
 
-// When is n where yes is true, and nothing otherwise.
+// When returns n if yes is true, and an empty node otherwise.
 func When(yes bool, n Node) Node {
 	if !yes {
 		return Node{}
@@ -73,7 +73,7 @@ func When(yes bool, n Node) Node {
 	return n
 }
 
-// write appends the node as HTML that is well-formed XML too.
+// write appends the node as HTML that is also well-formed XML.
 func (n Node) write(b *bytes.Buffer) {
 	if n.tag == "" {
 		b.WriteString(escape(n.text) + n.own)
@@ -106,7 +106,7 @@ func void(tag string) bool {
 	return false
 }
 
-// escape makes s a text of HTML: no markup, no byte that is not a character, nothing that a terminal or a parser obeys.
+// escape makes s safe as HTML text: no markup, no invalid UTF-8, no control characters for a terminal or a parser.
 func escape(s string) string {
 	return html.EscapeString(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' {

@@ -29,7 +29,7 @@ func at() time.Time { return time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC) }
 
 func rendered(d Document) string { return string(d.Bytes()) }
 
-// TestEscapes: whatever a text or an attribute says, it is shown and not obeyed.
+// TestEscapes: any text or attribute is displayed, never interpreted.
 func TestEscapes(t *testing.T) {
 	hostile := "</style></script><script>alert(\"x\")</script>\" onload='x' \x1b[2J\x00\xff&amp;"
 	d := Document{Title: hostile, Tag: hostile, Now: at(), Header: El("h1", Class(hostile), Set("title", hostile),
@@ -50,8 +50,7 @@ func TestEscapes(t *testing.T) {
 	}
 }
 
-// TestPolicy: the policy admits exactly the style and the script that the page has, and nothing of the page is
-// forbidden by it.
+// TestPolicy: the policy allows exactly the page's own style and script, and forbids nothing that the page contains.
 func TestPolicy(t *testing.T) {
 	w := httptest.NewRecorder()
 	Write(w, 503, Document{Title: "x", Tag: `"1"`, Now: at()})
@@ -72,7 +71,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestStill: a page that does not change has no script and is not loaded again.
+// TestStill: a page that does not change has no script and does not reload.
 func TestStill(t *testing.T) {
 	if html := rendered(Document{Title: "x", Now: at()}); strings.Contains(html, "<script") ||
 		strings.Contains(html, "refresh") {

@@ -4,16 +4,16 @@ import "strconv"
 
 // TableRow is a row of a table.
 type TableRow struct {
-	// Class is for the style; may be empty.
+	// Class is a CSS class; may be empty.
 	Class string
-	// Cells begin with what the row is about.
+	// Cells are the cells; the first one names the subject of the row.
 	Cells []Node
-	// Below goes over the whole width under the cells; may be nothing.
+	// Below spans the whole width under the cells; may be empty.
 	Below Node
 }
 
-// Table is a table that on a narrow screen is a list of blocks. Its roles are written out, because browsers forget them
-// when a table is not shown as one. The caption is for programs that read aloud.
+// Table is a table that becomes a list of blocks on a narrow screen. Its roles are explicit, because browsers drop
+// them when a table is not displayed as one. The caption is for screen readers.
 func Table(caption string, heads []string, rows ...TableRow) Node {
 	head := El("tr", Set("role", "row"))
 	for _, h := range heads {
@@ -42,7 +42,7 @@ func Table(caption string, heads []string, rows ...TableRow) Node {
 		body)
 }
 
-// class is the attribute, none for no name.
+// class returns a class attribute; an empty one for an empty name.
 func class(name string) Attr {
 	if name == "" {
 		return Attr{}
@@ -55,11 +55,11 @@ type Segment struct {
 	// From and To are shares of the strip, from 0 to 1.
 	From, To float64
 	Tone     Tone
-	// Says is for the pointer and for programs that read aloud.
+	// Says is the tooltip, which screen readers also read.
 	Says string
 }
 
-// Strip is a bar of segments, such as the states of the last day. label says what it is of.
+// Strip is a bar of segments, such as the states of the last day. The label says what it shows.
 func Strip(label string, segments []Segment) Node {
 	svg := El("svg", Class("strip"), Set("viewBox", "0 0 1000 14"), Set("preserveAspectRatio", "none"),
 		Set("role", "img"), Set("aria-label", label))

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Tone is how something stands: it picks the colour and the mark.
+// Tone is how good or bad a state is; it decides the colour and the mark.
 type Tone string
 
 // The tones.
@@ -17,7 +17,7 @@ const (
 	Idle Tone = "idle"
 )
 
-// Mark tells tones apart without colour.
+// Mark returns a character that distinguishes the tone without colour.
 func (t Tone) Mark() string {
 	switch t {
 	case Good:
@@ -31,13 +31,13 @@ func (t Tone) Mark() string {
 	return "–"
 }
 
-// Badge is a word on a ground of the tone's colour, with its mark, which programs that read aloud leave out.
+// Badge is a word on a background in the tone's colour, with the tone's mark, which screen readers skip.
 func Badge(t Tone, word string) Node {
 	return El("span", Class("badge", "t-"+string(t)), El("span", Set("aria-hidden", "true"), Text(t.Mark()+" ")),
 		Text(word))
 }
 
-// Span is a duration in its two largest units.
+// Span returns a duration in its two largest units.
 func Span(d time.Duration) string {
 	d = max(d, 0)
 	days, hours, minutes := int(d.Hours())/24, int(d.Hours())%24, int(d.Minutes())%60
@@ -52,7 +52,7 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%d s", int(d.Seconds()))
 }
 
-// Ago says how long since at, and goes on saying so; nothing for the zero time.
+// Ago shows the time since at, which the script keeps current; nothing for the zero time.
 func Ago(now, at time.Time) Node {
 	if at.IsZero() {
 		return Node{}
@@ -61,20 +61,20 @@ func Ago(now, at time.Time) Node {
 		Text(Span(now.Sub(at))+" ago"))
 }
 
-// In says how long until at.
+// In shows the time until at.
 func In(now, at time.Time) Node {
 	return El("time", stamp(at), Set("title", Full(at)), Set("data-in", strconv.FormatInt(at.UnixMilli(), 10)),
 		Text("in "+Span(at.Sub(now))))
 }
 
-// Clock is the time of the day, with the date for the pointer.
+// Clock shows the time of day, with the date in the tooltip.
 func Clock(at time.Time) Node {
 	return El("time", stamp(at), Set("title", Full(at)), Text(at.UTC().Format("15:04:05")))
 }
 
 func stamp(at time.Time) Attr { return Set("datetime", at.UTC().Format(time.RFC3339)) }
 
-// Full is a time with its date; empty for the zero one.
+// Full returns a time with its date; empty for the zero time.
 func Full(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -82,7 +82,7 @@ func Full(t time.Time) string {
 	return t.UTC().Format(time.DateTime) + " UTC"
 }
 
-// Count is "1 device", "2 devices".
+// Count returns "1 device" or "2 devices".
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -90,7 +90,7 @@ func Count(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun + "s"
 }
 
-// Facts is a list of names with their values; a pair without a value is left out, and a list without pairs is nothing.
+// Facts is a list of names and values. It leaves out pairs without a value, and is empty without pairs.
 func Facts(pairs ...Pair) Node {
 	list := El("dl")
 	for _, p := range pairs {
@@ -102,19 +102,19 @@ func Facts(pairs ...Pair) Node {
 	return When(len(list.children) > 0, list)
 }
 
-// Pair is one of [Facts].
+// Pair is one entry of [Facts].
 type Pair struct {
 	Name  string
 	Value Node
 }
 
-// Fact is a pair of texts.
+// Fact returns a pair of texts.
 func Fact(name, value string) Pair { return Pair{name, Row(Text(value))} }
 
-// FactOf is a pair with more than a text.
+// FactOf returns a pair whose value is more than text.
 func FactOf(name string, value Node) Pair { return Pair{name, value} }
 
-// empty reports whether there is nothing to see.
+// empty reports whether the node shows nothing.
 func (n Node) empty() bool {
 	if n.tag != "" || n.text != "" {
 		return false
