@@ -9,7 +9,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// part checks an expression for a part of an attribute.
+// part checks an expression that selects a part of an attribute.
 func (c *checker) part(field, text string) {
 	if text == "" {
 		return
@@ -25,7 +25,7 @@ func (c *checker) part(field, text string) {
 	}
 }
 
-// health checks an attribute that tells health.
+// health checks an attribute that shows the health of a device.
 func (c *checker) health(field string, h accel.HealthSource) {
 	c.attribute(field+".file", h.File)
 	c.part(field+".match", h.Match)

@@ -6,7 +6,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// offer checks how the devices are known to pods: the name of the resource, and the way in which they are given out.
+// offer checks how devices are offered to pods: the name of the resource and the way of allocation.
 func (c *checker) offer(def *accel.Definition) {
 	c.resource("resource", def.Resource)
 	if def.Rename != "" {
@@ -37,8 +37,8 @@ func (c *checker) sharing(def *accel.Definition) {
 	}
 }
 
-// amounts checks capacities. Names are those of resource.k8s.io/v1 without a domain (DeviceMaxIDLength), and with the
-// attributes a device may have 32 of them.
+// amounts checks capacities. The names are those of resource.k8s.io/v1 without a domain (DeviceMaxIDLength). A device
+// may have 32 attributes and capacities in total, of which 16 may be capacities here.
 func (c *checker) amounts(list string, all []accel.Capacity, attribute func(field, file string)) {
 	if len(all) > 16 {
 		c.bad(list, "there are more than 16")

@@ -17,17 +17,17 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Fault is one thing that is wrong with a definition file.
+// Fault is one error in a definition file.
 type Fault struct {
-	// Line in the file, from 1; 0 when it is about the whole file.
+	// Line is the line in the file, from 1; 0 if the fault concerns the whole file.
 	Line int
-	// Field is the path of the field, such as "driver.modules[0].name"; empty when it is about the whole file.
+	// Field is the path of the field, such as "driver.modules[0].name"; empty if the fault concerns the whole file.
 	Field string
 	// Message says what is wrong.
 	Message string
 }
 
-// String is "field: message".
+// String returns "field: message".
 func (f Fault) String() string {
 	if f.Field == "" {
 		return f.Message
@@ -35,8 +35,8 @@ func (f Fault) String() string {
 	return f.Field + ": " + f.Message
 }
 
-// Read reads one definition as YAML or JSON and says everything that is wrong with it, in the order of the file. The
-// definition is nil when it cannot be read at all.
+// Read reads one definition as YAML or JSON and returns everything that is wrong with it, in the order of the file.
+// The definition is nil if it cannot be read at all.
 func Read(data []byte) (*accel.Definition, []Fault) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document, second yaml.Node
@@ -63,7 +63,7 @@ func Read(data []byte) (*accel.Definition, []Fault) {
 	return def, s.locate(Validate(def))
 }
 
-// Locate gives faults that were found later the lines of their fields in the file, and puts them in its order.
+// Locate adds the lines of their fields to faults that were found later, and sorts them by line.
 func Locate(data []byte, faults []Fault) []Fault {
 	var document yaml.Node
 	if err := yaml.Unmarshal(data, &document); err != nil || len(document.Content) == 0 {
@@ -84,7 +84,7 @@ func (s *shape) locate(faults []Fault) []Fault {
 	return faults
 }
 
-// decode goes through JSON, whose names the vocabulary has.
+// decode converts through JSON, because the types in accel have JSON names only.
 func decode(document *yaml.Node, def *accel.Definition) error {
 	var v any
 	if err := document.Decode(&v); err != nil {
@@ -97,7 +97,7 @@ func decode(document *yaml.Node, def *accel.Definition) error {
 	return json.Unmarshal(b, def)
 }
 
-// complete fills in what a definition may leave to its other fields.
+// complete fills in fields that a definition may leave to be derived from others.
 func complete(def *accel.Definition) {
 	if def.Vendor != "" && def.Resource != "" && !strings.Contains(def.Resource, "/") {
 		def.Resource = def.Vendor + "/" + def.Resource
@@ -122,13 +122,13 @@ func syntaxFault(err error) Fault {
 	return Fault{Message: text}
 }
 
-// shape holds the nodes of a file to the types of the vocabulary.
+// shape checks the nodes of a file against the types in accel.
 type shape struct {
 	faults []Fault
 	lines  map[string]int // of fields, by path
 }
 
-// line returns the line of the nearest field above that is in the file.
+// line returns the line of the field, or of its nearest parent that is in the file.
 func (s *shape) line(field string) int {
 	for field != "" {
 		if n, ok := s.lines[field]; ok {
@@ -148,7 +148,7 @@ func (s *shape) check(n *yaml.Node, t reflect.Type, field string) {
 		n = n.Alias
 	}
 	if n.ShortTag() == "!!null" {
-		return // as if it were not there
+		return // treated as absent
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -181,7 +181,7 @@ func (s *shape) scalar(n *yaml.Node, field, what string, tags ...string) {
 	case n.Kind != yaml.ScalarNode:
 		s.bad(n, field, "must be %s", what)
 	case !slices.Contains(tags, tag) && tags[0] == "!!str":
-		// Without quotes YAML reads 11e8, 0300, 1.10 and no as something else than text.
+		// Without quotes, YAML parses 11e8, 0300, 1.10 and no as something other than text.
 		s.bad(n, field, "must be text: write \"%s\" in quotes", n.Value)
 	case !slices.Contains(tags, tag):
 		s.bad(n, field, "%q is not %s", n.Value, what)
@@ -218,7 +218,7 @@ func join(a, b string) string {
 	return a + "." + b
 }
 
-// member is the type of what a mapping of type t has under a key.
+// member returns the type of the value that a mapping of type t has under a key.
 func member(t reflect.Type, key string) (reflect.Type, bool) {
 	if t.Kind() == reflect.Map {
 		return t.Elem(), true
@@ -231,7 +231,7 @@ func member(t reflect.Type, key string) (reflect.Type, bool) {
 	return nil, false
 }
 
-// alternatives lists the fields that there are.
+// alternatives lists the valid fields.
 func alternatives(t reflect.Type) string {
 	var names []string
 	for i := range t.NumField() {

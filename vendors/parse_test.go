@@ -11,7 +11,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// good is a definition that nothing is wrong with; tests change one line of it.
+// good is a valid definition; tests change one line of it.
 const good = `kind: example-npu
 vendor: example.com
 resource: npu
@@ -52,7 +52,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestFaults changes one thing of a good definition: the fault names line and field.
+// TestFaults changes one thing in a good definition; the fault must name line and field.
 func TestFaults(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		{`kind: example-npu`, `kind: npu`, `1: kind: "npu" is not of the form [a-z0-9]+(-[a-z0-9]+)+`},
@@ -246,7 +246,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestPartitionFaults changes one thing of what a good definition says about partitions.
+// TestPartitionFaults changes one thing in the partitions of a good definition.
 func TestPartitionFaults(t *testing.T) {
 	const parts = `partitions:
   find: parts/*
@@ -348,7 +348,7 @@ func TestWholeFile(t *testing.T) {
 	}
 }
 
-// TestLoad leaves out kinds that wait for each other, and says so.
+// TestLoad: kinds that wait for each other are left out and reported.
 func TestLoad(t *testing.T) {
 	file := func(kind, after string) *fstest.MapFile {
 		return &fstest.MapFile{Data: []byte(strings.Replace(good, "kind: example-npu",

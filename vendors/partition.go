@@ -8,14 +8,14 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// The limits of resource.k8s.io/v1 on the counters of a set, and the form of their names
-// (ResourceSliceMaxCountersPerCounterSet).
+// Limits of resource.k8s.io/v1: the number of counters in a set (ResourceSliceMaxCountersPerCounterSet) and the form
+// of their names.
 const (
 	maxCounters = 32
 	counterForm = `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`
 )
 
-// partitions checks how the parts of devices are found and known.
+// partitions checks how partitions of devices are found and named.
 func (c *checker) partitions(def *accel.Definition) {
 	d := def.Partitions
 	if d == nil {
@@ -79,7 +79,7 @@ func (c *checker) partitions(def *accel.Definition) {
 	c.profiles(d)
 }
 
-// told checks what is said of partitions that the probe program finds.
+// told checks partitions that the probe program reports.
 func (c *checker) told(def *accel.Definition) {
 	d := def.Partitions
 	if def.Probe == nil {
@@ -95,7 +95,7 @@ func (c *checker) told(def *accel.Definition) {
 	c.profiles(d)
 }
 
-// found refuses a pattern that is not in a place where partitions may be looked for.
+// found rejects a pattern outside the directories in which partitions may be searched.
 func (c *checker) found(field, pattern string) {
 	dir := "/sys/"
 	for _, other := range []string{"/proc/driver/", "/dev/"} {
@@ -113,7 +113,7 @@ func (c *checker) found(field, pattern string) {
 	}
 }
 
-// beside refuses a file that is relative to what a pattern matches and not in a place where attributes may be.
+// beside rejects a file, relative to what a pattern matches, that is outside the directories for attributes.
 func (c *checker) beside(field, pattern, files string) {
 	for _, file := range accel.Alternatives(files) {
 		if name, key, line := strings.Cut(file, "#"); !path.IsAbs(name) && name != "" {
@@ -126,7 +126,7 @@ func (c *checker) beside(field, pattern, files string) {
 	}
 }
 
-// belonging checks how it is told whose a partition is.
+// belonging checks how a partition is assigned to its device.
 func (c *checker) belonging(d *accel.Partitions) {
 	c.beside("partitions.of.file", d.Find, d.Of.File)
 	switch {
@@ -143,7 +143,7 @@ func (c *checker) belonging(d *accel.Partitions) {
 	}
 }
 
-// profiles checks what is said about profiles, and the counters that they take from.
+// profiles checks the profiles, and the counters that they use.
 func (c *checker) profiles(d *accel.Partitions) {
 	if len(d.Counters) > maxCounters {
 		c.bad("partitions.counters", "there are more than %d", maxCounters)

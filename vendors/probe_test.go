@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestProbeFaults changes one thing of what a good definition says about its probe program and what that finds.
+// TestProbeFaults changes one thing in the probe program of a good definition, or in the partitions that it reports.
 func TestProbeFaults(t *testing.T) {
 	const watched = `probe:
   argv: [npu-watch, --json]

@@ -26,7 +26,7 @@ func (c *checker) action(field string, a accel.Action) {
 	c.oneOf(field+".action", string(a), allowed...)
 }
 
-// signals checks what tells health beside attributes.
+// signals checks the sources of health other than attributes: rules for the kernel log, and limits.
 func (c *checker) signals(def *accel.Definition) {
 	for i, r := range def.Log {
 		field := fmt.Sprintf("log[%d]", i)
@@ -62,7 +62,7 @@ func (c *checker) signals(def *accel.Definition) {
 	}
 }
 
-// measured refuses the name of a metric that no device of the kind has.
+// measured rejects a metric that the definition does not have. With a probe program any metric is allowed.
 func (c *checker) measured(def *accel.Definition, field, name string) {
 	if def.Probe == nil && !slices.ContainsFunc(def.AllMetrics(), func(m accel.MetricSource) bool {
 		return m.Name == name

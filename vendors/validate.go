@@ -13,7 +13,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// checker gathers what is wrong with the values of a definition.
+// checker collects what is wrong with the values of a definition.
 type checker struct{ faults []Fault }
 
 func (c *checker) bad(field, format string, args ...any) {
@@ -35,7 +35,7 @@ func (c *checker) oneOf(field, value string, allowed ...string) {
 
 func (c *checker) absolute(field, value string) {
 	if strings.HasPrefix(value, "{{") {
-		return // the template may choose between paths; what it fills to is looked at where the facts are
+		return // the template may choose between paths; its result is checked where the facts are known
 	}
 	if !path.IsAbs(value) {
 		c.bad(field, "%q is not an absolute path", value)
@@ -53,14 +53,14 @@ func (c *checker) duration(field, value string) {
 
 func (c *checker) expression(field, value string) {
 	if strings.Contains(value, "{{") {
-		return // only known when it is filled
+		return // known only after the template is filled
 	}
 	if _, err := regexp.Compile(value); err != nil {
 		c.bad(field, "%v", err)
 	}
 }
 
-// Forms of names.
+// Patterns for names.
 const (
 	kindForm   = `[a-z0-9]+(-[a-z0-9]+)+`
 	domainForm = `[a-z0-9]([a-z0-9.-]*[a-z0-9])?`
@@ -70,7 +70,7 @@ const (
 	envForm    = `[A-Za-z_][A-Za-z0-9_]*=[^\x00]*`
 )
 
-// Validate returns what is wrong with the values of a definition, without lines.
+// Validate returns what is wrong with the values of a definition, without line numbers.
 func Validate(def *accel.Definition) []Fault {
 	c := &checker{}
 	c.matches("kind", def.Kind, kindForm)
@@ -148,7 +148,7 @@ func (c *checker) driver(def *accel.Definition) {
 		}
 		for j, f := range m.Firmware {
 			if f == "" {
-				continue // its template filled to nothing: it is not needed here
+				continue // the template is empty on this host: the file is not needed
 			}
 			c.inside(at(field+".firmware", j), f)
 		}
@@ -253,7 +253,7 @@ func (c *checker) container(def *accel.Definition) {
 	}
 }
 
-// node checks one way to find device nodes.
+// node checks one source of device nodes.
 func (c *checker) node(field string, n accel.NodeSource, modules map[string]int) {
 	switch {
 	case (n.Glob == "") == (n.Make == nil):
@@ -274,7 +274,7 @@ func (c *checker) node(field string, n accel.NodeSource, modules map[string]int)
 	c.matches(field+".permissions", n.Permissions, `r?w?m?`)
 }
 
-// attributes looks at the attribute files of a definition.
+// attributes checks the attribute files of a definition.
 func (c *checker) attributes(def *accel.Definition) {
 	for field, file := range map[string]string{
 		"serial": def.Serial, "uuid": def.UUID, "model": def.Model,
@@ -285,7 +285,7 @@ func (c *checker) attributes(def *accel.Definition) {
 		}
 	}
 	if def.Check != nil {
-		c.inside("check.file", def.Check.File) // it is written to
+		c.inside("check.file", def.Check.File) // acceld writes to it
 		if def.Check.Want == "" {
 			c.bad("check.want", "without it nothing is proven")
 		}
@@ -303,7 +303,7 @@ func (c *checker) attributes(def *accel.Definition) {
 	}
 }
 
-// attribute refuses files that an attribute cannot be: they are read as root.
+// attribute rejects paths that cannot be attributes, because they are read as root.
 func (c *checker) attribute(field, files string) {
 	for _, file := range accel.Alternatives(files) {
 		c.file(field, file)
@@ -325,7 +325,7 @@ func (c *checker) file(field, file string) {
 	}
 }
 
-// inside refuses a relative path that leaves its directory.
+// inside rejects a relative path that leaves its directory.
 func (c *checker) inside(field, file string) {
 	switch {
 	case file == "":
@@ -335,15 +335,15 @@ func (c *checker) inside(field, file string) {
 	}
 }
 
-// below refuses an absolute path that is not below a directory.
+// below rejects an absolute path that is not below a directory.
 func (c *checker) below(field, file, dir string) {
 	if !strings.HasPrefix(file, dir) || slices.Contains(strings.Split(file, "/"), "..") {
 		c.bad(field, "%q is not below %s", file, dir)
 	}
 }
 
-// templates tries every template with the facts of an invented machine: an unknown variable and a spelling mistake show
-// at once, not at the first boot into another kernel.
+// templates fills every template with the facts of an invented machine, so that an unknown variable or a typo shows
+// at once, and not at the first boot into another kernel.
 func (c *checker) templates(def *accel.Definition) {
 	invented := accel.Runtime{
 		KernelVersion: "6.1.0-1-amd64", OperatingSystemMajor: "debian12", OperatingSystemMajorMinor: "debian12",
@@ -378,7 +378,7 @@ func (c *checker) templates(def *accel.Definition) {
 	})
 }
 
-// templateFault says what is wrong with a template without the words of the library around it.
+// templateFault says what is wrong with a template, without the text that the library adds around it.
 func templateFault(err error) string {
 	text := err.Error()
 	m := regexp.MustCompile(`can't evaluate field (\w+)`).FindStringSubmatch(text)
@@ -392,7 +392,7 @@ func templateFault(err error) string {
 	return fmt.Sprintf("no variable .%s (there are: %s)", m[1], strings.Join(names, " "))
 }
 
-// steps looks at the definition's own steps.
+// steps checks the definition's own steps.
 func (c *checker) steps(def *accel.Definition) {
 	states := []string{
 		string(accel.DriverContainer), string(accel.RuntimeEnablement), string(accel.DevicePlugin),
@@ -482,7 +482,7 @@ func (c *checker) argv(field string, argv []string) {
 	}
 }
 
-// set counts the texts that are not empty.
+// set counts the strings that are not empty.
 func set(texts ...string) int {
 	n := 0
 	for _, t := range texts {

@@ -43,7 +43,7 @@ func Definitions() (map[string]*accel.Definition, *accel.Problem) {
 }
 
 // Load adds the *.yaml files of dir to defs; a file with the kind of a built-in definition replaces it. Files that
-// cannot be used are reported and left out; the others stay in force.
+// cannot be used are reported and left out; the other definitions stay in effect.
 func Load(dir fs.FS, defs map[string]*accel.Definition) []*accel.Problem {
 	entries, err := fs.ReadDir(dir, ".")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,7 +77,7 @@ func Load(dir fs.FS, defs map[string]*accel.Definition) []*accel.Problem {
 	return append(problems, together(defs)...)
 }
 
-// together says what is wrong between definitions, and takes those out that cannot be used because of it.
+// together reports conflicts between definitions, and removes the definitions that are unusable because of them.
 func together(defs map[string]*accel.Definition) []*accel.Problem {
 	var problems []*accel.Problem
 	for {
@@ -93,7 +93,7 @@ func together(defs map[string]*accel.Definition) []*accel.Problem {
 	}
 }
 
-// Parse reads and validates one definition; name is for messages.
+// Parse reads and validates one definition; name is for error messages.
 func Parse(name string, data []byte) (*accel.Definition, *accel.Problem) {
 	def, faults := Read(data)
 	if len(faults) == 0 {
