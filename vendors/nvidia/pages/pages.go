@@ -1,5 +1,5 @@
-// Package pages holds the metric names that dashboards and alerts for NVIDIA's own exporters ask for, as data: the
-// names, units and labels of theirs, the numbers of acceld. It may import nothing of acceld but the vocabulary.
+// Package pages holds, as data, the metric names that dashboards and alerts for NVIDIA's own exporters query:
+// NVIDIA's names, units and labels with acceld's numbers. It may import nothing of acceld but the vocabulary.
 package pages
 
 import "github.com/acceld/acceld/accel"
@@ -11,10 +11,10 @@ const (
 	mebi    = 1.0 / (1 << 20)
 )
 
-// Exporter is the page of dcgm-exporter. Names, units and labels are those of its etc/default-counters.csv and of its
-// internal/pkg/rendermetrics, read 2026-05; both spellings of the host's label, which changed then. What is a counter
-// there and not in truth is a gauge here too. Rows whose reading no definition has are left out by the exporter, not
-// shown as 0.
+// Exporter returns the page of dcgm-exporter. Names, units and labels follow its etc/default-counters.csv and its
+// internal/pkg/rendermetrics, read 2026-05, with both spellings of the host's label, which changed at that time. A
+// metric that dcgm-exporter calls a counter although it is not one is a gauge here. If no definition has a row's
+// reading, the exporter leaves the row out instead of showing 0.
 func Exporter() accel.MetricPage {
 	return accel.MetricPage{
 		Name: "dcgm", Title: "dcgm-exporter",
@@ -58,7 +58,7 @@ func Exporter() accel.MetricPage {
 	}
 }
 
-// Operator is the page of the GPU Operator's node-status-exporter: validator/metrics.go there, read 2026-05.
+// Operator returns the page of the GPU Operator's node-status-exporter: its validator/metrics.go, read 2026-05.
 func Operator() accel.MetricPage {
 	return accel.MetricPage{
 		Name: "gpu-operator", Title: "the GPU Operator's node-status-exporter",

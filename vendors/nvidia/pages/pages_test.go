@@ -7,8 +7,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestWhatDashboardsAsk: the names and labels of dcgm-exporter's own dashboard (12239), of OpenShift's console plugin,
-// and of the schedulers and autoscalers that a fake of the GPU Operator is enough for; the alerts of the GPU Operator.
+// TestWhatDashboardsAsk checks the names and labels of dcgm-exporter's own dashboard (12239), of OpenShift's console
+// plugin, of the schedulers and autoscalers that work with a fake GPU Operator, and of the GPU Operator's alerts.
 func TestWhatDashboardsAsk(t *testing.T) {
 	for _, c := range []struct {
 		page          accel.MetricPage
@@ -50,7 +50,7 @@ func TestWhatDashboardsAsk(t *testing.T) {
 	}
 }
 
-// TestRows: each name once, and each row with exactly one source.
+// TestRows: each name occurs once, and each row has exactly one source.
 func TestRows(t *testing.T) {
 	for _, p := range []accel.MetricPage{Exporter(), Operator()} {
 		seen := map[string]bool{}
