@@ -251,7 +251,7 @@ func firstOr(args []any, is bool) (any, error) {
 	return args[len(args)-1], nil
 }
 
-// compared orders two strings or two numbers.
+// compared orders two strings or two numbers. For two booleans it only says whether they are equal.
 func compared(a, b any) (int, error) {
 	switch x := a.(type) {
 	case string:
