@@ -129,6 +129,9 @@ func (f *filling) command(c *parse.CommandNode, dot any, piped []any) (any, erro
 		if err != nil {
 			return nil, err
 		}
+		if name.Ident == "and" && !truthful(v) || name.Ident == "or" && truthful(v) {
+			return v, nil // as in text/template, the other arguments are not evaluated
+		}
 		args = append(args, v)
 	}
 	v, err := templateFunctions()[name.Ident](append(args, piped...))
@@ -187,12 +190,21 @@ func templateFunctions() map[string]func([]any) (any, error) {
 			if len(args) != 2 {
 				return nil, fmt.Errorf("%d arguments, want 2", len(args))
 			}
+			if _, ok := args[0].(bool); ok {
+				return nil, errors.New("invalid type for comparison")
+			}
 			c, err := compared(args[0], args[1])
 			return holds(c), err
 		}
 	}
 	return map[string]func([]any) (any, error){
-		"ne": order(func(c int) bool { return c != 0 }),
+		"ne": func(args []any) (any, error) {
+			if len(args) != 2 {
+				return nil, fmt.Errorf("%d arguments, want 2", len(args))
+			}
+			c, err := compared(args[0], args[1])
+			return c != 0, err
+		},
 		"lt": order(func(c int) bool { return c < 0 }), "le": order(func(c int) bool { return c <= 0 }),
 		"gt": order(func(c int) bool { return c > 0 }), "ge": order(func(c int) bool { return c >= 0 }),
 		"eq": func(args []any) (any, error) { // true if the first equals any of the others

@@ -27,11 +27,13 @@ func TestFillLike(t *testing.T) {
 		`{{printf "%s-%5s|" .DriverVersion .HardwareResource}}`, `{{print "a" "b" 3}}`,
 		`{{.DriverVersion | printf "v%s"}}`, `{{len .DriverVersion}}`, `{{if lt .DriverVersion "2"}}a{{end}}`,
 		`{{if gt (len .DriverVersion) 2}}long{{end}}`, `{{if le 2 2}}a{{end}}{{if ge 1 2}}b{{end}}`,
+		`{{or .DriverVersion (eq 1 .DriverVersion)}}`, `{{and .ClusterVersion (eq 1 .DriverVersion)}}`,
+		`{{ne true false}}`, `{{eq true true}}`,
 		"a {{- .DriverVersion -}} b", "{{true}}", `{{"quoted"}}`, "{{`raw`}}",
 		// refused
 		"{{.Nonsense}}", "{{.DriverVersion.More}}", "{{", "{{nothing .DriverVersion}}", "{{if}}a{{end}}",
 		`{{eq .DriverVersion}}`, `{{eq 1 .DriverVersion}}`, `{{printf}}`, `{{.DriverVersion "x"}}`, `{{not}}`,
-		`{{lt 1}}`, "{{with .DriverVersion}}{{.KernelVersion}}{{end}}",
+		`{{lt 1}}`, `{{lt true false}}`, `{{ge false .DriverVersion}}`, `{{ne true 1}}`, "{{with .DriverVersion}}{{.KernelVersion}}{{end}}",
 	} {
 		var want strings.Builder
 		peer, wantErr := template.New("field").Option("missingkey=error").Parse(text)

@@ -29,8 +29,9 @@ func (r *Steps) Run(ctx context.Context, def *accel.Definition, facts accel.Fact
 	if problem != nil {
 		return problem
 	}
-	for _, s := range expanded.Steps[state].At(moment) {
-		if !holds(s.When) {
+	asked := def.Steps[state].At(moment)
+	for i, s := range expanded.Steps[state].At(moment) {
+		if asked[i].When != "" && !holds(s.When) {
 			continue
 		}
 		started := r.now()
@@ -45,9 +46,6 @@ func (r *Steps) Run(ctx context.Context, def *accel.Definition, facts accel.Fact
 
 // holds reports whether a filled condition is true: it is none of the values for no.
 func holds(when string) bool {
-	if when == "" {
-		return true
-	}
 	return !slices.Contains([]string{"", "false", "0", "no"}, strings.TrimSpace(when))
 }
 

@@ -70,6 +70,20 @@ func TestSteps(t *testing.T) {
 			},
 			"",
 		},
+		{
+			accel.CustomStep{
+				Run:  &accel.RunStep{Argv: []string{"no-such-program"}},
+				When: `{{if eq .OperatingSystemMajor "rhel9"}}yes{{end}}`,
+			},
+			"",
+		},
+		{
+			accel.CustomStep{
+				Run:  &accel.RunStep{Argv: []string{"no-such-program"}},
+				When: `{{if eq .OperatingSystemMajor "debian12"}}yes{{end}}`,
+			},
+			`cannot find program "no-such-program"`,
+		},
 	} {
 		c.step.Name, c.step.Timeout = "it", "20ms"
 		problem := d.Run(t.Context(), withSteps(c.step), accel.Facts{OS: accel.OS{ID: "debian", VersionID: "12"}}, accs,
