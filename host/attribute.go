@@ -15,19 +15,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AttributeLimit is the most that is read from an attribute file: sixteen times what sysfs shows of one (a page), and
-// enough for every file of procfs and etc that holds a setting. A longer file is not an attribute.
+// AttributeLimit is the largest attribute file that is read, in bytes. It is sixteen times what sysfs shows of one (a
+// page), and enough for every settings file in procfs and /etc. A longer file is not an attribute.
 const AttributeLimit = 64 << 10
 
-// errTooLong and errNotRegular are what is wrong with a file that cannot be an attribute.
+// errTooLong and errNotRegular say why a file cannot be an attribute.
 var (
 	errTooLong    = errors.New("longer than an attribute can be")
 	errNotRegular = errors.New("not a regular file")
 )
 
-// open opens name inside the root. It never blocks: a FIFO opens at once. With another root than "/" the kernel
-// resolves links inside the root (openat2, Linux 5.6); an older kernel, or a seccomp filter that does not know the
-// call, gets the same by resolving in user space, which is enough where only root can change the tree meanwhile.
+// open opens name inside the root. It never blocks: a FIFO opens at once. If the root is not "/", the kernel resolves
+// links inside the root (openat2, Linux 5.6). On an older kernel, or under a seccomp filter that does not know the
+// call, links are resolved in user space. That is safe enough if only root can change the tree meanwhile.
 func (h *Host) open(name string, flags int) (int, error) {
 	flags |= unix.O_CLOEXEC
 	if flags&unix.O_PATH == 0 { // openat2 refuses the combination
@@ -38,8 +38,8 @@ func (h *Host) open(name string, flags int) (int, error) {
 		return openPath(clean, flags, name)
 	}
 	how := unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
-	defer runtime.KeepAlive(h) // and with it the descriptor of the root
-	for range 8 {              // EAGAIN: a rename somewhere raced with "..", see openat2(2)
+	defer runtime.KeepAlive(h) // keeps the descriptor of the root open
+	for range 8 {              // EAGAIN: a concurrent rename raced with ".."; see openat2(2)
 		fd, err := unix.Openat2(int(h.dir.Fd()), clean, &how)
 		switch {
 		case err == nil:
@@ -76,7 +76,7 @@ func openPath(p string, flags int, name string) (int, error) {
 	}
 }
 
-// openFile is open with an os.File.
+// openFile is open, but returns an os.File.
 func (h *Host) openFile(name string, flags int) (*os.File, error) {
 	fd, err := h.open(name, flags)
 	if err != nil {
@@ -85,8 +85,8 @@ func (h *Host) openFile(name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), filepath.Join(h.root, name)), nil
 }
 
-// ReadAttribute reads the attribute file name and trims white space and NUL bytes around it. It never blocks and reads
-// at most [AttributeLimit] bytes; it fails for anything but a regular file and for a longer one.
+// ReadAttribute reads the attribute file name and trims surrounding white space and NUL bytes. It never blocks and
+// reads at most [AttributeLimit] bytes. It fails if the file is longer or not a regular file.
 func (h *Host) ReadAttribute(name string) (string, error) {
 	b, err := h.readBounded(name)
 	return trimAttribute(b), err
@@ -104,8 +104,8 @@ func (h *Host) readBounded(name string) ([]byte, error) {
 	return readClose(fd, name, small[:])
 }
 
-// Dir is an open directory of the machine, for reading many attributes at the price of one path. It is not safe for
-// concurrent use.
+// Dir is an open directory of the machine. It reads many attributes while resolving the path only once. It is not safe
+// for concurrent use.
 type Dir struct {
 	h    *Host
 	name string
@@ -113,7 +113,7 @@ type Dir struct {
 	buf  [512]byte
 }
 
-// OpenDir opens the directory name. The caller closes it.
+// OpenDir opens the directory name. The caller must close it.
 func (h *Host) OpenDir(name string) (*Dir, error) {
 	fd, err := h.open(name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -133,7 +133,7 @@ func (d *Dir) Sub(element string) (*Dir, error) {
 	return d.h.OpenDir(path.Join(d.name, element))
 }
 
-// Name is the directory's path as the machine sees it.
+// Name returns the directory's path as the machine sees it.
 func (d *Dir) Name() string { return d.name }
 
 // Close closes the directory.
@@ -152,15 +152,15 @@ func (d *Dir) Read(file string) (string, error) {
 			err = relabel(err, path.Join(d.name, file))
 		}
 		return trimAttribute(b), err
-	case unix.ENOENT: // most often asked for and not there: no joined name, no allocation
+	case unix.ENOENT: // the common case: no joined name, no allocation
 		return "", unix.ENOENT
-	case unix.ELOOP, unix.EINTR: // a link: sysfs has none here, a copy may
+	case unix.ELOOP, unix.EINTR: // a link: sysfs has none here, but a copy may
 		return d.h.ReadAttribute(path.Join(d.name, file))
 	}
 	return "", &fs.PathError{Op: "open", Path: path.Join(d.name, file), Err: err}
 }
 
-// Readlink returns the text of the link file in the directory, empty when it is none.
+// Readlink returns the target of the link file in the directory, or "" if it is not a link.
 func (d *Dir) Readlink(file string) string {
 	var buf [512]byte
 	n, err := unix.Readlinkat(d.fd, file, buf[:])
@@ -194,7 +194,8 @@ func (d *Dir) Names() ([]string, error) {
 	return names, nil
 }
 
-// readClose reads a regular file to its end, at most AttributeLimit bytes, and closes it. The answer may share buf.
+// readClose reads a regular file to its end, at most AttributeLimit bytes, and closes it. The result may share memory
+// with buf.
 func readClose(fd int, name string, buf []byte) ([]byte, error) {
 	defer unix.Close(fd)
 	fail := func(op string, err error) ([]byte, error) { return nil, &fs.PathError{Op: op, Path: name, Err: err} }
@@ -218,7 +219,7 @@ func readClose(fd int, name string, buf []byte) ([]byte, error) {
 			return fail("read", err)
 		}
 		got += n
-		// A file with a size (sysfs says one page, a copy says the truth) ends with a short read; procfs says 0.
+		// A file with a size (a page in sysfs, the real size in a copy) ends with a short read; procfs reports size 0.
 		if n == 0 || st.Size > 0 && got < len(buf) {
 			return buf[:got], nil
 		}
@@ -246,7 +247,7 @@ func (h *Host) readAll(name string) ([]byte, error) {
 	if err != nil {
 		return nil, relabel(err, name)
 	}
-	if !st.Mode().IsRegular() && !st.IsDir() { // reading a directory fails by itself, with its own error number
+	if !st.Mode().IsRegular() && !st.IsDir() { // reading a directory fails on its own, with its own errno
 		return nil, &fs.PathError{Op: "read", Path: name, Err: errNotRegular}
 	}
 	return appendAll(make([]byte, 0, min(st.Size(), 64<<20)+1), f, name)

@@ -13,16 +13,16 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Attributes reads attributes of one PCI function, or of a part of it, at one moment: however many rows of a definition
-// ask for something, a directory is listed once and a file is read once. It is not safe for concurrent use.
+// Attributes reads attributes of one PCI function, or of a part of it, as of one moment: a directory is listed once
+// and a file is read once, however many rows of a definition need it. It is not safe for concurrent use.
 type Attributes struct {
 	h            *Host
 	dir, address string
-	listed       map[string][]string // by directory; nil in one that is asked once
+	listed       map[string][]string // by directory; nil in a reader for a single read
 	answers      map[string]Answer   // by file
 }
 
-// Answer is what the attribute file Name says.
+// Answer is the content of the attribute file Name, or the error of reading it.
 type Answer struct {
 	Name, Text string
 	Err        error
@@ -36,29 +36,31 @@ func (h *Host) Attributes(address string) *Attributes {
 	}
 }
 
-// DeviceAttribute reads an attribute of the PCI function at address, as accel.HealthSource.File describes it: relative
-// to the function's directory or absolute, perhaps a pattern, perhaps one line of it, perhaps one of several.
+// DeviceAttribute reads an attribute of the PCI function at address. The form of file is that of
+// accel.HealthSource.File: a path relative to the function's directory or absolute, optionally a pattern, one line of
+// the file, or several alternatives.
 func (h *Host) DeviceAttribute(address, file string) (string, error) {
 	return h.AttributeAt(path.Join(pciDevices, address), address, file)
 }
 
-// AttributeAt is [Host.DeviceAttribute] for a part of the function, in which a relative file is relative to dir.
+// AttributeAt is [Host.DeviceAttribute] for a part of the function: a relative file is relative to dir.
 func (h *Host) AttributeAt(dir, address, file string) (string, error) {
 	return (&Attributes{h: h, dir: dir, address: address}).Read(file)
 }
 
-// Read is [Host.DeviceAttribute]. Where nothing is there, the error is fs.ErrNotExist.
+// Read is [Host.DeviceAttribute]. If no file exists, the error is fs.ErrNotExist.
 func (a *Attributes) Read(file string) (string, error) {
 	first := a.alternative(file, 1)[0]
 	return first.Text, first.Err
 }
 
-// All is Read for every file that a pattern matches, in the order in which people count; at least one answer.
+// All is Read for every file that a pattern matches, in natural order ("9" before "10"). It returns at least one
+// answer.
 func (a *Attributes) All(file string) []Answer { return a.alternative(file, -1) }
 
-// alternative returns the answers of the first of several files that is there and has something to say, also when it
-// cannot be read just now: another file may say another thing. When none has, they are those of the first one that is
-// there.
+// alternative returns the answers of the first alternative that exists and has a value. A file that exists but cannot
+// be read just now also counts: the next alternative might mean something else. If no alternative has a value,
+// alternative returns the answers of the first one that exists.
 func (a *Attributes) alternative(file string, most int) []Answer {
 	var best []Answer
 	for _, one := range accel.Alternatives(file) {
@@ -74,12 +76,13 @@ func (a *Attributes) alternative(file string, most int) []Answer {
 	return best
 }
 
-// silent reports whether an attribute that is there has nothing to say on this device.
+// silent reports whether the attribute exists but has no value on this device.
 func (a Answer) silent() bool {
 	return a.Err == nil && a.Text == "" || errors.Is(a.Err, unix.EOPNOTSUPP) || errors.Is(a.Err, unix.ENODATA)
 }
 
-// read returns the answers of up to most files that are there; one that says so when none is. Most is -1 for all.
+// read returns the answers of up to most existing files (-1 for all). If none exists, it returns one answer that says
+// so.
 func (a *Attributes) read(file string, most int) []Answer {
 	name, key, line := strings.Cut(accel.DeviceText(file, a.address, -1), "#")
 	var found []Answer
@@ -102,7 +105,7 @@ func (a *Attributes) read(file string, most int) []Answer {
 	return found
 }
 
-// lineOf returns what stands in a line after the word that it begins with.
+// lineOf returns the rest of the line that begins with the word key.
 func lineOf(name, text, key string) (string, error) {
 	for l := range strings.SplitSeq(text, "\n") {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(l), key); ok &&
@@ -120,7 +123,7 @@ func (a *Attributes) path(file string) string {
 	return path.Join(a.dir, file)
 }
 
-// match returns the paths that a pattern can mean; whether they are there shows when they are read.
+// match returns the paths that a pattern can mean. Whether they exist shows when they are read.
 func (a *Attributes) match(file string) []string {
 	const special = `*?[\`
 	if !strings.ContainsAny(file, special) {
@@ -149,7 +152,7 @@ func (a *Attributes) match(file string) []string {
 	return names
 }
 
-// list returns what is in a directory; nothing when it cannot be read.
+// list returns the names in a directory, or none if it cannot be read.
 func (a *Attributes) list(dir string) []string {
 	if names, known := a.listed[dir]; known {
 		return names

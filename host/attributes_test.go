@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestAlternatives: the first file that is there and says something; of a pattern the first as people count.
+// TestAlternatives: the first file that exists and has a value wins; of a pattern's matches, the first in natural
+// order.
 func TestAlternatives(t *testing.T) {
 	m := deviceMachine(t)
 	for file, text := range map[string]string{
@@ -27,7 +28,7 @@ func TestAlternatives(t *testing.T) {
 		"counts#ce|counts#ue":                   "2",
 		"hwmon/hwmon*/power1_average|none|uuid": "U1",
 	} {
-		for range 2 { // alone, and from what was read before
+		for range 2 { // uncached, then cached
 			if got, err := m.Host.DeviceAttribute(address, file); got != want || err != nil {
 				t.Errorf("%s: got %q, %v, want %q", file, got, err, want)
 			}
@@ -65,7 +66,7 @@ func TestAlternatives(t *testing.T) {
 	}
 }
 
-// TestAttributesAreOfOneMoment: what was read once is not read again, and another reader reads again.
+// TestAttributesAreOfOneMoment: a file is read once per reader; a second reader reads it again.
 func TestAttributesAreOfOneMoment(t *testing.T) {
 	m := deviceMachine(t)
 	m.SetAttribute(address, "counts", "ue: 1\nce: 2")

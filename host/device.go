@@ -20,24 +20,24 @@ import (
 // pciDevices has one directory for each PCI function (Documentation/ABI/testing/sysfs-bus-pci).
 const pciDevices = "/sys/bus/pci/devices"
 
-// Node is a device node that sysfs or a definition speaks of, whether or not /dev has it.
+// Node is a device node that sysfs or a definition describes, whether or not it exists in /dev.
 type Node struct {
 	accel.DeviceNode
-	// Mode is what its driver asks for. Without a word the kernel makes a node for root alone
-	// (drivers/base/devtmpfs.c).
+	// Mode is the mode that the driver requests. If the driver requests none, the kernel creates the node for root
+	// alone (drivers/base/devtmpfs.c).
 	Mode fs.FileMode
-	// Made tells a node of an accel.MadeNode from one of sysfs.
+	// Made is true for a node of an accel.MadeNode, false for one from sysfs.
 	Made bool
 }
 
 // DeviceNodes finds the nodes of the PCI function at address that sources describe, ordered by path. missing names
-// what the sources that are not optional did not find.
+// what the mandatory sources did not find.
 func (h *Host) DeviceNodes(address string, sources []accel.NodeSource) (nodes []Node, missing []string) {
 	return h.NodesAt(path.Join(pciDevices, address), address, sources)
 }
 
-// NodesAt is [Host.DeviceNodes] for a part of the function, in which what is relative is relative to base: a directory,
-// or a device node below /dev, which the glob "." means.
+// NodesAt is [Host.DeviceNodes] for a part of the function. Relative names are relative to base: a directory, or a
+// device node below /dev, which the glob "." selects.
 func (h *Host) NodesAt(base, address string, sources []accel.NodeSource) (nodes []Node, missing []string) {
 	for _, s := range sources {
 		found, absent := h.sourceNodes(base, address, s)
@@ -84,7 +84,7 @@ func (h *Host) sourceNodes(base, address string, s accel.NodeSource) (nodes []No
 	return nodes, missing
 }
 
-// endNumber is the decimal number that ends a name, -1 when none does.
+// endNumber returns the decimal number at the end of a name, or -1 if there is none.
 func endNumber(name string) int {
 	n, err := strconv.Atoi(name[len(strings.TrimRight(name, "0123456789")):])
 	if err != nil {
@@ -93,7 +93,7 @@ func endNumber(name string) int {
 	return n
 }
 
-// nodeOf returns the device node at a path: one in /dev itself, or what a directory of sysfs speaks of.
+// nodeOf returns the device node at a path: a node in /dev itself, or the one that a sysfs directory describes.
 func (h *Host) nodeOf(name string) (Node, error) {
 	if !strings.HasPrefix(name, "/dev/") {
 		return h.sysfsNode(name)
@@ -110,8 +110,8 @@ func (h *Host) nodeOf(name string) (Node, error) {
 	return Node{DeviceNode: n, Mode: info.Mode().Perm()}, nil
 }
 
-// sysfsNode reads one device directory: "dev" is "major:minor", and "uevent" has DEVNAME, the path below /dev, and
-// DEVMODE where the driver asks for a mode.
+// sysfsNode reads one device directory. "dev" holds "major:minor". "uevent" holds DEVNAME, the path below /dev, and
+// DEVMODE if the driver requests a mode.
 func (h *Host) sysfsNode(dir string) (Node, error) {
 	dev, err := h.ReadAttribute(path.Join(dir, "dev"))
 	if err != nil {
@@ -147,16 +147,16 @@ func (h *Host) sysfsNode(dir string) (Node, error) {
 	return n, nil
 }
 
-// printable reports whether s is text that a path may be made of.
+// printable reports whether s can be part of a path.
 func printable(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		return !unicode.IsPrint(r) || r == unicode.ReplacementChar
 	})
 }
 
-// MadeNodes resolves nodes that are not in sysfs: the majors through /proc/devices, a minor through an attribute of
-// the function at address, which may be empty for nodes that devices share. Rows whose module is not live are left
-// out; missing names those whose numbers are not there.
+// MadeNodes resolves nodes that are not in sysfs. Majors come from /proc/devices, minors from an attribute of the
+// function at address; address may be empty for nodes that devices share. Rows whose module is not live are left out;
+// missing names the rows whose numbers were not found.
 func (h *Host) MadeNodes(address string, rows []accel.MadeNode) (nodes []Node, missing []string) {
 	return h.madeNodes(path.Join(pciDevices, address), address, rows)
 }
@@ -191,7 +191,7 @@ func (h *Host) madeNodes(base, address string, rows []accel.MadeNode) (nodes []N
 		if row.Mode != "" {
 			var err error
 			if mode, err = strconv.ParseUint(row.Mode, 8, 32); err != nil {
-				mode = 0o600 // a definition that was not validated: for root alone
+				mode = 0o600 // the definition was not validated: root only
 			}
 		}
 		n := accel.DeviceNode{Path: accel.DeviceText(row.Path, address, int(minor)), Major: major, Minor: uint32(minor)}
@@ -207,7 +207,7 @@ func parseMinor(text string, err error) (uint64, error) {
 	return strconv.ParseUint(text, 10, 20) // MINORBITS, include/linux/kdev_t.h
 }
 
-// characterMajors reads the first half of /proc/devices, "Character devices:", by name.
+// characterMajors reads the character devices, the first half of /proc/devices, and returns their majors by name.
 func (h *Host) characterMajors() map[string]uint32 {
 	out := map[string]uint32{}
 	text, err := h.ReadAttribute("/proc/devices")
@@ -223,7 +223,7 @@ func (h *Host) characterMajors() map[string]uint32 {
 			continue
 		}
 		if major, err := strconv.ParseUint(fields[0], 10, 12); err == nil {
-			if _, again := out[fields[1]]; !again { // "misc" and others may have several: the first is the driver's
+			if _, again := out[fields[1]]; !again { // a name may occur more than once: the first is the driver's
 				out[fields[1]] = uint32(major)
 			}
 		}

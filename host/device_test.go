@@ -117,7 +117,7 @@ func TestDeviceAttribute(t *testing.T) {
 		"/proc/driver/gpu/{{.Address}}/information#Model":        "A Model",
 		"/proc/driver/gpu/{{.Address}}/information#Device Minor": "3",
 		"/sys/class/accel/fooctl7/dev":                           "261:107",
-		"ras/umc_err_count#u":                                    "", // a word, not its beginning
+		"ras/umc_err_count#u":                                    "", // a whole word, not its prefix
 		"hwmon/hwmon*/temp9_input":                               "",
 	} {
 		got, err := m.Host.DeviceAttribute(address, file)
@@ -127,7 +127,8 @@ func TestDeviceAttribute(t *testing.T) {
 	}
 }
 
-// TestLibrary finds what the loader would: by its cache, for the machine's processor, links resolved inside the root.
+// TestLibrary finds what the loader would: through its cache, for the machine's processor, with links resolved inside
+// the root.
 func TestLibrary(t *testing.T) {
 	m := hosttest.New(t)
 	elf := func(class, machine byte) string {

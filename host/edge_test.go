@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestFailedWriteLeavesNothing: what could not take its place is gone again.
+// TestFailedWriteLeavesNothing: a temporary file that could not be renamed is removed.
 func TestFailedWriteLeavesNothing(t *testing.T) {
 	root := t.TempDir()
 	h, err := New(root)
@@ -25,7 +25,7 @@ func TestFailedWriteLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestCopyIsNotLive: a copy of this machine has its boot ID too, and is not the machine.
+// TestCopyIsNotLive: a copy of this machine has its boot ID too, but is not the machine.
 func TestCopyIsNotLive(t *testing.T) {
 	const bootID = "/proc/sys/kernel/random/boot_id"
 	id, err := os.ReadFile(bootID)
@@ -51,7 +51,7 @@ func TestCopyIsNotLive(t *testing.T) {
 	}
 }
 
-// still is a control group that takes no process, or one that does not limit memory.
+// still is a control group that accepts no process, or that does not limit memory.
 type still struct {
 	err  error
 	path string
@@ -61,7 +61,7 @@ func (s still) add(context.Context, int) error { return s.err }
 func (s still) dir() string                    { return s.path }
 func (still) end() error                       { return nil }
 
-// TestAdmit: each program has a limit of its own where no control group limits all of them together.
+// TestAdmit: each program has its own limit if no control group limits all of them together.
 func TestAdmit(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{"limits/memory.max": "1073741824\n", "none/memory.max": "max\n"} {

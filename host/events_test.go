@@ -83,7 +83,7 @@ func TestUeventsEndWithTheirContext(t *testing.T) {
 	}
 }
 
-// The kernel sends an event when a process asks through sysfs; needs the right to write there.
+// The kernel sends an event when a process requests one through sysfs. The test needs permission to write there.
 func TestUeventsFromTheKernel(t *testing.T) {
 	h, err := New("/")
 	must(t, err)

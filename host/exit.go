@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AwaitExit returns when one of the processes has ended, or with the error of ctx. One that is not there has ended.
-// Without a process it waits for ctx.
+// AwaitExit returns when one of the processes has exited, or with ctx's error. A process that does not exist has
+// exited. Without any process it waits for ctx.
 func (h *Host) AwaitExit(ctx context.Context, pids []int) error {
 	var fds []unix.PollFd
 	defer func() {
@@ -35,12 +35,12 @@ func (h *Host) AwaitExit(ctx context.Context, pids []int) error {
 	fds = append(fds, unix.PollFd{Fd: int32(wake), Events: unix.POLLIN})
 	told := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		_, _ = unix.Write(wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // an eventfd takes eight bytes, always
+		_, _ = unix.Write(wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // a write to an eventfd always has eight bytes
 		close(told)
 	})
 	defer func() {
 		if !stop() {
-			<-told // it must not write to a descriptor that was closed and given out again
+			<-told // it must not write to a descriptor that was closed and reused
 		}
 	}()
 	for {

@@ -28,7 +28,7 @@ type Holder struct {
 	Container string
 }
 
-// String is for people: `python3 (pid 4242, pod 0b8…)`.
+// String returns a text for people: `python3 (pid 4242, pod 0b8…)`.
 func (o Holder) String() string {
 	s := fmt.Sprintf("%s (pid %d", o.Comm, o.PID)
 	switch {
@@ -40,9 +40,9 @@ func (o Holder) String() string {
 	return s + ")"
 }
 
-// Holders returns the processes that have one of the nodes open or mapped, in the order of their ids. Nodes are known
-// by their device number, under whatever name a container has them, and by their path. Processes that end during the
-// search, or that may not be looked at, are left out.
+// Holders returns the processes that have one of the nodes open or mapped, ordered by PID. Nodes are matched by device
+// number, whatever their name inside a container, and by path. Processes that exit during the search, or that may not
+// be inspected, are left out.
 func (h *Host) Holders(nodes []accel.DeviceNode) []Holder {
 	entries, err := h.ReadDir("/proc")
 	if err != nil || len(nodes) == 0 {
@@ -71,7 +71,7 @@ func (h *Host) Holders(nodes []accel.DeviceNode) []Holder {
 	return holders
 }
 
-// opened returns the first of nodes that the process has a descriptor of.
+// opened returns the first of nodes that the process has open, or "".
 func (h *Host) opened(pid int, nodes []accel.DeviceNode, live bool) string {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	fds, err := h.ReadDir(dir)
@@ -88,8 +88,8 @@ func (h *Host) opened(pid int, nodes []accel.DeviceNode, live bool) string {
 				return n.Path
 			}
 		}
-		// The text is a path in the process's own mount namespace; only the kernel's own resolution of the link is
-		// sure.
+		// The text is a path in the process's own mount namespace, so only the kernel's resolution of the link is
+		// reliable.
 		if !live || !strings.HasPrefix(text, "/dev/") {
 			continue
 		}
@@ -107,7 +107,7 @@ func (h *Host) opened(pid int, nodes []accel.DeviceNode, live bool) string {
 	return ""
 }
 
-// mapped returns the first of nodes that the process has mapped: a mapping outlives its descriptor.
+// mapped returns the first of nodes that the process has mapped, or "". A mapping outlives its descriptor.
 func (h *Host) mapped(pid int, nodes []accel.DeviceNode) string {
 	f, err := h.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -129,7 +129,7 @@ func closeQuietly(f *os.File) { _ = f.Close() } // only for files that were read
 // podOf finds the pod's UID and the container's id in the text of /proc/<pid>/cgroup. The kubelet's two cgroup
 // drivers write "/kubepods/burstable/pod<uid>/<id>" and "…-pod<uid with _>.slice/crio-<id>.scope".
 func podOf(cgroup string) (pod, container string) {
-	// A pod that the kubelet read from a file has 32 digits for a UID.
+	// The UID of a static pod, which the kubelet reads from a file, is 32 digits without dashes.
 	m := regexp.MustCompile(
 		`pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})`).FindStringSubmatch(cgroup)
 	if m != nil {

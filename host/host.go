@@ -20,15 +20,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is a machine seen through a root directory: "/" for the machine itself, "/host" in a container that has the
-// machine's root there, or any directory with a copy of a machine. Paths given to its methods are absolute paths as
-// the machine sees them; symbolic links, also absolute ones, are resolved inside the root and never leave it.
+// Host is a machine seen through a root directory: "/" for the machine itself, "/host" in a container that mounts the
+// machine's root there, or any directory with a copy of a machine. Its methods take absolute paths as the machine sees
+// them. Symbolic links, including absolute ones, are resolved inside the root and never leave it.
 type Host struct {
 	root string
-	dir  *os.File // the root, opened for resolving below it; closed with the Host by the garbage collector
+	dir  *os.File // the root, opened to resolve paths below it; the garbage collector closes it with the Host
 }
 
-// New returns the host under root. It fails when root is not a directory.
+// New returns the host under root. It fails if root is not a directory.
 func New(root string) (*Host, error) {
 	abs, err := filepath.Abs(root)
 	if err != nil {
@@ -51,8 +51,8 @@ func New(root string) (*Host, error) {
 // Root returns the root directory.
 func (h *Host) Root() string { return h.root }
 
-// Live reports whether the root is the running machine's own: "/" or a directory whose proc says so. Only a live host
-// may be changed by system calls.
+// Live reports whether the root is the running machine's own: either "/" or a directory whose proc belongs to this
+// kernel. Only a live host may be changed by system calls.
 func (h *Host) Live() bool {
 	if h.root == "/" {
 		return true
@@ -65,14 +65,13 @@ func (h *Host) Live() bool {
 	if err != nil || string(ours) != string(theirs) {
 		return false
 	}
-	// A copied file would have the same text; procfs is a mount of its own.
+	// A copied file would have the same text, but procfs is a mount of its own.
 	var st syscall.Statfs_t
 	const procMagic = 0x9fa0 // PROC_SUPER_MAGIC, linux/magic.h
 	return syscall.Statfs(filepath.Join(h.root, "proc"), &st) == nil && st.Type == procMagic
 }
 
-// Path resolves name inside the root and returns the path that this process can open. The last element is resolved
-// too.
+// Path resolves name inside the root, including its last element, and returns a path that this process can open.
 func (h *Host) Path(name string) (string, error) {
 	if h.root == "/" {
 		return path.Clean("/" + name), nil
@@ -93,18 +92,17 @@ func (h *Host) parent(name string) (string, error) {
 	return filepath.Join(dir, path.Base(name)), nil
 }
 
-// ReadFile reads the whole file name, which must be a regular one. For what may be hostile or is small by nature use
-// [Host.ReadAttribute], which is bounded.
+// ReadFile reads the whole file name, which must be a regular file. For untrusted files, and for files that are small
+// by nature, use [Host.ReadAttribute], which is bounded.
 func (h *Host) ReadFile(name string) ([]byte, error) { return h.readAll(name) }
 
-// ReadString reads the file name and trims white space and NUL bytes around it, as sysfs attributes are read. It is
-// [Host.ReadAttribute].
+// ReadString is [Host.ReadAttribute].
 func (h *Host) ReadString(name string) (string, error) { return h.ReadAttribute(name) }
 
 // Open opens the file name for reading. It never blocks, not even on a FIFO.
 func (h *Host) Open(name string) (*os.File, error) { return h.openFile(name, unix.O_RDONLY) }
 
-// Stat describes name, links resolved inside the root.
+// Stat describes name; links are resolved inside the root.
 func (h *Host) Stat(name string) (fs.FileInfo, error) {
 	if h.root == "/" {
 		st, err := os.Stat(path.Clean("/" + name))
@@ -119,7 +117,7 @@ func (h *Host) Stat(name string) (fs.FileInfo, error) {
 	return st, relabel(err, name)
 }
 
-// Exists reports whether name is there; false also when that cannot be known.
+// Exists reports whether name exists. It is false also if that cannot be determined.
 func (h *Host) Exists(name string) bool {
 	_, err := h.Stat(name)
 	return err == nil
@@ -131,7 +129,7 @@ func (h *Host) ReadDir(name string) ([]fs.DirEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The entries' Info goes through the file's name, so it must be the resolved one.
+	// Info of the entries uses the file's name, so the name must be the resolved one.
 	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
 	if err != nil {
 		real = filepath.Join(h.root, name)
@@ -143,7 +141,7 @@ func (h *Host) ReadDir(name string) ([]fs.DirEntry, error) {
 	return es, relabel(err, name)
 }
 
-// Readlink returns the text of the symbolic link name.
+// Readlink returns the target of the symbolic link name.
 func (h *Host) Readlink(name string) (string, error) {
 	p, err := h.parent(name)
 	if err != nil {
@@ -153,9 +151,8 @@ func (h *Host) Readlink(name string) (string, error) {
 	return s, relabel(err, name)
 }
 
-// Glob returns the names, as the machine sees them and sorted, that match pattern below the directory dir. Links in
-// dir are resolved; the pattern is matched one directory at a time and a link in the middle is followed inside the
-// root.
+// Glob returns the sorted names below the directory dir that match pattern, as the machine sees them. Links in dir are
+// resolved. The pattern is matched one directory at a time; a link in the middle is followed inside the root.
 func (h *Host) Glob(dir, pattern string) []string {
 	names := []string{path.Clean("/" + dir)}
 	for _, element := range strings.Split(path.Clean(pattern), "/") {
@@ -191,7 +188,7 @@ func (h *Host) WriteAttribute(name, text string) error {
 	return relabel(errors.Join(err, f.Close()), name)
 }
 
-// MkdirAll makes the directory name and its parents.
+// MkdirAll creates the directory name and its parents.
 func (h *Host) MkdirAll(name string, mode fs.FileMode) error {
 	p, err := h.Path(name)
 	if err != nil {
@@ -200,9 +197,10 @@ func (h *Host) MkdirAll(name string, mode fs.FileMode) error {
 	return relabel(os.MkdirAll(p, mode), name)
 }
 
-// WriteFile replaces name atomically: a temporary file in the same directory (libraries that watch CDI directories do
-// not see a file renamed in from another one), synced, renamed, the directory synced. A reader sees the old bytes or
-// the new ones. What a writer that was killed has left of the same file is removed.
+// WriteFile replaces name atomically. It writes and syncs a temporary file in the same directory, renames it and syncs
+// the directory. (Libraries that watch CDI directories do not see a file that is renamed into them from another
+// directory.) A reader sees either the old bytes or the new ones. Temporary files that a killed writer of the same
+// file left behind are removed.
 func (h *Host) WriteFile(name string, data []byte, mode fs.FileMode) error {
 	p, err := h.parent(name)
 	if err != nil {
@@ -219,13 +217,13 @@ func (h *Host) WriteFile(name string, data []byte, mode fs.FileMode) error {
 		err = os.Rename(f.Name(), p)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // the error that matters is the one before
+		_ = os.Remove(f.Name()) // the earlier error is the one that matters
 		return relabel(errors.Join(err, f.Close()), name)
 	}
 	return relabel(errors.Join(f.Close(), syncDir(dir)), name)
 }
 
-// Remove removes the file or empty directory name; a name that is not there is no error.
+// Remove removes the file or empty directory name. It is no error if name does not exist.
 func (h *Host) Remove(name string) error {
 	p, err := h.parent(name)
 	if err != nil {
@@ -237,7 +235,7 @@ func (h *Host) Remove(name string) error {
 	return nil
 }
 
-// RemoveAll removes the tree name.
+// RemoveAll removes name and everything below it.
 func (h *Host) RemoveAll(name string) error {
 	p, err := h.parent(name)
 	if err != nil {
@@ -246,7 +244,7 @@ func (h *Host) RemoveAll(name string) error {
 	return relabel(os.RemoveAll(p), name)
 }
 
-// Rename moves a file or directory inside the root and syncs the directory it arrives in.
+// Rename moves a file or directory inside the root and syncs the target's directory.
 func (h *Host) Rename(from, to string) error {
 	a, err := h.parent(from)
 	if err != nil {
@@ -262,8 +260,8 @@ func (h *Host) Rename(from, to string) error {
 	return relabel(syncDir(filepath.Dir(b)), to)
 }
 
-// Command prepares a program of the machine: with another root than "/" it runs inside that root, so that it sees the
-// machine's own libraries and paths. The environment is only what the caller sets, with a plain PATH.
+// Command prepares a program of the machine. If the root is not "/", the program runs inside it, so that it sees the
+// machine's own libraries and paths. The environment has a plain PATH and LC_ALL=C; the caller adds the rest.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
@@ -276,7 +274,7 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.C
 	return cmd
 }
 
-// LookPath finds a program of the machine in the directories of [Host.Command]'s PATH.
+// LookPath finds a program of the machine in the PATH of [Host.Command].
 func (h *Host) LookPath(name string) (string, error) {
 	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
 		p := path.Join(dir, name)
@@ -295,7 +293,7 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// relabel makes an error name the path as the machine sees it, not the one under the root.
+// relabel replaces the path in an error with name, the path as the machine sees it.
 func relabel(err error, name string) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

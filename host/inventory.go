@@ -15,17 +15,18 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Limits of what an inventory names.
+// Limits of an inventory.
 const (
 	inventoryText  = 128 // bytes of a name
 	inventoryParts = 1024
 )
 
-// Inventory reads what the running machine is made of: files of sysfs and procfs below the root, no program. With a
-// thousand processors that is ten thousand files, so it is not for a hot path; ctx ends the wait for it.
+// Inventory reads what hardware the running machine consists of. It reads files of sysfs and procfs below the root and
+// runs no program. With a thousand processors that is ten thousand files, so it is not for a hot path. When ctx ends,
+// Inventory returns and the reading goroutine stays behind.
 //
-// Jaypipes/ghw does it, which opens paths as they are. Below another root than that of the running machine a link could
-// lead out, and a FIFO hold it for ever, so that a copy of a machine has no inventory.
+// The work is done by jaypipes/ghw, which opens paths as they are. Below a root other than the running machine's, a
+// link could lead out of the root and a FIFO could block forever. So a copy of a machine has no inventory.
 func (h *Host) Inventory(ctx context.Context) (accel.Inventory, error) {
 	if !h.Live() {
 		return accel.Inventory{}, nil
@@ -49,13 +50,13 @@ func (h *Host) Inventory(ctx context.Context) (accel.Inventory, error) {
 
 func inventory(root string) (i accel.Inventory, err error) {
 	defer func() {
-		if r := recover(); r != nil { // it indexes what it reads without a look at its length
+		if r := recover(); r != nil { // ghw indexes into what it reads without checking its length
 			err = errors.Join(err, fmt.Errorf("cannot read what the host is made of: %v", r))
 		}
 	}()
 	options := []any{
 		ghw.WithChroot(root), ghw.WithDisableTools(), ghw.WithLogger(slog.New(slog.DiscardHandler)),
-		// Where sysfs does not tell the memory, ghw looks for a line about it in all of /var/log/syslog*.
+		// If sysfs does not report the memory, ghw searches all of /var/log/syslog* for a line about it.
 		ghw.WithPathOverrides(map[string]string{"/var": "/nonexistent"}),
 	}
 	if p, err := ghw.Product(options...); err == nil {
@@ -89,7 +90,7 @@ func inventory(root string) (i accel.Inventory, err error) {
 	return i, err
 }
 
-// nodes reads the NUMA nodes; err is that of what was read before.
+// nodes reads the NUMA nodes. err is the error of the earlier reads and is passed on.
 func nodes(options []any, err error) ([]accel.NUMANode, error) {
 	topology, problem := ghw.Topology(options...)
 	if problem != nil {
@@ -102,7 +103,7 @@ func nodes(options []any, err error) ([]accel.NUMANode, error) {
 		for _, c := range n.Cores {
 			node.Threads += len(c.LogicalProcessors)
 		}
-		if n.Memory != nil { // a platform without blocks of memory knows the usable part alone
+		if n.Memory != nil { // a platform without memory blocks knows only the usable part
 			node.MemoryMiB = max(n.Memory.TotalPhysicalBytes, n.Memory.TotalUsableBytes) >> 20
 		}
 		out = append(out, node)
@@ -115,7 +116,7 @@ func part(vendor, name, version, serial string) accel.Part {
 	return accel.Part{Vendor: said(vendor), Name: said(name), Version: said(version), Serial: said(serial)}
 }
 
-// said returns what the firmware says; nothing for what a vendor has left as it found it.
+// said cleans up a text of the firmware. It returns "" for a placeholder that the vendor never filled in.
 func said(text string) string {
 	words := strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) })
 	text = strings.Join(words, " ")

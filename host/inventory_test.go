@@ -11,7 +11,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// hostFiles makes a machine of two NUMA nodes with two cores of two threads each.
+// hostFiles creates a machine of two NUMA nodes with two cores of two threads each.
 func hostFiles(t *testing.T, more map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -90,7 +90,8 @@ func TestInventory(t *testing.T) {
 	}
 }
 
-// TestInventoryOfLittle: what is not there is empty; what cannot be is an error, and not the end of the process.
+// TestInventoryOfLittle: a missing file leaves a field empty; an impossible one is an error and does not end the
+// process.
 func TestInventoryOfLittle(t *testing.T) {
 	got, err := inventory(t.TempDir())
 	if err == nil {

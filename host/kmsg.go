@@ -26,13 +26,13 @@ type KmsgRecord struct {
 	Text string
 	// Fields such as SUBSYSTEM ("pci") and DEVICE ("+pci:0000:00:04.0"); nil when there are none.
 	Fields map[string]string
-	// Lost is how many records before this one were overwritten before they could be read.
+	// Lost is the number of records before this one that were overwritten before they could be read.
 	Lost uint64
 }
 
-// Kmsg delivers the kernel log until ctx ends; then the channel is closed. It starts with the oldest record that the
-// kernel still has, or with the next one when fromNow is set. Records that were lost are counted in the next one's
-// Lost. A record that cannot be parsed is delivered as text.
+// Kmsg delivers the kernel log until ctx ends, then closes the channel. It starts with the oldest record that the
+// kernel still has, or with the next one if fromNow is set. Lost records are counted in Lost of the next record. A
+// record that cannot be parsed is delivered as text.
 func (h *Host) Kmsg(ctx context.Context, fromNow bool) (<-chan KmsgRecord, error) {
 	const name = "/dev/kmsg"
 	f, err := h.openFile(name, unix.O_RDONLY)
@@ -60,16 +60,16 @@ func (h *Host) Kmsg(ctx context.Context, fromNow bool) (<-chan KmsgRecord, error
 	return out, nil
 }
 
-// readKmsg reads until read fails for good (the file was closed) or ctx ends. One read is one record.
+// readKmsg reads until read fails permanently (the file was closed) or ctx ends. One read is one record.
 func readKmsg(ctx context.Context, out chan<- KmsgRecord, read func([]byte) (int, error)) {
 	defer close(out)
 	buf := make([]byte, 16<<10) // a record is at most 8 KiB (CONSOLE_EXT_LOG_MAX); a smaller buffer gets EINVAL
-	var next uint64             // the sequence number to expect; 0 before the first record
+	var next uint64             // the expected sequence number; 0 before the first record
 	known := false
 	for {
 		n, err := read(buf)
 		if errors.Is(err, unix.EPIPE) {
-			continue // the next read gives the oldest record that is left; its number tells how many were lost
+			continue // the next read returns the oldest remaining record; its number shows how many were lost
 		}
 		if err != nil || n == 0 {
 			return
@@ -87,8 +87,8 @@ func readKmsg(ctx context.Context, out chan<- KmsgRecord, read func([]byte) (int
 	}
 }
 
-// parseKmsg parses "<priority>,<sequence>,<microseconds>,<flags>[,…];<text>\n" and the lines " NAME=value" that follow.
-// When the prefix is not of that form, all is text.
+// parseKmsg parses "<priority>,<sequence>,<microseconds>,<flags>[,…];<text>\n" and the lines " NAME=value" that
+// follow. If the prefix does not have that form, the whole line is text.
 func parseKmsg(b []byte) (KmsgRecord, bool) {
 	text, rest, _ := bytes.Cut(b, []byte("\n"))
 	prefix, message, found := strings.Cut(string(text), ";")
@@ -119,7 +119,7 @@ func parseKmsg(b []byte) (KmsgRecord, bool) {
 	return r, true
 }
 
-// unescapeKmsg undoes the kernel's "\x0a" for bytes that are not printable, and for the backslash.
+// unescapeKmsg undoes the kernel's escapes, such as "\x0a", for unprintable bytes and the backslash.
 func unescapeKmsg(s string) string {
 	if !strings.Contains(s, `\x`) {
 		return s

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Library finds the shared library with this soname for the machine's own processor as its loader would: in
-// /etc/ld.so.cache, then in the directories that loaders know. It returns the file itself, links resolved, as the
+// Library finds the shared library with this soname for the machine's own processor, as the machine's loader would:
+// first in /etc/ld.so.cache, then in the default directories. It returns the file itself, with links resolved, as the
 // machine sees it.
 func (h *Host) Library(soname string) (string, error) {
 	if strings.ContainsRune(soname, '/') {
@@ -34,7 +34,8 @@ func (h *Host) Library(soname string) (string, error) {
 	return "", fmt.Errorf("cannot find library %q: %w", soname, fs.ErrNotExist)
 }
 
-// libraryDirs are the loaders' own: Debian's by architecture, then those of everybody else (ld.so(8)).
+// libraryDirs returns the loader's default directories: Debian's multiarch ones first, then the generic ones
+// (ld.so(8)).
 func (h *Host) libraryDirs() []string {
 	dirs := []string{"/usr/lib64", "/lib64", "/usr/lib", "/lib"}
 	if arch := h.processor(); arch != "" {
@@ -44,7 +45,8 @@ func (h *Host) libraryDirs() []string {
 }
 
 // cachedLibraries returns the paths that the loader's cache has for a soname, best first. The format is glibc's
-// "ld.so.cache" 1.1 (sysdeps/generic/dl-cache.h), perhaps behind the older one; offsets count from its own magic.
+// "ld.so.cache" 1.1 (sysdeps/generic/dl-cache.h), possibly preceded by the older format. Offsets count from the magic
+// of 1.1.
 func cachedLibraries(cache []byte, soname string) []string {
 	const headerSize, entrySize = 48, 24
 	start := bytes.Index(cache, []byte("glibc-ld.so.cache1.1"))
@@ -102,7 +104,7 @@ func (h *Host) native(name string) bool {
 		(!known || elf.Machine(order.Uint16(header[18:])) == want)
 }
 
-// processor is Arch, and for a copy of a machine what its procfs says (Linux 6.1); empty when neither knows.
+// processor returns Arch or, for a copy of a machine, what its procfs says (Linux 6.1). It is empty if neither knows.
 func (h *Host) processor() string {
 	if arch := h.Arch(); arch != "" {
 		return arch

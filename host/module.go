@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LoadModule gives the kernel module in f, uncompressed, to the running kernel with finit_module(2) and no flags:
-// neither the module's version nor its symbol versions are ever ignored. Parameters are "name=value", separated by
-// spaces. It blocks while the module initialises, possibly for ever, so a long-lived process calls it in a helper. The
+// LoadModule loads the uncompressed kernel module in f into the running kernel with finit_module(2). It sets no flags,
+// so neither the module's version nor its symbol versions are ever ignored. Parameters are "name=value", separated by
+// spaces. It blocks while the module initialises, possibly forever, so a long-lived process calls it in a helper. The
 // error has the kernel's errno in its chain.
 func (h *Host) LoadModule(f *os.File, parameters string) error {
 	if !h.Live() {
@@ -27,8 +27,8 @@ func (h *Host) LoadModule(f *os.File, parameters string) error {
 	return nil
 }
 
-// DeleteModule removes the module name from the running kernel with delete_module(2), never by force and never
-// waiting for its users: those are EAGAIN in the error's chain.
+// DeleteModule removes the module name from the running kernel with delete_module(2). It never forces the removal and
+// never waits for users of the module: if there are any, the error's chain has EAGAIN.
 func (h *Host) DeleteModule(name string) error {
 	if !h.Live() {
 		return fmt.Errorf("cannot remove module %q: host root %q is not the running machine: %w", name, h.root,
@@ -40,11 +40,11 @@ func (h *Host) DeleteModule(name string) error {
 	return nil
 }
 
-// ErrThreadDied says that a call never came back because the kernel ended the thread that made it.
+// ErrThreadDied means that a call never returned because the kernel killed the thread that made it.
 var ErrThreadDied = errors.New("the kernel killed the thread that called it")
 
-// OnThread makes a call of the kernel on a thread of its own, which it watches: an oops ends the thread that runs into
-// it, not its process, and nobody else is told. The error is the call's or [ErrThreadDied].
+// OnThread makes a system call on a thread of its own and watches that thread: an oops kills the thread that hits it,
+// not the process, and nothing else reports it. The error is the call's or [ErrThreadDied].
 func OnThread(call func() error) error {
 	thread, done := make(chan int, 1), make(chan error, 1)
 	onSpareThread(func() {
@@ -56,9 +56,9 @@ func OnThread(call func() error) error {
 		select {
 		case err := <-done:
 			return err
-		case <-time.After(20 * time.Millisecond): // no descriptor becomes ready at the end of a thread before Linux 6.9
+		case <-time.After(20 * time.Millisecond): // before Linux 6.9 no descriptor signals the end of a thread
 		}
-		if dead { // and has not answered since it was seen dead
+		if dead { // and call has not returned since the thread was seen dead
 			return ErrThreadDied
 		}
 		text, err := os.ReadFile(stat)
@@ -67,14 +67,14 @@ func OnThread(call func() error) error {
 	}
 }
 
-// onSpareThread starts f on a thread that ends with it. It is not the first one, with whose end a process has no longer
-// anything below /proc/self/fd.
+// onSpareThread starts f on a thread that exits with f. It never uses the process's first thread: when that exits, the
+// process no longer has anything below /proc/self/fd.
 func onSpareThread(f func()) {
 	started := make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // and stay so: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked before f: the thread exits with the goroutine
 		if unix.Gettid() == unix.Getpid() {
-			onSpareThread(f) // which cannot be here, for as long as this goroutine is
+			onSpareThread(f) // cannot get this thread while this goroutine is locked to it
 			runtime.UnlockOSThread()
 			close(started)
 			return
@@ -85,8 +85,8 @@ func onSpareThread(f func()) {
 	<-started
 }
 
-// MemoryFile returns an anonymous file in memory with what write puts into it, open for reading and sealed: nobody can
-// change it any more, and [Host.LoadModule] takes it. Name is for people.
+// MemoryFile returns an anonymous in-memory file with what write puts into it. The file is open for reading and
+// sealed, so that nobody can change it any more, and [Host.LoadModule] accepts it. Name is for people.
 func (h *Host) MemoryFile(name string, write func(io.Writer) error) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -101,7 +101,7 @@ func (h *Host) MemoryFile(name string, write func(io.Writer) error) (*os.File, e
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
 		return nil, fmt.Errorf("cannot seal a file in memory: %w", err)
 	}
-	// finit_module(2) takes no file that somebody has open for writing (ETXTBSY).
+	// finit_module(2) rejects a file that is open for writing (ETXTBSY).
 	r, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 	if err != nil {
 		return nil, fmt.Errorf("cannot open a file in memory again: %w", err)
@@ -109,17 +109,18 @@ func (h *Host) MemoryFile(name string, write func(io.Writer) error) (*os.File, e
 	return r, nil
 }
 
-// KernelTail is the kernel log from one moment on, read when asked: what the kernel said during a call is there when
-// the call returns, which a channel that another goroutine fills cannot promise.
+// KernelTail is the kernel log from one moment on, read on demand. What the kernel logged during a call is there when
+// the call returns. A channel that another goroutine fills cannot guarantee that.
 type KernelTail struct {
 	fd   int
-	rest string // a record that has not ended, where the log is a plain file
+	rest string // an incomplete record, if the log is a plain file
 }
 
-// KernelTail opens /dev/kmsg at its present end: what is read later was written after this call.
+// KernelTail opens /dev/kmsg at its current end: everything that is read later was written after this call.
 func (h *Host) KernelTail() (*KernelTail, error) { return h.kernelLog(unix.SEEK_END) }
 
-// KernelLines returns the text of all of the kernel's own messages that it still has, oldest first, without waiting.
+// KernelLines returns the text of all of the kernel's own messages that are still in the log, oldest first, without
+// waiting.
 func (h *Host) KernelLines() ([]string, error) {
 	all, err := h.kernelLog(unix.SEEK_SET)
 	if err != nil {
@@ -171,7 +172,7 @@ func (t *KernelTail) Lines() []string {
 		if strings.HasPrefix(record, " ") { // the record's fields
 			continue
 		}
-		// What a process wrote into the log proves nothing about a module.
+		// A message that a process wrote to the log proves nothing about a module.
 		if r, ok := parseKmsg([]byte(record)); ok && r.Facility == 0 {
 			lines = append(lines, r.Text)
 		}
@@ -179,5 +180,5 @@ func (t *KernelTail) Lines() []string {
 	return lines
 }
 
-// Close ends the tail.
+// Close closes the log.
 func (t *KernelTail) Close() error { return unix.Close(t.fd) }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// otherThread is the exit status of a program whose main is not on its first thread. It begins there and is moved when
-// something makes it wait, such as a processor that another program has.
+// otherThread is the exit status of a program whose main is not on its first thread. Main starts there and is moved
+// when it has to wait, such as for a processor that another program uses.
 const otherThread = 2
 
 // TestMain is also the program of TestOnFirstThread.
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestOnThread: a call that comes back, and one whose thread ends inside the kernel, which is what an oops does to it.
+// TestOnThread: a call that returns, and a call whose thread ends inside the kernel, as after an oops.
 func TestOnThread(t *testing.T) {
 	refused := errors.New("refused")
 	for _, want := range []error{nil, refused} {
@@ -48,8 +48,8 @@ func TestOnThread(t *testing.T) {
 	runtime.GC() // the others go on
 }
 
-// TestOnFirstThread: called from a program's first thread, where Go would run what it starts next, it takes another
-// one.
+// TestOnFirstThread: called from a program's first thread, on which Go would run the next goroutine, OnThread uses
+// another one.
 func TestOnFirstThread(t *testing.T) {
 	for tries := 1; ; tries++ {
 		cmd := exec.Command("/proc/self/exe")
@@ -66,7 +66,7 @@ func TestOnFirstThread(t *testing.T) {
 
 func loseThread() error {
 	err := OnThread(func() error {
-		_, _, errno := unix.Syscall(unix.SYS_EXIT, 0, 0, 0) // this thread's end, not the process's
+		_, _, errno := unix.Syscall(unix.SYS_EXIT, 0, 0, 0) // ends this thread, not the process
 		return errno
 	})
 	if !errors.Is(err, ErrThreadDied) {

@@ -10,12 +10,13 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// inNetwork runs f in the network namespace of the host's process 1. Where that is not this process's own, f runs on
-// a thread that ends with it, so that no other goroutine ever finds itself in a namespace that it did not ask for. It
-// fails without running f when the namespace is not known or may not be entered. A process that has the machine's
-// root for its own and may not look at process 1 is a user's command, which is in the machine's namespace already.
+// inNetwork runs f in the network namespace of the host's process 1. If this process is in another one, f runs on a
+// thread that exits with it, so that no other goroutine ever runs in a namespace that it did not choose. inNetwork
+// fails without running f if the namespace is unknown or may not be entered. There is one exception: if the root is
+// "/" and this process may not inspect process 1, this process is a user's command and already in the machine's
+// namespace.
 func (h *Host) inNetwork(f func() error) error {
-	name, err := h.parent("/proc/1/ns/net") // the last element leads to no path: it must not be resolved
+	name, err := h.parent("/proc/1/ns/net") // the last element is a magic link, not a path: it must not be resolved
 	if err != nil {
 		return err
 	}
@@ -36,7 +37,7 @@ func (h *Host) inNetwork(f func() error) error {
 	defer ns.Close()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the runtime ends the thread with the goroutine
+		runtime.LockOSThread() // never unlocked: the runtime ends the thread with the goroutine
 		if err := netns.Set(ns); err != nil {
 			done <- fmt.Errorf("cannot enter the network namespace of process 1: %w", os.NewSyscallError("setns", err))
 			return

@@ -15,15 +15,15 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// NetworkAnswers are what the kernel says over netlink. What it has not is not there.
+// NetworkAnswers is what the kernel reports over netlink. What the kernel does not have is absent.
 type NetworkAnswers struct {
-	// Interfaces by name, without their speed: netlink does not tell it.
+	// Interfaces by name, without their speed, which netlink does not report.
 	Interfaces map[string]accel.NetworkInterface
 	// RDMA devices by name.
 	RDMA map[string]RDMAAnswer
 	// Devlink by PCI address.
 	Devlink map[string]DevlinkAnswer
-	// Unknown says what the kernel did not answer, and why; nil when it answered all.
+	// Unknown says what the kernel did not answer, and why; nil if it answered everything.
 	Unknown error
 }
 
@@ -33,18 +33,18 @@ type RDMAAnswer struct {
 	Firmware string
 }
 
-// DevlinkAnswer is what devlink says of a device: versions by the driver's names, those that are fixed or run and
-// those in flash.
+// DevlinkAnswer is what devlink reports about a device. Versions are keyed by the driver's names: Running holds the
+// fixed and the running ones, Stored those in flash.
 type DevlinkAnswer struct {
 	Running, Stored map[string]string
 	Reporters       []accel.HealthReporter
 }
 
-// Network asks the kernel about network interfaces and, if rdma is true, RDMA devices, and about the devices of
-// devlink, all in the network namespace of process 1. A kernel without RDMA or devlink has none. Firmware may let the
-// answer wait, also forever: then ctx ends the wait, and the thread that asks stays behind.
+// Network asks the kernel about network interfaces, about devlink devices and, if rdma is true, about RDMA devices,
+// all in the network namespace of process 1. A kernel without RDMA or devlink reports none. Firmware may delay the
+// answer, even forever. When ctx ends, Network returns and the waiting thread stays behind.
 //
-// Rdma is to be false where /sys/class/infiniband has nothing: asking makes the kernel load the module ib_core.
+// Rdma must be false if /sys/class/infiniband is empty: asking makes the kernel load the module ib_core.
 func (h *Host) Network(ctx context.Context, interfaces []string, rdma bool) NetworkAnswers {
 	if !h.Live() {
 		return NetworkAnswers{Unknown: errors.New("not the running machine, whose kernel alone can be asked")}
@@ -75,7 +75,7 @@ func askNetwork(interfaces []string, rdma bool) (a NetworkAnswers) {
 	return a
 }
 
-// askInterfaces asks for each by its name: a node with a thousand containers has a thousand others.
+// askInterfaces asks for each interface by name, because a node with a thousand containers has a thousand others.
 func askInterfaces(names []string) (map[string]accel.NetworkInterface, error) {
 	out := map[string]accel.NetworkInterface{}
 	for _, name := range names {
@@ -96,7 +96,7 @@ func askInterfaces(names []string) (map[string]accel.NetworkInterface, error) {
 	return out, nil
 }
 
-// rdmaPortGet is RDMA_NLDEV_CMD_PORT_GET (include/uapi/rdma/rdma_netlink.h), which the library does not have.
+// rdmaPortGet is RDMA_NLDEV_CMD_PORT_GET (include/uapi/rdma/rdma_netlink.h), which the netlink library lacks.
 const rdmaPortGet = 5
 
 func askRDMA() (map[string]RDMAAnswer, error) {
@@ -128,7 +128,7 @@ func askRDMA() (map[string]RDMAAnswer, error) {
 	return out, nil
 }
 
-// guid turns round what the library makes of a GUID, which begins with the last byte, and writes it as sysfs does.
+// guid reverses the library's form of a GUID, which begins with the last byte, and writes it as sysfs does.
 func guid(reversed string) string {
 	octets := strings.Split(reversed, ":")
 	if len(octets) != 8 {
@@ -144,8 +144,8 @@ func guid(reversed string) string {
 	return b.String()
 }
 
-// rdmaPort parses what the kernel says of a port (drivers/infiniband/core/nldev.c, fill_port_info). The numbers of the
-// states are those of the InfiniBand specification, PortInfo.
+// rdmaPort parses the kernel's report on a port (drivers/infiniband/core/nldev.c, fill_port_info). The states have the
+// numbers of PortInfo in the InfiniBand specification.
 func rdmaPort(message []byte) accel.RDMAPort {
 	states := []string{"", "down", "init", "armed", "active", "active-defer"}
 	physical := []string{"", "sleep", "polling", "disabled", "training", "link-up", "error-recovery", "phy-test"}
@@ -172,7 +172,7 @@ func nth(names []string, n uint64) string {
 	return ""
 }
 
-// What the library does not have of devlink (include/uapi/linux/devlink.h).
+// Constants of devlink that the library lacks (include/uapi/linux/devlink.h).
 const (
 	devlinkReporterGet        = 52
 	devlinkReporter           = 114
@@ -183,7 +183,7 @@ const (
 )
 
 func askDevlink() (map[string]DevlinkAnswer, error) {
-	families, err := netlink.GenlFamilyList() // asked for one by its name, the kernel would look for a module
+	families, err := netlink.GenlFamilyList() // if asked for one family by name, the kernel would try to load a module
 	if absent(err) {
 		return nil, nil
 	}
@@ -219,8 +219,8 @@ func dumpDevlink(family uint16, command uint8) ([][]byte, error) {
 	return messages, err
 }
 
-// addDevlink adds what a message says of a PCI function. The library's own reader puts the version in flash in the
-// place of the one that runs, because both have one name.
+// addDevlink adds what a message says about a PCI function. The library's own parser is not used: it overwrites the
+// running version with the version in flash, because both have the same name.
 func addDevlink(out map[string]DevlinkAnswer, message []byte) {
 	if len(message) < nl.SizeofGenlmsg {
 		return
@@ -286,7 +286,7 @@ func reporter(b []byte) accel.HealthReporter {
 	return r
 }
 
-// absent reports whether the kernel does not have what it was asked for.
+// absent reports whether err means that the kernel does not support the request.
 func absent(err error) bool {
 	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT)
 }
@@ -297,7 +297,7 @@ type netlinkAttribute struct {
 	value []byte
 }
 
-// attributes parses a message, as far as it can be parsed.
+// attributes parses a message as far as possible.
 func attributes(b []byte) []netlinkAttribute {
 	parsed, err := nl.ParseRouteAttr(b)
 	if err != nil {
@@ -315,7 +315,7 @@ func (a netlinkAttribute) text() string {
 	return text
 }
 
-// number is that of an attribute of 8, 16, 32 or 64 bits; 0 of any other.
+// number returns the value of an attribute of 8, 16, 32 or 64 bits, and 0 for any other.
 func (a netlinkAttribute) number() uint64 {
 	order, n := nl.NativeEndian(), len(a.value)
 	if n == 0 || n > 8 || bits.OnesCount(uint(n)) != 1 {

@@ -15,7 +15,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// attribute makes an attribute of a netlink message; a text ends with a NUL.
+// attribute encodes an attribute of a netlink message; a text ends with a NUL.
 func attribute(kind int, value any) []byte {
 	switch v := value.(type) {
 	case string:
@@ -73,7 +73,7 @@ func TestGUID(t *testing.T) {
 	}
 }
 
-// TestDevlink: the version that runs is not hidden by the one in flash, and only PCI functions are kept.
+// TestDevlink: the version in flash does not hide the running one, and only PCI functions are kept.
 func TestDevlink(t *testing.T) {
 	message := func(bus, device string, more ...[]byte) []byte {
 		header := (&nl.Genlmsg{Command: nl.DEVLINK_CMD_INFO_GET, Version: nl.GENL_DEVLINK_VERSION}).Serialize()
@@ -135,7 +135,7 @@ func TestNetworkOfACopy(t *testing.T) {
 	}
 }
 
-// TestInNetwork: what is asked in the namespace of process 1 is asked there, and no thread stays in it.
+// TestInNetwork: requests for the namespace of process 1 run there, and no thread stays in it.
 func TestInNetwork(t *testing.T) {
 	other := exec.CommandContext(t.Context(), "sleep", "60")
 	other.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pass sends a message to who listens on a unix datagram socket, by its path or, with a leading "@", its abstract name,
-// and a copy of c's descriptor with it (SCM_RIGHTS in unix(7)). It waits while the listener has a full queue.
+// Pass sends a message and a copy of c's descriptor (SCM_RIGHTS in unix(7)) to the listener on a unix datagram socket.
+// The socket is a path or, with a leading "@", an abstract name. Pass blocks while the listener's queue is full.
 func Pass(socket, message string, c syscall.Conn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

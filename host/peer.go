@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer connects to a unix socket of the machine and returns the process id of its listener, the one that called
-// listen(2): for a socket that the service manager opened that is 1. It is 0 when the process is outside this one's pid
-// namespace. Nothing is sent.
+// Peer connects to a unix socket of the machine and returns the PID of its listener, the process that called
+// listen(2). For a socket that the service manager opened, that is 1. It is 0 if the process is outside this process's
+// PID namespace. Nothing is sent.
 func (h *Host) Peer(ctx context.Context, socket string) (int, error) {
 	p, err := h.Path(socket)
 	if err != nil {
 		return 0, err
 	}
-	dialer := net.Dialer{Timeout: time.Second} // a listener whose backlog is full does not answer
+	dialer := net.Dialer{Timeout: time.Second} // a listener with a full backlog does not answer
 	conn, err := dialer.DialContext(ctx, "unix", p)
 	if err != nil {
 		return 0, fmt.Errorf("cannot connect to %q: %w", socket, err)
@@ -41,7 +41,7 @@ func (h *Host) Peer(ctx context.Context, socket string) (int, error) {
 	return int(cred.Pid), nil
 }
 
-// Born returns when a file or directory was made; the zero time where the file system does not know.
+// Born returns when a file or directory was created, or the zero time if the file system does not record it.
 func (h *Host) Born(name string) time.Time {
 	f, err := h.openFile(name, unix.O_PATH)
 	if err != nil {
@@ -56,8 +56,8 @@ func (h *Host) Born(name string) time.Time {
 	return time.Unix(st.Btime.Sec, int64(st.Btime.Nsec))
 }
 
-// Identity returns the number that the file system has given an entry itself, a link as the link: another one after it
-// was removed and made again in sysfs (kernfs counts them up).
+// Identity returns the inode number of an entry itself, without following a link. In sysfs it changes when an entry is
+// removed and created again, because kernfs counts the numbers up.
 func (h *Host) Identity(name string) (uint64, error) {
 	p, err := h.parent(name)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Helper prepares a program of this process's own file system, not of the machine's: argv[0] is usually the agent
-// itself. Files become the descriptors 3, 4, … It leads its own process group and dies with this process.
+// Helper prepares a program from this process's own file system, not the machine's; argv[0] is usually the agent
+// itself. Files become the descriptors 3, 4, … The program leads its own process group and dies with this process.
 func (h *Host) Helper(ctx context.Context, argv []string, files ...*os.File) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
@@ -28,8 +28,8 @@ func (h *Host) Helper(ctx context.Context, argv []string, files ...*os.File) *ex
 	return cmd
 }
 
-// Lock takes the exclusive lock (flock(2)) of the file name, made when it is missing, and writes text into it for
-// people. It waits until ctx ends. A lock is gone when its holder calls release or dies.
+// Lock takes the exclusive lock (flock(2)) on the file name, which it creates if missing, and writes text into it for
+// people. It waits until ctx ends. The lock ends when its holder calls release or dies.
 func (h *Host) Lock(ctx context.Context, name, text string) (release func(), err error) {
 	f, err := h.openLock(name)
 	if err != nil {
@@ -40,7 +40,7 @@ func (h *Host) Lock(ctx context.Context, name, text string) (release func(), err
 	select {
 	case err = <-got:
 	case <-ctx.Done():
-		go func() { // flock cannot be called off: give back what comes late
+		go func() { // flock cannot be cancelled: release a lock that comes late
 			if err := <-got; err == nil {
 				_ = flock(f, unix.LOCK_UN) // closing does it too
 			}
@@ -51,7 +51,7 @@ func (h *Host) Lock(ctx context.Context, name, text string) (release func(), err
 	return h.locked(f, name, text, err)
 }
 
-// TryLock is [Host.Lock] without waiting: EWOULDBLOCK is in the error's chain when another process has the lock.
+// TryLock is [Host.Lock] without waiting: if another process holds the lock, the error's chain has EWOULDBLOCK.
 func (h *Host) TryLock(name, text string) (release func(), err error) {
 	f, err := h.openLock(name)
 	if err != nil {
@@ -60,13 +60,13 @@ func (h *Host) TryLock(name, text string) (release func(), err error) {
 	return h.locked(f, name, text, flock(f, unix.LOCK_EX|unix.LOCK_NB))
 }
 
-// Locked reports whether somebody has the lock of the file name. False also when that cannot be known.
+// Locked reports whether the lock on the file name is held. It is false also if that cannot be determined.
 func (h *Host) Locked(name string) bool {
 	f, err := h.openFile(name, unix.O_RDONLY)
 	if err != nil {
 		return false
 	}
-	defer closeQuietly(f) // and with it the lock, if it could be had
+	defer closeQuietly(f) // also releases the lock, if it was free
 	return errors.Is(flock(f, unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
@@ -81,7 +81,7 @@ func (h *Host) openLock(name string) (*os.File, error) {
 
 func (h *Host) locked(f *os.File, name, text string, err error) (func(), error) {
 	if err != nil {
-		_ = f.Close() // the error that matters is the one before
+		_ = f.Close() // the earlier error is the one that matters
 		return nil, fmt.Errorf("cannot lock %q: %w", name, err)
 	}
 	if err := f.Truncate(0); err == nil {
@@ -98,7 +98,7 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// MakeTemp makes a directory with a name that nobody has, mode 0700, in the directory dir and returns its path.
+// MakeTemp creates a directory with a unique name and mode 0700 in the directory dir and returns its path.
 func (h *Host) MakeTemp(dir, prefix string) (string, error) {
 	p, err := h.Path(dir)
 	if err != nil {
@@ -111,7 +111,7 @@ func (h *Host) MakeTemp(dir, prefix string) (string, error) {
 	return path.Join(dir, filepath.Base(made)), nil
 }
 
-// Create makes the file name, which must not be there, for writing.
+// Create creates the file name for reading and writing. It fails if name exists.
 func (h *Host) Create(name string, mode fs.FileMode) (*os.File, error) {
 	p, err := h.parent(name)
 	if err != nil {
@@ -121,7 +121,8 @@ func (h *Host) Create(name string, mode fs.FileMode) (*os.File, error) {
 	return f, relabel(err, name)
 }
 
-// MakeNode makes name a character device of the given numbers and mode, whatever the umask. It must not be there.
+// MakeNode creates the character device name with the given numbers and mode, regardless of the umask. It fails if
+// name exists.
 func (h *Host) MakeNode(name string, major, minor uint32, mode fs.FileMode) error {
 	p, err := h.parent(name)
 	if err != nil {
@@ -133,7 +134,7 @@ func (h *Host) MakeNode(name string, major, minor uint32, mode fs.FileMode) erro
 	return relabel(os.Chmod(p, mode.Perm()), name)
 }
 
-// Symlink makes name a symbolic link with the given text.
+// Symlink creates the symbolic link name with the target text.
 func (h *Host) Symlink(text, name string) error {
 	p, err := h.parent(name)
 	if err != nil {
@@ -142,8 +143,8 @@ func (h *Host) Symlink(text, name string) error {
 	return relabel(os.Symlink(text, p), name)
 }
 
-// StartedAfterBoot returns how long after the boot, the time asleep included, a process started: "self" or its number.
-// Linux counts it in ticks, of which it shows a hundred a second on every architecture (proc_pid_stat(5), field 22;
+// StartedAfterBoot returns the time between the boot and the start of a process, including time asleep. The process is
+// "self" or a PID. Linux reports the start in ticks, 100 a second on every architecture (proc_pid_stat(5), field 22;
 // USER_HZ).
 func (h *Host) StartedAfterBoot(process string) (time.Duration, error) {
 	name := path.Join("/proc", process, "stat")
@@ -152,7 +153,7 @@ func (h *Host) StartedAfterBoot(process string) (time.Duration, error) {
 		return 0, err
 	}
 	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:]) // the name, field 2, may have anything in it
-	const startTime = 22 - 3                                        // fields begins with the third
+	const startTime = 22 - 3                                        // fields begins with field 3
 	if len(fields) <= startTime {
 		return 0, &fs.PathError{Op: "parse", Path: name, Err: fs.ErrInvalid}
 	}

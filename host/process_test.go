@@ -66,7 +66,7 @@ func TestLock(t *testing.T) {
 	if err := <-got; err != nil {
 		t.Fatal(err)
 	}
-	// The waiter that gave up does not keep what came late.
+	// The waiter that gave up does not keep a lock that comes late.
 	if release, err = h.Lock(t.Context(), "/lock", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestPodOf(t *testing.T) {
 			id,
 		},
 		"0::/kubepods/pod" + uid + "/" + id: {uid, id},
-		// from a file of the kubelet's
+		// a static pod
 		"0::/kubepods/pod" + strings.Repeat("a", 32) + "/": {strings.Repeat("a", 32), ""},
 		"0::/machine.slice/libpod-" + id + ".scope":        {"", id},
 		"0::/user.slice/user-0.slice":                      {"", ""},

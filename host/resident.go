@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// Resident is a program that runs beside this process for as long as it likes. It dies with this process.
+// Resident is a program that runs alongside this process for as long as it likes. It dies with this process.
 type Resident struct {
 	// PID is its process.
 	PID int
-	// Output is what it writes to its standard output, until its end. The caller reads it.
+	// Output is its standard output, until it exits. The caller must read it.
 	Output io.ReadCloser
 	// Input is its standard input.
 	Input *os.File
@@ -26,9 +26,9 @@ type Resident struct {
 	tail  tail
 }
 
-// Reside starts a program of the machine. With own, argv[0] is a path in this process's own file system: the file is
-// opened here and runs among the machine's, so that its loader and every library that it asks for are the machine's.
-// The program is killed when ctx ends; what hangs in the kernel ends later, see [Resident.Ended].
+// Reside starts a program of the machine. If own is true, argv[0] is a path in this process's own file system. That
+// file is opened here but runs inside the machine's root, so that it uses the machine's loader and libraries. The
+// program is killed when ctx ends; a program that hangs in the kernel exits later, see [Resident.Ended].
 func (h *Host) Reside(ctx context.Context, argv []string, own bool) (*Resident, error) {
 	cmd := h.Command(ctx, argv[0], argv[1:]...)
 	if own && h.root != "/" {
@@ -37,7 +37,7 @@ func (h *Host) Reside(ctx context.Context, argv []string, own bool) (*Resident, 
 			return nil, fmt.Errorf("cannot start %q: %w", argv[0], err)
 		}
 		defer program.Close()
-		// The kernel's own link to the open file leads out of the root, and the loader that the file names is found
+		// The kernel's link to the open file leads out of the root, while the loader that the file names is found
 		// inside it.
 		cmd = h.Command(ctx, "/proc/self/fd/3", argv[1:]...)
 		cmd.Args[0] = argv[0]
@@ -53,14 +53,13 @@ func (h *Host) Reside(ctx context.Context, argv []string, own bool) (*Resident, 
 	}
 	r := &Resident{Output: output, Input: input, ended: make(chan struct{})}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, w, &r.tail
-	cmd.WaitDelay = time.Second // for what it has started itself and holds its standard error
+	cmd.WaitDelay = time.Second // for its own children that still hold its standard error
 	started := make(chan error, 1)
 	go func() {
-		// The kernel sends the signal of Pdeathsig when the thread ends that has started the program, so this one
-		// stays.
+		// The kernel sends Pdeathsig when the thread that started the program exits, so this thread must stay.
 		runtime.LockOSThread()
 		err := cmd.Start()
-		_, _ = w.Close(), in.Close() // it has its own
+		_, _ = w.Close(), in.Close() // the program has its own copies
 		started <- err
 		if err != nil {
 			return
@@ -76,10 +75,10 @@ func (h *Host) Reside(ctx context.Context, argv []string, own bool) (*Resident, 
 	return r, nil
 }
 
-// Ended is closed when the program has ended.
+// Ended returns a channel that is closed when the program has exited.
 func (r *Resident) Ended() <-chan struct{} { return r.ended }
 
-// Err says how the program has ended, with the last line that it wrote to its standard error; only after Ended.
+// Err says how the program exited, with the last line of its standard error. It is valid only after Ended.
 func (r *Resident) Err() string {
 	how := "it ended by itself"
 	var exit *exec.ExitError
@@ -114,7 +113,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// last is the last line.
+// last returns the last line.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -26,7 +26,7 @@ func reside(ctx context.Context, t *testing.T, h *Host, own bool, script string)
 	return r, bufio.NewScanner(r.Output)
 }
 
-// ended waits for the end of a program.
+// ended waits until a program has exited.
 func ended(t *testing.T, r *Resident) {
 	t.Helper()
 	select {
@@ -52,7 +52,7 @@ func TestReside(t *testing.T) {
 	}
 }
 
-// TestResideKilled: the end of the context is the end of the program and of what it has started.
+// TestResideKilled: the end of the context kills the program and its children.
 func TestResideKilled(t *testing.T) {
 	h, err := New("/")
 	if err != nil {
@@ -89,14 +89,13 @@ func TestResideMissing(t *testing.T) {
 	}
 }
 
-// TestResideElsewhere: a program of this process's own runs among the files of another root, although it is none of
-// them.
+// TestResideElsewhere: a program of this process's own file system runs inside another root, although it is not there.
 func TestResideElsewhere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("another root can be entered by root alone")
 	}
-	// The machine's own root by another name, with an empty directory in the place of the program's: it is found by the
-	// open file.
+	// The machine's own root by another name, with an empty directory that hides the program's: the program is found
+	// through the open file.
 	h, err := New("/proc/self/root")
 	if err != nil {
 		t.Fatal(err)

@@ -15,24 +15,24 @@ import (
 
 // ScopeOptions say what the programs of a [Scope] may use.
 type ScopeOptions struct {
-	// Name is unique on the machine: the systemd scope or the control group has it.
+	// Name must be unique on the machine. The systemd scope or control group is named after it.
 	Name        string
 	Description string
-	// CPUWeight is the share of a busy processor, 1 to 10000 where everybody else has 100
-	// (systemd.resource-control(5)); 0 leaves it.
+	// CPUWeight is the share of a busy processor, 1 to 10000; everything else has 100 (systemd.resource-control(5)). 0
+	// leaves the default.
 	CPUWeight int
-	// MemoryBytes is what all programs together may use, without swap; 0 for no cap.
+	// MemoryBytes caps the memory of all programs together, without swap; 0 means no cap.
 	MemoryBytes int64
 }
 
-// Scope is where programs run that must not harm the machine: with the lowest priority, a cap on memory, no network and
-// no rights, and all of them end with the scope or with this process. What the machine does not offer is left out:
-// [Scope.Limits] says what holds.
+// Scope runs programs that must not harm the machine. They have the lowest priority, a memory cap, no network and no
+// privileges, and all of them end with the scope or with this process. What the machine does not support is left out:
+// [Scope.Limits] says what applies.
 type Scope struct {
 	h     *Host
 	o     ScopeOptions
 	group controlGroup // nil: no control group
-	bare  int          // levels that the kernel has refused
+	bare  int          // how many levels the kernel has refused
 }
 
 // controlGroup is how a scope limits its programs together.
@@ -45,26 +45,26 @@ type controlGroup interface {
 	end() error
 }
 
-// Program is what runs in a scope.
+// Program is a program to run in a scope.
 type Program struct {
 	Path string // of the program, as the machine sees it
 	Args []string
-	Env  []string // "NAME=value", besides those of [Host.Command]
+	Env  []string // "NAME=value", added to those of [Host.Command]
 	Dir  string   // the working directory; "/" when empty
-	User int      // the user and group that it runs as; 0 for this process's own
+	User int      // the user and group to run as; 0 for this process's own
 	// Output takes both standard output and standard error.
 	Output io.Writer
 }
 
-// OpenScope makes a scope: a transient scope of systemd where that is the machine's service manager, else a control
-// group of our own, else only priority and limits by process. The error says why it is less than could be; the scope is
-// usable all the same.
+// OpenScope creates a scope: a transient systemd scope if systemd is the machine's service manager, otherwise a
+// control group of our own, otherwise only a priority and per-process limits. The error says why the scope offers less
+// than it could; the scope is usable all the same.
 func (h *Host) OpenScope(ctx context.Context, o ScopeOptions) (*Scope, error) {
 	s := &Scope{h: h, o: o}
 	if os.Geteuid() != 0 || !h.Live() {
 		s.bare = len(scopeLevels()) - 1
 		if os.Geteuid() == 0 {
-			s.bare = 0 // a copy of a machine: isolated, without a control group of it
+			s.bare = 0 // a copy of a machine: isolated, but without a control group
 		}
 		return s, nil
 	}
@@ -86,15 +86,15 @@ type scopeLevel struct {
 	user       bool
 }
 
-// scopeLevels are tried in order until the kernel takes one. In a namespace of processes the first one's end is the end
-// of all, whatever they did to get away; it is also complete when the first one has been waited for
-// (pid_namespaces(7)).
+// scopeLevels returns the levels to try, in order, until the kernel accepts one. In a PID namespace, the exit of the
+// first process ends all others, whatever they did to escape. When the first one has been waited for, all of them are
+// gone (pid_namespaces(7)).
 func scopeLevels() []scopeLevel {
 	const namespaces = syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC
 	return []scopeLevel{{namespaces, true}, {namespaces, false}, {syscall.CLONE_NEWNET, false}, {0, false}}
 }
 
-// Limits says for the log what holds the scope's programs.
+// Limits says, for the log, what limits the scope's programs.
 func (s *Scope) Limits() string {
 	if s.group == nil {
 		return "priority and limits by process"
@@ -102,8 +102,8 @@ func (s *Scope) Limits() string {
 	return s.group.dir()
 }
 
-// Run runs a program to its end. The error is that of [exec.Cmd.Wait], or says why it could not be started. When ctx
-// ends all that it started is killed.
+// Run runs a program until it exits. The error is that of [exec.Cmd.Wait], or says why the program could not be
+// started. When ctx ends, everything that the program started is killed.
 func (s *Scope) Run(ctx context.Context, p Program) error {
 	for {
 		cmd, gate, err := s.start(ctx, p, scopeLevels()[s.bare])
@@ -115,7 +115,7 @@ func (s *Scope) Run(ctx context.Context, p Program) error {
 			}
 			return fmt.Errorf("cannot start %q: %w", p.Path, err)
 		}
-		_, _ = io.WriteString(gate, s.admit(ctx, cmd.Process.Pid)) // what was killed meanwhile says it by its end
+		_, _ = io.WriteString(gate, s.admit(ctx, cmd.Process.Pid)) // if it was killed meanwhile, Wait says so
 		_ = gate.Close()
 		return cmd.Wait()
 	}
@@ -155,8 +155,9 @@ func (s *Scope) start(ctx context.Context, p Program, level scopeLevel) (*exec.C
 	return cmd, gate, cmd.Start()
 }
 
-// admit moves a process that waits at its gate into the control group and returns the line that opens the gate: the
-// address space that each program may use, in KiB as ulimit(1) takes it, where no control group limits them together.
+// admit moves a process that waits at its gate into the control group. It returns the line that opens the gate: the
+// address space that each program may use, in KiB as ulimit(1) takes it, or "unlimited" if the control group limits
+// them together.
 func (s *Scope) admit(ctx context.Context, pid int) string {
 	grouped := s.group != nil && s.group.add(ctx, pid) == nil
 	if s.o.MemoryBytes == 0 || grouped && s.capped() {
@@ -171,7 +172,7 @@ func (s *Scope) capped() bool {
 	return err == nil && text != "max"
 }
 
-// OutOfMemory reports whether the kernel killed a program of the scope because it used too much.
+// OutOfMemory reports whether the kernel killed a program of the scope for using too much memory.
 func (s *Scope) OutOfMemory() bool {
 	if s.group == nil {
 		return false
@@ -197,7 +198,8 @@ func (s *Scope) Close() error {
 	return s.group.end()
 }
 
-// Give makes user and group own the tree name, links themselves and not what they point to.
+// Give makes user, as user and as group, own name and everything below it. Links are changed themselves, not their
+// targets.
 func (h *Host) Give(name string, user int) error {
 	p, err := h.parent(name)
 	if err != nil {
@@ -217,7 +219,7 @@ func (h *Host) Give(name string, user int) error {
 	return err
 }
 
-// Chmod sets the mode of name, links followed.
+// Chmod sets the mode of name, following links.
 func (h *Host) Chmod(name string, mode os.FileMode) error {
 	p, err := h.Path(name)
 	if err != nil {

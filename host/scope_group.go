@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipeDelay is how long what a killed program left in its pipe is waited for.
+// pipeDelay limits the wait for the output that a killed program left in its pipe.
 const pipeDelay = 5 * time.Second
 
-// busTime is how long systemd may take for one request: what waits for it must not wait for ever.
+// busTime limits each request to systemd, so that its callers never wait forever.
 const busTime = 10 * time.Second
 
-// systemdScope is a transient scope unit, in which a process of ours waits, so that it stays, and with it what the
-// kernel counted in it, until the last program has ended.
+// systemdScope is a transient scope unit. A process of ours waits in it, so that the scope, and what the kernel
+// counted in it, remains until the last program has exited.
 type systemdScope struct {
 	conn  *dbus.Conn
 	name  string
@@ -45,19 +45,19 @@ func (h *Host) openSystemdScope(ctx context.Context, o ScopeOptions) (*systemdSc
 	}
 	s := &systemdScope{conn: conn, name: o.Name + ".scope"}
 	if err := s.open(ctx, h, o); err != nil {
-		_ = s.end() // the error that matters is the one before
+		_ = s.end() // the earlier error is the one that matters
 		return nil, fmt.Errorf("cannot make the scope %q: %w", s.name, err)
 	}
 	return s, nil
 }
 
-// dialSystemd connects to systemd itself, which also answers where there is no bus.
+// dialSystemd connects to systemd directly, which works even without a D-Bus daemon.
 func (h *Host) dialSystemd(ctx context.Context) (*dbus.Conn, error) {
 	socket, err := h.Path("/run/systemd/private")
 	if err != nil {
 		return nil, err
 	}
-	ctx = context.WithoutCancel(ctx) // what is called off is still ended through it
+	ctx = context.WithoutCancel(ctx) // a cancelled scope still needs the connection to end
 	return dbus.NewConnection(func() (*bus.Conn, error) {
 		conn, err := bus.Dial("unix:path="+bus.EscapeBusAddressValue(socket), bus.WithContext(ctx))
 		if err != nil {
@@ -112,15 +112,15 @@ func (s *systemdScope) open(ctx context.Context, h *Host, o ScopeOptions) error 
 	return nil
 }
 
-// scopeProperties are those of systemd.resource-control(5) and systemd.unit(5), as org.freedesktop.systemd1(5) types
-// them.
+// scopeProperties returns properties of systemd.resource-control(5) and systemd.unit(5), with the types of
+// org.freedesktop.systemd1(5).
 func scopeProperties(o ScopeOptions, pid int) []dbus.Property {
 	set := func(name string, value any) dbus.Property {
 		return dbus.Property{Name: name, Value: bus.MakeVariant(value)}
 	}
 	out := []dbus.Property{
 		dbus.PropDescription(o.Description), dbus.PropPids(uint32(pid)), set("CollectMode", "inactive-or-failed"),
-		set("Delegate", true), // what is not delegated takes no processes after its start
+		set("Delegate", true), // a unit that is not delegated accepts no processes after its start
 	}
 	if o.CPUWeight > 0 {
 		out = append(out, set("CPUWeight", uint64(o.CPUWeight)))
@@ -155,26 +155,26 @@ func (s *systemdScope) end() error {
 	return err
 }
 
-// ownGroup is a control group that we made, on a machine without systemd.
+// ownGroup is a control group that acceld creates on a machine without systemd.
 type ownGroup struct {
 	h    *Host
 	path string
 }
 
-// openControlGroup makes a control group below the root of version 2's tree.
+// openControlGroup creates a control group below the root of the version 2 tree.
 func (h *Host) openControlGroup(o ScopeOptions) (*ownGroup, error) {
 	root := "/sys/fs/cgroup"
 	if !h.Exists(path.Join(root, "cgroup.procs")) {
-		root = "/sys/fs/cgroup/unified" // beside version 1, without its controllers
+		root = "/sys/fs/cgroup/unified" // mounted next to version 1, without its controllers
 	}
 	if !h.Exists(path.Join(root, "cgroup.procs")) {
 		return nil, errors.New("no control groups of version 2 are mounted")
 	}
 	for _, controller := range []string{"+cpu", "+memory"} {
-		_ = h.WriteAttribute(path.Join(root, "cgroup.subtree_control"), controller) // without it, by process
+		_ = h.WriteAttribute(path.Join(root, "cgroup.subtree_control"), controller) // on failure: limits per process
 	}
 	for _, old := range h.Glob(root, "acceld-*") {
-		_ = h.Remove(old) // of an agent that was killed; one in use stays
+		_ = h.Remove(old) // left by a killed agent; one in use stays
 	}
 	g := &ownGroup{h: h, path: path.Join(root, o.Name)}
 	if err := h.MkdirAll(g.path, 0o755); err != nil {
@@ -197,6 +197,6 @@ func (g *ownGroup) add(_ context.Context, pid int) error {
 }
 
 func (g *ownGroup) end() error {
-	_ = g.h.WriteAttribute(path.Join(g.path, "cgroup.kill"), "1") // Linux 5.14; the namespace has done it already
+	_ = g.h.WriteAttribute(path.Join(g.path, "cgroup.kill"), "1") // Linux 5.14; the PID namespace has killed them already
 	return g.h.Remove(g.path)
 }

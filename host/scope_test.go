@@ -68,7 +68,7 @@ func TestScopeIsolates(t *testing.T) {
 	}
 }
 
-// TestScopeKills runs what makes every effort to survive: a child in a session of its own that ignores signals.
+// TestScopeKills runs a program that tries hard to survive: a child in its own session that ignores signals.
 func TestScopeKills(t *testing.T) {
 	_, run := openTestScope(t, ScopeOptions{}, 0)
 	ctx, cancel := context.WithCancel(t.Context())

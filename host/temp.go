@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// createTemp makes a file beside base that takes its name later. Its own name starts with a dot and ends in ".tmp",
-// which every reader of such directories skips. It is locked for as long as it is open, so that whoever comes after a
-// writer that was killed can tell that nobody writes it any more.
+// createTemp creates a file next to base that is later renamed to base. Its own name starts with a dot and ends in
+// ".tmp", which every reader of such directories skips. It stays locked while it is open, so that whoever finds it
+// after its writer was killed can tell that it is abandoned.
 func createTemp(dir, base string) (*os.File, error) {
 	removeAbandoned(dir, base)
 	for {
@@ -19,17 +19,17 @@ func createTemp(dir, base string) (*os.File, error) {
 			return nil, err
 		}
 		var st unix.Stat_t
-		// a file system without locks has no abandoned files removed
+		// without locks on the file system, no abandoned files are removed
 		locked := unix.Flock(int(f.Fd()), unix.LOCK_EX) == nil
 		if known := unix.Fstat(int(f.Fd()), &st) == nil; !locked || !known || st.Nlink > 0 {
 			return f, nil
 		}
-		closeQuietly(f) // somebody took it for an abandoned one in the moment before the lock
+		closeQuietly(f) // another process took it for abandoned before it was locked
 	}
 }
 
-// removeAbandoned removes the temporary files of base that no process holds. What cannot be removed stays: it is in
-// nobody's way.
+// removeAbandoned removes the temporary files of base that no process holds. A file that cannot be removed stays; it
+// does no harm.
 func removeAbandoned(dir, base string) {
 	entries, err := os.ReadDir(filepath.Clean(dir))
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAbandonedTemporaryFiles: what a killed writer left of a file goes with the next write of it; what another writer
-// holds, and what is of another file, stays.
+// TestAbandonedTemporaryFiles: a write removes what a killed writer left of the same file; temporary files of other
+// files, and those that another writer holds, stay.
 func TestAbandonedTemporaryFiles(t *testing.T) {
 	h, err := New(t.TempDir())
 	if err != nil {
@@ -44,7 +44,7 @@ func TestAbandonedTemporaryFiles(t *testing.T) {
 	}
 }
 
-// TestWritersOfOneFile: many at once never take each other's temporary file away.
+// TestWritersOfOneFile: concurrent writers never remove each other's temporary file.
 func TestWritersOfOneFile(t *testing.T) {
 	h, err := New(t.TempDir())
 	if err != nil {

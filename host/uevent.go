@@ -12,32 +12,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UeventOverflow is the action of the event that stands for events that were lost: the reader looks at everything.
+// UeventOverflow is the action of the event that stands for lost events: the reader must look at everything again.
 const UeventOverflow = "overflow"
 
-// ueventBuffer is the socket's receive buffer: a storm of some ten thousand events, such as a hotplug of a whole
-// chassis.
+// ueventBuffer is the size of the socket's receive buffer in bytes. It holds a storm of some ten thousand events, such
+// as the hotplug of a whole chassis.
 const ueventBuffer = 16 << 20
 
-// ueventGroup is the multicast group of what the kernel itself sends; udev sends what it has seen to the second one.
+// ueventGroup is the multicast group for the kernel's own events. In the second group, udev forwards the events that
+// it has processed.
 const ueventGroup = 1
 
 // Uevent is one event of the kernel's driver core (Documentation/ABI/testing/sysfs-uevent, lib/kobject_uevent.c).
 type Uevent struct {
-	// Action is "add", "remove", "change", "move", "online", "offline", "bind" or "unbind" of the kernel, or
+	// Action is one of the kernel's "add", "remove", "change", "move", "online", "offline", "bind" and "unbind", or
 	// [UeventOverflow].
 	Action string
 	// DevPath is the device's directory without "/sys", such as "/devices/pci0000:00/0000:00:04.0".
 	DevPath string
 	// Subsystem is a bus or class, such as "pci" or "module".
 	Subsystem string
-	// Vars are all variables of the event, the above included.
+	// Vars holds all variables of the event, including those above.
 	Vars map[string]string
 }
 
-// Uevents delivers the kernel's events until ctx ends; then the channel is closed. Only events that the kernel itself
-// sent are delivered. When the reader is slow the kernel keeps 16 MiB; when that overflows an event with the action
-// [UeventOverflow] takes the place of those lost. It fails for a host that is not the running machine.
+// Uevents delivers the kernel's events until ctx ends, then closes the channel. Only events that the kernel itself
+// sent are delivered. For a slow reader the kernel buffers 16 MiB; if that overflows, one event with the action
+// [UeventOverflow] stands for the lost ones. Uevents fails if the host is not the running machine.
 func (h *Host) Uevents(ctx context.Context) (<-chan Uevent, error) {
 	if !h.Live() {
 		return nil, fmt.Errorf("cannot listen for kernel events: %q is not the root of the running machine", h.root)
@@ -66,13 +67,14 @@ func (h *Host) Uevents(ctx context.Context) (<-chan Uevent, error) {
 	return out, nil
 }
 
-// ueventSocket returns a socket that the kernel sends its events to, in the network namespace of the host's process
-// 1: the kernel tells events of network interfaces only in the namespace that they are in. Where that one cannot be
-// entered, it is this process's own, which gets all other events.
+// ueventSocket returns a socket that receives the kernel's events in the network namespace of the host's process 1,
+// because the kernel reports an event of a network interface only in that interface's namespace. If that namespace
+// cannot be entered, the socket is in this process's own namespace and gets all other events.
 //
-// The library gives the socket: bound to the kernel's group, closed on exec, non-blocking, with its buffer set. It
-// does not receive here, because its Receive wants the header of netlink before each message and drops what has none,
-// as uevents do (lib/kobject_uevent.c); so its descriptor is duplicated into a file that Go's poller waits for.
+// The library creates the socket: bound to the kernel's group, closed on exec, non-blocking, with its buffer size set.
+// The library's Receive is not used, because it expects a netlink header before each message and drops messages
+// without one, such as uevents (lib/kobject_uevent.c). Instead, the descriptor is duplicated into a file that Go's
+// poller waits on.
 func (h *Host) ueventSocket() (*os.File, error) {
 	var socket *nl.NetlinkSocket
 	subscribe := func() (err error) {
@@ -86,7 +88,7 @@ func (h *Host) ueventSocket() (*os.File, error) {
 	}
 	defer socket.Close()
 	if socket.SetReceiveBufferSize(ueventBuffer, true) != nil {
-		// Without CAP_NET_ADMIN the kernel cuts the size to net.core.rmem_max; smaller is no failure.
+		// Without CAP_NET_ADMIN the kernel limits the size to net.core.rmem_max. A smaller buffer is no failure.
 		_ = socket.SetReceiveBufferSize(ueventBuffer, false)
 	}
 	fd, err := unix.FcntlInt(uintptr(socket.GetFd()), unix.F_DUPFD_CLOEXEC, 0)
@@ -96,17 +98,17 @@ func (h *Host) ueventSocket() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "uevent"), nil
 }
 
-// readUevents reads until receive fails for good (the socket was closed) or ctx ends.
+// readUevents reads until receive fails permanently (the socket was closed) or ctx ends.
 func readUevents(ctx context.Context, out chan<- Uevent, receive func([]byte) (int, unix.Sockaddr, error)) {
 	defer close(out)
-	buf := make([]byte, 16<<10) // an event has at most 2 KiB of variables (UEVENT_BUFFER_SIZE) and its path
+	buf := make([]byte, 16<<10) // an event is at most 2 KiB of variables (UEVENT_BUFFER_SIZE) plus its path
 	for {
 		n, from, err := receive(buf)
 		e, ok := Uevent{Action: UeventOverflow}, true
 		if err == nil {
 			e, ok = parseUevent(buf[:n])
 			nl, kernel := from.(*unix.SockaddrNetlink)
-			ok = ok && kernel && nl.Pid == 0 // else a process pretends to be the kernel
+			ok = ok && kernel && nl.Pid == 0 // otherwise a process impersonates the kernel
 		} else if !errors.Is(err, unix.ENOBUFS) {
 			return
 		}

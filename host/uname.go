@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Arch returns the machine's architecture as uname -m says it, such as "x86_64"; empty for a copy of a machine.
+// Arch returns the machine's architecture as printed by uname -m, such as "x86_64"; empty for a copy of a machine.
 func (h *Host) Arch() string {
 	var u unix.Utsname
 	if !h.Live() || unix.Uname(&u) != nil {
@@ -18,7 +18,7 @@ func (h *Host) Arch() string {
 	return unix.ByteSliceToString(u.Machine[:])
 }
 
-// Memory returns the memory of this machine in bytes, 0 when it does not say.
+// Memory returns the memory of the running machine in bytes, or 0 if unknown.
 func (h *Host) Memory() int64 {
 	var i unix.Sysinfo_t
 	if unix.Sysinfo(&i) != nil {

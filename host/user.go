@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// AsUser makes cmd run as a user of the machine, a name or a number of its /etc/passwd, with that user's groups.
+// AsUser makes cmd run as a user in the machine's /etc/passwd, given by name or number, with that user's groups.
 func (h *Host) AsUser(cmd *exec.Cmd, user string) error {
 	text, err := h.ReadFile("/etc/passwd")
 	if err != nil {
@@ -31,7 +31,7 @@ func (h *Host) AsUser(cmd *exec.Cmd, user string) error {
 	return fmt.Errorf("cannot find user %q in /etc/passwd", user)
 }
 
-// groupsOf returns the further groups that a user is a member of; none when they cannot be read.
+// groupsOf returns the supplementary groups of a user, or none if they cannot be read.
 func (h *Host) groupsOf(user string) []uint32 {
 	text, err := h.ReadFile("/etc/group")
 	if err != nil {

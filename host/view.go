@@ -11,18 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ViewOutdated reports whether name cannot be written by this process alone, because its own view of the file system is
-// older than a directory on the way to name; a start of it then gets a view that has the directory.
+// ViewOutdated reports whether this process alone cannot write name because its view of the file system is older than
+// a directory on the way to name. If so, a restart of this process gets a view with that directory.
 //
-// A service manager gives a service mounts of its own, all read-only but for the directories of a list, and those that
-// are not there at that moment it passes over (systemd.exec(5), ReadWritePaths= with a dash). Whatever comes into being
-// later is read-only to the service for as long as it runs. So three things are asked: that the mount is read-only to
-// this process, that it is not to process 1, and that a directory on the way was made after this process started. False
-// when one of them cannot be known, and for another root than "/": who made that one knows what may be written in it.
+// A service manager can give a service its own mounts, all read-only except for a list of directories. It skips
+// directories that do not exist at that moment (systemd.exec(5), ReadWritePaths= with a dash). A directory that is
+// created later stays read-only to the service for as long as it runs. So ViewOutdated checks three things: the mount
+// is read-only to this process, it is not read-only to process 1, and a directory on the way was created after this
+// process started. The result is false if one of them is unknown, or if the root is not "/": whoever set up another
+// root decided what may be written in it.
 //
-// The times are of the clock as it is set now. Set forward since, it makes a directory seem older than this process,
-// and the answer is false. Set back, it makes old ones seem new: those of the future are not believed, and one of the
-// past is younger than this process and older than the next, which therefore does not say so again.
+// All times are taken from the clock as it is set now. If it was set forward meanwhile, a directory seems older than
+// this process, and the result is false. If it was set back, old directories seem new. A time in the future is
+// ignored. A time in the past can be later than this process's start, but it is earlier than the next process's start,
+// so a restart happens at most once.
 func (h *Host) ViewOutdated(name string) bool {
 	if h.root != "/" {
 		return false
@@ -44,10 +46,10 @@ func (h *Host) ViewOutdated(name string) bool {
 	return false
 }
 
-// since reports whether what was born then is younger than what started; not when that is unknown, or cannot be.
+// since reports whether born is after started. It is false if born is zero or in the future.
 func since(born, started, now time.Time) bool { return born.After(started) && !born.After(now) }
 
-// nearest returns dir, or of the directories above it the first that is there, without links.
+// nearest returns dir or its nearest existing ancestor, with links resolved.
 func nearest(dir string) (string, error) {
 	for {
 		real, err := filepath.EvalSymlinks(dir)
@@ -68,7 +70,7 @@ func writable(dir string) bool {
 	return err == nil && flags&unix.ST_RDONLY == 0
 }
 
-// mountFlags are those of the mount and of its file system together (statfs(2)).
+// mountFlags returns the combined flags of the mount and its file system (statfs(2)).
 func mountFlags(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -77,7 +79,7 @@ func mountFlags(dir string) (int64, error) {
 	return int64(st.Flags), nil //nolint:unconvert // 32 bits on some architectures
 }
 
-// started returns when this process started, by the clock that says now.
+// started returns when this process started, on the clock that now was read from.
 func (h *Host) started(now time.Time) (time.Time, error) {
 	start, err := h.StartedAfterBoot("self")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// again runs the calling test once more in a process that is of another role, with mounts of its own and the further
-// namespaces, and skips where that is not allowed.
+// again runs the calling test once more in a process with another role, its own mounts and the given further
+// namespaces. It skips if that is not allowed.
 func again(t *testing.T, role, dir string, namespaces uintptr) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
@@ -29,7 +29,7 @@ func again(t *testing.T, role, dir string, namespaces uintptr) {
 	}
 }
 
-// tick is longer than the time that the kernel does not tell apart in the start of a process.
+// tick is longer than the kernel's resolution of a process's start time.
 const tick = 20 * time.Millisecond
 
 // seal makes the directory read-only to this process, as a service manager does for a service.
@@ -51,7 +51,7 @@ func root(t *testing.T) *Host {
 	return h
 }
 
-// TestViewOutdated is three processes: this one, one that is process 1 among numbers of its own, and a service of that.
+// TestViewOutdated runs three processes: this one, a process 1 in its own PID namespace, and a service of that one.
 func TestViewOutdated(t *testing.T) {
 	dir := os.Getenv("ACCELD_TEST_DIR")
 	switch os.Getenv("ACCELD_TEST_ROLE") {
@@ -80,7 +80,7 @@ func TestViewOutdated(t *testing.T) {
 	}
 }
 
-// viewOfAll: what process 1 cannot write either, as on a disk that has failed, a new view makes no better.
+// viewOfAll: if process 1 cannot write either, as on a failed disk, a new view does not help.
 func viewOfAll(t *testing.T, dir string) {
 	time.Sleep(tick)
 	if err := os.Mkdir(filepath.Join(dir, "new"), 0o755); err != nil {
@@ -104,7 +104,7 @@ func viewOfService(t *testing.T, dir string) {
 	asks("a directory that was there before", "old/file", false)
 	asks("a directory that is not there at all", "none/below/file", false)
 	time.Sleep(tick)
-	outside := filepath.Join("/proc/1/root", dir) // what is made there, this process can only read
+	outside := filepath.Join("/proc/1/root", dir) // this process can only read what is created there
 	if err := errors.Join(os.MkdirAll(filepath.Join(outside, "new/below"), 0o755), os.Symlink(filepath.Join(dir, "new"),
 		filepath.Join(outside, "link"))); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func viewOfService(t *testing.T, dir string) {
 	asks("a mount that can be written again", "new/file", false)
 }
 
-// TestStarted: by the clock that is asked, this process is a few seconds old.
+// TestStarted: on the given clock, this process is a few seconds old.
 func TestStarted(t *testing.T) {
 	now := time.Now()
 	started, err := root(t).started(now)
@@ -142,7 +142,7 @@ func TestStarted(t *testing.T) {
 	}
 }
 
-// TestSince: no clock makes a service start over and over.
+// TestSince: no change of the clock makes a service restart over and over.
 func TestSince(t *testing.T) {
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	started := now.Add(-time.Hour)

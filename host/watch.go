@@ -12,11 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchPending is how many changed paths wait for a slow reader before each directory's own name stands for them.
+// watchPending is how many changed paths are queued for a slow reader. Beyond it, they are replaced by the names of
+// the watched directories.
 const watchPending = 1024
 
-// What is asked of the kernel for a directory, and for the one above it. A file is told when its writer closes it, not
-// with each write: half a file is of use to nobody.
+// The inotify events for a watched directory and for its parent. A changed file is reported when its writer closes it,
+// not on each write, because a half-written file is of no use.
 const (
 	watchAbove = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_MASK_ADD
@@ -24,15 +25,16 @@ const (
 	watchGone = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_IGNORED | unix.IN_UNMOUNT
 )
 
-// Watch tells what changes in the directories names, until ctx ends; then the channel is closed. It delivers the path,
-// as the machine sees it, of an entry that was created, written and closed, renamed or removed, or the name of the
-// directory itself: when it appeared, vanished or was replaced, or when the kernel lost events; the reader then reads
-// the whole directory. Changes that the reader has not taken yet are delivered once. A directory may be absent: its
-// nearest ancestor is watched until it is there. Changes of mode or owner alone are not told, nor is the renaming of a
-// grandparent. One call is one inotify instance, whatever the number of names.
+// Watch reports changes in the directories names until ctx ends, then closes the channel. It delivers the path, as the
+// machine sees it, of an entry that was created, written and closed, renamed or removed. It delivers the name of a
+// directory itself if the directory appeared, vanished or was replaced, or if the kernel lost events; the reader must
+// then read the whole directory. Changes that the reader has not received yet are delivered once. If a directory does
+// not exist, its nearest ancestor is watched until it does. Changes of mode or owner alone are not reported, nor is
+// the renaming of a grandparent. Each call uses one inotify instance, whatever the number of names.
 //
-// It uses inotify without fsnotify, which keys its watches by path: a directory that is removed and made again at once
-// (as kubelets do) left it with the watch on the old one. The kernel's watch descriptor tells the two apart.
+// Watch uses inotify without fsnotify, because fsnotify keys its watches by path: when a directory was removed and
+// created again at once (as kubelets do), the watch stayed on the old one. The kernel's watch descriptor tells the two
+// apart.
 func (h *Host) Watch(ctx context.Context, names ...string) (<-chan string, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -49,7 +51,7 @@ func (h *Host) Watch(ctx context.Context, names ...string) (<-chan string, error
 			return nil, fmt.Errorf("cannot watch %q: %w", t.name, err)
 		}
 	}
-	clear(w.waiting) // a first look is no change
+	clear(w.waiting) // the first look is not a change
 	w.pending = nil
 	out, events := make(chan string), make(chan []byte)
 	go func() {
@@ -70,15 +72,15 @@ func (h *Host) Watch(ctx context.Context, names ...string) (<-chan string, error
 	return out, nil
 }
 
-// none is no watch descriptor; the kernel's begin with 1.
+// none means no watch descriptor; the kernel's begin with 1.
 const none = -1
 
 // target is one directory that the caller named.
 type target struct {
 	name  string
 	here  int    // the watch of the directory itself, or none
-	above int    // the watch of its parent, or of the nearest ancestor that is there
-	next  string // the entry of that directory on the way to name
+	above int    // the watch of its parent, or of the nearest existing ancestor
+	next  string // the entry of that ancestor on the way to name
 }
 
 // watcher is the state of one Watch; only the goroutine of run touches it.
@@ -112,7 +114,7 @@ func (w *watcher) run(ctx context.Context, out chan<- string, events <-chan []by
 	}
 }
 
-// parse takes the buffer of one read apart (inotify(7)): descriptor, mask, cookie, length of name, name.
+// parse splits the buffer of one read into events (inotify(7)): descriptor, mask, cookie, length of name, name.
 func (w *watcher) parse(b []byte) {
 	for len(b) >= unix.SizeofInotifyEvent {
 		wd, mask := int(int32(binary.NativeEndian.Uint32(b))), binary.NativeEndian.Uint32(b[4:])
@@ -141,16 +143,16 @@ func (w *watcher) event(wd int, mask uint32, name string) {
 		}
 		if wd == t.above && name == t.next || (wd == t.here || wd == t.above) && mask&watchGone != 0 {
 			if mask&unix.IN_IGNORED != 0 && wd == t.here {
-				t.here = none // the kernel ended it
+				t.here = none // the kernel removed the watch
 				w.deliver(t.name)
 			}
-			_ = w.refresh(t) // what cannot be watched now is looked at again with the next event of an ancestor
+			_ = w.refresh(t) // on failure, the next event of an ancestor tries again
 		}
 	}
 }
 
-// refresh watches where the target is now: the directory above it, then the directory. In this order nothing that
-// appears in between is missed: the event of it comes through the upper watch.
+// refresh watches the target's current place: first the directory above it, then the directory itself. In this order
+// nothing is missed: if the directory appears in between, the upper watch reports it.
 func (w *watcher) refresh(t *target) error {
 	oldHere, oldAbove := t.here, t.above
 	for {
@@ -166,7 +168,7 @@ func (w *watcher) refresh(t *target) error {
 		if t.here, err = w.add(t.name, watchHere); err != nil {
 			return err
 		}
-		// An ancestor may have been made just before the watch that would have told it: look once more.
+		// An ancestor may have been created just before the watch that would have reported it, so look once more.
 		if t.above == before || t.next == path.Base(t.name) {
 			break
 		}
@@ -179,7 +181,7 @@ func (w *watcher) refresh(t *target) error {
 	return nil
 }
 
-// add watches the directory name; none when it is not there.
+// add watches the directory name. It returns none if name does not exist.
 func (w *watcher) add(name string, mask uint32) (int, error) {
 	p, err := w.h.Path(name)
 	if err != nil {
@@ -195,14 +197,14 @@ func (w *watcher) add(name string, mask uint32) (int, error) {
 	return none, &os.PathError{Op: "watch", Path: name, Err: err}
 }
 
-// drop ends a watch that no target needs any more.
+// drop removes a watch that no target needs any more.
 func (w *watcher) drop(wd int) {
 	for _, t := range w.targets {
 		if wd == none || wd == t.here || wd == t.above {
 			return
 		}
 	}
-	_, _ = unix.InotifyRmWatch(w.fd, uint32(wd)) // the kernel may have ended it already
+	_, _ = unix.InotifyRmWatch(w.fd, uint32(wd)) // the kernel may have removed it already
 }
 
 // deliver queues name once.

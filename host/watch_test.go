@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// expect reads until want is told. Its directory's own name tells it too, when the entry is there for a reader who then
+// expect reads until want is reported. The directory's own name is enough if the entry exists, because its reader then
 // reads the directory.
 func expect(t *testing.T, root string, changes <-chan string, want string) {
 	t.Helper()
@@ -74,7 +74,7 @@ func TestWatchWaitsForADirectory(t *testing.T) {
 	}
 }
 
-// A directory that is removed and made again without a pause must not leave the watch on the old one.
+// A directory that is removed and created again at once must not leave the watch on the old one.
 func TestWatchSurvivesRapidReplacement(t *testing.T) {
 	root, changes := watchedHost(t, "/run/cdi")
 	dir := filepath.Join(root, "run/cdi")
@@ -86,7 +86,7 @@ func TestWatchSurvivesRapidReplacement(t *testing.T) {
 		if i%10 != 9 {
 			continue
 		}
-		// Let everything that is queued be told, then a new file must be.
+		// Drain the queued changes; after that, a new file must be reported.
 		for quiet := false; !quiet; {
 			select {
 			case <-changes:
@@ -118,7 +118,7 @@ func TestWatchTellsOnceWhatNobodyTook(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(root, "etc/a"), []byte("x"), 0o644))
 	}
 	must(t, os.WriteFile(filepath.Join(root, "etc/last"), nil, 0o644))
-	time.Sleep(100 * time.Millisecond) // the kernel's queue is read by then
+	time.Sleep(100 * time.Millisecond) // the kernel's queue has been read by then
 	for n := 0; ; n++ {
 		if got := <-changes; got == "/etc/last" {
 			if n > 2 {
