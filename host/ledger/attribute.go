@@ -2,8 +2,8 @@ package ledger
 
 import "strings"
 
-// Attribute writes text to an attribute of sysfs or procfs, whose text it can be read back from. What it said before is
-// on record until the next boot. Nothing is written when it says so already.
+// Attribute writes text to a sysfs or procfs attribute that can be read back. Its previous text stays on record until
+// the next boot. Nothing is written if the attribute already has this text.
 func (l *Ledger) Attribute(attr, text string) error {
 	key, err := l.resolve(attr)
 	if err != nil {
@@ -44,20 +44,20 @@ func (l *Ledger) attribute(key, text string) error {
 	return l.boot.add(false, record{Op: opDone, Path: key})
 }
 
-// said returns what an attribute says.
+// said reads an attribute.
 func (l *Ledger) said(key string) (*State, error) {
 	text, err := l.h.ReadAttribute(key)
 	return &State{Kind: Attribute, Text: text}, err
 }
 
-// say writes to an attribute.
+// say writes an attribute.
 func (l *Ledger) say(key, text string) error {
 	return l.files.step("attribute", key, func(string) error { return l.h.WriteAttribute(key, text) })
 }
 
-// unsaid is the text that brings an attribute back to what it said: sysfs says "(null)" of an override that is not set
-// and unsets it at a lone newline (driver_set_override, Linux 5.19); a write of nothing never reaches the kernel, so an
-// empty string is one NUL.
+// unsaid returns the text to write so that an attribute reads as said again. Sysfs shows "(null)" for an override that
+// is not set, and a lone newline unsets it (driver_set_override, Linux 5.19). An empty write never reaches the kernel,
+// so the empty string is written as one NUL.
 func unsaid(said string) string {
 	switch said {
 	case "(null)":

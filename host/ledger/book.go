@@ -24,15 +24,15 @@ type entry struct {
 	seq    int // entries are undone from the highest to the lowest
 	bootID string
 	prior  *State
-	// ours are the states that may be there by our doing: the last one that was completed and, after a crash, those
-	// that were begun since.
+	// ours holds the states that acceld may have put there: the last completed one and, after a crash, those begun
+	// since.
 	ours []*State
 }
 
-// last is what acceld wrote, or was about to write, last.
+// last returns what acceld wrote, or was about to write, last.
 func (e *entry) last() *State { return e.ours[len(e.ours)-1] }
 
-// mine returns the state of ours that now is; nil when somebody else has been there.
+// mine returns the state of ours with the same content as now, or nil if somebody else changed the path.
 func (e *entry) mine(now *State) *State {
 	for _, s := range slices.Backward(e.ours) {
 		if s.sameContent(now) {
@@ -42,13 +42,13 @@ func (e *entry) mine(now *State) *State {
 	return nil
 }
 
-// times is a directory before the first change in it.
+// times describes a directory before the first change in it.
 type times struct {
 	bootID, listing string
 	mtime           time.Time
 }
 
-// content is what a journal says.
+// content is the decoded content of a journal.
 type content struct {
 	entries map[string]*entry
 	times   map[string]times
@@ -58,7 +58,7 @@ type content struct {
 
 func newContent() content { return content{entries: map[string]*entry{}, times: map[string]times{}} }
 
-// apply reads one record. A change that does not say what was before it, of a path that none did, is a gap.
+// apply applies one record. The first change of a path must have the prior state; otherwise the journal has a gap.
 func (c *content) apply(r record) error {
 	c.seq++
 	switch r.Op {
@@ -79,7 +79,7 @@ func (c *content) apply(r record) error {
 		}
 		e.ours = e.ours[len(e.ours)-1:]
 		if e.last().Kind == Absent && e.prior.Kind == Absent {
-			delete(c.entries, r.Path) // acceld took back its own: what comes there later is somebody else's
+			delete(c.entries, r.Path) // acceld undid its own change: what appears there later belongs to somebody else
 		}
 	case opUndone:
 		delete(c.entries, r.Path)
@@ -103,7 +103,7 @@ func (c *content) apply(r record) error {
 	return nil
 }
 
-// newest returns the entries in the order in which they are undone.
+// newest returns the entries in the order in which they must be undone.
 func (c *content) newest() []*entry {
 	var out []*entry
 	for _, e := range c.entries {
@@ -113,7 +113,7 @@ func (c *content) newest() []*entry {
 	return out
 }
 
-// records are the fewest that say the same.
+// records returns the shortest list of records with the same meaning.
 func (c *content) records() []record {
 	out := []record{{Op: opSchema, Schema: schema, Time: time.Now().UTC()}}
 	for key, t := range c.times {
@@ -135,18 +135,18 @@ func (c *content) records() []record {
 	return out
 }
 
-// book is one journal with its blobs, in a directory of its own.
+// book is one journal with its blobs, in its own directory.
 type book struct {
 	*files
 	dir string
-	// bootID is the boot that a new record is valid in; empty for all.
+	// bootID returns the boot in which a new record is valid; "" means every boot.
 	bootID func() string
 
-	// base are the records with which a new journal begins: how it was before the book's own directory was made.
+	// base holds the first records of a new journal: the state before the book's own directory was created.
 	base []record
 
 	content
-	head  string // the first line of the journal that was read; it has the time at which it was begun
+	head  string // the first line of the journal that was read; it has the time of the journal's creation
 	read  int64  // bytes of it
 	lines int
 }
@@ -156,7 +156,7 @@ func (b *book) blob(sum string) string  { return path.Join(b.dir, "blobs", sum) 
 func (b *book) there() bool             { _, err := os.Lstat(b.path(b.dir)); return err == nil }
 func (b *book) damaged(err error) error { return fail(accel.LedgerDamaged, b.journal(), err) }
 
-// lock waits for the book's lock and makes the book where it is missing. The lock is gone with its process.
+// lock waits for the book's lock and creates the book if it is missing. The lock ends with its process.
 func (b *book) lock() (release func(), err error) {
 	if err := b.found(); err != nil {
 		return nil, err
@@ -190,7 +190,7 @@ func flock(f *os.File) error {
 	}
 }
 
-// found makes the book's directories, for root alone: blobs may hold secrets.
+// found creates the book's directories, accessible to root alone: blobs may hold secrets.
 func (b *book) found() error {
 	if _, err := os.Lstat(b.path(path.Join(b.dir, "blobs"))); err == nil {
 		return nil
@@ -208,7 +208,7 @@ func (b *book) found() error {
 	for _, dir := range dirs {
 		mode := fs.FileMode(0o700)
 		if !below(dir, own) || dir == RunDir {
-			mode = 0o755 // others look for the socket in it
+			mode = 0o755 // others need to reach the socket in it
 		}
 		if _, err := os.Stat(b.path(dir)); err == nil && !below(dir, own) {
 			continue
@@ -220,8 +220,8 @@ func (b *book) found() error {
 	return nil
 }
 
-// announce returns the records of what a new entry key changes around it: directories that are missing, and the time of
-// the one that is there. Directories that the book has recorded already are left out.
+// announce returns records of what the creation of key changes around it: the missing directories, and the time of the
+// existing directory above them. Directories that the book has already recorded are left out.
 func (b *book) announce(key string) (records []record, err error) {
 	bootID := b.bootID()
 	dir := path.Dir(key)
@@ -240,7 +240,7 @@ func (b *book) announce(key string) (records []record, err error) {
 		records = append([]record{r}, records...)
 	}
 	changed := []string{dir}
-	if len(records) == 0 { // the name in which the entry passes may be in another directory
+	if len(records) == 0 { // the entry's temporary name may be in another directory
 		changed = slices.Compact([]string{dir, path.Dir(passage(key))})
 	}
 	for _, dir := range changed {
@@ -256,8 +256,8 @@ func (b *book) announce(key string) (records []record, err error) {
 	return records, nil
 }
 
-// catchUp reads what was added to the journal since the last time. It needs no lock: an append is seen whole or as a
-// torn line, and a compacted journal is another file.
+// catchUp reads what was appended to the journal since the last call. It needs no lock: an append is seen whole or as
+// a torn line, and a compacted journal is a new file.
 func (b *book) catchUp() error {
 	f, err := os.OpenFile(b.path(b.journal()), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -270,7 +270,7 @@ func (b *book) catchUp() error {
 	defer f.Close()
 	head := make([]byte, len(b.head))
 	if _, err := f.ReadAt(head, 0); b.head == "" || err != nil || string(head) != b.head {
-		b.content, b.head, b.read, b.lines = newContent(), "", 0, 0 // another journal, or none was read yet
+		b.content, b.head, b.read, b.lines = newContent(), "", 0, 0 // another journal, or the first read
 	}
 	text, err := io.ReadAll(io.NewSectionReader(f, b.read, math.MaxInt64-b.read))
 	if err != nil {
@@ -285,7 +285,7 @@ func (b *book) catchUp() error {
 	}
 	for _, r := range records {
 		if err := b.apply(r); err != nil {
-			b.head = "" // what was read of it is not to be trusted
+			b.head = "" // what was read of it cannot be trusted
 			return b.damaged(err)
 		}
 	}
@@ -298,8 +298,8 @@ func (b *book) catchUp() error {
 	return nil
 }
 
-// add appends records to the journal. With lasting it returns when they are on the disk. The caller has the lock and
-// has caught up.
+// add appends records to the journal. If lasting is true, it returns when they are on the disk. The caller holds the
+// lock and has caught up.
 func (b *book) add(lasting bool, records ...record) error {
 	fresh := b.lines == 0
 	if fresh {
@@ -325,7 +325,7 @@ func (b *book) add(lasting bool, records ...record) error {
 	err = b.step("append", b.journal(), func(string) error { _, err := f.WriteAt(text, b.read); return err })
 	if err != nil {
 		if b.fault != nil {
-			_, _ = f.WriteAt(text[:len(text)*2/3], b.read) // the fault of a test came in the middle of it
+			_, _ = f.WriteAt(text[:len(text)*2/3], b.read) // a test's fault interrupts the write halfway
 		}
 		return err
 	}
@@ -342,10 +342,10 @@ func (b *book) add(lasting bool, records ...record) error {
 	return b.catchUp()
 }
 
-// compactAt is the size of a journal at which it is worth writing again what it still says: some hundred lines.
+// compactAt is the size in bytes from which rewriting a journal pays off: some hundred lines.
 const compactAt = 256 << 10
 
-// compact writes the journal again when most of it is history, and removes the blobs that nothing needs any more.
+// compact rewrites the journal if most of it is history, and removes blobs that are no longer needed.
 func (b *book) compact() error {
 	if b.read < compactAt || b.lines < 8*(len(b.entries)+len(b.notes)+len(b.times)) {
 		return nil
@@ -386,8 +386,8 @@ func (b *book) sweep() error {
 	return err
 }
 
-// keep stores the content of the file key as a blob and returns its state. The content is read once, so that what is
-// stored is what the digest says even when somebody writes at the same time.
+// keep stores the content of the file key as a blob and returns its state. The stored content always matches the
+// digest, even if somebody writes to the file at the same time, because the digest is taken from the stored copy.
 func (b *book) keep(key string) (*State, error) {
 	s, err := b.observe(key)
 	if err != nil || s.Kind != File {
@@ -421,7 +421,7 @@ func (b *book) keep(key string) (*State, error) {
 	return s, b.syncDir(path.Join(b.dir, "blobs"))
 }
 
-// open opens the blob of a prior state and checks it first: what is restored is what was there, or nothing.
+// open verifies and opens the blob of a prior state: either the exact content is restored, or nothing.
 func (b *book) open(s *State) (io.ReadCloser, error) {
 	sum, _, err := b.sum(b.blob(s.SHA256))
 	if err == nil && sum != s.SHA256 {
@@ -433,7 +433,7 @@ func (b *book) open(s *State) (io.ReadCloser, error) {
 	return os.Open(b.path(b.blob(s.SHA256)))
 }
 
-// fail is an error with a reason for a file of the ledger.
+// fail returns an error about a file of the ledger, with a reason.
 func fail(r accel.Reason, key string, err error) error {
 	return accel.Problemf(accel.ReasonForError(err, r), "cannot use %q: %v", key, err)
 }

@@ -17,7 +17,7 @@ import (
 
 var errCrash = errors.New("the process ended here")
 
-// crashAt lets n steps happen and none after: what a kill leaves. It counts the steps.
+// crashAt lets n steps happen and then none, as after a kill. It counts the steps.
 func crashAt(n int, count *int) func(string, string) error {
 	return func(string, string) error {
 		*count++
@@ -28,7 +28,7 @@ func crashAt(n int, count *int) func(string, string) error {
 	}
 }
 
-// quick is a temporary directory where syncing costs nothing: these tests look at the order of steps, not at the disk.
+// quick is a temporary directory where syncing costs nothing: these tests check the order of steps, not the disk.
 func quick(t testing.TB) {
 	t.Helper()
 	if _, err := os.Stat("/dev/shm"); err == nil {
@@ -36,7 +36,7 @@ func quick(t testing.TB) {
 	}
 }
 
-// around leaves the lines of directories out in which acceld's own were made and, of a host whose /sys is plain files,
+// around leaves out the lines of directories in which acceld's own were created and, because /sys is plain files here,
 // the time of the attribute.
 func around(text string) string {
 	var out strings.Builder
@@ -54,7 +54,7 @@ func around(text string) string {
 	return out.String()
 }
 
-// Killed at any step of any change, a purge brings back the tree; also when the agent started again meanwhile.
+// If acceld is killed at any step of any change, a purge restores the tree, even if the agent was restarted meanwhile.
 func TestCrashAtEveryStep(t *testing.T) {
 	quick(t)
 	total := 0
@@ -112,7 +112,7 @@ func TestCrashAtEveryStepOfUndo(t *testing.T) {
 	}
 }
 
-// A disk that is full for one step makes that change fail and no other, in changing as in undoing.
+// If the disk is full for one step, only that change fails, both when changing and when undoing.
 func TestFullDiskAtEveryStep(t *testing.T) {
 	quick(t)
 	full := func(n int, count *int) func(string, string) error {
@@ -140,7 +140,7 @@ func TestFullDiskAtEveryStep(t *testing.T) {
 			t.Fatalf("full at step %d of undoing: %v", n, err)
 		}
 		for _, o := range out {
-			// that which could not go
+			// the path that could not be removed
 			if o.Action == Left && o.Reason != accel.NoSpace && !strings.HasPrefix(o.Detail, "it holds") {
 				t.Fatalf("full at step %d of undoing: %+v", n, o)
 			}
@@ -158,7 +158,7 @@ func TestFullDiskAtEveryStep(t *testing.T) {
 	}
 }
 
-// model is what a path must be after a purge: nil is absent.
+// model is what a path must be after a purge; nil means absent.
 type model struct {
 	now, prior *string
 	ours       map[string]bool // by text, "\x00" for absent; nil when acceld has nothing on record
@@ -178,10 +178,10 @@ func (m *model) acceld(to *string) {
 	if m.ours == nil {
 		m.prior, m.ours = m.now, map[string]bool{}
 	}
-	m.ours = map[string]bool{text(to): true} // each change that was completed is the only one that counts
+	m.ours = map[string]bool{text(to): true} // a completed change is the only one that counts
 	m.now = to
 	if to == nil && m.prior == nil {
-		m.ours = nil // taken back
+		m.ours = nil // undone
 	}
 }
 
@@ -192,8 +192,8 @@ func (m *model) afterPurge() *string {
 	return m.now
 }
 
-// Random changes by acceld and by others, a random kill in the purge: afterwards each file is what it was before
-// acceld, or what somebody else made of it.
+// Random changes by acceld and by others, then a random kill in the purge: afterwards each file is as it was before
+// acceld, or as somebody else changed it.
 func TestRandomChanges(t *testing.T) {
 	quick(t)
 	seeds := uint64(300)
@@ -235,7 +235,7 @@ func TestRandomChanges(t *testing.T) {
 				m.acceld(nil)
 				log = append(log, "acceld removes "+p)
 			case 3:
-				// else its directory is not there
+				// otherwise its directory does not exist
 				if os.WriteFile(filepath.Join(root, p), []byte("theirs"+s), 0o644) == nil {
 					s = "theirs" + s
 					m.now = &s
@@ -314,7 +314,7 @@ func TestDamageIsNoGuess(t *testing.T) {
 	}
 }
 
-// What a power cut leaves of the last line is no damage, and nothing is lost by it.
+// A last line that a power cut has torn is no damage, and nothing is lost by it.
 func TestTornLastLine(t *testing.T) {
 	for _, tail := range []string{`{"sum":"12`, "\x00\x00\x00\x00", "\x00\x00\n", `{"sum":"0","record":{}}` + "\n"} {
 		root := newRoot(t)

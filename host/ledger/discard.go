@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Remaining returns how many changes and notes are on record still. Directories around acceld's own do not count.
+// Remaining returns how many changes and notes are still on record. Directories around acceld's own are not counted.
 func (l *Ledger) Remaining() (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.remaining()
 }
 
-// Recorded reports whether a change of the file is on record still.
+// Recorded reports whether a change of the file is still on record.
 func (l *Ledger) Recorded(name string) (bool, error) {
 	key, err := l.resolve(name)
 	if err != nil {
@@ -51,10 +51,10 @@ func (l *Ledger) remaining() (int, error) {
 	return n, nil
 }
 
-// Discard removes acceld's own directories, the state directory and [RunDir], with all that is in them. While the
-// ledger has anything on record it stays, and everything else goes. Directories around them that acceld had to make go
-// too. It returns the paths that it removed, and what could not be; with dry it changes nothing and answers as if
-// everything had been undone.
+// Discard removes acceld's own directories, the state directory and [RunDir], with everything in them. While the
+// ledger has anything on record, the ledger itself stays and everything else is removed. Directories around them that
+// acceld had to create are removed too. Discard returns the paths that it removed and those that it could not remove.
+// With dry it changes nothing and answers as if everything had been undone.
 func (l *Ledger) Discard(dry bool) ([]Outcome, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +63,7 @@ func (l *Ledger) Discard(dry bool) ([]Outcome, error) {
 		return nil, err
 	}
 	if dry {
-		rest = 0 // what would be undone first is still on record
+		rest = 0 // in a dry run, what would be undone is still on record
 	}
 	var around []record
 	for _, b := range []*book{l.boot, l.disk} {
@@ -113,12 +113,13 @@ func (l *Ledger) discard(dir string, keep, dry bool) (removed bool, err error) {
 	}
 	err = l.files.step("rmdir", dir, func(p string) error { return unlinked(unix.Rmdir(p)) })
 	if errors.Is(err, unix.EBUSY) {
-		return true, nil // a file system of its own is mounted there: emptied is all that can be asked
+		return true, nil // it is a mount point: emptying it is all that can be done
 	}
 	return err == nil, err
 }
 
-// tidy takes back what the books had to make around themselves. It has nothing to return to: the books are gone.
+// tidy undoes what creating the books changed around them. Its errors are only logged: the books are gone, so nothing
+// could be retried.
 func (l *Ledger) tidy(around []record) {
 	for i := len(around) - 1; i >= 0; i-- {
 		r := around[i]

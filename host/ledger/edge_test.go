@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCompactedInFlight: a journal that is written again while a change is in flight still knows every state that may
-// be there.
+// TestCompactedInFlight: a journal that is compacted during a change still knows every state that may be there.
 func TestCompactedInFlight(t *testing.T) {
 	file := func(sum string) *State { return &State{Kind: File, SHA256: sum} }
 	c := newContent()
@@ -19,7 +18,7 @@ func TestCompactedInFlight(t *testing.T) {
 		{Op: opSchema, Schema: schema},
 		{Op: opChange, Path: "/etc/a", Prior: file("prior"), Wrote: file("one")},
 		{Op: opDone, Path: "/etc/a"},
-		{Op: opChange, Path: "/etc/a", Wrote: file("two")}, // the agent was killed here: it is one of both
+		{Op: opChange, Path: "/etc/a", Wrote: file("two")}, // the agent was killed here: it is one or the other
 		{Op: opChange, Path: "/etc/b", Prior: file("prior"), Wrote: file("one")},
 		{Op: opDone, Path: "/etc/b"},
 	} {
@@ -37,7 +36,7 @@ func TestCompactedInFlight(t *testing.T) {
 	}
 }
 
-// TestNotesOfOneName: notes of one kind have nothing to do with those of another.
+// TestNotesOfOneName: notes of one kind are independent of those of another.
 func TestNotesOfOneName(t *testing.T) {
 	l := open(t, newRoot(t))
 	must(t, l.Note("module", "x", "loaded"))
@@ -61,7 +60,7 @@ func TestNotesOfOneName(t *testing.T) {
 	}
 }
 
-// TestClosedFileStaysClosed: the mode that an administrator has given a file since is kept when its content goes back.
+// TestClosedFileStaysClosed: if an administrator changed a file's mode, the mode stays when the content is restored.
 func TestClosedFileStaysClosed(t *testing.T) {
 	root := newRoot(t)
 	l := open(t, root)
@@ -78,7 +77,7 @@ func TestClosedFileStaysClosed(t *testing.T) {
 	}
 }
 
-// TestOtherBootsFile: what somebody else has made in this boot, where acceld had a file in another one, is theirs.
+// TestOtherBootsFile: if somebody else created a file in this boot where acceld had one in another boot, it is theirs.
 func TestOtherBootsFile(t *testing.T) {
 	for name, c := range map[string]struct {
 		now  string
@@ -106,7 +105,7 @@ func TestOtherBootsFile(t *testing.T) {
 	}
 }
 
-// TestSetID: a program that was replaced gets its set-id bits back with its content.
+// TestSetID: a replaced program gets its set-id bits back with its content.
 func TestSetID(t *testing.T) {
 	root := newRoot(t)
 	name := filepath.Join(root, "usr/local/tool")
@@ -121,8 +120,8 @@ func TestSetID(t *testing.T) {
 	}
 }
 
-// TestMountedDirectory: a file is replaced also where the directory above its own, in which it would be made, is
-// another file system.
+// TestMountedDirectory: a file is replaced even if the directory above its own, in which the temporary file would be
+// created, is on another file system.
 func TestMountedDirectory(t *testing.T) {
 	root := newRoot(t)
 	l := open(t, root)

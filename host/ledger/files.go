@@ -17,17 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// files makes the changes below a root, one system call at a time. Keys are resolved paths as the machine sees them.
+// files makes changes below a root, one system call at a time. Keys are resolved paths as the machine sees them.
 type files struct {
 	root string
-	// fault is asked before each step; when it returns an error the step is not made, or half made where a step can be.
-	// Nil outside tests: it is how they end the process, or fill the disk, at every line.
+	// fault is called before each step. If it returns an error, the step is not made, or only half made if that is
+	// possible. It is nil outside tests, which use it to kill the process or fill the disk at every line.
 	fault func(step, key string) error
 }
 
 func (f *files) path(key string) string { return filepath.Join(f.root, key) }
 
-// step makes one change unless the fault forbids it.
+// step makes one change unless fault returns an error.
 func (f *files) step(what, key string, do func(p string) error) error {
 	if f.fault != nil {
 		if err := f.fault(what, key); err != nil {
@@ -37,9 +37,10 @@ func (f *files) step(what, key string, do func(p string) error) error {
 	return name(do(f.path(key)), key)
 }
 
-// passage is the name under which something is made before it takes its place: beside it, because libraries that watch
-// CDI directories do not see what is renamed in from elsewhere. It is the same for each path, so that what a crash
-// leaves is found. Directories "*.conf.d" get it from the directory above: their reader parses whatever is in them.
+// passage returns the temporary name under which key is created before it is renamed. It is in the same directory,
+// because libraries that watch CDI directories do not see a file that is renamed in from elsewhere. It is the same
+// each time, so that what a crash leaves behind is found. For directories "*.conf.d" it is in the directory above,
+// because their reader parses every file in them.
 func passage(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	dir := path.Dir(key)
@@ -49,7 +50,7 @@ func passage(key string) string {
 	return path.Join(dir, tempPrefix+hex.EncodeToString(sum[:8])+tempSuffix)
 }
 
-// Every reader of such directories skips names that start with a dot or end in ".tmp".
+// All readers of such directories skip names that start with a dot or end in ".tmp".
 const (
 	tempPrefix = ".acceld-"
 	tempSuffix = ".tmp"
@@ -59,11 +60,11 @@ func passing(base string) bool {
 	return strings.HasPrefix(base, tempPrefix) && strings.HasSuffix(base, tempSuffix)
 }
 
-// Passing reports whether a path is one under which something is made before it takes its place: whoever watches a
-// directory hears of that place next.
+// Passing reports whether name is a temporary name of the ledger. Someone who watches the directory sees an event for
+// the final name next.
 func Passing(name string) bool { return passing(path.Base(name)) }
 
-// beside is [passage] in the path's own directory, for where the directory above is another file system.
+// beside is [passage] in the path's own directory, for when the directory above is on another file system.
 func beside(key string) string { return path.Join(path.Dir(key), path.Base(passage(key))) }
 
 // clear removes what an interrupted change of key left behind.
@@ -71,7 +72,7 @@ func (f *files) clear(key string) error {
 	for _, temp := range slices.Compact([]string{passage(key), beside(key)}) {
 		st, err := os.Lstat(f.path(temp))
 		if err != nil {
-			continue // also when its directory is gone
+			continue // including a missing directory
 		}
 		if st.IsDir() {
 			err = f.rmdir(temp)
@@ -93,7 +94,7 @@ func (f *files) rmdir(key string) error {
 	return f.step("rmdir", key, func(p string) error { return unlinked(unix.Rmdir(p)) })
 }
 
-// unlinked makes what is gone already no error.
+// unlinked treats a path that is already gone as success.
 func unlinked(err error) error {
 	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 		return nil
@@ -110,7 +111,8 @@ func (f *files) mkdir(key string, mode fs.FileMode) error {
 	})
 }
 
-// mkdirLasting makes a directory that lasts: what is synced in a directory is lost with it when its own name is not.
+// mkdirLasting creates a directory durably. If the directory's own name is not synced, everything synced inside it is
+// lost with it.
 func (f *files) mkdirLasting(key string, mode fs.FileMode) error {
 	err := f.mkdir(key, mode)
 	if err == nil {
@@ -119,7 +121,7 @@ func (f *files) mkdirLasting(key string, mode fs.FileMode) error {
 	return err
 }
 
-// syncDir makes what happened in a directory last.
+// syncDir syncs a directory, so that the changes in it are durable.
 func (f *files) syncDir(key string) error {
 	return f.step("fsync", key, syncPath)
 }
@@ -132,7 +134,7 @@ func syncPath(p string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// write makes the new file key, mode 0600, with what from has.
+// write creates the file key, mode 0600, with the content of from.
 func (f *files) write(key string, from io.Reader) error {
 	var file *os.File
 	err := f.step("create", key, func(p string) (err error) {
@@ -149,7 +151,7 @@ func (f *files) write(key string, from io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// make makes a state under the name temp, complete with its metadata, and lasting. The content of a file comes from
+// make creates a state under the name temp, complete with its metadata and durable. The content of a file is read from
 // from.
 func (f *files) make(temp string, s *State, from io.Reader) error {
 	var err error
@@ -176,8 +178,8 @@ func (f *files) make(temp string, s *State, from io.Reader) error {
 	return err
 }
 
-// dress gives a new path its owner, mode, extended attributes and time, in the order in which none undoes another:
-// chown(2) clears set-id bits and capabilities, an ACL has a say in the mode.
+// dress gives a new path its owner, mode, extended attributes and time. The order matters: chown(2) clears set-id bits
+// and capabilities, and an ACL changes the mode.
 func (f *files) dress(temp string, s *State) error {
 	if err := f.step("chown", temp, func(p string) error { return os.Lchown(p, s.UID, s.GID) }); err != nil {
 		return err
@@ -192,7 +194,7 @@ func (f *files) dress(temp string, s *State) error {
 		return name(err, temp)
 	}
 	for attr := range have {
-		// What the directory or the security module gave it and the state does not have. A label cannot be taken away.
+		// The directory or the security module set it, but the state does not have it. A label cannot be removed.
 		if _, wanted := s.Xattrs[attr]; !wanted && !strings.HasPrefix(attr, "security.") {
 			if err := f.step("removexattr", temp, func(p string) error {
 				return unix.Lremovexattr(p, attr)
@@ -220,8 +222,8 @@ func (f *files) dress(temp string, s *State) error {
 	})
 }
 
-// replace puts a state in the place of key in one step: whoever looks sees what was there or what is there now.
-// Open gives the content of a file, each time from its beginning.
+// replace puts a state in the place of key in one step: a reader sees either the old state or the new one. Each call
+// of open returns the content of a file from its beginning.
 func (f *files) replace(key string, s *State, open func() (io.ReadCloser, error)) error {
 	err := f.replaceBy(passage(key), key, s, open)
 	if errors.Is(err, unix.EXDEV) {
@@ -252,7 +254,7 @@ func (f *files) replaceBy(temp, key string, s *State, open func() (io.ReadCloser
 	return f.syncDir(path.Dir(key))
 }
 
-// remove removes what key is; a directory only when it is empty.
+// remove removes key; a directory only if it is empty.
 func (f *files) remove(key string, s *State) error {
 	if err := f.clear(key); err != nil {
 		return err

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// schema changes when the meaning of a record does.
+// schema must change when the meaning of a record changes.
 const schema = 1
 
 // The operations of records.
 const (
 	opSchema = "ledger" // the first line
 	opChange = "change" // Path is about to become Wrote
-	opDone   = "done"   // it has
-	opUndone = "undone" // nothing is to be undone at Path any more
+	opDone   = "done"   // Path has become it
+	opUndone = "undone" // there is nothing left to undo at Path
 	opTimes  = "times"  // the directory Path is about to change for the first time
-	opTimed  = "timed"  // its time is not to be restored any more
+	opTimed  = "timed"  // its time need not be restored any more
 	opNote   = "note"
 	opForget = "forget"
 )
@@ -35,7 +35,7 @@ type record struct {
 	// Prior is what was there before acceld; only with the first change of a path.
 	Prior *State `json:"prior,omitempty"`
 	Wrote *State `json:"wrote,omitempty"`
-	// Listing and Mtime are a directory's names, as a digest, and time before the first change in it.
+	// Listing is a digest of a directory's names and Mtime its time, both from before the first change in it.
 	Listing string    `json:"listing,omitempty"`
 	Mtime   time.Time `json:"mtime,omitzero"`
 	Note    *Note     `json:"note,omitempty"`
@@ -91,8 +91,8 @@ func decode(b []byte) (record, error) {
 	return r, nil
 }
 
-// split decodes whole lines and returns how many bytes they were. The last line may be torn by a crash: its record was
-// not synced yet, so what it announces was not begun. Any other damage is an error that names the line.
+// split decodes whole lines and returns how many bytes they had. A crash may have torn the last line: its record was
+// not synced yet, so the change that it announces was not begun. Any other damage is an error that names the line.
 func split(b []byte, before int) (records []record, good int, err error) {
 	for n := before + 1; len(b) > 0; n++ {
 		text, rest, whole := bytes.Cut(b, []byte{'\n'})

@@ -15,28 +15,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disk is what a power cut leaves of a tree: contents of files that were synced, and names in directories that were.
-// With eager names last at once and contents do not, as on file systems whose journal is for metadata. It follows a
+// disk is what a power cut leaves of a tree: the contents of synced files and the names in synced directories. With
+// eager, names are durable at once and contents are not, as on file systems that journal only metadata. It follows a
 // ledger through its fault.
 type disk struct {
 	t     testing.TB
 	root  string
 	eager bool
 	known map[uint64]*inode
-	// steps is how many more the ledger may do, step and key the one that it was allowed last.
+	// steps is how many more steps the ledger may take; step and key are the last one that was allowed.
 	steps     int
 	step, key string
 }
 
-// inode is what lasts of a file, link or directory.
+// inode is the durable part of a file, link or directory.
 type inode struct {
-	held    int // a descriptor: its number is not given to another file while we watch
+	held    int // an open descriptor, so that the inode number is not reused while we watch
 	mode    uint32
 	content string            // of a file; the text of a link
 	names   map[string]uint64 // of a directory
 }
 
-// newDisk is a disk that has all of a tree.
+// newDisk returns a disk on which all of a tree is durable.
 func newDisk(t testing.TB, root string, eager bool) *disk {
 	t.Helper()
 	d := &disk{t: t, root: root, eager: eager, known: map[uint64]*inode{}, steps: 1 << 30}
@@ -48,14 +48,14 @@ func newDisk(t testing.TB, root string, eager bool) *disk {
 	return d
 }
 
-// close gives the descriptors back.
+// close closes the descriptors.
 func (d *disk) close() {
 	for _, i := range d.known {
 		_ = unix.Close(i.held)
 	}
 }
 
-// inode returns what is known of a path; of one that is new it is that it is there.
+// inode returns what is known about a path; for a new path, only that it exists.
 func (d *disk) inode(p string) (uint64, *inode) {
 	d.t.Helper()
 	var st unix.Stat_t
@@ -74,7 +74,7 @@ func (d *disk) inode(p string) (uint64, *inode) {
 	return st.Ino, i
 }
 
-// sync is fsync(2) of a file or directory.
+// sync acts like fsync(2) of a file or directory.
 func (d *disk) sync(p string) {
 	d.t.Helper()
 	_, i := d.inode(p)
@@ -93,7 +93,7 @@ func (d *disk) sync(p string) {
 	}
 }
 
-// fault follows the steps of a ledger and ends its process where the power is cut.
+// fault follows the steps of a ledger and ends its process when the power is cut.
 func (d *disk) fault(step, key string) error {
 	d.settle()
 	if d.steps--; d.steps < 0 {
@@ -103,7 +103,7 @@ func (d *disk) fault(step, key string) error {
 	return nil
 }
 
-// settle notes what has come to last by the step that was allowed last.
+// settle records what the last allowed step made durable.
 func (d *disk) settle() {
 	d.t.Helper()
 	if d.steps < 0 {
@@ -117,7 +117,7 @@ func (d *disk) settle() {
 	d.step = ""
 }
 
-// after is the tree of the next boot.
+// after creates the tree of the next boot.
 func (d *disk) after() string {
 	d.t.Helper()
 	d.settle()
@@ -153,7 +153,7 @@ func (d *disk) after() string {
 	return root
 }
 
-// contents are the kind and content of every path that a boot keeps, but for acceld's own.
+// contents returns the kind and content of every path that survives a reboot, except acceld's own.
 func contents(t testing.TB, root string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -179,7 +179,7 @@ func contents(t testing.TB, root string) map[string]string {
 	return out
 }
 
-// onDisk are changes of each kind to what a boot keeps.
+// onDisk makes each kind of change to paths that survive a reboot.
 func onDisk() []func(*Ledger) error {
 	return []func(*Ledger) error{
 		func(l *Ledger) error { return l.WriteFile("/etc/secret", []byte("ours"), 0o600) },
@@ -206,7 +206,7 @@ func eachDisk(t *testing.T, do func(t *testing.T, eager bool)) {
 	}
 }
 
-// What a call has changed is there after a power cut: the caller goes on as if it were.
+// What a call has changed survives a power cut, because the caller relies on it.
 func TestPowerCutAfterAChange(t *testing.T) {
 	eachDisk(t, func(t *testing.T, eager bool) {
 		root := newRoot(t)
@@ -223,7 +223,7 @@ func TestPowerCutAfterAChange(t *testing.T) {
 	})
 }
 
-// When the power is cut at any step of a change, the next purge brings back what was there: there is no change without
+// If the power is cut at any step of a change, the next purge restores the previous state: there is no change without
 // its record, and no record without the content that it needs.
 func TestPowerCutAtEveryStep(t *testing.T) {
 	eachDisk(t, func(t *testing.T, eager bool) {
@@ -248,7 +248,7 @@ func TestPowerCutAtEveryStep(t *testing.T) {
 	})
 }
 
-// When the power is cut at any step of a purge, the next one finishes it.
+// If the power is cut at any step of a purge, the next one finishes it.
 func TestPowerCutAtEveryStepOfUndo(t *testing.T) {
 	eachDisk(t, func(t *testing.T, eager bool) {
 		stride := 1
@@ -277,7 +277,7 @@ func TestPowerCutAtEveryStepOfUndo(t *testing.T) {
 	})
 }
 
-// purged boots what is left, purges it and compares.
+// purged boots what is left, purges it and compares the result.
 func (d *disk) purged(when string, before map[string]string) {
 	d.t.Helper()
 	root := d.after()

@@ -22,11 +22,11 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// RunDir is acceld's directory for what ends with the boot: sockets, locks, and the second book.
+// RunDir is acceld's directory for everything that ends with the boot: sockets, locks, and the second book.
 const RunDir = "/run/acceld"
 
-// Ledger changes the files of one host and keeps the books. It is safe for concurrent use, also by several processes:
-// the agent and the command line share the books through a lock.
+// Ledger changes the files of one host and records the changes. It is safe for concurrent use, even by several
+// processes: the agent and the command line share the books through a lock.
 type Ledger struct {
 	h        *host.Host
 	log      *slog.Logger
@@ -38,7 +38,7 @@ type Ledger struct {
 }
 
 // Open returns the ledger of h in the directory stateDir, an absolute path as the machine sees it. Nothing is read or
-// made before the first call that needs it; the only failure is a stateDir that cannot be one.
+// created before the first call that needs it. Open fails only if stateDir cannot be a state directory.
 func Open(h *host.Host, stateDir string, log *slog.Logger) (*Ledger, error) {
 	if !path.IsAbs(stateDir) || path.Clean(stateDir) == "/" {
 		return nil, fmt.Errorf("cannot keep a ledger in %q: not an absolute path of a directory", stateDir)
@@ -57,7 +57,7 @@ func Open(h *host.Host, stateDir string, log *slog.Logger) (*Ledger, error) {
 	return l, nil
 }
 
-// resolve returns the key of a path: links in its directory resolved inside the root, its last element as it is.
+// resolve returns the key of a path: links in its directory are resolved inside the root, its last element is not.
 func (l *Ledger) resolve(p string) (string, error) {
 	clean := path.Clean("/" + p)
 	dir, err := securejoin.SecureJoin(l.h.Root(), path.Dir(clean))
@@ -70,14 +70,14 @@ func (l *Ledger) resolve(p string) (string, error) {
 // below reports whether key is dir or in it.
 func below(key, dir string) bool { return key == dir || strings.HasPrefix(key, dir+"/") }
 
-// volatile reports whether what is at key does not outlive the boot.
+// volatile reports whether key is in a tree that does not survive a reboot.
 func volatile(key string) bool {
 	return slices.ContainsFunc([]string{"/run", "/dev", "/sys", "/proc"}, func(dir string) bool {
 		return below(key, dir)
 	})
 }
 
-// own reports whether key is in one of the directories that belong to acceld and go as a whole.
+// own reports whether key is in one of acceld's own directories, which are removed as a whole.
 func (l *Ledger) own(key string) bool { return below(key, l.stateDir) || below(key, RunDir) }
 
 // bookOf returns the book for key.
@@ -96,16 +96,16 @@ func (l *Ledger) bootID() string {
 	return id
 }
 
-// WriteFile makes name a regular file with this content and mode, in one step: a reader sees what was there or all of
-// what is there now. Missing directories are made, mode 0755. A file that is replaced hands down its owner and its
-// extended attributes. Nothing happens when the file is right already.
+// WriteFile makes name a regular file with this content and mode, in one step: a reader sees either the old state or
+// the complete new file. Missing directories are created with mode 0755. A file that is replaced passes on its owner
+// and extended attributes. Nothing happens if the file is already right.
 func (l *Ledger) WriteFile(name string, data []byte, mode fs.FileMode) error {
 	sum := sha256.Sum256(data)
 	to := State{Kind: File, SHA256: hex.EncodeToString(sum[:]), Size: int64(len(data)), Mode: permissions(mode)}
 	return l.change(name, to, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil })
 }
 
-// permissions returns the bits of mode as st_mode has them.
+// permissions converts mode to the bits of st_mode.
 func permissions(mode fs.FileMode) uint32 {
 	m := uint32(mode.Perm())
 	for bit, is := range map[uint32]fs.FileMode{
@@ -119,17 +119,17 @@ func permissions(mode fs.FileMode) uint32 {
 	return m
 }
 
-// Symlink makes name a symbolic link with this text, in the place of a file or link that is there.
+// Symlink makes name a symbolic link with this target text, replacing a file or link.
 func (l *Ledger) Symlink(text, name string) error {
 	return l.change(name, State{Kind: Link, Text: text}, nil)
 }
 
-// Mknod makes name a character device with these numbers and this mode, in the place of a file or node that is there.
+// Mknod makes name a character device with these numbers and this mode, replacing a file or node.
 func (l *Ledger) Mknod(name string, major, minor uint32, mode fs.FileMode) error {
 	return l.change(name, State{Kind: CharNode, Device: unix.Mkdev(major, minor), Mode: permissions(mode)}, nil)
 }
 
-// MkdirAll makes the directory name and its parents where they are missing.
+// MkdirAll creates the directory name and its parents if they are missing.
 func (l *Ledger) MkdirAll(name string, mode fs.FileMode) error {
 	key, err := l.resolve(path.Join(name, "x"))
 	if err != nil {
@@ -141,12 +141,12 @@ func (l *Ledger) MkdirAll(name string, mode fs.FileMode) error {
 	return l.change(path.Dir(key), State{Kind: Dir, Mode: permissions(mode)}, nil)
 }
 
-// Remove removes the file, link, node or empty directory name. One that is not there is no error.
+// Remove removes the file, link, node or empty directory name. It is no error if name does not exist.
 func (l *Ledger) Remove(name string) error {
 	return l.change(name, State{Kind: Absent}, nil)
 }
 
-// change makes name the state to: record first, then change.
+// change brings file to the state to: it records first and changes then.
 func (l *Ledger) change(file string, to State, open func() (io.ReadCloser, error)) error {
 	key, err := l.resolve(file)
 	if err != nil {
@@ -176,7 +176,7 @@ func (l *Ledger) change(file string, to State, open func() (io.ReadCloser, error
 	return l.recorded(key, now, &to, open)
 }
 
-// replaceable refuses what could not be taken back, or is never meant.
+// replaceable refuses changes that could not be undone, or that are never intended.
 func (f *files) replaceable(key string, now, to *State) error {
 	switch {
 	case now.Kind == Other:
@@ -193,7 +193,7 @@ func (f *files) replaceable(key string, now, to *State) error {
 	return nil
 }
 
-// become makes key, which is now, the state to.
+// become changes key from the state now to the state to.
 func (f *files) become(key string, now, to *State, open func() (io.ReadCloser, error)) error {
 	switch {
 	case to.Kind == Absent:
@@ -204,7 +204,7 @@ func (f *files) become(key string, now, to *State, open func() (io.ReadCloser, e
 	return f.replace(key, to, open)
 }
 
-// recorded is a change with its records.
+// recorded makes a change with its records.
 func (l *Ledger) recorded(key string, now, to *State, open func() (io.ReadCloser, error)) error {
 	if err := l.files.replaceable(key, now, to); err != nil {
 		return err
@@ -241,21 +241,21 @@ func (l *Ledger) recorded(key string, now, to *State, open func() (io.ReadCloser
 	if err := l.files.become(key, now, to, open); err != nil {
 		return b.failed(key, err)
 	}
-	// Not waited for: without this line the change is taken back all the same. It tells a damaged record from a torn
-	// one.
+	// This append is not synced, because the change is undone even without the line. The line shows that a damaged
+	// record before it is not just a torn last line.
 	if err := b.add(false, append(done, record{Op: opDone, Path: key})...); err != nil {
 		return err
 	}
 	return b.compact()
 }
 
-// unrecorded says that nothing was changed, because it could not have been taken back.
+// unrecorded says that nothing was changed, because the change could not have been undone.
 func unrecorded(key string, err error) error {
 	return fmt.Errorf("%q is not changed, because what is there now cannot be recorded: %w", key, err)
 }
 
-// announced returns the record that key is about to become to. With the first change it has what is there, and the book
-// has its content.
+// announced returns the record that key is about to become to. For the first change, the record has the current state
+// and the book keeps the current content.
 func (l *Ledger) announced(b *book, key string, to *State) (record, error) {
 	bootID := b.bootID()
 	r := record{Op: opChange, Path: key, BootID: bootID, Wrote: to}
@@ -269,7 +269,7 @@ func (l *Ledger) announced(b *book, key string, to *State) (record, error) {
 	switch {
 	case err != nil:
 		return r, err
-	case e.mine(now) != nil && e.bootID != bootID: // it outlived the boot: what was before it is still what counts
+	case e.mine(now) != nil && e.bootID != bootID: // it survived the reboot: the state before it still counts
 		r.Prior = e.prior
 	case e.bootID != bootID:
 		r.Prior, err = b.keep(key)
@@ -279,7 +279,7 @@ func (l *Ledger) announced(b *book, key string, to *State) (record, error) {
 	return r, err
 }
 
-// failed notes that a change did not happen, when that is so, and returns why.
+// failed records that a change did not happen, if that is the case, and returns why.
 func (b *book) failed(key string, why error) error {
 	e := b.entries[key]
 	if now, err := b.observe(key); err != nil || e == nil || len(e.ours) > 1 || !now.sameContent(e.prior) ||

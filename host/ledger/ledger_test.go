@@ -41,7 +41,7 @@ func newRoot(t testing.TB) string {
 		must(t, os.Lchown(filepath.Join(root, "etc/secret"), 7, 8))
 		must(t, os.Lchown(filepath.Join(root, "etc/alias"), 3, 4))
 	}
-	// Where the file system has none the trees are equal without them.
+	// If the file system has none, the trees are equal without them.
 	_ = unix.Lsetxattr(filepath.Join(root, "etc/secret"), "user.note", []byte("kept"), 0)
 	_ = unix.Lsetxattr(filepath.Join(root, "etc/secret"), "system.posix_acl_access", acl(), 0)
 	old := time.Date(2020, 1, 2, 3, 4, 5, 678, time.UTC)
@@ -84,7 +84,7 @@ func open(t testing.TB, root string) *Ledger {
 	return l
 }
 
-// snapshot leaves out acceld's own directories, and the time of those that they are in.
+// snapshot leaves out acceld's own directories, and the times of their parents.
 func snapshot(t testing.TB, root string, dirTimes bool) string {
 	t.Helper()
 	text, err := tree.Of(root, tree.Options{Mtime: true, DirTime: dirTimes})
@@ -106,7 +106,7 @@ func purge(t testing.TB, root string) []Outcome {
 	}
 	notes, err := l.Notes("")
 	must(t, err)
-	for _, n := range notes { // as the driver does when it has unloaded the module
+	for _, n := range notes { // as the driver does after unloading the module
 		must(t, l.Forget(n.Kind, n.Name))
 	}
 	_, err = l.Discard(false)
@@ -125,7 +125,7 @@ func everything(l *Ledger) error {
 		l.WriteFile("/usr/local/lib/acceld/abc/acceld-hook", []byte("ELF"), 0o755),
 		l.WriteFile("/etc/crio/crio.conf", []byte("[crio]\n"), 0o600), // the mode alone
 		l.WriteFile("/etc/crio/crio.conf.d/10-a.conf", []byte("b"), 0o644),
-		l.WriteFile("/etc/crio/crio.conf.d/10-a.conf", []byte("a"), 0o644), // put back by its writer, but not its time
+		l.WriteFile("/etc/crio/crio.conf.d/10-a.conf", []byte("a"), 0o644), // restored by its writer, but not its time
 		l.Symlink("elsewhere", "/etc/alias"),
 		l.Symlink("../edu0", "/dev/char/240:0"),
 		l.Remove("/etc/cdi/other.json"),
@@ -199,7 +199,7 @@ func TestForeignChangesAreLeft(t *testing.T) {
 			must(t, c.change(filepath.Join(root, c.path)))
 			changed, err := l.Changed()
 			must(t, err)
-			for range 2 { // a second purge says the same
+			for range 2 { // a second purge gives the same result
 				theirs := snapshot(t, filepath.Join(root, c.path), true)
 				left := purge(t, root)
 				i := 0
@@ -214,7 +214,7 @@ func TestForeignChangesAreLeft(t *testing.T) {
 				}
 			}
 			if name == "parent gone" {
-				return // nothing is there to differ
+				return // nothing there can differ
 			}
 			if len(changed) == 0 || changed[0].Path == "" {
 				t.Errorf("the ledger does not tell of the change: %+v", changed)
@@ -223,7 +223,7 @@ func TestForeignChangesAreLeft(t *testing.T) {
 	}
 }
 
-// Mode and owner that somebody gave to our file are kept when the content goes back.
+// If somebody changed our file's mode or owner, they stay when the content is restored.
 func TestForeignModeIsKept(t *testing.T) {
 	root := newRoot(t)
 	must(t, everything(open(t, root)))

@@ -2,23 +2,23 @@ package ledger
 
 import "fmt"
 
-// Note is something that acceld did to the running kernel and that is no file: a module that it loaded, a device that
-// it took from another driver. It is true until the next boot.
+// Note records something that acceld did to the running kernel and that is not a file: a module that it loaded, or a
+// device that it took from another driver. It is valid until the next boot.
 type Note struct {
 	Kind string `json:"kind"` // what was done, such as "module"
-	Name string `json:"name"` // to what: one note for each kind and name, the last one
-	// Text is what taking it back needs; its writer reads it.
+	Name string `json:"name"` // what it was done to; there is one note, the latest, for each kind and name
+	// Text is what undoing it needs; only its writer interprets it.
 	Text   string `json:"text,omitempty"`
 	BootID string `json:"bootID,omitempty"`
 }
 
-// Note records what is about to be done. It is on record when the call returns.
+// Note records what is about to be done. The record is on disk, or in /run, when the call returns.
 func (l *Ledger) Note(kind, subject, text string) error {
 	n := Note{Kind: kind, Name: subject, Text: text, BootID: l.bootID()}
 	return l.noted(record{Op: opNote, Note: &n})
 }
 
-// Forget ends a note: it was not done, or has been taken back.
+// Forget removes a note: it was not done, or has been undone.
 func (l *Ledger) Forget(kind, subject string) error {
 	return l.noted(record{Op: opForget, Note: &Note{Kind: kind, Name: subject}})
 }
@@ -43,7 +43,7 @@ func (l *Ledger) noted(r record) error {
 	return nil
 }
 
-// Notes returns the notes of a kind that are true in this boot, the oldest first; all kinds when it is empty.
+// Notes returns the notes of a kind that are valid in this boot, oldest first. An empty kind means all kinds.
 func (l *Ledger) Notes(kind string) ([]Note, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

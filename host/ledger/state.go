@@ -17,10 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kind is what a path is.
+// Kind is the type of what is at a path.
 type Kind string
 
-// The kinds. A socket and a FIFO are never replaced, so they are only found in the place of what acceld wrote.
+// The kinds. Sockets and FIFOs are never replaced, so they only appear where somebody else put them in place of what
+// acceld wrote.
 const (
 	Absent    Kind = "absent"
 	File      Kind = "file"
@@ -28,54 +29,54 @@ const (
 	Dir       Kind = "directory"
 	CharNode  Kind = "character device"
 	BlockNode Kind = "block device"
-	Attribute Kind = "attribute" // of sysfs or procfs: it has a text and nothing else
+	Attribute Kind = "attribute" // of sysfs or procfs: it has only a text
 	Other     Kind = "socket or FIFO"
 )
 
-// State is what a path is at one moment, as far as it can be restored.
+// State is what is at a path at one moment, as far as it can be restored.
 type State struct {
 	Kind Kind `json:"kind"`
-	// SHA256 and Size are of a file's content.
+	// SHA256 and Size describe a file's content.
 	SHA256 string `json:"sha256,omitempty"`
 	Size   int64  `json:"size,omitempty"`
-	// Text is that of a link or an attribute.
+	// Text is the target of a link or the text of an attribute.
 	Text string `json:"text,omitempty"`
-	// Device are the numbers of a node, as makedev(3) joins them.
+	// Device holds the numbers of a node, combined as by makedev(3).
 	Device uint64 `json:"device,omitempty"`
-	// Mode are the permissions with the set-id and sticky bits, 07777 of st_mode.
+	// Mode holds the permissions with the set-id and sticky bits, 07777 of st_mode.
 	Mode  uint32    `json:"mode,omitempty"`
 	UID   int       `json:"uid,omitempty"`
 	GID   int       `json:"gid,omitempty"`
 	Mtime time.Time `json:"mtime,omitzero"`
-	// Xattrs are the extended attributes: SELinux label, POSIX ACL, capabilities, what users set.
+	// Xattrs holds the extended attributes: SELinux label, POSIX ACL, capabilities, user attributes.
 	Xattrs map[string][]byte `json:"xattrs,omitempty"`
 	// Names is the number of hard links of a file.
 	Names uint64 `json:"names,omitempty"`
 }
 
-// sameContent reports whether two states are of one kind and content; the metadata may differ.
+// sameContent reports whether two states have the same kind and content; the metadata may differ.
 func (s *State) sameContent(o *State) bool {
 	return s.Kind == o.Kind && s.SHA256 == o.SHA256 && s.Text == o.Text && s.Device == o.Device
 }
 
-// sameMeta compares permissions, owner and extended attributes, which a link's permissions are no part of.
+// sameMeta compares permissions (except those of links), owner and extended attributes.
 func (s *State) sameMeta(o *State) bool {
 	return (s.Kind == Link || s.Mode == o.Mode) && s.UID == o.UID && s.GID == o.GID &&
 		maps.EqualFunc(s.Xattrs, o.Xattrs, func(a, b []byte) bool { return string(a) == string(b) })
 }
 
-// whole reports whether a state with the same content is all that the other was.
+// whole reports whether s, which has the same content as o, also has the same metadata.
 func (s *State) whole(o *State) bool {
 	switch s.Kind {
 	case Absent, Attribute:
 		return true
-	case Dir: // its time is kept apart
+	case Dir: // its time is recorded separately
 		return s.sameMeta(o)
 	}
 	return s.sameMeta(o) && s.Mtime.Equal(o.Mtime)
 }
 
-// differs says for people how a state is not the wanted one.
+// differs says, for people, how s differs from the wanted state.
 func (s *State) differs(wanted *State) string {
 	switch {
 	case s.Kind == Absent:
@@ -94,12 +95,12 @@ func (s *State) differs(wanted *State) string {
 	return "it is another device"
 }
 
-// observe returns what key is now. It follows no link. Of a file the content is read to its end.
+// observe returns what key is now. It follows no link. It reads a file's content to its end.
 func (f *files) observe(key string) (*State, error) {
 	p := f.path(key)
 	var st unix.Stat_t
 	if err := unix.Lstat(p, &st); err != nil {
-		// ENOTDIR: something else is in the place of its directory, so it is not there either.
+		// ENOTDIR: a parent is not a directory, so key does not exist either.
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 			return &State{Kind: Absent}, nil
 		}
@@ -142,13 +143,14 @@ func (f *files) sum(key string) (sum string, size int64, err error) {
 	return hex.EncodeToString(h.Sum(nil)), size, err
 }
 
-// restorable reports whether an extended attribute is a file's own: overlayfs keeps its books in some, and an EVM
-// signature is bound to the inode.
+// restorable reports whether an extended attribute belongs to the file itself: overlayfs stores its own data in some,
+// and an EVM signature is bound to the inode.
 func restorable(attr string) bool {
 	return !strings.HasPrefix(attr, "trusted.overlay.") && attr != "security.evm"
 }
 
-// xattrs returns the extended attributes of a path that follows no link; none where the file system has none.
+// xattrs returns the extended attributes of a path without following a link; none if the file system does not support
+// them.
 func xattrs(p string) (map[string][]byte, error) {
 	list, err := grow(func(b []byte) (int, error) { return unix.Llistxattr(p, b) })
 	if err != nil || len(list) == 0 {
@@ -161,7 +163,7 @@ func xattrs(p string) (map[string][]byte, error) {
 		}
 		value, err := grow(func(b []byte) (int, error) { return unix.Lgetxattr(p, attr, b) })
 		if errors.Is(err, unix.ENODATA) {
-			continue // taken away meanwhile
+			continue // removed meanwhile
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the extended attribute %q: %w", attr, err)
@@ -174,7 +176,7 @@ func xattrs(p string) (map[string][]byte, error) {
 	return out, nil
 }
 
-// grow calls read with a buffer that is large enough. Where there are no extended attributes there is nothing.
+// grow calls read with a buffer that is large enough. It returns nothing if extended attributes are not supported.
 func grow(read func([]byte) (int, error)) ([]byte, error) {
 	for {
 		n, err := read(nil)
@@ -196,7 +198,8 @@ func grow(read func([]byte) (int, error)) ([]byte, error) {
 	}
 }
 
-// listing returns what tells whether a directory holds the same names as before. Names of ours on their way are none.
+// listing returns a digest that tells whether a directory still holds the same names. The ledger's temporary names are
+// ignored.
 func (f *files) listing(key string) (sum string, names []string, mtime time.Time, err error) {
 	st, err := os.Lstat(f.path(key))
 	if err != nil {
@@ -218,7 +221,7 @@ func (f *files) listing(key string) (sum string, names []string, mtime time.Time
 	return hex.EncodeToString(h.Sum(nil)), names, st.ModTime().UTC(), nil
 }
 
-// name makes an error name the path as the machine sees it.
+// name replaces the path in an error with key, the path as the machine sees it.
 func name(err error, key string) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

@@ -15,43 +15,43 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Action is what became of a path.
+// Action says what happened to a path.
 type Action string
 
 // The actions.
 const (
-	Restored Action = "restored" // it is again what it was before acceld
-	Removed  Action = "removed"  // it was not there before acceld, and is not any more
-	Settled  Action = "settled"  // it was already as before
-	Kept     Action = "kept"     // the caller wanted it to stay
-	Left     Action = "left"     // it is as it was found; the reason says why
+	Restored Action = "restored" // it is again as it was before acceld
+	Removed  Action = "removed"  // it did not exist before acceld, and is removed
+	Settled  Action = "settled"  // it already was as before acceld
+	Kept     Action = "kept"     // the caller asked to keep it
+	Left     Action = "left"     // it is left as found; the reason says why
 )
 
 // Outcome is what Undo did with one path, or would do.
 type Outcome struct {
 	Path   string       `json:"path"`
 	Action Action       `json:"action"`
-	Reason accel.Reason `json:"reason,omitempty"` // of what was left
+	Reason accel.Reason `json:"reason,omitempty"` // for Left
 	Detail string       `json:"detail,omitempty"`
 }
 
-// UndoOptions choose what is undone.
+// UndoOptions choose what to undo.
 type UndoOptions struct {
-	// DryRun changes nothing and takes no lock: the outcomes are what would be.
+	// DryRun changes nothing and takes no lock; the outcomes are what would happen.
 	DryRun bool
-	// Keep leaves the paths as they are and takes them off the record.
+	// Keep leaves the paths as they are and removes them from the record.
 	Keep bool
-	// Only takes the paths for which it is true; nil takes all.
+	// Only selects the paths for which it returns true; nil selects all.
 	Only func(path string) bool
 }
 
-// Undo takes back what the ledger has on record, the last change first: each path goes back to what it was before
-// acceld with content, mode, owner, extended attributes and time, unless somebody else has changed it since; a
-// directory that acceld made goes when it is empty. Permissions and owner that somebody else gave to a file since stay.
-// A path that is left is kept on record, so that a later Undo finishes. An Undo that was interrupted at any step is
-// finished by the next.
+// Undo undoes what the ledger has on record, the last change first. Each path is restored to its state before acceld,
+// with content, mode, owner, extended attributes and time, unless somebody else has changed it since. A directory that
+// acceld created is removed if it is empty. If somebody else has changed the permissions or owner of a file since,
+// those stay. A path that is left stays on record, so that a later Undo can finish. If an Undo is interrupted at any
+// step, the next one finishes it.
 //
-// The error is that of a ledger that cannot be read or locked; then nothing was changed.
+// Undo returns an error if a ledger cannot be read or locked; then nothing was changed.
 func (l *Ledger) Undo(o UndoOptions) ([]Outcome, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +63,7 @@ func (l *Ledger) Undo(o UndoOptions) ([]Outcome, error) {
 		}
 		defer release()
 	}
-	for _, b := range []*book{l.boot, l.disk} { // neither is touched when one cannot be read
+	for _, b := range []*book{l.boot, l.disk} { // if one cannot be read, neither is touched
 		if err := b.catchUp(); err != nil {
 			return nil, err
 		}
@@ -74,7 +74,7 @@ func (l *Ledger) Undo(o UndoOptions) ([]Outcome, error) {
 	return out, nil
 }
 
-// lock takes the locks of the books that are there.
+// lock takes the locks of the existing books.
 func (l *Ledger) lock() (release func(), err error) {
 	var held []func()
 	release = func() {
@@ -105,7 +105,7 @@ func (l *Ledger) Changed() ([]Outcome, error) {
 
 func (l *Ledger) undoBook(b *book, o UndoOptions) []Outcome {
 	var out []Outcome
-	gone := map[string]bool{} // what a dry run would have removed
+	gone := map[string]bool{} // what was removed, or would be in a dry run
 	for _, e := range b.newest() {
 		if o.Only != nil && !o.Only(e.path) || l.above(e.path) {
 			continue
@@ -120,7 +120,7 @@ func (l *Ledger) undoBook(b *book, o UndoOptions) []Outcome {
 			continue
 		}
 		if err := b.add(false, record{Op: opUndone, Path: e.path}); err != nil {
-			// Nothing is lost: the next Undo finds the path as it was before acceld.
+			// Nothing is lost: the next Undo finds the path already restored.
 			l.log.Debug("an undone change is still on record", "path", e.path, "error", err)
 		}
 	}
@@ -133,7 +133,7 @@ func (l *Ledger) undoBook(b *book, o UndoOptions) []Outcome {
 	return out
 }
 
-// above reports whether key is a directory in which acceld's own are: they go last, see [Ledger.Discard].
+// above reports whether key is a directory that contains acceld's own. Those are removed last, see [Ledger.Discard].
 func (l *Ledger) above(key string) bool { return below(l.stateDir, key) || below(RunDir, key) }
 
 func (l *Ledger) undoEntry(b *book, e *entry, dry bool, gone map[string]bool) Outcome {
@@ -144,7 +144,7 @@ func (l *Ledger) undoEntry(b *book, e *entry, dry bool, gone map[string]bool) Ou
 	now, err := b.observe(e.path)
 	if e.last().Kind == Attribute {
 		now, err = l.said(e.path)
-		if errors.Is(err, fs.ErrNotExist) { // its device or module is gone, and the setting with it
+		if errors.Is(err, fs.ErrNotExist) { // its device or module is gone, and so is the setting
 			return Outcome{Path: e.path, Action: Settled}
 		}
 	}
@@ -188,7 +188,7 @@ func (l *Ledger) undoEntry(b *book, e *entry, dry bool, gone map[string]bool) Ou
 	return out
 }
 
-// full reports whether a directory holds anything that is not about to go.
+// full reports whether a directory holds anything that is not about to be removed.
 func (b *book) full(key string, gone map[string]bool) (Outcome, bool) {
 	_, names, _, err := b.listing(key)
 	if err != nil {
@@ -207,8 +207,9 @@ func (b *book) full(key string, gone map[string]bool) (Outcome, bool) {
 		", ") + more}, true
 }
 
-// undoForeignBoot decides about what was written in another boot below directories that a boot empties. A file that is
-// there all the same, as acceld wrote it and where nothing was, is ours; anything else is of this boot.
+// undoForeignBoot handles an entry that was written in another boot, below directories that a boot empties. If the
+// path exists all the same, as acceld wrote it and where nothing was before, it is ours. Anything else belongs to this
+// boot.
 func (l *Ledger) undoForeignBoot(b *book, e *entry, dry bool) Outcome {
 	out := Outcome{Path: e.path, Action: Settled}
 	now, err := b.observe(e.path)
@@ -228,7 +229,7 @@ func (l *Ledger) undoForeignBoot(b *book, e *entry, dry bool) Outcome {
 	return out
 }
 
-// left is the outcome of a path that could not be undone.
+// left returns the outcome of a path that could not be undone.
 func (o Outcome) left(err error) Outcome {
 	o.Action, o.Reason, o.Detail = Left, accel.ReasonForError(err, accel.InternalError), err.Error()
 	var p *accel.Problem
@@ -238,7 +239,7 @@ func (o Outcome) left(err error) Outcome {
 	return o
 }
 
-// restore makes a path what it was, in one step.
+// restore restores a path to its prior state, in one step.
 func (l *Ledger) restore(b *book, e *entry, now, mine *State) error {
 	to := *e.prior
 	if to.Kind == Attribute {
@@ -251,12 +252,12 @@ func (l *Ledger) restore(b *book, e *entry, now, mine *State) error {
 		return accel.Problemf(accel.FileChanged, "its directory is gone")
 	}
 	if now.Kind == mine.Kind && now.Kind != Link && now.Mode != mine.Mode {
-		to.Mode = now.Mode // somebody else's decision about who may read it
+		to.Mode = now.Mode // somebody else decided who may read it
 	}
 	if now.Kind == mine.Kind && (now.UID != mine.UID || now.GID != mine.GID) {
 		to.UID, to.GID = now.UID, now.GID
 	}
-	if to.Kind == Dir && now.Kind == Dir { // its time first: once the rest is right it is not looked at again
+	if to.Kind == Dir && now.Kind == Dir { // its time first: once the rest is right, the directory counts as restored
 		return errors.Join(b.setTime(e.path, times{mtime: to.Mtime}), b.dress(e.path, &to))
 	}
 	if to.Kind != File {
@@ -265,7 +266,7 @@ func (l *Ledger) restore(b *book, e *entry, now, mine *State) error {
 	return b.replace(e.path, &to, func() (io.ReadCloser, error) { return b.open(&to) })
 }
 
-// undoTimes gives directories their time back where they hold again what they held.
+// undoTimes restores the time of directories that hold the same names again.
 func (l *Ledger) undoTimes(b *book, o UndoOptions) []Outcome {
 	var out []Outcome
 	for key, t := range b.times {
