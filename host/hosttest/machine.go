@@ -1,8 +1,8 @@
-// Package hosttest is a living machine for tests: sysfs, proc and etc in a temporary directory, where adding and
-// removing PCI functions, loading and unloading modules, binding and unbinding have the effects that the kernel's
-// have, and are told as uevents. It is for tests only, needs no rights and runs nothing.
+// Package hosttest is a simulated machine for tests: sysfs, proc and etc in a temporary directory. Adding and removing
+// PCI functions, loading and unloading modules, and binding and unbinding have the same effects as in the kernel and
+// are reported as uevents. The package is for tests only, needs no privileges and runs no programs.
 //
-// Writes of the code under test to bind, unbind or driver_override files are plain writes; the test calls
+// When the code under test writes to bind, unbind or driver_override, only the file changes. The test calls
 // [Machine.Bind] and [Machine.Unbind] for their effects.
 package hosttest
 
@@ -21,11 +21,12 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Machine is the fake. Its methods are safe for concurrent use and fail the test when the file system does.
+// Machine is the simulated machine. Its methods are safe for concurrent use and fail the test if the file system
+// fails.
 type Machine struct {
 	// Host is the machine as code under test sees it.
 	Host *host.Host
-	// Events has what [host.Host.Uevents] would tell. A test that ignores more than 4096 fails.
+	// Events delivers what [host.Host.Uevents] would deliver. A test that leaves more than 4096 unread fails.
 	Events <-chan host.Uevent
 
 	t       testing.TB
@@ -42,9 +43,9 @@ type Machine struct {
 type Driver struct {
 	// Module is its name; the PCI driver has the same name unless Name is set.
 	Module, Name string
-	// IDs are what it binds, "vendor:device" each.
+	// IDs are the devices that it binds, each "vendor:device".
 	IDs []string
-	// Version, SrcVersion and BuildID (hex) are shown in /sys/module; empty ones are not.
+	// Version, SrcVersion and BuildID (hex) are shown in /sys/module unless empty.
 	Version, SrcVersion, BuildID string
 	// Node is the device directory below a bound function, such as "accel/edu%d" with the number of the device;
 	// empty for none. Its base name is the name in /dev.
@@ -96,7 +97,7 @@ func (m *Machine) SetKernel(release, version, arch string) {
 	m.File("/proc/sys/kernel/arch", arch+"\n")
 }
 
-// File writes a file of the machine, directories included.
+// File writes a file of the machine and creates its directories.
 func (m *Machine) File(name, text string) {
 	m.t.Helper()
 	p := m.path(name)
@@ -107,13 +108,13 @@ func (m *Machine) File(name, text string) {
 	m.check(os.Rename(temporary, p))
 }
 
-// Dir makes a directory of the machine.
+// Dir creates a directory of the machine.
 func (m *Machine) Dir(name string) {
 	m.t.Helper()
 	m.check(os.MkdirAll(m.path(name), 0o755))
 }
 
-// Link makes or replaces a symbolic link.
+// Link creates or replaces a symbolic link.
 func (m *Machine) Link(name, target string) {
 	m.t.Helper()
 	p := m.path(name)
@@ -140,14 +141,14 @@ func (m *Machine) RemoveAttribute(address, file string) {
 	m.Remove(path.Join(m.device(address), file))
 }
 
-// Change sends the uevent "change" of a PCI function, with extra variables "NAME=value".
+// Change sends the uevent "change" of a PCI function, with the extra variables "NAME=value".
 func (m *Machine) Change(address string, vars ...string) {
 	m.t.Helper()
 	m.tell("change", m.device(address), "pci", vars...)
 }
 
-// AddPCI plugs functions in. Where ParentPort names a function that is there, it is put below it. A loaded driver that
-// knows the ids binds it; d.Driver is ignored.
+// AddPCI plugs in functions. If ParentPort names an existing function, the new one is put below it. A loaded driver
+// that knows the IDs binds it; d.Driver is ignored.
 func (m *Machine) AddPCI(devices ...accel.PCIDevice) {
 	m.t.Helper()
 	m.mu.Lock()
@@ -197,7 +198,7 @@ func (m *Machine) RemovePCI(addresses ...string) {
 	}
 }
 
-// Modprobe loads a module: it is shown in /sys/module and its driver binds every unbound function that it knows.
+// Modprobe loads a module: it appears in /sys/module, and its driver binds every unbound function that it knows.
 func (m *Machine) Modprobe(d Driver) {
 	m.t.Helper()
 	m.mu.Lock()
@@ -222,7 +223,7 @@ func (m *Machine) Modprobe(d Driver) {
 	}
 }
 
-// Rmmod unloads a module: its functions are unbound first.
+// Rmmod unloads a module, after unbinding its functions.
 func (m *Machine) Rmmod(module string) {
 	m.t.Helper()
 	m.mu.Lock()
@@ -239,7 +240,7 @@ func (m *Machine) Rmmod(module string) {
 	m.tell("remove", "/module/"+module, "module")
 }
 
-// Bind binds the driver of a loaded module to a function whatever its ids, as driver_override does.
+// Bind binds the driver of a loaded module to a function regardless of its IDs, as driver_override does.
 func (m *Machine) Bind(address, module string) {
 	m.t.Helper()
 	m.mu.Lock()
@@ -247,7 +248,7 @@ func (m *Machine) Bind(address, module string) {
 	m.bind(m.drivers[module], address)
 }
 
-// Unbind takes a function's driver away.
+// Unbind unbinds a function's driver.
 func (m *Machine) Unbind(address string) {
 	m.t.Helper()
 	m.mu.Lock()
@@ -264,7 +265,7 @@ func (m *Machine) probe(d Driver, address string) {
 	}
 }
 
-// bind makes the node, then the driver link, then tells, in the order of the kernel.
+// bind creates the node, then the driver link, then sends the event, in the kernel's order.
 func (m *Machine) bind(d Driver, address string) {
 	f, ok := m.pci[address]
 	if !ok || d.Module == "" || f.Driver != "" {
@@ -280,7 +281,7 @@ func (m *Machine) bind(d Driver, address string) {
 		node := path.Join(dir, fmt.Sprintf(d.Node, m.minor))
 		m.File(node+"/dev", fmt.Sprintf("240:%d\n", m.minor))
 		m.File(node+"/uevent", fmt.Sprintf("MAJOR=240\nMINOR=%d\nDEVNAME=%s\n", m.minor, path.Base(node)))
-		m.File("/dev/"+path.Base(node), "") // a device node needs rights that tests do not have
+		m.File("/dev/"+path.Base(node), "") // a real device node needs privileges that tests lack
 		m.minor++
 		m.tell("add", node, path.Base(path.Dir(node)), "DEVNAME="+path.Base(node))
 	}
@@ -311,7 +312,8 @@ func (m *Machine) unbind(address string) {
 			m.Remove(path.Join(dir, file))
 		}
 	}
-	// The kernel never gives the next link the number of this one; a file system would, if it were removed.
+	// The kernel never reuses this link's inode number for the next link. A file system could if the link were
+	// removed, so it is moved away.
 	m.Dir("/past")
 	m.check(os.Rename(m.path(dir+"/driver"), m.path(fmt.Sprintf("/past/%d", m.writes.Add(1)))))
 	f.Driver = ""
@@ -320,7 +322,7 @@ func (m *Machine) unbind(address string) {
 	m.tell("unbind", dir, "pci")
 }
 
-// uevent writes the file that has the ids and the driver.
+// uevent writes the uevent file, with the IDs and the driver.
 func (m *Machine) uevent(d accel.PCIDevice) {
 	var driver string
 	if d.Driver != "" {
@@ -333,7 +335,7 @@ func (m *Machine) uevent(d accel.PCIDevice) {
 			"PCI_SLOT_NAME="+d.Address+"\n")
 }
 
-// device is the directory of a function, whether it is there or not.
+// device returns the directory of a function, whether or not it exists.
 func (m *Machine) device(address string) string {
 	if link, err := os.Readlink(m.path("/sys/bus/pci/devices/" + address)); err == nil {
 		return "/sys" + strings.TrimPrefix(link, "../../..")
@@ -374,12 +376,12 @@ func (m *Machine) check(err error) {
 	}
 }
 
-// note is an ELF note with a build id given in hex, little-endian.
+// note returns an ELF note with a build ID given in hex, little-endian.
 func note(id string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\x04\x00\x00\x00%c\x00\x00\x00\x03\x00\x00\x00GNU\x00", len(id)/2)
 	for i := 0; i+1 < len(id); i += 2 {
-		v, _ := strconv.ParseUint(id[i:i+2], 16, 8) // a test that gives something else sees it in the build id
+		v, _ := strconv.ParseUint(id[i:i+2], 16, 8) // a test with invalid hex notices it in the build ID
 		b.WriteByte(byte(v))
 	}
 	return b.String()

@@ -34,7 +34,7 @@ func driver() hosttest.Driver {
 	}
 }
 
-// The life of a device, as detect sees it: plugged, driven, ill, unplugged.
+// The life of a device as detect sees it: plugged in, bound, unhealthy, unplugged.
 func TestLife(t *testing.T) {
 	m := hosttest.New(t)
 	h, def := m.Host, definition()
