@@ -197,6 +197,6 @@ func (g *ownGroup) add(_ context.Context, pid int) error {
 }
 
 func (g *ownGroup) end() error {
-	_ = g.h.WriteAttribute(path.Join(g.path, "cgroup.kill"), "1") // Linux 5.14; the PID namespace has killed them already
+	_ = g.h.WriteAttribute(path.Join(g.path, "cgroup.kill"), "1") // Linux 5.14; the PID namespace killed them already
 	return g.h.Remove(g.path)
 }
