@@ -8,9 +8,9 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Accelerators returns the functions of pci that def recognises, ordered by ID. Nodes are empty while its driver is not
-// bound. Health.State is empty when it is not known (see [Health]); Health.Since is always zero: the caller knows when
-// it changed. Metrics are left to [Collect].
+// Accelerators returns the functions of pci that def recognises, ordered by ID. Nodes are empty unless the function is
+// bound to its driver. Health.State is empty if it is unknown (see [Health]). Health.Since is always zero: the caller
+// knows when the health changed. Metrics are left to [Collect].
 func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []accel.Accelerator {
 	var list []accel.Accelerator
 	for _, d := range pci {
@@ -22,7 +22,7 @@ func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []
 		if a.Bound != "" && (def.Driver.Binds == "" || a.Bound == def.Driver.Binds) {
 			a.Nodes = nodes(h, def, a.ID)
 		}
-		a.Ports, _ = accel.PortsAbove(a.ID, pci) // as far up as they are known
+		a.Ports, _ = accel.PortsAbove(a.ID, pci) // as far up as known
 		from := h.Attributes(a.ID)
 		a.Serial, a.UUID, a.Model, a.Fabric = word(from, def.Serial), word(from, def.UUID), word(from, def.Model),
 			word(from, def.Fabric)
@@ -39,7 +39,7 @@ func Accelerators(h *host.Host, def *accel.Definition, pci []accel.PCIDevice) []
 	return list
 }
 
-// word reads an attribute that names something; empty where there is none to be read, or what is there is no text.
+// word reads an attribute that holds a name. It returns "" if the attribute cannot be read or is not text.
 func word(from attributes, file string) string {
 	if file == "" {
 		return ""
@@ -51,7 +51,7 @@ func word(from attributes, file string) string {
 	return s
 }
 
-// amounts reads those capacities that are in files; what does not answer is left out.
+// amounts reads the capacities that are in files. Those that cannot be read are left out.
 func amounts(all []accel.Capacity, read func(file string) (string, error)) map[string]int64 {
 	var amounts map[string]int64
 	for _, c := range all {
@@ -77,7 +77,7 @@ func amounts(all []accel.Capacity, read func(file string) (string, error)) map[s
 	return amounts
 }
 
-// clean makes the content of an attribute fit for a sentence.
+// clean makes the content of an attribute fit into a sentence.
 func clean(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == '\uFFFD' {

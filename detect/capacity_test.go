@@ -9,7 +9,7 @@ import (
 	"github.com/acceld/acceld/host/hosttest"
 )
 
-// TestCapacity: amounts come from files in whole units; what does not answer, or answers nonsense, is not there.
+// TestCapacity: amounts come from files, in whole units; those that cannot be read or are nonsense are left out.
 func TestCapacity(t *testing.T) {
 	m := hosttest.New(t)
 	pci := []accel.PCIDevice{{Address: "0000:01:00.0", Vendor: "1234", Device: "11e8", Class: "00ff00"}}

@@ -14,10 +14,10 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// processDir is the directory of a process in /proc.
+// processDir returns the directory of a process in /proc.
 func processDir(pid int) string { return path.Join(procDir, strconv.Itoa(pid)) }
 
-// exe is the program that a process runs, whatever has become of its path.
+// exe returns the link to the program that a process runs, which works even if its path is gone.
 func exe(pid int) string { return processDir(pid) + "/exe" }
 
 // arguments returns the command line of a process.
@@ -29,7 +29,7 @@ func arguments(h *host.Host, pid int) ([]string, error) {
 	return strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"), nil
 }
 
-// lowestPID returns the process with one of the names that has the lowest id; 0 when there is none.
+// lowestPID returns the lowest PID of a process with one of the names, or 0 if there is none.
 func lowestPID(h *host.Host, comms ...string) (int, error) {
 	all, err := h.OpenDir(procDir)
 	if err != nil {
@@ -56,9 +56,9 @@ func lowestPID(h *host.Host, comms ...string) (int, error) {
 	return 0, nil
 }
 
-// daemon returns the process that serves the endpoint: the listener of its socket, or the one of the name when the
-// service manager opened the socket, when the listener is in another pid namespace or when the socket must not be
-// touched because that would start a service. 0 when there is none.
+// daemon returns the PID of the process that serves the endpoint, or 0 if there is none. Normally that is the listener
+// of its socket. It is looked up by name if the service manager opened the socket, if the listener is in another PID
+// namespace, or if connecting to the socket would start a service.
 func daemon(h *host.Host, endpoint string, comms []string) int {
 	socket, ok := strings.CutPrefix(endpoint, "unix://")
 	if ok && h.Live() && !slices.Contains(comms, "dockerd") && len(comms) > 0 {
@@ -75,13 +75,13 @@ func daemon(h *host.Host, endpoint string, comms []string) int {
 	return pid
 }
 
-// started returns when a process started. Zero when it cannot be known.
+// started returns when a process started, or the zero time if unknown.
 func started(h *host.Host, pid int) time.Time {
 	after, err := h.StartedAfterBoot(strconv.Itoa(pid))
 	if err != nil {
 		return time.Time{}
 	}
-	boot, err := h.ReadFile(procDir + "/stat") // longer than an attribute on a machine with many processors
+	boot, err := h.ReadFile(procDir + "/stat") // exceeds the attribute limit on a machine with many processors
 	if err != nil {
 		return time.Time{}
 	}
@@ -97,7 +97,7 @@ func started(h *host.Host, pid int) time.Time {
 	return time.Time{}
 }
 
-// unit returns the systemd unit that a process is in, by its control group; empty when it is in none.
+// unit returns the systemd service of a process, by its control group; empty if it has none.
 func unit(h *host.Host, pid int) string {
 	text, err := h.ReadAttribute(processDir(pid) + "/cgroup")
 	if err != nil {
@@ -116,8 +116,9 @@ func unit(h *host.Host, pid int) string {
 	return ""
 }
 
-// programVersion reads what the Go toolchain wrote into a program about its version: of the module, of a linker flag,
-// or of the containerd in it, of which the path alone tells the major one. Empty for what tells nothing.
+// programVersion returns the version that the Go toolchain recorded in a program: that of a linker flag, of the main
+// module, or of the containerd inside it. If only the import path shows containerd, the major version is all that is
+// known. It is empty if nothing tells the version.
 func programVersion(h *host.Host, program string, containerd bool) string {
 	f, err := h.Open(program)
 	if err != nil {
@@ -129,7 +130,7 @@ func programVersion(h *host.Host, program string, containerd bool) string {
 		return ""
 	}
 	flag := `[./]version\.Version=v?([0-9][0-9A-Za-z.+~-]*)`
-	if containerd { // also in a program that has it among others, with versions of their own
+	if containerd { // also in a program that embeds it along with others, which have their own versions
 		flag = `containerd/containerd(?:/v2)?/` + strings.TrimPrefix(flag, `[./]`)
 	}
 	for _, s := range info.Settings {

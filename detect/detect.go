@@ -8,19 +8,20 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// problemLimit is how many problems are named of each part; a broken copy could have one for each of 10,000 devices.
+// problemLimit is how many problems are reported for each part. A broken copy could have one for each of 10,000
+// devices.
 const problemLimit = 50
 
 // Options say what a detection includes.
 type Options struct {
-	// Names asks for vendor and device names from the PCI id database.
+	// Names includes vendor and device names from the PCI ID database.
 	Names bool
-	// Around asks for what the host is made of and for its network functions, too: files by the thousand, and answers
-	// of firmware.
+	// Around includes the host's hardware inventory and its network functions. That takes thousands of files and
+	// answers from firmware.
 	Around bool
 }
 
-// Detect reads everything about h. It never fails: what cannot be read is empty and named in Facts.Problems.
+// Detect reads everything about h. It never fails: what cannot be read is left empty and named in Facts.Problems.
 func Detect(h *host.Host, o Options) accel.Facts {
 	var f accel.Facts
 	var pci, modules, rest []string
@@ -31,7 +32,7 @@ func Detect(h *host.Host, o Options) accel.Facts {
 	osFacts, problems := OS(h)
 	f.OS, rest = osFacts, append(rest, problems...)
 	f.Kubelet, f.Runtime, problems = kubeletAndEngine(h)
-	f.Cluster.Unknown = f.Kubelet.Present // the API server alone knows more
+	f.Cluster.Unknown = f.Kubelet.Present // only the API server knows more
 	rest = append(rest, problems...)
 	wg.Wait()
 	if o.Names {

@@ -105,8 +105,8 @@ func TestOSRelease(t *testing.T) {
 	}
 }
 
-// TestOSBase: definitions see the distribution that kernel and packages are of. On Red Hat Enterprise Linux CoreOS that
-// is not what ID and VERSION_ID say, until 10.
+// TestOSBase: definitions see the distribution that kernel and packages belong to. On Red Hat Enterprise Linux CoreOS
+// that is not what ID and VERSION_ID say, until version 10.
 func TestOSBase(t *testing.T) {
 	const rhcos = "NAME=\"Red Hat Enterprise Linux CoreOS\"\nID=\"rhcos\"\nID_LIKE=\"rhel fedora\"\n"
 	for _, c := range []struct{ name, text, major, id, version string }{
@@ -281,7 +281,7 @@ func TestEngine(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := machine(t, c.files)
-			if c.files[plugins] == "" && c.files != nil { // /proc is there on every machine with a kubelet
+			if c.files[plugins] == "" && c.files != nil { // every machine with a kubelet has /proc
 				if err := os.MkdirAll(filepath.Join(h.Root(), "proc"), 0o755); err != nil {
 					t.Fatal(err)
 				}
@@ -316,7 +316,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A machine as large as one can be, and the order of the list.
+// A machine of the largest size, and the order of the list.
 func TestTenThousandFunctions(t *testing.T) {
 	const n = 10000
 	h := machine(t, map[string]string{
@@ -340,7 +340,7 @@ func TestTenThousandFunctions(t *testing.T) {
 	}
 }
 
-// An empty machine has problems and nothing else, and few of them.
+// An empty machine has only problems, and few of them.
 func TestEmptyMachine(t *testing.T) {
 	f := Detect(machine(t, nil), Options{Names: true})
 	if len(f.Problems) < 5 || len(f.Problems) > 12 {

@@ -6,7 +6,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// TestAddresses: only what the kernel names a PCI function is one.
+// TestAddresses: only the kernel's names of PCI functions are addresses.
 func TestAddresses(t *testing.T) {
 	for s, want := range map[string]bool{
 		"0000:01:00.0": true, "10000:e1:00.7": true, "00010000:01:1f.0": true, "0000:01:00.8": false,
@@ -20,7 +20,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestWorseFirst: a device is as ill as its worst attribute, in whatever order they are.
+// TestWorseFirst: a device is as unhealthy as its worst attribute, in any order.
 func TestWorseFirst(t *testing.T) {
 	sources := []accel.HealthSource{
 		{File: "a", Healthy: "ok"},

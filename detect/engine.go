@@ -13,21 +13,21 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Kubelet tells whether a kubelet is on the host and where its root is, and what could not be read.
+// Kubelet reports whether the host has a kubelet and where its root is, and what could not be read.
 func Kubelet(h *host.Host) (accel.Kubelet, []string) {
 	k, _, problems := kubeletAndEngine(h)
 	return k, problems
 }
 
-// Engine tells which container runtime the kubelet uses, or which is there without a kubelet, and what could not be
-// read.
+// Engine reports which container runtime the kubelet uses, or which one is installed if there is no kubelet, and what
+// could not be read.
 func Engine(h *host.Host) (accel.ContainerEngine, []string) {
 	_, e, problems := kubeletAndEngine(h)
 	return e, problems
 }
 
-// kubeletAndEngine answers both from one look at the processes. Arguments win over the configuration file, its
-// drop-ins over it, as in the kubelet.
+// kubeletAndEngine answers both from one look at the processes. As in the kubelet, arguments override the
+// configuration file's drop-ins, and drop-ins override the file.
 func kubeletAndEngine(h *host.Host) (accel.Kubelet, accel.ContainerEngine, []string) {
 	if st, err := h.Stat(kubeletPlugins); err != nil || !st.IsDir() {
 		var problems []string
@@ -75,8 +75,8 @@ func kubeletAndEngine(h *host.Host) (accel.Kubelet, accel.ContainerEngine, []str
 		problems
 }
 
-// kubeletArguments returns the arguments of the kubelet with the lowest process id; that of a nested one (a cluster in
-// containers) is higher.
+// kubeletArguments returns the arguments of the kubelet with the lowest PID. A nested kubelet (a cluster in
+// containers) has a higher one.
 func kubeletArguments(h *host.Host) ([]string, []string) {
 	pid, err := lowestPID(h, "kubelet", "kubelite")
 	if err != nil {
@@ -89,7 +89,7 @@ func kubeletArguments(h *host.Host) ([]string, []string) {
 	if err != nil {
 		return nil, []string{fmt.Sprintf("cannot read the kubelet's arguments: %v", err)}
 	}
-	if len(args) == 1 { // microk8s starts one program for all of Kubernetes, which reads its arguments from a file
+	if len(args) == 1 { // microk8s runs one program for all of Kubernetes; it reads its arguments from a file
 		if text, err := h.ReadAttribute(microk8sArgs + "/kubelet"); err == nil {
 			text = strings.ReplaceAll(text, "${SNAP_COMMON}", "/var/snap/microk8s/common")
 			args = append(args, strings.Fields(text)...)
@@ -98,7 +98,7 @@ func kubeletArguments(h *host.Host) ([]string, []string) {
 	return args, nil
 }
 
-// argument returns the last value of a flag: "--name=value", "--name value", and with one dash.
+// argument returns the last value of a flag, given as "--name=value" or "--name value", with two dashes or one.
 func argument(args []string, name string) string {
 	var value string
 	for i, a := range args {
@@ -116,7 +116,7 @@ func argument(args []string, name string) string {
 	return value
 }
 
-// configuredEndpoint reads containerRuntimeEndpoint of a KubeletConfiguration, YAML or JSON.
+// configuredEndpoint reads containerRuntimeEndpoint from a KubeletConfiguration in YAML or JSON.
 func configuredEndpoint(h *host.Host, name string) (string, error) {
 	b, err := h.ReadBinary(name)
 	if err != nil {
@@ -131,8 +131,8 @@ func configuredEndpoint(h *host.Host, name string) (string, error) {
 	return c.Endpoint, nil
 }
 
-// engineBySocket returns the first known container runtime whose socket is there. The socket owner, where one is named
-// and there, comes before that of containerd: docker starts one of its own, with which nobody else works.
+// engineBySocket returns the first known container runtime whose socket exists. If the socket owner is given and
+// exists, it takes the place of containerd's, because docker starts a containerd of its own that nobody else uses.
 func engineBySocket(h *host.Host, owner string) accel.ContainerEngine {
 	there := func(name string) bool {
 		st, err := h.Stat(name)
@@ -149,7 +149,7 @@ func engineBySocket(h *host.Host, owner string) accel.ContainerEngine {
 	return accel.ContainerEngine{}
 }
 
-// engineName tells the container runtime by its socket; empty for one that is not known.
+// engineName returns the name of the container runtime at an endpoint, or "" if it is unknown.
 func engineName(endpoint string) string {
 	for _, k := range []struct{ word, name string }{
 		{"crio", "cri-o"}, {"docker", "docker"}, {"containerd", "containerd"}, {"podman", "podman"},

@@ -8,15 +8,15 @@ import (
 	"runtime/debug"
 )
 
-// errNoGoProgram is that a file is not a program of the Go toolchain, 1.18 or later.
+// errNoGoProgram means that a file was not built by Go 1.18 or later.
 var errNoGoProgram = errors.New("not a program of Go 1.18 or later")
 
-// goProgram reads what the Go toolchain wrote into a program about its modules and flags. It is debug/buildinfo for the
-// one format of files that a host of ours runs: the others, PE, Mach-O and XCOFF, make the agent 0.4 MB larger.
+// goProgram reads what the Go toolchain recorded in a program about its modules and flags. It is debug/buildinfo for
+// ELF only: the other formats (PE, Mach-O, XCOFF) never run on our hosts and would make the agent 0.4 MB larger.
 //
-// The section begins with 14 bytes of magic, a byte for the size of pointers, one for flags, and 16 that are not used;
-// then come the version and the text about the modules, each after its length (debug/buildinfo, Go 1.26). Around the
-// text are 16 bytes of sentinel on both sides (cmd/go/internal/modload, ModInfoData).
+// The section begins with 14 bytes of magic, one byte for the pointer size, one for flags, and 16 unused bytes. The
+// version and the text about the modules follow, each preceded by its length (debug/buildinfo, Go 1.26). The text has
+// 16 bytes of sentinel on both sides (cmd/go/internal/modload, ModInfoData).
 func goProgram(r io.ReaderAt) (*debug.BuildInfo, error) {
 	const (
 		magic, inline = "\xff Go buildinf:", 2

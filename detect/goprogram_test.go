@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestGoProgram: the same as the standard library has it, of programs that the toolchain made.
+// TestGoProgram: for programs of the toolchain, the result is the same as the standard library's.
 func TestGoProgram(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -32,14 +32,14 @@ func TestGoProgram(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", program, err)
 		}
-		want.GoVersion = "" // not asked for
+		want.GoVersion = "" // not read
 		if got.String() != want.String() {
 			t.Errorf("%s:\n%s\nwant:\n%s", program, got, want)
 		}
 	}
 }
 
-// TestNoGoProgram: what is none, or is damaged anywhere, is an error and nothing worse.
+// TestNoGoProgram: another or a damaged file gives an error and never a panic.
 func TestNoGoProgram(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -65,7 +65,7 @@ func TestNoGoProgram(t *testing.T) {
 		for _, bad := range []byte{0, 0x7f, 0xff} {
 			was := data[i]
 			data[i] = bad
-			_, _ = goProgram(bytes.NewReader(data)) // it may be right all the same
+			_, _ = goProgram(bytes.NewReader(data)) // the result may be valid all the same
 			data[i] = was
 		}
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Health reads the health of a. An attribute that cannot be read is an error: not known, keep the last answer; unless
-// another one tells that the device is unhealthy. A content other than the healthy one means what the definition says,
-// and without a word of it unhealthy, with the content as message. A function that is no longer on the bus is gone.
-// Since is zero.
+// Health reads the health of a. If an attribute cannot be read, Health returns an error (unknown: the caller keeps the
+// last answer), unless another attribute shows that the device is unhealthy. A value other than the healthy one means
+// what the definition says. If the definition says nothing about it, the device is unhealthy, with the value as
+// message. A function that is no longer on the bus is gone. Since is zero.
 func Health(h *host.Host, def *accel.Definition, a accel.Accelerator) (accel.Health, error) {
 	return health(h, h.Attributes(a.ID), def, a.ID)
 }
@@ -32,8 +32,8 @@ func health(h *host.Host, from attributes, def *accel.Definition, id string) (ac
 	return judge(from, def.Health, id)
 }
 
-// unreachable reports whether the bus answers for a device that does not: all bits set, which is no vendor's number. A
-// device that sleeps is not woken up for the question.
+// unreachable reports whether the device no longer answers on the bus: the bus then returns all bits set, which is no
+// vendor's ID. A suspended device is not woken up for this check.
 func unreachable(h *host.Host, from attributes, id string) bool {
 	if suspended(from) {
 		return false
@@ -42,13 +42,13 @@ func unreachable(h *host.Host, from attributes, id string) bool {
 	if err != nil {
 		return false
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // read only
 	var head [4]byte
 	_, err = io.ReadFull(f, head[:])
 	return err == nil && head == [4]byte{0xff, 0xff, 0xff, 0xff}
 }
 
-// judge is the worst that attributes tell.
+// judge returns the worst verdict of the attributes.
 func judge(from attributes, sources []accel.HealthSource, id string) (accel.Health, error) {
 	worst, unknown := accel.Health{State: accel.Healthy}, error(nil)
 	for _, s := range sources {
@@ -69,7 +69,7 @@ func judge(from attributes, sources []accel.HealthSource, id string) (accel.Heal
 	return worst, nil
 }
 
-// verdict is what the content of an attribute means.
+// verdict returns what the content of an attribute means.
 func verdict(s accel.HealthSource, text string) accel.Health {
 	if x, err := regexp.Compile(s.Match); err == nil && s.Match != "" { // the definition was validated
 		if part, ok := matched(x, text); ok {

@@ -12,12 +12,12 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// TestUnreachable: the bus answers with all bits set for a device that is lost, and for one that sleeps and is not
-// woken: that one is well. What cannot be read tells nothing.
+// TestUnreachable: the bus returns all bits set for a lost device, and for a suspended one, which is not woken and is
+// healthy. A file that cannot be read proves nothing.
 func TestUnreachable(t *testing.T) {
 	lost := strings.Repeat("\xff", 64)
 	for name, c := range map[string]struct {
-		config, status string // no file when it is empty
+		config, status string // no file if empty
 		want           accel.Reason
 	}{
 		"awake and there":                {"\x34\x12\xe8\x11" + strings.Repeat("\x00", 60), "active", ""},

@@ -13,18 +13,18 @@ import (
 // modulesRoots are where distributions put the modules of kernels; the first is a link to the second on most.
 func modulesRoots() []string { return []string{"/lib/modules", "/usr/lib/modules"} }
 
-// kernelFiles are where distributions put the file of a kernel.
+// kernelFiles returns where distributions put the image of a kernel.
 func kernelFiles(release string) []string {
 	return []string{
 		"/boot/vmlinuz-" + release,             // Debian, Ubuntu, RHEL, SUSE
 		"/lib/modules/" + release + "/vmlinuz", // Fedora, SUSE, image-based distributions
 		"/usr/lib/modules/" + release + "/vmlinuz",
-		"/boot/Image-" + release, "/lib/modules/" + release + "/Image", // arm64 of SUSE
+		"/boot/Image-" + release, "/lib/modules/" + release + "/Image", // SUSE on arm64
 		"/boot/vmlinux-" + release, "/boot/kernel-" + release,
 	}
 }
 
-// InstalledKernels returns the releases of the kernels that are installed, sorted: those with modules of their own.
+// InstalledKernels returns the sorted releases of the installed kernels: those that have modules.
 func InstalledKernels(h *host.Host) []string {
 	var out []string
 	for _, root := range modulesRoots() {
@@ -40,9 +40,9 @@ func InstalledKernels(h *host.Host) []string {
 	return out
 }
 
-// InstalledKernel describes an installed kernel as it would describe itself when it runs, and says what could not be
-// found out. Running is the kernel that runs, empty for a copy of a machine: policy is taken to be the same after a
-// reboot, unless the other kernel's configuration says more.
+// InstalledKernel describes an installed kernel as it would describe itself when running, and what could not be
+// determined. Running is the running kernel, empty for a copy of a machine. Policy is assumed to be the same after a
+// reboot, unless the other kernel's configuration is stricter.
 func InstalledKernel(h *host.Host, release string, running accel.Kernel) (accel.Kernel, []string) {
 	if release == running.Release {
 		return running, nil
@@ -77,7 +77,7 @@ func InstalledKernel(h *host.Host, release string, running accel.Kernel) (accel.
 	return k, problems
 }
 
-// readKernelFile reads the first file of a kernel that is there.
+// readKernelFile reads the first existing image of a kernel.
 func readKernelFile(h *host.Host, release string) (string, kernelImage, error) {
 	if release == "" || strings.Contains(release, "/") {
 		return "", kernelImage{}, fmt.Errorf("%q is no release of a kernel", release)
@@ -92,7 +92,7 @@ func readKernelFile(h *host.Host, release string) (string, kernelImage, error) {
 		if err == nil {
 			image, err = readKernelImage(f, st.Size())
 		}
-		_ = f.Close() // it was only read
+		_ = f.Close() // read only
 		if err != nil {
 			err = fmt.Errorf("cannot read %s: %w", name, err)
 		}

@@ -18,7 +18,7 @@ import (
 
 const wantID = "e8000000e900ffe8e9e8000102030405060708ff"
 
-// fakeVmlinux is an ELF file with a note after code that is full of calls.
+// fakeVmlinux returns an ELF file with a note after code that is full of calls.
 func fakeVmlinux(t *testing.T) []byte {
 	t.Helper()
 	le := binary.LittleEndian
@@ -27,7 +27,7 @@ func fakeVmlinux(t *testing.T) []byte {
 	le.PutUint64(b[32:], 64)
 	le.PutUint16(b[54:], 56)
 	le.PutUint16(b[56:], 2)
-	for i := range 20_000 { // calls near and far, and what only looks like one
+	for i := range 20_000 { // near and far calls, and bytes that only look like calls
 		b = append(b, 0x90, byte(0xe8+i%3), byte(i), byte(i>>8), byte(i>>16), byte(-(i % 2)), byte(0xe9-i%2), byte(i%5))
 	}
 	b = append(b, 4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0, 'G', 'N', 'U', 0)
@@ -74,7 +74,7 @@ func packed(t *testing.T, data []byte, argv ...string) []byte {
 	return out
 }
 
-// hugeXZ is the beginning of an .xz stream that asks for a dictionary of 256 MiB (The .xz File Format, sections 2.1.1,
+// hugeXZ is the beginning of an .xz stream that requires a dictionary of 256 MiB (The .xz File Format, sections 2.1.1,
 // 3.1).
 func hugeXZ() []byte {
 	block := []byte{2, 0, 0x21, 1, 32, 0, 0, 0}
@@ -142,7 +142,7 @@ func TestReadKernelImage(t *testing.T) {
 	}
 }
 
-// FuzzReadKernelImage reads what is no kernel.
+// FuzzReadKernelImage reads arbitrary data.
 func FuzzReadKernelImage(f *testing.F) {
 	f.Add(fakeBzImage([]byte("\xfd7zXZ\x00\x00\x01\x69\x22\xde\x36\x02\x01\x04\x00\x21\x01\x1a\x00"), "6.1 (a) #1"))
 	f.Add(append([]byte("\x7fELF\x02\x01"), make([]byte, 0x1000)...))
@@ -193,7 +193,7 @@ func TestInstalledKernel(t *testing.T) {
 	}
 }
 
-// TestRealKernelImages reads the kernels of a machine's /boot, or of another in ACCELD_BOOT.
+// TestRealKernelImages reads the kernels in the machine's /boot, or in ACCELD_BOOT.
 func TestRealKernelImages(t *testing.T) {
 	dir := os.Getenv("ACCELD_BOOT")
 	if dir == "" {

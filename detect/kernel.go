@@ -14,7 +14,7 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Kernel reads the running kernel and what decides whether it takes a module, and what could not be read.
+// Kernel reads the running kernel and what decides whether it accepts a module, and what could not be read.
 func Kernel(h *host.Host) (accel.Kernel, []string) {
 	var a asker
 	k := accel.Kernel{
@@ -56,14 +56,14 @@ func Kernel(h *host.Host) (accel.Kernel, []string) {
 	return k, a.problems
 }
 
-// asker reads texts and notes what it could not read.
+// asker reads texts and records what it could not read.
 type asker struct{ problems []string }
 
 func (a *asker) note(format string, args ...any) {
 	a.problems = append(a.problems, fmt.Sprintf(format, args...))
 }
 
-// must notes an absent file, may does not.
+// must reports an absent file; may does not.
 func (a *asker) must(h *host.Host, name string) string { return a.read(h, name, true) }
 func (a *asker) may(h *host.Host, name string) string  { return a.read(h, name, false) }
 
@@ -81,14 +81,14 @@ func (a *asker) read(h *host.Host, name string, must bool) string {
 	return s
 }
 
-// bracketed returns the chosen word of "none [integrity] confidentiality".
+// bracketed returns the selected word of a list such as "none [integrity] confidentiality".
 func bracketed(s string) string {
 	_, s, _ = strings.Cut(s, "[")
 	s, _, _ = strings.Cut(s, "]")
 	return s
 }
 
-// buildID finds the GNU build id (type 3) among ELF notes, in the byte order of whatever machine they come from.
+// buildID finds the GNU build ID (type 3) among ELF notes, in either byte order.
 func buildID(notes []byte) string {
 	const typeBuildID, longest = 3, 64
 	for _, order := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
@@ -108,8 +108,8 @@ func buildID(notes []byte) string {
 	return ""
 }
 
-// headers returns the first directory that can build modules for release, links resolved; a link to nothing, as an
-// uninstalled header package leaves it, is no directory.
+// headers returns the first directory that can build modules for release, with links resolved. A dangling link, which
+// an uninstalled header package leaves behind, does not count.
 func headers(h *host.Host, release string) string {
 	if release == "" || strings.Contains(release, "/") {
 		return ""
@@ -119,7 +119,7 @@ func headers(h *host.Host, release string) string {
 		if err != nil || !st.Mode().IsRegular() {
 			continue
 		}
-		for range 8 { // as the host sees it: one link after the other, each resolved inside the root
+		for range 8 { // as the host sees it: one link at a time, each resolved inside the root
 			link, err := h.Readlink(dir)
 			if err != nil {
 				break

@@ -17,7 +17,8 @@ import (
 	"github.com/ulikunitz/xz/lzma"
 )
 
-// kernelImage is what a kernel's file says about the kernel that it boots: what a running one says itself.
+// kernelImage is what a kernel's file says about that kernel, the same facts that a running kernel reports about
+// itself.
 type kernelImage struct {
 	arch    string // as uname -m; empty when the file does not say
 	release string // as uname -r; empty when the file does not say
@@ -27,10 +28,10 @@ type kernelImage struct {
 
 // readKernelImage reads a kernel's file: an x86 bzImage (Documentation/x86/boot.rst), an EFI zboot image
 // (drivers/firmware/efi/libstub/zboot-header.S), a compressed or plain arm64 Image (Documentation/arm64/booting.rst),
-// or an ELF vmlinux. What cannot be unpacked leaves the build id empty, and only then is what was found returned with
-// an error.
+// or an ELF vmlinux. If the kernel cannot be unpacked, the build ID is empty and the result has the remaining facts
+// along with the error.
 //
-// An x86 kernel of 8 MB packed with xz takes about a second, and for that time the memory of its dictionary.
+// An 8 MB x86 kernel packed with xz takes about a second and, meanwhile, the memory of its dictionary.
 func readKernelImage(r io.ReaderAt, size int64) (kernelImage, error) {
 	head := make([]byte, 0x1000)
 	n, err := r.ReadAt(head, 0)
@@ -68,12 +69,12 @@ func readKernelImage(r io.ReaderAt, size int64) (kernelImage, error) {
 // cString reads a string that ends with NUL.
 func cString(r io.ReaderAt, at int64) string {
 	b := make([]byte, 512)
-	n, _ := r.ReadAt(b, at) // a string at the file's end is shorter
+	n, _ := r.ReadAt(b, at) // a string at the end of the file may be shorter
 	text, _, _ := bytes.Cut(b[:n], []byte{0})
 	return string(text)
 }
 
-// bannerOf splits "<release> (<builder>) <version>"; a banner has "(<compiler>)" as well.
+// bannerOf splits "<release> (<builder>) <version>". A banner also has "(<compiler>)" before the version.
 func bannerOf(text string) kernelImage {
 	release, rest, _ := strings.Cut(text, " ")
 	_, version, ok := strings.Cut(rest, " #")
@@ -83,7 +84,7 @@ func bannerOf(text string) kernelImage {
 	return kernelImage{release: release, version: "#" + strings.TrimSpace(version)}
 }
 
-// readPayload unpacks a kernel and looks into it.
+// readPayload unpacks and reads a kernel.
 func readPayload(r io.Reader) (kernelImage, error) {
 	content, err := unpackKernel(bufio.NewReaderSize(r, 1<<16))
 	if err != nil {
@@ -99,7 +100,8 @@ func readPayload(r io.Reader) (kernelImage, error) {
 	return kernelImage{buildID: id}, err
 }
 
-// unpackKernel unpacks by the first bytes, as scripts/extract-vmlinux of the kernel does; what is not packed stays.
+// unpackKernel unpacks a kernel by its first bytes, as the kernel's scripts/extract-vmlinux does. Data that is not
+// packed is returned as it is.
 func unpackKernel(r *bufio.Reader) (io.Reader, error) {
 	magic, err := r.Peek(6)
 	if err != nil {
@@ -127,9 +129,8 @@ func unpackKernel(r *bufio.Reader) (io.Reader, error) {
 	return r, nil
 }
 
-// openXZ opens an .xz stream. The kernel's build packs x86 with the filter for branches of that architecture, and
-// with a dictionary of at most 128 MiB (scripts/xz_wrap.sh, Linux 6.12); it writes the size of the content behind the
-// stream.
+// openXZ opens an .xz stream. The kernel's build packs x86 with that architecture's branch filter and with a
+// dictionary of at most 128 MiB (scripts/xz_wrap.sh, Linux 6.12). It appends the size of the content to the stream.
 func openXZ(r io.Reader) (io.Reader, error) {
 	z, err := xz.NewReader(r, 128<<20)
 	if err != nil {
@@ -139,7 +140,7 @@ func openXZ(r io.Reader) (io.Reader, error) {
 	return z, nil
 }
 
-// elfBuildID reads an ELF64 file from its beginning up to its notes: what is behind them need not be unpacked.
+// elfBuildID reads an ELF64 file from its beginning up to its notes; the rest need not be unpacked.
 func elfBuildID(r *bufio.Reader) (string, error) {
 	const most = 1 << 16
 	head := make([]byte, 64)
@@ -186,7 +187,7 @@ func elfBuildID(r *bufio.Reader) (string, error) {
 }
 
 // findBanner looks for "Linux version <release> (<builder>) (<compiler>) #<version>\n" (init/version.c) in a kernel
-// that is no ELF file. Its notes cannot be told from those of what it holds.
+// that is not an ELF file. Its own notes cannot be told apart from those of files embedded in it.
 func findBanner(r *bufio.Reader) (kernelImage, error) {
 	const start = "Linux version "
 	var window []byte
@@ -204,7 +205,7 @@ func findBanner(r *bufio.Reader) (kernelImage, error) {
 			if end < 0 && err == nil {
 				if len(window)-i < 1<<12 {
 					window = window[i:]
-					break // the rest is to come
+					break // the rest of the line comes with the next chunk
 				}
 				end = len(start)
 			}

@@ -18,20 +18,20 @@ const microk8sArgs = "/var/snap/microk8s/current/args"
 // kubeadmFlags is where kubeadm puts the kubelet's arguments.
 const kubeadmFlags = "/var/lib/kubelet/kubeadm-flags.env"
 
-// layout is where one container runtime's files are, by its name or by the distribution that brings it.
+// layout says where the files of one container runtime are, by its name or by the distribution that ships it.
 type layout struct {
 	name, distribution string
-	// socket is a part of its endpoint.
+	// socket is a substring of its endpoint.
 	socket string
-	// config is the top-level file; programs are where it is installed; comms are its process's names.
+	// config is its top-level configuration file; programs are its possible paths; comms are the names of its process.
 	config   string
 	programs []string
 	comms    []string
-	// there is what tells that it is installed when nothing runs.
+	// there lists paths that show that it is installed even if it does not run.
 	there []string
 }
 
-// layouts are the known ones, the more particular first. RKE2 uses the same socket as k3s.
+// layouts returns the known layouts, the more specific first. RKE2 uses the same socket as k3s.
 func layouts() []layout {
 	rancher := func(name string) layout {
 		dir := "/var/lib/rancher/" + name
@@ -81,12 +81,12 @@ func layouts() []layout {
 	}
 }
 
-// installed reports whether anything of the layout is there.
+// installed reports whether anything of the layout exists.
 func (l layout) installed(h *host.Host) bool {
 	return slices.ContainsFunc(slices.Concat(l.there, l.programs), h.Exists)
 }
 
-// layoutOf returns the layout of a container runtime by its endpoint.
+// layoutOf returns the layout of the container runtime at an endpoint.
 func layoutOf(h *host.Host, endpoint string) (layout, bool) {
 	for _, l := range layouts() {
 		if strings.Contains(endpoint, l.socket) && (l.distribution != "rke2" || l.installed(h)) {
@@ -96,8 +96,8 @@ func layoutOf(h *host.Host, endpoint string) (layout, bool) {
 	return layout{}, false
 }
 
-// EngineNamed returns the container runtime of a name, or of the distribution that brings it ("k3s", "rke2", "k0s",
-// "microk8s"), whether it runs or not; false for a name that is not known.
+// EngineNamed returns the container runtime with a name, or the one that a distribution ships ("k3s", "rke2", "k0s",
+// "microk8s"), whether it runs or not. It returns false if the name is unknown.
 func EngineNamed(h *host.Host, name string) (accel.ContainerEngine, bool) {
 	for _, l := range layouts() {
 		if l.distribution == name || l.distribution == "" && l.name == name {
@@ -107,8 +107,8 @@ func EngineNamed(h *host.Host, name string) (accel.ContainerEngine, bool) {
 	return accel.ContainerEngine{}, false
 }
 
-// EngineByFiles returns the container runtime whose files are on the host, for one on which nothing runs; an empty one
-// when there is none. The one that the kubelet's files name comes first.
+// EngineByFiles returns the container runtime whose files are on the host, for a host on which nothing runs; it is
+// empty if there is none. The runtime that the kubelet's files name comes first.
 func EngineByFiles(h *host.Host) accel.ContainerEngine {
 	endpoint, err := configuredEndpoint(h, kubeletConfig)
 	if err != nil || endpoint == "" {
@@ -140,7 +140,7 @@ func (l layout) engine(h *host.Host) accel.ContainerEngine {
 	return e
 }
 
-// complete finds configuration, version, unit and process of a container runtime that was found.
+// complete fills in the configuration, version, unit and process of a detected container runtime.
 func complete(h *host.Host, e accel.ContainerEngine) accel.ContainerEngine {
 	l, ok := layoutOf(h, e.Endpoint)
 	if !ok {
@@ -176,13 +176,12 @@ func (l layout) fill(h *host.Host, e *accel.ContainerEngine) {
 	}
 }
 
-// rancherConfigs are the configuration files of k3s and RKE2, in which the kubelet's endpoint may be.
+// rancherConfigs returns the configuration files of k3s and RKE2, which may hold the kubelet's endpoint.
 func rancherConfigs() []string {
 	return []string{"/etc/rancher/k3s/config.yaml", "/etc/rancher/rke2/config.yaml"}
 }
 
-// rancherEndpoint returns the endpoint that such a file names, or that the distribution brings; empty when the file is
-// not there or cannot be read.
+// rancherEndpoint returns the endpoint in such a file, or "" if it has none, is absent or cannot be read.
 func rancherEndpoint(h *host.Host, name string) string {
 	b, err := h.ReadBinary(name)
 	if err != nil {

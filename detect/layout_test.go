@@ -115,8 +115,8 @@ func TestEngineByFiles(t *testing.T) {
 	}
 }
 
-// The listener of the socket is the daemon, whatever it is called; and what Go wrote into this test's program has no
-// containerd, so it tells no version.
+// The listener of the socket is the daemon, whatever its name. This test program contains no containerd, so it has no
+// version.
 func TestDaemonByPeer(t *testing.T) {
 	dir, err := os.MkdirTemp("", "peer") // a socket's path has at most 107 bytes
 	if err != nil {

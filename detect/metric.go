@@ -15,18 +15,18 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// attributes are those of one device at one moment: a [host.Attributes], or what a test says.
+// attributes reads the attributes of one device as of one moment: a [host.Attributes], or a fake.
 type attributes interface {
 	Read(file string) (string, error)
 	All(file string) []host.Answer
 }
 
-// Collect reads the metrics of a, those that every device has included, by name, in the base unit of the name. An
-// optional attribute that gives no number is left out. With an error, which names each other attribute that gives none,
-// the map has the rest.
+// Collect reads the metrics of a by name, in the base unit of the name, including the metrics that every device has.
+// An optional attribute without a number is left out. If any other attribute gives no number, Collect returns an error
+// that names each of them, and the map has the rest.
 //
-// A device that sleeps is left to: only what the bus knows of it is read, and of a.Metrics what does not change is
-// kept.
+// A suspended device is not woken: Collect reads only what the bus knows about it and keeps the fixed values of
+// a.Metrics.
 func Collect(h *host.Host, def *accel.Definition, a accel.Accelerator) (map[string]float64, error) {
 	return collect(h.Attributes(a.ID), def.AllMetrics(), a)
 }
@@ -56,8 +56,8 @@ func collect(from attributes, metrics []accel.MetricSource, a accel.Accelerator)
 	return values, nil
 }
 
-// suspended reports whether the device sleeps (Documentation/ABI/testing/sysfs-devices-power). Reading its attributes
-// would wake it, and reading them time and again keep it awake.
+// suspended reports whether the device is suspended (Documentation/ABI/testing/sysfs-devices-power). Reading its
+// attributes would wake it, and reading them repeatedly would keep it awake.
 func suspended(from attributes) bool {
 	s, err := from.Read("power/runtime_status")
 	return err == nil && s == "suspended"
@@ -80,7 +80,8 @@ func measure(from attributes, m accel.MetricSource) (float64, error) {
 	return scaled(combine(m.Combine, all), m.Scale), nil
 }
 
-// scaled multiplies by a scale; 0 is none. By a thousandth and the like it divides by the whole number, which is exact.
+// scaled multiplies by a scale; 0 means none. For a scale such as a thousandth it divides by the whole number, which
+// is exact.
 func scaled(v, scale float64) float64 {
 	switch whole := math.Round(1 / scale); {
 	case scale == 0:
@@ -91,8 +92,9 @@ func scaled(v, scale float64) float64 {
 	return v * scale
 }
 
-// contents are the texts that numbers of a metric are in: of several files only where something is made of all of them.
-// One that does not answer leaves the others without a meaning, unless it is not there.
+// contents returns the texts that hold the numbers of a metric. There are several only if the metric combines several
+// files. A file that does not exist is left out; any other error fails the whole, because the rest alone would mean
+// nothing.
 func contents(from attributes, m accel.MetricSource) ([]string, error) {
 	if m.Combine == "" || m.Combine == accel.CombineFirst {
 		text, err := from.Read(m.File)
@@ -116,7 +118,7 @@ func contents(from attributes, m accel.MetricSource) ([]string, error) {
 	return texts, nil
 }
 
-// numbers are those in the content of an attribute; at least one, unless they are counted.
+// numbers returns the numbers in the content of an attribute; at least one, unless matches are counted.
 func numbers(m accel.MetricSource, text string) ([]float64, error) {
 	if m.Match == "" {
 		v, err := value(m, text)
@@ -146,7 +148,7 @@ func numbers(m accel.MetricSource, text string) ([]float64, error) {
 	return found, nil
 }
 
-// matched returns what the group "value" of x matches in a text, or all that x matches without the group.
+// matched returns what the group "value" of x matches in a text, or the whole match if x has no such group.
 func matched(x *regexp.Regexp, text string) (string, bool) {
 	m := x.FindStringSubmatch(text)
 	if m == nil {
@@ -155,7 +157,7 @@ func matched(x *regexp.Regexp, text string) (string, bool) {
 	return m[max(0, x.SubexpIndex("value"))], true
 }
 
-// value is the number that a text says, in digits or as one of the definition's words.
+// value returns the number that a text stands for, in digits or as one of the definition's words.
 func value(m accel.MetricSource, text string) (float64, error) {
 	if v, known := m.Values[text]; known {
 		return v, nil
@@ -166,7 +168,7 @@ func value(m accel.MetricSource, text string) (float64, error) {
 	return number(text)
 }
 
-// combine makes one number of several; of none, which only a count can be of, 0.
+// combine makes one number of several. Only a count may have none; it is 0 then.
 func combine(how accel.Combine, all []float64) float64 {
 	switch how {
 	case accel.CombineCount:
@@ -185,8 +187,8 @@ func combine(how accel.Combine, all []float64) float64 {
 	return all[0]
 }
 
-// absent reports whether an attribute is not there, or is there and this device has nothing to say in it: a driver
-// answers so for a sensor that the board lacks.
+// absent reports whether an attribute does not exist or has no value on this device, which is how a driver reports a
+// sensor that the board lacks.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENODATA)
 }

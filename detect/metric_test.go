@@ -12,8 +12,8 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// said is what the attributes of a device say: a text or an error by file. Several answers of one file are those of the
-// files that a pattern matches.
+// said fakes the attributes of a device: a text or an error for each file. Several answers of one file are those of
+// the files that a pattern matches.
 type said map[string][]any
 
 func (s said) All(file string) []host.Answer {
@@ -156,8 +156,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestUnreadable has a row for each way in which drivers answer for a sensor that they cannot read now: an optional one
-// is left out, another one is named, and the rest is there in any case.
+// TestUnreadable has a row for each way in which drivers report a sensor that cannot be read now. An optional one is
+// left out, any other is named in the error, and the rest is there in any case.
 func TestUnreadable(t *testing.T) {
 	for _, errno := range []syscall.Errno{
 		syscall.EIO, syscall.EAGAIN, syscall.EINVAL, syscall.EBUSY, syscall.EPERM,
@@ -181,7 +181,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestAsleep: a device that sleeps is asked what the bus knows of it and nothing else.
+// TestAsleep: for a suspended device, only what the bus knows is read.
 func TestAsleep(t *testing.T) {
 	def := &accel.Definition{Metrics: []accel.MetricSource{
 		{Name: "load", File: "load"},

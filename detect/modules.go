@@ -10,8 +10,8 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Modules lists the loaded kernel modules ordered by name, and what could not be read. What is built into the kernel is
-// not in the list: it has no initstate.
+// Modules lists the loaded kernel modules ordered by name, and what could not be read. Built-in modules are not
+// listed: they have no initstate.
 func Modules(h *host.Host) ([]accel.LoadedModule, []string) {
 	all, err := h.OpenDir(modulesDir)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Names fills VendorName and DeviceName of devices from the PCI id database, in one pass that keeps only the names of
-// what is present. A machine without the database is no problem: the names stay empty.
+// Names fills VendorName and DeviceName of devices from the PCI ID database, in one pass that keeps only the names of
+// present devices. A machine without the database is not a problem: the names stay empty.
 func Names(h *host.Host, devices []accel.PCIDevice) []string {
 	if len(devices) == 0 {
 		return nil
@@ -25,7 +25,7 @@ func Names(h *host.Host, devices []accel.PCIDevice) []string {
 		}
 		if err == nil {
 			err = scanNames(f, devices)
-			_ = f.Close() // only read
+			_ = f.Close() // read only
 		}
 		if err != nil {
 			return []string{fmt.Sprintf("cannot read PCI names: %v", err)}
@@ -35,7 +35,8 @@ func Names(h *host.Host, devices []accel.PCIDevice) []string {
 	return nil
 }
 
-// scanNames reads the database: "vvvv  Vendor", "\tdddd  Device", "\t\t…" subsystems, then "C cc  Class" to the end.
+// scanNames parses the database: "vvvv  Vendor", "\tdddd  Device", "\t\t…" for subsystems, then "C cc  Class" up to
+// the end.
 func scanNames(f io.Reader, devices []accel.PCIDevice) error {
 	vendors, ids := map[string][]int{}, map[string][]int{}
 	for i, d := range devices {
@@ -52,7 +53,7 @@ func scanNames(f io.Reader, devices []accel.PCIDevice) error {
 			return nil
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
-			continue // garbage; what follows is read as lines again
+			continue // garbage; the rest is read as lines again
 		}
 		if err != nil {
 			return err

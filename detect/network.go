@@ -15,7 +15,7 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// Where the kernel lists interfaces and RDMA devices, each a link to its device.
+// The kernel's lists of interfaces and RDMA devices; each entry links to its device.
 const (
 	netClass  = "/sys/class/net"
 	rdmaClass = "/sys/class/infiniband"
@@ -29,13 +29,13 @@ const (
 	maxText      = 128 // bytes of a name or a version
 )
 
-// answerTime is how long a command waits for the kernel: some drivers ask their firmware.
+// answerTime is how long a command waits for the kernel, because some drivers query their firmware.
 const answerTime = 10 * time.Second
 
-// Network returns the network functions among pci, with what the kernel says of them until ctx ends. It asks the
-// kernel only when there is such a function. Which interfaces and RDMA devices a function has is read below the
-// host's root: sysfs shows those of the network namespace in which it was mounted, and netlink names no function of
-// an RDMA device, nor one above a virtio device.
+// Network returns the network functions among pci, with what the kernel reports about them until ctx ends. It queries
+// the kernel only if there is such a function. The interfaces and RDMA devices of a function are read from sysfs below
+// the host's root, for two reasons: sysfs shows those of the network namespace in which it was mounted, and netlink
+// does not name the PCI function of an RDMA device or of an interface on a virtio device.
 func Network(ctx context.Context, h *host.Host, pci []accel.PCIDevice) []accel.NetworkFunction {
 	interfaces, devices := devicesOf(h, netClass), devicesOf(h, rdmaClass)
 	var functions []accel.PCIDevice
@@ -70,7 +70,7 @@ func Network(ctx context.Context, h *host.Host, pci []accel.PCIDevice) []accel.N
 	return out
 }
 
-// devicesOf returns the names of a class of devices by the PCI function that they belong to, in order.
+// devicesOf returns the sorted names of a class of devices by the PCI function that they belong to.
 func devicesOf(h *host.Host, class string) map[string][]string {
 	d, err := h.OpenDir(class)
 	if err != nil {
@@ -86,7 +86,8 @@ func devicesOf(h *host.Host, class string) map[string][]string {
 		if len(name) > maxText || !printable(name) {
 			continue
 		}
-		// Such as ../../devices/pci0000:00/0000:00:03.0/virtio0/net/eth0: the last function on the way is the device's.
+		// Such as ../../devices/pci0000:00/0000:00:03.0/virtio0/net/eth0: the last PCI address in the path is the
+		// device's.
 		elements := strings.Split(d.Readlink(name), "/")
 		for i := len(elements) - 1; i >= 0; i-- {
 			if isAddress(elements[i]) {
@@ -100,7 +101,7 @@ func devicesOf(h *host.Host, class string) map[string][]string {
 	return out
 }
 
-// networkFunction puts together what is known of a function.
+// networkFunction combines what is known about a function.
 func networkFunction(
 	d accel.PCIDevice, pci []accel.PCIDevice, interfaces, devices []string, answers host.NetworkAnswers,
 ) accel.NetworkFunction {
@@ -125,7 +126,7 @@ func networkFunction(
 	link := answers.Devlink[d.Address]
 	f.Versions = versions(link.Running, nil)
 	f.Pending = versions(link.Stored, link.Running)
-	for _, name := range []string{"fw.mgmt", "fw.bundle_id", "fw.version", "fw"} { // devlink-info.rst of the kernel
+	for _, name := range []string{"fw.mgmt", "fw.bundle_id", "fw.version", "fw"} { // the kernel's devlink-info.rst
 		if v := f.Versions[name]; v != "" {
 			f.Firmware = v
 		}
@@ -137,7 +138,7 @@ func networkFunction(
 	return f
 }
 
-// versions returns those that differ from others of the same name, as many as may be.
+// versions returns the versions in all that differ from those with the same name in others, at most maxEach.
 func versions(all, others map[string]string) map[string]string {
 	var out map[string]string
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -153,7 +154,7 @@ func versions(all, others map[string]string) map[string]string {
 	return out
 }
 
-// describePort adds what sysfs alone tells (Documentation/ABI/stable/sysfs-class-infiniband).
+// describePort adds what only sysfs reports (Documentation/ABI/stable/sysfs-class-infiniband).
 func describePort(h *host.Host, device string, p *accel.RDMAPort) {
 	dir := path.Join(rdmaClass, device, "ports", strconv.Itoa(p.Number))
 	text := func(file string) string {
@@ -164,13 +165,14 @@ func describePort(h *host.Host, device string, p *accel.RDMAPort) {
 		return shorten(s, maxText)
 	}
 	p.Layer, p.Rate = text("link_layer"), text("rate")
-	// The first GID is the subnet's prefix and the port's GUID. One of Ethernet is made of the MAC address instead.
+	// The first GID consists of the subnet prefix and the port's GUID. On Ethernet it is derived from the MAC address
+	// instead.
 	if gid := text("gids/0"); p.Layer == "InfiniBand" && len(gid) == 39 {
 		p.GUID = gid[20:]
 	}
 }
 
-// attributeNumber reads a number; 0 where there is none, such as the speed of a link that is down.
+// attributeNumber reads a number. It returns 0 if there is none, such as the speed of a link that is down.
 func attributeNumber(h *host.Host, file string) int {
 	s, err := h.ReadAttribute(file)
 	if err != nil {
@@ -183,7 +185,7 @@ func attributeNumber(h *host.Host, file string) int {
 	return max(0, int(n))
 }
 
-// shorten makes printable text of at most n bytes.
+// shorten returns s as valid UTF-8 of at most n bytes.
 func shorten(s string, n int) string {
 	s = strings.ToValidUTF8(s, "")
 	if len(s) > n {
@@ -192,7 +194,7 @@ func shorten(s string, n int) string {
 	return s
 }
 
-// surroundings reads for a command what the agent reads seldom: what the host is made of, and its network.
+// surroundings reads, for a command, what the agent reads seldom: the hardware inventory and the network.
 func surroundings(h *host.Host, pci []accel.PCIDevice) (accel.Inventory, []accel.NetworkFunction, []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()

@@ -24,7 +24,7 @@ func nics() []accel.PCIDevice {
 	}
 }
 
-// TestNetworkFunction: the answers of the kernel, put to the function that they are of.
+// TestNetworkFunction: the kernel's answers are assigned to the right function.
 func TestNetworkFunction(t *testing.T) {
 	answers := host.NetworkAnswers{
 		Interfaces: map[string]accel.NetworkInterface{"ib0": {Name: "ib0", MAC: "00:00", State: "up", MTU: 4092}},
@@ -69,8 +69,7 @@ func TestNetworkFunction(t *testing.T) {
 	}
 }
 
-// TestNetworkOfFiles: which interfaces and RDMA devices a function has is in the files, whoever asks; a copy answers
-// no more.
+// TestNetworkOfFiles: the interfaces and RDMA devices of a function come from files; a copy has nothing more.
 func TestNetworkOfFiles(t *testing.T) {
 	h := machine(t, map[string]string{
 		"sys/devices/pci0000:00/0000:00:03.0/virtio0/net/eth0/speed":                            "-1\n",
@@ -121,7 +120,7 @@ func TestNetworkOfFiles(t *testing.T) {
 	}
 }
 
-// TestManyNetworkFunctions: what is told has a bound.
+// TestManyNetworkFunctions: what is reported is bounded.
 func TestManyNetworkFunctions(t *testing.T) {
 	var pci []accel.PCIDevice
 	for range 2 * maxFunctions {

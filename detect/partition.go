@@ -11,15 +11,15 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// partitions returns the parts into which a is divided now, ordered by ID. A part of which the profile cannot be read
-// is left out: what makes it tells when it is complete. Health.State is empty where it is the device's.
+// partitions returns the parts into which a is divided now, ordered by ID. A part whose profile cannot be read is left
+// out: another event follows when it is complete. Health.State is empty if it is the same as the device's.
 func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator) []accel.Accelerator {
 	d := def.Partitions
 	if d == nil || d.Told {
 		return nil
 	}
 	fixed := ""
-	if path.IsAbs(d.Profile) { // the device's own: a device that is whole is asked nothing more
+	if path.IsAbs(d.Profile) { // the profile of the whole device: an undivided device needs no more reads
 		var err error
 		if fixed, err = h.DeviceAttribute(a.ID, d.Profile); err != nil || fixed == "" || fixed == d.Whole {
 			return nil
@@ -79,7 +79,7 @@ func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator) []acce
 	return slices.CompactFunc(list, func(x, y accel.Accelerator) bool { return x.ID == y.ID })
 }
 
-// partition is the part of a that was found at a path.
+// partition returns the part of a that was found at a path.
 func partition(h *host.Host, def *accel.Definition, a accel.Accelerator, found, profile,
 	name string,
 ) (accel.Accelerator, bool) {
@@ -116,7 +116,7 @@ func partition(h *host.Host, def *accel.Definition, a accel.Accelerator, found, 
 	return p, true
 }
 
-// patterned joins the elements of a path that are patterns.
+// patterned joins the elements of a path that matched a wildcard.
 func patterned(pattern, found string) string {
 	patterns := strings.Split(path.Clean(pattern), "/")
 	elements := strings.Split(found, "/")
@@ -130,7 +130,7 @@ func patterned(pattern, found string) string {
 	return strings.Join(names, "-")
 }
 
-// belongs reports whether what was found belongs to the device.
+// belongs reports whether what was found at a path belongs to the device.
 func belongs(h *host.Host, of *accel.Belonging, found, id string) bool {
 	if of == nil {
 		return true
@@ -154,8 +154,8 @@ func belongs(h *host.Host, of *accel.Belonging, found, id string) bool {
 	return err1 == nil && err2 == nil && x == y
 }
 
-// placed reports whether a number says the place of the device on the bus: bus and device, and in another file the
-// domain.
+// placed reports whether a number encodes the device's address on the bus: bus and device number, with the domain in
+// another file.
 func placed(h *host.Host, of *accel.Belonging, found, id, text string) bool {
 	place, err := strconv.ParseUint(text, 0, 64)
 	if err != nil || !isAddress(id) {
@@ -163,7 +163,7 @@ func placed(h *host.Host, of *accel.Belonging, found, id, text string) bool {
 	}
 	parts := strings.FieldsFunc(id, func(r rune) bool { return r == ':' || r == '.' })
 	hexadecimal := func(part string) uint64 {
-		v, _ := strconv.ParseUint(part, 16, 64) // isAddress has seen it
+		v, _ := strconv.ParseUint(part, 16, 64) // isAddress has checked it
 		return v
 	}
 	if place>>8&0xff != hexadecimal(parts[1]) || place>>3&0x1f != hexadecimal(parts[2]) {

@@ -18,7 +18,7 @@ const (
 	other = "0000:02:00.0"
 )
 
-// divided is a machine with two devices and a driver that has made a node for each.
+// divided returns a machine with two devices and a driver that has created a node for each.
 func divided(t *testing.T) (*hosttest.Machine, []accel.PCIDevice) {
 	m := hosttest.New(t)
 	pci := []accel.PCIDevice{
@@ -30,13 +30,13 @@ func divided(t *testing.T) (*hosttest.Machine, []accel.PCIDevice) {
 	return m, pci
 }
 
-// numbered gives the devices the numbers that their driver calls them by.
+// numbered gives the devices the numbers that their driver uses.
 func numbered(m *hosttest.Machine) {
 	m.File("/proc/driver/x/gpus/"+card+"/information", "Model: X\nDevice Minor:\t0\n")
 	m.File("/proc/driver/x/gpus/"+other+"/information", "Model: X\nDevice Minor:\t1\n")
 }
 
-// node makes a device node that sysfs speaks of.
+// node creates a device node that sysfs describes.
 func node(m *hosttest.Machine, dir, name, numbers string) {
 	m.File(dir+"/dev", numbers+"\n")
 	m.File(dir+"/uevent", "DEVNAME="+name+"\n")
@@ -58,7 +58,7 @@ func TestPartitions(t *testing.T) {
 					m.File(devices+"/accelerator_edu_partition/"+p+"/profile", "half\n")
 					m.File(devices+"/accelerator_edu_partition/"+p+"/memory", "2048\n")
 				}
-				m.File(devices+"/accelerator_edu_partition/edu7p2/uevent", "") // is being made
+				m.File(devices+"/accelerator_edu_partition/edu7p2/uevent", "") // is being created
 			},
 			accel.Partitions{
 				Find: "accelerator_edu_partition/edu*p*", Form: "/edu[0-9]+(?P<name>p[0-9]+)$", Profile: "profile",
@@ -85,7 +85,7 @@ func TestPartitions(t *testing.T) {
 					node(m, "/sys/devices/pci0000:00/"+vf+"/vfio-dev/vfio"+string(rune('4'+i)),
 						"vfio/devices/vfio"+string(rune('4'+i)), "511:4")
 				}
-				m.Remove("/dev/vfio/devices/vfio5") // udev has not made it
+				m.Remove("/dev/vfio/devices/vfio5") // udev has not created it
 			},
 			accel.Partitions{
 				Find: "virtfn*", Form: "/(?P<name>(?P<profile>virtfn)[0-9]+)$",
@@ -300,7 +300,7 @@ func TestPartitions(t *testing.T) {
 // TestPartitionNodeInDev: a pattern may find the device node itself.
 func TestPartitionNodeInDev(t *testing.T) {
 	m, pci := divided(t)
-	m.File("/dev/edu0part1", "") // no device node: nobody gets it
+	m.File("/dev/edu0part1", "") // not a device node: it is not offered
 	if err := unix.Mknod(filepath.Join(m.Host.Root(), "/dev/edu0part0"), unix.S_IFCHR|0o600,
 		int(unix.Mkdev(241, 9))); err != nil {
 		t.Skip("making a device node needs root")
@@ -322,7 +322,7 @@ func TestPartitionNodeInDev(t *testing.T) {
 	}
 }
 
-// TestVirtualFunctionIsNoDevice: a part is not offered as a device of its own beside what it is a part of.
+// TestVirtualFunctionIsNoDevice: a part is not also offered as a device of its own.
 func TestVirtualFunctionIsNoDevice(t *testing.T) {
 	m, pci := divided(t)
 	vf := accel.PCIDevice{Address: "0000:01:00.1", Vendor: "1234", Device: "11e8", SRIOV: accel.SRIOV{PhysFn: card}}

@@ -1,6 +1,6 @@
 package detect
 
-// Every place that this package reads, as the machine sees it. Sources: Documentation/ABI/{stable,testing}/sysfs-*,
+// Every path that this package reads, as the machine sees it. Sources: Documentation/ABI/{stable,testing}/sysfs-*,
 // proc(5), os-release(5), and the kubelet's reference.
 const (
 	pciDevices = "/sys/bus/pci/devices"
@@ -19,7 +19,7 @@ const (
 
 	procDir = "/proc"
 
-	// The kubelet makes this directory whatever its --root-dir is (pkg/kubelet/cm/devicemanager).
+	// The kubelet creates this directory whatever its --root-dir is (pkg/kubelet/cm/devicemanager).
 	kubeletPlugins = "/var/lib/kubelet/device-plugins"
 	kubeletRoot    = "/var/lib/kubelet"
 	kubeletConfig  = "/var/lib/kubelet/config.yaml" // where kubeadm puts it
@@ -28,10 +28,10 @@ const (
 	dockerSocket     = "/var/run/docker.sock"
 )
 
-// osReleases, in the order of os-release(5).
+// osReleases returns the files of os-release(5), in its order.
 func osReleases() []string { return []string{"/etc/os-release", "/usr/lib/os-release"} }
 
-// headerDirs are where distributions put the build headers of a kernel release.
+// headerDirs returns where distributions put the build headers of a kernel release.
 func headerDirs(release string) []string {
 	return []string{
 		"/lib/modules/" + release + "/build",
@@ -40,7 +40,7 @@ func headerDirs(release string) []string {
 	}
 }
 
-// pciIDs are where distributions put the PCI id database.
+// pciIDs returns where distributions put the PCI ID database.
 func pciIDs() []string {
 	return []string{
 		"/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids", "/var/lib/pciutils/pci.ids",
@@ -48,7 +48,7 @@ func pciIDs() []string {
 	}
 }
 
-// EngineSockets are the CRI sockets of known container runtimes, in order of preference where no kubelet says which.
+// EngineSockets returns the sockets of known container runtimes, in order of preference if no kubelet names one.
 func EngineSockets() []string {
 	return []string{
 		"/var/run/crio/crio.sock",

@@ -13,7 +13,7 @@ import (
 )
 
 // PCI lists the PCI functions ordered by address, and what could not be read. A function without a readable class,
-// vendor or device id is a problem and not in the list.
+// vendor or device id is reported as a problem and left out.
 func PCI(h *host.Host) ([]accel.PCIDevice, []string) {
 	all, err := h.OpenDir(pciDevices)
 	if err != nil {
@@ -46,7 +46,7 @@ func PCI(h *host.Host) ([]accel.PCIDevice, []string) {
 	return devices, problems
 }
 
-// function reads one function. With an error, the device is still good when its Vendor is set.
+// function reads one function. Even with an error, the device is usable if its Vendor is set.
 func function(all *host.Dir, address string) (accel.PCIDevice, error) {
 	dir, err := all.Sub(address)
 	if err != nil {
@@ -83,7 +83,7 @@ func function(all *host.Dir, address string) (accel.PCIDevice, error) {
 	return d, r.err
 }
 
-// reader reads attributes of one function and keeps the first error. An absent attribute is no error.
+// reader reads attributes of one function and keeps the first error. An absent attribute is not an error.
 type reader struct {
 	dir *host.Dir
 	err error
@@ -120,7 +120,7 @@ func (r *reader) number(file string, absent int) int {
 	return int(n)
 }
 
-// width is a number of lanes; 255 is what the kernel says for unknown (PCIE_LNK_WIDTH_UNKNOWN).
+// width returns a number of lanes. The kernel reports 255 if it is unknown (PCIE_LNK_WIDTH_UNKNOWN).
 func (r *reader) width(file string) int {
 	if n := r.number(file, 0); n > 0 && n < 255 {
 		return n
@@ -128,7 +128,7 @@ func (r *reader) width(file string) int {
 	return 0
 }
 
-// hex reads "0x" and digits hexadecimal digits, and returns the digits in lower case.
+// hex reads "0x" followed by the given number of hexadecimal digits, and returns the digits in lower case.
 func (r *reader) hex(file string, digits int) string {
 	s := r.text(file)
 	if s == "" {
@@ -142,8 +142,8 @@ func (r *reader) hex(file string, digits int) string {
 	return v
 }
 
-// identity fills ids and driver: from the one file that has them all (drivers/pci/pci-driver.c, pci_uevent), or from
-// one file each where a copy lacks it.
+// identity fills in the IDs and the driver: from the one file that has them all (drivers/pci/pci-driver.c,
+// pci_uevent), or from one file each if a copy lacks it.
 func (r *reader) identity(d *accel.PCIDevice) {
 	if s, err := r.dir.Read("uevent"); err == nil && uevent(s, d) {
 		return
@@ -161,7 +161,7 @@ func (r *reader) identity(d *accel.PCIDevice) {
 }
 
 // uevent parses a PCI function's uevent file: DRIVER=edu, PCI_CLASS=FF00 (without leading zeros), PCI_ID=1234:11E8,
-// PCI_SUBSYS_ID=1AF4:1100. It reports whether the ids were there and well formed, and changes d only then.
+// PCI_SUBSYS_ID=1AF4:1100. It reports whether the IDs were there and well formed; otherwise d is unchanged.
 func uevent(s string, d *accel.PCIDevice) bool {
 	var driver, class, id, sub string
 	for line := range strings.SplitSeq(s, "\n") {
@@ -205,7 +205,7 @@ func speed(s string) float64 {
 	return v
 }
 
-// parentPort takes the bridge above out of "../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0".
+// parentPort extracts the bridge above from "../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0".
 func parentPort(link string) string {
 	if p := path.Base(path.Dir(link)); isAddress(p) {
 		return p
@@ -213,7 +213,7 @@ func parentPort(link string) string {
 	return ""
 }
 
-// isAddress reports whether s is "domain:bus:device.function", the domain of four digits or more (VMD has five).
+// isAddress reports whether s is "domain:bus:device.function". The domain has four digits or more (VMD has five).
 func isAddress(s string) bool {
 	n := len(s)
 	return n >= 12 && n <= 16 && s[n-2] == '.' && s[n-5] == ':' && s[n-8] == ':' &&
@@ -229,7 +229,7 @@ func isHex(s string) bool {
 	return s != ""
 }
 
-// printable reports whether s is fit to be shown and compared; attributes are ASCII.
+// printable reports whether s can be shown and compared; attributes are ASCII.
 func printable(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' && s[i] != '\n' && s[i] != '\t' || s[i] >= 0x7f {
@@ -239,7 +239,7 @@ func printable(s string) bool {
 	return true
 }
 
-// clip shortens what a hostile attribute holds for a sentence.
+// clip shortens text that may be hostile for use in a sentence.
 func clip(s string) string {
 	if len(s) > 40 {
 		return s[:40] + "…"

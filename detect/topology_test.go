@@ -9,7 +9,7 @@ import (
 	"github.com/acceld/acceld/host/hosttest"
 )
 
-// TestTopology: a device knows the ports above it as far as they are known, and its fabric where there is one.
+// TestTopology: a device has the ports above it, as far as they are known, and its fabric if there is one.
 func TestTopology(t *testing.T) {
 	m := hosttest.New(t)
 	pci := []accel.PCIDevice{
