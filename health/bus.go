@@ -11,12 +11,12 @@ import (
 const (
 	// lingers is how long errors that do not stop a device count after the last one.
 	lingers = 10 * time.Minute
-	// A link has correctable errors now and then; so many within the window are a fault of slot or card.
+	// A link has occasional correctable errors. This many within the window indicate a faulty slot or card.
 	correctableMany   = 100
 	correctableWindow = time.Minute
 )
 
-// counters are the errors that PCI Express advanced error reporting has counted
+// counters holds the error counts of PCI Express advanced error reporting
 // (Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats).
 type counters struct {
 	Correctable uint64 `json:"correctable"`
@@ -24,13 +24,13 @@ type counters struct {
 	Fatal       uint64 `json:"fatal"`
 }
 
-// reading is a counter at a time.
+// reading is the value of a counter at a time.
 type reading struct {
 	at    time.Time
 	count uint64
 }
 
-// counters reads those of a function; false when it has none.
+// counters reads the counters of a function; false if it has none.
 func (e *Engine) counters(id string) (c counters, ok bool) {
 	for _, f := range []struct {
 		file string
@@ -51,8 +51,8 @@ func (e *Engine) counters(id string) (c counters, ok bool) {
 	return c, true
 }
 
-// bus judges the errors that the bus has counted since the last look, for a device or for the port above it, which
-// serves no other one. e.mu is held.
+// bus judges the errors that the bus has counted since the last look, for a device and for the port above it, which
+// serves no other device. The caller holds e.mu.
 func (e *Engine) bus(d *device, id, port string) {
 	binding, news := e.binding(id), false
 	again := binding != e.memory.Bound[id]
@@ -66,8 +66,8 @@ func (e *Engine) bus(d *device, id, port string) {
 		}
 		before, known := e.memory.Bus[at]
 		e.memory.Bus[at], e.memory.Bound[id] = now, binding
-		// What was counted before anybody looked says nothing about now, nor does what was counted before the driver
-		// was bound again: a reset makes errors of its own.
+		// Errors counted before the first look say nothing about now. Nor do those counted before the driver was bound
+		// again, because a reset causes errors of its own.
 		if !known || again {
 			news = true
 			continue
@@ -89,7 +89,7 @@ func (e *Engine) bus(d *device, id, port string) {
 	}
 }
 
-// many reports whether there were too many correctable errors within the window.
+// many adds a reading and reports whether there were too many correctable errors within the window.
 func (d *device) many(now reading) bool {
 	d.correctable = append(d.correctable, now)
 	for len(d.correctable) > 2 && now.at.Sub(d.correctable[1].at) >= correctableWindow {

@@ -11,7 +11,7 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// TestEvidenceIsShort: a line of the kernel log is evidence in a sentence, and no book.
+// TestEvidenceIsShort: evidence from the kernel log is short enough for a sentence.
 func TestEvidenceIsShort(t *testing.T) {
 	for _, text := range []string{
 		strings.Repeat("ü", 4000), strings.Repeat("x", 301),
@@ -26,7 +26,7 @@ func TestEvidenceIsShort(t *testing.T) {
 	}
 }
 
-// TestManyCodes: a driver that writes ever new codes, or of ever new devices, fills neither memory nor disk.
+// TestManyCodes: a driver that keeps logging new codes, or new devices, fills neither memory nor disk.
 func TestManyCodes(t *testing.T) {
 	b := newBench(t)
 	for i := range 2 * maxCodes {
@@ -43,7 +43,7 @@ func TestManyCodes(t *testing.T) {
 	}
 }
 
-// TestTakenBackOfOne: good news of one device are none of another.
+// TestTakenBackOfOne: good news about one device does not apply to another.
 func TestTakenBackOfOne(t *testing.T) {
 	b := newBench(t)
 	for i, id := range []string{one, two} {
@@ -61,7 +61,7 @@ func TestTakenBackOfOne(t *testing.T) {
 	}
 }
 
-// TestSlowErrors: correctable errors that come slowly are none, however many there are in the end.
+// TestSlowErrors: correctable errors that come slowly are no fault, however many there are in the end.
 func TestSlowErrors(t *testing.T) {
 	b := newBench(t)
 	for i := range 40 {

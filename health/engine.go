@@ -10,12 +10,13 @@ import (
 )
 
 const (
-	// maxDevices and maxCodes bound what a log that somebody floods can make the engine keep.
+	// maxDevices and maxCodes bound how much a flooded log can make the engine store.
 	maxDevices = 1024
 	maxCodes   = 64
-	// fresh is how old an error may be that an agent finds in the log when it starts for the first time since the boot.
+	// fresh is the maximum age of an error that counts if the agent finds it in the log on its first start since the
+	// boot.
 	fresh = 10 * time.Minute
-	// quiet is how seldom a repeated error is news: only its count has changed.
+	// quiet is the minimum interval between notifications about a repeated error, of which only the count has changed.
 	quiet = time.Second
 )
 
@@ -24,11 +25,11 @@ type Options struct {
 	Host *host.Host
 	// File is where verdicts are kept until the next boot, such as "/run/acceld/health.json".
 	File string
-	// Definitions returns those that are in force, by kind.
+	// Definitions returns the definitions in force, by kind.
 	Definitions func() map[string]*accel.Definition
-	// Changed is called when a device may be judged otherwise than before; it must not block.
+	// Changed is called when the verdict about a device may have changed; it must not block.
 	Changed func()
-	// Log gets what cannot be read or kept; nil discards it.
+	// Log receives failures to read or store; nil discards them.
 	Log *slog.Logger
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
@@ -43,26 +44,26 @@ type Engine struct {
 	mu      sync.Mutex
 	rules   ruleBook
 	memory  memory
-	unread  bool               // there was no memory of this boot
+	unread  bool               // no memory of this boot was found
 	devices map[string]*device // by ID
-	told    time.Time          // when Changed was called last for a repeated error
-	expiry  *time.Timer        // calls Changed when a finding counts no more
+	told    time.Time          // the last call of Changed for a repeated error
+	expiry  *time.Timer        // calls Changed when a finding expires
 }
 
 // device is what the engine knows about one device.
 type device struct {
 	faults map[string]*fault // by code
-	// base is what the attributes said last; flips are the times at which it became unhealthy.
+	// base is what the attributes last said; flips are the times at which the device became unhealthy.
 	base  accel.Health
 	flips []time.Time
-	// metrics are the last reading; over is since when a limit has been exceeded, by its place in the definition.
+	// metrics is the last reading; over holds since when each limit has been exceeded, by its index in the definition.
 	metrics map[string]float64
 	over    map[int]time.Time
-	// correctable are recent readings of the counter of correctable errors, oldest first.
+	// correctable holds recent readings of the counter of correctable errors, oldest first.
 	correctable []reading
 }
 
-// New returns an engine that knows what its file says.
+// New returns an engine with the contents of its file.
 func New(o Options) *Engine {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -80,7 +81,7 @@ func New(o Options) *Engine {
 	return e
 }
 
-// expire makes Changed be called when the next finding counts no more. e.mu is held.
+// expire schedules a call of Changed for when the next finding expires. The caller holds e.mu.
 func (e *Engine) expire() {
 	now := e.o.Now()
 	var next time.Time
@@ -96,7 +97,7 @@ func (e *Engine) expire() {
 	e.expiry.Reset(next.Sub(now))
 }
 
-// of returns what is known about a device, nil when there are too many to begin another.
+// of returns what is known about a device, or nil if there are too many devices to add another.
 func (e *Engine) of(id string) *device {
 	d, ok := e.devices[id]
 	if !ok && len(e.devices) < maxDevices {
@@ -106,7 +107,7 @@ func (e *Engine) of(id string) *device {
 	return d
 }
 
-// Measured takes in a reading of a device's metrics.
+// Measured stores a reading of a device's metrics.
 func (e *Engine) Measured(id string, metrics map[string]float64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -115,8 +116,8 @@ func (e *Engine) Measured(id string, metrics map[string]float64) {
 	}
 }
 
-// binding identifies the binding of a driver to a device: the kernel makes the link again, with a number of its own,
-// each time. It is 0 without a driver.
+// binding identifies the binding of a driver to a device: for each binding the kernel creates the driver link again,
+// with a new inode number. It is 0 without a driver.
 func (e *Engine) binding(id string) uint64 {
 	n, err := e.o.Host.Identity("/sys/bus/pci/devices/" + id + "/driver")
 	if err != nil {

@@ -46,7 +46,7 @@ func definition() *accel.Definition {
 	}
 }
 
-// bench is an engine on a machine with two devices and a clock of the test.
+// bench is an engine on a machine with two devices and a test clock.
 type bench struct {
 	*testing.T
 	m       *hosttest.Machine
@@ -75,7 +75,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// restart is another agent in the same boot.
+// restart starts another agent in the same boot.
 func (b *bench) restart() {
 	b.e = New(Options{
 		Host: b.m.Host, File: "/run/acceld/health.json", Now: func() time.Time {
@@ -85,7 +85,7 @@ func (b *bench) restart() {
 	})
 }
 
-// says is a line of the kernel, ago.
+// says logs a line of the kernel with the age ago.
 func (b *bench) says(text string, ago time.Duration) host.KmsgRecord {
 	b.next++
 	r := host.KmsgRecord{Sequence: b.next, Level: 3, Boot: 1000*time.Second - ago, Text: text}
@@ -93,7 +93,7 @@ func (b *bench) says(text string, ago time.Duration) host.KmsgRecord {
 	return r
 }
 
-// judged is the health of the devices, whose attributes say base.
+// judged returns the health of the devices whose attributes say base.
 func (b *bench) judged(base ...accel.Health) []accel.Accelerator {
 	b.Helper()
 	for len(base) < 2 {
@@ -103,7 +103,7 @@ func (b *bench) judged(base ...accel.Health) []accel.Accelerator {
 	return b.e.Judge(b.def, pci, []accel.Accelerator{{ID: one, Health: base[0]}, {ID: two, Health: base[1]}})
 }
 
-// want fails unless the first device is so, and the second is healthy.
+// want fails unless the first device has this health and the second is healthy.
 func (b *bench) want(what string, state accel.HealthState, reason accel.Reason, base ...accel.Health) accel.Health {
 	b.Helper()
 	all := b.judged(base...)
@@ -161,7 +161,8 @@ func TestLogLineForAWhile(t *testing.T) {
 	}
 }
 
-// TestLogOfOthers: what a process wrote, what is about another device, what is only counted, and what no rule knows.
+// TestLogOfOthers: lines that a process wrote, that are about another device, that are only counted, and that no rule
+// matches.
 func TestLogOfOthers(t *testing.T) {
 	b := newBench(t)
 	b.e.record(host.KmsgRecord{Sequence: 500, Facility: 1, Level: 3, Text: "NPU: err (0000:01:00.0): 79"})
@@ -189,7 +190,7 @@ func TestLogOfOthers(t *testing.T) {
 	}
 }
 
-// TestTakenBack: a line that is only counted takes back what an earlier one of its code said.
+// TestTakenBack: a line that is only counted removes the finding of an earlier line with its code.
 func TestTakenBack(t *testing.T) {
 	b := newBench(t)
 	field := map[string]string{"DEVICE": "+pci:" + one}
@@ -201,12 +202,12 @@ func TestTakenBack(t *testing.T) {
 	b.want("also for the next agent", accel.Healthy, "")
 }
 
-// told is an error that the definition's program reports.
+// told reports an error as the definition's program does.
 func (b *bench) told(code string) {
 	b.e.Told(b.def, accel.ProbeFault{Device: one, Code: code, Text: "LIB: error " + code, At: b.now})
 }
 
-// TestTold: what a program reports means what the log's rules say of its code; what both tell is one error.
+// TestTold: an error from a program means what the log's rules say about its code; reported by both, it is one error.
 func TestTold(t *testing.T) {
 	b := newBench(t)
 	b.told("79")
@@ -241,7 +242,7 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// TestToldForAWhile: a verdict with a time begins it again, whoever tells.
+// TestToldForAWhile: each report restarts the time of a verdict with a time, whatever its source.
 func TestToldForAWhile(t *testing.T) {
 	b := newBench(t)
 	b.told("63")
@@ -256,8 +257,7 @@ func TestToldForAWhile(t *testing.T) {
 	b.want("told once more", accel.Degraded, accel.DeviceFault)
 }
 
-// TestOldLines: the first agent of a boot finds lines that are older than it. What was said long ago may have been
-// settled.
+// TestOldLines: the first agent of a boot finds lines that are older than itself. Old errors may have been resolved.
 func TestOldLines(t *testing.T) {
 	b := newBench(t)
 	b.says("NPU: err (0000:01:00.0): 79", 15*time.Minute)
@@ -404,7 +404,7 @@ func TestLimit(t *testing.T) {
 	b.want("below the limit again before it counted", accel.Degraded, accel.LimitExceeded)
 }
 
-// TestCriticalTemperature: every device has the limit that it names itself, while it names one.
+// TestCriticalTemperature: every device has the limit that it reports itself, while it reports one.
 func TestCriticalTemperature(t *testing.T) {
 	b := newBench(t)
 	b.def.Limits = nil
@@ -453,7 +453,7 @@ func TestUnstable(t *testing.T) {
 	b.want("well for long enough", accel.Healthy, "", well)
 }
 
-// TestUnknown: attributes that do not answer are no other answer, and what is known besides holds.
+// TestUnknown: attributes that cannot be read do not change the answer, and everything else still applies.
 func TestUnknown(t *testing.T) {
 	b := newBench(t)
 	b.want("never answered", "", "", accel.Health{})
@@ -468,7 +468,7 @@ func TestUnknown(t *testing.T) {
 	b.want("gone", accel.Gone, accel.DeviceGone, accel.Health{State: accel.Gone, Reason: accel.DeviceGone})
 }
 
-// TestWorst: the worst state counts, then the dearest action, and the others are counted.
+// TestWorst: the worst state wins, then the most expensive action, and the others are counted.
 func TestWorst(t *testing.T) {
 	b := newBench(t)
 	b.says("NPU: err (01:00.0): 63", 0)
@@ -483,7 +483,7 @@ func TestWorst(t *testing.T) {
 	}
 }
 
-// TestMemoryDamaged: a file that is not what it should be is as none.
+// TestMemoryDamaged: a damaged file counts as none.
 func TestMemoryDamaged(t *testing.T) {
 	b := newBench(t)
 	for _, text := range []string{
@@ -517,7 +517,7 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// BenchmarkRecord is a line that no rule knows, as nearly all are, beside one that a rule knows.
+// BenchmarkRecord compares a line that no rule matches, as is nearly always the case, with one that a rule matches.
 func BenchmarkRecord(b *testing.B) {
 	book := compile(map[string]*accel.Definition{"x": definition()})
 	for name, text := range map[string]string{
@@ -532,7 +532,7 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
-// TestTimeIsUp: the end of what counts for a time is told, as its beginning is.
+// TestTimeIsUp: the end of a finding is reported, as its start is.
 func TestTimeIsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)

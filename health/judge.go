@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// A device that became unhealthy flipsMany times within flipsWindow is held back until nothing happened for
-	// flipsCalm.
+	// A device that became unhealthy flipsMany times within flipsWindow is reported unhealthy until it has been stable
+	// for flipsCalm.
 	flipsMany   = 5
 	flipsWindow = 10 * time.Minute
 	flipsCalm   = 5 * time.Minute
 )
 
-// Judge completes the health of the devices of a kind, whose Health says what their attributes tell and is empty where
-// these did not answer. The result is accs.
+// Judge completes the health of the devices of a kind. On entry, each Health says what the device's attributes report
+// and is empty if they could not be read. The result is accs.
 func (e *Engine) Judge(def *accel.Definition, pci []accel.PCIDevice, accs []accel.Accelerator) []accel.Accelerator {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -31,7 +31,7 @@ func (e *Engine) Judge(def *accel.Definition, pci []accel.PCIDevice, accs []acce
 			continue
 		}
 		if a.Health.State == "" {
-			a.Health = d.base // not known is not another answer
+			a.Health = d.base // unknown does not replace the last answer
 		}
 		d.flip(d.base, a.Health, e.o.Now())
 		d.base = a.Health
@@ -41,7 +41,7 @@ func (e *Engine) Judge(def *accel.Definition, pci []accel.PCIDevice, accs []acce
 	return accs
 }
 
-// worst puts all that is known about a device together. e.mu is held.
+// worst combines everything that is known about a device. The caller holds e.mu.
 func (e *Engine) worst(def *accel.Definition, d *device, f accel.PCIDevice, pci []accel.PCIDevice,
 	a accel.Accelerator,
 ) accel.Health {
@@ -72,7 +72,7 @@ func (e *Engine) worst(def *accel.Definition, d *device, f accel.PCIDevice, pci 
 	return worst
 }
 
-// function returns the PCI function with an address; a zero one when there is none.
+// function returns the PCI function with an address, or a zero one if there is none.
 func function(pci []accel.PCIDevice, address string) accel.PCIDevice {
 	i := slices.IndexFunc(pci, func(d accel.PCIDevice) bool { return address != "" && d.Address == address })
 	if i < 0 {
@@ -81,8 +81,8 @@ func function(pci []accel.PCIDevice, address string) accel.PCIDevice {
 	return pci[i]
 }
 
-// link judges a PCI Express link by what device and port can do both. One that is down says nothing, and neither does a
-// slow one where devices slow it down when they are idle.
+// link compares a PCI Express link with what both the device and the port support. A link that is down is not judged.
+// The speed is judged only if fixedSpeed is set, because some devices slow down an idle link.
 func link(f, port accel.PCIDevice, fixedSpeed bool) accel.Health {
 	lanes, speed := f.Link.MaxWidth, f.Link.MaxSpeedGTs
 	if port.Link.MaxWidth > 0 {
@@ -102,7 +102,7 @@ func link(f, port accel.PCIDevice, fixedSpeed bool) accel.Health {
 
 func text(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// limits judges the last reading. e.mu is held.
+// limits judges the last reading. The caller holds e.mu.
 func (e *Engine) limits(def *accel.Definition, d *device) (bad []accel.Health) {
 	for i, l := range def.AllLimits() {
 		v, known := d.metrics[l.Metric]
@@ -120,7 +120,7 @@ func (e *Engine) limits(def *accel.Definition, d *device) (bad []accel.Health) {
 			since = e.o.Now()
 			d.over[i] = since
 		}
-		wait, _ := time.ParseDuration(l.For) // looked at when the definition was read
+		wait, _ := time.ParseDuration(l.For) // validated when the definition was read
 		if e.o.Now().Sub(since) < wait {
 			continue
 		}
@@ -137,7 +137,7 @@ func (e *Engine) limits(def *accel.Definition, d *device) (bad []accel.Health) {
 	return bad
 }
 
-// flip notes when a device becomes unhealthy.
+// flip records when a device becomes unhealthy.
 func (d *device) flip(before, now accel.Health, at time.Time) {
 	if now.State == accel.Unhealthy && before.State != accel.Unhealthy {
 		d.flips = append(d.flips, at)
@@ -145,7 +145,7 @@ func (d *device) flip(before, now accel.Health, at time.Time) {
 	d.flips = slices.DeleteFunc(d.flips, func(t time.Time) bool { return at.Sub(t) >= flipsWindow })
 }
 
-// unstable holds back a device that flaps.
+// unstable returns an unhealthy verdict for a device that flaps.
 func (d *device) unstable(now time.Time) accel.Health {
 	if len(d.flips) < flipsMany || now.Sub(d.flips[len(d.flips)-1]) >= flipsCalm {
 		return accel.Health{}

@@ -12,10 +12,10 @@ import (
 // String names the task.
 func (e *Engine) String() string { return "health engine" }
 
-// Ready is closed when the kernel log is followed, or cannot be.
+// Ready is closed when the kernel log is being followed, or turned out to be unreadable.
 func (e *Engine) Ready() <-chan struct{} { return e.ready }
 
-// Run follows the kernel log until ctx ends. Without the right to read it devices are judged by all the rest.
+// Run follows the kernel log until ctx ends. If the log may not be read, devices are judged by everything else.
 func (e *Engine) Run(ctx context.Context) error {
 	records, err := e.o.Host.Kmsg(ctx, false)
 	e.once.Do(func() { close(e.ready) })
@@ -28,14 +28,14 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// Follow judges records until there are no more.
+// Follow judges records until the channel is closed.
 func (e *Engine) Follow(records <-chan host.KmsgRecord) {
 	for r := range records {
 		e.record(r)
 	}
 }
 
-// record judges a record that was not judged before.
+// record judges a record unless it was judged before.
 func (e *Engine) record(r host.KmsgRecord) {
 	e.mu.Lock()
 	news := e.judged(r)
@@ -45,7 +45,7 @@ func (e *Engine) record(r host.KmsgRecord) {
 	}
 }
 
-// judged takes in what a record says and reports whether a device may be judged otherwise. e.mu is held.
+// judged evaluates a record and reports whether the verdict about a device may have changed. The caller holds e.mu.
 func (e *Engine) judged(r host.KmsgRecord) bool {
 	if r.Lost > 0 {
 		e.o.Log.Warn("lines of the kernel log were overwritten before they could be read", "lost", r.Lost)
@@ -58,7 +58,7 @@ func (e *Engine) judged(r host.KmsgRecord) bool {
 	}
 	s, ok := e.rules.read(r)
 	if !ok {
-		// The bus reports its own errors so; the counters are read with the next look.
+		// This is how the bus reports its own errors; the counters are read at the next look.
 		return r.Facility == 0 && r.Level <= 4 && r.Fields["SUBSYSTEM"] == "pci"
 	}
 	e.memory.Cursor = r.Sequence
@@ -75,7 +75,7 @@ func (e *Engine) judged(r host.KmsgRecord) bool {
 	return false
 }
 
-// when is the time of a record.
+// when returns the time of a record.
 func (e *Engine) when(r host.KmsgRecord) time.Time {
 	now := e.o.Now()
 	up, err := e.o.Host.Uptime()
@@ -85,13 +85,13 @@ func (e *Engine) when(r host.KmsgRecord) time.Time {
 	return now.Add(r.Boot - up)
 }
 
-// stale reports whether an error was there long before anybody on this host kept books: its driver may have been bound
-// again since, and the log does not tell. It is counted only.
+// stale reports whether an error is from long before the first agent of this boot. Its driver may have been bound
+// again since, which the log does not show, so the error is only counted.
 func (e *Engine) stale(s sighting) bool {
 	return e.unread && e.o.Now().Sub(s.at) > fresh
 }
 
-// count counts an error and reports whether it is the first of its code. e.mu is held.
+// count counts an error and reports whether it is the first of its code. The caller holds e.mu.
 func (e *Engine) count(s sighting) bool {
 	d := e.of(s.device)
 	if d == nil {
@@ -109,7 +109,7 @@ func (e *Engine) count(s sighting) bool {
 	return !known
 }
 
-// conclude makes a finding of an error. e.mu is held.
+// conclude turns an error into a finding. The caller holds e.mu.
 func (e *Engine) conclude(s sighting) finding {
 	f := finding{
 		Device: s.device, Source: s.source(), Code: s.code, State: s.verdict.State, Reason: accel.DeviceFault,
@@ -122,7 +122,7 @@ func (e *Engine) conclude(s sighting) finding {
 	return f
 }
 
-// said names an error in a sentence that stays the same when it is reported again.
+// said describes an error in a sentence that is the same each time the error is reported.
 func said(s sighting) string {
 	switch {
 	case s.code == "" && s.verdict.Title == "":

@@ -13,22 +13,23 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// memory is what is kept in the file.
+// memory is the content of the file.
 type memory struct {
-	// Cursor is the number of the last record of the kernel log that was judged.
+	// Cursor is the sequence number of the last record of the kernel log that matched a rule.
 	Cursor uint64 `json:"cursor"`
-	// Findings are verdicts that came from events and still count.
+	// Findings are verdicts that came from events and still apply.
 	Findings []finding `json:"findings,omitempty"`
-	// Bus are the counters of PCI Express up to which errors were judged, by device and by port.
+	// Bus holds the PCI Express counters up to which errors were judged, by device and by port.
 	Bus map[string]counters `json:"bus,omitempty"`
-	// Bound are the bindings of the devices when that was judged.
+	// Bound holds the devices' bindings at that time.
 	Bound map[string]uint64 `json:"bound,omitempty"`
 }
 
 // finding is a verdict about a device that came from an event.
 type finding struct {
 	Device string `json:"device"`
-	// Source and Code tell which event: "log" or "probe" and the driver's code, "bus" and the severity.
+	// Source and Code identify the event: "log" or "probe" with the driver's code, or "bus" with the address and
+	// severity.
 	Source string            `json:"source"`
 	Code   string            `json:"code,omitempty"`
 	State  accel.HealthState `json:"state"`
@@ -36,17 +37,18 @@ type finding struct {
 	Action accel.Action      `json:"action,omitempty"`
 	Said   string            `json:"said"`
 	Line   string            `json:"line,omitempty"`
-	// Until is when it counts no more at the latest; zero for as long as the binding lasts.
+	// Until is when the finding expires at the latest; if zero, it applies as long as the binding lasts.
 	Until   time.Time `json:"until,omitzero"`
 	Binding uint64    `json:"binding,omitempty"`
 }
 
-// over reports whether a finding counts no more: its time is up, or a driver was bound to the device since.
+// over reports whether a finding no longer applies: it has expired, or a driver was bound to the device since.
 func (f finding) over(now time.Time, binding uint64) bool {
 	return !f.Until.IsZero() && !now.Before(f.Until) || binding != 0 && binding != f.Binding
 }
 
-// load reads the file. One that cannot be read is as none: the kernel log is then judged from its beginning, with care.
+// load reads the file. An unreadable file counts as none; the kernel log is then judged from its beginning, except for
+// old errors (see stale).
 func (e *Engine) load() (m memory, none bool) {
 	data, err := e.o.Host.ReadFile(e.o.File)
 	if err == nil {
@@ -65,7 +67,8 @@ func (e *Engine) load() (m memory, none bool) {
 	return m, err != nil
 }
 
-// save writes the file; e.mu is held. What cannot be written is lost with the agent, and said.
+// save writes the file. The caller holds e.mu. If writing fails, that is logged, and the findings are lost when the
+// agent ends.
 func (e *Engine) save() {
 	all := e.memory.Findings
 	sort.Slice(all, func(i, j int) bool {
@@ -83,14 +86,14 @@ func (e *Engine) save() {
 	}
 }
 
-// note takes a finding in, in the place of the one that the same event made before, and reports whether the device may
-// be judged otherwise now. e.mu is held.
+// note stores a finding in place of the earlier one from the same event, and reports whether the verdict about the
+// device may have changed. The caller holds e.mu.
 func (e *Engine) note(f finding) bool {
 	defer e.expire()
 	for i, old := range e.memory.Findings {
 		if old.Device == f.Device && sameEvents(old.Source, f.Source) && old.Code == f.Code {
 			if old.Source == fromLog && f.Source == fromProbe && !old.over(e.o.Now(), e.binding(f.Device)) {
-				return false // the kernel has said it with more words
+				return false // the kernel log has it in more detail
 			}
 			e.memory.Findings[i] = f
 			return old.State != f.State || old.Said != f.Said || old.over(e.o.Now(), e.binding(f.Device))
@@ -103,7 +106,8 @@ func (e *Engine) note(f finding) bool {
 	return true
 }
 
-// takeBack forgets what an earlier line of the same code said, and reports whether there was one. e.mu is held.
+// takeBack removes the finding of an earlier line with the same code and reports whether there was one. The caller
+// holds e.mu.
 func (e *Engine) takeBack(s sighting) bool {
 	before := len(e.memory.Findings)
 	e.memory.Findings = slices.DeleteFunc(e.memory.Findings, func(f finding) bool {
@@ -112,7 +116,7 @@ func (e *Engine) takeBack(s sighting) bool {
 	return len(e.memory.Findings) != before
 }
 
-// standing returns the findings about a device that count, and forgets those that do not. e.mu is held.
+// standing returns the findings that apply to a device and removes those that no longer do. The caller holds e.mu.
 func (e *Engine) standing(id string) (counting []finding) {
 	now, binding, before := e.o.Now(), e.binding(id), len(e.memory.Findings)
 	e.memory.Findings = slices.DeleteFunc(e.memory.Findings, func(f finding) bool {
@@ -130,7 +134,7 @@ func (e *Engine) standing(id string) (counting []finding) {
 	return counting
 }
 
-// list returns a device's errors, by code.
+// list returns a device's errors, ordered by code.
 func (d *device) list() []accel.Fault {
 	var out []accel.Fault
 	for _, code := range slices.Sorted(maps.Keys(d.faults)) {

@@ -14,23 +14,23 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// rule is a rule for the kernel log, compiled.
+// rule is a compiled rule for the kernel log.
 type rule struct {
 	accel.LogRule
 	expression *regexp.Regexp
-	// literal is in every line that the expression matches; most lines are told apart by it.
+	// literal is in every line that the expression matches; a quick search for it rules out most lines.
 	literal      string
-	device, code int // groups; -1 without
+	device, code int // indexes of groups; -1 if absent
 }
 
-// ruleBook are the rules of the definitions that they were compiled from.
+// ruleBook holds the rules and the definitions that they were compiled from.
 type ruleBook struct {
 	from  map[string]*accel.Definition
 	rules []rule
 }
 
-// compile returns the rules of definitions. An expression that does not compile was refused when its definition was
-// read.
+// compile returns the rules of definitions. Invalid expressions are skipped; they were refused when their definition
+// was read.
 func compile(defs map[string]*accel.Definition) ruleBook {
 	b := ruleBook{from: maps.Clone(defs)}
 	for _, kind := range slices.Sorted(maps.Keys(defs)) {
@@ -55,10 +55,10 @@ type sighting struct {
 	verdict      accel.Verdict
 	line         string
 	at           time.Time
-	probed       bool // a program has told it, not the log
+	probed       bool // reported by a program, not by the log
 }
 
-// read returns what a record reports. Lines that a process has written report nothing.
+// read returns what a record reports. Lines written by a process are ignored.
 func (b ruleBook) read(r host.KmsgRecord) (sighting, bool) {
 	if r.Facility != 0 {
 		return sighting{}, false
@@ -91,8 +91,8 @@ func (b ruleBook) read(r host.KmsgRecord) (sighting, bool) {
 	return sighting{}, false
 }
 
-// address is a PCI address as sysfs writes it, of any way in which drivers write it: "00000000:01:00.0", "0000:01:00"
-// and "01:00.0" are "0000:01:00.0". It is empty for anything else.
+// address converts the ways in which drivers write a PCI address to that of sysfs: "00000000:01:00.0", "0000:01:00"
+// and "01:00.0" become "0000:01:00.0". It returns "" for anything else.
 func address(s string) string {
 	head, function, ok := strings.Cut(s, ".")
 	if !ok {
@@ -115,7 +115,7 @@ func address(s string) string {
 	return fmt.Sprintf("%04x:%02x:%02x.%d", domain, bus, dev, number)
 }
 
-// line is a line of the log as evidence: valid, and not longer than a person reads.
+// line makes a log line fit as evidence: valid UTF-8, and short enough for a person to read.
 func line(s string) string {
 	const longest = 300
 	s = strings.ToValidUTF8(strings.TrimSpace(s), "?")
@@ -125,8 +125,8 @@ func line(s string) string {
 	return s
 }
 
-// lasts is how long a verdict counts; 0 until the driver is bound again.
+// lasts returns how long a verdict applies; 0 means until the driver is bound again.
 func lasts(v accel.Verdict) time.Duration {
-	d, _ := time.ParseDuration(v.For) // looked at when the definition was read
+	d, _ := time.ParseDuration(v.For) // validated when the definition was read
 	return d
 }

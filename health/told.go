@@ -4,14 +4,14 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Sources of findings about errors of a driver's.
+// Sources of findings about errors that a driver reports.
 const (
 	fromLog   = "log"
 	fromProbe = "probe"
 )
 
-// sameEvents reports whether two sources tell the same errors: a driver writes to the kernel log what it tells its
-// library.
+// sameEvents reports whether two sources report the same errors: a driver writes the same errors to the kernel log
+// that it reports to its library.
 func sameEvents(a, b string) bool {
 	driver := func(s string) bool { return s == fromLog || s == fromProbe }
 	return a == b || driver(a) && driver(b)
@@ -24,13 +24,13 @@ func (s sighting) source() string {
 	return fromLog
 }
 
-// fault is an error of a device as both sources have counted it.
+// fault is an error of a device, counted separately for each source.
 type fault struct {
 	accel.Fault
 	logged, told uint64
 }
 
-// add counts a sighting. Who misses some of the errors has counted fewer.
+// add counts a sighting. A source may miss some errors, so the larger count is the right one.
 func (f *fault) add(s sighting) {
 	if s.probed {
 		f.told++
@@ -43,8 +43,8 @@ func (f *fault) add(s sighting) {
 	}
 }
 
-// Told takes in an error that the definition's program has reported. What it means is said by the definition's rules
-// for the kernel log, by its code.
+// Told records an error that the definition's program reported. Its meaning comes from the definition's rules for the
+// kernel log, by code.
 func (e *Engine) Told(def *accel.Definition, f accel.ProbeFault) {
 	s := sighting{
 		device: f.Device, code: f.Code, verdict: meaning(def, f.Code), line: line(f.Text), at: f.At,
@@ -65,7 +65,7 @@ func (e *Engine) Told(def *accel.Definition, f accel.ProbeFault) {
 	}
 }
 
-// meaning is what a definition says about a code.
+// meaning returns what a definition says about a code.
 func meaning(def *accel.Definition, code string) accel.Verdict {
 	var otherwise accel.Verdict
 	for _, r := range def.Log {
