@@ -13,7 +13,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// Bounds of what is believed of one program.
+// Limits of what is accepted from one program.
 const (
 	maxDevices    = 1024
 	maxPartitions = 64
@@ -21,27 +21,27 @@ const (
 	maxText       = 200
 )
 
-// book is what a program has said.
+// book holds what a program has reported.
 type book struct {
 	changed func()
-	metrics map[string]bool // names that readings may have
+	metrics map[string]bool // allowed names of readings
 
 	mu       sync.Mutex
 	program  string
-	bound    map[string]bool // the devices that the program which runs now was started for
-	fresh    bool            // it has given a snapshot
-	tried    bool            // one has ended, so that none may ever answer
-	heard    time.Time       // when what follows was last known to be so; zero: nothing is known
-	limit    time.Duration   // how long that counts
+	bound    map[string]bool // the devices that the current program was started for
+	fresh    bool            // the current program has reported a snapshot or a problem
+	tried    bool            // one has ended, so there may never be an answer
+	heard    time.Time       // when the following was last confirmed; zero: nothing is known
+	limit    time.Duration   // how long that is valid
 	devices  map[string]accel.ProbeDevice
 	labels   map[string]string
 	readings map[string]map[string]float64
 	problem  *accel.Problem
-	quiet    string // why no program runs; empty while one does, or none is wanted
-	stuck    string // why none can
+	quiet    string // why no program runs; empty if one runs or none is wanted
+	stuck    string // why none can run
 }
 
-// forget is for when nothing is known, and nothing is amiss with that.
+// forget clears everything, for when nothing is known and that is not an error.
 func (b *book) forget() {
 	b.mu.Lock()
 	news := !b.heard.IsZero() || b.problem != nil || b.quiet != "" || b.stuck != ""
@@ -53,7 +53,7 @@ func (b *book) forget() {
 	}
 }
 
-// meet begins to listen to a program. What the one before it said counts until this one has said it again.
+// meet starts listening to a program. The previous program's reports stay valid until this one has reported.
 func (b *book) meet(program string, bound []string, limit time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,7 +63,7 @@ func (b *book) meet(program string, bound []string, limit time.Duration) {
 	}
 }
 
-// alive is for a line that says nothing else.
+// alive handles a line that only shows that the program is alive.
 func (b *book) alive() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,7 +72,7 @@ func (b *book) alive() {
 	}
 }
 
-// hear takes in a line and reports whether it says something new.
+// hear processes a line and reports whether it changed anything.
 func (b *book) hear(line accel.ProbeLine) bool {
 	b.mu.Lock()
 	before := b.saying()
@@ -98,12 +98,12 @@ func (b *book) hear(line accel.ProbeLine) bool {
 	return news
 }
 
-// saying is what devices are completed by. b.mu is held.
+// saying returns everything that complete depends on. The caller holds b.mu.
 func (b *book) saying() []any {
 	return []any{b.devices, b.labels, b.problem, b.fresh, b.stale(), b.stuck}
 }
 
-// ended is for a program that ended without being told to.
+// ended records that a program exited without being told to.
 func (b *book) ended(why string, limit time.Duration) {
 	b.mu.Lock()
 	b.quiet, b.limit, b.fresh, b.tried, b.stuck = clean(why), limit, false, true, ""
@@ -111,19 +111,19 @@ func (b *book) ended(why string, limit time.Duration) {
 	b.changed()
 }
 
-// hangs is for a program that cannot be ended.
+// hangs records that a program cannot be killed.
 func (b *book) hangs(why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stuck = why
 }
 
-// stale reports whether what was said counts no more. b.mu is held.
+// stale reports whether the reports have expired. The caller holds b.mu.
 func (b *book) stale() bool {
 	return b.stuck != "" || !b.heard.IsZero() && time.Since(b.heard) >= cmp.Or(b.limit, usual)
 }
 
-// left is how long until what was said counts no more.
+// left returns how long the reports are still valid.
 func (b *book) left(limit time.Duration) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,7 +133,7 @@ func (b *book) left(limit time.Duration) time.Duration {
 	return max(0, time.Until(b.heard.Add(limit)))
 }
 
-// readingsOf returns a device's numbers; they are not to be changed.
+// readingsOf returns a device's readings; the caller must not change them.
 func (b *book) readingsOf(id string) map[string]float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,8 +146,8 @@ func (b *book) readingsOf(id string) map[string]float64 {
 func (b *book) state() *accel.ProbeHave {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// Nobody changes the labels: the next snapshot brings others. What a device is does not change when its program
-	// falls silent.
+	// The labels are never modified: the next snapshot brings a new map. They stay when the program falls silent,
+	// because what a device is does not change then.
 	s := &accel.ProbeHave{Program: b.program, Problem: cmp.Or(b.stuck, b.quiet), Labels: b.labels}
 	if b.problem != nil {
 		s.Problem = cmp.Or(s.Problem, b.problem.Message)
@@ -155,7 +155,7 @@ func (b *book) state() *accel.ProbeHave {
 	return s
 }
 
-// devices are those of a snapshot as far as they can be believed.
+// devices returns the devices of a snapshot, cleaned and bounded.
 func devices(s *accel.ProbeSnapshot) map[string]accel.ProbeDevice {
 	out := map[string]accel.ProbeDevice{}
 	for _, d := range s.Devices {
@@ -172,14 +172,14 @@ func devices(s *accel.ProbeSnapshot) map[string]accel.ProbeDevice {
 	return out
 }
 
-// health is what is said of a device, in words that there are.
+// health returns a device's reported health in known terms; nil if there is nothing wrong.
 func health(h *accel.ProbeHealth) *accel.ProbeHealth {
 	if h == nil || h.State == "" || h.State == accel.Healthy {
 		return nil
 	}
 	out := *h
 	if out.State != accel.Unhealthy {
-		out.State = accel.Degraded // a program does not know who is gone
+		out.State = accel.Degraded // a program cannot tell that a device is gone
 	}
 	if !slices.Contains(accel.Actions(), out.Action) {
 		out.Action = ""
@@ -188,7 +188,7 @@ func health(h *accel.ProbeHealth) *accel.ProbeHealth {
 	return &out
 }
 
-// known is a reason that there is.
+// known returns r if it is a defined reason, and otherwise DeviceUnhealthy.
 func known(r accel.Reason) accel.Reason {
 	if r != accel.InternalError && r.Doc().Reason == r {
 		return r
@@ -207,7 +207,7 @@ func labels(all map[string]string) map[string]string {
 	return out
 }
 
-// numbers takes in the readings under names that there are. b.mu is held.
+// numbers stores the readings that have allowed names. The caller holds b.mu.
 func (b *book) numbers(all map[string]map[string]float64) {
 	if b.readings == nil {
 		b.readings = map[string]map[string]float64{}
@@ -222,11 +222,11 @@ func (b *book) numbers(all map[string]map[string]float64) {
 				of[name] = v
 			}
 		}
-		b.readings[id] = of // a new map: the one before may be somebody's
+		b.readings[id] = of // a new map: someone may still hold the previous one
 	}
 }
 
-// clean makes what a program says fit for a sentence.
+// clean makes a program's text fit into a sentence.
 func clean(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == '\uFFFD' {

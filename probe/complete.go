@@ -10,8 +10,8 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// complete puts on a device what is known of it. What was said before the program fell silent is kept, and said to be
-// old.
+// complete applies the reports to a device. If the program has fallen silent, its last reports are kept and the device
+// is marked as degraded.
 func (b *book) complete(h *host.Host, def *accel.Definition, a *accel.Accelerator) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,7 +45,8 @@ func (b *book) complete(h *host.Host, def *accel.Definition, a *accel.Accelerato
 	}
 }
 
-// undivided reports whether a device may be divided although nobody has said so: none may be given out whole then.
+// undivided reports whether it is not yet known how a device is divided, because no program has reported. Until then
+// the device must not be given out whole.
 func (b *book) undivided(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,7 +54,7 @@ func (b *book) undivided(id string) bool {
 	return !told && !b.fresh && !b.tried && b.problem == nil && b.stuck == ""
 }
 
-// current reports whether the program that runs now has said how a device is divided, and that nothing else is amiss
+// current reports whether the current program has reported how a device is divided, and that nothing else is wrong
 // with it.
 func (b *book) current(id string) bool {
 	b.mu.Lock()
@@ -63,9 +64,9 @@ func (b *book) current(id string) bool {
 	return told && !lost && b.fresh && b.problem == nil && !b.stale()
 }
 
-// identify puts names on a device. b.mu is held.
+// identify sets a device's names. The caller holds b.mu.
 func (b *book) identify(def *accel.Definition, d accel.ProbeDevice, a *accel.Accelerator) {
-	a.UUID = cmp.Or(d.UUID, a.UUID) // a driver may know it only when somebody has opened the device
+	a.UUID = cmp.Or(d.UUID, a.UUID) // a driver may know it only once the device has been opened
 	if def.Serial == "" {
 		a.Serial = d.Serial
 	}
@@ -78,7 +79,7 @@ func (b *book) identify(def *accel.Definition, d accel.ProbeDevice, a *accel.Acc
 	a.Model = d.Model
 }
 
-// worse is the health h, or another one where that is worse. An empty one is not known.
+// worse returns the health h, or the given one if that is worse. An empty state of h means unknown.
 func worse(h accel.Health, state accel.HealthState, reason accel.Reason, action accel.Action,
 	message string,
 ) accel.Health {
@@ -88,7 +89,7 @@ func worse(h accel.Health, state accel.HealthState, reason accel.Reason, action 
 	return accel.Health{State: state, Reason: reason, Action: action, Message: message}
 }
 
-// partitions are the parts of a, ordered by ID. Health.State is empty where it is the device's.
+// partitions returns the parts of a, ordered by ID. Health.State is empty if it is the same as the device's.
 func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator,
 	told []accel.ProbePartition,
 ) []accel.Accelerator {
@@ -127,7 +128,7 @@ func partitions(h *host.Host, def *accel.Definition, a accel.Accelerator,
 	return slices.CompactFunc(list, func(x, y accel.Accelerator) bool { return x.ID == y.ID })
 }
 
-// nodes are the device nodes at paths; what is no path below /dev is passed over.
+// nodes returns the device nodes at paths. Anything that is not a clean path below /dev is ignored.
 func nodes(h *host.Host, id string, paths []string) (found []accel.DeviceNode, missing []string) {
 	for _, name := range paths {
 		if !strings.HasPrefix(name, "/dev/") || path.Clean(name) != name {

@@ -14,33 +14,34 @@ import (
 )
 
 const (
-	// calm is how long a device must have been held back before it is divided: the kubelet has then heard of it.
+	// calm is how long a device must have been withheld before it is divided, so that the kubelet knows about it.
 	calm = 3 * time.Second
-	// again is how soon it is looked again whether somebody uses it, and later how soon a failure is tried again.
+	// again is the interval between checks whether the device is in use; later is the delay before a failed division
+	// is retried.
 	again, later = 5 * time.Second, time.Minute
-	// dividing is how long a division may take. Drivers reset a device for it.
+	// dividing limits how long a division may take. Drivers reset a device for it.
 	dividing = 2 * time.Minute
 )
 
-// division is a device that is to be divided otherwise.
+// division is a pending division of a device.
 type division struct {
 	parts  map[string]int
-	since  time.Time // when it was held back
-	next   time.Time // when it is tried
+	since  time.Time // when the device was first withheld
+	next   time.Time // when it is tried next
 	busy   bool
 	why    string // what it waits for
 	answer chan string
 }
 
-// divisions are those of one program.
+// divisions are the pending divisions of one program.
 type divisions struct {
 	mu   sync.Mutex
 	of   map[string]*division
 	asks chan accel.ProbeRequest
 }
 
-// hold holds a device back that is not divided as it should be, and sees to it that it is. The device is as the program
-// has just said.
+// hold withholds a device that is not divided as configured, and starts the division when it is due. The device is as
+// the program has just reported it.
 func (p *program) hold(def *accel.Definition, a *accel.Accelerator) {
 	parts, declared := def.LayoutOf(a.ID)
 	d := &p.divisions
@@ -57,7 +58,7 @@ func (p *program) hold(def *accel.Definition, a *accel.Accelerator) {
 		x = &division{since: time.Now(), answer: make(chan string, 1)}
 		d.of[a.ID] = x
 	}
-	if !maps.Equal(x.parts, parts) { // another wish, and perhaps a better one
+	if !maps.Equal(x.parts, parts) { // another configuration, which may succeed: retry now
 		x.parts, x.why, x.next = parts, "", time.Time{}
 	}
 	a.Withheld = &accel.Withheld{
@@ -71,17 +72,17 @@ func (p *program) hold(def *accel.Definition, a *accel.Accelerator) {
 	}
 }
 
-// divided reports whether a device is divided so.
+// divided reports whether a device is divided into these parts.
 func divided(a accel.Accelerator, parts map[string]int) bool {
 	have := map[string]int{}
 	for _, p := range a.Partitions {
 		have[p.Profile]++
 	}
-	// One without any part may be in the mode in which it has some.
+	// A device without any part may still be in the mode for parts.
 	return maps.Equal(have, parts) && (len(parts) > 0 || a.Health.Reason != accel.DevicePartitioned)
 }
 
-// into says how.
+// into describes a layout.
 func into(parts map[string]int) string {
 	if len(parts) == 0 {
 		return "whole"
@@ -93,7 +94,7 @@ func into(parts map[string]int) string {
 	return "divided into " + strings.Join(words, ", ")
 }
 
-// divide divides a device when nobody uses it.
+// divide divides a device if it is not in use.
 func (p *program) divide(ctx context.Context, def *accel.Definition, a accel.Accelerator, x *division) {
 	p.divisions.mu.Lock()
 	wait, parts := time.Until(x.since.Add(calm)), x.parts
@@ -112,7 +113,7 @@ func (p *program) divide(ctx context.Context, def *accel.Definition, a accel.Acc
 	}
 	p.divisions.mu.Lock()
 	x.busy = false
-	if maps.Equal(x.parts, parts) { // no other wish since
+	if maps.Equal(x.parts, parts) { // the configuration has not changed since
 		x.why, x.next = why, time.Now().Add(next)
 	}
 	p.divisions.mu.Unlock()
@@ -122,12 +123,12 @@ func (p *program) divide(ctx context.Context, def *accel.Definition, a accel.Acc
 	}
 }
 
-// request asks the program to divide a device and returns why it did not.
+// request asks the program to divide a device and returns why that failed, or "".
 func (p *program) request(ctx context.Context, id string, parts map[string]int, x *division) string {
 	limit := time.NewTimer(dividing)
 	defer limit.Stop()
 	select {
-	case <-x.answer: // of a request that was given up
+	case <-x.answer: // a late answer to an abandoned request
 	default:
 	}
 	select {
@@ -147,7 +148,7 @@ func (p *program) request(ctx context.Context, id string, parts map[string]int, 
 	}
 }
 
-// answered takes in the answer to a request.
+// answered passes on the answer to a request.
 func (d *divisions) answered(a accel.ProbeDivision) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/acceld/acceld/host"
 )
 
-// idle is a program that nobody runs.
+// idle returns a program that is not run.
 func idle(faults *[]accel.ProbeFault) (*program, *accel.Definition) {
 	def := &accel.Definition{Kind: "example-npu", Probe: &accel.Probe{Argv: []string{"watcher"}}}
 	p := newProgram(Options{
@@ -49,7 +49,7 @@ func TestPause(t *testing.T) {
 	b.until("another start", func([]accel.Accelerator) bool { return len(pids()) > len(before) })
 }
 
-// TestPauseOfTwo: the program waits until both who paused it go on, however often one of them says so.
+// TestPauseOfTwo: the program resumes only when both callers of pause have resumed, however often one of them does.
 func TestPauseOfTwo(t *testing.T) {
 	p, _ := idle(nil)
 	first, second := p.pause(t.Context()), p.pause(t.Context())
@@ -64,11 +64,11 @@ func TestPauseOfTwo(t *testing.T) {
 	}
 }
 
-// TestPauseOfHung does not wait without end for a program that hangs in the kernel.
+// TestPauseOfHung: pause does not wait forever for a program that hangs in the kernel.
 func TestPauseOfHung(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _ := idle(nil)
-		p.occupy() // and nobody vacates it
+		p.occupy() // and never vacate
 		began := time.Now()
 		p.pause(t.Context())
 		if took := time.Since(began); took < dying || took > 10*dying {
@@ -77,7 +77,7 @@ func TestPauseOfHung(t *testing.T) {
 	})
 }
 
-// TestFaultTimes: a fault has happened by now, whatever the program says.
+// TestFaultTimes: a fault is never in the future, whatever the program says.
 func TestFaultTimes(t *testing.T) {
 	var faults []accel.ProbeFault
 	p, def := idle(&faults)
@@ -98,7 +98,7 @@ func TestFaultTimes(t *testing.T) {
 	}
 }
 
-// TestDeaf: a program that does not read what it is told is given up.
+// TestDeaf: a program that does not read its requests is ended.
 func TestDeaf(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -122,8 +122,7 @@ func TestDeaf(t *testing.T) {
 	}
 }
 
-// TestOldWords: what a program has said counts for its time from when it was last heard of, and a new one must say it
-// again.
+// TestOldWords: reports are valid for a limited time after the last sign of life, and a new program must confirm them.
 func TestOldWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := book{changed: func() {}, metrics: map[string]bool{"m": true}}
@@ -161,7 +160,7 @@ func TestOldWords(t *testing.T) {
 	})
 }
 
-// TestTooMany: a program cannot fill the memory with what there is not.
+// TestTooMany: a program cannot fill the memory with made-up devices.
 func TestTooMany(t *testing.T) {
 	b := book{changed: func() {}, metrics: map[string]bool{"m": true}}
 	var s accel.ProbeSnapshot
@@ -178,7 +177,7 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// TestClean: what a program says fits into a line of a terminal.
+// TestClean: a program's text fits into a terminal line.
 func TestClean(t *testing.T) {
 	for text, want := range map[string]string{
 		" on fire ": "on fire", "a\nb\x1b[31mc\x7fd\x00e\tf": "a b [31mc d e f", "bad \xff byte": "bad   byte",

@@ -18,31 +18,32 @@ type Options struct {
 	Host *host.Host
 	// Beside is the directory of the agent's own programs, in this process's file system.
 	Beside string
-	// Dir is where the host keeps what programs have said until the next boot, such as "/run/acceld/probe"; empty for
-	// nowhere.
+	// Dir is where the last reports of programs are kept on the host until the next boot, such as "/run/acceld/probe";
+	// empty to keep none.
 	Dir string
-	// Metrics are the names that readings may have.
+	// Metrics lists the allowed names of readings.
 	Metrics []string
-	// Changed is called when something else is to be said of devices; it must not block.
+	// Changed is called when the reports about devices have changed; it must not block.
 	Changed func()
 	// Fault is called for each error that a program reports.
 	Fault func(*accel.Definition, accel.ProbeFault)
-	// Users names the pods that hold a device or a part of it, for people; nil: nobody knows, and no device is divided.
+	// Users names, for people, the pods that hold a device or a part of it. If it is nil, users are unknown and no
+	// device is divided.
 	Users func(context.Context, *accel.Definition, accel.Accelerator) []string
-	// Log gets what does not run; nil discards it.
+	// Log receives failures; nil discards them.
 	Log *slog.Logger
-	// Backoff is how long a program waits that has ended; zero is 1 s to 5 min.
+	// Backoff is the delay before a program that exited is restarted; zero means 1 s to 5 min.
 	Backoff pace.Backoff
 }
 
-// Keeper runs the programs of all kinds. It is safe for concurrent use, and a task.
+// Keeper runs the programs of all kinds. It is a task, and safe for concurrent use.
 type Keeper struct {
 	o     Options
 	ready chan struct{}
 	once  sync.Once
 
 	mu       sync.Mutex
-	begin    func(*program) // starts what runs a program; nil before Run
+	begin    func(*program) // starts running a program; nil before Run
 	programs map[string]*program
 }
 
@@ -66,10 +67,11 @@ func New(o Options) *Keeper {
 // String names the task.
 func (k *Keeper) String() string { return "probe programs" }
 
-// Ready is closed when programs may run. Nobody waits for what they say.
+// Ready is closed when programs may run. It does not wait for their reports.
 func (k *Keeper) Ready() <-chan struct{} { return k.ready }
 
-// Run runs programs until ctx ends, and ends them. One that hangs in the kernel is left behind after a moment.
+// Run runs programs until ctx ends, then kills them. A program that hangs in the kernel is left behind after a short
+// wait.
 func (k *Keeper) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	k.mu.Lock()
@@ -91,8 +93,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// Complete puts on the devices of a kind what its program says of them, and learns from them whether the program is
-// wanted: it is while the kind's driver is bound to a device. The result is accs.
+// Complete applies the program's reports to the devices of a kind. From the devices it also learns whether the program
+// is wanted: it is while the kind's driver is bound to a device. The result is accs.
 func (k *Keeper) Complete(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
 	if def.Probe == nil {
 		return accs
@@ -112,9 +114,9 @@ func (k *Keeper) Complete(def *accel.Definition, accs []accel.Accelerator) []acc
 	return accs
 }
 
-// Hold holds back devices of which nobody has said yet how they are divided, and those that are to be divided
-// otherwise, and sees to it that these are when no pod has them. It is to be called with devices as health has judged
-// them: holding back is no verdict. The result is accs.
+// Hold withholds devices if it is not yet known how they are divided, or if they must be divided differently, and
+// divides the latter once no pod holds them. Call it after health has judged the devices: withholding is not a
+// verdict. The result is accs.
 func (k *Keeper) Hold(def *accel.Definition, accs []accel.Accelerator) []accel.Accelerator {
 	p := k.known(def.Kind)
 	if p == nil || def.Partitions == nil || !def.Partitions.Told {
@@ -135,7 +137,7 @@ func (k *Keeper) Hold(def *accel.Definition, accs []accel.Accelerator) []accel.A
 	return accs
 }
 
-// of returns the program of a kind, which is made at first sight.
+// of returns the program of a kind and creates it on first use.
 func (k *Keeper) of(def *accel.Definition) *program {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -150,14 +152,14 @@ func (k *Keeper) of(def *accel.Definition) *program {
 	return p
 }
 
-// known returns the program of a kind; nil when there is none.
+// known returns the program of a kind, or nil if there is none.
 func (k *Keeper) known(kind string) *program {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.programs[kind]
 }
 
-// Keep ends the programs of kinds that are not among those in force, or have none any more.
+// Keep ends the programs of kinds that are no longer in force or no longer have a probe.
 func (k *Keeper) Keep(kinds map[string]*accel.Definition) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -171,7 +173,7 @@ func (k *Keeper) Keep(kinds map[string]*accel.Definition) {
 	}
 }
 
-// Readings are the numbers that the program of a kind has read from a device last; none when it has fallen silent.
+// Readings returns the last readings of a device by the program of its kind; none if the program has fallen silent.
 func (k *Keeper) Readings(kind, id string) map[string]float64 {
 	p := k.known(kind)
 	if p == nil {
@@ -180,7 +182,7 @@ func (k *Keeper) Readings(kind, id string) map[string]float64 {
 	return p.book.readingsOf(id)
 }
 
-// State is what can be said of the program of a kind; nil when it has none.
+// State returns the state of the program of a kind; nil if it has none.
 func (k *Keeper) State(kind string) *accel.ProbeHave {
 	p := k.known(kind)
 	if p == nil {
@@ -189,8 +191,9 @@ func (k *Keeper) State(kind string) *accel.ProbeHave {
 	return p.book.state()
 }
 
-// Pause ends the program of a kind and returns when it has ended, or ctx has: while it runs, its devices' driver is in
-// use. It runs again after resume.
+// Pause ends the program of a kind, because a running program keeps its devices' driver in use. It returns when the
+// program has ended, when ctx has ended, or after 10 s if the program hangs in the kernel. The program runs again
+// after resume.
 func (k *Keeper) Pause(ctx context.Context, kind string) (resume func()) {
 	p := k.known(kind)
 	if p == nil {
@@ -199,7 +202,7 @@ func (k *Keeper) Pause(ctx context.Context, kind string) (resume func()) {
 	return p.pause(ctx)
 }
 
-// Owns reports whether a process is a program's.
+// Owns reports whether a process is one of the programs.
 func (k *Keeper) Owns(pid int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -211,7 +214,7 @@ func (k *Keeper) Owns(pid int) bool {
 	return false
 }
 
-// key is equal for two wishes that the same process can fulfil.
+// key returns the same text for two requirements that one process can meet.
 func key(def *accel.Definition, bound []string) string {
 	return strings.Join(def.Probe.Argv, "\x00") + "\x00\x00" + strings.Join(bound, " ")
 }

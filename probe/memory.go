@@ -10,10 +10,10 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// What a program has said last is kept below /run for the next agent: until its own program has spoken, nobody would
-// know how devices are divided, and none could be given out. A boot empties it.
+// The last snapshot of a program is kept below /run for the next agent. Otherwise nobody would know how devices are
+// divided until the next agent's own program has reported, and none could be given out. A reboot empties it.
 
-// file is where it is kept; empty for nowhere.
+// file returns the path of the stored snapshot; empty if none is kept.
 func (p *program) file() string {
 	if p.o.Dir == "" {
 		return ""
@@ -21,7 +21,7 @@ func (p *program) file() string {
 	return path.Join(p.o.Dir, p.kind+".json")
 }
 
-// remember takes in what was kept. It counts as long as if it had been said now.
+// remember loads the stored snapshot. It is valid as long as if it had been reported now.
 func (p *program) remember() {
 	if p.file() == "" {
 		return
@@ -42,7 +42,7 @@ func (p *program) remember() {
 		silence(p.def)
 }
 
-// keep keeps a snapshot, nil for none.
+// keep stores a snapshot; nil removes the stored one.
 func (p *program) keep(s *accel.ProbeSnapshot) {
 	if p.file() == "" {
 		return

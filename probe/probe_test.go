@@ -21,11 +21,11 @@ import (
 const (
 	one = "0000:01:00.0"
 	two = "0000:02:00.0"
-	// soon is for what a program does; the machine of a test is busy.
+	// soon is how long to wait for a program; the test machine is busy.
 	soon = 20 * time.Second
 )
 
-// bench is a keeper with programs that are shell scripts.
+// bench is a keeper whose programs are shell scripts.
 type bench struct {
 	*testing.T
 	k    *Keeper
@@ -39,7 +39,7 @@ type bench struct {
 	log    strings.Builder
 }
 
-// Write takes what is logged.
+// Write implements io.Writer for the log.
 func (b *bench) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,7 +59,7 @@ func newBench(t *testing.T, script string) *bench {
 	return b
 }
 
-// start is another agent.
+// start starts another agent.
 func (b *bench) start() {
 	b.Helper()
 	h, err := host.New("/")
@@ -82,7 +82,7 @@ func (b *bench) start() {
 		},
 		Backoff: pace.Backoff{First: 20 * time.Millisecond, Max: 20 * time.Millisecond},
 	})
-	ctx, end := context.WithCancel(context.Background()) // that of the test ends before its cleanups
+	ctx, end := context.WithCancel(context.Background()) // the test's own context ends before its cleanups
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -101,13 +101,13 @@ func (b *bench) script(text string) string {
 	return name
 }
 
-// starts is how often a program was started.
+// starts returns how often a program was started.
 func (b *bench) starts() int {
 	data, _ := os.ReadFile(filepath.Join(b.dir, "pids"))
 	return strings.Count(string(data), "\n")
 }
 
-// look is what the agent makes of two devices.
+// look returns what the agent sees of two devices.
 func (b *bench) look() []accel.Accelerator {
 	return b.k.Hold(b.def, b.k.Complete(b.def, []accel.Accelerator{
 		{ID: one, Bound: "npu", NUMANode: -1, Health: accel.Health{State: accel.Healthy}},
@@ -175,7 +175,7 @@ echo '{"fault":{"device":"0000:03:00.0","code":"42"}}'
 	})
 }
 
-// TestNonsense: what cannot be believed ends the program; it is started again, and its devices are what they were.
+// TestNonsense: an invalid report ends the program. It is restarted, and its devices keep their state.
 func TestNonsense(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{
 		"no program":    {"", ""},
@@ -223,7 +223,7 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// TestCrash: what was said before counts until the program has been away for too long.
+// TestCrash: reports stay valid until the program has been away for too long.
 func TestCrash(t *testing.T) {
 	b := newBench(t, "if [ -e broken ]; then exit 1; fi\n"+hello+both+stays)
 	b.until("known", model)
@@ -305,7 +305,7 @@ func TestMissed(t *testing.T) {
 	}
 }
 
-// TestAbsent: a program that has nothing to ask says nothing about devices, also where it was to say how they are
+// TestAbsent: a program that has nothing to watch reports nothing about devices, even if it should say how they are
 // divided.
 func TestAbsent(t *testing.T) {
 	b := newBench(t, hello+"sleep 1\n"+`echo '{"absent":"no library here"}'`+"\n")
@@ -316,7 +316,7 @@ func TestAbsent(t *testing.T) {
 	b.until("absent", func([]accel.Accelerator) bool {
 		return strings.Contains(b.k.State(b.def.Kind).Problem, "no library here")
 	})
-	for range 20 { // it is tried again and again meanwhile
+	for range 20 { // it is retried meanwhile
 		if a := b.look()[0]; !a.Offered() {
 			t.Fatalf("with nothing to ask: %+v", a)
 		}
@@ -327,7 +327,7 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestNextAgent: what was said before is known at once to the agent that comes next, until its own program has spoken.
+// TestNextAgent: the next agent knows the earlier reports at once, until its own program has reported.
 func TestNextAgent(t *testing.T) {
 	b := newBench(t, hello+both+stays)
 	b.def.Partitions = &accel.Partitions{Told: true}
@@ -339,7 +339,7 @@ func TestNextAgent(t *testing.T) {
 		t.Errorf("before its program has spoken: %+v", a)
 	}
 	b.until("spoken", func(accs []accel.Accelerator) bool { return accs[0].Model == "NPU 10" })
-	b.k.Complete(b.def, []accel.Accelerator{{ID: one}, {ID: two}}) // unbound: the next driver may divide otherwise
+	b.k.Complete(b.def, []accel.Accelerator{{ID: one}, {ID: two}}) // unbound: the next driver may divide differently
 	wait(t, "nothing known", func() bool { return b.k.State(b.def.Kind).Program == "" })
 	b.stop()
 	b.start()
@@ -348,7 +348,7 @@ func TestNextAgent(t *testing.T) {
 	}
 }
 
-// TestPartitions: parts as the program tells them, with the nodes that the host has.
+// TestPartitions: the parts that the program reports, with the nodes that the host has.
 func TestPartitions(t *testing.T) {
 	h, err := host.New("/")
 	if err != nil {

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// usual is how long a program may be silent when its definition does not say.
+	// usual is how long a program may be silent if its definition does not say.
 	usual = 30 * time.Second
-	// longest is the longest line, in bytes: sixteen devices with seven partitions each have 40 kB.
+	// longest is the maximum length of a line, in bytes: sixteen devices with seven partitions each take 40 kB.
 	longest = 1 << 20
-	// dying is how long a killed program is waited for before it counts as hanging in the kernel.
+	// dying is how long to wait for a killed program before it is considered to hang in the kernel.
 	dying = 5 * time.Second
-	// settled is how long a program must have run for its next end to be the first one again.
+	// settled is the run time after which the next exit counts as a first failure again.
 	settled = time.Minute
 )
 
@@ -35,18 +35,18 @@ type program struct {
 	end  context.CancelFunc
 	book book
 	divisions
-	ctx context.Context //nolint:containedctx // that of run: divisions end with it
-	// news wakes run: the wish has changed.
+	ctx context.Context //nolint:containedctx // run's context: divisions end with it
+	// news wakes run when the requirements have changed.
 	news chan struct{}
 
 	mu     sync.Mutex
 	def    *accel.Definition
 	bound  []string // addresses that the kind's driver is bound to
-	asked  bool     // somebody has said which
+	asked  bool     // want has set bound
 	pauses int
 	pid    int           // 0 while none runs
 	idle   chan struct{} // closed while none runs
-	said   string        // the last thing that was logged
+	said   string        // the last message that was logged
 }
 
 func newProgram(o Options, def *accel.Definition) *program {
@@ -62,7 +62,7 @@ func newProgram(o Options, def *accel.Definition) *program {
 	return p
 }
 
-// want takes in the definition and the devices for which the program is to run.
+// want sets the definition and the devices for which the program must run.
 func (p *program) want(def *accel.Definition, bound []string) {
 	p.mu.Lock()
 	changed := key(p.def, p.bound) != key(def, bound) || p.def.Probe.Silence != def.Probe.Silence
@@ -81,7 +81,7 @@ func (p *program) wake() {
 	}
 }
 
-// wish returns what is to run; ok is false for nothing.
+// wish returns what must run; ok is false if nothing must.
 func (p *program) wish() (def *accel.Definition, bound []string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +104,7 @@ func (p *program) pause(ctx context.Context) (resume func()) {
 	defer late.Stop()
 	select {
 	case <-idle:
-	case <-late.C: // it hangs in the kernel, and whoever unloads the driver will name it
+	case <-late.C: // it hangs in the kernel; whoever unloads the driver will name it
 	case <-ctx.Done():
 	}
 	var once sync.Once
@@ -144,7 +144,7 @@ func (p *program) run(ctx context.Context) {
 		began := time.Now()
 		err := p.once(ctx, def, bound)
 		switch {
-		case err == nil: // another wish
+		case err == nil: // the requirements have changed
 			failures = 0
 			continue
 		case time.Since(began) > settled:
@@ -155,7 +155,7 @@ func (p *program) run(ctx context.Context) {
 		var gone absence
 		if errors.As(err, &gone) {
 			p.book.forget()
-			wait = pace.Jitter(p.o.Backoff.Max) // installing a library makes no event
+			wait = pace.Jitter(p.o.Backoff.Max) // installing a library causes no event
 		}
 		p.book.ended(err.Error(), silence(def))
 		if ctx.Err() == nil {
@@ -165,7 +165,7 @@ func (p *program) run(ctx context.Context) {
 	}
 }
 
-// rest waits, for less when the wish changes, and tells when what was said before counts no more.
+// rest waits, or returns early if the requirements change, and calls Changed when the earlier reports expire.
 func (p *program) rest(ctx context.Context, wait, stale time.Duration) {
 	again, old := time.NewTimer(wait), time.NewTimer(p.book.left(stale))
 	defer again.Stop()
@@ -198,13 +198,13 @@ func (p *program) complain(err error, wait time.Duration) {
 	p.o.Log.Warn("probe program does not run", "kind", p.kind, "error", p.said, "again", wait.Round(time.Millisecond))
 }
 
-// absence is what a program has said when there is nothing to ask.
+// absence is a program's message that there is nothing to watch.
 type absence string
 
 func (a absence) Error() string { return string(a) }
 
-// once starts the program and listens to it. It returns nil when another wish ended it, and otherwise why it does not
-// run.
+// once starts the program and listens to it. It returns nil if the program was ended because the requirements changed,
+// and otherwise why it does not run.
 func (p *program) once(ctx context.Context, def *accel.Definition, bound []string) error {
 	alive, kill := context.WithCancel(ctx)
 	defer kill()
@@ -225,7 +225,7 @@ func (p *program) once(ctx context.Context, def *accel.Definition, bound []strin
 	p.pid = child.PID
 	p.mu.Unlock()
 	wanted, why := p.listen(alive, def, bound, child)
-	if why == nil && wanted { // it writes no more, and so is about to end by itself
+	if why == nil && wanted { // it has closed its output, so it is about to exit by itself
 		select {
 		case <-child.Ended():
 		case <-time.After(time.Second):
@@ -243,7 +243,7 @@ func (p *program) once(ctx context.Context, def *accel.Definition, bound []strin
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		// A second one would hang in the same place.
+		// A second instance would hang in the same place.
 		select {
 		case <-child.Ended():
 		case <-ctx.Done():
@@ -259,7 +259,7 @@ func (p *program) once(ctx context.Context, def *accel.Definition, bound []strin
 	return fmt.Errorf("%s has ended: %s", filepath.Base(argv[0]), child.Err())
 }
 
-// occupy says that a program is about to run; false when it is paused.
+// occupy marks a program as about to run; it returns false if the program is paused.
 func (p *program) occupy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -277,7 +277,8 @@ func (p *program) vacate() {
 	close(p.idle)
 }
 
-// listen takes in what the program writes until it ends, falls silent, cannot be understood or is not wanted any more.
+// listen processes what the program writes until it ends, falls silent, sends something invalid or is no longer
+// wanted.
 func (p *program) listen(ctx context.Context, def *accel.Definition, bound []string, child *host.Resident) (wanted bool,
 	why error,
 ) {
@@ -331,7 +332,7 @@ func (p *program) listen(ctx context.Context, def *accel.Definition, bound []str
 	}
 }
 
-// tell writes a request to a program; one that does not read has a pipe's worth of them.
+// tell writes a request to a program. If the program does not read, the pipe buffers some requests before tell fails.
 func tell(child *host.Resident, r accel.ProbeRequest) error {
 	b, err := json.Marshal(r)
 	if err == nil {
@@ -343,7 +344,7 @@ func tell(child *host.Resident, r accel.ProbeRequest) error {
 	return err
 }
 
-// take takes in one line.
+// take processes one line.
 func (p *program) take(def *accel.Definition, bound []string, text []byte, introduced *bool) error {
 	var line accel.ProbeLine
 	if text == nil {
@@ -383,7 +384,7 @@ func (p *program) take(def *accel.Definition, bound []string, text []byte, intro
 	return nil
 }
 
-// boundTo reports whether a device is one of the kind's.
+// boundTo reports whether the kind's driver is bound to a device.
 func (p *program) boundTo(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -395,8 +396,8 @@ func (p *program) boundTo(id string) bool {
 	return false
 }
 
-// silence is how long the program of a definition may say nothing.
+// silence returns how long the program of a definition may be silent.
 func silence(def *accel.Definition) time.Duration {
-	d, _ := time.ParseDuration(def.Probe.Silence) // looked at when the definition was read
+	d, _ := time.ParseDuration(def.Probe.Silence) // validated when the definition was read
 	return cmp.Or(d, usual)
 }
