@@ -7,13 +7,13 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// calls are the calls of NVML for one reading of one device. Drivers of different ages have different functions, and
-// calling one that is not there ends the program; so each is looked for before it is called.
+// calls makes the NVML calls for one reading of one device. Drivers of different ages have different functions, and
+// calling a missing one ends the program. So each function is looked up before it is called.
 type calls struct {
 	lib     nvml.Interface
 	symbols map[string]bool
-	// lost is true when a call has said that the GPU is lost; then nothing more is asked. reset is true when one has
-	// said that it must be reset.
+	// lost is true if a call has reported that the GPU is lost; then nothing more is called. reset is true if a call
+	// has reported that the GPU must be reset.
 	lost, reset bool
 }
 
@@ -29,14 +29,14 @@ func (c *calls) has(symbol string) bool {
 	return there && !c.lost
 }
 
-// ok reports whether a call has an answer. Most that have none are not for this model.
+// ok reports whether a call succeeded. Most calls that fail are not supported on this model.
 func (c *calls) ok(ret nvml.Return) bool {
 	c.lost = c.lost || ret == nvml.ERROR_GPU_IS_LOST
 	c.reset = c.reset || ret == nvml.ERROR_RESET_REQUIRED
 	return ret == nvml.SUCCESS
 }
 
-// text calls a function that returns a text; without an answer it is empty.
+// text calls a function that returns a text; it is empty if the call fails.
 func text(c *calls, symbol string, get func() (string, nvml.Return)) string {
 	if !c.has(symbol) {
 		return ""
@@ -48,8 +48,8 @@ func text(c *calls, symbol string, get func() (string, nvml.Return)) string {
 	return s
 }
 
-// resolved is the file that the library is now, also when it was replaced after it was loaded; empty when it is not
-// known.
+// resolved returns the file that the library's name now leads to, even if it was replaced after it was loaded; empty
+// if unknown.
 func resolved(library string) string {
 	if !strings.Contains(library, "/") {
 		for line := range strings.Lines(files("").text("/proc/self/maps")) {

@@ -11,27 +11,27 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// device is one GPU. Its own goroutine reads it, another one waits for its events; everything below known is the
-// watch's alone.
+// device is one GPU. One goroutine reads it and another waits for its events. All fields from known on belong to the
+// watch's goroutine.
 type device struct {
 	handle nvml.Device
 	id     string
 	calls  *calls
 	files  files
 	wishes chan struct{}
-	orders chan accel.ProbeDivision // how it is to be divided
+	orders chan accel.ProbeDivision // how it must be divided
 
 	known    bool // it has answered once
-	busy     bool // it was asked and has not answered
+	busy     bool // a reading was requested and has not arrived
 	asked    time.Time
-	again    bool // it is to be asked once more when it answers
+	again    bool // another reading is due after this one
 	about    accel.ProbeDevice
 	facts    facts
 	switched bool     // it is linked to a switch
 	peers    []string // GPUs that it is linked to, by id
 }
 
-// facts are what labels are made of.
+// facts are the input for the labels.
 type facts struct {
 	model         string
 	memoryMiB     uint64
@@ -43,13 +43,13 @@ type facts struct {
 	graphicsClass bool
 }
 
-// part is what is said of a profile of instances.
+// part describes the instances of a profile.
 type part struct {
 	count      int
 	attributes nvml.DeviceAttributes
 }
 
-// answer is what a device has answered.
+// answer is the result of one reading.
 type answer struct {
 	device   *device
 	about    accel.ProbeDevice
@@ -57,7 +57,7 @@ type answer struct {
 	readings map[string]float64
 	switched bool
 	peers    []string
-	divided  *accel.ProbeDivision // what became of an order
+	divided  *accel.ProbeDivision // the result of an order to divide, if any
 }
 
 func newDevice(w *watch, handle nvml.Device, id string) *device {
@@ -68,7 +68,7 @@ func newDevice(w *watch, handle nvml.Device, id string) *device {
 	}
 }
 
-// ask wants another answer; one that is busy is asked when it has answered.
+// ask requests a reading. If one is in progress, another follows it.
 func (d *device) ask() {
 	if d.busy {
 		d.again = true
@@ -83,7 +83,7 @@ func (d *device) late(patience time.Duration) bool {
 	return d.busy && time.Since(d.asked) >= patience
 }
 
-// take takes an answer in.
+// take processes an answer.
 func (d *device) take(a answer) {
 	d.known = true
 	if a.divided == nil {
@@ -95,7 +95,7 @@ func (d *device) take(a answer) {
 	}
 }
 
-// work answers until ctx ends.
+// work answers requests until ctx ends.
 func (d *device) work(ctx context.Context, answers chan<- answer) {
 	for {
 		var order *accel.ProbeDivision
@@ -119,7 +119,7 @@ func (d *device) work(ctx context.Context, answers chan<- answer) {
 	}
 }
 
-// read asks the device for everything. A GPU that is lost has no readings, and keeps its names where NVML still knows
+// read reads everything about the device. A GPU that is lost has no readings, but keeps its names if NVML still knows
 // them.
 func (d *device) read() answer {
 	a := answer{device: d, about: accel.ProbeDevice{ID: d.id}}
@@ -139,7 +139,7 @@ func (d *device) read() answer {
 	return a
 }
 
-// learn gathers what labels are made of.
+// learn gathers the input for the labels.
 func (d *device) learn(model string, readings map[string]float64) facts {
 	f := facts{model: model, memoryMiB: uint64(readings["accelerator_memory_total_bytes"]) >> 20}
 	c := d.calls
@@ -169,19 +169,18 @@ func (d *device) learn(model string, readings map[string]float64) facts {
 // event is an event of a device.
 type event struct {
 	device *device
-	fault  *accel.ProbeFault // nil when the device is to be read again, no more
+	fault  *accel.ProbeFault // nil if the device must only be read again
 }
 
-// The events that are waited for: errors, instances that were made or destroyed, and another thing to do about the
-// device.
+// The events to wait for: errors, created or destroyed instances, a changed recovery action, and an unavailable GPU.
 const wanted = nvml.EventTypeXidCriticalError | nvml.EventMigConfigChange | nvml.EventTypeGpuRecoveryAction |
 	nvml.EventTypeGpuUnavailableError
 
-// waiting is how long NVML waits for an event at most, in milliseconds; its end means nothing.
+// waiting is the timeout of one wait for an event, in milliseconds; reaching it means nothing.
 const waiting = 60_000
 
-// listen waits for events until ctx ends. Each device has a set of its own: one that hangs keeps nobody from hearing of
-// the others.
+// listen waits for events until ctx ends. Each device has its own event set, so that one that hangs does not delay the
+// events of the others.
 func (d *device) listen(ctx context.Context, lib nvml.Interface, every time.Duration, events chan<- event) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -215,7 +214,7 @@ func (d *device) listen(ctx context.Context, lib nvml.Interface, every time.Dura
 				}
 			}
 		default:
-			wait = every // it is lost, say: what is asked regularly tells more
+			wait = every // for example, it is lost; the regular readings tell more
 		}
 		select {
 		case events <- e:
@@ -226,7 +225,7 @@ func (d *device) listen(ctx context.Context, lib nvml.Interface, every time.Dura
 	}
 }
 
-// instance says which instance an event is of; empty for the whole GPU.
+// instance names the instance that an event is about; empty for the whole GPU.
 func instance(e nvml.EventData) string {
 	const none = 0xffffffff
 	if e.GpuInstanceId == none {
@@ -239,7 +238,7 @@ func instance(e nvml.EventData) string {
 	return s
 }
 
-// register makes a set of what the device can tell; nil when it can tell nothing now.
+// register creates an event set for the events that the device supports; nil if there are none now.
 func (d *device) register(lib nvml.Interface) nvml.EventSet {
 	types, ret := d.handle.GetSupportedEventTypes()
 	if ret != nvml.SUCCESS || types&wanted == 0 {
@@ -250,7 +249,7 @@ func (d *device) register(lib nvml.Interface) nvml.EventSet {
 		return nil
 	}
 	if ret := d.handle.RegisterEvents(types&wanted, set); ret != nvml.SUCCESS {
-		_ = set.Free() // there is nothing in it
+		_ = set.Free() // it is empty
 		return nil
 	}
 	return set

@@ -10,9 +10,9 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// divide makes the GPU consist of so many instances of each profile, or of none for one that is to be whole. Whoever
-// asks has seen to it that nobody uses the GPU; NVML refuses where somebody does. What fails half-way is left as it is,
-// and seen in the next answer.
+// divide divides the GPU into the given number of instances of each profile, or makes it whole if parts is empty. The
+// caller has made sure that the GPU is not in use; NVML refuses otherwise. If it fails half-way, the result is left as
+// it is and shows in the next answer.
 func (d *device) divide(parts map[string]int) error {
 	c := d.calls
 	for _, symbol := range []string{
@@ -68,13 +68,13 @@ type profile struct {
 	info nvml.GpuInstanceProfileInfo
 }
 
-// profiles are those that there are.
+// profiles returns the profiles of this GPU.
 func (d *device) profiles() []profile {
 	var all []profile
 	for i := range nvml.GPU_INSTANCE_PROFILE_COUNT {
 		v3, ret := d.handle.GetGpuInstanceProfileInfoV(i).V3()
 		if ret != nvml.SUCCESS {
-			continue // not of this model
+			continue // not supported by this model
 		}
 		var name []byte
 		for _, b := range v3.Name {
@@ -127,7 +127,7 @@ func (d *device) empty(there []profile) error {
 	return nil
 }
 
-// fill makes the instances, the large ones first: small ones could take their place.
+// fill creates the instances, large ones first, because small ones could take their place.
 func (d *device) fill(there []profile, parts map[string]int) error {
 	order := slices.SortedFunc(maps.Keys(parts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(sizeOf(there, b), sizeOf(there, a)), strings.Compare(a, b))
@@ -147,7 +147,7 @@ func (d *device) fill(there []profile, parts map[string]int) error {
 	return nil
 }
 
-// sizeOf is how large a profile is.
+// sizeOf returns the number of slices of a profile.
 func sizeOf(all []profile, name string) uint32 {
 	for _, p := range all {
 		if p.name == name {
@@ -157,7 +157,7 @@ func sizeOf(all []profile, name string) uint32 {
 	return 0
 }
 
-// whole makes one compute instance of all that a GPU instance has.
+// whole creates one compute instance from all slices of a GPU instance.
 func whole(gpu nvml.GpuInstance, count uint32) error {
 	for i := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
 		info, ret := gpu.GetComputeInstanceProfileInfo(i, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)

@@ -6,7 +6,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// links says with whom a GPU has links of its own (NVLink): GPUs, by id, and switches.
+// links returns what a GPU is linked to by NVLink: switches, and GPUs by ID.
 func links(c *calls, d nvml.Device) (switched bool, peers []string) {
 	if !c.has("nvmlDeviceGetNvLinkState") || !c.has("nvmlDeviceGetNvLinkRemoteDeviceType") {
 		return false, nil
@@ -33,9 +33,10 @@ func links(c *calls, d nvml.Device) (switched bool, peers []string) {
 	return switched, peers
 }
 
-// fabrics names the groups of devices that are linked with each other, by id; one that is alone is in none.
+// fabrics returns the fabric of each device, by ID: a group of linked devices. A device without links to others is in
+// none.
 func fabrics(devices []*device) map[string]string {
-	const anySwitch = "switch" // those of one machine are one fabric
+	const anySwitch = "switch" // all switches of one machine form one fabric
 	group := map[string]string{}
 	var top func(string) string
 	top = func(id string) string {
@@ -46,7 +47,7 @@ func fabrics(devices []*device) map[string]string {
 	}
 	join := func(a, b string) {
 		a, b = top(a), top(b)
-		group[max(a, b)] = min(a, b) // an address is less than the word
+		group[max(a, b)] = min(a, b) // addresses sort before the word "switch"
 	}
 	for _, d := range devices {
 		if d.switched {

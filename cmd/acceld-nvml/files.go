@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// files is the directory in which /proc and /sys are; empty for the machine's own.
+// files is the directory that contains /proc and /sys; empty for the machine's own root.
 type files string
 
-// text is the content of a file, trimmed; empty when it cannot be read.
+// text returns the trimmed content of a file; empty if it cannot be read.
 func (f files) text(name string) string {
 	b, err := os.ReadFile(filepath.Join("/", string(f), name))
 	if err != nil {
@@ -19,14 +19,15 @@ func (f files) text(name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// module is the version of the loaded kernel module.
+// module returns the version of the loaded kernel module.
 func (f files) module() string { return f.text("/sys/module/nvidia/version") }
 
-// machine is the name of the computer's model.
+// machine returns the name of the computer's model.
 func (f files) machine() string { return f.text("/sys/class/dmi/id/product_name") }
 
-// capability is the device node of a part of the capabilities tree, such as "gpu0/mig/gi1/access"; empty when there is
-// none. The driver makes one file for each, with a line "DeviceFileMinor: 12" (open-gpu-kernel-modules, nv-caps.c).
+// capability returns the device node of a part of the capabilities tree, such as "gpu0/mig/gi1/access"; empty if there
+// is none. The driver creates one file for each part, with a line "DeviceFileMinor: 12" (open-gpu-kernel-modules,
+// nv-caps.c).
 func (f files) capability(name string) string {
 	for line := range strings.Lines(f.text("/proc/driver/nvidia/capabilities/" + name)) {
 		key, value, _ := strings.Cut(line, ":")

@@ -6,8 +6,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// health is the worst that NVML says of the device now, nil for nothing. What an Xid means is in the definition, not
-// here.
+// health returns the worst that NVML reports about the device now; nil if it is healthy. The definition, not this
+// program, says what an Xid means.
 func (d *device) health(parts int) *accel.ProbeHealth {
 	c := d.calls
 	action, asks := field(c, d.handle, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)

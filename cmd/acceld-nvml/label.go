@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// labels are those that GPU Feature Discovery writes (its README in NVIDIA/k8s-device-plugin, v0.18), as far as NVML
-// knows them. What depends on how devices are shared, and its timestamp, are left out.
+// labels returns the labels that GPU Feature Discovery writes (its README in NVIDIA/k8s-device-plugin, v0.18), as far
+// as NVML has the facts. Labels that depend on how devices are shared, and the timestamp, are left out.
 func (w *watch) labels() map[string]string {
 	l := labels{}
 	var first *device
@@ -40,7 +40,7 @@ func (w *watch) labels() map[string]string {
 	return l
 }
 
-// labels are labels in NVIDIA's domain; empty ones are not there.
+// labels are labels in NVIDIA's domain; empty ones are left out.
 type labels map[string]string
 
 func (l labels) set(name, value string) {
@@ -49,7 +49,7 @@ func (l labels) set(name, value string) {
 	}
 }
 
-// driver writes the version of the driver, such as "570.86.15", under the current and the former names.
+// driver sets the labels of the driver's version, such as "570.86.15", under their current and former names.
 func (l labels) driver(version string) {
 	parts := append(strings.SplitN(version, ".", 3), "", "", "")
 	l.set("cuda.driver-version.full", version)
@@ -64,7 +64,7 @@ func (l labels) driver(version string) {
 	}
 }
 
-// cuda writes the newest version of CUDA that the driver can serve.
+// cuda sets the labels of the newest CUDA version that the driver supports.
 func (l labels) cuda(version int) {
 	major, minor := strconv.Itoa(version/1000), strconv.Itoa(version%1000/10)
 	l.set("cuda.runtime-version.full", major+"."+minor)
@@ -74,7 +74,7 @@ func (l labels) cuda(version int) {
 	}
 }
 
-// instances writes what there is of each profile, as the strategy "mixed" has it: acceld's resources are of that kind.
+// instances sets the labels of each profile, as in the strategy "mixed", which acceld's resources correspond to.
 func (l labels) instances(devices []*device) {
 	capable, parts := false, map[string]part{}
 	for _, d := range devices {
@@ -103,7 +103,7 @@ func (l labels) instances(devices []*device) {
 	}
 }
 
-// family is the name of an architecture, by compute capability.
+// family returns the name of an architecture by its compute capability.
 func family(major, minor int) string {
 	switch {
 	case major == 7 && minor >= 5:

@@ -1,7 +1,7 @@
-// Command acceld-nvml watches NVIDIA's devices through NVML, the library of their driver, and writes what it sees to
-// its standard output in the words of accel.ProbeLine. The agent starts it, among the host's files: the library is the
-// host's. It is a program of its own because a call of NVML can take minutes, or never return, when a GPU is sick, and
-// because the agent has no C library. It changes nothing but the instances of a GPU, when it is asked to.
+// Command acceld-nvml watches NVIDIA's devices through NVML, the driver's library, and writes its reports to standard
+// output as accel.ProbeLine. The agent starts it inside the host's root, so that it uses the host's library. It is a
+// separate program because an NVML call can take minutes, or never return, when a GPU is faulty, and because the agent
+// is not linked to a C library. It changes only the instances of a GPU, and only on request.
 package main
 
 import (
@@ -40,7 +40,7 @@ func run() error {
 	return w.run(ctx, version())
 }
 
-// version is the commit that the program was built from.
+// version returns the program's name and the commit that it was built from.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {

@@ -9,7 +9,7 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// divided reports whether the GPU is in the mode in which it consists of instances (MIG).
+// divided reports whether the GPU is in the mode for instances (MIG).
 func (d *device) divided() bool {
 	if !d.calls.has("nvmlDeviceGetMigMode") {
 		return false
@@ -18,7 +18,7 @@ func (d *device) divided() bool {
 	return d.calls.ok(ret) && now == nvml.DEVICE_MIG_ENABLE
 }
 
-// partitions are the instances of the GPU, and what is said of each profile.
+// partitions returns the instances of the GPU, and a summary of each profile.
 func (d *device) partitions() ([]accel.ProbePartition, map[string]part) {
 	if !d.divided() {
 		return nil, nil
@@ -49,7 +49,7 @@ func (d *device) partitions() ([]accel.ProbePartition, map[string]part) {
 	return list, parts
 }
 
-// instance is one instance; false while it is being made or destroyed.
+// instance reads one instance; false while it is being created or destroyed.
 func (d *device) instance(handle nvml.Device, minor int) (p accel.ProbePartition, attributes nvml.DeviceAttributes,
 	ok bool,
 ) {
@@ -76,7 +76,7 @@ func (d *device) instance(handle nvml.Device, minor int) (p accel.ProbePartition
 		p.Capacity = map[string]int64{"memory": int64(attributes.MemorySizeMB) << 20}
 	}
 	p.Name = fmt.Sprintf("gi%d-ci%d", gpu, compute)
-	p.Profile = strings.ReplaceAll(profile, "+", ".") // as NVIDIA's device plugin names resources
+	p.Profile = strings.ReplaceAll(profile, "+", ".") // as in the resource names of NVIDIA's device plugin
 	p.UUID = text(c, "nvmlDeviceGetUUID", handle.GetUUID)
 	dir := fmt.Sprintf("gpu%d/mig/gi%d/", minor, gpu)
 	for _, file := range []string{dir + "access", dir + fmt.Sprintf("ci%d/access", compute)} {

@@ -7,13 +7,13 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// reading is one number, or several of one call, by metric name and in the unit of the name.
+// reading gets one or several metrics from one call, in the units of their names.
 type reading struct {
 	symbol string // of NVML
 	read   func(c *calls, d nvml.Device, put func(name string, v float64))
 }
 
-// one makes a reading of a call with one number.
+// one returns a reading of a call with one number.
 func one[T uint32 | uint64 | int](symbol, name string, scale float64, get func(nvml.Device) (T, nvml.Return)) reading {
 	return reading{symbol, func(c *calls, d nvml.Device, put func(string, float64)) {
 		if v, ret := get(d); c.ok(ret) {
@@ -30,7 +30,7 @@ const (
 	cent  = 0.01
 )
 
-// table are the readings.
+// table returns all readings.
 func table() []reading {
 	return []reading{
 		one("nvmlDeviceGetTemperature", "accelerator_temperature_celsius", 1,
@@ -67,7 +67,7 @@ func table() []reading {
 	}
 }
 
-// readings reads all numbers that the device has.
+// readings reads all metrics that the device has.
 func readings(c *calls, d nvml.Device) map[string]float64 {
 	out := map[string]float64{}
 	for _, r := range table() {
@@ -86,7 +86,7 @@ func utilisation(c *calls, d nvml.Device, put func(string, float64)) {
 	}
 }
 
-// memory is without what the driver keeps for itself, as nvidia-smi shows it, where NVML can tell.
+// memory excludes the driver's own reservation, as nvidia-smi does, if NVML can tell.
 func memory(c *calls, d nvml.Device, put func(string, float64)) {
 	if c.has("nvmlDeviceGetMemoryInfo_v2") {
 		if m, ret := d.GetMemoryInfo_v2(); c.ok(ret) {
@@ -118,7 +118,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// throttling is the time in which heat or power held the clocks down; the longer of the two, because they overlap.
+// throttling reports how long heat or power limited the clocks: the longer of the two times, because they overlap.
 func throttling(c *calls, d nvml.Device, put func(string, float64)) {
 	longest, known := uint64(0), false
 	for _, policy := range []nvml.PerfPolicyType{nvml.PERF_POLICY_THERMAL, nvml.PERF_POLICY_POWER} {
@@ -131,10 +131,10 @@ func throttling(c *calls, d nvml.Device, put func(string, float64)) {
 	}
 }
 
-// all is the scope of a field that counts for all links.
+// all is the scope of a field for the total of all links.
 const all = math.MaxUint32
 
-// fields are the readings that NVML has by number.
+// fields reads the metrics that NVML identifies by number.
 func fields(c *calls, d nvml.Device, put func(string, float64)) {
 	rows := []struct {
 		id, scope uint32
@@ -162,7 +162,7 @@ func fields(c *calls, d nvml.Device, put func(string, float64)) {
 	}
 }
 
-// field reads one field; false when the device does not have it.
+// field reads one field; false if the device does not have it.
 func field(c *calls, d nvml.Device, id uint32) (float64, bool) {
 	if !c.has("nvmlDeviceGetFieldValues") {
 		return 0, false
@@ -174,7 +174,7 @@ func field(c *calls, d nvml.Device, id uint32) (float64, bool) {
 	return number(values[0])
 }
 
-// number is the value of a field by its type; false without one.
+// number returns the value of a field by its type; false if it has none.
 func number(v nvml.FieldValue) (float64, bool) {
 	if nvml.Return(v.NvmlReturn) != nvml.SUCCESS {
 		return 0, false

@@ -17,7 +17,7 @@ type voice struct {
 
 func newVoice(out io.Writer) *voice { return &voice{out: out} }
 
-// line writes one line. The first error stays: nobody listens any more.
+// line writes one line. The first error is kept and stops the output, because nobody reads it any more.
 func (v *voice) line(l accel.ProbeLine) {
 	b, err := json.Marshal(l)
 	v.mu.Lock()
@@ -30,7 +30,7 @@ func (v *voice) line(l accel.ProbeLine) {
 	}
 }
 
-// deaf is why nobody listens any more; nil while somebody does.
+// deaf returns the error because of which nobody reads the output any more; nil if there was none.
 func (v *voice) deaf() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

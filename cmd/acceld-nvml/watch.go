@@ -17,8 +17,8 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// watch is the program. Only the goroutines of devices call NVML once it runs: a call that does not return costs one of
-// them.
+// watch is the program. Once it runs, only the goroutines of devices call NVML, so a call that does not return blocks
+// only one of them.
 type watch struct {
 	lib             nvml.Interface
 	library         string
@@ -32,7 +32,7 @@ type watch struct {
 	spoken  bool // a snapshot was written
 }
 
-// run watches until ctx ends, or with an error until something is as the agent should start another one for.
+// run watches until ctx ends. It returns an error if the agent should start the program again.
 func (w *watch) run(ctx context.Context, version string) error {
 	w.say.line(accel.ProbeLine{Hello: &accel.ProbeHello{Protocol: accel.ProbeProtocol, Program: version}})
 	if err := dl.New(w.library, dl.RTLD_LAZY|dl.RTLD_GLOBAL).Open(); err != nil {
@@ -88,13 +88,13 @@ func (w *watch) run(ctx context.Context, version string) error {
 	}
 }
 
-// hear reads requests until there are no more.
+// hear reads requests until the input ends.
 func (w *watch) hear(ctx context.Context, requests chan<- accel.ProbeRequest) {
 	lines := bufio.NewScanner(w.orders)
 	for lines.Scan() {
 		var r accel.ProbeRequest
 		if json.Unmarshal(lines.Bytes(), &r) != nil {
-			continue // of an agent of another age
+			continue // from another version of the agent
 		}
 		select {
 		case requests <- r:
@@ -104,7 +104,7 @@ func (w *watch) hear(ctx context.Context, requests chan<- accel.ProbeRequest) {
 	}
 }
 
-// order passes a request on.
+// order passes on a request.
 func (w *watch) order(r accel.ProbeRequest) {
 	if r.Divide == nil {
 		return
@@ -125,13 +125,13 @@ func (w *watch) order(r accel.ProbeRequest) {
 	w.say.line(accel.ProbeLine{Divided: &answer})
 }
 
-// versions are those of the loaded module and of the library's file.
+// versions describes the loaded module and the library's file.
 func (w *watch) versions() string {
 	return fmt.Sprintf("module %q, library %q", w.files.module(), resolved(w.library))
 }
 
-// begin starts NVML and finds the devices. While that takes long, and for as long as driver and library do not fit, it
-// says so.
+// begin initialises NVML and finds the devices. It reports a problem while that takes long, and while driver and
+// library do not match.
 func (w *watch) begin(ctx context.Context, versions string) error {
 	began := time.Now()
 	done := make(chan nvml.Return, 1)
@@ -158,7 +158,7 @@ func (w *watch) begin(ctx context.Context, versions string) error {
 	}
 }
 
-// mismatch says that driver and library do not fit until one of them is another one.
+// mismatch reports that driver and library do not match, until one of them is replaced.
 func (w *watch) mismatch(ctx context.Context, versions string) error {
 	library := "of another version"
 	if v, ret := w.lib.SystemGetNVMLVersion(); ret == nvml.SUCCESS && v != "" {
@@ -182,7 +182,8 @@ func (w *watch) mismatch(ctx context.Context, versions string) error {
 	return errors.New("driver or library were replaced")
 }
 
-// find makes the list of devices. One that NVML knows and cannot open is left out, and so missed by the agent.
+// find lists the devices. A device that NVML knows but cannot open is left out, so the agent notices that it is
+// missing.
 func (w *watch) find(ctx context.Context) error {
 	found := make(chan []*device, 1)
 	failed := make(chan error, 1)
@@ -223,20 +224,20 @@ func (w *watch) find(ctx context.Context) error {
 	}
 }
 
-// address is the PCI address as sysfs writes it.
+// address returns the PCI address as sysfs writes it.
 func address(p nvml.PciInfo) string {
 	return fmt.Sprintf("%04x:%02x:%02x.0", p.Domain, p.Bus, p.Device)
 }
 
-// heard passes an event on.
+// heard passes on an event.
 func (w *watch) heard(e event) {
 	if e.fault != nil {
 		w.say.line(accel.ProbeLine{Fault: e.fault})
 	}
-	e.device.ask() // what it says may be otherwise now
+	e.device.ask() // its state may have changed
 }
 
-// lateOnes takes back what late devices have said before.
+// lateOnes clears the readings of devices that are late.
 func (w *watch) lateOnes() {
 	for _, d := range w.devices {
 		if d.late(w.patience) {
@@ -245,7 +246,8 @@ func (w *watch) lateOnes() {
 	}
 }
 
-// tell writes a snapshot when there is another one. The first one waits until every device has answered, or is late.
+// tell writes a snapshot if it differs from the last one. The first snapshot waits until every device has answered or
+// is late.
 func (w *watch) tell() {
 	late := slices.DeleteFunc(slices.Clone(w.devices), func(d *device) bool { return !d.late(w.patience) })
 	if !w.spoken && slices.ContainsFunc(w.devices, func(d *device) bool { return !d.known && !d.late(w.patience) }) {
@@ -268,8 +270,8 @@ func (w *watch) tell() {
 	w.say.line(accel.ProbeLine{Snapshot: &s})
 }
 
-// silent is the health of a device that does not answer. When several do not, one of them may hold a lock that the
-// others wait for: then none of them is taken away from anybody.
+// silent returns the health of a device that does not answer. If several do not, one of them may hold a lock that the
+// others wait for. They are then only degraded, so that none is taken away from its user.
 func silent(d *device, several bool) *accel.ProbeHealth {
 	h := &accel.ProbeHealth{
 		State: accel.Unhealthy, Reason: accel.ProbeUnanswered,
