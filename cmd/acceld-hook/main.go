@@ -1,6 +1,6 @@
-// Command acceld-hook is the OCI hook of acceld, started by the container runtime at createRuntime: it stops a
-// container that was given a device that is not ready, with one line that the pod's event shows, and lets every other
-// container pass. It changes nothing, and reads nothing that the image or the pod's author wrote.
+// Command acceld-hook is acceld's OCI hook, which the container runtime starts at createRuntime. It stops a container
+// that was given a device that is not ready, with one line that appears in the pod's event, and lets every other
+// container start. It changes nothing, and reads nothing that the image or the pod's author wrote.
 package main
 
 import (

@@ -194,7 +194,7 @@ func TestHook(t *testing.T) {
 	}
 }
 
-// Whatever the caller's environment says, the hook reads the agent's file.
+// The hook reads the agent's file, whatever the caller's environment says.
 func TestEnvironmentIsIgnored(t *testing.T) {
 	if _, err := os.Stat(gate.Path); err == nil {
 		t.Skipf("an agent works on this machine: %s is there", gate.Path)
