@@ -1,5 +1,5 @@
 // Command acceld takes an accelerator host from a bare kernel to accelerators that are schedulable, usable in
-// containers and watched. See `acceld help` and docs/cli.md.
+// containers and monitored. See `acceld help` and docs/cli.md.
 package main
 
 import (
