@@ -1,5 +1,5 @@
-// Command acceld-controller serves the Kubernetes scheduler: it keeps book of accelerator cards, and chooses them for
-// pods. See `acceld-controller --help` and docs/scheduling.md.
+// Command acceld-controller serves the Kubernetes scheduler: it tracks accelerator cards and chooses them for pods.
+// See `acceld-controller --help` and docs/scheduling.md.
 package main
 
 import (
