@@ -1,4 +1,4 @@
-// Package cli is the command line of acceld-controller: flags, and the log. What it does is in controller.
+// Package cli is the command line of acceld-controller: flags and logging. The work is done in package controller.
 package cli
 
 import (
@@ -33,7 +33,7 @@ func Main(args []string, out, errs io.Writer) int {
 	return 0
 }
 
-// New returns the command. It sets failed when it ran and failed, rather than was called wrongly.
+// New returns the command. It sets failed once the command runs, so that a failure can be told apart from wrong usage.
 func New(failed *bool) *cobra.Command {
 	var config, kubeconfig, identity string
 	var check, debug bool

@@ -30,7 +30,7 @@ type process struct {
 	log                *bytes.Buffer
 }
 
-// free returns an address that nobody listens on.
+// free returns an unused address.
 func free(t *testing.T) string {
 	t.Helper()
 	var c net.ListenConfig
@@ -86,7 +86,7 @@ func start(t *testing.T, api, identity string) *process {
 	return r
 }
 
-// await asks until the probe has this status.
+// await polls until the probe has this status.
 func (r *process) await(t *testing.T, path string, want int) string {
 	t.Helper()
 	last := ""
@@ -154,8 +154,8 @@ func (r *process) bind(t *testing.T, p *corev1.Pod) string {
 	return body
 }
 
-// TestTwoReplicas runs two of them beside an API server: the example of two cards of 8 GB and pods of 5 GB, with the
-// replica in the term ended in between, and the watches cut.
+// TestTwoReplicas runs two replicas with an API server: two cards of 8 GB and pods of 5 GB. In between, the leader is
+// ended and the watches are cut.
 func TestTwoReplicas(t *testing.T) {
 	pods := map[string]*corev1.Pod{}
 	api := fleet.New([]*corev1.Node{fleet.Node("n1", 2, fleet.Amounts{"shares": "20", "memory": "16G"})}, nil)
@@ -172,7 +172,7 @@ func TestTwoReplicas(t *testing.T) {
 	a := start(t, server.URL, "a")
 	a.await(t, "/readyz", http.StatusOK)
 	b := start(t, server.URL, "b")
-	b.await(t, "/readyz", http.StatusOK) // it can be elected at any time
+	b.await(t, "/readyz", http.StatusOK) // it can become the leader at any time
 	if page := b.await(t, "/metrics", http.StatusOK); !strings.Contains(page, "\nacceld_controller_leader 0\n") {
 		t.Errorf("the second replica is the leader:\n%s", page)
 	}

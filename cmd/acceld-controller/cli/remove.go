@@ -14,7 +14,7 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// removeCommand is the last thing that is done in a cluster.
+// removeCommand returns the command that removes acceld from a cluster.
 func removeCommand(failed *bool) *cobra.Command {
 	var kubeconfig, namespace string
 	var timeout time.Duration
