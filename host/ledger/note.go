@@ -12,7 +12,7 @@ type Note struct {
 	BootID string `json:"bootID,omitempty"`
 }
 
-// Note records what is about to be done. The record is on disk, or in /run, when the call returns.
+// Note records what is about to be done. The record is written when the call returns.
 func (l *Ledger) Note(kind, subject, text string) error {
 	n := Note{Kind: kind, Name: subject, Text: text, BootID: l.bootID()}
 	return l.noted(record{Op: opNote, Note: &n})
