@@ -93,8 +93,8 @@ func scaled(v, scale float64) float64 {
 }
 
 // contents returns the texts that hold the numbers of a metric. There are several only if the metric combines several
-// files. A file that does not exist is left out; any other error fails the whole, because the rest alone would mean
-// nothing.
+// files. A file that is absent or has no value is left out. Any other error fails the whole, because the rest alone
+// would mean nothing.
 func contents(from attributes, m accel.MetricSource) ([]string, error) {
 	if m.Combine == "" || m.Combine == accel.CombineFirst {
 		text, err := from.Read(m.File)
