@@ -12,8 +12,8 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// carryOut makes a verdict true, in the order that keeps every promise: take back the grants of slots that ended, write
-// down the slots that hold, tell the nodes of theirs. A write that is refused leaves the rest for the next pass.
+// carryOut carries out a verdict in the safe order: withdraw the grants of slots that ended, write down the slots
+// that are valid, then grant them to their nodes. A write that is refused leaves the rest for the next pass.
 func (c *Controller) carryOut(ctx context.Context, v view, d *verdict, held map[string]bool, due *due) {
 	due.on(d.next)
 	ended := slices.Collect(maps.Keys(d.ended))
@@ -25,7 +25,7 @@ func (c *Controller) carryOut(ctx context.Context, v view, d *verdict, held map[
 			slots = append(slots, s)
 		}
 	}
-	if !slices.Contains(freed, false) { // who is given a slot counts on those that ended
+	if !slices.Contains(freed, false) { // new slots rely on the ended ones being free
 		slots = append(slots, d.given...)
 	}
 	written, ok := c.tell(ctx, v, d, slots, due)
@@ -34,7 +34,7 @@ func (c *Controller) carryOut(ctx context.Context, v view, d *verdict, held map[
 	}
 	if !ok {
 		for _, s := range slots {
-			held[s.Node] = true // nothing about these nodes is undone before it is known
+			held[s.Node] = true // undo nothing on these nodes until the status is certain
 		}
 		return
 	}
@@ -48,10 +48,10 @@ func (c *Controller) carryOut(ctx context.Context, v view, d *verdict, held map[
 	})
 }
 
-// together is how many requests are under way at a time.
+// together is how many requests are in flight at a time.
 const together = 16
 
-// each calls do for 0 to n-1, several at a time, and returns when all have ended.
+// each calls do for 0 to n-1, several at a time, and returns when all calls have ended.
 func each(n int, do func(i int)) {
 	var next atomic.Int64
 	var group sync.WaitGroup
@@ -65,17 +65,17 @@ func each(n int, do func(i int)) {
 	group.Wait()
 }
 
-// takeBack takes the grant of a slot from its node. It reports whether the slot can be freed: the node does not act on
-// it, and nobody who has read something older can tell it to.
+// takeBack withdraws the grant of a slot from its node. It reports whether the slot can be freed: the node does not
+// act on it, and no controller with a stale read can grant it again.
 func (c *Controller) takeBack(ctx context.Context, n *Node, s Slot, p *Policy) bool {
 	if n == nil {
 		return true
 	}
 	if n.acts(s.Kind) && p.Meta.DeletionTimestamp == nil {
-		return false // it belongs to the policy no more and finishes all the same
+		return false // the policy no longer orders this upgrade, but the node still finishes it
 	}
 	if g := n.granted(s.Kind); g.Version == "" && !g.Since.Before(s.Since) {
-		return true // it was taken back before
+		return true // already withdrawn
 	}
 	err := c.patchNode(ctx, n, map[string]any{accel.GrantAnnotation + s.Kind: accel.Grant{Since: s.Since}.String()},
 		nil)
@@ -87,7 +87,7 @@ func (c *Controller) takeBack(ctx context.Context, n *Node, s Slot, p *Policy) b
 	return true
 }
 
-// tell writes the status. It returns the slots that are written down; not ok when nobody can tell.
+// tell writes the status. It returns the slots that are in it; ok is false if that is unknown.
 func (c *Controller) tell(ctx context.Context, v view, d *verdict, slots []Slot, due *due) (written []Slot, ok bool) {
 	before, want := d.policy.Status, v.status(d, slots)
 	name := d.policy.Meta.Name
@@ -103,7 +103,7 @@ func (c *Controller) tell(ctx context.Context, v view, d *verdict, slots []Slot,
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	// A merge patch with the version that was read is taken only if nobody has written since. What is empty is removed.
+	// A merge patch with a resourceVersion is accepted only if nobody has written since. A null removes the field.
 	patch := map[string]any{
 		"metadata": map[string]any{"resourceVersion": d.policy.Meta.ResourceVersion},
 		"status": map[string]any{
@@ -130,14 +130,14 @@ func (c *Controller) tell(ctx context.Context, v view, d *verdict, slots []Slot,
 	return answer.Status.Slots, true
 }
 
-// grant tells a node of its slot, after it was cordoned and drained where the policy asks for that.
+// grant gives a node its slot. If the policy asks for it, the node is cordoned and drained first.
 func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
 	if n == nil || p.Spec.DryRun {
 		return
 	}
 	now := n.granted(s.Kind)
 	if !now.Since.Before(s.Since) {
-		return // it was told, or the slot is over and this is old
+		return // already granted, or the slot is over and this read is stale
 	}
 	u := p.Spec.Upgrade
 	if (u.Cordon || u.Drain != nil) && !n.Spec.Unschedulable {
@@ -150,14 +150,14 @@ func (c *Controller) grant(ctx context.Context, n *Node, s Slot, p *Policy) {
 		n = c.node(n.Meta.Name)
 	}
 	if n == nil || u.Drain != nil && !c.drains.done(ctx, n.Meta.Name, *u.Drain) {
-		return // that it is drained makes a pass
+		return // the end of the drain requests a pass
 	}
 	if err := c.patchNode(ctx, n, map[string]any{accel.GrantAnnotation + s.Kind: s.grant().String()}, nil); err != nil {
 		c.failed(ctx, "granting an upgrade", n.Meta.Name, err)
 	}
 }
 
-// policy is the newest known.
+// policy returns the newest known version of a policy.
 func (c *Controller) policy(p *Policy) *Policy {
 	all, _ := c.policies.All()
 	if newest := all[p.Meta.Name]; newest != nil && newest.Meta.UID == p.Meta.UID {
@@ -166,14 +166,14 @@ func (c *Controller) policy(p *Policy) *Policy {
 	return p
 }
 
-// node is the newest known.
+// node returns the newest known version of a node.
 func (c *Controller) node(name string) *Node {
 	all, _ := c.nodes.All()
 	return all[name]
 }
 
-// patchNode changes annotations and fields of a node, only if it is the one that was read. Nil takes an annotation
-// away.
+// patchNode changes annotations and fields of a node, only if the node has not changed since it was read. A nil value
+// removes an annotation.
 func (c *Controller) patchNode(ctx context.Context, n *Node, annotations, spec map[string]any) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()

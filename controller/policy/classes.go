@@ -24,8 +24,9 @@ type class struct {
 // Described returns the metadata.
 func (c *class) Described() *kube.Meta { return &c.Meta }
 
-// makeClasses makes the priority classes that policies ask for and removes those that none asks for any more. It
-// returns, by policy, why one is not there: its name is somebody else's, or two policies want it with different values.
+// makeClasses creates the priority classes that policies ask for, and deletes those that no policy asks for any more.
+// It returns, by policy, why a class does not exist: somebody else owns the name, or another policy wants it with a
+// different value.
 func (c *Controller) makeClasses(ctx context.Context, policies []*Policy, have map[string]*class) map[string]string {
 	want, unmade := map[string]int32{}, map[string]string{}
 	for _, p := range ordered(policies) {
@@ -49,7 +50,7 @@ func (c *Controller) makeClasses(ctx context.Context, policies []*Policy, have m
 		if value, wanted := want[name]; wanted && value == have[name].Value {
 			continue
 		}
-		// The value of a class cannot be changed; one of another value is made by the next pass.
+		// The value of a class is immutable. The next pass creates the class with the new value.
 		limited, cancel := context.WithTimeout(ctx, deadline)
 		err := c.o.API.Do(limited, http.MethodDelete, classesPath+"/"+name, nil,
 			map[string]any{"preconditions": map[string]any{"uid": have[name].Meta.UID}}, nil)
@@ -61,7 +62,7 @@ func (c *Controller) makeClasses(ctx context.Context, policies []*Policy, have m
 	return unmade
 }
 
-// makeClass makes a priority class. It reports whether there is one of the name already that is not of the controller.
+// makeClass creates a priority class. It reports whether the name is taken by a class that is not the controller's.
 func (c *Controller) makeClass(ctx context.Context, x accel.PriorityClass) (taken bool) {
 	limited, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()

@@ -20,14 +20,15 @@ import (
 // Options of a [Controller].
 type Options struct {
 	API kube.API
-	// Namespace is that of the agents' DaemonSet.
+	// Namespace is the namespace of the agents' DaemonSet.
 	Namespace string
 	Log       *slog.Logger
-	// Registry gets the metrics; may be nil.
+	// Registry receives the metrics; it may be nil.
 	Registry prometheus.Registerer
 }
 
-// Controller is the task that carries out the policies of a cluster. Several may run: only what they do twice is lost.
+// Controller is the task that carries out the policies of a cluster. Several may run at a time; the only cost is work
+// done twice.
 type Controller struct {
 	o        Options
 	nodes    *kube.Mirror[Node, *Node]
@@ -43,14 +44,14 @@ type Controller struct {
 
 	// Owned by Run.
 	rivals  []rival
-	told    map[string]time.Time // when a status was written that only tells, by policy
-	missing map[string]time.Time // since when a node has had no agent
-	news    map[string]Condition // the last that an event told of, by policy and type
+	told    map[string]time.Time // when a status without a change of slots was last written, by policy
+	missing map[string]time.Time // since when a node has had no agent, by node
+	news    map[string]Condition // the last condition that was compared for events, by policy and type
 	drains  *drains
 	trials  *kube.Mirror[trial, *trial]
-	classed bool                 // the priority class of validations is there
-	bare    map[string]time.Time // since when a node that serves gives out none of a resource, by "node resource"
-	parses  map[string]parsed    // what came of definitions, by text
+	classed bool                 // the priority class of validations exists
+	bare    map[string]time.Time // since when a serving node offers none of a resource, by "node resource"
+	parses  map[string]parsed    // results of parsing definitions, by text
 	// again is true when a write of this pass was refused.
 	again atomic.Bool
 }
@@ -58,15 +59,15 @@ type Controller struct {
 const (
 	nodesPath   = "/api/v1/nodes"
 	classesPath = "/apis/scheduling.k8s.io/v1/priorityclasses"
-	// settle gathers events: the nodes of a rollout report in the same seconds.
+	// settle batches events: the nodes of a rollout report within the same seconds.
 	settle = 100 * time.Millisecond
-	// telling is the least time between two writes of a status that change no slot.
+	// telling is the minimum time between two writes of a status that change no slot.
 	telling = 2 * time.Second
-	// deadline of one request.
+	// deadline is the time limit of one request.
 	deadline = 15 * time.Second
 )
 
-// New returns a controller that has not spoken with the API server yet.
+// New returns a controller. It does not contact the API server yet.
 func New(o Options) (*Controller, error) {
 	rivals, err := rivalTable()
 	if err != nil {
@@ -109,10 +110,10 @@ func New(o Options) (*Controller, error) {
 // String names the task.
 func (c *Controller) String() string { return "policies" }
 
-// Ready is closed when the objects of the cluster have been read and the first decision was carried out.
+// Ready is closed when the objects of the cluster have been read and the first decision has been carried out.
 func (c *Controller) Ready() <-chan struct{} { return c.ready }
 
-// poke makes a pass due.
+// poke requests a pass.
 func (c *Controller) poke() {
 	select {
 	case c.wake <- struct{}{}:
@@ -128,7 +129,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.nodes.Run, c.policies.Run, c.agents.Run, c.others.Run,
 		c.classes.Run, c.maps.Run, c.trials.Run,
 	} {
-		group.Go(func() { _ = mirror(ctx) }) // it ends with ctx alone
+		group.Go(func() { _ = mirror(ctx) }) // it ends only with ctx
 	}
 	defer c.drains.end()
 	timer := time.NewTimer(0)
@@ -155,7 +156,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// pass looks, decides and carries out. It returns when the next one is due without an event; 0 for never.
+// pass reads, decides and carries out the decision. It returns how long until the next pass is due without an event;
+// 0 means never.
 func (c *Controller) pass(ctx context.Context) time.Duration {
 	nodes, synced := c.nodes.All()
 	policies, known := c.policies.All()
@@ -165,7 +167,7 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	texts, found := c.maps.All()
 	_, tried := c.trials.All()
 	if !synced || !known || !counted || !looked || !read || !found || !tried {
-		return 0 // what is read last makes an event
+		return 0 // the last mirror to sync pokes again
 	}
 	c.again.Store(false)
 	v := view{
@@ -202,7 +204,7 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	return due.wait()
 }
 
-// due is when the next pass is to be without an event.
+// due is when the next pass must happen if no event comes first.
 type due struct{ now, at time.Time }
 
 func (d *due) in(wait time.Duration) { d.on(d.now.Add(wait)) }
@@ -220,7 +222,7 @@ func (d *due) wait() time.Duration {
 	return max(time.Until(d.at), time.Millisecond)
 }
 
-// failed notes that a write was refused. That somebody else was faster is no news: what is newer comes by the watch.
+// failed records that a write was refused. A conflict is routine: the watch delivers the newer object.
 func (c *Controller) failed(ctx context.Context, what, name string, err error) {
 	c.again.Store(true)
 	switch {

@@ -70,7 +70,7 @@ func start(t *testing.T, s *server) (c *Controller, stop func()) {
 	}
 }
 
-// stopped is a controller that does not run.
+// stopped returns a controller that does not run.
 func stopped(t *testing.T, s *server) *Controller {
 	t.Helper()
 	c, err := New(Options{
@@ -83,7 +83,7 @@ func stopped(t *testing.T, s *server) *Controller {
 	return c
 }
 
-// gauges are the metrics whose value is not zero, as Prometheus' text has them.
+// gauges returns the metrics whose value is not zero, in Prometheus' text format.
 func gauges(t *testing.T, c *Controller, names ...string) string {
 	t.Helper()
 	families, err := c.o.Registry.(*prometheus.Registry).Gather()
@@ -141,7 +141,7 @@ func annotate(pairs ...string) object {
 	return object{"metadata": object{"annotations": a}}
 }
 
-// One node after the other is granted, each when the one before serves; nothing is written while nothing happens.
+// Nodes are granted one after the other, each when the previous one serves. Nothing is written while nothing happens.
 func TestOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -206,8 +206,8 @@ func TestOneAfterTheOther(t *testing.T) {
 	})
 }
 
-// TestChangedWhileActing: whatever becomes of the policy, a node that replaces its driver keeps its slot until it has
-// ended, so that the limits hold when the policy is as it was again.
+// TestChangedWhileActing: whatever happens to the policy, a node that replaces its driver keeps its slot until it has
+// finished, so that the limits are kept when the policy is reverted.
 func TestChangedWhileActing(t *testing.T) {
 	for name, c := range map[string]struct{ change, back object }{
 		"dry run": {object{"dryRun": true}, object{"dryRun": false}},
@@ -259,14 +259,14 @@ func TestChangedWhileActing(t *testing.T) {
 	}
 }
 
-// simulated is a node's agent: it acts when it has read one node object that has both the grant and its own word.
+// simulated is a node's agent. It acts when it has read one node object that has both the grant and its own report.
 type simulated struct {
 	name   string
-	acting string // the version that it is at
-	seen   object // what it has read, which may be old
+	acting string // the version that it upgrades to
+	seen   object // what it has read, which may be stale
 }
 
-// fleet is nodes that behave, on a server that does not, with controllers that are killed.
+// fleet is well-behaved nodes, an unreliable server, and controllers that are killed.
 type fleet struct {
 	t         *testing.T
 	s         *server
@@ -319,7 +319,7 @@ func (f *fleet) step(a *simulated) {
 	}
 }
 
-// check holds every write to the limits. The server is locked.
+// check checks every write against the limits. The server is locked.
 func (f *fleet) check() {
 	p := f.s.objects[policyPath]
 	if p == nil {
@@ -364,9 +364,9 @@ func (f *fleet) behind() int {
 	return n
 }
 
-// TestNeverTooMany: requests that fail before or after they were taken, watches with gaps, controllers that are killed
-// at any moment and two at a time: seen from the writes in their order, no node ever acts without a slot and no limit
-// is passed, and in the end every node has what is wanted.
+// TestNeverTooMany: requests fail before or after they were carried out, watches have gaps, controllers are killed at
+// any moment and two run at a time. In the order of the writes, no node ever acts without a slot and no limit is
+// exceeded, and in the end every node has the wanted version.
 func TestNeverTooMany(t *testing.T) {
 	seeds := uint64(12)
 	if testing.Short() {
@@ -407,7 +407,7 @@ func TestNeverTooMany(t *testing.T) {
 					_, stopOther = start(t, f.s)
 				}
 				version := ""
-				switch { // while nodes hold slots of another one, and to one that nobody can load
+				switch { // while nodes hold slots of another version, and to one that no node can load
 				case round < 400 && f.r.IntN(15) == 0:
 					version = []string{"2", "3", "5"}[f.r.IntN(3)]
 				case round == 500:
@@ -436,7 +436,7 @@ func TestNeverTooMany(t *testing.T) {
 	}
 }
 
-// Who has read something old takes nothing back and grants nothing.
+// A controller with a stale read withdraws nothing and grants nothing.
 func TestOldReading(t *testing.T) {
 	s := newServer(1)
 	s.edit(nodePath("a"), aNode(nil))
@@ -471,7 +471,7 @@ func TestOldReading(t *testing.T) {
 	if !c.takeBack(t.Context(), read(), slot, p) {
 		t.Error("not taken back")
 	}
-	c.grant(t.Context(), read(), slot, p) // another controller has read the node, and not that the slot is over
+	c.grant(t.Context(), read(), slot, p) // another controller has read the node, but not yet that the slot is over
 	if g := read().granted(kind); g.Version != "" {
 		t.Errorf("granted for a slot that is over: %+v", g)
 	}
@@ -487,8 +487,8 @@ func TestOldReading(t *testing.T) {
 	}
 }
 
-// A node is cordoned and drained before its grant, pods that may end by themselves are waited for, and a cordon of ours
-// ends with the slot.
+// A node is cordoned and drained before its grant, pods that may end by themselves are waited for, and acceld's
+// cordon ends with the slot.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -551,7 +551,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// Taints and classes come with a policy and go with it; those of others stay.
+// Taints and classes come and go with a policy; those of others stay.
 func TestPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -604,7 +604,8 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-// A taint of a policy whose value somebody has changed is theirs: it stays as they want it, also when the policy goes.
+// If somebody changes the value of a policy's taint, the taint is theirs: it stays as it is, also when the policy
+// goes.
 func TestChangedTaint(t *testing.T) {
 	for name, goes := range map[string]object{
 		"the policy is deleted": {"metadata": object{"deletionTimestamp": "2026-03-04T13:00:00Z"}},
@@ -642,7 +643,7 @@ func TestChangedTaint(t *testing.T) {
 	}
 }
 
-// What a vanished agent has left is cleared away after a while, and nothing of a node whose agent is no pod.
+// What a vanished agent left is removed after a while. A node whose agent is no pod is left alone.
 func TestClearAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -689,7 +690,7 @@ func TestClearAway(t *testing.T) {
 	})
 }
 
-// A dry run, a conflict, another operator: each is said, and nothing is written to a node.
+// A dry run, a conflict, another operator: each is reported, and nothing is written to a node.
 func TestWhatIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -746,7 +747,7 @@ func TestWhatIsSaid(t *testing.T) {
 	})
 }
 
-// TestFailed: a write that somebody else was faster with is one thing, one that the API server does not take another.
+// TestFailed: conflicts and other refused writes are counted separately.
 func TestFailed(t *testing.T) {
 	c, err := New(Options{Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()})
 	if err != nil {
@@ -764,7 +765,7 @@ func TestFailed(t *testing.T) {
 	}
 }
 
-// TestSame: what makes a pass over all nodes due is what somebody here reads, and nothing else.
+// TestSame: only a change that this package reads makes a pass due.
 func TestSame(t *testing.T) {
 	node := func(change func(n *Node)) *Node {
 		n := &Node{}
@@ -775,7 +776,7 @@ func TestSame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		read := &Node{} // as the API server's words are
+		read := &Node{} // decoded as an answer of the API server
 		if err := json.Unmarshal(b, read); err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// configMap is what is read of a config map.
+// configMap holds the fields that are read of a config map.
 type configMap struct {
 	Meta kube.Meta         `json:"metadata"`
 	Data map[string]string `json:"data,omitempty"`
@@ -23,21 +23,21 @@ type configMap struct {
 // Described returns the metadata.
 func (c *configMap) Described() *kube.Meta { return &c.Meta }
 
-// Same reports whether two versions of a config map are the same here.
+// Same reports whether two versions of a config map are equal for this package.
 func (c *configMap) Same(o *configMap) bool { return maps.Equal(c.Data, o.Data) }
 
-// maxDefinitions is how much of a policy's status its definitions may take, bytes: an object of the API has at most 1.5
-// MB.
+// maxDefinitions limits how much of a policy's status its definitions take, in bytes: an object of the API has at
+// most 1.5 MB.
 const maxDefinitions = 512 << 10
 
-// defined are the definitions of a policy as far as they are well, and what is wrong with the others.
+// defined are the valid definitions of a policy, and the problems of the others.
 type defined struct {
 	named    []accel.NamedDefinition
 	problems []string
 }
 
-// define finds the definitions that a policy names. One that is not there any more, or not well, stays as it was last
-// found: what serves on nodes does not end by a slip of the pen.
+// define finds the definitions that a policy names. One that has vanished or become invalid keeps its last valid
+// text: a typo must not stop what serves on nodes.
 func (c *Controller) define(p *Policy, texts map[string]*configMap) defined {
 	var d defined
 	kinds := map[string]bool{}
@@ -74,13 +74,14 @@ func (c *Controller) define(p *Policy, texts map[string]*configMap) defined {
 	return d
 }
 
-// parsed is what came of a definition.
+// parsed is the result of parsing a definition.
 type parsed struct {
 	kind string
 	err  error
 }
 
-// maxParsed are remembered: there is a pass for each change in the cluster, and few of them are of definitions.
+// maxParsed is how many results are cached: every change in the cluster causes a pass, and few changes concern
+// definitions.
 const maxParsed = 256
 
 func (c *Controller) parse(text string) (string, error) {
@@ -95,7 +96,7 @@ func (c *Controller) parse(text string) (string, error) {
 	return x.kind, x.err
 }
 
-// find returns what a source names.
+// find returns the definitions that a source names.
 func (c *Controller) find(from accel.DefinitionSource, all map[string]*configMap) (found []accel.NamedDefinition,
 	problem string,
 ) {
@@ -117,8 +118,8 @@ func (c *Controller) find(from accel.DefinitionSource, all map[string]*configMap
 	return found, problem
 }
 
-// keep takes over what was found before by a source and is not now. What somebody took out of a config map that is
-// named as a whole is gone.
+// keep carries over the definitions that a source yielded before and does not yield now. If the source names a whole
+// config map, a key that was removed from it is gone.
 func (d *defined) keep(c *Controller, before []accel.NamedDefinition, from accel.DefinitionSource, now *configMap,
 	kinds map[string]bool,
 ) {
@@ -139,7 +140,7 @@ func (d *defined) keep(c *Controller, before []accel.NamedDefinition, from accel
 	}
 }
 
-// condition says whether the definitions are well; false in ok when the policy has none.
+// condition says whether the definitions are valid; ok is false if the policy has none.
 func (d defined) condition(p *Policy) (c Condition, ok bool) {
 	if len(p.Spec.Definitions)+len(p.Spec.DefinitionsFrom) == 0 {
 		return Condition{}, false
@@ -153,8 +154,8 @@ func (d defined) condition(p *Policy) (c Condition, ok bool) {
 	return Condition{Type: ConditionDefined, Status: "True", Reason: "Valid"}, true
 }
 
-// mark makes the annotation of a policy that of the definitions in its status, so that agents hear of them. The status
-// is written before.
+// mark sets the annotation of a policy to the digest of the definitions in its status, so that agents notice a
+// change. The status is written first.
 func (c *Controller) mark(ctx context.Context, p *Policy) {
 	want := ""
 	if len(p.Status.Definitions) > 0 {

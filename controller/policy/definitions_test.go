@@ -15,8 +15,8 @@ import (
 
 const mapPath = "/api/v1/namespaces/acceld-system/configmaps/defs"
 
-// TestDefinitionsByName: what a policy names is in its status and announced, as it was last well; what is wrong is
-// said.
+// TestDefinitionsByName: the definitions that a policy names are in its status and announced, each as it was when
+// last valid. Problems are reported.
 func TestDefinitionsByName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -89,7 +89,7 @@ func TestDefinitionsByName(t *testing.T) {
 		check("the config map is gone", `has no config map "defs"`, again)
 		s.edit(policyPath, object{"spec": object{"definitionsFrom": nil}})
 		check("none is named", "")
-		if len(marks) != 4 { // none, one, two, the ones after
+		if len(marks) != 4 { // none, one, two, and the later ones
 			t.Errorf("announced as %v", marks)
 		}
 		s.edit(policyPath, object{"spec": object{"definitions": []any{object{"title": "x"}}}})

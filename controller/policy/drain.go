@@ -20,8 +20,7 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// drains are the nodes that are being drained. Nothing of them is kept: a controller that comes after finds pods or
-// none.
+// drains are the nodes that are being drained. The state is in memory only: a new controller lists the pods again.
 type drains struct {
 	api  kube.API
 	log  *slog.Logger
@@ -41,15 +40,15 @@ type draining struct {
 	since time.Time
 }
 
-// refused is how often a pod is asked for again whose eviction its budget forbids now: that a budget allows it is no
-// event.
+// refusedAgain is how soon the eviction of a pod is retried after its disruption budget refused it. No event says
+// when a budget allows an eviction again.
 const refusedAgain = 10 * time.Second
 
 func newDrains(api kube.API, log *slog.Logger, poke func()) *drains {
 	return &drains{api: api, log: log, poke: poke, nodes: map[string]*draining{}}
 }
 
-// done reports whether no pod that is to go is on a node any more, and begins to drain it when nobody does.
+// done reports whether all pods that must leave the node have left. It starts the drain if none is running.
 func (d *drains) done(ctx context.Context, node string, how accel.Drain) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -67,7 +66,7 @@ func (d *drains) done(ctx context.Context, node string, how accel.Drain) bool {
 	return false
 }
 
-// keep ends the drains of nodes that have no slot any more.
+// keep ends the drains of nodes that no longer have a slot.
 func (d *drains) keep(held map[string]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -92,13 +91,13 @@ func (d *drains) hindered() map[string]string {
 	return out
 }
 
-// end ends all of them.
+// end ends all drains.
 func (d *drains) end() {
 	d.keep(nil)
 	d.group.Wait()
 }
 
-// note shows what keeps pods on the node.
+// note records what keeps pods on the node.
 func (d *drains) note(x *draining, stays string, done bool) {
 	d.mu.Lock()
 	news := x.stays != stays || x.done != done
@@ -109,7 +108,7 @@ func (d *drains) note(x *draining, stays string, done bool) {
 	}
 }
 
-// pod is what is read of a pod.
+// pod holds the fields that are read of a pod.
 type pod struct {
 	Meta struct {
 		kube.Meta
@@ -123,8 +122,7 @@ type pod struct {
 	} `json:"status"`
 }
 
-// stays reports whether a pod is none of those that leave: it has ended, or its DaemonSet or the kubelet would make it
-// again.
+// stays reports whether a pod is left alone: it has ended, or its DaemonSet or the kubelet would create it again.
 func (p *pod) stays() bool {
 	if p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" ||
 		p.Meta.Annotations["kubernetes.io/config.mirror"] != "" {
@@ -138,7 +136,7 @@ func (p *pod) stays() bool {
 	return false
 }
 
-// round asks the pods to leave and waits for the next event. It reports whether all have.
+// round evicts the pods and waits for the next event. It reports whether all have left.
 func (d *drains) round(ctx context.Context, node string, x *draining) bool {
 	on := url.Values{"fieldSelector": {"spec.nodeName=" + node}}
 	var list struct {
@@ -170,7 +168,7 @@ func (d *drains) round(ctx context.Context, node string, x *draining) bool {
 	return false
 }
 
-// evict asks every pod to leave that is to. It returns those that are still there, and when to ask again.
+// evict evicts every pod that must leave. It returns the pods that are still there, and when to try again.
 func (d *drains) evict(ctx context.Context, pods []pod, x *draining) (left []string, again time.Duration) {
 	again = time.Hour
 	limit, _ := time.ParseDuration(x.how.WaitTimeout) // the policy was checked
@@ -202,7 +200,7 @@ func (d *drains) evict(ctx context.Context, pods []pod, x *draining) (left []str
 	return left, again
 }
 
-// ask asks one pod to leave; the text says why it does not.
+// ask evicts one pod. The text says why the API server refused.
 func (d *drains) ask(ctx context.Context, p pod) string {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -211,7 +209,7 @@ func (d *drains) ask(ctx context.Context, p pod) string {
 			"name":      p.Meta.Name,
 			"namespace": p.Meta.Namespace,
 		},
-		// another pod may have the name by now
+		// another pod may have this name by now
 		"deleteOptions": map[string]any{"preconditions": map[string]any{"uid": p.Meta.UID}},
 	}
 	err := d.api.Do(ctx, http.MethodPost, "/api/v1/namespaces/"+p.Meta.Namespace+"/pods/"+p.Meta.Name+"/eviction", nil,
@@ -222,7 +220,7 @@ func (d *drains) ask(ctx context.Context, p pod) string {
 	return err.Error()
 }
 
-// await returns when a pod of the node has changed, or ctx has ended.
+// await returns when a pod of the node has changed or ctx has ended.
 func (d *drains) await(ctx context.Context, on url.Values) {
 	stream, err := d.api.Watch(ctx, "/api/v1/pods", on)
 	if err != nil {
@@ -235,5 +233,5 @@ func (d *drains) await(ctx context.Context, on url.Values) {
 		_ = pace.Sleep(ctx, settle)
 		return
 	}
-	_ = pace.Sleep(ctx, settle) // several end at once
+	_ = pace.Sleep(ctx, settle) // pods often end together
 }

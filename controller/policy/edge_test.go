@@ -19,7 +19,7 @@ import (
 	"github.com/acceld/acceld/controller/rollout"
 )
 
-// TestDryRunDoesNothing: a policy that is tried out gives no slot, tells no node and drains none.
+// TestDryRunDoesNothing: a policy in dry run gives no slot, grants nothing and drains no node.
 func TestDryRunDoesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -41,8 +41,8 @@ func TestDryRunDoesNothing(t *testing.T) {
 	})
 }
 
-// TestSlotIsLater: a slot is younger than whatever the node was told before, also within one moment and with a clock
-// that went back.
+// TestSlotIsLater: a slot is later than any earlier grant of the node, also within one moment and with a clock that
+// went back.
 func TestSlotIsLater(t *testing.T) {
 	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 	node := &Node{}
@@ -63,7 +63,7 @@ func TestSlotIsLater(t *testing.T) {
 	}
 }
 
-// TestUnclearPolicyPauses: a policy that cannot be understood gives no slot.
+// TestUnclearPolicyPauses: an invalid policy gives no slot.
 func TestUnclearPolicyPauses(t *testing.T) {
 	p := &Policy{}
 	p.Spec.Kinds = map[string]accel.KindConfig{kind: {}}
@@ -77,7 +77,7 @@ func TestUnclearPolicyPauses(t *testing.T) {
 	}
 }
 
-// TestStatusIsShort: what blocks nodes is told with the most frequent first, and not without end.
+// TestStatusIsShort: the reasons that block nodes are sorted by frequency and cut off.
 func TestStatusIsShort(t *testing.T) {
 	b := blocks{}
 	for i := range 3 * maxBlocked {
@@ -91,7 +91,7 @@ func TestStatusIsShort(t *testing.T) {
 	}
 }
 
-// TestEvict: who is to leave a node is asked by name and UID, and is on it until it is gone.
+// TestEvict: a pod that must leave a node is evicted by name and UID, and counts as there until it is gone.
 func TestEvict(t *testing.T) {
 	s := newServer(1)
 	var asked []string
@@ -136,7 +136,7 @@ func TestEvict(t *testing.T) {
 	}
 }
 
-// TestDrainEnds: a node whose slot is over is not drained any further.
+// TestDrainEnds: the drain of a node ends with its slot.
 func TestDrainEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -177,7 +177,7 @@ func TestDrainEnds(t *testing.T) {
 	})
 }
 
-// TestFinalizerStays: a policy is not let go while it has slots.
+// TestFinalizerStays: a policy keeps its finalizer while it has slots.
 func TestFinalizerStays(t *testing.T) {
 	for slots, want := range map[int]int{0: 0, 1: 1} {
 		s := newServer(1)

@@ -20,22 +20,23 @@ type view struct {
 	nodes    map[string]*Node
 	// rivals says which other operator serves a kind on a node; empty when none does.
 	rivals func(n *Node, kind string) string
-	// hindered says what keeps pods on a node that is drained, by node.
+	// hindered says what keeps pods on a node that is being drained, by node.
 	hindered map[string]string
-	// unmade says why priority classes of a policy are not there, by policy.
+	// unmade says why priority classes of a policy do not exist, by policy.
 	unmade map[string]string
 	// defined are the definitions of each policy, by policy.
 	defined map[string]defined
 }
 
-// verdict is what a policy comes to. It is derived from a view; carrying it out is somebody else's.
+// verdict is the decision about one policy. It is derived from a view; [Controller.carryOut] acts on it.
 type verdict struct {
 	policy *Policy
-	// members are the kinds that the policy holds for, by node that has one.
+	// members are the kinds that the policy governs, by node that has one.
 	members   map[string][]string
-	conflicts map[accel.PolicyConflict]string // with a node as an example
+	conflicts map[accel.PolicyConflict]string // the value is an example node
 	rolls     map[string]roll
-	// slots hold from now on if those that ended can be taken back; ended are those, and how they ended.
+	// slots are those that remain valid. ended are the slots that must be withdrawn, with the reason. given are new
+	// slots, which are written only after all ended ones have been withdrawn.
 	slots []Slot
 	ended map[Slot]rollout.Why
 	given []Slot
@@ -62,7 +63,7 @@ func judge(v view) []*verdict {
 		}
 	}
 	v.assign(asked, verdicts, func(*Policy) bool { return true })
-	for i, p := range asked { // what a dry run would hold for if it were none
+	for i, p := range asked { // what a policy in dry run would govern if it were in force
 		if p.Spec.DryRun {
 			real := slices.Clone(asked)
 			real[i].Spec.DryRun = false
@@ -86,7 +87,7 @@ func all(policies []*Policy) []accel.Policy {
 	return out
 }
 
-// assign finds the nodes and kinds that each policy holds for, of those that are wanted.
+// assign finds the nodes and kinds that each wanted policy governs.
 func (v view) assign(policies []accel.Policy, verdicts map[string]*verdict, wanted func(*Policy) bool) {
 	for _, name := range slices.Sorted(maps.Keys(v.nodes)) {
 		n := v.nodes[name]
@@ -104,7 +105,7 @@ func (v view) assign(policies []accel.Policy, verdicts map[string]*verdict, want
 	}
 }
 
-// decide gives and takes the slots of a policy.
+// decide gives and ends the slots of a policy.
 func (v view) decide(d *verdict) {
 	p := d.policy
 	byKind := map[string][]rollout.Slot{}
@@ -146,7 +147,8 @@ func (v view) decide(d *verdict) {
 	}
 }
 
-// wind ends the slots of a kind whose upgrades nobody orders any more, as far as nobody acts on them.
+// wind ends the slots of a kind whose upgrades the policy no longer orders. A slot that its node acts on stays,
+// unless the policy is being deleted.
 func (v view) wind(d *verdict, kind string, slots []rollout.Slot) {
 	for _, s := range slots {
 		if n := v.nodes[s.Node]; n != nil && n.acts(kind) && d.policy.Meta.DeletionTimestamp == nil {
@@ -159,7 +161,8 @@ func (v view) wind(d *verdict, kind string, slots []rollout.Slot) {
 
 func slot(kind string, s rollout.Slot) Slot { return Slot{s.Node, kind, s.Version, s.Since} }
 
-// since is when a slot that is given now began: later than every slot before it, and than what the node was told last.
+// since is the start of a slot that is given now: later than every slot before it and later than the node's last
+// grant.
 func (v view) since(p *Policy, kind string, s rollout.Slot) time.Time {
 	at := v.now.UTC().Truncate(time.Microsecond)
 	for _, before := range []time.Time{p.Status.LastSlot, v.nodes[s.Node].granted(kind).Since} {
@@ -170,7 +173,7 @@ func (v view) since(p *Policy, kind string, s rollout.Slot) time.Time {
 	return at
 }
 
-// team are the nodes of a rollout, with those that belong to it no more and act on their slot still.
+// team returns the nodes of a rollout. It includes nodes that no longer belong to it but still act on their slot.
 func (v view) team(d *verdict, kind, version string, slots []rollout.Slot) []rollout.Node {
 	var out []rollout.Node
 	for name, kinds := range d.members {
@@ -190,10 +193,10 @@ func (v view) team(d *verdict, kind, version string, slots []rollout.Slot) []rol
 	return out
 }
 
-// limits are those of a policy that holds for total nodes.
+// limits returns the limits of a policy that governs total nodes.
 func limits(p *Policy, total int) rollout.Limits {
 	u := p.Spec.Upgrade
-	timeout, _ := time.ParseDuration(u.Timeout) // what is wrong is said by Problems
+	timeout, _ := time.ParseDuration(u.Timeout) // Problems reports an invalid one
 	l := rollout.Limits{
 		MaxParallel: max(1, u.MaxParallel), MaxUnavailable: u.MaxUnavailable.Of(total), StopAfter: max(1, u.StopAfter),
 		Timeout: timeout, Paused: u.Paused || len(p.problems()) > 0,
@@ -228,7 +231,7 @@ func (p *Policy) problems() []string {
 	return out
 }
 
-// blocks collects reasons with the number of nodes and one of them.
+// blocks collects reasons, each with the number of nodes and an example.
 type blocks map[string]*Blocked
 
 func (b blocks) add(reason, node, text string) {
@@ -250,7 +253,7 @@ func (b blocks) sorted() []Blocked {
 }
 
 const (
-	// maxBlocked and maxText keep the status small: thousands of agents hear of it.
+	// maxBlocked and maxText keep the status small: thousands of agents receive it.
 	maxBlocked = 16
 	maxText    = 300
 )
@@ -262,7 +265,7 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s[:maxText], "") + "…"
 }
 
-// tally counts the nodes of a policy and says why those are blocked that are.
+// tally counts the nodes of a policy and says why nodes are blocked.
 func (v view) tally(d *verdict, slots []Slot) (Nodes, []Blocked) {
 	counts, b := Nodes{Matched: len(d.members)}, blocks{}
 	if why := v.unmade[d.policy.Meta.Name]; why != "" {

@@ -15,9 +15,9 @@ import (
 // Marks of the controller on nodes and other objects.
 const (
 	finalizer        = kube.Prefix + "policy"
-	cordonAnnotation = kube.Prefix + "cordoned-by" // the policy on whose behalf
-	taintsAnnotation = kube.Prefix + "taints"      // those that were put there, as JSON
-	classLabel       = kube.Prefix + "partition"   // of a priority class
+	cordonAnnotation = kube.Prefix + "cordoned-by" // the policy that asked for the cordon
+	taintsAnnotation = kube.Prefix + "taints"      // the taints that acceld added, as JSON
+	classLabel       = kube.Prefix + "partition"   // on a priority class
 )
 
 // Policy is an AcceleratorPolicy.
@@ -34,22 +34,22 @@ func (p *Policy) asked() accel.Policy {
 	return accel.Policy{Name: p.Meta.Name, Created: p.Meta.CreationTimestamp, Spec: p.Spec, Named: p.Status.Definitions}
 }
 
-// Status is what the controller says of a policy.
+// Status is the status of a policy, as the controller writes it.
 type Status struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	Nodes              Nodes `json:"nodes"`
 	// Blocked says why nodes are not as the policy asks, the most frequent reason first, with an example of each.
 	Blocked []Blocked `json:"blocked,omitempty"`
-	// Slots are the nodes that may replace a driver now; nobody else writes them.
+	// Slots are the nodes that may replace a driver now. Only the controller writes them.
 	Slots []Slot `json:"slots,omitempty"`
-	// LastSlot is when the newest slot there ever was began: the next one begins later.
+	// LastSlot is the start of the newest slot ever given. The next one begins later.
 	LastSlot   time.Time   `json:"lastSlot,omitzero"`
 	Conditions []Condition `json:"conditions,omitempty"`
-	// Definitions are those that the policy names, as they were last found well.
+	// Definitions are those that the policy names, each as it was when last found valid.
 	Definitions []accel.NamedDefinition `json:"definitions,omitempty"`
 }
 
-// Nodes counts nodes: those that the policy holds for, and how many of them are how far.
+// Nodes counts the nodes that the policy governs, in total and by progress.
 type Nodes struct {
 	Matched   int `json:"matched"`
 	Ready     int `json:"ready"`
@@ -58,7 +58,7 @@ type Nodes struct {
 	Failed    int `json:"failed"`
 }
 
-// Blocked is one reason with the number of nodes that it is the reason of.
+// Blocked is a reason, the number of nodes that it blocks, and an example.
 type Blocked struct {
 	Reason  string `json:"reason"`
 	Count   int    `json:"count"`
@@ -79,7 +79,7 @@ func (s Slot) equal(o Slot) bool {
 	return s.Node == o.Node && s.Kind == o.Kind && s.Version == o.Version && s.Since.Equal(o.Since)
 }
 
-// Condition is one of a policy, as conditions of the API are.
+// Condition is a condition of a policy, in the form that the API uses for conditions.
 type Condition struct {
 	Type               string    `json:"type"`
 	Status             string    `json:"status"`
@@ -89,7 +89,7 @@ type Condition struct {
 	LastTransitionTime time.Time `json:"lastTransitionTime"`
 }
 
-// Node is what is read of a node.
+// Node holds the fields that are read of a node.
 type Node struct {
 	Meta   kube.Meta  `json:"metadata"`
 	Spec   nodeSpec   `json:"spec"`
@@ -112,7 +112,7 @@ type nodeCondition struct {
 	Message string `json:"message,omitempty"`
 }
 
-// taint is a taint with what others have noted of it, which is written back.
+// taint is a taint with the fields that others set, which must be written back.
 type taint struct {
 	accel.Taint
 	TimeAdded string `json:"timeAdded,omitempty"`
@@ -121,7 +121,7 @@ type taint struct {
 // Described returns the metadata.
 func (n *Node) Described() *kube.Meta { return &n.Meta }
 
-// UnmarshalJSON reads a node and drops what nobody asks for: there are thousands.
+// UnmarshalJSON reads a node and drops what this package does not use: there are thousands of nodes.
 func (n *Node) UnmarshalJSON(b []byte) error {
 	type plain Node
 	if err := json.Unmarshal(b, (*plain)(n)); err != nil {
@@ -141,9 +141,9 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Same reports whether two versions of a node are the same to everybody here: kubelets report every few minutes, and
-// Kubernetes' own controllers annotate nodes, which UnmarshalJSON drops, and take their taints back by the thousand
-// when a cluster grows.
+// Same reports whether two versions of a node are equal for this package. Most updates change nothing here: kubelets
+// report every few minutes, Kubernetes' own controllers write annotations, which UnmarshalJSON drops, and remove
+// their taints by the thousand when a cluster grows.
 func (n *Node) Same(o *Node) bool {
 	return n.Meta.UID == o.Meta.UID && maps.Equal(n.Meta.Labels, o.Meta.Labels) && maps.Equal(n.Meta.Annotations,
 		o.Meta.Annotations) &&
@@ -151,13 +151,13 @@ func (n *Node) Same(o *Node) bool {
 		slices.Equal(n.Status.Conditions, o.Status.Conditions)
 }
 
-// chosen are the taints that somebody has decided on: the others follow from the node's conditions, by which it is
-// judged here.
+// chosen returns the taints that somebody decided on. The others follow from the node's conditions, which are read
+// directly.
 func chosen(taints []taint) []taint {
 	return slices.DeleteFunc(slices.Clone(taints), func(t taint) bool { return slices.Contains(consequences(), t.Key) })
 }
 
-// consequences are the taints that Kubernetes' node lifecycle controller makes of conditions
+// consequences are the taints that Kubernetes' node lifecycle controller derives from conditions
 // (kubernetes.io/docs/reference/labels-annotations-taints).
 func consequences() []string {
 	return []string{
@@ -179,7 +179,7 @@ func (n *Node) label(p accel.Published, kind string) string {
 	return n.Meta.Labels[kube.Prefix+string(p)+"-"+kind]
 }
 
-// has reports whether the node has a kind of accelerator, or says something about one.
+// has reports whether the node has a kind of accelerator or reports something about one.
 func (n *Node) has(kind string) bool {
 	return n.label(accel.DriverContainer, kind) != "" || n.Meta.Labels[kube.Prefix+kind+".count"] != "" ||
 		n.word(kind) != accel.Word{}
@@ -203,13 +203,13 @@ func (n *Node) serves(kind string) bool {
 		(plugin == "" || plugin == string(accel.PhaseReady))
 }
 
-// up reports whether the node runs pods and takes new ones, but for a cordon of our own.
+// up reports whether the node runs pods and takes new ones. A cordon by acceld does not count.
 func (n *Node) up() bool {
 	return n.condition("Ready").Status == "True" && (!n.Spec.Unschedulable ||
 		n.Meta.Annotations[cordonAnnotation] != "")
 }
 
-// member is the node as one of a rollout of version.
+// member returns the node as a member of the rollout of version.
 func (n *Node) member(kind, version string, r accel.Rollout) rollout.Node {
 	w := n.word(kind)
 	m := rollout.Node{

@@ -9,13 +9,13 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// Overview is what is known of a cluster at one moment, for people. It is derived again each time and decides nothing.
+// Overview is what is known of a cluster at one moment, for people. It is derived each time, and no decision uses it.
 type Overview struct {
-	// Nodes are those that have accelerators or say something about them, by name.
+	// Nodes are those that have accelerators or report something about them, by name.
 	Nodes []NodeView
-	// Policies are in the order of precedence, with what was last said of them.
+	// Policies are in the order of precedence, each with its last status.
 	Policies []PolicyView
-	// Problem says why the cluster is not read again; empty while it is followed.
+	// Problem says why the cluster cannot be read at present; empty while the watches work.
 	Problem string
 }
 
@@ -23,11 +23,11 @@ type Overview struct {
 type NodeView struct {
 	Name  string
 	Kinds []KindView
-	// Up tells whether the node runs pods; Cordoned whether new ones are kept away, and CordonedBy the policy that
-	// asked for it.
+	// Up is whether the node runs pods. Cordoned is whether it takes no new ones, and CordonedBy the policy that
+	// asked for that.
 	Up, Cordoned bool
 	CordonedBy   string
-	// Ready is the condition AcceleratorsReady: "True", "False", or empty where no agent has written it. Reason and
+	// Ready is the condition AcceleratorsReady: "True", "False", or empty if no agent has written it. Reason and
 	// Message say why it is not True.
 	Ready, Reason, Message string
 }
@@ -35,18 +35,18 @@ type NodeView struct {
 // KindView is one kind of accelerator on a node.
 type KindView struct {
 	Kind string
-	// Count and Version are as the labels have them; empty when nobody has said.
+	// Count and Version are the values of the labels; empty if there is none.
 	Count, Version string
-	// States are the published ones.
+	// States are the published states.
 	States map[accel.Published]accel.Phase
-	// Word is what the node says of an upgrade, Granted the version that it may go on with.
+	// Word is the node's upgrade report, and Granted the version that it may upgrade to.
 	Word    accel.Word
 	Granted string
-	// Policy holds for the kind here; empty when none does.
+	// Policy governs the kind on this node; empty if none does.
 	Policy string
 }
 
-// PolicyView is a policy and how far it is.
+// PolicyView is a policy and its progress.
 type PolicyView struct {
 	Name   string
 	Kinds  []string
@@ -54,7 +54,7 @@ type PolicyView struct {
 	Status Status
 }
 
-// Overview returns what is known now, and false while the cluster has not been read.
+// Overview returns what is known now; false until the cluster has been read.
 func (c *Controller) Overview() (Overview, bool) {
 	nodes, synced := c.nodes.All()
 	policies, known := c.policies.All()
@@ -85,7 +85,7 @@ func (c *Controller) Overview() (Overview, bool) {
 	return out, true
 }
 
-// view is the node for people; false for one that has nothing to do with accelerators.
+// view returns the node for people; false if it has nothing to do with accelerators.
 func (n *Node) view(policies []accel.Policy) (NodeView, bool) {
 	c := n.condition(kube.ConditionType)
 	v := NodeView{
@@ -113,7 +113,7 @@ func (n *Node) view(policies []accel.Policy) (NodeView, bool) {
 	return v, len(v.Kinds) > 0
 }
 
-// kinds are those that the node has or says something about.
+// kinds returns the kinds that the node has or reports something about.
 func (n *Node) kinds() []string {
 	found := map[string]bool{}
 	for key := range n.Meta.Labels {
@@ -138,7 +138,7 @@ func (n *Node) kinds() []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// publishedStates are in the order in which a node reaches them.
+// publishedStates returns the published states in the order in which a node reaches them.
 func publishedStates() []accel.Published {
 	return []accel.Published{
 		accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin, accel.DeviceMonitoring,

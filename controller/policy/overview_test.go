@@ -11,8 +11,8 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// TestOverview: people see nodes with accelerators as their labels, words and conditions have them, and policies in
-// order of precedence.
+// TestOverview: people see nodes with accelerators from their labels, reports and conditions, and policies in order
+// of precedence.
 func TestOverview(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)

@@ -11,11 +11,11 @@ import (
 	"github.com/acceld/acceld/accel"
 )
 
-// kindForm is that of the name of a kind.
+// kindForm is the form of a kind's name.
 var kindForm = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
 
-// parseDefinition reads a definition and returns its kind: its fields, their types and its names. What else an agent
-// asks of it, the agent says itself: all of that is 10 MB of program.
+// parseDefinition reads a definition and returns its kind. It checks fields, types and names only. Agents check the
+// rest and report it themselves: those checks would add 10 MB to this program.
 func parseDefinition(data []byte) (kind string, err error) {
 	var def accel.Definition
 	if err := yaml.UnmarshalStrict(data, &def); err != nil {

@@ -19,23 +19,23 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// RemovalName is the name of the DaemonSet whose pods take back what agents changed on their nodes.
+// RemovalName is the name of the DaemonSet whose pods undo what agents changed on their nodes.
 const RemovalName = "acceld-remove"
 
-// definitionPath is that of the definition of policies.
+// definitionPath is the path of the CustomResourceDefinition of policies.
 const definitionPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/acceleratorpolicies.acceld.dev"
 
-// purgeSelector selects its pods.
+// purgeSelector selects the pods of that DaemonSet.
 const purgeSelector = "app.kubernetes.io/component=acceld-purge"
 
-// removal takes acceld off a cluster.
+// removal removes acceld from a cluster.
 type removal struct {
 	*Controller
 	sets  *kube.Mirror[purgeSet, *purgeSet]
 	purge *kube.Mirror[purgePod, *purgePod]
 }
 
-// purgeSet is the DaemonSet that takes nodes back.
+// purgeSet is the DaemonSet that restores nodes.
 type purgeSet struct {
 	Meta   kube.Meta `json:"metadata"`
 	Status struct {
@@ -75,7 +75,7 @@ type containerState struct {
 // Described returns the metadata.
 func (p *purgePod) Described() *kube.Meta { return &p.Meta }
 
-// why says why the pod's node is not taken back; empty when it is.
+// why says why the pod's node is not restored; empty if it is.
 func (p *purgePod) why() string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == "Ready" && c.Status == "True" {
@@ -92,9 +92,10 @@ func (p *purgePod) why() string {
 	return "it has not begun"
 }
 
-// Remove takes acceld off a cluster. It deletes the policies and undoes what they did; when the agents have gone and
-// their nodes are taken back, where somebody does that, it clears the nodes of what agents wrote, and removes what else
-// they made. It returns when nothing is left, or with what is when ctx ends. The definition of policies goes last.
+// Remove removes acceld from a cluster. It deletes the policies and undoes what they did. When the agents have gone
+// and the removal DaemonSet, if there is one, has restored the nodes, Remove clears what agents wrote to the nodes
+// and deletes the other objects that they created. The CustomResourceDefinition of policies goes last. Remove returns
+// nil when nothing is left; when ctx ends first, the error names what is left.
 func Remove(ctx context.Context, o Options) error {
 	c, err := New(o)
 	if err != nil {
@@ -118,7 +119,7 @@ func Remove(ctx context.Context, o Options) error {
 		c.nodes.Run, c.policies.Run, c.agents.Run, c.classes.Run,
 		r.sets.Run, r.purge.Run,
 	} {
-		go func() { _ = mirror(watching) }() // it ends with the context alone
+		go func() { _ = mirror(watching) }() // it ends only with the context
 	}
 	var left []string
 	for {
@@ -145,7 +146,7 @@ func Remove(ctx context.Context, o Options) error {
 	}
 }
 
-// problems are why the API server does not show what it must.
+// problems returns why parts of the cluster cannot be read.
 func problems(r *removal) []string {
 	var out []string
 	for what, err := range map[string]error{
@@ -162,7 +163,7 @@ func problems(r *removal) []string {
 	return out
 }
 
-// pass does what can be done now, and returns what is left.
+// pass does what can be done now and returns what is left.
 func (r *removal) pass(ctx context.Context) (left []string) {
 	nodes, synced := r.nodes.All()
 	policies, known := r.policies.All()
@@ -195,7 +196,7 @@ func (r *removal) pass(ctx context.Context) (left []string) {
 	return append(left, r.refused()...)
 }
 
-// refused says that a write was, of which a log tells more.
+// refused says whether a write was refused. The log has the details.
 func (r *removal) refused() []string {
 	if r.again.Load() {
 		return []string{"a write that the API server did not take"}
@@ -203,7 +204,7 @@ func (r *removal) refused() []string {
 	return nil
 }
 
-// policiesGo deletes policies, and undoes what those did that are to go. It returns those that are still there.
+// policiesGo deletes policies and undoes the effects of those being deleted. It returns those that still exist.
 func (r *removal) policiesGo(ctx context.Context, nodes map[string]*Node, policies map[string]*Policy,
 	classes map[string]*class,
 ) (left []string) {
@@ -234,7 +235,7 @@ func (r *removal) policiesGo(ctx context.Context, nodes map[string]*Node, polici
 	return left
 }
 
-// agentsLeft are those that would write again what is cleared.
+// agentsLeft returns the agents that still run: they would write again what is cleared.
 func (r *removal) agentsLeft(agents map[string]*agent) (left []string) {
 	for _, name := range slices.Sorted(maps.Keys(agents)) {
 		left = append(left, fmt.Sprintf("the agent on node %s (pod %s)", agents[name].Spec.NodeName, name))
@@ -242,7 +243,7 @@ func (r *removal) agentsLeft(agents map[string]*agent) (left []string) {
 	return left
 }
 
-// notTaken are the nodes that are not taken back, where there is a DaemonSet that does it.
+// notTaken returns the nodes that are not restored yet, if there is a DaemonSet that restores them.
 func notTaken(set *purgeSet, pods map[string]*purgePod) (left []string) {
 	switch {
 	case set == nil:
@@ -264,7 +265,8 @@ func notTaken(set *purgeSet, pods map[string]*purgePod) (left []string) {
 	return left
 }
 
-// traces reports whether a node has what agents or grants left. One with an agent that is no pod is that agent's.
+// traces reports whether a node has leftovers of agents or grants. If the agent of a node runs as a systemd unit, the
+// node is left to that agent.
 func traces(n *Node) bool {
 	origin := n.Meta.Annotations[kube.OriginAnnotation]
 	if origin == kube.OriginUnit {
@@ -283,12 +285,13 @@ func traces(n *Node) bool {
 	return origin != ""
 }
 
-// passing reports whether an annotation is a word of an agent or a grant.
+// passing reports whether an annotation is an upgrade report or a grant.
 func passing(key string) bool {
 	return strings.HasPrefix(key, accel.WordAnnotation) || strings.HasPrefix(key, accel.GrantAnnotation)
 }
 
-// clearNode takes everything of acceld from a node, also what others may write, where nobody else has.
+// clearNode removes everything of acceld from a node. That includes labels that others may write too, unless somebody
+// else has written them.
 func (r *removal) clearNode(ctx context.Context, n *Node) error {
 	limited, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -317,7 +320,8 @@ func (r *removal) clearNode(ctx context.Context, n *Node) error {
 	return r.clear(ctx, answer)
 }
 
-// sweep removes what agents made beside their nodes: leases of builds, and what they offered by claims.
+// sweep deletes the other objects that agents created: leases of builds, and the ResourceSlices and DeviceClasses of
+// claims.
 func (r *removal) sweep(ctx context.Context) error {
 	leases := "/apis/coordination.k8s.io/v1/namespaces/" + r.o.Namespace + "/leases"
 	const resources = "/apis/resource.k8s.io/v1/"
@@ -328,13 +332,13 @@ func (r *removal) sweep(ctx context.Context) error {
 			return strings.HasSuffix(m.Spec.Driver, ofDriver)
 		}),
 		r.drop(ctx, resources+"deviceclasses", func(m *made) bool {
-			// one that an administrator made stays
+			// one that an administrator created stays
 			return strings.HasSuffix(m.Meta.Name, ofDriver) && m.by(kube.FieldManager)
 		}),
 	)
 }
 
-// undefine deletes the definition of policies, of which there are none any more.
+// undefine deletes the CustomResourceDefinition of policies. No policies exist at this point.
 func (r *removal) undefine(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -345,10 +349,10 @@ func (r *removal) undefine(ctx context.Context) error {
 	return nil
 }
 
-// ofDriver ends the names of acceld's drivers of claims, and of their classes.
+// ofDriver is the suffix of the names of acceld's drivers for claims, and of their classes.
 const ofDriver = ".acceld.dev"
 
-// made is what is read of an object that an agent may have made.
+// made holds the fields that are read of an object that an agent may have created.
 type made struct {
 	Meta struct {
 		Name    string `json:"name"`
@@ -361,7 +365,7 @@ type made struct {
 	} `json:"spec"`
 }
 
-// by reports whether somebody has written some of it.
+// by reports whether the field manager has written part of the object.
 func (m *made) by(name string) bool {
 	for _, f := range m.Meta.Managed {
 		if f.Manager == name {
@@ -371,7 +375,7 @@ func (m *made) by(name string) bool {
 	return false
 }
 
-// drop deletes the objects of a collection that are acceld's. One that is not served has none.
+// drop deletes acceld's objects of a collection. If the API server does not serve the collection, there are none.
 func (r *removal) drop(ctx context.Context, collection string, ours func(*made) bool) error {
 	limited, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()

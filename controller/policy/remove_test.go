@@ -23,7 +23,7 @@ const (
 	claimsAt    = "/apis/resource.k8s.io/v1/"
 )
 
-// managed says who has written which labels.
+// managed returns a managedFields entry: manager has written the labels.
 func managed(manager string, labels ...string) object {
 	fields := object{}
 	for _, l := range labels {
@@ -35,8 +35,8 @@ func managed(manager string, labels ...string) object {
 	}
 }
 
-// inUse is a cluster with two nodes of a policy with taints, classes and a rollout, one node that is being drained, one
-// whose agent is a unit, and what agents make beside their nodes.
+// inUse sets up a cluster: two nodes of a policy with taints, classes and a rollout, one node that is being drained,
+// one whose agent is a unit, and the other objects that agents create.
 func inUse(t *testing.T, s *server) (before map[string]object) {
 	t.Helper()
 	pci, kernel := "feature.node.kubernetes.io/pci-1234.present", "feature.node.kubernetes.io/kernel-version.full"
@@ -98,15 +98,15 @@ func remove(t *testing.T, s *server, timeout time.Duration) <-chan error {
 	return done
 }
 
-// After a removal the cluster is as it was, but for what others have made or written since, and agents that are no
-// pods.
+// After a removal the cluster is as it was before, except for what others have created or written since, and for
+// agents that are no pods.
 func TestRemove(t *testing.T) {
 	for name, faults := range map[string]int{"as it should be": 0, "with an API server that fails": 20} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(3)
 				before := inUse(t, s)
-				s.edit(nodePath("b"), annotate(wordKey, "upgrading 2")) // it was at it when its agent went
+				s.edit(nodePath("b"), annotate(wordKey, "upgrading 2")) // its agent vanished during an upgrade
 				agent := "/api/v1" + inNamespace + "pods/acceld-x"
 				s.edit(agent, object{"metadata": object{
 					"namespace": "acceld-system",
@@ -173,7 +173,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// A removal that cannot end says what is in its way.
+// A removal that cannot end says what blocks it.
 func TestRemoveSaysWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(4)
@@ -221,7 +221,7 @@ func TestRemoveSaysWhatIsLeft(t *testing.T) {
 	})
 }
 
-// What a grant leaves on a node is known by its name.
+// Annotations of grants and reports are recognised by name.
 func TestPassing(t *testing.T) {
 	for key, want := range map[string]bool{
 		accel.WordAnnotation + "x": true, accel.GrantAnnotation + "x": true,

@@ -18,7 +18,7 @@ var rivalsYAML []byte
 // rival is another operator that deals with drivers or devices.
 type rival struct {
 	Name  string   `json:"name"`
-	Kinds []string `json:"kinds"` // prefixes
+	Kinds []string `json:"kinds"` // prefixes of kinds
 	Sets  []string `json:"sets"`  // words in the name of a DaemonSet
 }
 
@@ -30,7 +30,7 @@ func rivalTable() ([]rival, error) {
 	return all, nil
 }
 
-// daemonSet is what is read of a DaemonSet.
+// daemonSet holds the fields that are read of a DaemonSet.
 type daemonSet struct {
 	Meta kube.Meta `json:"metadata"`
 	Spec struct {
@@ -45,13 +45,13 @@ type daemonSet struct {
 // Described returns the metadata.
 func (s *daemonSet) Described() *kube.Meta { return &s.Meta }
 
-// Same reports whether two versions of a DaemonSet are the same here.
+// Same reports whether two versions of a DaemonSet are equal for this package.
 func (s *daemonSet) Same(o *daemonSet) bool {
 	a, b := s.Spec.Template.Spec.NodeSelector, o.Spec.Template.Spec.NodeSelector
 	return len(a) == len(b) && accel.Has(a, b)
 }
 
-// recognise returns how one finds the operator that serves a kind on a node.
+// recognise returns a function that finds the operator that serves a kind on a node.
 func recognise(table []rival, sets map[string]*daemonSet) func(*Node, string) string {
 	type found struct {
 		rival

@@ -23,21 +23,21 @@ import (
 	"github.com/acceld/acceld/pace"
 )
 
-// server is a small API server: objects by path, one version that counts up, merge patches on condition of a version,
-// watches from a version. It answers late and, where a test asks for that, wrongly.
+// server is a small API server: objects by path, one version that counts up, merge patches that are conditional on a
+// version, and watches that start at a version. It answers late and, if a test asks for it, wrongly.
 type server struct {
 	mu      sync.Mutex
 	objects map[string]object
 	version int
 	history []change
 	streams map[*stream]bool
-	writes  []string // method and path of everything that was taken
+	writes  []string // method and path of every accepted write
 	reads   int
-	// faults is how many of a hundred requests go wrong, and late how long one takes at most.
+	// faults is how many of a hundred requests fail, and late the most that one takes.
 	faults int
 	late   time.Duration
 	r      *rand.Rand
-	// refuse answers a request instead; nil when it does not. check is called after each write.
+	// refuse, if it returns an error, answers a request instead. check is called after each write.
 	refuse func(method, path string, body object) error
 	check  func()
 }
@@ -56,7 +56,7 @@ func newServer(seed uint64) *server {
 	}
 }
 
-// part returns a part of an object, which is made when it is not there.
+// part returns a part of an object and creates it if it does not exist.
 func part(o object, name string) object {
 	p, ok := o[name].(object)
 	if !ok {
@@ -115,7 +115,7 @@ func (s *server) put(name, kind string, o object) object {
 	return o
 }
 
-// edit changes an object, as people and agents do; nil bodies make and delete.
+// edit creates or changes an object, as people and agents do.
 func (s *server) edit(name string, patch object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,14 +141,14 @@ func (s *server) editLocked(name string, patch object) {
 	s.put(name, kind, o)
 }
 
-// written returns what was taken.
+// written returns the accepted writes.
 func (s *server) written() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.writes)
 }
 
-// get returns a copy of an object; nil when it is not there.
+// get returns a copy of an object; nil if there is none.
 func (s *server) get(name string) object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +164,7 @@ func (s *server) chance(percent int) bool {
 	return s.r.IntN(100) < percent
 }
 
-// travel is the way of a request or of an answer.
+// travel is the way of a request or of an answer: it may take time or fail.
 func (s *server) travel(ctx context.Context) error {
 	s.mu.Lock()
 	late := time.Duration(0)
@@ -278,7 +278,7 @@ func (s *server) write(method, name string, sent object) (object, error) {
 	delete(m, "resourceVersion")
 	o := clone(old)
 	if status {
-		// Strategic merge of the one list that the controller writes so.
+		// A strategic merge patch deletes from this one list.
 		if c, ok := part(sent, "status")["conditions"].([]any); ok && len(c) == 1 &&
 			c[0].(object)["$patch"] == "delete" {
 			part(o, "status")["conditions"] = slices.DeleteFunc(part(o, "status")["conditions"].([]any),
@@ -328,7 +328,7 @@ func (s *server) list(name string, query url.Values) ([]byte, error) {
 	return json.Marshal(object{"metadata": object{"resourceVersion": strconv.Itoa(s.version)}, "items": items})
 }
 
-// below reports whether an object is one of a collection, in any namespace where the collection is in none.
+// below reports whether an object belongs to a collection; a collection without a namespace covers all namespaces.
 func (s *server) below(object, collection string) bool {
 	if path.Dir(object) == collection {
 		return true
@@ -361,7 +361,7 @@ type stream struct {
 	ended  bool
 }
 
-// Watch answers with what has changed since a version; too old ones are.
+// Watch streams the changes since a version. With faults it may answer that the version is too old.
 func (s *server) Watch(ctx context.Context, name string, query url.Values) (io.ReadCloser, error) {
 	if err := s.travel(ctx); err != nil {
 		return nil, err
@@ -383,7 +383,7 @@ func (s *server) Watch(ctx context.Context, name string, query url.Values) (io.R
 	return w, nil
 }
 
-// offer hands a change to a stream; the server is locked.
+// offer passes a change to a stream; the server is locked.
 func (w *stream) offer(c change) {
 	if !w.s.below(c.path, w.path) {
 		return
@@ -395,7 +395,7 @@ func (w *stream) offer(c change) {
 	if w.ended {
 		return
 	}
-	// a gap: the watch ends before this one
+	// a gap: the watch ends before this change
 	if len(w.events) == cap(w.events) || w.s.faults > 0 && w.s.r.IntN(200) < w.s.faults {
 		w.ended = true
 		close(w.events)

@@ -14,14 +14,14 @@ import (
 
 // Types of the conditions of a policy.
 const (
-	ConditionAccepted = "Accepted" // it can be used
-	ConditionReady    = "Ready"    // every node of it is as it asks
-	ConditionConflict = "Conflict" // another policy holds where nobody decided between the two
-	ConditionDryRun   = "DryRun"   // it changes nothing, and would change what the message says
-	ConditionDefined  = "Defined"  // its definitions can be used
+	ConditionAccepted = "Accepted" // the policy is valid
+	ConditionReady    = "Ready"    // every node is as the policy asks
+	ConditionConflict = "Conflict" // another policy of the same priority governs some of its nodes
+	ConditionDryRun   = "DryRun"   // it changes nothing; the message says what it would change
+	ConditionDefined  = "Defined"  // its definitions are valid
 )
 
-// status is what the policy's status should be with these slots.
+// status returns the status that the policy should have with these slots.
 func (v view) status(d *verdict, slots []Slot) Status {
 	s := Status{ObservedGeneration: d.policy.Meta.Generation, Slots: slots, LastSlot: d.policy.Status.LastSlot}
 	slices.SortFunc(s.Slots, func(a, b Slot) int { return strings.Compare(a.Kind+" "+a.Node, b.Kind+" "+b.Node) })
@@ -154,7 +154,7 @@ func (v view) wouldChange(d *verdict) string {
 	return strings.Join(texts, "; ")
 }
 
-// sameSlots reports whether two statuses have the same slots, which must be written before anything else.
+// sameSlots reports whether two statuses have the same slots. A change of slots is written at once.
 func sameSlots(a, b Status) bool {
 	return slices.EqualFunc(a.Slots, b.Slots, Slot.equal)
 }
@@ -166,7 +166,7 @@ func same(a, b Status) bool {
 		reflect.DeepEqual(texts(a.Conditions), texts(b.Conditions))
 }
 
-// texts are conditions without their times.
+// texts returns conditions without their times.
 func texts(all []Condition) []Condition {
 	out := make([]Condition, len(all))
 	for i, c := range all {

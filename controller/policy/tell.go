@@ -11,8 +11,9 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// report makes an event of each condition of a policy that has changed. The first that this process sees of a policy is
-// no news unless it differs from what is written down.
+// report emits an event for each condition of a policy that has changed. A condition that this process has not seen
+// before is compared with the policy's status. If it is not there either, it makes no event when it is a good
+// Accepted, Defined or Conflict.
 func (c *Controller) report(ctx context.Context, p *Policy, now Status) {
 	for _, x := range now.Conditions {
 		key := p.Meta.UID + "/" + x.Type
@@ -36,7 +37,7 @@ func (c *Controller) report(ctx context.Context, p *Policy, now Status) {
 	}
 }
 
-// bad reports whether somebody has to act for the condition to become another.
+// bad reports whether the condition stays until somebody acts.
 func (x Condition) bad() bool {
 	switch x.Type {
 	case ConditionConflict:
@@ -47,7 +48,7 @@ func (x Condition) bad() bool {
 	return x.Reason == "Stopped"
 }
 
-// event tells one of a policy.
+// event emits an event about a condition of a policy.
 func (c *Controller) event(ctx context.Context, p *Policy, kind string, x Condition) {
 	about := object{
 		"apiVersion": "acceld.dev/v1alpha1", "kind": "AcceleratorPolicy", "name": p.Meta.Name,
@@ -56,7 +57,7 @@ func (c *Controller) event(ctx context.Context, p *Policy, kind string, x Condit
 	c.emit(ctx, about, kind, x.Type, x.Type+x.Reason, x.Message)
 }
 
-// emit tells an event; that it cannot be told harms nobody.
+// emit sends an event. A failure is only logged: events are informational.
 func (c *Controller) emit(ctx context.Context, about object, kind, action, reason, note string) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -83,7 +84,8 @@ type metrics struct {
 	slots, writes, conflicts, failures prometheus.Counter
 }
 
-// newMetrics registers them, with one that is 1 when the cluster has been read and policies are carried out.
+// newMetrics registers the metrics, and a gauge that is 1 when the cluster has been read and policies are carried
+// out.
 func newMetrics(r prometheus.Registerer, ready <-chan struct{}) (*metrics, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "acceld_controller_" + name, Help: help})

@@ -8,13 +8,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// object is an object of the API as JSON has it.
+// object is an object of the API in its JSON form.
 type object = map[string]any
 
-// trialsPath is where pods of validations are.
+// trialsPath is the path of the pods of validations.
 const trialsPath = "/api/v1/namespaces/" + ValidationNamespace + "/pods"
 
-// whole reads a quantity of devices: such are whole numbers.
+// whole parses a number of devices, which is a whole number.
 func whole(text string) int {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
@@ -23,12 +23,12 @@ func whole(text string) int {
 	return n
 }
 
-// create makes the pod of a validation. Alone is what came of the check without the resource.
+// create creates the pod of a validation. Alone is the result of the check without the resource.
 func (c *Controller) create(ctx context.Context, x task, does check, alone string) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	if !c.classed {
-		// Nobody is preempted for a validation, and it makes room for everybody.
+		// A validation preempts nobody, and any other pod may preempt it.
 		err := c.o.API.Do(ctx, http.MethodPost, classesPath, query(), object{
 			"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": object{"name": validationClass},
 			"value": -1000, "preemptionPolicy": "Never",
@@ -46,8 +46,8 @@ func (c *Controller) create(ctx context.Context, x task, does check, alone strin
 	case err == nil:
 		c.trials.Put(answer)
 		c.o.Log.Info("node is being validated", "node", x.node.Meta.Name, "kind", x.kind, "check", does)
-	case apierrors.IsAlreadyExists(err): // on its way out
-	case apierrors.IsForbidden(err) && does == checkAlone: // no privileged pods in the namespace
+	case apierrors.IsAlreadyExists(err): // the previous one is still being deleted
+	case apierrors.IsForbidden(err) && does == checkAlone: // the namespace admits no privileged pods
 		c.create(ctx, x, checkDevice, shorten("skipped: "+err.Error()))
 	// packaging/manifests/validation is missing
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err), apierrors.IsInvalid(err):
@@ -57,7 +57,7 @@ func (c *Controller) create(ctx context.Context, x task, does check, alone strin
 	}
 }
 
-// manifest is the pod.
+// manifest returns the pod of a check.
 func (x task) manifest(does check, alone string) object {
 	container := object{
 		"name": "validate", "image": x.workload.Image, "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -86,8 +86,8 @@ func (x task) manifest(does check, alone string) object {
 			"activeDeadlineSeconds":        int(x.timeout.Seconds()),
 			"automountServiceAccountToken": false, "enableServiceLinks": false, "priorityClassName": validationClass,
 			"tolerations": []object{{"operator": "Exists"}},
-			// Through the scheduler, which counts: a pod that names its node would take a device that it has given to
-			// another one.
+			// Let the scheduler bind the pod, because it counts devices. A pod that names its node would take a
+			// device that the scheduler has given to another pod.
 			"affinity": object{"nodeAffinity": object{
 				"requiredDuringSchedulingIgnoredDuringExecution": object{"nodeSelectorTerms": []object{{
 					"matchFields": []object{{

@@ -19,7 +19,7 @@ const fieldManager = "acceld-controller"
 
 func query() url.Values { return url.Values{"fieldManager": {fieldManager}} }
 
-// orNull is nil for what is empty: a merge patch removes it.
+// orNull returns nil for an empty value, which removes the field in a merge patch.
 func orNull[T any](x T) any {
 	switch v := any(x).(type) {
 	case time.Time:
@@ -42,8 +42,8 @@ func orNull[T any](x T) any {
 	return x
 }
 
-// upkeep gives nodes the taints of the policies that hold for them, takes those away that were put there for one that
-// does not any more, and ends cordons of nodes without a slot.
+// upkeep adds the taints of the policies that govern each node, removes taints that it added for policies that no
+// longer do, and ends cordons of nodes without a slot.
 func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[string]bool) {
 	want := map[string][]accel.Taint{}
 	for _, d := range verdicts {
@@ -78,13 +78,13 @@ func (c *Controller) upkeep(ctx context.Context, verdicts []*verdict, held map[s
 	})
 }
 
-// keepTaints returns the annotations and fields to change so that a node has the taints that are wanted, and none that
-// was put there before and is not. A taint that somebody else put there is theirs.
+// keepTaints returns the annotations and fields to change so that a node has the wanted taints, and none that acceld
+// added earlier and no longer wants. A taint that somebody else added or changed is left alone.
 func keepTaints(n *Node, want []accel.Taint) (annotations, spec map[string]any) {
 	annotations, spec = map[string]any{}, map[string]any{}
 	var mine []accel.Taint
 	text, marked := n.Meta.Annotations[taintsAnnotation]
-	_ = json.Unmarshal([]byte(text), &mine) // one that nobody can read says nothing
+	_ = json.Unmarshal([]byte(text), &mine) // an unreadable one counts as empty
 	is := func(t accel.Taint) func(taint) bool {
 		return func(x taint) bool { return x.Key == t.Key && x.Effect == t.Effect }
 	}
@@ -117,8 +117,8 @@ func keepTaints(n *Node, want []accel.Taint) (annotations, spec map[string]any) 
 	return annotations, spec
 }
 
-// release puts the finalizer on policies whose traces must be taken back, and takes it from those that are to go and
-// have left none.
+// release adds the finalizer to policies that leave traces on nodes. It removes the finalizer from deleted policies
+// whose traces are gone.
 func (c *Controller) release(ctx context.Context, d *verdict) {
 	p := d.policy
 	marked := slices.Contains(p.Meta.Finalizers, finalizer)
@@ -162,14 +162,15 @@ const agentSelector = "app.kubernetes.io/name=acceld"
 // Described returns the metadata.
 func (a *agent) Described() *kube.Meta { return &a.Meta }
 
-// Same reports whether two versions of a pod are the same here.
+// Same reports whether two versions of a pod are equal for this package.
 func (a *agent) Same(o *agent) bool { return a.Spec.NodeName == o.Spec.NodeName }
 
-// gone is how long a node has no agent before what it left is cleared away: longer than replacing the DaemonSet takes.
+// gone is how long a node must be without an agent before its leftovers are removed. It is longer than replacing the
+// DaemonSet takes.
 const gone = 10 * time.Minute
 
-// clearAway takes labels, condition, cards and startup taint from nodes whose agent ran in a pod and has none any more:
-// nobody would correct them. An agent that comes back writes them again.
+// clearAway removes labels, condition, cards and startup taint from nodes whose agent ran in a pod that no longer
+// exists: nobody else would correct them. An agent that comes back writes them again.
 func (c *Controller) clearAway(ctx context.Context, nodes map[string]*Node, agents map[string]*agent, due *due) {
 	has := map[string]bool{}
 	for _, a := range agents {
@@ -199,7 +200,7 @@ func (c *Controller) clearAway(ctx context.Context, nodes map[string]*Node, agen
 	maps.DeleteFunc(c.missing, func(name string, _ time.Time) bool { return nodes[name] == nil })
 }
 
-// clear is one node's part of it. The mark goes last, so that one that ends midway is done again.
+// clear cleans up one node. The origin annotation goes last, so that an interrupted cleanup is repeated.
 func (c *Controller) clear(ctx context.Context, n *Node) error {
 	if n.condition(kube.ConditionType).Type != "" {
 		limited, cancel := context.WithTimeout(ctx, deadline)
@@ -223,7 +224,8 @@ func (c *Controller) clear(ctx context.Context, n *Node) error {
 	}
 	annotations := map[string]any{kube.OriginAnnotation: nil, accel.CardsAnnotation: nil}
 	for key, text := range n.Meta.Annotations {
-		// A node that was at it when its agent went keeps its slot: nobody knows what became of it.
+		// If the agent vanished during an upgrade, its report stays, and with it the slot: the state of the driver is
+		// unknown.
 		if strings.HasPrefix(key, accel.WordAnnotation) && accel.ParseWord(text).Phase != accel.WordUpgrading {
 			annotations[key] = nil
 		}

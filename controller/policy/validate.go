@@ -20,13 +20,13 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// ValidationNamespace is where pods run that validate nodes; the controller may make pods nowhere else.
+// ValidationNamespace is where the pods that validate nodes run. The controller may create pods nowhere else.
 const ValidationNamespace = "acceld-validation"
 
 // Marks of a validation.
 const (
-	// validationLabel is the label of a node with the outcome, validationAnnotation its annotation with the details; a
-	// kind follows.
+	// validationLabel is the label of a node with the outcome, validationAnnotation its annotation with the details.
+	// The kind follows the dash.
 	validationLabel      = kube.Prefix + "validation-"
 	validationAnnotation = kube.Prefix + "validation-"
 	validationSelector   = "app.kubernetes.io/name=acceld-validation"
@@ -34,13 +34,13 @@ const (
 )
 
 const (
-	validationTimeout  = 5 * time.Minute  // of a policy that says none
-	validationParallel = 4                // of a policy that says none
-	unscheduled        = 30 * time.Second // how long a pod may look for a device
-	skippedFor         = 10 * time.Minute // how long after a validation that was skipped it is tried again
+	validationTimeout  = 5 * time.Minute  // if the policy sets none
+	validationParallel = 4                // if the policy sets none
+	unscheduled        = 30 * time.Second // how long a pod may stay unscheduled
+	skippedFor         = 10 * time.Minute // how soon a skipped validation is tried again
 )
 
-// outcome of a validation.
+// outcome is the outcome of a validation.
 type outcome string
 
 const (
@@ -49,19 +49,19 @@ const (
 	validationSkipped outcome = "skipped"
 )
 
-// validated is what the annotation of a node says of the last validation of a kind.
+// validated is the annotation of a node about the last validation of a kind.
 type validated struct {
-	// Of is the driver and the workload that were validated.
+	// Of identifies the driver and the workload that were validated.
 	Of      string    `json:"of"`
 	Outcome outcome   `json:"outcome"`
 	Why     string    `json:"why,omitempty"`
 	At      time.Time `json:"at"`
-	// Alone is what came of the check without the resource; empty when there was none.
+	// Alone is the result of the check without the resource; empty if there was none.
 	Alone string `json:"alone,omitempty"`
 }
 
 func (n *Node) validated(kind string) (v validated) {
-	_ = json.Unmarshal([]byte(n.Meta.Annotations[validationAnnotation+kind]), &v) // what nobody can read says nothing
+	_ = json.Unmarshal([]byte(n.Meta.Annotations[validationAnnotation+kind]), &v) // unreadable counts as none
 	return v
 }
 
@@ -69,8 +69,8 @@ func (n *Node) validated(kind string) (v validated) {
 type check string
 
 const (
-	checkAlone  check = "alone"  // computes without the resource, as root of the node
-	checkDevice check = "device" // computes on a device that it was given
+	checkAlone  check = "alone"  // runs without the resource, in a privileged container
+	checkDevice check = "device" // runs on a device that was allocated to it
 )
 
 // trial is a pod that validates a node.
@@ -103,7 +103,7 @@ type trial struct {
 // Described returns the metadata.
 func (p *trial) Described() *kube.Meta { return &p.Meta }
 
-// task is one kind of one node that is to be validated.
+// task is a kind on a node that must be validated.
 type task struct {
 	node     *Node
 	kind     string
@@ -112,16 +112,16 @@ type task struct {
 	of       string
 }
 
-// pod is the name of the pod of a check.
+// pod returns the name of the pod of a check.
 func (x task) pod(does check) string {
 	sum := sha256.Sum256([]byte(x.node.Meta.Name + "\n" + x.kind))
 	return "validate-" + string(does) + "-" + hex.EncodeToString(sum[:8])
 }
 
-// offer names what the node's kubelet gives out for the task, as "node resource".
+// offer names the resource of the task on its node, as "node resource".
 func (x task) offer() string { return x.node.Meta.Name + " " + x.workload.Resource }
 
-// of tells one driver and workload from another.
+// of identifies a driver and a workload.
 func of(n *Node, kind string, w accel.Workload) string {
 	b, err := json.Marshal(w)
 	if err != nil {
@@ -131,8 +131,8 @@ func of(n *Node, kind string, w accel.Workload) string {
 	return cmp.Or(n.Meta.Labels[kube.Prefix+kind+".driver-version"], "unknown") + " " + hex.EncodeToString(sum[:4])
 }
 
-// tasks are the kinds of nodes for which policies ask for validation and that serve; asked has all for which they do,
-// as "node kind".
+// tasks returns what to validate now: the kinds for which policies ask for validation, on nodes where they serve.
+// asked has every kind for which policies ask, as "node kind".
 func (v view) tasks(verdicts []*verdict, held map[string]bool) (all []task, asked map[string]bool, parallel int) {
 	asked, parallel = map[string]bool{}, validationParallel
 	for _, d := range verdicts {
@@ -164,7 +164,7 @@ func (v view) tasks(verdicts []*verdict, held map[string]bool) (all []task, aske
 	return all, asked, parallel
 }
 
-// validate runs the pods of validations, notes what came of them, and removes those that nobody needs.
+// validate runs the pods of validations, records the outcomes, and removes pods that are no longer needed.
 func (c *Controller) validate(ctx context.Context, v view, verdicts []*verdict, held map[string]bool, due *due) {
 	trials, _ := c.trials.All()
 	tasks, asked, parallel := v.tasks(verdicts, held)
@@ -173,7 +173,7 @@ func (c *Controller) validate(ctx context.Context, v view, verdicts []*verdict, 
 	current := make([]*trial, len(tasks))
 	for i, x := range tasks {
 		serving[x.offer()] = true
-		// The pod with a device comes second: once it is there, the other one is not needed.
+		// The pod with a device is the second step: once it exists, the pod of the first step is not needed.
 		for _, does := range []check{checkDevice, checkAlone} {
 			p := trials[ValidationNamespace+"/"+x.pod(does)]
 			if p == nil || current[i] != nil || p.Meta.Annotations["of"] != x.of {
@@ -185,7 +185,7 @@ func (c *Controller) validate(ctx context.Context, v view, verdicts []*verdict, 
 			}
 		}
 	}
-	// Who serves again is waited for again.
+	// A node that stops serving starts its wait for devices from zero when it serves again.
 	maps.DeleteFunc(c.bare, func(offer string, _ time.Time) bool { return !serving[offer] })
 	for _, p := range trials {
 		if !needed[p.Meta.Name] && p.Meta.DeletionTimestamp == nil {
@@ -196,7 +196,7 @@ func (c *Controller) validate(ctx context.Context, v view, verdicts []*verdict, 
 		last, p := x.node.validated(x.kind), current[i]
 		same := last.Of == x.of
 		switch {
-		case p != nil && same && last.Outcome == validationFailed: // it stays, for its log
+		case p != nil && same && last.Outcome == validationFailed: // the pod stays, for its log
 		case p != nil:
 			c.follow(ctx, x, p, due)
 		case same && last.Outcome == validationSkipped && due.now.Before(last.At.Add(skippedFor)):
@@ -209,7 +209,7 @@ func (c *Controller) validate(ctx context.Context, v view, verdicts []*verdict, 
 	}
 }
 
-// forget takes what came of validations from nodes for which no policy asks for one any more.
+// forget removes the outcomes of validations from nodes for which no policy asks for one any more.
 func (c *Controller) forget(ctx context.Context, v view, asked map[string]bool) {
 	for _, name := range slices.Sorted(maps.Keys(v.nodes)) {
 		n, labels, annotations := v.nodes[name], object{}, object{}
@@ -236,8 +236,8 @@ func (c *Controller) forget(ctx context.Context, v view, asked map[string]bool) 
 
 func (p *trial) over() bool { return p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" }
 
-// begin makes the first pod of a validation, or skips it while the node has no device for it. What the kubelet offers
-// it tells the API server later than the agent says that it serves.
+// begin creates the first pod of a validation, or skips the validation if the node has no free device. The kubelet
+// reports its devices to the API server later than the agent reports that it serves, so begin first waits for them.
 func (c *Controller) begin(ctx context.Context, x task, due *due) {
 	total, used, err := c.devices(ctx, x)
 	key := x.offer()
@@ -253,7 +253,7 @@ func (c *Controller) begin(ctx context.Context, x task, due *due) {
 		}
 	}
 	delete(c.bare, key)
-	due.in(settle) // what is written here makes no event
+	due.in(settle) // its own writes make no event
 	switch {
 	case err != nil:
 		c.failed(ctx, "looking for a free device", x.node.Meta.Name, err)
@@ -272,7 +272,7 @@ func (c *Controller) begin(ctx context.Context, x task, due *due) {
 	}
 }
 
-// follow looks at the pod of a validation.
+// follow acts on the state of a validation's pod.
 func (c *Controller) follow(ctx context.Context, x task, p *trial, due *due) {
 	alone := p.Meta.Annotations["alone"]
 	if p.Meta.DeletionTimestamp != nil {
@@ -287,7 +287,7 @@ func (c *Controller) follow(ctx context.Context, x task, p *trial, due *due) {
 		if c.conclude(ctx, x, validated{Outcome: validationPassed, Alone: alone}) {
 			c.drop(ctx, p)
 		}
-	case p.Status.Phase == "Failed" && p.ending() == "": // its kubelet never started it: somebody was faster
+	case p.Status.Phase == "Failed" && p.ending() == "": // the kubelet rejected it: another pod took the device
 		if c.conclude(ctx, x, validated{
 			Outcome: validationSkipped,
 			Why:     strings.TrimSpace(p.Status.Reason + " " + p.Status.Message), Alone: alone,
@@ -306,7 +306,7 @@ func (c *Controller) follow(ctx context.Context, x task, p *trial, due *due) {
 		}) {
 			c.drop(ctx, p)
 		}
-	case age >= x.timeout+unscheduled: // the kubelet ends it before, where there is one
+	case age >= x.timeout+unscheduled: // a running kubelet ends it earlier
 		if c.conclude(ctx, x, validated{Outcome: validationFailed, Why: fmt.Sprintf("it has not ended after %s",
 			x.timeout), Alone: alone}) {
 			c.drop(ctx, p)
@@ -319,10 +319,10 @@ func (c *Controller) follow(ctx context.Context, x task, p *trial, due *due) {
 		}
 		return
 	}
-	due.in(settle) // what is written here makes no event
+	due.in(settle) // its own writes make no event
 }
 
-// ending is how a container of the pod ended; empty when none ran.
+// ending says how a container of the pod ended; empty if none ran.
 func (p *trial) ending() string {
 	if p.Status.Reason == "DeadlineExceeded" {
 		return "it took too long"
@@ -336,7 +336,7 @@ func (p *trial) ending() string {
 	return ""
 }
 
-// unscheduled is what the scheduler says.
+// unscheduled returns the scheduler's message.
 func (p *trial) unscheduled() string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == "PodScheduled" && c.Status == "False" {
@@ -346,7 +346,8 @@ func (p *trial) unscheduled() string {
 	return "the scheduler has said nothing"
 }
 
-// conclude writes what came of a validation to the node, and tells it. It reports whether that is written.
+// conclude writes the outcome of a validation to the node and emits an event. It reports whether the outcome is
+// written.
 func (c *Controller) conclude(ctx context.Context, x task, v validated) bool {
 	v.Of, v.At, v.Why = x.of, time.Now().UTC().Truncate(time.Second), shorten(v.Why)
 	last := x.node.validated(x.kind)
@@ -387,7 +388,7 @@ func (c *Controller) conclude(ctx context.Context, x task, v validated) bool {
 	return true
 }
 
-// devices counts those that the node can give out and those that its pods hold or wait for.
+// devices counts the devices that the node offers and those that its pods hold or wait for.
 func (c *Controller) devices(ctx context.Context, x task) (total, used int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()

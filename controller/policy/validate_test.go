@@ -17,7 +17,7 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// validating asks for the validation of the kind.
+// validating returns a policy that asks for the validation of the kind.
 func validating(alone bool, more object) object {
 	w := object{
 		"image": "registry.example.com/check:v1", "args": []any{"-expect", "1"}, "resource": "qemu.org/edu",
@@ -28,12 +28,12 @@ func validating(alone bool, more object) object {
 	return object{"spec": object{"kinds": object{kind: object{}}, "validation": v}}
 }
 
-// offering is what the kubelet of a node can give out.
+// offering returns a node status with what the kubelet offers.
 func offering(n string) object {
 	return object{"status": object{"allocatable": object{"qemu.org/edu": n}}}
 }
 
-// user is a pod of the node that has so many devices.
+// user returns a pod of the node that has n devices.
 func user(phase, n string) object {
 	return object{
 		"spec": object{
@@ -44,7 +44,7 @@ func user(phase, n string) object {
 	}
 }
 
-// phase is how far a pod is, with the message of its container when that has ended.
+// phase returns a pod status, with the message of its container if that has ended.
 func phase(name, message string) object {
 	o := object{"spec": object{"nodeName": "a"}, "status": object{"phase": name}}
 	if message != "" {
@@ -53,7 +53,7 @@ func phase(name, message string) object {
 	return o
 }
 
-// trialsOf are the paths of the pods that validate.
+// trialsOf returns the paths of the pods that validate.
 func trialsOf(s *server) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,8 +84,8 @@ func outcomeOf(t *testing.T, s *server) validated {
 	return v
 }
 
-// TestValidation: a node is validated once for each driver, alone and with a device, and what came of it is on the
-// node.
+// TestValidation: a node is validated once for each driver, alone and with a device, and the outcome is written to
+// the node.
 func TestValidation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -134,7 +134,7 @@ func TestValidation(t *testing.T) {
 		if len(s.written()) != writes {
 			t.Errorf("validated again for nothing: %v", s.written()[writes:])
 		}
-		// Another driver, which computes wrongly. The pod stays, for its log.
+		// Another driver, which fails the check. The pod stays, for its log.
 		s.edit(nodePath("a"), object{"metadata": object{"labels": object{versionKey: "2"}}})
 		pod = only(checkAlone)
 		s.edit("/api/v1/namespaces/x/pods/busy", user("Running", "1")) // after it began
@@ -146,7 +146,7 @@ func TestValidation(t *testing.T) {
 		}
 		wait(3 * time.Hour)
 		only(checkAlone)
-		// Another workload: one device is in use, so that the check alone is left out.
+		// Another workload: one device is in use, so the check alone is skipped.
 		s.edit(policyPath, validating(true,
 			object{"workloads": object{kind: object{"image": "registry.example.com/check:v2"}}}))
 		only(checkDevice)
@@ -170,12 +170,12 @@ func TestValidation(t *testing.T) {
 	})
 }
 
-// TestValidationSkipped: no device is taken from anybody, and what could not be done is said and tried again.
+// TestValidationSkipped: no pod loses its device to a validation. A skipped validation is reported and tried again.
 func TestValidationSkipped(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		do   func(s *server)
-		pod  object // what becomes of the pod; nil when there is none
+		pod  object // the status that the pod gets; nil if there is no pod
 		why  string
 	}{
 		{"all are in use", func(s *server) {
@@ -251,8 +251,8 @@ func TestValidationSkipped(t *testing.T) {
 	}
 }
 
-// TestValidationOfferedLate: a kubelet tells what it offers a little after the agent that it serves; that is not
-// "none".
+// TestValidationOfferedLate: the kubelet reports its devices a little after the agent reports that it serves. The
+// delay does not count as "none".
 func TestValidationOfferedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -273,7 +273,7 @@ func TestValidationOfferedLate(t *testing.T) {
 	})
 }
 
-// TestValidationParallel: so many nodes at a time.
+// TestValidationParallel: at most so many nodes are validated at a time.
 func TestValidationParallel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
@@ -288,7 +288,7 @@ func TestValidationParallel(t *testing.T) {
 		if all := trialsOf(s); len(all) != 2 {
 			t.Errorf("pods %v", all)
 		}
-		wait(4 * time.Minute) // nobody runs them: they look for a device in vain
+		wait(4 * time.Minute) // no node runs them: they stay unscheduled
 		if got := status(t, s); got.Nodes.Matched != 3 {
 			t.Errorf("%+v", got)
 		}
@@ -301,7 +301,7 @@ func TestValidationParallel(t *testing.T) {
 	})
 }
 
-// TestValidationUnprivileged: where no privileged pod may be, the check with a device is made all the same.
+// TestValidationUnprivileged: if privileged pods are not admitted, the check with a device still runs.
 func TestValidationUnprivileged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(1)
