@@ -6,7 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestSlotHolds: a slot goes on to nobody while its node may be without a driver, whatever else is wanted by now.
+// TestSlotHolds: a slot stays with its node while the node may be without a driver, whatever version is wanted by
+// now.
 func TestSlotHolds(t *testing.T) {
 	slot := Slot{"a", "2", start}
 	for name, n := range map[string]Node{

@@ -1,6 +1,6 @@
-// Package rollout decides which nodes may replace their driver now. It is pure: what it is told of nodes and slots goes
-// in, the slots that hold from now on come out. Who calls it writes the slots down before any node hears of its own, so
-// that a second writer, or one that comes after a crash, starts from the same slots and never gives one twice.
+// Package rollout decides which nodes may replace their driver now. It is pure: the state of nodes and slots goes in,
+// the slots that are valid from now on come out. The caller writes the slots down before any node gets a grant. A
+// second writer, or a writer after a crash, therefore starts from the same slots and never gives one twice.
 package rollout
 
 import (
@@ -14,42 +14,43 @@ import (
 type Limits struct {
 	// MaxParallel is how many nodes have a slot at a time, at least 1.
 	MaxParallel int
-	// MaxUnavailable is how many nodes may be without accelerators at a time, whatever the cause; 0 is no limit of its
-	// own. Nodes that are without already cost nothing more.
+	// MaxUnavailable is how many nodes may be without accelerators at a time, whatever the cause; 0 means no such
+	// limit. A slot for a node that is already without accelerators does not count against it.
 	MaxUnavailable int
 	// StopAfter is how many nodes may fail before no more slots are given; at least 1.
 	StopAfter int
-	// Timeout is how long a node may have its slot before it counts as failed; 0 is no limit. It keeps the slot: nobody
-	// knows what it does with it.
+	// Timeout is how long a node may have its slot before it counts as failed; 0 is no limit. The node keeps the
+	// slot, because it may still be replacing the driver.
 	Timeout time.Duration
-	// Windows are the times in which slots are given; none is always. A node that has one finishes outside too.
+	// Windows are the times in which slots are given; none means always. A node that has a slot may finish outside
+	// them.
 	Windows []Window
-	// Paused gives no slots.
+	// Paused stops new slots.
 	Paused bool
 }
 
-// Phase is what a node says of the driver that it is to have.
+// Phase is the progress that a node reports of its upgrade.
 type Phase string
 
-// The phases. A node that says nothing has not heard of it, or has nothing to do.
+// The phases. A silent node does not know of the upgrade yet, or has nothing to do.
 const (
 	Silent    Phase = ""
 	Waiting   Phase = "waiting"   // it has the driver ready and waits for its slot
-	Upgrading Phase = "upgrading" // it replaces the driver, or waits for those who use it
-	Failed    Phase = "failed"    // it could not, and has the previous driver
+	Upgrading Phase = "upgrading" // it replaces the driver, or waits for users of the devices
+	Failed    Phase = "failed"    // the upgrade failed, and it has the previous driver
 )
 
 // Node is one node of a rollout.
 type Node struct {
 	Name string
-	// Version is that of the driver that serves; empty when none does.
+	// Version is the version of the driver that serves; empty if none does.
 	Version string
 	// Serving is whether the node's accelerators can be used, and Ready whether the node is up and takes pods.
 	Serving, Ready bool
-	// Phase and For are what the node says: how far it is, and with which version.
+	// Phase and For are the node's report: the progress, and of which version.
 	Phase Phase
 	For   string
-	// Canary nodes come before all others, and Skip ones never.
+	// Canary nodes come before all others. Skip nodes never get a slot.
 	Canary, Skip bool
 }
 
@@ -63,47 +64,47 @@ type Slot struct {
 // Why says why a node waits, or how its slot ended.
 type Why string
 
-// Why a node that is to change has no slot.
+// Why a node that needs the driver has no slot.
 const (
-	Unheard     Why = "Unheard"        // it has not said that it has the driver ready
+	Unheard     Why = "Unheard"        // it has not reported that it has the driver ready
 	Skipped     Why = "Skipped"        // a label keeps it out
-	DidFail     Why = "Failed"         // it could not, and is not tried again with this version
+	DidFail     Why = "Failed"         // the upgrade failed, and is not tried again with this version
 	NotReady    Why = "NotReady"       // the node is down or takes no pods
 	IsPaused    Why = "Paused"         // the policy is paused
 	Stopped     Why = "Stopped"        // too many have failed
 	Closed      Why = "OutsideWindow"  // no window is open
 	CanaryFirst Why = "CanaryFirst"    // canary nodes are not done
-	Parallel    Why = "MaxParallel"    // as many as may have a slot
-	Unavailable Why = "MaxUnavailable" // as many as may be without accelerators are
+	Parallel    Why = "MaxParallel"    // the maximum number of nodes has slots
+	Unavailable Why = "MaxUnavailable" // the maximum number of nodes is without accelerators
 )
 
 // How a slot ended.
 const (
 	Done      Why = "Done"      // the node serves the version
-	GaveUp    Why = "Failed"    // it serves with the previous one
-	Gone      Why = "Gone"      // there is no such node any more, or it does not belong to the rollout
-	Withdrawn Why = "Withdrawn" // another version is wanted, and the node knows it
+	GaveUp    Why = "Failed"    // the upgrade failed
+	Gone      Why = "Gone"      // the node is gone or no longer belongs to the rollout
+	Withdrawn Why = "Withdrawn" // another version is wanted, and the node does not act on this slot
 )
 
-// Plan is what holds from now on.
+// Plan is what applies from now on.
 type Plan struct {
-	// Slots are all that hold, by node. Given are the names of those that are new.
+	// Slots are all valid slots, sorted by node. Given are the nodes whose slots are new.
 	Slots []Slot
 	Given []string
-	// Ended are slots that do not hold any more, and how they ended.
+	// Ended are the slots that are no longer valid, and why, by node.
 	Ended map[string]Why
-	// Waits are the nodes that are still to change, without a slot, and why.
+	// Waits are the nodes that still need the driver and have no slot, and why.
 	Waits map[string]Why
 	// Late are nodes that have had their slot for longer than the timeout.
 	Late []string
-	// Failures is how many nodes have failed with the version, the late ones counted.
+	// Failures is how many nodes have failed with the version, including the late ones.
 	Failures int
-	// Next is when time alone will change the plan; zero when it will not.
+	// Next is when the passing of time alone will change the plan; zero if it will not.
 	Next time.Time
 }
 
-// Decide gives and takes slots for a version, as of now; with an empty one for whatever each node says that it is to
-// have. Nodes must be all that belong to the rollout, each once.
+// Decide gives and ends slots for a version, as of now. If version is empty, each node gets the version that it
+// reports as its own target. Nodes must be all nodes that belong to the rollout, each once.
 func Decide(now time.Time, version string, l Limits, nodes []Node, slots []Slot) Plan {
 	d := decision{
 		now: now, version: version, limits: l, plan: Plan{Ended: map[string]Why{}, Waits: map[string]Why{}},
@@ -127,12 +128,12 @@ type decision struct {
 	limits  Limits
 	nodes   map[string]Node
 	plan    Plan
-	// unavailable is how many nodes are without accelerators or about to be; canaries how many canary nodes are not
-	// done.
+	// unavailable is how many nodes are without accelerators or about to be. canaries is how many canary nodes are
+	// not done.
 	unavailable, canaries int
 }
 
-// keep takes over the slots that hold on.
+// keep carries over the slots that remain valid.
 func (d *decision) keep(slots []Slot) {
 	for _, s := range slots {
 		if why := d.ended(s); why != "" {
@@ -150,8 +151,8 @@ func (d *decision) keep(slots []Slot) {
 	}
 }
 
-// ended says how a slot ended; empty when it holds. A node that replaces its driver keeps its slot whatever is wanted
-// by now.
+// ended says how a slot ended; empty if it is still valid. A node that is replacing its driver keeps its slot,
+// whatever version is wanted by now.
 func (d *decision) ended(s Slot) Why {
 	n, ok := d.nodes[s.Node]
 	switch {
@@ -164,12 +165,12 @@ func (d *decision) ended(s Slot) Why {
 	case n.Phase == Silent && n.Serving && (n.Version == s.Version || d.version == ""):
 		return Done
 	case s.Version != d.wanted(n) && (n.For != s.Version || n.Phase == Silent):
-		return Withdrawn // it does not act on this slot, because it waits for another version's
+		return Withdrawn // the node does not act on this slot: it waits for another version
 	}
 	return ""
 }
 
-// wanted is the version that a node is to have.
+// wanted returns the version that a node should have.
 func (d *decision) wanted(n Node) string {
 	if d.version == "" {
 		return n.For
@@ -187,7 +188,7 @@ func (d *decision) hasSlot(name string) bool {
 	return slices.ContainsFunc(d.plan.Slots, func(s Slot) bool { return s.Node == name })
 }
 
-// changed reports whether a node has what is wanted. One that says something has not: it may be to have other
+// changed reports whether a node has what is wanted. A node that still reports an upgrade does not: it may need other
 // parameters of the same version.
 func (d *decision) changed(n Node) bool {
 	return (n.Version == d.version || d.version == "") && n.Serving && n.Phase == Silent && !d.hasSlot(n.Name)
@@ -208,8 +209,8 @@ func (d *decision) count() {
 	}
 }
 
-// give gives slots to those who wait, as far as the limits go: canary nodes first, then those that are without
-// accelerators anyhow, by name.
+// give gives slots to waiting nodes within the limits: canary nodes first, then nodes that are without accelerators
+// anyway, then by name.
 func (d *decision) give() {
 	names := slices.Sorted(maps.Keys(d.nodes))
 	slices.SortStableFunc(names, func(a, b string) int {
@@ -248,7 +249,7 @@ func order(b bool) int {
 	return 0
 }
 
-// refuses says why a node gets no slot now; empty when it gets one. What is the node's own comes first.
+// refuses says why a node gets no slot now; empty if it gets one. Reasons of the node itself come first.
 func (d *decision) refuses(n Node, open bool) Why {
 	switch {
 	case n.Skip:

@@ -190,7 +190,7 @@ func TestWindows(t *testing.T) {
 		{"2026-03-07T21:00:00Z", "2026-03-08T03:00:00Z", true},
 		{"2026-03-08T02:59:59Z", "2026-03-08T03:00:00Z", true}, // opened on Saturday
 		{"2026-03-08T03:00:00Z", "2026-03-14T21:00:00Z", false},
-		{"2026-03-28T22:00:00Z", "2026-03-29T02:00:00Z", true}, // the clock is put forward: four is an hour sooner
+		{"2026-03-28T22:00:00Z", "2026-03-29T02:00:00Z", true}, // clocks go forward: four o'clock comes an hour sooner
 	} {
 		now, _ := time.Parse(time.RFC3339, c.now)
 		open, change := isOpen(weekend, now)
@@ -200,13 +200,13 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// fleet is nodes that behave, and a controller that is killed between any two of its writes.
+// fleet is well-behaved nodes, and a controller that is killed between any two of its writes.
 type fleet struct {
 	t     *testing.T
 	r     *rand.Rand
 	now   time.Time
 	nodes map[string]*Node
-	// slots are written with the version that was read, and granted is what a node was told.
+	// slots are written with the version that was read; granted is the last grant of each node.
 	slots   []Slot
 	granted map[string]string
 	want    string
@@ -221,7 +221,7 @@ func (f *fleet) view() []Node {
 	return all
 }
 
-// live lets a node take one step: it acts on a grant only with its own word "upgrading" beside it.
+// live lets a node take one step. It acts on a grant only if its own report says "upgrading".
 func (f *fleet) live(n *Node) {
 	grant := f.granted[n.Name]
 	switch {
@@ -237,7 +237,7 @@ func (f *fleet) live(n *Node) {
 		n.Phase = Upgrading
 	case n.Version != f.want && n.For != f.want && f.r.IntN(3) == 0:
 		n.Phase, n.For = Waiting, f.want
-	case n.Version == f.want && n.Phase != Silent && f.r.IntN(3) == 0: // it is to have what it has, again
+	case n.Version == f.want && n.Phase != Silent && f.r.IntN(3) == 0: // it must load the version that it has again
 		n.Phase, n.For = Silent, ""
 	}
 }
@@ -263,8 +263,8 @@ func (f *fleet) control(l Limits) {
 	}
 }
 
-// TestNeverTooMany: whatever nodes do and whenever the controller dies, the limits hold, and in the end every node has
-// what is wanted.
+// TestNeverTooMany: whatever nodes do and whenever the controller dies, the limits are kept, and in the end every
+// node has the wanted version.
 func TestNeverTooMany(t *testing.T) {
 	for seed := range uint64(200) {
 		f := &fleet{
@@ -278,7 +278,7 @@ func TestNeverTooMany(t *testing.T) {
 		l := Limits{MaxParallel: 1 + f.r.IntN(6), MaxUnavailable: 1 + f.r.IntN(6), StopAfter: 1 + f.r.IntN(3)}
 		for round := 0; ; round++ {
 			f.now = f.now.Add(time.Second)
-			if round == 40 { // in the middle of it, to a version that nobody can load
+			if round == 40 { // mid-rollout, switch to a version that no node can load
 				f.want = "3"
 			}
 			if round == 200 {

@@ -5,18 +5,19 @@ import (
 	"time"
 )
 
-// Window is a time of the day, on some days of the week, in some place.
+// Window is a time of day on some days of the week, in a time zone.
 type Window struct {
-	// Days on which it opens; none is every day.
+	// Days on which it opens; none means every day.
 	Days []time.Weekday
-	// From and To are times since midnight, From below 24 h. With To not after From it ends on the next day.
+	// From and To are times since midnight, From below 24 h. If To is not after From, the window ends on the next
+	// day.
 	From, To time.Duration
-	// Location is where the clock hangs; nil is UTC.
+	// Location is the time zone; nil is UTC.
 	Location *time.Location
 }
 
-// isOpen reports whether a window is open at now, and when that changes next; zero when it never does. Days on which
-// the clock is changed are as long as the clock says they are.
+// isOpen reports whether a window is open at now, and when that changes next; zero if it never does. On days when the
+// clocks change, a window follows the wall clock.
 func isOpen(all []Window, now time.Time) (open bool, change time.Time) {
 	if len(all) == 0 {
 		return true, time.Time{}
@@ -28,7 +29,7 @@ func isOpen(all []Window, now time.Time) (open bool, change time.Time) {
 	}
 	for _, w := range all {
 		at := now.In(w.location())
-		for day := -1; day <= 7; day++ { // one that opened yesterday may be open still, and the next is within a week
+		for day := -1; day <= 7; day++ { // yesterday's may still be open; the next is within a week
 			from, to := w.on(at.Year(), at.Month(), at.Day()+day)
 			if from.IsZero() {
 				continue
@@ -50,7 +51,7 @@ func (w Window) location() *time.Location {
 	return w.Location
 }
 
-// on returns when the window that opens on a day opens and closes; zero when it does not open on that day.
+// on returns when the window of a day opens and closes; zero if it does not open on that day.
 func (w Window) on(year int, month time.Month, day int) (from, to time.Time) {
 	midnight := time.Date(year, month, day, 0, 0, 0, 0, w.location())
 	if len(w.Days) > 0 && !slices.Contains(w.Days, midnight.Weekday()) {
