@@ -1,38 +1,38 @@
 package fit
 
-// Cause is why a pod does not fit on a node. Its text is the same for every node and pod, because the scheduler groups
-// nodes by it; what is particular is for explain.
+// Cause is why a pod does not fit on a node. Its text is the same for every node and pod, because the scheduler
+// groups nodes by it. Explain gives the details.
 type Cause int
 
-// The causes, least particular last.
+// The causes.
 const (
-	// Fits is no cause.
+	// Fits means that the pod fits.
 	Fits Cause = iota
-	// NoCards: nothing names the node's cards.
+	// NoCards: neither an inventory nor a label names the node's cards.
 	NoCards
 	// LabelUnclear: a label or annotation of the node that the pod depends on cannot be read.
 	LabelUnclear
-	// NoRoom: the cards have room for it when others end.
+	// NoRoom: the cards have too little room now; they have enough when other pods end.
 	NoRoom
-	// NodeRoom: the same for a resource of the node as a whole.
+	// NodeRoom: the same, for a resource of the node as a whole.
 	NodeRoom
 	// TooMuch: even an empty node could not hold it.
 	TooMuch
-	// NoLinks: no linked pairs are free that would do.
+	// NoLinks: no free linked pairs have enough room.
 	NoLinks
-	// NotFound: the search ended at its bound.
+	// NotFound: the search reached its limit.
 	NotFound
-	// SameUnclear: the list of containers for one card is not one of at least two that ask for one card each.
+	// SameUnclear: the list of containers that share a card does not name at least two that ask for one card each.
 	SameUnclear
-	// SameAndLinked: one card and linked pairs exclude each other.
+	// SameAndLinked: the pod asks for a shared card and for linked pairs, which exclude each other.
 	SameAndLinked
-	// LinkedOdd: linked pairs are asked for with an odd number of cards.
+	// LinkedOdd: the pod asks for linked pairs with an odd number of cards.
 	LinkedOdd
-	// UnknownNode: nobody knows the node (yet).
+	// UnknownNode: the node is not known (yet).
 	UnknownNode
 )
 
-// String is the sentence for people.
+// String returns the sentence for people.
 func (c Cause) String() string {
 	switch c {
 	case Fits:
@@ -63,7 +63,7 @@ func (c Cause) String() string {
 	return "unknown"
 }
 
-// Final reports whether nothing that ends on the node could change it, so that evicting others is of no use.
+// Final reports whether the cause stays even if other pods on the node end, so that evicting them is useless.
 func (c Cause) Final() bool {
 	switch c {
 	case NoCards, LabelUnclear, TooMuch, SameUnclear, SameAndLinked, LinkedOdd:

@@ -4,22 +4,21 @@ import (
 	"slices"
 )
 
-// dive is one search on one node: depth first, in the order in which cards are to be tried, taking back what leads
-// nowhere.
+// dive is one search on one node: depth first, cards in their order, with backtracking.
 type dive struct {
 	s      *Search
 	n      *Node
 	m      *matched
 	stride int
 	steps  int
-	// base are the books without this pod, free is what is left of each card as its choices are made.
+	// base are the amounts without this pod. free is what is left of each card after the choices so far.
 	base books
 	free []int64
 	// order are the cards that may be used, in the order of trying.
 	order []int
 	// on counts the items of this pod on each card.
 	on []int
-	// chosen are the cards of each container, tiles theirs; taken are this pod's tiles by card.
+	// chosen are the cards of each container and tiles their tiles. taken are this pod's tiles, by card.
 	chosen [][]int
 	tiles  [][]uint64
 	taken  []uint64
@@ -42,7 +41,7 @@ func newDive(s *Search, n *Node, m *matched, b books) *dive {
 	return d
 }
 
-// row is what is free of a card.
+// row returns what is free of a card.
 func (d *dive) row(card int) []int64 { return d.free[card*d.stride : (card+1)*d.stride] }
 
 // place chooses cards for the items from k on, and then for the init containers.
@@ -74,7 +73,7 @@ func (d *dive) place(k int) bool {
 	return false
 }
 
-// balanced are the cards that may be used, the least used of a resource first.
+// balanced returns the cards that may be used, the least used of a resource first.
 func (d *dive) balanced(column int) []int {
 	used := func(card int) int64 { return d.n.capacity[card*d.stride+column] - d.free[card*d.stride+column] }
 	order := slices.Clone(d.order)
@@ -90,12 +89,12 @@ func (d *dive) balanced(column int) []int {
 	return order
 }
 
-// inGroup are the cards of one NUMA node.
+// inGroup returns the cards of one NUMA node.
 func (d *dive) inGroup(order []int, group int) []int {
 	return slices.DeleteFunc(slices.Clone(order), func(c int) bool { return d.n.numa[c] != group })
 }
 
-// pick chooses left more cards for item k, from position from of order on.
+// pick chooses left more cards for item k, starting at position from of order.
 func (d *dive) pick(k int, order []int, from, left int) bool {
 	if left == 0 {
 		return d.place(k + 1)
@@ -132,7 +131,7 @@ func (d *dive) pick(k int, order []int, from, left int) bool {
 	return false
 }
 
-// alike reports whether two cards are the same to this pod as things are: what led nowhere with one does with the
+// alike reports whether two cards are interchangeable for this pod now: if one leads to no solution, neither does the
 // other.
 func (d *dive) alike(a, b int) bool {
 	return slices.Equal(d.row(a), d.row(b)) && (d.on[a] > 0) == (d.on[b] > 0) && (len(d.n.numa) == 0 ||
@@ -159,8 +158,8 @@ func (d *dive) untake(it *item, card int) {
 	d.on[card]--
 }
 
-// pairs chooses left more cards for item k as linked pairs, from the link at position from on. The tile at each end
-// must be free, and is the one that the container gets.
+// pairs chooses left more cards for item k as linked pairs, starting at the link at position from. The tile at each
+// end must be free. If the container asks for tiles, it gets this one.
 func (d *dive) pairs(k int, order []int, from, left int) bool {
 	if left == 0 {
 		return d.place(k + 1)
@@ -195,7 +194,7 @@ func (d *dive) pairs(k int, order []int, from, left int) bool {
 	return false
 }
 
-// end reports whether one end of a link can be had by an item.
+// end reports whether an item can use one end of a link.
 func (d *dive) end(it *item, order []int, card, tile int) bool {
 	if !slices.Contains(order, card) || slices.Contains(d.chosen[it.containers[0]], card) ||
 		!room(d.row(card), it.needs) {
@@ -208,7 +207,8 @@ func (d *dive) end(it *item, order []int, card, tile int) bool {
 	return busy>>tile&1 == 0
 }
 
-// freeTiles chooses tiles of a card: the one given unless it is negative, the preferred one, then from the first on.
+// freeTiles chooses tiles of a card: first the given one unless it is negative, then the preferred one, then the
+// others in order.
 func (d *dive) freeTiles(card int, count int64, given int) uint64 {
 	free := tileMask(d.n.tiles(card)) &^ d.n.tilesOff[card] &^ d.base.tilesUsed[card] &^ d.taken[card]
 	var out uint64
@@ -226,8 +226,8 @@ func (d *dive) freeTiles(card int, count int64, given int) uint64 {
 	return out
 }
 
-// inits gives the init containers their cards. Each runs alone with the sidecars before it, so they do not disturb each
-// other.
+// inits chooses the cards of the init containers. Each runs alone with the sidecars before it, so their choices are
+// independent.
 func (d *dive) inits() bool {
 	shape := d.s.req.Shape
 	for i, c := range shape.Containers[shape.Beside:] {
@@ -250,7 +250,7 @@ func (d *dive) inits() bool {
 	return true
 }
 
-// initRoom reports whether a card has room for container at when it runs beside the first sidecars.
+// initRoom reports whether a card has room for container at when it runs alongside the first sidecars.
 func (d *dive) initRoom(at, sidecars, card int) bool {
 	row := slices.Clone(d.base.free[card*d.stride : (card+1)*d.stride])
 	for j := d.s.req.Shape.Apps; j < d.s.req.Shape.Apps+sidecars; j++ {
@@ -263,8 +263,8 @@ func (d *dive) initRoom(at, sidecars, card int) bool {
 	return room(row, d.m.needs[at])
 }
 
-// init chooses the cards of one init container among those in order: of the pod's own as many as it asks for, or all of
-// them and others besides. It is nil when there are none.
+// init chooses the cards of one init container from order. It takes the pod's own cards first, and others only if the
+// container needs more than all of those. It returns nil if there are not enough.
 func (d *dive) init(order []int, count int, fits func(card int) bool) []int {
 	own := 0
 	for _, on := range d.on {
@@ -298,11 +298,11 @@ func (d *dive) write(r *Record) {
 	for i, c := range shape.Containers {
 		for j, card := range d.chosen[i] {
 			if j < len(d.tiles[i]) {
-				continue // came with the link
+				continue // the link brought the tiles
 			}
 			var tiles uint64
 			count := c.Tiles
-			if c.When == Init { // it has the pod's own tiles before others, less those of the sidecars beside it
+			if c.When == Init { // the pod's own tiles first, except those of sidecars that run already
 				for left := d.taken[card] &^ d.sidecarTiles(shape.Before[i-shape.Beside], card); left != 0 &&
 					count > 0; left &= left - 1 {
 					tiles |= left & -left
@@ -319,7 +319,7 @@ func (d *dive) write(r *Record) {
 	r.Cards, r.InitCards = d.n.formatCards(d.chosen[:shape.Apps]), d.n.formatCards(d.chosen[shape.Apps:])
 }
 
-// sidecarTiles are the tiles of a card that the first sidecars were given.
+// sidecarTiles returns the tiles of a card that the first sidecars were given.
 func (d *dive) sidecarTiles(sidecars, card int) (out uint64) {
 	for i := d.s.req.Shape.Apps; i < d.s.req.Shape.Apps+sidecars; i++ {
 		if j := slices.Index(d.chosen[i], card); j >= 0 {

@@ -13,8 +13,7 @@ func edu(t *testing.T) *Rules {
 	return &r
 }
 
-// TestInventoryRefused: an inventory that cannot be relied on makes the node one that takes no pod, whatever its labels
-// say.
+// TestInventoryRefused: a node with a broken inventory takes no pod, whatever its labels say.
 func TestInventoryRefused(t *testing.T) {
 	r := edu(t)
 	for _, text := range []string{
@@ -39,7 +38,7 @@ func TestInventoryRefused(t *testing.T) {
 	}
 }
 
-// TestLinksOfNobody: links to cards and tiles that are not there are passed over.
+// TestLinksOfNobody: links to cards and tiles that do not exist are ignored.
 func TestLinksOfNobody(t *testing.T) {
 	r := edu(t)
 	labels := map[string]string{
@@ -53,7 +52,7 @@ func TestLinksOfNobody(t *testing.T) {
 	}
 }
 
-// TestContradictions: what a pod says of itself and no node can meet.
+// TestContradictions: a pod can ask for what no node can meet.
 func TestContradictions(t *testing.T) {
 	r := edu(t)
 	two := func(n int64) []Asked {

@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// Report is how things stand with one pod on one node, for people.
+// Report explains for people how one pod fits on one node.
 type Report struct {
 	Node string `json:"node"`
 	Fits bool   `json:"fits"`
-	// Verdict is a sentence, the same as the scheduler is given.
+	// Verdict is a sentence, the same one that the scheduler gets.
 	Verdict string `json:"verdict"`
-	// Choice are the cards that it would get, in the form of the annotation.
+	// Choice are the cards that the pod would get, in the form of the annotation.
 	Choice string       `json:"choice,omitempty"`
 	Cards  []CardReport `json:"cards,omitempty"`
 	// Wide are the resources of the node as a whole.
 	Wide []ResourceReport `json:"wholeNode,omitempty"`
-	// Unplaced are pods that run here with accelerator resources and of which nobody knows the card.
+	// Unplaced are pods on this node that ask for cards and whose cards are not known.
 	Unplaced []string `json:"unplaced,omitempty"`
 }
 
@@ -26,17 +26,18 @@ type CardReport struct {
 	Card      string           `json:"card"`
 	Verdict   string           `json:"verdict"`
 	Resources []ResourceReport `json:"resources"`
-	// Pods have a part of the card: "namespace/name", with what of each resource.
+	// Pods are the pods that use the card: "namespace/name", with the amount of each resource.
 	Pods []HolderReport `json:"pods,omitempty"`
 }
 
-// ResourceReport is one resource of a card or a node. Free may be negative where a card has lost capacity.
+// ResourceReport is one resource of a card or a node. Free may be negative if a card has lost capacity.
 type ResourceReport struct {
 	Name     string `json:"name"`
 	Capacity int64  `json:"capacity"`
 	Used     int64  `json:"used"`
 	Free     int64  `json:"free"`
-	// Need is the largest part that a container of the pod asks of one card.
+	// Need is the largest amount that a container of the pod asks of one card, or what the pod needs of the whole
+	// node.
 	Need int64 `json:"need,omitempty"`
 }
 
@@ -46,7 +47,7 @@ type HolderReport struct {
 	Uses map[string]int64 `json:"uses"`
 }
 
-// Explain reports on one node what the pod of the search asks and what is there.
+// Explain compares what the pod of the search asks for with what one node has.
 func (s *Search) Explain(n *Node) Report {
 	record, cause := s.Place(n)
 	out := Report{Node: n.name, Fits: cause == Fits, Verdict: cause.String()}
@@ -105,7 +106,7 @@ func (s *Search) Explain(n *Node) Report {
 	return out
 }
 
-// holders are the pods on each card.
+// holders returns the pods on each card.
 func (n *Node) holders() [][]HolderReport {
 	out, stride := make([][]HolderReport, len(n.cards)), len(n.schema.names)
 	for _, r := range n.sorted() {
@@ -150,7 +151,7 @@ func (n *Node) Uses() []Use {
 	return out
 }
 
-// Fullness is how full the node is, from 0 to 1: the mean over its cards of their scarcest resource.
+// Fullness returns how full the node is, from 0 to 1: the mean over its cards of their scarcest resource.
 func (n *Node) Fullness() float64 {
 	sum, stride := 0.0, len(n.schema.names)
 	for c := range n.cards {

@@ -6,8 +6,8 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// TestInventoryNames: amounts are by full names or without the prefix, a card of other prefixes is none, and one
-// without amounts is one that fits nobody.
+// TestInventoryNames: amounts have full names or names without the prefix. A card with only other prefixes is
+// ignored, and no pod fits on one without amounts.
 func TestInventoryNames(t *testing.T) {
 	rules, err := fit.Rules{Prefix: "a.example.com/", Cards: []string{"gpu"}}.Complete()
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// continued is the lead-in of a label value that goes on with another label's: a value may have 63 characters only.
+// continued is the prefix of a label value that continues another label's value: a value may have only 63 characters.
 const continued = "Z"
 
-// splice reads the label key with the ones that continue it, key2 and so on. A part without its lead-in voids the
-// whole.
+// splice joins the value of the label key with the labels that continue it: key2, key3 and so on. If a part lacks the
+// prefix, the whole value is void.
 func splice(labels map[string]string, key string) string {
 	value := labels[key]
 	for i := 2; ; i++ {
@@ -38,7 +38,7 @@ func digits(s string) (int, bool) {
 
 func cardName(number int) string { return "card" + strconv.Itoa(number) }
 
-// parseNumbers reads "0.1.5": card0, card1 and card5. One that is no number voids the whole.
+// parseNumbers reads "0.1.5": card0, card1 and card5. If one part is no number, the whole value is void.
 func parseNumbers(value string) []string {
 	if value == "" {
 		return nil
@@ -54,7 +54,7 @@ func parseNumbers(value string) []string {
 	return unique(names)
 }
 
-// parseCards reads "card0.card1", the form before numbers.
+// parseCards reads "card0.card1", an older form than numbers.
 func parseCards(value string) []string {
 	var names []string
 	for part := range strings.SplitSeq(value, ".") {
@@ -65,13 +65,13 @@ func parseCards(value string) []string {
 	return unique(names)
 }
 
-// unique sorts names as text and drops what is there twice.
+// unique sorts names as text and drops duplicates.
 func unique(names []string) []string {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// parseGroups reads "0.1_2.3.4", cards that share a PCI group: the group of each, from 0.
+// parseGroups reads "0.1_2.3.4", groups of cards that share a PCI group. It returns the group of each card, from 0.
 func parseGroups(value string) (map[string]int, error) {
 	groups := map[string]int{}
 	for i, part := range strings.Split(value, "_") {
@@ -86,7 +86,8 @@ func parseGroups(value string) (map[string]int, error) {
 	return groups, nil
 }
 
-// parseNUMA reads "0-0.1_1-2.3", NUMA node and its cards: the position of each card's NUMA node in the label, from 0.
+// parseNUMA reads "0-0.1_1-2.3", each NUMA node with its cards. It returns, for each card, the position of its NUMA
+// node in the label, from 0.
 func parseNUMA(value string) (map[string]int, error) {
 	groups, seen := map[string]int{}, map[int]bool{}
 	for i, part := range strings.Split(value, "_") {
@@ -107,13 +108,14 @@ func parseNUMA(value string) (map[string]int, error) {
 	return groups, nil
 }
 
-// link joins a tile of one card with a tile of another; the cards are indexes into the cards by number.
+// link joins a tile of one card with a tile of another. As parsed, the cards are indexes into the cards sorted by
+// number.
 type link struct {
 	card, tile           int
 	otherCard, otherTile int
 }
 
-// parseLinks reads "0.0-1.0_2.1-3.2": device and part of it, a dash, and the same of the other end.
+// parseLinks reads "0.0-1.0_2.1-3.2": a device and its tile, a dash, and the same for the other end.
 func parseLinks(value string) ([]link, error) {
 	var links []link
 	for part := range strings.SplitSeq(value, "_") {
@@ -135,8 +137,8 @@ func parseEnd(s string) (card, tile int, ok bool) {
 	return card, tile, ok1 && ok2
 }
 
-// byNumber sorts names by the number at their end, and those with the same or without one as text: the order in which
-// links count devices.
+// byNumber sorts names by the number at their end, and names with equal or no numbers as text. Links number the
+// devices in this order.
 func byNumber(names []string) []string {
 	number := func(name string) int {
 		n, ok := digits(name[len(strings.TrimRight(name, "0123456789")):])
@@ -152,7 +154,7 @@ func byNumber(names []string) []string {
 	return sorted
 }
 
-// marks are what telemetry labels say of cards and tiles.
+// marks are the contents of telemetry labels about cards and tiles.
 type marks struct {
 	off       map[string]bool // cards
 	group     map[string]bool // cards whose PCI group is off with them
@@ -161,10 +163,10 @@ type marks struct {
 	tileFirst map[string]int    // by card
 }
 
-// groupWide as the value of a label widens it to the card's PCI group.
+// groupWide as the value of a label extends the label to the card's PCI group.
 const groupWide = "PCI_GROUP"
 
-// readMarks reads the labels "<telemetry><name>/gas-…": cards and tiles to keep new work off, and those to take first.
+// readMarks reads the labels "<telemetry><name>/gas-…": cards and tiles that take no new work, and those to prefer.
 func readMarks(labels map[string]string, telemetry string) marks {
 	m := marks{
 		off: map[string]bool{}, group: map[string]bool{}, tilesOff: map[string]uint64{},
@@ -176,7 +178,7 @@ func readMarks(labels map[string]string, telemetry string) marks {
 			continue
 		}
 		if name == "gas-prefer-gpu" {
-			if m.preferred == "" || value < m.preferred { // two policies may differ: the same one each time
+			if m.preferred == "" || value < m.preferred { // policies may disagree: pick the same one each time
 				m.preferred = value
 			}
 			continue
@@ -205,7 +207,7 @@ func readMarks(labels map[string]string, telemetry string) marks {
 	return m
 }
 
-// maxTiles of a card can be told apart; the books keep a bit for each.
+// maxTiles is how many tiles of a card can be told apart: each has a bit in a uint64.
 const maxTiles = 64
 
 // parseTile reads "gt3".

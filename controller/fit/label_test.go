@@ -115,8 +115,8 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// FuzzLabels looks for a label or an annotation of a pod that makes a node or a search fail, and for a record that does
-// not come back as it was.
+// FuzzLabels looks for a label or annotation that makes a node or a search fail, and for a record that does not
+// round-trip.
 func FuzzLabels(f *testing.F) {
 	f.Add("0.1", "Z.5", "0.1_5", "0-0.1_1-5", "0.0-1.0", "card0,card1|card5", "card0:gt0+gt1|", int64(4))
 	f.Add("0..1", "5", "_", "0-", "9.9-9.8", "|,|", ":gt", int64(-1))

@@ -13,17 +13,17 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// The model below knows the specification and nothing of the package: it tries every way to give cards to containers,
-// in maps by name, and looks at the whole node again for each. What it calls a fit:
+// The model below implements the specification independently of the package: it tries every way to give cards to
+// containers, in maps by name, and checks the whole node again for each. It calls a placement a fit if:
 //
-//   - a container that asks for g cards gets a set of g cards that are neither disabled nor descheduled, within the
-//     pod's lists, all on one NUMA node where the pod wants that, and in disjoint linked pairs with a free tile at each
-//     end where the pod wants that;
+//   - a container that asks for g cards gets a set of g cards that are neither disabled nor descheduled and within
+//     the pod's lists. If the pod asks for it, they are all on one NUMA node, or in disjoint linked pairs with a
+//     free tile at each end;
 //   - the containers of the pod's list are on one card;
 //   - the cards of an init container are among those of the app containers, or include them all;
-//   - on every card and for every resource, what all pods have is at most what it has. A pod has there the sum of its
-//     app containers and sidecars, or of an init container and the sidecars before it where that is more, each with its
-//     total over its cards, rounded up;
+//   - on every card and for every resource, the pods together use at most what the card has. A pod uses the sum of
+//     its app containers and sidecars, or of an init container and the sidecars before it if that is more, each
+//     with its total divided by its cards, rounded up;
 //   - containers that run at the same time have no tile in common.
 
 const random = "gpu.example.com/"
@@ -48,7 +48,7 @@ type asks struct {
 	wide          int64
 }
 
-// wish is a pod in the model.
+// wish is a pod request in the model.
 type wish struct {
 	containers         []asks
 	same               []int
@@ -57,7 +57,7 @@ type wish struct {
 	haveAllow, haveDny bool
 }
 
-// placed is a pod with its cards and tiles, as the annotations say it.
+// placed is a pod with its cards and tiles, as in its annotations.
 type placed struct {
 	wish  wish
 	cards [][]string
@@ -69,7 +69,7 @@ func (a asks) per(resource string) int64 {
 	return (total + int64(a.cards) - 1) / int64(max(a.cards, 1))
 }
 
-// on is what a pod has of one resource of one card.
+// on returns what a pod uses of one resource of one card.
 func (p *placed) on(card, resource string) int64 {
 	return p.most(func(i int) int64 {
 		if !slices.Contains(p.cards[i], card) {
@@ -81,7 +81,7 @@ func (p *placed) on(card, resource string) int64 {
 
 func (p *placed) wide() int64 { return p.most(func(i int) int64 { return p.wish.containers[i].wide }) }
 
-// most is the largest sum over the containers that run at the same time.
+// most returns the largest sum over the containers that run at the same time.
 func (p *placed) most(has func(i int) int64) int64 {
 	var all, most int64
 	var sidecars []int64
@@ -103,7 +103,7 @@ func (p *placed) most(has func(i int) int64) int64 {
 	return max(all, most)
 }
 
-// overbooked names a card that has given more than it has.
+// overbooked names a card that is overcommitted.
 func (w *world) overbooked(more ...*placed) string {
 	all := append(slices.Collect(maps.Values(w.pods)), more...)
 	var wide int64
@@ -119,7 +119,7 @@ func (w *world) overbooked(more ...*placed) string {
 			for _, p := range all {
 				sum += p.on(card, resource)
 			}
-			if resource == "tiles" && sum > 0 { // those that are off and nobody's are nobody's to have
+			if resource == "tiles" && sum > 0 { // unused tiles that are off are not available
 				for tile := range w.tilesOff[card] {
 					if int64(tile) < has["tiles"] && !w.tileUsed(card, tile, all) {
 						sum++
@@ -140,7 +140,7 @@ func (w *world) tileUsed(card string, tile int, by []*placed) bool {
 	})
 }
 
-// sets are all sets of n of the cards.
+// sets returns all sets of n of the cards.
 func sets(cards []string, n int) [][]string {
 	if n == 0 {
 		return [][]string{nil}
@@ -239,7 +239,7 @@ func (w *world) tryLinks(p *placed, i int, set []string, from int) bool {
 }
 
 func (w *world) end(p *placed, a asks, card string, tile int) bool {
-	// one that is not there cannot be off
+	// a tile that does not exist cannot be off
 	if !w.usable(p.wish, card) || w.tilesOff[card][tile] && int64(tile) < w.has[card]["tiles"] {
 		return false
 	}
@@ -247,7 +247,7 @@ func (w *world) end(p *placed, a asks, card string, tile int) bool {
 		append(slices.Collect(maps.Values(w.pods)), p))
 }
 
-// nested holds the cards of init containers to those of the others.
+// nested checks the cards of init containers against those of the others.
 func (w *world) nested(p *placed) bool {
 	apps := map[string]bool{}
 	for i, a := range p.wish.containers {
@@ -274,7 +274,7 @@ func (w *world) nested(p *placed) bool {
 	return true
 }
 
-// randomWorld makes a node, and the facts from which the package makes it.
+// randomWorld returns a node of the model and the facts from which the package creates the same node.
 func randomWorld(rng *rand.Rand) (*world, fit.Facts) {
 	w := &world{
 		has: map[string]map[string]int64{}, off: map[string]bool{}, tilesOff: map[string]map[int]bool{},
@@ -358,7 +358,7 @@ func randomPlaces(rng *rand.Rand, w *world, f *fit.Facts, n int) {
 	}
 }
 
-// randomWish makes a pod, and its annotations.
+// randomWish returns a pod and its annotations.
 func randomWish(rng *rand.Rand) (wish, map[string]string, []fit.Asked) {
 	q, annotations := wish{}, map[string]string{}
 	kind := rng.IntN(8)
@@ -401,7 +401,7 @@ func randomWish(rng *rand.Rand) (wish, map[string]string, []fit.Asked) {
 			"cpu":                      3,
 		}})
 	}
-	order := []fit.When{fit.App, fit.Sidecar, fit.Init} // as the package has them
+	order := []fit.When{fit.App, fit.Sidecar, fit.Init} // the order of the package
 	slices.SortStableFunc(q.containers, func(a, b asks) int {
 		return slices.Index(order, a.when) - slices.Index(order, b.when)
 	})
@@ -434,7 +434,7 @@ func randomWish(rng *rand.Rand) (wish, map[string]string, []fit.Asked) {
 	return q, annotations, asked
 }
 
-// read puts a record into the model, by its annotations.
+// read converts a record to the model, from its annotations.
 func read(q wish, r *fit.Record) *placed {
 	p := &placed{
 		wish: q, cards: make([][]string, len(q.containers)),
@@ -470,8 +470,8 @@ func read(q wish, r *fit.Record) *placed {
 	return p
 }
 
-// right says what is wrong with a choice beside its amounts: number of cards and tiles, and tiles that somebody else
-// has.
+// right says what is wrong with a choice apart from its amounts: the number of cards and tiles, and tiles that
+// another container has.
 func (w *world) right(p *placed) string {
 	for i, a := range p.wish.containers {
 		if len(p.cards[i]) != a.cards {
@@ -499,7 +499,7 @@ func (w *world) right(p *placed) string {
 	return ""
 }
 
-// beside are the containers before container i that run at the same time.
+// beside returns the containers before container i that run at the same time.
 func (p *placed) beside(i int) []int {
 	var apps, sidecars []int
 	for j, a := range p.wish.containers[:i] {
@@ -517,8 +517,8 @@ func (p *placed) beside(i int) []int {
 	return append(apps, sidecars...)
 }
 
-// TestModel holds the package to the model on ten thousand random workloads: nothing is ever overbooked, and nothing is
-// refused when there is a fit.
+// TestModel compares the package with the model on ten thousand random workloads: nothing is ever overcommitted, and
+// nothing that fits is refused.
 func TestModel(t *testing.T) {
 	rules, err := fit.Rules{
 		Prefix: random, Cards: []string{"shares"}, Tiles: "tiles", NodeWide: []string{"*_monitoring"}, Allow: true,

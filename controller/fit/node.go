@@ -13,12 +13,12 @@ import (
 // Facts are what is known of a node.
 type Facts struct {
 	Name string
-	// Labels are those that the rules read; the others do no harm.
+	// Labels are the labels that the rules read; others are ignored.
 	Labels map[string]string
 	// Allocatable are the node's totals by full name, rounded down ([Floor]).
 	Allocatable map[string]int64
-	// Inventory is what the agent says of each card; where it is nil, labels name the cards and each has its part of
-	// Allocatable. Broken says that there is one and that it cannot be read.
+	// Inventory is what the agent reports of each card. If it is nil, labels name the cards and each has an equal
+	// share of Allocatable. Broken says that there is an inventory that cannot be read.
 	Inventory []Card
 	Broken    bool
 }
@@ -26,10 +26,10 @@ type Facts struct {
 // Card is one card of an inventory.
 type Card struct {
 	Name string `json:"name"`
-	// Has are amounts by the name of the resource, in full or without the prefix of the rules. A card that has other
-	// prefixes alone is none to the rules.
+	// Has are amounts by the name of the resource, in full or without the prefix of the rules. A card that has only
+	// resources with other prefixes is ignored.
 	Has map[string]resource.Quantity `json:"has"`
-	// NUMA is the NUMA node; nil when it is not known.
+	// NUMA is the NUMA node; nil if it is not known.
 	NUMA *int `json:"numa,omitempty"`
 	// Off keeps new pods from the card.
 	Off bool `json:"off,omitempty"`
@@ -39,7 +39,7 @@ type Card struct {
 //
 //	[{"name":"card0","has":{"memory":"8G","shares":"10"},"numa":0},{"name":"card1","has":{},"off":true}]
 //
-// An error names what is wrong; then the node takes no pod, rather than one on a card that cannot hold it.
+// An error names what is wrong. The node then takes no pod: a guess could put a pod on a card that cannot hold it.
 func ParseInventory(text string) ([]Card, error) {
 	cards := []Card{}
 	if err := json.Unmarshal([]byte(text), &cards); err != nil {
@@ -56,19 +56,19 @@ func ParseInventory(text string) ([]Card, error) {
 	return cards, nil
 }
 
-// Node is one node with its books. It is not safe for concurrent use.
+// Node is one node with the usage of its cards. It is not safe for concurrent use.
 //
 // Amounts are flat tables with a row for each card and a column for each resource of the node.
 type Node struct {
-	// broken is why no pod fits at all. What filter reads comes first, so that it is in few lines of the processor's
-	// cache.
+	// broken is why no pod fits at all. The fields that the filter reads come first, so that they share few cache
+	// lines.
 	broken Cause
 	anyOff bool
 	schema *schema
-	// capacity, used and free have len(cards)*len(schema.names) numbers. free is what is left for others, also without
-	// tiles that are off; empty is free as it were without any pod.
+	// capacity, used and free have len(cards)*len(schema.names) numbers. free is what is left, minus tiles that are
+	// off. empty is what free would be without any pod.
 	free, empty            []int64
-	cards                  []string // as text sorted: the order of trying
+	cards                  []string // sorted as text, the order in which they are tried
 	off                    []bool
 	wideCapacity, wideUsed []int64 // by resource
 	noneUsed               []int64 // zeros
@@ -80,14 +80,14 @@ type Node struct {
 	tilesOff, tilesUsed     []uint64 // by card
 	noneTiles               []uint64 // zeros
 	tileFirst               []int    // by card, or -1
-	numa                    []int    // by card, or -1; nil when nothing says
+	numa                    []int    // by card, or -1; nil if nothing is known
 	numaGroups              int
 	numaBroken, linksBroken bool
 	links                   []link // between indexes of cards
 	records                 map[string]*Record
 }
 
-// schema is a list of resources that nodes of a kind have in common, so that a pod is matched to it once.
+// schema is a list of resources that nodes of a kind have in common. A pod is matched to it only once.
 type schema struct {
 	names []string // sorted
 	tiles int      // index of the resource that counts tiles, or -1
@@ -104,7 +104,7 @@ func (s Schemas) of(names []string, tiles string) *schema {
 	return s[key]
 }
 
-// NewNode makes the node of facts, with the records that were on it before.
+// NewNode returns the node of facts, with the records that it had before.
 func NewNode(r *Rules, schemas Schemas, facts Facts, records map[string]*Record) *Node {
 	n := &Node{rules: r, name: facts.Name, preferred: -1, records: records}
 	if n.records == nil {
@@ -150,7 +150,7 @@ func NewNode(r *Rules, schemas Schemas, facts Facts, records map[string]*Record)
 	return n
 }
 
-// fill writes what the cards and the node have.
+// fill sets the capacities of the cards and of the node.
 func (n *Node) fill(facts Facts) {
 	stride := len(n.schema.names)
 	n.capacity, n.wideCapacity = make([]int64, len(n.cards)*stride), make([]int64, stride)
@@ -181,7 +181,7 @@ func (n *Node) fill(facts Facts) {
 func (n *Node) readMarks(facts Facts) {
 	m := readMarks(facts.Labels, n.rules.Telemetry)
 	n.tilesOff, n.tileFirst = make([]uint64, len(n.cards)), make([]int, len(n.cards))
-	// Where the label cannot be read, the card itself is off all the same.
+	// If the label cannot be read, the card itself is still off.
 	groups, err := parseGroups(splice(facts.Labels, n.rules.LabelPrefix+labelGroups))
 	if err != nil {
 		groups = nil
@@ -204,7 +204,7 @@ func (n *Node) readMarks(facts Facts) {
 	}
 }
 
-// readPlaces reads where the cards are: NUMA nodes and links.
+// readPlaces reads the NUMA nodes of the cards and the links between them.
 func (n *Node) readPlaces(facts Facts) {
 	positions := map[string]int{}
 	for _, c := range facts.Inventory {
@@ -247,7 +247,7 @@ func (n *Node) readPlaces(facts Facts) {
 	slices.SortStableFunc(n.links, func(a, b link) int { return a.card - b.card })
 }
 
-// tiles is how many tiles a card has that can be told apart.
+// tiles returns how many tiles of a card can be told apart.
 func (n *Node) tiles(card int) int {
 	if n.schema.tiles < 0 {
 		return 0
@@ -262,14 +262,14 @@ func tileMask(tiles int) uint64 {
 	return 1<<tiles - 1
 }
 
-// Name is the node's name.
+// Name returns the node's name.
 func (n *Node) Name() string { return n.name }
 
-// Records are the pods on the node by UID; the map is the node's own.
+// Records returns the pods on the node by UID. The map is the node's own, not a copy.
 func (n *Node) Records() map[string]*Record { return n.records }
 
-// own returns the cards of an inventory that are kept book of, with the names of resources without prefix; nil for none
-// at all.
+// own returns the cards of an inventory that the rules track, with the names of their resources without prefix. It
+// returns nil if there is no inventory.
 func (r *Rules) own(all []Card) []Card {
 	if all == nil {
 		return nil

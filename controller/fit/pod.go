@@ -10,23 +10,23 @@ import (
 type When int
 
 const (
-	// App containers run beside each other.
+	// App containers run at the same time.
 	App When = iota
-	// Init containers run before them, one after the other.
+	// Init containers run before the app containers, one after the other.
 	Init
-	// Sidecar is an init container that goes on running beside all that start after it.
+	// Sidecar is an init container that keeps running alongside all containers that start after it.
 	Sidecar
 )
 
-// Asked is one container as the pod's author wrote it.
+// Asked is one container as the pod's author specified it.
 type Asked struct {
 	Name string
 	When When
-	// Amounts by full name, rounded up ([Ceil]); those without the prefix of the rules are passed over.
+	// Amounts by full name, rounded up ([Ceil]). Those without the prefix of the rules are ignored.
 	Amounts map[string]int64
 }
 
-// Amount is so much of a resource, named without its prefix.
+// Amount is an amount of a resource, named without its prefix.
 type Amount struct {
 	Name  string
 	Count int64
@@ -36,41 +36,42 @@ type Amount struct {
 type Container struct {
 	Name string
 	When When
-	// Cards is how many cards it gets, each once.
+	// Cards is how many different cards it gets.
 	Cards int64
-	// PerCard is what it needs of each of them, Total of all together; both by name, without zeros.
+	// PerCard is what it needs of each card, Total what it needs of all together; both sorted by name, without zeros.
 	PerCard, Total []Amount
 	// Tiles is how many tiles it needs of each card.
 	Tiles int64
 }
 
-// Shape is what a pod needs, the same for all pods that need the same. It is never changed.
+// Shape is what a pod needs. Pods with the same needs have equal shapes. It is never changed.
 type Shape struct {
 	// Containers are the app containers, then the sidecars, then the init containers, each in the order of the pod.
 	Containers []Container
-	// Apps is how many of them are app containers, Beside how many run beside each other: apps and sidecars.
+	// Apps is how many of them are app containers. Beside is how many run at the same time: apps and sidecars.
 	Apps, Beside int
-	// Before is, for each of Containers that is an init container, how many sidecars started before it.
+	// Before has, for each init container in Containers, how many sidecars started before it.
 	Before []int
 	// Wide is what the pod needs of resources that belong to the node as a whole.
 	Wide []Amount
 }
 
-// Request is a pod that looks for a node.
+// Request is a pod that needs a node.
 type Request struct {
 	UID, Namespace, Name string
 	Shape                *Shape
-	// Same are the app containers that must be on one card, by index; empty or at least two.
+	// Same are the app containers that must share a card, by index; empty or at least two.
 	Same []int
-	// SingleNUMA wants the cards of each container on one NUMA node, Linked wants them in linked pairs.
+	// SingleNUMA requires the cards of each container to be on one NUMA node, Linked requires them to be in linked
+	// pairs.
 	SingleNUMA, Linked bool
-	// Allow and Deny are lists of cards; nil when there is none.
+	// Allow and Deny are lists of cards; nil if there is none.
 	Allow, Deny []string
-	// Contradiction is the cause when the pod's own words cannot be met by any node.
+	// Contradiction is the cause if no node can meet what the pod specifies.
 	Contradiction Cause
 }
 
-// NewRequest reads what a pod asks for. Containers come in the order of the pod, init containers among themselves too.
+// NewRequest reads what a pod asks for. App containers come in the order of the pod, and so do init containers.
 func NewRequest(r *Rules, uid, namespace, name string, annotations map[string]string, asked []Asked) Request {
 	q := Request{UID: uid, Namespace: namespace, Name: name, Shape: NewShape(r, asked)}
 	_, q.Linked = annotations[r.Annotations.Linked]
@@ -94,7 +95,7 @@ func NewRequest(r *Rules, uid, namespace, name string, annotations map[string]st
 	return q
 }
 
-// commaList reads a list with commas; it is never nil.
+// commaList splits a comma-separated list; it never returns nil.
 func commaList(s string) []string {
 	out := []string{}
 	for part := range strings.SplitSeq(s, ",") {
@@ -105,8 +106,8 @@ func commaList(s string) []string {
 	return out
 }
 
-// readSame reads the names of the containers that are to share a card: at least two, none twice, all there, each asking
-// for one card and nothing that is counted by tile or for the node as a whole.
+// readSame reads the names of the containers that must share a card: at least two, no duplicates, all present. Each
+// must ask for one card, and for nothing that is counted by tile or for the node as a whole.
 func (q *Request) readSame(r *Rules, list string) {
 	names := commaList(list)
 	if q.Linked {
@@ -137,7 +138,7 @@ func (s *Shape) Wants() bool {
 	return slices.ContainsFunc(s.Containers, func(c Container) bool { return c.Cards > 0 })
 }
 
-// NewShape divides what the containers of a pod ask for.
+// NewShape computes what the containers of a pod need.
 func NewShape(r *Rules, asked []Asked) *Shape {
 	s := &Shape{}
 	byWhen := func(when When) (n int) {
@@ -187,7 +188,7 @@ func newContainer(r *Rules, a Asked) Container {
 	return c
 }
 
-// over divides the total over so many cards, rounded up.
+// over divides the total over a number of cards, rounded up.
 func (c *Container) over(r *Rules, cards int64) []Amount {
 	if cards == 0 {
 		return nil
@@ -210,8 +211,8 @@ func amountOf(list []Amount, name string) int64 {
 	return 0
 }
 
-// wide is what the pod needs of the node as a whole: the sum of what runs beside each other, or one init container with
-// the sidecars before it where that is more.
+// wide returns what the pod needs of the node as a whole: the sum over the containers that run at the same time, or
+// one init container with the sidecars before it if that is more.
 func (s *Shape) wide(r *Rules) []Amount {
 	most := map[string]int64{}
 	phase := func(containers ...Container) {

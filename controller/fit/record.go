@@ -7,20 +7,21 @@ import (
 	"strings"
 )
 
-// Record is a pod that has cards. Cards and tiles are in the form of the annotations, so that a pod that the API server
-// shows and one that was placed a moment ago are the same.
+// Record is a pod that has cards. Cards and tiles are in the form of the annotations, so that a pod read from the API
+// server and a pod that was placed a moment ago look the same.
 type Record struct {
 	UID, Namespace, Name string
 	Shape                *Shape
-	// Cards are those of each app container: "card0,card1||card2", with "|" between containers.
+	// Cards are the cards of each app container: "card0,card1||card2", with "|" between containers.
 	Cards string
-	// Tiles are theirs: "card0:gt0+gt1,card1:gt0||card2:gt3". Empty where nobody asks for tiles.
+	// Tiles are the tiles of each app container: "card0:gt0+gt1,card1:gt0||card2:gt3". Empty if no container asks for
+	// tiles.
 	Tiles string
 	// InitCards and InitTiles are the same for sidecars and init containers, in this order.
 	InitCards, InitTiles string
 }
 
-// Add puts a pod into the books. One with the same UID is replaced.
+// Add adds a pod to the node. It replaces a pod with the same UID.
 func (n *Node) Add(r *Record) {
 	if n.records[r.UID] != nil {
 		n.records[r.UID] = r
@@ -32,7 +33,7 @@ func (n *Node) Add(r *Record) {
 	n.free = n.left(n.used, n.tilesUsed)
 }
 
-// Remove takes a pod out of the books, and reports whether it was in them.
+// Remove removes a pod from the node. It reports whether the pod was there.
 func (n *Node) Remove(uid string) bool {
 	if n.records[uid] == nil {
 		return false
@@ -42,8 +43,7 @@ func (n *Node) Remove(uid string) bool {
 	return true
 }
 
-// recount makes the books again from the records: what pods have is never subtracted, so nothing is left of one that is
-// gone.
+// recount computes the usage from the records. Usage is never subtracted, so a removed pod leaves nothing behind.
 func (n *Node) recount() {
 	n.used, n.wideUsed = make([]int64, len(n.capacity)), make([]int64, len(n.wideCapacity))
 	n.tilesUsed = make([]uint64, len(n.cards))
@@ -54,7 +54,7 @@ func (n *Node) recount() {
 	n.free = n.left(n.used, n.tilesUsed)
 }
 
-// left is what is free beside what is used. A tile that is off and used counts once.
+// left returns what is free. A tile that is both off and used counts once.
 func (n *Node) left(used []int64, tilesUsed []uint64) []int64 {
 	free, stride := make([]int64, len(n.capacity)), len(n.schema.names)
 	for i := range free {
@@ -68,7 +68,7 @@ func (n *Node) left(used []int64, tilesUsed []uint64) []int64 {
 	return free
 }
 
-// apply adds what a pod has to the books.
+// apply adds the usage of a pod.
 func (n *Node) apply(r *Record) {
 	load, taken := n.load(r)
 	for i, amount := range load {
@@ -84,8 +84,8 @@ func (n *Node) apply(r *Record) {
 	}
 }
 
-// load is what a pod has of each card: the sum of the containers that run beside each other, or one init container with
-// the sidecars before it where that is more; and its tiles.
+// load returns what a pod uses of each card, and its tiles. The usage is the sum over the containers that run at the
+// same time, or one init container with the sidecars before it if that is more.
 func (n *Node) load(r *Record) (load []int64, taken []uint64) {
 	cards := n.cardsOf(r)
 	load, taken = make([]int64, len(n.capacity)), n.tilesOf(r)
@@ -114,7 +114,8 @@ func (n *Node) load(r *Record) (load []int64, taken []uint64) {
 	return load, taken
 }
 
-// charge adds a container's part to each of its cards; -1 is a card that the node has no more, whose part nobody gets.
+// charge adds a container's share to each of its cards. The index -1 is a card that the node no longer has; its share
+// is dropped.
 func (n *Node) charge(load []int64, c *Container, cards []int) {
 	part := c.PerCard
 	if int64(len(cards)) != c.Cards {
@@ -134,8 +135,8 @@ func (n *Node) charge(load []int64, c *Container, cards []int) {
 	}
 }
 
-// cardsOf are the cards of each container of the record, as indexes. Where nothing says which ones init containers
-// have, they have the first ones of the pod's.
+// cardsOf returns the cards of each container of the record, as indexes. If the record names no cards for sidecars
+// and init containers, they get the first of the pod's cards.
 func (n *Node) cardsOf(r *Record) [][]int {
 	out := make([][]int, len(r.Shape.Containers))
 	var all []int
@@ -166,7 +167,7 @@ func (n *Node) cardsOf(r *Record) [][]int {
 	return out
 }
 
-// tilesOf are the tiles of a record, by card.
+// tilesOf returns the tiles of a record, by card.
 func (n *Node) tilesOf(r *Record) []uint64 {
 	taken := make([]uint64, len(n.cards))
 	if r.Tiles == "" && r.InitTiles == "" {
@@ -189,7 +190,7 @@ func (n *Node) tilesOf(r *Record) []uint64 {
 	return taken
 }
 
-// formatCards writes the cards of some containers.
+// formatCards formats the cards of some containers.
 func (n *Node) formatCards(containers [][]int) string {
 	var b strings.Builder
 	some := false
@@ -211,7 +212,7 @@ func (n *Node) formatCards(containers [][]int) string {
 	return b.String()
 }
 
-// formatTiles writes the tiles of some containers.
+// formatTiles formats the tiles of some containers.
 func (n *Node) formatTiles(containers [][]int, tiles [][]uint64) string {
 	var b strings.Builder
 	some := false

@@ -11,31 +11,32 @@ import (
 
 // Rules are the names that a cluster uses. All but Prefix and Cards have defaults, see [Rules.Complete].
 type Rules struct {
-	// Prefix of the resources that are kept book of, such as "gpu.example.com/".
+	// Prefix of the resources that are tracked, such as "gpu.example.com/".
 	Prefix string `json:"prefix"`
-	// Cards are the resources, without prefix, whose amount is a number of cards. The first one that a container asks
-	// for counts.
+	// Cards are the resources, without prefix, whose amount is a number of cards. If a container asks for several,
+	// the first in this list counts.
 	Cards []string `json:"cards"`
-	// Tiles is the resource, without prefix, that counts parts of a card which are given out by number.
+	// Tiles is the resource, without prefix, that counts tiles: parts of a card that are given out by number.
 	Tiles string `json:"tiles,omitempty"`
-	// NodeWide are patterns, as path.Match knows them, of resources without prefix that belong to a node as a whole and
-	// so are not divided by its cards.
+	// NodeWide are patterns, in the syntax of path.Match, of resources without prefix that belong to a node as a
+	// whole. They are not divided among its cards.
 	NodeWide []string `json:"nodeWide,omitempty"`
 	// LabelPrefix is the prefix of the node labels that name cards, groups and links.
 	LabelPrefix string `json:"labelPrefix,omitempty"`
-	// Telemetry is how the prefix of labels begins that disable and prefer cards; a name and a slash follow it.
+	// Telemetry is the start of the prefix of labels that disable and prefer cards; a name and a slash follow it.
 	Telemetry string `json:"telemetry,omitempty"`
-	// Allow and Deny say whether a pod's lists of cards are followed.
+	// Allow and Deny say whether a pod's lists of allowed and denied cards are followed.
 	Allow bool `json:"allow,omitempty"`
 	Deny  bool `json:"deny,omitempty"`
-	// Balance is the resource, without prefix, of which the least used card is tried first. Empty: the order of names.
+	// Balance is the resource, without prefix, by which cards are ordered, the least used first. If empty, cards are
+	// tried in the order of their names.
 	Balance string `json:"balance,omitempty"`
 	// Annotations are the names of the annotations of pods.
 	Annotations Annotations `json:"annotations,omitzero"`
 }
 
-// Annotations are names of annotations of pods: the first three are read and written, InitCards is this project's own,
-// the others are read.
+// Annotations are names of annotations of pods. Time, Cards, Tiles, InitCards and InitTiles are read and written; the
+// last two are acceld's own. The others are only read.
 type Annotations struct {
 	Time       string `json:"time,omitempty"`
 	Cards      string `json:"cards,omitempty"`
@@ -49,7 +50,7 @@ type Annotations struct {
 	SingleNUMA string `json:"singleNUMA,omitempty"`
 }
 
-// InventoryAnnotation is the annotation of a node in which its agent says what each card has; see [ParseInventory].
+// InventoryAnnotation is the annotation of a node in which its agent describes each card; see [ParseInventory].
 const InventoryAnnotation = accel.CardsAnnotation
 
 // Names of node labels, after the label prefix.
@@ -61,7 +62,7 @@ const (
 	labelLinks   = "xe-links"
 )
 
-// Complete fills in the defaults, and says what is wrong.
+// Complete fills in the defaults and reports errors.
 func (r Rules) Complete() (Rules, error) {
 	if !strings.HasSuffix(r.Prefix, "/") || len(r.Prefix) < 2 {
 		return r, fmt.Errorf("cannot use prefix %q: it must be a domain and a slash", r.Prefix)
@@ -103,7 +104,7 @@ func (r Rules) Complete() (Rules, error) {
 	return r, nil
 }
 
-// Resource returns the name without the prefix, for a resource that is kept book of.
+// Resource returns the name without the prefix, for a resource that is tracked.
 func (r *Rules) Resource(name string) (string, bool) {
 	short, ok := strings.CutPrefix(name, r.Prefix)
 	return short, ok && short != ""

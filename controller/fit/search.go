@@ -4,15 +4,15 @@ import (
 	"slices"
 )
 
-// Budget is how many cards are tried for one pod on one node before the search gives up, and Total how many on all the
-// nodes that one search looks at. What fits in the first choice needs one try for each card given; eight cards and four
+// Budget is how many cards are tried for one pod on one node before the search gives up, Total how many on all nodes
+// of one search. A pod that fits at the first choice needs one try for each card it gets. Eight cards and four
 // containers hardly ever need a thousand.
 const (
 	Budget = 1 << 15
 	Total  = 1 << 21
 )
 
-// Search looks for cards for one pod, on as many nodes as one likes. It is not safe for concurrent use.
+// Search looks for cards for one pod, on any number of nodes. It is not safe for concurrent use.
 type Search struct {
 	rules *Rules
 	req   *Request
@@ -21,7 +21,7 @@ type Search struct {
 	total int
 }
 
-// need is so much of a resource, by its column.
+// need is an amount of a resource, by its column.
 type need struct {
 	column int
 	count  int64
@@ -32,12 +32,12 @@ type matched struct {
 	schema *schema
 	needs  [][]need // by container
 	wide   []need
-	// lacks says that the node has no such resource at all.
+	// lacks says that the pod needs a resource that the node does not have at all.
 	lacks bool
-	// items are what is placed one after the other: containers that share a card, then each of the others that run
-	// beside each other.
+	// items are the choices to make, in order: first the containers that share a card, as one, then each other
+	// container that is not an init container.
 	items []item
-	// simple is whether any cards with room will do, whatever else is chosen.
+	// simple is whether any cards with room will do, because no other choice depends on them.
 	simple bool
 }
 
@@ -47,7 +47,8 @@ type item struct {
 	cards      int
 	tiles      int64
 	needs      []need
-	// again says that the item before it is the same, so that it needs no card before that one's first.
+	// again says that the previous item is identical. The search then skips the cards before that item's first card:
+	// they would only repeat combinations.
 	again bool
 }
 
@@ -125,8 +126,8 @@ func plus(a, b []need) []need {
 	return out
 }
 
-// Try reports whether the pod fits on the node now: [Fits], or why not. What would not fit on the empty node either is
-// TooMuch, unless a cause says more.
+// Try reports whether the pod fits on the node now: [Fits], or why not. If the pod does not fit on the empty node
+// either, the cause is TooMuch, unless it is already final.
 func (s *Search) Try(n *Node) Cause {
 	cause := s.on(n, n.now(), nil)
 	if cause == Fits || cause.Final() {
@@ -147,7 +148,7 @@ func (s *Search) Place(n *Node) (*Record, Cause) {
 	return r, Fits
 }
 
-// books are those of a node as they are, or as they were without any pod.
+// books are the free and used amounts of a node, as they are now or as they would be without any pod.
 type books struct {
 	free, wideUsed []int64
 	tilesUsed      []uint64
@@ -157,7 +158,7 @@ func (n *Node) now() books { return books{n.free, n.wideUsed, n.tilesUsed} }
 
 func (n *Node) bare() books { return books{n.empty, n.noneUsed[:len(n.wideUsed)], n.noneTiles} }
 
-// on looks for the pod on a node with such books, and writes its choice into r unless that is nil.
+// on looks for a place for the pod on a node with these amounts. It writes the choice into r unless r is nil.
 func (s *Search) on(n *Node, b books, r *Record) Cause {
 	switch {
 	case n.broken != Fits:
@@ -196,7 +197,7 @@ func (s *Search) on(n *Node, b books, r *Record) Cause {
 	return NoRoom
 }
 
-// count is the short way: enough cards with room.
+// count is the shortcut for a simple request: are there enough cards with room?
 func (s *Search) count(n *Node, free []int64, it *item) Cause {
 	left, stride := it.cards, len(n.schema.names)
 	choosy := n.anyOff || s.req.Allow != nil || s.req.Deny != nil
@@ -219,7 +220,7 @@ func room(free []int64, needs []need) bool {
 	return true
 }
 
-// mayUse reports whether the pod's lists let it have the card.
+// mayUse reports whether the pod's lists allow the card.
 func (s *Search) mayUse(card string) bool {
 	return (s.req.Allow == nil || slices.Contains(s.req.Allow, card)) && !slices.Contains(s.req.Deny, card)
 }

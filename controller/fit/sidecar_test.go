@@ -6,8 +6,8 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// TestSidecars: an init container shares a card with the sidecars that were started before it, which are running
-// already, and with no others. It gets neither their memory nor their tiles.
+// TestSidecars: an init container shares a card with the sidecars that were started before it, which already run, and
+// with no other containers. It gets neither their memory nor their tiles.
 func TestSidecars(t *testing.T) {
 	rules, err := fit.Rules{Prefix: random, Cards: []string{"shares"}, Tiles: "tiles"}.Complete()
 	if err != nil {
