@@ -13,7 +13,7 @@ import (
 	"github.com/acceld/acceld/test/fleet"
 )
 
-// told is the node of an agent that says what each card has, by full names and among cards of others.
+// told is the node of an agent that reports what each card has, by full names and among cards with other prefixes.
 func told() *corev1.Node {
 	n := fleet.Node("n1", 0, fleet.Amounts{"shares": "20"})
 	full := fleet.Prefix
@@ -24,8 +24,8 @@ func told() *corev1.Node {
 	return n
 }
 
-// TestBehind: a node whose kubelet is held to the choice gets a pod with other cards when its kubelet has taken the one
-// before.
+// TestBehind: if a node's kubelet must follow the choice, a pod with other cards is bound only when the kubelet has
+// taken the previous pod.
 func TestBehind(t *testing.T) {
 	three := func(name string) *corev1.Pod {
 		return fleet.Pod(name, "", "", fleet.Amounts{"shares": "1", "memory": "3G"})
@@ -81,7 +81,7 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// TestBehindNobody: who reads only labels of a node holds no kubelet to anything, and nothing waits.
+// TestBehindNobody: if only labels describe a node, its kubelet follows no choice and nothing waits.
 func TestBehindNobody(t *testing.T) {
 	one, two := five("one"), five("two")
 	l := leading(t, one, two)

@@ -12,20 +12,20 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// Pod is what is kept of a pod that the API server shows; see [Books.Trim].
+// Pod is the part of a pod from the API server that is cached; see [Books.Trim].
 type Pod struct {
 	fit.Record
 	Node string
-	// Taken: its kubelet has given its containers their devices.
+	// Taken: its kubelet has allocated devices to its containers.
 	Taken bool
-	// Over: it has ended, and holds nothing any more. A pod that is being deleted holds its cards until it is gone.
+	// Over: it has ended and holds nothing any more. A pod that is being deleted holds its cards until it is gone.
 	Over bool
 }
 
-// Books are those of all nodes, in one term of leadership. They are safe for concurrent use.
+// Books is the cache of all nodes and their pods during one term of leadership. It is safe for concurrent use.
 //
-// mu is taken before the lock of a node, and neither is held during a call of the API. What changes where a pod is
-// holds both; filter holds one node's at a time.
+// mu is taken before the lock of a node, and neither is held during a call of the API. A change of a pod's node holds
+// both. filter holds one node's lock at a time.
 type Books struct {
 	rules *fit.Rules
 
@@ -41,40 +41,40 @@ type Books struct {
 	// complete is closed when both are true for the first time.
 	complete     chan struct{}
 	completeOnce sync.Once
-	// told is when the API server was last heard of, in nanoseconds of Unix; corrections counts what a list or a check
-	// found to be otherwise than the books said.
+	// told is when the API server last sent something, in Unix nanoseconds. corrections counts the entries that a
+	// list or a check proved wrong.
 	told        atomic.Int64
 	corrections atomic.Int64
 }
 
-// entry is one node. Its records outlive the node object, so that one that comes back finds its pods.
+// entry is one node. Its records outlive the node object, so that a node that comes back has its pods.
 type entry struct {
 	mu      sync.Mutex
 	node    *fit.Node // nil: only its pods are known
 	facts   fit.Facts
 	records map[string]*fit.Record
-	// moved is closed when the kubelet has taken a pod, or a pod is gone; nil while nobody waits for that.
+	// moved is closed when the kubelet has taken a pod or a pod is gone; nil while there are no waiters.
 	moved chan struct{}
 }
 
-// held is where a pod is.
+// held is a pod on its node.
 type held struct {
 	node   string
 	record *fit.Record
-	// shown: the API server has shown it there; until then since is when it was put into the books.
+	// shown: the API server has shown the pod on this node. Until then, since is when it entered the cache.
 	shown bool
 	since time.Time
-	// known: the API server has shown its cards, or said that it took them. They stand from then on.
+	// known: the API server has shown the pod's cards or confirmed the binding. They are final from then on.
 	known bool
-	// disputed: it shows others since, which somebody has written there.
+	// disputed: the API server now shows other cards, because somebody has edited the annotations.
 	disputed bool
-	// taken: as of [Pod].
+	// taken: see [Pod].
 	taken bool
-	// binding: the answer of the API server is not known yet.
+	// binding: the API server has not answered yet.
 	binding bool
 }
 
-// NewBooks returns empty books.
+// NewBooks returns an empty cache.
 func NewBooks(r *fit.Rules) *Books {
 	return &Books{
 		rules: r, nodes: map[string]*entry{}, pods: map[string]*held{}, shapes: map[string]*fit.Shape{},
@@ -91,10 +91,10 @@ func (b *Books) tellComplete() {
 	}
 }
 
-// heard notes that the API server said something.
+// heard records that the API server sent something.
 func (b *Books) heard() { b.told.Store(time.Now().UnixNano()) }
 
-// at returns the entry of a node, made when it is not there. mu is held.
+// at returns the entry of a node and creates it if needed. mu is held.
 func (b *Books) at(node string) *entry {
 	e := b.nodes[node]
 	if e == nil {
@@ -104,7 +104,7 @@ func (b *Books) at(node string) *entry {
 	return e
 }
 
-// SetNode puts a node into the books, or what is new of it.
+// SetNode adds or updates a node.
 func (b *Books) SetNode(facts fit.Facts) {
 	b.heard()
 	b.mu.Lock()
@@ -123,7 +123,7 @@ func sameFacts(a, b fit.Facts) bool {
 		slices.EqualFunc(a.Inventory, b.Inventory, sameCard) && (a.Inventory == nil) == (b.Inventory == nil)
 }
 
-// DropNode takes a node out. Its pods stay until they are gone themselves.
+// DropNode removes a node. Its pods stay until they are gone themselves.
 func (b *Books) DropNode(name string) {
 	b.heard()
 	b.mu.Lock()
@@ -140,8 +140,8 @@ func (b *Books) DropNode(name string) {
 	}
 }
 
-// SetPod puts a pod into the books that the API server shows, or takes it out when it is over. The cards that it was
-// bound with stand, whatever somebody wrote into its annotations since.
+// SetPod adds or updates a pod that the API server shows, or removes it if it is over. The cards that it was bound
+// with stay in force, even if somebody edits its annotations later.
 func (b *Books) SetPod(p *Pod) {
 	b.heard()
 	if p.Over || p.Node == "" {
@@ -166,8 +166,8 @@ func (b *Books) SetPod(p *Pod) {
 	h.shown, h.known, h.taken = true, true, p.Taken
 }
 
-// stands reports whether a pod has the cards that the books say, now that the API server shows it where the books have
-// it. What it shows first goes before what was chosen here, where it has not said that it took that.
+// stands reports whether the cached entry of a pod stays, given that the API server shows the pod on the same node.
+// If the API server has not confirmed the cards chosen here, the first cards that it shows win.
 func (h *held) stands(p *Pod) bool {
 	own, has := h.record.Cards != "" || h.record.InitCards != "", p.Cards != "" || p.InitCards != ""
 	same := h.record.Cards == p.Cards && h.record.InitCards == p.InitCards && h.record.Tiles == p.Tiles &&
@@ -180,7 +180,7 @@ func (h *held) stands(p *Pod) bool {
 	return true
 }
 
-// disputed counts the pods of which the API server shows other cards than those that they were bound with.
+// disputed counts the pods whose annotations no longer name the cards that they were bound with.
 func (b *Books) disputed() (n int) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -192,7 +192,7 @@ func (b *Books) disputed() (n int) {
 	return n
 }
 
-// DropPod takes a pod out of the books.
+// DropPod removes a pod.
 func (b *Books) DropPod(uid string) {
 	b.heard()
 	b.mu.Lock()
@@ -215,7 +215,7 @@ func (b *Books) put(r *fit.Record, node string) {
 	e.node.Add(r)
 }
 
-// remove is the opposite. mu is held.
+// remove is the opposite of put. mu is held.
 func (b *Books) remove(uid string, h *held) {
 	delete(b.pods, uid)
 	e := b.nodes[h.node]
@@ -231,7 +231,7 @@ func (b *Books) remove(uid string, h *held) {
 	}
 }
 
-// ListNodes makes the books those of exactly these nodes.
+// ListNodes makes the cache hold exactly these nodes.
 func (b *Books) ListNodes(all []fit.Facts) {
 	there := map[string]bool{}
 	for _, f := range all {
@@ -255,7 +255,7 @@ func (b *Books) ListNodes(all []fit.Facts) {
 	b.tellComplete()
 }
 
-// ListPods makes the books those of exactly these pods, and of those that are being bound.
+// ListPods makes the cache hold exactly these pods, and those whose binding the API server has not shown yet.
 func (b *Books) ListPods(all []*Pod) {
 	there := map[string]bool{}
 	for _, p := range all {
@@ -274,9 +274,8 @@ func (b *Books) ListPods(all []*Pod) {
 	b.tellComplete()
 }
 
-// Reserve chooses cards for a pod on a node and holds them, until [Books.Settle]. Behind is not nil when the kubelet of
-// the node has not taken a pod yet that was bound before and has other cards: nothing is held then, and it is worth
-// trying again once the channel is closed.
+// Reserve chooses cards for a pod on a node and holds them until [Books.Settle]. Behind is not nil if an earlier pod
+// with other cards waits for the node's kubelet. Nothing is held then; try again when the channel is closed.
 func (b *Books) Reserve(q *fit.Request, node string) (record *fit.Record, cause fit.Cause, behind <-chan struct{},
 	err error,
 ) {
@@ -291,8 +290,8 @@ func (b *Books) Reserve(q *fit.Request, node string) (record *fit.Record, cause 
 			return nil, fit.Fits, nil, fmt.Errorf("cannot bind pod %s/%s: it is bound to node %q", q.Namespace, q.Name,
 				h.node)
 		}
-		// Whether it was written, and with which cards, is known when the API server shows the pod, or says that it is
-		// not bound.
+		// Whether it was written, and with which cards, is known when the API server shows the pod or reports that it
+		// is not bound.
 		return nil, fit.Fits, nil,
 			fmt.Errorf("cannot bind pod %s/%s: it is not known yet what became of its binding to node %q", q.Namespace,
 				q.Name, h.node)
@@ -318,9 +317,9 @@ func (b *Books) Reserve(q *fit.Request, node string) (record *fit.Record, cause 
 	return record, fit.Fits, nil, nil
 }
 
-// ahead reports whether a pod with other cards than those of record waits for the kubelet of a node. The kubelet does
-// not tell its device plugin which pod it is about, so that of two such pods one could get the cards of the other. mu
-// is held.
+// ahead reports whether a pod with other cards than those of record still waits for the kubelet of the node. The
+// kubelet does not tell its device plugin which pod it allocates for, so one of two such pods could get the cards of
+// the other. mu is held.
 func (b *Books) ahead(e *entry, record *fit.Record) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -336,7 +335,7 @@ func (b *Books) ahead(e *entry, record *fit.Record) bool {
 	return false
 }
 
-// tell wakes who waits for something to move on a node. The lock of the books is held.
+// tell wakes those who wait for a change on a node. The lock of the cache is held.
 func (e *entry) tell() {
 	if e.moved != nil {
 		close(e.moved)
@@ -344,7 +343,8 @@ func (e *entry) tell() {
 	}
 }
 
-// Settle says what became of a reservation: bound, not bound, or not known (nil), which [Books.Doubts] lists later.
+// Settle records the result of a reservation: bound, not bound, or unknown (nil). [Books.Doubts] lists unknown ones
+// later.
 func (b *Books) Settle(uid string, bound *bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -361,7 +361,8 @@ func (b *Books) Settle(uid string, bound *bool) {
 	}
 }
 
-// Doubts are pods in the books that the API server has not shown for so long, as "namespace/name" by UID.
+// Doubts returns the pods that have been in the cache for longer than since and that the API server has not shown
+// yet, as "namespace/name" by UID.
 func (b *Books) Doubts(since time.Duration) map[string]string {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -374,10 +375,10 @@ func (b *Books) Doubts(since time.Duration) map[string]string {
 	return out
 }
 
-// maxShapes are kept; pods of a Deployment share one, and a cluster has few.
+// maxShapes is how many shapes are cached. The pods of a Deployment share one, and a cluster has few.
 const maxShapes = 4096
 
-// shape divides what containers ask, once for all pods that ask the same.
+// shape returns the shape for what containers ask, shared by all pods that ask for the same.
 func (b *Books) shape(asked []fit.Asked) *fit.Shape {
 	var key strings.Builder
 	for _, a := range asked {
@@ -400,7 +401,7 @@ func (b *Books) shape(asked []fit.Asked) *fit.Shape {
 	return s
 }
 
-// find returns the entries of nodes; nil for those that are not known.
+// find returns the entries of nodes; nil for unknown nodes.
 func (b *Books) find(names []string) []*entry {
 	out := make([]*entry, len(names))
 	b.mu.RLock()
@@ -411,7 +412,7 @@ func (b *Books) find(names []string) []*entry {
 	return out
 }
 
-// findAll does the same for names as the scheduler sends them, and uses the memory of out.
+// findAll does the same for names as the scheduler sends them, and reuses the memory of out.
 func (b *Books) findAll(all *names, out []*entry) []*entry {
 	out = slices.Grow(out[:0], len(all.at))[:len(all.at)]
 	b.mu.RLock()
@@ -422,14 +423,14 @@ func (b *Books) findAll(all *names, out []*entry) []*entry {
 	return out
 }
 
-// names are those of all nodes, sorted.
+// names returns the names of all nodes, sorted.
 func (b *Books) names() []string {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return slices.Sorted(maps.Keys(b.nodes))
 }
 
-// look calls see with a node under its lock; not when it is not known.
+// look calls see with a node under its lock. It returns false if the node is not known.
 func (e *entry) look(see func(*fit.Node)) bool {
 	if e == nil {
 		return false

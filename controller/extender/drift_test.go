@@ -22,24 +22,24 @@ import (
 	"github.com/acceld/acceld/test/fleet"
 )
 
-// drifting is a cluster in which everything happens that a watch can bring, and the books that follow it late.
+// drifting is a cluster in which everything happens that a watch can report, with a cache that follows it late.
 type drifting struct {
 	*lab
 	r     *rand.Rand
 	nodes map[string]*corev1.Node
-	// late is what the watches have not brought yet, in order.
+	// late is what the watches have not delivered yet, in order.
 	late []func()
-	// first are the annotations that a bound pod had first, by UID: its cards, whatever somebody writes there later.
+	// first are the first annotations of a bound pod, by UID: its cards, whatever somebody writes there later.
 	first  map[types.UID]map[string]string
 	number int
 }
 
-// shown is what the books are told of a pod: the watch has bound pods that are not over.
+// shown reports whether the watch shows a pod: it has bound pods that are not over.
 func (d *drifting) shown(p *corev1.Pod) bool {
 	return p.Spec.NodeName != "" && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded
 }
 
-// tell queues what a watch says of a pod that was there before or not.
+// tell queues the event of a watch about a pod.
 func (d *drifting) tell(p *corev1.Pod, gone bool) {
 	feed := d.books.podFeed()
 	p = p.DeepCopy()
@@ -52,7 +52,7 @@ func (d *drifting) tell(p *corev1.Pod, gone bool) {
 		default:
 			_ = feed.Update(p)
 		}
-		if d.r.IntN(5) == 0 && !gone && d.shown(p) { // once more
+		if d.r.IntN(5) == 0 && !gone && d.shown(p) { // a duplicate
 			_ = feed.Update(p)
 		}
 	})
@@ -70,7 +70,7 @@ func (d *drifting) tellNode(n *corev1.Node, gone bool) {
 	})
 }
 
-// bring lets the watches bring some of what is late.
+// bring delivers some of the late events.
 func (d *drifting) bring(n int) {
 	n = min(n, len(d.late))
 	for _, f := range d.late[:n] {
@@ -79,7 +79,7 @@ func (d *drifting) bring(n int) {
 	d.late = d.late[n:]
 }
 
-// relist is a watch that broke: what was under way is lost, and there is a list, in no order.
+// relist is a watch that broke: the events in flight are lost, and a list follows, in no order.
 func (d *drifting) relist(b *Books) {
 	var pods, nodes []any
 	for _, p := range d.pods {
@@ -138,7 +138,7 @@ func (d *drifting) newPod(node, cards string) *corev1.Pod {
 			fleet.Pod("", "", "", fleet.Amounts{"shares": "1", "tiles": "1"}).Spec.Containers[0])
 	}
 	if d.r.IntN(6) == 0 {
-		p.Name = "again" // the name of one before
+		p.Name = "again" // the name of an earlier pod
 		if old := d.pods["again"]; old != nil {
 			d.tell(old, true)
 		}
@@ -147,7 +147,7 @@ func (d *drifting) newPod(node, cards string) *corev1.Pod {
 	return p
 }
 
-// step is one thing that happens.
+// step lets one thing happen.
 func (d *drifting) step() {
 	nodes := []string{"n1", "n2", "n3"}
 	node := nodes[d.r.IntN(len(nodes))]
@@ -163,12 +163,12 @@ func (d *drifting) step() {
 		d.put(d.newPod(node, []string{"", "card0", "card1,card7", "card0|card1"}[d.r.IntN(4)]))
 	case 3, 4, 5:
 		d.bind(node)
-	case 6: // an edit of the cards, where the watch has shown them
+	case 6: // an edit of the cards, if the watch has shown them
 		if p != nil && d.knows(p) {
 			p.Annotations["gas-container-cards"] = fmt.Sprint("card", d.r.IntN(9))
 			d.put(p)
 		}
-	case 7: // of something else
+	case 7: // an edit of something else
 		if p != nil {
 			p.Labels = map[string]string{"a": fmt.Sprint(d.r.IntN(99))}
 			p.Status.StartTime = &metav1.Time{Time: time.Now()}
@@ -193,7 +193,7 @@ func (d *drifting) step() {
 	d.bring(d.r.IntN(4))
 }
 
-// bind asks for a pod, whose answer may be lost, whether it is written or not; and asks again.
+// bind binds a pod. The answer may be lost, whether or not the binding is written; then it tries again.
 func (d *drifting) bind(node string) {
 	p := d.newPod("", "")
 	d.mu.Lock()
@@ -222,8 +222,8 @@ func (d *drifting) bind(node string) {
 	}
 }
 
-// knows reports whether the books know the cards of a pod from the API server. One without any gets those that somebody
-// writes there.
+// knows reports whether the cache has the cards of a pod from the API server. A pod without cards gets those that
+// somebody writes there.
 func (d *drifting) knows(p *corev1.Pod) bool {
 	d.books.mu.RLock()
 	defer d.books.mu.RUnlock()
@@ -231,7 +231,7 @@ func (d *drifting) knows(p *corev1.Pod) bool {
 	return h != nil && h.known && h.record.Cards != ""
 }
 
-// sum is what books say: of each node its amounts, and its pods with their cards.
+// sum is the content of a cache: the amounts of each node, and its pods with their cards.
 func sum(b *Books) map[string]string {
 	out := map[string]string{}
 	for _, name := range b.names() {
@@ -248,9 +248,9 @@ func sum(b *Books) map[string]string {
 	return out
 }
 
-// TestBooksDoNotDrift: whatever a watch brings, twice, late, or not at all before it breaks, whatever is edited, and
-// whatever becomes of bindings whose answers are lost, books that have followed it say what others say that read the
-// API server a moment ago.
+// TestBooksDoNotDrift: a cache that followed the watches agrees with one that was just read from the API server. That
+// holds whatever a watch delivers, twice, late, or not at all before it breaks, whatever is edited, and whatever
+// becomes of bindings whose answers are lost.
 func TestBooksDoNotDrift(t *testing.T) {
 	rounds := 300
 	if testing.Short() {
@@ -298,8 +298,8 @@ func TestBooksDoNotDrift(t *testing.T) {
 	}
 }
 
-// TestLostThenAgain: while it is not known what became of a binding, the pod is not bound again: it may have cards that
-// would then be given to somebody else.
+// TestLostThenAgain: while the result of a binding is unknown, the pod is not bound again: it may have cards that
+// would then be given to another pod.
 func TestLostThenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, q := five("p"), five("q")
@@ -310,7 +310,7 @@ func TestLostThenAgain(t *testing.T) {
 			t.Fatal("a lost answer is taken for a good one")
 		}
 		l.after = nil
-		l.passes(p) // the scheduler has not heard of it either
+		l.passes(p) // the scheduler does not know either
 		if text := l.tryBind(p); !strings.Contains(text, "not known yet") {
 			t.Errorf("bound again: %q", text)
 		}
@@ -320,8 +320,7 @@ func TestLostThenAgain(t *testing.T) {
 	})
 }
 
-// TestSomebodyElsesBinding: where the answer to a binding was lost, the cards are those that the API server shows
-// first.
+// TestSomebodyElsesBinding: if the answer to a binding was lost, the cards are those that the API server shows first.
 func TestSomebodyElsesBinding(t *testing.T) {
 	p, q := five("p"), five("q")
 	l := leading(t, p, q)

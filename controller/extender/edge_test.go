@@ -16,7 +16,7 @@ import (
 	"github.com/acceld/acceld/test/fleet"
 )
 
-// TestTermOver refuses a binding that had found the term still on when it ended.
+// TestTermOver: a binding that began before the term ended is refused after it.
 func TestTermOver(t *testing.T) {
 	p := five("p")
 	l := leading(t, p)
@@ -30,7 +30,7 @@ func TestTermOver(t *testing.T) {
 	}
 }
 
-// TestForgets keeps no more of pods than it must, however many there were.
+// TestForgets: what is remembered of pods is bounded, however many there were.
 func TestForgets(t *testing.T) {
 	l := leading(t)
 	for i := range maxSeen + 10 {
@@ -47,7 +47,7 @@ func TestForgets(t *testing.T) {
 	}
 }
 
-// TestStamps gives each binding a later time than the one before, also where the clock stands still or goes back.
+// TestStamps: each binding has a later time than the previous one, even if the clock stands still or goes back.
 func TestStamps(t *testing.T) {
 	l := leading(t)
 	ahead := time.Now().Add(time.Hour).UnixNano()
@@ -60,8 +60,8 @@ func TestStamps(t *testing.T) {
 	}
 }
 
-// TestReservation follows a pod from its reservation: it cannot be reserved again, and what the API server shows counts
-// more than what became of the binding here.
+// TestReservation: a reserved pod cannot be reserved again, and what the API server shows outranks the local result
+// of the binding.
 func TestReservation(t *testing.T) {
 	l := leading(t, five("p"))
 	l.list(twoCards())
@@ -94,7 +94,7 @@ func TestReservation(t *testing.T) {
 	}
 }
 
-// pipes is a listener whose connections are in memory, so that time is the test's.
+// pipes is a listener whose connections are in memory, so that the test controls the time.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -106,14 +106,14 @@ func (p pipes) Accept() (net.Conn, error) {
 }
 
 func (p pipes) Close() error {
-	defer func() { _ = recover() }() // twice
+	defer func() { _ = recover() }() // closed twice
 	close(p)
 	return nil
 }
 
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// TestSlowClients hangs up on who does not say what it wants.
+// TestSlowClients: the server hangs up on a client that sends no request.
 func TestSlowClients(t *testing.T) {
 	for text, within := range map[string]time.Duration{
 		"": headerTimeout,

@@ -14,14 +14,14 @@ import (
 // Explanation is the answer of /v1/explain: why a pod is where it is, or nowhere.
 type Explanation struct {
 	Pod string `json:"pod"`
-	// Node is where it is bound, with its cards; both empty while it waits.
+	// Node is the node that it is bound to, and Cards its cards; both are empty while it waits.
 	Node  string `json:"node,omitempty"`
 	Cards string `json:"cards,omitempty"`
-	// Containers is what each of them needs of each card.
+	// Containers is what each container needs of each card.
 	Containers []ContainerNeed `json:"containers"`
-	// Verdicts is how many nodes there are of each verdict.
+	// Verdicts is the number of nodes by verdict.
 	Verdicts map[string]int `json:"verdicts"`
-	// Nodes are those that were asked for, or the first ones: those that fit first, then by name.
+	// Nodes are reports on the requested node, or on the first nodes: those that fit come first, then by name.
 	Nodes []fit.Report `json:"nodes"`
 }
 
@@ -32,7 +32,7 @@ type ContainerNeed struct {
 	PerCard map[string]int64 `json:"perCard"`
 }
 
-// explainNodes are shown unless "limit" says otherwise.
+// explainNodes is how many nodes are shown unless "limit" says otherwise.
 const explainNodes = 20
 
 // explain serves GET /v1/explain?pod=namespace/name, with node=name for one node and limit=n for more of them.
@@ -71,7 +71,7 @@ func (e *Extender) explain(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, append(body, '\n'))
 }
 
-// verdict is what was found out about one node.
+// verdict is the result for one node.
 type verdict struct {
 	node  string
 	cause fit.Cause

@@ -22,15 +22,15 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// API is what is asked of the API server one by one.
+// API is the set of single calls to the API server.
 type API struct {
 	// Pod returns a pod; its error may be of k8s.io/apimachinery/pkg/api/errors.
 	Pod func(ctx context.Context, namespace, name string) (*corev1.Pod, error)
-	// Bind creates the Binding, whose annotations the API server gives to the pod in the same write.
+	// Bind creates the Binding. The API server copies its annotations to the pod in the same write.
 	Bind func(ctx context.Context, b *corev1.Binding) error
 }
 
-// pod returns the pod "namespace/name", nil when there is none.
+// pod returns the pod "namespace/name"; nil if there is none.
 func (a API) pod(ctx context.Context, key string) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiDeadline)
 	defer cancel()
@@ -42,11 +42,11 @@ func (a API) pod(ctx context.Context, key string) (*corev1.Pod, error) {
 	return p, err
 }
 
-// apiDeadline is less than the five seconds after which the scheduler gives a binding up, and than what lies between
-// the last renewal of a lease that failed and the moment at which another replica may have it.
+// apiDeadline is less than the five seconds after which the scheduler gives up a binding. It is also less than the
+// time between the moment a leader gives up renewing its lease and the moment another replica may take it.
 const apiDeadline = 4 * time.Second
 
-// Packing says which of the nodes that fit is better.
+// Packing says which of the nodes that fit are better.
 type Packing string
 
 const (
@@ -67,16 +67,16 @@ type Extender struct {
 	term   atomic.Pointer[term]
 	stamp  atomic.Int64 // the last gas-ts
 	seenMu sync.Mutex
-	seen   map[string]seen // by UID: pods that filter was asked about and that are not bound yet
+	seen   map[string]seen // by UID: pods that filter has seen and that are not bound yet
 
 	memories sync.Pool // of *memory
 }
 
-// term is a time of leadership, with its books.
+// term is a term of leadership, with its cache.
 type term struct {
 	books *Books
 	ctx   context.Context //nolint:containedctx // the end of the term ends what is begun in it
-	// binding is held for reading by each binding that is under way, and for writing to end the term: over.
+	// binding is held for reading by each binding in progress, and for writing to end the term, which sets over.
 	binding sync.RWMutex
 	over    bool
 }
@@ -88,8 +88,8 @@ func New(r *fit.Rules, api API, packing Packing, log *slog.Logger) *Extender {
 	return e
 }
 
-// Lead keeps books from the sources and answers the scheduler from when they are complete, until ctx ends; then it
-// returns when no binding is under way any more.
+// Lead fills the cache from the sources and answers the scheduler once the cache is complete, until ctx ends. It
+// returns when no binding is in progress any more.
 func (e *Extender) Lead(ctx context.Context, from Sources) {
 	b := NewBooks(e.rules)
 	e.During(ctx, b, func(ctx context.Context) {
@@ -99,7 +99,8 @@ func (e *Extender) Lead(ctx context.Context, from Sources) {
 	})
 }
 
-// release gives back the memory that the first lists took, many times of what is kept, when the books are complete.
+// release returns memory to the operating system when the cache is complete: the first lists take many times the
+// memory of what is kept.
 func release(ctx context.Context, b *Books) {
 	select {
 	case <-ctx.Done():
@@ -108,7 +109,7 @@ func release(ctx context.Context, b *Books) {
 	}
 }
 
-// During answers from the books that run keeps, until it returns or ctx ends.
+// During answers from the cache that run maintains, until run returns or ctx ends.
 func (e *Extender) During(ctx context.Context, b *Books, run func(context.Context)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -122,13 +123,13 @@ func (e *Extender) During(ctx context.Context, b *Books, run func(context.Contex
 	t.binding.Unlock()
 }
 
-// Ready reports whether the books of this term are complete.
+// Ready reports whether the cache of this term is complete.
 func (e *Extender) Ready() bool {
 	t := e.term.Load()
 	return t != nil && t.ctx.Err() == nil && t.books.Complete()
 }
 
-// leader returns the books, or the error that says that there are none.
+// leader returns the current term, or an error if this replica does not lead or its cache is incomplete.
 func (e *Extender) leader() (*term, error) {
 	if !e.Ready() {
 		return nil, wrong{
@@ -192,7 +193,7 @@ func (e *Extender) filter(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// read reads the arguments that filter and prioritize have, and finds the nodes.
+// read reads the arguments of filter and prioritize, and finds the nodes.
 func (e *Extender) read(w http.ResponseWriter, r *http.Request, m *memory) (fit.Request, *names, error) {
 	var a args
 	data, err := body(w, r, m.body)
@@ -217,7 +218,7 @@ func (e *Extender) read(w http.ResponseWriter, r *http.Request, m *memory) (fit.
 	return a.Pod.request(e.rules), a.NodeNames, nil
 }
 
-// memory is what one answer needs, some hundred bytes for each node. The next answer uses it again.
+// memory holds the buffers of one answer, some hundred bytes for each node. The next answer reuses them.
 type memory struct {
 	body, answer []byte
 	at           []span
@@ -233,14 +234,14 @@ func (e *Extender) spare() *memory {
 	return &memory{}
 }
 
-// spared takes back what nobody looks at any more. It does not keep the books of a term.
+// spared returns the buffers for reuse. It drops references to the cache of a term.
 func (e *Extender) spared(m *memory) {
 	clear(m.entries)
 	e.memories.Put(m)
 }
 
-// maxScore of a node (MaxExtenderPriority of k8s.io/kube-scheduler/extender/v1); a preferred card is worth three of
-// ten.
+// maxScore is the highest score of a node (MaxExtenderPriority of k8s.io/kube-scheduler/extender/v1). A preferred
+// card adds preference to it.
 const (
 	maxScore   = 10
 	preference = 3
@@ -274,7 +275,7 @@ func (e *Extender) prioritize(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// maxSeen pods are remembered between filter and bind; a pod that is not is looked up.
+// maxSeen is how many pods are remembered between filter and bind. A pod that is not remembered is looked up.
 const maxSeen = 10000
 
 func (e *Extender) remember(q fit.Request) {
@@ -312,7 +313,7 @@ func (e *Extender) bind(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// bindPod chooses the cards, holds them, and writes both choice and binding at once.
+// bindPod chooses the cards, reserves them, and writes choice and binding in one request.
 func (e *Extender) bindPod(ctx context.Context, b *Books, a bindingArgs) error {
 	q, err := e.requestOf(ctx, a)
 	if err != nil {
@@ -335,7 +336,7 @@ func (e *Extender) bindPod(ctx context.Context, b *Books, a bindingArgs) error {
 	switch {
 	case bound || definite(err):
 		b.Settle(q.UID, &bound)
-	default: // perhaps it is bound: the cards are held until the API server has said so
+	default: // it may be bound: the cards stay reserved until the API server confirms or denies it
 		b.Settle(q.UID, nil)
 	}
 	e.seenMu.Lock()
@@ -347,10 +348,11 @@ func (e *Extender) bindPod(ctx context.Context, b *Books, a bindingArgs) error {
 	return nil
 }
 
-// patience is how long a binding waits for the kubelet to take the pod before; the scheduler then tries again later.
+// patience is how long a binding waits until the kubelet has taken the previous pod. After that, the scheduler tries
+// again later.
 const patience = 2 * time.Second
 
-// reserve is [Books.Reserve] when the kubelet has taken the pods before.
+// reserve calls [Books.Reserve] and waits while the kubelet has not taken earlier pods.
 func reserve(ctx context.Context, b *Books, q *fit.Request, node string) (*fit.Record, fit.Cause, error) {
 	late := time.NewTimer(patience)
 	defer late.Stop()
@@ -371,7 +373,7 @@ func reserve(ctx context.Context, b *Books, q *fit.Request, node string) (*fit.R
 	}
 }
 
-// definite reports whether an error says that nothing was written.
+// definite reports whether an error proves that nothing was written.
 func definite(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) ||
 		apierrors.IsInvalid(err) ||
@@ -379,7 +381,7 @@ func definite(err error) bool {
 		apierrors.IsAlreadyExists(err)
 }
 
-// requestOf returns what the pod of a binding asks for: as filter saw it, else as the API server has it.
+// requestOf returns what the pod of a binding asks for: as filter saw it, otherwise from the API server.
 func (e *Extender) requestOf(ctx context.Context, a bindingArgs) (fit.Request, error) {
 	e.seenMu.Lock()
 	q, ok := e.seen[a.PodUID]
@@ -405,8 +407,8 @@ func (e *Extender) requestFor(p *corev1.Pod) fit.Request {
 		asks(e.rules, p.Spec.InitContainers, p.Spec.Containers))
 }
 
-// annotations of a binding: when, in nanoseconds of Unix and never twice the same, so that who reads it knows the
-// order; which cards; which tiles.
+// annotations returns the annotations of a binding: the time, the cards, the tiles. The time is in Unix nanoseconds
+// and unique, so that readers know the order of bindings.
 func (e *Extender) annotations(r *fit.Record) map[string]string {
 	now := time.Now().UnixNano()
 	for {

@@ -35,12 +35,12 @@ type lab struct {
 	books *Books
 	mu    sync.Mutex
 	pods  map[string]*corev1.Pod
-	// after is what the API server answers when it has bound a pod, before is what it answers instead of binding it.
+	// after is the API server's error after it has bound a pod. before is its error instead of binding it.
 	before, after error
-	// during is what happens once, while the API server has a binding and has not written it.
+	// during is called once, after the API server has received a binding and before it writes it.
 	during func()
 	bound  []*corev1.Binding
-	// end ends the term; over is closed when the extender does not lead, and another may be in.
+	// end ends the term. over is closed when the extender no longer leads and another may take over.
 	end  context.CancelFunc
 	over chan struct{}
 }
@@ -60,7 +60,7 @@ func leading(t *testing.T, pods ...*corev1.Pod) *lab {
 	return l
 }
 
-// elect makes an extender the leader that knows nothing yet, in the place of the one that may have been there.
+// elect replaces the extender by a new leader that knows nothing yet.
 func (l *lab) elect(t *testing.T, rules *fit.Rules) {
 	e, b := New(rules, API{Pod: l.get, Bind: l.write}, Pack, slog.New(slog.DiscardHandler)), NewBooks(rules)
 	ctx, end := context.WithCancel(t.Context())
@@ -80,7 +80,7 @@ func (l *lab) elect(t *testing.T, rules *fit.Rules) {
 	})
 }
 
-// list fills the books.
+// list fills the cache.
 func (l *lab) list(nodes ...*corev1.Node) {
 	var facts []fit.Facts
 	for _, n := range nodes {
@@ -90,7 +90,7 @@ func (l *lab) list(nodes ...*corev1.Node) {
 	l.books.ListPods(l.shown())
 }
 
-// shown are the pods of [BoundPods] as the API server lists them now.
+// shown returns the pods of [BoundPods] as the API server lists them now.
 func (l *lab) shown() (out []*Pod) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -214,7 +214,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// plain are names as a reader of JSON has them.
+// plain returns names as a JSON decoder reads them.
 func plain(t *testing.T, all *names) []string {
 	out := make([]string, len(all.at))
 	for i := range out {
@@ -225,7 +225,7 @@ func plain(t *testing.T, all *names) []string {
 	return out
 }
 
-// FuzzArgs holds what is cut out of a text to what encoding/json reads there.
+// FuzzArgs compares what the scanner finds with what encoding/json reads.
 func FuzzArgs(f *testing.F) {
 	for _, text := range []string{
 		`{"Pod":{"metadata":{"name":"p\"}","uid":"u"}},"Nodes":null,"NodeNames":["a","b"]}`,
@@ -240,7 +240,7 @@ func FuzzArgs(f *testing.F) {
 		var got, want args
 		err := readArgs([]byte(text), nil, &got)
 		if json.Unmarshal([]byte(text), &want) != nil {
-			return // what is skipped is not looked at
+			return // skipped values are not validated
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -259,7 +259,7 @@ func FuzzArgs(f *testing.F) {
 	})
 }
 
-// TestMemory: answers that are made at the same time and one after the other have nothing of each other.
+// TestMemory: concurrent and successive answers do not mix.
 func TestMemory(t *testing.T) {
 	l := leading(t)
 	var all []*corev1.Node
@@ -305,8 +305,8 @@ func TestMemory(t *testing.T) {
 	group.Wait()
 }
 
-// BenchmarkFilter answers for so many of 5,000 nodes with eight cards, without a connection: for a pod that fits on the
-// first card of each (A), and for one that fits on none (B).
+// BenchmarkFilter filters some or all of 5,000 nodes with eight cards, without a connection: for a pod that fits on
+// the first card of each (A), and for one that fits on none (B).
 func BenchmarkFilter(b *testing.B) {
 	for _, c := range []struct {
 		name, cores string
@@ -361,7 +361,7 @@ func BenchmarkFilter(b *testing.B) {
 	}
 }
 
-// TestConcurrentBinds binds more pods at once than there is room for.
+// TestConcurrentBinds: more pods are bound at once than there is room for.
 func TestConcurrentBinds(t *testing.T) {
 	var pods []*corev1.Pod
 	for i := range 200 {
@@ -393,7 +393,7 @@ func TestConcurrentBinds(t *testing.T) {
 	}
 }
 
-// TestRefusedBind gives back what was held, and says why.
+// TestRefusedBind: a refused binding frees the cards and says why.
 func TestRefusedBind(t *testing.T) {
 	p, q := five("p"), five("q")
 	l := leading(t, p, q)
@@ -412,7 +412,7 @@ func TestRefusedBind(t *testing.T) {
 	}
 }
 
-// TestLostAnswer holds the cards while nobody knows whether a pod is bound, and asks.
+// TestLostAnswer: the cards stay reserved while it is unknown whether a pod is bound, and the API server is asked.
 func TestLostAnswer(t *testing.T) {
 	for _, wrote := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -443,8 +443,8 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestListWhileBinding: a list that the API server made before it wrote a binding has nothing of it. The cards are held
-// all the same, while it is being written, when it was, and when the answer was lost.
+// TestListWhileBinding: a list that the API server made before it wrote a binding does not show it. The cards stay
+// reserved anyway: while the binding is being written, when it is written, and when the answer was lost.
 func TestListWhileBinding(t *testing.T) {
 	for name, after := range map[string]error{
 		"written":     nil,
@@ -479,8 +479,8 @@ func TestListWhileBinding(t *testing.T) {
 	}
 }
 
-// TestTermEndsWhileBinding: the term is not over, and no other replica begins, before the API server has answered the
-// last binding. The next one would not see it in its lists and give the card away.
+// TestTermEndsWhileBinding: the term does not end, and no other replica begins, before the API server has answered
+// the last binding. The next leader would not see it in its lists and would give the card away.
 func TestTermEndsWhileBinding(t *testing.T) {
 	p, q := five("p"), five("q")
 	l := leading(t, p, q)
@@ -488,7 +488,7 @@ func TestTermEndsWhileBinding(t *testing.T) {
 	l.list(node)
 	l.during = func() {
 		l.end()
-		time.Sleep(100 * time.Millisecond) // what was sent is written, whoever waits for it
+		time.Sleep(100 * time.Millisecond) // what was sent is written, even if the client has gone
 	}
 	answered := make(chan struct{})
 	go func() {
@@ -507,7 +507,7 @@ func TestTermEndsWhileBinding(t *testing.T) {
 	}
 }
 
-// TestOwnWord shows that annotations that somebody changes later free nothing, and that pods which are gone do.
+// TestOwnWord: later edits of annotations free nothing; pods that are gone do.
 func TestOwnWord(t *testing.T) {
 	p, q := five("p"), five("q")
 	l := leading(t, p, q)
@@ -554,7 +554,7 @@ func TestPrioritize(t *testing.T) {
 	}
 }
 
-// TestUnresolvable tells apart what other pods could make room for.
+// TestUnresolvable: the answer separates nodes on which evictions could make room from the others.
 func TestUnresolvable(t *testing.T) {
 	p := five("p")
 	l := leading(t, p, fleet.Pod("x", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "8G"}))
@@ -607,8 +607,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestWaiting: pods wait that the scheduler has asked about lately and that are not bound, and it is said why; nobody
-// is asked.
+// TestWaiting: pods wait if the scheduler has asked about them recently and they are not bound. The reasons are given
+// without a request to the API server.
 func TestWaiting(t *testing.T) {
 	p, big := five("p"), fleet.Pod("big", "", "", fleet.Amounts{"shares": "1", "memory": "50G"})
 	p.UID, big.UID = "u1", "u2"
@@ -622,7 +622,7 @@ func TestWaiting(t *testing.T) {
 	}
 	l.passes(p)
 	l.passes(big)
-	l.Extender.api.Pod = nil // nobody is asked
+	l.Extender.api.Pod = nil // no request is made
 	pods, total, _ := l.Waiting(1)
 	if total != 2 || len(pods) != 1 || pods[0].Pod != "default/big" || pods[0].Verdicts[fit.TooMuch.String()] != 1 ||
 		pods[0].Nodes != nil {
@@ -675,7 +675,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestCertificates exchanges the files under a running server.
+// TestCertificates replaces the files under a running server.
 func TestCertificates(t *testing.T) {
 	dir := t.TempDir()
 	cert, key, err := fleet.Certificate(dir, "server")
@@ -705,7 +705,7 @@ func TestCertificates(t *testing.T) {
 		if _, err := c.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")); err != nil {
 			return "", err
 		}
-		_, err = c.Read(make([]byte, 1)) // a refused certificate is told here
+		_, err = c.Read(make([]byte, 1)) // a refused certificate is reported here
 		return c.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String(), err
 	}
 	own, err := tls.LoadX509KeyPair(cert, key)

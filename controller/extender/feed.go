@@ -11,15 +11,15 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// BoundPods selects the pods that may hold cards: bound, and not over. The API server then shows the end of one as its
-// deletion.
+// BoundPods selects the pods that may hold cards: bound, and not over. A watch with this selector shows the end of a
+// pod as its deletion.
 const BoundPods = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
-// feed is a store of client-go that keeps nothing itself: it turns what a watch brings into changes of the books.
+// feed is a store of client-go that keeps nothing itself: it turns the events of a watch into changes of the cache.
 // Objects are trimmed as they arrive, one at a time, so that a large cluster is never in memory as a whole.
 type feed struct {
 	books  *Books
-	trim   func(any) any // of what is sent, or of what it returned before
+	trim   func(any) any // accepts received objects and its own results
 	set    func(any)
 	drop   func(any)
 	listed func([]any)
@@ -58,13 +58,13 @@ func (f *feed) Replace(all []any, _ string) error {
 
 func (f *feed) Resync() error { return nil }
 
-// Bookmark is told when a watch has nothing to say.
+// Bookmark is called when a watch has no changes to report.
 func (f *feed) Bookmark(string) error {
 	f.books.heard()
 	return nil
 }
 
-// nodes feeds nodes.
+// nodeFeed feeds nodes.
 func (b *Books) nodeFeed() *feed {
 	return &feed{
 		books: b,
@@ -112,10 +112,10 @@ func (b *Books) podFeed() *feed {
 	}
 }
 
-// Sources are where nodes and pods come from: watches of all nodes, and of the pods of [BoundPods] in all namespaces.
+// Sources are the sources of nodes and pods: all nodes, and the pods of [BoundPods] in all namespaces.
 type Sources struct{ Nodes, Pods cache.ListerWatcher }
 
-// follow keeps the books until ctx ends.
+// follow keeps the cache up to date until ctx ends.
 func (b *Books) follow(ctx context.Context, from Sources) {
 	done := make(chan struct{})
 	for _, r := range []*cache.Reflector{
@@ -131,14 +131,14 @@ func (b *Books) follow(ctx context.Context, from Sources) {
 	<-done
 }
 
-// Doubts are looked at this often, when the API server has not shown a pod for this long after it was bound.
+// Unconfirmed pods are checked this often, once the API server has not shown a pod for this long after its binding.
 const (
 	checkEvery = 5 * time.Second
 	doubtAfter = 20 * time.Second
 )
 
-// check asks the API server for pods that it should have shown by now, until ctx ends: an answer to a binding that was
-// lost, or a pod that was gone before the watch saw it.
+// check asks the API server for pods that it should have shown by now, until ctx ends. Either the answer to a binding
+// was lost, or the pod was gone before the watch saw it.
 func (b *Books) check(ctx context.Context, api API, failed func(error)) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()

@@ -8,17 +8,17 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// Metrics are those of an extender; register it with a registry of Prometheus. Cards one by one are shown up to
+// Metrics are the metrics of an extender; register it with a registry of Prometheus. Single cards are shown for up to
 // CardNodes nodes: five thousand nodes with eight cards each would be hundreds of thousands of series.
 type Metrics struct {
 	extender *Extender
 	seconds  *prometheus.HistogramVec
 	rows     rows
-	// CardNodes is up to how many nodes each card has its own series.
+	// CardNodes is the number of nodes up to which each card has its own series.
 	CardNodes int
 }
 
-// defaultCardNodes make some ten thousand series.
+// defaultCardNodes gives some ten thousand series.
 const defaultCardNodes = 200
 
 func newMetrics(e *Extender) *Metrics {
@@ -34,7 +34,7 @@ func newMetrics(e *Extender) *Metrics {
 // Metrics returns the extender's metrics.
 func (e *Extender) Metrics() *Metrics { return e.metrics }
 
-// rows are what is read when somebody asks.
+// rows are the metrics that are computed at each scrape.
 type rows struct {
 	ready, age, corrections, disputed, nodes, used, capacity, largest, cardUsed, cardCapacity *prometheus.Desc
 }
@@ -60,7 +60,7 @@ func newRows() rows {
 	}
 }
 
-// Describe names every metric that there may be.
+// Describe sends every metric that there may be.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.seconds.Describe(ch)
 	r := m.rows
@@ -72,7 +72,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect reads the books.
+// Collect reads the cache.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.seconds.Collect(ch)
 	ready := 0.0
@@ -96,7 +96,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.cards(t.books, gauge)
 }
 
-// sums is what all cards have of one resource, and the most that one of them has free.
+// sums is what all cards together have of one resource, and the most that one of them has free.
 type sums struct{ used, capacity, largest int64 }
 
 func (m *Metrics) cards(b *Books, gauge func(*prometheus.Desc, float64, ...string)) {

@@ -9,7 +9,7 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// preemptionArgs is ExtenderPreemptionArgs, as far as it is read.
+// preemptionArgs is the part of ExtenderPreemptionArgs that is read.
 type preemptionArgs struct {
 	Pod                   *pod
 	NodeNameToMetaVictims map[string]*victims
@@ -20,7 +20,7 @@ type preemptionResult struct {
 	NodeNameToMetaVictims map[string]*victims
 }
 
-// victims is MetaVictims: the pods that the scheduler would end on a node.
+// victims is MetaVictims: the pods that the scheduler would evict from a node.
 type victims struct {
 	Pods             []metaPod
 	NumPDBViolations int64
@@ -28,8 +28,8 @@ type victims struct {
 
 type metaPod struct{ UID string }
 
-// preempt keeps of the nodes on which the scheduler would end pods for another one those on which that would make room
-// for it: the scheduler counts by node, and nobody is ended for nothing.
+// preempt keeps only the candidate nodes on which the evictions would make room for the pod. The scheduler counts by
+// node, not by card; without this check it would evict pods for nothing.
 func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 	var a preemptionArgs
 	if err := decode(w, r, &a); err != nil {
@@ -62,7 +62,7 @@ func (e *Extender) preempt(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// fitsWithout reports whether a pod fits on a node once these pods are gone.
+// fitsWithout reports whether a pod fits on a node once the victims are gone.
 func (b *Books) fitsWithout(node string, q *fit.Request, gone *victims) bool {
 	fits := false
 	entry := b.find([]string{node})[0]

@@ -12,7 +12,7 @@ import (
 	"github.com/acceld/acceld/test/fleet"
 )
 
-// TestPreempt: pods are ended where that makes room on a card, and nowhere else.
+// TestPreempt: pods are evicted only where that makes room on a card.
 func TestPreempt(t *testing.T) {
 	big, small := fleet.Pod("big", "n1", "card0", fleet.Amounts{"shares": "1", "memory": "7G"}),
 		fleet.Pod("small", "n1", "card1", fleet.Amounts{"shares": "1", "memory": "4G"})

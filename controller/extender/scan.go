@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// names are those of nodes, where they are in a text of JSON: in their quotes, and without anything escaped.
+// names are names of nodes, stored as their positions in a JSON text: in quotes, without escapes.
 type names struct {
 	text []byte
 	at   []span
@@ -15,13 +15,13 @@ type names struct {
 // span is where a name begins and ends.
 type span struct{ from, to int }
 
-// raw is a name.
+// raw returns a name.
 func (n *names) raw(i int) []byte { return n.text[n.at[i].from:n.at[i].to] }
 
-// quoted is a name with its quotes.
+// quoted returns a name with its quotes.
 func (n *names) quoted(i int) []byte { return n.text[n.at[i].from-1 : n.at[i].to+1] }
 
-// UnmarshalJSON reads names whatever way they are written. What has to be escaped stays so: it is the name of no node.
+// UnmarshalJSON reads names in any JSON spelling. A name that needs escaping stays escaped; no node has such a name.
 func (n *names) UnmarshalJSON(data []byte) error {
 	var all []string
 	if err := json.Unmarshal(data, &all); err != nil {
@@ -36,9 +36,9 @@ func (n *names) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// readArgs reads the arguments of filter and prioritize, whose names are where data has them. Five thousand names are
-// most of them: they are found and not copied, in a tenth of the time of encoding/json. That package reads the pod, and
-// everything where a text is not as the scheduler writes it. The memory of room is used for where names are.
+// readArgs reads the arguments of filter and prioritize. Five thousand names are most of the text, so they are
+// located and not copied, in a tenth of the time of encoding/json. That package reads the pod, and the whole text if
+// it is not in the form that the scheduler writes. room is reused for the positions of the names.
 func readArgs(data []byte, room []span, into *args) error {
 	pod, found, ok := cut(data, room)
 	if !ok {
@@ -51,7 +51,7 @@ func readArgs(data []byte, room []span, into *args) error {
 	return json.Unmarshal(pod, &into.Pod)
 }
 
-// cut finds the pod, as text, and the names in an object. It is not ok where there is something that it does not know.
+// cut finds the pod, as text, and the names in an object. It is not ok if the text has a form that it does not know.
 func cut(text []byte, room []span) (pod []byte, found *names, ok bool) {
 	s := scanner{text: text}
 	if !s.take('{') {
@@ -91,7 +91,7 @@ func cut(text []byte, room []span) (pod []byte, found *names, ok bool) {
 	return pod, found, s.at == len(text)
 }
 
-// scanner goes through a text of JSON.
+// scanner walks through a JSON text.
 type scanner struct {
 	text []byte
 	at   int
@@ -104,7 +104,7 @@ func (s *scanner) space() {
 	}
 }
 
-// take goes beyond a character when it is the next one, after spaces.
+// take skips spaces, and then the character if it is the next one.
 func (s *scanner) take(c byte) bool {
 	if s.space(); s.at < len(s.text) && s.text[s.at] == c {
 		s.at++
@@ -113,7 +113,7 @@ func (s *scanner) take(c byte) bool {
 	return false
 }
 
-// word reads a string that is written as it is: in printable ASCII, without escapes.
+// word reads a plain string: printable ASCII, without escapes.
 func (s *scanner) word() (span, bool) {
 	if !s.take('"') {
 		return span{}, false
@@ -130,7 +130,7 @@ func (s *scanner) word() (span, bool) {
 	return span{}, false
 }
 
-// words reads the strings of an array, behind its bracket.
+// words reads the strings of an array, after its opening bracket.
 func (s *scanner) words(out []span) ([]span, bool) {
 	end := bytes.IndexByte(s.text[s.at:], ']')
 	if end < 0 {
@@ -155,7 +155,7 @@ func (s *scanner) words(out []span) ([]span, bool) {
 	}
 }
 
-// skip goes beyond a value, whatever it is.
+// skip skips any value.
 func (s *scanner) skip() bool {
 	depth := 0
 	for s.space(); s.at < len(s.text); s.at++ {
@@ -168,7 +168,7 @@ func (s *scanner) skip() bool {
 			depth++
 			continue
 		case '}', ']':
-			if depth == 0 { // of what is around it: the value was a number or a word
+			if depth == 0 { // it closes the parent: the value was a number or a word
 				return true
 			}
 			depth--
@@ -188,7 +188,7 @@ func (s *scanner) skip() bool {
 	return false
 }
 
-// skipString goes to the end of a string, from its beginning.
+// skipString goes from the first quote of a string to its last.
 func (s *scanner) skipString() bool {
 	for s.at++; s.at < len(s.text); s.at++ {
 		switch s.text[s.at] {

@@ -15,16 +15,17 @@ import (
 	"time"
 )
 
-// Files are those of TLS. They are read again at each handshake, so that new ones are in force for the next connection;
-// what cannot be used leaves the previous ones in force.
+// Files are the files of TLS. They are read again at each handshake, so that new ones apply to the next connection.
+// If new ones cannot be used, the previous ones stay in force.
 type Files struct {
 	Cert string `json:"cert,omitempty"`
 	Key  string `json:"key,omitempty"`
-	// ClientCA, where it is set, holds the authorities one of which must have signed the certificate of every client.
+	// ClientCA, if set, holds the authorities that may sign client certificates. Every client then needs a
+	// certificate.
 	ClientCA string `json:"clientCA,omitempty"`
 }
 
-// certificates holds what the files said last.
+// certificates holds what was last read from the files.
 type certificates struct {
 	files Files
 	log   *slog.Logger
@@ -32,7 +33,7 @@ type certificates struct {
 	mu       sync.Mutex
 	contents [3][]byte
 	config   *tls.Config
-	bad      bool // the files changed to something that cannot be used, and that has been said
+	bad      bool // the new files cannot be used, and that was logged
 }
 
 // TLS returns a configuration that follows the files. They must be usable now.
@@ -49,7 +50,7 @@ func (f Files) TLS(log *slog.Logger) (*tls.Config, error) {
 	}, nil
 }
 
-// current reads the files, and returns what is in force.
+// current reads the files and returns the configuration in force.
 func (c *certificates) current() *tls.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,8 +62,8 @@ func (c *certificates) current() *tls.Config {
 	return c.config
 }
 
-// load reads the files and, where they are new, makes the configuration of them. mu is held, or nobody else is there
-// yet.
+// load reads the files. If they have changed, it builds the configuration from them. mu is held, except at the first
+// call.
 func (c *certificates) load() error {
 	var contents [3][]byte
 	for i, name := range []string{c.files.Cert, c.files.Key, c.files.ClientCA} {
@@ -94,7 +95,7 @@ func (c *certificates) load() error {
 	return nil
 }
 
-// Times of a connection. An answer is written in milliseconds, a binding waits for the API server.
+// Timeouts of a connection. An answer takes milliseconds; a binding waits for the API server.
 const (
 	headerTimeout = 5 * time.Second
 	bodyTimeout   = 30 * time.Second
@@ -102,8 +103,8 @@ const (
 	goodbye       = 2 * time.Second
 )
 
-// Serve answers on a listener until ctx ends, with TLS where config is set. Requests that are under way then have two
-// seconds. HTTP/1.1 alone is spoken: the scheduler sends one request at a time.
+// Serve answers on a listener until ctx ends, with TLS if config is set. Requests in progress then have two seconds.
+// Only HTTP/1.1 is spoken: the scheduler sends one request at a time.
 func Serve(ctx context.Context, l net.Listener, handler http.Handler, config *tls.Config, log *slog.Logger) error {
 	s := &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,

@@ -12,21 +12,21 @@ import (
 	"github.com/acceld/acceld/controller/fit"
 )
 
-// facts are what is needed of a node.
+// facts are what the cache needs of a node.
 type facts struct{ fit.Facts }
 
-// GetObjectMeta names the node for a store of client-go.
+// GetObjectMeta names the node for client-go's store.
 func (f *facts) GetObjectMeta() metav1.Object { return &metav1.ObjectMeta{Name: f.Name} }
 
-// GetObjectMeta names the pod for a store of client-go.
+// GetObjectMeta names the pod for client-go's store.
 func (p *Pod) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}
 }
 
-// nothing stands for every object of which nothing is needed.
+// nothing stands for every object that the cache does not need.
 const nothing = cache.ExplicitKey("")
 
-// Facts takes from a node what the rules read.
+// Facts extracts from a node what the rules read.
 func Facts(r *fit.Rules, n *corev1.Node) fit.Facts {
 	f := fit.Facts{Name: n.Name, Labels: map[string]string{}, Allocatable: map[string]int64{}}
 	for key, value := range n.Labels {
@@ -46,7 +46,7 @@ func Facts(r *fit.Rules, n *corev1.Node) fit.Facts {
 	return f
 }
 
-// sameCard reports whether two cards of an inventory are the same.
+// sameCard reports whether two cards of an inventory are equal.
 func sameCard(a, b fit.Card) bool {
 	if a.Name != b.Name || a.Off != b.Off || (a.NUMA == nil) != (b.NUMA == nil) || a.NUMA != nil &&
 		*a.NUMA != *b.NUMA || len(a.Has) != len(b.Has) {
@@ -61,7 +61,7 @@ func sameCard(a, b fit.Card) bool {
 	return true
 }
 
-// Trim takes from a pod what the books need; nil when it asks for nothing that is kept book of.
+// Trim extracts from a pod what the cache needs; nil if the pod asks for no tracked resource.
 func (b *Books) Trim(p *corev1.Pod) *Pod {
 	asked := asks(b.rules, p.Spec.InitContainers, p.Spec.Containers)
 	if asked == nil {
@@ -85,10 +85,10 @@ func (b *Books) Trim(p *corev1.Pod) *Pod {
 	}
 }
 
-// once keeps one copy of a text that many pods have.
+// once keeps one copy of a string that many pods share.
 func once(s string) string { return unique.Make(s).Value() }
 
-// annotations keeps those that a request is read from.
+// annotations returns the annotations that a request is read from.
 func annotations(r *fit.Rules, all map[string]string) map[string]string {
 	a := &r.Annotations
 	keep := map[string]string{}
@@ -100,9 +100,9 @@ func annotations(r *fit.Rules, all map[string]string) map[string]string {
 	return keep
 }
 
-// asks is what the containers of a pod ask for, in the order in which they start; nil when none asks for anything with
-// the prefix. A container whose requests lack a resource that its limits have asks for the limit, as the API's defaults
-// say.
+// asks returns what the containers of a pod ask for, in the order in which they start; nil if none asks for a
+// resource with the prefix. If a container has a limit but no request for a resource, it asks for the limit, like the
+// API's defaults.
 func asks(r *fit.Rules, inits, apps []corev1.Container) []fit.Asked {
 	var out []fit.Asked
 	any := false

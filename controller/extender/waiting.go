@@ -11,22 +11,22 @@ import (
 // Waiting is a pod that the scheduler has asked about and that is not bound.
 type Waiting struct {
 	Explanation
-	// Asked is when the scheduler asked about it last.
+	// Asked is when the scheduler last asked about it.
 	Asked time.Time
 }
 
-// seen is what filter was asked, and when last.
+// seen is a request to filter, and its last time.
 type seen struct {
 	fit.Request
 	at time.Time
 }
 
-// recent is how long ago the scheduler may have asked about a pod that still waits: it takes pods that did not fit up
-// again after five minutes at the latest (podMaxInUnschedulablePodsDuration of kube-scheduler 1.37).
+// recent is the longest time since the scheduler asked about a pod that still waits. The scheduler retries pods that
+// did not fit after at most five minutes (podMaxInUnschedulablePodsDuration of kube-scheduler 1.37).
 const recent = 6 * time.Minute
 
-// Waiting returns up to limit pods that wait, those first that the scheduler asked about last, and how many there are
-// in all. It is false while there are no complete books. It asks nobody.
+// Waiting returns up to limit pods that wait, those first that the scheduler asked about last, and their total
+// number. It returns false while the cache is incomplete. It sends no request to the API server.
 func (e *Extender) Waiting(limit int) (pods []Waiting, total int, ok bool) {
 	t, err := e.leader()
 	if err != nil {
@@ -40,7 +40,7 @@ func (e *Extender) Waiting(limit int) (pods []Waiting, total int, ok bool) {
 	return pods, total, true
 }
 
-// Explain says of a pod that waits ("namespace/name") how it stands with up to limit nodes; false for any other pod.
+// Explain compares a pod that waits ("namespace/name") with up to limit nodes; false for any other pod.
 func (e *Extender) Explain(pod string, limit int) (Waiting, bool) {
 	t, err := e.leader()
 	if err != nil {
@@ -54,7 +54,7 @@ func (e *Extender) Explain(pod string, limit int) (Waiting, bool) {
 	return Waiting{}, false
 }
 
-// unbound are the pods that were asked about lately and are in no book, the latest first.
+// unbound returns the pods that the scheduler asked about recently and that are not in the cache, the latest first.
 func (e *Extender) unbound(b *Books) []seen {
 	e.seenMu.Lock()
 	var out []seen
@@ -71,7 +71,7 @@ func (e *Extender) unbound(b *Books) []seen {
 	return out
 }
 
-// has reports whether a pod is in the books: bound, or being bound.
+// has reports whether a pod is in the cache: bound or being bound.
 func (b *Books) has(uid string) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

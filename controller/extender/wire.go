@@ -18,13 +18,13 @@ import (
 // maxBody is more than the names of 100,000 nodes and the largest pod that the API takes.
 const maxBody = 64 << 20
 
-// args is ExtenderArgs, as far as it is read. Names in JSON are those of Go, whatever their case.
+// args is the part of ExtenderArgs that is read. JSON names match the Go names, ignoring case.
 type args struct {
 	Pod       *pod
 	NodeNames *names
 }
 
-// pod is what is read of a pod in a request.
+// pod holds the fields that are read of a pod in a request.
 type pod struct {
 	Metadata struct {
 		Name, Namespace, UID string
@@ -35,7 +35,7 @@ type pod struct {
 	}
 }
 
-// container is what is read of one: of a pod as the scheduler sends it the rest is most.
+// container holds the fields that are read of a container. They are a small part of what the scheduler sends.
 type container struct {
 	Name          string
 	RestartPolicy *corev1.ContainerRestartPolicy
@@ -51,7 +51,7 @@ func containers(all []container) []corev1.Container {
 	return out
 }
 
-// request is the pod of a request as the books see it.
+// request converts the pod of a request.
 func (p *pod) request(r *fit.Rules) fit.Request {
 	m := p.Metadata
 	return fit.NewRequest(r, m.UID, m.Namespace, m.Name, annotations(r, m.Annotations),
@@ -63,7 +63,7 @@ type bindingArgs struct {
 	PodName, PodNamespace, PodUID, Node string
 }
 
-// wrong is an error with the HTTP status that it is answered with.
+// wrong is an error with its HTTP status.
 type wrong struct {
 	status int
 	text   string
@@ -80,7 +80,7 @@ func decode(w http.ResponseWriter, r *http.Request, into any) error {
 	return understood(json.Unmarshal(data, into))
 }
 
-// understood says whose fault it is when a body cannot be read.
+// understood marks an error of reading the body as the client's.
 func understood(err error) error {
 	if err != nil {
 		return wrong{http.StatusBadRequest, fmt.Sprintf("cannot read the body: %v", err)}
@@ -88,7 +88,7 @@ func understood(err error) error {
 	return nil
 }
 
-// body reads the body of a request, into the memory of room where it is enough.
+// body reads the body of a request into room, if that is large enough.
 func body(w http.ResponseWriter, r *http.Request, room []byte) ([]byte, error) {
 	if r.Method != http.MethodPost {
 		return nil, wrong{http.StatusMethodNotAllowed, "only POST is answered here"}
@@ -104,7 +104,7 @@ func body(w http.ResponseWriter, r *http.Request, room []byte) ([]byte, error) {
 	return data, understood(err)
 }
 
-// read reads everything, into one piece of memory where the length is known.
+// read reads everything, into one buffer if the length is known.
 func read(r io.Reader, length int64, room []byte) ([]byte, error) {
 	if length < 0 || length > maxBody {
 		return io.ReadAll(r)
@@ -114,8 +114,9 @@ func read(r io.Reader, length int64, room []byte) ([]byte, error) {
 	return data, err
 }
 
-// filterResult writes ExtenderFilterResult. A node that not even an end of others would help is in both maps: the
-// scheduler then takes the second, and who knows the first one only is not misled.
+// filterResult writes ExtenderFilterResult. A node that the end of other pods cannot help is in both maps: the
+// scheduler then uses FailedAndUnresolvableNodes, and a client that knows only FailedNodes still sees that the node
+// failed.
 func filterResult(b []byte, all *names, causes []fit.Cause) []byte {
 	b = append(b, `{"Nodes":{"metadata":{},"items":[]},"NodeNames":[`...)
 	first := true
@@ -150,12 +151,12 @@ func filterResult(b []byte, all *names, causes []fit.Cause) []byte {
 	return append(b, `},"Error":""}`...)
 }
 
-// appendString writes a JSON string; names of nodes never need to be escaped.
+// appendString appends a JSON string. Names of nodes never need escaping.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f || c == '<' || c == '>' || c == '&' {
 			quoted, err := json.Marshal(s)
-			if err != nil { // a string always can
+			if err != nil { // cannot happen for a string
 				return append(b, `""`...)
 			}
 			return append(b, quoted...)
@@ -187,12 +188,12 @@ func answer(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // who has gone needs no answer
+	_, _ = w.Write(body) // a client that has gone needs no answer
 }
 
 // fail sends an error in the form that every result of the protocol has.
 func fail(w http.ResponseWriter, err error) {
-	status := http.StatusOK // the scheduler shows the text of an answer, and of a failure only its number
+	status := http.StatusOK // of any other status the scheduler shows the number, not the text
 	var e wrong
 	if errors.As(err, &e) {
 		status = e.status
