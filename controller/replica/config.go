@@ -16,40 +16,40 @@ import (
 
 // Config is the configuration file.
 type Config struct {
-	// Policies says whether AcceleratorPolicies are carried out; they are where nothing is said.
+	// Policies says whether AcceleratorPolicies are carried out; true by default.
 	Policies bool `json:"policies"`
-	// Listen is where the scheduler is answered, over TLS.
+	// Listen is the address for the scheduler, over TLS.
 	Listen string `json:"listen,omitempty"`
 	TLS    TLS    `json:"tls,omitzero"`
-	// Watched is where the page for people, health, readiness and metrics are, over plain HTTP; "off" for nowhere.
+	// Watched is the address of the page for people, health, readiness and metrics, over plain HTTP; "off" for none.
 	Watched string `json:"watched,omitempty"`
-	// Resources are the names by which cards are kept book of; without them the scheduler is not answered.
+	// Resources are the names of the resources by which cards are tracked. Without them the scheduler is not
+	// answered.
 	Resources *fit.Rules `json:"resources,omitempty"`
 	// Packing is "pack" or "spread".
 	Packing extender.Packing `json:"packing,omitempty"`
-	// CardNodes is up to how many nodes each card has metrics of its own.
+	// CardNodes is the number of nodes up to which each card has its own metrics.
 	CardNodes *int `json:"cardNodes,omitempty"`
-	// Lease is how replicas agree which one keeps the books.
+	// Lease is how replicas elect the leader.
 	Lease Lease `json:"lease,omitzero"`
 }
 
-// TLS says where the certificates are: in a Secret, or in files.
+// TLS says where the certificates are: in a Secret or in files.
 type TLS struct {
-	// Secret is the name of one in the controller's namespace. Where it is empty the controller makes what belongs in
-	// it.
+	// Secret is the name of a Secret in the controller's namespace. If that Secret is empty, the controller fills it.
 	Secret         string `json:"secret,omitempty"`
 	extender.Files `json:",inline"`
 }
 
-// Lease is the one that the leader holds.
+// Lease is the lease that the leader holds.
 type Lease struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// Seconds is how long after its last renewal a replica counts as gone; at least 10.
+	// Seconds is how long after its last renewal a leader counts as gone; at least 10.
 	Seconds int `json:"seconds,omitempty"`
 }
 
-// minLease leaves room for a binding that is under way when a renewal fails for good.
+// minLease leaves room for a binding in progress when renewing has failed.
 const minLease = 10
 
 // ParseConfig reads the text of a configuration file strictly, and fills in the defaults.
@@ -103,8 +103,9 @@ func ReadConfig(file string) (*Config, error) {
 	return c, nil
 }
 
-// duration of the lease, of the time in which a renewal must succeed, and between tries: as client-go wants them, each
-// less than the one before. What lies between the first two is more than a binding may take.
+// durations returns the duration of the lease, the time in which a renewal must succeed, and the time between tries.
+// client-go requires each to be less than the previous one. The difference between the first two is more than a
+// binding may take.
 func (l Lease) durations() (lease, deadline, retry time.Duration) {
 	lease = time.Duration(l.Seconds) * time.Second
 	return lease, lease / 2, lease / 8

@@ -9,7 +9,8 @@ import (
 	"github.com/acceld/acceld/controller/extender"
 )
 
-// TestService: a pod leads the Service to what it serves, at its own address; what is no pod leads nothing anywhere.
+// TestService: in a pod, the Service points to what the replica serves, at its own address; outside a pod, nothing
+// does.
 func TestService(t *testing.T) {
 	for config, want := range map[string]string{
 		"tls: {cert: c, key: k}\nresources: {prefix: gpu.example.com/, cards: [shares]}\n": "[{scheduler 9443 TCP} {watched 9482 TCP}]",
@@ -42,7 +43,7 @@ func TestParseConfig(t *testing.T) {
 	const good = "tls: {cert: c, key: k}\nresources: {prefix: gpu.example.com/, cards: [shares]}\n"
 	for text, want := range map[string]string{
 		good:                       "",
-		"":                         "", // policies alone
+		"":                         "", // only policies
 		"policies: false\n":        "there is nothing to do",
 		"resources: {}\n":          `resources: cannot use prefix "": it must be a domain and a slash`,
 		good + "policies: false\n": "",

@@ -1,4 +1,4 @@
-// Package replica is one process of the controller: it reads the configuration, stands for election, serves what every
-// replica serves, and does as the leader what one replica alone may do. What the scheduler is answered, and what
-// policies come to, is decided in its siblings.
+// Package replica is one process of the controller. It reads the configuration, stands for election, serves what
+// every replica serves, and as the leader runs the tasks that only one replica may run. The answers to the scheduler
+// and the decisions of policies are made in its siblings.
 package replica

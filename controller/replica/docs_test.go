@@ -31,8 +31,7 @@ func block(t *testing.T, info string) string {
 	return text + "\n"
 }
 
-// TestReference holds the configuration in the page to what is written nowhere: every option is there, with its
-// default.
+// TestReference checks the configuration in the page against the defaults: every option is there, with its default.
 func TestReference(t *testing.T) {
 	text := block(t, "yaml controller")
 	written, err := ParseConfig([]byte(text))
@@ -66,7 +65,7 @@ func TestInventoryExample(t *testing.T) {
 	}
 }
 
-// TestManifest holds the manifest's configuration to the parser, and the paths in it to the Deployment's mounts.
+// TestManifest parses the manifest's configuration and compares the paths in it with the Deployment's mounts.
 func TestManifest(t *testing.T) {
 	data, err := os.ReadFile(root + "packaging/manifests/controller/configmap.yaml")
 	if err != nil {
@@ -86,8 +85,8 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// schedulerConfiguration is KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1, as far as the page has it:
-// its Go types are not among what this program needs.
+// schedulerConfiguration is the part of KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1 that the page
+// uses. This program does not import its Go types.
 type schedulerConfiguration struct {
 	metav1.TypeMeta
 	ClientConnection         struct{ Kubeconfig string }
@@ -105,7 +104,7 @@ type schedulerConfiguration struct {
 	}
 }
 
-// TestSchedulerConfiguration holds the page's configuration of the scheduler to what is served.
+// TestSchedulerConfiguration checks the page's configuration of the scheduler against what is served.
 func TestSchedulerConfiguration(t *testing.T) {
 	var c schedulerConfiguration
 	if err := yaml.UnmarshalStrict([]byte(block(t, "yaml scheduler")), &c); err != nil {

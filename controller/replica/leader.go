@@ -14,7 +14,7 @@ import (
 // service is the name of the controller's Service.
 const service = "acceld-controller"
 
-// elected notes by which election it is known who is the leader; nil: the one there is has read the lease.
+// elected sets the current election; nil means that the current one has read the lease.
 func (o *Replica) elected(by *leaderelection.LeaderElector) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -25,7 +25,7 @@ func (o *Replica) elected(by *leaderelection.LeaderElector) {
 	o.elector = by
 }
 
-// leader is the name of the leader, as far as is known.
+// leader returns the name of the leader, as far as it is known.
 func (o *Replica) leader() string {
 	o.mu.Lock()
 	by := o.elector
@@ -36,7 +36,7 @@ func (o *Replica) leader() string {
 	return by.GetLeader()
 }
 
-// wants says what this replica lacks to do its part; nothing when it is ready. The leader knows what it must; another
+// wants says what this replica still needs to be ready; empty if it is ready. The leader needs its caches. Another
 // replica can be elected at any time, which takes the API server and certificates.
 func (o *Replica) wants() string {
 	o.mu.Lock()
@@ -60,14 +60,15 @@ func (o *Replica) wants() string {
 	case <-p.Ready():
 		return ""
 	default:
-		if o.extender != nil { // the scheduler waits for nobody's policies
+		if o.extender != nil { // the scheduler must not wait for policies
 			return ""
 		}
 		return "the cluster has not been read yet"
 	}
 }
 
-// service returns what leads the Service to this replica: in a pod, which is told its address. Elsewhere nothing does.
+// service returns the keeper that points the Service to this replica. It returns nil outside a pod, where POD_IP is
+// not set.
 func (o *Replica) service() *leader.Keeper {
 	address, err := netip.ParseAddr(os.Getenv("POD_IP"))
 	if err != nil {

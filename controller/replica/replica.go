@@ -37,10 +37,11 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// gcPercent of what is kept may be garbage: what is kept hardly changes, so collecting twice as often costs little.
+// gcPercent is the share of garbage, relative to live memory, that triggers a collection. Live memory hardly changes,
+// so collecting twice as often as by default costs little.
 const gcPercent = 50
 
-// Replica is what one process of the controller does, the leader or not.
+// Replica is one process of the controller, the leader or not.
 type Replica struct {
 	config    *Config
 	client    *kubernetes.Clientset
@@ -51,15 +52,16 @@ type Replica struct {
 	identity  string
 
 	mu sync.Mutex
-	// elector knows who is the leader; seen: it has read the lease.
+	// elector knows who the leader is. seen is whether it has read the lease.
 	elector *leaderelection.LeaderElector
 	seen    bool
-	// policies are those of the term as the leader, with their metrics; nil while another one leads.
+	// policies runs the policies while this replica leads, and metrics are its metrics; both are nil while another
+	// one leads.
 	policies *policy.Controller
 	metrics  *prometheus.Registry
 }
 
-// Run serves as c says until ctx ends. Without an identity the replica stands for election under a name of its own.
+// Run serves as c says until ctx ends. If identity is empty, the replica stands for election under a generated name.
 func Run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.Logger) error {
 	debug.SetGCPercent(gcPercent)
 	client, err := newClient(kubeconfig)
@@ -103,7 +105,7 @@ func Run(ctx context.Context, c *Config, kubeconfig, identity string, log *slog.
 	return tasks.Wait()
 }
 
-// tls returns how the scheduler is spoken with; where the certificates are in a Secret it makes their keeper.
+// tls returns the TLS configuration for the scheduler. If the certificates are in a Secret, it creates their keeper.
 func (o *Replica) tls() (*tls.Config, error) {
 	if o.config.TLS.Secret == "" {
 		return o.config.TLS.TLS(o.log)
@@ -141,7 +143,7 @@ func (o *Replica) term(ctx context.Context) {
 		} else {
 			o.setTerm(p, registry)
 			defer o.setTerm(nil, nil)
-			group.Go(func() { _ = p.Run(ctx) }) // it ends with ctx alone
+			group.Go(func() { _ = p.Run(ctx) }) // it ends only with ctx
 		}
 	}
 	group.Wait()
@@ -163,7 +165,7 @@ func newClient(kubeconfig string) (*kubernetes.Clientset, error) {
 	}
 	config.UserAgent = "acceld-controller"
 	config.ContentType = runtime.ContentTypeProtobuf
-	config.QPS = -1 // one write for each pod that the scheduler binds: it has its own limits
+	config.QPS = -1 // one write per bound pod: the scheduler limits the rate itself
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the way to the API server: %w", err)
@@ -191,7 +193,7 @@ func sources(client *kubernetes.Clientset) extender.Sources {
 	}
 }
 
-// name is under what this replica stands for election.
+// name returns the name under which this replica stands for election.
 func name(identity string) string {
 	if identity != "" {
 		return identity
@@ -203,8 +205,8 @@ func name(identity string) string {
 	return host + "_" + string(uuid.NewUUID())
 }
 
-// stand stands for election over and over until ctx ends. As the leader it does its work; when ctx ends it steps down
-// before it gives the lease back, so that at no time two replicas bind.
+// stand stands for election repeatedly until ctx ends, and does the leader's work while elected. When ctx ends, it
+// stops that work before it releases the lease, so that two replicas never bind at the same time.
 func (o *Replica) stand(ctx context.Context, identity string) error {
 	l, log := o.config.Lease, o.log
 	lock := &resourcelock.LeaseLock{
@@ -213,7 +215,7 @@ func (o *Replica) stand(ctx context.Context, identity string) error {
 	}
 	lease, deadline, retry := l.durations()
 	for ctx.Err() == nil {
-		// The election outlives ctx until it has stepped down.
+		// The election outlives ctx until this replica has stepped down.
 		election, end := context.WithCancel(context.WithoutCancel(ctx))
 		left := make(chan struct{})
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -254,7 +256,7 @@ func (o *Replica) stand(ctx context.Context, identity string) error {
 	return nil
 }
 
-// fleet is the page for people.
+// fleet returns the page for people.
 func (o *Replica) fleet() http.Handler {
 	f := fleet.Options{Identity: o.identity, Holder: o.leader}
 	if o.config.Policies {
@@ -274,7 +276,7 @@ func (o *Replica) fleet() http.Handler {
 	return fleet.New(f)
 }
 
-// watchedHandler serves what probes, Prometheus and people ask for.
+// watchedHandler serves probes, Prometheus and people.
 func (o *Replica) watchedHandler() http.Handler {
 	always := prometheus.NewRegistry()
 	always.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
