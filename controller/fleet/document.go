@@ -13,7 +13,7 @@ import (
 	"github.com/acceld/acceld/page"
 )
 
-// document renders the page; pod is one of which people want to know more, or empty.
+// document renders the page. pod is a pod to show in detail, or empty.
 func (p *Page) document(s state, pod string) page.Document {
 	now := p.o.Now()
 	tone, words := verdict(s)
@@ -42,7 +42,7 @@ func (p *Page) document(s state, pod string) page.Document {
 	return d
 }
 
-// standing is how a node stands, from well to ill.
+// standing is the status of a node, from best to worst.
 type standing int
 
 const (
@@ -53,7 +53,7 @@ const (
 	down
 )
 
-// standings are the words and tones of each.
+// words returns the tone and the words of a status.
 func (s standing) words() (page.Tone, string) {
 	switch s {
 	case ready:
@@ -69,7 +69,7 @@ func (s standing) words() (page.Tone, string) {
 	return page.Bad, "node is down"
 }
 
-// stands sums a node up.
+// stands sums up a node.
 func stands(n policy.NodeView) standing {
 	at := ready
 	for _, k := range n.Kinds {
@@ -93,12 +93,12 @@ func stands(n policy.NodeView) standing {
 	case !n.Up:
 		return down
 	case at == ready && n.Ready == "False":
-		return blocked // a device is not well
+		return blocked // a device is not healthy
 	}
 	return at
 }
 
-// verdict sums the cluster up in one sentence.
+// verdict sums up the cluster in one sentence.
 func verdict(s state) (page.Tone, string) {
 	switch {
 	case !s.known && !s.booked && s.holder != "":
@@ -133,7 +133,7 @@ func verdict(s state) (page.Tone, string) {
 	return page.Good, fmt.Sprintf("All %d nodes with accelerators are ready.", total)
 }
 
-// nodeSection lists nodes by how they stand; those that are well are folded away.
+// nodeSection lists nodes by status; ready ones are folded away.
 func nodeSection(nodes []policy.NodeView) page.Node {
 	by := map[standing][]policy.NodeView{}
 	worst := ready
@@ -168,7 +168,7 @@ func nodeSection(nodes []policy.NodeView) page.Node {
 	return s
 }
 
-// reasonTable says which reasons hold how many nodes.
+// reasonTable shows how many nodes each reason blocks.
 func reasonTable(by map[standing][]policy.NodeView) page.Node {
 	type reason struct {
 		nodes   []string
@@ -266,7 +266,7 @@ func nodeRow(n policy.NodeView) page.TableRow {
 	}}
 }
 
-// phaseOf is how far a kind is on a node: the first published state that is not reached.
+// phaseOf returns the progress of a kind on a node: the first published state that is not reached.
 func phaseOf(k policy.KindView) (page.Tone, string) {
 	for _, p := range []accel.Published{
 		accel.DriverContainer, accel.RuntimeEnablement, accel.DevicePlugin,
@@ -283,7 +283,7 @@ func phaseOf(k policy.KindView) (page.Tone, string) {
 	return page.Good, "ready"
 }
 
-// policySection is about one policy: how many of its nodes are how far, and what holds up the others.
+// policySection shows one policy: the progress of its nodes, and what blocks the others.
 func policySection(x policy.PolicyView, now time.Time) page.Node {
 	n := x.Status.Nodes
 	tone, head := page.Busy, page.El("h2", page.Text("Policy "+x.Name+" "))
@@ -337,7 +337,7 @@ func policySection(x policy.PolicyView, now time.Time) page.Node {
 	return s
 }
 
-// progress is a bar of the nodes of a policy.
+// progress draws a bar of the nodes of a policy.
 func progress(name string, n policy.Nodes) page.Node {
 	var segments []page.Segment
 	at := 0.0

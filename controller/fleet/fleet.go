@@ -1,6 +1,6 @@
-// Package fleet shows people the accelerators of a cluster: nodes by state, what policies have come to, why nodes are
-// not as they are asked, and why pods wait. It renders what the other packages of the controller know, asks nobody, and
-// changes nothing.
+// Package fleet shows people the accelerators of a cluster: nodes by state, the progress of policies, why nodes are
+// not as configured, and why pods wait. It renders what the other packages of the controller know, sends no requests,
+// and changes nothing.
 package fleet
 
 import (
@@ -20,29 +20,30 @@ import (
 
 // Options of a page.
 type Options struct {
-	// Overview returns what is known of nodes and policies, and false while it is not known: before the cluster has
-	// been read, and not the leader. Nil where no policies are carried out.
+	// Overview returns what is known of nodes and policies. It returns false before the cluster has been read and
+	// while this replica is not the leader. Nil if no policies are carried out.
 	Overview func() (policy.Overview, bool)
-	// Waiting returns pods that wait for cards, at most so many, how many there are, and false while nobody keeps
-	// books. Nil where the scheduler is not answered.
+	// Waiting returns up to limit pods that wait for cards, their total number, and false while the cache is
+	// incomplete. Nil if the scheduler is not answered.
 	Waiting func(limit int) ([]extender.Waiting, int, bool)
-	// Explain says of a waiting pod how it stands with nodes, at most so many.
+	// Explain compares a waiting pod with up to limit nodes.
 	Explain func(pod string, limit int) (extender.Waiting, bool)
 	// Identity is the name of this replica.
 	Identity string
-	// Holder returns the name of the leader, as far as is known. Nil where nobody knows.
+	// Holder returns the name of the leader, as far as it is known. Nil if nobody can know it.
 	Holder func() string
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
 
 const (
-	// maxWaiting requests wait at a time for a newer page, each at most maxWait; further ones are answered at once.
+	// maxWaiting is how many requests may wait for a newer page, each at most maxWait. Further ones are answered at
+	// once.
 	maxWaiting = 32
 	maxWait    = 25 * time.Second
-	// glance is how often is looked for news while somebody waits for it. One look serves everybody.
+	// glance is how often the state is read while requests wait for a change. One read serves all of them.
 	glance = time.Second
-	// maxPods that wait, and maxNodes of a pod and of a list, are shown.
+	// maxPods is how many waiting pods are shown, maxNodes how many nodes of a pod and of a list.
 	maxPods  = 20
 	maxNodes = 100
 )
@@ -68,15 +69,15 @@ func New(o Options) *Page {
 // state is what a page is rendered from.
 type state struct {
 	overview policy.Overview
-	known    bool // overview says something
+	known    bool // overview is valid
 	pods     []extender.Waiting
-	total    int    // of the pods that wait
-	booked   bool   // somebody keeps books
-	holder   string // the replica that leads; empty where it is this one, or nobody knows
+	total    int    // number of waiting pods
+	booked   bool   // pods and total are valid
+	holder   string // the leader; empty if it is this replica or unknown
 	tag      string
 }
 
-// look returns what is known, at most so old as a glance.
+// look returns the current state, at most a glance old.
 func (p *Page) look() state {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,17 +101,17 @@ func (p *Page) read() state {
 		}
 	}
 	sum := fnv.New64a()
-	// a hash takes everything
+	// writing to a hash cannot fail
 	_, _ = fmt.Fprintf(sum, "%s %+v %t %d %t %s", p.o.Identity, s.overview, s.known, s.total, s.booked, s.holder)
 	for _, w := range s.pods {
-		_, _ = fmt.Fprintf(sum, " %+v", w.Explanation) // not when it was asked about: that is news all the time
+		_, _ = fmt.Fprintf(sum, " %+v", w.Explanation) // without the time of the request, which always changes
 	}
 	s.tag = `"` + strconv.FormatUint(sum.Sum64(), 36) + `"`
 	return s
 }
 
-// ServeHTTP answers GET and HEAD. Who has the newest page, and says so with If-None-Match and "Prefer: wait=20" (RFC
-// 7240), is answered when there is a newer one, or with 304 after so many seconds.
+// ServeHTTP answers GET and HEAD. A client that has the newest page sends If-None-Match and "Prefer: wait=20" (RFC
+// 7240). It is answered when there is a newer page, or with 304 after that many seconds.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := p.look()
 	if known := r.Header.Get("If-None-Match"); known != "" && known == s.tag {
@@ -127,7 +128,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	page.Write(w, status, p.document(s, r.URL.Query().Get("pod")))
 }
 
-// newer waits at most d for something else than what is known.
+// newer waits at most d until the state differs from known.
 func (p *Page) newer(ctx context.Context, known string, d time.Duration) state {
 	s := p.look()
 	if d <= 0 {
@@ -156,7 +157,7 @@ func (p *Page) newer(ctx context.Context, known string, d time.Duration) state {
 	return s
 }
 
-// wish is how long the client would wait.
+// wish returns how long the client is willing to wait.
 func wish(r *http.Request) time.Duration {
 	for preference := range strings.SplitSeq(r.Header.Get("Prefer"), ",") {
 		if text, ok := strings.CutPrefix(strings.TrimSpace(preference), "wait="); ok {

@@ -20,7 +20,7 @@ import (
 
 func noon() time.Time { return time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC) }
 
-// node is one with a kind whose driver is in a phase.
+// node returns a node with a kind whose driver is in a phase.
 func node(name string, phase accel.Phase, change ...func(*policy.NodeView)) policy.NodeView {
 	n := policy.NodeView{
 		Name: name, Up: true, Ready: "True",
@@ -57,7 +57,7 @@ func waiting(pod string) extender.Waiting {
 	return w
 }
 
-// served asks a page for path.
+// served requests path from a page.
 func served(t *testing.T, o Options, path string) (int, string) {
 	t.Helper()
 	if o.Now == nil {
@@ -125,8 +125,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestPage: why nodes are not ready and what to do, nodes by how they stand, policies with what holds them up, and why
-// a pod waits.
+// TestPage: the page shows why nodes are not ready and what to do, nodes by status, policies with what blocks them,
+// and why a pod waits.
 func TestPage(t *testing.T) {
 	nodes := []policy.NodeView{
 		node("b1", accel.PhaseFailed, says("HeadersMissing", "the headers are not installed")),
@@ -184,7 +184,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestMany: thousands of nodes make no endless page.
+// TestMany: thousands of nodes do not make an endless page.
 func TestMany(t *testing.T) {
 	var nodes []policy.NodeView
 	for range 5000 {
@@ -196,7 +196,7 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// TestWaits: who has the newest page is answered when there is news, and one look serves everybody.
+// TestWaits: a client that has the newest page is answered when it changes, and one read serves all clients.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var phase atomic.Value

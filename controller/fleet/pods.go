@@ -14,7 +14,7 @@ import (
 	"github.com/acceld/acceld/page"
 )
 
-// podSection says which pods wait and why; more of the one that is asked for.
+// podSection says which pods wait and why, with details of the pod that was asked for.
 func (p *Page) podSection(s state, pod string, now time.Time) page.Node {
 	tone := page.Good
 	if s.total > 0 {
@@ -65,7 +65,7 @@ func podRow(w extender.Waiting, now time.Time) page.TableRow {
 	return page.TableRow{Cells: []page.Node{link, asksFor(w), because(w.Verdicts), page.Ago(now, w.Asked)}}
 }
 
-// asksFor is what the containers of a pod want.
+// asksFor lists what the containers of a pod need.
 func asksFor(w extender.Waiting) page.Node {
 	var out page.Node
 	for _, c := range w.Containers {
@@ -85,7 +85,7 @@ func asksFor(w extender.Waiting) page.Node {
 	return out
 }
 
-// because counts the nodes of each verdict, the most first.
+// because counts the nodes by verdict, the most frequent first.
 func because(verdicts map[string]int) page.Node {
 	if len(verdicts) == 0 {
 		return page.Row(page.Text("no node is known"))
@@ -104,7 +104,7 @@ func because(verdicts map[string]int) page.Node {
 	return out
 }
 
-// explain says how a pod stands with nodes, card by card.
+// explain compares a pod with nodes, card by card.
 func (p *Page) explain(pod string) page.Node {
 	w, ok := p.o.Explain(pod, maxNodes)
 	if !ok {
@@ -131,7 +131,7 @@ func (p *Page) explain(pod string) page.Node {
 		page.Table("Why "+pod+" waits", []string{"Node", "Verdict", "Cards"}, rows...))
 }
 
-// amounts are what is free of the resources that the pod needs.
+// amounts says how much is free of the resources that the pod needs.
 func amounts(all []fit.ResourceReport) string {
 	var out []string
 	for _, r := range all {
@@ -146,7 +146,7 @@ func amounts(all []fit.ResourceReport) string {
 	return " (" + strings.Join(out, "; ") + ")"
 }
 
-// amount is a number of anything; large ones are of bytes, as far as resources go.
+// amount formats a number of anything. Large numbers are assumed to be bytes.
 func amount(n int64) string {
 	for _, unit := range []struct {
 		size int64
