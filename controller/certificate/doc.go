@@ -1,4 +1,4 @@
-// Package certificate keeps the certificates by which the controller and the scheduler know each other in a Secret: it
-// makes them where there are none, renews the controller's before it ends, and follows those that somebody else keeps
-// there. It may read and change that one Secret and nothing else.
+// Package certificate keeps the certificates with which the controller and the scheduler authenticate each other in a
+// Secret. It creates them if there are none, renews the controller's before it expires, and follows those that
+// somebody else maintains there. It may read and change only that Secret.
 package certificate

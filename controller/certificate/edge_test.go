@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestTheirsRunsOut: a certificate that somebody else keeps is theirs to renew, also when it is long due.
+// TestTheirsRunsOut: a certificate that somebody else maintains is theirs to renew, even when it is long due.
 func TestTheirsRunsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		theirs, err := made(time.Now(), names())
@@ -28,7 +28,7 @@ func TestTheirsRunsOut(t *testing.T) {
 	})
 }
 
-// TestUses: the certificates are good for what they are made for, and for nothing else.
+// TestUses: the certificates are valid only for their purpose.
 func TestUses(t *testing.T) {
 	data, err := made(time.Now(), names())
 	if err != nil {

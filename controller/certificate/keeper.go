@@ -17,37 +17,37 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// madeAnnotation marks a Secret whose content is of the controller's making. One with content and without the mark is
-// somebody else's: it is used and never written.
+// madeAnnotation marks a Secret whose content the controller created. A Secret with content and without the mark
+// belongs to somebody else: it is used and never written.
 const madeAnnotation = kube.Prefix + "made-by"
 
 const (
 	madeBy = "acceld-controller"
-	// again is how soon a write that was refused is tried once more.
+	// again is how soon a refused write is retried.
 	again = 10 * time.Second
-	// deadline of one request.
+	// deadline limits one request.
 	deadline = 15 * time.Second
 )
 
-// errNone is what the other side of a connection is refused with before there is a certificate.
+// errNone refuses a connection before there is a certificate.
 var errNone = errors.New("there is no certificate yet")
 
-// Keeper is the task that keeps the certificates. All replicas run it: whoever comes first makes them, and the others
-// hear of it.
+// Keeper is the task that maintains the certificates. All replicas run it. The first one creates them, and the others
+// see them by their watch.
 type Keeper struct {
 	API kube.API
-	// Namespace and Name are of the Secret, which must be there; it may be empty.
+	// Namespace and Name are those of the Secret. It must exist and may be empty.
 	Namespace, Name string
-	// Names are those of the controller in DNS, the first one in the subject too.
+	// Names are the DNS names of the controller. The first one is also the subject.
 	Names []string
 	Log   *slog.Logger
 
 	mu     sync.Mutex
 	config *tls.Config
-	said   string // the last trouble that was logged
+	said   string // the last error that was logged
 }
 
-// secret is what is read of a Secret.
+// secret holds the fields that are read of a Secret.
 type secret struct {
 	Meta kube.Meta         `json:"metadata"`
 	Data map[string][]byte `json:"data,omitempty"`
@@ -80,7 +80,7 @@ func (k *Keeper) Has() bool {
 	return k.config != nil
 }
 
-// Run keeps the certificates until ctx ends.
+// Run maintains the certificates until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	wake := make(chan struct{}, 1)
 	secrets := &kube.Mirror[secret, *secret]{
@@ -94,7 +94,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 	var group sync.WaitGroup
 	defer group.Wait()
-	group.Go(func() { _ = secrets.Run(ctx) }) // it ends with ctx alone
+	group.Go(func() { _ = secrets.Run(ctx) }) // it ends only with ctx
 	timer := time.NewTimer(again)
 	defer timer.Stop()
 	for {
@@ -118,7 +118,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 func (k *Keeper) collection() string { return "/api/v1/namespaces/" + k.Namespace + "/secrets" }
 
-// trouble says what is wrong once, and nothing while it stays the same.
+// trouble logs an error once, and nothing while it stays the same.
 func (k *Keeper) trouble(err error) {
 	text := ""
 	if err != nil {
@@ -130,8 +130,8 @@ func (k *Keeper) trouble(err error) {
 	k.said = text
 }
 
-// pass takes over what the Secret has, and writes what it lacks. It returns when the next one is due without a change
-// of it.
+// pass uses what the Secret has and writes what it lacks. It returns when the next pass is due if the Secret does not
+// change.
 func (k *Keeper) pass(ctx context.Context, s *secret, now time.Time) (next time.Time, err error) {
 	if s == nil {
 		return now.Add(serverLife),
@@ -148,14 +148,14 @@ func (k *Keeper) pass(ctx context.Context, s *secret, now time.Time) (next time.
 	default:
 		config, err := usable(data)
 		if err != nil {
-			// a change of it is heard of
+			// the watch reports a change of the Secret
 			return now.Add(serverLife), fmt.Errorf("%w; the previous ones stay in force", err)
 		}
 		k.mu.Lock()
 		k.config = config
 		k.mu.Unlock()
 		if s.Meta.Annotations[madeAnnotation] != madeBy {
-			return now.Add(serverLife), nil // whoever keeps it renews it
+			return now.Add(serverLife), nil // whoever maintains it renews it
 		}
 		if at := due(config.Certificates[0].Leaf, k.Names); now.Before(at) {
 			return at, nil
@@ -173,7 +173,7 @@ func (k *Keeper) pass(ctx context.Context, s *secret, now time.Time) (next time.
 	err = k.API.Do(limited, http.MethodPatch, k.collection()+"/"+k.Name, url.Values{"fieldManager": {madeBy}}, patch,
 		nil)
 	switch {
-	case apierrors.IsConflict(err): // another replica was faster, and the watch shows what it wrote
+	case apierrors.IsConflict(err): // another replica was faster; the watch shows what it wrote
 		return now.Add(again), nil
 	case err != nil:
 		return now.Add(again), fmt.Errorf("cannot write it: %w", err)

@@ -111,7 +111,7 @@ func keep(t *testing.T, s *server, log io.Writer) *Keeper {
 	return k
 }
 
-// shake tries a connection as the scheduler makes it: by what is in the Secret.
+// shake connects as the scheduler does, with what is in the Secret.
 func shake(k *Keeper, data map[string][]byte, asClient bool) error {
 	a, b := net.Pipe()
 	defer a.Close()
@@ -184,7 +184,7 @@ func TestMadeAndRenewed(t *testing.T) {
 	})
 }
 
-// What somebody else keeps there is used, followed and never written, also when it is of no use.
+// A Secret of somebody else is used, followed and never written, even if it is unusable.
 func TestSomebodyElses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		theirs, err := made(time.Now(), names())
@@ -226,7 +226,7 @@ func TestSomebodyElses(t *testing.T) {
 	})
 }
 
-// Without the Secret, or without the right, a connection is refused, and what is wrong is said once.
+// Without the Secret, or without the permission to read it, connections are refused, and the error is logged once.
 func TestNone(t *testing.T) {
 	for name, refuse := range map[string]error{
 		"it is not there": nil,

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Keys of the Secret. Those of the controller are as cert-manager and kubectl create secret tls name them.
+// Keys of the Secret. The names of the controller's keys are those of cert-manager and of kubectl create secret tls.
 const (
 	authorityCertificate = "ca.crt"
 	authorityKey         = "ca.key"
@@ -26,17 +26,17 @@ const (
 	clientKey            = "client.key"
 )
 
-// How long certificates hold. The scheduler's, and the authority that it checks the controller with, are copied by hand
-// to the hosts of the control plane, so they hold as long as a cluster lives; the controller's own is renewed after two
-// thirds.
+// How long certificates are valid. The scheduler's certificate, and the authority with which it verifies the
+// controller, are copied by hand to the hosts of the control plane, so they last as long as a cluster. The
+// controller's own is renewed after two thirds of its life.
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	serverLife    = 90 * 24 * time.Hour
-	// early lets clocks differ.
+	// early allows for differences between clocks.
 	early = time.Hour
 )
 
-// made makes everything: an authority for this and nothing else, and what it signs.
+// made creates everything: an authority for this purpose only, and the certificates that it signs.
 func made(now time.Time, names []string) (map[string][]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -57,7 +57,7 @@ func made(now time.Time, names []string) (map[string][]byte, error) {
 	return data, signClient(data, now)
 }
 
-// signServer makes the controller's certificate and key, signed by the authority that data holds.
+// signServer creates the controller's certificate and key, signed by the authority in data.
 func signServer(data map[string][]byte, now time.Time, names []string) error {
 	return issue(data, serverCertificate, serverKey, &x509.Certificate{
 		Subject: pkix.Name{CommonName: names[0]}, DNSNames: names, NotBefore: now.Add(-early),
@@ -109,8 +109,8 @@ func sign(template *x509.Certificate, private *ecdsa.PrivateKey, authority *x509
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), nil
 }
 
-// usable makes the configuration of what is in a Secret. Without ca.crt anybody who reaches the port may ask, as where
-// the files are named in the configuration.
+// usable builds the TLS configuration from the content of a Secret. Without ca.crt, anybody who reaches the port may
+// send requests. The same applies to certificates in files.
 func usable(data map[string][]byte) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(data[serverCertificate], data[serverKey])
 	if err != nil {
@@ -126,8 +126,8 @@ func usable(data map[string][]byte) (*tls.Config, error) {
 	return config, nil
 }
 
-// due returns when a certificate that was made here is renewed: after two thirds of its life, and at once for other
-// names.
+// due returns when a certificate that was created here is renewed: after two thirds of its life, or at once if the
+// names have changed.
 func due(leaf *x509.Certificate, names []string) time.Time {
 	if !slices.Equal(leaf.DNSNames, names) {
 		return leaf.NotBefore
