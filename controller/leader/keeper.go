@@ -18,21 +18,22 @@ import (
 )
 
 const (
-	// again is how soon a write that was refused is tried once more.
+	// again is how soon a refused write is retried.
 	again = 10 * time.Second
-	// calm lies between two writes: with somebody else who writes the slice too, there is no race.
+	// calm is the minimum time between two writes, in case something else keeps writing the slice too.
 	calm = time.Second
-	// deadline of one request, and farewell of the one with which it has stepped down, while the lease is still held.
+	// deadline limits one request. farewell limits the one that removes the address at the end of a term, while the
+	// lease is still held.
 	deadline = 15 * time.Second
 	farewell = 2 * time.Second
 )
 
-// Keeper leads a Service, which selects no pods, to this replica while it is the leader.
+// Keeper points a Service without a selector to this replica while it is the leader.
 type Keeper struct {
 	API kube.API
-	// Namespace and Name are of the Service, and of its EndpointSlice.
+	// Namespace and Name are those of the Service and of its EndpointSlice.
 	Namespace, Name string
-	// Address is this replica's, Pod and Node its names, for people.
+	// Address is this replica's address. Pod and Node are its names, for people.
 	Address   netip.Addr
 	Pod, Node string
 	Ports     []Port
@@ -40,11 +41,11 @@ type Keeper struct {
 	Writer string
 	Log    *slog.Logger
 
-	said string // the last trouble that was logged
+	said string // the last error that was logged
 }
 
-// Run leads the Service here until ctx ends, which is the end of the term. It then leads nowhere, where nobody leads it
-// elsewhere.
+// Run points the Service to this replica until ctx ends with the term. It then removes the address, unless another
+// replica has already written the slice.
 func (k *Keeper) Run(ctx context.Context) {
 	wake := make(chan struct{}, 1)
 	changed := func() {
@@ -61,11 +62,11 @@ func (k *Keeper) Run(ctx context.Context) {
 	slices := &kube.Mirror[slice, *slice]{API: k.API, Path: k.collection(), Query: named, Changed: changed}
 	var group sync.WaitGroup
 	defer group.Wait()
-	group.Go(func() { _ = services.Run(ctx) }) // they end with ctx alone
+	group.Go(func() { _ = services.Run(ctx) }) // they end only with ctx
 	group.Go(func() { _ = slices.Run(ctx) })
 	timer := time.NewTimer(again)
 	defer timer.Stop()
-	var ours *slice // as the API server had it last while it led here
+	var ours *slice // the slice as last seen with this replica's address
 	for {
 		select {
 		case <-ctx.Done():
@@ -97,7 +98,7 @@ func (k *Keeper) collection() string {
 	return "/apis/discovery.k8s.io/v1/namespaces/" + k.Namespace + "/endpointslices"
 }
 
-// trouble says what is wrong once, and nothing while it stays the same.
+// trouble logs an error once, and nothing while it stays the same.
 func (k *Keeper) trouble(err error) {
 	text := ""
 	if err != nil {
@@ -109,7 +110,7 @@ func (k *Keeper) trouble(err error) {
 	k.said = text
 }
 
-// pass writes the slice where it does not say what it must, and returns what the API server has then.
+// pass writes the slice if its content is wrong, and returns what the API server has then.
 func (k *Keeper) pass(ctx context.Context, s *service, have *slice) (*slice, error) {
 	if s == nil {
 		return nil, errors.New("it is not there, and only who installs acceld may make it: apply the manifests")
@@ -132,7 +133,7 @@ func (k *Keeper) pass(ctx context.Context, s *service, have *slice) (*slice, err
 	return written, nil
 }
 
-// slice is what the EndpointSlice must be.
+// slice returns the desired EndpointSlice.
 func (k *Keeper) slice(uid string) *slice {
 	s := &slice{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice", AddressType: "IPv4", Ports: k.Ports}
 	if k.Address.Is6() {
@@ -149,8 +150,8 @@ func (k *Keeper) slice(uid string) *slice {
 	return s
 }
 
-// leave takes the address out, on the condition that nobody has written the slice since: another pod may get the
-// address some day.
+// leave removes the address, because another pod may get it later. The write is conditional: it does nothing if
+// somebody has written the slice since.
 func (k *Keeper) leave(ctx context.Context, ours *slice) {
 	if ours == nil {
 		return

@@ -29,10 +29,10 @@ const (
 	slicesPath   = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices"
 )
 
-// server has at most one Service and one EndpointSlice of the name "controller", and gives out no other.
+// server has at most one Service and one EndpointSlice, both named "controller", and serves no others.
 type server struct {
 	mu      sync.Mutex
-	objects map[string]*slice // by the path of the collection; a Service has metadata alone
+	objects map[string]*slice // by the path of the collection; a Service has only metadata
 	version int
 	watched.History
 	writes []string
@@ -54,7 +54,7 @@ func through(from, into any) error {
 }
 
 func (s *server) Do(ctx context.Context, method, path string, query url.Values, body, into any) error {
-	if err := ctx.Err(); err != nil { // it would not even be sent
+	if err := ctx.Err(); err != nil { // it would not be sent
 		return err
 	}
 	s.mu.Lock()
@@ -105,7 +105,7 @@ func (s *server) Do(ctx context.Context, method, path string, query url.Values, 
 	return through(s.objects[slicesPath], into)
 }
 
-// put makes or changes an object, and removes it when it is nil. The server is locked.
+// put creates or changes an object, and removes it if o is nil. The server is locked.
 func (s *server) put(path string, o *slice) {
 	s.version++
 	kind := "MODIFIED"
@@ -147,7 +147,7 @@ func (s *server) leads() (addresses, owner string) {
 	return addresses, owner
 }
 
-// replica is the leader until it is told to leave.
+// replica runs a leader until leave is called.
 func replica(t *testing.T, s *server, address string, log io.Writer) (leave func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -181,7 +181,7 @@ func (s *server) want(t *testing.T, when, addresses string) {
 	}
 }
 
-// TestTerms: the Service leads to who is the leader, and nowhere when nobody is.
+// TestTerms: the Service points to the leader, and nowhere if there is none.
 func TestTerms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -216,7 +216,7 @@ func TestTerms(t *testing.T) {
 		if diff := cmp.Diff([]string{"apply", "leave", "apply"}, s.writes); diff != "" {
 			t.Errorf("writes (-want +got):\n%s", diff)
 		}
-		// One that was ended at once left its address; the one that leaves takes away no other's.
+		// A replica that was killed left its address. One that steps down removes no other's address.
 		other := *s.objects[slicesPath]
 		other.Endpoints = []endpoint{{Addresses: []string{"10.0.0.3"}}}
 		s.refuse = errors.New("no way to the API server")
@@ -228,7 +228,7 @@ func TestTerms(t *testing.T) {
 	})
 }
 
-// TestOthers: what others do to the slice and the Service is made good.
+// TestOthers: what others do to the slice and the Service is corrected.
 func TestOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -268,7 +268,7 @@ func TestIPv6(t *testing.T) {
 	})
 }
 
-// TestRefused: what is refused is said once and tried again.
+// TestRefused: a refused write is logged once and retried.
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()

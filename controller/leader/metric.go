@@ -2,7 +2,7 @@ package leader
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metric tells of one replica whether it is the leader.
+// Metric returns a gauge that says whether this replica is the leader.
 func Metric(held func() bool) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "acceld_controller_leader",

@@ -6,14 +6,14 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// Labels of an EndpointSlice (k8s.io/api/discovery/v1): whose it is, and who keeps it, so that no other controller
+// Labels of an EndpointSlice (k8s.io/api/discovery/v1): its Service, and its manager, so that no other controller
 // touches it.
 const (
 	serviceLabel = "kubernetes.io/service-name"
 	keeperLabel  = "endpointslice.kubernetes.io/managed-by"
 )
 
-// slice is what is read and written of an EndpointSlice of discovery.k8s.io/v1.
+// slice holds the fields that are read and written of an EndpointSlice of discovery.k8s.io/v1.
 type slice struct {
 	APIVersion  string     `json:"apiVersion,omitempty"`
 	Kind        string     `json:"kind,omitempty"`
@@ -28,7 +28,7 @@ type meta struct {
 	OwnerReferences []owner `json:"ownerReferences,omitempty"`
 }
 
-// owner is the Service: the slice goes with it.
+// owner is the Service: the slice is deleted with it.
 type owner struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -53,7 +53,7 @@ type target struct {
 	Name      string `json:"name"`
 }
 
-// Port is one of the Service, by its name there.
+// Port is a port of the Service, with its name there.
 type Port struct {
 	Name     string `json:"name"`
 	Port     int    `json:"port"`
@@ -63,7 +63,7 @@ type Port struct {
 // Described returns the metadata.
 func (s *slice) Described() *kube.Meta { return &s.Meta.Meta }
 
-// says reports whether a slice leads to where another one does.
+// says reports whether a slice points to the same place as another.
 func (s *slice) says(other *slice) bool {
 	return s.AddressType == other.AddressType && reflect.DeepEqual(s.Endpoints, other.Endpoints) &&
 		reflect.DeepEqual(s.Ports, other.Ports) &&
@@ -72,14 +72,14 @@ func (s *slice) says(other *slice) bool {
 		s.Meta.Labels[keeperLabel] == other.Meta.Labels[keeperLabel]
 }
 
-// applied is a slice as the body of a patch: server-side apply makes it where it is not there, under its name, so that
-// the right to make it can be one to this name alone.
+// applied is a slice as the body of a patch. Server-side apply creates a missing slice under its name, so the
+// permission to create it can be limited to this name.
 type applied struct{ *slice }
 
 // PatchType is the content type. JSON is YAML too.
 func (applied) PatchType() string { return "application/apply-patch+yaml" }
 
-// service is what is read of a Service.
+// service holds the fields that are read of a Service.
 type service struct {
 	Meta kube.Meta `json:"metadata"`
 }
@@ -87,5 +87,5 @@ type service struct {
 // Described returns the metadata.
 func (s *service) Described() *kube.Meta { return &s.Meta }
 
-// Same says that nothing but another object of the name is news.
+// Same says that only a new object of the same name is a change.
 func (s *service) Same(old *service) bool { return s.Meta.UID == old.Meta.UID }
