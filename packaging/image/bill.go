@@ -61,11 +61,11 @@ type relationship struct {
 	To   string `json:"relatedSpdxElement"`
 }
 
-// noAssertion is what SPDX says where nothing is claimed.
+// noAssertion is SPDX's value for a field without a claim.
 const noAssertion = "NOASSERTION"
 
-// Bill lists the programs of an image and the modules that each was linked from, as the linker wrote it into them: SPDX
-// in JSON, to the byte the same for the same programs. digest is that of the image.
+// Bill lists the programs of an image and the modules that the linker recorded in each, as SPDX in JSON. The same
+// programs give the same bytes. digest is the digest of the image.
 func Bill(programs []string, digest string, o Options) ([]byte, error) {
 	d := document{
 		Version: "SPDX-2.3", DataLicense: "CC0-1.0", ID: "SPDXRef-DOCUMENT", Name: o.Name,

@@ -23,8 +23,8 @@ import (
 // maxSize is the budget of the image as a registry stores it, in bytes.
 const maxSize = 40_000_000
 
-// programs are the files of the image, one layer each, what changes least first: an upgrade of the agent alone then
-// moves one layer.
+// programs returns the files of the image, one layer each. What changes least comes first, so that an upgrade of the
+// agent alone moves one layer.
 func programs(o Options) []string {
 	if o.Controller {
 		return []string{"acceld-controller"}
@@ -32,7 +32,7 @@ func programs(o Options) []string {
 	return []string{library, "acceld-hook", "acceld"}
 }
 
-// library is the program that loads a library of the host. It needs a C compiler, and an image without it does without.
+// library is the program that loads a library of the host. Building it needs a C compiler, so an image may lack it.
 const library = "acceld-nvml"
 
 // Options describe an image.
@@ -43,12 +43,12 @@ type Options struct {
 	Revision string
 	// Created is the time of everything in the image.
 	Created time.Time
-	// Controller makes the controller's image rather than the agent's.
+	// Controller selects the controller's image instead of the agent's.
 	Controller bool
 }
 
-// New makes the image from the programs in the directory bin. It fails when one of them is missing, is not static, is
-// for another processor than the others, or when the image is beyond its budget.
+// New creates the image from the programs in the directory bin. It fails if a program is missing, is not static, or
+// is for a different processor than the others, or if the image exceeds its budget.
 func New(bin string, o Options) (v1.Image, error) {
 	arch := ""
 	img := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
@@ -127,7 +127,7 @@ func configure(img v1.Image, arch string, o Options) (v1.Image, error) {
 	return mutate.ConfigFile(img, file)
 }
 
-// layer is a tar with one program, owned by root.
+// layer returns a layer with one program, owned by root.
 func layer(name string, data []byte, created time.Time) (v1.Layer, error) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -151,8 +151,8 @@ func layer(name string, data []byte, created time.Time) (v1.Layer, error) {
 	)
 }
 
-// architecture returns the GOARCH of a program for Linux. It is to be static, because there is no C library in the
-// image, unless it runs among the host's files.
+// architecture returns the GOARCH of a program for Linux. The program must be static, because the image has no C
+// library, unless it runs among the host's files.
 func architecture(program []byte, amongHosts bool) (string, error) {
 	f, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// programsIn makes a directory with tiny static programs in place of the agent's.
+// programsIn creates a directory with tiny static programs in place of the agent's.
 func programsIn(t *testing.T) string {
 	t.Helper()
 	src, dir := t.TempDir(), t.TempDir()
@@ -80,8 +80,8 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// The program that loads a library of the host runs among the host's files, so it need not be static; without it the
-// image is without it.
+// The program that loads a library of the host runs among the host's files, so it need not be static. The image may
+// lack it.
 func TestLibraryProgram(t *testing.T) {
 	bin := programsIn(t)
 	for want, change := range map[int]func() error{
@@ -107,7 +107,7 @@ func TestLibraryProgram(t *testing.T) {
 	}
 }
 
-// The controller's image has its program alone, and starts it.
+// The controller's image has only its program, and starts it.
 func TestController(t *testing.T) {
 	img, err := New(programsIn(t), Options{Name: "acceld-controller:dev", Controller: true})
 	if err != nil {
@@ -204,7 +204,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// dynamic puts the shell of this machine in place of the agent.
+// dynamic replaces the agent by the shell of this machine.
 func dynamic(dir string) error {
 	data, err := os.ReadFile("/bin/sh")
 	if err != nil {
@@ -213,7 +213,7 @@ func dynamic(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "acceld"), data, 0o755)
 }
 
-// huge appends to the agent what cannot be compressed.
+// huge appends incompressible data to the agent.
 func huge(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "acceld"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {

@@ -1,6 +1,7 @@
-// Command image makes the container image of the agent, or of the controller, from static programs, without a container
-// engine and without a base image: one for each processor, under an index where there are several, and beside each a
-// list of what is in it (SPDX). The same programs give the same bytes, on any machine and at any time.
+// Command image creates the container image of the agent, or of the controller, from static programs. It needs no
+// container engine and no base image. It creates one image for each processor, with an index if there are several,
+// and can attach to each a list of its contents (SPDX). The same programs give the same bytes, on any machine and at
+// any time.
 package main
 
 import (
@@ -68,7 +69,7 @@ func run(args []string, stdout io.Writer) error {
 	return report(stdout, where, r)
 }
 
-// report prints where what went: the digest to refer to it by, and how large each image is.
+// report prints the target, the digest of the release, and the size of each image.
 func report(stdout io.Writer, where string, r *Release) error {
 	digest, err := r.Digest()
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// Write writes a release as an OCI layout: into the directory out, which it replaces, or into the file out when that
-// ends in ".tar". The layout's index calls it ref, whole ("io.containerd.image.name") and as a tag.
+// Write writes a release as an OCI layout: into the directory out, which it replaces, or into the file out if that
+// ends in ".tar". The layout's index names it ref, in full ("io.containerd.image.name") and as a tag.
 func Write(r *Release, out, ref string) error {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return fmt.Errorf("cannot write the layout: %w", err)
@@ -56,8 +56,8 @@ func Write(r *Release, out, ref string) error {
 	return os.Rename(dir, out)
 }
 
-// fill puts a release into an empty layout, under the name that the annotations give it. What is attached has no name:
-// it is found by its subject.
+// fill adds a release to an empty layout, under the name in the annotations. Attached lists have no name: clients
+// find them by their subject.
 func fill(l layout.Path, r *Release, named layout.Option) error {
 	if r.Index != nil {
 		if err := l.AppendIndex(r.Index, named); err != nil {
@@ -80,7 +80,7 @@ func fill(l layout.Path, r *Release, named layout.Option) error {
 	return nil
 }
 
-// replaceable fails for a directory that is not a layout: somebody named the wrong one.
+// replaceable fails for a directory that is not a layout: it is probably the wrong one.
 func replaceable(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if os.IsNotExist(err) || (err == nil && len(entries) == 0) {
@@ -92,7 +92,7 @@ func replaceable(dir string) error {
 	return nil
 }
 
-// archive puts the files of dir into one tar, sorted and without a time, and moves it to out.
+// archive packs the files of dir into one tar, sorted and without times, and moves it to out.
 func archive(dir, tmp, out string) error {
 	f, err := os.Create(tmp)
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 
 // Release is what is published under one name.
 type Release struct {
-	// Images are one for each processor, in the order that they were asked for.
+	// Images has one image for each processor, in the requested order.
 	Images []v1.Image
-	// Index refers to them where there are several; nil otherwise.
+	// Index refers to the images if there are several; nil otherwise.
 	Index v1.ImageIndex
-	// Lists say what is in each image, by its digest; none where they were not asked for.
+	// Lists say what is in each image, by its digest; empty unless requested.
 	Lists []v1.Image
 }
 
-// Digest is what a release is referred to by.
+// Digest returns the digest by which the release is referred to.
 func (r *Release) Digest() (v1.Hash, error) {
 	if r.Index != nil {
 		return r.Index.Digest()
@@ -30,7 +30,7 @@ func (r *Release) Digest() (v1.Hash, error) {
 	return r.Images[0].Digest()
 }
 
-// NewRelease makes the images from directories of programs, each for another processor.
+// NewRelease creates the images from directories of programs, each for a different processor.
 func NewRelease(bins []string, o Options, lists bool) (*Release, error) {
 	r := &Release{}
 	seen := map[string]string{}
@@ -75,11 +75,11 @@ func platformOf(img v1.Image) (*v1.Platform, error) {
 	return &v1.Platform{OS: file.OS, Architecture: file.Architecture}, nil
 }
 
-// listType is what a list is: of its only layer, and, as the type of the configuration, of the artifact (OCI Image
-// Specification 1.1, manifest, "artifactType").
+// listType is the media type of a list. It is the type of the only layer and of the configuration, and thereby of the
+// artifact (OCI Image Specification 1.1, manifest, "artifactType").
 const listType = types.MediaType("application/spdx+json")
 
-// attached makes the list of an image, which refers to it.
+// attached creates the list of an image. The list refers to the image as its subject.
 func attached(bin string, img v1.Image, o Options) (v1.Image, error) {
 	subject, err := partial.Descriptor(img)
 	if err != nil {

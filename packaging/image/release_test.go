@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// foreign makes programs for another processor.
+// foreign creates programs for another processor.
 func foreign(t *testing.T) string {
 	t.Helper()
 	src, dir := t.TempDir(), t.TempDir()
@@ -40,8 +40,8 @@ func foreign(t *testing.T) string {
 	return dir
 }
 
-// An index with an image for each processor, and beside each what is in it, in a registry and in a layout; twice the
-// same bytes.
+// A registry and a layout hold an index with an image for each processor, and the list of each image. Building twice
+// gives the same bytes.
 func TestSeveralProcessors(t *testing.T) {
 	amd, arm := programsIn(t), foreign(t)
 	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true)))
@@ -108,7 +108,7 @@ func TestSeveralProcessors(t *testing.T) {
 	}
 }
 
-// holds looks at a list: it says of which image it is, and what is in it.
+// holds checks a list: it names its image and what is in it.
 func holds(t *testing.T, list v1.Image, of v1.Hash) {
 	t.Helper()
 	m, err := list.Manifest()
@@ -140,7 +140,7 @@ func holds(t *testing.T, list v1.Image, of v1.Hash) {
 	}
 }
 
-// The list of a real program: every module that the Go tool says is in it, each once, with what names it everywhere.
+// The list of a real program has every module that the Go tool reports, each once, with its package URL.
 func TestBillOfARealProgram(t *testing.T) {
 	self, err := os.Executable() // this test, which is linked with modules
 	if err != nil {
