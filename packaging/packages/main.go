@@ -1,4 +1,4 @@
-// Command packages makes the deb and the rpm of acceld from static programs and the files of the tree. The same
+// Command packages creates the deb and the rpm of acceld from static programs and the files of the tree. The same
 // programs give the same bytes, on any machine and at any time.
 package main
 

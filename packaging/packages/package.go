@@ -20,23 +20,23 @@ import (
 	"github.com/goreleaser/nfpm/v2/rpm"
 )
 
-// maintainer is whom a package names; Debian's form is "name <address>".
+// maintainer is the maintainer that a package names, in Debian's form "name <address>".
 const maintainer = "acceld <packages@acceld.dev>"
 
 // Options describe the packages of one processor.
 type Options struct {
 	Root, Bin string
-	// Share has what goes below /usr/share, as `make man` writes it; it need not be there.
+	// Share is the directory with the files for /usr/share, as `make man` writes it; it may be missing.
 	Share   string
 	Version string
 	// Created is the time of everything in the packages.
 	Created time.Time
 }
 
-// Formats returns what can be made.
+// Formats returns the supported formats.
 func Formats() []string { return []string{"deb", "rpm"} }
 
-// packager is what nfpm has for a format.
+// packager returns nfpm's packager for a format.
 func packager(format string) (nfpm.Packager, error) {
 	switch format {
 	case "deb":
@@ -47,8 +47,8 @@ func packager(format string) (nfpm.Packager, error) {
 	return nil, fmt.Errorf("no such format: %q", format)
 }
 
-// Write makes a package in the directory out and returns its file. It fails when a program is missing, is not static
-// and should be, or is for another processor than the others.
+// Write creates a package in the directory out and returns its file. It fails if a program is missing, is not static
+// though it must be, or is for a different processor than the others.
 func Write(format string, o Options, out string) (string, error) {
 	p, err := packager(format)
 	if err != nil {
@@ -58,7 +58,7 @@ func Write(format string, o Options, out string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = os.RemoveAll(work) }() // it holds nothing that is wanted
+	defer func() { _ = os.RemoveAll(work) }() // temporary files only
 	info, err := describe(format, o, work)
 	if err != nil {
 		return "", err
@@ -75,7 +75,7 @@ func Write(format string, o Options, out string) (string, error) {
 	return file, os.Rename(made, file)
 }
 
-// describe returns what is in the package of a format. Files that are not in the tree as they are needed are made in
+// describe returns the contents of the package. Files that the tree does not have in the needed form are created in
 // work.
 func describe(format string, o Options, work string) (*nfpm.Info, error) {
 	programs, arch, err := programsIn(o.Bin)
@@ -119,7 +119,7 @@ func describe(format string, o Options, work string) (*nfpm.Info, error) {
 			PostInstall: script("postinst"), PreRemove: script("prerm"),
 			PostRemove: script("postrm"),
 		}
-		// Building a driver takes a compiler and the kernel's headers; loading one that is there takes neither.
+		// Building a driver needs a compiler and the kernel's headers; loading an existing one needs neither.
 		info.Suggests = []string{"gcc", "make", "linux-headers-generic"}
 		info.Deb.Compression = "xz"
 	case "rpm":
@@ -135,8 +135,8 @@ func describe(format string, o Options, work string) (*nfpm.Info, error) {
 	return nfpm.WithDefaults(info), nil
 }
 
-// directories are those of the contents that an rpm must own to have them removed with it: rpm leaves directories that
-// nobody owns. Those of shells are owned by every package that has something for a shell that need not be there.
+// directories returns the directories that an rpm must own so that they are removed with it: rpm leaves unowned
+// directories behind. Every package with files for a shell that may not be installed owns the shell's directories.
 func directories(contents files.Contents) files.Contents {
 	var dirs files.Contents
 	seen := map[string]bool{}
@@ -161,7 +161,7 @@ One agent for a host with accelerators: it finds them, gets and loads the
 drivers that they need, lets containers use them, and says how they are. It
 serves a kubelet where there is one, and needs none.`
 
-// programsIn returns the programs of the agent in a directory, and the GOARCH that they are for.
+// programsIn returns the agent's programs in a directory, and their GOARCH.
 func programsIn(bin string) (names []string, arch string, err error) {
 	all, err := filepath.Glob(filepath.Join(bin, "acceld*"))
 	if err != nil {
@@ -189,11 +189,11 @@ func programsIn(bin string) (names []string, arch string, err error) {
 	return names, arch, nil
 }
 
-// library is the program that loads a library of the host's, for which it needs the C library; a package without it
-// does without. Where that is too old the program alone does not start, and the agent says so.
+// library is the program that loads a library of the host, for which it needs the C library. A package may lack it.
+// If the host's C library is too old, only this program fails to start, and the agent reports it.
 const library = "acceld-nvml"
 
-// architecture returns the GOARCH of a program for Linux, which is static unless it may be dynamic.
+// architecture returns the GOARCH of a program for Linux. The program must be static unless dynamic is true.
 func architecture(path string, dynamic bool) (string, error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -218,12 +218,12 @@ func file(source, destination string, mode fs.FileMode) *files.Content {
 	return &files.Content{Source: source, Destination: destination, FileInfo: &files.ContentFileInfo{Mode: mode}}
 }
 
-// place is where files of the tree go: every file that pattern finds into dir, or to name alone.
+// place says where files of the tree go: all files that match pattern into dir, or a single one to name.
 type place struct {
 	pattern, dir, name string
 	mode               fs.FileMode
 	config             bool
-	only               string // a format, or both
+	only               string // a format; empty for both
 }
 
 func places() []place {
@@ -232,7 +232,8 @@ func places() []place {
 		{pattern: "systemd/*.socket", dir: "/usr/lib/systemd/system", mode: 0o644},
 		{pattern: "packaging/packages/config.yaml", dir: "/etc/acceld", mode: 0o644, config: true},
 		{pattern: "docs/config.yaml", dir: "/usr/share/doc/acceld", mode: 0o644},
-		// Debian's kernels run what is below /etc/kernel, Fedora's, SUSE's and Red Hat's kernel-install(8).
+		// Debian's kernel packages run the hooks below /etc/kernel; those of Fedora, SUSE and Red Hat run
+		// kernel-install(8).
 		{
 			pattern: "packaging/kernel/acceld-preflight", name: "/etc/kernel/postinst.d/zz-acceld", mode: 0o755,
 			config: true, only: "deb",
@@ -255,7 +256,7 @@ func places() []place {
 	}
 }
 
-// inTree returns what is packed as it is in the tree. A pattern that finds nothing is a failure.
+// inTree returns the files that are packed unchanged from the tree. A pattern without a match is an error.
 func inTree(format, root string) (files.Contents, error) {
 	contents := files.Contents{{
 		Type: files.TypeDir, Destination: "/etc/acceld/definitions.d",
@@ -284,8 +285,8 @@ func inTree(format, root string) (files.Contents, error) {
 	return contents, nil
 }
 
-// compressed adds the manual pages, packed, and what shells complete with, where they were made, and the changelog that
-// Debian wants.
+// compressed returns the manual pages, compressed, and the shell completions, if they were built, and the changelog
+// that Debian requires.
 func compressed(format string, o Options, work string) (files.Contents, error) {
 	var contents files.Contents
 	share := os.DirFS(o.Share)
@@ -298,7 +299,7 @@ func compressed(format string, o Options, work string) (files.Contents, error) {
 		}
 		if !strings.HasPrefix(name, "man/") {
 			destination := name
-			if format == "rpm" { // where its distributions look for the functions of packages
+			if format == "rpm" { // where rpm distributions look for completions of packages
 				destination = strings.Replace(name, "zsh/vendor-completions", "zsh/site-functions", 1)
 			}
 			contents = append(contents, file(filepath.Join(o.Share, name), "/usr/share/"+destination, 0o644))

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// agent stands for the agent: it notes how it was called, and fails when it is told to.
+// agent is a stand-in for the agent. It records its arguments and fails on request.
 const agent = `package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 }
 `
 
-// programs makes a directory with tiny static programs in place of acceld's.
+// programs creates a directory with tiny static programs in place of acceld's.
 func programs(t *testing.T, goarch string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -59,7 +59,7 @@ func programs(t *testing.T, goarch string) string {
 	return dir
 }
 
-// made makes both packages and returns their directory.
+// made creates both packages and returns their directory.
 func made(t *testing.T, bin, version string) string {
 	t.Helper()
 	out := t.TempDir()
@@ -71,7 +71,7 @@ func made(t *testing.T, bin, version string) string {
 	return out
 }
 
-// share has what make man writes, in small.
+// share creates a small version of what make man writes.
 func share(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -96,7 +96,7 @@ func page(name string) string {
 	return ".TH " + strings.ToUpper(name) + " 8\n.SH NAME\n" + name + " \\- a page\n.SH DESCRIPTION\nIt is short.\n"
 }
 
-// need ends the test where a program is not installed; on the test bed that is a failure.
+// need skips the test if a program is not installed; on the test bed it fails the test.
 func need(t *testing.T, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
@@ -164,7 +164,7 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-// both are the files of both packages that no glob finds.
+// both lists the files of both packages that no glob finds.
 const both = `/etc/acceld/config.yaml
 /etc/acceld/definitions.d
 /usr/bin/acceld
@@ -228,7 +228,7 @@ func TestRPM(t *testing.T) {
 	}
 }
 
-// A script that is no shell ends an upgrade halfway. What they do is in TestLifeOfADeb and TestLifeOfAnRPM.
+// A script with a syntax error ends an upgrade halfway. TestLifeOfADeb and TestLifeOfAnRPM test what the scripts do.
 func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("*/p*")
 	if err != nil || len(scripts) != 6 {
@@ -265,7 +265,7 @@ func TestLifeOfADeb(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// dpkg says which of them called, and whether it did well.
+	// dpkg runs dpkg, checks whether it succeeds as expected, and returns the recorded calls.
 	dpkg := func(wellOrNot bool, env string, args ...string) []string {
 		t.Helper()
 		_ = os.Remove(calls)
@@ -332,7 +332,7 @@ func TestLifeOfADeb(t *testing.T) {
 	}
 }
 
-// Debian's own rules for packages. What is overridden has its reason beside it.
+// The deb passes Debian's own checks. Each override has its reason next to it.
 func TestLintian(t *testing.T) {
 	need(t, "lintian")
 	deb := filepath.Join(made(t, programs(t, "amd64"), "v1.2.3"), "acceld_1.2.3_amd64.deb")

@@ -16,12 +16,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// distribution is what the root has in which rpm and dnf work: Debian's own of both, the shell and the systemctl that
-// scripts call.
+// distribution has the packages of the root in which rpm and dnf run: Debian's rpm and dnf, and the shell and
+// systemctl that scripts call.
 const distribution = "rpm,dnf,systemd"
 
-// rooted unpacks a Debian root, which the cache of the test bed keeps, and returns where it is and how to run shell in
-// it, as root, with /proc and without any other service. Whether it does well is part of what is expected.
+// rooted unpacks a Debian root from the cache of the test bed. It returns its path and a function that runs a shell
+// script in it, as root, with /proc and without any other service. The function checks whether the script succeeds as
+// expected.
 func rooted(t *testing.T) (root string, in func(well bool, script string) string) {
 	t.Helper()
 	if os.Getenv("ACCELD_TESTBED") == "" {
@@ -66,8 +67,8 @@ func rooted(t *testing.T) (root string, in func(well bool, script string) string
 	}
 }
 
-// snapshot says for each path of a tree what it is and what it holds. What the package managers write down themselves,
-// and their caches, are left out.
+// snapshot returns the type and content of each path of a tree, without the records and caches of the package
+// managers.
 func snapshot(t *testing.T, root string) map[string]string {
 	t.Helper()
 	records := strings.Fields(
@@ -118,9 +119,9 @@ func snapshot(t *testing.T, root string) map[string]string {
 	return all
 }
 
-// TestLifeOfAnRPM has rpm, and dnf, install, upgrade, remove and purge the package in a root of its own: a version of
-// stand-ins, and after it one of the real programs. No systemd runs there, so units are enabled and
-// disabled, and never started.
+// TestLifeOfAnRPM has rpm and dnf install, upgrade, remove and purge the package in its own root: first a version
+// with stand-ins, then one with the real programs. No systemd runs there, so units are enabled and disabled, but
+// never started.
 func TestLifeOfAnRPM(t *testing.T) {
 	root, in := rooted(t)
 	bin := t.TempDir()
@@ -133,7 +134,7 @@ func TestLifeOfAnRPM(t *testing.T) {
 		}
 	}
 	const old, young = " /root/acceld-1.0.0-1.x86_64.rpm", " /root/acceld-1.1.0-1.x86_64.rpm"
-	// The last two directories are of the package filesystem where rpm is at home.
+	// The last two directories come from the package "filesystem" on distributions that use rpm.
 	in(true, `mkdir -p /etc/containerd /run/systemd /usr/share/licenses /usr/share/man/man8
 echo "version = 2" >/etc/containerd/config.toml
 printf '#!/bin/sh\necho containerd github.com/containerd/containerd v1.7.2 revision\n' >/usr/bin/containerd; chmod +x /usr/bin/containerd`)
@@ -200,7 +201,7 @@ enabled
 				t.Error("a removal did not keep the configuration, or did a purge's work")
 			}
 
-			// The way back that docs/install.md gives, after what the removal kept.
+			// Reinstall after a removal that kept files, as docs/install.md describes.
 			in(true, "rm /etc/acceld/config.yaml.rpmsave")
 			in(true, by.install+young)
 			enabled(all)

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Version turns what git describe says into a version that dpkg and rpm put into order: one of a tag is before those of
-// the commits after it, a release candidate before its release. A commit that no tag is before counts by the time it
-// was made.
+// Version converts the output of git describe into a version that dpkg and rpm sort correctly: a tag comes before the
+// commits after it, and a release candidate before its release. A commit without an earlier tag is sorted by its
+// time.
 func Version(described string, created time.Time) (string, error) {
 	rest, dirty := strings.CutSuffix(described, "-dirty")
 	suffix := ""
@@ -18,7 +18,7 @@ func Version(described string, created time.Time) (string, error) {
 	}
 	m := regexp.MustCompile(`^v?(\d+(?:\.\d+)*)(?:-([0-9A-Za-z.]+?))?(?:-(\d+)-(g[0-9a-f]+))?$`).FindStringSubmatch(
 		rest)
-	// Seven digits and more, without a dot, are a commit's name rather than a version.
+	// Seven or more hexadecimal digits without a dot are the hash of a commit, not a version.
 	commit := regexp.MustCompile(`^[0-9a-f]{7,40}$`).MatchString(rest)
 	switch {
 	case rest == "dev" || commit:
