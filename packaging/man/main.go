@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// render makes every file, by its name below share: manual pages and what shells read.
+// render returns every file by its name below share: manual pages and shell completions.
 func render(root, version string) (map[string][]byte, error) {
 	config, err := os.ReadFile(filepath.Join(root, "docs/config.yaml"))
 	if err != nil {
@@ -65,7 +65,7 @@ func render(root, version string) (map[string][]byte, error) {
 	return out, nil
 }
 
-// started are the pages of the programs that nobody has to start.
+// started returns the pages of the programs that other programs start.
 func started(version string) []page {
 	var out []page
 	for _, x := range []struct{ name, short, text string }{
@@ -88,7 +88,7 @@ func started(version string) []page {
 	return out
 }
 
-// configuration is the page of the configuration file: the annotated file itself.
+// configuration returns the page of the configuration file: the annotated file itself.
 func configuration(text, version string) page {
 	p := page{name: "acceld-config", section: files}
 	var b strings.Builder

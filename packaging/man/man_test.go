@@ -59,7 +59,7 @@ func TestEveryCommand(t *testing.T) {
 	}
 }
 
-// TestRequests: only the requests that are meant are on the pages, whatever text of ours begins with.
+// TestRequests: the pages contain only the intended requests, whatever the lines of our text begin with.
 func TestRequests(t *testing.T) {
 	known := regexp.MustCompile(`^\.(TH|SH|TP|PP|B|BR|I|nf|fi|nh|ad)( |$)`)
 	for name, content := range rendered(t) {
@@ -78,7 +78,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestFormatted: groff has nothing to say about the pages.
+// TestFormatted: groff reports nothing about the pages.
 func TestFormatted(t *testing.T) {
 	groff, err := exec.LookPath("groff")
 	if err != nil {
@@ -96,7 +96,7 @@ func TestFormatted(t *testing.T) {
 	}
 }
 
-// TestShells: bash takes its script.
+// TestShells: bash accepts its script.
 func TestShells(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "acceld")
 	if err := os.WriteFile(file, rendered(t)["bash-completion/completions/acceld"], 0o600); err != nil {

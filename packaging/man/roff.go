@@ -1,5 +1,5 @@
-// Command man writes the manual pages of the programs and what shells need to complete their commands, from the
-// programs' own help and from the annotated configuration. It runs in the root of the repository; `make man` starts it.
+// Command man writes the manual pages of the programs and their shell completions, from the programs' own help and
+// from the annotated configuration. It runs in the root of the repository; `make man` starts it.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// section of the manual for programs that administrators run, and for files.
+// Sections of the manual for programs that administrators run, and for files.
 const (
 	programs = 8
 	files    = 5
@@ -24,7 +24,7 @@ type page struct {
 	text    string
 }
 
-// file is the name below a directory of manual pages.
+// file returns the path below a directory of manual pages.
 func (p page) file() string { return fmt.Sprintf("man%d/%s.%d", p.section, p.name, p.section) }
 
 // pages renders root and every command below it that help lists.
@@ -40,7 +40,7 @@ func pages(root *cobra.Command, version string, more ...string) []page {
 
 func nameOf(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
-// command renders one command. What is in more is said of the whole program, and stands on its first page.
+// command renders one command. more is about the whole program and only goes on its first page.
 func command(c *cobra.Command, version string, more []string) page {
 	c.InitDefaultHelpFlag()
 	var b strings.Builder
@@ -88,7 +88,7 @@ func head(b *strings.Builder, name string, section int, version, short string) {
 		section, escape("acceld "+version), escape(name), escape(short))
 }
 
-// options writes flags.
+// options writes a section with flags.
 func options(b *strings.Builder, title string, flags *pflag.FlagSet) {
 	if !flags.HasAvailableFlags() {
 		return
@@ -127,7 +127,7 @@ func seeAlso(b *strings.Builder, names []string) {
 	}
 }
 
-// paragraphs makes roff of text with empty lines between its paragraphs.
+// paragraphs converts text whose paragraphs are separated by empty lines to roff.
 func paragraphs(text string) string {
 	var b strings.Builder
 	for p := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
@@ -139,7 +139,7 @@ func paragraphs(text string) string {
 	return b.String()
 }
 
-// verbatim is text as it is, in lines.
+// verbatim converts text to roff line by line, without filling.
 func verbatim(text string) string {
 	var b strings.Builder
 	b.WriteString(".PP\n.nf\n")
@@ -149,7 +149,7 @@ func verbatim(text string) string {
 	return b.String() + ".fi\n"
 }
 
-// escape makes text of roff: no line of it is a request, and a dash is one that can be copied.
+// escape escapes text for roff: no line becomes a request, and a dash can be copied as a dash.
 func escape(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "…", "...", "“", `"`, "”", `"`).Replace(s)
 	return regexp.MustCompile(`(?m)^[.']`).ReplaceAllString(s, `\&$0`)
