@@ -1,3 +1,3 @@
-// Package kernel holds the hook that distributions run when a kernel was installed, and its test. The hook may only ask
-// `acceld driver preflight`; it never fails the installation of a kernel.
+// Package kernel holds the hook that distributions run after they have installed a kernel, and its test. The hook may
+// only run `acceld driver preflight`. It never fails the installation of a kernel.
 package kernel

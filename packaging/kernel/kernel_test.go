@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestHook runs the hook as distributions do, with a program that says what it was asked.
+// TestHook runs the hook as distributions do, with a program that prints its arguments.
 func TestHook(t *testing.T) {
 	script, err := os.ReadFile("acceld-preflight")
 	if err != nil {
