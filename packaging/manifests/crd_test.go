@@ -19,7 +19,7 @@ import (
 	"github.com/acceld/acceld/kube"
 )
 
-// TestSchema holds the schema of policies to the Go types: the same fields of the same types, all the way down.
+// TestSchema compares the schema of policies with the Go types: the same fields of the same types, all the way down.
 func TestSchema(t *testing.T) {
 	var d *definition
 	for _, o := range objectsIn(t, "controller") {
@@ -38,7 +38,7 @@ func TestSchema(t *testing.T) {
 	compare(t, "status", root["status"].(map[string]any), reflect.TypeFor[policy.Status]())
 }
 
-// compare looks at one field. Fields that only the agent sets are not in the schema, so that the API server drops them.
+// compare checks one field. Fields that only the agent sets are not in the schema, so the API server drops them.
 func compare(t *testing.T, at string, schema map[string]any, typ reflect.Type) {
 	t.Helper()
 	for typ.Kind() == reflect.Pointer {
@@ -92,7 +92,7 @@ func compare(t *testing.T, at string, schema map[string]any, typ reflect.Type) {
 	}
 }
 
-// The controller's rights, all of them: no secret but its own, nothing that runs.
+// All of the controller's rights: it reads no Secret but its own, and runs nothing.
 func TestRightsOfTheController(t *testing.T) {
 	got := map[string][]rbacv1.PolicyRule{}
 	for _, o := range objectsIn(t, "controller") {
@@ -136,7 +136,7 @@ func TestRightsOfTheController(t *testing.T) {
 	}
 }
 
-// The admission policy is about every write of nodes with the agent's account, and lets it write what it writes.
+// The admission policy covers every write of nodes with the agent's account, and allows what the agent writes.
 func TestConfinement(t *testing.T) {
 	p, b := find[*admissionv1.ValidatingAdmissionPolicy](t), find[*admissionv1.ValidatingAdmissionPolicyBinding](t)
 	account := "system:serviceaccount:" + find[*corev1.Namespace](t).Name + ":" + find[*corev1.ServiceAccount](t).Name

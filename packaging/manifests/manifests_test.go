@@ -1,4 +1,4 @@
-// Package manifests holds the manifests to the API's own types and to the rights that the agent says it needs.
+// Package manifests checks the manifests against the API's own types and against the rights that the agent needs.
 package manifests
 
 import (
@@ -89,14 +89,14 @@ func objectsIn(t *testing.T, dir string) []metav1.Object {
 	return all
 }
 
-// definition is a CustomResourceDefinition, of which the test of its own looks at the schema.
+// definition is a CustomResourceDefinition. TestSchema checks its schema.
 type definition struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              map[string]any `json:"spec"`
 }
 
-// resources are the files of the kustomization, which must be all files of the directory.
+// resources returns the files of the kustomization, which must be all files of the directory.
 func resources(t *testing.T, dir string) []string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
@@ -173,7 +173,7 @@ func TestNamesFit(t *testing.T) {
 	}
 }
 
-// The agent's rights, all of them: one more is a decision that this table must show.
+// All of the agent's rights: one more is a decision that this table must show.
 func TestRights(t *testing.T) {
 	want := []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "patch"}},
@@ -200,7 +200,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// The rights that `allocation: dra` needs, all of them, and the policy that keeps them to the own node.
+// All of the rights that `allocation: dra` needs, and the policy that limits them to the agent's own node.
 func TestRightsForClaims(t *testing.T) {
 	var rules []rbacv1.PolicyRule
 	var subjects []rbacv1.Subject
@@ -289,8 +289,8 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
-// All replicas of the controller are ready and one answers, so its Service selects none of them: the leader leads it,
-// and must know its own address for that. Its pods are none of the agents'.
+// All replicas of the controller are ready and only one answers, so its Service has no selector. The leader points it
+// to itself, and needs its own address for that. No selector for agents matches its pods.
 func TestController(t *testing.T) {
 	for _, o := range objectsIn(t, "controller") {
 		if name := o.GetLabels()["app.kubernetes.io/name"]; !strings.HasPrefix(name, "acceld") {
@@ -326,7 +326,7 @@ func TestController(t *testing.T) {
 	}
 }
 
-// The rights to remove are no more than removing takes, and nothing that removes looks like an agent.
+// The rights for a removal are no more than it needs, and nothing that removes looks like an agent.
 func TestRemoval(t *testing.T) {
 	got := map[string][]rbacv1.PolicyRule{}
 	for _, o := range objectsIn(t, "remove") {
@@ -387,7 +387,7 @@ func TestRemoval(t *testing.T) {
 	}
 }
 
-// The right that the choice of the scheduler's extender needs, and nothing else: to read pods.
+// To follow the extender's choice of cards, the agent needs one more right: to read pods.
 func TestRightsForCards(t *testing.T) {
 	for _, o := range objectsIn(t, "cards") {
 		if o.GetLabels()["app.kubernetes.io/name"] != "acceld" {
@@ -413,7 +413,7 @@ func TestRightsForCards(t *testing.T) {
 	}
 }
 
-// The controller may make pods in a namespace of their own, where none is privileged.
+// The controller may create pods in a dedicated namespace, which admits no privileged ones.
 func TestRightsForValidation(t *testing.T) {
 	for _, o := range objectsIn(t, "validation") {
 		if o.GetLabels()["app.kubernetes.io/name"] != "acceld-validation" {
