@@ -1,5 +1,5 @@
-// Package monitoring holds rules, dashboard and monitors to the metrics that there are: a name or a label that nobody
-// has would be an alert that never fires. What promtool and Prometheus say of them is in test/prometheus.
+// Package monitoring checks rules, dashboard and monitors against the metrics that exist: an alert with an unknown
+// metric or label would never fire. test/prometheus runs promtool and Prometheus on them.
 package monitoring
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/acceld/acceld/vendors"
 )
 
-// rules is a file of rules.
+// rules is a rules file.
 type rules struct {
 	Groups []struct {
 		Name  string `json:"name"`
@@ -57,8 +57,8 @@ func alerts(t *testing.T) rules {
 	return r
 }
 
-// known are the labels of every metric there is, by name: the agent's, the controller's, what Prometheus makes and what
-// the rules record.
+// known returns the labels of every metric, by name: the agent's, the controller's, those that Prometheus creates and
+// those that the rules record.
 func known(t *testing.T) map[string][]string {
 	out := map[string][]string{
 		"up":                            nil,
@@ -88,7 +88,7 @@ func known(t *testing.T) map[string][]string {
 	return out
 }
 
-// asked is a selector of an expression: a metric, and the labels that are matched.
+// asked is a selector of an expression: a metric and the labels that it matches.
 type asked struct {
 	metric string
 	labels []string
@@ -137,7 +137,7 @@ func selectors(expr string) (all []asked, groupedBy []string) {
 	return all, groupedBy
 }
 
-// TestSelectors holds the reader of expressions to what it must see: a blind one would find nothing wrong.
+// TestSelectors checks the parser of expressions: one that misses selectors would find no errors.
 func TestSelectors(t *testing.T) {
 	for expr, want := range map[string]string{
 		`up`:                                `[{up []}] []`,
@@ -154,9 +154,9 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-// judge says what of an expression is not there.
+// judge returns what an expression uses that does not exist.
 func judge(expr string, metrics map[string][]string) []string {
-	// What a scrape adds (servicemonitor.yaml).
+	// A scrape adds these labels (servicemonitor.yaml).
 	added := []string{"instance", "job"}
 	var wrong []string
 	labels := slices.Clone(added)
@@ -184,7 +184,7 @@ func judge(expr string, metrics map[string][]string) []string {
 	return wrong
 }
 
-// TestJudge: what is not there is found.
+// TestJudge: unknown metrics and labels are found.
 func TestJudge(t *testing.T) {
 	metrics := known(t)
 	for expr, want := range map[string]int{
@@ -205,7 +205,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestRules: each rule asks only for what there is, tells people what happened, and each alert has a test.
+// TestRules: each rule uses only metrics that exist and tells people what happened, and each alert has a test.
 func TestRules(t *testing.T) {
 	metrics := known(t)
 	var tests struct {
@@ -260,7 +260,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestDashboard: each panel asks only for what there is, and each reading has a panel.
+// TestDashboard: each panel uses only metrics that exist, and each reading has a panel.
 func TestDashboard(t *testing.T) {
 	metrics := known(t)
 	var board struct {
@@ -299,8 +299,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// TestFiles: the kustomization names files that are there, the object for the operator has the rules of the plain file,
-// and the scraper's role has the paths that there may be.
+// TestFiles: the kustomization names existing files, the operator's object has the rules of the plain file, and the
+// scraper's role has the possible paths.
 func TestFiles(t *testing.T) {
 	var k struct {
 		APIVersion         string   `json:"apiVersion"`
@@ -346,7 +346,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestPages: every row of a further page has a number to come from.
+// TestPages: every row of a further page has an existing metric.
 func TestPages(t *testing.T) {
 	names := exporter.MetricNames()
 	for _, p := range vendors.MetricPages() {
