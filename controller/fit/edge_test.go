@@ -89,3 +89,20 @@ func TestContradictions(t *testing.T) {
 		}
 	}
 }
+
+// TestLastSteps: a search that has fewer steps left than one node may take is charged only for those that it takes.
+func TestLastSteps(t *testing.T) {
+	r := edu(t)
+	q := NewRequest(r, "u", "team", "p", nil, []Asked{{Name: "m", Amounts: map[string]int64{"a.example.com/gpu": 1}}})
+	n := NewNode(r, Schemas{}, Facts{
+		Name: "n", Labels: map[string]string{r.LabelPrefix + labelCards: "card0.card1"},
+		Allocatable: map[string]int64{"a.example.com/gpu": 2},
+	}, nil)
+	s := NewSearch(r, &q)
+	s.total = 100
+	for i := range 50 {
+		if record, cause := s.Place(n); record == nil {
+			t.Fatalf("node %d: %v, with %d steps left", i, cause, s.total)
+		}
+	}
+}

@@ -181,8 +181,9 @@ func (s *Search) on(n *Node, b books, r *Record) Cause {
 		return s.count(n, b.free, &m.items[0])
 	}
 	d := newDive(s, n, m, b)
+	limit := d.steps
 	found := d.place(0)
-	s.total -= Budget - d.steps
+	s.total -= limit - d.steps
 	switch {
 	case found:
 		if r != nil {

@@ -203,3 +203,26 @@ func TestFinalizerStays(t *testing.T) {
 		}
 	}
 }
+
+// TestHeld: init containers run one after the other, sidecars beside everything that starts after them.
+func TestHeld(t *testing.T) {
+	is := func(policy, n string) holder {
+		h := holder{RestartPolicy: policy}
+		h.Resources.Limits = map[string]string{"a/b": n}
+		return h
+	}
+	for _, c := range []struct {
+		inits, containers []holder
+		want              int
+	}{
+		{nil, nil, 0},
+		{nil, []holder{is("", "2"), is("", "1"), is("", "")}, 3},
+		{[]holder{is("", "4"), is("", "3")}, []holder{is("", "2")}, 4},
+		{[]holder{is("", "4"), is("Always", "3")}, []holder{is("", "2")}, 5},
+		{[]holder{is("Always", "3"), is("", "4")}, []holder{is("", "2")}, 7},
+	} {
+		if got := held(c.containers, c.inits, "a/b"); got != c.want {
+			t.Errorf("init %+v, containers %+v: %d, want %d", c.inits, c.containers, got, c.want)
+		}
+	}
+}

@@ -403,11 +403,7 @@ func (c *Controller) devices(ctx context.Context, x task) (total, used int, err 
 	var list struct {
 		Items []struct {
 			Spec struct {
-				Containers, InitContainers []struct {
-					Resources struct {
-						Limits map[string]string `json:"limits"`
-					} `json:"resources"`
-				}
+				Containers, InitContainers []holder
 			} `json:"spec"`
 			Status struct {
 				Phase string `json:"phase"`
@@ -422,16 +418,35 @@ func (c *Controller) devices(ctx context.Context, x task) (total, used int, err 
 		if p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" {
 			continue
 		}
-		sum, most := 0, 0
-		for _, k := range p.Spec.Containers {
-			sum += whole(k.Resources.Limits[x.workload.Resource])
-		}
-		for _, k := range p.Spec.InitContainers {
-			most = max(most, whole(k.Resources.Limits[x.workload.Resource]))
-		}
-		used += max(sum, most)
+		used += held(p.Spec.Containers, p.Spec.InitContainers, x.workload.Resource)
 	}
 	return whole(n.Status.Allocatable[x.workload.Resource]), used, nil
+}
+
+// holder is a container as far as its devices go.
+type holder struct {
+	RestartPolicy string `json:"restartPolicy"`
+	Resources     struct {
+		Limits map[string]string `json:"limits"`
+	} `json:"resources"`
+}
+
+// held returns how many devices a pod holds at most at one time: its containers and sidecars together, or an init
+// container and the sidecars that started before it (KEP-753).
+func held(containers, inits []holder, resource string) int {
+	sidecars, most := 0, 0
+	for _, k := range inits {
+		n := whole(k.Resources.Limits[resource])
+		most = max(most, sidecars+n)
+		if k.RestartPolicy == "Always" {
+			sidecars += n
+		}
+	}
+	sum := sidecars
+	for _, k := range containers {
+		sum += whole(k.Resources.Limits[resource])
+	}
+	return max(sum, most)
 }
 
 // drop removes a pod.

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -30,6 +31,14 @@ func programs(o Options) []string {
 		return []string{"acceld-controller"}
 	}
 	return []string{library, "acceld-hook", "acceld"}
+}
+
+// programsIn returns the programs that an image of bin holds: all of them, except for an optional one that bin lacks.
+func programsIn(bin string, o Options) []string {
+	return slices.DeleteFunc(programs(o), func(name string) bool {
+		_, err := os.Stat(filepath.Join(bin, name))
+		return name == library && errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 // library is the program that loads a library of the host. Building it needs a C compiler, so an image may lack it.
@@ -53,11 +62,8 @@ func New(bin string, o Options) (v1.Image, error) {
 	arch := ""
 	img := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
 	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
-	for _, program := range programs(o) {
+	for _, program := range programsIn(bin, o) {
 		data, err := os.ReadFile(filepath.Join(bin, program))
-		if program == library && errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot read program: %w", err)
 		}

@@ -19,7 +19,7 @@ import (
 )
 
 // programsIn creates a directory with tiny static programs in place of the agent's.
-func programsIn(t *testing.T) string {
+func compiled(t *testing.T) string {
 	t.Helper()
 	src, dir := t.TempDir(), t.TempDir()
 	main := filepath.Join(src, "main.go")
@@ -37,7 +37,7 @@ func programsIn(t *testing.T) string {
 }
 
 func TestLayout(t *testing.T) {
-	bin, out := programsIn(t), filepath.Join(t.TempDir(), "dist", "image")
+	bin, out := compiled(t), filepath.Join(t.TempDir(), "dist", "image")
 	var stdout bytes.Buffer
 	for range 2 { // the second time replaces the first
 		stdout.Reset()
@@ -83,7 +83,7 @@ func TestLayout(t *testing.T) {
 // The program that loads a library of the host runs among the host's files, so it need not be static. The image may
 // lack it.
 func TestLibraryProgram(t *testing.T) {
-	bin := programsIn(t)
+	bin := compiled(t)
 	for want, change := range map[int]func() error{
 		3: func() error {
 			data, err := os.ReadFile("/bin/sh")
@@ -109,7 +109,7 @@ func TestLibraryProgram(t *testing.T) {
 
 // The controller's image has only its program, and starts it.
 func TestController(t *testing.T) {
-	img, err := New(programsIn(t), Options{Name: "acceld-controller:dev", Controller: true})
+	img, err := New(compiled(t), Options{Name: "acceld-controller:dev", Controller: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestController(t *testing.T) {
 
 // The same programs give the same archive, byte for byte.
 func TestReproducible(t *testing.T) {
-	bin := programsIn(t)
+	bin := compiled(t)
 	var before []byte
 	for _, file := range []string{"a.tar", "b.tar"} {
 		file = filepath.Join(t.TempDir(), file)
@@ -147,7 +147,7 @@ func TestPush(t *testing.T) {
 	server := httptest.NewServer(registry.New())
 	t.Cleanup(server.Close)
 	ref := strings.TrimPrefix(server.URL, "http://") + "/acceld:v1"
-	if err := run([]string{"-bin", programsIn(t), "-push", ref, "-insecure"}, &bytes.Buffer{}); err != nil {
+	if err := run([]string{"-bin", compiled(t), "-push", ref, "-insecure"}, &bytes.Buffer{}); err != nil {
 		t.Fatal(err)
 	}
 	tag, err := name.ParseReference(ref, name.Insecure)
@@ -164,7 +164,7 @@ func TestPush(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	bin := programsIn(t)
+	bin := compiled(t)
 	spoilt := func(do func(dir string) error) string {
 		dir := t.TempDir()
 		if err := os.CopyFS(dir, os.DirFS(bin)); err != nil {

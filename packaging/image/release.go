@@ -86,7 +86,7 @@ func attached(bin string, img v1.Image, o Options) (v1.Image, error) {
 		return nil, err
 	}
 	var paths []string
-	for _, name := range programs(o) {
+	for _, name := range programsIn(bin, o) {
 		paths = append(paths, filepath.Join(bin, name))
 	}
 	text, err := Bill(paths, subject.Digest.String(), o)

@@ -43,7 +43,7 @@ func foreign(t *testing.T) string {
 // A registry and a layout hold an index with an image for each processor, and the list of each image. Building twice
 // gives the same bytes.
 func TestSeveralProcessors(t *testing.T) {
-	amd, arm := programsIn(t), foreign(t)
+	amd, arm := compiled(t), foreign(t)
 	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true)))
 	t.Cleanup(server.Close)
 	ref := strings.TrimPrefix(server.URL, "http://") + "/acceld:v1"
@@ -105,6 +105,25 @@ func TestSeveralProcessors(t *testing.T) {
 		if err != nil || len(top.Manifests) != 3 || top.Manifests[0].Digest != digest {
 			t.Errorf("the layout has %+v, want %s and two lists; %v", top, digest, err)
 		}
+	}
+}
+
+// A machine without a C compiler builds no program that loads a library. The image and its list then lack it.
+func TestListWithoutLibrary(t *testing.T) {
+	bin := compiled(t)
+	if err := os.Remove(filepath.Join(bin, library)); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "layout")
+	if err := run([]string{"-bin", bin, "-sbom", "-version", "v1", "-out", out}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	l, err := layout.ImageIndexFromPath(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if top, err := l.IndexManifest(); err != nil || len(top.Manifests) != 2 {
+		t.Errorf("the layout has %+v, want an image and its list; %v", top, err)
 	}
 }
 
@@ -189,7 +208,7 @@ func TestBillOfARealProgram(t *testing.T) {
 }
 
 func TestSameProcessorTwice(t *testing.T) {
-	a, b := programsIn(t), programsIn(t)
+	a, b := compiled(t), compiled(t)
 	err := run([]string{"-bin", a, "-bin", b, "-out", filepath.Join(t.TempDir(), "x")}, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "are for amd64 too") {
 		t.Error(err)
